@@ -1,0 +1,191 @@
+"""The shared flags, and how a lesson ends: exit code 0, or one `error: ...` line with exit code 1 or 2."""
+
+from common.artifacts import check_folder, run_tag
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+class LessonError(Exception):
+    """Something the user can mend. `exit_code` is 2 for what was asked for, 1 for what happened on the way."""
+
+    def __init__(self, message: str, exit_code: int = 1):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def positive_int(text: str) -> int:
+    return _int_from(1, text)
+
+
+def count(text: str) -> int:
+    return _int_from(0, text)
+
+
+def _int_from(least: int, text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise argparse.ArgumentTypeError(f"expected a whole number, {least} or more, got {text!r}")
+    return value
+
+
+class LessonParser(argparse.ArgumentParser):
+    """The flags that all lessons share; a lesson adds its sizes with `add_size` and the rest with `add_argument`.
+
+    `parse_args` returns, beside the flags: `script` (the lesson's name), `size_flags` (their names, in order)
+    and `tag` (the run's name, see `common.artifacts.run_tag`). Flags are spelled with underscores, as in the
+    posts; the spelling with hyphens means the same.
+    """
+
+    def __init__(self, file: str, doc: str | None, *, warmup: bool = True):
+        """`file` and `doc` are the lesson's `__file__` and `__doc__`; `warmup` is the default of `--warmup`."""
+        script = Path(file).stem
+        super().__init__(
+            prog=f"{script}.py",
+            description=doc,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        self._script = script
+        self._sizes = self.add_argument_group("sizes")
+        self._size_flags: list[str] = []
+
+        shared = self.add_argument_group("flags that all lessons share")
+        shared.add_argument(
+            "--dtype", choices=DTYPES, default="bf16", help="of inputs and weights (default: %(default)s)"
+        )
+        shared.add_argument(
+            "--warmup",
+            action=argparse.BooleanOptionalAction,
+            default=warmup,
+            help="make 3 plain calls and synchronize before the profiler starts, so that one-time costs are "
+            f"not in the trace (default: {'on' if warmup else 'off'})",
+        )
+        shared.add_argument("--compile", action="store_true", help="run through torch.compile")
+        shared.add_argument(
+            "--compile_mode",
+            choices=COMPILE_MODES,
+            help="torch.compile's mode; needs --compile (default: default)",
+        )
+        shared.add_argument(
+            "--device",
+            choices=("auto", "cuda", "xpu", "mps", "cpu"),
+            default="auto",
+            help="auto: torch's current accelerator if it is usable, else cpu; ROCm counts as cuda "
+            "(default: %(default)s)",
+        )
+        schedule = self.add_argument_group(
+            "schedule",
+            "The step is called wait + schedule_warmup + active times, once through (repeat is 1). Steps are "
+            "numbered from 0 and only the active ones are recorded: ProfilerStep#N from N = wait + schedule_warmup "
+            "to N = wait + schedule_warmup + active - 1, so by default ProfilerStep#2, #3 and #4.",
+        )
+        schedule.add_argument(
+            "--wait", type=count, default=1, help="steps with the profiler off (default: %(default)s)"
+        )
+        schedule.add_argument(
+            "--schedule_warmup",
+            type=count,
+            default=1,
+            help="steps that the profiler traces and throws away, to pay its own start-up (default: %(default)s)",
+        )
+        schedule.add_argument(
+            "--active", type=positive_int, default=3, help="steps that are recorded (default: %(default)s)"
+        )
+        detail = self.add_argument_group("what is recorded and where")
+        detail.add_argument(
+            "--record_shapes",
+            action="store_true",
+            help="record each op's input shapes, and list them in the table; costs CPU time in every op",
+        )
+        detail.add_argument(
+            "--profile_memory",
+            action="store_true",
+            help="record allocations and frees; costs CPU time in every one of them and a larger trace",
+        )
+        detail.add_argument(
+            "--with_stack",
+            action="store_true",
+            help="record the Python stack of each op; costs the most CPU time and a trace many times larger",
+        )
+        detail.add_argument(
+            "--trace_dir",
+            type=Path,
+            default=Path("traces") / script,
+            help="folder of the two artifacts (default: %(default)s)",
+        )
+        detail.add_argument("--gz", action="store_true", help="write the trace as .json.gz, about 10 times smaller")
+        detail.add_argument("--seed", type=count, default=0, help="of inputs and weights (default: %(default)s)")
+
+    def add_size(self, flag: str, default: int, help: str) -> None:
+        """Add a size flag: a positive integer that is part of the run's name."""
+        action = self._sizes.add_argument(
+            flag, type=positive_int, default=default, help=f"{help} (default: %(default)s)"
+        )
+        self._size_flags.append(action.dest)
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace=None):  # type: ignore[override]
+        """Parse and check; a mistake ends the process with a message and exit code 2.
+
+        `compile_mode` is None unless `--compile_mode` is given, which torch.compile takes as its default mode.
+        """
+        spellings = {option.replace("_", "-"): option for option in self._option_string_actions}
+
+        def underscored(token: str) -> str:
+            flag, equals, value = token.partition("=")
+            return spellings.get(flag.replace("_", "-"), flag) + equals + value
+
+        tokens = sys.argv[1:] if args is None else args
+        parsed = super().parse_args([underscored(t) if t.startswith("--") else t for t in tokens], namespace)
+        if parsed.compile_mode and not parsed.compile:
+            self.error(f"--compile_mode {parsed.compile_mode} changes nothing without --compile: add --compile")
+        parsed.script = self._script
+        parsed.size_flags = tuple(self._size_flags)
+        parsed.tag = run_tag(
+            sizes=[getattr(parsed, name) for name in self._size_flags],
+            dtype=parsed.dtype,
+            warmup=parsed.warmup,
+            compile=parsed.compile,
+            changed=self._changed_settings(parsed),
+        )
+        return parsed
+
+    def _changed_settings(self, parsed: argparse.Namespace) -> dict[str, object]:
+        """The settings that are not at their default and that the tag does not name otherwise, in the flags' order."""
+        named = {*self._size_flags, "help", "dtype", "warmup", "compile", "trace_dir"}
+        return {
+            action.dest: getattr(parsed, action.dest)
+            for action in self._actions
+            if action.dest not in named and getattr(parsed, action.dest) != action.default
+        }
+
+
+def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> None:
+    """Run a lesson's `main(args)`: check the trace folder first, and turn what the user can mend into one line."""
+    # A killed run unwinds like any other, so that nothing half-written stays behind (143: 128 + SIGTERM).
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        try:
+            check_folder(args)
+        except OSError as error:
+            raise LessonError(f"--trace_dir {args.trace_dir}: cannot write there: {error}", exit_code=2) from error
+        main(args)
+    except LessonError as error:
+        sys.stdout.flush()
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # the reader of a pipe went away (`| head`): what it wanted it has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)  # 128 + SIGPIPE

@@ -1,0 +1,140 @@
+"""Which device a lesson runs on: choice, synchronization, profiler activities, memory."""
+
+from common.cli import LessonError
+
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import torch
+from torch.profiler import ProfilerActivity
+
+Inputs = TypeVar("Inputs")
+
+IS_USABLE: dict[str, Callable[[], bool]] = {
+    "cuda": torch.cuda.is_available,  # ROCm too
+    "xpu": torch.xpu.is_available,
+    "mps": torch.backends.mps.is_available,
+    "cpu": lambda: True,
+}
+
+
+@dataclass
+class Device:
+    """`type` is torch's name for it (cuda, xpu, mps, cpu), `name` the product's, `total_bytes` its memory or None."""
+
+    type: str
+    name: str
+    total_bytes: int | None
+    input_bytes: int = field(default=0, init=False)
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all that was launched on it."""
+        if self.type != "cpu":
+            torch.accelerator.synchronize()
+
+    def activities(self) -> list[ProfilerActivity]:
+        """What the profiler can record here: the CPU, and this device where torch has an activity for it."""
+        wanted = {"CPU", self.type.upper()}
+        return [a for a in torch.profiler.supported_activities() if a.name in wanted]
+
+    def allocate(self, make: Callable[[str], Inputs], args) -> Inputs:
+        """`make(device)` on this device, seeded with `args.seed`.
+
+        `make` returns a tensor or module, or a sequence of them. It is called on torch's meta device first,
+        which allocates nothing but knows all sizes. Raises LessonError if the device's memory is too small.
+        """
+        try:
+            self.input_bytes = _bytes_of(make("meta"))
+        except (RuntimeError, TypeError) as error:  # more elements than 64 bits can count
+            raise LessonError(f"these sizes are beyond what a tensor can hold: lower {_flags(args)}") from error
+        if self.total_bytes is not None and self.input_bytes > self.total_bytes:
+            raise self.out_of_memory(args)
+        torch.manual_seed(args.seed)
+        try:
+            return make(self.type)
+        except RuntimeError as error:
+            raise (self.out_of_memory(args) if is_out_of_memory(error) else error) from None
+
+    def out_of_memory(self, args) -> LessonError:
+        has = "an unknown amount" if self.total_bytes is None else human_bytes(self.total_bytes)
+        return LessonError(
+            f"out of memory on {self.type}: the inputs and weights alone need {human_bytes(self.input_bytes)}, "
+            f"{self.name} has {has}; lower {_flags(args)}"
+        )
+
+
+def choose_device(requested: str) -> Device:
+    """The device for `--device`; prints one line that says which, and why.
+
+    Raises LessonError (exit code 2) if the device that was asked for is not there.
+    """
+    current = torch.accelerator.current_accelerator()
+    if requested != "auto":
+        chosen, why = requested, f"asked for with --device {requested}"
+    elif current is not None and torch.accelerator.is_available():
+        chosen, why = current.type, "torch's current accelerator"
+    else:
+        no_gpu = "without GPU support" if current is None else f"for {current.type}, and finds no such device"
+        chosen, why = "cpu", f"this torch is built {no_gpu}"
+    if not IS_USABLE.get(chosen, torch.accelerator.is_available)():
+        usable = ", ".join(name for name, is_usable in IS_USABLE.items() if is_usable())
+        raise LessonError(
+            f"--device {requested}: torch {torch.__version__} finds no usable {requested} device here; "
+            f"usable: {usable}. Leave --device out to let the lesson choose.",
+            exit_code=2,
+        )
+    device = Device(chosen, _product_name(chosen), _total_bytes(chosen))
+    memory = "" if device.total_bytes is None else f", {human_bytes(device.total_bytes)}"
+    print(f"device: {chosen} ({device.name}{memory}): {why}; {versions()}", flush=True)
+    return device
+
+
+def versions() -> str:
+    """torch's version, and that of the GPU platform it is built for: `torch 2.11.0+cu130, CUDA 13.0`."""
+    platforms = {"CUDA": torch.version.cuda, "ROCm": torch.version.hip, "XPU": torch.version.xpu}
+    return ", ".join([f"torch {torch.__version__}", *(f"{k} {v}" for k, v in platforms.items() if v)])
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """torch has a class for it on CUDA and XPU; on the CPU and MPS only the message tells."""
+    return isinstance(error, torch.OutOfMemoryError) or any(
+        words in str(error) for words in ("DefaultCPUAllocator", "MPS backend out of memory")
+    )
+
+
+def human_bytes(size: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def _bytes_of(inputs) -> int:
+    if isinstance(inputs, torch.Tensor):
+        return inputs.nbytes
+    if isinstance(inputs, torch.nn.Module):
+        return sum(p.nbytes for p in inputs.parameters())
+    return sum(map(_bytes_of, inputs))
+
+
+def _flags(args) -> str:
+    return " or ".join(f"--{name}" for name in args.size_flags)
+
+
+def _product_name(device_type: str) -> str:
+    if device_type in ("cuda", "xpu"):
+        return getattr(torch, device_type).get_device_name()
+    return f"{platform.machine()}, {os.cpu_count()} cores"
+
+
+def _total_bytes(device_type: str) -> int | None:
+    if device_type in ("cuda", "xpu"):
+        return getattr(torch, device_type).get_device_properties().total_memory
+    try:  # MPS shares the host's memory
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError):  # Windows
+        return None

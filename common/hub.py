@@ -1,0 +1,51 @@
+"""Loading a kernel package: from a local folder, the Hugging Face Hub, or the cache of an earlier download."""
+
+from common.cli import LessonError
+
+import errno
+import logging
+import socket
+import ssl
+from types import ModuleType
+
+import huggingface_hub
+from kernels import get_kernel
+
+UNREACHABLE = (ConnectionError, TimeoutError, socket.gaierror, ssl.SSLError)
+UNREACHABLE_ERRNO = (errno.ENETUNREACH, errno.EHOSTUNREACH)
+
+
+def load_kernel(repo: str, version: int) -> ModuleType:
+    """The kernel package `repo`, such as `kernels-community/liger-kernels`, at `version`.
+
+    The folder that the variable LOCAL_KERNELS names for it comes first, then the Hub; when the Hub cannot be
+    reached, the copy that an earlier run left in the cache. Raises LessonError when none of these has it.
+    """
+    logging.getLogger("kernels").setLevel(
+        logging.ERROR
+    )  # it warns that the version that was asked for is not the newest
+    try:
+        return get_kernel(repo, version=version)
+    except Exception as error:
+        cause = _root_cause(error)
+        if not (isinstance(cause, UNREACHABLE) or getattr(cause, "errno", None) in UNREACHABLE_ERRNO):
+            # `kernels` reports any failure of its question who the publisher is as a matter of trust.
+            reason = cause if "could not verify publisher trust" in str(error) else error
+            raise LessonError(f"cannot load {repo} version {version}: {reason}") from error
+    huggingface_hub.constants.HF_HUB_OFFLINE = True  # the cache needs no answer from the Hub
+    try:
+        return get_kernel(repo, version=version)
+    except Exception as error:
+        raise LessonError(
+            f"cannot load {repo} version {version}: the Hub ({huggingface_hub.constants.ENDPOINT}) cannot be reached "
+            f"({cause}), and the cache ({huggingface_hub.constants.HF_HUB_CACHE}) has no copy.\n"
+            "With a network, run it once: the download stays in the cache. Without one, name a folder of yours that "
+            f'holds build/torch-cuda/metadata.json and __init__.py: LOCAL_KERNELS="{repo}=FOLDER" uv run ... '
+            '(README, "Without a network")'
+        ) from error
+
+
+def _root_cause(error: BaseException) -> BaseException:
+    while under := error.__cause__ or error.__context__:
+        error = under
+    return error
