@@ -1,0 +1,68 @@
+"""A matrix multiplication and an addition: who is slower, the CPU that asks or the GPU that computes?
+
+    uv run 01_matmul_add.py --size 64
+    uv run 01_matmul_add.py --size 4096
+    uv run 01_matmul_add.py --size 4096 --warmup --compile
+
+Guess first: how many kernels does a step launch? Which of the three recorded steps is the widest on the CPU? At
+which size does the GPU become the slow one? What does torch.compile take away, and what does it add?
+
+Then look, in the table: do the CPU and the CUDA totals have the same unit? In the trace: the dispatch chain
+ProfilerStep#N > matmul_add > aten::matmul > aten::mm, then aten::add; the launch below each, and the kernel that it
+started on the GPU's own lane; the white space, which is waiting.
+
+Writes traces/01_matmul_add/<size>_<dtype>_<cold|warm>_<eager|compile>.json (the trace) and .txt (the table).
+"""
+
+from common.cli import DTYPES, LessonParser, positive_int, run
+from common.device import choose_device
+from common.profiling import profile
+
+import torch
+
+
+def matmul_add(x, w, b):
+    return torch.add(torch.matmul(x, w), b)
+
+
+def addmm(x, w, b):
+    return torch.addmm(b, x, w)
+
+
+OPS = {"matmul_add": matmul_add, "addmm": addmm}
+
+
+def parse_args(argv=None):
+    parser = LessonParser(__file__, __doc__, warmup=False)
+    parser.add_size("--size", 64, "rows and columns of x, w and b")
+    parser.add_argument("--batch", type=positive_int, help="give x, w and b a batch axis of this length")
+    parser.add_argument(
+        "--op", choices=OPS, default="matmul_add", help="two ops, or the one that does both (default: %(default)s)"
+    )
+    args = parser.parse_args(argv)
+    if args.batch and args.op == "addmm":
+        parser.error("--op addmm takes matrices without a batch axis: drop --batch, or use --op matmul_add")
+    return args
+
+
+def main(args):
+    device = choose_device(args.device)
+    shape = (args.size, args.size) if args.batch is None else (args.batch, args.size, args.size)
+
+    def make_inputs(device):
+        return [torch.randn(shape, device=device, dtype=DTYPES[args.dtype]) for _ in range(3)]
+
+    x, w, b = device.allocate(make_inputs, args)  # each [size, size], or [batch, size, size]
+    fn = OPS[args.op]
+    if args.compile:
+        fn = torch.compile(fn, mode=args.compile_mode)
+
+    def step():
+        with torch.profiler.record_function("matmul_add"):
+            return fn(x, w, b)
+
+    profile(step, args, device)
+
+
+if __name__ == "__main__":
+    run(main, parse_args())

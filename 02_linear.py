@@ -1,0 +1,53 @@
+"""A linear layer: where did the addition of the bias go?
+
+    uv run 02_linear.py --batch 1024 --in_dim 32 --out_dim 64
+    uv run 02_linear.py --batch 1024 --in_dim 32 --out_dim 64 --compile
+
+Guess first: x @ w.T + b is a transpose, a product and a sum. How many kernels is that? What does the transpose cost
+on the GPU? What is left for torch.compile to fuse?
+
+Then look: aten::linear calls aten::t, which launches nothing (it swaps two strides and copies no data), then
+aten::addmm, which launches one kernel a step. There is no aten::add: the bias is added in the GEMM's epilogue, before
+the result leaves the chip. Compiled, aten::addmm stands alone; compare the kernel's name with the eager one.
+
+Writes traces/02_linear/<batch>_<in_dim>_<out_dim>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
+"""
+
+from common.cli import DTYPES, LessonParser, run
+from common.device import choose_device
+from common.profiling import profile
+
+import torch
+from torch import nn
+
+
+def parse_args(argv=None):
+    parser = LessonParser(__file__, __doc__)
+    parser.add_size("--batch", 1024, "rows of the input")
+    parser.add_size("--in_dim", 32, "features of the input")
+    parser.add_size("--out_dim", 64, "features of the output")
+    return parser.parse_args(argv)
+
+
+def main(args):
+    device = choose_device(args.device)
+
+    def make_inputs(device):
+        dtype = DTYPES[args.dtype]
+        linear = nn.Linear(args.in_dim, args.out_dim, device=device, dtype=dtype)  # weight: [out_dim, in_dim]
+        return linear, torch.randn(args.batch, args.in_dim, device=device, dtype=dtype)
+
+    linear, x = device.allocate(make_inputs, args)  # x: [batch, in_dim]
+    fn = torch.compile(linear, mode=args.compile_mode) if args.compile else linear
+
+    # Without no_grad, autograd would note every op for a backward pass that never comes.
+    @torch.no_grad()
+    def step():
+        with torch.profiler.record_function("linear_fwd"):
+            return fn(x)  # [batch, out_dim]
+
+    profile(step, args, device)
+
+
+if __name__ == "__main__":
+    run(main, parse_args())

@@ -1,0 +1,82 @@
+"""The same MLP with gelu and mul fused by hand: a Triton kernel of the Liger package, from the Hugging Face Hub.
+
+    uv run 03_kernels_mlp.py --batch 64 --seq 128 --dim 768 --hidden 3072
+
+Guess first: how many kernels a step? Will the CPU's share of a step look like eager's or like torch.compile's? Whose
+fused kernel is faster, Liger's or the one that torch.compile writes (03_simple_mlp.py --compile)?
+
+Then look: four kernels; _geglu_tanh_forward_kernel stands where gelu and mul were. Around it there is no Dynamo
+lookup, no guard and no runtime wrapper: the layer calls its kernel directly.
+
+The kernel needs a GPU that Triton supports. Without a network, LOCAL_KERNELS names a local copy:
+LOCAL_KERNELS="kernels-community/liger-kernels=<folder>" uv run 03_kernels_mlp.py (the README says what is in it).
+
+Writes traces/03_kernels_mlp/<batch>_<seq>_<dim>_<hidden>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
+"""
+
+from common.cli import DTYPES, LessonError, LessonParser, positive_int, run
+from common.device import choose_device
+from common.hub import load_kernel
+from common.profiling import profile
+
+from types import SimpleNamespace
+
+import torch
+from torch import nn
+
+REPO = "kernels-community/liger-kernels"
+
+
+def build_mlp(layer_class, dim, hidden, *, device, dtype):
+    """An MLP of Liger's class with its three projections, in both of the forms that the class has had."""
+    with torch.device(device):
+        if "__init__" in vars(layer_class):  # version 1: it makes its own layers
+            mlp = layer_class(SimpleNamespace(hidden_size=dim, intermediate_size=hidden))
+        else:  # from version 2 on it is a forward only, to be put on a model's layers
+            mlp = layer_class()
+            mlp.gate_proj = nn.Linear(dim, hidden, bias=False)
+            mlp.up_proj = nn.Linear(dim, hidden, bias=False)
+            mlp.down_proj = nn.Linear(hidden, dim, bias=False)
+    return mlp.to(dtype)
+
+
+def parse_args(argv=None):
+    parser = LessonParser(__file__, __doc__)
+    parser.add_size("--batch", 64, "sequences")
+    parser.add_size("--seq", 128, "tokens a sequence")
+    parser.add_size("--dim", 768, "features of a token")
+    parser.add_size("--hidden", 3072, "features between the projections")
+    parser.add_argument(
+        "--kernel_version", type=positive_int, default=1, help=f"of {REPO} on the Hub (default: %(default)s)"
+    )
+    return parser.parse_args(argv)
+
+
+def main(args):
+    device = choose_device(args.device)
+    if device.type not in ("cuda", "xpu"):
+        raise LessonError(
+            f"Liger's kernel needs a GPU that Triton supports, and this run is on {device.type}. "
+            "The same fusion, written by torch.compile, runs anywhere: uv run 03_simple_mlp.py --compile",
+            exit_code=2,
+        )
+    layer_class = load_kernel(REPO, args.kernel_version).layers.LigerGEGLUMLP
+
+    def make_inputs(device):
+        dtype = DTYPES[args.dtype]
+        mlp = build_mlp(layer_class, args.dim, args.hidden, device=device, dtype=dtype)
+        return mlp, torch.randn(args.batch, args.seq, args.dim, device=device, dtype=dtype)
+
+    mlp, x = device.allocate(make_inputs, args)  # x: [batch, seq, dim]
+    fn = torch.compile(mlp, mode=args.compile_mode) if args.compile else mlp
+
+    @torch.no_grad()
+    def step():
+        with torch.profiler.record_function("kernels_mlp_fwd"):
+            return fn(x)
+
+    profile(step, args, device)
+
+
+if __name__ == "__main__":
+    run(main, parse_args())

@@ -1,0 +1,69 @@
+"""A GeGLU MLP, the feed-forward block of many language models: which ops are worth fusing?
+
+    uv run 03_simple_mlp.py --batch 64 --seq 128 --dim 768 --hidden 3072
+    uv run 03_simple_mlp.py --batch 64 --seq 128 --dim 768 --hidden 3072 --compile
+    uv run 03_simple_mlp.py --batch 64 --seq 128 --dim 768 --hidden 3072 --record_shapes
+
+Guess first: three linear layers, a gelu and a product: how many kernels a step? Which of them do arithmetic most of
+the time, and which mostly move memory? Which will torch.compile replace?
+
+Then look: eager, five kernels: three GEMMs, gelu and mul. gelu writes a [batch * seq, hidden] tensor that mul reads
+back at once: memory traffic that computes nothing. Compiled, the GEMMs keep their names and one Triton kernel does
+gelu and mul; its name lists the ops that it merged. With shapes recorded, the table has a row for each GEMM's
+dimensions.
+
+Writes traces/03_simple_mlp/<batch>_<seq>_<dim>_<hidden>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
+"""
+
+from common.cli import DTYPES, LessonParser, run
+from common.device import choose_device
+from common.profiling import profile
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class GeGLUMLP(nn.Module):
+    """down(gelu(gate(x)) * up(x)), with gelu's tanh approximation and no biases (Shazeer 2020, arXiv:2002.05202)."""
+
+    def __init__(self, dim, hidden, **factory):
+        super().__init__()
+        self.gate_proj = nn.Linear(dim, hidden, bias=False, **factory)
+        self.up_proj = nn.Linear(dim, hidden, bias=False, **factory)
+        self.down_proj = nn.Linear(hidden, dim, bias=False, **factory)
+
+    def forward(self, x):
+        gate = F.gelu(self.gate_proj(x), approximate="tanh")  # [batch, seq, hidden]
+        return self.down_proj(gate * self.up_proj(x))  # [batch, seq, dim]
+
+
+def parse_args(argv=None):
+    parser = LessonParser(__file__, __doc__)
+    parser.add_size("--batch", 64, "sequences")
+    parser.add_size("--seq", 128, "tokens a sequence")
+    parser.add_size("--dim", 768, "features of a token")
+    parser.add_size("--hidden", 3072, "features between the projections")
+    return parser.parse_args(argv)
+
+
+def main(args):
+    device = choose_device(args.device)
+
+    def make_inputs(device):
+        factory = {"device": device, "dtype": DTYPES[args.dtype]}
+        return GeGLUMLP(args.dim, args.hidden, **factory), torch.randn(args.batch, args.seq, args.dim, **factory)
+
+    mlp, x = device.allocate(make_inputs, args)  # x: [batch, seq, dim]
+    fn = torch.compile(mlp, mode=args.compile_mode) if args.compile else mlp
+
+    @torch.no_grad()
+    def step():
+        with torch.profiler.record_function("mlp_fwd"):
+            return fn(x)
+
+    profile(step, args, device)
+
+
+if __name__ == "__main__":
+    run(main, parse_args())
