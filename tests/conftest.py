@@ -1,0 +1,121 @@
+"""Running lessons as their users do, and reading what they wrote."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+LESSONS = sorted(path.name for path in ROOT.glob("[0-9][0-9]_*.py"))
+SMALL_MLP = ("--batch", "2", "--seq", "8", "--dim", "32", "--hidden", "64")
+
+
+def pytest_collection_modifyitems(items):
+    if not torch.cuda.is_available():
+        for item in items:
+            if "gpu" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device, and torch finds none here"))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The events of a Chrome trace, with what the tests ask of them."""
+
+    events: list[dict]
+
+    @classmethod
+    def load(cls, path: Path) -> "Trace":
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        return cls([event for event in json.loads(data)["traceEvents"] if event.get("ph") == "X"])
+
+    def named(self, name: str) -> list[dict]:
+        return [event for event in self.events if event["name"] == name]
+
+    def of(self, *categories: str) -> list[dict]:
+        return [event for event in self.events if event.get("cat") in categories]
+
+    def steps(self) -> list[str]:
+        """The recorded steps on the CPU's lane, in order."""
+        steps = [e for e in self.of("user_annotation") if e["name"].startswith("ProfilerStep#")]
+        return [event["name"] for event in sorted(steps, key=lambda event: event["ts"])]
+
+    def inside(self, outer: dict) -> list[dict]:
+        end = outer["ts"] + outer["dur"]
+        return [e for e in self.events if e["tid"] == outer["tid"] and outer["ts"] <= e["ts"] < end and e is not outer]
+
+    def ops(self, step: str) -> list[str]:
+        """The aten ops of a step, in the order they begin."""
+        (outer,) = [e for e in self.of("user_annotation") if e["name"] == step]
+        ops = [e for e in self.inside(outer) if e.get("cat") == "cpu_op" and e["name"].startswith("aten::")]
+        return [event["name"] for event in sorted(ops, key=lambda event: event["ts"])]
+
+    def launched_by(self, step: str) -> list[dict]:
+        """The GPU events that the calls of a step launched, whenever they ran."""
+        (outer,) = [e for e in self.of("user_annotation") if e["name"] == step]
+        calls = [e for e in self.inside(outer) if e.get("cat") in ("cuda_runtime", "cuda_driver")]
+        correlations = {event["args"]["correlation"] for event in calls}
+        gpu = self.of("kernel", "gpu_memcpy", "gpu_memset")
+        return sorted((e for e in gpu if e["args"]["correlation"] in correlations), key=lambda event: event["ts"])
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished lesson."""
+
+    code: int
+    out: str
+    err: str
+    folder: Path
+
+    @property
+    def files(self) -> list[str]:
+        return sorted(path.name for path in self.folder.iterdir())
+
+    def trace(self) -> Trace:
+        (path,) = [p for p in self.folder.iterdir() if ".json" in p.suffixes]
+        return Trace.load(path)
+
+    def table(self) -> str:
+        (path,) = self.folder.glob("*.txt")
+        return path.read_text()
+
+
+Lesson = Callable[..., Run]
+
+
+@pytest.fixture(scope="session")
+def lesson(tmp_path_factory) -> Lesson:
+    """Run a lesson, `lesson("01_matmul_add.py", "--size", "8")`, in a process of its own, with a folder of its own."""
+
+    def run(script: str, *flags: str, env: Mapping[str, str] | None = None, **popen) -> Run:
+        folder = popen.pop("folder", None) or tmp_path_factory.mktemp("traces")
+        done = subprocess.run(
+            [sys.executable, ROOT / script, "--trace_dir", folder, *flags],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **(env or {})},
+            **popen,
+        )
+        return Run(done.returncode, done.stdout, done.stderr, folder)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def lessons(lesson) -> Callable[[Mapping[str, tuple[str, ...]]], dict[str, Future[Run]]]:
+    """Start several lessons at once, two at a time: `lessons({"add": ("01_matmul_add.py", "--size", "8")})`."""
+
+    def start(commands: Mapping[str, tuple[str, ...]]) -> dict[str, Future[Run]]:
+        return {name: pool.submit(lesson, *command) for name, command in commands.items()}
+
+    pool = ThreadPoolExecutor(2)
+    return start

@@ -1,0 +1,121 @@
+"""Loading a kernel package: local folder, cache, and what is said when there is neither Hub nor copy."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+import torch
+from conftest import ROOT
+
+REPO = "kernels-community/liger-kernels"
+NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
+
+
+def package(folder, name="answer"):
+    """A kernel package for any build of this torch's backend, whose module has `answer = 42`."""
+    backend = "cuda" if torch.version.cuda else "cpu"
+    build = folder / "build" / f"torch-{backend}"
+    build.mkdir(parents=True)
+    metadata = {"id": f"{name}_id", "name": name, "version": 1, "license": "Apache-2.0"}
+    metadata |= {"python-depends": [], "backend": {"type": backend}}
+    (build / "metadata.json").write_text(json.dumps(metadata))
+    (build / "__init__.py").write_text("answer = 42\n")
+    return folder
+
+
+def load(tmp_path, **env):
+    """Load the package in a fresh process, with a cache of its own."""
+    code = f"""
+import sys
+from common.cli import LessonError
+from common.hub import load_kernel
+try:
+    print(load_kernel({REPO!r}, 1).answer)
+except LessonError as error:
+    sys.exit(f"error: {{error}}")
+"""
+    inherited = {name: value for name, value in os.environ.items() if name != "LOCAL_KERNELS"}
+    env = {**inherited, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_CACHE": str(tmp_path / "hub"), **env}
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
+
+
+@pytest.fixture
+def hub():
+    """A stand-in for the Hub on 127.0.0.1 that answers `status` to everything."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = json.dumps({"name": "kernels-community", "type": "org", **self.server.answer}).encode()
+            self.send_response(self.server.status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    server.url = f"http://127.0.0.1:{server.server_port}"
+    server.answer = {}
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_local_folder_stands_in_for_the_download(tmp_path):
+    done = load(tmp_path, HF_ENDPOINT=NOWHERE, LOCAL_KERNELS=f"{REPO}={package(tmp_path / 'local')}")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "42\n", "")
+
+
+def test_the_cache_serves_when_the_hub_cannot_be_reached(tmp_path):
+    cached = tmp_path / "hub" / f"kernels--{REPO.replace('/', '--')}"
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    package(cached / "snapshots" / commit)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "v1").write_text(commit)
+    done = load(tmp_path, HF_ENDPOINT=NOWHERE)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "42\n", "")
+
+
+def test_no_hub_and_no_copy_says_what_failed_and_gives_the_ways_out(tmp_path):
+    done = load(tmp_path, HF_ENDPOINT=NOWHERE)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"error: cannot load {REPO} version 1: the Hub ({NOWHERE}) cannot be reached ([Errno 111] Connection refused), "
+        f"and the cache ({tmp_path}/hub) has no copy.\n"
+        "With a network, run it once: the download stays in the cache. Without one, name a folder of yours that holds "
+        f'build/torch-cuda/metadata.json and __init__.py: LOCAL_KERNELS="{REPO}=FOLDER" uv run ... '
+        '(README, "Without a network")\n'
+    )
+
+
+def test_a_hub_that_refuses_is_quoted(tmp_path, hub):
+    hub.status = 403
+    done = load(tmp_path, HF_ENDPOINT=hub.url)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: cannot load {REPO} version 1: ") and "403" in done.stderr
+    assert "trust" not in done.stderr
+
+
+def test_a_publisher_that_the_hub_does_not_trust_is_never_taken_from_the_cache(tmp_path, hub):
+    hub.status, hub.answer = 200, {"fullname": "Kernels", "numModels": 0, "avatarUrl": ""}
+    cached = tmp_path / "hub" / f"kernels--{REPO.replace('/', '--')}"
+    package(cached / "snapshots" / ("0" * 40))
+    done = load(tmp_path, HF_ENDPOINT=hub.url)
+    assert done.returncode == 1
+    assert "is not from a trusted publisher" in done.stderr
+
+
+def test_a_local_folder_without_a_build_says_so(tmp_path):
+    (tmp_path / "empty").mkdir()
+    done = load(tmp_path, HF_ENDPOINT=NOWHERE, LOCAL_KERNELS=f"{REPO}={tmp_path}/empty")
+    assert done.returncode == 1
+    assert f"Cannot find a build variant for this system in {tmp_path}/empty" in done.stderr
