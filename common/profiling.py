@@ -26,8 +26,11 @@ TABLE_ROWS = 15
 NAME_WIDTH = 120  # characters; kernels that differ do so well before
 
 # Lines of a healthy run: Kineto's progress (USDT:2026-11-20 ...), and torch's log below the level of an error
-# (W1120 11:48:15 ...).
-NOISE = re.compile(rb"(USDT|VERBOSE|INFO|STAGE):\d{4}-\d\d-\d\d |\[?[VIW]\d{4} \d\d:\d\d:\d\d")
+# (W1120 11:48:15 ...), and the winner of an autotuning.
+NOISE = re.compile(
+    rb"(USDT|VERBOSE|INFO|STAGE):\d{4}-\d\d-\d\d |\[?[VIW]\d{4} \d\d:\d\d:\d\d"
+    rb'|Autotune Choices Stats:|\{"num_choices":'
+)
 NOISE_WITHOUT_GPU = re.compile(rb"ERROR:.* gpuGetDeviceCount failed")
 
 
@@ -206,6 +209,10 @@ def _missing_compiler(message: str) -> str | None:
         return f"a C++ compiler ({found[1]})"
     if "Failed to find C compiler" in message:
         return "a C compiler (gcc or clang; the variable CC names it) for Triton's launchers"
+    if (found := re.search(r"No such file or directory: '(.+)'", message)) and found[1] == os.environ.get("CC"):
+        return f"a C compiler ({found[1]}, which the variable CC names) for Triton's launchers"
+    if found := re.search(r"Command '\['([^']*(?:cc|clang)[^']*)'.* returned non-zero exit status", message):
+        return f"a C compiler ({found[1]}, which says why above) for Triton's launchers"
     if "Cannot find a working triton installation" in message:
         return "Triton"
     return None

@@ -116,6 +116,7 @@ def test_an_interrupted_run_says_nothing_and_leaves_nothing(tmp_path, moment, nu
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     )
     if moment != "import":
         while not process.stdout.readline().startswith("run: "):

@@ -148,10 +148,27 @@ def test_out_of_device_memory_in_the_middle_of_a_step(lesson):
 
 
 def test_triton_without_a_c_compiler(lesson, tmp_path):
-    env = {"CC": "/nowhere/cc", "CXX": "/nowhere/c++", "PATH": "/nowhere", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
-    run = lesson("03_simple_mlp.py", "--compile", env=env | {"TRITON_CACHE_DIR": str(tmp_path)})
+    env = {"CC": "/nowhere/cc", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "TRITON_CACHE_DIR": str(tmp_path)}
+    run = lesson("03_simple_mlp.py", "--compile", env=env)
     assert (run.code, run.files) == (1, [])
-    assert run.err.startswith("error: torch.compile needs a C") and run.err.count("\n") == 1
+    assert run.err == (
+        "error: torch.compile needs a C compiler (/nowhere/cc, which the variable CC names) for Triton's launchers and "
+        "finds none that works; install one, or run without --compile\n"
+    )
+
+
+def test_triton_with_a_c_compiler_that_fails(lesson, tmp_path):
+    compiler = tmp_path / "cc"
+    compiler.write_text("#!/bin/sh\necho cc: out of order >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    env = {"CC": str(compiler), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "TRITON_CACHE_DIR": str(tmp_path)}
+    run = lesson("03_simple_mlp.py", "--compile", env=env)
+    assert (run.code, run.files) == (1, [])
+    assert "cc: out of order\n" in run.err and "Traceback" not in run.err
+    assert run.err.splitlines()[-1] == (
+        f"error: torch.compile needs a C compiler ({compiler}, which says why above) for Triton's launchers and finds "
+        "none that works; install one, or run without --compile"
+    )
 
 
 def test_the_gpu_can_be_left_alone(lesson):
