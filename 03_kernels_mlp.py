@@ -46,9 +46,7 @@ def parse_args(argv=None):
     parser.add_size("--seq", 128, "tokens a sequence")
     parser.add_size("--dim", 768, "features of a token")
     parser.add_size("--hidden", 3072, "features between the projections")
-    parser.add_argument(
-        "--kernel_version", type=positive_int, default=1, help=f"of {REPO} on the Hub (default: %(default)s)"
-    )
+    parser.add_argument("--kernel_version", type=positive_int, default=1, help=f"of {REPO} on the Hub (default: %(default)s)")
     return parser.parse_args(argv)
 
 

@@ -21,9 +21,7 @@ def load_kernel(repo: str, version: int) -> ModuleType:
     The folder that the variable LOCAL_KERNELS names for it comes first, then the Hub; when the Hub cannot be
     reached, the copy that an earlier run left in the cache. Raises LessonError when none of these has it.
     """
-    logging.getLogger("kernels").setLevel(
-        logging.ERROR
-    )  # it warns that the version that was asked for is not the newest
+    logging.getLogger("kernels").setLevel(logging.ERROR)  # it warns that the version that was asked for is not the newest
     try:
         return get_kernel(repo, version=version)
     except Exception as error:
