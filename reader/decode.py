@@ -1,0 +1,459 @@
+"""Bytes to typed events: only the fields that the reader uses, in bounded memory, from whole and from broken files.
+
+The list `traceEvents` is cut into pieces of some megabytes between two events, and msgspec decodes each piece at once.
+A piece that is not valid JSON is decoded event by event: what can be repaired is (raw control characters, bare nan and
+inf, bad backslashes), what cannot is counted, and the rest of the file is read all the same.
+"""
+
+from reader.errors import NoEventsError, NotATraceError, TraceError
+
+import io
+import json
+import mmap
+import re
+import sys
+import zlib
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+PIECE_BYTES = 4 << 20
+LONGEST_EVENT_BYTES = 1 << 20
+GZIP = 31  # zlib's word for: with gzip's header
+LOST_TIME_US = 1e6  # a GPU event at 0, this long before all others, has lost its time
+
+# Kineto's categories, today's and those of old versions, as the kinds that the reader tells apart.
+KINDS = {
+    "cpu_op": "op",
+    "operator": "op",
+    "user_annotation": "annotation",
+    "kernel": "kernel",
+    "gpu_memcpy": "memcpy",
+    "memcpy": "memcpy",
+    "gpu_memset": "memset",
+    "memset": "memset",
+    "cuda_runtime": "call",
+    "cuda_driver": "call",
+    "runtime": "call",
+    "driver": "call",
+    "xpu_runtime": "call",
+    "xpu_driver": "call",
+    "mtia_runtime": "call",
+    "privateuse1_runtime": "call",
+    "privateuse1_driver": "call",
+    "overhead": "overhead",
+    "gpu_user_annotation": "gpu_annotation",
+}
+GPU_KINDS = ("kernel", "memcpy", "memset")
+
+
+class Footprint(msgspec.Struct, frozen=True, gc=False):
+    """What one launch of a kernel takes, as the trace reports it. None: not reported."""
+
+    registers_per_thread: int | None
+    shared_memory_bytes: int | None
+    grid: tuple[int, ...] | None
+    block: tuple[int, ...] | None
+    reported_occupancy_percent: float | None
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One slice. `kind` is a value of KINDS, `track` the pair (pid, tid); a GPU event's track is (device, stream).
+
+    `start_us` counts from the first slice of the file, so that it is exact to the nanosecond that traces are written in.
+
+    `bytes` is the size of a copy or memset. `dims` are an op's input shapes, if they were recorded.
+    """
+
+    kind: str
+    name: str
+    track: tuple[int | str, int | str]
+    start_us: float
+    duration_us: float
+    correlation: int | None = None
+    footprint: Footprint | None = None
+    bytes: int | None = None
+    dims: Any = None
+
+    @property
+    def end_us(self) -> float:
+        return self.start_us + self.duration_us
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A file's events and header. `total` events were found; `skipped` says how many were not used, and why."""
+
+    path: str
+    events: list[Event]
+    header: dict[str, Any]
+    total: int
+    skipped: dict[str, int]
+    first_bad: str | None  # the place of the first event that could not be read
+    zero_timestamps: int  # kernels with a start or a duration of 0
+
+
+class _GpuArgs(msgspec.Struct, gc=False):
+    correlation: Any = None
+    device: Any = None
+    stream: Any = None
+    bytes: Any = None
+    grid: Any = None
+    block: Any = None
+    registers: Any = msgspec.field(name="registers per thread", default=None)
+    shared_memory: Any = msgspec.field(name="shared memory", default=None)
+    occupancy: Any = msgspec.field(name="est. achieved occupancy %", default=None)
+
+
+class _CallArgs(msgspec.Struct, gc=False):
+    correlation: Any = None
+
+
+class _OpArgs(msgspec.Struct, gc=False):
+    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw())
+
+
+class _RawEvent(msgspec.Struct, gc=False):
+    ph: str = ""
+    cat: str | None = None
+    name: str = ""
+    pid: int | str | float | None = None
+    tid: int | str | float | None = None
+    ts: float | None = None
+    dur: float | None = None
+    args: msgspec.Raw = msgspec.Raw()  # decoded by what the event is: most events need nothing of it
+
+
+_DECODE_MANY = msgspec.json.Decoder(list[_RawEvent])
+_DECODE_ONE = msgspec.json.Decoder(_RawEvent)
+_LENIENT = json.JSONDecoder(strict=False)
+_DECODE_GPU_ARGS = msgspec.json.Decoder(_GpuArgs)
+_DECODE_CALL_ARGS = msgspec.json.Decoder(_CallArgs)
+_DECODE_OP_ARGS = msgspec.json.Decoder(_OpArgs)
+_NO_GPU_ARGS = _GpuArgs()
+_INFINITY = float("inf")
+_OPENING = re.compile(rb"(?:\xef\xbb\xbf)?\s*([\[{])")
+_TRACE_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_FIRST_KEY = re.compile(rb'\s*\{\s*("(?:[^"\\]|\\.)*")\s*:')
+_SEPARATOR = re.compile(r"[\s,]*")
+_END = re.compile(r"\}(?=\s*\])")  # of the last event of the list
+_SPACES_FOR_CONTROLS = {code: " " for code in range(32)}
+_BARE_NUMBER = re.compile(r"(?<=[:\[,])(\s*)(?:[-+]?(?:nan|inf(?:inity)?)|N/A)(?=\s*[,}\]])", re.IGNORECASE)
+_BACKSLASH = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+_PHASES = {"M": "metadata", "s": "flow", "t": "flow", "f": "flow", "i": "instant", "I": "instant", "C": "counter"}
+
+
+def decode(source: str, progress: Callable[[float], None] | None = None) -> Decoded:
+    """Read the trace at the path `source` (`.json` or `.json.gz`, by content), or on standard input for "-".
+
+    `progress` is called with the share of the file that is done. Raises TraceError: file missing or unreadable;
+    NotATraceError: no Chrome trace; NoEventsError: a trace without events.
+    """
+    try:
+        if source == "-":
+            return _decode(sys.stdin.buffer.read(), "standard input", progress)
+        with open(source, "rb") as file:
+            if not Path(source).is_file():  # a pipe: cannot be mapped
+                return _decode(file.read(), source, progress)
+            if file.seek(0, io.SEEK_END) == 0:
+                raise NotATraceError(f"{source}: the file is empty")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                return _decode(mapped, source, progress)
+    except OSError as error:
+        raise TraceError(f"{source}: {error.strerror or error}") from error
+
+
+def _decode(data: bytes | mmap.mmap, path: str, progress: Callable[[float], None] | None) -> Decoded:
+    if data[:2] == b"\x1f\x8b":
+        data = _unzip(data, path)
+    return _Decoder(data, path, progress).decode()
+
+
+def _unzip(data: bytes | mmap.mmap, path: str) -> bytes:
+    """All that can be unzipped: a file that is cut off is read as far as it goes."""
+    unzipped, position = bytearray(), 0
+    unzipper = zlib.decompressobj(wbits=GZIP)
+    try:
+        while position < len(data):
+            unzipped += unzipper.decompress(data[position : position + PIECE_BYTES])
+            position += PIECE_BYTES
+            if unzipper.eof:  # several gzip files in a row are one
+                position -= len(unzipper.unused_data)
+                unzipper = zlib.decompressobj(wbits=GZIP)
+    except zlib.error as error:
+        if not unzipped:
+            raise NotATraceError(f"{path}: a damaged gzip file: {error}") from error
+    return bytes(unzipped)
+
+
+class _Decoder:
+    def __init__(self, data: bytes | mmap.mmap, path: str, progress: Callable[[float], None] | None):
+        self.data, self.path, self.progress = data, path, progress
+        self.events: list[Event] = []
+        self.skipped: Counter[str] = Counter()
+        self.total = 0
+        self.first_bad: str | None = None
+        self.header: dict[str, Any] = {}
+        self._gpu_lanes: set[tuple] = set()  # (pid, tid) of the GPU events
+        self._shared: dict[Any, Any] = {}  # equal names, tracks and footprints are stored once
+        self._base_us: float | None = None
+        self._at_zero: list[Event] = []  # GPU events with the timestamp 0
+        self._zero_durations = 0
+        self._has_dims = False  # whether an op's args hold something in this piece
+
+    def decode(self) -> Decoded:
+        start = self._list_start()
+        first = _FIRST_KEY.match(self.data, start)
+        key = first[1] if first else b'"ph"'
+        # The end of one event and the start of the next. No string holds this: a quote inside it is escaped.
+        boundary = re.compile(rb"\}\s*,\s*(?=\{\s*" + re.escape(key) + rb"\s*:)")
+        position, carried = start, b""
+        while cut := boundary.search(self.data, position + PIECE_BYTES):
+            carried = self._piece(self._after(carried, self.data[position : cut.start() + 1]), boundary)
+            position = cut.end()
+            if self.progress:
+                self.progress(position / len(self.data))
+        self._last_piece(self._after(carried, self.data[position:]), boundary)
+        self._judge_zeros()
+        self._check()
+        for index, event in enumerate(self.events):
+            # Old traces repeat the annotations on the GPU's lane under the category of the CPU's.
+            if event.kind == "annotation" and event.track in self._gpu_lanes:
+                self.events[index] = msgspec.structs.replace(event, kind="gpu_annotation")
+        skipped = {reason: n for reason, n in sorted(self.skipped.items()) if n}
+        zeros = self.skipped["zero timestamp"] + self._zero_durations
+        return Decoded(self.path, self.events, self.header, self.total, skipped, self.first_bad, zeros)
+
+    def _judge_zeros(self) -> None:
+        """A GPU event at 0 is a real one if the others start near 0, too; else its time was lost."""
+        base_us = self._base_us or 0.0
+        if base_us + min((e.start_us for e in self.events), default=0.0) > LOST_TIME_US:
+            self.skipped["zero timestamp"] += len(self._at_zero)
+        else:
+            self.events += [msgspec.structs.replace(e, start_us=round(-base_us, 3)) for e in self._at_zero]
+
+    @staticmethod
+    def _after(carried: bytes, text: bytes) -> bytes:
+        """`text` after what was left over of the piece before it; the comma between them went with the cut."""
+        return carried + b"," + text if carried else text
+
+    def _check(self) -> None:
+        if not self.total:
+            raise NoEventsError(f"{self.path}: the trace has no events")
+        if not self.events:
+            reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(self.skipped.items()))
+            place = f"; first {self.first_bad}" if self.first_bad else ""
+            raise NoEventsError(f"{self.path}: none of the {self.total} events is one that a profiler writes ({reasons}{place})")
+
+    def _list_start(self) -> int:
+        """The position after the `[` of the events; decodes the header's keys before it."""
+        opening = _OPENING.match(self.data)
+        if opening is None:
+            raise NotATraceError(f"{self.path}: not JSON: it starts with {bytes(self.data[:20])!r}")
+        if opening[1] == b"[":
+            return opening.end()
+        found = _TRACE_EVENTS.search(self.data)
+        if found is None:
+            raise NotATraceError(f"{self.path}: no trace: there is no list traceEvents in it")
+        self._read_header(self.data[opening.start(1) : found.start()] + b'"":0}')
+        return found.end()
+
+    def _read_header(self, text: bytes) -> None:
+        try:
+            header = json.loads(_repaired(text.decode(errors="replace")), strict=False)
+        except (ValueError, RecursionError):
+            self.skipped["header"] += 1
+        else:
+            header.pop("", None)
+            self.header.update(header)
+
+    def _piece(self, text: bytes, boundary: re.Pattern[bytes]) -> bytes:
+        """Take the events of `text`, which have commas between; returns an end that is no whole event yet."""
+        self._has_dims = b'"Input Dims"' in text
+        try:
+            raw_events = _DECODE_MANY.decode(b"[%b]" % text)
+        except (msgspec.MsgspecError, RecursionError, ValueError):
+            return self._one_by_one(text.decode(errors="replace"), boundary).encode(errors="replace")
+        self._take(raw_events)
+        return b""
+
+    def _last_piece(self, text: bytes, boundary: re.Pattern[bytes]) -> None:
+        """Take the rest of the file: events, the end of their list, and the header's keys that follow it."""
+        if last := deque(boundary.finditer(text), maxlen=1):
+            carried = self._piece(text[: last[0].start() + 1], boundary)
+            text = self._after(carried, text[last[0].end() :])
+        rest = self._one_by_one(text.decode(errors="replace"), boundary, final=True).strip()
+        if rest.startswith("]"):
+            after = rest[1:].lstrip().lstrip(",").strip()
+            if after not in ("", "}"):
+                self._read_header(b"{" + after.encode(errors="replace"))
+        else:
+            self.skipped["truncated"] += 1 if rest else 0
+            self.total += 1 if rest else 0
+            self.header["truncated"] = True
+
+    def _one_by_one(self, text: str, boundary: re.Pattern[bytes], final: bool = False) -> str:
+        """Take events until the list ends (`]`) or no whole event is left; returns what follows."""
+        next_event = re.compile(boundary.pattern.decode(errors="replace"))
+        self._has_dims = '"Input Dims"' in text
+        position = 0
+        while True:
+            position = _SEPARATOR.match(text, position).end()  # type: ignore[union-attr]  # it matches nothing, too
+            if position == len(text) or text[position] == "]":
+                return text[position:]
+            try:
+                value, position = _LENIENT.raw_decode(text, position)
+            except (ValueError, RecursionError) as error:
+                at_end = isinstance(error, json.JSONDecodeError) and error.pos >= len(text) - 1
+                if at_end and not final and len(text) - position < LONGEST_EVENT_BYTES:
+                    return text[position:]  # the piece was cut inside an event: the rest of it is in the next one
+                cut = next_event.search(text, position)
+                if cut is None:
+                    end = _END.search(text, position)
+                    if end is None or not self._repair(text[position : end.start() + 1]):
+                        return text[position:]
+                    position = end.start() + 1
+                    continue
+                if not self._repair(text[position : cut.start() + 1]):
+                    self._bad("cannot be read as JSON")
+                position = cut.end()
+            else:
+                self._convert(value)
+
+    def _repair(self, text: str) -> bool:
+        try:
+            value = json.loads(_repaired(text), strict=False)
+        except (ValueError, RecursionError):
+            return False
+        self._convert(value)
+        return True
+
+    def _convert(self, value: Any) -> None:
+        try:
+            self._take([_DECODE_ONE.decode(msgspec.json.encode(value))])
+        except msgspec.ValidationError as error:
+            message, _, where = str(error).partition(" - at `$")
+            self._bad(f"{message[0].lower()}{message[1:]}", where.rstrip("`"))
+        except (ValueError, OverflowError, RecursionError, TypeError) as error:
+            self._bad(str(error))
+
+    def _bad(self, message: str, where: str = "") -> None:
+        if self.first_bad is None:
+            self.first_bad = f"traceEvents[{self.total}]{where}: {message}"
+        self.total += 1
+        self.skipped["malformed"] += 1
+
+    def _take(self, raw_events: Iterable[_RawEvent]) -> None:
+        """Keep the events that are slices the reader uses; count the others as skipped. This loop is the hot one."""
+        skipped, keep, share, kinds = self.skipped, self.events.append, self._shared.setdefault, KINDS
+        has_dims, base_us = self._has_dims, self._base_us
+        for raw in raw_events:
+            self.total += 1
+            if raw.ph != "X":
+                skipped[_PHASES.get(raw.ph, "other phase")] += 1
+                continue
+            kind = kinds.get(raw.cat or "") or kinds.get((raw.cat or "").lower())
+            if kind is None:
+                skipped["python_function" if raw.cat == "python_function" else "other category"] += 1
+                continue
+            start_us, duration_us = raw.ts, raw.dur
+            if start_us is None or not -_INFINITY < start_us < _INFINITY:
+                skipped["no timestamp"] += 1
+                continue
+            if duration_us is None or not 0 <= duration_us < _INFINITY:
+                bad = duration_us is not None and duration_us < 0
+                skipped["negative duration" if bad else "no duration"] += 1
+                continue
+            if not start_us and kind in GPU_KINDS:
+                self._at_zero.append(self._gpu_event(raw, kind, start_us, duration_us))
+                continue
+            if base_us is None:
+                base_us = self._base_us = start_us
+            start_us = round(start_us - base_us, 3)
+            if kind in GPU_KINDS:
+                keep(self._gpu_event(raw, kind, start_us, duration_us))
+                continue
+            correlation = dims = None
+            if kind == "call":
+                args = _args(_DECODE_CALL_ARGS, raw)
+                correlation = _int(args.correlation) if args else None
+            elif has_dims and kind == "op":
+                args = _args(_DECODE_OP_ARGS, raw)
+                dims = self._dims(bytes(args.dims)) if args else None
+            lane = (raw.pid, raw.tid)
+            keep(Event(kind, share(raw.name, raw.name), share(lane, lane), start_us, duration_us, correlation, None, None, dims))
+
+    def _gpu_event(self, raw: _RawEvent, kind: str, start_us: float, duration_us: float) -> Event:
+        args = _args(_DECODE_GPU_ARGS, raw) or _NO_GPU_ARGS
+        lane = (raw.pid, raw.tid)
+        self._gpu_lanes.add(lane)
+        device = args.device if isinstance(args.device, int | str) else raw.pid
+        stream = args.stream if isinstance(args.stream, int | str) else raw.tid
+        track = (device, stream)
+        footprint = _footprint(args) if kind == "kernel" else None
+        if kind == "kernel" and not duration_us:
+            self._zero_durations += 1
+        share = self._shared.setdefault
+        return Event(
+            kind,
+            share(raw.name, raw.name),
+            share(track, track),
+            start_us,
+            duration_us,
+            _int(args.correlation),
+            share(footprint, footprint) if footprint else None,
+            _int(args.bytes),
+        )
+
+    def _dims(self, text: bytes) -> Any:
+        """Input shapes as tuples; equal ones are decoded once."""
+        if text and text not in self._shared:
+            self._shared[text] = _as_tuples(msgspec.json.decode(text))
+        return self._shared[text] if text else None
+
+
+def _args(decoder: msgspec.json.Decoder, raw: _RawEvent) -> Any:
+    """An event's args, or None where they are missing or no object."""
+    try:
+        return decoder.decode(raw.args)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _repaired(text: str) -> str:
+    """JSON without the faults that profilers have written: raw control characters, bare nan, inf and N/A, bad backslashes."""
+    text = _BARE_NUMBER.sub(r"\1null", text.translate(_SPACES_FOR_CONTROLS))
+    return _BACKSLASH.sub(lambda found: found[0] if found[1] else r"\\", text)
+
+
+def _int(value: Any) -> int | None:
+    """An integer that may be written as a number or as a string; None for anything else."""
+    if type(value) is int:
+        return value
+    try:
+        return int(value) if isinstance(value, str | float) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _numbers(value: Any) -> tuple[int, ...] | None:
+    """A grid or block: a list of numbers, which some traces hold as a string."""
+    if isinstance(value, str):
+        value = re.findall(r"\d+", value)
+    if not isinstance(value, list) or not value:
+        return None
+    numbers = tuple(map(_int, value))
+    return None if None in numbers else numbers  # type: ignore[return-value]
+
+
+def _footprint(args: _GpuArgs) -> Footprint:
+    occupancy = args.occupancy if isinstance(args.occupancy, int | float) else None
+    return Footprint(_int(args.registers), _int(args.shared_memory), _numbers(args.grid), _numbers(args.block), occupancy)
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value

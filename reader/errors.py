@@ -1,0 +1,13 @@
+"""What `reader` raises: TraceError and nothing else."""
+
+
+class TraceError(Exception):
+    """A trace that cannot be read. The message names the file and, where there is one, the place."""
+
+
+class NotATraceError(TraceError):
+    """The file is there, but it holds no Chrome trace."""
+
+
+class NoEventsError(TraceError):
+    """A trace without a single event that could be read."""
