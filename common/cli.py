@@ -62,10 +62,14 @@ class LessonParser(argparse.ArgumentParser):
         self._sizes = self.add_argument_group("sizes")
         self._size_flags: list[str] = []
 
-        shared = self.add_argument_group("flags that all lessons share")
-        shared.add_argument(
-            "--dtype", choices=DTYPES, default="bf16", help="of inputs and weights (default: %(default)s)"
+        self.add_argument(
+            "--guess",
+            type=count,
+            metavar="N",
+            help="how many kernels (without a GPU: ops that do work) you expect a step to launch; the run answers",
         )
+        shared = self.add_argument_group("flags that all lessons share")
+        shared.add_argument("--dtype", choices=DTYPES, default="bf16", help="of inputs and weights (default: %(default)s)")
         shared.add_argument(
             "--warmup",
             action=argparse.BooleanOptionalAction,
@@ -83,8 +87,7 @@ class LessonParser(argparse.ArgumentParser):
             "--device",
             choices=("auto", "cuda", "xpu", "mps", "cpu"),
             default="auto",
-            help="auto: torch's current accelerator if it is usable, else cpu; ROCm counts as cuda "
-            "(default: %(default)s)",
+            help="auto: torch's current accelerator if it is usable, else cpu; ROCm counts as cuda (default: %(default)s)",
         )
         schedule = self.add_argument_group(
             "schedule",
@@ -92,18 +95,14 @@ class LessonParser(argparse.ArgumentParser):
             "numbered from 0 and only the active ones are recorded: ProfilerStep#N from N = wait + schedule_warmup "
             "to N = wait + schedule_warmup + active - 1, so by default ProfilerStep#2, #3 and #4.",
         )
-        schedule.add_argument(
-            "--wait", type=count, default=1, help="steps with the profiler off (default: %(default)s)"
-        )
+        schedule.add_argument("--wait", type=count, default=1, help="steps with the profiler off (default: %(default)s)")
         schedule.add_argument(
             "--schedule_warmup",
             type=count,
             default=1,
             help="steps that the profiler traces and throws away, to pay its own start-up (default: %(default)s)",
         )
-        schedule.add_argument(
-            "--active", type=positive_int, default=3, help="steps that are recorded (default: %(default)s)"
-        )
+        schedule.add_argument("--active", type=positive_int, default=3, help="steps that are recorded (default: %(default)s)")
         detail = self.add_argument_group("what is recorded and where")
         detail.add_argument(
             "--record_shapes",
@@ -131,9 +130,7 @@ class LessonParser(argparse.ArgumentParser):
 
     def add_size(self, flag: str, default: int, help: str) -> None:
         """Add a size flag: a positive integer that is part of the run's name."""
-        action = self._sizes.add_argument(
-            flag, type=positive_int, default=default, help=f"{help} (default: %(default)s)"
-        )
+        action = self._sizes.add_argument(flag, type=positive_int, default=default, help=f"{help} (default: %(default)s)")
         self._size_flags.append(action.dest)
 
     def parse_args(self, args: Sequence[str] | None = None, namespace=None):  # type: ignore[override]
@@ -164,7 +161,7 @@ class LessonParser(argparse.ArgumentParser):
 
     def _changed_settings(self, parsed: argparse.Namespace) -> dict[str, object]:
         """The settings that are not at their default and that the tag does not name otherwise, in the flags' order."""
-        named = {*self._size_flags, "help", "dtype", "warmup", "compile", "trace_dir"}
+        named = {*self._size_flags, "help", "dtype", "warmup", "compile", "trace_dir", "guess"}
         return {
             action.dest: getattr(parsed, action.dest)
             for action in self._actions

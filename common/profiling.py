@@ -3,6 +3,8 @@
 from common.artifacts import encode_trace, table_path, trace_path, write_all
 from common.cli import LessonError
 from common.device import Device, human_bytes, is_out_of_memory, versions
+from reader import Facts, read
+from reader.render import verdict, work_of_a_step
 
 import argparse
 import contextlib
@@ -19,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch.autograd import DeviceType
 
 WARMUP_CALLS = 3
 TABLE_ROWS = 15
@@ -54,8 +55,7 @@ class Schedule:
         last = self.steps - 1
         recorded = f"#{self.first_recorded}" if self.active == 1 else f"#{self.first_recorded}..#{last}"
         return (
-            f"{self.steps} steps (wait {self.wait}, warmup {self.warmup}, active {self.active}), "
-            f"recording ProfilerStep{recorded}"
+            f"{self.steps} steps (wait {self.wait}, warmup {self.warmup}, active {self.active}), recording ProfilerStep{recorded}"
         )
 
 
@@ -71,7 +71,6 @@ def profile(step: Callable[[], object], args: argparse.Namespace, device: Device
         profiler = _record(step, schedule, args, device)
         trace, trace_s = _timed(lambda: encode_trace(_export(profiler, args, device), args))
         table, table_s = _timed(lambda: _table(profiler, args, device))
-        has_gpu_events = any(event.device_type != DeviceType.CPU for event in profiler.events() or ())
 
     contents = {trace_path(args): trace, table_path(args): table.encode()}
     try:
@@ -81,9 +80,14 @@ def profile(step: Callable[[], object], args: argparse.Namespace, device: Device
     for (path, data), seconds in zip(contents.items(), (trace_s, table_s), strict=True):
         print(f"wrote {path} ({human_bytes(len(data))}, {seconds + write_s:.3f} s)")
     print(*(line for line in table.splitlines() if line.startswith("Self ")), sep="\n")
-    print(f"next: drag {trace_path(args)} into https://ui.perfetto.dev")
+    facts = read(str(trace_path(args)))
+    print(f"verdict: {verdict(facts)}")
+    print(work_of_a_step(facts))
+    if args.guess is not None:
+        print(answer(args.guess, facts))
+    print(f"next: uv run read_trace.py {trace_path(args)}, or drag it into https://ui.perfetto.dev")
 
-    if device.type == "cuda" and not has_gpu_events:
+    if device.type == "cuda" and facts.regime == "cpu-only":
         raise LessonError(
             "the lesson ran on the GPU, but no GPU event was recorded (the artifacts are kept). Likely causes: "
             "another profiler is attached (nsys, ncu, compute-sanitizer, a debugger), the container lacks the "
@@ -91,9 +95,19 @@ def profile(step: Callable[[], object], args: argparse.Namespace, device: Device
         )
 
 
-def _record(
-    step: Callable[[], object], schedule: Schedule, args: argparse.Namespace, device: Device
-) -> torch.profiler.profile:
+def answer(guess: int, facts: Facts) -> str:
+    """What the trace says to a guess of how many kernels (without a GPU: leaf ops) a step launches."""
+    step = facts.middle_step
+    if step is None:
+        return "guess: the trace has no recorded step to compare with"
+    unit, verb = ("ops", "ran") if facts.regime == "cpu-only" else ("kernels", "launched")
+    if guess == step.kernels_or_ops:
+        return f"guess: {guess} {unit} a step, and so it is"
+    launched = "".join(f"\n  {n} x {label}" for label, n in step.work)
+    return f"guess: {guess} {unit} a step; the trace has {step.kernels_or_ops}. {step.name} {verb}:{launched or ' nothing'}"
+
+
+def _record(step: Callable[[], object], schedule: Schedule, args: argparse.Namespace, device: Device) -> torch.profiler.profile:
     if args.warmup:
         for _ in range(WARMUP_CALLS):
             step()
