@@ -1,0 +1,222 @@
+"""The command: golden outputs of traces recorded on an H200, exit codes and messages, and the shape of its JSON."""
+
+import read_trace
+
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import ROOT
+from events import GEMM, annotation, kernel, launch, op, step, write
+from record import DATA, GOLDEN, TRACES
+from record import read_trace as printed
+
+
+@pytest.fixture
+def in_data(monkeypatch):
+    monkeypatch.chdir(DATA)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_output_is_the_golden_one(in_data, name):
+    """After a change that is meant: uv run tests/record.py, and look at the difference."""
+    assert printed(GOLDEN[name]) == (DATA / "golden" / name).read_text()
+
+
+def test_every_trace_of_the_data_is_known():
+    assert sorted(TRACES) == sorted(path.stem for path in DATA.glob("*.json"))
+
+
+EXPECTED = {  # regime, kernels a step, findings that the post teaches on this trace
+    "01_64_cold": ("overhead-bound", 2, {"overhead-bound", "cold-start", "entry-gap", "heavy-launch", "light-launch"}),
+    "01_64_no_warmup_step": ("overhead-bound", 2, {"profiler-buffer", "cold-start"}),
+    "01_4096_warm": ("gpu-bound", 2, {"gpu-bound", "hotspot", "annotation-double-count", "profiler-sync"}),
+    "01_4096_compile": ("gpu-bound", 1, {"bias-copy", "compile-tax", "cache-hits"}),
+    "01_4096_graph": (None, 5, {"graph-launch"}),
+    "02": ("overhead-bound", 1, {"epilogue-bias", "views-launch-nothing"}),
+    "03_eager": ("gpu-bound", 5, {"two-gemm-tiles", "views-launch-nothing", "low-occupancy-by-design"}),
+    "03_compile": (None, 4, {"fused-triton", "compile-tax", "cache-hits", "occupancy-not-estimated"}),
+    "03_kernels": ("gpu-bound", 4, {"views-launch-nothing"}),
+    "01_64_cpu": ("cpu-only", 0, set()),
+}
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_what_the_posts_teach_is_found_in_the_recorded_traces(in_data, name):
+    regime, kernels, slugs = EXPECTED[name]
+    data = json.loads(printed([f"{name}.json", "--json"]))
+    assert regime in (None, data["regime"])
+    assert {s["kernels"] for s in data["steps"]} == {kernels}
+    assert slugs <= {f["slug"] for f in data["findings"]}
+    assert data["unlinked"] == 0 and "malformed" not in data["skipped"]
+
+
+def test_the_comparison_of_eager_and_compiled_says_it_in_one_sentence(in_data):
+    data = json.loads(printed(["03_eager.json", "03_compile.json", "--json"]))
+    assert data["summary"].startswith("the same 3 GEMM calls a step, mul and gelu became triton gelu+mul, GPU time a step -")
+    assert len([k for k in data["kernels_common"] if k["name"].startswith("nvjet")]) == 2
+    assert data["kernels_only_b"] == ["triton_poi_fused__unsafe_view_gelu_mul_0"]
+    assert "aten::linear" in data["ops_only_a"] and "TorchDynamo Cache Lookup" in data["ops_only_b"]
+    assert "fused-triton" in data["findings_only_b"]
+
+
+def test_the_json_has_the_fields_of_the_contract(in_data):
+    data = json.loads(printed(["03_eager.json", "--json"]))
+    assert {
+        "trace", "device", "events", "skipped", "window_us", "gpu_busy_us", "gpu_busy_share", "gpu_to_cpu", "regime",
+        "kernels_total", "memcpys_total", "memsets_total", "unlinked", "gpu_time_by_origin_us", "steps", "kernels",
+        "findings",
+    } <= set(data)  # fmt: skip
+    assert set(data["gpu_time_by_origin_us"]) == {"op", "library", "graph", "carried_over", "unknown"}
+    assert set(data["steps"][0]) == {
+        "name", "cpu_us", "sync_us", "gpu_busy_us", "gpu_to_cpu", "kernels", "memcpys", "memsets", "launches",
+        "occupancy_queries", "entry_gap_us",
+    }  # fmt: skip
+    assert {
+        "name", "label", "family", "calls", "total_us", "median_us", "min_us", "max_us", "share", "op", "launch",
+        "registers_per_thread", "shared_memory_bytes", "grid", "block", "theoretical_occupancy", "limited_by",
+    } <= set(data["kernels"][0])  # fmt: skip
+    assert set(data["findings"][0]) == {"slug", "seen", "means", "next"}
+
+
+def test_unknown_is_null(tmp_path, capsys):
+    assert read_trace.main([write(tmp_path / "t.json", step(0, 0, 9), deviceProperties=[]), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["device"] is data["gpu_busy_us"] is data["gpu_busy_share"] is data["gpu_to_cpu"] is None
+    assert data["steps"][0]["gpu_busy_us"] is data["steps"][0]["entry_gap_us"] is None
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "No such file or directory"),
+        (b"", "the file is empty"),
+        (b"{}", "no trace: there is no list traceEvents in it"),
+        (b'{"traceEvents": []}', "the trace has no events"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line_and_exit_code_2(tmp_path, capsys, content, message):
+    path = tmp_path / "x.json"
+    if content is not None:
+        path.write_bytes(content)
+    assert read_trace.main([str(path)]) == 2
+    assert capsys.readouterr() == ("", f"error: {path}: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a", "b", "c"], "one trace to read, or two to compare; got 3"),
+        (["a", "--top", "0"], "argument --top: expected 1 or more, got 0"),
+        (["a", "b", "--chain"], "--chain shows one trace: name one"),
+        (["a", "--json", "--md"], "argument --md: not allowed with argument --json"),
+    ],
+)
+def test_mistakes_in_the_flags(arguments, message, capsys):
+    with pytest.raises(SystemExit) as end:
+        read_trace.main(arguments)
+    assert end.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"read_trace.py: error: {message}"
+
+
+def test_a_step_that_is_not_there(in_data, capsys):
+    assert read_trace.main(["02.json", "--chain", "9"]) == 2
+    assert capsys.readouterr().err == "error: 02.json: the trace has no ProfilerStep#9; it has #2 to #4\n"
+
+
+def test_launches_without_gpu_events_are_said(tmp_path, capsys):
+    path = write(tmp_path / "t.json", step(0, 0, 100), op("aten::mm", 1, 9), launch(2, 1))
+    assert read_trace.main([path]) == 0
+    out = capsys.readouterr().out
+    assert "\ncpu-only: launches but no GPU event in the trace\n" in out
+    assert "  no-gpu-events: 1 launch and no GPU event\n" in out and "nsys, ncu, compute-sanitizer" in out
+
+
+def test_the_first_bad_event_is_shown_with_its_place(tmp_path, capsys):
+    path = write(tmp_path / "t.json", step(0, 0, 100), {**op("aten::mm", 1, 9), "dur": "9"})
+    assert read_trace.main([path]) == 0
+    out = capsys.readouterr().out
+    assert "events: 2 found, 1 not used (1 malformed)\n" in out
+    assert "the first that could not be read: traceEvents[1].dur: expected `float | null`, got `str`\n" in out
+
+
+def test_standard_input_plain_and_zipped(monkeypatch, capsys):
+    data = (DATA / "02.json").read_bytes()
+    outputs = []
+    for content in (data, gzip.compress(data)):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        assert read_trace.main(["-"]) == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1]
+    assert outputs[0].startswith("standard input\ndevice: NVIDIA H200;")
+
+
+def test_top_cuts_the_tables_and_says_what_is_left(in_data):
+    text = printed(["03_eager.json", "--top", "2"])
+    assert "  and 3 more (--top 5)\n" in text
+
+
+def test_a_pipe_gets_plain_text_and_the_same_bytes_each_time(tmp_path):
+    command = [sys.executable, "read_trace.py", DATA / "03_eager.json"]
+    runs = [subprocess.run(command, cwd=ROOT, capture_output=True, check=True) for _ in range(2)]
+    assert runs[0].stdout == runs[1].stdout and b"\x1b" not in runs[0].stdout
+    assert runs[0].stderr == b""
+
+
+def test_it_neither_imports_torch_nor_takes_long(tmp_path):
+    code = "import sys, read_trace; read_trace.main([sys.argv[1]]); assert 'torch' not in sys.modules"
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code, DATA / "03_eager.json"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    assert time.perf_counter() - start < 2.5  # about 0.2 s; the bound only tells an import of torch from none
+
+
+def test_a_terminal_shows_progress_of_a_file_that_takes_long(tmp_path, monkeypatch):
+    """Without waiting for a large file: the pieces are small, and the second is over at once."""
+    path = write(tmp_path / "t.json", *(op(f"a{n}", n, 1) for n in range(2000)))
+    code = (
+        "import sys, read_trace, importlib; read_trace.PROGRESS_AFTER_S = 0;"
+        "importlib.import_module('reader.decode').PIECE_BYTES = 50_000; sys.exit(read_trace.main([sys.argv[1]]))"
+    )
+    leader, follower = os.openpty()
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
+    done = subprocess.run([sys.executable, "-c", code, path], cwd=ROOT, stdout=subprocess.PIPE, stderr=follower, env=env)
+    os.close(follower)
+    shown = os.read(leader, 100_000).decode()
+    os.close(leader)
+    assert done.returncode == 0 and b"\x1b" not in done.stdout
+    assert f"reading {path}" in shown and "%" in shown
+    assert shown.endswith("\x1b[2K") or shown.endswith("\x1b[?25h")  # cleared: nothing stays on the screen
+
+
+def test_markdown_is_markdown(in_data):
+    text = printed(["03_eager.json", "--md"])
+    assert text.startswith("# 03_eager.json\n") and "\n## Findings\n" in text
+    table = [line for line in text.splitlines() if line.startswith("| ProfilerStep")]
+    assert len(table) == 3 and all(line.count("|") == 12 for line in table)
+
+
+def test_the_library_prints_nothing(capsys):
+    from reader import read
+
+    facts = read(str(DATA / "01_64_cold.json"))
+    assert facts.regime == "overhead-bound" and facts.steps[0].kernels == 2
+    assert capsys.readouterr() == ("", "")
+
+
+def test_two_traces_without_a_gpu_compare_their_cpu_time(tmp_path, capsys):
+    a = write(tmp_path / "a.json", step(0, 0, 100), annotation("fwd", 1, 9), op("aten::mm", 2, 3))
+    b = write(tmp_path / "b.json", step(0, 0, 150), annotation("fwd", 1, 9), op("aten::bmm", 2, 3))
+    assert read_trace.main([a, b]) == 0
+    assert "\nCPU time a step +50%.\n" in capsys.readouterr().out
+
+
+def test_the_same_kernels_are_said_to_be(tmp_path, capsys):
+    events = step(0, 0, 100), launch(1, 1), kernel(GEMM, 5, 10, 1)
+    a, b = write(tmp_path / "a.json", *events), write(tmp_path / "b.json", *events)
+    assert read_trace.main([a, b]) == 0
+    assert "\nthe same 1 GEMM call a step, GPU time a step +0%, CPU time a step +0%.\n" in capsys.readouterr().out
