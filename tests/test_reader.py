@@ -1,0 +1,333 @@
+"""What the reader's numbers mean: each definition on a few inline events with exact numbers."""
+
+from reader import load, read
+from reader.decode import Footprint
+from reader.facts import chain
+from reader.occupancy import occupancy
+
+import pytest
+from events import (
+    ADD,
+    CPU,
+    GEMM,
+    H200,
+    annotation,
+    call,
+    event,
+    kernel,
+    launch,
+    memcpy,
+    memset,
+    op,
+    step,
+    write,
+)
+
+
+@pytest.fixture
+def facts(tmp_path):
+    return lambda *events, **header: read(write(tmp_path / "t.json", *events, **header))
+
+
+def test_busy_time_is_the_union_not_the_sum(facts):
+    f = facts(
+        step(0, 0, 100),
+        launch(10, 1),
+        launch(12, 2),
+        launch(14, 3),
+        kernel("a", 20, 30, 1),
+        kernel("b", 40, 30, 2, stream=8),  # overlaps a by 10
+        memcpy(80, 5, 3),
+    )
+    assert f.gpu_busy_us == 55  # 20..70 and 80..85
+    assert f.steps[0].gpu_busy_us == 55
+    assert f.window_us == 100
+    assert f.gpu_busy_share == 0.55
+
+
+def test_two_devices_are_united_each_for_itself(facts):
+    f = facts(step(0, 0, 100), launch(1, 1), launch(2, 2), kernel("a", 20, 40, 1), kernel("a", 20, 40, 2, device=1))
+    assert f.gpu_busy_us == 80
+    assert f.gpu_busy_share == 0.4  # of two devices
+
+
+def test_the_window_reaches_to_the_end_of_the_last_gpu_event(facts):
+    f = facts(step(0, 0, 10), launch(5, 1), kernel("a", 8, 42, 1))
+    assert f.window_us == 50
+    assert f.gpu_busy_share == 0.84
+
+
+@pytest.mark.parametrize(
+    ("gpu_us", "ratio", "regime"),
+    [(4, 0.4, "overhead-bound"), (5, 0.5, "mixed"), (10, 1.0, "mixed"), (11, 1.1, "gpu-bound")],
+)
+def test_the_verdict_is_the_median_over_the_steps(facts, gpu_us, ratio, regime):
+    f = facts(
+        step(2, 0, 70_000),  # holds the profiler's start
+        launch(69_990, 1),
+        kernel("a", 69_995, 1, 1),
+        step(3, 71_000, 10),
+        launch(71_002, 2),
+        kernel("a", 71_003, gpu_us, 2),
+        step(4, 72_000, 10),
+        launch(72_002, 3),
+        kernel("a", 72_003, gpu_us, 3),
+    )
+    assert (f.gpu_to_cpu, f.regime) == (ratio, regime)
+
+
+def test_waiting_in_synchronizing_calls_is_no_cpu_time(facts):
+    f = facts(step(0, 0, 100), launch(10, 1), kernel("a", 20, 60, 1), call("cudaDeviceSynchronize", 20, 60, 2), step(1, 100, 50))
+    assert f.steps[0].sync_us == 60
+    assert f.steps[0].gpu_to_cpu == 1.5
+    assert f.steps[1].gpu_to_cpu == 0.0
+
+
+@pytest.mark.parametrize(("second", "regime"), [(300, "overhead-bound"), (150, "mixed"), (120, "gpu-bound")])
+def test_without_steps_the_busy_share_decides_and_steps_are_absent(facts, second, regime):
+    f = facts(launch(0, 1), launch(1, 2), kernel("a", 10, 50, 1), kernel("a", 10 + second - 50, 50, 2))
+    assert f.steps == () and f.gpu_to_cpu is None
+    assert f.window_us == second
+    assert f.regime == regime
+
+
+def test_without_gpu_events_it_is_cpu_only_and_nothing_is_zero(facts):
+    f = facts(step(0, 0, 100), annotation("fwd", 5, 90), op("aten::mm", 10, 20))
+    assert (f.regime, f.gpu_busy_us, f.gpu_busy_share, f.gpu_to_cpu) == ("cpu-only", None, None, None)
+    assert f.steps[0].gpu_busy_us is None
+    assert f.steps[0].work == (("aten::mm", 1),)
+
+
+def test_leaf_ops_are_those_that_do_the_work(facts):
+    f = facts(
+        step(0, 0, 100),
+        op("aten::linear", 0, 90),
+        op("aten::t", 1, 5),
+        op("aten::transpose", 2, 3),
+        op("aten::addmm", 10, 50),
+        op("aten::copy_", 12, 5),
+        op("aten::gelu", 95, 4),
+    )
+    assert dict(f.steps[0].work) == {"aten::addmm": 1, "aten::copy_": 1, "aten::gelu": 1}
+
+
+def test_work_belongs_to_the_step_that_launched_it_whenever_it_runs(facts):
+    f = facts(
+        step(0, 0, 10),
+        launch(5, 1),
+        step(1, 10, 10),
+        launch(15, 2),
+        call("cudaMemsetAsync", 16, 1, 3),
+        kernel("a", 18, 10, 1),
+        kernel("a", 28, 10, 2),
+        memset(38, 1, 3),
+    )
+    assert [(s.kernels, s.memsets, s.launches, s.gpu_busy_us) for s in f.steps] == [(1, 0, 1, 10), (1, 1, 1, 11)]
+
+
+def test_where_gpu_time_comes_from(facts):
+    f = facts(
+        kernel("before", 5, 20, 99),  # launched before the recording, still running
+        step(0, 10, 100),
+        op("aten::mm", 20, 10),
+        launch(22, 1),
+        launch(40, 2),  # Triton: no op around it
+        call("cudaGraphLaunch", 50, 3, 3),
+        kernel(GEMM, 30, 10, 1),
+        kernel("triton", 45, 5, 2),
+        kernel("g1", 60, 2, 3),
+        kernel("g2", 63, 4, 3),
+        memset(70, 1, 3),
+        kernel("lost", 80, 7, 98),  # no launch, but after the first linked event of its stream
+    )
+    assert f.gpu_time_by_origin_us == {"op": 10, "library": 5, "graph": 7, "carried_over": 20, "unknown": 7}
+    assert f.unlinked == 2
+    assert f.kernels_total == 6
+    assert f.steps[0].kernels == 4 and f.steps[0].launches == 3
+    assert "before" not in {k.name for k in f.kernels}  # in no mean
+    assert f.steps[0].gpu_busy_us == 22
+
+
+def test_a_stream_without_any_linked_event_tells_nothing(facts):
+    f = facts(kernel("a", 5, 20, 99))
+    assert f.gpu_time_by_origin_us["unknown"] == 20
+
+
+def test_the_runtime_call_and_the_driver_call_inside_it_share_an_id(facts):
+    f = facts(
+        step(0, 0, 100),
+        call("cudaMalloc", 5, 9, 1),
+        call("cuLaunchKernelEx", 6, 2, 1, cat="cuda_driver"),
+        kernel(GEMM, 20, 5, 1),
+    )
+    assert f.kernels[0].launch == "cuLaunchKernelEx"
+    assert f.steps[0].launches == 1
+
+
+def test_the_entry_gap_is_from_the_annotation_to_the_first_op_inside_it(facts):
+    f = facts(
+        step(0, 0, 100),
+        op("aten::zeros", 1, 2),  # before the annotation
+        annotation("fwd", 10, 80),
+        op("aten::matmul", 35.5, 10),
+        op("aten::mm", 36, 8),
+        step(1, 100, 50),
+        op("aten::mm", 110, 5),
+    )
+    assert [s.entry_gap_us for s in f.steps] == [25.5, None]
+
+
+def test_an_op_that_ends_after_its_parent_keeps_its_launches(facts):
+    f = facts(
+        step(0, 0, 100),
+        op("outer", 10, 20),
+        op("inner", 20, 30),  # ends at 50, its parent at 30
+        launch(40, 1),
+        launch(60, 2),
+        kernel("a", 70, 1, 1),
+        kernel("b", 72, 1, 2),
+    )
+    assert {k.name: k.op for k in f.kernels} == {"a": "inner", "b": None}
+
+
+def test_a_kernels_row(facts):
+    f = facts(
+        step(0, 0, 100),
+        *(e for i, d in enumerate((4, 6, 11)) for e in (launch(i, i + 1), kernel(ADD, 20 + 20 * i, d, i + 1))),
+    )
+    (k,) = f.kernels
+    assert (k.calls, k.total_us, k.median_us, k.min_us, k.max_us, k.share) == (3, 21, 6, 4, 11, 1.0)
+    assert (k.registers_per_thread, k.shared_memory_bytes, k.grid, k.block) == (32, 0, (1, 1, 1), (128, 1, 1))
+    assert k.decoded.label == "add"
+
+
+def footprint(registers, shared, threads):
+    return Footprint(registers, shared, (1, 1, 1), (threads, 1, 1), 0)
+
+
+@pytest.mark.parametrize(
+    ("registers", "shared", "threads", "blocks", "warps", "limited_by"),
+    [
+        (255, 0, 128, 2, 8, "registers"),  # part 3, figure 17: 128 threads x 255 registers
+        (240, 0, 256, 1, 8, "registers"),  # part 3, figure 23: 12.5%
+        (168, 213188, 384, 1, 12, "registers"),
+        (32, 100_000, 128, 2, 8, "shared memory"),
+        (16, 0, 1024, 2, 64, "threads"),
+        (16, 0, 32, 32, 32, "blocks"),
+        (32, 0, 128, 16, 64, "registers"),
+    ],
+)
+def test_theoretical_occupancy(registers, shared, threads, blocks, warps, limited_by):
+    o = occupancy(footprint(registers, shared, threads), H200)
+    assert (o.blocks, o.warps, o.max_warps, o.limited_by) == (blocks, warps, 64, limited_by)
+    assert o.theoretical == warps / 64
+
+
+@pytest.mark.parametrize(
+    "device", [None, {}, {**H200, "computeMajor": 99}, {**H200, "warpSize": 64}, {**H200, "regsPerMultiprocessor": 0}]
+)
+def test_occupancy_is_unknown_without_the_devices_numbers(device):
+    assert occupancy(footprint(32, 0, 128), device) is None
+
+
+@pytest.mark.parametrize(("shared", "estimate", "shown"), [(0, 61, 61), (49152, 61, 61), (49153, 61, None), (0, 0, None)])
+def test_the_profilers_estimate_counts_only_where_it_means_something(facts, shared, estimate, shown):
+    f = facts(launch(0, 1), kernel("a", 5, 5, 1, shared=shared, **{"est. achieved occupancy %": estimate}))
+    assert f.kernels[0].reported_occupancy_percent == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "shape"),
+    [
+        ("aten::mm", [[8192, 768], [768, 3072]], (1, 8192, 3072, 768)),
+        ("aten::addmm", [[64], [1024, 32], [32, 64], [], []], (1, 1024, 64, 32)),
+        ("aten::bmm", [[8, 64, 32], [8, 32, 16]], (8, 64, 16, 32)),
+    ],
+)
+def test_gemms_by_shape(facts, name, dims, shape):
+    f = facts(op(name, 0, 10, **{"Input Dims": dims}), launch(2, 1), kernel(GEMM, 5, 50, 1))
+    (g,) = f.gemms
+    batch, m, n, k = shape
+    assert (g.batch, g.m, g.n, g.k) == shape
+    assert g.flop == 2 * batch * m * n * k
+    assert g.tflop_per_s == pytest.approx(g.flop / 50e-6 / 1e12)
+
+
+def test_slices_that_cross_are_counted_and_nested_ones_are_not(facts):
+    f = facts(
+        kernel("outer", 0, 100, 1), kernel("inside", 10, 20, 2), kernel("across", 90, 20, 3), kernel("other", 95, 9, 4, stream=8)
+    )
+    assert f.crossing == {"across": 1}
+
+
+def test_times_are_exact_to_the_nanosecond_far_from_zero(facts):
+    base = 4317967820843.902
+    f = facts(step(0, base, 100), launch(base + 1, 1), kernel("a", base + 10.125, 2.848, 1), kernel("a", base + 12.973, 1.5, 1))
+    assert f.steps[0].gpu_busy_us == 4.348
+
+
+def test_header_device_and_versions(facts):
+    f = facts(
+        step(0, 0, 1),
+        launch(0, 1),
+        kernel("a", 0.5, 1, 1),
+        cuda_runtime_version=13000,
+        cuda_driver_version=12060,
+        lesson={"script": "01_matmul_add", "run": "64", "versions": "torch 2.11.0, CUDA 13.0"},
+    )
+    assert f.device == "NVIDIA H200"
+    assert f.versions == {"torch": "2.11.0", "CUDA runtime": "13.0", "CUDA driver": "12.6"}
+    assert facts(op("a", 0, 1), deviceProperties=[]).device is None
+
+
+def test_the_chain_is_the_tree_of_one_step(tmp_path):
+    path = write(
+        tmp_path / "t.json",
+        step(2, 0, 100),
+        step(3, 100, 100),
+        annotation("fwd", 110, 80),
+        op("aten::matmul", 120, 40),
+        op("aten::mm", 125, 30),
+        call("cuLaunchKernelEx", 130, 5, 1, cat="cuda_driver"),
+        kernel(GEMM, 150, 9, 1),
+    )
+    tree = chain(load(path))
+    assert tree == chain(load(path), 3)
+    (fwd,) = tree.children
+    (matmul,) = fwd.children
+    (mm,) = matmul.children
+    (launching,) = mm.children
+    assert [n.name for n in (tree, fwd, matmul, mm, launching)] == [
+        "ProfilerStep#3",
+        "fwd",
+        "aten::matmul",
+        "aten::mm",
+        "cuLaunchKernelEx",
+    ]
+    assert launching.launched == (("nvjet GEMM 256x128", 9.0),)
+    with pytest.raises(LookupError, match="the trace has no ProfilerStep#7; it has #2 to #3"):
+        chain(load(path), 7)
+
+
+def test_steps_that_are_repeated_on_the_gpus_lane_are_not_counted_twice(facts):
+    f = facts(
+        step(1009, 0, 10),
+        launch(1, 1),
+        kernel("a", 5, 3, 1),
+        event("user_annotation", "ProfilerStep#1009", 5, 3, {"pid": 0, "tid": 7}),
+        event("gpu_user_annotation", "ProfilerStep#1009", 5, 3, {"pid": 0, "tid": 7}),
+    )
+    assert [s.name for s in f.steps] == ["ProfilerStep#1009"]
+
+
+def test_old_category_names(facts):
+    f = facts(
+        step(0, 0, 100),
+        event("Operator", "aten::mm", 1, 20),
+        event("Runtime", "cudaLaunchKernel", 5, 2, CPU, correlation=1),
+        event("Kernel", "a", 30, 10, {"pid": 0, "tid": 7}, correlation=1),
+        event("Memcpy", "Memcpy DtoD", 50, 10, {"pid": 0, "tid": 7}, correlation=2),
+        event("Memset", "Memset", 70, 10, {"pid": 0, "tid": 7}, correlation=3),
+    )
+    assert (f.kernels_total, f.memcpys_total, f.memsets_total) == (1, 1, 1)
+    assert f.gpu_time_by_origin_us["op"] == 10
