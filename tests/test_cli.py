@@ -20,6 +20,7 @@ SHARED = [
     "--profile_memory",
     "--with_stack",
     "--trace_dir",
+    "--guess",
     "--gz",
     "--seed",
 ]

@@ -1,9 +1,8 @@
 """What the posts claim of parts 1 and 2 and what holds on any CUDA device, on traces recorded here and now."""
 
-import json
-
 import pytest
 from conftest import LESSONS, Trace
+from liger import stand_in
 
 pytestmark = pytest.mark.gpu
 
@@ -35,21 +34,8 @@ def trace(runs):
 
 @pytest.fixture(scope="session")
 def liger(tmp_path_factory):
-    """LOCAL_KERNELS for a stand-in of the Hub's package: the same layer, from the package liger-kernel."""
-    folder = tmp_path_factory.mktemp("liger")
-    build = folder / "build" / "torch-cuda"
-    build.mkdir(parents=True)
-    metadata = {"id": "liger_stand_in", "name": "liger-kernels", "version": 1, "license": "BSD-2-Clause"}
-    (build / "metadata.json").write_text(json.dumps(metadata | {"python-depends": [], "backend": {"type": "cuda"}}))
-    (build / "__init__.py").write_text(
-        "import os\nfrom types import SimpleNamespace\nimport torch\n"
-        "from liger_kernel.transformers.geglu import LigerGEGLUMLP\n"
-        "class WithoutConstructor(torch.nn.Module):\n"
-        "    forward = LigerGEGLUMLP.forward\n"
-        "form = LigerGEGLUMLP if os.environ.get('LIGER_FORM') != '2' else WithoutConstructor\n"
-        "layers = SimpleNamespace(LigerGEGLUMLP=form)\n"
-    )
-    return {"LOCAL_KERNELS": f"kernels-community/liger-kernels={folder}"}
+    """The environment of a stand-in for the Hub's package."""
+    return stand_in(tmp_path_factory.mktemp("liger"))
 
 
 def kernels(trace: Trace, step: str) -> list[str]:
@@ -65,7 +51,7 @@ def test_every_command_ends_well_and_quietly(runs, name):
     run = runs[name].result()
     assert (run.code, run.err) == (0, "")
     assert run.out.startswith("device: cuda (") and "\nSelf CUDA time total: " in run.out
-    assert len(run.out.splitlines()) == 7
+    assert len(run.out.splitlines()) == 9
 
 
 def test_a_matmul_and_an_add_are_two_kernels_a_step(trace):
@@ -119,9 +105,7 @@ def test_an_eager_mlp_is_five_kernels_a_step_and_a_compiled_one_four(trace):
     for step in trace("03 compile").steps():
         names = kernels(trace("03 compile"), step)
         assert len(names) == 4
-        assert [name for name in names if name.startswith("triton_poi_fused_")] == [
-            "triton_poi_fused__unsafe_view_gelu_mul_0"
-        ]
+        assert [name for name in names if name.startswith("triton_poi_fused_")] == ["triton_poi_fused__unsafe_view_gelu_mul_0"]
 
 
 def test_compiling_the_mlp_keeps_the_names_of_its_gemms(trace):

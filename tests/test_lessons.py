@@ -8,8 +8,8 @@ from conftest import SMALL_MLP
 
 COMMANDS = {
     "01": ("01_matmul_add.py", "--device", "cpu", "--size", "16"),
-    "01 warm": ("01_matmul_add.py", "--device", "cpu", "--size", "16", "--warmup"),
-    "01 batch": ("01_matmul_add.py", "--device", "cpu", "--size", "16", "--batch", "8"),
+    "01 warm": ("01_matmul_add.py", "--device", "cpu", "--size", "16", "--warmup", "--guess", "2"),
+    "01 batch": ("01_matmul_add.py", "--device", "cpu", "--size", "16", "--batch", "8", "--guess", "3"),
     "01 addmm": ("01_matmul_add.py", "--device", "cpu", "--size", "16", "--op", "addmm"),
     "01 schedule": ("01_matmul_add.py", "--device", "cpu", "--wait", "0", "--schedule-warmup", "0", "--active", "20"),
     "01 one step": ("01_matmul_add.py", "--device", "cpu", "--wait", "2", "--active", "1"),
@@ -58,14 +58,14 @@ def test_prints_device_run_artifacts_totals_and_the_next_step_and_nothing_else(r
         rf"wrote {path}\.json \([\d.]+ KiB, \d\.\d+ s\)\n"
         rf"wrote {path}\.txt \([\d.]+ KiB, \d\.\d+ s\)\n"
         r"Self CPU time total: [\d.]+[um]s\n"
-        rf"next: drag {path}\.json into https://ui\.perfetto\.dev\n",
+        r"verdict: cpu-only: no GPU event in the trace\n"
+        r"ops a step: 2 \(aten::mm, aten::add\)\n"
+        rf"next: uv run read_trace\.py {path}\.json, or drag it into https://ui\.perfetto\.dev\n",
         run.out,
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "first", "last"), [("01", 2, 4), ("01 schedule", 0, 19), ("01 one step", 3, 3), ("03", 2, 4)]
-)
+@pytest.mark.parametrize(("name", "first", "last"), [("01", 2, 4), ("01 schedule", 0, 19), ("01 one step", 3, 3), ("03", 2, 4)])
 def test_the_schedule_decides_which_steps_are_recorded(runs, name, first, last):
     run = runs[name].result()
     assert run.trace().steps() == [f"ProfilerStep#{n}" for n in range(first, last + 1)]
@@ -99,6 +99,14 @@ def test_a_compiled_step_runs_a_compiled_region_without_the_ops_it_replaced(runs
     assert [e["name"].split(":")[0] for e in trace.events].count("Torch-Compiled Region") == 3
     assert len(trace.named("TorchDynamo Cache Lookup")) == 3
     assert not trace.named("aten::linear") and not trace.named("aten::matmul") and not trace.named("aten::add")
+
+
+def test_a_guess_is_answered(runs):
+    assert "\nguess: 2 ops a step, and so it is\n" in runs["01 warm"].result().out
+    assert (
+        "\nguess: 3 ops a step; the trace has 2. ProfilerStep#3 ran:\n  1 x aten::bmm\n  1 x aten::add\n"
+        in runs["01 batch"].result().out
+    )
 
 
 def test_the_trace_says_which_run_it_is_and_no_path(runs):
