@@ -1,5 +1,7 @@
 """The documents name what there is: every command parses, every lesson and flag is in the README."""
 
+import read_trace
+
 import importlib
 import re
 import shlex
@@ -8,14 +10,17 @@ import pytest
 from conftest import LESSONS, ROOT
 
 README = (ROOT / "README.md").read_text()
-DOCUMENTS = ["README.md", "traces/README.md", *LESSONS]
-COMMANDS = sorted(
-    {
-        (document, command.strip())
-        for document in DOCUMENTS
-        for command in re.findall(r"uv run (\d\d_\w+\.py[^`\n&|(;\"]*)", (ROOT / document).read_text())
-    }
-)
+DOCUMENTS = ["README.md", "traces/README.md", "read_trace.py", *LESSONS]
+
+
+def commands(script: str) -> list[tuple[str, str]]:
+    """(document, command) for each time that a document says `uv run <script> ...`."""
+    pattern = rf"uv run ({script}[^`\n&|(;\"]*)"
+    return sorted({(d, c.strip()) for d in DOCUMENTS for c in re.findall(pattern, (ROOT / d).read_text())})
+
+
+COMMANDS = commands(r"\d\d_\w+\.py")
+READING = commands(r"read_trace\.py")
 
 
 def test_there_are_commands_to_check():
@@ -28,6 +33,21 @@ def test_every_command_parses(document, command):
     importlib.import_module(script.removesuffix(".py")).parse_args([flag for flag in flags if flag != "..."])
 
 
+@pytest.mark.parametrize(("document", "command"), READING)
+def test_every_command_that_reads_a_trace_parses(document, command):
+    _, *arguments = shlex.split(re.sub(r" {2,}.*", "", command))
+    for path in read_trace.parse_args(arguments).traces:
+        if path.startswith("tests/"):
+            assert (ROOT / path).exists()
+
+
+def test_the_chain_in_the_readme_is_what_the_command_prints(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    assert read_trace.main(["tests/data/01_64_cold.json", "--chain"]) == 0
+    tree = capsys.readouterr().out.partition("Dispatch of ")[2]
+    assert f"Dispatch of {tree}" in README
+
+
 def test_the_readme_names_every_lesson():
     assert set(re.findall(r"\d\d_\w+\.py", README)) == set(LESSONS)
 
@@ -36,7 +56,9 @@ def test_the_readme_names_every_shared_flag_and_no_other():
     from test_cli import OWN, SHARED
 
     named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", README))
-    foreign = {"--no-delete", "--help", "--in-dim"}  # trace-util's, argparse's, and the other spelling
+    reading = {"--json", "--md", "--top", "--full", "--chain"}
+    foreign = {"--no-delete", "--help", "--in-dim"} | reading  # trace-util's, argparse's, and the other spelling
+    assert reading <= named
     assert set(SHARED) <= named
     assert named <= {*SHARED, *foreign, *(flag for flags in OWN.values() for flag in flags)}
 
