@@ -14,7 +14,7 @@ import re
 import sys
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -220,13 +220,19 @@ class _Decoder:
         self._last_piece(self._after(carried, self.data[position:]), boundary)
         self._judge_zeros()
         self._check()
-        for index, event in enumerate(self.events):
-            # Old traces repeat the annotations on the GPU's lane under the category of the CPU's.
-            if event.kind == "annotation" and event.track in self._gpu_lanes:
-                self.events[index] = msgspec.structs.replace(event, kind="gpu_annotation")
+        self._tell_gpu_annotations()
         skipped = {reason: n for reason, n in sorted(self.skipped.items()) if n}
         zeros = self.skipped["zero timestamp"] + self._zero_durations
         return Decoded(self.path, self.events, self.header, self.total, skipped, self.first_bad, zeros)
+
+    def _tell_gpu_annotations(self) -> None:
+        """Old traces repeat the annotations on the GPU's lane, under the category of the CPU's."""
+        doubtful = [i for i, e in enumerate(self.events) if e.kind == "annotation" and e.track in self._gpu_lanes]
+        if doubtful:
+            cpu_lanes = {e.track for e in self.events if e.kind in ("op", "call")}
+            for index in doubtful:
+                if self.events[index].track not in cpu_lanes:
+                    self.events[index] = msgspec.structs.replace(self.events[index], kind="gpu_annotation")
 
     def _judge_zeros(self) -> None:
         """A GPU event at 0 is a real one if the others start near 0, too; else its time was lost."""
@@ -347,12 +353,13 @@ class _Decoder:
         self.total += 1
         self.skipped["malformed"] += 1
 
-    def _take(self, raw_events: Iterable[_RawEvent]) -> None:
+    def _take(self, raw_events: list[_RawEvent]) -> None:
         """Keep the events that are slices the reader uses; count the others as skipped. This loop is the hot one."""
         skipped, keep, share, kinds = self.skipped, self.events.append, self._shared.setdefault, KINDS
         has_dims, base_us = self._has_dims, self._base_us
+        self.total += len(raw_events)
+        last_lane: Any = ()
         for raw in raw_events:
-            self.total += 1
             if raw.ph != "X":
                 skipped[_PHASES.get(raw.ph, "other phase")] += 1
                 continue
@@ -385,7 +392,10 @@ class _Decoder:
                 args = _args(_DECODE_OP_ARGS, raw)
                 dims = self._dims(bytes(args.dims)) if args else None
             lane = (raw.pid, raw.tid)
-            keep(Event(kind, share(raw.name, raw.name), share(lane, lane), start_us, duration_us, correlation, None, None, dims))
+            if lane != last_lane:  # most events follow one of their own lane
+                last_lane = share(lane, lane)
+            name = share(raw.name, raw.name)
+            keep(Event(kind, name, last_lane, start_us, duration_us, correlation, None, None, dims))
 
     def _gpu_event(self, raw: _RawEvent, kind: str, start_us: float, duration_us: float) -> Event:
         args = _args(_DECODE_GPU_ARGS, raw) or _NO_GPU_ARGS

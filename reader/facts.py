@@ -25,6 +25,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -295,22 +296,27 @@ def _steps(trace: LinkedTrace) -> tuple[StepFacts, ...]:
     for activity in trace.activities:
         if activity.step is not None:
             by_step[activity.step].append(activity)
-    calls: list[list[Event]] = [[] for _ in trace.steps]
+    launches: list[set[int]] = [set() for _ in trace.steps]
+    queries = [0] * len(trace.steps)
+    waits: list[list[tuple[float, float]]] = [[] for _ in trace.steps]
     for call in trace.calls:
-        if (index := trace.step_of(call.start_us)) is not None:
-            calls[index].append(call)
+        launching, waiting, asking = _duties(call.name)
+        if not (launching or waiting or asking) or (index := trace.step_of(call.start_us)) is None:
+            continue
+        if launching:
+            launches[index].add(id(call) if call.correlation is None else call.correlation)
+        if waiting:
+            waits[index].append((call.start_us, min(call.end_us, trace.steps[index].end_us)))
+        queries[index] += asking
     gaps = _entry_gaps(trace)
     leaves = [()] * len(trace.steps) if trace.activities else _leaf_ops(trace)
     facts = []
     for index, step in enumerate(trace.steps):
         work = by_step[index]
         kinds = Counter(a.event.kind for a in work)
-        sync_us = union_us(
-            (max(c.start_us, step.start_us), min(c.end_us, step.end_us)) for c in calls[index] if is_synchronizing(c.name)
-        )
+        sync_us = union_us(waits[index])
         busy = busy_us(a.event for a in work) if trace.activities else None
         own_us = step.duration_us - sync_us
-        launches = {c.correlation if c.correlation is not None else id(c) for c in calls[index] if is_launch(c.name)}
         facts.append(
             StepFacts(
                 name=step.name,
@@ -321,13 +327,19 @@ def _steps(trace: LinkedTrace) -> tuple[StepFacts, ...]:
                 kernels=kinds["kernel"],
                 memcpys=kinds["memcpy"],
                 memsets=kinds["memset"],
-                launches=len(launches),
-                occupancy_queries=sum(1 for c in calls[index] if "OccupancyMaxActiveBlocks" in c.name),
+                launches=len(launches[index]),
+                occupancy_queries=queries[index],
                 entry_gap_us=gaps[index],
                 work=_counted(decode_name(a.event.name).label for a in work) if trace.activities else leaves[index],
             )
         )
     return tuple(facts)
+
+
+@lru_cache(maxsize=1024)
+def _duties(call: str) -> tuple[bool, bool, bool]:
+    """Whether a function of the runtime or driver launches kernels, waits for the GPU, or asks how many blocks fit."""
+    return is_launch(call), is_synchronizing(call), "OccupancyMaxActiveBlocks" in call
 
 
 def _entry_gaps(trace: LinkedTrace) -> list[float | None]:

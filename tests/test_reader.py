@@ -320,6 +320,12 @@ def test_steps_that_are_repeated_on_the_gpus_lane_are_not_counted_twice(facts):
     assert [s.name for s in f.steps] == ["ProfilerStep#1009"]
 
 
+def test_a_trace_with_everything_on_one_lane_keeps_its_steps(facts):
+    one_lane = [{**e, "pid": 1, "tid": 1} for e in (step(0, 0, 100), op("aten::mm", 1, 9), launch(2, 1), kernel("a", 20, 5, 1))]
+    f = facts(*one_lane)
+    assert [(s.name, s.kernels) for s in f.steps] == [("ProfilerStep#0", 1)]
+
+
 def test_old_category_names(facts):
     f = facts(
         step(0, 0, 100),
