@@ -15,7 +15,7 @@ DOCUMENTS = ["README.md", "traces/README.md", "read_trace.py", *LESSONS]
 
 def commands(script: str) -> list[tuple[str, str]]:
     """(document, command) for each time that a document says `uv run <script> ...`."""
-    pattern = rf"uv run ({script}[^`\n&|(;\"]*)"
+    pattern = rf"uv run ({script}[^`\n&|(;,\"]*)"
     return sorted({(d, c.strip()) for d in DOCUMENTS for c in re.findall(pattern, (ROOT / d).read_text())})
 
 

@@ -52,9 +52,14 @@ def test_inputs_larger_than_the_memory(lesson):
 
 def test_an_allocation_that_fails_on_the_way(lesson):
     """The inputs fit, their product [batch, seq, hidden] does not."""
+
+    def no_overcommitting():  # where the system promises memory that it does not have, it kills instead
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 40, 1 << 40))
+
     run = lesson(
         "03_simple_mlp.py",
         *("--device", "cpu", "--batch", "1000", "--seq", "1000", "--dim", "1", "--hidden", "20000000"),
+        preexec_fn=no_overcommitting,
     )
     assert (run.code, run.files) == (1, [])
     assert run.err.startswith("error: out of memory on cpu: the inputs and weights alone need 116.3 MiB, ")
