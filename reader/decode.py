@@ -272,7 +272,7 @@ class _Decoder:
         try:
             header = json.loads(_repaired(text.decode(errors="replace")), strict=False)
         except (ValueError, RecursionError):
-            self.skipped["header"] += 1
+            self.first_bad = self.first_bad or "header: cannot be read as JSON"
         else:
             header.pop("", None)
             self.header.update(header)

@@ -224,8 +224,8 @@ def gather(trace: LinkedTrace) -> Facts:
     origins = Counter(a.origin for a in trace.activities)
     steps = _steps(trace)
     window_us, gpu_busy = _window(trace)
-    gpu_to_cpu, regime = _verdict(steps, window_us, gpu_busy, bool(trace.activities))
-    devices = len(used) or 1
+    share = None if gpu_busy is None or window_us <= 0 else gpu_busy / window_us / len(used)
+    gpu_to_cpu, regime = _verdict(steps, share, bool(trace.activities))
     linked = [a for a in trace.activities if a.origin is not Origin.CARRIED_OVER]
     ops = _ops(trace, linked)
     last_us = trace.steps[-1].end_us if trace.steps else None
@@ -246,7 +246,7 @@ def gather(trace: LinkedTrace) -> Facts:
         truncated=bool(header.get("truncated")),
         window_us=window_us,
         gpu_busy_us=gpu_busy,
-        gpu_busy_share=None if gpu_busy is None or window_us <= 0 else gpu_busy / window_us / devices,
+        gpu_busy_share=share,
         gpu_to_cpu=gpu_to_cpu,
         regime=regime,
         kernels_total=kinds["kernel"],
@@ -403,15 +403,15 @@ def _window(trace: LinkedTrace) -> tuple[float, float | None]:
     return end - start, busy_us(gpu, start, end) if gpu else None
 
 
-def _verdict(steps: tuple[StepFacts, ...], window_us: float, gpu_busy: float | None, has_gpu: bool) -> tuple[float | None, str]:
-    """The median over the steps of GPU busy time to CPU time, and who is slower by it."""
+def _verdict(steps: tuple[StepFacts, ...], busy_share: float | None, has_gpu: bool) -> tuple[float | None, str]:
+    """The median over the steps of GPU busy time to CPU time, and who is slower by it; without steps, by the busy share."""
     if not has_gpu:
         return None, "cpu-only"
     ratios = [s.gpu_to_cpu for s in steps if s.gpu_to_cpu is not None]
     if ratios:
         ratio = statistics.median(ratios)
         return ratio, "overhead-bound" if ratio < 0.5 else "gpu-bound" if ratio > 1 else "mixed"
-    share = gpu_busy / window_us if gpu_busy is not None and window_us > 0 else 0.0
+    share = busy_share or 0.0
     return None, "overhead-bound" if share < 0.4 else "gpu-bound" if share > 0.7 else "mixed"
 
 

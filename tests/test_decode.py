@@ -104,6 +104,11 @@ def test_invalid_json_that_profilers_have_written_is_repaired(tmp_path, old, new
     assert (f.events, f.skipped, len(f.ops)) == (5, {}, 2)
 
 
+def test_a_header_that_cannot_be_read_is_said_and_the_events_are_read(tmp_path):
+    f = read_text(tmp_path, '{"deviceProperties": [{], "traceEvents": ' + json.dumps(EVENTS) + "}")
+    assert (f.first_bad, f.device, f.kernels_total, f.skipped) == ("header: cannot be read as JSON", None, 1, {})
+
+
 def test_a_truncated_file_is_read_as_far_as_it_goes(tmp_path):
     text = json.dumps(document(*EVENTS))
     f = read_text(tmp_path, text[: text.index('"aten::add"')])

@@ -51,6 +51,11 @@ def test_two_devices_are_united_each_for_itself(facts):
     assert f.gpu_busy_share == 0.4  # of two devices
 
 
+def test_without_steps_the_verdict_is_the_share_of_all_devices(facts):
+    f = facts(kernel("a", 0, 80, 1), kernel("a", 0, 20, 2, device=1), kernel("a", 90, 10, 3))
+    assert (f.gpu_busy_share, f.regime) == (0.55, "mixed")
+
+
 def test_the_window_reaches_to_the_end_of_the_last_gpu_event(facts):
     f = facts(step(0, 0, 10), launch(5, 1), kernel("a", 8, 42, 1))
     assert f.window_us == 50
