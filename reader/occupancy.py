@@ -16,6 +16,14 @@ MAX_BLOCKS = {
     (8, 0): 32, (8, 6): 16, (8, 7): 16, (8, 9): 24, (9, 0): 32, (10, 0): 32, (10, 1): 24, (10, 3): 32, (11, 0): 24,
     (12, 0): 24, (12, 1): 24,
 }  # fmt: skip
+NEEDED = (  # of the header's deviceProperties
+    "computeMajor",
+    "computeMinor",
+    "warpSize",
+    "maxThreadsPerMultiprocessor",
+    "regsPerMultiprocessor",
+    "sharedMemPerMultiprocessor",
+)
 REGISTER_UNIT = 256  # registers are given to a warp in units of this many
 WARP_UNIT = 4  # and warps are spread over the SM's four schedulers
 SHARED_UNIT_BYTES = 128
@@ -44,17 +52,12 @@ def occupancy(footprint: Footprint | None, device: Mapping[str, Any] | None) -> 
     """
     if footprint is None or device is None or footprint.block is None or footprint.registers_per_thread is None:
         return None
-    try:
-        capability = (device["computeMajor"], device["computeMinor"])
-        warp_size = device["warpSize"]
-        max_threads = device["maxThreadsPerMultiprocessor"]
-        registers = device["regsPerMultiprocessor"]
-        shared_bytes = device["sharedMemPerMultiprocessor"]
-        max_blocks = MAX_BLOCKS[capability]
-    except KeyError:
+    numbers: list[Any] = [device.get(key) for key in NEEDED]
+    if not all(isinstance(number, int) for number in numbers):
         return None
-    numbers = (warp_size, max_threads, registers, shared_bytes)
-    if warp_size != 32 or not all(isinstance(n, int) and n > 0 for n in numbers):
+    major, minor, warp_size, max_threads, registers, shared_bytes = numbers
+    max_blocks = MAX_BLOCKS.get((major, minor))
+    if max_blocks is None or warp_size != 32 or max_threads < warp_size or registers <= 0 or shared_bytes <= 0:
         return None
     threads = 1
     for side in footprint.block:
@@ -68,7 +71,7 @@ def occupancy(footprint: Footprint | None, device: Mapping[str, Any] | None) -> 
         warps = registers // per_warp // WARP_UNIT * WARP_UNIT
         limits["registers"] = warps // warps_per_block
     if footprint.shared_memory_bytes:
-        system = SYSTEM_SHARED_BYTES if capability >= (8, 0) else 0
+        system = SYSTEM_SHARED_BYTES if major >= 8 else 0
         limits["shared memory"] = shared_bytes // _round_up(footprint.shared_memory_bytes + system, SHARED_UNIT_BYTES)
     # Where two limits tie, name the one that a kernel's author can change.
     blocks = min(limits.values())

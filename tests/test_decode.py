@@ -2,6 +2,7 @@
 
 from reader import NoEventsError, NotATraceError, TraceError, read
 from reader import decode as decode_module
+from reader.render import Style, dump, report, to_json
 
 import gzip
 import json
@@ -181,7 +182,7 @@ def test_any_mutation_of_a_real_trace_gives_an_answer_or_a_clear_error(path, tmp
         data = bytearray(original)
         for _ in range(pick.choice((1, 1, 3, 20))):
             at = pick.randrange(len(data))
-            match pick.randrange(5):
+            match pick.randrange(6):
                 case 0:
                     data[at] = pick.randrange(256)
                 case 1:
@@ -190,12 +191,16 @@ def test_any_mutation_of_a_real_trace_gives_an_answer_or_a_clear_error(path, tmp
                     data[at:at] = pick.choice((b"{", b"}", b"[", b"]", b'"', b"\\", b",", b"null", b"1e999", b"-", b"\x00"))
                 case 3:
                     data[at:at] = data[pick.randrange(len(data)) :][: pick.randrange(1, 400)]
-                case _:
+                case 4:
                     del data[at + pick.randrange(1, 5000) :]
+                case _:  # another value
+                    start = data.find(b'": ', at) + 3
+                    data[start : data.find(b",", start)] = pick.choice((b'"x"', b"-1", b"0", b"1e300", b"null", b"[]", b"{}"))
         mutated = tmp_path / "m.json"
         mutated.write_bytes(data)
         try:
-            answers += bool(read(str(mutated)).events)
+            facts = read(str(mutated))
+            answers += bool(report(facts, Style()) and dump(to_json(facts)))
         except TraceError as error:
             assert str(error).startswith(str(mutated))
     assert answers > 30

@@ -229,7 +229,17 @@ def test_theoretical_occupancy(registers, shared, threads, blocks, warps, limite
 
 
 @pytest.mark.parametrize(
-    "device", [None, {}, {**H200, "computeMajor": 99}, {**H200, "warpSize": 64}, {**H200, "regsPerMultiprocessor": 0}]
+    "device",
+    [
+        None,
+        {},
+        {**H200, "computeMajor": 99},
+        {**H200, "computeMinor": []},
+        {**H200, "warpSize": 64},
+        {**H200, "maxThreadsPerMultiprocessor": 20},
+        {**H200, "regsPerMultiprocessor": 0},
+        {**H200, "sharedMemPerMultiprocessor": "all"},
+    ],
 )
 def test_occupancy_is_unknown_without_the_devices_numbers(device):
     assert occupancy(footprint(32, 0, 128), device) is None
