@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -96,8 +97,10 @@ Lesson = Callable[..., Run]
 def lesson(tmp_path_factory) -> Lesson:
     """Run a lesson, `lesson("01_matmul_add.py", "--size", "8")`, in a process of its own, with a folder of its own."""
 
+    base = tmp_path_factory.mktemp("lessons")  # once and here: pytest's factory is not safe among threads
+
     def run(script: str, *flags: str, env: Mapping[str, str] | None = None, **popen) -> Run:
-        folder = popen.pop("folder", None) or tmp_path_factory.mktemp("traces")
+        folder = popen.pop("folder", None) or Path(tempfile.mkdtemp(dir=base))
         done = subprocess.run(
             [sys.executable, ROOT / script, "--trace_dir", folder, *flags],
             capture_output=True,
