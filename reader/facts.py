@@ -237,7 +237,7 @@ def gather(trace: LinkedTrace) -> Facts:
     return Facts(
         trace=trace.decoded.path,
         lesson={str(k): str(v) for k, v in lesson.items()},
-        device=", ".join(names) or (lesson.get("device") if not trace.activities else None),
+        device=(None if trace.activities else lesson.get("device")) or ", ".join(names) or None,
         device_properties=shown[0] if shown else None,
         versions=_versions(header),
         events=trace.decoded.total,

@@ -94,7 +94,6 @@ class KernelName:
 
 
 GEMM_FAMILIES = ("cuBLAS", "cuBLAS nvjet", "CUTLASS", "xmma", "ROCm Tensile")
-ATTENTION_FAMILIES = ("FlashAttention", "memory-efficient attention", "cuDNN attention")
 
 
 @lru_cache(maxsize=4096)
