@@ -27,14 +27,14 @@ def package(folder, name="answer"):
     return folder
 
 
-def load(tmp_path, **env):
-    """Load the package in a fresh process, with a cache of its own."""
+def load(tmp_path, wanted="answer", **env):
+    """Load the package in a fresh process, with a cache of its own, and print what is `wanted` of it."""
     code = f"""
 import sys
 from common.cli import LessonError
 from common.hub import load_kernel
 try:
-    print(load_kernel({REPO!r}, 1).answer)
+    print(load_kernel({REPO!r}, 1).{wanted})
 except LessonError as error:
     sys.exit(f"error: {{error}}")
 """
@@ -73,6 +73,14 @@ def hub():
 def test_a_local_folder_stands_in_for_the_download(tmp_path):
     done = load(tmp_path, HF_ENDPOINT=NOWHERE, LOCAL_KERNELS=f"{REPO}={package(tmp_path / 'local')}")
     assert (done.returncode, done.stdout, done.stderr) == (0, "42\n", "")
+
+
+@pytest.mark.skipif(not torch.version.cuda, reason="the README's package is built for CUDA, and this torch is not")
+def test_the_recipe_of_the_readme_makes_a_package_with_the_layer(tmp_path):
+    recipe = (ROOT / "README.md").read_text().partition("mkdir -p liger/")[2].partition("LOCAL_KERNELS=")[0]
+    subprocess.run(f"mkdir -p liger/{recipe}", shell=True, cwd=tmp_path, check=True)
+    done = load(tmp_path, "layers.LigerGEGLUMLP.__name__", HF_ENDPOINT=NOWHERE, LOCAL_KERNELS=f"{REPO}={tmp_path}/liger")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "LigerGEGLUMLP\n", "")
 
 
 def test_the_cache_serves_when_the_hub_cannot_be_reached(tmp_path):
