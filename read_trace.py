@@ -2,6 +2,7 @@
 
     uv run read_trace.py traces/01_matmul_add/64_bf16_cold_eager.json
     uv run read_trace.py EAGER.json COMPILED.json      compare two
+    uv run read_trace.py traces/04_c_sdpa_attention/*.json     any number: a table with a row for each
     uv run read_trace.py TRACE.json.gz --chain 3       the dispatch tree of ProfilerStep#3
     zcat TRACE.json.gz | uv run read_trace.py - --json
 
@@ -10,9 +11,9 @@ file that is missing, is no trace, or has no events.
 """
 
 from reader import LinkedTrace, TraceError, load, tell
-from reader.compare import compare
+from reader.compare import compare, rows
 from reader.facts import chain
-from reader.render import Style, comparison, comparison_json, dump, report, to_json
+from reader.render import Style, comparison, comparison_json, dump, report, table, table_json, to_json
 
 import argparse
 import contextlib
@@ -29,7 +30,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="read_trace.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("traces", nargs="+", metavar="TRACE", help="one trace to read, or two to compare; - is stdin")
+    parser.add_argument(
+        "traces", nargs="+", metavar="TRACE", help="one trace to read, two to compare, or more for a table; - is stdin"
+    )
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="for programs: stable field names, null for unknown")
     output.add_argument("--md", action="store_true", help="Markdown, for notes")
@@ -44,11 +47,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         help="the dispatch tree of ProfilerStep#N instead of the report (without N: of the middle recorded step)",
     )
     args = parser.parse_args(argv)
-    if len(args.traces) > 2:
-        parser.error(f"one trace to read, or two to compare; got {len(args.traces)}")
     if args.top < 1:
         parser.error(f"argument --top: expected 1 or more, got {args.top}")
-    if args.chain is not None and len(args.traces) == 2:
+    if args.chain is not None and len(args.traces) > 1:
         parser.error("--chain shows one trace: name one")
     return args
 
@@ -88,14 +89,17 @@ def main(argv: list[str] | None = None) -> int:
     gc.disable()
     style = Style(markdown=args.md, top=args.top, full=args.full)
     try:
-        traces = [load_shown(path) for path in args.traces]
-        if len(traces) == 2:
-            compared = compare(*map(tell, traces))
+        if len(args.traces) == 1:
+            trace = load_shown(args.traces[0])
+            tree = None if args.chain is None else chain(trace, None if args.chain == -1 else args.chain)
+            facts = tell(trace)
+            text = dump(to_json(facts, tree)) if args.json else report(facts, style, tree)
+        elif len(args.traces) == 2:
+            compared = compare(*(tell(load_shown(path)) for path in args.traces))
             text = dump(comparison_json(compared)) if args.json else comparison(compared, style)
         else:
-            tree = None if args.chain is None else chain(traces[0], None if args.chain == -1 else args.chain)
-            facts = tell(traces[0])
-            text = dump(to_json(facts, tree)) if args.json else report(facts, style, tree)
+            compared_rows = rows([tell(load_shown(path)) for path in args.traces])
+            text = dump(table_json(compared_rows)) if args.json else table(compared_rows, style)
     except TraceError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

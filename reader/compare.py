@@ -1,7 +1,9 @@
-"""Two traces side by side: what is the same, what is only in one, and one sentence that sums it up."""
+"""Traces side by side. Two: what is the same, what is only in one, and a sentence that sums it up. More: a row for each."""
 
 from reader.facts import Facts, KernelFacts, StepFacts
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -44,6 +46,51 @@ def compare(a: Facts, b: Facts) -> Comparison:
         findings_new=tuple(slug for slug in slugs_b if slug not in slugs_a),
         summary=_summary(a, b, common, only_a, only_b),
     )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One trace of several. Counts are those of the middle recorded step, times the median over the recorded steps."""
+
+    label: str
+    facts: Facts
+    kernels: int | None  # None: no GPU event, or no recorded step
+    copies: int | None
+    gpu_us: float | None
+    cpu_us: float | None
+    slowest: KernelFacts | None  # by its time in all of the trace
+    findings: tuple[str, ...]  # without those that all of the traces show
+
+
+def rows(traces: Sequence[Facts]) -> tuple[Row, ...]:
+    """A row for each trace, in the order given."""
+    shared = set.intersection(*({f.slug for f in facts.findings} for facts in traces))
+    return tuple(_row(label, facts, shared) for label, facts in zip(_labels_of([f.trace for f in traces]), traces, strict=True))
+
+
+def _row(label: str, facts: Facts, shared: set[str]) -> Row:
+    step = facts.middle_step if facts.regime != "cpu-only" else None
+    return Row(
+        label,
+        facts,
+        kernels=step.kernels if step else None,
+        copies=step.memcpys if step else None,
+        gpu_us=_gpu_us_a_step(facts),
+        cpu_us=_cpu_us_a_step(facts),
+        slowest=next(iter(facts.kernels), None),
+        findings=tuple(f.slug for f in facts.findings if f.slug not in shared),
+    )
+
+
+def _labels_of(paths: Sequence[str]) -> list[str]:
+    """The paths without the folders that all of them begin with, and without .json."""
+    folders = [os.path.dirname(path) for path in paths]
+    try:
+        start = os.path.commonpath(folders)
+    except ValueError:  # some absolute, some not
+        start = ""
+    short = [os.path.relpath(path, start) if start else path for path in paths]
+    return [path.removesuffix(".gz").removesuffix(".json") for path in short]
 
 
 def _summary(

@@ -26,7 +26,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, zip_longest
 from typing import Any
 
 SMALL_SHARED_BYTES = 49152  # Kineto estimates the occupancy against this limit, so a kernel above it reads 0
@@ -52,10 +52,6 @@ VIEW_OPS = frozenset(
         "aten::_reshape_alias",
         "aten::resolve_conj",
         "aten::resolve_neg",
-        "aten::empty",
-        "aten::empty_like",
-        "aten::empty_strided",
-        "aten::resize_",
         "aten::narrow",
         "aten::chunk",
         "aten::split",
@@ -66,7 +62,12 @@ VIEW_OPS = frozenset(
         "aten::mT",
     ]
 )
+# Ops that leave all work to an op inside them, or find nothing to do.
+IDLE_OPS = frozenset(["aten::empty", "aten::empty_like", "aten::empty_strided", "aten::resize_", "aten::to", "aten::lift_fresh"])
 GEMM_OPS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+# Ops that work themselves though there can be an op inside them that converts a Python number.
+POINTWISE_OPS = frozenset(["aten::masked_fill_", *(f"aten::{op}{_}" for op in ("add", "sub", "mul", "div") for _ in ("", "_"))])
+SOFTMAX_FOR_MASKED_ROWS = "aten::_safe_softmax"
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,26 @@ class CallFacts:
 
 
 @dataclass(frozen=True)
+class CopyFacts:
+    """Copies from device to device. `path` is the outermost aten op and the one that made the copy, joined by " > "."""
+
+    path: str
+    calls: int
+    bytes: int
+    share: float  # of the summed time of kernels, copies and memsets
+
+
+@dataclass(frozen=True)
+class AttentionOpFacts:
+    """An op that launched a fused attention kernel: medians of its calls. `own_us` is spent in no op or call inside it."""
+
+    name: str
+    calls: int
+    median_us: float
+    own_us: float
+
+
+@dataclass(frozen=True)
 class Facts:
     """Everything that the reader tells of one trace."""
 
@@ -189,7 +210,9 @@ class Facts:
     profiler_buffer_us: float
     graphs: dict[str, int]  # compiled graphs by hash: calls
     bias_copies: int
-    hidden_copies: dict[str, tuple[int, int]]  # device-to-device copies by the op that made them: calls, bytes
+    hidden_copies: tuple[CopyFacts, ...]
+    safe_softmax: OpFacts | None  # with all that was launched inside it
+    attention_ops: tuple[AttentionOpFacts, ...]
     crossing: dict[str, int]  # GPU slices that cross another one on their stream, by kernel
     zero_timestamps: int
     findings: tuple["Finding", ...] = field(default=())
@@ -268,7 +291,9 @@ def gather(trace: LinkedTrace) -> Facts:
         profiler_buffer_us=sum((b.duration_us for b in buffers), 0.0),
         graphs={m[1]: op.calls for op in sorted(ops, key=lambda op: op.name) if (m := GRAPH_HASH.search(op.name))},
         bias_copies=_bias_copies(linked),
-        hidden_copies=_hidden_copies(linked),
+        hidden_copies=_hidden_copies(trace, linked),
+        safe_softmax=_with_all_inside(SOFTMAX_FOR_MASKED_ROWS, trace, linked),
+        attention_ops=_attention_ops(trace, linked),
         crossing=_crossing(trace.activities),
         zero_timestamps=trace.decoded.zero_timestamps,
     )
@@ -366,26 +391,29 @@ def _entry_gaps(trace: LinkedTrace) -> list[float | None]:
 
 def _leaf_ops(trace: LinkedTrace) -> list[tuple[tuple[str, int], ...]]:
     """The ops of each step that do the work: no views, and no op whose work another op inside it does."""
-    working = [op for op in trace.ops if op.name not in VIEW_OPS and op.name.startswith("aten::")]
-    parents = {id(op) for op in parents_of(working)}
     leaves: list[list[str]] = [[] for _ in trace.steps]
-    for op in working:
-        index = trace.step_of(op.start_us)
-        if index is not None and (id(op) not in parents or op.name in GEMM_OPS):
+    working = [op for op in trace.ops if op.name.startswith("aten::") and op.name not in VIEW_OPS | IDLE_OPS]
+    for track in _by_track(working):
+        counted_until = float("-inf")
+        for op, following in zip_longest(track, track[1:]):
+            index = trace.step_of(op.start_us)
+            if index is None or op.start_us < counted_until:
+                continue
+            if op.name in POINTWISE_OPS:
+                counted_until = op.end_us
+            elif op.name not in GEMM_OPS and following is not None and following.start_us < op.end_us:
+                continue
             leaves[index].append(op.name)
     return [_counted(names) for names in leaves]
 
 
-def parents_of(ops: list[Event]) -> Iterable[Event]:
-    """The ops that contain another one of the list."""
-    by_track: dict[tuple, list[Event]] = defaultdict(list)
-    for op in ops:
-        by_track[op.track].append(op)
-    for track in by_track.values():
-        track.sort(key=lambda op: (op.start_us, -op.duration_us))
-        for outer, inner in pairwise(track):
-            if inner.start_us < outer.end_us:
-                yield outer
+def _by_track(events: Iterable[Event]) -> Iterable[list[Event]]:
+    """The events of each thread or stream, in the order of their starts, outer ones first."""
+    tracks: dict[tuple, list[Event]] = defaultdict(list)
+    for event in events:
+        tracks[event.track].append(event)
+    for track in tracks.values():
+        yield sorted(track, key=lambda event: (event.start_us, -event.duration_us))
 
 
 def _counted(names: Iterable[str]) -> tuple[tuple[str, int], ...]:
@@ -512,12 +540,71 @@ def _bias_copies(linked: list[Activity]) -> int:
     return sum(1 for a in linked if _is_device_copy(a) and a.op and "addmm" in a.op.name and id(a.op) in gemm_calls)
 
 
-def _hidden_copies(linked: list[Activity]) -> dict[str, tuple[int, int]]:
-    copies: dict[str, list[int]] = defaultdict(list)
+def _hidden_copies(trace: LinkedTrace, linked: list[Activity]) -> tuple[CopyFacts, ...]:
+    copies = [a for a in linked if _is_device_copy(a)]
+    if not copies:
+        return ()
+    outer_of = innermost(_outermost(op for op in trace.ops if op.name.startswith("aten::")), (a.call for a in copies if a.call))
+    groups: dict[str, list[Event]] = defaultdict(list)
+    for copy in copies:
+        outer = outer_of.get(id(copy.call))
+        path = dict.fromkeys(op.name for op in (outer, copy.op) if op)
+        groups[" > ".join(path) or "no op"].append(copy.event)
+    summed_us = sum(a.event.duration_us for a in linked)
+    return tuple(
+        CopyFacts(path, len(group), sum(e.bytes or 0 for e in group), sum(e.duration_us for e in group) / (summed_us or 1.0))
+        for path, group in sorted(groups.items())
+    )
+
+
+def _outermost(events: Iterable[Event]) -> Iterable[Event]:
+    """The events that lie in no other one of their track."""
+    for track in _by_track(events):
+        reached = float("-inf")
+        for event in track:
+            if event.start_us >= reached:
+                reached = event.end_us
+                yield event
+
+
+def _with_all_inside(name: str, trace: LinkedTrace, linked: list[Activity]) -> OpFacts | None:
+    """The op `name` with what was launched by it and by all ops inside it; None if it was not called."""
+    spans = [op for op in trace.ops if op.name == name]
+    if not spans:
+        return None
+    inside = innermost(spans, {id(a.call): a.call for a in linked if a.call}.values())
+    launched = [a.event for a in linked if a.call and id(a.call) in inside]
+    gpu_us = sum(event.duration_us for event in launched)
+    return OpFacts(name, len(spans), sum(op.duration_us for op in spans), gpu_us, len(launched))
+
+
+def _attention_ops(trace: LinkedTrace, linked: list[Activity]) -> tuple[AttentionOpFacts, ...]:
+    calls: dict[str, dict[int, Event]] = defaultdict(dict)
     for activity in linked:
-        if _is_device_copy(activity):
-            copies[activity.op.name if activity.op else "no op"].append(activity.event.bytes or 0)
-    return {op: (len(sizes), sum(sizes)) for op, sizes in sorted(copies.items())}
+        if activity.op and decode_name(activity.event.name).is_fused_attention:
+            calls[activity.op.name][id(activity.op)] = activity.op
+    return tuple(
+        AttentionOpFacts(
+            name,
+            len(ops),
+            statistics.median(op.duration_us for op in ops.values()),
+            statistics.median(_own_us(op, trace) for op in ops.values()),
+        )
+        for name, ops in sorted(calls.items())
+    )
+
+
+def _own_us(op: Event, trace: LinkedTrace) -> float:
+    """The time of an op that it spends in no op and no runtime call inside it."""
+    inside = []
+    for events in (trace.ops, trace.calls):
+        first = bisect_left(events, op.start_us, key=lambda event: event.start_us)
+        for event in islice(events, first, None):
+            if event.start_us >= op.end_us:
+                break
+            if event is not op and event.track == op.track:
+                inside.append((event.start_us, min(event.end_us, op.end_us)))
+    return round(op.duration_us - union_us(inside), 3)
 
 
 def _is_device_copy(activity: Activity) -> bool:

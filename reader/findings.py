@@ -16,7 +16,13 @@ COLD_FACTOR = 1.5
 LONG_SYNC_US = 100
 UNEVEN_SPREAD = 0.04  # of the median
 LOW_OCCUPANCY = 0.25
+OPAQUE_SHARE = 0.2  # of a step's CPU time
 HEAVY_REGISTERS = 128
+LIBRARIES = {  # of fused attention
+    "FlashAttention": "FlashAttention",
+    "memory-efficient attention": "xFormers' memory-efficient attention, on CUTLASS, in PyTorch",
+    "cuDNN attention": "cuDNN, which generated it",
+}
 HEAVY_SHARED_BYTES = 49152
 
 
@@ -153,21 +159,28 @@ def _heavy(k: KernelFacts) -> bool:
 
 @finding(
     "heavy-launch",
-    "A heavyweight kernel (GEMM, convolution, attention) is chosen and launched adaptively: the library asks how many of "
-    "its blocks fit, or goes straight to the driver.",
+    "A heavyweight kernel (GEMM, convolution, attention) is launched adaptively: the library asks first how many of its "
+    "blocks fit on an SM.",
     "Click it and read its registers, shared memory, grid and block.",
 )
 def _heavy_launch(f: Facts) -> str | None:
     queries = sum(s.occupancy_queries for s in f.steps)
-    heavy = next((k for k in _compute(f) if _heavy(k) and (queries or (k.launch or "").startswith("cuLaunch"))), None)
-    if heavy is None:
+    heavy = next((k for k in _compute(f) if _heavy(k)), None)
+    if heavy is None or not queries:
         return None
-    how = (
-        f"{_n(queries, 'occupancy query', 'occupancy queries')} in {_n(len(f.steps), 'step')}"
-        if queries
-        else f"launched by {heavy.launch}"
-    )
+    how = f"{_n(queries, 'occupancy query', 'occupancy queries')} in {_n(len(f.steps), 'step')}"
     return f"{heavy.decoded.label}: {how}, {_footprint(heavy)}"
+
+
+@finding(
+    "driver-launch",
+    "Launched through the driver (cuLaunch...), not through the runtime (cudaLaunchKernel): cuDNN, Triton, and cuBLAS on "
+    "newer GPUs do so, for kernels that they load or make themselves.",
+    "Search the trace for both names; who looks for cudaLaunchKernel alone misses these launches.",
+)
+def _driver_launch(f: Facts) -> str | None:
+    driven = [k for k in _compute(f) if (k.launch or "").startswith("cuLaunch")]
+    return _names(f"{k.decoded.label} ({k.launch}, {_footprint(k)})" for k in driven) if driven else None
 
 
 @finding(
@@ -208,10 +221,14 @@ def _profiler_sync(f: Facts) -> str | None:
     "Use the in-place form where the input is not needed any more (masked_fill_ for masked_fill).",
 )
 def _hidden_copy(f: Facts) -> str | None:
-    copies = {op: n for op, n in f.hidden_copies.items() if "addmm" not in op}
-    if not copies:
-        return None
-    return "; ".join(f"{op}: {_n(n, 'copy', 'copies')} of {size / n / 1e6:.1f} MB" for op, (n, size) in copies.items())
+    return (
+        "; ".join(
+            f"{c.path}: {_n(c.calls, 'copy', 'copies')} of {c.bytes / c.calls / 1e6:.1f} MB, {c.share:.0%} of the GPU's time"
+            for c in f.hidden_copies
+            if "addmm" not in c.path
+        )
+        or None
+    )
 
 
 @finding(
@@ -252,7 +269,9 @@ def _uneven_kernel(f: Facts) -> str | None:
         return k.max_us - k.min_us
 
     def same_work(k: KernelFacts) -> bool:
-        return k.calls >= 3 and k.calls % len(f.steps) == 0 and k.calls <= 3 * len(f.steps)
+        # A kernel whose every step has a slow call does different work in them.
+        different = len(k.outlier_steps) == len(f.steps) > 1
+        return k.calls >= 3 and k.calls % len(f.steps) == 0 and k.calls <= 3 * len(f.steps) and not different
 
     if not f.steps:
         return None
@@ -274,7 +293,8 @@ def _views(f: Facts) -> str | None:
     views = [op for op in f.ops if op.name in VIEW_OPS and not op.launched]
     if not views:
         return None
-    return f"{_n(sum(op.calls for op in views), 'call')} of {_names(op.name for op in views)} launched nothing"
+    views.sort(key=lambda op: (-op.calls, op.name))
+    return f"{_names((f'{op.calls} x {op.name}' for op in views), 5)} launched nothing"
 
 
 @finding(
@@ -359,8 +379,8 @@ def _recompile(f: Facts) -> str | None:
     "Use bf16, or allow tf32: torch.set_float32_matmul_precision('high').",
 )
 def _fp32_cuda_cores(f: Facts) -> str | None:
-    slow = next((k for k in _compute(f) if k.decoded.unit == "CUDA cores" and k.decoded.dtype == "fp32"), None)
-    return f"{slow.decoded.label}, {slow.share:.0%} of the GPU's time" if slow else None
+    slow = [k for k in _compute(f) if k.decoded.unit == "CUDA cores" and k.decoded.dtype == "fp32"]
+    return f"{_names(k.decoded.label for k in slow)}: {sum(k.share for k in slow):.0%} of the GPU's time" if slow else None
 
 
 @finding(
@@ -383,8 +403,59 @@ def _mask_rebuilt(f: Facts) -> str | None:
     "Fused attention backends do the same inside their one kernel.",
 )
 def _safe_softmax(f: Facts) -> str | None:
-    op = next((op for op in f.ops if op.name == "aten::_safe_softmax"), None)
-    return f"aten::_safe_softmax {_n(op.calls, 'time')}" if op else None
+    op = f.safe_softmax
+    if op is None:
+        return None
+    launched = f", {_n(op.launched, 'kernel')} inside, {_us(op.gpu_us)} on the GPU" if op.launched else ""
+    return f"{op.name} {_n(op.calls, 'time')}{launched}"
+
+
+@finding(
+    "unfused-attention",
+    "Attention written out: between these kernels the scores, [seq, seq] for each head, go through memory.",
+    "One fused kernel keeps them on the chip: F.scaled_dot_product_attention with flash, efficient or cudnn.",
+)
+def _unfused_attention(f: Facts) -> str | None:
+    if not f.steps or any(k.decoded.is_fused_attention for k in _compute(f)):
+        return None
+    gemms = sum(k.calls for k in _compute(f) if k.decoded.is_gemm)
+    softmaxes = sum(k.calls for k in _compute(f) if k.decoded.is_softmax)
+    if not softmaxes or gemms != 2 * softmaxes:
+        return None
+    each = sum(k.calls for k in _compute(f)) // softmaxes
+    rest = f", a softmax and {each - 3} more" if each > 3 else " and a softmax"
+    return f"{each} kernels for one attention: 2 GEMMs{rest}"
+
+
+@finding(
+    "fused-attention",
+    "One kernel does the whole of attention, tile by tile; the score matrix never leaves the chip.",
+    "Compare the backends: each library has kernels of its own, and which is fastest depends on the GPU and the shape.",
+)
+def _fused_attention(f: Facts) -> str | None:
+    k = next((k for k in _compute(f) if k.decoded.is_fused_attention), None)
+    if k is None:
+        return None
+    d = k.decoded
+    library = LIBRARIES[d.family] + (", as built into PyTorch" if "pytorch_flash" in k.name else "")
+    said = (("for", d.architecture), ("in", d.dtype), ("tile", d.tile), ("variant (knob)", d.knob))
+    return f"{d.label}: of {library}; {', '.join(f'{word} {value}' for word, value in said if value)}; {_us(k.median_us)} a call"
+
+
+@finding(
+    "opaque-op",
+    "The CPU's time went into one op of a library, where the trace sees no further: choosing and preparing its kernel.",
+    "It matters where the GPU waits for it; with_stack and the profiler's ops do not reach inside, a CPU profiler (perf) does.",
+)
+def _opaque_op(f: Facts) -> str | None:
+    step = f.middle_step
+    op = next((op for op in f.attention_ops if step and op.own_us >= OPAQUE_SHARE * step.cpu_us), None)
+    if op is None or step is None:
+        return None
+    return (
+        f"{op.name}: {_us(op.own_us)} of its {_us(op.median_us)} are in no op or call inside it, "
+        f"{op.own_us / step.cpu_us:.0%} of {step.name}'s CPU time"
+    )
 
 
 @finding(

@@ -92,7 +92,16 @@ class KernelName:
     def is_gemm(self) -> bool:
         return self.family in GEMM_FAMILIES and "reduce" not in self.label
 
+    @property
+    def is_fused_attention(self) -> bool:
+        return self.family in FUSED_ATTENTION_FAMILIES
 
+    @property
+    def is_softmax(self) -> bool:
+        return self.family == "softmax" or any("softmax" in op for op in self.merged_ops)
+
+
+FUSED_ATTENTION_FAMILIES = ("FlashAttention", "memory-efficient attention", "cuDNN attention")
 GEMM_FAMILIES = ("cuBLAS", "cuBLAS nvjet", "CUTLASS", "xmma", "ROCm Tensile")
 
 

@@ -1,6 +1,6 @@
 """Facts as text for people, Markdown for notes, JSON for programs. The same content; the JSON's field names are a contract."""
 
-from reader.compare import Comparison
+from reader.compare import Comparison, Row
 from reader.facts import Facts, KernelFacts, Node, StepFacts
 
 import json
@@ -207,6 +207,47 @@ def comparison(c: Comparison, style: Style) -> str:
         ]
     )
     return out.text()
+
+
+def table(rows: Sequence[Row], style: Style) -> str:
+    """Several traces, a row for each."""
+    out = _Page(style)
+    out.title(f"{len(rows)} traces (of a recorded step: the counts of the middle one, the medians of the times)")
+    out.table(
+        ["trace", "kernels", "copies", "GPU busy", "CPU", "regime", "slowest kernel", "its median", "its share"],
+        [_row(row, style) for row in rows],
+    )
+    out.section("Findings (without those that all of the traces show)")
+    for row in rows:
+        out.lines([f"{'' if style.markdown else '  '}{row.label}: {', '.join(row.findings) or 'none'}"])
+    return out.text()
+
+
+def _row(row: Row, style: Style) -> list[str]:
+    counts = ["unknown" if n is None else str(n) for n in (row.kernels, row.copies)]
+    k = row.slowest
+    slowest = ["none"] * 3 if k is None else [k.name if style.full else k.decoded.label, us(k.median_us), percent(k.share)]
+    return [row.label, *counts, us(row.gpu_us), us(row.cpu_us), row.facts.regime, *slowest]
+
+
+def table_json(rows: Sequence[Row]) -> dict[str, Any]:
+    """Several traces as JSON values: a row for each, with all of its facts under `facts`."""
+    return {
+        "rows": [
+            {
+                "label": row.label,
+                "kernels_a_step": row.kernels,
+                "copies_a_step": row.copies,
+                "gpu_us_a_step": _round(row.gpu_us),
+                "cpu_us_a_step": _round(row.cpu_us),
+                "regime": row.facts.regime,
+                "slowest_kernel": row.slowest.name if row.slowest else None,
+                "findings": list(row.findings),
+                "facts": to_json(row.facts),
+            }
+            for row in rows
+        ]
+    }
 
 
 def to_json(facts: Facts, chain: Node | None = None) -> dict[str, Any]:

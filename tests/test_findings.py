@@ -7,6 +7,8 @@ import pytest
 from events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
 
 HEAVY = dict(regs=168, shared=213188, grid=(2, 66, 1), block=(384, 1, 1))
+CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1_cga1x1x1_kernel0_0"
+SOFTMAX = "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 10, false, false>(int)"
 FLASH = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4, false>>(int)"
 SGEMM = "ampere_sgemm_128x64_tn"
 FUSED = "triton_poi_fused__unsafe_view_gelu_mul_0"
@@ -87,6 +89,11 @@ CASES = {
         "nvjet GEMM 256x128: 1 occupancy query in 1 step, 168 registers a thread, 213,188 B of shared memory",
         [step(0, 0, 9), *linked(GEMM, 2, 5, **HEAVY)],
     ),
+    "driver-launch": (
+        [launch(0, 1, "cuLaunchKernelEx"), kernel(CUDNN, 2, 5, 1, **HEAVY)],
+        "cuDNN attention 64x128x64 (cuLaunchKernelEx, 168 registers a thread, 213,188 B of shared memory)",
+        linked(CUDNN, 0, 5, **HEAVY),
+    ),
     "light-launch": (
         linked(ADD, 0, 5),
         "add: launched by cudaLaunchKernel, 32 registers a thread, 0 B of shared memory",
@@ -98,8 +105,11 @@ CASES = {
         [step(0, 0, 400), call("cudaDeviceSynchronize", 12, 300, 9)],
     ),
     "hidden-copy": (
-        [op("aten::masked_fill", 0, 20), op("aten::clone", 1, 10), *copied(bytes=2_000_000)],
-        "aten::clone: 1 copy of 2.0 MB",
+        [
+            op("aten::masked_fill", 0, 20), op("aten::clone", 1, 10), *copied(bytes=2_000_000),
+            op("aten::masked_fill_", 12, 5), *linked(ADD, 13, 27, 2),
+        ],
+        "aten::masked_fill > aten::clone: 1 copy of 2.0 MB, 25% of the GPU's time",
         [op("aten::to", 0, 20), *copied(name="Memcpy HtoD (Pageable -> Device)")],
     ),
     "bias-copy": (
@@ -119,8 +129,8 @@ CASES = {
     ),
     "views-launch-nothing": (
         [op("aten::t", 0, 2), op("aten::transpose", 0.5, 1), *linked(ADD, 5, 5)],
-        "2 calls of aten::t, aten::transpose launched nothing",
-        [op("aten::mm", 0, 2), *linked(ADD, 5, 5)],
+        "1 x aten::t, 1 x aten::transpose launched nothing",
+        [op("aten::mm", 0, 2), op("aten::empty", 1, 1), *linked(ADD, 5, 5)],
     ),
     "epilogue-bias": (
         [op("aten::addmm", 0, 9), *linked("nvjet_sm90_tst_64x8_64x16_1x2_h_bz_bias_TNT", 1, 5)],
@@ -148,13 +158,39 @@ CASES = {
         "2 compiled graphs: fadri2gvaccd... (3 calls), zzzzzzzzzzzz... (1 call)",
         COMPILED,
     ),
-    "fp32-cuda-cores": (linked(SGEMM, 0, 5), "sgemm 128x64, 100% of the GPU's time", linked(GEMM, 0, 5)),
+    "fp32-cuda-cores": (
+        [*linked(SGEMM, 0, 3), *linked(GEMM, 5, 1, 2)],
+        "sgemm 128x64: 75% of the GPU's time",
+        linked(GEMM, 0, 5),
+    ),
     "mask-rebuilt": (
         [e for n in range(2) for e in (step(n, n * 10, 10), op("aten::ones", n * 10 + 1, 1), op("aten::tril", n * 10 + 3, 1))],
         "aten::tril 2 times in 2 steps, beside aten::ones",
         [op("aten::tril", -50, 1), step(0, 0, 10), step(1, 10, 10)],
     ),
-    "safe-softmax": ([op("aten::_safe_softmax", 0, 5)], "aten::_safe_softmax 1 time", [op("aten::_softmax", 0, 5)]),
+    "safe-softmax": (
+        [
+            op("aten::_safe_softmax", 0, 20), op("aten::_softmax", 1, 5), *linked(SOFTMAX, 2, 30),
+            op("aten::isneginf", 7, 5), *linked("isneginf", 8, 12, 2), op("aten::mm", 25, 5), *linked(GEMM, 26, 9, 3),
+        ],
+        "aten::_safe_softmax 1 time, 2 kernels inside, 42.0 us on the GPU",
+        [op("aten::_softmax", 0, 5), *linked(SOFTMAX, 2, 30)],
+    ),
+    "unfused-attention": (
+        [step(0, 0, 9), *linked(GEMM, 1, 5), *linked(ADD, 2, 5, 2), *linked(SOFTMAX, 3, 5, 3), *linked(GEMM, 4, 5, 4)],
+        "4 kernels for one attention: 2 GEMMs, a softmax and 1 more",
+        [step(0, 0, 9), *linked(GEMM, 1, 5), *linked(ADD, 2, 5, 2), *linked(GEMM, 4, 5, 4)],
+    ),
+    "fused-attention": (
+        linked(CUDNN, 0, 5),
+        "cuDNN attention 64x128x64: of cuDNN, which generated it; for sm90, tile 64x128x64, variant (knob) 7; 5.0 us a call",
+        linked(SOFTMAX, 0, 5),
+    ),
+    "opaque-op": (
+        [step(0, 0, 100), op("aten::_cudnn_attention_forward", 10, 40), op("aten::empty", 11, 10), *linked(CUDNN, 30, 5)],
+        "aten::_cudnn_attention_forward: 29.0 us of its 40.0 us are in no op or call inside it, 29% of ProfilerStep#0's CPU time",
+        [step(0, 0, 100), op("aten::_cudnn_attention_forward", 10, 40), op("aten::empty", 11, 20), *linked(CUDNN, 40, 5)],
+    ),
     "low-occupancy-by-design": (
         linked(FLASH, 0, 5, regs=255, block=(128, 1, 1)),
         "flash attention fwd: 128 threads x 255 registers = 32,640 of 65,536 an SM: 2 blocks, 8 of 64 warps (12.5%)",

@@ -116,6 +116,21 @@ def test_leaf_ops_are_those_that_do_the_work(facts):
     assert dict(f.steps[0].work) == {"aten::addmm": 1, "aten::copy_": 1, "aten::gelu": 1}
 
 
+def test_a_pointwise_op_is_the_work_and_not_the_conversion_of_its_number(facts):
+    f = facts(
+        step(0, 0, 100),
+        op("aten::mul", 0, 20),
+        op("aten::to", 1, 10),
+        op("aten::_to_copy", 2, 8),
+        op("aten::copy_", 4, 5),
+        op("aten::masked_fill", 30, 40),
+        op("aten::clone", 31, 10),
+        op("aten::copy_", 32, 5),
+        op("aten::masked_fill_", 50, 9),
+    )
+    assert dict(f.steps[0].work) == {"aten::mul": 1, "aten::copy_": 1, "aten::masked_fill_": 1}
+
+
 def test_work_belongs_to_the_step_that_launched_it_whenever_it_runs(facts):
     f = facts(
         step(0, 0, 10),
