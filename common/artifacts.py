@@ -13,9 +13,10 @@ TRACE_SUFFIX = ".json"
 TABLE_SUFFIX = ".txt"
 
 
-def run_tag(*, sizes: Sequence[int], dtype: str, warmup: bool, compile: bool, changed: Mapping[str, object]) -> str:
+def run_tag(*, sizes: Sequence[int | str], dtype: str, warmup: bool, compile: bool, changed: Mapping[str, object]) -> str:
     """The name of a run: `<sizes>_<dtype>_<cold|warm>_<eager|compile>`, then each further setting that was changed.
 
+    `sizes` may end with the choices of a lesson that name the run as the sizes do (a backend).
     A changed setting is appended as `_<flag>-<value>`, a switch as `_<flag>`; two runs share a name only if all
     their settings are equal.
     """

@@ -6,7 +6,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import torch
@@ -42,7 +42,8 @@ def _int_from(least: int, text: str) -> int:
 
 
 class LessonParser(argparse.ArgumentParser):
-    """The flags that all lessons share; a lesson adds its sizes with `add_size` and the rest with `add_argument`.
+    """The flags that all lessons share; a lesson adds its sizes with `add_size`, a choice that names the run
+    with `add_variant`, and the rest with `add_argument`.
 
     `parse_args` returns, beside the flags: `script` (the lesson's name), `size_flags` (their names, in order)
     and `tag` (the run's name, see `common.artifacts.run_tag`). Flags are spelled with underscores, as in the
@@ -61,6 +62,7 @@ class LessonParser(argparse.ArgumentParser):
         self._script = script
         self._sizes = self.add_argument_group("sizes")
         self._size_flags: list[str] = []
+        self._variant_flags: list[str] = []
 
         self.add_argument(
             "--guess",
@@ -133,6 +135,11 @@ class LessonParser(argparse.ArgumentParser):
         action = self._sizes.add_argument(flag, type=positive_int, default=default, help=f"{help} (default: %(default)s)")
         self._size_flags.append(action.dest)
 
+    def add_variant(self, flag: str, choices: Collection[str], default: str, help: str) -> None:
+        """Add a choice that is part of the run's name, after the sizes."""
+        action = self.add_argument(flag, choices=choices, default=default, help=f"{help} (default: %(default)s)")
+        self._variant_flags.append(action.dest)
+
     def parse_args(self, args: Sequence[str] | None = None, namespace=None):  # type: ignore[override]
         """Parse and check; a mistake ends the process with a message and exit code 2.
 
@@ -151,7 +158,7 @@ class LessonParser(argparse.ArgumentParser):
         parsed.script = self._script
         parsed.size_flags = tuple(self._size_flags)
         parsed.tag = run_tag(
-            sizes=[getattr(parsed, name) for name in self._size_flags],
+            sizes=[getattr(parsed, name) for name in (*self._size_flags, *self._variant_flags)],
             dtype=parsed.dtype,
             warmup=parsed.warmup,
             compile=parsed.compile,
@@ -161,7 +168,7 @@ class LessonParser(argparse.ArgumentParser):
 
     def _changed_settings(self, parsed: argparse.Namespace) -> dict[str, object]:
         """The settings that are not at their default and that the tag does not name otherwise, in the flags' order."""
-        named = {*self._size_flags, "help", "dtype", "warmup", "compile", "trace_dir", "guess"}
+        named = {*self._size_flags, *self._variant_flags, "help", "dtype", "warmup", "compile", "trace_dir", "guess"}
         return {
             action.dest: getattr(parsed, action.dest)
             for action in self._actions

@@ -2,16 +2,22 @@
 
 from common.cli import LessonError
 
+import json
 import os
 import platform
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import accumulate
+from pathlib import Path
 from typing import TypeVar
 
 import torch
 from torch.profiler import ProfilerActivity
 
 Inputs = TypeVar("Inputs")
+
+ALLOCATORS_THAT_COUNT = ("cuda", "xpu")
 
 IS_USABLE: dict[str, Callable[[], bool]] = {
     "cuda": torch.cuda.is_available,  # ROCm too
@@ -57,6 +63,30 @@ class Device:
             return make(self.type)
         except RuntimeError as error:
             raise (self.out_of_memory(args) if is_out_of_memory(error) else error) from None
+
+    def reset_peak(self) -> None:
+        """Let `peak_bytes` count from here on."""
+        if self.type in ALLOCATORS_THAT_COUNT:
+            torch.accelerator.reset_peak_memory_stats()
+
+    def peak_bytes(self, step: Callable[[], object]) -> int | None:
+        """The most memory that tensors held at once, inputs included; None where torch cannot tell.
+
+        On a GPU since `reset_peak`, from the allocator's own count. The CPU's allocator does not count, so there it is
+        that of one more call of `step`, whose allocations the profiler records.
+        """
+        if self.type in ALLOCATORS_THAT_COUNT:
+            return torch.accelerator.max_memory_allocated()
+        if self.type != "cpu":
+            return None
+        with torch.profiler.profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
+            step()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "trace.json"
+            profiler.export_chrome_trace(str(path))
+            events = json.loads(path.read_bytes())["traceEvents"]
+        changes = [(event["ts"], event["args"]["Bytes"]) for event in events if event["name"] == "[memory]"]
+        return self.input_bytes + max(accumulate((size for _, size in sorted(changes)), initial=0))
 
     def out_of_memory(self, args) -> LessonError:
         has = "an unknown amount" if self.total_bytes is None else human_bytes(self.total_bytes)

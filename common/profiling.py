@@ -71,6 +71,7 @@ def profile(step: Callable[[], object], args: argparse.Namespace, device: Device
         profiler = _record(step, schedule, args, device)
         trace, trace_s = _timed(lambda: encode_trace(_export(profiler, args, device), args))
         table, table_s = _timed(lambda: _table(profiler, args, device))
+        peak_bytes = device.peak_bytes(step)
 
     contents = {trace_path(args): trace, table_path(args): table.encode()}
     try:
@@ -80,6 +81,8 @@ def profile(step: Callable[[], object], args: argparse.Namespace, device: Device
     for (path, data), seconds in zip(contents.items(), (trace_s, table_s), strict=True):
         print(f"wrote {path} ({human_bytes(len(data))}, {seconds + write_s:.3f} s)")
     print(*(line for line in table.splitlines() if line.startswith("Self ")), sep="\n")
+    if peak_bytes is not None:
+        print(f"peak memory: {human_bytes(peak_bytes)}, of which {human_bytes(device.input_bytes)} are inputs and weights")
     facts = read(str(trace_path(args)))
     print(f"verdict: {verdict(facts)}")
     print(work_of_a_step(facts))
@@ -112,6 +115,7 @@ def _record(step: Callable[[], object], schedule: Schedule, args: argparse.Names
         for _ in range(WARMUP_CALLS):
             step()
     device.synchronize()
+    device.reset_peak()
 
     profiler = torch.profiler.profile(
         activities=device.activities(),
