@@ -29,8 +29,16 @@ TRACES = {
     "03_eager": f"03_simple_mlp.py {MLP} --record_shapes",
     "03_compile": f"03_simple_mlp.py {MLP} --compile",
     "03_kernels": f"03_kernels_mlp.py {MLP}",
+    "04_a": "04_a_naive_attention.py",
+    "04_b": "04_b_inplace_ops_attention.py",
+    "04_c_math": "04_c_sdpa_attention.py --backend math",
+    "04_c_efficient": "04_c_sdpa_attention.py --backend efficient",
+    "04_c_flash": "04_c_sdpa_attention.py --backend flash",
+    "04_c_cudnn": "04_c_sdpa_attention.py --backend cudnn",
+    "04_d": "04_d_kernels_attention.py",
     "01_64_cpu": "01_matmul_add.py --device cpu",
 }
+PART_3 = ["04_a.json", "04_b.json", *(f"04_c_{backend}.json" for backend in ("math", "efficient", "flash", "cudnn")), "04_d.json"]
 GOLDEN = {
     **{f"{name}.out": [f"{name}.json"] for name in TRACES},
     "01_64_cold.md": ["01_64_cold.json", "--md"],
@@ -40,14 +48,18 @@ GOLDEN = {
     "03_eager_compile.out": ["03_eager.json", "03_compile.json"],
     "03_eager_compile.md": ["03_eager.json", "03_compile.json", "--md"],
     "03_compile_kernels.out": ["03_compile.json", "03_kernels.json"],
+    "04_a_b.out": ["04_a.json", "04_b.json"],
+    "04_c_math.chain": ["04_c_math.json", "--chain"],
+    "part_3.out": PART_3,
+    "part_3.md": [*PART_3, "--md"],
 }
 
 
 def record_traces() -> None:
-    from liger import stand_in
+    from stand_ins import all_packages
 
     with tempfile.TemporaryDirectory() as folder:
-        env = {**os.environ, **stand_in(Path(folder) / "liger")}
+        env = {**os.environ, **all_packages(Path(folder) / "packages")}
         for name, command in TRACES.items():
             script, *flags = command.split()
             target = Path(folder) / name

@@ -38,7 +38,7 @@ def test_every_command_that_reads_a_trace_parses(document, command):
     _, *arguments = shlex.split(re.sub(r" {2,}.*", "", command))
     for path in read_trace.parse_args(arguments).traces:
         if path.startswith("tests/"):
-            assert (ROOT / path).exists()
+            assert list(ROOT.glob(path))
 
 
 def test_the_chain_in_the_readme_is_what_the_command_prints(monkeypatch, capsys):
@@ -46,6 +46,12 @@ def test_the_chain_in_the_readme_is_what_the_command_prints(monkeypatch, capsys)
     assert read_trace.main(["tests/data/01_64_cold.json", "--chain"]) == 0
     tree = capsys.readouterr().out.partition("Dispatch of ")[2]
     assert f"Dispatch of {tree}" in README
+
+
+def test_the_table_in_the_readme_is_what_the_command_prints(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    assert read_trace.main([str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests/data").glob("04_*.json"))]) == 0
+    assert capsys.readouterr().out.partition("\n\n")[0] in README
 
 
 def test_the_readme_names_every_lesson():

@@ -9,7 +9,7 @@ import time
 
 import pytest
 import torch
-from conftest import ROOT, SMALL_MLP
+from conftest import ROOT, SMALL_ATTENTION, SMALL_MLP
 
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
@@ -38,6 +38,24 @@ def test_kernels_mlp_names_the_way_out_where_triton_has_no_gpu(lesson):
         "error: Liger's kernel needs a GPU that Triton supports, and this run is on cpu. The same fusion, written by "
         "torch.compile, runs anywhere: uv run 03_simple_mlp.py --compile\n"
     )
+
+
+def test_kernels_attention_names_the_way_out_where_there_is_no_gpu(lesson):
+    run = lesson("04_d_kernels_attention.py", "--device", "cpu")
+    assert (run.code, run.files) == (2, [])
+    assert run.err == (
+        "error: the package's kernel needs a GPU, and this run is on cpu. torch's own flash attention runs here: "
+        "uv run 04_c_sdpa_attention.py --backend flash\n"
+    )
+
+
+@pytest.mark.parametrize("backend", ["efficient", "cudnn"])
+def test_an_attention_backend_that_the_cpu_lacks(lesson, backend):
+    run = lesson("04_c_sdpa_attention.py", "--device", "cpu", "--backend", backend, *SMALL_ATTENTION)
+    assert (run.code, run.files) == (2, [])
+    assert run.err.startswith(f"error: --backend {backend} cannot be used on ")
+    assert run.err.endswith("with bf16 and these sizes: torch has no such kernel for cpu. Here these can: auto, math, flash\n")
+    assert run.err.count("\n") == 1
 
 
 def test_inputs_larger_than_the_memory(lesson):

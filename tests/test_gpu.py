@@ -1,8 +1,10 @@
-"""What the posts claim of parts 1 and 2 and what holds on any CUDA device, on traces recorded here and now."""
+"""What the posts claim and what holds on any CUDA device, on traces recorded here and now."""
+
+import re
 
 import pytest
 from conftest import LESSONS, Trace
-from liger import stand_in
+from stand_ins import all_packages
 
 pytestmark = pytest.mark.gpu
 
@@ -19,6 +21,16 @@ COMMANDS = {
     "02 compile": ("02_linear.py", "--compile"),
     "03": ("03_simple_mlp.py", *MLP),
     "03 compile": ("03_simple_mlp.py", *MLP, "--compile"),
+    "04_a": ("04_a_naive_attention.py",),
+    "04_a compile": ("04_a_naive_attention.py", "--compile"),
+    "04_b": ("04_b_inplace_ops_attention.py",),
+    "math": ("04_c_sdpa_attention.py", "--backend", "math"),
+    "efficient": ("04_c_sdpa_attention.py", "--backend", "efficient"),
+    "flash": ("04_c_sdpa_attention.py", "--backend", "flash"),
+    "cudnn": ("04_c_sdpa_attention.py", "--backend", "cudnn"),
+    "auto": ("04_c_sdpa_attention.py",),
+    "math compile": ("04_c_sdpa_attention.py", "--backend", "math", "--compile"),
+    "flash compile": ("04_c_sdpa_attention.py", "--backend", "flash", "--compile"),
 }
 
 
@@ -33,9 +45,9 @@ def trace(runs):
 
 
 @pytest.fixture(scope="session")
-def liger(tmp_path_factory):
-    """The environment of a stand-in for the Hub's package."""
-    return stand_in(tmp_path_factory.mktemp("liger"))
+def packages(tmp_path_factory):
+    """The environment of the stand-ins for the Hub's packages."""
+    return all_packages(tmp_path_factory.mktemp("packages"))
 
 
 def kernels(trace: Trace, step: str) -> list[str]:
@@ -51,7 +63,7 @@ def test_every_command_ends_well_and_quietly(runs, name):
     run = runs[name].result()
     assert (run.code, run.err) == (0, "")
     assert run.out.startswith("device: cuda (") and "\nSelf CUDA time total: " in run.out
-    assert len(run.out.splitlines()) == 9
+    assert len(run.out.splitlines()) == 10
 
 
 def test_a_matmul_and_an_add_are_two_kernels_a_step(trace):
@@ -114,14 +126,80 @@ def test_compiling_the_mlp_keeps_the_names_of_its_gemms(trace):
 
 
 @pytest.mark.parametrize("form", ["1", "2"])
-def test_ligers_mlp_is_four_kernels_a_step_in_both_forms_of_its_class(lesson, liger, form):
-    run = lesson("03_kernels_mlp.py", *MLP, "--kernel_version", form, env={**liger, "LIGER_FORM": form})
+def test_ligers_mlp_is_four_kernels_a_step_in_both_forms_of_its_class(lesson, packages, form):
+    run = lesson("03_kernels_mlp.py", *MLP, "--kernel_version", form, env={**packages, "LIGER_FORM": form})
     assert (run.code, run.err) == (0, "")
     trace = run.trace()
     assert len(trace.named("kernels_mlp_fwd")) >= 3
     for step in trace.steps():
         assert len(kernels(trace, step)) == 4
         assert kernels(trace, step).count("_geglu_tanh_forward_kernel") == 1
+
+
+def test_attention_written_out_is_five_kernels_and_out_of_place_a_copy(trace):
+    for step in trace("04_a").steps():
+        assert len(kernels(trace("04_a"), step)) == 5
+        copies = [e for e in trace("04_a").launched_by(step) if e["cat"] == "gpu_memcpy"]
+        assert [(e["name"].split(" (")[0], e["args"]["bytes"]) for e in copies] == [("Memcpy DtoD", 8 * 16 * 1024 * 1024 * 2)]
+        assert kernels(trace("04_b"), step) == kernels(trace("04_a"), step)
+        assert not [e for e in trace("04_b").launched_by(step) if e["cat"] == "gpu_memcpy"]
+        assert len(kernels(trace("04_a compile"), step)) < 5
+
+
+def test_the_math_backend_launches_more_than_15_kernels_and_builds_a_mask(trace):
+    t = trace("math")
+    for step in t.steps():
+        assert len(kernels(t, step)) > 15
+    assert len(t.named("aten::tril")) == len(t.named("aten::_safe_softmax")) == 3
+
+
+@pytest.mark.parametrize(
+    ("backend", "kernel", "transposes"),
+    [("efficient", "fmha_cutlassF_", 4), ("flash", "flash_fwd_kernel", 4), ("cudnn", "cudnn_generated_", 0)],
+)
+def test_the_other_backends_are_one_kernel(trace, backend, kernel, transposes):
+    t = trace(backend)
+    for step in t.steps():
+        (name,) = kernels(t, step)
+        assert kernel in name
+        assert t.ops(step).count("aten::transpose") == transposes
+
+
+def test_cudnn_launches_through_the_driver_and_flash_through_the_runtime(trace):
+    for backend, call in (("cudnn", "cuLaunchKernelEx"), ("flash", "cudaLaunchKernel")):
+        launched = {event["args"]["correlation"] for event in trace(backend).of("kernel")}
+        calls = {e["name"] for e in trace(backend).of("cuda_runtime", "cuda_driver") if e["args"]["correlation"] in launched}
+        assert calls == {call}
+
+
+def test_a_compiled_run_gets_its_own_backends_kernels_and_not_those_in_the_cache_of_another(trace):
+    for step in trace("flash compile").steps():
+        (name,) = kernels(trace("flash compile"), step)
+        assert "flash_fwd_kernel" in name
+        assert len(kernels(trace("math compile"), step)) > 3
+
+
+def test_the_scores_are_in_the_peak_memory_of_attention_that_is_written_out(runs):
+    peaks = {name: re.search(r"^peak memory: ([\d.]+) MiB", runs[name].result().out, re.MULTILINE) for name in ("04_a", "flash")}
+    assert float(peaks["04_a"][1]) > 49 + 2 * 256 and float(peaks["flash"][1]) < 100  # MiB; the scores have 256
+
+
+def test_an_unsupported_backend_is_explained(lesson):
+    run = lesson("04_c_sdpa_attention.py", "--backend", "flash", "--dtype", "fp32")
+    assert (run.code, run.files) == (2, [])
+    assert run.err.startswith("error: --backend flash cannot be used on NVIDIA ") and run.err.count("\n") == 1
+    assert " with fp32 and these sizes: Expected query, key and value to all be of dtype: {Half, BFloat16}. Got " in run.err
+    assert run.err.endswith(". Here these can: auto, math, efficient\n")
+
+
+@pytest.mark.parametrize("compile", [[], ["--compile"]])
+def test_the_flash_attention_package_is_one_kernel_without_transposes(lesson, packages, compile):
+    run = lesson("04_d_kernels_attention.py", *compile, env=packages)
+    assert (run.code, run.err) == (0, "")
+    trace = run.trace()
+    for step in trace.steps():
+        (name,) = kernels(trace, step)
+        assert "flash_fwd_kernel" in name and "aten::transpose" not in trace.ops(step)
 
 
 def test_out_of_device_memory_in_the_middle_of_a_step(lesson):
@@ -162,5 +240,5 @@ def test_the_gpu_can_be_left_alone(lesson):
 
 
 def test_every_lesson_is_covered_here():
-    covered = {command[0] for command in COMMANDS.values()} | {"03_kernels_mlp.py"}
+    covered = {command[0] for command in COMMANDS.values()} | {"03_kernels_mlp.py", "04_d_kernels_attention.py"}
     assert covered == set(LESSONS)

@@ -8,6 +8,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+import stand_ins
 import torch
 from conftest import ROOT
 
@@ -15,16 +16,9 @@ REPO = "kernels-community/liger-kernels"
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
 
 
-def package(folder, name="answer"):
+def package(folder):
     """A kernel package for any build of this torch's backend, whose module has `answer = 42`."""
-    backend = "cuda" if torch.version.cuda else "cpu"
-    build = folder / "build" / f"torch-{backend}"
-    build.mkdir(parents=True)
-    metadata = {"id": f"{name}_id", "name": name, "version": 1, "license": "Apache-2.0"}
-    metadata |= {"python-depends": [], "backend": {"type": backend}}
-    (build / "metadata.json").write_text(json.dumps(metadata))
-    (build / "__init__.py").write_text("answer = 42\n")
-    return folder
+    return stand_ins.package(folder, "answer = 42\n", backend="cuda" if torch.version.cuda else "cpu")
 
 
 def load(tmp_path, wanted="answer", **env):

@@ -1,10 +1,12 @@
 """Each lesson on the CPU: what it prints, what it writes, and the ops that its trace holds."""
 
+from common.device import human_bytes
+
 import re
 
 import pytest
 import torch
-from conftest import SMALL_MLP
+from conftest import ROOT, SMALL_ATTENTION, SMALL_MLP
 
 COMMANDS = {
     "01": ("01_matmul_add.py", "--device", "cpu", "--size", "16"),
@@ -19,6 +21,14 @@ COMMANDS = {
     "02": ("02_linear.py", "--device", "cpu", "--batch", "8", "--in-dim", "32", "--out_dim", "64"),
     "02 compile": ("02_linear.py", "--device", "cpu", "--batch", "8", "--compile"),
     "03": ("03_simple_mlp.py", "--device", "cpu", *SMALL_MLP),
+    "04_a": ("04_a_naive_attention.py", "--device", "cpu", *SMALL_ATTENTION, "--guess", "5"),
+    "04_a long": ("04_a_naive_attention.py", "--device", "cpu", *SMALL_ATTENTION[:-1], "1024", "--active", "1"),
+    "04_a compile": ("04_a_naive_attention.py", "--device", "cpu", *SMALL_ATTENTION, "--compile"),
+    "04_b": ("04_b_inplace_ops_attention.py", "--device", "cpu", *SMALL_ATTENTION, "--guess", "5"),
+    "04_c auto": ("04_c_sdpa_attention.py", "--device", "cpu", *SMALL_ATTENTION),
+    "04_c math": ("04_c_sdpa_attention.py", "--device", "cpu", *SMALL_ATTENTION, "--backend", "math"),
+    "04_c flash": ("04_c_sdpa_attention.py", "--device", "cpu", *SMALL_ATTENTION, "--backend", "flash"),
+    "04_c flash long": ("04_c_sdpa_attention.py", "--device", "cpu", *SMALL_ATTENTION[:-1], "1024", "--backend", "flash"),
 }
 
 
@@ -40,6 +50,12 @@ def runs(lessons):
         ("02", "8_32_64_bf16_warm_eager_device-cpu"),
         ("02 compile", "8_32_64_bf16_warm_compile_device-cpu"),
         ("03", "2_8_32_64_bf16_warm_eager_device-cpu"),
+        ("04_a", "1_2_256_64_bf16_warm_eager_device-cpu"),
+        ("04_a compile", "1_2_256_64_bf16_warm_compile_device-cpu"),
+        ("04_b", "1_2_256_64_bf16_warm_eager_device-cpu"),
+        ("04_c auto", "1_2_256_64_auto_bf16_warm_eager_device-cpu"),
+        ("04_c math", "1_2_256_64_math_bf16_warm_eager_device-cpu"),
+        ("04_c flash", "1_2_256_64_flash_bf16_warm_eager_device-cpu"),
     ],
 )
 def test_writes_both_artifacts_at_the_promised_names_and_nothing_else(runs, name, tag):
@@ -58,6 +74,7 @@ def test_prints_device_run_artifacts_totals_and_the_next_step_and_nothing_else(r
         rf"wrote {path}\.json \([\d.]+ KiB, \d\.\d+ s\)\n"
         rf"wrote {path}\.txt \([\d.]+ KiB, \d\.\d+ s\)\n"
         r"Self CPU time total: [\d.]+[um]s\n"
+        r"peak memory: 2\.5 KiB, of which 1\.5 KiB are inputs and weights\n"
         r"verdict: cpu-only: no GPU event in the trace\n"
         r"ops a step: 2 \(aten::mm, aten::add\)\n"
         rf"next: uv run read_trace\.py {path}\.json, or drag it into https://ui\.perfetto\.dev\n",
@@ -82,6 +99,39 @@ def test_the_schedule_decides_which_steps_are_recorded(runs, name, first, last):
         ("01 compile", "matmul_add", ["aten::addmm"]),
         ("02", "linear_fwd", ["aten::linear", "aten::t", "aten::addmm"]),
         ("02 compile", "linear_fwd", ["aten::addmm"]),
+        (
+            "04_a",
+            "attn_fwd",
+            [
+                "aten::transpose",
+                "aten::matmul",
+                "aten::bmm",
+                "aten::mul",
+                "aten::masked_fill",
+                "aten::clone",
+                "aten::copy_",
+                "aten::masked_fill_",
+                "aten::softmax",
+                "aten::_softmax",
+                "aten::matmul",
+                "aten::bmm",
+            ],
+        ),
+        ("04_b", "attn_fwd", ["aten::matmul", "aten::mul", "aten::masked_fill_", "aten::softmax", "aten::matmul"]),
+        (
+            "04_c math",
+            "sdpa_fwd",
+            [
+                "aten::scaled_dot_product_attention",
+                "aten::_scaled_dot_product_attention_math",
+                "aten::tril",
+                "aten::bmm",
+                "aten::_safe_softmax",
+                "aten::bmm",
+            ],
+        ),
+        ("04_c flash", "sdpa_fwd", ["aten::scaled_dot_product_attention", "aten::_scaled_dot_product_flash_attention_for_cpu"]),
+        ("04_c auto", "sdpa_fwd", ["aten::scaled_dot_product_attention", "aten::_scaled_dot_product_flash_attention_for_cpu"]),
         ("03", "mlp_fwd", ["aten::linear", "aten::mm", "aten::gelu", "aten::linear", "aten::mm", "aten::mul"]),
     ],
 )
@@ -99,6 +149,45 @@ def test_a_compiled_step_runs_a_compiled_region_without_the_ops_it_replaced(runs
     assert [e["name"].split(":")[0] for e in trace.events].count("Torch-Compiled Region") == 3
     assert len(trace.named("TorchDynamo Cache Lookup")) == 3
     assert not trace.named("aten::linear") and not trace.named("aten::matmul") and not trace.named("aten::add")
+
+
+def test_04_a_and_04_b_differ_in_one_line_and_the_docstring():
+    a, b = (
+        (ROOT / f"{name}.py").read_text().split('"""\n', 1)[1] for name in ("04_a_naive_attention", "04_b_inplace_ops_attention")
+    )
+    assert a.count(".masked_fill(") == 1
+    assert a.replace(".masked_fill(", ".masked_fill_(") == b
+
+
+def test_only_the_masking_out_of_place_copies(runs):
+    assert not {"aten::masked_fill", "aten::clone"} & {e["name"] for e in runs["04_b"].result().trace().events}
+    assert (
+        "\nops a step: 6 (2 x aten::bmm, aten::mul, aten::copy_, aten::masked_fill_, aten::_softmax)\n"
+        in runs["04_a"].result().out
+    )
+    assert "\nguess: 5 ops a step, and so it is\n" in runs["04_b"].result().out
+
+
+def test_a_compiled_attention_is_one_compiled_region(runs):
+    trace = runs["04_a compile"].result().trace()
+    assert [e["name"].split(":")[0] for e in trace.events].count("Torch-Compiled Region") == 3
+    assert not trace.named("aten::masked_fill") and not trace.named("aten::softmax")
+
+
+def test_the_score_matrix_is_in_the_peak_memory_where_attention_is_written_out(runs):
+    """In KiB: q, k, v and the output of [2, seq, 64] and twice the scores of [2, seq, seq], in bf16; the mask in bytes."""
+    for name, seq in (("04_a", 256), ("04_b", 256), ("04_a long", 1024)):
+        inputs = 3 * 2 * seq * 64 * 2 + seq * seq
+        peak = inputs + 2 * (2 * seq * seq * 2) + 2 * seq * 64 * 2
+        line = f"peak memory: {human_bytes(peak)}, of which {human_bytes(inputs)} are inputs and weights"
+        assert line in runs[name].result().out.splitlines()
+    short, long = (_peak_kib(runs[name].result().out) for name in ("04_c flash", "04_c flash long"))
+    assert long < 6 * short
+
+
+def _peak_kib(out: str) -> float:
+    number, unit = re.search(r"^peak memory: ([\d.]+) (KiB|MiB)", out, re.MULTILINE).groups()
+    return float(number) * {"KiB": 1, "MiB": 1024}[unit]
 
 
 def test_a_guess_is_answered(runs):

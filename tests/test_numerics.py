@@ -1,16 +1,21 @@
-"""The lessons compute what they say: against a float32 reference, within the dtype's tolerance."""
+"""The lessons compute what they say: against a float32 or float64 reference, within the dtype's tolerance."""
 
 from common.cli import DTYPES
 
 import importlib
 
 import pytest
+import stand_ins
 import torch
+from kernels import get_local_kernel
 from torch.nn import functional as F
 
 lesson01 = importlib.import_module("01_matmul_add")
 lesson03 = importlib.import_module("03_simple_mlp")
 lesson03k = importlib.import_module("03_kernels_mlp")
+lesson04a = importlib.import_module("04_a_naive_attention")
+lesson04b = importlib.import_module("04_b_inplace_ops_attention")
+lesson04c = importlib.import_module("04_c_sdpa_attention")
 
 # Relative error of one rounding: 2**-8 for bf16, 2**-11 for fp16; a few of them add up.
 TOLERANCE = {"bf16": 2e-2, "fp16": 3e-3, "fp32": 1e-5}
@@ -72,6 +77,57 @@ def test_both_forms_of_ligers_class_get_their_layers(layer_class, dtype):
     assert [tuple(p.shape) for p in mlp.parameters()] == [(96, 32), (96, 32), (32, 96)]
     x = torch.randn(2, 8, 32, dtype=DTYPES[dtype])
     check(mlp(x).detach(), geglu_reference(mlp, x), dtype)
+
+
+def attention_inputs(device, dtype, *, head_dim=64):
+    """q, k, v of [2, 3, 130, head_dim] (no multiple of any tile) and the mask of 04_a; scores up to about 40."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 3, 130, head_dim, device=device, dtype=DTYPES[dtype]) for _ in range(3))
+    return 3 * q, k, v, torch.ones(130, 130, device=device, dtype=torch.bool).triu(diagonal=1)
+
+
+def check_attention(actual, q, k, v, dtype):
+    """Every token's row by itself, from the first, which sees one token, to the last, which sees all."""
+    q, k, v, actual = (t.double().cpu() for t in (q, k, v, actual))
+    scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+    later = torch.arange(q.shape[-2]) > torch.arange(q.shape[-2])[:, None]
+    expected = scores.masked_fill(later, float("-inf")).softmax(dim=-1) @ v
+    errors = (actual - expected).norm(dim=-1) / expected.norm(dim=-1)
+    assert errors.max() < 2 * TOLERANCE[dtype]
+    assert errors[..., 0].max() <= TOLERANCE[dtype] / 100  # it is v's first row
+
+
+@dtypes
+@pytest.mark.parametrize("lesson", [lesson04a, lesson04b])
+def test_attention_written_out(lesson, dtype):
+    q, k, v, hidden = attention_inputs("cpu", dtype)
+    check_attention(lesson.attention(q, k, v, hidden), q, k, v, dtype)
+
+
+@dtypes
+@pytest.mark.parametrize("backend", ["auto", "math", "flash"])
+def test_sdpa_on_the_cpu(backend, dtype):
+    q, k, v, _ = attention_inputs("cpu", dtype)
+    with lesson04c.pinned(backend):
+        check_attention(lesson04c.attention(q, k, v), q, k, v, dtype)
+
+
+@pytest.mark.gpu
+@dtypes
+def test_attention_on_the_gpu(dtype, tmp_path):
+    q, k, v, hidden = attention_inputs("cuda", dtype)
+    for lesson in (lesson04a, lesson04b):
+        check_attention(lesson.attention(q, k, v, hidden), q, k, v, dtype)
+    backends = [name for name in lesson04c.BACKENDS if lesson04c.why_not(name, q, k, v) is None]
+    assert backends == [n for n in lesson04c.BACKENDS if dtype != "fp32" or n not in ("flash", "cudnn")]
+    for backend in backends:
+        with lesson04c.pinned(backend):
+            check_attention(lesson04c.attention(q, k, v), q, k, v, dtype)
+    if dtype != "fp32":
+        folder = stand_ins.package(tmp_path, stand_ins.FLASH_ATTN)
+        flash_attn_func = get_local_kernel(folder).flash_attn_func
+        transposed = (t.transpose(1, 2).contiguous() for t in (q, k, v))
+        check_attention(flash_attn_func(*transposed, causal=True).transpose(1, 2), q, k, v, dtype)
 
 
 @pytest.mark.gpu

@@ -1,0 +1,63 @@
+"""Attention written out: two matmuls with a scale, a causal mask and a softmax between them.
+
+    uv run 04_a_naive_attention.py --batch 8 --heads 16 --seq 1024 --head_dim 64
+    uv run 04_a_naive_attention.py --seq 4096
+    uv run 04_a_naive_attention.py --compile
+
+Guess first: how many kernels does a step of these five ops launch, and does anything else run on the GPU? How large is
+the score matrix, beside q, k and v? What does it weigh with four times as many tokens?
+
+Then look: one activity more than there are ops. It is a copy from device to device: masked_fill is out of place, so it
+copies the whole score matrix before it masks the copy. 04_b leaves the copy out.
+
+Writes traces/04_a_naive_attention/<batch>_<heads>_<seq>_<head_dim>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
+"""
+
+from common.cli import DTYPES, LessonParser, run
+from common.device import choose_device
+from common.profiling import profile
+
+import torch
+
+
+def attention(q, k, v, hidden):
+    """softmax(q k^T / sqrt(head_dim)) v, where `hidden` [seq, seq] is True for the tokens that come later."""
+    scores = torch.matmul(q, k.transpose(-2, -1))  # [batch, heads, seq, seq]
+    scores = torch.mul(scores, q.shape[-1] ** -0.5)
+    scores = scores.masked_fill(hidden, float("-inf"))
+    weights = torch.softmax(scores, dim=-1)
+    return torch.matmul(weights, v)  # [batch, heads, seq, head_dim]
+
+
+def parse_args(argv=None):
+    parser = LessonParser(__file__, __doc__)
+    parser.add_size("--batch", 8, "sequences")
+    parser.add_size("--heads", 16, "attention heads")
+    parser.add_size("--seq", 1024, "tokens a sequence")
+    parser.add_size("--head_dim", 64, "features of a token in a head")
+    return parser.parse_args(argv)
+
+
+def main(args):
+    device = choose_device(args.device)
+
+    def make_inputs(device):
+        shape = (args.batch, args.heads, args.seq, args.head_dim)
+        q, k, v = (torch.randn(shape, device=device, dtype=DTYPES[args.dtype]) for _ in range(3))
+        # Once, here: made in the step, the mask would be made anew in every call, as 04_c's math backend does.
+        hidden = torch.ones(args.seq, args.seq, device=device, dtype=torch.bool).triu(diagonal=1)
+        return q, k, v, hidden
+
+    q, k, v, hidden = device.allocate(make_inputs, args)
+    fn = torch.compile(attention, mode=args.compile_mode) if args.compile else attention
+
+    @torch.no_grad()
+    def step():
+        with torch.profiler.record_function("attn_fwd"):
+            return fn(q, k, v, hidden)
+
+    profile(step, args, device)
+
+
+if __name__ == "__main__":
+    run(main, parse_args())

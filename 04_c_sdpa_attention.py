@@ -1,0 +1,100 @@
+"""Attention in one call, scaled_dot_product_attention, on each of the backends that torch has for it.
+
+    uv run 04_c_sdpa_attention.py --backend math --batch 8 --heads 16 --seq 1024 --head_dim 64
+    uv run 04_c_sdpa_attention.py --backend efficient
+    uv run 04_c_sdpa_attention.py --backend flash
+    uv run 04_c_sdpa_attention.py --backend cudnn
+
+Guess first: the math backend writes attention out, like 04_b. Will it launch as many kernels, and run as fast? How many
+kernels do the others launch? Which is the fastest, and which keeps the CPU busy longest? What does auto choose?
+
+Then look: math rebuilds the mask in every call, computes in fp32 and uses a softmax with extra kernels. The others are one
+kernel each: read its name (whose is it, for which architecture?), its registers and its block, and work out how many
+blocks fit on an SM. Which calls launch them? Which ops before them launch nothing?
+
+Writes traces/04_c_sdpa_attention/<batch>_<heads>_<seq>_<head_dim>_<backend>_<dtype>_<cold|warm>_<eager|compile>.json, .txt.
+"""
+
+from common.cli import DTYPES, LessonError, LessonParser, run
+from common.device import choose_device
+from common.profiling import profile
+
+import contextlib
+import warnings
+
+import torch
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+BACKENDS = {
+    "auto": None,  # torch chooses, by device, dtype and shape
+    "math": SDPBackend.MATH,
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+}
+
+
+def attention(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)  # [batch, heads, seq, head_dim]
+
+
+def pinned(backend):
+    only = BACKENDS[backend]
+    return contextlib.nullcontext() if only is None else sdpa_kernel(only)
+
+
+def why_not(backend, q, k, v):
+    """Torch's reasons against `backend` for these tensors, or None if it can be used. Launches nothing."""
+    with pinned(backend), warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            torch._fused_sdp_choice(q, k, v, is_causal=True)  # the choice that the op itself makes first
+            return None
+        except RuntimeError:
+            pass
+    reasons = [str(warning.message).partition(" (Triggered internally")[0].rstrip(".") for warning in said]
+    about_it = [r for r in reasons if not r.endswith((" not used because:", " has been runtime disabled"))]
+    return "; ".join(about_it) or f"torch has no such kernel for {q.device.type}"
+
+
+def parse_args(argv=None):
+    parser = LessonParser(__file__, __doc__)
+    parser.add_size("--batch", 8, "sequences")
+    parser.add_size("--heads", 16, "attention heads")
+    parser.add_size("--seq", 1024, "tokens a sequence")
+    parser.add_size("--head_dim", 64, "features of a token in a head")
+    parser.add_variant("--backend", BACKENDS, "auto", "the only one that torch may use; auto: torch chooses")
+    return parser.parse_args(argv)
+
+
+def main(args):
+    device = choose_device(args.device)
+
+    def make_inputs(device):
+        shape = (args.batch, args.heads, args.seq, args.head_dim)
+        return [torch.randn(shape, device=device, dtype=DTYPES[args.dtype]) for _ in range(3)]
+
+    q, k, v = device.allocate(make_inputs, args)
+    if reason := why_not(args.backend, q, k, v):
+        usable = [name for name in BACKENDS if why_not(name, q, k, v) is None]
+        raise LessonError(
+            f"--backend {args.backend} cannot be used on {device.name} with {args.dtype} and these sizes: {reason}. "
+            f"Here these can: {', '.join(usable)}",
+            exit_code=2,
+        )
+    # torch.compile's cache on disk does not know of the pinned backend: without a tag, a run would get another's kernels.
+    torch.compiler.config.cache_key_tag = args.backend
+    fn = torch.compile(attention, mode=args.compile_mode) if args.compile else attention
+
+    @torch.no_grad()
+    def step():
+        with torch.profiler.record_function("sdpa_fwd"):
+            return fn(q, k, v)
+
+    with pinned(args.backend):
+        profile(step, args, device)
+
+
+if __name__ == "__main__":
+    run(main, parse_args())

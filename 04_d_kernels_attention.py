@@ -1,0 +1,71 @@
+"""FlashAttention-2 as its authors publish it: a kernel of the package flash-attn2, from the Hugging Face Hub.
+
+    uv run 04_d_kernels_attention.py --batch 8 --heads 16 --seq 1024 --head_dim 64
+
+Guess first: torch's flash backend (04_c_sdpa_attention.py --backend flash) was made from the same source. Will the kernel
+be the same? What lies between the annotation and the launch here, and what lay there in 04_c?
+
+Then look: one kernel. The package takes [batch, seq, heads, head_dim], as a projection leaves it, so that there is nothing
+to transpose before the call or after it.
+
+The kernel needs a GPU, and bf16 or fp16. Without a network, LOCAL_KERNELS names a local copy:
+LOCAL_KERNELS="kernels-community/flash-attn2=<folder>" uv run 04_d_kernels_attention.py (the README says what is in it).
+
+Writes traces/04_d_kernels_attention/<batch>_<heads>_<seq>_<head_dim>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
+"""
+
+from common.cli import DTYPES, LessonError, LessonParser, positive_int, run
+from common.device import choose_device
+from common.hub import load_kernel
+from common.profiling import profile
+
+import torch
+
+REPO = "kernels-community/flash-attn2"
+
+
+def parse_args(argv=None):
+    parser = LessonParser(__file__, __doc__)
+    parser.add_size("--batch", 8, "sequences")
+    parser.add_size("--heads", 16, "attention heads")
+    parser.add_size("--seq", 1024, "tokens a sequence")
+    parser.add_size("--head_dim", 64, "features of a token in a head")
+    parser.add_argument("--kernel_version", type=positive_int, default=3, help=f"of {REPO} on the Hub (default: %(default)s)")
+    args = parser.parse_args(argv)
+    if args.dtype == "fp32":
+        parser.error("--dtype fp32: FlashAttention-2 has kernels for bf16 and fp16 only")
+    if args.head_dim > 256:
+        parser.error(f"--head_dim {args.head_dim}: FlashAttention-2 has kernels for up to 256")
+    return args
+
+
+def main(args):
+    device = choose_device(args.device)
+    if device.type not in ("cuda", "xpu"):
+        raise LessonError(
+            f"the package's kernel needs a GPU, and this run is on {device.type}. "
+            "torch's own flash attention runs here: uv run 04_c_sdpa_attention.py --backend flash",
+            exit_code=2,
+        )
+    flash_attn_func = load_kernel(REPO, args.kernel_version).flash_attn_func
+
+    def attention(q, k, v):
+        return flash_attn_func(q, k, v, causal=True)  # [batch, seq, heads, head_dim]
+
+    def make_inputs(device):
+        shape = (args.batch, args.seq, args.heads, args.head_dim)
+        return [torch.randn(shape, device=device, dtype=DTYPES[args.dtype]) for _ in range(3)]
+
+    q, k, v = device.allocate(make_inputs, args)
+    fn = torch.compile(attention, mode=args.compile_mode) if args.compile else attention
+
+    @torch.no_grad()
+    def step():
+        with torch.profiler.record_function("flash_kernel_fwd"):
+            return fn(q, k, v)
+
+    profile(step, args, device)
+
+
+if __name__ == "__main__":
+    run(main, parse_args())
