@@ -61,12 +61,20 @@ class Footprint(msgspec.Struct, frozen=True, gc=False):
     reported_occupancy_percent: float | None
 
 
+class Inputs(msgspec.Struct, frozen=True, gc=False):
+    """An op's inputs, as recorded: for each its shape, type and strides, in tuples."""
+
+    dims: Any
+    types: Any
+    strides: Any
+
+
 class Event(msgspec.Struct, frozen=True, gc=False):
     """One slice. `kind` is a value of KINDS, `track` the pair (pid, tid); a GPU event's track is (device, stream).
 
     `start_us` counts from the first slice of the file, so that it is exact to the nanosecond that traces are written in.
 
-    `bytes` is the size of a copy or memset. `dims` are an op's input shapes, if they were recorded.
+    `bytes` is the size of a copy or memset. `inputs` are an op's, if they were recorded.
     """
 
     kind: str
@@ -77,7 +85,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     correlation: int | None = None
     footprint: Footprint | None = None
     bytes: int | None = None
-    dims: Any = None
+    inputs: Inputs | None = None
 
     @property
     def end_us(self) -> float:
@@ -115,6 +123,8 @@ class _CallArgs(msgspec.Struct, gc=False):
 
 class _OpArgs(msgspec.Struct, gc=False):
     dims: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw())
+    types: msgspec.Raw = msgspec.field(name="Input type", default=msgspec.Raw())
+    strides: msgspec.Raw = msgspec.field(name="Input Strides", default=msgspec.Raw())
 
 
 class _RawEvent(msgspec.Struct, gc=False):
@@ -203,7 +213,7 @@ class _Decoder:
         self._base_us: float | None = None
         self._at_zero: list[Event] = []  # GPU events with the timestamp 0
         self._zero_durations = 0
-        self._has_dims = False  # whether an op's args hold something in this piece
+        self._has_inputs = False  # whether an op's args hold something in this piece
 
     def decode(self) -> Decoded:
         start = self._list_start()
@@ -279,7 +289,7 @@ class _Decoder:
 
     def _piece(self, text: bytes, boundary: re.Pattern[bytes]) -> bytes:
         """Take the events of `text`, which have commas between; returns an end that is no whole event yet."""
-        self._has_dims = b'"Input Dims"' in text
+        self._has_inputs = b'"Input Dims"' in text
         try:
             raw_events = _DECODE_MANY.decode(b"[%b]" % text)
         except (msgspec.MsgspecError, RecursionError, ValueError):
@@ -305,7 +315,7 @@ class _Decoder:
     def _one_by_one(self, text: str, boundary: re.Pattern[bytes], final: bool = False) -> str:
         """Take events until the list ends (`]`) or no whole event is left; returns what follows."""
         next_event = re.compile(boundary.pattern.decode(errors="replace"))
-        self._has_dims = '"Input Dims"' in text
+        self._has_inputs = '"Input Dims"' in text
         position = 0
         while True:
             position = _SEPARATOR.match(text, position).end()  # type: ignore[union-attr]  # it matches nothing, too
@@ -356,7 +366,7 @@ class _Decoder:
     def _take(self, raw_events: list[_RawEvent]) -> None:
         """Keep the events that are slices the reader uses; count the others as skipped. This loop is the hot one."""
         skipped, keep, share, kinds = self.skipped, self.events.append, self._shared.setdefault, KINDS
-        has_dims, base_us = self._has_dims, self._base_us
+        has_inputs, base_us = self._has_inputs, self._base_us
         self.total += len(raw_events)
         last_lane: Any = ()
         for raw in raw_events:
@@ -384,18 +394,18 @@ class _Decoder:
             if kind in GPU_KINDS:
                 keep(self._gpu_event(raw, kind, start_us, duration_us))
                 continue
-            correlation = dims = None
+            correlation = inputs = None
             if kind == "call":
                 args = _args(_DECODE_CALL_ARGS, raw)
                 correlation = _int(args.correlation) if args else None
-            elif has_dims and kind == "op":
+            elif has_inputs and kind == "op":
                 args = _args(_DECODE_OP_ARGS, raw)
-                dims = self._dims(bytes(args.dims)) if args else None
+                inputs = self._inputs(args) if args else None
             lane = (raw.pid, raw.tid)
             if lane != last_lane:  # most events follow one of their own lane
                 last_lane = share(lane, lane)
             name = share(raw.name, raw.name)
-            keep(Event(kind, name, last_lane, start_us, duration_us, correlation, None, None, dims))
+            keep(Event(kind, name, last_lane, start_us, duration_us, correlation, None, None, inputs))
 
     def _gpu_event(self, raw: _RawEvent, kind: str, start_us: float, duration_us: float) -> Event:
         args = _args(_DECODE_GPU_ARGS, raw) or _NO_GPU_ARGS
@@ -419,11 +429,14 @@ class _Decoder:
             _int(args.bytes),
         )
 
-    def _dims(self, text: bytes) -> Any:
-        """Input shapes as tuples; equal ones are decoded once."""
-        if text and text not in self._shared:
-            self._shared[text] = _as_tuples(msgspec.json.decode(text))
-        return self._shared[text] if text else None
+    def _inputs(self, args: _OpArgs) -> Inputs | None:
+        """An op's inputs; equal ones are decoded once."""
+        texts = bytes(args.dims), bytes(args.types), bytes(args.strides)
+        if not texts[0]:
+            return None
+        if texts not in self._shared:
+            self._shared[texts] = Inputs(*(_as_tuples(msgspec.json.decode(text)) if text else None for text in texts))
+        return self._shared[texts]
 
 
 def _args(decoder: msgspec.json.Decoder, raw: _RawEvent) -> Any:

@@ -3,6 +3,7 @@
 Rules (reader/findings.py) and renderers (reader/render.py) see these facts and no events.
 """
 
+from reader.bandwidth import copied_bytes, is_device_copy, pointwise_bytes
 from reader.decode import Event
 from reader.kernel_names import KernelName, decode_name
 from reader.link import (
@@ -114,6 +115,8 @@ class KernelFacts:
     occupancy: Occupancy | None
     reported_occupancy_percent: float | None  # None: not estimated
     bytes: int | None
+    moved_bytes: int | None  # median of what a call has to read and write, where that is known of all calls
+    gb_per_s: float | None  # median over the calls; 10^9 bytes
     outlier_steps: tuple[str, ...]
     graph: bool
 
@@ -448,6 +451,7 @@ def _kernels(trace: LinkedTrace, linked: list[Activity], devices: dict[Any, dict
     for activity in linked:
         groups[activity.event.kind, activity.event.name].append(activity)
     summed_us = sum(a.event.duration_us for a in linked)
+    kernels_of = Counter(id(a.op) for a in linked if a.op and a.event.kind == "kernel")
     facts = []
     for (_, name), group in groups.items():
         durations = [a.event.duration_us for a in group]
@@ -455,6 +459,7 @@ def _kernels(trace: LinkedTrace, linked: list[Activity], devices: dict[Any, dict
         event = group[0].event
         footprint = event.footprint
         estimated = footprint is not None and (footprint.shared_memory_bytes or 0) <= SMALL_SHARED_BYTES
+        moved_bytes, gb_per_s = _bandwidth(group, kernels_of)
         outliers = {
             trace.steps[a.step].name: None
             for a in group
@@ -479,6 +484,8 @@ def _kernels(trace: LinkedTrace, linked: list[Activity], devices: dict[Any, dict
                 occupancy=occupancy(footprint, devices.get(event.track[0])),
                 reported_occupancy_percent=(footprint.reported_occupancy_percent or None) if footprint and estimated else None,
                 bytes=event.bytes,
+                moved_bytes=moved_bytes,
+                gb_per_s=gb_per_s,
                 outlier_steps=tuple(outliers),
                 graph=any(a.origin is Origin.GRAPH for a in group),
             )
@@ -486,12 +493,36 @@ def _kernels(trace: LinkedTrace, linked: list[Activity], devices: dict[Any, dict
     return tuple(sorted(facts, key=lambda k: (-k.total_us, k.name)))
 
 
+def _bandwidth(group: list[Activity], kernels_of: Counter[int]) -> tuple[int | None, float | None]:
+    """Medians over a kernel's calls: bytes to move, and GB/s. None unless they are known of every call.
+
+    `kernels_of` tells how many kernels an op launched: what an op moves is one kernel's only if it has no other.
+    """
+    moved = []
+    for activity in group:
+        event, op = activity.event, activity.op
+        if event.kind == "memcpy":
+            size = copied_bytes(event.name, event.bytes)
+        else:
+            size = pointwise_bytes(op.name, op.inputs) if op and kernels_of[id(op)] == 1 else None
+        if size is None or not event.duration_us:
+            return None, None
+        moved.append((size, size / event.duration_us / 1e3))
+    return round(statistics.median(size for size, _ in moved)), statistics.median(rate for _, rate in moved)
+
+
 def _gemms(linked: list[Activity]) -> tuple[GemmFacts, ...]:
     groups: dict[tuple, list[Activity]] = defaultdict(list)
     for activity in linked:
         op = activity.op
-        if op is not None and isinstance(op.dims, tuple) and op.name in GEMM_OPS and activity.event.kind == "kernel":
-            shape = _gemm_shape(op)
+        if (
+            op is not None
+            and op.inputs
+            and isinstance(op.inputs.dims, tuple)
+            and op.name in GEMM_OPS
+            and activity.event.kind == "kernel"
+        ):
+            shape = _gemm_shape(op.inputs.dims)
             if shape and decode_name(activity.event.name).is_gemm:
                 groups[op.name, shape, activity.event.name].append(activity)
     facts = []
@@ -503,9 +534,9 @@ def _gemms(linked: list[Activity]) -> tuple[GemmFacts, ...]:
     return tuple(sorted(facts, key=lambda g: (-g.median_us * g.calls, g.op, g.m, g.n, g.k)))
 
 
-def _gemm_shape(op: Event) -> tuple[int, int, int, int] | None:
+def _gemm_shape(dims: tuple) -> tuple[int, int, int, int] | None:
     """(batch, m, n, k) from the shapes of the two matrices, the last two inputs of rank 2 or 3."""
-    matrices = [d for d in op.dims if isinstance(d, tuple) and len(d) in (2, 3) and all(isinstance(n, int) for n in d)]
+    matrices = [d for d in dims if isinstance(d, tuple) and len(d) in (2, 3) and all(isinstance(n, int) for n in d)]
     if len(matrices) < 2:
         return None
     a, b = matrices[-2:]
@@ -608,8 +639,7 @@ def _own_us(op: Event, trace: LinkedTrace) -> float:
 
 
 def _is_device_copy(activity: Activity) -> bool:
-    name = activity.event.name
-    return activity.event.kind == "memcpy" and ("DtoD" in name or "DeviceToDevice" in name)
+    return activity.event.kind == "memcpy" and is_device_copy(activity.event.name)
 
 
 def _crossing(activities: list[Activity]) -> dict[str, int]:

@@ -3,6 +3,7 @@
 A rule is a function from Facts to what it saw, or None, beside the sentences that explain it. To add one, add a function.
 """
 
+from reader.bandwidth import is_device_copy
 from reader.facts import VIEW_OPS, Facts, Finding, KernelFacts
 
 from collections.abc import Callable, Iterable
@@ -16,6 +17,8 @@ COLD_FACTOR = 1.5
 LONG_SYNC_US = 100
 UNEVEN_SPREAD = 0.04  # of the median
 LOW_OCCUPANCY = 0.25
+LARGE_BYTES = 10_000_000  # below, a kernel's start and end weigh as much as its work
+SLOW_RATE = 0.6  # of the best in the trace
 OPAQUE_SHARE = 0.2  # of a step's CPU time
 HEAVY_REGISTERS = 128
 LIBRARIES = {  # of fused attention
@@ -280,6 +283,32 @@ def _uneven_kernel(f: Facts) -> str | None:
         return None
     where = f"; far out in {_names(k.outlier_steps)}" if k.outlier_steps else ""
     return f"{k.decoded.label}: median {_us(k.median_us)}, {_us(k.min_us)} to {_us(k.max_us)} in {k.calls} calls{where}"
+
+
+@finding(
+    "slow-pointwise",
+    "A pointwise kernel only moves bytes, so it could run at the rate that another one reaches. It does not: it moves few "
+    "bytes at a time (strides, a broadcast input, a narrow type), or it computes more than it seems.",
+    "Write it another way, make its inputs contiguous, or let torch.compile or a kernel of yours fuse it with a neighbour.",
+)
+def _slow_pointwise(f: Facts) -> str | None:
+    rated = [k for k in f.kernels if k.gb_per_s and (k.moved_bytes or 0) >= LARGE_BYTES]
+    rated = [k for k in rated if k.decoded.family != "memcpy" or is_device_copy(k.name)]
+    best = max(rated, key=_rate, default=None)
+    if best is None:
+        return None
+    slow = [k for k in rated if k.decoded.family != "memcpy" and _rate(k) < SLOW_RATE * _rate(best)]
+    if not slow:
+        return None
+    return _names(
+        f"{k.decoded.label} moves {(k.moved_bytes or 0) / 1e6:.1f} MB at {_rate(k):.0f} GB/s, where {best.decoded.label} "
+        f"reaches {_rate(best):.0f}"
+        for k in slow
+    )
+
+
+def _rate(k: KernelFacts) -> float:
+    return k.gb_per_s or 0.0
 
 
 @finding(

@@ -129,6 +129,18 @@ def report(facts: Facts, style: Style, chain: Node | None = None) -> str:
             more=len(rows) - style.top,
             empty="not in the trace",
         )
+    rated = [k for k in facts.kernels if k.gb_per_s is not None]
+    if rated:
+        out.section("Bandwidth (bytes that a call has to read and write, over its time)")
+        out.table(
+            ["kernel", "op", "calls", "MB", "median", "GB/s"],
+            [
+                [k.name if style.full else k.decoded.label, k.op or "unknown", str(k.calls), f"{(k.moved_bytes or 0) / 1e6:.1f}",
+                 us(k.median_us), f"{k.gb_per_s:.0f}"]
+                for k in rated[: style.top]
+            ],
+            more=len(rated) - style.top,
+        )  # fmt: skip
     if facts.gemms:
         out.section("GEMMs ([m, k] @ [k, n])")
         out.table(
@@ -471,6 +483,8 @@ def _kernel_json(k: KernelFacts) -> dict[str, Any]:
         "shared_memory_bytes": k.shared_memory_bytes,
         "grid": k.grid,
         "block": k.block,
+        "moved_bytes": k.moved_bytes,
+        "gb_per_s": _round(k.gb_per_s),
         "theoretical_occupancy": None if k.occupancy is None else _round(k.occupancy.theoretical),
         "limited_by": None if k.occupancy is None else k.occupancy.limited_by,
         "blocks_per_sm": None if k.occupancy is None else k.occupancy.blocks,

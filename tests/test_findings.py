@@ -44,6 +44,12 @@ def gaps(*gaps_us):
     ]
 
 
+def pointwise(name, ts, dur, n):
+    """An op on ten million elements of two bytes, and its kernel."""
+    inputs = {"Input Dims": [[10_000, 1000]], "Input type": ["c10::Half"], "Input Strides": [[1000, 1]]}
+    return [op(name, ts, 5, **inputs), launch(ts + 1, n), kernel(name.removeprefix("aten::"), ts + 10, dur, n)]
+
+
 def copied(**more):
     """A copy's call and the copy."""
     return [call("cudaMemcpyAsync", 2, 3, 1), memcpy(10, 9, 1, **more)]
@@ -126,6 +132,11 @@ CASES = {
         runs(GEMM, (90, 72, 71)),
         "nvjet GEMM 256x128: median 72.0 us, 71.0 us to 90.0 us in 3 calls; far out in ProfilerStep#0",
         runs(GEMM, (72, 72, 71)),
+    ),
+    "slow-pointwise": (
+        [*pointwise("aten::gelu", 0, 100, 1), *pointwise("aten::relu", 200, 20, 2)],
+        "gelu moves 40.0 MB at 400 GB/s, where relu reaches 2000",
+        [*pointwise("aten::gelu", 0, 30, 1), *pointwise("aten::relu", 200, 20, 2)],
     ),
     "views-launch-nothing": (
         [op("aten::t", 0, 2), op("aten::transpose", 0.5, 1), *linked(ADD, 5, 5)],
