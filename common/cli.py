@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 
@@ -21,6 +22,13 @@ class LessonError(Exception):
     def __init__(self, message: str, exit_code: int = 1):
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def stop(error: LessonError) -> NoReturn:
+    """End the process with the error's line and exit code."""
+    sys.stdout.flush()
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(error.exit_code)
 
 
 def positive_int(text: str) -> int:
@@ -187,9 +195,7 @@ def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) ->
             raise LessonError(f"--trace_dir {args.trace_dir}: cannot write there: {error}", exit_code=2) from error
         main(args)
     except LessonError as error:
-        sys.stdout.flush()
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        stop(error)
     except BrokenPipeError:  # the reader of a pipe went away (`| head`): what it wanted it has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)  # 128 + SIGPIPE

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -209,12 +210,14 @@ def _explained(args: argparse.Namespace, device: Device) -> Iterator[None]:
     """Turn the failures of a step that the user can mend into a LessonError."""
     try:
         yield
-    except RuntimeError as error:
+    except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
         if is_out_of_memory(error):
             raise device.out_of_memory(args) from error
-        if args.compile and (compiler := _missing_compiler(str(error))):
+        if compiler := _missing_compiler(str(error)):
             raise LessonError(
                 f"torch.compile needs {compiler} and finds none that works; install one, or run without --compile"
+                if args.compile
+                else f"this lesson's kernel needs {compiler} and finds none that works; install one"
             ) from error
         raise
 

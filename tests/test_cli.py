@@ -30,6 +30,7 @@ OWN = {
     "02_linear.py": ["--batch", "--in_dim", "--out_dim"],
     "03_simple_mlp.py": ["--batch", "--seq", "--dim", "--hidden"],
     "03_kernels_mlp.py": ["--batch", "--seq", "--dim", "--hidden", "--kernel_version"],
+    "03_triton_mlp.py": ["--batch", "--seq", "--dim", "--hidden"],
     "04_a_naive_attention.py": ["--batch", "--heads", "--seq", "--head_dim"],
     "04_b_inplace_ops_attention.py": ["--batch", "--heads", "--seq", "--head_dim"],
     "04_c_sdpa_attention.py": ["--batch", "--heads", "--seq", "--head_dim", "--backend"],

@@ -8,6 +8,7 @@ import shlex
 
 import pytest
 from conftest import LESSONS, ROOT
+from record import PART_3
 
 README = (ROOT / "README.md").read_text()
 DOCUMENTS = ["README.md", "traces/README.md", "read_trace.py", *LESSONS]
@@ -50,7 +51,7 @@ def test_the_chain_in_the_readme_is_what_the_command_prints(monkeypatch, capsys)
 
 def test_the_table_in_the_readme_is_what_the_command_prints(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    assert read_trace.main([str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests/data").glob("04_*.json"))]) == 0
+    assert read_trace.main(sorted(f"tests/data/{name}" for name in PART_3)) == 0
     assert capsys.readouterr().out.partition("\n\n")[0] in README
 
 

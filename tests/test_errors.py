@@ -40,6 +40,25 @@ def test_kernels_mlp_names_the_way_out_where_triton_has_no_gpu(lesson):
     )
 
 
+def test_triton_mlp_names_the_way_out_where_triton_has_no_gpu(lesson):
+    run = lesson("03_triton_mlp.py", "--device", "cpu")
+    assert (run.code, run.files) == (2, [])
+    assert run.err == (
+        "error: the kernel needs a GPU that Triton supports, and this run is on cpu. The same fusion, written by "
+        "torch.compile, runs anywhere: uv run 03_simple_mlp.py --compile\n"
+    )
+
+
+def test_triton_mlp_without_triton(lesson, tmp_path):
+    (tmp_path / "triton.py").write_text("raise ImportError('not here')\n")
+    run = lesson("03_triton_mlp.py", env={"PYTHONPATH": str(tmp_path)})
+    assert (run.code, run.out, run.files) == (2, "", [])
+    assert run.err == (
+        "error: this lesson needs Triton, which torch brings along on Linux only. The same fusion, written by "
+        "torch.compile, runs anywhere: uv run 03_simple_mlp.py --compile\n"
+    )
+
+
 def test_kernels_attention_names_the_way_out_where_there_is_no_gpu(lesson):
     run = lesson("04_d_kernels_attention.py", "--device", "cpu")
     assert (run.code, run.files) == (2, [])

@@ -21,6 +21,8 @@ COMMANDS = {
     "02 compile": ("02_linear.py", "--compile"),
     "03": ("03_simple_mlp.py", *MLP),
     "03 compile": ("03_simple_mlp.py", *MLP, "--compile"),
+    "03 triton": ("03_triton_mlp.py", *MLP),
+    "03 triton compile": ("03_triton_mlp.py", *MLP, "--compile"),
     "04_a": ("04_a_naive_attention.py",),
     "04_a compile": ("04_a_naive_attention.py", "--compile"),
     "04_b": ("04_b_inplace_ops_attention.py",),
@@ -134,6 +136,23 @@ def test_ligers_mlp_is_four_kernels_a_step_in_both_forms_of_its_class(lesson, pa
     for step in trace.steps():
         assert len(kernels(trace, step)) == 4
         assert kernels(trace, step).count("_geglu_tanh_forward_kernel") == 1
+
+
+@pytest.mark.parametrize("name", ["03 triton", "03 triton compile"])
+def test_the_mlp_with_our_triton_kernel_is_four_kernels_and_the_same_gemms(trace, name):
+    step = trace("03").steps()[0]
+    for other in trace(name).steps():
+        assert kernels(trace(name), other).count("geglu_kernel") == 1
+        assert sorted(k for k in kernels(trace(name), other) if k != "geglu_kernel") == sorted(gemms(trace("03"), step))
+
+
+def test_our_triton_kernel_without_a_c_compiler(lesson, tmp_path):
+    run = lesson("03_triton_mlp.py", env={"CC": "/nowhere/cc", "TRITON_CACHE_DIR": str(tmp_path)})
+    assert (run.code, run.files) == (1, [])
+    assert run.err == (
+        "error: this lesson's kernel needs a C compiler (/nowhere/cc, which the variable CC names) for Triton's launchers "
+        "and finds none that works; install one\n"
+    )
 
 
 def test_attention_written_out_is_five_kernels_and_out_of_place_a_copy(trace):

@@ -3,16 +3,22 @@
 from common.cli import DTYPES
 
 import importlib
+import math
+import os
+import subprocess
+import sys
 
 import pytest
 import stand_ins
 import torch
+from conftest import ROOT
 from kernels import get_local_kernel
 from torch.nn import functional as F
 
 lesson01 = importlib.import_module("01_matmul_add")
 lesson03 = importlib.import_module("03_simple_mlp")
 lesson03k = importlib.import_module("03_kernels_mlp")
+lesson03t = importlib.import_module("03_triton_mlp")
 lesson04a = importlib.import_module("04_a_naive_attention")
 lesson04b = importlib.import_module("04_b_inplace_ops_attention")
 lesson04c = importlib.import_module("04_c_sdpa_attention")
@@ -77,6 +83,43 @@ def test_both_forms_of_ligers_class_get_their_layers(layer_class, dtype):
     assert [tuple(p.shape) for p in mlp.parameters()] == [(96, 32), (96, 32), (32, 96)]
     x = torch.randn(2, 8, 32, dtype=DTYPES[dtype])
     check(mlp(x).detach(), geglu_reference(mlp, x), dtype)
+
+
+EDGES = [0.0, -0.0, 1.0, -1.0, 5.0, -5.0, 30.0, -30.0, 6e4, -6e4, 1e-6, -1e-6, math.inf, -math.inf, math.nan]
+
+
+def check_geglu(shape, dtype, device):
+    """Element by element against float64, with large, small, infinite and missing values among the others."""
+    torch.manual_seed(0)
+    gate, up = (torch.randn(shape, device=device).to(DTYPES[dtype]) for _ in range(2))
+    edges = torch.tensor(EDGES, device=device).to(DTYPES[dtype])
+    if gate.numel() >= 2 * len(EDGES):
+        gate.view(-1)[: len(EDGES)] = edges
+        up.view(-1)[-len(EDGES) :] = edges
+    expected = (F.gelu(gate.double(), approximate="tanh") * up.double()).to(DTYPES[dtype]).float()
+    actual = lesson03t.geglu(gate, up).float()
+    # One rounding to the nearest; Triton's interpreter cuts bf16 off instead.
+    rounding = {"bf16": 2**-7 if device == "cpu" else 2**-8, "fp16": 2**-10, "fp32": 1e-5}[dtype]
+    smallest = torch.finfo(DTYPES[dtype]).smallest_normal  # below, a type has fewer digits, and a GPU may have none
+    torch.testing.assert_close(actual, expected, rtol=rounding, atol=smallest, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_triton_kernel_in_tritons_interpreter(dtype):
+    code = (
+        "import conftest, test_numerics, warnings; warnings.simplefilter('ignore')\n"
+        f"for shape in ((1,), (2, 17), (1, 1024), (3, 1025)): test_numerics.check_geglu(shape, {dtype!r}, 'cpu')"
+    )
+    env = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "tests", env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.gpu
+@dtypes
+@pytest.mark.parametrize("shape", [(1,), (2, 17), (1, 1024), (1000, 3001), (8192, 3072)])
+def test_the_triton_kernel_on_the_gpu(shape, dtype):
+    check_geglu(shape, dtype, "cuda")
 
 
 def attention_inputs(device, dtype, *, head_dim=64):
@@ -146,5 +189,9 @@ def test_all_lessons_on_the_gpu(dtype):
     check(linear(x).detach(), expected, dtype)
 
     x = torch.randn(4, 16, 96, **on)
-    for mlp in (lesson03.GeGLUMLP(96, 200, **on), lesson03k.build_mlp(LigerGEGLUMLP, 96, 200, **on)):
+    for mlp in (
+        lesson03.GeGLUMLP(96, 200, **on),
+        lesson03t.TritonMLP(96, 200, **on),
+        lesson03k.build_mlp(LigerGEGLUMLP, 96, 200, **on),
+    ):
         check(mlp(x).detach(), geglu_reference(mlp, x), dtype)

@@ -42,6 +42,8 @@ EXPECTED = {  # regime, kernels a step, findings that the post teaches on this t
     "03_eager": ("gpu-bound", 5, {"two-gemm-tiles", "views-launch-nothing", "low-occupancy-by-design"}),
     "03_compile": (None, 4, {"fused-triton", "compile-tax", "cache-hits", "occupancy-not-estimated"}),
     "03_kernels": ("gpu-bound", 4, {"views-launch-nothing"}),
+    "03_triton": (None, 4, {"views-launch-nothing", "driver-launch"}),
+    "shapes_04_a": ("gpu-bound", 5, {"hidden-copy", "unfused-attention", "slow-pointwise"}),
     "04_a": ("gpu-bound", 5, {"hidden-copy", "unfused-attention", "views-launch-nothing"}),
     "04_b": ("gpu-bound", 5, {"unfused-attention", "views-launch-nothing"}),
     "04_c_math": ("gpu-bound", 20, {"fp32-cuda-cores", "mask-rebuilt", "safe-softmax", "unfused-attention"}),
@@ -94,6 +96,7 @@ def test_the_json_has_the_fields_of_the_contract(in_data):
     assert {
         "name", "label", "family", "calls", "total_us", "median_us", "min_us", "max_us", "share", "op", "launch",
         "registers_per_thread", "shared_memory_bytes", "grid", "block", "theoretical_occupancy", "limited_by",
+        "moved_bytes", "gb_per_s",
     } <= set(data["kernels"][0])  # fmt: skip
     assert set(data["findings"][0]) == {"slug", "seen", "means", "next"}
 

@@ -1,0 +1,110 @@
+"""The same MLP with gelu and mul in one Triton kernel that is written here: how fast can this kernel be?
+
+    uv run 03_triton_mlp.py --batch 64 --seq 128 --dim 768 --hidden 3072
+    uv run benchmarks/geglu_kernel.py
+
+Guess first: the kernel reads two tensors of [8192, 3072] and writes a third, in bf16: how many bytes are that, and how long
+do they take at your GPU's bandwidth? Will twenty lines of Triton come near? Nearer than torch.compile's kernel
+(03_simple_mlp.py --compile) and Liger's (03_kernels_mlp.py)?
+
+Then look: four kernels, geglu_kernel in the middle. In its footprint, divide the elements by grid times block: a thread
+computes 8 of them, 16 bytes a tensor, the most that one instruction loads. Do the same with the other two kernels.
+
+The kernel needs a GPU that Triton supports.
+
+Writes traces/03_triton_mlp/<batch>_<seq>_<dim>_<hidden>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
+"""
+
+from common.cli import DTYPES, LessonError, LessonParser, run, stop
+from common.device import choose_device
+from common.profiling import profile
+
+import torch
+from torch import nn
+
+OTHERWISE = "The same fusion, written by torch.compile, runs anywhere: uv run 03_simple_mlp.py --compile"
+try:
+    import triton
+    import triton.language as tl
+except ImportError:
+    stop(LessonError(f"this lesson needs Triton, which torch brings along on Linux only. {OTHERWISE}", exit_code=2))
+
+BLOCK = 1024  # elements a program; with Triton's usual 4 warps, which are 128 threads, 8 elements a thread
+
+
+@triton.jit
+def geglu_of(gate, up):
+    """gelu(gate) * up, computed in fp32; gelu's tanh form is 0.5 * gate * (1 + tanh t), and 1 + tanh t = 2 * sigmoid(2 t)."""
+    gate = gate.to(tl.float32)
+    t = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)  # sqrt(2 / pi)
+    return gate * tl.sigmoid(2 * t) * up.to(tl.float32)
+
+
+@triton.jit
+def geglu_kernel(gate, up, out, size, BLOCK: tl.constexpr):
+    """One program of many: elements number * BLOCK to number * BLOCK + BLOCK. gate, up and out are addresses."""
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    index = start + tl.arange(0, BLOCK)
+    if start + BLOCK <= size:
+        tl.store(out + index, geglu_of(tl.load(gate + index), tl.load(up + index)))
+    else:  # the last program reaches beyond the end; a mask in all of them would make an odd size's loads narrow
+        inside = index < size
+        result = geglu_of(tl.load(gate + index, mask=inside), tl.load(up + index, mask=inside))
+        tl.store(out + index, result, mask=inside)
+
+
+def geglu(gate, up):
+    """gelu(gate) * up of two contiguous tensors of one shape and dtype."""
+    out = torch.empty_like(gate)
+    programs = triton.cdiv(out.numel(), BLOCK)
+    geglu_kernel[(programs,)](gate, up, out, out.numel(), BLOCK=BLOCK)
+    return out
+
+
+class TritonMLP(nn.Module):
+    """03_simple_mlp's GeGLUMLP with our kernel."""
+
+    def __init__(self, dim, hidden, **factory):
+        super().__init__()
+        self.gate_proj = nn.Linear(dim, hidden, bias=False, **factory)
+        self.up_proj = nn.Linear(dim, hidden, bias=False, **factory)
+        self.down_proj = nn.Linear(hidden, dim, bias=False, **factory)
+
+    def forward(self, x):
+        hidden = geglu(self.gate_proj(x), self.up_proj(x))  # [batch, seq, hidden]
+        return self.down_proj(hidden)  # [batch, seq, dim]
+
+
+def parse_args(argv=None):
+    parser = LessonParser(__file__, __doc__)
+    parser.add_size("--batch", 64, "sequences")
+    parser.add_size("--seq", 128, "tokens a sequence")
+    parser.add_size("--dim", 768, "features of a token")
+    parser.add_size("--hidden", 3072, "features between the projections")
+    return parser.parse_args(argv)
+
+
+def main(args):
+    device = choose_device(args.device)
+    if device.type not in ("cuda", "xpu"):
+        raise LessonError(
+            f"the kernel needs a GPU that Triton supports, and this run is on {device.type}. {OTHERWISE}", exit_code=2
+        )
+
+    def make_inputs(device):
+        factory = {"device": device, "dtype": DTYPES[args.dtype]}
+        return TritonMLP(args.dim, args.hidden, **factory), torch.randn(args.batch, args.seq, args.dim, **factory)
+
+    mlp, x = device.allocate(make_inputs, args)  # x: [batch, seq, dim]
+    fn = torch.compile(mlp, mode=args.compile_mode) if args.compile else mlp
+
+    @torch.no_grad()
+    def step():
+        with torch.profiler.record_function("triton_mlp_fwd"):
+            return fn(x)
+
+    profile(step, args, device)
+
+
+if __name__ == "__main__":
+    run(main, parse_args())
