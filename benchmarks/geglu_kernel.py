@@ -5,7 +5,8 @@
 
 For each shape: eager's two kernels, torch.compile's one, Liger's (of the package liger-kernel), ours (03_triton_mlp.py), and
 a copy on the device that moves the same number of bytes, which is about the ceiling (it writes half of them, the others a
-third, and reading is a little cheaper: hence more than 100%). The inputs rotate, so that the cache never holds the next ones. Times are GPU busy times of a call, the median of all, taken in turns.
+third, and reading is a little cheaper: hence more than 100%). The inputs rotate, so that the cache never holds the next
+ones. Times are GPU busy times of a call, the median of all, taken in turns.
 GB/s counts the bytes that the function needs (two tensors read, one written), not those that eager moves on top.
 """
 
