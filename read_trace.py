@@ -4,15 +4,19 @@
     uv run read_trace.py EAGER.json COMPILED.json      compare two
     uv run read_trace.py traces/04_c_sdpa_attention/*.json     any number: a table with a row for each
     uv run read_trace.py TRACE.json.gz --chain 3       the dispatch tree of ProfilerStep#3
+    uv run read_trace.py TRACE.json --plot out.png     a picture (two traces: on one scale); --steps 3:4, --us 100:250
+    uv run read_trace.py TRACE.json --open             in Perfetto, from this machine, without an upload
+    uv run read_trace.py TRACE.json --redact B.json    a copy without host name, user name and file paths
     zcat TRACE.json.gz | uv run read_trace.py - --json
 
 Any Chrome trace of torch.profiler will do: .json or .json.gz, from any torch and any GPU. The exit code is 0, or 2 for a
 file that is missing, is no trace, or has no events.
 """
 
-from reader import LinkedTrace, TraceError, load, tell
+from reader import LinkedTrace, TraceError, load, serve, tell
 from reader.compare import compare, rows
 from reader.facts import chain
+from reader.redact import redact_file
 from reader.render import Style, comparison, comparison_json, dump, report, table, table_json, to_json
 
 import argparse
@@ -22,6 +26,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 PROGRESS_AFTER_S = 1.0
 
@@ -46,12 +52,48 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="N",
         help="the dispatch tree of ProfilerStep#N instead of the report (without N: of the middle recorded step)",
     )
+    output.add_argument("--plot", metavar="FILE", type=picture, help="draw it into FILE, .png or .svg, instead of the report")
+    output.add_argument("--open", action="store_true", help="show it in Perfetto: serves the file to your browser, once")
+    output.add_argument("--redact", metavar="FILE", help="write a copy to share, and count what was taken out")
+    window = parser.add_mutually_exclusive_group()
+    window.add_argument("--steps", metavar="A:B", type=interval(int), help="of --plot: only ProfilerStep#A to #B")
+    window.add_argument("--us", metavar="A:B", type=interval(float), help="of --plot: only these microseconds of the window")
     args = parser.parse_args(argv)
+    if (args.steps or args.us) and not args.plot:
+        parser.error("--steps and --us choose what --plot shows: add --plot FILE")
+    if args.plot and len(args.traces) > 2:
+        parser.error(f"--plot draws one trace or two, got {len(args.traces)}")
+    for flag in ("open", "redact"):
+        if getattr(args, flag) and (len(args.traces) > 1 or args.traces == ["-"]):
+            parser.error(f"--{flag} takes one trace, a file: name one")
+    if args.chain is not None and (args.plot or args.open or args.redact):
+        parser.error("--chain prints a report: leave --plot, --open and --redact out")
     if args.top < 1:
         parser.error(f"argument --top: expected 1 or more, got {args.top}")
     if args.chain is not None and len(args.traces) > 1:
         parser.error("--chain shows one trace: name one")
     return args
+
+
+def picture(text: str) -> Path:
+    path = Path(text)
+    if path.suffix not in (".png", ".svg"):
+        raise argparse.ArgumentTypeError(f"expected a name that ends with .png or .svg, got {text!r}")
+    return path
+
+
+def interval(number: type) -> Callable[[str], tuple[Any, Any]]:
+    def parse(text: str) -> tuple[Any, Any]:
+        first, _, last = text.partition(":")
+        try:
+            found = number(first), number(last or first)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"expected A:B, two numbers, got {text!r}") from None
+        if found[0] > found[1] or (number is float and found[0] == found[1]):
+            raise argparse.ArgumentTypeError(f"expected A:B with A before B, got {text!r}")
+        return found
+
+    return parse
 
 
 @contextlib.contextmanager
@@ -83,13 +125,55 @@ def load_shown(path: str) -> LinkedTrace:
         return load(path, show)
 
 
+def draw(args: argparse.Namespace) -> str:
+    from reader.plot import Window, plot  # here, because matplotlib takes half a second
+
+    traces = [load_shown(path) for path in args.traces]
+    data = plot([(trace, tell(trace)) for trace in traces], Window(us=args.us, steps=args.steps), args.plot.suffix)
+    try:
+        args.plot.write_bytes(data)
+    except OSError as error:
+        raise TraceError(f"{args.plot}: {error.strerror}") from error
+    return f"wrote {args.plot} ({len(data) / 1024:.1f} KiB)\n"
+
+
+def show_in_perfetto(path: str) -> int:
+    """Serve the trace to Perfetto's page; 0: it was fetched, 1: it was not."""
+    load_shown(path)  # a file that cannot be read is said here, not by the page
+
+    def ready(link: str) -> None:
+        print(
+            f"open {link}\nwaiting up to {serve.TIMEOUT_S:.0f} s for your browser to fetch the trace; nothing is uploaded",
+            flush=True,
+        )
+        serve.open_browser(link)
+
+    try:
+        fetched = serve.serve(Path(path), ready=ready)
+    except serve.PortTakenError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    print("the browser has it" if fetched else serve.NO_REQUEST)
+    return 0 if fetched else 1
+
+
 def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
     # A million small objects that live to the end: looking for garbage among them takes as long as reading them.
     gc.disable()
     style = Style(markdown=args.md, top=args.top, full=args.full)
     try:
-        if len(args.traces) == 1:
+        if args.open:
+            return show_in_perfetto(args.traces[0])
+        if args.redact:
+            load_shown(args.traces[0])  # what is no trace is not copied
+            removed = redact_file(args.traces[0], args.redact)
+            text = f"wrote {args.redact}; taken out: {', '.join(f'{n} {what}' for what, n in removed.items())}\n"
+        elif args.plot:
+            text = draw(args)
+        elif len(args.traces) == 1:
             trace = load_shown(args.traces[0])
             tree = None if args.chain is None else chain(trace, None if args.chain == -1 else args.chain)
             facts = tell(trace)

@@ -1,0 +1,112 @@
+"""Hand one trace to Perfetto's page in the browser, from this machine: nothing is uploaded.
+
+The page may fetch from http://127.0.0.1:9001 and from no other local address: its content policy says so. Answered is only
+that page's origin, only for that file, only on the loopback.
+"""
+
+import contextlib
+import os
+import shutil
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import quote
+
+ORIGIN = "https://ui.perfetto.dev"
+PORT = 9001
+TIMEOUT_S = 120.0
+NO_REQUEST = f"""no request came. What helps:
+  drag the file into {ORIGIN}, which needs no server
+  Safari does not let the page fetch from this machine: take another browser
+  Chrome asks whether the page may reach the local network: allow it (after a denial, in the site's settings)
+  is this machine a remote one? On yours: ssh -L {PORT}:127.0.0.1:{PORT} <this machine>, then open the link there"""
+
+
+class PortTakenError(Exception):
+    """Another program listens on the port."""
+
+
+def serve(
+    path: Path,
+    *,
+    origin: str = ORIGIN,
+    port: int = PORT,
+    timeout_s: float = TIMEOUT_S,
+    ready: Callable[[str], None] = lambda link: None,
+) -> bool:
+    """Serve the file to `origin` until it was fetched whole (True) or `timeout_s` passed (False).
+
+    `ready` is called with the link that opens it, once the server listens. Raises PortTakenError.
+    """
+    fetched = threading.Event()
+    name = "/" + quote(path.name)
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 30  # s, for a connection that sends nothing
+
+        def do_OPTIONS(self) -> None:  # asked by the browser before it lets the page fetch from a local address
+            if self.allowed():
+                self.send_response(204)
+                self.send_header("Access-Control-Allow-Methods", "GET")
+                self.send_header("Access-Control-Allow-Headers", "*")
+                if self.headers.get("Access-Control-Request-Private-Network") == "true":
+                    self.send_header("Access-Control-Allow-Private-Network", "true")
+                self.end_headers()
+
+        def do_GET(self) -> None:
+            if not self.allowed():
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", "application/octet-stream")
+            self.send_header("Content-Length", str(path.stat().st_size))
+            self.end_headers()
+            with contextlib.suppress(ConnectionError), path.open("rb") as file:
+                shutil.copyfileobj(file, self.wfile)
+                self.wfile.flush()
+                fetched.set()
+
+        def allowed(self) -> bool:
+            """Whether it is the page that asks, for the file, by this address; if not, the answer is sent."""
+            if self.headers.get("Origin") != origin or self.headers.get("Host") != f"127.0.0.1:{self.server.server_port}":  # type: ignore[attr-defined]
+                self.send_error(403)
+            elif self.path != name:
+                self.send_error(404)
+            else:
+                return True
+            return False
+
+        def end_headers(self) -> None:
+            if self.headers.get("Origin") == origin:
+                self.send_header("Access-Control-Allow-Origin", origin)
+                self.send_header("Vary", "Origin")
+            self.send_header("Cache-Control", "no-store")
+            super().end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except OSError as error:
+        raise PortTakenError(
+            f"port {port} is taken ({error.strerror}), and Perfetto's page can fetch from no other: end the program that "
+            f"listens there (another --open?), or drag the file into {ORIGIN}"
+        ) from error
+    with server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            ready(f"{ORIGIN}/#!/?url=http://127.0.0.1:{server.server_port}{name}")
+            return fetched.wait(timeout_s)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def open_browser(link: str) -> None:
+    """Open the link where there is a screen to show a browser on."""
+    if sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        webbrowser.open(link)
