@@ -11,7 +11,7 @@ from conftest import LESSONS, ROOT
 from record import PART_3
 
 README = (ROOT / "README.md").read_text()
-DOCUMENTS = ["README.md", "traces/README.md", "read_trace.py", *LESSONS]
+DOCUMENTS = ["README.md", "traces/README.md", "docs/figures.md", "docs/lessons.md", "read_trace.py", "00_doctor.py", *LESSONS]
 
 
 def commands(script: str) -> list[tuple[str, str]]:
@@ -38,7 +38,7 @@ def test_every_command_parses(document, command):
 def test_every_command_that_reads_a_trace_parses(document, command):
     _, *arguments = shlex.split(re.sub(r" {2,}.*", "", command))
     for path in read_trace.parse_args(arguments).traces:
-        if path.startswith("tests/"):
+        if path.startswith(("tests/", "gallery/")):
             assert list(ROOT.glob(path))
 
 
@@ -56,14 +56,14 @@ def test_the_table_in_the_readme_is_what_the_command_prints(monkeypatch, capsys)
 
 
 def test_the_readme_names_every_lesson():
-    assert set(re.findall(r"\d\d_\w+\.py", README)) == set(LESSONS)
+    assert set(re.findall(r"\d\d_\w+\.py", README)) == {"00_doctor.py", *LESSONS}
 
 
 def test_the_readme_names_every_shared_flag_and_no_other():
     from test_cli import OWN, SHARED
 
     named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", README))
-    reading = {"--json", "--md", "--top", "--full", "--chain"}
+    reading = {"--json", "--md", "--top", "--full", "--chain", "--plot", "--steps", "--us", "--open", "--redact"}
     foreign = {"--no-delete", "--help", "--in-dim"} | reading  # trace-util's, argparse's, and the other spelling
     assert reading <= named
     assert set(SHARED) <= named
@@ -71,7 +71,19 @@ def test_the_readme_names_every_shared_flag_and_no_other():
 
 
 def test_every_folder_and_file_that_the_readme_names_is_there():
-    for name in ("requirements.txt", "common", "tests", "benchmarks/overhead.py", ".ci/run", "traces/README.md"):
+    for name in (
+        "requirements.txt",
+        "common",
+        "tests",
+        "benchmarks/overhead.py",
+        ".ci/run",
+        "traces/README.md",
+        "docs/figures.md",
+        "docs/lessons.md",
+        "gallery/figures.toml",
+        "gallery/record.py",
+        "gallery/docs.py",
+    ):
         assert (ROOT / name).exists()
 
 

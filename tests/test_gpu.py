@@ -1,9 +1,14 @@
 """What the posts claim and what holds on any CUDA device, on traces recorded here and now."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 
 import pytest
-from conftest import LESSONS, Trace
+import torch
+from conftest import LESSONS, ROOT, Trace
 from stand_ins import all_packages
 
 pytestmark = pytest.mark.gpu
@@ -256,6 +261,16 @@ def test_the_gpu_can_be_left_alone(lesson):
     run = lesson("01_matmul_add.py", "--device", "cpu")
     assert (run.code, run.err) == (0, "")
     assert not run.trace().of("kernel", "cuda_runtime", "cuda_driver")
+
+
+def test_the_doctor_finds_a_gpu_whose_events_are_recorded(packages):
+    done = subprocess.run(
+        [sys.executable, "00_doctor.py", "--json"], cwd=ROOT, capture_output=True, text=True, env={**os.environ, **packages}
+    )
+    checks = {check["name"]: check for check in json.loads(done.stdout)}
+    assert done.returncode == 0
+    assert checks["profiler"]["status"] == "ok" and "recorded, linked to their launches" in checks["profiler"]["text"]
+    assert {checks[lesson]["text"] for lesson in LESSONS} == {f"runs on {torch.cuda.get_device_name()}"}
 
 
 def test_every_lesson_is_covered_here():
