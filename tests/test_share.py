@@ -4,7 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 from huggingface_hub import BucketFile
-from trace_util import cli, core
+
+cli = pytest.importorskip("trace_util.cli", reason="needs trace-util, which `uv run` installs")
+core = pytest.importorskip("trace_util.core")
 
 
 @pytest.fixture
