@@ -297,6 +297,8 @@ def _lessons(found: Probe, compilers: Mapping[str, str | None], kernels: Mapping
             checks.append(Check(script, PROBLEM, "will not run", "see the lines above"))
         elif needs_gpu and not found.has_gpu:
             checks.append(Check(script, OK, "not here: it needs a GPU; gallery/h200 has its recording"))
+        elif found.has_gpu and found.facts and not found.facts.kernels_total:
+            checks.append(Check(script, PROBLEM, "runs, but what the GPU does is not recorded", "see the profiler's line above"))
         elif script in PACKAGES and not kernels[PACKAGES[script]][0]:
             checks.append(Check(script, WARNING, "not yet: its kernel is missing", "see its line above"))
         elif script == "03_triton_mlp.py" and not (compilers["c"] and found.said.get("triton")):

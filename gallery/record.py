@@ -2,6 +2,7 @@
 
     uv run gallery/record.py                       all of them, about five minutes
     uv run gallery/record.py 04_c_sdpa_attention   only this lesson's
+    uv run gallery/record.py --draw                only the pictures, of what is recorded; needs no GPU
 
 Each command runs in a process of its own. Fills gallery/h200/<script>/ with the .json, the .txt and a .png, all without
 paths and names of the machine, and writes machine.json. Where no LOCAL_KERNELS is set and the Hub is not to be asked, --stand_ins
@@ -42,9 +43,13 @@ def record(command: str, env: dict[str, str]) -> str | None:
             data = redact(path.read_bytes())[0] if path.suffix == ".json" else path.read_bytes()
             (target / path.name).write_bytes(data)
             if path.suffix == ".json":
-                picture = plot([recording(target / path.name)], Window(), ".png")
-                (target / path.name).with_suffix(".png").write_bytes(picture)
+                draw(target / path.name)
     return None
+
+
+def draw(trace: Path) -> None:
+    """Draw the picture of a recording beside it."""
+    trace.with_suffix(".png").write_bytes(plot([recording(trace)], Window(), ".png"))
 
 
 def describe(stand_ins: bool) -> dict[str, object]:
@@ -71,7 +76,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scripts", nargs="*", metavar="SCRIPT", help="only these lessons' commands")
     parser.add_argument("--stand_ins", action="store_true", help="do not ask the Hub: take the tests' packages")
+    parser.add_argument("--draw", action="store_true", help="record nothing: draw the recordings' pictures again")
     args = parser.parse_args()
+    if args.draw:
+        for trace in sorted({f.trace for f in figures()}):
+            draw(trace)
+        return 0
     if not torch.cuda.is_available():
         print("error: the gallery is recorded on a CUDA GPU, and torch finds none here", file=sys.stderr)
         return 2

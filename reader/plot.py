@@ -21,6 +21,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Text
+from matplotlib.ticker import MaxNLocator
 
 FORMATS = (".png", ".svg")
 WIDTH_IN, DPI = 14.0, 100
@@ -233,7 +234,7 @@ def _draw_panel(panel: _Panel, ax: Axes, span_us: float, shown: dict[str, str]) 
     ax.set_yticks([y for y, _ in ticks], [name for _, name in ticks], fontsize=8)
     ax.tick_params(axis="y", length=0)
     ax.tick_params(axis="x", labelsize=8)
-    ax.set_xlabel("us" if span_us < 1e5 else "us from the first", fontsize=8, labelpad=1)
+    ax.set_xlabel("us", fontsize=8, labelpad=1)
     for side in ("top", "right", "left"):
         ax.spines[side].set_visible(False)
     lesson = panel.facts.lesson
@@ -299,6 +300,7 @@ def _draw_strip(panel: _Panel, ax: Axes) -> None:
         ax.axhline(median, color=colour, linewidth=0.6, linestyle=":")
     ax.set_ylim(bottom=0)
     ax.set_xlabel("call", fontsize=8, labelpad=1)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_ylabel("us", fontsize=8)
     ax.tick_params(labelsize=8)
     ax.legend(fontsize=8, frameon=False, loc="center right")

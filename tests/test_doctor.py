@@ -62,6 +62,7 @@ def test_a_gpu_whose_events_are_not_recorded(staged):
     assert (code, checks["profiler"].status) == (1, PROBLEM)
     assert checks["profiler"].text == "no GPU event was recorded of a matmul on the GPU (CUPTI 130001)"
     assert "detach nsys, ncu, sanitizers" in checks["profiler"].todo
+    assert checks["01_matmul_add.py"].text == "runs, but what the GPU does is not recorded"
     attached = checks["other profilers"]
     assert attached.status == WARNING
     assert attached.text == "attached: LD_PRELOAD=/x/libncu.so, Nsight Systems (nsys) (NSYS_PROFILING_SESSION_ID)"
