@@ -24,7 +24,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
 FORMATS = (".png", ".svg")
-WIDTH_IN, DPI = 14.0, 100
+WIDTH_IN, DPI = 11.0, 100  # a README shows it at about this width
 ROW_IN = 0.24  # height of a lane's row
 LETTER_PX = 6.0  # average width of a letter in a label
 LABEL_SIZE = 7
@@ -83,7 +83,7 @@ def draw(traces: Sequence[tuple[LinkedTrace, Facts]], window: Window) -> Figure:
     panels = [_panel(trace, facts, window) for trace, facts in traces]
     strips = [p for p in panels if len(p.trace.steps) >= STRIP_FROM_STEPS and p.trace.activities]
     heights = [p.height * ROW_IN + 0.75 for p in panels] + [2.0] * len(strips)
-    figure = Figure(figsize=(WIDTH_IN, sum(heights) + 0.7), dpi=DPI)
+    figure = Figure(figsize=(WIDTH_IN, sum(heights) + 0.85), dpi=DPI)
     FigureCanvasAgg(figure)
     axes = figure.subplots(len(heights), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
     span = max(p.end_us - p.start_us for p in panels)
@@ -94,10 +94,16 @@ def draw(traces: Sequence[tuple[LinkedTrace, Facts]], window: Window) -> Figure:
         _draw_strip(panel, ax)
     handles = [Patch(facecolor=colour, edgecolor="#888888", linewidth=0.5, label=name) for name, colour in shown.items()]
     figure.legend(
-        handles=handles, loc="lower center", ncols=len(handles), fontsize=8, frameon=False, handlelength=1.4, columnspacing=1.2
+        handles=handles,
+        loc="lower center",
+        ncols=len(handles) if len(handles) <= 9 else -(-len(handles) // 2),
+        fontsize=8,
+        frameon=False,
+        handlelength=1.4,
+        columnspacing=1.2,
     )
     figure.subplots_adjust(
-        left=0.065, right=0.99, top=1 - 0.42 / figure.get_figheight(), bottom=0.72 / figure.get_figheight(), hspace=0.45
+        left=0.08, right=0.99, top=1 - 0.42 / figure.get_figheight(), bottom=0.87 / figure.get_figheight(), hspace=0.45
     )
     return figure
 
@@ -174,7 +180,7 @@ def family(activity: Activity) -> str:
 
 
 def _draw_panel(panel: _Panel, ax: Axes, span_us: float, shown: dict[str, str]) -> None:
-    px_per_us = WIDTH_IN * DPI * 0.925 / span_us
+    px_per_us = WIDTH_IN * DPI * 0.91 / span_us
 
     def x(moment_us: float) -> float:
         return moment_us - panel.start_us

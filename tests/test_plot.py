@@ -31,7 +31,7 @@ def test_no_label_runs_into_its_neighbour(path):
     figure = draw([pair(path)], Window())
     assert overlapping_labels(figure) == 0
     width, height = figure.get_size_inches() * figure.dpi
-    assert width == 1400 and 250 < height < 1200
+    assert width == 1100 and 250 < height < 1200
     assert len(texts(figure)) > 5
     assert "\n" in figure.axes[0].get_title(loc="left")  # the run and its device, then the verdict
 
