@@ -46,6 +46,8 @@ def pinned(backend):
 
 def why_not(backend, q, k, v):
     """Torch's reasons against `backend` for these tensors, or None if it can be used. Launches nothing."""
+    if BACKENDS[backend] is None:
+        return None
     with pinned(backend), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:

@@ -13,7 +13,7 @@ import webbrowser
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 ORIGIN = "https://ui.perfetto.dev"
 PORT = 9001
@@ -42,7 +42,6 @@ def serve(
     `ready` is called with the link that opens it, once the server listens. Raises PortTakenError.
     """
     fetched = threading.Event()
-    name = "/" + quote(path.name)
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 30  # s, for a connection that sends nothing
@@ -72,7 +71,7 @@ def serve(
             """Whether it is the page that asks, for the file, by this address; if not, the answer is sent."""
             if self.headers.get("Origin") != origin or self.headers.get("Host") != f"127.0.0.1:{self.server.server_port}":  # type: ignore[attr-defined]
                 self.send_error(403)
-            elif self.path != name:
+            elif unquote(self.path) != f"/{path.name}":
                 self.send_error(404)
             else:
                 return True
@@ -99,7 +98,7 @@ def serve(
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
-            ready(f"{ORIGIN}/#!/?url=http://127.0.0.1:{server.server_port}{name}")
+            ready(f"{ORIGIN}/#!/?url=http://127.0.0.1:{server.server_port}/{quote(path.name)}")
             return fetched.wait(timeout_s)
         finally:
             server.shutdown()

@@ -77,6 +77,19 @@ def test_an_attention_backend_that_the_cpu_lacks(lesson, backend):
     assert run.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("benchmarks/geglu_kernel.py", "error: this benchmark needs a CUDA GPU, and torch finds none here\n"),
+        ("gallery/record.py", "error: the gallery is recorded on a CUDA GPU, and torch finds none here\n"),
+    ],
+)
+def test_what_needs_a_gpu_says_so(script, message):
+    env = {**os.environ, **WITHOUT_GPU}
+    done = subprocess.run([sys.executable, ROOT / script], env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
+
+
 def test_inputs_larger_than_the_memory(lesson):
     run = lesson("01_matmul_add.py", "--device", "cpu", "--size", "4000000")
     assert (run.code, run.files) == (1, [])

@@ -10,6 +10,7 @@ import subprocess
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import quote
 
 import pytest
 from conftest import ROOT
@@ -20,7 +21,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @contextmanager
-def serving(origin=PAGE, timeout_s=60.0):
+def serving(origin=PAGE, timeout_s=60.0, trace=TRACE):
     """The server in a thread, on a free port; yields its port and a list that will hold what it returned."""
     links, results, listening = [], [], threading.Event()
 
@@ -29,13 +30,13 @@ def serving(origin=PAGE, timeout_s=60.0):
         listening.set()
 
     def run():
-        results.append(serve.serve(TRACE, origin=origin, port=0, timeout_s=timeout_s, ready=ready))
+        results.append(serve.serve(trace, origin=origin, port=0, timeout_s=timeout_s, ready=ready))
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     assert listening.wait(10)
     start, _, rest = links[0].partition("127.0.0.1:")
-    assert start == "https://ui.perfetto.dev/#!/?url=http://" and rest.endswith("/01_64_cold.json")
+    assert start == "https://ui.perfetto.dev/#!/?url=http://" and rest.endswith(f"/{quote(trace.name)}")
     yield int(rest.split("/")[0]), results
     thread.join(timeout_s + 5)
     assert not thread.is_alive()
@@ -55,6 +56,15 @@ def test_the_page_gets_the_file_and_then_the_server_ends():
         status, headers, body = ask(port)
         assert (status, body) == (200, TRACE.read_bytes())
         assert headers["Access-Control-Allow-Origin"] == PAGE
+    assert results == [True]
+
+
+@pytest.mark.parametrize("asked", ["/a%20(1)%20%C3%BC.json", "/a%20%281%29%20%c3%bc.json"])
+def test_a_name_that_browsers_write_in_their_own_ways(asked, tmp_path):
+    trace = tmp_path / "a (1) ü.json"
+    trace.write_bytes(TRACE.read_bytes())
+    with serving(trace=trace) as (port, results):
+        assert ask(port, path=asked)[0] == 200
     assert results == [True]
 
 
