@@ -170,7 +170,7 @@ def main(argv: list[str] | None = None) -> int:
         if args.redact:
             load_shown(args.traces[0])  # what is no trace is not copied
             removed = redact_file(args.traces[0], args.redact)
-            text = f"wrote {args.redact}; taken out: {', '.join(f'{n} {what}' for what, n in removed.items())}\n"
+            text = f"wrote {args.redact}; taken out: {', '.join(f'{what}: {n}' for what, n in removed.items())}\n"
         elif args.plot:
             text = draw(args)
         elif len(args.traces) == 1:

@@ -2,14 +2,10 @@
 
 from common.cli import LessonError
 
-import json
 import os
 import platform
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import accumulate
-from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -69,24 +65,9 @@ class Device:
         if self.type in ALLOCATORS_THAT_COUNT:
             torch.accelerator.reset_peak_memory_stats()
 
-    def peak_bytes(self, step: Callable[[], object]) -> int | None:
-        """The most memory that tensors held at once, inputs included; None where torch cannot tell.
-
-        On a GPU since `reset_peak`, from the allocator's own count. The CPU's allocator does not count, so there it is
-        that of one more call of `step`, whose allocations the profiler records.
-        """
-        if self.type in ALLOCATORS_THAT_COUNT:
-            return torch.accelerator.max_memory_allocated()
-        if self.type != "cpu":
-            return None
-        with torch.profiler.profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
-            step()
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "trace.json"
-            profiler.export_chrome_trace(str(path))
-            events = json.loads(path.read_bytes())["traceEvents"]
-        changes = [(event["ts"], event["args"]["Bytes"]) for event in events if event["name"] == "[memory]"]
-        return self.input_bytes + max(accumulate((size for _, size in sorted(changes)), initial=0))
+    def peak_bytes(self) -> int | None:
+        """The most memory (bytes) that tensors held at once since `reset_peak`; None where the allocator does not count."""
+        return torch.accelerator.max_memory_allocated() if self.type in ALLOCATORS_THAT_COUNT else None
 
     def out_of_memory(self, args) -> LessonError:
         has = "an unknown amount" if self.total_bytes is None else human_bytes(self.total_bytes)

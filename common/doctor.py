@@ -48,8 +48,6 @@ if kind in ("cuda", "xpu"):
     module = getattr(torch, kind)
     said["name"] = module.get_device_name()
     said["total_bytes"] = module.get_device_properties().total_memory
-if kind == "cuda":
-    said["capability"] = torch.cuda.get_device_capability()
 try:
     import triton
     said["triton"] = triton.__version__
@@ -134,7 +132,7 @@ def _python() -> Check:
 
 def _torch(found: Probe) -> Check:
     if not found.said:
-        return Check("torch", PROBLEM, found.error, "torch cannot be imported: uv sync --reinstall-package torch")
+        return Check("torch", PROBLEM, found.error, "torch does not start: uv sync --reinstall-package torch")
     version = found.said["torch"]
     platforms = [f"{name} {found.said[name]}" for name in ("CUDA", "ROCm") if found.said.get(name)]
     text = f"{version}, built for {', '.join(platforms) or found.said['built_for'] or 'the CPU alone'}"
@@ -188,11 +186,12 @@ def _recording(found: Probe) -> Check:
             "CUPTI serves one profiler at a time: detach nsys, ncu, sanitizers, debuggers; a container needs the permission "
             "(--cap-add SYS_ADMIN, or the driver's NVreg_RestrictProfilingToAdminUsers=0); WSL needs a current driver",
         )
+    gpu_events = facts.kernels_total + facts.memcpys_total + facts.memsets_total
     if facts.unlinked:
         return Check(
             "profiler",
             WARNING,
-            f"{facts.unlinked} of {facts.kernels_total} GPU events have no launch in the trace",
+            f"{facts.unlinked} of {gpu_events} GPU events have no launch in the trace",
             "their step and op stay unknown; a newer torch or driver usually helps",
         )
     if facts.zero_timestamps:
@@ -219,8 +218,8 @@ def _attached(env: Mapping[str, str], found: Probe) -> list[Check]:
 def _surroundings() -> list[Check]:
     """Where traces are known to miss GPU events; said so that it is seen beside the profiler's line."""
     places = []
-    with_version = Path("/proc/version")
-    if with_version.exists() and "microsoft" in with_version.read_text().lower():
+    kernel_version = Path("/proc/version")
+    if kernel_version.exists() and "microsoft" in kernel_version.read_text().lower():
         places.append("WSL")
     if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
         places.append("a container")
@@ -321,7 +320,7 @@ def report(checks: list[Check]) -> str:
             lines.append(f"{'':<8} {'':<{width}}  -> {check.todo}")
     problems = sum(check.status == PROBLEM for check in checks)
     warnings = sum(check.status == WARNING for check in checks)
-    lines.append(f"{problems} problems, {warnings} warnings" if problems or warnings else "all is well")
+    lines.append(f"problems: {problems}, warnings: {warnings}" if problems or warnings else "all is well")
     return "\n".join(lines) + "\n"
 
 

@@ -19,6 +19,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -72,7 +73,7 @@ def profile(step: Callable[[], object], args: argparse.Namespace, device: Device
         profiler = _record(step, schedule, args, device)
         trace, trace_s = _timed(lambda: encode_trace(_export(profiler, args, device), args))
         table, table_s = _timed(lambda: _table(profiler, args, device))
-        peak_bytes = device.peak_bytes(step)
+        peak_bytes = _peak_bytes(step, device)
 
     contents = {trace_path(args): trace, table_path(args): table.encode()}
     try:
@@ -146,11 +147,14 @@ def _record(step: Callable[[], object], schedule: Schedule, args: argparse.Names
 
 
 def _export(profiler: torch.profiler.profile, args: argparse.Namespace, device: Device) -> bytes:
-    """The Chrome trace, with what its events do not tell at the top, under the key `lesson`.
-
-    Raises LessonError if Kineto could not write it: it only logs that.
-    """
+    """The Chrome trace, with what its events do not tell at the top, under the key `lesson`."""
     lesson = {"script": args.script, "run": args.tag, "device": device.name, "versions": versions()}
+    trace = _chrome_trace(profiler, trace_path(args).name)
+    return b'{\n  "lesson": ' + json.dumps(lesson).encode() + b"," + trace.lstrip()[1:]
+
+
+def _chrome_trace(profiler: torch.profiler.profile, name: str) -> bytes:
+    """The Chrome trace, called `name`. Raises LessonError if Kineto could not write it: it only logs that."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
@@ -158,8 +162,21 @@ def _export(profiler: torch.profiler.profile, args: argparse.Namespace, device: 
     if not trace.rstrip().endswith(b"}"):
         raise LessonError(f"cannot write the trace: no room in the temporary folder {tempfile.gettempdir()}")
     # Kineto writes the path of its file into the trace; the name is enough.
-    trace = trace.replace(json.dumps(str(path)).encode(), json.dumps(trace_path(args).name).encode())
-    return b'{\n  "lesson": ' + json.dumps(lesson).encode() + b"," + trace.lstrip()[1:]
+    return trace.replace(json.dumps(str(path)).encode(), json.dumps(name).encode())
+
+
+def _peak_bytes(step: Callable[[], object], device: Device) -> int | None:
+    """The most memory that tensors held at once, inputs included; None where torch cannot tell (MPS).
+
+    A GPU's allocator counts it. The CPU's does not: there it is that of one more step, whose allocations are recorded.
+    """
+    if device.type != "cpu":
+        return device.peak_bytes()
+    with torch.profiler.profile(activities=device.activities(), profile_memory=True, acc_events=True) as profiler:
+        step()
+    events = json.loads(_chrome_trace(profiler, "memory"))["traceEvents"]
+    changes = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event["name"] == "[memory]")
+    return device.input_bytes + max(accumulate((size for _, size in changes), initial=0))
 
 
 def _table(profiler: torch.profiler.profile, args: argparse.Namespace, device: Device) -> str:

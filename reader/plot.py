@@ -11,7 +11,6 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import PurePath
 
 import matplotlib
@@ -20,7 +19,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
 FORMATS = (".png", ".svg")
@@ -277,7 +275,7 @@ def _gaps(panel: _Panel, activities: list[Activity]) -> list[tuple[float, float]
 def _names_below(
     ax: Axes, panel: _Panel, activities: list[Activity], labels: list[str], y: float, px_per_us: float, span_us: float
 ) -> None:
-    """Names of slices too narrow to hold them, in up to three rows below, each where there is room."""
+    """Names of slices too narrow to hold them, in up to two rows below, each where there is room."""
     free_from = [0.0, 0.0]  # px
     for activity, label in zip(activities, labels, strict=True):
         left = max(activity.event.start_us, panel.start_us)
@@ -313,18 +311,3 @@ def _draw_strip(panel: _Panel, ax: Axes) -> None:
     ax.set_title("Durations of the kernels that take most", fontsize=9, loc="left")
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
-
-
-def overlapping_labels(figure: Figure) -> int:
-    """How many pairs of neighbouring labels overlap by more than 2 px on their lane (for the tests)."""
-    count = 0
-    for ax in figure.axes:
-        lanes: dict[int, list] = defaultdict(list)
-        for text in ax.findobj(Text):
-            if isinstance(text, Text) and text in ax.texts and text.get_text():
-                box = text.get_window_extent(figure.canvas.get_renderer())  # type: ignore[attr-defined]
-                lanes[round((box.y0 + box.y1) / 2)].append(box)
-        for boxes in lanes.values():
-            boxes.sort(key=lambda box: box.x0)
-            count += sum(after.x0 < before.x1 - 2 for before, after in pairwise(boxes))
-    return count

@@ -2,17 +2,35 @@
 
 import read_trace
 from reader import load, tell
-from reader.plot import Window, draw, overlapping_labels, plot
+from reader.plot import Window, draw, plot
 
 import subprocess
 import sys
+from collections import defaultdict
+from itertools import pairwise
 
 import pytest
 from conftest import ROOT
 from events import ADD, GEMM, kernel, launch, memcpy, op, step, write
+from matplotlib.text import Text
 from record import DATA, TRACES
 
 RECORDED = sorted((ROOT / "gallery" / "h200").glob("*/*.json"))
+
+
+def overlapping_labels(figure):
+    """How many pairs of neighbouring labels overlap by more than 2 px on their lane."""
+    count = 0
+    for ax in figure.axes:
+        lanes = defaultdict(list)
+        for text in ax.findobj(Text):
+            if isinstance(text, Text) and text in ax.texts and text.get_text():
+                box = text.get_window_extent(figure.canvas.get_renderer())
+                lanes[round((box.y0 + box.y1) / 2)].append(box)
+        for boxes in lanes.values():
+            boxes.sort(key=lambda box: box.x0)
+            count += sum(after.x0 < before.x1 - 2 for before, after in pairwise(boxes))
+    return count
 
 
 def pair(path):

@@ -28,7 +28,7 @@ def test_paths_hosts_and_users_go_and_the_rest_stays(monkeypatch, tmp_path, caps
     source, target = tmp_path / "a.json", tmp_path / "b.json"
     source.write_text(json.dumps(document(*events, hostname="gpu-box.lab.example", traceName="/scratch/alice/run 7/t.json")))
     assert read_trace.main([str(source), "--redact", str(target)]) == 0
-    assert capsys.readouterr().out == f"wrote {target}; taken out: 4 file paths, 2 host names, 1 user names\n"
+    assert capsys.readouterr().out == f"wrote {target}; taken out: file paths: 4, host names: 2, user names: 1\n"
     text = target.read_text()
     for secret in ("alice", "bob", "carol", "dave", "gpu-box", "lab.example", "/home", "scratch", "project", "Users"):
         assert secret not in text
