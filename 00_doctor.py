@@ -8,12 +8,12 @@ code is 0 when the lessons that this machine can run will work, and 1 when somet
 changes nothing.
 """
 
-from common.doctor import examine, exit_code, report
-
 import argparse
 import dataclasses
 import json
 import sys
+
+from common.doctor import examine, exit_code, report
 
 
 def parse_args(argv=None):

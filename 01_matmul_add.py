@@ -16,8 +16,7 @@ Writes traces/01_matmul_add/<size>_<dtype>_<cold|warm>_<eager|compile>.json (the
 
 from common.cli import DTYPES, LessonParser, positive_int, run
 from common.device import choose_device
-from common.profiling import profile
-
+from common.record import record, warm_up
 import torch
 
 
@@ -61,8 +60,12 @@ def main(args):
         with torch.profiler.record_function("matmul_add"):
             return fn(x, w, b)
 
-    profile(step, args, device)
+    warm_up(step, args, device)
+    with record(args, device) as profiler:
+        for _ in range(profiler.steps):
+            step()
+            profiler.step()
 
 
 if __name__ == "__main__":
-    run(main, parse_args())
+    run(main, parse_args)

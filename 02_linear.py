@@ -2,21 +2,24 @@
 
     uv run 02_linear.py --batch 1024 --in_dim 32 --out_dim 64
     uv run 02_linear.py --batch 1024 --in_dim 32 --out_dim 64 --compile
+    uv run 02_linear.py --compile --vary_batch --no-warmup --wait 0 --schedule_warmup 0
 
 Guess first: x @ w.T + b is a transpose, a product and a sum. How many kernels is that? What does the transpose cost
 on the GPU? What is left for torch.compile to fuse?
 
 Then look: aten::linear calls aten::t, which launches nothing (it swaps two strides and copies no data), then
 aten::addmm, which launches one kernel a step. There is no aten::add: the bias is added in the GEMM's epilogue, before
-the result leaves the chip. Compiled, aten::addmm stands alone; compare the kernel's name with the eager one.
+the result leaves the chip. Compiled, aten::addmm stands alone; compare the kernel's name with the eager one. With another
+number of rows in every step: which steps compile again, and from when on does it stop?
 
 Writes traces/02_linear/<batch>_<in_dim>_<out_dim>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
 """
 
+import itertools
+
 from common.cli import DTYPES, LessonParser, run
 from common.device import choose_device
-from common.profiling import profile
-
+from common.record import record, warm_up
 import torch
 from torch import nn
 
@@ -26,6 +29,7 @@ def parse_args(argv=None):
     parser.add_size("--batch", 1024, "rows of the input")
     parser.add_size("--in_dim", 32, "features of the input")
     parser.add_size("--out_dim", 64, "features of the output")
+    parser.add_argument("--vary_batch", action="store_true", help="give each step one row less than the step before")
     return parser.parse_args(argv)
 
 
@@ -38,16 +42,21 @@ def main(args):
         return linear, torch.randn(args.batch, args.in_dim, device=device, dtype=dtype)
 
     linear, x = device.allocate(make_inputs, args)  # x: [batch, in_dim]
+    rows = itertools.count(args.batch, -1)
     fn = torch.compile(linear, mode=args.compile_mode) if args.compile else linear
 
     # Without no_grad, autograd would note every op for a backward pass that never comes.
     @torch.no_grad()
     def step():
         with torch.profiler.record_function("linear_fwd"):
-            return fn(x)  # [batch, out_dim]
+            return fn(x[: max(1, next(rows))] if args.vary_batch else x)  # [batch, out_dim]
 
-    profile(step, args, device)
+    warm_up(step, args, device)
+    with record(args, device) as profiler:
+        for _ in range(profiler.steps):
+            step()
+            profiler.step()
 
 
 if __name__ == "__main__":
-    run(main, parse_args())
+    run(main, parse_args)

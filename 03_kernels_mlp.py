@@ -14,13 +14,12 @@ LOCAL_KERNELS="kernels-community/liger-kernels=<folder>" uv run 03_kernels_mlp.p
 Writes traces/03_kernels_mlp/<batch>_<seq>_<dim>_<hidden>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
 """
 
+from types import SimpleNamespace
+
 from common.cli import DTYPES, LessonError, LessonParser, positive_int, run
 from common.device import choose_device
 from common.hub import load_kernel
-from common.profiling import profile
-
-from types import SimpleNamespace
-
+from common.record import record, warm_up
 import torch
 from torch import nn
 
@@ -73,8 +72,12 @@ def main(args):
         with torch.profiler.record_function("kernels_mlp_fwd"):
             return fn(x)
 
-    profile(step, args, device)
+    warm_up(step, args, device)
+    with record(args, device) as profiler:
+        for _ in range(profiler.steps):
+            step()
+            profiler.step()
 
 
 if __name__ == "__main__":
-    run(main, parse_args())
+    run(main, parse_args)

@@ -17,8 +17,7 @@ Writes traces/03_simple_mlp/<batch>_<seq>_<dim>_<hidden>_<dtype>_<cold|warm>_<ea
 
 from common.cli import DTYPES, LessonParser, run
 from common.device import choose_device
-from common.profiling import profile
-
+from common.record import record, warm_up
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -62,8 +61,12 @@ def main(args):
         with torch.profiler.record_function("mlp_fwd"):
             return fn(x)
 
-    profile(step, args, device)
+    warm_up(step, args, device)
+    with record(args, device) as profiler:
+        for _ in range(profiler.steps):
+            step()
+            profiler.step()
 
 
 if __name__ == "__main__":
-    run(main, parse_args())
+    run(main, parse_args)

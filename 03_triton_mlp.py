@@ -15,20 +15,21 @@ The kernel needs a GPU that Triton supports.
 Writes traces/03_triton_mlp/<batch>_<seq>_<dim>_<hidden>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
 """
 
-from common.cli import DTYPES, LessonError, LessonParser, run, stop
-from common.device import choose_device
-from common.profiling import profile
+from types import SimpleNamespace
 
+from common.cli import DTYPES, LessonError, LessonParser, run
+from common.device import choose_device
+from common.record import record, warm_up
 import torch
 from torch import nn
 
-OTHERWISE = "The same fusion, written by torch.compile, runs anywhere: uv run 03_simple_mlp.py --compile"
 try:
     import triton
     import triton.language as tl
-except ImportError:
-    stop(LessonError(f"this lesson needs Triton, which torch brings along on Linux only. {OTHERWISE}", exit_code=2))
+except ImportError:  # torch brings Triton along on Linux only: main says so
+    triton = tl = SimpleNamespace(jit=lambda kernel: kernel, constexpr=int)
 
+OTHERWISE = "The same fusion, written by torch.compile, runs anywhere: uv run 03_simple_mlp.py --compile"
 BLOCK = 1024  # elements a program; with Triton's usual 4 warps, which are 128 threads, 8 elements a thread
 
 
@@ -85,6 +86,8 @@ def parse_args(argv=None):
 
 
 def main(args):
+    if not hasattr(triton, "cdiv"):
+        raise LessonError(f"this lesson needs Triton, which torch brings along on Linux only. {OTHERWISE}", exit_code=2)
     device = choose_device(args.device)
     if device.type not in ("cuda", "xpu"):
         raise LessonError(
@@ -103,8 +106,12 @@ def main(args):
         with torch.profiler.record_function("triton_mlp_fwd"):
             return fn(x)
 
-    profile(step, args, device)
+    warm_up(step, args, device)
+    with record(args, device) as profiler:
+        for _ in range(profiler.steps):
+            step()
+            profiler.step()
 
 
 if __name__ == "__main__":
-    run(main, parse_args())
+    run(main, parse_args)

@@ -15,8 +15,7 @@ Writes traces/04_b_inplace_ops_attention/<batch>_<heads>_<seq>_<head_dim>_<dtype
 
 from common.cli import DTYPES, LessonParser, run
 from common.device import choose_device
-from common.profiling import profile
-
+from common.record import record, warm_up
 import torch
 
 
@@ -56,8 +55,12 @@ def main(args):
         with torch.profiler.record_function("attn_fwd"):
             return fn(q, k, v, hidden)
 
-    profile(step, args, device)
+    warm_up(step, args, device)
+    with record(args, device) as profiler:
+        for _ in range(profiler.steps):
+            step()
+            profiler.step()
 
 
 if __name__ == "__main__":
-    run(main, parse_args())
+    run(main, parse_args)

@@ -15,13 +15,12 @@ blocks fit on an SM. Which calls launch them? Which ops before them launch nothi
 Writes traces/04_c_sdpa_attention/<batch>_<heads>_<seq>_<head_dim>_<backend>_<dtype>_<cold|warm>_<eager|compile>.json, .txt.
 """
 
-from common.cli import DTYPES, LessonError, LessonParser, run
-from common.device import choose_device
-from common.profiling import profile
-
 import contextlib
 import warnings
 
+from common.cli import DTYPES, LessonError, LessonParser, run
+from common.device import choose_device
+from common.record import record, warm_up
 import torch
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -95,8 +94,12 @@ def main(args):
             return fn(q, k, v)
 
     with pinned(args.backend):
-        profile(step, args, device)
+        warm_up(step, args, device)
+        with record(args, device) as profiler:
+            for _ in range(profiler.steps):
+                step()
+                profiler.step()
 
 
 if __name__ == "__main__":
-    run(main, parse_args())
+    run(main, parse_args)

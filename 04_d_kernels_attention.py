@@ -17,8 +17,7 @@ Writes traces/04_d_kernels_attention/<batch>_<heads>_<seq>_<head_dim>_<dtype>_<c
 from common.cli import DTYPES, LessonError, LessonParser, positive_int, run
 from common.device import choose_device
 from common.hub import load_kernel
-from common.profiling import profile
-
+from common.record import record, warm_up
 import torch
 
 REPO = "kernels-community/flash-attn2"
@@ -64,8 +63,12 @@ def main(args):
         with torch.profiler.record_function("flash_kernel_fwd"):
             return fn(q, k, v)
 
-    profile(step, args, device)
+    warm_up(step, args, device)
+    with record(args, device) as profiler:
+        for _ in range(profiler.steps):
+            step()
+            profiler.step()
 
 
 if __name__ == "__main__":
-    run(main, parse_args())
+    run(main, parse_args)

@@ -9,25 +9,30 @@
     uv run read_trace.py TRACE.json --redact B.json    a copy without host name, user name and file paths
     zcat TRACE.json.gz | uv run read_trace.py - --json
 
-Any Chrome trace of torch.profiler will do: .json or .json.gz, from any torch and any GPU. The exit code is 0, or 2 for a
-file that is missing, is no trace, or has no events.
+Any Chrome trace of torch.profiler will do: .json or .json.gz, from any torch and any GPU. The exit code is 0; 2 for a file
+that is missing, is no trace, or has no events; 1 if the answer could not be written, or --redact could not take all out.
 """
 
-from reader import LinkedTrace, TraceError, load, serve, tell
-from reader.compare import compare, rows
-from reader.facts import chain
-from reader.redact import redact_file
-from reader.render import Style, comparison, comparison_json, dump, report, table, table_json, to_json
-
 import argparse
+from collections.abc import Callable, Iterator
 import contextlib
 import gc
-import os
+import math
+from pathlib import Path
 import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
+
+from reader.interrupts import at_once, unwind_on_signals
+from reader.terminal import plain, prepare_streams, stdout_failed
+
+with at_once():
+    from reader import LinkedTrace, TraceError, load, serve, tell
+    from reader.compare import compare, rows
+    from reader.facts import Facts, chain
+    from reader.files import write_all
+    from reader.redact import LeftOverError, redact_file
+    from reader.render import Style, comparison, comparison_json, dump, report, table, table_json, to_json
 
 PROGRESS_AFTER_S = 1.0
 
@@ -54,7 +59,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     output.add_argument("--plot", metavar="FILE", type=picture, help="draw it into FILE, .png or .svg, instead of the report")
     output.add_argument("--open", action="store_true", help="show it in Perfetto: serves the file to your browser, once")
-    output.add_argument("--redact", metavar="FILE", help="write a copy to share, and count what was taken out")
+    output.add_argument("--redact", metavar="FILE", help="write a copy to share, and count what was taken out; - is stdout")
     window = parser.add_mutually_exclusive_group()
     window.add_argument("--steps", metavar="A:B", type=interval(int), help="of --plot: only ProfilerStep#A to #B")
     window.add_argument("--us", metavar="A:B", type=interval(float), help="of --plot: only these microseconds of the window")
@@ -63,9 +68,12 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         parser.error("--steps and --us choose what --plot shows: add --plot FILE")
     if args.plot and len(args.traces) > 2:
         parser.error(f"--plot draws one trace or two, got {len(args.traces)}")
-    for flag in ("open", "redact"):
-        if getattr(args, flag) and (len(args.traces) > 1 or args.traces == ["-"]):
-            parser.error(f"--{flag} takes one trace, a file: name one")
+    if args.open and (len(args.traces) > 1 or args.traces == ["-"]):
+        parser.error("--open takes one trace, a file: name one")
+    if args.redact and len(args.traces) > 1:
+        parser.error("--redact takes one trace: name one")
+    if args.traces.count("-") > 1:
+        parser.error("standard input (-) can be read once only")
     if args.chain is not None and (args.plot or args.open or args.redact):
         parser.error("--chain prints a report: leave --plot, --open and --redact out")
     if args.top < 1:
@@ -87,7 +95,9 @@ def interval(number: type) -> Callable[[str], tuple[Any, Any]]:
         first, _, last = text.partition(":")
         try:
             found = number(first), number(last or first)
-        except ValueError:
+            if not all(map(math.isfinite, found)):
+                raise ValueError
+        except (ValueError, OverflowError):
             raise argparse.ArgumentTypeError(f"expected A:B, two numbers, got {text!r}") from None
         if found[0] > found[1] or (number is float and found[0] == found[1]):
             raise argparse.ArgumentTypeError(f"expected A:B with A before B, got {text!r}")
@@ -121,7 +131,7 @@ def progress_on_terminal(path: str) -> Iterator[Callable[[float], None] | None]:
 
 
 def load_shown(path: str) -> LinkedTrace:
-    with progress_on_terminal(path) as show:
+    with progress_on_terminal(plain(path)) as show:
         return load(path, show)
 
 
@@ -131,10 +141,20 @@ def draw(args: argparse.Namespace) -> str:
     traces = [load_shown(path) for path in args.traces]
     data = plot([(trace, tell(trace)) for trace in traces], Window(us=args.us, steps=args.steps), args.plot.suffix)
     try:
-        args.plot.write_bytes(data)
+        write_all({args.plot: data})
     except OSError as error:
-        raise TraceError(f"{args.plot}: {error.strerror}") from error
+        raise TraceError(f"{args.plot}: {error.strerror or error}") from error
     return f"wrote {args.plot} ({len(data) / 1024:.1f} KiB)\n"
+
+
+def shared(source: str, target: str) -> str:
+    """Write the redacted copy; what was taken out, in words."""
+    load_shown(source) if source != "-" else None  # what is no trace is not copied
+    redacted = redact_file(source, target)
+    text = f"wrote {target}; taken out: {', '.join(f'{what}: {n}' for what, n in redacted.removed.items())}\n"
+    for name in redacted.stay:
+        text += f"the name {plain(name)!r} is a word that traces are made of, and stays\n"
+    return text
 
 
 def show_in_perfetto(path: str) -> int:
@@ -153,10 +173,24 @@ def show_in_perfetto(path: str) -> int:
     except serve.PortTakenError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
     print("the browser has it" if fetched else serve.NO_REQUEST)
     return 0 if fetched else 1
+
+
+def read_all(paths: list[str]) -> tuple[list[Facts], bool]:
+    """The facts of all that can be read, and whether some could not; these are named on stderr."""
+    found, failed = [], False
+    for path in paths:
+        try:
+            found.append(tell(load_shown(path)))
+        except TraceError as error:
+            failed = True
+            say_error(error)
+    return found, failed
+
+
+def say_error(error: Exception) -> None:
+    print(f"error: {plain(str(error), longest=2000)}", file=sys.stderr)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -164,13 +198,12 @@ def main(argv: list[str] | None = None) -> int:
     # A million small objects that live to the end: looking for garbage among them takes as long as reading them.
     gc.disable()
     style = Style(markdown=args.md, top=args.top, full=args.full)
+    code = 0
     try:
         if args.open:
             return show_in_perfetto(args.traces[0])
         if args.redact:
-            load_shown(args.traces[0])  # what is no trace is not copied
-            removed = redact_file(args.traces[0], args.redact)
-            text = f"wrote {args.redact}; taken out: {', '.join(f'{what}: {n}' for what, n in removed.items())}\n"
+            text = shared(args.traces[0], args.redact)
         elif args.plot:
             text = draw(args)
         elif len(args.traces) == 1:
@@ -182,21 +215,30 @@ def main(argv: list[str] | None = None) -> int:
             compared = compare(*(tell(load_shown(path)) for path in args.traces))
             text = dump(comparison_json(compared)) if args.json else comparison(compared, style)
         else:
-            compared_rows = rows([tell(load_shown(path)) for path in args.traces])
+            found, failed = read_all(args.traces)
+            if not found:
+                return 2
+            code = 2 if failed else 0
+            compared_rows = rows(found)
             text = dump(table_json(compared_rows)) if args.json else table(compared_rows, style)
-    except TraceError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (TraceError, LookupError) as error:
+        say_error(error)
         return 2
-    except LookupError as error:
-        print(f"error: {args.traces[0]}: {error}", file=sys.stderr)
-        return 2
+    except LeftOverError as error:
+        say_error(error)
+        return 1
     try:
-        sys.stdout.write(text)
+        # The copy itself went to stdout: what is said of it does not.
+        stream = sys.stderr if args.redact == "-" else sys.stdout
+        stream.write(text)
+        stream.flush()
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader of the pipe has what it wanted
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+    except OSError as error:
+        return stdout_failed(error)
+    return code
 
 
 if __name__ == "__main__":
+    prepare_streams()
+    unwind_on_signals()
     sys.exit(main())

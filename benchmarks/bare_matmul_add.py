@@ -3,8 +3,8 @@
 uv run benchmarks/bare_matmul_add.py FOLDER
 """
 
-import sys
 from pathlib import Path
+import sys
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule

@@ -7,12 +7,12 @@ the shared code must not touch.
 """
 
 import json
+from pathlib import Path
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 import torch
 

@@ -14,6 +14,7 @@ is one long recording. HolisticTraceAnalysis searches all steps for each event, 
 import argparse
 import json
 import os
+from pathlib import Path
 import re
 import signal
 import subprocess
@@ -21,7 +22,6 @@ import sys
 import tempfile
 import threading
 import time
-from pathlib import Path
 
 STEP = re.compile(r"ProfilerStep#(\d+)$")
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,13 +1,12 @@
-"""The names of a run's artifacts, and writing them: both whole, or neither."""
+"""The names of a run's artifacts, and their bytes."""
 
 import argparse
-import contextlib
+from collections.abc import Mapping, Sequence
 import errno
 import gzip
 import os
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+import tempfile
 
 TRACE_SUFFIX = ".json"
 TABLE_SUFFIX = ".txt"
@@ -49,46 +48,3 @@ def check_folder(args: argparse.Namespace) -> None:
 def encode_trace(trace: bytes, args: argparse.Namespace) -> bytes:
     """The bytes of the trace's file: as they are, or gzipped (without a time stamp: same trace, same bytes)."""
     return gzip.compress(trace, mtime=0) if args.gz else trace
-
-
-def write_all(contents: Mapping[Path, bytes]) -> None:
-    """Write all files, or none: each is complete on disk before the first one takes its name.
-
-    Raises OSError, and then leaves every earlier file as it was.
-    """
-    with contextlib.ExitStack() as stack:
-        staged = [(stack.enter_context(_staged(path, data)), path) for path, data in contents.items()]
-        for name_it, path in staged:
-            os.replace(name_it(), path)
-
-
-@contextlib.contextmanager
-def _staged(path: Path, data: bytes) -> Iterator[Callable[[], Path]]:
-    """Put `data` on the disk of `path`; yields a function that gives it a temporary name beside `path`.
-
-    Where the system can (Linux, most file systems), the data has no name until then, so that a process killed in
-    the middle of a long write leaves nothing.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        unnamed: int | None = os.open(path.parent, os.O_WRONLY | os.O_TMPFILE, 0o666)
-    except (AttributeError, OSError):
-        unnamed = None
-    try:
-        if unnamed is None:
-            with open(temporary, "xb") as file:
-                file.write(data)
-            yield lambda: temporary
-        else:
-            with os.fdopen(unnamed, "wb") as file:
-                file.write(data)
-                file.flush()
-
-                def link() -> Path:
-                    # src_dir_fd is ignored for an absolute path, but without it Python does not follow the link.
-                    os.link(f"/proc/self/fd/{unnamed}", temporary, src_dir_fd=unnamed)
-                    return temporary
-
-                yield link
-    finally:
-        temporary.unlink(missing_ok=True)

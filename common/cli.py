@@ -1,16 +1,19 @@
 """The shared flags, and how a lesson ends: exit code 0, or one `error: ...` line with exit code 1 or 2."""
 
-from common.artifacts import check_folder, run_tag
-
 import argparse
-import os
-import signal
-import sys
 from collections.abc import Callable, Collection, Sequence
+import errno
+import os
 from pathlib import Path
+import sys
 from typing import NoReturn
 
-import torch
+from common.artifacts import check_folder, run_tag
+from reader.interrupts import at_once, unwind_on_signals
+from reader.terminal import prepare_streams, stdout_failed
+
+with at_once():  # a lesson imports this module before torch, whose import takes seconds
+    import torch
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -37,6 +40,14 @@ def positive_int(text: str) -> int:
 
 def count(text: str) -> int:
     return _int_from(0, text)
+
+
+def seed(text: str) -> int:
+    """A seed that torch.manual_seed takes."""
+    value = count(text)
+    if value >= 2**64:
+        raise argparse.ArgumentTypeError(f"expected a whole number below 2^64, got {text!r}")
+    return value
 
 
 def _int_from(least: int, text: str) -> int:
@@ -136,7 +147,7 @@ class LessonParser(argparse.ArgumentParser):
             help="folder of the two artifacts (default: %(default)s)",
         )
         detail.add_argument("--gz", action="store_true", help="write the trace as .json.gz, about 10 times smaller")
-        detail.add_argument("--seed", type=count, default=0, help="of inputs and weights (default: %(default)s)")
+        detail.add_argument("--seed", type=seed, default=0, help="of inputs and weights (default: %(default)s)")
 
     def add_size(self, flag: str, default: int, help: str) -> None:
         """Add a size flag: a positive integer that is part of the run's name."""
@@ -184,18 +195,30 @@ class LessonParser(argparse.ArgumentParser):
         }
 
 
-def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> None:
-    """Run a lesson's `main(args)`: check the trace folder first, and turn what the user can mend into one line."""
-    # A killed run unwinds like any other, so that nothing half-written stays behind (143: 128 + SIGTERM).
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+def run(main: Callable[[argparse.Namespace], None], parse_args: Callable[[], argparse.Namespace]) -> NoReturn:
+    """Run a lesson, `main(parse_args())`, and end the process.
+
+    Checks the trace folder first, and turns what the user can mend into one line. The exit code is 0; 1 or 2 after an
+    error; 130 or 143 after Ctrl-C or SIGTERM.
+    """
+    prepare_streams()
+    unwind_on_signals()
     try:
+        args = parse_args()
         try:
             check_folder(args)
         except OSError as error:
             raise LessonError(f"--trace_dir {args.trace_dir}: cannot write there: {error}", exit_code=2) from error
         main(args)
+        sys.stdout.flush()
     except LessonError as error:
         stop(error)
-    except BrokenPipeError:  # the reader of a pipe went away (`| head`): what it wanted it has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)  # 128 + SIGPIPE
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EIO):
+            raise
+        sys.exit(stdout_failed(error))
+    except SystemExit as end:
+        if end.code in (130, 143):
+            os._exit(end.code)  # what had to be put away is; torch's own end can take seconds
+        raise
+    sys.exit(0)

@@ -1,13 +1,13 @@
 """Which device a lesson runs on: choice, synchronization, profiler activities, memory."""
 
-from common.cli import LessonError
-
-import os
-import platform
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+import os
+import platform
+from typing import Any, TypeVar
 
+from common.cli import LessonError
+from common.memory import tensors_of
 import torch
 from torch.profiler import ProfilerActivity
 
@@ -31,6 +31,7 @@ class Device:
     name: str
     total_bytes: int | None
     input_bytes: int = field(default=0, init=False)
+    inputs: Any = field(default=(), init=False)
 
     def synchronize(self) -> None:
         """Wait until the device has done all that was launched on it."""
@@ -49,14 +50,15 @@ class Device:
         which allocates nothing but knows all sizes. Raises LessonError if the device's memory is too small.
         """
         try:
-            self.input_bytes = _bytes_of(make("meta"))
+            self.input_bytes = sum(tensor.nbytes for tensor in tensors_of(make("meta")))
         except (RuntimeError, TypeError) as error:  # more elements than 64 bits can count
             raise LessonError(f"these sizes are beyond what a tensor can hold: lower {_flags(args)}") from error
         if self.total_bytes is not None and self.input_bytes > self.total_bytes:
             raise self.out_of_memory(args)
         torch.manual_seed(args.seed)
         try:
-            return make(self.type)
+            self.inputs = inputs = make(self.type)
+            return inputs
         except RuntimeError as error:
             raise (self.out_of_memory(args) if is_out_of_memory(error) else error) from None
 
@@ -66,7 +68,8 @@ class Device:
             torch.accelerator.reset_peak_memory_stats()
 
     def peak_bytes(self) -> int | None:
-        """The most memory (bytes) that tensors held at once since `reset_peak`; None where the allocator does not count."""
+        """The most memory (bytes) that the allocator gave out at once since `reset_peak`, to tensors and to libraries;
+        None where it does not count."""
         return torch.accelerator.max_memory_allocated() if self.type in ALLOCATORS_THAT_COUNT else None
 
     def out_of_memory(self, args) -> LessonError:
@@ -122,14 +125,6 @@ def human_bytes(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
-
-
-def _bytes_of(inputs) -> int:
-    if isinstance(inputs, torch.Tensor):
-        return inputs.nbytes
-    if isinstance(inputs, torch.nn.Module):
-        return sum(p.nbytes for p in inputs.parameters())
-    return sum(map(_bytes_of, inputs))
 
 
 def _flags(args) -> str:

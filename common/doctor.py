@@ -4,21 +4,21 @@ Nothing here imports torch: a child process does, so that a broken installation 
 Nothing is changed: what is written goes into a temporary folder.
 """
 
-from reader import Facts, TraceError, read
-
+from collections.abc import Mapping
+from dataclasses import dataclass
 import json
 import os
+from pathlib import Path
 import platform
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import urllib.request
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+import urllib.request
+
+from reader import Facts, TraceError, read
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 NEWEST_NEEDED = (2, 11)  # of torch

@@ -1,15 +1,12 @@
 """Loading a kernel package: from a local folder, the Hugging Face Hub, or the cache of an earlier download."""
 
-from common.cli import LessonError
-
 import errno
 import logging
 import socket
 import ssl
 from types import ModuleType
 
-import huggingface_hub
-from kernels import get_kernel
+from common.cli import LessonError
 
 UNREACHABLE = (ConnectionError, TimeoutError, socket.gaierror, ssl.SSLError)
 UNREACHABLE_ERRNO = (errno.ENETUNREACH, errno.EHOSTUNREACH)
@@ -21,6 +18,9 @@ def load_kernel(repo: str, version: int) -> ModuleType:
     The folder that the variable LOCAL_KERNELS names for it comes first, then the Hub; when the Hub cannot be
     reached, the copy that an earlier run left in the cache. Raises LessonError when none of these has it.
     """
+    import huggingface_hub  # here, because both take a second to import, and only two lessons need them
+    from kernels import get_kernel
+
     logging.getLogger("kernels").setLevel(logging.ERROR)  # it warns that the version that was asked for is not the newest
     try:
         return get_kernel(repo, version=version)

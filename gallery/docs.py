@@ -5,9 +5,9 @@
 A test fails while the two do not say what this writes.
 """
 
-import sys
 from dataclasses import replace
 from pathlib import Path
+import sys
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from gallery.figures import NUMBERS, ROOT, TITLES, Figure, figures, filled, machine, recording

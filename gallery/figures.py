@@ -1,23 +1,25 @@
 """The list of figures.toml, where the recording of each is, and the numbers that are taken from it."""
 
-from reader import Facts, LinkedTrace, load, tell
-from reader.render import us, verdict, work_of_a_step
-
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 import importlib
 import json
+from pathlib import Path
 import shlex
 import statistics
 import sys
 import tomllib
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
+
+from reader import Facts, LinkedTrace, load, tell
+from reader.render import us, verdict, work_of_a_step
 
 ROOT = Path(__file__).resolve().parent.parent
 GALLERY = ROOT / "gallery" / "h200"
 MACHINE = GALLERY / "machine.json"
+SPREAD = GALLERY / "spread.json"  # by trace: what all five runs measured, in the order of their CPU times
+PAIRS: dict[Path, list[Path]] = {}
 TITLES = {
     1: "Part 1: a matmul and an add",
     2: "Part 2: a linear layer and an MLP",

@@ -8,32 +8,22 @@ One way through: bytes -> typed events (decode) -> a linked trace (link) -> fact
 JSON (render). It does not import torch, prints nothing, and raises TraceError for a file that cannot be read.
 """
 
-from reader import decode, link
-from reader.errors import NoEventsError, NotATraceError, TraceError
-from reader.facts import Facts, gather
-from reader.findings import find
-from reader.link import LinkedTrace
+import importlib
+from typing import TYPE_CHECKING
 
-from collections.abc import Callable
-from dataclasses import replace
+if TYPE_CHECKING:
+    from reader.errors import NoEventsError, NotATraceError, TraceError
+    from reader.facts import Facts
+    from reader.link import LinkedTrace
+    from reader.reading import load, read, tell
 
 __all__ = ["Facts", "LinkedTrace", "NoEventsError", "NotATraceError", "TraceError", "load", "read", "tell"]
 
-
-def load(path: str, progress: Callable[[float], None] | None = None) -> LinkedTrace:
-    """The linked events of the trace at `path` (`.json`, `.json.gz`, or "-" for standard input).
-
-    `progress` is called with the share of the file that is decoded, 0 to 1. Raises TraceError.
-    """
-    return link.link(decode.decode(str(path), progress))
+_MODULES = {"Facts": "facts", "LinkedTrace": "link", "load": "reading", "read": "reading", "tell": "reading"}
 
 
-def tell(trace: LinkedTrace) -> Facts:
-    """The facts of a loaded trace, with their findings."""
-    facts = gather(trace)
-    return replace(facts, findings=find(facts))
-
-
-def read(path: str) -> Facts:
-    """The facts of the trace at `path`, with their findings. Raises TraceError."""
-    return tell(load(path))
+def __getattr__(name: str) -> object:
+    # Imported when asked for: a program that is just starting gets to heed Ctrl-C first (reader.interrupts).
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES.get(name, 'errors')}"), name)

@@ -4,10 +4,10 @@ Known for copies, whose size the trace has, and for pointwise ops whose inputs w
 cache already moves faster than memory, so a rate can pass the device's.
 """
 
-from reader.decode import Inputs
-
 import math
 from typing import Any
+
+from reader.decode import Inputs
 
 ITEM_BYTES = {
     "double": 8, "float": 4, "c10::Half": 2, "c10::BFloat16": 2, "long": 8, "long int": 8, "int": 4, "short": 2,

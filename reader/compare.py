@@ -1,11 +1,11 @@
 """Traces side by side. Two: what is the same, what is only in one, and a sentence that sums it up. More: a row for each."""
 
-from reader.facts import Facts, KernelFacts, StepFacts
-
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+import os
+
+from reader.facts import Facts, KernelFacts, StepFacts
 
 
 @dataclass(frozen=True)

@@ -5,21 +5,22 @@ A piece that is not valid JSON is decoded event by event: what can be repaired i
 inf, bad backslashes), what cannot is counted, and the rest of the file is read all the same.
 """
 
-from reader.errors import NoEventsError, NotATraceError, TraceError
-
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+import contextlib
+from dataclasses import dataclass
+from decimal import Decimal
 import io
 import json
 import mmap
+from pathlib import Path
 import re
 import sys
-import zlib
-from collections import Counter, deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+import zlib
 
 import msgspec
+from reader.errors import NoEventsError, NotATraceError, TraceError
 
 PIECE_BYTES = 4 << 20
 LONGEST_EVENT_BYTES = 1 << 20
@@ -138,9 +139,16 @@ class _RawEvent(msgspec.Struct, gc=False):
     args: msgspec.Raw = msgspec.Raw()  # decoded by what the event is: most events need nothing of it
 
 
-_DECODE_MANY = msgspec.json.Decoder(list[_RawEvent])
-_DECODE_ONE = msgspec.json.Decoder(_RawEvent)
-_LENIENT = json.JSONDecoder(strict=False)
+class _EpochEvent(_RawEvent, gc=False):
+    ts: Decimal | None = None  # type: ignore[assignment]  # microseconds since 1970: a float has no room for their decimals
+
+
+_DECODERS = (msgspec.json.Decoder(list[_RawEvent]), msgspec.json.Decoder(_RawEvent))
+_EPOCH_DECODERS = (msgspec.json.Decoder(list[_EpochEvent]), msgspec.json.Decoder(_EpochEvent))
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
+_LENIENT = json.JSONDecoder(strict=False, parse_float=Decimal)
+_FIRST_TIME = re.compile(rb'"ts"\s*:\s*"?(\d+)')
+EPOCH_US = 1e12  # a time beyond is counted since 1970, not since the machine started
 _DECODE_GPU_ARGS = msgspec.json.Decoder(_GpuArgs)
 _DECODE_CALL_ARGS = msgspec.json.Decoder(_CallArgs)
 _DECODE_OP_ARGS = msgspec.json.Decoder(_OpArgs)
@@ -148,6 +156,7 @@ _NO_GPU_ARGS = _GpuArgs()
 _INFINITY = float("inf")
 _OPENING = re.compile(rb"(?:\xef\xbb\xbf)?\s*([\[{])")
 _TRACE_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_TOKEN = re.compile(rb'("traceEvents"\s*:\s*\[)|"(?:[^"\\]|\\.)*+"|[{}\[\]]', re.DOTALL)
 _FIRST_KEY = re.compile(rb'\s*\{\s*("(?:[^"\\]|\\.)*")\s*:')
 _SEPARATOR = re.compile(r"[\s,]*")
 _END = re.compile(r"\}(?=\s*\])")  # of the last event of the list
@@ -163,46 +172,77 @@ def decode(source: str, progress: Callable[[float], None] | None = None) -> Deco
     `progress` is called with the share of the file that is done. Raises TraceError: file missing or unreadable;
     NotATraceError: no Chrome trace; NoEventsError: a trace without events.
     """
+    with file_bytes(source) as data:
+        return _Decoder(data, _shown(source), progress).decode()
+
+
+def _shown(source: str) -> str:
+    return "standard input" if source == "-" else source
+
+
+@contextlib.contextmanager
+def file_bytes(source: str) -> Iterator["Bytes"]:
+    """All of the file at the path `source`, or of standard input for "-", unzipped if it is gzipped.
+
+    A gzip file that is cut off or damaged is unzipped as far as it goes; `damage` then says what is wrong. Raises TraceError.
+    """
+    path = _shown(source)
     try:
-        if source == "-":
-            return _decode(sys.stdin.buffer.read(), "standard input", progress)
-        with open(source, "rb") as file:
-            if not Path(source).is_file():  # a pipe: cannot be mapped
-                return _decode(file.read(), source, progress)
-            if file.seek(0, io.SEEK_END) == 0:
-                raise NotATraceError(f"{source}: the file is empty")
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                return _decode(mapped, source, progress)
+        with contextlib.ExitStack() as stack:
+            if source == "-":
+                data: bytes | mmap.mmap = sys.stdin.buffer.read()
+            else:
+                file = stack.enter_context(open(source, "rb"))
+                if not Path(source).is_file():  # a pipe: cannot be mapped
+                    data = file.read()
+                elif file.seek(0, io.SEEK_END) == 0:
+                    data = b""
+                else:
+                    data = stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            if not data:
+                raise NotATraceError(f"{path}: the file is empty" if source != "-" else f"{path}: there is nothing on it")
+            yield Bytes(*_unzip(data, path)) if data[:2] == b"\x1f\x8b" else Bytes(data)
+    except IsADirectoryError as error:
+        raise TraceError(f"{path}: a folder; name the traces in it: {path.rstrip('/')}/*.json") from error
     except OSError as error:
-        raise TraceError(f"{source}: {error.strerror or error}") from error
+        raise TraceError(f"{path}: {error.strerror or error}") from error
 
 
-def _decode(data: bytes | mmap.mmap, path: str, progress: Callable[[float], None] | None) -> Decoded:
-    if data[:2] == b"\x1f\x8b":
-        data = _unzip(data, path)
-    return _Decoder(data, path, progress).decode()
+@dataclass(frozen=True)
+class Bytes:
+    """A file's bytes. `damage` says why some are missing at their end, in words; empty if none are."""
+
+    data: bytes | mmap.mmap
+    damage: str = ""
 
 
-def _unzip(data: bytes | mmap.mmap, path: str) -> bytes:
-    """All that can be unzipped: a file that is cut off is read as far as it goes."""
-    unzipped, position = bytearray(), 0
+def _unzip(data: bytes | mmap.mmap, path: str) -> tuple[bytes, str]:
+    """All that can be unzipped, and what is wrong with the rest."""
+    unzipped, position, size = bytearray(), 0, PIECE_BYTES
     unzipper = zlib.decompressobj(wbits=GZIP)
-    try:
-        while position < len(data):
-            unzipped += unzipper.decompress(data[position : position + PIECE_BYTES])
-            position += PIECE_BYTES
-            if unzipper.eof:  # several gzip files in a row are one
-                position -= len(unzipper.unused_data)
-                unzipper = zlib.decompressobj(wbits=GZIP)
-    except zlib.error as error:
-        if not unzipped:
-            raise NotATraceError(f"{path}: a damaged gzip file: {error}") from error
-    return bytes(unzipped)
+    while position < len(data):
+        before = unzipper.copy()
+        try:
+            unzipped += unzipper.decompress(data[position : position + size])
+        except zlib.error as error:
+            if size > 1:  # what comes before the damaged byte is whole: on in smaller steps
+                unzipper, size = before, max(size // 16, 1)
+                continue
+            if not unzipped:
+                raise NotATraceError(f"{path}: a damaged gzip file: {error}") from error
+            return bytes(unzipped), f"the gzip file is damaged at byte {position} ({str(error).partition(': ')[2] or error})"
+        position += size
+        if unzipper.eof:  # several gzip files in a row are one
+            position = min(position, len(data)) - len(unzipper.unused_data)
+            unzipper = zlib.decompressobj(wbits=GZIP)
+            if data[position : position + 2] != b"\x1f\x8b":
+                break  # padding
+    return bytes(unzipped), ""
 
 
 class _Decoder:
-    def __init__(self, data: bytes | mmap.mmap, path: str, progress: Callable[[float], None] | None):
-        self.data, self.path, self.progress = data, path, progress
+    def __init__(self, source: Bytes, path: str, progress: Callable[[float], None] | None):
+        self.data, self.damage, self.path, self.progress = source.data, source.damage, path, progress
         self.events: list[Event] = []
         self.skipped: Counter[str] = Counter()
         self.total = 0
@@ -210,13 +250,17 @@ class _Decoder:
         self.header: dict[str, Any] = {}
         self._gpu_lanes: set[tuple] = set()  # (pid, tid) of the GPU events
         self._shared: dict[Any, Any] = {}  # equal names, tracks and footprints are stored once
-        self._base_us: float | None = None
+        self._base_us: Any = None  # of the first slice; a Decimal in a file that counts since 1970
         self._at_zero: list[Event] = []  # GPU events with the timestamp 0
         self._zero_durations = 0
         self._has_inputs = False  # whether an op's args hold something in this piece
 
     def decode(self) -> Decoded:
         start = self._list_start()
+        time = _FIRST_TIME.search(self.data, start)
+        self._many: Any
+        self._one: Any
+        self._many, self._one = _EPOCH_DECODERS if time and int(time[1]) > EPOCH_US else _DECODERS
         first = _FIRST_KEY.match(self.data, start)
         key = first[1] if first else b'"ph"'
         # The end of one event and the start of the next. No string holds this: a quote inside it is escaped.
@@ -246,7 +290,7 @@ class _Decoder:
 
     def _judge_zeros(self) -> None:
         """A GPU event at 0 is a real one if the others start near 0, too; else its time was lost."""
-        base_us = self._base_us or 0.0
+        base_us = float(self._base_us or 0.0)
         if base_us + min((e.start_us for e in self.events), default=0.0) > LOST_TIME_US:
             self.skipped["zero timestamp"] += len(self._at_zero)
         else:
@@ -269,14 +313,30 @@ class _Decoder:
         """The position after the `[` of the events; decodes the header's keys before it."""
         opening = _OPENING.match(self.data)
         if opening is None:
-            raise NotATraceError(f"{self.path}: not JSON: it starts with {bytes(self.data[:20])!r}")
+            start = bytes(self.data[:20])
+            if start[:1] == b"\x0a":
+                raise NotATraceError(
+                    f"{self.path}: a trace in Perfetto's own format; this reads the .json that torch.profiler's "
+                    "export_chrome_trace writes"
+                )
+            raise NotATraceError(f"{self.path}: not JSON: it starts with {start!r}")
         if opening[1] == b"[":
             return opening.end()
-        found = _TRACE_EVENTS.search(self.data)
-        if found is None:
-            raise NotATraceError(f"{self.path}: no trace: there is no list traceEvents in it")
-        self._read_header(self.data[opening.start(1) : found.start()] + b'"":0}')
-        return found.end()
+        depth = 0
+        for token in _TOKEN.finditer(self.data, opening.start(1)):
+            if token[1]:
+                if depth == 1:
+                    self._read_header(self.data[opening.start(1) : token.start()] + b'"":0}')
+                    return token.end()
+                depth += 1  # the list that the key has
+            elif token[0] in (b"{", b"["):
+                depth += 1
+            elif token[0] in (b"}", b"]"):
+                depth -= 1
+        if found := _TRACE_EVENTS.search(self.data):  # the header's quotes or brackets do not match
+            self._read_header(self.data[opening.start(1) : found.start()] + b'"":0}')
+            return found.end()
+        raise NotATraceError(f"{self.path}: no trace: there is no list traceEvents in it")
 
     def _read_header(self, text: bytes) -> None:
         try:
@@ -291,7 +351,7 @@ class _Decoder:
         """Take the events of `text`, which have commas between; returns an end that is no whole event yet."""
         self._has_inputs = b'"Input Dims"' in text
         try:
-            raw_events = _DECODE_MANY.decode(b"[%b]" % text)
+            raw_events = self._many.decode(b"[%b]" % text)
         except (msgspec.MsgspecError, RecursionError, ValueError):
             return self._one_by_one(text.decode(errors="replace"), boundary).encode(errors="replace")
         self._take(raw_events)
@@ -311,6 +371,8 @@ class _Decoder:
             self.skipped["truncated"] += 1 if rest else 0
             self.total += 1 if rest else 0
             self.header["truncated"] = True
+        if self.damage:
+            self.first_bad = self.first_bad or self.damage
 
     def _one_by_one(self, text: str, boundary: re.Pattern[bytes], final: bool = False) -> str:
         """Take events until the list ends (`]`) or no whole event is left; returns what follows."""
@@ -342,7 +404,7 @@ class _Decoder:
 
     def _repair(self, text: str) -> bool:
         try:
-            value = json.loads(_repaired(text), strict=False)
+            value = json.loads(_repaired(text), strict=False, parse_float=Decimal)
         except (ValueError, RecursionError):
             return False
         self._convert(value)
@@ -350,7 +412,7 @@ class _Decoder:
 
     def _convert(self, value: Any) -> None:
         try:
-            self._take([_DECODE_ONE.decode(msgspec.json.encode(value))])
+            self._take([self._one.decode(_ENCODER.encode(value))])
         except msgspec.ValidationError as error:
             message, _, where = str(error).partition(" - at `$")
             self._bad(f"{message[0].lower()}{message[1:]}", where.rstrip("`"))
@@ -390,7 +452,7 @@ class _Decoder:
                 continue
             if base_us is None:
                 base_us = self._base_us = start_us
-            start_us = round(start_us - base_us, 3)
+            start_us = round(float(start_us - base_us), 3)
             if kind in GPU_KINDS:
                 keep(self._gpu_event(raw, kind, start_us, duration_us))
                 continue

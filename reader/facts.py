@@ -3,6 +3,16 @@
 Rules (reader/findings.py) and renderers (reader/render.py) see these facts and no events.
 """
 
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice, zip_longest
+import re
+import statistics
+from typing import Any
+
 from reader.bandwidth import copied_bytes, is_device_copy, pointwise_bytes
 from reader.decode import Event
 from reader.kernel_names import KernelName, decode_name
@@ -20,17 +30,8 @@ from reader.link import (
 )
 from reader.occupancy import Occupancy, occupancy
 
-import re
-import statistics
-from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import islice, zip_longest
-from typing import Any
-
 SMALL_SHARED_BYTES = 49152  # Kineto estimates the occupancy against this limit, so a kernel above it reads 0
+DEEPEST = 100  # levels of a dispatch tree; what lies deeper is counted
 OUTLIER = 1.2  # a call that takes this many times the kernel's median
 GRAPH_HASH = re.compile(r"## Call CompiledFxGraph (\w+) ##")
 # Ops that change only a tensor's shape, strides or flags: they launch nothing on a GPU.
@@ -683,13 +684,15 @@ def chain(trace: LinkedTrace, number: int | None = None) -> Node:
     """
     by_number = {int(m[1]): step for step in trace.steps if (m := STEP.match(step.name))}
     if not by_number:
-        raise LookupError("the trace has no ProfilerStep")
+        raise LookupError(f"{trace.decoded.path}: the trace has no ProfilerStep")
     if number is None:
         step = trace.steps[len(trace.steps) // 2]
     elif number in by_number:
         step = by_number[number]
     else:
-        raise LookupError(f"the trace has no ProfilerStep#{number}; it has #{min(by_number)} to #{max(by_number)}")
+        raise LookupError(
+            f"{trace.decoded.path}: the trace has no ProfilerStep#{number}; it has #{min(by_number)} to #{max(by_number)}"
+        )
     launched: dict[int, list[tuple[str, float]]] = defaultdict(list)
     for activity in trace.activities:
         if activity.call:
@@ -707,14 +710,21 @@ def chain(trace: LinkedTrace, number: int | None = None) -> Node:
     for event in sorted(inside, key=lambda e: (e.start_us, -e.duration_us)):
         children[id(parent.get(id(event), step))].append(event)
 
-    def node(event: Event) -> Node:
-        return Node(
-            event.name,
-            event.kind,
-            event.duration_us,
-            tuple(launched[id(event)]),
-            tuple(map(node, children[id(event)])),
-        )
+    def node(event: Event, depth: int = 1) -> Node:
+        inner = children[id(event)]
+        if depth < DEEPEST or not inner:
+            nodes = tuple(node(child, depth + 1) for child in inner)
+        else:
+            nodes = (Node(f"and {_slices_below(event)} slices inside", "left out", sum(e.duration_us for e in inner), (), ()),)
+        return Node(event.name, event.kind, event.duration_us, tuple(launched[id(event)]), nodes)
+
+    def _slices_below(event: Event) -> int:
+        count, waiting = 0, [event]
+        while waiting:
+            inner = children[id(waiting.pop())]
+            count += len(inner)
+            waiting += inner
+        return count
 
     return node(step)
 

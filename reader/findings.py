@@ -3,10 +3,10 @@
 A rule is a function from Facts to what it saw, or None, beside the sentences that explain it. To add one, add a function.
 """
 
+from collections.abc import Callable, Iterable
+
 from reader.bandwidth import is_device_copy
 from reader.facts import VIEW_OPS, Facts, Finding, KernelFacts
-
-from collections.abc import Callable, Iterable
 
 Rule = Callable[[Facts], str | None]
 RULES: dict[str, tuple[Rule, str, str]] = {}

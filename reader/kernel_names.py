@@ -3,9 +3,9 @@
 Examples of the names that are understood, with their sources, are in tests/test_kernel_names.py.
 """
 
-import re
 from dataclasses import dataclass
 from functools import lru_cache
+import re
 
 INDUCTOR_KINDS = {
     "poi": "pointwise",

@@ -4,9 +4,6 @@ GPU events are joined to the call that launched them on the correlation id, neve
 incompletely. A call belongs to the step whose time it starts in, and to the innermost op that is open then on its thread.
 """
 
-from reader.decode import GPU_KINDS, Decoded, Event
-
-import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
@@ -14,8 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from operator import attrgetter
+import re
 
 import msgspec
+from reader.decode import GPU_KINDS, Decoded, Event
 
 STEP = re.compile(r"ProfilerStep#(\d+)$")
 # cudaLaunchKernel, cudaLaunchKernelExC, cuLaunchKernelEx, cudaLaunchCooperativeKernel, hipLaunchKernel,

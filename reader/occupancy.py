@@ -4,11 +4,11 @@ The rules are those of NVIDIA's occupancy calculator: CUDA C++ Programming Guide
 Compute Capability" (blocks an SM, allocation units) and "Multiprocessor Level" (registers are given to whole warps).
 """
 
-from reader.decode import Footprint
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from reader.decode import Footprint
 
 # Blocks that an SM holds at most, by compute capability; the trace's header does not tell.
 MAX_BLOCKS = {

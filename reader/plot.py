@@ -1,17 +1,11 @@
 """A trace as a picture: the CPU's lane with its nesting and the GPU's lanes on one time axis. Needs matplotlib."""
 
-from reader.decode import Event
-from reader.facts import Facts, innermost_parents
-from reader.kernel_names import decode_name
-from reader.link import STEP, Activity, LinkedTrace
-from reader.render import us, verdict
-
-import io
-import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+import io
 from pathlib import PurePath
+import statistics
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -20,6 +14,11 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
+from reader.decode import Event
+from reader.facts import Facts, innermost_parents
+from reader.kernel_names import decode_name
+from reader.link import STEP, Activity, LinkedTrace
+from reader.render import us, verdict
 
 FORMATS = (".png", ".svg")
 WIDTH_IN, DPI = 11.0, 100  # a README shows it at about this width

@@ -1,14 +1,19 @@
 """Facts as text for people, Markdown for notes, JSON for programs. The same content; the JSON's field names are a contract."""
 
-from reader.compare import Comparison, Row
-from reader.facts import Facts, KernelFacts, Node, StepFacts
-
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+import json
 from typing import Any
 
+from reader.compare import Comparison, Row
+from reader.facts import Facts, KernelFacts, Node, StepFacts
+from reader.terminal import plain
+
 LABEL_WIDTH = 40
+MOST_KINDS = 12  # of kernels or ops in one line
+LONGEST_LINE = 2000  # characters
+LONGEST_NAME = 4000  # of a kernel, with --full
+LONGEST_CELL = 100
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,9 @@ def work_of_a_step(facts: Facts) -> str:
     step = facts.middle_step
     if step is None:
         return "no recorded steps"
-    listed = ", ".join(label if n == 1 else f"{n} x {label}" for label, n in step.work) or "nothing"
+    listed = ", ".join(label if n == 1 else f"{n} x {label}" for label, n in step.work[:MOST_KINDS]) or "nothing"
+    if len(step.work) > MOST_KINDS:
+        listed += f" and {len(step.work) - MOST_KINDS} more kinds"
     if facts.regime == "cpu-only":
         return f"ops a step: {step.kernels_or_ops} ({listed})"
     others = ((step.memcpys, "memcpy"), (step.memsets, "memset"))
@@ -339,7 +346,7 @@ def comparison_json(c: Comparison) -> dict[str, Any]:
 
 
 def dump(data: dict[str, Any]) -> str:
-    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(data, indent=2) + "\n"
 
 
 class _Page:
@@ -353,25 +360,31 @@ class _Page:
         return "\n".join(self._out).strip() + "\n"
 
     def title(self, text: str) -> None:
-        self._out.append(f"# {text}\n" if self.style.markdown else text)
+        lines = [plain(line, LONGEST_LINE) for line in text.split("\n")]
+        self._out += [f"# {line}\n" for line in lines] if self.style.markdown else lines
 
     def section(self, text: str) -> None:
+        text = plain(text)
         self._out.append(f"\n## {text}\n" if self.style.markdown else f"\n{text}")
 
     def lines(self, lines: Iterable[str]) -> None:
         for line in lines:
+            line = plain(line, LONGEST_LINE)
             self._out.append(f"- {line}" if self.style.markdown and line else line)
 
     def block(self, lines: list[str]) -> None:
+        lines = [plain(line, LONGEST_LINE) for line in lines]
         self._out += ["```", *lines, "```"] if self.style.markdown else lines
 
     def item(self, name: str, seen: str, explanation: str) -> None:
+        seen = plain(seen, LONGEST_LINE)
         if self.style.markdown:
             self._out.append(f"- **{name}**: {seen}. {explanation}")
         else:
             self._out += [f"  {name}: {seen}", f"      {explanation}"]
 
     def table(self, head: list[str], rows: Sequence[Sequence[str]], more: int = 0, empty: str = "none") -> None:
+        rows = [[plain(cell, LONGEST_NAME if self.style.full else LONGEST_CELL) for cell in row] for row in rows]
         if not rows:
             self.lines([empty if self.style.markdown else f"  {empty}"])
             return

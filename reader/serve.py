@@ -4,16 +4,16 @@ The page may fetch from http://127.0.0.1:9001 and from no other local address: i
 that page's origin, only for that file, only on the loopback.
 """
 
+from collections.abc import Callable
 import contextlib
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import os
+from pathlib import Path
 import shutil
 import sys
 import threading
-import webbrowser
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from urllib.parse import quote, unquote
+import webbrowser
 
 ORIGIN = "https://ui.perfetto.dev"
 PORT = 9001

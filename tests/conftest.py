@@ -1,20 +1,21 @@
 """Running lessons as their users do, and reading what they wrote."""
 
-import gzip
-import json
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+import gzip
+import json
+import os
 from pathlib import Path
+import subprocess
+import sys
+import tempfile
 
 import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
+GALLERY = ROOT / "gallery" / "h200"
 sys.path.insert(0, str(ROOT))
 LESSONS = sorted(path.name for path in ROOT.glob("0[1-9]_*.py"))  # 00_doctor.py is none
 SMALL_ATTENTION = ("--batch", "1", "--heads", "2", "--seq", "256")

@@ -9,10 +9,10 @@ Look at the difference before you commit it: tests/test_read_trace.py holds read
 import contextlib
 import io
 import os
+from pathlib import Path
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data"

@@ -1,15 +1,14 @@
 """Writing: both files or neither, and no temporary file left by whatever way it ends."""
 
-from common import artifacts
-
 import os
 import resource
 import signal
 import subprocess
 import sys
 
-import pytest
+from common import artifacts
 from conftest import ROOT
+import pytest
 
 WRITE = """
 import os, signal, sys

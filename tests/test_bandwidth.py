@@ -1,11 +1,10 @@
 """How many bytes a kernel has to move, from its op's recorded inputs or a copy's size, and the rate that follows."""
 
+from events import call, kernel, launch, memcpy, op, write
+import pytest
 from reader import read
 from reader.bandwidth import pointwise_bytes
 from reader.decode import Inputs
-
-import pytest
-from events import call, kernel, launch, memcpy, op, write
 
 BF16, BOOL, FLOAT = "c10::BFloat16", "bool", "float"
 

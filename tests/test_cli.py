@@ -4,8 +4,8 @@ import importlib
 import random
 import re
 
-import pytest
 from conftest import LESSONS
+import pytest
 
 SHARED = [
     "--dtype",

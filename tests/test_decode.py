@@ -1,16 +1,15 @@
 """What real and broken files hold: it is read, or said in one line what is wrong and where."""
 
-from reader import NoEventsError, NotATraceError, TraceError, read
-from reader import decode as decode_module
-from reader.render import Style, dump, report, to_json
-
 import gzip
 import json
 import random
 
-import pytest
 from conftest import ROOT
 from events import CPU, document, kernel, launch, op, step, write
+import pytest
+from reader import NoEventsError, NotATraceError, TraceError, read
+from reader import decode as decode_module
+from reader.render import Style, dump, report, to_json
 
 EVENTS = [step(0, 0, 100), op("aten::mm", 10, 20), launch(12, 1), kernel("a", 30, 5, 1), op("aten::add", 50, 9)]
 
@@ -52,7 +51,7 @@ def test_a_file_that_is_no_trace_is_named_with_the_place(tmp_path, text, error, 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(TraceError, match=r"none\.json: No such file or directory"):
         read(str(tmp_path / "none.json"))
-    with pytest.raises(TraceError, match="Is a directory"):
+    with pytest.raises(TraceError, match="a folder; name the traces in it: "):
         read(str(tmp_path))
 
 

@@ -1,14 +1,14 @@
 """The documents name what there is: every command parses, every lesson and flag is in the README."""
 
-import read_trace
-
 import importlib
 import re
 import shlex
 
-import pytest
 from conftest import LESSONS, ROOT
+import pytest
 from record import PART_3
+
+import read_trace
 
 README = (ROOT / "README.md").read_text()
 DOCUMENTS = ["README.md", "traces/README.md", "docs/figures.md", "docs/lessons.md", "read_trace.py", "00_doctor.py", *LESSONS]

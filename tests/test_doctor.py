@@ -1,17 +1,16 @@
 """The doctor: its report here, and each failure that can be staged."""
 
-from common import doctor
-from common.doctor import OK, PROBLEM, WARNING, Check, Probe
-from reader import read
-
 import importlib
 import json
 import subprocess
 import sys
 
-import pytest
+from common import doctor
+from common.doctor import OK, PROBLEM, WARNING, Check, Probe
 from conftest import LESSONS, ROOT
 from events import GEMM, kernel, launch, op, write
+import pytest
+from reader import read
 from stand_ins import LIGER, package
 
 NOWHERE = "http://127.0.0.1:9"

@@ -7,9 +7,9 @@ import subprocess
 import sys
 import time
 
+from conftest import ROOT, SMALL_ATTENTION, SMALL_MLP
 import pytest
 import torch
-from conftest import ROOT, SMALL_ATTENTION, SMALL_MLP
 
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 

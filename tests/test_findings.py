@@ -1,10 +1,9 @@
 """Every finding once triggered, on the least evidence that it asks for, and silent without that evidence."""
 
+from events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
+import pytest
 from reader import read
 from reader.findings import RULES
-
-import pytest
-from events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
 
 HEAVY = dict(regs=168, shared=213188, grid=(2, 66, 1), block=(384, 1, 1))
 CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1_cga1x1x1_kernel0_0"

@@ -1,14 +1,13 @@
 """The gallery: every figure's command parses and has its recording, the documents say what the recordings say."""
 
-from gallery import docs
-from gallery.figures import GALLERY, MACHINE, NUMBERS, ROOT, figures, recording
-
 import importlib
 import json
 import re
 
-import pytest
 from conftest import LESSONS
+from gallery import docs
+from gallery.figures import GALLERY, MACHINE, NUMBERS, ROOT, figures, recording
+import pytest
 
 FIGURES = figures()
 RECORDED = sorted(GALLERY.glob("*/*.json"))

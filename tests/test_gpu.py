@@ -6,10 +6,10 @@ import re
 import subprocess
 import sys
 
-import pytest
-import torch
 from conftest import LESSONS, ROOT, Trace
+import pytest
 from stand_ins import all_packages
+import torch
 
 pytestmark = pytest.mark.gpu
 

@@ -1,16 +1,16 @@
 """Loading a kernel package: local folder, cache, and what is said when there is neither Hub nor copy."""
 
+from http.server import BaseHTTPRequestHandler, HTTPServer
 import json
 import os
 import subprocess
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
+from conftest import ROOT
 import pytest
 import stand_ins
 import torch
-from conftest import ROOT
 
 REPO = "kernels-community/liger-kernels"
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there

@@ -1,8 +1,7 @@
 """Kernel names, as traces of real GPUs hold them, and what each says. H200: recorded here; the others are public."""
 
-from reader.kernel_names import decode_name, split_ops
-
 import pytest
+from reader.kernel_names import decode_name, split_ops
 
 CASES = [
     (

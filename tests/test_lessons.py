@@ -1,12 +1,11 @@
 """Each lesson on the CPU: what it prints, what it writes, and the ops that its trace holds."""
 
-from common.device import human_bytes
-
 import re
 
+from common.device import human_bytes
+from conftest import ROOT, SMALL_ATTENTION, SMALL_MLP
 import pytest
 import torch
-from conftest import ROOT, SMALL_ATTENTION, SMALL_MLP
 
 COMMANDS = {
     "01": ("01_matmul_add.py", "--device", "cpu", "--size", "16"),

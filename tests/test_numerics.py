@@ -1,18 +1,17 @@
 """The lessons compute what they say: against a float32 or float64 reference, within the dtype's tolerance."""
 
-from common.cli import DTYPES
-
 import importlib
 import math
 import os
 import subprocess
 import sys
 
+from common.cli import DTYPES
+from conftest import ROOT
+from kernels import get_local_kernel
 import pytest
 import stand_ins
 import torch
-from conftest import ROOT
-from kernels import get_local_kernel
 from torch.nn import functional as F
 
 lesson01 = importlib.import_module("01_matmul_add")

@@ -1,19 +1,19 @@
 """--open: the server that hands a trace to Perfetto's page, asked by hand and by a real browser."""
 
-import read_trace
-from reader import serve
-
+from contextlib import contextmanager
 import http.client
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import shutil
 import socket
 import subprocess
 import threading
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import quote
 
-import pytest
 from conftest import ROOT
+import pytest
+from reader import serve
+
+import read_trace
 
 TRACE = ROOT / "tests" / "data" / "01_64_cold.json"
 PAGE = "https://ui.perfetto.dev"

@@ -1,19 +1,19 @@
 """Pictures: of every kind of trace, with labels that do not run into each other, and the flags that choose what is drawn."""
 
-import read_trace
-from reader import load, tell
-from reader.plot import Window, draw, plot
-
-import subprocess
-import sys
 from collections import defaultdict
 from itertools import pairwise
+import subprocess
+import sys
 
-import pytest
 from conftest import ROOT
 from events import ADD, GEMM, kernel, launch, memcpy, op, step, write
 from matplotlib.text import Text
+import pytest
+from reader import load, tell
+from reader.plot import Window, draw, plot
 from record import DATA, TRACES
+
+import read_trace
 
 RECORDED = sorted((ROOT / "gallery" / "h200").glob("*/*.json"))
 

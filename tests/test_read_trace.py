@@ -1,7 +1,5 @@
 """The command: golden outputs of traces recorded on an H200, exit codes and messages, and the shape of its JSON."""
 
-import read_trace
-
 import gzip
 import io
 import json
@@ -10,11 +8,13 @@ import subprocess
 import sys
 import time
 
-import pytest
 from conftest import ROOT
 from events import GEMM, annotation, kernel, launch, op, step, write
+import pytest
 from record import DATA, GOLDEN, PART_3, TRACES
 from record import read_trace as printed
+
+import read_trace
 
 
 @pytest.fixture

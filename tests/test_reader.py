@@ -1,11 +1,5 @@
 """What the reader's numbers mean: each definition on a few inline events with exact numbers."""
 
-from reader import load, read
-from reader.decode import Footprint
-from reader.facts import chain
-from reader.occupancy import occupancy
-
-import pytest
 from events import (
     ADD,
     CPU,
@@ -22,6 +16,11 @@ from events import (
     step,
     write,
 )
+import pytest
+from reader import load, read
+from reader.decode import Footprint
+from reader.facts import chain
+from reader.occupancy import occupancy
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-import pytest
 from huggingface_hub import BucketFile
+import pytest
 
 cli = pytest.importorskip("trace_util.cli", reason="needs trace-util, which `uv run` installs")
 core = pytest.importorskip("trace_util.core")
