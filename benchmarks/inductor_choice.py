@@ -11,6 +11,7 @@ its grid and block, and what autotuning measured of each launch that it tried.
 """
 
 import argparse
+import datetime
 import json
 import os
 from pathlib import Path
@@ -24,6 +25,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from reader import read
+from reader.files import write_all
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -63,7 +65,9 @@ def run(command: tuple[str, ...], env: dict[str, str]) -> dict[str, object]:
 def main(argv=None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=10, help="of each program (default: %(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what every process measured there, too")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write what every process measured there, too (docs: gallery/h200)"
+    )
     args = parser.parse_args(argv)
     if not torch.cuda.is_available():
         print("error: this benchmark needs a CUDA GPU, and torch finds none here", file=sys.stderr)
@@ -88,7 +92,9 @@ def main(argv=None) -> int:
             grid, block = ("x".join(map(str, side)) for side in launch)
             print(f"    grid {grid}, block {block}: {len(of_it)} processes, {of_it[0]:.1f} to {of_it[-1]:.1f} us")
     if args.json:
-        args.json.write_text(json.dumps(measured, indent=1) + "\n")
+        date = datetime.datetime.now(datetime.UTC).date().isoformat()
+        about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "date": date}
+        write_all({args.json: (json.dumps(about | {"programs": measured}, indent=1) + "\n").encode()})
     return 0
 
 

@@ -1,7 +1,11 @@
-"""The list of figures.toml, where the recording of each is, and the numbers that are taken from it."""
+"""The list of figures.toml, where the recording of each is, and the numbers that are taken from it.
+
+A text of figures.toml may hold {names} of NUMBERS, of the figure's own recording, and {other.name}, of one that it names under
+`others`.
+"""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 import importlib
 import json
@@ -13,13 +17,15 @@ import tomllib
 from typing import Any
 
 from reader import Facts, LinkedTrace, load, tell
+from reader.decode import Event
+from reader.peaks import peak
 from reader.render import us, verdict, work_of_a_step
 
 ROOT = Path(__file__).resolve().parent.parent
 GALLERY = ROOT / "gallery" / "h200"
 MACHINE = GALLERY / "machine.json"
 SPREAD = GALLERY / "spread.json"  # by trace: what all five runs measured, in the order of their CPU times
-PAIRS: dict[Path, list[Path]] = {}
+CHOICE = GALLERY / "inductor_choice.json"  # what benchmarks/inductor_choice.py measured
 TITLES = {
     1: "Part 1: a matmul and an add",
     2: "Part 2: a linear layer and an MLP",
@@ -27,6 +33,20 @@ TITLES = {
     4: "Beyond the posts",
 }
 sys.path.insert(0, str(ROOT))
+
+
+@lru_cache
+def tag(script: str, flags: tuple[str, ...]) -> str:
+    """The name of the run, as the lesson's own parser makes it."""
+    return importlib.import_module(script).parse_args(list(flags)).tag
+
+
+@lru_cache
+def trace_of(command: str) -> Path:
+    """Where the recording of a command (what follows `uv run`) is."""
+    script, *flags = shlex.split(command)
+    name = script.removesuffix(".py")
+    return GALLERY / name / f"{tag(name, tuple(flags))}.json"
 
 
 @dataclass(frozen=True)
@@ -37,12 +57,14 @@ class Figure:
     figure: str
     command: str
     guess: str
-    look: str
+    look: str  # where to look, without what is to be seen there
     numbers: tuple[str, ...]
-    findings: tuple[str, ...]  # that the reader must have on the recording
+    findings: tuple[str, ...] = ()  # that the reader must have on the recording
     a100: str = ""
-    differs: str = ""  # where the H200 tells another story than the post's A100, and why
+    differs: str = ""  # where the H200 differs from the post's A100, and why
     answer: str = ""  # of an exercise in docs/lessons.md
+    others: dict[str, str] = field(default_factory=dict)  # commands of other recordings, by the name that texts call them
+    pair: str = ""  # the one of `others` that the picture shows, too
 
     @property
     def script(self) -> str:
@@ -53,18 +75,18 @@ class Figure:
         return shlex.split(self.command)[1:]
 
     @property
-    def folder(self) -> Path:
-        return GALLERY / self.script
+    def trace(self) -> Path:
+        return trace_of(self.command)
 
     @property
-    def trace(self) -> Path:
-        return self.folder / f"{tag(self.script, tuple(self.flags))}.json"
+    def picture(self) -> Path:
+        """Of the recording alone, or above the one of `pair`."""
+        path = self.trace.with_suffix(".png")
+        return path.with_name(f"{path.stem}_beside_{self.pair}.png") if self.pair else path
 
-
-@lru_cache
-def tag(script: str, flags: tuple[str, ...]) -> str:
-    """The name of the run, as the lesson's own parser makes it."""
-    return importlib.import_module(script).parse_args(list(flags)).tag
+    @property
+    def pictured(self) -> list[Path]:
+        return [*([trace_of(self.others[self.pair])] if self.pair else []), self.trace]
 
 
 def figures() -> list[Figure]:
@@ -83,8 +105,26 @@ def recording(path: Path) -> tuple[LinkedTrace, Facts]:
     return trace, tell(trace)
 
 
+class Run:
+    """A recording with all that a document may quote of it: {name} in a text is an entry of NUMBERS."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.trace, self.facts = recording(path)
+
+    @property
+    def spread(self) -> list[dict[str, Any]]:
+        """What each of the five processes measured of its middle step."""
+        return json.loads(SPREAD.read_text())[str(self.path.relative_to(GALLERY))]
+
+    def __getattr__(self, name: str) -> str:
+        if name not in NUMBERS:
+            raise AttributeError(f"no number is called {name}")
+        return NUMBERS[name][1](self)
+
+
 def filled(text: str, figure: Figure) -> str:
-    """The text with each {number} taken from the figure's recording. Raises KeyError for a number that is none."""
+    """The text with each {number} taken from a recording. Raises KeyError or AttributeError for a number that is none."""
     return text.format_map(_Numbers(figure))
 
 
@@ -93,9 +133,12 @@ class _Numbers(dict):
         super().__init__()
         self.figure = figure
 
-    def __missing__(self, name: str) -> str:
-        _, number = NUMBERS[name]
-        return number(*recording(self.figure.trace))
+    def __missing__(self, name: str) -> Any:
+        if name in self.figure.others:
+            return Run(trace_of(self.figure.others[name]))
+        if name not in NUMBERS:
+            raise KeyError(name)
+        return NUMBERS[name][1](Run(self.figure.trace))
 
 
 def _list_us(values: list[float | None]) -> str:
@@ -105,101 +148,239 @@ def _list_us(values: list[float | None]) -> str:
     return ", ".join(us(v) for v in known) or "unknown"
 
 
-def _gaps(trace: LinkedTrace, facts: Facts) -> str:
+def _own(run: Run, step: int) -> list[Event]:
+    """The kernels that a step launched, in the order of their starts."""
+    return [a.event for a in run.trace.activities if a.step == step and a.event.kind == "kernel"]
+
+
+def _gaps(run: Run) -> str:
     """In each step: from the end of its first kernel to the start of the second."""
-    gaps: list[float | None] = []
-    for index in range(len(trace.steps)):
-        own = [a.event for a in trace.activities if a.step == index and a.event.kind == "kernel"]
-        gaps.append(own[1].start_us - own[0].end_us if len(own) > 1 else None)
-    return _list_us(gaps)
+    kernels = [_own(run, index) for index in range(len(run.trace.steps))]
+    return _list_us([own[1].start_us - own[0].end_us if len(own) > 1 else None for own in kernels])
 
 
-def _lags(trace: LinkedTrace, facts: Facts) -> str:
-    """From the start of each step's first launch to the start of its kernel."""
-    lags: list[float | None] = []
-    for index in range(len(trace.steps)):
-        first = next((a for a in trace.activities if a.step == index and a.event.kind == "kernel" and a.call), None)
-        lags.append(first.event.start_us - first.call.start_us if first and first.call else None)
-    return _list_us(lags)
+def _lags(run: Run) -> str:
+    """From the end of each step's first launch to the start of its kernel."""
+    return _list_us([kernel.start_us - call.end_us for call, kernel in _first_launches(run)])
 
 
-def _kernels(trace: LinkedTrace, facts: Facts) -> str:
-    shown = [f"{k.decoded.label} {us(k.median_us)}" for k in facts.kernels if k.decoded.family != "memset"][:6]
+def _launch_us(run: Run) -> str:
+    return _list_us([call.duration_us for call, _ in _first_launches(run)])
+
+
+def _first_launches(run: Run) -> list[tuple[Event, Event]]:
+    """In each step, its first kernel with the call that launched it."""
+    found = []
+    for index in range(len(run.trace.steps)):
+        own = (a for a in run.trace.activities if a.step == index and a.event.kind == "kernel" and a.call)
+        if first := next(own, None):
+            assert first.call is not None
+            found.append((first.call, first.event))
+    return found
+
+
+def _first_gap(run: Run) -> str:
+    """What the trace holds between the first step's two kernels, and when the profiler's buffer request had ended."""
+    first, second = _own(run, 0)[:2]
+    start_us = run.trace.steps[0].start_us
+    buffer = max(e.end_us for e in run.trace.overheads if "Buffer" in e.name)
+    events = [*run.trace.calls, *run.trace.overheads, *run.trace.ops]
+    moments = sorted({t for e in events for t in (e.start_us, e.end_us) if first.end_us <= t <= second.start_us})
+    silences = sorted(((b - a, a) for a, b in zip(moments, moments[1:], strict=False)), reverse=True)[:2]
+    inside = []
+    for length_us, at_us in silences:
+        ops = [op for op in run.trace.ops if op.start_us <= at_us and op.end_us >= at_us + length_us]
+        inside.append(f"{us(length_us)} in which {ops[-1].name if ops else 'no op'} is open and no call is recorded")
+    return (
+        f"the buffer request ends {us(buffer - start_us)} after the step's start, the gap begins at "
+        f"{us(first.end_us - start_us)} and ends at {us(second.start_us - start_us)}; it holds {' and '.join(inside)}"
+    )
+
+
+def _before_first_kernel(run: Run) -> str:
+    """The longest stretch before the first kernel in which no call is recorded."""
+    first = _own(run, 0)[0]
+    moments = sorted({t for e in [*run.trace.calls, *run.trace.overheads] for t in (e.start_us, e.end_us) if t <= first.start_us})
+    length_us = max(b - a for a, b in zip(moments, moments[1:], strict=False))
+    return us(length_us)
+
+
+def _kernels(run: Run) -> str:
+    shown = [f"{k.decoded.label} {us(k.median_us)}" for k in run.facts.kernels if k.decoded.family != "memset"][:6]
     return ", ".join(shown)
 
 
-def _footprints(trace: LinkedTrace, facts: Facts) -> str:
+def _footprints(run: Run) -> str:
     said = []
-    for k in [k for k in facts.kernels if k.registers_per_thread is not None][:3]:
+    for k in [k for k in run.facts.kernels if k.registers_per_thread is not None][:3]:
         occupancy = f", {k.occupancy.warps} of {k.occupancy.max_warps} warps" if k.occupancy else ""
         said.append(
-            f"{k.decoded.label}: {k.registers_per_thread} registers, {k.shared_memory_bytes or 0:,} B shared, "
+            f"{k.decoded.label}: {k.registers_per_thread} registers a thread, {k.shared_memory_bytes or 0:,} B of shared memory, "
             f"grid {'x'.join(map(str, k.grid or ()))}, block {'x'.join(map(str, k.block or ()))}{occupancy}"
         )
     return "; ".join(said)
 
 
-def _durations(trace: LinkedTrace, facts: Facts) -> str:
-    k = next(k for k in facts.kernels if k.decoded.family not in ("memcpy", "memset"))
+def _durations(run: Run) -> str:
+    k = next(k for k in run.facts.kernels if k.decoded.family not in ("memcpy", "memset"))
     mean = k.total_us / k.calls
     return f"{k.decoded.label}, {k.calls} calls: median {us(k.median_us)}, mean {us(mean)}, {us(k.min_us)} to {us(k.max_us)}"
 
 
-def _seen(slug: str) -> Callable[[LinkedTrace, Facts], str]:
-    return lambda trace, facts: next((f.seen for f in facts.findings if f.slug == slug), "not there")
+def _table_totals(run: Run) -> str:
+    """The two totals under the profiler's table, as it prints them."""
+    lines = run.path.with_suffix(".txt").read_text().splitlines()
+    totals = [line.split(": ") for line in lines if line.startswith("Self ")]
+    return ", ".join(f"{name} {value}" for name, value in totals)
 
 
-Number = Callable[[LinkedTrace, Facts], str]
+def _cpu(run: Run) -> str:
+    """The middle step's CPU time with its spread."""
+    times = [entry["cpu_us"] for entry in run.spread]
+    assert run.facts.middle_step is not None
+    return f"{us(run.facts.middle_step.cpu_us)} ({us(min(times))} to {us(max(times))} in {len(times)} processes)"
+
+
+def _step_cpu(run: Run) -> str:
+    times = [entry["cpu_us"] for entry in run.spread]
+    middle = run.facts.middle_step
+    assert middle is not None
+    listed = _list_us([s.cpu_us for s in run.facts.steps])
+    number = middle.name.removeprefix("ProfilerStep")
+    return f"{listed} ({number} in {len(times)} processes: {us(min(times))} to {us(max(times))})"
+
+
+def _regimes(run: Run) -> str:
+    """The verdicts of the five runs."""
+    names = [entry["regime"] for entry in run.spread]
+    counts = {name: names.count(name) for name in dict.fromkeys(names)}
+    return f"{names[0]} in all {len(names)} processes" if len(counts) == 1 else ", ".join(f"{n} x {r}" for r, n in counts.items())
+
+
+def _queries(run: Run) -> str:
+    """Occupancy queries in each step, by what they are called."""
+    counts = []
+    for step in run.trace.steps:
+        names = [c.name for c in run.trace.calls if "Occupancy" in c.name and step.start_us <= c.start_us < step.end_us]
+        each = ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names)) or "none"
+        counts.append(f"{step.name.removeprefix('ProfilerStep')}: {each}")
+    return "; ".join(counts)
+
+
+def _calls_a_step(run: Run) -> str:
+    """The runtime and driver calls of the middle step, in order."""
+    step = run.facts.middle_step
+    assert step is not None
+    slice_ = next(s for s in run.trace.steps if s.name == step.name)
+    names = [c.name for c in run.trace.calls if slice_.start_us <= c.start_us < slice_.end_us]
+    return f"{len(names)} ({', '.join(names)})"
+
+
+def _ops_a_step(run: Run) -> str:
+    """The aten ops of the middle step, in order."""
+    step = run.facts.middle_step
+    assert step is not None
+    slice_ = next(s for s in run.trace.steps if s.name == step.name)
+    ops = [o for o in run.trace.ops if slice_.start_us <= o.start_us < slice_.end_us and o.track == slice_.track]
+    names = [o.name for o in ops if o.name.startswith("aten::")]
+    return ", ".join(names)
+
+
+def _self_us(run: Run) -> str:
+    """Total and self CPU time of the ops of one step: a total holds what the op calls, self does not."""
+    step = run.facts.middle_step
+    assert step is not None
+    slice_ = next(s for s in run.trace.steps if s.name == step.name)
+    ops = [o for o in run.trace.ops if slice_.start_us <= o.start_us < slice_.end_us and o.track == slice_.track]
+    calls = [c for c in run.trace.calls if slice_.start_us <= c.start_us < slice_.end_us]
+    said = []
+    for op in ops[:3]:
+        inside = [e for e in (*ops, *calls) if e is not op and op.start_us <= e.start_us and e.end_us <= op.end_us]
+        outer = [e for e in inside if not any(o is not e and o.start_us <= e.start_us and e.end_us <= o.end_us for o in inside)]
+        said.append(f"{op.name} total {us(op.duration_us)}, self {us(op.duration_us - sum(e.duration_us for e in outer))}")
+    return "; ".join(said)
+
+
+def _peak_share(run: Run) -> str:
+    said = []
+    for g in run.facts.gemms:
+        top = peak(run.facts.device or "", "bf16")
+        share = f", {g.tflop_per_s / top.tflop_per_s:.0%} of the published {top.tflop_per_s:.0f}" if top else ""
+        said.append(f"{g.op} {g.m}x{g.k} @ {g.k}x{g.n}: {us(g.median_us)}, {g.tflop_per_s:.0f} TFLOP/s{share}")
+    return "; ".join(said)
+
+
+def _compile_steps(run: Run) -> str:
+    """In which steps torch.compile compiled."""
+    said = []
+    for step in run.trace.steps:
+        compiled = any("compile_inner" in op.name and step.start_us <= op.start_us < step.end_us for op in run.trace.ops)
+        said.append(f"{step.name.removeprefix('ProfilerStep')} {us(step.duration_us)}{', compiling' if compiled else ''}")
+    return "; ".join(said)
+
+
+def _softmax_us(run: Run) -> str:
+    return us(sum(k.total_us for k in run.facts.kernels if k.decoded.is_softmax) / len(run.facts.steps))
+
+
+def _seen(slug: str) -> Callable[[Run], str]:
+    return lambda run: next((f.seen for f in run.facts.findings if f.slug == slug), "no such finding")
+
+
+Number = Callable[[Run], str]
 NUMBERS: dict[str, tuple[str, Number]] = {  # by name: what it is called in a table (empty: it says so itself), and the number
-    "verdict": ("", lambda trace, facts: verdict(facts)),
-    "work": ("", lambda trace, facts: work_of_a_step(facts)),
-    "totals": (
-        "all steps",
-        lambda trace, facts: (
-            f"CPU {us(sum(s.cpu_us for s in facts.steps))}, GPU {us(sum(s.gpu_busy_us or 0 for s in facts.steps))}"
-        ),
-    ),
-    "busy_share": ("GPU busy", lambda trace, facts: f"{facts.gpu_busy_share or 0:.1%}"),
-    "step_cpu": ("CPU of the steps", lambda trace, facts: _list_us([s.cpu_us for s in facts.steps])),
-    "step_gpu": ("GPU a step", lambda trace, facts: us(statistics.median(s.gpu_busy_us or 0 for s in facts.steps))),
-    "entry_gaps": ("dead windows", lambda trace, facts: _list_us([s.entry_gap_us for s in facts.steps])),
-    "kernel_count": ("kernels a step", lambda trace, facts: str(facts.middle_step.kernels if facts.middle_step else "unknown")),
+    "verdict": ("", lambda run: verdict(run.facts)),
+    "regime": ("", lambda run: run.facts.regime),
+    "regimes": ("verdicts", _regimes),
+    "work": ("", lambda run: work_of_a_step(run.facts)),
+    "table_totals": ("the table's totals", _table_totals),
+    "final_sync": ("the synchronize at the end", lambda run: us(run.facts.final_sync_us)),
+    "busy_share": ("GPU busy", lambda run: f"{run.facts.gpu_busy_share or 0:.1%}"),
+    "step_cpu": ("CPU of the steps", _step_cpu),
+    "cpu": ("CPU of the middle step", _cpu),
+    "step_gpu": ("GPU a step", lambda run: us(statistics.median(s.gpu_busy_us or 0 for s in run.facts.steps))),
+    "entry_gaps": ("dead windows", lambda run: _list_us([s.entry_gap_us for s in run.facts.steps])),
+    "kernel_count": ("kernels a step", lambda run: str(run.facts.middle_step.kernels if run.facts.middle_step else "unknown")),
     "kernels": ("median times", _kernels),
     "kernel_names": (
         "names",
-        lambda trace, facts: ", ".join(f"`{k.name[:90]}`" for k in facts.kernels if k.decoded.family != "memset"),
+        lambda run: ", ".join(f"`{k.name[:90]}`" for k in run.facts.kernels if k.decoded.family != "memset"),
     ),
-    "launch_calls": ("launches", lambda trace, facts: ", ".join(f"{k.decoded.label}: {k.launch}" for k in facts.kernels)),
-    "queries": ("occupancy queries", lambda trace, facts: str(sum(s.occupancy_queries for s in facts.steps))),
+    "launch_calls": ("launches", lambda run: ", ".join(f"{k.decoded.label}: {k.launch}" for k in run.facts.kernels)),
+    "calls_a_step": ("runtime and driver calls a step", _calls_a_step),
+    "ops_a_step": ("ops a step", _ops_a_step),
+    "self_us": ("", _self_us),
+    "queries": ("occupancy queries", _queries),
     "footprints": ("", _footprints),
     "durations": ("", _durations),
     "gaps": ("first kernel's end to the second's start", _gaps),
-    "lags": ("launch to kernel", _lags),
+    "first_gap": ("", _first_gap),
+    "before_first_kernel": ("silence before the first kernel", _before_first_kernel),
+    "lags": ("launch's end to kernel's start", _lags),
+    "launch_us": ("the launch itself", _launch_us),
     "buffer": ("", _seen("profiler-buffer")),
     "hidden_copy": ("", _seen("hidden-copy")),
     "bias_copies": ("", _seen("bias-copy")),
     "tax": ("", _seen("compile-tax")),
     "graph": ("", _seen("cache-hits")),
+    "graph_launch": ("", _seen("graph-launch")),
+    "recompiled": ("", _seen("recompile")),
+    "compile_steps": ("steps", _compile_steps),
     "fused": ("", _seen("fused-triton")),
     "attention": ("", _seen("fused-attention")),
     "occupancy": ("", _seen("low-occupancy-by-design")),
     "not_estimated": ("occupancy not estimated", _seen("occupancy-not-estimated")),
     "opaque": ("", _seen("opaque-op")),
     "safe_softmax": ("", _seen("safe-softmax")),
+    "softmax_us": ("softmax a step", _softmax_us),
     "mask": ("", _seen("mask-rebuilt")),
     "fp32": ("fp32 on CUDA cores", _seen("fp32-cuda-cores")),
     "slow": ("", _seen("slow-pointwise")),
     "views": ("views", _seen("views-launch-nothing")),
-    "gemms": (
-        "",
-        lambda trace, facts: "; ".join(
-            f"{g.op} {g.m}x{g.k} @ {g.k}x{g.n}: {us(g.median_us)}, {g.tflop_per_s:.0f} TFLOP/s" for g in facts.gemms
-        ),
-    ),
-    "bandwidth": (
-        "",
-        lambda trace, facts: ", ".join(f"{k.decoded.label} {k.gb_per_s:.0f} GB/s" for k in facts.kernels if k.gb_per_s),
-    ),
+    "double": ("", _seen("annotation-double-count")),
+    "memory": ("peak memory", lambda run: run.facts.lesson.get("peak_memory", "unknown")),
+    "gemms": ("", _peak_share),
+    "bandwidth": ("", lambda run: ", ".join(f"{k.decoded.label} {k.gb_per_s:.0f} GB/s" for k in run.facts.kernels if k.gb_per_s)),
 }
 
 

@@ -25,7 +25,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from gallery.figures import GALLERY, MACHINE, PAIRS, ROOT, SPREAD, figures, recording
+from gallery.figures import GALLERY, MACHINE, ROOT, SPREAD, figures, recording
 from reader import Facts, read
 from reader.files import write_all
 from reader.plot import Window, plot
@@ -116,7 +116,7 @@ def _measured(facts: Facts) -> dict[str, object]:
 
 def draw() -> None:
     """Draw the picture of each recording beside it, and the pairs that the posts show side by side."""
-    pictures = {f.trace.with_suffix(".png"): [f.trace] for f in figures()} | PAIRS
+    pictures = {f.trace.with_suffix(".png"): [f.trace] for f in figures()} | {f.picture: f.pictured for f in figures()}
     for picture, traces in sorted(pictures.items()):
         write_all({picture: plot([recording(trace) for trace in traces], Window(), ".png")})
 

@@ -4,12 +4,26 @@ A rule is a function from Facts to what it saw, or None, beside the sentences th
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from reader.bandwidth import is_device_copy
 from reader.facts import VIEW_OPS, Facts, Finding, KernelFacts
 
 Rule = Callable[[Facts], str | None]
-RULES: dict[str, tuple[Rule, str, str]] = {}
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What a reader of traces notices first (`symptom`), `where` to look, what it usually `means`, what to do `next`."""
+
+    rule: Rule
+    symptom: str
+    where: str
+    means: str
+    next: str
+
+
+PATTERNS: dict[str, Pattern] = {}  # by slug, in the order of this file
 
 HOTSPOT_SHARE = 0.5
 MANY_CALLS_A_STEP = 50
@@ -29,9 +43,9 @@ LIBRARIES = {  # of fused attention
 HEAVY_SHARED_BYTES = 49152
 
 
-def finding(slug: str, means: str, next: str) -> Callable[[Rule], Rule]:
+def finding(slug: str, symptom: str, where: str, means: str, next: str) -> Callable[[Rule], Rule]:
     def register(rule: Rule) -> Rule:
-        RULES[slug] = (rule, means, next)
+        PATTERNS[slug] = Pattern(rule, symptom, where, means, next)
         return rule
 
     return register
@@ -40,14 +54,18 @@ def finding(slug: str, means: str, next: str) -> Callable[[Rule], Rule]:
 def find(facts: Facts) -> tuple[Finding, ...]:
     """What the rules see in the facts, in the order of this file."""
     found = []
-    for slug, (rule, means, next_) in RULES.items():
-        if seen := rule(facts):
-            found.append(Finding(slug, seen, means, next_))
+    for slug, pattern in PATTERNS.items():
+        if seen := pattern.rule(facts):
+            found.append(Finding(slug, seen, pattern.means, pattern.next))
     return tuple(found)
 
 
 def _us(us: float) -> str:
     return f"{us / 1000:.2f} ms" if us >= 1000 else f"{us:.1f} us"
+
+
+def _share(ratio: float) -> str:
+    return f"{ratio:.0%}" if ratio >= 0.095 else f"{ratio:.1%}"
 
 
 def _names(names: Iterable[str], most: int = 3) -> str:
@@ -60,6 +78,14 @@ def _n(count: int, one: str, many: str | None = None) -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
+def _a_step(count: int, facts: Facts, one: str, many: str) -> str:
+    """`1 copy a step`, where every step has as many; else the count in all of the trace."""
+    steps = len(facts.steps)
+    if steps and count % steps == 0:
+        return f"{_n(count // steps, one, many)} a step"
+    return f"{_n(count, one, many)} in {_n(steps, 'step')}" if steps else _n(count, one, many)
+
+
 def _compute(facts: Facts) -> list[KernelFacts]:
     """Kernels without copies and memsets."""
     return [k for k in facts.kernels if k.decoded.family not in ("memcpy", "memset")]
@@ -67,6 +93,8 @@ def _compute(facts: Facts) -> list[KernelFacts]:
 
 @finding(
     "no-gpu-events",
+    "the table's CUDA total is 0, though the program used a GPU",
+    "the GPU's lanes: there are none",
     "The calls that launch work were recorded, the work was not: CUPTI, which records it, did not start. Another profiler "
     "may be attached (nsys, ncu, compute-sanitizer), the container may lack the permission, or WSL its support.",
     "Detach the other profiler or grant the permission, and record again.",
@@ -80,7 +108,9 @@ def _no_gpu_events(f: Facts) -> str | None:
 
 @finding(
     "overhead-bound",
-    "The CPU takes longer to ask than the GPU to compute: the GPU waits.",
+    "the table's CPU total is many times its CUDA total",
+    "the GPU's lane: mostly white between short kernels",
+    "The CPU launches work more slowly than the GPU executes it: the GPU waits.",
     "Give each launch more to do (larger batch), launch less (fuse, torch.compile), or replay launches (CUDA graphs).",
 )
 def _overhead_bound(f: Facts) -> str | None:
@@ -91,8 +121,10 @@ def _overhead_bound(f: Facts) -> str | None:
 
 @finding(
     "gpu-bound",
-    "The GPU is the slow one; the CPU runs ahead and its time is hidden.",
-    "Look at the kernels that take most of the GPU's time.",
+    "the CPU's total and the CUDA total are alike, because the CPU waits in a synchronize",
+    "the GPU's lane: no white between kernels",
+    "The GPU is the bottleneck; the CPU runs ahead and its time is hidden.",
+    "Look at the longest kernels.",
 )
 def _gpu_bound(f: Facts) -> str | None:
     return _verdict_numbers(f) if f.regime == "gpu-bound" else None
@@ -103,13 +135,19 @@ def _verdict_numbers(f: Facts) -> str:
         steps = sorted((s for s in f.steps if s.gpu_to_cpu is not None), key=lambda s: s.gpu_to_cpu or 0)
         middle = steps[len(steps) // 2]
         return (
-            f"GPU busy time is {f.gpu_to_cpu:.2f} times the CPU time of a step (median of {len(steps)}); {middle.name}: "
+            f"GPU busy time is {_share(f.gpu_to_cpu)} of a step's CPU time (median of {len(steps)}); {middle.name}: "
             f"{_us(middle.gpu_busy_us or 0)} on the GPU, {_us(middle.cpu_us - middle.sync_us)} on the CPU"
         )
     return f"the GPU is busy {f.gpu_busy_share or 0:.0%} of {_us(f.window_us)}; the trace has no steps"
 
 
-@finding("hotspot", "One kernel is most of the GPU's time.", "Whatever is to be gained is gained there first.")
+@finding(
+    "hotspot",
+    "one row has most of the table's CUDA total",
+    "the widest slice on the GPU's lane",
+    "One kernel is most of the GPU's time.",
+    "Optimize this first.",
+)
 def _hotspot(f: Facts) -> str | None:
     top = next(iter(_compute(f)), None)
     if top is None or top.share < HOTSPOT_SHARE or len(f.kernels) < 2:
@@ -117,7 +155,13 @@ def _hotspot(f: Facts) -> str | None:
     return f"{top.decoded.label} takes {top.share:.0%} of the GPU's time in {_n(top.calls, 'call')}"
 
 
-@finding("many-calls", "Each launch has a price on the CPU; many small ones add up.", "Fuse them, or batch them.")
+@finding(
+    "many-calls",
+    "one row of the table has a huge number of calls",
+    "many equal slices on the GPU's lane",
+    "Each launch has a price on the CPU; many small ones add up.",
+    "Fuse them, or batch them.",
+)
 def _many_calls(f: Facts) -> str | None:
     if not f.steps:
         return None
@@ -129,6 +173,8 @@ def _many_calls(f: Facts) -> str | None:
 
 @finding(
     "cold-start",
+    "the first recorded step is much wider than the others",
+    "the ProfilerStep slices",
     "The first recorded step still pays for something that happens once: caches, allocations, lazy initialization.",
     "Warm up before the profiler starts (--warmup), and read the later steps.",
 )
@@ -144,8 +190,10 @@ def _cold_start(f: Facts) -> str | None:
 
 @finding(
     "entry-gap",
+    "an annotation begins long before its first op",
+    "between an annotation's start and its first aten:: slice",
     "Between the annotation's start and its first op nothing was recorded: Python, or initialization that has no op.",
-    "If it shrinks from step to step it was the cold start; under torch.compile it is Python on its way to the guards.",
+    "If it shrinks from step to step it was the cold start; under torch.compile it is Python overhead before the guard checks.",
 )
 def _entry_gap(f: Facts) -> str | None:
     gaps = [s.entry_gap_us for s in f.steps if s.entry_gap_us is not None]
@@ -162,6 +210,8 @@ def _heavy(k: KernelFacts) -> bool:
 
 @finding(
     "heavy-launch",
+    "a query named ...Occupancy... stands before a launch",
+    "the runtime calls under the GEMM's op",
     "A heavyweight kernel (GEMM, convolution, attention) is launched adaptively: the library asks first how many of its "
     "blocks fit on an SM.",
     "Click it and read its registers, shared memory, grid and block.",
@@ -177,9 +227,11 @@ def _heavy_launch(f: Facts) -> str | None:
 
 @finding(
     "driver-launch",
+    "a kernel has no cudaLaunchKernel",
+    "the launch that the kernel's arrow comes from",
     "Launched through the driver (cuLaunch...), not through the runtime (cudaLaunchKernel): cuDNN, Triton, and cuBLAS on "
     "newer GPUs do so, for kernels that they load or make themselves.",
-    "Search the trace for both names; who looks for cudaLaunchKernel alone misses these launches.",
+    "Search the trace for both names: searching only for cudaLaunchKernel misses these launches.",
 )
 def _driver_launch(f: Facts) -> str | None:
     driven = [k for k in _compute(f) if (k.launch or "").startswith("cuLaunch")]
@@ -188,6 +240,8 @@ def _driver_launch(f: Facts) -> str | None:
 
 @finding(
     "light-launch",
+    "a launch has no query before it",
+    "the runtime calls under an elementwise op",
     "An elementwise or reduction kernel is launched without asking: its footprint is small and always fits.",
     "Compare its footprint with the heavy one's.",
 )
@@ -209,8 +263,10 @@ def _footprint(k: KernelFacts) -> str:
 
 @finding(
     "profiler-sync",
+    "a long cudaDeviceSynchronize stands at the very end",
+    "the CPU's lane, after the last step",
     "The synchronize after the last step is usually the profiler's own: it waits for the GPU before it collects the events.",
-    "Do not count it; the program without the profiler does not have it.",
+    "Do not count it: it is absent from unprofiled runs.",
 )
 def _profiler_sync(f: Facts) -> str | None:
     if f.final_sync_us is None or f.final_sync_us < LONG_SYNC_US:
@@ -220,13 +276,16 @@ def _profiler_sync(f: Facts) -> str | None:
 
 @finding(
     "hidden-copy",
+    "a copy that nobody wrote",
+    "a Memcpy DtoD on the GPU's lane, and the cudaMemcpyAsync that launched it",
     "A copy from device to device that nobody wrote: an out-of-place op copies its input before it changes the copy.",
     "Use the in-place form where the input is not needed any more (masked_fill_ for masked_fill).",
 )
 def _hidden_copy(f: Facts) -> str | None:
     return (
         "; ".join(
-            f"{c.path}: {_n(c.calls, 'copy', 'copies')} of {c.bytes / c.calls / 1e6:.1f} MB, {c.share:.0%} of the GPU's time"
+            f"{c.path}: {_a_step(c.calls, f, 'copy', 'copies')} of {c.bytes / c.calls / 1e6:.1f} MB, "
+            f"{c.share:.0%} of the GPU's time"
             for c in f.hidden_copies
             if "addmm" not in c.path
         )
@@ -236,13 +295,15 @@ def _hidden_copy(f: Facts) -> str | None:
 
 @finding(
     "bias-copy",
+    "a Memcpy DtoD stands right before a GEMM",
+    "the GPU's lane, under aten::addmm",
     "addmm copies the bias into the output, then a GEMM adds its product to it (beta = 1): fused in the dispatcher, not "
     "in the kernel.",
     "A one-dimensional bias (nn.Linear) goes into the GEMM's epilogue instead, without the copy.",
 )
 def _bias_copy(f: Facts) -> str | None:
     return (
-        f"{_n(f.bias_copies, 'device-to-device copy', 'device-to-device copies')} in an addmm that launches a GEMM"
+        f"{_a_step(f.bias_copies, f, 'device-to-device copy', 'device-to-device copies')} in an addmm that launches a GEMM"
         if f.bias_copies
         else None
     )
@@ -250,6 +311,8 @@ def _bias_copy(f: Facts) -> str | None:
 
 @finding(
     "profiler-buffer",
+    "an Activity Buffer Request",
+    "the overhead lane, before the first kernel",
     "The profiler asked for memory for its own records; the GPU can pause meanwhile.",
     "It is not the program's. Give the schedule a wait and a warmup step.",
 )
@@ -261,6 +324,8 @@ def _profiler_buffer(f: Facts) -> str | None:
 
 @finding(
     "uneven-kernel",
+    "one kernel takes different times in equal steps",
+    "the kernel's durations, call by call",
     "The same kernel takes different times: clocks, heat, power, a neighbour in memory; or other shapes, if it has several.",
     "Quote the median, and look at the distribution before the mean (--active 20).",
 )
@@ -287,6 +352,8 @@ def _uneven_kernel(f: Facts) -> str | None:
 
 @finding(
     "slow-pointwise",
+    "a pointwise kernel is far slower than its bytes explain",
+    "GB/s in the reader's bandwidth table (record shapes)",
     "A pointwise kernel only moves bytes, so it could run at the rate that another one reaches. It does not: it moves few "
     "bytes at a time (strides, a broadcast input, a narrow type), or it computes more than it seems.",
     "Write it another way, make its inputs contiguous, or let torch.compile or a kernel of yours fuse it with a neighbour.",
@@ -313,6 +380,8 @@ def _rate(k: KernelFacts) -> float:
 
 @finding(
     "views-launch-nothing",
+    "ops that spend 0 us on the GPU",
+    "aten::t, view, transpose: no launch below them",
     "These ops change strides, not data: CPU time only, 0 us on the GPU.",
     "Their CPU time matters only if the step is overhead-bound.",
 )
@@ -328,6 +397,8 @@ def _views(f: Facts) -> str | None:
 
 @finding(
     "epilogue-bias",
+    "a bias is added, and there is no add",
+    "the GEMM's name: bias",
     "The bias is added in the GEMM's epilogue, before the result leaves the chip.",
     "There is no add to fuse any more.",
 )
@@ -343,6 +414,8 @@ def _epilogue_bias(f: Facts) -> str | None:
 
 @finding(
     "two-gemm-tiles",
+    "GEMMs of equal FLOP take different times",
+    "the tile in the GEMM's name",
     "The library chose a tile for each shape.",
     "Compare the shapes (--record_shapes) and the time of each.",
 )
@@ -353,6 +426,8 @@ def _two_gemm_tiles(f: Facts) -> str | None:
 
 @finding(
     "fused-triton",
+    "a kernel named triton_...",
+    "its name: poi, red or per, then the ops that it merged",
     "torch.compile wrote one kernel for several ops: what is between them no longer goes through memory.",
     "Compare with eager: read_trace.py EAGER.json COMPILED.json.",
 )
@@ -366,8 +441,10 @@ def _fused_triton(f: Facts) -> str | None:
 
 @finding(
     "compile-tax",
+    "compiled, a small step takes more CPU time",
+    "TorchDynamo Cache Lookup, AOTDispatcher Runtime Wrapper Prologue",
     "A compiled call looks up its cache, checks guards and goes through wrappers, before the first kernel is launched.",
-    "It pays where the GPU is the slow one; for tiny ops it costs more than it saves (reduce-overhead takes launches away).",
+    "It pays where the GPU is the bottleneck; for tiny ops it costs more than it saves (reduce-overhead takes launches away).",
 )
 def _compile_tax(f: Facts) -> str | None:
     lookups = next((op for op in f.ops if op.name == "TorchDynamo Cache Lookup"), None)
@@ -381,6 +458,8 @@ def _compile_tax(f: Facts) -> str | None:
 
 @finding(
     "cache-hits",
+    "the same graph hash in every step",
+    "## Call CompiledFxGraph <hash>",
     "Every step ran the graph that was compiled before the recording.",
     "Nothing to do: this is what a warm compiled function looks like.",
 )
@@ -393,6 +472,8 @@ def _cache_hits(f: Facts) -> str | None:
 
 @finding(
     "recompile",
+    "some steps take seconds, others microseconds",
+    "more than one graph hash; compile_inner among the ops",
     "More than one compiled graph ran: graph breaks, or a recompilation for other shapes.",
     "TORCH_LOGS=recompiles,graph_breaks tells which.",
 )
@@ -404,6 +485,8 @@ def _recompile(f: Facts) -> str | None:
 
 @finding(
     "fp32-cuda-cores",
+    "a GEMM takes many times what its FLOP explain",
+    "the GEMM's name: sgemm, f32f32, ffma",
     "A GEMM in fp32 on CUDA cores: far slower than tensor cores, which take bf16, fp16 or tf32.",
     "Use bf16, or allow tf32: torch.set_float32_matmul_precision('high').",
 )
@@ -414,6 +497,8 @@ def _fp32_cuda_cores(f: Facts) -> str | None:
 
 @finding(
     "mask-rebuilt",
+    "ones, tril and where in every step",
+    "the ops before the first GEMM",
     "The causal mask is made anew in every call.",
     "Build it once outside, or use a backend that needs none (flash, efficient, cudnn).",
 )
@@ -428,19 +513,25 @@ def _mask_rebuilt(f: Facts) -> str | None:
 
 @finding(
     "safe-softmax",
-    "A softmax that also serves rows that are masked as a whole, at the price of extra kernels.",
+    "a softmax with several kernels",
+    "below aten::_safe_softmax",
+    "A softmax that returns 0, not NaN, for fully masked rows, at the price of extra kernels.",
     "Fused attention backends do the same inside their one kernel.",
 )
 def _safe_softmax(f: Facts) -> str | None:
     op = f.safe_softmax
     if op is None:
         return None
-    launched = f", {_n(op.launched, 'kernel')} inside, {_us(op.gpu_us)} on the GPU" if op.launched else ""
-    return f"{op.name} {_n(op.calls, 'time')}{launched}"
+    seen = f"{op.name} {_n(op.calls, 'time')}"
+    if op.launched:
+        seen += f"; {_n(round(op.launched / op.calls), 'kernel')} and {_us(op.gpu_us / op.calls)} on the GPU each time"
+    return seen
 
 
 @finding(
     "unfused-attention",
+    "a softmax between two GEMMs",
+    "the GPU's lane, in an attention",
     "Attention written out: between these kernels the scores, [seq, seq] for each head, go through memory.",
     "One fused kernel keeps them on the chip: F.scaled_dot_product_attention with flash, efficient or cudnn.",
 )
@@ -458,6 +549,8 @@ def _unfused_attention(f: Facts) -> str | None:
 
 @finding(
     "fused-attention",
+    "one kernel where attention was many",
+    "the kernel's name: fmha, flash, cudnn",
     "One kernel does the whole of attention, tile by tile; the score matrix never leaves the chip.",
     "Compare the backends: each library has kernels of its own, and which is fastest depends on the GPU and the shape.",
 )
@@ -473,6 +566,8 @@ def _fused_attention(f: Facts) -> str | None:
 
 @finding(
     "opaque-op",
+    "an op takes long and holds nothing",
+    "self CPU time of the op in the table",
     "The CPU's time went into one op of a library, where the trace sees no further: choosing and preparing its kernel.",
     "It matters where the GPU waits for it; with_stack and the profiler's ops do not reach inside, a CPU profiler (perf) does.",
 )
@@ -489,6 +584,8 @@ def _opaque_op(f: Facts) -> str | None:
 
 @finding(
     "low-occupancy-by-design",
+    "few warps on an SM",
+    "registers, shared memory and block of the kernel",
     "Few warps fit on an SM because each takes many registers or much shared memory, to keep its data on the chip.",
     "For GEMMs and attention this is how they are fast; only for light kernels is it a fault.",
 )
@@ -513,6 +610,8 @@ def _low_occupancy(f: Facts) -> str | None:
 
 @finding(
     "occupancy-not-estimated",
+    "est. achieved occupancy reads 0",
+    "the kernel's arguments",
     "The profiler's estimate reads 0 for a kernel with more than 48 KiB of shared memory: that is a gap in its estimate, "
     "not an idle GPU.",
     "Take the theoretical occupancy, worked out here from registers, shared memory and block size.",
@@ -524,6 +623,8 @@ def _occupancy_not_estimated(f: Facts) -> str | None:
 
 @finding(
     "annotation-double-count",
+    "Self CUDA % above 100%",
+    "the annotation's row in the table",
     "The profiler's table lists the annotation a second time, as a row of the device, and leaves it out of the total: "
     "so Self CUDA % passes 100%.",
     "Ignore the annotation's own device row.",
@@ -538,6 +639,8 @@ def _double_count(f: Facts) -> str | None:
 
 @finding(
     "carried-over",
+    "more kernels than the steps launched",
+    "kernels at the very start of the GPU's lane",
     "Work that was launched before the recording and still ran when it began: no recorded step launched it.",
     "Synchronize before recording starts; here it is in no step and in no mean.",
 )
@@ -548,6 +651,8 @@ def _carried_over(f: Facts) -> str | None:
 
 @finding(
     "graph-launch",
+    "many kernels, one launch",
+    "cudaGraphLaunch",
     "A CUDA graph replays many kernels with one launch; they have no op of their own.",
     "Count kernels, not launches; small kernels that copy the graph's inputs come on top.",
 )
@@ -559,6 +664,8 @@ def _graph_launch(f: Facts) -> str | None:
 
 @finding(
     "crossing-slices",
+    "a kernel in the table that the viewer does not show",
+    "the stream's lane",
     "These slices overlap others on their stream without lying inside them; Perfetto hides such slices.",
     'Turn on "Preserve overlapping events" in Perfetto\'s flags to see them.',
 )
@@ -570,6 +677,8 @@ def _crossing_slices(f: Facts) -> str | None:
 
 @finding(
     "zero-timestamps",
+    "kernels with a start or a duration of 0",
+    "the first kernels of the recording",
     "Kernels with a start or duration of 0: CUPTI of CUDA 12.6 update 2 up to 13.0 loses times at a session's start.",
     "Their durations are not to be trusted; fixed in 13.1.",
 )

@@ -47,7 +47,8 @@ def verdict(facts: Facts) -> str:
     if facts.gpu_to_cpu is None:
         return f"{facts.regime}: {busy}"
     n = sum(step.gpu_to_cpu is not None for step in facts.steps)
-    return f"{facts.regime}: a step's GPU busy time is {facts.gpu_to_cpu:.2f} times its CPU time (median of {n} steps); {busy}"
+    ratio = f"{facts.gpu_to_cpu:.0%}" if facts.gpu_to_cpu >= 0.095 else f"{facts.gpu_to_cpu:.1%}"
+    return f"{facts.regime}: a step's GPU busy time is {ratio} of its CPU time (median of {n} steps); {busy}"
 
 
 def work_of_a_step(facts: Facts) -> str:

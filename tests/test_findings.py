@@ -3,7 +3,7 @@
 from events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
 import pytest
 from reader import read
-from reader.findings import RULES
+from reader.findings import PATTERNS
 
 HEAVY = dict(regs=168, shared=213188, grid=(2, 66, 1), block=(384, 1, 1))
 CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1_cga1x1x1_kernel0_0"
@@ -59,13 +59,13 @@ CASES = {
     "no-gpu-events": ([step(0, 0, 10), launch(1, 1)], "1 launch and no GPU event", [step(0, 0, 10), op("aten::mm", 1, 2)]),
     "overhead-bound": (
         runs("a", (10, 10, 10)),
-        "GPU busy time is 0.10 times the CPU time of a step (median of 3); ProfilerStep#1: 10.0 us on the GPU, 100.0 us on "
+        "GPU busy time is 10% of a step's CPU time (median of 3); ProfilerStep#1: 10.0 us on the GPU, 100.0 us on "
         "the CPU",
         runs("a", (60, 60, 60)),
     ),
     "gpu-bound": (
         runs("a", (200, 200, 200)),
-        "GPU busy time is 2.00 times the CPU time of a step (median of 3); ProfilerStep#1: 200.0 us on the GPU, 100.0 us on "
+        "GPU busy time is 200% of a step's CPU time (median of 3); ProfilerStep#1: 200.0 us on the GPU, 100.0 us on "
         "the CPU",
         runs("a", (60, 60, 60)),
     ),
@@ -183,7 +183,7 @@ CASES = {
             op("aten::_safe_softmax", 0, 20), op("aten::_softmax", 1, 5), *linked(SOFTMAX, 2, 30),
             op("aten::isneginf", 7, 5), *linked("isneginf", 8, 12, 2), op("aten::mm", 25, 5), *linked(GEMM, 26, 9, 3),
         ],
-        "aten::_safe_softmax 1 time, 2 kernels inside, 42.0 us on the GPU",
+        "aten::_safe_softmax 1 time; 2 kernels and 42.0 us on the GPU each time",
         [op("aten::_softmax", 0, 5), *linked(SOFTMAX, 2, 30)],
     ),
     "unfused-attention": (
@@ -240,7 +240,7 @@ CASES = {
 
 
 def test_every_finding_has_a_case():
-    assert list(RULES) == list(CASES)
+    assert list(PATTERNS) == list(CASES)
 
 
 def found(path, events):
@@ -260,6 +260,7 @@ def test_a_finding_is_silent_without_its_evidence(slug, tmp_path):
 
 
 def test_every_finding_explains_itself():
-    for slug, (_, means, next_) in RULES.items():
-        assert slug == slug.lower() and len(means) > 20 and len(next_) > 20
-        assert means.endswith(".") and next_.endswith((".", ").")), slug
+    for slug, pattern in PATTERNS.items():
+        assert slug == slug.lower() and len(pattern.means) > 20 and len(pattern.next) >= 20
+        assert pattern.means.endswith(".") and pattern.next.endswith((".", ").")), slug
+        assert pattern.symptom and not pattern.symptom.endswith(".") and pattern.where, slug
