@@ -1,15 +1,17 @@
-"""A matrix multiplication and an addition: who is slower, the CPU that asks or the GPU that computes?
+"""A matrix multiplication and an addition: is the CPU or the GPU the bottleneck?
 
     uv run 01_matmul_add.py --size 64
     uv run 01_matmul_add.py --size 4096
     uv run 01_matmul_add.py --size 4096 --warmup --compile
 
 Guess first: how many kernels does a step launch? Which of the three recorded steps is the widest on the CPU? At
-which size does the GPU become the slow one? What does torch.compile take away, and what does it add?
+which size does the GPU become the bottleneck? What does torch.compile take away, and what does it add?
 
 Then look, in the table: do the CPU and the CUDA totals have the same unit? In the trace: the dispatch chain
 ProfilerStep#N > matmul_add > aten::matmul > aten::mm, then aten::add; the launch below each, and the kernel that it
 started on the GPU's own lane; the white space, which is waiting.
+
+The loop at the end is the one of every lesson: `record` is torch.profiler.profile with the flags, see common/record.py.
 
 Writes traces/01_matmul_add/<size>_<dtype>_<cold|warm>_<eager|compile>.json (the trace) and .txt (the table).
 """

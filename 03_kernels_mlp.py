@@ -9,7 +9,7 @@ Then look: four kernels; _geglu_tanh_forward_kernel stands where gelu and mul we
 lookup, no guard and no runtime wrapper: the layer calls its kernel directly.
 
 The kernel needs a GPU that Triton supports. Without a network, LOCAL_KERNELS names a local copy:
-LOCAL_KERNELS="kernels-community/liger-kernels=<folder>" uv run 03_kernels_mlp.py (the README says what is in it).
+LOCAL_KERNELS="kernels-community/liger-kernels=<folder>" uv run 03_kernels_mlp.py (docs/without_gpu.md says what is in it).
 
 Writes traces/03_kernels_mlp/<batch>_<seq>_<dim>_<hidden>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
 """

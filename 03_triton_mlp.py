@@ -3,7 +3,7 @@
     uv run 03_triton_mlp.py --batch 64 --seq 128 --dim 768 --hidden 3072
     uv run benchmarks/geglu_kernel.py
 
-Guess first: the kernel reads two tensors of [8192, 3072] and writes a third, in bf16: how many bytes are that, and how long
+Guess first: the kernel reads two tensors of [8192, 3072] and writes a third, in bf16: how many bytes is that, and how long
 do they take at your GPU's bandwidth? Will twenty lines of Triton come near? Nearer than torch.compile's kernel
 (03_simple_mlp.py --compile) and Liger's (03_kernels_mlp.py)?
 

@@ -1,4 +1,4 @@
-"""The attention of 04_a with one character more: masked_fill_ masks the scores in place.
+"""The attention of 04_a plus one character: masked_fill_ masks the scores in place.
 
     uv run 04_b_inplace_ops_attention.py --batch 8 --heads 16 --seq 1024 --head_dim 64
     uv run 04_b_inplace_ops_attention.py --seq 4096
@@ -19,11 +19,11 @@ from common.record import record, warm_up
 import torch
 
 
-def attention(q, k, v, hidden):
-    """softmax(q k^T / sqrt(head_dim)) v, where `hidden` [seq, seq] is True for the tokens that come later."""
+def attention(q, k, v, causal_mask):
+    """softmax(q k^T / sqrt(head_dim)) v, where `causal_mask` [seq, seq] is True for the tokens that come later."""
     scores = torch.matmul(q, k.transpose(-2, -1))  # [batch, heads, seq, seq]
     scores = torch.mul(scores, q.shape[-1] ** -0.5)
-    scores = scores.masked_fill_(hidden, float("-inf"))
+    scores = scores.masked_fill_(causal_mask, float("-inf"))
     weights = torch.softmax(scores, dim=-1)
     return torch.matmul(weights, v)  # [batch, heads, seq, head_dim]
 
@@ -44,16 +44,16 @@ def main(args):
         shape = (args.batch, args.heads, args.seq, args.head_dim)
         q, k, v = (torch.randn(shape, device=device, dtype=DTYPES[args.dtype]) for _ in range(3))
         # Once, here: made in the step, the mask would be made anew in every call, as 04_c's math backend does.
-        hidden = torch.ones(args.seq, args.seq, device=device, dtype=torch.bool).triu(diagonal=1)
-        return q, k, v, hidden
+        causal_mask = torch.ones(args.seq, args.seq, device=device, dtype=torch.bool).triu(diagonal=1)
+        return q, k, v, causal_mask
 
-    q, k, v, hidden = device.allocate(make_inputs, args)
+    q, k, v, causal_mask = device.allocate(make_inputs, args)
     fn = torch.compile(attention, mode=args.compile_mode) if args.compile else attention
 
     @torch.no_grad()
     def step():
         with torch.profiler.record_function("attn_fwd"):
-            return fn(q, k, v, hidden)
+            return fn(q, k, v, causal_mask)
 
     warm_up(step, args, device)
     with record(args, device) as profiler:

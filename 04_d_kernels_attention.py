@@ -9,7 +9,7 @@ Then look: one kernel. The package takes [batch, seq, heads, head_dim], as a pro
 to transpose before the call or after it.
 
 The kernel needs a GPU, and bf16 or fp16. Without a network, LOCAL_KERNELS names a local copy:
-LOCAL_KERNELS="kernels-community/flash-attn2=<folder>" uv run 04_d_kernels_attention.py (the README says what is in it).
+LOCAL_KERNELS="kernels-community/flash-attn2=<folder>" uv run 04_d_kernels_attention.py (docs/without_gpu.md says what is in it).
 
 Writes traces/04_d_kernels_attention/<batch>_<heads>_<seq>_<head_dim>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
 """

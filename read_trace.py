@@ -1,4 +1,4 @@
-"""Read a profiler trace: who is slower, what each step launched, which kernels took the time, and what it means.
+"""Read a profiler trace: what the bottleneck is, what each step launched, which kernels took the time, and what it means.
 
     uv run read_trace.py traces/01_matmul_add/64_bf16_cold_eager.json
     uv run read_trace.py EAGER.json COMPILED.json      compare two

@@ -281,9 +281,7 @@ def _package(repo: str, source: str, detail: str, needed: bool) -> Check:
         return Check(
             name, OK, {"local": "a local folder", "cache": "in the cache", "Hub": "to be fetched from"}[source] + f": {detail}"
         )
-    return Check(
-        name, WARNING, detail, 'with a network, run the lesson once; without one, LOCAL_KERNELS (README, "Without a network")'
-    )
+    return Check(name, WARNING, detail, "with a network, run the lesson once; without one, LOCAL_KERNELS (docs/without_gpu.md)")
 
 
 def _lessons(found: Probe, compilers: Mapping[str, str | None], kernels: Mapping[str, tuple[str, str]]) -> list[Check]:

@@ -39,7 +39,7 @@ def load_kernel(repo: str, version: int) -> ModuleType:
             f"({cause}), and the cache ({huggingface_hub.constants.HF_HUB_CACHE}) has no copy.\n"
             "With a network, run it once: the download stays in the cache. Without one, name a folder of yours that "
             f'holds build/torch-cuda/metadata.json and __init__.py: LOCAL_KERNELS="{repo}=FOLDER" uv run ... '
-            '(README, "Without a network")'
+            "(docs/without_gpu.md)"
         ) from error
 
 

@@ -89,7 +89,7 @@ def answer(guess: int, facts: Facts) -> str:
         return "guess: the trace has no recorded step to compare with"
     unit, verb = ("ops", "ran") if facts.regime == "cpu-only" else ("kernels", "launched")
     if guess == step.kernels_or_ops:
-        return f"guess: {guess} {unit} a step, and so it is"
+        return f"guess: {guess} {unit} a step. Correct."
     launched = "".join(f"\n  {n} x {label}" for label, n in step.work)
     return f"guess: {guess} {unit} a step; the trace has {step.kernels_or_ops}. {step.name} {verb}:{launched or ' nothing'}"
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 import importlib
+from itertools import pairwise
 import json
 from pathlib import Path
 import shlex
@@ -186,7 +187,7 @@ def _first_gap(run: Run) -> str:
     buffer = max(e.end_us for e in run.trace.overheads if "Buffer" in e.name)
     events = [*run.trace.calls, *run.trace.overheads, *run.trace.ops]
     moments = sorted({t for e in events for t in (e.start_us, e.end_us) if first.end_us <= t <= second.start_us})
-    silences = sorted(((b - a, a) for a, b in zip(moments, moments[1:], strict=False)), reverse=True)[:2]
+    silences = sorted(((b - a, a) for a, b in pairwise(moments)), reverse=True)[:2]
     inside = []
     for length_us, at_us in silences:
         ops = [op for op in run.trace.ops if op.start_us <= at_us and op.end_us >= at_us + length_us]
@@ -201,13 +202,17 @@ def _before_first_kernel(run: Run) -> str:
     """The longest stretch before the first kernel in which no call is recorded."""
     first = _own(run, 0)[0]
     moments = sorted({t for e in [*run.trace.calls, *run.trace.overheads] for t in (e.start_us, e.end_us) if t <= first.start_us})
-    length_us = max(b - a for a, b in zip(moments, moments[1:], strict=False))
+    length_us = max(b - a for a, b in pairwise(moments))
     return us(length_us)
 
 
 def _kernels(run: Run) -> str:
     shown = [f"{k.decoded.label} {us(k.median_us)}" for k in run.facts.kernels if k.decoded.family != "memset"][:6]
     return ", ".join(shown)
+
+
+def _kernel_names(run: Run) -> str:
+    return ", ".join(f"`{k.name[:90]}`" for k in run.facts.kernels if k.decoded.family != "memset")
 
 
 def _footprints(run: Run) -> str:
@@ -330,7 +335,6 @@ def _seen(slug: str) -> Callable[[Run], str]:
 Number = Callable[[Run], str]
 NUMBERS: dict[str, tuple[str, Number]] = {  # by name: what it is called in a table (empty: it says so itself), and the number
     "verdict": ("", lambda run: verdict(run.facts)),
-    "regime": ("", lambda run: run.facts.regime),
     "regimes": ("verdicts", _regimes),
     "work": ("", lambda run: work_of_a_step(run.facts)),
     "table_totals": ("the table's totals", _table_totals),
@@ -370,14 +374,12 @@ NUMBERS: dict[str, tuple[str, Number]] = {  # by name: what it is called in a ta
     "attention": ("", _seen("fused-attention")),
     "occupancy": ("", _seen("low-occupancy-by-design")),
     "not_estimated": ("occupancy not estimated", _seen("occupancy-not-estimated")),
-    "opaque": ("", _seen("opaque-op")),
     "safe_softmax": ("", _seen("safe-softmax")),
     "softmax_us": ("softmax a step", _softmax_us),
     "mask": ("", _seen("mask-rebuilt")),
     "fp32": ("fp32 on CUDA cores", _seen("fp32-cuda-cores")),
     "slow": ("", _seen("slow-pointwise")),
     "views": ("views", _seen("views-launch-nothing")),
-    "double": ("", _seen("annotation-double-count")),
     "memory": ("peak memory", lambda run: run.facts.lesson.get("peak_memory", "unknown")),
     "gemms": ("", _peak_share),
     "bandwidth": ("", lambda run: ", ".join(f"{k.decoded.label} {k.gb_per_s:.0f} GB/s" for k in run.facts.kernels if k.gb_per_s)),

@@ -436,7 +436,7 @@ def _window(trace: LinkedTrace) -> tuple[float, float | None]:
 
 
 def _verdict(steps: tuple[StepFacts, ...], busy_share: float | None, has_gpu: bool) -> tuple[float | None, str]:
-    """The median over the steps of GPU busy time to CPU time, and who is slower by it; without steps, by the busy share."""
+    """The median over the steps of GPU busy time to CPU time, and the bottleneck by it; without steps, by the busy share."""
     if not has_gpu:
         return None, "cpu-only"
     ratios = [s.gpu_to_cpu for s in steps if s.gpu_to_cpu is not None]

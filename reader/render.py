@@ -39,7 +39,7 @@ def percent(value: float | None) -> str:
 
 
 def verdict(facts: Facts) -> str:
-    """One line: who is slower, and the numbers that say so."""
+    """One line: the bottleneck, and the numbers that say so."""
     if facts.regime == "cpu-only":
         launched = sum(step.launches for step in facts.steps)
         return "cpu-only: " + ("launches but no GPU event in the trace" if launched else "no GPU event in the trace")

@@ -27,7 +27,7 @@ SHARED = [
 ]
 OWN = {
     "01_matmul_add.py": ["--size", "--batch", "--op"],
-    "02_linear.py": ["--batch", "--in_dim", "--out_dim"],
+    "02_linear.py": ["--batch", "--in_dim", "--out_dim", "--vary_batch"],
     "03_simple_mlp.py": ["--batch", "--seq", "--dim", "--hidden"],
     "03_kernels_mlp.py": ["--batch", "--seq", "--dim", "--hidden", "--kernel_version"],
     "03_triton_mlp.py": ["--batch", "--seq", "--dim", "--hidden"],

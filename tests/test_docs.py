@@ -1,23 +1,32 @@
-"""The documents name what there is: every command parses, every lesson and flag is in the README."""
+"""The documents name what there is: commands parse and run, links lead somewhere, samples are what is printed."""
 
 import importlib
+import os
+from pathlib import Path
 import re
 import shlex
+import subprocess
+import sys
 
-from conftest import LESSONS, ROOT
+from conftest import GALLERY, LESSONS, ROOT
 import pytest
-from record import PART_3
+from reader import read
 
 import read_trace
 
 README = (ROOT / "README.md").read_text()
-DOCUMENTS = ["README.md", "traces/README.md", "docs/figures.md", "docs/lessons.md", "read_trace.py", "00_doctor.py", *LESSONS]
+PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))
+DOCUMENTS = ["README.md", "traces/README.md", *PAGES, "read_trace.py", "00_doctor.py", *LESSONS]
+
+
+def text_of(document):
+    return (ROOT / document).read_text()
 
 
 def commands(script: str) -> list[tuple[str, str]]:
     """(document, command) for each time that a document says `uv run <script> ...`."""
     pattern = rf"uv run ({script}[^`\n&|(;,\"]*)"
-    return sorted({(d, c.strip()) for d in DOCUMENTS for c in re.findall(pattern, (ROOT / d).read_text())})
+    return sorted({(d, c.strip()) for d in DOCUMENTS for c in re.findall(pattern, text_of(d))})
 
 
 COMMANDS = commands(r"\d\d_\w+\.py")
@@ -25,7 +34,8 @@ READING = commands(r"read_trace\.py")
 
 
 def test_there_are_commands_to_check():
-    assert len(COMMANDS) > 25
+    assert len(COMMANDS) > 60 and len(READING) > 40
+    assert {"README.md", "docs/reading.md", "docs/sharing.md", "docs/without_gpu.md"} <= {d for d, _ in (*COMMANDS, *READING)}
 
 
 @pytest.mark.parametrize(("document", "command"), COMMANDS)
@@ -35,60 +45,115 @@ def test_every_command_parses(document, command):
 
 
 @pytest.mark.parametrize(("document", "command"), READING)
-def test_every_command_that_reads_a_trace_parses(document, command):
+def test_every_command_that_reads_a_trace_parses_and_its_recordings_are_there(document, command):
     _, *arguments = shlex.split(re.sub(r" {2,}.*", "", command))
     for path in read_trace.parse_args(arguments).traces:
         if path.startswith(("tests/", "gallery/")):
-            assert list(ROOT.glob(path))
+            assert list(ROOT.glob(path)), path
 
 
-def test_the_chain_in_the_readme_is_what_the_command_prints(monkeypatch, capsys):
-    monkeypatch.chdir(ROOT)
-    assert read_trace.main(["tests/data/01_64_cold.json", "--chain"]) == 0
-    tree = capsys.readouterr().out.partition("Dispatch of ")[2]
-    assert f"Dispatch of {tree}" in README
+@pytest.mark.parametrize("document", ["README.md", *PAGES])
+def test_every_link_and_picture_is_there(document):
+    for target in re.findall(r"\]\(([^)]+)\)", text_of(document)):
+        if not target.startswith("http"):
+            assert ((ROOT / document).parent / target).resolve().is_file(), target
 
 
-def test_the_table_in_the_readme_is_what_the_command_prints(monkeypatch, capsys):
-    monkeypatch.chdir(ROOT)
-    assert read_trace.main(sorted(f"tests/data/{name}" for name in PART_3)) == 0
-    assert capsys.readouterr().out.partition("\n\n")[0] in README
+@pytest.mark.parametrize("document", ["README.md", *PAGES])
+def test_every_file_of_the_suite_that_is_named_is_there(document):
+    named = set(re.findall(r"`((?:\.ci|benchmarks|common|docs|gallery|reader|tests|traces)/[\w./]+)`", text_of(document)))
+    for name in named:
+        assert (ROOT / name).exists() or name.startswith("traces/0"), name
+
+
+def test_the_readme_is_short_and_maps_to_every_page():
+    assert README.count("\n") <= 150
+    assert {f"docs/{name}.md" for name in re.findall(r"\(docs/(\w+)\.md\)", README)} == set(PAGES)
 
 
 def test_the_readme_names_every_lesson():
     assert set(re.findall(r"\d\d_\w+\.py", README)) == {"00_doctor.py", *LESSONS}
 
 
-def test_the_readme_names_every_shared_flag_and_no_other():
+def flags_in(*documents):
+    return {flag for d in documents for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", text_of(d))}
+
+
+def test_the_pages_name_every_flag_and_no_other():
     from test_cli import OWN, SHARED
 
-    named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", README))
+    own = {flag for flags in OWN.values() for flag in flags}
     reading = {"--json", "--md", "--top", "--full", "--chain", "--plot", "--steps", "--us", "--open", "--redact"}
-    foreign = {"--no-delete", "--help", "--in-dim"} | reading  # trace-util's, argparse's, and the other spelling
-    assert reading <= named
-    assert set(SHARED) <= named
-    assert named <= {*SHARED, *foreign, *(flag for flags in OWN.values() for flag in flags)}
-
-
-def test_every_folder_and_file_that_the_readme_names_is_there():
-    for name in (
-        "requirements.txt",
-        "common",
-        "tests",
-        "benchmarks/overhead.py",
-        ".ci/run",
-        "traces/README.md",
-        "docs/figures.md",
-        "docs/lessons.md",
-        "gallery/figures.toml",
-        "gallery/record.py",
-        "gallery/docs.py",
-    ):
-        assert (ROOT / name).exists()
+    foreign = {"--no-delete", "--help", "--in-dim"}  # trace-util's, argparse's, and the other spelling
+    assert set(SHARED) <= flags_in("docs/recording.md")
+    assert {"--batch", "--op", "--vary_batch", "--backend", "--kernel_version"} <= flags_in("docs/recording.md")
+    assert reading <= flags_in("docs/reading.md", "docs/sharing.md")
+    assert flags_in("README.md", *PAGES) <= {*SHARED, *own, *reading, *foreign}
 
 
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_a_lesson_says_what_to_guess_and_what_it_writes(lesson):
     doc = importlib.import_module(lesson.removesuffix(".py")).__doc__
     assert "Guess first" in doc and "Then look" in doc and f"Writes traces/{lesson.removesuffix('.py')}/<" in doc
-    assert (ROOT / lesson).read_text().count("\n") <= 120
+    assert text_of(lesson).count("\n") <= 120
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_shows_the_loop_that_the_readme_shows(lesson):
+    loop = README.partition("```\nwith record(")[2].partition("```")[0]
+    assert loop.count("\n") == 4
+    lines = [line.strip() for line in text_of(lesson).splitlines()]
+    at = lines.index("with record(args, device) as profiler:")
+    assert lines[at : at + 4] == [line.strip() for line in f"with record({loop}".splitlines()]
+
+
+def run_python(code, folder):
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def snippets(document):
+    return re.findall(r"```python\n(.*?)```", text_of(document), re.DOTALL)
+
+
+def test_the_recording_in_plain_torch_runs_and_holds_the_same_steps(tmp_path):
+    (code,) = snippets("README.md")
+    assert "aten::mm" in run_python(code, tmp_path)
+    facts = read(str(tmp_path / "trace.json"))
+    assert [step.name for step in facts.steps] == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
+    assert dict(facts.middle_step.work) == {"aten::mm": 1, "aten::add": 1}
+
+
+def test_the_snippet_for_notebooks_runs():
+    (code,) = snippets("docs/reading.md")
+    assert run_python(code, ROOT).startswith("overhead-bound 2 ['overhead-bound', ")
+
+
+def numbers_out(text):
+    return re.sub(r"\d+(\.\d+)?(us|ms|s)?", "N", text)
+
+
+def test_the_sample_in_the_readme_is_what_the_run_prints_but_for_the_machine_and_times(lesson):
+    """Line by line; the first line names the machine, and numbers differ, but not those of the memory and of the work."""
+    sample = README.partition("$ uv run 01_matmul_add.py --guess 3\n")[2].partition("```")[0].splitlines()
+    run = lesson("01_matmul_add.py", "--guess", "3", "--device", "cpu")
+    folder = str(run.folder)
+    printed = run.out.replace("_device-cpu", "").replace(folder, "traces/01_matmul_add").splitlines()
+    assert [numbers_out(line) for line in printed[1:]] == [numbers_out(line) for line in sample[1:]]
+    same = [line for line in sample if line.startswith(("peak", "ops", "guess", "  1"))]
+    assert len(same) == 5 and set(same) <= set(printed)
+
+
+def test_the_workspace_that_the_readme_names_is_the_recordings():
+    assert "cuBLAS: a workspace of 32 MiB on an H200" in README
+    facts = read(str(GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json"))
+    assert facts.lesson["peak_memory"] == (
+        "40.0 KiB of tensors, of which 24.0 KiB are inputs and weights; 32.0 MiB with what libraries took for themselves"
+    )
+
+
+def test_no_document_names_a_place_of_this_machine():
+    for document in DOCUMENTS:
+        assert str(ROOT) not in text_of(document) and str(Path.home()) + "/" not in text_of(document)

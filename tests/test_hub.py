@@ -69,9 +69,9 @@ def test_a_local_folder_stands_in_for_the_download(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, "42\n", "")
 
 
-@pytest.mark.skipif(not torch.version.cuda, reason="the README's package is built for CUDA, and this torch is not")
-def test_the_recipe_of_the_readme_makes_a_package_with_the_layer(tmp_path):
-    recipe = (ROOT / "README.md").read_text().partition("mkdir -p liger/")[2].partition("LOCAL_KERNELS=")[0]
+@pytest.mark.skipif(not torch.version.cuda, reason="the recipe's package is built for CUDA, and this torch is not")
+def test_the_recipe_of_the_docs_makes_a_package_with_the_layer(tmp_path):
+    recipe = (ROOT / "docs" / "without_gpu.md").read_text().partition("mkdir -p liger/")[2].partition("LOCAL_KERNELS=")[0]
     subprocess.run(f"mkdir -p liger/{recipe}", shell=True, cwd=tmp_path, check=True)
     done = load(tmp_path, "layers.LigerGEGLUMLP.__name__", HF_ENDPOINT=NOWHERE, LOCAL_KERNELS=f"{REPO}={tmp_path}/liger")
     assert (done.returncode, done.stdout, done.stderr) == (0, "LigerGEGLUMLP\n", "")
@@ -95,7 +95,7 @@ def test_no_hub_and_no_copy_says_what_failed_and_gives_the_ways_out(tmp_path):
         f"and the cache ({tmp_path}/hub) has no copy.\n"
         "With a network, run it once: the download stays in the cache. Without one, name a folder of yours that holds "
         f'build/torch-cuda/metadata.json and __init__.py: LOCAL_KERNELS="{REPO}=FOLDER" uv run ... '
-        '(README, "Without a network")\n'
+        "(docs/without_gpu.md)\n"
     )
 
 

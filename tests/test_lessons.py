@@ -73,7 +73,7 @@ def test_prints_device_run_artifacts_totals_and_the_next_step_and_nothing_else(r
         rf"wrote {path}\.json \([\d.]+ KiB, \d\.\d+ s\)\n"
         rf"wrote {path}\.txt \([\d.]+ KiB, \d\.\d+ s\)\n"
         r"Self CPU time total: [\d.]+[um]s\n"
-        r"peak memory: 2\.5 KiB, of which 1\.5 KiB are inputs and weights\n"
+        r"peak memory: 2\.5 KiB of tensors, of which 1\.5 KiB are inputs and weights\n"
         r"verdict: cpu-only: no GPU event in the trace\n"
         r"ops a step: 2 \(aten::mm, aten::add\)\n"
         rf"next: uv run read_trace\.py {path}\.json, or drag it into https://ui\.perfetto\.dev\n",
@@ -164,7 +164,7 @@ def test_only_the_masking_out_of_place_copies(runs):
         "\nops a step: 6 (2 x aten::bmm, aten::mul, aten::copy_, aten::masked_fill_, aten::_softmax)\n"
         in runs["04_a"].result().out
     )
-    assert "\nguess: 5 ops a step, and so it is\n" in runs["04_b"].result().out
+    assert "\nguess: 5 ops a step. Correct.\n" in runs["04_b"].result().out
 
 
 def test_a_compiled_attention_is_one_compiled_region(runs):
@@ -178,7 +178,7 @@ def test_the_score_matrix_is_in_the_peak_memory_where_attention_is_written_out(r
     for name, seq in (("04_a", 256), ("04_b", 256), ("04_a long", 1024)):
         inputs = 3 * 2 * seq * 64 * 2 + seq * seq
         peak = inputs + 2 * (2 * seq * seq * 2) + 2 * seq * 64 * 2
-        line = f"peak memory: {human_bytes(peak)}, of which {human_bytes(inputs)} are inputs and weights"
+        line = f"peak memory: {human_bytes(peak)} of tensors, of which {human_bytes(inputs)} are inputs and weights"
         assert line in runs[name].result().out.splitlines()
     short, long = (_peak_kib(runs[name].result().out) for name in ("04_c flash", "04_c flash long"))
     assert long < 6 * short
@@ -190,7 +190,7 @@ def _peak_kib(out: str) -> float:
 
 
 def test_a_guess_is_answered(runs):
-    assert "\nguess: 2 ops a step, and so it is\n" in runs["01 warm"].result().out
+    assert "\nguess: 2 ops a step. Correct.\n" in runs["01 warm"].result().out
     assert (
         "\nguess: 3 ops a step; the trace has 2. ProfilerStep#3 ran:\n  1 x aten::bmm\n  1 x aten::add\n"
         in runs["01 batch"].result().out

@@ -9,13 +9,13 @@ import subprocess
 import threading
 from urllib.parse import quote
 
-from conftest import ROOT
+from conftest import GALLERY
 import pytest
 from reader import serve
 
 import read_trace
 
-TRACE = ROOT / "tests" / "data" / "01_64_cold.json"
+TRACE = GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json"
 PAGE = "https://ui.perfetto.dev"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -42,7 +42,7 @@ def serving(origin=PAGE, timeout_s=60.0, trace=TRACE):
     assert not thread.is_alive()
 
 
-def ask(port, method="GET", path="/01_64_cold.json", origin=PAGE, **headers):
+def ask(port, method="GET", path="/64_bf16_cold_eager.json", origin=PAGE, **headers):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     connection.request(method, path, headers={**({"Origin": origin} if origin else {}), **headers})
     response = connection.getresponse()
@@ -87,7 +87,7 @@ def test_the_browsers_question_before_it_lets_a_page_reach_the_local_network():
         ({"Host": "evil.example"}, 403),  # a name that was made to point here
         ({"path": "/"}, 404),
         ({"path": "/../conftest.py"}, 404),
-        ({"path": "/01_64_warm.json"}, 404),
+        ({"path": "/64_bf16_warm_eager.json"}, 404),
         ({"method": "POST"}, 501),
     ],
 )
@@ -108,7 +108,7 @@ def test_no_request_says_what_helps(monkeypatch, capsys):
     monkeypatch.setattr(serve, "open_browser", lambda link: None)
     assert read_trace.main([str(TRACE), "--open"]) == 1
     out = capsys.readouterr().out
-    assert f"open https://ui.perfetto.dev/#!/?url=http://127.0.0.1:{port}/01_64_cold.json\n" in out
+    assert f"open https://ui.perfetto.dev/#!/?url=http://127.0.0.1:{port}/64_bf16_cold_eager.json\n" in out
     assert "nothing is uploaded" in out and "no request came" in out
     assert "Safari" in out and "ssh -L 9001:127.0.0.1:9001" in out and "drag the file" in out
 
@@ -172,7 +172,7 @@ def browse(url, profile):
 def test_a_real_browser_fetches_the_trace_for_that_page_and_for_no_other(tmp_path):
     with page() as server, page() as foreign:
         with serving(origin=f"http://127.0.0.1:{server.server_port}", timeout_s=90) as (port, results):
-            server.fetches = foreign.fetches = f"http://127.0.0.1:{port}/01_64_cold.json"
+            server.fetches = foreign.fetches = f"http://127.0.0.1:{port}/64_bf16_cold_eager.json"
             refused = browse(f"http://127.0.0.1:{foreign.server_port}/", tmp_path / "foreign")
             assert "refused: TypeError" in refused and results == []
             assert "got 105 events" in browse(f"http://127.0.0.1:{server.server_port}/", tmp_path / "page")

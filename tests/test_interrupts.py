@@ -1,0 +1,122 @@
+"""Ctrl-C and SIGTERM: quiet, at any moment, with the exit code that shells expect, and nothing left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from conftest import GALLERY, ROOT
+import pytest
+
+TRACE = GALLERY / "04_c_sdpa_attention" / "8_16_1024_64_math_bf16_warm_eager.json"
+
+
+def default_sigint():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a job in the background ignores it
+
+
+def start(*command):
+    return subprocess.Popen(
+        [sys.executable, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        preexec_fn=default_sigint,
+    )
+
+
+def start_code(code):
+    """Run the code up to the line `go` that it prints."""
+    process = start("-c", f"import sys; sys.path.insert(0, '.')\n{code}")
+    assert process.stdout.readline() == "go\n"
+    return process
+
+
+def interrupted(command, number, after_s):
+    """Start, wait, send the signal; (exit code, stderr, seconds to the end)."""
+    process = start(*command)
+    time.sleep(after_s)
+    began = time.monotonic()
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    return process.returncode, err, time.monotonic() - began
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("after_s", [0.6, 1.2, 2.5, 5.0, 8.0])
+def test_a_lesson_ends_quietly_at_any_moment(number, code, after_s, tmp_path):
+    """Imports, the choice of the device, the profiler's preparation (4 s), recording."""
+    command = ["01_matmul_add.py", "--device", "cpu", "--active", "60000", "--trace_dir", tmp_path]
+    returned, err, took_s = interrupted(command, number, after_s)
+    assert (returned, err) == (code, "")
+    assert took_s < 10  # it is under 2; a loaded machine is slower
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_that_is_swallowed_ends_the_process_all_the_same():
+    """Code that catches everything, as in a callback or a finalizer, cannot keep it alive."""
+    process = start_code("""
+import time
+from reader.interrupts import unwind_on_signals
+unwind_on_signals()
+print("go", flush=True)
+while True:
+    try:
+        time.sleep(60)
+    except BaseException:
+        pass
+""")
+    process.send_signal(signal.SIGINT)
+    assert (process.communicate(timeout=60)[1], process.returncode) == ("", 130)
+
+
+def test_a_native_operation_is_ended_and_said_and_its_temporary_folder_goes(tmp_path):
+    (tmp_path / "held").mkdir()
+    (tmp_path / "held" / "trace.json").write_text("half")
+    process = start_code(f"""
+import hashlib
+from reader import interrupts
+interrupts.unwind_on_signals()
+interrupts.temporary_folders.add({str(tmp_path / "held")!r})
+print("go", flush=True)
+hashlib.pbkdf2_hmac("sha256", b"x", b"y", 10**9)  # minutes, without Python's lock, as torch's operations
+""")
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "ended inside an operation that cannot be interrupted\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_reader_ends_quietly_while_it_reads(number, code, tmp_path):
+    os.mkfifo(tmp_path / "pipe")  # it waits for the rest of the trace
+    process = start("read_trace.py", tmp_path / "pipe")
+    with open(tmp_path / "pipe", "w") as pipe:
+        pipe.write('{"traceEvents": [')
+        pipe.flush()
+        time.sleep(1)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (code, "", "")
+
+
+def test_the_reader_ends_quietly_at_any_moment(tmp_path):
+    """At ten moments of its run, from its first imports on."""
+    for number in range(10):
+        returned, err, _ = interrupted(["read_trace.py", TRACE, "--json"], signal.SIGINT, 0.12 + number * 0.04)
+        assert returned in (130, 0) and err == "", (number, err)
+
+
+def test_a_job_in_the_background_goes_on_ignoring_ctrl_c():
+    code = (
+        "import os, signal, sys; sys.path.insert(0, '.'); from reader.interrupts import at_once, unwind_on_signals;"
+        "at_once().__enter__(); unwind_on_signals(); os.kill(os.getpid(), signal.SIGINT); print('goes on')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "goes on\n", "")
