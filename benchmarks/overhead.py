@@ -2,10 +2,11 @@
 
     uv run benchmarks/overhead.py
 
-Runs both in turns and compares the medians: the time of the whole process, and the CPU time of a recorded step, which
+Takes about a minute. Runs both in turns and compares the medians: the time of the whole process, and the CPU time of a recorded step, which
 the shared code must not touch.
 """
 
+import argparse
 import json
 from pathlib import Path
 import statistics
@@ -33,6 +34,7 @@ def measure(command):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     commands = {
         "lesson": ["01_matmul_add.py", "--size", "64", "--trace_dir"],
         "bare": ["benchmarks/bare_matmul_add.py"],

@@ -18,7 +18,7 @@ def load_kernel(repo: str, version: int) -> ModuleType:
     The folder that the variable LOCAL_KERNELS names for it comes first, then the Hub; when the Hub cannot be
     reached, the copy that an earlier run left in the cache. Raises LessonError when none of these has it.
     """
-    import huggingface_hub  # here, because both take a second to import, and only two lessons need them
+    from huggingface_hub import constants  # here, because both take a second to import, and only two lessons need them
     from kernels import get_kernel
 
     logging.getLogger("kernels").setLevel(logging.ERROR)  # it warns that the version that was asked for is not the newest
@@ -30,13 +30,13 @@ def load_kernel(repo: str, version: int) -> ModuleType:
             # `kernels` reports any failure of its question who the publisher is as a matter of trust.
             reason = cause if "could not verify publisher trust" in str(error) else error
             raise LessonError(f"cannot load {repo} version {version}: {reason}") from error
-    huggingface_hub.constants.HF_HUB_OFFLINE = True  # the cache needs no answer from the Hub
+    constants.HF_HUB_OFFLINE = True  # the cache needs no answer from the Hub
     try:
         return get_kernel(repo, version=version)
     except Exception as error:
         raise LessonError(
-            f"cannot load {repo} version {version}: the Hub ({huggingface_hub.constants.ENDPOINT}) cannot be reached "
-            f"({cause}), and the cache ({huggingface_hub.constants.HF_HUB_CACHE}) has no copy.\n"
+            f"cannot load {repo} version {version}: the Hub ({constants.ENDPOINT}) cannot be reached "
+            f"({cause}), and the cache ({constants.HF_HUB_CACHE}) has no copy.\n"
             "With a network, run it once: the download stays in the cache. Without one, name a folder of yours that "
             f'holds build/torch-cuda/metadata.json and __init__.py: LOCAL_KERNELS="{repo}=FOLDER" uv run ... '
             "(docs/without_gpu.md)"

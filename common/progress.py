@@ -59,7 +59,7 @@ class OnTerminal(Progress):
     def recorded(self, done: int, of: int) -> None:
         now_s = time.monotonic()
         self._text, self._done, self._of = f"recording step {done + 1} of {of}", done, of
-        if now_s - self._last_s > LONG_STEP_S:
+        if now_s - self._last_s > LONG_STEP_S and now_s - self._start_s > AFTER_S:
             self._draw()
         self._last_s = now_s
 

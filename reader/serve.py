@@ -18,6 +18,7 @@ import webbrowser
 ORIGIN = "https://ui.perfetto.dev"
 PORT = 9001
 TIMEOUT_S = 120.0
+IDLE_S = 30.0  # for a connection that sends nothing
 NO_REQUEST = f"""no request came. What helps:
   drag the file into {ORIGIN}, which needs no server
   Safari does not let the page fetch from this machine: take another browser
@@ -44,7 +45,7 @@ def serve(
     fetched = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
-        timeout = 30  # s, for a connection that sends nothing
+        timeout = IDLE_S
 
         def do_OPTIONS(self) -> None:  # asked by the browser before it lets the page fetch from a local address
             if self.allowed():

@@ -90,6 +90,13 @@ def test_what_needs_a_gpu_says_so(script, message):
     assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
 
 
+@pytest.mark.parametrize("script", sorted(path.name for path in (ROOT / "benchmarks").glob("*.py") if "bare" not in path.name))
+def test_a_benchmark_explains_itself_and_does_no_work(script):
+    """Whatever it needs beyond torch is asked for when it runs, not when its help is."""
+    done = subprocess.run([sys.executable, ROOT / "benchmarks" / script, "--help"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.startswith("usage: ") and "uv run " in done.stdout
+
+
 def test_inputs_larger_than_the_memory(lesson):
     run = lesson("01_matmul_add.py", "--device", "cpu", "--size", "4000000")
     assert (run.code, run.files) == (1, [])

@@ -70,7 +70,7 @@ def test_every_command_ends_well_and_quietly(runs, name):
     run = runs[name].result()
     assert (run.code, run.err) == (0, "")
     assert run.out.startswith("device: cuda (") and "\nSelf CUDA time total: " in run.out
-    assert len(run.out.splitlines()) == 10
+    assert len(run.out.splitlines()) == (9 if name in ("01 graph", "01 tune") else 10)  # a CUDA graph hides its memory
 
 
 def test_a_matmul_and_an_add_are_two_kernels_a_step(trace):
@@ -204,8 +204,12 @@ def test_a_compiled_run_gets_its_own_backends_kernels_and_not_those_in_the_cache
 
 
 def test_the_scores_are_in_the_peak_memory_of_attention_that_is_written_out(runs):
-    peaks = {name: re.search(r"^peak memory: ([\d.]+) MiB", runs[name].result().out, re.MULTILINE) for name in ("04_a", "flash")}
-    assert float(peaks["04_a"][1]) > 49 + 2 * 256 and float(peaks["flash"][1]) < 100  # MiB; the scores have 256
+    peaks = {
+        name: re.search(r"^peak memory: ([\d.]+) MiB of tensors", runs[name].result().out, re.MULTILINE)
+        for name in ("04_a", "flash")
+    }
+    assert float(peaks["04_a"][1]) == 49 + 2 * 256 + 16  # MiB: inputs and mask, two score matrices, the output
+    assert float(peaks["flash"][1]) < 100
 
 
 def test_an_unsupported_backend_is_explained(lesson):

@@ -110,7 +110,10 @@ def test_a_hub_that_refuses_is_quoted(tmp_path, hub):
 def test_a_publisher_that_the_hub_does_not_trust_is_never_taken_from_the_cache(tmp_path, hub):
     hub.status, hub.answer = 200, {"fullname": "Kernels", "numModels": 0, "avatarUrl": ""}
     cached = tmp_path / "hub" / f"kernels--{REPO.replace('/', '--')}"
-    package(cached / "snapshots" / ("0" * 40))
+    commit = "0" * 40
+    package(cached / "snapshots" / commit)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "v1").write_text(commit)  # as good a copy as test_the_cache_serves_... has
     done = load(tmp_path, HF_ENDPOINT=hub.url)
     assert done.returncode == 1
     assert "is not from a trusted publisher" in done.stderr
@@ -121,3 +124,51 @@ def test_a_local_folder_without_a_build_says_so(tmp_path):
     done = load(tmp_path, HF_ENDPOINT=NOWHERE, LOCAL_KERNELS=f"{REPO}={tmp_path}/empty")
     assert done.returncode == 1
     assert f"Cannot find a build variant for this system in {tmp_path}/empty" in done.stderr
+
+
+OFFLINE = """
+import errno, socket, ssl, sys, types
+calls = []
+def get_kernel(repo, version):
+    from huggingface_hub import constants
+    calls.append((repo, version, constants.HF_HUB_OFFLINE))
+    if len(calls) == 1:
+        raise RuntimeError("could not verify publisher trust status") from CAUSE
+    return types.SimpleNamespace(answer="from the cache")
+sys.modules["kernels"] = types.SimpleNamespace(get_kernel=get_kernel)
+from common.cli import LessonError
+from common.hub import load_kernel
+try:
+    print(load_kernel("a/b", 7).answer)
+except LessonError as error:
+    print(error)
+print(calls)
+"""
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "ConnectionRefusedError('no')",
+        "TimeoutError('too long')",
+        "socket.gaierror(-2, 'Name or service not known')",
+        "ssl.SSLError('certificate')",
+        "OSError(errno.ENETUNREACH, 'Network is unreachable')",
+        "OSError(errno.EHOSTUNREACH, 'No route to host')",
+    ],
+)
+def test_a_hub_that_cannot_be_reached_in_any_way_leaves_the_cache(cause):
+    code = OFFLINE.replace("CAUSE", cause)
+    env = {**os.environ, "HF_HUB_OFFLINE": "0"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.stdout == "from the cache\n[('a/b', 7, False), ('a/b', 7, True)]\n", done.stderr
+
+
+@pytest.mark.parametrize("cause", ["PermissionError('401')", "ValueError('no such version')", "OSError(errno.ENOSPC, 'full')"])
+def test_any_other_failure_is_told_and_never_answered_from_the_cache(cause):
+    code = OFFLINE.replace("CAUSE", cause)
+    env = {**os.environ, "HF_HUB_OFFLINE": "0"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
+    said, calls = done.stdout.splitlines()
+    assert said.startswith("cannot load a/b version 7: ") and "trust" not in said
+    assert calls == "[('a/b', 7, False)]"

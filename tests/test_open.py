@@ -100,6 +100,64 @@ def test_anything_else_is_refused(asked, status):
     assert results == [False]
 
 
+def test_the_file_comes_with_its_length_and_is_not_kept_and_nothing_is_logged(capfd):
+    with serving() as (port, _):
+        _, headers, body = ask(port)
+        assert int(headers["Content-Length"]) == len(body) and headers["Cache-Control"] == "no-store"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_it_listens_on_the_loopback_address_alone():
+    with serving(timeout_s=0.5) as (port, results), pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", port), timeout=5)
+    assert results == [False]
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", None])
+def test_a_preflight_of_another_origin_is_refused(origin):
+    with serving(timeout_s=0.5) as (port, _):
+        status, headers, _ = ask(port, "OPTIONS", origin=origin)
+        assert status == 403 and "Access-Control-Allow-Private-Network" not in headers
+
+
+def test_a_download_that_is_broken_off_does_not_count(tmp_path):
+    trace = tmp_path / "large.json"
+    trace.write_bytes(b"x" * 30_000_000)  # more than the system's buffers hold
+    with serving(timeout_s=1.5, trace=trace) as (port, results), socket.create_connection(("127.0.0.1", port)) as connection:
+        request = f"GET /large.json HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nOrigin: {PAGE}\r\n\r\n"
+        connection.sendall(request.encode())
+        assert connection.recv(100).startswith(b"HTTP/1.0 200")
+    assert results == [False]
+
+
+def test_a_connection_that_sends_nothing_is_closed(monkeypatch):
+    monkeypatch.setattr(serve, "IDLE_S", 0.2)
+    with serving(timeout_s=3) as (port, _), socket.create_connection(("127.0.0.1", port), timeout=2.5) as connection:
+        assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("platform", "env", "opened"),
+    [
+        ("linux", {}, 0),
+        ("linux", {"DISPLAY": ":0"}, 1),
+        ("linux", {"WAYLAND_DISPLAY": "w"}, 1),
+        ("darwin", {}, 1),
+        ("win32", {}, 1),
+    ],
+)
+def test_a_browser_is_opened_where_there_is_a_screen(platform, env, opened, monkeypatch):
+    links = []
+    monkeypatch.setattr(serve.webbrowser, "open", links.append)
+    monkeypatch.setattr(serve.sys, "platform", platform)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    serve.open_browser("https://x")
+    assert links == ["https://x"] * opened
+
+
 def test_no_request_says_what_helps(monkeypatch, capsys):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -1,0 +1,339 @@
+"""What the lessons share, in process: warm-up, schedule, quiet, memory, progress, and the lines that a run prints."""
+
+import argparse
+import os
+from pathlib import Path
+import pty
+import subprocess
+import sys
+import time
+
+from common import artifacts, report
+from common.cli import LessonError, LessonParser
+from common.device import Device, human_bytes, versions
+from common.memory import TensorPeak
+from common.progress import Progress, progress
+from common.quiet import quiet
+from common.record import record, warm_up
+from conftest import ROOT, Trace
+import pytest
+import torch
+from torch.profiler import ProfilerAction
+
+
+def parse(tmp_path, *flags) -> argparse.Namespace:
+    parser = LessonParser("lesson.py", "A lesson.", warmup=False)
+    parser.add_size("--size", 8, "rows")
+    return parser.parse_args(["--device", "cpu", "--trace_dir", str(tmp_path), *flags])
+
+
+class Idle(Device):
+    """A CPU that says when it was waited for."""
+
+    def __init__(self, said):
+        super().__init__("cpu", "a machine", None)
+        self.said = said
+
+    def synchronize(self):
+        self.said.append("synchronize")
+
+
+def run(tmp_path, *flags, step=lambda: torch.ones(4) + 1, device=None):
+    args = parse(tmp_path, *flags)
+    device = device or Device("cpu", "a machine", None)
+    with record(args, device) as profiler:
+        for _ in range(profiler.steps):
+            step()
+            profiler.step()
+    return args, profiler
+
+
+@pytest.mark.parametrize(("flag", "calls"), [("--warmup", 3), ("--no-warmup", 0)])
+def test_warm_up_makes_three_plain_calls_or_none(flag, calls, tmp_path):
+    said = []
+    warm_up(lambda: said.append("step"), parse(tmp_path, flag), Idle(said))
+    assert said == ["step"] * calls + ["synchronize"] * bool(calls)
+
+
+def test_the_schedule_is_the_flags(tmp_path):
+    _, profiler = run(tmp_path, "--wait", "2", "--schedule_warmup", "1", "--active", "2")
+    off, trace, on, last = ProfilerAction.NONE, ProfilerAction.WARMUP, ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE
+    assert [profiler.schedule(n) for n in range(6)] == [off, off, trace, on, last, off]
+    assert profiler.steps == 5
+
+
+@pytest.mark.parametrize(
+    ("flags", "before"),
+    [(("--wait", "1"), 2), (("--wait", "0", "--schedule_warmup", "0"), 0), (("--wait", "3", "--schedule_warmup", "0"), 3)],
+)
+def test_the_device_is_idle_when_recording_starts(flags, before, tmp_path):
+    said = []
+    run(tmp_path, *flags, step=lambda: said.append("step"), device=Idle(said))
+    assert said.index("synchronize") == before and said.count("synchronize") == 1
+
+
+def test_a_failed_step_says_so_leaves_nothing_and_lets_the_next_run_record(tmp_path):
+    def fail():
+        raise ZeroDivisionError("the step's own")
+
+    with pytest.raises(ZeroDivisionError, match="the step's own"):
+        run(tmp_path, step=fail)
+    assert list(tmp_path.iterdir()) == []
+    args, _ = run(tmp_path)
+    assert Trace.load(artifacts.trace_path(args)).steps() == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
+
+
+def test_a_disk_that_is_full_at_the_second_file_is_one_line_and_keeps_both_earlier_ones(tmp_path, monkeypatch, capsys):
+    args, _ = run(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    synced = []
+
+    def full(handle):
+        synced.append(handle)
+        if len(synced) == 2:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(LessonError, match=f"^cannot write to {tmp_path}: No space left on device; earlier artifacts are kept$"):
+        run(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert len(before) == 2 and args.tag == "8_bf16_cold_eager_device-cpu"
+
+
+def test_a_folder_in_which_nothing_can_be_written_is_found_before_the_run(tmp_path):
+    """It is there, and takes no files: not a matter of its name, nor of who asks."""
+    with pytest.raises(OSError):
+        artifacts.check_folder(parse(tmp_path, "--trace_dir", "/proc/self/task"))
+
+
+def test_the_table_has_fifteen_rows(tmp_path):
+    ops = [torch.sin, torch.cos, torch.exp, torch.tan, torch.abs, torch.neg, torch.tanh, torch.sigmoid, torch.relu, torch.sqrt]
+    ops += [torch.floor, torch.ceil, torch.round, torch.trunc, torch.erf, torch.square, torch.log1p, torch.expm1]
+    x = torch.ones(8)
+    args, _ = run(tmp_path, step=lambda: [op(x) for op in ops])
+    lines = artifacts.table_path(args).read_text().split("\n")
+    assert lines.index(lines[0], 3) - 3 == 15
+
+
+def test_a_healthy_runs_chatter_is_kept_off_and_all_else_is_passed_on(tmp_path, capfd, monkeypatch):
+    lines = ["INFO:2026-11-20 11:48:15 1:1 init.cpp:1] hello", "W1120 11:48:15.123 1 torch/x.py:1] careful", "a warning of yours"]
+
+    def speak():
+        with quiet(parse(tmp_path), Device("cpu", "a machine", None)):
+            os.write(2, "".join(f"{line}\n" for line in lines).encode())
+
+    monkeypatch.delenv("TORCH_LOGS", raising=False)
+    speak()
+    assert capfd.readouterr().err == "a warning of yours\n"
+    monkeypatch.setenv("TORCH_LOGS", "output_code")  # then everything is wanted
+    speak()
+    assert capfd.readouterr().err.splitlines() == lines
+
+
+@pytest.mark.parametrize(("module", "passed"), [("torch.nn", False), ("mine", True)])
+def test_warnings_of_torch_are_kept_off_and_others_are_not(module, passed):
+    code = (
+        "import argparse, warnings; from common.quiet import quiet; from common.device import Device\n"
+        "with quiet(argparse.Namespace(compile_mode=None), Device('cpu', 'a machine', None)):\n"
+        f"    warnings.warn_explicit('think of it', UserWarning, 'file.py', 1, module={module!r})"
+    )
+    env = {name: value for name, value in os.environ.items() if name != "TORCH_LOGS"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
+    assert (done.returncode, "think of it" in done.stderr) == (0, passed)
+
+
+def test_the_seed_decides_the_inputs(tmp_path):
+    def drawn(seed):
+        return Device("cpu", "a machine", None).allocate(
+            lambda device: torch.randn(4, device=device), parse(tmp_path, "--seed", seed)
+        )
+
+    torch.manual_seed(123)
+    first = drawn("1")
+    torch.rand(7)
+    assert torch.equal(first, drawn("1")) and not torch.equal(first, drawn("2"))
+
+
+def test_seeds_that_torch_cannot_take(tmp_path, capsys):
+    assert parse(tmp_path, "--seed", str(2**64 - 1)).seed == 2**64 - 1
+    for seed in (str(2**64), "-1", "x"):
+        with pytest.raises(SystemExit) as end:
+            parse(tmp_path, "--seed", seed)
+        assert end.value.code == 2 and "argument --seed: expected a whole number" in capsys.readouterr().err
+
+
+def test_flags_are_not_abbreviated(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        parse(tmp_path, "--siz", "9")
+    assert "unrecognized arguments: --siz 9" in capsys.readouterr().err
+
+
+def test_sizes_in_bytes():
+    assert [human_bytes(n) for n in (0, 1000, 1023, 1024, 1536, 2**20, 3 * 2**30, 5 * 2**40)] == [
+        "0 B", "1000 B", "1023 B", "1.0 KiB", "1.5 KiB", "1.0 MiB", "3.0 GiB", "5.0 TiB",
+    ]  # fmt: skip
+
+
+def test_versions_name_what_torch_is_built_for_and_nothing_else():
+    assert versions().startswith(f"torch {torch.__version__}") and "None" not in versions()
+    assert ("CUDA" in versions()) == bool(torch.version.cuda)
+
+
+def test_the_same_trace_gives_the_same_gz_bytes(tmp_path, monkeypatch):
+    args = parse(tmp_path, "--gz")
+    first = artifacts.encode_trace(b"x" * 100, args)
+    monkeypatch.setattr(time, "time", lambda: 1e9)
+    assert artifacts.encode_trace(b"x" * 100, args) == first
+
+
+def test_an_error_comes_after_what_was_printed():
+    code = "from common.cli import LessonError, stop; print('first'); stop(LessonError('second', exit_code=2))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert (done.stdout, done.returncode) == ("first\nerror: second\n", 2)
+
+
+def peak_of(step, *inputs):
+    with TensorPeak(inputs) as peak:
+        step(*inputs)
+    return peak.bytes
+
+
+def test_the_peak_counts_tensors_from_their_op_to_their_last_reference():
+    x = torch.ones(256)  # 1 KiB
+    kib = 1024
+
+    def frees_the_first():
+        first = x + 1
+        second = first * 2
+        del first
+        return second - 1
+
+    def keeps_all():
+        first = x + 1
+        second = first * 2
+        return first, second - 1
+
+    assert peak_of(lambda x: x + 1, x) == kib
+    assert peak_of(lambda x: frees_the_first(), x) == 2 * kib
+    assert peak_of(lambda x: keeps_all(), x) == 3 * kib
+    assert peak_of(lambda x: x.view(16, 16).t()[1:], x) == 0  # views of an input
+    assert peak_of(lambda x: (x + 1).view(16, 16).t(), x) == kib  # and of a result
+    assert peak_of(lambda x: x.add_(1), x) == 0
+    assert peak_of(lambda x: torch.stack([x, x]).sum(), x) == 2 * kib + 4
+    assert peak_of(lambda layer: layer(torch.ones(1, 8)), torch.nn.Linear(8, 4)) == 8 * 4 + 4 * 4
+
+
+@pytest.mark.parametrize("mode", ["AVX2", "DEFAULT"])
+def test_the_peak_does_not_depend_on_the_cpus_instructions(mode, lesson):
+    run = lesson("01_matmul_add.py", "--device", "cpu", env={"ONEDNN_MAX_CPU_ISA": mode})
+    assert "\npeak memory: 40.0 KiB of tensors, of which 24.0 KiB are inputs and weights\n" in run.out
+
+
+def test_what_the_line_on_memory_says():
+    kib, mib = 1024, 2**20
+    assert report.peak_memory(40 * kib, None, 24 * kib) == "40.0 KiB of tensors, of which 24.0 KiB are inputs and weights"
+    assert report.peak_memory(40 * kib, 40 * kib, 24 * kib) == "40.0 KiB of tensors, of which 24.0 KiB are inputs and weights"
+    assert report.peak_memory(40 * kib, 32 * mib, 24 * kib) == (
+        "40.0 KiB of tensors, of which 24.0 KiB are inputs and weights; 32.0 MiB with what libraries took for themselves"
+    )
+    assert report.peak_memory(None, 32 * mib, 24 * kib) == (
+        "32.0 MiB, of which 24.0 KiB are inputs and weights; workspaces of libraries are counted"
+    )
+    assert report.peak_memory(None, None, 24 * kib) is None
+
+
+@pytest.mark.parametrize("flags", [("--wait", "0"), ("--compile",)])
+def test_nothing_is_said_of_memory_where_it_is_not_known(flags, tmp_path, capsys):
+    run(tmp_path, *flags)
+    assert "peak memory" not in capsys.readouterr().out
+
+
+def test_the_next_command_can_be_pasted_where_the_folder_has_spaces(tmp_path, capsys):
+    folder = tmp_path / "my traces"
+    folder.mkdir()
+    args, _ = run(folder)
+    assert f"\nnext: uv run read_trace.py '{artifacts.trace_path(args)}', or drag it" in capsys.readouterr().out
+
+
+def on_a_terminal(code):
+    """What a program shows on a terminal (its stderr), beside what it prints."""
+    leader, follower = pty.openpty()
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=follower, env=env, text=True
+    )
+    os.close(follower)
+    shown = b""
+    while True:
+        try:
+            data = os.read(leader, 10_000)
+        except OSError:  # the other side is closed
+            break
+        if not data:
+            break
+        shown += data
+    os.close(leader)
+    return process.communicate()[0], shown.decode(errors="replace"), process.returncode
+
+
+SLOW = """
+import time
+from common import progress as module
+module.AFTER_S = 0.2
+with module.progress() as shown:
+    shown.show("warm-up call 1 of 3", 0, 3)
+    time.sleep(1.0)
+    shown.recorded(2, 5)
+    shown.pause()
+    shown.show("must not be seen", 4, 5)
+    time.sleep(0.6)
+    shown.resume()
+    shown.show("exporting", 5, 5)
+    time.sleep(0.6)
+print("done")
+"""
+
+
+def test_a_terminal_shows_how_far_a_long_run_is_and_stands_still_while_steps_are_recorded():
+    out, shown, code = on_a_terminal(SLOW)
+    assert (out, code) == ("done\n", 0)
+    assert "warm-up call 1 of 3" in shown and "recording step 3 of 5" in shown and "exporting" in shown
+    assert "must not be seen" not in shown
+    assert shown.rstrip().endswith("\x1b[2K") or shown.endswith("\x1b[?25h")  # cleared: nothing stays on the screen
+
+
+def test_a_short_run_shows_nothing_and_nobody_watching_sees_nothing():
+    _, shown, code = on_a_terminal(SLOW.replace("module.AFTER_S = 0.2", "module.AFTER_S = 60"))
+    assert (shown, code) == ("", 0)
+    done = subprocess.run([sys.executable, "-c", SLOW], cwd=ROOT, capture_output=True, text=True)
+    assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
+
+
+def test_only_long_recorded_steps_are_told(monkeypatch):
+    """A step that is over at once would be longer by the line on the terminal."""
+    _, shown, _ = on_a_terminal(
+        "import time; from common import progress as module; module.AFTER_S = 0; module.LONG_STEP_S = 0.3\n"
+        "with module.progress() as shown:\n"
+        "    shown.pause()\n"
+        "    for n in range(5):\n"
+        "        time.sleep(0.5 if n == 3 else 0.01)\n"
+        "        shown.recorded(n, 5)\n"
+    )
+    assert "recording step 4 of 5" in shown and "recording step 2 of 5" not in shown and "recording step 3 of 5" not in shown
+
+
+def test_without_a_terminal_there_is_no_thread():
+    with progress() as shown:
+        assert type(shown) is Progress
+
+
+def test_streams_that_are_closed_full_or_of_another_encoding(tmp_path):
+    command = f"{sys.executable} 01_matmul_add.py --device cpu --trace_dir {tmp_path}"
+    for redirection, code, error in (
+        (">/dev/full", 1, "error: cannot write to standard output: No space left on device\n"),
+        (">&-", 0, ""),
+        ("<&- >&- 2>&-", 0, ""),
+    ):
+        done = subprocess.run(f"{command} {redirection}", shell=True, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        assert (done.returncode, done.stderr) == (code, error), redirection
+        assert len(list(Path(tmp_path).iterdir())) == 2 or code
