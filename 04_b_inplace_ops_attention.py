@@ -6,9 +6,9 @@
 Guess first: how many activities are left on the GPU? How much of 04_a's GPU time was the copy? Does the peak memory
 fall, too?
 
-Then look: the copy is gone and the kernels are the same (read_trace.py with both traces tells it). The peak is what it was:
-two score matrices are alive already while the scale is multiplied. In place is allowed here because nobody reads the unmasked
-scores again, and no gradient needs them.
+Then look: the copy is gone and the kernels are the same (read_trace.py with both traces tells it). The peak is what it was: it
+comes at the last matmul, where scores, weights and output are alive together. In place is allowed here because nobody reads the
+unmasked scores again, and no gradient needs them.
 
 Writes traces/04_b_inplace_ops_attention/<batch>_<heads>_<seq>_<head_dim>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
 """

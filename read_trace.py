@@ -10,7 +10,8 @@
     zcat TRACE.json.gz | uv run read_trace.py - --json
 
 Any Chrome trace of torch.profiler will do: .json or .json.gz, from any torch and any GPU. The exit code is 0; 2 for a file
-that is missing, is no trace, or has no events; 1 if the answer could not be written, or --redact could not take all out.
+that is missing, is no trace, or has no events (of several, the others are told all the same); 1 if the answer could not be
+written, or --redact could not take all out.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from reader.terminal import plain, prepare_streams, stdout_failed
 with at_once():
     from reader import LinkedTrace, TraceError, load, serve, tell
     from reader.compare import compare, rows
+    from reader.errors import NotWrittenError
     from reader.facts import Facts, chain
     from reader.files import write_all
     from reader.redact import LeftOverError, redact_file
@@ -143,7 +145,7 @@ def draw(args: argparse.Namespace) -> str:
     try:
         write_all({args.plot: data})
     except OSError as error:
-        raise TraceError(f"{args.plot}: {error.strerror or error}") from error
+        raise NotWrittenError(f"{args.plot}: {error.strerror or error}") from error
     return f"wrote {args.plot} ({len(data) / 1024:.1f} KiB)\n"
 
 
@@ -151,7 +153,8 @@ def shared(source: str, target: str) -> str:
     """Write the redacted copy; what was taken out, in words."""
     load_shown(source) if source != "-" else None  # what is no trace is not copied
     redacted = redact_file(source, target)
-    text = f"wrote {target}; taken out: {', '.join(f'{what}: {n}' for what, n in redacted.removed.items())}\n"
+    taken = ", ".join(f"{what}: {n}" for what, n in redacted.removed.items())
+    text = f"wrote {'standard output' if target == '-' else target}; taken out: {taken}\n"
     for name in redacted.stay:
         text += f"the name {plain(name)!r} is a word that traces are made of, and stays\n"
     return text
@@ -224,7 +227,7 @@ def main(argv: list[str] | None = None) -> int:
     except (TraceError, LookupError) as error:
         say_error(error)
         return 2
-    except LeftOverError as error:
+    except (LeftOverError, NotWrittenError) as error:
         say_error(error)
         return 1
     try:

@@ -2,8 +2,8 @@
 
     uv run benchmarks/overhead.py
 
-Takes about a minute. Runs both in turns and compares the medians: the time of the whole process, and the CPU time of a recorded step, which
-the shared code must not touch.
+Takes about a minute. Runs both in turns and compares the medians: the time of the whole process, and the CPU time of a
+recorded step, which the shared code must not touch.
 """
 
 import argparse

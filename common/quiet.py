@@ -15,10 +15,10 @@ from common.cli import LessonError
 from common.device import Device, is_out_of_memory
 
 # Lines of a healthy run: Kineto's progress (USDT:2026-11-20 ...), and torch's log below the level of an error
-# (W1120 11:48:15 ...), and the winner of an autotuning.
+# (W1120 11:48:15 ...), and the winner of an autotuning. That Kineto could not write its file is said in our words.
 NOISE = re.compile(
     rb"(USDT|VERBOSE|INFO|STAGE):\d{4}-\d\d-\d\d |\[?[VIW]\d{4} \d\d:\d\d:\d\d"
-    rb'|Autotune Choices Stats:|\{"num_choices":'
+    rb'|Autotune Choices Stats:|\{"num_choices":|ERROR:.* output_json\.cpp'
 )
 NOISE_WITHOUT_GPU = re.compile(rb"ERROR:.* gpuGetDeviceCount failed")
 

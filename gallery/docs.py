@@ -109,6 +109,8 @@ def lessons_md() -> str:
         "",
         "For each: say your guess aloud, run the command, look at the trace, then unfold the answer. The answers quote a",
         f"recording; yours will differ in the numbers. Recorded on: {_machine()}.",
+        "The CPU time of a middle step stands with its range over five processes; where two ranges overlap, five processes do",
+        "not tell the two runs apart. Tables of several traces show medians over the steps of one recording.",
         "",
         "No GPU at hand? Read the recording instead of running the command; its name stands under each exercise.",
     ]
@@ -120,7 +122,8 @@ def lessons_md() -> str:
                 continue
             number += 1
             out += ["", f"### {number}. {f.guess}", "", "```", f"uv run {f.command}", "```", "", f"Look: {f.look}", ""]
-            out += [f"Recorded: `uv run read_trace.py {f.trace.relative_to(ROOT)}`", ""]
+            files = f"[table]({_link(f.trace.with_suffix('.txt'))}), [picture]({_link(f.picture)})"
+            out += [f"Recorded: `uv run read_trace.py {f.trace.relative_to(ROOT)}` ({files})", ""]
             beside = [f"{name}: `uv run {command}`" for name, command in f.others.items()]
             if beside:
                 out += [f"Beside it: {'; '.join(beside)}", ""]

@@ -1,7 +1,7 @@
 """The list of figures.toml, where the recording of each is, and the numbers that are taken from it.
 
-A text of figures.toml may hold {names} of NUMBERS, of the figure's own recording, and {other.name}, of one that it names under
-`others`.
+A text of figures.toml may hold {names} of NUMBERS, of the figure's own recording, {other.name}, of one that it names under
+`others`, and {cpu_beside_other}: both CPU times, and whether they can be told apart.
 """
 
 from collections.abc import Callable
@@ -135,11 +135,20 @@ class _Numbers(dict):
         self.figure = figure
 
     def __missing__(self, name: str) -> Any:
+        if name.startswith("cpu_beside_"):
+            return _beside(Run(self.figure.trace), Run(trace_of(self.figure.others[name.removeprefix("cpu_beside_")])))
         if name in self.figure.others:
             return Run(trace_of(self.figure.others[name]))
         if name not in NUMBERS:
             raise KeyError(name)
         return NUMBERS[name][1](Run(self.figure.trace))
+
+
+def _beside(run: Run, other: Run) -> str:
+    """The CPU times of two runs' middle steps, and whether five processes of each tell them apart."""
+    ranges = [[entry["cpu_us"] for entry in each.spread] for each in (run, other)]
+    apart = max(ranges[0]) < min(ranges[1]) or max(ranges[1]) < min(ranges[0])
+    return f"{run.cpu} {'instead of' if apart else 'beside'} {other.cpu}{'' if apart else ', ranges that overlap'}"
 
 
 def _list_us(values: list[float | None]) -> str:
@@ -190,20 +199,22 @@ def _first_gap(run: Run) -> str:
     silences = sorted(((b - a, a) for a, b in pairwise(moments)), reverse=True)[:2]
     inside = []
     for length_us, at_us in silences:
-        ops = [op for op in run.trace.ops if op.start_us <= at_us and op.end_us >= at_us + length_us]
-        inside.append(f"{us(length_us)} in which {ops[-1].name if ops else 'no op'} is open and no call is recorded")
+        open_now = [e for e in (*run.trace.ops, *run.trace.calls) if e.start_us <= at_us and e.end_us >= at_us + length_us]
+        inside.append(f"{us(length_us)} inside {open_now[-1].name if open_now else 'no op and no call'}")
     return (
         f"the buffer request ends {us(buffer - start_us)} after the step's start, the gap begins at "
-        f"{us(first.end_us - start_us)} and ends at {us(second.start_us - start_us)}; it holds {' and '.join(inside)}"
+        f"{us(first.end_us - start_us)} and ends at {us(second.start_us - start_us)}. Most of it is {' and '.join(inside)}, "
+        "in which the trace shows nothing further"
     )
 
 
 def _before_first_kernel(run: Run) -> str:
-    """The longest stretch before the first kernel in which no call is recorded."""
+    """The longest stretch before the first kernel in which no call or overhead starts or ends, and the op that is open."""
     first = _own(run, 0)[0]
     moments = sorted({t for e in [*run.trace.calls, *run.trace.overheads] for t in (e.start_us, e.end_us) if t <= first.start_us})
-    length_us = max(b - a for a, b in pairwise(moments))
-    return us(length_us)
+    length_us, at_us = max((b - a, a) for a, b in pairwise(moments))
+    open_now = [e for e in (*run.trace.ops, *run.trace.calls) if e.start_us <= at_us and e.end_us >= at_us + length_us]
+    return f"{us(length_us)} inside {open_now[-1].name if open_now else 'no op'}"
 
 
 def _kernels(run: Run) -> str:
@@ -213,6 +224,14 @@ def _kernels(run: Run) -> str:
 
 def _kernel_names(run: Run) -> str:
     return ", ".join(f"`{k.name[:90]}`" for k in run.facts.kernels if k.decoded.family != "memset")
+
+
+def _gemm_names(run: Run) -> str:
+    return ", ".join(f"`{k.name}`" for k in run.facts.kernels if k.decoded.is_gemm)
+
+
+def _transposes(run: Run) -> str:
+    return str(_ops_a_step(run).split(", ").count("aten::transpose"))
 
 
 def _footprints(run: Run) -> str:
@@ -325,7 +344,7 @@ def _compile_steps(run: Run) -> str:
 
 
 def _softmax_us(run: Run) -> str:
-    return us(sum(k.total_us for k in run.facts.kernels if k.decoded.is_softmax) / len(run.facts.steps))
+    return us(next(k.median_us for k in run.facts.kernels if k.decoded.is_softmax))
 
 
 def _seen(slug: str) -> Callable[[Run], str]:
@@ -350,6 +369,8 @@ NUMBERS: dict[str, tuple[str, Number]] = {  # by name: what it is called in a ta
         "names",
         lambda run: ", ".join(f"`{k.name[:90]}`" for k in run.facts.kernels if k.decoded.family != "memset"),
     ),
+    "gemm_names": ("the GEMM", _gemm_names),
+    "transposes": ("aten::transpose a step", _transposes),
     "launch_calls": ("launches", lambda run: ", ".join(f"{k.decoded.label}: {k.launch}" for k in run.facts.kernels)),
     "calls_a_step": ("runtime and driver calls a step", _calls_a_step),
     "ops_a_step": ("ops a step", _ops_a_step),

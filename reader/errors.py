@@ -1,4 +1,4 @@
-"""What `reader` raises: TraceError and nothing else."""
+"""What `reader` raises: TraceError where it reads, NotWrittenError where it writes."""
 
 
 class TraceError(Exception):
@@ -11,3 +11,7 @@ class NotATraceError(TraceError):
 
 class NoEventsError(TraceError):
     """A trace without a single event that could be read."""
+
+
+class NotWrittenError(Exception):
+    """A file that could not be written; an earlier one of its name is kept. The message names it."""

@@ -368,7 +368,7 @@ def _steps(trace: LinkedTrace) -> tuple[StepFacts, ...]:
 @lru_cache(maxsize=1024)
 def _duties(call: str) -> tuple[bool, bool, bool]:
     """Whether a function of the runtime or driver launches kernels, waits for the GPU, or asks how many blocks fit."""
-    return is_launch(call), is_synchronizing(call), "OccupancyMaxActiveBlocks" in call
+    return is_launch(call), is_synchronizing(call), "Occupancy" in call
 
 
 def _entry_gaps(trace: LinkedTrace) -> list[float | None]:

@@ -176,7 +176,8 @@ def _many_calls(f: Facts) -> str | None:
     "the first recorded step is much wider than the others",
     "the ProfilerStep slices",
     "The first recorded step still pays for something that happens once: caches, allocations, lazy initialization.",
-    "Warm up before the profiler starts (--warmup), and read the later steps.",
+    "Read the later steps. A warm-up before the profiler starts (--warmup) takes away what is the program's, not what is the "
+    "profiler's own first step.",
 )
 def _cold_start(f: Facts) -> str | None:
     if len(f.steps) < 3:

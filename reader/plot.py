@@ -1,6 +1,6 @@
 """A trace as a picture: the CPU's lane with its nesting and the GPU's lanes on one time axis. Needs matplotlib.
 
-A long silence, in which nothing starts or ends and the GPU is idle, is cut out of the axis and says how long it was.
+A long stretch in which nothing starts or ends and the GPU is idle is left out of the axis, and says how long it was.
 """
 
 from collections import defaultdict
@@ -92,6 +92,7 @@ class _Axis:
 
     def longest_seen(self, start_us: float, end_us: float) -> tuple[float, float]:
         """The longest part of an interval that no cut lies in, from and to where it is drawn."""
+        start_us, end_us = max(start_us, self.start_us), min(end_us, self.end_us)
         edges = [start_us, *(t for cut in self.silences for t in cut if start_us < t < end_us), end_us]
         parts = [(self(a), self(b)) for a, b in pairwise(edges) if not self.hides((a + b) / 2)]
         return max(parts, key=lambda part: part[1] - part[0], default=(0.0, 0.0))
@@ -291,9 +292,10 @@ def _draw_panel(panel: _Panel, ax: Axes, span_us: float, shown: dict[str, str]) 
             left, right = x(event.start_us), x(event.end_us)
             boxes.append([(left, top), (right, top), (right, top - height), (left, top - height)])
             edges.append(0.4 if (right - left) * px_per_us >= NARROWEST_EDGE_PX else 0.0)
-            if text := _fitting(label, (right - left) * px_per_us):
+            first, last = x.longest_seen(event.start_us, event.end_us)
+            if text := _fitting(label, (last - first) * px_per_us):
                 ink = "white" if colour in DARK else "black"
-                middle = (left + right) / 2
+                middle = (first + last) / 2
                 ax.text(middle, top - height / 2 - 0.04, text, ha="center", va="center", fontsize=LABEL_SIZE, color=ink)
         ax.add_collection(
             PolyCollection(boxes, facecolors=[c for _, c, _ in kept], edgecolors="#666666", linewidths=edges), autolim=False
@@ -374,7 +376,7 @@ def _draw_cuts(ax: Axes, panel: _Panel) -> None:
         for edge in (left, right):
             ax.plot([edge, edge], [0, panel.height], color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=4)
         ax.text(
-            (left + right) / 2, panel.height / 2, f"{us(end - start)}, nothing recorded", rotation=90, ha="center", va="center",
+            (left + right) / 2, panel.height / 2, f"{us(end - start)} left out", rotation=90, ha="center", va="center",
             fontsize=LABEL_SIZE, color="#555555", zorder=5,
         )  # fmt: skip
 
@@ -450,6 +452,7 @@ def _names_below(ax: Axes, x: _Axis, slices: list[tuple[Event, str, float]], y: 
         ax.text(
             (edge_px + (-2 if to_left else 2)) / px_per_us, y - 0.5 - 0.8 * row, label,
             ha="right" if to_left else "left", va="center", fontsize=LABEL_SIZE,
+            bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.3},
         )  # fmt: skip
 
 

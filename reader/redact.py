@@ -16,7 +16,7 @@ import socket
 import sys
 
 from reader.decode import file_bytes
-from reader.errors import TraceError
+from reader.errors import NotWrittenError, TraceError
 from reader.files import write_all
 
 # Names that say nothing of anybody, and words that a trace itself is made of: they stay.
@@ -36,7 +36,8 @@ EXTENSIONS = "py|pyc|pyi|ipynb|so|cpp|cc|cu|cuh|h|hpp|json|gz|pt|pth|ckpt|bin|sa
 _SLASH = r"(?:\\/|/)"  # JSON may write it either way
 _BACKSLASH = r"(?:\\\\|\\(?=[^\\\"/bfnrtu])|/)"  # of a Windows path, escaped as JSON wants it, or not
 _ESCAPED = r"\\u[0-9a-fA-F]{4}"  # a letter that is not ASCII
-_PART = rf"""(?:[^/\s"'<>|:,;()\\]|{_ESCAPED})+"""
+_LETTERS = rf"""(?:[^/\s"'<>|:,;()\\]|{_ESCAPED})+"""
+_PART = rf"{_LETTERS}(?: {_LETTERS}){{0,4}}"  # a folder's name may hold spaces
 _SPACED = rf'(?:[^"/\\\n]|{_ESCAPED})+'  # a part that may hold spaces
 _WORD = rf"(?:[\w.+@-]|{_ESCAPED})+"
 _PATHS = [
@@ -52,18 +53,21 @@ _RELATIVE = re.compile(
     rf"(?<![\w/.:\\~-])(~?(?:\.{{0,2}}{_SLASH})?{_WORD}){_SLASH}(?:{_WORD}{_SLASH})*(?={_WORD}\.(?:{EXTENSIONS})\b)"
 )
 _TRACE_NAME = re.compile(rf'("traceName"\s*:\s*")(?:{_SPACED}?{_BACKSLASH})+')
-_USER_IN_PATH = re.compile(rf"(?:{_SLASH}home{_SLASH}|{_BACKSLASH}Users{_BACKSLASH}|torchinductor_|~)((?:[\w.-]|{_ESCAPED})+)")
+_USER_IN_PATH = re.compile(
+    rf"(?:{_SLASH}home{_SLASH}|{_BACKSLASH}Users{_BACKSLASH}|torchinductor_|~)"
+    rf"((?:[\w.@+-]|{_ESCAPED}| (?=[^/\\\"]*{_BACKSLASH}))+)"
+)
 _HOST_KEYS = frozenset(["host", "hostname", "host_name", "nodename", "node_name", "master_addr", "worker_host", "computername"])
 _USER_KEYS = frozenset(["user", "username", "user_name", "logname", "owner"])
 _SECRET_KEYS = frozenset(
     [
-        *("cmdline", "command_line", "command", "argv", "sys.argv", "process_args", "process_arguments"),
-        *("env", "environ", "environment", "env_vars"),
+        *("cmd", "cmdline", "command", "command_line", "commandline", "argv", "sys.argv", "program_args", "program_arguments"),
+        *("process_args", "process_arguments", "env", "environ", "environment", "env_vars", "envvars", "environment_variables"),
     ]
 )
 _VARIABLE = r'(?<![A-Za-z])(?:{})=([^\s"\\,;]+)'
 # tensorboard_trace_handler calls its files <host>_<process>.<time>.pt.trace.json
-_HANDLERS_NAME = re.compile(r'([^"/\\\s]+?)_\d+\.\d{8,}\.pt\.trace\.json')
+_HANDLERS_NAME = re.compile(r'(?:^|[/\\\s"])([^"/\\\s]{1,255}?)_\d+\.\d{8,}\.pt\.trace\.json')
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*"?|[^"]+', re.DOTALL)  # a string, or what stands between two
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]|,', re.DOTALL)
 _UNICODE_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
@@ -129,13 +133,15 @@ def _pieces(text: str) -> set[str]:
 
 
 def _hosts(text: str, pieces: set[str]) -> set[str]:
-    found = _named(_HOST_KEYS, text, pieces) | {host for piece in pieces for host in _HANDLERS_NAME.findall(piece)}
+    named = (_HANDLERS_NAME.findall(piece) for piece in pieces if ".pt.trace.json" in piece)
+    found = _named(_HOST_KEYS, text, pieces) | {host for hosts in named for host in hosts}
     return {part for host in {*found, _this_host()} for part in (host, host.partition(".")[0])}
 
 
 def _users(text: str, pieces: set[str]) -> set[str]:
     owners = {_unescaped(user) for piece in pieces for user in _USER_IN_PATH.findall(piece)}
-    return _named(_USER_KEYS, text, pieces) | owners | {_this_user()}
+    names = _named(_USER_KEYS, text, pieces) | owners | {_this_user()}
+    return names | {part for name in names for part in name.split()}
 
 
 def _named(keys: frozenset[str], text: str, pieces: set[str]) -> set[str]:
@@ -151,7 +157,7 @@ def _named(keys: frozenset[str], text: str, pieces: set[str]) -> set[str]:
 
 
 def _present(keys: frozenset[str], pieces: set[str]) -> list[str]:
-    return sorted(piece for piece in pieces if piece[1:-1].lower() in keys)
+    return sorted(piece for piece in pieces if len(piece) < 40 and re.sub(r"[\s-]", "_", piece[1:-1].lower()) in keys)
 
 
 def _this_host() -> str:
@@ -219,12 +225,16 @@ def _without_paths(piece: str) -> tuple[str, int]:
 
     def shortened(found: re.Match[str]) -> str:
         nonlocal count
-        if found[1] in PUBLIC:
+        if _is_public(found):
             return found[0]
         count += 1
         return ""
 
     return _RELATIVE.sub(shortened, piece), total + count
+
+
+def _is_public(found: re.Match[str]) -> bool:
+    return found[1] in PUBLIC and ".." not in found[0]
 
 
 def _left(pieces: Iterable[str], names: Iterable[str]) -> str:
@@ -234,9 +244,11 @@ def _left(pieces: Iterable[str], names: Iterable[str]) -> str:
         for view in (piece, _unescaped(piece)) if "\\" in piece else (piece,):
             if any(pattern.search(view) for pattern in patterns):
                 return "a name is"
+        if not ("/" in piece or "\\" in piece):
+            continue
         if any(pattern.search(piece) for pattern in _PATHS):
             return "a path is"
-        if any(found[1] not in PUBLIC for found in _RELATIVE.finditer(piece)):
+        if any(not _is_public(found) for found in _RELATIVE.finditer(piece)):
             return "a relative path is"
     return ""
 
@@ -248,8 +260,8 @@ def _unescaped(text: str) -> str:
 def redact_file(source: str, target: str) -> Redacted:
     """Write the redacted copy of the trace `source` to `target` (gzipped if its name ends with .gz; "-": standard output).
 
-    Whatever can be read can be redacted. Raises TraceError if a file cannot be read or written or both are the same, and
-    LeftOverError if something could not be taken out; then nothing is written.
+    Whatever can be read can be redacted. Raises TraceError if the source cannot be read or is the target, NotWrittenError if
+    the target cannot be written, and LeftOverError if something could not be taken out; then nothing is written.
     """
     if target != "-" and os.path.exists(target) and source != "-" and os.path.samefile(source, target):
         raise TraceError(f"{target}: is the trace itself; name another file for the copy")
@@ -262,5 +274,5 @@ def redact_file(source: str, target: str) -> Redacted:
     try:
         write_all({Path(target): copy})
     except OSError as error:
-        raise TraceError(f"{target}: {error.strerror or error}") from error
+        raise NotWrittenError(f"{target}: {error.strerror or error}") from error
     return redacted

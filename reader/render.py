@@ -414,6 +414,8 @@ def _header(facts: Facts) -> list[str]:
     lines = [f"device: {facts.device or 'unknown'}; {versions}"]
     if facts.lesson.get("run"):
         lines.append(f"run: {facts.lesson.get('script', 'unknown')} {facts.lesson['run']}")
+    if facts.lesson.get("peak_memory"):
+        lines.append(f"peak memory: {facts.lesson['peak_memory']}")
     skipped = sum(facts.skipped.values())
     reasons = ", ".join(f"{n} {reason}" for reason, n in facts.skipped.items())
     lines.append(f"events: {facts.events} found, {skipped} not used{f' ({reasons})' if reasons else ''}")

@@ -8,7 +8,7 @@ import sys
 
 from conftest import GALLERY, LESSONS, ROOT
 from gallery import docs
-from gallery.figures import CHOICE, MACHINE, NUMBERS, SPREAD, Run, figures, filled, recording, trace_of
+from gallery.figures import CHOICE, MACHINE, NUMBERS, SPREAD, Run, _beside, figures, filled, recording, trace_of
 import pytest
 from reader.findings import PATTERNS
 
@@ -36,6 +36,8 @@ def test_the_reader_finds_what_the_figure_shows(figure):
 def names_in(figure):
     """What the texts ask for: (other recording or "", number)."""
     asked = re.findall(r"\{(?:(\w+)\.)?(\w+)\}", figure.differs + figure.answer)
+    asked += [(number.removeprefix("cpu_beside_"), "cpu") for _, number in asked if number.startswith("cpu_beside_")]
+    asked = [(other, number) for other, number in asked if not number.startswith("cpu_beside_")]
     return {*asked, *(("", name) for name in figure.numbers)}
 
 
@@ -62,6 +64,10 @@ def test_a_cpu_time_stands_with_its_spread():
     times = [entry["cpu_us"] for entry in run.spread]
     middle, low, high = (f"{value:.1f} us" for value in (run.facts.middle_step.cpu_us, times[0], times[-1]))
     assert run.cpu == f"{middle} ({low} to {high} in 5 processes)"
+    eager, compiled = (Run(trace_of(f"01_matmul_add.py --size 4096 --warmup{flag}")) for flag in ("", " --compile"))
+    assert max(e["cpu_us"] for e in eager.spread) < min(e["cpu_us"] for e in compiled.spread)  # told apart
+    assert _beside(compiled, eager) == f"{compiled.cpu} instead of {eager.cpu}"
+    assert _beside(eager, eager) == f"{eager.cpu} beside {eager.cpu}, ranges that overlap"
     first, second, third = (f"{step.cpu_us:.1f} us" for step in run.facts.steps)
     assert run.step_cpu == f"{first}, {second}, {third} (#3 in 5 processes: {low} to {high})"
 
