@@ -376,7 +376,7 @@ def _draw_cuts(ax: Axes, panel: _Panel) -> None:
         for edge in (left, right):
             ax.plot([edge, edge], [0, panel.height], color="#888888", linewidth=0.8, linestyle=(0, (1, 2)), zorder=4)
         ax.text(
-            (left + right) / 2, panel.height / 2, f"{us(end - start)} left out", rotation=90, ha="center", va="center",
+            (left + right) / 2, panel.height - 0.2, f"{us(end - start)} left out", rotation=90, ha="center", va="top",
             fontsize=LABEL_SIZE, color="#555555", zorder=5,
         )  # fmt: skip
 
@@ -452,7 +452,7 @@ def _names_below(ax: Axes, x: _Axis, slices: list[tuple[Event, str, float]], y: 
         ax.text(
             (edge_px + (-2 if to_left else 2)) / px_per_us, y - 0.5 - 0.8 * row, label,
             ha="right" if to_left else "left", va="center", fontsize=LABEL_SIZE,
-            bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.3},
+            bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.3}, zorder=6,
         )  # fmt: skip
 
 
@@ -460,11 +460,12 @@ def _draw_strip(panel: _Panel, ax: Axes) -> None:
     """The durations of the kernels that take most, call by call: what a mean would hide."""
     names = [k.name for k in panel.facts.kernels if k.decoded.family not in ("memcpy", "memset")][:STRIP_KERNELS]
     for number, name in enumerate(names):
-        durations = [a.event.duration_us for a in panel.trace.activities if a.event.name == name]
-        colour = list(FAMILY_COLOURS.values())[number]
+        calls = [a for a in panel.trace.activities if a.event.name == name]
+        durations = [a.event.duration_us for a in calls]
+        colour = FAMILY_COLOURS[family(calls[0])]
         median = statistics.median(durations)
         label = f"{decode_name(name).label}: median {us(median)}, mean {us(statistics.fmean(durations))}"
-        ax.plot(range(len(durations)), durations, marker="o", markersize=4, linewidth=0.6, color=colour, label=label)
+        ax.plot(range(len(durations)), durations, marker="os^"[number], markersize=4, linewidth=0.6, color=colour, label=label)
         ax.axhline(median, color=colour, linewidth=0.6, linestyle=":")
     ax.set_ylim(bottom=0)
     ax.set_xlabel("call", fontsize=8, labelpad=1)
