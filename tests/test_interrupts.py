@@ -1,6 +1,7 @@
 """Ctrl-C and SIGTERM: quiet, at any moment, with the exit code that shells expect, and nothing left behind."""
 
 import os
+from pathlib import Path
 import signal
 import subprocess
 import sys
@@ -34,9 +35,20 @@ def start_code(code):
     return process
 
 
+def heeds_signals(process):
+    """Wait until the program has taken over SIGTERM, whose default Python leaves alone: its first import is behind it."""
+    bit = 1 << (signal.SIGTERM - 1)
+    while process.poll() is None:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        if int(status.partition("SigCgt:")[2].split()[0], 16) & bit:
+            return
+        time.sleep(0.002)
+
+
 def interrupted(command, number, after_s):
-    """Start, wait, send the signal; (exit code, stderr, seconds to the end)."""
+    """Start, wait from its first import on, send the signal; (exit code, stderr, seconds to the end)."""
     process = start(*command)
+    heeds_signals(process)
     time.sleep(after_s)
     began = time.monotonic()
     process.send_signal(number)
@@ -45,13 +57,15 @@ def interrupted(command, number, after_s):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("after_s", [0.6, 1.2, 2.5, 5.0, 8.0])
+@pytest.mark.parametrize("after_s", [0.0, 0.4, 2.5, 5.0, 8.0])
 def test_a_lesson_ends_quietly_at_any_moment(number, code, after_s, tmp_path):
     """Imports, the choice of the device, the profiler's preparation (4 s), recording."""
     command = ["01_matmul_add.py", "--device", "cpu", "--active", "60000", "--trace_dir", tmp_path]
     returned, err, took_s = interrupted(command, number, after_s)
-    assert (returned, err) == (code, "")
-    assert took_s < 10  # it is under 2; a loaded machine is slower
+    assert returned == code
+    # Kineto's export is one native operation: ended inside it, that is said, and nothing else ever is.
+    assert err == "" or (after_s > 5 and err == "ended inside an operation that cannot be interrupted\n")
+    assert took_s < 30  # it is under 2; a loaded machine is slower
     assert list(tmp_path.iterdir()) == []
 
 
@@ -106,7 +120,7 @@ def test_the_reader_ends_quietly_while_it_reads(number, code, tmp_path):
 def test_the_reader_ends_quietly_at_any_moment(tmp_path):
     """At ten moments of its run, from its first imports on."""
     for number in range(10):
-        returned, err, _ = interrupted(["read_trace.py", TRACE, "--json"], signal.SIGINT, 0.12 + number * 0.04)
+        returned, err, _ = interrupted(["read_trace.py", TRACE, "--json"], signal.SIGINT, number * 0.02)
         assert returned in (130, 0) and err == "", (number, err)
 
 

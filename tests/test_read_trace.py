@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 from conftest import GALLERY, ROOT
 from events import GEMM, annotation, kernel, launch, op, step, write
@@ -210,11 +209,9 @@ def test_a_pipe_gets_plain_text_and_the_same_bytes_each_time(tmp_path):
     assert runs[0].stderr == b""
 
 
-def test_it_neither_imports_torch_nor_takes_long(tmp_path):
+def test_it_does_not_import_torch():
     code = "import sys, read_trace; read_trace.main([sys.argv[1]]); assert 'torch' not in sys.modules"
-    start = time.perf_counter()
     subprocess.run([sys.executable, "-c", code, MLP], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    assert time.perf_counter() - start < 2.5  # about 0.2 s; the bound only tells an import of torch from none
 
 
 def test_a_terminal_shows_progress_of_a_file_that_takes_long(tmp_path, monkeypatch):
