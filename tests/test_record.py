@@ -188,7 +188,9 @@ def test_the_same_trace_gives_the_same_gz_bytes(tmp_path, monkeypatch):
 
 def test_an_error_comes_after_what_was_printed():
     code = "from common.cli import LessonError, stop; print('first'); stop(LessonError('second', exit_code=2))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert (done.stdout, done.returncode) == ("first\nerror: second\n", 2)
 
 
