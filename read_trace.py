@@ -61,7 +61,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     output.add_argument("--plot", metavar="FILE", type=picture, help="draw it into FILE, .png or .svg, instead of the report")
     output.add_argument("--open", action="store_true", help="show it in Perfetto: serves the file to your browser, once")
-    output.add_argument("--redact", metavar="FILE", help="write a copy to share, and count what was taken out; - is stdout")
+    output.add_argument(
+        "--redact", metavar="FILE", type=named, help="write a copy to share, and count what was taken out; - is stdout"
+    )
     window = parser.add_mutually_exclusive_group()
     window.add_argument("--steps", metavar="A:B", type=interval(int), help="of --plot: only ProfilerStep#A to #B")
     window.add_argument("--us", metavar="A:B", type=interval(float), help="of --plot: only these microseconds of the window")
@@ -83,6 +85,12 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     if args.chain is not None and len(args.traces) > 1:
         parser.error("--chain shows one trace: name one")
     return args
+
+
+def named(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("expected the name of a file, got ''")
+    return text
 
 
 def picture(text: str) -> Path:
@@ -151,7 +159,6 @@ def draw(args: argparse.Namespace) -> str:
 
 def shared(source: str, target: str) -> str:
     """Write the redacted copy; what was taken out, in words."""
-    load_shown(source) if source != "-" else None  # what is no trace is not copied
     redacted = redact_file(source, target)
     taken = ", ".join(f"{what}: {n}" for what, n in redacted.removed.items())
     text = f"wrote {'standard output' if target == '-' else target}; taken out: {taken}\n"
@@ -230,6 +237,8 @@ def main(argv: list[str] | None = None) -> int:
     except (LeftOverError, NotWrittenError) as error:
         say_error(error)
         return 1
+    except OSError as error:  # of the copy on stdout
+        return stdout_failed(error)
     try:
         # The copy itself went to stdout: what is said of it does not.
         stream = sys.stderr if args.redact == "-" else sys.stdout

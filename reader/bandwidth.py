@@ -65,7 +65,7 @@ def _tensors(inputs: Inputs) -> Any:
             continue  # a number, or a tensor of one
         steps = strides[number] if strides else (1,) * len(shape)
         known = isinstance(shape, tuple) and isinstance(steps, tuple) and len(steps) == len(shape) and item in ITEM_BYTES
-        if not known or not all(isinstance(n, int) for n in (*shape, *steps)):
+        if not known or not all(isinstance(n, int) and abs(n) < 2**63 for n in (*shape, *steps)):
             yield None
             continue
         # A dimension of stride 0 is an expanded one: its elements are one in memory.

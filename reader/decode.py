@@ -153,11 +153,12 @@ _DECODE_GPU_ARGS = msgspec.json.Decoder(_GpuArgs)
 _DECODE_CALL_ARGS = msgspec.json.Decoder(_CallArgs)
 _DECODE_OP_ARGS = msgspec.json.Decoder(_OpArgs)
 _NO_GPU_ARGS = _GpuArgs()
-_INFINITY = float("inf")
+_INFINITY = 1e18  # microseconds: a time beyond is none
 _OPENING = re.compile(rb"(?:\xef\xbb\xbf)?\s*([\[{])")
 _TRACE_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _TOKEN = re.compile(rb'("traceEvents"\s*:\s*\[)|"(?:[^"\\]|\\.)*+"|[{}\[\]]', re.DOTALL)
 _FIRST_KEY = re.compile(rb'\s*\{\s*("(?:[^"\\]|\\.)*")\s*:')
+_ANY_BOUNDARY = re.compile(r"\}\s*,\s*(?=\{)")  # between two events, or two objects inside one
 _SEPARATOR = re.compile(r"[\s,]*")
 _END = re.compile(r"\}(?=\s*\])")  # of the last event of the list
 _SPACES_FOR_CONTROLS = {code: " " for code in range(32)}
@@ -172,8 +173,13 @@ def decode(source: str, progress: Callable[[float], None] | None = None) -> Deco
     `progress` is called with the share of the file that is done. Raises TraceError: file missing or unreadable;
     NotATraceError: no Chrome trace; NoEventsError: a trace without events.
     """
-    with file_bytes(source) as data:
-        return _Decoder(data, _shown(source), progress).decode()
+    with file_bytes(source) as file:
+        return decode_bytes(file, source, progress)
+
+
+def decode_bytes(file: "Bytes", source: str, progress: Callable[[float], None] | None = None) -> Decoded:
+    """As `decode`, of bytes that are read already."""
+    return _Decoder(file, _shown(source), progress).decode()
 
 
 def _shown(source: str) -> str:
@@ -372,7 +378,7 @@ class _Decoder:
             self.total += 1 if rest else 0
             self.header["truncated"] = True
         if self.damage:
-            self.first_bad = self.first_bad or self.damage
+            self.first_bad = f"{self.damage}; {self.first_bad}" if self.first_bad else self.damage
 
     def _one_by_one(self, text: str, boundary: re.Pattern[bytes], final: bool = False) -> str:
         """Take events until the list ends (`]`) or no whole event is left; returns what follows."""
@@ -380,6 +386,8 @@ class _Decoder:
         self._has_inputs = '"Input Dims"' in text
         position = 0
         while True:
+            if position > LONGEST_EVENT_BYTES // 16:  # an error's place is counted from the text's start
+                text, position = text[position:], 0
             position = _SEPARATOR.match(text, position).end()  # type: ignore[union-attr]  # it matches nothing, too
             if position == len(text) or text[position] == "]":
                 return text[position:]
@@ -389,7 +397,7 @@ class _Decoder:
                 at_end = isinstance(error, json.JSONDecodeError) and error.pos >= len(text) - 1
                 if at_end and not final and len(text) - position < LONGEST_EVENT_BYTES:
                     return text[position:]  # the piece was cut inside an event: the rest of it is in the next one
-                cut = next_event.search(text, position)
+                cut = next_event.search(text, position) or _ANY_BOUNDARY.search(text, position)
                 if cut is None:
                     end = _END.search(text, position)
                     if end is None or not self._repair(text[position : end.start() + 1]):
@@ -497,15 +505,18 @@ class _Decoder:
         if not texts[0]:
             return None
         if texts not in self._shared:
-            self._shared[texts] = Inputs(*(_as_tuples(msgspec.json.decode(text)) if text else None for text in texts))
+            try:
+                self._shared[texts] = Inputs(*(_as_tuples(msgspec.json.decode(text)) if text else None for text in texts))
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                self._shared[texts] = None
         return self._shared[texts]
 
 
 def _args(decoder: msgspec.json.Decoder, raw: _RawEvent) -> Any:
-    """An event's args, or None where they are missing or no object."""
+    """An event's args, or None where they are missing, no object, or no text."""
     try:
         return decoder.decode(raw.args)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 
@@ -517,12 +528,11 @@ def _repaired(text: str) -> str:
 
 def _int(value: Any) -> int | None:
     """An integer that may be written as a number or as a string; None for anything else."""
-    if type(value) is int:
-        return value
     try:
-        return int(value) if isinstance(value, str | float) else None
+        number = value if type(value) is int else int(value) if isinstance(value, str | float) else None
     except (ValueError, OverflowError):
         return None
+    return number if number is not None and -(2**64) < number < 2**64 else None
 
 
 def _numbers(value: Any) -> tuple[int, ...] | None:

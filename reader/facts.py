@@ -541,7 +541,7 @@ def _gemm_shape(dims: tuple) -> tuple[int, int, int, int] | None:
     if len(matrices) < 2:
         return None
     a, b = matrices[-2:]
-    if len(a) != len(b) or a[-1] != b[-2] or 0 in a + b:
+    if len(a) != len(b) or a[-1] != b[-2] or not all(0 < n < 2**63 for n in a + b):
         return None
     return (a[0] if len(a) == 3 else 1), a[-2], b[-1], a[-1]
 

@@ -16,7 +16,7 @@ import re
 import msgspec
 from reader.decode import GPU_KINDS, Decoded, Event
 
-STEP = re.compile(r"ProfilerStep#(\d+)$")
+STEP = re.compile(r"ProfilerStep#(\d{1,18})$")
 # cudaLaunchKernel, cudaLaunchKernelExC, cuLaunchKernelEx, cudaLaunchCooperativeKernel, hipLaunchKernel,
 # hipModuleLaunchKernel, hipExtModuleLaunchKernel, cudaGraphLaunch, hipGraphLaunch, urEnqueueKernelLaunch(Exp).
 _LAUNCH = re.compile(r"Launch\w*Kernel|KernelLaunch|GraphLaunch|MultiDevice$")

@@ -250,7 +250,8 @@ def _lanes(activities: Sequence[Activity], start_us: float, end_us: float) -> li
         if activity.event.start_us < end_us and activity.event.end_us > start_us:
             lanes[activity.event.track].append(activity)
     one_device = len({track[0] for track in lanes}) == 1
-    names = {t: f"GPU\nstream {t[1]}" if one_device else f"GPU {t[0]}\nstream {t[1]}" for t in lanes}
+    shown = {t: [plain(str(part), 20) for part in t] for t in lanes}
+    names = {t: f"GPU\nstream {s}" if one_device else f"GPU {d}\nstream {s}" for t, (d, s) in shown.items()}
     return [(names[track], lanes[track]) for track in sorted(lanes, key=_in_order)]
 
 

@@ -1,7 +1,8 @@
 """A copy of a trace to share: without names of hosts and users, paths, process arguments and environment.
 
-It works on the file's bytes, so that all else stays as it is, and a trace that is cut off or broken can be shared, too. Then the
-copy is searched as a reader of it would: if anything that was found is left, there is no copy.
+Each string of the file is decoded, looked at as a reader of it would, and written anew only if something was taken out: all else
+stays byte for byte, and a trace that is cut off or broken can be shared, too. Then the copy is searched in the same way: if
+anything that was found is left, there is no copy.
 """
 
 from collections.abc import Iterable
@@ -15,62 +16,72 @@ import re
 import socket
 import sys
 
-from reader.decode import file_bytes
+from reader.decode import KINDS, decode_bytes, file_bytes
 from reader.errors import NotWrittenError, TraceError
 from reader.files import write_all
 
 # Names that say nothing of anybody, and words that a trace itself is made of: they stay.
-HARMLESS = frozenset(
-    [
-        *("", "localhost", "root", "user", "host", "cpu", "gpu", "cuda", "hip", "xpu", "kernel", "kernels", "python", "torch"),
-        *("name", "runtime", "driver", "node", "none", "null", "true", "false", "unknown", "aten", "triton", "python3"),
-        *("ph", "cat", "ts", "dur", "pid", "tid", "id", "bp", "args", "op", "step", "profiler", "trace", "device", "stream"),
-    ]
+_SAYS_NOTHING = frozenset(["", "localhost", "127.0.0.1", "0.0.0.0", "root"])
+HARMLESS = _SAYS_NOTHING | frozenset(
+    word
+    for words in (
+        *KINDS,
+        "user host cpu gpu cuda hip xpu kernel kernels python python3 torch triton aten at native void float int long",
+        "bool double char const half name runtime driver node none null nan inf infinity true false unknown ph cat ts",
+        "dur pid tid id bp args op ops step profiler trace traceevents tracename displaytimeunit deviceproperties",
+        "schemaversion distributedinfo backend rank device stream correlation external input inputs dims type types",
+        "strides concrete sequence number fwd thread parent record function handle ev idx bytes queued context",
+        "registers per shared memory block blocks warps sm grid est achieved occupancy start end flow graph event",
+        "process labels sort index module main call forward backward test admin",
+    )
+    for word in words.split()
 )
 # Folders that a relative path may begin with: packages that everybody has.
 PUBLIC = frozenset(
     ["torch", "triton", "numpy", "aten", "ATen", "c10", "transformers", "accelerate", "vllm", "importlib", "asyncio"]
 )
-EXTENSIONS = "py|pyc|pyi|ipynb|so|cpp|cc|cu|cuh|h|hpp|json|gz|pt|pth|ckpt|bin|safetensors|npy|npz|pkl|txt|log|csv|ya?ml|toml|sh"
+EXTENSIONS = (
+    "py|pyc|pyi|pyx|ipynb|so|c|cc|cpp|cu|cuh|h|hpp|inc|rs|go|js|ts|java|jl|json|jsonl|gz|zip|tar|pt|pth|ckpt|bin|safetensors|npy|npz|"
+    "pkl|parquet|arrow|db|txt|md|log|csv|ya?ml|toml|ini|cfg|conf|sh|png|jpe?g|mp4|wav"
+)
 
-_SLASH = r"(?:\\/|/)"  # JSON may write it either way
-_BACKSLASH = r"(?:\\\\|\\(?=[^\\\"/bfnrtu])|/)"  # of a Windows path, escaped as JSON wants it, or not
-_ESCAPED = r"\\u[0-9a-fA-F]{4}"  # a letter that is not ASCII
-_LETTERS = rf"""(?:[^/\s"'<>|:,;()\\]|{_ESCAPED})+"""
-_PART = rf"{_LETTERS}(?: {_LETTERS}){{0,4}}"  # a folder's name may hold spaces
-_SPACED = rf'(?:[^"/\\\n]|{_ESCAPED})+'  # a part that may hold spaces
-_WORD = rf"(?:[\w.+@-]|{_ESCAPED})+"
-_PATHS = [
+_PART = r"""[^/\\\s"'<>|:,;()]+(?: [^/\\\s"'<>|:,;()]+){0,4}"""  # a folder's name may hold spaces
+_WORD = r"[\w.+@-]+"
+_PATHS = [  # what they match goes
     re.compile(pattern)
     for pattern in (
-        rf'(?<=")(?:file:{_SLASH}{{2}})?{_SLASH}(?:{_SPACED}{_SLASH})+',  # a string that begins with one
-        rf"(?<![\w:/.*\\]){_SLASH}(?:{_PART}{_SLASH})+",
-        rf"(?<!\w)[A-Za-z]:{_BACKSLASH}(?:{_SPACED}{_BACKSLASH})*",
-        rf'(?<=")\\\\\\\\(?:{_SPACED}{_BACKSLASH})+',  # \\server\share\
+        rf"(?<!\w)[A-Za-z]:(?:\\+|/)(?:{_PART}(?:\\+|/))*",
+        rf"(?:file://)?(?:(?<![\w/.*])|(?<=\s-[A-Za-z])|(?<=^-[A-Za-z])|(?<=file://))/(?:{_PART}/)+",
+        rf"(?<![\w\\])\\{{2,4}}[\w.$-]+\\+(?:{_PART}\\+)*",  # \\server\share\
+        rf"(?<![\w/.\\])(?:~[\w.-]*|\.{{1,2}})[/\\]+(?:{_WORD}[/\\]+)*",
     )
 ]
-_RELATIVE = re.compile(
-    rf"(?<![\w/.:\\~-])(~?(?:\.{{0,2}}{_SLASH})?{_WORD}){_SLASH}(?:{_WORD}{_SLASH})*(?={_WORD}\.(?:{EXTENSIONS})\b)"
+_RELATIVE = re.compile(rf"(?<![\w/.:\\~-])({_WORD})[/\\]+(?:{_WORD}[/\\]+)*(?={_WORD}\.(?:{EXTENSIONS})\b)")
+_TRACE_NAME = re.compile(r'"traceName"\s*:\s*"((?:[^"\\]|\\.)*)"?')
+_USER_IN_PATH = re.compile(r"(?:/home/|[/\\]Users[/\\]+|torchinductor_|~)((?:[\w.@+-]| (?=[^/\\\"]*[/\\]))+)")
+_HOST_KEYS = frozenset(
+    ["host", "hosts", "hostname", "hostnames", "host_name", "nodename", "node_name", "master_addr", "worker_host", "computername"]
 )
-_TRACE_NAME = re.compile(rf'("traceName"\s*:\s*")(?:{_SPACED}?{_BACKSLASH})+')
-_USER_IN_PATH = re.compile(
-    rf"(?:{_SLASH}home{_SLASH}|{_BACKSLASH}Users{_BACKSLASH}|torchinductor_|~)"
-    rf"((?:[\w.@+-]|{_ESCAPED}| (?=[^/\\\"]*{_BACKSLASH}))+)"
-)
-_HOST_KEYS = frozenset(["host", "hostname", "host_name", "nodename", "node_name", "master_addr", "worker_host", "computername"])
-_USER_KEYS = frozenset(["user", "username", "user_name", "logname", "owner"])
+_USER_KEYS = frozenset(["user", "username", "user_name", "user_id", "logname", "owner", "tw_user"])
 _SECRET_KEYS = frozenset(
     [
-        *("cmd", "cmdline", "command", "command_line", "commandline", "argv", "sys.argv", "program_args", "program_arguments"),
-        *("process_args", "process_arguments", "env", "environ", "environment", "env_vars", "envvars", "environment_variables"),
+        *("cmd", "cmdline", "command", "command_line", "commandline", "command_args", "argv", "sys.argv", "arguments"),
+        *("program_args", "program_arguments", "process_args", "process_arguments"),
+        *("env", "environ", "environment", "env_vars", "envvars", "environment_variables", "os.environ"),
     ]
 )
-_VARIABLE = r'(?<![A-Za-z])(?:{})=([^\s"\\,;]+)'
+_KEY = re.compile(r'"([A-Za-z][A-Za-z_. -]{1,40})"\s*:\s*')
+_VARIABLE = re.compile(
+    rf"(?<![A-Za-z])({'|'.join(sorted(_HOST_KEYS | _USER_KEYS))})=[\"']?([^\s\"'\\,;]{{1,100}})", re.IGNORECASE
+)
+_SECRET_VARIABLE = re.compile(r"((?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)\w{0,20}=)[^\s\"',;]+")
 # tensorboard_trace_handler calls its files <host>_<process>.<time>.pt.trace.json
 _HANDLERS_NAME = re.compile(r'(?:^|[/\\\s"])([^"/\\\s]{1,255}?)_\d+\.\d{8,}\.pt\.trace\.json')
+# A letter of ASCII that is escaped all the same: no writer does it but to hide something.
+_ESCAPED_LETTER = re.compile(r"(?<!\\)((?:\\\\)*)\\u00(4[1-9a-f]|5[0-9a]|6[1-9a-f]|7[0-9a])", re.IGNORECASE)
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*"?|[^"]+', re.DOTALL)  # a string, or what stands between two
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]|,', re.DOTALL)
-_UNICODE_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
+WHAT = ("file paths", "host names", "user names", "arguments and environments")
 
 
 class LeftOverError(Exception):
@@ -94,23 +105,28 @@ def redact(data: bytes) -> Redacted:
     home folders. Process arguments and environments become null.
     """
     text = data.decode("utf-8", "surrogateescape")  # and back, whatever the bytes are
+    if r"\u00" in text:
+        text = _ESCAPED_LETTER.sub(lambda found: found[1] + chr(int(found[2], 16)), text)
     pieces = _pieces(text)
     hosts, users = _hosts(text, pieces), _users(text, pieces)
-    stay = tuple(sorted(name for name in hosts | users if name.lower() in HARMLESS and name not in ("", "root", "localhost")))
-    removed = dict.fromkeys(("file paths", "host names", "user names", "arguments and environments"), 0)
-    text, removed["arguments and environments"] = _without_values(text, pieces)
-    text, removed["file paths"] = _TRACE_NAME.subn(r"\1", text)
-    replace = [(what, pattern, kept) for what, names, kept in (("host names", hosts, "host"), ("user names", users, "user"))
-               for pattern in _patterns(names)]  # fmt: skip
+    stay = tuple(sorted(name for name in hosts | users if name.lower() in HARMLESS - _SAYS_NOTHING))
+    removed = dict.fromkeys(WHAT, 0)
+    text, removed["arguments and environments"] = _without_values(text)
+    text, removed["file paths"] = _without_folder_of_trace(text)
+    patterns = [("host names", _pattern(hosts), "host"), ("user names", _pattern(users), "user")]
     changed: dict[str, tuple[str, dict[str, int]]] = {}
     for piece in _pieces(text):
+        meant = _meant(piece)
         counts = dict.fromkeys(removed, 0)
-        new, counts["file paths"] = _without_paths(piece)
-        for what, pattern, kept in replace:
-            new, count = pattern.subn(kept, new)
-            counts[what] += count
-        if new != piece:
-            changed[piece] = new, counts
+        new, counts["file paths"] = _without_paths(meant)
+        new, count = _without_values(new) if "{" in new or "[" in new else (new, 0)
+        new, variables = _SECRET_VARIABLE.subn(r"\1", new)
+        counts["arguments and environments"] = count + variables
+        for what, pattern, kept in patterns:
+            if pattern:
+                new, counts[what] = pattern.subn(kept, new)
+        if new != meant:
+            changed[piece] = _written(new, piece), counts
 
     def swap(found: re.Match[str]) -> str:
         entry = changed.get(found[0])
@@ -122,42 +138,70 @@ def redact(data: bytes) -> Redacted:
 
     if changed:
         text = _PIECE.sub(swap, text)
-    if left := _left(_pieces(text), hosts | users):
+    if left := _left(_pieces(text), [pattern for _, pattern, _ in patterns if pattern]):
         raise LeftOverError(f"{left} still in the copy; nothing was written")
     return Redacted(text.encode("utf-8", "surrogateescape"), removed, stay)
 
 
 def _pieces(text: str) -> set[str]:
-    """The different strings of a text, and what stands between them; without what holds no letter."""
-    return {piece for piece in {found[0] for found in _PIECE.finditer(text)} if piece.upper() != piece.lower()}
+    """The different strings of a text, and what stands between them where that holds a letter."""
+    return {p for p in {found[0] for found in _PIECE.finditer(text)} if p[0] == '"' or p.upper() != p.lower()}
+
+
+def _meant(piece: str) -> str:
+    """What a piece stands for: a string's escapes decoded; what is no string of JSON, as it is."""
+    if piece[0] == '"' and "\\" in piece:
+        try:
+            return json.loads(piece if len(piece) > 1 and piece[-1] == '"' else piece + '"', strict=False)
+        except ValueError:
+            return piece.strip('"')
+    return piece.strip('"') if piece[0] == '"' else piece
+
+
+def _written(meant: str, piece: str) -> str:
+    """`meant` as the string that takes the place of `piece`."""
+    if piece[0] != '"':
+        return meant
+    written = json.dumps(meant, ensure_ascii=piece.isascii())
+    return written if len(piece) > 1 and piece[-1] == '"' else written[:-1]
 
 
 def _hosts(text: str, pieces: set[str]) -> set[str]:
-    named = (_HANDLERS_NAME.findall(piece) for piece in pieces if ".pt.trace.json" in piece)
-    found = _named(_HOST_KEYS, text, pieces) | {host for hosts in named for host in hosts}
-    return {part for host in {*found, _this_host()} for part in (host, host.partition(".")[0])}
+    handlers = (_HANDLERS_NAME.findall(_meant(piece)) for piece in pieces if ".pt.trace.json" in piece)
+    found = _named(_HOST_KEYS, text, pieces) | {host for hosts in handlers for host in hosts} | {_this_host()}
+    names = {part for host in found for part in (host, host.partition(":")[0])}  # without its port
+    return names | {name.partition(".")[0] for name in names if not re.fullmatch(r"[\d.]+", name)}
 
 
 def _users(text: str, pieces: set[str]) -> set[str]:
-    owners = {_unescaped(user) for piece in pieces for user in _USER_IN_PATH.findall(piece)}
+    owners = {user for piece in pieces for user in _USER_IN_PATH.findall(_meant(piece))}
     names = _named(_USER_KEYS, text, pieces) | owners | {_this_user()}
-    return names | {part for name in names for part in name.split()}
+    # mallory@corp, CORP\mallory, Bob Smith: the parts are names, too
+    return names | {part for name in names for part in re.split(r"[@\\\s]+", name)}
 
 
 def _named(keys: frozenset[str], text: str, pieces: set[str]) -> set[str]:
-    """The values of these keys, and of environment variables of these names, in any case."""
-    values = []
-    for key in _present(keys, pieces):
-        values += re.findall(re.escape(key) + r'\s*:\s*"((?:[^"\\]|\\.)+)"', text)
-    variable = re.compile(_VARIABLE.format("|".join(sorted(keys))), re.IGNORECASE)
+    """The values of these keys, in any case, and of environment variables of these names, also inside of strings."""
+    values = set(_values(keys, text))
     for piece in pieces:
-        if "=" in piece:
-            values += variable.findall(piece)
-    return {_unescaped(value) for value in values}
+        meant = _meant(piece)
+        values |= {value for name, value in _VARIABLE.findall(meant) if name.lower() in keys} if "=" in meant else set()
+        values |= set(_values(keys, meant)) if '"' in meant else set()
+    return {value.strip() for value in values}
 
 
-def _present(keys: frozenset[str], pieces: set[str]) -> list[str]:
-    return sorted(piece for piece in pieces if len(piece) < 40 and re.sub(r"[\s-]", "_", piece[1:-1].lower()) in keys)
+def _values(keys: frozenset[str], text: str) -> list[str]:
+    """The strings that are the values of these keys, or stand in a list that is."""
+    found = []
+    for key in _KEY.finditer(text):
+        if _plain(key[1]) in keys:
+            value = text[key.end() : _end_of_value(text, key.end())]
+            found += [_meant(string) for string in _PIECE.findall(value) if string[0] == '"']
+    return found
+
+
+def _plain(key: str) -> str:
+    return re.sub(r"[\s-]", "_", key.lower())
 
 
 def _this_host() -> str:
@@ -171,28 +215,27 @@ def _this_user() -> str:
         return ""
 
 
-def _patterns(names: Iterable[str]) -> list[re.Pattern[str]]:
-    """For each name, the longest first, in every way that a file may write it."""
-    wanted = {name for name in names if name.lower() not in HARMLESS and len(name) > 1}
-    patterns = []
-    for name in sorted(wanted, key=lambda name: (-len(name), name)):
-        spellings = {name, json.dumps(name)[1:-1]}
-        either = "|".join(re.escape(spelling) for spelling in sorted(spellings))
-        # Between letters it is part of another word (`vm` in `vmap`), unless it is too special to be one. After `::` it is the
-        # name of an op.
-        special = len(name) >= 6 and not name.isalpha()
-        patterns.append(re.compile(either if special else rf"(?<![A-Za-z])(?<!::)(?:{either})(?![A-Za-z])", re.IGNORECASE))
-    return patterns
+def _pattern(names: Iterable[str]) -> re.Pattern[str] | None:
+    """What finds the names, the longest first; None if there are none to find."""
+    wanted = sorted(
+        {name for name in names if name.lower() not in HARMLESS and len(name) > 1}, key=lambda name: (-len(name), name)
+    )
+    # Between letters it is part of another word (`vm` in `vmap`), unless it is too special to be one; so is a number between
+    # digits. After `::` it is the name of an op.
+    special = [re.escape(name) for name in wanted if len(name) >= 6 and re.search("[A-Za-z]", name) and not name.isalpha()]
+    words = [re.escape(name) for name in wanted if re.search(r"[^\W\d_]", name) and re.escape(name) not in special]
+    numbers = [re.escape(name) for name in wanted if not re.search(r"[^\W\d_]", name)]
+    ways = [f"(?:{'|'.join(special)})"] if special else []
+    ways += [rf"(?<![A-Za-z])(?<!::)(?:{'|'.join(words)})(?![A-Za-z])"] if words else []
+    ways += [rf"(?<![\d.])(?:{'|'.join(numbers)})(?![\d.])"] if numbers else []
+    return re.compile("|".join(ways), re.IGNORECASE) if ways else None
 
 
-def _without_values(text: str, pieces: set[str]) -> tuple[str, int]:
+def _without_values(text: str) -> tuple[str, int]:
     """The text with null for the values of keys that hold arguments or environments."""
-    present = _present(_SECRET_KEYS, pieces)
-    if not present:
-        return text, 0
     parts, position, count = [], 0, 0
-    for found in re.finditer(rf"(?:{'|'.join(map(re.escape, present))})\s*:\s*", text):
-        if found.start() < position:
+    for found in _KEY.finditer(text):
+        if found.start() < position or _plain(found[1]) not in _SECRET_KEYS:
             continue
         end = _end_of_value(text, found.end())
         if text[found.end() : end] != "null":
@@ -214,12 +257,24 @@ def _end_of_value(text: str, start: int) -> int:
     return len(text)
 
 
-def _without_paths(piece: str) -> tuple[str, int]:
-    if not ("/" in piece or "\\" in piece):
-        return piece, 0
+def _without_folder_of_trace(text: str) -> tuple[str, int]:
+    """A trace's own name is a path, whatever it looks like: only the file's name stays."""
+    found = _TRACE_NAME.search(text)
+    if not found:
+        return text, 0
+    name = re.split(r"[/\\]+", _meant(f'"{found[1]}"'))[-1]
+    written = json.dumps(name, ensure_ascii=found[1].isascii())[1:-1]
+    if written == found[1]:
+        return text, 0
+    return text[: found.start(1)] + written + text[found.end(1) :], 1
+
+
+def _without_paths(meant: str) -> tuple[str, int]:
+    if not ("/" in meant or "\\" in meant):
+        return meant, 0
     total = 0
     for pattern in _PATHS:
-        piece, count = pattern.subn("", piece)
+        meant, count = pattern.subn("", meant)
         total += count
     count = 0
 
@@ -230,31 +285,26 @@ def _without_paths(piece: str) -> tuple[str, int]:
         count += 1
         return ""
 
-    return _RELATIVE.sub(shortened, piece), total + count
+    return _RELATIVE.sub(shortened, meant), total + count
 
 
 def _is_public(found: re.Match[str]) -> bool:
     return found[1] in PUBLIC and ".." not in found[0]
 
 
-def _left(pieces: Iterable[str], names: Iterable[str]) -> str:
-    """What a reader of the copy could still see, in words; looks at the pieces as they are and at what escapes stand for."""
-    patterns = _patterns(names)
+def _left(pieces: Iterable[str], names: list[re.Pattern[str]]) -> str:
+    """What a reader of the copy could still see, in words."""
     for piece in pieces:
-        for view in (piece, _unescaped(piece)) if "\\" in piece else (piece,):
-            if any(pattern.search(view) for pattern in patterns):
-                return "a name is"
-        if not ("/" in piece or "\\" in piece):
+        meant = _meant(piece)
+        if any(pattern.search(meant) for pattern in names):
+            return "a name is"
+        if not ("/" in meant or "\\" in meant):
             continue
-        if any(pattern.search(piece) for pattern in _PATHS):
+        if any(pattern.search(meant) for pattern in _PATHS):
             return "a path is"
-        if any(not _is_public(found) for found in _RELATIVE.finditer(piece)):
+        if any(not _is_public(found) for found in _RELATIVE.finditer(meant)):
             return "a relative path is"
     return ""
-
-
-def _unescaped(text: str) -> str:
-    return _UNICODE_ESCAPE.sub(lambda found: chr(int(found[1], 16)), text).replace(r"\/", "/").replace("\\\\", "\\")
 
 
 def redact_file(source: str, target: str) -> Redacted:
@@ -266,10 +316,12 @@ def redact_file(source: str, target: str) -> Redacted:
     if target != "-" and os.path.exists(target) and source != "-" and os.path.samefile(source, target):
         raise TraceError(f"{target}: is the trace itself; name another file for the copy")
     with file_bytes(source) as file:
+        decode_bytes(file, source)  # what is no trace is not copied
         redacted = redact(bytes(file.data))
     copy = gzip.compress(redacted.data, mtime=0) if target.endswith(".gz") else redacted.data
     if target == "-":
         sys.stdout.buffer.write(copy)
+        sys.stdout.buffer.flush()
         return redacted
     try:
         write_all({Path(target): copy})

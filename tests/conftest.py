@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+import datetime
 import gzip
 import json
 import os
@@ -20,6 +21,15 @@ sys.path.insert(0, str(ROOT))
 LESSONS = sorted(path.name for path in ROOT.glob("0[1-9]_*.py"))  # 00_doctor.py is none
 SMALL_ATTENTION = ("--batch", "1", "--heads", "2", "--seq", "256")
 SMALL_MLP = ("--batch", "2", "--seq", "8", "--dim", "32", "--hidden", "64")
+
+
+def fuzz_seed() -> int:
+    """What tests/test_fuzz.py begins with: FUZZ_SEED, or today's date."""
+    return int(os.environ.get("FUZZ_SEED") or datetime.date.today().strftime("%Y%m%d"))
+
+
+def pytest_report_header():
+    return f"fuzz seed: {fuzz_seed()}"
 
 
 def pytest_collection_modifyitems(items):

@@ -3,11 +3,12 @@
 import gzip
 import json
 import random
+import time
 
 from conftest import GALLERY
-from events import CPU, document, kernel, launch, op, step, write
+from events import CPU, GEMM, annotation, document, kernel, launch, memcpy, op, step, write
 import pytest
-from reader import NoEventsError, NotATraceError, TraceError, read
+from reader import NoEventsError, NotATraceError, TraceError, load, read
 from reader import decode as decode_module
 from reader.render import Style, dump, report, to_json
 
@@ -234,3 +235,84 @@ def test_any_value_in_the_header(tmp_path, key, value):
 def test_two_devices_of_one_id_in_two_processes(tmp_path):
     other = [{**e, "pid": 2} if e["pid"] == CPU["pid"] else e for e in EVENTS]
     assert read(write(tmp_path / "t.json", *EVENTS, *other)).kernels_total == 2
+
+
+def test_a_nested_list_of_the_same_name_is_not_the_list(tmp_path):
+    path = tmp_path / "t.json"
+    nested = {"metadata": {"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "wrong", "ts": 0, "dur": 1}], "a": '{["'}}
+    path.write_text(json.dumps(nested | {"traceEvents": EVENTS}))
+    assert [op.name for op in load(str(path)).ops] == [e["name"] for e in EVENTS if e["cat"] == "cpu_op"]
+
+
+def test_times_since_1970_keep_their_nanoseconds(tmp_path):
+    """A float has a quarter of a microsecond there; 4.222 us is what stands between the two."""
+    start = "1732000000000001"
+    path = tmp_path / "t.json"
+    events = (
+        f'{{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#0", "pid": 1, "tid": 1, "ts": {start}.000, "dur": 90}},'
+        f'{{"ph": "X", "cat": "user_annotation", "name": "fwd", "pid": 1, "tid": 1, "ts": {start}.111, "dur": 80}},'
+        f'{{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": {int(start) + 4}.333, "dur": 10}}'
+    )
+    path.write_text(f'{{"traceEvents": [{events}]}}')
+    assert read(str(path)).steps[0].entry_gap_us == 4.222
+    path.write_text(f'{{"traceEvents": [{events.replace("90}", "90, @x: nan}").replace("@x", chr(34) + "x" + chr(34))}]}}')
+    assert read(str(path)).steps[0].entry_gap_us == 4.222  # repaired pieces, too
+
+
+@pytest.mark.parametrize("size", [3_000, 20_000])
+def test_one_corrupt_byte_in_a_gzip_file_loses_only_what_follows_it(tmp_path, size):
+    events = [op(f"op{number}", number, 1) for number in range(size // 10)]
+    zipped = bytearray(gzip.compress(json.dumps(document(*events)).encode()))
+    zipped[len(zipped) // 2] ^= 0xFF
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(zipped)
+    facts = read(str(path))
+    whole = {op.name for op in facts.ops}
+    assert {f"op{n}" for n in range(3)} <= whole and len(whole) < len(events)
+    assert "the gzip file is damaged at byte " in facts.first_bad and facts.truncated
+
+
+def test_a_wrong_checksum_loses_nothing(tmp_path):
+    zipped = bytearray(gzip.compress(json.dumps(document(*EVENTS)).encode()))
+    zipped[-5] ^= 0xFF
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(zipped)
+    assert len(load(str(path)).decoded.events) == len(EVENTS)
+    assert "damaged" in load(str(path)).decoded.first_bad
+
+
+def test_a_bad_event_loses_none_that_begin_with_another_key(tmp_path):
+    good = [{"ph": "X", "cat": "cpu_op", "name": f"op{n}", "pid": 1, "tid": 1, "ts": n, "dur": 1} for n in range(50)]
+    text = json.dumps({"traceEvents": [{"name": "process_name", "ph": "M"}, *good]}).replace('"name": "op20"', '"name": @')
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    facts = read(str(path))
+    assert {op.name for op in facts.ops} == {f"op{n}" for n in range(50)} - {"op20"}
+    assert facts.skipped["malformed"] == 1 and not facts.truncated
+
+
+def test_many_repaired_events_take_no_longer_each(tmp_path):
+    """Each failure used to count the lines from the file's start: 20,000 of them took minutes."""
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(document(*(op("aten::mm", n, 1, q="@") for n in range(20_000))), indent=1).replace('"@"', "N/A"))
+    start = time.perf_counter()
+    assert read(str(path)).ops[0].calls == 20_000
+    assert time.perf_counter() - start < 30  # about a second
+
+
+@pytest.mark.parametrize("start", [b"\x0a\x10perfetto", b"\x0aX"])
+def test_perfettos_own_format_is_named(tmp_path, start):
+    (tmp_path / "t.pftrace").write_bytes(start)
+    with pytest.raises(NotATraceError, match=r"a trace in Perfetto's own format; this reads the \.json"):
+        read(str(tmp_path / "t.pftrace"))
+
+
+def test_numbers_beyond_all_reason(tmp_path):
+    events = [
+        step(2, 0, 100), {**op("far", 1, 1), "ts": 1e308}, {**op("long", 2, 1), "dur": 1e308},
+        annotation(f"ProfilerStep#{'9' * 6000}", 3, 1), op("aten::mm", 4, 1, **{"Input Dims": [[10**400, 5], [5, 6]]}),
+        launch(5, 1),
+        kernel(GEMM, 6, 2, 1), memcpy(10, 1, 2, bytes="9" * 4000),
+    ]  # fmt: skip
+    facts = read(write(tmp_path / "t.json", *events))
+    assert facts.window_us == 100 and len(facts.steps) == 1 and facts.gemms == ()

@@ -1,25 +1,24 @@
 """300 mutated traces and 100 odd command lines a run: an answer or one line, never a traceback, nothing raw on the terminal.
 
-The seed of a run is printed by pytest when it fails; FUZZ_SEED=<seed> repeats it.
+The seed is the day's date, so that every day tries others and a failure can be repeated: FUZZ_SEED=<seed>. Pytest prints it.
 """
 
 import gzip
 import io
 import json
-import os
 from pathlib import Path
 import random
 import re
 import sys
 import time
 
-from conftest import GALLERY
+from conftest import GALLERY, fuzz_seed
 from events import ADD, GEMM, annotation, call, document, event, kernel, launch, memcpy, memset, op, step
 import pytest
 
 import read_trace
 
-SEED = int(os.environ.get("FUZZ_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
+SEED = fuzz_seed()
 TRACES, COMMAND_LINES = 300, 100
 SMALL = [path for path in sorted(GALLERY.glob("*/*.json")) if path.stat().st_size < 30_000]
 MADE = document(

@@ -14,7 +14,7 @@ from events import document, op, step
 import pytest
 from reader import read
 from reader import redact as module
-from reader.redact import LeftOverError, redact
+from reader.redact import redact
 
 import read_trace
 
@@ -212,10 +212,65 @@ def test_what_is_left_stops_it(monkeypatch, tmp_path, capsys):
         assert not target.exists()
 
 
-def test_a_name_that_an_escape_hides_stops_it():
-    """`c\\u0061rol` reads as carol, and is no spelling that a writer of JSON would choose."""
-    with pytest.raises(LeftOverError, match="a name is still in the copy"):
-        redact(b'{"traceEvents": [{"name": "c\\u0061rol"}]}')
+def test_escapes_hide_nothing():
+    """`c\\u0061rol` reads as carol; so do keys, slashes and what stands after a line's end inside a string."""
+    text = redact(
+        b'{"e\\u006ev": {"A": "hunter2"}, "us\\u0065r": "mallory", "traceEvents": [{"name": "c\\u0061rol", "a": "by mallory", '
+        b'"p": "\\u002fhome\\u002falice\\u002fx.py", '
+        b'"s": "a\\n/opt/secretproj/y.py\\nby\\ncarol\\tC:\\\\secretproj\\\\z.py"}]}'
+    ).data.decode()
+    for secret in ("hunter2", "mallory", "carol", "alice", "secretproj", "u0061"):
+        assert secret not in text
+    assert json.loads(text)["traceEvents"][0]["s"] == "a\ny.py\nby\nuser\tz.py"
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("cwd:/opt/secretproj/x", "cwd:x"),
+        ("see file:///opt/secretproj/x.py", "see x.py"),
+        ("g++ -I/opt/secretproj/inc", "g++ -Iinc"),
+        ("at \\\\filer\\secretproj\\x.py", "at x.py"),
+        ("..\\secretproj\\x.py", "x.py"),
+        ("secretproj\\mod\\x.py", "x.py"),
+        ("./secretproj/model", "model"),
+        ("secretproj/model.rs", "model.rs"),
+        (
+            "/opt/secretproj/a.py(1): f;/opt/secretproj/b.py(2): g; torch/nn/m.py(3): h",
+            "a.py(1): f;b.py(2): g; torch/nn/m.py(3): h",
+        ),
+        ("/opt/secretproj/a.py(1): tokens/s", "a.py(1): tokens/s"),
+        ("/opt/secretproj/a.py see https://x.y/z/w", "a.py see https://x.y/z/w"),
+        ("HF_TOKEN=hunter2 run", "HF_TOKEN= run"),
+        ('{"user": "mallory", "env": {"A": "hunter2"}, "argv": ["h3"]}', '{"user": "user", "env": null, "argv": null}'),
+        ("USER='mallory' and mallory", "USER='user' and user"),
+    ],
+)
+def test_what_stands_inside_longer_strings(said, kept):
+    assert names(redacted(op(said, 0, 1))[1]) == [kept]
+
+
+def test_addresses_ports_and_logins():
+    text, data = redacted(
+        op("ProfilerStep#10", 0, 1), op("from 10.1.2.3 to 10.1.2.34", 1, 1), op("kestrel and mallory, corp", 2, 1),
+        MASTER_ADDR="10.1.2.3", host="kestrel:29500", user="mallory@corp",
+    )  # fmt: skip
+    assert names(data) == ["ProfilerStep#10", "from host to 10.1.2.34", "host and user, user"] and "kestrel" not in text
+
+
+@pytest.mark.parametrize(
+    "cut", ['{"traceEvents": [{"ph": "X", "n": "mallory did", "user": "mallor', '{"traceEvents": [{"hostname": "kestrel']
+)
+def test_a_file_that_ends_inside_a_name(cut):
+    text = redact(cut.encode()).data.decode()
+    assert "kestrel" not in text and not text.endswith("mallor")
+
+
+@pytest.mark.parametrize("user", ["traceEvents", "cpu_op", "correlation", "Input", "float", "void", "nan"])
+def test_a_name_that_the_format_needs_stays(user, monkeypatch):
+    monkeypatch.setattr(getpass, "getuser", lambda: user)
+    data = json.dumps(document(step(2, 0, 9), op("void f<float>", 1, 1, **{"Input Dims": []}))).encode()
+    assert redact(data).data == data and redact(data).stay == (user,)
 
 
 @pytest.mark.parametrize("name", ["01_matmul_add/64_bf16_cold_eager", "04_c_sdpa_attention/8_16_1024_64_math_bf16_warm_eager"])
@@ -263,6 +318,31 @@ def test_from_stdin_to_stdout():
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, input=secret_trace(), capture_output=True)
     assert done.returncode == 0 and names(json.loads(done.stdout))[1] == "x.py(0): f"
     assert done.stderr.startswith(b"wrote standard output; taken out: file paths: 99")
+
+
+def test_from_a_pipe_once_and_nothing_of_what_is_no_trace(tmp_path, capsys):
+    source, target = tmp_path / "a.json", tmp_path / "b.json"
+    source.write_bytes(secret_trace())
+    command = f"{sys.executable} read_trace.py <(cat {source}) --redact {target}"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "") and b"alice" not in target.read_bytes()
+    done = subprocess.run(
+        [sys.executable, "read_trace.py", "-", "--redact", tmp_path / "c.json"], cwd=ROOT, input=b"{}", capture_output=True
+    )
+    assert done.returncode == 2 and not (tmp_path / "c.json").exists()
+    with pytest.raises(SystemExit):
+        read_trace.main([str(source), "--redact", ""])
+    assert "argument --redact: expected the name of a file, got ''" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "error"), [(">/dev/full", 1, b"error: cannot write to standard output"), ("| true", 0, b"")]
+)
+def test_a_stdout_that_fails_is_no_traceback(redirection, code, error, tmp_path):
+    (tmp_path / "a.json").write_bytes(secret_trace())
+    command = f"{sys.executable} read_trace.py {tmp_path / 'a.json'} --redact - {redirection}"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, timeout=60)
+    assert done.returncode == code and error in done.stderr and b"Traceback" not in done.stderr
 
 
 def test_the_trace_itself_is_not_overwritten(tmp_path, capsys):
