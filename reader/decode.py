@@ -448,6 +448,8 @@ class _Decoder:
                 skipped["python_function" if raw.cat == "python_function" else "other category"] += 1
                 continue
             start_us, duration_us = raw.ts, raw.dur
+            if type(start_us) is Decimal and not start_us.is_finite():  # comparing it would raise
+                start_us = None
             if start_us is None or not -_INFINITY < start_us < _INFINITY:
                 skipped["no timestamp"] += 1
                 continue

@@ -313,7 +313,8 @@ def redact_file(source: str, target: str) -> Redacted:
     Whatever can be read can be redacted. Raises TraceError if the source cannot be read or is the target, NotWrittenError if
     the target cannot be written, and LeftOverError if something could not be taken out; then nothing is written.
     """
-    if target != "-" and os.path.exists(target) and source != "-" and os.path.samefile(source, target):
+    both_there = "-" not in (source, target) and os.path.exists(source) and os.path.exists(target)
+    if both_there and os.path.samefile(source, target):
         raise TraceError(f"{target}: is the trace itself; name another file for the copy")
     with file_bytes(source) as file:
         decode_bytes(file, source)  # what is no trace is not copied

@@ -45,7 +45,7 @@ def mutated(random: random.Random) -> bytes:
     for _ in range(random.randint(1, 4)):
         target = random.choice(events)
         fault = random.randrange(7)
-        if not isinstance(target, dict):
+        if not isinstance(target, dict) or not target:
             continue
         if fault == 0:
             target[random.choice(["ph", "cat", "name", "pid", "tid", "ts", "dur", "args"])] = random.choice(ODD)
