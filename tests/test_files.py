@@ -1,5 +1,6 @@
 """Writing: all files or none, whole on the disk, an earlier one kept whatever goes wrong, and no temporary file left."""
 
+from concurrent.futures import ThreadPoolExecutor
 import errno
 import os
 from pathlib import Path
@@ -8,7 +9,6 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
 
 from conftest import ROOT
 import pytest
@@ -109,11 +109,14 @@ def test_everything_is_on_the_disk_before_the_first_file_takes_its_name(old, mon
 def test_two_writers_at_once_leave_one_of_the_two_whole(tmp_path):
     target = tmp_path / "a.json"
     wanted = {bytes([n]) * 100_000 for n in range(65, 69)}
-    writers = [threading.Thread(target=lambda data=data: [write_all({target: data}) for _ in range(20)]) for data in wanted]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
+
+    def write_often(data):
+        for _ in range(20):
+            write_all({target: data})
+
+    with ThreadPoolExecutor(len(wanted)) as pool:
+        for writer in [pool.submit(write_often, data) for data in wanted]:
+            writer.result()  # none was disturbed by another
     assert target.read_bytes() in wanted and list(tmp_path.iterdir()) == [target]
 
 
