@@ -88,7 +88,7 @@ def test_another_machines_trace_names_its_host_in_its_file_name():
 
 def test_a_name_like_vllms_keeps_its_ranks():
     _, data = redacted(
-        op("x", 0, 1), traceName="/root/vllm_profile/dp0_pp0_tp0_dcp0_ep0_rank0.1763700000123456789.pt.trace.json.gz"
+        op("x", 0, 1), traceName="/scratch/vllm_profile/dp0_pp0_tp0_dcp0_ep0_rank0.1763700000123456789.pt.trace.json.gz"
     )
     assert data["traceName"] == "dp0_pp0_tp0_dcp0_ep0_rank0.1763700000123456789.pt.trace.json.gz"
 
