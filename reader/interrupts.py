@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 
@@ -47,6 +48,14 @@ def unwind_on_signals() -> None:
     signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
     for number in _heeded():
         signal.signal(number, _unwind)
+    earlier = sys.unraisablehook
+
+    def lost(unraisable: "sys.UnraisableHookArgs") -> None:
+        """Raised inside a finalizer or a callback, Python drops it with a traceback. The thread ends the process all the same."""
+        if not (isinstance(unraisable.exc_value, SystemExit) and _asked.is_set()):
+            earlier(unraisable)
+
+    sys.unraisablehook = lost
     terminal = os.dup(2)  # what the program does to its own stderr later does not matter
     threading.Thread(target=_watch, args=(reads, terminal), daemon=True).start()
 

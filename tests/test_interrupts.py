@@ -91,6 +91,28 @@ while True:
     assert (process.communicate(timeout=60)[1], process.returncode) == ("", 130)
 
 
+def test_an_interrupt_in_a_finalizer_is_neither_lost_nor_told():
+    """Python drops an exception there, with a traceback."""
+    process = start_code("""
+import time
+from reader.interrupts import unwind_on_signals
+class Slow:
+    def __del__(self):
+        print("go", flush=True)
+        time.sleep(0.5)
+unwind_on_signals()
+slow = Slow()
+del slow
+try:
+    time.sleep(60)
+finally:
+    print("unwound", flush=True)
+""")
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (143, "")
+
+
 def test_a_native_operation_is_ended_and_said_and_its_temporary_folder_goes(tmp_path):
     (tmp_path / "held").mkdir()
     (tmp_path / "held" / "trace.json").write_text("half")
