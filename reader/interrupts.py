@@ -41,7 +41,7 @@ def at_once() -> Iterator[None]:
 def unwind_on_signals() -> None:
     """From here on both signals raise SystemExit in the main thread, so that it puts away what it holds, and ends.
 
-    If it has not ended 1.5 s later, the process does, with a line that says why.
+    If it has not ended 1.5 s later, the process does; with a line that says so if an operation held Python up.
     """
     reads, writes = os.pipe()
     os.set_blocking(writes, False)
