@@ -24,7 +24,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from common.cli import DTYPES
-from reader import read
+from trace_reader import read
 
 SHAPES = ((8192, 3072), (8192, 768), (4096, 11008), (1000, 3001), (32768, 3072))  # the first is the lessons' default
 ROUNDS = 3

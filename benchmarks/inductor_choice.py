@@ -24,8 +24,8 @@ import tempfile
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from reader import read
-from reader.files import write_all
+from trace_reader import read
+from trace_reader.system.files import write_all
 
 ROOT = Path(__file__).resolve().parent.parent
 

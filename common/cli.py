@@ -9,8 +9,8 @@ import sys
 from typing import NoReturn
 
 from common.artifacts import check_folder, run_tag
-from reader.interrupts import at_once, unwind_on_signals
-from reader.terminal import prepare_streams, stdout_failed
+from trace_reader.system.interrupts import at_once, unwind_on_signals
+from trace_reader.system.terminal import prepare_streams, stdout_failed
 
 with at_once():  # a lesson imports this module before torch, whose import takes seconds
     import torch

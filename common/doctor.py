@@ -18,7 +18,7 @@ import tempfile
 from typing import Any
 import urllib.request
 
-from reader import Facts, TraceError, read
+from trace_reader import Facts, TraceError, read
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 NEWEST_NEEDED = (2, 11)  # of torch

@@ -12,11 +12,11 @@ import time
 from common.artifacts import encode_trace, table_path, trace_path
 from common.cli import LessonError
 from common.device import Device, human_bytes, versions
-from reader import Facts, read
-from reader.files import write_all
-from reader.interrupts import temporary_folders
-from reader.render import verdict, work_of_a_step
 import torch
+from trace_reader import Facts, read
+from trace_reader.report.one import verdict, work_of_a_step
+from trace_reader.system.files import write_all
+from trace_reader.system.interrupts import temporary_folders
 
 TABLE_ROWS = 15
 NAME_WIDTH = 120  # characters; kernels that differ do so well before

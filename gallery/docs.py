@@ -19,10 +19,13 @@ import sys
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from gallery.figures import CHOICE, GALLERY, NUMBERS, ROOT, TITLES, Figure, Run, figures, filled, machine, trace_of
-from reader.compare import rows
-from reader.files import write_all
-from reader.findings import PATTERNS
-from reader.render import Style, table, us
+from trace_reader.analysis.compare import rows
+from trace_reader.findings import PATTERNS
+from trace_reader.report import markdown
+from trace_reader.report.document import Style
+from trace_reader.report.several import table
+from trace_reader.system.files import write_all
+from trace_reader.units import us
 
 DOCS = ROOT / "docs"
 WRITTEN = "Written by `uv run gallery/docs.py`; do not edit it here."
@@ -83,7 +86,7 @@ def figures_md() -> str:
         runs = list(dict.fromkeys(f.trace for f in figures() if f.post == post))
         out += ["", "All runs of this part (`read_trace.py` with all their traces):", ""]
         several = [replace(Run(path).facts, trace=str(path.relative_to(GALLERY))) for path in runs]
-        out += [line for line in table(rows(several), Style(markdown=True)).splitlines() if line.startswith("|")]
+        out += [line for line in markdown.write(table(rows(several), Style())).splitlines() if line.startswith("|")]
     return "\n".join(out) + "\n"
 
 

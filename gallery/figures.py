@@ -17,10 +17,12 @@ import sys
 import tomllib
 from typing import Any
 
-from reader import Facts, LinkedTrace, load, tell
-from reader.decode import Event
-from reader.peaks import peak
-from reader.render import us, verdict, work_of_a_step
+from trace_reader import Facts, Trace, analyze, load
+from trace_reader.findings.calls import final_sync_us
+from trace_reader.model.slices import Kind, Slice
+from trace_reader.names.devices import peak
+from trace_reader.report.one import verdict, work_of_a_step
+from trace_reader.units import us
 
 ROOT = Path(__file__).resolve().parent.parent
 GALLERY = ROOT / "gallery" / "h200"
@@ -101,9 +103,9 @@ def _frozen(value: Any) -> Any:
 
 
 @lru_cache
-def recording(path: Path) -> tuple[LinkedTrace, Facts]:
+def recording(path: Path) -> tuple[Trace, Facts]:
     trace = load(str(path))
-    return trace, tell(trace)
+    return trace, analyze(trace)
 
 
 class Run:
@@ -158,9 +160,9 @@ def _list_us(values: list[float | None]) -> str:
     return ", ".join(us(v) for v in known) or "unknown"
 
 
-def _own(run: Run, step: int) -> list[Event]:
+def _own(run: Run, step: int) -> list[Slice]:
     """The kernels that a step launched, in the order of their starts."""
-    return [a.event for a in run.trace.activities if a.step == step and a.event.kind == "kernel"]
+    return [a.event for a in run.trace.activities() if a.step == step and a.event.kind == Kind.KERNEL]
 
 
 def _gaps(run: Run) -> str:
@@ -178,11 +180,11 @@ def _launch_us(run: Run) -> str:
     return _list_us([call.duration_us for call, _ in _first_launches(run)])
 
 
-def _first_launches(run: Run) -> list[tuple[Event, Event]]:
+def _first_launches(run: Run) -> list[tuple[Slice, Slice]]:
     """In each step, its first kernel with the call that launched it."""
     found = []
     for index in range(len(run.trace.steps)):
-        own = (a for a in run.trace.activities if a.step == index and a.event.kind == "kernel" and a.call)
+        own = (a for a in run.trace.activities() if a.step == index and a.event.kind == Kind.KERNEL and a.call)
         if first := next(own, None):
             assert first.call is not None
             found.append((first.call, first.event))
@@ -218,12 +220,12 @@ def _before_first_kernel(run: Run) -> str:
 
 
 def _kernels(run: Run) -> str:
-    shown = [f"{k.decoded.label} {us(k.median_us)}" for k in run.facts.kernels if k.decoded.family != "memset"][:6]
+    shown = [f"{k.decoded.label} {us(k.median_us)}" for k in run.facts.kernels if k.kind != Kind.MEMSET][:6]
     return ", ".join(shown)
 
 
 def _kernel_names(run: Run) -> str:
-    return ", ".join(f"`{k.name[:90]}`" for k in run.facts.kernels if k.decoded.family != "memset")
+    return ", ".join(f"`{k.name[:90]}`" for k in run.facts.kernels if k.kind != Kind.MEMSET)
 
 
 def _gemm_names(run: Run) -> str:
@@ -246,7 +248,7 @@ def _footprints(run: Run) -> str:
 
 
 def _durations(run: Run) -> str:
-    k = next(k for k in run.facts.kernels if k.decoded.family not in ("memcpy", "memset"))
+    k = next(k for k in run.facts.kernels if k.kind == Kind.KERNEL)
     mean = k.total_us / k.calls
     return f"{k.decoded.label}, {k.calls} calls: median {us(k.median_us)}, mean {us(mean)}, {us(k.min_us)} to {us(k.max_us)}"
 
@@ -357,7 +359,7 @@ NUMBERS: dict[str, tuple[str, Number]] = {  # by name: what it is called in a ta
     "regimes": ("verdicts", _regimes),
     "work": ("", lambda run: work_of_a_step(run.facts)),
     "table_totals": ("the table's totals", _table_totals),
-    "final_sync": ("the synchronize at the end", lambda run: us(run.facts.final_sync_us)),
+    "final_sync": ("the synchronize at the end", lambda run: us(final_sync_us(run.trace))),
     "busy_share": ("GPU busy", lambda run: f"{run.facts.gpu_busy_share or 0:.1%}"),
     "step_cpu": ("CPU of the steps", _step_cpu),
     "cpu": ("CPU of the middle step", _cpu),
@@ -367,7 +369,7 @@ NUMBERS: dict[str, tuple[str, Number]] = {  # by name: what it is called in a ta
     "kernels": ("median times", _kernels),
     "kernel_names": (
         "names",
-        lambda run: ", ".join(f"`{k.name[:90]}`" for k in run.facts.kernels if k.decoded.family != "memset"),
+        lambda run: ", ".join(f"`{k.name[:90]}`" for k in run.facts.kernels if k.kind != Kind.MEMSET),
     ),
     "gemm_names": ("the GEMM", _gemm_names),
     "transposes": ("aten::transpose a step", _transposes),

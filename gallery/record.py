@@ -26,11 +26,11 @@ import time
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from gallery.figures import GALLERY, MACHINE, ROOT, SPREAD, figures, recording
-from reader import Facts, read
-from reader.files import write_all
-from reader.plot import Window, plot
-from reader.redact import redact
 import torch
+from trace_reader import Facts, read
+from trace_reader.commands.redact import redact
+from trace_reader.report.picture import Window, plot
+from trace_reader.system.files import write_all
 
 RUNS = 5
 

@@ -2,9 +2,9 @@
 
 from events import call, kernel, launch, memcpy, op, write
 import pytest
-from reader import read
-from reader.bandwidth import pointwise_bytes
-from reader.decode import Inputs
+from trace_reader import read
+from trace_reader.analysis.bandwidth import pointwise_bytes
+from trace_reader.model.slices import Inputs
 
 BF16, BOOL, FLOAT = "c10::BFloat16", "bool", "float"
 

@@ -8,9 +8,11 @@ import time
 from conftest import GALLERY
 from events import CPU, GEMM, annotation, document, kernel, launch, memcpy, op, step, write
 import pytest
-from reader import NoEventsError, NotATraceError, TraceError, load, read
-from reader import decode as decode_module
-from reader.render import Style, dump, report, to_json
+from trace_reader import NoEventsError, NotATraceError, TraceError, load, read
+from trace_reader.parse import decode as decode_module
+from trace_reader.report import json as as_json
+from trace_reader.report import one, text
+from trace_reader.report.document import Style
 
 EVENTS = [step(0, 0, 100), op("aten::mm", 10, 20), launch(12, 1), kernel("a", 30, 5, 1), op("aten::add", 50, 9)]
 
@@ -200,7 +202,7 @@ def test_any_mutation_of_a_real_trace_gives_an_answer_or_a_clear_error(path, tmp
         mutated.write_bytes(data)
         try:
             facts = read(str(mutated))
-            answers += bool(report(facts, Style()) and dump(to_json(facts)))
+            answers += bool(text.write(one.report(facts, Style())) and as_json.write(as_json.to_json(facts)))
         except TraceError as error:
             assert str(error).startswith(str(mutated))
     assert answers > 30
@@ -277,8 +279,8 @@ def test_a_wrong_checksum_loses_nothing(tmp_path):
     zipped[-5] ^= 0xFF
     path = tmp_path / "t.json.gz"
     path.write_bytes(zipped)
-    assert len(load(str(path)).decoded.events) == len(EVENTS)
-    assert "damaged" in load(str(path)).decoded.first_bad
+    assert len(load(str(path)).slices) == len(EVENTS)
+    assert "damaged" in load(str(path)).first_bad
 
 
 def test_a_bad_event_loses_none_that_begin_with_another_key(tmp_path):

@@ -10,7 +10,7 @@ import sys
 
 from conftest import GALLERY, LESSONS, ROOT
 import pytest
-from reader import read
+from trace_reader import read
 
 import read_trace
 

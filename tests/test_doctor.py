@@ -10,8 +10,8 @@ from common.doctor import OK, PROBLEM, WARNING, Check, Probe
 from conftest import LESSONS, ROOT
 from events import GEMM, kernel, launch, op, write
 import pytest
-from reader import read
 from stand_ins import LIGER, package
+from trace_reader import read
 
 NOWHERE = "http://127.0.0.1:9"
 CPU_PROBE = {"torch": "2.15.0", "device": "cpu", "CUDA": "13.2", "ROCm": None, "built_for": "cuda", "triton": "3.9.0"}

@@ -12,13 +12,13 @@ import sys
 
 from conftest import ROOT
 import pytest
-from reader import files
-from reader.files import write_all
+from trace_reader.system import files
+from trace_reader.system.files import write_all
 
 WRITE = """
 import os, signal, sys
 from pathlib import Path
-from reader.files import write_all
+from trace_reader.system.files import write_all
 a, b = Path(sys.argv[1], "a.json"), Path(sys.argv[1], "a.txt")
 class Contents(dict):
     def items(self):
@@ -153,7 +153,7 @@ def test_nothing_else_writes_files():
     """One function does it: no other place of the suite calls what writes a file under its own name."""
     sources = [
         *ROOT.glob("*.py"),
-        *(p for folder in ("common", "reader", "gallery", "benchmarks") for p in (ROOT / folder).glob("*.py")),
+        *(p for folder in ("common", "trace_reader", "gallery", "benchmarks") for p in (ROOT / folder).rglob("*.py")),
     ]
     writing = ("write_text(", "write_bytes(", '"wb"', '"w")', "savefig(str", "json.dump(")
     found = {
@@ -165,7 +165,8 @@ def test_nothing_else_writes_files():
     }
     assert found == {
         'common/progress.py: self._terminal = os.fdopen(os.dup(2), "w")  # stderr is redirected while a lesson runs',
-        'reader/terminal.py: for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):',
+        "trace_reader/system/terminal.py: for number, (name, mode) in "
+        'enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):',
         # Inputs of a measurement, in a temporary folder, and a script that shows what it is to record without the suite.
         'benchmarks/read_speed.py: with open(target, "w") as file:',
         'benchmarks/bare_matmul_add.py: (folder / "trace.txt").write_text'

@@ -2,8 +2,8 @@
 
 from events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
 import pytest
-from reader import read
-from reader.findings import PATTERNS
+from trace_reader import read
+from trace_reader.findings import PATTERNS
 
 HEAVY = dict(regs=168, shared=213188, grid=(2, 66, 1), block=(384, 1, 1))
 CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1_cga1x1x1_kernel0_0"
@@ -152,6 +152,11 @@ CASES = {
         "GEMMs with the tiles 192x128, 256x128",
         [*linked(GEMM, 0, 5), *linked(GEMM, 10, 5, 2)],
     ),
+    "fp32-cuda-cores": (
+        [*linked(SGEMM, 0, 3), *linked(GEMM, 5, 1, 2)],
+        "sgemm 128x64: 75% of the GPU's time",
+        linked(GEMM, 0, 5),
+    ),
     "fused-triton": (
         linked(FUSED, 0, 5),
         f"{FUSED}: pointwise kernel of _unsafe_view, gelu, mul, 5.0 us",
@@ -167,11 +172,6 @@ CASES = {
         [*COMPILED, op("## Call CompiledFxGraph zzzzzzzzzzzzzzzz ##", 400, 5)],
         "2 compiled graphs: fadri2gvaccd... (3 calls), zzzzzzzzzzzz... (1 call)",
         COMPILED,
-    ),
-    "fp32-cuda-cores": (
-        [*linked(SGEMM, 0, 3), *linked(GEMM, 5, 1, 2)],
-        "sgemm 128x64: 75% of the GPU's time",
-        linked(GEMM, 0, 5),
     ),
     "mask-rebuilt": (
         [e for n in range(2) for e in (step(n, n * 10, 10), op("aten::ones", n * 10 + 1, 1), op("aten::tril", n * 10 + 3, 1))],

@@ -10,7 +10,7 @@ from conftest import GALLERY, LESSONS, ROOT
 from gallery import docs
 from gallery.figures import CHOICE, MACHINE, NUMBERS, SPREAD, Run, _beside, figures, filled, recording, trace_of
 import pytest
-from reader.findings import PATTERNS
+from trace_reader.findings import PATTERNS
 
 FIGURES = figures()
 RECORDED = sorted(GALLERY.glob("*/*.json"))

@@ -78,7 +78,7 @@ def test_an_interrupt_that_is_swallowed_ends_the_process_all_the_same():
     """Code that catches everything, as in a callback or a finalizer, cannot keep it alive."""
     process = start_code("""
 import time
-from reader.interrupts import unwind_on_signals
+from trace_reader.system.interrupts import unwind_on_signals
 unwind_on_signals()
 print("go", flush=True)
 while True:
@@ -95,7 +95,7 @@ def test_an_interrupt_in_a_finalizer_is_neither_lost_nor_told():
     """Python drops an exception there, with a traceback."""
     process = start_code("""
 import time
-from reader.interrupts import unwind_on_signals
+from trace_reader.system.interrupts import unwind_on_signals
 class Slow:
     def __del__(self):
         print("go", flush=True)
@@ -118,7 +118,7 @@ def test_a_native_operation_is_ended_and_said_and_its_temporary_folder_goes(tmp_
     (tmp_path / "held" / "trace.json").write_text("half")
     process = start_code(f"""
 import hashlib
-from reader import interrupts
+from trace_reader.system import interrupts
 interrupts.unwind_on_signals()
 interrupts.temporary_folders.add({str(tmp_path / "held")!r})
 print("go", flush=True)
@@ -153,7 +153,7 @@ def test_the_reader_ends_quietly_at_any_moment(tmp_path):
 
 def test_a_job_in_the_background_goes_on_ignoring_ctrl_c():
     code = (
-        "import os, signal, sys; sys.path.insert(0, '.'); from reader.interrupts import at_once, unwind_on_signals;"
+        "import os, signal, sys; sys.path.insert(0, '.'); from trace_reader.system.interrupts import at_once, unwind_on_signals;"
         "at_once().__enter__(); unwind_on_signals(); os.kill(os.getpid(), signal.SIGINT); print('goes on')"
     )
     done = subprocess.run(

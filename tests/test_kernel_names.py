@@ -1,7 +1,8 @@
 """Kernel names, as traces of real GPUs hold them, and what each says. H200: recorded here; the others are public."""
 
+import msgspec
 import pytest
-from reader.kernel_names import decode_name, split_ops
+from trace_reader.names.kernels import decode_name, split_ops
 
 CASES = [
     (
@@ -152,7 +153,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "says"), CASES, ids=[name[:50] for name, _ in CASES])
 def test_a_name_says_this_and_no_more(name, says):
-    decoded = vars(decode_name(name))
+    decoded = msgspec.structs.asdict(decode_name(name))
     assert {key: value for key, value in decoded.items() if value or key in ("label", "family")} == says
 
 

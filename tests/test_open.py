@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from conftest import GALLERY
 import pytest
-from reader import serve
+from trace_reader.commands import perfetto as serve
 
 import read_trace
 

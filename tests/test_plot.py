@@ -14,8 +14,8 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
 import pytest
-from reader import load, tell
-from reader.plot import COMPILE_ROWS, CPU_COLOURS, FAMILY_COLOURS, IDLE, Window, draw, plot
+from trace_reader import analyze, load
+from trace_reader.report.picture import COMPILE_ROWS, CPU_COLOURS, FAMILY_COLOURS, IDLE, Window, draw, plot
 
 import read_trace
 
@@ -43,7 +43,7 @@ def overlapping_labels(figure):
 
 def pair(path):
     trace = load(str(path))
-    return trace, tell(trace)
+    return trace, analyze(trace)
 
 
 def texts(figure):
@@ -270,7 +270,7 @@ def test_ten_steps_get_a_strip_of_durations_with_median_and_mean(tmp_path):
 
 
 def test_the_widest_slices_are_kept_where_there_are_too_many(monkeypatch, tmp_path):
-    monkeypatch.setattr("reader.plot.MOST_SLICES", 2)
+    monkeypatch.setattr("trace_reader.report.picture.MOST_SLICES", 2)
     events = [step(3, 0, 100), *(launch(n, n) for n in range(3))]
     events += [kernel(ADD, 0, 5, 0), kernel(ADD, 10, 20, 1), kernel(ADD, 40, 30, 2)]
     (ax,) = picture(tmp_path, *events).axes

@@ -110,7 +110,8 @@ def test_the_table_of_several_traces_as_json(in_data):
     assert [row["label"] for row in data["rows"]] == labels
     gpu_us = sorted(step["gpu_busy_us"] for step in first["facts"]["steps"])
     assert (first["kernels_a_step"], first["copies_a_step"], first["gpu_us_a_step"]) == (5, 1, gpu_us[1])
-    assert first["facts"] == json.loads(printed(["04_a", "--json"]))
+    assert {"schema_version": 1} | first["facts"] == json.loads(printed(["04_a", "--json"]))
+    assert data["schema_version"] == 1
     assert first["slowest_kernel"].startswith("void at::native::elementwise_kernel") and "hidden-copy" in first["findings"]
     assert last["kernels_a_step"] is last["gpu_us_a_step"] is last["slowest_kernel"] is None
 
@@ -218,8 +219,8 @@ def test_a_terminal_shows_progress_of_a_file_that_takes_long(tmp_path, monkeypat
     """Without waiting for a large file: the pieces are small, and the second is over at once."""
     path = write(tmp_path / "t.json", *(op(f"a{n}", n, 1) for n in range(2000)))
     code = (
-        "import sys, read_trace, importlib; read_trace.PROGRESS_AFTER_S = 0;"
-        "importlib.import_module('reader.decode').PIECE_BYTES = 50_000; sys.exit(read_trace.main([sys.argv[1]]))"
+        "import sys, read_trace; from trace_reader.commands import loading; from trace_reader.parse import source;"
+        "loading.PROGRESS_AFTER_S = 0; source.BLOCK_BYTES = 50_000; sys.exit(read_trace.main([sys.argv[1]]))"
     )
     leader, follower = os.openpty()
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
@@ -240,7 +241,7 @@ def test_markdown_is_markdown(in_data):
 
 
 def test_the_library_prints_nothing(capsys):
-    from reader import read
+    from trace_reader import read
 
     facts = read(str(GALLERY / TRACES["01_64_cold"]))
     assert facts.regime == "overhead-bound" and facts.steps[0].kernels == 2

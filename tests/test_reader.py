@@ -17,10 +17,10 @@ from events import (
     write,
 )
 import pytest
-from reader import load, read
-from reader.decode import Footprint
-from reader.facts import chain
-from reader.occupancy import occupancy
+from trace_reader import load, read
+from trace_reader.analysis.occupancy import occupancy
+from trace_reader.analysis.tree import dispatch_tree
+from trace_reader.model.slices import Footprint
 
 
 @pytest.fixture
@@ -286,7 +286,8 @@ def test_slices_that_cross_are_counted_and_nested_ones_are_not(facts):
     f = facts(
         kernel("outer", 0, 100, 1), kernel("inside", 10, 20, 2), kernel("across", 90, 20, 3), kernel("other", 95, 9, 4, stream=8)
     )
-    assert f.crossing == {"across": 1}
+    (seen,) = [found.seen for found in f.findings if found.slug == "crossing-slices"]
+    assert seen == "1 slice: across"
 
 
 def test_times_are_exact_to_the_nanosecond_far_from_zero(facts):
@@ -320,8 +321,8 @@ def test_the_chain_is_the_tree_of_one_step(tmp_path):
         call("cuLaunchKernelEx", 130, 5, 1, cat="cuda_driver"),
         kernel(GEMM, 150, 9, 1),
     )
-    tree = chain(load(path))
-    assert tree == chain(load(path), 3)
+    tree = dispatch_tree(load(path))
+    assert tree == dispatch_tree(load(path), 3)
     (fwd,) = tree.children
     (matmul,) = fwd.children
     (mm,) = matmul.children
@@ -335,7 +336,7 @@ def test_the_chain_is_the_tree_of_one_step(tmp_path):
     ]
     assert launching.launched == (("nvjet GEMM 256x128", 9.0),)
     with pytest.raises(LookupError, match="the trace has no ProfilerStep#7; it has #2 to #3"):
-        chain(load(path), 7)
+        dispatch_tree(load(path), 7)
 
 
 def test_steps_that_are_repeated_on_the_gpus_lane_are_not_counted_twice(facts):

@@ -12,9 +12,9 @@ import time
 from conftest import GALLERY, ROOT
 from events import document, op, step
 import pytest
-from reader import read
-from reader import redact as module
-from reader.redact import redact
+from trace_reader import read
+from trace_reader.commands import redact as module
+from trace_reader.commands.redact import redact
 
 import read_trace
 

@@ -1,0 +1,154 @@
+"""Traces side by side. Two: what is the same, what is only in one, and a sentence that sums it up. More: a row for each."""
+
+from collections.abc import Sequence
+from itertools import zip_longest
+import os
+
+import msgspec
+from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.kernels import KernelFacts
+from trace_reader.analysis.steps import StepFacts
+from trace_reader.model.slices import Kind
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """What differs between the traces `a` and `b`. Kernels are the same if their names are, to the letter."""
+
+    a: Facts
+    b: Facts
+    steps: tuple[tuple[StepFacts | None, StepFacts | None], ...]  # the first with the first, and so on
+    common: tuple[tuple[KernelFacts, KernelFacts], ...]
+    only_a: tuple[KernelFacts, ...]
+    only_b: tuple[KernelFacts, ...]
+    ops_only_a: tuple[str, ...]
+    ops_only_b: tuple[str, ...]
+    findings_gone: tuple[str, ...]
+    findings_new: tuple[str, ...]
+    summary: str
+
+
+def compare(a: Facts, b: Facts) -> Comparison:
+    """Compare the facts of two traces; `b` is told as a change from `a`."""
+    in_a, in_b = ({k.name: k for k in facts.kernels} for facts in (a, b))
+    common = tuple((k, in_b[k.name]) for k in a.kernels if k.name in in_b)
+    only_a = tuple(k for k in a.kernels if k.name not in in_b)
+    only_b = tuple(k for k in b.kernels if k.name not in in_a)
+    ops_a, ops_b = ({op.name for op in facts.ops} for facts in (a, b))
+    slugs_a, slugs_b = ([f.slug for f in facts.findings] for facts in (a, b))
+    return Comparison(
+        a=a,
+        b=b,
+        steps=tuple(zip_longest(a.steps, b.steps)),
+        common=common,
+        only_a=only_a,
+        only_b=only_b,
+        ops_only_a=tuple(sorted(ops_a - ops_b)),
+        ops_only_b=tuple(sorted(ops_b - ops_a)),
+        findings_gone=tuple(slug for slug in slugs_a if slug not in slugs_b),
+        findings_new=tuple(slug for slug in slugs_b if slug not in slugs_a),
+        summary=_summary(a, b, common, only_a, only_b),
+    )
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One trace of several. Counts are those of the middle recorded step, times the median over the recorded steps."""
+
+    label: str
+    facts: Facts
+    kernels: int | None  # None: no GPU event, or no recorded step
+    copies: int | None
+    gpu_us: float | None
+    cpu_us: float | None
+    slowest: KernelFacts | None  # by its time in all of the trace
+    findings: tuple[str, ...]  # without those that all of the traces show
+
+
+def rows(traces: Sequence[Facts]) -> tuple[Row, ...]:
+    """A row for each trace, in the order given."""
+    shared = set.intersection(*({f.slug for f in facts.findings} for facts in traces))
+    return tuple(_row(label, facts, shared) for label, facts in zip(_labels_of([f.trace for f in traces]), traces, strict=True))
+
+
+def _row(label: str, facts: Facts, shared: set[str]) -> Row:
+    step = facts.middle_step if facts.regime != "cpu-only" else None
+    return Row(
+        label,
+        facts,
+        kernels=step.kernels if step else None,
+        copies=step.memcpys if step else None,
+        gpu_us=_gpu_us_a_step(facts),
+        cpu_us=_cpu_us_a_step(facts),
+        slowest=next(iter(facts.kernels), None),
+        findings=tuple(f.slug for f in facts.findings if f.slug not in shared),
+    )
+
+
+def _labels_of(paths: Sequence[str]) -> list[str]:
+    """The paths without the folders that all of them begin with, and without .json."""
+    folders = [os.path.dirname(path) for path in paths]
+    try:
+        start = os.path.commonpath(folders)
+    except ValueError:  # some absolute, some not
+        start = ""
+    short = [os.path.relpath(path, start) if start else path for path in paths]
+    return [path.removesuffix(".gz").removesuffix(".json") for path in short]
+
+
+def _summary(
+    a: Facts,
+    b: Facts,
+    common: tuple[tuple[KernelFacts, KernelFacts], ...],
+    only_a: tuple[KernelFacts, ...],
+    only_b: tuple[KernelFacts, ...],
+) -> str:
+    """Such as: same 3 GEMM calls a step, gelu and mul became triton gelu+mul, GPU time -5%, CPU time a step +28%."""
+    parts = []
+    if a.kernels or b.kernels:
+        gemms = [k for k, _ in common if k.decoded.is_gemm]
+        if gemms and a.steps:
+            each = sum(k.calls for k in gemms) / len(a.steps)
+            parts.append(f"the same {_number(each)} GEMM call{'' if each == 1 else 's'} a step")
+        elif not only_a and not only_b:
+            parts.append("the same kernels")
+        gone, new = _labels(only_a), _labels(only_b)
+        if gone and new:
+            parts.append(f"{gone} became {new}")
+        elif gone:
+            parts.append(f"{gone} went")
+        elif new:
+            parts.append(f"{new} came")
+        if change := _change(_gpu_us_a_step(a), _gpu_us_a_step(b)):
+            parts.append(f"GPU time a step {change}")
+    if change := _change(_cpu_us_a_step(a), _cpu_us_a_step(b)):
+        parts.append(f"CPU time a step {change}")
+    if a.regime != b.regime:
+        parts.append(f"{a.regime} became {b.regime}")
+    return (", ".join(parts) or "nothing to compare: neither steps nor kernels") + "."
+
+
+def _labels(kernels: tuple[KernelFacts, ...], most: int = 3) -> str:
+    names = [k.decoded.label for k in kernels if k.kind != Kind.MEMSET]
+    shown = names[:most] + ([f"{len(names) - most} more"] if len(names) > most else [])
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
+
+
+def median_of(values: list[float]) -> float | None:
+    """The median; of an even number, the lower of the two in the middle (a value that was measured)."""
+    return sorted(values)[(len(values) - 1) // 2] if values else None
+
+
+def _gpu_us_a_step(facts: Facts) -> float | None:
+    return median_of([s.gpu_busy_us for s in facts.steps if s.gpu_busy_us is not None])
+
+
+def _cpu_us_a_step(facts: Facts) -> float | None:
+    return median_of([s.cpu_us for s in facts.steps])
+
+
+def _change(before: float | None, after: float | None) -> str | None:
+    """`+28%`; None if one of them is unknown or there is nothing to divide by."""
+    return f"{after / before - 1:+.0%}" if before and after is not None else None

@@ -1,0 +1,179 @@
+"""What a trace says, as plain numbers with the unit in each name. Unknown is None, never 0.
+
+The report is made of these. A finding (findings/) looks at them, and at the trace itself where it needs more.
+"""
+
+from collections import Counter
+import html
+from typing import Any
+
+import msgspec
+import numpy as np
+from trace_reader.analysis.kernels import GemmFacts, KernelFacts, gemm_facts, kernel_facts
+from trace_reader.analysis.ops import CallFacts, OpFacts, call_facts, op_facts
+from trace_reader.analysis.steps import StepFacts, busy_us, step_facts
+from trace_reader.link.launches import Origin
+from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows, distinct, median
+from trace_reader.model.slices import Kind
+from trace_reader.units import percent, us
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A pattern that the trace shows: what was seen here, what it usually means, what to look at or try next."""
+
+    slug: str
+    seen: str
+    means: str
+    next: str
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """Everything that the reader tells of one trace. Times in microseconds, shares and ratios of 1."""
+
+    trace: str
+    lesson: dict[str, str]
+    device: str | None
+    device_properties: dict[str, Any] | None
+    versions: dict[str, str]
+    events: int
+    skipped: dict[str, int]
+    first_bad: str | None
+    truncated: bool
+    window_us: float
+    gpu_busy_us: float | None
+    gpu_busy_share: float | None
+    gpu_to_cpu: float | None
+    regime: str
+    kernels_total: int
+    memcpys_total: int
+    memsets_total: int
+    unlinked: int
+    gpu_time_by_origin_us: dict[str, float]
+    gpu_events_by_origin: dict[str, int]
+    zero_timestamps: int  # kernels with a start or a duration of 0
+    steps: tuple[StepFacts, ...]
+    kernels: tuple[KernelFacts, ...]
+    gemms: tuple[GemmFacts, ...]
+    ops: tuple[OpFacts, ...]
+    calls: tuple[CallFacts, ...]
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def middle_step(self) -> StepFacts | None:
+        """The recorded step in the middle: past the cold ones."""
+        return self.steps[len(self.steps) // 2] if self.steps else None
+
+    def __repr__(self) -> str:
+        """A few lines: what `_summary` says."""
+        return "\n".join([f"Facts of {self.trace}", *(f"  {what}: {value}" for what, value in self._summary())])
+
+    def _repr_html_(self) -> str:
+        """A small table, for notebooks."""
+        rows = "".join(f"<tr><th>{what}</th><td>{html.escape(value)}</td></tr>" for what, value in self._summary())
+        return f"<table><caption>{html.escape(self.trace)}</caption>{rows}</table>"
+
+    def _summary(self) -> list[tuple[str, str]]:
+        busy = "" if self.gpu_busy_share is None else f", GPU busy {percent(self.gpu_busy_share)}"
+        cpu = f", CPU {us(median(np.array([s.cpu_us for s in self.steps])))} each (median)" if self.steps else ""
+        top = [f"{k.decoded.label[:40]} {percent(k.share)}" for k in self.kernels[:3]]
+        more = f" and {len(self.kernels) - len(top)} more" if len(self.kernels) > len(top) else ""
+        return [
+            ("device", (self.device or "unknown")[:100]),
+            ("verdict", self.regime),
+            ("window", us(self.window_us) + busy),
+            ("steps", f"{len(self.steps)}{cpu}"),
+            ("kernels", (", ".join(top) or "none") + more),
+            ("findings", ", ".join(found.slug for found in self.findings) or "none"),
+        ]
+
+    @property
+    def compute_kernels(self) -> list[KernelFacts]:
+        """Kernels without copies and memsets."""
+        return [k for k in self.kernels if k.kind == Kind.KERNEL]
+
+
+def summarize(trace: Trace) -> Facts:
+    """The facts of a trace, still without findings."""
+    header, work = trace.header, trace.work
+    listed = header.get("deviceProperties")
+    properties = [p for p in listed if isinstance(p, dict)] if isinstance(listed, list) else []
+    used = {trace.slices.tracks[track][0] for track in distinct(work.track).values.tolist()}
+    device_properties = {p["id"]: p for p in properties if isinstance(p.get("id"), int)}
+    used_properties = [p for number, p in device_properties.items() if number in used] or properties
+    lesson: dict[str, Any] = header["lesson"] if isinstance(header.get("lesson"), dict) else {}
+    names = sorted({str(p["name"]) for p in used_properties if "name" in p})
+    kinds, origins = Counter(work.kind.tolist()), Counter(work.origin.tolist())
+    steps = step_facts(trace)
+    window_us, gpu_busy = _window(trace)
+    share = None if gpu_busy is None or window_us <= 0 else gpu_busy / window_us / len(used)
+    gpu_to_cpu, regime = _verdict(steps, share, bool(len(work)))
+    return Facts(
+        trace=trace.path,
+        lesson={str(k): str(v) for k, v in lesson.items()},
+        device=(None if len(work) else lesson.get("device")) or ", ".join(names) or None,
+        device_properties=used_properties[0] if used_properties else None,
+        versions=_versions(header),
+        events=trace.total,
+        skipped=trace.skipped,
+        first_bad=trace.first_bad,
+        truncated=bool(header.get("truncated")),
+        window_us=window_us,
+        gpu_busy_us=gpu_busy,
+        gpu_busy_share=share,
+        gpu_to_cpu=gpu_to_cpu,
+        regime=regime,
+        kernels_total=kinds[Kind.KERNEL],
+        memcpys_total=kinds[Kind.MEMCPY],
+        memsets_total=kinds[Kind.MEMSET],
+        unlinked=origins[Origin.CARRIED_OVER] + origins[Origin.UNKNOWN],
+        gpu_time_by_origin_us={origin.word: work.where(work.origin == origin).total_us for origin in Origin},
+        gpu_events_by_origin={origin.word: origins[origin] for origin in Origin},
+        zero_timestamps=trace.zero_timestamps,
+        steps=steps,
+        kernels=kernel_facts(trace, device_properties),
+        gemms=gemm_facts(trace),
+        ops=op_facts(trace),
+        calls=call_facts(trace),
+    )
+
+
+def _versions(header: dict[str, Any]) -> dict[str, str]:
+    versions = {}
+    if isinstance(header.get("lesson"), dict) and "versions" in header["lesson"]:
+        versions["torch"] = str(header["lesson"]["versions"]).split(",")[0].removeprefix("torch ")
+    for key, name in (
+        ("cuda_runtime_version", "CUDA runtime"),
+        ("cuda_driver_version", "CUDA driver"),
+        ("hip_runtime_version", "HIP runtime"),
+        ("hip_driver_version", "HIP driver"),
+    ):
+        if isinstance(number := header.get(key), int):  # 13000 is 13.0
+            versions[name] = f"{number // 1000}.{number % 1000 // 10}" if name.startswith("CUDA") else str(number)
+    if isinstance(number := header.get("cupti_version"), int):
+        versions["CUPTI"] = str(number)
+    return versions
+
+
+def _window(trace: Trace) -> tuple[float, float | None]:
+    """From the first step's start to the end of the last step or GPU event, and the GPU's busy time in it."""
+    work = trace.work
+    if len(trace.steps):
+        start_ns, ends = trace.steps.start_ns[0], [trace.steps.end_ns, work.end_ns]
+    else:
+        events = work if len(work) else Rows(trace.slices, np.arange(len(trace.slices)))
+        start_ns, ends = events.start_ns[0], [events.end_ns]
+    end_ns = max(int(end.max()) for end in ends if len(end))
+    return (end_ns - int(start_ns)) / 1000, busy_us(work, int(start_ns), end_ns) if len(work) else None
+
+
+def _verdict(steps: tuple[StepFacts, ...], busy_share: float | None, has_gpu: bool) -> tuple[float | None, str]:
+    """The median over the steps of GPU busy time to CPU time, and the bottleneck by it; without steps, by the busy share."""
+    if not has_gpu:
+        return None, "cpu-only"
+    ratios = [s.gpu_to_cpu for s in steps if s.gpu_to_cpu is not None]
+    if ratios:
+        ratio = median(np.array(ratios))
+        return ratio, "overhead-bound" if ratio < 0.5 else "gpu-bound" if ratio > 1 else "mixed"
+    share = busy_share or 0.0
+    return None, "overhead-bound" if share < 0.4 else "gpu-bound" if share > 0.7 else "mixed"

@@ -1,0 +1,176 @@
+"""The GPU's work by kernel: durations, footprints, bandwidth, and the GEMMs by shape."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+from trace_reader.analysis.bandwidth import copied_bytes, pointwise_bytes
+from trace_reader.analysis.occupancy import Occupancy, occupancy
+from trace_reader.link.launches import Origin
+from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows, distinct, grouped, median
+from trace_reader.model.slices import Footprint, Inputs, Kind, Slices
+from trace_reader.names.kernels import KernelName, decode_name
+from trace_reader.names.ops import GEMM_OPS
+
+SMALL_SHARED_BYTES = 49152  # Kineto estimates the occupancy against this limit, so a kernel above it reads 0
+OUTLIER = 1.2  # a call that takes this many times the kernel's median
+
+
+class KernelFacts(msgspec.Struct, frozen=True):
+    """All calls of one kernel, copy or memset, without work that was carried over from before the recording."""
+
+    name: str
+    kind: Kind
+    decoded: KernelName
+    calls: int
+    total_us: float
+    median_us: float
+    min_us: float
+    max_us: float
+    share: float  # of the summed time of kernels, copies and memsets
+    op: str | None
+    launch: str | None
+    registers_per_thread: int | None
+    shared_memory_bytes: int | None
+    grid: tuple[int, ...] | None
+    block: tuple[int, ...] | None
+    occupancy: Occupancy | None
+    reported_occupancy_percent: float | None  # None: not estimated
+    bytes: int | None
+    moved_bytes: int | None  # median of what a call has to read and write, where that is known of all calls
+    gb_per_s: float | None  # median over the calls; 10^9 bytes
+    outlier_steps: tuple[str, ...]
+    graph: bool
+
+
+class GemmFacts(msgspec.Struct, frozen=True):
+    """The GEMMs of one shape: `m`, `n`, `k` as in [m, k] @ [k, n], `batch` of them at once."""
+
+    op: str
+    batch: int
+    m: int
+    n: int
+    k: int
+    calls: int
+    kernel: str
+    median_us: float
+    flop: int
+    tflop_per_s: float
+
+
+def kernel_facts(trace: Trace, devices: Mapping[Any, Mapping[str, Any]]) -> tuple[KernelFacts, ...]:
+    """A row for each kernel, copy and memset, those with the most time first. `devices`: the header's, by id."""
+    linked = trace.linked
+    summed_us = linked.total_us
+    moved = _moved_bytes(linked)
+    linked = Rows(trace.slices, linked.at, call=linked.call, op=linked.op, origin=linked.origin, step=linked.step, moved=moved)
+    facts = [_kernel(trace, calls, summed_us, devices) for _, calls in linked.by(linked.kind, linked.name)]
+    return tuple(sorted(facts, key=lambda k: (-k.total_us, k.name)))
+
+
+def _kernel(trace: Trace, calls: Rows, summed_us: float, devices: Mapping[Any, Mapping[str, Any]]) -> KernelFacts:
+    first = calls[0]
+    duration_us = calls.duration_us
+    total_us, median_us = calls.total_us, calls.median_us
+    footprint = first.detail if isinstance(first.detail, Footprint) else None
+    estimated = footprint is not None and (footprint.shared_memory_bytes or 0) <= SMALL_SHARED_BYTES
+    slow = calls.step[(calls.step >= 0) & (duration_us > OUTLIER * median_us)] if len(calls) >= 3 else calls.step[:0]
+    known = bool((calls.moved >= 0).all() and (duration_us > 0).all())
+    return KernelFacts(
+        name=first.name,
+        kind=first.kind,
+        decoded=decode_name(first.name),
+        calls=len(calls),
+        total_us=total_us,
+        median_us=median_us,
+        min_us=float(duration_us.min()),
+        max_us=float(duration_us.max()),
+        share=total_us / summed_us if summed_us else 0.0,
+        op=_most(trace, calls.op),
+        launch=_most(trace, calls.call),
+        registers_per_thread=footprint.registers_per_thread if footprint else None,
+        shared_memory_bytes=footprint.shared_memory_bytes if footprint else None,
+        grid=footprint.grid if footprint else None,
+        block=footprint.block if footprint else None,
+        occupancy=occupancy(footprint, devices.get(first.track[0])),
+        reported_occupancy_percent=(footprint.reported_occupancy_percent or None) if footprint and estimated else None,
+        bytes=first.detail if isinstance(first.detail, int) else None,
+        moved_bytes=round(median(calls.moved)) if known else None,
+        gb_per_s=median(calls.moved / duration_us / 1e3) if known else None,
+        outlier_steps=tuple(dict.fromkeys(trace.steps[step].name for step in dict.fromkeys(slow.tolist()))),
+        graph=bool((calls.origin == Origin.GRAPH).any()),
+    )
+
+
+def _most(trace: Trace, rows: np.ndarray) -> str | None:
+    """The most frequent name of these rows (-1: none); of equally frequent ones, the first of the alphabet."""
+    names = distinct(trace.slices.name[rows[rows >= 0]])
+    if not len(names.values):
+        return None
+    return min(trace.slices.names[number] for number in names.values[names.counts == names.counts.max()].tolist())
+
+
+def _moved_bytes(linked: Rows) -> np.ndarray:
+    """What each call has to read and write, in bytes; -1 where that is not known.
+
+    What an op moves is one kernel's only if the op launched no other.
+    """
+    slices = linked.slices
+    moved = np.full(len(linked), -1.0)
+    copies = linked.kind == Kind.MEMCPY
+    moved[copies] = _known(slices, copied_bytes, linked.name[copies], linked.detail[copies])
+    launched = np.flatnonzero((linked.kind == Kind.KERNEL) & (linked.op >= 0))
+    ops = distinct(linked.op[launched])
+    alone = launched[ops.counts[ops.which] == 1]
+    op = linked.op[alone]
+    moved[alone] = _known(slices, pointwise_bytes, slices.name[op], slices.detail[op])
+    return moved
+
+
+def _known(slices: Slices, size: Callable[[str, Any], int | None], name: np.ndarray, detail: np.ndarray) -> np.ndarray:
+    """The `size` of each name and detail, -1 for None; each pair of them is asked for once."""
+    sizes = np.full(len(name), -1.0)
+    has_detail = np.flatnonzero(detail >= 0)
+    if not len(has_detail):
+        return sizes
+    order, starts = grouped(name[has_detail], detail[has_detail])
+    for place, rows in zip(has_detail[order[starts]].tolist(), np.split(has_detail[order], starts[1:]), strict=True):
+        found = size(slices.names[name[place]], slices.details[detail[place]])
+        sizes[rows] = -1.0 if found is None else found
+    return sizes
+
+
+def gemm_facts(trace: Trace) -> tuple[GemmFacts, ...]:
+    """A row for each op, shape and kernel of the GEMMs whose inputs were recorded, those with the most time first."""
+    linked, slices = trace.linked, trace.slices
+    gemm_op, gemm_kernel = slices.named(GEMM_OPS.__contains__), slices.named(lambda name: decode_name(name).is_gemm)
+    launched = linked.where((linked.kind == Kind.KERNEL) & (linked.op >= 0))
+    launched = launched.where(gemm_op[slices.name[launched.op]] & (slices.detail[launched.op] >= 0))
+    launched = launched.where(gemm_kernel[launched.name])
+    facts = []
+    shapes: dict[tuple, list[Rows]] = {}
+    for (op_name, detail, name), calls in launched.by(slices.name[launched.op], slices.detail[launched.op], launched.name):
+        inputs = slices.details[detail]
+        shape = _gemm_shape(inputs.dims) if isinstance(inputs, Inputs) and isinstance(inputs.dims, tuple) else None
+        if shape:
+            shapes.setdefault((slices.names[op_name], shape, slices.names[name]), []).append(calls)
+    for (op, (batch, m, n, k), kernel), groups in shapes.items():
+        durations = np.concatenate([calls.duration_us for calls in groups])
+        median_us = median(durations)
+        flop = 2 * batch * m * n * k
+        rate = flop / median_us / 1e6 if median_us else 0.0
+        facts.append(GemmFacts(op, batch, m, n, k, len(durations), kernel, median_us, flop, rate))
+    return tuple(sorted(facts, key=lambda g: (-g.median_us * g.calls, g.op, g.m, g.n, g.k)))
+
+
+def _gemm_shape(dims: tuple) -> tuple[int, int, int, int] | None:
+    """(batch, m, n, k) from the shapes of the two matrices, the last two inputs of rank 2 or 3."""
+    matrices = [d for d in dims if isinstance(d, tuple) and len(d) in (2, 3) and all(isinstance(n, int) for n in d)]
+    if len(matrices) < 2:
+        return None
+    a, b = matrices[-2:]
+    if len(a) != len(b) or a[-1] != b[-2] or not all(0 < n < 2**63 for n in a + b):
+        return None
+    return (a[0] if len(a) == 3 else 1), a[-2], b[-1], a[-1]

@@ -1,0 +1,40 @@
+"""CPU ops, and functions of the runtime and driver, by name."""
+
+import msgspec
+from trace_reader.link.trace import Trace
+
+
+class OpFacts(msgspec.Struct, frozen=True):
+    """All calls of one CPU op. `gpu_us` is the summed time of what it launched itself, `launched` how many."""
+
+    name: str
+    calls: int
+    total_us: float
+    gpu_us: float
+    launched: int
+
+
+class CallFacts(msgspec.Struct, frozen=True):
+    """All calls of one function of the runtime or driver."""
+
+    name: str
+    calls: int
+    total_us: float
+    max_us: float
+
+
+def op_facts(trace: Trace) -> tuple[OpFacts, ...]:
+    """A row for each op, those that the GPU spent most time for first."""
+    launched = trace.linked.where(trace.linked.op >= 0)
+    by_op = {trace.slices.names[name]: work for (name,), work in launched.by(trace.slices.name[launched.op])}
+    facts = []
+    for name, ops in trace.ops.by_name():
+        work = by_op.get(name)
+        facts.append(OpFacts(name, len(ops), ops.total_us, work.total_us if work else 0.0, len(work) if work else 0))
+    return tuple(sorted(facts, key=lambda op: (-op.gpu_us, -op.total_us, op.name)))
+
+
+def call_facts(trace: Trace) -> tuple[CallFacts, ...]:
+    """A row for each function, those with the most time first."""
+    facts = [CallFacts(name, len(calls), calls.total_us, float(calls.duration_us.max())) for name, calls in trace.calls.by_name()]
+    return tuple(sorted(facts, key=lambda c: (-c.total_us, c.name)))

@@ -1,0 +1,23 @@
+"""A picture in a file."""
+
+from pathlib import Path
+
+from trace_reader.commands.loading import load_shown
+from trace_reader.errors import MissingExtraError, NotWrittenError
+from trace_reader.reading import analyze
+from trace_reader.system.files import write_all
+
+
+def run(paths: list[str], target: Path, steps: tuple[int, int] | None, window_us: tuple[float, float] | None) -> str:
+    """Draw one trace or two into `target`; says what was written. Raises TraceError, LookupError, NotWrittenError."""
+    try:
+        from trace_reader.report.picture import Window, plot  # here, because matplotlib takes half a second
+    except ImportError as error:
+        raise MissingExtraError("--plot needs matplotlib: install read-trace with it, read-trace[plot]") from error
+    traces = [load_shown(path) for path in paths]
+    data = plot([(trace, analyze(trace)) for trace in traces], Window(us=window_us, steps=steps), target.suffix)
+    try:
+        write_all({target: data})
+    except OSError as error:
+        raise NotWrittenError(f"{target}: {error.strerror or error}") from error
+    return f"wrote {target} ({len(data) / 1024:.1f} KiB)\n"

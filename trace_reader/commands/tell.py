@@ -1,0 +1,38 @@
+"""The report: on one trace, on two side by side, or a table of several."""
+
+from trace_reader.analysis.compare import compare, rows
+from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.tree import dispatch_tree
+from trace_reader.commands.loading import load_shown
+from trace_reader.errors import TraceError
+from trace_reader.reading import analyze
+from trace_reader.report import Answer, json, one, several
+from trace_reader.report.document import Style
+from trace_reader.system.terminal import say_error
+
+
+def run(paths: list[str], style: Style, step: int | None) -> tuple[Answer | None, int]:
+    """What there is to tell, and the exit code: 2 if a trace of several cannot be read; None if none can.
+
+    `step`: the dispatch tree of this step instead of the report, -1 for the one in the middle. Raises TraceError and
+    LookupError.
+    """
+    if len(paths) == 1:
+        trace = load_shown(paths[0])
+        tree = None if step is None else dispatch_tree(trace, None if step == -1 else step)
+        facts = analyze(trace)
+        return Answer(lambda: one.report(facts, style, tree), lambda: json.to_json(facts, tree)), 0
+    if len(paths) == 2:
+        compared = compare(*(analyze(load_shown(path)) for path in paths))
+        return Answer(lambda: several.comparison(compared, style), lambda: json.comparison_json(compared)), 0
+    found: list[Facts] = []
+    for path in paths:
+        try:
+            found.append(analyze(load_shown(path)))
+        except TraceError as error:
+            say_error(error)
+    if not found:
+        return None, 2
+    table = rows(found)
+    answer = Answer(lambda: several.table(table, style), lambda: json.table_json(table))
+    return answer, 0 if len(found) == len(paths) else 2

@@ -1,0 +1,112 @@
+"""Attention, written out or fused."""
+
+from trace_reader.analysis.facts import Facts
+from trace_reader.findings.registry import finding, listed
+from trace_reader.link.nesting import innermost, self_us
+from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows, distinct, median
+from trace_reader.names.kernels import decode_name
+from trace_reader.units import count, us
+
+SOFTMAX_FOR_MASKED_ROWS = "aten::_safe_softmax"
+
+OPAQUE_SHARE = 0.2  # of a step's CPU time
+LIBRARIES = {  # of fused attention
+    "FlashAttention": "FlashAttention",
+    "memory-efficient attention": "xFormers' memory-efficient attention, on CUTLASS, in PyTorch",
+    "cuDNN attention": "cuDNN, which generated it",
+}
+
+
+@finding(
+    "mask-rebuilt",
+    "ones, tril and where in every step",
+    "the ops before the first GEMM",
+    "The causal mask is made anew in every call.",
+    "Build it once outside, or use a backend that needs none (flash, efficient, cudnn).",
+)
+def _mask_rebuilt(trace: Trace, facts: Facts) -> str | None:
+    tril = next((op for op in facts.ops if op.name in ("aten::tril", "aten::triu")), None)
+    if tril is None or not facts.steps or tril.calls < len(facts.steps):
+        return None
+    makers = ("aten::ones", "aten::scalar_tensor", "aten::where", "aten::fill_")
+    others = listed(sorted(op.name for op in facts.ops if op.name in makers), 4) or "nothing else"
+    return f"{tril.name} {count(tril.calls, 'time')} in {count(len(facts.steps), 'step')}, beside {others}"
+
+
+@finding(
+    "safe-softmax",
+    "a softmax with several kernels",
+    "below aten::_safe_softmax",
+    "A softmax that returns 0, not NaN, for fully masked rows, at the price of extra kernels.",
+    "Fused attention backends do the same inside their one kernel.",
+)
+def _safe_softmax(trace: Trace, facts: Facts) -> str | None:
+    ops = trace.ops.where(trace.ops.is_named(SOFTMAX_FOR_MASKED_ROWS.__eq__))
+    if not len(ops):
+        return None
+    is_softmax = trace.slices.named(SOFTMAX_FOR_MASKED_ROWS.__eq__)[trace.slices.name]
+    launched = trace.linked.where(trace.linked.call >= 0)
+    inside = launched.where(innermost(trace.slices, trace.parent, launched.call, is_softmax) >= 0)
+    seen = f"{SOFTMAX_FOR_MASKED_ROWS} {count(len(ops), 'time')}"
+    if len(inside):
+        each = count(round(len(inside) / len(ops)), "kernel")
+        seen += f"; {each} and {us(inside.total_us / len(ops))} on the GPU each time"
+    return seen
+
+
+@finding(
+    "unfused-attention",
+    "a softmax between two GEMMs",
+    "the GPU's lane, in an attention",
+    "Attention written out: between these kernels the scores, [seq, seq] for each head, go through memory.",
+    "One fused kernel keeps them on the chip: F.scaled_dot_product_attention with flash, efficient or cudnn.",
+)
+def _unfused_attention(trace: Trace, facts: Facts) -> str | None:
+    if not facts.steps or any(k.decoded.is_fused_attention for k in facts.compute_kernels):
+        return None
+    gemms = sum(k.calls for k in facts.compute_kernels if k.decoded.is_gemm)
+    softmaxes = sum(k.calls for k in facts.compute_kernels if k.decoded.is_softmax)
+    if not softmaxes or gemms != 2 * softmaxes:
+        return None
+    each = sum(k.calls for k in facts.compute_kernels) // softmaxes
+    rest = f", a softmax and {each - 3} more" if each > 3 else " and a softmax"
+    return f"{each} kernels for one attention: 2 GEMMs{rest}"
+
+
+@finding(
+    "fused-attention",
+    "one kernel where attention was many",
+    "the kernel's name: fmha, flash, cudnn",
+    "One kernel does the whole of attention, tile by tile; the score matrix never leaves the chip.",
+    "Compare the backends: each library has kernels of its own, and which is fastest depends on the GPU and the shape.",
+)
+def _fused_attention(trace: Trace, facts: Facts) -> str | None:
+    k = next((k for k in facts.compute_kernels if k.decoded.is_fused_attention), None)
+    if k is None:
+        return None
+    d = k.decoded
+    library = LIBRARIES[d.family] + (", as built into PyTorch" if "pytorch_flash" in k.name else "")
+    said = (("for", d.architecture), ("in", d.dtype), ("tile", d.tile), ("variant (knob)", d.knob))
+    return f"{d.label}: of {library}; {', '.join(f'{word} {value}' for word, value in said if value)}; {us(k.median_us)} a call"
+
+
+@finding(
+    "opaque-op",
+    "an op takes long and holds nothing",
+    "self CPU time of the op in the table",
+    "The CPU's time went into one op of a library, where the trace sees no further: choosing and preparing its kernel.",
+    "It matters where the GPU waits for it; with_stack and the profiler's ops do not reach inside, a CPU profiler (perf) does.",
+)
+def _opaque_op(trace: Trace, facts: Facts) -> str | None:
+    step = facts.middle_step
+    fused = trace.linked.is_named(lambda name: decode_name(name).is_fused_attention) & (trace.linked.op >= 0)
+    ops = Rows(trace.slices, distinct(trace.linked.op[fused]).values)
+    for name, calls in sorted(ops.by_name()):
+        own_us = median(self_us(trace.slices, trace.parent, calls.at))
+        if step and own_us >= OPAQUE_SHARE * step.cpu_us:
+            return (
+                f"{name}: {us(own_us)} of its {us(calls.median_us)} are in no op or call inside it, "
+                f"{own_us / step.cpu_us:.0%} of {step.name}'s CPU time"
+            )
+    return None

@@ -1,0 +1,77 @@
+"""torch.compile: what it fused, what it costs, what it compiled."""
+
+import re
+
+from trace_reader.analysis.facts import Facts
+from trace_reader.findings.registry import finding, listed
+from trace_reader.link.trace import Trace
+from trace_reader.units import count, us
+
+GRAPH_HASH = re.compile(r"## Call CompiledFxGraph (\w+) ##")
+
+
+def _graphs(facts: Facts) -> dict[str, int]:
+    """Compiled graphs by hash: calls."""
+    ops = sorted(facts.ops, key=lambda op: op.name)
+    return {found[1]: op.calls for op in ops if (found := GRAPH_HASH.search(op.name))}
+
+
+@finding(
+    "fused-triton",
+    "a kernel named triton_...",
+    "its name: poi, red or per, then the ops that it merged",
+    "torch.compile wrote one kernel for several ops: what is between them no longer goes through memory.",
+    "Compare with eager: read_trace.py EAGER.json COMPILED.json.",
+)
+def _fused_triton(trace: Trace, facts: Facts) -> str | None:
+    fused = [k for k in facts.compute_kernels if len(k.decoded.merged_ops) > 1]
+    if not fused:
+        return None
+    k = fused[0]
+    return f"{k.name}: {k.decoded.inductor_kind} kernel of {', '.join(k.decoded.merged_ops)}, {us(k.median_us)}"
+
+
+@finding(
+    "compile-tax",
+    "compiled, a small step takes more CPU time",
+    "TorchDynamo Cache Lookup, AOTDispatcher Runtime Wrapper Prologue",
+    "A compiled call looks up its cache, checks guards and goes through wrappers, before the first kernel is launched.",
+    "It pays where the GPU is the bottleneck; for tiny ops it costs more than it saves (reduce-overhead takes launches away).",
+)
+def _compile_tax(trace: Trace, facts: Facts) -> str | None:
+    lookups = next((op for op in facts.ops if op.name == "TorchDynamo Cache Lookup"), None)
+    regions = [op for op in facts.ops if op.name.startswith("Torch-Compiled Region")]
+    if lookups is None or not regions:
+        return None
+    prologue = next((op for op in facts.ops if "Runtime Wrapper Prologue" in op.name), None)
+    extra = f", {us(prologue.total_us / prologue.calls)} in the runtime wrapper's prologue" if prologue else ""
+    return f"{us(lookups.total_us / lookups.calls)} in the cache lookup{extra}, each call on average"
+
+
+@finding(
+    "cache-hits",
+    "the same graph hash in every step",
+    "## Call CompiledFxGraph <hash>",
+    "Every step ran the graph that was compiled before the recording.",
+    "Nothing to do: this is what a warm compiled function looks like.",
+)
+def _cache_hits(trace: Trace, facts: Facts) -> str | None:
+    graphs = _graphs(facts)
+    if len(graphs) != 1 or len(facts.steps) < 2:
+        return None
+    ((graph, calls),) = graphs.items()
+    return f"one graph, {graph[:12]}..., in {count(calls, 'call')}" if calls >= len(facts.steps) else None
+
+
+@finding(
+    "recompile",
+    "some steps take seconds, others microseconds",
+    "more than one graph hash; compile_inner among the ops",
+    "More than one compiled graph ran: graph breaks, or a recompilation for other shapes.",
+    "TORCH_LOGS=recompiles,graph_breaks tells which.",
+)
+def _recompile(trace: Trace, facts: Facts) -> str | None:
+    graphs = _graphs(facts)
+    if len(graphs) < 2:
+        return None
+    return f"{len(graphs)} compiled graphs: " + listed(f"{g[:12]}... ({count(n, 'call')})" for g, n in graphs.items())

@@ -1,0 +1,47 @@
+"""Matrix products: what is fused into them, their tiles, the units they run on."""
+
+from trace_reader.analysis.facts import Facts
+from trace_reader.findings.memory import bias_copies
+from trace_reader.findings.registry import finding, listed
+from trace_reader.link.trace import Trace
+
+
+@finding(
+    "epilogue-bias",
+    "a bias is added, and there is no add",
+    "the GEMM's name: bias",
+    "The bias is added in the GEMM's epilogue, before the result leaves the chip.",
+    "There is no add to fuse any more.",
+)
+def _epilogue_bias(trace: Trace, facts: Facts) -> str | None:
+    for k in facts.compute_kernels:
+        if k.decoded.is_gemm and "bias" in (k.decoded.epilogue or ""):
+            return f"{k.decoded.label} has the epilogue {k.decoded.epilogue} in its name"
+    gemm = next((k for k in facts.compute_kernels if k.decoded.is_gemm and k.op == "aten::addmm"), None)
+    if gemm and not bias_copies(trace) and not any(op.name == "aten::add" for op in facts.ops):
+        return f"aten::addmm launches {gemm.decoded.label} and neither a copy nor an add"
+    return None
+
+
+@finding(
+    "two-gemm-tiles",
+    "GEMMs of equal FLOP take different times",
+    "the tile in the GEMM's name",
+    "The library chose a tile for each shape.",
+    "Compare the shapes (--record_shapes) and the time of each.",
+)
+def _two_gemm_tiles(trace: Trace, facts: Facts) -> str | None:
+    tiles = sorted({k.decoded.tile for k in facts.compute_kernels if k.decoded.is_gemm and k.decoded.tile})
+    return f"GEMMs with the tiles {listed(tiles, 4)}" if len(tiles) > 1 else None
+
+
+@finding(
+    "fp32-cuda-cores",
+    "a GEMM takes many times what its FLOP explain",
+    "the GEMM's name: sgemm, f32f32, ffma",
+    "A GEMM in fp32 on CUDA cores: far slower than tensor cores, which take bf16, fp16 or tf32.",
+    "Use bf16, or allow tf32: torch.set_float32_matmul_precision('high').",
+)
+def _fp32_cuda_cores(trace: Trace, facts: Facts) -> str | None:
+    slow = [k for k in facts.compute_kernels if k.decoded.unit == "CUDA cores" and k.decoded.dtype == "fp32"]
+    return f"{listed(k.decoded.label for k in slow)}: {sum(k.share for k in slow):.0%} of the GPU's time" if slow else None

@@ -1,0 +1,34 @@
+"""Unions of intervals of time, in whole nanoseconds."""
+
+import numpy as np
+
+
+def union_ns(start_ns: np.ndarray, end_ns: np.ndarray) -> int:
+    """The length of the union of intervals."""
+    none = np.zeros(len(start_ns), np.int64)
+    return int(unions_ns(start_ns, end_ns, none, 1)[0])
+
+
+def unions_ns(start_ns: np.ndarray, end_ns: np.ndarray, group: np.ndarray, groups: int) -> np.ndarray:
+    """For each group, 0 to `groups` - 1: the length of the union of its intervals."""
+    if not len(start_ns):
+        return np.zeros(groups, np.int64)
+    order = np.lexsort((start_ns, group))
+    start, end, group = start_ns[order], end_ns[order], group[order].astype(np.int64)
+    # The latest end so far within the group: by the rank of the ends, so that a later group's are always larger.
+    by_end = np.argsort(end, kind="stable")
+    rank = np.empty(len(end), np.int64)
+    rank[by_end] = np.arange(len(end))
+    latest = np.maximum.accumulate(group * len(end) + rank)
+    reached = end[by_end[latest % len(end)]]
+    new = np.append(True, group[1:] != group[:-1])
+    before = np.where(new, start, np.append(start[:1], reached[:-1]))
+    gained = np.maximum(end - np.maximum(start, before), 0)
+    lengths = np.zeros(groups, np.int64)
+    lengths[group[new]] = np.add.reduceat(gained, np.flatnonzero(new))
+    return lengths
+
+
+def has_overlaps(start_ns: np.ndarray, end_ns: np.ndarray, by_more_than_ns: int = 0) -> bool:
+    """Whether one of the intervals, which are in order of start, begins before an earlier one has ended."""
+    return bool(np.any(start_ns[1:] < np.maximum.accumulate(end_ns)[:-1] - by_more_than_ns))

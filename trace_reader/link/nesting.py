@@ -1,0 +1,119 @@
+"""Which span of a thread holds which slice, worked out once for the whole trace.
+
+A span is an op or an annotation. A slice lies in the span that began last on its thread and is still open when the slice
+starts. So it does where spans cross, too (one that ends after its parent does).
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from trace_reader.link.intervals import unions_ns
+from trace_reader.model.slices import Kind, Slices
+
+
+def parents(slices: Slices) -> np.ndarray:
+    """For each row: the row of the innermost span that is open on its thread when it starts; -1 for none, and on a GPU."""
+    parent = np.full(len(slices), -1, np.int32)
+    for rows in _by_track(slices, slices.of(Kind.OP, Kind.ANNOTATION, Kind.CALL)):
+        # A slice of no length holds nothing; a call is asked for, but never an answer.
+        is_span = (slices.kind[rows] != Kind.CALL) & (slices.end_ns[rows] > slices.start_ns[rows])
+        spans, others = rows[is_span], rows[~is_span]
+        if not len(spans):
+            continue
+        found = _nested(slices, spans, others)
+        for asked, answer in zip((spans, others), found if found else _crossing(slices, spans, others), strict=True):
+            parent[asked] = np.where(answer >= 0, spans[answer], -1)
+    return parent
+
+
+def innermost(slices: Slices, parent: np.ndarray, rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """For each of `rows`: the innermost of its spans for which `wanted` (a mask over all rows) holds, or -1.
+
+    Every span that is open when a slice starts is among its parents' parents; those that have ended by then are passed over.
+    """
+    found = np.full(len(rows), -1, np.int32)
+    asked = np.arange(len(rows))
+    spans = parent[rows]
+    while len(asked := asked[spans >= 0]):
+        spans = spans[spans >= 0]
+        good = wanted[spans] & (slices.end_ns[spans] > slices.start_ns[rows[asked]])
+        found[asked[good]] = spans[good]
+        asked, spans = asked[~good], parent[spans[~good]]
+    return found
+
+
+def outermost(slices: Slices, rows: np.ndarray) -> np.ndarray:
+    """Those of `rows` (in order) that begin when no earlier one of their thread is open."""
+    kept = []
+    for own in _by_track(slices, rows):
+        reached = np.maximum.accumulate(slices.end_ns[own])
+        kept.append(own[np.append(True, slices.start_ns[own][1:] >= reached[:-1])])
+    return np.sort(np.concatenate(kept)) if kept else rows
+
+
+def self_us(slices: Slices, parent: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """For each of `rows` (in order): its duration without what lies directly in it, in microseconds."""
+    inner = np.flatnonzero(np.isin(parent, rows))
+    place = np.searchsorted(rows, parent[inner])
+    end_ns = np.minimum(slices.end_ns[inner], slices.end_ns[rows[place]])
+    covered_ns = unions_ns(slices.start_ns[inner], end_ns, place, len(rows))
+    return slices.duration_us[rows] - covered_ns / 1000
+
+
+def _by_track(slices: Slices, rows: np.ndarray) -> Iterator[np.ndarray]:
+    """The rows of each track, in order."""
+    if not len(rows):
+        return
+    track = slices.track[rows]
+    small = track.astype(np.int16) if len(slices.tracks) < 2**15 else track  # of 16 bits, numpy sorts in linear time
+    order = np.argsort(small, kind="stable")
+    yield from np.split(rows[order], np.flatnonzero(np.diff(track[order])) + 1)
+
+
+def _nested(slices: Slices, spans: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """For each span and each other slice, the place of its parent among the spans, or -1. None: some of them cross.
+
+    As many spans are open at a moment as have started and not ended. If d are, the innermost one is the last before it at
+    which d - 1 were: another one after it, at d - 1, would have started after its end.
+    """
+    start, end = slices.start_ns[spans], slices.end_ns[spans]
+    ends = np.sort(end)
+    places = np.arange(len(spans))
+    depth = places - np.searchsorted(ends, start, "right")
+    by_depth = np.argsort(depth.astype(np.int16) if depth.max() < 2**15 else depth, kind="stable")
+    keys = depth[by_depth] * len(spans) + by_depth  # in order
+
+    def parent(place: np.ndarray, depth: np.ndarray) -> np.ndarray:
+        found = by_depth[np.searchsorted(keys, (depth - 1) * len(spans) + place) - 1]
+        return np.where(depth > 0, found, -1)
+
+    parents = parent(places, depth)
+    inner = depth > 0
+    if np.any(end[inner] > end[parents[inner]]):
+        return None
+    moments = slices.start_ns[others]
+    before = np.searchsorted(start, moments, "right")
+    return parents, parent(before, before - np.searchsorted(ends, moments, "right"))
+
+
+def _crossing(slices: Slices, spans: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """As `_nested`, for spans of which some cross: one after the other, with those that are open on a stack."""
+    starts, ends = slices.start_ns[spans].tolist(), slices.end_ns[spans].tolist()
+    moments = slices.start_ns[others].tolist()
+    of_spans, of_others = [-1] * len(starts), [-1] * len(moments)
+    is_open: list[int] = []
+    place = 0
+    for number, moment in enumerate([*moments, None]):
+        while place < len(starts) and (moment is None or starts[place] <= moment):
+            while is_open and ends[is_open[-1]] <= starts[place]:
+                is_open.pop()
+            if is_open:
+                of_spans[place] = is_open[-1]
+            is_open.append(place)
+            place += 1
+        if moment is not None:
+            while is_open and ends[is_open[-1]] <= moment:
+                is_open.pop()
+            if is_open:
+                of_others[number] = is_open[-1]
+    return np.array(of_spans, np.int64), np.array(of_others, np.int64)

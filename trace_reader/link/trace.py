@@ -1,0 +1,167 @@
+"""A linked trace: who launched which GPU event, inside which op, in which recorded step.
+
+A call belongs to the step whose time it starts in, and to the innermost op that is open then on its thread.
+"""
+
+from functools import cached_property
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from trace_reader.errors import MissingExtraError
+from trace_reader.link.launches import Origin, gpu_work
+from trace_reader.link.nesting import parents
+from trace_reader.model.rows import Rows
+from trace_reader.model.slices import Kind, Slice, Slices, Track
+from trace_reader.parse.decode import Decoded
+
+if TYPE_CHECKING:
+    import pandas
+
+STEP = re.compile(r"ProfilerStep#(\d{1,18})$")
+TOLERANCE_NS = 2  # times are written with three decimals: ends and starts that meet can differ by a rounding
+
+
+def is_step(name: str) -> bool:
+    """Whether an annotation is the profiler's own of a step."""
+    return STEP.match(name) is not None
+
+
+class Activity(msgspec.Struct, frozen=True, gc=False):
+    """A GPU event with what is known of its launch. `step` is the index of the recorded step that launched it."""
+
+    event: Slice
+    origin: Origin
+    call: Slice | None
+    op: Slice | None
+    step: int | None
+
+
+class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
+    """A trace as `load` gives it. All rows are in order of their starts.
+
+    `steps` are the CPU's ProfilerStep slices, `annotations` the others; `parent` has for each row the row of the span
+    around it, or -1. `work` are the kernels, copies and memsets, with the columns `call` and `op` (rows; -1: none), `origin`
+    and `step` (an index of `steps`; -1: none).
+    """
+
+    path: str
+    slices: Slices
+    header: dict[str, Any]
+    total: int
+    skipped: dict[str, int]
+    first_bad: str | None
+    zero_timestamps: int
+    thread_names: dict[Track, str]
+    parent: np.ndarray
+    steps: Rows
+    annotations: Rows
+    work: Rows
+
+    @cached_property
+    def ops(self) -> Rows:
+        return Rows(self.slices, self.slices.of(Kind.OP))
+
+    @cached_property
+    def calls(self) -> Rows:
+        return Rows(self.slices, self.slices.of(Kind.CALL))
+
+    @cached_property
+    def overheads(self) -> Rows:
+        return Rows(self.slices, self.slices.of(Kind.OVERHEAD))
+
+    @cached_property
+    def gpu_annotations(self) -> Rows:
+        return Rows(self.slices, self.slices.of(Kind.GPU_ANNOTATION))
+
+    @cached_property
+    def linked(self) -> Rows:
+        """The GPU's work without what was launched before the recording began: what means and shares are of."""
+        return self.work.where(self.work.origin != Origin.CARRIED_OVER)
+
+    def step_at(self, moment_ns: np.ndarray) -> np.ndarray:
+        """The index of the step that is open at each moment, or -1."""
+        return _step_at(self.steps, moment_ns)
+
+    def activities(self, rows: Rows | None = None) -> list[Activity]:
+        """The GPU's work (or these rows of it), one by one."""
+        rows = self.work if rows is None else rows
+        every = zip(rows, rows.origin.tolist(), rows.call.tolist(), rows.op.tolist(), rows.step.tolist(), strict=True)
+        return [
+            Activity(
+                event,
+                Origin(origin),
+                self.slices[call] if call >= 0 else None,
+                self.slices[op] if op >= 0 else None,
+                step if step >= 0 else None,
+            )
+            for event, origin, call, op, step in every
+        ]
+
+    def events(self) -> "pandas.DataFrame":
+        """All slices as a DataFrame of pandas, a row each, in order of start.
+
+        Columns: `name`, `kind` (op, annotation, call, kernel, memcpy, memset, overhead, gpu_annotation), `pid` and `tid` (of
+        a GPU's: device and stream), `start_us` from the first slice, `duration_us`, `parent` (the row of the span around
+        it), and of the GPU's work `call` and `op` (rows) and `step` (an index of the recorded steps); -1 for none. Raises
+        MissingExtraError where pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingExtraError("events() needs pandas: install read-trace with it, read-trace[pandas]") from error
+        slices = self.slices
+        columns = {}
+        for name in ("call", "op", "step"):
+            columns[name] = np.full(len(slices), -1)
+            columns[name][self.work.at] = getattr(self.work, name)
+        return pandas.DataFrame(
+            {
+                "name": pandas.Categorical.from_codes(slices.name, slices.names),
+                "kind": pandas.Categorical.from_codes(slices.kind, [kind.word for kind in Kind]),
+                "pid": [slices.tracks[track][0] for track in slices.track.tolist()],
+                "tid": [slices.tracks[track][1] for track in slices.track.tolist()],
+                "start_us": slices.start_ns / 1000,
+                "duration_us": slices.duration_us,
+                "parent": self.parent,
+                **columns,
+            }
+        )
+
+    def __repr__(self) -> str:
+        return f"<Trace {self.path}: {len(self.slices)} slices, {len(self.work)} on a GPU, {len(self.steps)} steps>"
+
+
+def link(decoded: Decoded) -> Trace:
+    """Join the events of a file. Takes time n log n of the number of events."""
+    slices = decoded.slices
+    parent = parents(slices)
+    work = gpu_work(slices, parent)
+    annotations = Rows(slices, slices.of(Kind.ANNOTATION))
+    steps = annotations.is_named(is_step)
+    recorded = annotations.where(steps)
+    step = np.full(len(work), -1)
+    launched = work.call >= 0
+    step[launched] = _step_at(recorded, slices.start_ns[work.call[launched]])
+    return Trace(
+        path=decoded.path,
+        slices=slices,
+        header=decoded.header,
+        total=decoded.total,
+        skipped=decoded.skipped,
+        first_bad=decoded.first_bad,
+        zero_timestamps=decoded.zero_timestamps,
+        thread_names=decoded.thread_names,
+        parent=parent,
+        steps=recorded,
+        annotations=annotations.where(~steps),
+        work=Rows(slices, work.at, call=work.call, op=work.op, origin=work.origin, step=step),
+    )
+
+
+def _step_at(steps: Rows, moment_ns: np.ndarray) -> np.ndarray:
+    if not len(steps):
+        return np.full(len(moment_ns), -1)
+    index = np.searchsorted(steps.start_ns, moment_ns + TOLERANCE_NS, "right") - 1
+    return np.where((index >= 0) & (moment_ns < steps.end_ns[index] + TOLERANCE_NS), index, -1)

@@ -1,0 +1,136 @@
+"""The slices of a trace as columns, and single ones as views.
+
+A slice is a stretch of time with a name, on a track (a thread of the CPU, a stream of a GPU). A column holds one field of
+all of them, in the order of their starts, outer ones first; names, tracks and details are stored once and numbered.
+"""
+
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+import numpy as np
+
+Track = tuple[int | str, int | str]
+NO_CORRELATION = -(2**62)
+
+
+class Kind(IntEnum):
+    """What a slice is. To add one, name it here and list its categories in parse/decode.py."""
+
+    OP = 0
+    ANNOTATION = 1
+    CALL = 2  # of the runtime or driver
+    KERNEL = 3
+    MEMCPY = 4
+    MEMSET = 5
+    OVERHEAD = 6
+    GPU_ANNOTATION = 7
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+
+class Footprint(msgspec.Struct, frozen=True, gc=False):
+    """What one launch of a kernel takes, as the trace reports it. None: not reported."""
+
+    registers_per_thread: int | None
+    shared_memory_bytes: int | None
+    grid: tuple[int, ...] | None
+    block: tuple[int, ...] | None
+    reported_occupancy_percent: float | None
+
+
+class Inputs(msgspec.Struct, frozen=True, gc=False):
+    """An op's inputs, as recorded: for each its shape, type and strides, in tuples."""
+
+    dims: Any
+    types: Any
+    strides: Any
+
+
+class Slice(msgspec.Struct, frozen=True, gc=False):
+    """One slice. `row` is its place in the columns; `track` is the pair (pid, tid), a GPU event's (device, stream).
+
+    `start_us` counts from the first slice of the file, exact to the nanosecond that traces are written in. `detail` is a
+    kernel's footprint, a copy's or memset's size in bytes, or an op's inputs, where the trace has them.
+    """
+
+    row: int
+    kind: Kind
+    name: str
+    track: Track
+    start_us: float
+    duration_us: float
+    detail: Footprint | Inputs | int | None = None
+
+    @property
+    def end_us(self) -> float:
+        return self.start_us + self.duration_us
+
+
+class Slices:
+    """The columns. `start_ns` counts from the file's first slice; `detail` is -1 where there is none."""
+
+    def __init__(
+        self,
+        columns: dict[str, np.ndarray],
+        names: list[str],
+        tracks: list[Track],
+        details: list[Any],
+    ):
+        """`columns`: of one length each, in any order; `name`, `track` and `detail` are places in the lists."""
+        self.names, self.tracks, self.details = names, tracks, details
+        order = _in_order(columns["start_ns"], columns["duration_us"])
+        if order is not None:
+            for name in columns:  # one by one: of a large trace, two copies of all would be too many
+                columns[name] = columns[name][order]
+        self.kind = columns["kind"]  # uint8
+        self.name = columns["name"]  # int32, as the next
+        self.track = columns["track"]
+        self.start_ns = columns["start_ns"]  # int64
+        self.duration_us = columns["duration_us"]  # float64
+        self.correlation = columns["correlation"]  # int64, NO_CORRELATION for none
+        self.detail = columns["detail"]  # int32
+        self.end_ns = self.start_ns + np.rint(self.duration_us * 1000).astype(np.int64)
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def __getitem__(self, row: int) -> Slice:
+        detail = int(self.detail[row])
+        return Slice(
+            int(row),
+            Kind(int(self.kind[row])),
+            self.names[self.name[row]],
+            self.tracks[self.track[row]],
+            int(self.start_ns[row]) / 1000,
+            float(self.duration_us[row]),
+            None if detail < 0 else self.details[detail],
+        )
+
+    def of(self, *kinds: Kind) -> np.ndarray:
+        """The rows of these kinds, in order."""
+        wanted = self.kind == kinds[0]
+        for kind in kinds[1:]:
+            wanted |= self.kind == kind
+        return np.flatnonzero(wanted)
+
+    def named(self, test: Any) -> np.ndarray:
+        """For each name, by its number, whether `test` holds: index it with a column of names."""
+        return np.fromiter(map(test, self.names), bool, len(self.names))
+
+
+def _in_order(start_ns: np.ndarray, duration_us: np.ndarray) -> np.ndarray | None:
+    """The order by start and, of slices that start together, the longest first; None if they are in it."""
+    later, same = start_ns[1:] > start_ns[:-1], start_ns[1:] == start_ns[:-1]
+    if np.all(later | (same & (duration_us[1:] <= duration_us[:-1]))):
+        return None
+    order = np.argsort(start_ns, kind="stable")
+    starts = start_ns[order]
+    same = starts[1:] == starts[:-1]
+    if same.any():
+        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        rows = order[tied]
+        order[tied] = rows[np.lexsort((-duration_us[rows], start_ns[rows]))]
+    return order

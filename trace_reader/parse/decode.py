@@ -1,0 +1,573 @@
+"""Bytes to columns: only the fields that the reader uses, in bounded memory, from whole and from broken files.
+
+The list `traceEvents` is cut into pieces of half a megabyte between two events (larger ones do not stay in the processor's
+cache). msgspec decodes a piece to one typed object an event, and each field of all of them becomes a column at once. A
+piece that is not as it should be is read event by event (parse/repair.py); the others are not slowed down by it.
+"""
+
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
+from functools import reduce
+import json
+import operator
+import re
+from typing import Any
+
+import msgspec
+import numpy as np
+from trace_reader.errors import NoEventsError, NotATraceError
+from trace_reader.model.slices import NO_CORRELATION, Footprint, Inputs, Kind, Slices, Track
+from trace_reader.parse.foreign import what_it_is
+from trace_reader.parse.repair import mended, one_by_one
+from trace_reader.parse.source import Blocks, Bytes, open_blocks, shown
+
+PIECE_BYTES = 1 << 19
+SAMPLE_BYTES = 1 << 17
+LOST_TIME_NS = 10**9  # a GPU event at 0, this long before all others, has lost its time
+LONGEST_US = 3e15  # a time or duration beyond is none: in nanoseconds, a start and a duration fit into 64 bits
+EXACT_US = 2**43  # below, a float tells the nanoseconds; beyond are times since 1970
+
+# Kineto's categories, today's and those of old versions.
+KINDS = {
+    **dict.fromkeys(("cpu_op", "operator"), Kind.OP),
+    "user_annotation": Kind.ANNOTATION,
+    "kernel": Kind.KERNEL,
+    **dict.fromkeys(("gpu_memcpy", "memcpy"), Kind.MEMCPY),
+    **dict.fromkeys(("gpu_memset", "memset"), Kind.MEMSET),
+    **dict.fromkeys(("cuda_runtime", "cuda_driver", "runtime", "driver", "xpu_runtime", "xpu_driver", "mtia_runtime"), Kind.CALL),
+    **dict.fromkeys(("privateuse1_runtime", "privateuse1_driver"), Kind.CALL),
+    "overhead": Kind.OVERHEAD,
+    "gpu_user_annotation": Kind.GPU_ANNOTATION,
+}
+GPU_KINDS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
+_PHASES = {"M": "metadata", "s": "flow", "t": "flow", "f": "flow", "i": "instant", "I": "instant", "C": "counter"}
+_OTHER_PHASES = "BEbeNODSnpFPTRcVv()"
+_PYTHON, _OTHER = -2, -1  # codes of categories that are not used
+
+
+class Decoded(msgspec.Struct, frozen=True, eq=False):
+    """A file's slices and header. `total` events were found; `skipped` says how many were not used, and why."""
+
+    path: str
+    slices: Slices
+    header: dict[str, Any]
+    total: int
+    skipped: dict[str, int]
+    first_bad: str | None  # the place of the first event that could not be read
+    zero_timestamps: int  # kernels with a start or a duration of 0
+    thread_names: dict[Track, str]
+
+
+class _Args(msgspec.Struct, frozen=True, gc=False):
+    """What is used of an event's arguments. Those of many values stay text: equal ones are read once."""
+
+    correlation: Any = None
+    device: Any = None
+    stream: Any = None
+    bytes: Any = None
+    registers: Any = msgspec.field(name="registers per thread", default=None)
+    shared_memory: Any = msgspec.field(name="shared memory", default=None)
+    occupancy: Any = msgspec.field(name="est. achieved occupancy %", default=None)
+    grid: msgspec.Raw = msgspec.Raw()
+    block: msgspec.Raw = msgspec.Raw()
+    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw())
+    types: msgspec.Raw = msgspec.field(name="Input type", default=msgspec.Raw())
+    strides: msgspec.Raw = msgspec.field(name="Input Strides", default=msgspec.Raw())
+
+
+_NO_ARGS = _Args()
+_AnyArgs = _Args | str | int | float | bool | list | None
+_Id = int | str | float | None
+
+
+class _Slice(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
+    cat: str | None = None
+    name: str = ""
+    pid: _Id = None
+    tid: _Id = None
+    ts: float | None = None
+    dur: float | None = None
+    args: _AnyArgs = None
+
+
+class _EpochSlice(_Slice, gc=False, tag_field="ph", tag="X"):
+    ts: Decimal | None = None  # type: ignore[assignment]  # a float has no room for the decimals
+
+
+class _Event(msgspec.Struct, gc=False):
+    """Any event, where the phase is not known before."""
+
+    ph: str = ""
+    cat: str | None = None
+    name: str = ""
+    pid: _Id = None
+    tid: _Id = None
+    ts: float | None = None
+    dur: float | None = None
+    args: msgspec.Raw = msgspec.Raw()
+
+
+class _EpochEvent(_Event, gc=False):
+    ts: Decimal | None = None  # type: ignore[assignment]
+
+
+class _Name(msgspec.Struct, gc=False):
+    name: str = ""
+
+
+class _Metadata(msgspec.Struct, gc=False, tag_field="ph", tag="M"):
+    name: str = ""
+    pid: _Id = None
+    tid: _Id = None
+    args: _Name | None = None
+
+
+_SKIPPED: dict[type, str] = {_Metadata: _PHASES["M"]}  # by the type that an event of another phase is decoded to
+for _phase in (*_PHASES, *_OTHER_PHASES):
+    if _phase != "M":
+        _SKIPPED[msgspec.defstruct("_Skipped", [], gc=False, tag_field="ph", tag=_phase)] = _PHASES.get(_phase, "other phase")
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
+_DECODE_ARGS = msgspec.json.Decoder(_Args)
+_DECODE_NAME = msgspec.json.Decoder(_Name)
+_FIRST_TIME = re.compile(rb'"ts"\s*:\s*"?(\d+)')
+_OPENING = re.compile(rb"(?:\xef\xbb\xbf)?\s*([\[{])")
+_TRACE_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_TOKEN = re.compile(rb'("traceEvents"\s*:\s*\[)|"(?:[^"\\]|\\.)*+"|[{}\[\]]', re.DOTALL)
+_FIRST_KEY = re.compile(rb'(?:\A|\},)\s*\{\s*("(?:[^"\\]|\\.)*")\s*:')
+_LONGEST_BOUNDARY = 256  # bytes between two events, at most
+
+
+def decode(source: str, progress: Callable[[float], None] | None = None) -> Decoded:
+    """Read the trace at the path `source` (`.json` or `.json.gz`, by content), or on standard input for "-".
+
+    `progress` is called with the share of the file that is done. Raises TraceError: file missing or unreadable;
+    NotATraceError: no Chrome trace; NoEventsError: a trace without events.
+    """
+    with open_blocks(source, progress) as blocks:
+        return _Decoder(blocks, shown(source)).decode()
+
+
+def decode_bytes(file: Bytes, source: str) -> Decoded:
+    """As `decode`, of bytes that are read already."""
+    return _Decoder(file, shown(source)).decode()
+
+
+class _Numbers(dict):
+    """Numbers its keys, from 0 on, as they are asked for."""
+
+    def __missing__(self, key: Any) -> int:
+        number = self[key] = len(self)
+        return number
+
+
+class _Codes(dict):
+    """The code of each category as it is written."""
+
+    def __missing__(self, category: str | None) -> int:
+        unused = _PYTHON if category == "python_function" else _OTHER
+        code = self[category] = KINDS.get((category or "").lower(), unused)
+        return code
+
+
+class _Decoder:
+    def __init__(self, source: Blocks | Bytes, path: str):
+        self.source, self.path = source, path
+        self.skipped: Counter[str] = Counter()
+        self.total = 0
+        self.first_bad: str | None = None
+        self.header: dict[str, Any] = {}
+        self.thread_names: dict[Track, str] = {}
+        self._names, self._tracks, self._details, self._large = _Numbers(), _Numbers(), _Numbers(), _Numbers()
+        self._codes = _Codes(KINDS)
+        self._columns: list[dict[str, np.ndarray]] = []  # a piece each
+        self._gpu_lanes: set[int] = set()  # (pid, tid) of the GPU events
+        self._base_ns: int | None = None  # of the first slice
+        self._first_ns = 0  # the earliest start
+        self._at_zero: list[Any] = []  # GPU events with the timestamp 0
+        self._zero_durations = 0
+        self._has_inputs = False  # whether an op's args hold something in this piece
+
+    def decode(self) -> Decoded:
+        blocks = iter([self.source.data]) if isinstance(self.source, Bytes) else iter(self.source)
+        buffer = self._read_header(blocks)
+        time = _FIRST_TIME.search(buffer)
+        epoch = time is not None and int(time[1]) >= EXACT_US
+        self._slice: Any = _EpochSlice if epoch else _Slice
+        self._many: Any = msgspec.json.Decoder(list[reduce(operator.or_, _SKIPPED, self._slice)])  # type: ignore[misc]
+        self._one: Any = msgspec.json.Decoder(_EpochEvent if epoch else _Event)
+        # Most events begin with one key; those of the start, with names of threads, may begin with another.
+        first = _FIRST_KEY.findall(buffer[:SAMPLE_BYTES])
+        key = max(first, key=first.count) if first else b'"ph"'
+        # The end of one event and the start of the next. No string holds this: a quote inside it is escaped.
+        boundary = re.compile(rb"\}\s*,\s*(?=\{\s*" + re.escape(key) + rb"\s*:)")
+        self._boundary = re.compile(boundary.pattern.decode(errors="replace"))
+        carried = ""
+        searched = 0  # no boundary begins before, beyond the piece's size
+        while True:
+            position = 0
+            while cut := boundary.search(buffer, max(position + PIECE_BYTES, searched)):
+                carried = self._piece(carried, buffer[position : cut.start() + 1])
+                position = cut.end()
+            del buffer[:position]
+            searched = len(buffer) - _LONGEST_BOUNDARY
+            if (block := next(blocks, None)) is None:
+                break
+            buffer += block
+        self._last_piece(carried, buffer, boundary)
+        self._judge_zeros()
+        return self._decoded()
+
+    def _decoded(self) -> Decoded:
+        if not self.total:
+            raise NoEventsError(f"{self.path}: the trace has no events")
+        if not self._columns:
+            reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(self.skipped.items()))
+            place = f"; first {self.first_bad}" if self.first_bad else ""
+            raise NoEventsError(f"{self.path}: none of the {self.total} events is one that a profiler writes ({reasons}{place})")
+        columns = {name: np.concatenate([piece.pop(name) for piece in self._columns]) for name in list(self._columns[0])}
+        self._tell_gpu_annotations(columns["kind"], columns["track"])
+        slices = Slices(columns, list(self._names), list(self._tracks), [_detail(key) for key in self._details])
+        skipped = {reason: n for reason, n in sorted(self.skipped.items()) if n}
+        zeros = self.skipped["zero timestamp"] + self._zero_durations
+        return Decoded(self.path, slices, self.header, self.total, skipped, self.first_bad, zeros, self.thread_names)
+
+    def _tell_gpu_annotations(self, kind: np.ndarray, track: np.ndarray) -> None:
+        """Old traces repeat the annotations on the GPU's lane, under the category of the CPU's."""
+        on_gpu, on_cpu = (np.zeros(len(self._tracks), bool) for _ in range(2))
+        on_gpu[list(self._gpu_lanes)] = True
+        on_cpu[track[(kind == Kind.OP) | (kind == Kind.CALL)]] = True
+        kind[(kind == Kind.ANNOTATION) & (on_gpu & ~on_cpu)[track]] = Kind.GPU_ANNOTATION
+
+    def _judge_zeros(self) -> None:
+        """A GPU event at 0 is a real one if the others start near 0, too; else its time was lost."""
+        if (self._base_ns or 0) + self._first_ns > LOST_TIME_NS:
+            self.skipped["zero timestamp"] += len(self._at_zero)
+        elif self._at_zero:
+            self._append(self._at_zero, np.array([self._codes[event.cat] for event in self._at_zero], np.int8), judged=True)
+
+    def _read_header(self, blocks: Iterator[bytes]) -> bytearray:
+        """Decode the header's keys before the list of events; returns what follows its `[`."""
+        buffer, whole = bytearray(next(blocks, b"")), False
+        while (start := self._list_start(buffer, whole)) is None:
+            size = len(buffer)
+            while len(buffer) < 2 * size and not whole:  # twice as much each time: looking at it again costs no more than it
+                block = next(blocks, None)
+                whole = block is None
+                buffer += block or b""
+        del buffer[:start]
+        return buffer
+
+    def _list_start(self, buffer: bytearray, whole: bool) -> int | None:
+        """The position after the `[` of the events, or None: not in the buffer, which is not the `whole` file."""
+        opening = _OPENING.match(buffer)
+        if opening is None:
+            raise NotATraceError(f"{self.path}: {what_it_is(self.path, bytes(buffer[:20]))}")
+        if opening[1] == b"[":
+            return opening.end()
+        depth = 0
+        for token in _TOKEN.finditer(buffer, opening.start(1)):
+            if token[1]:
+                if depth == 1:
+                    self._add_to_header(buffer[opening.start(1) : token.start()] + b'"":0}')
+                    return token.end()
+                depth += 1  # the list that the key has
+            elif token[0] in (b"{", b"["):
+                depth += 1
+            elif token[0] in (b"}", b"]"):
+                depth -= 1
+        if not whole:
+            return None
+        if found := _TRACE_EVENTS.search(buffer):  # the header's quotes or brackets do not match
+            self._add_to_header(buffer[opening.start(1) : found.start()] + b'"":0}')
+            return found.end()
+        raise NotATraceError(f"{self.path}: no trace: there is no list traceEvents in it")
+
+    def _add_to_header(self, text: bytes | bytearray) -> None:
+        try:
+            header = json.loads(mended(text.decode(errors="replace")), strict=False)
+        except (ValueError, RecursionError):
+            self.first_bad = self.first_bad or "header: cannot be read as JSON"
+        else:
+            header.pop("", None)
+            self.header.update(header)
+
+    def _piece(self, carried: str, text: bytearray) -> str:
+        """Take the events of `text`, which have commas between, after what was left over of the piece before it.
+
+        Returns an end that is no whole event yet.
+        """
+        if not carried:
+            self._has_inputs = b'"Input Dims"' in text
+            try:
+                events = self._many.decode(b"[" + text + b"]")
+            except (msgspec.MsgspecError, RecursionError, ValueError):
+                pass
+            else:
+                self._take(events)
+                return ""
+        elif carried.startswith("]"):  # the list has ended
+            return carried + "," + text.decode(errors="replace")
+        return self._one_by_one(_after(carried, text.decode(errors="replace")))
+
+    def _one_by_one(self, text: str, final: bool = False) -> str:
+        self._has_inputs = '"Input Dims"' in text
+        return one_by_one(text, self._boundary, self._take_one, self._bad, final)
+
+    def _last_piece(self, carried: str, text: bytearray, boundary: re.Pattern[bytes]) -> None:
+        """Take the rest of the file: events, the end of their list, and the header's keys that follow it."""
+        if last := deque(boundary.finditer(text), maxlen=1):
+            carried = self._piece(carried, text[: last[0].start() + 1])
+            text = text[last[0].end() :]
+        rest = self._one_by_one(_after(carried, text.decode(errors="replace")), final=True).strip()
+        if rest.startswith("]"):
+            after = rest[1:].lstrip().lstrip(",").strip()
+            if after not in ("", "}"):
+                self._add_to_header(b"{" + after.encode(errors="replace"))
+        else:
+            self.skipped["truncated"] += 1 if rest else 0
+            self.total += 1 if rest else 0
+            self.header["truncated"] = True
+        if damage := self.source.damage:
+            self.first_bad = f"{damage}; {self.first_bad}" if self.first_bad else damage
+
+    def _take_one(self, value: Any) -> None:
+        """Take an event whose JSON was read to Python's values."""
+        try:
+            event = self._one.decode(_ENCODER.encode(value))
+        except msgspec.ValidationError as error:
+            message, _, where = str(error).partition(" - at `$")
+            self._bad(f"{message[0].lower()}{message[1:]}", where.rstrip("`"))
+            return
+        except (ValueError, OverflowError, RecursionError, TypeError) as error:
+            self._bad(str(error))
+            return
+        self.total += 1
+        if event.ph == "X":
+            more = _decoded(_DECODE_ARGS, event.args) or _NO_ARGS
+            self._keep([self._slice(event.cat, event.name, event.pid, event.tid, event.ts, event.dur, more)])
+            return
+        self.skipped[_PHASES.get(event.ph, "other phase")] += 1
+        if event.ph == "M":
+            self._take_metadata([_Metadata(event.name, event.pid, event.tid, _decoded(_DECODE_NAME, event.args))])
+
+    def _bad(self, message: str, where: str = "") -> None:
+        if self.first_bad is None:
+            self.first_bad = f"traceEvents[{self.total}]{where}: {message}"
+        self.total += 1
+        self.skipped["malformed"] += 1
+
+    def _take_metadata(self, events: Iterable[_Metadata]) -> None:
+        for event in events:
+            if event.name == "thread_name" and event.args is not None:
+                self.thread_names[event.pid, event.tid] = event.args.name  # type: ignore[index]
+
+    def _take(self, events: list[Any]) -> None:
+        """Keep what is used of the events of a piece, and count the rest."""
+        self.total += len(events)
+        slices = [event for event in events if event.__class__ is self._slice]
+        if len(slices) < len(events):
+            for kind, n in Counter(map(type, events)).items():
+                if kind is not self._slice:
+                    self.skipped[_SKIPPED[kind]] += n
+                if kind is _Metadata:
+                    self._take_metadata(event for event in events if type(event) is _Metadata)
+        if slices:
+            self._keep(slices)
+
+    def _keep(self, slices: list[Any]) -> None:
+        """Append what is used of these slices to the columns, and count the rest."""
+        codes = self._codes
+        kind = np.array([codes[event.cat] for event in slices], np.int8)
+        used = kind >= 0
+        if not used.all():
+            python = int((kind == _PYTHON).sum())
+            self.skipped["python_function"] += python
+            self.skipped["other category"] += int((~used).sum()) - python
+            slices, kind = _chosen(slices, used), kind[used]
+        if slices:
+            self._append(slices, kind)
+
+    def _append(self, slices: list[Any], kind: np.ndarray, judged: bool = False) -> None:
+        start_ns, timed = self._nanoseconds([event.ts for event in slices])
+        duration_us = np.array([event.dur for event in slices], np.float64)  # nan for None
+        fine = timed & (duration_us >= 0) & (duration_us < LONGEST_US)
+        gpu = (kind >= Kind.KERNEL) & (kind <= Kind.MEMSET)
+        at_zero = gpu & fine & (start_ns == 0)
+        if at_zero.any() and not judged:
+            self._at_zero += _chosen(slices, at_zero)
+            fine &= ~at_zero
+        if not fine.all():
+            below = int((timed & (duration_us < 0)).sum())
+            self.skipped["no timestamp"] += int((~timed).sum())
+            self.skipped["negative duration"] += below
+            self.skipped["no duration"] += int((timed & ~fine & ~at_zero).sum()) - below
+            if judged and at_zero.any():
+                fine |= at_zero
+            slices, kind, gpu = _chosen(slices, fine), kind[fine], gpu[fine]
+            start_ns, duration_us = start_ns[fine], duration_us[fine]
+            if not slices:
+                return
+        if self._base_ns is None:
+            self._base_ns = 0 if judged else int(start_ns[0])
+        start_ns -= self._base_ns
+        self._first_ns = min(self._first_ns, int(start_ns.min()))
+        names, tracks = self._names, self._tracks
+        name = np.array([names[event.name] for event in slices], np.int32)
+        track = np.array([tracks[event.pid, event.tid] for event in slices], np.int32)
+        correlation = np.full(len(slices), NO_CORRELATION)
+        detail = np.full(len(slices), -1, np.int32)
+
+        places = np.flatnonzero(gpu | (kind == Kind.CALL))
+        if len(places):
+            correlation[places] = self._correlations([args.correlation for args in _args_at(slices, places)])
+        places = np.flatnonzero(gpu)
+        if len(places):
+            self._gpu_lanes.update(track[places].tolist())
+            args = _args_at(slices, places)
+            track[places] = self._streams(args, [slices[place] for place in places.tolist()])
+            detail[places] = self._gpu_details(args, (kind[places] == Kind.KERNEL).tolist())
+            self._zero_durations += int(((kind == Kind.KERNEL) & (duration_us == 0)).sum())
+        if self._has_inputs:
+            places = np.flatnonzero(kind == Kind.OP)
+            keys = [(bytes(a.dims), bytes(a.types), bytes(a.strides)) for a in _args_at(slices, places)]
+            detail[places] = [self._details[key] if key[0] else -1 for key in keys]
+        self._columns.append(
+            {
+                "kind": kind.astype(np.uint8),
+                "name": name,
+                "track": track,
+                "start_ns": start_ns,
+                "duration_us": duration_us,
+                "correlation": correlation,
+                "detail": detail,
+            }
+        )
+
+    def _nanoseconds(self, times: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """Times in microseconds, as whole nanoseconds (0 where there is none), and which are times."""
+        if self._slice is _EpochSlice:
+            exact = [int(t * 1000) if t is not None and t.is_finite() and abs(t) < LONGEST_US else None for t in times]
+            timed = np.array([t is not None for t in exact], bool)
+            return np.array([t or 0 for t in exact], np.int64), timed
+        start_us = np.array(times, np.float64)  # nan for None
+        timed = np.abs(start_us) < LONGEST_US
+        if not timed.all():
+            start_us[~timed] = 0
+        # In two parts: the product with 1000 would need more digits than a float has.
+        whole = np.floor(start_us)
+        return whole.astype(np.int64) * 1000 + np.rint((start_us - whole) * 1000).astype(np.int64), timed
+
+    def _correlations(self, values: list[Any]) -> Any:
+        try:
+            ids = np.frombuffer(array("q", values), np.int64)
+            if ids.max() < 2**61 and ids.min() >= 0:
+                return ids
+        except (TypeError, OverflowError):
+            pass
+        return [self._correlation(value) for value in values]
+
+    def _correlation(self, value: Any) -> int:
+        """As a number below 2^61; larger ones get numbers of their own. -1 is what some backends write for none."""
+        number = _int(value)
+        if number is None or number == -1:
+            return NO_CORRELATION
+        return number if 0 <= number < 2**61 else -2 - self._large[number]
+
+    def _streams(self, all_args: list[_Args], slices: list[Any]) -> list[int]:
+        """The numbers of the tracks (device, stream); from pid and tid where the arguments lack them."""
+        tracks, ids = self._tracks, (int, str)
+        return [
+            tracks[
+                args.device if args.device.__class__ in ids else event.pid,
+                args.stream if args.stream.__class__ in ids else event.tid,
+            ]
+            for args, event in zip(all_args, slices, strict=True)
+        ]
+
+    def _gpu_details(self, all_args: list[_Args], is_kernel: list[bool]) -> list[int]:
+        details = self._details
+        keys: list[Any] = [
+            (a.registers, a.shared_memory, bytes(a.grid), bytes(a.block), a.occupancy) if kernel else a.bytes
+            for a, kernel in zip(all_args, is_kernel, strict=True)
+        ]
+        try:
+            return [-1 if key is None else details[key] for key in keys]
+        except TypeError:  # a list or object where a number should be
+            return [details[_hashable(key)] for key in keys]
+
+
+def _after(carried: str, text: str) -> str:
+    """`text` after what was left over of the piece before it; the comma between them went with the cut."""
+    return carried + "," + text if carried else text
+
+
+def _chosen(slices: list[Any], mask: np.ndarray) -> list[Any]:
+    return [slices[place] for place in np.flatnonzero(mask).tolist()]
+
+
+def _args_at(slices: list[Any], places: np.ndarray) -> list[_Args]:
+    """The arguments of these slices; none where they are missing or no object."""
+    every = [slices[place].args for place in places.tolist()]
+    if set(map(type, every)) == {_Args}:
+        return every
+    return [args if type(args) is _Args else _NO_ARGS for args in every]
+
+
+def _hashable(key: Any) -> Any:
+    parts = key if isinstance(key, tuple) else (key,)
+    kept = tuple(part if isinstance(part, int | float | str | bytes) else None for part in parts)
+    return kept if isinstance(key, tuple) else kept[0]
+
+
+def _decoded(decoder: msgspec.json.Decoder, raw: msgspec.Raw) -> Any:
+    """An event's args, or None where they are missing, no object, or no text."""
+    try:
+        return decoder.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def _detail(key: Any) -> Footprint | Inputs | int | None:
+    """What a key of the details stands for: a kernel's arguments, an op's, or a size in bytes."""
+    if not isinstance(key, tuple):
+        return _int(key)
+    if len(key) == 5:
+        registers, shared_memory, grid, block, occupancy = key
+        reported = occupancy if isinstance(occupancy, int | float) else None
+        return Footprint(_int(registers), _int(shared_memory), _numbers(_value(grid)), _numbers(_value(block)), reported)
+    try:
+        return Inputs(*(_as_tuples(msgspec.json.decode(text)) if text else None for text in key))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _value(text: bytes) -> Any:
+    try:
+        return msgspec.json.decode(text) if text else None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _int(value: Any) -> int | None:
+    """An integer that may be written as a number or as a string; None for anything else."""
+    try:
+        number = value if type(value) is int else int(value) if isinstance(value, str | float) else None
+    except (ValueError, OverflowError):
+        return None
+    return number if number is not None and -(2**64) < number < 2**64 else None
+
+
+def _numbers(value: Any) -> tuple[int, ...] | None:
+    """A grid or block: a list of numbers, which some traces hold as a string."""
+    if isinstance(value, str):
+        value = re.findall(r"\d+", value)
+    if not isinstance(value, list) or not value:
+        return None
+    numbers = tuple(map(_int, value))
+    return None if None in numbers else numbers  # type: ignore[return-value]
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value

@@ -1,0 +1,34 @@
+"""Files that are no Chrome trace, and what to do with them instead: one line each."""
+
+ZIP = "a zip file; unzip it and name the .json or .json.gz in it"
+NSYS = (
+    "a report of Nsight Systems; this reads the traces of torch.profiler: record one with it "
+    "(export_chrome_trace), or open this file with nsys-ui"
+)
+NCU = "a report of Nsight Compute; this reads the traces of torch.profiler: open this file with ncu-ui"
+PICKLE = (
+    "a pickle, such as a snapshot of CUDA's memory; this reads the traces of torch.profiler: drop it on pytorch.org/memory_viz"
+)
+PERFETTO = "a trace in Perfetto's own format; this reads the .json that torch.profiler's export_chrome_trace writes"
+_BY_START = (
+    (b"PK\x03\x04", ZIP),
+    (b"SQLite format 3\x00", "a SQLite database, such as nsys exports; this reads the .json that torch.profiler writes"),
+    (b"NVR\x00", NCU),
+    (b"\x80", PICKLE),
+    (b"\x0a", PERFETTO),
+)
+_BY_SUFFIX = {
+    ".zip": ZIP, ".nsys-rep": NSYS, ".qdrep": NSYS, ".ncu-rep": NCU, ".pickle": PICKLE, ".pkl": PICKLE,
+    ".pftrace": PERFETTO, ".perfetto-trace": PERFETTO,
+}  # fmt: skip
+
+
+def what_it_is(path: str, start: bytes) -> str:
+    """In words, and what to do, of a file that does not begin as JSON does; by its first bytes, else by its name."""
+    for suffix, words in _BY_SUFFIX.items():
+        if path.lower().endswith(suffix):
+            return words
+    for magic, words in _BY_START:
+        if start.startswith(magic):
+            return words
+    return f"not JSON: it starts with {start!r}"

@@ -1,0 +1,154 @@
+"""A file's bytes, block by block: plain or gzipped (by content), from a path or from standard input.
+
+A gzip file is unzipped by a thread, ahead of who takes the blocks; a damaged one as far as it goes.
+"""
+
+from collections.abc import Callable, Iterator
+import contextlib
+import os
+from pathlib import Path
+import queue
+import sys
+import threading
+from typing import Any, BinaryIO
+import zlib
+
+import msgspec
+from trace_reader.errors import NotATraceError, TraceError
+
+BLOCK_BYTES = 1 << 20
+ZIPPED_BYTES = 1 << 16  # of a gzip file: unzipped, a trace is 10 to 20 times as large
+GZIP_MAGIC = b"\x1f\x8b"
+AHEAD = 4  # blocks
+_GZIP_HEADER = 31  # zlib's word for: with gzip's header
+
+
+class Blocks:
+    """Iterating gives the file's bytes, unzipped. Once it ended, `damage` says what is missing at the end, in words."""
+
+    def __init__(self, file: BinaryIO, path: str, first: bytes, size: int | None, progress: Callable[[float], None] | None):
+        self.path, self.damage = path, ""
+        self._file, self._first, self._size, self._progress = file, first, size, progress
+        self._taken = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        if self._first[:2] != GZIP_MAGIC:
+            return self._read()
+        unzipped = self._unzip()
+        return unzipped if self._size is not None and self._size < BLOCK_BYTES else _ahead(unzipped)
+
+    def _read(self, size: int = BLOCK_BYTES) -> Iterator[bytes]:
+        block = self._first
+        while block:
+            self._taken += len(block)
+            if self._progress and self._size:
+                self._progress(min(self._taken / self._size, 1.0))
+            yield block
+            block = self._file.read(size)
+
+    def _unzip(self) -> Iterator[bytes]:
+        unzipper: Any = None
+        zipped, position, begun = b"", 0, False
+        for block in self._read(ZIPPED_BYTES):
+            zipped += block
+            size = ZIPPED_BYTES
+            while zipped:
+                if unzipper is None:  # several gzip files in a row are one
+                    if len(zipped) < 2:
+                        break
+                    if zipped[:2] != GZIP_MAGIC:
+                        return  # padding
+                    unzipper = zlib.decompressobj(wbits=_GZIP_HEADER)
+                before = unzipper.copy()
+                part = zipped[:size]
+                try:
+                    out = unzipper.decompress(part)
+                except zlib.error as error:
+                    if size > 1:  # what comes before the damaged byte is whole: on in smaller steps
+                        unzipper, size = before, max(size // 16, 1)
+                        continue
+                    if not begun:
+                        raise NotATraceError(f"{self.path}: a damaged gzip file: {error}") from error
+                    why = str(error).partition(": ")[2] or error
+                    self.damage = f"the gzip file is damaged at byte {position} ({why})"
+                    return
+                zipped = unzipper.unused_data + zipped[size:]
+                position += len(part) - len(unzipper.unused_data)
+                if unzipper.eof:
+                    unzipper = None
+                if out:
+                    begun = True
+                    yield out
+
+
+def _ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same blocks, made by a thread while the earlier ones are used."""
+    made: queue.Queue[bytes | BaseException | None] = queue.Queue(AHEAD)
+    gone = threading.Event()
+
+    def put(item: bytes | BaseException | None) -> None:
+        while not gone.is_set():
+            with contextlib.suppress(queue.Full):
+                return made.put(item, timeout=0.1)
+
+    def make() -> None:
+        try:
+            for block in blocks:
+                put(block)
+                if gone.is_set():
+                    return
+        except BaseException as error:  # it is raised where the blocks are used
+            put(error)
+        else:
+            put(None)
+
+    threading.Thread(target=make, daemon=True).start()
+    try:
+        while (item := made.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        gone.set()
+
+
+def shown(source: str) -> str:
+    return "standard input" if source == "-" else source
+
+
+@contextlib.contextmanager
+def open_blocks(source: str, progress: Callable[[float], None] | None = None) -> Iterator[Blocks]:
+    """The blocks of the file at the path `source`, or of standard input for "-".
+
+    `progress` is called with the share of the file that is done. Raises TraceError: missing, unreadable, a folder;
+    NotATraceError: empty, or a gzip file that is damaged at its start.
+    """
+    path = shown(source)
+    try:
+        with contextlib.ExitStack() as stack:
+            if source == "-":
+                file: BinaryIO = sys.stdin.buffer
+            else:
+                file = stack.enter_context(open(source, "rb"))
+            size = os.fstat(file.fileno()).st_size if source != "-" and Path(source).is_file() else None
+            first = file.read(BLOCK_BYTES)
+            if not first:
+                raise NotATraceError(f"{path}: the file is empty" if source != "-" else f"{path}: there is nothing on it")
+            yield Blocks(file, path, first, size, progress)
+    except IsADirectoryError as error:
+        raise TraceError(f"{path}: a folder; name the traces in it: {path.rstrip('/')}/*.json") from error
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror or error}") from error
+
+
+class Bytes(msgspec.Struct, frozen=True):
+    """All of a file, unzipped. `damage` says what is missing at its end, in words; empty if nothing is."""
+
+    data: bytes
+    damage: str = ""
+
+
+def read_bytes(source: str) -> Bytes:
+    """All bytes of the file at the path `source`, or of standard input for "-". Raises TraceError."""
+    with open_blocks(source) as blocks:
+        return Bytes(b"".join(blocks), blocks.damage)

@@ -1,0 +1,28 @@
+"""From a file to its facts."""
+
+from collections.abc import Callable
+
+import msgspec
+from trace_reader.analysis.facts import Facts, summarize
+from trace_reader.findings import run_rules
+from trace_reader.link.trace import Trace, link
+from trace_reader.parse.decode import decode
+
+
+def load(path: str, progress: Callable[[float], None] | None = None) -> Trace:
+    """The linked trace at `path` (`.json`, `.json.gz`, or "-" for standard input).
+
+    `progress` is called with the share of the file that is decoded, 0 to 1. Raises TraceError.
+    """
+    return link(decode(str(path), progress))
+
+
+def analyze(trace: Trace) -> Facts:
+    """The facts of a loaded trace, with their findings."""
+    facts = summarize(trace)
+    return msgspec.structs.replace(facts, findings=run_rules(trace, facts))
+
+
+def read(path: str) -> Facts:
+    """The facts of the trace at `path`, with their findings. Raises TraceError."""
+    return analyze(load(path))

@@ -1,0 +1,170 @@
+"""Reports as JSON, for programs. Field names are a contract: add, do not rename. Unknown values are null."""
+
+from collections.abc import Sequence
+import json
+import re
+from typing import Any
+
+import msgspec
+from trace_reader.analysis.compare import Comparison, Row
+from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.kernels import KernelFacts
+from trace_reader.analysis.tree import Node
+
+SCHEMA_VERSION = 1  # one more where a field is renamed or means something else
+
+
+def to_json(facts: Facts, tree: Node | None = None) -> dict[str, Any]:
+    """The facts as JSON values. Field names are a contract: add, do not rename. Unknown values are null."""
+    data: dict[str, Any] = {
+        "trace": facts.trace,
+        "device": facts.device,
+        "versions": facts.versions,
+        "events": facts.events,
+        "skipped": facts.skipped,
+        "window_us": _round(facts.window_us),
+        "gpu_busy_us": _round(facts.gpu_busy_us),
+        "gpu_busy_share": _round(facts.gpu_busy_share),
+        "gpu_to_cpu": _round(facts.gpu_to_cpu),
+        "regime": facts.regime,
+        "kernels_total": facts.kernels_total,
+        "memcpys_total": facts.memcpys_total,
+        "memsets_total": facts.memsets_total,
+        "unlinked": facts.unlinked,
+        "gpu_time_by_origin_us": {name: _round(time) for name, time in facts.gpu_time_by_origin_us.items()},
+        "steps": [
+            {
+                "name": s.name,
+                "cpu_us": _round(s.cpu_us),
+                "sync_us": _round(s.sync_us),
+                "gpu_busy_us": _round(s.gpu_busy_us),
+                "gpu_to_cpu": _round(s.gpu_to_cpu),
+                "kernels": s.kernels,
+                "memcpys": s.memcpys,
+                "memsets": s.memsets,
+                "launches": s.launches,
+                "occupancy_queries": s.occupancy_queries,
+                "entry_gap_us": _round(s.entry_gap_us),
+            }
+            for s in facts.steps
+        ],
+        "kernels": [_kernel_json(k) for k in facts.kernels],
+        "gemms": [
+            {
+                "op": g.op,
+                "batch": g.batch,
+                "m": g.m,
+                "n": g.n,
+                "k": g.k,
+                "calls": g.calls,
+                "kernel": g.kernel,
+                "median_us": _round(g.median_us),
+                "flop": g.flop,
+                "tflop_per_s": _round(g.tflop_per_s),
+            }
+            for g in facts.gemms
+        ],
+        "findings": [{"slug": f.slug, "seen": f.seen, "means": f.means, "next": f.next} for f in facts.findings],
+    }
+    if tree is not None:
+        data["chain"] = _node_json(tree)
+    return data
+
+
+def comparison_json(c: Comparison) -> dict[str, Any]:
+    """A comparison as JSON values, with both traces' own facts under `a` and `b`."""
+    return {
+        "summary": c.summary,
+        "kernels_common": [
+            {"name": a.name, "calls": [a.calls, b.calls], "median_us": [_round(a.median_us), _round(b.median_us)]}
+            for a, b in c.common
+        ],
+        "kernels_only_a": [k.name for k in c.only_a],
+        "kernels_only_b": [k.name for k in c.only_b],
+        "ops_only_a": list(c.ops_only_a),
+        "ops_only_b": list(c.ops_only_b),
+        "findings_only_a": list(c.findings_gone),
+        "findings_only_b": list(c.findings_new),
+        "a": to_json(c.a),
+        "b": to_json(c.b),
+    }
+
+
+def write(data: dict[str, Any]) -> str:
+    """With a version, indented, and in ASCII: what a name holds does nothing to a terminal."""
+    data = {"schema_version": SCHEMA_VERSION, **data}
+    try:
+        text = msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
+    except UnicodeEncodeError:  # a file's name that is no text
+        text = json.dumps(data, indent=2)
+    return (text if text.isascii() else re.sub("[^\x00-\x7f]", _escaped, text)) + "\n"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = found[0].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{code[i : i + 4]}" for i in range(0, len(code), 4))
+
+
+def table_json(rows: Sequence[Row]) -> dict[str, Any]:
+    """Several traces as JSON values: a row for each, with all of its facts under `facts`."""
+    return {
+        "rows": [
+            {
+                "label": row.label,
+                "kernels_a_step": row.kernels,
+                "copies_a_step": row.copies,
+                "gpu_us_a_step": _round(row.gpu_us),
+                "cpu_us_a_step": _round(row.cpu_us),
+                "regime": row.facts.regime,
+                "slowest_kernel": row.slowest.name if row.slowest else None,
+                "findings": list(row.findings),
+                "facts": to_json(row.facts),
+            }
+            for row in rows
+        ]
+    }
+
+
+def _kernel_json(k: KernelFacts) -> dict[str, Any]:
+    d = k.decoded
+    said = {"architecture": d.architecture, "dtype": d.dtype, "tile": d.tile, "stages": d.stages, "layout": d.layout,
+            "epilogue": d.epilogue, "unit": d.unit, "inductor_kind": d.inductor_kind, "knob": d.knob}  # fmt: skip
+    return {
+        "name": k.name,
+        "label": d.label,
+        "family": d.family,
+        "calls": k.calls,
+        "total_us": _round(k.total_us),
+        "median_us": _round(k.median_us),
+        "min_us": _round(k.min_us),
+        "max_us": _round(k.max_us),
+        "share": _round(k.share),
+        "op": k.op,
+        "launch": k.launch,
+        "registers_per_thread": k.registers_per_thread,
+        "shared_memory_bytes": k.shared_memory_bytes,
+        "grid": k.grid,
+        "block": k.block,
+        "moved_bytes": k.moved_bytes,
+        "gb_per_s": _round(k.gb_per_s),
+        "theoretical_occupancy": None if k.occupancy is None else _round(k.occupancy.theoretical),
+        "limited_by": None if k.occupancy is None else k.occupancy.limited_by,
+        "blocks_per_sm": None if k.occupancy is None else k.occupancy.blocks,
+        **said,
+        "merged_ops": list(d.merged_ops),
+    }
+
+
+def _node_json(node: Node) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "kind": node.kind,
+        "duration_us": _round(node.duration_us),
+        "launched": [{"label": label, "duration_us": _round(time)} for label, time in node.launched],
+        "children": [_node_json(child) for child in node.children],
+    }
+
+
+def _round(value: float | None) -> float | None:
+    """Six decimals: more are the arithmetic's, not the trace's."""
+    return None if value is None else round(value, 6)

@@ -1,0 +1,34 @@
+"""A document as Markdown, for notes."""
+
+from trace_reader.report.document import LONGEST_LINE, Block, Document, Item, Lines, Section, Table, Title
+from trace_reader.system.terminal import plain
+
+
+def write(document: Document) -> str:
+    out: list[str] = []
+    for part in document.parts:
+        match part:
+            case Title(lines):
+                out.append(f"# {', '.join(plain(line, LONGEST_LINE) for line in lines)}\n")
+            case Section(text):
+                out.append(f"\n## {plain(text)}\n")
+            case Lines(lines):
+                out += [f"- {plain(line, LONGEST_LINE)}" if line else line for line in lines]
+            case Block(lines):
+                out += ["```", *(plain(line, LONGEST_LINE) for line in lines), "```"]
+            case Item(name, seen, explanation):
+                out.append(f"- **{name}**: {plain(seen, LONGEST_LINE)}. {explanation}")
+            case Table():
+                out += _table(part)
+    return "\n".join(out).strip() + "\n"
+
+
+def _table(table: Table) -> list[str]:
+    if not table.rows:
+        return [f"- {table.empty}"]
+    rows = [[plain(cell, table.longest) for cell in row] for row in table.rows]
+    out = ["| " + " | ".join(table.head) + " |", "|" + "---|" * len(table.head)]
+    out += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    if table.more:
+        out.append(f"- and {table.more} more: --top {len(rows) + table.more}")
+    return out

@@ -1,0 +1,216 @@
+"""The report on one trace."""
+
+from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.kernels import KernelFacts
+from trace_reader.analysis.steps import StepFacts
+from trace_reader.analysis.tree import Node
+from trace_reader.report.document import Document, Style
+from trace_reader.units import percent, us
+
+LABEL_WIDTH = 40
+MOST_KINDS = 12  # of kernels or ops in one line
+ORIGINS = {
+    "op": "launched inside a CPU op",
+    "library": "launched with no op around it (Triton, a library)",
+    "graph": "replayed by a graph launch",
+    "carried_over": "launched before the recording began",
+    "unknown": "no launch in the trace",
+}
+
+
+def verdict(facts: Facts) -> str:
+    """One line: the bottleneck, and the numbers that say so."""
+    if facts.regime == "cpu-only":
+        launched = sum(step.launches for step in facts.steps)
+        return "cpu-only: " + ("launches but no GPU event in the trace" if launched else "no GPU event in the trace")
+    busy = f"the GPU is busy {percent(facts.gpu_busy_share)} of the {us(facts.window_us)} window"
+    if facts.gpu_to_cpu is None:
+        return f"{facts.regime}: {busy}"
+    n = sum(step.gpu_to_cpu is not None for step in facts.steps)
+    ratio = f"{facts.gpu_to_cpu:.0%}" if facts.gpu_to_cpu >= 0.095 else f"{facts.gpu_to_cpu:.1%}"
+    return f"{facts.regime}: a step's GPU busy time is {ratio} of its CPU time (median of {n} steps); {busy}"
+
+
+def work_of_a_step(facts: Facts) -> str:
+    """One line: how many kernels (without a GPU: leaf ops) the middle recorded step launched, and which."""
+    step = facts.middle_step
+    if step is None:
+        return "no recorded steps"
+    listed = ", ".join(label if n == 1 else f"{n} x {label}" for label, n in step.work[:MOST_KINDS]) or "nothing"
+    if len(step.work) > MOST_KINDS:
+        listed += f" and {len(step.work) - MOST_KINDS} more kinds"
+    if facts.regime == "cpu-only":
+        return f"ops a step: {step.kernels_or_ops} ({listed})"
+    others = ((step.memcpys, "memcpy"), (step.memsets, "memset"))
+    extras = "".join(f" and {n} {name}{'s' if n > 1 else ''}" for n, name in others if n)
+    return f"kernels a step: {step.kernels}{extras} ({listed})"
+
+
+def report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
+    """Everything about one trace."""
+    out = Document(style)
+    out.title(facts.trace)
+    out.lines(_header(facts))
+    if tree is not None:
+        out.section(f"Dispatch of {tree.name}")
+        out.block(_tree(tree, style))
+        return out
+    out.section("Verdict")
+    out.lines([verdict(facts), work_of_a_step(facts)])
+    out.section("Steps (GPU columns: the work that the step launched, whenever it ran)")
+    out.table(
+        [
+            "step",
+            "CPU",
+            "waited",
+            "GPU busy",
+            "GPU/CPU",
+            "kernels",
+            "memcpys",
+            "memsets",
+            "launches",
+            "queries",
+            "entry gap",
+        ],
+        facts.steps,
+        _step_row,
+        empty="no ProfilerStep in the trace",
+    )
+    if facts.regime != "cpu-only":
+        out.section("Where the GPU's time comes from")
+        total = sum(facts.gpu_time_by_origin_us.values())
+        out.table(
+            ["origin", "events", "time", "share", ""],
+            [(name, n) for name, n in facts.gpu_events_by_origin.items() if n],
+            lambda item: _origin_row(*item, facts.gpu_time_by_origin_us[item[0]], total),
+        )
+        out.section("Kernels, copies and memsets (share: of their summed time)")
+        out.table(
+            ["kernel", "family", "calls", "total", "median", "min", "max", "share", "op", "launch"],
+            facts.kernels,
+            lambda k: kernel_row(k, style),
+        )
+        reported = [k for k in facts.kernels if k.registers_per_thread is not None]
+        out.section("Footprints (occupancy: theoretical, of the warps an SM holds)")
+        out.table(
+            [
+                "kernel",
+                "regs/thread",
+                "shared B",
+                "grid",
+                "block",
+                "blocks/SM",
+                "occupancy",
+                "limited by",
+                "profiler's estimate",
+            ],
+            reported,
+            lambda k: _footprint_row(k, style),
+            empty="not in the trace",
+        )
+    rated = [k for k in facts.kernels if k.gb_per_s is not None]
+    if rated:
+        out.section("Bandwidth (bytes that a call has to read and write, over its time)")
+        out.table(
+            ["kernel", "op", "calls", "MB", "median", "GB/s"],
+            rated,
+            lambda k: [k.name if style.full else k.decoded.label, k.op or "unknown", str(k.calls),
+                       f"{(k.moved_bytes or 0) / 1e6:.1f}", us(k.median_us), f"{k.gb_per_s:.0f}"],
+        )  # fmt: skip
+    if facts.gemms:
+        out.section("GEMMs ([m, k] @ [k, n])")
+        out.table(
+            ["op", "batch", "m", "n", "k", "calls", "median", "GFLOP", "TFLOP/s", "kernel"],
+            facts.gemms,
+            lambda g: [g.op, str(g.batch), str(g.m), str(g.n), str(g.k), str(g.calls), us(g.median_us), f"{g.flop / 1e9:.1f}",
+                       f"{g.tflop_per_s:.0f}", short(g.kernel, style)],
+        )  # fmt: skip
+    if facts.regime == "cpu-only":
+        out.section("Ops")
+        ops = sorted(facts.ops, key=lambda op: (-op.total_us, op.name))
+        out.table(
+            ["op", "calls", "total"],
+            ops,
+            lambda op: [short(op.name, style), str(op.calls), us(op.total_us)],
+        )
+    out.section("Findings")
+    if not facts.findings:
+        out.lines(["none"])
+    for found in facts.findings:
+        out.item(found.slug, found.seen, f"{found.means} Next: {found.next}")
+    return out
+
+
+def _origin_row(name: str, events: int, time_us: float, total_us: float) -> list[str]:
+    return [name, str(events), us(time_us), percent(time_us / total_us if total_us else None), ORIGINS[name]]
+
+
+def _header(facts: Facts) -> list[str]:
+    versions = ", ".join(f"{name} {version}" for name, version in facts.versions.items()) or "versions unknown"
+    lines = [f"device: {facts.device or 'unknown'}; {versions}"]
+    if facts.lesson.get("run"):
+        lines.append(f"run: {facts.lesson.get('script', 'unknown')} {facts.lesson['run']}")
+    if facts.lesson.get("peak_memory"):
+        lines.append(f"peak memory: {facts.lesson['peak_memory']}")
+    skipped = sum(facts.skipped.values())
+    reasons = ", ".join(f"{n} {reason}" for reason, n in facts.skipped.items())
+    lines.append(f"events: {facts.events} found, {skipped} not used{f' ({reasons})' if reasons else ''}")
+    if facts.first_bad:
+        lines.append(f"the first that could not be read: {facts.first_bad}")
+    if facts.truncated:
+        lines.append("the file is cut off: what is whole was read")
+    if facts.steps:
+        first, last = facts.steps[0].name, facts.steps[-1].name
+        names = first if first == last else f"{first} to {last}"
+        lines.append(f"steps: {len(facts.steps)} ({names})")
+    else:
+        lines.append("steps: none")
+    return lines
+
+
+def _step_row(s: StepFacts) -> list[str]:
+    ratio = "unknown" if s.gpu_to_cpu is None else f"{s.gpu_to_cpu:.2f}"
+    counts = [str(n) for n in (s.kernels, s.memcpys, s.memsets, s.launches, s.occupancy_queries)]
+    return [s.name, us(s.cpu_us), us(s.sync_us), us(s.gpu_busy_us), ratio, *counts, us(s.entry_gap_us)]
+
+
+def short(name: str, style: Style) -> str:
+    if style.full or len(name) <= 2 * LABEL_WIDTH:
+        return name
+    return name[: 2 * LABEL_WIDTH - 3] + "..."
+
+
+def label_of(k: KernelFacts, style: Style) -> str:
+    return k.name if style.full else k.decoded.label[:LABEL_WIDTH]
+
+
+def kernel_row(k: KernelFacts, style: Style) -> list[str]:
+    times = [us(t) for t in (k.total_us, k.median_us, k.min_us, k.max_us)]
+    op = (k.op or "none")[: None if style.full else LABEL_WIDTH]
+    return [label_of(k, style), k.decoded.family, str(k.calls), *times, percent(k.share), op, k.launch or "unknown"]
+
+
+def _footprint_row(k: KernelFacts, style: Style) -> list[str]:
+    o = k.occupancy
+    reported = k.reported_occupancy_percent
+    return [
+        label_of(k, style),
+        str(k.registers_per_thread),
+        "unknown" if k.shared_memory_bytes is None else str(k.shared_memory_bytes),
+        "unknown" if k.grid is None else "x".join(map(str, k.grid)),
+        "unknown" if k.block is None else "x".join(map(str, k.block)),
+        "unknown" if o is None else str(o.blocks),
+        "unknown" if o is None else f"{o.warps}/{o.max_warps} warps, {o.theoretical:.1%}",
+        "unknown" if o is None else o.limited_by,
+        "not estimated" if reported is None else f"{reported:.0f}%",
+    ]
+
+
+def _tree(node: Node, style: Style, depth: int = 0) -> list[str]:
+    launched = "".join(f"  -> {label} {us(time)}" for label, time in node.launched[:3])
+    if len(node.launched) > 3:
+        launched += f"  and {len(node.launched) - 3} more"
+    lines = [f"{'  ' * depth}{short(node.name, style)}  {us(node.duration_us)}{launched}"]
+    for child in node.children:
+        lines += _tree(child, style, depth + 1)
+    return lines

@@ -1,0 +1,25 @@
+"""Numbers in words, in one way everywhere."""
+
+
+def us(value: float | None) -> str:
+    """Microseconds, in the unit that suits them; `unknown` for None."""
+    if value is None:
+        return "unknown"
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:.2f} s"
+    return f"{value / 1000:.2f} ms" if abs(value) >= 1000 else f"{value:.1f} us"
+
+
+def percent(value: float | None) -> str:
+    """A share of 1, with one decimal; `unknown` for None."""
+    return "unknown" if value is None else f"{value:.1%}"
+
+
+def about(ratio: float) -> str:
+    """A ratio as percent, whole from 10% on."""
+    return f"{ratio:.0%}" if ratio >= 0.095 else f"{ratio:.1%}"
+
+
+def count(n: int, one: str, many: str | None = None) -> str:
+    """`1 copy`, `2 copies`."""
+    return f"{n} {one if n == 1 else many or one + 's'}"
