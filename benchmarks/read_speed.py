@@ -1,33 +1,54 @@
-"""How fast and in how much memory read_trace.py reads a large trace, beside HolisticTraceAnalysis and orjson.
+"""How fast and in how much memory read_trace.py reads large traces, beside HolisticTraceAnalysis (HTA) in the same run.
 
-    uv run --with HolisticTraceAnalysis --with orjson benchmarks/read_speed.py TRACE.json --megabytes 200
+    uv run --with HolisticTraceAnalysis benchmarks/read_speed.py
+    uv run --with HolisticTraceAnalysis benchmarks/read_speed.py TRACE.json.gz --megabytes 25 200 1000
+    uv run benchmarks/read_speed.py --lesson
 
-The large trace is TRACE over and over: shifted in time, with its correlation and external ids renumbered, so that it
-is one long recording. HolisticTraceAnalysis searches all steps for each event, so its time depends on how many there are:
---long_steps 3 takes that out of the comparison. Each reader runs in a process of its own, on the same file:
+Each large trace is a recording over and over: moved on in time, its ids, flows and steps renumbered, so that it is one long
+recording, written as the profiler wrote it. Every reader runs in a process of its own; of several runs the medians are shown.
 
-    read_trace   read_trace.py --json
-    hta          HolisticTraceAnalysis: load, temporal breakdown, kernel breakdown, launch statistics
-    orjson       orjson.loads alone: the time and memory of plain JSON
+    read    read_trace.py --json
+    HTA     HolisticTraceAnalysis: load, temporal breakdown, kernel breakdown, launch statistics. Where one of these fails or
+            the time is up, that is said: a crash is not a time.
+    floor   what cannot be avoided: cat, inflating, and msgspec turning the text into Python's values
+
+--lesson reads a lesson's trace, which takes as long as Python needs to start: it is shown beside `import numpy` alone.
 """
 
 import argparse
+from concurrent.futures import ProcessPoolExecutor
+import gzip
 import json
+from multiprocessing import get_context
 import os
 from pathlib import Path
 import re
+import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 
-STEP = re.compile(r"ProfilerStep#(\d+)$")
 ROOT = Path(__file__).resolve().parent.parent
-
+GALLERY = ROOT / "gallery" / "h200"
+KINDS = {  # recordings of lessons, each with something of its own
+    "attention": GALLERY / "04_c_sdpa_attention" / "8_16_1024_64_math_bf16_warm_eager.json",
+    "with shapes": GALLERY / "03_simple_mlp" / "64_128_768_3072_bf16_warm_eager_record_shapes.json",
+    "with stacks": ROOT / "benchmarks" / "with_stacks.json.gz",
+    "many steps": GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json",
+}
+LESSON = GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json"
+NUMBER = re.compile(
+    r'(?P<time>"ts": )(?P<whole>\d+)(?:\.(?P<decimals>\d+))?|(?P<step>ProfilerStep#)(?P<number>\d+)'
+    r'|(?P<id>"(?:correlation|External id|id)": )(?P<value>\d+)'
+)
 HTA = """
-import sys
+import logging, os, sys
+os.environ["HTA_DISABLE_NS_ROUNDING"] = "1"  # with times in whole microseconds its temporal breakdown fails on many traces
+logging.disable(logging.CRITICAL)
 from hta.trace_analysis import TraceAnalysis
 analysis = TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir="")
 for name, run in {
@@ -40,54 +61,84 @@ for name, run in {
     except Exception as error:
         print(f"failed: {name}: {type(error).__name__} {error}")
 """
-ORJSON = "import orjson, sys; orjson.loads(open(sys.argv[1], 'rb').read())"
+MSGSPEC = "import msgspec, sys; msgspec.json.decode(open(sys.argv[1], 'rb').read())"
 
 
-def make_large(source: Path, target: Path, megabytes: float, long_steps: int) -> int:
-    """Write the trace `source` over and over to `target` until it has that size; returns the number of copies.
+class Source:
+    """A recording that can be written again and again, moved on in time. Raises ValueError where it has no event."""
 
-    `long_steps` steps span all copies; with 0, the copies keep their own steps, renumbered.
-    """
-    trace = json.loads(source.read_text())
-    events = trace.pop("traceEvents")
-    slices = [e for e in events if "dur" in e]
-    start_us = min(e["ts"] for e in slices)
-    span_us = max(e["ts"] + e["dur"] for e in slices) - start_us + 100
-    ids = 1 + max(int(e["args"][key]) for e in slices for key in ("correlation", "External id") if key in e.get("args", {}))
-    steps = [e for e in slices if STEP.match(e["name"])]
-    if long_steps:
-        events = [e for e in events if not STEP.match(e["name"])]
-    copies = 0
-    with open(target, "w") as file:
-        file.write(json.dumps(trace, indent=2)[:-2] + ',\n  "traceEvents": [\n')
-        file.write(",\n".join(json.dumps(e, indent=2) for e in events if e["ph"] == "M"))
-        while file.tell() < megabytes * 1e6:
-            for event in events:
-                if event["ph"] == "M":
-                    continue
-                shifted = {**event, "ts": round(event["ts"] + copies * span_us, 3)}
-                if "id" in shifted:
-                    shifted["id"] += copies * ids
-                if args := event.get("args"):
-                    renumbered = {k: args[k] + copies * ids for k in ("correlation", "External id") if k in args}
-                    shifted["args"] = {**args, **renumbered}
-                if found := STEP.match(event["name"]):
-                    shifted["name"] = f"ProfilerStep#{int(found[1]) + copies * len(steps)}"
-                file.write(",\n" + json.dumps(shifted, indent=2))
-            copies += 1
-        for number in range(long_steps):
-            length_us = copies * span_us / long_steps
-            long = {"name": f"ProfilerStep#{number}", "ts": start_us + number * length_us, "dur": length_us - 1}
-            file.write(",\n" + json.dumps({**steps[0], **long}, indent=2))
-        file.write("\n]}\n")
-    return copies
+    def __init__(self, path: Path):
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode()
+        start = re.search(r'"traceEvents"\s*:\s*\[', text)
+        if start is None:
+            raise ValueError(f"{path}: no list traceEvents")
+        self.header = text[: start.end()]
+        decoder, position = json.JSONDecoder(), start.end()
+        once, again = [], []
+        times_ns, ids, steps = [], [0], []
+        while position < len(text) and (begin := text.find("{", position)) >= 0 and "]" not in text[position:begin]:
+            event, position = decoder.raw_decode(text, begin)
+            (once if event["ph"] == "M" else again).append(text[begin:position])
+            if "dur" in event:
+                times_ns += [round(event["ts"] * 1000), round((event["ts"] + event["dur"]) * 1000)]
+                steps += re.findall(r"ProfilerStep#(\d+)$", event["name"])
+            ids += [
+                int(value) for key, value in {**event, **event.get("args", {})}.items() if key in IDS and str(value).isdigit()
+            ]
+        self.once = ",\n".join(once)
+        self.span_us = (max(times_ns) - min(times_ns)) // 1000 + 100
+        self.steps, self.ids = len(set(steps)), max(ids) + 1
+        self.numbers: list[int] = []
+        self.moves: list[int] = []
+        self.template = NUMBER.sub(self._place, ",\n".join(again).replace("%", "%%"))
+
+    def _place(self, found: re.Match[str]) -> str:
+        """A place for each number that differs from copy to copy: its value and by how much it moves on."""
+        if found["time"]:
+            value, move, end = found["whole"], self.span_us, f".{found['decimals']}" if found["decimals"] else ""
+        elif found["step"]:
+            value, move, end = found["number"], self.steps, ""
+        else:
+            value, move, end = found["value"], self.ids, ""
+        self.numbers.append(int(value))
+        self.moves.append(move)
+        return f"{found['time'] or found['step'] or found['id']}%d{end}"
+
+    def write(self, target: Path, megabytes: float) -> int:
+        """Write as many copies as that size takes; how many steps they have together."""
+        import numpy as np
+
+        numbers, moves = np.array(self.numbers), np.array(self.moves)
+        copies = 0
+        with open(target, "w") as file:
+            file.write(self.header + self.once)
+            while not copies or file.tell() < megabytes * 1e6:
+                file.write(",\n" * bool(copies or self.once) + self.template % tuple((numbers + copies * moves).tolist()))
+                copies += 1
+            file.write("\n]}\n")
+        return copies * self.steps
 
 
-def measure(command: list[str], timeout_s: float) -> tuple[float, float, str]:
+IDS = ("correlation", "External id", "id")
+
+
+def write(source: Path, target: Path, megabytes: float) -> int:
+    """`Source.write`, in a process of its own: what this one holds would count as the readers' memory (ru_maxrss)."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(_write, source, target, megabytes).result()
+
+
+def _write(source: Path, target: Path, megabytes: float) -> int:
+    return Source(source).write(target, megabytes)
+
+
+def measure(command: list[str], timeout_s: float = 3600) -> tuple[float, float, str]:
     """Run to the end; (seconds, peak memory in MB, what failed)."""
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile("w+") as out:
         start = time.perf_counter()
-        process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=subprocess.DEVNULL)
         stop = threading.Timer(timeout_s, process.kill)
         stop.start()
         _, status, usage = os.wait4(process.pid, 0)
@@ -95,34 +146,75 @@ def measure(command: list[str], timeout_s: float) -> tuple[float, float, str]:
         seconds = time.perf_counter() - start
         out.seek(0)
         failed = "; ".join(line.strip() for line in out if line.startswith("failed: "))
-    if status == signal.SIGKILL and seconds >= timeout_s:
-        failed = "stopped: not done by then"
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        failed = "not done by then" if seconds >= timeout_s else "killed, for memory perhaps"
     elif status:
         raise SystemExit(f"ended with status {status}: {' '.join(command)[:200]}")
     return seconds, usage.ru_maxrss / 1e3, failed
 
 
-def main():
+def middle(command: list[str], runs: int, timeout_s: float = 3600) -> tuple[float, float, str]:
+    """Medians of several runs, after one that fills the caches where there is more than one."""
+    if runs > 1:
+        measure(command, timeout_s)
+    found = [measure(command, timeout_s) for _ in range(runs)]
+    return statistics.median(f[0] for f in found), statistics.median(f[1] for f in found), found[0][2]
+
+
+def compare(kind: str, path: Path, steps: int, args: argparse.Namespace) -> None:
+    size = path.stat().st_size / 1e6
+    read_s, read_mb, _ = middle([sys.executable, "read_trace.py", "--json", str(path)], args.runs)
+    floor = [middle(["cat", str(path)], args.runs)[0]]
+    if path.suffix == ".gz":
+        floor.append(middle(["gzip", "-dc", str(path)], args.runs)[0])
+    elif size < 600:  # beyond, Python's values take more memory than a laptop has
+        floor.append(middle([sys.executable, "-c", MSGSPEC, str(path)], args.runs)[0])
+    row = f"| {kind} | {size:.0f} | {steps} | {read_s:.2f} | {read_mb:.0f} | {', '.join(f'{s:.2f}' for s in floor)} |"
+    if args.hta:
+        hta_s, hta_mb, failed = measure([args.hta, "-c", HTA, str(path)], args.timeout)
+        row += f" {hta_s:.1f} | {hta_mb:.0f} | {hta_s / read_s:.1f} | {read_mb / hta_mb:.2f} | {failed} |"
+    print(row, flush=True)
+
+
+def lesson(runs: int) -> None:
+    """Reading a lesson's trace beside importing numpy, by turns."""
+    found: dict[str, list[float]] = {"read_trace.py": [], "import numpy": []}
+    commands = {"read_trace.py": ["read_trace.py", str(LESSON)], "import numpy": ["-c", "import numpy"]}
+    for _ in range(runs + 1):
+        for name, command in commands.items():
+            found[name].append(measure([sys.executable, *command])[0])
+    for name, seconds in found.items():
+        kept = seconds[1:]
+        print(f"{name}: {statistics.median(kept):.3f} s, median of {runs} ({min(kept):.3f} to {max(kept):.3f})")
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("trace", type=Path)
-    parser.add_argument("--megabytes", type=float, nargs="+", default=[200], help="sizes of the large trace")
-    parser.add_argument("--long_steps", type=int, default=0, help="this many steps over all copies, not the copies' own")
-    parser.add_argument("--timeout", type=float, default=600, help="seconds after which a reader is stopped")
-    parser.add_argument("--without_hta", action="store_true", help="leave out HolisticTraceAnalysis")
+    parser.add_argument("traces", nargs="*", type=Path, metavar="TRACE", help="recordings to make large (default: four lessons')")
+    parser.add_argument("--megabytes", type=float, nargs="+", default=[200], help="sizes of the large traces (default: 200)")
+    parser.add_argument("--gz", action="store_true", help="each large trace gzipped, too")
+    parser.add_argument("--runs", type=int, default=3, help="of read_trace.py (HTA runs once)")
+    parser.add_argument("--timeout", type=float, default=900, help="seconds after which HTA is stopped")
+    parser.add_argument("--hta", metavar="PYTHON", help="the Python that has HTA, where it is not this one")
+    parser.add_argument("--lesson", action="store_true", help="a lesson's trace, beside `import numpy`")
     args = parser.parse_args()
-    readers = {"read_trace": ["read_trace.py", "--json"], "orjson": ["-c", ORJSON]}
-    if not args.without_hta:
-        readers["hta"] = ["-c", HTA]
-    print("| file MB | reader | seconds | MB/s | peak MB | |\n|---:|---|---:|---:|---:|---|")
-    for megabytes in args.megabytes:
-        with tempfile.TemporaryDirectory() as folder:
-            large = Path(folder) / "large.json"
-            make_large(args.trace, large, megabytes, args.long_steps)
-            size = large.stat().st_size / 1e6
-            for name, command in readers.items():
-                seconds, peak, failed = measure([sys.executable, *command, str(large)], args.timeout)
-                row = f"| {size:.0f} | {name} | {seconds:.2f} | {size / seconds:.0f} | {peak:.0f} | {failed} |"
-                print(row, flush=True)
+    if args.lesson:
+        return lesson(max(args.runs, 11))
+    if not args.hta and not subprocess.run([sys.executable, "-c", "import hta"], stderr=subprocess.DEVNULL).returncode:
+        args.hta = sys.executable
+    kinds = {path.name.split(".")[0]: path for path in args.traces} or KINDS
+    head = "| kind | MB | steps | read s | peak MB | floor s |" + " HTA s | HTA MB | times as fast | memory | |" * bool(args.hta)
+    print(head + "\n|" + "---|" * (head.count("|") - 1))
+    for kind, source in kinds.items():
+        for megabytes in args.megabytes:
+            with tempfile.TemporaryDirectory() as folder:
+                large = Path(folder) / "large.json"
+                steps = write(source, large, megabytes)
+                compare(kind, large, steps, args)
+                if args.gz:
+                    with open(large, "rb") as plain, gzip.open(f"{large}.gz", "wb", 6) as zipped:
+                        shutil.copyfileobj(plain, zipped)
+                    compare(f"{kind}, .gz", Path(f"{large}.gz"), steps, args)
 
 
 if __name__ == "__main__":

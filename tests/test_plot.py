@@ -15,7 +15,7 @@ from matplotlib.colors import to_hex
 from matplotlib.text import Text
 import pytest
 from trace_reader import analyze, load
-from trace_reader.report.picture import COMPILE_ROWS, CPU_COLOURS, FAMILY_COLOURS, IDLE, Window, draw, plot
+from trace_reader.report.picture import COMPILE_ROWS, CPU_COLOURS, FAMILY_COLOURS, IDLE, MOST_THREADS, Window, draw, plot
 
 import read_trace
 
@@ -127,10 +127,42 @@ def test_a_gap_of_a_hundredth_of_the_picture_is_drawn(tmp_path):
     assert idle(ax) == [(500, 510)]
 
 
-def test_only_the_steps_thread_is_on_the_cpus_lane(tmp_path):
-    other = {"pid": 1, "tid": 2}
-    (ax,) = picture(tmp_path, *STEPS, event("cpu_op", "aten::other", 111, 20, other)).axes
-    assert "aten::other" not in texts(ax.figure) and len(of_colour(ax, CPU_COLOURS["op"])) == 2
+BACKWARD = {"pid": 1, "tid": 2}
+
+
+def test_every_thread_with_a_part_has_lanes_with_its_name(tmp_path):
+    """The backward pass runs on autograd's thread; one that only repeats annotations has no part."""
+    events = [
+        *STEPS,
+        event("cpu_op", "autograd::engine::evaluate_function: MmBackward0", 111, 20, BACKWARD),
+        event("cuda_runtime", "cudaLaunchKernel", 115, 5, BACKWARD, correlation=50),
+        kernel(ADD, 140, 5, 50),
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"name": "thread 1 (python)"}},
+        event("user_annotation", "everywhere", 100, 90, {"pid": 1, "tid": 3}),
+    ]
+    (ax,) = picture(tmp_path, *events).axes
+    names = [label.get_text().replace("\n", " ") for label in ax.get_yticklabels()]
+    assert names[:2] == ["CPU thread 1 (python)", "CPU thread 2, autograd's"] and len([n for n in names if "CPU" in n]) == 2
+    assert "everywhere" not in texts(ax.figure)
+
+
+def test_a_thread_that_does_nothing_in_the_window_has_no_lane(tmp_path):
+    (ax,) = picture(tmp_path, *STEPS, event("cpu_op", "aten::other", 900, 20, BACKWARD), window=Window(us=(0, 150))).axes
+    assert ax.get_yticklabels()[0].get_text() == "CPU"
+
+
+def test_of_many_threads_the_busiest_are_drawn_and_the_others_counted(tmp_path):
+    others = [event("cpu_op", f"aten::o{n}", 111 + k, 0.5, {"pid": 1, "tid": 10 + n}) for n in range(12) for k in range(n + 1)]
+    (ax,) = picture(tmp_path, *STEPS, *others).axes
+    names = [label.get_text() for label in ax.get_yticklabels() if "CPU" in label.get_text()]
+    assert len(names) == MOST_THREADS and names[-1].endswith("5 threads more")
+    assert "thread 21" in names[1].replace("\n", " ")  # with twelve slices
+
+
+def test_what_lies_deeper_than_one_can_read_is_left_out_and_said(tmp_path):
+    nested = [op(f"aten::n{n}", 110 + n / 1000, 50 - n / 500) for n in range(5000)]
+    (ax,) = picture(tmp_path, step(3, 100, 100), *nested).axes
+    assert ax.get_yticklabels()[0].get_text() == "CPU\n4961 deeper\nleft out"
 
 
 def test_streams_are_in_the_order_of_their_numbers_and_devices_are_told_apart(tmp_path):

@@ -16,6 +16,7 @@ from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, median
 from trace_reader.model.slices import Kind
+from trace_reader.system.terminal import plain
 from trace_reader.units import percent, us
 
 
@@ -66,7 +67,7 @@ class Facts(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         """A few lines: what `_summary` says."""
-        return "\n".join([f"Facts of {self.trace}", *(f"  {what}: {value}" for what, value in self._summary())])
+        return "\n".join([f"Facts of {plain(self.trace)}", *(f"  {what}: {value}" for what, value in self._summary())])
 
     def _repr_html_(self) -> str:
         """A small table, for notebooks."""
@@ -76,10 +77,10 @@ class Facts(msgspec.Struct, frozen=True):
     def _summary(self) -> list[tuple[str, str]]:
         busy = "" if self.gpu_busy_share is None else f", GPU busy {percent(self.gpu_busy_share)}"
         cpu = f", CPU {us(median(np.array([s.cpu_us for s in self.steps])))} each (median)" if self.steps else ""
-        top = [f"{k.decoded.label[:40]} {percent(k.share)}" for k in self.kernels[:3]]
+        top = [f"{plain(k.decoded.label, 40)} {percent(k.share)}" for k in self.kernels[:3]]
         more = f" and {len(self.kernels) - len(top)} more" if len(self.kernels) > len(top) else ""
         return [
-            ("device", (self.device or "unknown")[:100]),
+            ("device", plain(self.device or "unknown", 100)),
             ("verdict", self.regime),
             ("window", us(self.window_us) + busy),
             ("steps", f"{len(self.steps)}{cpu}"),
