@@ -75,8 +75,10 @@ class Source:
             raise ValueError(f"{path}: no list traceEvents")
         self.header = text[: start.end()]
         decoder, position = json.JSONDecoder(), start.end()
-        once, again = [], []
-        times_ns, ids, steps = [], [0], []
+        once: list[str] = []
+        again: list[str] = []
+        times_ns: list[int] = []
+        ids, steps = [0], list[str]()
         while position < len(text) and (begin := text.find("{", position)) >= 0 and "]" not in text[position:begin]:
             event, position = decoder.raw_decode(text, begin)
             (once if event["ph"] == "M" else again).append(text[begin:position])

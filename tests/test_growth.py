@@ -13,10 +13,13 @@ from trace_reader.report.document import Style
 FLASH = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4, false>>(int)"
 
 
+def work(op_name, kernel_name, k, **inputs):
+    """An op, its launch and its kernel."""
+    return op(op_name, 10 * k, 8, **inputs), launch(10 * k + 2, k + 1), kernel(kernel_name, 10 * k + 5, 4, k + 1)
+
+
 def many_events(n):
-    return [
-        e for k in range(n) for e in (op("aten::add", 10 * k, 8), launch(10 * k + 2, k + 1), kernel(ADD, 10 * k + 5, 4, k + 1))
-    ]
+    return [e for k in range(n) for e in work("aten::add", ADD, k)]
 
 
 def many_steps(n):

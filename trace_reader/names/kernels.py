@@ -3,7 +3,7 @@
 Examples of the names that are understood, with their sources, are in tests/test_kernel_names.py.
 """
 
-from functools import lru_cache
+from functools import cache
 import re
 
 import msgspec
@@ -105,7 +105,7 @@ FUSED_ATTENTION_FAMILIES = ("FlashAttention", "memory-efficient attention", "cuD
 GEMM_FAMILIES = ("cuBLAS", "cuBLAS nvjet", "CUTLASS", "xmma", "ROCm Tensile")
 
 
-@lru_cache(maxsize=4096)
+@cache
 def decode_name(name: str) -> KernelName:
     """Decode the name of a kernel, a memcpy or a memset."""
     for pattern, decode in _DECODERS:
