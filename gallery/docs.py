@@ -7,7 +7,6 @@ document does not say what this writes.
 """
 
 import contextlib
-from dataclasses import replace
 import glob
 import io
 import json
@@ -19,6 +18,7 @@ import sys
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from gallery.figures import CHOICE, GALLERY, NUMBERS, ROOT, TITLES, Figure, Run, figures, filled, machine, trace_of
+import msgspec
 from trace_reader.analysis.compare import rows
 from trace_reader.findings import PATTERNS
 from trace_reader.report import markdown
@@ -85,7 +85,7 @@ def figures_md() -> str:
             out += ["", *_setups()]
         runs = list(dict.fromkeys(f.trace for f in figures() if f.post == post))
         out += ["", "All runs of this part (`read_trace.py` with all their traces):", ""]
-        several = [replace(Run(path).facts, trace=str(path.relative_to(GALLERY))) for path in runs]
+        several = [msgspec.structs.replace(Run(path).facts, trace=str(path.relative_to(GALLERY))) for path in runs]
         out += [line for line in markdown.write(table(rows(several), Style())).splitlines() if line.startswith("|")]
     return "\n".join(out) + "\n"
 

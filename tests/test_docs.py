@@ -10,16 +10,18 @@ import sys
 
 from conftest import GALLERY, LESSONS, ROOT
 import pytest
-from trace_reader import read
+from trace_reader import cli, read
 
-import read_trace
 
 README = (ROOT / "README.md").read_text()
-PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))
+DOCS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))
+PAGES = [*DOCS, "CONTRIBUTING.md", "CHANGELOG.md"]
 DOCUMENTS = ["README.md", "traces/README.md", *PAGES, "read_trace.py", "00_doctor.py", *LESSONS]
 
 
 def text_of(document):
+    if document == "read_trace.py":  # its help
+        return cli.DESCRIPTION.format(command="uv run read_trace.py")
     return (ROOT / document).read_text()
 
 
@@ -47,7 +49,7 @@ def test_every_command_parses(document, command):
 @pytest.mark.parametrize(("document", "command"), READING)
 def test_every_command_that_reads_a_trace_parses_and_its_recordings_are_there(document, command):
     _, *arguments = shlex.split(re.sub(r" {2,}.*", "", command))
-    for path in read_trace.parse_args(arguments).traces:
+    for path in cli.parse_args(arguments).traces:
         if path.startswith(("tests/", "gallery/")):
             assert list(ROOT.glob(path)), path
 
@@ -68,7 +70,7 @@ def test_every_file_of_the_suite_that_is_named_is_there(document):
 
 def test_the_readme_is_short_and_maps_to_every_page():
     assert README.count("\n") <= 150
-    assert {f"docs/{name}.md" for name in re.findall(r"\(docs/(\w+)\.md\)", README)} == set(PAGES)
+    assert {f"docs/{name}.md" for name in re.findall(r"\(docs/(\w+)\.md\)", README)} == set(DOCS)
 
 
 def test_the_readme_names_every_lesson():
@@ -84,7 +86,7 @@ def test_the_pages_name_every_flag_and_no_other():
 
     own = {flag for flags in OWN.values() for flag in flags}
     reading = {"--json", "--md", "--top", "--full", "--chain", "--plot", "--steps", "--us", "--open", "--redact"}
-    foreign = {"--no-delete", "--help", "--in-dim"}  # trace-util's, argparse's, and the other spelling
+    foreign = {"--no-delete", "--help", "--in-dim", "--from"}  # of trace-util, argparse and uvx, and the other spelling
     assert set(SHARED) <= flags_in("docs/recording.md")
     assert {"--batch", "--op", "--vary_batch", "--backend", "--kernel_version"} <= flags_in("docs/recording.md")
     assert reading <= flags_in("docs/reading.md", "docs/sharing.md")
