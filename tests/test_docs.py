@@ -12,7 +12,6 @@ from conftest import GALLERY, LESSONS, ROOT
 import pytest
 from trace_reader import cli, read
 
-
 README = (ROOT / "README.md").read_text()
 DOCS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))
 PAGES = [*DOCS, "CONTRIBUTING.md", "CHANGELOG.md"]
