@@ -52,6 +52,12 @@ def memset(ts, dur, correlation):
     return event("gpu_memset", "Memset (Device)", ts, dur, GPU, correlation=correlation, stream=7, device=0)
 
 
+def on(thread, *events):
+    """The same events on another thread of the CPU, a number; of another process for a pair (pid, tid)."""
+    pid, tid = thread if isinstance(thread, tuple) else (CPU["pid"], thread)
+    return [{**e, "pid": pid, "tid": tid} for e in events]
+
+
 def document(*events, **header):
     return {"deviceProperties": [H200], **header, "traceEvents": list(events)}
 

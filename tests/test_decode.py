@@ -318,3 +318,139 @@ def test_numbers_beyond_all_reason(tmp_path):
     ]  # fmt: skip
     facts = read(write(tmp_path / "t.json", *events))
     assert facts.window_us == 100 and len(facts.steps) == 1 and facts.gemms == ()
+
+
+def test_times_as_strings_are_times(tmp_path):
+    for keys in (("ts",), ("dur",), ("ts", "dur")):
+        f = read(write(tmp_path / "t.json", *({**e, **{key: str(e[key]) for key in keys}} for e in EVENTS)))
+        assert (f.skipped, f.window_us, f.gpu_busy_us, f.steps[0].kernels) == ({}, 100, 5, 1)
+
+
+def test_one_time_that_is_no_number_costs_one_event(tmp_path):
+    events = [{**op("odd", 1, 1), "ts": value} for value in ("soon", "", "1_0", "0x10", "inf", "nan", True, [], {}, "1e400")]
+    f = read(write(tmp_path / "t.json", *EVENTS, *events))
+    assert f.skipped == {"malformed": 8, "no timestamp": 2}  # a number that is none, and one beyond all
+    assert [o.name for o in f.ops] == ["aten::mm", "aten::add"]
+
+
+def test_a_time_since_1970_as_a_string(tmp_path):
+    events = [{**e, "ts": f"{1_763_700_000_000_000 + e['ts']}.125"} for e in EVENTS]
+    f = read(write(tmp_path / "t.json", *events))
+    assert (f.window_us, f.gpu_busy_us, f.skipped) == (100, 5, {})
+
+
+def test_durations_below_a_nanosecond(tmp_path):
+    """They stay what they are in sums, and are no time at all on the clock."""
+    f = read(write(tmp_path / "t.json", step(0, 0, 1), launch(0.1, 1), launch(0.2, 2), kernel("a", 2, 0.0004, 1),
+                   kernel("a", 3, 0.0002, 2)))  # fmt: skip
+    (k,) = f.kernels
+    assert (k.calls, k.median_us, k.gb_per_s) == (2, pytest.approx(0.0003), None)
+    assert k.total_us == pytest.approx(0.0006) and f.gpu_busy_us == 0
+
+
+@pytest.mark.parametrize(
+    "args", [None, [], [1, {"correlation": 1}], "correlation", 7, True, 1.5, {}, {"correlation": {"a": [1]}}]
+)
+def test_arguments_of_another_type_cost_only_what_they_hold(tmp_path, args):
+    events = [{**e, "args": args} if e["name"] == "a" else e for e in EVENTS]
+    f = read(write(tmp_path / "t.json", *events))
+    assert (f.events, f.kernels_total, f.unlinked, f.skipped) == (5, 1, 1, {})
+    assert (f.kernels[0].registers_per_thread, f.kernels[0].grid) == (None, None)
+
+
+def test_device_and_stream_are_the_arguments_and_else_pid_and_tid(tmp_path):
+    told = {**kernel("told", 0, 50, 1, device=1, stream=20), "pid": 99, "tid": 98}
+    untold = {**kernel("untold", 0, 50, 2), "pid": 3, "tid": 4}
+    untold["args"] = {k: v for k, v in untold["args"].items() if k not in ("device", "stream")}
+    trace = load(write(tmp_path / "t.json", told, untold))
+    assert {row.name: row.track for row in trace.work} == {"told": (1, 20), "untold": (3, 4)}
+
+
+def test_sizes_and_footprints_in_strings(tmp_path):
+    k = kernel("a", 30, 5, 1)
+    k["args"] |= {"grid": "(2, 3, 4)", "block": "[64,2,1]", "shared memory": "1024", "registers per thread": 40.0}
+    trace = load(write(tmp_path / "t.json", k, memcpy(50, 5, 2, bytes="4096"), memcpy(60, 5, 3, bytes=[1])))
+    footprint, size, unknown = (row.detail for row in trace.work)
+    assert (footprint.grid, footprint.block, footprint.shared_memory_bytes) == ((2, 3, 4), (64, 2, 1), 1024)
+    assert (footprint.registers_per_thread, size, unknown) == (40, 4096, None)
+
+
+@pytest.mark.parametrize("value", [[], "", "none", [1, None], [1, "x"], {"x": 1}, 5, None])
+def test_a_grid_that_is_none(tmp_path, value):
+    k = kernel("a", 30, 5, 1)
+    k["args"]["grid"] = value
+    (row,) = load(write(tmp_path / "t.json", k)).work
+    assert (row.detail.grid, row.detail.block) == (None, (128, 1, 1))
+
+
+def test_shapes_are_read_from_a_repaired_piece_too(tmp_path):
+    shaped = op("aten::mm", 10, 20, **{"Input Dims": [[4, 5], [5, 6]], "q": "@"})
+    text = json.dumps(document(step(0, 0, 50), shaped, launch(12, 1), kernel(GEMM, 60, 2, 1))).replace('"@"', "nan")
+    (gemm,) = read_text(tmp_path, text).gemms
+    assert (gemm.m, gemm.n, gemm.k) == (4, 6, 5)
+
+
+def test_events_at_zero_are_lost_times_only_where_the_others_are_late(tmp_path):
+    early = read(write(tmp_path / "t.json", step(0, 0, 10), launch(1, 1), kernel("a", 0, 5, 1), kernel("a", 500_000, 5, 2)))
+    assert (early.kernels_total, early.zero_timestamps, early.gpu_busy_us) == (2, 0, 10)
+    late = [step(0, 2_000_000, 10), launch(2_000_001, 1), launch(2_000_002, 2), launch(2_000_003, 3)]
+    lost = kernel("a", 0, 5, 1), memcpy(0, 5, 2), kernel("b", 2_000_020, 5, 3), kernel("c", 2_000_030, 0, 4)
+    f = read(write(tmp_path / "t.json", *late, *lost))
+    assert (f.kernels_total, f.memcpys_total, f.skipped) == (2, 0, {"zero timestamp": 2})
+    assert (f.zero_timestamps, f.window_us) == (3, 30)
+
+
+def test_a_second_is_where_a_time_of_zero_is_lost(tmp_path):
+    for start_us, total in ((999_999, 2), (1_000_000, 2), (1_000_001, 1)):
+        f = read(write(tmp_path / "t.json", launch(start_us, 1), kernel("a", 0, 1, 1), kernel("b", start_us + 5, 1, 2)))
+        assert f.kernels_total == total
+
+
+@pytest.mark.parametrize("us", [2.9e15, -2.9e15, 3.1e15, -3.1e15])
+def test_times_end_where_nanoseconds_no_longer_fit(tmp_path, us):
+    path = write(tmp_path / "t.json", {**op("a", 0, 1), "ts": us}, {**op("b", 0, 1), "ts": us + 64})
+    if abs(us) < 3e15:
+        assert read(path).window_us == 65
+    else:
+        with pytest.raises(NoEventsError, match=r"none of the 2 events is one that a profiler writes \(2 no timestamp\)$"):
+            read(path)
+
+
+def test_nesting_deeper_than_a_parser_goes(tmp_path):
+    deep = "[" * 100_000 + "]" * 100_000
+    text = json.dumps(document(*EVENTS)).replace('"dur": 9', f'"dur": 9, "x": {deep}')
+    f = read_text(tmp_path, text)
+    assert f.kernels_total == 1 and f.skipped.get("malformed", 0) <= 1
+
+
+def test_an_event_larger_than_a_piece(tmp_path):
+    huge = op("huge", 70, 1, text="x" * 3_000_000)
+    f = read(write(tmp_path / "t.json", *EVENTS, huge, op("last", 90, 1)))
+    assert {o.name for o in f.ops} == {"aten::mm", "aten::add", "huge", "last"}
+
+
+def test_a_header_larger_than_a_block(tmp_path):
+    f = read(write(tmp_path / "t.json", *EVENTS, padding=["x" * 100] * 30_000, cuda_runtime_version=13000))
+    assert (f.events, f.versions, f.device) == (5, {"CUDA runtime": "13.0"}, "NVIDIA H200")
+
+
+def test_a_list_of_nothing_but_broken_events(tmp_path):
+    with pytest.raises(NoEventsError, match=r"none of the 3 events is one .*\(2 malformed, 1 truncated; first traceEvents\[0\]"):
+        read_text(tmp_path, '{"traceEvents": [{"ph": "X", @}, {"ph": "X", @}, {"ph": "X", @}]}')
+
+
+@pytest.mark.parametrize(
+    ("end", "versions", "first_bad"),
+    [
+        ("}", {}, None),
+        ("", {}, None),
+        ("  \n", {}, None),
+        (', "cuda_runtime_version": 12040}', {"CUDA runtime": "12.4"}, None),
+        (', "x": [1, {"y": "]"}], "cuda_runtime_version": 12040}\n', {"CUDA runtime": "12.4"}, None),
+        (', "path": "C:\\dir", "cuda_runtime_version": 12040}', {"CUDA runtime": "12.4"}, None),  # mended
+        (', "cuda_runtime_version": 12040', {}, "header: cannot be read as JSON"),
+    ],
+)
+def test_what_follows_the_list_is_header(tmp_path, end, versions, first_bad):
+    f = read_text(tmp_path, '{"traceEvents": ' + json.dumps(EVENTS) + end)
+    assert (f.events, f.truncated, f.versions, f.first_bad) == (5, False, versions, first_bad)

@@ -169,6 +169,7 @@ def test_nothing_else_writes_files():
         'enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):',
         # Inputs of a measurement, in a temporary folder, and a script that shows what it is to record without the suite.
         'benchmarks/read_speed.py: with open(target, "w") as file:',
+        'benchmarks/read_speed.py: with open(large, "rb") as plain, gzip.open(f"{large}.gz", "wb", 6) as zipped:',
         'benchmarks/bare_matmul_add.py: (folder / "trace.txt").write_text'
         "(profiler.key_averages().table(sort_by=sort_by, row_limit=15))",
     }

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from conftest import GALLERY, ROOT
-from events import GEMM, annotation, kernel, launch, op, step, write
+from events import ADD, GEMM, annotation, kernel, launch, memcpy, memset, op, step, write
 import pytest
 from record import DATA, GOLDEN, PART_3, TRACES
 from record import read_trace as printed
@@ -180,7 +180,7 @@ def test_launches_without_gpu_events_are_said(tmp_path, capsys):
 
 
 def test_the_first_bad_event_is_shown_with_its_place(tmp_path, capsys):
-    path = write(tmp_path / "t.json", step(0, 0, 100), {**op("aten::mm", 1, 9), "dur": "9"})
+    path = write(tmp_path / "t.json", step(0, 0, 100), {**op("aten::mm", 1, 9), "dur": "long"})
     assert read_trace.main([path]) == 0
     out = capsys.readouterr().out
     assert "events: 2 found, 1 not used (1 malformed)\n" in out
@@ -260,3 +260,39 @@ def test_the_same_kernels_are_said_to_be(tmp_path, capsys):
     a, b = write(tmp_path / "a.json", *events), write(tmp_path / "b.json", *events)
     assert read_trace.main([a, b]) == 0
     assert "\nthe same 1 GEMM call a step, GPU time a step +0%, CPU time a step +0%.\n" in capsys.readouterr().out
+
+
+def test_the_json_of_a_trace_says_what_was_put_in(tmp_path, capsys):
+    bf16 = {"Input type": ["c10::BFloat16", "c10::BFloat16"]}
+    path = write(
+        tmp_path / "t.json",
+        step(0, 0, 100), op("aten::mm", 2, 8, **{"Input Dims": [[1000, 200], [200, 3000]]}, **bf16), launch(4, 1),
+        op("aten::add_", 12, 8, **{"Input Dims": [[1000, 1000], [1000, 1000]]}, **bf16), launch(14, 2),
+        op("aten::copy_", 22, 8), launch(24, 3, name="cudaMemcpyAsync"), launch(26, 4, name="cudaMemsetAsync"),
+        launch(27, 5, name="cudaMemsetAsync"),
+        kernel(GEMM, 30, 12, 1, regs=168, shared=100_000, grid=(4, 5, 6), block=(384, 1, 1)), kernel(ADD, 50, 4, 2),
+        memcpy(60, 5, 3, bytes=10_000_000), memset(70, 1, 4), memset(72, 2, 5),
+    )  # fmt: skip
+    assert read_trace.main([path, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    totals = {key: data[key] for key in ("kernels_total", "memcpys_total", "memsets_total", "events", "window_us", "gpu_busy_us")}
+    assert totals == {
+        "kernels_total": 2, "memcpys_total": 1, "memsets_total": 2, "events": 14, "window_us": 100, "gpu_busy_us": 24,
+    }  # fmt: skip
+    (only,) = data["steps"]
+    assert only == {
+        "name": "ProfilerStep#0", "cpu_us": 100, "sync_us": 0, "gpu_busy_us": 24, "gpu_to_cpu": 0.24, "kernels": 2, "memcpys": 1,
+        "memsets": 2, "launches": 2, "occupancy_queries": 0, "entry_gap_us": None,
+    }  # fmt: skip
+    (gemm,) = data["gemms"]
+    assert gemm == {
+        "op": "aten::mm", "batch": 1, "m": 1000, "n": 3000, "k": 200, "calls": 1, "kernel": GEMM, "median_us": 12,
+        "flop": 1_200_000_000, "tflop_per_s": 100,
+    }  # fmt: skip
+    by_label = {k["label"]: k for k in data["kernels"]}
+    nvjet, add, copied = by_label["nvjet GEMM 256x128"], by_label["add"], by_label["Memcpy DtoD"]
+    assert (nvjet["registers_per_thread"], nvjet["shared_memory_bytes"], nvjet["grid"]) == (168, 100_000, [4, 5, 6])
+    assert (nvjet["block"], nvjet["share"], nvjet["op"], nvjet["launch"]) == ([384, 1, 1], 0.5, "aten::mm", "cudaLaunchKernel")
+    assert (nvjet["moved_bytes"], nvjet["gb_per_s"]) == (None, None)
+    assert (add["moved_bytes"], add["gb_per_s"]) == (6_000_000, 1500)  # two read and one written, in 4 us
+    assert (copied["moved_bytes"], copied["gb_per_s"]) == (20_000_000, 4000)  # read and written

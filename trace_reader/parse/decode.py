@@ -195,8 +195,9 @@ class _Decoder:
         time = _FIRST_TIME.search(buffer)
         epoch = time is not None and int(time[1]) >= EXACT_US
         self._slice: Any = _EpochSlice if epoch else _Slice
-        self._many: Any = msgspec.json.Decoder(list[reduce(operator.or_, _SKIPPED, self._slice)])  # type: ignore[misc]
-        self._one: Any = msgspec.json.Decoder(_EpochEvent if epoch else _Event)
+        every = reduce(operator.or_, _SKIPPED, self._slice)
+        self._many: Any = msgspec.json.Decoder(list[every], strict=False)  # type: ignore[valid-type]  # times may be strings
+        self._one: Any = msgspec.json.Decoder(_EpochEvent if epoch else _Event, strict=False)
         # Most events begin with one key; those of the start, with names of threads, may begin with another.
         first = _FIRST_KEY.findall(buffer[:SAMPLE_BYTES])
         key = max(first, key=first.count) if first else b'"ph"'
@@ -223,7 +224,7 @@ class _Decoder:
         if not self.total:
             raise NoEventsError(f"{self.path}: the trace has no events")
         if not self._columns:
-            reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(self.skipped.items()))
+            reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(self.skipped.items()) if n)
             place = f"; first {self.first_bad}" if self.first_bad else ""
             raise NoEventsError(f"{self.path}: none of the {self.total} events is one that a profiler writes ({reasons}{place})")
         columns = {name: np.concatenate([piece.pop(name) for piece in self._columns]) for name in list(self._columns[0])}

@@ -1,0 +1,166 @@
+"""Traces side by side: what is the same, what changed, in which direction, and what a table of several says."""
+
+import json
+
+from events import ADD, GEMM, annotation, kernel, launch, memcpy, memset, op, step, write
+import msgspec
+import pytest
+from trace_reader import read
+from trace_reader.analysis.compare import compare, rows
+
+import read_trace
+
+TRITON = "triton_poi_fused_gelu_mul_0"
+
+
+def run(tmp_path, name, steps):
+    """The facts of a trace: for each step its CPU time and the (op, kernel, us) that it launches."""
+    events, ts, number = [], 0.0, 0
+    for n, (cpu_us, work) in enumerate(steps):
+        events.append(step(n, ts, cpu_us))
+        for place, (op_name, kernel_name, gpu_us) in enumerate(work):
+            number += 1
+            at = ts + 1 + 2 * place
+            events += [op(op_name, at, 2), launch(at + 0.5, number)]
+            lane = ts + cpu_us + 100 * place
+            events.append(memset(lane, gpu_us, number) if kernel_name == "memset" else kernel(kernel_name, lane, gpu_us, number))
+        ts += 10_000
+    return read(write(tmp_path / f"{name}.json", *events))
+
+
+@pytest.fixture
+def eager(tmp_path):
+    return run(
+        tmp_path,
+        "eager",
+        [(100, [("aten::mm", GEMM, 50), ("aten::gelu", "gelu", 30), ("aten::mul", "mul", 20), ("aten::zero_", "memset", 1)])] * 3,
+    )
+
+
+@pytest.fixture
+def compiled(tmp_path):
+    return run(tmp_path, "compiled", [(140, [("aten::mm", GEMM, 60), ("graph", TRITON, 35)])] * 2)
+
+
+def test_what_is_common_gone_and_new(eager, compiled):
+    c = compare(eager, compiled)
+    assert [(a.name, a.calls, a.median_us, b.name, b.calls, b.median_us) for a, b in c.common] == [(GEMM, 3, 50, GEMM, 2, 60)]
+    assert [k.name for k in c.only_a] == ["gelu", "mul", "Memset (Device)"]
+    assert [k.name for k in c.only_b] == [TRITON]
+    assert (c.ops_only_a, c.ops_only_b) == (("aten::gelu", "aten::mul", "aten::zero_"), ("graph",))
+    assert [(a and a.name, b and b.name) for a, b in c.steps] == [
+        ("ProfilerStep#0", "ProfilerStep#0"), ("ProfilerStep#1", "ProfilerStep#1"), ("ProfilerStep#2", None),
+    ]  # fmt: skip
+    assert "fused-triton" in c.findings_new and "fused-triton" not in c.findings_gone
+
+
+def test_the_other_way_round_is_the_opposite(eager, compiled):
+    there, back = compare(eager, compiled), compare(compiled, eager)
+    assert (back.only_a, back.only_b) == (there.only_b, there.only_a)
+    assert (back.ops_only_a, back.ops_only_b) == (there.ops_only_b, there.ops_only_a)
+    assert (back.findings_gone, back.findings_new) == (there.findings_new, there.findings_gone)
+    assert back.common == tuple((b, a) for a, b in there.common)
+    assert [(b, a) for a, b in back.steps] == list(there.steps)
+
+
+def test_a_trace_against_itself_shows_no_difference(eager):
+    c = compare(eager, eager)
+    assert c.only_a == c.only_b == c.ops_only_a == c.ops_only_b == c.findings_gone == c.findings_new == ()
+    assert c.summary == "the same 1 GEMM call a step, GPU time a step +0%, CPU time a step +0%."
+
+
+def test_the_sentence(eager, compiled):
+    # 101 us of GPU time a step against 95; 100 us of CPU time against 140
+    assert compare(eager, compiled).summary == (
+        "the same 1 GEMM call a step, gelu and mul became triton gelu+mul, GPU time a step -6%, CPU time a step +40%, "
+        "gpu-bound became mixed."
+    )
+    assert compare(compiled, eager).summary == (
+        "the same 1 GEMM call a step, triton gelu+mul became gelu and mul, GPU time a step +6%, CPU time a step -29%, "
+        "mixed became gpu-bound."
+    )
+
+
+def test_the_sentence_counts_what_is_too_much_to_name(tmp_path):
+    few = run(tmp_path, "few", [(10, [("aten::mm", GEMM, 5)])])
+    many = run(tmp_path, "many", [(10, [("aten::mm", GEMM, 5), *((f"aten::{n}", n * 4, 9 - k) for k, n in enumerate("abcde"))])])
+    assert compare(few, many).summary.startswith("the same 1 GEMM call a step, aaaa, bbbb, cccc and 2 more came, GPU")
+    assert compare(many, few).summary.startswith("the same 1 GEMM call a step, aaaa, bbbb, cccc and 2 more went, GPU")
+
+
+def test_gemms_that_are_not_as_many_in_every_step(tmp_path):
+    one = run(tmp_path, "one", [(10, [("aten::mm", GEMM, 5)] * 2), (10, [("aten::mm", GEMM, 5)])])
+    assert compare(one, one).summary.startswith("the same 1.5 GEMM calls a step")
+
+
+def test_a_gpu_time_that_goes_to_nothing_is_told_and_one_that_comes_from_nothing_is_not(tmp_path):
+    some = run(tmp_path, "some", [(100, [("aten::add", ADD, 50)])])
+    none = run(tmp_path, "none", [(100, [])])
+    idle = read(write(tmp_path / "idle.json", step(0, 0, 100), launch(500, 1), kernel(ADD, 600, 5, 1)))
+    assert (
+        compare(some, idle).summary
+        == "the same kernels, GPU time a step -100%, CPU time a step +0%, mixed became overhead-bound."
+    )
+    assert compare(idle, some).summary == "the same kernels, CPU time a step +0%, overhead-bound became mixed."
+    assert compare(none, none).summary == "CPU time a step +0%."
+
+
+def test_nothing_to_compare(tmp_path):
+    bare = read(write(tmp_path / "bare.json", op("aten::mm", 0, 1)))
+    assert compare(bare, bare).summary == "nothing to compare: neither steps nor kernels."
+
+
+def test_the_times_of_a_step_are_the_lower_median(tmp_path):
+    """Of 4 steps the second smallest: a value that was measured."""
+    f = run(tmp_path, "t", [(cpu, [("aten::add", ADD, gpu)]) for cpu, gpu in ((50, 4), (20, 1), (90, 3), (30, 2))])
+    (row,) = rows([f])
+    assert (row.cpu_us, row.gpu_us) == (30, 2)
+
+
+def test_a_row_for_each_trace(eager, compiled, tmp_path):
+    cpu = read(write(tmp_path / "cpu.json", step(0, 0, 10), annotation("fwd", 1, 8), op("aten::mm", 2, 5)))
+    copying = read(
+        write(tmp_path / "copy.json", step(0, 0, 10), launch(1, 1), launch(2, 2), kernel(ADD, 20, 5, 1), memcpy(30, 9, 2))
+    )
+    first, second, third, fourth = rows([eager, compiled, cpu, copying])
+    assert [row.label for row in (first, second, third, fourth)] == ["eager", "compiled", "cpu", "copy"]
+    assert (first.kernels, first.copies, first.gpu_us, first.cpu_us, first.slowest.name) == (3, 0, 101, 100, GEMM)
+    assert (second.kernels, second.copies, second.gpu_us, second.cpu_us, second.slowest.name) == (2, 0, 95, 140, GEMM)
+    assert (third.kernels, third.copies, third.gpu_us, third.cpu_us, third.slowest) == (None, None, None, 10, None)
+    assert (fourth.kernels, fourth.copies, fourth.gpu_us) == (1, 1, 14)
+    assert "fused-triton" in second.findings and "fused-triton" not in first.findings
+    shared = {f.slug for f in eager.findings} & {f.slug for f in compiled.findings}
+    assert shared and not shared & set(rows([eager, compiled])[0].findings)
+
+
+@pytest.mark.parametrize(
+    ("paths", "labels"),
+    [
+        (["a/x/1.json", "a/y/1.json.gz"], ["x/1", "y/1"]),
+        (["a/x/1.json", "a/x/2.json"], ["1", "2"]),
+        (["x/1.json", "2.json.gz"], ["x/1", "2"]),
+        (["/somewhere/1.json", "here/2.json"], ["/somewhere/1", "here/2"]),  # one absolute, one not
+    ],
+)
+def test_labels(eager, paths, labels):
+    facts = [msgspec.structs.replace(eager, trace=path) for path in paths]
+    assert [row.label for row in rows(facts)] == labels
+
+
+def test_the_json_of_a_comparison_has_each_traces_own_values(eager, compiled, capsys):
+    assert read_trace.main([eager.trace, compiled.trace, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["a"]["trace"], data["b"]["trace"]) == (eager.trace, compiled.trace)
+    assert (data["a"]["window_us"], data["b"]["window_us"]) == (20401, 10275)
+    del data["a"], data["b"]
+    assert data == {
+        "schema_version": 1,
+        "summary": compare(eager, compiled).summary,
+        "kernels_common": [{"name": GEMM, "calls": [3, 2], "median_us": [50, 60]}],
+        "kernels_only_a": ["gelu", "mul", "Memset (Device)"],
+        "kernels_only_b": [TRITON],
+        "ops_only_a": ["aten::gelu", "aten::mul", "aten::zero_"],
+        "ops_only_b": ["graph"],
+        "findings_only_a": ["gpu-bound"],
+        "findings_only_b": ["hotspot", "fused-triton"],
+    }

@@ -1,0 +1,182 @@
+"""Where a trace's bytes come from: plain and zipped files, in parts and in a row, pipes, and files that are something else."""
+
+import gzip
+import json
+import os
+import random
+import re
+import sqlite3
+import threading
+import zipfile
+
+from conftest import GALLERY
+from events import document, kernel, launch, op, step
+import pytest
+from trace_reader import NotATraceError, TraceError, load, read
+from trace_reader.parse.source import BLOCK_BYTES, open_blocks, read_bytes
+
+import read_trace
+
+EVENTS = [step(0, 0, 100), op("aten::mm", 10, 20), launch(12, 1), kernel("a", 30, 5, 1), op("aten::add", 50, 9)]
+TEXT = json.dumps(document(*EVENTS)).encode()
+_PICK = random.Random(1)
+MANY = json.dumps(document(*(op(f"op{n}", n, 1, q=f"{_PICK.getrandbits(128):x}") for n in range(60_000)))).encode()
+
+
+def names(path):
+    return [row.name for row in load(str(path)).ops]
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(data, name="t.json"):
+        (tmp_path / name).write_bytes(data)
+        return str(tmp_path / name)
+
+    return write
+
+
+def zipped_more_than_a_block():
+    zipped = gzip.compress(MANY, 1)
+    assert len(zipped) > BLOCK_BYTES  # so that a thread unzips it
+    return zipped
+
+
+def test_a_large_gzip_file_is_unzipped_ahead(file):
+    assert read_bytes(file(zipped_more_than_a_block())).data == MANY
+    assert len(names(file(zipped_more_than_a_block()))) == 60_000
+
+
+@pytest.mark.parametrize("parts", [2, 5])
+def test_gzip_files_in_a_row_are_one(file, parts):
+    size = len(TEXT) // parts + 1
+    assert read(file(b"".join(gzip.compress(TEXT[n * size : (n + 1) * size]) for n in range(parts)))).kernels_total == 1
+    half = len(MANY) // 2
+    assert read_bytes(file(gzip.compress(MANY[:half], 1) + gzip.compress(MANY[half:], 1))).data == MANY
+
+
+@pytest.mark.parametrize("padding", [b"\x00" * 100, b"\x00", b"\x1f"])
+def test_padding_behind_a_gzip_file(file, padding):
+    found = read_bytes(file(gzip.compress(TEXT) + padding))
+    assert (found.data, found.damage) == (TEXT, "")
+
+
+def test_a_large_gzip_file_that_is_damaged_is_read_up_to_there(file):
+    zipped = bytearray(gzip.compress(MANY, 0))  # stored in blocks of 64 KiB: the next one's head is hit
+    zipped[3_000_000:3_070_000] = b"\xff" * 70_000
+    found = read_bytes(file(bytes(zipped)))
+    place = int(re.fullmatch(r"the gzip file is damaged at byte (\d+) \(.+\)", found.damage)[1])
+    assert 3_000_000 <= place < 3_070_000
+    assert 2_900_000 < len(found.data) < 3_070_000 and MANY.startswith(found.data[:2_999_000])
+    facts = read(file(bytes(zipped)))
+    assert facts.truncated and facts.first_bad.startswith(found.damage)
+    assert len({f"op{n}" for n in range(20_000)} - {op.name for op in facts.ops}) == 0 and len(facts.ops) < 60_000
+
+
+def test_a_damaged_start_is_an_error(file):
+    with pytest.raises(NotATraceError, match=r"t\.json: a damaged gzip file: "):
+        read(file(b"\x1f\x8b\x08\x00" + b"\xff" * 50))
+
+
+def test_an_error_in_the_thread_reaches_who_takes_the_blocks(file):
+    zipped = zipped_more_than_a_block()
+    before = threading.active_count()
+    with pytest.raises(NotATraceError, match="a damaged gzip file"):
+        read(file(zipped[:10] + b"\xff" * len(zipped)))
+    assert threading.active_count() == before
+
+
+def test_who_stops_early_stops_the_thread(file):
+    with open_blocks(file(zipped_more_than_a_block())) as blocks:
+        iterator = iter(blocks)
+        next(iterator)
+        iterator.close()
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and thread.daemon:
+            thread.join(5)
+            assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("zip_it", [False, True])
+def test_a_named_pipe(tmp_path, zip_it):
+    """As `read_trace.py <(zcat t.json.gz)` has it."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(gzip.compress(TEXT) if zip_it else TEXT))
+    writer.start()
+    try:
+        assert read(str(pipe)).kernels_total == 1
+    finally:
+        writer.join()
+
+
+def test_progress_is_a_share_of_the_file(file):
+    for data in (MANY, zipped_more_than_a_block()):
+        shares = []
+        load(file(data), shares.append)
+        assert len(shares) > 1 and shares == sorted(shares) and 0 < shares[0] < 1 and shares[-1] == 1
+
+
+def test_any_name_of_file_will_do(file):
+    assert read(file(TEXT, "trace")).kernels_total == 1
+    assert read(file(gzip.compress(TEXT), "trace.json")).kernels_total == 1
+    assert read(file(TEXT, "trace.json.gz")).kernels_total == 1  # not zipped after all
+
+
+def foreign(tmp_path):
+    """(file, what is said of it)"""
+    made = zipfile.ZipFile(tmp_path / "artifact", "w")
+    made.write(GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json")
+    made.close()
+    base = sqlite3.connect(tmp_path / "export.sqlite")
+    base.execute("create table kernels (name)")
+    base.commit()
+    base.close()
+    zip_words = "a zip file; unzip it and name the .json or .json.gz in it"
+    (tmp_path / "t.zip").write_bytes((tmp_path / "artifact").read_bytes())
+    (tmp_path / "snapshot.pickle").write_bytes(b"\x80\x04\x95")
+    (tmp_path / "snapshot").write_bytes(b"\x80\x04\x95")
+    (tmp_path / "t.pftrace").write_bytes(b"\x0a\x10perfetto")
+    (tmp_path / "report.nsys-rep").write_bytes(b"NVIDIA")
+    (tmp_path / "report.ncu-rep").write_bytes(b"NVR\x00")
+    (tmp_path / "report").write_bytes(b"NVR\x00")
+    (tmp_path / "weights.bin").write_bytes(b"\x00\x01")
+    pickle = (
+        "a pickle, such as a snapshot of CUDA's memory; this reads the traces of torch.profiler: "
+        "drop it on pytorch.org/memory_viz"
+    )
+    ncu = "a report of Nsight Compute; this reads the traces of torch.profiler: open this file with ncu-ui"
+    return {
+        "artifact": zip_words,
+        "t.zip": zip_words,
+        "snapshot.pickle": pickle,
+        "snapshot": pickle,
+        "t.pftrace": "a trace in Perfetto's own format; this reads the .json that torch.profiler's export_chrome_trace writes",
+        "report.nsys-rep": "a report of Nsight Systems; this reads the traces of torch.profiler: record one with it "
+        "(export_chrome_trace), or open this file with nsys-ui",
+        "report.ncu-rep": ncu,
+        "report": ncu,
+        "export.sqlite": "a SQLite database, such as nsys exports; this reads the .json that torch.profiler writes",
+        "weights.bin": r"not JSON: it starts with b'\x00\x01'",
+    }
+
+
+def test_a_file_that_is_something_else_is_one_line_and_what_to_do(tmp_path, capsys):
+    for name, words in foreign(tmp_path).items():
+        assert read_trace.main([str(tmp_path / name)]) == 2
+        assert capsys.readouterr() == ("", f"error: {tmp_path / name}: {words}\n")
+
+
+def test_a_folder(tmp_path, capsys):
+    for path in (str(tmp_path), f"{tmp_path}/"):
+        assert read_trace.main([path]) == 2
+        assert capsys.readouterr().err == f"error: {path}: a folder; name the traces in it: {tmp_path}/*.json\n"
+
+
+def test_a_file_that_may_not_be_read(file, monkeypatch):
+    path = file(TEXT)
+    os.chmod(path, 0)
+    if os.access(path, os.R_OK):  # root may read anything
+        pytest.skip("this user may read every file")
+    with pytest.raises(TraceError, match=r"t\.json: Permission denied"):
+        read(path)
