@@ -24,6 +24,14 @@ BF16, BOOL, FLOAT = "c10::BFloat16", "bool", "float"
         ("aten::fill_", ((64, 64), ()), (BOOL, "Scalar"), None, 64 * 64),
         # an expanded input holds one row
         ("aten::add", ((64, 128), (64, 128), ()), (FLOAT, FLOAT, "Scalar"), ((128, 1), (0, 1), ()), (2 * 64 * 128 + 128) * 4),
+        # the number first; two shapes of rank 3 that are 1 wide; in place, where the output's type is that of the first
+        ("aten::mul", ((), (64, 128)), ("double", BF16), None, 2 * 64 * 128 * 2),
+        ("aten::add", ((1, 64, 1), (64, 1), ()), (FLOAT, FLOAT, "Scalar"), None, 3 * 64 * 4),
+        ("aten::add_", ((64, 128), (64, 128), ()), (BF16, FLOAT, "Scalar"), None, 64 * 128 * (2 + 4 + 2)),
+        ("aten::add", ((64, 128), (64, 128), ()), (FLOAT, FLOAT, "Scalar"), ((128, 1),), 3 * 64 * 128 * 4),  # strides of one only
+        ("aten::mul", ((64,), (64,)), ("long int", "long int"), None, 3 * 64 * 8),
+        ("aten::copy_", ((64, 64), ()), (BF16, "Scalar"), None, None),
+        ("aten::copy_", ((64, 64), (64, 64), (64, 64)), (BF16, BF16, BF16), None, None),
         # unknown: no pointwise op, a promotion, an odd type, shapes that do not fit or are none
         ("aten::mm", ((64, 64), (64, 64)), (BF16, BF16), None, None),
         ("aten::add", ((64, 64), (64, 64), ()), (BF16, FLOAT, "Scalar"), None, None),

@@ -110,11 +110,24 @@ def test_nothing_to_compare(tmp_path):
     assert compare(bare, bare).summary == "nothing to compare: neither steps nor kernels."
 
 
-def test_the_times_of_a_step_are_the_lower_median(tmp_path):
-    """Of 4 steps the second smallest: a value that was measured."""
-    f = run(tmp_path, "t", [(cpu, [("aten::add", ADD, gpu)]) for cpu, gpu in ((50, 4), (20, 1), (90, 3), (30, 2))])
-    (row,) = rows([f])
-    assert (row.cpu_us, row.gpu_us) == (30, 2)
+@pytest.mark.parametrize(
+    ("times", "middle"),
+    [([(50, 4), (20, 1), (90, 3), (30, 2)], (30, 2)), ([(50, 4), (20, 1), (90, 3)], (50, 3)), ([(50, 4)], (50, 4))],
+)
+def test_the_times_of_a_step_are_the_lower_median(tmp_path, times, middle):
+    """Of an even number of steps the lower of the two in the middle: a value that was measured."""
+    (row,) = rows([run(tmp_path, "t", [(cpu, [("aten::add", ADD, gpu)]) for cpu, gpu in times])])
+    assert (row.cpu_us, row.gpu_us) == middle
+
+
+def test_what_came_and_went_without_a_gemm(tmp_path):
+    some = run(tmp_path, "some", [(10, [("aten::add", ADD, 5)])])
+    more = run(tmp_path, "more", [(10, [("aten::add", ADD, 5), *((f"aten::{n}", n, 1) for n in ("aa", "bb", "cc"))])])
+    cpu = run(tmp_path, "cpu", [(10, [])])
+    assert compare(some, more).summary.startswith("aa, bb and cc came, GPU time")
+    assert compare(more, some).summary.startswith("aa, bb and cc went, GPU time")
+    assert compare(cpu, some).summary == "add came, CPU time a step +0%, cpu-only became mixed."
+    assert compare(some, cpu).summary == "add went, CPU time a step +0%, mixed became cpu-only."
 
 
 def test_a_row_for_each_trace(eager, compiled, tmp_path):
@@ -128,6 +141,7 @@ def test_a_row_for_each_trace(eager, compiled, tmp_path):
     assert (second.kernels, second.copies, second.gpu_us, second.cpu_us, second.slowest.name) == (2, 0, 95, 140, GEMM)
     assert (third.kernels, third.copies, third.gpu_us, third.cpu_us, third.slowest) == (None, None, None, 10, None)
     assert (fourth.kernels, fourth.copies, fourth.gpu_us) == (1, 1, 14)
+    assert [row.facts for row in (first, second, third, fourth)] == [eager, compiled, cpu, copying]
     assert "fused-triton" in second.findings and "fused-triton" not in first.findings
     shared = {f.slug for f in eager.findings} & {f.slug for f in compiled.findings}
     assert shared and not shared & set(rows([eager, compiled])[0].findings)

@@ -257,7 +257,7 @@ def test_times_since_1970_keep_their_nanoseconds(tmp_path):
     )
     path.write_text(f'{{"traceEvents": [{events}]}}')
     assert read(str(path)).steps[0].entry_gap_us == 4.222
-    path.write_text(f'{{"traceEvents": [{events.replace("90}", "90, @x: nan}").replace("@x", chr(34) + "x" + chr(34))}]}}')
+    path.write_text(f'{{"traceEvents": [{events.replace("80}", "80, @x: nan}").replace("@x", chr(34) + "x" + chr(34))}]}}')
     assert read(str(path)).steps[0].entry_gap_us == 4.222  # repaired pieces, too
 
 
@@ -373,6 +373,13 @@ def test_sizes_and_footprints_in_strings(tmp_path):
     footprint, size, unknown = (row.detail for row in trace.work)
     assert (footprint.grid, footprint.block, footprint.shared_memory_bytes) == ((2, 3, 4), (64, 2, 1), 1024)
     assert (footprint.registers_per_thread, size, unknown) == (40, 4096, None)
+
+
+def test_an_odd_part_of_a_footprint_costs_no_other(tmp_path):
+    k = kernel("a", 30, 5, 1, shared=1024, grid=(2, 1, 1))
+    k["args"]["registers per thread"] = [1]
+    (row,) = load(write(tmp_path / "t.json", k)).work
+    assert (row.detail.registers_per_thread, row.detail.shared_memory_bytes, row.detail.grid) == (None, 1024, (2, 1, 1))
 
 
 @pytest.mark.parametrize("value", [[], "", "none", [1, None], [1, "x"], {"x": 1}, 5, None])

@@ -70,13 +70,33 @@ def test_an_annotation_between_an_op_and_its_launch_is_no_op(linked):
     assert parents_of(trace)["cudaLaunchKernel"] == "fwd"
 
 
-@pytest.mark.parametrize(("moment", "parent"), [(25, "b"), (45, "b"), (60, "outer"), (15, "a"), (120, None), (5, "outer")])
+@pytest.mark.parametrize(
+    ("moment", "parent"),
+    [
+        (25, "b"),
+        (45, "b"),
+        (60, "outer"),
+        (15, "a"),
+        (120, None),
+        (5, "outer"),
+        (10, "a"),
+        (20, "b"),
+        (30, "b"),
+        (50, "outer"),
+        (100, None),
+    ],
+)
 def test_where_spans_cross_the_one_that_began_last_and_is_open_holds(linked, moment, parent):
     trace = linked(op("outer", 0, 100), op("a", 10, 20), op("b", 20, 30), launch(moment, 1), kernel("k", 200, 1, 1))
     assert ops_of(trace) == {"k": parent}
     assert parents_of(trace) == {
         "outer": None, "a": "outer", "b": "a", "cudaLaunchKernel": parent, "k": None,
     }  # fmt: skip
+
+
+def test_spans_that_follow_one_another_beside_some_that_cross(linked):
+    trace = linked(op("a", 0, 20), op("b", 10, 20), op("c", 30, 10), op("d", 40, 10), op("in d", 40, 10))
+    assert parents_of(trace) == {"a": None, "b": "a", "c": None, "d": None, "in d": "d"}
 
 
 def test_an_op_that_has_ended_when_the_call_starts_launched_nothing(linked):

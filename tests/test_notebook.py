@@ -80,24 +80,42 @@ def test_facts_fit_a_screen():
 
 
 def test_facts_of_a_made_trace(made):
-    assert (
-        repr(analyze(made)).splitlines()[1:]
-        == [
-            "  device: NVIDIA H200",
-            "  verdict: overhead-bound",
-            "  window: 100.0 us, GPU busy 5.2%",
-            "  steps: 1, CPU 100.0 us each (median)",
-            "  kernels: add 81.0%, lost 19.0%",
-            "  findings: overhead-bound, light-launch, no-launch",
-        ]
-        or True
-    )
+    assert repr(analyze(made)).splitlines()[1:] == [
+        "  device: NVIDIA H200",
+        "  verdict: overhead-bound",
+        "  window: 100.0 us, GPU busy 5.2%",  # 5.25 us
+        "  steps: 1, CPU 100.0 us each (median)",
+        "  kernels: add 81.0%, lost 19.0%",
+        "  findings: overhead-bound, hotspot, light-launch",
+    ]
+
+
+def test_facts_of_a_trace_of_nothing_much(tmp_path):
+    facts = read(write(tmp_path / "t.json", op("aten::mm", 0, 2500), deviceProperties=[]))
+    assert repr(facts).splitlines()[1:] == [
+        "  device: unknown",
+        "  verdict: cpu-only",
+        "  window: 2.50 ms",
+        "  steps: 0",
+        "  kernels: none",
+        "  findings: none",
+    ]
+
+
+def test_long_names_are_cut_in_the_summary(tmp_path):
+    facts = read(write(tmp_path / "t.json", kernel("k" * 300, 0, 1, 1), deviceProperties=[{"id": 0, "name": "G" * 300}]))
+    device, *_, kernels, _ = repr(facts).splitlines()[1:]
+    assert len(device) == len("  device: ") + 100
+    assert len(kernels) == len("  kernels:  100.0%") + 40
 
 
 def test_facts_show_themselves_as_a_table(made):
     table = analyze(made)._repr_html_()
-    assert table.startswith(f"<table><caption>{made.path}</caption><tr><th>device</th><td>NVIDIA H200</td></tr>")
-    assert "<tr><th>verdict</th><td>overhead-bound</td></tr>" in table and table.endswith("</td></tr></table>")
+    assert table.startswith(
+        f"<table><caption>{made.path}</caption><tr><th>device</th><td>NVIDIA H200</td></tr>"
+        "<tr><th>verdict</th><td>overhead-bound</td></tr>"
+    )
+    assert table.endswith("</td></tr></table>") and table.count("<tr>") == 6
 
 
 def test_names_are_data_and_no_markup(tmp_path):

@@ -271,6 +271,8 @@ def test_the_profilers_estimate_counts_only_where_it_means_something(facts, shar
         ("aten::mm", [[8192, 768], [768, 3072]], (1, 8192, 3072, 768)),
         ("aten::addmm", [[64], [1024, 32], [32, 64], [], []], (1, 1024, 64, 32)),
         ("aten::bmm", [[8, 64, 32], [8, 32, 16]], (8, 64, 16, 32)),
+        ("aten::baddbmm", [[8, 64, 16], [8, 64, 32], [8, 32, 16]], (8, 64, 16, 32)),
+        ("aten::mm", [[1, 768], [768, 1]], (1, 1, 1, 768)),
     ],
 )
 def test_gemms_by_shape(facts, name, dims, shape):
@@ -280,6 +282,32 @@ def test_gemms_by_shape(facts, name, dims, shape):
     assert (g.batch, g.m, g.n, g.k) == shape
     assert g.flop == 2 * batch * m * n * k
     assert g.tflop_per_s == pytest.approx(g.flop / 50e-6 / 1e12)
+
+
+@pytest.mark.parametrize(
+    ("name", "dims"),
+    [
+        ("aten::mm", [[64, 32], [31, 64]]),
+        ("aten::mm", [[64, 0], [0, 64]]),
+        ("aten::mm", [[64, 32]]),
+        ("aten::bmm", [[8, 64, 32], [32, 16]]),
+        ("aten::mm", [[64, "s0"], ["s0", 16]]),
+        ("aten::add", [[64, 64], [64, 64]]),
+    ],
+)
+def test_what_is_no_gemms_shape(facts, name, dims):
+    assert facts(op(name, 0, 10, **{"Input Dims": dims}), launch(2, 1), kernel(GEMM, 5, 50, 1)).gemms == ()
+
+
+def test_gemms_of_one_shape_are_one_row_with_the_median_of_all(facts):
+    """Recorded inputs may differ in what is no shape: types, here."""
+    shapes = {"Input Dims": [[64, 32], [32, 16]]}
+    f = facts(
+        op("aten::mm", 0, 10, **shapes), launch(2, 1), kernel(GEMM, 20, 4, 1),
+        op("aten::mm", 10, 9, **shapes, **{"Input type": ["float", "float"]}), launch(12, 2), kernel(GEMM, 30, 10, 2),
+        op("aten::mm", 20, 9, **{"Input Dims": [[640, 32], [32, 16]]}), launch(22, 3), kernel(GEMM, 50, 50, 3),
+    )  # fmt: skip
+    assert [(g.m, g.n, g.k, g.calls, g.median_us) for g in f.gemms] == [(640, 16, 32, 1, 50), (64, 16, 32, 2, 7)]
 
 
 def test_slices_that_cross_are_counted_and_nested_ones_are_not(facts):

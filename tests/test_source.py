@@ -13,6 +13,7 @@ from conftest import GALLERY
 from events import document, kernel, launch, op, step
 import pytest
 from trace_reader import NotATraceError, TraceError, load, read
+from trace_reader.parse.decode import decode_bytes
 from trace_reader.parse.source import BLOCK_BYTES, open_blocks, read_bytes
 
 import read_trace
@@ -115,6 +116,13 @@ def test_progress_is_a_share_of_the_file(file):
         shares = []
         load(file(data), shares.append)
         assert len(shares) > 1 and shares == sorted(shares) and 0 < shares[0] < 1 and shares[-1] == 1
+
+
+def test_bytes_that_are_read_already(file):
+    path = file(gzip.compress(TEXT)[:-4])
+    decoded = decode_bytes(read_bytes(path), path)
+    assert (decoded.path, decoded.total, len(decoded.slices)) == (path, 5, 5)
+    assert decode_bytes(read_bytes(path), "-").path == "standard input"
 
 
 def test_any_name_of_file_will_do(file):

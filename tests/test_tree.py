@@ -102,6 +102,18 @@ def test_what_lies_too_deep_is_counted(tmp_path):
     assert len(lines) == DEEPEST + 1
     assert lines[-2].strip() == "op99 802"
     assert lines[-1].strip() == "and 5 slices inside 800"  # op100 to op102 and two in the last
+    while tree.children:
+        (tree,) = tree.children
+    assert tree.kind == "left out"
+
+
+def test_what_lies_too_deep_on_another_thread_is_counted_too(tmp_path):
+    levels = [op(f"op{n}", n, 1000 - 2 * n) for n in range(1, DEEPEST + 3)]
+    beside = [op("x", 500, 20), op("in x", 501, 3), op("y", 510, 2)]
+    tree = tree_of(tmp_path, step(0, 0, 1000), *on(2, *levels, *beside))
+    lines = sketch(tree)
+    assert lines[1] == "  thread 2 998" and lines[-2].strip() == "op99 802"
+    assert lines[-1].strip() == "and 6 slices inside 800"  # op100 to op102, x and y below it, one in x
 
 
 def test_other_kinds_are_no_part_of_it(tmp_path):

@@ -287,7 +287,7 @@ class _Decoder:
 
     def _add_to_header(self, text: bytes | bytearray) -> None:
         try:
-            header = json.loads(mended(text.decode(errors="replace")), strict=False)
+            header = json.loads(mended(text.decode(errors="replace")))
         except (ValueError, RecursionError):
             self.first_bad = self.first_bad or "header: cannot be read as JSON"
         else:

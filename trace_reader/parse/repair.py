@@ -53,7 +53,7 @@ def one_by_one(
 
 def _mend(text: str, take: Callable[[Any], None]) -> bool:
     try:
-        value = json.loads(mended(text), strict=False, parse_float=Decimal)
+        value = json.loads(mended(text), parse_float=Decimal)
     except (ValueError, RecursionError):
         return False
     take(value)
