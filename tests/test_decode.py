@@ -7,6 +7,7 @@ import time
 
 from conftest import GALLERY
 from events import CPU, GEMM, annotation, document, kernel, launch, memcpy, op, step, write
+import numpy as np
 import pytest
 from trace_reader import NoEventsError, NotATraceError, TraceError, load, read
 from trace_reader.parse import decode as decode_module
@@ -461,3 +462,117 @@ def test_a_list_of_nothing_but_broken_events(tmp_path):
 def test_what_follows_the_list_is_header(tmp_path, end, versions, first_bad):
     f = read_text(tmp_path, '{"traceEvents": ' + json.dumps(EVENTS) + end)
     assert (f.events, f.truncated, f.versions, f.first_bad) == (5, False, versions, first_bad)
+
+
+def slice_named(name, first_key="ph", more=""):
+    fields = {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": 1, "dur": 1}
+    ordered = {first_key: fields[first_key], **fields}
+    return json.dumps(ordered)[:-1] + more + "}"
+
+
+BROKEN = slice_named("broken", more=', "q": @')
+NESTED = ', "args": {"l": [{"id": 1}, {"id": 2}, {"id": 3}]}'
+
+
+def count_of(tmp_path, *events, end="]}"):
+    """(events, ops, skipped, truncated)"""
+    facts = read_text(tmp_path, '{"traceEvents": [' + ", ".join(events) + end)
+    return facts.events, sum(op.calls for op in facts.ops), facts.skipped, facts.truncated
+
+
+@pytest.mark.parametrize("at", [0, 3, 9, 14, 16])
+def test_a_broken_event_costs_only_itself_whatever_key_the_others_begin_with(tmp_path, at):
+    events = [slice_named(f"a{n}") for n in range(10)] + [slice_named(f"b{n}", "name") for n in range(6)]
+    events.insert(at, BROKEN)
+    assert count_of(tmp_path, *events)[:3] == (17, 16, {"malformed": 1}) or at == 16
+    if at == 16:  # the last: where it ends cannot be told
+        assert count_of(tmp_path, *events) == (17, 16, {"truncated": 1}, True)
+
+
+def test_objects_inside_events_are_no_events(tmp_path):
+    events = [slice_named(f"a{n}", more=NESTED) for n in range(100)]
+    events[1] = slice_named("broken", more=NESTED[:-1] + ', "q": @}')
+    assert count_of(tmp_path, *events) == (100, 99, {"malformed": 1}, False)
+
+
+@pytest.mark.parametrize("place", [6107, 6108, 6109, 6110, 6111])
+def test_a_broken_event_at_the_end_of_a_piece(tmp_path, place):
+    events = [slice_named(f"a{n}") for n in range(12_000)]
+    events[place] = slice_named("broken", more=', "args": {"l": [{"a": 1}, {"b": 2}], "c": @}')
+    assert count_of(tmp_path, *events) == (12_000, 11_999, {"malformed": 1}, False)
+
+
+def test_an_event_of_many_megabytes_with_many_objects(tmp_path):
+    large = slice_named("large", more=', "args": {"l": [' + ", ".join(['{"id": 1}'] * 300_000) + "]}")
+    events = [slice_named("a"), large, *(slice_named(f"b{n}") for n in range(1000))]
+    assert count_of(tmp_path, *events) == (1002, 1002, {}, False)
+
+
+@pytest.mark.parametrize("end", ['"args": {"l": [{"a": 1}, {"b": 2}]', '"args": {"l": [{"a": 1}, {"b": 2}], "c": "tr', '"ts'])
+def test_a_cut_inside_an_event_is_said(tmp_path, end):
+    cut = slice_named("b")[:-1] + ", " + end
+    assert count_of(tmp_path, slice_named("a"), cut, end="") == (2, 1, {"truncated": 1}, True)
+
+
+def test_an_event_that_is_not_closed_costs_only_itself(tmp_path):
+    events = [slice_named("a"), slice_named("b")[:-1], slice_named("c"), slice_named("d")]
+    assert count_of(tmp_path, *events) == (4, 3, {"malformed": 1}, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"traceEvents": [%s, %s], "traceEvents": [%s]}',
+        '{"traceEvents": [%s], %s, %s]}',  # closed too early
+        '{"traceEvents": [], "traceEvents": [%s, %s, %s]}',
+    ],
+)
+def test_a_list_that_goes_on_is_read_on(tmp_path, text):
+    facts = read_text(tmp_path, text % tuple(slice_named(name) for name in "abc"))
+    assert (facts.events, {op.name for op in facts.ops}, facts.first_bad) == (3, set("abc"), None)
+
+
+def test_what_follows_the_document_is_said(tmp_path):
+    one = '{"traceEvents": [' + slice_named("a") + "]}"
+    assert read_text(tmp_path, f"{one}\n{one}").first_bad == "header: cannot be read as JSON"
+    broken = one.replace('"dur": 1', '"dur": @').replace("]}", f", {slice_named('b')}]}}")
+    facts = read_text(tmp_path, f"{broken}\n{one}")
+    assert facts.first_bad == "traceEvents[0]: cannot be read as JSON; header: cannot be read as JSON"
+
+
+@pytest.mark.parametrize("broken", ["nan", "N/A"])
+def test_keys_in_alphabetical_order_are_read_and_repaired(tmp_path, broken):
+    """Where "ph" stands behind other objects, neither a piece's end nor an event's is seen at once."""
+    events = [{**op("a", n, 1), "args": {"list": [{"x": 1}, {"x": 2}], "q": "@"}} for n in range(9000)]
+    text = json.dumps(document(*events), sort_keys=True)
+    assert len(text) > 1_000_000
+    assert read_text(tmp_path, text).ops[0].calls == 9000
+    facts = read_text(tmp_path, text.replace('"@"', "1", 8990).replace('"@"', broken))
+    assert (facts.ops[0].calls, facts.skipped) == (9000, {})
+
+
+def test_all_events_that_cannot_be_read_are_counted(tmp_path):
+    events = [slice_named("a", "dur"), *[BROKEN] * 50]
+    assert count_of(tmp_path, *events) == (51, 1, {"malformed": 49, "truncated": 1}, True)
+
+
+@pytest.mark.parametrize(
+    "first",
+    ['"ph": "M", "ts": 0', '"ph": "X", "cat": "kernel", "name": "lost", "ts": 0, "dur": 1', '"ph": "i", "ts": 1.7637e15'],
+)
+def test_a_clock_since_1970_is_seen_whatever_stands_first(tmp_path, first):
+    times = [f"1763700000000000.{n:03}" for n in range(0, 100, 20)]
+    events = [slice_named("a").replace('"ts": 1', f'"ts": {time}') for time in times]
+    for padding in ("", '"x": "' + "x" * (1 << 20) + '", '):
+        (tmp_path / "t.json").write_text(f'{{{padding}"traceEvents": [{{{first}}}, {", ".join(events)}]}}')
+        assert np.diff(load(str(tmp_path / "t.json")).slices.start_ns).tolist() == [20] * 4
+
+
+def test_a_time_with_a_power_of_ten_beyond_all_reason(tmp_path):
+    events = [slice_named("a").replace('"ts": 1', f'"ts": {time}') for time in ("1763700000000000.1", "1e1000000", "-1e99999999")]
+    assert count_of(tmp_path, *events)[:3] == (3, 1, {"no timestamp": 2})
+
+
+def test_times_count_from_the_first_slice(tmp_path):
+    trace = load(write(tmp_path / "t.json", op("second", 50, 1), op("first", 20, 1)))
+    assert [(row.name, row.start_us) for row in trace.ops] == [("first", 0), ("second", 30)]

@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from functools import reduce
+from itertools import islice
 import json
 import operator
 import re
@@ -20,11 +21,13 @@ import numpy as np
 from trace_reader.errors import NoEventsError, NotATraceError
 from trace_reader.model.slices import NO_CORRELATION, Footprint, Inputs, Kind, Slices, Track
 from trace_reader.parse.foreign import what_it_is
-from trace_reader.parse.repair import mended, one_by_one
+from trace_reader.parse.repair import EVENT, mended, one_by_one
 from trace_reader.parse.source import Blocks, Bytes, open_blocks, shown
 
 PIECE_BYTES = 1 << 19
-SAMPLE_BYTES = 1 << 17
+LARGEST_PIECE_BYTES = 1 << 22
+SAMPLE_BYTES = 1 << 17  # from whose first times it is told since when times count
+SAMPLE_TIMES = 1000
 LOST_TIME_NS = 10**9  # a GPU event at 0, this long before all others, has lost its time
 LONGEST_US = 3e15  # a time or duration beyond is none: in nanoseconds, a start and a duration fit into 64 bits
 EXACT_US = 2**43  # below, a float tells the nanoseconds; beyond are times since 1970
@@ -131,12 +134,14 @@ for _phase in (*_PHASES, *_OTHER_PHASES):
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _DECODE_ARGS = msgspec.json.Decoder(_Args)
 _DECODE_NAME = msgspec.json.Decoder(_Name)
-_FIRST_TIME = re.compile(rb'"ts"\s*:\s*"?(\d+)')
+_TIME = re.compile(rb'"ts"\s*:\s*"?(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)')
 _OPENING = re.compile(rb"(?:\xef\xbb\xbf)?\s*([\[{])")
 _TRACE_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _TOKEN = re.compile(rb'("traceEvents"\s*:\s*\[)|"(?:[^"\\]|\\.)*+"|[{}\[\]]', re.DOTALL)
-_FIRST_KEY = re.compile(rb'(?:\A|\},)\s*\{\s*("(?:[^"\\]|\\.)*")\s*:')
-_LONGEST_BOUNDARY = 256  # bytes between two events, at most
+# The end of one event and the start of the next. No string holds it: a quote inside a string is escaped.
+_BOUNDARY = re.compile(rb"\}\s*,\s*(?=" + EVENT.encode() + rb")")
+_ANY_BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{)")  # between two events, or two objects inside one
+_LONGEST_BOUNDARY = 1 << 14  # bytes to the first event's "ph", at most
 
 
 def decode(source: str, progress: Callable[[float], None] | None = None) -> Decoded:
@@ -188,27 +193,24 @@ class _Decoder:
         self._at_zero: list[Any] = []  # GPU events with the timestamp 0
         self._zero_durations = 0
         self._has_inputs = False  # whether an op's args hold something in this piece
+        self._patience = 0  # characters that a left over end must have before it is looked at again
+        self._list_ended = False
 
     def decode(self) -> Decoded:
         blocks = iter([self.source.data]) if isinstance(self.source, Bytes) else iter(self.source)
         buffer = self._read_header(blocks)
-        time = _FIRST_TIME.search(buffer)
-        epoch = time is not None and int(time[1]) >= EXACT_US
+        while len(buffer) < SAMPLE_BYTES and (block := next(blocks, None)) is not None:
+            buffer += block
+        epoch = any(EXACT_US <= float(time[1]) < LONGEST_US for time in islice(_TIME.finditer(buffer), SAMPLE_TIMES))
         self._slice: Any = _EpochSlice if epoch else _Slice
         every = reduce(operator.or_, _SKIPPED, self._slice)
         self._many: Any = msgspec.json.Decoder(list[every], strict=False)  # type: ignore[valid-type]  # times may be strings
         self._one: Any = msgspec.json.Decoder(_EpochEvent if epoch else _Event, strict=False)
-        # Most events begin with one key; those of the start, with names of threads, may begin with another.
-        first = _FIRST_KEY.findall(buffer[:SAMPLE_BYTES])
-        key = max(first, key=first.count) if first else b'"ph"'
-        # The end of one event and the start of the next. No string holds this: a quote inside it is escaped.
-        boundary = re.compile(rb"\}\s*,\s*(?=\{\s*" + re.escape(key) + rb"\s*:)")
-        self._boundary = re.compile(boundary.pattern.decode(errors="replace"))
         carried = ""
         searched = 0  # no boundary begins before, beyond the piece's size
         while True:
             position = 0
-            while cut := boundary.search(buffer, max(position + PIECE_BYTES, searched)):
+            while cut := self._cut(buffer, position, searched):
                 carried = self._piece(carried, buffer[position : cut.start() + 1])
                 position = cut.end()
             del buffer[:position]
@@ -216,9 +218,17 @@ class _Decoder:
             if (block := next(blocks, None)) is None:
                 break
             buffer += block
-        self._last_piece(carried, buffer, boundary)
+        self._last_piece(carried, buffer)
         self._judge_zeros()
         return self._decoded()
+
+    def _cut(self, buffer: bytearray, position: int, searched: int) -> re.Match[bytes] | None:
+        """Where a piece that begins at `position` can end."""
+        if found := _BOUNDARY.search(buffer, max(position + PIECE_BYTES, searched)):
+            return found
+        if len(buffer) - position > LARGEST_PIECE_BYTES:  # of events whose "ph" stands behind other objects, perhaps
+            return _ANY_BOUNDARY.search(buffer, position + PIECE_BYTES)
+        return None
 
     def _decoded(self) -> Decoded:
         if not self.total:
@@ -228,6 +238,7 @@ class _Decoder:
             place = f"; first {self.first_bad}" if self.first_bad else ""
             raise NoEventsError(f"{self.path}: none of the {self.total} events is one that a profiler writes ({reasons}{place})")
         columns = {name: np.concatenate([piece.pop(name) for piece in self._columns]) for name in list(self._columns[0])}
+        columns["start_ns"] -= columns["start_ns"].min()
         self._tell_gpu_annotations(columns["kind"], columns["track"])
         slices = Slices(columns, list(self._names), list(self._tracks), [_detail(key) for key in self._details])
         skipped = {reason: n for reason, n in sorted(self.skipped.items()) if n}
@@ -289,7 +300,8 @@ class _Decoder:
         try:
             header = json.loads(mended(text.decode(errors="replace")))
         except (ValueError, RecursionError):
-            self.first_bad = self.first_bad or "header: cannot be read as JSON"
+            said = "header: cannot be read as JSON"
+            self.first_bad = f"{self.first_bad}; {said}" if self.first_bad else said
         else:
             header.pop("", None)
             self.header.update(header)
@@ -308,17 +320,22 @@ class _Decoder:
             else:
                 self._take(events)
                 return ""
-        elif carried.startswith("]"):  # the list has ended
-            return carried + "," + text.decode(errors="replace")
-        return self._one_by_one(_after(carried, text.decode(errors="replace")))
+        joined = _after(carried, text.decode(errors="replace"))
+        # What is left over is looked at again when there is twice as much of it: an event may be larger than many pieces.
+        if carried and (self._list_ended or len(joined) < self._patience):
+            return joined
+        left = self._one_by_one(joined)
+        self._list_ended = left.startswith("]")
+        self._patience = 2 * len(left)
+        return left
 
     def _one_by_one(self, text: str, final: bool = False) -> str:
         self._has_inputs = '"Input Dims"' in text
-        return one_by_one(text, self._boundary, self._take_one, self._bad, final)
+        return one_by_one(text, self._take_one, self._bad, final)
 
-    def _last_piece(self, carried: str, text: bytearray, boundary: re.Pattern[bytes]) -> None:
+    def _last_piece(self, carried: str, text: bytearray) -> None:
         """Take the rest of the file: events, the end of their list, and the header's keys that follow it."""
-        if last := deque(boundary.finditer(text), maxlen=1):
+        if last := deque(_BOUNDARY.finditer(text), maxlen=1):
             carried = self._piece(carried, text[: last[0].start() + 1])
             text = text[last[0].end() :]
         rest = self._one_by_one(_after(carried, text.decode(errors="replace")), final=True).strip()
@@ -327,8 +344,11 @@ class _Decoder:
             if after not in ("", "}"):
                 self._add_to_header(b"{" + after.encode(errors="replace"))
         else:
-            self.skipped["truncated"] += 1 if rest else 0
-            self.total += 1 if rest else 0
+            if rest:
+                if (more := rest.count('"ph"') - 1) > 0:
+                    self._bad("cannot be read as JSON", more)
+                self.skipped["truncated"] += 1
+                self.total += 1
             self.header["truncated"] = True
         if damage := self.source.damage:
             self.first_bad = f"{damage}; {self.first_bad}" if self.first_bad else damage
@@ -339,7 +359,7 @@ class _Decoder:
             event = self._one.decode(_ENCODER.encode(value))
         except msgspec.ValidationError as error:
             message, _, where = str(error).partition(" - at `$")
-            self._bad(f"{message[0].lower()}{message[1:]}", where.rstrip("`"))
+            self._bad(f"{message[0].lower()}{message[1:]}", where=where.rstrip("`"))
             return
         except (ValueError, OverflowError, RecursionError, TypeError) as error:
             self._bad(str(error))
@@ -353,11 +373,11 @@ class _Decoder:
         if event.ph == "M":
             self._take_metadata([_Metadata(event.name, event.pid, event.tid, _decoded(_DECODE_NAME, event.args))])
 
-    def _bad(self, message: str, where: str = "") -> None:
+    def _bad(self, message: str, events: int = 1, where: str = "") -> None:
         if self.first_bad is None:
             self.first_bad = f"traceEvents[{self.total}]{where}: {message}"
-        self.total += 1
-        self.skipped["malformed"] += 1
+        self.total += events
+        self.skipped["malformed"] += events
 
     def _take_metadata(self, events: Iterable[_Metadata]) -> None:
         for event in events:
@@ -449,7 +469,9 @@ class _Decoder:
     def _nanoseconds(self, times: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         """Times in microseconds, as whole nanoseconds (0 where there is none), and which are times."""
         if self._slice is _EpochSlice:
-            exact = [int(t * 1000) if t is not None and t.is_finite() and abs(t) < LONGEST_US else None for t in times]
+            # A number of any size may stand there: its power of ten is looked at before it is calculated with.
+            near = (t is not None and t.is_finite() and t.adjusted() < 16 and abs(t) < LONGEST_US for t in times)
+            exact = [int(t * 1000) if fine else None for t, fine in zip(times, near, strict=True)]
             timed = np.array([t is not None for t in exact], bool)
             return np.array([t or 0 for t in exact], np.int64), timed
         start_us = np.array(times, np.float64)  # nan for None
