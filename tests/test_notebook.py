@@ -27,13 +27,13 @@ def test_every_slice_is_a_row(made):
     events = made.events()
     assert events.to_dict("records") == [
         {"name": name, "kind": kind, "pid": pid, "tid": tid, "start_us": start_us, "duration_us": duration_us, "parent": parent,
-         "call": call, "op": the_op, "step": the_step}
-        for name, kind, pid, tid, start_us, duration_us, parent, call, the_op, the_step in (
-            ("ProfilerStep#0", "annotation", 1, 1, 0.0, 100.0, -1, -1, -1, -1),
-            ("loader", "annotation", 1, 2, 2.0, 50.0, -1, -1, -1, -1),
-            ("aten::mm", "op", 1, 1, 10.0, 30.0, 0, -1, -1, -1),
-            ("cudaLaunchKernel", "call", 1, 1, 20.0, 1.0, 2, -1, -1, -1),
-            (ADD, "kernel", 0, 7, 55.5, 4.25, -1, 3, 2, 0),
+         "step": the_step, "call": call, "op": the_op}
+        for name, kind, pid, tid, start_us, duration_us, parent, the_step, call, the_op in (
+            ("ProfilerStep#0", "annotation", 1, 1, 0.0, 100.0, -1, 0, -1, -1),
+            ("loader", "annotation", 1, 2, 2.0, 50.0, -1, 0, -1, -1),
+            ("aten::mm", "op", 1, 1, 10.0, 30.0, 0, 0, -1, -1),
+            ("cudaLaunchKernel", "call", 1, 1, 20.0, 1.0, 2, 0, -1, -1),
+            (ADD, "kernel", 0, 7, 55.5, 4.25, -1, 0, 3, 2),
             ("lost", "kernel", 0, 8, 75.0, 1.0, -1, -1, -1, -1),
         )
     ]  # fmt: skip
@@ -127,3 +127,7 @@ def test_names_are_data_and_no_markup(tmp_path):
     kernels = [*events, *(e for n in range(5) for e in (launch(2, n + 5), kernel(f"\x1b[31mk{n}", 30 + n, 0.5, n + 5)))]
     assert "\x1b" not in repr(read(write(path, *kernels)))
     assert " and 3 more" in repr(read(write(path, *kernels)))
+
+
+def test_rows_say_how_many_they_are(made):
+    assert repr(made.ops) == "<Rows 1 of 6 slices>"

@@ -9,6 +9,7 @@ import tomllib
 from conftest import ROOT
 from packaging.requirements import Requirement
 import pytest
+from trace_reader import cli
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGE = ROOT / "trace_reader"
@@ -37,8 +38,14 @@ def layer(module: str) -> int:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_go_only_downward(path):
     own = layer(".".join(path.relative_to(ROOT).with_suffix("").parts))
-    used = {name for name in imported(path) if name.startswith("trace_reader.")}
+    used = {name for name in imported(path) if name.startswith("trace_reader.")} - {"trace_reader.__version__"}
     assert {name for name in used if layer(name) > own} == set()
+
+
+def test_the_version_is_said(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert (ended.value.code, capsys.readouterr().out) == (0, f"read-trace {PROJECT['project']['version']}\n")
 
 
 def test_the_reader_needs_what_its_wheel_installs():

@@ -9,13 +9,13 @@ import subprocess
 import sys
 
 from conftest import GALLERY, ROOT
-from events import ADD, GEMM, annotation, event, kernel, launch, memcpy, op, step, write
+from events import ADD, GEMM, annotation, event, kernel, launch, memcpy, on, op, step, write
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
 import pytest
 from trace_reader import analyze, load
-from trace_reader.report.picture import COMPILE_ROWS, CPU_COLOURS, FAMILY_COLOURS, IDLE, MOST_THREADS, Window, draw, plot
+from trace_reader.report.picture import COMPILE_ROWS, CPU_COLOURS, FAMILY_COLOURS, IDLE, MOST_THREADS, OTHERS, Window, draw, plot
 
 import read_trace
 
@@ -399,3 +399,45 @@ def test_a_full_disk_leaves_the_earlier_picture(tmp_path):
 def test_the_reader_does_not_import_matplotlib_before_a_plot():
     code = "import sys, read_trace; read_trace.main([sys.argv[1]]); assert 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code, LINEAR], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_what_other_steps_launched_is_pale_and_not_idle(tmp_path):
+    """#1's kernel runs while #2 is shown: only 40 to 60 is idle."""
+    path = write(
+        tmp_path / "t.json",
+        step(1, 0, 10),
+        launch(5, 1),
+        kernel("a", 8, 32, 1),
+        step(2, 10, 20),
+        launch(15, 2),
+        kernel("b", 60, 40, 2),
+    )
+    ax = draw([pair(path)], Window(steps=(2, 2))).axes[0]
+    assert [text for text in texts(ax.figure) if text.startswith("idle")] == ["idle 20.0 us"]
+    pale = [(left, right) for left, right, colour in boxes(ax) if colour == OTHERS]
+    assert pale == [(0, 30)]  # from the window's start, at 10, on
+
+
+def test_arrows_that_are_left_out_are_said(tmp_path):
+    def label(n):
+        events = [e for k in range(n) for e in (launch(10 * k, k + 1), kernel("a", 10 * k + 5, 2, k + 1))]
+        return draw([pair(write(tmp_path / "t.json", step(0, 0, 10 * n), *events))], Window()).axes[0].get_xlabel()
+
+    assert label(200).endswith("s") and label(201).endswith("s (arrows of the first 200 launches)")
+
+
+def test_us_is_told_by_the_axis(tmp_path):
+    path = write(tmp_path / "t.json", step(0, 1000, 500), op("aten::mm", 1120, 60))
+    ax = draw([pair(path)], Window(us=(100, 250))).axes[0]
+    labels = [text.get_text() for text in ax.get_xticklabels()]
+    assert (labels[0], labels[-1]) == ("100", "240") and ax.get_xticks()[0] == 0
+
+
+def test_the_names_of_threads_are_whole_words_inside_the_picture(tmp_path):
+    names = {"ph": "M", "name": "thread_name", "pid": 1, "tid": 2, "args": {"name": "thread 1511 (pt_autograd_0)"}}
+    backward = on(2, op("autograd::engine::evaluate_function: MmBackward0", 20, 30))
+    figure = draw([pair(write(tmp_path / "t.json", names, step(0, 0, 100), op("aten::mm", 5, 10), *backward))], Window())
+    labels = figure.axes[0].get_yticklabels()
+    assert [label.get_text() for label in labels] == ["CPU\nthread 1", "CPU\nthread 1511\n(pt_autograd_0),\nautograd's"]
+    renderer = figure.canvas.get_renderer()
+    assert all(label.get_window_extent(renderer).x0 >= 0 for label in labels)

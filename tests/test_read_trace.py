@@ -150,6 +150,17 @@ def test_what_cannot_be_read_is_one_line_and_exit_code_2(tmp_path, capsys, conte
     assert capsys.readouterr() == ("", f"error: {path}: {message}\n")
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_traces_the_one_that_can_be_read_is_told(tmp_path, capsys, order):
+    good, bad = write(tmp_path / "good.json", step(0, 0, 10), op("aten::mm", 1, 5)), str(tmp_path / "none.json")
+    assert read_trace.main([good, bad][::order]) == 2
+    out, err = capsys.readouterr()
+    assert err == f"error: {bad}: No such file or directory\n"
+    assert out.startswith(f"{good}\n") and "aten::mm" in out
+    assert read_trace.main([bad, bad]) == 2
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

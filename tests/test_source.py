@@ -6,6 +6,7 @@ import os
 import random
 import re
 import sqlite3
+import tarfile
 import threading
 import zipfile
 
@@ -148,6 +149,10 @@ def foreign(tmp_path):
     (tmp_path / "report.nsys-rep").write_bytes(b"NVIDIA")
     (tmp_path / "report.ncu-rep").write_bytes(b"NVR\x00")
     (tmp_path / "report").write_bytes(b"NVR\x00")
+    for name, start in (("xz", b"\xfd7zXZ\x00"), ("zst", b"\x28\xb5\x2f\xfd"), ("bz2", b"BZh91AY")):
+        (tmp_path / f"t.json.{name}").write_bytes(start)
+    with tarfile.open(tmp_path / "traces.tar", "w") as archive:
+        archive.add(GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json", "t.json")
     (tmp_path / "weights.bin").write_bytes(b"\x00\x01")
     pickle = (
         "a pickle, such as a snapshot of CUDA's memory; this reads the traces of torch.profiler: "
@@ -165,6 +170,10 @@ def foreign(tmp_path):
         "report.ncu-rep": ncu,
         "report": ncu,
         "export.sqlite": "a SQLite database, such as nsys exports; this reads the .json that torch.profiler writes",
+        "t.json.xz": "compressed with xz; unpack it first: xz -d",
+        "t.json.zst": "compressed with zstd; unpack it first: zstd -d",
+        "t.json.bz2": "compressed with bzip2; unpack it first: bzip2 -d",
+        "traces.tar": "a tar archive; unpack it and name the .json or .json.gz in it",
         "weights.bin": r"not JSON: it starts with b'\x00\x01'",
     }
 
@@ -176,9 +185,18 @@ def test_a_file_that_is_something_else_is_one_line_and_what_to_do(tmp_path, caps
 
 
 def test_a_folder(tmp_path, capsys):
-    for path in (str(tmp_path), f"{tmp_path}/"):
+    def said(path):
         assert read_trace.main([path]) == 2
-        assert capsys.readouterr().err == f"error: {path}: a folder; name the traces in it: {tmp_path}/*.json\n"
+        return capsys.readouterr().err.removeprefix(f"error: {path}: a folder; ").removesuffix("\n")
+
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    assert said(str(tmp_path)) == "no .json and no .json.gz lies in it"
+    (folder / "a.json.gz").touch()
+    assert said(f"{folder}/") == f"name the traces in it: {folder}/*.json.gz"
+    assert said(str(tmp_path)) == f"name the traces in it: {tmp_path}/*/*.json.gz"
+    (folder / "b.json").touch()
+    assert said(str(folder)) == f"name the traces in it: {folder}/*.json"
 
 
 def test_a_file_that_may_not_be_read(file, monkeypatch):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trace_reader.link.trace import Trace
     from trace_reader.reading import analyze, load, read
 
+__version__ = "0.2.0"  # of pyproject.toml
 __all__ = [
     "Facts", "MissingExtraError", "NoEventsError", "NotATraceError", "Trace", "TraceError", "analyze", "load", "read",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from pathlib import Path
 import sys
 from typing import Any
 
+from trace_reader import __version__
 from trace_reader.errors import LeftOverError, MissingExtraError, NotWrittenError, TraceError
 from trace_reader.system.interrupts import at_once, unwind_on_signals
 from trace_reader.system.terminal import prepare_streams, say_error, stdout_failed
@@ -63,6 +64,7 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command:
     window = parser.add_mutually_exclusive_group()
     window.add_argument("--steps", metavar="A:B", type=interval(int), help="of --plot: only ProfilerStep#A to #B")
     window.add_argument("--us", metavar="A:B", type=interval(float), help="of --plot: only these microseconds of the window")
+    parser.add_argument("--version", action="version", version=f"read-trace {__version__}")
     args = parser.parse_args(argv)
     if (args.steps or args.us) and not args.plot:
         parser.error("--steps and --us choose what --plot shows: add --plot FILE")

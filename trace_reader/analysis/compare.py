@@ -104,10 +104,12 @@ def _summary(
     """Such as: same 3 GEMM calls a step, gelu and mul became triton gelu+mul, GPU time -5%, CPU time a step +28%."""
     parts = []
     if a.kernels or b.kernels:
-        gemms = [k for k, _ in common if k.decoded.is_gemm]
-        if gemms and a.steps:
-            each = sum(k.calls for k in gemms) / len(a.steps)
-            parts.append(f"the same {_number(each)} GEMM call{'' if each == 1 else 's'} a step")
+        gemms = [pair for pair in common if pair[0].decoded.is_gemm]
+        if gemms and a.steps and b.steps:
+            in_a, in_b = (sum(pair[n].calls for pair in gemms) / len(facts.steps) for n, facts in enumerate((a, b)))
+            calls = f"{_number(in_b)} GEMM call{'' if in_b == 1 else 's'}"
+            change = f"{_number(in_a)} became {calls} a step of the same kernels"
+            parts.append(f"the same {calls} a step" if in_a == in_b else change)
         elif not only_a and not only_b:
             parts.append("the same kernels")
         gone, new = _labels(only_a), _labels(only_b)

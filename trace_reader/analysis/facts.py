@@ -32,25 +32,25 @@ class Finding(msgspec.Struct, frozen=True):
 class Facts(msgspec.Struct, frozen=True):
     """Everything that the reader tells of one trace. Times in microseconds, shares and ratios of 1."""
 
-    trace: str
-    lesson: dict[str, str]
+    trace: str  # its path
+    lesson: dict[str, str]  # what a lesson wrote into the header: script, run, versions ...
     device: str | None
-    device_properties: dict[str, Any] | None
+    device_properties: dict[str, Any] | None  # of the first device used, as the header has them
     versions: dict[str, str]
-    events: int
-    skipped: dict[str, int]
-    first_bad: str | None
+    events: int  # found in the file, of all kinds
+    skipped: dict[str, int]  # of these, not used, by reason
+    first_bad: str | None  # where and why the first event could not be read
     truncated: bool
-    window_us: float
-    gpu_busy_us: float | None
-    gpu_busy_share: float | None
-    gpu_to_cpu: float | None
-    regime: str
+    window_us: float  # from the first step (without steps: the first GPU event) to the last end
+    gpu_busy_us: float | None  # union of the work of each device, summed over devices
+    gpu_busy_share: float | None  # of the window, of all devices used
+    gpu_to_cpu: float | None  # median over the steps of GPU busy time over CPU time
+    regime: str  # overhead-bound, mixed, gpu-bound, or cpu-only
     kernels_total: int
     memcpys_total: int
     memsets_total: int
-    unlinked: int
-    gpu_time_by_origin_us: dict[str, float]
+    unlinked: int  # of these, whose launch is not in the trace
+    gpu_time_by_origin_us: dict[str, float]  # by Origin; summed durations
     gpu_events_by_origin: dict[str, int]
     zero_timestamps: int  # kernels with a start or a duration of 0
     steps: tuple[StepFacts, ...]

@@ -7,7 +7,7 @@ import numpy as np
 from trace_reader.link.intervals import union_ns, unions_ns
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, grouped
-from trace_reader.model.slices import NO_CORRELATION, Kind
+from trace_reader.model.slices import NO_CORRELATION, ON_GPU
 from trace_reader.names.calls import asks_occupancy, is_launch, is_synchronizing
 from trace_reader.names.kernels import decode_name
 from trace_reader.names.ops import CONVERTING_OPS, GEMM_OPS, IDLE_OPS, VIEW_OPS
@@ -45,9 +45,7 @@ def step_facts(trace: Trace) -> tuple[StepFacts, ...]:
     has_gpu = len(trace.work) > 0
     own = trace.work.where(trace.work.step >= 0)
     calls = _inside_steps(trace, trace.calls)
-    kernels, memcpys, memsets = (
-        _each_step(own.where(own.kind == kind).step, n) for kind in (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
-    )
+    kernels, memcpys, memsets = (_each_step(own.where(own.kind == kind).step, n) for kind in ON_GPU)
     queries = _each_step(calls.where(calls.is_named(asks_occupancy)).step, n)
     columns = zip(
         trace.steps.names,

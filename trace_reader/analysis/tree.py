@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 from trace_reader.link.trace import STEP, Trace
 from trace_reader.model.rows import Rows
-from trace_reader.model.slices import Kind, Slice
+from trace_reader.model.slices import ON_CPU, Slice
 from trace_reader.names.kernels import decode_name
 
 DEEPEST = 100  # levels of a dispatch tree; what lies deeper is counted
@@ -91,7 +91,7 @@ def rows_in_step(trace: Trace, step: Slice) -> Rows:
     first, last = np.searchsorted(slices.start_ns, [start_ns, end_ns])
     kind = slices.kind[first:last]
     is_step = np.isin(np.arange(first, last), trace.steps.at)
-    return Rows(slices, first + np.flatnonzero((kind <= Kind.CALL) & ~is_step))
+    return Rows(slices, first + np.flatnonzero(np.isin(kind, ON_CPU) & ~is_step))
 
 
 def thread_label(trace: Trace, track: int) -> str:

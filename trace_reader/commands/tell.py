@@ -2,7 +2,7 @@
 
 from trace_reader.analysis.compare import compare, rows
 from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.tree import dispatch_tree
+from trace_reader.analysis.tree import Node, dispatch_tree
 from trace_reader.commands.loading import load_shown
 from trace_reader.errors import TraceError
 from trace_reader.reading import analyze
@@ -20,19 +20,24 @@ def run(paths: list[str], style: Style, step: int | None) -> tuple[Answer | None
     if len(paths) == 1:
         trace = load_shown(paths[0])
         tree = None if step is None else dispatch_tree(trace, None if step == -1 else step)
-        facts = analyze(trace)
-        return Answer(lambda: one.report(facts, style, tree), lambda: json.to_json(facts, tree)), 0
-    if len(paths) == 2:
-        compared = compare(*(analyze(load_shown(path)) for path in paths))
-        return Answer(lambda: several.comparison(compared, style), lambda: json.comparison_json(compared)), 0
+        return _one(analyze(trace), style, tree), 0
     found: list[Facts] = []
     for path in paths:
         try:
             found.append(analyze(load_shown(path)))
         except TraceError as error:
             say_error(error)
+    code = 0 if len(found) == len(paths) else 2
     if not found:
-        return None, 2
+        return None, code
+    if len(found) == 1:
+        return _one(found[0], style, None), code
+    if len(paths) == 2:
+        compared = compare(*found)
+        return Answer(lambda: several.comparison(compared, style), lambda: json.comparison_json(compared)), code
     table = rows(found)
-    answer = Answer(lambda: several.table(table, style), lambda: json.table_json(table))
-    return answer, 0 if len(found) == len(paths) else 2
+    return Answer(lambda: several.table(table, style), lambda: json.table_json(table)), code
+
+
+def _one(facts: Facts, style: Style, tree: Node | None) -> Answer:
+    return Answer(lambda: one.report(facts, style, tree), lambda: json.to_json(facts, tree))

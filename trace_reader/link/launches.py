@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 from trace_reader.link.nesting import innermost
 from trace_reader.model.rows import Rows
-from trace_reader.model.slices import NO_CORRELATION, Kind, Slices
+from trace_reader.model.slices import NO_CORRELATION, ON_GPU, Kind, Slices
 from trace_reader.names.calls import is_graph_launch, is_launch
 
 
@@ -28,7 +28,7 @@ class Origin(IntEnum):
 
 def gpu_work(slices: Slices, parent: np.ndarray) -> Rows:
     """The GPU events, with columns of their own: `call` and `op` (rows, -1 for none) and `origin`."""
-    rows = slices.of(Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
+    rows = slices.of(*ON_GPU)
     call = _launching_calls(slices, slices.correlation[rows])
     op = np.full(len(rows), -1, np.int32)
     op[call >= 0] = innermost(slices, parent, call[call >= 0], slices.kind == Kind.OP)

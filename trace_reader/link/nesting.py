@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import numpy as np
 from trace_reader.link.intervals import unions_ns
-from trace_reader.model.slices import Kind, Slices
+from trace_reader.model.slices import ON_CPU, Kind, Slices
 
 
 def parents(slices: Slices) -> np.ndarray:
     """For each row: the row of the innermost span that is open on its thread when it starts; -1 for none, and on a GPU."""
     parent = np.full(len(slices), -1, np.int32)
-    for rows in _by_track(slices, slices.of(Kind.OP, Kind.ANNOTATION, Kind.CALL)):
+    for rows in _by_track(slices, slices.of(*ON_CPU)):
         # A slice of no length holds nothing; a call is asked for, but never an answer.
         is_span = (slices.kind[rows] != Kind.CALL) & (slices.end_ns[rows] > slices.start_ns[rows])
         spans, others = rows[is_span], rows[~is_span]

@@ -104,18 +104,17 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
 
         Columns: `name`, `kind` (op, annotation, call, kernel, memcpy, memset, overhead, gpu_annotation), `pid` and `tid` (of
         a GPU's: device and stream), `start_us` from the first slice, `duration_us`, `parent` (the row of the span around
-        it), and of the GPU's work `call` and `op` (rows) and `step` (an index of the recorded steps); -1 for none. Raises
-        MissingExtraError where pandas is not installed.
+        it), `step` (an index of the recorded steps: the one that is open at the start, of the GPU's work the one that launched
+        it), and of the GPU's work `call` and `op` (rows); -1 for none. Raises MissingExtraError where pandas is not installed.
         """
         try:
             import pandas
         except ImportError as error:
             raise MissingExtraError("events() needs pandas: install read-trace with it, read-trace[pandas]") from error
         slices = self.slices
-        columns = {}
-        for name in ("call", "op", "step"):
-            columns[name] = np.full(len(slices), -1)
-            columns[name][self.work.at] = getattr(self.work, name)
+        columns = {"step": self.step_at(slices.start_ns), "call": np.full(len(slices), -1), "op": np.full(len(slices), -1)}
+        for name, column in columns.items():
+            column[self.work.at] = getattr(self.work, name)
         return pandas.DataFrame(
             {
                 "name": pandas.Categorical.from_codes(slices.name, slices.names),

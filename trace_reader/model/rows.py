@@ -33,6 +33,9 @@ class Rows:
             raise AttributeError(column)
         return getattr(self.slices, column)[self.at]
 
+    def __repr__(self) -> str:
+        return f"<Rows {len(self)} of {len(self.slices)} slices>"
+
     @property
     def names(self) -> list[str]:
         return [self.slices.names[name] for name in self.name.tolist()]

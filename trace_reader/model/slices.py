@@ -15,7 +15,7 @@ NO_CORRELATION = -(2**62)
 
 
 class Kind(IntEnum):
-    """What a slice is. To add one, name it here and list its categories in parse/decode.py."""
+    """What a slice is. To add one, name it here, below also where it belongs, and list its categories in parse/decode.py."""
 
     OP = 0
     ANNOTATION = 1
@@ -29,6 +29,10 @@ class Kind(IntEnum):
     @property
     def word(self) -> str:
         return self.name.lower()
+
+
+ON_CPU = (Kind.OP, Kind.ANNOTATION, Kind.CALL)  # on a thread, where they lie in one another
+ON_GPU = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)  # the work of a GPU, on a stream
 
 
 class Footprint(msgspec.Struct, frozen=True, gc=False):

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from trace_reader.errors import NoEventsError, NotATraceError
-from trace_reader.model.slices import NO_CORRELATION, Footprint, Inputs, Kind, Slices, Track
+from trace_reader.model.slices import NO_CORRELATION, ON_GPU, Footprint, Inputs, Kind, Slices, Track
 from trace_reader.parse.foreign import what_it_is
 from trace_reader.parse.repair import EVENT, mended, one_by_one
 from trace_reader.parse.source import Blocks, Bytes, open_blocks, shown
@@ -44,7 +44,6 @@ KINDS = {
     "overhead": Kind.OVERHEAD,
     "gpu_user_annotation": Kind.GPU_ANNOTATION,
 }
-GPU_KINDS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 _PHASES = {"M": "metadata", "s": "flow", "t": "flow", "f": "flow", "i": "instant", "I": "instant", "C": "counter"}
 _OTHER_PHASES = "BEbeNODSnpFPTRcVv()"
 _PYTHON, _OTHER = -2, -1  # codes of categories that are not used
@@ -414,7 +413,7 @@ class _Decoder:
         start_ns, timed = self._nanoseconds([event.ts for event in slices])
         duration_us = np.array([event.dur for event in slices], np.float64)  # nan for None
         fine = timed & (duration_us >= 0) & (duration_us < LONGEST_US)
-        gpu = (kind >= Kind.KERNEL) & (kind <= Kind.MEMSET)
+        gpu = np.isin(kind, ON_GPU)
         at_zero = gpu & fine & (start_ns == 0)
         if at_zero.any() and not judged:
             self._at_zero += _chosen(slices, at_zero)

@@ -1,6 +1,7 @@
 """Files that are no Chrome trace, and what to do with them instead: one line each."""
 
 ZIP = "a zip file; unzip it and name the .json or .json.gz in it"
+TAR = "a tar archive; unpack it and name the .json or .json.gz in it"
 NSYS = (
     "a report of Nsight Systems; this reads the traces of torch.profiler: record one with it "
     "(export_chrome_trace), or open this file with nsys-ui"
@@ -16,9 +17,12 @@ _BY_START = (
     (b"NVR\x00", NCU),
     (b"\x80", PICKLE),
     (b"\x0a", PERFETTO),
+    (b"\xfd7zXZ", "compressed with xz; unpack it first: xz -d"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd; unpack it first: zstd -d"),
+    (b"BZh", "compressed with bzip2; unpack it first: bzip2 -d"),
 )
 _BY_SUFFIX = {
-    ".zip": ZIP, ".nsys-rep": NSYS, ".qdrep": NSYS, ".ncu-rep": NCU, ".pickle": PICKLE, ".pkl": PICKLE,
+    ".zip": ZIP, ".tar": TAR, ".nsys-rep": NSYS, ".qdrep": NSYS, ".ncu-rep": NCU, ".pickle": PICKLE, ".pkl": PICKLE,
     ".pftrace": PERFETTO, ".perfetto-trace": PERFETTO,
 }  # fmt: skip
 

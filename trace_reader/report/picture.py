@@ -25,7 +25,7 @@ from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.tree import thread_label
 from trace_reader.link.trace import STEP, Activity, Trace
 from trace_reader.model.rows import Rows
-from trace_reader.model.slices import Kind, Slice, Track
+from trace_reader.model.slices import ON_CPU, Kind, Slice, Track
 from trace_reader.names.calls import is_synchronizing
 from trace_reader.names.kernels import decode_name
 from trace_reader.report.one import verdict
@@ -37,6 +37,7 @@ WIDTH_IN, DPI = 11.0, 100  # a README shows it at about this width
 ROW_IN = 0.24  # height of a lane's row
 BETWEEN_IN = 0.75  # a panel's axis and title
 MARGINS_IN = 0.35  # the legend
+LEFT, LEFT_WIDE, RIGHT = 0.08, 0.11, 0.99  # of the width: where the lanes begin and end
 LETTER_PX = 6.0  # average width of a letter in a label
 LABEL_SIZE = 7
 MOST_SLICES = 4000  # of a lane; the narrowest are left out beyond
@@ -66,6 +67,7 @@ FAMILY_COLOURS = {
 }  # fmt: skip
 DARK = (FAMILY_COLOURS["GEMM"], FAMILY_COLOURS["attention"], FAMILY_COLOURS["Triton"], FAMILY_COLOURS["other kernel"])
 IDLE = "#f4e9e2"
+OTHERS = "#ececec"  # what steps launched that are not shown
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -78,8 +80,8 @@ class Window(msgspec.Struct, frozen=True):
 class _Axis:
     """Where a moment is drawn: from 0, in microseconds of the picture, in which silences are cut out."""
 
-    def __init__(self, start_us: float, end_us: float, silences: list[tuple[float, float]]):
-        self.start_us, self.end_us, self.silences = start_us, end_us, silences
+    def __init__(self, start_us: float, end_us: float, silences: list[tuple[float, float]], counts_from_us: float):
+        self.start_us, self.end_us, self.silences, self.counts_from_us = start_us, end_us, silences, counts_from_us
         kept_us = end_us - start_us - sum(end - start for start, end in silences)
         self.cut_us = kept_us * CUT
         self.length_us = kept_us + self.cut_us * len(silences)
@@ -116,13 +118,26 @@ class _Thread(msgspec.Struct, frozen=True):
     rows: list[list[Slice]]
 
 
+class _Lane(msgspec.Struct, frozen=True):
+    """A stream of a GPU: the work that is shown, and in its time the `others`, which steps launched that are not."""
+
+    name: str
+    activities: list[Activity]
+    others: list[Slice]
+
+
 class _Panel(msgspec.Struct, frozen=True):
     trace: Trace
     facts: Facts
     axis: _Axis
     threads: list[_Thread]  # the main one first
     overheads: list[Slice]  # what the profiler and the driver do
-    lanes: list[tuple[str, list[Activity]]]  # of the GPU, with names
+    lanes: list["_Lane"]
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether its labels need room: threads are named where there are several."""
+        return len(self.threads) > 1
 
     @property
     def height(self) -> int:
@@ -151,9 +166,10 @@ def draw(traces: Sequence[tuple[Trace, Facts]], window: Window) -> Figure:
     FigureCanvasAgg(figure)
     axes = figure.subplots(len(heights), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
     span = max(p.axis.length_us for p in panels)
+    left = LEFT_WIDE if any(p.is_wide for p in panels) else LEFT
     shown: dict[str, str] = {}
     for panel, ax in zip(panels, axes, strict=False):
-        _draw_panel(panel, ax, span, shown)
+        _draw_panel(panel, ax, span, left, shown)
     for panel, ax in zip(strips, axes[len(panels) :], strict=True):
         _draw_strip(panel, ax)
     handles = [Patch(facecolor=colour, edgecolor="#888888", linewidth=0.5, label=name) for name, colour in shown.items()]
@@ -168,8 +184,8 @@ def draw(traces: Sequence[tuple[Trace, Facts]], window: Window) -> Figure:
     )
     high = figure.get_figheight()
     figure.subplots_adjust(
-        left=0.08,
-        right=0.99,
+        left=left,
+        right=RIGHT,
         top=1 - 0.42 / high,
         bottom=(MARGINS_IN + 0.4) / high,
         hspace=BETWEEN_IN * len(heights) / sum(heights),
@@ -198,10 +214,11 @@ def _panel(trace: Trace, facts: Facts, window: Window) -> _Panel:
         start_us, end_us = origin_us, max((int(end.max()) for end in ends), default=0) / 1000
     threads = _threads(trace, main, start_us, end_us, steps if window.steps else None)
     overheads = list(_between(trace.overheads, start_us, end_us))
-    lanes = _lanes(trace.activities(_between(work, start_us, end_us)))
+    others = trace.work.where(~np.isin(trace.work.at, work.at))
+    lanes = _lanes(trace.activities(_between(work, start_us, end_us)), list(_between(others, start_us, end_us)))
     if end_us <= start_us or not (threads or overheads or lanes):
         raise LookupError(f"{facts.trace}: nothing was recorded in that window")
-    axis = _Axis(start_us, end_us, _silences(threads, overheads, lanes, start_us, end_us))
+    axis = _Axis(start_us, end_us, _silences(threads, overheads, lanes, start_us, end_us), window.us[0] if window.us else 0.0)
     return _Panel(trace, facts, axis, threads, overheads, lanes)
 
 
@@ -217,11 +234,12 @@ def _flush(trace: Trace, main: int | None) -> Rows:
     return trace.calls.where(after & trace.calls.is_named(is_synchronizing))
 
 
-def _silences(threads: list[_Thread], overheads: list[Slice], lanes: list, start_us: float, end_us: float) -> list:
+def _silences(threads: list[_Thread], overheads: list[Slice], lanes: list[_Lane], start_us: float, end_us: float) -> list:
     """Intervals (start, end) in which nothing starts or ends and no GPU is busy, and that would be most of the picture."""
     if not lanes:
         return []
-    busy = sorted((e.start_us, e.end_us) for e in [*(a.event for _, activities in lanes for a in activities), *overheads])
+    on_gpu = [event for lane in lanes for event in (*(a.event for a in lane.activities), *lane.others)]
+    busy = sorted((e.start_us, e.end_us) for e in [*on_gpu, *overheads])
     others = [e for thread in threads for row in thread.rows for e in row]
     moments = {start_us, end_us, *(t for e in others for t in (e.start_us, e.end_us)), *(t for pair in busy for t in pair)}
     found: list[tuple[float, float]] = []
@@ -248,7 +266,7 @@ def _threads(trace: Trace, main: int | None, start_us: float, end_us: float, ste
     `steps`: what starts in these steps, and nothing of others.
     """
     slices = trace.slices
-    inside = _between(Rows(slices, slices.of(Kind.OP, Kind.ANNOTATION, Kind.CALL)), start_us, end_us)
+    inside = _between(Rows(slices, slices.of(*ON_CPU)), start_us, end_us)
     if steps is not None:
         place = np.searchsorted(steps.start_ns, inside.start_ns, "right") - 1
         inside = inside.where((place >= 0) & (inside.start_ns < steps.end_ns[place]))
@@ -280,17 +298,20 @@ def _threads(trace: Trace, main: int | None, start_us: float, end_us: float, ste
 
 
 def _wrapped(label: str) -> str:
-    return "\n".join(textwrap.wrap(plain(label, 40), 14))
+    return "\n".join(textwrap.wrap(plain(label, 60), 18, break_long_words=False))
 
 
-def _lanes(activities: Sequence[Activity]) -> list[tuple[str, list[Activity]]]:
-    lanes: dict[tuple, list[Activity]] = defaultdict(list)
+def _lanes(activities: Sequence[Activity], others: Sequence[Slice]) -> list[_Lane]:
+    lanes: dict[Track, list[Activity]] = defaultdict(list)
+    beside: dict[Track, list[Slice]] = defaultdict(list)
     for activity in activities:
         lanes[activity.event.track].append(activity)
+    for event in others:
+        beside[event.track].append(event)
     one_device = len({track[0] for track in lanes}) == 1
     shown = {t: [plain(str(part), 20) for part in t] for t in lanes}
     names = {t: f"GPU\nstream {s}" if one_device else f"GPU {d}\nstream {s}" for t, (d, s) in shown.items()}
-    return [(names[track], lanes[track]) for track in sorted(lanes, key=_in_order)]
+    return [_Lane(names[track], lanes[track], beside[track]) for track in sorted(lanes, key=_in_order)]
 
 
 def _in_order(track: tuple[int | str, int | str]) -> list[tuple[bool, int, str]]:
@@ -320,8 +341,8 @@ def _is_from_a_module(activity: Activity) -> bool:
     return by_driver and (activity.op is None or not activity.op.name.startswith("aten::"))
 
 
-def _draw_panel(panel: _Panel, ax: Axes, span_us: float, shown: dict[str, str]) -> None:
-    px_per_us = WIDTH_IN * DPI * 0.91 / span_us
+def _draw_panel(panel: _Panel, ax: Axes, span_us: float, left: float, shown: dict[str, str]) -> None:
+    px_per_us = WIDTH_IN * DPI * (RIGHT - left) / span_us
     x = panel.axis
 
     def slices(events: list[Slice], top: float, colours: list[str], labels: list[str], height: float = 0.84) -> None:
@@ -364,17 +385,21 @@ def _draw_panel(panel: _Panel, ax: Axes, span_us: float, shown: dict[str, str]) 
             top -= 1
         _names_below(ax, x, unnamed, top, px_per_us, rows=CALL_NAMES - 1)
         top -= CALL_NAMES
-    arrows = 0
-    for name, activities in panel.lanes:
-        ticks.append((top - 0.5, name))
-        for left, right in _gaps(panel, activities):
-            ax.axvspan(x(left), x(right), (top - 1.15) / panel.height, (top + 0.15) / panel.height, color=IDLE, linewidth=0)
-            text = f"idle {us(right - left)}"
-            first, last = x.longest_seen(left, right)
+    launched = 0
+    for lane in panel.lanes:
+        activities = lane.activities
+        ticks.append((top - 0.5, lane.name))
+        for start, end in _gaps(panel, lane):
+            ax.axvspan(x(start), x(end), (top - 1.15) / panel.height, (top + 0.15) / panel.height, color=IDLE, linewidth=0)
+            text = f"idle {us(end - start)}"
+            first, last = x.longest_seen(start, end)
             if _fitting(text, (last - first) * px_per_us) == text:
                 middle = (first + last) / 2
                 ax.text(middle, top - 0.46, text, ha="center", va="center", fontsize=LABEL_SIZE, color="#a0785a")
             shown["GPU idle"] = IDLE
+        if lane.others:
+            slices(lane.others, top, [OTHERS] * len(lane.others), [""] * len(lane.others))
+            shown["other steps' work"] = OTHERS
         families = [family(a) for a in activities]
         shown.update((f, FAMILY_COLOURS[f]) for f in sorted(set(families), key=list(FAMILY_COLOURS).index))
         labels = [plain(decode_name(a.event.name).label) for a in activities]
@@ -384,8 +409,10 @@ def _draw_panel(panel: _Panel, ax: Axes, span_us: float, shown: dict[str, str]) 
         ]
         _names_below(ax, x, below, top - 0.9, px_per_us, rows=2)
         for a in activities:
-            if a.call and a.call.start_us >= x.start_us and a.call.track in call_top and arrows < MOST_ARROWS:
-                arrows += 1
+            if a.call is None or a.call.start_us < x.start_us or a.call.track not in call_top:
+                continue
+            launched += 1
+            if launched <= MOST_ARROWS:
                 ax.annotate(
                     "", (x(a.event.start_us), top), (x(a.call.end_us), call_top[a.call.track] - 0.84),
                     arrowprops={"arrowstyle": "->", "color": "#999999", "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0},
@@ -400,7 +427,7 @@ def _draw_panel(panel: _Panel, ax: Axes, span_us: float, shown: dict[str, str]) 
     ax.set_yticks([y for y, _ in ticks], [name for _, name in ticks], fontsize=8)
     ax.tick_params(axis="y", length=0)
     ax.tick_params(axis="x", labelsize=8)
-    _draw_scale(ax, x, span_us)
+    _draw_scale(ax, x, span_us, f" (arrows of the first {MOST_ARROWS} launches)" if launched > MOST_ARROWS else "")
     for side in ("top", "right", "left"):
         ax.spines[side].set_visible(False)
     lesson = panel.facts.lesson
@@ -423,17 +450,18 @@ def _draw_cuts(ax: Axes, panel: _Panel) -> None:
         )  # fmt: skip
 
 
-def _draw_scale(ax: Axes, x: _Axis, span_us: float) -> None:
-    """Ticks at round times from the window's start, none inside a cut; in the unit that suits the window."""
+def _draw_scale(ax: Axes, x: _Axis, span_us: float, note: str) -> None:
+    """Ticks at round times, none inside a cut; in the unit that suits the window."""
     unit, size_us = next(
         (unit, size) for unit, size in (("s", 1e6), ("ms", 1e3), ("us", 1.0)) if span_us >= 2 * size or size == 1
     )
     every_us = _round_step(span_us / 9)
-    whole = int((x.end_us - x.start_us) / every_us)
+    zero_us = x.start_us - x.counts_from_us
+    numbers = range(math.ceil(x.counts_from_us / every_us), int((x.end_us - zero_us) / every_us) + 1)
     # A few around each cut at most: what lies in a cut is not drawn.
-    kept = [number * every_us for number in range(whole + 1) if not x.hides(x.start_us + number * every_us)]
-    ax.set_xticks([x(x.start_us + moment) for moment in kept], [f"{moment / size_us:g}" for moment in kept])
-    ax.set_xlabel(unit, fontsize=8, labelpad=1)
+    kept = [number * every_us for number in numbers if not x.hides(zero_us + number * every_us)]
+    ax.set_xticks([x(zero_us + moment) for moment in kept], [f"{moment / size_us:g}" for moment in kept])
+    ax.set_xlabel(unit + note, fontsize=8, labelpad=1)
 
 
 def _round_step(least: float) -> float:
@@ -460,10 +488,10 @@ def _fitting(label: str, width_px: float) -> str:
     return short[: letters - 1] + "…" if letters >= 5 else ""
 
 
-def _gaps(panel: _Panel, activities: list[Activity]) -> list[tuple[float, float]]:
+def _gaps(panel: _Panel, lane: _Lane) -> list[tuple[float, float]]:
     """Where this stream did nothing, from the window's start to the last event in it; only gaps that can be seen."""
     visible = panel.axis.length_us / 400
-    busy = sorted((a.event.start_us, a.event.end_us) for a in activities)
+    busy = sorted((event.start_us, event.end_us) for event in (*(a.event for a in lane.activities), *lane.others))
     reached, gaps = panel.axis.start_us, []
     for start, end in busy:
         if start - reached > visible:

@@ -7,7 +7,7 @@ from trace_reader.analysis.kernels import KernelFacts
 from trace_reader.analysis.steps import StepFacts
 from trace_reader.report.document import Document, Style
 from trace_reader.report.one import kernel_row, short, verdict
-from trace_reader.units import percent, us
+from trace_reader.units import count, percent, us
 
 
 def comparison(c: Comparison, style: Style) -> Document:
@@ -50,7 +50,7 @@ def comparison(c: Comparison, style: Style) -> Document:
 def table(rows: Sequence[Row], style: Style) -> Document:
     """Several traces, a row for each."""
     out = Document(style)
-    out.title(f"{len(rows)} traces (of a recorded step: the counts of the middle one, the medians of the times)")
+    out.title(f"{count(len(rows), 'trace')} (of a recorded step: the counts of the middle one, the medians of the times)")
     out.table(
         ["trace", "kernels", "copies", "GPU busy", "CPU", "regime", "slowest kernel", "its median", "its share"],
         rows,
