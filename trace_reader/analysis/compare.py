@@ -108,8 +108,8 @@ def _summary(
         if gemms and a.steps and b.steps:
             in_a, in_b = (sum(pair[n].calls for pair in gemms) / len(facts.steps) for n, facts in enumerate((a, b)))
             calls = f"{_number(in_b)} GEMM call{'' if in_b == 1 else 's'}"
-            change = f"{_number(in_a)} became {calls} a step of the same kernels"
-            parts.append(f"the same {calls} a step" if in_a == in_b else change)
+            told = f"{_number(in_a)} became {calls} a step of the same kernels"
+            parts.append(f"the same {calls} a step" if in_a == in_b else told)
         elif not only_a and not only_b:
             parts.append("the same kernels")
         gone, new = _labels(only_a), _labels(only_b)
