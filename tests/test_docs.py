@@ -85,7 +85,14 @@ def test_the_pages_name_every_flag_and_no_other():
 
     own = {flag for flags in OWN.values() for flag in flags}
     reading = {"--json", "--md", "--top", "--full", "--chain", "--plot", "--steps", "--us", "--open", "--redact"}
-    foreign = {"--no-delete", "--help", "--version", "--in-dim", "--from", "--with"}  # of trace-util, argparse, uvx, uv; the other spelling
+    foreign = {
+        "--no-delete",
+        "--help",
+        "--version",
+        "--in-dim",
+        "--from",
+        "--with",
+    }  # of trace-util, argparse, uvx, uv; the other spelling
     assert set(SHARED) <= flags_in("docs/recording.md")
     assert {"--batch", "--op", "--vary_batch", "--backend", "--kernel_version"} <= flags_in("docs/recording.md")
     assert reading <= flags_in("docs/reading.md", "docs/sharing.md")
