@@ -92,7 +92,7 @@ def test_the_pages_name_every_flag_and_no_other():
         "--in-dim",
         "--from",
         "--with",
-    }  # of trace-util, argparse, uvx, uv; the other spelling
+    }  # of other programs; another spelling
     assert set(SHARED) <= flags_in("docs/recording.md")
     assert {"--batch", "--op", "--vary_batch", "--backend", "--kernel_version"} <= flags_in("docs/recording.md")
     assert reading <= flags_in("docs/reading.md", "docs/sharing.md")
