@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import re
 import time
 
 from conftest import GALLERY
@@ -55,7 +56,7 @@ def test_a_file_that_is_no_trace_is_named_with_the_place(tmp_path, text, error, 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(TraceError, match=r"none\.json: No such file or directory"):
         read(str(tmp_path / "none.json"))
-    with pytest.raises(TraceError, match="a folder; name the traces in it: "):
+    with pytest.raises(TraceError, match="a folder; no .json and no .json.gz lies in it"):
         read(str(tmp_path))
 
 
@@ -576,3 +577,49 @@ def test_a_time_with_a_power_of_ten_beyond_all_reason(tmp_path):
 def test_times_count_from_the_first_slice(tmp_path):
     trace = load(write(tmp_path / "t.json", op("second", 50, 1), op("first", 20, 1)))
     assert [(row.name, row.start_us) for row in trace.ops] == [("first", 0), ("second", 30)]
+
+
+def test_metadata_is_read_from_a_repaired_piece_too(tmp_path):
+    names = [{"ph": "M", "name": "thread_name", "pid": 1, "tid": 5, "args": {"name": "loader"}},
+             {"ph": "M", "name": "process_name", "pid": 1, "tid": 5, "args": {"name": "python"}},
+             {"ph": "M", "name": "thread_name", "pid": 1, "tid": 6}]  # fmt: skip
+    for fault in ('"@"', "nan"):
+        path = tmp_path / "t.json"
+        path.write_text(json.dumps(document(*names, *EVENTS, op("x", 1, 1, q="@"))).replace('"@"', fault))
+        trace = load(str(path))
+        assert (trace.thread_names, trace.total, trace.skipped) == ({(1, 5): "loader"}, 9, {"metadata": 3})
+
+
+def test_backslashes_that_mean_something_are_kept_in_a_repaired_event(tmp_path):
+    text = json.dumps(document(op('a"b\\c\u00e9\n', 0, 1, q="@"), op("z", 1, 1))).replace('"@"', "nan")
+    assert {o.name for o in read_text(tmp_path, text).ops} == {'a"b\\c\u00e9\n', "z"}
+
+
+def test_phases_of_other_kinds_in_a_repaired_piece(tmp_path):
+    odd = [{"ph": "Q", "name": "x"}, {"ph": "i", "name": "x", "ts": 1}, {"ph": "s", "id": 1, "ts": 1, "name": "f"}]
+    text = json.dumps(document(*EVENTS, *odd, op("x", 1, 1, q="@"))).replace('"@"', "nan")
+    f = read_text(tmp_path, text)
+    assert (f.events, f.skipped) == (9, {"other phase": 1, "instant": 1, "flow": 1})
+
+
+def test_skipped_events_of_many_pieces_are_added_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(decode_module, "PIECE_BYTES", 300)
+    others = [{**op("a", 1, 1), "cat": cat} for cat in ("python_function", "Trace", "", None) for _ in range(20)]
+    zeros = [kernel("a", 1000 + n, 0, n) for n in range(30)]
+    f = read(write(tmp_path / "t.json", *EVENTS, *others, *zeros))
+    assert (f.skipped, f.zero_timestamps, f.kernels_total) == ({"python_function": 20, "other category": 60}, 30, 31)
+
+
+def test_an_estimate_that_is_no_number(tmp_path):
+    k = kernel("a", 30, 5, 1, **{"est. achieved occupancy %": "61"})
+    (row,) = load(write(tmp_path / "t.json", k)).work
+    assert row.detail.reported_occupancy_percent is None
+
+
+def test_a_gzip_file_damaged_in_the_middle_says_the_place_and_why(tmp_path):
+    zipped = bytearray(gzip.compress(json.dumps(document(*(op(f"a{n}", n, 1) for n in range(3000)))).encode(), 0))
+    zipped[70_000:140_000] = b"\xff" * 70_000
+    f = read_text(tmp_path, bytes(zipped))
+    assert (
+        f.first_bad.startswith("the gzip file is damaged at byte ") and "(invalid " in f.first_bad and "while" not in f.first_bad
+    )

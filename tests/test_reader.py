@@ -395,3 +395,134 @@ def test_old_category_names(facts):
     )
     assert (f.kernels_total, f.memcpys_total, f.memsets_total) == (1, 1, 1)
     assert f.gpu_time_by_origin_us["op"] == 10
+
+
+def test_the_header_of_an_amd_gpu_and_of_cupti(facts):
+    f = facts(op("a", 0, 1), hip_runtime_version=70051831, hip_driver_version=70051832, cupti_version=130001)
+    assert f.versions == {"HIP runtime": "70051831", "HIP driver": "70051832", "CUPTI": "130001"}
+
+
+def test_the_device_is_the_one_that_worked(facts):
+    devices = [{**H200, "id": 0, "name": "first"}, {**H200, "id": 1, "name": "second"}, {**H200, "id": 2, "name": "third"}]
+    on_one = facts(launch(0, 1), kernel("a", 5, 5, 1, device=1), deviceProperties=devices)
+    assert (on_one.device, on_one.device_properties["name"]) == ("second", "second")
+    on_two = facts(kernel("a", 5, 5, 1, device=1), kernel("a", 5, 5, 1, device=0), deviceProperties=devices)
+    assert on_two.device == "first, second"
+    assert facts(kernel("a", 5, 5, 1, device=7), deviceProperties=devices[:1]).device == "first"  # numbered in another way
+
+
+def test_a_lesson_on_the_cpu_names_it(facts):
+    lesson = {"script": "01", "run": "64", "device": "cpu (x86_64)", "steps": 3}
+    assert facts(op("a", 0, 1), lesson=lesson).device == "cpu (x86_64)"
+    assert facts(launch(0, 1), kernel("a", 5, 5, 1), lesson=lesson).device == "NVIDIA H200"
+    assert facts(op("a", 0, 1), lesson=lesson).lesson == {key: str(value) for key, value in lesson.items()}
+
+
+def test_occupancy_is_that_of_the_device_that_ran_the_kernel(facts):
+    small = {**H200, "id": 1, "regsPerMultiprocessor": 32768}
+    f = facts(
+        kernel("a", 0, 9, 1, regs=64, block=(1024, 1, 1)), kernel("b", 0, 5, 2, device=1, regs=32, block=(1024, 1, 1)),
+        deviceProperties=[H200, small],
+    )  # fmt: skip
+    assert [k.occupancy.blocks for k in f.kernels] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "shared", "blocks"),
+    [({}, 49152, 4), ({"computeMajor": 8}, 49152, 4), ({"computeMajor": 7}, 49152, 4), ({"computeMajor": 7}, 58368, 4),
+     ({"computeMajor": 8}, 58368, 3), ({}, 58368, 3), ({}, 57344, 4)],
+)  # fmt: skip
+def test_from_capability_8_on_the_system_takes_a_kilobyte_of_shared_memory(change, shared, blocks):
+    """228 KiB hold four blocks of 57 KiB: on a V100 of 57 KiB each, later of 56 and one."""
+    assert occupancy(footprint(16, shared, 64), {**H200, **change}).blocks == blocks
+
+
+@pytest.mark.parametrize(("threads", "blocks", "warps"), [(33, 32, 64), (1000, 2, 64), (1, 32, 32), (96, 21, 63)])
+def test_a_block_takes_whole_warps(threads, blocks, warps):
+    o = occupancy(footprint(16, 0, threads), H200)
+    assert (o.blocks, o.warps) == (blocks, warps)
+
+
+def test_ops_with_what_they_launched(facts):
+    f = facts(
+        op("aten::mm", 0, 10), launch(2, 1), launch(4, 2), op("aten::add", 20, 30), launch(22, 3), op("aten::mm", 60, 5),
+        op("aten::view", 70, 50), kernel("a", 100, 4, 1), kernel("b", 110, 5, 2), kernel("c", 120, 6, 3),
+    )  # fmt: skip
+    assert [(o.name, o.calls, o.total_us, o.gpu_us, o.launched) for o in f.ops] == [
+        ("aten::mm", 2, 15, 9, 2), ("aten::add", 1, 30, 6, 1), ("aten::view", 1, 50, 0, 0),
+    ]  # fmt: skip
+
+
+def test_ops_of_equal_gpu_time_stand_by_their_own(facts):
+    assert [o.name for o in facts(op("a", 0, 1), op("b", 5, 9), op("c", 20, 9)).ops] == ["b", "c", "a"]
+
+
+def test_calls_by_function(facts):
+    f = facts(call("cudaMalloc", 0, 9, 1), launch(10, 2), launch(12, 3), call("cudaMalloc", 20, 4, 4), call("cudaFree", 30, 2, 5))
+    assert [(c.name, c.calls, c.total_us, c.max_us) for c in f.calls] == [
+        ("cudaMalloc", 2, 13, 9), ("cudaFree", 1, 2, 2), ("cudaLaunchKernel", 2, 2, 1),
+    ]  # fmt: skip
+
+
+def test_gemms_stand_by_the_time_that_they_take(facts):
+    def gemm(n, m, us, calls=1):
+        return [e for k in range(calls) for e in (op("aten::mm", 1000 * n + 10 * k, 9, **{"Input Dims": [[m, 8], [8, 8]]}),
+                launch(1000 * n + 10 * k + 1, 100 * n + k), kernel(GEMM, 1000 * n + 10 * k + 5, us, 100 * n + k))]  # fmt: skip
+
+    f = facts(*gemm(1, 16, 5), *gemm(2, 32, 2, calls=4), *gemm(3, 64, 4), *gemm(4, 48, 4))
+    assert [(g.m, g.calls, g.op, g.kernel) for g in f.gemms] == [
+        (32, 4, "aten::mm", GEMM), (16, 1, "aten::mm", GEMM), (48, 1, "aten::mm", GEMM), (64, 1, "aten::mm", GEMM),
+    ]  # fmt: skip
+
+
+def test_a_gemm_of_no_time_has_no_rate(facts):
+    (g,) = facts(op("aten::mm", 0, 9, **{"Input Dims": [[8, 8], [8, 8]]}), launch(1, 1), kernel(GEMM, 5, 0, 1)).gemms
+    assert (g.median_us, g.tflop_per_s) == (0, 0)
+
+
+def test_the_work_of_each_step_in_its_order(facts):
+    f = facts(
+        step(0, 0, 10), *(launch(n, n) for n in (1, 2, 3)),
+        step(1, 20, 10), *(launch(20 + n, 10 + n) for n in (1, 2)), step(2, 40, 10),
+        kernel("gelu", 50, 1, 1), kernel(ADD, 52, 1, 2), kernel("gelu", 54, 1, 3), kernel(ADD, 56, 1, 11), memcpy(58, 1, 12),
+    )  # fmt: skip
+    assert [s.work for s in f.steps] == [(("gelu", 2), ("add", 1)), (("add", 1), ("Memcpy DtoD", 1)), ()]
+
+
+def test_work_outside_the_window_is_not_in_its_busy_time(facts):
+    """The window begins with the step: of the kernel before it, 5 us are inside."""
+    f = facts(kernel("before", 0, 15, 9), step(0, 10, 40), launch(12, 1), kernel("a", 30, 10, 1))
+    assert (f.window_us, f.gpu_busy_us) == (40, 15)
+
+
+def test_calls_that_take_longer_than_the_others_name_their_steps(facts):
+    def trace(*durations):
+        events = [
+            (step(n, 100 * n, 50), launch(100 * n + 1, n), kernel("a", 100 * n + 5, us, n)) for n, us in enumerate(durations)
+        ]
+        return facts(*(e for each in events for e in each)).kernels[0].outlier_steps
+
+    assert trace(10, 10, 12.5) == ("ProfilerStep#2",)
+    assert trace(10, 10, 12) == trace(10, 20) == trace(10, 10, 10) == ()
+
+
+def test_kernels_and_copies_of_one_name_are_rows_of_their_own(facts):
+    f = facts(kernel("same", 0, 5, 1), memcpy(10, 3, 2, name="same", bytes=64))
+    assert [(k.name, k.kind.word, k.bytes) for k in f.kernels] == [("same", "kernel", None), ("same", "memcpy", 64)]
+
+
+def test_every_part_of_an_activity(tmp_path):
+    events = (
+        launch(0, 1), step(0, 5, 10), op("aten::mm", 6, 5), launch(7, 2), step(1, 20, 5), launch(21, 3),
+        *(kernel(f"k{n}", 30 + n, 0.5, n) for n in (1, 2, 3, 4)),
+    )  # fmt: skip
+    found = load(write(tmp_path / "t.json", *events)).activities()
+    assert [(a.event.name, a.call and a.call.start_us, a.op and a.op.name, a.step, a.origin.word) for a in found] == [
+        ("k1", 0, None, None, "library"), ("k2", 7, "aten::mm", 0, "op"), ("k3", 21, None, 1, "library"),
+        ("k4", None, None, None, "unknown"),
+    ]  # fmt: skip
+
+
+def test_an_op_at_the_files_start_is_one(facts):
+    f = facts(op("aten::mm", 0, 10), launch(2, 1), kernel("a", 20, 5, 1))
+    assert (f.gpu_time_by_origin_us["op"], f.ops[0].launched) == (5, 1)
