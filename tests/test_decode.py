@@ -3,7 +3,6 @@
 import gzip
 import json
 import random
-import re
 import time
 
 from conftest import GALLERY
@@ -56,7 +55,7 @@ def test_a_file_that_is_no_trace_is_named_with_the_place(tmp_path, text, error, 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(TraceError, match=r"none\.json: No such file or directory"):
         read(str(tmp_path / "none.json"))
-    with pytest.raises(TraceError, match="a folder; no .json and no .json.gz lies in it"):
+    with pytest.raises(TraceError, match=r"a folder; no \.json and no \.json\.gz lies in it"):
         read(str(tmp_path))
 
 
