@@ -14,7 +14,8 @@ from common.cli import LessonError
 from common.device import Device, human_bytes, versions
 import torch
 from trace_reader import Facts, read
-from trace_reader.report.one import verdict, work_of_a_step
+from trace_reader.analysis.verdict import verdict
+from trace_reader.report.one import work_of_a_step
 from trace_reader.system.files import write_all
 from trace_reader.system.interrupts import temporary_folders
 

@@ -94,12 +94,12 @@ def _setups() -> list[str]:
     """Part 2's five setups: what changes on the GPU, and what it costs the CPU."""
     out = ["The five setups of the post side by side: what changed on the GPU, what stayed, and what the CPU pays.", ""]
     out += [
-        _row("setup", "kernels a step", "GPU a step", "CPU of the middle step", "verdict in five processes"),
+        _row("setup", "kernels a step", "GPU a step", "CPU of the middle step", "GPU over CPU time of it", "verdict"),
         "|---|---|---|---|---|",
     ]
     for name, command in SETUPS.items():
         run = Run(trace_of(command))
-        out.append(_row(name, run.kernels, run.step_gpu, run.cpu, run.regimes))
+        out.append(_row(name, run.kernels, run.step_gpu, run.cpu, run.ratios, run.facts.regime))
     return out
 
 

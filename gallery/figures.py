@@ -18,10 +18,11 @@ import tomllib
 from typing import Any
 
 from trace_reader import Facts, Trace, analyze, load
+from trace_reader.analysis.verdict import verdict
 from trace_reader.findings.calls import final_sync_us
 from trace_reader.model.slices import Kind, Slice
 from trace_reader.names.devices import peak
-from trace_reader.report.one import verdict, work_of_a_step
+from trace_reader.report.one import work_of_a_step
 from trace_reader.units import us
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -276,11 +277,10 @@ def _step_cpu(run: Run) -> str:
     return f"{listed} ({number} in {len(times)} processes: {us(min(times))} to {us(max(times))})"
 
 
-def _regimes(run: Run) -> str:
-    """The verdicts of the five runs."""
-    names = [entry["regime"] for entry in run.spread]
-    counts = {name: names.count(name) for name in dict.fromkeys(names)}
-    return f"{names[0]} in all {len(names)} processes" if len(counts) == 1 else ", ".join(f"{n} x {r}" for r, n in counts.items())
+def _ratios(run: Run) -> str:
+    """GPU busy time over CPU time of the middle step, in the five runs."""
+    ratios = [entry["gpu_busy_us"] / entry["cpu_us"] for entry in run.spread]
+    return f"{min(ratios):.2f} to {max(ratios):.2f} in {len(ratios)} processes"
 
 
 def _queries(run: Run) -> str:
@@ -356,7 +356,7 @@ def _seen(slug: str) -> Callable[[Run], str]:
 Number = Callable[[Run], str]
 NUMBERS: dict[str, tuple[str, Number]] = {  # by name: what it is called in a table (empty: it says so itself), and the number
     "verdict": ("", lambda run: verdict(run.facts)),
-    "regimes": ("verdicts", _regimes),
+    "ratios": ("GPU over CPU time of the middle step", _ratios),
     "work": ("", lambda run: work_of_a_step(run.facts)),
     "table_totals": ("the table's totals", _table_totals),
     "final_sync": ("the synchronize at the end", lambda run: us(final_sync_us(run.trace))),

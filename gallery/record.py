@@ -104,13 +104,12 @@ def _middle_cpu_us(facts: Facts) -> float:
 
 
 def _measured(facts: Facts) -> dict[str, object]:
-    """What spread.json keeps of a run: numbers of its middle step, and the verdict."""
+    """What spread.json keeps of a run: numbers of its middle step."""
     step = facts.middle_step
     assert step is not None
     return {
         "cpu_us": round(step.cpu_us, 3),
         "gpu_busy_us": None if step.gpu_busy_us is None else round(step.gpu_busy_us, 3),
-        "regime": facts.regime,
     }
 
 

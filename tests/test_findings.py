@@ -1,8 +1,8 @@
 """Every finding once triggered, on the least evidence that it asks for, and silent without that evidence."""
 
-from events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
+from events import ADD, GEMM, H200, annotation, call, event, kernel, launch, memcpy, op, step, write
 import pytest
-from trace_reader import read
+from trace_reader import analyze, cli, load, read
 from trace_reader.findings import PATTERNS
 
 HEAVY = dict(regs=168, shared=213188, grid=(2, 66, 1), block=(384, 1, 1))
@@ -54,30 +54,73 @@ def copied(**more):
     return [call("cudaMemcpyAsync", 2, 3, 1), memcpy(10, 9, 1, **more)]
 
 
+def queued(n):
+    """Launches, one after the other, of kernels that run from 100 us on."""
+    return [e for k in range(n) for e in (call("cudaLaunchKernel", k / 10, 0.1, k), kernel(ADD, 100 + k, 1, k))]
+
+
+LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 # slug: (events that show it, what is seen, events that lack one thing)
 CASES = {
     "no-gpu-events": ([step(0, 0, 10), launch(1, 1)], "1 launch and no GPU event", [step(0, 0, 10), op("aten::mm", 1, 2)]),
     "overhead-bound": (
         runs("a", (10, 10, 10)),
-        "GPU busy time is 10% of a step's CPU time (median of 3); ProfilerStep#1: 10.0 us on the GPU, 100.0 us on "
-        "the CPU",
-        runs("a", (60, 60, 60)),
+        "the CPU is 90% of the critical path: Python 89%, launch calls 0.9%. Each is the most that removing it could save",
+        runs("a", (200, 200, 200)),
     ),
     "gpu-bound": (
         runs("a", (200, 200, 200)),
-        "GPU busy time is 200% of a step's CPU time (median of 3); ProfilerStep#1: 200.0 us on the GPU, 100.0 us on "
-        "the CPU",
-        runs("a", (60, 60, 60)),
+        "compute on the GPU is 100% of the critical path: a 100%. That is the most that removing it could save",
+        runs("a", (10, 10, 10)),
+    ),
+    "input-bound": (
+        [step(0, 0, 100), annotation(LOADER, 10, 30), *linked(ADD, 60, 39)],
+        "waiting for a DataLoader is 30% of the critical path, 30.0 us",
+        [step(0, 0, 100), annotation(LOADER, 10, 4), *linked(ADD, 60, 39)],
+    ),
+    "exposed-communication": (
+        [step(0, 0, 100), *linked(GEMM, 0, 59), *linked(NCCL, 10, 89, 2, stream=17)],
+        "communication is 89% of the critical path; 40.0 us of its 89.0 us run while nothing is computed",
+        [step(0, 0, 100), *linked(GEMM, 0, 99), *linked(NCCL, 10, 39, 2, stream=17)],
     ),
     "hotspot": (
-        [*linked(GEMM, 0, 90), *linked(ADD, 100, 10, 2)],
+        [launch(0, 1), launch(0.1, 2), kernel(GEMM, 1, 90, 1), kernel(ADD, 91, 10, 2)],
         "nvjet GEMM 256x128 takes 90% of the GPU's time in 1 call",
-        [*linked(GEMM, 0, 40), *linked(ADD, 50, 30, 2), *linked("b", 100, 30, 3)],
+        [*linked(GEMM, 0, 90), *linked(ADD, 500, 10, 2)],  # the GPU waits: it is not what to look at first
     ),
     "many-calls": (
         [step(0, 0, 1000), *(e for n in range(50) for e in linked(ADD, 10 * n, 2, n))],
         "add is called 50 times a step, 2.0 us each",
         [step(0, 0, 1000), *(e for n in range(49) for e in linked(ADD, 10 * n, 2, n))],
+    ),
+    "sync-in-step": (
+        [step(0, 0, 100), op("aten::item", 30, 40), op("aten::_local_scalar_dense", 31, 38), *linked(ADD, 1, 60),
+         call("cudaStreamSynchronize", 32, 30, 9), *linked(ADD, 80, 19, 2)],
+        "1 synchronizing call waited 30.0 us in 100.0 us: aten::_local_scalar_dense (1 synchronizing call, 30.0 us)",
+        [step(0, 0, 100), *linked(ADD, 1, 60), *linked(ADD, 80, 19, 2), call("cudaDeviceSynchronize", 101, 50, 9)],
+    ),
+    "blocking-copy": (
+        [step(0, 0, 100), op("aten::copy_", 4, 80), call("cudaMemcpyAsync", 5, 50, 1),
+         memcpy(10, 44, 1, name="Memcpy HtoD (Pageable -> Device)", bytes=4_000_000), *linked(ADD, 80, 19, 2)],
+        "1 copy waited 50.0 us in 100.0 us: aten::copy_ (1 copy, 50.0 us); the largest has 4.0 MB; "
+        "1 of 1 from or to pageable memory",
+        [step(0, 0, 100), call("cudaMemcpyAsync", 5, 50, 1), memcpy(60, 10, 1), *linked(ADD, 80, 19, 2)],
+    ),
+    "blocked-by-the-queue": (
+        [step(0, 0, 1000), *queued(950), call("cudaLaunchKernel", 100, 60, 2000), kernel(ADD, 1060, 1, 2000)],
+        "1 launch waited 60.0 us in 1.06 ms: in no op (1 launch, 60.0 us)",
+        [step(0, 0, 1000), *queued(800), call("cudaLaunchKernel", 100, 60, 2000), kernel(ADD, 1060, 1, 2000)],
+    ),
+    "allocation-in-step": (
+        [step(0, 0, 100), op("aten::empty", 10, 50), call("cudaMalloc", 20, 30, 9), *linked(ADD, 80, 19)],
+        "managing memory is 30% of the critical path, 30.0 us",
+        [step(0, 0, 100), op("aten::empty", 10, 50), *linked(ADD, 80, 19)],
+    ),
+    "loading-or-compiling-in-step": (
+        [step(0, 0, 100), call("cuModuleLoadData", 20, 30, 9), op("fx (dynamo_timed)", 60, 10), *linked(ADD, 80, 19)],
+        "loading code or compiling is 40% of the critical path, 40.0 us",
+        [step(0, 0, 100), op("aten::mm", 20, 30), *linked(ADD, 80, 19)],
     ),
     "cold-start": (
         [step(2, 0, 90), step(3, 100, 60), step(4, 200, 40)],
@@ -264,3 +307,72 @@ def test_every_finding_explains_itself():
         assert slug == slug.lower() and len(pattern.means) > 20 and len(pattern.next) >= 20
         assert pattern.means.endswith(".") and pattern.next.endswith((".", ").")), slug
         assert pattern.symptom and pattern.where, slug
+
+
+def advice(tmp_path, slug, *events, **header):
+    return {f.slug: f.next for f in read(write(tmp_path / "t.json", *events, **header)).findings}[slug]
+
+
+def test_what_to_do_fits_the_program(tmp_path):
+    late = [step(0, 0, 100), call("cudaGraphLaunch", 80, 2, 1), kernel(ADD, 90, 10, 1)]
+    assert "replayed from a graph already" in advice(tmp_path, "overhead-bound", *late)
+    compiled = [step(0, 0, 100), op("Torch-Compiled Region: 0/0", 10, 80), *linked(ADD, 80, 19)]
+    assert advice(tmp_path, "overhead-bound", *compiled).startswith("It is compiled already")
+    assert "torch.compile" in advice(tmp_path, "overhead-bound", step(0, 0, 100), *linked(ADD, 80, 19))
+
+
+@pytest.mark.parametrize(
+    ("major", "words"),
+    [(9, "Use bf16, or allow tf32"), (8, "Use bf16, or allow tf32"), (7, "Use fp16: "), (6, "This GPU has no")],
+)
+def test_a_gpu_is_not_told_to_use_what_it_lacks(tmp_path, major, words):
+    device = {**H200, "computeMajor": major}
+    assert advice(tmp_path, "fp32-cuda-cores", *linked(SGEMM, 0, 5), deviceProperties=[device]).startswith(words)
+
+
+def test_a_little_fp32_is_not_worth_telling(tmp_path):
+    assert "fp32-cuda-cores" not in found(tmp_path, [*linked(SGEMM, 0, 1), *linked(GEMM, 5, 30, 2)])
+
+
+@pytest.mark.parametrize("name", ["aten::copy_", "aten::to", "aten::contiguous", "aten::cat", "aten::item"])
+def test_a_copy_that_somebody_asked_for_is_not_hidden(tmp_path, name):
+    assert "hidden-copy" not in found(tmp_path, [op(name, 0, 20), op("aten::copy_", 1, 10), *copied(bytes=2_000_000)])
+
+
+def test_a_hidden_copy_of_another_op_is_not_told_to_use_the_in_place_form(tmp_path):
+    events = [op("aten::pow", 0, 20), op("aten::copy_", 1, 10), *copied(bytes=2_000_000)]
+    assert advice(tmp_path, "hidden-copy", *events) == "See what the op copies for: another op may do without."
+
+
+def test_many_small_calls_matter_where_the_cpu_limits(tmp_path):
+    busy = [step(0, 0, 100), *(e for n in range(60) for e in (launch(n, n), kernel(ADD, 100 + 50 * n, 50, n)))]
+    assert "many-calls" not in found(tmp_path, busy)
+
+
+def test_attention_written_out_is_seen_in_a_model(tmp_path):
+    def layer(t, n):
+        work = [("aten::mm", GEMM, 10), ("aten::bmm", GEMM, 20), ("aten::mul", ADD, 5), ("aten::_softmax", SOFTMAX, 20),
+                ("aten::bmm", GEMM, 20), ("aten::mm", GEMM, 25)]  # fmt: skip
+        return [e for k, (name, k_name, us) in enumerate(work) for e in (
+            op(name, t + 2 * k, 2), launch(t + 2 * k + 0.5, n + k), kernel(k_name, t + 100 + 30 * k, us, n + k))]  # fmt: skip
+
+    events = [step(0, 0, 500), *layer(1, 1), *layer(201, 11)]
+    assert found(tmp_path, events)["unfused-attention"] == "2 softmaxes between two batched GEMMs: 65% of the GPU's time"
+    classifier = [e for e in events if e["name"] != "aten::bmm"]
+    assert "unfused-attention" not in found(tmp_path, classifier)
+
+
+def test_trivia_are_told_of_small_traces_and_for_everything(tmp_path):
+    def slugs(n, everything=False):
+        events = [e for k in range(n) for e in linked(GEMM, 10 * k, 5, k, **HEAVY)]
+        return {f.slug for f in analyze(load(write(tmp_path / "t.json", *events)), everything).findings}
+
+    trivia = {"occupancy-not-estimated", "low-occupancy-by-design"}
+    assert trivia <= slugs(300) and not trivia & slugs(301) and trivia <= slugs(301, everything=True)
+
+
+def test_all_is_a_flag(tmp_path, capsys):
+    path = write(tmp_path / "t.json", *(e for k in range(301) for e in linked(GEMM, 10 * k, 5, k, **HEAVY)))
+    for flags, told in (([], False), (["--all"], True)):
+        assert cli.main([path, *flags]) == 0
+        assert ("occupancy-not-estimated" in capsys.readouterr().out) is told

@@ -82,11 +82,11 @@ def test_facts_fit_a_screen():
 def test_facts_of_a_made_trace(made):
     assert repr(analyze(made)).splitlines()[1:] == [
         "  device: NVIDIA H200",
-        "  verdict: overhead-bound",
+        "  verdict: latency-bound",  # from the launch at 20 to the kernel at 55.5
         "  window: 100.0 us, GPU busy 5.2%",  # 5.25 us
         "  steps: 1, CPU 100.0 us each (median)",
         "  kernels: add 81.0%, lost 19.0%",
-        "  findings: overhead-bound, hotspot, light-launch",
+        "  findings: light-launch",
     ]
 
 
@@ -113,7 +113,7 @@ def test_facts_show_themselves_as_a_table(made):
     table = analyze(made)._repr_html_()
     assert table.startswith(
         f"<table><caption>{made.path}</caption><tr><th>device</th><td>NVIDIA H200</td></tr>"
-        "<tr><th>verdict</th><td>overhead-bound</td></tr>"
+        "<tr><th>verdict</th><td>latency-bound</td></tr>"
     )
     assert table.endswith("</td></tr></table>") and table.count("<tr>") == 6
 

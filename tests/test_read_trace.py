@@ -51,7 +51,7 @@ EXPECTED = {  # regime, kernels a step, findings that the post teaches on this t
     "04_c_math": ("gpu-bound", 20, {"fp32-cuda-cores", "mask-rebuilt", "safe-softmax", "unfused-attention"}),
     "04_c_efficient": ("gpu-bound", 1, {"fused-attention", "views-launch-nothing", "low-occupancy-by-design"}),
     "04_c_flash": ("gpu-bound", 1, {"fused-attention", "views-launch-nothing", "low-occupancy-by-design"}),
-    "04_c_cudnn": ("mixed", 1, {"fused-attention", "driver-launch", "opaque-op", "occupancy-not-estimated"}),
+    "04_c_cudnn": ("overhead-bound", 1, {"fused-attention", "driver-launch", "opaque-op", "occupancy-not-estimated"}),
     "04_d": ("gpu-bound", 1, {"fused-attention", "low-occupancy-by-design"}),
     "01_64_cpu": ("cpu-only", 0, set()),
 }

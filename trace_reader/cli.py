@@ -47,6 +47,9 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command:
     for flag, form in OUTPUTS.items():
         output.add_argument(f"--{flag}", dest="output", action="store_const", const=form, help=form.help)
     parser.add_argument("--top", type=int, default=15, metavar="N", help="rows of each table (default: %(default)s)")
+    parser.add_argument(
+        "--all", action="store_true", help="all findings: of a large trace, also those that only teach how to read one"
+    )
     parser.add_argument("--full", action="store_true", help="full kernel names instead of short labels")
     parser.add_argument(
         "--chain",
@@ -152,7 +155,7 @@ def answer(args: argparse.Namespace) -> tuple[str, int]:
         from trace_reader.commands import picture
 
         return picture.run(args.traces, args.plot, args.steps, args.us), 0
-    told, code = tell.run(args.traces, Style(top=args.top, full=args.full), args.chain)
+    told, code = tell.run(args.traces, Style(top=args.top, full=args.full, everything=args.all), args.chain)
     return ((args.output or TEXT).write(told) if told else ""), code
 
 

@@ -17,10 +17,10 @@ def load(path: str, progress: Callable[[float], None] | None = None) -> Trace:
     return link(decode(str(path), progress))
 
 
-def analyze(trace: Trace) -> Facts:
-    """The facts of a loaded trace, with their findings."""
+def analyze(trace: Trace, everything: bool = False) -> Facts:
+    """The facts of a loaded trace, with their findings: of a large one, for `everything`, also those that mend nothing."""
     facts = summarize(trace)
-    return msgspec.structs.replace(facts, findings=run_rules(trace, facts))
+    return msgspec.structs.replace(facts, findings=run_rules(trace, facts, everything))
 
 
 def read(path: str) -> Facts:

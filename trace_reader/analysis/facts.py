@@ -9,9 +9,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from trace_reader.analysis.critical_path import CriticalPath, critical_paths
 from trace_reader.analysis.kernels import GemmFacts, KernelFacts, gemm_facts, kernel_facts
+from trace_reader.analysis.missing import missing
 from trace_reader.analysis.ops import CallFacts, OpFacts, call_facts, op_facts
 from trace_reader.analysis.steps import StepFacts, busy_us, step_facts
+from trace_reader.analysis.timeline import Timeline, timeline
 from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, median
@@ -44,8 +47,12 @@ class Facts(msgspec.Struct, frozen=True):
     window_us: float  # from the first step (without steps: the first GPU event) to the last end
     gpu_busy_us: float | None  # union of the work of each device, summed over devices
     gpu_busy_share: float | None  # of the window, of all devices used
-    gpu_to_cpu: float | None  # median over the steps of GPU busy time over CPU time
-    regime: str  # overhead-bound, mixed, gpu-bound, or cpu-only
+    gpu_to_cpu: float | None  # median over the steps of GPU busy time over the CPU time that it did not wait
+    regime: str  # the verdict: REGIMES of the critical path, `mixed`, or cpu-only
+    critical_path: CriticalPath | None  # of the device that ends last
+    critical_paths: tuple[CriticalPath, ...]  # of each device
+    timeline: Timeline | None  # of that device, in the window of its path
+    missing: tuple[str, ...]  # what the trace does not hold, in words
     kernels_total: int
     memcpys_total: int
     memsets_total: int
@@ -108,7 +115,10 @@ def summarize(trace: Trace) -> Facts:
     steps = step_facts(trace)
     window_us, gpu_busy = _window(trace)
     share = None if gpu_busy is None or window_us <= 0 else gpu_busy / window_us / len(used)
-    gpu_to_cpu, regime = _verdict(steps, share, bool(len(work)))
+    paths = critical_paths(trace)
+    path = paths[0] if paths else None
+    lost = missing(trace)
+    ratios = [s.gpu_to_cpu for s in steps if s.gpu_to_cpu is not None]
     return Facts(
         trace=trace.path,
         lesson={str(k): str(v) for k, v in lesson.items()},
@@ -122,8 +132,12 @@ def summarize(trace: Trace) -> Facts:
         window_us=window_us,
         gpu_busy_us=gpu_busy,
         gpu_busy_share=share,
-        gpu_to_cpu=gpu_to_cpu,
-        regime=regime,
+        gpu_to_cpu=median(np.array(ratios)) if ratios else None,
+        regime=_regime(path, lost, bool(len(work))),
+        critical_path=path,
+        critical_paths=paths,
+        timeline=timeline(trace, path.device, path.start_ns, path.end_ns) if path else None,
+        missing=lost,
         kernels_total=kinds[Kind.KERNEL],
         memcpys_total=kinds[Kind.MEMCPY],
         memsets_total=kinds[Kind.MEMSET],
@@ -168,13 +182,8 @@ def _window(trace: Trace) -> tuple[float, float | None]:
     return (end_ns - int(start_ns)) / 1000, busy_us(work, int(start_ns), end_ns) if len(work) else None
 
 
-def _verdict(steps: tuple[StepFacts, ...], busy_share: float | None, has_gpu: bool) -> tuple[float | None, str]:
-    """The median over the steps of GPU busy time to CPU time, and the bottleneck by it; without steps, by the busy share."""
+def _regime(path: CriticalPath | None, lost: tuple[str, ...], has_gpu: bool) -> str:
+    """The verdict: what the path says, unless what the trace does not hold could change it."""
     if not has_gpu:
-        return None, "cpu-only"
-    ratios = [s.gpu_to_cpu for s in steps if s.gpu_to_cpu is not None]
-    if ratios:
-        ratio = median(np.array(ratios))
-        return ratio, "overhead-bound" if ratio < 0.5 else "gpu-bound" if ratio > 1 else "mixed"
-    share = busy_share or 0.0
-    return None, "overhead-bound" if share < 0.4 else "gpu-bound" if share > 0.7 else "mixed"
+        return "cpu-only"
+    return "unknown" if path is None or lost else path.regime

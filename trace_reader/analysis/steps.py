@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import msgspec
 import numpy as np
+from trace_reader.analysis.waits import Reason, waits
 from trace_reader.link.intervals import union_ns, unions_ns
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, grouped
 from trace_reader.model.slices import NO_CORRELATION, ON_GPU
-from trace_reader.names.calls import asks_occupancy, is_launch, is_synchronizing
+from trace_reader.names.calls import asks_occupancy, is_launch
 from trace_reader.names.kernels import decode_name
 from trace_reader.names.ops import CONVERTING_OPS, GEMM_OPS, IDLE_OPS, VIEW_OPS
 
@@ -20,7 +21,7 @@ class StepFacts(msgspec.Struct, frozen=True):
 
     name: str
     cpu_us: float
-    sync_us: float  # waited in synchronizing calls
+    sync_us: float  # waited for the GPU: in synchronizing calls, blocking copies, and launches into a full queue
     gpu_busy_us: float | None
     gpu_to_cpu: float | None  # gpu_busy_us over cpu_us - sync_us
     kernels: int
@@ -50,7 +51,7 @@ def step_facts(trace: Trace) -> tuple[StepFacts, ...]:
     columns = zip(
         trace.steps.names,
         trace.steps.duration_us.tolist(),
-        _waited_us(trace, calls),
+        _waited_us(trace),
         _busy_us(own, n) if has_gpu else [None] * n,
         kernels,
         memcpys,
@@ -101,11 +102,12 @@ def _busy_us(own: Rows, steps: int) -> list[float]:
     return (busy_ns.reshape(steps, n).sum(axis=1) / 1000).tolist()
 
 
-def _waited_us(trace: Trace, calls: Rows) -> list[float]:
-    """For each step: the time in synchronizing calls, up to the step's end."""
-    waits = calls.where(calls.is_named(is_synchronizing))
-    end_ns = np.minimum(waits.end_ns, trace.steps.end_ns[waits.step])
-    return (unions_ns(waits.start_ns, end_ns, waits.step, len(trace.steps)) / 1000).tolist()
+def _waited_us(trace: Trace) -> list[float]:
+    """For each step: the time in calls that waited for the GPU, up to the step's end. What a free takes is its own work."""
+    calls = waits(trace)
+    calls = _inside_steps(trace, calls.where(calls.reason != Reason.FREE))
+    end_ns = np.minimum(calls.end_ns, trace.steps.end_ns[calls.step])
+    return (unions_ns(calls.start_ns, end_ns, calls.step, len(trace.steps)) / 1000).tolist()
 
 
 def _launches(calls: Rows, steps: int) -> list[int]:

@@ -20,11 +20,11 @@ def run(paths: list[str], style: Style, step: int | None) -> tuple[Answer | None
     if len(paths) == 1:
         trace = load_shown(paths[0])
         tree = None if step is None else dispatch_tree(trace, None if step == -1 else step)
-        return _one(analyze(trace), style, tree), 0
+        return _one(analyze(trace, style.everything), style, tree), 0
     found: list[Facts] = []
     for path in paths:
         try:
-            found.append(analyze(load_shown(path)))
+            found.append(analyze(load_shown(path), style.everything))
         except TraceError as error:
             say_error(error)
     code = 0 if len(found) == len(paths) else 2

@@ -1,15 +1,19 @@
 """Attention, written out or fused."""
 
+import numpy as np
 from trace_reader.analysis.facts import Facts
 from trace_reader.findings.registry import finding, listed
 from trace_reader.link.nesting import innermost, self_us
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, median
+from trace_reader.model.slices import Kind
 from trace_reader.names.kernels import decode_name
 from trace_reader.units import count, us
 
 SOFTMAX_FOR_MASKED_ROWS = "aten::_safe_softmax"
 
+BATCHED_GEMM_OPS = ("aten::bmm", "aten::baddbmm")
+NEAR = 8  # kernels: a scale, a mask and conversions stand between a GEMM and a softmax
 OPAQUE_SHARE = 0.2  # of a step's CPU time
 LIBRARIES = {  # of fused attention
     "FlashAttention": "FlashAttention",
@@ -67,11 +71,32 @@ def _unfused_attention(trace: Trace, facts: Facts) -> str | None:
         return None
     gemms = sum(k.calls for k in facts.compute_kernels if k.decoded.is_gemm)
     softmaxes = sum(k.calls for k in facts.compute_kernels if k.decoded.is_softmax)
-    if not softmaxes or gemms != 2 * softmaxes:
+    if not softmaxes:
         return None
-    each = sum(k.calls for k in facts.compute_kernels) // softmaxes
-    rest = f", a softmax and {each - 3} more" if each > 3 else " and a softmax"
-    return f"{each} kernels for one attention: 2 GEMMs{rest}"
+    if gemms == 2 * softmaxes:
+        each = sum(k.calls for k in facts.compute_kernels) // softmaxes
+        rest = f", a softmax and {each - 3} more" if each > 3 else " and a softmax"
+        return f"{each} kernels for one attention: 2 GEMMs{rest}"
+    return _softmax_between_gemms(trace)
+
+
+def _softmax_between_gemms(trace: Trace) -> str | None:
+    """In a model, other GEMMs stand around: those of attention are batched, and next to a softmax on both sides."""
+    kernels = trace.linked.where(trace.linked.kind == Kind.KERNEL)
+    batched = np.isin(kernels.op, trace.ops.at[trace.ops.is_named(BATCHED_GEMM_OPS.__contains__)])
+    softmax = np.flatnonzero(kernels.is_named(lambda name: decode_name(name).is_softmax))
+    places = np.flatnonzero(batched & kernels.is_named(lambda name: decode_name(name).is_gemm))
+    if not len(places):
+        return None
+    after = np.searchsorted(places, softmax)
+    before, later = places[np.maximum(after - 1, 0)], places[np.minimum(after, len(places) - 1)]
+    between = (after > 0) & (after < len(places)) & (softmax - before <= NEAR) & (later - softmax <= NEAR)
+    if not between.any():
+        return None
+    spans = zip(before[between].tolist(), later[between].tolist(), strict=True)
+    part = kernels.where(distinct(np.concatenate([np.arange(first, last + 1) for first, last in spans])).values)
+    share = part.total_us / trace.linked.total_us
+    return f"{count(int(between.sum()), 'softmax', 'softmaxes')} between two batched GEMMs: {share:.0%} of the GPU's time"
 
 
 @finding(
@@ -80,6 +105,7 @@ def _unfused_attention(trace: Trace, facts: Facts) -> str | None:
     "the kernel's name: fmha, flash, cudnn",
     "One kernel does the whole of attention, tile by tile; the score matrix never leaves the chip.",
     "Compare the backends: each library has kernels of its own, and which is fastest depends on the GPU and the shape.",
+    trivia=True,
 )
 def _fused_attention(trace: Trace, facts: Facts) -> str | None:
     k = next((k for k in facts.compute_kernels if k.decoded.is_fused_attention), None)

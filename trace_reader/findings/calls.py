@@ -26,6 +26,7 @@ def _footprint(k: KernelFacts) -> str:
     "A heavyweight kernel (GEMM, convolution, attention) is launched adaptively: the library asks first how many of its "
     "blocks fit on an SM.",
     "Click it and read its registers, shared memory, grid and block.",
+    trivia=True,
 )
 def _heavy_launch(trace: Trace, facts: Facts) -> str | None:
     queries = sum(s.occupancy_queries for s in facts.steps)
@@ -43,6 +44,7 @@ def _heavy_launch(trace: Trace, facts: Facts) -> str | None:
     "Launched through the driver (cuLaunch...), not through the runtime (cudaLaunchKernel): cuDNN, Triton, and cuBLAS on "
     "newer GPUs do so, for kernels that they load or make themselves.",
     "Search the trace for both names: searching only for cudaLaunchKernel misses these launches.",
+    trivia=True,
 )
 def _driver_launch(trace: Trace, facts: Facts) -> str | None:
     driven = [k for k in facts.compute_kernels if (k.launch or "").startswith("cuLaunch")]
@@ -55,6 +57,7 @@ def _driver_launch(trace: Trace, facts: Facts) -> str | None:
     "the runtime calls under an elementwise op",
     "An elementwise or reduction kernel is launched without asking: its footprint is small and always fits.",
     "Compare its footprint with the heavy one's.",
+    trivia=True,
 )
 def _light_launch(trace: Trace, facts: Facts) -> str | None:
     light = next(

@@ -54,6 +54,7 @@ def _compile_tax(trace: Trace, facts: Facts) -> str | None:
     "## Call CompiledFxGraph <hash>",
     "Every step ran the graph that was compiled before the recording.",
     "Nothing to do: this is what a warm compiled function looks like.",
+    trivia=True,
 )
 def _cache_hits(trace: Trace, facts: Facts) -> str | None:
     graphs = _graphs(facts)

@@ -2,8 +2,10 @@
 
 from trace_reader.analysis.facts import Facts
 from trace_reader.findings.memory import bias_copies
-from trace_reader.findings.registry import finding, listed
+from trace_reader.findings.registry import Seen, finding, listed
 from trace_reader.link.trace import Trace
+
+WORTH_TELLING = 0.05  # of the GPU's time
 
 
 @finding(
@@ -12,6 +14,7 @@ from trace_reader.link.trace import Trace
     "the GEMM's name: bias",
     "The bias is added in the GEMM's epilogue, before the result leaves the chip.",
     "There is no add to fuse any more.",
+    trivia=True,
 )
 def _epilogue_bias(trace: Trace, facts: Facts) -> str | None:
     for k in facts.compute_kernels:
@@ -29,6 +32,7 @@ def _epilogue_bias(trace: Trace, facts: Facts) -> str | None:
     "the tile in the GEMM's name",
     "The library chose a tile for each shape.",
     "Compare the shapes (--record_shapes) and the time of each.",
+    trivia=True,
 )
 def _two_gemm_tiles(trace: Trace, facts: Facts) -> str | None:
     tiles = sorted({k.decoded.tile for k in facts.compute_kernels if k.decoded.is_gemm and k.decoded.tile})
@@ -42,6 +46,15 @@ def _two_gemm_tiles(trace: Trace, facts: Facts) -> str | None:
     "A GEMM in fp32 on CUDA cores: far slower than tensor cores, which take bf16, fp16 or tf32.",
     "Use bf16, or allow tf32: torch.set_float32_matmul_precision('high').",
 )
-def _fp32_cuda_cores(trace: Trace, facts: Facts) -> str | None:
+def _fp32_cuda_cores(trace: Trace, facts: Facts) -> str | Seen | None:
     slow = [k for k in facts.compute_kernels if k.decoded.unit == "CUDA cores" and k.decoded.dtype == "fp32"]
-    return f"{listed(k.decoded.label for k in slow)}: {sum(k.share for k in slow):.0%} of the GPU's time" if slow else None
+    share = sum(k.share for k in slow)
+    if share < WORTH_TELLING:
+        return None
+    seen = f"{listed(dict.fromkeys(k.decoded.label for k in slow))}: {share:.0%} of the GPU's time"
+    major = (facts.device_properties or {}).get("computeMajor")
+    if isinstance(major, int) and major < 8:
+        return Seen(
+            seen, "Use fp16: this GPU's tensor cores take neither bf16 nor tf32." if major >= 7 else "This GPU has no others."
+        )
+    return seen

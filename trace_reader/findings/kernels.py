@@ -79,6 +79,7 @@ def _rate(k: KernelFacts) -> float:
     "aten::t, view, transpose: no launch below them",
     "These ops change strides, not data: CPU time only, 0 us on the GPU.",
     "Their CPU time matters only if the step is overhead-bound.",
+    trivia=True,
 )
 def _views(trace: Trace, facts: Facts) -> str | None:
     if facts.regime == "cpu-only":

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 from trace_reader.analysis.facts import Facts
-from trace_reader.findings.registry import a_step, finding
+from trace_reader.findings.registry import Seen, a_step, finding
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Activity, Trace
 from trace_reader.model.rows import Rows
@@ -12,6 +12,14 @@ from trace_reader.model.slices import Kind
 from trace_reader.names.kernels import decode_name
 from trace_reader.names.ops import is_device_copy
 from trace_reader.units import count, us
+
+# Whoever calls these asks for a copy.
+COPYING_OPS = frozenset(
+    f"aten::{name}"
+    for name in ("copy_", "to", "_to_copy", "clone", "contiguous", "cat", "stack", "item", "_local_scalar_dense", "lift_fresh",
+                 "repeat", "reshape", "_foreach_copy_", "index_select", "narrow_copy", "fill_", "scatter", "full_like")
+)  # fmt: skip
+WORTH_TELLING = 0.01  # of the GPU's time
 
 
 @finding(
@@ -21,16 +29,21 @@ from trace_reader.units import count, us
     "A copy from device to device that nobody wrote: an out-of-place op copies its input before it changes the copy.",
     "Use the in-place form where the input is not needed any more (masked_fill_ for masked_fill).",
 )
-def _hidden_copy(trace: Trace, facts: Facts) -> str | None:
+def _hidden_copy(trace: Trace, facts: Facts) -> str | Seen | None:
     total_us = trace.linked.total_us or 1.0
-    seen = []
+    seen, in_place = [], True
     for path, copies in sorted(_by_path(trace, _device_copies(trace)).items()):
-        if "addmm" not in path:
-            megabytes = sum(copy.event.detail or 0 for copy in copies) / len(copies) / 1e6  # type: ignore[misc, operator]
-            share = sum(copy.event.duration_us for copy in copies) / total_us
-            how_many = a_step(len(copies), facts, "copy", "copies")
-            seen.append(f"{path}: {how_many} of {megabytes:.1f} MB, {share:.0%} of the GPU's time")
-    return "; ".join(seen) or None
+        outer, _, inner = path.partition(" > ")
+        share = sum(copy.event.duration_us for copy in copies) / total_us
+        if outer in COPYING_OPS or not inner or "addmm" in path or share < WORTH_TELLING:
+            continue
+        megabytes = sum(copy.event.detail or 0 for copy in copies) / len(copies) / 1e6  # type: ignore[misc, operator]
+        how_many = a_step(len(copies), facts, "copy", "copies")
+        seen.append(f"{path}: {how_many} of {megabytes:.1f} MB, {share:.0%} of the GPU's time")
+        in_place &= outer == "aten::masked_fill"
+    if not seen:
+        return None
+    return "; ".join(seen) if in_place else Seen("; ".join(seen), "See what the op copies for: another op may do without.")
 
 
 def _device_copies(trace: Trace) -> Rows:

@@ -14,6 +14,7 @@ LOW_OCCUPANCY = 0.25
     "registers, shared memory and block of the kernel",
     "Few warps fit on an SM because each takes many registers or much shared memory, to keep its data on the chip.",
     "For GEMMs and attention this is how they are fast; only for light kernels is it a fault.",
+    trivia=True,
 )
 def _low_occupancy(trace: Trace, facts: Facts) -> str | None:
     for k in facts.compute_kernels:
@@ -41,6 +42,7 @@ def _low_occupancy(trace: Trace, facts: Facts) -> str | None:
     "The profiler's estimate reads 0 for a kernel with more than 48 KiB of shared memory: that is a gap in its estimate, "
     "not an idle GPU.",
     "Take the theoretical occupancy, worked out here from registers, shared memory and block size.",
+    trivia=True,
 )
 def _occupancy_not_estimated(trace: Trace, facts: Facts) -> str | None:
     gaps = [k for k in facts.compute_kernels if (k.shared_memory_bytes or 0) > SMALL_SHARED_BYTES]

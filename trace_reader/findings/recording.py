@@ -16,6 +16,7 @@ from trace_reader.units import count, us
     "The profiler's table lists the annotation a second time, as a row of the device, and leaves it out of the total: "
     "so Self CUDA % passes 100%.",
     "Ignore the annotation's own device row.",
+    trivia=True,
 )
 def _double_count(trace: Trace, facts: Facts) -> str | None:
     total_us = sum(facts.gpu_time_by_origin_us.values())

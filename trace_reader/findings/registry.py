@@ -1,5 +1,7 @@
 """What a finding is. A rule takes the trace and its facts, and says what it saw, or None: its evidence is not there.
 
+What it says is a sentence with numbers; or `Seen`, with what to do `next` in this trace in the place of what usually helps.
+
 To add one, write a function beside the sentences that explain it, in the file of its subject:
 
     @finding("slug", "what one notices", "where to look", "what it usually means", "what to do next")
@@ -14,7 +16,15 @@ from trace_reader.analysis.facts import Facts
 from trace_reader.link.trace import Trace
 from trace_reader.units import count
 
-Rule = Callable[[Trace, Facts], str | None]
+
+class Seen(msgspec.Struct, frozen=True):
+    """What a rule saw, and what to do next in this trace."""
+
+    text: str
+    next: str
+
+
+Rule = Callable[[Trace, Facts], str | Seen | None]
 
 
 class Pattern(msgspec.Struct, frozen=True):
@@ -25,14 +35,15 @@ class Pattern(msgspec.Struct, frozen=True):
     where: str
     means: str
     next: str
+    trivia: bool  # teaches how to read a trace, and mends nothing: told of a lesson's trace only
 
 
 RULES: dict[str, Pattern] = {}  # by slug
 
 
-def finding(slug: str, symptom: str, where: str, means: str, next: str) -> Callable[[Rule], Rule]:
+def finding(slug: str, symptom: str, where: str, means: str, next: str, trivia: bool = False) -> Callable[[Rule], Rule]:
     def register(rule: Rule) -> Rule:
-        RULES[slug] = Pattern(rule, symptom, where, means, next)
+        RULES[slug] = Pattern(rule, symptom, where, means, next, trivia)
         return rule
 
     return register

@@ -13,8 +13,8 @@ COLD_FACTOR = 1.5
     "the first recorded step is much wider than the others",
     "the ProfilerStep slices",
     "The first recorded step still pays for something that happens once: caches, allocations, lazy initialization.",
-    "Read the later steps. A warm-up before the profiler starts (--warmup) takes away what is the program's, not what is the "
-    "profiler's own first step.",
+    "Read the later steps. A warm-up before the profiler starts takes away what is the program's, not what is the profiler's own "
+    "first step.",
 )
 def _cold_start(trace: Trace, facts: Facts) -> str | None:
     if len(facts.steps) < 3:
@@ -32,6 +32,7 @@ def _cold_start(trace: Trace, facts: Facts) -> str | None:
     "between an annotation's start and its first aten:: slice",
     "Between the annotation's start and its first op nothing was recorded: Python, or initialization that has no op.",
     "If it shrinks from step to step it was the cold start; under torch.compile it is Python overhead before the guard checks.",
+    trivia=True,
 )
 def _entry_gap(trace: Trace, facts: Facts) -> str | None:
     gaps = [s.entry_gap_us for s in facts.steps if s.entry_gap_us is not None]

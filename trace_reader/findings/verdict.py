@@ -1,11 +1,13 @@
 """The bottleneck, and what makes up most of it."""
 
 from trace_reader.analysis.facts import Facts
-from trace_reader.findings.registry import finding
+from trace_reader.analysis.verdict import what_limits
+from trace_reader.findings.registry import Seen, finding
 from trace_reader.link.trace import Trace
 from trace_reader.units import about, count, us
 
 HOTSPOT_SHARE = 0.5
+WORTH_TELLING = 0.05  # of the path
 MANY_CALLS_A_STEP = 50
 
 
@@ -31,10 +33,16 @@ def _no_gpu_events(trace: Trace, facts: Facts) -> str | None:
     "The CPU launches work more slowly than the GPU executes it: the GPU waits.",
     "Give each launch more to do (larger batch), launch less (fuse, torch.compile), or replay launches (CUDA graphs).",
 )
-def _overhead_bound(trace: Trace, facts: Facts) -> str | None:
-    if facts.regime != "overhead-bound":
+def _overhead_bound(trace: Trace, facts: Facts) -> str | Seen | None:
+    path = facts.critical_path
+    if path is None or facts.regime != "overhead-bound":
         return None
-    return _verdict_numbers(facts)
+    words = what_limits(path)
+    if facts.gpu_time_by_origin_us["graph"] > 0.5 * sum(facts.gpu_time_by_origin_us.values()):
+        return Seen(words, "Its launches are replayed from a graph already: look at what the CPU does between the replays.")
+    if any(op.name.startswith("Torch-Compiled Region") for op in facts.ops):
+        return Seen(words, "It is compiled already: give each launch more to do (larger batch), or replay it as a CUDA graph.")
+    return words
 
 
 @finding(
@@ -45,18 +53,38 @@ def _overhead_bound(trace: Trace, facts: Facts) -> str | None:
     "Look at the longest kernels.",
 )
 def _gpu_bound(trace: Trace, facts: Facts) -> str | None:
-    return _verdict_numbers(facts) if facts.regime == "gpu-bound" else None
+    return what_limits(facts.critical_path) if facts.critical_path and facts.regime == "gpu-bound" else None
 
 
-def _verdict_numbers(facts: Facts) -> str:
-    if facts.gpu_to_cpu is not None:
-        steps = sorted((s for s in facts.steps if s.gpu_to_cpu is not None), key=lambda s: s.gpu_to_cpu or 0)
-        middle = steps[len(steps) // 2]
-        return (
-            f"GPU busy time is {about(facts.gpu_to_cpu)} of a step's CPU time (median of {len(steps)}); {middle.name}: "
-            f"{us(middle.gpu_busy_us or 0)} on the GPU, {us(middle.cpu_us - middle.sync_us)} on the CPU"
-        )
-    return f"the GPU is busy {facts.gpu_busy_share or 0:.0%} of {us(facts.window_us)}; the trace has no steps"
+@finding(
+    "input-bound",
+    "the GPU's lane is white while a DataLoader is asked for the next batch",
+    "the annotation enumerate(DataLoader)...__next__, on the lane of the steps",
+    "The step waits for its input: loading a batch takes longer than working on one.",
+    "More workers (num_workers), cheaper transforms, or more of them done ahead.",
+)
+def _input_bound(trace: Trace, facts: Facts) -> str | None:
+    path = facts.critical_path
+    if path is None or path.input_us < WORTH_TELLING * path.window_us:
+        return None
+    return f"waiting for a DataLoader is {about(path.input_us / path.window_us)} of the critical path, {us(path.input_us)}"
+
+
+@finding(
+    "exposed-communication",
+    "the GPU's lanes of compute are white while one of NCCL is not",
+    "the stream of the NCCL kernels, and the one of the GEMMs at the same time",
+    "Communication that no computing hides: the step waits for the other GPUs, or for one that is late.",
+    "Overlap it with the backward pass (smaller buckets), send less (accumulate gradients), or look for the rank that is late.",
+)
+def _exposed_communication(trace: Trace, facts: Facts) -> str | None:
+    path, times = facts.critical_path, facts.timeline
+    if path is None or times is None or path.communication_us < WORTH_TELLING * path.window_us:
+        return None
+    return (
+        f"communication is {about(path.communication_us / path.window_us)} of the critical path; "
+        f"{us(times.exposed_communication_us)} of its {us(times.communication_us)} run while nothing is computed"
+    )
 
 
 @finding(
@@ -68,7 +96,7 @@ def _verdict_numbers(facts: Facts) -> str:
 )
 def _hotspot(trace: Trace, facts: Facts) -> str | None:
     top = next(iter(facts.compute_kernels), None)
-    if top is None or top.share < HOTSPOT_SHARE or len(facts.kernels) < 2:
+    if facts.regime != "gpu-bound" or top is None or top.share < HOTSPOT_SHARE or len(facts.kernels) < 2:
         return None
     return f"{top.decoded.label} takes {top.share:.0%} of the GPU's time in {count(top.calls, 'call')}"
 
@@ -81,7 +109,7 @@ def _hotspot(trace: Trace, facts: Facts) -> str | None:
     "Fuse them, or batch them.",
 )
 def _many_calls(trace: Trace, facts: Facts) -> str | None:
-    if not facts.steps:
+    if not facts.steps or facts.regime != "overhead-bound":
         return None
     top = max(facts.compute_kernels, key=lambda k: k.calls, default=None)
     if top is None or top.graph or top.calls < MANY_CALLS_A_STEP * len(facts.steps):

@@ -5,6 +5,11 @@ import re
 # cudaLaunchKernel, cudaLaunchKernelExC, cuLaunchKernelEx, cudaLaunchCooperativeKernel, hipLaunchKernel,
 # hipModuleLaunchKernel, hipExtModuleLaunchKernel, cudaGraphLaunch, hipGraphLaunch, urEnqueueKernelLaunch(Exp).
 _LAUNCH = re.compile(r"Launch\w*Kernel|KernelLaunch|GraphLaunch|MultiDevice$")
+# cudaFree, cuMemFree_v2, hipFree, hipHostFree: these wait for the device; cudaFreeAsync does not.
+_FREE = re.compile(r"(?:cuda|cu|hip)(?:Mem)?(?:Host)?Free(?:Host|Array)?(?:_v\d)?$")
+# cudaMalloc, cudaMallocAsync, cudaHostAlloc, hipHostMalloc, cuMemAlloc_v2, cuMemCreate, cuMemMap, cudaFreeAsync.
+_MEMORY = re.compile(r"Malloc|Alloc|Free|MemCreate|MemMap|MemUnmap|MemSetAccess|MemRelease|MemAddressReserve|HostRegister")
+_LOADING = re.compile(r"(?:Module|Library)(?:Load|GetFunction|GetKernel)|GetFuncBySymbol")
 
 
 def is_launch(call: str) -> bool:
@@ -19,6 +24,31 @@ def is_graph_launch(call: str) -> bool:
 def is_synchronizing(call: str) -> bool:
     """Whether it waits for the GPU."""
     return "Synchronize" in call
+
+
+def is_copy(call: str) -> bool:
+    """Whether it copies memory; a copy from or to pageable memory waits until it is done, also where its name says async."""
+    return "Memcpy" in call
+
+
+def is_free(call: str) -> bool:
+    """Whether it gives memory back to the device, which waits for the device first."""
+    return bool(_FREE.match(call))
+
+
+def manages_memory(call: str) -> bool:
+    """Whether it takes memory from the device or the host, or gives it back."""
+    return bool(_MEMORY.search(call)) and not is_copy(call)
+
+
+def loads_code(call: str) -> bool:
+    """Whether it loads a module, or a function out of one."""
+    return bool(_LOADING.search(call))
+
+
+def begins_capture(call: str) -> bool:
+    """Whether it begins to capture a graph: what is launched from then on runs only when the graph is replayed."""
+    return "BeginCapture" in call
 
 
 def asks_occupancy(call: str) -> bool:

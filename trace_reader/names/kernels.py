@@ -101,8 +101,14 @@ class KernelName(msgspec.Struct, frozen=True):
         return self.family == "softmax" or any("softmax" in op for op in self.merged_ops)
 
 
+_COLLECTIVE = re.compile(r"^(?:nccl|rccl|oneccl|hccl|xccl|mccl)|nccl(?:Dev)?Kernel|oneccl", re.IGNORECASE)
 FUSED_ATTENTION_FAMILIES = ("FlashAttention", "memory-efficient attention", "cuDNN attention")
 GEMM_FAMILIES = ("cuBLAS", "cuBLAS nvjet", "CUTLASS", "xmma", "ROCm Tensile")
+
+
+def is_collective(name: str) -> bool:
+    """Whether a kernel is communication between devices: NCCL's, RCCL's and kin."""
+    return _COLLECTIVE.search(name) is not None
 
 
 @cache

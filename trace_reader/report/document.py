@@ -12,10 +12,11 @@ LONGEST_CELL = 100
 
 
 class Style(msgspec.Struct, frozen=True):
-    """How much is told: rows of a table, labels or full kernel names."""
+    """How much is told: rows of a table, labels or full kernel names, all findings."""
 
     top: int = 15
     full: bool = False
+    everything: bool = False
 
 
 class Title(msgspec.Struct, frozen=True):

@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 from trace_reader.analysis.compare import Comparison, Row
+from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernels import KernelFacts
+from trace_reader.analysis.timeline import Timeline
 from trace_reader.analysis.tree import Node
 
 SCHEMA_VERSION = 1  # one more where a field is renamed or means something else
@@ -27,6 +29,10 @@ def to_json(facts: Facts, tree: Node | None = None) -> dict[str, Any]:
         "gpu_busy_share": _round(facts.gpu_busy_share),
         "gpu_to_cpu": _round(facts.gpu_to_cpu),
         "regime": facts.regime,
+        "missing": list(facts.missing),
+        "critical_path": _path_json(facts.critical_path) if facts.critical_path else None,
+        "critical_paths": [_path_json(path) for path in facts.critical_paths],
+        "timeline": _rounded(facts.timeline) if facts.timeline else None,
         "kernels_total": facts.kernels_total,
         "memcpys_total": facts.memcpys_total,
         "memsets_total": facts.memsets_total,
@@ -123,6 +129,17 @@ def table_json(rows: Sequence[Row]) -> dict[str, Any]:
             for row in rows
         ]
     }
+
+
+def _path_json(path: CriticalPath) -> dict[str, Any]:
+    named = {key: [{"name": x.name, "us": _round(x.us)} for x in getattr(path, key)] for key in ("kernels", "ops")}
+    times = {key: _round(getattr(path, key)) for key in path.__struct_fields__ if key.endswith("_us")}
+    cpu = [{"what": x.name, "us": _round(x.us)} for x in path.cpu]
+    return {"device": path.device, "regime": path.regime, **times, "cpu": cpu, **named}
+
+
+def _rounded(times: Timeline) -> dict[str, float | None]:
+    return {key: _round(value) for key, value in msgspec.structs.asdict(times).items()}
 
 
 def _kernel_json(k: KernelFacts) -> dict[str, Any]:

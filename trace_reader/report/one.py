@@ -4,6 +4,7 @@ from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernels import KernelFacts
 from trace_reader.analysis.steps import StepFacts
 from trace_reader.analysis.tree import Node
+from trace_reader.analysis.verdict import verdict
 from trace_reader.report.document import Document, Style
 from trace_reader.units import percent, us
 
@@ -16,19 +17,6 @@ ORIGINS = {
     "carried_over": "launched before the recording began",
     "unknown": "no launch in the trace",
 }
-
-
-def verdict(facts: Facts) -> str:
-    """One line: the bottleneck, and the numbers that say so."""
-    if facts.regime == "cpu-only":
-        launched = sum(step.launches for step in facts.steps)
-        return "cpu-only: " + ("launches but no GPU event in the trace" if launched else "no GPU event in the trace")
-    busy = f"the GPU is busy {percent(facts.gpu_busy_share)} of the {us(facts.window_us)} window"
-    if facts.gpu_to_cpu is None:
-        return f"{facts.regime}: {busy}"
-    n = sum(step.gpu_to_cpu is not None for step in facts.steps)
-    ratio = f"{facts.gpu_to_cpu:.0%}" if facts.gpu_to_cpu >= 0.095 else f"{facts.gpu_to_cpu:.1%}"
-    return f"{facts.regime}: a step's GPU busy time is {ratio} of its CPU time (median of {n} steps); {busy}"
 
 
 def work_of_a_step(facts: Facts) -> str:

@@ -23,12 +23,12 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.tree import thread_label
+from trace_reader.analysis.verdict import verdict
 from trace_reader.link.trace import STEP, Activity, Trace
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_CPU, Kind, Slice, Track
 from trace_reader.names.calls import is_synchronizing
 from trace_reader.names.kernels import decode_name
-from trace_reader.report.one import verdict
 from trace_reader.system.terminal import plain
 from trace_reader.units import us
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from trace_reader.analysis.compare import Comparison, Row
 from trace_reader.analysis.kernels import KernelFacts
 from trace_reader.analysis.steps import StepFacts
+from trace_reader.analysis.verdict import verdict
 from trace_reader.report.document import Document, Style
-from trace_reader.report.one import kernel_row, short, verdict
+from trace_reader.report.one import kernel_row, short
 from trace_reader.units import count, percent, us
 
 

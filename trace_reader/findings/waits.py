@@ -1,0 +1,112 @@
+"""Where the CPU waited for the GPU in a step, and what stands in the way of its next launch."""
+
+import numpy as np
+from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.waits import Reason, blocking_copies, waits
+from trace_reader.findings.registry import finding, listed
+from trace_reader.link.nesting import innermost
+from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows
+from trace_reader.model.slices import Kind
+from trace_reader.units import about, count, us
+
+WORTH_TELLING = 0.02  # of the critical path's window
+PAGEABLE = "Pageable"  # as CUPTI calls the host's memory in a copy's name
+
+
+@finding(
+    "sync-in-step",
+    "inside a step, the CPU's lane stands still in a synchronize",
+    "cudaStreamSynchronize and the like inside a step, and the op around it",
+    "The CPU waits until the GPU has finished, and only then launches the next work: its lead is lost.",
+    "Ask for values less often (.item(), .cpu(), nonzero, printing a loss), or keep them on the GPU.",
+)
+def _sync_in_step(trace: Trace, facts: Facts) -> str | None:
+    return _waited(trace, facts, Reason.SYNCHRONIZE, "synchronizing call", "synchronizing calls")
+
+
+@finding(
+    "blocking-copy",
+    "inside a step, the CPU's lane stands still in a copy",
+    "a long cudaMemcpyAsync in whose time its own copy ends",
+    "A copy between the GPU and ordinary (pageable) memory of the host returns only when it is done, also where its name says "
+    "async.",
+    "Pin the host's memory (pin_memory=True) and copy with non_blocking=True; leave results on the GPU.",
+)
+def _blocking_copy(trace: Trace, facts: Facts) -> str | None:
+    words = _waited(trace, facts, Reason.COPY, "copy", "copies")
+    if words is None:
+        return None
+    copied = trace.work.where(blocking_copies(trace).copied)
+    sizes = [size for size in (event.detail for event in copied) if isinstance(size, int)]
+    largest = f"; the largest has {max(sizes) / 1e6:.1f} MB" if sizes else ""
+    pageable = sum(PAGEABLE in name for name in copied.names)
+    return words + largest + (f"; {pageable} of {len(copied)} from or to pageable memory" if pageable else "")
+
+
+@finding(
+    "blocked-by-the-queue",
+    "launches that take a thousand times as long as others",
+    "the runtime calls of a step whose GPU work is far behind",
+    "The GPU's queue is full: about a thousand launches are waiting, and the next one returns only when another has finished. "
+    "The CPU's time in it is no work.",
+    "Nothing to mend on the CPU: the GPU is the bottleneck, look at its kernels.",
+)
+def _blocked_by_the_queue(trace: Trace, facts: Facts) -> str | None:
+    return _waited(trace, facts, Reason.QUEUE, "launch", "launches")
+
+
+@finding(
+    "allocation-in-step",
+    "cudaMalloc or cudaFree inside a recorded step",
+    "the runtime calls of a step",
+    "Memory is taken from the driver, or given back to it, in the middle of the work; giving it back waits for the device.",
+    "After warm-up the caching allocator needs no new memory: look for growing shapes, torch.cuda.empty_cache(), or memory that "
+    "is nearly full.",
+)
+def _allocation_in_step(trace: Trace, facts: Facts) -> str | None:
+    return _cpu_share(trace, facts, ("memory",), "managing memory")
+
+
+@finding(
+    "loading-or-compiling-in-step",
+    "a recorded step in which kernels are loaded, or graphs compiled",
+    "Lazy Function Loading, cuModuleLoad, or rows that end in (dynamo_timed)",
+    "Something that happens once is in the recording: a module is loaded at its first kernel, a graph compiled for new shapes.",
+    "Record after warm-up; for torch.compile, TORCH_LOGS=recompiles says what it compiles again.",
+)
+def _loading_or_compiling(trace: Trace, facts: Facts) -> str | None:
+    return _cpu_share(trace, facts, ("loading", "compilation"), "loading code or compiling")
+
+
+def _waited(trace: Trace, facts: Facts, reason: Reason, one: str, many: str) -> str | None:
+    """How many calls waited for this reason in the path's window, how long, and in which ops; None where it is not worth it."""
+    path = facts.critical_path
+    if path is None or not len(trace.steps):
+        return None
+    calls = waits(trace)
+    inside = (trace.step_at(calls.start_ns) >= 0) & (calls.start_ns >= path.start_ns)
+    launching = np.isin(calls.track, trace.slices.track[trace.work.call[trace.work.call >= 0]])
+    calls = calls.where((calls.reason == reason) & inside & (launching | (calls.track == trace.steps.track[-1])))
+    if calls.total_us < WORTH_TELLING * path.window_us:
+        return None
+    by_op = [f"{name} ({count(len(rows), one, many)}, {us(rows.total_us)})" for name, rows in _by_op(trace, calls)]
+    return f"{count(len(calls), one, many)} waited {us(calls.total_us)} in {us(path.window_us)}: {listed(by_op)}"
+
+
+def _by_op(trace: Trace, calls: Rows) -> list[tuple[str, Rows]]:
+    """The calls by the op that is around them, the most time first."""
+    op = innermost(trace.slices, trace.parent, calls.at, trace.slices.kind == Kind.OP)
+    names = np.where(op >= 0, trace.slices.name[op], -1)
+    groups = [("in no op" if name < 0 else trace.slices.names[name], rows) for (name,), rows in calls.by(names)]
+    return sorted(groups, key=lambda group: (-group[1].total_us, group[0]))
+
+
+def _cpu_share(trace: Trace, facts: Facts, what: tuple[str, ...], words: str) -> str | None:
+    path = facts.critical_path
+    if path is None:
+        return None
+    spent_us = sum(part.us for part in path.cpu if part.name in what)
+    if not spent_us or spent_us < WORTH_TELLING * path.window_us:
+        return None
+    return f"{words} is {about(spent_us / path.window_us)} of the critical path, {us(spent_us)}"
