@@ -12,12 +12,13 @@ from events import (
     launch,
     memcpy,
     memset,
+    on,
     op,
     step,
     write,
 )
 import pytest
-from trace_reader import load, read
+from trace_reader import cli, load, read
 from trace_reader.analysis.occupancy import occupancy
 from trace_reader.analysis.tree import dispatch_tree
 from trace_reader.model.slices import Footprint
@@ -548,3 +549,76 @@ def test_every_part_of_an_activity(tmp_path):
 def test_an_op_at_the_files_start_is_one(facts):
     f = facts(op("aten::mm", 0, 10), launch(2, 1), kernel("a", 20, 5, 1))
     assert (f.gpu_time_by_origin_us["op"], f.ops[0].launched) == (5, 1)
+
+
+def test_the_footprint_is_that_of_the_configuration_with_the_most_time(facts):
+    f = facts(
+        kernel("a", 0, 2, 1, grid=(12, 1, 1)), kernel("a", 10, 90, 2, grid=(376, 1, 1), regs=40),
+        kernel("a", 110, 2, 3, grid=(12, 1, 1)), kernel("a", 120, 6, 4, grid=(12, 2, 1)),
+        kernel("b", 200, 5, 5), kernel("b", 210, 5, 6),
+    )  # fmt: skip
+    a, b = f.kernels
+    assert (a.grid, a.registers_per_thread, a.configurations, a.configuration_share) == ((376, 1, 1), 40, 3, 0.9)
+    assert (b.grid, b.configurations, b.configuration_share) == ((1, 1, 1), 1, 1)
+
+
+def test_the_self_time_of_ops_is_without_what_lies_inside(facts):
+    f = facts(
+        op("aten::linear", 0, 100), op("aten::addmm", 10, 60), launch(20, 1), op("aten::linear", 200, 10), kernel(GEMM, 300, 5, 1)
+    )
+    assert {o.name: (o.total_us, o.self_us) for o in f.ops} == {"aten::linear": (110, 50), "aten::addmm": (60, 59)}
+
+
+def test_the_gpus_time_by_kind_of_work(facts):
+    nccl = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    softmax = "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 10, false, false>(int)"
+    adam = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::FusedAdamMathFunctor<float, 4> >(int)"
+    names = (
+        GEMM,
+        GEMM,
+        ADD,
+        nccl,
+        softmax,
+        adam,
+        "triton_poi_fused_add_0",
+        "mine",
+        "void cudnn::bn_bw_1C11_kernel_new<float>(int)",
+    )
+    f = facts(
+        *(kernel(name, 100 * n, 10 + n, n) for n, name in enumerate(names)), memcpy(2000, 40, 50), memset(2100, 5, 51),
+        op("aten::convolution_backward", 0, 5), launch(1, 90), kernel("void wgrad(int)", 3000, 2, 90, stream=8),
+    )  # fmt: skip
+    total = 10 + 11 + 12 + 13 + 14 + 15 + 16 + 17 + 18 + 40 + 5 + 2
+    assert [(x.family, x.calls, x.total_us, round(x.share * total)) for x in f.families] == [
+        ("copy", 2, 45, 45), ("other", 2, 35, 35), ("GEMM", 2, 21, 21), ("Triton", 1, 16, 16), ("optimizer", 1, 15, 15),
+        ("softmax, norm, reduction", 1, 14, 14), ("communication", 1, 13, 13), ("pointwise", 1, 12, 12), ("convolution", 1, 2, 2),
+    ]  # fmt: skip
+
+
+def test_the_rank_of_a_job_is_in_the_header(facts, tmp_path, capsys):
+    job = {"distributedInfo": {"backend": "nccl", "rank": 1, "world_size": 8}}
+    f = facts(op("a", 0, 1), **job)
+    assert (f.rank, f.world_size) == (1, 8)
+    assert cli.main([f.trace]) == 0 and "\nrank: 1 of 8\n" in capsys.readouterr().out
+    alone = facts(op("a", 0, 1), distributedInfo={"rank": 0, "world_size": 1})
+    assert cli.main([alone.trace]) == 0 and "\nrank:" not in capsys.readouterr().out
+    assert facts(op("a", 0, 1), distributedInfo=[1]).rank is facts(op("a", 0, 1), distributedInfo={"rank": "x"}).rank is None
+
+
+def test_annotations_with_what_was_launched_inside(facts):
+    f = facts(
+        step(0, 0, 1000),
+        annotation("forward", 10, 100), op("aten::mm", 20, 20), launch(25, 1), annotation("layer", 50, 20), launch(55, 2),
+        annotation("layer", 80, 10), annotation("layer", 81, 5), launch(82, 3),  # one inside another of its name
+        *on(2, op("MmBackward0", 120, 50), launch(130, 4)),
+        annotation("forward", 200, 60), annotation("Optimizer.step#SGD.step", 300, 50), launch(310, 5), launch(900, 6),
+        *(kernel(f"k{n}", 400 + 20 * n, 2 * n, n) for n in range(1, 7)),
+    )  # fmt: skip
+    assert [(a.name, a.calls, a.total_us, a.median_us, a.gpu_us, a.launched) for a in f.annotations] == [
+        ("forward", 2, 160, 80, 12, 3), ("Optimizer.step#SGD.step", 1, 50, 50, 10, 1), ("layer", 3, 35, 10, 10, 2),
+    ]  # fmt: skip
+
+
+def test_an_annotation_that_has_ended_when_the_launch_begins_holds_it_not(facts):
+    f = facts(op("outer", 0, 100), annotation("x", 10, 20), op("crosses x", 20, 60), launch(50, 1), kernel("k", 200, 5, 1))
+    assert [(a.name, a.launched) for a in f.annotations] == [("x", 0)]

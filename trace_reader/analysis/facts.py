@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from trace_reader.analysis.annotations import AnnotationFacts, annotation_facts
 from trace_reader.analysis.critical_path import CriticalPath, critical_paths
-from trace_reader.analysis.kernels import GemmFacts, KernelFacts, gemm_facts, kernel_facts
+from trace_reader.analysis.kernels import FamilyFacts, GemmFacts, KernelFacts, family_facts, gemm_facts, kernel_facts
 from trace_reader.analysis.missing import missing
 from trace_reader.analysis.ops import CallFacts, OpFacts, call_facts, op_facts
 from trace_reader.analysis.steps import StepFacts, busy_us, step_facts
@@ -40,6 +41,8 @@ class Facts(msgspec.Struct, frozen=True):
     device: str | None
     device_properties: dict[str, Any] | None  # of the first device used, as the header has them
     versions: dict[str, str]
+    rank: int | None  # of a job with several processes, and how many they are
+    world_size: int | None
     events: int  # found in the file, of all kinds
     skipped: dict[str, int]  # of these, not used, by reason
     first_bad: str | None  # where and why the first event could not be read
@@ -62,9 +65,11 @@ class Facts(msgspec.Struct, frozen=True):
     zero_timestamps: int  # kernels with a start or a duration of 0
     steps: tuple[StepFacts, ...]
     kernels: tuple[KernelFacts, ...]
+    families: tuple[FamilyFacts, ...]
     gemms: tuple[GemmFacts, ...]
     ops: tuple[OpFacts, ...]
     calls: tuple[CallFacts, ...]
+    annotations: tuple[AnnotationFacts, ...]
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -110,6 +115,7 @@ def summarize(trace: Trace) -> Facts:
     device_properties = {p["id"]: p for p in properties if isinstance(p.get("id"), int)}
     used_properties = [p for number, p in device_properties.items() if number in used] or properties
     lesson: dict[str, Any] = header["lesson"] if isinstance(header.get("lesson"), dict) else {}
+    distributed: dict[str, Any] = header["distributedInfo"] if isinstance(header.get("distributedInfo"), dict) else {}
     names = sorted({str(p["name"]) for p in used_properties if "name" in p})
     kinds, origins = Counter(work.kind.tolist()), Counter(work.origin.tolist())
     steps = step_facts(trace)
@@ -117,6 +123,7 @@ def summarize(trace: Trace) -> Facts:
     share = None if gpu_busy is None or window_us <= 0 else gpu_busy / window_us / len(used)
     paths = critical_paths(trace)
     path = paths[0] if paths else None
+    kernels = kernel_facts(trace, device_properties)
     lost = missing(trace)
     ratios = [s.gpu_to_cpu for s in steps if s.gpu_to_cpu is not None]
     return Facts(
@@ -125,6 +132,8 @@ def summarize(trace: Trace) -> Facts:
         device=(None if len(work) else lesson.get("device")) or ", ".join(names) or None,
         device_properties=used_properties[0] if used_properties else None,
         versions=_versions(header),
+        rank=_whole(distributed.get("rank")),
+        world_size=_whole(distributed.get("world_size")),
         events=trace.total,
         skipped=trace.skipped,
         first_bad=trace.first_bad,
@@ -146,11 +155,17 @@ def summarize(trace: Trace) -> Facts:
         gpu_events_by_origin={origin.word: origins[origin] for origin in Origin},
         zero_timestamps=trace.zero_timestamps,
         steps=steps,
-        kernels=kernel_facts(trace, device_properties),
+        kernels=kernels,
+        families=family_facts(kernels),
         gemms=gemm_facts(trace),
         ops=op_facts(trace),
         calls=call_facts(trace),
+        annotations=annotation_facts(trace),
     )
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _versions(header: dict[str, Any]) -> dict[str, str]:

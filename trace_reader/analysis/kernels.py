@@ -1,6 +1,8 @@
 """The GPU's work by kernel: durations, footprints, bandwidth, and the GEMMs by shape."""
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+import math
 from typing import Any
 
 import msgspec
@@ -11,7 +13,7 @@ from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, grouped, median
 from trace_reader.model.slices import Footprint, Inputs, Kind, Slices
-from trace_reader.names.kernels import KernelName, decode_name
+from trace_reader.names.kernels import KernelName, decode_name, is_collective
 from trace_reader.names.ops import GEMM_OPS
 
 SMALL_SHARED_BYTES = 49152  # Kineto estimates the occupancy against this limit, so a kernel above it reads 0
@@ -43,6 +45,8 @@ class KernelFacts(msgspec.Struct, frozen=True):
     gb_per_s: float | None  # median over the calls; 10^9 bytes
     outlier_steps: tuple[str, ...]
     graph: bool
+    configurations: int  # launches of other registers, shared memory, grid or block; what is shown is that of the most time
+    configuration_share: float  # of this kernel's time, what the shown one has
 
 
 class GemmFacts(msgspec.Struct, frozen=True):
@@ -60,6 +64,40 @@ class GemmFacts(msgspec.Struct, frozen=True):
     tflop_per_s: float
 
 
+class FamilyFacts(msgspec.Struct, frozen=True):
+    """The GPU's time by kind of work: GEMM, attention, communication, copy and so on."""
+
+    family: str
+    calls: int
+    total_us: float
+    share: float  # of the summed time of kernels, copies and memsets
+
+
+FAMILIES: tuple[tuple[str, Callable[[KernelFacts], bool]], ...] = (  # the first that fits
+    ("communication", lambda k: is_collective(k.name)),
+    ("copy", lambda k: k.kind != Kind.KERNEL),
+    ("attention", lambda k: k.decoded.is_fused_attention),
+    ("GEMM", lambda k: k.decoded.is_gemm),
+    ("convolution", lambda k: "conv" in (k.op or "")),
+    ("optimizer", lambda k: "multi_tensor_apply" in k.name),
+    ("softmax, norm, reduction", lambda k: k.decoded.is_softmax or k.decoded.family == "ATen reduce" or "norm" in k.name.lower()),
+    ("Triton", lambda k: "Triton" in k.decoded.family),
+    ("pointwise", lambda k: k.decoded.family == "ATen elementwise"),
+)
+
+
+def family_facts(kernels: Iterable[KernelFacts]) -> tuple[FamilyFacts, ...]:
+    """A row for each family that is there, the most time first; what fits none is `other`."""
+    groups: dict[str, list[KernelFacts]] = defaultdict(list)
+    for k in kernels:
+        groups[next((name for name, fits in FAMILIES if fits(k)), "other")].append(k)
+    facts = [
+        FamilyFacts(name, sum(k.calls for k in group), math.fsum(k.total_us for k in group), math.fsum(k.share for k in group))
+        for name, group in groups.items()
+    ]
+    return tuple(sorted(facts, key=lambda family: (-family.total_us, family.family)))
+
+
 def kernel_facts(trace: Trace, devices: Mapping[Any, Mapping[str, Any]]) -> tuple[KernelFacts, ...]:
     """A row for each kernel, copy and memset, those with the most time first. `devices`: the header's, by id."""
     linked = trace.linked
@@ -71,9 +109,10 @@ def kernel_facts(trace: Trace, devices: Mapping[Any, Mapping[str, Any]]) -> tupl
 
 
 def _kernel(trace: Trace, calls: Rows, summed_us: float, devices: Mapping[Any, Mapping[str, Any]]) -> KernelFacts:
-    first = calls[0]
     duration_us = calls.duration_us
     total_us, median_us = calls.total_us, calls.median_us
+    alike = sorted((rows for _, rows in calls.by(calls.detail)), key=lambda rows: -rows.total_us)  # stable: then the first
+    first = alike[0][0]
     footprint = first.detail if isinstance(first.detail, Footprint) else None
     estimated = footprint is not None and (footprint.shared_memory_bytes or 0) <= SMALL_SHARED_BYTES
     slow = calls.step[(calls.step >= 0) & (duration_us > OUTLIER * median_us)] if len(calls) >= 3 else calls.step[:0]
@@ -101,6 +140,8 @@ def _kernel(trace: Trace, calls: Rows, summed_us: float, devices: Mapping[Any, M
         gb_per_s=median(calls.moved / duration_us / 1e3) if known else None,
         outlier_steps=tuple(dict.fromkeys(trace.steps[step].name for step in dict.fromkeys(slow.tolist()))),
         graph=bool((calls.origin == Origin.GRAPH).any()),
+        configurations=len(alike),
+        configuration_share=alike[0].total_us / total_us if total_us else 1.0,
     )
 
 

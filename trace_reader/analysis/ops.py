@@ -1,15 +1,22 @@
 """CPU ops, and functions of the runtime and driver, by name."""
 
+import math
+
 import msgspec
+from trace_reader.link.nesting import self_us
 from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows
 
 
 class OpFacts(msgspec.Struct, frozen=True):
-    """All calls of one CPU op. `gpu_us` is the summed time of what it launched itself, `launched` how many."""
+    """All calls of one CPU op. `self_us`: without the ops and calls inside it. `gpu_us` is the summed time of what it launched
+    itself, `launched` how many.
+    """
 
     name: str
     calls: int
     total_us: float
+    self_us: float
     gpu_us: float
     launched: int
 
@@ -28,9 +35,11 @@ def op_facts(trace: Trace) -> tuple[OpFacts, ...]:
     launched = trace.linked.where(trace.linked.op >= 0)
     by_op = {trace.slices.names[name]: work for (name,), work in launched.by(trace.slices.name[launched.op])}
     facts = []
-    for name, ops in trace.ops.by_name():
+    every = Rows(trace.slices, trace.ops.at, own_us=self_us(trace.slices, trace.parent, trace.ops.at))
+    for name, ops in every.by_name():
         work = by_op.get(name)
-        facts.append(OpFacts(name, len(ops), ops.total_us, work.total_us if work else 0.0, len(work) if work else 0))
+        gpu_us, count = (work.total_us, len(work)) if work else (0.0, 0)
+        facts.append(OpFacts(name, len(ops), ops.total_us, math.fsum(ops.own_us.tolist()), gpu_us, count))
     return tuple(sorted(facts, key=lambda op: (-op.gpu_us, -op.total_us, op.name)))
 
 

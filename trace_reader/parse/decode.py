@@ -239,10 +239,24 @@ class _Decoder:
         columns = {name: np.concatenate([piece.pop(name) for piece in self._columns]) for name in list(self._columns[0])}
         columns["start_ns"] -= columns["start_ns"].min()
         self._tell_gpu_annotations(columns["kind"], columns["track"])
-        slices = Slices(columns, list(self._names), list(self._tracks), [_detail(key) for key in self._details])
+        slices = Slices(columns, list(self._names), list(self._tracks), self._distinct_details(columns["detail"]))
         skipped = {reason: n for reason, n in sorted(self.skipped.items()) if n}
         zeros = self.skipped["zero timestamp"] + self._zero_durations
         return Decoded(self.path, slices, self.header, self.total, skipped, self.first_bad, zeros, self.thread_names)
+
+    def _distinct_details(self, detail: np.ndarray) -> list[Any]:
+        """The details, equal ones once; `detail` is renumbered. One that is written in two ways has two keys."""
+        numbers: dict[Any, int] = {}
+        found = []
+        for key in self._details:
+            value = _detail(key)
+            try:
+                found.append(numbers.setdefault(value, len(numbers)))
+            except TypeError:  # objects among an op's inputs
+                found.append(numbers.setdefault(key, len(numbers)))
+        if found:
+            detail[:] = np.where(detail >= 0, np.array(found, np.int32)[detail], -1)
+        return [_detail(value) if type(value) is tuple else value for value in numbers]
 
     def _tell_gpu_annotations(self, kind: np.ndarray, track: np.ndarray) -> None:
         """Old traces repeat the annotations on the GPU's lane, under the category of the CPU's."""

@@ -22,6 +22,8 @@ def to_json(facts: Facts, tree: Node | None = None) -> dict[str, Any]:
         "trace": facts.trace,
         "device": facts.device,
         "versions": facts.versions,
+        "rank": facts.rank,
+        "world_size": facts.world_size,
         "events": facts.events,
         "skipped": facts.skipped,
         "window_us": _round(facts.window_us),
@@ -55,6 +57,32 @@ def to_json(facts: Facts, tree: Node | None = None) -> dict[str, Any]:
             for s in facts.steps
         ],
         "kernels": [_kernel_json(k) for k in facts.kernels],
+        "ops": [
+            {
+                "name": op.name,
+                "calls": op.calls,
+                "total_us": _round(op.total_us),
+                "self_us": _round(op.self_us),
+                "gpu_us": _round(op.gpu_us),
+                "launched": op.launched,
+            }
+            for op in facts.ops
+        ],
+        "annotations": [
+            {
+                "name": a.name,
+                "calls": a.calls,
+                "total_us": _round(a.total_us),
+                "median_us": _round(a.median_us),
+                "gpu_us": _round(a.gpu_us),
+                "launched": a.launched,
+            }
+            for a in facts.annotations
+        ],
+        "families": [
+            {"family": f.family, "calls": f.calls, "total_us": _round(f.total_us), "share": _round(f.share)}
+            for f in facts.families
+        ],
         "gemms": [
             {
                 "op": g.op,
@@ -162,6 +190,8 @@ def _kernel_json(k: KernelFacts) -> dict[str, Any]:
         "shared_memory_bytes": k.shared_memory_bytes,
         "grid": k.grid,
         "block": k.block,
+        "configurations": k.configurations,
+        "configuration_share": _round(k.configuration_share),
         "moved_bytes": k.moved_bytes,
         "gb_per_s": _round(k.gb_per_s),
         "theoretical_occupancy": None if k.occupancy is None else _round(k.occupancy.theoretical),

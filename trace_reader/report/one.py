@@ -45,6 +45,11 @@ def report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
         return out
     out.section("Verdict")
     out.lines([verdict(facts), work_of_a_step(facts)])
+    out.section("Findings")
+    if not facts.findings:
+        out.lines(["none"])
+    for found in facts.findings:
+        out.item(found.slug, found.seen, f"{found.means} Next: {found.next}")
     out.section("Steps (GPU columns: the work that the step launched, whenever it ran)")
     out.table(
         [
@@ -64,6 +69,14 @@ def report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
         _step_row,
         empty="no ProfilerStep in the trace",
     )
+    if facts.annotations:
+        out.section("Annotations (GPU time: of what was launched inside, on the same thread)")
+        out.table(
+            ["annotation", "calls", "CPU", "median", "launched", "GPU time"],
+            facts.annotations,
+            lambda a: [short(a.name, style), str(a.calls), us(a.total_us), us(a.median_us), str(a.launched),
+                       us(a.gpu_us if facts.regime != "cpu-only" else None)],
+        )  # fmt: skip
     if facts.regime != "cpu-only":
         out.section("Where the GPU's time comes from")
         total = sum(facts.gpu_time_by_origin_us.values())
@@ -71,6 +84,12 @@ def report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
             ["origin", "events", "time", "share", ""],
             [(name, n) for name, n in facts.gpu_events_by_origin.items() if n],
             lambda item: _origin_row(*item, facts.gpu_time_by_origin_us[item[0]], total),
+        )
+        out.section("GPU time by kind of work")
+        out.table(
+            ["kind", "calls", "time", "share"],
+            facts.families,
+            lambda family: [family.family, str(family.calls), us(family.total_us), percent(family.share)],
         )
         out.section("Kernels, copies and memsets (share: of their summed time)")
         out.table(
@@ -114,18 +133,13 @@ def report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
                        f"{g.tflop_per_s:.0f}", short(g.kernel, style)],
         )  # fmt: skip
     if facts.regime == "cpu-only":
-        out.section("Ops")
-        ops = sorted(facts.ops, key=lambda op: (-op.total_us, op.name))
+        out.section("Ops (self: without the ops inside)")
+        ops = sorted(facts.ops, key=lambda op: (-op.self_us, op.name))
         out.table(
-            ["op", "calls", "total"],
+            ["op", "calls", "self", "total"],
             ops,
-            lambda op: [short(op.name, style), str(op.calls), us(op.total_us)],
+            lambda op: [short(op.name, style), str(op.calls), us(op.self_us), us(op.total_us)],
         )
-    out.section("Findings")
-    if not facts.findings:
-        out.lines(["none"])
-    for found in facts.findings:
-        out.item(found.slug, found.seen, f"{found.means} Next: {found.next}")
     return out
 
 
@@ -136,6 +150,8 @@ def _origin_row(name: str, events: int, time_us: float, total_us: float) -> list
 def _header(facts: Facts) -> list[str]:
     versions = ", ".join(f"{name} {version}" for name, version in facts.versions.items()) or "versions unknown"
     lines = [f"device: {facts.device or 'unknown'}; {versions}"]
+    if facts.world_size is not None and facts.world_size > 1:
+        lines.append(f"rank: {'unknown' if facts.rank is None else facts.rank} of {facts.world_size}")
     if facts.lesson.get("run"):
         lines.append(f"run: {facts.lesson.get('script', 'unknown')} {facts.lesson['run']}")
     if facts.lesson.get("peak_memory"):
@@ -185,7 +201,8 @@ def _footprint_row(k: KernelFacts, style: Style) -> list[str]:
         label_of(k, style),
         str(k.registers_per_thread),
         "unknown" if k.shared_memory_bytes is None else str(k.shared_memory_bytes),
-        "unknown" if k.grid is None else "x".join(map(str, k.grid)),
+        ("unknown" if k.grid is None else "x".join(map(str, k.grid)))
+        + (f" ({k.configurations} configurations, this {percent(k.configuration_share)})" if k.configurations > 1 else ""),
         "unknown" if k.block is None else "x".join(map(str, k.block)),
         "unknown" if o is None else str(o.blocks),
         "unknown" if o is None else f"{o.warps}/{o.max_warps} warps, {o.theoretical:.1%}",
