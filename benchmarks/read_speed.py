@@ -138,7 +138,7 @@ def _write(source: Path, target: Path, megabytes: float) -> int:
 def measure(command: list[str], timeout_s: float = 3600) -> tuple[float, float, str]:
     """Run to the end; (seconds, peak memory in MB, what failed)."""
     env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    with tempfile.TemporaryFile("w+") as out:
+    with tempfile.TemporaryFile("w+", errors="replace") as out:
         start = time.perf_counter()
         process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=subprocess.DEVNULL)
         stop = threading.Timer(timeout_s, process.kill)
