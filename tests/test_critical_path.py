@@ -8,8 +8,10 @@ from conftest import GALLERY
 from events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, on, op, step, write
 import pytest
 from trace_reader import analyze, load, read
+from trace_reader.analysis import cpu_time
 from trace_reader.analysis.critical_path import critical_paths
 from trace_reader.analysis.verdict import verdict
+from trace_reader.link import nesting
 from trace_reader.report import json as as_json
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -427,3 +429,18 @@ def test_the_json_of_a_path(tmp_path):
         "exposed_copy_us": 0, "idle_us": 10,
     }  # fmt: skip
     assert (data["regime"], data["missing"]) == ("communication-bound", [])
+
+
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_the_size_of_the_blocks_changes_nothing(tmp_path, monkeypatch, size):
+    pick = random.Random(size)
+    loader = annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 30, 60)
+    files = [write(tmp_path / f"{n}.json", loader, op("aten::mm", 5, 200), op("aten::mul", 20, 50), *random_trace(pick))
+             for n in range(20)]  # fmt: skip
+    files += map(str, sorted(GALLERY.glob("*/*.json"))[::7])
+    whole = [read(file) for file in files]
+    monkeypatch.setattr(cpu_time, "BLOCK", size)
+    monkeypatch.setattr(nesting, "BLOCK", size)
+    for file, facts in zip(files, whole, strict=True):
+        again = read(file)
+        assert (again.critical_paths, again.ops) == (facts.critical_paths, facts.ops)

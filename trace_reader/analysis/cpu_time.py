@@ -1,10 +1,11 @@
 """What the CPU did in some stretches of time: by the innermost thing that is recorded at each moment."""
 
+from itertools import pairwise
 import re
 
 import msgspec
 import numpy as np
-from trace_reader.link.nesting import innermost, outermost
+from trace_reader.link.nesting import BLOCK, innermost, innermost_at, outermost
 from trace_reader.link.trace import Trace, is_step
 from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Kind
@@ -27,10 +28,36 @@ def cpu_time(trace: Trace, start_ns: np.ndarray, end_ns: np.ndarray, track: np.n
     """What the CPU did in these stretches, which do not overlap, each on its thread; where that thread shows nothing, on the
     thread of the steps. Where a DataLoader is being waited for, it is input.
     """
-    slices = trace.slices
     order = np.argsort(start_ns, kind="stable")
     start, end, track = start_ns[order], end_ns[order], track[order]
-    start, end, row = _by_thread(trace, start, end, track)
+    input_ns, what_ns, op_ns = 0, np.zeros(len(WHAT), np.int64), np.zeros(len(trace.slices.names), np.int64)
+    if len(start):
+        spans = _spans(trace)
+        # By blocks of time, so that a large trace takes no more memory.
+        edges = [int(start[0]), *trace.slices.start_ns[BLOCK::BLOCK].tolist(), int(end[-1])]
+        for begins, ends in pairwise(sorted(edge for edge in edges if start[0] <= edge <= end[-1])):
+            first, last = np.searchsorted(end, begins, "right"), np.searchsorted(start, ends)
+            own = np.maximum(start[first:last], begins), np.minimum(end[first:last], ends), track[first:last]
+            input_ns += _add_block(trace, spans, *own, what_ns, op_ns)
+    return CpuTime(
+        input_us=input_ns / 1000,
+        what_us={what: ns / 1000 for what, ns in zip(WHAT, what_ns.tolist(), strict=True) if ns},
+        op_us={trace.slices.names[name]: int(op_ns[name]) / 1000 for name in np.flatnonzero(op_ns).tolist()},
+    )
+
+
+def _add_block(
+    trace: Trace,
+    spans: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+    track: np.ndarray,
+    what_ns: np.ndarray,
+    op_ns: np.ndarray,
+) -> int:
+    """Add the time of these stretches by what was done, and by the name of the op; returns what was input."""
+    slices = trace.slices
+    start, end, row = _by_thread(trace, spans, start, end, track)
     loader = trace.annotations.where(trace.annotations.is_named(lambda name: _LOADER.search(name) is not None))
     start, end, row, loading = _marked(start, end, row, loader)
     is_input, was = loading >= 0, np.zeros(len(start), np.int64)
@@ -39,24 +66,17 @@ def cpu_time(trace: Trace, start_ns: np.ndarray, end_ns: np.ndarray, track: np.n
     overheads = trace.overheads.is_named(lambda name: "Loading" in name)
     for rows, what in ((trace.overheads.where(overheads), "loading"), (trace.overheads.where(~overheads), "profiler")):
         if len(rows):
-            before = len(start)
-            start, end, packed, mark = _marked(start, end, np.arange(before), rows)
+            start, end, packed, mark = _marked(start, end, np.arange(len(start)), rows)
             row, was, is_input = row[packed], was[packed], is_input[packed]
             was[mark >= 0] = WHAT.index(what)
     length = end - start
-    by_what = np.bincount(was[~is_input], length[~is_input], len(WHAT))
+    np.add.at(what_ns, was[~is_input], length[~is_input])
     in_op = np.flatnonzero((row >= 0) & ~is_input)
-    op = np.full(len(row), -1)
-    op[in_op] = np.where(
-        slices.kind[row[in_op]] == Kind.OP, row[in_op], innermost(slices, trace.parent, row[in_op], slices.kind == Kind.OP)
-    )
-    names = distinct(slices.name[op[op >= 0]])
-    op_ns = np.bincount(names.which, length[op >= 0], len(names.values)).tolist()
-    return CpuTime(
-        input_us=int(length[is_input].sum()) / 1000,
-        what_us={what: ns / 1000 for what, ns in zip(WHAT, by_what.tolist(), strict=True) if ns},
-        op_us={slices.names[name]: ns / 1000 for name, ns in zip(names.values.tolist(), op_ns, strict=True)},
-    )
+    op = row[in_op]
+    inside = slices.kind[op] != Kind.OP
+    op[inside] = innermost(slices, trace.parent, op[inside], slices.kind == Kind.OP)
+    np.add.at(op_ns, slices.name[op[op >= 0]], length[in_op][op >= 0])
+    return int(length[is_input].sum())
 
 
 def _what(trace: Trace, row: np.ndarray) -> np.ndarray:
@@ -77,45 +97,49 @@ def _what(trace: Trace, row: np.ndarray) -> np.ndarray:
     return was
 
 
-def _by_thread(trace: Trace, start: np.ndarray, end: np.ndarray, track: np.ndarray) -> tuple[np.ndarray, ...]:
+def _spans(trace: Trace) -> np.ndarray:
+    """The rows of the CPU that take time: ops, annotations, and of the calls those that are in no other (the driver's are in the
+    runtime's).
+    """
+    slices = trace.slices
+    takes_time = slices.end_ns > slices.start_ns
+    calls = slices.of(Kind.CALL)
+    kept = takes_time & ((slices.kind == Kind.OP) | (slices.kind == Kind.ANNOTATION))
+    kept[outermost(slices, calls[takes_time[calls]])] = True
+    return np.flatnonzero(kept).astype(np.int32)
+
+
+def _by_thread(trace: Trace, spans: np.ndarray, start: np.ndarray, end: np.ndarray, track: np.ndarray) -> tuple[np.ndarray, ...]:
     """The stretches cut where the innermost slice of their thread changes, with its row; -1 where nothing is recorded."""
     steps_track = int(trace.steps.track[-1]) if len(trace.steps) else -1
     found: list[tuple[np.ndarray, ...]] = [(start[:0], end[:0], start[:0])]
     for thread in distinct(track).values.tolist():
         own = track == thread
-        pieces: tuple[np.ndarray, ...] = _cut(start[own], end[own], *_innermost_over_time(trace, thread))
+        span = int(start[0]), int(end[-1])
+        pieces: tuple[np.ndarray, ...] = _cut(start[own], end[own], *_innermost_over_time(trace, spans, thread, *span))
         if thread != steps_track and steps_track >= 0:
             bare = pieces[2] < 0
             found.append(tuple(part[~bare] for part in pieces))
-            pieces = _cut(pieces[0][bare], pieces[1][bare], *_innermost_over_time(trace, steps_track))
+            pieces = _cut(pieces[0][bare], pieces[1][bare], *_innermost_over_time(trace, spans, steps_track, *span))
         found.append(pieces)
     starts, ends, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.argsort(starts, kind="stable")
     return starts[order], ends[order], rows[order]
 
 
-def _innermost_over_time(trace: Trace, track: int) -> tuple[np.ndarray, np.ndarray]:
-    """From each moment on, up to the next: the row of the innermost span or call that is open on the thread, or -1."""
+def _innermost_over_time(trace: Trace, spans: np.ndarray, track: int, begins: int, ends: int) -> tuple[np.ndarray, np.ndarray]:
+    """From each moment on, up to the next: the row of the innermost span or call that is open on the thread, or -1.
+
+    Of what is open between the moments `begins` and `ends`.
+    """
     slices = trace.slices
-    own = slices.of(Kind.OP, Kind.ANNOTATION, Kind.CALL)
-    own = own[(slices.track[own] == track) & (slices.end_ns[own] > slices.start_ns[own])]
-    calls = slices.kind[own] == Kind.CALL
-    own = np.sort(np.concatenate([own[~calls], outermost(slices, own[calls])]))  # a driver's call is the runtime's around it
+    own = spans[: np.searchsorted(slices.start_ns[spans], ends)]
+    own = own[(slices.end_ns[own] > begins) & (slices.track[own] == track)]
     if not len(own):
         return np.zeros(1, np.int64), np.full(1, -1)
-    after = trace.parent[own]
-    ends = slices.end_ns[own]
-    while (over := (after >= 0) & (slices.end_ns[after] <= ends)).any():  # parents that have ended by then
-        after = np.where(over, trace.parent[after], after)
-    times = np.concatenate([slices.start_ns[own], ends])
-    rows = np.concatenate([own, after])
-    is_start = np.arange(len(times)) < len(own)
-    # Of what happens at one moment: first the ends, inner ones first, then the starts, outer ones first.
-    rank = np.concatenate([own, -own])
-    order = np.lexsort((rank, is_start, times))
-    times, rows = times[order], rows[order]
-    last = np.append(times[1:] != times[:-1], True)
-    times, rows = times[last], rows[last]
+    times = np.sort(np.concatenate([slices.start_ns[own], slices.end_ns[own]]), kind="stable")  # mostly in order
+    times = times[np.append(times[1:] != times[:-1], True)]
+    rows = innermost_at(slices, own, times)
     return np.append(np.iinfo(np.int64).min, times), np.append(-1, rows)
 
 
@@ -124,7 +148,7 @@ def _cut(start: np.ndarray, end: np.ndarray, times: np.ndarray, values: np.ndarr
     if not len(start):
         return start, end, np.zeros(0, np.int64)
     inside = times[np.searchsorted(times, start[0]) : np.searchsorted(times, end[-1])]
-    points = np.sort(np.concatenate([start, end, inside]))
+    points = np.sort(np.concatenate([start, end, inside]), kind="stable")  # three runs in order
     first, last = points[:-1], points[1:]
     stretch = np.searchsorted(start, first, "right") - 1
     kept = (last > first) & (stretch >= 0) & (first < end[np.maximum(stretch, 0)])

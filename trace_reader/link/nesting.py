@@ -10,6 +10,8 @@ import numpy as np
 from trace_reader.link.intervals import unions_ns
 from trace_reader.model.slices import ON_CPU, Kind, Slices
 
+BLOCK = 1 << 16  # slices that are worked on at once
+
 
 def parents(slices: Slices) -> np.ndarray:
     """For each row: the row of the innermost span that is open on its thread when it starts; -1 for none, and on a GPU."""
@@ -20,10 +22,22 @@ def parents(slices: Slices) -> np.ndarray:
         spans, others = rows[is_span], rows[~is_span]
         if not len(spans):
             continue
-        found = _nested(slices, spans, others)
-        for asked, answer in zip((spans, others), found if found else _crossing(slices, spans, others), strict=True):
+        for asked, answer in zip((spans, others), _holders(slices, spans, slices.start_ns[others]), strict=True):
             parent[asked] = np.where(answer >= 0, spans[answer], -1)
     return parent
+
+
+def innermost_at(slices: Slices, spans: np.ndarray, moments_ns: np.ndarray) -> np.ndarray:
+    """For each moment, of these spans (in order, of one thread, none of no length) the row of the last begun that is open; -1."""
+    if not len(spans):
+        return np.full(len(moments_ns), -1)
+    _, place = _holders(slices, spans, moments_ns)
+    return np.where(place >= 0, spans[place], -1)
+
+
+def _holders(slices: Slices, spans: np.ndarray, moments_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each span and each moment, the place of the span around it, or -1."""
+    return _nested(slices, spans, moments_ns) or _crossing(slices, spans, moments_ns)
 
 
 def innermost(slices: Slices, parent: np.ndarray, rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -53,10 +67,21 @@ def outermost(slices: Slices, rows: np.ndarray) -> np.ndarray:
 
 def self_us(slices: Slices, parent: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """For each of `rows` (in order): its duration without what lies directly in it, in microseconds."""
-    inner = np.flatnonzero(np.isin(parent, rows))
-    place = np.searchsorted(rows, parent[inner])
-    end_ns = np.minimum(slices.end_ns[inner], slices.end_ns[rows[place]])
-    covered_ns = unions_ns(slices.start_ns[inner], end_ns, place, len(rows))
+    is_asked = np.zeros(len(slices), bool)
+    is_asked[rows] = True
+    inner = np.flatnonzero((parent >= 0) & is_asked[parent])
+    inner = inner[np.argsort(parent[inner], kind="stable")]
+    covered_ns = np.zeros(len(rows), np.int64)
+    first = 0
+    while first < len(inner):  # by blocks, so that a large trace takes no more memory
+        last_parent = parent[inner[min(first + BLOCK, len(inner)) - 1]]
+        end = int(np.searchsorted(parent[inner[first:]], last_parent, "right")) + first
+        part = inner[first:end]
+        place = np.searchsorted(rows, parent[part])
+        ends_ns = np.minimum(slices.end_ns[part], slices.end_ns[parent[part]])
+        covered = unions_ns(slices.start_ns[part], ends_ns, place - place[0], int(place[-1] - place[0]) + 1)
+        covered_ns[place[0] : place[-1] + 1] += covered
+        first = end
     return slices.duration_us[rows] - covered_ns / 1000
 
 
@@ -70,14 +95,14 @@ def _by_track(slices: Slices, rows: np.ndarray) -> Iterator[np.ndarray]:
     yield from np.split(rows[order], np.flatnonzero(np.diff(track[order])) + 1)
 
 
-def _nested(slices: Slices, spans: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """For each span and each other slice, the place of its parent among the spans, or -1. None: some of them cross.
+def _nested(slices: Slices, spans: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """For each span and each moment, the place of the span around it, or -1. None: some of the spans cross.
 
     As many spans are open at a moment as have started and not ended. If d are, the innermost one is the last before it at
     which d - 1 were: another one after it, at d - 1, would have started after its end.
     """
     start, end = slices.start_ns[spans], slices.end_ns[spans]
-    ends = np.sort(end)
+    ends = np.sort(end, kind="stable")  # mostly in order
     places = np.arange(len(spans))
     depth = places - np.searchsorted(ends, start, "right")
     by_depth = np.argsort(depth.astype(np.int16) if depth.max() < 2**15 else depth, kind="stable")
@@ -91,19 +116,17 @@ def _nested(slices: Slices, spans: np.ndarray, others: np.ndarray) -> tuple[np.n
     inner = depth > 0
     if np.any(end[inner] > end[parents[inner]]):
         return None
-    moments = slices.start_ns[others]
     before = np.searchsorted(start, moments, "right")
     return parents, parent(before, before - np.searchsorted(ends, moments, "right"))
 
 
-def _crossing(slices: Slices, spans: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """As `_nested`, for spans of which some cross: one after the other, with those that are open on a stack."""
+def _crossing(slices: Slices, spans: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """As `_nested`, for spans of which some cross and moments in order: one after the other, with the open ones on a stack."""
     starts, ends = slices.start_ns[spans].tolist(), slices.end_ns[spans].tolist()
-    moments = slices.start_ns[others].tolist()
     of_spans, of_others = [-1] * len(starts), [-1] * len(moments)
     is_open: list[int] = []
     place = 0
-    for number, moment in enumerate([*moments, None]):
+    for number, moment in enumerate([*moments.tolist(), None]):
         while place < len(starts) and (moment is None or starts[place] <= moment):
             while is_open and ends[is_open[-1]] <= starts[place]:
                 is_open.pop()
