@@ -110,6 +110,22 @@ def test_a_gpu_time_that_goes_to_nothing_is_told_and_one_that_comes_from_nothing
     assert compare(none, none).summary == "CPU time a step +0%."
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ((500, 108, 107), (110, 112, 111), "CPU time a step +3%."),  # of 108 and 111
+        ((500, 100, 109), (105, 106, 104), "CPU time a step -4% (within noise: the steps of A differ by 9%)."),
+        ((100, 100, 100), (500, 90, 130), "CPU time a step +30% (within noise: the steps of B differ by 44%)."),
+        ((100, 130), (120, 120), "CPU time a step +20% (within noise: the steps of A differ by 30%)."),
+        ((100, 100, 100), (100, 100, 100), "CPU time a step +0%."),
+    ],
+)
+def test_a_change_that_the_steps_of_one_trace_show_too_is_noise(tmp_path, before, after, words):
+    """The first of three steps still pays for the profiler's start: it says nothing of noise."""
+    a, b = (run(tmp_path, name, [(cpu, []) for cpu in times]) for name, times in (("a", before), ("b", after)))
+    assert compare(a, b).summary == words
+
+
 def test_nothing_to_compare(tmp_path):
     bare = read(write(tmp_path / "bare.json", op("aten::mm", 0, 1)))
     assert compare(bare, bare).summary == "nothing to compare: neither steps nor kernels."

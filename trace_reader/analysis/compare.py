@@ -1,6 +1,6 @@
 """Traces side by side. Two: what is the same, what is only in one, and a sentence that sums it up. More: a row for each."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 import os
 
@@ -76,8 +76,8 @@ def _row(label: str, facts: Facts, shared: set[str]) -> Row:
         facts,
         kernels=step.kernels if step else None,
         copies=step.memcpys if step else None,
-        gpu_us=_gpu_us_a_step(facts),
-        cpu_us=_cpu_us_a_step(facts),
+        gpu_us=median_of(_gpu_us(facts)),
+        cpu_us=median_of(_cpu_us(facts)),
         slowest=next(iter(facts.kernels), None),
         findings=tuple(f.slug for f in facts.findings if f.slug not in shared),
     )
@@ -119,9 +119,9 @@ def _summary(
             parts.append(f"{gone} went")
         elif new:
             parts.append(f"{new} came")
-        if change := _change(_gpu_us_a_step(a), _gpu_us_a_step(b)):
+        if change := _change(a, b, _gpu_us):
             parts.append(f"GPU time a step {change}")
-    if change := _change(_cpu_us_a_step(a), _cpu_us_a_step(b)):
+    if change := _change(a, b, _cpu_us):
         parts.append(f"CPU time a step {change}")
     if a.regime != b.regime:
         parts.append(f"{a.regime} became {b.regime}")
@@ -143,14 +143,30 @@ def median_of(values: list[float]) -> float | None:
     return sorted(values)[(len(values) - 1) // 2] if values else None
 
 
-def _gpu_us_a_step(facts: Facts) -> float | None:
-    return median_of([s.gpu_busy_us for s in facts.steps if s.gpu_busy_us is not None])
+def _gpu_us(facts: Facts) -> list[float]:
+    return [s.gpu_busy_us for s in facts.steps if s.gpu_busy_us is not None]
 
 
-def _cpu_us_a_step(facts: Facts) -> float | None:
-    return median_of([s.cpu_us for s in facts.steps])
+def _cpu_us(facts: Facts) -> list[float]:
+    return [s.cpu_us for s in facts.steps]
 
 
-def _change(before: float | None, after: float | None) -> str | None:
-    """`+28%`; None if one of them is unknown or there is nothing to divide by."""
-    return f"{after / before - 1:+.0%}" if before and after is not None else None
+def _change(a: Facts, b: Facts, times_us: Callable[[Facts], list[float]]) -> str | None:
+    """`+28%`, of the medians over the steps, and whether the steps of one trace differ by as much among themselves.
+
+    The first recorded step, which still pays for the profiler's start, is left out of that where there are others. None if one of
+    the times is unknown or there is nothing to divide by.
+    """
+    before, after = median_of(times_us(a)), median_of(times_us(b))
+    if not before or after is None:
+        return None
+    change = f"{after / before - 1:+.0%}"
+    spread, which = max((_spread(times_us(facts)), name) for facts, name in ((a, "A"), (b, "B")))
+    return f"{change} (within noise: the steps of {which} differ by {spread:.0%})" if abs(after / before - 1) < spread else change
+
+
+def _spread(times: list[float]) -> float:
+    """By how much they differ, over their median."""
+    later = times[1:] if len(times) > 2 else times
+    middle = median_of(later)
+    return (max(later) - min(later)) / middle if middle else 0.0
