@@ -11,6 +11,7 @@ from trace_reader import analyze, load, read
 from trace_reader.analysis import cpu_time
 from trace_reader.analysis.critical_path import critical_paths
 from trace_reader.analysis.verdict import verdict
+from trace_reader.analysis.waits import waits
 from trace_reader.link import nesting
 from trace_reader.report import json as as_json
 
@@ -18,9 +19,13 @@ NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul
 CLASSES = ("compute", "communication", "copy", "latency", "input", "cpu", "unknown")
 
 
+def paths_of(trace):
+    return critical_paths(trace, waits(trace))
+
+
 @pytest.fixture
 def paths(tmp_path):
-    return lambda *events, **header: critical_paths(load(write(tmp_path / "t.json", *events, **header)))
+    return lambda *events, **header: paths_of(load(write(tmp_path / "t.json", *events, **header)))
 
 
 def spent(path):
@@ -383,7 +388,7 @@ def test_random_traces_are_walked_as_the_definition_says(tmp_path, seed):
     compared = 0
     for _ in range(15):
         trace = load(write(tmp_path / "t.json", *random_trace(pick)))
-        found = {path.device: path for path in critical_paths(trace)}
+        found = {path.device: path for path in paths_of(trace)}
         for device in {a.event.track[0] for a in trace.activities()}:
             expected = slow_walk(trace, device)
             assert (expected is None) == (device not in found)
@@ -403,7 +408,7 @@ def test_recordings_are_walked_as_the_definition_says(path):
     trace = load(str(path))
     if not len(trace.work):
         pytest.skip("no GPU work")
-    (found,) = critical_paths(trace)
+    (found,) = paths_of(trace)
     expected = slow_walk(trace, found.device)
     assert {name: getattr(found, f"{name}_us") for name in expected} == pytest.approx(expected, abs=1e-6)
     spent(found)

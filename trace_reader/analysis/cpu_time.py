@@ -5,7 +5,7 @@ import re
 
 import msgspec
 import numpy as np
-from trace_reader.link.nesting import BLOCK, innermost, innermost_at, outermost
+from trace_reader.link.nesting import BLOCK, innermost, innermost_at
 from trace_reader.link.trace import Trace, is_step
 from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Kind
@@ -32,13 +32,12 @@ def cpu_time(trace: Trace, start_ns: np.ndarray, end_ns: np.ndarray, track: np.n
     start, end, track = start_ns[order], end_ns[order], track[order]
     input_ns, what_ns, op_ns = 0, np.zeros(len(WHAT), np.int64), np.zeros(len(trace.slices.names), np.int64)
     if len(start):
-        spans = _spans(trace)
         # By blocks of time, so that a large trace takes no more memory.
         edges = [int(start[0]), *trace.slices.start_ns[BLOCK::BLOCK].tolist(), int(end[-1])]
         for begins, ends in pairwise(sorted(edge for edge in edges if start[0] <= edge <= end[-1])):
             first, last = np.searchsorted(end, begins, "right"), np.searchsorted(start, ends)
             own = np.maximum(start[first:last], begins), np.minimum(end[first:last], ends), track[first:last]
-            input_ns += _add_block(trace, spans, *own, what_ns, op_ns)
+            input_ns += _add_block(trace, *own, what_ns, op_ns)
     return CpuTime(
         input_us=input_ns / 1000,
         what_us={what: ns / 1000 for what, ns in zip(WHAT, what_ns.tolist(), strict=True) if ns},
@@ -48,7 +47,6 @@ def cpu_time(trace: Trace, start_ns: np.ndarray, end_ns: np.ndarray, track: np.n
 
 def _add_block(
     trace: Trace,
-    spans: np.ndarray,
     start: np.ndarray,
     end: np.ndarray,
     track: np.ndarray,
@@ -57,7 +55,7 @@ def _add_block(
 ) -> int:
     """Add the time of these stretches by what was done, and by the name of the op; returns what was input."""
     slices = trace.slices
-    start, end, row = _by_thread(trace, spans, start, end, track)
+    start, end, row = _by_thread(trace, start, end, track)
     loader = trace.annotations.where(trace.annotations.is_named(lambda name: _LOADER.search(name) is not None))
     start, end, row, loading = _marked(start, end, row, loader)
     is_input, was = loading >= 0, np.zeros(len(start), np.int64)
@@ -97,50 +95,40 @@ def _what(trace: Trace, row: np.ndarray) -> np.ndarray:
     return was
 
 
-def _spans(trace: Trace) -> np.ndarray:
-    """The rows of the CPU that take time: ops, annotations, and of the calls those that are in no other (the driver's are in the
-    runtime's).
-    """
-    slices = trace.slices
-    takes_time = slices.end_ns > slices.start_ns
-    calls = slices.of(Kind.CALL)
-    kept = takes_time & ((slices.kind == Kind.OP) | (slices.kind == Kind.ANNOTATION))
-    kept[outermost(slices, calls[takes_time[calls]])] = True
-    return np.flatnonzero(kept).astype(np.int32)
-
-
-def _by_thread(trace: Trace, spans: np.ndarray, start: np.ndarray, end: np.ndarray, track: np.ndarray) -> tuple[np.ndarray, ...]:
+def _by_thread(trace: Trace, start: np.ndarray, end: np.ndarray, track: np.ndarray) -> tuple[np.ndarray, ...]:
     """The stretches cut where the innermost slice of their thread changes, with its row; -1 where nothing is recorded."""
     steps_track = int(trace.steps.track[-1]) if len(trace.steps) else -1
     found: list[tuple[np.ndarray, ...]] = [(start[:0], end[:0], start[:0])]
     for thread in distinct(track).values.tolist():
         own = track == thread
         span = int(start[0]), int(end[-1])
-        pieces: tuple[np.ndarray, ...] = _cut(start[own], end[own], *_innermost_over_time(trace, spans, thread, *span))
+        pieces: tuple[np.ndarray, ...] = _cut(start[own], end[own], *_innermost_over_time(trace, thread, *span))
         if thread != steps_track and steps_track >= 0:
             bare = pieces[2] < 0
             found.append(tuple(part[~bare] for part in pieces))
-            pieces = _cut(pieces[0][bare], pieces[1][bare], *_innermost_over_time(trace, spans, steps_track, *span))
+            pieces = _cut(pieces[0][bare], pieces[1][bare], *_innermost_over_time(trace, steps_track, *span))
         found.append(pieces)
     starts, ends, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.argsort(starts, kind="stable")
     return starts[order], ends[order], rows[order]
 
 
-def _innermost_over_time(trace: Trace, spans: np.ndarray, track: int, begins: int, ends: int) -> tuple[np.ndarray, np.ndarray]:
+def _innermost_over_time(trace: Trace, track: int, begins: int, ends: int) -> tuple[np.ndarray, np.ndarray]:
     """From each moment on, up to the next: the row of the innermost span or call that is open on the thread, or -1.
 
     Of what is open between the moments `begins` and `ends`.
     """
     slices = trace.slices
-    own = spans[: np.searchsorted(slices.start_ns[spans], ends)]
-    own = own[(slices.end_ns[own] > begins) & (slices.track[own] == track)]
+    rows, starts_ns = trace.cpu_spans
+    first, last = np.searchsorted(starts_ns, [begins, ends])
+    early = rows[:first]
+    own = np.concatenate([early[slices.end_ns[early] > begins], rows[first:last]])
+    own = own[slices.track[own] == track]
     if not len(own):
         return np.zeros(1, np.int64), np.full(1, -1)
     times = np.sort(np.concatenate([slices.start_ns[own], slices.end_ns[own]]), kind="stable")  # mostly in order
     times = times[np.append(times[1:] != times[:-1], True)]
-    rows = innermost_at(slices, own, times)
-    return np.append(np.iinfo(np.int64).min, times), np.append(-1, rows)
+    return np.append(np.iinfo(np.int64).min, times), np.append(-1, innermost_at(slices, own, times))
 
 
 def _cut(start: np.ndarray, end: np.ndarray, times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

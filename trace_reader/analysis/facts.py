@@ -11,11 +11,13 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.annotations import AnnotationFacts, annotation_facts
 from trace_reader.analysis.critical_path import CriticalPath, critical_paths
+from trace_reader.analysis.idle import IdleFacts, idle_facts
 from trace_reader.analysis.kernels import FamilyFacts, GemmFacts, KernelFacts, family_facts, gemm_facts, kernel_facts
 from trace_reader.analysis.missing import missing
 from trace_reader.analysis.ops import CallFacts, OpFacts, call_facts, op_facts
 from trace_reader.analysis.steps import StepFacts, busy_us, step_facts
 from trace_reader.analysis.timeline import Timeline, timeline
+from trace_reader.analysis.waits import waits
 from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, median
@@ -54,7 +56,8 @@ class Facts(msgspec.Struct, frozen=True):
     regime: str  # the verdict: REGIMES of the critical path, `mixed`, or cpu-only
     critical_path: CriticalPath | None  # of the device that ends last
     critical_paths: tuple[CriticalPath, ...]  # of each device
-    timeline: Timeline | None  # of that device, in the window of its path
+    timeline: Timeline | None  # of that device, in the window of its path; as the next
+    idle: IdleFacts | None
     missing: tuple[str, ...]  # what the trace does not hold, in words
     kernels_total: int
     memcpys_total: int
@@ -118,10 +121,11 @@ def summarize(trace: Trace) -> Facts:
     distributed: dict[str, Any] = header["distributedInfo"] if isinstance(header.get("distributedInfo"), dict) else {}
     names = sorted({str(p["name"]) for p in used_properties if "name" in p})
     kinds, origins = Counter(work.kind.tolist()), Counter(work.origin.tolist())
-    steps = step_facts(trace)
+    waited = waits(trace)
+    steps = step_facts(trace, waited)
     window_us, gpu_busy = _window(trace)
     share = None if gpu_busy is None or window_us <= 0 else gpu_busy / window_us / len(used)
-    paths = critical_paths(trace)
+    paths = critical_paths(trace, waited)
     path = paths[0] if paths else None
     kernels = kernel_facts(trace, device_properties)
     lost = missing(trace)
@@ -146,6 +150,7 @@ def summarize(trace: Trace) -> Facts:
         critical_path=path,
         critical_paths=paths,
         timeline=timeline(trace, path.device, path.start_ns, path.end_ns) if path else None,
+        idle=idle_facts(trace, waited, path.device, path.start_ns, path.end_ns) if path else None,
         missing=lost,
         kernels_total=kinds[Kind.KERNEL],
         memcpys_total=kinds[Kind.MEMCPY],

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from trace_reader.errors import MissingExtraError
 from trace_reader.link.launches import Origin, gpu_work
-from trace_reader.link.nesting import parents
+from trace_reader.link.nesting import outermost, parents
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import Kind, Slice, Slices, Track
 from trace_reader.parse.decode import Decoded
@@ -74,6 +74,19 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def gpu_annotations(self) -> Rows:
         return Rows(self.slices, self.slices.of(Kind.GPU_ANNOTATION))
+
+    @cached_property
+    def cpu_spans(self) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of the CPU that take time, and their starts (ns): ops, annotations, and calls that are in no other call (the
+        driver's are in the runtime's).
+        """
+        slices = self.slices
+        takes_time = slices.end_ns > slices.start_ns
+        kept = takes_time & ((slices.kind == Kind.OP) | (slices.kind == Kind.ANNOTATION))
+        calls = slices.of(Kind.CALL)
+        kept[outermost(slices, calls[takes_time[calls]])] = True
+        rows = np.flatnonzero(kept).astype(np.int32)
+        return rows, slices.start_ns[rows]
 
     @cached_property
     def linked(self) -> Rows:

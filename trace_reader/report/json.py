@@ -9,6 +9,7 @@ import msgspec
 from trace_reader.analysis.compare import Comparison, Row
 from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.idle import IdleFacts
 from trace_reader.analysis.kernels import KernelFacts
 from trace_reader.analysis.timeline import Timeline
 from trace_reader.analysis.tree import Node
@@ -35,6 +36,7 @@ def to_json(facts: Facts, tree: Node | None = None) -> dict[str, Any]:
         "critical_path": _path_json(facts.critical_path) if facts.critical_path else None,
         "critical_paths": [_path_json(path) for path in facts.critical_paths],
         "timeline": _rounded(facts.timeline) if facts.timeline else None,
+        "idle": _idle_json(facts.idle) if facts.idle else None,
         "kernels_total": facts.kernels_total,
         "memcpys_total": facts.memcpys_total,
         "memsets_total": facts.memsets_total,
@@ -164,6 +166,16 @@ def _path_json(path: CriticalPath) -> dict[str, Any]:
     times = {key: _round(getattr(path, key)) for key in path.__struct_fields__ if key.endswith("_us")}
     cpu = [{"what": x.name, "us": _round(x.us)} for x in path.cpu]
     return {"device": path.device, "regime": path.regime, **times, "cpu": cpu, **named}
+
+
+def _idle_json(idle: IdleFacts) -> dict[str, Any]:
+    gaps = [{**msgspec.structs.asdict(gap), "start_us": _round(gap.start_us), "duration_us": _round(gap.duration_us)}
+            for gap in idle.gaps]  # fmt: skip
+    return {
+        "total_us": _round(idle.total_us),
+        "causes": [{"what": name, "us": _round(us)} for name, us in idle.causes],
+        "gaps": gaps,
+    }
 
 
 def _rounded(times: Timeline) -> dict[str, float | None]:

@@ -4,11 +4,12 @@ from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernels import KernelFacts
 from trace_reader.analysis.steps import StepFacts
 from trace_reader.analysis.tree import Node
-from trace_reader.analysis.verdict import verdict
+from trace_reader.analysis.verdict import CPU_WORDS, verdict
 from trace_reader.report.document import Document, Style
 from trace_reader.units import percent, us
 
 LABEL_WIDTH = 40
+WORTH_TELLING = 0.02  # of the path's window
 MOST_KINDS = 12  # of kernels or ops in one line
 ORIGINS = {
     "op": "launched inside a CPU op",
@@ -85,6 +86,14 @@ def report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
             [(name, n) for name, n in facts.gpu_events_by_origin.items() if n],
             lambda item: _origin_row(*item, facts.gpu_time_by_origin_us[item[0]], total),
         )
+        if facts.idle and facts.critical_path and facts.idle.total_us > WORTH_TELLING * facts.critical_path.window_us:
+            out.section(f"Idle time of the GPU in the path's window: {us(facts.idle.total_us)}, by cause, and its largest gaps")
+            out.lines([", ".join(f"{CPU_WORDS.get(name, name)} {us(time)}" for name, time in facts.idle.causes)], indented=True)
+            out.table(
+                ["gap", "after", "before", "cause"],
+                facts.idle.gaps,
+                lambda gap: [us(gap.duration_us), gap.before, gap.after, CPU_WORDS.get(gap.cause, gap.cause)],
+            )
         out.section("GPU time by kind of work")
         out.table(
             ["kind", "calls", "time", "share"],
