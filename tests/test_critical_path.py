@@ -20,7 +20,7 @@ CLASSES = ("compute", "communication", "copy", "latency", "input", "cpu", "unkno
 
 
 def paths_of(trace):
-    return critical_paths(trace, waits(trace))
+    return critical_paths(trace, waits(trace), cpu_time.CpuActivity(trace))
 
 
 @pytest.fixture

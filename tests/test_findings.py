@@ -81,7 +81,7 @@ CASES = {
     ),
     "exposed-communication": (
         [step(0, 0, 100), *linked(GEMM, 0, 59), *linked(NCCL, 10, 89, 2, stream=17)],
-        "communication is 89% of the critical path; 40.0 us of its 89.0 us run while nothing is computed",
+        "40.0 us of 89.0 us of communication run while nothing is computed: 40% of the time",
         [step(0, 0, 100), *linked(GEMM, 0, 99), *linked(NCCL, 10, 39, 2, stream=17)],
     ),
     "hotspot": (
@@ -91,25 +91,26 @@ CASES = {
     ),
     "many-calls": (
         [step(0, 0, 1000), *(e for n in range(50) for e in linked(ADD, 10 * n, 2, n))],
-        "add is called 50 times a step, 2.0 us each",
+        "add is called 50 times a step, 2.0 us each on average",
         [step(0, 0, 1000), *(e for n in range(49) for e in linked(ADD, 10 * n, 2, n))],
     ),
     "sync-in-step": (
         [step(0, 0, 100), op("aten::item", 30, 40), op("aten::_local_scalar_dense", 31, 38), *linked(ADD, 1, 60),
          call("cudaStreamSynchronize", 32, 30, 9), *linked(ADD, 80, 19, 2)],
-        "1 synchronizing call waited 30.0 us in 100.0 us: aten::_local_scalar_dense (1 synchronizing call, 30.0 us)",
+        "1 synchronizing call waited 30.0 us in 100.0 us: aten::_local_scalar_dense (1 synchronizing call, 30.0 us); "
+        "after waits the GPU stood idle for 18.0 us",
         [step(0, 0, 100), *linked(ADD, 1, 60), *linked(ADD, 80, 19, 2), call("cudaDeviceSynchronize", 101, 50, 9)],
     ),
     "blocking-copy": (
         [step(0, 0, 100), op("aten::copy_", 4, 80), call("cudaMemcpyAsync", 5, 50, 1),
          memcpy(10, 44, 1, name="Memcpy HtoD (Pageable -> Device)", bytes=4_000_000), *linked(ADD, 80, 19, 2)],
         "1 copy waited 50.0 us in 100.0 us: aten::copy_ (1 copy, 50.0 us); the largest has 4.0 MB; "
-        "1 of 1 from or to pageable memory",
+        "1 of 1 from or to pageable memory; after waits the GPU stood idle for 26.0 us",
         [step(0, 0, 100), call("cudaMemcpyAsync", 5, 50, 1), memcpy(60, 10, 1), *linked(ADD, 80, 19, 2)],
     ),
     "blocked-by-the-queue": (
         [step(0, 0, 1000), *queued(950), call("cudaLaunchKernel", 100, 60, 2000), kernel(ADD, 1060, 1, 2000)],
-        "1 launch waited 60.0 us in 1.06 ms: in no op (1 launch, 60.0 us)",
+        "1 call waited 60.0 us in 1.06 ms: in no op (1 call, 60.0 us)",
         [step(0, 0, 1000), *queued(800), call("cudaLaunchKernel", 100, 60, 2000), kernel(ADD, 1060, 1, 2000)],
     ),
     "allocation-in-step": (
@@ -376,3 +377,46 @@ def test_all_is_a_flag(tmp_path, capsys):
     for flags, told in (([], False), (["--all"], True)):
         assert cli.main([path, *flags]) == 0
         assert ("occupancy-not-estimated" in capsys.readouterr().out) is told
+
+
+def test_waits_that_cost_the_gpu_nothing_are_not_told(tmp_path):
+    """A synchronize while plenty is queued: the GPU goes on."""
+    events = [step(0, 0, 100), launch(0, 1), launch(0.5, 2), kernel(ADD, 1, 50, 1), kernel(ADD, 51, 60, 2),
+              call("cudaEventSynchronize", 10, 42, 9), launch(60, 3), kernel(ADD, 111, 40, 3)]  # fmt: skip
+    assert "sync-in-step" not in found(tmp_path, events)
+
+
+def test_a_copy_blocked_by_the_queue_is_one(tmp_path):
+    copying = [e for k in range(20) for e in (call("cudaMemcpyAsync", 100 + k, 0.2, 3000 + k), memcpy(1200 + k, 1, 3000 + k))]
+    blocked = [call("cudaMemcpyAsync", 130, 60, 4000), memcpy(1300, 1, 4000)]
+    events = [step(0, 0, 1000), *queued(950), *copying, *blocked]
+    assert found(tmp_path, events)["blocked-by-the-queue"].startswith("1 call waited 60.0 us in 1.30 ms")
+
+
+def test_frees_wait_for_the_device(tmp_path):
+    events = [step(0, 0, 100), *linked(ADD, 1, 40), call("cudaFree", 5, 40, 9), *linked(ADD, 60, 39, 2)]
+    seen = found(tmp_path, events)["allocation-in-step"]
+    assert (
+        seen
+        == "managing memory is 3.0% of the critical path, 3.0 us; 1 free waited 40.0 us in 100.0 us: in no op (1 free, 40.0 us)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        (annotation("load_batch", 1, 70), "Most of it is Python inside annotations"),
+        (call("cudaHostAlloc", 1, 70, 50), "Most of it is managing memory"),
+        (call("cuModuleLoadData", 1, 70, 50), "Most of it is loading code"),
+        (op("f (dynamo_timed)", 1, 70), "Most of it is compiling"),
+        (op("aten::mm", 1, 70), "Give each launch more to do"),
+    ],
+)
+def test_what_to_do_fits_what_the_cpu_did(tmp_path, what, words):
+    assert advice(tmp_path, "overhead-bound", step(0, 0, 100), what, *linked(ADD, 80, 19)).startswith(words)
+
+
+def test_a_value_that_is_asked_for_cannot_be_pinned(tmp_path):
+    events = [step(0, 0, 100), op("aten::_local_scalar_dense", 4, 80), call("cudaMemcpyAsync", 5, 50, 1),
+              memcpy(10, 44, 1, name="Memcpy DtoH (Device -> Pageable)", bytes=4), *linked(ADD, 80, 19, 2)]  # fmt: skip
+    assert advice(tmp_path, "blocking-copy", *events).startswith("So little is a value")

@@ -3,6 +3,7 @@
 from events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
 import pytest
 from trace_reader import load, read
+from trace_reader.analysis.cpu_time import CpuActivity
 from trace_reader.analysis.idle import idle_facts
 from trace_reader.analysis.waits import waits
 
@@ -12,7 +13,7 @@ def idle(tmp_path):
     def facts(*events, window=None, device=0):
         trace = load(write(tmp_path / "t.json", *events))
         begins, ends = window or (0, int(trace.work.end_ns.max()) / 1000)
-        return idle_facts(trace, waits(trace), device, int(begins * 1000), int(ends * 1000))
+        return idle_facts(trace, waits(trace), CpuActivity(trace), device, int(begins * 1000), int(ends * 1000))
 
     return facts
 

@@ -570,6 +570,7 @@ def test_the_self_time_of_ops_is_without_what_lies_inside(facts):
 
 
 def test_the_gpus_time_by_kind_of_work(facts):
+    sgemm = "volta_sgemm_128x64_nt"
     nccl = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
     softmax = "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 10, false, false>(int)"
     adam = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::FusedAdamMathFunctor<float, 4> >(int)"
@@ -586,12 +587,13 @@ def test_the_gpus_time_by_kind_of_work(facts):
     )
     f = facts(
         *(kernel(name, 100 * n, 10 + n, n) for n, name in enumerate(names)), memcpy(2000, 40, 50), memset(2100, 5, 51),
-        op("aten::convolution_backward", 0, 5), launch(1, 90), kernel("void wgrad(int)", 3000, 2, 90, stream=8),
+        op("aten::convolution_backward", 0, 5), launch(1, 90), kernel(sgemm, 3000, 2, 90, stream=8),
+        op("aten::cudnn_batch_norm", 10, 5), launch(11, 91), kernel("void bn_fw(int)", 3010, 1, 91, stream=9),
     )  # fmt: skip
-    total = 10 + 11 + 12 + 13 + 14 + 15 + 16 + 17 + 18 + 40 + 5 + 2
+    total = 10 + 11 + 12 + 13 + 14 + 15 + 16 + 17 + 18 + 40 + 5 + 2 + 1
     assert [(x.family, x.calls, x.total_us, round(x.share * total)) for x in f.families] == [
         ("copy", 2, 45, 45), ("other", 2, 35, 35), ("GEMM", 2, 21, 21), ("Triton", 1, 16, 16), ("optimizer", 1, 15, 15),
-        ("softmax, norm, reduction", 1, 14, 14), ("communication", 1, 13, 13), ("pointwise", 1, 12, 12), ("convolution", 1, 2, 2),
+        ("softmax, norm, reduction", 2, 15, 15), ("communication", 1, 13, 13), ("pointwise", 1, 12, 12), ("convolution", 1, 2, 2),
     ]  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """What the CPU did in some stretches of time: by the innermost thing that is recorded at each moment."""
 
+from collections import defaultdict
 from itertools import pairwise
 import re
 
@@ -24,111 +25,121 @@ class CpuTime(msgspec.Struct, frozen=True):
     op_us: dict[str, float]
 
 
-def cpu_time(trace: Trace, start_ns: np.ndarray, end_ns: np.ndarray, track: np.ndarray) -> CpuTime:
-    """What the CPU did in these stretches, which do not overlap, each on its thread; where that thread shows nothing, on the
-    thread of the steps. Where a DataLoader is being waited for, it is input.
-    """
-    order = np.argsort(start_ns, kind="stable")
-    start, end, track = start_ns[order], end_ns[order], track[order]
-    input_ns, what_ns, op_ns = 0, np.zeros(len(WHAT), np.int64), np.zeros(len(trace.slices.names), np.int64)
-    if len(start):
-        # By blocks of time, so that a large trace takes no more memory.
-        edges = [int(start[0]), *trace.slices.start_ns[BLOCK::BLOCK].tolist(), int(end[-1])]
-        for begins, ends in pairwise(sorted(edge for edge in edges if start[0] <= edge <= end[-1])):
-            first, last = np.searchsorted(end, begins, "right"), np.searchsorted(start, ends)
-            own = np.maximum(start[first:last], begins), np.minimum(end[first:last], ends), track[first:last]
-            input_ns += _add_block(trace, *own, what_ns, op_ns)
-    return CpuTime(
-        input_us=input_ns / 1000,
-        what_us={what: ns / 1000 for what, ns in zip(WHAT, what_ns.tolist(), strict=True) if ns},
-        op_us={trace.slices.names[name]: int(op_ns[name]) / 1000 for name in np.flatnonzero(op_ns).tolist()},
-    )
+class CpuActivity:
+    """What the CPU does at each moment of a trace, to be asked for stretches of time."""
 
+    def __init__(self, trace: Trace):
+        self.trace = trace
+        slices = trace.slices
+        self._rows, self._starts_ns = trace.cpu_spans
+        self._steps_track = int(trace.steps.track[-1]) if len(trace.steps) else -1
+        self._what_of_call = np.full(len(slices.names), WHAT.index("call"))
+        for test, what in ((is_launch, "launch"), (manages_memory, "memory"), (loads_code, "loading")):
+            self._what_of_call[slices.named(test)] = WHAT.index(what)
+        self._is_step = slices.named(is_step)
+        compiling = slices.named(lambda text: _COMPILING.search(text) is not None)
+        self._compiling = compiling[slices.name] & (slices.kind == Kind.OP) if compiling.any() else None
+        self._is_op = slices.kind == Kind.OP
+        self._input = _union(trace.annotations.where(trace.annotations.is_named(lambda name: _LOADER.search(name) is not None)))
+        loading = trace.overheads.is_named(lambda name: "Loading" in name)
+        self._overheads = [
+            (_union(trace.overheads.where(mask)), WHAT.index(what))
+            for mask, what in ((loading, "loading"), (~loading, "profiler"))
+            if mask.any()
+        ]
 
-def _add_block(
-    trace: Trace,
-    start: np.ndarray,
-    end: np.ndarray,
-    track: np.ndarray,
-    what_ns: np.ndarray,
-    op_ns: np.ndarray,
-) -> int:
-    """Add the time of these stretches by what was done, and by the name of the op; returns what was input."""
-    slices = trace.slices
-    start, end, row = _by_thread(trace, start, end, track)
-    loader = trace.annotations.where(trace.annotations.is_named(lambda name: _LOADER.search(name) is not None))
-    start, end, row, loading = _marked(start, end, row, loader)
-    is_input, was = loading >= 0, np.zeros(len(start), np.int64)
-    known = np.flatnonzero(row >= 0)
-    was[known] = _what(trace, row[known])
-    overheads = trace.overheads.is_named(lambda name: "Loading" in name)
-    for rows, what in ((trace.overheads.where(overheads), "loading"), (trace.overheads.where(~overheads), "profiler")):
-        if len(rows):
-            start, end, packed, mark = _marked(start, end, np.arange(len(start)), rows)
+    def time(self, start_ns: np.ndarray, end_ns: np.ndarray, track: np.ndarray) -> CpuTime:
+        """What the CPU did in these stretches, which do not overlap, each on its thread; where that thread shows nothing, on the
+        thread of the steps. Where a DataLoader is being waited for, it is input.
+        """
+        names = self.trace.slices.names
+        order = np.argsort(start_ns, kind="stable")
+        start, end, track = start_ns[order], end_ns[order], track[order]
+        input_ns, what_ns = 0, np.zeros(len(WHAT), np.int64)
+        op_ns: dict[int, int] = defaultdict(int)
+        if len(start):
+            # By blocks of time, so that a large trace takes no more memory.
+            edges = [int(start[0]), *self.trace.slices.start_ns[BLOCK::BLOCK].tolist(), int(end[-1])]
+            for begins, ends in pairwise(sorted(edge for edge in edges if start[0] <= edge <= end[-1])):
+                first, last = np.searchsorted(end, begins, "right"), np.searchsorted(start, ends)
+                own = np.maximum(start[first:last], begins), np.minimum(end[first:last], ends), track[first:last]
+                input_ns += self._add_block(*own, what_ns, op_ns)
+        return CpuTime(
+            input_us=input_ns / 1000,
+            what_us={what: ns / 1000 for what, ns in zip(WHAT, what_ns.tolist(), strict=True) if ns},
+            op_us={names[name]: ns / 1000 for name, ns in op_ns.items()},
+        )
+
+    def _add_block(
+        self, start: np.ndarray, end: np.ndarray, track: np.ndarray, what_ns: np.ndarray, op_ns: dict[int, int]
+    ) -> int:
+        """Add the time of these stretches by what was done, and by the name of the op; returns what was input."""
+        slices = self.trace.slices
+        start, end, row = self._by_thread(start, end, track)
+        start, end, row, loading = _marked(start, end, row, self._input)
+        is_input, was = loading >= 0, np.zeros(len(start), np.int64)
+        known = np.flatnonzero(row >= 0)
+        was[known] = self._what(row[known])
+        for union, what in self._overheads:
+            start, end, packed, mark = _marked(start, end, np.arange(len(start)), union)
             row, was, is_input = row[packed], was[packed], is_input[packed]
-            was[mark >= 0] = WHAT.index(what)
-    length = end - start
-    np.add.at(what_ns, was[~is_input], length[~is_input])
-    in_op = np.flatnonzero((row >= 0) & ~is_input)
-    op = row[in_op]
-    inside = slices.kind[op] != Kind.OP
-    op[inside] = innermost(slices, trace.parent, op[inside], slices.kind == Kind.OP)
-    np.add.at(op_ns, slices.name[op[op >= 0]], length[in_op][op >= 0])
-    return int(length[is_input].sum())
+            was[mark >= 0] = what
+        length = end - start
+        np.add.at(what_ns, was[~is_input], length[~is_input])
+        in_op = np.flatnonzero((row >= 0) & ~is_input)
+        op = row[in_op]
+        inside = slices.kind[op] != Kind.OP
+        op[inside] = innermost(slices, self.trace.parent, op[inside], self._is_op)
+        names = distinct(slices.name[op[op >= 0]])
+        for name, ns in zip(names.values.tolist(), np.bincount(names.which, length[in_op][op >= 0]).tolist(), strict=True):
+            op_ns[name] += int(ns)
+        return int(length[is_input].sum())
 
+    def _what(self, row: np.ndarray) -> np.ndarray:
+        """For each row of the CPU, the number in WHAT of what is done in it itself."""
+        slices = self.trace.slices
+        kind, name = slices.kind[row], slices.name[row]
+        was = np.full(len(row), WHAT.index("op"))
+        was[kind == Kind.ANNOTATION] = WHAT.index("annotation")
+        was[(kind == Kind.ANNOTATION) & self._is_step[name]] = WHAT.index("python")
+        is_call = kind == Kind.CALL
+        was[is_call] = self._what_of_call[name[is_call]]
+        if self._compiling is not None:
+            inside = self._compiling[row] | (innermost(slices, self.trace.parent, row, self._compiling) >= 0)
+            was[inside] = WHAT.index("compilation")
+        return was
 
-def _what(trace: Trace, row: np.ndarray) -> np.ndarray:
-    """For each row of the CPU, the number in WHAT of what is done in it itself."""
-    slices = trace.slices
-    kind, name = slices.kind[row], slices.name[row]
-    was = np.full(len(row), WHAT.index("op"))
-    was[kind == Kind.ANNOTATION] = WHAT.index("annotation")
-    was[(kind == Kind.ANNOTATION) & slices.named(is_step)[name]] = WHAT.index("python")
-    is_call = kind == Kind.CALL
-    was[is_call] = WHAT.index("call")
-    for test, what in ((is_launch, "launch"), (manages_memory, "memory"), (loads_code, "loading")):
-        was[is_call & slices.named(test)[name]] = WHAT.index(what)
-    compiling = slices.named(lambda text: _COMPILING.search(text) is not None)[slices.name] & (slices.kind == Kind.OP)
-    if compiling.any():
-        inside = compiling[row] | (innermost(slices, trace.parent, row, compiling) >= 0)
-        was[inside] = WHAT.index("compilation")
-    return was
+    def _by_thread(self, start: np.ndarray, end: np.ndarray, track: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The stretches cut where the innermost slice of their thread changes, with its row; -1 where nothing is recorded."""
+        found: list[tuple[np.ndarray, ...]] = [(start[:0], end[:0], start[:0])]
+        for thread in distinct(track).values.tolist():
+            own = track == thread
+            span = int(start[0]), int(end[-1])
+            pieces: tuple[np.ndarray, ...] = _cut(start[own], end[own], *self._innermost_over_time(thread, *span))
+            if thread != self._steps_track and self._steps_track >= 0:
+                bare = pieces[2] < 0
+                found.append(tuple(part[~bare] for part in pieces))
+                pieces = _cut(pieces[0][bare], pieces[1][bare], *self._innermost_over_time(self._steps_track, *span))
+            found.append(pieces)
+        starts, ends, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        order = np.argsort(starts, kind="stable")
+        return starts[order], ends[order], rows[order]
 
+    def _innermost_over_time(self, track: int, begins: int, ends: int) -> tuple[np.ndarray, np.ndarray]:
+        """From each moment on, up to the next: the row of the innermost span or call that is open on the thread, or -1.
 
-def _by_thread(trace: Trace, start: np.ndarray, end: np.ndarray, track: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The stretches cut where the innermost slice of their thread changes, with its row; -1 where nothing is recorded."""
-    steps_track = int(trace.steps.track[-1]) if len(trace.steps) else -1
-    found: list[tuple[np.ndarray, ...]] = [(start[:0], end[:0], start[:0])]
-    for thread in distinct(track).values.tolist():
-        own = track == thread
-        span = int(start[0]), int(end[-1])
-        pieces: tuple[np.ndarray, ...] = _cut(start[own], end[own], *_innermost_over_time(trace, thread, *span))
-        if thread != steps_track and steps_track >= 0:
-            bare = pieces[2] < 0
-            found.append(tuple(part[~bare] for part in pieces))
-            pieces = _cut(pieces[0][bare], pieces[1][bare], *_innermost_over_time(trace, steps_track, *span))
-        found.append(pieces)
-    starts, ends, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    order = np.argsort(starts, kind="stable")
-    return starts[order], ends[order], rows[order]
-
-
-def _innermost_over_time(trace: Trace, track: int, begins: int, ends: int) -> tuple[np.ndarray, np.ndarray]:
-    """From each moment on, up to the next: the row of the innermost span or call that is open on the thread, or -1.
-
-    Of what is open between the moments `begins` and `ends`.
-    """
-    slices = trace.slices
-    rows, starts_ns = trace.cpu_spans
-    first, last = np.searchsorted(starts_ns, [begins, ends])
-    early = rows[:first]
-    own = np.concatenate([early[slices.end_ns[early] > begins], rows[first:last]])
-    own = own[slices.track[own] == track]
-    if not len(own):
-        return np.zeros(1, np.int64), np.full(1, -1)
-    times = np.sort(np.concatenate([slices.start_ns[own], slices.end_ns[own]]), kind="stable")  # mostly in order
-    times = times[np.append(times[1:] != times[:-1], True)]
-    return np.append(np.iinfo(np.int64).min, times), np.append(-1, innermost_at(slices, own, times))
+        Of what is open between the moments `begins` and `ends`.
+        """
+        slices = self.trace.slices
+        first, last = np.searchsorted(self._starts_ns, [begins, ends])
+        early = self._rows[:first]
+        own = np.concatenate([early[slices.end_ns[early] > begins], self._rows[first:last]])
+        own = own[slices.track[own] == track]
+        if not len(own):
+            return np.zeros(1, np.int64), np.full(1, -1)
+        times = np.sort(np.concatenate([slices.start_ns[own], slices.end_ns[own]]), kind="stable")  # mostly in order
+        times = times[np.append(times[1:] != times[:-1], True)]
+        return np.append(np.iinfo(np.int64).min, times), np.append(-1, innermost_at(slices, own, times))
 
 
 def _cut(start: np.ndarray, end: np.ndarray, times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -144,16 +155,20 @@ def _cut(start: np.ndarray, end: np.ndarray, times: np.ndarray, values: np.ndarr
     return first, last, values[np.searchsorted(times, first, "right") - 1]
 
 
-def _marked(start: np.ndarray, end: np.ndarray, value: np.ndarray, rows: Rows) -> tuple[np.ndarray, ...]:
-    """The stretches cut at the ends of these rows: start, end, their value, and the place of one that is open, or -1."""
+def _union(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """The union of these rows, as moments and marks: 0 from where it begins, -1 from where it ends."""
     if not len(rows):
-        return start, end, value, np.full(len(start), -1)
-    # Their union: one that begins inside an earlier one goes on with it.
+        return np.zeros(1, np.int64), np.full(1, -1)
     reached = np.maximum.accumulate(rows.end_ns)
-    new = np.append(True, rows.start_ns[1:] > reached[:-1])
+    new = np.append(True, rows.start_ns[1:] > reached[:-1])  # one that begins inside an earlier one goes on with it
     begins, ends = rows.start_ns[new], np.append(reached[:-1][new[1:]], reached[-1])
     times = np.stack([begins, ends], axis=1).ravel()
-    marks = np.tile([0, -1], len(begins))
-    times, marks = np.append(np.iinfo(np.int64).min, times), np.append(-1, marks)
-    first, last, mark = _cut(start, end, times, marks)
+    return np.append(np.iinfo(np.int64).min, times), np.append(-1, np.tile([0, -1], len(begins)))
+
+
+def _marked(
+    start: np.ndarray, end: np.ndarray, value: np.ndarray, union: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, ...]:
+    """The stretches cut at the ends of a union: start, end, their value, and its mark."""
+    first, last, mark = _cut(start, end, *union)
     return first, last, value[np.searchsorted(start, first, "right") - 1], mark

@@ -9,8 +9,9 @@ from enum import IntEnum
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.cpu_time import CpuTime, cpu_time
+from trace_reader.analysis.cpu_time import CpuActivity
 from trace_reader.analysis.waits import LATE_END_NS, SHORTEST_NS, Reason
+from trace_reader.link.launches import devices_of
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Kind
@@ -111,7 +112,7 @@ class _Pieces(msgspec.Struct, frozen=True):
         return int((self.end_ns[of_kind] - self.start_ns[of_kind]).sum()) / 1000
 
 
-def critical_paths(trace: Trace, waited: Rows) -> tuple[CriticalPath, ...]:
+def critical_paths(trace: Trace, waited: Rows, cpu: CpuActivity) -> tuple[CriticalPath, ...]:
     """The path of each device that has one, that of the device which ends last first. Takes time n log n of the GPU's events.
 
     `waited`: the calls that waited for the GPU (analysis/waits.py). The window begins with the second recorded step (with the
@@ -119,14 +120,13 @@ def critical_paths(trace: Trace, waited: Rows) -> tuple[CriticalPath, ...]:
     the recorded steps launched (without steps: with the last).
     """
     paths = []
-    devices = [device for device, _ in trace.slices.tracks]
-    for device in dict.fromkeys(devices[track] for track in distinct(trace.work.track).values.tolist()):
-        own = trace.work.where(np.array([name == device for name in devices])[trace.work.track])
+    for _, own in trace.work.by(devices_of(trace.work)):
+        device = trace.slices.tracks[own.track[0]][0]
         start_ns = _window_start(trace, own)
         launched = own.step >= 0 if len(trace.steps) else np.ones(len(own), bool)
         if not launched.any() or (end_ns := int(own.end_ns[launched].max())) <= start_ns:
             continue
-        paths.append((end_ns, _path(trace, waited, device, own, start_ns, end_ns)))
+        paths.append((end_ns, _path(trace, waited, cpu, device, own, start_ns, end_ns)))
     return tuple(path for _, path in sorted(paths, key=lambda pair: -pair[0]))
 
 
@@ -137,7 +137,7 @@ def _window_start(trace: Trace, own: Rows) -> int:
     return min(int(own.start_ns.min()), int(trace.slices.start_ns[launches].min()) if len(launches) else 2**62)
 
 
-def _path(trace: Trace, waited: Rows, device: int | str, own: Rows, start_ns: int, end_ns: int) -> CriticalPath:
+def _path(trace: Trace, waited: Rows, cpu: CpuActivity, device: int | str, own: Rows, start_ns: int, end_ns: int) -> CriticalPath:
     pieces = _walk(trace, waited, own.where(own.end_ns <= end_ns), start_ns)
     on_gpu = pieces.where(pieces.row >= 0)
     by_name = Rows(trace.slices, on_gpu.row, kind=on_gpu.kind, ns=on_gpu.end_ns - on_gpu.start_ns).by(
@@ -145,7 +145,7 @@ def _path(trace: Trace, waited: Rows, device: int | str, own: Rows, start_ns: in
     )
     kernels = [OnGpu(rows[0].name, Class(kind).name.lower(), int(rows.ns.sum()) / 1000) for (kind, _), rows in by_name]
     on_cpu = pieces.where(pieces.kind == Class.CPU)
-    spent: CpuTime = cpu_time(trace, on_cpu.start_ns, on_cpu.end_ns, on_cpu.track)
+    spent = cpu.time(on_cpu.start_ns, on_cpu.end_ns, on_cpu.track)
     return CriticalPath(
         device=device,
         start_ns=start_ns,

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from trace_reader.analysis.annotations import AnnotationFacts, annotation_facts
+from trace_reader.analysis.cpu_time import CpuActivity
 from trace_reader.analysis.critical_path import CriticalPath, critical_paths
 from trace_reader.analysis.idle import IdleFacts, idle_facts
 from trace_reader.analysis.kernels import FamilyFacts, GemmFacts, KernelFacts, family_facts, gemm_facts, kernel_facts
@@ -125,7 +126,8 @@ def summarize(trace: Trace) -> Facts:
     steps = step_facts(trace, waited)
     window_us, gpu_busy = _window(trace)
     share = None if gpu_busy is None or window_us <= 0 else gpu_busy / window_us / len(used)
-    paths = critical_paths(trace, waited)
+    cpu = CpuActivity(trace)
+    paths = critical_paths(trace, waited, cpu)
     path = paths[0] if paths else None
     kernels = kernel_facts(trace, device_properties)
     lost = missing(trace)
@@ -150,7 +152,7 @@ def summarize(trace: Trace) -> Facts:
         critical_path=path,
         critical_paths=paths,
         timeline=timeline(trace, path.device, path.start_ns, path.end_ns) if path else None,
-        idle=idle_facts(trace, waited, path.device, path.start_ns, path.end_ns) if path else None,
+        idle=idle_facts(trace, waited, cpu, path.device, path.start_ns, path.end_ns) if path else None,
         missing=lost,
         kernels_total=kinds[Kind.KERNEL],
         memcpys_total=kinds[Kind.MEMCPY],

@@ -2,7 +2,7 @@
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.cpu_time import cpu_time
+from trace_reader.analysis.cpu_time import CpuActivity
 from trace_reader.analysis.waits import LATE_END_NS, Reason
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
@@ -33,7 +33,7 @@ class IdleFacts(msgspec.Struct, frozen=True):
     gaps: tuple[Gap, ...]  # the largest
 
 
-def idle_facts(trace: Trace, waited: Rows, device: int | str, start_ns: int, end_ns: int) -> IdleFacts:
+def idle_facts(trace: Trace, waited: Rows, cpu: CpuActivity, device: int | str, start_ns: int, end_ns: int) -> IdleFacts:
     """The idle time of a device between two moments (ns from the first slice). `waited`: the calls that waited for it."""
     slices = trace.slices
     on_device = np.array([name == device for name, _ in slices.tracks])
@@ -48,7 +48,7 @@ def idle_facts(trace: Trace, waited: Rows, device: int | str, start_ns: int, end
     freed = _ended_in(waited, begins, launch_ns)
     late = launched & (launch_ns > begins)
     host = late & ~freed
-    spent = cpu_time(trace, begins[host], launch_ns[host], track[host])
+    spent = cpu.time(begins[host], launch_ns[host], track[host])
     causes = {
         **spent.what_us,
         "input": spent.input_us,
@@ -67,7 +67,7 @@ def idle_facts(trace: Trace, waited: Rows, device: int | str, start_ns: int, end
             parts[AFTER_A_WAIT] = int(launch_ns[place] - begins[place])
         else:
             one = slice(place, place + 1)
-            alone = cpu_time(trace, begins[one], launch_ns[one], track[one]) if late[place] else None
+            alone = cpu.time(begins[one], launch_ns[one], track[one]) if late[place] else None
             parts |= {name: round(us * 1000) for name, us in alone.what_us.items()} if alone else {}
             parts["input"] = round(alone.input_us * 1000) if alone else 0
         gaps.append(

@@ -73,14 +73,18 @@ class FamilyFacts(msgspec.Struct, frozen=True):
     share: float  # of the summed time of kernels, copies and memsets
 
 
+def _normalizes(k: KernelFacts) -> bool:
+    return "norm" in k.name.lower() or "GammaBeta" in k.name or "norm" in (k.op or "").lower()
+
+
 FAMILIES: tuple[tuple[str, Callable[[KernelFacts], bool]], ...] = (  # the first that fits
     ("communication", lambda k: is_collective(k.name)),
-    ("copy", lambda k: k.kind != Kind.KERNEL),
+    ("copy", lambda k: k.kind != Kind.KERNEL or "CatArray" in k.name),
     ("attention", lambda k: k.decoded.is_fused_attention),
-    ("GEMM", lambda k: k.decoded.is_gemm),
     ("convolution", lambda k: "conv" in (k.op or "")),
+    ("GEMM", lambda k: k.decoded.is_gemm),
     ("optimizer", lambda k: "multi_tensor_apply" in k.name),
-    ("softmax, norm, reduction", lambda k: k.decoded.is_softmax or k.decoded.family == "ATen reduce" or "norm" in k.name.lower()),
+    ("softmax, norm, reduction", lambda k: k.decoded.is_softmax or k.decoded.family == "ATen reduce" or _normalizes(k)),
     ("Triton", lambda k: "Triton" in k.decoded.family),
     ("pointwise", lambda k: k.decoded.family == "ATen elementwise"),
 )

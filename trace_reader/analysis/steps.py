@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.waits import Reason
 from trace_reader.link.intervals import union_ns, unions_ns
+from trace_reader.link.launches import devices_of
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, grouped
 from trace_reader.model.slices import NO_CORRELATION, ON_GPU
@@ -85,13 +86,6 @@ def busy_us(work: Rows, start_ns: int, end_ns: int) -> float:
     for _, own in work.by(devices_of(work)):
         total_ns += union_ns(np.clip(own.start_ns, start_ns, end_ns), np.clip(own.end_ns, start_ns, end_ns))
     return total_ns / 1000
-
-
-def devices_of(work: Rows) -> np.ndarray:
-    """For each row of the GPU's work, a number for its device."""
-    numbers: dict[int | str, int] = {}
-    of_track = [numbers.setdefault(device, len(numbers)) for device, _ in work.slices.tracks]
-    return np.array(of_track, np.int64)[work.track]
 
 
 def _busy_us(own: Rows, steps: int) -> list[float]:

@@ -7,7 +7,7 @@ from trace_reader.units import about
 
 CLASSES = {  # of the critical path
     "compute": "compute on the GPU", "cpu": "the CPU", "input": "waiting for input", "communication": "communication",
-    "copy": "copies", "latency": "latency of launches", "unknown": "waits that the trace does not explain",
+    "copy": "copying", "latency": "latency of launches", "unknown": "waits that the trace does not explain",
 }  # fmt: skip
 CPU_WORDS = {
     "python": "Python", "annotation": "Python in annotations", "op": "ops", "launch": "launch calls", "call": "other calls",

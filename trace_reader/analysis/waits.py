@@ -4,9 +4,10 @@ launched into a full queue."""
 from enum import IntEnum
 
 import numpy as np
+from trace_reader.link.launches import devices_of
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows, median
-from trace_reader.names.calls import is_copy, is_free, is_launch, is_synchronizing
+from trace_reader.model.rows import Rows, distinct, median
+from trace_reader.names.calls import is_copy, is_free, is_synchronizing
 
 SHORTEST_NS = 5_000  # a call that returns earlier did not wait
 LATE_END_NS = 500  # an event that a call waited for can seem to end this long after the call: two clocks
@@ -32,8 +33,8 @@ def waits(trace: Trace) -> Rows:
     reason = np.full(len(calls), -1)
     reason[calls.is_named(is_free) & _is_long(calls)] = Reason.FREE
     reason[calls.is_named(is_synchronizing)] = Reason.SYNCHRONIZE
-    reason[np.isin(calls.at, blocking_copies(trace).at)] = Reason.COPY
     reason[np.isin(calls.at, _blocked_launches(trace))] = Reason.QUEUE
+    reason[np.isin(calls.at, blocking_copies(trace).at)] = Reason.COPY
     return Rows(trace.slices, calls.at, reason=reason).where(reason >= 0)
 
 
@@ -58,19 +59,18 @@ def _is_long(calls: Rows) -> np.ndarray:
 
 
 def _blocked_launches(trace: Trace) -> np.ndarray:
-    """The rows of the launches that found the queue of their device full and waited for room."""
+    """The rows of the calls that launched (kernels, copies, memsets), found their device's queue full, and waited for room."""
     slices, work = trace.slices, trace.work
     work = work.where(work.call >= 0)
-    devices = [device for device, _ in slices.tracks]
     found = [np.empty(0, np.int64)]
-    for device in dict.fromkeys(devices[track] for track in np.flatnonzero(np.bincount(work.track)).tolist()):
-        own = work.where(np.array([name == device for name in devices])[work.track])
+    for _, own in work.by(devices_of(work)):
         called_ns, ends_ns = np.sort(slices.start_ns[own.call]), np.sort(own.end_ns)
-        call = own.call[slices.named(is_launch)[slices.name[own.call]]]
+        call = distinct(own.call).values  # each once: a graph's launch has many events
         moment = slices.start_ns[call]
         full = np.searchsorted(called_ns, moment) - np.searchsorted(ends_ns, moment, "right") >= FULL_QUEUE
         if not full.any():
             continue
-        usual = median(slices.duration_us[call[~full]] if (~full).any() else slices.duration_us[call])
-        found.append(call[full & (slices.duration_us[call] > FAR_LONGER * usual)])
+        for _, alike in Rows(slices, call, full=full).by(slices.name[call]):
+            usual = median(alike.duration_us[~alike.full] if (~alike.full).any() else alike.duration_us)
+            found.append(alike.at[alike.full & (alike.duration_us > FAR_LONGER * usual)])
     return np.concatenate(found)

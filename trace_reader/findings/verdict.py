@@ -1,5 +1,7 @@
 """The bottleneck, and what makes up most of it."""
 
+from collections import Counter, defaultdict
+
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.verdict import what_limits
 from trace_reader.findings.registry import Seen, finding
@@ -9,6 +11,13 @@ from trace_reader.units import about, count, us
 HOTSPOT_SHARE = 0.5
 WORTH_TELLING = 0.05  # of the path
 MANY_CALLS_A_STEP = 50
+OTHER_THAN_LAUNCHING = {  # what to do where most of the CPU's part is this
+    "memory": "Most of it is managing memory: see allocation-in-step.",
+    "loading": "Most of it is loading code, which happens once: record after warm-up.",
+    "compilation": "Most of it is compiling: record after warm-up; TORCH_LOGS=recompiles says what is compiled again.",
+    "annotation": "Most of it is Python inside annotations, outside ops: a profiler of Python (with_stack, py-spy) says where.",
+    "profiler": "Most of it is the profiler's own: record less (no stacks, no shapes), or fewer steps.",
+}
 
 
 @finding(
@@ -30,7 +39,7 @@ def _no_gpu_events(trace: Trace, facts: Facts) -> str | None:
     "overhead-bound",
     "the table's CPU total is many times its CUDA total",
     "the GPU's lane: mostly white between short kernels",
-    "The CPU launches work more slowly than the GPU executes it: the GPU waits.",
+    "The CPU brings work more slowly than the GPU executes it: the GPU waits.",
     "Give each launch more to do (larger batch), launch less (fuse, torch.compile), or replay launches (CUDA graphs).",
 )
 def _overhead_bound(trace: Trace, facts: Facts) -> str | Seen | None:
@@ -38,6 +47,9 @@ def _overhead_bound(trace: Trace, facts: Facts) -> str | Seen | None:
     if path is None or facts.regime != "overhead-bound":
         return None
     words = what_limits(path)
+    most = path.cpu[0].name if path.cpu else ""
+    if most in OTHER_THAN_LAUNCHING:
+        return Seen(words, OTHER_THAN_LAUNCHING[most])
     if facts.gpu_time_by_origin_us["graph"] > 0.5 * sum(facts.gpu_time_by_origin_us.values()):
         return Seen(words, "Its launches are replayed from a graph already: look at what the CPU does between the replays.")
     if any(op.name.startswith("Torch-Compiled Region") for op in facts.ops):
@@ -60,7 +72,7 @@ def _gpu_bound(trace: Trace, facts: Facts) -> str | None:
     "input-bound",
     "the GPU's lane is white while a DataLoader is asked for the next batch",
     "the annotation enumerate(DataLoader)...__next__, on the lane of the steps",
-    "The step waits for its input: loading a batch takes longer than working on one.",
+    "The GPU waits for its input.",
     "More workers (num_workers), cheaper transforms, or more of them done ahead.",
 )
 def _input_bound(trace: Trace, facts: Facts) -> str | None:
@@ -75,15 +87,15 @@ def _input_bound(trace: Trace, facts: Facts) -> str | None:
     "the GPU's lanes of compute are white while one of NCCL is not",
     "the stream of the NCCL kernels, and the one of the GEMMs at the same time",
     "Communication that no computing hides: the step waits for the other GPUs, or for one that is late.",
-    "Overlap it with the backward pass (smaller buckets), send less (accumulate gradients), or look for the rank that is late.",
+    "Look first for a rank that is late: its own collectives are short. Else overlap it with computing, or send less.",
 )
 def _exposed_communication(trace: Trace, facts: Facts) -> str | None:
     path, times = facts.critical_path, facts.timeline
-    if path is None or times is None or path.communication_us < WORTH_TELLING * path.window_us:
+    if path is None or times is None or times.exposed_communication_us < WORTH_TELLING * times.window_us:
         return None
     return (
-        f"communication is {about(path.communication_us / path.window_us)} of the critical path; "
-        f"{us(times.exposed_communication_us)} of its {us(times.communication_us)} run while nothing is computed"
+        f"{us(times.exposed_communication_us)} of {us(times.communication_us)} of communication run while nothing is computed: "
+        f"{about(times.exposed_communication_us / times.window_us)} of the time"
     )
 
 
@@ -111,7 +123,13 @@ def _hotspot(trace: Trace, facts: Facts) -> str | None:
 def _many_calls(trace: Trace, facts: Facts) -> str | None:
     if not facts.steps or facts.regime != "overhead-bound":
         return None
-    top = max(facts.compute_kernels, key=lambda k: k.calls, default=None)
-    if top is None or top.graph or top.calls < MANY_CALLS_A_STEP * len(facts.steps):
+    calls: Counter[str] = Counter()
+    time_us: dict[str, float] = defaultdict(float)
+    for k in facts.compute_kernels:
+        if not k.graph:
+            calls[k.decoded.label] += k.calls
+            time_us[k.decoded.label] += k.total_us
+    label, n = max(calls.items(), key=lambda item: item[1], default=("", 0))
+    if n < MANY_CALLS_A_STEP * len(facts.steps):
         return None
-    return f"{top.decoded.label} is called {top.calls / len(facts.steps):.0f} times a step, {us(top.median_us)} each"
+    return f"{label} is called {n / len(facts.steps):.0f} times a step, {us(time_us[label] / n)} each on average"

@@ -2,8 +2,9 @@
 
 import numpy as np
 from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.idle import AFTER_A_WAIT
 from trace_reader.analysis.waits import Reason, blocking_copies, waits
-from trace_reader.findings.registry import finding, listed
+from trace_reader.findings.registry import Seen, finding, listed
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
@@ -19,10 +20,20 @@ PAGEABLE = "Pageable"  # as CUPTI calls the host's memory in a copy's name
     "inside a step, the CPU's lane stands still in a synchronize",
     "cudaStreamSynchronize and the like inside a step, and the op around it",
     "The CPU waits until the GPU has finished, and only then launches the next work: its lead is lost.",
-    "Ask for values less often (.item(), .cpu(), nonzero, printing a loss), or keep them on the GPU.",
+    "Ask for values less often (.item(), .cpu(), nonzero, printing a loss), or keep them on the GPU; leave "
+    "torch.cuda.synchronize() out of the loop.",
 )
 def _sync_in_step(trace: Trace, facts: Facts) -> str | None:
-    return _waited(trace, facts, Reason.SYNCHRONIZE, "synchronizing call", "synchronizing calls")
+    if (idle_us := _idle_after_us(facts)) is None:
+        return None
+    words = _waited(trace, facts, Reason.SYNCHRONIZE, "synchronizing call", "synchronizing calls")
+    return words and f"{words}; after waits the GPU stood idle for {us(idle_us)}"
+
+
+def _idle_after_us(facts: Facts) -> float | None:
+    """How long the GPU was idle because the CPU had waited for it; None where that is little: then the waits cost nothing."""
+    idle_us = dict(facts.idle.causes).get(AFTER_A_WAIT, 0.0) if facts.idle else 0.0
+    return idle_us if facts.critical_path and idle_us >= WORTH_TELLING * facts.critical_path.window_us else None
 
 
 @finding(
@@ -33,27 +44,33 @@ def _sync_in_step(trace: Trace, facts: Facts) -> str | None:
     "async.",
     "Pin the host's memory (pin_memory=True) and copy with non_blocking=True; leave results on the GPU.",
 )
-def _blocking_copy(trace: Trace, facts: Facts) -> str | None:
+def _blocking_copy(trace: Trace, facts: Facts) -> str | Seen | None:
+    idle_us = _idle_after_us(facts)
     words = _waited(trace, facts, Reason.COPY, "copy", "copies")
-    if words is None:
+    if words is None or idle_us is None:
         return None
-    copied = trace.work.where(blocking_copies(trace).copied)
+    calls = blocking_copies(trace)
+    copied = trace.work.where(calls.where(_in_path(trace, facts, calls)).copied)
     sizes = [size for size in (event.detail for event in copied) if isinstance(size, int)]
-    largest = f"; the largest has {max(sizes) / 1e6:.1f} MB" if sizes else ""
+    largest = f"; the largest has {max(sizes) / 1e6:.1f} MB" if sizes and max(sizes) >= 1e5 else ""
     pageable = sum(PAGEABLE in name for name in copied.names)
-    return words + largest + (f"; {pageable} of {len(copied)} from or to pageable memory" if pageable else "")
+    memory = f"; {pageable} of {len(copied)} from or to pageable memory" if pageable else ""
+    seen = f"{words}{largest}{memory}; after waits the GPU stood idle for {us(idle_us)}"
+    if sizes and max(sizes) < 1e5:
+        return Seen(seen, "So little is a value that somebody asked for, as .item() does: ask less often.")
+    return seen
 
 
 @finding(
     "blocked-by-the-queue",
-    "launches that take a thousand times as long as others",
+    "launches and copies that take a thousand times as long as others",
     "the runtime calls of a step whose GPU work is far behind",
     "The GPU's queue is full: about a thousand launches are waiting, and the next one returns only when another has finished. "
     "The CPU's time in it is no work.",
     "Nothing to mend on the CPU: the GPU is the bottleneck, look at its kernels.",
 )
 def _blocked_by_the_queue(trace: Trace, facts: Facts) -> str | None:
-    return _waited(trace, facts, Reason.QUEUE, "launch", "launches")
+    return _waited(trace, facts, Reason.QUEUE, "call", "calls")
 
 
 @finding(
@@ -65,7 +82,8 @@ def _blocked_by_the_queue(trace: Trace, facts: Facts) -> str | None:
     "is nearly full.",
 )
 def _allocation_in_step(trace: Trace, facts: Facts) -> str | None:
-    return _cpu_share(trace, facts, ("memory",), "managing memory")
+    told = [_cpu_share(trace, facts, ("memory",), "managing memory"), _waited(trace, facts, Reason.FREE, "free", "frees")]
+    return "; ".join(words for words in told if words) or None
 
 
 @finding(
@@ -85,13 +103,19 @@ def _waited(trace: Trace, facts: Facts, reason: Reason, one: str, many: str) -> 
     if path is None or not len(trace.steps):
         return None
     calls = waits(trace)
-    inside = (trace.step_at(calls.start_ns) >= 0) & (calls.start_ns >= path.start_ns)
-    launching = np.isin(calls.track, trace.slices.track[trace.work.call[trace.work.call >= 0]])
-    calls = calls.where((calls.reason == reason) & inside & (launching | (calls.track == trace.steps.track[-1])))
+    calls = calls.where((calls.reason == reason) & _in_path(trace, facts, calls))
     if calls.total_us < WORTH_TELLING * path.window_us:
         return None
     by_op = [f"{name} ({count(len(rows), one, many)}, {us(rows.total_us)})" for name, rows in _by_op(trace, calls)]
     return f"{count(len(calls), one, many)} waited {us(calls.total_us)} in {us(path.window_us)}: {listed(by_op)}"
+
+
+def _in_path(trace: Trace, facts: Facts, calls: Rows) -> np.ndarray:
+    """Which of these calls are in the path's steps, on a thread that launches or the steps'."""
+    start_ns = facts.critical_path.start_ns if facts.critical_path else 0
+    inside = (trace.step_at(calls.start_ns) >= 0) & (calls.start_ns >= start_ns)
+    launching = np.isin(calls.track, trace.slices.track[trace.work.call[trace.work.call >= 0]])
+    return inside & (launching | (calls.track == trace.steps.track[-1]))
 
 
 def _by_op(trace: Trace, calls: Rows) -> list[tuple[str, Rows]]:

@@ -58,3 +58,10 @@ def _launching_calls(slices: Slices, correlation: np.ndarray) -> np.ndarray:
     ids = keys[order] >> 1
     place = np.minimum(np.searchsorted(ids, correlation), len(ids) - 1)
     return np.where(ids[place] == correlation, calls[order][place], -1)
+
+
+def devices_of(work: Rows) -> np.ndarray:
+    """For each row of the GPU's work, a number for its device."""
+    numbers: dict[int | str, int] = {}
+    of_track = [numbers.setdefault(device, len(numbers)) for device, _ in work.slices.tracks]
+    return np.array(of_track, np.int64)[work.track]

@@ -71,7 +71,7 @@ def report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
         empty="no ProfilerStep in the trace",
     )
     if facts.annotations:
-        out.section("Annotations (GPU time: of what was launched inside, on the same thread)")
+        out.section("Annotations (GPU time: of what was launched inside on the same thread; the backward pass has its own)")
         out.table(
             ["annotation", "calls", "CPU", "median", "launched", "GPU time"],
             facts.annotations,
