@@ -11,7 +11,6 @@ from trace_reader import analyze, load, read
 from trace_reader.analysis import cpu_time
 from trace_reader.analysis.critical_path import critical_paths
 from trace_reader.analysis.verdict import verdict
-from trace_reader.analysis.waits import waits
 from trace_reader.link import nesting
 from trace_reader.report import json as as_json
 
@@ -20,7 +19,7 @@ CLASSES = ("compute", "communication", "copy", "latency", "input", "cpu", "unkno
 
 
 def paths_of(trace):
-    return critical_paths(trace, waits(trace), cpu_time.CpuActivity(trace))
+    return critical_paths(trace, cpu_time.CpuActivity(trace))
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import pytest
 from trace_reader import load, read
 from trace_reader.analysis.cpu_time import CpuActivity
 from trace_reader.analysis.idle import idle_facts
-from trace_reader.analysis.waits import waits
 
 
 @pytest.fixture
@@ -13,7 +12,7 @@ def idle(tmp_path):
     def facts(*events, window=None, device=0):
         trace = load(write(tmp_path / "t.json", *events))
         begins, ends = window or (0, int(trace.work.end_ns.max()) / 1000)
-        return idle_facts(trace, waits(trace), CpuActivity(trace), device, int(begins * 1000), int(ends * 1000))
+        return idle_facts(trace, CpuActivity(trace), device, int(begins * 1000), int(ends * 1000))
 
     return facts
 

@@ -22,6 +22,7 @@ from trace_reader import cli, load, read
 from trace_reader.analysis.occupancy import occupancy
 from trace_reader.analysis.tree import dispatch_tree
 from trace_reader.model.slices import Footprint
+from trace_reader.names.calls import is_free, loads_code, manages_memory
 
 
 @pytest.fixture
@@ -624,3 +625,45 @@ def test_annotations_with_what_was_launched_inside(facts):
 def test_an_annotation_that_has_ended_when_the_launch_begins_holds_it_not(facts):
     f = facts(op("outer", 0, 100), annotation("x", 10, 20), op("crosses x", 20, 60), launch(50, 1), kernel("k", 200, 5, 1))
     assert [(a.name, a.launched) for a in f.annotations] == [("x", 0)]
+
+
+def test_a_few_launches_without_gpu_events_are_those_of_the_last_moments(facts):
+    eleven = [e for n in range(11) for e in (launch(n, n), kernel("a", 20 + 10 * n, 10, n))]
+    f = facts(step(0, 0, 100), *eleven, launch(80, 90))  # 8.3%
+    assert (f.missing, f.regime) == ((), "gpu-bound")
+
+
+@pytest.mark.parametrize(("us", "waited"), [(1.9, 0), (2.1, 2.1)])
+def test_a_launch_waited_on_a_full_queue_if_it_took_ten_times_its_usual_time(facts, us, waited):
+    full = [e for n in range(1000) for e in (call("cudaLaunchKernel", n * 0.2, 0.2, n), kernel("a", 300 + n, 1, n))]
+    f = facts(step(0, 0, 400), *full, call("cudaLaunchKernel", 250, us, 5000), kernel("a", 1400, 1, 5000))
+    assert f.steps[0].sync_us == waited
+
+
+def test_idle_time_is_shown_where_it_is_worth_it(facts, capsys):
+    for gap, shown in ((1, False), (9, True)):
+        f = facts(step(0, 0, 5), launch(0, 1), launch(0, 2), kernel(GEMM, 0, 100, 1), kernel(ADD, 100 + gap, 100, 2))
+        assert cli.main([f.trace]) == 0
+        assert ("\nIdle time of the GPU in the path's window: 9.0 us, by cause" in capsys.readouterr().out) is shown
+
+
+def test_a_trace_without_a_gpu_has_no_columns_for_one_in_its_annotations(facts, capsys):
+    f = facts(step(0, 0, 100), annotation("fwd", 5, 90), op("aten::mm", 10, 20))
+    assert cli.main([f.trace]) == 0
+    out = capsys.readouterr().out
+    assert "\nAnnotations\n  annotation  calls      CPU   median\n  fwd             1  90.0 us  90.0 us\n" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "frees", "memory", "loads"),
+    [
+        ("cudaFree", True, True, False), ("cuMemFree_v2", True, True, False), ("hipFree", True, True, False),
+        ("cudaFreeHost", True, True, False), ("cudaFreeAsync", False, True, False), ("cudaMallocAsync", False, True, False),
+        ("cudaHostAlloc", False, True, False), ("cudaMemcpyAsync", False, False, False),
+        ("cudaLaunchKernel", False, False, False),
+        ("cuModuleLoadData", False, False, True), ("cuLibraryGetKernel", False, False, True),
+        ("cudaGetFuncBySymbol", False, False, True),
+    ],
+)  # fmt: skip
+def test_what_a_call_is_for(name, frees, memory, loads):
+    assert (is_free(name), manages_memory(name), loads_code(name)) == (frees, memory, loads)

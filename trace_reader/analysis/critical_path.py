@@ -10,9 +10,9 @@ from enum import IntEnum
 import msgspec
 import numpy as np
 from trace_reader.analysis.cpu_time import CpuActivity
-from trace_reader.analysis.waits import LATE_END_NS, SHORTEST_NS, Reason
 from trace_reader.link.launches import devices_of
 from trace_reader.link.trace import Trace
+from trace_reader.link.waits import LATE_END_NS, SHORTEST_NS, Reason
 from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Kind
 from trace_reader.names.kernels import is_collective
@@ -112,10 +112,10 @@ class _Pieces(msgspec.Struct, frozen=True):
         return int((self.end_ns[of_kind] - self.start_ns[of_kind]).sum()) / 1000
 
 
-def critical_paths(trace: Trace, waited: Rows, cpu: CpuActivity) -> tuple[CriticalPath, ...]:
+def critical_paths(trace: Trace, cpu: CpuActivity) -> tuple[CriticalPath, ...]:
     """The path of each device that has one, that of the device which ends last first. Takes time n log n of the GPU's events.
 
-    `waited`: the calls that waited for the GPU (analysis/waits.py). The window begins with the second recorded step (with the
+    The window begins with the second recorded step (with the
     first one of fewer than three; without steps, with the first GPU event or its launch) and ends with the last GPU event that
     the recorded steps launched (without steps: with the last).
     """
@@ -126,7 +126,7 @@ def critical_paths(trace: Trace, waited: Rows, cpu: CpuActivity) -> tuple[Critic
         launched = own.step >= 0 if len(trace.steps) else np.ones(len(own), bool)
         if not launched.any() or (end_ns := int(own.end_ns[launched].max())) <= start_ns:
             continue
-        paths.append((end_ns, _path(trace, waited, cpu, device, own, start_ns, end_ns)))
+        paths.append((end_ns, _path(trace, cpu, device, own, start_ns, end_ns)))
     return tuple(path for _, path in sorted(paths, key=lambda pair: -pair[0]))
 
 
@@ -137,8 +137,8 @@ def _window_start(trace: Trace, own: Rows) -> int:
     return min(int(own.start_ns.min()), int(trace.slices.start_ns[launches].min()) if len(launches) else 2**62)
 
 
-def _path(trace: Trace, waited: Rows, cpu: CpuActivity, device: int | str, own: Rows, start_ns: int, end_ns: int) -> CriticalPath:
-    pieces = _walk(trace, waited, own.where(own.end_ns <= end_ns), start_ns)
+def _path(trace: Trace, cpu: CpuActivity, device: int | str, own: Rows, start_ns: int, end_ns: int) -> CriticalPath:
+    pieces = _walk(trace, own.where(own.end_ns <= end_ns), start_ns)
     on_gpu = pieces.where(pieces.row >= 0)
     by_name = Rows(trace.slices, on_gpu.row, kind=on_gpu.kind, ns=on_gpu.end_ns - on_gpu.start_ns).by(
         on_gpu.kind, trace.slices.name[on_gpu.row]
@@ -167,7 +167,7 @@ def _most_first(times_us: dict[str, float]) -> tuple[Named, ...]:
     return tuple(Named(name, us) for name, us in sorted(times_us.items(), key=lambda item: (-item[1], item[0])) if us > 0)
 
 
-def _walk(trace: Trace, waited: Rows, own: Rows, start_ns: int) -> _Pieces:
+def _walk(trace: Trace, own: Rows, start_ns: int) -> _Pieces:
     """The pieces of the path that ends with the last of a device's events.
 
     Where the walk goes on from each event does not depend on how it came there: that is worked out for all of them at once,
@@ -182,7 +182,7 @@ def _walk(trace: Trace, waited: Rows, own: Rows, start_ns: int) -> _Pieces:
     before = np.minimum(np.searchsorted(end, start, "right"), place) - 1  # the event that ended last before each one
     queued = (before >= 0) & (end[before] >= slices.start_ns[own.call]) & launched
     late = launched & ~queued
-    waits = _Waits(trace, waited, own)
+    waits = _Waits(trace, own)
     wait = waits.last_before(launch, np.where(launched, slices.track[own.call], -1), place)
     wait[~late] = -1
     came_from = np.where(late, waits.event[wait], before)
@@ -231,8 +231,9 @@ class _Waits:
     Behind the last of them, at -1, stands what is none.
     """
 
-    def __init__(self, trace: Trace, calls: Rows, own: Rows):
+    def __init__(self, trace: Trace, own: Rows):
         """`own`: the device's events in order of their ends."""
+        calls = trace.waits
         calls = calls.where((calls.reason != Reason.QUEUE) & (calls.end_ns - calls.start_ns > SHORTEST_NS))
         event = np.searchsorted(own.end_ns, calls.end_ns + LATE_END_NS, "right") - 1
         copies = calls.reason == Reason.COPY

@@ -18,7 +18,6 @@ from trace_reader.analysis.missing import missing
 from trace_reader.analysis.ops import CallFacts, OpFacts, call_facts, op_facts
 from trace_reader.analysis.steps import StepFacts, busy_us, step_facts
 from trace_reader.analysis.timeline import Timeline, timeline
-from trace_reader.analysis.waits import waits
 from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, median
@@ -122,12 +121,11 @@ def summarize(trace: Trace) -> Facts:
     distributed: dict[str, Any] = header["distributedInfo"] if isinstance(header.get("distributedInfo"), dict) else {}
     names = sorted({str(p["name"]) for p in used_properties if "name" in p})
     kinds, origins = Counter(work.kind.tolist()), Counter(work.origin.tolist())
-    waited = waits(trace)
-    steps = step_facts(trace, waited)
+    steps = step_facts(trace)
     window_us, gpu_busy = _window(trace)
     share = None if gpu_busy is None or window_us <= 0 else gpu_busy / window_us / len(used)
     cpu = CpuActivity(trace)
-    paths = critical_paths(trace, waited, cpu)
+    paths = critical_paths(trace, cpu)
     path = paths[0] if paths else None
     kernels = kernel_facts(trace, device_properties)
     lost = missing(trace)
@@ -152,7 +150,7 @@ def summarize(trace: Trace) -> Facts:
         critical_path=path,
         critical_paths=paths,
         timeline=timeline(trace, path.device, path.start_ns, path.end_ns) if path else None,
-        idle=idle_facts(trace, waited, cpu, path.device, path.start_ns, path.end_ns) if path else None,
+        idle=idle_facts(trace, cpu, path.device, path.start_ns, path.end_ns) if path else None,
         missing=lost,
         kernels_total=kinds[Kind.KERNEL],
         memcpys_total=kinds[Kind.MEMCPY],

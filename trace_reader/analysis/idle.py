@@ -3,8 +3,8 @@
 import msgspec
 import numpy as np
 from trace_reader.analysis.cpu_time import CpuActivity
-from trace_reader.analysis.waits import LATE_END_NS, Reason
 from trace_reader.link.trace import Trace
+from trace_reader.link.waits import LATE_END_NS, Reason
 from trace_reader.model.rows import Rows
 from trace_reader.names.kernels import decode_name
 
@@ -33,8 +33,8 @@ class IdleFacts(msgspec.Struct, frozen=True):
     gaps: tuple[Gap, ...]  # the largest
 
 
-def idle_facts(trace: Trace, waited: Rows, cpu: CpuActivity, device: int | str, start_ns: int, end_ns: int) -> IdleFacts:
-    """The idle time of a device between two moments (ns from the first slice). `waited`: the calls that waited for it."""
+def idle_facts(trace: Trace, cpu: CpuActivity, device: int | str, start_ns: int, end_ns: int) -> IdleFacts:
+    """The idle time of a device between two moments (ns from the first slice)."""
     slices = trace.slices
     on_device = np.array([name == device for name, _ in slices.tracks])
     own = trace.work.where(on_device[trace.work.track])
@@ -45,7 +45,7 @@ def idle_facts(trace: Trace, waited: Rows, cpu: CpuActivity, device: int | str, 
     launched = after.call >= 0
     launch_ns = np.where(launched, np.clip(slices.start_ns[after.call], begins, ends), begins)
     track = np.where(launched, slices.track[after.call], -1)
-    freed = _ended_in(waited, begins, launch_ns)
+    freed = _ended_in(trace.waits, begins, launch_ns)
     late = launched & (launch_ns > begins)
     host = late & ~freed
     spent = cpu.time(begins[host], launch_ns[host], track[host])

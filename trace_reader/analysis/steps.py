@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.waits import Reason
 from trace_reader.link.intervals import union_ns, unions_ns
 from trace_reader.link.launches import devices_of
 from trace_reader.link.trace import Trace
+from trace_reader.link.waits import Reason
 from trace_reader.model.rows import Rows, distinct, grouped
 from trace_reader.model.slices import NO_CORRELATION, ON_GPU
 from trace_reader.names.calls import asks_occupancy, is_launch
@@ -39,8 +39,8 @@ class StepFacts(msgspec.Struct, frozen=True):
         return sum(n for _, n in self.work) if self.gpu_busy_us is None else self.kernels
 
 
-def step_facts(trace: Trace, waited: Rows) -> tuple[StepFacts, ...]:
-    """A row for each recorded step, in order. `waited`: the calls that waited for the GPU (analysis/waits.py)."""
+def step_facts(trace: Trace) -> tuple[StepFacts, ...]:
+    """A row for each recorded step, in order."""
     n = len(trace.steps)
     if not n:
         return ()
@@ -52,7 +52,7 @@ def step_facts(trace: Trace, waited: Rows) -> tuple[StepFacts, ...]:
     columns = zip(
         trace.steps.names,
         trace.steps.duration_us.tolist(),
-        _waited_us(trace, waited),
+        _waited_us(trace),
         _busy_us(own, n) if has_gpu else [None] * n,
         kernels,
         memcpys,
@@ -96,9 +96,9 @@ def _busy_us(own: Rows, steps: int) -> list[float]:
     return (busy_ns.reshape(steps, n).sum(axis=1) / 1000).tolist()
 
 
-def _waited_us(trace: Trace, calls: Rows) -> list[float]:
+def _waited_us(trace: Trace) -> list[float]:
     """For each step: the time in calls that waited for the GPU, up to the step's end. What a free takes is its own work."""
-    calls = _inside_steps(trace, calls.where(calls.reason != Reason.FREE))
+    calls = _inside_steps(trace, trace.waits.where(trace.waits.reason != Reason.FREE))
     end_ns = np.minimum(calls.end_ns, trace.steps.end_ns[calls.step])
     return (unions_ns(calls.start_ns, end_ns, calls.step, len(trace.steps)) / 1000).tolist()
 

@@ -3,10 +3,10 @@
 import numpy as np
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.idle import AFTER_A_WAIT
-from trace_reader.analysis.waits import Reason, blocking_copies, waits
 from trace_reader.findings.registry import Seen, finding, listed
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
+from trace_reader.link.waits import Reason
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import Kind
 from trace_reader.units import about, count, us
@@ -49,8 +49,7 @@ def _blocking_copy(trace: Trace, facts: Facts) -> str | Seen | None:
     words = _waited(trace, facts, Reason.COPY, "copy", "copies")
     if words is None or idle_us is None:
         return None
-    calls = blocking_copies(trace)
-    copied = trace.work.where(calls.where(_in_path(trace, facts, calls)).copied)
+    copied = trace.work.where(_in_path(trace, facts, Reason.COPY).copied)
     sizes = [size for size in (event.detail for event in copied) if isinstance(size, int)]
     largest = f"; the largest has {max(sizes) / 1e6:.1f} MB" if sizes and max(sizes) >= 1e5 else ""
     pageable = sum(PAGEABLE in name for name in copied.names)
@@ -102,20 +101,20 @@ def _waited(trace: Trace, facts: Facts, reason: Reason, one: str, many: str) -> 
     path = facts.critical_path
     if path is None or not len(trace.steps):
         return None
-    calls = waits(trace)
-    calls = calls.where((calls.reason == reason) & _in_path(trace, facts, calls))
+    calls = _in_path(trace, facts, reason)
     if calls.total_us < WORTH_TELLING * path.window_us:
         return None
     by_op = [f"{name} ({count(len(rows), one, many)}, {us(rows.total_us)})" for name, rows in _by_op(trace, calls)]
     return f"{count(len(calls), one, many)} waited {us(calls.total_us)} in {us(path.window_us)}: {listed(by_op)}"
 
 
-def _in_path(trace: Trace, facts: Facts, calls: Rows) -> np.ndarray:
-    """Which of these calls are in the path's steps, on a thread that launches or the steps'."""
+def _in_path(trace: Trace, facts: Facts, reason: Reason) -> Rows:
+    """The calls that waited for this reason in the path's steps, on a thread that launches or the steps'."""
+    calls = trace.waits.where(trace.waits.reason == reason)
     start_ns = facts.critical_path.start_ns if facts.critical_path else 0
     inside = (trace.step_at(calls.start_ns) >= 0) & (calls.start_ns >= start_ns)
     launching = np.isin(calls.track, trace.slices.track[trace.work.call[trace.work.call >= 0]])
-    return inside & (launching | (calls.track == trace.steps.track[-1]))
+    return calls.where(inside & (launching | (calls.track == trace.steps.track[-1])))
 
 
 def _by_op(trace: Trace, calls: Rows) -> list[tuple[str, Rows]]:

@@ -12,6 +12,7 @@ import numpy as np
 from trace_reader.errors import MissingExtraError
 from trace_reader.link.launches import Origin, gpu_work
 from trace_reader.link.nesting import outermost, parents
+from trace_reader.link.waits import waits
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import Kind, Slice, Slices, Track
 from trace_reader.parse.decode import Decoded
@@ -66,6 +67,11 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def calls(self) -> Rows:
         return Rows(self.slices, self.slices.of(Kind.CALL))
+
+    @cached_property
+    def waits(self) -> Rows:
+        """The calls that waited for the GPU, with the columns `reason` and `copied` (link/waits.py)."""
+        return waits(self.calls, self.work)
 
     @cached_property
     def overheads(self) -> Rows:

@@ -71,13 +71,20 @@ def report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
         empty="no ProfilerStep in the trace",
     )
     if facts.annotations:
-        out.section("Annotations (GPU time: of what was launched inside on the same thread; the backward pass has its own)")
+        on_gpu = facts.regime != "cpu-only"
+        about_gpu = " (GPU time: of what was launched inside on the same thread; the backward pass has its own)"
+        out.section("Annotations" + about_gpu * on_gpu)
         out.table(
-            ["annotation", "calls", "CPU", "median", "launched", "GPU time"],
+            ["annotation", "calls", "CPU", "median", *["launched", "GPU time"] * on_gpu],
             facts.annotations,
-            lambda a: [short(a.name, style), str(a.calls), us(a.total_us), us(a.median_us), str(a.launched),
-                       us(a.gpu_us if facts.regime != "cpu-only" else None)],
-        )  # fmt: skip
+            lambda a: [
+                short(a.name, style),
+                str(a.calls),
+                us(a.total_us),
+                us(a.median_us),
+                *[str(a.launched), us(a.gpu_us)] * on_gpu,
+            ],
+        )
     if facts.regime != "cpu-only":
         out.section("Where the GPU's time comes from")
         total = sum(facts.gpu_time_by_origin_us.values())

@@ -5,7 +5,6 @@ from enum import IntEnum
 
 import numpy as np
 from trace_reader.link.launches import devices_of
-from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, median
 from trace_reader.names.calls import is_copy, is_free, is_synchronizing
 
@@ -24,43 +23,44 @@ class Reason(IntEnum):
     QUEUE = 3
 
 
-def waits(trace: Trace) -> Rows:
-    """The calls that waited for the GPU, in order of their starts, with the column `reason`.
+def waits(calls: Rows, work: Rows) -> Rows:
+    """The calls that waited for the GPU, in order of their starts, with two columns: `reason`, and for a copy `copied`, its place
+    in the GPU's `work` (-1: none).
 
     Of a synchronize it is not asked whether there was something to wait for.
     """
-    calls = trace.calls
-    reason = np.full(len(calls), -1)
+    reason, copied = np.full(len(calls), -1), _blocking_copies(calls, work)
     reason[calls.is_named(is_free) & _is_long(calls)] = Reason.FREE
     reason[calls.is_named(is_synchronizing)] = Reason.SYNCHRONIZE
-    reason[np.isin(calls.at, _blocked_launches(trace))] = Reason.QUEUE
-    reason[np.isin(calls.at, blocking_copies(trace).at)] = Reason.COPY
-    return Rows(trace.slices, calls.at, reason=reason).where(reason >= 0)
+    reason[np.isin(calls.at, _blocked_launches(work))] = Reason.QUEUE
+    reason[copied >= 0] = Reason.COPY
+    return Rows(calls.slices, calls.at, reason=reason, copied=copied).where(reason >= 0)
 
 
-def blocking_copies(trace: Trace) -> Rows:
-    """The copying calls that returned only when their copy was done, with the column `copied`, a place in the trace's work.
+def _blocking_copies(calls: Rows, work: Rows) -> np.ndarray:
+    """For each call: the place of its copy in the work, if it returned only when that was done; else -1.
 
     A function that is named async waits, too, where the memory is pageable: it shows in the copy, which ended inside the call.
     """
-    calls, work = trace.calls, trace.work
-    calls = calls.where(calls.is_named(is_copy) & _is_long(calls))
-    if not len(work):
-        return Rows(trace.slices, calls.at[:0], copied=calls.at[:0])
-    order = np.argsort(work.call, kind="stable")
-    copied = order[np.searchsorted(work.call[order], calls.at, "right") - 1]
-    ended_ns = work.end_ns[copied]
-    done = (work.call[copied] == calls.at) & (ended_ns >= calls.start_ns) & (ended_ns <= calls.end_ns + LATE_END_NS)
-    return Rows(trace.slices, calls.at, copied=copied).where(done)
+    copied = np.full(len(calls), -1)
+    asked = np.flatnonzero(calls.is_named(is_copy) & _is_long(calls))
+    if len(work) and len(asked):
+        copies = calls.where(asked)
+        order = np.argsort(work.call, kind="stable")
+        place = order[np.searchsorted(work.call[order], copies.at, "right") - 1]
+        ended_ns = work.end_ns[place]
+        inside = (ended_ns >= copies.start_ns) & (ended_ns <= copies.end_ns + LATE_END_NS)
+        copied[asked] = np.where((work.call[place] == copies.at) & inside, place, -1)
+    return copied
 
 
 def _is_long(calls: Rows) -> np.ndarray:
     return calls.end_ns - calls.start_ns > SHORTEST_NS
 
 
-def _blocked_launches(trace: Trace) -> np.ndarray:
+def _blocked_launches(work: Rows) -> np.ndarray:
     """The rows of the calls that launched (kernels, copies, memsets), found their device's queue full, and waited for room."""
-    slices, work = trace.slices, trace.work
+    slices = work.slices
     work = work.where(work.call >= 0)
     found = [np.empty(0, np.int64)]
     for _, own in work.by(devices_of(work)):
