@@ -208,11 +208,12 @@ class _Decoder:
         carried = ""
         searched = 0  # no boundary begins before, beyond the piece's size
         while True:
-            position = 0
+            position = 1
             while cut := self._cut(buffer, position, searched):
-                carried = self._piece(carried, buffer[position : cut.start() + 1])
+                carried = self._piece(carried, buffer, position, cut.start() + 1)
                 position = cut.end()
-            del buffer[:position]
+            if position > 1:
+                buffer = buffer[position - 1 :]  # a new one: slices that are kept may still point into the old one
             searched = len(buffer) - _LONGEST_BOUNDARY
             if (block := next(blocks, None)) is None:
                 break
@@ -273,7 +274,7 @@ class _Decoder:
             self._append(self._at_zero, np.array([self._codes[event.cat] for event in self._at_zero], np.int8), judged=True)
 
     def _read_header(self, blocks: Iterator[bytes]) -> bytearray:
-        """Decode the header's keys before the list of events; returns what follows its `[`."""
+        """Decode the header's keys before the list of events; returns its `[` and what follows."""
         buffer, whole = bytearray(next(blocks, b"")), False
         while (start := self._list_start(buffer, whole)) is None:
             size = len(buffer)
@@ -281,7 +282,7 @@ class _Decoder:
                 block = next(blocks, None)
                 whole = block is None
                 buffer += block or b""
-        del buffer[:start]
+        del buffer[: start - 1]
         return buffer
 
     def _list_start(self, buffer: bytearray, whole: bool) -> int | None:
@@ -319,21 +320,23 @@ class _Decoder:
             header.pop("", None)
             self.header.update(header)
 
-    def _piece(self, carried: str, text: bytearray) -> str:
-        """Take the events of `text`, which have commas between, after what was left over of the piece before it.
+    def _piece(self, carried: str, buffer: bytearray, start: int, end: int) -> str:
+        """Take the events of `buffer[start:end]`, which have commas between, after what was left over of the piece before it.
 
+        What stands beside them is no part of an event: brackets are put there, which costs less than a copy with brackets.
         Returns an end that is no whole event yet.
         """
         if not carried:
-            self._has_inputs = b'"Input Dims"' in text
+            self._has_inputs = buffer.find(b'"Input Dims"', start, end) >= 0
+            buffer[start - 1], buffer[end] = b"[]"
             try:
-                events = self._many.decode(b"[" + text + b"]")
+                events = self._many.decode(memoryview(buffer)[start - 1 : end + 1])
             except (msgspec.MsgspecError, RecursionError, ValueError):
                 pass
             else:
                 self._take(events)
                 return ""
-        joined = _after(carried, text.decode(errors="replace"))
+        joined = _after(carried, buffer[start:end].decode(errors="replace"))
         # What is left over is looked at again when there is twice as much of it: an event may be larger than many pieces.
         if carried and (self._list_ended or len(joined) < self._patience):
             return joined
@@ -346,12 +349,13 @@ class _Decoder:
         self._has_inputs = '"Input Dims"' in text
         return one_by_one(text, self._take_one, self._bad, final)
 
-    def _last_piece(self, carried: str, text: bytearray) -> None:
+    def _last_piece(self, carried: str, buffer: bytearray) -> None:
         """Take the rest of the file: events, the end of their list, and the header's keys that follow it."""
-        if last := deque(_BOUNDARY.finditer(text), maxlen=1):
-            carried = self._piece(carried, text[: last[0].start() + 1])
-            text = text[last[0].end() :]
-        rest = self._one_by_one(_after(carried, text.decode(errors="replace")), final=True).strip()
+        start = 1
+        if last := deque(_BOUNDARY.finditer(buffer), maxlen=1):
+            carried = self._piece(carried, buffer, start, last[0].start() + 1)
+            start = last[0].end()
+        rest = self._one_by_one(_after(carried, buffer[start:].decode(errors="replace")), final=True).strip()
         if rest.startswith("]"):
             after = rest[1:].lstrip().lstrip(",").strip()
             if after not in ("", "}"):
