@@ -1,11 +1,13 @@
 """Who holds and who launched what, in which step: traces of a few events, with the answer worked out by hand."""
 
+import random
+
 from events import ADD, annotation, call, event, kernel, launch, memcpy, memset, on, op, step, write
 import numpy as np
 import pytest
 from trace_reader import analyze, load
 from trace_reader.link.intervals import has_overlaps, union_ns, unions_ns
-from trace_reader.link.nesting import outermost, self_us
+from trace_reader.link.nesting import innermost_over_time, outermost, self_us
 
 
 @pytest.fixture
@@ -245,6 +247,24 @@ def test_outermost_are_those_that_begin_when_none_is_open(linked):
     )  # fmt: skip
     kept = outermost(trace.slices, trace.ops.at)
     assert [trace.slices[row].name for row in kept] == ["a", "other thread", "b", "c"]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_innermost_at_each_moment_is_the_last_begun_that_is_open(linked, seed):
+    """Beside a search moment by moment; on half of the traces spans cross, on the others they nest."""
+    rng = random.Random(seed)
+    spans = [(0, 40)]
+    for _ in range(rng.randrange(30)):
+        start, end = sorted(rng.sample(range(41), 2))
+        if seed % 2 or all(end <= s or start >= e or (s <= start and end <= e) or (start <= s and e <= end) for s, e in spans):
+            spans.append((start, end))
+    make = [lambda s, e: op("op", s, e - s), lambda s, e: annotation("a", s, e - s)]
+    trace = linked(*(rng.choice(make)(*span) for span in spans), launch(rng.randrange(40), 1), kernel(ADD, 90, 1, 1))
+    rows, _ = trace.cpu_spans
+    times, found = innermost_over_time(trace.slices, trace.parent, rows)
+    for moment_ns in range(-500, 42_000, 500):
+        open_rows = [row for row in rows if trace.slices.start_ns[row] <= moment_ns < trace.slices.end_ns[row]]
+        assert found[np.searchsorted(times, moment_ns, "right") - 1] == max(open_rows, default=-1), moment_ns
 
 
 def test_unions():

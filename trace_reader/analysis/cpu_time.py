@@ -6,7 +6,7 @@ import re
 
 import msgspec
 import numpy as np
-from trace_reader.link.nesting import BLOCK, innermost, innermost_at
+from trace_reader.link.nesting import BLOCK, innermost, innermost_over_time
 from trace_reader.link.trace import Trace, is_step
 from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Kind
@@ -135,24 +135,22 @@ class CpuActivity:
         early = self._rows[:first]
         own = np.concatenate([early[slices.end_ns[early] > begins], self._rows[first:last]])
         own = own[slices.track[own] == track]
-        if not len(own):
-            return np.zeros(1, np.int64), np.full(1, -1)
-        times = np.sort(np.concatenate([slices.start_ns[own], slices.end_ns[own]]), kind="stable")  # mostly in order
-        times = times[np.append(times[1:] != times[:-1], True)]
-        return np.append(np.iinfo(np.int64).min, times), np.append(-1, innermost_at(slices, own, times))
+        return innermost_over_time(slices, self.trace.parent, own)
 
 
 def _cut(start: np.ndarray, end: np.ndarray, times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The stretches (in order, none overlapping) cut at `times`, each with the value from the last of the times on."""
     if not len(start):
         return start, end, np.zeros(0, np.int64)
-    inside = times[np.searchsorted(times, start[0]) : np.searchsorted(times, end[-1])]
-    points = np.sort(np.concatenate([start, end, inside]), kind="stable")  # three runs in order
-    first, last = points[:-1], points[1:]
-    stretch = np.searchsorted(start, first, "right") - 1
-    kept = (last > first) & (stretch >= 0) & (first < end[np.maximum(stretch, 0)])
-    first, last = first[kept], last[kept]
-    return first, last, values[np.searchsorted(times, first, "right") - 1]
+    inside = slice(int(np.searchsorted(times, start[0])), int(np.searchsorted(times, end[-1])))
+    points = np.concatenate([start, end, times[inside]])
+    order = np.argsort(points, kind="stable")  # three runs in order
+    is_start, is_end = order < len(start), (order >= len(start)) & (order < 2 * len(start))
+    stretch = np.cumsum(is_start)  # begun so far
+    value = inside.start - 1 + np.cumsum(~is_start & ~is_end)  # the last of the times so far
+    points = points[order]
+    kept = (points[1:] > points[:-1]) & (stretch > np.cumsum(is_end))[:-1]
+    return points[:-1][kept], points[1:][kept], values[value[:-1][kept]]
 
 
 def _union(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
@@ -170,5 +168,7 @@ def _marked(
     start: np.ndarray, end: np.ndarray, value: np.ndarray, union: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, ...]:
     """The stretches cut at the ends of a union: start, end, their value, and its mark."""
+    if len(union[0]) == 1:
+        return start, end, value, np.full(len(start), -1)
     first, last, mark = _cut(start, end, *union)
     return first, last, value[np.searchsorted(start, first, "right") - 1], mark

@@ -27,12 +27,27 @@ def parents(slices: Slices) -> np.ndarray:
     return parent
 
 
-def innermost_at(slices: Slices, spans: np.ndarray, moments_ns: np.ndarray) -> np.ndarray:
-    """For each moment, of these spans (in order, of one thread, none of no length) the row of the last begun that is open; -1."""
+def innermost_over_time(slices: Slices, parent: np.ndarray, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Moments, and from each one to the next the row of the last begun of `spans` that is open, or -1.
+
+    `spans`: in order, of one thread, none of no length; calls may be among them, none in another.
+    """
     if not len(spans):
-        return np.full(len(moments_ns), -1)
-    _, place = _holders(slices, spans, moments_ns)
-    return np.where(place >= 0, spans[place], -1)
+        return np.full(1, np.iinfo(np.int64).min), np.full(1, -1)
+    start, end, around = slices.start_ns[spans], slices.end_ns[spans], parent[spans]
+    inner, is_call = around >= 0, slices.kind[spans[:-1]] == Kind.CALL
+    if np.any(end[inner] > slices.end_ns[around[inner]]) or np.any(is_call & (start[1:] < end[:-1])):  # some cross
+        times = np.unique(np.concatenate([start, end]))
+        _, place = _holders(slices, spans, times)
+        rows = np.where(place >= 0, spans[place], -1)
+    else:
+        # Where a span ends, the one around it is the innermost again; of several at one moment, the last of these counts.
+        times, rows = np.concatenate([end[::-1], start]), np.concatenate([around[::-1], spans])
+        order = np.argsort(times, kind="stable")
+        times, rows = times[order], rows[order]
+        last = np.append(times[1:] != times[:-1], True)
+        times, rows = times[last], rows[last]
+    return np.append(np.iinfo(np.int64).min, times), np.append(-1, rows)
 
 
 def _holders(slices: Slices, spans: np.ndarray, moments_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
