@@ -259,7 +259,11 @@ def test_the_innermost_at_each_moment_is_the_last_begun_that_is_open(linked, see
         if seed % 2 or all(end <= s or start >= e or (s <= start and end <= e) or (start <= s and e <= end) for s, e in spans):
             spans.append((start, end))
     make = [lambda s, e: op("op", s, e - s), lambda s, e: annotation("a", s, e - s)]
-    trace = linked(*(rng.choice(make)(*span) for span in spans), call("cudaLaunchKernel", rng.randrange(35), rng.randrange(1, 6), 1), kernel(ADD, 90, 1, 1))
+    trace = linked(
+        *(rng.choice(make)(*span) for span in spans),
+        call("cudaLaunchKernel", rng.randrange(35), rng.randrange(1, 6), 1),
+        kernel(ADD, 90, 1, 1),
+    )
     rows, _ = trace.cpu_spans
     times, found = innermost_over_time(trace.slices, trace.parent, rows)
     for moment_ns in range(-500, 42_000, 500):
