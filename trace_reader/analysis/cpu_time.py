@@ -6,6 +6,7 @@ import re
 
 import msgspec
 import numpy as np
+from trace_reader.link.intervals import merged
 from trace_reader.link.nesting import BLOCK, innermost, innermost_over_time
 from trace_reader.link.trace import Trace, is_step
 from trace_reader.model.rows import Rows, distinct
@@ -15,6 +16,16 @@ from trace_reader.names.calls import is_launch, loads_code, manages_memory
 _LOADER = re.compile(r"DataLoader\b.*(?:__next__|_next_data)|enumerate\(DataLoader\)")
 _COMPILING = re.compile(r"\(dynamo_timed\)|^(?:dynamo|entire_frame_compile|backend_compile|inductor_compile)$")
 WHAT = ("python", "annotation", "op", "launch", "call", "memory", "loading", "compilation", "profiler")
+
+
+def is_loader(name: str) -> bool:
+    """Whether an annotation is of a DataLoader that is asked for the next batch."""
+    return _LOADER.search(name) is not None
+
+
+def is_compiling(name: str) -> bool:
+    """Whether an op is a row of torch.compile's own, at work."""
+    return _COMPILING.search(name) is not None
 
 
 class CpuTime(msgspec.Struct, frozen=True):
@@ -37,10 +48,10 @@ class CpuActivity:
         for test, what in ((is_launch, "launch"), (manages_memory, "memory"), (loads_code, "loading")):
             self._what_of_call[slices.named(test)] = WHAT.index(what)
         self._is_step = slices.named(is_step)
-        compiling = slices.named(lambda text: _COMPILING.search(text) is not None)
+        compiling = slices.named(is_compiling)
         self._compiling = compiling[slices.name] & (slices.kind == Kind.OP) if compiling.any() else None
         self._is_op = slices.kind == Kind.OP
-        self._input = _union(trace.annotations.where(trace.annotations.is_named(lambda name: _LOADER.search(name) is not None)))
+        self._input = _union(trace.annotations.where(trace.annotations.is_named(is_loader)))
         loading = trace.overheads.is_named(lambda name: "Loading" in name)
         self._overheads = [
             (_union(trace.overheads.where(mask)), WHAT.index(what))
@@ -157,9 +168,7 @@ def _union(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     """The union of these rows, as moments and marks: 0 from where it begins, -1 from where it ends."""
     if not len(rows):
         return np.zeros(1, np.int64), np.full(1, -1)
-    reached = np.maximum.accumulate(rows.end_ns)
-    new = np.append(True, rows.start_ns[1:] > reached[:-1])  # one that begins inside an earlier one goes on with it
-    begins, ends = rows.start_ns[new], np.append(reached[:-1][new[1:]], reached[-1])
+    begins, ends = merged(rows.start_ns, rows.end_ns)
     times = np.stack([begins, ends], axis=1).ravel()
     return np.append(np.iinfo(np.int64).min, times), np.append(-1, np.tile([0, -1], len(begins)))
 

@@ -10,6 +10,7 @@ from enum import IntEnum
 import msgspec
 import numpy as np
 from trace_reader.analysis.cpu_time import CpuActivity
+from trace_reader.link.intervals import merged, within_ns
 from trace_reader.link.launches import devices_of
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import LATE_END_NS, SHORTEST_NS, Reason
@@ -47,6 +48,27 @@ class OnGpu(msgspec.Struct, frozen=True):
     us: float
 
 
+class Pieces(msgspec.Struct, frozen=True, eq=False):
+    """Stretches of a path: from `start_ns` to `end_ns`, of a class; `row` is the GPU event's, `track` the thread of the CPU's."""
+
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    kind: np.ndarray
+    row: np.ndarray
+    track: np.ndarray
+
+    def __eq__(self, other: object) -> bool:
+        columns = self.__struct_fields__
+        return isinstance(other, Pieces) and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in columns)
+
+    def where(self, mask: np.ndarray) -> "Pieces":
+        return Pieces(self.start_ns[mask], self.end_ns[mask], self.kind[mask], self.row[mask], self.track[mask])
+
+    def total_us(self, kind: Class) -> float:
+        of_kind = self.kind == kind
+        return int((self.end_ns[of_kind] - self.start_ns[of_kind]).sum()) / 1000
+
+
 class CriticalPath(msgspec.Struct, frozen=True):
     """The path of one device. The times of the classes sum up to the window; `input_us` is no part of `cpu_us`.
 
@@ -67,6 +89,20 @@ class CriticalPath(msgspec.Struct, frozen=True):
     cpu: tuple[Named, ...]
     kernels: tuple[OnGpu, ...]
     ops: tuple[Named, ...]
+    pieces: Pieces
+
+    def explained_us(self, rows: Rows) -> float:
+        """How much of the path is these slices (in order): of a GPU's its own time on the path, of the CPU's the path's `cpu` and
+        `input` in their time on their thread.
+        """
+        asked = np.zeros(len(rows.slices), bool)
+        asked[rows.at] = True
+        length = self.pieces.end_ns - self.pieces.start_ns
+        found_ns = int(length[(self.pieces.row >= 0) & asked[self.pieces.row]].sum())
+        for (track,), own in rows.by(rows.track):
+            pieces = self.pieces.where((self.pieces.kind == Class.CPU) & (self.pieces.track == track))
+            found_ns += within_ns(pieces.start_ns, pieces.end_ns, merged(own.start_ns, own.end_ns))
+        return found_ns / 1000
 
     @property
     def end_ns(self) -> int:
@@ -93,23 +129,6 @@ REGIMES = {
     "compute": "gpu-bound", "cpu": "overhead-bound", "input": "input-bound", "communication": "communication-bound",
     "copy": "copy-bound", "latency": "latency-bound", "unknown": "unknown",
 }  # fmt: skip
-
-
-class _Pieces(msgspec.Struct, frozen=True):
-    """Stretches of a path: from `start_ns` to `end_ns`, of a class; `row` is the GPU event's, `track` the thread of the CPU's."""
-
-    start_ns: np.ndarray
-    end_ns: np.ndarray
-    kind: np.ndarray
-    row: np.ndarray
-    track: np.ndarray
-
-    def where(self, mask: np.ndarray) -> "_Pieces":
-        return _Pieces(self.start_ns[mask], self.end_ns[mask], self.kind[mask], self.row[mask], self.track[mask])
-
-    def total_us(self, kind: Class) -> float:
-        of_kind = self.kind == kind
-        return int((self.end_ns[of_kind] - self.start_ns[of_kind]).sum()) / 1000
 
 
 def critical_paths(trace: Trace, cpu: CpuActivity) -> tuple[CriticalPath, ...]:
@@ -160,6 +179,7 @@ def _path(trace: Trace, cpu: CpuActivity, device: int | str, own: Rows, start_ns
         cpu=_most_first(spent.what_us),
         kernels=tuple(sorted(kernels, key=lambda kernel: (-kernel.us, kernel.name))),
         ops=_most_first(spent.op_us),
+        pieces=pieces,
     )
 
 
@@ -167,7 +187,7 @@ def _most_first(times_us: dict[str, float]) -> tuple[Named, ...]:
     return tuple(Named(name, us) for name, us in sorted(times_us.items(), key=lambda item: (-item[1], item[0])) if us > 0)
 
 
-def _walk(trace: Trace, own: Rows, start_ns: int) -> _Pieces:
+def _walk(trace: Trace, own: Rows, start_ns: int) -> Pieces:
     """The pieces of the path that ends with the last of a device's events.
 
     Where the walk goes on from each event does not depend on how it came there: that is worked out for all of them at once,
@@ -214,7 +234,7 @@ def _walk(trace: Trace, own: Rows, start_ns: int) -> _Pieces:
     cpu_start = np.where(was_late, np.minimum(np.maximum(wait_end, earlier), gap_start), gap_start)
     track = np.where(was_late, slices.track[own.call[at]], -1)
     tail_kind = np.where(waits.is_free[call], Class.CPU, Class.LATENCY)
-    pieces = _Pieces(
+    pieces = Pieces(
         np.concatenate([event_start, gap_start, cpu_start, np.where(was_late, earlier, cpu_start)]),
         np.concatenate([arrival, event_start, gap_start, cpu_start]),
         np.concatenate([event_kind, gap_kind, np.full(len(at), Class.CPU), tail_kind]),

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from trace_reader.analysis.annotations import AnnotationFacts, annotation_facts
+from trace_reader.analysis.collectives import CollectiveFacts, collective_facts
 from trace_reader.analysis.cpu_time import CpuActivity
 from trace_reader.analysis.critical_path import CriticalPath, critical_paths
 from trace_reader.analysis.idle import IdleFacts, idle_facts
@@ -21,18 +22,32 @@ from trace_reader.analysis.timeline import Timeline, timeline
 from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, median
-from trace_reader.model.slices import Kind
+from trace_reader.model.slices import Kind, Track
 from trace_reader.system.terminal import plain
 from trace_reader.units import percent, us
 
 
+class Evidence(msgspec.Struct, frozen=True):
+    """A slice that shows a finding. `track`: (pid, tid), of a GPU's (device, stream); `start_us` from the file's first slice."""
+
+    name: str
+    track: Track
+    start_us: float
+    duration_us: float
+
+
 class Finding(msgspec.Struct, frozen=True):
-    """A pattern that the trace shows: what was seen here, what it usually means, what to look at or try next."""
+    """A pattern that the trace shows: what was seen here, what it usually means, what to look at or try next.
+
+    `share`: how much of the critical path it explains, 0 to 1; None without a path. `evidence`: the longest of its slices.
+    """
 
     slug: str
     seen: str
     means: str
     next: str
+    share: float | None
+    evidence: tuple[Evidence, ...]
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -73,6 +88,7 @@ class Facts(msgspec.Struct, frozen=True):
     ops: tuple[OpFacts, ...]
     calls: tuple[CallFacts, ...]
     annotations: tuple[AnnotationFacts, ...]
+    collectives: tuple[CollectiveFacts, ...]
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -166,6 +182,7 @@ def summarize(trace: Trace) -> Facts:
         ops=op_facts(trace),
         calls=call_facts(trace),
         annotations=annotation_facts(trace),
+        collectives=collective_facts(trace),
     )
 
 

@@ -1,13 +1,32 @@
 """The patterns that the posts teach, as rules: each is silent unless its evidence is there. A subject is a file."""
 
-from trace_reader.analysis.facts import Facts, Finding
-from trace_reader.findings import attention, calls, compiled, gemm, kernels, memory, occupancy, recording, steps, verdict, waits
+import numpy as np
+from trace_reader.analysis.critical_path import CriticalPath
+from trace_reader.analysis.facts import Evidence, Facts, Finding
+from trace_reader.findings import (
+    attention,
+    calls,
+    communication,
+    compiled,
+    gemm,
+    kernels,
+    memory,
+    occupancy,
+    optimizer,
+    recording,
+    steps,
+    verdict,
+    waits,
+)  # fmt: skip
 from trace_reader.findings.registry import RULES, Seen
 from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows
 
 __all__ = ["PATTERNS", "run_rules"]
 # In the order in which they are told; in a file, from the top.
-_SUBJECTS = (verdict, waits, steps, calls, memory, kernels, gemm, compiled, attention, occupancy, recording)
+_SUBJECTS = (
+    verdict, waits, communication, optimizer, steps, kernels, memory, gemm, attention, compiled, calls, occupancy, recording,
+)  # fmt: skip
 _ORDER = [module.__name__ for module in _SUBJECTS]
 PATTERNS = dict(sorted(RULES.items(), key=lambda item: _ORDER.index(item[1].rule.__module__)))
 
@@ -15,13 +34,31 @@ PATTERNS = dict(sorted(RULES.items(), key=lambda item: _ORDER.index(item[1].rule
 LESSON_SIZE = 300  # kernels, copies and memsets, at most
 
 
+MOST_EVIDENCE = 20  # slices of a finding
+
+
 def run_rules(trace: Trace, facts: Facts, everything: bool = False) -> tuple[Finding, ...]:
-    """What the rules see, in their order. Trivia are told of a trace no larger than a lesson's, or for `everything`."""
+    """What the rules see, that which explains most of the critical path first, trivia last. These are told of a trace no larger
+    than a lesson's, or for `everything`.
+    """
     found = []
     for slug, pattern in PATTERNS.items():
         if pattern.trivia and not everything and len(trace.work) > LESSON_SIZE:
             continue
         if seen := pattern.rule(trace, facts):
-            text, next = (seen.text, seen.next) if isinstance(seen, Seen) else (seen, pattern.next)
-            found.append(Finding(slug, text, pattern.means, next))
-    return tuple(found)
+            share = _share(seen, facts.critical_path)
+            finding = Finding(slug, seen.text, pattern.means, seen.next or pattern.next, share, _evidence(trace, seen.evidence))
+            found.append((pattern.trivia, -(share or 0.0), finding))
+    return tuple(finding for *_, finding in sorted(found, key=lambda each: each[:2]))
+
+
+def _share(seen: Seen, path: CriticalPath | None) -> float | None:
+    if path is None:
+        return None
+    return path.explained_us(seen.evidence) / path.window_us if seen.share is None else seen.share
+
+
+def _evidence(trace: Trace, rows: Rows) -> tuple[Evidence, ...]:
+    """The longest of these slices, in order of their starts."""
+    longest = np.sort(np.argsort(-rows.duration_us, kind="stable")[:MOST_EVIDENCE])
+    return tuple(Evidence(s.name, s.track, s.start_us, s.duration_us) for s in rows.where(longest))

@@ -2,7 +2,7 @@
 
 import numpy as np
 from trace_reader.analysis.facts import Facts
-from trace_reader.findings.registry import finding, listed
+from trace_reader.findings.registry import Seen, calls_of, finding, listed, named
 from trace_reader.link.nesting import innermost, self_us
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, median
@@ -29,13 +29,15 @@ LIBRARIES = {  # of fused attention
     "The causal mask is made anew in every call.",
     "Build it once outside, or use a backend that needs none (flash, efficient, cudnn).",
 )
-def _mask_rebuilt(trace: Trace, facts: Facts) -> str | None:
+def _mask_rebuilt(trace: Trace, facts: Facts) -> Seen | None:
     tril = next((op for op in facts.ops if op.name in ("aten::tril", "aten::triu")), None)
     if tril is None or not facts.steps or tril.calls < len(facts.steps):
         return None
     makers = ("aten::ones", "aten::scalar_tensor", "aten::where", "aten::fill_")
     others = listed(sorted(op.name for op in facts.ops if op.name in makers), 4) or "nothing else"
-    return f"{tril.name} {count(tril.calls, 'time')} in {count(len(facts.steps), 'step')}, beside {others}"
+    seen = f"{tril.name} {count(tril.calls, 'time')} in {count(len(facts.steps), 'step')}, beside {others}"
+    launched = trace.linked.where(trace.linked.op >= 0)
+    return Seen(seen, launched.where(np.isin(launched.op, named(trace.ops, tril.name).at)))
 
 
 @finding(
@@ -45,8 +47,8 @@ def _mask_rebuilt(trace: Trace, facts: Facts) -> str | None:
     "A softmax that returns 0, not NaN, for fully masked rows, at the price of extra kernels.",
     "Fused attention backends do the same inside their one kernel.",
 )
-def _safe_softmax(trace: Trace, facts: Facts) -> str | None:
-    ops = trace.ops.where(trace.ops.is_named(SOFTMAX_FOR_MASKED_ROWS.__eq__))
+def _safe_softmax(trace: Trace, facts: Facts) -> Seen | None:
+    ops = named(trace.ops, SOFTMAX_FOR_MASKED_ROWS)
     if not len(ops):
         return None
     is_softmax = trace.slices.named(SOFTMAX_FOR_MASKED_ROWS.__eq__)[trace.slices.name]
@@ -56,7 +58,7 @@ def _safe_softmax(trace: Trace, facts: Facts) -> str | None:
     if len(inside):
         each = count(round(len(inside) / len(ops)), "kernel")
         seen += f"; {each} and {us(inside.total_us / len(ops))} on the GPU each time"
-    return seen
+    return Seen(seen, inside if len(inside) else ops)
 
 
 @finding(
@@ -66,7 +68,7 @@ def _safe_softmax(trace: Trace, facts: Facts) -> str | None:
     "Attention written out: between these kernels the scores, [seq, seq] for each head, go through memory.",
     "One fused kernel keeps them on the chip: F.scaled_dot_product_attention with flash, efficient or cudnn.",
 )
-def _unfused_attention(trace: Trace, facts: Facts) -> str | None:
+def _unfused_attention(trace: Trace, facts: Facts) -> Seen | None:
     if not facts.steps or any(k.decoded.is_fused_attention for k in facts.compute_kernels):
         return None
     gemms = sum(k.calls for k in facts.compute_kernels if k.decoded.is_gemm)
@@ -76,11 +78,12 @@ def _unfused_attention(trace: Trace, facts: Facts) -> str | None:
     if gemms == 2 * softmaxes:
         each = sum(k.calls for k in facts.compute_kernels) // softmaxes
         rest = f", a softmax and {each - 3} more" if each > 3 else " and a softmax"
-        return f"{each} kernels for one attention: 2 GEMMs{rest}"
+        kernels = trace.linked.where(trace.linked.kind == Kind.KERNEL)
+        return Seen(f"{each} kernels for one attention: 2 GEMMs{rest}", kernels)
     return _softmax_between_gemms(trace)
 
 
-def _softmax_between_gemms(trace: Trace) -> str | None:
+def _softmax_between_gemms(trace: Trace) -> Seen | None:
     """In a model, other GEMMs stand around: those of attention are batched, and next to a softmax on both sides."""
     kernels = trace.linked.where(trace.linked.kind == Kind.KERNEL)
     batched = np.isin(kernels.op, trace.ops.at[trace.ops.is_named(BATCHED_GEMM_OPS.__contains__)])
@@ -96,7 +99,8 @@ def _softmax_between_gemms(trace: Trace) -> str | None:
     spans = zip(before[between].tolist(), later[between].tolist(), strict=True)
     part = kernels.where(distinct(np.concatenate([np.arange(first, last + 1) for first, last in spans])).values)
     share = part.total_us / trace.linked.total_us
-    return f"{count(int(between.sum()), 'softmax', 'softmaxes')} between two batched GEMMs: {share:.0%} of the GPU's time"
+    softmaxes = count(int(between.sum()), "softmax", "softmaxes")
+    return Seen(f"{softmaxes} between two batched GEMMs: {share:.0%} of the GPU's time", part)
 
 
 @finding(
@@ -107,14 +111,15 @@ def _softmax_between_gemms(trace: Trace) -> str | None:
     "Compare the backends: each library has kernels of its own, and which is fastest depends on the GPU and the shape.",
     trivia=True,
 )
-def _fused_attention(trace: Trace, facts: Facts) -> str | None:
+def _fused_attention(trace: Trace, facts: Facts) -> Seen | None:
     k = next((k for k in facts.compute_kernels if k.decoded.is_fused_attention), None)
     if k is None:
         return None
     d = k.decoded
     library = LIBRARIES[d.family] + (", as built into PyTorch" if "pytorch_flash" in k.name else "")
     said = (("for", d.architecture), ("in", d.dtype), ("tile", d.tile), ("variant (knob)", d.knob))
-    return f"{d.label}: of {library}; {', '.join(f'{word} {value}' for word, value in said if value)}; {us(k.median_us)} a call"
+    words = ", ".join(f"{word} {value}" for word, value in said if value)
+    return Seen(f"{d.label}: of {library}; {words}; {us(k.median_us)} a call", calls_of(trace, k))
 
 
 @finding(
@@ -124,15 +129,13 @@ def _fused_attention(trace: Trace, facts: Facts) -> str | None:
     "The CPU's time went into one op of a library, where the trace sees no further: choosing and preparing its kernel.",
     "It matters where the GPU waits for it; with_stack and the profiler's ops do not reach inside, a CPU profiler (perf) does.",
 )
-def _opaque_op(trace: Trace, facts: Facts) -> str | None:
+def _opaque_op(trace: Trace, facts: Facts) -> Seen | None:
     step = facts.middle_step
     fused = trace.linked.is_named(lambda name: decode_name(name).is_fused_attention) & (trace.linked.op >= 0)
     ops = Rows(trace.slices, distinct(trace.linked.op[fused]).values)
     for name, calls in sorted(ops.by_name()):
         own_us = median(self_us(trace.slices, trace.parent, calls.at))
         if step and own_us >= OPAQUE_SHARE * step.cpu_us:
-            return (
-                f"{name}: {us(own_us)} of its {us(calls.median_us)} are in no op or call inside it, "
-                f"{own_us / step.cpu_us:.0%} of {step.name}'s CPU time"
-            )
+            seen = f"{name}: {us(own_us)} of its {us(calls.median_us)} are in no op or call inside it, "
+            return Seen(seen + f"{own_us / step.cpu_us:.0%} of {step.name}'s CPU time", calls)
     return None

@@ -2,9 +2,10 @@
 
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernels import SMALL_SHARED_BYTES, KernelFacts
-from trace_reader.findings.registry import finding, listed
+from trace_reader.findings.registry import Seen, calls_of, finding, listed
 from trace_reader.link.trace import Trace
-from trace_reader.names.calls import is_synchronizing
+from trace_reader.model.rows import Rows
+from trace_reader.names.calls import asks_occupancy, is_synchronizing
 from trace_reader.units import count, us
 
 LONG_SYNC_US = 100
@@ -28,13 +29,13 @@ def _footprint(k: KernelFacts) -> str:
     "Click it and read its registers, shared memory, grid and block.",
     trivia=True,
 )
-def _heavy_launch(trace: Trace, facts: Facts) -> str | None:
+def _heavy_launch(trace: Trace, facts: Facts) -> Seen | None:
     queries = sum(s.occupancy_queries for s in facts.steps)
     heavy = next((k for k in facts.compute_kernels if _is_heavy(k)), None)
     if heavy is None or not queries:
         return None
     how = f"{count(queries, 'occupancy query', 'occupancy queries')} in {count(len(facts.steps), 'step')}"
-    return f"{heavy.decoded.label}: {how}, {_footprint(heavy)}"
+    return Seen(f"{heavy.decoded.label}: {how}, {_footprint(heavy)}", trace.calls.where(trace.calls.is_named(asks_occupancy)))
 
 
 @finding(
@@ -46,9 +47,10 @@ def _heavy_launch(trace: Trace, facts: Facts) -> str | None:
     "Search the trace for both names: searching only for cudaLaunchKernel misses these launches.",
     trivia=True,
 )
-def _driver_launch(trace: Trace, facts: Facts) -> str | None:
+def _driver_launch(trace: Trace, facts: Facts) -> Seen | None:
     driven = [k for k in facts.compute_kernels if (k.launch or "").startswith("cuLaunch")]
-    return listed(f"{k.decoded.label} ({k.launch}, {_footprint(k)})" for k in driven) if driven else None
+    seen = listed(f"{k.decoded.label} ({k.launch}, {_footprint(k)})" for k in driven)
+    return Seen(seen, calls_of(trace, *driven)) if driven else None
 
 
 @finding(
@@ -59,7 +61,7 @@ def _driver_launch(trace: Trace, facts: Facts) -> str | None:
     "Compare its footprint with the heavy one's.",
     trivia=True,
 )
-def _light_launch(trace: Trace, facts: Facts) -> str | None:
+def _light_launch(trace: Trace, facts: Facts) -> Seen | None:
     light = next(
         (
             k
@@ -68,7 +70,9 @@ def _light_launch(trace: Trace, facts: Facts) -> str | None:
         ),
         None,
     )
-    return f"{light.decoded.label}: launched by {light.launch}, {_footprint(light)}" if light else None
+    if light is None:
+        return None
+    return Seen(f"{light.decoded.label}: launched by {light.launch}, {_footprint(light)}", calls_of(trace, light))
 
 
 @finding(
@@ -78,14 +82,18 @@ def _light_launch(trace: Trace, facts: Facts) -> str | None:
     "The synchronize after the last step is usually the profiler's own: it waits for the GPU before it collects the events.",
     "Do not count it: it is absent from unprofiled runs.",
 )
-def _profiler_sync(trace: Trace, facts: Facts) -> str | None:
-    longest_us = final_sync_us(trace)
-    return f"a synchronizing call of {us(longest_us)} after the last step" if longest_us >= LONG_SYNC_US else None
+def _profiler_sync(trace: Trace, facts: Facts) -> Seen | None:
+    longest_us, last = final_sync_us(trace), _final_syncs(trace)
+    if longest_us < LONG_SYNC_US:
+        return None
+    return Seen(f"a synchronizing call of {us(longest_us)} after the last step", last.where(last.duration_us == longest_us))
 
 
 def final_sync_us(trace: Trace) -> float:
     """The longest synchronizing call that ends after the last step; 0 for none."""
-    if not len(trace.steps):
-        return 0.0
-    later = trace.calls.where(trace.calls.end_ns > trace.steps.end_ns[-1])
-    return float(later.duration_us[later.is_named(is_synchronizing)].max(initial=0))
+    return float(_final_syncs(trace).duration_us.max(initial=0)) if len(trace.steps) else 0.0
+
+
+def _final_syncs(trace: Trace) -> Rows:
+    later = trace.calls.where(trace.calls.end_ns > trace.steps.end_ns[-1:].max(initial=0))
+    return later.where(later.is_named(is_synchronizing))

@@ -3,8 +3,9 @@
 import re
 
 from trace_reader.analysis.facts import Facts
-from trace_reader.findings.registry import finding, listed
+from trace_reader.findings.registry import Seen, calls_of, finding, listed, named
 from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows
 from trace_reader.units import count, us
 
 GRAPH_HASH = re.compile(r"## Call CompiledFxGraph (\w+) ##")
@@ -22,13 +23,15 @@ def _graphs(facts: Facts) -> dict[str, int]:
     "its name: poi, red or per, then the ops that it merged",
     "torch.compile wrote one kernel for several ops: what is between them no longer goes through memory.",
     "Compare with eager: read_trace.py EAGER.json COMPILED.json.",
+    trivia=True,
 )
-def _fused_triton(trace: Trace, facts: Facts) -> str | None:
+def _fused_triton(trace: Trace, facts: Facts) -> Seen | None:
     fused = [k for k in facts.compute_kernels if len(k.decoded.merged_ops) > 1]
     if not fused:
         return None
     k = fused[0]
-    return f"{k.name}: {k.decoded.inductor_kind} kernel of {', '.join(k.decoded.merged_ops)}, {us(k.median_us)}"
+    seen = f"{k.name}: {k.decoded.inductor_kind} kernel of {', '.join(k.decoded.merged_ops)}, {us(k.median_us)}"
+    return Seen(seen, calls_of(trace, k))
 
 
 @finding(
@@ -38,14 +41,15 @@ def _fused_triton(trace: Trace, facts: Facts) -> str | None:
     "A compiled call looks up its cache, checks guards and goes through wrappers, before the first kernel is launched.",
     "It pays where the GPU is the bottleneck; for tiny ops it costs more than it saves (reduce-overhead takes launches away).",
 )
-def _compile_tax(trace: Trace, facts: Facts) -> str | None:
+def _compile_tax(trace: Trace, facts: Facts) -> Seen | None:
     lookups = next((op for op in facts.ops if op.name == "TorchDynamo Cache Lookup"), None)
     regions = [op for op in facts.ops if op.name.startswith("Torch-Compiled Region")]
     if lookups is None or not regions:
         return None
     prologue = next((op for op in facts.ops if "Runtime Wrapper Prologue" in op.name), None)
     extra = f", {us(prologue.total_us / prologue.calls)} in the runtime wrapper's prologue" if prologue else ""
-    return f"{us(lookups.total_us / lookups.calls)} in the cache lookup{extra}, each call on average"
+    seen = f"{us(lookups.total_us / lookups.calls)} in the cache lookup{extra}, each call on average"
+    return Seen(seen, named(trace.ops, lookups.name, *([prologue.name] if prologue else [])))
 
 
 @finding(
@@ -56,12 +60,14 @@ def _compile_tax(trace: Trace, facts: Facts) -> str | None:
     "Nothing to do: this is what a warm compiled function looks like.",
     trivia=True,
 )
-def _cache_hits(trace: Trace, facts: Facts) -> str | None:
+def _cache_hits(trace: Trace, facts: Facts) -> Seen | None:
     graphs = _graphs(facts)
     if len(graphs) != 1 or len(facts.steps) < 2:
         return None
     ((graph, calls),) = graphs.items()
-    return f"one graph, {graph[:12]}..., in {count(calls, 'call')}" if calls >= len(facts.steps) else None
+    if calls < len(facts.steps):
+        return None
+    return Seen(f"one graph, {graph[:12]}..., in {count(calls, 'call')}", _graph_calls(trace))
 
 
 @finding(
@@ -71,8 +77,13 @@ def _cache_hits(trace: Trace, facts: Facts) -> str | None:
     "More than one compiled graph ran: graph breaks, or a recompilation for other shapes.",
     "TORCH_LOGS=recompiles,graph_breaks tells which.",
 )
-def _recompile(trace: Trace, facts: Facts) -> str | None:
+def _recompile(trace: Trace, facts: Facts) -> Seen | None:
     graphs = _graphs(facts)
     if len(graphs) < 2:
         return None
-    return f"{len(graphs)} compiled graphs: " + listed(f"{g[:12]}... ({count(n, 'call')})" for g, n in graphs.items())
+    seen = f"{len(graphs)} compiled graphs: " + listed(f"{g[:12]}... ({count(n, 'call')})" for g, n in graphs.items())
+    return Seen(seen, _graph_calls(trace))
+
+
+def _graph_calls(trace: Trace) -> Rows:
+    return trace.ops.where(trace.ops.is_named(lambda name: GRAPH_HASH.search(name) is not None))

@@ -2,7 +2,7 @@
 
 from trace_reader.analysis.facts import Facts
 from trace_reader.findings.memory import bias_copies
-from trace_reader.findings.registry import Seen, finding, listed
+from trace_reader.findings.registry import Seen, calls_of, finding, listed
 from trace_reader.link.trace import Trace
 
 WORTH_TELLING = 0.05  # of the GPU's time
@@ -16,13 +16,13 @@ WORTH_TELLING = 0.05  # of the GPU's time
     "There is no add to fuse any more.",
     trivia=True,
 )
-def _epilogue_bias(trace: Trace, facts: Facts) -> str | None:
+def _epilogue_bias(trace: Trace, facts: Facts) -> Seen | None:
     for k in facts.compute_kernels:
         if k.decoded.is_gemm and "bias" in (k.decoded.epilogue or ""):
-            return f"{k.decoded.label} has the epilogue {k.decoded.epilogue} in its name"
+            return Seen(f"{k.decoded.label} has the epilogue {k.decoded.epilogue} in its name", calls_of(trace, k))
     gemm = next((k for k in facts.compute_kernels if k.decoded.is_gemm and k.op == "aten::addmm"), None)
-    if gemm and not bias_copies(trace) and not any(op.name == "aten::add" for op in facts.ops):
-        return f"aten::addmm launches {gemm.decoded.label} and neither a copy nor an add"
+    if gemm and not len(bias_copies(trace)) and not any(op.name == "aten::add" for op in facts.ops):
+        return Seen(f"aten::addmm launches {gemm.decoded.label} and neither a copy nor an add", calls_of(trace, gemm))
     return None
 
 
@@ -34,9 +34,10 @@ def _epilogue_bias(trace: Trace, facts: Facts) -> str | None:
     "Compare the shapes (--record_shapes) and the time of each.",
     trivia=True,
 )
-def _two_gemm_tiles(trace: Trace, facts: Facts) -> str | None:
-    tiles = sorted({k.decoded.tile for k in facts.compute_kernels if k.decoded.is_gemm and k.decoded.tile})
-    return f"GEMMs with the tiles {listed(tiles, 4)}" if len(tiles) > 1 else None
+def _two_gemm_tiles(trace: Trace, facts: Facts) -> Seen | None:
+    gemms = [k for k in facts.compute_kernels if k.decoded.is_gemm and k.decoded.tile]
+    tiles = sorted({k.decoded.tile for k in gemms if k.decoded.tile})
+    return Seen(f"GEMMs with the tiles {listed(tiles, 4)}", calls_of(trace, *gemms)) if len(tiles) > 1 else None
 
 
 @finding(
@@ -46,15 +47,14 @@ def _two_gemm_tiles(trace: Trace, facts: Facts) -> str | None:
     "A GEMM in fp32 on CUDA cores: far slower than tensor cores, which take bf16, fp16 or tf32.",
     "Use bf16, or allow tf32: torch.set_float32_matmul_precision('high').",
 )
-def _fp32_cuda_cores(trace: Trace, facts: Facts) -> str | Seen | None:
+def _fp32_cuda_cores(trace: Trace, facts: Facts) -> Seen | None:
     slow = [k for k in facts.compute_kernels if k.decoded.unit == "CUDA cores" and k.decoded.dtype == "fp32"]
     share = sum(k.share for k in slow)
     if share < WORTH_TELLING:
         return None
     seen = f"{listed(dict.fromkeys(k.decoded.label for k in slow))}: {share:.0%} of the GPU's time"
     major = (facts.device_properties or {}).get("computeMajor")
+    next = ""
     if isinstance(major, int) and major < 8:
-        return Seen(
-            seen, "Use fp16: this GPU's tensor cores take neither bf16 nor tf32." if major >= 7 else "This GPU has no others."
-        )
-    return seen
+        next = "Use fp16: this GPU's tensor cores take neither bf16 nor tf32." if major >= 7 else "This GPU has no others."
+    return Seen(seen, calls_of(trace, *slow), next)

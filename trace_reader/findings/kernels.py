@@ -1,16 +1,96 @@
-"""Kernels whose time is not as one expects, and ops that have none."""
+"""Kernels that are many, or whose time is not as one expects, and ops that have none."""
 
+from collections import Counter, defaultdict
+
+import numpy as np
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernels import KernelFacts
-from trace_reader.findings.registry import finding, listed
+from trace_reader.findings.registry import Seen, calls_of, finding, listed, named
+from trace_reader.link.launches import Origin
+from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows, distinct, median
 from trace_reader.model.slices import Kind
 from trace_reader.names.ops import VIEW_OPS, is_device_copy
-from trace_reader.units import us
+from trace_reader.units import about, count, us
 
+HOTSPOT_SHARE = 0.5  # of the GPU's time
+MANY_CALLS_A_STEP = 50
+SMALL_US = 10
+MOSTLY = 0.6  # of the kernels
+WAITING = 0.3  # of the path
 UNEVEN_SPREAD = 0.04  # of the median
 LARGE_BYTES = 10_000_000  # below, a kernel's start and end weigh as much as its work
 SLOW_RATE = 0.6  # of the best in the trace
+
+
+@finding(
+    "hotspot",
+    "one row has most of the table's CUDA total",
+    "the widest slice on the GPU's lane",
+    "One kernel is most of the GPU's time.",
+    "Optimize this first.",
+)
+def _hotspot(trace: Trace, facts: Facts) -> Seen | None:
+    top = next(iter(facts.compute_kernels), None)
+    if facts.regime != "gpu-bound" or top is None or top.share < HOTSPOT_SHARE or len(facts.kernels) < 2:
+        return None
+    return Seen(
+        f"{top.decoded.label} takes {top.share:.0%} of the GPU's time in {count(top.calls, 'call')}", calls_of(trace, top)
+    )
+
+
+@finding(
+    "many-calls",
+    "one row of the table has a huge number of calls",
+    "many equal slices on the GPU's lane",
+    "Each launch has a price on the CPU; many small ones add up.",
+    "Fuse them, or batch them.",
+)
+def _many_calls(trace: Trace, facts: Facts) -> Seen | None:
+    if not facts.steps or facts.regime != "overhead-bound":
+        return None
+    launched: Counter[str] = Counter()
+    time_us: dict[str, float] = defaultdict(float)
+    for k in facts.compute_kernels:
+        if not k.graph:
+            launched[k.decoded.label] += k.calls
+            time_us[k.decoded.label] += k.total_us
+    label, n = max(launched.items(), key=lambda item: item[1], default=("", 0))
+    if n < MANY_CALLS_A_STEP * len(facts.steps):
+        return None
+    calls = calls_of(trace, *(k for k in facts.compute_kernels if k.decoded.label == label and not k.graph))
+    ops = distinct(calls.op[calls.op >= 0]).values
+    spent = Rows(trace.slices, np.sort(np.concatenate([calls.at, outermost(trace.slices, ops)])))
+    seen = f"{label} is called {n / len(facts.steps):.0f} times a step, {us(time_us[label] / n)} each on average"
+    path = facts.critical_path
+    return Seen(seen, calls, share=path.explained_us(spent) / path.window_us if path else None)
+
+
+@finding(
+    "many-small-kernels",
+    "hundreds of kernels of a few microseconds a step",
+    "the GPU's lane: slices that are narrower than the white around them",
+    "Each of these kernels is shorter than the time that its launch takes on the CPU: the GPU is asked for too little at once.",
+    "Launch fewer and larger ones: a larger batch, one op over the whole tensor in place of a loop over its parts, "
+    "torch.compile; or replay them as a CUDA graph.",
+)
+def _many_small_kernels(trace: Trace, facts: Facts) -> Seen | None:
+    path, steps = facts.critical_path, len(facts.steps)
+    if path is None or not steps:
+        return None
+    launched = trace.linked.where((trace.linked.kind == Kind.KERNEL) & (trace.linked.origin != Origin.GRAPH))
+    launched = launched.where((launched.step >= 0) & (launched.start_ns >= path.start_ns))
+    small = launched.where(launched.duration_us < SMALL_US)
+    waiting = path.classes["cpu"] + path.classes["latency"]
+    recorded = steps - 1 if steps >= 3 else steps  # the path leaves the first one out
+    if len(small) < max(MANY_CALLS_A_STEP * recorded, MOSTLY * len(launched)) or waiting < WAITING:
+        return None
+    seen = (
+        f"{len(small) / recorded:.0f} of {len(launched) / recorded:.0f} kernels a step take less than {SMALL_US} us, "
+        f"{us(median(small.duration_us))} in the median; the GPU waits for the CPU or a launch in {about(waiting)} of the path"
+    )
+    return Seen(seen, small, share=waiting * len(small) / len(launched))
 
 
 @finding(
@@ -20,7 +100,7 @@ SLOW_RATE = 0.6  # of the best in the trace
     "The same kernel takes different times: clocks, heat, power, a neighbour in memory; or other shapes, if it has several.",
     "Quote the median, and look at the distribution before the mean (--active 20).",
 )
-def _uneven_kernel(trace: Trace, facts: Facts) -> str | None:
+def _uneven_kernel(trace: Trace, facts: Facts) -> Seen | None:
     def spread(k: KernelFacts) -> float:
         return (k.max_us - k.min_us) / k.median_us if k.median_us else 0.0
 
@@ -42,7 +122,12 @@ def _uneven_kernel(trace: Trace, facts: Facts) -> str | None:
     if k is None or range_us(k) < 1:
         return None
     where = f"; far out in {listed(k.outlier_steps)}" if k.outlier_steps else ""
-    return f"{k.decoded.label}: median {us(k.median_us)}, {us(k.min_us)} to {us(k.max_us)} in {k.calls} calls{where}"
+    seen = f"{k.decoded.label}: median {us(k.median_us)}, {us(k.min_us)} to {us(k.max_us)} in {k.calls} calls{where}"
+    calls, path = calls_of(trace, k), facts.critical_path
+    slow = calls.where(calls.duration_us > k.median_us)
+    # What it would save if no call took longer than the median.
+    excess = 1 - len(slow) * k.median_us / slow.total_us if len(slow) else 0.0
+    return Seen(seen, calls, share=excess * path.explained_us(slow) / path.window_us if path else None)
 
 
 @finding(
@@ -53,7 +138,7 @@ def _uneven_kernel(trace: Trace, facts: Facts) -> str | None:
     "bytes at a time (strides, a broadcast input, a narrow type), or it computes more than it seems.",
     "Write it another way, make its inputs contiguous, or let torch.compile or a kernel of yours fuse it with a neighbour.",
 )
-def _slow_pointwise(trace: Trace, facts: Facts) -> str | None:
+def _slow_pointwise(trace: Trace, facts: Facts) -> Seen | None:
     rated = [k for k in facts.kernels if k.gb_per_s and (k.moved_bytes or 0) >= LARGE_BYTES]
     rated = [k for k in rated if k.kind != Kind.MEMCPY or is_device_copy(k.name)]
     best = max(rated, key=_rate, default=None)
@@ -62,11 +147,14 @@ def _slow_pointwise(trace: Trace, facts: Facts) -> str | None:
     slow = [k for k in rated if k.kind != Kind.MEMCPY and _rate(k) < SLOW_RATE * _rate(best)]
     if not slow:
         return None
-    return listed(
+    seen = listed(
         f"{k.decoded.label} moves {(k.moved_bytes or 0) / 1e6:.1f} MB at {_rate(k):.0f} GB/s, where {best.decoded.label} "
         f"reaches {_rate(best):.0f}"
         for k in slow
     )
+    path = facts.critical_path
+    saved_us = sum((1 - _rate(k) / _rate(best)) * path.explained_us(calls_of(trace, k)) for k in slow) if path else 0.0
+    return Seen(seen, calls_of(trace, *slow), share=saved_us / path.window_us if path else None)
 
 
 def _rate(k: KernelFacts) -> float:
@@ -81,11 +169,12 @@ def _rate(k: KernelFacts) -> float:
     "Their CPU time matters only if the step is overhead-bound.",
     trivia=True,
 )
-def _views(trace: Trace, facts: Facts) -> str | None:
+def _views(trace: Trace, facts: Facts) -> Seen | None:
     if facts.regime == "cpu-only":
         return None
     views = [op for op in facts.ops if op.name in VIEW_OPS and not op.launched]
     if not views:
         return None
     views.sort(key=lambda op: (-op.calls, op.name))
-    return f"{listed((f'{op.calls} x {op.name}' for op in views), 5)} launched nothing"
+    seen = f"{listed((f'{op.calls} x {op.name}' for op in views), 5)} launched nothing"
+    return Seen(seen, named(trace.ops, *(op.name for op in views)))

@@ -3,9 +3,11 @@
 from collections import Counter
 
 from trace_reader.analysis.facts import Facts
-from trace_reader.findings.registry import finding, listed
+from trace_reader.findings.registry import Seen, finding, listed, named
 from trace_reader.link.intervals import has_overlaps
+from trace_reader.link.launches import Origin
 from trace_reader.link.trace import TOLERANCE_NS, Trace
+from trace_reader.names.calls import begins_capture, is_graph_launch
 from trace_reader.units import count, us
 
 
@@ -18,13 +20,14 @@ from trace_reader.units import count, us
     "Ignore the annotation's own device row.",
     trivia=True,
 )
-def _double_count(trace: Trace, facts: Facts) -> str | None:
+def _double_count(trace: Trace, facts: Facts) -> Seen | None:
     total_us = sum(facts.gpu_time_by_origin_us.values())
     spans = {name: rows.total_us for name, rows in trace.gpu_annotations.by_name()}
     name, span_us = max(spans.items(), key=lambda item: (item[1], item[0]), default=("", 0.0))
     if not total_us or span_us <= total_us:
         return None
-    return f"{name} spans {us(span_us)} on the GPU's lane, {span_us / total_us:.0%} of the GPU's summed time"
+    seen = f"{name} spans {us(span_us)} on the GPU's lane, {span_us / total_us:.0%} of the GPU's summed time"
+    return Seen(seen, named(trace.gpu_annotations, name), share=0.0)
 
 
 @finding(
@@ -34,9 +37,10 @@ def _double_count(trace: Trace, facts: Facts) -> str | None:
     "Work that was launched before the recording and still ran when it began: no recorded step launched it.",
     "Synchronize before recording starts; here it is in no step and in no mean.",
 )
-def _carried_over(trace: Trace, facts: Facts) -> str | None:
+def _carried_over(trace: Trace, facts: Facts) -> Seen | None:
     n = facts.gpu_events_by_origin["carried_over"]
-    return f"{count(n, 'GPU event')}, {us(facts.gpu_time_by_origin_us['carried_over'])}" if n else None
+    seen = f"{count(n, 'GPU event')}, {us(facts.gpu_time_by_origin_us['carried_over'])}"
+    return Seen(seen, trace.work.where(trace.work.origin == Origin.CARRIED_OVER)) if n else None
 
 
 @finding(
@@ -45,11 +49,26 @@ def _carried_over(trace: Trace, facts: Facts) -> str | None:
     "cudaGraphLaunch",
     "A CUDA graph replays many kernels with one launch; they have no op of their own.",
     "Count kernels, not launches; small kernels that copy the graph's inputs come on top.",
+    trivia=True,
 )
-def _graph_launch(trace: Trace, facts: Facts) -> str | None:
+def _graph_launch(trace: Trace, facts: Facts) -> Seen | None:
     n = facts.gpu_events_by_origin["graph"]
-    launches = sum(c.calls for c in facts.calls if "GraphLaunch" in c.name)
-    return f"{count(n, 'GPU event')} from {count(launches, 'graph launch', 'graph launches')}" if n else None
+    launches = trace.calls.where(trace.calls.is_named(is_graph_launch))
+    seen = f"{count(n, 'GPU event')} from {count(len(launches), 'graph launch', 'graph launches')}"
+    return Seen(seen, launches) if n else None
+
+
+@finding(
+    "capture-trace",
+    "launches without a kernel, between two calls about a stream's capture",
+    "cudaStreamBeginCapture, cudaStreamEndCapture and what is launched between them",
+    "A CUDA graph was captured in the recording: what is launched in a capture is only written down, and runs when the graph is "
+    "replayed.",
+    "Record after the capture (it is done once): then the steps show replays.",
+)
+def _capture(trace: Trace, facts: Facts) -> Seen | None:
+    begins = trace.calls.where(trace.calls.is_named(begins_capture))
+    return Seen(count(len(begins), "capture"), begins) if len(begins) else None
 
 
 @finding(
@@ -59,11 +78,12 @@ def _graph_launch(trace: Trace, facts: Facts) -> str | None:
     "These slices overlap others on their stream without lying inside them; Perfetto hides such slices.",
     'Turn on "Preserve overlapping events" in Perfetto\'s flags to see them.',
 )
-def _crossing_slices(trace: Trace, facts: Facts) -> str | None:
+def _crossing_slices(trace: Trace, facts: Facts) -> Seen | None:
     crossing = crossing_slices(trace)
     if not crossing:
         return None
-    return f"{count(sum(crossing.values()), 'slice')}: {listed(name[:60] for name in crossing)}"
+    seen = f"{count(sum(crossing.values()), 'slice')}: {listed(name[:60] for name in crossing)}"
+    return Seen(seen, named(trace.work, *crossing), share=0.0)
 
 
 def crossing_slices(trace: Trace) -> Counter[str]:
@@ -91,5 +111,6 @@ def crossing_slices(trace: Trace) -> Counter[str]:
     "Kernels with a start or duration of 0: CUPTI of CUDA 12.6 update 2 up to 13.0 loses times at a session's start.",
     "Their durations are not to be trusted; fixed in 13.1.",
 )
-def _zero_timestamps(trace: Trace, facts: Facts) -> str | None:
-    return f"{facts.zero_timestamps} of {facts.kernels_total} kernels" if facts.zero_timestamps else None
+def _zero_timestamps(trace: Trace, facts: Facts) -> Seen | None:
+    zero = trace.work.where(trace.work.end_ns == trace.work.start_ns)
+    return Seen(f"{facts.zero_timestamps} of {facts.kernels_total} kernels", zero) if facts.zero_timestamps else None

@@ -1,11 +1,12 @@
 """What a finding is. A rule takes the trace and its facts, and says what it saw, or None: its evidence is not there.
 
-What it says is a sentence with numbers; or `Seen`, with what to do `next` in this trace in the place of what usually helps.
+What it saw is a sentence with numbers, and the slices that show it. By the time that these take on the critical path it is
+ranked, unless the rule says which share of the path it explains.
 
 To add one, write a function beside the sentences that explain it, in the file of its subject:
 
     @finding("slug", "what one notices", "where to look", "what it usually means", "what to do next")
-    def _rule(trace: Trace, facts: Facts) -> str | None:
+    def _rule(trace: Trace, facts: Facts) -> Seen | None:
         ...
 """
 
@@ -13,18 +14,24 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.kernels import KernelFacts
 from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows
 from trace_reader.units import count
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What a rule saw, and what to do next in this trace."""
+    """What a rule saw, in which slices; what to do `next` in this trace, where that is not what usually helps; and its `share`
+    of the critical path, 0 to 1, where that is not the time of the slices.
+    """
 
     text: str
-    next: str
+    evidence: Rows
+    next: str = ""
+    share: float | None = None
 
 
-Rule = Callable[[Trace, Facts], str | Seen | None]
+Rule = Callable[[Trace, Facts], Seen | None]
 
 
 class Pattern(msgspec.Struct, frozen=True):
@@ -53,6 +60,16 @@ def listed(names: Iterable[str], most: int = 3) -> str:
     """The first names, and how many there are more."""
     names = list(names)
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def calls_of(trace: Trace, *kernels: KernelFacts) -> Rows:
+    """The slices of these kernels, copies or memsets."""
+    return trace.linked.where(trace.linked.is_named({k.name for k in kernels}.__contains__))
+
+
+def named(rows: Rows, *names: str) -> Rows:
+    """Those of the rows that have one of these names."""
+    return rows.where(rows.is_named(names.__contains__))
 
 
 def a_step(n: int, facts: Facts, one: str, many: str) -> str:

@@ -1,7 +1,8 @@
 """Steps that differ, and what stands before the first op of one."""
 
+import numpy as np
 from trace_reader.analysis.facts import Facts
-from trace_reader.findings.registry import finding
+from trace_reader.findings.registry import Seen, finding
 from trace_reader.link.trace import Trace
 from trace_reader.units import us
 
@@ -16,14 +17,15 @@ COLD_FACTOR = 1.5
     "Read the later steps. A warm-up before the profiler starts takes away what is the program's, not what is the profiler's own "
     "first step.",
 )
-def _cold_start(trace: Trace, facts: Facts) -> str | None:
+def _cold_start(trace: Trace, facts: Facts) -> Seen | None:
     if len(facts.steps) < 3:
         return None
     later = sorted(s.cpu_us for s in facts.steps[1:])
     middle = later[len(later) // 2]
     if facts.steps[0].cpu_us < COLD_FACTOR * middle:
         return None
-    return f"{facts.steps[0].name} takes {us(facts.steps[0].cpu_us)} of CPU time, the later ones {us(middle)}"
+    seen = f"{facts.steps[0].name} takes {us(facts.steps[0].cpu_us)} of CPU time, the later ones {us(middle)}"
+    return Seen(seen, trace.steps.where(np.arange(1)), share=0.0)  # the path begins with the second step
 
 
 @finding(
@@ -34,10 +36,9 @@ def _cold_start(trace: Trace, facts: Facts) -> str | None:
     "If it shrinks from step to step it was the cold start; under torch.compile it is Python overhead before the guard checks.",
     trivia=True,
 )
-def _entry_gap(trace: Trace, facts: Facts) -> str | None:
+def _entry_gap(trace: Trace, facts: Facts) -> Seen | None:
     gaps = [s.entry_gap_us for s in facts.steps if s.entry_gap_us is not None]
     if not gaps or max(gaps) < 10 or max(gaps) < 2 * min(gaps):
         return None
-    return "from the annotation to its first op: " + ", ".join(
-        f"{s.name.removeprefix('ProfilerStep')} {us(s.entry_gap_us)}" for s in facts.steps[:5] if s.entry_gap_us is not None
-    )
+    each = (f"{s.name.removeprefix('ProfilerStep')} {us(s.entry_gap_us)}" for s in facts.steps[:5] if s.entry_gap_us is not None)
+    return Seen(f"from the annotation to its first op: {', '.join(each)}", trace.steps)

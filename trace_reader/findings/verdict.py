@@ -1,16 +1,20 @@
 """The bottleneck, and what makes up most of it."""
 
-from collections import Counter, defaultdict
-
+import numpy as np
+from trace_reader.analysis.cpu_time import is_loader
+from trace_reader.analysis.critical_path import Class, CriticalPath
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.verdict import what_limits
 from trace_reader.findings.registry import Seen, finding
+from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows
+from trace_reader.model.slices import Kind
+from trace_reader.names.calls import is_launch
 from trace_reader.units import about, count, us
 
-HOTSPOT_SHARE = 0.5
 WORTH_TELLING = 0.05  # of the path
-MANY_CALLS_A_STEP = 50
+GPU_CLASSES = (Class.COMPUTE, Class.COMMUNICATION, Class.COPY)
 OTHER_THAN_LAUNCHING = {  # what to do where most of the CPU's part is this
     "memory": "Most of it is managing memory: see allocation-in-step.",
     "loading": "Most of it is loading code, which happens once: record after warm-up.",
@@ -28,10 +32,11 @@ OTHER_THAN_LAUNCHING = {  # what to do where most of the CPU's part is this
     "may be attached (nsys, ncu, compute-sanitizer), the container may lack the permission, or WSL its support.",
     "Detach the other profiler or grant the permission, and record again.",
 )
-def _no_gpu_events(trace: Trace, facts: Facts) -> str | None:
+def _no_gpu_events(trace: Trace, facts: Facts) -> Seen | None:
     launches = sum(s.launches for s in facts.steps) or sum(c.calls for c in facts.calls if "Launch" in c.name)
     if launches and facts.regime == "cpu-only":
-        return f"{count(launches, 'launch', 'launches')} and no GPU event"
+        seen = f"{count(launches, 'launch', 'launches')} and no GPU event"
+        return Seen(seen, trace.calls.where(trace.calls.is_named(is_launch)))
     return None
 
 
@@ -42,19 +47,30 @@ def _no_gpu_events(trace: Trace, facts: Facts) -> str | None:
     "The CPU brings work more slowly than the GPU executes it: the GPU waits.",
     "Give each launch more to do (larger batch), launch less (fuse, torch.compile), or replay launches (CUDA graphs).",
 )
-def _overhead_bound(trace: Trace, facts: Facts) -> str | Seen | None:
+def _overhead_bound(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
     if path is None or facts.regime != "overhead-bound":
         return None
-    words = what_limits(path)
-    most = path.cpu[0].name if path.cpu else ""
+    most, next = path.cpu[0].name if path.cpu else "", ""
     if most in OTHER_THAN_LAUNCHING:
-        return Seen(words, OTHER_THAN_LAUNCHING[most])
-    if facts.gpu_time_by_origin_us["graph"] > 0.5 * sum(facts.gpu_time_by_origin_us.values()):
-        return Seen(words, "Its launches are replayed from a graph already: look at what the CPU does between the replays.")
-    if any(op.name.startswith("Torch-Compiled Region") for op in facts.ops):
-        return Seen(words, "It is compiled already: give each launch more to do (larger batch), or replay it as a CUDA graph.")
-    return words
+        next = OTHER_THAN_LAUNCHING[most]
+    elif facts.gpu_time_by_origin_us["graph"] > 0.5 * sum(facts.gpu_time_by_origin_us.values()):
+        next = "Its launches are replayed from a graph already: look at what the CPU does between the replays."
+    elif any(op.name.startswith("Torch-Compiled Region") for op in facts.ops):
+        next = "It is compiled already: give each launch more to do (larger batch), or replay it as a CUDA graph."
+    return Seen(what_limits(path), _cpu_work(trace, path), next, path.classes["cpu"])
+
+
+def _gpu_work(trace: Trace, path: CriticalPath, *classes: Class) -> Rows:
+    """The GPU events of these classes on the path."""
+    found = path.pieces.row[np.isin(path.pieces.kind, classes)]
+    return Rows(trace.slices, np.sort(found[found >= 0]))
+
+
+def _cpu_work(trace: Trace, path: CriticalPath) -> Rows:
+    """What the CPU did in the path's window: ops and calls that are in no other."""
+    rows = Rows(trace.slices, outermost(trace.slices, trace.slices.of(Kind.OP, Kind.CALL)))
+    return rows.where((rows.start_ns >= path.start_ns) & (rows.end_ns <= path.end_ns))
 
 
 @finding(
@@ -64,8 +80,53 @@ def _overhead_bound(trace: Trace, facts: Facts) -> str | Seen | None:
     "The GPU is the bottleneck; the CPU runs ahead and its time is hidden.",
     "Look at the longest kernels.",
 )
-def _gpu_bound(trace: Trace, facts: Facts) -> str | None:
-    return what_limits(facts.critical_path) if facts.critical_path and facts.regime == "gpu-bound" else None
+def _gpu_bound(trace: Trace, facts: Facts) -> Seen | None:
+    path = facts.critical_path
+    if path is None or facts.regime != "gpu-bound":
+        return None
+    return Seen(what_limits(path), _gpu_work(trace, path, Class.COMPUTE), share=path.classes["compute"])
+
+
+@finding(
+    "copy-bound",
+    "the GPU's lane is mostly copies",
+    "the memcpy rows, and the lane of the stream that they are on",
+    "The run waits for copies: nothing is computed meanwhile.",
+    "Copy less, from pinned memory, and on a stream of its own while something is computed.",
+)
+def _copy_bound(trace: Trace, facts: Facts) -> Seen | None:
+    path = facts.critical_path
+    if path is None or facts.regime != "copy-bound":
+        return None
+    return Seen(what_limits(path), _gpu_work(trace, path, Class.COPY), share=path.classes["copy"])
+
+
+@finding(
+    "latency-bound",
+    "many short kernels with a little white before each",
+    "from a launch on the CPU's lane to its kernel, and between two kernels",
+    "Most of the time is the way from a launch to its kernel, or from one kernel to the next: neither side works in it.",
+    "Launch less and larger: fuse, torch.compile, CUDA graphs; wait for the GPU less often.",
+)
+def _latency_bound(trace: Trace, facts: Facts) -> Seen | None:
+    path = facts.critical_path
+    if path is None or facts.regime != "latency-bound":
+        return None
+    return Seen(what_limits(path), _gpu_work(trace, path, *GPU_CLASSES), share=path.classes["latency"])
+
+
+@finding(
+    "mixed",
+    "neither lane is full: the GPU waits in one part of a step, the CPU in another",
+    "the largest gaps of the GPU, and what the CPU does in them",
+    "No single thing limits the run: of the critical path, none has half.",
+    "Take the larger of the two that are named; the other one is the most that is left after it.",
+)
+def _mixed(trace: Trace, facts: Facts) -> Seen | None:
+    path = facts.critical_path
+    if path is None or facts.regime != "mixed":
+        return None
+    return Seen(what_limits(path), _gpu_work(trace, path, *GPU_CLASSES), share=sum(sorted(path.classes.values())[-2:]))
 
 
 @finding(
@@ -75,61 +136,10 @@ def _gpu_bound(trace: Trace, facts: Facts) -> str | None:
     "The GPU waits for its input.",
     "More workers (num_workers), cheaper transforms, or more of them done ahead.",
 )
-def _input_bound(trace: Trace, facts: Facts) -> str | None:
+def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
     if path is None or path.input_us < WORTH_TELLING * path.window_us:
         return None
-    return f"waiting for a DataLoader is {about(path.input_us / path.window_us)} of the critical path, {us(path.input_us)}"
-
-
-@finding(
-    "exposed-communication",
-    "the GPU's lanes of compute are white while one of NCCL is not",
-    "the stream of the NCCL kernels, and the one of the GEMMs at the same time",
-    "Communication that no computing hides: the step waits for the other GPUs, or for one that is late.",
-    "Look first for a rank that is late: its own collectives are short. Else overlap it with computing, or send less.",
-)
-def _exposed_communication(trace: Trace, facts: Facts) -> str | None:
-    path, times = facts.critical_path, facts.timeline
-    if path is None or times is None or times.exposed_communication_us < WORTH_TELLING * times.window_us:
-        return None
-    return (
-        f"{us(times.exposed_communication_us)} of {us(times.communication_us)} of communication run while nothing is computed: "
-        f"{about(times.exposed_communication_us / times.window_us)} of the time"
-    )
-
-
-@finding(
-    "hotspot",
-    "one row has most of the table's CUDA total",
-    "the widest slice on the GPU's lane",
-    "One kernel is most of the GPU's time.",
-    "Optimize this first.",
-)
-def _hotspot(trace: Trace, facts: Facts) -> str | None:
-    top = next(iter(facts.compute_kernels), None)
-    if facts.regime != "gpu-bound" or top is None or top.share < HOTSPOT_SHARE or len(facts.kernels) < 2:
-        return None
-    return f"{top.decoded.label} takes {top.share:.0%} of the GPU's time in {count(top.calls, 'call')}"
-
-
-@finding(
-    "many-calls",
-    "one row of the table has a huge number of calls",
-    "many equal slices on the GPU's lane",
-    "Each launch has a price on the CPU; many small ones add up.",
-    "Fuse them, or batch them.",
-)
-def _many_calls(trace: Trace, facts: Facts) -> str | None:
-    if not facts.steps or facts.regime != "overhead-bound":
-        return None
-    calls: Counter[str] = Counter()
-    time_us: dict[str, float] = defaultdict(float)
-    for k in facts.compute_kernels:
-        if not k.graph:
-            calls[k.decoded.label] += k.calls
-            time_us[k.decoded.label] += k.total_us
-    label, n = max(calls.items(), key=lambda item: item[1], default=("", 0))
-    if n < MANY_CALLS_A_STEP * len(facts.steps):
-        return None
-    return f"{label} is called {n / len(facts.steps):.0f} times a step, {us(time_us[label] / n)} each on average"
+    seen = f"waiting for a DataLoader is {about(path.input_us / path.window_us)} of the critical path, {us(path.input_us)}"
+    waits = trace.annotations.where(trace.annotations.is_named(is_loader) & (trace.annotations.end_ns > path.start_ns))
+    return Seen(seen, waits, share=path.input_us / path.window_us)

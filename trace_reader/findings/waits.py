@@ -1,14 +1,18 @@
 """Where the CPU waited for the GPU in a step, and what stands in the way of its next launch."""
 
+from collections.abc import Callable
+
 import numpy as np
+from trace_reader.analysis.cpu_time import is_compiling
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.idle import AFTER_A_WAIT
 from trace_reader.findings.registry import Seen, finding, listed
-from trace_reader.link.nesting import innermost
+from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import Reason
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import Kind
+from trace_reader.names.calls import loads_code, manages_memory
 from trace_reader.units import about, count, us
 
 WORTH_TELLING = 0.02  # of the critical path's window
@@ -23,11 +27,13 @@ PAGEABLE = "Pageable"  # as CUPTI calls the host's memory in a copy's name
     "Ask for values less often (.item(), .cpu(), nonzero, printing a loss), or keep them on the GPU; leave "
     "torch.cuda.synchronize() out of the loop.",
 )
-def _sync_in_step(trace: Trace, facts: Facts) -> str | None:
+def _sync_in_step(trace: Trace, facts: Facts) -> Seen | None:
     if (idle_us := _idle_after_us(facts)) is None:
         return None
     words = _waited(trace, facts, Reason.SYNCHRONIZE, "synchronizing call", "synchronizing calls")
-    return words and f"{words}; after waits the GPU stood idle for {us(idle_us)}"
+    calls = _in_path(trace, facts, Reason.SYNCHRONIZE)
+    seen = f"{words}; after waits the GPU stood idle for {us(idle_us)}"
+    return Seen(seen, calls, share=_part_of_idle(trace, facts, calls, idle_us)) if words else None
 
 
 def _idle_after_us(facts: Facts) -> float | None:
@@ -44,7 +50,7 @@ def _idle_after_us(facts: Facts) -> float | None:
     "async.",
     "Pin the host's memory (pin_memory=True) and copy with non_blocking=True; leave results on the GPU.",
 )
-def _blocking_copy(trace: Trace, facts: Facts) -> str | Seen | None:
+def _blocking_copy(trace: Trace, facts: Facts) -> Seen | None:
     idle_us = _idle_after_us(facts)
     words = _waited(trace, facts, Reason.COPY, "copy", "copies")
     if words is None or idle_us is None:
@@ -55,9 +61,16 @@ def _blocking_copy(trace: Trace, facts: Facts) -> str | Seen | None:
     pageable = sum(PAGEABLE in name for name in copied.names)
     memory = f"; {pageable} of {len(copied)} from or to pageable memory" if pageable else ""
     seen = f"{words}{largest}{memory}; after waits the GPU stood idle for {us(idle_us)}"
-    if sizes and max(sizes) < 1e5:
-        return Seen(seen, "So little is a value that somebody asked for, as .item() does: ask less often.")
-    return seen
+    little = "So little is a value that somebody asked for, as .item() does: ask less often."
+    calls = _in_path(trace, facts, Reason.COPY)
+    return Seen(seen, calls, little if sizes and max(sizes) < 1e5 else "", _part_of_idle(trace, facts, calls, idle_us))
+
+
+def _part_of_idle(trace: Trace, facts: Facts, calls: Rows, idle_us: float) -> float:
+    """What waiting calls explain of the path: of the GPU's idle time after all such calls, as much as of their time is theirs."""
+    every_us = sum(_in_path(trace, facts, reason).total_us for reason in (Reason.SYNCHRONIZE, Reason.COPY, Reason.FREE))
+    window_us = facts.critical_path.window_us if facts.critical_path else 0.0
+    return idle_us * calls.total_us / every_us / window_us if every_us and window_us else 0.0
 
 
 @finding(
@@ -68,8 +81,9 @@ def _blocking_copy(trace: Trace, facts: Facts) -> str | Seen | None:
     "The CPU's time in it is no work.",
     "Nothing to mend on the CPU: the GPU is the bottleneck, look at its kernels.",
 )
-def _blocked_by_the_queue(trace: Trace, facts: Facts) -> str | None:
-    return _waited(trace, facts, Reason.QUEUE, "call", "calls")
+def _blocked_by_the_queue(trace: Trace, facts: Facts) -> Seen | None:
+    words = _waited(trace, facts, Reason.QUEUE, "call", "calls")
+    return Seen(words, _in_path(trace, facts, Reason.QUEUE)) if words else None
 
 
 @finding(
@@ -80,9 +94,10 @@ def _blocked_by_the_queue(trace: Trace, facts: Facts) -> str | None:
     "After warm-up the caching allocator needs no new memory: look for growing shapes, torch.cuda.empty_cache(), or memory that "
     "is nearly full.",
 )
-def _allocation_in_step(trace: Trace, facts: Facts) -> str | None:
-    told = [_cpu_share(trace, facts, ("memory",), "managing memory"), _waited(trace, facts, Reason.FREE, "free", "frees")]
-    return "; ".join(words for words in told if words) or None
+def _allocation_in_step(trace: Trace, facts: Facts) -> Seen | None:
+    told = [_cpu_share(facts, ("memory",), "managing memory"), _waited(trace, facts, Reason.FREE, "free", "frees")]
+    words = "; ".join(words for words in told if words)
+    return Seen(words, _calls_that(trace, facts, manages_memory)) if words else None
 
 
 @finding(
@@ -92,8 +107,22 @@ def _allocation_in_step(trace: Trace, facts: Facts) -> str | None:
     "Something that happens once is in the recording: a module is loaded at its first kernel, a graph compiled for new shapes.",
     "Record after warm-up; for torch.compile, TORCH_LOGS=recompiles says what it compiles again.",
 )
-def _loading_or_compiling(trace: Trace, facts: Facts) -> str | None:
-    return _cpu_share(trace, facts, ("loading", "compilation"), "loading code or compiling")
+def _loading_or_compiling(trace: Trace, facts: Facts) -> Seen | None:
+    what = ("loading", "compilation")
+    if (words := _cpu_share(facts, what, "loading code or compiling")) is None:
+        return None
+    path_us = sum(part.us for part in facts.critical_path.cpu if part.name in what) if facts.critical_path else 0.0
+    compiling = trace.ops.where(trace.ops.is_named(is_compiling))
+    rows = np.concatenate([_calls_that(trace, facts, loads_code).at, outermost(trace.slices, compiling.at), trace.overheads.at])
+    return Seen(
+        words, Rows(trace.slices, np.sort(rows)), share=path_us / facts.critical_path.window_us if facts.critical_path else None
+    )
+
+
+def _calls_that(trace: Trace, facts: Facts, test: Callable[[str], bool]) -> Rows:
+    """The calls of this kind in the path's window."""
+    start_ns = facts.critical_path.start_ns if facts.critical_path else 0
+    return trace.calls.where(trace.calls.is_named(test) & (trace.calls.start_ns >= start_ns))
 
 
 def _waited(trace: Trace, facts: Facts, reason: Reason, one: str, many: str) -> str | None:
@@ -125,7 +154,7 @@ def _by_op(trace: Trace, calls: Rows) -> list[tuple[str, Rows]]:
     return sorted(groups, key=lambda group: (-group[1].total_us, group[0]))
 
 
-def _cpu_share(trace: Trace, facts: Facts, what: tuple[str, ...], words: str) -> str | None:
+def _cpu_share(facts: Facts, what: tuple[str, ...], words: str) -> str | None:
     path = facts.critical_path
     if path is None:
         return None

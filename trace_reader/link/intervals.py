@@ -29,6 +29,29 @@ def unions_ns(start_ns: np.ndarray, end_ns: np.ndarray, group: np.ndarray, group
     return lengths
 
 
+def merged(start_ns: np.ndarray, end_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The union of intervals, which are in order of start, as intervals that do not touch."""
+    if not len(start_ns):
+        return start_ns, end_ns
+    reached = np.maximum.accumulate(end_ns)
+    new = np.append(True, start_ns[1:] > reached[:-1])  # one that begins inside an earlier one goes on with it
+    return start_ns[new], np.append(reached[:-1][new[1:]], reached[-1])
+
+
+def within_ns(start_ns: np.ndarray, end_ns: np.ndarray, union: tuple[np.ndarray, np.ndarray]) -> int:
+    """How much of these intervals, which do not overlap, lies in a union as `merged` gives it."""
+    if not len(union[0]):
+        return 0
+    so_far = np.append(0, np.cumsum(union[1] - union[0]))
+
+    def covered(moment: np.ndarray) -> np.ndarray:  # of the union, up to a moment
+        begun = np.searchsorted(union[0], moment, "right")
+        last = np.maximum(begun - 1, 0)
+        return so_far[begun] - np.where(begun > 0, np.maximum(union[1][last] - moment, 0), 0)
+
+    return int((covered(end_ns) - covered(start_ns)).sum())
+
+
 def has_overlaps(start_ns: np.ndarray, end_ns: np.ndarray, by_more_than_ns: int = 0) -> bool:
     """Whether one of the intervals, which are in order of start, begins before an earlier one has ended."""
     return bool(np.any(start_ns[1:] < np.maximum.accumulate(end_ns)[:-1] - by_more_than_ns))

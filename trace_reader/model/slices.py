@@ -35,6 +35,17 @@ ON_CPU = (Kind.OP, Kind.ANNOTATION, Kind.CALL)  # on a thread, where they lie in
 ON_GPU = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)  # the work of a GPU, on a stream
 
 
+class Collective(msgspec.Struct, frozen=True, gc=False):
+    """What a kernel of NCCL says of its message: elements of `dtype` (as torch names it) that a rank puts in and gets out."""
+
+    name: str
+    elements_in: int | None
+    elements_out: int | None
+    group_size: int | None
+    dtype: str
+    group: str
+
+
 class Footprint(msgspec.Struct, frozen=True, gc=False):
     """What one launch of a kernel takes, as the trace reports it. None: not reported."""
 
@@ -43,6 +54,7 @@ class Footprint(msgspec.Struct, frozen=True, gc=False):
     grid: tuple[int, ...] | None
     block: tuple[int, ...] | None
     reported_occupancy_percent: float | None
+    collective: Collective | None = None
 
 
 class Inputs(msgspec.Struct, frozen=True, gc=False):

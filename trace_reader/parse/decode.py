@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from trace_reader.errors import NoEventsError, NotATraceError
-from trace_reader.model.slices import NO_CORRELATION, ON_GPU, Footprint, Inputs, Kind, Slices, Track
+from trace_reader.model.slices import NO_CORRELATION, ON_GPU, Collective, Footprint, Inputs, Kind, Slices, Track
 from trace_reader.parse.foreign import what_it_is
 from trace_reader.parse.repair import EVENT, mended, one_by_one
 from trace_reader.parse.source import Blocks, Bytes, open_blocks, shown
@@ -46,6 +46,7 @@ KINDS = {
 }
 _PHASES = {"M": "metadata", "s": "flow", "t": "flow", "f": "flow", "i": "instant", "I": "instant", "C": "counter"}
 _OTHER_PHASES = "BEbeNODSnpFPTRcVv()"
+_FOOTPRINT = 6  # parts of a kernel's key; an op's has 3
 _PYTHON, _OTHER = -2, -1  # codes of categories that are not used
 
 
@@ -77,6 +78,12 @@ class _Args(msgspec.Struct, frozen=True, gc=False):
     dims: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw())
     types: msgspec.Raw = msgspec.field(name="Input type", default=msgspec.Raw())
     strides: msgspec.Raw = msgspec.field(name="Input Strides", default=msgspec.Raw())
+    collective: Any = msgspec.field(name="Collective name", default=None)
+    elements_in: Any = msgspec.field(name="In msg nelems", default=None)
+    elements_out: Any = msgspec.field(name="Out msg nelems", default=None)
+    group_size: Any = msgspec.field(name="Group size", default=None)
+    dtype: Any = None
+    group: Any = msgspec.field(name="Process Group Name", default=None)
 
 
 _NO_ARGS = _Args()
@@ -529,7 +536,7 @@ class _Decoder:
     def _gpu_details(self, all_args: list[_Args], is_kernel: list[bool]) -> list[int]:
         details = self._details
         keys: list[Any] = [
-            (a.registers, a.shared_memory, bytes(a.grid), bytes(a.block), a.occupancy) if kernel else a.bytes
+            (a.registers, a.shared_memory, bytes(a.grid), bytes(a.block), a.occupancy, _collective(a)) if kernel else a.bytes
             for a, kernel in zip(all_args, is_kernel, strict=True)
         ]
         try:
@@ -555,10 +562,17 @@ def _args_at(slices: list[Any], places: np.ndarray) -> list[_Args]:
     return [args if type(args) is _Args else _NO_ARGS for args in every]
 
 
+def _collective(args: _Args) -> Any:
+    """What a kernel of NCCL says of its message; None for other kernels."""
+    if args.collective is None:
+        return None
+    return args.collective, args.elements_in, args.elements_out, args.group_size, args.dtype, args.group
+
+
 def _hashable(key: Any) -> Any:
-    parts = key if isinstance(key, tuple) else (key,)
-    kept = tuple(part if isinstance(part, int | float | str | bytes) else None for part in parts)
-    return kept if isinstance(key, tuple) else kept[0]
+    if isinstance(key, tuple):
+        return tuple(map(_hashable, key))
+    return key if isinstance(key, int | float | str | bytes) else None
 
 
 def _decoded(decoder: msgspec.json.Decoder, raw: msgspec.Raw) -> Any:
@@ -573,10 +587,17 @@ def _detail(key: Any) -> Footprint | Inputs | int | None:
     """What a key of the details stands for: a kernel's arguments, an op's, or a size in bytes."""
     if not isinstance(key, tuple):
         return _int(key)
-    if len(key) == 5:
-        registers, shared_memory, grid, block, occupancy = key
+    if len(key) == _FOOTPRINT:
+        registers, shared_memory, grid, block, occupancy, said = key
         reported = occupancy if isinstance(occupancy, int | float) else None
-        return Footprint(_int(registers), _int(shared_memory), _numbers(_value(grid)), _numbers(_value(block)), reported)
+        collective = None
+        if said is not None:
+            name, elements_in, elements_out, group_size, dtype, group = said
+            collective = Collective(
+                str(name), _int(elements_in), _int(elements_out), _int(group_size), str(dtype or ""), str(group or "")
+            )
+        sizes = _int(registers), _int(shared_memory), _numbers(_value(grid)), _numbers(_value(block))
+        return Footprint(*sizes, reported, collective)
     try:
         return Inputs(*(_as_tuples(msgspec.json.decode(text)) if text else None for text in key))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -85,6 +85,21 @@ def to_json(facts: Facts, tree: Node | None = None) -> dict[str, Any]:
             {"family": f.family, "calls": f.calls, "total_us": _round(f.total_us), "share": _round(f.share)}
             for f in facts.families
         ],
+        "collectives": [
+            {
+                "name": c.name,
+                "group": c.group,
+                "group_size": c.group_size,
+                "bytes": c.bytes,
+                "calls": c.calls,
+                "total_us": _round(c.total_us),
+                "median_us": _round(c.median_us),
+                "min_us": _round(c.min_us),
+                "bus_gb_per_s": _round(c.bus_gb_per_s),
+                "best_bus_gb_per_s": _round(c.best_bus_gb_per_s),
+            }
+            for c in facts.collectives
+        ],
         "gemms": [
             {
                 "op": g.op,
@@ -100,7 +115,20 @@ def to_json(facts: Facts, tree: Node | None = None) -> dict[str, Any]:
             }
             for g in facts.gemms
         ],
-        "findings": [{"slug": f.slug, "seen": f.seen, "means": f.means, "next": f.next} for f in facts.findings],
+        "findings": [
+            {
+                "slug": f.slug,
+                "seen": f.seen,
+                "means": f.means,
+                "next": f.next,
+                "share": _round(f.share),
+                "evidence": [
+                    {"name": e.name, "track": list(e.track), "start_us": _round(e.start_us), "duration_us": _round(e.duration_us)}
+                    for e in f.evidence
+                ],
+            }
+            for f in facts.findings
+        ],
     }
     if tree is not None:
         data["chain"] = _node_json(tree)

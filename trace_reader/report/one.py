@@ -1,15 +1,17 @@
 """The report on one trace."""
 
-from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.collectives import CollectiveFacts
+from trace_reader.analysis.facts import Facts, Finding
 from trace_reader.analysis.kernels import KernelFacts
 from trace_reader.analysis.steps import StepFacts
 from trace_reader.analysis.tree import Node
 from trace_reader.analysis.verdict import CPU_WORDS, verdict
 from trace_reader.report.document import Document, Style
-from trace_reader.units import percent, us
+from trace_reader.units import about, percent, us
 
 LABEL_WIDTH = 40
 WORTH_TELLING = 0.02  # of the path's window
+MOST_FINDINGS = 5
 MOST_KINDS = 12  # of kernels or ops in one line
 ORIGINS = {
     "op": "launched inside a CPU op",
@@ -45,12 +47,9 @@ def report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
         out.block(_tree(tree, style))
         return out
     out.section("Verdict")
-    out.lines([verdict(facts), work_of_a_step(facts)])
-    out.section("Findings")
-    if not facts.findings:
-        out.lines(["none"])
-    for found in facts.findings:
-        out.item(found.slug, found.seen, f"{found.means} Next: {found.next}")
+    said = [f for f in facts.findings if f.slug == facts.regime]
+    out.lines([verdict(facts), *(f"{f.means} Next: {f.next}" for f in said), work_of_a_step(facts)])
+    _findings(out, [f for f in facts.findings if f.slug != facts.regime])
     out.section("Steps (GPU columns: the work that the step launched, whenever it ran)")
     out.table(
         [
@@ -131,6 +130,13 @@ def report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
             lambda k: _footprint_row(k, style),
             empty="not in the trace",
         )
+    if facts.collectives:
+        out.section("Collectives (bus bandwidth: of the median call, in which it may wait for others, and of the fastest)")
+        out.table(
+            ["collective", "group", "ranks", "MB", "calls", "total", "median", "min", "bus GB/s", "best"],
+            facts.collectives,
+            _collective_row,
+        )
     rated = [k for k in facts.kernels if k.gb_per_s is not None]
     if rated:
         out.section("Bandwidth (bytes that a call has to read and write, over its time)")
@@ -157,6 +163,19 @@ def report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
             lambda op: [short(op.name, style), str(op.calls), us(op.self_us), us(op.total_us)],
         )
     return out
+
+
+def _findings(out: Document, findings: list[Finding]) -> None:
+    """Those that explain most of the critical path; of the rest, the names."""
+    out.section("Findings (share: of the critical path)")
+    if not findings:
+        out.lines(["none"], indented=True)
+    shown = findings if out.style.everything else findings[:MOST_FINDINGS]
+    for found in shown:
+        share = f" ({about(found.share)})" if found.share else ""
+        out.item(found.slug + share, found.seen, f"{found.means} Next: {found.next}")
+    if rest := findings[len(shown) :]:
+        out.lines([f"and {', '.join(found.slug for found in rest)} (--all)"], indented=True)
 
 
 def _origin_row(name: str, events: int, time_us: float, total_us: float) -> list[str]:
@@ -225,6 +244,13 @@ def _footprint_row(k: KernelFacts, style: Style) -> list[str]:
         "unknown" if o is None else o.limited_by,
         "not estimated" if reported is None else f"{reported:.0f}%",
     ]
+
+
+def _collective_row(c: CollectiveFacts) -> list[str]:
+    size = "unknown" if c.bytes is None else f"{c.bytes / 1e6:.2f}"
+    rates = ["unknown" if rate is None else f"{rate:.1f}" for rate in (c.bus_gb_per_s, c.best_bus_gb_per_s)]
+    times = [us(c.total_us), us(c.median_us), us(c.min_us)]
+    return [c.name, c.group, "unknown" if c.group_size is None else str(c.group_size), size, str(c.calls), *times, *rates]
 
 
 def _tree(node: Node, style: Style, depth: int = 0) -> list[str]:

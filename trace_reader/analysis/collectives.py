@@ -1,0 +1,89 @@
+"""Communication by kind of collective and size of its message, from what NCCL's kernels say of themselves."""
+
+import msgspec
+import numpy as np
+from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows, median
+from trace_reader.model.slices import Collective, Footprint
+
+ELEMENT_BYTES = {
+    "BFloat16": 2, "Half": 2, "Float": 4, "Double": 8, "Int": 4, "Long": 8, "Short": 2, "Byte": 1, "Char": 1, "Bool": 1,
+    "Float8_e4m3fn": 1, "Float8_e5m2": 1, "Float8_e4m3fnuz": 1, "Float8_e5m2fnuz": 1, "ComplexFloat": 8, "ComplexDouble": 16,
+}  # fmt: skip
+
+
+class CollectiveFacts(msgspec.Struct, frozen=True):
+    """All calls of one collective with one size of message, in one group of ranks.
+
+    `bytes` is the larger of what a rank puts in and gets out. The bus bandwidth is that of the median and of the fastest call:
+    a call also takes the time in which it waits for the other ranks. Unknown is None.
+    """
+
+    name: str
+    group: str
+    group_size: int | None
+    bytes: int | None
+    calls: int
+    total_us: float
+    median_us: float
+    min_us: float
+    bus_gb_per_s: float | None
+    best_bus_gb_per_s: float | None
+
+
+def collective_facts(trace: Trace) -> tuple[CollectiveFacts, ...]:
+    """A row for each collective, group and size, the most time first."""
+    facts = [_facts(said, rows) for said, rows in collectives(trace)]
+    return tuple(sorted(facts, key=lambda c: (-c.total_us, c.name, c.group, c.bytes or 0)))
+
+
+def collectives(trace: Trace) -> list[tuple[Collective, Rows]]:
+    """The kernels that say what they communicate, by what they say."""
+    details = trace.slices.details
+    of_detail = [detail.collective if isinstance(detail, Footprint) else None for detail in details]
+    numbers = {said: number for number, said in enumerate(dict.fromkeys(said for said in of_detail if said))}
+    if not numbers:
+        return []
+    which = np.array([-1 if said is None else numbers[said] for said in of_detail] + [-1])  # the last for no detail
+    number = which[trace.linked.detail]
+    every = list(numbers)
+    return [(every[n], rows) for (n,), rows in trace.linked.where(number >= 0).by(number[number >= 0])]
+
+
+def message_bytes(said: Collective) -> int | None:
+    """The larger of what a rank puts in and gets out, in bytes; None where it is not said."""
+    size = ELEMENT_BYTES.get(said.dtype)
+    elements = max((n for n in (said.elements_in, said.elements_out) if n is not None), default=0)
+    return elements * size if size and elements > 0 else None
+
+
+def bus_factor(name: str, ranks: int) -> float | None:
+    """What a message's bytes are multiplied by to get those that each link carries, as nccl-tests has it in PERFORMANCE.md; None
+    for a kind that is not there. Of all-gather, reduce-scatter and all-to-all the bytes are those of all ranks together.
+    """
+    kind = name.lower().replace("_", "")
+    if ranks < 2:
+        return None
+    for part, factor in (
+        ("allreduce", 2 * (ranks - 1) / ranks),
+        ("allgather", (ranks - 1) / ranks),
+        ("reducescatter", (ranks - 1) / ranks),
+        ("alltoall", (ranks - 1) / ranks),
+        ("broadcast", 1.0),
+        ("reduce", 1.0),
+    ):
+        if part in kind:
+            return factor
+    return None
+
+
+def _facts(said: Collective, rows: Rows) -> CollectiveFacts:
+    size, factor = message_bytes(said), bus_factor(said.name, said.group_size or 0)
+    median_us, min_us = median(rows.duration_us), float(rows.duration_us.min())
+
+    def rate(duration_us: float) -> float | None:
+        return size * factor / duration_us / 1e3 if size and factor and duration_us > 0 else None
+
+    return CollectiveFacts(
+        said.name, said.group, said.group_size, size, len(rows), rows.total_us, median_us, min_us, rate(median_us), rate(min_us)
+    )

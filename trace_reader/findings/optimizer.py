@@ -1,0 +1,38 @@
+"""The optimizer's step."""
+
+import numpy as np
+from trace_reader.analysis.facts import Facts
+from trace_reader.findings.registry import Seen, finding
+from trace_reader.link.nesting import innermost
+from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows
+from trace_reader.model.slices import Kind
+from trace_reader.units import about, us
+
+STEP = "Optimizer.step#"
+MANY_KERNELS = 50  # a step
+WORTH_TELLING = 0.05  # of the path
+
+
+@finding(
+    "unfused-optimizer",
+    "hundreds of small kernels after the backward pass",
+    "the annotation Optimizer.step#..., and what is launched in it",
+    "The optimizer updates one parameter after the other, each with several kernels.",
+    "Give it fused=True (or foreach=True): a few kernels for all parameters together.",
+)
+def _unfused_optimizer(trace: Trace, facts: Facts) -> Seen | None:
+    path = facts.critical_path
+    is_step = trace.slices.named(lambda name: name.startswith(STEP))[trace.slices.name] & (trace.slices.kind == Kind.ANNOTATION)
+    launched = trace.linked.where((trace.linked.call >= 0) & (trace.linked.kind == Kind.KERNEL))
+    own = launched.where(innermost(trace.slices, trace.parent, launched.call, is_step) >= 0)
+    steps = trace.annotations.where(is_step[trace.annotations.at])
+    one_by_one = own.where(~own.is_named(lambda name: "multi_tensor_apply" in name))
+    if path is None or not len(steps) or len(one_by_one) < MANY_KERNELS * len(steps):
+        return None
+    spent = Rows(trace.slices, np.sort(np.concatenate([steps.at, own.at])))
+    share = path.explained_us(spent) / path.window_us
+    if share < WORTH_TELLING:
+        return None
+    seen = f"{len(own) / len(steps):.0f} kernels a step of {us(own.median_us)} in the median, {us(steps.median_us)} of CPU time: "
+    return Seen(f"{seen}{about(share)} of the critical path", steps, share=share)
