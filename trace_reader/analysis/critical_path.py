@@ -49,20 +49,23 @@ class OnGpu(msgspec.Struct, frozen=True):
 
 
 class Pieces(msgspec.Struct, frozen=True, eq=False):
-    """Stretches of a path: from `start_ns` to `end_ns`, of a class; `row` is the GPU event's, `track` the thread of the CPU's."""
+    """Stretches of a path: from `start_ns` to `end_ns`, of a class; `row` is the GPU event's, `track` the thread of the CPU's,
+    `waited` the row of the call that waited for the GPU, before which the CPU could not go on; -1 for none.
+    """
 
     start_ns: np.ndarray
     end_ns: np.ndarray
     kind: np.ndarray
     row: np.ndarray
     track: np.ndarray
+    waited: np.ndarray
 
     def __eq__(self, other: object) -> bool:
         columns = self.__struct_fields__
         return isinstance(other, Pieces) and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in columns)
 
     def where(self, mask: np.ndarray) -> "Pieces":
-        return Pieces(self.start_ns[mask], self.end_ns[mask], self.kind[mask], self.row[mask], self.track[mask])
+        return Pieces(*(getattr(self, name)[mask] for name in self.__struct_fields__))
 
     def total_us(self, kind: Class) -> float:
         of_kind = self.kind == kind
@@ -103,6 +106,18 @@ class CriticalPath(msgspec.Struct, frozen=True):
             pieces = self.pieces.where((self.pieces.kind == Class.CPU) & (self.pieces.track == track))
             found_ns += within_ns(pieces.start_ns, pieces.end_ns, merged(own.start_ns, own.end_ns))
         return found_ns / 1000
+
+    def after_waits_us(self, calls: Rows) -> float:
+        """The most that could be saved if these calls (in order) had not waited for the GPU.
+
+        That is the path's time on the CPU from the end of each to the launch for which the GPU then waited, as far as the CPU
+        would have been ahead: by what the calls took up to then, less what was saved by it before.
+        """
+        after = self.pieces.where(np.isin(self.pieces.waited, calls.at))
+        length = np.zeros(len(calls), np.int64)
+        np.add.at(length, np.searchsorted(calls.at, after.waited), after.end_ns - after.start_ns)
+        ahead = np.cumsum(calls.end_ns - calls.start_ns - length)
+        return int(length.sum() - max(0, -ahead.min(initial=0))) / 1000
 
     @property
     def end_ns(self) -> int:
@@ -240,6 +255,7 @@ def _walk(trace: Trace, own: Rows, start_ns: int) -> Pieces:
         np.concatenate([event_kind, gap_kind, np.full(len(at), Class.CPU), tail_kind]),
         np.concatenate([own.at[at], nothing, nothing, nothing]),
         np.concatenate([nothing, nothing, track, waits.track[call]]),
+        np.concatenate([nothing, nothing, waits.at[call], waits.at[call]]),
     )
     pieces = msgspec.structs.replace(pieces, start_ns=np.maximum(pieces.start_ns, start_ns))
     return pieces.where(pieces.end_ns > pieces.start_ns)
@@ -263,6 +279,7 @@ class _Waits:
         calls = calls.where(order)
         self.event = np.append(event[order], -1)
         self.end_ns, self.track = np.append(calls.end_ns, 0), np.append(calls.track, -1)
+        self.at = np.append(calls.at, -1)
         self.is_free = np.append(calls.reason == Reason.FREE, False)
         self._steps_track = int(trace.steps.track[-1]) if len(trace.steps) else -1
 

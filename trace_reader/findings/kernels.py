@@ -56,15 +56,21 @@ def _many_calls(trace: Trace, facts: Facts) -> Seen | None:
         if not k.graph:
             launched[k.decoded.label] += k.calls
             time_us[k.decoded.label] += k.total_us
-    label, n = max(launched.items(), key=lambda item: item[1], default=("", 0))
-    if n < MANY_CALLS_A_STEP * len(facts.steps):
+    steps = len(facts.steps)
+    many = [(label, n) for label, n in launched.most_common() if n >= MANY_CALLS_A_STEP * steps]
+    if not many:
         return None
-    calls = calls_of(trace, *(k for k in facts.compute_kernels if k.decoded.label == label and not k.graph))
-    ops = distinct(calls.op[calls.op >= 0]).values
+    seen = "a step: " + listed(f"{n / steps:.0f} x {label}, {us(time_us[label] / n)} each on average" for label, n in many)
+    labels = {label for label, _ in many}
+    calls = calls_of(trace, *(k for k in facts.compute_kernels if k.decoded.label in labels and not k.graph))
+    return Seen(seen, calls, share=_with_their_ops(trace, facts, calls))
+
+
+def _with_their_ops(trace: Trace, facts: Facts, calls: Rows) -> float | None:
+    """The share of the path that kernels explain together with the ops that launched them."""
+    path, ops = facts.critical_path, distinct(calls.op[calls.op >= 0]).values
     spent = Rows(trace.slices, np.sort(np.concatenate([calls.at, outermost(trace.slices, ops)])))
-    seen = f"{label} is called {n / len(facts.steps):.0f} times a step, {us(time_us[label] / n)} each on average"
-    path = facts.critical_path
-    return Seen(seen, calls, share=path.explained_us(spent) / path.window_us if path else None)
+    return path.explained_us(spent) / path.window_us if path else None
 
 
 @finding(
@@ -90,7 +96,7 @@ def _many_small_kernels(trace: Trace, facts: Facts) -> Seen | None:
         f"{len(small) / recorded:.0f} of {len(launched) / recorded:.0f} kernels a step take less than {SMALL_US} us, "
         f"{us(median(small.duration_us))} in the median; the GPU waits for the CPU or a launch in {about(waiting)} of the path"
     )
-    return Seen(seen, small, share=waiting * len(small) / len(launched))
+    return Seen(seen, small, share=_with_their_ops(trace, facts, small))
 
 
 @finding(

@@ -13,6 +13,7 @@ from trace_reader.names.kernels import decode_name, is_collective
 from trace_reader.units import about, count
 
 LOW_OCCUPANCY = 0.25
+SHORTEST_US = 5  # what is shorter does not become shorter on more multiprocessors
 SMALL_GRID = 0.05  # of the path, times the share of the multiprocessors that has nothing to do
 
 
@@ -55,22 +56,22 @@ def _small_grid(trace: Trace, facts: Facts) -> Seen | None:
     path, sms = facts.critical_path, (facts.device_properties or {}).get("numSms")
     if path is None or not isinstance(sms, int) or sms < 1:
         return None
-    idle_us, found = 0.0, []
-    kernels = trace.linked.where((trace.linked.kind == Kind.KERNEL) & ~trace.linked.is_named(is_collective))
+    found = []
+    kernels = trace.linked.where((trace.linked.kind == Kind.KERNEL) & (trace.linked.duration_us >= SHORTEST_US))
+    kernels = kernels.where(~kernels.is_named(is_collective))
     for (detail,), rows in kernels.by(kernels.detail):
         footprint = trace.slices.details[detail] if detail >= 0 else None
         if not isinstance(footprint, Footprint) or not footprint.grid or (blocks := math.prod(footprint.grid)) >= sms:
             continue
-        on_path_us = path.explained_us(rows)
-        idle_us += on_path_us * (1 - blocks / sms)
-        found.append((on_path_us, blocks, rows))
+        found.append((path.explained_us(rows) * (1 - blocks / sms), blocks, rows))
+    idle_us = sum(idle_us for idle_us, *_ in found)
     if idle_us < SMALL_GRID * path.window_us:
         return None
-    most = max(found, key=lambda each: each[0])
+    _, blocks, most = max(found, key=lambda each: each[0])
     seen = (
-        f"{count(sum(len(rows) for *_, rows in found), 'call')} with fewer blocks than the {sms} multiprocessors, "
-        f"{about(sum(each[0] for each in found) / path.window_us)} of the path; the most in "
-        f"{decode_name(most[2][0].name).label} with {count(most[1], 'block')}"
+        f"{count(sum(len(rows) for *_, rows in found), 'call')} with fewer blocks than the {sms} multiprocessors; most is lost in "
+        f"{decode_name(most[0].name).label} with {count(blocks, 'block')}; spread over all of them, the path would be at most "
+        f"{about(idle_us / path.window_us)} shorter"
     )
     rows = Rows(trace.slices, np.sort(np.concatenate([rows.at for *_, rows in found])))
     return Seen(seen, rows, share=idle_us / path.window_us)

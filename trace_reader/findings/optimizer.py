@@ -11,7 +11,7 @@ from trace_reader.units import about, us
 
 STEP = "Optimizer.step#"
 MANY_KERNELS = 50  # a step
-WORTH_TELLING = 0.05  # of the path
+WORTH_TELLING = 0.02  # of the path
 
 
 @finding(

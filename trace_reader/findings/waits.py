@@ -4,18 +4,19 @@ from collections.abc import Callable
 
 import numpy as np
 from trace_reader.analysis.cpu_time import is_compiling
+from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.idle import AFTER_A_WAIT
 from trace_reader.findings.registry import Seen, finding, listed
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
-from trace_reader.link.waits import Reason
-from trace_reader.model.rows import Rows
+from trace_reader.link.waits import SHORTEST_NS, Reason
+from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Kind
 from trace_reader.names.calls import loads_code, manages_memory
 from trace_reader.units import about, count, us
 
-WORTH_TELLING = 0.02  # of the critical path's window
+WORTH_TELLING = 0.01  # of the critical path's window
+LITTLE_BYTES = 100_000
 PAGEABLE = "Pageable"  # as CUPTI calls the host's memory in a copy's name
 
 
@@ -28,18 +29,15 @@ PAGEABLE = "Pageable"  # as CUPTI calls the host's memory in a copy's name
     "torch.cuda.synchronize() out of the loop.",
 )
 def _sync_in_step(trace: Trace, facts: Facts) -> Seen | None:
-    if (idle_us := _idle_after_us(facts)) is None:
+    path, calls = facts.critical_path, _in_path(trace, facts, Reason.SYNCHRONIZE)
+    if path is None or (saved_us := path.after_waits_us(calls)) < WORTH_TELLING * path.window_us:
         return None
-    words = _waited(trace, facts, Reason.SYNCHRONIZE, "synchronizing call", "synchronizing calls")
-    calls = _in_path(trace, facts, Reason.SYNCHRONIZE)
-    seen = f"{words}; after waits the GPU stood idle for {us(idle_us)}"
-    return Seen(seen, calls, share=_part_of_idle(trace, facts, calls, idle_us)) if words else None
+    words = _waited(trace, path, calls, "synchronizing call", "synchronizing calls")
+    return Seen(f"{words}; {_at_most(path, saved_us)}", calls, share=saved_us / path.window_us)
 
 
-def _idle_after_us(facts: Facts) -> float | None:
-    """How long the GPU was idle because the CPU had waited for it; None where that is little: then the waits cost nothing."""
-    idle_us = dict(facts.idle.causes).get(AFTER_A_WAIT, 0.0) if facts.idle else 0.0
-    return idle_us if facts.critical_path and idle_us >= WORTH_TELLING * facts.critical_path.window_us else None
+def _at_most(path: CriticalPath, saved_us: float) -> str:
+    return f"without it the path would be at most {us(saved_us)} shorter, {about(saved_us / path.window_us)}"
 
 
 @finding(
@@ -51,26 +49,41 @@ def _idle_after_us(facts: Facts) -> float | None:
     "Pin the host's memory (pin_memory=True) and copy with non_blocking=True; leave results on the GPU.",
 )
 def _blocking_copy(trace: Trace, facts: Facts) -> Seen | None:
-    idle_us = _idle_after_us(facts)
-    words = _waited(trace, facts, Reason.COPY, "copy", "copies")
-    if words is None or idle_us is None:
+    path = facts.critical_path
+    if path is None:
         return None
-    copied = trace.work.where(_in_path(trace, facts, Reason.COPY).copied)
+    waited = _in_path(trace, facts, Reason.COPY)
+    calls, copied = _with_staged(trace, facts, waited)
+    saved_us = path.explained_us(calls) + path.explained_us(copied) + path.after_waits_us(waited)
+    if saved_us < WORTH_TELLING * path.window_us:
+        return None
     sizes = [size for size in (event.detail for event in copied) if isinstance(size, int)]
-    largest = f"; the largest has {max(sizes) / 1e6:.1f} MB" if sizes and max(sizes) >= 1e5 else ""
+    largest = f"; the largest has {max(sizes) / 1e6:.1f} MB" if sizes and max(sizes) >= LITTLE_BYTES else ""
     pageable = sum(PAGEABLE in name for name in copied.names)
     memory = f"; {pageable} of {len(copied)} from or to pageable memory" if pageable else ""
-    seen = f"{words}{largest}{memory}; after waits the GPU stood idle for {us(idle_us)}"
+    words = _waited(trace, path, calls, "copy", "copies")
     little = "So little is a value that somebody asked for, as .item() does: ask less often."
-    calls = _in_path(trace, facts, Reason.COPY)
-    return Seen(seen, calls, little if sizes and max(sizes) < 1e5 else "", _part_of_idle(trace, facts, calls, idle_us))
+    next = little if sizes and max(sizes) < LITTLE_BYTES else ""
+    rows = Rows(trace.slices, np.sort(np.concatenate([calls.at, copied.at])))
+    return Seen(f"{words}{largest}{memory}; {_at_most(path, saved_us)}", rows, next, saved_us / path.window_us)
 
 
-def _part_of_idle(trace: Trace, facts: Facts, calls: Rows, idle_us: float) -> float:
-    """What waiting calls explain of the path: of the GPU's idle time after all such calls, as much as of their time is theirs."""
-    every_us = sum(_in_path(trace, facts, reason).total_us for reason in (Reason.SYNCHRONIZE, Reason.COPY, Reason.FREE))
-    window_us = facts.critical_path.window_us if facts.critical_path else 0.0
-    return idle_us * calls.total_us / every_us / window_us if every_us and window_us else 0.0
+def _with_staged(trace: Trace, facts: Facts, waited: Rows) -> tuple[Rows, Rows]:
+    """The calls that waited for their copies, with those that read pageable memory themselves before it was copied, and that
+    returned a little before the copy ended; and the copies.
+    """
+    work = trace.work
+    pageable = work.where((work.call >= 0) & work.is_named(lambda name: PAGEABLE in name) & (work.kind == Kind.MEMCPY))
+    calls = Rows(trace.slices, pageable.call)
+    staged = (calls.end_ns - calls.start_ns > SHORTEST_NS) & (2 * calls.duration_us > pageable.duration_us)
+    rows = distinct(np.concatenate([waited.at, calls.at[staged & _in_window(trace, facts, calls)]])).values
+    return Rows(trace.slices, rows), work.where(np.isin(work.call, rows))
+
+
+def _in_window(trace: Trace, facts: Facts, calls: Rows) -> np.ndarray:
+    """For each call, whether it begins in a recorded step of the path's window."""
+    start_ns = facts.critical_path.start_ns if facts.critical_path else 0
+    return (trace.step_at(calls.start_ns) >= 0) & (calls.start_ns >= start_ns)
 
 
 @finding(
@@ -82,8 +95,10 @@ def _part_of_idle(trace: Trace, facts: Facts, calls: Rows, idle_us: float) -> fl
     "Nothing to mend on the CPU: the GPU is the bottleneck, look at its kernels.",
 )
 def _blocked_by_the_queue(trace: Trace, facts: Facts) -> Seen | None:
-    words = _waited(trace, facts, Reason.QUEUE, "call", "calls")
-    return Seen(words, _in_path(trace, facts, Reason.QUEUE)) if words else None
+    path, calls = facts.critical_path, _in_path(trace, facts, Reason.QUEUE)
+    if path is None or calls.total_us < WORTH_TELLING * path.window_us:
+        return None
+    return Seen(_waited(trace, path, calls, "call", "calls"), calls)
 
 
 @finding(
@@ -95,9 +110,16 @@ def _blocked_by_the_queue(trace: Trace, facts: Facts) -> Seen | None:
     "is nearly full.",
 )
 def _allocation_in_step(trace: Trace, facts: Facts) -> Seen | None:
-    told = [_cpu_share(facts, ("memory",), "managing memory"), _waited(trace, facts, Reason.FREE, "free", "frees")]
+    path, frees = facts.critical_path, _in_path(trace, facts, Reason.FREE)
+    if path is None:
+        return None
+    told = [_cpu_share(facts, ("memory",), "managing memory")]
+    if frees.total_us >= WORTH_TELLING * path.window_us:
+        told.append(_waited(trace, path, frees, "free", "frees"))
     words = "; ".join(words for words in told if words)
-    return Seen(words, _calls_that(trace, facts, manages_memory)) if words else None
+    calls = _calls_that(trace, facts, manages_memory)
+    saved_us = path.explained_us(calls) + path.after_waits_us(frees)
+    return Seen(words, calls, share=saved_us / path.window_us) if words else None
 
 
 @finding(
@@ -125,14 +147,8 @@ def _calls_that(trace: Trace, facts: Facts, test: Callable[[str], bool]) -> Rows
     return trace.calls.where(trace.calls.is_named(test) & (trace.calls.start_ns >= start_ns))
 
 
-def _waited(trace: Trace, facts: Facts, reason: Reason, one: str, many: str) -> str | None:
-    """How many calls waited for this reason in the path's window, how long, and in which ops; None where it is not worth it."""
-    path = facts.critical_path
-    if path is None or not len(trace.steps):
-        return None
-    calls = _in_path(trace, facts, reason)
-    if calls.total_us < WORTH_TELLING * path.window_us:
-        return None
+def _waited(trace: Trace, path: CriticalPath, calls: Rows, one: str, many: str) -> str:
+    """How many calls there are in the path's window, how long they took, and in which ops."""
     by_op = [f"{name} ({count(len(rows), one, many)}, {us(rows.total_us)})" for name, rows in _by_op(trace, calls)]
     return f"{count(len(calls), one, many)} waited {us(calls.total_us)} in {us(path.window_us)}: {listed(by_op)}"
 
@@ -140,10 +156,9 @@ def _waited(trace: Trace, facts: Facts, reason: Reason, one: str, many: str) -> 
 def _in_path(trace: Trace, facts: Facts, reason: Reason) -> Rows:
     """The calls that waited for this reason in the path's steps, on a thread that launches or the steps'."""
     calls = trace.waits.where(trace.waits.reason == reason)
-    start_ns = facts.critical_path.start_ns if facts.critical_path else 0
-    inside = (trace.step_at(calls.start_ns) >= 0) & (calls.start_ns >= start_ns)
+    calls = calls.where(_in_window(trace, facts, calls))
     launching = np.isin(calls.track, trace.slices.track[trace.work.call[trace.work.call >= 0]])
-    return calls.where(inside & (launching | (calls.track == trace.steps.track[-1])))
+    return calls.where(launching | np.isin(calls.track, trace.steps.track[-1:]))
 
 
 def _by_op(trace: Trace, calls: Rows) -> list[tuple[str, Rows]]:

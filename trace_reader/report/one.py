@@ -172,7 +172,7 @@ def _findings(out: Document, findings: list[Finding]) -> None:
         out.lines(["none"], indented=True)
     shown = findings if out.style.everything else findings[:MOST_FINDINGS]
     for found in shown:
-        share = f" ({about(found.share)})" if found.share else ""
+        share = f" ({about(found.share)})" if found.share and found.share >= 0.0005 else ""
         out.item(found.slug + share, found.seen, f"{found.means} Next: {found.next}")
     if rest := findings[len(shown) :]:
         out.lines([f"and {', '.join(found.slug for found in rest)} (--all)"], indented=True)
