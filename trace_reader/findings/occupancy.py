@@ -69,7 +69,7 @@ def _small_grid(trace: Trace, facts: Facts) -> Seen | None:
         return None
     _, blocks, most = max(found, key=lambda each: each[0])
     seen = (
-        f"{count(sum(len(rows) for *_, rows in found), 'call')} with fewer blocks than the {sms} multiprocessors; most is lost in "
+        f"{count(sum(len(rows) for *_, rows in found), 'call')} with fewer blocks than the {sms} multiprocessors, the most in "
         f"{decode_name(most[0].name).label} with {count(blocks, 'block')}; spread over all of them, the path would be at most "
         f"{about(idle_us / path.window_us)} shorter"
     )
