@@ -21,7 +21,6 @@ from trace_reader import Facts, Trace, analyze, load
 from trace_reader.analysis.verdict import verdict
 from trace_reader.findings.calls import final_sync_us
 from trace_reader.model.slices import Kind, Slice
-from trace_reader.names.devices import peak
 from trace_reader.report.one import work_of_a_step
 from trace_reader.units import us
 
@@ -330,8 +329,7 @@ def _self_us(run: Run) -> str:
 def _peak_share(run: Run) -> str:
     said = []
     for g in run.facts.gemms:
-        top = peak(run.facts.device or "", "bf16")
-        share = f", {g.tflop_per_s / top.tflop_per_s:.0%} of the published {top.tflop_per_s:.0f}" if top else ""
+        share = f", {g.peak_share:.0%} of the published {g.tflop_per_s / g.peak_share:.0f}" if g.peak_share else ""
         said.append(f"{g.op} {g.m}x{g.k} @ {g.k}x{g.n}: {us(g.median_us)}, {g.tflop_per_s:.0f} TFLOP/s{share}")
     return "; ".join(said)
 

@@ -46,9 +46,9 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command:
     output = parser.add_mutually_exclusive_group()
     for flag, form in OUTPUTS.items():
         output.add_argument(f"--{flag}", dest="output", action="store_const", const=form, help=form.help)
-    parser.add_argument("--top", type=int, default=15, metavar="N", help="rows of each table (default: %(default)s)")
+    parser.add_argument("--top", type=int, metavar="N", help="rows of each table (default: what fits; with --all 15)")
     parser.add_argument(
-        "--all", action="store_true", help="all findings: of a large trace, also those that only teach how to read one"
+        "--all", action="store_true", help="all findings and all tables, also what only teaches how to read a trace"
     )
     parser.add_argument("--full", action="store_true", help="full kernel names instead of short labels")
     parser.add_argument(
@@ -81,7 +81,7 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command:
         parser.error("standard input (-) can be read once only")
     if args.chain is not None and (args.plot or args.open or args.redact):
         parser.error("--chain prints a report: leave --plot, --open and --redact out")
-    if args.top < 1:
+    if args.top is not None and args.top < 1:
         parser.error(f"argument --top: expected 1 or more, got {args.top}")
     if args.chain is not None and len(args.traces) > 1:
         parser.error("--chain shows one trace: name one")

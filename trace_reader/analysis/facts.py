@@ -178,7 +178,7 @@ def summarize(trace: Trace) -> Facts:
         steps=steps,
         kernels=kernels,
         families=family_facts(kernels),
-        gemms=gemm_facts(trace),
+        gemms=gemm_facts(trace, device_properties),
         ops=op_facts(trace),
         calls=call_facts(trace),
         annotations=annotation_facts(trace),

@@ -13,10 +13,12 @@ from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, grouped, median
 from trace_reader.model.slices import Footprint, Inputs, Kind, Slices
+from trace_reader.names.devices import peak
 from trace_reader.names.kernels import KernelName, decode_name, is_collective
 from trace_reader.names.ops import GEMM_OPS
 
 SMALL_SHARED_BYTES = 49152  # Kineto estimates the occupancy against this limit, so a kernel above it reads 0
+GEMM_DTYPES = {"c10::BFloat16": "bf16", "c10::Half": "fp16", "float": "fp32", "c10::Float8_e4m3fn": "fp8"}
 OUTLIER = 1.2  # a call that takes this many times the kernel's median
 
 
@@ -62,6 +64,8 @@ class GemmFacts(msgspec.Struct, frozen=True):
     median_us: float
     flop: int
     tflop_per_s: float
+    dtype: str | None  # of the multiplication: what the inputs are, of fp32 inputs whether they are taken as tf32
+    peak_share: float | None  # of the TFLOP/s that the device's maker publishes for it
 
 
 class FamilyFacts(msgspec.Struct, frozen=True):
@@ -187,8 +191,10 @@ def _known(slices: Slices, size: Callable[[str, Any], int | None], name: np.ndar
     return sizes
 
 
-def gemm_facts(trace: Trace) -> tuple[GemmFacts, ...]:
-    """A row for each op, shape and kernel of the GEMMs whose inputs were recorded, those with the most time first."""
+def gemm_facts(trace: Trace, devices: Mapping[Any, Mapping[str, Any]]) -> tuple[GemmFacts, ...]:
+    """A row for each op, shape and kernel of the GEMMs whose inputs were recorded, those with the most time first. `devices`: the
+    header's, by id.
+    """
     linked, slices = trace.linked, trace.slices
     gemm_op, gemm_kernel = slices.named(GEMM_OPS.__contains__), slices.named(lambda name: decode_name(name).is_gemm)
     launched = linked.where((linked.kind == Kind.KERNEL) & (linked.op >= 0))
@@ -200,14 +206,27 @@ def gemm_facts(trace: Trace) -> tuple[GemmFacts, ...]:
         inputs = slices.details[detail]
         shape = _gemm_shape(inputs.dims) if isinstance(inputs, Inputs) and isinstance(inputs.dims, tuple) else None
         if shape:
-            shapes.setdefault((slices.names[op_name], shape, slices.names[name]), []).append(calls)
-    for (op, (batch, m, n, k), kernel), groups in shapes.items():
+            dtype = _gemm_dtype(inputs, decode_name(slices.names[name]))
+            shapes.setdefault((slices.names[op_name], shape, slices.names[name], dtype), []).append(calls)
+    for (op, (batch, m, n, k), kernel, dtype), groups in shapes.items():
         durations = np.concatenate([calls.duration_us for calls in groups])
         median_us = median(durations)
         flop = 2 * batch * m * n * k
         rate = flop / median_us / 1e6 if median_us else 0.0
-        facts.append(GemmFacts(op, batch, m, n, k, len(durations), kernel, median_us, flop, rate))
+        device = str(devices.get(groups[0][0].track[0], {}).get("name", ""))
+        best = peak(device, dtype) if dtype else None
+        share = rate / best if best else None
+        facts.append(GemmFacts(op, batch, m, n, k, len(durations), kernel, median_us, flop, rate, dtype, share))
     return tuple(sorted(facts, key=lambda g: (-g.median_us * g.calls, g.op, g.m, g.n, g.k)))
+
+
+def _gemm_dtype(inputs: Inputs, kernel: KernelName) -> str | None:
+    """In which type is multiplied; None where that is not sure."""
+    types = {GEMM_DTYPES.get(name) for name in inputs.types if name in GEMM_DTYPES} if isinstance(inputs.types, tuple) else set()
+    dtype = types.pop() if len(types) == 1 else None
+    if dtype != "fp32":
+        return dtype
+    return "tf32" if kernel.dtype == "tf32" else "fp32" if kernel.unit == "CUDA cores" else None
 
 
 def _gemm_shape(dims: tuple) -> tuple[int, int, int, int] | None:

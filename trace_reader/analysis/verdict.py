@@ -35,16 +35,16 @@ def what_limits(path: CriticalPath) -> str:
     shares = [(name, share) for name, share in path.classes.items() if share > 0]
     named = shares[:2] if path.regime == "mixed" else shares[:1]
     classes = " and ".join(f"{CLASSES[name]} {'is ' if not n else ''}{about(share)}" for n, (name, share) in enumerate(named))
-    things = sorted((thing for name, _ in named for thing in _things(path, name)), key=lambda thing: -thing[1])[:2]
+    largest = sorted((thing for name, _ in named for thing in things(path, name)), key=lambda thing: -thing[1])[:2]
     words = f"{classes} of the critical path"
-    if things:
-        most = ", ".join(f"{what} {about(us / path.window_us)}" for what, us in things)
-        words += f": {most}. {'Each' if len(things) > 1 else 'That'} is the most that removing it could save"
+    if largest:
+        most = ", ".join(f"{what} {about(us / path.window_us)}" for what, us in largest)
+        words += f": {most}. {'Each' if len(largest) > 1 else 'That'} is the most that removing it could save"
     return words
 
 
-def _things(path: CriticalPath, name: str) -> list[tuple[str, float]]:
-    """What makes up a class of the path, with its time in us."""
+def things(path: CriticalPath, name: str) -> list[tuple[str, float]]:
+    """What makes up a class of the path, with its time in us, the most first."""
     if name == "cpu":
         return [(CPU_WORDS[part.name], part.us) for part in path.cpu]
     labels: dict[str, float] = {}
@@ -52,4 +52,4 @@ def _things(path: CriticalPath, name: str) -> list[tuple[str, float]]:
         if kernel.kind == name:
             label = decode_name(kernel.name).label
             labels[label] = labels.get(label, 0.0) + kernel.us
-    return list(labels.items())
+    return sorted(labels.items(), key=lambda item: -item[1])

@@ -9,14 +9,20 @@ T = TypeVar("T")
 LONGEST_LINE = 2000  # characters
 LONGEST_NAME = 4000  # of a kernel, with --full
 LONGEST_CELL = 100
+ROWS = 15  # of a table
 
 
 class Style(msgspec.Struct, frozen=True):
-    """How much is told: rows of a table, labels or full kernel names, all findings."""
+    """How much is told: rows of each table, labels or full kernel names, everything or what comes first."""
 
-    top: int = 15
+    top: int | None = None
     full: bool = False
     everything: bool = False
+
+    @property
+    def brief(self) -> bool:
+        """Whether the report keeps to a screen or two."""
+        return self.top is None and not self.full and not self.everything
 
 
 class Title(msgspec.Struct, frozen=True):
@@ -47,13 +53,17 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """`more` rows were left out; without rows, `empty` is said. A cell longer than `longest` loses its middle."""
+    """`more` rows were left out, and `how` they are shown; without rows, `empty` is said. A cell longer than `longest` loses its
+    middle. In a brief report it can come down to `least` rows.
+    """
 
     head: list[str]
     rows: list[list[str]]
     more: int
+    how: str
     empty: str
     longest: int
+    least: int
 
 
 class Document:
@@ -79,9 +89,21 @@ class Document:
         self.parts.append(Item(name, seen, explanation))
 
     def table(
-        self, head: list[str], items: Sequence[T], row: Callable[[T], list[str]], empty: str = "none", every: bool = False
+        self,
+        head: list[str],
+        items: Sequence[T],
+        row: Callable[[T], list[str]],
+        empty: str = "none",
+        every: bool = False,
+        brief: int = ROWS,
+        least: int = 3,
     ) -> None:
-        """A row of cells for each item; of more than the style shows, the first, unless `every` is asked for."""
-        shown = items if every else items[: self.style.top]
+        """A row of cells for each item; of more than the style shows (in a brief report `brief`, at least `least`), the first,
+        unless `every` is asked for.
+        """
+        most = self.style.top or (brief if self.style.brief else ROWS)
+        shown = items if every else items[:most]
         longest = LONGEST_NAME if self.style.full else LONGEST_CELL
-        self.parts.append(Table(head, [row(item) for item in shown], len(items) - len(shown), empty, longest))
+        rows = [row(item) for item in shown]
+        how = "--all" if self.style.brief else f"--top {len(items)}"
+        self.parts.append(Table(head, rows, len(items) - len(shown), how, empty, longest, len(rows) if every else least))

@@ -112,6 +112,8 @@ def to_json(facts: Facts, tree: Node | None = None) -> dict[str, Any]:
                 "median_us": _round(g.median_us),
                 "flop": g.flop,
                 "tflop_per_s": _round(g.tflop_per_s),
+                "dtype": g.dtype,
+                "peak_share": _round(g.peak_share),
             }
             for g in facts.gemms
         ],

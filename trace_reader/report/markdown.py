@@ -30,5 +30,5 @@ def _table(table: Table) -> list[str]:
     out = ["| " + " | ".join(table.head) + " |", "|" + "---|" * len(table.head)]
     out += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     if table.more:
-        out.append(f"- and {table.more} more: --top {len(rows) + table.more}")
+        out.append(f"- and {table.more} more: {table.how}")
     return out

@@ -1,18 +1,28 @@
 """The report on one trace."""
 
+from collections import Counter
+from collections.abc import Sequence
+import math
+
 from trace_reader.analysis.collectives import CollectiveFacts
+from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.facts import Facts, Finding
 from trace_reader.analysis.kernels import KernelFacts
 from trace_reader.analysis.steps import StepFacts
 from trace_reader.analysis.tree import Node
-from trace_reader.analysis.verdict import CPU_WORDS, verdict
+from trace_reader.analysis.verdict import CLASSES, CPU_WORDS, things, verdict
+from trace_reader.names.devices import peak
 from trace_reader.report.document import Document, Style
 from trace_reader.units import about, percent, us
 
 LABEL_WIDTH = 40
 WORTH_TELLING = 0.02  # of the path's window
-MOST_FINDINGS = 5
+WORTH_SHOWING = 0.005  # as a line of the path
+SMALLEST_SHARE = 0.0005  # that is not 0
+MOST_FINDINGS = 5  # of a brief report
 MOST_KINDS = 12  # of kernels or ops in one line
+BRIEF_KINDS = 6
+MOST_THINGS = 2  # of a class of the path
 ORIGINS = {
     "op": "launched inside a CPU op",
     "library": "launched with no op around it (Triton, a library)",
@@ -22,14 +32,14 @@ ORIGINS = {
 }
 
 
-def work_of_a_step(facts: Facts) -> str:
+def work_of_a_step(facts: Facts, most: int = MOST_KINDS) -> str:
     """One line: how many kernels (without a GPU: leaf ops) the middle recorded step launched, and which."""
     step = facts.middle_step
     if step is None:
         return "no recorded steps"
-    listed = ", ".join(label if n == 1 else f"{n} x {label}" for label, n in step.work[:MOST_KINDS]) or "nothing"
-    if len(step.work) > MOST_KINDS:
-        listed += f" and {len(step.work) - MOST_KINDS} more kinds"
+    listed = ", ".join(label if n == 1 else f"{n} x {label}" for label, n in step.work[:most]) or "nothing"
+    if len(step.work) > most:
+        listed += f" and {len(step.work) - most} more kinds"
     if facts.regime == "cpu-only":
         return f"ops a step: {step.kernels_or_ops} ({listed})"
     others = ((step.memcpys, "memcpy"), (step.memsets, "memset"))
@@ -38,131 +48,208 @@ def work_of_a_step(facts: Facts) -> str:
 
 
 def report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
-    """Everything about one trace."""
+    """One trace: the verdict, its reasons and findings first. A brief report leaves out what `--all` tells of."""
     out = Document(style)
     out.title(facts.trace)
-    out.lines(_header(facts))
+    out.lines(_header(facts, style))
     if tree is not None:
         out.section(f"Dispatch of {tree.name}")
         out.block(_tree(tree, style))
         return out
     out.section("Verdict")
     said = [f for f in facts.findings if f.slug == facts.regime]
-    out.lines([verdict(facts), *(f"{f.means} Next: {f.next}" for f in said), work_of_a_step(facts)])
+    kinds = BRIEF_KINDS if style.brief else MOST_KINDS
+    out.lines([verdict(facts), *(f"{f.means} Next: {f.next}" for f in said), work_of_a_step(facts, kinds)])
     _findings(out, [f for f in facts.findings if f.slug != facts.regime])
-    out.section("Steps (GPU columns: the work that the step launched, whenever it ran)")
-    out.table(
-        [
-            "step",
-            "CPU",
-            "waited",
-            "GPU busy",
-            "GPU/CPU",
-            "kernels",
-            "memcpys",
-            "memsets",
-            "launches",
-            "queries",
-            "entry gap",
-        ],
-        facts.steps,
-        _step_row,
-        empty="no ProfilerStep in the trace",
-    )
-    if facts.annotations:
-        on_gpu = facts.regime != "cpu-only"
-        about_gpu = " (GPU time: of what was launched inside on the same thread; the backward pass has its own)"
-        out.section("Annotations" + about_gpu * on_gpu)
-        out.table(
-            ["annotation", "calls", "CPU", "median", *["launched", "GPU time"] * on_gpu],
-            facts.annotations,
-            lambda a: [
-                short(a.name, style),
-                str(a.calls),
-                us(a.total_us),
-                us(a.median_us),
-                *[str(a.launched), us(a.gpu_us)] * on_gpu,
-            ],
-        )
-    if facts.regime != "cpu-only":
-        out.section("Where the GPU's time comes from")
-        total = sum(facts.gpu_time_by_origin_us.values())
-        out.table(
-            ["origin", "events", "time", "share", ""],
-            [(name, n) for name, n in facts.gpu_events_by_origin.items() if n],
-            lambda item: _origin_row(*item, facts.gpu_time_by_origin_us[item[0]], total),
-        )
-        if facts.idle and facts.critical_path and facts.idle.total_us > WORTH_TELLING * facts.critical_path.window_us:
-            out.section(f"Idle time of the GPU in the path's window: {us(facts.idle.total_us)}, by cause, and its largest gaps")
-            out.lines([", ".join(f"{CPU_WORDS.get(name, name)} {us(time)}" for name, time in facts.idle.causes)], indented=True)
-            out.table(
-                ["gap", "after", "before", "cause"],
-                facts.idle.gaps,
-                lambda gap: [us(gap.duration_us), gap.before, gap.after, CPU_WORDS.get(gap.cause, gap.cause)],
-            )
-        out.section("GPU time by kind of work")
-        out.table(
-            ["kind", "calls", "time", "share"],
-            facts.families,
-            lambda family: [family.family, str(family.calls), us(family.total_us), percent(family.share)],
-        )
-        out.section("Kernels, copies and memsets (share: of their summed time)")
-        out.table(
-            ["kernel", "family", "calls", "total", "median", "min", "max", "share", "op", "launch"],
-            facts.kernels,
-            lambda k: kernel_row(k, style),
-        )
-        reported = [k for k in facts.kernels if k.registers_per_thread is not None]
-        out.section("Footprints (occupancy: theoretical, of the warps an SM holds)")
-        out.table(
-            [
-                "kernel",
-                "regs/thread",
-                "shared B",
-                "grid",
-                "block",
-                "blocks/SM",
-                "occupancy",
-                "limited by",
-                "profiler's estimate",
-            ],
-            reported,
-            lambda k: _footprint_row(k, style),
-            empty="not in the trace",
-        )
-    if facts.collectives:
-        out.section("Collectives (bus bandwidth: of the median call, in which it may wait for others, and of the fastest)")
-        out.table(
-            ["collective", "group", "ranks", "MB", "calls", "total", "median", "min", "bus GB/s", "best"],
-            facts.collectives,
-            _collective_row,
-        )
-    rated = [k for k in facts.kernels if k.gb_per_s is not None]
-    if rated:
-        out.section("Bandwidth (bytes that a call has to read and write, over its time)")
-        out.table(
-            ["kernel", "op", "calls", "MB", "median", "GB/s"],
-            rated,
-            lambda k: [k.name if style.full else k.decoded.label, k.op or "unknown", str(k.calls),
-                       f"{(k.moved_bytes or 0) / 1e6:.1f}", us(k.median_us), f"{k.gb_per_s:.0f}"],
-        )  # fmt: skip
-    if facts.gemms:
-        out.section("GEMMs ([m, k] @ [k, n])")
-        out.table(
-            ["op", "batch", "m", "n", "k", "calls", "median", "GFLOP", "TFLOP/s", "kernel"],
-            facts.gemms,
-            lambda g: [g.op, str(g.batch), str(g.m), str(g.n), str(g.k), str(g.calls), us(g.median_us), f"{g.flop / 1e9:.1f}",
-                       f"{g.tflop_per_s:.0f}", short(g.kernel, style)],
-        )  # fmt: skip
+    _steps(out, facts)
+    if facts.critical_path:
+        _path(out, facts.critical_path)
     if facts.regime == "cpu-only":
-        out.section("Ops (self: without the ops inside)")
-        ops = sorted(facts.ops, key=lambda op: (-op.self_us, op.name))
-        out.table(
-            ["op", "calls", "self", "total"],
-            ops,
-            lambda op: [short(op.name, style), str(op.calls), us(op.self_us), us(op.total_us)],
-        )
+        _ops(out, facts)
+    else:
+        _kernels(out, facts)
+    if style.brief:
+        out.lines(["", f"more with --all: {', '.join(_left_out(facts))}"])
+        return out
+    if facts.annotations:
+        _annotations(out, facts)
+    if facts.regime != "cpu-only":
+        _origins(out, facts)
+        if _idles(facts):
+            _idle(out, facts)
+        _families(out, facts)
+        _footprints(out, facts)
+    if facts.collectives:
+        _collectives(out, facts)
+    if any(k.gb_per_s is not None for k in facts.kernels):
+        _bandwidth(out, facts)
+    if facts.gemms:
+        _gemms(out, facts)
     return out
+
+
+def _left_out(facts: Facts) -> list[str]:
+    """What a brief report does not show of this trace."""
+    on_gpu = facts.regime != "cpu-only"
+    every = {
+        "annotations": bool(facts.annotations), "the GPU's idle time": _idles(facts), "kinds of work": on_gpu,
+        "footprints and occupancy": on_gpu, "collectives": bool(facts.collectives),
+        "bandwidth": any(k.gb_per_s is not None for k in facts.kernels), "GEMMs": bool(facts.gemms),
+    }  # fmt: skip
+    return [name for name, there in every.items() if there] + ["all rows and columns"]
+
+
+def _steps(out: Document, facts: Facts) -> None:
+    out.section("Steps (GPU columns: the work that the step launched, whenever it ran)")
+    head = ["step", "CPU", "waited", "GPU busy", "GPU/CPU", "kernels", "launches"]
+    more = [] if out.style.brief else ["memcpys", "memsets", "queries", "entry gap"]
+    out.table(
+        [*head, *more],
+        facts.steps,
+        lambda s: _step_row(s)[: len(head) + len(more)],
+        empty="no ProfilerStep in the trace",
+        brief=4,
+        least=2,
+    )
+
+
+def _path(out: Document, path: CriticalPath) -> None:
+    out.section(f"Critical path: {us(path.window_us)}, by what the run waited for")
+    classes = [name for name, share in path.classes.items() if share >= WORTH_SHOWING]
+    out.table(
+        ["waited for", "time", "share", "most of it"],
+        classes,
+        lambda name: [
+            CLASSES[name],
+            us(path.classes[name] * path.window_us),
+            percent(path.classes[name]),
+            ", ".join(f"{what} {about(time_us / path.window_us)}" for what, time_us in things(path, name)[:MOST_THINGS]),
+        ],
+        every=True,
+    )
+
+
+def _annotations(out: Document, facts: Facts) -> None:
+    on_gpu = facts.regime != "cpu-only"
+    about_gpu = " (GPU time: of what was launched inside on the same thread; the backward pass has its own)"
+    out.section("Annotations" + about_gpu * on_gpu)
+    out.table(
+        ["annotation", "calls", "CPU", "median", *["launched", "GPU time"] * on_gpu],
+        facts.annotations,
+        lambda a: [
+            short(a.name, out.style),
+            str(a.calls),
+            us(a.total_us),
+            us(a.median_us),
+            *[str(a.launched), us(a.gpu_us)] * on_gpu,
+        ],
+    )
+
+
+def _origins(out: Document, facts: Facts) -> None:
+    out.section("Where the GPU's time comes from")
+    total = sum(facts.gpu_time_by_origin_us.values())
+    out.table(
+        ["origin", "events", "time", "share", ""],
+        [(name, n) for name, n in facts.gpu_events_by_origin.items() if n],
+        lambda item: _origin_row(*item, facts.gpu_time_by_origin_us[item[0]], total),
+    )
+
+
+def _idles(facts: Facts) -> bool:
+    path = facts.critical_path
+    return bool(facts.idle and path and facts.idle.total_us > WORTH_TELLING * path.window_us)
+
+
+def _idle(out: Document, facts: Facts) -> None:
+    assert facts.idle is not None
+    out.section(f"Idle time of the GPU in the path's window: {us(facts.idle.total_us)}, by cause, and its largest gaps")
+    out.lines([", ".join(f"{CPU_WORDS.get(name, name)} {us(time)}" for name, time in facts.idle.causes)], indented=True)
+    out.table(
+        ["gap", "after", "before", "cause"],
+        facts.idle.gaps,
+        lambda gap: [us(gap.duration_us), gap.before, gap.after, CPU_WORDS.get(gap.cause, gap.cause)],
+    )
+
+
+def _families(out: Document, facts: Facts) -> None:
+    out.section("GPU time by kind of work")
+    out.table(
+        ["kind", "calls", "time", "share"],
+        facts.families,
+        lambda family: [family.family, str(family.calls), us(family.total_us), percent(family.share)],
+    )
+
+
+def _kernels(out: Document, facts: Facts) -> None:
+    labels = distinct_labels(facts.kernels, out.style)
+    out.section("Kernels, copies and memsets (share: of their summed time)")
+    if out.style.brief:
+        out.table(
+            ["kernel", "calls", "total", "median", "share", "op"],
+            facts.kernels,
+            lambda k: [labels[k.name], str(k.calls), us(k.total_us), us(k.median_us), percent(k.share), k.op or "none"],
+            brief=8,
+        )
+        return
+    out.table(
+        ["kernel", "family", "calls", "total", "median", "min", "max", "share", "op", "launch"],
+        facts.kernels,
+        lambda k: [labels[k.name], *kernel_row(k, out.style)[1:]],
+    )
+
+
+def _footprints(out: Document, facts: Facts) -> None:
+    labels = distinct_labels(facts.kernels, out.style)
+    out.section("Footprints (occupancy: theoretical, of the warps an SM holds)")
+    out.table(
+        ["kernel", "regs/thread", "shared B", "grid", "block", "blocks/SM", "occupancy", "limited by", "profiler's estimate"],
+        [k for k in facts.kernels if k.registers_per_thread is not None],
+        lambda k: [labels[k.name], *_footprint_row(k, facts)],
+        empty="not in the trace",
+    )
+
+
+def _collectives(out: Document, facts: Facts) -> None:
+    out.section("Collectives (bus bandwidth: of the median call, in which it may wait for others, and of the fastest)")
+    out.table(
+        ["collective", "group", "ranks", "MB", "calls", "total", "median", "min", "bus GB/s", "best"],
+        facts.collectives,
+        _collective_row,
+    )
+
+
+def _bandwidth(out: Document, facts: Facts) -> None:
+    labels = distinct_labels(facts.kernels, out.style)
+    best = peak(facts.device or "", "memory")
+    reached = f"; of peak: of the published {best:.0f} GB/s" if best else ""
+    out.section(f"Bandwidth (bytes that a call has to read and write, over its time{reached})")
+    out.table(
+        ["kernel", "op", "calls", "MB", "median", "GB/s", *["of peak"] * bool(best)],
+        [k for k in facts.kernels if k.gb_per_s is not None],
+        lambda k: [labels[k.name], k.op or "unknown", str(k.calls), f"{(k.moved_bytes or 0) / 1e6:.1f}", us(k.median_us),
+                   f"{k.gb_per_s:.0f}", *[percent((k.gb_per_s or 0) / (best or 1))] * bool(best)],
+    )  # fmt: skip
+
+
+def _gemms(out: Document, facts: Facts) -> None:
+    out.section("GEMMs ([m, k] @ [k, n]; of peak: of the published dense TFLOP/s, where the kernel's name tells the dtype)")
+    out.table(
+        ["op", "batch", "m", "n", "k", "calls", "median", "GFLOP", "TFLOP/s", "of peak", "kernel"],
+        facts.gemms,
+        lambda g: [g.op, str(g.batch), str(g.m), str(g.n), str(g.k), str(g.calls), us(g.median_us), f"{g.flop / 1e9:.1f}",
+                   f"{g.tflop_per_s:.0f}", percent(g.peak_share), short(g.kernel, out.style)],
+    )  # fmt: skip
+
+
+def _ops(out: Document, facts: Facts) -> None:
+    out.section("Ops (self: without the ops inside)")
+    out.table(
+        ["op", "calls", "self", "total"],
+        sorted(facts.ops, key=lambda op: (-op.self_us, op.name)),
+        lambda op: [short(op.name, out.style), str(op.calls), us(op.self_us), us(op.total_us)],
+        brief=12,
+    )
 
 
 def _findings(out: Document, findings: list[Finding]) -> None:
@@ -170,10 +257,11 @@ def _findings(out: Document, findings: list[Finding]) -> None:
     out.section("Findings (share: of the critical path)")
     if not findings:
         out.lines(["none"], indented=True)
-    shown = findings if out.style.everything else findings[:MOST_FINDINGS]
+    brief = out.style.brief
+    shown = findings[:MOST_FINDINGS] if brief else findings
     for found in shown:
-        share = f" ({about(found.share)})" if found.share and found.share >= 0.0005 else ""
-        out.item(found.slug + share, found.seen, f"{found.means} Next: {found.next}")
+        share = f" ({about(found.share)})" if found.share and found.share >= SMALLEST_SHARE else ""
+        out.item(found.slug + share, found.seen, f"Next: {found.next}" if brief else f"{found.means} Next: {found.next}")
     if rest := findings[len(shown) :]:
         out.lines([f"and {', '.join(found.slug for found in rest)} (--all)"], indented=True)
 
@@ -182,18 +270,19 @@ def _origin_row(name: str, events: int, time_us: float, total_us: float) -> list
     return [name, str(events), us(time_us), percent(time_us / total_us if total_us else None), ORIGINS[name]]
 
 
-def _header(facts: Facts) -> list[str]:
+def _header(facts: Facts, style: Style) -> list[str]:
     versions = ", ".join(f"{name} {version}" for name, version in facts.versions.items()) or "versions unknown"
     lines = [f"device: {facts.device or 'unknown'}; {versions}"]
     if facts.world_size is not None and facts.world_size > 1:
         lines.append(f"rank: {'unknown' if facts.rank is None else facts.rank} of {facts.world_size}")
     if facts.lesson.get("run"):
         lines.append(f"run: {facts.lesson.get('script', 'unknown')} {facts.lesson['run']}")
-    if facts.lesson.get("peak_memory"):
+    if facts.lesson.get("peak_memory") and not style.brief:
         lines.append(f"peak memory: {facts.lesson['peak_memory']}")
     skipped = sum(facts.skipped.values())
     reasons = ", ".join(f"{n} {reason}" for reason, n in facts.skipped.items())
-    lines.append(f"events: {facts.events} found, {skipped} not used{f' ({reasons})' if reasons else ''}")
+    if not style.brief or facts.first_bad:
+        lines.append(f"events: {facts.events} found, {skipped} not used{f' ({reasons})' if reasons else ''}")
     if facts.first_bad:
         lines.append(f"the first that could not be read: {facts.first_bad}")
     if facts.truncated:
@@ -209,7 +298,7 @@ def _header(facts: Facts) -> list[str]:
 
 def _step_row(s: StepFacts) -> list[str]:
     ratio = "unknown" if s.gpu_to_cpu is None else f"{s.gpu_to_cpu:.2f}"
-    counts = [str(n) for n in (s.kernels, s.memcpys, s.memsets, s.launches, s.occupancy_queries)]
+    counts = [str(n) for n in (s.kernels, s.launches, s.memcpys, s.memsets, s.occupancy_queries)]
     return [s.name, us(s.cpu_us), us(s.sync_us), us(s.gpu_busy_us), ratio, *counts, us(s.entry_gap_us)]
 
 
@@ -223,20 +312,33 @@ def label_of(k: KernelFacts, style: Style) -> str:
     return k.name if style.full else k.decoded.label[:LABEL_WIDTH]
 
 
+def distinct_labels(kernels: Sequence[KernelFacts], style: Style) -> dict[str, str]:
+    """The label of each kernel, by its name; of several kernels with one label, the later ones are numbered."""
+    labels: dict[str, str] = {}
+    used: Counter[str] = Counter()
+    for k in kernels:
+        if k.name not in labels:
+            label = label_of(k, style)
+            used[label] += 1
+            labels[k.name] = label if used[label] == 1 else f"{label} #{used[label]}"
+    return labels
+
+
 def kernel_row(k: KernelFacts, style: Style) -> list[str]:
     times = [us(t) for t in (k.total_us, k.median_us, k.min_us, k.max_us)]
     op = (k.op or "none")[: None if style.full else LABEL_WIDTH]
     return [label_of(k, style), k.decoded.family, str(k.calls), *times, percent(k.share), op, k.launch or "unknown"]
 
 
-def _footprint_row(k: KernelFacts, style: Style) -> list[str]:
-    o = k.occupancy
+def _footprint_row(k: KernelFacts, facts: Facts) -> list[str]:
+    o, sms = k.occupancy, (facts.device_properties or {}).get("numSms")
     reported = k.reported_occupancy_percent
+    few = k.grid is not None and isinstance(sms, int) and math.prod(k.grid) < sms
     return [
-        label_of(k, style),
         str(k.registers_per_thread),
         "unknown" if k.shared_memory_bytes is None else str(k.shared_memory_bytes),
         ("unknown" if k.grid is None else "x".join(map(str, k.grid)))
+        + (f", fewer than the {sms} SMs" if few else "")
         + (f" ({k.configurations} configurations, this {percent(k.configuration_share)})" if k.configurations > 1 else ""),
         "unknown" if k.block is None else "x".join(map(str, k.block)),
         "unknown" if o is None else str(o.blocks),

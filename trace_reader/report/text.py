@@ -1,36 +1,174 @@
-"""A document as plain text, for a terminal."""
+"""A document as plain text, for a terminal: no wider than it, and of a brief report no longer than a screen or two."""
 
+import io
+import os
+import shutil
+import sys
+import textwrap
+
+import msgspec
 from trace_reader.report.document import LONGEST_LINE, Block, Document, Item, Lines, Section, Table, Title
 from trace_reader.system.terminal import plain
 
+MOST_LINES = 50  # of a brief report
+NARROWEST = 40  # columns that are counted on
+SHORTEST_NAME = 18  # that a column of names is narrowed to
+TITLE, HEAD, NAME = "bold", "dim", "bold yellow"
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """A line, and how its first characters are coloured where there are colours."""
+
+    text: str
+    style: str = ""
+    styled: int = 0
+
 
 def write(document: Document) -> str:
-    out: list[str] = []
-    for part in document.parts:
+    """The document for the terminal that stdout is; 80 columns where there is none. COLUMNS says otherwise."""
+    width = max(shutil.get_terminal_size((80, 24)).columns, NARROWEST)
+    rows = [len(part.rows) if isinstance(part, Table) else 0 for part in document.parts]
+    lines = _lines(document, width, rows, explained=len(document.parts))
+    if document.style.brief:
+        # Rows go first, of the lowest table that has more than it needs; then what the last findings mean.
+        while len(lines) > MOST_LINES and (table := _longest_table(document, rows)) is not None:
+            rows[table] -= 1
+            lines = _lines(document, width, rows, len(document.parts))
+        explained = len(document.parts)
+        while len(lines) > MOST_LINES and explained > 0:
+            explained -= 1
+            lines = _lines(document, width, rows, explained)
+    return _coloured(lines) if _has_colours() else "\n".join(line.text for line in lines) + "\n"
+
+
+def _longest_table(document: Document, rows: list[int]) -> int | None:
+    spare = [
+        (rows[place] - part.least, place)
+        for place, part in enumerate(document.parts)
+        if isinstance(part, Table) and rows[place] > part.least
+    ]
+    return max(spare)[1] if spare else None
+
+
+def _lines(document: Document, width: int, rows: list[int], explained: int) -> list[_Line]:
+    out: list[_Line] = []
+    for place, part in enumerate(document.parts):
         match part:
-            case Title(lines) | Block(lines):
-                out += [plain(line, LONGEST_LINE) for line in lines]
+            case Title(lines):
+                out += [_Line(line, TITLE, len(line)) for text in lines for line in _wrapped(text, width)]
+            case Block(lines):
+                out += [_Line(_cut(plain(line, LONGEST_LINE), width)) for line in lines]
             case Lines(lines, indented):
-                out += [f"{'  ' if indented else ''}{plain(line, LONGEST_LINE)}" for line in lines]
+                out += [_Line(line) for text in lines for line in _wrapped(text, width, "  " * indented, "  ")]
             case Section(text):
-                out.append(f"\n{plain(text)}")
+                out += [_Line(""), *(_Line(line, TITLE, len(line)) for line in _wrapped(text, width))]
             case Item(name, seen, explanation):
-                out += [f"  {name}: {plain(seen, LONGEST_LINE)}", f"      {explanation}"]
+                first, *more = _wrapped(f"{name}: {seen}", width, "  ", "    ")
+                out += [_Line(first, NAME, len(name) + 2), *map(_Line, more)]
+                if place < explained:
+                    out += [_Line(line) for line in _wrapped(explanation, width, "    ", "    ")]
             case Table():
-                out += _table(part)
-    return "\n".join(out).strip() + "\n"
-
-
-def _table(table: Table) -> list[str]:
-    if not table.rows:
-        return [f"  {table.empty}"]
-    rows = [[plain(cell, table.longest) for cell in row] for row in table.rows]
-    widths = [max(map(len, column)) for column in zip(table.head, *rows, strict=True)]
-    numeric = [any(row[i][:1].isdigit() for row in rows) and i > 0 for i in range(len(table.head))]
-    out = []
-    for row in (table.head, *rows):
-        cells = (c.rjust(w) if n else c.ljust(w) for c, w, n in zip(row, widths, numeric, strict=True))
-        out.append("  " + "  ".join(cells).rstrip())
-    if table.more:
-        out.append(f"  and {table.more} more (--top {len(rows) + table.more})")
+                wide = max(width, LONGEST_LINE) if document.style.full else width
+                out += _table(part, wide, rows[place])
+    while out and not out[-1].text:
+        out.pop()
     return out
+
+
+def _wrapped(text: str, width: int, first: str = "", more: str = "") -> list[str]:
+    text = plain(text, LONGEST_LINE)
+    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=more, break_on_hyphens=False) or [""]
+
+
+def _cut(line: str, width: int) -> str:
+    return line if len(line) <= width else f"{line[: width - 3]}..."
+
+
+def _table(table: Table, width: int, most: int) -> list[_Line]:
+    if not table.rows:
+        return [_Line(f"  {table.empty}")]
+    most += len(table.rows) - most == 1 and not table.more  # that one was left out would take a line, too
+    rows = [[plain(cell, table.longest) for cell in row] for row in table.rows[:most]]
+    columns = [[head, *cells] for head, *cells in zip(table.head, *rows, strict=True)]
+    numeric = [place > 0 and any(cell[:1].isdigit() for cell in column[1:]) for place, column in enumerate(columns)]
+    widths = _narrowed([max(map(len, column)) for column in columns], numeric, [len(head) for head in table.head], width)
+    for place, column in enumerate(columns):
+        if not numeric[place]:
+            column[1:] = shortened(column[1:], widths[place])
+    out = []
+    for group in _groups(widths, width):
+        for number, row in enumerate(zip(*(columns[place] for place in group), strict=True)):
+            aligned = (
+                cell.rjust(widths[place]) if numeric[place] else cell.ljust(widths[place])
+                for place, cell in zip(group, row, strict=True)
+            )
+            line = "  " + "  ".join(aligned).rstrip()
+            out.append(_Line(line, "" if number else HEAD, 0 if number else len(line)))
+    if more := table.more + len(table.rows) - len(rows):
+        out.append(_Line(f"  and {more} more ({table.how})"))
+    return out
+
+
+def _narrowed(widths: list[int], numeric: list[bool], heads: list[int], width: int) -> list[int]:
+    """The widths with the columns of names made narrower, the widest first, until the table fits. Where it cannot, it will be
+    several tables: then only what leaves no room for another column is made narrower.
+    """
+    narrow, room = list(widths), width - 2 - 2 * (len(widths) - 1)
+    least = [max(head, SHORTEST_NAME) for head in heads]
+    while sum(narrow) > room:
+        wide = [place for place in range(len(widths)) if not numeric[place] and narrow[place] > least[place]]
+        if not wide:
+            first = min(widths[0], max(width // 2, heads[0]))
+            return [first, *(min(own, width - 4 - first) for own in widths[1:])]
+        narrow[max(wide, key=lambda place: narrow[place])] -= 1
+    return narrow
+
+
+def _groups(widths: list[int], width: int) -> list[list[int]]:
+    """The columns in as many tables as it takes to be no wider; each begins with the first column."""
+    groups, used = [[0]], 2 + widths[0]
+    for place in range(1, len(widths)):
+        if used + 2 + widths[place] > width and len(groups[-1]) > 1:
+            groups.append([0])
+            used = 2 + widths[0]
+        groups[-1].append(place)
+        used += 2 + widths[place]
+    return groups
+
+
+def shortened(names: list[str], width: int) -> list[str]:
+    """The names, no longer than `width`, by their middles; different ones stay different."""
+    short = {name: _middle(name, width) for name in names}
+    used: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        text, number = short[name], 2
+        while used.setdefault(text, name) != name:
+            mark = f"#{number}"
+            text, number = _middle(name, width - len(mark)) + mark, number + 1
+        short[name] = text
+    return [short[name] for name in names]
+
+
+def _middle(name: str, width: int) -> str:
+    if len(name) <= width:
+        return name
+    end = (width - 3) // 2
+    return f"{name[: width - 3 - end]}...{name[len(name) - end :]}"
+
+
+def _has_colours() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _coloured(lines: list[_Line]) -> str:
+    from rich.console import Console  # takes a third of the time that a small trace is read in
+    from rich.text import Text
+
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=LONGEST_LINE, highlight=False)
+    for line in lines:
+        text = Text(line.text)
+        if line.styled:
+            text.stylize(line.style, 0, line.styled)
+        console.print(text, soft_wrap=True)
+    return out.getvalue()
