@@ -86,7 +86,7 @@ def test_facts_of_a_made_trace(made):
         "  window: 100.0 us, GPU busy 5.2%",  # 5.25 us
         "  steps: 1, CPU 100.0 us each (median)",
         "  kernels: add 81.0%, lost 19.0%",
-        "  findings: light-launch",
+        "  findings: latency-bound, light-launch",
     ]
 
 

@@ -100,7 +100,8 @@ def test_the_json_has_the_fields_of_the_contract(in_data):
         "registers_per_thread", "shared_memory_bytes", "grid", "block", "theoretical_occupancy", "limited_by",
         "moved_bytes", "gb_per_s",
     } <= set(data["kernels"][0])  # fmt: skip
-    assert set(data["findings"][0]) == {"slug", "seen", "means", "next"}
+    assert set(data["findings"][0]) == {"slug", "seen", "means", "next", "share", "evidence"}
+    assert set(data["findings"][0]["evidence"][0]) == {"name", "track", "start_us", "duration_us"}
 
 
 def test_the_table_of_several_traces_as_json(in_data):
@@ -123,7 +124,7 @@ def test_labels_leave_out_the_folders_that_all_traces_share(tmp_path, capsys):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         paths.append(write(tmp_path / f"{name}.json", *events))
     assert read_trace.main(paths) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:5]] == ["a/x", "a/y", "b/x"]
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[3:6]] == ["a/x", "a/y", "b/x"]
 
 
 def test_unknown_is_null(tmp_path, capsys):
@@ -187,7 +188,7 @@ def test_launches_without_gpu_events_are_said(tmp_path, capsys):
     assert read_trace.main([path]) == 0
     out = capsys.readouterr().out
     assert "\ncpu-only: launches but no GPU event in the trace\n" in out
-    assert "  no-gpu-events: 1 launch and no GPU event\n" in out and "nsys, ncu, compute-sanitizer" in out
+    assert "  no-gpu-events: 1 launch and no GPU event\n" in out and "(nsys, ncu, compute-sanitizer)" in " ".join(out.split())
 
 
 def test_the_first_bad_event_is_shown_with_its_place(tmp_path, capsys):
@@ -195,7 +196,7 @@ def test_the_first_bad_event_is_shown_with_its_place(tmp_path, capsys):
     assert read_trace.main([path]) == 0
     out = capsys.readouterr().out
     assert "events: 2 found, 1 not used (1 malformed)\n" in out
-    assert "the first that could not be read: traceEvents[1].dur: expected `float | null`, got `str`\n" in out
+    assert " read: traceEvents[1].dur: expected `float | null`, got `str` steps: 1 " in " ".join(out.split())
 
 
 def test_standard_input_plain_and_zipped(monkeypatch, capsys):
@@ -246,9 +247,9 @@ def test_a_terminal_shows_progress_of_a_file_that_takes_long(tmp_path, monkeypat
 
 def test_markdown_is_markdown(in_data):
     text = printed(["03_eager", "--md"])
-    assert text.startswith(f"# {TRACES['03_eager']}\n") and "\n## Findings\n" in text
+    assert text.startswith(f"# {TRACES['03_eager']}\n") and "\n## Findings (share: of the critical path)\n" in text
     table = [line for line in text.splitlines() if line.startswith("| ProfilerStep")]
-    assert len(table) == 3 and all(line.count("|") == 12 for line in table)
+    assert len(table) == 3 and all(line.count("|") == 8 for line in table)
 
 
 def test_the_library_prints_nothing(capsys):
@@ -298,7 +299,7 @@ def test_the_json_of_a_trace_says_what_was_put_in(tmp_path, capsys):
     (gemm,) = data["gemms"]
     assert gemm == {
         "op": "aten::mm", "batch": 1, "m": 1000, "n": 3000, "k": 200, "calls": 1, "kernel": GEMM, "median_us": 12,
-        "flop": 1_200_000_000, "tflop_per_s": 100,
+        "flop": 1_200_000_000, "tflop_per_s": 100, "dtype": "bf16", "peak_share": 0.101112,  # of 989
     }  # fmt: skip
     by_label = {k["label"]: k for k in data["kernels"]}
     nvjet, add, copied = by_label["nvjet GEMM 256x128"], by_label["add"], by_label["Memcpy DtoD"]

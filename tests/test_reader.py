@@ -643,13 +643,13 @@ def test_a_launch_waited_on_a_full_queue_if_it_took_ten_times_its_usual_time(fac
 def test_idle_time_is_shown_where_it_is_worth_it(facts, capsys):
     for gap, shown in ((1, False), (9, True)):
         f = facts(step(0, 0, 5), launch(0, 1), launch(0, 2), kernel(GEMM, 0, 100, 1), kernel(ADD, 100 + gap, 100, 2))
-        assert cli.main([f.trace]) == 0
+        assert cli.main([f.trace, "--all"]) == 0
         assert ("\nIdle time of the GPU in the path's window: 9.0 us, by cause" in capsys.readouterr().out) is shown
 
 
 def test_a_trace_without_a_gpu_has_no_columns_for_one_in_its_annotations(facts, capsys):
     f = facts(step(0, 0, 100), annotation("fwd", 5, 90), op("aten::mm", 10, 20))
-    assert cli.main([f.trace]) == 0
+    assert cli.main([f.trace, "--all"]) == 0
     out = capsys.readouterr().out
     assert "\nAnnotations\n  annotation  calls      CPU   median\n  fwd             1  90.0 us  90.0 us\n" in out
 

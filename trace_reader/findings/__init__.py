@@ -46,19 +46,22 @@ def run_rules(trace: Trace, facts: Facts, everything: bool = False) -> tuple[Fin
         if pattern.trivia and not everything and len(trace.work) > LESSON_SIZE:
             continue
         if seen := pattern.rule(trace, facts):
-            share = _share(seen, facts.critical_path)
+            share = _share(seen, facts.critical_path, pattern.trivia)
             finding = Finding(slug, seen.text, pattern.means, seen.next or pattern.next, share, _evidence(trace, seen.evidence))
             found.append((pattern.trivia, -(share or 0.0), finding))
     return tuple(finding for *_, finding in sorted(found, key=lambda each: each[:2]))
 
 
-def _share(seen: Seen, path: CriticalPath | None) -> float | None:
+def _share(seen: Seen, path: CriticalPath | None, trivia: bool) -> float | None:
     if path is None:
         return None
+    if trivia:  # it teaches how to read, and explains no time
+        return 0.0
     return path.explained_us(seen.evidence) / path.window_us if seen.share is None else seen.share
 
 
 def _evidence(trace: Trace, rows: Rows) -> tuple[Evidence, ...]:
     """The longest of these slices, in order of their starts."""
-    longest = np.sort(np.argsort(-rows.duration_us, kind="stable")[:MOST_EVIDENCE])
-    return tuple(Evidence(s.name, s.track, s.start_us, s.duration_us) for s in rows.where(longest))
+    longest = np.lexsort((rows.start_ns, -rows.duration_us))[:MOST_EVIDENCE]
+    found = [Evidence(s.name, s.track, s.start_us, s.duration_us) for s in rows.where(longest)]
+    return tuple(sorted(found, key=lambda e: (e.start_us, -e.duration_us, e.name)))

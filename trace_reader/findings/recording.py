@@ -8,6 +8,7 @@ from trace_reader.link.intervals import has_overlaps
 from trace_reader.link.launches import Origin
 from trace_reader.link.trace import TOLERANCE_NS, Trace
 from trace_reader.names.calls import begins_capture, is_graph_launch
+from trace_reader.names.kernels import decode_name
 from trace_reader.units import count, us
 
 
@@ -82,7 +83,7 @@ def _crossing_slices(trace: Trace, facts: Facts) -> Seen | None:
     crossing = crossing_slices(trace)
     if not crossing:
         return None
-    seen = f"{count(sum(crossing.values()), 'slice')}: {listed(name[:60] for name in crossing)}"
+    seen = f"{count(sum(crossing.values()), 'slice')}: {listed(dict.fromkeys(decode_name(name).label for name in crossing))}"
     return Seen(seen, named(trace.work, *crossing), share=0.0)
 
 

@@ -16,6 +16,7 @@ from trace_reader.units import about, count, us
 WORTH_TELLING = 0.05  # of the path
 GPU_CLASSES = (Class.COMPUTE, Class.COMMUNICATION, Class.COPY)
 OTHER_THAN_LAUNCHING = {  # what to do where most of the CPU's part is this
+    "call": "Most of it is calls that launch nothing, such as copies that wait: see the other findings.",
     "memory": "Most of it is managing memory: see allocation-in-step.",
     "loading": "Most of it is loading code, which happens once: record after warm-up.",
     "compilation": "Most of it is compiling: record after warm-up; TORCH_LOGS=recompiles says what is compiled again.",

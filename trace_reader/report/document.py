@@ -45,11 +45,12 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class Item(msgspec.Struct, frozen=True):
-    """A finding: its name, what was seen, what it means."""
+    """A finding: its name, what was seen, what it means, what to do next."""
 
     name: str
     seen: str
-    explanation: str
+    means: str
+    next: str
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -66,12 +67,15 @@ class Table(msgspec.Struct, frozen=True):
     least: int
 
 
+Part = Title | Section | Lines | Block | Item | Table
+
+
 class Document:
     """The parts of a report, in order."""
 
     def __init__(self, style: Style):
         self.style = style
-        self.parts: list[Title | Section | Lines | Block | Item | Table] = []
+        self.parts: list[Part] = []
 
     def title(self, *lines: str) -> None:
         self.parts.append(Title(list(lines)))
@@ -85,8 +89,8 @@ class Document:
     def block(self, lines: Iterable[str]) -> None:
         self.parts.append(Block(list(lines)))
 
-    def item(self, name: str, seen: str, explanation: str) -> None:
-        self.parts.append(Item(name, seen, explanation))
+    def item(self, name: str, seen: str, means: str, next: str) -> None:
+        self.parts.append(Item(name, seen, means, next))
 
     def table(
         self,

@@ -16,8 +16,8 @@ def write(document: Document) -> str:
                 out += [f"- {plain(line, LONGEST_LINE)}" if line else line for line in lines]
             case Block(lines):
                 out += ["```", *(plain(line, LONGEST_LINE) for line in lines), "```"]
-            case Item(name, seen, explanation):
-                out.append(f"- **{name}**: {plain(seen, LONGEST_LINE)}. {explanation}")
+            case Item(name, seen, means, next):
+                out.append(f"- **{name}**: {plain(seen, LONGEST_LINE)}. {means} Next: {next}")
             case Table():
                 out += _table(part)
     return "\n".join(out).strip() + "\n"

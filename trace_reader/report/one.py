@@ -22,6 +22,7 @@ SMALLEST_SHARE = 0.0005  # that is not 0
 MOST_FINDINGS = 5  # of a brief report
 MOST_KINDS = 12  # of kernels or ops in one line
 BRIEF_KINDS = 6
+BRIEF_VERSIONS = 2
 MOST_THINGS = 2  # of a class of the path
 ORIGINS = {
     "op": "launched inside a CPU op",
@@ -125,7 +126,7 @@ def _path(out: Document, path: CriticalPath) -> None:
             percent(path.classes[name]),
             ", ".join(f"{what} {about(time_us / path.window_us)}" for what, time_us in things(path, name)[:MOST_THINGS]),
         ],
-        every=True,
+        least=2,
     )
 
 
@@ -190,6 +191,7 @@ def _kernels(out: Document, facts: Facts) -> None:
             facts.kernels,
             lambda k: [labels[k.name], str(k.calls), us(k.total_us), us(k.median_us), percent(k.share), k.op or "none"],
             brief=8,
+            least=2,
         )
         return
     out.table(
@@ -257,11 +259,10 @@ def _findings(out: Document, findings: list[Finding]) -> None:
     out.section("Findings (share: of the critical path)")
     if not findings:
         out.lines(["none"], indented=True)
-    brief = out.style.brief
-    shown = findings[:MOST_FINDINGS] if brief else findings
+    shown = findings[:MOST_FINDINGS] if out.style.brief else findings
     for found in shown:
         share = f" ({about(found.share)})" if found.share and found.share >= SMALLEST_SHARE else ""
-        out.item(found.slug + share, found.seen, f"Next: {found.next}" if brief else f"{found.means} Next: {found.next}")
+        out.item(found.slug + share, found.seen, found.means, found.next)
     if rest := findings[len(shown) :]:
         out.lines([f"and {', '.join(found.slug for found in rest)} (--all)"], indented=True)
 
@@ -271,7 +272,8 @@ def _origin_row(name: str, events: int, time_us: float, total_us: float) -> list
 
 
 def _header(facts: Facts, style: Style) -> list[str]:
-    versions = ", ".join(f"{name} {version}" for name, version in facts.versions.items()) or "versions unknown"
+    known = list(facts.versions.items())[: BRIEF_VERSIONS if style.brief else None]
+    versions = ", ".join(f"{name} {version}" for name, version in known) or "versions unknown"
     lines = [f"device: {facts.device or 'unknown'}; {versions}"]
     if facts.world_size is not None and facts.world_size > 1:
         lines.append(f"rank: {'unknown' if facts.rank is None else facts.rank} of {facts.world_size}")

@@ -1,5 +1,6 @@
 """A document as plain text, for a terminal: no wider than it, and of a brief report no longer than a screen or two."""
 
+from collections.abc import Iterator
 import io
 import os
 import shutil
@@ -7,7 +8,7 @@ import sys
 import textwrap
 
 import msgspec
-from trace_reader.report.document import LONGEST_LINE, Block, Document, Item, Lines, Section, Table, Title
+from trace_reader.report.document import LONGEST_LINE, Block, Document, Item, Lines, Part, Section, Table, Title
 from trace_reader.system.terminal import plain
 
 MOST_LINES = 50  # of a brief report
@@ -27,49 +28,62 @@ class _Line(msgspec.Struct, frozen=True):
 def write(document: Document) -> str:
     """The document for the terminal that stdout is; 80 columns where there is none. COLUMNS says otherwise."""
     width = max(shutil.get_terminal_size((80, 24)).columns, NARROWEST)
-    rows = [len(part.rows) if isinstance(part, Table) else 0 for part in document.parts]
-    lines = _lines(document, width, rows, explained=len(document.parts))
+    amounts = [_whole(part) for part in document.parts]
+    lines = _lines(document, width, amounts)
     if document.style.brief:
-        # Rows go first, of the lowest table that has more than it needs; then what the last findings mean.
-        while len(lines) > MOST_LINES and (table := _longest_table(document, rows)) is not None:
-            rows[table] -= 1
-            lines = _lines(document, width, rows, len(document.parts))
-        explained = len(document.parts)
-        while len(lines) > MOST_LINES and explained > 0:
-            explained -= 1
-            lines = _lines(document, width, rows, explained)
+        for place in _to_shorten(document):
+            if len(lines) <= MOST_LINES:
+                break
+            amounts[place] -= 1
+            lines = _lines(document, width, amounts)
     return _coloured(lines) if _has_colours() else "\n".join(line.text for line in lines) + "\n"
 
 
-def _longest_table(document: Document, rows: list[int]) -> int | None:
-    spare = [
-        (rows[place] - part.least, place)
-        for place, part in enumerate(document.parts)
-        if isinstance(part, Table) and rows[place] > part.least
-    ]
-    return max(spare)[1] if spare else None
+def _whole(part: Part) -> int:
+    """How much of a part there is to show: a table's rows, a finding's explanations."""
+    match part:
+        case Table():
+            return len(part.rows)
+        case Item():
+            return 2
+    return 1
 
 
-def _lines(document: Document, width: int, rows: list[int], explained: int) -> list[_Line]:
+def _to_shorten(document: Document) -> Iterator[int]:
+    """The places of parts, in the order in which a brief report takes something away: what the findings mean, the last's first
+    and the first's not yet; rows of the tables, those of the longest first; at last what to do next.
+    """
+    items = [place for place, part in enumerate(document.parts) if isinstance(part, Item)]
+    yield from reversed(items[1:])
+    spare = {place: len(part.rows) - part.least for place, part in enumerate(document.parts) if isinstance(part, Table)}
+    while any(rows > 0 for rows in spare.values()):
+        place = max(spare, key=lambda place: (spare[place], place))
+        spare[place] -= 1
+        yield place
+    yield from reversed(items)
+    yield from items[:1]
+
+
+def _lines(document: Document, width: int, amounts: list[int]) -> list[_Line]:
     out: list[_Line] = []
     for place, part in enumerate(document.parts):
         match part:
             case Title(lines):
-                out += [_Line(line, TITLE, len(line)) for text in lines for line in _wrapped(text, width)]
+                out += [_Line(line, TITLE, len(line)) for line in (_middle(plain(text, LONGEST_LINE), width) for text in lines)]
             case Block(lines):
                 out += [_Line(_cut(plain(line, LONGEST_LINE), width)) for line in lines]
             case Lines(lines, indented):
                 out += [_Line(line) for text in lines for line in _wrapped(text, width, "  " * indented, "  ")]
             case Section(text):
                 out += [_Line(""), *(_Line(line, TITLE, len(line)) for line in _wrapped(text, width))]
-            case Item(name, seen, explanation):
+            case Item(name, seen, means, next):
                 first, *more = _wrapped(f"{name}: {seen}", width, "  ", "    ")
                 out += [_Line(first, NAME, len(name) + 2), *map(_Line, more)]
-                if place < explained:
-                    out += [_Line(line) for line in _wrapped(explanation, width, "    ", "    ")]
+                if words := ("", f"Next: {next}", f"{means} Next: {next}")[amounts[place]]:
+                    out += [_Line(line) for line in _wrapped(words, width, "    ", "    ")]
             case Table():
                 wide = max(width, LONGEST_LINE) if document.style.full else width
-                out += _table(part, wide, rows[place])
+                out += _table(part, wide, amounts[place])
     while out and not out[-1].text:
         out.pop()
     return out
@@ -93,8 +107,7 @@ def _table(table: Table, width: int, most: int) -> list[_Line]:
     numeric = [place > 0 and any(cell[:1].isdigit() for cell in column[1:]) for place, column in enumerate(columns)]
     widths = _narrowed([max(map(len, column)) for column in columns], numeric, [len(head) for head in table.head], width)
     for place, column in enumerate(columns):
-        if not numeric[place]:
-            column[1:] = shortened(column[1:], widths[place])
+        column[:] = shortened(column, widths[place])
     out = []
     for group in _groups(widths, width):
         for number, row in enumerate(zip(*(columns[place] for place in group), strict=True)):
