@@ -51,7 +51,8 @@ def comparison(c: Comparison, style: Style) -> Document:
 def table(rows: Sequence[Row], style: Style) -> Document:
     """Several traces, a row for each."""
     out = Document(style)
-    out.title(f"{count(len(rows), 'trace')} (of a recorded step: the counts of the middle one, the medians of the times)")
+    out.title(count(len(rows), "trace"))
+    out.lines(["of a recorded step: the counts of the middle one, the medians of the times"])
     out.table(
         ["trace", "kernels", "copies", "GPU busy", "CPU", "regime", "slowest kernel", "its median", "its share"],
         rows,
