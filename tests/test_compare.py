@@ -54,6 +54,35 @@ def test_what_is_common_gone_and_new(eager, compiled):
     assert "fused-triton" in c.findings_new and "fused-triton" not in c.findings_gone
 
 
+def test_a_kernel_of_another_name_is_matched_by_what_it_does(tmp_path):
+    other, more = GEMM.replace("256x128", "192x128"), "nvjet_sm90_tst_64x8_64x16_1x2_h_bz_TNT"
+    a = run(tmp_path, "a", [(100, [("aten::mm", GEMM, 50), ("aten::gelu", "gelu", 30)])] * 2)
+    b = run(tmp_path, "b", [(100, [("aten::mm", other, 40), ("aten::gelu", "gelu", 30)])] * 3)
+    first, *_ = compare(a, b).changes
+    assert (first.a.name, first.b.name, first.matched_by, first.calls) == (GEMM, other, "op", (1, 1))
+    assert (first.renamed, first.us, first.difference_us) == ("tile 256x128 -> 192x128", (50, 40), -10)
+    # Two that the op launches could be either: none is guessed.
+    b = run(tmp_path, "b", [(100, [("aten::mm", other, 40), ("aten::mm", more, 10)])] * 2)
+    assert {(c.a and c.a.name, c.b and c.b.name) for c in compare(a, b).changes} == {
+        (GEMM, None), ("gelu", None), (None, other), (None, more),
+    }  # fmt: skip
+
+
+def test_gemms_are_matched_by_their_shapes(tmp_path):
+    def trace(name, kernels):
+        events = [step(0, 0, 100)]
+        for n, (kernel_name, k) in enumerate(kernels):
+            shapes = {"Input Dims": [[64, k], [k, 32]], "Input type": ["c10::BFloat16"] * 2, "Input Strides": [[k, 1], [32, 1]]}
+            events += [op("aten::mm", 10 * n, 5, **shapes), launch(10 * n + 1, n), kernel(kernel_name, 200 + 50 * n, 40, n)]
+        return read(write(tmp_path / f"{name}.json", *events))
+
+    names = [GEMM.replace("256x128", tile) for tile in ("256x128", "192x128", "64x8", "128x64")]
+    c = compare(trace("a", [(names[0], 128), (names[1], 512)]), trace("b", [(names[2], 512), (names[3], 128)]))
+    assert {(change.a.name, change.b.name, change.matched_by) for change in c.changes} == {
+        (names[0], names[3], "shape"), (names[1], names[2], "shape"),
+    }  # fmt: skip
+
+
 def test_the_other_way_round_is_the_opposite(eager, compiled):
     there, back = compare(eager, compiled), compare(compiled, eager)
     assert (back.only_a, back.only_b) == (there.only_b, there.only_a)
@@ -187,7 +216,15 @@ def test_the_json_of_a_comparison_has_each_traces_own_values(eager, compiled, ca
     data = json.loads(capsys.readouterr().out)
     assert (data["a"]["trace"], data["b"]["trace"]) == (eager.trace, compiled.trace)
     assert (data["a"]["window_us"], data["b"]["window_us"]) == (20401, 10275)
-    del data["a"], data["b"]
+    changes = [(c["a"], c["b"], c["matched_by"], c["calls_a_step"], c["us_a_step"], c["difference_us"]) for c in data["kernels"]]
+    assert changes == [
+        (None, TRITON, None, [0, 1], [0, 35], 35),
+        ("gelu", None, None, [1, 0], [30, 0], -30),
+        ("mul", None, None, [1, 0], [20, 0], -20),
+        (GEMM, GEMM, "name", [1, 1], [50, 60], 10),
+        ("Memset (Device)", None, None, [1, 0], [1, 0], -1),
+    ]
+    del data["a"], data["b"], data["kernels"]
     assert data == {
         "schema_version": 1,
         "summary": compare(eager, compiled).summary,

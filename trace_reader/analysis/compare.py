@@ -11,8 +11,29 @@ from trace_reader.analysis.steps import StepFacts
 from trace_reader.model.slices import Kind
 
 
+class Change(msgspec.Struct, frozen=True):
+    """A kernel of one trace beside its counterpart in the other; None where there is none.
+
+    `matched_by`: "name" to the letter; "shape", the GEMMs of the same shapes; "op", the only kernel that its op launches as often
+    in either trace. `renamed` says what differs in the names then. Calls and times are those of a step (without steps: of all).
+    """
+
+    a: KernelFacts | None
+    b: KernelFacts | None
+    matched_by: str | None
+    renamed: str
+    calls: tuple[float, float]
+    us: tuple[float, float]
+
+    @property
+    def difference_us(self) -> float:
+        return self.us[1] - self.us[0]
+
+
 class Comparison(msgspec.Struct, frozen=True):
-    """What differs between the traces `a` and `b`. Kernels are the same if their names are, to the letter."""
+    """What differs between the traces `a` and `b`. In `common` are the kernels whose names are the same, to the letter; in
+    `changes` all of them, matched also by what they do, those with the largest difference in time first.
+    """
 
     a: Facts
     b: Facts
@@ -20,6 +41,7 @@ class Comparison(msgspec.Struct, frozen=True):
     common: tuple[tuple[KernelFacts, KernelFacts], ...]
     only_a: tuple[KernelFacts, ...]
     only_b: tuple[KernelFacts, ...]
+    changes: tuple[Change, ...]
     ops_only_a: tuple[str, ...]
     ops_only_b: tuple[str, ...]
     findings_gone: tuple[str, ...]
@@ -42,12 +64,64 @@ def compare(a: Facts, b: Facts) -> Comparison:
         common=common,
         only_a=only_a,
         only_b=only_b,
+        changes=_changes(a, b, common, only_a, only_b),
         ops_only_a=tuple(sorted(ops_a - ops_b)),
         ops_only_b=tuple(sorted(ops_b - ops_a)),
         findings_gone=tuple(slug for slug in slugs_a if slug not in slugs_b),
         findings_new=tuple(slug for slug in slugs_b if slug not in slugs_a),
         summary=_summary(a, b, common, only_a, only_b),
     )
+
+
+def _changes(
+    a: Facts,
+    b: Facts,
+    common: Sequence[tuple[KernelFacts, KernelFacts]],
+    only_a: Sequence[KernelFacts],
+    only_b: Sequence[KernelFacts],
+) -> tuple[Change, ...]:
+    pairs: list[tuple[KernelFacts | None, KernelFacts | None, str | None]] = [(one, other, "name") for one, other in common]
+    left_a, left_b = list(only_a), list(only_b)
+    for how, key_of in (("shape", _shapes), ("op", _launched_by)):
+        keys_a, keys_b = ([key_of(facts, k) for k in left] for facts, left in ((a, left_a), (b, left_b)))
+        for key in dict.fromkeys(keys_a):
+            if key and keys_a.count(key) == keys_b.count(key) == 1:
+                pairs.append((left_a[keys_a.index(key)], left_b[keys_b.index(key)], how))
+        matched = {k.name for pair in pairs for k in pair[:2] if k}
+        left_a, left_b = ([k for k in left if k.name not in matched] for left in (left_a, left_b))
+    pairs += [(k, None, None) for k in left_a] + [(None, k, None) for k in left_b]
+    steps = len(a.steps) or 1, len(b.steps) or 1
+    changes = [
+        Change(
+            one,
+            other,
+            how,
+            _renamed(one, other) if one and other and how != "name" else "",
+            ((one.calls if one else 0) / steps[0], (other.calls if other else 0) / steps[1]),
+            ((one.total_us if one else 0.0) / steps[0], (other.total_us if other else 0.0) / steps[1]),
+        )
+        for one, other, how in pairs
+    ]
+    return tuple(sorted(changes, key=lambda change: (-abs(change.difference_us), -max(change.us))))
+
+
+def _shapes(facts: Facts, k: KernelFacts) -> tuple | None:
+    """The shapes of the GEMMs that a kernel takes, where they were recorded."""
+    return tuple(sorted((g.op, g.batch, g.m, g.n, g.k) for g in facts.gemms if g.kernel == k.name)) or None
+
+
+def _launched_by(facts: Facts, k: KernelFacts) -> tuple | None:
+    return (k.op, k.kind, k.calls / (len(facts.steps) or 1)) if k.op else None
+
+
+def _renamed(a: KernelFacts, b: KernelFacts) -> str:
+    """What differs between two names, as far as they are understood."""
+    parts = [
+        f"{field.replace('_', ' ')} {before} -> {after}"
+        for field in ("family", "architecture", "dtype", "tile", "stages", "layout", "epilogue", "unit")
+        if (before := getattr(a.decoded, field)) != (after := getattr(b.decoded, field)) and before and after
+    ]
+    return ", ".join(parts) or "another name"
 
 
 class Row(msgspec.Struct, frozen=True):

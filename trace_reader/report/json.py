@@ -145,6 +145,18 @@ def comparison_json(c: Comparison) -> dict[str, Any]:
             {"name": a.name, "calls": [a.calls, b.calls], "median_us": [_round(a.median_us), _round(b.median_us)]}
             for a, b in c.common
         ],
+        "kernels": [
+            {
+                "a": change.a.name if change.a else None,
+                "b": change.b.name if change.b else None,
+                "matched_by": change.matched_by,
+                "renamed": change.renamed or None,
+                "calls_a_step": [_round(n) for n in change.calls],
+                "us_a_step": [_round(us) for us in change.us],
+                "difference_us": _round(change.difference_us),
+            }
+            for change in c.changes
+        ],
         "kernels_only_a": [k.name for k in c.only_a],
         "kernels_only_b": [k.name for k in c.only_b],
         "ops_only_a": list(c.ops_only_a),

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-from trace_reader.analysis.compare import Comparison, Row
-from trace_reader.analysis.kernels import KernelFacts
+from trace_reader.analysis.compare import Change, Comparison, Row
 from trace_reader.analysis.steps import StepFacts
 from trace_reader.analysis.verdict import verdict
 from trace_reader.report.document import Document, Style
-from trace_reader.report.one import kernel_row, short
+from trace_reader.report.one import label_of
 from trace_reader.units import count, percent, us
 
 
@@ -17,25 +16,24 @@ def comparison(c: Comparison, style: Style) -> Document:
     out.title(f"A: {c.a.trace}", f"B: {c.b.trace}")
     out.lines([f"A: {verdict(c.a)}", f"B: {verdict(c.b)}", "", c.summary])
     out.section("Steps")
+    head = ["A", "B", "CPU A", "CPU B", "GPU busy A", "GPU busy B"]
+    more = [] if style.brief else ["kernels A", "kernels B", "launches A", "launches B"]
     out.table(
-        ["A", "B", "CPU A", "CPU B", "GPU busy A", "GPU busy B", "kernels A", "kernels B", "launches A", "launches B"],
+        [*head, *more],
         c.steps,
-        lambda pair: _pair_row(*pair),
+        lambda pair: _pair_row(*pair)[: len(head) + len(more)],
         empty="neither trace has ProfilerSteps",
+        brief=4,
     )
-    out.section("Kernels with the identical name in both")
+    head = ["kernel", "calls A", "calls B", "time A", "time B", "difference"]
+    more = [] if style.brief else ["what changed"]
+    out.section(f"Kernels{' of a step' * bool(c.a.steps and c.b.steps)}, by the difference in their time")
     out.table(
-        ["kernel", "calls A", "calls B", "median A", "median B", "change"],
-        c.common,
-        lambda pair: _common_row(*pair, style),
+        [*head, *more],
+        c.changes,
+        lambda change: _change_row(change, style)[: len(head) + len(more)],
+        brief=12,
     )
-    for which, kernels in (("A", c.only_a), ("B", c.only_b)):
-        out.section(f"Kernels only in {which}")
-        out.table(
-            ["kernel", "family", "calls", "total", "median", "min", "max", "share", "op", "launch"],
-            kernels,
-            lambda k: kernel_row(k, style),
-        )
     out.section("Ops and findings")
     out.lines(
         [
@@ -52,29 +50,43 @@ def table(rows: Sequence[Row], style: Style) -> Document:
     """Several traces, a row for each."""
     out = Document(style)
     out.title(count(len(rows), "trace"))
+    ending = _common_ending([row.label for row in rows])
     out.lines(["of a recorded step: the counts of the middle one, the medians of the times"])
+    head = [f"trace (... {ending})" if ending else "trace", "kernels", "GPU busy", "CPU", "regime"]
+    more = [] if style.brief else ["copies", "slowest kernel", "its median", "its share"]
     out.table(
-        ["trace", "kernels", "copies", "GPU busy", "CPU", "regime", "slowest kernel", "its median", "its share"],
+        [*head, *more],
         rows,
-        lambda row: _row(row, style),
+        lambda row: [row.label.removesuffix(ending), *_row(row, style)][: len(head) + len(more)],
         every=True,
     )
     out.section("Findings (without those that all of the traces show)")
     for row in rows:
-        out.lines([f"{row.label}: {', '.join(row.findings) or 'none'}"], indented=True)
+        out.lines([f"{row.label.removesuffix(ending)}: {', '.join(row.findings) or 'none'}"], indented=True)
     return out
 
 
+def _common_ending(labels: Sequence[str]) -> str:
+    """What all labels end with, from an underscore on."""
+    shortest = min(labels, key=len)
+    same = (n for n in range(len(shortest)) if all(label.endswith(shortest[n:]) for label in labels))
+    ending = shortest[next(same, len(shortest)) :].rpartition("/")[2] if len(labels) > 1 else ""
+    return ending[ending.index("_") :] if "_" in ending and ending not in labels else ""
+
+
 def _row(row: Row, style: Style) -> list[str]:
-    counts = ["unknown" if n is None else str(n) for n in (row.kernels, row.copies)]
+    kernels, copies = ("unknown" if n is None else str(n) for n in (row.kernels, row.copies))
     k = row.slowest
-    slowest = ["none"] * 3 if k is None else [k.name if style.full else k.decoded.label, us(k.median_us), percent(k.share)]
-    return [row.label, *counts, us(row.gpu_us), us(row.cpu_us), row.facts.regime, *slowest]
+    slowest = ["none"] * 3 if k is None else [label_of(k, style), us(k.median_us), percent(k.share)]
+    return [kernels, us(row.gpu_us), us(row.cpu_us), row.facts.regime, copies, *slowest]
 
 
-def _common_row(a: KernelFacts, b: KernelFacts, style: Style) -> list[str]:
-    change = f"{b.median_us / a.median_us - 1:+.0%}" if a.median_us else "unknown"
-    return [short(a.name, style), str(a.calls), str(b.calls), us(a.median_us), us(b.median_us), change]
+def _change_row(change: Change, style: Style) -> list[str]:
+    names = list(dict.fromkeys(label_of(k, style) for k in (change.a, change.b) if k))
+    what = f"only in {'B' if change.a is None else 'A'}" if not (change.a and change.b) else change.renamed or "-"
+    calls = [f"{n:.0f}" if n == round(n) else f"{n:.1f}" for n in change.calls]
+    sign = "+" if change.difference_us >= 0 else "-"
+    return [" -> ".join(names), *calls, *map(us, change.us), f"{sign}{us(abs(change.difference_us))}", what]
 
 
 def _pair_row(a: StepFacts | None, b: StepFacts | None) -> list[str]:

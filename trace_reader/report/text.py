@@ -104,7 +104,7 @@ def _table(table: Table, width: int, most: int) -> list[_Line]:
     most += len(table.rows) - most == 1 and not table.more  # that one was left out would take a line, too
     rows = [[plain(cell, table.longest) for cell in row] for row in table.rows[:most]]
     columns = [[head, *cells] for head, *cells in zip(table.head, *rows, strict=True)]
-    numeric = [place > 0 and any(cell[:1].isdigit() for cell in column[1:]) for place, column in enumerate(columns)]
+    numeric = [place > 0 and any(cell.lstrip("+-")[:1].isdigit() for cell in column[1:]) for place, column in enumerate(columns)]
     widths = _narrowed([max(map(len, column)) for column in columns], numeric, [len(head) for head in table.head], width)
     for place, column in enumerate(columns):
         column[:] = shortened(column, widths[place])
