@@ -84,7 +84,20 @@ def test_the_pages_name_every_flag_and_no_other():
     from test_cli import OWN, SHARED
 
     own = {flag for flags in OWN.values() for flag in flags}
-    reading = {"--json", "--md", "--top", "--full", "--all", "--chain", "--plot", "--steps", "--us", "--open", "--redact"}
+    reading = {
+        "--json",
+        "--md",
+        "--top",
+        "--full",
+        "--all",
+        "--chain",
+        "--steps_from",
+        "--plot",
+        "--steps",
+        "--us",
+        "--open",
+        "--redact",
+    }
     foreign = {
         "--no-delete",
         "--help",

@@ -622,6 +622,63 @@ def test_annotations_with_what_was_launched_inside(facts):
     ]  # fmt: skip
 
 
+def autograd(name, ts, dur, sequence, thread=0):
+    """An op with the number of an autograd node; of the backward pass, with the thread of the forward pass."""
+    return op(name, ts, dur, **{"Sequence number": sequence, "Fwd thread id": thread})
+
+
+def test_an_annotation_knows_the_gpu_time_of_its_backward_pass(facts):
+    f = facts(
+        step(0, 0, 1000),
+        annotation("a", 10, 30), autograd("aten::linear", 12, 20, 7), autograd("aten::addmm", 15, 10, 8), launch(16, 1),
+        annotation("b", 50, 30), autograd("aten::view", 51, 2, 9), autograd("aten::mul", 55, 10, 9), launch(56, 2),
+        annotation("c", 90, 9),
+        *on(2, autograd("MulBackward0", 200, 40, 9, 1), op("aten::mul", 205, 20), launch(210, 3), launch(211, 4),
+            autograd("AddmmBackward0", 300, 40, 8, 1), launch(310, 5),
+            autograd("NobodysBackward0", 400, 40, 77, 1), launch(410, 6)),
+        *(kernel(f"k{n}", 500 + 20 * n, 2 * n, n) for n in range(1, 7)),
+    )  # fmt: skip
+    # of a: k5, launched for node 8; of b: k3 and k4, for node 9; node 77 was made before the recording
+    assert [(a.name, a.gpu_us, a.backward_us) for a in f.annotations] == [("b", 4, 14), ("a", 2, 10), ("c", 0, 0)]
+
+
+@pytest.mark.parametrize("number", ["9", 9.5, -9, 2**61, None, True])
+def test_a_sequence_number_that_is_none_links_nothing(facts, number):
+    f = facts(
+        annotation("a", 0, 50), autograd("aten::mul", 5, 10, number), launch(6, 1),
+        *on(2, autograd("MulBackward0", 200, 40, number, 1), launch(210, 2)), kernel("k1", 300, 5, 1), kernel("k2", 400, 5, 2),
+    )  # fmt: skip
+    assert [(a.gpu_us, a.backward_us) for a in f.annotations] == [(5, None)]
+
+
+def test_of_ops_with_one_number_the_last_before_the_backward_pass_made_the_node(facts):
+    f = facts(
+        annotation("a", 0, 50), autograd("aten::mul", 5, 10, 4), annotation("b", 60, 30), autograd("aten::add", 65, 10, 4),
+        *on(2, autograd("AddBackward0", 200, 40, 4, 1), launch(210, 2)), kernel("k2", 400, 5, 2),
+    )  # fmt: skip
+    assert {a.name: a.backward_us for a in f.annotations} == {"a": 0, "b": 5}
+
+
+def test_other_annotations_can_be_the_steps(tmp_path, capsys):
+    events = [e for n in range(3) for e in (annotation(f"step[DECODE bs={n}]", 100 * n, 90),
+              annotation("step[inner]", 100 * n, 5), launch(100 * n + 10, n), kernel(GEMM, 100 * n + 20, 60, n))]  # fmt: skip
+    path = write(tmp_path / "t.json", step(9, 0, 300), *events)
+    assert cli.main([path, "--steps_from", r"step\["]) == 0
+    out = capsys.readouterr().out
+    assert "\nsteps: 3 (step[DECODE bs=0] to step[DECODE bs=2])\n" in out
+    assert "\nCritical path: 180.0 us" in out  # from the second one on, to the kernel's end at 280
+    assert cli.main([path, "--steps_from", r"step\[", "--chain", "1"]) == 0
+    assert "\nDispatch of step[DECODE bs=1]\n" in capsys.readouterr().out
+    assert cli.main([path, "--steps_from", "nothing"]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {path}: no annotation matches 'nothing'; there are 'ProfilerStep#9', 'step[DECODE bs=0]', 'step[DECODE bs=1]', "
+        "'step[DECODE bs=2]', 'step[inner]'\n"
+    )
+    with pytest.raises(SystemExit) as end:
+        cli.main([path, "--steps_from", "("])
+    assert end.value.code == 2 and "expected a regular expression, got '('" in capsys.readouterr().err
+
+
 def test_an_annotation_that_has_ended_when_the_launch_begins_holds_it_not(facts):
     f = facts(op("outer", 0, 100), annotation("x", 10, 20), op("crosses x", 20, 60), launch(50, 1), kernel("k", 200, 5, 1))
     assert [(a.name, a.launched) for a in f.annotations] == [("x", 0)]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import gc
 import math
 from pathlib import Path
+import re
 import sys
 from typing import Any
 
@@ -59,6 +60,12 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command:
         metavar="N",
         help="the dispatch tree of ProfilerStep#N instead of the report (without N: of the middle recorded step)",
     )
+    parser.add_argument(
+        "--steps_from",
+        metavar="REGEX",
+        type=pattern,
+        help="the annotations that are the steps, where these are not ProfilerStep#N: their names match",
+    )
     output.add_argument("--plot", metavar="FILE", type=picture, help="draw it into FILE, .png or .svg, instead of the report")
     output.add_argument("--open", action="store_true", help="show it in Perfetto: serves the file to your browser, once")
     output.add_argument(
@@ -92,6 +99,13 @@ def named(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("expected the name of a file, got ''")
     return text
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"expected a regular expression, got {text!r}: {error}") from None
 
 
 def picture(text: str) -> Path:
@@ -154,8 +168,8 @@ def answer(args: argparse.Namespace) -> tuple[str, int]:
     if args.plot:
         from trace_reader.commands import picture
 
-        return picture.run(args.traces, args.plot, args.steps, args.us), 0
-    told, code = tell.run(args.traces, Style(top=args.top, full=args.full, everything=args.all), args.chain)
+        return picture.run(args.traces, args.plot, args.steps, args.us, args.steps_from), 0
+    told, code = tell.run(args.traces, Style(top=args.top, full=args.full, everything=args.all), args.chain, args.steps_from)
     return ((args.output or TEXT).write(told) if told else ""), code
 
 

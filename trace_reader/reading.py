@@ -1,6 +1,7 @@
 """From a file to its facts."""
 
 from collections.abc import Callable
+import re
 
 import msgspec
 from trace_reader.analysis.facts import Facts, summarize
@@ -9,12 +10,13 @@ from trace_reader.link.trace import Trace, link
 from trace_reader.parse.decode import decode
 
 
-def load(path: str, progress: Callable[[float], None] | None = None) -> Trace:
+def load(path: str, progress: Callable[[float], None] | None = None, steps_from: re.Pattern[str] | None = None) -> Trace:
     """The linked trace at `path` (`.json`, `.json.gz`, or "-" for standard input).
 
-    `progress` is called with the share of the file that is decoded, 0 to 1. Raises TraceError.
+    `progress` is called with the share of the file that is decoded, 0 to 1. `steps_from`: the annotations that are the steps, in
+    the place of the profiler's ProfilerStep#N. Raises TraceError, and LookupError where no annotation matches.
     """
-    return link(decode(str(path), progress))
+    return link(decode(str(path), progress), steps_from)
 
 
 def analyze(trace: Trace, everything: bool = False) -> Facts:

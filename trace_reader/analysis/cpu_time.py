@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from trace_reader.link.intervals import merged
 from trace_reader.link.nesting import BLOCK, innermost, innermost_over_time
-from trace_reader.link.trace import Trace, is_step
+from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Kind
 from trace_reader.names.calls import is_launch, loads_code, manages_memory
@@ -47,7 +47,8 @@ class CpuActivity:
         self._what_of_call = np.full(len(slices.names), WHAT.index("call"))
         for test, what in ((is_launch, "launch"), (manages_memory, "memory"), (loads_code, "loading")):
             self._what_of_call[slices.named(test)] = WHAT.index(what)
-        self._is_step = slices.named(is_step)
+        self._is_step = np.zeros(len(slices), bool)
+        self._is_step[trace.steps.at] = True
         compiling = slices.named(is_compiling)
         self._compiling = compiling[slices.name] & (slices.kind == Kind.OP) if compiling.any() else None
         self._is_op = slices.kind == Kind.OP
@@ -112,7 +113,7 @@ class CpuActivity:
         kind, name = slices.kind[row], slices.name[row]
         was = np.full(len(row), WHAT.index("op"))
         was[kind == Kind.ANNOTATION] = WHAT.index("annotation")
-        was[(kind == Kind.ANNOTATION) & self._is_step[name]] = WHAT.index("python")
+        was[self._is_step[row]] = WHAT.index("python")
         is_call = kind == Kind.CALL
         was[is_call] = self._what_of_call[name[is_call]]
         if self._compiling is not None:

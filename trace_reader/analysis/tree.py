@@ -77,7 +77,8 @@ def _step(trace: Trace, number: int | None) -> Slice:
         raise LookupError(f"{trace.path}: the trace has no ProfilerStep")
     if number is None:
         return trace.steps[len(trace.steps) // 2]
-    by_number = {int(found[1]): place for place, name in enumerate(trace.steps.names) if (found := STEP.match(name))}
+    numbers = [int(found[1]) if (found := STEP.match(name)) else place for place, name in enumerate(trace.steps.names)]
+    by_number = {number: place for place, number in enumerate(numbers)}
     if number not in by_number:
         first, last = min(by_number), max(by_number)
         raise LookupError(f"{trace.path}: the trace has no ProfilerStep#{number}; it has #{first} to #{last}")

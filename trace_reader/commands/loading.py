@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 import contextlib
+import re
 import sys
 import time
 
@@ -12,10 +13,10 @@ from trace_reader.system.terminal import plain
 PROGRESS_AFTER_S = 1.0
 
 
-def load_shown(path: str) -> Trace:
-    """As `load`. Raises TraceError."""
+def load_shown(path: str, steps_from: re.Pattern[str] | None = None) -> Trace:
+    """As `load`. Raises TraceError and LookupError."""
     with _progress(plain(path)) as show:
-        return load(path, show)
+        return load(path, show, steps_from)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """A picture in a file."""
 
 from pathlib import Path
+import re
 
 from trace_reader.commands.loading import load_shown
 from trace_reader.errors import MissingExtraError, NotWrittenError
@@ -8,13 +9,19 @@ from trace_reader.reading import analyze
 from trace_reader.system.files import write_all
 
 
-def run(paths: list[str], target: Path, steps: tuple[int, int] | None, window_us: tuple[float, float] | None) -> str:
+def run(
+    paths: list[str],
+    target: Path,
+    steps: tuple[int, int] | None,
+    window_us: tuple[float, float] | None,
+    steps_from: re.Pattern[str] | None = None,
+) -> str:
     """Draw one trace or two into `target`; says what was written. Raises TraceError, LookupError, NotWrittenError."""
     try:
         from trace_reader.report.picture import Window, plot  # here, because matplotlib takes half a second
     except ImportError as error:
         raise MissingExtraError("--plot needs matplotlib: install read-trace with it, read-trace[plot]") from error
-    traces = [load_shown(path) for path in paths]
+    traces = [load_shown(path, steps_from) for path in paths]
     data = plot([(trace, analyze(trace)) for trace in traces], Window(us=window_us, steps=steps), target.suffix)
     try:
         write_all({target: data})

@@ -1,5 +1,7 @@
 """The report: on one trace, on two side by side, or a table of several."""
 
+import re
+
 from trace_reader.analysis.compare import compare, rows
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.tree import Node, dispatch_tree
@@ -11,20 +13,20 @@ from trace_reader.report.document import Style
 from trace_reader.system.terminal import say_error
 
 
-def run(paths: list[str], style: Style, step: int | None) -> tuple[Answer | None, int]:
+def run(paths: list[str], style: Style, step: int | None, steps_from: re.Pattern[str] | None = None) -> tuple[Answer | None, int]:
     """What there is to tell, and the exit code: 2 if a trace of several cannot be read; None if none can.
 
-    `step`: the dispatch tree of this step instead of the report, -1 for the one in the middle. Raises TraceError and
-    LookupError.
+    `step`: the dispatch tree of this step instead of the report, -1 for the one in the middle; `steps_from`: the annotations
+    that are the steps. Raises TraceError and LookupError.
     """
     if len(paths) == 1:
-        trace = load_shown(paths[0])
+        trace = load_shown(paths[0], steps_from)
         tree = None if step is None else dispatch_tree(trace, None if step == -1 else step)
         return _one(analyze(trace, style.everything), style, tree), 0
     found: list[Facts] = []
     for path in paths:
         try:
-            found.append(analyze(load_shown(path), style.everything))
+            found.append(analyze(load_shown(path, steps_from), style.everything))
         except TraceError as error:
             say_error(error)
     code = 0 if len(found) == len(paths) else 2

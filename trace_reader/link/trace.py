@@ -42,9 +42,9 @@ class Activity(msgspec.Struct, frozen=True, gc=False):
 class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     """A trace as `load` gives it. All rows are in order of their starts.
 
-    `steps` are the CPU's ProfilerStep slices, `annotations` the others; `parent` has for each row the row of the span
-    around it, or -1. `work` are the kernels, copies and memsets, with the columns `call` and `op` (rows; -1: none), `origin`
-    and `step` (an index of `steps`; -1: none).
+    `steps` are the CPU's ProfilerStep slices (or those that `load` was told to take), `annotations` the others; `parent` has for
+    each row the row of the span around it, or -1. `work` are the kernels, copies and memsets, with the columns `call` and `op`
+    (rows; -1: none), `origin` and `step` (an index of `steps`; -1: none).
     """
 
     path: str
@@ -151,13 +151,16 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
         return f"<Trace {self.path}: {len(self.slices)} slices, {len(self.work)} on a GPU, {len(self.steps)} steps>"
 
 
-def link(decoded: Decoded) -> Trace:
-    """Join the events of a file. Takes time n log n of the number of events."""
+def link(decoded: Decoded, steps_from: re.Pattern[str] | None = None) -> Trace:
+    """Join the events of a file. Takes time n log n of the number of events.
+
+    `steps_from`: the annotations that are the steps, where these are not the profiler's. Raises LookupError: there is none.
+    """
     slices = decoded.slices
     parent = parents(slices)
     work = gpu_work(slices, parent)
     annotations = Rows(slices, slices.of(Kind.ANNOTATION))
-    steps = annotations.is_named(is_step)
+    steps = annotations.is_named(is_step) if steps_from is None else _chosen(decoded.path, annotations, steps_from)
     recorded = annotations.where(steps)
     step = np.full(len(work), -1)
     launched = work.call >= 0
@@ -176,6 +179,18 @@ def link(decoded: Decoded) -> Trace:
         annotations=annotations.where(~steps),
         work=Rows(slices, work.at, call=work.call, op=work.op, origin=work.origin, step=step),
     )
+
+
+def _chosen(path: str, annotations: Rows, steps_from: re.Pattern[str]) -> np.ndarray:
+    """For each annotation, whether its name matches, and it begins when no other such one is open."""
+    chosen = annotations.is_named(lambda name: steps_from.search(name) is not None)
+    matching = annotations.where(chosen)
+    if not len(matching):
+        there = ", ".join(repr(name) for name in sorted(dict.fromkeys(annotations.names))[:5]) or "none at all"
+        raise LookupError(f"{path}: no annotation matches {steps_from.pattern!r}; there are {there}")
+    reached = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(matching.end_ns)[:-1])
+    chosen[np.flatnonzero(chosen)[matching.start_ns < reached]] = False
+    return chosen
 
 
 def _step_at(steps: Rows, moment_ns: np.ndarray) -> np.ndarray:

@@ -106,7 +106,9 @@ class Slices:
         self.track = columns["track"]
         self.start_ns = columns["start_ns"]  # int64
         self.duration_us = columns["duration_us"]  # float64
-        self.correlation = columns["correlation"]  # int64, NO_CORRELATION for none
+        # int64, NO_CORRELATION for none. Of an op it is autograd's sequence number; of one of the backward pass, -1 less that of
+        # the forward op.
+        self.correlation = columns["correlation"]
         self.detail = columns["detail"]  # int32
         self.end_ns = self.start_ns + np.rint(self.duration_us * 1000).astype(np.int64)
 

@@ -83,6 +83,8 @@ class _Args(msgspec.Struct, frozen=True, gc=False):
     elements_out: Any = msgspec.field(name="Out msg nelems", default=None)
     group_size: Any = msgspec.field(name="Group size", default=None)
     dtype: Any = None
+    sequence: Any = msgspec.field(name="Sequence number", default=None)
+    forward_thread: Any = msgspec.field(name="Fwd thread id", default=None)
     group: Any = msgspec.field(name="Process Group Name", default=None)
 
 
@@ -198,7 +200,7 @@ class _Decoder:
         self._first_ns = 0  # the earliest start
         self._at_zero: list[Any] = []  # GPU events with the timestamp 0
         self._zero_durations = 0
-        self._has_inputs = False  # whether an op's args hold something in this piece
+        self._has_inputs = self._has_sequence = False  # whether an op's args hold something in this piece
         self._patience = 0  # characters that a left over end must have before it is looked at again
         self._list_ended = False
 
@@ -335,6 +337,7 @@ class _Decoder:
         """
         if not carried:
             self._has_inputs = buffer.find(b'"Input Dims"', start, end) >= 0
+            self._has_sequence = buffer.find(b'"Sequence number"', start, end) >= 0
             buffer[start - 1], buffer[end] = b"[]"
             try:
                 events = self._many.decode(memoryview(buffer)[start - 1 : end + 1])
@@ -353,7 +356,7 @@ class _Decoder:
         return left
 
     def _one_by_one(self, text: str, final: bool = False) -> str:
-        self._has_inputs = '"Input Dims"' in text
+        self._has_inputs, self._has_sequence = '"Input Dims"' in text, '"Sequence number"' in text
         return one_by_one(text, self._take_one, self._bad, final)
 
     def _last_piece(self, carried: str, buffer: bytearray) -> None:
@@ -474,6 +477,9 @@ class _Decoder:
             track[places] = self._streams(args, [slices[place] for place in places.tolist()])
             detail[places] = self._gpu_details(args, (kind[places] == Kind.KERNEL).tolist())
             self._zero_durations += int(((kind == Kind.KERNEL) & (duration_us == 0)).sum())
+        if self._has_sequence:
+            places = np.flatnonzero(kind == Kind.OP)
+            correlation[places] = list(map(_sequence, _args_at(slices, places)))
         if self._has_inputs:
             places = np.flatnonzero(kind == Kind.OP)
             keys = [(bytes(a.dims), bytes(a.types), bytes(a.strides)) for a in _args_at(slices, places)]
@@ -560,6 +566,16 @@ def _args_at(slices: list[Any], places: np.ndarray) -> list[_Args]:
     if set(map(type, every)) == {_Args}:
         return every
     return [args if type(args) is _Args else _NO_ARGS for args in every]
+
+
+def _sequence(args: _Args) -> int:
+    """What stands in the column `correlation` of an op: the number of the autograd node that it makes, or less than 0 for an op
+    of the backward pass of that node.
+    """
+    number = args.sequence
+    if type(number) is not int or not 0 <= number < 2**61:
+        return NO_CORRELATION
+    return number if not args.forward_thread else -1 - number
 
 
 def _collective(args: _Args) -> Any:

@@ -78,6 +78,7 @@ def to_json(facts: Facts, tree: Node | None = None) -> dict[str, Any]:
                 "median_us": _round(a.median_us),
                 "gpu_us": _round(a.gpu_us),
                 "launched": a.launched,
+                "backward_us": _round(a.backward_us),
             }
             for a in facts.annotations
         ],

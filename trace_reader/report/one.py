@@ -132,10 +132,11 @@ def _path(out: Document, path: CriticalPath) -> None:
 
 def _annotations(out: Document, facts: Facts) -> None:
     on_gpu = facts.regime != "cpu-only"
-    about_gpu = " (GPU time: of what was launched inside on the same thread; the backward pass has its own)"
+    has_backward = any(a.backward_us is not None for a in facts.annotations)
+    about_gpu = " (GPU time: of what was launched inside, on the same thread; backward: of its backward pass, which runs later)"
     out.section("Annotations" + about_gpu * on_gpu)
     out.table(
-        ["annotation", "calls", "CPU", "median", *["launched", "GPU time"] * on_gpu],
+        ["annotation", "calls", "CPU", "median", *["launched", "GPU time"] * on_gpu, *["backward"] * has_backward],
         facts.annotations,
         lambda a: [
             short(a.name, out.style),
@@ -143,6 +144,7 @@ def _annotations(out: Document, facts: Facts) -> None:
             us(a.total_us),
             us(a.median_us),
             *[str(a.launched), us(a.gpu_us)] * on_gpu,
+            *[us(a.backward_us)] * has_backward,
         ],
     )
 
