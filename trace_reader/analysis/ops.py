@@ -5,7 +5,7 @@ import math
 import msgspec
 from trace_reader.link.nesting import self_us
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows
+from trace_reader.model.rows import Rows, distinct
 
 
 class OpFacts(msgspec.Struct, frozen=True):
@@ -19,6 +19,7 @@ class OpFacts(msgspec.Struct, frozen=True):
     self_us: float
     gpu_us: float
     launched: int
+    threads: int  # on which it ran
 
 
 class CallFacts(msgspec.Struct, frozen=True):
@@ -39,7 +40,8 @@ def op_facts(trace: Trace) -> tuple[OpFacts, ...]:
     for name, ops in every.by_name():
         work = by_op.get(name)
         gpu_us, count = (work.total_us, len(work)) if work else (0.0, 0)
-        facts.append(OpFacts(name, len(ops), ops.total_us, math.fsum(ops.own_us.tolist()), gpu_us, count))
+        threads = len(distinct(ops.track).values)
+        facts.append(OpFacts(name, len(ops), ops.total_us, math.fsum(ops.own_us.tolist()), gpu_us, count, threads))
     return tuple(sorted(facts, key=lambda op: (-op.gpu_us, -op.total_us, op.name)))
 
 

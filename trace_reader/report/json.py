@@ -67,6 +67,7 @@ def to_json(facts: Facts, tree: Node | None = None) -> dict[str, Any]:
                 "self_us": _round(op.self_us),
                 "gpu_us": _round(op.gpu_us),
                 "launched": op.launched,
+                "threads": op.threads,
             }
             for op in facts.ops
         ],

@@ -101,17 +101,16 @@ def _left_out(facts: Facts) -> list[str]:
 
 
 def _steps(out: Document, facts: Facts) -> None:
+    brief, least, empty = 4, 2, "no ProfilerStep in the trace"
+    if facts.regime == "cpu-only":
+        out.section("Steps")
+        head = ["step", "CPU", "ops", "launches", "entry gap"]
+        out.table(head, facts.steps, _cpu_step_row, empty=empty, brief=brief, least=least)
+        return
     out.section("Steps (GPU columns: the work that the step launched, whenever it ran)")
     head = ["step", "CPU", "waited", "GPU busy", "GPU/CPU", "kernels", "launches"]
-    more = [] if out.style.brief else ["memcpys", "memsets", "queries", "entry gap"]
-    out.table(
-        [*head, *more],
-        facts.steps,
-        lambda s: _step_row(s)[: len(head) + len(more)],
-        empty="no ProfilerStep in the trace",
-        brief=4,
-        least=2,
-    )
+    head += [] if out.style.brief else ["memcpys", "memsets", "queries", "entry gap"]
+    out.table(head, facts.steps, lambda s: _step_row(s)[: len(head)], empty=empty, brief=brief, least=least)
 
 
 def _path(out: Document, path: CriticalPath) -> None:
@@ -249,9 +248,9 @@ def _gemms(out: Document, facts: Facts) -> None:
 def _ops(out: Document, facts: Facts) -> None:
     out.section("Ops (self: without the ops inside)")
     out.table(
-        ["op", "calls", "self", "total"],
+        ["op", "calls", "self", "total", "threads"],
         sorted(facts.ops, key=lambda op: (-op.self_us, op.name)),
-        lambda op: [short(op.name, out.style), str(op.calls), us(op.self_us), us(op.total_us)],
+        lambda op: [short(op.name, out.style), str(op.calls), us(op.self_us), us(op.total_us), str(op.threads)],
         brief=12,
     )
 
@@ -304,6 +303,10 @@ def _step_row(s: StepFacts) -> list[str]:
     ratio = "unknown" if s.gpu_to_cpu is None else f"{s.gpu_to_cpu:.2f}"
     counts = [str(n) for n in (s.kernels, s.launches, s.memcpys, s.memsets, s.occupancy_queries)]
     return [s.name, us(s.cpu_us), us(s.sync_us), us(s.gpu_busy_us), ratio, *counts, us(s.entry_gap_us)]
+
+
+def _cpu_step_row(s: StepFacts) -> list[str]:
+    return [s.name, us(s.cpu_us), str(s.kernels_or_ops), str(s.launches), us(s.entry_gap_us)]
 
 
 def short(name: str, style: Style) -> str:
