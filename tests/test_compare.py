@@ -10,6 +10,7 @@ from trace_reader.analysis.compare import compare, rows
 
 import read_trace
 
+EVERY_10_MS = "a step every 10.00 ms became one every 10.00 ms (+0%), "
 TRITON = "triton_poi_fused_gelu_mul_0"
 
 
@@ -95,15 +96,15 @@ def test_the_other_way_round_is_the_opposite(eager, compiled):
 def test_a_trace_against_itself_shows_no_difference(eager):
     c = compare(eager, eager)
     assert c.only_a == c.only_b == c.ops_only_a == c.ops_only_b == c.findings_gone == c.findings_new == ()
-    assert c.summary == "the same 1 GEMM call a step, GPU time a step +0%, CPU time a step +0%."
+    assert c.summary == f"{EVERY_10_MS}the same 1 GEMM call a step, GPU time a step +0%, CPU time a step +0%."
 
 
 def test_the_sentence(eager, compiled):
     # 101 us of GPU time a step against 95; 100 us of CPU time against 140
-    assert compare(eager, compiled).summary == (
+    assert compare(eager, compiled).summary == EVERY_10_MS + (
         "the same 1 GEMM call a step, gelu and mul became triton gelu+mul, GPU time a step -6%, CPU time a step +40%."
     )
-    assert compare(compiled, eager).summary == (
+    assert compare(compiled, eager).summary == EVERY_10_MS + (
         "the same 1 GEMM call a step, triton gelu+mul became gelu and mul, GPU time a step +6%, CPU time a step -29%."
     )
 
@@ -117,7 +118,7 @@ def test_the_sentence_counts_what_is_too_much_to_name(tmp_path):
 
 def test_gemms_that_are_not_as_many_in_every_step(tmp_path):
     one = run(tmp_path, "one", [(10, [("aten::mm", GEMM, 5)] * 2), (10, [("aten::mm", GEMM, 5)])])
-    assert compare(one, one).summary.startswith("the same 1.5 GEMM calls a step")
+    assert ", the same 1.5 GEMM calls a step, " in compare(one, one).summary
 
 
 def test_gemms_of_one_name_that_are_not_as_many(tmp_path):
@@ -152,7 +153,16 @@ def test_a_gpu_time_that_goes_to_nothing_is_told_and_one_that_comes_from_nothing
 def test_a_change_that_the_steps_of_one_trace_show_too_is_noise(tmp_path, before, after, words):
     """The first of three steps still pays for the profiler's start: it says nothing of noise."""
     a, b = (run(tmp_path, name, [(cpu, []) for cpu in times]) for name, times in (("a", before), ("b", after)))
-    assert compare(a, b).summary == words
+    assert compare(a, b).summary.partition("), ")[2] == words
+
+
+def test_a_step_lasts_to_its_last_gpu_event(tmp_path):
+    # The steps begin every 10 ms; their GPU work ends 100 us after the CPU, and in b's last step 500 us after it.
+    a = run(tmp_path, "a", [(100, [("aten::mm", GEMM, 100)])] * 3)
+    b = run(tmp_path, "b", [(100, [("aten::mm", GEMM, 100)])] * 2 + [(100, [("aten::mm", GEMM, 500)])])
+    assert (a.step_period_us, b.step_period_us) == (10_000, 10_200)
+    assert compare(a, b).summary.startswith("a step every 10.00 ms became one every 10.20 ms (+2%), ")
+    assert run(tmp_path, "one", [(100, [])]).step_period_us is None
 
 
 def test_nothing_to_compare(tmp_path):

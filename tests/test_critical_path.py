@@ -233,7 +233,7 @@ def test_each_device_has_a_path_and_that_which_ends_last_is_the_verdicts(paths, 
     assert facts.regime == "communication-bound"
     assert verdict(facts) == (
         "communication-bound: GPU 1 ends last; communication is 89% of the critical path: NCCL AllReduce 89%. "
-        "That is the most that removing it could save"
+        "Without that it would be shorter by as much at most"
     )
 
 

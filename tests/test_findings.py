@@ -1,8 +1,10 @@
 """Every finding once triggered, on the least evidence that it asks for, and silent without that evidence."""
 
-from events import ADD, GEMM, H200, annotation, call, event, kernel, launch, memcpy, op, step, write
+from events import ADD, GEMM, H200, annotation, call, event, kernel, launch, memcpy, on, op, step, write
 import pytest
 from trace_reader import analyze, cli, load, read
+from trace_reader.analysis.cpu_time import CpuActivity
+from trace_reader.analysis.critical_path import critical_paths
 from trace_reader.findings import PATTERNS
 
 HEAVY = dict(regs=168, shared=213188, grid=(2, 66, 1), block=(384, 1, 1))
@@ -83,17 +85,18 @@ CASES = {
     "no-gpu-events": ([step(0, 0, 10), launch(1, 1)], "1 launch and no GPU event", [step(0, 0, 10), op("aten::mm", 1, 2)]),
     "overhead-bound": (
         runs("a", (10, 10, 10)),
-        "the CPU is 90% of the critical path: Python 89%, launch calls 0.9%. Each is the most that removing it could save",
+        "the CPU is 90% of the critical path: Python 89%, launch calls 0.9%. "
+        "Without one of them it would be shorter by as much at most",
         runs("a", (200, 200, 200)),
     ),
     "gpu-bound": (
         runs("a", (200, 200, 200)),
-        "compute on the GPU is 100% of the critical path: a 100%. That is the most that removing it could save",
+        "compute on the GPU is 100% of the critical path: a 100%. Without that it would be shorter by as much at most",
         runs("a", (10, 10, 10)),
     ),
     "copy-bound": (
         [step(0, 0, 100), call("cudaMemcpyAsync", 0, 2, 1), memcpy(10, 80, 1), *linked(ADD, 5, 9, 2, stream=8)],
-        "copying is 89% of the critical path: Memcpy DtoD 89%. That is the most that removing it could save",
+        "copying is 89% of the critical path: Memcpy DtoD 89%. Without that it would be shorter by as much at most",
         [step(0, 0, 100), call("cudaMemcpyAsync", 0, 2, 1), memcpy(60, 30, 1)],
     ),
     "latency-bound": (
@@ -104,7 +107,7 @@ CASES = {
     "mixed": (
         [step(0, 0, 100), launch(40, 1), kernel(ADD, 60, 40, 1)],
         "compute on the GPU is 40% and the CPU 40% of the critical path: add 40%, Python 40%. "
-        "Each is the most that removing it could save",
+        "Without one of them it would be shorter by as much at most",
         [step(0, 0, 100), launch(40, 1), kernel(ADD, 50, 50, 1)],
     ),
     "input-bound": (
@@ -163,22 +166,22 @@ CASES = {
         [*linked(GEMM, 0, 90), *linked(ADD, 500, 10, 2)],  # the GPU waits: it is not what to look at first
     ),
     "many-calls": (
-        [step(0, 0, 1000), *(e for n in range(50) for e in linked(ADD, 10 * n, 2, n))],
-        "a step: 50 x add, 2.0 us each on average",
-        [step(0, 0, 1000), *(e for n in range(49) for e in linked(ADD, 10 * n, 2, n))],
+        [step(0, 0, 1000), *(e for n in range(50) for e in linked(ADD, 40 * n, 12, n))],
+        "a step: 50 x add, 12.0 us each on average",
+        [step(0, 0, 1000), *(e for n in range(49) for e in linked(ADD, 40 * n, 12, n))],
     ),
     "sync-in-step": (
         [step(0, 0, 100), op("aten::item", 30, 40), op("aten::_local_scalar_dense", 31, 38), *linked(ADD, 1, 60),
          call("cudaStreamSynchronize", 32, 30, 9), *linked(ADD, 80, 19, 2)],
         "1 synchronizing call waited 30.0 us in 100.0 us: aten::_local_scalar_dense (1 synchronizing call, 30.0 us); "
-        "without it the path would be at most 18.0 us shorter, 18%",  # from the wait's end to the launch at 80
+        "without this the path would be at most 18.0 us shorter, 18%",  # from the wait's end to the launch at 80
         [step(0, 0, 100), *linked(ADD, 1, 60), *linked(ADD, 80, 19, 2), call("cudaDeviceSynchronize", 101, 50, 9)],
     ),
     "blocking-copy": (
         [step(0, 0, 100), op("aten::copy_", 4, 80), call("cudaMemcpyAsync", 5, 50, 1),
          memcpy(10, 44, 1, name="Memcpy HtoD (Pageable -> Device)", bytes=4_000_000), *linked(ADD, 80, 19, 2)],
         "1 copy waited 50.0 us in 100.0 us: aten::copy_ (1 copy, 50.0 us); the largest has 4.0 MB; "
-        "1 of 1 from or to pageable memory; without it the path would be at most 70.0 us shorter, 70%",  # the copy's 44 and 26
+        "1 of 1 from or to pageable memory; without this the path would be at most 70.0 us shorter, 70%",  # the copy's 44 and 26
         [step(0, 0, 100), call("cudaMemcpyAsync", 5, 50, 1), memcpy(60, 10, 1), *linked(ADD, 80, 19, 2)],
     ),
     "blocked-by-the-queue": (
@@ -188,7 +191,7 @@ CASES = {
     ),
     "allocation-in-step": (
         [step(0, 0, 100), op("aten::empty", 10, 50), call("cudaMalloc", 20, 30, 9), *linked(ADD, 80, 19)],
-        "managing memory is 30% of the critical path, 30.0 us",
+        "managing memory is 30% of the critical path, 30.0 us; without this the path would be at most 30.0 us shorter, 30%",
         [step(0, 0, 100), op("aten::empty", 10, 50), *linked(ADD, 80, 19)],
     ),
     "loading-or-compiling-in-step": (
@@ -248,6 +251,12 @@ CASES = {
         runs(GEMM, (90, 72, 71)),
         "nvjet GEMM 256x128: median 72.0 us, 71.0 us to 90.0 us in 3 calls; far out in ProfilerStep#0",
         runs(GEMM, (72, 72, 71)),
+    ),
+    "unfused-pointwise": (
+        [step(0, 0, 1000), *(launch(n, n) for n in range(60)), *(kernel(ADD, 100 + 20 * n, 20, n) for n in range(60))],
+        "60 elementwise kernels a step are 92% of the critical path",
+        [step(0, 0, 1000), *(launch(n, n) for n in range(60)), *(kernel(ADD, 100 + 20 * n, 20, n) for n in range(49)),
+         *(kernel(GEMM, 100 + 20 * n, 20, n) for n in range(49, 60))],
     ),
     "slow-pointwise": (
         [*pointwise("aten::gelu", 0, 100, 1), *pointwise("aten::relu", 200, 20, 2)],
@@ -431,7 +440,7 @@ def test_attention_written_out_is_seen_in_a_model(tmp_path):
             op(name, t + 2 * k, 2), launch(t + 2 * k + 0.5, n + k), kernel(k_name, t + 100 + 30 * k, us, n + k))]  # fmt: skip
 
     events = [step(0, 0, 500), *layer(1, 1), *layer(201, 11)]
-    assert found(tmp_path, events)["unfused-attention"] == "2 softmaxes between two batched GEMMs: 65% of the GPU's time"
+    assert found(tmp_path, events)["unfused-attention"] == "2 softmaxes a step between two batched GEMMs: 65% of the GPU's time"
     classifier = [e for e in events if e["name"] != "aten::bmm"]
     assert "unfused-attention" not in found(tmp_path, classifier)
 
@@ -468,10 +477,9 @@ def test_a_copy_blocked_by_the_queue_is_one(tmp_path):
 
 def test_frees_wait_for_the_device(tmp_path):
     events = [step(0, 0, 100), *linked(ADD, 1, 40), call("cudaFree", 5, 40, 9), *linked(ADD, 60, 39, 2)]
-    seen = found(tmp_path, events)["allocation-in-step"]
-    assert (
-        seen
-        == "managing memory is 3.0% of the critical path, 3.0 us; 1 free waited 40.0 us in 100.0 us: in no op (1 free, 40.0 us)"
+    assert found(tmp_path, events)["allocation-in-step"] == (
+        "managing memory is 3.0% of the critical path, 3.0 us; 1 free waited 40.0 us in 100.0 us: in no op (1 free, 40.0 us); "
+        "without this the path would be at most 21.0 us shorter, 21%"  # its own end, and from it to the launch at 60
     )
 
 
@@ -494,3 +502,99 @@ def test_a_value_that_is_asked_for_cannot_be_pinned(tmp_path):
     events = [step(0, 0, 100), op("aten::_local_scalar_dense", 4, 80), call("cudaMemcpyAsync", 5, 50, 1),
               memcpy(10, 44, 1, name="Memcpy DtoH (Device -> Pageable)", bytes=4), *linked(ADD, 80, 19, 2)]  # fmt: skip
     assert advice(tmp_path, "blocking-copy", *events).startswith("So little is a value")
+
+
+def test_a_pageable_copy_that_ends_a_little_after_its_call_waited(tmp_path):
+    """The call waits for the kernel before the copy and returns when the last part is staged, 13 us before the copy ends."""
+    name = "Memcpy HtoD (Pageable -> Device)"
+    events = [step(0, 0, 1000), *linked(ADD, 0, 499), call("cudaMemcpyAsync", 10, 777, 2), memcpy(501, 299, 2, name=name),
+              launch(805, 3), kernel(ADD, 811, 189, 3)]  # fmt: skip
+    facts = read(write(tmp_path / "t.json", *events))
+    assert facts.regime == "gpu-bound" and facts.steps[0].sync_us == 777
+    path = facts.critical_path
+    # 189 + 499 of kernels, the copy's 286 up to the call's end, the CPU's 18 to the launch; the rest is latency
+    assert (path.compute_us, path.copy_us, path.cpu_us, path.latency_us) == (688, 286, 18, 8)
+    assert found(tmp_path, events)["blocking-copy"].endswith("without this the path would be at most 304.0 us shorter, 30%")
+    other = [e if e["name"] != name else {**e, "name": "Memcpy HtoD (Pinned -> Device)"} for e in events]
+    assert read(write(tmp_path / "t.json", *other)).steps[0].sync_us == 0
+
+
+def test_what_the_backward_passs_thread_does_is_not_python(tmp_path):
+    """The thread of the steps waits in backward(): the other thread's ops and waits are what happens."""
+    node = "autograd::engine::evaluate_function: MulBackward0"
+    events = [step(0, 0, 100), *on(2, op(node, 10, 60), op("aten::mul", 20, 40)), *linked(ADD, 80, 19)]
+    (path,) = critical_paths(trace := load(write(tmp_path / "t.json", *events)), CpuActivity(trace))
+    assert {part.name: part.us for part in path.cpu} == {"op": 60, "python": 20}
+    other = [{**e, "name": "work"} if e["name"] == node else e for e in events]  # a thread for which nobody waits
+    (path,) = critical_paths(trace := load(write(tmp_path / "t.json", *other)), CpuActivity(trace))
+    assert {part.name: part.us for part in path.cpu} == {"python": 80}
+
+
+def test_what_the_backward_passs_thread_waits_for_is_waited_for(tmp_path):
+    node = "autograd::engine::evaluate_function: CopyBackward0"
+    events = [step(0, 0, 100), *linked(ADD, 0, 49), *on(2, op(node, 10, 60), call("cudaStreamSynchronize", 20, 31, 9)),
+              *linked(ADD, 80, 19, 2)]  # fmt: skip
+    (path,) = critical_paths(trace := load(write(tmp_path / "t.json", *events)), CpuActivity(trace))
+    # ADD 81 to 100 and its launch; the CPU back to the wait's end at 51; the event that it waited for, 50 to 1, and its launch
+    assert (path.compute_us, path.cpu_us, path.latency_us) == (68, 29, 3)
+
+
+def test_one_collective_a_step_can_only_be_hidden_in_parts(tmp_path):
+    late = [step(0, 0, 200), *linked(GEMM, 0, 99), *all_reduce(101, 60, 2), launch(105, 3), kernel(GEMM, 170, 30, 3)]
+    assert "bucket_cap_mb" in advice(tmp_path, "exposed-communication", *late)
+    half = [step(0, 0, 200), *linked(GEMM, 0, 99), *all_reduce(50, 100, 2), launch(105, 3), kernel(GEMM, 170, 30, 3)]
+    assert advice(tmp_path, "exposed-communication", *half).startswith("Look first for a rank that is late")
+
+
+def test_a_loader_in_the_programs_own_process_is_told_to_leave_it(tmp_path):
+    name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    events = [step(0, 0, 100), annotation(name, 10, 30), *linked(ADD, 60, 39)]
+    assert "give it num_workers" in advice(tmp_path, "input-bound", *events)
+
+
+def test_compiling_in_every_step_is_not_cured_by_a_warm_up(tmp_path):
+    def steps(compiled):
+        return [e for n in range(3) for e in (step(n, 100 * n, 90), *linked(ADD, 100 * n + 80, 9, n),
+                *([op("inductor_compile", 100 * n + 1, 60)] if n in compiled else []))]  # fmt: skip
+
+    slug = "loading-or-compiling-in-step"
+    assert advice(tmp_path, slug, *steps({0, 1, 2})).startswith("It compiles in every step")
+    assert advice(tmp_path, slug, *steps({1})).startswith("Record after warm-up")
+
+
+def test_what_torch_compile_tries_out_is_not_the_programs(tmp_path):
+    trying = [op("inductor_compile", 0, 2900), *(e for n in range(60) for e in linked(ADD, 40 * n, 12, n))]
+    assert "many-calls" not in found(tmp_path, [step(0, 0, 3000), *trying])
+    waiting = [step(0, 0, 100), *linked(ADD, 1, 60), call("cudaStreamSynchronize", 32, 30, 9), *linked(ADD, 80, 19, 2)]
+    assert "sync-in-step" in found(tmp_path, waiting)
+    assert "sync-in-step" not in found(tmp_path, [*waiting, op("f (dynamo_timed)", 30, 40)])
+
+
+def test_only_the_cats_that_grow_are_counted(tmp_path):
+    stacked = [op("aten::stack", 4, 9), op("aten::cat", 5, 5), launch(6, 9), kernel(CAT, 40, 9, 9)]
+    assert found(tmp_path, [*cats(4, 6, 8, 10), *stacked])["cache-growing-by-cat"].startswith("4 cats a step, ")
+
+
+def test_by_their_shapes_cats_grow_whatever_they_take(tmp_path):
+    def shaped(*sizes):
+        events = cats(*(9 for _ in sizes))
+        ops = [op("aten::cat", n, 0.9, **{"Input Dims": [[[1, size, 8], [1, 1, 8]], []], "Input type": ["", ""],
+               "Input Strides": [[], []]}) for n, size in enumerate(sizes)]  # fmt: skip
+        launches = [{**e, "ts": e["ts"] + 0.1, "dur": 0.5} if e["name"] == "cudaLaunchKernel" else e for e in events]
+        return found(tmp_path, [*launches, *ops])
+
+    assert "cache-growing-by-cat" in shaped(16, 17, 18, 19) and "cache-growing-by-cat" not in shaped(16, 16, 16, 16)
+
+
+def test_a_rate_that_only_a_cache_gives_is_no_yardstick(tmp_path):
+    # 40 MB in 8.5 us are 4706 GB/s, of 4800 that the memory has; in 40 us 1000
+    near_peak = [*pointwise("aten::relu", 200, 8.5, 2), *pointwise("aten::gelu", 0, 40, 1)]
+    assert "slow-pointwise" not in found(tmp_path, near_peak)
+    assert "slow-pointwise" in found(tmp_path, [*near_peak, *pointwise("aten::tanh", 400, 15, 3)])
+
+
+def test_a_kernel_of_several_sizes_is_not_uneven(tmp_path):
+    events = runs(GEMM, (90, 72, 71))
+    assert "uneven-kernel" in found(tmp_path, events)
+    events[2]["args"]["grid"] = [2, 1, 1]
+    assert "uneven-kernel" not in found(tmp_path, events)

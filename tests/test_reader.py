@@ -665,7 +665,7 @@ def test_other_annotations_can_be_the_steps(tmp_path, capsys):
     path = write(tmp_path / "t.json", step(9, 0, 300), *events)
     assert cli.main([path, "--steps_from", r"step\["]) == 0
     out = capsys.readouterr().out
-    assert "\nsteps: 3 (step[DECODE bs=0] to step[DECODE bs=2])\n" in out
+    assert "\nsteps: 3 (step[DECODE bs=0] to step[DECODE bs=2]), one every 100.0 us\n" in out
     assert "\nCritical path: 180.0 us" in out  # from the second one on, to the kernel's end at 280
     assert cli.main([path, "--steps_from", r"step\[", "--chain", "1"]) == 0
     assert "\nDispatch of step[DECODE bs=1]\n" in capsys.readouterr().out

@@ -89,7 +89,7 @@ def test_on_a_terminal_there_are_colours_and_the_same_words(capsys, monkeypatch)
     before = told(capsys, path)
     as_a_terminal(monkeypatch)
     coloured = told(capsys, path)
-    assert "\x1b[1mVerdict\x1b[0m\n" in coloured and "\x1b[1;33m  blocking-copy (57%)\x1b[0m: 2 copies" in coloured
+    assert "\x1b[1mVerdict\x1b[0m\n" in coloured and "\x1b[1;33m  blocking-copy (20%)\x1b[0m: 2 copies" in coloured
     assert ESCAPE.sub("", coloured) == before and not ESCAPE.search(before)
 
 

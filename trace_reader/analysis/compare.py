@@ -9,6 +9,7 @@ from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernels import KernelFacts
 from trace_reader.analysis.steps import StepFacts
 from trace_reader.model.slices import Kind
+from trace_reader.units import us
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -197,6 +198,9 @@ def _summary(
             parts.append(f"GPU time a step {change}")
     if change := _change(a, b, _cpu_us):
         parts.append(f"CPU time a step {change}")
+    if a.step_period_us and b.step_period_us:
+        change = f"{b.step_period_us / a.step_period_us - 1:+.0%}"
+        parts.insert(0, f"a step every {us(a.step_period_us)} became one every {us(b.step_period_us)} ({change})")
     if a.regime != b.regime:
         parts.append(f"{a.regime} became {b.regime}")
     return (", ".join(parts) or "nothing to compare: neither steps nor kernels") + "."

@@ -52,6 +52,7 @@ class CpuActivity:
         compiling = slices.named(is_compiling)
         self._compiling = compiling[slices.name] & (slices.kind == Kind.OP) if compiling.any() else None
         self._is_op = slices.kind == Kind.OP
+        self._works = np.append(self._is_op | (slices.kind == Kind.CALL), False)  # the last for -1
         self._input = _union(trace.annotations.where(trace.annotations.is_named(is_loader)))
         loading = trace.overheads.is_named(lambda name: "Loading" in name)
         self._overheads = [
@@ -62,7 +63,7 @@ class CpuActivity:
 
     def time(self, start_ns: np.ndarray, end_ns: np.ndarray, track: np.ndarray) -> CpuTime:
         """What the CPU did in these stretches, which do not overlap, each on its thread; where that thread shows nothing, on the
-        thread of the steps. Where a DataLoader is being waited for, it is input.
+        thread of the steps, or on one of a backward pass. Where a DataLoader is being waited for, it is input.
         """
         names = self.trace.slices.names
         order = np.argsort(start_ns, kind="stable")
@@ -122,16 +123,27 @@ class CpuActivity:
         return was
 
     def _by_thread(self, start: np.ndarray, end: np.ndarray, track: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The stretches cut where the innermost slice of their thread changes, with its row; -1 where nothing is recorded."""
+        """The stretches cut where the innermost slice of their thread changes, with its row; -1 where nothing is recorded.
+
+        Where a thread shows nothing, it is the thread of the steps that counts; and where neither is in an op or a call, those
+        of the backward pass, for which they wait.
+        """
         found: list[tuple[np.ndarray, ...]] = [(start[:0], end[:0], start[:0])]
         for thread in distinct(track).values.tolist():
             own = track == thread
             span = int(start[0]), int(end[-1])
             pieces: tuple[np.ndarray, ...] = _cut(start[own], end[own], *self._innermost_over_time(thread, *span))
-            if thread != self._steps_track and self._steps_track >= 0:
-                bare = pieces[2] < 0
-                found.append(tuple(part[~bare] for part in pieces))
-                pieces = _cut(pieces[0][bare], pieces[1][bare], *self._innermost_over_time(self._steps_track, *span))
+            others = [self._steps_track] if self._steps_track >= 0 else []
+            for other in (*others, *self.trace.backward_tracks.tolist()):
+                if other == thread:
+                    continue
+                # The thread of the steps comes first: its annotations are the program's own.
+                open_ = pieces[2] < 0 if other == self._steps_track else ~self._works[pieces[2]]
+                found.append(tuple(part[~open_] for part in pieces))
+                asked = tuple(part[open_] for part in pieces)
+                first, last, row = _cut(asked[0], asked[1], *self._innermost_over_time(other, *span))
+                before = asked[2][np.searchsorted(asked[0], first, "right") - 1] if len(first) else row
+                pieces = first, last, np.where(self._works[row] | (before < 0), row, before)
             found.append(pieces)
         starts, ends, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
         order = np.argsort(starts, kind="stable")

@@ -281,17 +281,18 @@ class _Waits:
         self.end_ns, self.track = np.append(calls.end_ns, 0), np.append(calls.track, -1)
         self.at = np.append(calls.at, -1)
         self.is_free = np.append(calls.reason == Reason.FREE, False)
-        self._steps_track = int(trace.steps.track[-1]) if len(trace.steps) else -1
+        # The thread of the steps waits for the threads of the backward pass: what they wait for, it waits for, too.
+        self._shared = np.append(trace.backward_tracks, trace.steps.track[-1:])
 
     def last_before(self, moment_ns: np.ndarray, track: np.ndarray, place: np.ndarray) -> np.ndarray:
-        """For each moment: the last of the calls on its thread or the steps' that has ended by then, or -1.
+        """For each moment: the last of the calls on its thread, the steps' or the backward pass's that has ended by then, or -1.
 
         What it waited for came before the event at `place`, also where clocks disagree and an event ends before its launch.
         """
         found = np.full(len(moment_ns), -1)
         for thread in distinct(track).values.tolist():
             asked = np.flatnonzero(track == thread)
-            own = np.flatnonzero((self.track[:-1] == thread) | (self.track[:-1] == self._steps_track))
+            own = np.flatnonzero((self.track[:-1] == thread) | np.isin(self.track[:-1], self._shared))
             if thread < 0 or not len(own):
                 continue
             at = np.searchsorted(self.end_ns[own], moment_ns[asked], "right") - 1

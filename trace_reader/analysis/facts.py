@@ -17,7 +17,7 @@ from trace_reader.analysis.idle import IdleFacts, idle_facts
 from trace_reader.analysis.kernels import FamilyFacts, GemmFacts, KernelFacts, family_facts, gemm_facts, kernel_facts
 from trace_reader.analysis.missing import missing
 from trace_reader.analysis.ops import CallFacts, OpFacts, call_facts, op_facts
-from trace_reader.analysis.steps import StepFacts, busy_us, step_facts
+from trace_reader.analysis.steps import StepFacts, busy_us, step_facts, step_period_us
 from trace_reader.analysis.timeline import Timeline, timeline
 from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
@@ -82,6 +82,7 @@ class Facts(msgspec.Struct, frozen=True):
     gpu_events_by_origin: dict[str, int]
     zero_timestamps: int  # kernels with a start or a duration of 0
     steps: tuple[StepFacts, ...]
+    step_period_us: float | None  # from one step's end to the next one's, on average
     kernels: tuple[KernelFacts, ...]
     families: tuple[FamilyFacts, ...]
     gemms: tuple[GemmFacts, ...]
@@ -176,6 +177,7 @@ def summarize(trace: Trace) -> Facts:
         gpu_events_by_origin={origin.word: origins[origin] for origin in Origin},
         zero_timestamps=trace.zero_timestamps,
         steps=steps,
+        step_period_us=step_period_us(trace),
         kernels=kernels,
         families=family_facts(kernels),
         gemms=gemm_facts(trace, device_properties),

@@ -96,6 +96,21 @@ def _busy_us(own: Rows, steps: int) -> list[float]:
     return (busy_ns.reshape(steps, n).sum(axis=1) / 1000).tolist()
 
 
+def step_period_us(trace: Trace) -> float | None:
+    """The time from one step's end to the next one's, on average; None for fewer than two steps.
+
+    A step ends when its last GPU event has ended, or on the CPU, whichever is later: where the CPU runs ahead, its own time says
+    nothing of how fast the run is.
+    """
+    if len(trace.steps) < 2:
+        return None
+    ends_ns = trace.steps.end_ns.copy()
+    launched = trace.work.where(trace.work.step >= 0)
+    np.maximum.at(ends_ns, launched.step, launched.end_ns)
+    ends_ns = np.maximum.accumulate(ends_ns)
+    return int(ends_ns[-1] - ends_ns[0]) / 1000 / (len(ends_ns) - 1)
+
+
 def _waited_us(trace: Trace) -> list[float]:
     """For each step: the time in calls that waited for the GPU, up to the step's end. What a free takes is its own work."""
     calls = _inside_steps(trace, trace.waits.where(trace.waits.reason != Reason.FREE))

@@ -6,11 +6,12 @@ from trace_reader.names.kernels import decode_name
 from trace_reader.units import about
 
 CLASSES = {  # of the critical path
-    "compute": "compute on the GPU", "cpu": "the CPU", "input": "waiting for input", "communication": "communication",
+    "compute": "compute on the GPU", "cpu": "the CPU", "input": "waiting for a DataLoader", "communication": "communication",
     "copy": "copying", "latency": "latency of launches", "unknown": "waits that the trace does not explain",
 }  # fmt: skip
 CPU_WORDS = {
-    "python": "Python", "annotation": "Python in annotations", "op": "ops", "launch": "launch calls", "call": "other calls",
+    "python": "Python", "annotation": "Python in annotations", "op": "ops", "launch": "launch calls",
+    "call": "calls that launch no kernel",
     "memory": "memory management", "loading": "loading code", "compilation": "compiling", "profiler": "the profiler",
 }  # fmt: skip
 
@@ -39,7 +40,7 @@ def what_limits(path: CriticalPath) -> str:
     words = f"{classes} of the critical path"
     if largest:
         most = ", ".join(f"{what} {about(us / path.window_us)}" for what, us in largest)
-        words += f": {most}. {'Each' if len(largest) > 1 else 'That'} is the most that removing it could save"
+        words += f": {most}. Without {'one of them' if len(largest) > 1 else 'that'} it would be shorter by as much at most"
     return words
 
 

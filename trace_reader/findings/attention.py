@@ -2,7 +2,7 @@
 
 import numpy as np
 from trace_reader.analysis.facts import Facts
-from trace_reader.findings.registry import Seen, calls_of, finding, listed, named
+from trace_reader.findings.registry import Seen, a_step, calls_of, finding, listed, named
 from trace_reader.link.nesting import innermost, self_us
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, median
@@ -80,10 +80,10 @@ def _unfused_attention(trace: Trace, facts: Facts) -> Seen | None:
         rest = f", a softmax and {each - 3} more" if each > 3 else " and a softmax"
         kernels = trace.linked.where(trace.linked.kind == Kind.KERNEL)
         return Seen(f"{each} kernels for one attention: 2 GEMMs{rest}", kernels)
-    return _softmax_between_gemms(trace)
+    return _softmax_between_gemms(trace, facts)
 
 
-def _softmax_between_gemms(trace: Trace) -> Seen | None:
+def _softmax_between_gemms(trace: Trace, facts: Facts) -> Seen | None:
     """In a model, other GEMMs stand around: those of attention are batched, and next to a softmax on both sides."""
     kernels = trace.linked.where(trace.linked.kind == Kind.KERNEL)
     batched = np.isin(kernels.op, trace.ops.at[trace.ops.is_named(BATCHED_GEMM_OPS.__contains__)])
@@ -99,7 +99,7 @@ def _softmax_between_gemms(trace: Trace) -> Seen | None:
     spans = zip(before[between].tolist(), later[between].tolist(), strict=True)
     part = kernels.where(distinct(np.concatenate([np.arange(first, last + 1) for first, last in spans])).values)
     share = part.total_us / trace.linked.total_us
-    softmaxes = count(int(between.sum()), "softmax", "softmaxes")
+    softmaxes = a_step(int(between.sum()), facts, "softmax", "softmaxes")
     return Seen(f"{softmaxes} between two batched GEMMs: {share:.0%} of the GPU's time", part)
 
 

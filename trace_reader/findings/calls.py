@@ -81,6 +81,7 @@ def _light_launch(trace: Trace, facts: Facts) -> Seen | None:
     "the CPU's lane, after the last step",
     "The synchronize after the last step is usually the profiler's own: it waits for the GPU before it collects the events.",
     "Do not count it: it is absent from unprofiled runs.",
+    trivia=True,
 )
 def _profiler_sync(trace: Trace, facts: Facts) -> Seen | None:
     longest_us, last = final_sync_us(trace), _final_syncs(trace)

@@ -1,16 +1,18 @@
 """Kernels that are many, or whose time is not as one expects, and ops that have none."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 
 import numpy as np
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernels import KernelFacts
-from trace_reader.findings.registry import Seen, calls_of, finding, listed, named
+from trace_reader.findings.registry import Seen, calls_of, finding, listed, named, not_compiling
 from trace_reader.link.launches import Origin
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, median
 from trace_reader.model.slices import Kind
+from trace_reader.names.devices import peak
+from trace_reader.names.kernels import decode_name
 from trace_reader.names.ops import VIEW_OPS, is_device_copy
 from trace_reader.units import about, count, us
 
@@ -21,6 +23,8 @@ MOSTLY = 0.6  # of the kernels
 WAITING = 0.3  # of the path
 UNEVEN_SPREAD = 0.04  # of the median
 LARGE_BYTES = 10_000_000  # below, a kernel's start and end weigh as much as its work
+UNFUSED = 0.25  # of the path
+NEAR_PEAK = 0.93
 SLOW_RATE = 0.6  # of the best in the trace
 
 
@@ -48,22 +52,25 @@ def _hotspot(trace: Trace, facts: Facts) -> Seen | None:
     "Fuse them, or batch them.",
 )
 def _many_calls(trace: Trace, facts: Facts) -> Seen | None:
-    if not facts.steps or facts.regime != "overhead-bound":
+    if not facts.steps or facts.regime != "overhead-bound" or _many_small_kernels(trace, facts):
         return None
-    launched: Counter[str] = Counter()
-    time_us: dict[str, float] = defaultdict(float)
-    for k in facts.compute_kernels:
-        if not k.graph:
-            launched[k.decoded.label] += k.calls
-            time_us[k.decoded.label] += k.total_us
+    calls = trace.linked.where((trace.linked.kind == Kind.KERNEL) & (trace.linked.origin != Origin.GRAPH))
+    calls = calls.where(calls.call >= 0)
+    made = not_compiling(trace, Rows(trace.slices, calls.call)).at
+    calls = calls.where(np.isin(calls.call, made))
+    labels: dict[str, list[Rows]] = defaultdict(list)
+    for name, rows in calls.by_name():
+        labels[decode_name(name).label].append(rows)
     steps = len(facts.steps)
-    many = [(label, n) for label, n in launched.most_common() if n >= MANY_CALLS_A_STEP * steps]
+    counts = sorted(((sum(map(len, groups)), label) for label, groups in labels.items()), key=lambda item: (-item[0], item[1]))
+    many = [(n, label) for n, label in counts if n >= MANY_CALLS_A_STEP * steps]
     if not many:
         return None
-    seen = "a step: " + listed(f"{n / steps:.0f} x {label}, {us(time_us[label] / n)} each on average" for label, n in many)
-    labels = {label for label, _ in many}
-    calls = calls_of(trace, *(k for k in facts.compute_kernels if k.decoded.label in labels and not k.graph))
-    return Seen(seen, calls, share=_with_their_ops(trace, facts, calls))
+    seen = "a step: " + listed(
+        f"{n / steps:.0f} x {label}, {us(sum(rows.total_us for rows in labels[label]) / n)} each on average" for n, label in many
+    )
+    found = calls.where(np.isin(calls.at, np.concatenate([rows.at for _, label in many for rows in labels[label]])))
+    return Seen(seen, found, share=_with_their_ops(trace, facts, found))
 
 
 def _with_their_ops(trace: Trace, facts: Facts, calls: Rows) -> float | None:
@@ -116,7 +123,13 @@ def _uneven_kernel(trace: Trace, facts: Facts) -> Seen | None:
     def same_work(k: KernelFacts) -> bool:
         # A kernel whose every step has a slow call does different work in them.
         different = len(k.outlier_steps) == len(facts.steps) > 1
-        return k.calls >= 3 and k.calls % len(facts.steps) == 0 and k.calls <= 3 * len(facts.steps) and not different
+        return (
+            k.configurations == 1
+            and k.calls >= 3
+            and k.calls % len(facts.steps) == 0
+            and k.calls <= 3 * len(facts.steps)
+            and not different
+        )
 
     if not facts.steps:
         return None
@@ -137,6 +150,24 @@ def _uneven_kernel(trace: Trace, facts: Facts) -> Seen | None:
 
 
 @finding(
+    "unfused-pointwise",
+    "most kernels are elementwise ones, each after the other",
+    "the GPU's lane: add, mul, copy, pow, mean in a row",
+    "Each of these kernels reads its inputs from memory and writes its result back, only for the next one to read it again.",
+    "Let torch.compile fuse them, or take a fused op for what they make up (F.rms_norm, F.layer_norm, a fused activation).",
+)
+def _unfused_pointwise(trace: Trace, facts: Facts) -> Seen | None:
+    path = facts.critical_path
+    if path is None or not facts.steps or any(k.decoded.inductor_kind for k in facts.kernels):
+        return None
+    rows = trace.linked.where(trace.linked.is_named(lambda name: decode_name(name).family == "ATen elementwise"))
+    share = path.explained_us(rows) / path.window_us
+    if len(rows) < MANY_CALLS_A_STEP * len(facts.steps) or share < UNFUSED:
+        return None
+    return Seen(f"{len(rows) / len(facts.steps):.0f} elementwise kernels a step are {about(share)} of the critical path", rows)
+
+
+@finding(
     "slow-pointwise",
     "a pointwise kernel is far slower than its bytes explain",
     "GB/s in the reader's bandwidth table (record shapes)",
@@ -147,7 +178,8 @@ def _uneven_kernel(trace: Trace, facts: Facts) -> Seen | None:
 def _slow_pointwise(trace: Trace, facts: Facts) -> Seen | None:
     rated = [k for k in facts.kernels if k.gb_per_s and (k.moved_bytes or 0) >= LARGE_BYTES]
     rated = [k for k in rated if k.kind != Kind.MEMCPY or is_device_copy(k.name)]
-    best = max(rated, key=_rate, default=None)
+    top = peak(facts.device or "", "memory")  # a kernel that seems to be near it reads what is still in a cache
+    best = max((k for k in rated if top is None or _rate(k) < NEAR_PEAK * top), key=_rate, default=None)
     if best is None:
         return None
     slow = [k for k in rated if k.kind != Kind.MEMCPY and _rate(k) < SLOW_RATE * _rate(best)]

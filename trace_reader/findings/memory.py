@@ -125,10 +125,16 @@ def _dtype_conversions(trace: Trace, facts: Facts) -> Seen | None:
 )
 def _cache_by_cat(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
-    rows = trace.linked.where(trace.linked.is_named(lambda name: "CatArray" in name))
-    if path is None or not facts.steps or path.explained_us(rows) < CONVERSIONS * path.window_us:
+    every = trace.linked.where(trace.linked.is_named(lambda name: "CatArray" in name))
+    # Those of one op of a thread: a stack, or a step of the backward pass, may cat other things.
+    around = np.where(every.op >= 0, trace.parent[every.op], -1)
+    around = np.where(around >= 0, trace.slices.name[around], -1)
+    groups = (rows for _, rows in every.by(around, np.where(every.call >= 0, trace.slices.track[every.call], -1)))
+    growing = [rows.at for rows in groups if _grow_in_a_step(rows) or _one_goes_into_the_next(trace, rows)]
+    if path is None or not growing:
         return None
-    if not (_grow_in_a_step(rows) or _one_goes_into_the_next(trace, rows)):
+    rows = every.where(np.isin(every.at, np.concatenate(growing)))
+    if path.explained_us(rows) < CONVERSIONS * path.window_us:
         return None
     first_us, last_us = float(rows.duration_us[0]), float(rows.duration_us.max())
     words = f"{a_step(len(rows), facts, 'cat', 'cats')}, {about(path.explained_us(rows) / path.window_us)} of the critical path"

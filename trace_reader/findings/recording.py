@@ -78,6 +78,7 @@ def _capture(trace: Trace, facts: Facts) -> Seen | None:
     "the stream's lane",
     "These slices overlap others on their stream without lying inside them; Perfetto hides such slices.",
     'Turn on "Preserve overlapping events" in Perfetto\'s flags to see them.',
+    trivia=True,
 )
 def _crossing_slices(trace: Trace, facts: Facts) -> Seen | None:
     crossing = crossing_slices(trace)

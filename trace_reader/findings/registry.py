@@ -13,10 +13,13 @@ To add one, write a function beside the sentences that explain it, in the file o
 from collections.abc import Callable, Iterable
 
 import msgspec
+from trace_reader.analysis.cpu_time import is_compiling
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernels import KernelFacts
+from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
+from trace_reader.model.slices import Kind
 from trace_reader.units import count
 
 
@@ -70,6 +73,12 @@ def calls_of(trace: Trace, *kernels: KernelFacts) -> Rows:
 def named(rows: Rows, *names: str) -> Rows:
     """Those of the rows that have one of these names."""
     return rows.where(rows.is_named(names.__contains__))
+
+
+def not_compiling(trace: Trace, calls: Rows) -> Rows:
+    """Those of these calls that are not made by torch.compile at work, which tries out kernels."""
+    compiling = trace.slices.named(is_compiling)[trace.slices.name] & (trace.slices.kind == Kind.OP)
+    return calls.where(innermost(trace.slices, trace.parent, calls.at, compiling) < 0) if compiling.any() else calls
 
 
 def a_step(n: int, facts: Facts, one: str, many: str) -> str:

@@ -78,7 +78,7 @@ def _cpu_work(trace: Trace, path: CriticalPath) -> Rows:
     "gpu-bound",
     "the CPU's total and the CUDA total are alike, because the CPU waits in a synchronize",
     "the GPU's lane: no white between kernels",
-    "The GPU is the bottleneck; the CPU runs ahead and its time is hidden.",
+    "The GPU is the bottleneck: the run would end earlier if its kernels were faster. CPU time beside them is hidden.",
     "Look at the longest kernels.",
 )
 def _gpu_bound(trace: Trace, facts: Facts) -> Seen | None:
@@ -143,4 +143,6 @@ def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
         return None
     seen = f"waiting for a DataLoader is {about(path.input_us / path.window_us)} of the critical path, {us(path.input_us)}"
     waits = trace.annotations.where(trace.annotations.is_named(is_loader) & (trace.annotations.end_ns > path.start_ns))
-    return Seen(seen, waits, share=path.input_us / path.window_us)
+    alone = any("_SingleProcessDataLoaderIter" in name for name in waits.names)
+    next = "It loads in the program's own process, while nothing else happens: give it num_workers." if alone else ""
+    return Seen(seen, waits, next, path.input_us / path.window_us)

@@ -6,18 +6,17 @@ import numpy as np
 from trace_reader.analysis.cpu_time import is_compiling
 from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.facts import Facts
-from trace_reader.findings.registry import Seen, finding, listed
+from trace_reader.findings.registry import Seen, finding, listed, not_compiling
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
-from trace_reader.link.waits import SHORTEST_NS, Reason
-from trace_reader.model.rows import Rows, distinct
+from trace_reader.link.waits import PAGEABLE, Reason
+from trace_reader.model.rows import Rows
 from trace_reader.model.slices import Kind
 from trace_reader.names.calls import loads_code, manages_memory
 from trace_reader.units import about, count, us
 
 WORTH_TELLING = 0.01  # of the critical path's window
 LITTLE_BYTES = 100_000
-PAGEABLE = "Pageable"  # as CUPTI calls the host's memory in a copy's name
 
 
 @finding(
@@ -37,7 +36,7 @@ def _sync_in_step(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _at_most(path: CriticalPath, saved_us: float) -> str:
-    return f"without it the path would be at most {us(saved_us)} shorter, {about(saved_us / path.window_us)}"
+    return f"without this the path would be at most {us(saved_us)} shorter, {about(saved_us / path.window_us)}"
 
 
 @finding(
@@ -52,9 +51,9 @@ def _blocking_copy(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
     if path is None:
         return None
-    waited = _in_path(trace, facts, Reason.COPY)
-    calls, copied = _with_staged(trace, facts, waited)
-    saved_us = path.explained_us(calls) + path.explained_us(copied) + path.after_waits_us(waited)
+    calls = _in_path(trace, facts, Reason.COPY)
+    copied = trace.work.where(np.isin(trace.work.call, calls.at))
+    saved_us = path.explained_us(copied) + path.after_waits_us(calls)
     if saved_us < WORTH_TELLING * path.window_us:
         return None
     sizes = [size for size in (event.detail for event in copied) if isinstance(size, int)]
@@ -66,18 +65,6 @@ def _blocking_copy(trace: Trace, facts: Facts) -> Seen | None:
     next = little if sizes and max(sizes) < LITTLE_BYTES else ""
     rows = Rows(trace.slices, np.sort(np.concatenate([calls.at, copied.at])))
     return Seen(f"{words}{largest}{memory}; {_at_most(path, saved_us)}", rows, next, saved_us / path.window_us)
-
-
-def _with_staged(trace: Trace, facts: Facts, waited: Rows) -> tuple[Rows, Rows]:
-    """The calls that waited for their copies, with those that read pageable memory themselves before it was copied, and that
-    returned a little before the copy ended; and the copies.
-    """
-    work = trace.work
-    pageable = work.where((work.call >= 0) & work.is_named(lambda name: PAGEABLE in name) & (work.kind == Kind.MEMCPY))
-    calls = Rows(trace.slices, pageable.call)
-    staged = (calls.end_ns - calls.start_ns > SHORTEST_NS) & (2 * calls.duration_us > pageable.duration_us)
-    rows = distinct(np.concatenate([waited.at, calls.at[staged & _in_window(trace, facts, calls)]])).values
-    return Rows(trace.slices, rows), work.where(np.isin(work.call, rows))
 
 
 def _in_window(trace: Trace, facts: Facts, calls: Rows) -> np.ndarray:
@@ -119,7 +106,7 @@ def _allocation_in_step(trace: Trace, facts: Facts) -> Seen | None:
     words = "; ".join(words for words in told if words)
     calls = _calls_that(trace, facts, manages_memory)
     saved_us = path.explained_us(calls) + path.after_waits_us(frees)
-    return Seen(words, calls, share=saved_us / path.window_us) if words else None
+    return Seen(f"{words}; {_at_most(path, saved_us)}", calls, share=saved_us / path.window_us) if words else None
 
 
 @finding(
@@ -133,12 +120,14 @@ def _loading_or_compiling(trace: Trace, facts: Facts) -> Seen | None:
     what = ("loading", "compilation")
     if (words := _cpu_share(facts, what, "loading code or compiling")) is None:
         return None
-    path_us = sum(part.us for part in facts.critical_path.cpu if part.name in what) if facts.critical_path else 0.0
-    compiling = trace.ops.where(trace.ops.is_named(is_compiling))
-    rows = np.concatenate([_calls_that(trace, facts, loads_code).at, outermost(trace.slices, compiling.at), trace.overheads.at])
-    return Seen(
-        words, Rows(trace.slices, np.sort(rows)), share=path_us / facts.critical_path.window_us if facts.critical_path else None
-    )
+    path = facts.critical_path
+    path_us = sum(part.us for part in path.cpu if part.name in what) if path else 0.0
+    compiling = outermost(trace.slices, trace.ops.at[trace.ops.is_named(is_compiling)])
+    rows = np.sort(np.concatenate([_calls_that(trace, facts, loads_code).at, compiling, trace.overheads.at]))
+    steps = set(trace.step_at(trace.slices.start_ns[compiling]).tolist())
+    again = "It compiles in every step: mark what changes as dynamic (torch._dynamo.mark_dynamic), or pad to few shapes."
+    next = again if len(facts.steps) > 2 and steps >= set(range(len(facts.steps))) else ""
+    return Seen(words, Rows(trace.slices, rows), next, share=path_us / path.window_us if path else None)
 
 
 def _calls_that(trace: Trace, facts: Facts, test: Callable[[str], bool]) -> Rows:
@@ -155,7 +144,7 @@ def _waited(trace: Trace, path: CriticalPath, calls: Rows, one: str, many: str) 
 
 def _in_path(trace: Trace, facts: Facts, reason: Reason) -> Rows:
     """The calls that waited for this reason in the path's steps, on a thread that launches or the steps'."""
-    calls = trace.waits.where(trace.waits.reason == reason)
+    calls = not_compiling(trace, trace.waits.where(trace.waits.reason == reason))
     calls = calls.where(_in_window(trace, facts, calls))
     launching = np.isin(calls.track, trace.slices.track[trace.work.call[trace.work.call >= 0]])
     return calls.where(launching | np.isin(calls.track, trace.steps.track[-1:]))

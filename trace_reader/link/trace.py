@@ -13,7 +13,7 @@ from trace_reader.errors import MissingExtraError
 from trace_reader.link.launches import Origin, gpu_work
 from trace_reader.link.nesting import outermost, parents
 from trace_reader.link.waits import waits
-from trace_reader.model.rows import Rows
+from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Kind, Slice, Slices, Track
 from trace_reader.parse.decode import Decoded
 
@@ -72,6 +72,12 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     def waits(self) -> Rows:
         """The calls that waited for the GPU, with the columns `reason` and `copied` (link/waits.py)."""
         return waits(self.calls, self.work)
+
+    @cached_property
+    def backward_tracks(self) -> np.ndarray:
+        """The threads that run a backward pass, for which the thread that called backward() waits meanwhile."""
+        nodes = self.ops.where(self.ops.is_named(lambda name: name.startswith("autograd::engine::evaluate_function")))
+        return distinct(nodes.track).values
 
     @cached_property
     def overheads(self) -> Rows:

@@ -10,6 +10,8 @@ from trace_reader.names.calls import is_copy, is_free, is_synchronizing
 
 SHORTEST_NS = 5_000  # a call that returns earlier did not wait
 LATE_END_NS = 500  # an event that a call waited for can seem to end this long after the call: two clocks
+LATE_COPY_NS = 100_000  # a copy of pageable memory returns when the last part of it is staged, a little before it is copied
+PAGEABLE = "Pageable"  # as CUPTI calls the host's ordinary memory in a copy's name
 FULL_QUEUE = 900  # launches outstanding; a device takes about a thousand
 FAR_LONGER = 10  # times the median of the launches that found room
 
@@ -49,7 +51,9 @@ def _blocking_copies(calls: Rows, work: Rows) -> np.ndarray:
         order = np.argsort(work.call, kind="stable")
         place = order[np.searchsorted(work.call[order], copies.at, "right") - 1]
         ended_ns = work.end_ns[place]
-        inside = (ended_ns >= copies.start_ns) & (ended_ns <= copies.end_ns + LATE_END_NS)
+        pageable = work.is_named(lambda name: PAGEABLE in name)[place]
+        late_ns = np.where(pageable, LATE_COPY_NS, LATE_END_NS)
+        inside = (ended_ns >= copies.start_ns) & (ended_ns <= copies.end_ns + late_ns)
         copied[asked] = np.where((work.call[place] == copies.at) & inside, place, -1)
     return copied
 

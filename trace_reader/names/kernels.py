@@ -305,6 +305,16 @@ def _cudnn(name: str, found: re.Match[str]) -> KernelName:
     tile = re.search(r"_(\d+x\d+x\d+)", name)
     knob = re.search(r"knob_(\d+)", name)
     sdpa = re.search(r"sdpa|flash|fmha", name)
+    if old := re.search(r"(?P<arch>volta|turing|ampere|maxwell)_(?P<type>s|h)cudnn_(?P<wino>winograd_)?(?P<tile>\d+x\d+)", name):
+        # cudnn_infer_volta_scudnn_128x64_relu_medium_nn_v1: a convolution; scudnn is fp32, without tensor cores
+        label = f"{old['type']}cudnn {'winograd ' if old['wino'] else ''}{old['tile']}"
+        arch, dtype = ARCHITECTURES.get(old["arch"]), "fp32" if old["type"] == "s" else "fp16"
+        return KernelName(label, "cuDNN", arch, dtype, old["tile"], unit="CUDA cores")
+    if "::" in name and not sdpa:
+        # void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(...)
+        kind = _template_dtype(name)
+        unit = "CUDA cores" if kind == "fp32" and re.search(r"[dw]grad|winograd|conv|fft", name) else None
+        return KernelName(f"cuDNN {_plain(name)}", "cuDNN", dtype=kind, unit=unit)
     return KernelName(
         ("cuDNN attention" if sdpa else "cuDNN") + (f" {tile[1]}" if tile else ""),
         "cuDNN attention" if sdpa else "cuDNN",

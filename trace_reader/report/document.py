@@ -70,6 +70,14 @@ class Table(msgspec.Struct, frozen=True):
 Part = Title | Section | Lines | Block | Item | Table
 
 
+def middle(name: str, width: int) -> str:
+    """A name, no longer than `width`: of a longer one the beginning and the end."""
+    if len(name) <= width:
+        return name
+    end = (width - 3) // 2
+    return f"{name[: width - 3 - end]}...{name[len(name) - end :]}"
+
+
 class Document:
     """The parts of a report, in order."""
 

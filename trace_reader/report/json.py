@@ -42,6 +42,7 @@ def to_json(facts: Facts, tree: Node | None = None) -> dict[str, Any]:
         "memsets_total": facts.memsets_total,
         "unlinked": facts.unlinked,
         "gpu_time_by_origin_us": {name: _round(time) for name, time in facts.gpu_time_by_origin_us.items()},
+        "step_period_us": _round(facts.step_period_us),
         "steps": [
             {
                 "name": s.name,

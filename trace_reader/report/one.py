@@ -12,7 +12,7 @@ from trace_reader.analysis.steps import StepFacts
 from trace_reader.analysis.tree import Node
 from trace_reader.analysis.verdict import CLASSES, CPU_WORDS, things, verdict
 from trace_reader.names.devices import peak
-from trace_reader.report.document import Document, Style
+from trace_reader.report.document import Document, Style, middle
 from trace_reader.units import about, percent, us
 
 LABEL_WIDTH = 40
@@ -38,7 +38,8 @@ def work_of_a_step(facts: Facts, most: int = MOST_KINDS) -> str:
     step = facts.middle_step
     if step is None:
         return "no recorded steps"
-    listed = ", ".join(label if n == 1 else f"{n} x {label}" for label, n in step.work[:most]) or "nothing"
+    names = [(middle(label, LABEL_WIDTH), n) for label, n in step.work[:most]]
+    listed = ", ".join(label if n == 1 else f"{n} x {label}" for label, n in names) or "nothing"
     if len(step.work) > most:
         listed += f" and {len(step.work) - most} more kinds"
     if facts.regime == "cpu-only":
@@ -64,7 +65,7 @@ def report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
     _findings(out, [f for f in facts.findings if f.slug != facts.regime])
     _steps(out, facts)
     if facts.critical_path:
-        _path(out, facts.critical_path)
+        _path(out, facts, facts.critical_path)
     if facts.regime == "cpu-only":
         _ops(out, facts)
     else:
@@ -113,8 +114,11 @@ def _steps(out: Document, facts: Facts) -> None:
     out.table(head, facts.steps, lambda s: _step_row(s)[: len(head)], empty=empty, brief=brief, least=least)
 
 
-def _path(out: Document, path: CriticalPath) -> None:
-    out.section(f"Critical path: {us(path.window_us)}, by what the run waited for")
+def _path(out: Document, facts: Facts, path: CriticalPath) -> None:
+    steps = len(facts.steps) - (len(facts.steps) >= 3)  # the path leaves the first of many out
+    first = facts.steps[-steps].name if steps else ""
+    begins = f" from {first} on ({steps} of {len(facts.steps)} steps)" if first else ""
+    out.section(f"Critical path: {us(path.window_us)}{begins}")
     classes = [name for name, share in path.classes.items() if share >= WORTH_SHOWING]
     out.table(
         ["waited for", "time", "share", "most of it"],
@@ -192,7 +196,7 @@ def _kernels(out: Document, facts: Facts) -> None:
             facts.kernels,
             lambda k: [labels[k.name], str(k.calls), us(k.total_us), us(k.median_us), percent(k.share), k.op or "none"],
             brief=8,
-            least=2,
+            least=4,
         )
         return
     out.table(
@@ -293,7 +297,8 @@ def _header(facts: Facts, style: Style) -> list[str]:
     if facts.steps:
         first, last = facts.steps[0].name, facts.steps[-1].name
         names = first if first == last else f"{first} to {last}"
-        lines.append(f"steps: {len(facts.steps)} ({names})")
+        each = f", one every {us(facts.step_period_us)}" if facts.step_period_us else ""
+        lines.append(f"steps: {len(facts.steps)} ({names}){each}")
     else:
         lines.append("steps: none")
     return lines
@@ -316,7 +321,7 @@ def short(name: str, style: Style) -> str:
 
 
 def label_of(k: KernelFacts, style: Style) -> str:
-    return k.name if style.full else k.decoded.label[:LABEL_WIDTH]
+    return k.name if style.full else middle(k.decoded.label, LABEL_WIDTH)
 
 
 def distinct_labels(kernels: Sequence[KernelFacts], style: Style) -> dict[str, str]:

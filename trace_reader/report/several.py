@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from trace_reader.analysis.compare import Change, Comparison, Row
 from trace_reader.analysis.steps import StepFacts
 from trace_reader.analysis.verdict import verdict
-from trace_reader.report.document import Document, Style
-from trace_reader.report.one import label_of
+from trace_reader.report.document import Document, Style, middle
+from trace_reader.report.one import distinct_labels, label_of
 from trace_reader.units import count, percent, us
+
+MOST_NAMES = 8  # of ops in one line
+LONGEST_NAME = 60
 
 
 def comparison(c: Comparison, style: Style) -> Document:
@@ -25,20 +28,22 @@ def comparison(c: Comparison, style: Style) -> Document:
         empty="neither trace has ProfilerSteps",
         brief=4,
     )
+    labels = distinct_labels(c.a.kernels, style), distinct_labels(c.b.kernels, style)
     head = ["kernel", "calls A", "calls B", "time A", "time B", "difference"]
     more = [] if style.brief else ["what changed"]
     out.section(f"Kernels{' of a step' * bool(c.a.steps and c.b.steps)}, by the difference in their time")
     out.table(
         [*head, *more],
         c.changes,
-        lambda change: _change_row(change, style)[: len(head) + len(more)],
+        lambda change: _change_row(change, labels)[: len(head) + len(more)],
         brief=12,
     )
     out.section("Ops and findings")
+    most = MOST_NAMES if style.brief else None
     out.lines(
         [
-            f"ops only in A: {', '.join(c.ops_only_a) or 'none'}",
-            f"ops only in B: {', '.join(c.ops_only_b) or 'none'}",
+            f"ops only in A: {_names(c.ops_only_a, most)}",
+            f"ops only in B: {_names(c.ops_only_b, most)}",
             f"findings only in A: {', '.join(c.findings_gone) or 'none'}",
             f"findings only in B: {', '.join(c.findings_new) or 'none'}",
         ]
@@ -81,8 +86,14 @@ def _row(row: Row, style: Style) -> list[str]:
     return [kernels, us(row.gpu_us), us(row.cpu_us), row.facts.regime, copies, *slowest]
 
 
-def _change_row(change: Change, style: Style) -> list[str]:
-    names = list(dict.fromkeys(label_of(k, style) for k in (change.a, change.b) if k))
+def _names(names: Sequence[str], most: int | None) -> str:
+    more = len(names) - len(names[:most])
+    return (", ".join(middle(name, LONGEST_NAME) for name in names[:most]) or "none") + (f" and {more} more" if more else "")
+
+
+def _change_row(change: Change, labels: tuple[dict[str, str], dict[str, str]]) -> list[str]:
+    both = [own[k.name] for k, own in zip((change.a, change.b), labels, strict=True) if k]
+    names = both[:1] if change.matched_by == "name" else both
     what = f"only in {'B' if change.a is None else 'A'}" if not (change.a and change.b) else change.renamed or "-"
     calls = [f"{n:.0f}" if n == round(n) else f"{n:.1f}" for n in change.calls]
     sign = "+" if change.difference_us >= 0 else "-"

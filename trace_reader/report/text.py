@@ -8,7 +8,7 @@ import sys
 import textwrap
 
 import msgspec
-from trace_reader.report.document import LONGEST_LINE, Block, Document, Item, Lines, Part, Section, Table, Title
+from trace_reader.report.document import LONGEST_LINE, Block, Document, Item, Lines, Part, Section, Table, Title, middle
 from trace_reader.system.terminal import plain
 
 MOST_LINES = 50  # of a brief report
@@ -69,7 +69,7 @@ def _lines(document: Document, width: int, amounts: list[int]) -> list[_Line]:
     for place, part in enumerate(document.parts):
         match part:
             case Title(lines):
-                out += [_Line(line, TITLE, len(line)) for line in (_middle(plain(text, LONGEST_LINE), width) for text in lines)]
+                out += [_Line(line, TITLE, len(line)) for line in (middle(plain(text, LONGEST_LINE), width) for text in lines)]
             case Block(lines):
                 out += [_Line(_cut(plain(line, LONGEST_LINE), width)) for line in lines]
             case Lines(lines, indented):
@@ -151,22 +151,15 @@ def _groups(widths: list[int], width: int) -> list[list[int]]:
 
 def shortened(names: list[str], width: int) -> list[str]:
     """The names, no longer than `width`, by their middles; different ones stay different."""
-    short = {name: _middle(name, width) for name in names}
+    short = {name: middle(name, width) for name in names}
     used: dict[str, str] = {}
     for name in dict.fromkeys(names):
         text, number = short[name], 2
         while used.setdefault(text, name) != name:
             mark = f"#{number}"
-            text, number = _middle(name, width - len(mark)) + mark, number + 1
+            text, number = middle(name, width - len(mark)) + mark, number + 1
         short[name] = text
     return [short[name] for name in names]
-
-
-def _middle(name: str, width: int) -> str:
-    if len(name) <= width:
-        return name
-    end = (width - 3) // 2
-    return f"{name[: width - 3 - end]}...{name[len(name) - end :]}"
 
 
 def _has_colours() -> bool:
