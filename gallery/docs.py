@@ -142,11 +142,20 @@ def cheatsheet_md() -> str:
         "",
         f"{WRITTEN} `read_trace.py` looks for each of these in a trace, and says which it found.",
         "",
+        *_verdict_lines(),
+        "",
         _row("you see", "where", "it usually means", "look at or try next", "finding"),
         "|---|---|---|---|---|",
     ]
     out += [_row(p.symptom, p.where, p.means, p.next, f"`{slug}`") for slug, p in PATTERNS.items()]
     return "\n".join(out) + "\n"
+
+
+def _verdict_lines() -> list[str]:
+    """How the README defines the verdict."""
+    text = (ROOT / "README.md").read_text()
+    start = text.index("- It answers:")
+    return text[start : text.index("\n\n", start)].splitlines()
 
 
 def fused_kernel_md() -> str:
