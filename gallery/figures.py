@@ -389,6 +389,8 @@ NUMBERS: dict[str, tuple[str, Number]] = {  # by name: what it is called in a ta
     "tax": ("", _seen("compile-tax")),
     "graph": ("", _seen("cache-hits")),
     "graph_launch": ("", _seen("graph-launch")),
+    "unfused": ("", _seen("unfused-optimizer")),
+    "opaque": ("", _seen("opaque-op")),
     "recompiled": ("", _seen("recompile")),
     "compile_steps": ("steps", _compile_steps),
     "fused": ("", _seen("fused-triton")),

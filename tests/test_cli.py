@@ -25,6 +25,7 @@ SHARED = [
     "--gz",
     "--seed",
 ]
+MODEL = ["--layers", "--hidden", "--heads", "--kv_heads", "--head_dim", "--intermediate", "--vocab", "--arch", "--like"]
 OWN = {
     "01_matmul_add.py": ["--size", "--batch", "--op"],
     "02_linear.py": ["--batch", "--in_dim", "--out_dim", "--vary_batch"],
@@ -35,6 +36,19 @@ OWN = {
     "04_b_inplace_ops_attention.py": ["--batch", "--heads", "--seq", "--head_dim"],
     "04_c_sdpa_attention.py": ["--batch", "--heads", "--seq", "--head_dim", "--backend"],
     "04_d_kernels_attention.py": ["--batch", "--heads", "--seq", "--head_dim", "--kernel_version"],
+    "05_a_llm_decode.py": [*MODEL, "--prompt", "--batch", "--phase", "--cache", "--attention"],
+    "05_c_train_step.py": [
+        *MODEL,
+        "--batch",
+        "--seq",
+        "--optimizer",
+        "--implementation",
+        "--accumulate",
+        "--checkpoint",
+        "--log_loss",
+        "--loader",
+        "--workers",
+    ],
 }
 
 

@@ -5,7 +5,7 @@ from trace_reader.analysis.facts import Facts
 from trace_reader.findings.registry import Seen, a_step, calls_of, finding, listed, named
 from trace_reader.link.nesting import innermost, self_us
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows, distinct, median
+from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Kind
 from trace_reader.names.kernels import decode_name
 from trace_reader.units import count, us
@@ -134,8 +134,10 @@ def _opaque_op(trace: Trace, facts: Facts) -> Seen | None:
     fused = trace.linked.is_named(lambda name: decode_name(name).is_fused_attention) & (trace.linked.op >= 0)
     ops = Rows(trace.slices, distinct(trace.linked.op[fused]).values)
     for name, calls in sorted(ops.by_name()):
-        own_us = median(self_us(trace.slices, trace.parent, calls.at))
+        inside = calls.where(trace.step_at(calls.start_ns) >= 0)
+        own_us = float(self_us(trace.slices, trace.parent, inside.at).sum()) / max(len(facts.steps), 1)
         if step and own_us >= OPAQUE_SHARE * step.cpu_us:
-            seen = f"{name}: {us(own_us)} of its {us(calls.median_us)} are in no op or call inside it, "
+            total_us = inside.total_us / len(facts.steps)
+            seen = f"{name}: {us(own_us)} of its {us(total_us)} a step are in no op or call inside it, "
             return Seen(seen + f"{own_us / step.cpu_us:.0%} of {step.name}'s CPU time", calls)
     return None

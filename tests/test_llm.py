@@ -1,0 +1,121 @@
+"""The lessons with a language model, on the CPU and small: the same tokens whichever way, and what their traces hold."""
+
+import importlib
+import re
+
+from common.llm import PUBLISHED, SIZES
+import pytest
+import torch
+from trace_reader import read
+
+SMALL = ("--device", "cpu", "--dtype", "fp32", "--prompt", "8", "--active", "1")
+TRAIN = ("--device", "cpu", "--dtype", "fp32", "--batch", "2", "--seq", "8", "--no-warmup", "--active", "1")
+
+
+def run(lesson, tmp_path, *flags):
+    tmp_path.mkdir(exist_ok=True)
+    module = importlib.import_module(lesson)
+    return module.main(module.parse_args([*flags, "--trace_dir", str(tmp_path)]))
+
+
+def trace_of(tmp_path):
+    (path,) = tmp_path.glob("*.json")
+    return read(str(path))
+
+
+def decoded(tmp_path, *flags):
+    """The tokens that were written, and the logits of the last one."""
+    decoder = run("05_a_llm_decode", tmp_path, *SMALL, *flags)
+    return torch.cat(decoder.written, 1).tolist(), decoder.logits
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    return decoded(tmp_path_factory.mktemp("expected"))
+
+
+@pytest.mark.parametrize(
+    "flags", [("--cache", "static"), ("--attention", "eager"), ("--cache", "static", "--compile"), ("--seed", "0")], ids=" ".join
+)
+def test_greedy_tokens_are_the_same_whichever_way(tmp_path, expected, flags):
+    tokens, logits = decoded(tmp_path, *flags)
+    assert tokens == expected[0]
+    torch.testing.assert_close(logits, expected[1], rtol=1e-4, atol=1e-5)
+
+
+def test_another_seed_gives_other_tokens(tmp_path, expected):
+    assert decoded(tmp_path, "--seed", "1")[0] != expected[0]
+
+
+@pytest.mark.parametrize("arch", ["llama", "gemma3", "smollm3"])
+def test_each_architecture_decodes(tmp_path, arch):
+    (written,), _ = decoded(tmp_path, "--arch", arch)
+    assert len(written) == 3 + 10 + 3 and all(0 <= token < 512 for token in written)  # warm-up, timed, in the schedule
+
+
+def test_a_step_is_one_forward_with_its_layers(tmp_path, capsys):
+    run("05_a_llm_decode", tmp_path, *SMALL, "--layers", "3", "--active", "2")
+    calls = {a.name: a.calls for a in trace_of(tmp_path).annotations}
+    assert calls == {"decode_step": 2, "layer 0": 2, "layer 1": 2, "layer 2": 2}
+    out = capsys.readouterr().out
+    assert re.search(r"^tokens a second: [\d,]+ without the profiler \([\d.]+ ms a step\), [\d,]+ with it", out, re.MULTILINE)
+    # 3 layers of 64 x (64 + 32 + 32 + 64 + 3 x 128) and 64 + 64 + 2 x 16 in norms; 512 x 64 tokens; a last norm of 64; fp32
+    weights = 3 * (64 * (64 + 32 + 32 + 64 + 3 * 128) + 160) + 512 * 64 + 64
+    cache = 2 * 3 * 2 * 16 * 8
+    assert f"floor: {4 * (weights + cache) / 1e6:.1f} MB of weights and cache, read once\n" in out
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_a_prefill_reads_all_of_the_prompt_each_time(tmp_path, cache):
+    decoder = run("05_a_llm_decode", tmp_path, *SMALL, "--phase", "prefill", "--cache", cache)
+    assert decoder.cache.get_seq_length() == 8 and not decoder.written
+    assert {a.name for a in trace_of(tmp_path).annotations} == {"prefill_fwd", "layer 0", "layer 1"}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_like_stands_for_published_sizes_and_later_flags_count(name):
+    module = importlib.import_module("05_a_llm_decode")
+    arch, *sizes = PUBLISHED[name]
+    args = module.parse_args(["--like", name])
+    assert (args.arch, [getattr(args, size) for size in SIZES]) == (arch, sizes)
+    assert module.parse_args([f"--like={name}", "--layers", "1"]).layers == 1
+
+
+def test_heads_that_do_not_fit_are_one_line(lesson):
+    done = lesson("05_a_llm_decode.py", "--device", "cpu", "--heads", "3")
+    said = "error: --heads 3 are no multiple of --kv_heads 2: as many heads share each pair of keys and values\n"
+    assert (done.code, done.err) == (2, said)
+
+
+@pytest.mark.parametrize("implementation", ["foreach", "for-loop"])
+def test_the_optimizers_implementations_agree(tmp_path, implementation):
+    losses = [run("05_c_train_step", tmp_path / name, *TRAIN, "--implementation", name) for name in ("fused", implementation)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5) and losses[0][-1] < losses[0][0]
+
+
+@pytest.mark.parametrize("flags", [("--checkpoint",), ("--log_loss",), ("--compile",)], ids=" ".join)
+def test_what_changes_the_work_changes_no_loss(tmp_path, flags):
+    losses = [run("05_c_train_step", tmp_path / name, *TRAIN, *more) for name, more in (("plain", ()), ("other", flags))]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_a_training_step_is_annotated(tmp_path):
+    run("05_c_train_step", tmp_path, *TRAIN, "--accumulate", "2")
+    calls = {a.name: a.calls for a in trace_of(tmp_path).annotations}
+    assert calls == {
+        "forward": 2, "loss": 2, "backward": 2, "optimizer": 1, "layer 0": 2, "layer 1": 2,
+        "Optimizer.step#AdamW.step": 1, "Optimizer.zero_grad#AdamW.zero_grad": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("flags", "calls"), [((), 2), (("--checkpoint",), 4)])
+def test_checkpointing_computes_each_layer_twice(tmp_path, flags, calls):
+    run("05_c_train_step", tmp_path, *TRAIN, *flags)
+    assert {op.name: op.calls for op in trace_of(tmp_path).ops}["aten::silu"] == calls
+
+
+def test_a_loader_is_an_annotation_and_its_workers_need_it(tmp_path, lesson):
+    run("05_c_train_step", tmp_path, *TRAIN, "--loader")
+    assert any(a.name.startswith("enumerate(DataLoader)") for a in trace_of(tmp_path).annotations)
+    done = lesson("05_c_train_step.py", "--workers", "1")
+    assert done.code == 2 and done.err.endswith("--workers 1 changes nothing without --loader: add --loader\n")
