@@ -324,7 +324,8 @@ CASES = {
     ),
     "opaque-op": (
         [step(0, 0, 100), op("aten::_cudnn_attention_forward", 10, 40), op("aten::empty", 11, 10), *linked(CUDNN, 30, 5)],
-        "aten::_cudnn_attention_forward: 29.0 us of its 40.0 us a step are in no op or call inside it, 29% of ProfilerStep#0's CPU time",
+        "aten::_cudnn_attention_forward: 29.0 us of its 40.0 us a step are in no op or call inside it, "
+        "29% of ProfilerStep#0's CPU time",
         [step(0, 0, 100), op("aten::_cudnn_attention_forward", 10, 40), op("aten::empty", 11, 20), *linked(CUDNN, 40, 5)],
     ),
     "low-occupancy-by-design": (

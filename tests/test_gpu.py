@@ -10,6 +10,7 @@ from conftest import LESSONS, ROOT, Trace
 import pytest
 from stand_ins import all_packages
 import torch
+from trace_reader import read
 
 pytestmark = pytest.mark.gpu
 
@@ -44,6 +45,16 @@ COMMANDS = {
 @pytest.fixture(scope="module")
 def runs(lessons):
     return lessons(COMMANDS)
+
+
+LLM = {
+    "05_a": ("05_a_llm_decode.py", "--active", "1"),
+    "05_a graph": (
+        "05_a_llm_decode.py", "--cache", "static", "--compile", "--compile_mode", "reduce-overhead", "--active", "1",
+    ),
+    "05_c": ("05_c_train_step.py", "--active", "1"),
+    "05_c loop": ("05_c_train_step.py", "--implementation", "for-loop", "--active", "1"),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -277,6 +288,44 @@ def test_the_doctor_finds_a_gpu_whose_events_are_recorded(packages):
     assert {checks[lesson]["text"] for lesson in LESSONS} == {f"runs on {torch.cuda.get_device_name()}"}
 
 
+@pytest.fixture(scope="module")
+def llm(lessons):
+    runs = lessons(LLM)
+    return lambda name: runs[name].result()
+
+
+def facts_of(run):
+    (path,) = run.folder.glob("*.json")
+    return read(str(path))
+
+
+@pytest.mark.parametrize("name", LLM)
+def test_a_language_model_runs_quietly(llm, name):
+    run = llm(name)
+    assert (run.code, run.err) == (0, "")
+    assert run.out.startswith("device: cuda (") and "\nverdict: " in run.out
+
+
+def test_a_graph_replays_a_token_in_one_launch(llm):
+    eager, graph = facts_of(llm("05_a")), facts_of(llm("05_a graph"))
+    assert graph.gpu_events_by_origin["graph"] > 20 and eager.gpu_events_by_origin["graph"] == 0
+    assert graph.steps[0].launches < eager.steps[0].launches / 5
+    assert "floor: " in llm("05_a").out
+
+
+def test_the_backward_pass_is_that_of_its_layers(llm):
+    annotations = {a.name: a for a in facts_of(llm("05_c")).annotations}
+    layers = [annotations[f"layer {n}"] for n in range(2)]
+    assert all(layer.backward_us > layer.gpu_us > 0 for layer in layers)
+    assert sum(layer.backward_us for layer in layers) < annotations["forward"].backward_us
+    assert annotations["backward"].backward_us == 0
+
+
+def test_a_fused_optimizer_launches_fewer_kernels(llm):
+    fused, loop = (next(a for a in facts_of(llm(name)).annotations if a.name == "optimizer") for name in ("05_c", "05_c loop"))
+    assert 0 < 10 * fused.launched < loop.launched
+
+
 def test_every_lesson_is_covered_here():
-    covered = {command[0] for command in COMMANDS.values()} | {"03_kernels_mlp.py", "04_d_kernels_attention.py"}
+    covered = {command[0] for command in (*COMMANDS.values(), *LLM.values())} | {"03_kernels_mlp.py", "04_d_kernels_attention.py"}
     assert covered == set(LESSONS)
