@@ -136,6 +136,7 @@ def summarize(trace: Trace) -> Facts:
     used_properties = [p for number, p in device_properties.items() if number in used] or properties
     lesson: dict[str, Any] = header["lesson"] if isinstance(header.get("lesson"), dict) else {}
     distributed: dict[str, Any] = header["distributedInfo"] if isinstance(header.get("distributedInfo"), dict) else {}
+    said = lesson.get("device")
     names = sorted({str(p["name"]) for p in used_properties if "name" in p})
     kinds, origins = Counter(work.kind.tolist()), Counter(work.origin.tolist())
     steps = step_facts(trace)
@@ -150,7 +151,7 @@ def summarize(trace: Trace) -> Facts:
     return Facts(
         trace=trace.path,
         lesson={str(k): str(v) for k, v in lesson.items()},
-        device=(None if len(work) else lesson.get("device")) or ", ".join(names) or None,
+        device=(said if not len(work) and isinstance(said, str) else "") or ", ".join(names) or None,
         device_properties=used_properties[0] if used_properties else None,
         versions=_versions(header),
         rank=_whole(distributed.get("rank")),
