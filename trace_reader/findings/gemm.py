@@ -44,7 +44,7 @@ def _two_gemm_tiles(trace: Trace, facts: Facts) -> Seen | None:
     "fp32-cuda-cores",
     "a GEMM takes many times what its FLOP explain",
     "the GEMM's name: sgemm, f32f32, ffma",
-    "A GEMM in fp32 on CUDA cores: far slower than tensor cores, which take bf16, fp16 or tf32.",
+    "A GEMM or convolution in fp32 on CUDA cores: far slower than tensor cores, which take bf16, fp16 or tf32.",
     "Use bf16, or allow tf32: torch.set_float32_matmul_precision('high').",
 )
 def _fp32_cuda_cores(trace: Trace, facts: Facts) -> Seen | None:

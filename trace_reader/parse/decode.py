@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 from trace_reader.errors import NoEventsError, NotATraceError
 from trace_reader.model.slices import NO_CORRELATION, ON_GPU, Collective, Footprint, Inputs, Kind, Slices, Track
+from trace_reader.names.demangle import demangled
 from trace_reader.parse.foreign import what_it_is
 from trace_reader.parse.repair import EVENT, mended, one_by_one
 from trace_reader.parse.source import Blocks, Bytes, open_blocks, shown
@@ -249,7 +250,7 @@ class _Decoder:
         columns = {name: np.concatenate([piece.pop(name) for piece in self._columns]) for name in list(self._columns[0])}
         columns["start_ns"] -= columns["start_ns"].min()
         self._tell_gpu_annotations(columns["kind"], columns["track"])
-        slices = Slices(columns, list(self._names), list(self._tracks), self._distinct_details(columns["detail"]))
+        slices = Slices(columns, list(map(demangled, self._names)), list(self._tracks), self._distinct_details(columns["detail"]))
         skipped = {reason: n for reason, n in sorted(self.skipped.items()) if n}
         zeros = self.skipped["zero timestamp"] + self._zero_durations
         return Decoded(self.path, slices, self.header, self.total, skipped, self.first_bad, zeros, self.thread_names)
