@@ -3,6 +3,7 @@
 import ctypes
 from functools import cache
 import re
+from typing import Any
 
 LIBRARIES = ("libstdc++.so.6", "libc++abi.dylib", "libc++.1.dylib")  # of Linux and macOS: each has __cxa_demangle
 LONGEST = 1000  # characters
@@ -12,7 +13,7 @@ _REFERENCE = re.compile(r"[ST][0-9A-Z]*_")
 
 
 @cache
-def _demangler() -> ctypes._CFuncPtr | None:
+def _demangler() -> Any:
     """The C++ library's own function (Itanium C++ ABI, 3.3.4); None where there is no such library."""
     for library in LIBRARIES:
         try:
