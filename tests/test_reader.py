@@ -1,5 +1,7 @@
 """What the reader's numbers mean: each definition on a few inline events with exact numbers."""
 
+import re
+
 from events import (
     ADD,
     CPU,
@@ -724,3 +726,17 @@ def test_a_trace_without_a_gpu_has_no_columns_for_one_in_its_annotations(facts, 
 )  # fmt: skip
 def test_what_a_call_is_for(name, frees, memory, loads):
     assert (is_free(name), manages_memory(name), loads_code(name)) == (frees, memory, loads)
+
+
+def test_the_gpus_time_is_told_for_the_window_and_a_step(tmp_path, capsys):
+    nccl = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    events = [e for n in range(2) for e in (step(n, 200 * n, 190), launch(200 * n, 2 * n), kernel(GEMM, 200 * n + 10, 100, 2 * n),
+              launch(200 * n + 5, 2 * n + 1), kernel(nccl, 200 * n + 100, 40, 2 * n + 1, stream=9))]  # fmt: skip
+    assert cli.main([write(tmp_path / "t.json", *events), "--all"]) == 0
+    out = capsys.readouterr().out
+    table = out[out.index("\nThe GPU's time in the path's window") :].split("\n\n")[0].splitlines()[2:]
+    assert [re.split(r"\s{2,}", line.strip()) for line in table] == [
+        ["time", "share", "a step"], ["compute", "200.0 us", "58.8%", "117.6 us"],
+        ["communication", "80.0 us", "23.5%", "47.1 us"],
+        ["of it exposed", "60.0 us", "17.6%", "35.3 us"], ["idle", "80.0 us", "23.5%", "47.1 us"],
+    ]  # fmt: skip

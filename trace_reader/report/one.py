@@ -9,6 +9,7 @@ from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.facts import Facts, Finding
 from trace_reader.analysis.kernels import KernelFacts
 from trace_reader.analysis.steps import StepFacts
+from trace_reader.analysis.timeline import Timeline
 from trace_reader.analysis.tree import Node
 from trace_reader.analysis.verdict import CLASSES, CPU_WORDS, things, verdict
 from trace_reader.names.devices import peak
@@ -76,6 +77,8 @@ def report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
     if facts.annotations:
         _annotations(out, facts)
     if facts.regime != "cpu-only":
+        if facts.timeline:
+            _timeline(out, facts, facts.timeline)
         _origins(out, facts)
         if _idles(facts):
             _idle(out, facts)
@@ -94,7 +97,7 @@ def _left_out(facts: Facts) -> list[str]:
     """What a brief report does not show of this trace."""
     on_gpu = facts.regime != "cpu-only"
     every = {
-        "annotations": bool(facts.annotations), "the GPU's idle time": _idles(facts), "kinds of work": on_gpu,
+        "annotations": bool(facts.annotations), "timeline": on_gpu, "the GPU's idle time": _idles(facts), "kinds of work": on_gpu,
         "footprints and occupancy": on_gpu, "collectives": bool(facts.collectives),
         "bandwidth": any(k.gb_per_s is not None for k in facts.kernels), "GEMMs": bool(facts.gemms),
     }  # fmt: skip
@@ -130,6 +133,26 @@ def _path(out: Document, facts: Facts, path: CriticalPath) -> None:
             ", ".join(f"{what} {about(time_us / path.window_us)}" for what, time_us in things(path, name)[:MOST_THINGS]),
         ],
         least=2,
+    )
+
+
+def _timeline(out: Document, facts: Facts, times: Timeline) -> None:
+    each = facts.step_period_us  # a GPU that is far behind may still work on an earlier step when the window begins
+    every = {
+        "compute": times.compute_us, "communication": times.communication_us,
+        "of it exposed": times.exposed_communication_us, "copies": times.copy_us, "of them exposed": times.exposed_copy_us,
+        "idle": times.idle_us,
+    }  # fmt: skip
+    out.section("The GPU's time in the path's window (exposed: while nothing is computed)")
+    out.table(
+        ["", "time", "share", *["a step"] * bool(each)],
+        [(what, time_us) for what, time_us in every.items() if time_us],
+        lambda item: [
+            item[0],
+            us(item[1]),
+            percent(item[1] / times.window_us),
+            *[us(item[1] / times.window_us * (each or 0.0))] * bool(each),
+        ],
     )
 
 
