@@ -110,6 +110,7 @@ def test_the_full_report_names_what_the_brief_one_leaves_out(capsys):
     brief, every = told(capsys, path), told(capsys, path, "--all")
     assert "\nAnnotations" not in brief and "\nAnnotations" in every
     assert " ".join(brief[brief.index("more with --all") :].split()) == (
-        "more with --all: annotations, timeline, the GPU's idle time, kinds of work, footprints and occupancy, all rows and columns"
+        "more with --all: annotations, timeline, the GPU's idle time, kinds of work, footprints and occupancy, "
+        "all rows and columns"
     )
     assert GEMM[:5] in every
