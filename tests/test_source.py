@@ -89,14 +89,16 @@ def test_an_error_in_the_thread_reaches_who_takes_the_blocks(file):
 
 
 def test_who_stops_early_stops_the_thread(file):
+    before = set(threading.enumerate())  # another test's library may have left one
     with open_blocks(file(zipped_more_than_a_block())) as blocks:
         iterator = iter(blocks)
         next(iterator)
+        own = set(threading.enumerate()) - before
         iterator.close()
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and thread.daemon:
-            thread.join(5)
-            assert not thread.is_alive()
+    assert len(own) == 1
+    for thread in own:
+        thread.join(5)
+        assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("zip_it", [False, True])
