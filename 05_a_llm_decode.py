@@ -9,7 +9,7 @@ Guess first: a decode step multiplies every weight with a single token. What lim
 the CPU? How many kernels does it launch, and how many a prefill of 512 tokens? What does the cache cost that grows by a
 token a step? How near does the best variant come to the floor, the time in which the GPU's memory can be read once?
 
-Then look: eager, both phases launch about as many kernels, and the CPU takes as long for one token as for 512. The dynamic
+Then look: eager, a step with one token takes no less time than one with 512, since the CPU launches its kernels. The dynamic
 cache is copied by aten::cat in every layer; a static one has its memory from the beginning, and so it can be compiled, and
 replayed as a CUDA graph. The last lines tell what the profiler itself costs, and the distance to the floor.
 

@@ -15,6 +15,7 @@ from trace_reader.units import about, count, us
 
 WORTH_TELLING = 0.05  # of the path
 GPU_CLASSES = (Class.COMPUTE, Class.COMMUNICATION, Class.COPY)
+SHARE_OF = {"gpu-bound": "compute", "copy-bound": "copy", "latency-bound": "latency"}  # of the path's classes
 OTHER_THAN_LAUNCHING = {  # what to do where most of the CPU's part is this
     "call": "Most of it is calls that launch nothing, such as copies that wait: see the other findings.",
     "memory": "Most of it is managing memory: see allocation-in-step.",
@@ -62,10 +63,14 @@ def _overhead_bound(trace: Trace, facts: Facts) -> Seen | None:
     return Seen(what_limits(path), _cpu_work(trace, path), next, path.classes["cpu"])
 
 
-def _gpu_work(trace: Trace, path: CriticalPath, *classes: Class) -> Rows:
-    """The GPU events of these classes on the path."""
+def _limits(trace: Trace, facts: Facts, regime: str, *classes: Class) -> Seen | None:
+    """The verdict `regime`: its share of the path (the two largest of a mixed one), and the GPU events of `classes` on it."""
+    path = facts.critical_path
+    if path is None or facts.regime != regime:
+        return None
     found = path.pieces.row[np.isin(path.pieces.kind, classes)]
-    return Rows(trace.slices, np.sort(found[found >= 0]))
+    share = sum(sorted(path.classes.values())[-2:]) if regime == "mixed" else path.classes[SHARE_OF[regime]]
+    return Seen(what_limits(path), Rows(trace.slices, np.sort(found[found >= 0])), share=share)
 
 
 def _cpu_work(trace: Trace, path: CriticalPath) -> Rows:
@@ -82,10 +87,7 @@ def _cpu_work(trace: Trace, path: CriticalPath) -> Rows:
     "Look at the longest kernels.",
 )
 def _gpu_bound(trace: Trace, facts: Facts) -> Seen | None:
-    path = facts.critical_path
-    if path is None or facts.regime != "gpu-bound":
-        return None
-    return Seen(what_limits(path), _gpu_work(trace, path, Class.COMPUTE), share=path.classes["compute"])
+    return _limits(trace, facts, "gpu-bound", Class.COMPUTE)
 
 
 @finding(
@@ -96,10 +98,7 @@ def _gpu_bound(trace: Trace, facts: Facts) -> Seen | None:
     "Copy less, from pinned memory, and on a stream of its own while something is computed.",
 )
 def _copy_bound(trace: Trace, facts: Facts) -> Seen | None:
-    path = facts.critical_path
-    if path is None or facts.regime != "copy-bound":
-        return None
-    return Seen(what_limits(path), _gpu_work(trace, path, Class.COPY), share=path.classes["copy"])
+    return _limits(trace, facts, "copy-bound", Class.COPY)
 
 
 @finding(
@@ -110,10 +109,7 @@ def _copy_bound(trace: Trace, facts: Facts) -> Seen | None:
     "Launch less and larger: fuse, torch.compile, CUDA graphs; wait for the GPU less often.",
 )
 def _latency_bound(trace: Trace, facts: Facts) -> Seen | None:
-    path = facts.critical_path
-    if path is None or facts.regime != "latency-bound":
-        return None
-    return Seen(what_limits(path), _gpu_work(trace, path, *GPU_CLASSES), share=path.classes["latency"])
+    return _limits(trace, facts, "latency-bound", *GPU_CLASSES)
 
 
 @finding(
@@ -124,10 +120,7 @@ def _latency_bound(trace: Trace, facts: Facts) -> Seen | None:
     "Take the larger of the two that are named; the other one is the most that is left after it.",
 )
 def _mixed(trace: Trace, facts: Facts) -> Seen | None:
-    path = facts.critical_path
-    if path is None or facts.regime != "mixed":
-        return None
-    return Seen(what_limits(path), _gpu_work(trace, path, *GPU_CLASSES), share=sum(sorted(path.classes.values())[-2:]))
+    return _limits(trace, facts, "mixed", *GPU_CLASSES)
 
 
 @finding(
