@@ -36,7 +36,7 @@ def test_a_late_host_is_told_by_what_it_did(idle):
     )  # fmt: skip
     assert f.total_us == 1 + 55 + 133 + 53
     # 70 to 200: 10 in add, 100 input, 20 python; 210 to 262: 10 in empty, 40 memory, 2 python
-    assert dict(f.causes) == {"python": 30 + 20 + 2, "op": 20 + 10 + 10, "input": 100, "memory": 40, "latency": 1 + 5 + 3 + 1}
+    assert f.causes == (("input", 100), ("python", 30 + 20 + 2), ("memory", 40), ("op", 20 + 10 + 10), ("latency", 1 + 5 + 3 + 1))
     assert [(g.duration_us, g.cause) for g in f.gaps] == [(133, "input"), (55, "python"), (53, "memory"), (1, "latency")]
 
 
@@ -56,6 +56,25 @@ def test_after_a_synchronization_the_cpu_has_no_lead(idle, name):
     f = idle(step(0, 0, 90), launch(0, 1), kernel(GEMM, 0, 40, 1), call(name, 10, 32, 9), launch(70, 2), kernel(ADD, 74, 6, 2))
     assert (f.total_us, dict(f.causes)) == (34, {"after a synchronization": 30, "latency": 4})
     assert f.gaps[0].cause == "after a synchronization"
+
+
+def test_causes_of_equal_time_stand_by_their_names(idle):
+    f = idle(step(0, 0, 500), launch(0, 1), kernel(GEMM, 0, 10, 1), op("x", 30, 20), launch(50, 2), kernel(ADD, 50, 10, 2))
+    assert f.causes == (("op", 20), ("python", 20))
+
+
+def test_times_of_a_gap_below_a_microsecond(idle):
+    # 0.4 us of input, 0.5 of an op: neither is lost, and the larger one is the cause
+    f = idle(
+        step(0, 0, 500), launch(0, 1), kernel(GEMM, 1, 9, 1), annotation("enumerate(DataLoader)#x.__next__", 10, 0.4),
+        op("aten::add", 10.4, 0.5), launch(10.9, 2), kernel(ADD, 10.9, 5, 2),
+    )  # fmt: skip
+    assert f.causes == (("latency", 1), ("op", 0.5), ("input", 0.4)) and f.gaps[1].cause == "op"
+
+
+def test_what_comes_first_in_the_file_counts(idle):
+    assert idle(launch(0, 1), kernel(GEMM, 5, 20, 1)).causes == (("latency", 5),)
+    assert idle(op("aten::mm", 0, 50), launch(40, 1), kernel(GEMM, 45, 20, 1)).causes == (("op", 40), ("latency", 5))
 
 
 def test_an_event_without_a_launch(idle):

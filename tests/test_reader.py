@@ -1,5 +1,6 @@
 """What the reader's numbers mean: each definition on a few inline events with exact numbers."""
 
+from pathlib import Path
 import re
 
 from events import (
@@ -108,6 +109,14 @@ def test_what_the_trace_does_not_hold_makes_the_verdict_unknown(facts, more, mis
     f = facts(step(0, 0, 100), *nine, *more)
     assert (f.missing, f.regime) == (missing, "unknown" if missing else "gpu-bound")
     assert f.critical_path.regime == "gpu-bound"
+
+
+def test_a_file_that_is_cut_off_lacks_its_end(tmp_path):
+    whole = write(tmp_path / "t.json", step(0, 0, 30), launch(1, 1), kernel("a", 5, 20, 1), launch(28, 2), kernel("b", 30, 2, 2))
+    text = Path(whole).read_text()
+    Path(whole).write_text(text[: text.rindex('{"ph"') + 20])
+    f = read(whole)
+    assert (f.missing, f.regime) == (("the end of the file: it is cut off", "the GPU events of 50.0% of the launches"), "unknown")
 
 
 def test_blocking_copies_and_launches_on_a_full_queue_are_no_work_of_the_cpu(facts):
@@ -515,6 +524,13 @@ def test_the_work_of_each_step_in_its_order(facts):
     assert [s.work for s in f.steps] == [(("gelu", 2), ("add", 1)), (("add", 1), ("Memcpy DtoD", 1)), ()]
 
 
+def test_two_devices_are_busy_each_for_itself_in_every_step(facts):
+    launches = [launch(1, 1), launch(2, 2), launch(101, 3), launch(102, 4)]
+    work = [kernel("a", 10, 5, 1), kernel("a", 10, 6, 2, device=1), kernel("a", 110, 7, 3), kernel("a", 110, 8, 4, device=1)]
+    f = facts(step(0, 0, 50), step(1, 100, 50), *launches, *work)
+    assert [s.gpu_busy_us for s in f.steps] == [11, 15]
+
+
 def test_work_outside_the_window_is_not_in_its_busy_time(facts):
     """The window begins with the step: of the kernel before it, 5 us are inside."""
     f = facts(kernel("before", 0, 15, 9), step(0, 10, 40), launch(12, 1), kernel("a", 30, 10, 1))
@@ -740,3 +756,15 @@ def test_the_gpus_time_is_told_for_the_window_and_a_step(tmp_path, capsys):
         ["communication", "80.0 us", "23.5%", "47.1 us"],
         ["of it exposed", "60.0 us", "17.6%", "35.3 us"], ["idle", "80.0 us", "23.5%", "47.1 us"],
     ]  # fmt: skip
+
+
+def test_copies_are_exposed_where_nothing_computes(tmp_path):
+    events = [
+        step(0, 0, 300),
+        launch(0, 1),
+        call("cudaMemcpyAsync", 2, 1, 2),
+        kernel(GEMM, 10, 100, 1),
+        memcpy(50, 100, 2, stream=9),
+    ]
+    copying = read(write(tmp_path / "t.json", *events)).timeline
+    assert (copying.compute_us, copying.copy_us, copying.exposed_copy_us, copying.idle_us) == (100, 100, 40, 10)

@@ -116,6 +116,15 @@ def test_what_lies_too_deep_on_another_thread_is_counted_too(tmp_path):
     assert lines[-1].strip() == "and 6 slices inside 800"  # op100 to op102, x and y below it, one in x
 
 
+def test_all_branches_of_what_lies_too_deep_are_counted(tmp_path):
+    levels = [op(f"op{n}", n, 1000 - 2 * n) for n in range(1, DEEPEST + 1)]
+    branches = [
+        e for n in range(3) for e in (op("x", 200 + 50 * n, 40), op("in x", 205 + 50 * n, 9), op("in x", 220 + 50 * n, 9))
+    ]
+    lines = sketch(tree_of(tmp_path, step(0, 0, 1000), *levels, *branches))
+    assert lines[-1].strip().startswith("and 10 slices inside")  # op100, three of x, six in them
+
+
 def test_other_kinds_are_no_part_of_it(tmp_path):
     overhead = event("overhead", "Activity Buffer Request", 20, 5)
     assert sketch(tree_of(tmp_path, step(0, 0, 100), overhead, op("a", 30, 1))) == ["ProfilerStep#0 100", "  a 1"]

@@ -58,8 +58,8 @@ def _tensors(inputs: Inputs) -> Any:
         return
     strides = inputs.strides if isinstance(inputs.strides, tuple) and len(inputs.strides) == len(inputs.dims) else None
     for number, (shape, item) in enumerate(zip(inputs.dims, inputs.types, strict=True)):
-        if shape == () or item in ("", "Scalar", "ScalarList"):
-            continue  # a number, or a tensor of one
+        if shape == ():
+            continue  # a number, or a tensor of one; what is no tensor has no shape, either
         steps = strides[number] if strides else (1,) * len(shape)
         known = isinstance(shape, tuple) and isinstance(steps, tuple) and len(steps) == len(shape) and item in ITEM_BYTES
         if not known or not all(isinstance(n, int) and abs(n) < 2**63 for n in (*shape, *steps)):

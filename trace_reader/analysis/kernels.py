@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.bandwidth import copied_bytes, pointwise_bytes
 from trace_reader.analysis.occupancy import Occupancy, occupancy
-from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, grouped, median
 from trace_reader.model.slices import Footprint, Inputs, Kind, Slices
@@ -46,7 +45,6 @@ class KernelFacts(msgspec.Struct, frozen=True):
     moved_bytes: int | None  # median of what a call has to read and write, where that is known of all calls
     gb_per_s: float | None  # median over the calls; 10^9 bytes
     outlier_steps: tuple[str, ...]
-    graph: bool
     configurations: int  # launches of other registers, shared memory, grid or block; what is shown is that of the most time
     configuration_share: float  # of this kernel's time, what the shown one has
 
@@ -147,7 +145,6 @@ def _kernel(trace: Trace, calls: Rows, summed_us: float, devices: Mapping[Any, M
         moved_bytes=round(median(calls.moved)) if known else None,
         gb_per_s=median(calls.moved / duration_us / 1e3) if known else None,
         outlier_steps=tuple(dict.fromkeys(trace.steps[step].name for step in dict.fromkeys(slow.tolist()))),
-        graph=bool((calls.origin == Origin.GRAPH).any()),
         configurations=len(alike),
         configuration_share=alike[0].total_us / total_us if total_us else 1.0,
     )
