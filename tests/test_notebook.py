@@ -45,7 +45,7 @@ def test_the_columns_answer_what_one_asks_a_table(made):
     assert kernels.duration_us.sum() == 5.25
     assert events.name[events.loc[kernels.index[0], "op"]] == "aten::mm"
     assert list(events.kind.cat.categories) == [
-        "op", "annotation", "call", "kernel", "memcpy", "memset", "overhead", "gpu_annotation",
+        "op", "annotation", "call", "kernel", "memcpy", "memset", "overhead", "gpu_annotation", "python",
     ]  # fmt: skip
 
 

@@ -26,6 +26,7 @@ Read a profiler trace: what the bottleneck is, what each step launched, which ke
     {command} EAGER.json COMPILED.json      compare two
     {command} traces/04_c_sdpa_attention/*.json     any number: a table with a row for each
     {command} TRACE.json.gz --chain 3       the dispatch tree of ProfilerStep#3
+    {command} TRACE.json --by layer         GPU time of each layer, forward and backward; annotation, stack
     {command} TRACE.json --plot out.png     a picture (two traces: on one scale); --steps 3:4, --us 100:250
     {command} TRACE.json --open             in Perfetto, from this machine, without an upload
     {command} TRACE.json --redact B.json    a copy without host name, user name and file paths
@@ -61,12 +62,20 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command:
         help="the dispatch tree of ProfilerStep#N instead of the report (without N: of the middle recorded step)",
     )
     parser.add_argument(
+        "--by",
+        choices=tell.BY,
+        help="the GPU's time by annotation, layer or line of Python instead of the report, forward and backward side by side",
+    )
+    parser.add_argument(
         "--steps_from",
         metavar="REGEX",
         type=pattern,
         help="the annotations that are the steps, where these are not ProfilerStep#N: their names match",
     )
     output.add_argument("--plot", metavar="FILE", type=picture, help="draw it into FILE, .png or .svg, instead of the report")
+    output.add_argument(
+        "--folded", metavar="FILE", type=named, help="write stacks for flame graph tools into FILE, with Python's where recorded"
+    )
     output.add_argument("--open", action="store_true", help="show it in Perfetto: serves the file to your browser, once")
     output.add_argument(
         "--redact", metavar="FILE", type=named, help="write a copy to share, and count what was taken out; - is stdout"
@@ -86,8 +95,13 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command:
         parser.error("--redact takes one trace: name one")
     if args.traces.count("-") > 1:
         parser.error("standard input (-) can be read once only")
-    if args.chain is not None and (args.plot or args.open or args.redact):
-        parser.error("--chain prints a report: leave --plot, --open and --redact out")
+    if args.chain is not None and (args.plot or args.open or args.redact or args.folded):
+        parser.error("--chain prints a report: leave --plot, --open, --redact and --folded out")
+    if args.by and (args.plot or args.open or args.redact or args.folded or args.chain is not None):
+        parser.error("--by prints a table: leave --plot, --open, --redact, --folded and --chain out")
+    for flag, given in (("--by", args.by), ("--folded", args.folded)):
+        if given and len(args.traces) > 1:
+            parser.error(f"{flag} takes one trace: name one")
     if args.top is not None and args.top < 1:
         parser.error(f"argument --top: expected 1 or more, got {args.top}")
     if args.chain is not None and len(args.traces) > 1:
@@ -169,7 +183,12 @@ def answer(args: argparse.Namespace) -> tuple[str, int]:
         from trace_reader.commands import picture
 
         return picture.run(args.traces, args.plot, args.steps, args.us, args.steps_from), 0
-    told, code = tell.run(args.traces, Style(top=args.top, full=args.full, everything=args.all), args.chain, args.steps_from)
+    if args.folded:
+        from trace_reader.commands import folded
+
+        return folded.run(args.traces[0], Path(args.folded), args.steps_from), 0
+    style = Style(top=args.top, full=args.full, everything=args.all)
+    told, code = tell.run(args.traces, style, args.chain, args.steps_from, args.by)
     return ((args.output or TEXT).write(told) if told else ""), code
 
 

@@ -10,13 +10,19 @@ from trace_reader.link.trace import Trace, link
 from trace_reader.parse.decode import decode
 
 
-def load(path: str, progress: Callable[[float], None] | None = None, steps_from: re.Pattern[str] | None = None) -> Trace:
+def load(
+    path: str,
+    progress: Callable[[float], None] | None = None,
+    steps_from: re.Pattern[str] | None = None,
+    stacks: bool = False,
+) -> Trace:
     """The linked trace at `path` (`.json`, `.json.gz`, or "-" for standard input).
 
     `progress` is called with the share of the file that is decoded, 0 to 1. `steps_from`: the annotations that are the steps, in
-    the place of the profiler's ProfilerStep#N. Raises TraceError, and LookupError where no annotation matches.
+    the place of the profiler's ProfilerStep#N. `stacks`: keep the functions of Python (kind `python`), too; they are most of a
+    trace that has them. Raises TraceError, and LookupError where no annotation matches.
     """
-    return link(decode(str(path), progress), steps_from)
+    return link(decode(str(path), progress, stacks), steps_from)
 
 
 def analyze(trace: Trace, everything: bool = False) -> Facts:

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.annotations import AnnotationFacts, annotation_facts
 from trace_reader.analysis.collectives import CollectiveFacts, collective_facts
 from trace_reader.analysis.cpu_time import CpuActivity
 from trace_reader.analysis.critical_path import CriticalPath, critical_paths
@@ -17,6 +16,7 @@ from trace_reader.analysis.idle import IdleFacts, idle_facts
 from trace_reader.analysis.kernels import FamilyFacts, GemmFacts, KernelFacts, family_facts, gemm_facts, kernel_facts
 from trace_reader.analysis.missing import missing
 from trace_reader.analysis.ops import CallFacts, OpFacts, call_facts, op_facts
+from trace_reader.analysis.places import PlaceFacts, annotation_facts
 from trace_reader.analysis.steps import StepFacts, busy_us, step_facts, step_period_us
 from trace_reader.analysis.timeline import Timeline, timeline
 from trace_reader.link.launches import Origin
@@ -88,7 +88,7 @@ class Facts(msgspec.Struct, frozen=True):
     gemms: tuple[GemmFacts, ...]
     ops: tuple[OpFacts, ...]
     calls: tuple[CallFacts, ...]
-    annotations: tuple[AnnotationFacts, ...]
+    annotations: tuple[PlaceFacts, ...]
     collectives: tuple[CollectiveFacts, ...]
     findings: tuple[Finding, ...] = ()
 

@@ -13,10 +13,10 @@ from trace_reader.system.terminal import plain
 PROGRESS_AFTER_S = 1.0
 
 
-def load_shown(path: str, steps_from: re.Pattern[str] | None = None) -> Trace:
+def load_shown(path: str, steps_from: re.Pattern[str] | None = None, stacks: bool = False) -> Trace:
     """As `load`. Raises TraceError and LookupError."""
     with _progress(plain(path)) as show:
-        return load(path, show, steps_from)
+        return load(path, show, steps_from, stacks)
 
 
 @contextlib.contextmanager

@@ -3,22 +3,30 @@
 import re
 
 from trace_reader.analysis.compare import compare, rows
-from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.facts import Facts, summarize
+from trace_reader.analysis.places import layer_facts, line_facts
 from trace_reader.analysis.tree import Node, dispatch_tree
 from trace_reader.commands.loading import load_shown
 from trace_reader.errors import TraceError
+from trace_reader.link.trace import Trace
 from trace_reader.reading import analyze
-from trace_reader.report import Answer, json, one, several
+from trace_reader.report import Answer, json, one, places, several
 from trace_reader.report.document import Style
 from trace_reader.system.terminal import say_error
 
+BY = ("annotation", "layer", "stack")
 
-def run(paths: list[str], style: Style, step: int | None, steps_from: re.Pattern[str] | None = None) -> tuple[Answer | None, int]:
+
+def run(
+    paths: list[str], style: Style, step: int | None, steps_from: re.Pattern[str] | None = None, by: str | None = None
+) -> tuple[Answer | None, int]:
     """What there is to tell, and the exit code: 2 if a trace of several cannot be read; None if none can.
 
     `step`: the dispatch tree of this step instead of the report, -1 for the one in the middle; `steps_from`: the annotations
-    that are the steps. Raises TraceError and LookupError.
+    that are the steps; `by`: one of BY, whose table is told instead. Raises TraceError and LookupError.
     """
+    if by is not None:
+        return _by(load_shown(paths[0], steps_from, stacks=by != "annotation"), by, style), 0
     if len(paths) == 1:
         trace = load_shown(paths[0], steps_from)
         tree = None if step is None else dispatch_tree(trace, None if step == -1 else step)
@@ -39,6 +47,15 @@ def run(paths: list[str], style: Style, step: int | None, steps_from: re.Pattern
         return Answer(lambda: several.comparison(compared, style), lambda: json.comparison_json(compared)), code
     table = rows(found)
     return Answer(lambda: several.table(table, style), lambda: json.table_json(table)), code
+
+
+def _by(trace: Trace, by: str, style: Style) -> Answer:
+    facts = summarize(trace)
+    if by == "stack":
+        lines = line_facts(trace)
+        return Answer(lambda: places.by_line(facts, lines, style), lambda: json.places_json(facts, by, lines))
+    found = facts.annotations if by == "annotation" else layer_facts(trace)
+    return Answer(lambda: places.by_place(facts, by, found, style), lambda: json.places_json(facts, by, found))
 
 
 def _one(facts: Facts, style: Style, tree: Node | None) -> Answer:

@@ -13,10 +13,13 @@ from trace_reader.model.slices import ON_CPU, Kind, Slices
 BLOCK = 1 << 16  # slices that are worked on at once
 
 
-def parents(slices: Slices) -> np.ndarray:
-    """For each row: the row of the innermost span that is open on its thread when it starts; -1 for none, and on a GPU."""
+def parents(slices: Slices, kinds: tuple[Kind, ...] = ON_CPU) -> np.ndarray:
+    """For each row: the row of the innermost span that is open on its thread when it starts; -1 for none, and on a GPU.
+
+    `kinds`: what can be asked for and can be a span; of these, calls are none.
+    """
     parent = np.full(len(slices), -1, np.int32)
-    for rows in _by_track(slices, slices.of(*ON_CPU)):
+    for rows in _by_track(slices, slices.of(*kinds)):
         # A slice of no length holds nothing; a call is asked for, but never an answer.
         is_span = (slices.kind[rows] != Kind.CALL) & (slices.end_ns[rows] > slices.start_ns[rows])
         spans, others = rows[is_span], rows[~is_span]
@@ -53,6 +56,19 @@ def innermost_over_time(slices: Slices, parent: np.ndarray, spans: np.ndarray) -
 def _holders(slices: Slices, spans: np.ndarray, moments_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For each span and each moment, the place of the span around it, or -1."""
     return _nested(slices, spans, moments_ns) or _crossing(slices, spans, moments_ns)
+
+
+def spans_at(slices: Slices, tracks: np.ndarray, moments_ns: np.ndarray) -> np.ndarray:
+    """For each moment on a track: the row of the innermost op or annotation that is open, or -1."""
+    found = np.full(len(moments_ns), -1, np.int64)
+    spans = slices.of(Kind.OP, Kind.ANNOTATION)
+    spans = spans[slices.end_ns[spans] > slices.start_ns[spans]]
+    for own in _by_track(slices, spans):
+        asked = np.flatnonzero(tracks == slices.track[own[0]])
+        asked = asked[np.argsort(moments_ns[asked], kind="stable")]
+        _, place = _holders(slices, own, moments_ns[asked])
+        found[asked] = np.where(place >= 0, own[place], -1)
+    return found
 
 
 def innermost(slices: Slices, parent: np.ndarray, rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:

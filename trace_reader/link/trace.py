@@ -14,7 +14,7 @@ from trace_reader.link.launches import Origin, gpu_work
 from trace_reader.link.nesting import outermost, parents
 from trace_reader.link.waits import waits
 from trace_reader.model.rows import Rows, distinct
-from trace_reader.model.slices import Kind, Slice, Slices, Track
+from trace_reader.model.slices import Kind, Memory, Slice, Slices, Track
 from trace_reader.parse.decode import Decoded
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     `steps` are the CPU's ProfilerStep slices (or those that `load` was told to take), `annotations` the others; `parent` has for
     each row the row of the span around it, or -1. `work` are the kernels, copies and memsets, with the columns `call` and `op`
-    (rows; -1: none), `origin` and `step` (an index of `steps`; -1: none).
+    (rows; -1: none), `origin` and `step` (an index of `steps`; -1: none). `memory`: the allocations and frees.
     """
 
     path: str
@@ -59,6 +59,7 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     steps: Rows
     annotations: Rows
     work: Rows
+    memory: Memory
 
     @cached_property
     def ops(self) -> Rows:
@@ -127,7 +128,8 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     def events(self) -> "pandas.DataFrame":
         """All slices as a DataFrame of pandas, a row each, in order of start.
 
-        Columns: `name`, `kind` (op, annotation, call, kernel, memcpy, memset, overhead, gpu_annotation), `pid` and `tid` (of
+        Columns: `name`, `kind` (op, annotation, call, kernel, memcpy, memset, overhead, gpu_annotation, and python
+        where `load` was asked for stacks), `pid` and `tid` (of
         a GPU's: device and stream), `start_us` from the first slice, `duration_us`, `parent` (the row of the span around
         it), `step` (an index of the recorded steps: the one that is open at the start, of the GPU's work the one that launched
         it), and of the GPU's work `call` and `op` (rows); -1 for none. Raises MissingExtraError where pandas is not installed.
@@ -184,6 +186,7 @@ def link(decoded: Decoded, steps_from: re.Pattern[str] | None = None) -> Trace:
         steps=recorded,
         annotations=annotations.where(~steps),
         work=Rows(slices, work.at, call=work.call, op=work.op, origin=work.origin, step=step),
+        memory=decoded.memory,
     )
 
 

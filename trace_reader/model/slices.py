@@ -25,6 +25,7 @@ class Kind(IntEnum):
     MEMSET = 5
     OVERHEAD = 6
     GPU_ANNOTATION = 7
+    PYTHON = 8  # a function of Python; only where stacks are asked for
 
     @property
     def word(self) -> str:
@@ -69,7 +70,8 @@ class Slice(msgspec.Struct, frozen=True, gc=False):
     """One slice. `row` is its place in the columns; `track` is the pair (pid, tid), a GPU event's (device, stream).
 
     `start_us` counts from the first slice of the file, exact to the nanosecond that traces are written in. `detail` is a
-    kernel's footprint, a copy's or memset's size in bytes, or an op's inputs, where the trace has them.
+    kernel's footprint, a copy's or memset's size in bytes, an op's inputs, or the line that called a function of Python, where
+    the trace has them.
     """
 
     row: int
@@ -78,11 +80,30 @@ class Slice(msgspec.Struct, frozen=True, gc=False):
     track: Track
     start_us: float
     duration_us: float
-    detail: Footprint | Inputs | int | None = None
+    detail: Footprint | Inputs | int | str | None = None
 
     @property
     def end_us(self) -> float:
         return self.start_us + self.duration_us
+
+
+class Memory(msgspec.Struct, frozen=True, eq=False):
+    """Allocations and frees, in order, as columns: the moment (ns from the first slice), the thread's track, the device and the
+    block (numbers, from 0), the bytes (negative: freed), and the device's allocated bytes after it (-1: not in the trace).
+
+    `devices`: the pairs (type, index) as torch numbers them; type 0 is the CPU.
+    """
+
+    at_ns: np.ndarray
+    track: np.ndarray
+    device: np.ndarray
+    block: np.ndarray
+    bytes: np.ndarray
+    total_bytes: np.ndarray
+    devices: list[tuple[int, int]]
+
+    def __len__(self) -> int:
+        return len(self.at_ns)
 
 
 class Slices:

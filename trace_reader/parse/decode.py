@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from trace_reader.errors import NoEventsError, NotATraceError
-from trace_reader.model.slices import NO_CORRELATION, ON_GPU, Collective, Footprint, Inputs, Kind, Slices, Track
+from trace_reader.model.slices import NO_CORRELATION, ON_GPU, Collective, Footprint, Inputs, Kind, Memory, Slices, Track
 from trace_reader.names.demangle import demangled
 from trace_reader.parse.foreign import what_it_is
 from trace_reader.parse.repair import EVENT, mended, one_by_one
@@ -47,7 +47,7 @@ KINDS = {
 }
 _PHASES = {"M": "metadata", "s": "flow", "t": "flow", "f": "flow", "i": "instant", "I": "instant", "C": "counter"}
 _OTHER_PHASES = "BEbeNODSnpFPTRcVv()"
-_FOOTPRINT = 6  # parts of a kernel's key; an op's has 3
+_FOOTPRINT, _LINE = 6, 1  # parts of a kernel's key and of a function's; an op's has 3
 _PYTHON, _OTHER = -2, -1  # codes of categories that are not used
 
 
@@ -62,6 +62,7 @@ class Decoded(msgspec.Struct, frozen=True, eq=False):
     first_bad: str | None  # the place of the first event that could not be read
     zero_timestamps: int  # kernels with a start or a duration of 0
     thread_names: dict[Track, str]
+    memory: Memory
 
 
 class _Args(msgspec.Struct, frozen=True, gc=False):
@@ -87,6 +88,7 @@ class _Args(msgspec.Struct, frozen=True, gc=False):
     sequence: Any = msgspec.field(name="Sequence number", default=None)
     forward_thread: Any = msgspec.field(name="Fwd thread id", default=None)
     group: Any = msgspec.field(name="Process Group Name", default=None)
+    call_from: Any = msgspec.field(name="CallFrom", default=None)
 
 
 _NO_ARGS = _Args()
@@ -136,13 +138,34 @@ class _Metadata(msgspec.Struct, gc=False, tag_field="ph", tag="M"):
     args: _Name | None = None
 
 
+class _MemoryArgs(msgspec.Struct, gc=False):
+    address: Any = msgspec.field(name="Addr", default=None)
+    bytes: Any = msgspec.field(name="Bytes", default=None)
+    total: Any = msgspec.field(name="Total Allocated", default=None)
+    device_type: Any = msgspec.field(name="Device Type", default=None)
+    device: Any = msgspec.field(name="Device Id", default=None)
+
+
+class _Instant(msgspec.Struct, gc=False, tag_field="ph", tag="i"):
+    name: str = ""
+    pid: _Id = None
+    tid: _Id = None
+    ts: float | None = None
+    args: _MemoryArgs | str | int | float | bool | list | None = None
+
+
+class _EpochInstant(_Instant, gc=False, tag_field="ph", tag="i"):
+    ts: Decimal | None = None  # type: ignore[assignment]
+
+
 _SKIPPED: dict[type, str] = {_Metadata: _PHASES["M"]}  # by the type that an event of another phase is decoded to
 for _phase in (*_PHASES, *_OTHER_PHASES):
-    if _phase != "M":
+    if _phase not in ("M", "i"):
         _SKIPPED[msgspec.defstruct("_Skipped", [], gc=False, tag_field="ph", tag=_phase)] = _PHASES.get(_phase, "other phase")
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _DECODE_ARGS = msgspec.json.Decoder(_Args)
 _DECODE_NAME = msgspec.json.Decoder(_Name)
+_DECODE_MEMORY = msgspec.json.Decoder(_MemoryArgs)
 _TIME = re.compile(rb'"ts"\s*:\s*"?(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)')
 _OPENING = re.compile(rb"(?:\xef\xbb\xbf)?\s*([\[{])")
 _TRACE_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -153,14 +176,14 @@ _ANY_BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{)")  # between two events, or two ob
 _LONGEST_BOUNDARY = 1 << 14  # bytes to the first event's "ph", at most
 
 
-def decode(source: str, progress: Callable[[float], None] | None = None) -> Decoded:
+def decode(source: str, progress: Callable[[float], None] | None = None, stacks: bool = False) -> Decoded:
     """Read the trace at the path `source` (`.json` or `.json.gz`, by content), or on standard input for "-".
 
-    `progress` is called with the share of the file that is done. Raises TraceError: file missing or unreadable;
-    NotATraceError: no Chrome trace; NoEventsError: a trace without events.
+    `progress` is called with the share of the file that is done; `stacks`: keep the functions of Python, too. Raises TraceError:
+    file missing or unreadable; NotATraceError: no Chrome trace; NoEventsError: a trace without events.
     """
     with open_blocks(source, progress) as blocks:
-        return _Decoder(blocks, shown(source)).decode()
+        return _Decoder(blocks, shown(source), stacks).decode()
 
 
 def decode_bytes(file: Bytes, source: str) -> Decoded:
@@ -177,16 +200,20 @@ class _Numbers(dict):
 
 
 class _Codes(dict):
-    """The code of each category as it is written."""
+    """The code of each category as it is written; `python` is that of the functions of Python."""
+
+    def __init__(self, python: int):
+        super().__init__(KINDS)
+        self.python = python
 
     def __missing__(self, category: str | None) -> int:
-        unused = _PYTHON if category == "python_function" else _OTHER
+        unused = self.python if category == "python_function" else _OTHER
         code = self[category] = KINDS.get((category or "").lower(), unused)
         return code
 
 
 class _Decoder:
-    def __init__(self, source: Blocks | Bytes, path: str):
+    def __init__(self, source: Blocks | Bytes, path: str, stacks: bool = False):
         self.source, self.path = source, path
         self.skipped: Counter[str] = Counter()
         self.total = 0
@@ -194,8 +221,10 @@ class _Decoder:
         self.header: dict[str, Any] = {}
         self.thread_names: dict[Track, str] = {}
         self._names, self._tracks, self._details, self._large = _Numbers(), _Numbers(), _Numbers(), _Numbers()
-        self._codes = _Codes(KINDS)
+        self._codes = _Codes(Kind.PYTHON if stacks else _PYTHON)
         self._columns: list[dict[str, np.ndarray]] = []  # a piece each
+        self._devices, self._blocks = _Numbers(), _Numbers()
+        self._memory: list[tuple[np.ndarray, ...]] = []  # a piece each: the columns of Memory
         self._gpu_lanes: set[int] = set()  # (pid, tid) of the GPU events
         self._base_ns: int | None = None  # of the first slice
         self._first_ns = 0  # the earliest start
@@ -212,7 +241,8 @@ class _Decoder:
             buffer += block
         epoch = any(EXACT_US <= float(time[1]) < LONGEST_US for time in islice(_TIME.finditer(buffer), SAMPLE_TIMES))
         self._slice: Any = _EpochSlice if epoch else _Slice
-        every = reduce(operator.or_, _SKIPPED, self._slice)
+        self._instant: Any = _EpochInstant if epoch else _Instant
+        every = reduce(operator.or_, _SKIPPED, self._slice | self._instant)
         self._many: Any = msgspec.json.Decoder(list[every], strict=False)  # type: ignore[valid-type]  # times may be strings
         self._one: Any = msgspec.json.Decoder(_EpochEvent if epoch else _Event, strict=False)
         carried = ""
@@ -248,12 +278,21 @@ class _Decoder:
             place = f"; first {self.first_bad}" if self.first_bad else ""
             raise NoEventsError(f"{self.path}: none of the {self.total} events is one that a profiler writes ({reasons}{place})")
         columns = {name: np.concatenate([piece.pop(name) for piece in self._columns]) for name in list(self._columns[0])}
-        columns["start_ns"] -= columns["start_ns"].min()
+        first_ns = columns["start_ns"].min()
+        columns["start_ns"] -= first_ns
+        memory = self._decoded_memory((self._base_ns or 0) + int(first_ns))
         self._tell_gpu_annotations(columns["kind"], columns["track"])
         slices = Slices(columns, list(map(demangled, self._names)), list(self._tracks), self._distinct_details(columns["detail"]))
         skipped = {reason: n for reason, n in sorted(self.skipped.items()) if n}
         zeros = self.skipped["zero timestamp"] + self._zero_durations
-        return Decoded(self.path, slices, self.header, self.total, skipped, self.first_bad, zeros, self.thread_names)
+        return Decoded(self.path, slices, self.header, self.total, skipped, self.first_bad, zeros, self.thread_names, memory)
+
+    def _decoded_memory(self, zero_ns: int) -> Memory:
+        """The allocations and frees; `zero_ns` is the time of the first slice."""
+        columns = [np.concatenate(parts) for parts in zip(*self._memory, strict=True)] or [np.zeros(0, np.int64)] * 6
+        order = np.argsort(columns[0], kind="stable")
+        at_ns, track, device, block, size, total = (column[order] for column in columns)
+        return Memory(at_ns - zero_ns, track, device, block, size, total, list(self._devices))
 
     def _distinct_details(self, detail: np.ndarray) -> list[Any]:
         """The details, equal ones once; `detail` is renumbered. One that is written in two ways has two keys."""
@@ -400,6 +439,8 @@ class _Decoder:
         self.skipped[_PHASES.get(event.ph, "other phase")] += 1
         if event.ph == "M":
             self._take_metadata([_Metadata(event.name, event.pid, event.tid, _decoded(_DECODE_NAME, event.args))])
+        elif event.ph == "i":
+            self._take_memory([self._instant(event.name, event.pid, event.tid, event.ts, _decoded(_DECODE_MEMORY, event.args))])
 
     def _bad(self, message: str, events: int = 1, where: str = "") -> None:
         if self.first_bad is None:
@@ -418,12 +459,43 @@ class _Decoder:
         slices = [event for event in events if event.__class__ is self._slice]
         if len(slices) < len(events):
             for kind, n in Counter(map(type, events)).items():
-                if kind is not self._slice:
+                if kind is self._instant:
+                    self.skipped["instant"] += n
+                    self._take_memory([event for event in events if event.__class__ is kind])
+                elif kind is not self._slice:
                     self.skipped[_SKIPPED[kind]] += n
                 if kind is _Metadata:
                     self._take_metadata(event for event in events if type(event) is _Metadata)
         if slices:
             self._keep(slices)
+
+    def _take_memory(self, instants: list[Any]) -> None:
+        """Keep the allocations and frees among these events, which are counted as not used already."""
+        found = []
+        for event in instants:
+            args = event.args
+            if event.name != "[memory]" or type(args) is not _MemoryArgs:
+                continue
+            values = [_int(v) for v in (args.address, args.bytes, args.device_type, args.device)]
+            if None not in values and abs(values[1]) < 2**62:  # type: ignore[arg-type]
+                found.append((event, *values, _int(args.total)))
+        if not found:
+            return
+        at_ns, timed = self._nanoseconds([event.ts for event, *_ in found])
+        rows = [
+            (
+                self._tracks[event.pid, event.tid],
+                self._devices[kind, index],
+                self._blocks[kind, index, address],
+                size,
+                total if total is not None and 0 <= total < 2**62 else -1,
+            )
+            for (event, address, size, kind, index, total), fine in zip(found, timed.tolist(), strict=True)
+            if fine
+        ]
+        if rows:
+            self.skipped["instant"] -= len(rows)
+            self._memory.append((at_ns[timed], *np.array(rows, np.int64).T))
 
     def _keep(self, slices: list[Any]) -> None:
         """Append what is used of these slices to the columns, and count the rest."""
@@ -481,6 +553,10 @@ class _Decoder:
         if self._has_sequence:
             places = np.flatnonzero(kind == Kind.OP)
             correlation[places] = list(map(_sequence, _args_at(slices, places)))
+        if self._codes.python == Kind.PYTHON:
+            places = np.flatnonzero(kind == Kind.PYTHON)
+            lines = [args.call_from for args in _args_at(slices, places)]
+            detail[places] = [self._details[line,] if line.__class__ is str else -1 for line in lines]
         if self._has_inputs:
             places = np.flatnonzero(kind == Kind.OP)
             keys = [(bytes(a.dims), bytes(a.types), bytes(a.strides)) for a in _args_at(slices, places)]
@@ -600,10 +676,12 @@ def _decoded(decoder: msgspec.json.Decoder, raw: msgspec.Raw) -> Any:
         return None
 
 
-def _detail(key: Any) -> Footprint | Inputs | int | None:
-    """What a key of the details stands for: a kernel's arguments, an op's, or a size in bytes."""
+def _detail(key: Any) -> Footprint | Inputs | int | str | None:
+    """What a key of the details stands for: a kernel's arguments, an op's, a size in bytes, or a line of Python."""
     if not isinstance(key, tuple):
         return _int(key)
+    if len(key) == _LINE:
+        return key[0]
     if len(key) == _FOOTPRINT:
         registers, shared_memory, grid, block, occupancy, said = key
         reported = occupancy if isinstance(occupancy, int | float) else None

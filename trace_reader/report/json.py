@@ -11,7 +11,7 @@ from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.idle import IdleFacts
 from trace_reader.analysis.kernels import KernelFacts
-from trace_reader.analysis.timeline import Timeline
+from trace_reader.analysis.places import LineFacts, PlaceFacts
 from trace_reader.analysis.tree import Node
 
 SCHEMA_VERSION = 1  # one more where a field is renamed or means something else
@@ -72,18 +72,7 @@ def to_json(facts: Facts, tree: Node | None = None) -> dict[str, Any]:
             }
             for op in facts.ops
         ],
-        "annotations": [
-            {
-                "name": a.name,
-                "calls": a.calls,
-                "total_us": _round(a.total_us),
-                "median_us": _round(a.median_us),
-                "gpu_us": _round(a.gpu_us),
-                "launched": a.launched,
-                "backward_us": _round(a.backward_us),
-            }
-            for a in facts.annotations
-        ],
+        "annotations": [_rounded(a) for a in facts.annotations],
         "families": [
             {"family": f.family, "calls": f.calls, "total_us": _round(f.total_us), "share": _round(f.share)}
             for f in facts.families
@@ -223,8 +212,13 @@ def _idle_json(idle: IdleFacts) -> dict[str, Any]:
     }
 
 
-def _rounded(times: Timeline) -> dict[str, float | None]:
-    return {key: _round(value) for key, value in msgspec.structs.asdict(times).items()}
+def places_json(facts: Facts, by: str, rows: Sequence[PlaceFacts] | Sequence[LineFacts]) -> dict[str, Any]:
+    """The rows of --by as JSON values: field names are a contract."""
+    return {"trace": facts.trace, "by": by, "rows": [_rounded(row) for row in rows]}
+
+
+def _rounded(struct: msgspec.Struct) -> dict[str, Any]:
+    return {key: _round(value) if isinstance(value, float) else value for key, value in msgspec.structs.asdict(struct).items()}
 
 
 def _kernel_json(k: KernelFacts) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from trace_reader.analysis.collectives import CollectiveFacts
 from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.facts import Facts, Finding
 from trace_reader.analysis.kernels import KernelFacts
+from trace_reader.analysis.places import PlaceFacts
 from trace_reader.analysis.steps import StepFacts
 from trace_reader.analysis.timeline import Timeline
 from trace_reader.analysis.tree import Node
 from trace_reader.analysis.verdict import CLASSES, CPU_WORDS, things, verdict
 from trace_reader.names.devices import peak
-from trace_reader.report.document import Document, Style, middle
+from trace_reader.report.document import ROWS, Document, Style, middle
 from trace_reader.units import about, percent, us
 
 LABEL_WIDTH = 40
@@ -54,7 +55,7 @@ def report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
     """One trace: the verdict, its reasons and findings first. A brief report leaves out what `--all` tells of."""
     out = Document(style)
     out.title(facts.trace)
-    out.lines(_header(facts, style))
+    out.lines(header(facts, style))
     if tree is not None:
         out.section(f"Dispatch of {tree.name}")
         out.block(_tree(tree, style))
@@ -75,7 +76,7 @@ def report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
         out.lines(["", f"more with --all: {', '.join(_left_out(facts))}"])
         return out
     if facts.annotations:
-        _annotations(out, facts)
+        places(out, facts, "annotation", facts.annotations)
     if facts.regime != "cpu-only":
         if facts.timeline:
             _timeline(out, facts, facts.timeline)
@@ -156,14 +157,17 @@ def _timeline(out: Document, facts: Facts, times: Timeline) -> None:
     )
 
 
-def _annotations(out: Document, facts: Facts) -> None:
+def places(out: Document, facts: Facts, what: str, rows: Sequence[PlaceFacts], most: int = ROWS) -> None:
+    """A row for each annotation or layer, `most` at most; with a number of its own all of them with --all."""
     on_gpu = facts.regime != "cpu-only"
-    has_backward = any(a.backward_us is not None for a in facts.annotations)
-    about_gpu = " (GPU time: of what was launched inside, on the same thread; backward: of its backward pass, which runs later)"
-    out.section("Annotations" + about_gpu * on_gpu)
+    has_backward = any(a.backward_us is not None for a in rows)
+    about = "GPU time: of what was launched inside, on the same thread; backward: of its backward pass, which runs later"
+    if not on_gpu:
+        about = "backward: the CPU's time in the ops of its backward pass, which runs later" if has_backward else ""
+    out.section(f"{what.capitalize()}s" + (f" ({about})" if about else ""))
     out.table(
-        ["annotation", "calls", "CPU", "median", *["launched", "GPU time"] * on_gpu, *["backward"] * has_backward],
-        facts.annotations,
+        [what, "calls", "CPU", "median", *["launched", "GPU time"] * on_gpu, *["backward"] * has_backward],
+        rows,
         lambda a: [
             short(a.name, out.style),
             str(a.calls),
@@ -172,6 +176,8 @@ def _annotations(out: Document, facts: Facts) -> None:
             *[str(a.launched), us(a.gpu_us)] * on_gpu,
             *[us(a.backward_us)] * has_backward,
         ],
+        every=most != ROWS and out.style.everything,
+        brief=most,
     )
 
 
@@ -299,7 +305,7 @@ def _origin_row(name: str, events: int, time_us: float, total_us: float) -> list
     return [name, str(events), us(time_us), percent(time_us / total_us if total_us else None), ORIGINS[name]]
 
 
-def _header(facts: Facts, style: Style) -> list[str]:
+def header(facts: Facts, style: Style) -> list[str]:
     known = list(facts.versions.items())[: BRIEF_VERSIONS if style.brief else None]
     versions = ", ".join(f"{name} {version}" for name, version in known) or "versions unknown"
     lines = [f"device: {facts.device or 'unknown'}; {versions}"]

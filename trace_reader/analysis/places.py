@@ -1,0 +1,268 @@
+"""The GPU's time by the place in the program that asked for it: an annotation, a layer, a line of Python.
+
+What the backward pass launches runs later and on another thread. It belongs to the place of the forward op whose node it is:
+the two have one sequence number of autograd.
+"""
+
+from collections import Counter
+import math
+import re
+import sys
+
+import msgspec
+import numpy as np
+from trace_reader.link.nesting import innermost, parents, self_us
+from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows, distinct
+from trace_reader.model.slices import NO_CORRELATION, ON_CPU, Kind, Slices
+from trace_reader.names.kernels import decode_name
+
+MODULE = "nn.Module: "  # so torch names the call of a module among the functions of Python
+NO_LINE = "no line of Python is known"
+_NUMBERED = re.compile(r".*\d$", re.DOTALL)
+_FUNCTION = re.compile(r"(?P<file>[^<>]+)\(\d+\): .*", re.DOTALL)  # file(line): name
+_CALLER = re.compile(r"(?P<file>.*):\d+", re.DOTALL)
+
+
+class PlaceFacts(msgspec.Struct, frozen=True):
+    """All calls of one annotation or layer. `gpu_us` and `launched`: the summed time and the number of what was launched inside
+    it, on its thread. `backward_us`: the summed GPU time of the backward pass of what was done inside it (in a trace without a
+    GPU, the CPU's time in its ops); None where the trace has none.
+    """
+
+    name: str
+    calls: int
+    total_us: float
+    median_us: float
+    gpu_us: float
+    launched: int
+    backward_us: float | None
+
+
+class LineFacts(msgspec.Struct, frozen=True):
+    """A line of Python, and the summed time of the GPU's work that it asked for and of the backward pass of that.
+
+    In a trace without a GPU, the CPU's time in the ops that it called, without the ops inside them. `share`: of all of it.
+    """
+
+    line: str
+    launched: int
+    time_us: float
+    backward_us: float
+    share: float
+
+
+class Asked(msgspec.Struct, frozen=True, eq=False):
+    """Work, the slice of the CPU that asked for each piece of it (rows; -1: not known), and its time.
+
+    Of what a backward pass did, `at` is the forward op whose node it is, where `is_backward` says so.
+    """
+
+    work: Rows
+    at: np.ndarray
+    time_us: np.ndarray
+    is_backward: np.ndarray
+
+
+def annotation_facts(trace: Trace) -> tuple[PlaceFacts, ...]:
+    """A row for each name of the CPU's annotations but the steps, the most GPU time first. Takes time by how deep they nest."""
+    found = _place_facts(trace, trace.annotations, trace.parent)
+    return tuple(sorted(found, key=lambda a: (-a.gpu_us - (a.backward_us or 0.0), -a.total_us, a.name)))
+
+
+def layer_facts(trace: Trace) -> tuple[PlaceFacts, ...]:
+    """A row for each layer, in the order in which they run first.
+
+    Layers are the modules, where the trace was loaded with stacks and has them, else the annotations that end with a number.
+    Raises LookupError where there is neither.
+    """
+    slices = trace.slices
+    modules = Rows(slices, slices.of(Kind.PYTHON))
+    layers = modules.where(modules.is_named(lambda name: name.startswith(MODULE)))
+    parent = parents(slices, (*ON_CPU, Kind.PYTHON)) if len(layers) else trace.parent
+    if not len(layers):
+        layers = trace.annotations.where(trace.annotations.is_named(lambda name: _NUMBERED.match(name) is not None))
+    if not len(layers):
+        raise LookupError(
+            f"{trace.path}: no layers: no annotation ends with a number (layer 3), and no modules were recorded (with_stack)"
+        )
+    return tuple(_place_facts(trace, layers, parent))
+
+
+def _place_facts(trace: Trace, places: Rows, parent: np.ndarray) -> list[PlaceFacts]:
+    """A row for each name of the places (slices of the CPU), in the order in which they come first."""
+    slices, work, asked = trace.slices, trace.linked.where(trace.linked.call >= 0), asked_for(trace)
+    is_place = np.zeros(len(slices), bool)
+    is_place[places.at] = True
+    gpu_ns, launched = _by_name(slices, parent, is_place, work.call, work.end_ns - work.start_ns)
+    later_ns = np.rint(asked.time_us[asked.is_backward] * 1000).astype(np.int64)
+    backward_ns, _ = _by_name(slices, parent, is_place, asked.at[asked.is_backward], later_ns)
+    found = []
+    rows: Rows
+    for (name,), rows in sorted(places.by(places.name), key=lambda group: int(group[1].at[0])):
+        later_us = int(backward_ns[name]) / 1000 if len(later_ns) else None
+        row = PlaceFacts(
+            slices.names[name], len(rows), rows.total_us, rows.median_us, int(gpu_ns[name]) / 1000, int(launched[name]), later_us
+        )
+        found.append(row)
+    return found
+
+
+def _by_name(
+    slices: Slices, parent: np.ndarray, is_place: np.ndarray, inner: np.ndarray, length_ns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each name: the sum of the lengths, and how many there are, whose slice (`inner`, rows) lies in a place of the name;
+    one inside another of the same name counts once.
+    """
+    sum_ns, number = np.zeros(len(slices.names), np.int64), np.zeros(len(slices.names), np.int64)
+    start_ns, span = slices.start_ns[inner], parent[inner]
+    counted: list[np.ndarray] = []  # pairs of a place and a name
+    every = np.arange(len(inner))
+    while (inside := span >= 0).any():
+        every, span = every[inside], span[inside]
+        around = is_place[span] & (slices.end_ns[span] > start_ns[every])
+        counted.append(every[around] * len(slices.names) + slices.name[span[around]])
+        span = parent[span]
+    if counted:
+        places, names = np.divmod(distinct(np.concatenate(counted)).values, len(slices.names))
+        np.add.at(sum_ns, names, length_ns[places])
+        np.add.at(number, names, 1)
+    return sum_ns, number
+
+
+def forward_ops(trace: Trace, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The ops (rows) of the forward pass whose backward pass some of these calls or ops are part of, and the places of these in
+    `rows`.
+
+    Of the ops with the sequence number of a node, the one that began last made it: the next op has a larger number.
+    """
+    slices = trace.slices
+    number = np.where(slices.kind == Kind.OP, slices.correlation, NO_CORRELATION)
+    is_backward = (number < 0) & (number > NO_CORRELATION)
+    forward = np.flatnonzero(number >= 0)
+    place = np.where(is_backward[rows], rows, innermost(slices, trace.parent, rows, is_backward)) if len(rows) else rows
+    backward = np.flatnonzero(place >= 0)
+    if not len(backward) or not len(forward):
+        return forward[:0], backward[:0]
+    order = forward[np.argsort(number[forward], kind="stable")]
+    wanted = -1 - number[place[backward]]
+    at = np.searchsorted(number[order], wanted, "right") - 1
+    found = order[np.maximum(at, 0)]
+    fits = (at >= 0) & (number[found] == wanted) & (slices.start_ns[found] < slices.start_ns[place[backward]])
+    return found[fits], backward[fits]
+
+
+def asked_for(trace: Trace) -> Asked:
+    """The GPU's work and what asked for it; without a GPU the ops, each with its own time."""
+    if len(trace.linked):
+        work, at, time_us = trace.linked, trace.linked.call, trace.linked.duration_us
+    else:
+        work = trace.ops
+        at, time_us = work.at, self_us(trace.slices, trace.parent, work.at)
+    at, known = at.copy(), np.flatnonzero(at >= 0)
+    forward, backward = forward_ops(trace, at[known])
+    is_backward = np.zeros(len(work), bool)
+    at[known[backward]], is_backward[known[backward]] = forward, True
+    return Asked(work, at, time_us, is_backward)
+
+
+def line_facts(trace: Trace) -> tuple[LineFacts, ...]:
+    """A row for each line of Python that is not torch's own or the standard library's, the most time first.
+
+    It is the line from which such code called what asked for the work; where the trace does not say which line called (torch
+    before 2.15), the function, with the line at which it begins. Raises LookupError: the trace was recorded without stacks.
+    """
+    slices, asked = trace.slices, asked_for(trace)
+    python = Rows(slices, slices.of(Kind.PYTHON))
+    if not len(python):
+        raise LookupError(f"{trace.path}: no functions of Python: record with stacks (with_stack=True, a lesson's --with_stack)")
+    callers = [detail if isinstance(detail, str) else "" for detail in slices.details]
+    says_line = len(callers) > 0 and bool((python.detail >= 0).any())
+    if says_line:
+        own_caller = np.array([is_own_caller(text) for text in callers])
+        chosen = python.where((python.detail >= 0) & own_caller[python.detail])
+    else:
+        chosen = python.where(python.is_named(is_own_function))
+    is_chosen = np.zeros(len(slices), bool)
+    is_chosen[chosen.at] = True
+    known = np.flatnonzero(asked.at >= 0)
+    row = np.full(len(asked.at), -1)
+    row[known] = innermost(slices, parents(slices, (*ON_CPU, Kind.PYTHON)), asked.at[known], is_chosen)
+    key = np.where(row < 0, -1, slices.detail[row] if says_line else slices.name[row])
+    total_us = math.fsum(asked.time_us.tolist())
+    facts = []
+    every = Rows(slices, asked.work.at, time_us=asked.time_us, is_backward=asked.is_backward)
+    rows: Rows
+    for (number,), rows in every.by(key):
+        line = NO_LINE if number < 0 else callers[number] if says_line else slices.names[number]
+        now_us, later_us = (math.fsum(rows.time_us[rows.is_backward == later].tolist()) for later in (False, True))
+        facts.append(LineFacts(line, len(rows), now_us, later_us, (now_us + later_us) / total_us if total_us else 0.0))
+    return tuple(sorted(facts, key=lambda found: (-found.share, found.line)))
+
+
+def is_own_caller(text: str) -> bool:
+    """Whether a line of code (file:line) is neither torch's nor the standard library's."""
+    found = _CALLER.fullmatch(text)
+    return found is not None and is_own(found["file"])
+
+
+def is_own_function(name: str) -> bool:
+    """Whether a function of Python is neither torch's nor the standard library's, and written in Python."""
+    found = _FUNCTION.fullmatch(name)
+    return found is not None and is_own(found["file"])
+
+
+def is_own(file: str) -> bool:
+    """Whether a file is neither torch's (with Triton, and what torch.compile writes) nor the standard library's, by its path as
+    the profiler shortens it: from the folder on that the package was imported from.
+    """
+    *folders, last = file.replace("\\", "/").split("/")
+    if any(folder in ("torch", "triton") or folder.startswith("torchinductor_") for folder in folders):
+        return False
+    if "site-packages" in folders or "dist-packages" in folders:
+        return True
+    top = (folders or [last.removesuffix(".py")])[0]
+    return top not in sys.stdlib_module_names and not any(folder.startswith("python3.") for folder in folders)
+
+
+def folded(trace: Trace) -> dict[str, int]:
+    """Stacks, from the outermost annotation, function or op to the GPU's kernel, with their summed time in ns.
+
+    Frames are joined by `;` as tools for flame graphs read them. Functions of Python are there where the trace was loaded with
+    stacks, without torch's own. What a backward pass launched stands at the forward op, below a frame `backward`. Without a GPU
+    it is the ops' own time.
+    """
+    slices, asked = trace.slices, asked_for(trace)
+    parent = parents(slices, (*ON_CPU, Kind.PYTHON)) if len(slices.of(Kind.PYTHON)) else trace.parent
+    is_own = slices.named(is_own_function)
+    is_step = np.zeros(len(slices), bool)
+    is_step[trace.steps.at] = True
+    stacks: dict[int, str] = {-1: ""}
+
+    def stack(row: int) -> str:
+        missing = []
+        while row not in stacks:
+            missing.append(row)
+            row = int(parent[row])
+        for row in reversed(missing):
+            around = stacks[int(parent[row])]
+            hidden = is_step[row] or (slices.kind[row] == Kind.PYTHON and not is_own[slices.name[row]])
+            stacks[row] = around if hidden else f"{around}{_frame(slices.names[slices.name[row]])};"
+        return stacks[row]
+
+    summed: Counter[str] = Counter()
+    time_ns = np.rint(asked.time_us * 1000).astype(np.int64)
+    on_gpu = len(trace.linked) > 0
+    is_call = slices.kind == Kind.CALL
+    for row, work, later, ns in zip(
+        asked.at.tolist(), asked.work.at.tolist(), asked.is_backward.tolist(), time_ns.tolist(), strict=True
+    ):
+        around = stack(int(parent[row]) if row >= 0 and is_call[row] else row)
+        name = slices.names[slices.name[work]]
+        leaf = _frame(decode_name(name).label) if on_gpu else _frame(name) if later else ""  # an op is the end of its own stack
+        summed[(around + "backward;" * later + leaf).rstrip(";")] += ns
+    return {text: ns for text, ns in sorted(summed.items()) if ns > 0 and text}
+
+
+def _frame(name: str) -> str:
+    return " ".join(name.replace(";", ":").split())
