@@ -14,8 +14,20 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
 import pytest
+from test_memory import training
 from trace_reader import analyze, load
-from trace_reader.report.picture import COMPILE_ROWS, CPU_COLOURS, FAMILY_COLOURS, IDLE, MOST_THREADS, OTHERS, Window, draw, plot
+from trace_reader.report.picture import (
+    COMPILE_ROWS,
+    CPU_COLOURS,
+    FAMILY_COLOURS,
+    IDLE,
+    MEMORY,
+    MOST_THREADS,
+    OTHERS,
+    Window,
+    draw,
+    plot,
+)
 
 import read_trace
 
@@ -268,6 +280,22 @@ def test_no_label_runs_into_its_neighbour(path):
     assert "\n" in figure.axes[0].get_title(loc="left")  # the run and its device, then the verdict
 
 
+def test_allocated_memory_has_a_lane(tmp_path):
+    path = write(tmp_path / "t.json", *training())
+    figure = draw([pair(path)], Window())
+    ax = figure.axes[0]
+    assert ax.get_yticklabels()[-1].get_text() == "GPU 0\nmemory"
+    assert "peak 19.0 MiB" in texts(figure)
+    assert figure.legends[0].get_texts()[-1].get_text() == "allocated memory"
+    (area,) = [found for found in ax.collections if to_hex(found.get_facecolor()[0]) == MEMORY]
+    (outline,) = area.get_paths()
+    low, high = outline.vertices[:, 1].min(), outline.vertices[:, 1].max()
+    heights = {round((y - low) / (high - low) * 19, 3) for y in outline.vertices[:, 1].tolist()}
+    assert heights == {0, 10, 12, 13, 14, 15, 16, 17, 19}  # MiB; 10 before the first
+    # A window between two events: what was allocated before it.
+    assert "peak 16.0 MiB" in texts(draw([pair(path)], Window(us=(200, 290))))
+
+
 def test_a_recording_shows_steps_kernels_launches_and_a_legend_of_what_is_there():
     figure = draw([pair(COLD)], Window())
     shown = texts(figure)
@@ -357,7 +385,7 @@ def test_the_command_writes_a_file(tmp_path, capsys):
         (["--plot", "a.png", "--json"], "argument --json: not allowed with argument --plot"),
         (["b", "--open"], "--open takes one trace, a file: name one"),
         (["b", "--redact", "c"], "--redact takes one trace: name one"),
-        (["--redact", "b", "--chain"], "--chain prints a report: leave --plot, --open and --redact out"),
+        (["--redact", "b", "--chain"], "--chain prints a report: leave --plot, --open, --redact and --folded out"),
     ],
 )
 def test_mistakes_in_the_flags(flags, message, capsys):

@@ -20,6 +20,15 @@ def about(ratio: float) -> str:
     return f"{ratio:.0%}" if ratio >= 0.095 else f"{ratio:.1%}"
 
 
+def size(bytes: float) -> str:
+    """Bytes in the binary unit that suits them."""
+    for unit in ("B", "KiB", "MiB"):
+        if abs(bytes) < 1024:
+            return f"{bytes:.0f} B" if unit == "B" else f"{bytes:.1f} {unit}"
+        bytes /= 1024
+    return f"{bytes:.2f} GiB"
+
+
 def count(n: int, one: str, many: str | None = None) -> str:
     """`1 copy`, `2 copies`."""
     return f"{n} {one if n == 1 else many or one + 's'}"

@@ -14,6 +14,7 @@ from trace_reader.analysis.cpu_time import CpuActivity
 from trace_reader.analysis.critical_path import CriticalPath, critical_paths
 from trace_reader.analysis.idle import IdleFacts, idle_facts
 from trace_reader.analysis.kernels import FamilyFacts, GemmFacts, KernelFacts, family_facts, gemm_facts, kernel_facts
+from trace_reader.analysis.memory import MemoryFacts, memory_facts
 from trace_reader.analysis.missing import missing
 from trace_reader.analysis.ops import CallFacts, OpFacts, call_facts, op_facts
 from trace_reader.analysis.places import PlaceFacts, annotation_facts
@@ -90,6 +91,7 @@ class Facts(msgspec.Struct, frozen=True):
     calls: tuple[CallFacts, ...]
     annotations: tuple[PlaceFacts, ...]
     collectives: tuple[CollectiveFacts, ...]
+    memory: tuple[MemoryFacts, ...]
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -186,6 +188,7 @@ def summarize(trace: Trace) -> Facts:
         calls=call_facts(trace),
         annotations=annotation_facts(trace),
         collectives=collective_facts(trace),
+        memory=memory_facts(trace) if len(trace.memory) else (),
     )
 
 

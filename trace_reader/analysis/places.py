@@ -81,12 +81,17 @@ def layer_facts(trace: Trace) -> tuple[PlaceFacts, ...]:
     layers = modules.where(modules.is_named(lambda name: name.startswith(MODULE)))
     parent = parents(slices, (*ON_CPU, Kind.PYTHON)) if len(layers) else trace.parent
     if not len(layers):
-        layers = trace.annotations.where(trace.annotations.is_named(lambda name: _NUMBERED.match(name) is not None))
+        layers = trace.annotations.where(trace.annotations.is_named(is_numbered))
     if not len(layers):
         raise LookupError(
             f"{trace.path}: no layers: no annotation ends with a number (layer 3), and no modules were recorded (with_stack)"
         )
     return tuple(_place_facts(trace, layers, parent))
+
+
+def is_numbered(name: str) -> bool:
+    """Whether an annotation ends with a number, as those of layers do."""
+    return _NUMBERED.fullmatch(name) is not None
 
 
 def _place_facts(trace: Trace, places: Rows, parent: np.ndarray) -> list[PlaceFacts]:

@@ -6,14 +6,15 @@ import re
 
 import numpy as np
 from trace_reader.analysis.facts import Facts
-from trace_reader.findings.registry import Seen, a_step, finding, named
+from trace_reader.analysis.places import is_numbered
+from trace_reader.findings.registry import Seen, a_step, finding, listed, named
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Activity, Trace
 from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Inputs, Kind
 from trace_reader.names.kernels import decode_name
 from trace_reader.names.ops import is_device_copy
-from trace_reader.units import about, count, us
+from trace_reader.units import about, count, size, us
 
 # Whoever calls these asks for a copy.
 COPYING_OPS = frozenset(
@@ -25,6 +26,7 @@ WORTH_TELLING = 0.01  # of the GPU's time
 CONVERSION = "aten::_to_copy"
 CONVERTS = re.compile(r"(?:float16|bfloat16|half|float32|float8\w*)_?(?:to\w+)?_copy_kernel|LoadWithCast|StoreWithCast")
 CONVERSIONS = 0.05  # of the path
+ACTIVATIONS = 0.3  # of the peak
 FEWEST_CATS = 4  # a step
 GROWING = 0.7  # of the calls take longer than the one before
 
@@ -53,6 +55,26 @@ def _hidden_copy(trace: Trace, facts: Facts) -> Seen | None:
         return None
     next = "" if in_place else "See what the op copies for: another op may do without."
     return Seen("; ".join(seen), Rows(trace.slices, np.sort(np.array(rows))), next)
+
+
+@finding(
+    "activations-kept",
+    "allocated memory rises through the forward pass and falls through the backward pass",
+    "the curve of allocated memory (--plot), and what was alive at its peak (--all)",
+    "The forward pass keeps these tensors for its backward pass: they grow with the batch and the length.",
+    "Activation checkpointing (torch.utils.checkpoint) keeps little more than each layer's input and computes the rest again: "
+    "less memory, for one more forward pass. Or a smaller batch, several times a step.",
+)
+def _activations_kept(trace: Trace, facts: Facts) -> Seen | None:
+    most = max(facts.memory, key=lambda memory: memory.peak_bytes, default=None)
+    has_layers = trace.annotations.is_named(is_numbered).any()
+    if most is None or (most.layer_bytes if has_layers else most.activation_bytes) < ACTIVATIONS * most.peak_bytes:
+        return None
+    seen = f"at the peak of {size(most.peak_bytes)}, {size(most.activation_bytes)} are kept for the backward pass"
+    if most.layers:
+        seen += f"; checkpointing all layers could free up to {size(most.layer_bytes)} (in {listed(most.layers)})"
+    layers = trace.annotations.where(trace.annotations.is_named(set(most.layers).__contains__))
+    return Seen(seen, layers, share=0.0)
 
 
 def _device_copies(trace: Trace) -> Rows:

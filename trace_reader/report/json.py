@@ -92,6 +92,7 @@ def to_json(facts: Facts, tree: Node | None = None) -> dict[str, Any]:
             }
             for c in facts.collectives
         ],
+        "memory": [_rounded(m) | {"alive": [_rounded(alive) for alive in m.alive]} for m in facts.memory],
         "gemms": [
             {
                 "op": g.op,

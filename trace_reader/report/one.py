@@ -8,6 +8,7 @@ from trace_reader.analysis.collectives import CollectiveFacts
 from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.facts import Facts, Finding
 from trace_reader.analysis.kernels import KernelFacts
+from trace_reader.analysis.memory import AliveFacts, MemoryFacts
 from trace_reader.analysis.places import PlaceFacts
 from trace_reader.analysis.steps import StepFacts
 from trace_reader.analysis.timeline import Timeline
@@ -15,7 +16,7 @@ from trace_reader.analysis.tree import Node
 from trace_reader.analysis.verdict import CLASSES, CPU_WORDS, things, verdict
 from trace_reader.names.devices import peak
 from trace_reader.report.document import ROWS, Document, Style, middle
-from trace_reader.units import about, percent, us
+from trace_reader.units import about, percent, size, us
 
 LABEL_WIDTH = 40
 WORTH_TELLING = 0.02  # of the path's window
@@ -87,6 +88,8 @@ def report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
         _footprints(out, facts)
     if facts.collectives:
         _collectives(out, facts)
+    for memory in facts.memory:
+        _memory(out, memory)
     if any(k.gb_per_s is not None for k in facts.kernels):
         _bandwidth(out, facts)
     if facts.gemms:
@@ -99,7 +102,7 @@ def _left_out(facts: Facts) -> list[str]:
     on_gpu = facts.regime != "cpu-only"
     every = {
         "annotations": bool(facts.annotations), "timeline": on_gpu, "the GPU's idle time": _idles(facts), "kinds of work": on_gpu,
-        "footprints and occupancy": on_gpu, "collectives": bool(facts.collectives),
+        "footprints and occupancy": on_gpu, "collectives": bool(facts.collectives), "memory": bool(facts.memory),
         "bandwidth": any(k.gb_per_s is not None for k in facts.kernels), "GEMMs": bool(facts.gemms),
     }  # fmt: skip
     return [name for name, there in every.items() if there] + ["all rows and columns"]
@@ -253,6 +256,27 @@ def _collectives(out: Document, facts: Facts) -> None:
         facts.collectives,
         _collective_row,
     )
+
+
+def _memory(out: Document, memory: MemoryFacts) -> None:
+    where = f" in {memory.step}" if memory.step else ""
+    out.section(f"Memory of {memory.device}: peak {size(memory.peak_bytes)}{where}; what was alive at it, by what allocated it")
+    before = AliveFacts("before the recording", None, 0, memory.before_bytes)
+    rows = [*([before] if memory.before_bytes else []), *memory.alive]
+    out.table(
+        ["annotation", "op", "blocks", "bytes", "share"],
+        sorted(rows, key=lambda alive: -alive.bytes),
+        lambda alive: [
+            alive.annotation or "none",
+            alive.op or ("" if alive is before else "none"),
+            str(alive.blocks or ""),
+            size(alive.bytes),
+            percent(alive.bytes / memory.peak_bytes),
+        ],
+    )
+    if memory.activation_bytes:
+        kept = f"kept for the backward pass (activations): {size(memory.activation_bytes)}"
+        out.lines([kept + (f", {size(memory.layer_bytes)} of it in layers" if memory.layers else "")], indented=True)
 
 
 def _bandwidth(out: Document, facts: Facts) -> None:

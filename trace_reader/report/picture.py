@@ -22,6 +22,7 @@ from matplotlib.ticker import MaxNLocator
 import msgspec
 import numpy as np
 from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.memory import Curve, curves
 from trace_reader.analysis.tree import thread_label
 from trace_reader.analysis.verdict import verdict
 from trace_reader.link.trace import STEP, Activity, Trace
@@ -30,7 +31,7 @@ from trace_reader.model.slices import ON_CPU, Kind, Slice, Track
 from trace_reader.names.calls import is_synchronizing
 from trace_reader.names.kernels import decode_name
 from trace_reader.system.terminal import plain
-from trace_reader.units import us
+from trace_reader.units import size, us
 
 FORMATS = (".png", ".svg")
 WIDTH_IN, DPI = 11.0, 100  # a README shows it at about this width
@@ -67,6 +68,8 @@ FAMILY_COLOURS = {
 }  # fmt: skip
 DARK = (FAMILY_COLOURS["GEMM"], FAMILY_COLOURS["attention"], FAMILY_COLOURS["Triton"], FAMILY_COLOURS["other kernel"])
 IDLE = "#f4e9e2"
+MEMORY = "#a9cfc0"
+MOST_POINTS = 2000  # of a curve
 OTHERS = "#ececec"  # what steps launched that are not shown
 
 
@@ -133,6 +136,7 @@ class _Panel(msgspec.Struct, frozen=True):
     threads: list[_Thread]  # the main one first
     overheads: list[Slice]  # what the profiler and the driver do
     lanes: list["_Lane"]
+    curves: list[Curve]  # of allocated memory, where it was recorded
 
     @property
     def is_wide(self) -> bool:
@@ -142,7 +146,7 @@ class _Panel(msgspec.Struct, frozen=True):
     @property
     def height(self) -> int:
         rows = sum(len(thread.rows) + CALL_NAMES for thread in self.threads) + bool(self.overheads)
-        return rows + len(self.lanes) * 3 + 1
+        return rows + (len(self.lanes) + len(self.curves)) * 3 + 1
 
 
 def plot(traces: Sequence[tuple[Trace, Facts]], window: Window, suffix: str) -> bytes:
@@ -219,7 +223,7 @@ def _panel(trace: Trace, facts: Facts, window: Window) -> _Panel:
     if end_us <= start_us or not (threads or overheads or lanes):
         raise LookupError(f"{facts.trace}: nothing was recorded in that window")
     axis = _Axis(start_us, end_us, _silences(threads, overheads, lanes, start_us, end_us), window.us[0] if window.us else 0.0)
-    return _Panel(trace, facts, axis, threads, overheads, lanes)
+    return _Panel(trace, facts, axis, threads, overheads, lanes, curves(trace) if len(trace.memory) else [])
 
 
 def _between(rows: Rows, start_us: float, end_us: float) -> Rows:
@@ -418,6 +422,10 @@ def _draw_panel(panel: _Panel, ax: Axes, span_us: float, left: float, shown: dic
                     arrowprops={"arrowstyle": "->", "color": "#999999", "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0},
                 )  # fmt: skip
         top -= 3
+    for curve in panel.curves:
+        ticks.append((top - 1.3, f"{curve.device}\nmemory"))
+        _draw_curve(ax, x, curve, top, shown)
+        top -= 3
     for step in panel.trace.steps:
         if x.start_us <= step.start_us <= x.end_us:
             ax.axvline(x(step.start_us), color="#555555", linewidth=0.7, linestyle=(0, (4, 3)), zorder=0)
@@ -434,6 +442,21 @@ def _draw_panel(panel: _Panel, ax: Axes, span_us: float, left: float, shown: dic
     run = f"{lesson['script']} {lesson['run']}" if "script" in lesson and "run" in lesson else PurePath(panel.facts.trace).name
     title = f"{run}, {panel.facts.device or 'device unknown'}\n{verdict(panel.facts)}"
     ax.set_title("\n".join(plain(line) for line in title.split("\n")), fontsize=9, loc="left")
+
+
+def _draw_curve(ax: Axes, x: _Axis, curve: Curve, top: float, shown: dict[str, str]) -> None:
+    """The allocated bytes over time, from 0 to their peak in the window, as high as two rows."""
+    first, last = np.searchsorted(curve.moment_ns, [x.start_us * 1000, x.end_us * 1000])
+    before = int(curve.bytes[first - 1]) if first else curve.first_bytes
+    moments = np.append(x.start_us, curve.moment_ns[first:last] / 1000)
+    height = np.append(before, curve.bytes[first:last]).astype(float)
+    kept = np.unique(np.linspace(0, len(height), MOST_POINTS + 1).astype(int)[:-1])  # of many, the highest of each stretch
+    peak = max(float(height.max()), 1.0)
+    tops = top - 2.2 + 2 * np.maximum.reduceat(height, kept) / peak
+    places = [x(moment) for moment in [*moments[kept].tolist(), x.end_us]]
+    ax.fill_between(places, np.append(tops, tops[-1]), top - 2.2, step="post", color=MEMORY, linewidth=0)
+    ax.text(0, top - 2.25, f"peak {size(peak)}", ha="left", va="top", fontsize=LABEL_SIZE, color="#4d7a68")
+    shown["allocated memory"] = MEMORY
 
 
 def _draw_cuts(ax: Axes, panel: _Panel) -> None:
