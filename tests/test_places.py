@@ -64,7 +64,7 @@ def test_modules_are_the_layers_where_stacks_were_recorded(tmp_path):
 
 def test_lines_are_those_of_the_program(tmp_path):
     lines = line_facts(load(write(tmp_path / "t.json", *training(*STACKS)), stacks=True))
-    assert [(r.line, r.launched, r.time_us, r.backward_us, r.share) for r in lines] == [
+    assert [(r.name, r.launched, r.time_us, r.backward_us, r.share) for r in lines] == [
         ("train.py:6", 3, 10, 240, 250 / 310), ("block.py:9", 2, 20, 40, 60 / 310),
     ]  # fmt: skip
 
@@ -73,7 +73,7 @@ def test_without_the_calling_line_it_is_the_function(tmp_path):
     stacks = [{**e, "args": {}} for e in STACKS]
     lone = [launch(980, 9), kernel(ADD, 985, 5, 9), *on(3, launch(990, 10)), kernel(ADD, 992, 1, 10)]
     lines = line_facts(load(write(tmp_path / "t.json", *training(*stacks, *lone)), stacks=True))
-    assert [(r.line, r.launched, r.time_us, r.backward_us) for r in lines] == [
+    assert [(r.name, r.launched, r.time_us, r.backward_us) for r in lines] == [
         ("train.py(5): step", 5, 30, 280), ("train.py(1): <module>", 1, 5, 0), (NO_LINE, 1, 1, 0),
     ]  # fmt: skip
 
@@ -133,8 +133,8 @@ def test_the_tables_and_their_json(tmp_path, capsys):
     assert cli.main([path, "--by", "stack", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "schema_version": 1, "trace": path, "by": "stack", "rows": [
-            {"line": "train.py:6", "launched": 3, "time_us": 10.0, "backward_us": 240.0, "share": 0.806452},
-            {"line": "block.py:9", "launched": 2, "time_us": 20.0, "backward_us": 40.0, "share": 0.193548},
+            {"name": "train.py:6", "launched": 3, "time_us": 10.0, "backward_us": 240.0, "share": 0.806452},
+            {"name": "block.py:9", "launched": 2, "time_us": 20.0, "backward_us": 40.0, "share": 0.193548},
         ],
     }  # fmt: skip
 

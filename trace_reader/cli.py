@@ -27,6 +27,7 @@ Read a profiler trace: what the bottleneck is, what each step launched, which ke
     {command} traces/04_c_sdpa_attention/*.json     any number: a table with a row for each
     {command} TRACE.json.gz --chain 3       the dispatch tree of ProfilerStep#3
     {command} TRACE.json --by layer         GPU time of each layer, forward and backward; annotation, stack
+    {command} GRAPH.json --names EAGER.json     what a CUDA graph replays, by a trace of the same step without it
     {command} TRACE.json --plot out.png     a picture (two traces: on one scale); --steps 3:4, --us 100:250
     {command} TRACE.json --open             in Perfetto, from this machine, without an upload
     {command} TRACE.json --redact B.json    a copy without host name, user name and file paths
@@ -67,6 +68,12 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command:
         help="the GPU's time by annotation, layer or line of Python instead of the report, forward and backward side by side",
     )
     parser.add_argument(
+        "--names",
+        metavar="TRACE",
+        type=named,
+        help="name what a CUDA graph replayed by this trace of the same step without the graph; by op, or --by",
+    )
+    parser.add_argument(
         "--steps_from",
         metavar="REGEX",
         type=pattern,
@@ -93,13 +100,15 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command:
         parser.error("--open takes one trace, a file: name one")
     if args.redact and len(args.traces) > 1:
         parser.error("--redact takes one trace: name one")
-    if args.traces.count("-") > 1:
+    if [*args.traces, args.names].count("-") > 1:
         parser.error("standard input (-) can be read once only")
     if args.chain is not None and (args.plot or args.open or args.redact or args.folded):
         parser.error("--chain prints a report: leave --plot, --open, --redact and --folded out")
     if args.by and (args.plot or args.open or args.redact or args.folded or args.chain is not None):
         parser.error("--by prints a table: leave --plot, --open, --redact, --folded and --chain out")
-    for flag, given in (("--by", args.by), ("--folded", args.folded)):
+    if args.names and (args.plot or args.open or args.redact or args.folded or args.chain is not None):
+        parser.error("--names prints a table: leave --plot, --open, --redact, --folded and --chain out")
+    for flag, given in (("--by", args.by), ("--folded", args.folded), ("--names", args.names)):
         if given and len(args.traces) > 1:
             parser.error(f"{flag} takes one trace: name one")
     if args.top is not None and args.top < 1:
@@ -188,7 +197,7 @@ def answer(args: argparse.Namespace) -> tuple[str, int]:
 
         return folded.run(args.traces[0], Path(args.folded), args.steps_from), 0
     style = Style(top=args.top, full=args.full, everything=args.all)
-    told, code = tell.run(args.traces, style, args.chain, args.steps_from, args.by)
+    told, code = tell.run(args.traces, style, args.chain, args.steps_from, args.by, args.names)
     return ((args.output or TEXT).write(told) if told else ""), code
 
 

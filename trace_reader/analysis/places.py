@@ -13,12 +13,13 @@ import msgspec
 import numpy as np
 from trace_reader.link.nesting import innermost, parents, self_us
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows, distinct
+from trace_reader.model.rows import Rows, distinct, grouped
 from trace_reader.model.slices import NO_CORRELATION, ON_CPU, Kind, Slices
 from trace_reader.names.kernels import decode_name
 
 MODULE = "nn.Module: "  # so torch names the call of a module among the functions of Python
 NO_LINE = "no line of Python is known"
+NO_OP = "no op"
 _NUMBERED = re.compile(r".*\d$", re.DOTALL)
 _FUNCTION = re.compile(r"(?P<file>[^<>]+)\(\d+\): .*", re.DOTALL)  # file(line): name
 _CALLER = re.compile(r"(?P<file>.*):\d+", re.DOTALL)
@@ -39,13 +40,13 @@ class PlaceFacts(msgspec.Struct, frozen=True):
     backward_us: float | None
 
 
-class LineFacts(msgspec.Struct, frozen=True):
-    """A line of Python, and the summed time of the GPU's work that it asked for and of the backward pass of that.
+class TimeFacts(msgspec.Struct, frozen=True):
+    """A line of Python or an op, and the summed time of the GPU's work that it asked for and of the backward pass of that.
 
     In a trace without a GPU, the CPU's time in the ops that it called, without the ops inside them. `share`: of all of it.
     """
 
-    line: str
+    name: str
     launched: int
     time_us: float
     backward_us: float
@@ -53,24 +54,27 @@ class LineFacts(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True, eq=False):
-    """Work, the slice of the CPU that asked for each piece of it (rows; -1: not known), and its time.
-
-    Of what a backward pass did, `at` is the forward op whose node it is, where `is_backward` says so.
+    """For each piece of work: the number of its name, the call that launched it, the slice that asked for it (both rows, -1: not
+    known), and its time. Of what a backward pass did, `at` is the forward op whose node it is, where `is_backward` says so.
     """
 
-    work: Rows
+    name: np.ndarray
+    call: np.ndarray
     at: np.ndarray
     time_us: np.ndarray
     is_backward: np.ndarray
 
 
-def annotation_facts(trace: Trace) -> tuple[PlaceFacts, ...]:
-    """A row for each name of the CPU's annotations but the steps, the most GPU time first. Takes time by how deep they nest."""
-    found = _place_facts(trace, trace.annotations, trace.parent)
+def annotation_facts(trace: Trace, asked: Asked | None = None) -> tuple[PlaceFacts, ...]:
+    """A row for each name of the CPU's annotations but the steps, the most GPU time first. Takes time by how deep they nest.
+
+    Here and below: `asked` is the work that is told of, where it is not the trace's own.
+    """
+    found = _place_facts(trace, trace.annotations, trace.parent, asked)
     return tuple(sorted(found, key=lambda a: (-a.gpu_us - (a.backward_us or 0.0), -a.total_us, a.name)))
 
 
-def layer_facts(trace: Trace) -> tuple[PlaceFacts, ...]:
+def layer_facts(trace: Trace, asked: Asked | None = None) -> tuple[PlaceFacts, ...]:
     """A row for each layer, in the order in which they run first.
 
     Layers are the modules, where the trace was loaded with stacks and has them, else the annotations that end with a number.
@@ -86,7 +90,7 @@ def layer_facts(trace: Trace) -> tuple[PlaceFacts, ...]:
         raise LookupError(
             f"{trace.path}: no layers: no annotation ends with a number (layer 3), and no modules were recorded (with_stack)"
         )
-    return tuple(_place_facts(trace, layers, parent))
+    return tuple(_place_facts(trace, layers, parent, asked))
 
 
 def is_numbered(name: str) -> bool:
@@ -94,18 +98,18 @@ def is_numbered(name: str) -> bool:
     return _NUMBERED.fullmatch(name) is not None
 
 
-def _place_facts(trace: Trace, places: Rows, parent: np.ndarray) -> list[PlaceFacts]:
+def _place_facts(trace: Trace, places: Rows, parent: np.ndarray, asked: Asked | None) -> list[PlaceFacts]:
     """A row for each name of the places (slices of the CPU), in the order in which they come first."""
-    slices, work, asked = trace.slices, trace.linked.where(trace.linked.call >= 0), asked_for(trace)
+    slices, asked = trace.slices, asked or asked_for(trace)
     is_place = np.zeros(len(slices), bool)
     is_place[places.at] = True
-    gpu_ns, launched = _by_name(slices, parent, is_place, work.call, work.end_ns - work.start_ns)
-    later_ns = np.rint(asked.time_us[asked.is_backward] * 1000).astype(np.int64)
-    backward_ns, _ = _by_name(slices, parent, is_place, asked.at[asked.is_backward], later_ns)
+    time_ns, known = np.rint(asked.time_us * 1000).astype(np.int64), asked.call >= 0
+    gpu_ns, launched = _by_name(slices, parent, is_place, asked.call[known], time_ns[known])
+    backward_ns, _ = _by_name(slices, parent, is_place, asked.at[asked.is_backward], time_ns[asked.is_backward])
     found = []
     rows: Rows
     for (name,), rows in sorted(places.by(places.name), key=lambda group: int(group[1].at[0])):
-        later_us = int(backward_ns[name]) / 1000 if len(later_ns) else None
+        later_us = int(backward_ns[name]) / 1000 if asked.is_backward.any() else None
         row = PlaceFacts(
             slices.names[name], len(rows), rows.total_us, rows.median_us, int(gpu_ns[name]) / 1000, int(launched[name]), later_us
         )
@@ -160,24 +164,34 @@ def forward_ops(trace: Trace, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 def asked_for(trace: Trace) -> Asked:
     """The GPU's work and what asked for it; without a GPU the ops, each with its own time."""
     if len(trace.linked):
-        work, at, time_us = trace.linked, trace.linked.call, trace.linked.duration_us
+        work, call, time_us = trace.linked, trace.linked.call, trace.linked.duration_us
+        at = call.copy()
     else:
-        work = trace.ops
-        at, time_us = work.at, self_us(trace.slices, trace.parent, work.at)
-    at, known = at.copy(), np.flatnonzero(at >= 0)
+        work, call = trace.ops, np.full(len(trace.ops), -1)
+        at, time_us = work.at.copy(), self_us(trace.slices, trace.parent, work.at)
+    known = np.flatnonzero(at >= 0)
     forward, backward = forward_ops(trace, at[known])
     is_backward = np.zeros(len(work), bool)
     at[known[backward]], is_backward[known[backward]] = forward, True
-    return Asked(work, at, time_us, is_backward)
+    return Asked(work.name, call, at, time_us, is_backward)
 
 
-def line_facts(trace: Trace) -> tuple[LineFacts, ...]:
+def op_facts_of(trace: Trace, asked: Asked) -> tuple[TimeFacts, ...]:
+    """A row for each op that launched some of this work, itself or in its backward pass, the most time first."""
+    known = np.flatnonzero(asked.at >= 0)
+    is_op = trace.slices.kind == Kind.OP
+    row = np.full(len(asked.at), -1)
+    row[known] = np.where(is_op[asked.at[known]], asked.at[known], innermost(trace.slices, trace.parent, asked.at[known], is_op))
+    return _by_key(asked, np.where(row < 0, -1, trace.slices.name[row]), trace.slices.names, NO_OP)
+
+
+def line_facts(trace: Trace, asked: Asked | None = None) -> tuple[TimeFacts, ...]:
     """A row for each line of Python that is not torch's own or the standard library's, the most time first.
 
     It is the line from which such code called what asked for the work; where the trace does not say which line called (torch
     before 2.15), the function, with the line at which it begins. Raises LookupError: the trace was recorded without stacks.
     """
-    slices, asked = trace.slices, asked_for(trace)
+    slices, asked = trace.slices, asked or asked_for(trace)
     python = Rows(slices, slices.of(Kind.PYTHON))
     if not len(python):
         raise LookupError(f"{trace.path}: no functions of Python: record with stacks (with_stack=True, a lesson's --with_stack)")
@@ -194,15 +208,19 @@ def line_facts(trace: Trace) -> tuple[LineFacts, ...]:
     row = np.full(len(asked.at), -1)
     row[known] = innermost(slices, parents(slices, (*ON_CPU, Kind.PYTHON)), asked.at[known], is_chosen)
     key = np.where(row < 0, -1, slices.detail[row] if says_line else slices.name[row])
-    total_us = math.fsum(asked.time_us.tolist())
-    facts = []
-    every = Rows(slices, asked.work.at, time_us=asked.time_us, is_backward=asked.is_backward)
-    rows: Rows
-    for (number,), rows in every.by(key):
-        line = NO_LINE if number < 0 else callers[number] if says_line else slices.names[number]
-        now_us, later_us = (math.fsum(rows.time_us[rows.is_backward == later].tolist()) for later in (False, True))
-        facts.append(LineFacts(line, len(rows), now_us, later_us, (now_us + later_us) / total_us if total_us else 0.0))
-    return tuple(sorted(facts, key=lambda found: (-found.share, found.line)))
+    return _by_key(asked, key, callers if says_line else slices.names, NO_LINE)
+
+
+def _by_key(asked: Asked, key: np.ndarray, names: list[str], without: str) -> tuple[TimeFacts, ...]:
+    """A row for each key, a place in `names` or -1, the most time first."""
+    total_us, facts = math.fsum(asked.time_us.tolist()), []
+    order, starts = grouped(key)
+    for places in np.split(order, starts[1:]) if len(order) else []:
+        number, later = int(key[places[0]]), asked.is_backward[places]
+        now_us, later_us = (math.fsum(asked.time_us[places[later == when]].tolist()) for when in (False, True))
+        name, share = without if number < 0 else names[number], (now_us + later_us) / total_us if total_us else 0.0
+        facts.append(TimeFacts(name, len(places), now_us, later_us, share))
+    return tuple(sorted(facts, key=lambda found: (-found.share, found.name)))
 
 
 def is_own_caller(text: str) -> bool:
@@ -260,10 +278,10 @@ def folded(trace: Trace) -> dict[str, int]:
     on_gpu = len(trace.linked) > 0
     is_call = slices.kind == Kind.CALL
     for row, work, later, ns in zip(
-        asked.at.tolist(), asked.work.at.tolist(), asked.is_backward.tolist(), time_ns.tolist(), strict=True
+        asked.at.tolist(), asked.name.tolist(), asked.is_backward.tolist(), time_ns.tolist(), strict=True
     ):
         around = stack(int(parent[row]) if row >= 0 and is_call[row] else row)
-        name = slices.names[slices.name[work]]
+        name = slices.names[work]
         leaf = _frame(decode_name(name).label) if on_gpu else _frame(name) if later else ""  # an op is the end of its own stack
         summed[(around + "backward;" * later + leaf).rstrip(";")] += ns
     return {text: ns for text, ns in sorted(summed.items()) if ns > 0 and text}

@@ -1,10 +1,12 @@
 """The report: on one trace, on two side by side, or a table of several."""
 
+from collections.abc import Callable, Sequence
 import re
 
 from trace_reader.analysis.compare import compare, rows
 from trace_reader.analysis.facts import Facts, summarize
-from trace_reader.analysis.places import layer_facts, line_facts
+from trace_reader.analysis.graph_names import join_names
+from trace_reader.analysis.places import Asked, PlaceFacts, TimeFacts, annotation_facts, layer_facts, line_facts, op_facts_of
 from trace_reader.analysis.tree import Node, dispatch_tree
 from trace_reader.commands.loading import load_shown
 from trace_reader.errors import TraceError
@@ -18,13 +20,23 @@ BY = ("annotation", "layer", "stack")
 
 
 def run(
-    paths: list[str], style: Style, step: int | None, steps_from: re.Pattern[str] | None = None, by: str | None = None
+    paths: list[str],
+    style: Style,
+    step: int | None,
+    steps_from: re.Pattern[str] | None = None,
+    by: str | None = None,
+    names: str | None = None,
 ) -> tuple[Answer | None, int]:
     """What there is to tell, and the exit code: 2 if a trace of several cannot be read; None if none can.
 
     `step`: the dispatch tree of this step instead of the report, -1 for the one in the middle; `steps_from`: the annotations
-    that are the steps; `by`: one of BY, whose table is told instead. Raises TraceError and LookupError.
+    that are the steps; `by`: one of BY, whose table is told instead; `names`: a trace that names what graphs replay. Raises
+    TraceError and LookupError.
     """
+    if names is not None:
+        return _by_names(
+            load_shown(paths[0], steps_from), load_shown(names, steps_from, stacks=by == "stack"), by or "op", style
+        ), 0
     if by is not None:
         return _by(load_shown(paths[0], steps_from, stacks=by != "annotation"), by, style), 0
     if len(paths) == 1:
@@ -56,6 +68,17 @@ def _by(trace: Trace, by: str, style: Style) -> Answer:
         return Answer(lambda: places.by_line(facts, lines, style), lambda: json.places_json(facts, by, lines))
     found = facts.annotations if by == "annotation" else layer_facts(trace)
     return Answer(lambda: places.by_place(facts, by, found, style), lambda: json.places_json(facts, by, found))
+
+
+def _by_names(graph: Trace, eager: Trace, by: str, style: Style) -> Answer:
+    joined, facts = join_names(graph, eager), summarize(graph)
+    told: dict[str, Callable[[Trace, Asked], Sequence[PlaceFacts | TimeFacts]]]
+    told = {"annotation": annotation_facts, "layer": layer_facts, "stack": line_facts, "op": op_facts_of}
+    rows = told[by](eager, joined.asked)
+    return Answer(
+        lambda: places.by_names(facts, eager.path, joined, rows, by, style),
+        lambda: json.names_json(facts, eager.path, joined, by, rows),
+    )
 
 
 def _one(facts: Facts, style: Style, tree: Node | None) -> Answer:

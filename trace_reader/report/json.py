@@ -9,9 +9,10 @@ import msgspec
 from trace_reader.analysis.compare import Comparison, Row
 from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.graph_names import Joined
 from trace_reader.analysis.idle import IdleFacts
 from trace_reader.analysis.kernels import KernelFacts
-from trace_reader.analysis.places import LineFacts, PlaceFacts
+from trace_reader.analysis.places import PlaceFacts, TimeFacts
 from trace_reader.analysis.tree import Node
 
 SCHEMA_VERSION = 1  # one more where a field is renamed or means something else
@@ -213,9 +214,16 @@ def _idle_json(idle: IdleFacts) -> dict[str, Any]:
     }
 
 
-def places_json(facts: Facts, by: str, rows: Sequence[PlaceFacts] | Sequence[LineFacts]) -> dict[str, Any]:
+def places_json(facts: Facts, by: str, rows: Sequence[PlaceFacts | TimeFacts]) -> dict[str, Any]:
     """The rows of --by as JSON values: field names are a contract."""
     return {"trace": facts.trace, "by": by, "rows": [_rounded(row) for row in rows]}
+
+
+def names_json(graph: Facts, names: str, joined: Joined, by: str, rows: Sequence[PlaceFacts | TimeFacts]) -> dict[str, Any]:
+    """The rows of --names as JSON values: field names are a contract."""
+    differs = dict(zip(("place", "graph", "names"), joined.differs, strict=True)) if joined.differs else None
+    told = {"named": joined.named, "events": joined.events, "replays": joined.replays, "differs": differs}
+    return {**places_json(graph, by, rows), "names": names, **told}
 
 
 def _rounded(struct: msgspec.Struct) -> dict[str, Any]:
