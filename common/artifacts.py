@@ -6,7 +6,9 @@ import errno
 import gzip
 import os
 from pathlib import Path
+import re
 import tempfile
+import zlib
 
 TRACE_SUFFIX = ".json"
 TABLE_SUFFIX = ".txt"
@@ -20,8 +22,16 @@ def run_tag(*, sizes: Sequence[int | str], dtype: str, warmup: bool, compile: bo
     their settings are equal.
     """
     parts = [*map(str, sizes), dtype, "warm" if warmup else "cold", "compile" if compile else "eager"]
-    parts += [flag if value is True else f"{flag}-{value}" for flag, value in changed.items()]
+    parts += [flag if value is True else f"{flag}-{_in_a_name(value)}" for flag, value in changed.items()]
     return "_".join(parts)
+
+
+def _in_a_name(value: object) -> str:
+    """A value as part of a file's name: of a path its end, with a sum of the whole, so that no two share one."""
+    text = str(value)
+    if "/" not in text:
+        return text
+    return f"{re.sub(r'[^A-Za-z0-9.-]', '-', text)[-40:].strip('-.')}-{zlib.crc32(text.encode()):08x}"
 
 
 def trace_path(args: argparse.Namespace) -> Path:

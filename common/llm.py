@@ -1,7 +1,7 @@
 """A decoder-only language model of transformers, made from sizes: seeded random weights, nothing downloaded."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import contextlib
 import sys
 import time
@@ -33,18 +33,62 @@ def add_model_flags(parser: LessonParser) -> None:
     parser.add_size("--vocab", 512, "tokens that there are")
     parser.add_variant("--arch", ARCHITECTURES, "qwen3", "the model's architecture")
     parser.add_argument("--like", choices=PUBLISHED, help="the architecture and sizes of this model, in place of those flags")
+    parser.add_argument("--model", metavar="FOLDER_OR_NAME", help="this checkpoint, with its weights, architecture and sizes")
 
 
 def published(argv: list[str] | None) -> list[str]:
-    """The arguments (None: the program's) with the flags that `--like NAME` stands for before them: later ones still count."""
+    """The arguments (None: the program's) with the flags that `--like NAME` and `--model CHECKPOINT` stand for: those of a
+    published model before them, where later ones still count, those of a checkpoint after them.
+
+    Raises LessonError where the checkpoint cannot be read or is of another architecture.
+    """
     tokens = sys.argv[1:] if argv is None else argv
-    for place, token in enumerate(tokens):
-        name = token.partition("=")[2] if token.startswith("--like=") else "".join(tokens[place + 1 : place + 2])
-        if token.partition("=")[0] == "--like" and name in PUBLISHED:
-            arch, *sizes = PUBLISHED[name]
-            flags = [f"--{size}={value}" for size, value in zip(SIZES, sizes, strict=True)]
-            return [f"--arch={arch}", *flags, *tokens]
+    given = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    given.add_argument("--like")
+    given.add_argument("--model")
+    try:
+        known, _ = given.parse_known_args(tokens)
+    except argparse.ArgumentError:  # a flag without its value: the lesson's own parser says so
+        return tokens
+    if known.model:
+        own = {"--like", "--arch", *(f"--{size}" for size in SIZES)}
+        if clash := next((token for token in tokens if token.partition("=")[0] in own), None):
+            raise LessonError(f"--model brings its own architecture and sizes: leave {clash} out", exit_code=2)
+        return [*tokens, *_flags(*_sizes_of(known.model))]
+    if known.like in PUBLISHED:
+        arch, *sizes = PUBLISHED[known.like]
+        return [*_flags(arch, sizes), *tokens]
     return tokens
+
+
+def _flags(arch: str, sizes: Sequence[int]) -> list[str]:
+    return [f"--arch={arch}", *(f"--{size}={value}" for size, value in zip(SIZES, sizes, strict=True))]
+
+
+def _sizes_of(checkpoint: str) -> tuple[str, list[int]]:
+    """The architecture and sizes of a folder's or the Hub's checkpoint."""
+    from transformers import AutoConfig  # here, because it takes seconds
+
+    with _loading(checkpoint):
+        config = AutoConfig.from_pretrained(checkpoint)
+    arch = next((ours for ours, theirs in ARCHITECTURES.items() if theirs == config.model_type), None)
+    if arch is None:
+        raise LessonError(f"--model {checkpoint}: of type {config.model_type}; known are {', '.join(ARCHITECTURES)}", exit_code=2)
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return arch, [
+        config.num_hidden_layers, config.hidden_size, config.num_attention_heads, config.num_key_value_heads, head_dim,
+        config.intermediate_size, config.vocab_size,
+    ]  # fmt: skip
+
+
+@contextlib.contextmanager
+def _loading(checkpoint: str) -> Iterator[None]:
+    """What transformers says of a checkpoint that is not there, or cannot be fetched, in one line."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        said = str(error).strip().split("\n")[0]
+        raise LessonError(f"--model {checkpoint}: cannot be loaded: {said}", exit_code=1) from error
 
 
 def make_model(args: argparse.Namespace, device: Device, attention: str = "sdpa") -> Any:
@@ -57,6 +101,18 @@ def make_model(args: argparse.Namespace, device: Device, attention: str = "sdpa"
         raise LessonError(f"{shared}: as many heads share each pair of keys and values", exit_code=2)
     from transformers import AutoConfig, AutoModelForCausalLM  # here, because it takes seconds
 
+    def make(on: str) -> Any:
+        settings = {"dtype": DTYPES[args.dtype], "attn_implementation": attention}
+        if args.model and on != "meta":
+            loaded: Any = AutoModelForCausalLM.from_pretrained(args.model, **settings)
+            return loaded.to(on)
+        with torch.device(on):
+            return AutoModelForCausalLM.from_config(config, **settings)
+
+    if args.model:
+        with _loading(args.model):
+            config = AutoConfig.from_pretrained(args.model)
+            return device.allocate(make, args)
     try:
         config = AutoConfig.for_model(
             ARCHITECTURES[args.arch],
@@ -73,11 +129,6 @@ def make_model(args: argparse.Namespace, device: Device, attention: str = "sdpa"
             bos_token_id=0,
             eos_token_id=0,
         )
-
-        def make(on: str) -> nn.Module:
-            with torch.device(on):
-                return AutoModelForCausalLM.from_config(config, dtype=DTYPES[args.dtype], attn_implementation=attention)
-
         return device.allocate(make, args)
     except ValueError as error:
         raise LessonError(f"these sizes make no {args.arch}: {error}", exit_code=2) from error
@@ -99,9 +150,15 @@ def annotate_layers(model: Any) -> None:
         layer.register_forward_hook(end, always_call=True)
 
 
-def weight_bytes(model: nn.Module) -> int:
-    """The bytes of all weights, each once: an embedding that is the head's weight, too, counts once."""
-    return sum({p.data_ptr(): p.nbytes for p in model.parameters()}.values())
+def weight_bytes(model: Any) -> int:
+    """The bytes of the weights that a step reads: each once, and the embedding's only where it is the head's weight, too. Of an
+    embedding alone, a step reads a row for each token.
+    """
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    weights = {weight.data_ptr(): weight.nbytes for weight in (*model.parameters(), *model.buffers())}
+    if head is not None and head.weight.data_ptr() != embedding.weight.data_ptr():
+        del weights[embedding.weight.data_ptr()]
+    return sum(weights.values())
 
 
 @contextlib.contextmanager

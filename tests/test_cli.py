@@ -25,7 +25,18 @@ SHARED = [
     "--gz",
     "--seed",
 ]
-MODEL = ["--layers", "--hidden", "--heads", "--kv_heads", "--head_dim", "--intermediate", "--vocab", "--arch", "--like"]
+MODEL = [
+    "--layers",
+    "--hidden",
+    "--heads",
+    "--kv_heads",
+    "--head_dim",
+    "--intermediate",
+    "--vocab",
+    "--arch",
+    "--like",
+    "--model",
+]
 OWN = {
     "01_matmul_add.py": ["--size", "--batch", "--op"],
     "02_linear.py": ["--batch", "--in_dim", "--out_dim", "--vary_batch"],
@@ -37,6 +48,7 @@ OWN = {
     "04_c_sdpa_attention.py": ["--batch", "--heads", "--seq", "--head_dim", "--backend"],
     "04_d_kernels_attention.py": ["--batch", "--heads", "--seq", "--head_dim", "--kernel_version"],
     "05_a_llm_decode.py": [*MODEL, "--prompt", "--batch", "--phase", "--cache", "--attention"],
+    "05_b_decode_floor.py": [*MODEL, "--prompt", "--batch", "--rung"],
     "05_c_train_step.py": [
         *MODEL,
         "--batch",

@@ -119,3 +119,71 @@ def test_a_loader_is_an_annotation_and_its_workers_need_it(tmp_path, lesson):
     assert any(a.name.startswith("enumerate(DataLoader)") for a in trace_of(tmp_path).annotations)
     done = lesson("05_c_train_step.py", "--workers", "1")
     assert done.code == 2 and done.err.endswith("--workers 1 changes nothing without --loader: add --loader\n")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A checkpoint of one layer, as transformers saves it."""
+    from common.device import choose_device
+    from common.llm import make_model
+
+    module = importlib.import_module("05_a_llm_decode")
+    args = module.parse_args(["--device", "cpu", "--layers", "1", "--vocab", "64", "--seed", "3", "--dtype", "fp32"])
+    torch.manual_seed(3)
+    path = tmp_path_factory.mktemp("models") / "tiny"
+    make_model(args, choose_device("cpu")).save_pretrained(path)
+    return str(path)
+
+
+def test_a_checkpoint_brings_its_weights_architecture_and_sizes(tmp_path, checkpoint):
+    decoder = run("05_a_llm_decode", tmp_path, *SMALL, "--model", checkpoint)
+    assert (decoder.args.layers, decoder.args.vocab, decoder.args.arch) == (1, 64, "qwen3")
+    from transformers import AutoModelForCausalLM
+
+    saved = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    with torch.no_grad():
+        tokens = decoder.prompt
+        for _ in range(4):
+            tokens = torch.cat([tokens, saved(input_ids=tokens).logits[:, -1:].argmax(-1)], 1)
+    assert tokens[:, -3:].tolist() == torch.cat(decoder.written[:3], 1).tolist()
+    (trace,) = tmp_path.glob("*.json")
+    assert re.search(r"_model-[\w.-]*tiny-[0-9a-f]{8}\.json$", trace.name)
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "said"),
+    [
+        (("--model", "{}", "--layers", "2"), 2, "--model brings its own architecture and sizes: leave --layers out"),
+        (("--model", "{}/no"), 1, "--model {}/no: cannot be loaded: "),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_taken_is_one_line(lesson, checkpoint, flags, code, said):
+    done = lesson(
+        "05_a_llm_decode.py", "--device", "cpu", *(flag.format(checkpoint) for flag in flags), env={"HF_HUB_OFFLINE": "1"}
+    )
+    assert done.code == code and done.err.startswith(f"error: {said.format(checkpoint)}") and done.err.count("\n") == 1
+
+
+def test_a_model_of_another_kind_is_said(lesson, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    done = lesson("05_c_train_step.py", "--device", "cpu", "--model", str(tmp_path))
+    said = f"error: --model {tmp_path}: of type gpt2; known are qwen3, llama, gemma3, smollm3\n"
+    assert (done.code, done.err) == (2, said)
+
+
+@pytest.mark.parametrize("rung", ["graph", "tuned", "attention"])
+def test_the_rungs_to_the_floor_write_the_same_tokens(tmp_path, expected, rung):
+    decoder = run("05_b_decode_floor", tmp_path, *SMALL, "--rung", rung)
+    assert torch.cat(decoder.written, 1).tolist() == expected[0]
+    torch.testing.assert_close(decoder.logits, expected[1], rtol=1e-4, atol=1e-5)
+
+
+def test_eight_bits_are_near_and_are_a_quarter_of_fp32(tmp_path, expected, capsys):
+    decoder = run("05_b_decode_floor", tmp_path, *SMALL, "--rung", "int8")
+    # Each weight is off by half of 1/127 of its row's largest at most: through two layers, some percent of the logits.
+    error = (decoder.logits - expected[1]).norm() / expected[1].norm()
+    assert 0 < error < 0.2
+    products = 2 * 64 * (64 + 32 + 32 + 64 + 3 * 128) + 512 * 64
+    rows = 2 * (64 + 2 * 32 + 64 + 2 * 128 + 64) + 512
+    norms, frequencies, cache = 2 * 160 + 64, 16, 2 * 2 * 2 * 16 * 8
+    assert f"floor: {(products + 4 * (rows + norms + frequencies + cache)) / 1e6:.1f} MB of" in capsys.readouterr().out

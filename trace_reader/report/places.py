@@ -34,7 +34,8 @@ def by_names(graph: Facts, names: str, joined: Joined, rows: Sequence[PlaceFacts
     if joined.differs:
         place, here, there = joined.differs
         other = decode_name(there).label if there else "nothing more"
-        said = f"they agree in the first {place} of a launch; then the graph has {decode_name(here).label}, and the other trace {other}"
+        said = f"they agree in the first {place} of a launch; then the graph has {decode_name(here).label}, "
+        said += f"and the other trace {other}"
         out.lines([said + "; what follows is not named"], indented=True)
     later = any(row.backward_us for row in rows)
     out.table(

@@ -1,0 +1,80 @@
+"""How near can a token come to the floor, the time in which the GPU's memory is read once? Each rung keeps those before it.
+
+    uv run 05_b_decode_floor.py --like qwen3-0.6b --prompt 512 --rung graph
+    uv run 05_b_decode_floor.py --like qwen3-0.6b --prompt 512 --rung tuned
+    uv run 05_b_decode_floor.py --like qwen3-0.6b --prompt 512 --rung attention
+    uv run 05_b_decode_floor.py --like qwen3-0.6b --prompt 512 --rung int8
+
+    graph      the best step of 05_a: static cache, torch.compile, replayed as a CUDA graph
+    tuned      each product of a matrix and one token becomes a kernel that torch.compile writes, and tries in several forms
+    attention  written out in PyTorch for torch.compile to fuse: library kernels for attention are made for many queries
+    int8       the weights of the products in 8 bits and a scale for each row: half the bytes to read
+
+Guess first: the graph has no launches to wait for any more. What is left: the arithmetic, the memory, or the kernels' own
+beginnings and ends? Which rung brings most? Does half the bytes bring half the time? And with --batch 16, is int8 still the
+fastest?
+
+Then look: read_trace.py A B compares two rungs. How long does each kernel take, and how long would its weights take at the
+memory's peak? The last line has it for the whole step.
+
+Writes traces/05_b_decode_floor/<sizes>_<arch>_<rung>_<dtype>_<cold|warm>_compile.json and .txt.
+"""
+
+from common.cli import LessonParser, run
+from common.decoding import Decoder, record_steps
+from common.device import choose_device
+from common.llm import add_model_flags, make_model, published
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+RUNGS = ("graph", "tuned", "attention", "int8")
+
+
+class Int8Linear(nn.Module):
+    """Weights [out, in] in 8 bits, with a scale for each row."""
+
+    weight: torch.Tensor
+    scale: torch.Tensor
+
+    def __init__(self, linear):
+        super().__init__()
+        scale = linear.weight.abs().amax(1, keepdim=True).float() / 127
+        self.register_buffer("weight", (linear.weight / scale).round().to(torch.int8))
+        self.register_buffer("scale", scale.squeeze(1).to(linear.weight.dtype))
+
+    def forward(self, x):
+        return F.linear(x, self.weight.to(x.dtype)) * self.scale
+
+
+def quantize(model):
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, nn.Linear) and child.bias is None:
+                setattr(module, name, Int8Linear(child))
+
+
+def parse_args(argv=None):
+    parser = LessonParser(__file__, __doc__)
+    add_model_flags(parser)
+    parser.add_size("--prompt", 64, "tokens before the first step")
+    parser.add_size("--batch", 1, "sequences")
+    parser.add_variant("--rung", RUNGS, "graph", "how far up: each has all before it")
+    parser.set_defaults(compile=True, compile_mode="reduce-overhead", cache="static")
+    return parser.parse_args(published(argv))
+
+
+def main(args):
+    device = choose_device(args.device)
+    rungs = RUNGS[: RUNGS.index(args.rung) + 1]
+    model = make_model(args, device, "eager" if "attention" in rungs else "sdpa").eval()
+    torch._inductor.config.coordinate_descent_tuning = "tuned" in rungs
+    if "int8" in rungs:
+        quantize(model)
+    decoder = Decoder(args, model, device)
+    record_steps(decoder, decoder.decode_step)
+    return decoder
+
+
+if __name__ == "__main__":
+    run(main, parse_args)

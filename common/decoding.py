@@ -1,0 +1,96 @@
+"""A language model writes tokens: the prompt, the cache, a step; timed without the profiler, then recorded."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from common.artifacts import trace_path
+from common.device import Device
+from common.llm import timed, weight_bytes
+from common.record import WARMUP_CALLS, record, warm_up
+import torch
+from trace_reader import read
+from trace_reader.names.devices import peak
+
+PLAIN_STEPS = 10  # timed without the profiler
+IN_CACHE_BYTES = 2e8  # what a GPU's L2 cache holds is not read from its memory each time: the largest have some 100 MB
+
+
+class Decoder:
+    """The model and what it has read. A step is one forward; `token` is what was written last, [batch, 1], `logits` what it was
+    chosen from, [batch, 1, vocab]; `written` are all tokens of the steps.
+    """
+
+    def __init__(self, args: argparse.Namespace, model: Any, device: Device):
+        self.args, self.model, self.device = args, model, device
+        self.prompt = torch.randint(args.vocab, (args.batch, args.prompt), device=device.type)
+        steps = WARMUP_CALLS + PLAIN_STEPS + args.wait + args.schedule_warmup + args.active
+        self.tokens = args.prompt + steps + 1  # that a static cache has room for
+        self.forward = torch.compile(model, mode=args.compile_mode) if args.compile else model
+        self.cache = self.make_cache()
+        self.logits: torch.Tensor | None = None
+        self.written: list[torch.Tensor] = []
+        with torch.no_grad():
+            self.token = self.read(self.model)
+
+    def make_cache(self) -> Any:
+        """An empty cache of keys and values: one that grows, or one that has its memory."""
+        from transformers import DynamicCache, StaticCache  # here, because it takes seconds
+
+        if self.args.cache == "dynamic":
+            return DynamicCache(config=self.model.config)
+        return StaticCache(config=self.model.config, max_cache_len=self.tokens)
+
+    def read(self, forward: Callable) -> torch.Tensor:
+        """Read the prompt into the cache: the token after it, [batch, 1]."""
+        logits = forward(input_ids=self.prompt, past_key_values=self.cache, use_cache=True, logits_to_keep=1).logits
+        return logits.argmax(-1)
+
+    def prefill_step(self) -> torch.Tensor:
+        """Read the prompt once more."""
+        if self.args.cache == "static":
+            self.cache.reset()
+        else:
+            self.cache = self.make_cache()
+        with torch.profiler.record_function("prefill_fwd"):
+            return self.read(self.forward)
+
+    def decode_step(self) -> None:
+        """Write one token."""
+        with torch.profiler.record_function("decode_step"):
+            self.logits = self.forward(input_ids=self.token, past_key_values=self.cache, use_cache=True).logits.clone()
+            self.token = self.logits.argmax(-1)
+        self.written.append(self.token)
+
+
+@torch.no_grad()
+def record_steps(decoder: Decoder, step: Callable[[], object]) -> None:
+    """Time some steps without the profiler, record some with it, and tell both rates and the floor."""
+    args, device = decoder.args, decoder.device
+    warm_up(step, args, device)
+    with timed(device, PLAIN_STEPS) as plain:
+        for _ in range(PLAIN_STEPS):
+            step()
+    with record(args, device) as profiler:
+        for _ in range(profiler.steps):
+            step()
+            profiler.step()
+    _tell_rates(decoder, plain[0])
+
+
+def _tell_rates(decoder: Decoder, plain_us: float) -> None:
+    """What the profiler costs, and how far the step is from the time in which its memory can be read once."""
+    args, config = decoder.args, decoder.model.config
+    tokens = args.batch * (args.prompt if getattr(args, "phase", "decode") == "prefill" else 1)
+    line = f"tokens a second: {tokens / plain_us * 1e6:,.0f} without the profiler ({plain_us / 1000:.2f} ms a step)"
+    if profiled_us := read(str(trace_path(args))).step_period_us:  # of one recorded step there is no period
+        line += f", {tokens / profiled_us * 1e6:,.0f} with it ({profiled_us / 1000:.2f} ms)"
+    print(line)
+    cached = 2 * config.num_hidden_layers * config.num_key_value_heads * args.head_dim * args.prompt * args.batch
+    read_bytes = weight_bytes(decoder.model) + cached * decoder.model.dtype.itemsize
+    line = f"floor: {read_bytes / 1e6:,.1f} MB of weights and cache, read once"
+    gb_per_s = peak(decoder.device.name, "memory")
+    if gb_per_s and read_bytes > IN_CACHE_BYTES:
+        floor_us = read_bytes / gb_per_s / 1e3
+        line += f", take {floor_us:,.1f} us at {gb_per_s:,.0f} GB/s; the step is {plain_us / floor_us:.1f} times as long"
+    print(line)
