@@ -27,12 +27,13 @@ import time
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from gallery.figures import GALLERY, MACHINE, ROOT, SPREAD, figures, recording
 import torch
-from trace_reader import Facts, read
+from trace_reader import Facts, analyze, load, read
 from trace_reader.commands.redact import redact
 from trace_reader.report.picture import Window, plot
 from trace_reader.system.files import write_all
 
 RUNS = 5
+LLM = GALLERY.parent / "llm"
 
 
 def commands(scripts: list[str]) -> list[str]:
@@ -118,6 +119,11 @@ def draw() -> None:
     pictures = {f.trace.with_suffix(".png"): [f.trace] for f in figures()} | {f.picture: f.pictured for f in figures()}
     for picture, traces in sorted(pictures.items()):
         write_all({picture: plot([recording(trace) for trace in traces], Window(), ".png")})
+    for trace in sorted(LLM.glob("*.json.gz")):  # of docs/llm.md: one step of each
+        loaded = load(str(trace))
+        last = int(loaded.steps[len(loaded.steps) - 1].name.partition("#")[2])
+        window = Window(steps=(last, last))
+        write_all({trace.with_name(trace.name.replace(".json.gz", ".png")): plot([(loaded, analyze(loaded))], window, ".png")})
 
 
 def describe(stand_ins: bool) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from events import ADD, GEMM, H200, annotation, call, event, kernel, launch, memcpy, on, op, step, write
 import pytest
+from test_memory import training
 from trace_reader import analyze, cli, load, read
 from trace_reader.analysis.cpu_time import CpuActivity
 from trace_reader.analysis.critical_path import critical_paths
@@ -33,6 +34,22 @@ COMPILED = [
 def linked(name, ts, dur, n=1, **more):
     """A launch and its kernel."""
     return [launch(ts, n), kernel(name, ts + 1, dur, n, **more)]
+
+
+def few_rows(m, n=4096, k=4096, calls=10, period=3000):
+    """Two steps, each of some products [m, k] @ [k, n] in bf16."""
+    shapes = {"Input Dims": [[m, k], [k, n]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
+    return [
+        e
+        for number in range(2)
+        for e in (
+            step(number, number * period, period),
+            *(e
+              for call in range(calls)
+              for at in [number * period + 100 * call]
+              for e in (op("aten::mm", at, 50, **shapes), *linked(GEMM, at + 10, 20, 1 + call + calls * number))),
+        )
+    ]  # fmt: skip
 
 
 def runs(name, durations, **more):
@@ -282,6 +299,18 @@ CASES = {
         [*linked(SGEMM, 0, 3), *linked(GEMM, 5, 1, 2)],
         "sgemm 128x64: 75% of the GPU's time",
         linked(GEMM, 0, 5),
+    ),
+    "far-from-the-floor": (
+        few_rows(1),
+        "a step's products read 0.34 GB of second matrices: 69.9 us at the published 4,800 GB/s. A step takes 3.00 ms, 43 times "
+        "as long",
+        few_rows(4096),
+    ),
+    "activations-kept": (
+        [*training(), *linked(ADD, 5, 500)],
+        "at the peak of 19.0 MiB, 6.0 MiB are kept for the backward pass; checkpointing all layers could free up to 6.0 MiB "
+        "(in layer 0, layer 1)",
+        [*(e for e in training() if e["ts"] < 300), *linked(ADD, 5, 500)],
     ),
     "fused-triton": (
         linked(FUSED, 0, 5),
@@ -599,3 +628,27 @@ def test_a_kernel_of_several_sizes_is_not_uneven(tmp_path):
     assert "uneven-kernel" in found(tmp_path, events)
     events[2]["args"]["grid"] = [2, 1, 1]
     assert "uneven-kernel" not in found(tmp_path, events)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({}, True),
+        ({"calls": 5}, False),  # 0.17 GB: an L2 cache may hold them
+        ({"period": 1100, "calls": 10}, True),
+        ({"period": 279, "calls": 2, "n": 16384, "k": 8192}, False),  # less than 4 times as long
+        ({"m": 512}, False),  # the arithmetic takes longer than the memory
+    ],
+)
+def test_how_far_from_the_floor_is_told(tmp_path, more, told):
+    events = few_rows(**{"m": 8, **more})
+    assert ("far-from-the-floor" in found(tmp_path, events)) is told
+
+
+def test_without_all_shapes_no_floor_is_told(tmp_path):
+    events = few_rows(1)
+    del events[1]["args"]["Input Dims"]
+    assert "far-from-the-floor" not in found(tmp_path, events)
+    other = [{**H200, "name": "NVIDIA Unknown"}]
+    facts = read(write(tmp_path / "u.json", *few_rows(1), deviceProperties=other))
+    assert "far-from-the-floor" not in [f.slug for f in facts.findings]

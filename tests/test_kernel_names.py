@@ -63,6 +63,12 @@ CASES = [
              merged_ops=("_unsafe_view", "gelu", "mul")),
     ),
     (
+        "triton_poi_fused__scaled_dot_product_cudnn_attention_index_copy_split_with_sizes_mul_5",  # H200: of Inductor's make
+        dict(label="triton _scaled_dot_product_cudnn_attention+index_copy+split_with_sizes+mul", family="Triton (Inductor)",
+             inductor_kind="pointwise",
+             merged_ops=("_scaled_dot_product_cudnn_attention", "index_copy", "split_with_sizes", "mul")),
+    ),
+    (
         "triton_red_fused_native_layer_norm_3",
         dict(label="triton native_layer_norm", family="Triton (Inductor)", inductor_kind="reduction",
              merged_ops=("native_layer_norm",)),

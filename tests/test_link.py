@@ -1,13 +1,15 @@
 """Who holds and who launched what, in which step: traces of a few events, with the answer worked out by hand."""
 
 import random
+import re
 
 from events import ADD, annotation, call, event, kernel, launch, memcpy, memset, on, op, step, write
 import numpy as np
 import pytest
 from trace_reader import analyze, load
-from trace_reader.link.intervals import has_overlaps, union_ns, unions_ns
+from trace_reader.link.intervals import has_overlaps, merged, union_ns, unions_ns, within_ns
 from trace_reader.link.nesting import innermost_over_time, outermost, self_us
+from trace_reader.model.rows import grouped
 
 
 @pytest.fixture
@@ -284,3 +286,46 @@ def test_unions():
 )
 def test_overlaps(ends, slack, crossing):
     assert has_overlaps(np.array([0, 5]), np.array(ends), slack) is crossing
+
+
+def test_a_union_and_what_lies_within_it():
+    start, end = np.array([0, 2, 10, 10, 20, 30]), np.array([5, 4, 15, 12, 20, 31])
+    union = merged(start, end)
+    assert [part.tolist() for part in union] == [[0, 10, 20, 30], [5, 15, 20, 31]]
+    every = [(a, b) for a in range(-2, 34) for b in range(a, 34)]
+    covered = {moment for a, b in zip(*union, strict=True) for moment in range(a, b)}
+    for a, b in every:
+        assert within_ns(np.array([a]), np.array([b]), union) == len(covered & set(range(a, b))), (a, b)
+    assert within_ns(np.array([0, 12]), np.array([3, 40]), union) == 3 + 3 + 1
+    empty = merged(start[:0], end[:0])
+    assert [len(part) for part in empty] == [0, 0] and within_ns(start, end, empty) == 0
+
+
+def test_groups_are_in_the_order_of_their_keys():
+    order, starts = grouped(np.array([1, 0, 1, 0]), np.array([0, 1, 0, 0]))
+    assert (order.tolist(), starts.tolist()) == ([3, 1, 0, 2], [0, 1, 2])
+
+
+@pytest.mark.parametrize(("outstanding", "blocked"), [(900, 5), (899, 4), (895, 0)])
+def test_a_launch_waits_where_its_devices_queue_is_full(linked, outstanding, blocked):
+    """Of two devices, one has as many launches outstanding; the long ones among those that find it so are blocked."""
+    early = [launch(0, 9000), kernel("a", 1, 1, 9000)]  # device 0 is idle
+    queued = [e for n in range(outstanding) for e in (launch(10 + n * 0.01, n), kernel("a", 1000 + n, 1, n, device=1))]
+    late = [
+        e
+        for n in range(5)
+        for e in (call("cudaLaunchKernel", 100 + 60 * n, 50, 5000 + n), kernel("a", 5000 + n, 1, 5000 + n, device=1))
+    ]
+    short = [call("cudaLaunchKernel", 90, 10, 6000), kernel("a", 6000, 1, 6000, device=1)] if outstanding == 900 else []
+    trace = linked(*early, *queued, *late, *short)
+    assert len(trace.waits) == blocked and set(trace.waits.duration_us.tolist()) <= {50.0}
+
+
+def test_steps_that_meet_are_both_steps(linked, tmp_path):
+    events = [annotation("it 0", 0, 50), annotation("it 1", 50, 50), annotation("it 2", 60, 10)]
+    trace = load(write(tmp_path / "s.json", *events), steps_from=re.compile("it"))
+    assert trace.steps.names == ["it 0", "it 1"] and trace.annotations.names == ["it 2"]
+    with pytest.raises(LookupError, match="no annotation matches 'no'; there are none at all"):
+        load(write(tmp_path / "n.json", op("a", 0, 1)), steps_from=re.compile("no"))
+    with pytest.raises(LookupError, match=r"there are 'a', 'b', 'c', 'd', 'e'$"):
+        load(write(tmp_path / "m.json", *(annotation(name, 0, 1) for name in "fedcba")), steps_from=re.compile("no"))

@@ -1,10 +1,12 @@
 """The verdict's sentence, to the letter, on traces of a few events."""
 
+from pathlib import Path
+
 from events import ADD, GEMM, call, kernel, launch, memcpy, op, step, write
 import pytest
 from trace_reader import load, read
 from trace_reader.analysis.missing import missing
-from trace_reader.analysis.verdict import verdict
+from trace_reader.analysis.verdict import things, verdict
 
 MOST = "would be shorter by as much at most"
 OTHER_ADD = ADD.replace("<8,", "<4,")
@@ -68,3 +70,21 @@ def test_what_is_missing_is_named_once(tmp_path):
     path = tmp_path / "cut.json"
     path.write_text((tmp_path / "t.json").read_text().rstrip()[:-2])
     assert len(missing(load(str(path)))) == 1
+
+
+def test_what_a_trace_lacks_is_in_the_sentence(tmp_path):
+    """The last launch has no GPU event, and the end is cut off."""
+    events = [step(0, 0, 30), launch(1, 1), kernel("a", 5, 20, 1), launch(28, 2), kernel("b", 30, 2, 2)]
+    text = Path(write(tmp_path / "t.json", *events)).read_text()
+    (tmp_path / "t.json").write_text(text[: text.rindex('{"ph"') + 20])
+    assert verdict(read(str(tmp_path / "t.json"))).startswith(
+        "unknown: the trace lacks the end of the file: it is cut off and the GPU events of 50.0% of the launches; of what it "
+    )
+    before = write(tmp_path / "b.json", kernel("a", 0, 20, 9), step(0, 30, 10))
+    assert verdict(read(before)) == "unknown: the trace lacks GPU work of the 1 recorded step"
+
+
+def test_the_largest_things_of_a_class_come_first(tmp_path):
+    work = [kernel(GEMM, 10, 20, 1), kernel("middle", 30, 30, 2), kernel("largest", 60, 300, 3), kernel(GEMM, 360, 20, 4)]
+    facts = read(write(tmp_path / "t.json", step(0, 0, 20), *(launch(n, n) for n in range(1, 5)), *work))
+    assert things(facts.critical_path, "compute") == [("largest", 300.0), ("nvjet GEMM 256x128", 40.0), ("middle", 30.0)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.bandwidth import copied_bytes, pointwise_bytes
+from trace_reader.analysis.bandwidth import ITEM_BYTES, copied_bytes, pointwise_bytes
 from trace_reader.analysis.occupancy import Occupancy, occupancy
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, grouped, median
@@ -215,6 +215,25 @@ def gemm_facts(trace: Trace, devices: Mapping[Any, Mapping[str, Any]]) -> tuple[
         share = rate / best if best else None
         facts.append(GemmFacts(op, batch, m, n, k, len(durations), kernel, median_us, flop, rate, dtype, share))
     return tuple(sorted(facts, key=lambda g: (-g.median_us * g.calls, g.op, g.m, g.n, g.k)))
+
+
+class ProductCost(msgspec.Struct, frozen=True):
+    """What one matrix product does: its operations, and the bytes of the second matrix, the weights."""
+
+    flop: int
+    weight_bytes: int
+    dtype: str
+
+
+def product_cost(inputs: Inputs) -> ProductCost | None:
+    """The cost of a matrix product by its recorded inputs; None where they do not tell."""
+    shape = _gemm_shape(inputs.dims) if isinstance(inputs.dims, tuple) else None
+    types = {name for name in inputs.types if name in GEMM_DTYPES} if isinstance(inputs.types, tuple) else set()
+    if shape is None or len(types) != 1 or not types <= ITEM_BYTES.keys():
+        return None
+    (item,) = types
+    batch, m, n, k = shape
+    return ProductCost(2 * batch * m * n * k, batch * n * k * ITEM_BYTES[item], GEMM_DTYPES[item])
 
 
 def _gemm_dtype(inputs: Inputs, kernel: KernelName) -> str | None:

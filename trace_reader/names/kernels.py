@@ -22,6 +22,9 @@ COMPOUND_OPS = [
     "_to_copy",
     "_softmax",
     "_log_softmax",
+    *(f"_scaled_dot_product_{backend}_attention" for backend in ("flash", "efficient", "cudnn", "fused")),
+    "split_with_sizes",
+    "index_copy",
     "native_layer_norm",
     "native_group_norm",
     "native_dropout",
@@ -362,7 +365,8 @@ def _plain(name: str) -> str:
     return bare.rsplit("::", 1)[-1].strip() or name
 
 
-_DECODERS = [
+_DECODERS = [  # the first that fits; Inductor names what it fused, which may be anything below
+    (re.compile(r"^triton_(?P<kind>poi|red|per|tem|for|mm)_(?:fused_)?(?P<ops>\w*?)_?\d*$"), _inductor),
     (re.compile(r"^(?:Memcpy|Memset|CopyDeviceToDevice|CopyHostTo|CopyDeviceTo|FillBuffer)", re.IGNORECASE), _memory),
     (
         re.compile(
@@ -382,7 +386,6 @@ _DECODERS = [
         ),
         _cublas,
     ),
-    (re.compile(r"^triton_(?P<kind>poi|red|per|tem|for|mm)_(?:fused_)?(?P<ops>\w*?)_?\d*$"), _inductor),
     (re.compile(r"nccl\w*?Kernel_(?P<what>[A-Za-z]+)"), _nccl),
     (re.compile(r"^Cijk_"), _tensile),
     (re.compile(r"cublas|splitKreduce|gemv"), _other_cublas),

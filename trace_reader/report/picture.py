@@ -30,6 +30,7 @@ from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_CPU, Kind, Slice, Track
 from trace_reader.names.calls import is_synchronizing
 from trace_reader.names.kernels import decode_name
+from trace_reader.report import document
 from trace_reader.system.terminal import plain
 from trace_reader.units import size, us
 
@@ -40,6 +41,7 @@ BETWEEN_IN = 0.75  # a panel's axis and title
 MARGINS_IN = 0.35  # the legend
 LEFT, LEFT_WIDE, RIGHT = 0.08, 0.11, 0.99  # of the width: where the lanes begin and end
 LETTER_PX = 6.0  # average width of a letter in a label
+LONGEST_TITLE = 145  # letters
 LABEL_SIZE = 7
 MOST_SLICES = 4000  # of a lane; the narrowest are left out beyond
 MOST_ARROWS = 200
@@ -440,8 +442,8 @@ def _draw_panel(panel: _Panel, ax: Axes, span_us: float, left: float, shown: dic
         ax.spines[side].set_visible(False)
     lesson = panel.facts.lesson
     run = f"{lesson['script']} {lesson['run']}" if "script" in lesson and "run" in lesson else PurePath(panel.facts.trace).name
-    title = f"{run}, {panel.facts.device or 'device unknown'}\n{verdict(panel.facts)}"
-    ax.set_title("\n".join(plain(line) for line in title.split("\n")), fontsize=9, loc="left")
+    lines = [f"{run}, {panel.facts.device or 'device unknown'}", verdict(panel.facts).partition(". ")[0]]
+    ax.set_title("\n".join(document.middle(plain(line), LONGEST_TITLE) for line in lines), fontsize=9, loc="left")
 
 
 def _draw_curve(ax: Axes, x: _Axis, curve: Curve, top: float, shown: dict[str, str]) -> None:
