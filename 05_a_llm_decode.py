@@ -17,9 +17,11 @@ Writes traces/05_a_llm_decode/<sizes>_<arch>_<phase>_<cache>_<attention>_<dtype>
 """
 
 from common.cli import LessonParser, run
-from common.decoding import Decoder, record_steps
+from common.decoding import Decoder, tell_rates, time_of_a_step
 from common.device import choose_device
 from common.llm import add_model_flags, annotate_layers, make_model, published
+from common.record import record, warm_up
+import torch
 
 
 def parse_args(argv=None):
@@ -38,8 +40,16 @@ def main(args):
     model = make_model(args, device, args.attention).eval()
     if not args.compile:
         annotate_layers(model)
-    decoder = Decoder(args, model, device)
-    record_steps(decoder, decoder.prefill_step if args.phase == "prefill" else decoder.decode_step)
+    with torch.no_grad():
+        decoder = Decoder(args, model, device)
+        step = decoder.prefill_step if args.phase == "prefill" else decoder.decode_step
+        warm_up(step, args, device)
+        plain_us = time_of_a_step(step, device)
+        with record(args, device) as profiler:
+            for _ in range(profiler.steps):
+                step()
+                profiler.step()
+    tell_rates(decoder, plain_us)
     return decoder
 
 

@@ -21,9 +21,10 @@ Writes traces/05_b_decode_floor/<sizes>_<arch>_<rung>_<dtype>_<cold|warm>_compil
 """
 
 from common.cli import LessonParser, run
-from common.decoding import Decoder, record_steps
+from common.decoding import Decoder, tell_rates, time_of_a_step
 from common.device import choose_device
 from common.llm import add_model_flags, make_model, published
+from common.record import record, warm_up
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -71,8 +72,16 @@ def main(args):
     torch._inductor.config.coordinate_descent_tuning = "tuned" in rungs
     if "int8" in rungs:
         quantize(model)
-    decoder = Decoder(args, model, device)
-    record_steps(decoder, decoder.decode_step)
+    with torch.no_grad():
+        decoder = Decoder(args, model, device)
+        step = decoder.decode_step
+        warm_up(step, args, device)
+        plain_us = time_of_a_step(step, device)
+        with record(args, device) as profiler:
+            for _ in range(profiler.steps):
+                step()
+                profiler.step()
+    tell_rates(decoder, plain_us)
     return decoder
 
 

@@ -1,4 +1,4 @@
-"""A language model writes tokens: the prompt, the cache, a step; timed without the profiler, then recorded."""
+"""A language model writes tokens: the prompt, the cache, a step, and how far that is from the floor."""
 
 import argparse
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 from common.artifacts import trace_path
 from common.device import Device
 from common.llm import timed, weight_bytes
-from common.record import WARMUP_CALLS, record, warm_up
+from common.record import WARMUP_CALLS
 import torch
 from trace_reader import read
 from trace_reader.names.devices import peak
@@ -17,8 +17,8 @@ IN_CACHE_BYTES = 2e8  # what a GPU's L2 cache holds is not read from its memory 
 
 
 class Decoder:
-    """The model and what it has read. A step is one forward; `token` is what was written last, [batch, 1], `logits` what it was
-    chosen from, [batch, 1, vocab]; `written` are all tokens of the steps.
+    """The model and what it has read; to be used under torch.no_grad(). A step is one forward; `token` is what was written last,
+    [batch, 1], `logits` what it was chosen from, [batch, 1, vocab]; `written` are all tokens of the steps.
     """
 
     def __init__(self, args: argparse.Namespace, model: Any, device: Device):
@@ -30,8 +30,7 @@ class Decoder:
         self.cache = self.make_cache()
         self.logits: torch.Tensor | None = None
         self.written: list[torch.Tensor] = []
-        with torch.no_grad():
-            self.token = self.read(self.model)
+        self.token = self.read(self.model)
 
     def make_cache(self) -> Any:
         """An empty cache of keys and values: one that grows, or one that has its memory."""
@@ -63,22 +62,15 @@ class Decoder:
         self.written.append(self.token)
 
 
-@torch.no_grad()
-def record_steps(decoder: Decoder, step: Callable[[], object]) -> None:
-    """Time some steps without the profiler, record some with it, and tell both rates and the floor."""
-    args, device = decoder.args, decoder.device
-    warm_up(step, args, device)
+def time_of_a_step(step: Callable[[], object], device: Device) -> float:
+    """The time of a step without the profiler, in us."""
     with timed(device, PLAIN_STEPS) as plain:
         for _ in range(PLAIN_STEPS):
             step()
-    with record(args, device) as profiler:
-        for _ in range(profiler.steps):
-            step()
-            profiler.step()
-    _tell_rates(decoder, plain[0])
+    return plain[0]
 
 
-def _tell_rates(decoder: Decoder, plain_us: float) -> None:
+def tell_rates(decoder: Decoder, plain_us: float) -> None:
     """What the profiler costs, and how far the step is from the time in which its memory can be read once."""
     args, config = decoder.args, decoder.model.config
     tokens = args.batch * (args.prompt if getattr(args, "phase", "decode") == "prefill" else 1)

@@ -10,7 +10,8 @@ from conftest import LESSONS, ROOT, Trace
 import pytest
 from stand_ins import all_packages
 import torch
-from trace_reader import read
+from trace_reader import load, read
+from trace_reader.analysis.graph_names import join_names
 
 pytestmark = pytest.mark.gpu
 
@@ -52,7 +53,9 @@ LLM = {
     "05_a graph": (
         "05_a_llm_decode.py", "--cache", "static", "--compile", "--compile_mode", "reduce-overhead", "--active", "1",
     ),
-    "05_c": ("05_c_train_step.py", "--active", "1"),
+    "05_a compiled": ("05_a_llm_decode.py", "--cache", "static", "--compile", "--active", "1"),
+    "05_b": ("05_b_decode_floor.py", "--rung", "tuned", "--active", "1"),
+    "05_c": ("05_c_train_step.py", "--active", "1", "--profile_memory"),
     "05_c loop": ("05_c_train_step.py", "--implementation", "for-loop", "--active", "1"),
 }  # fmt: skip
 
@@ -311,6 +314,27 @@ def test_a_graph_replays_a_token_in_one_launch(llm):
     assert graph.gpu_events_by_origin["graph"] > 20 and eager.gpu_events_by_origin["graph"] == 0
     assert graph.steps[0].launches < eager.steps[0].launches / 5
     assert "floor: " in llm("05_a").out
+
+
+def test_the_compiled_step_names_every_kernel_of_the_graph(llm):
+    graph, compiled = (load(str(next(llm(name).folder.glob("*.json")))) for name in ("05_a graph", "05_a compiled"))
+    joined = join_names(graph, compiled)
+    assert joined.named == joined.events > 20 and joined.differs is None
+
+
+def test_fewer_kernels_where_torch_compile_writes_the_products(llm):
+    tuned, graph = facts_of(llm("05_b")), facts_of(llm("05_a graph"))
+    assert 0 < tuned.kernels_total < graph.kernels_total
+    assert not any(k.decoded.is_gemm and "Triton" not in k.decoded.family for k in tuned.kernels)
+
+
+def test_the_peak_of_the_curve_is_that_of_the_allocator(llm):
+    """The lesson asks the allocator itself."""
+    (found,) = facts_of(llm("05_c")).memory
+    number, unit = re.search(r"peak memory: ([\d.]+) ([KMG])iB of tensors", llm("05_c").out).groups()
+    tensors = float(number) * 1024 ** (1 + "KMG".index(unit))
+    assert found.device == "GPU 0" and 0.95 * tensors < found.peak_bytes  # which counts what libraries took, too
+    assert 0 < found.layer_bytes < found.activation_bytes < found.peak_bytes
 
 
 def test_the_backward_pass_is_that_of_its_layers(llm):
