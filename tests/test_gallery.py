@@ -1,5 +1,6 @@
 """The gallery: every figure's command parses and has its recording, the documents say what the recordings say."""
 
+import gzip
 import importlib
 import json
 import re
@@ -10,10 +11,15 @@ from conftest import GALLERY, LESSONS, ROOT
 from gallery import docs
 from gallery.figures import CHOICE, MACHINE, NUMBERS, SPREAD, Run, _beside, figures, filled, recording, trace_of
 import pytest
+from trace_reader import analyze, load
+from trace_reader.analysis.graph_names import join_names
+from trace_reader.analysis.places import layer_facts, op_facts_of
 from trace_reader.findings import PATTERNS
+from trace_reader.units import us
 
 FIGURES = figures()
 RECORDED = sorted(GALLERY.glob("*/*.json"))
+LLM = sorted((GALLERY.parent / "llm").glob("*.json.gz"))  # of docs/llm.md
 each = pytest.mark.parametrize("figure", FIGURES, ids=lambda f: f"{f.post}-{f.figure}-{f.script}")
 
 
@@ -79,7 +85,8 @@ def test_every_number_and_every_other_recording_is_used():
 
 
 def test_every_lesson_and_every_post_has_figures_and_nothing_else_is_recorded():
-    assert {f"{f.script}.py" for f in FIGURES} == set(LESSONS)
+    of_llm = {f"{load(str(path)).header['lesson']['script']}.py" for path in LLM}
+    assert {f"{f.script}.py" for f in FIGURES} | of_llm == set(LESSONS)
     assert {f.post for f in FIGURES} == {1, 2, 3, 4}
     assert {f.trace for f in FIGURES} == set(RECORDED)
     pictures = {f.picture for f in FIGURES} | {f.trace.with_suffix(".png") for f in FIGURES}
@@ -158,13 +165,43 @@ def test_drawing_again_needs_no_gpu_and_gives_the_pictures_that_are_there(tmp_pa
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    count = len(list(GALLERY.glob("*/*.png")))
+    count = len(list(GALLERY.glob("*/*.png"))) + len(LLM)
     assert done.stdout == f"{count} {count}\n"
 
 
 def test_the_machine_is_described_without_its_name():
     machine = json.loads(MACHINE.read_text())
     assert {"device", "driver", "torch", "CUDA", "date", "kernels"} == set(machine)
-    for path in RECORDED:
-        text = path.read_text()
+    for path in (*RECORDED, *LLM):
+        text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
         assert not re.search(r'"/|[" ]/(?:home|root|tmp|usr|opt|work)/|torchinductor_', text)
+
+
+def test_the_language_models_recordings_are_what_its_page_shows():
+    assert {path.with_suffix("").with_suffix(".png") for path in LLM} == set((GALLERY.parent / "llm").glob("*.png"))
+    page = (ROOT / "docs" / "llm.md").read_text()
+    traces = {path.name.removesuffix(".json.gz"): load(str(path)) for path in LLM}
+    facts = {name: analyze(trace) for name, trace in traces.items()}
+    assert {f.device for f in facts.values()} == {"NVIDIA H200"}
+    joined = join_names(traces["graph"], traces["compiled"])
+    said = f"{joined.named} of {joined.events} kernels, copies and memsets that {joined.replays} graph launches replayed"
+    assert joined.differs is None and said in page
+    for op in op_facts_of(traces["compiled"], joined.asked)[:2]:
+        words = ["", *op.name.split(), str(op.launched), *us(op.time_us).split(), f"{op.share:.1%}"]
+        assert any(line.split() == words[1:] for line in page.splitlines()), words
+    for name, rung in (("graph", "| `graph` | 2.36 |"), ("tuned", "| `tuned` | 1.58, 3.30 |")):
+        row = next(line for line in page.splitlines() if line.startswith(rung))
+        assert f" {facts[name].middle_step.gpu_busy_us / 1000:.2f} " in row
+    for name, words in (("eager", "1,877 kernels, each launched"), ("compiled", "565 kernels, and still a launch for each")):
+        assert f"{facts[name].middle_step.kernels:,}" in words and words in page
+    whole, checkpointed = (facts[name].memory[0] for name in ("train", "train_checkpoint"))
+    gib = 2**30
+    for words in (
+        f"at the peak of {whole.peak_bytes / gib:.2f} GiB, {whole.activation_bytes / gib:.2f} GiB are kept",
+        f"{whole.layer_bytes / gib:.2f} GiB. With `--checkpoint` the peak is {checkpointed.peak_bytes / gib:.2f} GiB: "
+        f"{(whole.peak_bytes - checkpointed.peak_bytes) / gib:.2f} less",
+    ):
+        assert words in " ".join(page.split()), words
+    assert [x.bytes // 2**20 for x in checkpointed.alive[:4]] == [checkpointed.alive[0].bytes // 2**20] * 4
+    layers = layer_facts(traces["train"])
+    assert len(layers) == 28 and all(layer.backward_us > 2 * layer.gpu_us for layer in layers)
