@@ -79,3 +79,9 @@ def test_odd_arguments_of_a_collective_do_no_harm(tmp_path, said):
 )  # fmt: skip
 def test_peaks_are_of_the_whole_name(device, what, value):
     assert peak(device, what) == value
+
+
+def test_the_larger_of_what_goes_in_and_comes_out_is_the_message(tmp_path):
+    events = [*collective(1, 0, 30, "reduce_scatter", (4000, 1000)), *collective(2, 100, 30, "allgather", (1000, 3000))]
+    facts = read(write(tmp_path / "t.json", step(0, 0, 900), *events))
+    assert {c.name: c.bytes for c in facts.collectives} == {"reduce_scatter": 8000, "allgather": 6000}

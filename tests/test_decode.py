@@ -622,3 +622,36 @@ def test_a_gzip_file_damaged_in_the_middle_says_the_place_and_why(tmp_path):
     assert (
         f.first_bad.startswith("the gzip file is damaged at byte ") and "(invalid " in f.first_bad and "while" not in f.first_bad
     )
+
+
+def test_what_an_event_of_other_arguments_stands_beside_keeps_its_own(tmp_path):
+    odd = {**kernel("odd", 40, 2, 2), "args": "none"}
+    f = read(write(tmp_path / "t.json", *EVENTS, odd))
+    assert {k.name: (k.launch, k.registers_per_thread) for k in f.kernels} == {"a": ("cudaLaunchKernel", 32), "odd": (None, None)}
+
+
+def test_threads_are_named_beside_a_broken_event_too(tmp_path):
+    name = {"ph": "M", "name": "thread_name", "pid": 1, "tid": 5, "args": {"name": "loader"}}
+    other = {"ph": "M", "name": "process_name", "pid": 1, "tid": 5, "args": {"name": "python"}}
+    text = json.dumps(document(*EVENTS, name, other))
+    broken = text.replace('{"ph": "X"', '{"ph": "X", "odd": @', 1)
+    (tmp_path / "t.json").write_text(broken)
+    trace = load(str(tmp_path / "t.json"))
+    assert (trace.skipped, trace.thread_names) == ({"malformed": 1, "metadata": 2}, {(1, 5): "loader"})
+
+
+def test_each_event_without_a_usable_time_is_counted_for_what_it_lacks(tmp_path):
+    odd = [{**op("x", 60, 1), **change} for change in ({"dur": -1}, {"dur": None}, {"ts": None}, {"dur": 0}, {"dur": 0.5})]
+    f = read(write(tmp_path / "t.json", *EVENTS, *odd))
+    assert f.skipped == {"negative duration": 1, "no duration": 1, "no timestamp": 1}
+    assert {o.name: o.calls for o in f.ops}["x"] == 2
+
+
+def test_a_time_of_zero_hides_no_other_fault(tmp_path):
+    """The GPU events at 0 are read again once it is known since when times count; the others' faults stay."""
+    late = [{**e, "ts": e["ts"] + 5_000_000} for e in EVENTS]
+    lost = [kernel("lost", 0, 5, 9), {**kernel("bad", 5_000_040, 5, 8), "dur": -1}, {**kernel("worse", 0, 5, 7), "dur": -2}]
+    f = read(write(tmp_path / "t.json", *late, *lost))
+    assert (f.skipped, f.kernels_total) == ({"negative duration": 2, "zero timestamp": 1}, 1)
+    early = read(write(tmp_path / "u.json", *EVENTS, *lost[:1], {**kernel("worse", 0, 5, 7), "dur": -2}))
+    assert (early.skipped, early.kernels_total) == ({"negative duration": 1}, 2)

@@ -208,3 +208,12 @@ def test_a_file_that_may_not_be_read(file, monkeypatch):
         pytest.skip("this user may read every file")
     with pytest.raises(TraceError, match=r"t\.json: Permission denied"):
         read(path)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz", "runs/a.json", "runs/a.json.gz"])
+def test_of_a_folder_the_traces_in_it_are_named(tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("{}")
+    pattern = ("*/" if "/" in name else "") + "*" + name[name.index(".") :]
+    with pytest.raises(TraceError, match=rf"a folder; name the traces in it: .*/{re.escape(pattern)}$"):
+        read(str(tmp_path))
