@@ -6,6 +6,9 @@ import time
 from events import ADD, annotation, event, kernel, launch, memcpy, op, step
 import pytest
 from trace_reader import analyze, load
+from trace_reader.analysis.memory import memory_facts
+from trace_reader.analysis.places import folded, line_facts
+from trace_reader.model.slices import Kind
 from trace_reader.report import json as as_json
 from trace_reader.report import one, text
 from trace_reader.report.document import Style
@@ -120,3 +123,52 @@ def test_a_trace_of_twice_the_size_takes_about_twice_the_time(make, tmp_path):
             break
     assert growth < 2 * LINEAR, took
     print(f"{make.__name__}: {growth:.2f} a doubling; {', '.join(f'{s:.2f}' for s in took)} s")
+
+
+def memory_event(k, size, block):
+    said = {"Addr": block, "Bytes": size, "Device Type": 0, "Device Id": -1}
+    return {"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": k, "args": said}
+
+
+def nested_allocations(n):
+    return [*nested_ops(n), *(memory_event(k / 100 + 0.005, 8, k) for k in range(n))]
+
+
+def short_allocations(n):
+    return [
+        e for k in range(n) for e in (op("aten::mm", 10 * k, 8), memory_event(10 * k + 1, 8, 7), memory_event(10 * k + 2, -8, 7))
+    ]
+
+
+def nested_functions(n):
+    frames = [event("python_function", f"a.py({k}): f", k / 100, 2 * n - k / 50, CallFrom=f"a.py:{k}") for k in range(n)]
+    return [*frames, launch(n / 100, 1), kernel(ADD, n, 5, 1)]
+
+
+def functions_one_after_the_other(n):
+    return [e for k in range(n) for e in (event("python_function", "a.py(1): f", 10 * k, 9, CallFrom="a.py:2"),
+                                          *work("aten::add", ADD, k))]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("make", "size"),
+    [
+        (nested_allocations, 1000), (short_allocations, 2000), (nested_functions, 2000), (functions_one_after_the_other, 1000),
+        (nested_ops, 2000), (many_events, 1000),
+    ],
+)  # fmt: skip
+def test_so_do_memory_and_stacks(make, size, tmp_path):
+    path = tmp_path / "t.json"
+
+    def measured(times):
+        path.write_text(json.dumps({"traceEvents": make(times * size)}))
+        start = time.process_time()
+        trace = load(str(path), stacks=True)
+        memory_facts(trace), folded(trace), line_facts(trace) if (trace.slices.kind == Kind.PYTHON).any() else None
+        return time.process_time() - start
+
+    for _ in range(3):
+        took = [measured(times) for times in (1, 2, 4, 8)]
+        if (growth := (took[3] / took[0]) ** (1 / 3)) < 2 * LINEAR:
+            break
+    assert growth < 2 * LINEAR, took

@@ -139,6 +139,12 @@ def test_the_tables_and_their_json(tmp_path, capsys):
     }  # fmt: skip
 
 
+def test_of_a_deep_stack_the_outer_frames_are_told(tmp_path):
+    deep = [op(f"op{n}", n, 1000 - 2 * n) for n in range(1, 300)]
+    (stack,) = folded(load(write(tmp_path / "t.json", step(0, 0, 1000), *deep, launch(400, 1), kernel("k", 500, 3, 1))))
+    assert stack == ";".join([*(f"op{n}" for n in range(1, 201)), "deeper ones", "k"])
+
+
 def test_every_layer_has_a_row_with_all(tmp_path, capsys):
     layers = [annotation(f"layer {n}", 10 * n, 9) for n in range(50)]
     path = write(tmp_path / "t.json", step(0, 0, 900), *layers)

@@ -1,6 +1,7 @@
 """Allocated memory over time, its peak, and what was alive at it; of a trace with allocations (profile_memory=True)."""
 
 from collections import defaultdict
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -89,35 +90,25 @@ def _facts(trace: Trace, curve: Curve) -> MemoryFacts:
     peak = int(np.argmax(curve.bytes))
     peak_ns = int(curve.moment_ns[peak])
     freed = _next_of_block(memory.block[curve.at])
-    places = np.arange(len(curve.at))
-    alive = np.flatnonzero((memory.bytes[curve.at] > 0) & (places <= peak) & (freed > peak))
+    alive = np.flatnonzero((memory.bytes[curve.at[: peak + 1]] > 0) & (freed[: peak + 1] > peak))
     moments = np.append(curve.moment_ns, NEVER)
     at = curve.at[alive]
     spans = spans_at(slices, memory.track[at], memory.at_ns[at])
     number = np.where(slices.kind == Kind.OP, slices.correlation, NO_CORRELATION)
     backward_ns = np.sort(slices.start_ns[(number < 0) & (number > NO_CORRELATION)])
     groups: dict[tuple[str | None, str | None], list[int]] = defaultdict(list)
-    activations, in_layers, layers = 0, 0, set()
+    activations, in_layers, layers = 0, 0, set[str]()
+    places = _Places(trace)
     for span, size, freed_ns, moment_ns in zip(
         spans.tolist(), memory.bytes[at].tolist(), moments[freed[alive]].tolist(), memory.at_ns[at].tolist(), strict=True
     ):
-        annotation, op, layer, makes_node = None, None, None, False
-        while span >= 0:
-            name = slices.names[slices.name[span]]
-            if slices.kind[span] == Kind.ANNOTATION:
-                is_step = bool(np.isin(span, trace.steps.at))
-                annotation = annotation or (None if is_step else name)
-                layer = layer or (name if is_numbered(name) and not is_step else None)
-            else:
-                op = name if annotation is None else op
-                makes_node |= bool(number[span] >= 0)
-            span = int(trace.parent[span])
-        groups[annotation, op].append(size)
+        found = places.of(span)
+        groups[found.annotation, found.op].append(size)
         begins = int(np.searchsorted(backward_ns, moment_ns))  # the backward pass after it
-        if makes_node and begins < len(backward_ns) and freed_ns > backward_ns[begins]:
+        if found.makes_node and begins < len(backward_ns) and freed_ns > backward_ns[begins]:
             activations += size
-            in_layers += size if layer else 0
-            layers |= {layer} if layer else set()
+            in_layers += size if found.layer else 0
+            layers |= {found.layer} if found.layer else set()
     told = [AliveFacts(*key, len(sizes), sum(sizes)) for key, sizes in groups.items()]
     step = int(trace.step_at(np.array([peak_ns]))[0])
     peak_bytes = int(curve.bytes[peak])
@@ -132,6 +123,43 @@ def _facts(trace: Trace, curve: Curve) -> MemoryFacts:
         layers=tuple(sorted(layers, key=lambda name: (len(name), name))),
         alive=tuple(sorted(told, key=lambda found: (-found.bytes, found.annotation or "", found.op or ""))),
     )
+
+
+class _Place(NamedTuple):
+    """Where something is allocated: the innermost annotation and the outermost op in it, the innermost layer, and whether one of
+    the ops around makes a node of autograd.
+    """
+
+    annotation: str | None
+    op: str | None
+    layer: str | None
+    makes_node: bool
+
+
+class _Places:
+    """The place of each span, worked out once, from the outermost one inwards."""
+
+    def __init__(self, trace: Trace):
+        self.slices, self.parent = trace.slices, trace.parent
+        self.steps = set(trace.steps.at.tolist())
+        self.known: dict[int, _Place] = {-1: _Place(None, None, None, False)}
+
+    def of(self, span: int) -> _Place:
+        missing = []
+        while span not in self.known:
+            missing.append(span)
+            span = int(self.parent[span])
+        place = self.known[span]
+        for row in reversed(missing):
+            if row not in self.steps:
+                name = self.slices.names[self.slices.name[row]]
+                if self.slices.kind[row] == Kind.ANNOTATION:
+                    place = _Place(name, None, name if is_numbered(name) else place.layer, place.makes_node)
+                else:
+                    makes_node = place.makes_node or bool(self.slices.correlation[row] >= 0)
+                    place = _Place(place.annotation, place.op or name, place.layer, makes_node)
+            self.known[row] = place
+        return place
 
 
 def _next_of_block(block: np.ndarray) -> np.ndarray:

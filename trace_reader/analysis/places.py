@@ -20,6 +20,8 @@ from trace_reader.names.kernels import decode_name
 MODULE = "nn.Module: "  # so torch names the call of a module among the functions of Python
 NO_LINE = "no line of Python is known"
 NO_OP = "no op"
+MOST_FRAMES = 200  # of a stack
+DEEPER = "deeper ones;"
 _NUMBERED = re.compile(r".*\d$", re.DOTALL)
 _FUNCTION = re.compile(r"(?P<file>[^<>]+)\(\d+\): .*", re.DOTALL)  # file(line): name
 _CALLER = re.compile(r"(?P<file>.*):\d+", re.DOTALL)
@@ -251,9 +253,9 @@ def is_own(file: str) -> bool:
 def folded(trace: Trace) -> dict[str, int]:
     """Stacks, from the outermost annotation, function or op to the GPU's kernel, with their summed time in ns.
 
-    Frames are joined by `;` as tools for flame graphs read them. Functions of Python are there where the trace was loaded with
-    stacks, without torch's own. What a backward pass launched stands at the forward op, below a frame `backward`. Without a GPU
-    it is the ops' own time.
+    Frames are joined by `;` as tools for flame graphs read them, 200 at most. Functions of Python are there where the trace was
+    loaded with stacks, without torch's own. What a backward pass launched stands at the forward op, below a frame `backward`.
+    Without a GPU it is the ops' own time.
     """
     slices, asked = trace.slices, asked_for(trace)
     parent = parents(slices, (*ON_CPU, Kind.PYTHON)) if len(slices.of(Kind.PYTHON)) else trace.parent
@@ -270,7 +272,12 @@ def folded(trace: Trace) -> dict[str, int]:
         for row in reversed(missing):
             around = stacks[int(parent[row])]
             hidden = is_step[row] or (slices.kind[row] == Kind.PYTHON and not is_own[slices.name[row]])
-            stacks[row] = around if hidden else f"{around}{_frame(slices.names[slices.name[row]])};"
+            if hidden or around.endswith(DEEPER):
+                stacks[row] = around
+            elif around.count(";") == MOST_FRAMES:
+                stacks[row] = around + DEEPER
+            else:
+                stacks[row] = f"{around}{_frame(slices.names[slices.name[row]])};"
         return stacks[row]
 
     summed: Counter[str] = Counter()
