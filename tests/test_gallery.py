@@ -205,3 +205,18 @@ def test_the_language_models_recordings_are_what_its_page_shows():
     assert [x.bytes // 2**20 for x in checkpointed.alive[:4]] == [checkpointed.alive[0].bytes // 2**20] * 4
     layers = layer_facts(traces["train"])
     assert len(layers) == 28 and all(layer.backward_us > 2 * layer.gpu_us for layer in layers)
+    said = " ".join(page.split())
+    launched = {a.name: a.launched for a in facts["eager"].annotations if a.name.startswith("layer ")}
+    assert len(launched) == 28 and set(launched.values()) == {66} and "66 in each of the 28 layers: 1,848 of the" in said
+    train = {a.name: a for a in facts["train"].annotations}
+    counts = [train[name].launched for name in ("forward", "loss", "optimizer")]
+    rest = facts["train"].middle_step.kernels - sum(counts)
+    assert (
+        f"{facts['train'].middle_step.kernels:,} in all: {counts[0]:,} in `forward`, {counts[1]} in `loss`, {counts[2]} in"
+        in said
+    )
+    assert f"The other {rest:,} are the backward pass's, {rest / counts[0]:.1f} for each" in said
+    forward, backward = (sum(getattr(train[name], key) for name in ("forward", "loss")) for key in ("gpu_us", "backward_us"))
+    assert f"they take {backward / 1000:.1f} ms of GPU time beside {forward / 1000:.1f}" in said
+    assert f"Of {whole.peak_bytes / gib:.2f} GiB, {whole.before_bytes / gib:.2f} were there before the step" in said
+    assert [x.bytes for x in whole.alive[:4]] == [pytest.approx(4 * 1024 * 151936 * 2, rel=0.001)] * 4  # blocks are round
