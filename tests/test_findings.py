@@ -308,7 +308,8 @@ CASES = {
     ),
     "activations-kept": (
         [*training(), *linked(ADD, 5, 500)],
-        "at the peak of 19.0 MiB, 6.0 MiB are kept for the backward pass; checkpointing all layers could free up to 6.0 MiB "
+        "at the peak of 19.0 MiB, 6.0 MiB are of the forward pass, not freed before its backward pass; checkpointing all "
+        "layers could free up to 6.0 MiB "
         "(in layer 0, layer 1)",
         [*(e for e in training() if e["ts"] < 300), *linked(ADD, 5, 500)],
     ),

@@ -197,7 +197,7 @@ def test_the_language_models_recordings_are_what_its_page_shows():
     whole, checkpointed = (facts[name].memory[0] for name in ("train", "train_checkpoint"))
     gib = 2**30
     for words in (
-        f"at the peak of {whole.peak_bytes / gib:.2f} GiB, {whole.activation_bytes / gib:.2f} GiB are kept",
+        f"at the peak of {whole.peak_bytes / gib:.2f} GiB, {whole.activation_bytes / gib:.2f} GiB are of the",
         f"{whole.layer_bytes / gib:.2f} GiB. With `--checkpoint` the peak is {checkpointed.peak_bytes / gib:.2f} GiB: "
         f"{(whole.peak_bytes - checkpointed.peak_bytes) / gib:.2f} less",
     ):
@@ -205,6 +205,10 @@ def test_the_language_models_recordings_are_what_its_page_shows():
     assert [x.bytes // 2**20 for x in checkpointed.alive[:4]] == [checkpointed.alive[0].bytes // 2**20] * 4
     layers = layer_facts(traces["train"])
     assert len(layers) == 28 and all(layer.backward_us > 2 * layer.gpu_us for layer in layers)
+    again = layer_facts(traces["train_checkpoint"])
+    for layer, repeated in zip(layers, again, strict=True):  # the backward pass holds the forward pass once more
+        assert repeated.gpu_us == pytest.approx(layer.gpu_us, rel=0.05)
+        assert repeated.backward_us == pytest.approx(layer.backward_us + layer.gpu_us, rel=0.05)
     said = " ".join(page.split())
     launched = {a.name: a.launched for a in facts["eager"].annotations if a.name.startswith("layer ")}
     assert len(launched) == 28 and set(launched.values()) == {66} and "66 in each of the 28 layers: 1,848 of the" in said

@@ -48,7 +48,7 @@ def test_what_was_alive_at_the_peak(tmp_path):
     assert found.before_bytes == 10 * MIB
     assert [(a.annotation, a.op, a.blocks, a.bytes / MIB) for a in found.alive] == [
         ("layer 0", "aten::mm", 1, 4),
-        (None, "autograd::engine::evaluate_function: AddBackward0", 1, 3),
+        ("layer 1, backward", "autograd::engine::evaluate_function: AddBackward0", 1, 3),
         ("layer 1", "aten::add", 1, 2),
     ]
     assert (found.activation_bytes, found.layer_bytes, found.layers) == (6 * MIB, 6 * MIB, ("layer 0", "layer 1"))
@@ -70,6 +70,12 @@ def test_of_the_cpu_it_is_what_the_trace_shows(tmp_path):
     events = [memory(1, 7, 300, 300, cpu), memory(2, 8, -1000, 0, cpu), memory(3, 7, -300, 0, cpu), memory(4, 9, 50, 50, cpu)]
     (curve,) = curves(load(write(tmp_path / "t.json", step(0, 0, 9), *events)))
     assert (curve.device, curve.first_bytes, curve.bytes.tolist()) == ("CPU", 1000, [1300, 300, 0, 50])
+
+
+def test_what_was_there_before_can_be_the_peak(tmp_path):
+    events = [memory(1, 7, -100, 900), memory(2, 8, 50, 950)]
+    (found,) = read(write(tmp_path / "t.json", step(0, 0, 9), *events)).memory
+    assert (found.peak_bytes, found.peak_us, found.before_bytes, found.alive) == (1000, 1, 1000, ())
 
 
 def test_with_a_gpu_the_cpus_allocations_are_left_out(tmp_path):
@@ -115,13 +121,15 @@ def test_it_is_told(tmp_path, capsys):
     path = write(tmp_path / "t.json", *events)
     assert cli.main([path]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "activations-kept: at the peak of 19.0 MiB, 6.0 MiB are kept for the backward pass; " in out
+    assert (
+        "activations-kept: at the peak of 19.0 MiB, 6.0 MiB are of the forward pass, not freed before its backward pass; " in out
+    )
     assert "checkpointing all layers could free up to 6.0 MiB (in layer 0, layer 1)" in out
     assert cli.main([path, "--all"]) == 0
     out = capsys.readouterr().out
     assert "\nMemory of GPU 0: peak 19.0 MiB in ProfilerStep#0; what was alive at it, by" in out
     assert "  before the recording" in out and "10.0 MiB  52.6%" in out
-    assert "  kept for the backward pass (activations): 6.0 MiB, 6.0 MiB of it in layers\n" in out
+    assert "\n  of the forward pass, not freed before the backward pass (activations): 6.0" in out
     assert cli.main([path, "--json"]) == 0
     (told,) = json.loads(capsys.readouterr().out)["memory"]
     assert (told["peak_bytes"], told["before_bytes"], told["alive"][0]) == (

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.places import is_numbered
+from trace_reader.analysis.places import forward_ops, is_numbered
 from trace_reader.link.nesting import spans_at
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import grouped
@@ -17,7 +17,7 @@ NEVER = np.iinfo(np.int64).max
 
 class AliveFacts(msgspec.Struct, frozen=True):
     """What one op allocated in one annotation and was not yet freed at the peak. The op is the outermost one in the innermost
-    annotation (each None: there was none).
+    annotation (each None: there was none); what a backward pass allocated has the annotation of the forward op and `, backward`.
     """
 
     annotation: str | None
@@ -29,8 +29,8 @@ class AliveFacts(msgspec.Struct, frozen=True):
 class MemoryFacts(msgspec.Struct, frozen=True):
     """The peak of a device's allocated bytes; of the CPU, as far as the trace shows it.
 
-    `before_bytes`: of them, allocated before the recording began. `activation_bytes`: made by the forward pass and kept for the
-    backward pass, `layer_bytes` of these in annotations that end with a number, the `layers`.
+    `before_bytes`: of them, allocated before the recording began. `activation_bytes`: made by the forward pass and not freed
+    before the backward pass, `layer_bytes` of these in annotations that end with a number, the `layers`.
     """
 
     device: str
@@ -87,31 +87,36 @@ def memory_facts(trace: Trace) -> tuple[MemoryFacts, ...]:
 
 def _facts(trace: Trace, curve: Curve) -> MemoryFacts:
     memory, slices = trace.memory, trace.slices
-    peak = int(np.argmax(curve.bytes))
-    peak_ns = int(curve.moment_ns[peak])
+    peak = int(np.argmax(curve.bytes)) if curve.bytes.max() >= curve.first_bytes else -1  # before the first of them
+    peak_ns = int(curve.moment_ns[max(peak, 0)])
     freed = _next_of_block(memory.block[curve.at])
     alive = np.flatnonzero((memory.bytes[curve.at[: peak + 1]] > 0) & (freed[: peak + 1] > peak))
     moments = np.append(curve.moment_ns, NEVER)
     at = curve.at[alive]
     spans = spans_at(slices, memory.track[at], memory.at_ns[at])
-    number = np.where(slices.kind == Kind.OP, slices.correlation, NO_CORRELATION)
-    backward_ns = np.sort(slices.start_ns[(number < 0) & (number > NO_CORRELATION)])
+    node = np.where(slices.kind == Kind.OP, slices.correlation, NO_CORRELATION)
+    backward_ns = np.sort(slices.start_ns[(node < 0) & (node > NO_CORRELATION)])
     groups: dict[tuple[str | None, str | None], list[int]] = defaultdict(list)
     activations, in_layers, layers = 0, 0, set[str]()
     places = _Places(trace)
-    for span, size, freed_ns, moment_ns in zip(
-        spans.tolist(), memory.bytes[at].tolist(), moments[freed[alive]].tolist(), memory.at_ns[at].tolist(), strict=True
+    forward, backward = forward_ops(trace, spans[known := np.flatnonzero(spans >= 0)])
+    forward_of = dict(zip(known[backward].tolist(), forward.tolist(), strict=True))  # of what a backward pass allocates
+    for number, (span, size, freed_ns, moment_ns) in enumerate(
+        zip(spans.tolist(), memory.bytes[at].tolist(), moments[freed[alive]].tolist(), memory.at_ns[at].tolist(), strict=True)
     ):
         found = places.of(span)
-        groups[found.annotation, found.op].append(size)
+        annotation = found.annotation
+        if number in forward_of and (made_in := places.of(forward_of[number]).annotation):
+            annotation = f"{made_in}, backward"
+        groups[annotation, found.op].append(size)
         begins = int(np.searchsorted(backward_ns, moment_ns))  # the backward pass after it
-        if found.makes_node and begins < len(backward_ns) and freed_ns > backward_ns[begins]:
+        if found.makes_node and number not in forward_of and begins < len(backward_ns) and freed_ns > backward_ns[begins]:
             activations += size
             in_layers += size if found.layer else 0
             layers |= {found.layer} if found.layer else set()
     told = [AliveFacts(*key, len(sizes), sum(sizes)) for key, sizes in groups.items()]
     step = int(trace.step_at(np.array([peak_ns]))[0])
-    peak_bytes = int(curve.bytes[peak])
+    peak_bytes = int(curve.bytes[peak]) if peak >= 0 else curve.first_bytes
     return MemoryFacts(
         device=curve.device,
         peak_bytes=peak_bytes,

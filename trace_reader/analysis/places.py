@@ -14,16 +14,20 @@ import numpy as np
 from trace_reader.link.nesting import innermost, parents, self_us
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, grouped
-from trace_reader.model.slices import NO_CORRELATION, ON_CPU, Kind, Slices
+from trace_reader.model.slices import NO_CORRELATION, ON_CPU, SEQUENCE_BITS, Kind, Slices
 from trace_reader.names.kernels import decode_name
 
 MODULE = "nn.Module: "  # so torch names the call of a module among the functions of Python
 NO_LINE = "no line of Python is known"
 NO_OP = "no op"
 MOST_FRAMES = 200  # of a stack
+MOST_THREADS = 16  # that may have made the nodes of a backward pass
 DEEPER = "deeper ones;"
 _NUMBERED = re.compile(r".*\d$", re.DOTALL)
-_FUNCTION = re.compile(r"(?P<file>[^<>]+)\(\d+\): .*", re.DOTALL)  # file(line): name
+_FUNCTION = re.compile(r"(?P<file>.+)\(\d+\): .*", re.DOTALL)  # file(line): name
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/(?P<package>[^/]+)/")
+_STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/")
+NOT_OWN = ("torch", "triton")
 _CALLER = re.compile(r"(?P<file>.*):\d+", re.DOTALL)
 
 
@@ -105,13 +109,16 @@ def _place_facts(trace: Trace, places: Rows, parent: np.ndarray, asked: Asked | 
     slices, asked = trace.slices, asked or asked_for(trace)
     is_place = np.zeros(len(slices), bool)
     is_place[places.at] = True
-    time_ns, known = np.rint(asked.time_us * 1000).astype(np.int64), asked.call >= 0
-    gpu_ns, launched = _by_name(slices, parent, is_place, asked.call[known], time_ns[known])
-    backward_ns, _ = _by_name(slices, parent, is_place, asked.at[asked.is_backward], time_ns[asked.is_backward])
+    known, later = np.flatnonzero(asked.call >= 0), np.flatnonzero(asked.is_backward)
+    backward = _inside(slices, parent, is_place, asked.at[later], later)
+    # What checkpointing computes again is launched inside the layer, in its backward pass: it is counted there alone.
+    forward = np.setdiff1d(_inside(slices, parent, is_place, asked.call[known], known), backward, assume_unique=True)
+    gpu_ns, launched = _by_name(slices, asked, forward)
+    backward_ns, _ = _by_name(slices, asked, backward)
     found = []
     rows: Rows
     for (name,), rows in sorted(places.by(places.name), key=lambda group: int(group[1].at[0])):
-        later_us = int(backward_ns[name]) / 1000 if asked.is_backward.any() else None
+        later_us = int(backward_ns[name]) / 1000 if len(later) else None
         row = PlaceFacts(
             slices.names[name], len(rows), rows.total_us, rows.median_us, int(gpu_ns[name]) / 1000, int(launched[name]), later_us
         )
@@ -119,25 +126,27 @@ def _place_facts(trace: Trace, places: Rows, parent: np.ndarray, asked: Asked | 
     return found
 
 
-def _by_name(
-    slices: Slices, parent: np.ndarray, is_place: np.ndarray, inner: np.ndarray, length_ns: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """For each name: the sum of the lengths, and how many there are, whose slice (`inner`, rows) lies in a place of the name;
-    one inside another of the same name counts once.
+def _inside(slices: Slices, parent: np.ndarray, is_place: np.ndarray, inner: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Which of the slices `inner` (rows, with an id each) lie in a place of which name: id times the number of names and the
+    name, each once.
     """
-    sum_ns, number = np.zeros(len(slices.names), np.int64), np.zeros(len(slices.names), np.int64)
     start_ns, span = slices.start_ns[inner], parent[inner]
-    counted: list[np.ndarray] = []  # pairs of a place and a name
+    counted = [np.zeros(0, np.int64)]
     every = np.arange(len(inner))
     while (inside := span >= 0).any():
         every, span = every[inside], span[inside]
         around = is_place[span] & (slices.end_ns[span] > start_ns[every])
-        counted.append(every[around] * len(slices.names) + slices.name[span[around]])
+        counted.append(ids[every[around]] * len(slices.names) + slices.name[span[around]])
         span = parent[span]
-    if counted:
-        places, names = np.divmod(distinct(np.concatenate(counted)).values, len(slices.names))
-        np.add.at(sum_ns, names, length_ns[places])
-        np.add.at(number, names, 1)
+    return distinct(np.concatenate(counted)).values
+
+
+def _by_name(slices: Slices, asked: Asked, inside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each name: the summed time (ns) of the work that lies inside, and how much there is."""
+    sum_ns, number = np.zeros(len(slices.names), np.int64), np.zeros(len(slices.names), np.int64)
+    work, names = np.divmod(inside, len(slices.names))
+    np.add.at(sum_ns, names, np.rint(asked.time_us[work] * 1000).astype(np.int64))
+    np.add.at(number, names, 1)
     return sum_ns, number
 
 
@@ -145,7 +154,8 @@ def forward_ops(trace: Trace, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     """The ops (rows) of the forward pass whose backward pass some of these calls or ops are part of, and the places of these in
     `rows`.
 
-    Of the ops with the sequence number of a node, the one that began last made it: the next op has a larger number.
+    Each thread numbers its nodes for itself, and autograd has a number of its own for each thread. Which thread that is, is told
+    by where most of its nodes were made.
     """
     slices = trace.slices
     number = np.where(slices.kind == Kind.OP, slices.correlation, NO_CORRELATION)
@@ -155,12 +165,32 @@ def forward_ops(trace: Trace, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     backward = np.flatnonzero(place >= 0)
     if not len(backward) or not len(forward):
         return forward[:0], backward[:0]
-    order = forward[np.argsort(number[forward], kind="stable")]
-    wanted = -1 - number[place[backward]]
-    at = np.searchsorted(number[order], wanted, "right") - 1
-    found = order[np.maximum(at, 0)]
-    fits = (at >= 0) & (number[found] == wanted) & (slices.start_ns[found] < slices.start_ns[place[backward]])
-    return found[fits], backward[fits]
+    node = -1 - number[place[backward]]
+    thread, wanted = node >> SEQUENCE_BITS, node & ((1 << SEQUENCE_BITS) - 1)
+    found = np.full(len(backward), -1, np.int64)
+    every = Rows(slices, forward, number=number[forward])
+    tracks = sorted((own for _, own in every.by(every.track)), key=lambda own: (-len(own), int(own.at[0])))[:MOST_THREADS]
+    threads, taken = distinct(thread), set[int]()
+    for one in threads.values[np.argsort(-threads.counts, kind="stable")].tolist():
+        asked = np.flatnonzero(thread == one)
+        before_ns = slices.start_ns[place[backward[asked]]]
+        made = [_made(own, wanted[asked], before_ns) for own in tracks]
+        best = max(range(len(tracks)), key=lambda number: (int((made[number] >= 0).sum()), number not in taken))
+        taken.add(best)
+        found[asked] = made[best]
+    return found[found >= 0], backward[found >= 0]
+
+
+def _made(ops: Rows, wanted: np.ndarray, before_ns: np.ndarray) -> np.ndarray:
+    """For each number: the op of one thread (a row, or -1) that made the node, before the moment.
+
+    Of the ops with the number of a node, the one that began last made it: the next op has a larger number.
+    """
+    order = np.argsort(ops.number, kind="stable")
+    at = np.searchsorted(ops.number[order], wanted, "right") - 1
+    row = ops.at[order[np.maximum(at, 0)]]
+    fits = (at >= 0) & (ops.slices.correlation[row] == wanted) & (ops.slices.start_ns[row] < before_ns)
+    return np.where(fits, row, -1)
 
 
 def asked_for(trace: Trace) -> Asked:
@@ -241,13 +271,15 @@ def is_own(file: str) -> bool:
     """Whether a file is neither torch's (with Triton, and what torch.compile writes) nor the standard library's, by its path as
     the profiler shortens it: from the folder on that the package was imported from.
     """
-    *folders, last = file.replace("\\", "/").split("/")
-    if any(folder in ("torch", "triton") or folder.startswith("torchinductor_") for folder in folders):
+    if file.startswith("<frozen ") or file == "<string>":
         return False
-    if "site-packages" in folders or "dist-packages" in folders:
-        return True
-    top = (folders or [last.removesuffix(".py")])[0]
-    return top not in sys.stdlib_module_names and not any(folder.startswith("python3.") for folder in folders)
+    path = file.replace("\\", "/")
+    if installed := _INSTALLED.search(path):
+        return installed["package"] not in NOT_OWN
+    top = path.split("/")[0].removesuffix(".py")
+    if top in NOT_OWN or "/torchinductor_" in path:
+        return False
+    return top not in sys.stdlib_module_names and not _STANDARD.search(path)
 
 
 def folded(trace: Trace) -> dict[str, int]:

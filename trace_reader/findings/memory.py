@@ -61,7 +61,7 @@ def _hidden_copy(trace: Trace, facts: Facts) -> Seen | None:
     "activations-kept",
     "allocated memory rises through the forward pass and falls through the backward pass",
     "the curve of allocated memory (--plot), and what was alive at its peak (--all)",
-    "The forward pass keeps these tensors for its backward pass: they grow with the batch and the length.",
+    "The forward pass keeps most of these tensors for its backward pass: they grow with the batch and the length.",
     "Activation checkpointing (torch.utils.checkpoint) keeps little more than each layer's input and computes the rest again: "
     "less memory, for one more forward pass. Or a smaller batch, several times a step.",
 )
@@ -70,7 +70,8 @@ def _activations_kept(trace: Trace, facts: Facts) -> Seen | None:
     has_layers = trace.annotations.is_named(is_numbered).any()
     if most is None or (most.layer_bytes if has_layers else most.activation_bytes) < ACTIVATIONS * most.peak_bytes:
         return None
-    seen = f"at the peak of {size(most.peak_bytes)}, {size(most.activation_bytes)} are kept for the backward pass"
+    kept = f"{size(most.activation_bytes)} are of the forward pass, not freed before its backward pass"
+    seen = f"at the peak of {size(most.peak_bytes)}, {kept}"
     if most.layers:
         seen += f"; checkpointing all layers could free up to {size(most.layer_bytes)} (in {listed(most.layers)})"
     layers = trace.annotations.where(trace.annotations.is_named(set(most.layers).__contains__))

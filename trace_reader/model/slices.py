@@ -12,6 +12,7 @@ import numpy as np
 
 Track = tuple[int | str, int | str]
 NO_CORRELATION = -(2**62)
+SEQUENCE_BITS = 40  # of autograd's number of a node; above them, the number of the thread that made it
 
 
 class Kind(IntEnum):
@@ -128,7 +129,7 @@ class Slices:
         self.start_ns = columns["start_ns"]  # int64
         self.duration_us = columns["duration_us"]  # float64
         # int64, NO_CORRELATION for none. Of an op it is autograd's sequence number; of one of the backward pass, -1 less that of
-        # the forward op.
+        # the forward op, with autograd's number of the forward op's thread above SEQUENCE_BITS.
         self.correlation = columns["correlation"]
         self.detail = columns["detail"]  # int32
         self.end_ns = self.start_ns + np.rint(self.duration_us * 1000).astype(np.int64)

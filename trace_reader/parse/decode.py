@@ -19,7 +19,18 @@ from typing import Any
 import msgspec
 import numpy as np
 from trace_reader.errors import NoEventsError, NotATraceError
-from trace_reader.model.slices import NO_CORRELATION, ON_GPU, Collective, Footprint, Inputs, Kind, Memory, Slices, Track
+from trace_reader.model.slices import (
+    NO_CORRELATION,
+    ON_GPU,
+    SEQUENCE_BITS,
+    Collective,
+    Footprint,
+    Inputs,
+    Kind,
+    Memory,
+    Slices,
+    Track,
+)
 from trace_reader.names.demangle import demangled
 from trace_reader.parse.foreign import what_it_is
 from trace_reader.parse.repair import EVENT, mended, one_by_one
@@ -646,13 +657,15 @@ def _args_at(slices: list[Any], places: np.ndarray) -> list[_Args]:
 
 
 def _sequence(args: _Args) -> int:
-    """What stands in the column `correlation` of an op: the number of the autograd node that it makes, or less than 0 for an op
-    of the backward pass of that node.
+    """What stands in the column `correlation` of an op: the number of the autograd node that it makes, counted by each thread for
+    itself; for an op of the backward pass of that node -1 less it, with autograd's number of the thread in the bits above.
     """
-    number = args.sequence
-    if type(number) is not int or not 0 <= number < 2**61:
+    number, thread = args.sequence, args.forward_thread
+    if type(number) is not int or not 0 <= number < 1 << SEQUENCE_BITS:
         return NO_CORRELATION
-    return number if not args.forward_thread else -1 - number
+    if not thread:
+        return number
+    return -1 - (number | thread << SEQUENCE_BITS) if type(thread) is int and 0 < thread < 1 << 20 else NO_CORRELATION
 
 
 def _collective(args: _Args) -> Any:

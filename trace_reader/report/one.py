@@ -275,7 +275,7 @@ def _memory(out: Document, memory: MemoryFacts) -> None:
         ],
     )
     if memory.activation_bytes:
-        kept = f"kept for the backward pass (activations): {size(memory.activation_bytes)}"
+        kept = f"of the forward pass, not freed before the backward pass (activations): {size(memory.activation_bytes)}"
         out.lines([kept + (f", {size(memory.layer_bytes)} of it in layers" if memory.layers else "")], indented=True)
 
 
