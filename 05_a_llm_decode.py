@@ -10,8 +10,9 @@ the CPU? How many kernels does it launch, and how many a prefill of 512 tokens? 
 token a step? How near does the best variant come to the floor, the time in which the GPU's memory can be read once?
 
 Then look: eager, a step with one token takes no less time than one with 512, since the CPU launches its kernels. The dynamic
-cache is copied by aten::cat in every layer; a static one has its memory from the beginning, and so it can be compiled, and
-replayed as a CUDA graph. The last lines tell what the profiler itself costs, and the distance to the floor.
+cache is copied by aten::cat in every layer, and gives attention a new length each time; a static one has its memory from the
+beginning, and so it can be compiled, and replayed as a CUDA graph. The last lines tell what the profiler itself costs, and the
+distance to the floor.
 
 Writes traces/05_a_llm_decode/<sizes>_<arch>_<phase>_<cache>_<attention>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
 """
@@ -44,7 +45,7 @@ def main(args):
         decoder = Decoder(args, model, device)
         step = decoder.prefill_step if args.phase == "prefill" else decoder.decode_step
         warm_up(step, args, device)
-        plain_us = time_of_a_step(step, device)
+        plain_us = time_of_a_step(step, args, device)
         with record(args, device) as profiler:
             for _ in range(profiler.steps):
                 step()

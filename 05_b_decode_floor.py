@@ -76,7 +76,7 @@ def main(args):
         decoder = Decoder(args, model, device)
         step = decoder.decode_step
         warm_up(step, args, device)
-        plain_us = time_of_a_step(step, device)
+        plain_us = time_of_a_step(step, args, device)
         with record(args, device) as profiler:
             for _ in range(profiler.steps):
                 step()

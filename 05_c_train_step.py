@@ -9,10 +9,10 @@ Guess first: for each kernel of the forward pass, how many does the backward pas
 for all of the parameters, one by one (for-loop), together (foreach), or in one piece (fused)? What does it cost to print the
 loss in every step, where the GPU is the bottleneck, and where the CPU is? What does activation checkpointing trade?
 
-Then look: the backward pass runs on a thread of its own, and takes about twice the forward's GPU time; read_trace.py --all has
-both side by side, for each annotation and each layer. The for-loop launches a dozen kernels for every parameter, fused a few
-for all. With --log_loss each step ends in a wait, with --loader it may begin with one. Checkpointing runs each layer's forward
-again inside the backward pass.
+Then look: on a GPU the backward pass runs on a thread of its own, and takes about twice the forward's GPU time; read_trace.py
+--by layer has both side by side. The for-loop launches eight kernels for every parameter, fused a few for all. With --log_loss
+each step ends in a wait, with --loader it may begin with one. Checkpointing runs each layer's forward again inside the backward
+pass.
 
 Writes traces/05_c_train_step/<sizes>_<arch>_<optimizer>_<implementation>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
 """
@@ -78,7 +78,9 @@ def main(args):
     device = choose_device(args.device)
     model = make_model(args, device).train()
     if args.checkpoint:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        # older versions of transformers call it gradient checkpointing
+        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+        enable({"use_reentrant": False})
     if not args.compile:
         annotate_layers(model)
     optimizer = OPTIMIZERS[args.optimizer](model.parameters(), lr=1e-4, **IMPLEMENTATIONS[args.implementation])

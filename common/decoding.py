@@ -62,27 +62,35 @@ class Decoder:
         self.written.append(self.token)
 
 
-def time_of_a_step(step: Callable[[], object], device: Device) -> float:
-    """The time of a step without the profiler, in us."""
+def time_of_a_step(step: Callable[[], object], args: argparse.Namespace, device: Device) -> float | None:
+    """The time of a step without the profiler, in us; None without --warmup, where the first steps are for the recording."""
+    if not args.warmup:
+        return None
     with timed(device, PLAIN_STEPS) as plain:
         for _ in range(PLAIN_STEPS):
             step()
     return plain[0]
 
 
-def tell_rates(decoder: Decoder, plain_us: float) -> None:
+def tell_rates(decoder: Decoder, plain_us: float | None) -> None:
     """What the profiler costs, and how far the step is from the time in which its memory can be read once."""
     args, config = decoder.args, decoder.model.config
     tokens = args.batch * (args.prompt if getattr(args, "phase", "decode") == "prefill" else 1)
-    line = f"tokens a second: {tokens / plain_us * 1e6:,.0f} without the profiler ({plain_us / 1000:.2f} ms a step)"
-    if profiled_us := read(str(trace_path(args))).step_period_us:  # of one recorded step there is no period
-        line += f", {tokens / profiled_us * 1e6:,.0f} with it ({profiled_us / 1000:.2f} ms)"
-    print(line)
+    profiled_us = read(str(trace_path(args))).step_period_us  # of one recorded step there is none
+    rates = [("without the profiler", plain_us), ("with it" if plain_us else "with the profiler", profiled_us)]
+    told = [f"{tokens / us * 1e6:,.0f} {how} ({us / 1000:.2f} ms a step)" for how, us in rates if us]
+    if told:
+        print(f"tokens a second: {', '.join(told)}")
     cached = 2 * config.num_hidden_layers * config.num_key_value_heads * args.head_dim * args.prompt * args.batch
     read_bytes = weight_bytes(decoder.model) + cached * decoder.model.dtype.itemsize
     line = f"floor: {read_bytes / 1e6:,.1f} MB of weights and cache, read once"
     gb_per_s = peak(decoder.device.name, "memory")
-    if gb_per_s and read_bytes > IN_CACHE_BYTES:
+    if not gb_per_s:
+        line += "; how fast this device's memory can be read is not known here"
+    elif read_bytes < IN_CACHE_BYTES:
+        line += "; so little may stay in the device's cache"
+    else:
         floor_us = read_bytes / gb_per_s / 1e3
-        line += f", take {floor_us:,.1f} us at {gb_per_s:,.0f} GB/s; the step is {plain_us / floor_us:.1f} times as long"
+        line += f", take {floor_us:,.1f} us at {gb_per_s:,.0f} GB/s"
+        line += f"; the step is {plain_us / floor_us:.1f} times as long" if plain_us else ""
     print(line)

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Iterator, Sequence
 import contextlib
+import logging
 import sys
 import time
 from typing import Any
@@ -83,10 +84,14 @@ def _sizes_of(checkpoint: str) -> tuple[str, list[int]]:
 
 @contextlib.contextmanager
 def _loading(checkpoint: str) -> Iterator[None]:
-    """What transformers says of a checkpoint that is not there, or cannot be fetched, in one line."""
+    """What transformers says of a checkpoint that is not there, is broken, or cannot be fetched, in one line."""
+    from safetensors import SafetensorError
+
+    for library in ("transformers", "huggingface_hub"):  # what they say of each try
+        logging.getLogger(library).setLevel(logging.ERROR)
     try:
         yield
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         said = str(error).strip().split("\n")[0]
         raise LessonError(f"--model {checkpoint}: cannot be loaded: {said}", exit_code=1) from error
 

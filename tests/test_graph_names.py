@@ -83,6 +83,13 @@ def test_several_graphs_of_a_step_are_named_one_after_the_other(joined):
     assert [(r.name, r.gpu_us) for r in layer_facts(named, found.asked)] == [("layer 0", 3), ("layer 1", 12)]
 
 
+def test_a_launch_more_than_the_other_has_is_not_named_twice(joined):
+    graph = [step(0, 0, 90), *(call("cudaGraphLaunch", 5 + 10 * n, 3, n) for n in range(3))]
+    graph += [e for n in range(3) for e in (kernel(GEMM, 40 + 10 * n, 1, n), kernel(ADD, 45 + 10 * n, 1, n))]
+    found, _ = joined(graph, eager())
+    assert (found.named, found.events, found.replays, found.differs) == (4, 6, 3, (0, GEMM, None))
+
+
 def test_nothing_agrees(joined, tmp_path, capsys):
     found, _ = joined(replay(SGEMM), eager())
     assert (found.named, found.events, found.differs) == (0, 2, (0, SGEMM, "Memcpy DtoD (Device -> Device)"))

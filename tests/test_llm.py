@@ -43,6 +43,12 @@ def test_greedy_tokens_are_the_same_whichever_way(tmp_path, expected, flags):
     torch.testing.assert_close(logits, expected[1], rtol=1e-4, atol=1e-5)
 
 
+def test_a_cold_run_is_not_timed_before_it_is_recorded(tmp_path, capsys):
+    decoder = run("05_a_llm_decode", tmp_path, *SMALL, "--no-warmup", "--active", "2")
+    assert len(decoder.written) == 1 + 1 + 2  # the schedule's alone
+    assert re.search(r"^tokens a second: [\d,]+ with the profiler \([\d.]+ ms a step\)$", capsys.readouterr().out, re.MULTILINE)
+
+
 def test_another_seed_gives_other_tokens(tmp_path, expected):
     assert decoded(tmp_path, "--seed", "1")[0] != expected[0]
 
@@ -58,11 +64,12 @@ def test_a_step_is_one_forward_with_its_layers(tmp_path, capsys):
     calls = {a.name: a.calls for a in trace_of(tmp_path).annotations}
     assert calls == {"decode_step": 2, "layer 0": 2, "layer 1": 2, "layer 2": 2}
     out = capsys.readouterr().out
-    assert re.search(r"^tokens a second: [\d,]+ without the profiler \([\d.]+ ms a step\), [\d,]+ with it", out, re.MULTILINE)
+    rates = r"^tokens a second: [\d,]+ without the profiler \([\d.]+ ms a step\), [\d,]+ with it \([\d.]+ ms a step\)$"
+    assert re.search(rates, out, re.MULTILINE)
     # 3 layers of 64 x (64 + 32 + 32 + 64 + 3 x 128) and 64 + 64 + 2 x 16 in norms; 512 x 64 tokens; a last norm of 64; fp32
     weights = 3 * (64 * (64 + 32 + 32 + 64 + 3 * 128) + 160) + 512 * 64 + 64
     cache = 2 * 3 * 2 * 16 * 8
-    assert f"floor: {4 * (weights + cache) / 1e6:.1f} MB of weights and cache, read once\n" in out
+    assert f"floor: {4 * (weights + cache) / 1e6:.1f} MB of weights and cache, read once; how fast this device's memory" in out
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
@@ -155,6 +162,7 @@ def test_a_checkpoint_brings_its_weights_architecture_and_sizes(tmp_path, checkp
     [
         (("--model", "{}", "--layers", "2"), 2, "--model brings its own architecture and sizes: leave --layers out"),
         (("--model", "{}/no"), 1, "--model {}/no: cannot be loaded: "),
+        (("--model", "{}/../cut"), 1, "--model {}/../cut: cannot be loaded: "),
     ],
 )
 def test_a_checkpoint_that_cannot_be_taken_is_one_line(lesson, checkpoint, flags, code, said):

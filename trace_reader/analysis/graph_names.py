@@ -70,11 +70,10 @@ def _text(numbers: list[int]) -> str:
 
 
 def _found(step: str, replay: str, reached: int) -> tuple[int, int]:
-    """Where in `step` the replay begins, and how far it agrees; from `reached` on first, else from the beginning."""
-    for begin in (reached, 0):
-        if (start := step.find(replay, begin)) >= 0:
-            return start, len(replay)
-    best, length = 0, 0
+    """Where in `step` the replay begins, and how far it agrees; from `reached` on."""
+    if (start := step.find(replay, reached)) >= 0:
+        return start, len(replay)
+    best, length = reached, 0
     while (start := step.find(replay[: length + 1], best)) >= 0:  # each time at least one longer, and never further to the left
         best = start
         while length < len(replay) and step.startswith(replay[: length + 1], start):
