@@ -41,7 +41,7 @@ BETWEEN_IN = 0.75  # a panel's axis and title
 MARGINS_IN = 0.35  # the legend
 LEFT, LEFT_WIDE, RIGHT = 0.08, 0.11, 0.99  # of the width: where the lanes begin and end
 LETTER_PX = 6.0  # average width of a letter in a label
-LONGEST_TITLE = 145  # letters
+LONGEST_TITLE = 130  # letters
 LABEL_SIZE = 7
 MOST_SLICES = 4000  # of a lane; the narrowest are left out beyond
 MOST_ARROWS = 200
@@ -442,7 +442,9 @@ def _draw_panel(panel: _Panel, ax: Axes, span_us: float, left: float, shown: dic
         ax.spines[side].set_visible(False)
     lesson = panel.facts.lesson
     run = f"{lesson['script']} {lesson['run']}" if "script" in lesson and "run" in lesson else PurePath(panel.facts.trace).name
-    lines = [f"{run}, {panel.facts.device or 'device unknown'}", verdict(panel.facts).partition(". ")[0]]
+    device = plain(panel.facts.device or "device unknown")
+    run = document.middle(plain(run), max(LONGEST_TITLE - len(device) - 2, 20))
+    lines = [f"{run}, {device}", verdict(panel.facts).partition(". ")[0]]
     ax.set_title("\n".join(document.middle(plain(line), LONGEST_TITLE) for line in lines), fontsize=9, loc="left")
 
 
