@@ -655,3 +655,36 @@ def test_a_time_of_zero_hides_no_other_fault(tmp_path):
     assert (f.skipped, f.kernels_total) == ({"negative duration": 2, "zero timestamp": 1}, 1)
     early = read(write(tmp_path / "u.json", *EVENTS, *lost[:1], {**kernel("worse", 0, 5, 7), "dur": -2}))
     assert (early.skipped, early.kernels_total) == ({"negative duration": 1}, 2)
+
+
+def test_an_op_without_inputs_beside_one_that_has_them_has_none(tmp_path):
+    said = {"Input Dims": [[2, 3], [3, 4]], "Input type": ["float", "float"]}
+    trace = load(write(tmp_path / "t.json", op("none", 0, 5), op("aten::mm", 10, 5, **said), op("none either", 20, 5)))
+    assert [s.detail and s.detail.dims for s in trace.ops] == [None, ((2, 3), (3, 4)), None]
+
+
+def test_a_sequence_number_beside_a_broken_event_links(tmp_path):
+    number = {"Sequence number": 7}
+    events = [
+        annotation("a", 0, 50), op("aten::mul", 5, 10, **number), launch(6, 1), kernel("k1", 300, 5, 1),
+        op("autograd::engine::evaluate_function: MulBackward0", 200, 40, **number, **{"Fwd thread id": 1}), launch(210, 2),
+        kernel("k2", 400, 9, 2),
+    ]  # fmt: skip
+    (tmp_path / "t.json").write_text(json.dumps(document(*events)).replace('"name": "k1"', '"name": "k1", "odd": @'))
+    f = read(str(tmp_path / "t.json"))
+    assert (f.skipped, [(a.name, a.gpu_us, a.backward_us) for a in f.annotations]) == ({"malformed": 1}, [("a", 0, 9)])
+
+
+def test_the_header_holds_its_own_keys(tmp_path):
+    text = json.dumps({"first": 1, "traceEvents": EVENTS, "last": 2})
+    (tmp_path / "t.json").write_text(text)
+    assert load(str(tmp_path / "t.json")).header == {"first": 1, "last": 2}
+
+
+def test_what_is_left_of_a_cut_file_is_counted_by_its_events(tmp_path):
+    """The list is not closed, and of two events the first is broken: one cannot be read, one is cut off."""
+    text = json.dumps(document(*EVENTS))
+    text = text[: text.rindex('{"ph"')] + '{"ph": "X", "name": "broken", "args": {"q": @}, {"ph": "X", "na'
+    f = read_text(tmp_path, text)
+    assert (f.skipped, f.truncated, f.events) == ({"malformed": 1, "truncated": 1}, True, 6)
+    assert f.first_bad.startswith("traceEvents[4]")
