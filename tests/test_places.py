@@ -81,13 +81,15 @@ def test_what_checkpointing_computes_again_counts_once(tmp_path):
     assert {r.name: (r.launched, r.gpu_us, r.backward_us) for r in rows} == {"layer 0": (1, 10, 50), "layer 1": (1, 20, 30 + 40)}
 
 
-def test_modules_are_the_layers_where_stacks_were_recorded(tmp_path):
-    path = write(tmp_path / "t.json", *training(*STACKS))
-    rows = layer_facts(load(path, stacks=True))
-    assert [(r.name, r.launched, r.gpu_us, r.backward_us) for r in rows] == [
+def test_without_annotations_of_layers_the_modules_are_the_layers(tmp_path):
+    events = training(*STACKS)
+    path = write(tmp_path / "t.json", *({**e, "name": "part"} if e["name"].startswith("layer") else e for e in events))
+    assert [(r.name, r.launched, r.gpu_us, r.backward_us) for r in layer_facts(load(path, stacks=True))] == [
         ("nn.Module: Block_0", 1, 10, 240), ("nn.Module: Block_1", 1, 20, 40),
     ]  # fmt: skip
-    assert [r.name for r in layer_facts(load(path))] == ["layer 0", "layer 1"]
+    with pytest.raises(LookupError):
+        layer_facts(load(path))
+    assert [r.name for r in layer_facts(load(write(tmp_path / "u.json", *events), stacks=True))] == ["layer 0", "layer 1"]
 
 
 def test_lines_are_those_of_the_program(tmp_path):

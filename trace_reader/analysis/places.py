@@ -83,15 +83,14 @@ def annotation_facts(trace: Trace, asked: Asked | None = None) -> tuple[PlaceFac
 def layer_facts(trace: Trace, asked: Asked | None = None) -> tuple[PlaceFacts, ...]:
     """A row for each layer, in the order in which they run first.
 
-    Layers are the modules, where the trace was loaded with stacks and has them, else the annotations that end with a number.
-    Raises LookupError where there is neither.
+    Layers are the annotations that end with a number; where there are none, the modules, if the trace was loaded with stacks and
+    has them. Raises LookupError where there is neither.
     """
-    slices = trace.slices
-    modules = Rows(slices, slices.of(Kind.PYTHON))
-    layers = modules.where(modules.is_named(lambda name: name.startswith(MODULE)))
-    parent = parents(slices, (*ON_CPU, Kind.PYTHON)) if len(layers) else trace.parent
+    layers, parent = trace.annotations.where(trace.annotations.is_named(is_numbered)), trace.parent
     if not len(layers):
-        layers = trace.annotations.where(trace.annotations.is_named(is_numbered))
+        functions = Rows(trace.slices, trace.slices.of(Kind.PYTHON))
+        layers = functions.where(functions.is_named(lambda name: name.startswith(MODULE)))
+        parent = parents(trace.slices, (*ON_CPU, Kind.PYTHON))
     if not len(layers):
         raise LookupError(
             f"{trace.path}: no layers: no annotation ends with a number (layer 3), and no modules were recorded (with_stack)"
