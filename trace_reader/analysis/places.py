@@ -160,10 +160,10 @@ def forward_ops(trace: Trace, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     number = np.where(slices.kind == Kind.OP, slices.correlation, NO_CORRELATION)
     is_backward = (number < 0) & (number > NO_CORRELATION)
     forward = np.flatnonzero(number >= 0)
-    place = np.where(is_backward[rows], rows, innermost(slices, trace.parent, rows, is_backward)) if len(rows) else rows
+    if not len(forward) or not is_backward.any() or not len(rows):
+        return forward[:0], rows[:0]
+    place = np.where(is_backward[rows], rows, innermost(slices, trace.parent, rows, is_backward))
     backward = np.flatnonzero(place >= 0)
-    if not len(backward) or not len(forward):
-        return forward[:0], backward[:0]
     node = -1 - number[place[backward]]
     thread, wanted = node >> SEQUENCE_BITS, node & ((1 << SEQUENCE_BITS) - 1)
     found = np.full(len(backward), -1, np.int64)
