@@ -9,6 +9,8 @@ from trace_reader.model.rows import Rows
 from trace_reader.units import count, us
 
 GRAPH_HASH = re.compile(r"## Call CompiledFxGraph (\w+) ##")
+LONGEST_NAME = 80  # characters
+MOST_OPS = 5  # of a fused kernel, that are named
 
 
 def _graphs(facts: Facts) -> dict[str, int]:
@@ -30,7 +32,8 @@ def _fused_triton(trace: Trace, facts: Facts) -> Seen | None:
     if not fused:
         return None
     k = fused[0]
-    seen = f"{k.name}: {k.decoded.inductor_kind} kernel of {', '.join(k.decoded.merged_ops)}, {us(k.median_us)}"
+    name = k.name if len(k.name) <= LONGEST_NAME else f"{k.name[:LONGEST_NAME]}..."
+    seen = f"{name}: {k.decoded.inductor_kind} kernel of {listed(k.decoded.merged_ops, MOST_OPS)}, {us(k.median_us)}"
     return Seen(seen, calls_of(trace, k))
 
 
