@@ -2,7 +2,7 @@
 
 import json
 
-from events import ADD, GEMM, annotation, call, kernel, launch, memcpy, op, step, write
+from events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
 import pytest
 from test_places import SGEMM
 from trace_reader import cli, load
@@ -128,3 +128,17 @@ def test_what_cannot_be_named_is_said(tmp_path, capsys):
     with pytest.raises(SystemExit):
         cli.main([graph, "--names", other, "--chain"])
     assert "--names prints a table: leave --plot, --open, --redact, --folded and --chain out" in capsys.readouterr().err
+
+
+def test_the_lines_of_python_are_the_other_traces(tmp_path, capsys):
+    frame = event("python_function", "train.py(5): step", 1000, 900, CallFrom="train.py:50")
+    graph = write(tmp_path / "graph.json", *replay(GEMM, ADD, GEMM, ADD))
+    other = write(tmp_path / "eager.json", *eager(frame))
+    assert cli.main([graph, "--names", other, "--by", "stack"]) == 0
+    assert "  train.py:50         8   20.0 us  100.0%\n" in capsys.readouterr().out
+
+
+def test_standard_input_is_read_once(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["-", "--names", "-"])
+    assert ended.value.code == 2 and "standard input (-) can be read once only" in capsys.readouterr().err

@@ -65,6 +65,14 @@ def test_what_the_forward_pass_frees_itself_is_no_activation(tmp_path):
     assert [a.bytes / MIB for a in found.alive if a.op == "aten::add"] == [12]
 
 
+def test_what_was_there_before_stands_where_it_belongs(tmp_path, capsys):
+    events = [op("aten::mm", 0, 50), memory(1, 7, 4 * MIB, 6 * MIB), memory(100, 8, MIB, 7 * MIB)]
+    assert cli.main([write(tmp_path / "t.json", step(0, 0, 900), *events), "--all"]) == 0
+    out = capsys.readouterr().out
+    rows = out[out.index("Memory of") :].splitlines()[3:6]
+    assert [row.split("  ")[1] for row in rows] == ["none", "before the recording", "none"]
+
+
 def test_of_the_cpu_it_is_what_the_trace_shows(tmp_path):
     cpu = (0, -1)
     events = [memory(1, 7, 300, 300, cpu), memory(2, 8, -1000, 0, cpu), memory(3, 7, -300, 0, cpu), memory(4, 9, 50, 50, cpu)]
@@ -129,6 +137,7 @@ def test_it_is_told(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "\nMemory of GPU 0: peak 19.0 MiB in ProfilerStep#0; what was alive at it, by" in out
     assert "  before the recording" in out and "10.0 MiB  52.6%" in out
+    assert out.index("  before the recording") < out.index("aten::mm", out.index("Memory of"))  # the most first
     assert "\n  of the forward pass, not freed before the backward pass (activations): 6.0" in out
     assert cli.main([path, "--json"]) == 0
     (told,) = json.loads(capsys.readouterr().out)["memory"]
