@@ -10,6 +10,7 @@ from common.cli import LessonError
 from common.memory import tensors_of
 import torch
 from torch.profiler import ProfilerActivity
+from trace_reader.units import human_bytes
 
 Inputs = TypeVar("Inputs")
 
@@ -117,14 +118,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or any(
         words in str(error) for words in ("DefaultCPUAllocator", "MPS backend out of memory")
     )
-
-
-def human_bytes(size: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
 
 
 def _flags(args) -> str:

@@ -11,13 +11,14 @@ import time
 
 from common.artifacts import encode_trace, table_path, trace_path
 from common.cli import LessonError
-from common.device import Device, human_bytes, versions
+from common.device import Device, versions
 import torch
 from trace_reader import Facts, read
 from trace_reader.analysis.verdict import verdict
 from trace_reader.report.one import work_of_a_step
 from trace_reader.system.files import write_all
 from trace_reader.system.interrupts import temporary_folders
+from trace_reader.units import human_bytes
 
 TABLE_ROWS = 15
 NAME_WIDTH = 120  # characters; kernels that differ do so well before

@@ -15,7 +15,7 @@ from trace_reader import analyze, load
 from trace_reader.analysis.graph_names import join_names
 from trace_reader.analysis.places import layer_facts, op_facts_of
 from trace_reader.findings import PATTERNS
-from trace_reader.units import us
+from trace_reader.units import human_bytes, us
 
 FIGURES = figures()
 RECORDED = sorted(GALLERY.glob("*/*.json"))
@@ -197,9 +197,9 @@ def test_the_language_models_recordings_are_what_its_page_shows():
     whole, checkpointed = (facts[name].memory[0] for name in ("train", "train_checkpoint"))
     gib = 2**30
     for words in (
-        f"at the peak of {whole.peak_bytes / gib:.2f} GiB, {whole.activation_bytes / gib:.2f} GiB are of the",
-        f"{whole.layer_bytes / gib:.2f} GiB. With `--checkpoint` the peak is {checkpointed.peak_bytes / gib:.2f} GiB: "
-        f"{(whole.peak_bytes - checkpointed.peak_bytes) / gib:.2f} less",
+        f"at the peak of {human_bytes(whole.peak_bytes)}, {human_bytes(whole.activation_bytes)} are of the",
+        f"could free up to {human_bytes(whole.layer_bytes)}. With",
+        f"With `--checkpoint` the peak is {human_bytes(checkpointed.peak_bytes)}.",
     ):
         assert words in " ".join(page.split()), words
     assert [x.bytes // 2**20 for x in checkpointed.alive[:4]] == [checkpointed.alive[0].bytes // 2**20] * 4
@@ -222,5 +222,5 @@ def test_the_language_models_recordings_are_what_its_page_shows():
     assert f"The other {rest:,} are the backward pass's, {rest / counts[0]:.1f} for each" in said
     forward, backward = (sum(getattr(train[name], key) for name in ("forward", "loss")) for key in ("gpu_us", "backward_us"))
     assert f"they take {backward / 1000:.1f} ms of GPU time beside {forward / 1000:.1f}" in said
-    assert f"Of {whole.peak_bytes / gib:.2f} GiB, {whole.before_bytes / gib:.2f} were there before the step" in said
+    assert f"Of {human_bytes(whole.peak_bytes)}, {whole.before_bytes / gib:.1f} were there before the step" in said
     assert [x.bytes for x in whole.alive[:4]] == [pytest.approx(4 * 1024 * 151936 * 2, rel=0.001)] * 4  # blocks are round

@@ -2,10 +2,10 @@
 
 import re
 
-from common.device import human_bytes
 from conftest import ROOT, SMALL_ATTENTION, SMALL_MLP
 import pytest
 import torch
+from trace_reader.units import human_bytes
 
 COMMANDS = {
     "01": ("01_matmul_add.py", "--device", "cpu", "--size", "16"),

@@ -10,7 +10,7 @@ import time
 
 from common import artifacts, report
 from common.cli import LessonError, LessonParser
-from common.device import Device, human_bytes, versions
+from common.device import Device, versions
 from common.memory import TensorPeak
 from common.progress import Progress, progress
 from common.quiet import quiet
@@ -19,6 +19,7 @@ from conftest import ROOT, Trace
 import pytest
 import torch
 from torch.profiler import ProfilerAction
+from trace_reader.units import human_bytes
 
 
 def parse(tmp_path, *flags) -> argparse.Namespace:

@@ -20,13 +20,13 @@ def about(ratio: float) -> str:
     return f"{ratio:.0%}" if ratio >= 0.095 else f"{ratio:.1%}"
 
 
-def size(bytes: float) -> str:
+def human_bytes(size: float) -> str:
     """Bytes in the binary unit that suits them."""
-    for unit in ("B", "KiB", "MiB"):
-        if abs(bytes) < 1024:
-            return f"{bytes:.0f} B" if unit == "B" else f"{bytes:.1f} {unit}"
-        bytes /= 1024
-    return f"{bytes:.2f} GiB"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
 
 
 def count(n: int, one: str, many: str | None = None) -> str:

@@ -14,7 +14,7 @@ from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Inputs, Kind
 from trace_reader.names.kernels import decode_name
 from trace_reader.names.ops import is_device_copy
-from trace_reader.units import about, count, size, us
+from trace_reader.units import about, count, human_bytes, us
 
 # Whoever calls these asks for a copy.
 COPYING_OPS = frozenset(
@@ -70,10 +70,10 @@ def _activations_kept(trace: Trace, facts: Facts) -> Seen | None:
     has_layers = trace.annotations.is_named(is_numbered).any()
     if most is None or (most.layer_bytes if has_layers else most.activation_bytes) < ACTIVATIONS * most.peak_bytes:
         return None
-    kept = f"{size(most.activation_bytes)} are of the forward pass, not freed before its backward pass"
-    seen = f"at the peak of {size(most.peak_bytes)}, {kept}"
+    kept = f"{human_bytes(most.activation_bytes)} are of the forward pass, not freed before its backward pass"
+    seen = f"at the peak of {human_bytes(most.peak_bytes)}, {kept}"
     if most.layers:
-        seen += f"; checkpointing all layers could free up to {size(most.layer_bytes)} (in {listed(most.layers)})"
+        seen += f"; checkpointing all layers could free up to {human_bytes(most.layer_bytes)} (in {listed(most.layers)})"
     layers = trace.annotations.where(trace.annotations.is_named(set(most.layers).__contains__))
     return Seen(seen, layers, share=0.0)
 

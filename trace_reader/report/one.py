@@ -16,7 +16,7 @@ from trace_reader.analysis.tree import Node
 from trace_reader.analysis.verdict import CLASSES, CPU_WORDS, things, verdict
 from trace_reader.names.devices import peak
 from trace_reader.report.document import ROWS, Document, Style, middle
-from trace_reader.units import about, percent, size, us
+from trace_reader.units import about, human_bytes, percent, us
 
 LABEL_WIDTH = 40
 WORTH_TELLING = 0.02  # of the path's window
@@ -260,7 +260,8 @@ def _collectives(out: Document, facts: Facts) -> None:
 
 def _memory(out: Document, memory: MemoryFacts) -> None:
     where = f" in {memory.step}" if memory.step else ""
-    out.section(f"Memory of {memory.device}: peak {size(memory.peak_bytes)}{where}; what was alive at it, by what allocated it")
+    most = human_bytes(memory.peak_bytes)
+    out.section(f"Memory of {memory.device}: peak {most}{where}; what was alive at it, by what allocated it")
     before = AliveFacts("before the recording", None, 0, memory.before_bytes)
     rows = [*([before] if memory.before_bytes else []), *memory.alive]
     out.table(
@@ -270,13 +271,13 @@ def _memory(out: Document, memory: MemoryFacts) -> None:
             alive.annotation or "none",
             alive.op or ("" if alive is before else "none"),
             str(alive.blocks or ""),
-            size(alive.bytes),
+            human_bytes(alive.bytes),
             percent(alive.bytes / memory.peak_bytes),
         ],
     )
     if memory.activation_bytes:
-        kept = f"of the forward pass, not freed before the backward pass (activations): {size(memory.activation_bytes)}"
-        out.lines([kept + (f", {size(memory.layer_bytes)} of it in layers" if memory.layers else "")], indented=True)
+        kept = f"of the forward pass, not freed before the backward pass (activations): {human_bytes(memory.activation_bytes)}"
+        out.lines([kept + (f", {human_bytes(memory.layer_bytes)} of it in layers" if memory.layers else "")], indented=True)
 
 
 def _bandwidth(out: Document, facts: Facts) -> None:

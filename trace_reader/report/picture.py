@@ -32,7 +32,7 @@ from trace_reader.names.calls import is_synchronizing
 from trace_reader.names.kernels import decode_name
 from trace_reader.report import document
 from trace_reader.system.terminal import plain
-from trace_reader.units import size, us
+from trace_reader.units import human_bytes, us
 
 FORMATS = (".png", ".svg")
 WIDTH_IN, DPI = 11.0, 100  # a README shows it at about this width
@@ -459,7 +459,7 @@ def _draw_curve(ax: Axes, x: _Axis, curve: Curve, top: float, shown: dict[str, s
     tops = top - 2.2 + 2 * np.maximum.reduceat(height, kept) / peak
     places = [x(moment) for moment in [*moments[kept].tolist(), x.end_us]]
     ax.fill_between(places, np.append(tops, tops[-1]), top - 2.2, step="post", color=MEMORY, linewidth=0)
-    ax.text(0, top - 2.25, f"peak {size(peak)}", ha="left", va="top", fontsize=LABEL_SIZE, color="#4d7a68")
+    ax.text(0, top - 2.25, f"peak {human_bytes(peak)}", ha="left", va="top", fontsize=LABEL_SIZE, color="#4d7a68")
     shown["allocated memory"] = MEMORY
 
 
