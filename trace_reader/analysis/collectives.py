@@ -40,7 +40,12 @@ def collective_facts(trace: Trace) -> tuple[CollectiveFacts, ...]:
 def collectives(trace: Trace) -> list[tuple[Collective, Rows]]:
     """The kernels that say what they communicate, by what they say."""
     details = trace.slices.details
-    of_detail = [detail.collective if isinstance(detail, Footprint) else None for detail in details]
+    of_detail = [
+        msgspec.structs.replace(detail.collective, sequence=None)
+        if isinstance(detail, Footprint) and detail.collective is not None
+        else None
+        for detail in details
+    ]
     numbers = {said: number for number, said in enumerate(dict.fromkeys(said for said in of_detail if said))}
     if not numbers:
         return []

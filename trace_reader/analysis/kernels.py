@@ -109,15 +109,29 @@ def kernel_facts(trace: Trace, devices: Mapping[Any, Mapping[str, Any]]) -> tupl
     linked = trace.linked
     summed_us = linked.total_us
     moved = _moved_bytes(linked)
-    linked = Rows(trace.slices, linked.at, call=linked.call, op=linked.op, origin=linked.origin, step=linked.step, moved=moved)
+    launched_as = np.append(_without_messages(trace.slices.details), -1)[linked.detail]
+    linked = Rows(
+        trace.slices, linked.at, call=linked.call, op=linked.op, origin=linked.origin, step=linked.step, moved=moved,
+        launched_as=launched_as,
+    )  # fmt: skip
     facts = [_kernel(trace, calls, summed_us, devices) for _, calls in linked.by(linked.kind, linked.name)]
     return tuple(sorted(facts, key=lambda k: (-k.total_us, k.name)))
+
+
+def _without_messages(details: list[Any]) -> np.ndarray:
+    """For each detail, the place of the first one that differs from it at most in what a collective says of its message."""
+    places: dict[Any, int] = {}
+    found = np.arange(len(details))
+    for place, detail in enumerate(details):
+        if isinstance(detail, Footprint) and detail.collective is not None:
+            found[place] = places.setdefault(msgspec.structs.replace(detail, collective=None), place)
+    return found
 
 
 def _kernel(trace: Trace, calls: Rows, summed_us: float, devices: Mapping[Any, Mapping[str, Any]]) -> KernelFacts:
     duration_us = calls.duration_us
     total_us, median_us = calls.total_us, calls.median_us
-    alike = sorted((rows for _, rows in calls.by(calls.detail)), key=lambda rows: -rows.total_us)  # stable: then the first
+    alike = sorted((rows for _, rows in calls.by(calls.launched_as)), key=lambda rows: -rows.total_us)  # stable: then the first
     first = alike[0][0]
     footprint = first.detail if isinstance(first.detail, Footprint) else None
     estimated = footprint is not None and (footprint.shared_memory_bytes or 0) <= SMALL_SHARED_BYTES

@@ -44,7 +44,8 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     `steps` are the CPU's ProfilerStep slices (or those that `load` was told to take), `annotations` the others; `parent` has for
     each row the row of the span around it, or -1. `work` are the kernels, copies and memsets, with the columns `call` and `op`
-    (rows; -1: none), `origin` and `step` (an index of `steps`; -1: none). `memory`: the allocations and frees.
+    (rows; -1: none), `origin` and `step` (an index of `steps`; -1: none). `memory`: the allocations and frees. `zero_ns`: when the first
+    slice starts, by the file's own clock; all other times count from it.
     """
 
     path: str
@@ -60,6 +61,7 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     annotations: Rows
     work: Rows
     memory: Memory
+    zero_ns: int
 
     @cached_property
     def ops(self) -> Rows:
@@ -187,6 +189,7 @@ def link(decoded: Decoded, steps_from: re.Pattern[str] | None = None) -> Trace:
         annotations=annotations.where(~steps),
         work=Rows(slices, work.at, call=work.call, op=work.op, origin=work.origin, step=step),
         memory=decoded.memory,
+        zero_ns=decoded.zero_ns,
     )
 
 

@@ -74,6 +74,7 @@ class Decoded(msgspec.Struct, frozen=True, eq=False):
     zero_timestamps: int  # kernels with a start or a duration of 0
     thread_names: dict[Track, str]
     memory: Memory
+    zero_ns: int  # when the first slice starts, by the file's own clock
 
 
 class _Args(msgspec.Struct, frozen=True, gc=False):
@@ -99,6 +100,10 @@ class _Args(msgspec.Struct, frozen=True, gc=False):
     sequence: Any = msgspec.field(name="Sequence number", default=None)
     forward_thread: Any = msgspec.field(name="Fwd thread id", default=None)
     group: Any = msgspec.field(name="Process Group Name", default=None)
+    ranks: Any = msgspec.field(name="Process Group Ranks", default=None)
+    sender: Any = msgspec.field(name="Src Rank", default=None)
+    receiver: Any = msgspec.field(name="Dst Rank", default=None)
+    collective_sequence: Any = msgspec.field(name="Seq", default=None)
     call_from: Any = msgspec.field(name="CallFrom", default=None)
 
 
@@ -291,12 +296,15 @@ class _Decoder:
         columns = {name: np.concatenate([piece.pop(name) for piece in self._columns]) for name in list(self._columns[0])}
         first_ns = columns["start_ns"].min()
         columns["start_ns"] -= first_ns
-        memory = self._decoded_memory((self._base_ns or 0) + int(first_ns))
+        zero_ns = (self._base_ns or 0) + int(first_ns)
+        memory = self._decoded_memory(zero_ns)
         self._tell_gpu_annotations(columns["kind"], columns["track"])
         slices = Slices(columns, list(map(demangled, self._names)), list(self._tracks), self._distinct_details(columns["detail"]))
         skipped = {reason: n for reason, n in sorted(self.skipped.items()) if n}
         zeros = self.skipped["zero timestamp"] + self._zero_durations
-        return Decoded(self.path, slices, self.header, self.total, skipped, self.first_bad, zeros, self.thread_names, memory)
+        return Decoded(
+            self.path, slices, self.header, self.total, skipped, self.first_bad, zeros, self.thread_names, memory, zero_ns
+        )
 
     def _decoded_memory(self, zero_ns: int) -> Memory:
         """The allocations and frees; `zero_ns` is the time of the first slice."""
@@ -672,7 +680,9 @@ def _collective(args: _Args) -> Any:
     """What a kernel of NCCL says of its message; None for other kernels."""
     if args.collective is None:
         return None
-    return args.collective, args.elements_in, args.elements_out, args.group_size, args.dtype, args.group
+    peer = args.sender if args.receiver is None else args.receiver
+    return (args.collective, args.elements_in, args.elements_out, args.group_size, args.dtype, args.group,
+            args.ranks, peer, args.collective_sequence)  # fmt: skip
 
 
 def _hashable(key: Any) -> Any:
@@ -700,10 +710,11 @@ def _detail(key: Any) -> Footprint | Inputs | int | str | None:
         reported = occupancy if isinstance(occupancy, int | float) else None
         collective = None
         if said is not None:
-            name, elements_in, elements_out, group_size, dtype, group = said
+            name, elements_in, elements_out, group_size, dtype, group, ranks, peer, sequence = said
             collective = Collective(
-                str(name), _int(elements_in), _int(elements_out), _int(group_size), str(dtype or ""), str(group or "")
-            )
+                str(name), _int(elements_in), _int(elements_out), _int(group_size), str(dtype or ""), str(group or ""),
+                str(ranks or ""), _int(peer), _int(sequence),
+            )  # fmt: skip
         sizes = _int(registers), _int(shared_memory), _numbers(_value(grid)), _numbers(_value(block))
         return Footprint(*sizes, reported, collective)
     try:
