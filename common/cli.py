@@ -69,8 +69,12 @@ class LessonParser(argparse.ArgumentParser):
     posts; the spelling with hyphens means the same.
     """
 
-    def __init__(self, file: str, doc: str | None, *, warmup: bool = True):
-        """`file` and `doc` are the lesson's `__file__` and `__doc__`; `warmup` is the default of `--warmup`."""
+    def __init__(
+        self, file: str, doc: str | None, *, warmup: bool = True, counted: str = "kernels (without a GPU: ops that do work)"
+    ):
+        """`file` and `doc` are the lesson's `__file__` and `__doc__`; `warmup` is the default of `--warmup`; `counted` says of
+        what `--guess` is the number.
+        """
         script = Path(file).stem
         super().__init__(
             prog=f"{script}.py",
@@ -87,7 +91,7 @@ class LessonParser(argparse.ArgumentParser):
             "--guess",
             type=count,
             metavar="N",
-            help="how many kernels (without a GPU: ops that do work) you expect a step to launch; the run answers",
+            help=f"how many {counted} you expect a step to launch; the run answers",
         )
         shared = self.add_argument_group("flags that all lessons share")
         shared.add_argument("--dtype", choices=DTYPES, default="bf16", help="of inputs and weights (default: %(default)s)")

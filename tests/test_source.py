@@ -188,7 +188,7 @@ def test_a_file_that_is_something_else_is_one_line_and_what_to_do(tmp_path, caps
 
 def test_a_folder(tmp_path, capsys):
     def said(path):
-        assert read_trace.main([path]) == 2
+        assert read_trace.main([path, "--by", "layer"]) == 2
         return capsys.readouterr().err.removeprefix(f"error: {path}: a folder; ").removesuffix("\n")
 
     folder = tmp_path / "runs"

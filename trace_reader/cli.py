@@ -24,7 +24,8 @@ Read a profiler trace: what the bottleneck is, what each step launched, which ke
 
     {command} traces/01_matmul_add/64_bf16_cold_eager.json
     {command} EAGER.json COMPILED.json      compare two
-    {command} traces/04_c_sdpa_attention/*.json     any number: a table with a row for each
+    {command} traces/04_c_sdpa_attention/*.json     any number, or a folder: a table with a row for each
+    {command} JOB_rank*.json        the ranks of one job, or their folder: who waits for whom
     {command} TRACE.json.gz --chain 3       the dispatch tree of ProfilerStep#3
     {command} TRACE.json --by layer         GPU time of each layer, forward and backward; annotation, stack
     {command} GRAPH.json --names EAGER.json     what a CUDA graph replays, by a trace of the same step without it
@@ -44,7 +45,10 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command:
         prog=prog, description=DESCRIPTION.format(command=command), formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "traces", nargs="+", metavar="TRACE", help="one trace to read, two to compare, or more for a table; - is stdin"
+        "traces",
+        nargs="+",
+        metavar="TRACE",
+        help="one trace to read, two to compare, more or a folder for a table, the ranks of a job for a report on it; - is stdin",
     )
     output = parser.add_mutually_exclusive_group()
     for flag, form in OUTPUTS.items():
@@ -72,6 +76,12 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command:
         metavar="TRACE",
         type=named,
         help="name what a CUDA graph replayed by this trace of the same step without the graph; by op, or --by",
+    )
+    parser.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        type=named,
+        help="of a job: let this Dask cluster read its ranks (tcp://HOST:8786); else processes of this machine do",
     )
     parser.add_argument(
         "--steps_from",
@@ -197,7 +207,7 @@ def answer(args: argparse.Namespace) -> tuple[str, int]:
 
         return folded.run(args.traces[0], Path(args.folded), args.steps_from), 0
     style = Style(top=args.top, full=args.full, everything=args.all)
-    told, code = tell.run(args.traces, style, args.chain, args.steps_from, args.by, args.names)
+    told, code = tell.run(args.traces, style, args.chain, args.steps_from, args.by, args.names, args.scheduler)
     return ((args.output or TEXT).write(told) if told else ""), code
 
 

@@ -15,13 +15,13 @@ PROGRESS_AFTER_S = 1.0
 
 def load_shown(path: str, steps_from: re.Pattern[str] | None = None, stacks: bool = False) -> Trace:
     """As `load`. Raises TraceError and LookupError."""
-    with _progress(plain(path)) as show:
+    with showing(plain(path)) as show:
         return load(path, show, steps_from, stacks)
 
 
 @contextlib.contextmanager
-def _progress(path: str) -> Iterator[Callable[[float], None] | None]:
-    """Yields what shows the share of the file that is done; None where nobody watches."""
+def showing(what: str) -> Iterator[Callable[[float], None] | None]:
+    """Yields what shows the share of `what` that is read; None where nobody watches."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -36,7 +36,7 @@ def _progress(path: str) -> Iterator[Callable[[float], None] | None]:
                 from rich.progress import Progress
 
                 bar = shown.enter_context(Progress(console=Console(stderr=True), transient=True))
-                bar.add_task(f"reading {path}", total=1.0)
+                bar.add_task(f"reading {what}", total=1.0)
             if bar is not None:
                 bar.update(bar.task_ids[0], completed=share)
 

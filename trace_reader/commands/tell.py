@@ -11,6 +11,7 @@ from trace_reader.analysis.tree import Node, dispatch_tree
 from trace_reader.commands.loading import load_shown
 from trace_reader.errors import TraceError
 from trace_reader.link.trace import Trace
+from trace_reader.parse.source import list_folder
 from trace_reader.reading import analyze
 from trace_reader.report import Answer, json, one, places, several
 from trace_reader.report.document import Style
@@ -26,12 +27,13 @@ def run(
     steps_from: re.Pattern[str] | None = None,
     by: str | None = None,
     names: str | None = None,
+    scheduler: str | None = None,
 ) -> tuple[Answer | None, int]:
     """What there is to tell, and the exit code: 2 if a trace of several cannot be read; None if none can.
 
     `step`: the dispatch tree of this step instead of the report, -1 for the one in the middle; `steps_from`: the annotations
-    that are the steps; `by`: one of BY, whose table is told instead; `names`: a trace that names what graphs replay. Raises
-    TraceError and LookupError.
+    that are the steps; `by`: one of BY, whose table is told instead; `names`: a trace that names what graphs replay;
+    `scheduler`: the Dask cluster that reads a job's ranks. Raises TraceError and LookupError.
     """
     if names is not None:
         return _by_names(
@@ -39,6 +41,12 @@ def run(
         ), 0
     if by is not None:
         return _by(load_shown(paths[0], steps_from, stacks=by != "annotation"), by, style), 0
+    if len(paths) > 1 or scheduler is not None or list_folder(paths[0]) is not None:
+        from trace_reader.commands.job import expanded, is_job  # what only these need: most runs are of one trace, and short
+
+        paths = expanded(paths)
+        if scheduler is not None or is_job(paths):
+            return _job(paths, style, steps_from, scheduler)
     if len(paths) == 1:
         trace = load_shown(paths[0], steps_from)
         tree = None if step is None else dispatch_tree(trace, None if step == -1 else step)
@@ -59,6 +67,16 @@ def run(
         return Answer(lambda: several.comparison(compared, style), lambda: json.comparison_json(compared)), code
     table = rows(found)
     return Answer(lambda: several.table(table, style), lambda: json.table_json(table)), code
+
+
+def _job(paths: list[str], style: Style, steps_from: re.Pattern[str] | None, scheduler: str | None) -> tuple[Answer, int]:
+    from trace_reader.commands.job import read_job
+    from trace_reader.report.job import report
+
+    facts, errors = read_job(paths, steps_from, scheduler)
+    for error in errors:
+        say_error(error)
+    return Answer(lambda: report(facts, style), lambda: json.job_json(facts)), 2 if errors else 0
 
 
 def _by(trace: Trace, by: str, style: Style) -> Answer:

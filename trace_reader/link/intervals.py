@@ -40,8 +40,13 @@ def merged(start_ns: np.ndarray, end_ns: np.ndarray) -> tuple[np.ndarray, np.nda
 
 def within_ns(start_ns: np.ndarray, end_ns: np.ndarray, union: tuple[np.ndarray, np.ndarray]) -> int:
     """How much of these intervals, which do not overlap, lies in a union as `merged` gives it."""
+    return int(each_within_ns(start_ns, end_ns, union).sum())
+
+
+def each_within_ns(start_ns: np.ndarray, end_ns: np.ndarray, union: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """How much of each of these intervals lies in a union as `merged` gives it."""
     if not len(union[0]):
-        return 0
+        return np.zeros(len(start_ns), np.int64)
     so_far = np.append(0, np.cumsum(union[1] - union[0]))
 
     def covered(moment: np.ndarray) -> np.ndarray:  # of the union, up to a moment
@@ -49,7 +54,7 @@ def within_ns(start_ns: np.ndarray, end_ns: np.ndarray, union: tuple[np.ndarray,
         last = np.maximum(begun - 1, 0)
         return so_far[begun] - np.where(begun > 0, np.maximum(union[1][last] - moment, 0), 0)
 
-    return int((covered(end_ns) - covered(start_ns)).sum())
+    return covered(end_ns) - covered(start_ns)
 
 
 def has_overlaps(start_ns: np.ndarray, end_ns: np.ndarray, by_more_than_ns: int = 0) -> bool:

@@ -44,8 +44,8 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     `steps` are the CPU's ProfilerStep slices (or those that `load` was told to take), `annotations` the others; `parent` has for
     each row the row of the span around it, or -1. `work` are the kernels, copies and memsets, with the columns `call` and `op`
-    (rows; -1: none), `origin` and `step` (an index of `steps`; -1: none). `memory`: the allocations and frees. `zero_ns`: when the first
-    slice starts, by the file's own clock; all other times count from it.
+    (rows; -1: none), `origin` and `step` (an index of `steps`; -1: none). `memory`: the allocations and frees. `zero_ns`: when
+    the first slice starts, by the file's own clock; all other times count from it.
     """
 
     path: str

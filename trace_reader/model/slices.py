@@ -40,8 +40,8 @@ ON_GPU = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)  # the work of a GPU, on a stre
 class Collective(msgspec.Struct, frozen=True, gc=False):
     """What a kernel of NCCL says of its message: elements of `dtype` (as torch names it) that a rank puts in and gets out.
 
-    `ranks`: the group's, as text; empty where the trace does not say. `peer`: the other rank of a send or receive. `sequence`: the
-    number of the call in its group, which newer traces have.
+    `ranks`: the group's, as text; empty where the trace does not say. `peer`: the other rank of a send or receive. `sequence`:
+    the number of the call in its group, which newer traces have.
     """
 
     name: str

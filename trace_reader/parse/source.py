@@ -8,18 +8,20 @@ import contextlib
 import os
 from pathlib import Path
 import queue
+import re
 import sys
 import threading
 from typing import Any, BinaryIO
 import zlib
 
 import msgspec
-from trace_reader.errors import NotATraceError, TraceError
+from trace_reader.errors import MissingExtraError, NotATraceError, TraceError
 
 BLOCK_BYTES = 1 << 20
 ZIPPED_BYTES = 1 << 16  # of a gzip file: unzipped, a trace is 10 to 20 times as large
 GZIP_MAGIC = b"\x1f\x8b"
 AHEAD = 4  # blocks
+_REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://")
 _GZIP_HEADER = 31  # zlib's word for: with gzip's header
 
 
@@ -128,6 +130,8 @@ def open_blocks(source: str, progress: Callable[[float], None] | None = None) ->
         with contextlib.ExitStack() as stack:
             if source == "-":
                 file: BinaryIO = sys.stdin.buffer
+            elif is_remote(source):
+                file = stack.enter_context(_remote(source))
             else:
                 file = stack.enter_context(open(source, "rb"))
             size = os.fstat(file.fileno()).st_size if source != "-" and Path(source).is_file() else None
@@ -139,6 +143,49 @@ def open_blocks(source: str, progress: Callable[[float], None] | None = None) ->
         raise TraceError(f"{path}: a folder; {_traces_in(path.rstrip('/'))}") from error
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or error}") from error
+
+
+def is_remote(source: str) -> bool:
+    """Whether a path is one for fsspec: s3://..., gs://..., file://..."""
+    return _REMOTE.match(source) is not None
+
+
+def list_folder(source: str) -> list[str] | None:
+    """The paths in a folder, or None if `source` is none. Raises TraceError, MissingExtraError."""
+    try:
+        if not is_remote(source):
+            folder = Path(source)
+            return [f"{source.rstrip('/')}/{path.name}" for path in folder.iterdir()] if folder.is_dir() else None
+        system, path = _fsspec().core.url_to_fs(source)
+        return [system.unstrip_protocol(found) for found in system.ls(path, detail=False)] if system.isdir(path) else None
+    except (OSError, ValueError, ImportError) as error:
+        raise TraceError(f"{source}: {error}") from error
+
+
+def size_of(source: str) -> int:
+    """The bytes of a file; 0 where that cannot be told."""
+    try:
+        if is_remote(source):
+            system, path = _fsspec().core.url_to_fs(source)
+            return int(system.size(path) or 0)
+        return os.stat(source).st_size
+    except (OSError, ValueError, ImportError):
+        return 0
+
+
+def _remote(source: str) -> BinaryIO:
+    try:
+        return _fsspec().open(source, "rb").open()
+    except (ValueError, ImportError) as error:  # a protocol that is unknown, or whose package is not there
+        raise TraceError(f"{source}: {error}") from error
+
+
+def _fsspec() -> Any:
+    try:
+        import fsspec
+    except ImportError as error:
+        raise MissingExtraError("a path with :// needs fsspec: install read-trace with it, read-trace[dask]") from error
+    return fsspec
 
 
 def _traces_in(folder: str) -> str:

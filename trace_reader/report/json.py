@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from trace_reader.analysis.compare import Comparison, Row
@@ -14,6 +14,9 @@ from trace_reader.analysis.idle import IdleFacts
 from trace_reader.analysis.kernels import KernelFacts
 from trace_reader.analysis.places import PlaceFacts, TimeFacts
 from trace_reader.analysis.tree import Node
+
+if TYPE_CHECKING:
+    from trace_reader.analysis.job import JobFacts
 
 SCHEMA_VERSION = 1  # one more where a field is renamed or means something else
 
@@ -224,6 +227,24 @@ def names_json(graph: Facts, names: str, joined: Joined, by: str, rows: Sequence
     differs = dict(zip(("place", "graph", "names"), joined.differs, strict=True)) if joined.differs else None
     told = {"named": joined.named, "events": joined.events, "replays": joined.replays, "differs": differs}
     return {**places_json(graph, by, rows), "names": names, **told}
+
+
+def job_json(job: "JobFacts") -> dict[str, Any]:
+    """The facts of a job as JSON values: field names are a contract. Times are sums over the recorded steps; of `collectives`,
+    medians over the matched calls of a kind.
+    """
+    of_rank = ("rank", "trace", "steps", "compute_us", "communication_us", "overlapped_us", "exposed_us", "waiting_us",
+               "idle_us", "last_to_arrive", "regime")  # fmt: skip
+    rows = [_rounded(row) for row in job.collectives]
+    return {
+        "ranks": [{name: value for name, value in _rounded(own).items() if name in of_rank} for own in job.ranks],
+        "matched": job.matched,
+        "unmatched": job.unmatched,
+        "transfer_us": _round(job.transfer_us),
+        "clock_residual_us": _round(job.clock_residual_us),
+        "straggler": job.straggler.rank if job.straggler else None,
+        "collectives": [{"class" if name == "kind" else name: value for name, value in row.items()} for row in rows],
+    }
 
 
 def _rounded(struct: msgspec.Struct) -> dict[str, Any]:

@@ -1,0 +1,77 @@
+"""Data parallel: every GPU has the whole model and a batch of its own; the gradients are averaged.
+
+    uv run torchrun --standalone --nproc_per_node 2 06_a_data_parallel.py
+    uv run torchrun --standalone --nproc_per_node 2 06_a_data_parallel.py --bucket_mb 1000
+    uv run torchrun --standalone --nproc_per_node 2 06_a_data_parallel.py --slow_rank 1 --slow_ms 5
+
+Guess first: gradients are sent in buckets of --bucket_mb. How many all-reduces is that a step, with 1, 25 and 1,000 MB, and
+which of the three is the fastest step? What of the communication hides behind the backward pass? One rank sleeps before each
+step: is it the one whose collectives are long, or short? What does the first step of all do differently (--no-warmup --wait 0)?
+
+Then look: an all-reduce starts when the last gradient of its bucket is there, on a stream of its own, while the backward pass
+goes on; with one bucket nothing is left to hide it. The ranks that are in time wait inside the collective for the late one, whose
+own are short. After the first backward pass the buckets are rebuilt, in the order in which the gradients came.
+
+Writes traces/06_a_data_parallel/<layers>_<dim>_<batch>_<seq>_<dtype>_<cold|warm>_<eager|compile>_w<ranks>_rank<rank>.json, .txt.
+"""
+
+import contextlib
+import time
+
+from common.blocks import make_blocks, train_step
+from common.cli import DTYPES, count, positive_int, run
+from common.job import job, job_parser
+from common.record import record, warm_up
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+
+def parse_args(argv=None):
+    parser = job_parser(__file__, __doc__)
+    parser.add_argument(
+        "--bucket_mb", type=positive_int, default=25, metavar="MB", help="of gradients sent at once (default: 25)"
+    )
+    parser.add_argument("--gradient_as_bucket_view", action="store_true", help="keep the gradients in the buckets: no copies")
+    parser.add_argument("--slow_rank", type=count, metavar="R", help="this rank sleeps before each step")
+    parser.add_argument("--slow_ms", type=count, default=5, metavar="MS", help="for so long (default: 5)")
+    parser.add_argument(
+        "--accumulate", type=positive_int, default=1, metavar="N", help="backward passes before gradients are sent"
+    )
+    return parser.parse_args(argv)
+
+
+def main(args):
+    with job(args) as own:
+        model = own.device.allocate(lambda device: make_blocks(args, device), args)
+        parallel = DistributedDataParallel(
+            model,
+            device_ids=[own.local_rank] if own.device.type == "cuda" else None,
+            bucket_cap_mb=args.bucket_mb,
+            gradient_as_bucket_view=args.gradient_as_bucket_view,
+        )
+        forward = torch.compile(parallel, mode=args.compile_mode) if args.compile else parallel
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+        # The batch of all ranks, of which each takes its part: [accumulate, batch, seq, dim]
+        size = (args.accumulate, own.world * args.batch, args.seq, args.dim)
+        whole = torch.randn(size, generator=torch.Generator().manual_seed(args.seed))
+        inputs = whole[:, own.rank * args.batch :][:, : args.batch].to(own.device.type, DTYPES[args.dtype])
+
+        def step():
+            if own.rank == args.slow_rank:
+                time.sleep(args.slow_ms / 1000)
+            optimizer.zero_grad()
+            for n, x in enumerate(inputs, start=1):
+                last = n == args.accumulate
+                with contextlib.nullcontext() if last else parallel.no_sync():
+                    train_step(forward, optimizer, x, parts=args.accumulate, last=last)
+
+        warm_up(step, args, own.device)
+        with record(args, own.device) as profiler:
+            for _ in range(profiler.steps):
+                step()
+                profiler.step()
+    return model
+
+
+if __name__ == "__main__":
+    run(main, parse_args)

@@ -1,0 +1,70 @@
+"""Tensor parallel: every GPU computes a part of each product, on the same batch.
+
+    uv run torchrun --standalone --nproc_per_node 2 06_c_tensor_parallel.py
+    uv run torchrun --standalone --nproc_per_node 2 06_c_tensor_parallel.py --sequence_parallel
+
+Guess first: the first Linear of a block is cut by columns, the second by rows. How many collectives does a block need, forward
+and backward, and what of them hides? Are they larger or smaller than those of data parallel, and what does their size depend on?
+What does --sequence_parallel change: their number, their bytes, what the LayerNorm computes?
+
+Then look: one all-reduce of the activations a block and pass, and the next kernel needs its result: nothing hides. With
+--sequence_parallel each becomes a reduce-scatter and an all-gather of the same bytes together, and what lies between two blocks
+is computed and kept once, not on every rank.
+
+Writes traces/06_c_tensor_parallel/<layers>_<dim>_<batch>_<seq>_<dtype>_<cold|warm>_<eager|compile>_w<ranks>_rank<rank>.json, .txt.
+"""
+
+from common.blocks import make_blocks, train_step
+from common.cli import DTYPES, LessonError, run
+from common.job import job, job_parser
+from common.record import record, warm_up
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
+
+
+def parse_args(argv=None):
+    parser = job_parser(__file__, __doc__)
+    parser.add_argument(
+        "--sequence_parallel", action="store_true", help="between the products, each rank has a part of the sequence"
+    )
+    return parser.parse_args(argv)
+
+
+def main(args):
+    with job(args) as own:
+        if args.dim * 4 % own.world or args.seq % own.world:
+            raise LessonError(f"--dim and --seq must be multiples of the number of ranks, {own.world}", exit_code=2)
+        model = own.device.allocate(lambda device: make_blocks(args, device), args)
+        mesh = init_device_mesh(own.device.type, (own.world,))
+        plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+        if args.sequence_parallel:
+            up, down = ColwiseParallel(input_layouts=Shard(1)), RowwiseParallel(output_layouts=Shard(1))
+            plan = {"norm": SequenceParallel(), "up": up, "down": down}
+        for block in model:
+            parallelize_module(block, mesh, plan)
+        forward = torch.compile(model, mode=args.compile_mode) if args.compile else model
+        # One fused kernel takes either cut weights or whole ones: a group for each.
+        cut = [weight for weight in model.parameters() if isinstance(weight, DTensor)]
+        whole = [weight for weight in model.parameters() if not isinstance(weight, DTensor)]
+        optimizer = torch.optim.AdamW([{"params": group} for group in (cut, whole) if group], lr=1e-3, fused=True)
+        # One batch for all ranks: [batch, seq, dim]; with --sequence_parallel, each has a part of the sequence.
+        x = torch.randn((args.batch, args.seq, args.dim), generator=torch.Generator().manual_seed(args.seed))
+        x = x.chunk(own.world, 1)[own.rank].contiguous() if args.sequence_parallel else x
+        x = x.to(own.device.type, DTYPES[args.dtype])
+
+        def step():
+            optimizer.zero_grad()
+            train_step(forward, optimizer, x, parts=own.world if args.sequence_parallel else 1)
+
+        warm_up(step, args, own.device)
+        with record(args, own.device) as profiler:
+            for _ in range(profiler.steps):
+                step()
+                profiler.step()
+    return model
+
+
+if __name__ == "__main__":
+    run(main, parse_args)

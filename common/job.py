@@ -1,0 +1,137 @@
+"""A lesson in several processes, under PyTorch's launcher: the process group, a trace for each rank, and at the end what all of
+them say together.
+"""
+
+import argparse
+from collections.abc import Iterator
+import contextlib
+from dataclasses import dataclass
+import os
+import shlex
+import sys
+import time
+import traceback
+
+from common.artifacts import trace_path
+from common.cli import LessonError, LessonParser
+from common.device import Device, choose_device
+import torch
+import torch.distributed as dist
+from trace_reader.analysis.job import JobFacts
+from trace_reader.commands.job import read_job
+from trace_reader.errors import TraceError
+from trace_reader.report.job import verdict
+
+PATIENCE_S = 20  # that a rank whose peer is gone waits for the launcher to end it: the peer's error is the one to read
+OF_A_PEER = ("Connection", "NCCL", "gloo", "Broken pipe", "timed out", "Timeout")
+WITH_GPU, WITHOUT = (8, 2048, 8, 1024), (4, 256, 2, 64)  # layers, dim, batch, seq
+
+
+@dataclass
+class Job:
+    """This process's part: its `device`, its `rank` (0 to `world` - 1), and which GPU of its machine is its own."""
+
+    device: Device
+    rank: int
+    world: int
+    local_rank: int
+
+
+def job_parser(file: str, doc: str | None) -> LessonParser:
+    """The parser of a lesson in several processes, with the sizes of its model."""
+    parser = LessonParser(file, doc, counted="collectives")
+    layers, dim, batch, seq = WITH_GPU if torch.accelerator.is_available() else WITHOUT
+    parser.add_size("--layers", layers, "blocks")
+    parser.add_size("--dim", dim, "width of the model; 4 times that inside a block")
+    parser.add_size("--batch", batch, "sequences of a rank")
+    parser.add_size("--seq", seq, "tokens a sequence")
+    return parser
+
+
+@contextlib.contextmanager
+def job(args: argparse.Namespace) -> Iterator[Job]:
+    """Join the process group for the block; `args.tag` gets the rank. At the end, rank 0 reads all traces and prints the verdict.
+
+    Only rank 0 prints; errors say which rank's they are, and end the process at once, so that the launcher ends the others.
+    Raises LessonError (exit code 2) where no launcher started this process, or it started more than there are GPUs.
+    """
+    if "LOCAL_RANK" not in os.environ:
+        raise LessonError(
+            f"this lesson runs in several processes: uv run torchrun --standalone --nproc_per_node 2 {args.script}.py",
+            exit_code=2,
+        )
+    rank, world, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    guess, args.guess = args.guess, None  # here it is of collectives, which the job counts
+    args.tag += f"_w{world}_rank{rank}"
+    try:
+        with contextlib.ExitStack() as silent:
+            if rank:
+                silent.enter_context(contextlib.redirect_stdout(silent.enter_context(open(os.devnull, "w"))))
+            yield _joined(args, rank, world, local_rank)
+            dist.barrier()
+        if rank == 0:
+            _tell(args, world, guess)
+        dist.destroy_process_group()
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _end(error, rank)
+
+
+def _joined(args: argparse.Namespace, rank: int, world: int, local_rank: int) -> Job:
+    if args.device in ("auto", "cuda") and torch.cuda.is_available():
+        if local_rank >= torch.cuda.device_count():
+            raise LessonError(
+                f"this machine has {torch.cuda.device_count()} GPUs: lower --nproc_per_node, or use none with --device cpu",
+                exit_code=2,
+            )
+        torch.cuda.set_device(local_rank)
+    device = choose_device(args.device)
+    backend = dist.get_default_backend_for_device(device.type)
+    own = torch.device(device.type, local_rank) if device.type != "cpu" else None
+    dist.init_process_group(backend, device_id=own)
+    print(f"job: {world} processes, {backend}; this is rank 0", flush=True)
+    return Job(device, rank, world, local_rank)
+
+
+def _tell(args: argparse.Namespace, world: int, guess: int | None) -> None:
+    """What the traces of all ranks say together. Those of other machines may lie there: then it is of what is here."""
+    own = str(trace_path(args))
+    paths = [own.replace(f"_w{world}_rank0.", f"_w{world}_rank{rank}.") for rank in range(world)]
+    here = [path for path in paths if os.path.exists(path)]
+    try:
+        facts, _ = read_job(here)
+    except TraceError as error:
+        raise LessonError(f"the traces of the ranks are written, but cannot be read as one job: {error}") from error
+    each = collectives_of_a_step(facts)
+    print(f"job: {verdict(facts)}")
+    print(f"collectives a step: {', '.join(f'{n} x {name}' for name, n in each.items()) or 'none'}")
+    if guess is not None:
+        made = sum(each.values())
+        print(f"guess: {guess} collectives a step{'. Correct.' if guess == made else f'; the job has {made}'}")
+    files = shlex.quote(own).replace("_rank0.", "_rank*.")
+    print(f"next: uv run read_trace.py {files}, or --merge job.json.gz of it for https://ui.perfetto.dev")
+
+
+def collectives_of_a_step(facts: JobFacts) -> dict[str, int]:
+    """How many calls of each kind rank 0 makes in the middle recorded step."""
+    own = facts.summaries[0]
+    middle = len(own.steps) // 2
+    counts: dict[str, int] = {}
+    for message, step in zip(own.calls.message.tolist(), own.calls.step.tolist(), strict=True):
+        if step == middle:
+            name = own.messages[message].name
+            counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _end(error: BaseException, rank: int) -> None:
+    """End this process because of an error. That a peer is gone is the peer's: then the launcher ends this process."""
+    if isinstance(error, RuntimeError) and any(word in str(error) for word in OF_A_PEER):
+        time.sleep(PATIENCE_S)
+    if isinstance(error, LessonError):
+        print(f"error: rank {rank}: {error}", file=sys.stderr, flush=True)
+    else:
+        print(f"rank {rank}:", *traceback.format_exception(error), sep="\n", file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os._exit(getattr(error, "exit_code", 1))  # the process group's own threads wait for the others

@@ -1,0 +1,342 @@
+"""A job read as one: collectives matched over its ranks, and who waits for whom, in made traces, by numbers worked out by hand."""
+
+import json
+import multiprocessing
+import os
+from pathlib import Path
+import threading
+
+from events import ADD, annotation, document, event, kernel, launch, op, step
+import pytest
+from trace_reader import analyze, cli, load
+from trace_reader.analysis.job import job_facts
+from trace_reader.analysis.rank import rank_of, summarize_rank
+from trace_reader.commands import job as commands
+
+NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def collective(n, ts, dur, name="allreduce", elements=1000, group="0", ranks=(0, 1, 2), launched=None, **more):
+    said = {"Collective name": name, "In msg nelems": elements, "Out msg nelems": elements, "Group size": len(ranks),
+            "dtype": "BFloat16", "Process Group Name": group, "Process Group Ranks": str(list(ranks)), **more}  # fmt: skip
+    return [launch(ts - 1 if launched is None else launched, n), kernel(NCCL, ts, dur, n, stream=17, **said)]
+
+
+def compute(n, ts, dur, launched=None):
+    return [launch(ts - 1 if launched is None else launched, n), kernel(ADD, ts, dur, n)]
+
+
+def header(rank, world=3, **more):
+    config = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": world, "ranks": list(range(world))}]
+    return {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world, "pg_config": config}, **more}
+
+
+def shifted(events, by):
+    return [{**e, "ts": e["ts"] + by} for e in events]
+
+
+def write(folder, rank, *events, shift=0, name=None, **more):
+    path = folder / (name or f"t_rank{rank}.json")
+    path.write_text(json.dumps(document(*shifted(events, shift), **{**header(rank), **more})))
+    return str(path)
+
+
+def facts_of(*paths):
+    traces = [load(path) for path in paths]
+    return job_facts(summarize_rank(trace, analyze(trace), rank_of(trace.header, trace.path)) for trace in traces)
+
+
+def three(folder, shifts=(0, 0, 0)):
+    """Rank 2 computes 30 us longer before the first collective; 5 us later at the second; of the third it is no part."""
+    pair = {"group": "1", "ranks": (0, 1)}
+    ranks = [
+        [*compute(1, 10, 50), *collective(2, 60, 40), *collective(3, 200, 20), *collective(4, 300, 20, **pair)],
+        [*compute(1, 10, 50), *collective(2, 60, 40), *collective(3, 200, 20), *collective(4, 310, 10, **pair)],
+        [*compute(1, 10, 80), *collective(2, 90, 10), *collective(3, 205, 15)],
+    ]
+    return [write(folder, rank, step(0, 0, 1000), *events, shift=shifts[rank]) for rank, events in enumerate(ranks)]
+
+
+@pytest.mark.parametrize("shifts", [(0, 0, 0), (0, 5000, 123456.789), (777, 0, 31)])
+def test_who_waits_for_whom(tmp_path, capsys, shifts):
+    paths = three(tmp_path, shifts)
+    assert cli.main([*paths, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    keys = "rank", "compute_us", "communication_us", "overlapped_us", "exposed_us", "waiting_us", "idle_us", "last_to_arrive"
+    assert [tuple(rank[key] for key in keys) for rank in told["ranks"]] == [
+        (0, 50, 80, 0, 80, 45, 870, 0), (1, 50, 70, 0, 70, 35, 880, 1), (2, 80, 25, 0, 25, 0, 895, 2),
+    ]  # fmt: skip
+    assert [(rank["trace"], rank["steps"], rank["regime"]) for rank in told["ranks"]] == [
+        (path, 1, analyze(load(path)).regime) for path in paths
+    ]
+    assert {key: told[key] for key in ("matched", "unmatched", "transfer_us", "clock_residual_us", "straggler")} == {
+        "matched": 3, "unmatched": 0, "transfer_us": 35, "clock_residual_us": 0, "straggler": 2
+    }  # fmt: skip
+    # 2,000 bytes: 4/3 of them on the bus of three ranks, all of them on that of two
+    assert told["collectives"] == [
+        {"name": "allreduce", "group": "0", "ranks": [0, 1, 2], "count": 2, "bytes": 2000, "transfer_us": 12.5, "skew_us": 17.5,
+         "bus_gb_per_s": 0.213333, "class": "arrival skew"},
+        {"name": "allreduce", "group": "1", "ranks": [0, 1], "count": 1, "bytes": 2000, "transfer_us": 10, "skew_us": 10,
+         "bus_gb_per_s": 0.2, "class": "arrival skew"},
+    ]  # fmt: skip
+    assert set(told) == {"schema_version", "ranks", "matched", "unmatched", "transfer_us", "clock_residual_us", "straggler",
+                         "collectives"}  # fmt: skip
+
+
+def test_the_report(tmp_path, capsys, monkeypatch):
+    three(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["."]) == 0
+    assert (
+        capsys.readouterr().out
+        == """\
+3 ranks of one job: ./t_rank*.json
+device: NVIDIA H200
+steps: 1
+
+Verdict
+rank 2 arrives last in 2 of 2 collectives; it is the one that waits least (0.0
+  us, the others 35.0 us to 45.0 us); its device computes longer
+
+Ranks (all that was recorded; waiting and transfer: of what is exposed; last: to
+arrive at a collective)
+  rank  compute  commun.  exposed  waiting  transfer      idle  last
+  0     50.0 us  80.0 us  80.0 us  45.0 us   35.0 us  870.0 us     0
+  1     50.0 us  70.0 us  70.0 us  35.0 us   35.0 us  880.0 us     1
+  2     80.0 us  25.0 us  25.0 us   0.0 us   25.0 us  895.0 us     2
+
+Collectives (transfer and skew: medians; GB/s: on the bus; NVLink here: 450 at
+most, as published)
+  collective  group  ranks  count    MB  transfer     skew  GB/s  mostly
+  allreduce       0    0-2      2  0.00   12.5 us  17.5 us   0.2  arrival skew
+  allreduce       1    0-1      1  0.00   10.0 us  10.0 us   0.2  arrival skew
+
+Clocks and matching
+the clocks are aligned by the ends of 3 matched collectives; these still are 0.0
+  us apart (median)
+"""
+    )
+
+
+def late(folder, *, before, gap_launch):
+    """Rank 1's second kernel begins 100 us late, launched at `gap_launch`; `before`: what else is on its CPU."""
+    fine = [step(0, 0, 400), annotation("forward", 5, 200), *compute(1, 20, 30), *collective(2, 50, 110, ranks=(0, 1))]
+    slow = [step(0, 0, 400), *before, *compute(1, 120, 30, launched=gap_launch), *collective(2, 150, 10, ranks=(0, 1))]
+    return [write(folder, rank, *events, **header(rank, 2)) for rank, events in enumerate((fine, slow))]
+
+
+@pytest.mark.parametrize(
+    ("before", "launched", "why"),
+    [
+        ([annotation("forward", 110, 200)], 119, "its CPU is late before the forward"),
+        ([annotation("forward", 1, 300), *compute(9, 3, 1)], 119, "its CPU is late in the forward"),
+        ([], 119, "its CPU is late"),
+        ([annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5, 110)], 119,
+         "it waits for its input (a DataLoader)"),
+        ([], 4, "its device waits for something that is not the CPU"),
+    ],
+)  # fmt: skip
+def test_what_kept_the_late_rank(tmp_path, capsys, before, launched, why):
+    assert cli.main(late(tmp_path, before=before, gap_launch=launched)) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert (
+        f"rank 1 arrives last in 1 of 1 collective; it is the one that waits least (0.0 us, the other 100.0 us); {why} Ranks"
+        in told
+    )
+
+
+def test_who_is_late_for_several_in_a_row_is_late_for_what_kept_it_first(tmp_path):
+    # Rank 0 goes on computing while it waits: for the second collective it has nothing left to do.
+    fine = [step(0, 0, 900), *compute(1, 20, 30), *collective(2, 50, 110, ranks=(0, 1)), *compute(3, 60, 50),
+            *collective(4, 160, 60, ranks=(0, 1), launched=70)]  # fmt: skip
+    slow = [step(0, 0, 900), *compute(1, 120, 30, launched=119), *collective(2, 150, 10, ranks=(0, 1)), *compute(3, 160, 50),
+            *collective(4, 210, 10, ranks=(0, 1))]  # fmt: skip
+    job = facts_of(*(write(tmp_path, rank, *events, **header(rank, 2)) for rank, events in enumerate((fine, slow))))
+    assert (job.straggler.rank, job.straggler.last, job.straggler.caused_us, job.straggler.cause) == (1, 2, 150, "cpu")
+    # of rank 0's waiting, 100 us and 50 us, the kernel of 50 us hides as much
+    assert (job.ranks[0].waiting_us, job.ranks[0].exposed_waiting_us, job.ranks[0].overlapped_us) == (150, 100, 50)
+
+
+def test_waiting_that_is_hidden_makes_no_straggler(tmp_path):
+    ranks = [
+        [*compute(1, 40, 500), *collective(2, 50, 110, ranks=(0, 1))],
+        [*compute(1, 40, 500), *collective(2, 150, 10, ranks=(0, 1))],
+    ]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 900), *events, **header(rank, 2)) for rank, events in enumerate(ranks)))
+    assert (job.ranks[0].waiting_us, job.ranks[0].exposed_waiting_us, job.straggler) == (100, 0, None)
+
+
+def test_what_cannot_be_matched_is_left_out_and_said(tmp_path, capsys):
+    ranks = [[*collective(1, 10, 20), *collective(2, 50, 20), *collective(3, 90, 20, elements=7)] for _ in range(3)]
+    ranks[1] = ranks[1][2:]  # the first of rank 1 is missing: which of the two equal ones, nobody knows
+    paths = [write(tmp_path, rank, step(0, 0, 500), *events) for rank, events in enumerate(ranks)]
+    assert cli.main(paths) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert (
+        "left out, because it is not certain which call belongs to which: 2 collectives "
+        "allreduce in group 0, ProfilerStep#0: rank 0 has 2, rank 1 has 1, rank 2 has 2"
+    ) in told
+    job = facts_of(*paths)
+    assert (job.matched, job.unmatched, [row.bytes for row in job.collectives]) == (1, 2, [14])
+
+
+def test_a_missing_call_does_not_touch_the_other_steps(tmp_path):
+    both = [step(0, 0, 100), *collective(1, 10, 20), *collective(2, 50, 20), step(1, 100, 100), *collective(3, 110, 20)]
+    paths = [write(tmp_path, rank, *(both if rank else both[3:])) for rank in range(3)]
+    job = facts_of(*paths)
+    assert (job.matched, job.unmatched, job.left_out[0].step) == (1, 2, "ProfilerStep#0")
+
+
+def test_calls_with_numbers_are_matched_by_these(tmp_path):
+    ranks = [[call for n in range(3) for call in collective(n + 1, 10 + 40 * n, 10 + 5 * rank, Seq=n)] for rank in range(3)]
+    ranks[1] = ranks[1][2:]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 500), *events) for rank, events in enumerate(ranks)))
+    assert (job.matched, job.unmatched, [row.skew_us for row in job.collectives]) == (2, 1, [10])
+
+
+def test_a_send_and_its_receive_are_one(tmp_path):
+    sends = collective(1, 10, 30, "send", ranks=(0, 1, 2), **{"Dst Rank": 1})
+    receives = collective(1, 25, 20, "recv", ranks=(0, 1, 2), **{"Src Rank": 0})
+    alone = collective(1, 25, 20, "recv", ranks=(0, 1, 2))  # does not say from whom
+    paths = [write(tmp_path, rank, step(0, 0, 500), *events) for rank, events in enumerate((sends, receives, alone))]
+    job = facts_of(*paths)
+    assert [(row.name, row.ranks, row.transfer_us, row.skew_us) for row in job.collectives] == [("send and recv", (0, 1), 20, 10)]
+    assert (job.matched, job.unmatched) == (1, 1)
+
+
+def test_a_rank_that_is_not_here(tmp_path, capsys):
+    paths = three(tmp_path)[:2]
+    assert cli.main(paths) == 0
+    out = capsys.readouterr().out
+    assert "of 3 ranks, these are not here, and the late one may be among them: rank 2\n" in out
+    job = facts_of(*paths)
+    assert job.missing_ranks == (2,)
+    # Rank 2 may have come last: then both of the others waited.
+    assert [(row.group, row.kind, row.bus_gb_per_s) for row in job.collectives] == [
+        ("0", "inconclusive", None),
+        ("1", "arrival skew", 0.2),
+    ]
+    assert [rank.last_to_arrive for rank in job.ranks] == [0, 1]
+
+
+def test_ranks_that_share_no_collective_have_clocks_of_their_own(tmp_path):
+    own = [collective(1, 10, 20, group="1", ranks=(0, 1)), collective(1, 10, 20, group="1", ranks=(0, 1)), compute(1, 10, 20)]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 100), *events, shift=rank) for rank, events in enumerate(own)))
+    assert job.offset_ns == (0, 0, None)
+
+
+def test_clocks_are_tied_over_other_ranks(tmp_path):
+    one, two = {"group": "1", "ranks": (0, 1)}, {"group": "2", "ranks": (1, 2)}
+    ranks = [
+        collective(1, 10, 20, **one),
+        [*collective(1, 15, 15, **one), *collective(2, 50, 20, **two)],
+        collective(1, 60, 10, **two),
+    ]
+    shifts = 0, 100, 1000
+    paths = [
+        write(tmp_path, rank, annotation("a", 0, 5), step(0, 0, 100), *events, shift=shifts[rank])
+        for rank, events in enumerate(ranks)
+    ]
+    assert facts_of(*paths).offset_ns == (0, 0, 0)  # each counts from its own first slice
+    late_start = write(tmp_path, 2, *ranks[2], step(0, 40, 60), shift=1000)
+    assert facts_of(*paths[:2], late_start).offset_ns == (0, 0, 40_000)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "message"),
+    [
+        ([{}, {"rank": 0}, {"rank": 1}], "two files are of rank 0: {0} and {1}; name one for each rank of one job"),
+        ([{}, {"rank": 1, "world": 4}], "not one job: {0} is of 3 ranks, {1} of 4"),
+        ([{}, {"rank": 5}], "{1}: rank 5 of 3 ranks"),
+    ],
+)
+def test_files_that_are_not_one_job(tmp_path, capsys, ranks, message):
+    paths = []
+    for number, said in enumerate(ranks):
+        said = {"rank": 0, "world": 3, **said}
+        paths.append(write(tmp_path, number, step(0, 0, 100), *collective(1, 10, 20), name=f"{number}.json", **header(**said)))
+    assert cli.main(paths) == 2
+    assert capsys.readouterr() == ("", f"error: {message.format(*paths)}\n")
+
+
+def test_recordings_at_different_times_are_not_one_job(tmp_path, capsys):
+    a = write(tmp_path, 0, step(0, 0, 100), *collective(1, 10, 20, ranks=(0, 1)), **header(0, 2), baseTimeNanoseconds=10**18)
+    b = write(tmp_path, 1, step(0, 0, 100), *collective(1, 10, 20, ranks=(0, 1), elements=5), **header(1, 2),
+              baseTimeNanoseconds=10**18 + 3 * 10**9)  # fmt: skip
+    assert cli.main([a, b]) == 2
+    assert capsys.readouterr().err == (
+        f"error: not one job: {a} and {b} were recorded 3.0 s apart, and their collectives do not fit each other\n"
+    )
+
+
+def test_two_runs_of_one_rank_are_compared(tmp_path, capsys):
+    paths = [write(tmp_path, 0, step(0, 0, 100), *compute(1, 10, 20 + n), name=f"{n}.json", trace_id=str(n)) for n in range(2)]
+    assert cli.main(paths) == 0
+    assert capsys.readouterr().out.startswith(f"A: {paths[0]}\nB: {paths[1]}\n")
+
+
+def test_a_folder_is_its_traces(tmp_path, capsys):
+    three(tmp_path)
+    assert cli.main([str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["matched"] == 3
+    (tmp_path / "t_rank1.json").write_text("{")
+    assert cli.main([str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert err == f"error: {tmp_path}/t_rank1.json: no trace: there is no list traceEvents in it\n"
+    assert out.startswith("2 ranks of one job: ")
+
+
+def test_the_rank_in_the_name_of_a_file(tmp_path):
+    names = "a_rank3.json", "rank-12.json.gz", "x/rank_0/b.json", "frank3.json", "ranks.json"
+    assert [rank_of({}, name) for name in names] == [3, 12, None, None, None]
+    assert rank_of({"distributedInfo": {"rank": 1}}, "a_rank3.json") == 1
+    assert rank_of({"distributedInfo": {"rank": True}}, "a.json") is None
+    assert rank_of({"distributedInfo": []}, "a.json") is None
+
+
+def test_processes_tell_the_same(tmp_path):
+    paths = three(tmp_path)
+    (tmp_path / "broken_rank7.json").write_text("")
+    paths.append(str(tmp_path / "broken_rank7.json"))
+    one, two = (commands.read_job(paths, processes=n) for n in (1, 2))
+    assert one[0].ranks == two[0].ranks and one[0].collectives == two[0].collectives
+    assert [str(error) for error in two[1]] == [str(error) for error in one[1]] == [f"{paths[3]}: the file is empty"]
+
+
+@pytest.mark.parametrize("deaths", [1, commands.TRIES + 1])
+def test_a_process_that_is_killed(tmp_path, deaths):
+    paths = three(tmp_path)
+    pipe = tmp_path / "pipe_rank1.json"
+    os.mkfifo(pipe)
+
+    def feed():
+        for _ in range(deaths):
+            end = os.open(pipe, os.O_WRONLY)  # waits for who reads it
+            for process in multiprocessing.active_children():
+                process.kill()
+                process.join()
+            os.close(end)
+        if deaths == 1:
+            pipe.write_bytes(Path(paths[1]).read_bytes())
+
+    feeding = threading.Thread(target=feed, daemon=True)
+    feeding.start()
+    job, errors = commands.read_job([paths[0], str(pipe), paths[2]], processes=2)
+    feeding.join(60)
+    if deaths == 1:
+        assert (job.matched, job.straggler.rank, errors) == (3, 2, [])
+    else:
+        assert [rank.rank for rank in job.ranks] == [0, 2]
+        assert list(map(str, errors)) == [f"{pipe}: the process that read it was killed; is there enough memory?"]
+
+
+def test_without_a_gpu_the_backends_annotations_are_the_collectives(tmp_path):
+    def rank(number, from_us):
+        gloo = event("user_annotation", "gloo:all_reduce", from_us, 100 - from_us, {"pid": 1, "tid": 9})
+        ops = op("aten::mm", 10, from_us - 10), op("c10d::allreduce_", from_us, 5)
+        return write(tmp_path, number, step(0, 0, 200), *ops, gloo, **header(number, 2))
+
+    job = facts_of(rank(0, 30), rank(1, 90))
+    assert [(own.compute_us, own.communication_us, own.waiting_us) for own in job.ranks] == [(20, 70, 60), (80, 10, 0)]
+    assert (job.straggler.rank, job.straggler.cause, job.collectives[0].name) == (1, "compute", "all_reduce")
+    assert (job.collectives[0].bytes, job.collectives[0].bus_gb_per_s) == (None, None)

@@ -1,0 +1,159 @@
+"""The report on a job: its ranks side by side."""
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from trace_reader.analysis.job import JobCollectiveFacts, JobFacts, RankFacts, Straggler
+from trace_reader.analysis.rank import step_label
+from trace_reader.names.devices import peak
+from trace_reader.report.document import Document, Style
+from trace_reader.units import about, count, us
+
+EXPOSED = 0.05  # of the time, from which on communication is what a job is told to wait for
+MOST_RANKS = 8  # that are told in their order; of more, those that wait least come first
+MOST_LEFT_OUT = 3
+MOST_NUMBERS = 6  # in a list of ranks
+
+
+def report(job: JobFacts, style: Style) -> Document:
+    """All ranks of a job."""
+    out = Document(style)
+    out.title(f"{count(len(job.ranks), 'rank')} of one job: {_files([rank.trace for rank in job.ranks])}")
+    versions = ", ".join(f"{name} {version}" for name, version in job.summaries[0].versions.items())
+    devices = list(dict.fromkeys(own.device or "unknown" for own in job.summaries))
+    out.lines([f"device: {', '.join(devices)}{'; ' + versions if versions else ''}"])
+    if job.missing_ranks:
+        said = f"of {job.world_size} ranks, these are not here, and the late one may be among them: {_ranks(job.missing_ranks)}"
+        out.lines([said])
+    steps = list(dict.fromkeys(own.steps for own in job.summaries))
+    out.lines([f"steps: {step_label(steps[0]) if len(steps) == 1 else 'not the same ones on all ranks'}"])
+    out.section("Verdict")
+    out.lines([verdict(job)])
+    each = job.ranks[0].steps if len({rank.steps for rank in job.ranks}) == 1 and job.ranks[0].steps else 1
+    a_step = "a step" if each > 1 else "all that was recorded"
+    out.section(f"Ranks ({a_step}; waiting and transfer: of what is exposed; last: to arrive at a collective)")
+    rows = list(job.ranks)
+    if len(rows) > MOST_RANKS:
+        rows.sort(key=lambda rank: (rank.waiting_us, rank.rank))
+    head = ["rank", "compute", "commun.", "exposed", "waiting", "transfer", "idle", "last"]
+    more = [] if style.brief else ["overlapped", "all waiting", "regime"]
+    out.table([*head, *more], rows, lambda rank: _rank_row(rank, each)[: len(head) + len(more)])
+    nvlink = peak(devices[0], "nvlink") if len(devices) == 1 else None
+    beside = f"; NVLink here: {nvlink:.0f} at most, as published" if nvlink else ""
+    out.section(f"Collectives (transfer and skew: medians; GB/s: on the bus{beside})")
+    out.table(
+        ["collective", "group", "ranks", "count", "MB", "transfer", "skew", "GB/s", "mostly"],
+        job.collectives,
+        _collective_row,
+        empty="none that all ranks have",
+        brief=8,
+    )
+    out.section("Clocks and matching")
+    out.lines(_clocks(job))
+    return out
+
+
+def verdict(job: JobFacts) -> str:
+    """What a job waits for, in a sentence or two."""
+    if job.straggler is not None:
+        return _late(job, job.straggler)
+    window_us = sum(rank.window_us for rank in job.ranks)
+    exposed_us, waiting_us, communication_us, overlapped_us = (
+        sum(getattr(rank, f"{what}_us") for rank in job.ranks)
+        for what in ("exposed", "exposed_waiting", "communication", "overlapped")
+    )
+    regimes = list(dict.fromkeys(rank.regime for rank in job.ranks))
+    where = f"all ranks are {regimes[0]}" if len(regimes) == 1 else f"the ranks are {', '.join(regimes)}"
+    if not job.matched:
+        return f"{where}; no collective could be matched, so that nothing is known of who waits for whom"
+    if not job.ends_fit:
+        return (
+            f"the calls of one collective end {us(job.clock_residual_us)} apart: their durations do not say who waited for whom; "
+            f"{where}"
+        )
+    if window_us and exposed_us >= EXPOSED * window_us:
+        return (
+            f"communication takes {about(exposed_us / window_us)} of the time while nothing is computed: "
+            f"{about(1 - waiting_us / exposed_us)} of that is transfer, the rest waiting for other ranks, of which no one is the "
+            f"late one; {where}"
+        )
+    hidden = (
+        f"{about(overlapped_us / communication_us)} of the communication is hidden" if communication_us else "none of it sends"
+    )
+    return f"no rank is late, and {hidden} behind computing; {where}"
+
+
+def _late(job: JobFacts, late: Straggler) -> str:
+    own = next(rank for rank in job.ranks if rank.rank == late.rank)
+    others = sorted(rank.waiting_us for rank in job.ranks if rank.rank != late.rank)
+    waits = us(others[0]) if us(others[0]) == us(others[-1]) else f"{us(others[0])} to {us(others[-1])}"
+    least = "; it is the one that waits least" if own.waiting_us < others[0] else ""
+    who = "the other" if len(others) == 1 else "the others"
+    place = late.place.annotation if late.place else ""
+    where = f" {'before' if late.place and late.place.first else 'in'} the {place}" if place else ""
+    why = {
+        "compute": "its device computes longer",
+        "cpu": f"its CPU is late{where}",
+        "input": "it waits for its input (a DataLoader)",
+        "gap": "its device waits for something that is not the CPU",
+    }.get(late.cause, "its trace does not show why")
+    lasts = f"rank {late.rank} arrives last in {late.last} of {count(late.of, 'collective')}"
+    return f"{lasts}{least} ({us(own.waiting_us)}, {who} {waits}); {why}"
+
+
+def _rank_row(rank: RankFacts, steps: int) -> list[str]:
+    transfer_us = rank.exposed_us - rank.exposed_waiting_us
+    times = (rank.compute_us, rank.communication_us, rank.exposed_us, rank.exposed_waiting_us, transfer_us, rank.idle_us)
+    more = us(rank.overlapped_us / steps), us(rank.waiting_us / steps), rank.regime
+    return [str(rank.rank), *(us(time / steps) for time in times), str(rank.last_to_arrive), *more]
+
+
+def _collective_row(row: JobCollectiveFacts) -> list[str]:
+    size = "unknown" if row.bytes is None else f"{row.bytes / 1e6:.2f}"
+    rate = "unknown" if row.bus_gb_per_s is None else f"{row.bus_gb_per_s:.1f}"
+    group = row.group or "unknown"
+    return [row.name, group, _ranks(row.ranks, ""), str(row.count), size, us(row.transfer_us), us(row.skew_us), rate, row.kind]
+
+
+def _clocks(job: JobFacts) -> list[str]:
+    lines = []
+    if job.clock_residual_us is not None:
+        lines.append(
+            f"the clocks are aligned by the ends of {count(job.matched, 'matched collective')}; these still are "
+            f"{us(job.clock_residual_us)} apart (median)"
+        )
+    if loose := [rank.rank for rank, offset in zip(job.ranks, job.offset_ns, strict=True) if offset is None]:
+        lines.append(f"nothing ties the clock of {_ranks(loose)} to that of rank {job.ranks[0].rank}")
+    if job.unmatched:
+        lines.append(f"left out, because it is not certain which call belongs to which: {count(job.unmatched, 'collective')}")
+        for left in job.left_out[:MOST_LEFT_OUT]:
+            counts = ", ".join(f"rank {rank} has {n}" for rank, n in left.counts[:MOST_NUMBERS])
+            more = f" and {len(left.counts) - MOST_NUMBERS} more ranks" if len(left.counts) > MOST_NUMBERS else ""
+            lines.append(f"  {left.name} in group {left.group or 'unknown'}{', ' * bool(left.step)}{left.step}: {counts}{more}")
+        if len(job.left_out) > MOST_LEFT_OUT:
+            lines.append(f"  and {len(job.left_out) - MOST_LEFT_OUT} more kinds")
+    return lines or ["no collective is in the traces"]
+
+
+def _ranks(ranks: Sequence[int], word: str = "rank") -> str:
+    """`rank 3`, `ranks 0 to 7`, `ranks 1, 3, 4 and 5 more`."""
+    if not ranks:
+        return "unknown"
+    label = "" if not word else f"{word} " if len(ranks) == 1 else f"{word}s "
+    if len(ranks) > (2 if word else 1) and ranks[-1] - ranks[0] == len(ranks) - 1:
+        return f"{label}{ranks[0]}{' to ' if word else '-'}{ranks[-1]}"
+    more = f" and {len(ranks) - MOST_NUMBERS} more" if len(ranks) > MOST_NUMBERS else ""
+    return label + ", ".join(map(str, ranks[:MOST_NUMBERS])) + more
+
+
+def _files(names: Sequence[str]) -> str:
+    """The files' names with a star where they differ."""
+    start = _common(names)
+    end = _common([name[len(start) :][::-1] for name in names])[::-1]
+    return f"{start}*{end}" if len(names) > 1 else names[0]
+
+
+def _common(texts: Sequence[str]) -> str:
+    """What all of the texts begin with."""
+    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
+    return "".join(letters[0] for letters in same)
