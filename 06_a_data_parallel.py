@@ -42,10 +42,11 @@ def parse_args(argv=None):
 
 def main(args):
     with job(args) as own:
-        model = own.device.allocate(lambda device: make_blocks(args, device), args)
+        device = own.device
+        model = device.allocate(lambda on: make_blocks(args, on), args)
         parallel = DistributedDataParallel(
             model,
-            device_ids=[own.local_rank] if own.device.type == "cuda" else None,
+            device_ids=[own.local_rank] if device.type == "cuda" else None,
             bucket_cap_mb=args.bucket_mb,
             gradient_as_bucket_view=args.gradient_as_bucket_view,
         )
@@ -54,7 +55,7 @@ def main(args):
         # The batch of all ranks, of which each takes its part: [accumulate, batch, seq, dim]
         size = (args.accumulate, own.world * args.batch, args.seq, args.dim)
         whole = torch.randn(size, generator=torch.Generator().manual_seed(args.seed))
-        inputs = whole[:, own.rank * args.batch :][:, : args.batch].to(own.device.type, DTYPES[args.dtype])
+        inputs = whole[:, own.rank * args.batch :][:, : args.batch].to(device.type, DTYPES[args.dtype]).unbind()
 
         def step():
             if own.rank == args.slow_rank:
@@ -65,8 +66,8 @@ def main(args):
                 with contextlib.nullcontext() if last else parallel.no_sync():
                     train_step(forward, optimizer, x, parts=args.accumulate, last=last)
 
-        warm_up(step, args, own.device)
-        with record(args, own.device) as profiler:
+        warm_up(step, args, device)
+        with record(args, device) as profiler:
             for _ in range(profiler.steps):
                 step()
                 profiler.step()

@@ -36,7 +36,8 @@ def parse_args(argv=None):
 
 def main(args):
     with job(args) as own:
-        model = own.device.allocate(lambda device: make_blocks(args, device), args)
+        device = own.device
+        model = device.allocate(lambda on: make_blocks(args, on), args)
         for block in model:
             if args.compile:
                 block.compile(mode=args.compile_mode)
@@ -46,14 +47,14 @@ def main(args):
         # The batch of all ranks, of which each takes its part: [batch, seq, dim]
         size = (own.world * args.batch, args.seq, args.dim)
         whole = torch.randn(size, generator=torch.Generator().manual_seed(args.seed))
-        x = whole[own.rank * args.batch :][: args.batch].to(own.device.type, DTYPES[args.dtype])
+        x = whole[own.rank * args.batch :][: args.batch].to(device.type, DTYPES[args.dtype])
 
         def step():
             optimizer.zero_grad()
             train_step(model, optimizer, x)
 
-        warm_up(step, args, own.device)
-        with record(args, own.device) as profiler:
+        warm_up(step, args, device)
+        with record(args, device) as profiler:
             for _ in range(profiler.steps):
                 step()
                 profiler.step()

@@ -11,7 +11,7 @@ Then look: one all-reduce of the activations a block and pass, and the next kern
 --sequence_parallel each becomes a reduce-scatter and an all-gather of the same bytes together, and what lies between two blocks
 is computed and kept once, not on every rank.
 
-Writes traces/06_c_tensor_parallel/<layers>_<dim>_<batch>_<seq>_<dtype>_<cold|warm>_<eager|compile>_w<ranks>_rank<rank>.json, .txt.
+Writes traces/06_c_tensor_parallel/<layers>_<dim>_<batch>_<seq>_<dtype>_<cold|warm>_<eager|compile>_w<ranks>_rank<rank>.json .txt.
 """
 
 from common.blocks import make_blocks, train_step
@@ -34,10 +34,11 @@ def parse_args(argv=None):
 
 def main(args):
     with job(args) as own:
+        device = own.device
         if args.dim * 4 % own.world or args.seq % own.world:
             raise LessonError(f"--dim and --seq must be multiples of the number of ranks, {own.world}", exit_code=2)
-        model = own.device.allocate(lambda device: make_blocks(args, device), args)
-        mesh = init_device_mesh(own.device.type, (own.world,))
+        model = device.allocate(lambda on: make_blocks(args, on), args)
+        mesh = init_device_mesh(device.type, (own.world,))
         plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
         if args.sequence_parallel:
             up, down = ColwiseParallel(input_layouts=Shard(1)), RowwiseParallel(output_layouts=Shard(1))
@@ -52,14 +53,14 @@ def main(args):
         # One batch for all ranks: [batch, seq, dim]; with --sequence_parallel, each has a part of the sequence.
         x = torch.randn((args.batch, args.seq, args.dim), generator=torch.Generator().manual_seed(args.seed))
         x = x.chunk(own.world, 1)[own.rank].contiguous() if args.sequence_parallel else x
-        x = x.to(own.device.type, DTYPES[args.dtype])
+        x = x.to(device.type, DTYPES[args.dtype])
 
         def step():
             optimizer.zero_grad()
             train_step(forward, optimizer, x, parts=own.world if args.sequence_parallel else 1)
 
-        warm_up(step, args, own.device)
-        with record(args, own.device) as profiler:
+        warm_up(step, args, device)
+        with record(args, device) as profiler:
             for _ in range(profiler.steps):
                 step()
                 profiler.step()

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 import contextlib
 from dataclasses import dataclass
+import io
 import os
 import shlex
 import sys
@@ -66,7 +67,7 @@ def job(args: argparse.Namespace) -> Iterator[Job]:
     try:
         with contextlib.ExitStack() as silent:
             if rank:
-                silent.enter_context(contextlib.redirect_stdout(silent.enter_context(open(os.devnull, "w"))))
+                silent.enter_context(contextlib.redirect_stdout(io.StringIO()))
             yield _joined(args, rank, world, local_rank)
             dist.barrier()
         if rank == 0:

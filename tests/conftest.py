@@ -18,6 +18,7 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 GALLERY = ROOT / "gallery" / "h200"
 sys.path.insert(0, str(ROOT))
+LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node")
 LESSONS = sorted(path.name for path in ROOT.glob("0[1-9]_*.py"))  # 00_doctor.py is none
 SMALL_ATTENTION = ("--batch", "1", "--heads", "2", "--seq", "256")
 SMALL_MLP = ("--batch", "2", "--seq", "8", "--dim", "32", "--hidden", "64")
@@ -107,14 +108,24 @@ Lesson = Callable[..., Run]
 
 @pytest.fixture(scope="session")
 def lesson(tmp_path_factory) -> Lesson:
-    """Run a lesson, `lesson("01_matmul_add.py", "--size", "8")`, in a process of its own, with a folder of its own."""
+    """Run a lesson, `lesson("01_matmul_add.py", "--size", "8")`, in a process of its own, with a folder of its own; with `ranks`,
+    in so many processes of the launcher.
+    """
 
     base = tmp_path_factory.mktemp("lessons")  # once and here: pytest's factory is not safe among threads
 
-    def run(script: str, *flags: str, env: Mapping[str, str] | None = None, **popen) -> Run:
+    def run(script: str, *flags: str, env: Mapping[str, str] | None = None, ranks: int = 0, **popen) -> Run:
         folder = popen.pop("folder", None) or Path(tempfile.mkdtemp(dir=base))
         done = subprocess.run(
-            [sys.executable, ROOT / script, "--trace_dir", folder, *flags],
+            [
+                sys.executable,
+                *(LAUNCHER if ranks else ()),
+                *([str(ranks)] if ranks else ()),
+                ROOT / script,
+                "--trace_dir",
+                folder,
+                *flags,
+            ],
             capture_output=True,
             text=True,
             env={**os.environ, **(env or {})},

@@ -37,6 +37,7 @@ MODEL = [
     "--like",
     "--model",
 ]
+BLOCKS = ["--layers", "--dim", "--batch", "--seq"]
 OWN = {
     "01_matmul_add.py": ["--size", "--batch", "--op"],
     "02_linear.py": ["--batch", "--in_dim", "--out_dim", "--vary_batch"],
@@ -61,7 +62,12 @@ OWN = {
         "--loader",
         "--workers",
     ],
-}
+    "06_a_data_parallel.py": [
+        *BLOCKS, "--bucket_mb", "--gradient_as_bucket_view", "--slow_rank", "--slow_ms", "--accumulate",
+    ],
+    "06_b_sharded.py": [*BLOCKS, "--reshard_after_forward", "--no-reshard_after_forward"],
+    "06_c_tensor_parallel.py": [*BLOCKS, "--sequence_parallel"],
+}  # fmt: skip
 
 
 def parse(script, *flags):

@@ -20,6 +20,7 @@ from trace_reader.units import human_bytes, us
 FIGURES = figures()
 RECORDED = sorted(GALLERY.glob("*/*.json"))
 LLM = sorted((GALLERY.parent / "llm").glob("*.json.gz"))  # of docs/llm.md
+SEVERAL = GALLERY.parent / "several_gpus"
 each = pytest.mark.parametrize("figure", FIGURES, ids=lambda f: f"{f.post}-{f.figure}-{f.script}")
 
 
@@ -86,7 +87,8 @@ def test_every_number_and_every_other_recording_is_used():
 
 def test_every_lesson_and_every_post_has_figures_and_nothing_else_is_recorded():
     of_llm = {f"{load(str(path)).header['lesson']['script']}.py" for path in LLM}
-    assert {f"{f.script}.py" for f in FIGURES} | of_llm == set(LESSONS)
+    of_jobs = {f"{load(str(path)).header['lesson']['script']}.py" for path in SEVERAL.glob("*.json.gz")}
+    assert {f"{f.script}.py" for f in FIGURES} | of_llm | of_jobs == set(LESSONS)
     assert {f.post for f in FIGURES} == {1, 2, 3, 4}
     assert {f.trace for f in FIGURES} == set(RECORDED)
     pictures = {f.picture for f in FIGURES} | {f.trace.with_suffix(".png") for f in FIGURES}

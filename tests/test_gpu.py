@@ -1,17 +1,20 @@
 """What the posts claim and what holds on any CUDA device, on traces recorded here and now."""
 
+import functools
 import json
 import os
 import re
 import subprocess
 import sys
 
+from common.job import collectives_of_a_step
 from conftest import LESSONS, ROOT, Trace
 import pytest
 from stand_ins import all_packages
 import torch
 from trace_reader import load, read
 from trace_reader.analysis.graph_names import join_names
+from trace_reader.commands.job import read_job
 
 pytestmark = pytest.mark.gpu
 
@@ -350,6 +353,68 @@ def test_a_fused_optimizer_launches_fewer_kernels(llm):
     assert 0 < 10 * fused.launched < loop.launched
 
 
+JOBS = {
+    "25 MB": ("06_a_data_parallel.py",),
+    "one bucket": ("06_a_data_parallel.py", "--bucket_mb", "1000"),
+    "slow": ("06_a_data_parallel.py", "--slow_rank", "1", "--slow_ms", "30", "--guess", "17"),
+    "sharded": ("06_b_sharded.py",),
+    "tensor": ("06_c_tensor_parallel.py",),
+    "sequence": ("06_c_tensor_parallel.py", "--sequence_parallel"),
+}
+
+
+@pytest.fixture(scope="module")
+def job(lesson):
+    """The facts of a job of two ranks, and what its run printed; each runs when it is asked for, alone on the GPUs."""
+    if torch.cuda.device_count() < 2:
+        pytest.skip(f"needs 2 GPUs, and torch finds {torch.cuda.device_count()} here")
+
+    @functools.cache
+    def of(name):
+        run = lesson(*JOBS[name], ranks=2)
+        assert run.code == 0, run.err
+        facts, errors = read_job(sorted(map(str, run.folder.glob("*_rank*.json"))))
+        assert not errors and facts.unmatched == 0 and facts.clock_residual_us < 20
+        return facts, run.out
+
+    return of
+
+
+def exposed_us(facts):
+    return sum(rank.exposed_us for rank in facts.ranks)
+
+
+def test_buckets_hide_communication_behind_the_backward_pass(job):
+    small, one = job("25 MB")[0], job("one bucket")[0]
+    assert (small.matched, one.matched) == (3 * 17, 3 * 1)
+    assert exposed_us(small) < 0.5 * exposed_us(one)
+    assert all(rank.overlapped_us > 0.5 * rank.communication_us for rank in small.ranks)
+    assert all(rank.overlapped_us < 0.1 * rank.communication_us for rank in one.ranks)
+
+
+def test_the_rank_that_sleeps_is_found(job):
+    facts, out = job("slow")
+    assert (facts.straggler.rank, facts.straggler.cause, facts.straggler.place.annotation) == (1, "cpu", "forward")
+    assert "\njob: rank 1 arrives last in " in out and "; its CPU is late before the forward\n" in out
+    assert "\nguess: 17 collectives a step. Correct.\n" in out
+
+
+def test_a_sharded_block_gathers_twice_and_scatters_once(job):
+    facts, _ = job("sharded")
+    counts = collectives_of_a_step(facts)
+    gathers = sum(n for name, n in counts.items() if "gather" in name)
+    assert (gathers, sum(counts.values()) - gathers) == (16, 8)
+    assert all(row.kind != "inconclusive" and row.bus_gb_per_s > 1 for row in facts.collectives)
+
+
+def test_nothing_of_tensor_parallels_communication_is_hidden(job):
+    tensor, sequence = job("tensor")[0], job("sequence")[0]
+    for facts in (tensor, sequence):
+        assert all(rank.overlapped_us < 0.1 * rank.communication_us for rank in facts.ranks)
+    assert set(collectives_of_a_step(tensor).values()) == {2 * 8}
+    assert sum(collectives_of_a_step(sequence).values()) > 4 * 8
+
+
 def test_every_lesson_is_covered_here():
-    covered = {command[0] for command in (*COMMANDS.values(), *LLM.values())} | {"03_kernels_mlp.py", "04_d_kernels_attention.py"}
-    assert covered == set(LESSONS)
+    covered = {command[0] for command in (*COMMANDS.values(), *LLM.values(), *JOBS.values())}
+    assert covered | {"03_kernels_mlp.py", "04_d_kernels_attention.py"} == set(LESSONS)

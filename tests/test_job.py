@@ -1,4 +1,4 @@
-"""A job read as one: collectives matched over its ranks, and who waits for whom, in made traces, by numbers worked out by hand."""
+"""A job read as one: collectives matched over its ranks, and who waits for whom, in made traces with numbers done by hand."""
 
 import json
 import multiprocessing
@@ -108,8 +108,8 @@ arrive at a collective)
 Collectives (transfer and skew: medians; GB/s: on the bus; NVLink here: 450 at
 most, as published)
   collective  group  ranks  count    MB  transfer     skew  GB/s  mostly
-  allreduce       0    0-2      2  0.00   12.5 us  17.5 us   0.2  arrival skew
-  allreduce       1    0-1      1  0.00   10.0 us  10.0 us   0.2  arrival skew
+  allreduce       0    0-2      2  0.00   12.5 us  17.5 us   0.2  skew
+  allreduce       1    0-1      1  0.00   10.0 us  10.0 us   0.2  skew
 
 Clocks and matching
 the clocks are aligned by the ends of 3 matched collectives; these still are 0.0

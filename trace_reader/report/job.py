@@ -11,6 +11,7 @@ from trace_reader.units import about, count, us
 
 EXPOSED = 0.05  # of the time, from which on communication is what a job is told to wait for
 MOST_RANKS = 8  # that are told in their order; of more, those that wait least come first
+MOSTLY = {"transfer": "transfer", "arrival skew": "skew", "mixed": "both", "inconclusive": "unknown"}
 MOST_LEFT_OUT = 3
 MOST_NUMBERS = 6  # in a list of ranks
 
@@ -112,7 +113,17 @@ def _collective_row(row: JobCollectiveFacts) -> list[str]:
     size = "unknown" if row.bytes is None else f"{row.bytes / 1e6:.2f}"
     rate = "unknown" if row.bus_gb_per_s is None else f"{row.bus_gb_per_s:.1f}"
     group = row.group or "unknown"
-    return [row.name, group, _ranks(row.ranks, ""), str(row.count), size, us(row.transfer_us), us(row.skew_us), rate, row.kind]
+    return [
+        row.name,
+        group,
+        _ranks(row.ranks, ""),
+        str(row.count),
+        size,
+        us(row.transfer_us),
+        us(row.skew_us),
+        rate,
+        MOSTLY[row.kind],
+    ]
 
 
 def _clocks(job: JobFacts) -> list[str]:

@@ -1,0 +1,87 @@
+"""Record the lessons on several GPUs, each in several processes of the launcher, for docs/several_gpus.md.
+
+    uv run gallery/jobs.py --out gallery/several_gpus --runs 4
+
+Of each command the first run's traces are kept, one for each rank, and of all runs what a step takes, in spread.json. Needs
+a machine with as many GPUs as --ranks (2).
+"""
+
+import argparse
+import json
+from pathlib import Path
+import platform
+import subprocess
+import sys
+import tempfile
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import torch  # noqa: E402
+from trace_reader.commands.job import read_job  # noqa: E402
+from trace_reader.reading import read  # noqa: E402
+from trace_reader.system.files import write_all  # noqa: E402
+
+COMMANDS = {
+    "data_parallel_1mb": ("06_a_data_parallel.py", "--bucket_mb", "1"),
+    "data_parallel_25mb": ("06_a_data_parallel.py",),
+    "data_parallel_1000mb": ("06_a_data_parallel.py", "--bucket_mb", "1000"),
+    "data_parallel_slow5": ("06_a_data_parallel.py", "--slow_rank", "1"),
+    "data_parallel_slow30": ("06_a_data_parallel.py", "--slow_rank", "1", "--slow_ms", "30"),
+    "data_parallel_accumulate": ("06_a_data_parallel.py", "--accumulate", "2"),
+    "sharded": ("06_b_sharded.py",),
+    "sharded_kept": ("06_b_sharded.py", "--no-reshard_after_forward"),
+    "tensor_parallel": ("06_c_tensor_parallel.py",),
+    "sequence_parallel": ("06_c_tensor_parallel.py", "--sequence_parallel"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder of what is kept")
+    parser.add_argument("--runs", type=int, default=4, help="of each command (default: 4)")
+    parser.add_argument("--ranks", type=int, default=2, help="processes, one a GPU (default: 2)")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    machine = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "nccl": list(torch.cuda.nccl.version()),
+               "python": platform.python_version(), "ranks": args.ranks}  # fmt: skip
+    found: dict[str, list[dict[str, object]]] = {name: [] for name in COMMANDS}
+    for number in range(args.runs):  # all of them, then all again: what drifts touches all alike
+        for name, command in COMMANDS.items():
+            found[name].append(record(name, command, args, keep=number == 0))
+            print(name, number + 1, found[name][-1], flush=True)
+            spread = json.dumps({"machine": machine, "runs": found}, indent=1) + "\n"
+            write_all({args.out / "spread.json": spread.encode()})
+
+
+def record(name: str, command: tuple[str, ...], args: argparse.Namespace, keep: bool) -> dict[str, object]:
+    """Run a lesson; what a step takes, in us, of the slowest rank."""
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(args.ranks)]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [*launch, *command, "--gz", "--trace_dir", folder], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        traces = sorted(Path(folder).glob("*_rank*.json.gz"))
+        if done.returncode or len(traces) != args.ranks:
+            raise SystemExit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-3000:]}")
+        job, _ = read_job(list(map(str, traces)))
+        periods_us = [read(str(trace)).step_period_us or 0.0 for trace in traces]
+        if keep:
+            write_all(
+                {args.out / f"{name}_rank{rank}.json.gz": trace.read_bytes() for rank, trace in enumerate(traces)}
+                | {args.out / f"{name}.txt": done.stdout.encode()}
+            )
+    steps = job.ranks[0].steps
+    return {
+        "step_us": round(max(periods_us), 1),
+        "compute_us": round(max(rank.compute_us for rank in job.ranks) / steps, 1),
+        "communication_us": round(min(rank.communication_us for rank in job.ranks) / steps, 1),
+        "exposed_us": round(max(rank.exposed_us for rank in job.ranks) / steps, 1),
+        "transfer_us": round(job.transfer_us / steps, 1),
+        "straggler": job.straggler.rank if job.straggler else None,
+        "bus_gb_per_s": round(max((row.bus_gb_per_s or 0.0 for row in job.collectives), default=0.0), 1),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""The lessons under the launcher, on gloo and small: the same numbers as one process, whole artifacts, and how a job ends."""
+
+import contextlib
+import importlib
+import json
+import os
+from pathlib import Path
+import re
+import socket
+import subprocess
+import sys
+
+from common.blocks import make_blocks, train_step
+from conftest import ROOT
+import jobs
+import pytest
+import torch
+from trace_reader.analysis.job import job_facts
+from trace_reader.commands.job import read_job
+
+LAUNCH = [sys.executable, "-m", "torch.distributed.run"]
+ENV = os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+def free_ports(n):
+    with contextlib.ExitStack() as open_now:
+        servers = [open_now.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(n)]
+        return [server.getsockname()[1] for server in servers]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """The folder of all jobs of tests/jobs.py, two processes each, and what rank 0 printed of each."""
+    folder = tmp_path_factory.mktemp("jobs")
+    names = [f"{name}:{port}" for name, port in zip(jobs.JOBS, free_ports(len(jobs.JOBS)), strict=True)]
+    done = subprocess.run(
+        [*LAUNCH, "--standalone", "--nproc_per_node", "2", ROOT / "tests" / "jobs.py", folder, *names],
+        capture_output=True, text=True, env=ENV, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder, dict(part.split("\n", 1) for part in done.stdout.split("== ")[1:])
+
+
+def expected(name):
+    """The weights and gradients of one process that sees the batch of both, after as many steps."""
+    lesson, *_ = jobs.JOBS[name]
+    args = importlib.import_module(lesson).parse_args(jobs.flags_of(name, Path()))
+    ranks = 1 if lesson == "06_c_tensor_parallel" else 2
+    torch.manual_seed(args.seed)
+    model = make_blocks(args, "cpu")
+    parts = getattr(args, "accumulate", 1)
+    shape = (ranks * args.batch, args.seq, args.dim)
+    whole = torch.randn((parts, *shape), generator=torch.Generator().manual_seed(args.seed))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for _ in range(args.wait + args.schedule_warmup + args.active):
+        optimizer.zero_grad()
+        for number, x in enumerate(whole, start=1):
+            train_step(model, optimizer, x, parts=parts, last=number == parts)
+    return [tensor for weight in model.parameters() for tensor in (weight.detach(), weight.grad)]
+
+
+@pytest.mark.parametrize("name", jobs.JOBS)
+def test_weights_and_gradients_are_those_of_one_process_with_the_whole_batch(ran, name):
+    found = torch.load(ran[0] / f"{name}.pt")
+    for own, whole in zip(found, expected(name), strict=True):
+        torch.testing.assert_close(own, whole, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", jobs.JOBS)
+def test_each_rank_leaves_a_trace_and_a_table_and_the_job_its_verdict(ran, name):
+    folder, printed = ran
+    files = sorted(path.name for path in (folder / name).iterdir())
+    tag = files[0].partition("_w2_rank0")[0]
+    assert files == [f"{tag}_w2_rank{rank}.{kind}" for rank in range(2) for kind in ("json", "txt")]
+    assert len(re.findall(r"^job: 2 processes, gloo; this is rank 0$", printed[name], re.MULTILINE)) == 1
+    assert len(re.findall(r"^device: ", printed[name], re.MULTILINE)) == 1  # of rank 0 alone
+    assert f"next: uv run read_trace.py {folder / name}/{tag}_w2_rank*.json, or --merge" in printed[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("a", "1 x all_reduce"),  # 66 kB of gradients: one bucket
+        ("b", "4 x all_gather, 2 x all_reduce"), ("b_kept", "2 x all_gather, 2 x all_reduce"),  # gloo scatters by reducing all
+        ("c", "4 x all_reduce"),
+    ],
+)  # fmt: skip
+def test_how_many_collectives_a_step_makes(ran, name, counts):
+    made = re.search(r"^collectives a step: (.*)$", ran[1][name], re.MULTILINE)[1]
+    if name == "a":  # the recorded step is the first after the buckets were rebuilt, which rank 0 tells the others
+        made = made.removeprefix("2 x broadcast, ")
+    assert made == counts
+
+
+def test_the_rank_that_sleeps_is_found(ran):
+    folder, printed = ran
+    facts, errors = read_job(sorted(map(str, (folder / "a_slow").glob("*.json"))))
+    assert (errors, facts.straggler.rank, facts.straggler.cause) == ([], 1, "cpu")
+    assert 300e3 < facts.straggler.caused_us < 600e3  # 4 times 100 ms, and what two processes on these cores cost each other
+    assert "\njob: rank 1 arrives last in " in printed["a_slow"] and "its CPU is late before the forward\n" in printed["a_slow"]
+    assert "\nguess: 1 collectives a step. Correct.\n" in printed["a_slow"]
+
+
+def test_the_ranks_in_any_order_are_one_job(ran):
+    paths = sorted(map(str, (ran[0] / "b").glob("*.json")))
+    facts = [read_job(order)[0] for order in (paths, paths[::-1])]
+    assert facts[0].ranks == facts[1].ranks and facts[0].collectives == facts[1].collectives
+    assert job_facts(facts[0].summaries).ranks == facts[0].ranks
+
+
+def test_without_the_launcher_a_lesson_says_its_command(lesson):
+    run = lesson("06_b_sharded.py")
+    assert (run.code, run.out, run.err, run.files) == (
+        2, "", "error: this lesson runs in several processes: uv run torchrun --standalone --nproc_per_node 2 06_b_sharded.py\n",
+        [],
+    )  # fmt: skip
+
+
+def test_a_rank_that_dies_ends_all_and_its_error_is_said(tmp_path):
+    """Rank 1 cannot write its trace; rank 0 has written its own, and waits for it."""
+    flags = jobs.flags_of("a", tmp_path)
+    (tmp_path / "a").mkdir()
+    tag = importlib.import_module("06_a_data_parallel").parse_args(flags).tag
+    (tmp_path / "a" / f"{tag}_w2_rank1.json").mkdir()
+    done = subprocess.run(
+        [*LAUNCH, "--standalone", "--nproc_per_node", "2", ROOT / "06_a_data_parallel.py", *flags],
+        capture_output=True, text=True, env=ENV, timeout=120,
+    )  # fmt: skip
+    errors = [line for line in done.stderr.splitlines() if line.startswith(("error: ", "rank "))]
+    assert done.returncode == 1
+    assert errors == [f"error: rank 1: cannot write to {tmp_path / 'a'}: Is a directory; earlier artifacts are kept"]
+    assert json.loads((tmp_path / "a" / f"{tag}_w2_rank0.json").read_text())["distributedInfo"]["rank"] == 0
+
+
+def test_two_launchers_are_two_nodes(tmp_path):
+    flags = jobs.flags_of("b", tmp_path)
+    (tmp_path / "b").mkdir()
+    (port,) = free_ports(1)
+    node = [*LAUNCH, "--nnodes", "2", "--nproc_per_node", "1", "--rdzv_backend", "c10d", "--rdzv_id", "test",
+            "--rdzv_endpoint", f"127.0.0.1:{port}", ROOT / "06_b_sharded.py", *flags]  # fmt: skip
+    nodes = [subprocess.Popen(node, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV) for _ in range(2)]
+    out = "".join(node.communicate(timeout=120)[0] for node in nodes)
+    assert [node.returncode for node in nodes] == [0, 0]
+    assert len(list((tmp_path / "b").glob("*_w2_rank*.json"))) == 2
+    assert out.count("\njob: ") == 2 and "\ncollectives a step: 4 x all_gather, 2 x all_reduce\n" in out
