@@ -12,6 +12,7 @@ from trace_reader import analyze, cli, load
 from trace_reader.analysis.job import job_facts
 from trace_reader.analysis.rank import rank_of, summarize_rank
 from trace_reader.commands import job as commands
+from trace_reader.commands import merge as commands_merge
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
@@ -340,3 +341,59 @@ def test_without_a_gpu_the_backends_annotations_are_the_collectives(tmp_path):
     assert [(own.compute_us, own.communication_us, own.waiting_us) for own in job.ranks] == [(20, 70, 60), (80, 10, 0)]
     assert (job.straggler.rank, job.straggler.cause, job.collectives[0].name) == (1, "compute", "all_reduce")
     assert (job.collectives[0].bytes, job.collectives[0].bus_gb_per_s) == (None, None)
+
+
+def test_merged_ranks_are_one_trace_with_the_sum_of_the_parts(tmp_path, capsys):
+    paths = three(tmp_path, (0, 5000, 123456.789))
+    target = tmp_path / "all" / "job.json.gz"
+    assert cli.main([*paths, "--merge", str(target)]) == 1
+    assert capsys.readouterr().err == f"error: {target}: No such file or directory\n"
+    target.parent.mkdir()
+    assert cli.main([*paths, "--merge", str(target)]) == 0
+    assert capsys.readouterr().out.startswith(f"wrote {target} (") and target.read_bytes()[:2] == b"\x1f\x8b"
+    whole, parts = analyze(load(str(target))), [analyze(load(path)) for path in paths]
+    assert whole.kernels_total == sum(part.kernels_total for part in parts) == 11
+    assert whole.gpu_time_by_origin_us["op"] + whole.gpu_time_by_origin_us["library"] == sum(
+        kernel.total_us for part in parts for kernel in part.kernels
+    )
+    assert whole.unlinked == 0 and whole.events == sum(part.events for part in parts)
+    # Steps are those of the first rank, and so is what they launched.
+    assert [(step.name, step.kernels, step.launches) for step in whole.steps] == [("ProfilerStep#0", 4, 4)]
+
+
+def test_merged_ranks_keep_lanes_ids_and_devices_apart_and_meet_in_time(tmp_path):
+    flow = {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 2, "pid": 1, "tid": 1, "ts": 60}
+    label = {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "python"}}
+    unused = {"ph": "M", "name": "process_name", "pid": 7, "tid": 0, "args": {"name": "python"}}
+    ranks = [[step(0, 0, 200), *collective(2, 60, 40, ranks=(0, 1)), {**flow, "ts": 59}, label | {"ts": 0}, unused | {"ts": 0}],
+             [step(0, 0, 200), *collective(2, 80, 20, ranks=(0, 1)), {**flow, "ts": 79}, label | {"ts": 0}]]  # fmt: skip
+    paths = [
+        write(tmp_path, rank, *events, shift=1000 * rank, baseTimeNanoseconds=5, **header(rank, 2))
+        for rank, events in enumerate(ranks)
+    ]
+    commands_merge.run(paths, tmp_path / "all.json")
+    merged = json.loads((tmp_path / "all.json").read_text())
+    assert "distributedInfo" not in merged and merged["mergedRanks"] == [0, 1]
+    assert [own["id"] for own in merged["deviceProperties"]] == [0, 1]
+    kernels = [event for event in merged["traceEvents"] if event.get("cat") == "kernel"]
+    assert [(event["pid"], event["args"]["device"], event["ts"], event["ts"] + event["dur"]) for event in kernels] == [
+        (0, 0, 60, 100), (1, 1, 80, 100),
+    ]  # fmt: skip
+    calls = [event["args"]["correlation"] for event in merged["traceEvents"] if event.get("cat") == "cuda_runtime"]
+    assert calls == [event["args"]["correlation"] for event in kernels] and len(set(calls)) == 2
+    assert len({event["id"] for event in merged["traceEvents"] if event["ph"] == "s"}) == 2
+    named = {event["pid"]: event["args"]["name"] for event in merged["traceEvents"] if event["name"] == "process_name"}
+    assert sorted(named.values()) == ["rank 0: python", "rank 1: python"]
+    assert set(named) == {event["pid"] for event in merged["traceEvents"] if event.get("cat") == "cuda_runtime"}
+
+
+def test_what_cannot_be_merged(tmp_path, capsys):
+    paths = three(tmp_path)
+    Path(paths[1]).write_text(Path(paths[1]).read_text()[:-40])
+    for asked, message in (
+        (paths, f"{paths[1]}: it can be read, but is not whole, and cannot be merged: "),
+        (paths[:1], f"{paths[0]}: one trace; --merge takes the ranks of a job"),
+    ):
+        assert cli.main([*asked, "--merge", str(tmp_path / "out.json")]) == 2
+        assert capsys.readouterr().err.startswith(f"error: {message}")
+    assert not (tmp_path / "out.json").exists()

@@ -30,6 +30,7 @@ Read a profiler trace: what the bottleneck is, what each step launched, which ke
     {command} TRACE.json --by layer         GPU time of each layer, forward and backward; annotation, stack
     {command} GRAPH.json --names EAGER.json     what a CUDA graph replays, by a trace of the same step without it
     {command} TRACE.json --plot out.png     a picture (two traces: on one scale); --steps 3:4, --us 100:250
+    {command} JOB_rank*.json --merge ALL.json.gz    one file for Perfetto, clocks aligned
     {command} TRACE.json --open             in Perfetto, from this machine, without an upload
     {command} TRACE.json --redact B.json    a copy without host name, user name and file paths
     zcat TRACE.json.gz | {command} - --json
@@ -93,6 +94,9 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command:
     output.add_argument(
         "--folded", metavar="FILE", type=named, help="write stacks for flame graph tools into FILE, with Python's where recorded"
     )
+    output.add_argument(
+        "--merge", metavar="FILE", type=merge_target, help="of a job: write its ranks into one trace for Perfetto, clocks aligned"
+    )
     output.add_argument("--open", action="store_true", help="show it in Perfetto: serves the file to your browser, once")
     output.add_argument(
         "--redact", metavar="FILE", type=named, help="write a copy to share, and count what was taken out; - is stdout"
@@ -112,12 +116,12 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command:
         parser.error("--redact takes one trace: name one")
     if [*args.traces, args.names].count("-") > 1:
         parser.error("standard input (-) can be read once only")
-    if args.chain is not None and (args.plot or args.open or args.redact or args.folded):
-        parser.error("--chain prints a report: leave --plot, --open, --redact and --folded out")
-    if args.by and (args.plot or args.open or args.redact or args.folded or args.chain is not None):
-        parser.error("--by prints a table: leave --plot, --open, --redact, --folded and --chain out")
-    if args.names and (args.plot or args.open or args.redact or args.folded or args.chain is not None):
-        parser.error("--names prints a table: leave --plot, --open, --redact, --folded and --chain out")
+    if args.chain is not None and (args.plot or args.open or args.redact or args.folded or args.merge):
+        parser.error("--chain prints a report: leave --plot, --open, --redact, --folded and --merge out")
+    if args.by and (args.plot or args.open or args.redact or args.folded or args.merge or args.chain is not None):
+        parser.error("--by prints a table: leave --plot, --open, --redact, --folded, --merge and --chain out")
+    if args.names and (args.plot or args.open or args.redact or args.folded or args.merge or args.chain is not None):
+        parser.error("--names prints a table: leave --plot, --open, --redact, --folded, --merge and --chain out")
     for flag, given in (("--by", args.by), ("--folded", args.folded), ("--names", args.names)):
         if given and len(args.traces) > 1:
             parser.error(f"{flag} takes one trace: name one")
@@ -132,6 +136,12 @@ def named(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("expected the name of a file, got ''")
     return text
+
+
+def merge_target(text: str) -> Path:
+    if not text.endswith((".json", ".json.gz")):
+        raise argparse.ArgumentTypeError(f"expected a name that ends with .json or .json.gz, got {text!r}")
+    return Path(text)
 
 
 def pattern(text: str) -> re.Pattern[str]:
@@ -198,6 +208,10 @@ def answer(args: argparse.Namespace) -> tuple[str, int]:
         from trace_reader.commands import redact
 
         return redact.run(args.traces[0], args.redact), 0
+    if args.merge:
+        from trace_reader.commands import merge
+
+        return merge.run(args.traces, args.merge, args.scheduler), 0
     if args.plot:
         from trace_reader.commands import picture
 

@@ -307,8 +307,7 @@ def _check_times(ranks: Sequence[RankSummary], matched: _Matched, offset_ns: lis
     """Raises TraceError where two traces were recorded at different times and nothing shows that only their clocks differ."""
     for own, shift in zip(ranks[1:], offset_ns[1:], strict=True):
         first = ranks[0]
-        starts = [rank.zero_ns + rank.window_ns[0] for rank in (first, own)]
-        ends = [rank.zero_ns + rank.window_ns[1] for rank in (first, own)]
+        starts, ends = ([rank.base_ns + rank.zero_ns + rank.window_ns[end] for rank in (first, own)] for end in (0, 1))
         apart_ns = max(starts) - min(ends)
         tied = shift is not None and (residual_us is None or residual_us < APART_US)
         if apart_ns > 0 and not tied and len(first.calls) and len(own.calls):

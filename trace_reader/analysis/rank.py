@@ -1,6 +1,7 @@
 """What the report on a job needs of one rank: some hundred kB, however large its trace is, so that many can be read in parallel.
 
-Times are in ns from the trace's first slice, by the rank's own clock; `zero_ns` is that slice's by the clock of the machine.
+Times are in ns from the trace's first slice, by the rank's own clock; `zero_ns` is that slice's in the file, and
+`base_ns` what the file counts from.
 """
 
 import json
@@ -94,6 +95,7 @@ class RankSummary(msgspec.Struct, frozen=True, eq=False):
     regime: str
     has_gpu: bool
     zero_ns: int
+    base_ns: int
     window_ns: tuple[int, int]
     steps: tuple[str, ...]
     step_ns: np.ndarray  # [steps, 2]: start and end
@@ -145,7 +147,8 @@ def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
         versions=facts.versions,
         regime=facts.regime,
         has_gpu=has_gpu,
-        zero_ns=trace.zero_ns + (base_ns if isinstance(base_ns, int) else 0),
+        zero_ns=trace.zero_ns,
+        base_ns=base_ns if isinstance(base_ns, int) else 0,
         window_ns=(start_ns, end_ns),
         steps=tuple(trace.steps.names),
         step_ns=np.stack([trace.steps.start_ns, trace.steps.end_ns], axis=1),

@@ -73,7 +73,8 @@ def step_facts(trace: Trace) -> tuple[StepFacts, ...]:
 def _inside_steps(trace: Trace, rows: Rows) -> Rows:
     """Those that start inside a step, with its index as the column `step`."""
     step = trace.step_at(rows.start_ns)
-    return Rows(trace.slices, rows.at[step >= 0], step=step[step >= 0])
+    inside = (step >= 0) & trace.has_steps[rows.track]
+    return Rows(trace.slices, rows.at[inside], step=step[inside])
 
 
 def _each_step(step: np.ndarray, steps: int) -> list[int]:

@@ -44,7 +44,8 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     `steps` are the CPU's ProfilerStep slices (or those that `load` was told to take), `annotations` the others; `parent` has for
     each row the row of the span around it, or -1. `work` are the kernels, copies and memsets, with the columns `call` and `op`
-    (rows; -1: none), `origin` and `step` (an index of `steps`; -1: none). `memory`: the allocations and frees. `zero_ns`: when
+    (rows; -1: none), `origin` and `step` (an index of `steps`; -1: none). `has_steps`: for each track, whether what
+    begins on it inside a step is of that step. `memory`: the allocations and frees. `zero_ns`: when
     the first slice starts, by the file's own clock; all other times count from it.
     """
 
@@ -60,6 +61,7 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     steps: Rows
     annotations: Rows
     work: Rows
+    has_steps: np.ndarray
     memory: Memory
     zero_ns: int
 
@@ -171,9 +173,12 @@ def link(decoded: Decoded, steps_from: re.Pattern[str] | None = None) -> Trace:
     work = gpu_work(slices, parent)
     annotations = Rows(slices, slices.of(Kind.ANNOTATION))
     steps = annotations.is_named(is_step) if steps_from is None else _chosen(decoded.path, annotations, steps_from)
+    has_steps = _without_other_processes(annotations, steps)
+    steps &= has_steps[annotations.track]
     recorded = annotations.where(steps)
     step = np.full(len(work), -1)
     launched = work.call >= 0
+    launched[launched] = has_steps[slices.track[work.call[launched]]]
     step[launched] = _step_at(recorded, slices.start_ns[work.call[launched]])
     return Trace(
         path=decoded.path,
@@ -188,9 +193,19 @@ def link(decoded: Decoded, steps_from: re.Pattern[str] | None = None) -> Trace:
         steps=recorded,
         annotations=annotations.where(~steps),
         work=Rows(slices, work.at, call=work.call, op=work.op, origin=work.origin, step=step),
+        has_steps=has_steps,
         memory=decoded.memory,
         zero_ns=decoded.zero_ns,
     )
+
+
+def _without_other_processes(annotations: Rows, steps: np.ndarray) -> np.ndarray:
+    """For each track, whether the steps are its own: where several processes are in one file and each has steps (a job that was
+    merged), the steps are those of the process that begins first, and the others' tracks have none.
+    """
+    processes = [pid for pid, _ in annotations.slices.tracks]
+    first, *others = dict.fromkeys(processes[track] for track in annotations.track[steps].tolist()) or [None]
+    return np.array([pid == first or pid not in others for pid in processes])
 
 
 def _chosen(path: str, annotations: Rows, steps_from: re.Pattern[str]) -> np.ndarray:
