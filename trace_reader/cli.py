@@ -108,8 +108,6 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command:
     args = parser.parse_args(argv)
     if (args.steps or args.us) and not args.plot:
         parser.error("--steps and --us choose what --plot shows: add --plot FILE")
-    if args.plot and len(args.traces) > 2:
-        parser.error(f"--plot draws one trace or two, got {len(args.traces)}")
     if args.open and (len(args.traces) > 1 or args.traces == ["-"]):
         parser.error("--open takes one trace, a file: name one")
     if args.redact and len(args.traces) > 1:
@@ -215,7 +213,7 @@ def answer(args: argparse.Namespace) -> tuple[str, int]:
     if args.plot:
         from trace_reader.commands import picture
 
-        return picture.run(args.traces, args.plot, args.steps, args.us, args.steps_from), 0
+        return picture.run(args.traces, args.plot, args.steps, args.us, args.steps_from, args.scheduler), 0
     if args.folded:
         from trace_reader.commands import folded
 

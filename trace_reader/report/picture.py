@@ -156,7 +156,11 @@ def plot(traces: Sequence[tuple[Trace, Facts]], window: Window, suffix: str) -> 
 
     The same traces give the same bytes, with the same matplotlib. Raises LookupError if the window holds nothing.
     """
-    figure = draw(traces, window)
+    return encoded(draw(traces, window), suffix)
+
+
+def encoded(figure: Figure, suffix: str) -> bytes:
+    """The bytes of a .png or .svg file: the same each time."""
     out = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "profiling", "svg.fonttype": "path"}):
         figure.savefig(out, format=suffix.removeprefix("."), metadata={"Date": None} if suffix == ".svg" else {"Software": None})
