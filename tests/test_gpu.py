@@ -395,7 +395,7 @@ def test_buckets_hide_communication_behind_the_backward_pass(job):
 def test_the_rank_that_sleeps_is_found(job):
     facts, out = job("slow")
     assert (facts.straggler.rank, facts.straggler.cause, facts.straggler.place.annotation) == (1, "cpu", "forward")
-    assert "\njob: rank 1 arrives last in " in out and "; its CPU is late before the forward\n" in out
+    assert "\njob: rank 1 arrives last in " in out and "; its CPU is late before the forward" in out
     assert "\nguess: 17 collectives a step. Correct.\n" in out
 
 

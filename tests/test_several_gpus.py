@@ -97,7 +97,7 @@ def test_the_rank_that_sleeps_is_found(ran):
     facts, errors = read_job(sorted(map(str, (folder / "a_slow").glob("*.json"))))
     assert (errors, facts.straggler.rank, facts.straggler.cause) == ([], 1, "cpu")
     assert 300e3 < facts.straggler.caused_us < 600e3  # 4 times 100 ms, and what two processes on these cores cost each other
-    assert "\njob: rank 1 arrives last in " in printed["a_slow"] and "its CPU is late before the forward\n" in printed["a_slow"]
+    assert "\njob: rank 1 arrives last in " in printed["a_slow"] and "its CPU is late before the forward" in printed["a_slow"]
     assert "\nguess: 1 collectives a step. Correct.\n" in printed["a_slow"]
 
 

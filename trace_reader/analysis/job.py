@@ -6,8 +6,9 @@ where the trace has no numbers, the calls of one kind in one step are taken in t
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import math
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,13 +24,21 @@ TOGETHER = 0.5  # of a collective: the most that its ends are apart, where its d
 MOSTLY = 2 / 3  # of the waiting that one rank causes, to be called the late one
 EXPLAINS = 0.5  # of it, to be called its cause
 MOSTLY_TRANSFER, MOSTLY_WAITING = 0.25, 0.5  # the share of waiting in the longest duration: up to, and from
-APART_US = 1000.0  # ends of one collective, by clocks that are aligned
+APART_US = 40.0  # ends of one collective, by clocks that are aligned: those of one job are 0.5 to 25 us apart, on H200s
+MOST_MEETINGS = 16  # with other groups, that a rank's being late is traced through
+SEVERAL = 10  # collectives, of which it is told that one makes most of the waiting
+NOBODY = -1
+NO_ENTRIES = np.empty(0, np.int64)
+UNEQUAL = "not all ranks have equally many"
+ALONE = "no other rank of its group is here"
+UNKNOWN_GROUP = "the traces do not say which ranks take part"
+NOT_A_MEMBER = "a rank has calls of a group that it is not in"
 
 
 class RankFacts(msgspec.Struct, frozen=True):
     """One rank, summed over its recorded steps. Communication is overlapped where something is computed at the same time, else
-    exposed. `waiting_us`: of its matched collectives, the durations beyond the transfer; `exposed_waiting_us`: of that what is
-    exposed. `last_to_arrive`: in how many of them it was the last.
+    exposed. `waiting_us`: of its matched collectives, the durations beyond the transfer; `exposed_waiting_us` and
+    `exposed_transfer_us`: of these what is exposed. `last_to_arrive`: in how many of them it was the last.
     """
 
     rank: int
@@ -42,6 +51,7 @@ class RankFacts(msgspec.Struct, frozen=True):
     exposed_us: float
     waiting_us: float
     exposed_waiting_us: float
+    exposed_transfer_us: float
     idle_us: float
     last_to_arrive: int
     regime: str
@@ -65,23 +75,26 @@ class JobCollectiveFacts(msgspec.Struct, frozen=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """Calls that could not be matched: how many each rank has (`counts`: rank and number)."""
+    """Calls that could not be matched: how many each rank has (`counts`: rank and number), and why, in words."""
 
     name: str
     group: str
     step: str
     counts: tuple[tuple[int, int], ...]
+    reason: str
 
 
 class Straggler(msgspec.Struct, frozen=True):
-    """The rank that the others wait for: of `of` collectives it was the last in `last`, and for these the first to come waited
-    `caused_us`. `cause`: compute, cpu, input, gap (see rank.CAUSES), or unknown; `place`: where its CPU was late.
+    """The rank that the others wait for: of `of` collectives it was the last in `last`; `caused_us` is what all others together
+    waited because of it, in these and where that made another late. `once`: the step in which a single collective made most of
+    that; else empty. `cause`: compute, cpu, input, gap (see rank.CAUSES), or unknown; `place`: where its CPU was late.
     """
 
     rank: int
     last: int
     of: int
     caused_us: float
+    once: str
     cause: str
     place: Place | None
 
@@ -97,6 +110,7 @@ class JobFacts(msgspec.Struct, frozen=True, eq=False):
     world_size: int | None
     matched: int
     unmatched: int
+    whole: bool
     transfer_us: float
     clock_residual_us: float | None
     ends_fit: bool
@@ -145,7 +159,7 @@ def check_job(summaries: Sequence[RankSummary]) -> None:
             raise TraceError(
                 f"two files are of rank {own.rank}: {other.trace} and {own.trace}; name one for each rank of one job"
             )
-    first = min(summaries, key=lambda own: own.rank)
+    first = min(summaries, key=lambda own: (own.world_size is None, own.rank))
     for own in summaries:
         for what, a, b in (("ranks", first.world_size, own.world_size), ("groups", first.groups, own.groups)):
             if what == "ranks" and a and b and a != b:
@@ -168,12 +182,11 @@ def job_facts(summaries: Iterable[RankSummary]) -> JobFacts:
     longest = np.zeros(len(matched.whole))
     np.maximum.at(longest, matched.collective, matched.duration_us)
     waited_us = matched.duration_us - shortest[matched.collective]
-    last = _last(matched, offset_ns)
+    last = _last(matched, units, offset_ns, longest - shortest)
+    lasts, entries = np.bincount(last[last != NOBODY], minlength=len(ranks)), dict(_entries_of(matched.rank))
     facts, waits = [], []
     for place, own in enumerate(ranks):
-        entries = matched.rank == place
-        entries_last = int((last[matched.whole] == place).sum())
-        told, waiting = _rank_facts(own, matched, entries, waited_us, entries_last)
+        told, waiting = _rank_facts(own, matched, entries.get(place, NO_ENTRIES), waited_us, int(lasts[place]))
         facts.append(told)
         waits.append(waiting)
     return JobFacts(
@@ -181,16 +194,26 @@ def job_facts(summaries: Iterable[RankSummary]) -> JobFacts:
         ranks=tuple(facts),
         world_size=next((own.world_size for own in ranks if own.world_size), None),
         matched=len(matched.whole),
-        unmatched=sum(max(n for _, n in left.counts) for left in left_out),
+        unmatched=_unmatched(left_out),
+        whole=bool(matched.whole.all()),
         transfer_us=math.fsum(shortest.tolist()),
         clock_residual_us=residual_us,
-        ends_fit=(ends_fit := _ends_fit(longest, residual_us)),
-        straggler=_straggler(ranks, matched, last, longest - shortest, facts) if ends_fit else None,
+        ends_fit=(ends_fit := any(own.has_gpu for own in ranks) or _ends_fit(longest, residual_us)),
+        straggler=_straggler(ranks, matched, last, waited_us, facts) if ends_fit else None,
         collectives=_collective_facts(units, matched, shortest, longest),
         left_out=tuple(left_out),
         offset_ns=tuple(offset_ns),
         waits_ns=tuple(waits),
     )
+
+
+def _unmatched(left_out: list[LeftOut]) -> int:
+    """How many collectives that are: as many as the rank with the most calls of a group has, in all of its kinds."""
+    most: dict[tuple[str, str, str], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for left in left_out:
+        for rank, n in left.counts:
+            most[left.name, left.group, left.step][rank] += n
+    return sum(max(counts.values()) for counts in most.values())
 
 
 def _world(groups: object, world_size: int | None) -> object:
@@ -204,8 +227,8 @@ def _members(message: Message, own: RankSummary) -> tuple[int, ...]:
     """The ranks of a kind of collective; empty where the trace does not say."""
     if message.ranks is not None:
         return message.ranks
-    if not message.group and not own.has_gpu and len(own.groups) > 1:
-        return ()  # gloo does not say which group
+    if not message.group and len(own.groups) > 1:
+        return ()  # gloo does not say which group, nor do old traces
     named = [ranks for name, ranks in own.groups if name == message.group or not message.group]
     if named:
         return named[0]
@@ -220,43 +243,81 @@ def _match(ranks: Sequence[RankSummary]) -> tuple[list[_Unit], _Matched, list[Le
     A unit are the calls of one kind in one step, or the one with a number: matched in their order, where all ranks of the group
     that are here have equally many.
     """
-    found: dict[_Unit, list[tuple[int, np.ndarray]]] = defaultdict(list)
+    groups: dict[tuple[int, ...], int] = {}
+    kinds: dict[tuple[Any, ...], int] = {}
+    labels: list[tuple[Message, tuple[int, ...]]] = []
+    found: dict[tuple[int, str, int], list[tuple[int, np.ndarray]]] = defaultdict(list)
     for place, own in enumerate(ranks):
         calls = own.calls
         if not len(calls):
             continue
         members = [_members(message, own) for message in own.messages]
+        group_of = [groups.setdefault(group, len(groups)) for group in members]
         order, starts = grouped(calls.message, calls.step, calls.sequence)
         for at in np.split(order, starts[1:]):
-            message, step, sequence = own.messages[calls.message[at[0]]], int(calls.step[at[0]]), int(calls.sequence[at[0]])
-            group = members[calls.message[at[0]]]
-            name = own.steps[step] if step >= 0 else ""
-            unit = _Unit(msgspec.structs.replace(message, ranks=None), group, "" if sequence >= 0 else name, sequence)
-            found[unit].append((place, np.sort(at)))
+            number, step, sequence = int(calls.message[at[0]]), int(calls.step[at[0]]), int(calls.sequence[at[0]])
+            message, numbered = own.messages[number], sequence >= 0
+            # Of an all-to-all each rank may have its own size; and a number says more than a size does.
+            sized = not numbered and "alltoall" not in _plain(message.name)
+            key = message.name, message.group, group_of[number], *((message.bytes, message.dtype) if sized else ())
+            kind = kinds.setdefault(key, len(kinds))
+            if kind == len(labels):
+                labels.append((message, members[number]))
+            elif (message.bytes or 0) > (labels[kind][0].bytes or 0):
+                labels[kind] = message, members[number]
+            name = own.steps[step] if step >= 0 and not numbered else ""
+            found[kind, name, sequence].append((place, np.sort(at)))
     here = {own.rank: place for place, own in enumerate(ranks)}
+    places = [[here[rank] for rank in group if rank in here] for group in groups]
+    group_of_kind = [key[2] for key in kinds]
     units: list[_Unit] = []
     unit_of: list[int] = []
     left_out, columns, whole = [], [], []
-    for unit, parts in found.items():
-        there = [here[rank] for rank in unit.ranks if rank in here] or [place for place, _ in parts]
-        counts = {place: len(at) for place, at in parts}
-        if len(there) < 2 or {counts.get(place, 0) for place in there} != {len(parts[0][1])} or len(counts) != len(there):
+    for (kind, step_name, sequence), parts in found.items():
+        (message, group), there = labels[kind], places[group_of_kind[kind]]
+        counts = {place: sum(len(at) for own, at in parts if own == place) for place, _ in parts}
+        reason = _reason(group, there, counts, parts)
+        if reason:
             every = tuple((ranks[place].rank, counts.get(place, 0)) for place in sorted({*there, *counts}))
-            left_out.append(LeftOut(unit.message.name, unit.message.group, unit.step, every))
+            left_out.append(LeftOut(message.name, message.group, step_name, every, reason))
             continue
         first, calls_each = len(unit_of), len(parts[0][1])
         for place, at in parts:
             columns.append(np.stack([np.arange(first, first + calls_each), np.full(calls_each, place), at]))
         unit_of += [len(units)] * calls_each
-        whole += [len(there) == len(unit.ranks)] * calls_each
-        units.append(unit)
+        whole += [len(there) == len(group)] * calls_each
+        units.append(_Unit(msgspec.structs.replace(message, ranks=None), group, step_name, sequence))
     collective, rank, call = np.concatenate(columns, axis=1) if columns else np.zeros((3, 0), np.int64)
     start_ns, duration_us = np.zeros(len(call), np.int64), np.zeros(len(call))
-    for place, own in enumerate(ranks):
-        mine = rank == place
-        start_ns[mine], duration_us[mine] = own.calls.start_ns[call[mine]], own.calls.duration_us[call[mine]]
+    for place, mine in _entries_of(rank):
+        start_ns[mine], duration_us[mine] = ranks[place].calls.start_ns[call[mine]], ranks[place].calls.duration_us[call[mine]]
     matched = _Matched(collective, rank, call, start_ns, duration_us, np.array(unit_of, np.int64), np.array(whole, bool))
     return units, matched, left_out
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").removesuffix("base")
+
+
+def _reason(group: tuple[int, ...], there: list[int], counts: dict[int, int], parts: list[tuple[int, np.ndarray]]) -> str:
+    """Why calls cannot be matched; empty where they can."""
+    if not group:
+        return UNKNOWN_GROUP
+    if any(place not in there for place in counts):
+        return NOT_A_MEMBER
+    if len(there) < 2:
+        return ALONE
+    if len(parts) != len(there) or len(set(counts.values())) > 1:
+        return UNEQUAL
+    return ""
+
+
+def _entries_of(rank: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """For each rank that has some, its place and its entries."""
+    if len(rank):
+        order, starts = grouped(rank)
+        for entries in np.split(order, starts[1:]):
+            yield int(rank[entries[0]]), entries
 
 
 def _aligned(ranks: Sequence[RankSummary], matched: _Matched, units: list[_Unit]) -> tuple[list[int | None], float | None]:
@@ -309,7 +370,7 @@ def _check_times(ranks: Sequence[RankSummary], matched: _Matched, offset_ns: lis
         first = ranks[0]
         starts, ends = ([rank.base_ns + rank.zero_ns + rank.window_ns[end] for rank in (first, own)] for end in (0, 1))
         apart_ns = max(starts) - min(ends)
-        tied = shift is not None and (residual_us is None or residual_us < APART_US)
+        tied = shift is not None and residual_us is not None and residual_us < APART_US
         if apart_ns > 0 and not tied and len(first.calls) and len(own.calls):
             raise TraceError(
                 f"not one job: {first.trace} and {own.trace} were recorded {apart_ns / 1e9:.1f} s apart, and their collectives "
@@ -322,12 +383,25 @@ def _ends_fit(longest_us: np.ndarray, residual_us: float | None) -> bool:
     return residual_us is not None and residual_us <= TOGETHER * median(longest_us)
 
 
-def _last(matched: _Matched, offset_ns: list[int | None]) -> np.ndarray:
-    """For each collective, the place of the rank that came last: whose own call is the shortest; of equals, that began last."""
+def _last(matched: _Matched, units: list[_Unit], offset_ns: list[int | None], skew_us: np.ndarray) -> np.ndarray:
+    """For each collective, the place of the rank that came last, whose own call is the shortest; of equals, that began last.
+    NOBODY: all came together, or some need not wait for the others (the root of a broadcast goes on when it has sent).
+    """
     started = matched.start_ns + np.array([own or 0 for own in offset_ns])[matched.rank]
     order = np.lexsort((-started, matched.duration_us, matched.collective))
     first = distinct(matched.collective[order]).first if len(order) else order
-    return matched.rank[order[first]]
+    waits_for_all = np.array([_waits_for_all(unit.message.name) for unit in units] + [False])[matched.unit_of]
+    return np.where(matched.whole & waits_for_all & (skew_us > 0), matched.rank[order[first]], NOBODY)
+
+
+def _waits_for_all(name: str) -> bool:
+    """Whether no rank can leave a collective of this kind before the last has come."""
+    plain = _plain(name)
+    return (
+        plain != _plain(POINT_TO_POINT)
+        and not plain.startswith(("broadcast", "gather", "scatter", "send", "recv"))
+        and not (plain.startswith("reduce") and "scatter" not in plain)
+    )
 
 
 def _rank_facts(
@@ -339,6 +413,9 @@ def _rank_facts(
     start_ns = matched.start_ns[entries]
     waiting = merged_in_order(start_ns, start_ns + np.rint(waited_us[entries] * 1000).astype(np.int64))
     waiting_ns = _length(waiting) - within_ns(*waiting, own.computing)
+    end_ns = matched.end_ns[entries]
+    transferring = merged_in_order(start_ns + np.rint(waited_us[entries] * 1000).astype(np.int64), end_ns)
+    transfer_ns = _length(transferring) - within_ns(*transferring, own.computing)
     told = RankFacts(
         rank=own.rank,
         trace=own.trace,
@@ -350,6 +427,7 @@ def _rank_facts(
         exposed_us=(communication_ns - overlapped_ns) / 1000,
         waiting_us=math.fsum(waited_us[entries].tolist()),
         exposed_waiting_us=min(waiting_ns, communication_ns - overlapped_ns) / 1000,
+        exposed_transfer_us=min(transfer_ns, communication_ns - overlapped_ns) / 1000,
         idle_us=(own.window_ns[1] - own.window_ns[0] - _length(own.busy)) / 1000,
         last_to_arrive=last,
         regime=own.regime,
@@ -380,7 +458,7 @@ def _collective_facts(
         factor = bus_factor(message.name, len(ranks) or message.group_size or 0)
         rate = message.bytes * factor / transfer_us / 1e3 if message.bytes and factor and transfer_us > 0 else None
         total = math.fsum(longest[numbers].tolist())
-        share = math.fsum((longest[numbers] - shortest[numbers]).tolist()) / total if total > 0 else 0.0
+        share = skew_us / (skew_us + transfer_us) if skew_us + transfer_us > 0 else 0.0
         kind = "transfer" if share <= MOSTLY_TRANSFER else "arrival skew" if share >= MOSTLY_WAITING else "mixed"
         if not matched.whole[numbers].all():
             rate, kind = None, "inconclusive"
@@ -392,35 +470,83 @@ def _collective_facts(
 
 
 def _straggler(
-    ranks: Sequence[RankSummary], matched: _Matched, last: np.ndarray, skew_us: np.ndarray, facts: list[RankFacts]
+    ranks: Sequence[RankSummary], matched: _Matched, last: np.ndarray, waited_us: np.ndarray, facts: list[RankFacts]
 ) -> Straggler | None:
     """The rank that causes most of the waiting, where so much of that is exposed that it is worth telling."""
-    skew_us = np.where(matched.whole, skew_us, 0.0)
-    total_us = math.fsum(skew_us.tolist())
-    caused_us = np.bincount(last, skew_us, len(ranks))
-    late = int(np.argmax(caused_us))
-    exposed = max((own.exposed_waiting_us / own.window_us for own in facts if own.rank != late and own.window_us), default=0.0)
-    if not total_us or exposed < WORTH_TELLING or caused_us[late] < MOSTLY * total_us:
+    counted = last[matched.collective] != NOBODY
+    total_us = math.fsum(waited_us[counted].tolist())
+    if not total_us:
         return None
-    cause, place = _cause(ranks, matched, late, last, skew_us)
+    caused_us = _caused_us(matched, last, waited_us, len(ranks))
+    late = int(np.argmax(caused_us.sum(axis=1)))
+    exposed = max(
+        (own.exposed_waiting_us / own.window_us for own in facts if own.rank != ranks[late].rank and own.window_us), default=0
+    )
+    if exposed < WORTH_TELLING or caused_us[late].sum() < MOSTLY * total_us:
+        return None
+    cause, place = _cause(ranks, matched, late, last, caused_us[late])
+    largest = int(np.argmax(caused_us[late]))
+    once = caused_us[late, largest] > MOSTLY * caused_us[late].sum() and len(last) >= SEVERAL
+    one = int(matched.call[(matched.collective == largest) & (matched.rank == late)][0]) if once else -1
+    step = int(ranks[late].calls.step[one]) if once else -1
     return Straggler(
         ranks[late].rank,
-        last=int((last[matched.whole] == late).sum()),
-        of=int((matched.whole[matched.collective] & (matched.rank == late)).sum()),
-        caused_us=float(caused_us[late]),
+        last=int((last == late).sum()),
+        of=int(((matched.rank == late) & (last[matched.collective] != NOBODY)).sum()),
+        caused_us=float(caused_us[late].sum()),
+        once=(ranks[late].steps[step] if step >= 0 else "one place") if once else "",
         cause=cause,
         place=place,
     )
 
 
+def _caused_us(matched: _Matched, last: np.ndarray, waited_us: np.ndarray, ranks: int) -> np.ndarray:
+    """For each rank and collective: how long the others waited there because of it, summed over them.
+
+    The last to come may be late because it waited elsewhere, since it last met this group: so much goes on to the rank that it
+    waited for there. (Waiting for a slow peer in one group makes a rank late in its other groups.)
+    """
+    total_us = np.bincount(matched.collective, waited_us, len(last))
+    caused_us = np.zeros((ranks, len(last)))
+    at = np.flatnonzero(last != NOBODY)
+    if len(set(matched.unit_of.tolist())) == 0:
+        return caused_us
+    skew_us = np.zeros(len(last))
+    np.maximum.at(skew_us, matched.collective, waited_us)
+    ended_ns = np.zeros(len(last), np.int64)
+    ended_ns[matched.collective] = matched.end_ns
+    entries_of = np.split(np.argsort(matched.collective, kind="stable"), np.cumsum(np.bincount(matched.collective))[:-1])
+    waited: dict[int, list[tuple[frozenset[int], float, np.ndarray]]] = defaultdict(list)  # of each rank, since its last meetings
+    for collective in at[np.argsort(ended_ns[at], kind="stable")].tolist():
+        entries = entries_of[collective]
+        group = frozenset(matched.rank[entries].tolist())
+        late = int(last[collective])
+        blame = np.zeros(ranks)
+        elsewhere = [(us, whose) for other, us, whose in waited[late] if other != group]
+        inherited_us = min(sum(us for us, _ in elsewhere), float(skew_us[collective]))
+        if inherited_us > 0:
+            blame += sum(us * whose for us, whose in elsewhere) / sum(us for us, _ in elsewhere) * inherited_us
+        blame[late] += skew_us[collective] - inherited_us
+        blame /= skew_us[collective]
+        caused_us[:, collective] = blame * total_us[collective]
+        for entry in entries.tolist():
+            own = waited[int(matched.rank[entry])]
+            own[:] = [(other, us, whose) for other, us, whose in own if other != group]
+            if waited_us[entry] > 0:
+                own.append((group, float(waited_us[entry]), blame))
+            del own[:-MOST_MEETINGS]
+    return caused_us
+
+
 def _cause(
-    ranks: Sequence[RankSummary], matched: _Matched, late: int, last: np.ndarray, skew_us: np.ndarray
+    ranks: Sequence[RankSummary], matched: _Matched, late: int, last: np.ndarray, caused_us: np.ndarray
 ) -> tuple[str, Place | None]:
     """What kept the late rank: what it computed longer than the others (the median of them), or what its device waited for
     longer, since the collective before those in a row that it was late for: who waits goes on computing, and so the others
     need less time before the next one.
     """
     entries_of = np.split(np.argsort(matched.collective, kind="stable"), np.cumsum(np.bincount(matched.collective))[:-1])
+    caused_us = np.where(last == late, caused_us, 0.0)
     mine = np.flatnonzero(matched.rank == late)
     mine = mine[np.argsort(matched.start_ns[mine], kind="stable")]
     before: dict[int, tuple[int, int]] = {}  # of each rank, what it had computed and idled where they last met
@@ -428,24 +554,27 @@ def _cause(
     explained: dict[tuple[str, int], float] = defaultdict(float)
     for entry in mine.tolist():
         collective, calls, call = int(matched.collective[entry]), ranks[late].calls, int(matched.call[entry])
-        done = {
-            place: (int(ranks[place].calls.computed_ns[at]), int(ranks[place].calls.idled_ns[at]))
-            for place, at in zip(
-                matched.rank[entries_of[collective]].tolist(), matched.call[entries_of[collective]].tolist(), strict=True
-            )
-        }
+        pairs = [(int(matched.rank[other]), int(matched.call[other])) for other in entries_of[collective].tolist()]
+        done = {place: (int(ranks[place].calls.computed_ns[at]), int(ranks[place].calls.idled_ns[at])) for place, at in pairs}
         longest = max(longest, (int(calls.gap_ns[call]), CAUSES[calls.cause[call]], int(calls.place[call])))
-        together = skew_us[collective] <= MOSTLY_TRANSFER * (skew_us[collective] + matched.duration_us[entry])
+        skew_us = max(float(matched.duration_us[other]) for other in entries_of[collective]) - float(matched.duration_us[entry])
+        together = skew_us <= MOSTLY_TRANSFER * (skew_us + matched.duration_us[entry])
         if last[collective] != late or together:
             before.update(done)
             longest = (0, "none", -1)
             continue
-        since = {place: np.subtract(done[place], before.get(place, (0, 0))) / 1000 for place in done}
+        since = {place: np.subtract(done[place], before.get(place) or _at_step(ranks[place], at)) / 1000 for place, at in pairs}
         others = np.array([own for place, own in since.items() if place != late])
         longer_us = [float(since[late][what]) - median(others[:, what]) for what in range(2)]
         for what, us in zip((("compute", -1), longest[1:]), longer_us, strict=True):
-            explained[what] += min(max(us, 0.0), float(skew_us[collective]))
-    cause, place = max(explained, key=lambda what: explained[what])
-    if cause == "none" or explained[cause, place] < EXPLAINS * math.fsum(skew_us[last == late].tolist()):
+            explained[what] += min(max(us, 0.0) / skew_us, 1.0) * float(caused_us[collective])
+    cause, place = max(explained, key=lambda what: explained[what], default=("none", -1))
+    if cause == "none" or explained[cause, place] < EXPLAINS * math.fsum(caused_us.tolist()):
         return "unknown", None
     return cause, ranks[late].places[place] if place >= 0 else None
+
+
+def _at_step(own: RankSummary, call: int) -> tuple[int, int]:
+    """What a rank had computed and idled when the step of a call began; 0 where there are no steps."""
+    step = int(own.calls.step[call])
+    return (int(own.step_done_ns[step, 0]), int(own.step_done_ns[step, 1])) if step >= 0 else (0, 0)

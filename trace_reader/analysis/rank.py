@@ -19,11 +19,12 @@ from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import STEP, Trace
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_GPU, Collective, Footprint, Kind
-from trace_reader.names.kernels import is_collective
+from trace_reader.names.kernels import decode_name, is_collective
 
 Union = tuple[np.ndarray, np.ndarray]  # starts and ends (ns) of intervals that do not touch
 POINT_TO_POINT = ("send", "recv")
 NO_NUMBER = -1
+MOST_RANKS = 1 << 20
 CAUSES = ("none", "cpu", "input", "gap")  # of a stretch in which nothing ran: the launch came late, with a loader open; other
 _OF_CPU = re.compile(r"(?:gloo|mpi|ucc):")  # an annotation around the work of a backend that runs on the CPU
 _OF_A_BACKEND = re.compile(r"(?:nccl|gloo|mpi|ucc):")
@@ -99,6 +100,7 @@ class RankSummary(msgspec.Struct, frozen=True, eq=False):
     window_ns: tuple[int, int]
     steps: tuple[str, ...]
     step_ns: np.ndarray  # [steps, 2]: start and end
+    step_done_ns: np.ndarray  # [steps, 2]: computed and idled, from the window's start to the step's
     computing: Union
     communicating: Union
     busy: Union
@@ -110,17 +112,17 @@ class RankSummary(msgspec.Struct, frozen=True, eq=False):
 def rank_of(header: dict[str, Any], path: str) -> int | None:
     """The rank that a trace is of: as its header says, else as its file is called (`..._rank3.json`); None if neither does."""
     said = _distributed(header).get("rank")
-    if isinstance(said, int) and not isinstance(said, bool) and said >= 0:
+    if type(said) is int and 0 <= said < MOST_RANKS:
         return said
     found = _IN_A_NAME.findall(PurePath(path).name)
-    return int(found[-1]) if found else None
+    return int(found[-1]) if found and int(found[-1]) < MOST_RANKS else None
 
 
 def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
     """What a job's report needs of this trace, whose facts these are."""
     header = trace.header
     distributed = _distributed(header)
-    world_size, base_ns = distributed.get("world_size"), header.get("baseTimeNanoseconds")
+    base_ns = header.get("baseTimeNanoseconds")
     start_ns = int(trace.steps.start_ns[0]) if len(trace.steps) else 0
     has_gpu = len(trace.work) > 0
     communication, computation, work = _of_gpu(trace) if has_gpu else _of_cpu(trace)
@@ -140,7 +142,7 @@ def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
     return RankSummary(
         trace=trace.path,
         rank=rank,
-        world_size=world_size if isinstance(world_size, int) else None,
+        world_size=_count(distributed.get("world_size")),
         groups=_groups(distributed),
         trace_id=str(header.get("trace_id", "")),
         device=facts.device,
@@ -148,10 +150,11 @@ def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
         regime=facts.regime,
         has_gpu=has_gpu,
         zero_ns=trace.zero_ns,
-        base_ns=base_ns if isinstance(base_ns, int) else 0,
+        base_ns=base_ns if type(base_ns) is int and abs(base_ns) < 2**62 else 0,
         window_ns=(start_ns, end_ns),
         steps=tuple(trace.steps.names),
         step_ns=np.stack([trace.steps.start_ns, trace.steps.end_ns], axis=1),
+        step_done_ns=np.stack([*_done(trace.steps.start_ns, start_ns, computing, busy)], axis=1),
         computing=computing,
         communicating=union(communication),
         busy=busy,
@@ -160,7 +163,9 @@ def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
         calls=Calls(
             message,
             communication.step if has_gpu else trace.step_at(communication.start_ns),
-            np.array([NO_NUMBER if s is None or s.sequence is None else s.sequence for s in said], np.int64),
+            np.array(
+                [NO_NUMBER if s is None or s.sequence is None or s.sequence >= 2**62 else s.sequence for s in said], np.int64
+            ),
             communication.start_ns,
             communication.duration_us,
             *before,
@@ -172,6 +177,11 @@ def step_label(steps: tuple[str, ...]) -> str:
     """The recorded steps in words: how many, and from which to which where they are numbered."""
     numbered = [found.group(1) for name in steps if (found := STEP.match(name))]
     return f"{len(steps)} (ProfilerStep#{numbered[0]} to #{numbered[-1]})" if len(numbered) > 1 else str(len(steps))
+
+
+def _count(said: Any) -> int | None:
+    """A number of ranks; None for what cannot be one."""
+    return said if type(said) is int and 0 < said <= MOST_RANKS else None
 
 
 def _distributed(header: dict[str, Any]) -> dict[str, Any]:
@@ -193,7 +203,7 @@ def _ranks(said: Any) -> tuple[int, ...] | None:
             return None
         try:
             said = json.loads(said)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     if not isinstance(said, list) or not said or not all(type(rank) is int and rank >= 0 for rank in said):
         return None
@@ -224,13 +234,13 @@ def _said(call: Any) -> Collective | None:
 def _message(call: Any, rank: int) -> Message:
     said = _said(call)
     if said is None:  # of gloo, the name is all there is
-        name = _OF_CPU.sub("", call.name) if call.kind == Kind.ANNOTATION else "unknown"
+        name = _OF_CPU.sub("", call.name) if call.kind == Kind.ANNOTATION else decode_name(call.name).label
         return Message(name, "", None, None, "", None)
     name, ranks = said.name, _ranks(said.ranks)
     if name in POINT_TO_POINT and said.peer is not None:
         ranks = (rank, said.peer) if name == "send" else (said.peer, rank)
         name = "send and recv"
-    return Message(name, said.group, ranks, said.group_size, said.dtype, message_bytes(said))
+    return Message(name, said.group, ranks, _count(said.group_size), said.dtype, message_bytes(said))
 
 
 def _before(
@@ -257,9 +267,13 @@ def _before(
         else:
             cause[number] = CAUSES.index("cpu")
             place[number] = places.setdefault(place_of(int(launch_ns[gap])), len(places))
-    window = np.full(len(calls), start_ns)
-    idled_ns = ends - window - each_within_ns(window, ends, busy)
-    return each_within_ns(window, ends, computing), idled_ns, gap_ns, cause, place
+    return *_done(ends, start_ns, computing, busy), gap_ns, cause, place
+
+
+def _done(until_ns: np.ndarray, start_ns: int, computing: Union, busy: Union) -> tuple[np.ndarray, np.ndarray]:
+    """How long something was computed, and nothing ran, from the window's start to these moments."""
+    window = np.full(len(until_ns), start_ns)
+    return each_within_ns(window, until_ns, computing), until_ns - window - each_within_ns(window, until_ns, busy)
 
 
 def _gaps(busy: Union, start_ns: int) -> Union:

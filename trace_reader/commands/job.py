@@ -25,10 +25,10 @@ from trace_reader.parse.source import list_folder, open_blocks, size_of
 from trace_reader.reading import load
 
 ENDINGS = (".json", ".json.gz")
-HEAD_BYTES = 1 << 16  # of a file, in which the header is, where it stands first
+HEAD_BYTES = 1 << 20  # of a file, in which the header is, where it stands first
+HEADER_BYTES = 1 << 14  # of a header with few ranks
 IN_PARALLEL_BYTES = 32 << 20  # of all files, from which on starting processes takes less time than it saves
 TRIES = 2  # with all that are left, before each is tried alone
-_INFO = re.compile(rb'"distributedInfo"\s*:\s*(\{.*?\})\s*,\s*\n?\s*"(?:\w+)"\s*:', re.DOTALL)
 _TRACE_ID = re.compile(rb'"trace_id"\s*:\s*"([^"]+)"')
 
 Read = RankSummary | TraceError
@@ -39,6 +39,7 @@ class Claim(msgspec.Struct, frozen=True):
 
     rank: int | None
     trace_id: str
+    is_trace: bool
 
 
 def expanded(paths: Sequence[str]) -> list[str]:
@@ -56,9 +57,9 @@ def is_job(paths: Sequence[str]) -> bool:
     """
     if len(paths) < 2 or "-" in paths:
         return False
-    claims = [claim(path) for path in paths]
+    claims = [own for own in map(claim, paths) if own.rank is not None or own.is_trace]
     ranks = {own.rank for own in claims}
-    twice = len({own.trace_id for own in claims}) == 1 and bool(claims[0].trace_id)
+    twice = len({own.trace_id for own in claims}) == 1 < len(claims) and bool(claims[0].trace_id)
     return None not in ranks and (len(ranks) > 1 or twice)
 
 
@@ -68,14 +69,16 @@ def claim(path: str) -> Claim:
     with contextlib.suppress(TraceError), open_blocks(path) as blocks:
         for block in blocks:
             head += block[: HEAD_BYTES - len(head)]
-            if len(head) >= HEAD_BYTES:
+            if len(head) >= HEAD_BYTES or (b'"distributedInfo"' in head[:-HEADER_BYTES] and _TRACE_ID.search(head)):
                 break
     header: dict[str, Any] = {}
-    if found := _INFO.search(head):
-        with contextlib.suppress(ValueError):
-            header["distributedInfo"] = json.loads(found[1])
+    at = head.find(b'"distributedInfo"')
+    with contextlib.suppress(ValueError, RecursionError):
+        text = head[head.index(b"{", at) :].decode(errors="replace") if at >= 0 else ""
+        header["distributedInfo"] = json.JSONDecoder().raw_decode(text)[0]
     number = _TRACE_ID.search(head)
-    return Claim(rank_of(header, path), number[1].decode(errors="replace") if number else "")
+    is_trace = b'"traceEvents"' in head or head[:1] in (b"[", b"") or len(head) >= HEAD_BYTES
+    return Claim(rank_of(header, path), number[1].decode(errors="replace") if number else "", is_trace)
 
 
 def read_job(
@@ -87,7 +90,7 @@ def read_job(
     """The facts of a job, and for each rank that cannot be read its error.
 
     `scheduler`: the address of a Dask scheduler whose workers read; else `processes` (default: one for each core that this
-    process may use, or none where the files are small). Raises TraceError: fewer than two can be read, or they are not one job.
+    process may use, or none where the files are small). Raises TraceError: none can be read, or they are not one job.
     """
     found, errors = [], []
     for read in _read_all(paths, steps_from, scheduler, processes):

@@ -18,7 +18,7 @@ from trace_reader.system.terminal import plain
 
 LANE_IN = 0.42  # height of a rank's lane
 MOST_RANKS = 64
-LETTERS = 120  # of a title's line
+LETTERS = 150  # of a title's line
 COLOURS = {"compute": "#4c78a8", "transfer": "#e45756", "waiting for another rank": "#eeca3b", "copy": "#b279a2", "idle": IDLE}
 
 
@@ -48,11 +48,11 @@ def draw(job: JobFacts, window: Window) -> Figure:
     ax.tick_params(labelsize=LABEL_SIZE, length=2)
     ax.set_xlabel("ms, by the clock of the first rank", fontsize=LABEL_SIZE)
     more = f" ({len(shown)} of {len(job.ranks)}, those that wait least)" if len(shown) < len(job.ranks) else ""
-    ax.set_title("\n".join(textwrap.wrap(plain(verdict(job), 1000) + more, LETTERS)), fontsize=LABEL_SIZE + 1, loc="left")
+    ax.set_title("\n".join(textwrap.wrap(plain(verdict(job), 1000) + more, LETTERS)), fontsize=LABEL_SIZE + 1, loc="left", pad=10)
     handles = [Patch(facecolor=colour, edgecolor="#888888", linewidth=0.5, label=name) for name, colour in COLOURS.items()]
     figure.legend(handles=handles, loc="lower center", ncols=len(handles), fontsize=LABEL_SIZE, frameon=False)
     height_in = figure.get_figheight()
-    figure.subplots_adjust(left=0.06, right=0.99, top=1 - 0.5 / height_in, bottom=0.65 / height_in)
+    figure.subplots_adjust(left=0.06, right=0.99, top=1 - 0.55 / height_in, bottom=0.65 / height_in)
     return figure
 
 
