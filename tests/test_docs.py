@@ -100,6 +100,8 @@ def test_the_pages_name_every_flag_and_no_other():
         "--us",
         "--open",
         "--redact",
+        "--merge",
+        "--scheduler",
     }
     foreign = {
         "--no-delete",

@@ -4,9 +4,11 @@ import gzip
 import importlib
 import json
 import re
+import statistics
 import subprocess
 import sys
 
+from common.job import collectives_of_a_step
 from conftest import GALLERY, LESSONS, ROOT
 from gallery import docs
 from gallery.figures import CHOICE, MACHINE, NUMBERS, SPREAD, Run, _beside, figures, filled, recording, trace_of
@@ -14,7 +16,9 @@ import pytest
 from trace_reader import analyze, load
 from trace_reader.analysis.graph_names import join_names
 from trace_reader.analysis.places import layer_facts, op_facts_of
+from trace_reader.commands.job import read_job
 from trace_reader.findings import PATTERNS
+from trace_reader.report.job import verdict
 from trace_reader.units import human_bytes, us
 
 FIGURES = figures()
@@ -94,6 +98,49 @@ def test_every_lesson_and_every_post_has_figures_and_nothing_else_is_recorded():
     pictures = {f.picture for f in FIGURES} | {f.trace.with_suffix(".png") for f in FIGURES}
     assert pictures == set(GALLERY.glob("*/*.png"))
     assert sum(path.stat().st_size for path in GALLERY.rglob("*")) < 10_000_000
+
+
+def of_the_runs(runs, what):
+    times = sorted(run[f"{what}_us"] / 1000 for run in runs)
+    decimals = 1 if (middle := statistics.median(times)) >= 10 else 2
+    return f"{middle:.{decimals}f}", f"({times[0]:.{decimals}f} to {times[-1]:.{decimals}f})"
+
+
+def waited(job):
+    """What each call of the first of two ranks took longer than the other's."""
+    a, b = (own.calls.duration_us for own in job.summaries)
+    return [max(x - y, 0) for x, y in zip(a, b, strict=True)]
+
+
+def test_the_page_of_several_gpus_says_what_the_recordings_say():
+    spread = json.loads((SEVERAL / "spread.json").read_text())
+    page = (ROOT / "docs" / "several_gpus.md").read_text()
+    machine = spread["machine"]
+    nccl = ".".join(map(str, machine["nccl"]))
+    assert f"two {machine['device']} (NVLink, multicast off), torch {machine['torch']}, NCCL {nccl}, 2026-11-22" in page
+    rows = [row.split(" | ") for row in re.findall(r"^\| (06_.*) \|$", page, re.MULTILINE)]
+    assert len(rows) == len(spread["runs"])
+    for row, (name, runs) in zip(rows, spread["runs"].items(), strict=True):
+        step, compute, transfer, exposed = (of_the_runs(runs, what) for what in ("step", "compute", "transfer", "exposed"))
+        assert row[3:] == [" ".join(step), compute[0], transfer[0], " ".join(exposed), str(len(runs))], name
+        job, errors = read_job([str(SEVERAL / f"{name}_rank{rank}.json.gz") for rank in range(2)])
+        counts = ", ".join(f"{n} x {kind}" for kind, n in collectives_of_a_step(job).items())
+        assert (row[2], errors, job.unmatched) == (counts, [], 0), name
+        if name == "data_parallel_slow30":
+            assert verdict(job) in " ".join(page.split())
+        if name == "data_parallel_slow5":
+            own = job.summaries[0].calls
+            first = sum(us for us, step in zip(waited(job), own.step, strict=True) if step == 0)
+            assert f"{job.ranks[0].waiting_us / 1000:.1f} ms of waiting, {first / 1000:.1f} are in the first" in " ".join(
+                page.split()
+            )
+        rates = {
+            "tensor_parallel": "252 GB/s where nothing runs beside it",
+            "data_parallel_1000mb": "308\nfor the one bucket of 537 MB",
+        }
+        if name in rates:
+            (row_of,) = job.collectives
+            assert f"{row_of.bus_gb_per_s:.0f}" in rates[name] and rates[name] in page
 
 
 def test_a_recording_is_the_run_in_the_middle_of_five():

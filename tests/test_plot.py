@@ -381,7 +381,6 @@ def test_the_command_writes_a_file(tmp_path, capsys):
         (["--plot", "a.png", "--us", "x:3"], "argument --us: expected A:B, two numbers, got 'x:3'"),
         (["--plot", "a.png", "--us", "0:inf"], "argument --us: expected A:B, two numbers, got '0:inf'"),
         (["--plot", "a.png", "--us", "nan:3"], "argument --us: expected A:B, two numbers, got 'nan:3'"),
-        (["b", "c", "--plot", "a.png"], "--plot draws one trace or two, got 3"),
         (["--plot", "a.png", "--json"], "argument --json: not allowed with argument --plot"),
         (["b", "--open"], "--open takes one trace, a file: name one"),
         (["b", "--redact", "c"], "--redact takes one trace: name one"),

@@ -41,7 +41,7 @@ def draw(job: JobFacts, window: Window) -> Figure:
     ax = figure.subplots()
     for row, place in enumerate(shown):
         _draw_lane(ax, row, job.summaries[place], job.waits_ns[place], job.offset_ns[place] or 0, start_ns, end_ns)
-    _draw_steps(ax, job.summaries[shown[0]], job.offset_ns[shown[0]] or 0, start_ns, len(shown))
+    _draw_steps(ax, job.summaries[shown[0]], job.offset_ns[shown[0]] or 0, start_ns, end_ns, len(shown))
     ax.set_xlim(0, (end_ns - start_ns) / 1e6)
     ax.set_ylim(len(shown) - 0.05, -0.05)
     ax.set_yticks([row + 0.45 for row in range(len(shown))], [f"rank {job.ranks[place].rank}" for place in shown])
@@ -112,8 +112,10 @@ def _without(union: Union, other: Union) -> Union:
     return merged(starts[kept], ends[kept])
 
 
-def _draw_steps(ax: Axes, own: RankSummary, offset_ns: int, start_ns: int, rows: int) -> None:
+def _draw_steps(ax: Axes, own: RankSummary, offset_ns: int, start_ns: int, end_ns: int, rows: int) -> None:
     for name, (begins, _) in zip(own.steps, own.step_ns.tolist(), strict=True):
         x = (begins + offset_ns - start_ns) / 1e6
+        if not start_ns <= begins + offset_ns < end_ns - 0.05 * (end_ns - start_ns):  # its name would be cut off
+            continue
         ax.plot([x, x], [-0.05, rows], color="#888888", linewidth=0.6, linestyle=":")
         ax.annotate(name, (x, -0.05), xytext=(2, 2), textcoords="offset points", fontsize=LABEL_SIZE - 1, annotation_clip=True)
