@@ -5,7 +5,7 @@ the shortest of its durations is the transfer, and what the others take beyond i
 where the trace has no numbers, the calls of one kind in one step are taken in their order, where all ranks have equally many.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 import math
 from typing import Any
@@ -25,7 +25,7 @@ MOSTLY = 2 / 3  # of the waiting that one rank causes, to be called the late one
 EXPLAINS = 0.5  # of it, to be called its cause
 MOSTLY_TRANSFER, MOSTLY_WAITING = 0.25, 0.5  # the share of waiting in the longest duration: up to, and from
 APART_US = 40.0  # ends of one collective, by clocks that are aligned: those of one job are 0.5 to 25 us apart, on H200s
-MOST_MEETINGS = 16  # with other groups, that a rank's being late is traced through
+NOT_WORTH_BLAME = 1e-6  # a share
 SEVERAL = 10  # collectives, of which it is told that one makes most of the waiting
 NOBODY = -1
 NO_ENTRIES = np.empty(0, np.int64)
@@ -275,7 +275,9 @@ def _match(ranks: Sequence[RankSummary]) -> tuple[list[_Unit], _Matched, list[Le
     left_out, columns, whole = [], [], []
     for (kind, step_name, sequence), parts in found.items():
         (message, group), there = labels[kind], places[group_of_kind[kind]]
-        counts = {place: sum(len(at) for own, at in parts if own == place) for place, _ in parts}
+        counts = Counter[int]()
+        for place, at in parts:
+            counts[place] += len(at)
         reason = _reason(group, there, counts, parts)
         if reason:
             every = tuple((ranks[place].rank, counts.get(place, 0)) for place in sorted({*there, *counts}))
@@ -303,7 +305,7 @@ def _reason(group: tuple[int, ...], there: list[int], counts: dict[int, int], pa
     """Why calls cannot be matched; empty where they can."""
     if not group:
         return UNKNOWN_GROUP
-    if any(place not in there for place in counts):
+    if not counts.keys() <= set(there):
         return NOT_A_MEMBER
     if len(there) < 2:
         return ALONE
@@ -413,7 +415,7 @@ def _rank_facts(
     start_ns = matched.start_ns[entries]
     waiting = merged_in_order(start_ns, start_ns + np.rint(waited_us[entries] * 1000).astype(np.int64))
     waiting_ns = _length(waiting) - within_ns(*waiting, own.computing)
-    end_ns = matched.end_ns[entries]
+    end_ns = start_ns + np.rint(matched.duration_us[entries] * 1000).astype(np.int64)
     transferring = merged_in_order(start_ns + np.rint(waited_us[entries] * 1000).astype(np.int64), end_ns)
     transfer_ns = _length(transferring) - within_ns(*transferring, own.computing)
     told = RankFacts(
@@ -477,65 +479,64 @@ def _straggler(
     total_us = math.fsum(waited_us[counted].tolist())
     if not total_us:
         return None
-    caused_us = _caused_us(matched, last, waited_us, len(ranks))
-    late = int(np.argmax(caused_us.sum(axis=1)))
+    collective, culprit, us = _causes(matched, last, waited_us)
+    late = int(np.argmax(np.bincount(culprit, us, len(ranks))))
+    caused_us = np.bincount(collective[culprit == late], us[culprit == late], len(last))
     exposed = max(
         (own.exposed_waiting_us / own.window_us for own in facts if own.rank != ranks[late].rank and own.window_us), default=0
     )
-    if exposed < WORTH_TELLING or caused_us[late].sum() < MOSTLY * total_us:
+    if exposed < WORTH_TELLING or caused_us.sum() < MOSTLY * total_us:
         return None
-    cause, place = _cause(ranks, matched, late, last, caused_us[late])
-    largest = int(np.argmax(caused_us[late]))
-    once = caused_us[late, largest] > MOSTLY * caused_us[late].sum() and len(last) >= SEVERAL
-    one = int(matched.call[(matched.collective == largest) & (matched.rank == late)][0]) if once else -1
-    step = int(ranks[late].calls.step[one]) if once else -1
+    cause, place = _cause(ranks, matched, late, last, caused_us)
+    largest = int(np.argmax(caused_us))
+    once = caused_us[largest] > MOSTLY * caused_us.sum() and len(last) >= SEVERAL
+    mine = matched.call[(matched.collective == largest) & (matched.rank == late)]
+    step = int(ranks[late].calls.step[mine[0]]) if once and len(mine) else -1
     return Straggler(
         ranks[late].rank,
         last=int((last == late).sum()),
-        of=int(((matched.rank == late) & (last[matched.collective] != NOBODY)).sum()),
-        caused_us=float(caused_us[late].sum()),
+        of=int(((matched.rank == late) & counted).sum()),
+        caused_us=float(caused_us.sum()),
         once=(ranks[late].steps[step] if step >= 0 else "one place") if once else "",
         cause=cause,
         place=place,
     )
 
 
-def _caused_us(matched: _Matched, last: np.ndarray, waited_us: np.ndarray, ranks: int) -> np.ndarray:
-    """For each rank and collective: how long the others waited there because of it, summed over them.
+def _causes(matched: _Matched, last: np.ndarray, waited_us: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How long the others waited in a collective because of a rank, summed over them: the collective, the rank, the time (us).
 
     The last to come may be late because it waited elsewhere, since it last met this group: so much goes on to the rank that it
     waited for there. (Waiting for a slow peer in one group makes a rank late in its other groups.)
     """
-    total_us = np.bincount(matched.collective, waited_us, len(last))
-    caused_us = np.zeros((ranks, len(last)))
-    at = np.flatnonzero(last != NOBODY)
-    if len(set(matched.unit_of.tolist())) == 0:
-        return caused_us
-    skew_us = np.zeros(len(last))
+    total_us, skew_us, ended_ns = np.bincount(matched.collective, waited_us, len(last)), np.zeros(len(last)), np.zeros(len(last))
     np.maximum.at(skew_us, matched.collective, waited_us)
-    ended_ns = np.zeros(len(last), np.int64)
     ended_ns[matched.collective] = matched.end_ns
     entries_of = np.split(np.argsort(matched.collective, kind="stable"), np.cumsum(np.bincount(matched.collective))[:-1])
-    waited: dict[int, list[tuple[frozenset[int], float, np.ndarray]]] = defaultdict(list)  # of each rank, since its last meetings
+    # Of each rank, what it waited since it last met each group, and who was to blame for that, with shares.
+    groups: dict[frozenset[int], int] = {}
+    waited: dict[int, dict[int, tuple[float, dict[int, float]]]] = defaultdict(dict)
+    found: list[tuple[int, int, float]] = []
+    at = np.flatnonzero(last != NOBODY)
     for collective in at[np.argsort(ended_ns[at], kind="stable")].tolist():
         entries = entries_of[collective]
-        group = frozenset(matched.rank[entries].tolist())
-        late = int(last[collective])
-        blame = np.zeros(ranks)
-        elsewhere = [(us, whose) for other, us, whose in waited[late] if other != group]
-        inherited_us = min(sum(us for us, _ in elsewhere), float(skew_us[collective]))
-        if inherited_us > 0:
-            blame += sum(us * whose for us, whose in elsewhere) / sum(us for us, _ in elsewhere) * inherited_us
-        blame[late] += skew_us[collective] - inherited_us
-        blame /= skew_us[collective]
-        caused_us[:, collective] = blame * total_us[collective]
-        for entry in entries.tolist():
-            own = waited[int(matched.rank[entry])]
-            own[:] = [(other, us, whose) for other, us, whose in own if other != group]
-            if waited_us[entry] > 0:
-                own.append((group, float(waited_us[entry]), blame))
-            del own[:-MOST_MEETINGS]
-    return caused_us
+        group = groups.setdefault(frozenset(matched.rank[entries].tolist()), len(groups))
+        late, most_us = int(last[collective]), float(skew_us[collective])
+        elsewhere = [own for other, own in waited[late].items() if other != group]
+        there_us = math.fsum(us for us, _ in elsewhere)
+        inherited = min(there_us / most_us, 1.0)
+        blame: dict[int, float] = defaultdict(float, {late: 1 - inherited})
+        for us, whose in elsewhere:
+            for rank, share in whose.items():
+                blame[rank] += inherited * us / there_us * share
+        blame = {rank: share for rank, share in blame.items() if share > NOT_WORTH_BLAME}
+        found += [(collective, rank, share * float(total_us[collective])) for rank, share in blame.items()]
+        for rank, us in zip(matched.rank[entries].tolist(), waited_us[entries].tolist(), strict=True):
+            waited[rank].pop(group, None)
+            if us > 0:
+                waited[rank][group] = us, blame
+    collectives, culprits, times_us = zip(*found, strict=True)
+    return np.array(collectives), np.array(culprits), np.array(times_us)
 
 
 def _cause(
