@@ -69,7 +69,7 @@ def record(name: str, command: tuple[str, ...], args: argparse.Namespace, keep: 
         if keep:
             write_all(
                 {args.out / f"{name}_rank{rank}.json.gz": trace.read_bytes() for rank, trace in enumerate(traces)}
-                | {args.out / f"{name}.txt": done.stdout.encode()}
+                | {args.out / f"{name}.txt": done.stdout.replace(folder, "traces").encode()}
             )
     steps = job.ranks[0].steps
     return {

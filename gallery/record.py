@@ -28,12 +28,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from gallery.figures import GALLERY, MACHINE, ROOT, SPREAD, figures, recording
 import torch
 from trace_reader import Facts, analyze, load, read
+from trace_reader.commands.job import read_job
 from trace_reader.commands.redact import redact
+from trace_reader.report import job_picture
 from trace_reader.report.picture import Window, plot
 from trace_reader.system.files import write_all
 
 RUNS = 5
 LLM = GALLERY.parent / "llm"
+SEVERAL = GALLERY.parent / "several_gpus"
 
 
 def commands(scripts: list[str]) -> list[str]:
@@ -119,6 +122,9 @@ def draw() -> None:
     pictures = {f.trace.with_suffix(".png"): [f.trace] for f in figures()} | {f.picture: f.pictured for f in figures()}
     for picture, traces in sorted(pictures.items()):
         write_all({picture: plot([recording(trace) for trace in traces], Window(), ".png")})
+    for picture in sorted(SEVERAL.glob("*.png")):  # of docs/several_gpus.md: one step of all ranks
+        ranks = sorted(map(str, SEVERAL.glob(f"{picture.stem}_rank*.json.gz")))
+        write_all({picture: job_picture.plot(read_job(ranks)[0], Window(steps=(3, 3)), ".png")})
     for trace in sorted(LLM.glob("*.json.gz")):  # of docs/llm.md: one step of each
         loaded = load(str(trace))
         last = int(loaded.steps[len(loaded.steps) - 1].name.partition("#")[2])

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+import contextlib
 from dataclasses import dataclass
 import datetime
 import gzip
 import json
 import os
 from pathlib import Path
+import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,13 @@ SMALL_MLP = ("--batch", "2", "--seq", "8", "--dim", "32", "--hidden", "64")
 def fuzz_seed() -> int:
     """What tests/test_fuzz.py begins with: FUZZ_SEED, or today's date."""
     return int(os.environ.get("FUZZ_SEED") or datetime.date.today().strftime("%Y%m%d"))
+
+
+def free_ports(n: int) -> list[int]:
+    """Ports of this machine that nobody listens on."""
+    with contextlib.ExitStack() as open_now:
+        servers = [open_now.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(n)]
+        return [server.getsockname()[1] for server in servers]
 
 
 def pytest_report_header():

@@ -110,6 +110,13 @@ def test_the_pages_name_every_flag_and_no_other():
         "--in-dim",
         "--from",
         "--with",
+        "--standalone",
+        "--nproc_per_node",
+        "--nnodes",
+        "--rdzv_endpoint",
+        "--out",
+        "--hta",
+        "--ranks",
     }  # of other programs; another spelling
     assert set(SHARED) <= flags_in("docs/recording.md")
     assert {"--batch", "--op", "--vary_batch", "--backend", "--kernel_version"} <= flags_in("docs/recording.md")

@@ -170,6 +170,8 @@ def test_nothing_else_writes_files():
         # Inputs of a measurement, in a temporary folder, and a script that shows what it is to record without the suite.
         'benchmarks/read_speed.py: with open(target, "w") as file:',
         'benchmarks/read_speed.py: with open(large, "rb") as plain, gzip.open(f"{large}.gz", "wb", 6) as zipped:',
+        'benchmarks/read_ranks.py: (folder / f"job_rank{rank}.json.gz")'
+        ".write_bytes(gzip.compress(json.dumps(trace).encode(), 1, mtime=0))",
         'benchmarks/bare_matmul_add.py: (folder / "trace.txt").write_text'
         "(profiler.key_averages().table(sort_by=sort_by, row_limit=15))",
     }

@@ -1,11 +1,14 @@
 """A job read as one: collectives matched over its ranks, and who waits for whom, in made traces with numbers done by hand."""
 
+import contextlib
 import json
 import multiprocessing
 import os
 from pathlib import Path
+import signal
 import threading
 
+from conftest import free_ports
 from events import ADD, annotation, document, event, kernel, launch, op, step
 import pytest
 from trace_reader import analyze, cli, load
@@ -534,3 +537,54 @@ def test_what_is_left_out_is_no_transfer(tmp_path, capsys):
     assert "3.5% of that is transfer, 0.0% waiting for other ranks, 96% could not be matched;" in " ".join(
         capsys.readouterr().out.split()
     )
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A Dask scheduler with two workers on this machine."""
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50) as started:
+        yield started
+
+
+def test_a_dask_cluster_tells_the_same(tmp_path, capsys, cluster):
+    paths = three(tmp_path)
+    assert cli.main([*paths, "--json"]) == 0
+    here = capsys.readouterr().out
+    assert cli.main([*paths, "--json", "--scheduler", cluster.scheduler_address]) == 0
+    assert capsys.readouterr().out == here
+    # paths that fsspec knows, and a folder of them
+    assert cli.main([f"file://{tmp_path}", "--json", "--scheduler", cluster.scheduler_address]) == 0
+    assert capsys.readouterr().out == here.replace(str(tmp_path), f"file://{tmp_path}")
+
+
+def test_a_worker_that_is_killed_changes_nothing(tmp_path, cluster):
+    paths = three(tmp_path)
+    pipe = tmp_path / "pipe_rank1.json"
+    os.mkfifo(pipe)
+
+    def feed():
+        end = os.open(pipe, os.O_WRONLY)  # waits for the worker that reads it
+        for worker in cluster.workers.values():
+            os.kill(worker.pid, signal.SIGKILL)
+        os.close(end)
+        with contextlib.suppress(OSError):  # raised when the dead reader is gone
+            while True:
+                os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        pipe.write_bytes(Path(paths[1]).read_bytes())
+
+    feeding = threading.Thread(target=feed, daemon=True)
+    feeding.start()
+    job, errors = commands.read_job([paths[0], str(pipe), paths[2]], scheduler=cluster.scheduler_address)
+    feeding.join(60)
+    assert (job.matched, job.straggler.rank, errors) == (3, 2, [])
+
+
+def test_a_scheduler_that_is_not_there(tmp_path, capsys, monkeypatch):
+    (port,) = free_ports(1)
+    monkeypatch.setattr(commands, "CONNECT_S", 1)
+    assert cli.main([*three(tmp_path), "--scheduler", f"tcp://127.0.0.1:{port}"]) == 2
+    assert capsys.readouterr().err.startswith(f"error: --scheduler tcp://127.0.0.1:{port}: no Dask scheduler answers there")
+    assert cli.main([*three(tmp_path), "--scheduler", "no address"]) == 2
+    assert capsys.readouterr().err.startswith("error: --scheduler no address: ")

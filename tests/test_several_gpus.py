@@ -1,17 +1,15 @@
 """The lessons under the launcher, on gloo and small: the same numbers as one process, whole artifacts, and how a job ends."""
 
-import contextlib
 import importlib
 import json
 import os
 from pathlib import Path
 import re
-import socket
 import subprocess
 import sys
 
 from common.blocks import make_blocks, train_step
-from conftest import ROOT
+from conftest import ROOT, free_ports
 import jobs
 import pytest
 import torch
@@ -20,12 +18,6 @@ from trace_reader.commands.job import read_job
 
 LAUNCH = [sys.executable, "-m", "torch.distributed.run"]
 ENV = os.environ | {"OMP_NUM_THREADS": "1"}
-
-
-def free_ports(n):
-    with contextlib.ExitStack() as open_now:
-        servers = [open_now.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(n)]
-        return [server.getsockname()[1] for server in servers]
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ ENDINGS = (".json", ".json.gz")
 HEAD_BYTES = 1 << 20  # of a file, in which the header is, where it stands first
 HEADER_BYTES = 1 << 14  # of a header with few ranks
 IN_PARALLEL_BYTES = 32 << 20  # of all files, from which on starting processes takes less time than it saves
+CONNECT_S = 10  # that a scheduler has to answer
 TRIES = 2  # with all that are left, before each is tried alone
 _TRACE_ID = re.compile(rb'"trace_id"\s*:\s*"([^"]+)"')
 
@@ -175,7 +176,7 @@ def _cluster(address: str) -> Iterator[Executor]:
     except ImportError as error:
         raise MissingExtraError("--scheduler needs Dask: install read-trace with it, read-trace[dask]") from error
     try:
-        client = Client(address, timeout=10)
+        client = Client(address, timeout=CONNECT_S)
     except (OSError, TimeoutError, ValueError) as error:
         raise TraceError(f"--scheduler {address}: no Dask scheduler answers there ({error})") from error
     with client:
