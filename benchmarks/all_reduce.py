@@ -6,6 +6,7 @@ For each size: the time of a call over 20 in a row (5 before them are not timed)
 (PERFORMANCE.md there): bytes times 2(n-1)/n, or (n-1)/n, over the time. Without a GPU it runs on gloo, small sizes only.
 """
 
+import argparse
 from collections.abc import Callable
 import functools
 import os
@@ -20,6 +21,9 @@ BYTES = (8 << 10, 1 << 20, 32 << 20, 512 << 20)
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    if "LOCAL_RANK" not in os.environ:
+        raise SystemExit("error: this benchmark runs in several processes: uv run torchrun --standalone --nproc_per_node 2 ...")
     rank = int(os.environ["LOCAL_RANK"])
     device = torch.device("cuda", rank) if torch.cuda.is_available() else torch.device("cpu")
     if device.type == "cuda":
