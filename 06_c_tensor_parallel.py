@@ -25,7 +25,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 
 def parse_args(argv=None):
-    parser = job_parser(__file__, __doc__)
+    parser = job_parser(__file__, __doc__, batch_of="all ranks together")
     parser.add_argument(
         "--sequence_parallel", action="store_true", help="between the products, each rank has a part of the sequence"
     )
@@ -35,8 +35,10 @@ def parse_args(argv=None):
 def main(args):
     with job(args) as own:
         device = own.device
-        if args.dim * 4 % own.world or args.seq % own.world:
-            raise LessonError(f"--dim and --seq must be multiples of the number of ranks, {own.world}", exit_code=2)
+        if args.dim * 4 % own.world:
+            raise LessonError(f"--dim {args.dim}: 4 times it must be a multiple of the {own.world} ranks", exit_code=2)
+        if args.sequence_parallel and args.seq % own.world:
+            raise LessonError(f"--seq {args.seq} must be a multiple of the {own.world} ranks", exit_code=2)
         model = device.allocate(lambda on: make_blocks(args, on), args)
         mesh = init_device_mesh(device.type, (own.world,))
         plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}

@@ -38,13 +38,13 @@ class Job:
     local_rank: int
 
 
-def job_parser(file: str, doc: str | None) -> LessonParser:
-    """The parser of a lesson in several processes, with the sizes of its model."""
+def job_parser(file: str, doc: str | None, batch_of: str = "a rank") -> LessonParser:
+    """The parser of a lesson in several processes, with the sizes of its model; `batch_of` says whose the batch is."""
     parser = LessonParser(file, doc, counted="collectives")
     layers, dim, batch, seq = WITH_GPU if torch.accelerator.is_available() else WITHOUT
     parser.add_size("--layers", layers, "blocks")
     parser.add_size("--dim", dim, "width of the model; 4 times that inside a block")
-    parser.add_size("--batch", batch, "sequences of a rank")
+    parser.add_size("--batch", batch, f"sequences of {batch_of}")
     parser.add_size("--seq", seq, "tokens a sequence")
     return parser
 

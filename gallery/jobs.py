@@ -67,10 +67,7 @@ def record(name: str, command: tuple[str, ...], args: argparse.Namespace, keep: 
         job, _ = read_job(list(map(str, traces)))
         periods_us = [read(str(trace)).step_period_us or 0.0 for trace in traces]
         if keep:
-            write_all(
-                {args.out / f"{name}_rank{rank}.json.gz": trace.read_bytes() for rank, trace in enumerate(traces)}
-                | {args.out / f"{name}.txt": done.stdout.replace(folder, "traces").encode()}
-            )
+            write_all({args.out / f"{name}_rank{rank}.json.gz": trace.read_bytes() for rank, trace in enumerate(traces)})
     steps = job.ranks[0].steps
     return {
         "step_us": round(max(periods_us), 1),

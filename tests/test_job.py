@@ -100,8 +100,8 @@ steps: 1
 
 Verdict
 rank 2 arrives last in 2 of 2 collectives; it is the one that waits least (0.0
-  us, the others 35.0 us to 45.0 us); its device computes longer. What computing
-  does not hide of this is 4.5% of rank 0's time
+  us, the others 35.0 us to 45.0 us); it computes longer. What computing does
+  not hide of this is 4.5% of rank 0's time
 
 Ranks (all that was recorded; waiting and transfer: of what is exposed; last: to
 arrive, in all steps)
@@ -361,6 +361,8 @@ def test_merged_ranks_are_one_trace_with_the_sum_of_the_parts(tmp_path, capsys):
         kernel.total_us for part in parts for kernel in part.kernels
     )
     assert whole.unlinked == 0 and whole.events == sum(part.events for part in parts)
+    assert cli.main([str(target)]) == 0
+    assert "\nranks: 0, 1, 2, merged; steps, verdict and path are of one of them" in capsys.readouterr().out
     # Steps are those of the first rank, and so is what they launched.
     assert [(step.name, step.kernels, step.launches) for step in whole.steps] == [("ProfilerStep#0", 4, 4)]
 
@@ -444,6 +446,7 @@ def test_groups_that_the_traces_do_not_name_are_left_out(tmp_path, capsys):
     assert cli.main([bare(rank) for rank in range(4)]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "no collective could be matched, so that nothing is known of who waits for whom" in told
+    assert told.count("unknown unknown") == 4  # waiting and transfer of each
     assert "NCCL AllReduce in group unknown, ProfilerStep#0: the traces do not say which ranks take part: rank 0 has 1" in told
 
 

@@ -61,6 +61,7 @@ class Facts(msgspec.Struct, frozen=True):
     versions: dict[str, str]
     rank: int | None  # of a job with several processes, and how many they are
     world_size: int | None
+    merged_ranks: tuple[int, ...]  # of a file that --merge wrote
     events: int  # found in the file, of all kinds
     skipped: dict[str, int]  # of these, not used, by reason
     first_bad: str | None  # where and why the first event could not be read
@@ -138,7 +139,7 @@ def summarize(trace: Trace) -> Facts:
     used_properties = [p for number, p in device_properties.items() if number in used] or properties
     lesson: dict[str, Any] = header["lesson"] if isinstance(header.get("lesson"), dict) else {}
     distributed: dict[str, Any] = header["distributedInfo"] if isinstance(header.get("distributedInfo"), dict) else {}
-    said = lesson.get("device")
+    said, merged = lesson.get("device"), header.get("mergedRanks")
     names = sorted({str(p["name"]) for p in used_properties if "name" in p})
     kinds, origins = Counter(work.kind.tolist()), Counter(work.origin.tolist())
     steps = step_facts(trace)
@@ -158,6 +159,7 @@ def summarize(trace: Trace) -> Facts:
         versions=_versions(header),
         rank=_whole(distributed.get("rank")),
         world_size=_whole(distributed.get("world_size")),
+        merged_ranks=tuple(rank for rank in merged if type(rank) is int) if isinstance(merged, list) else (),
         events=trace.total,
         skipped=trace.skipped,
         first_bad=trace.first_bad,

@@ -38,7 +38,7 @@ NOT_A_MEMBER = "a rank has calls of a group that it is not in"
 class RankFacts(msgspec.Struct, frozen=True):
     """One rank, summed over its recorded steps. Communication is overlapped where something is computed at the same time, else
     exposed. `waiting_us`: of its matched collectives, the durations beyond the transfer; `exposed_waiting_us` and
-    `exposed_transfer_us`: of these what is exposed. `last_to_arrive`: in how many of them it was the last.
+    `exposed_transfer_us`: of these what is exposed. `last_to_arrive`: in how many of its `matched` ones it was the last.
     """
 
     rank: int
@@ -54,6 +54,7 @@ class RankFacts(msgspec.Struct, frozen=True):
     exposed_transfer_us: float
     idle_us: float
     last_to_arrive: int
+    matched: int
     regime: str
 
 
@@ -432,6 +433,7 @@ def _rank_facts(
         exposed_transfer_us=min(transfer_ns, communication_ns - overlapped_ns) / 1000,
         idle_us=(own.window_ns[1] - own.window_ns[0] - _length(own.busy)) / 1000,
         last_to_arrive=last,
+        matched=len(entries),
         regime=own.regime,
     )
     return told, waiting

@@ -12,7 +12,7 @@ from trace_reader.units import about, count, us
 NOT_MATCHED = 0.005  # of what is exposed: less is not told
 EXPOSED = 0.05  # of the time, from which on communication is what a job is told to wait for
 MOST_RANKS = 8  # that are told in their order; of more, those that wait least come first
-MOSTLY = {"transfer": "transfer", "arrival skew": "skew", "mixed": "both", "inconclusive": "unknown"}
+MOSTLY = {"transfer": "transfer", "arrival skew": "skew", "mixed": "mixed", "inconclusive": "unknown"}
 MOST_LEFT_OUT = 3
 APART_NS = 10**8  # of two machines' clocks
 MOST_NUMBERS = 6  # in a list of ranks
@@ -36,7 +36,7 @@ def report(job: JobFacts, style: Style) -> Document:
     rows = list(job.ranks)
     if len(rows) > MOST_RANKS:
         rows.sort(key=lambda rank: (rank.waiting_us, rank.rank))
-    a_step = "a step" if each > 1 else "all that was recorded"
+    a_step = f"mean of {each} steps" if each > 1 else "all that was recorded"
     sorted_by = "; those that wait least first" if len(rows) > MOST_RANKS else ""
     out.section(f"Ranks ({a_step}; waiting and transfer: of what is exposed; last: to arrive, in all steps{sorted_by})")
     head = ["rank", "compute", "commun.", "exposed", "waiting", "transfer", "idle", "last"]
@@ -108,7 +108,7 @@ def _late(job: JobFacts, late: Straggler) -> str:
     place = late.place.annotation if late.place else ""
     where = f" {'before' if late.place and late.place.first else 'in'} the {place}" if place else ""
     why = {
-        "compute": "its device computes longer",
+        "compute": "it computes longer",
         "cpu": f"its CPU is late{where}",
         "input": "it waits for its input (a DataLoader)",
         "gap": "its device waits for something that is not the CPU",
@@ -132,8 +132,11 @@ def _rank_row(rank: RankFacts, steps: int) -> list[str]:
         rank.exposed_transfer_us,
         rank.idle_us,
     )
-    more = us(rank.overlapped_us / steps), us(rank.waiting_us / steps), rank.regime
-    return [str(rank.rank), *(us(time / steps) for time in times), str(rank.last_to_arrive), *more]
+    cells = [us(time / steps) for time in times]
+    waiting = us(rank.waiting_us / steps)
+    if rank.communication_us and not rank.matched:
+        cells[3] = cells[4] = waiting = "unknown"
+    return [str(rank.rank), *cells, str(rank.last_to_arrive), us(rank.overlapped_us / steps), waiting, rank.regime]
 
 
 def _collective_row(row: JobCollectiveFacts) -> list[str]:

@@ -83,7 +83,7 @@ def _window(job: JobFacts, shown: list[int], window: Window) -> tuple[int, int]:
 def _draw_lane(ax: Axes, row: int, own: RankSummary, waits: Union, offset_ns: int, start_ns: int, end_ns: int) -> None:
     """The lane of one rank: `row` down from the top."""
     for name, union, top, height in (
-        ("idle", (np.array([start_ns - offset_ns]), np.array([end_ns - offset_ns])), 0.0, 0.9),
+        ("idle", _without((np.array([start_ns - offset_ns]), np.array([end_ns - offset_ns])), own.busy), 0.0, 0.9),
         ("copy", own.busy if own.has_gpu else own.computing, 0.0, 0.45),
         ("compute", own.computing, 0.0, 0.45),
         ("transfer", own.communicating, 0.45, 0.45),

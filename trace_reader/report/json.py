@@ -235,9 +235,14 @@ def job_json(job: "JobFacts") -> dict[str, Any]:
     """
     of_rank = ("rank", "trace", "steps", "compute_us", "communication_us", "overlapped_us", "exposed_us", "waiting_us",
                "idle_us", "last_to_arrive", "regime")  # fmt: skip
+    of_matched = ("waiting_us", "last_to_arrive")  # unknown where none of a rank's collectives could be matched
     rows = [_rounded(row) for row in job.collectives]
     return {
-        "ranks": [{name: value for name, value in _rounded(own).items() if name in of_rank} for own in job.ranks],
+        "ranks": [
+            {name: None if unknown and name in of_matched else value for name, value in _rounded(own).items() if name in of_rank}
+            for own in job.ranks
+            for unknown in (own.communication_us > 0 and not own.matched,)
+        ],
         "matched": job.matched,
         "unmatched": job.unmatched,
         "transfer_us": _round(job.transfer_us),

@@ -23,6 +23,7 @@ WORTH_TELLING = 0.02  # of the path's window
 WORTH_SHOWING = 0.005  # as a line of the path
 SMALLEST_SHARE = 0.0005  # that is not 0
 MOST_FINDINGS = 5  # of a brief report
+MOST_RANKS = 8  # of a merged file, that are named
 MOST_KINDS = 12  # of kernels or ops in one line
 BRIEF_KINDS = 6
 BRIEF_VERSIONS = 2
@@ -336,6 +337,12 @@ def header(facts: Facts, style: Style) -> list[str]:
     lines = [f"device: {facts.device or 'unknown'}; {versions}"]
     if facts.world_size is not None and facts.world_size > 1:
         lines.append(f"rank: {'unknown' if facts.rank is None else facts.rank} of {facts.world_size}")
+    if facts.merged_ranks:
+        told = ", ".join(map(str, facts.merged_ranks[:MOST_RANKS])) + ", ..." * (len(facts.merged_ranks) > MOST_RANKS)
+        lines.append(
+            f"ranks: {told}, merged; steps, verdict and path are of one of them, kernels of all. Read the ranks' own files for "
+            "who waits for whom"
+        )
     if facts.lesson.get("run"):
         lines.append(f"run: {facts.lesson.get('script', 'unknown')} {facts.lesson['run']}")
     if facts.lesson.get("peak_memory") and not style.brief:
