@@ -1,10 +1,12 @@
 """How long it takes to read a job of many ranks: with one process and with two, and HolisticTraceAnalysis beside it.
 
     uv run benchmarks/read_ranks.py --ranks 64 256 --hta /path/to/a/python/with/HolisticTraceAnalysis
+    uv run benchmarks/read_ranks.py --ranks --reduce 1024 4096 16384
 
 The ranks are copies of two recordings, with ranks, ids and clocks of their own and one group of all of them. Each reading is a
 process of its own, three times, alternating; told are the median and the range of its seconds, its largest process's memory, and
 what of it the reduction takes. HTA reads the same folder and computes its communication overlap; a crash is not a time.
+With --reduce, the reduction alone, of summaries that are in memory already and share one description of their group.
 """
 
 import argparse
@@ -34,6 +36,25 @@ if __name__ == "__main__":
     reduced = time.perf_counter()
     print(reduced - mapped, sum(len(pickle.dumps(s)) for s in summaries) / len(summaries), job.matched)
 """
+REDUCE = """
+import sys, time
+import msgspec
+from trace_reader import analyze, load
+from trace_reader.analysis.job import job_facts
+from trace_reader.analysis.rank import summarize_rank
+if __name__ == "__main__":
+    n, traces = int(sys.argv[1]), [load(path) for path in sys.argv[2:]]
+    two = [summarize_rank(trace, analyze(trace), rank) for rank, trace in enumerate(traces)]
+    groups, replace = (("0", tuple(range(n))),), msgspec.structs.replace
+    summaries = []
+    for rank in range(n):
+        own = two[rank % 2]
+        messages = tuple(replace(message, ranks=None, group_size=n) for message in own.messages)
+        summaries.append(replace(own, rank=rank, world_size=n, groups=groups, messages=messages, trace=f"rank{rank}"))
+    start = time.perf_counter()
+    job_facts(summaries)
+    print(time.perf_counter() - start)
+"""
 HTA = """
 import sys, time
 from hta.trace_analysis import TraceAnalysis
@@ -45,7 +66,8 @@ if __name__ == "__main__":
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[64, 256])
+    parser.add_argument("--ranks", type=int, nargs="*", default=[64, 256])
+    parser.add_argument("--reduce", type=int, nargs="+", default=[], metavar="RANKS", help="of so many, the reduction alone")
     parser.add_argument("--hta", metavar="PYTHON", help="a Python that has HolisticTraceAnalysis")
     args = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; {TIMES} times each, alternating")
@@ -69,6 +91,12 @@ def main() -> None:
                     reduced, size, matched = map(float, runs[-1][2].split())
                     line += f"; reduction {reduced:.2f} s, {size / 1000:.0f} kB a rank, {matched:.0f} collectives"
                 print(line, flush=True)
+    for ranks in args.reduce:
+        command = [sys.executable, "-c", REDUCE, str(ranks), *map(str, SOURCES)]
+        runs = [run(command) for _ in range(TIMES)]
+        seconds = [float(printed.split()[0]) for _, _, printed in runs]
+        spread = f"({min(seconds):.1f} to {max(seconds):.1f}), {max(run[1] for run in runs):.0f} MB"
+        print(f"{ranks:>6} ranks, reduction alone: {statistics.median(seconds):.1f} s {spread}", flush=True)
 
 
 def make(folder: Path, ranks: int) -> None:

@@ -97,9 +97,9 @@ def _joined(args: argparse.Namespace, rank: int, world: int, local_rank: int) ->
 
 def _tell(args: argparse.Namespace, world: int, guess: int | None) -> None:
     """What the traces of all ranks say together. Those of other machines may lie there: then it is of what is here."""
-    own = str(trace_path(args))
-    paths = [own.replace(f"_w{world}_rank0.", f"_w{world}_rank{rank}.") for rank in range(world)]
-    here = [path for path in paths if os.path.exists(path)]
+    tag = args.tag.removesuffix("0")
+    paths = [trace_path(argparse.Namespace(**{**vars(args), "tag": f"{tag}{rank}"})) for rank in range(world)]
+    here = [str(path) for path in paths if path.exists()]
     try:
         facts, _ = read_job(here)
     except TraceError as error:
@@ -110,8 +110,10 @@ def _tell(args: argparse.Namespace, world: int, guess: int | None) -> None:
     if guess is not None:
         made = sum(each.values())
         print(f"guess: {guess} collectives a step{'. Correct.' if guess == made else f'; the job has {made}'}")
-    files = shlex.quote(own).replace("_rank0.", "_rank*.")
-    print(f"next: uv run read_trace.py {files}, or --merge job.json.gz of it for https://ui.perfetto.dev")
+    before, _, after = str(paths[0]).rpartition("rank0")
+    files = f"{shlex.quote(before + 'rank')}*{shlex.quote(after)}"
+    print(f"next: uv run read_trace.py {files}")
+    print("the same with --merge job.json.gz: one file with all ranks, for https://ui.perfetto.dev")
 
 
 def collectives_of_a_step(facts: JobFacts) -> dict[str, int]:

@@ -117,6 +117,7 @@ def test_the_pages_name_every_flag_and_no_other():
         "--out",
         "--hta",
         "--ranks",
+        "--reduce",
     }  # of other programs; another spelling
     assert set(SHARED) <= flags_in("docs/recording.md")
     assert {"--batch", "--op", "--vary_batch", "--backend", "--kernel_version"} <= flags_in("docs/recording.md")

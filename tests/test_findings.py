@@ -139,8 +139,8 @@ CASES = {
     ),
     "late-rank-suspected": (
         [step(0, 0, 1000), *(e for n, us in enumerate((10, 11, 12, 90)) for e in all_reduce(100 * n, us, n))],
-        "83.0 us of 123.0 us in collectives is waiting for another rank: 1 call took more than twice as long as the fastest of "
-        "equal size, one of them 90.0 us beside 10.0 us",
+        "of 123.0 us in collectives at least 83.0 us is waiting for another rank: 1 call took more than twice as long as the "
+        "fastest of equal size, one of them 90.0 us beside 10.0 us",
         [step(0, 0, 1000), *(e for n, us in enumerate((10, 11, 12, 90)) for e in all_reduce(100 * n, us, n, 1000 * (n + 1)))],
     ),
     "unfused-optimizer": (

@@ -10,12 +10,15 @@ import threading
 
 from conftest import free_ports
 from events import ADD, annotation, document, event, kernel, launch, op, step
+from matplotlib.colors import to_hex
 import pytest
 from trace_reader import analyze, cli, load
 from trace_reader.analysis.job import job_facts
 from trace_reader.analysis.rank import rank_of, summarize_rank
 from trace_reader.commands import job as commands
 from trace_reader.commands import merge as commands_merge
+from trace_reader.report import job_picture
+from trace_reader.report.picture import Window
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
@@ -96,7 +99,7 @@ def test_the_report(tmp_path, capsys, monkeypatch):
         == """\
 3 ranks of one job: ./t_rank*.json
 device: NVIDIA H200
-steps: 1
+steps: 1 (ProfilerStep#0)
 
 Verdict
 rank 2 arrives last in 2 of 2 collectives; it is the one that waits least (0.0
@@ -280,6 +283,12 @@ def test_two_runs_of_one_rank_are_compared(tmp_path, capsys):
     assert capsys.readouterr().out.startswith(f"A: {paths[0]}\nB: {paths[1]}\n")
 
 
+def test_a_flag_of_one_trace_is_not_ignored_for_a_folder(tmp_path, capsys):
+    three(tmp_path)
+    assert cli.main([str(tmp_path), "--chain"]) == 2
+    assert capsys.readouterr().err == f"error: --chain shows one trace: name one of these 3, as {tmp_path}/t_rank0.json\n"
+
+
 def test_a_folder_is_its_traces(tmp_path, capsys):
     three(tmp_path)
     assert cli.main([str(tmp_path), "--json"]) == 0
@@ -391,6 +400,21 @@ def test_merged_ranks_keep_lanes_ids_and_devices_apart_and_meet_in_time(tmp_path
     named = {event["pid"]: event["args"]["name"] for event in merged["traceEvents"] if event["name"] == "process_name"}
     assert sorted(named.values()) == ["rank 0: python", "rank 1: python"]
     assert set(named) == {event["pid"] for event in merged["traceEvents"] if event.get("cat") == "cuda_runtime"}
+
+
+def test_merged_numbers_of_ranks_stay_apart(tmp_path):
+    """Autograd's sequence numbers, addresses and device ids of memory events, which the reader compares across threads."""
+    said = {"Sequence number": 7, "Addr": 140000000000000, "Device Id": 1, "Device Type": 1}
+    on_cpu = {"Addr": 5, "Device Id": -1, "Device Type": 0}
+    for rank in range(2):
+        events = [event("cpu_op", "aten::add", 5, 1, **said), event("cpu_op", "aten::add", 7, 1, **on_cpu)]
+        write(tmp_path, rank, step(0, 0, 200), *collective(2, 60, 40, ranks=(0, 1)), *events, **header(rank, 2))
+    commands_merge.run([str(tmp_path)], tmp_path / "all.json")
+    merged = json.loads((tmp_path / "all.json").read_text())["traceEvents"]
+    own = [event["args"] for event in merged if event["name"] == "aten::add"]
+    assert [args.get("Sequence number") for args in own] == [7, None, 7 + (1 << 30), None]
+    assert [args["Addr"] for args in own] == [140000000000000, 5, 140000000000000 + (1 << 48), 5 + (1 << 48)]
+    assert [args["Device Id"] for args in own] == [1, 0, 3, 1]  # on GPUs: after those that the kernels ran on, 0 and 2
 
 
 def test_what_cannot_be_merged(tmp_path, capsys):
@@ -591,3 +615,104 @@ def test_a_scheduler_that_is_not_there(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().err.startswith(f"error: --scheduler tcp://127.0.0.1:{port}: no Dask scheduler answers there")
     assert cli.main([*three(tmp_path), "--scheduler", "no address"]) == 2
     assert capsys.readouterr().err.startswith("error: --scheduler no address: ")
+
+
+@pytest.mark.parametrize(("late_us", "told"), [(32, True), (28, False)])
+def test_waiting_is_told_from_three_hundredths_of_the_time_on(tmp_path, late_us, told):
+    fine = [*compute(1, 10, 50), *collective(2, 60, 10 + late_us, ranks=(0, 1))]
+    slow = [*compute(1, 10, 50 + late_us), *collective(2, 60 + late_us, 10, ranks=(0, 1))]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 1000), *own, **header(rank, 2)) for rank, own in enumerate((fine, slow))))
+    assert (job.straggler is not None) is told
+
+
+def blamed(folder, most):
+    """Of 100 us that are waited, rank 1 causes `most`, rank 0 the rest: computed before each of two collectives."""
+    one = [
+        *collective(1, 60, 10 + most, ranks=(0, 1)),
+        *compute(2, 200, 50 + 100 - most),
+        *collective(3, 350 - most, 10, ranks=(0, 1)),
+    ]
+    two = [*compute(1, 10, 50 + most), *collective(2, 60 + most, 10, ranks=(0, 1)), *compute(3, 200, 50),
+           *collective(4, 250, 110 - most, ranks=(0, 1))]  # fmt: skip
+    return [write(folder, rank, step(0, 0, 400), *own, **header(rank, 2)) for rank, own in enumerate((one, two))]
+
+
+@pytest.mark.parametrize(("most", "rank"), [(70, 1), (60, None), (40, None), (30, 0)])
+def test_who_causes_two_thirds_of_the_waiting_is_the_late_one(tmp_path, most, rank):
+    late = facts_of(*blamed(tmp_path, most)).straggler
+    assert (late.rank if late else None) == rank
+
+
+@pytest.mark.parametrize(("apart_us", "fit"), [(0, True), (100, True), (120, False)])
+def test_on_cpus_durations_are_compared_where_the_calls_of_a_collective_end_together(tmp_path, capsys, apart_us, fit):
+    """Three collectives, of which rank 1's end later than rank 0's by 0, so much, and twice so much: no clock explains that."""
+    for rank in range(2):
+        calls = [annotation("gloo:all_reduce", 100 + 200 * n, 100 + rank * n * apart_us) for n in range(3)]
+        write(tmp_path, rank, step(0, 0, 1000), op("aten::add", 20, 30), *calls, **header(rank, 2))
+    job = facts_of(*(str(tmp_path / f"t_rank{rank}.json") for rank in range(2)))
+    assert job.ends_fit is fit
+    assert cli.main([str(tmp_path)]) == 0
+    assert ("do not say who waited for whom" in " ".join(capsys.readouterr().out.split())) is not fit
+
+
+def test_many_ranks_are_read_by_processes(tmp_path, monkeypatch):
+    """From 32 MiB of files on, as many as there are files or cores; below it, none."""
+    paths, asked = three(tmp_path), []
+    monkeypatch.setattr(commands, "_in_processes", lambda paths, steps_from, processes: asked.append(processes) or iter([]))
+    monkeypatch.setattr(commands, "_cores", lambda: 2)
+    for size, expected in ((10 << 20, []), (11 << 20, [2])):
+        monkeypatch.setattr(commands, "size_of", lambda path, size=size: size)
+        assert len(list(commands._read_all(paths, None, None, None))) == (0 if expected else 3)
+        assert asked == expected
+
+
+def lanes(figure):
+    """Of each lane, from when to when (us) what is drawn in a colour, by its name in the legend."""
+    colours = {to_hex(handle.get_facecolor()): handle.get_label() for handle in figure.legends[0].legend_handles}
+    found = {}
+    for drawn in figure.axes[0].collections:
+        for path in drawn.get_paths():
+            left, top, right, _ = path.get_extents().extents
+            found.setdefault(int(top), {}).setdefault(colours[to_hex(drawn.get_facecolor()[0])], []).append(
+                (round(float(left) * 1000, 3), round(float(right) * 1000, 3))
+            )
+    return found
+
+
+def test_the_picture_has_a_lane_for_each_rank(tmp_path):
+    drawn = lanes(job_picture.draw(facts_of(*three(tmp_path, (0, 5000, 123))), Window()))
+    busy = {
+        0: ([(10, 60)], [(60, 100), (200, 220), (300, 320)], [(60, 90), (200, 205), (300, 310)]),
+        1: ([(10, 60)], [(60, 100), (200, 220), (310, 320)], [(60, 90), (200, 205)]),
+        2: ([(10, 90)], [(90, 100), (205, 220)], []),
+    }
+    for rank, (compute, transfer, waiting) in busy.items():
+        assert drawn[rank]["compute"] == compute and drawn[rank]["transfer"] == transfer
+        assert drawn[rank].get("waiting for another rank", []) == waiting
+    assert drawn[2]["idle"] == [(0, 10), (100, 205), (220, 1000)]
+
+
+def test_the_picture_of_a_window(tmp_path, capsys):
+    job = facts_of(*three(tmp_path))
+    drawn = lanes(job_picture.draw(job, Window(us=(70, 210))))
+    assert drawn[0]["transfer"] == [(0, 30), (130, 140)] and drawn[0]["waiting for another rank"] == [(0, 20), (130, 135)]
+    target = tmp_path / "out.png"
+    for flags, message in (
+        (("--steps", "4:5"), "no rank has recorded a step from ProfilerStep#4 to #5"),
+        (("--us", "2000:3000"), "the window holds nothing"),
+    ):
+        assert cli.main([str(tmp_path), "--plot", str(target), *flags]) == 2
+        assert capsys.readouterr().err == f"error: {message}\n" and not target.exists()
+    assert cli.main([str(tmp_path), "--plot", str(target), "--steps", "0"]) == 0
+    assert target.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_of_more_ranks_than_can_be_drawn_those_that_wait_least(tmp_path):
+    everyone = tuple(range(66))
+    paths = [
+        write(tmp_path, rank, step(0, 0, 400), *collective(1, 60 + rank, 140 - rank, ranks=everyone), **header(rank, 66))
+        for rank in everyone
+    ]
+    axes = job_picture.draw(facts_of(*paths), Window()).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [f"rank {rank}" for rank in range(2, 66)]
+    assert "(64 of 66, those that wait least)" in axes.get_title(loc="left").replace("\n", " ")

@@ -66,7 +66,9 @@ def test_each_rank_leaves_a_trace_and_a_table_and_the_job_its_verdict(ran, name)
     assert files == [f"{tag}_w2_rank{rank}.{kind}" for rank in range(2) for kind in ("json", "txt")]
     assert len(re.findall(r"^job: 2 processes, gloo; this is rank 0$", printed[name], re.MULTILINE)) == 1
     assert len(re.findall(r"^device: ", printed[name], re.MULTILINE)) == 1  # of rank 0 alone
-    assert f"next: uv run read_trace.py {folder / name}/{tag}_w2_rank*.json, or --merge" in printed[name]
+    assert (
+        f"\nnext: uv run read_trace.py {folder / name}/{tag}_w2_rank*.json\nthe same with --merge job.json.gz: " in printed[name]
+    )
 
 
 @pytest.mark.parametrize(

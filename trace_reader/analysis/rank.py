@@ -16,13 +16,13 @@ from trace_reader.analysis.cpu_time import is_loader
 from trace_reader.analysis.facts import Facts
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import outermost
-from trace_reader.link.trace import STEP, Trace
+from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_GPU, Collective, Footprint, Kind
 from trace_reader.names.kernels import decode_name, is_collective
 
 Union = tuple[np.ndarray, np.ndarray]  # starts and ends (ns) of intervals that do not touch
-POINT_TO_POINT = ("send", "recv")
+SEND_AND_RECEIVE = "send and recv"  # what the two calls of one message are called together
 NO_NUMBER = -1
 MOST_RANKS = 1 << 20
 CAUSES = ("none", "cpu", "input", "gap")  # of a stretch in which nothing ran: the launch came late, with a loader open; other
@@ -90,7 +90,6 @@ class RankSummary(msgspec.Struct, frozen=True, eq=False):
     rank: int
     world_size: int | None
     groups: tuple[tuple[str, tuple[int, ...]], ...]
-    trace_id: str
     device: str | None
     versions: dict[str, str]
     regime: str
@@ -144,7 +143,6 @@ def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
         rank=rank,
         world_size=_count(distributed.get("world_size")),
         groups=_groups(distributed),
-        trace_id=str(header.get("trace_id", "")),
         device=facts.device,
         versions=facts.versions,
         regime=facts.regime,
@@ -171,12 +169,6 @@ def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
             *before,
         ),
     )
-
-
-def step_label(steps: tuple[str, ...]) -> str:
-    """The recorded steps in words: how many, and from which to which where they are numbered."""
-    numbered = [found.group(1) for name in steps if (found := STEP.match(name))]
-    return f"{len(steps)} (ProfilerStep#{numbered[0]} to #{numbered[-1]})" if len(numbered) > 1 else str(len(steps))
 
 
 def _count(said: Any) -> int | None:
@@ -237,9 +229,9 @@ def _message(call: Any, rank: int) -> Message:
         name = _OF_CPU.sub("", call.name) if call.kind == Kind.ANNOTATION else decode_name(call.name).label
         return Message(name, "", None, None, "", None)
     name, ranks = said.name, _ranks(said.ranks)
-    if name in POINT_TO_POINT and said.peer is not None:
+    if name in ("send", "recv") and said.peer is not None:
         ranks = (rank, said.peer) if name == "send" else (said.peer, rank)
-        name = "send and recv"
+        name = SEND_AND_RECEIVE
     return Message(name, said.group, ranks, _count(said.group_size), said.dtype, message_bytes(said))
 
 

@@ -10,7 +10,6 @@ import contextlib
 import json
 import multiprocessing
 import os
-from pathlib import Path
 import re
 from typing import Any
 
@@ -21,12 +20,11 @@ from trace_reader.analysis.rank import RankSummary, rank_of, summarize_rank
 from trace_reader.commands.loading import load_shown, showing
 from trace_reader.errors import MissingExtraError, TraceError
 from trace_reader.link.trace import Trace
-from trace_reader.parse.source import list_folder, open_blocks, size_of
+from trace_reader.parse.source import list_folder, open_blocks, size_of, traces_in
 from trace_reader.reading import load
 
 ENDINGS = (".json", ".json.gz")
 HEAD_BYTES = 1 << 20  # of a file, in which the header is, where it stands first
-HEADER_BYTES = 1 << 14  # of a header with few ranks
 IN_PARALLEL_BYTES = 32 << 20  # of all files, from which on starting processes takes less time than it saves
 CONNECT_S = 10  # that a scheduler has to answer
 TRIES = 2  # with all that are left, before each is tried alone
@@ -70,7 +68,7 @@ def claim(path: str) -> Claim:
     with contextlib.suppress(TraceError), open_blocks(path) as blocks:
         for block in blocks:
             head += block[: HEAD_BYTES - len(head)]
-            if len(head) >= HEAD_BYTES or (b'"distributedInfo"' in head[:-HEADER_BYTES] and _TRACE_ID.search(head)):
+            if len(head) >= HEAD_BYTES:
                 break
     header: dict[str, Any] = {}
     at = head.find(b'"distributedInfo"')
@@ -193,7 +191,5 @@ def _cores() -> int:
 def _traces(folder: str, inside: list[str]) -> list[str]:
     found = sorted(path for path in inside if path.endswith(ENDINGS))
     if not found:
-        deeper = next((str(path) for path in sorted(Path(folder).glob("*/*")) if path.name.endswith(ENDINGS)), None)
-        hint = f"name a folder in it, as {Path(deeper).parent}" if deeper else "no .json and no .json.gz lies in it"
-        raise TraceError(f"{folder}: a folder; {hint}")
+        raise TraceError(f"{folder}: a folder; {traces_in(folder)}")
     return found

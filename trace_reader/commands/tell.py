@@ -45,6 +45,8 @@ def run(
         from trace_reader.commands.job import expanded, is_job  # what only these need: most runs are of one trace, and short
 
         paths = expanded(paths)
+        if step is not None and len(paths) > 1:
+            raise TraceError(f"--chain shows one trace: name one of these {len(paths)}, as {paths[0]}")
         if scheduler is not None or is_job(paths):
             return _job(paths, style, steps_from, scheduler)
     if len(paths) == 1:

@@ -74,8 +74,8 @@ def _late_rank(trace: Trace, facts: Facts) -> Seen | None:
         return None
     late = Rows(trace.slices, np.sort(np.concatenate(slow)))
     seen = (
-        f"{us(waited_us)} of {us(total_us)} in collectives is waiting for another rank: {count(len(late), 'call')} took more "
-        f"than twice as long as the fastest of equal size, one of them {us(slowest_us)} beside {us(fastest_us)}"
+        f"of {us(total_us)} in collectives at least {us(waited_us)} is waiting for another rank: {count(len(late), 'call')} took "
+        f"more than twice as long as the fastest of equal size, one of them {us(slowest_us)} beside {us(fastest_us)}"
     )
     step = max(by_step, key=lambda step: by_step[step])
     if step >= 0 and len(by_step) > 1 and by_step[step] > MOSTLY * waited_us:

@@ -140,7 +140,7 @@ def open_blocks(source: str, progress: Callable[[float], None] | None = None) ->
                 raise NotATraceError(f"{path}: the file is empty" if source != "-" else f"{path}: there is nothing on it")
             yield Blocks(file, path, first, size, progress)
     except IsADirectoryError as error:
-        raise TraceError(f"{path}: a folder; {_traces_in(path.rstrip('/'))}") from error
+        raise TraceError(f"{path}: a folder; {traces_in(path.rstrip('/'))}") from error
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or error}") from error
 
@@ -188,7 +188,7 @@ def _fsspec() -> Any:
     return fsspec
 
 
-def _traces_in(folder: str) -> str:
+def traces_in(folder: str) -> str:
     """What to do with a folder, in words."""
     for pattern in ("*.json", "*.json.gz", "*/*.json", "*/*.json.gz"):
         if next(Path(folder).glob(pattern), None):

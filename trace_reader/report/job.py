@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from itertools import takewhile
 
-from trace_reader.analysis.job import POINT_TO_POINT, JobCollectiveFacts, JobFacts, RankFacts, Straggler
-from trace_reader.analysis.rank import step_label
+from trace_reader.analysis.job import JobCollectiveFacts, JobFacts, RankFacts
+from trace_reader.analysis.rank import SEND_AND_RECEIVE
+from trace_reader.analysis.straggler import Straggler
 from trace_reader.names.devices import peak
 from trace_reader.report.document import Document, Style
+from trace_reader.report.one import steps_line
 from trace_reader.units import about, count, us
 
 NOT_MATCHED = 0.005  # of what is exposed: less is not told
@@ -29,7 +31,10 @@ def report(job: JobFacts, style: Style) -> Document:
         said = f"of {job.world_size} ranks, these are not here, and the late one may be among them: {_ranks(job.missing_ranks)}"
         out.lines([said])
     steps = list(dict.fromkeys(own.steps for own in job.summaries))
-    out.lines([f"steps: {step_label(steps[0]) if len(steps) == 1 else 'not the same ones on all ranks'}"])
+    if len(steps) > 1:
+        out.lines(["steps: not the same ones on all ranks"])
+    else:
+        out.lines([steps_line(steps[0]) if steps[0] else "steps: none"])
     out.section("Verdict")
     out.lines([verdict(job)])
     each = job.ranks[0].steps if len({rank.steps for rank in job.ranks}) == 1 and job.ranks[0].steps else 1
@@ -143,7 +148,7 @@ def _collective_row(row: JobCollectiveFacts) -> list[str]:
     size = "unknown" if row.bytes is None else f"{row.bytes / 1e6:.2f}"
     rate = "unknown" if row.bus_gb_per_s is None else f"{row.bus_gb_per_s:.1f}"
     group = row.group or "unknown"
-    ranks = " > ".join(map(str, row.ranks)) if row.name == POINT_TO_POINT else _ranks(row.ranks, "")
+    ranks = " > ".join(map(str, row.ranks)) if row.name == SEND_AND_RECEIVE else _ranks(row.ranks, "")
     return [
         row.name,
         group,

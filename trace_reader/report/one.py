@@ -356,13 +356,16 @@ def header(facts: Facts, style: Style) -> list[str]:
     if facts.truncated:
         lines.append("the file is cut off: what is whole was read")
     if facts.steps:
-        first, last = facts.steps[0].name, facts.steps[-1].name
-        names = first if first == last else f"{first} to {last}"
         each = f", one every {us(facts.step_period_us)}" if facts.step_period_us else ""
-        lines.append(f"steps: {len(facts.steps)} ({names}){each}")
+        lines.append(f"{steps_line([step.name for step in facts.steps])}{each}")
     else:
         lines.append("steps: none")
     return lines
+
+
+def steps_line(names: Sequence[str]) -> str:
+    """The recorded steps in words: how many, and from which to which."""
+    return f"steps: {len(names)} ({names[0] if names[0] == names[-1] else f'{names[0]} to {names[-1]}'})"
 
 
 def _step_row(s: StepFacts) -> list[str]:
