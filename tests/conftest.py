@@ -1,6 +1,6 @@
 """Running lessons as their users do, and reading what they wrote."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 import contextlib
 from dataclasses import dataclass
@@ -9,10 +9,12 @@ import gzip
 import json
 import os
 from pathlib import Path
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+from typing import Any
 
 import pytest
 import torch
@@ -154,3 +156,49 @@ def lessons(lesson) -> Callable[[Mapping[str, tuple[str, ...]]], dict[str, Futur
 
     pool = ThreadPoolExecutor(2)
     return start
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """The system's Chromium, without a window; skips, with the reason, where there is none."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.skip("no Chromium on this machine")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(chromium: Any) -> Iterator[Callable[..., Any]]:
+    """Opens a page by file:// and returns it, once its scripts are done. At the end: nothing was asked of any other address, and
+    nothing was complained of.
+    """
+    contexts, complaints, asked = [], [], []
+
+    def open_page(path: Path, wait: str = "html[data-ready]", **options: Any) -> Any:
+        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(path.as_uri())
+        page.wait_for_selector(wait, state="attached")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert [url for url in asked if not url.startswith("file://")] == []
+
+
+def keep_screen(page: Any, name: str) -> None:
+    """A picture of what the page shows, in the folder that SCREENSHOTS names, if it does: CI keeps it."""
+    if folder := os.environ.get("SCREENSHOTS"):
+        page.screenshot(path=f"{folder}/{name}.png")

@@ -96,6 +96,7 @@ def test_the_pages_name_every_flag_and_no_other():
         "--names",
         "--folded",
         "--plot",
+        "--html",
         "--steps",
         "--us",
         "--open",
@@ -118,6 +119,7 @@ def test_the_pages_name_every_flag_and_no_other():
         "--hta",
         "--ranks",
         "--reduce",
+        "--slices",
     }  # of other programs; another spelling
     assert set(SHARED) <= flags_in("docs/recording.md")
     assert {"--batch", "--op", "--vary_batch", "--backend", "--kernel_version"} <= flags_in("docs/recording.md")

@@ -127,7 +127,10 @@ def test_what_cannot_be_named_is_said(tmp_path, capsys):
         assert capsys.readouterr().err == f"error: {said}\n"
     with pytest.raises(SystemExit):
         cli.main([graph, "--names", other, "--chain"])
-    assert "--names prints a table: leave --plot, --open, --redact, --folded, --merge and --chain out" in capsys.readouterr().err
+    assert (
+        "--names prints a table: leave --plot, --html, --open, --redact, --folded, --merge and --chain out"
+        in capsys.readouterr().err
+    )
 
 
 def test_the_lines_of_python_are_the_other_traces(tmp_path, capsys):

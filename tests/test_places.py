@@ -214,7 +214,10 @@ def test_what_was_not_recorded_is_said(tmp_path, capsys, by, said):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--by", "layer", "--chain"], "--by prints a table: leave --plot, --open, --redact, --folded, --merge and --chain out"),
+        (
+            ["--by", "layer", "--chain"],
+            "--by prints a table: leave --plot, --html, --open, --redact, --folded, --merge and --chain out",
+        ),
         (["b.json", "--by", "layer"], "--by takes one trace: name one"),
         (["b.json", "--folded", "x"], "--folded takes one trace: name one"),
     ],

@@ -384,7 +384,10 @@ def test_the_command_writes_a_file(tmp_path, capsys):
         (["--plot", "a.png", "--json"], "argument --json: not allowed with argument --plot"),
         (["b", "--open"], "--open takes one trace, a file: name one"),
         (["b", "--redact", "c"], "--redact takes one trace: name one"),
-        (["--redact", "b", "--chain"], "--chain prints a report: leave --plot, --open, --redact, --folded and --merge out"),
+        (
+            ["--redact", "b", "--chain"],
+            "--chain prints a report: leave --plot, --html, --open, --redact, --folded and --merge out",
+        ),
     ],
 )
 def test_mistakes_in_the_flags(flags, message, capsys):

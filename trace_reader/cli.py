@@ -31,6 +31,7 @@ Read a profiler trace: what the bottleneck is, what each step launched, which ke
     {command} GRAPH.json --names EAGER.json     what a CUDA graph replays, by a trace of the same step without it
     {command} TRACE.json --plot out.png     a picture (two traces: on one scale); --steps 3:4, --us 100:250
     {command} JOB_rank*.json --merge ALL.json.gz    one file for Perfetto, clocks aligned
+    {command} TRACE.json --html out.html    the report as a page, with a timeline to click; two traces; a job
     {command} TRACE.json --open             in Perfetto, from this machine, without an upload
     {command} TRACE.json --redact B.json    a copy without host name, user name and file paths
     zcat TRACE.json.gz | {command} - --json
@@ -92,6 +93,9 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command:
     )
     output.add_argument("--plot", metavar="FILE", type=picture, help="draw it into FILE, .png or .svg, instead of the report")
     output.add_argument(
+        "--html", metavar="FILE", type=html_page, help="write the report as a page with a timeline to click: opens offline"
+    )
+    output.add_argument(
         "--folded", metavar="FILE", type=named, help="write stacks for flame graph tools into FILE, with Python's where recorded"
     )
     output.add_argument(
@@ -114,12 +118,12 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command:
         parser.error("--redact takes one trace: name one")
     if [*args.traces, args.names].count("-") > 1:
         parser.error("standard input (-) can be read once only")
-    if args.chain is not None and (args.plot or args.open or args.redact or args.folded or args.merge):
-        parser.error("--chain prints a report: leave --plot, --open, --redact, --folded and --merge out")
-    if args.by and (args.plot or args.open or args.redact or args.folded or args.merge or args.chain is not None):
-        parser.error("--by prints a table: leave --plot, --open, --redact, --folded, --merge and --chain out")
-    if args.names and (args.plot or args.open or args.redact or args.folded or args.merge or args.chain is not None):
-        parser.error("--names prints a table: leave --plot, --open, --redact, --folded, --merge and --chain out")
+    if args.chain is not None and (args.plot or args.html or args.open or args.redact or args.folded or args.merge):
+        parser.error("--chain prints a report: leave --plot, --html, --open, --redact, --folded and --merge out")
+    if args.by and (args.plot or args.html or args.open or args.redact or args.folded or args.merge or args.chain is not None):
+        parser.error("--by prints a table: leave --plot, --html, --open, --redact, --folded, --merge and --chain out")
+    if args.names and (args.plot or args.html or args.open or args.redact or args.folded or args.merge or args.chain is not None):
+        parser.error("--names prints a table: leave --plot, --html, --open, --redact, --folded, --merge and --chain out")
     for flag, given in (("--by", args.by), ("--folded", args.folded), ("--names", args.names)):
         if given and len(args.traces) > 1:
             parser.error(f"{flag} takes one trace: name one")
@@ -139,6 +143,12 @@ def named(text: str) -> str:
 def merge_target(text: str) -> Path:
     if not text.endswith((".json", ".json.gz")):
         raise argparse.ArgumentTypeError(f"expected a name that ends with .json or .json.gz, got {text!r}")
+    return Path(text)
+
+
+def html_page(text: str) -> Path:
+    if not text.endswith((".html", ".htm")):
+        raise argparse.ArgumentTypeError(f"expected a name that ends with .html, got {text!r}")
     return Path(text)
 
 
@@ -214,11 +224,15 @@ def answer(args: argparse.Namespace) -> tuple[str, int]:
         from trace_reader.commands import picture
 
         return picture.run(args.traces, args.plot, args.steps, args.us, args.steps_from, args.scheduler), 0
+    style = Style(top=args.top, full=args.full, everything=args.all)
+    if args.html:
+        from trace_reader.commands import html
+
+        return html.run(args.traces, args.html, style, args.steps_from, args.scheduler), 0
     if args.folded:
         from trace_reader.commands import folded
 
         return folded.run(args.traces[0], Path(args.folded), args.steps_from), 0
-    style = Style(top=args.top, full=args.full, everything=args.all)
     told, code = tell.run(args.traces, style, args.chain, args.steps_from, args.by, args.names, args.scheduler)
     return ((args.output or TEXT).write(told) if told else ""), code
 

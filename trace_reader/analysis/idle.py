@@ -36,12 +36,9 @@ class IdleFacts(msgspec.Struct, frozen=True):
 def idle_facts(trace: Trace, cpu: CpuActivity, device: int | str, start_ns: int, end_ns: int) -> IdleFacts:
     """The idle time of a device between two moments (ns from the first slice)."""
     slices = trace.slices
-    on_device = np.array([name == device for name, _ in slices.tracks])
-    own = trace.work.where(on_device[trace.work.track])
-    own = own.where((own.end_ns > start_ns) & (own.start_ns < end_ns))
-    reached = np.append(start_ns, np.maximum.accumulate(own.end_ns))
-    at = np.flatnonzero((own.start_ns > reached[:-1]) & (reached[:-1] >= start_ns))
-    begins, ends, after = np.maximum(reached[at], start_ns), own.start_ns[at], own.where(at)
+    own = _work_of(trace, device, start_ns, end_ns)
+    begins, ends, at = gaps(trace, device, start_ns, end_ns)
+    after = own.where(at)
     launched = after.call >= 0
     launch_ns = np.where(launched, np.clip(slices.start_ns[after.call], begins, ends), begins)
     track = np.where(launched, slices.track[after.call], -1)
@@ -58,7 +55,7 @@ def idle_facts(trace: Trace, cpu: CpuActivity, device: int | str, start_ns: int,
     }
     largest = np.argsort(begins - ends, kind="stable")[:MOST_GAPS]
     before = np.array([int(np.argmax(own.end_ns[:place])) if place else -1 for place in at[largest].tolist()], np.int64)
-    gaps = []
+    told_gaps = []
     for place, earlier in zip(largest.tolist(), before.tolist(), strict=True):
         parts = {"latency": int(ends[place] - launch_ns[place]), AFTER_A_WAIT: 0}
         if not launched[place]:
@@ -70,7 +67,7 @@ def idle_facts(trace: Trace, cpu: CpuActivity, device: int | str, start_ns: int,
             alone = cpu.time(begins[one], launch_ns[one], track[one]) if late[place] else None
             parts |= {name: round(us * 1000) for name, us in alone.what_us.items()} if alone else {}
             parts["input"] = round(alone.input_us * 1000) if alone else 0
-        gaps.append(
+        told_gaps.append(
             Gap(
                 int(begins[place]) / 1000,
                 int(ends[place] - begins[place]) / 1000,
@@ -81,7 +78,23 @@ def idle_facts(trace: Trace, cpu: CpuActivity, device: int | str, start_ns: int,
         )
     total_us = int((ends - begins).sum()) / 1000
     told = tuple(sorted(((name, us) for name, us in causes.items() if us > 0), key=lambda item: (-item[1], item[0])))
-    return IdleFacts(total_us, told, tuple(gaps))
+    return IdleFacts(total_us, told, tuple(told_gaps))
+
+
+def gaps(trace: Trace, device: int | str, start_ns: int, end_ns: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The stretches between two moments in which a device did nothing until it had work again: their starts, their ends (ns), and
+    which of the device's work there comes after each.
+    """
+    own = _work_of(trace, device, start_ns, end_ns)
+    reached = np.append(start_ns, np.maximum.accumulate(own.end_ns))
+    at = np.flatnonzero((own.start_ns > reached[:-1]) & (reached[:-1] >= start_ns))
+    return np.maximum(reached[at], start_ns), own.start_ns[at], at
+
+
+def _work_of(trace: Trace, device: int | str, start_ns: int, end_ns: int) -> Rows:
+    on_device = np.array([name == device for name, _ in trace.slices.tracks])
+    own = trace.work.where(on_device[trace.work.track])
+    return own.where((own.end_ns > start_ns) & (own.start_ns < end_ns))
 
 
 def _ended_in(calls: Rows, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:

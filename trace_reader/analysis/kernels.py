@@ -92,11 +92,16 @@ FAMILIES: tuple[tuple[str, Callable[[KernelFacts], bool]], ...] = (  # the first
 )
 
 
+def family_of(k: KernelFacts) -> str:
+    """The kind of work that a kernel does."""
+    return next((name for name, fits in FAMILIES if fits(k)), "other")
+
+
 def family_facts(kernels: Iterable[KernelFacts]) -> tuple[FamilyFacts, ...]:
     """A row for each family that is there, the most time first; what fits none is `other`."""
     groups: dict[str, list[KernelFacts]] = defaultdict(list)
     for k in kernels:
-        groups[next((name for name, fits in FAMILIES if fits(k)), "other")].append(k)
+        groups[family_of(k)].append(k)
     facts = [
         FamilyFacts(name, sum(k.calls for k in group), math.fsum(k.total_us for k in group), math.fsum(k.share for k in group))
         for name, group in groups.items()

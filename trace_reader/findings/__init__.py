@@ -22,7 +22,7 @@ from trace_reader.findings.registry import RULES, Seen
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 
-__all__ = ["PATTERNS", "run_rules"]
+__all__ = ["PATTERNS", "evidence_of", "run_rules"]
 # In the order in which they are told; in a file, from the top.
 _SUBJECTS = (
     verdict, waits, communication, optimizer, steps, kernels, memory, gemm, attention, compiled, calls, occupancy, recording,
@@ -50,6 +50,12 @@ def run_rules(trace: Trace, facts: Facts, everything: bool = False) -> tuple[Fin
             finding = Finding(slug, seen.text, pattern.means, seen.next or pattern.next, share, _evidence(trace, seen.evidence))
             found.append((pattern.trivia, -(share or 0.0), finding))
     return tuple(finding for *_, finding in sorted(found, key=lambda each: each[:2]))
+
+
+def evidence_of(trace: Trace, facts: Facts, slug: str) -> Rows | None:
+    """All the slices that show a finding, of which it names the longest; None where the trace does not show it."""
+    seen = PATTERNS[slug].rule(trace, facts) if slug in PATTERNS else None
+    return seen.evidence if seen else None
 
 
 def _share(seen: Seen, path: CriticalPath | None, trivia: bool) -> float | None:

@@ -60,3 +60,16 @@ def each_within_ns(start_ns: np.ndarray, end_ns: np.ndarray, union: tuple[np.nda
 def has_overlaps(start_ns: np.ndarray, end_ns: np.ndarray, by_more_than_ns: int = 0) -> bool:
     """Whether one of the intervals, which are in order of start, begins before an earlier one has ended."""
     return bool(np.any(start_ns[1:] < np.maximum.accumulate(end_ns)[:-1] - by_more_than_ns))
+
+
+def without(union: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """What of the first union lies in none of the second."""
+    edges = np.unique(np.concatenate([*union, *other]))
+    starts, ends = edges[:-1], edges[1:]
+
+    def inside(which: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        at = np.searchsorted(which[0], starts, "right") - 1
+        return (at >= 0) & (starts < which[1][at]) if len(which[0]) else np.zeros(len(starts), bool)
+
+    kept = inside(union) & ~inside(other)
+    return merged(starts[kept], ends[kept])

@@ -1,7 +1,7 @@
 """A report before it is written: titles, lines and tables. A writer (text, markdown) gives it its form."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -54,12 +54,13 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """`more` rows were left out, and `how` they are shown; without rows, `empty` is said. A cell longer than `longest` loses its
-    middle. In a brief report it can come down to `least` rows.
+    """`items` are what the rows are of. `more` rows were left out, and `how` they are shown; without rows, `empty` is said. A
+    cell longer than `longest` loses its middle. In a brief report it can come down to `least` rows.
     """
 
     head: list[str]
     rows: list[list[str]]
+    items: Sequence[Any]
     more: int
     how: str
     empty: str
@@ -118,4 +119,4 @@ class Document:
         longest = LONGEST_NAME if self.style.full else LONGEST_CELL
         rows = [row(item) for item in shown]
         how = "--all" if self.style.brief else f"--top {len(items)}"
-        self.parts.append(Table(head, rows, len(items) - len(shown), how, empty, longest, len(rows) if every else least))
+        self.parts.append(Table(head, rows, shown, len(items) - len(shown), how, empty, longest, len(rows) if every else least))

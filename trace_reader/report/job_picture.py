@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 import numpy as np
 from trace_reader.analysis.job import JobFacts
 from trace_reader.analysis.rank import RankSummary, Union
-from trace_reader.link.intervals import merged
+from trace_reader.link.intervals import without
 from trace_reader.link.trace import STEP
 from trace_reader.report.job import verdict
 from trace_reader.report.picture import BETWEEN_IN, DPI, IDLE, LABEL_SIZE, MARGINS_IN, WIDTH_IN, Window, encoded
@@ -83,33 +83,20 @@ def _window(job: JobFacts, shown: list[int], window: Window) -> tuple[int, int]:
 def _draw_lane(ax: Axes, row: int, own: RankSummary, waits: Union, offset_ns: int, start_ns: int, end_ns: int) -> None:
     """The lane of one rank: `row` down from the top."""
     for name, union, top, height in (
-        ("idle", _without((np.array([start_ns - offset_ns]), np.array([end_ns - offset_ns])), own.busy), 0.0, 0.9),
+        ("idle", without((np.array([start_ns - offset_ns]), np.array([end_ns - offset_ns])), own.busy), 0.0, 0.9),
         ("copy", own.busy if own.has_gpu else own.computing, 0.0, 0.45),
         ("compute", own.computing, 0.0, 0.45),
         ("transfer", own.communicating, 0.45, 0.45),
         ("waiting for another rank", waits, 0.45, 0.45),
     ):
         if name == "copy":
-            union = _without(union, own.communicating)
+            union = without(union, own.communicating)
         starts, ends = (np.clip(side + offset_ns, start_ns, end_ns) for side in union)
         seen = ends > starts
         left, right = ((side[seen] - start_ns) / 1e6 for side in (starts, ends))
         corners = [[(a, row + top), (b, row + top), (b, row + top + height), (a, row + top + height)] for a, b in
                    zip(left.tolist(), right.tolist(), strict=True)]  # fmt: skip
         ax.add_collection(PolyCollection(corners, facecolors=COLOURS[name], edgecolors="none"))
-
-
-def _without(union: Union, other: Union) -> Union:
-    """What of the first lies in none of the second."""
-    edges = np.unique(np.concatenate([*union, *other]))
-    starts, ends = edges[:-1], edges[1:]
-
-    def inside(which: Union) -> np.ndarray:
-        at = np.searchsorted(which[0], starts, "right") - 1
-        return (at >= 0) & (starts < which[1][at]) if len(which[0]) else np.zeros(len(starts), bool)
-
-    kept = inside(union) & ~inside(other)
-    return merged(starts[kept], ends[kept])
 
 
 def _draw_steps(ax: Axes, own: RankSummary, offset_ns: int, start_ns: int, end_ns: int, rows: int) -> None:

@@ -31,6 +31,7 @@ from trace_reader.model.slices import ON_CPU, Kind, Slice, Track
 from trace_reader.names.calls import is_synchronizing
 from trace_reader.names.kernels import decode_name
 from trace_reader.report import document
+from trace_reader.report.colours import cpu_kind, family
 from trace_reader.system.terminal import plain
 from trace_reader.units import human_bytes, us
 
@@ -66,7 +67,7 @@ COMPILE_ROWS = ("TorchDynamo Cache Lookup", "AOTDispatcher Runtime Wrapper Prolo
 FAMILY_COLOURS = {
     "GEMM": "#4c78a8", "GEMM on CUDA cores": "#9ecae9", "attention": "#72559f", "Triton": "#e45756",
     "elementwise": "#54a24b", "reduction, softmax": "#eeca3b",
-    "copy": "#b279a2", "memset": "#9d9d9d", "other kernel": "#79706e",
+    "communication": "#ff9da6", "copy": "#b279a2", "memset": "#9d9d9d", "other kernel": "#79706e",
 }  # fmt: skip
 DARK = (FAMILY_COLOURS["GEMM"], FAMILY_COLOURS["attention"], FAMILY_COLOURS["Triton"], FAMILY_COLOURS["other kernel"])
 IDLE = "#f4e9e2"
@@ -329,28 +330,6 @@ def _in_order(track: tuple[int | str, int | str]) -> list[tuple[bool, int, str]]
     return [(isinstance(part, str), part if isinstance(part, int) else 0, str(part)) for part in track]
 
 
-def family(activity: Activity) -> str:
-    """The colour's name of a GPU event."""
-    decoded = decode_name(activity.event.name)
-    if activity.event.kind != Kind.KERNEL:
-        return "copy" if activity.event.kind == Kind.MEMCPY else "memset"
-    if decoded.is_fused_attention:
-        return "attention"
-    if decoded.is_gemm:
-        return "GEMM on CUDA cores" if decoded.unit == "CUDA cores" else "GEMM"
-    if "Triton" in decoded.family or (decoded.family == "unknown" and _is_from_a_module(activity)):
-        return "Triton"
-    if decoded.family in ("softmax", "ATen reduce"):
-        return "reduction, softmax"
-    return "elementwise" if decoded.family in ("ATen elementwise", "multi-tensor", "ATen") else "other kernel"
-
-
-def _is_from_a_module(activity: Activity) -> bool:
-    """Whether a kernel of unknown make was launched as Triton's are: through the driver, and by no op of PyTorch's own."""
-    by_driver = activity.call is not None and activity.call.name.startswith("cuLaunch")
-    return by_driver and (activity.op is None or not activity.op.name.startswith("aten::"))
-
-
 def _draw_panel(panel: _Panel, ax: Axes, span_us: float, left: float, shown: dict[str, str]) -> None:
     px_per_us = WIDTH_IN * DPI * (RIGHT - left) / span_us
     x = panel.axis
@@ -379,7 +358,7 @@ def _draw_panel(panel: _Panel, ax: Axes, span_us: float, left: float, shown: dic
         unnamed: list[tuple[Slice, str, float]] = []  # slices whose names go below, and where their boxes end
         rows = [*thread.rows, panel.overheads] if number == 0 and panel.overheads else thread.rows
         for row in rows:
-            kinds = [_kind(event) for event in row]
+            kinds = [cpu_kind(event.kind, event.name) for event in row]
             shown.update((CPU_NAMES[kind], CPU_COLOURS[kind]) for kind in sorted(set(kinds), key=list(CPU_COLOURS).index))
             labels = [plain(event.name) for event in row]
             slices(row, top, [CPU_COLOURS[kind] for kind in kinds], labels)
@@ -499,14 +478,6 @@ def _round_step(least: float) -> float:
     """The smallest of 1, 2, 5, 10, ... that is not below `least`."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= least)
-
-
-def _kind(event: Slice) -> str:
-    if event.kind == Kind.ANNOTATION:
-        return "step" if STEP.match(event.name) else "annotation"
-    if event.kind == Kind.OVERHEAD:
-        return "profiler"
-    return "waiting" if is_synchronizing(event.name) else event.kind.word
 
 
 def _fitting(label: str, width_px: float) -> str:

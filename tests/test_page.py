@@ -1,0 +1,423 @@
+"""The page of --html, in a real browser: what lights up, what the keys and the mouse do, and what a hostile trace cannot."""
+
+import itertools
+import json
+import re
+
+from conftest import GALLERY, ROOT, keep_screen
+from events import ADD, annotation, document, kernel, launch, op, step
+import numpy as np
+import pytest
+from test_memory import training
+from trace_reader import analyze, cli, load
+from trace_reader.commands.html import of_one
+from trace_reader.report.colours import CPU_COLOURS, GPU_COLOURS
+from trace_reader.report.columns import Shown
+from trace_reader.report.document import Style
+
+NAIVE = GALLERY / "04_a_naive_attention" / "8_16_1024_64_bf16_warm_eager.json"
+COMPILED = GALLERY / "04_a_naive_attention" / "8_16_1024_64_bf16_warm_compile.json"
+COLD = GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json"
+STACKS = ROOT / "benchmarks" / "with_stacks.json.gz"
+TRAIN = ROOT / "gallery" / "llm" / "train.json.gz"
+SLOW = [ROOT / "gallery" / "several_gpus" / f"data_parallel_slow30_rank{rank}.json.gz" for rank in range(2)]
+LIT = """(k) => { const p = report.panels[k], found = []; if (p.mask) for (let i = 0; i < p.n; i++) if (p.mask[i])
+found.push([p.names[p.name[i]], p.start[i] / 1000, p.duration[i] / 1000]); return found; }"""
+VIEW = "() => [report.timeline.t0, report.timeline.t1]"
+
+
+def written(folder, capsys, *paths, flags=()):
+    target = folder / "report.html"
+    assert cli.main([*map(str, paths), "--html", str(target), *flags]) == 0
+    said = re.fullmatch(r"wrote (.+) \((.+)\): open it in a browser\n", capsys.readouterr().out)
+    assert said[1] == str(target)
+    return target
+
+
+def told(capsys, *args):
+    assert cli.main([*map(str, args)]) == 0
+    return capsys.readouterr().out
+
+
+def box_of(page, name, nth=0, panel=0):
+    """Where the middle of a slice is on the screen."""
+    return page.evaluate(
+        """([k, name, nth]) => { const p = report.panels[k], t = report.timeline; let i = -1;
+        for (let n = 0; n < p.n; n++) if (p.called(n) === name && nth-- === 0) { i = n; break; }
+        t.canvas.scrollIntoView({block: "center"}); t.reveal(p, i); t.fit(p, [i]);
+        t.frame(); const [x, y, right] = t.box(p, i), at = t.canvas.getBoundingClientRect();
+        return [at.left + (x + right) / 2, at.top + y + 8]; }""",
+        [panel, name, nth],
+    )
+
+
+@pytest.mark.parametrize("trace", [COLD, NAIVE, STACKS, TRAIN], ids=lambda path: path.parent.name + path.stem[:9])
+def test_every_finding_lights_the_slices_that_the_json_lists(tmp_path, capsys, opened, trace):
+    page = opened(written(tmp_path, capsys, trace, flags=["--all"]))
+    facts = json.loads(told(capsys, trace, "--json", "--all"))
+    buttons = {button.inner_text().split(" ")[0]: button for button in page.query_selector_all(".findings button.lights")}
+    seen = 0
+    for finding in facts["findings"]:
+        listed = {(own["name"], own["start_us"], own["duration_us"]) for own in finding["evidence"]}
+        if finding["slug"] == facts["regime"]:
+            button = page.query_selector(".verdict button.lights")
+        else:
+            button = buttons.get(finding["slug"])
+        assert (button is not None) == bool(listed), finding["slug"]
+        if button is None:
+            continue
+        button.click()
+        lit = {(name, round(start, 3), round(us, 3)) for name, start, us in page.evaluate(LIT, 0)}
+        assert listed <= lit, finding["slug"]
+        assert button.get_attribute("aria-pressed") == "true"
+        assert page.inner_text("#found") == f"{len(page.evaluate(LIT, 0)):,} slice{'s' * (len(lit) > 1)} lit"
+        start, end = page.evaluate(VIEW)
+        assert all(start <= at * 1000 and (at + us) * 1000 <= end for _, at, us in lit)
+        seen += 1
+    assert seen >= 3
+    button.click()
+    assert page.evaluate(LIT, 0) == []
+
+
+@pytest.mark.parametrize("trace", [COLD, TRAIN], ids=["lesson", "train"])
+def test_the_tables_are_those_of_the_report(tmp_path, capsys, opened, trace):
+    page = opened(written(tmp_path, capsys, trace))
+    rows = page.evaluate("() => [...document.querySelectorAll('tr')].map((r) => [...r.cells].map((c) => c.textContent.trim()))")
+    told_rows = [
+        [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in told(capsys, trace, "--md", "--all", "--top", "100").splitlines()
+        if line.startswith("| ")
+    ]
+    assert len(rows) > 10 and rows == told_rows
+    verdict = next(line for line in told(capsys, trace, "--md", "--all").splitlines() if "of the critical path" in line)
+    assert page.inner_text(".verdict").replace(" show it", "") == verdict.removeprefix("- ")
+
+
+def test_a_row_lights_its_slices_while_it_is_pointed_at(tmp_path, capsys, opened):
+    page = opened(written(tmp_path, capsys, NAIVE))
+    page.hover("tr:has(button:text-is('masked_fill')) >> nth=0")
+    assert [name for name, *_ in page.evaluate(LIT, 0)] and all("masked_fill" in name for name, *_ in page.evaluate(LIT, 0))
+    page.hover("h1")
+    assert page.evaluate(LIT, 0) == []
+    kernels = {row["name"]: row["calls"] for row in json.loads(told(capsys, NAIVE, "--json"))["kernels"]}
+    for row in page.query_selector_all("section + .tables table tbody tr, .tables table tbody tr"):
+        row.scroll_into_view_if_needed()
+    lights = page.evaluate("() => report.lights.map((own) => (own.names?.[0] || []).map((n) => report.panels[0].names[n]))")
+    for name in kernels:
+        assert [name] in lights
+
+
+def test_search_counts_and_sums_and_goes_from_one_to_the_next(tmp_path, capsys, opened):
+    page = opened(written(tmp_path, capsys, NAIVE))
+    facts = json.loads(told(capsys, NAIVE, "--json"))
+    asked = next(kernel for kernel in facts["kernels"] if "softmax" in kernel["name"])
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "search"
+    page.keyboard.type("softmax_warp")
+    assert page.inner_text("#found") == f"{asked['calls']} slices, {asked['total_us']:.1f} us in all"
+    starts = []
+    for _ in range(asked["calls"] + 1):
+        page.keyboard.press("Enter")
+        starts.append(page.evaluate("report.timeline.selected[0].start[report.timeline.selected[1]]"))
+    assert sorted(set(starts)) == starts[:-1] and starts[-1] == starts[0]
+    page.fill("#search", "no such thing")
+    assert page.inner_text("#found") == "nothing has this in its name" and page.is_disabled("#next")
+    page.keyboard.press("Escape")
+    assert page.input_value("#search") == "" and page.inner_text("#found") == "" and page.evaluate(LIT, 0) == []
+
+
+def test_the_keys_and_the_wheel_zoom_and_pan(tmp_path, capsys, opened):
+    page = opened(written(tmp_path, capsys, NAIVE))
+    whole = page.evaluate(VIEW)
+    page.focus("#lanes")
+    page.keyboard.press("w")
+    start, end = page.evaluate(VIEW)
+    assert end - start < 0.81 * (whole[1] - whole[0])
+    page.keyboard.press("d")
+    panned = page.evaluate(VIEW)
+    assert panned[0] > start and panned[1] - panned[0] == pytest.approx(end - start)
+    page.keyboard.press("a")
+    assert page.evaluate(VIEW)[0] < panned[0]
+    page.keyboard.press("s")
+    assert np.diff(page.evaluate(VIEW))[0] > end - start
+    page.keyboard.press("0")
+    assert page.evaluate(VIEW) == pytest.approx(whole)
+    for _ in range(200):
+        page.evaluate("report.timeline.zoom(0.5)")
+    assert np.diff(page.evaluate(VIEW))[0] == pytest.approx(10)  # ns
+    page.keyboard.press("0")
+    box = page.locator("#lanes").bounding_box()
+    page.mouse.move(box["x"] + 600, box["y"] + 60)
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -200)
+    page.keyboard.up("Control")
+    page.wait_for_function("(wide) => report.timeline.t1 - report.timeline.t0 < 0.8 * wide", arg=whole[1] - whole[0])
+    before = page.evaluate(VIEW)
+    page.keyboard.down("Shift")
+    page.mouse.down()
+    page.mouse.move(box["x"] + 500, box["y"] + 60, steps=4)
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    assert page.evaluate(VIEW)[0] > before[0]
+
+
+def test_dragging_measures(tmp_path, capsys, opened):
+    page = opened(written(tmp_path, capsys, NAIVE))
+    box = page.locator("#lanes").bounding_box()
+    page.mouse.move(box["x"] + 300, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 600, box["y"] + 60, steps=3)
+    page.mouse.up()
+    start, end = page.evaluate(VIEW)
+    left, wide = page.evaluate("[report.timeline.left, report.timeline.width]")
+    expected_us = (end - start) * 300 / (wide - left) / 1000
+    assert page.inner_text("#details dd").startswith(f"{expected_us:.1f}"[:3])
+    page.keyboard.press("Escape")
+    assert page.evaluate("report.timeline.measured") is None
+
+
+def test_a_click_shows_the_way_from_python_to_the_kernel(tmp_path, capsys, opened):
+    page = opened(written(tmp_path, capsys, STACKS))
+    page.mouse.click(*box_of(page, "gelu"))
+    said = page.inner_text("#details")
+    facts = json.loads(told(capsys, STACKS, "--json"))
+    gelu = next(kernel for kernel in facts["kernels"] if "gelu" in kernel["name"].lower())
+    assert said.startswith("Selected\n\ngelu\n") and f"\n{gelu['op']}\n" in said and gelu["name"] in said
+    grid = "x".join(map(str, gelu["grid"]))
+    assert f"grid {grid}, block " in said and f"{gelu['registers_per_thread']} registers a thread" in said
+    chain = [own.inner_text().rpartition("  ")[0] or own.inner_text() for own in page.query_selector_all(".chain button")]
+    names = [re.sub(r"\s+[\d.]+ (us|ms|s)$", "", name) for name in chain]
+    assert names[-1] == "gelu" and names[-2] == "cudaLaunchKernel" and "aten::gelu" in names
+    assert any(name.startswith("ProfilerStep#") for name in names) and any(".py" in name for name in names)
+    page.click(".chain button >> nth=-2")
+    assert "cudaLaunchKernel" in page.inner_text("#details .name") and "\nLaunched\n" in page.inner_text("#details")
+    page.mouse.move(5, 5)
+    x, y = box_of(page, "gelu")
+    page.mouse.move(x, y)
+    assert page.inner_text("#tip").startswith("gelu\nduration: ")
+    keep_screen(page, "report_selected")
+
+
+def test_it_can_be_used_by_keyboard_alone(tmp_path, capsys, opened):
+    page = opened(written(tmp_path, capsys, COLD))
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.id") == "lanes":
+            break
+    seen = []
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowUp", "ArrowRight"):
+        page.keyboard.press(key)
+        seen.append(page.inner_text("#details .name"))
+    assert seen[:2] == ["ProfilerStep#2", "matmul_add"] and "nvjet GEMM 64x8" in seen and len(set(seen)) >= 5
+    page.keyboard.press("f")
+    start, end = page.evaluate(VIEW)
+    assert end - start < 1e5  # ns
+    page.keyboard.press("p")
+    assert page.is_checked("#path")
+    page.focus(".findings button")
+    page.keyboard.press("Enter")
+    assert page.evaluate(LIT, 0)
+    assert page.get_attribute("#details", "aria-live") == "polite"
+
+
+def test_a_table_is_sorted_by_its_numbers_with_their_units(tmp_path, capsys, opened):
+    page = opened(written(tmp_path, capsys, TRAIN))
+    table = page.locator("table", has_text="median").filter(has_text="launch").first
+    head = table.locator("th button", has_text="max").first
+    column = head.evaluate("(b) => b.closest('th').cellIndex")
+    read = "(t, c) => [...t.tBodies[0].rows].map((row) => number(row.cells[c].textContent))"
+    for order in ("descending", "ascending"):
+        head.click()
+        values = table.evaluate(read, column)
+        assert values == sorted(values, reverse=order == "descending") and len(set(values)) > 3
+        assert head.evaluate("(b) => b.closest('th').getAttribute('aria-sort')") == order
+
+
+def test_two_traces_are_on_one_scale_and_equal_kernels_paired(tmp_path, capsys, opened):
+    page = opened(written(tmp_path, capsys, NAIVE, COMPILED))
+    steps = page.evaluate("() => report.panels.map((p) => p.steps[0][1] + p.shift)")
+    assert steps == [0, 0]
+    page.mouse.click(*box_of(page, "nvjet GEMM 64x512", nth=1))
+    pairs = page.evaluate(
+        """() => { const t = report.timeline, [p, i] = t.selected;
+        return t.pairs(p, i).map(([o, k]) => [o.called(k), o.duration[k]]); }"""
+    )
+    second = [own for own in load(str(COMPILED)).work if own.name == load(str(NAIVE)).work.where(
+        load(str(NAIVE)).work.is_named(lambda name: "64x512" in name)).names[0]][1]  # fmt: skip
+    assert pairs == [["nvjet GEMM 64x512", round(second.duration_us * 1000)]]
+    assert f"in B: {COMPILED}" in page.inner_text("#details")
+    page.click("tbody button:has-text('masked_fill')")
+    assert len(page.evaluate(LIT, 0)) == 3 and page.evaluate(LIT, 1) == []
+    page.click(".findings button:has-text('A: unfused-attention')")
+    assert len(page.evaluate(LIT, 0)) == 15
+    keep_screen(page, "report_two")
+
+
+def test_the_ranks_of_a_job_are_lanes_that_open(tmp_path, capsys, opened):
+    page = opened(written(tmp_path, capsys, *SLOW))
+    assert page.inner_text(".verdict").startswith("rank 1 arrives last in 51 of 51 collectives")
+    labels = "() => report.timeline.items.map((item) => item.own.label)"
+    assert page.evaluate(labels) == ["rank 0", "rank 1"]
+    page.click(".verdict button")
+    assert page.evaluate("() => report.timeline.spans.map(([k]) => k)").count(0) > 10
+    box = page.locator("#lanes").bounding_box()
+    page.mouse.click(box["x"] + 20, box["y"] + 36)
+    opened_labels = page.evaluate(labels)
+    assert "GPU stream 17" in opened_labels and opened_labels[-1] == "rank 1"
+    page.mouse.click(*box_of(page, "NCCL AllReduce"))
+    assert "allreduce of 32.0 MiB in group 0" in page.inner_text("#details")
+    page.focus("#lanes")
+    page.keyboard.press("Enter")
+    assert page.evaluate(labels).count("GPU stream 17") == 2
+    page.keyboard.press("Enter")
+    assert page.evaluate(labels) == ["rank 0", "rank 1"]
+    keep_screen(page, "report_job")
+
+
+EVIL = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>\" onload=\"window.hacked = 1 & <b>"
+
+
+def test_names_are_never_markup(tmp_path, capsys, opened):
+    path = tmp_path / "evil.json"
+    events = [step(0, 0, 100), annotation(EVIL, 1, 90), op(EVIL + "op", 2, 50), launch(10, 1), kernel(EVIL + "kernel", 20, 30, 1),
+              {"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "ts": 0, "args": {"name": EVIL}}]  # fmt: skip
+    made = document(*events)
+    made["deviceProperties"] = [{**own, "name": EVIL} for own in made["deviceProperties"]]
+    path.write_text(json.dumps(made))
+    page = opened(written(tmp_path, capsys, path))
+    page.fill("#search", "hacked")
+    page.keyboard.press("Enter")
+    page.mouse.move(*box_of(page, EVIL + "op"))
+    assert page.evaluate("window.hacked") is None and page.query_selector("img, b") is None
+    assert EVIL in page.inner_text("#details") and EVIL in page.inner_text("#tip")
+    assert page.inner_text(".head").startswith(f"device: {EVIL}")
+    assert page.evaluate("document.querySelectorAll('script').length") == 3
+    # The page's policy lets nothing else run: not even what a script would add.
+    page.evaluate("() => { const s = document.createElement('div'); s.innerHTML = '<i></i>'; document.body.append(s); }")
+    policy = page.get_attribute("meta[http-equiv]", "content")
+    assert policy.startswith("default-src 'none'; script-src 'sha256-") and "unsafe" not in policy
+
+
+@pytest.mark.parametrize(("wide", "high"), [(390, 844), (640, 450)], ids=["phone", "at 200%"])
+def test_nothing_sticks_out_on_a_narrow_screen(tmp_path, capsys, opened, wide, high):
+    page = opened(written(tmp_path, capsys, TRAIN), viewport={"width": wide, "height": high})
+    assert page.evaluate("document.documentElement.scrollWidth") <= wide
+    assert page.locator("#lanes").bounding_box()["width"] > 0.9 * (wide - 30)
+    keep_screen(page, f"report_{wide}")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark(tmp_path, capsys, opened, scheme):
+    page = opened(written(tmp_path, capsys, NAIVE), color_scheme=scheme)
+    pixel = page.evaluate(
+        "() => { const t = report.timeline; t.frame(); return [...t.g.getImageData(2, 2, 1, 1).data].slice(0, 3); }"
+    )
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == f"rgb({', '.join(map(str, pixel))})" and (sum(pixel) > 600) is (scheme == "light")
+    keep_screen(page, f"report_{scheme}")
+
+
+def test_the_memory_curve_has_the_peak_of_the_report(tmp_path, capsys, opened):
+    path = tmp_path / "memory.json"
+    path.write_text(json.dumps(document(*training())))
+    page = opened(written(tmp_path, capsys, path))
+    facts = json.loads(told(capsys, path, "--json", "--all"))
+    peaks = page.evaluate("() => report.panels[0].curves.map((curve) => curve.peak)")
+    assert peaks == [own["peak_bytes"] for own in facts["memory"]] == [19 << 20]
+    x, y = page.evaluate(
+        """() => { const t = report.timeline, item = t.items.find((own) => own.kind === "curve");
+        const at = t.canvas.getBoundingClientRect(); return [at.left + t.x(320e3), at.top + t.top(item) + 10]; }"""
+    )
+    page.mouse.move(x, y)
+    assert page.inner_text("#tip") == "19.00 MiB allocated"
+
+
+def test_what_is_left_out_of_a_large_trace_is_said(tmp_path):
+    trace = load(str(TRAIN))
+    facts = analyze(trace)
+    page = of_one(Shown(0, trace, facts, 1000), Style(everything=True))
+    assert page.panels[0].head["n"] == 1000
+    n = len(trace.slices) - 1000
+    assert page.left_out == (
+        f"Not drawn: {n:,} slices before and after the part that is drawn; 1,000 slices are. The verdict, findings and tables "
+        "are of the whole trace."
+    )
+    with_python = load(str(STACKS), stacks=True)
+    without = load(str(STACKS))
+    shown = Shown(0, without, analyze(without), len(without.slices), with_python)
+    assert shown.left_out.startswith("Not drawn: 375 functions of Python; 139 slices are.")
+
+
+def test_a_lessons_page_is_small_and_the_same_each_time(tmp_path, capsys):
+    sizes = []
+    for trace in sorted(GALLERY.glob("0*/*.json")):
+        target = written(tmp_path, capsys, trace, flags=["--all"])
+        sizes.append(target.stat().st_size)
+    assert len(sizes) > 30 and max(sizes) < 2_000_000
+    first = target.read_bytes()
+    assert written(tmp_path, capsys, trace, flags=["--all"]).read_bytes() == first
+    assert b"https://" not in first and b"http://" not in first
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        ([str(COLD), "--html", "out.pdf"], 2, "argument --html: expected a name that ends with .html, got 'out.pdf'"),
+        ([str(COLD), "--html", "no/such/out.html"], 1, "error: no/such/out.html: No such file or directory\n"),
+        (
+            [str(COLD), str(COLD), str(COMPILED), "--html", "out.html"],
+            2,
+            "--html shows one trace, two, or the ranks of a job",
+        ),
+        ([str(COLD), "--html", "out.html", "--chain"], 2, "--chain prints a report: leave --plot, --html, --open"),
+    ],
+)
+def test_errors(tmp_path, capsys, monkeypatch, args, code, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out.html").write_text("mine")
+    try:
+        assert cli.main(args) == code
+    except SystemExit as error:
+        assert error.code == code
+    assert message in capsys.readouterr().err
+    assert (tmp_path / "out.html").read_text() == "mine"
+
+
+def test_a_trace_without_a_gpu_and_one_without_steps(tmp_path, capsys, opened):
+    path = tmp_path / "cpu.json"
+    path.write_text(json.dumps(document(op("aten::add", 5, 10), op("aten::mul", 20, 10))))
+    page = opened(written(tmp_path, capsys, path))
+    page.mouse.click(*box_of(page, "aten::mul"))
+    assert page.inner_text("#details .name") == "aten::mul" and page.is_hidden("#path-label")
+    path.write_text(json.dumps(document(launch(1, 1), kernel(ADD, 5, 10, 1))))
+    page = opened(written(tmp_path, capsys, path))
+    page.mouse.click(*box_of(page, "add"))
+    assert "cudaLaunchKernel, 4.0 us before" in page.inner_text("#details")
+
+
+# Machado, Oliveira and Fernandes 2009, severity 1.0, for linear RGB.
+BLINDNESS = {
+    "none": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+
+
+def cielab(rgb):
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ np.clip(rgb, 0, 1)
+    xyz = xyz / (0.95047, 1, 1.08883)
+    f = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("kind", BLINDNESS)
+@pytest.mark.parametrize("colours", [CPU_COLOURS, GPU_COLOURS], ids=["CPU", "GPU"])
+def test_colours_of_one_lane_can_be_told_apart(colours, kind):
+    seen = {}
+    for name, colour in colours.items():
+        srgb = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+        linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+        seen[name] = cielab(np.array(BLINDNESS[kind]) @ linear)
+    closest = min((np.linalg.norm(seen[a] - seen[b]), a, b) for a, b in itertools.combinations(seen, 2))
+    assert closest[0] > 15, closest

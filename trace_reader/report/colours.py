@@ -1,0 +1,53 @@
+"""Which colour a slice has, by what it is."""
+
+from trace_reader.link.trace import STEP, Activity
+from trace_reader.model.slices import Kind
+from trace_reader.names.calls import is_synchronizing
+from trace_reader.names.kernels import decode_name, is_collective
+
+# Of the page. Of one kind of lane, any two can be told apart by people who see no difference of red and green, or of blue and
+# yellow (tests/test_page.py), on light and on dark; `waiting` is hatched besides.
+CPU_COLOURS = {
+    "step": "#c8ccd2", "annotation": "#6380dc", "op": "#a6cbf2", "call": "#e8a13a", "waiting": "#fffffe", "profiler": "#b07aa1",
+    "Python": "#6f8f5f",
+}  # fmt: skip
+GPU_COLOURS = {
+    "GEMM": "#0072b2", "GEMM on CUDA cores": "#6bd5ff", "attention": "#6709c3", "Triton": "#ff1610", "elementwise": "#28ac7c",
+    "reduction, softmax": "#fee905", "communication": "#ffb653", "copy": "#a89a51", "memset": "#8aa1ad",
+    "other kernel": "#606060", "annotation": "#dfe5ec",
+}  # fmt: skip
+
+
+def cpu_kind(kind: Kind, name: str) -> str:
+    """The colour's name of a slice of the CPU."""
+    if kind == Kind.ANNOTATION:
+        return "step" if STEP.match(name) else "annotation"
+    if kind == Kind.OVERHEAD:
+        return "profiler"
+    if kind == Kind.PYTHON:
+        return "Python"
+    return "waiting" if is_synchronizing(name) else kind.word
+
+
+def family(activity: Activity) -> str:
+    """The colour's name of a GPU event."""
+    decoded = decode_name(activity.event.name)
+    if activity.event.kind != Kind.KERNEL:
+        return "copy" if activity.event.kind == Kind.MEMCPY else "memset"
+    if decoded.is_fused_attention:
+        return "attention"
+    if decoded.is_gemm:
+        return "GEMM on CUDA cores" if decoded.unit == "CUDA cores" else "GEMM"
+    if "Triton" in decoded.family or (decoded.family == "unknown" and _is_from_a_module(activity)):
+        return "Triton"
+    if decoded.family in ("softmax", "ATen reduce"):
+        return "reduction, softmax"
+    if is_collective(activity.event.name):
+        return "communication"
+    return "elementwise" if decoded.family in ("ATen elementwise", "multi-tensor", "ATen") else "other kernel"
+
+
+def _is_from_a_module(activity: Activity) -> bool:
+    """Whether a kernel of unknown make was launched as Triton's are: through the driver, and by no op of PyTorch's own."""
+    by_driver = activity.call is not None and activity.call.name.startswith("cuLaunch")
+    return by_driver and (activity.op is None or not activity.op.name.startswith("aten::"))
