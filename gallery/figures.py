@@ -53,6 +53,18 @@ def trace_of(command: str) -> Path:
 
 
 @dataclass(frozen=True)
+class Check:
+    """What the course asks for in an exercise, and what is right: one of `options`, or a number, of which a guess may be off by
+    the share `within`.
+    """
+
+    ask: str
+    right: str | float
+    options: tuple[str, ...] = ()
+    within: float = 0.0
+
+
+@dataclass(frozen=True)
 class Figure:
     """One figure, table or exercise. `command` is what follows `uv run`; texts may hold {numbers}, see NUMBERS."""
 
@@ -66,6 +78,7 @@ class Figure:
     a100: str = ""
     differs: str = ""  # where the H200 differs from the post's A100, and why
     answer: str = ""  # of an exercise in docs/lessons.md
+    check: Check | None = None  # of an exercise
     others: dict[str, str] = field(default_factory=dict)  # commands of other recordings, by the name that texts call them
     pair: str = ""  # the one of `others` that the picture shows, too
 
@@ -94,8 +107,31 @@ class Figure:
 
 def figures() -> list[Figure]:
     """All entries of figures.toml, in its order. Raises TypeError for an unknown or missing field."""
-    entries = tomllib.loads((ROOT / "gallery" / "figures.toml").read_text())["figure"]
-    return [Figure(**{key: _frozen(value) for key, value in entry.items()}) for entry in entries]
+    return [Figure(**_fields(entry)) for entry in _entries("figure")]
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """An exercise that stands in a document of its own, under this number there. `traces` are paths in gallery/."""
+
+    document: str
+    number: int
+    traces: tuple[str, ...]
+    check: Check
+    finding: str = ""
+
+
+def elsewhere() -> list[Elsewhere]:
+    """All exercises of other documents, in the order of figures.toml."""
+    return [Elsewhere(**_fields(entry)) for entry in _entries("exercise")]
+
+
+def _entries(kind: str) -> list[dict[str, Any]]:
+    return tomllib.loads((ROOT / "gallery" / "figures.toml").read_text())[kind]
+
+
+def _fields(entry: dict[str, Any]) -> dict[str, Any]:
+    return {key: Check(**_fields(value)) if key == "check" else _frozen(value) for key, value in entry.items()}
 
 
 def _frozen(value: Any) -> Any:

@@ -211,29 +211,33 @@ def gemm_facts(trace: Trace, devices: Mapping[Any, Mapping[str, Any]]) -> tuple[
     """A row for each op, shape and kernel of the GEMMs whose inputs were recorded, those with the most time first. `devices`: the
     header's, by id.
     """
+    facts = []
+    for (op, (batch, m, n, k), kernel, dtype), calls in gemm_calls(trace).items():
+        median_us = median(calls.duration_us)
+        flop = 2 * batch * m * n * k
+        rate = flop / median_us / 1e6 if median_us else 0.0
+        device = str(devices.get(calls[0].track[0], {}).get("name", ""))
+        best = peak(device, dtype) if dtype else None
+        share = rate / best if best else None
+        facts.append(GemmFacts(op, batch, m, n, k, len(calls), kernel, median_us, flop, rate, dtype, share))
+    return tuple(sorted(facts, key=lambda g: (-g.median_us * g.calls, g.op, g.m, g.n, g.k)))
+
+
+def gemm_calls(trace: Trace) -> dict[tuple[str, tuple[int, int, int, int], str, str | None], Rows]:
+    """The GEMMs whose inputs were recorded, by op, shape (batch, m, n, k), kernel and dtype."""
     linked, slices = trace.linked, trace.slices
     gemm_op, gemm_kernel = slices.named(GEMM_OPS.__contains__), slices.named(lambda name: decode_name(name).is_gemm)
     launched = linked.where((linked.kind == Kind.KERNEL) & (linked.op >= 0))
     launched = launched.where(gemm_op[slices.name[launched.op]] & (slices.detail[launched.op] >= 0))
     launched = launched.where(gemm_kernel[launched.name])
-    facts = []
-    shapes: dict[tuple, list[Rows]] = {}
+    shapes: dict[tuple, list[np.ndarray]] = {}
     for (op_name, detail, name), calls in launched.by(slices.name[launched.op], slices.detail[launched.op], launched.name):
         inputs = slices.details[detail]
         shape = _gemm_shape(inputs.dims) if isinstance(inputs, Inputs) and isinstance(inputs.dims, tuple) else None
         if shape:
             dtype = _gemm_dtype(inputs, decode_name(slices.names[name]))
-            shapes.setdefault((slices.names[op_name], shape, slices.names[name], dtype), []).append(calls)
-    for (op, (batch, m, n, k), kernel, dtype), groups in shapes.items():
-        durations = np.concatenate([calls.duration_us for calls in groups])
-        median_us = median(durations)
-        flop = 2 * batch * m * n * k
-        rate = flop / median_us / 1e6 if median_us else 0.0
-        device = str(devices.get(groups[0][0].track[0], {}).get("name", ""))
-        best = peak(device, dtype) if dtype else None
-        share = rate / best if best else None
-        facts.append(GemmFacts(op, batch, m, n, k, len(durations), kernel, median_us, flop, rate, dtype, share))
-    return tuple(sorted(facts, key=lambda g: (-g.median_us * g.calls, g.op, g.m, g.n, g.k)))
+            shapes.setdefault((slices.names[op_name], shape, slices.names[name], dtype), []).append(calls.at)
+    return {key: Rows(slices, np.sort(np.concatenate(at))) for key, at in shapes.items()}
 
 
 class ProductCost(msgspec.Struct, frozen=True):

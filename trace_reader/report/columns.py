@@ -16,7 +16,7 @@ from trace_reader.analysis.critical_path import Class
 from trace_reader.analysis.facts import CollectiveFacts, Facts
 from trace_reader.analysis.idle import Gap, gaps
 from trace_reader.analysis.job import JobCollectiveFacts, JobFacts
-from trace_reader.analysis.kernels import FamilyFacts, GemmFacts, KernelFacts, family_of
+from trace_reader.analysis.kernels import FamilyFacts, GemmFacts, KernelFacts, family_of, gemm_calls
 from trace_reader.analysis.memory import curves
 from trace_reader.analysis.ops import OpFacts
 from trace_reader.analysis.places import PlaceFacts
@@ -119,7 +119,9 @@ def lit_of(item: Any, shown: Sequence[Shown]) -> Lit:
                 side = (item.a, item.b)[place]
                 own.light_named(lit, side.name if side else None, *ON_GPU)
             case GemmFacts():
-                own.light_named(lit, item.kernel, *ON_GPU)
+                for (op, shape, kernel, dtype), rows in gemm_calls(trace).items():
+                    if (op, shape, kernel, dtype) == (item.op, (item.batch, item.m, item.n, item.k), item.kernel, item.dtype):
+                        own.light(lit, rows)
             case FamilyFacts():
                 names = {k.name for k in facts.kernels if family_of(k) == item.family}
                 own.light(lit, trace.linked.where(trace.linked.is_named(names.__contains__)))

@@ -27,6 +27,10 @@ KEYS = (
 )  # fmt: skip
 
 
+DETAILS = """<section id="details" aria-live="polite" aria-label="What is selected"><h2>Selected</h2>
+<p>Nothing yet: click a slice, or a finding.</p></section>"""
+
+
 class Page(msgspec.Struct, frozen=True):
     """What a page shows: a document, the panels of its timeline, and what each finding and table row lights up there.
 
@@ -53,8 +57,7 @@ def write(page: Page) -> bytes:
         "</header>",
         timeline(page.left_out),
         '<div class="side">',
-        '<section id="details" aria-live="polite" aria-label="What is selected"><h2>Selected</h2>',
-        "<p>Nothing yet: click a slice, or a finding.</p></section>",
+        DETAILS,
         *_findings(parts, page.lit_findings, lit),
         "</div>",
         '<div class="tables">',
@@ -64,15 +67,19 @@ def write(page: Page) -> bytes:
     return html(title, "\n".join(body), page.panels, {"lights": lit.found})
 
 
-def html(title: str, body: str, panels: Sequence[Panel], data: dict[str, Any], scripts: Sequence[str] = SCRIPTS) -> bytes:
+def html(
+    title: str, body: str, panels: Sequence[Panel], data: dict[str, Any], more_script: str = "", more_style: str = ""
+) -> bytes:
     """A page around its body: style, scripts and data inside it, and a policy that lets nothing else run or load."""
-    style = _asset("page.css")
-    script = "\n".join(_asset(name) for name in scripts)
+    style = _asset("page.css") + more_style
+    script = "\n".join(map(_asset, SCRIPTS)) + more_script
     values = {**data, "panels": [panel.head for panel in panels]}
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; img-src data:; base-uri 'none'; "
         "form-action 'none'"
     )
+    if "</script" in script.lower() or "</style" in style.lower():
+        raise ValueError("a script or a style that would end itself")
     blocks = "\n".join(f'<script type="text/plain" class="columns">{panel.columns}</script>' for panel in panels)
     text = f"""<!doctype html>
 <html lang="en">

@@ -7,7 +7,6 @@ const HATCHED = new Set(["waiting", "idle"]);
 
 class Timeline {
   constructor(panels, parts, onSelect) {
-    this.panels = panels;
     Object.assign(this, parts); // canvas, scroll, height, tip
     this.onSelect = onSelect;
     this.g = this.canvas.getContext("2d");
@@ -16,11 +15,16 @@ class Timeline {
     this.measured = null; // [from, to]
     this.showPath = false;
     this.held = new Set();
-    this.folded = new Set(panels.filter((panel) => panel.folded));
     this.listen();
-    this.everything();
+    this.replace(panels);
     new ResizeObserver(() => this.resize()).observe(this.scroll);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+  }
+  replace(panels) {
+    this.panels = panels;
+    this.selected = null;
+    this.folded = new Set(panels.filter((panel) => panel.folded));
+    this.everything();
     this.resize();
   }
 

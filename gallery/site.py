@@ -1,0 +1,255 @@
+"""Write the course as pages: site/index.html, a page for each exercise and each recording, the figures, the cheat sheet.
+
+    uv run gallery/site.py [--out FOLDER]
+
+Each page is one file that opens offline by a double click. Questions, answers and numbers are those of the documents: from
+figures.toml, the recordings, docs/llm.md and docs/several_gpus.md. The folder can be published as it is.
+"""
+
+import argparse
+import base64
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+import re
+import sys
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from gallery.docs import WRITTEN, cheatsheet_md, figures_md
+from gallery.figures import ROOT, TITLES, Check, Elsewhere, Figure, elsewhere, figures, filled, recording
+from markdown_it import MarkdownIt
+from trace_reader.commands import html as commands
+from trace_reader.findings import PATTERNS
+from trace_reader.report import page
+from trace_reader.report.columns import Panel, Shown, panel
+from trace_reader.report.document import Style
+from trace_reader.system.files import write_all
+from trace_reader.units import count, human_bytes
+
+GALLERY, ASSETS = ROOT / "gallery", ROOT / "gallery" / "course"
+ELSEWHERE = {"llm.md": "A language model", "several_gpus.md": "Several GPUs"}
+STEPS = "the first recorded step"
+MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One page of the course. `question`, `look` and `answer` are Markdown; `traces` is what is shown: one, two, a job's ranks."""
+
+    number: int
+    part: str
+    question: str
+    command: str
+    look: str
+    answer: str
+    check: Check
+    traces: tuple[Path, ...]
+    names: tuple[str, ...]
+    finding: str
+
+    @property
+    def file(self) -> str:
+        return f"exercise_{self.number:02}.html"
+
+
+def exercises() -> list[Exercise]:
+    """All exercises, in the order in which they build on each other."""
+    found: list[Exercise] = []
+    for post, title in TITLES.items():
+        found += [_of_figure(f, title, len(found) + n) for n, f in enumerate(_with_answers(post), 1)]
+    for number, own in enumerate(elsewhere(), len(found) + 1):
+        found.append(_of_document(own, number))
+    return found
+
+
+def _with_answers(post: int) -> list[Figure]:
+    return [f for f in figures() if f.post == post and f.answer]
+
+
+def _of_figure(f: Figure, part: str, number: int) -> Exercise:
+    assert f.check is not None
+    names = tuple([f"{f.pair}: "] * bool(f.pair) + [""])
+    return Exercise(
+        number,
+        part,
+        f.guess,
+        f"uv run {f.command}",
+        f.look,
+        filled(f.answer, f),
+        f.check,
+        tuple(f.pictured),
+        names,
+        f.findings[0],
+    )
+
+
+def _of_document(own: Elsewhere, number: int) -> Exercise:
+    question, answer = in_document(own.document, own.number)
+    traces = tuple(GALLERY / name for name in own.traces)
+    files = re.sub(r"_rank\d+\.", "_rank*.", str(traces[0].relative_to(ROOT)))
+    look = "Read the document's recording; the command makes a page of it."
+    command = f"uv run read_trace.py {files} --html page.html"
+    names = ("",) * len(traces)
+    return Exercise(number, ELSEWHERE[own.document], question, command, look, answer, own.check, traces, names, own.finding)
+
+
+def in_document(document: str, number: int) -> tuple[str, str]:
+    """The question and the answer of an exercise that stands in a document. Raises LookupError: it does not."""
+    text = (ROOT / "docs" / document).read_text()
+    found = re.search(
+        rf"^(?:### )?{number}\. ((?:(?!\n(?:### |\d+\. )).)*?)\s*<details><summary>Answer</summary>\n(.*?)</details>",
+        text[text.find("## Exercises") if "## Exercises" in text else 0 :],
+        re.MULTILINE | re.DOTALL,
+    )
+    if found is None:
+        raise LookupError(f"docs/{document} has no exercise {number}")
+    question, answer = (re.sub(r"^ +", "", part, flags=re.MULTILINE).strip() for part in found.groups())
+    return " ".join(question.split()), answer
+
+
+def pages() -> dict[str, bytes]:
+    """All files of the site, by their names."""
+    every = exercises()
+    used = {path for f in figures() for path in (f.trace, *f.pictured)} | {path for own in every for path in own.traces}
+    found = {"index.html": _index(every)}
+    for own in every:
+        found[own.file] = _exercise(own, len(every))
+    for path in sorted(used):
+        shown = Shown(0, *recording(path))
+        found[trace_file(path)] = page.write(commands.of_one(shown, Style(top=commands.ROWS, everything=True)))
+    for name, title, text in (("figures.html", "Figures", figures_md()), ("cheatsheet.html", "Cheat sheet", cheatsheet_md())):
+        body = f'<main class="page">{_navigation()}{_html(text.replace(WRITTEN, "").strip())}</main>'
+        found[name] = page.html(title, body, [], {}, more_style=_asset("course.css"))
+    return found
+
+
+def trace_file(path: Path) -> str:
+    """The page of a recording."""
+    name = str(path.relative_to(GALLERY)).removesuffix(".gz").removesuffix(".json")
+    return f"trace_{name.removeprefix('h200/').replace('/', '_')}.html"
+
+
+def _index(every: list[Exercise]) -> bytes:
+    out = [_navigation(), "<h1>Profiling in PyTorch: guess first, then look</h1>"]
+    out.append(
+        "<p>Each exercise asks for a guess, and then shows the recording that answers it: a timeline to zoom and click, with the "
+        "finding that explains it lit. Your progress stays in this browser.</p>"
+        f'<p id="progress" aria-live="polite">{count(len(every), "exercise")}</p>'
+    )
+    part = ""
+    for own in every:
+        if own.part != part:
+            out += ["</ol>"] * bool(part) + [f"<h2>{escape(own.part)}</h2>", f'<ol start="{own.number}">']
+            part = own.part
+        out.append(
+            f'<li><a href="{own.file}" data-exercise="{own.file}">{_inline(own.question)}</a> <span class="state"></span></li>'
+        )
+    out.append("</ol>")
+    return page.html(
+        "Profiling in PyTorch", f'<main class="text">{"".join(out)}</main>', [], {}, _asset("course.js"), _asset("course.css")
+    )
+
+
+def _exercise(own: Exercise, of: int) -> bytes:
+    job = len(own.traces) > 1 and "_rank" in own.traces[0].name
+    if job:
+        told = commands.of_job([str(path) for path in own.traces], Style(everything=True), None, None)
+        panels, lights = told.panels, [told.lit_verdict.values] if told.lit_verdict else []
+        finding = ""
+    else:
+        panels, lights, finding = _panels(own)
+    check = asdict(own.check)
+    options = f" ({', '.join(own.check.options)})" if own.check.options else ""
+    before = f'<a href="exercise_{own.number - 1:02}.html" rel="prev">← {own.number - 1}</a>' if own.number > 1 else ""
+    after = f'<a href="exercise_{own.number + 1:02}.html" rel="next">{own.number + 1} →</a>' if own.number < of else ""
+    explained = f'<p class="finding"><button type="button" class="lights" data-light="0">{escape(finding)}</button></p>' * bool(
+        finding
+    )
+    sentence = f"<p>{escape(PATTERNS[finding].means)}</p>" if finding else ""
+    drop = "" if job else DROP
+    body = f"""<main class="top">
+{_navigation(before, after)}
+<h1>{own.number}. {_inline(own.question)}</h1>
+<p>{_inline(own.look)}</p>
+<p class="command"><code id="command">{escape(own.command)}</code> <button type="button" id="copy">copy</button></p>
+<form id="guess">
+<label for="typed">{escape(own.check.ask)}{escape(options)}</label>
+<input id="typed" type="text" autocomplete="off" required> <button type="submit">that is my guess</button>
+<button type="button" id="tell">show the answer</button>
+</form>
+<p id="said" role="status"></p>
+</main>
+<div id="answer" hidden>
+<section class="top">{_html(own.answer)}{explained}{sentence}</section>
+{page.timeline()}
+<div class="side">{page.DETAILS}{drop}</div>
+</div>"""
+    data = {"lights": lights, "check": check, "exercise": own.file}
+    title = f"{own.number}. {own.question}"
+    return page.html(title, body, panels, data, _asset("course.js"), _asset("course.css"))
+
+
+DROP = """<section id="drop"><h2>Your own beside it</h2>
+<p>Drop a trace (.json, .json.gz) or a page of --html here, or <label for="file">choose a file</label>. It stays in this
+browser.</p>
+<input id="file" type="file" accept=".json,.gz,.html"><p id="dropped" role="status"></p><div id="compared"></div></section>"""
+
+
+def _panels(own: Exercise) -> tuple[list[Panel], list[dict], str]:
+    """The recordings from their first recorded step on, and what the finding lights in the last of them."""
+    shown = [Shown(number, *recording(path)) for number, path in enumerate(own.traces)]
+    panels = [
+        panel(each, f"{name}{path.relative_to(GALLERY)}", -commands.begins(each.trace), STEPS)
+        for each, name, path in zip(shown, own.names, own.traces, strict=True)
+    ]
+    lit = commands.lit_finding(shown[-1], own.finding)
+    return panels, [lit.values], own.finding
+
+
+def _navigation(*links: str) -> str:
+    fixed = '<a href="index.html">all exercises</a> <a href="figures.html">figures</a> <a href="cheatsheet.html">cheat sheet</a>'
+    return f'<nav aria-label="Course">{fixed} {" ".join(links)}</nav>'
+
+
+def _html(text: str) -> str:
+    """Markdown as HTML, pictures in it. Links to recordings lead to their pages; others, whose files are not here, are text."""
+    html = re.sub(r'<a href="([^"]*)">(.*?)</a>', _linked, MARKDOWN.render(text), flags=re.DOTALL)
+    return re.sub(r'<img src="([^"]*)"', _pictured, html)
+
+
+def _linked(found: re.Match[str]) -> str:
+    path = (ROOT / "docs" / found[1]).resolve()
+    if found[1].startswith("https://"):
+        return found[0]
+    return f'<a href="{trace_file(path)}">{found[2]}</a>' if path.name.endswith((".json", ".json.gz")) else found[2]
+
+
+def _pictured(found: re.Match[str]) -> str:
+    picture = base64.b64encode((ROOT / "docs" / found[1]).resolve().read_bytes()).decode()
+    return f'<img src="data:image/png;base64,{picture}"'
+
+
+def _inline(text: str) -> str:
+    return MARKDOWN.renderInline(text)
+
+
+def _asset(name: str) -> str:
+    return (ASSETS / name).read_text("utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "site", metavar="FOLDER", help="where to write it (default: site)")
+    args = parser.parse_args()
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+        found = pages()
+        write_all({args.out / name: data for name, data in found.items()})
+    except OSError as error:
+        parser.exit(1, f"error: {args.out}: {error.strerror or error}\n")
+    size = human_bytes(sum(map(len, found.values())))
+    print(f"wrote {count(len(found), 'page')} ({size}); open {args.out / 'index.html'}")
+
+
+if __name__ == "__main__":
+    main()
