@@ -34,7 +34,7 @@ MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 @dataclass(frozen=True)
 class Exercise:
-    """One page of the course. `question`, `look` and `answer` are Markdown; `traces` is what is shown: one, two, a job's ranks."""
+    """One page of the course. `question`, `look` and `answer` are Markdown; `traces`: what is shown, one, two, a job's ranks."""
 
     number: int
     part: str
@@ -181,8 +181,8 @@ def _exercise(own: Exercise, of: int) -> bytes:
 </main>
 <div id="answer" hidden>
 <section class="top">{_html(own.answer)}{explained}{sentence}</section>
-{page.timeline()}
-<div class="side">{page.DETAILS}{drop}</div>
+<div class="main">{page.timeline(job=job)}</div>
+<aside class="side">{page.DETAILS}{drop}</aside>
 </div>"""
     data = {"lights": lights, "check": check, "exercise": own.file}
     title = f"{own.number}. {own.question}"

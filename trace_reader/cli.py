@@ -110,6 +110,8 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command:
     window.add_argument("--us", metavar="A:B", type=interval(float), help="of --plot: only these microseconds of the window")
     parser.add_argument("--version", action="version", version=f"read-trace {__version__}")
     args = parser.parse_args(argv)
+    if (args.steps or args.us) and args.html:
+        parser.error("--html shows all steps, to zoom into: leave --steps and --us out")
     if (args.steps or args.us) and not args.plot:
         parser.error("--steps and --us choose what --plot shows: add --plot FILE")
     if args.open and (len(args.traces) > 1 or args.traces == ["-"]):
@@ -147,7 +149,7 @@ def merge_target(text: str) -> Path:
 
 
 def html_page(text: str) -> Path:
-    if not text.endswith((".html", ".htm")):
+    if not text.lower().endswith((".html", ".htm")):
         raise argparse.ArgumentTypeError(f"expected a name that ends with .html, got {text!r}")
     return Path(text)
 

@@ -117,9 +117,9 @@ class Exercise {
 
 const KINDS = {
   cpu_op: "op", user_annotation: "annotation", cuda_runtime: "call", cuda_driver: "call", xpu_runtime: "call", overhead: "profiler",
-  python_function: "Python", kernel: "kernel", gpu_memcpy: "copy", gpu_memset: "memset", gpu_user_annotation: "GPU annotation",
+  python_function: "Python", kernel: "kernel", gpu_memcpy: "copy", gpu_memset: "copy", gpu_user_annotation: "GPU annotation",
 };
-const GPU = new Set(["kernel", "copy", "memset", "GPU annotation"]);
+const GPU = new Set(["kernel", "copy", "GPU annotation"]);
 
 async function readOwn(file, recorded) {
   let bytes = await file.arrayBuffer();
@@ -178,7 +178,7 @@ function panelOf(events, title, recorded) {
     const step = own.kind === "annotation" && /^ProfilerStep#\d+$/.test(own.name);
     if (step) steps.push([own.name, start, start + columns.duration[i]]);
     const kind = step ? "step" : own.kind === "call" && own.name.includes("Synchronize") ? "waiting" : own.kind;
-    columns.category[i] = own.kind === "GPU annotation" ? recorded.categories.length - 1 : own.kind === "kernel" ? (kindOf.get(own.name) ?? categoryOf("other kernel")) : categoryOf(kind);
+    columns.category[i] = own.kind === "kernel" ? (kindOf.get(own.name) ?? categoryOf("other")) : categoryOf(kind);
     if (own.kind === "call" && own.correlation !== undefined) calls.set(own.correlation, i);
     if (own.gpu) return;
     const stack = open.get(own.track) || [];

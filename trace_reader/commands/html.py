@@ -6,6 +6,7 @@ import re
 
 import msgspec
 from trace_reader.analysis.compare import compare
+from trace_reader.analysis.job import JobFacts
 from trace_reader.commands.job import expanded, is_job, read_job
 from trace_reader.commands.loading import load_shown
 from trace_reader.errors import NotWrittenError, TraceError
@@ -18,7 +19,7 @@ from trace_reader.report import one, page, several
 from trace_reader.report.columns import MOST_SLICES, Lit, Panel, Shown, lit_of, lit_waits, panel, rank_panel
 from trace_reader.report.document import Document, Item, Style, Table
 from trace_reader.system.files import write_all
-from trace_reader.units import about, human_bytes
+from trace_reader.units import human_bytes
 
 ROWS = 100  # of a table
 MOST_RANKS = 8  # of a job, whose own lanes are on the page
@@ -74,8 +75,7 @@ def of_two(shown: Sequence[Shown], style: Style) -> page.Page:
     document.section("Findings (share: of the critical path)")
     for name, own in zip("AB", shown, strict=True):
         for finding in own.facts.findings:
-            share = f" ({about(finding.share)})" if finding.share else ""
-            document.item(f"{name}: {finding.slug}{share}", finding.seen, finding.means, finding.next)
+            document.item(f"{name}: {one.finding_title(finding)}", finding.seen, finding.means, finding.next)
             found.append(lit_finding(own, finding.slug))
     left_out = " ".join(f"{name}: {own.left_out}" for name, own in zip("AB", shown, strict=True) if own.left_out)
     return _page(document, panels, shown, found, left_out=left_out)
@@ -89,14 +89,20 @@ def of_job(paths: Sequence[str], style: Style, steps_from: re.Pattern[str] | Non
     shown: list[Shown] = []
     panels: list[Panel] = []
     most = MOST_SLICES // min(len(job.summaries), MOST_RANKS)
+    opened = set(range(min(len(job.summaries), MOST_RANKS)))
+    if job.straggler is not None:
+        opened.add(next(place for place, own in enumerate(job.ranks) if own.rank == job.straggler.rank))
     for place, own in enumerate(job.summaries):
-        if place < MOST_RANKS:
-            shown.append(_shown(place, own.trace, steps_from, most=most))
-        panels.append(rank_panel(job, place, shown[place] if place < len(shown) else None))
+        each = _shown(place, own.trace, steps_from, most=most) if place in opened else None
+        shown += [each] if each else []
+        panels.append(rank_panel(job, place, each))
     left_out = [f"rank {job.summaries[own.number].rank}: {own.left_out}" for own in shown if own.left_out]
+    left_out += [f"rank {job.summaries[own.number].rank}: the file is cut off." for own in shown if own.facts.truncated]
     if len(panels) > len(shown):
-        left_out.append(f"Of {len(panels)} ranks, only the first {len(shown)} can be opened.")
-    return _page(job_report.report(job, style), panels, shown, lit_verdict=lit_waits(job), left_out=" ".join(left_out))
+        left_out.append(
+            f"Of {len(panels)} ranks, {len(shown)} can be opened: {', '.join(str(job.ranks[n].rank) for n in sorted(opened))}."
+        )
+    return _page(job_report.report(job, style), panels, shown, lit_verdict=lit_waits(job), left_out=" ".join(left_out), job=job)
 
 
 def lit_finding(shown: Shown, slug: str) -> Lit:
@@ -119,7 +125,8 @@ def _page(
     found: Sequence[Lit] = (),
     lit_verdict: Lit | None = None,
     left_out: str = "",
+    job: JobFacts | None = None,
 ) -> page.Page:
     tables = [part for part in document.parts if isinstance(part, Table)]
-    rows = [[lit_of(item, shown) for item in table.items] for table in tables]
+    rows = [[lit_of(item, shown, job) for item in table.items] for table in tables]
     return page.Page(document, panels, found, rows, lit_verdict or Lit(), left_out)

@@ -5,16 +5,17 @@ from trace_reader.model.slices import Kind
 from trace_reader.names.calls import is_synchronizing
 from trace_reader.names.kernels import decode_name, is_collective
 
-# Of the page. Of one kind of lane, any two can be told apart by people who see no difference of red and green, or of blue and
-# yellow (tests/test_page.py), on light and on dark; `waiting` is hatched besides.
+# Of the page, by what a slice is; of the GPU's work by the kinds of the report's table. Of one kind of lane, any two can be told
+# apart by people who see no difference of red and green, or of blue and yellow, and black or white text can be read on each
+# (tests/test_page.py); `waiting` is hatched besides.
 CPU_COLOURS = {
-    "step": "#c8ccd2", "annotation": "#6380dc", "op": "#a6cbf2", "call": "#e8a13a", "waiting": "#fffffe", "profiler": "#b07aa1",
-    "Python": "#6f8f5f",
+    "step": "#c8ccd2", "annotation": "#576aee", "op": "#a6cbf2", "call": "#dda929", "waiting": "#f7f3c0", "profiler": "#b44786",
+    "Python": "#55623f",
 }  # fmt: skip
 GPU_COLOURS = {
-    "GEMM": "#0072b2", "GEMM on CUDA cores": "#6bd5ff", "attention": "#6709c3", "Triton": "#ff1610", "elementwise": "#28ac7c",
-    "reduction, softmax": "#fee905", "communication": "#ffb653", "copy": "#a89a51", "memset": "#8aa1ad",
-    "other kernel": "#606060", "annotation": "#dfe5ec",
+    "communication": "#ffb74d", "copy": "#b4e8a4", "attention": "#793fff", "convolution": "#18dcc8", "GEMM": "#0072b2",
+    "optimizer": "#7a4a2b", "softmax, norm, reduction": "#ffe80b", "Triton": "#e63800", "pointwise": "#19a862",
+    "other": "#6b6b6b", "GPU annotation": "#d3d0ff",
 }  # fmt: skip
 
 

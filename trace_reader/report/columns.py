@@ -4,7 +4,7 @@ The columns are packed: the bytes of equal weight together, then gzip, then base
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import gzip
 from typing import Any
 
@@ -15,7 +15,7 @@ from trace_reader.analysis.compare import Change
 from trace_reader.analysis.critical_path import Class
 from trace_reader.analysis.facts import CollectiveFacts, Facts
 from trace_reader.analysis.idle import Gap, gaps
-from trace_reader.analysis.job import JobCollectiveFacts, JobFacts
+from trace_reader.analysis.job import JobCollectiveFacts, JobFacts, RankFacts
 from trace_reader.analysis.kernels import FamilyFacts, GemmFacts, KernelFacts, family_of, gemm_calls
 from trace_reader.analysis.memory import curves
 from trace_reader.analysis.ops import OpFacts
@@ -30,13 +30,15 @@ from trace_reader.link.trace import TOLERANCE_NS, Trace
 from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import ON_CPU, ON_GPU, Collective, Footprint, Inputs, Kind
 from trace_reader.names.kernels import decode_name
-from trace_reader.report.colours import CPU_COLOURS, GPU_COLOURS, cpu_kind, family
+from trace_reader.report.colours import CPU_COLOURS, GPU_COLOURS, cpu_kind
 from trace_reader.system.terminal import plain
 from trace_reader.units import count, human_bytes
 
 MOST_SLICES = 1_000_000  # of a page: they take 0.2 s to lay out and are drawn at 60 frames a second (benchmarks/page_frames.py)
 MOST_SPANS = 2000
+CALL_LEFT_OUT = -2  # in the column `call`
 LONGEST_NAME, LONGEST_DETAIL = 2000, 400
+NO_NAME = "(no name)"
 CATEGORIES = [
     *((name, colour) for name, colour in CPU_COLOURS.items()),
     *((name, colour) for name, colour in GPU_COLOURS.items()),
@@ -54,19 +56,22 @@ class Panel(msgspec.Struct, frozen=True):
 
 
 class Lit(msgspec.Struct):
-    """What a click lights up, by panel: all slices of some names, some slices (rows of the panel), stretches of time (ns)."""
+    """What a click lights up, by panel: all slices of some names, some slices (the panel's rows), stretches of time (ns), and one
+    class of the critical path.
+    """
 
     names: dict[int, list[int]] = msgspec.field(default_factory=dict)
     rows: dict[int, list[int]] = msgspec.field(default_factory=dict)
     spans: dict[int, list[list[int]]] = msgspec.field(default_factory=dict)
+    path: dict[int, int] = msgspec.field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return any(any(own.values()) for own in (self.names, self.rows, self.spans))
+        return any(any(own.values()) for own in (self.names, self.rows, self.spans)) or bool(self.path)
 
     @property
     def values(self) -> dict[str, Any]:
         """As JSON values, without what is empty."""
-        return {name: own for name in ("names", "rows", "spans") if (own := getattr(self, name))}
+        return {name: own for name in ("names", "rows", "spans", "path") if (own := getattr(self, name))}
 
 
 class Shown:
@@ -91,6 +96,13 @@ class Shown:
         self.counts = names.counts
         self.place_of_name = {int(name): place for place, name in enumerate(names.values.tolist())}
 
+    def nearest(self, parent: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """For each of these rows of the drawn trace, the row on the panel of the nearest span around it that is there, or -1."""
+        around = parent[rows]
+        while len(missing := np.flatnonzero((around >= 0) & (self.row_of_drawn[around] < 0))):
+            around[missing] = parent[around[missing]]
+        return self.row_of_drawn[around]
+
     def light(self, lit: Lit, rows: Rows) -> None:
         """Add these slices of the trace."""
         own = self.row_of[rows.at]
@@ -107,8 +119,10 @@ class Shown:
         self.light(lit, rows.where(rows.is_named(lambda own: own == name)))
 
 
-def lit_of(item: Any, shown: Sequence[Shown]) -> Lit:
-    """What lights up for the row of a table: the slices that it is of, in each panel; empty where it is of none."""
+def lit_of(item: Any, shown: Sequence[Shown], job: JobFacts | None = None) -> Lit:
+    """What lights up for the row of a table: the slices that it is of, in each panel; empty where it is of none. Of a rank of a
+    job it is where that rank waited.
+    """
     lit = Lit()
     for place, own in enumerate(shown):
         trace, facts = own.trace, own.facts
@@ -142,27 +156,35 @@ def lit_of(item: Any, shown: Sequence[Shown]) -> Lit:
                 start_ns = round(item.start_us * 1000)
                 lit.spans[own.number] = [[start_ns, start_ns + round(item.duration_us * 1000)]]
             case str() if facts.critical_path is not None and item in facts.critical_path.classes:
-                pieces = facts.critical_path.pieces
-                pieces = pieces.where(
-                    pieces.kind == Class[item.upper()] if item.upper() in Class.__members__ else pieces.kind < 0
-                )
-                longest = np.sort(np.argsort(pieces.start_ns - pieces.end_ns, kind="stable")[:MOST_SPANS])
-                lit.spans[own.number] = np.stack([pieces.start_ns[longest], pieces.end_ns[longest]], axis=1).tolist()
+                if item.upper() in Class.__members__:
+                    lit.path[own.number] = int(Class[item.upper()])
+            case RankFacts() if job is not None and job.ranks[own.number].rank == item.rank:
+                _light_waits(lit, job, own.number)
     return lit
 
 
 def lit_waits(job: JobFacts) -> Lit:
     """Where the other ranks waited, if one is late."""
     lit = Lit()
-    for place, (start_ns, end_ns) in enumerate(job.waits_ns):
-        if job.straggler is not None and job.ranks[place].rank != job.straggler.rank:
-            longest = np.sort(np.argsort(start_ns - end_ns, kind="stable")[:MOST_SPANS])
-            lit.spans[place] = np.stack([start_ns[longest], end_ns[longest]], axis=1).tolist()
+    for place, own in enumerate(job.ranks):
+        if job.straggler is not None and own.rank != job.straggler.rank:
+            _light_waits(lit, job, place)
     return lit
 
 
-def panel(shown: Shown, label: str, shift_ns: int = 0, counted_from: str = "the first slice of the file") -> Panel:
-    """The panel of a trace; its times are moved by `shift_ns` on the page's axis, which counts from `counted_from`."""
+def _light_waits(lit: Lit, job: JobFacts, place: int) -> None:
+    """Add the longest waits of a rank."""
+    start_ns, end_ns = job.waits_ns[place]
+    longest = np.sort(np.argsort(start_ns - end_ns, kind="stable")[:MOST_SPANS])
+    longest = longest[end_ns[longest] > start_ns[longest]]
+    lit.spans[place] = np.stack([start_ns[longest], end_ns[longest]], axis=1).tolist()
+
+
+def panel(shown: Shown, label: str, shift_ns: int = 0, counted_from: str = "") -> Panel:
+    """The panel of a trace; its times are moved by `shift_ns` on the page's axis, which counts from `counted_from`, by default
+    the first slice.
+    """
+    counted_from = counted_from or f"the first slice{' that is not of Python' * (shown.drawn is not shown.trace)}"
     trace, facts, slices, rows = shown.drawn, shown.facts, shown.drawn.slices, shown.rows
     tracks = distinct(slices.track[rows]).values.tolist()
     lanes = _lanes(trace, rows, tracks)
@@ -174,13 +196,15 @@ def panel(shown: Shown, label: str, shift_ns: int = 0, counted_from: str = "the 
     # With the functions of Python, another slice may be the first: the report counts from the first of the others.
     earlier_ns = trace.zero_ns - shown.trace.zero_ns
     parent = parents(slices, (*ON_CPU, Kind.PYTHON)) if trace is not shown.trace else trace.parent
+    parent_row = shown.nearest(parent, rows)
+    call_row = shown.row_of_drawn[call[rows]]
     packed.add("start", np.diff(slices.start_ns[rows] + earlier_ns, prepend=0).astype(np.float64))
     packed.add("duration", np.rint(slices.duration_us[rows] * 1000).astype(np.float64))
     packed.add("name", shown.name_of.astype(np.int32))
     packed.add("track", np.searchsorted(tracks, slices.track[rows]).astype(np.int32))
-    packed.add("category", _categories(trace, rows).astype(np.uint8))
-    packed.add("parent", shown.row_of_drawn[parent[rows]].astype(np.int32))
-    packed.add("call", shown.row_of_drawn[call[rows]].astype(np.int32))
+    packed.add("category", _categories(trace, rows, {k.name: family_of(k) for k in facts.kernels}).astype(np.uint8))
+    packed.add("parent", parent_row.astype(np.int32))
+    packed.add("call", np.where((call[rows] >= 0) & (call_row < 0), CALL_LEFT_OUT, call_row).astype(np.int32))
     packed.add("detail", details.which.astype(np.int32))
     path = None
     if facts.critical_path is not None:
@@ -193,14 +217,12 @@ def panel(shown: Shown, label: str, shift_ns: int = 0, counted_from: str = "the 
         packed.add("path_end", pieces.end_ns[drawn].astype(np.float64))
         packed.add("path_kind", pieces.kind[drawn].astype(np.uint8))
         packed.add("path_track", np.searchsorted(tracks, lane[drawn]).astype(np.int32))
+        packed.add("path_row", shown.row_of[pieces.row[drawn]].astype(np.int32))
         path = [kind.name.lower() for kind in Class]
-    names = [plain(slices.names[name], LONGEST_NAME) for name in shown.names.tolist()]
+    names = [plain(slices.names[name], LONGEST_NAME) or NO_NAME for name in shown.names.tolist()]
     on_gpu = set(slices.name[rows][np.isin(slices.kind[rows], ON_GPU)].tolist())
-    labels = {
-        str(place): plain(decode_name(slices.names[name]).label, 200)
-        for place, name in enumerate(shown.names.tolist())
-        if name in on_gpu and decode_name(slices.names[name]).label != slices.names[name]
-    }
+    decoded = {place: decode_name(slices.names[name]).label for place, name in enumerate(shown.names.tolist()) if name in on_gpu}
+    labels = {str(place): plain(label, 200) for place, label in decoded.items() if label and plain(label, 200) != names[place]}
     head = {
         "label": plain(label, LONGEST_NAME),
         "n": len(rows),
@@ -228,9 +250,14 @@ def rank_panel(job: JobFacts, place: int, shown: Shown | None) -> Panel:
     """The panel of one rank of a job: a lane of what it did, by the first rank's clock; below it, to be opened, its own lanes."""
     own, shift_ns = job.summaries[place], job.offset_ns[place] or 0
     label = f"rank {own.rank}"
-    base = panel(shown, label, shift_ns, "the first slice of the first rank") if shown else _without_slices(label, shift_ns)
+    of = f"rank {own.rank}, whose clock nothing ties to the others'" if job.offset_ns[place] is None else "the first rank"
+    base = panel(shown, label, shift_ns, f"the first slice of {of}") if shown else _without_slices(label, shift_ns)
     packed = _Packed(base)
-    head = {**base.head, "folded": True, "bands": [_rank_band(own, job.waits_ns[place], packed), *base.head["bands"]]}
+    head = {
+        **base.head,
+        "folded": True,
+        "bands": [_rank_band(own, job.waits_ns[place], job.whole and not job.unmatched, packed), *base.head["bands"]],
+    }
     head["columns"] = packed.columns
     return Panel(head, packed.text())
 
@@ -259,12 +286,13 @@ def _kept(trace: Trace, most: int) -> tuple[np.ndarray, str]:
         middle = (
             int(trace.steps.start_ns[len(trace.steps) // 2]) if len(trace.steps) else int(slices.start_ns[rows[len(rows) // 2]])
         )
-        first = int(np.clip(np.searchsorted(slices.start_ns[rows], middle), 0, len(rows) - most))
-        left.append(f"{len(rows) - most:,} slices before and after the part that is drawn")
+        first = int(np.clip(np.searchsorted(slices.start_ns[rows], middle) - most // 2, 0, len(rows) - most))
+        before, after = first, len(rows) - most - first
+        left += [f"{n:,} slices {where}" for n, where in ((before, "before"), (after, "after")) if n]
         rows = rows[first : first + most]
     return (
         rows,
-        f"Not drawn: {' and '.join(left)}; {len(rows):,} slices are. The verdict, findings and tables are of the whole trace.",
+        f"Not drawn: {', '.join(left)}; {len(rows):,} slices are. The verdict, findings and tables are of the whole trace.",
     )
 
 
@@ -285,20 +313,18 @@ def _lanes(trace: Trace, rows: np.ndarray, tracks: list[int]) -> list[dict[str, 
     return [lane for _, lane in sorted(lanes, key=lambda pair: pair[0])]
 
 
-def _categories(trace: Trace, rows: np.ndarray) -> np.ndarray:
-    """For each row, its place in CATEGORIES; each pair of kind and name is asked once."""
+def _categories(trace: Trace, rows: np.ndarray, families: Mapping[str, str]) -> np.ndarray:
+    """For each row, its place in CATEGORIES; each pair of kind and name is asked once. `families`: of each kernel, its kind."""
     slices = trace.slices
     key = slices.name.astype(np.int64) * len(Kind) + slices.kind
     every = distinct(key[rows])
     found = np.zeros(len(every.values), np.int64)
-    work_at = np.full(len(slices), -1)
-    work_at[trace.work.at] = np.arange(len(trace.work))
     for place, first in enumerate(rows[every.first].tolist()):
         kind = Kind(int(slices.kind[first]))
         if kind in ON_GPU:
-            found[place] = GPU_PLACE_OF[family(trace.activities(trace.work.where(work_at[first : first + 1]))[0])]
+            found[place] = GPU_PLACE_OF[families.get(slices.names[slices.name[first]], "other")]
         elif kind == Kind.GPU_ANNOTATION:
-            found[place] = GPU_PLACE_OF["annotation"]
+            found[place] = GPU_PLACE_OF["GPU annotation"]
         else:
             found[place] = PLACE_OF[cpu_kind(kind, slices.names[slices.name[first]])]
     return found[every.which]
@@ -316,7 +342,7 @@ def _detail(detail: Any) -> str:
             parts.append(f"{detail.registers_per_thread} registers a thread")
         if detail.shared_memory_bytes is not None:
             parts.append(f"{human_bytes(detail.shared_memory_bytes)} shared")
-        if detail.reported_occupancy_percent is not None:
+        if detail.reported_occupancy_percent:  # 0 stands for: not estimated
             parts.append(f"occupancy {detail.reported_occupancy_percent:.0f}% as the profiler estimates it")
         if isinstance(said := detail.collective, Collective):
             size = message_bytes(said)
@@ -337,10 +363,12 @@ def _shape(dims: Any) -> str:
 
 
 def _idle_bands(shown: Shown, packed: "_Packed") -> list[dict[str, Any]]:
-    """A lane for each device: where it did nothing in the window of its path; the largest gaps say why."""
+    """A lane for each device: where it did nothing until its last work; the largest gaps of the path's window say why."""
     facts, found = shown.facts, []
     for number, path in enumerate(facts.critical_paths):
-        begins, ends, _ = gaps(shown.trace, path.device, path.start_ns, path.end_ns)
+        work = shown.trace.work
+        first_ns = min(int(work.start_ns.min()), path.start_ns)
+        begins, ends, _ = gaps(shown.trace, path.device, first_ns, int(work.end_ns.max()))
         known = {
             round(gap.start_us * 1000): CPU_WORDS.get(gap.cause, gap.cause) for gap in (facts.idle.gaps if facts.idle else ())
         }
@@ -353,10 +381,13 @@ def _idle_bands(shown: Shown, packed: "_Packed") -> list[dict[str, Any]]:
     return found
 
 
-def _rank_band(own: RankSummary, waits: Union, packed: "_Packed") -> dict[str, Any]:
-    """What a rank did: above what it computes and copies, below its communication, with its waiting."""
+def _rank_band(own: RankSummary, waits: Union, known: bool, packed: "_Packed") -> dict[str, Any]:
+    """What a rank did: above what it computes and copies, below its communication, with its waiting. `known`: what of it waits;
+    else it is not called transfer.
+    """
+    transfer = "transfer" if known else "communication"
     texts: list[list[Any]] = [
-        ["idle", "idle", 0], ["copy", "copy", 1], ["compute", "GEMM", 1], ["transfer", "communication", 2],
+        ["idle", "idle", 0], ["copy", "copy", 1], ["compute", "GEMM", 1], [transfer, "communication", 2],
         ["waiting for another rank", "waiting", 2],
     ]  # fmt: skip
     window = (np.array([own.window_ns[0]]), np.array([own.window_ns[1]]))
@@ -365,6 +396,7 @@ def _rank_band(own: RankSummary, waits: Union, packed: "_Packed") -> dict[str, A
     start, end = (np.concatenate([union[side] for union in unions]) for side in (0, 1))
     text = np.concatenate([np.full(len(union[0]), place, np.uint8) for place, union in enumerate(unions)])
     order = np.argsort(start, kind="stable")
+    order = order[end[order] > start[order]]
     return packed.band(f"rank {own.rank}", start[order], end[order], text[order], texts)
 
 
@@ -391,7 +423,7 @@ class _Packed:
     def add(self, name: str, array: np.ndarray) -> None:
         little = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<")))
         self.columns.append([name, {"f8": "f64", "i4": "i32", "u1": "u8"}[little.dtype.str[1:]], len(little)])
-        self._bytes.append(little.view(np.uint8).reshape(len(little), -1).T.tobytes())
+        self._bytes.append(little.view(np.uint8).reshape(-1, little.itemsize).T.tobytes())
 
     def band(self, label: str, start: np.ndarray, end: np.ndarray, text: np.ndarray, texts: list[list[Any]]) -> dict[str, Any]:
         """A lane of stretches that each have a text, with the colour and the half (0: both, 1: upper, 2: lower) that it has."""

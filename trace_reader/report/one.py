@@ -321,10 +321,14 @@ def _findings(out: Document, findings: list[Finding]) -> None:
         out.lines(["none"], indented=True)
     shown = findings[:MOST_FINDINGS] if out.style.brief else findings
     for found in shown:
-        share = f" ({about(found.share)})" if found.share and found.share >= SMALLEST_SHARE else ""
-        out.item(found.slug + share, found.seen, found.means, found.next)
+        out.item(finding_title(found), found.seen, found.means, found.next)
     if rest := findings[len(shown) :]:
         out.lines([f"and {', '.join(found.slug for found in rest)} (--all)"], indented=True)
+
+
+def finding_title(found: Finding) -> str:
+    """A finding's name with its share of the critical path."""
+    return found.slug + (f" ({about(found.share)})" if found.share and found.share >= SMALLEST_SHARE else "")
 
 
 def _origin_row(name: str, events: int, time_us: float, total_us: float) -> list[str]:

@@ -13,7 +13,7 @@ import json
 from typing import Any
 
 import msgspec
-from trace_reader.report.columns import Lit, Panel
+from trace_reader.report.columns import NO_NAME, Lit, Panel
 from trace_reader.report.document import Block, Document, Item, Lines, Part, Section, Table, Title
 from trace_reader.system.terminal import plain
 
@@ -22,13 +22,13 @@ SCRIPTS = ("trace.js", "timeline.js", "page.js")
 LONGEST_CELL, LONGEST_LINE = 300, 4000
 KEYS = (
     ("W S", "zoom"), ("A D", "pan"), ("drag", "measure"), ("shift drag", "pan"), ("ctrl wheel", "zoom"), ("click", "select"),
-    ("← →", "next slice"), ("↑ ↓", "outer, inner"), ("F", "fit what is selected"), ("0", "everything"), ("P", "critical path"),
-    ("/", "search"), ("Esc", "clear"),
+    ("← →", "next slice"), ("↑ ↓", "outer, inner, next lane"), ("F", "fit what is selected"), ("L", "fit launch and kernel"),
+    ("M", "measure what is selected"), ("0", "everything"), ("P", "critical path"), ("/", "search"), ("Esc", "clear"),
 )  # fmt: skip
 
 
 DETAILS = """<section id="details" aria-live="polite" aria-label="What is selected"><h2>Selected</h2>
-<p>Nothing yet: click a slice, or a finding.</p></section>"""
+<p>Nothing yet: click a slice.</p></section>"""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -52,17 +52,18 @@ def write(page: Page) -> bytes:
     title = " and ".join(plain(line, LONGEST_LINE) for part in parts if isinstance(part, Title) for line in part.lines)
     lit = _Lights()
     body = [
-        '<header class="top">',
+        '<header class="top"><a class="skip" href="#tables">to the tables</a>',
         *_top(parts, lit.number(page.lit_verdict)),
         "</header>",
-        timeline(page.left_out),
-        '<div class="side">',
+        '<main class="main">',
+        timeline(page.left_out, any(panel.head.get("folded") for panel in page.panels)),
+        '<div class="tables" id="tables">',
+        *_tables(parts, page.lit_rows, lit),
+        "</div></main>",
+        '<aside class="side">',
         DETAILS,
         *_findings(parts, page.lit_findings, lit),
-        "</div>",
-        '<div class="tables">',
-        *_tables(parts, page.lit_rows, lit),
-        "</div>",
+        "</aside>",
     ]
     return html(title, "\n".join(body), page.panels, {"lights": lit.found})
 
@@ -73,9 +74,10 @@ def html(
     """A page around its body: style, scripts and data inside it, and a policy that lets nothing else run or load."""
     style = _asset("page.css") + more_style
     script = "\n".join(map(_asset, SCRIPTS)) + more_script
+    images = "img-src data:; " if "<img " in body else ""
     values = {**data, "panels": [panel.head for panel in panels]}
     policy = (
-        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; img-src data:; base-uri 'none'; "
+        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; {images}base-uri 'none'; "
         "form-action 'none'"
     )
     if "</script" in script.lower() or "</style" in style.lower():
@@ -101,27 +103,31 @@ def html(
     return text.encode("utf-8", "replace")
 
 
-def timeline(left_out: str = "") -> str:
-    """The place where the script draws."""
-    keys = " ".join(f"<span><kbd>{escape(key)}</kbd> {escape(what)}</span>" for key, what in KEYS)
+def timeline(left_out: str = "", job: bool = False) -> str:
+    """The place where the script draws; of a `job`, whose ranks can be opened."""
+    every = (("click a rank", "open its lanes"), ("Enter", "open the next rank"), *KEYS) if job else KEYS
+    keys = " ".join(f"<span><kbd>{escape(key)}</kbd> {escape(what)}</span>" for key, what in every)
     note = f'<p class="left-out">{escape(left_out)}</p>' if left_out else ""
     return f"""<section class="timeline" aria-label="Timeline">
 <div class="bar">
 <label>Search <input id="search" type="search" autocomplete="off" spellcheck="false"></label>
 <button id="next" type="button" disabled>next</button>
 <output id="found" aria-live="polite"></output>
-<span class="grow"></span>
 <label id="path-label" hidden><input id="path" type="checkbox"> critical path</label>
+<button id="nearer" type="button" aria-label="zoom in">+</button>
+<button id="farther" type="button" aria-label="zoom out">-</button>
 <button id="all" type="button">everything</button>
 <button id="clear" type="button">clear</button>
 </div>
 {note}
 <div id="scroll"><canvas id="lanes" tabindex="0" role="application" aria-roledescription="timeline"
-aria-label="Timeline. Arrow keys go from slice to slice, W, A, S and D zoom and pan."></canvas><div id="height"></div></div>
+aria-label="Timeline. Arrow keys go from slice to slice, Enter opens the next rank of a job, W, A, S and D zoom and pan."
+></canvas><div id="height"></div></div>
 <div id="tip" role="tooltip" hidden></div>
+</section>
 <p class="keys">{keys}</p>
 <div id="legend"></div>
-</section>"""
+<noscript><p>The timeline needs scripts; the report's tables do not.</p></noscript>"""
 
 
 def _top(parts: Sequence[Part], light: int | None) -> list[str]:
@@ -151,7 +157,7 @@ def _top(parts: Sequence[Part], light: int | None) -> list[str]:
     return out
 
 
-def _is_top(parts: Sequence[Part]) -> int:
+def _top_length(parts: Sequence[Part]) -> int:
     """How many of the parts `_top` has shown."""
     for place, part in enumerate(parts):
         if isinstance(part, Section) and part.text != "Verdict":
@@ -178,7 +184,7 @@ def _tables(parts: Sequence[Part], lit_rows: Sequence[Sequence[Lit]], lights: "_
     out: list[str] = []
     lit = iter(lit_rows)
     heading, open_ = "", False
-    for part in parts[_is_top(parts) :]:
+    for part in parts[_top_length(parts) :]:
         match part:
             case Section(text):
                 heading, open_ = text, False
@@ -203,13 +209,15 @@ def _table(table: Table, caption: str, lit: Sequence[Lit], lights: "_Lights") ->
     if not table.rows:
         return [f"<p>{_text(table.empty)}</p>"]
     heads = "".join(
-        f'<th scope="col"><button type="button" class="sort">{_text(head) or "&nbsp;"}</button></th>' for head in table.head
+        f'<th scope="col"><button type="button" class="sort">{_text(head) or "what it is"}</button></th>' for head in table.head
     )
-    out = ['<div class="wide" role="region" tabindex="0" aria-label="table">', f'<table><caption class="hidden">{_text(caption)}']
+    out = [f'<div class="wide" role="region" tabindex="0" aria-label="{_text(caption)}">']
+    out.append(f'<table><caption class="hidden">{_text(caption)}')
     out.append(f"</caption><thead><tr>{heads}</tr></thead><tbody>")
     for cells, own in zip(table.rows, lit, strict=True):
         number = lights.number(own)
         first, *rest = (_text(cell, LONGEST_CELL) for cell in cells)
+        first = first or NO_NAME
         if number is not None:
             first = f'<button type="button" class="lights" data-light="{number}">{first}</button>'
         out.append(f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>')
@@ -239,7 +247,7 @@ def _text(text: str, longest: int = LONGEST_LINE) -> str:
 
 def _json(values: Any) -> str:
     """JSON that is safe inside a script element, whose end no string in it can be."""
-    text = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
+    text = json.dumps(values, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

@@ -24,6 +24,8 @@ class Report {
       { canvas: get("lanes"), scroll: get("scroll"), height: get("height"), tip: get("tip") },
       (panel, i, measured) => this.told(panel, i, measured),
     );
+    get("nearer").addEventListener("click", () => this.timeline.zoom(0.5));
+    get("farther").addEventListener("click", () => this.timeline.zoom(2));
     get("all").addEventListener("click", () => this.timeline.everything());
     get("clear").addEventListener("click", () => this.clear());
     get("path-label").hidden = !panels.some((panel) => panel.path);
@@ -38,13 +40,13 @@ class Report {
     });
     this.next.addEventListener("click", () => this.go(1));
     document.addEventListener("keydown", (event) => {
-      if (/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) || event.ctrlKey || event.metaKey) return;
+      if (isTyped(event)) return;
       if (event.key === "/") {
         event.preventDefault();
         this.search.focus();
       }
       if (event.key === "Escape") this.clear();
-      if (event.key === "p" && !get("path-label").hidden) this.path(!this.timeline.showPath);
+      if (event.key.toLowerCase() === "p" && !get("path-label").hidden) this.path(!this.timeline.showPath);
     });
     for (const button of document.querySelectorAll("button.lights")) this.wire(button);
     for (const button of document.querySelectorAll("button.sort")) button.addEventListener("click", () => sort(button));
@@ -58,6 +60,7 @@ class Report {
     this.legend(document.getElementById("legend"));
   }
   path(shown) {
+    if (shown && this.timeline.folded.size === this.panels.length) this.timeline.toggle();
     this.timeline.showPath = document.getElementById("path").checked = shown;
     this.timeline.draw();
   }
@@ -68,11 +71,15 @@ class Report {
       const there = new Uint8Array(panel.categories.length);
       for (let i = 0; i < panel.n; i++) there[panel.category[i]] = 1;
       panel.categories.forEach(([name, colour], k) => there[k] && used.set(name, colour));
-      for (const band of panel.bands) for (const [text, name] of band.texts) if (name !== "idle") used.set(panel.folded ? text : name, panel.categories[panel.categoryOf[name]][1]);
+      for (const band of panel.bands) for (const half of band.halves) for (const text of new Set(half.ids)) {
+        const [said, name] = band.texts[text];
+        used.set(name === "idle" ? "idle" : said, name === "idle" ? this.timeline.idle : panel.categories[panel.categoryOf[name]][1]);
+      }
     }
     for (const [name, colour] of used) {
       const item = element("span"), box = element("i");
-      box.style.background = colour;
+      box.style.backgroundColor = colour;
+      if (name.startsWith("waiting")) box.className = "hatched";
       item.append(box, name);
       place.append(item);
     }
@@ -97,8 +104,8 @@ class Report {
   }
   keep(button, own) {
     this.kept = button;
-    button?.setAttribute("aria-pressed", "true");
-    return this.showLit(own);
+    button?.setAttribute("aria-pressed", "true"); // an exercise of a job has none
+    this.showLit(own);
   }
   // Light these slices and zoom to them.
   showLit(own) {
@@ -115,11 +122,11 @@ class Report {
       from = Math.min(from, start + this.panels[k].shift);
       to = Math.max(to, end + this.panels[k].shift);
     }
+    found.forEach((ids, k) => ids.length && this.timeline.folded.delete(this.panels[k]) && this.timeline.resize());
     if (to >= from) this.timeline.show(from - (to - from) * 0.1 - 100, to + (to - from) * 0.1 + 100);
     if (first) this.timeline.reveal(...first);
     const n = found.reduce((sum, ids) => sum + ids.length, 0);
     this.found.textContent = n ? `${n.toLocaleString("en")} slice${n > 1 ? "s" : ""} lit` : "";
-    return found;
   }
   clear() {
     this.kept?.setAttribute("aria-pressed", "false");
@@ -136,7 +143,7 @@ class Report {
   // ---- search
 
   find() {
-    const text = this.search.value.trim().toLowerCase();
+    const text = this.search.value.trim().toLowerCase().replace(/ #\d+$/, ""); // the tables number labels that are alike
     this.kept?.setAttribute("aria-pressed", "false");
     this.kept = this.asked = null;
     this.hits = [];
@@ -152,20 +159,23 @@ class Report {
       names[k] = panel.lower.flatMap((own, i) => (own.includes(text) ? [i] : []));
     });
     this.asked = { names };
-    let total = 0;
+    const totals = { CPU: 0, GPU: 0 };
     this.timeline.light(this.asked).forEach((ids, k) => {
+      const panel = this.panels[k];
       for (const i of ids) {
-        total += this.panels[k].duration[i];
-        this.hits.push([this.panels[k], i]);
+        this.hits.push([panel, i]);
+        if (!panel.isInside(i)) totals[panel.laneOf(i).gpu ? "GPU" : "CPU"] += panel.duration[i];
       }
     });
-    const n = this.hits.length;
-    this.found.textContent = n ? `${n.toLocaleString("en")} slice${n > 1 ? "s" : ""}, ${duration(total)} in all` : "nothing has this in its name";
+    const n = this.hits.length, said = Object.entries(totals).filter(([, total]) => total).map(([where, total]) => `${where} ${duration(total)}`);
+    this.counted = `${n.toLocaleString("en")} slice${n > 1 ? "s" : ""}${said.length ? `: ${said.join(", ")}` : ""}`;
+    this.found.textContent = n ? this.counted : "nothing has this in its name";
     this.next.disabled = !n;
   }
   go(by) {
     if (!this.hits?.length) return;
-    this.hit = (this.hit + by + this.hits.length) % this.hits.length;
+    this.hit = this.hit < 0 && by < 0 ? this.hits.length - 1 : (this.hit + by + this.hits.length) % this.hits.length;
+    this.found.textContent = `${(this.hit + 1).toLocaleString("en")} of ${this.counted}`;
     const [panel, i] = this.hits[this.hit], long = Math.max(panel.duration[i] * 20, 1000);
     if (panel.duration[i] / (this.timeline.t1 - this.timeline.t0) < 0.01) this.timeline.show(panel.start[i] - long / 2, panel.start[i] + long / 2);
     this.timeline.select(panel, i);
@@ -188,7 +198,7 @@ class Report {
       if (!what) this.details.append(element("p", value, { className: "name" }));
       else list.append(element("dt", what), element("dd", value));
     }
-    for (const [other, k] of this.timeline.pairs(panel, i)) list.append(element("dt", `in ${other.label}`), element("dd", duration(other.duration[k])));
+    for (const [other, k] of this.timeline.pairs(panel, i)) list.append(element("dt", "the same in the other"), element("dd", `${duration(other.duration[k])} (${other.label})`));
     this.details.append(list);
     const chain = panel.chain(i);
     if (chain.length > 1) {
@@ -219,30 +229,49 @@ class Report {
     for (const panel of this.panels) {
       const where = this.panels.length > 1 ? ` in ${panel.label}` : "";
       for (const lane of panel.lanes) {
-        let n = 0;
-        for (const row of lane.rows) n += Math.max(0, place(row.start, to) - place(row.start, from));
-        if (n) list.append(element("dt", lane.label + where), element("dd", `${n.toLocaleString("en")} slice${n > 1 ? "s" : ""} begin`));
+        let n = 0, busy = 0;
+        lane.rows.forEach((row, level) => {
+          n += Math.max(0, place(row.start, to) - place(row.start, from));
+          if (level === 0 || lane.gpu) busy += level >= lane.notes ? row.within(from, to) : 0;
+        });
+        const said = `${lane.gpu ? "busy" : "something open"} ${duration(busy)}; ${n.toLocaleString("en")} slice${n === 1 ? "" : "s"} begin`;
+        if (n || busy) list.append(element("dt", lane.label + where), element("dd", said));
       }
     }
     this.details.append(list);
   }
 }
 
-const UNITS = { us: 1, ms: 1e3, s: 1e6, B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, TiB: 2 ** 40 };
+const UNITS = { us: 1, ms: 1e3, s: 1e6, B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, TiB: 2 ** 40, "%": 1 };
+const NOT_KNOWN = /^(unknown|none|not estimated|-|)$/;
 
 // A cell as a number, its unit counted in; NaN for a word.
 function number(text) {
-  const found = /^([+-]?[\d,]*\.?\d+)\s*(%|[A-Za-z]+)?/.exec(text);
-  return found ? parseFloat(found[1].replaceAll(",", "")) * (UNITS[found[2]] || 1) : NaN;
+  const found = /^([+-]?[\d,]*\.?\d+)\s*([%\w]+)?([ ,(x/].*)?$/.exec(text);
+  if (!found || (found[2] && !Object.hasOwn(UNITS, found[2]))) return NaN;
+  return parseFloat(found[1].replaceAll(",", "")) * (UNITS[found[2]] || 1);
+}
+
+// Whether keys are for a field to type in.
+function isTyped(event) {
+  return event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input:not([type=checkbox]), textarea, select");
 }
 
 function sort(button) {
   const head = button.closest("th"), column = head.cellIndex, table = head.closest("table"), body = table.tBodies[0];
-  const down = head.getAttribute("aria-sort") !== "descending";
+  const before = head.getAttribute("aria-sort");
+  const text = (row) => row.cells[column].textContent.trim();
+  const rows = [...body.rows];
+  rows.forEach((row, i) => (row.dataset.place ??= i)); // the report's own order, to which the third click goes back
+  const numeric = rows.some((row) => !Number.isNaN(number(text(row)))) && rows.every((row) => NOT_KNOWN.test(text(row)) || !Number.isNaN(number(text(row))));
+  const order1 = numeric ? "descending" : "ascending", order2 = numeric ? "ascending" : "descending";
+  const next = before === null ? order1 : before === order1 ? order2 : null, down = next === "descending";
   for (const other of head.parentNode.cells) other.removeAttribute("aria-sort");
-  head.setAttribute("aria-sort", down ? "descending" : "ascending");
-  const text = (row) => row.cells[column].textContent;
-  const rows = [...body.rows], numeric = rows.some((row) => !Number.isNaN(number(text(row))));
+  if (next === null) {
+    body.append(...rows.sort((a, b) => a.dataset.place - b.dataset.place));
+    return;
+  }
+  head.setAttribute("aria-sort", next);
   const order = (a, b) => {
     const [x, y] = [number(text(a)), number(text(b))];
     if (!numeric) return text(b).localeCompare(text(a), "en");
@@ -254,8 +283,12 @@ function sort(button) {
 
 async function start() {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const panels = await readPanels(data, document.querySelectorAll("script.columns"));
-  window.report = new Report(panels, data.lights || []);
+  try {
+    window.report = new Report(await readPanels(data, document.querySelectorAll("script.columns")), data.lights || []);
+  } catch (error) {
+    document.getElementById("found").textContent = `The timeline cannot be drawn by this browser: ${error.message}`;
+    throw error;
+  }
   document.documentElement.dataset.ready = "true";
 }
 if (document.getElementById("lanes") && !document.getElementById("guess")) start(); // an exercise asks first

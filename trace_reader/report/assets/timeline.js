@@ -1,9 +1,10 @@
 "use strict";
 // The timeline: draws the panels' lanes on a canvas, and answers the mouse and the keys. What is narrower than a pixel is drawn as
-// one pixel with its neighbours, found by bisection: a frame takes as long for a million slices as for a thousand.
+// one pixel with its neighbours, found by bisection: what a frame takes depends on what is seen, not on how many slices there are.
 
 const ROW = 18, BAND = 18, CURVE = 44, AXIS = 26, LABELS = 150, GAP = 6, HEADING = 20, LETTER = 6.4;
-const HATCHED = new Set(["waiting", "idle"]);
+const NARROW = 1.5, FAINTEST = 0.15; // px, and the opacity of the least that is in one
+const MOST_ARROWS = 20;
 
 class Timeline {
   constructor(panels, parts, onSelect) {
@@ -12,9 +13,11 @@ class Timeline {
     this.g = this.canvas.getContext("2d");
     this.selected = null; // [panel, slice]
     this.spans = []; // stretches that are lit: [panel, from, to]
+    this.classes = {}; // of the critical path, that are lit, by panel
     this.measured = null; // [from, to]
     this.showPath = false;
     this.held = new Set();
+    this.theme();
     this.listen();
     this.replace(panels);
     new ResizeObserver(() => this.resize()).observe(this.scroll);
@@ -23,6 +26,7 @@ class Timeline {
   replace(panels) {
     this.panels = panels;
     this.selected = null;
+    this.paired = [];
     this.folded = new Set(panels.filter((panel) => panel.folded));
     this.everything();
     this.resize();
@@ -43,10 +47,10 @@ class Timeline {
   resize() {
     this.width = this.scroll.clientWidth;
     this.layout();
-    const most = Math.max(200, Math.round(innerHeight * 0.62));
+    const most = Math.max(200, Math.round(innerHeight * 0.55));
     this.view = Math.min(most, this.total + AXIS + 4);
     const ratio = devicePixelRatio || 1;
-    this.scroll.style.height = `${this.view}px`;
+    this.scroll.style.height = `${this.view + 2}px`; // with its border
     this.canvas.style.width = `${this.width}px`;
     this.canvas.style.height = `${this.view}px`;
     this.canvas.width = Math.round(this.width * ratio);
@@ -103,19 +107,22 @@ class Timeline {
       this.frame();
     });
   }
-  frame() {
-    const g = this.g, ratio = devicePixelRatio || 1;
+  theme() {
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
     this.ink = dark ? "#e6e8eb" : "#1d2126";
     this.faint = dark ? "#3a4048" : "#d8dce1";
     this.paper = dark ? "#14171b" : "#ffffff";
     this.idle = dark ? "#4b3b31" : "#f4e3d6";
+  }
+  frame() {
+    const g = this.g, ratio = devicePixelRatio || 1;
+    this.theme();
     g.setTransform(ratio, 0, 0, ratio, 0, 0);
     g.fillStyle = this.paper;
     g.fillRect(0, 0, this.width, this.view);
     g.font = "11px system-ui, sans-serif";
     g.textBaseline = "middle";
-    this.dimmed = this.spans.length > 0 || this.panels.some((panel) => panel.mask);
+    this.dimmed = this.spans.length > 0 || Object.keys(this.classes).length > 0 || this.panels.some((panel) => panel.mask);
     this.drawGrid();
     for (const item of this.items) {
       const top = this.top(item);
@@ -125,6 +132,7 @@ class Timeline {
       if (item.kind === "curve") this.drawCurve(item.panel, item.own, top);
     }
     this.drawSpans();
+    this.drawClasses();
     if (this.showPath) for (const panel of this.panels) this.drawPath(panel);
     this.drawSelected();
     this.drawMeasured();
@@ -137,30 +145,39 @@ class Timeline {
     let i = place(end, this.t0);
     while (i < last) {
       const x = this.x(start[i]), wide = (end[i] - start[i]) * scale;
-      const [name, colour, ink] = this.colour(panel.categories[panel.category[ids[i]]]);
-      if (wide < 1.5) {
-        // All that begins in this pixel.
-        const next = place(start, this.t0 + ((Math.floor(x) + 1 - this.left) / scale), i + 1, last);
-        g.globalAlpha = this.dimmed && !row.isLit(i, next) ? 0.16 : 1;
+      const next = wide < NARROW ? this.narrow(row, i, last, scale) : i + 1, lit = row.firstLit(i, next);
+      const [name, colour, ink] = this.colour(panel.categories[panel.category[ids[lit < 0 ? i : lit]]]);
+      g.globalAlpha = lit >= 0 ? 1 : this.dimmed ? 0.16 : 1;
+      if (wide < NARROW) {
+        // Several in one pixel: as strong as they fill it.
+        g.globalAlpha *= lit >= 0 ? 1 : Math.min(1, Math.max(FAINTEST, (row.covered[next] - row.covered[i]) * scale));
         g.fillStyle = colour;
         g.fillRect(Math.max(Math.floor(x), this.left), y, 1, ROW - 2);
         i = next;
         continue;
       }
-      g.globalAlpha = this.dimmed && !row.isLit(i, i + 1) ? 0.16 : 1;
       const from = Math.max(x, this.left), to = Math.min(x + wide, this.width);
       g.fillStyle = colour;
       g.fillRect(from, y, Math.max(to - from - (wide > 3 ? 1 : 0), 1), ROW - 2);
-      if (HATCHED.has(name) && wide > 3) this.hatch(from, y, to - from - 1, ROW - 2);
+      if (name === "waiting" && wide > 3) this.hatch(from, y, to - from - 1, ROW - 2);
       if (to - from > 22) this.write(panel.called(ids[i]), from + 3, y + ROW / 2 - 1, to - from - 6, ink);
       i++;
     }
     g.globalAlpha = 1;
   }
+  // The end of those from `i` on that begin in the same pixel and are narrow; a wide one, which can only be the last, is none.
+  narrow(row, i, last, scale) {
+    const pixel = Math.floor(this.x(row.start[i])), next = place(row.start, this.t0 + (pixel + 1 - this.left) / scale, i + 1, last);
+    return next - 1 > i && (row.end[next - 1] - row.start[next - 1]) * scale >= NARROW ? next - 1 : next;
+  }
+  // A category with the colour of the text on it, the one of more contrast.
   colour(category) {
     if (!category[2]) {
-      const [r, g, b] = [1, 3, 5].map((at) => parseInt(category[1].slice(at, at + 2), 16));
-      category[2] = 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#111111" : "#ffffff";
+      const part = (at) => {
+        const value = parseInt(category[1].slice(at, at + 2), 16) / 255;
+        return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+      };
+      category[2] = 0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5) > 0.179 ? "#000000" : "#ffffff";
     }
     return category;
   }
@@ -198,12 +215,15 @@ class Timeline {
         const category = name === "idle" ? ["idle", this.idle, this.ink] : this.colour(panel.categories[panel.categoryOf[name]]);
         g.globalAlpha = this.dimmed ? 0.35 : 1;
         g.fillStyle = category[1];
-        const from = Math.max(x, this.left), to = Math.min(x + Math.max(wide, 1), this.width);
-        g.fillRect(from, y, to - from, high);
-        if (wide < 1.5) {
-          i = place(row.start, this.t0 + ((Math.floor(x) + 1 - this.left) / scale), i + 1, last);
+        if (wide < NARROW) {
+          const next = this.narrow(row, i, last, scale);
+          g.globalAlpha *= Math.min(1, Math.max(FAINTEST, (row.covered[next] - row.covered[i]) * scale));
+          g.fillRect(Math.max(Math.floor(x), this.left), y, 1, high);
+          i = next;
           continue;
         }
+        const from = Math.max(x, this.left), to = Math.min(x + wide, this.width);
+        g.fillRect(from, y, to - from, high);
         if (name === "waiting") this.hatch(from, y, to - from, high);
         if (to - from > 30) this.write(text, from + 3, y + high / 2, to - from - 6, category[2]);
         i++;
@@ -212,33 +232,34 @@ class Timeline {
     g.globalAlpha = 1;
   }
   drawCurve(panel, curve, top) {
-    const g = this.g, at = panel.columns[`curve${curve.number}_at`], bytes = panel.columns[`curve${curve.number}_bytes`];
-    const peak = Math.max(curve.peak, 1), high = CURVE - 4, y = (value) => top + high * (1 - value / peak);
+    const g = this.g, at = panel.columns[`curve${curve.number}_at`], allocated = panel.columns[`curve${curve.number}_bytes`];
+    const peak = Math.max(...this.panels.flatMap((own) => own.curves.map((each) => each.peak)), 1), high = CURVE - 4, y = (value) => top + high * (1 - value / peak);
     const from = this.t0 - panel.shift, to = this.t1 - panel.shift;
     let i = place(at, from);
     g.beginPath();
     g.moveTo(this.left, top + high);
-    let value = i ? bytes[i - 1] : curve.first;
+    let value = i ? allocated[i - 1] : curve.first;
     g.lineTo(this.left, y(value));
     while (i < at.length && at[i] < to) {
       const x = this.x(at[i] + panel.shift);
       const next = Math.max(place(at, this.moment(Math.floor(x) + 1) - panel.shift, i + 1), i + 1);
       g.lineTo(x, y(value));
-      let most = bytes[i];
-      for (let k = i; k < next; k += Math.max(1, (next - i) >> 5)) most = Math.max(most, bytes[k]); // of many in a pixel, a sample
+      let most = allocated[i];
+      for (let k = i; k < next; k++) most = Math.max(most, allocated[k]);
       g.lineTo(x, y(most));
-      value = bytes[next - 1];
+      value = allocated[next - 1];
       i = next;
     }
     g.lineTo(this.width, y(value));
     g.lineTo(this.width, top + high);
     g.fillStyle = "#6fae9c";
     g.fill();
-    this.write(`peak ${(curve.peak / 2 ** 20).toFixed(1)} MiB`, this.left + 4, top + 7, 160, this.ink);
+    this.write(`peak ${bytes(curve.peak)}`, this.left + 4, top + 7, 160, this.ink);
   }
   drawGrid() {
     const g = this.g;
     g.strokeStyle = this.faint;
+    g.lineWidth = 1;
     g.beginPath();
     for (const at of this.ticks()) {
       const x = Math.round(this.x(at)) + 0.5;
@@ -321,21 +342,40 @@ class Timeline {
       g.fillRect(x, top, Math.max(right - x, 1), bottom - top);
     }
   }
-  // The critical path: a line through the lanes, thick where time passes on it.
+  // The stretches of the critical path of one class, each in its lane.
+  drawClasses() {
+    const g = this.g;
+    this.panels.forEach((panel, number) => {
+      const wanted = this.classes[number];
+      if (wanted === undefined || this.folded.has(panel)) return;
+      const { path_start: start, path_end: end, path_track: track, path_kind: kind } = panel.columns;
+      const lanes = [];
+      for (const lane of panel.lanes) lanes[lane.track] = this.laneItem.get(lane);
+      g.fillStyle = "#e8a13a66";
+      for (let i = 0; i < start.length; i++) {
+        const item = lanes[track[i]];
+        if (kind[i] !== wanted || !item) continue;
+        const x = Math.max(this.x(start[i] + panel.shift), this.left), right = Math.min(this.x(end[i] + panel.shift), this.width);
+        if (right >= this.left && x <= this.width) g.fillRect(x, this.top(item), Math.max(right - x, 0.5), item.height);
+      }
+    });
+  }
+  // The critical path: a line through the lanes, thick where time passes on it: below the GPU's slices, above the CPU's threads.
   drawPath(panel) {
     if (!panel.path || this.folded.has(panel)) return;
-    const g = this.g, { path_start: start, path_end: end, path_track: track, path_kind: kind } = panel.columns;
+    const g = this.g, { path_start: start, path_end: end, path_track: track, path_kind: kind, path_row: row } = panel.columns;
     const lanes = [];
     for (const lane of panel.lanes) lanes[lane.track] = this.laneItem.get(lane);
     let before = null, pixel = -1;
     g.lineCap = "butt";
-    for (let i = 0; i < start.length; i++) {
+    const last = place(start, this.t1 - panel.shift);
+    for (let i = place(end, this.t0 - panel.shift); i < last; i++) {
       const from = start[i] + panel.shift, to = end[i] + panel.shift, item = lanes[track[i]];
-      if (to < this.t0 || from > this.t1 || !item) {
+      if (!item) {
         before = null;
         continue;
       }
-      const x = Math.max(this.x(from), this.left), right = Math.min(this.x(to), this.width), y = this.top(item) + item.height - 1;
+      const x = Math.max(this.x(from), this.left), right = Math.min(this.x(to), this.width), y = this.top(item) + (row[i] >= 0 ? (panel.depth[row[i]] + 1) * ROW - 1 : -3);
       if (right - x < 0.5 && Math.floor(x) === pixel && before === y) continue;
       pixel = Math.floor(x);
       g.strokeStyle = this.ink;
@@ -368,18 +408,18 @@ class Timeline {
     const g = this.g, [panel, i] = this.selected;
     const outline = (own, k) => {
       const box = this.box(own, k);
-      if (!box) return;
+      if (!box || !this.isSeen(own, k)) return;
       g.lineWidth = 2;
       g.strokeStyle = this.ink;
       g.strokeRect(box[0] - 1, box[1] - 1, Math.max(box[2] - box[0], 2) + 2, ROW);
     };
     outline(panel, i);
-    const launches = panel.call[i] >= 0 ? [[panel.call[i], i]] : (panel.launched.get(i) || []).slice(0, 50).map((k) => [i, k]);
-    for (const [call, work] of launches) this.arrow(this.box(panel, call), this.box(panel, work));
-    for (const [other, k] of this.pairs(panel, i)) {
+    const launches = panel.call[i] >= 0 ? [[panel.call[i], i]] : (panel.launched.get(i) || []).slice(0, MOST_ARROWS).map((k) => [i, k]);
+    for (const [call, work] of launches) this.arrow(panel, call, work);
+    for (const [other, k] of this.paired) {
       outline(other, k);
       const a = this.box(panel, i), b = this.box(other, k);
-      if (!a || !b) continue;
+      if (!a || !b || !this.isSeen(panel, i) || !this.isSeen(other, k)) continue;
       g.setLineDash([5, 4]);
       g.lineWidth = 1;
       g.beginPath();
@@ -389,14 +429,23 @@ class Timeline {
       g.setLineDash([]);
     }
   }
+  isSeen(panel, i) {
+    return panel.end[i] >= this.t0 && panel.start[i] <= this.t1;
+  }
   // The same call of the same kernel in the other traces.
   pairs(panel, i) {
     if (this.panels.length < 2 || panel.folded || !panel.isGpu(i)) return [];
-    const nth = panel.ordinal(i), text = panel.names[panel.name[i]];
-    return this.panels.filter((other) => other !== panel).map((other) => [other, other.nth(text, nth)]).filter(([, k]) => k >= 0);
+    return this.panels.filter((other) => other !== panel).map((other) => [other, other.counterpart(panel, i)]).filter(([, k]) => k >= 0);
   }
-  arrow(from, to) {
+  // From a call to what it launched; where one of them is out of sight, how far away it is.
+  arrow(panel, call, work) {
+    const from = this.box(panel, call), to = this.box(panel, work), apart = duration(panel.start[work] - panel.start[call]);
     if (!from || !to) return;
+    if (!this.isSeen(panel, call) || !this.isSeen(panel, work)) {
+      if (this.isSeen(panel, work)) this.edge(`← launched ${apart} earlier (L)`, to);
+      if (this.isSeen(panel, call)) this.edge(`→ runs ${apart} later (L)`, from);
+      return;
+    }
     const g = this.g, down = to[1] > from[1], y0 = from[1] + (down ? ROW - 2 : 0), y1 = to[1] + (down ? 0 : ROW - 2), x1 = to[0];
     g.strokeStyle = g.fillStyle = this.ink;
     g.lineWidth = 1.5;
@@ -410,13 +459,20 @@ class Timeline {
     g.lineTo(x1 + 4, y1 + (down ? -7 : 7));
     g.fill();
   }
+  edge(text, box) {
+    const g = this.g, wide = text.length * LETTER, x = Math.min(Math.max(box[0], this.left), this.width - wide - 4);
+    g.fillStyle = this.paper;
+    g.fillRect(x, box[1] - 15, wide, 14);
+    g.fillStyle = this.ink;
+    g.fillText(text, x + 2, box[1] - 8);
+  }
   drawMeasured() {
     if (!this.measured) return;
     const g = this.g, [from, to] = this.measured.map((moment) => this.x(moment));
     g.fillStyle = "#0072b233";
     g.fillRect(Math.max(from, this.left), AXIS - 4, Math.min(to, this.width) - Math.max(from, this.left), this.view);
     g.fillStyle = this.ink;
-    g.fillText(duration(this.measured[1] - this.measured[0]), Math.max(from, this.left) + 3, AXIS + 4);
+    this.edge(duration(this.measured[1] - this.measured[0]), [Math.max(from, this.left), this.view - 2]);
   }
 
   // ---- moving
@@ -429,8 +485,10 @@ class Timeline {
     this.t1 = start + long;
     this.draw();
   }
+  // Around the mouse; without one, around what is selected and in sight; else around the middle.
   zoom(factor, x = null) {
-    const at = this.moment(x === null ? (this.left + this.width) / 2 : Math.max(x, this.left));
+    const [panel, i] = this.selected || [], chosen = panel && this.isSeen(panel, i) ? this.x((panel.start[i] + panel.end[i]) / 2) : null;
+    const at = this.moment(x === null ? Math.min(chosen ?? (this.left + this.width) / 2, this.width) : Math.max(x, this.left));
     this.show(at - (at - this.t0) * factor, at + (this.t1 - at) * factor);
   }
   pan(share) {
@@ -442,7 +500,7 @@ class Timeline {
   }
   // While a key is held: by the time that passed.
   move(now) {
-    const passed = Math.min(now - (this.moved || now), 50) / 1000;
+    const passed = Math.max(0, Math.min(now - this.moved, 50)) / 1000; // a frame may be older than the key
     this.moved = now;
     if (this.held.has("w")) this.zoom(Math.exp(-3 * passed), this.mouse);
     if (this.held.has("s")) this.zoom(Math.exp(3 * passed), this.mouse);
@@ -458,6 +516,14 @@ class Timeline {
     }
     if (to >= from) this.show(from - (to - from) * 0.15 - 100, to + (to - from) * 0.15 + 100);
   }
+  fitLaunch(panel, i) {
+    this.fit(panel, panel.call[i] >= 0 ? [panel.call[i], i] : [i, ...(panel.launched.get(i) || []).slice(0, MOST_ARROWS)]);
+  }
+  measure(panel, i) {
+    this.measured = [panel.start[i], panel.end[i]];
+    this.onSelect(null, null, this.measured);
+    this.draw();
+  }
   reveal(panel, i) {
     if (this.folded.delete(panel)) this.resize();
     const item = this.laneItem.get(panel.laneOf(i));
@@ -471,6 +537,7 @@ class Timeline {
   }
   select(panel, i) {
     this.selected = panel ? [panel, i] : null;
+    this.paired = panel ? this.pairs(panel, i) : [];
     if (panel) this.reveal(panel, i);
     this.onSelect(panel, i);
     this.draw();
@@ -478,6 +545,7 @@ class Timeline {
   // `lights`: names, rows and spans by panel, as the page has them; null: nothing.
   light(lights) {
     this.spans = [];
+    this.classes = lights?.path || {};
     const found = this.panels.map((panel, number) => {
       const names = new Set(lights?.names?.[number] || []), rows = lights?.rows?.[number] || [];
       for (const [from, to] of lights?.spans?.[number] || []) this.spans.push([number, from, to]);
@@ -505,13 +573,19 @@ class Timeline {
     for (const item of this.items) {
       const top = this.top(item);
       if (y < top || y >= top + item.height || y < AXIS) continue;
-      if (x < this.left) return { item };
+      if (x < this.left) return { item, text: item.own?.label };
       const moment = this.moment(x), near = ((this.t1 - this.t0) / (this.width - this.left)) * 2;
       if (item.kind === "lane") {
         const row = item.own.rows[Math.floor((y - top) / ROW)];
         if (!row) return { item };
-        const i = place(row.end, moment - near);
-        if (i < row.ids.length && row.start[i] <= moment + near) return { item, panel: item.panel, slice: row.ids[i] };
+        let i = place(row.end, moment);
+        if (!(row.start[i] <= moment)) {
+          // In none of them: the nearest, if it is near.
+          const away = (k) => (k < 0 || k >= row.ids.length ? Infinity : Math.max(row.start[k] - moment, moment - row.end[k]));
+          i = away(i - 1) < away(i) ? i - 1 : i;
+          if (away(i) > near) return { item };
+        }
+        return { item, panel: item.panel, slice: row.ids[i] };
       }
       if (item.kind === "band") {
         for (const half of item.own.halves) {
@@ -523,9 +597,9 @@ class Timeline {
         }
       }
       if (item.kind === "curve") {
-        const bytes = item.panel.columns[`curve${item.own.number}_bytes`];
+        const allocated = item.panel.columns[`curve${item.own.number}_bytes`];
         const i = place(item.panel.columns[`curve${item.own.number}_at`], moment - item.panel.shift);
-        return { item, text: `${((i ? bytes[i - 1] : item.own.first) / 2 ** 20).toFixed(2)} MiB allocated` };
+        return { item, text: `${bytes(i ? allocated[i - 1] : item.own.first)} allocated` };
       }
       return { item };
     }
@@ -553,15 +627,31 @@ class Timeline {
   listen() {
     const canvas = this.canvas, at = (event) => [event.clientX - canvas.getBoundingClientRect().left, event.clientY - canvas.getBoundingClientRect().top];
     let drag = null;
+    const fingers = new Map(); // where each is; two of them zoom
+    const pinched = (event) => {
+      if (event.pointerType !== "touch") return false;
+      const before = [...fingers.values()];
+      fingers.set(event.pointerId, at(event)[0]);
+      if (fingers.size < 2) return false;
+      const [a, b] = [...fingers.values()];
+      if (before.length > 1) this.zoom(Math.max(Math.abs(before[0] - before[1]), 10) / Math.max(Math.abs(a - b), 10), (a + b) / 2);
+      return true;
+    };
+    for (const kind of ["pointerup", "pointercancel"]) addEventListener(kind, (event) => fingers.delete(event.pointerId));
     canvas.addEventListener("pointerdown", (event) => {
       if (event.button) return;
+      pinched(event);
       const [x, y] = at(event);
       drag = { x, y, from: this.moment(Math.max(x, this.left)), pans: event.shiftKey || event.pointerType === "touch", moved: false };
       canvas.setPointerCapture(event.pointerId);
     });
     canvas.addEventListener("pointermove", (event) => {
       const [x, y] = at(event);
-      this.mouse = x;
+      if (fingers.has(event.pointerId) && pinched(event)) {
+        if (drag) drag.moved = true;
+        return;
+      }
+      this.mouse = event.pointerType === "touch" ? null : x;
       if (!drag) {
         this.hover(x, y, event.clientX, event.clientY);
         return;
@@ -583,7 +673,7 @@ class Timeline {
       if (drag && !drag.moved) {
         this.measured = null;
         this.click(x, y);
-      } else if (drag && this.measured) this.onSelect(null, null, this.measured);
+      } else if (drag && !drag.pans && this.measured) this.onSelect(null, null, this.measured);
       drag = null;
     });
     canvas.addEventListener("pointercancel", () => (drag = null));
@@ -608,13 +698,16 @@ class Timeline {
       },
       { passive: false },
     );
+    const hide = () => (this.tip.hidden = true);
     this.scroll.addEventListener("scroll", () => this.draw());
+    addEventListener("scroll", hide, true);
+    addEventListener("keydown", hide);
     document.addEventListener("keydown", (event) => this.key(event));
     document.addEventListener("keyup", (event) => this.held.delete(event.key.toLowerCase()));
     addEventListener("blur", () => this.held.clear());
   }
   key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
+    if (isTyped(event)) return;
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key, onCanvas = document.activeElement === this.canvas;
     if ("wasd".includes(key) && key.length === 1) {
       if (!this.held.has(key)) {
@@ -625,7 +718,10 @@ class Timeline {
       }
       this.draw();
     } else if (key === "f" && this.selected) this.fit(this.selected[0], [this.selected[1]]);
+    else if (key === "l" && this.selected) this.fitLaunch(...this.selected);
+    else if (key === "m" && this.selected) this.measure(...this.selected);
     else if (key === "0") this.everything();
+    else if (/^Page(Up|Down)$/.test(key) && onCanvas) this.scroll.scrollTop += (key === "PageUp" ? -0.8 : 0.8) * this.view;
     else if (key.startsWith("Arrow") && onCanvas) this.step(key);
     else if (key === "Enter" && onCanvas && this.folds()) this.toggle();
     else return;
@@ -641,8 +737,14 @@ class Timeline {
     else for (const panel of folded) this.folded.add(panel);
     this.resize();
   }
+  // In the lane above or below, the slice at about the same time.
+  beside(panel, i, by) {
+    const lanes = this.items.filter((item) => item.kind === "lane" && item.panel === panel).map((item) => item.own);
+    const lane = lanes[lanes.indexOf(panel.laneOf(i)) + by], row = lane?.rows[by > 0 ? 0 : lane.rows.length - 1];
+    return row ? row.ids[Math.min(place(row.end, panel.start[i]), row.ids.length - 1)] : -1;
+  }
   // From slice to slice: left and right in a row; up to the outer one, or to the launch; down to the first inner one, or to what a
-  // call launched.
+  // call launched; else to the lane above or below.
   step(key) {
     if (!this.selected) {
       const open = this.panels.find((panel) => panel.n && !this.folded.has(panel));
@@ -651,15 +753,15 @@ class Timeline {
       this.select(open, row.ids[Math.min(place(row.end, this.t0), row.ids.length - 1)]);
       return;
     }
-    const [panel, i] = this.selected, row = panel.laneOf(i).rows[panel.depth[i]], at = place(row.start, panel.start[i]);
+    const [panel, i] = this.selected, row = panel.laneOf(i).rows[panel.depth[i]], at = panel.placeInRow[i];
     let to = -1;
     if (key === "ArrowLeft" && at > 0) to = row.ids[at - 1];
     if (key === "ArrowRight" && at + 1 < row.ids.length) to = row.ids[at + 1];
-    if (key === "ArrowUp") to = panel.call[i] >= 0 ? panel.call[i] : panel.parent[i];
+    if (key === "ArrowUp") to = panel.call[i] >= 0 ? panel.call[i] : panel.parent[i] >= 0 ? panel.parent[i] : this.beside(panel, i, -1);
     if (key === "ArrowDown") {
       const below = panel.laneOf(i).rows[panel.depth[i] + 1], k = below ? place(below.start, panel.start[i]) : 0;
       if (below && k < below.ids.length && below.start[k] < panel.end[i]) to = below.ids[k];
-      else to = panel.launched.get(i)?.[0] ?? -1;
+      else to = panel.launched.get(i)?.[0] ?? this.beside(panel, i, 1);
     }
     if (to >= 0) this.select(panel, to);
   }
@@ -672,13 +774,14 @@ function describe(panel, i) {
   const gpu = panel.isGpu(i);
   if (gpu) {
     const call = panel.call[i];
-    const op = call >= 0 ? panel.chain(i).reverse().find((k) => panel.categories[panel.category[k]][0] === "op") : undefined;
-    said.push(["op", op === undefined ? "none" : panel.called(op)]);
-    said.push(["launch", call >= 0 ? `${panel.called(call)}, ${duration(panel.start[i] - panel.start[call])} before` : "not in the trace"]);
+    const op = panel.opOf(i);
+    said.push(["op", op < 0 ? "none" : panel.called(op)]);
+    said.push(["launch", call >= 0 ? `${panel.called(call)}, ${duration(panel.start[i] - panel.start[call])} before` : call === -2 ? "not drawn" : "not in the trace"]);
   }
   const detail = panel.details[panel.detail[i]];
-  if (detail) said.push([gpu ? "footprint" : "inputs", detail]);
-  said.push(["kind", panel.categories[panel.category[i]][0]]);
+  const kind = panel.categories[panel.category[i]][0], what = { copy: "bytes", Python: "called at" }[kind];
+  if (detail) said.push([what || (gpu ? "footprint" : "inputs"), detail]);
+  said.push(["kind", kind]);
   said.push(["on", lane.label]);
   said.push(["start", `${duration(panel.start[i])}${panel.start[i] < 0 ? " before" : " after"} ${panel.from}`]);
   if (full !== label) said.push(["name", full]);

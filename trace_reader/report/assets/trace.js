@@ -40,7 +40,13 @@ class Row {
     this.start = start;
     this.end = end;
     this.ids = ids;
-    this.lit = null; // of how many up to each place it is lit; null: nothing is
+    this.lit = null; // up to each place, how many are lit; null: nothing is
+  }
+  // `covered`: up to each place, how long all are together.
+  sum() {
+    this.covered = new Float64Array(this.ids.length + 1);
+    for (let i = 0; i < this.ids.length; i++) this.covered[i + 1] = this.covered[i] + this.end[i] - this.start[i];
+    return this;
   }
   light(mask) {
     this.lit = null;
@@ -48,8 +54,15 @@ class Row {
     this.lit = new Uint32Array(this.ids.length + 1);
     for (let i = 0; i < this.ids.length; i++) this.lit[i + 1] = this.lit[i] + (mask[this.ids[i]] ? 1 : 0);
   }
-  isLit(from, to) {
-    return this.lit !== null && this.lit[to] > this.lit[from];
+  // The first place from `from` on, and before `to`, that is lit; -1: none is.
+  firstLit(from, to) {
+    return this.lit !== null && this.lit[to] > this.lit[from] ? place(this.lit, this.lit[from] + 1, from, to + 1) - 1 : -1;
+  }
+  // How long all of it is between two moments.
+  within(from, to) {
+    const a = place(this.end, from), b = place(this.start, to);
+    if (b <= a) return 0;
+    return this.covered[b] - this.covered[a] - Math.max(0, from - this.start[a]) - Math.max(0, this.end[b - 1] - to);
   }
 }
 
@@ -73,27 +86,39 @@ class Panel {
     this.layOut();
   }
 
-  // Each slice in the first row of its lane that is free: inner ones below the outer ones.
+  // Each slice in the first row of its lane that is free: inner ones below the outer ones. A GPU's annotations have rows above its
+  // work.
   layOut() {
-    const n = this.n, depth = new Uint8Array(n), ends = this.lanes.map(() => []), counts = this.lanes.map(() => []);
+    const n = this.n, depth = new Uint16Array(n), counts = this.lanes.map(() => []);
+    const above = this.lanes.map(() => []), ends = this.lanes.map(() => []), note = this.categoryOf["GPU annotation"];
     for (let i = 0; i < n; i++) {
-      const own = ends[this.track[i]];
+      const own = (this.category[i] === note ? above : ends)[this.track[i]];
       let level = 0;
       while (level < own.length && own[level] > this.start[i] + this.tolerance) level++;
-      if (level > 250) level = 250;
-      own[level] = this.end[i];
+      own[level] = Math.max(own[level] ?? -Infinity, this.end[i]);
       depth[i] = level;
-      counts[this.track[i]][level] = (counts[this.track[i]][level] || 0) + 1;
+    }
+    for (let i = 0; i < n; i++) {
+      const track = this.track[i];
+      if (this.category[i] !== note) depth[i] += above[track].length;
+      counts[track][depth[i]] = (counts[track][depth[i]] || 0) + 1;
     }
     const rows = counts.map((own) => own.map((size) => new Row(new Float64Array(size), new Float64Array(size), new Int32Array(size))));
     const filled = counts.map((own) => own.map(() => 0));
+    this.placeInRow = new Int32Array(n);
     for (let i = 0; i < n; i++) {
       const row = rows[this.track[i]][depth[i]], at = filled[this.track[i]][depth[i]]++;
+      this.placeInRow[i] = at;
       row.start[at] = this.start[i];
-      row.end[at] = this.end[i];
+      // One that ends a rounding before its neighbour's start would leave the ends out of order.
+      row.end[at] = at ? Math.max(this.end[i], row.end[at - 1]) : this.end[i];
       row.ids[at] = i;
     }
-    for (const lane of this.lanes) lane.rows = rows[lane.track];
+    for (const own of rows) for (const row of own) row.sum();
+    for (const lane of this.lanes) {
+      lane.rows = rows[lane.track];
+      lane.notes = above[lane.track].length; // rows of annotations
+    }
     for (const band of this.bands) {
       const own = (what) => this.columns[`${band.name}_${what}`];
       const start = own("start").map((t) => t + this.shift), end = own("end").map((t) => t + this.shift), text = own("text");
@@ -101,7 +126,7 @@ class Panel {
         const at = [];
         for (let i = 0; i < text.length; i++) if (band.texts[text[i]][2] === half) at.push(i);
         const pick = (array) => Float64Array.from(at, (i) => array[i]);
-        return new Row(pick(start), pick(end), Int32Array.from(at, (i) => text[i]));
+        return new Row(pick(start), pick(end), Int32Array.from(at, (i) => text[i])).sum();
       });
     }
     this.depth = depth;
@@ -117,7 +142,7 @@ class Panel {
   }
 
   called(i) {
-    return this.labels[this.name[i]] || this.names[this.name[i]];
+    return (this.laneOf(i).gpu && this.labels[this.name[i]]) || this.names[this.name[i]];
   }
 
   // What a call launched, by the call.
@@ -132,31 +157,55 @@ class Panel {
     return this._launched;
   }
 
+  // Whether it lies in another slice that is lit, too.
+  isInside(i) {
+    let at = this.parent[i];
+    while (at >= 0 && !this.mask[at]) at = this.parent[at];
+    return at >= 0;
+  }
+
   // From the outermost span to the slice: over the call that launched it, where it is the GPU's.
   chain(i) {
     const found = [i];
     let at = this.call[i] >= 0 ? this.call[i] : this.parent[i];
-    while (at >= 0 && found.length < 200) {
+    while (at >= 0) {
       found.unshift(at);
       at = this.parent[at];
     }
     return found;
   }
 
-  // The slices of a name: which one of them a slice is, and the one at such a place.
-  ordinal(i) {
-    let nth = 0;
-    for (let k = 0; k < i; k++) if (this.name[k] === this.name[i] && this.isGpu(k)) nth++;
-    return nth;
+  // The work of the GPU by what makes it the same in another trace: which of the recorded steps launched it, the op, the kernel, its
+  // footprint, and which of these it is.
+  get counterparts() {
+    if (!this._counterparts) {
+      const keys = new Map(), count = new Map(), starts = this.steps.map(([, start]) => start + this.shift);
+      for (let i = 0; i < this.n; i++) {
+        if (!this.isGpu(i)) continue;
+        const call = this.call[i], step = place(starts, (call >= 0 ? this.start[call] : this.start[i]) + 1) - 1, op = this.opOf(i);
+        const same = [step, op < 0 ? "" : this.names[this.name[op]], this.names[this.name[i]], this.details[this.detail[i]]].join("\n");
+        const nth = count.get(same) || 0;
+        count.set(same, nth + 1);
+        keys.set(`${same}\n${nth}`, i);
+      }
+      this._counterparts = keys;
+      this._keys = new Map([...keys].map(([key, i]) => [i, key]));
+    }
+    return this._counterparts;
   }
-  nth(text, nth) {
-    const number = this.names.indexOf(text);
-    if (number < 0) return -1;
-    for (let k = 0; k < this.n; k++) if (this.name[k] === number && this.isGpu(k) && nth-- === 0) return k;
-    return -1;
+  counterpart(other, i) {
+    const found = this.counterparts;
+    return other.counterparts && (found.get(other._keys.get(i)) ?? -1);
+  }
+  // The op that launched a slice of the GPU; -1: none.
+  opOf(i) {
+    let at = this.call[i];
+    const op = this.categoryOf.op;
+    for (let left = 500; at >= 0 && this.category[at] !== op && left; left--) at = this.parent[at];
+    return at;
   }
   isGpu(i) {
-    return this.laneOf(i).gpu && this.categories[this.category[i]][0] !== "annotation";
+    return this.laneOf(i).gpu && this.category[i] !== this.categoryOf["GPU annotation"];
   }
   laneOf(i) {
     if (!this._lanes) {
@@ -172,9 +221,18 @@ class Panel {
   }
 }
 
+// As the report writes them, below a microsecond to the nanosecond.
 function duration(ns) {
   const us = Math.abs(ns) / 1000;
-  if (us >= 1e6) return `${(us / 1e6).toFixed(3)} s`;
-  if (us >= 1e4) return `${(us / 1e3).toFixed(2)} ms`;
-  return us >= 100 ? `${us.toFixed(1)} us` : `${us.toFixed(3).replace(/0{1,2}$/, "")} us`;
+  if (us >= 1e6) return `${(us / 1e6).toFixed(2)} s`;
+  if (us >= 1000) return `${(us / 1000).toFixed(2)} ms`;
+  return us < 1 && us > 0 ? `${us.toFixed(3)} us` : `${us.toFixed(1)} us`;
+}
+
+function bytes(size) {
+  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
+    if (size < 1024) return unit === "B" ? `${size} B` : `${size.toFixed(1)} ${unit}`;
+    size /= 1024;
+  }
+  return `${size.toFixed(1)} TiB`;
 }
