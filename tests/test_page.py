@@ -643,3 +643,47 @@ def test_what_was_launched_by_what_is_not_drawn_is_said(tmp_path, capsys, opened
     )
     assert said.count("not drawn") == 15 and "not in the trace" not in said
     assert sum("before" in (own or "") for own in said) == 10
+
+
+def dark(page, x, y, wide, high):
+    """How many pixels of a part of the canvas are dark."""
+    return page.evaluate(
+        """([x, y, wide, high]) => { const t = report.timeline; t.frame(); const { data } = t.g.getImageData(x, y, wide, high);
+        let n = 0; for (let i = 0; i < data.length; i += 4) if (data[i] + data[i + 1] + data[i + 2] < 200) n++; return n; }""",
+        [x, y, wide, high],
+    )
+
+
+def test_labels_axis_selection_arrow_and_stretches_are_drawn(tmp_path, capsys, opened):
+    path = made(tmp_path, step(0, 0, 1000), call(LAUNCH, 100, 50, 1), kernel(ADD, 600, 300, 1))
+    page = opened(written(tmp_path, capsys, path))
+    left, top = page.evaluate("[report.timeline.left, report.timeline.top(report.timeline.items[0])]")
+    assert dark(page, 0, top, left - 4, 18) > 20  # the lane's name
+    assert dark(page, left, 0, 400, 20) > 30  # the axis's numbers
+    x = page.evaluate("report.timeline.x(400e3)")
+    between = [x - 100, page.evaluate("report.timeline.top(report.timeline.items[0]) + 32"), 200, 12]
+    before = dark(page, *between)
+    page.mouse.click(*box_of(page, "add"))
+    page.keyboard.press("0")
+    assert dark(page, *between) > before + 30  # the arrow from the launch to the kernel
+    page.keyboard.press("l")
+    start, end = page.evaluate(VIEW)
+    assert start < 100e3 and end > 900e3 and end - start < 1.5e6
+    page.keyboard.press("f")
+    page.keyboard.press("m")
+    assert page.evaluate("report.timeline.measured") == [600e3, 900e3] and "300.0 us" in page.inner_text("#details")
+    assert page.evaluate(
+        "() => { const t = report.timeline; return t.isSeen(report.panels[0], report.panels[0].call.findIndex((c) => c >= 0)); }"
+    )
+    page.keyboard.press("Escape")
+    page.click("#all")
+    colour = drawn(page)
+    assert colour("GPU stream 7", 560) == "#ffffff"
+    page.evaluate("report.timeline.light({ spans: { 0: [[500000, 590000]] } })")
+    colour = drawn(page)
+    assert colour("GPU stream 7", 560) not in ("#ffffff", GPU_COLOURS["pointwise"])
+    whole = np.diff(page.evaluate(VIEW))[0]
+    page.click("#nearer")
+    assert np.diff(page.evaluate(VIEW))[0] == pytest.approx(whole / 2)
+    page.click("#farther")
+    assert np.diff(page.evaluate(VIEW))[0] == pytest.approx(whole)
