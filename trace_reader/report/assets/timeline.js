@@ -554,7 +554,8 @@ class Timeline {
         return [];
       }
       const mask = new Uint8Array(panel.n), ids = [];
-      for (const i of rows) mask[i] = 1;
+      let row = 0;
+      for (const further of rows) mask[(row += further)] = 1; // each is its distance from the one before
       if (names.size) for (let i = 0; i < panel.n; i++) if (names.has(panel.name[i])) mask[i] = 1;
       for (let i = 0; i < panel.n; i++) if (mask[i]) ids.push(i);
       panel.light(mask);
