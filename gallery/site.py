@@ -87,8 +87,9 @@ def _of_document(own: Elsewhere, number: int) -> Exercise:
     question, answer = in_document(own.document, own.number)
     traces = tuple(GALLERY / name for name in own.traces)
     files = re.sub(r"_rank\d+\.", "_rank*.", str(traces[0].relative_to(ROOT)))
-    look = "Read the document's recording; the command makes a page of it."
-    command = f"uv run read_trace.py {files} --html page.html"
+    look = "The command reads the recording; the answer shows it here."
+    question, _, command = question.partition(" `uv run ")  # where it ends with one
+    command = f"uv run {command.removesuffix('`')}" if command else f"uv run read_trace.py {files} --html page.html"
     names = ("",) * len(traces)
     return Exercise(number, ELSEWHERE[own.document], question, command, look, answer, own.check, traces, names, own.finding)
 
