@@ -55,13 +55,14 @@ def trace_of(command: str) -> Path:
 @dataclass(frozen=True)
 class Check:
     """What the course asks for in an exercise, and what is right: one of `options`, or a number, of which a guess may be off by
-    the share `within`.
+    the share `within`. `lights`: parts of the names of the slices that explain the answer, where no finding does.
     """
 
     ask: str
     right: str | float
     options: tuple[str, ...] = ()
     within: float = 0.0
+    lights: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

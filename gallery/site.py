@@ -18,10 +18,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from gallery.docs import WRITTEN, cheatsheet_md, figures_md
 from gallery.figures import ROOT, TITLES, Check, Elsewhere, Figure, elsewhere, figures, filled, recording
 from markdown_it import MarkdownIt
+import numpy as np
 from trace_reader.commands import html as commands
 from trace_reader.findings import PATTERNS
+from trace_reader.model.rows import Rows
 from trace_reader.report import page
-from trace_reader.report.columns import Panel, Shown, panel
+from trace_reader.report.columns import Lit, Panel, Shown, panel
 from trace_reader.report.document import Style
 from trace_reader.system.files import write_all
 from trace_reader.units import count, human_bytes
@@ -79,7 +81,7 @@ def _of_figure(f: Figure, part: str, number: int) -> Exercise:
         f.check,
         tuple(f.pictured),
         names,
-        f.findings[0],
+        "" if f.check.lights else f.findings[0],
     )
 
 
@@ -166,7 +168,7 @@ def _exercise(own: Exercise, of: int) -> bytes:
     explained = f'<p class="finding"><button type="button" class="lights" data-light="0">{escape(finding)}</button></p>' * bool(
         finding
     )
-    sentence = f"<p>{escape(PATTERNS[finding].means)}</p>" if finding else ""
+    sentence = f"<p>{escape(PATTERNS[finding].means)}</p>" if finding in PATTERNS else ""
     drop = "" if job else DROP
     body = f"""<main class="top">
 {_navigation(before, after)}
@@ -203,8 +205,12 @@ def _panels(own: Exercise) -> tuple[list[Panel], list[dict], str]:
         panel(each, f"{name}{path.relative_to(GALLERY)}", -commands.begins(each.trace), STEPS)
         for each, name, path in zip(shown, own.names, own.traces, strict=True)
     ]
-    lit = commands.lit_finding(shown[-1], own.finding)
-    return panels, [lit.values], own.finding
+    lit, last = Lit(), shown[-1].trace
+    if own.finding:
+        return panels, [commands.lit_finding(shown[-1], own.finding).values], own.finding
+    every = Rows(last.slices, np.arange(len(last.slices)))
+    shown[-1].light(lit, every.where(every.is_named(lambda name: any(part in name for part in own.check.lights))))
+    return panels, [lit.values], ", ".join(own.check.lights)
 
 
 def _navigation(*links: str) -> str:
