@@ -95,7 +95,7 @@ def _setups() -> list[str]:
     out = ["The five setups of the post side by side: what changed on the GPU, what stayed, and what the CPU pays.", ""]
     out += [
         _row("setup", "kernels a step", "GPU a step", "CPU of the middle step", "GPU over CPU time of it", "verdict"),
-        "|---|---|---|---|---|",
+        "|---|---|---|---|---|---|",
     ]
     for name, command in SETUPS.items():
         run = Run(trace_of(command))

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from gallery.docs import WRITTEN, cheatsheet_md, figures_md
 from gallery.figures import ROOT, TITLES, Check, Elsewhere, Figure, elsewhere, figures, filled, recording
 from markdown_it import MarkdownIt
+import msgspec
 import numpy as np
 from trace_reader.commands import html as commands
 from trace_reader.findings import PATTERNS
@@ -118,8 +119,10 @@ def pages() -> dict[str, bytes]:
     for own in every:
         found[own.file] = _exercise(own, len(every))
     for path in sorted(used):
-        shown = Shown(0, *recording(path))
-        found[trace_file(path)] = page.write(commands.of_one(shown, Style(top=commands.ROWS, everything=True)))
+        trace, facts = recording(path)
+        shown = Shown(0, trace, msgspec.structs.replace(facts, trace=str(path.relative_to(ROOT))))
+        told = commands.of_one(shown, Style(top=commands.ROWS, everything=True))
+        found[trace_file(path)] = page.write(msgspec.structs.replace(told, navigation=_navigation()))
     for name, title, text in (("figures.html", "Figures", figures_md()), ("cheatsheet.html", "Cheat sheet", cheatsheet_md())):
         body = f'<main class="page">{_navigation()}{_html(text.replace(WRITTEN, "").strip())}</main>'
         found[name] = page.html(title, body, [], {}, more_style=_asset("course.css"))

@@ -13,7 +13,7 @@ function progress() {
 
 function remember(exercise, state) {
   const known = progress();
-  if (known[exercise] === "right") return; // once right stays right
+  if (known[exercise]) return; // the first guess is the one that counts
   try {
     localStorage.setItem(PROGRESS, JSON.stringify({ ...known, [exercise]: state }));
   } catch {
@@ -42,9 +42,10 @@ function judge(check, typed) {
     const said = check.options.filter((option) => new RegExp(`(^|[^a-z0-9-])${option.toLowerCase()}([^a-z0-9-]|$)`).test(text));
     return said.length === 1 ? said[0] === check.right : null;
   }
-  const found = /-?\d[\d,]*\.?\d*/.exec(text);
-  const value = found ? parseFloat(found[0].replaceAll(",", "")) : WORDS[text];
-  if (value === undefined || Number.isNaN(value)) return null;
+  const numbers = text.replaceAll(/(?<=\d)[, ](?=\d{3}(?!\d))/g, "").match(/-?(\d+\.?\d*|\.\d+)(e\d+)?k?(?![\w.])/g) || [];
+  const values = numbers.length ? numbers.map((own) => parseFloat(own) * (own.endsWith("k") ? 1000 : 1)) : text in WORDS ? [WORDS[text]] : [];
+  if (values.length !== 1) return null;
+  const [value] = values;
   return Math.abs(value - check.right) <= check.within * Math.abs(check.right) + 1e-9;
 }
 
@@ -73,7 +74,7 @@ class Exercise {
   guess(typed) {
     const { check } = this.data, right = judge(check, typed);
     if (right === null) {
-      this.said.textContent = check.options.length ? `Say one of: ${check.options.join(", ")}.` : "Type a number.";
+      this.said.textContent = check.options.length ? `Say one of: ${check.options.join(", ")}.` : "Type one number, without a unit.";
       return;
     }
     const what = check.options.length ? check.right : check.right.toLocaleString("en");
@@ -89,6 +90,7 @@ class Exercise {
       this.report = window.report;
     }
     if (this.data.lights.length) this.report.keep(document.querySelector("button.lights"), this.data.lights[0]);
+    this.report.timeline.everything(); // what is lit, with all that is around it
   }
   // The clipboard is not there for pages opened from a file in every browser: then the text is selected.
   async copy(code) {
@@ -104,11 +106,12 @@ class Exercise {
     try {
       const own = await readOwn(file, recorded);
       this.report.show([recorded, own]);
-      const table = compared(recorded, own);
       told.textContent = `${file.name}: ${own.n.toLocaleString("en")} slices, drawn below the recording, from the first step on.`;
-      document.getElementById("compared").replaceChildren(table);
+      document.getElementById("compared").replaceChildren(compared(recorded, own));
     } catch (error) {
       told.textContent = `${file.name}: ${error.message}`;
+      document.getElementById("compared").replaceChildren();
+      if (this.report.panels.length > 1) this.report.show([recorded]);
     }
   }
 }

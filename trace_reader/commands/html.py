@@ -59,16 +59,16 @@ def _shown(
 
 def of_one(shown: Shown, style: Style) -> page.Page:
     """The page of one trace."""
-    trace, facts = shown.trace, shown.facts
+    facts = shown.facts
     document = one.report(facts, style)
     found = [lit_finding(shown, item.name.partition(" ")[0]) for item in document.parts if isinstance(item, Item)]
-    return _page(document, [panel(shown, trace.path)], [shown], found, lit_finding(shown, facts.regime), left_out=shown.left_out)
+    return _page(document, [panel(shown, facts.trace)], [shown], found, lit_finding(shown, facts.regime), left_out=shown.left_out)
 
 
 def of_two(shown: Sequence[Shown], style: Style) -> page.Page:
     """The page of two traces, above each other on one scale, each from its first recorded step on."""
     panels = [
-        panel(own, f"{name}: {own.trace.path}", -begins(own.trace), "the first recorded step")
+        panel(own, f"{name}: {own.facts.trace}", -begins(own.trace), "the first recorded step")
         for name, own in zip("AB", shown, strict=True)
     ]
     document, found = several.comparison(compare(shown[0].facts, shown[1].facts), style), []

@@ -44,6 +44,7 @@ class Page(msgspec.Struct, frozen=True):
     lit_rows: Sequence[Sequence[Lit]]
     lit_verdict: Lit
     left_out: str = ""
+    navigation: str = ""  # HTML, above all
 
 
 def write(page: Page) -> bytes:
@@ -52,7 +53,7 @@ def write(page: Page) -> bytes:
     title = " and ".join(plain(line, LONGEST_LINE) for part in parts if isinstance(part, Title) for line in part.lines)
     lit = _Lights()
     body = [
-        '<header class="top"><a class="skip" href="#tables">to the tables</a>',
+        f'<header class="top">{page.navigation}<a class="skip" href="#tables">to the tables</a>',
         *_top(parts, lit.number(page.lit_verdict)),
         "</header>",
         '<main class="main">',
