@@ -138,8 +138,8 @@ def trace_file(path: Path) -> str:
 def _index(every: list[Exercise]) -> bytes:
     out = [_navigation(), "<h1>Profiling in PyTorch: guess first, then look</h1>"]
     out.append(
-        "<p>Each exercise asks for a guess, and then shows the recording that answers it: a timeline to zoom and click, with the "
-        "finding that explains it lit. Your progress stays in this browser.</p>"
+        "<p>Each exercise asks for a guess, and then shows the recording that answers it: a timeline to zoom and click, with "
+        "what explains it lit. Your progress stays in this browser.</p>"
         f'<p id="progress" aria-live="polite">{count(len(every), "exercise")}</p>'
     )
     part = ""

@@ -687,3 +687,40 @@ def test_labels_axis_selection_arrow_and_stretches_are_drawn(tmp_path, capsys, o
     assert np.diff(page.evaluate(VIEW))[0] == pytest.approx(whole / 2)
     page.click("#farther")
     assert np.diff(page.evaluate(VIEW))[0] == pytest.approx(whole)
+
+
+def test_the_late_rank_can_be_opened_wherever_it_stands(tmp_path):
+    """Ten ranks, of which only the first eight are opened; the last one computes longer than the others."""
+    everyone = list(range(10))
+    said = {"Collective name": "allreduce", "In msg nelems": 1000, "Out msg nelems": 1000, "Group size": 10, "dtype": "Float",
+            "Process Group Name": "0", "Process Group Ranks": str(everyone)}  # fmt: skip
+    paths = []
+    for rank in everyone:
+        late = 500 if rank == 9 else 0
+        events = [step(0, 0, 1000), launch(5, 1), kernel(ADD, 10, 50 + late, 1), launch(6, 2),
+                  kernel(NCCL, 60 + late, 520 - late, 2, stream=17, **said)]  # fmt: skip
+        config = [{"pg_name": "0", "pg_size": 10, "ranks": everyone}]
+        info = {"rank": rank, "world_size": 10, "pg_config": config}
+        paths.append(str(made(tmp_path, *events, name=f"t_rank{rank}.json", distributedInfo=info)))
+    page = html.of_job(paths, Style(everything=True), None, None)
+    assert [panel.head["n"] > 0 for panel in page.panels] == [True] * 8 + [False, True]
+    assert page.left_out == "Of 10 ranks, 9 can be opened: 0, 1, 2, 3, 4, 5, 6, 7, 9."
+    assert set(page.lit_verdict.spans) == set(range(9))
+
+
+def test_what_lies_in_another_hit_is_summed_once(tmp_path, capsys, opened):
+    path = made(tmp_path, step(0, 0, 1000), op("aten::mul", 100, 300), op("mul_inner", 150, 100), op("aten::mul", 600, 50))
+    page = opened(written(tmp_path, capsys, path))
+    page.fill("#search", "mul")
+    assert page.inner_text("#found") == "3 slices: CPU 350.0 us"
+
+
+def test_an_occupancy_of_0_is_not_told(tmp_path, capsys, opened):
+    said = "est. achieved occupancy %"
+    events = [
+        e for n, percent in enumerate((0, 50)) for e in (launch(n, n + 1), kernel(ADD, 10 + 20 * n, 5, n + 1, **{said: percent}))
+    ]
+    page = opened(written(tmp_path, capsys, made(tmp_path, *events)))
+    told_occupancy = page.evaluate("() => report.panels[0].details.map((own) => own.includes('occupancy'))")
+    assert sorted(told_occupancy) == [False, False, True]  # the first of them is of no detail
+    assert "occupancy 50% as the profiler estimates it" in " ".join(page.evaluate("report.panels[0].details"))

@@ -5,6 +5,7 @@ The columns are packed: the bytes of equal weight together, then gzip, then base
 
 import base64
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 import gzip
 from typing import Any
 
@@ -98,6 +99,16 @@ class Shown:
         self.counts = names.counts
         self.place_of_name = {int(name): place for place, name in enumerate(names.values.tolist())}
 
+    @cached_property
+    def gemms(self) -> dict[tuple[str, tuple[int, int, int, int], str, str | None], Rows]:
+        """As `gemm_calls`: asked for by each row of a table."""
+        return gemm_calls(self.trace)
+
+    @cached_property
+    def collectives(self) -> list[tuple[Collective, Rows]]:
+        """As the function of this name: asked for by each row of a table."""
+        return collectives(self.trace)
+
     def nearest(self, parent: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """For each of these rows of the drawn trace, the row on the panel of the nearest span around it that is there, or -1."""
         around = parent[rows]
@@ -135,9 +146,7 @@ def lit_of(item: Any, shown: Sequence[Shown], job: JobFacts | None = None) -> Li
                 side = (item.a, item.b)[place]
                 own.light_named(lit, side.name if side else None, *ON_GPU)
             case GemmFacts():
-                for (op, shape, kernel, dtype), rows in gemm_calls(trace).items():
-                    if (op, shape, kernel, dtype) == (item.op, (item.batch, item.m, item.n, item.k), item.kernel, item.dtype):
-                        own.light(lit, rows)
+                own.light(lit, own.gemms[item.op, (item.batch, item.m, item.n, item.k), item.kernel, item.dtype])
             case FamilyFacts():
                 names = {k.name for k in facts.kernels if family_of(k) == item.family}
                 own.light(lit, trace.linked.where(trace.linked.is_named(names.__contains__)))
@@ -151,7 +160,7 @@ def lit_of(item: Any, shown: Sequence[Shown], job: JobFacts | None = None) -> Li
                 if (step := item[place]) is not None:
                     own.light(lit, trace.steps.where(trace.steps.is_named(step.name.__eq__)))
             case CollectiveFacts() | JobCollectiveFacts():
-                for said, rows in collectives(trace):
+                for said, rows in own.collectives:
                     if (said.name, said.group, message_bytes(said)) == (item.name, item.group, item.bytes):
                         own.light(lit, rows)
             case Gap():

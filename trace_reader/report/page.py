@@ -145,11 +145,8 @@ def _top(parts: Sequence[Part], light: int | None) -> list[str]:
             case Lines(lines):
                 said = [_text(line) for line in lines if line]
                 if begun:
-                    show = (
-                        f' <button type="button" class="lights" data-light="{light}">show it</button>'
-                        if light is not None
-                        else ""
-                    )
+                    button = f' <button type="button" class="lights" data-light="{light}">show it</button>'
+                    show = "" if light is None else button
                     out += [f'<p class="verdict">{said[0]}{show}</p>', *(f"<p>{line}</p>" for line in said[1:])]
                 else:
                     compared = any(isinstance(other, Title) and len(other.lines) > 1 for other in parts[:place])
