@@ -9,7 +9,7 @@ import signal
 import threading
 
 from conftest import free_ports
-from events import ADD, annotation, document, event, kernel, launch, op, step
+from events import ADD, annotation, document, event, kernel, launch, memcpy, op, step
 from matplotlib.colors import to_hex
 import pytest
 from trace_reader import analyze, cli, load
@@ -448,8 +448,10 @@ def test_who_keeps_a_rank_that_keeps_others_is_the_late_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "lasts"), [("allreduce", [0, 1]), ("broadcast", [0, 0]), ("reduce", [0, 0]), ("_reduce_scatter_base", [0, 1])]
-)
+    ("name", "lasts"),
+    [("allreduce", [0, 1]), ("_allgather_base", [0, 1]), ("all_to_all", [0, 1]), ("_reduce_scatter_base", [0, 1]),
+     ("broadcast", [0, 0]), ("gather", [0, 0]), ("scatter", [0, 0]), ("reduce", [0, 0])],
+)  # fmt: skip
 def test_who_need_not_wait_for_others_is_not_the_last(tmp_path, name, lasts):
     ranks = [collective(1, 10, 50, name, ranks=(0, 1)), collective(1, 40, 20, name, ranks=(0, 1))]
     job = facts_of(*(write(tmp_path, rank, step(0, 0, 100), *events, **header(rank, 2)) for rank, events in enumerate(ranks)))
@@ -716,3 +718,114 @@ def test_of_more_ranks_than_can_be_drawn_those_that_wait_least(tmp_path):
     axes = job_picture.draw(facts_of(*paths), Window()).axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == [f"rank {rank}" for rank in range(2, 66)]
     assert "(64 of 66, those that wait least)" in axes.get_title(loc="left").replace("\n", " ")
+
+
+def two(folder, *ranks, span=1000):
+    """The job of two ranks with these events, in one step."""
+    return facts_of(*(write(folder, n, step(0, 0, span), *events, **header(n, 2)) for n, events in enumerate(ranks)))
+
+
+def test_times_are_compared_whatever_the_files_count_from(tmp_path, capsys):
+    """Rank 1's file begins 10 s later by its base, and its events 10 s earlier: one time. Nothing else ties the clocks."""
+    both = [[step(0, 0, 100), *collective(1, 10, 20, ranks=(0, 1), elements=5 + rank)] for rank in range(2)]
+    bases = {"baseTimeNanoseconds": 10**18}, {"baseTimeNanoseconds": 10**18 + 10**10}
+    paths = [write(tmp_path, n, *both[n], shift=(10**7, 0)[n], **header(n, 2), **bases[n]) for n in range(2)]
+    assert cli.main(paths) == 0 and "2 ranks of one job" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("transfer_us", "skew_us", "kind"),
+    [(75, 25, "transfer"), (74, 26, "mixed"), (51, 49, "mixed"), (50, 50, "arrival skew"), (0.2, 0.3, "arrival skew")],
+)
+def test_what_took_the_time_of_a_collective(tmp_path, transfer_us, skew_us, kind):
+    job = two(tmp_path, collective(1, 10, transfer_us + skew_us, ranks=(0, 1)),
+              collective(1, 10 + skew_us, transfer_us, ranks=(0, 1)))  # fmt: skip
+    assert [row.kind for row in job.collectives] == [kind]
+
+
+@pytest.mark.parametrize(
+    ("listed", "said", "ranks"),
+    [
+        ([0, 1], {}, (0, 1)),
+        ("[0, 1]", {}, (0, 1)),
+        ("[0, 1, ...]", {}, (0, 1, 2)),  # cut off, and of as many as there are ranks
+        ("[0, 1, ...]", {"Group size": 2}, None),  # cut off, and of which two is not said
+    ],
+)
+def test_a_groups_ranks_are_those_of_the_header_where_a_call_has_none(tmp_path, listed, said, ranks):
+    config = [{"pg_name": "other", "ranks": [0, 1]}, {"pg_name": "t", "ranks": listed}]
+    paths = []
+    for rank in range(2):
+        call = collective(1, 10, 20, group="t", **{"Process Group Ranks": "", **said})
+        info = {"distributedInfo": {"rank": rank, "world_size": 3, "pg_config": config}}
+        paths.append(write(tmp_path, rank, step(0, 0, 100), *call, **info))
+    job = facts_of(*paths)
+    assert [row.ranks for row in job.collectives] == ([ranks] if ranks else [])
+    assert [left.reason for left in job.left_out] == ([] if ranks else ["the traces do not say which ranks take part"])
+
+
+def test_clocks_are_tied_by_sends_where_there_is_nothing_else(tmp_path):
+    """Two messages, whose receives end 4 us and 10 us after their sends: 7 us the median, from which both are 3 us off."""
+    sends = [e for n in (1, 2) for e in collective(n, 100 * n, 20, "send", ranks=(0, 1), **{"Dst Rank": 1})]
+    receives = [e for n in (1, 2) for e in collective(n, 100 * n, 18 + 6 * n, "recv", ranks=(0, 1), **{"Src Rank": 0})]
+    job = two(tmp_path, sends, receives)
+    assert (job.offset_ns, job.clock_residual_us) == ((0, -7000), 3)
+
+
+def test_the_longest_of_several_gaps_tells_what_kept_the_late_rank(tmp_path):
+    """Rank 1's device is idle three times before the collective; the second time is the longest, and its launch was late."""
+    fine = [*compute(1, 10, 20), *collective(2, 30, 180, ranks=(0, 1))]
+    slow = [*compute(1, 20, 10, launched=1), *compute(2, 130, 10, launched=129), *compute(3, 170, 10, launched=131),
+            *collective(4, 200, 10, ranks=(0, 1), launched=132)]  # fmt: skip
+    job = two(tmp_path, fine, slow)
+    assert (job.straggler.rank, job.straggler.cause) == (1, "cpu")
+
+
+@pytest.mark.parametrize(("others", "once"), [(1, "ProfilerStep#3"), (20, "")])
+def test_one_collective_that_makes_most_of_the_waiting_is_said(tmp_path, others, once):
+    """Of ten collectives, one a step, the fourth makes rank 0 wait 100 us, each of the other nine less."""
+    ranks = [[], []]
+    for n in range(10):
+        wait = 100 if n == 3 else others
+        ranks[0] += [step(n, 200 * n, 200), *collective(n + 1, 200 * n + 10, 150, ranks=(0, 1))]
+        ranks[1] += [step(n, 200 * n, 200), *collective(n + 1, 200 * n + 10 + wait, 150 - wait, ranks=(0, 1))]
+    paths = [write(tmp_path, rank, *events, **header(rank, 2)) for rank, events in enumerate(ranks)]
+    late = facts_of(*paths).straggler
+    assert (late.rank, late.last, late.of, late.caused_us, late.once) == (1, 10, 10, 100 + 9 * others, once)
+
+
+@pytest.mark.parametrize(("computes_us", "cause"), [(60, "compute"), (40, "unknown")])
+def test_what_explains_less_than_half_is_not_called_the_cause(tmp_path, computes_us, cause):
+    """Rank 1 comes 100 us late: it computes longer, and copies the rest of the time, which no cause is known for."""
+    fine = [*compute(1, 10, 20), *collective(2, 30, 110, ranks=(0, 1))]
+    slow = [*compute(1, 10, 20 + computes_us), launch(11, 3), memcpy(30 + computes_us, 100 - computes_us, 3),
+            *collective(2, 130, 10, ranks=(0, 1))]  # fmt: skip
+    assert two(tmp_path, fine, slow).straggler.cause == cause
+
+
+def test_without_steps_all_collectives_count(tmp_path):
+    paths = [write(tmp_path, rank, *collective(1, 10 + rank, 20 - rank, ranks=(0, 1)), **header(rank, 2)) for rank in range(2)]
+    job = facts_of(*paths)
+    assert (job.matched, [rank.communication_us for rank in job.ranks]) == (1, [20, 19])
+
+
+def test_equal_sizes_of_other_types_are_other_kinds(tmp_path):
+    """2,000 bytes twice, in the other order on rank 1."""
+    calls = [{"elements": 1000}, {"elements": 500, "dtype": "Float"}]
+    ranks = [
+        [e for n, said in enumerate(order) for e in collective(n + 1, 10 + 50 * n, 20 + 10 * rank, ranks=(0, 1), **said)]
+        for rank, order in enumerate((calls, calls[::-1]))
+    ]
+    assert [(row.count, row.bytes) for row in two(tmp_path, *ranks).collectives] == [(1, 2000), (1, 2000)]
+
+
+def test_what_was_waited_for_before_the_group_met_again_is_over(tmp_path):
+    """Rank 0 holds up rank 1, then rank 1 rank 0; that rank 1 afterwards holds up rank 2 is its own doing: it computes."""
+    t, d = {"group": "t", "ranks": (0, 1)}, {"group": "d", "ranks": (1, 2)}
+    ranks = [
+        [*compute(1, 10, 100), *collective(2, 110, 10, **t), *collective(3, 130, 15, **t)],
+        [*collective(2, 10, 110, **t), *collective(3, 135, 10, **t), *compute(4, 145, 300), *collective(5, 445, 10, **d)],
+        [*collective(5, 145, 310, **d)],
+    ]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 1000), *events) for rank, events in enumerate(ranks)))
+    assert (job.straggler.rank, job.straggler.caused_us, job.straggler.cause) == (1, 305, "compute")
