@@ -163,6 +163,7 @@ def test_who_is_late_for_several_in_a_row_is_late_for_what_kept_it_first(tmp_pat
     assert (job.straggler.rank, job.straggler.last, job.straggler.caused_us, job.straggler.cause) == (1, 2, 150, "cpu")
     # of rank 0's waiting, 100 us and 50 us, the kernel of 50 us hides as much
     assert (job.ranks[0].waiting_us, job.ranks[0].exposed_waiting_us, job.ranks[0].overlapped_us) == (150, 100, 50)
+    assert (job.ranks[0].exposed_us, job.ranks[0].exposed_transfer_us) == (120, 20)
 
 
 def test_waiting_that_is_hidden_makes_no_straggler(tmp_path):
@@ -354,6 +355,13 @@ def test_without_a_gpu_the_backends_annotations_are_the_collectives(tmp_path):
     assert [(own.compute_us, own.communication_us, own.waiting_us) for own in job.ranks] == [(20, 70, 60), (80, 10, 0)]
     assert (job.straggler.rank, job.straggler.cause, job.collectives[0].name) == (1, "compute", "all_reduce")
     assert (job.collectives[0].bytes, job.collectives[0].bus_gb_per_s) == (None, None)
+
+
+def test_without_a_gpu_and_without_groups_all_ranks_take_part(tmp_path):
+    gloo = [event("user_annotation", "gloo:all_reduce", 50 + rank, 20 - rank, {"pid": 1, "tid": 9}) for rank in range(2)]
+    info = [{"distributedInfo": {"rank": rank, "world_size": 2}} for rank in range(2)]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 200), gloo[rank], **info[rank]) for rank in range(2)))
+    assert [(row.name, row.ranks, row.transfer_us) for row in job.collectives] == [("all_reduce", (0, 1), 19)]
 
 
 def test_merged_ranks_are_one_trace_with_the_sum_of_the_parts(tmp_path, capsys):
@@ -749,6 +757,7 @@ def test_what_took_the_time_of_a_collective(tmp_path, transfer_us, skew_us, kind
         ([0, 1], {}, (0, 1)),
         ("[0, 1]", {}, (0, 1)),
         ("[0, 1, ...]", {}, (0, 1, 2)),  # cut off, and of as many as there are ranks
+        ([0, 1.5], {}, (0, 1, 2)),  # no ranks
         ("[0, 1, ...]", {"Group size": 2}, None),  # cut off, and of which two is not said
     ],
 )
@@ -772,19 +781,20 @@ def test_clocks_are_tied_by_sends_where_there_is_nothing_else(tmp_path):
     assert (job.offset_ns, job.clock_residual_us) == ((0, -7000), 3)
 
 
-def test_the_longest_of_several_gaps_tells_what_kept_the_late_rank(tmp_path):
-    """Rank 1's device is idle three times before the collective; the second time is the longest, and its launch was late."""
+@pytest.mark.parametrize(("launched", "cause"), [(129, "cpu"), (29, "gap")])
+def test_the_longest_of_several_gaps_tells_what_kept_the_late_rank(tmp_path, launched, cause):
+    """Rank 1's device is idle three times before the collective; the second time is the longest."""
     fine = [*compute(1, 10, 20), *collective(2, 30, 180, ranks=(0, 1))]
-    slow = [*compute(1, 20, 10, launched=1), *compute(2, 130, 10, launched=129), *compute(3, 170, 10, launched=131),
+    slow = [*compute(1, 20, 10, launched=1), *compute(2, 130, 10, launched=launched), *compute(3, 170, 10, launched=131),
             *collective(4, 200, 10, ranks=(0, 1), launched=132)]  # fmt: skip
     job = two(tmp_path, fine, slow)
-    assert (job.straggler.rank, job.straggler.cause) == (1, "cpu")
+    assert (job.straggler.rank, job.straggler.cause) == (1, cause)
 
 
 @pytest.mark.parametrize(("others", "once"), [(1, "ProfilerStep#3"), (20, "")])
 def test_one_collective_that_makes_most_of_the_waiting_is_said(tmp_path, others, once):
     """Of ten collectives, one a step, the fourth makes rank 0 wait 100 us, each of the other nine less."""
-    ranks = [[], []]
+    ranks = [[step(9, -200, 200)], []]  # rank 0 recorded a step more
     for n in range(10):
         wait = 100 if n == 3 else others
         ranks[0] += [step(n, 200 * n, 200), *collective(n + 1, 200 * n + 10, 150, ranks=(0, 1))]
