@@ -804,6 +804,30 @@ def test_one_collective_that_makes_most_of_the_waiting_is_said(tmp_path, others,
     assert (late.rank, late.last, late.of, late.caused_us, late.once) == (1, 10, 10, 100 + 9 * others, once)
 
 
+@pytest.mark.parametrize(("steps", "once"), [(True, "ProfilerStep#0"), (False, "one place")])
+def test_where_one_collective_lies_that_makes_most_of_the_waiting(tmp_path, steps, once):
+    """The first of ten, in the first step or in none."""
+    ranks = [[], []]
+    for n in range(10):
+        wait = 1 if n else 50
+        ranks[0] += collective(n + 1, 100 * n + 10, 60, ranks=(0, 1))
+        ranks[1] += collective(n + 1, 100 * n + 10 + wait, 60 - wait, ranks=(0, 1))
+    paths = [
+        write(tmp_path, rank, *([step(0, 0, 1000)] if steps else []), *events, **header(rank, 2))
+        for rank, events in enumerate(ranks)
+    ]
+    assert facts_of(*paths).straggler.once == once
+
+
+def test_clocks_are_tied_by_collectives_where_there_are_some(tmp_path):
+    """A message whose receive ends 40 us after its send moves no clock."""
+    both = {"ranks": (0, 1)}
+    send = collective(1, 10, 20, "send", **both, **{"Dst Rank": 1})
+    receive = collective(1, 10, 60, "recv", **both, **{"Src Rank": 0})
+    job = two(tmp_path, [*send, *collective(2, 100, 20, **both)], [*receive, *collective(2, 105, 15, **both)])
+    assert (job.matched, job.offset_ns, job.clock_residual_us) == (2, (0, 0), 0)
+
+
 @pytest.mark.parametrize(("computes_us", "cause"), [(60, "compute"), (40, "unknown")])
 def test_what_explains_less_than_half_is_not_called_the_cause(tmp_path, computes_us, cause):
     """Rank 1 comes 100 us late: it computes longer, and copies the rest of the time, which no cause is known for."""

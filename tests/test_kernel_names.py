@@ -52,6 +52,11 @@ CASES = [
              layout="nn", unit="CUDA cores"),
     ),
     (
+        "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize32x32x64_stage3_warpsize2x2x1_tensor16x8x8_execute_kernel__5x_cublas",
+        dict(label="xmma gemm 32x32x64", family="xmma", architecture="sm80", dtype="tf32", tile="32x32x64", stages=3,
+             layout="nn", unit="tensor cores"),
+    ),
+    (
         "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel"
         "__5x_cublas",
         dict(label="xmma gemm 128x128x64", family="xmma", architecture="sm90", dtype="bf16", tile="128x128x64",

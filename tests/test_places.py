@@ -5,7 +5,18 @@ import json
 from events import ADD, GEMM, annotation, event, kernel, launch, on, op, step, write
 import pytest
 from trace_reader import cli, load
-from trace_reader.analysis.places import NO_LINE, folded, is_own, is_own_caller, is_own_function, layer_facts, line_facts
+from trace_reader.analysis.places import (
+    NO_LINE,
+    NO_OP,
+    asked_for,
+    folded,
+    is_own,
+    is_own_caller,
+    is_own_function,
+    layer_facts,
+    line_facts,
+    op_facts_of,
+)
 
 SGEMM = "volta_sgemm_128x64_nt"
 
@@ -137,6 +148,27 @@ def test_stacks_lead_from_the_program_to_the_kernel(tmp_path):
         "train.py(1): <module>;train.py(5): step;layer 1;aten::add;add": 20_000,
         "train.py(1): <module>;train.py(5): step;layer 1;aten::add;backward;add": 40_000,
     }
+
+
+def test_the_first_slice_and_the_first_node_count_as_the_others(tmp_path):
+    """The trace begins with the op, which makes node 0."""
+    path = write(
+        tmp_path / "t.json", forward("aten::mm", 0, 30, 0), launch(5, 1), kernel(GEMM, 100, 10, 1),
+        *on(2, backward("Mm", 200, 50, 0), launch(210, 2)), kernel(SGEMM, 300, 20, 2), launch(400, 3), kernel(ADD, 500, 40, 3),
+    )  # fmt: skip
+    trace = load(path)
+    assert folded(trace) == {"aten::mm;nvjet GEMM 256x128": 10_000, "aten::mm;backward;sgemm 128x64": 20_000,
+                             "add": 40_000}  # fmt: skip
+    assert [(row.name, row.launched, row.time_us, row.backward_us) for row in op_facts_of(trace, asked_for(trace))] == [
+        (NO_OP, 1, 40, 0), ("aten::mm", 2, 10, 20),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("caller", [None, "run.py:9"])
+def test_the_first_function_counts_as_the_others(tmp_path, caller):
+    path = write(tmp_path / "t.json", python("train.py(1): main", 0, 90, caller), launch(5, 1), kernel(GEMM, 100, 10, 1))
+    (row,) = line_facts(load(path, stacks=True))
+    assert (row.name, row.launched, row.share) == (caller or "train.py(1): main", 1, 1)
 
 
 def test_without_a_gpu_it_is_the_cpus_time_in_ops(tmp_path, capsys):

@@ -334,6 +334,43 @@ def test_what_is_no_gemms_shape(facts, name, dims):
     assert facts(op(name, 0, 10, **{"Input Dims": dims}), launch(2, 1), kernel(GEMM, 5, 50, 1)).gemms == ()
 
 
+XMMA_TF32 = "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize32x32x64_stage3_warpsize2x2x1_tensor16x8x8_execute_kernel__5x_cublas"
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "dtype", "tflop_per_s"),
+    [
+        (GEMM, "c10::BFloat16", "bf16", {0: 989, 1: 312}),
+        ("ampere_sgemm_128x64_tn", "float", "fp32", {0: 67, 1: 19.5}),
+        (XMMA_TF32, "float", "tf32", {0: 494, 1: 156}),
+        ("cutlass_80_tensorop_s1688gemm_128x128_16x5_nn_align4", "float", None, {}),  # in parts of which type, it does not say
+    ],
+)
+def test_a_gemms_share_is_of_its_own_devices_peak_for_its_type(facts, name, inputs, dtype, tflop_per_s):
+    """1,024 each way are 2.147 GFLOP: in 10 us on an H200 and 20 us on an A100, 214.7 and 107.4 TFLOP/s."""
+    said = {"Input Dims": [[1024, 1024], [1024, 1024]], "Input type": [inputs, inputs]}
+    devices = [{"id": 0, "name": "NVIDIA H200"}, {"id": 1, "name": "NVIDIA A100-SXM4-80GB"}]
+    rows = {
+        device: facts(op("aten::mm", 0, 10, **said), launch(2, 1), kernel(name, 50, 10 + 10 * device, 1, device=device),
+                      deviceProperties=devices).gemms
+        for device in (0, 1)
+    }  # fmt: skip
+    for device, (row,) in rows.items():
+        assert (row.dtype, row.kernel) == (dtype, name)
+        share = 2 * 1024**3 / (10 + 10 * device) / 1e6 / tflop_per_s[device] if dtype else None
+        assert row.peak_share == (pytest.approx(share) if dtype else None)
+
+
+def test_what_a_collective_sends_is_no_configuration_of_its_kernel(facts):
+    nccl = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    calls = [
+        (launch(n, n), kernel(nccl, 20 * n, 10, n, grid=(blocks, 1, 1), **{"Collective name": "allreduce", "In msg nelems": n}))
+        for n, blocks in ((1, 8), (2, 8), (3, 16))
+    ]
+    (row,) = facts(*(event for pair in calls for event in pair)).kernels
+    assert (row.configurations, row.configuration_share) == (2, pytest.approx(2 / 3))
+
+
 def test_gemms_of_one_shape_are_one_row_with_the_median_of_all(facts):
     """Recorded inputs may differ in what is no shape: types, here."""
     shapes = {"Input Dims": [[64, 32], [32, 16]]}

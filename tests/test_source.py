@@ -12,10 +12,11 @@ import zipfile
 
 from conftest import GALLERY
 from events import document, kernel, launch, op, step
+import fsspec
 import pytest
 from trace_reader import NotATraceError, TraceError, load, read
 from trace_reader.parse.decode import decode_bytes
-from trace_reader.parse.source import BLOCK_BYTES, open_blocks, read_bytes
+from trace_reader.parse.source import BLOCK_BYTES, list_folder, open_blocks, read_bytes, size_of
 
 import read_trace
 
@@ -217,3 +218,24 @@ def test_of_a_folder_the_traces_in_it_are_named(tmp_path, name):
     pattern = ("*/" if "/" in name else "") + "*" + name[name.index(".") :]
     with pytest.raises(TraceError, match=rf"a folder; name the traces in it: .*/{re.escape(pattern)}$"):
         read(str(tmp_path))
+
+
+def test_a_place_that_fsspec_knows(capsys):
+    """A file and a folder of its memory:, which stands for s3: and others."""
+    there = fsspec.filesystem("memory")
+    there.pipe({"/runs/a.json": TEXT, "/runs/b.json.gz": gzip.compress(TEXT)})
+    assert names("memory://runs/a.json") == names("memory://runs/b.json.gz") == ["aten::mm", "aten::add"]
+    assert sorted(list_folder("memory://runs")) == ["memory:///runs/a.json", "memory:///runs/b.json.gz"]
+    assert list_folder("memory://runs/a.json") is None
+    assert [size_of(f"memory://runs/{name}") for name in ("a.json", "none.json")] == [len(TEXT), 0]
+    for path, why in (("memory://runs/none.json", "No such file or directory"), ("nosuch://a", "Protocol not known: nosuch")):
+        assert read_trace.main([path, "--json"]) == 2
+        assert capsys.readouterr() == ("", f"error: {path}: {why}\n")
+
+
+def test_the_files_of_a_folder_and_their_sizes(file, tmp_path):
+    path = file(TEXT)
+    assert list_folder(f"{tmp_path}/") == [path] and list_folder(path) is None
+    assert [size_of(path), size_of(f"{path}x"), size_of("nosuch://a")] == [len(TEXT), 0, 0]
+    with pytest.raises(TraceError, match=r"^nosuch://a: Protocol not known: nosuch$"):
+        list_folder("nosuch://a")

@@ -193,7 +193,7 @@ def _xmma(name: str, found: re.Match[str]) -> KernelName:
         f"xmma {found['kind']} {tile[1]}" if tile else f"xmma {found['kind']}",
         "xmma",
         architecture=found["arch"],
-        dtype=DTYPES.get(found["dtype"]),
+        dtype="tf32" if "_tf32" in name else DTYPES.get(found["dtype"]),  # its inputs are fp32: ..._f32f32_tf32f32_f32_...
         tile=tile[1] if tile else None,
         stages=int(stages[1]) if stages else None,
         layout=layout[1] if layout else None,

@@ -5,6 +5,7 @@ A gzip file is unzipped by a thread, ahead of who takes the blocks; a damaged on
 
 from collections.abc import Callable, Iterator
 import contextlib
+import errno
 import os
 from pathlib import Path
 import queue
@@ -141,6 +142,8 @@ def open_blocks(source: str, progress: Callable[[float], None] | None = None) ->
             yield Blocks(file, path, first, size, progress)
     except IsADirectoryError as error:
         raise TraceError(f"{path}: a folder; {traces_in(path.rstrip('/'))}") from error
+    except FileNotFoundError as error:  # of fsspec's, some say only the path
+        raise TraceError(f"{path}: {os.strerror(errno.ENOENT)}") from error
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or error}") from error
 
