@@ -48,6 +48,13 @@ def test_collectives_by_kind_group_and_size(tmp_path):
     ]  # fmt: skip
 
 
+def test_the_numbers_of_collectives_make_no_kinds_of_them(tmp_path):
+    calls = [
+        e for n in (1, 2) for e in (launch(n, n), kernel(NCCL, 100 * n, 10, n, **{"Collective name": "allreduce", "Seq": n}))
+    ]
+    assert [(c.name, c.calls) for c in read(write(tmp_path / "t.json", *calls)).collectives] == [("allreduce", 2)]
+
+
 def test_collectives_are_told(tmp_path, capsys):
     path = write(tmp_path / "t.json", step(0, 0, 900), *collective(1, 0, 30, elements=(10**6, 10**6)))
     assert cli.main([path, "--all"]) == 0

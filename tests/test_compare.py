@@ -84,6 +84,21 @@ def test_gemms_are_matched_by_their_shapes(tmp_path):
     }  # fmt: skip
 
 
+def test_one_gemm_is_matched_by_its_shape_whichever_op_has_it(tmp_path):
+    shapes = {"Input Dims": [[64, 8], [8, 32]]}
+    other = "ampere_sgemm_128x64_tn"
+    a, b = (
+        read(write(tmp_path / f"{n}.json", step(0, 0, 100), op("aten::mm", 10, 9, **shapes), launch(11, 1), launch(13, 3),
+                   kernel(name, 200, 40, 1), kernel("split", 300, 5, 3)))
+        for n, name in enumerate((GEMM, other))
+    )  # fmt: skip
+    (change,) = (change for change in compare(a, b).changes if change.difference_us == 0 and change.matched_by != "name")
+    assert (change.matched_by, change.a.name, change.b.name) == ("shape", GEMM, other)
+    assert change.renamed == (
+        "family cuBLAS nvjet -> cuBLAS, architecture sm90 -> sm80, dtype bf16 -> fp32, tile 256x128 -> 128x64, layout NNT -> tn"
+    )
+
+
 def test_the_other_way_round_is_the_opposite(eager, compiled):
     there, back = compare(eager, compiled), compare(compiled, eager)
     assert (back.only_a, back.only_b) == (there.only_b, there.only_a)

@@ -203,6 +203,14 @@ def test_calls_with_numbers_are_matched_by_these(tmp_path):
     assert (job.matched, job.unmatched, [row.skew_us for row in job.collectives]) == (2, 1, [10])
 
 
+def test_calls_with_numbers_are_matched_whichever_steps_the_ranks_recorded(tmp_path):
+    calls = collective(1, 110, 20, ranks=(0, 1), Seq=4)
+    a = write(tmp_path, 0, step(0, 0, 100), step(1, 100, 100), *calls, **header(0, 2))
+    b = write(tmp_path, 1, step(1, 100, 100), *calls, **header(1, 2))
+    c = write(tmp_path, 1, step(5, 100, 100), *calls, **header(1, 2), name="other.json")
+    assert [(facts_of(a, other).matched, facts_of(a, other).unmatched) for other in (b, c)] == [(1, 0), (1, 0)]
+
+
 def test_a_send_and_its_receive_are_one(tmp_path):
     sends = collective(1, 10, 30, "send", ranks=(0, 1, 2), **{"Dst Rank": 1})
     receives = collective(1, 25, 20, "recv", ranks=(0, 1, 2), **{"Src Rank": 0})
@@ -737,8 +745,9 @@ def test_times_are_compared_whatever_the_files_count_from(tmp_path, capsys):
     """Rank 1's file begins 10 s later by its base, and its events 10 s earlier: one time. Nothing else ties the clocks."""
     both = [[step(0, 0, 100), *collective(1, 10, 20, ranks=(0, 1), elements=5 + rank)] for rank in range(2)]
     bases = {"baseTimeNanoseconds": 10**18}, {"baseTimeNanoseconds": 10**18 + 10**10}
-    paths = [write(tmp_path, n, *both[n], shift=(10**7, 0)[n], **header(n, 2), **bases[n]) for n in range(2)]
-    assert cli.main(paths) == 0 and "2 ranks of one job" in capsys.readouterr().out
+    for later in (0, 50):  # us: of a window of 100
+        paths = [write(tmp_path, n, *both[n], shift=(10**7, later)[n], **header(n, 2), **bases[n]) for n in range(2)]
+        assert cli.main(paths) == 0 and "2 ranks of one job" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -835,6 +844,15 @@ def test_what_explains_less_than_half_is_not_called_the_cause(tmp_path, computes
     slow = [*compute(1, 10, 20 + computes_us), launch(11, 3), memcpy(30 + computes_us, 100 - computes_us, 3),
             *collective(2, 130, 10, ranks=(0, 1))]  # fmt: skip
     assert two(tmp_path, fine, slow).straggler.cause == cause
+
+
+def test_what_was_before_a_collective_that_all_came_to_is_no_cause(tmp_path):
+    """Both launch the first kernel late, and come to the first collective together but for 5 us; then rank 1 waits for input."""
+    loader = annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 620, 100)
+    fine = [*compute(1, 500, 10), *collective(2, 510, 100, ranks=(0, 1)), *collective(3, 620, 110, ranks=(0, 1))]
+    slow = [*compute(1, 505, 10), *collective(2, 515, 95, ranks=(0, 1)), loader, *collective(3, 720, 10, ranks=(0, 1))]
+    job = two(tmp_path, fine, slow)
+    assert (job.straggler.rank, job.straggler.last, job.straggler.cause) == (1, 2, "input")
 
 
 def test_without_steps_all_collectives_count(tmp_path):

@@ -165,6 +165,20 @@ def test_a_pointwise_op_is_the_work_and_not_the_conversion_of_its_number(facts):
     assert dict(f.steps[0].work) == {"aten::mul": 1, "aten::copy_": 1, "aten::masked_fill_": 1}
 
 
+def test_the_conversion_in_a_later_pointwise_op_is_not_the_work_either(facts):
+    """The last copy begins when the division has ended: it is work of its own."""
+    f = facts(
+        step(0, 0, 100),
+        op("aten::mul", 0, 20),
+        op("aten::copy_", 4, 5),
+        op("aten::gelu", 30, 5),
+        op("aten::div", 40, 20),
+        op("aten::copy_", 44, 5),
+        op("aten::copy_", 60, 5),
+    )
+    assert dict(f.steps[0].work) == {"aten::mul": 1, "aten::gelu": 1, "aten::div": 1, "aten::copy_": 1}
+
+
 def test_work_belongs_to_the_step_that_launched_it_whenever_it_runs(facts):
     f = facts(
         step(0, 0, 10),

@@ -62,11 +62,16 @@ def message_bytes(said: Collective) -> int | None:
     return elements * size if size and elements > 0 else None
 
 
+def plain_name(name: str) -> str:
+    """A collective's name without what differs between versions of torch: all_gather, _allgather_base."""
+    return name.lower().replace("_", "")
+
+
 def bus_factor(name: str, ranks: int) -> float | None:
     """What a message's bytes are multiplied by to get those that each link carries, as nccl-tests has it in PERFORMANCE.md; None
     for a kind that is not there. Of all-gather, reduce-scatter and all-to-all the bytes are those of all ranks together.
     """
-    kind = name.lower().replace("_", "")
+    kind = plain_name(name)
     if ranks < 2:
         return None
     for part, factor in (

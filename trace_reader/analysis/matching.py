@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from trace_reader.analysis.collectives import plain_name
 from trace_reader.analysis.rank import SEND_AND_RECEIVE, Message, RankSummary
 from trace_reader.model.rows import grouped, median
 
@@ -139,10 +140,6 @@ def _reason(group: tuple[int, ...], there: list[int], counts: dict[int, int], pa
     if len(parts) != len(there) or len(set(counts.values())) > 1:
         return UNEQUAL
     return ""
-
-
-def plain_name(name: str) -> str:
-    return name.lower().replace("_", "").removesuffix("base")
 
 
 def entries_of(rank: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

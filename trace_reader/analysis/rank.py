@@ -28,7 +28,6 @@ MOST_RANKS = 1 << 20
 CAUSES = ("none", "cpu", "input", "gap")  # of a stretch in which nothing ran: the launch came late, with a loader open; other
 _OF_CPU = re.compile(r"(?:gloo|mpi|ucc):")  # an annotation around the work of a backend that runs on the CPU
 _OF_A_BACKEND = re.compile(r"(?:nccl|gloo|mpi|ucc):")
-_WAITS_FOR_OTHERS = re.compile(r"c10d|gloo|record_param_comms|wait_tensor")
 _IN_A_NAME = re.compile(r"(?<![A-Za-z])rank[_-]?(\d{1,7})(?!\d)")
 _CUT_OFF = "..."  # torch writes at most some 30 ranks of a group
 
@@ -210,10 +209,9 @@ def _of_gpu(trace: Trace) -> tuple[Rows, Rows, Rows]:
 
 
 def _of_cpu(trace: Trace) -> tuple[Rows, Rows, Rows]:
-    """The same without a GPU: the backend's annotations on its threads, and the ops, outermost ones, that wait for nobody."""
+    """The same without a GPU: the backend's annotations on its threads, and aten's ops, outermost ones, which wait for nobody."""
     communication = trace.annotations.where(trace.annotations.is_named(lambda name: _OF_CPU.match(name) is not None))
-    ops = trace.ops.where(~trace.ops.is_named(lambda name: _WAITS_FOR_OTHERS.search(name) is not None))
-    ops = ops.where(ops.is_named(lambda name: name.startswith("aten::")))
+    ops = trace.ops.where(trace.ops.is_named(lambda name: name.startswith("aten::")))
     computation = Rows(trace.slices, np.sort(outermost(trace.slices, ops.at)))
     both = Rows(trace.slices, np.sort(np.concatenate([communication.at, computation.at])))
     return communication, computation, both

@@ -6,7 +6,8 @@ import math
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.matching import Matched, Unit, plain_name
+from trace_reader.analysis.collectives import plain_name
+from trace_reader.analysis.matching import Matched, Unit
 from trace_reader.analysis.rank import CAUSES, SEND_AND_RECEIVE, Place, RankSummary
 from trace_reader.model.rows import distinct, median
 
