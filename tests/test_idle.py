@@ -58,6 +58,12 @@ def test_after_a_synchronization_the_cpu_has_no_lead(idle, name):
     assert f.gaps[0].cause == "after a synchronization"
 
 
+def test_a_gap_after_a_synchronization_that_is_mostly_latency_is_called_so(idle):
+    f = idle(step(0, 0, 90), launch(0, 1), kernel(GEMM, 0, 40, 1), call("cudaDeviceSynchronize", 10, 32, 9),
+             launch(50, 2), kernel(ADD, 74, 6, 2))  # fmt: skip
+    assert (dict(f.causes), f.gaps[0].cause) == ({"after a synchronization": 10, "latency": 24}, "latency")
+
+
 def test_causes_of_equal_time_stand_by_their_names(idle):
     f = idle(step(0, 0, 500), launch(0, 1), kernel(GEMM, 0, 10, 1), op("x", 30, 20), launch(50, 2), kernel(ADD, 50, 10, 2))
     assert f.causes == (("op", 20), ("python", 20))

@@ -23,12 +23,12 @@ def training():
     """Weights of 10 MiB from before; two layers keep 4 and 2 MiB and free 1 each; the backward pass frees what they keep."""
     return [
         step(0, 0, 1000),
-        annotation("layer 0", 10, 90), forward("aten::mm", 20, 30, 7), op("aten::empty", 21, 5),
+        annotation("layer 0", 10, 90), forward("aten::mm", 20, 30, 0), op("aten::empty", 21, 5),
         memory(22, 100, 4 * MIB, 14 * MIB), memory(60, 101, MIB, 15 * MIB), memory(70, 101, -MIB, 14 * MIB),
-        annotation("layer 1", 110, 90), forward("aten::add", 120, 30, 8),
+        annotation("layer 1", 110, 90), forward("aten::add", 120, 30, 1),
         memory(122, 101, 2 * MIB, 16 * MIB), memory(125, 102, MIB, 17 * MIB), memory(140, 102, -MIB, 16 * MIB),
-        *on(2, backward("Add", 300, 90, 8), memory(310, 103, 3 * MIB, 19 * MIB), memory(380, 101, -2 * MIB, 17 * MIB),
-            backward("Mm", 400, 90, 7), memory(480, 100, -4 * MIB, 13 * MIB)),
+        *on(2, backward("Add", 300, 90, 1), memory(310, 103, 3 * MIB, 19 * MIB), memory(380, 101, -2 * MIB, 17 * MIB),
+            backward("Mm", 400, 90, 0), memory(480, 100, -4 * MIB, 13 * MIB)),
         memory(500, 50, -MIB, 12 * MIB),
     ]  # fmt: skip
 
