@@ -514,14 +514,12 @@ def test_a_cut_inside_an_event_is_said(tmp_path, end):
     assert count_of(tmp_path, slice_named("a"), cut, end="") == (2, 1, {"truncated": 1}, True)
 
 
-def test_events_that_are_lost_with_the_end_are_counted(tmp_path):
+@pytest.mark.parametrize("lost", [slice_named("b")[:-1] + ', "args": {"l": [{', '{"cat": "cpu_op", "args": {"l": [1, "ph": "X"'])
+def test_events_that_are_lost_with_the_end_are_counted(tmp_path, lost):
     """Three that nothing closes: the last is cut off, the two before it cannot be read."""
-    open_ones = [slice_named(name)[:-1] + ', "args": {"l": [{' for name in "bcd"]
-    path = tmp_path / "t.json"
-    path.write_text('{"traceEvents": [' + ", ".join([slice_named("a"), *open_ones]))
-    f = read(str(path))
+    f = read_text(tmp_path, '{"traceEvents": [' + ", ".join([slice_named("a"), lost, lost, lost]))
     assert (f.events, sum(op.calls for op in f.ops), f.skipped) == (4, 1, {"malformed": 2, "truncated": 1})
-    assert f.first_bad == "traceEvents[1]: cannot be read as JSON"
+    assert (f.first_bad, f.truncated) == ("traceEvents[1]: cannot be read as JSON", True)
 
 
 def test_an_event_that_is_not_closed_costs_only_itself(tmp_path):
