@@ -696,3 +696,11 @@ def test_what_is_left_of_a_cut_file_is_counted_by_its_events(tmp_path):
     f = read_text(tmp_path, text)
     assert (f.skipped, f.truncated, f.events) == ({"malformed": 1, "truncated": 1}, True, 6)
     assert f.first_bad.startswith("traceEvents[4]")
+
+
+def test_a_large_file_whose_events_show_their_kind_late(tmp_path):
+    """7 MB, cut where any object ends: nothing is lost and nothing read twice."""
+    event = '{"args": {"l": [{"id": 1}, {"id": 2}], "x": "' + "y" * 100 + '"}, "cat": "cpu_op", "dur": 1, "name": "a", '
+    events = ", ".join(event + f'"ph": "X", "pid": 1, "tid": 1, "ts": {n}}}' for n in range(30_000))
+    facts = read_text(tmp_path, '{"traceEvents": [' + events + "]}")
+    assert (facts.events, facts.ops[0].calls, facts.ops[0].total_us, facts.skipped) == (30_000, 30_000, 30_000, {})

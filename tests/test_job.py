@@ -139,6 +139,7 @@ def late(folder, *, before, gap_launch):
         ([annotation("forward", 110, 200)], 119, "its CPU is late before the forward"),
         ([annotation("forward", 1, 300), *compute(9, 3, 1)], 119, "its CPU is late in the forward"),
         ([], 119, "its CPU is late"),
+        ([annotation("nccl:all_reduce", 110, 200)], 119, "its CPU is late"),  # the backend's own says nothing of the program
         ([annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5, 110)], 119,
          "it waits for its input (a DataLoader)"),
         ([], 4, "its device waits for something that is not the CPU"),
@@ -187,6 +188,12 @@ def test_what_cannot_be_matched_is_left_out_and_said(tmp_path, capsys):
     ) in told
     job = facts_of(*paths)
     assert (job.matched, job.unmatched, [row.bytes for row in job.collectives]) == (1, 2, [14])
+
+
+def test_what_is_left_out_counts_as_the_rank_with_most_of_all_sizes_has_it(tmp_path):
+    ranks = [[*collective(1, 10, 20), *collective(2, 50, 20), *collective(3, 90, 20, elements=7)], collective(1, 10, 20), []]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 500), *events) for rank, events in enumerate(ranks)))
+    assert (job.matched, job.unmatched) == (0, 3)
 
 
 def test_a_missing_call_does_not_touch_the_other_steps(tmp_path):
@@ -466,7 +473,7 @@ def test_who_keeps_a_rank_that_keeps_others_is_the_late_one(tmp_path):
 @pytest.mark.parametrize(
     ("name", "lasts"),
     [("allreduce", [0, 1]), ("_allgather_base", [0, 1]), ("all_to_all", [0, 1]), ("_reduce_scatter_base", [0, 1]),
-     ("broadcast", [0, 0]), ("gather", [0, 0]), ("scatter", [0, 0]), ("reduce", [0, 0])],
+     ("broadcast", [0, 0]), ("gather", [0, 0]), ("scatter", [0, 0]), ("reduce", [0, 0]), ("send", [0, 0]), ("recv", [0, 0])],
 )  # fmt: skip
 def test_who_need_not_wait_for_others_is_not_the_last(tmp_path, name, lasts):
     ranks = [collective(1, 10, 50, name, ranks=(0, 1)), collective(1, 40, 20, name, ranks=(0, 1))]

@@ -86,6 +86,11 @@ def test_what_was_there_before_can_be_the_peak(tmp_path):
     assert (found.peak_bytes, found.peak_us, found.before_bytes, found.alive) == (1000, 1, 1000, ())
 
 
+def test_a_peak_behind_the_steps_is_in_none(tmp_path):
+    (found,) = read(write(tmp_path / "t.json", step(0, 0, 9), memory(20, 7, 100, 100), op("aten::mm", 30, 1))).memory
+    assert (found.peak_us, found.step) == (20, None)
+
+
 def test_with_a_gpu_the_cpus_allocations_are_left_out(tmp_path):
     events = [memory(1, 7, 300, 300, (0, -1)), memory(2, 7, 500, 500, (1, 1)), memory(3, 7, 600, 600, (1, 0))]
     path = write(tmp_path / "t.json", step(0, 0, 9), *events)

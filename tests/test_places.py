@@ -126,6 +126,7 @@ def test_without_the_calling_line_it_is_the_function(tmp_path):
         ("/home/me/train.py", True), ("/usr/lib/python3.12/site-packages/mine/a.py", True), ("/home/me/torch/train.py", True),
         ("/opt/python3.12/proj/a.py", True), ("<ipython-input-3-ab>", True),
         ("torch/nn/modules/linear.py", False), ("/usr/lib/python3.12/site-packages/torch/optim/adam.py", False),
+        ("C:\\py\\Lib\\site-packages\\torch\\nn\\a.py", False), ("C:\\py\\Lib\\site-packages\\mine\\a.py", True),
         ("/tmp/torchinductor_me/ab/cab.py", False), ("triton/runtime/jit.py", False), ("contextlib.py", False),
         ("importlib/metadata.py", False), ("/usr/lib/python3.12/typing.py", False), ("<string>", False), ("<frozen os>", False),
     ],
@@ -169,6 +170,11 @@ def test_the_first_function_counts_as_the_others(tmp_path, caller):
     path = write(tmp_path / "t.json", python("train.py(1): main", 0, 90, caller), launch(5, 1), kernel(GEMM, 100, 10, 1))
     (row,) = line_facts(load(path, stacks=True))
     assert (row.name, row.launched, row.share) == (caller or "train.py(1): main", 1, 1)
+
+
+def test_a_frame_is_one_line_without_the_sign_between_frames(tmp_path):
+    path = write(tmp_path / "t.json", annotation("a;b\n  c", 0, 50), launch(5, 1), kernel(ADD, 100, 40, 1))
+    assert folded(load(path)) == {"a:b c;add": 40_000}
 
 
 def test_without_a_gpu_it_is_the_cpus_time_in_ops(tmp_path, capsys):

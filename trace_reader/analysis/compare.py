@@ -118,7 +118,7 @@ def _launched_by(facts: Facts, k: KernelFacts) -> tuple | None:
 def _renamed(a: KernelFacts, b: KernelFacts) -> str:
     """What differs between two names, as far as they are understood."""
     parts = [
-        f"{field.replace('_', ' ')} {before} -> {after}"
+        f"{field} {before} -> {after}"
         for field in ("family", "architecture", "dtype", "tile", "stages", "layout", "epilogue", "unit")
         if (before := getattr(a.decoded, field)) != (after := getattr(b.decoded, field)) and before and after
     ]
