@@ -264,6 +264,9 @@ def test_clocks_are_tied_over_other_ranks(tmp_path):
     assert facts_of(*paths).offset_ns == (0, 0, 0)  # each counts from its own first slice
     late_start = write(tmp_path, 2, *ranks[2], step(0, 40, 60), shift=1000)
     assert facts_of(*paths[:2], late_start).offset_ns == (0, 0, 40_000)
+    write(tmp_path, 1, *ranks[1], step(0, 5, 95), shift=100)  # the one between them is off as well
+    job = facts_of(*paths[:2], late_start)
+    assert (job.offset_ns, job.clock_residual_us) == ((0, 5000, 40_000), 0)
 
 
 @pytest.mark.parametrize(
@@ -506,6 +509,17 @@ def test_an_all_to_all_of_uneven_sizes_is_one_collective(tmp_path, numbered):
         *(write(tmp_path, rank, step(0, 0, 100), *collective(1, 10, 50, "all_to_allv", 100 + rank, **more)) for rank in range(3))
     )
     assert [(row.name, row.count, row.bytes) for row in job.collectives] == [("all_to_allv", 1, 204)] and job.unmatched == 0
+
+
+def test_several_all_to_alls_of_uneven_sizes_are_matched_in_their_order(tmp_path):
+    """Each rank sends another size each time: of an expert's tokens there and back, say."""
+    ranks = [
+        [*collective(1, 10, 50, "all_to_allv", 100 + rank), *collective(2, 100, 50 - rank, "all_to_allv", 300 - 100 * rank)]
+        for rank in range(3)
+    ]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 500), *events) for rank, events in enumerate(ranks)))
+    assert (job.matched, job.unmatched, job.left_out) == (2, 0, ())
+    assert [(row.count, row.bytes, row.transfer_us, row.skew_us) for row in job.collectives] == [(2, 600, 49, 1)]
 
 
 def test_a_rank_that_recorded_another_step_before_is_compared_from_the_same_step_on(tmp_path):

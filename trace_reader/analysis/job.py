@@ -232,7 +232,7 @@ def _collective_facts(
     found = []
     for (message, ranks), numbers in rows.items():
         transfer_us, skew_us = median(shortest[numbers]), median(longest[numbers] - shortest[numbers])
-        factor = bus_factor(message.name, len(ranks) or message.group_size or 0)
+        factor = bus_factor(message.name, len(ranks))
         rate = message.bytes * factor / transfer_us / 1e3 if message.bytes and factor and transfer_us > 0 else None
         total = math.fsum(longest[numbers].tolist())
         share = skew_us / (skew_us + transfer_us) if skew_us + transfer_us > 0 else 0.0

@@ -4,7 +4,7 @@ Nothing is matched by guessing: where the trace has no numbers, the calls of one
 all ranks have equally many. What cannot be matched is left out, with the reason.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -64,7 +64,7 @@ def match(ranks: Sequence[RankSummary]) -> tuple[list[Unit], Matched, list[LeftO
     groups: dict[tuple[int, ...], int] = {}
     kinds: dict[tuple[Any, ...], int] = {}
     labels: list[tuple[Message, tuple[int, ...]]] = []
-    found: dict[tuple[int, str, int], list[tuple[int, np.ndarray]]] = defaultdict(list)
+    found: dict[tuple[int, str, int], dict[int, list[np.ndarray]]] = defaultdict(lambda: defaultdict(list))
     for place, own in enumerate(ranks):
         calls = own.calls
         if not len(calls):
@@ -84,18 +84,17 @@ def match(ranks: Sequence[RankSummary]) -> tuple[list[Unit], Matched, list[LeftO
             elif (message.bytes or 0) > (labels[kind][0].bytes or 0):
                 labels[kind] = message, members[number]
             name = own.steps[step] if step >= 0 and not numbered else ""
-            found[kind, name, sequence].append((place, np.sort(at)))
+            found[kind, name, sequence][place].append(at)
     here = {own.rank: place for place, own in enumerate(ranks)}
     places = [[here[rank] for rank in group if rank in here] for group in groups]
     group_of_kind = [key[2] for key in kinds]
     units: list[Unit] = []
     unit_of: list[int] = []
     left_out, columns, whole = [], [], []
-    for (kind, step_name, _), parts in found.items():
+    for (kind, step_name, _), own_parts in found.items():
         (message, group), there = labels[kind], places[group_of_kind[kind]]
-        counts = Counter[int]()
-        for place, at in parts:
-            counts[place] += len(at)
+        parts = [(place, np.sort(np.concatenate(at))) for place, at in own_parts.items()]
+        counts = {place: len(at) for place, at in parts}
         reason = _reason(group, there, counts, parts)
         if reason:
             every = tuple((ranks[place].rank, counts.get(place, 0)) for place in sorted({*there, *counts}))
@@ -106,7 +105,7 @@ def match(ranks: Sequence[RankSummary]) -> tuple[list[Unit], Matched, list[LeftO
             columns.append(np.stack([np.arange(first, first + calls_each), np.full(calls_each, place), at]))
         unit_of += [len(units)] * calls_each
         whole += [len(there) == len(group)] * calls_each
-        units.append(Unit(msgspec.structs.replace(message, ranks=None), group))
+        units.append(Unit(message, group))
     collective, rank, call = np.concatenate(columns, axis=1) if columns else np.zeros((3, 0), np.int64)
     start_ns, duration_us = np.zeros(len(call), np.int64), np.zeros(len(call))
     for place, mine in entries_of(rank):
