@@ -1,6 +1,6 @@
 """When the GPU did nothing, and why: gaps of a few events, worked out by hand."""
 
-from events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
+from events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, on, op, step, write
 import pytest
 from trace_reader import load, read
 from trace_reader.analysis.cpu_time import CpuActivity
@@ -62,6 +62,16 @@ def test_a_gap_after_a_synchronization_that_is_mostly_latency_is_called_so(idle)
     f = idle(step(0, 0, 90), launch(0, 1), kernel(GEMM, 0, 40, 1), call("cudaDeviceSynchronize", 10, 32, 9),
              launch(50, 2), kernel(ADD, 74, 6, 2))  # fmt: skip
     assert (dict(f.causes), f.gaps[0].cause) == ({"after a synchronization": 10, "latency": 24}, "latency")
+
+
+def test_what_the_thread_of_the_steps_is_in_counts_where_no_thread_works(idle):
+    """A backward pass has a thread of its own, which shows an op from 30 to 60; the annotation is open all the while."""
+    node = {"Sequence number": 7}
+    f = idle(
+        step(0, 0, 500), op("aten::mm", 0, 5, **node), launch(1, 1), kernel(GEMM, 0, 10, 1), annotation("x", 10, 90),
+        *on(2, op("autograd::engine::evaluate_function: MmBackward0", 30, 30, **node, **{"Fwd thread id": 1})), launch(100, 2), kernel(ADD, 100, 10, 2),
+    )  # fmt: skip
+    assert dict(f.causes) == {"annotation": 20 + 40, "op": 30}
 
 
 def test_causes_of_equal_time_stand_by_their_names(idle):

@@ -139,6 +139,9 @@ def late(folder, *, before, gap_launch):
         ([annotation("forward", 110, 200)], 119, "its CPU is late before the forward"),
         ([annotation("forward", 1, 300), *compute(9, 3, 1)], 119, "its CPU is late in the forward"),
         ([], 119, "its CPU is late"),
+        ([annotation("data", 5, 50), annotation("forward", 110, 200)], 119, "its CPU is late before the forward"),
+        ([], 61, "its CPU is late"),  # of 120 us without work, more than half before the launch
+        ([], 59, "its device waits for something that is not the CPU"),
         ([annotation("nccl:all_reduce", 110, 200)], 119, "its CPU is late"),  # the backend's own says nothing of the program
         ([annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5, 110)], 119,
          "it waits for its input (a DataLoader)"),
@@ -208,6 +211,14 @@ def test_calls_with_numbers_are_matched_by_these(tmp_path):
     ranks[1] = ranks[1][2:]
     job = facts_of(*(write(tmp_path, rank, step(0, 0, 500), *events) for rank, events in enumerate(ranks)))
     assert (job.matched, job.unmatched, [row.skew_us for row in job.collectives]) == (2, 1, [10])
+
+
+def test_a_collective_is_of_the_step_that_launched_it(tmp_path):
+    """On rank 1 it runs when the next step has begun."""
+    steps = step(0, 0, 100), step(1, 100, 100)
+    ranks = [collective(1, ts, 170 - ts, ranks=(0, 1), launched=50) for ts in (60, 150)]
+    job = facts_of(*(write(tmp_path, rank, *steps, *events, **header(rank, 2)) for rank, events in enumerate(ranks)))
+    assert (job.matched, job.unmatched) == (1, 0)
 
 
 def test_calls_with_numbers_are_matched_whichever_steps_the_ranks_recorded(tmp_path):

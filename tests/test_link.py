@@ -321,6 +321,24 @@ def test_a_launch_waits_where_its_devices_queue_is_full(linked, outstanding, blo
     assert len(trace.waits) == blocked and set(trace.waits.duration_us.tolist()) <= {50.0}
 
 
+def test_what_a_launch_usually_takes_is_told_by_those_that_found_room(linked):
+    """Half of them find the queue full, and take as long: the three before do not."""
+    room = [e for n in range(3) for e in (call("cudaLaunchKernel", 5 * n, 1, 9000 + n), kernel("a", 5000 + n, 1, 9000 + n))]
+    graph = [call("cudaGraphLaunch", 20 + n * 0.01, 0.01, n) for n in range(900)]
+    queued = [kernel("a", 1000 + n, 1, n) for n in range(900)]
+    late = [
+        e for n in range(5) for e in (call("cudaLaunchKernel", 100 + 60 * n, 50, 8000 + n), kernel("a", 6000 + n, 1, 8000 + n))
+    ]
+    assert linked(*room, *graph, *queued, *late).waits.duration_us.tolist() == [50] * 5
+
+
+def test_ops_nest_on_every_thread_whatever_another_one_holds(linked):
+    """The first thread of the file has launches alone."""
+    trace = linked(*on(9, launch(1, 1)), op("aten::linear", 0, 50), op("aten::mm", 5, 20), launch(10, 2),
+                   kernel("a", 60, 5, 1), kernel("b", 70, 5, 2))  # fmt: skip
+    assert ops_of(trace) == {"a": None, "b": "aten::mm"}
+
+
 def test_steps_that_meet_are_both_steps(linked, tmp_path):
     events = [annotation("it 0", 0, 50), annotation("it 1", 50, 50), annotation("it 2", 60, 10)]
     trace = load(write(tmp_path / "s.json", *events), steps_from=re.compile("it"))

@@ -54,6 +54,17 @@ def test_what_was_alive_at_the_peak(tmp_path):
     assert (found.activation_bytes, found.layer_bytes, found.layers) == (6 * MIB, 6 * MIB, ("layer 0", "layer 1"))
 
 
+def test_an_annotation_in_a_layer_is_of_that_layer(tmp_path):
+    """What the op makes in it makes a node of the op around them all."""
+    events = [
+        step(0, 0, 1000), annotation("layer 3", 10, 90), forward("checkpoint", 12, 80, 0), annotation("attention", 15, 60),
+        op("aten::empty", 20, 5), memory(21, 100, MIB, MIB), *on(2, backward("Mm", 300, 90, 0), memory(310, 100, -MIB, 0)),
+    ]  # fmt: skip
+    (found,) = read(write(tmp_path / "t.json", *events)).memory
+    assert [(a.annotation, a.op) for a in found.alive] == [("attention", "aten::empty")]
+    assert (found.activation_bytes, found.layer_bytes, found.layers) == (MIB, MIB, ("layer 3",))
+
+
 def test_what_the_forward_pass_frees_itself_is_no_activation(tmp_path):
     """At the peak, in the forward pass, the MiB of aten::add is alive; it is freed before the backward pass begins."""
     events = [e for e in training() if e["ts"] not in (310, 500)] + [

@@ -173,7 +173,8 @@ def test_the_first_function_counts_as_the_others(tmp_path, caller):
 
 
 def test_a_frame_is_one_line_without_the_sign_between_frames(tmp_path):
-    path = write(tmp_path / "t.json", annotation("a;b\n  c", 0, 50), launch(5, 1), kernel(ADD, 100, 40, 1))
+    timeless = launch(8, 2), kernel(SGEMM, 150, 0, 2)
+    path = write(tmp_path / "t.json", annotation("a;b\n  c", 0, 50), launch(5, 1), kernel(ADD, 100, 40, 1), *timeless)
     assert folded(load(path)) == {"a:b c;add": 40_000}
 
 
