@@ -66,10 +66,10 @@ def test_a_gap_after_a_synchronization_that_is_mostly_latency_is_called_so(idle)
 
 def test_what_the_thread_of_the_steps_is_in_counts_where_no_thread_works(idle):
     """A backward pass has a thread of its own, which shows an op from 30 to 60; the annotation is open all the while."""
-    node = {"Sequence number": 7}
+    node, name = {"Sequence number": 7}, "autograd::engine::evaluate_function: MmBackward0"
     f = idle(
         step(0, 0, 500), op("aten::mm", 0, 5, **node), launch(1, 1), kernel(GEMM, 0, 10, 1), annotation("x", 10, 90),
-        *on(2, op("autograd::engine::evaluate_function: MmBackward0", 30, 30, **node, **{"Fwd thread id": 1})), launch(100, 2), kernel(ADD, 100, 10, 2),
+        *on(2, op(name, 30, 30, **node, **{"Fwd thread id": 1})), launch(100, 2), kernel(ADD, 100, 10, 2),
     )  # fmt: skip
     assert dict(f.causes) == {"annotation": 20 + 40, "op": 30}
 

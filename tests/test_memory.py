@@ -124,7 +124,7 @@ def test_times_since_1970_and_what_comes_before_the_first_slice(tmp_path):
 )  # fmt: skip
 def test_an_odd_event_of_memory_is_not_used(tmp_path, args):
     said = {"Addr": 7, "Bytes": 300, "Device Type": 1, "Device Id": 0, **args}
-    f = read(write(tmp_path / "t.json", step(0, 0, 9), memory(1, 7, 300, 300), {**memory(2, 7, 300), "args": said}))
+    f = read(write(tmp_path / "t.json", step(0, 0, 9), {**memory(1, 7, 300), "args": said}, memory(2, 7, 300, 300)))
     assert ([m.peak_bytes for m in f.memory], f.skipped) == ([300], {"instant": 1})
 
 

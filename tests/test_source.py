@@ -6,6 +6,7 @@ import os
 import random
 import re
 import sqlite3
+import sys
 import tarfile
 import threading
 import zipfile
@@ -14,7 +15,7 @@ from conftest import GALLERY
 from events import document, kernel, launch, op, step
 import fsspec
 import pytest
-from trace_reader import NotATraceError, TraceError, load, read
+from trace_reader import MissingExtraError, NotATraceError, TraceError, load, read
 from trace_reader.parse.decode import decode_bytes
 from trace_reader.parse.source import BLOCK_BYTES, list_folder, open_blocks, read_bytes, size_of
 
@@ -231,6 +232,14 @@ def test_a_place_that_fsspec_knows(capsys):
     for path, why in (("memory://runs/none.json", "No such file or directory"), ("nosuch://a", "Protocol not known: nosuch")):
         assert read_trace.main([path, "--json"]) == 2
         assert capsys.readouterr() == ("", f"error: {path}: {why}\n")
+
+
+def test_without_fsspec_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    words = r"^a path with :// needs fsspec: install read-trace with it, read-trace\[dask\]$"
+    for use in (read, list_folder):
+        with pytest.raises(MissingExtraError, match=words):
+            use("s3://bucket/a.json")
 
 
 def test_the_files_of_a_folder_and_their_sizes(file, tmp_path):

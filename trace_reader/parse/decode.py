@@ -543,8 +543,6 @@ class _Decoder:
             self.skipped["no timestamp"] += int((~timed).sum())
             self.skipped["negative duration"] += below
             self.skipped["no duration"] += int((timed & ~fine & ~at_zero).sum()) - below
-            if judged and at_zero.any():
-                fine |= at_zero
             slices, kind, gpu = _chosen(slices, fine), kind[fine], gpu[fine]
             start_ns, duration_us = start_ns[fine], duration_us[fine]
             if not slices:

@@ -124,7 +124,7 @@ def open_blocks(source: str, progress: Callable[[float], None] | None = None) ->
     """The blocks of the file at the path `source`, or of standard input for "-".
 
     `progress` is called with the share of the file that is done. Raises TraceError: missing, unreadable, a folder;
-    NotATraceError: empty, or a gzip file that is damaged at its start.
+    NotATraceError: empty, or a gzip file that is damaged at its start; MissingExtraError: a remote path, and no fsspec.
     """
     path = shown(source)
     try:
@@ -155,11 +155,12 @@ def is_remote(source: str) -> bool:
 
 def list_folder(source: str) -> list[str] | None:
     """The paths in a folder, or None if `source` is none. Raises TraceError, MissingExtraError."""
+    fsspec = _fsspec() if is_remote(source) else None
     try:
-        if not is_remote(source):
+        if fsspec is None:
             folder = Path(source)
             return [f"{source.rstrip('/')}/{path.name}" for path in folder.iterdir()] if folder.is_dir() else None
-        system, path = _fsspec().core.url_to_fs(source)
+        system, path = fsspec.core.url_to_fs(source)
         return [system.unstrip_protocol(found) for found in system.ls(path, detail=False)] if system.isdir(path) else None
     except (OSError, ValueError, ImportError) as error:
         raise TraceError(f"{source}: {error}") from error
@@ -177,8 +178,9 @@ def size_of(source: str) -> int:
 
 
 def _remote(source: str) -> BinaryIO:
+    fsspec = _fsspec()
     try:
-        return _fsspec().open(source, "rb").open()
+        return fsspec.open(source, "rb").open()
     except (ValueError, ImportError) as error:  # a protocol that is unknown, or whose package is not there
         raise TraceError(f"{source}: {error}") from error
 
