@@ -514,6 +514,21 @@ def test_a_cut_inside_an_event_is_said(tmp_path, end):
     assert count_of(tmp_path, slice_named("a"), cut, end="") == (2, 1, {"truncated": 1}, True)
 
 
+@pytest.mark.parametrize("at", [0, 2, 5])
+def test_a_broken_event_costs_only_itself_where_events_show_their_kind_late(tmp_path, at):
+    """ "ph" stands behind a list of objects, each of which could be the end of the broken one."""
+    events = ['{"args": {"l": [{"id": 1}, {"id": 2}]}, ' + slice_named(f"a{n}")[1:] for n in range(6)]
+    events.insert(at, events[0][:-1] + ', "q": @}')
+    assert count_of(tmp_path, *events) == (7, 6, {"malformed": 1}, False)
+
+
+def test_an_event_without_a_time_moves_no_other(tmp_path):
+    lost = op("aten::mul", 0, 5)
+    del lost["ts"]
+    trace = load(write(tmp_path / "t.json", op("aten::mm", 100, 5), lost, op("aten::add", 140, 7)))
+    assert trace.ops.start_ns.tolist() == [0, 40_000] and trace.skipped == {"no timestamp": 1}
+
+
 @pytest.mark.parametrize("lost", [slice_named("b")[:-1] + ', "args": {"l": [{', '{"cat": "cpu_op", "args": {"l": [1, "ph": "X"'])
 def test_events_that_are_lost_with_the_end_are_counted(tmp_path, lost):
     """Three that nothing closes: the last is cut off, the two before it cannot be read."""

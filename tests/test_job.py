@@ -495,6 +495,40 @@ def test_who_need_not_wait_for_others_is_not_the_last(tmp_path, name, lasts):
     assert [rank.last_to_arrive for rank in job.ranks] == lasts
 
 
+def test_of_equally_short_calls_the_one_that_began_last_came_last(tmp_path):
+    """Rank 1 and rank 2 take as long, and end 5 us apart; three collectives before it tie the clocks."""
+    before = [e for n in range(3) for e in collective(n + 2, 100 * n, 20)]
+    calls = [(310, 60), (340, 30), (335, 30)]
+    ranks = [[*before, *collective(1, *call)] for call in calls]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 500), *events) for rank, events in enumerate(ranks)))
+    assert (job.offset_ns, [rank.last_to_arrive for rank in job.ranks]) == ((0, 0, 0), [0, 1, 0])
+
+
+def test_what_two_groups_owe_to_one_rank_is_summed(tmp_path):
+    """Rank 0 holds up rank 1 in two groups by 100 us each, and rank 1 then holds up rank 2 by 200 us: all is rank 0's doing."""
+    groups = [{"group": name, "ranks": ranks} for name, ranks in (("a", (0, 1)), ("b", (0, 1, 3)), ("c", (1, 2)))]
+    ranks = [
+        [*compute(1, 10, 100), *collective(2, 110, 10, **groups[0]), *compute(3, 120, 100), *collective(4, 220, 10, **groups[1])],
+        [*collective(2, 10, 110, **groups[0]), *collective(4, 120, 110, **groups[1]), *collective(5, 230, 10, **groups[2])],
+        collective(5, 30, 210, **groups[2]),
+        collective(4, 220, 10, **groups[1]),
+    ]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 1000), *events, **header(rank, 4)) for rank, events in enumerate(ranks)))
+    assert (job.straggler.rank, job.straggler.caused_us) == (0, 100 + 100 + 200)
+
+
+def test_what_is_before_the_steps_does_not_count(tmp_path):
+    """Half an op, and a collective, which the backend ran before the step."""
+
+    def rank(number):
+        gloo = [event("user_annotation", "gloo:all_reduce", ts, 20, {"pid": 1, "tid": 9}) for ts in (50, 150)]
+        ops = op("aten::mm", 90, 20), op("aten::mm", 120, 10)
+        return write(tmp_path, number, annotation("set up", 0, 40), step(0, 100, 100), *ops, *gloo, **header(number, 2))
+
+    (own, _) = facts_of(rank(0), rank(1)).ranks
+    assert (own.window_us, own.compute_us, own.communication_us, own.idle_us) == (100, 20, 20, 60)
+
+
 def test_of_calls_that_begin_and_end_together_nobody_is_the_last(tmp_path):
     job = facts_of(*(write(tmp_path, rank, step(0, 0, 100), *collective(1, 10, 50)) for rank in range(3)))
     assert ([rank.last_to_arrive for rank in job.ranks], job.matched, job.straggler) == ([0, 0, 0], 1, None)
