@@ -140,6 +140,7 @@ def late(folder, *, before, gap_launch):
         ([annotation("forward", 1, 300), *compute(9, 3, 1)], 119, "its CPU is late in the forward"),
         ([], 119, "its CPU is late"),
         ([annotation("data", 5, 50), annotation("forward", 110, 200)], 119, "its CPU is late before the forward"),
+        ([annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5, 50)], 119, "its CPU is late"),
         ([], 61, "its CPU is late"),  # of 120 us without work, more than half before the launch
         ([], 59, "its device waits for something that is not the CPU"),
         ([annotation("nccl:all_reduce", 110, 200)], 119, "its CPU is late"),  # the backend's own says nothing of the program
@@ -305,6 +306,24 @@ def test_recordings_at_different_times_are_not_one_job(tmp_path, capsys):
     assert capsys.readouterr().err == (
         f"error: not one job: {a} and {b} were recorded 3.0 s apart, and their collectives do not fit each other\n"
     )
+
+
+def test_ranks_of_other_groups_are_not_one_job(tmp_path, capsys):
+    paths = []
+    for rank, name in enumerate(("0", "mesh")):
+        said = header(rank, 2)
+        said["distributedInfo"]["pg_config"][0]["pg_name"] = name
+        paths.append(write(tmp_path, rank, step(0, 0, 100), *collective(1, 10, 20, ranks=(0, 1)), **said))
+    assert cli.main(paths) == 2
+    assert capsys.readouterr().err == f"error: not one job: {paths[0]} and {paths[1]} have different process groups\n"
+
+
+def test_a_rank_without_collectives_hides_no_other(tmp_path):
+    call = collective(1, 10, 20, ranks=(0, 2))
+    job = facts_of(
+        *(write(tmp_path, rank, step(0, 0, 100), *events) for rank, events in enumerate((call, compute(1, 10, 20), call)))
+    )
+    assert (job.matched, [row.ranks for row in job.collectives]) == (1, [(0, 2)])
 
 
 def test_two_runs_of_one_rank_are_compared(tmp_path, capsys):
@@ -495,13 +514,32 @@ def test_who_need_not_wait_for_others_is_not_the_last(tmp_path, name, lasts):
     assert [rank.last_to_arrive for rank in job.ranks] == lasts
 
 
-def test_of_equally_short_calls_the_one_that_began_last_came_last(tmp_path):
+@pytest.mark.parametrize("earlier", [0, 40])  # us that rank 1's recording begins before the others'
+def test_of_equally_short_calls_the_one_that_began_last_came_last(tmp_path, earlier):
     """Rank 1 and rank 2 take as long, and end 5 us apart; three collectives before it tie the clocks."""
-    before = [e for n in range(3) for e in collective(n + 2, 100 * n, 20)]
+    before = [e for n in range(3) for e in collective(n + 2, 100 * n + 10, 20)]
     calls = [(310, 60), (340, 30), (335, 30)]
     ranks = [[*before, *collective(1, *call)] for call in calls]
-    job = facts_of(*(write(tmp_path, rank, step(0, 0, 500), *events) for rank, events in enumerate(ranks)))
-    assert (job.offset_ns, [rank.last_to_arrive for rank in job.ranks]) == ((0, 0, 0), [0, 1, 0])
+    begins = 0, -earlier, 0
+    job = facts_of(
+        *(
+            write(tmp_path, rank, step(0, begins[rank], 500 - begins[rank]), *events, shift=50)
+            for rank, events in enumerate(ranks)
+        )
+    )
+    assert job.offset_ns == (0, -1000 * earlier, 0) and [rank.last_to_arrive for rank in job.ranks] == [0, 1, 0]
+
+
+def test_who_adds_to_what_it_waited_is_late_for_the_rest_alone(tmp_path):
+    """Rank 0 holds up rank 1 by 100 us, and that rank 2 by 250 us: 150 are its own, so that nobody causes two thirds."""
+    t, d = {"group": "t", "ranks": (0, 1)}, {"group": "d", "ranks": (1, 2)}
+    ranks = [
+        [*compute(1, 10, 100), *collective(2, 110, 10, **t)],
+        [*collective(2, 10, 110, **t), *compute(3, 120, 150), *collective(4, 270, 10, **d)],
+        collective(4, 20, 260, **d),
+    ]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 1000), *events) for rank, events in enumerate(ranks)))
+    assert ([rank.waiting_us for rank in job.ranks], job.straggler) == ([0, 100, 250], None)
 
 
 def test_what_two_groups_owe_to_one_rank_is_summed(tmp_path):
