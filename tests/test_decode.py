@@ -522,6 +522,13 @@ def test_a_broken_event_costs_only_itself_where_events_show_their_kind_late(tmp_
     assert count_of(tmp_path, *events) == (7, 6, {"malformed": 1}, False)
 
 
+@pytest.mark.parametrize("odd", [1.5, "1.5", True, None, [1]])
+def test_what_is_no_integer_is_no_correlation(tmp_path, odd):
+    """A kernel with it is linked to nobody, and not to launch 1."""
+    trace = load(write(tmp_path / "t.json", launch(0, 1), launch(2, 2.5), kernel("a", 10, 5, odd), kernel("b", 20, 5, 1.0)))
+    assert [activity.call is not None for activity in trace.activities()] == [False, True]
+
+
 def test_an_event_without_a_time_moves_no_other(tmp_path):
     lost = op("aten::mul", 0, 5)
     del lost["ts"]

@@ -602,7 +602,24 @@ def test_several_all_to_alls_of_uneven_sizes_are_matched_in_their_order(tmp_path
     ]
     job = facts_of(*(write(tmp_path, rank, step(0, 0, 500), *events) for rank, events in enumerate(ranks)))
     assert (job.matched, job.unmatched, job.left_out) == (2, 0, ())
-    assert [(row.count, row.bytes, row.transfer_us, row.skew_us) for row in job.collectives] == [(2, 600, 49, 1)]
+    assert [(row.count, row.bytes, row.transfer_us, row.skew_us) for row in job.collectives] == [(2, None, 49, 1)]
+
+
+def test_each_size_has_its_own_bandwidth(tmp_path):
+    """2 GB in 20 ms and 2 kB in 10 us: 4/3 of them on the bus of three ranks. With numbers, and an all-to-all a step."""
+    large, small = 10**9, 1000
+    numbered = [*collective(1, 10, 20_000, elements=large, Seq=1), *collective(2, 30_000, 10, elements=small, Seq=2)]
+    a_step = [
+        step(0, 0, 25_000), *collective(1, 10, 20_000, "all_to_all", elements=large),
+        step(1, 25_000, 10_000), *collective(2, 30_000, 10, "all_to_all", elements=small),
+    ]  # fmt: skip
+    for events, factor in ((numbered, 4 / 3), (a_step, 2 / 3)):
+        job = facts_of(*(write(tmp_path, rank, *events) for rank in range(3)))
+        rates = [(row.bytes, row.transfer_us, row.bus_gb_per_s) for row in job.collectives]
+        assert rates == [
+            (2 * large, 20_000, pytest.approx(100 * factor)),
+            (2 * small, 10, pytest.approx(0.2 * factor)),
+        ]
 
 
 def test_a_rank_that_recorded_another_step_before_is_compared_from_the_same_step_on(tmp_path):

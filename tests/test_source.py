@@ -77,6 +77,23 @@ def test_a_large_gzip_file_that_is_damaged_is_read_up_to_there(file):
     assert len({f"op{n}" for n in range(20_000)} - {op.name for op in facts.ops}) == 0 and len(facts.ops) < 60_000
 
 
+def test_damage_that_hides_the_list_of_events_is_said(file):
+    """One byte: the key reads otherwise, and the checksum knows it."""
+    data = bytearray(gzip.compress(TEXT, 0))  # as it is, so that a byte changed is a letter changed
+    data[data.index(b"traceEvents")] ^= 1
+    with pytest.raises(
+        NotATraceError, match=r"no list traceEvents in it; the gzip file is damaged at byte \d+ \(incorrect data check"
+    ):
+        read(file(bytes(data), "t.json.gz"))
+
+
+def test_damage_that_hides_all_gpu_events_leaves_no_verdict(file):
+    data = bytearray(gzip.compress(TEXT, 0))
+    data[data.index(b'"kernel"') + 1] ^= 1
+    facts = read(file(bytes(data), "t.json.gz"))
+    assert (facts.kernels_total, facts.regime, facts.missing) == (0, "unknown", ("what was damaged in the file",))
+
+
 def test_a_damaged_start_is_an_error(file):
     with pytest.raises(NotATraceError, match=r"t\.json: a damaged gzip file: "):
         read(file(b"\x1f\x8b\x08\x00" + b"\xff" * 50))

@@ -1,10 +1,11 @@
 """The verdict's sentence, to the letter, on traces of a few events."""
 
+import json
 from pathlib import Path
 
-from events import ADD, GEMM, call, kernel, launch, memcpy, op, step, write
+from events import ADD, GEMM, call, document, kernel, launch, memcpy, op, step, write
 import pytest
-from trace_reader import load, read
+from trace_reader import cli, load, read
 from trace_reader.analysis.missing import missing
 from trace_reader.analysis.verdict import things, verdict
 
@@ -82,6 +83,27 @@ def test_what_a_trace_lacks_is_in_the_sentence(tmp_path):
     )
     before = write(tmp_path / "b.json", kernel("a", 0, 20, 9), step(0, 30, 10))
     assert verdict(read(before)) == "unknown: the trace lacks GPU work of the 1 recorded step"
+
+
+@pytest.mark.parametrize(
+    ("events", "devices", "words"),
+    [
+        ([launch(1, 1)], [], "unknown: the trace lacks the end of the file: it is cut off; it holds no GPU event"),
+        ([], [{"id": 0}], "unknown: the trace lacks the end of the file: it is cut off; it holds no GPU event"),
+        ([], [], "cpu-only: no GPU event in the trace"),  # nothing says that the program used a GPU
+    ],
+)
+def test_a_file_that_is_cut_off_before_its_first_gpu_event(tmp_path, events, devices, words):
+    """GPU events stand behind the CPU's: what is cut off may be all of them."""
+    path = tmp_path / "t.json"
+    path.write_text(
+        json.dumps(document(step(0, 0, 10), op("aten::mm", 1, 5), *events, deviceProperties=devices))[:-2] + ', {"ph"'
+    )
+    facts = read(str(path))
+    assert (verdict(facts), facts.regime, facts.has_gpu_work) == (words, words.partition(":")[0], False)
+    assert "no-gpu-events" not in [found.slug for found in facts.findings]
+    for flags in ([], ["--all"], ["--json"], ["--md"]):
+        assert cli.main([str(path), *flags]) == 0
 
 
 def test_the_largest_things_of_a_class_come_first(tmp_path):

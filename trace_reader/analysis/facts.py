@@ -24,6 +24,7 @@ from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, median
 from trace_reader.model.slices import Kind, Track
+from trace_reader.names.calls import is_launch
 from trace_reader.system.terminal import plain
 from trace_reader.units import percent, us
 
@@ -94,6 +95,11 @@ class Facts(msgspec.Struct, frozen=True):
     collectives: tuple[CollectiveFacts, ...]
     memory: tuple[MemoryFacts, ...]
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def has_gpu_work(self) -> bool:
+        """Whether the trace holds a kernel, copy or memset: of a program without a GPU, or a file that is cut off, it may not."""
+        return self.gpu_busy_us is not None
 
     @property
     def middle_step(self) -> StepFacts | None:
@@ -168,7 +174,7 @@ def summarize(trace: Trace) -> Facts:
         gpu_busy_us=gpu_busy,
         gpu_busy_share=share,
         gpu_to_cpu=median(np.array(ratios)) if ratios else None,
-        regime=_regime(path, lost, bool(len(work))),
+        regime=_regime(path, lost, len(work) > 0, bool(properties) or bool(trace.calls.is_named(is_launch).any())),
         critical_path=path,
         critical_paths=paths,
         timeline=timeline(trace, path.device, path.start_ns, path.end_ns) if path else None,
@@ -227,8 +233,8 @@ def _window(trace: Trace) -> tuple[float, float | None]:
     return (end_ns - int(start_ns)) / 1000, busy_us(work, int(start_ns), end_ns) if len(work) else None
 
 
-def _regime(path: CriticalPath | None, lost: tuple[str, ...], has_gpu: bool) -> str:
+def _regime(path: CriticalPath | None, lost: tuple[str, ...], has_gpu_work: bool, used_gpu: bool) -> str:
     """The verdict: what the path says, unless what the trace does not hold could change it."""
-    if not has_gpu:
+    if not has_gpu_work and not (lost and used_gpu):
         return "cpu-only"
     return "unknown" if path is None or lost else path.regime

@@ -65,6 +65,7 @@ def match(ranks: Sequence[RankSummary]) -> tuple[list[Unit], Matched, list[LeftO
     kinds: dict[tuple[Any, ...], int] = {}
     labels: list[tuple[Message, tuple[int, ...]]] = []
     found: dict[tuple[int, str, int], dict[int, list[np.ndarray]]] = defaultdict(lambda: defaultdict(list))
+    sizes: dict[tuple[int, str, int], set[int | None]] = defaultdict(set)
     for place, own in enumerate(ranks):
         calls = own.calls
         if not len(calls):
@@ -81,17 +82,17 @@ def match(ranks: Sequence[RankSummary]) -> tuple[list[Unit], Matched, list[LeftO
             kind = kinds.setdefault(key, len(kinds))
             if kind == len(labels):
                 labels.append((message, members[number]))
-            elif (message.bytes or 0) > (labels[kind][0].bytes or 0):
-                labels[kind] = message, members[number]
             name = own.steps[step] if step >= 0 and not numbered else ""
             found[kind, name, sequence][place].append(at)
+            sizes[kind, name, sequence].add(message.bytes)
     here = {own.rank: place for place, own in enumerate(ranks)}
     places = [[here[rank] for rank in group if rank in here] for group in groups]
     group_of_kind = [key[2] for key in kinds]
     units: list[Unit] = []
     unit_of: list[int] = []
     left_out, columns, whole = [], [], []
-    for (kind, step_name, _), own_parts in found.items():
+    for unit, own_parts in found.items():
+        kind, step_name, _ = unit
         (message, group), there = labels[kind], places[group_of_kind[kind]]
         parts = [(place, np.sort(np.concatenate(at))) for place, at in own_parts.items()]
         counts = {place: len(at) for place, at in parts}
@@ -105,7 +106,9 @@ def match(ranks: Sequence[RankSummary]) -> tuple[list[Unit], Matched, list[LeftO
             columns.append(np.stack([np.arange(first, first + calls_each), np.full(calls_each, place), at]))
         unit_of += [len(units)] * calls_each
         whole += [len(there) == len(group)] * calls_each
-        units.append(Unit(message, group))
+        # Of one call the size is its largest rank's; of several of different sizes, there is none to tell.
+        known = sizes[unit] if calls_each > 1 else {max(sizes[unit], key=lambda size: size or 0)}
+        units.append(Unit(msgspec.structs.replace(message, bytes=known.pop() if len(known) == 1 else None), group))
     collective, rank, call = np.concatenate(columns, axis=1) if columns else np.zeros((3, 0), np.int64)
     start_ns, duration_us = np.zeros(len(call), np.int64), np.zeros(len(call))
     for place, mine in entries_of(rank):

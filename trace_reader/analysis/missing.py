@@ -13,6 +13,8 @@ def missing(trace: Trace) -> tuple[str, ...]:
     found = []
     if trace.header.get("truncated"):
         found.append("the end of the file: it is cut off")
+    elif trace.header.get("damaged"):
+        found.append("what was damaged in the file")
     if not len(trace.work):
         return tuple(found)
     calls = trace.calls

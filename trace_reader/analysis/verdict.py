@@ -24,7 +24,7 @@ def verdict(facts: Facts) -> str:
     path = facts.critical_path
     lacks = f"the trace lacks {' and '.join(facts.missing)}" if facts.missing else "no GPU work in the recorded steps"
     if path is None:
-        return f"unknown: {lacks}"
+        return f"unknown: {lacks}" + ("" if facts.has_gpu_work else "; it holds no GPU event")
     words = what_limits(path)
     if len(facts.critical_paths) > 1:
         words = f"GPU {path.device} ends last; {words}"

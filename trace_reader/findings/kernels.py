@@ -208,7 +208,7 @@ def _rate(k: KernelFacts) -> float:
     trivia=True,
 )
 def _views(trace: Trace, facts: Facts) -> Seen | None:
-    if facts.regime == "cpu-only":
+    if not facts.has_gpu_work:
         return None
     views = [op for op in facts.ops if op.name in VIEW_OPS and not op.launched]
     if not views:

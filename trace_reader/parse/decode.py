@@ -376,7 +376,8 @@ class _Decoder:
         if found := _TRACE_EVENTS.search(buffer):  # the header's quotes or brackets do not match
             self._add_to_header(buffer[opening.start(1) : found.start()] + b'"":0}')
             return found.end()
-        raise NotATraceError(f"{self.path}: no trace: there is no list traceEvents in it")
+        damage = f"; {self.source.damage}" if self.source.damage else ""
+        raise NotATraceError(f"{self.path}: no trace: there is no list traceEvents in it{damage}")
 
     def _add_to_header(self, text: bytes | bytearray) -> None:
         try:
@@ -437,6 +438,7 @@ class _Decoder:
                 self.total += 1
             self.header["truncated"] = True
         if damage := self.source.damage:
+            self.header["damaged"] = True
             self.first_bad = f"{damage}; {self.first_bad}" if self.first_bad else damage
 
     def _take_one(self, value: Any) -> None:
@@ -731,7 +733,8 @@ def _value(text: bytes) -> Any:
 def _int(value: Any) -> int | None:
     """An integer that may be written as a number or as a string; None for anything else."""
     try:
-        number = value if type(value) is int else int(value) if isinstance(value, str | float) else None
+        whole = isinstance(value, str) or (isinstance(value, float) and value.is_integer())
+        number = value if type(value) is int else int(value) if whole else None
     except (ValueError, OverflowError):
         return None
     return number if number is not None and -(2**64) < number < 2**64 else None

@@ -46,7 +46,7 @@ def work_of_a_step(facts: Facts, most: int = MOST_KINDS) -> str:
     listed = ", ".join(label if n == 1 else f"{n} x {label}" for label, n in names) or "nothing"
     if len(step.work) > most:
         listed += f" and {len(step.work) - most} more kinds"
-    if facts.regime == "cpu-only":
+    if not facts.has_gpu_work:
         return f"ops a step: {step.kernels_or_ops} ({listed})"
     others = ((step.memcpys, "memcpy"), (step.memsets, "memset"))
     extras = "".join(f" and {n} {name}{'s' if n > 1 else ''}" for n, name in others if n)
@@ -70,7 +70,7 @@ def report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
     _steps(out, facts)
     if facts.critical_path:
         _path(out, facts, facts.critical_path)
-    if facts.regime == "cpu-only":
+    if not facts.has_gpu_work:
         _ops(out, facts)
     else:
         _kernels(out, facts)
@@ -79,7 +79,7 @@ def report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
         return out
     if facts.annotations:
         places(out, facts, "annotation", facts.annotations)
-    if facts.regime != "cpu-only":
+    if facts.has_gpu_work:
         if facts.timeline:
             _timeline(out, facts, facts.timeline)
         _origins(out, facts)
@@ -100,7 +100,7 @@ def report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
 
 def _left_out(facts: Facts) -> list[str]:
     """What a brief report does not show of this trace."""
-    on_gpu = facts.regime != "cpu-only"
+    on_gpu = facts.has_gpu_work
     every = {
         "annotations": bool(facts.annotations), "timeline": on_gpu, "the GPU's idle time": _idles(facts), "kinds of work": on_gpu,
         "footprints and occupancy": on_gpu, "collectives": bool(facts.collectives), "memory": bool(facts.memory),
@@ -111,7 +111,7 @@ def _left_out(facts: Facts) -> list[str]:
 
 def _steps(out: Document, facts: Facts) -> None:
     brief, least, empty = 4, 2, "no ProfilerStep in the trace"
-    if facts.regime == "cpu-only":
+    if not facts.has_gpu_work:
         out.section("Steps")
         head = ["step", "CPU", "ops", "launches", "entry gap"]
         out.table(head, facts.steps, _cpu_step_row, empty=empty, brief=brief, least=least)
@@ -163,7 +163,7 @@ def _timeline(out: Document, facts: Facts, times: Timeline) -> None:
 
 def places(out: Document, facts: Facts, what: str, rows: Sequence[PlaceFacts], most: int = ROWS) -> None:
     """A row for each annotation or layer, `most` at most; with a number of its own all of them with --all."""
-    on_gpu = facts.regime != "cpu-only"
+    on_gpu = facts.has_gpu_work
     has_backward = any(a.backward_us is not None for a in rows)
     about = "GPU time: of what was launched inside, on the same thread; backward: of its backward pass, which runs later"
     if not on_gpu:

@@ -61,7 +61,7 @@ def by_line(facts: Facts, rows: Sequence[TimeFacts], style: Style) -> Document:
     out = Document(style)
     out.title(facts.trace)
     out.lines(one.header(facts, style))
-    on_gpu = facts.regime != "cpu-only"
+    on_gpu = facts.has_gpu_work
     out.section(
         "The GPU's time by line of Python (torch's own left out; backward: of its backward pass, which runs later)"
         if on_gpu
