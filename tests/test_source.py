@@ -174,6 +174,11 @@ def foreign(tmp_path):
         (tmp_path / f"t.json.{name}").write_bytes(start)
     with tarfile.open(tmp_path / "traces.tar", "w") as archive:
         archive.add(GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json", "t.json")
+    with tarfile.open(tmp_path / "traces.tar.gz", "w:gz") as archive:
+        archive.add(GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json", "t.json")
+    (tmp_path / "twice.json.gz").write_bytes(gzip.compress(gzip.compress(TEXT)))
+    (tmp_path / "powershell.json").write_text(TEXT.decode(), "utf-16")
+    (tmp_path / "stream.qdstrm").write_bytes(b"\x00")
     (tmp_path / "weights.bin").write_bytes(b"\x00\x01")
     pickle = (
         "a pickle, such as a snapshot of CUDA's memory; this reads the traces of torch.profiler: "
@@ -195,6 +200,11 @@ def foreign(tmp_path):
         "t.json.zst": "compressed with zstd; unpack it first: zstd -d",
         "t.json.bz2": "compressed with bzip2; unpack it first: bzip2 -d",
         "traces.tar": "a tar archive; unpack it and name the .json or .json.gz in it",
+        "traces.tar.gz": "a tar archive; unpack it and name the .json or .json.gz in it",
+        "twice.json.gz": "zipped twice; unzip it once: gzip -d",
+        "powershell.json": "text in UTF-16, as PowerShell's > writes it; save it as UTF-8",
+        "stream.qdstrm": "a report of Nsight Systems; this reads the traces of torch.profiler: record one with it "
+        "(export_chrome_trace), or open this file with nsys-ui",
         "weights.bin": r"not JSON: it starts with b'\x00\x01'",
     }
 

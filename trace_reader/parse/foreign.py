@@ -20,10 +20,12 @@ _BY_START = (
     (b"\xfd7zXZ", "compressed with xz; unpack it first: xz -d"),
     (b"\x28\xb5\x2f\xfd", "compressed with zstd; unpack it first: zstd -d"),
     (b"BZh", "compressed with bzip2; unpack it first: bzip2 -d"),
+    (b"\x1f\x8b", "zipped twice; unzip it once: gzip -d"),
+    (b"\xff\xfe", "text in UTF-16, as PowerShell's > writes it; save it as UTF-8"),
 )
 _BY_SUFFIX = {
-    ".zip": ZIP, ".tar": TAR, ".nsys-rep": NSYS, ".qdrep": NSYS, ".ncu-rep": NCU, ".pickle": PICKLE, ".pkl": PICKLE,
-    ".pftrace": PERFETTO, ".perfetto-trace": PERFETTO,
+    ".zip": ZIP, ".tar": TAR, ".tar.gz": TAR, ".tgz": TAR, ".nsys-rep": NSYS, ".qdrep": NSYS, ".qdstrm": NSYS, ".ncu-rep": NCU,
+    ".pickle": PICKLE, ".pkl": PICKLE, ".pftrace": PERFETTO, ".perfetto-trace": PERFETTO,
 }  # fmt: skip
 
 
