@@ -529,6 +529,16 @@ def test_what_is_no_integer_is_no_correlation(tmp_path, odd):
     assert [activity.call is not None for activity in trace.activities()] == [False, True]
 
 
+@pytest.mark.parametrize("around", ['{"meta": %s}', '{"runs": [1, %s]}'])
+def test_a_list_of_events_inside_another_object_is_not_read(tmp_path, around):
+    words = r"^.*t\.json: no trace: its list traceEvents is inside another object; write that to a file$"
+    with pytest.raises(NotATraceError, match=words):
+        read_text(tmp_path, around % json.dumps(document(*EVENTS)))
+    # Where the header's quotes do not match, it only seems to be.
+    text = '{"x": "a"b", ' + json.dumps(document(*EVENTS))[1:]
+    assert read_text(tmp_path, text).kernels_total == 1
+
+
 def test_an_event_without_a_time_moves_no_other(tmp_path):
     lost = op("aten::mul", 0, 5)
     del lost["ts"]

@@ -360,19 +360,21 @@ class _Decoder:
             raise NotATraceError(f"{self.path}: {what_it_is(self.path, bytes(buffer[:20]))}")
         if opening[1] == b"[":
             return opening.end()
-        depth = 0
+        depth, is_inside = 0, False
         for token in _TOKEN.finditer(buffer, opening.start(1)):
             if token[1]:
                 if depth == 1:
                     self._add_to_header(buffer[opening.start(1) : token.start()] + b'"":0}')
                     return token.end()
-                depth += 1  # the list that the key has
+                depth, is_inside = depth + 1, True  # the list that the key has
             elif token[0] in (b"{", b"["):
                 depth += 1
             elif token[0] in (b"}", b"]"):
                 depth -= 1
         if not whole:
             return None
+        if is_inside and depth == 0:
+            raise NotATraceError(f"{self.path}: no trace: its list traceEvents is inside another object; write that to a file")
         if found := _TRACE_EVENTS.search(buffer):  # the header's quotes or brackets do not match
             self._add_to_header(buffer[opening.start(1) : found.start()] + b'"":0}')
             return found.end()
