@@ -176,6 +176,7 @@ def foreign(tmp_path):
         archive.add(GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json", "t.json")
     with tarfile.open(tmp_path / "traces.tar.gz", "w:gz") as archive:
         archive.add(GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json", "t.json")
+    (tmp_path / "traces.tgz").write_bytes((tmp_path / "traces.tar.gz").read_bytes())
     (tmp_path / "twice.json.gz").write_bytes(gzip.compress(gzip.compress(TEXT)))
     (tmp_path / "powershell.json").write_text(TEXT.decode(), "utf-16")
     (tmp_path / "stream.qdstrm").write_bytes(b"\x00")
@@ -201,6 +202,7 @@ def foreign(tmp_path):
         "t.json.bz2": "compressed with bzip2; unpack it first: bzip2 -d",
         "traces.tar": "a tar archive; unpack it and name the .json or .json.gz in it",
         "traces.tar.gz": "a tar archive; unpack it and name the .json or .json.gz in it",
+        "traces.tgz": "a tar archive; unpack it and name the .json or .json.gz in it",
         "twice.json.gz": "zipped twice; unzip it once: gzip -d",
         "powershell.json": "text in UTF-16, as PowerShell's > writes it; save it as UTF-8",
         "stream.qdstrm": "a report of Nsight Systems; this reads the traces of torch.profiler: record one with it "

@@ -3,9 +3,10 @@
 import json
 from pathlib import Path
 
-from events import ADD, GEMM, call, document, kernel, launch, memcpy, op, step, write
+from events import ADD, GEMM, annotation, call, document, event, kernel, launch, memcpy, op, step, write
 import pytest
 from trace_reader import cli, load, read
+from trace_reader.analysis.compare import rows
 from trace_reader.analysis.missing import missing
 from trace_reader.analysis.verdict import things, verdict
 
@@ -93,17 +94,25 @@ def test_what_a_trace_lacks_is_in_the_sentence(tmp_path):
         ([], [], "cpu-only: no GPU event in the trace"),  # nothing says that the program used a GPU
     ],
 )
-def test_a_file_that_is_cut_off_before_its_first_gpu_event(tmp_path, events, devices, words):
+def test_a_file_that_is_cut_off_before_its_first_gpu_event(tmp_path, capsys, events, devices, words):
     """GPU events stand behind the CPU's: what is cut off may be all of them."""
     path = tmp_path / "t.json"
-    path.write_text(
-        json.dumps(document(step(0, 0, 10), op("aten::mm", 1, 5), *events, deviceProperties=devices))[:-2] + ', {"ph"'
-    )
+    code = event("python_function", "t.py(7): step", 0, 10)
+    whole = document(step(0, 0, 10), annotation("x", 1, 8), code, op("aten::mm", 1, 5), *events, deviceProperties=devices)
+    path.write_text(json.dumps(whole)[:-2] + ', {"ph"')
     facts = read(str(path))
     assert (verdict(facts), facts.regime, facts.has_gpu_work) == (words, words.partition(":")[0], False)
     assert "no-gpu-events" not in [found.slug for found in facts.findings]
-    for flags in ([], ["--all"], ["--json"], ["--md"]):
+    assert rows([facts])[0].kernels is None
+    for flags, shown in {
+        (): "ops a step: 1 (aten::mm)",
+        ("--all",): "entry gap",
+        ("--by", "annotation"): "calls     CPU",
+        ("--by", "stack"): "The CPU's time in ops",
+    }.items():
         assert cli.main([str(path), *flags]) == 0
+        out = capsys.readouterr().out
+        assert shown in out and "GPU busy" not in out and "GPU time" not in out
 
 
 def test_the_largest_things_of_a_class_come_first(tmp_path):

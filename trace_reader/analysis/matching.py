@@ -107,8 +107,8 @@ def match(ranks: Sequence[RankSummary]) -> tuple[list[Unit], Matched, list[LeftO
         unit_of += [len(units)] * calls_each
         whole += [len(there) == len(group)] * calls_each
         # Of one call the size is its largest rank's; of several of different sizes, there is none to tell.
-        known = sizes[unit] if calls_each > 1 else {max(sizes[unit], key=lambda size: size or 0)}
-        units.append(Unit(msgspec.structs.replace(message, bytes=known.pop() if len(known) == 1 else None), group))
+        largest, *others = sorted(sizes[unit], key=lambda size: -(size or 0))
+        units.append(Unit(msgspec.structs.replace(message, bytes=None if others and calls_each > 1 else largest), group))
     collective, rank, call = np.concatenate(columns, axis=1) if columns else np.zeros((3, 0), np.int64)
     start_ns, duration_us = np.zeros(len(call), np.int64), np.zeros(len(call))
     for place, mine in entries_of(rank):
