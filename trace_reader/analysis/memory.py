@@ -67,7 +67,7 @@ def curves(trace: Trace) -> list[Curve]:
         at = np.flatnonzero(memory.device == number)
         total = memory.total_bytes[at]
         if kind == CPU or (total < 0).any():  # what the profiler counts on the CPU begins with the recording
-            total = np.cumsum(memory.bytes[at]) + _known_before(memory.block[at], memory.bytes[at])
+            total = np.cumsum(memory.bytes[at]) + _known_before(memory.address[at], memory.bytes[at])
         first = int(total[0] - memory.bytes[at[0]])
         found.append(Curve("CPU" if kind == CPU else f"GPU {index}", at, memory.at_ns[at], total, first))
     return found
@@ -89,7 +89,7 @@ def _facts(trace: Trace, curve: Curve) -> MemoryFacts:
     memory, slices = trace.memory, trace.slices
     peak = int(np.argmax(curve.bytes)) if curve.bytes.max() >= curve.first_bytes else -1  # before the first of them
     peak_ns = int(curve.moment_ns[max(peak, 0)])
-    freed = _next_of_block(memory.block[curve.at])
+    freed = _next_of_block(memory.address[curve.at])
     alive = np.flatnonzero((memory.bytes[curve.at[: peak + 1]] > 0) & (freed[: peak + 1] > peak))
     moments = np.append(curve.moment_ns, NEVER)
     at = curve.at[alive]

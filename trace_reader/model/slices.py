@@ -96,8 +96,9 @@ class Slice(msgspec.Struct, frozen=True, gc=False):
 
 
 class Memory(msgspec.Struct, frozen=True, eq=False):
-    """Allocations and frees, in order, as columns: the moment (ns from the first slice), the thread's track, the device and the
-    block (numbers, from 0), the bytes (negative: freed), and the device's allocated bytes after it (-1: not in the trace).
+    """Allocations and frees, in order, as columns: the moment (ns from the first slice), the numbers of the thread's track and
+    of the device, the block's address, the bytes (negative: freed), and the device's allocated bytes after it (-1: not in the
+    trace).
 
     `devices`: the pairs (type, index) as torch numbers them; type 0 is the CPU.
     """
@@ -105,7 +106,7 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     at_ns: np.ndarray
     track: np.ndarray
     device: np.ndarray
-    block: np.ndarray
+    address: np.ndarray
     bytes: np.ndarray
     total_bytes: np.ndarray
     devices: list[tuple[int, int]]

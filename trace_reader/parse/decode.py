@@ -58,8 +58,8 @@ KINDS = {
 }
 _PHASES = {"M": "metadata", "s": "flow", "t": "flow", "f": "flow", "i": "instant", "I": "instant", "C": "counter"}
 _OTHER_PHASES = "BEbeNODSnpFPTRcVv()"
-_FOOTPRINT, _LINE = 6, 1  # parts of a kernel's key and of a function's; an op's has 3
-_PYTHON, _OTHER = -2, -1  # codes of categories that are not used
+_PYTHON, _OTHER = 254, 255  # codes of categories that are not used
+_IS_ON_GPU = np.array([code in ON_GPU for code in range(256)])
 
 
 class Decoded(msgspec.Struct, frozen=True, eq=False):
@@ -77,6 +77,9 @@ class Decoded(msgspec.Struct, frozen=True, eq=False):
     zero_ns: int  # when the first slice starts, by the file's own clock
 
 
+_NULL = msgspec.Raw(b"null")
+
+
 class _Args(msgspec.Struct, frozen=True, gc=False):
     """What is used of an event's arguments. Those of many values stay text: equal ones are read once."""
 
@@ -89,9 +92,9 @@ class _Args(msgspec.Struct, frozen=True, gc=False):
     occupancy: Any = msgspec.field(name="est. achieved occupancy %", default=None)
     grid: msgspec.Raw = msgspec.Raw()
     block: msgspec.Raw = msgspec.Raw()
-    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw())
-    types: msgspec.Raw = msgspec.field(name="Input type", default=msgspec.Raw())
-    strides: msgspec.Raw = msgspec.field(name="Input Strides", default=msgspec.Raw())
+    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_NULL)
+    types: msgspec.Raw = msgspec.field(name="Input type", default=_NULL)
+    strides: msgspec.Raw = msgspec.field(name="Input Strides", default=_NULL)
     collective: Any = msgspec.field(name="Collective name", default=None)
     elements_in: Any = msgspec.field(name="In msg nelems", default=None)
     elements_out: Any = msgspec.field(name="Out msg nelems", default=None)
@@ -239,14 +242,13 @@ class _Decoder:
         self._names, self._tracks, self._details, self._large = _Numbers(), _Numbers(), _Numbers(), _Numbers()
         self._codes = _Codes(Kind.PYTHON if stacks else _PYTHON)
         self._columns: list[dict[str, np.ndarray]] = []  # a piece each
-        self._devices, self._blocks = _Numbers(), _Numbers()
+        self._devices = _Numbers()
         self._memory: list[tuple[np.ndarray, ...]] = []  # a piece each: the columns of Memory
         self._gpu_lanes: set[int] = set()  # (pid, tid) of the GPU events
         self._base_ns: int | None = None  # of the first slice
         self._first_ns = 0  # the earliest start
         self._at_zero: list[Any] = []  # GPU events with the timestamp 0
         self._zero_durations = 0
-        self._has_inputs = self._has_sequence = False  # whether an op's args hold something in this piece
         self._patience = 0  # characters that a left over end must have before it is looked at again
         self._list_ended = False
 
@@ -310,8 +312,8 @@ class _Decoder:
         """The allocations and frees; `zero_ns` is the time of the first slice."""
         columns = [np.concatenate(parts) for parts in zip(*self._memory, strict=True)] or [np.zeros(0, np.int64)] * 6
         order = np.argsort(columns[0], kind="stable")
-        at_ns, track, device, block, size, total = (column[order] for column in columns)
-        return Memory(at_ns - zero_ns, track, device, block, size, total, list(self._devices))
+        at_ns, track, device, address, size, total = (column[order] for column in columns)
+        return Memory(at_ns - zero_ns, track, device, address, size, total, list(self._devices))
 
     def _distinct_details(self, detail: np.ndarray) -> list[Any]:
         """The details, equal ones once; `detail` is renumbered. One that is written in two ways has two keys."""
@@ -325,7 +327,7 @@ class _Decoder:
                 found.append(numbers.setdefault(key, len(numbers)))
         if found:
             detail[:] = np.where(detail >= 0, np.array(found, np.int32)[detail], -1)
-        return [_detail(value) if type(value) is tuple else value for value in numbers]
+        return [_detail(value) if type(value) is bytes else value for value in numbers]
 
     def _tell_gpu_annotations(self, kind: np.ndarray, track: np.ndarray) -> None:
         """Old traces repeat the annotations on the GPU's lane, under the category of the CPU's."""
@@ -339,7 +341,7 @@ class _Decoder:
         if (self._base_ns or 0) + self._first_ns > LOST_TIME_NS:
             self.skipped["zero timestamp"] += len(self._at_zero)
         elif self._at_zero:
-            self._append(self._at_zero, np.array([self._codes[event.cat] for event in self._at_zero], np.int8), judged=True)
+            self._append(self._at_zero, np.array([self._codes[event.cat] for event in self._at_zero], np.uint8), judged=True)
 
     def _read_header(self, blocks: Iterator[bytes]) -> bytearray:
         """Decode the header's keys before the list of events; returns its `[` and what follows."""
@@ -398,8 +400,6 @@ class _Decoder:
         Returns an end that is no whole event yet.
         """
         if not carried:
-            self._has_inputs = buffer.find(b'"Input Dims"', start, end) >= 0
-            self._has_sequence = buffer.find(b'"Sequence number"', start, end) >= 0
             buffer[start - 1], buffer[end] = b"[]"
             try:
                 events = self._many.decode(memoryview(buffer)[start - 1 : end + 1])
@@ -412,14 +412,10 @@ class _Decoder:
         # What is left over is looked at again when there is twice as much of it: an event may be larger than many pieces.
         if carried and (self._list_ended or len(joined) < self._patience):
             return joined
-        left = self._one_by_one(joined)
+        left = one_by_one(joined, self._take_one, self._bad)
         self._list_ended = left.startswith("]")
         self._patience = 2 * len(left)
         return left
-
-    def _one_by_one(self, text: str, final: bool = False) -> str:
-        self._has_inputs, self._has_sequence = '"Input Dims"' in text, '"Sequence number"' in text
-        return one_by_one(text, self._take_one, self._bad, final)
 
     def _last_piece(self, carried: str, buffer: bytearray) -> None:
         """Take the rest of the file: events, the end of their list, and the header's keys that follow it."""
@@ -427,7 +423,7 @@ class _Decoder:
         if last := deque(_BOUNDARY.finditer(buffer), maxlen=1):
             carried = self._piece(carried, buffer, start, last[0].start() + 1)
             start = last[0].end()
-        rest = self._one_by_one(_after(carried, buffer[start:].decode(errors="replace")), final=True).strip()
+        rest = one_by_one(_after(carried, buffer[start:].decode(errors="replace")), self._take_one, self._bad, final=True).strip()
         if rest.startswith("]"):
             after = rest[1:].lstrip().lstrip(",").strip()
             if after not in ("", "}"):
@@ -479,52 +475,46 @@ class _Decoder:
     def _take(self, events: list[Any]) -> None:
         """Keep what is used of the events of a piece, and count the rest."""
         self.total += len(events)
-        slices = [event for event in events if event.__class__ is self._slice]
+        used = self._slice
+        slices = [event for event in events if event.__class__ is used]
         if len(slices) < len(events):
-            for kind, n in Counter(map(type, events)).items():
+            others = [event for event in events if event.__class__ is not used]
+            for kind, n in Counter(map(type, others)).items():
                 if kind is self._instant:
                     self.skipped["instant"] += n
-                    self._take_memory([event for event in events if event.__class__ is kind])
-                elif kind is not self._slice:
+                    self._take_memory([event for event in others if event.__class__ is kind])
+                else:
                     self.skipped[_SKIPPED[kind]] += n
                 if kind is _Metadata:
-                    self._take_metadata(event for event in events if type(event) is _Metadata)
+                    self._take_metadata(event for event in others if type(event) is _Metadata)
         if slices:
             self._keep(slices)
 
     def _take_memory(self, instants: list[Any]) -> None:
         """Keep the allocations and frees among these events, which are counted as not used already."""
-        found = []
-        for event in instants:
-            args = event.args
-            if event.name != "[memory]" or type(args) is not _MemoryArgs:
-                continue
-            values = [_int(v) for v in (args.address, args.bytes, args.device_type, args.device)]
-            if None not in values and abs(values[1]) < 2**62:  # type: ignore[arg-type]
-                found.append((event, *values, _int(args.total)))
-        if not found:
+        events = [event for event in instants if event.name == "[memory]" and event.args.__class__ is _MemoryArgs]
+        if not events:
             return
-        at_ns, timed = self._nanoseconds([event.ts for event, *_ in found])
-        rows = [
-            (
-                self._tracks[event.pid, event.tid],
-                self._devices[kind, index],
-                self._blocks[kind, index, address],
-                size,
-                total if total is not None and 0 <= total < 2**62 else -1,
-            )
-            for (event, address, size, kind, index, total), fine in zip(found, timed.tolist(), strict=True)
-            if fine
-        ]
-        if rows:
-            self.skipped["instant"] -= len(rows)
-            self._memory.append((at_ns[timed], *np.array(rows, np.int64).T))
+        every = [event.args for event in events]
+        at_ns, fine = self._nanoseconds([event.ts for event in events])
+        devices, tracks = self._devices, self._tracks
+        address, has_address = _integers([args.address for args in every])
+        size, has_size = _integers([args.bytes for args in every])
+        device_type, has_type = _integers([args.device_type for args in every])
+        index, has_index = _integers([args.device for args in every])
+        total, has_total = _integers([-1 if args.total is None else args.total for args in every])
+        total[~has_total | (total < 0) | (total >= 2**62)] = -1
+        fine &= has_address & has_size & (size > -(2**62)) & (size < 2**62) & has_type & has_index
+        pairs = zip(device_type[fine].tolist(), index[fine].tolist(), strict=True)
+        device = np.array([devices[pair] for pair in pairs], np.int64)
+        track = np.array([tracks[event.pid, event.tid] for event in _chosen(events, fine)], np.int64)
+        self.skipped["instant"] -= len(device)
+        self._memory.append((at_ns[fine], track, device, address[fine], size[fine], total[fine]))
 
     def _keep(self, slices: list[Any]) -> None:
         """Append what is used of these slices to the columns, and count the rest."""
-        codes = self._codes
-        kind = np.array([codes[event.cat] for event in slices], np.int8)
-        used = kind >= 0
+        kind = np.frombuffer(bytes(map(self._codes.__getitem__, [event.cat for event in slices])), np.uint8)
+        used = kind < _PYTHON
         if not used.all():
             python = int((kind == _PYTHON).sum())
             self.skipped["python_function"] += python
@@ -537,7 +527,7 @@ class _Decoder:
         start_ns, timed = self._nanoseconds([event.ts for event in slices])
         duration_us = np.array([event.dur for event in slices], np.float64)  # nan for None
         fine = timed & (duration_us >= 0) & (duration_us < LONGEST_US)
-        gpu = np.isin(kind, ON_GPU)
+        gpu = _IS_ON_GPU[kind]
         at_zero = gpu & fine & (start_ns == 0)
         if at_zero.any() and not judged:
             self._at_zero += _chosen(slices, at_zero)
@@ -555,36 +545,35 @@ class _Decoder:
             self._base_ns = 0 if judged else int(start_ns[0])
         start_ns -= self._base_ns
         self._first_ns = min(self._first_ns, int(start_ns.min()))
-        names, tracks = self._names, self._tracks
-        name = np.array([names[event.name] for event in slices], np.int32)
-        track = np.array([tracks[event.pid, event.tid] for event in slices], np.int32)
+        lanes = zip([event.pid for event in slices], [event.tid for event in slices], strict=True)
+        name = np.array(array("i", map(self._names.__getitem__, [event.name for event in slices])))
+        track = np.array(array("i", map(self._tracks.__getitem__, lanes)))
+        every = [event.args if event.args.__class__ is _Args else _NO_ARGS for event in slices]
         correlation = np.full(len(slices), NO_CORRELATION)
         detail = np.full(len(slices), -1, np.int32)
 
         places = np.flatnonzero(gpu | (kind == Kind.CALL))
         if len(places):
-            correlation[places] = self._correlations([args.correlation for args in _args_at(slices, places)])
+            correlation[places] = self._correlations([args.correlation for args in _at(every, places)])
         places = np.flatnonzero(gpu)
         if len(places):
             self._gpu_lanes.update(track[places].tolist())
-            args = _args_at(slices, places)
-            track[places] = self._streams(args, [slices[place] for place in places.tolist()])
+            args = _at(every, places)
+            track[places] = self._streams(args, _at(slices, places))
             detail[places] = self._gpu_details(args, (kind[places] == Kind.KERNEL).tolist())
             self._zero_durations += int(((kind == Kind.KERNEL) & (duration_us == 0)).sum())
-        if self._has_sequence:
-            places = np.flatnonzero(kind == Kind.OP)
-            correlation[places] = list(map(_sequence, _args_at(slices, places)))
+        places = np.flatnonzero(kind == Kind.OP)
+        if len(places):
+            ops = _at(every, places)
+            correlation[places] = _nodes(ops)
+            detail[places] = self._inputs(ops)
         if self._codes.python == Kind.PYTHON:
             places = np.flatnonzero(kind == Kind.PYTHON)
-            lines = [args.call_from for args in _args_at(slices, places)]
+            lines = [args.call_from for args in _at(every, places)]
             detail[places] = [self._details[line,] if line.__class__ is str else -1 for line in lines]
-        if self._has_inputs:
-            places = np.flatnonzero(kind == Kind.OP)
-            keys = [(bytes(a.dims), bytes(a.types), bytes(a.strides)) for a in _args_at(slices, places)]
-            detail[places] = [self._details[key] if key[0] else -1 for key in keys]
         self._columns.append(
             {
-                "kind": kind.astype(np.uint8),
+                "kind": kind,
                 "name": name,
                 "track": track,
                 "start_ns": start_ns,
@@ -637,6 +626,10 @@ class _Decoder:
             for args, event in zip(all_args, slices, strict=True)
         ]
 
+    def _inputs(self, ops: list[_Args]) -> list[int]:
+        details = self._details
+        return [-1 if a.dims is _NULL else details[b",".join((a.dims, a.types, a.strides))] for a in ops]
+
     def _gpu_details(self, all_args: list[_Args], is_kernel: list[bool]) -> list[int]:
         details = self._details
         keys: list[Any] = [
@@ -654,28 +647,22 @@ def _after(carried: str, text: str) -> str:
     return carried + "," + text if carried else text
 
 
-def _chosen(slices: list[Any], mask: np.ndarray) -> list[Any]:
-    return [slices[place] for place in np.flatnonzero(mask).tolist()]
+def _at(values: list[Any], places: np.ndarray) -> list[Any]:
+    return [values[place] for place in places.tolist()]
 
 
-def _args_at(slices: list[Any], places: np.ndarray) -> list[_Args]:
-    """The arguments of these slices; none where they are missing or no object."""
-    every = [slices[place].args for place in places.tolist()]
-    if set(map(type, every)) == {_Args}:
-        return every
-    return [args if type(args) is _Args else _NO_ARGS for args in every]
+def _chosen(values: list[Any], mask: np.ndarray) -> list[Any]:
+    return _at(values, np.flatnonzero(mask))
 
 
-def _sequence(args: _Args) -> int:
-    """What stands in the column `correlation` of an op: the number of the autograd node that it makes, counted by each thread for
+def _nodes(ops: list[_Args]) -> np.ndarray:
+    """What stands in the column `correlation` of ops: the number of the autograd node that it makes, counted by each thread for
     itself; for an op of the backward pass of that node -1 less it, with autograd's number of the thread in the bits above.
     """
-    number, thread = args.sequence, args.forward_thread
-    if type(number) is not int or not 0 <= number < 1 << SEQUENCE_BITS:
-        return NO_CORRELATION
-    if not thread:
-        return number
-    return -1 - (number | thread << SEQUENCE_BITS) if type(thread) is int and 0 < thread < 1 << 20 else NO_CORRELATION
+    number, is_number = _integers([-1 if args.sequence is None else args.sequence for args in ops])
+    thread, is_thread = _integers([args.forward_thread or 0 for args in ops])
+    fine = is_number & (number >= 0) & (number < 1 << SEQUENCE_BITS) & is_thread & (thread >= 0) & (thread < 1 << 20)
+    return np.where(fine, np.where(thread > 0, -1 - (number | thread << SEQUENCE_BITS), number), NO_CORRELATION)
 
 
 def _collective(args: _Args) -> Any:
@@ -703,26 +690,26 @@ def _decoded(decoder: msgspec.json.Decoder, raw: msgspec.Raw) -> Any:
 
 def _detail(key: Any) -> Footprint | Inputs | int | str | None:
     """What a key of the details stands for: a kernel's arguments, an op's, a size in bytes, or a line of Python."""
+    if isinstance(key, bytes):  # an op's: its inputs' dims, types and strides
+        try:
+            return Inputs(*map(_as_tuples, msgspec.json.decode(b"[" + key + b"]")))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
     if not isinstance(key, tuple):
         return _int(key)
-    if len(key) == _LINE:
+    if len(key) == 1:
         return key[0]
-    if len(key) == _FOOTPRINT:
-        registers, shared_memory, grid, block, occupancy, said = key
-        reported = occupancy if isinstance(occupancy, int | float) else None
-        collective = None
-        if said is not None:
-            name, elements_in, elements_out, group_size, dtype, group, ranks, peer, sequence = said
-            collective = Collective(
-                str(name), _int(elements_in), _int(elements_out), _int(group_size), str(dtype or ""), str(group or ""),
-                str(ranks or ""), _int(peer), _int(sequence),
-            )  # fmt: skip
-        sizes = _int(registers), _int(shared_memory), _numbers(_value(grid)), _numbers(_value(block))
-        return Footprint(*sizes, reported, collective)
-    try:
-        return Inputs(*(_as_tuples(msgspec.json.decode(text)) if text else None for text in key))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+    registers, shared_memory, grid, block, occupancy, said = key
+    reported = occupancy if isinstance(occupancy, int | float) else None
+    collective = None
+    if said is not None:
+        name, elements_in, elements_out, group_size, dtype, group, ranks, peer, sequence = said
+        collective = Collective(
+            str(name), _int(elements_in), _int(elements_out), _int(group_size), str(dtype or ""), str(group or ""),
+            str(ranks or ""), _int(peer), _int(sequence),
+        )  # fmt: skip
+    sizes = _int(registers), _int(shared_memory), _numbers(_value(grid)), _numbers(_value(block))
+    return Footprint(*sizes, reported, collective)
 
 
 def _value(text: bytes) -> Any:
@@ -740,6 +727,16 @@ def _int(value: Any) -> int | None:
     except (ValueError, OverflowError):
         return None
     return number if number is not None and -(2**64) < number < 2**64 else None
+
+
+def _integers(values: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """A column of integers of 64 bits (unsigned ones as signed; 0 where there is none), and where there is one."""
+    try:
+        return np.array(array("q", values)), np.ones(len(values), bool)
+    except (TypeError, OverflowError):
+        read = [_int(value) for value in values]
+        signed = [0 if number is None else (number + 2**63) % 2**64 - 2**63 for number in read]
+        return np.array(signed, np.int64), np.array([number is not None for number in read])
 
 
 def _numbers(value: Any) -> tuple[int, ...] | None:
