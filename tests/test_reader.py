@@ -711,13 +711,20 @@ def test_an_annotation_knows_the_gpu_time_of_its_backward_pass(facts):
     assert [(a.name, a.gpu_us, a.backward_us) for a in f.annotations] == [("b", 4, 14), ("a", 2, 10), ("c", 0, 0)]
 
 
-@pytest.mark.parametrize("number", ["9", 9.5, -9, 2**61, None, True])
-def test_a_sequence_number_that_is_none_links_nothing(facts, number):
+@pytest.mark.parametrize(
+    ("number", "thread", "backward_us"),
+    [
+        (9, 1, 5), ("9", "1", 5), (0, 2**20 - 1, 5), (2**40 - 1, 1, 5),
+        (9.5, 1, None), (-9, 1, None), (2**40, 1, None), (2**64 - 9, 1, None), (None, 1, None), ([9], 1, None),
+        (9, "x", None), (9, -1, None), (9, 2**20, None), (9, None, None), (9, 0, None),
+    ],
+)  # fmt: skip
+def test_a_sequence_number_that_is_none_links_nothing(facts, number, thread, backward_us):
     f = facts(
         annotation("a", 0, 50), autograd("aten::mul", 5, 10, number), launch(6, 1),
-        *on(2, autograd("MulBackward0", 200, 40, number, 1), launch(210, 2)), kernel("k1", 300, 5, 1), kernel("k2", 400, 5, 2),
+        *on(2, autograd("MulBackward0", 200, 40, number, thread), launch(210, 2)), kernel("k1", 300, 5, 1), kernel("k2", 400, 5, 2),
     )  # fmt: skip
-    assert [(a.gpu_us, a.backward_us) for a in f.annotations] == [(5, None)]
+    assert [(a.gpu_us, a.backward_us) for a in f.annotations] == [(5, backward_us)]
 
 
 def test_of_ops_with_one_number_the_last_before_the_backward_pass_made_the_node(facts):

@@ -45,12 +45,13 @@ class CpuActivity:
         self._rows, self._starts_ns = trace.cpu_spans
         self._steps_track = int(trace.steps.track[-1]) if len(trace.steps) else -1
         self._what_of_call = np.full(len(slices.names), WHAT.index("call"))
+        calls = slices.of(Kind.CALL)
         for test, what in ((is_launch, "launch"), (manages_memory, "memory"), (loads_code, "loading")):
-            self._what_of_call[slices.named(test)] = WHAT.index(what)
+            self._what_of_call[slices.name[calls[slices.is_named(calls, test)]]] = WHAT.index(what)
         self._is_step = np.zeros(len(slices), bool)
         self._is_step[trace.steps.at] = True
-        compiling = slices.named(is_compiling)
-        self._compiling = compiling[slices.name] & (slices.kind == Kind.OP) if compiling.any() else None
+        compiling = slices.are_named(Kind.OP, is_compiling)
+        self._compiling = compiling if compiling.any() else None
         self._is_op = slices.kind == Kind.OP
         self._works = np.append(self._is_op | (slices.kind == Kind.CALL), False)  # the last for -1
         self._input = _union(trace.annotations.where(trace.annotations.is_named(is_loader)))

@@ -226,10 +226,9 @@ def gemm_facts(trace: Trace, devices: Mapping[Any, Mapping[str, Any]]) -> tuple[
 def gemm_calls(trace: Trace) -> dict[tuple[str, tuple[int, int, int, int], str, str | None], Rows]:
     """The GEMMs whose inputs were recorded, by op, shape (batch, m, n, k), kernel and dtype."""
     linked, slices = trace.linked, trace.slices
-    gemm_op, gemm_kernel = slices.named(GEMM_OPS.__contains__), slices.named(lambda name: decode_name(name).is_gemm)
     launched = linked.where((linked.kind == Kind.KERNEL) & (linked.op >= 0))
-    launched = launched.where(gemm_op[slices.name[launched.op]] & (slices.detail[launched.op] >= 0))
-    launched = launched.where(gemm_kernel[launched.name])
+    launched = launched.where(slices.is_named(launched.op, GEMM_OPS.__contains__) & (slices.detail[launched.op] >= 0))
+    launched = launched.where(launched.is_named(lambda name: decode_name(name).is_gemm))
     shapes: dict[tuple, list[np.ndarray]] = {}
     for (op_name, detail, name), calls in launched.by(slices.name[launched.op], slices.detail[launched.op], launched.name):
         inputs = slices.details[detail]

@@ -290,7 +290,7 @@ def folded(trace: Trace) -> dict[str, int]:
     """
     slices, asked = trace.slices, asked_for(trace)
     parent = parents(slices, (*ON_CPU, Kind.PYTHON)) if len(slices.of(Kind.PYTHON)) else trace.parent
-    is_own = slices.named(is_own_function)
+    own = slices.are_named(Kind.PYTHON, is_own_function)
     is_step = np.zeros(len(slices), bool)
     is_step[trace.steps.at] = True
     stacks: dict[int, str] = {-1: ""}
@@ -302,7 +302,7 @@ def folded(trace: Trace) -> dict[str, int]:
             row = int(parent[row])
         for row in reversed(missing):
             around = stacks[int(parent[row])]
-            hidden = is_step[row] or (slices.kind[row] == Kind.PYTHON and not is_own[slices.name[row]])
+            hidden = is_step[row] or (slices.kind[row] == Kind.PYTHON and not own[row])
             if hidden or around.endswith(DEEPER):
                 stacks[row] = around
             elif around.count(";") == MOST_FRAMES:

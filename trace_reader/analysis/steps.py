@@ -179,4 +179,5 @@ def _counted(step: np.ndarray, name: np.ndarray, label_of: Callable[[int], str],
     texts = list(labels)
     for place in np.argsort(first).tolist():
         counted[step[first[place]]].append((texts[label[first[place]]], int(counts[place])))
-    return list(map(tuple, counted))
+    shared: dict[Counts, Counts] = {}  # most steps do the same
+    return [shared.setdefault(each, each) for each in map(tuple, counted)]

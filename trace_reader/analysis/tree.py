@@ -99,6 +99,6 @@ def thread_label(trace: Trace, track: int) -> str:
     """What to call a thread: as the trace names it, and whether autograd runs the backward pass on it."""
     thread = trace.slices.tracks[track]
     label = trace.thread_names.get(thread) or f"thread {thread[1]}"
-    backward = trace.slices.named(lambda name: name.startswith("autograd::engine::"))
     on_it = trace.ops.where(trace.ops.track == track)
-    return f"{label}, autograd's" if backward[on_it.name].any() else label
+    backward = on_it.is_named(lambda name: name.startswith("autograd::engine::"))
+    return f"{label}, autograd's" if backward.any() else label

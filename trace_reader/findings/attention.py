@@ -51,7 +51,7 @@ def _safe_softmax(trace: Trace, facts: Facts) -> Seen | None:
     ops = named(trace.ops, SOFTMAX_FOR_MASKED_ROWS)
     if not len(ops):
         return None
-    is_softmax = trace.slices.named(SOFTMAX_FOR_MASKED_ROWS.__eq__)[trace.slices.name]
+    is_softmax = trace.slices.are_named(Kind.OP, SOFTMAX_FOR_MASKED_ROWS.__eq__)
     launched = trace.linked.where(trace.linked.call >= 0)
     inside = launched.where(innermost(trace.slices, trace.parent, launched.call, is_softmax) >= 0)
     seen = f"{SOFTMAX_FOR_MASKED_ROWS} {count(len(ops), 'time')}"

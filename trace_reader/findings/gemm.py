@@ -81,9 +81,9 @@ def _far_from_the_floor(trace: Trace, facts: Facts) -> Seen | None:
     gb_per_s = peak(facts.device or "", "memory")
     if period_us is None or gb_per_s is None:
         return None
-    slices, product = trace.slices, trace.slices.named(GEMM_OPS.__contains__)
+    slices = trace.slices
     launched = trace.linked.where((trace.linked.op >= 0) & (trace.linked.step >= 0))
-    launched = launched.where(product[slices.name[launched.op]])
+    launched = launched.where(slices.is_named(launched.op, GEMM_OPS.__contains__))
     ops = Rows(slices, distinct(launched.op).values)
     weights, flop_us = 0, 0.0
     for (number,), same in ops.by(ops.detail):

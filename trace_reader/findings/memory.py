@@ -116,7 +116,7 @@ def bias_copies(trace: Trace) -> Rows:
     gemms = trace.linked.where((trace.linked.op >= 0) & trace.linked.is_named(lambda name: decode_name(name).is_gemm))
     copies = _device_copies(trace)
     copies = copies.where((copies.op >= 0) & np.isin(copies.op, gemms.op))
-    return copies.where(trace.slices.named(lambda name: "addmm" in name)[trace.slices.name[copies.op]])
+    return copies.where(trace.slices.is_named(copies.op, lambda name: "addmm" in name))
 
 
 @finding(
@@ -128,7 +128,7 @@ def bias_copies(trace: Trace) -> Rows:
 )
 def _dtype_conversions(trace: Trace, facts: Facts) -> Seen | None:
     path, launched = facts.critical_path, trace.linked.where((trace.linked.call >= 0) & (trace.linked.kind == Kind.KERNEL))
-    is_conversion = trace.slices.named(CONVERSION.__eq__)[trace.slices.name] & (trace.slices.kind == Kind.OP)
+    is_conversion = trace.slices.are_named(Kind.OP, CONVERSION.__eq__)
     # The kernel's own name says that it converts; a copy of one dtype in another order of memory is none.
     converting = launched.where(launched.is_named(lambda name: CONVERTS.search(name) is not None))
     inside = innermost(trace.slices, trace.parent, converting.call, is_conversion)

@@ -23,7 +23,7 @@ WORTH_TELLING = 0.02  # of the path
 )
 def _unfused_optimizer(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
-    is_step = trace.slices.named(lambda name: name.startswith(STEP))[trace.slices.name] & (trace.slices.kind == Kind.ANNOTATION)
+    is_step = trace.slices.are_named(Kind.ANNOTATION, lambda name: name.startswith(STEP))
     launched = trace.linked.where((trace.linked.call >= 0) & (trace.linked.kind == Kind.KERNEL))
     own = launched.where(innermost(trace.slices, trace.parent, launched.call, is_step) >= 0)
     steps = trace.annotations.where(is_step[trace.annotations.at])

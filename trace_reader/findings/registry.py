@@ -77,7 +77,7 @@ def named(rows: Rows, *names: str) -> Rows:
 
 def not_compiling(trace: Trace, calls: Rows) -> Rows:
     """Those of these calls that are not made by torch.compile at work, which tries out kernels."""
-    compiling = trace.slices.named(is_compiling)[trace.slices.name] & (trace.slices.kind == Kind.OP)
+    compiling = trace.slices.are_named(Kind.OP, is_compiling)
     return calls.where(innermost(trace.slices, trace.parent, calls.at, compiling) < 0) if compiling.any() else calls
 
 

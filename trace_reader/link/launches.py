@@ -37,7 +37,7 @@ def gpu_work(slices: Slices, parent: np.ndarray) -> Rows:
     np.minimum.at(first_linked, track[call >= 0], rows[call >= 0])
     first_ns = slices.start_ns[np.minimum(first_linked, len(slices) - 1)][track]
     before = (first_linked[track] < len(slices)) & (slices.start_ns[rows] < first_ns)
-    by_graph = slices.named(is_graph_launch)[slices.name[call]]
+    by_graph = slices.is_named(call, is_graph_launch)
     linked = np.where(by_graph, Origin.GRAPH, np.where(op >= 0, Origin.OP, Origin.LIBRARY))
     origin = np.where(call >= 0, linked, np.where(before, Origin.CARRIED_OVER, Origin.UNKNOWN))
     return Rows(slices, rows, call=call, op=op, origin=origin)
@@ -52,7 +52,7 @@ def _launching_calls(slices: Slices, correlation: np.ndarray) -> np.ndarray:
     calls = calls[slices.correlation[calls] != NO_CORRELATION]
     if not len(calls):
         return np.full(len(correlation), -1)
-    launches = slices.named(is_launch)[slices.name[calls]]
+    launches = slices.is_named(calls, is_launch)
     keys = slices.correlation[calls] * 2 + ~launches
     order = np.argsort(keys, kind="stable")
     ids = keys[order] >> 1

@@ -46,7 +46,7 @@ class Rows:
 
     def is_named(self, test: Any) -> np.ndarray:
         """For each row, whether `test` holds for its name; each name is tried once."""
-        return self.slices.named(test)[self.name]
+        return self.slices.is_named(self.at, test)
 
     def by(self, *keys: np.ndarray) -> Iterator[tuple[tuple[int, ...], "Rows"]]:
         """Groups of equal keys (arrays as long as the rows, of integers), in the order of the keys; within, in this order."""

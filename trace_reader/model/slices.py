@@ -164,9 +164,20 @@ class Slices:
             wanted |= self.kind == kind
         return np.flatnonzero(wanted)
 
-    def named(self, test: Any) -> np.ndarray:
-        """For each name, by its number, whether `test` holds: index it with a column of names."""
-        return np.fromiter(map(test, self.names), bool, len(self.names))
+    def is_named(self, rows: np.ndarray, test: Any) -> np.ndarray:
+        """For each of these rows, whether `test` holds for its name; each name that they have is tried once."""
+        name = self.name[rows]
+        holds = np.zeros(len(self.names), bool)
+        holds[name] = True
+        tried = np.flatnonzero(holds)
+        holds[tried] = [test(self.names[number]) for number in tried.tolist()]
+        return holds[name]
+
+    def are_named(self, kind: Kind, test: Any) -> np.ndarray:
+        """For each slice, whether it is of this kind and `test` holds for its name."""
+        found = self.kind == kind
+        found[found] = self.is_named(np.flatnonzero(found), test)
+        return found
 
 
 def _in_order(start_ns: np.ndarray, duration_us: np.ndarray) -> np.ndarray | None:
