@@ -722,7 +722,8 @@ def test_an_annotation_knows_the_gpu_time_of_its_backward_pass(facts):
 def test_a_sequence_number_that_is_none_links_nothing(facts, number, thread, backward_us):
     f = facts(
         annotation("a", 0, 50), autograd("aten::mul", 5, 10, number), launch(6, 1),
-        *on(2, autograd("MulBackward0", 200, 40, number, thread), launch(210, 2)), kernel("k1", 300, 5, 1), kernel("k2", 400, 5, 2),
+        *on(2, autograd("MulBackward0", 200, 40, number, thread), launch(210, 2)),
+        kernel("k1", 300, 5, 1), kernel("k2", 400, 5, 2),
     )  # fmt: skip
     assert [(a.gpu_us, a.backward_us) for a in f.annotations] == [(5, backward_us)]
 

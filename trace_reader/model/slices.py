@@ -97,8 +97,8 @@ class Slice(msgspec.Struct, frozen=True, gc=False):
 
 class Memory(msgspec.Struct, frozen=True, eq=False):
     """Allocations and frees, in order, as columns: the moment (ns from the first slice), the numbers of the thread's track and
-    of the device, the block's address, the bytes (negative: freed), and the device's allocated bytes after it (-1: not in the
-    trace).
+    of the device, the block's address, the bytes (negative: freed), and the device's allocated bytes after it (negative: not in
+    the trace).
 
     `devices`: the pairs (type, index) as torch numbers them; type 0 is the CPU.
     """

@@ -503,7 +503,7 @@ class _Decoder:
         device_type, has_type = _integers([args.device_type for args in every])
         index, has_index = _integers([args.device for args in every])
         total, has_total = _integers([-1 if args.total is None else args.total for args in every])
-        total[~has_total | (total < 0) | (total >= 2**62)] = -1
+        total[~has_total | (total >= 2**62)] = -1
         fine &= has_address & has_size & (size > -(2**62)) & (size < 2**62) & has_type & has_index
         pairs = zip(device_type[fine].tolist(), index[fine].tolist(), strict=True)
         device = np.array([devices[pair] for pair in pairs], np.int64)
