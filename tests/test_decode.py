@@ -10,6 +10,7 @@ from events import CPU, GEMM, annotation, document, kernel, launch, memcpy, op, 
 import numpy as np
 import pytest
 from trace_reader import NoEventsError, NotATraceError, TraceError, load, read
+from trace_reader.model.slices import Inputs
 from trace_reader.parse import decode as decode_module
 from trace_reader.report import json as as_json
 from trace_reader.report import one, text
@@ -701,6 +702,12 @@ def test_an_op_without_inputs_beside_one_that_has_them_has_none(tmp_path):
     said = {"Input Dims": [[2, 3], [3, 4]], "Input type": ["float", "float"]}
     trace = load(write(tmp_path / "t.json", op("none", 0, 5), op("aten::mm", 10, 5, **said), op("none either", 20, 5)))
     assert [s.detail and s.detail.dims for s in trace.ops] == [None, ((2, 3), (3, 4)), None]
+
+
+def test_inputs_that_hold_objects_are_kept(tmp_path):
+    said = {"Input Dims": [[{"a": 1}], [3]], "Input type": [], "Input Strides": None}
+    trace = load(write(tmp_path / "t.json", op("aten::mm", 0, 5, **said), op("aten::mm", 10, 5, **said)))
+    assert [s.detail for s in trace.ops] == [Inputs((({"a": 1},), (3,)), (), None)] * 2
 
 
 def test_a_sequence_number_beside_a_broken_event_links(tmp_path):

@@ -129,11 +129,12 @@ def test_an_odd_event_of_memory_is_not_used(tmp_path, args):
 
 
 def test_an_event_of_memory_without_a_time_is_not_used(tmp_path):
-    f = read(write(tmp_path / "t.json", step(0, 0, 9), memory(None, 8, 100, 100), memory(2, 7, 300, 300)))
-    assert ([(m.peak_bytes, m.alive[0].blocks) for m in f.memory], f.skipped) == ([(300, 1)], {"instant": 1})
+    untimed = {**memory(None, 8, 100, 100), "tid": 2}
+    f = read(write(tmp_path / "t.json", annotation("a", 0, 9), untimed, memory(2, 7, 300, 300)))
+    assert ([(m.peak_bytes, m.alive[0].annotation) for m in f.memory], f.skipped) == ([(300, "a")], {"instant": 1})
 
 
-@pytest.mark.parametrize("total", ["many", 2**62, -5, [1]])
+@pytest.mark.parametrize("total", [None, "many", 2**62, -5, [1]])
 def test_where_one_total_is_none_they_are_counted_from_the_sizes(tmp_path, total):
     events = [memory(1, 7, 300, total), memory(2, 8, 100, 1000)]
     (found,) = read(write(tmp_path / "t.json", step(0, 0, 9), *events)).memory
