@@ -710,6 +710,15 @@ def test_inputs_that_hold_objects_are_kept(tmp_path):
     assert [s.detail for s in trace.ops] == [Inputs((({"a": 1},), (3,)), (), None)] * 2
 
 
+@pytest.mark.parametrize("dims", [b"[1e400]", b'["\xff"]', b"[" * 950 + b"]" * 950], ids=["too large", "no text", "too deep"])
+def test_inputs_that_cannot_be_read_are_none(tmp_path, dims):
+    said = {"Input Dims": [[2]]}
+    whole = json.dumps(document(op("aten::mm", 0, 5, **{"Input Dims": "@"}), op("aten::mm", 10, 5, **said))).encode()
+    (tmp_path / "t.json").write_bytes(whole.replace(b'"@"', dims))
+    trace = load(str(tmp_path / "t.json"))
+    assert ([s.detail and s.detail.dims for s in trace.ops], trace.skipped) == ([None, ((2,),)], {})
+
+
 def test_a_sequence_number_beside_a_broken_event_links(tmp_path):
     number = {"Sequence number": 7}
     events = [

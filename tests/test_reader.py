@@ -731,7 +731,8 @@ def test_a_sequence_number_that_is_none_links_nothing(facts, number, thread, bac
 @pytest.mark.parametrize("thread", ["x", -1, 2**20, 0.5])
 def test_an_op_of_a_thread_that_is_none_made_no_node(facts, thread):
     f = facts(
-        annotation("a", 0, 50), autograd("aten::mul", 5, 10, 9), annotation("b", 60, 30), autograd("aten::add", 65, 10, 9, thread),
+        annotation("a", 0, 50), autograd("aten::mul", 5, 10, 9),
+        annotation("b", 60, 30), autograd("aten::add", 65, 10, 9, thread),
         *on(2, autograd("MulBackward0", 200, 40, 9, 1), launch(210, 2)), kernel("k2", 400, 5, 2),
     )  # fmt: skip
     assert {a.name: a.backward_us for a in f.annotations} == {"a": 5, "b": 0}
