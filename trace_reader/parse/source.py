@@ -19,7 +19,7 @@ import msgspec
 from trace_reader.errors import MissingExtraError, NotATraceError, TraceError
 
 BLOCK_BYTES = 1 << 20
-ZIPPED_BYTES = 1 << 18  # of a gzip file: unzipped, a trace is 10 to 20 times as large
+ZIPPED_BYTES = 1 << 17  # of a gzip file: unzipped, a trace is 10 to 20 times as large
 GZIP_MAGIC = b"\x1f\x8b"
 AHEAD = 2  # blocks
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://")
