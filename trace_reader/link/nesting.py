@@ -121,9 +121,12 @@ def _by_track(slices: Slices, rows: np.ndarray) -> Iterator[np.ndarray]:
     if not len(rows):
         return
     track = slices.track[rows]
-    small = track.astype(np.int16) if len(slices.tracks) < 2**15 else track  # of 16 bits, numpy sorts in linear time
-    order = np.argsort(small, kind="stable")
-    yield from np.split(rows[order], np.flatnonzero(np.diff(track[order])) + 1)
+    if len(slices.tracks) < 2**15:
+        track = track.astype(np.int16)  # of 16 bits, numpy sorts in linear time
+    order = np.argsort(track, kind="stable")
+    rows, ends = rows[order], np.flatnonzero(np.diff(track[order])) + 1
+    del track, order  # these would stay as long as there are tracks
+    yield from np.split(rows, ends)
 
 
 def _nested(slices: Slices, spans: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
@@ -134,21 +137,26 @@ def _nested(slices: Slices, spans: np.ndarray, moments: np.ndarray) -> tuple[np.
     """
     start, end = slices.start_ns[spans], slices.end_ns[spans]
     ends = np.sort(end, kind="stable")  # mostly in order
-    places = np.arange(len(spans))
-    depth = places - np.searchsorted(ends, start, "right")
-    by_depth = np.argsort(depth.astype(np.int16) if depth.max() < 2**15 else depth, kind="stable")
-    keys = depth[by_depth] * len(spans) + by_depth  # in order
+    depth = np.arange(len(spans)) - np.searchsorted(ends, start, "right")
+    if depth.max() < 2**15:
+        depth = depth.astype(np.int16)
+    keys = np.argsort(depth, kind="stable")
+    keys += depth[keys].astype(np.int64) * len(spans)  # in order
 
-    def parent(place: np.ndarray, depth: np.ndarray) -> np.ndarray:
-        found = by_depth[np.searchsorted(keys, (depth - 1) * len(spans) + place) - 1]
-        return np.where(depth > 0, found, -1)
+    def parents(places: np.ndarray, depths: np.ndarray) -> np.ndarray:
+        found = np.full(len(places), -1, np.int32)
+        for first in range(0, len(places), BLOCK):  # by blocks, so that a large trace takes no more memory
+            asked = first + np.flatnonzero(depths[first : first + BLOCK] > 0)
+            wanted = (depths[asked].astype(np.int64) - 1) * len(spans) + places[asked]
+            found[asked] = keys[np.searchsorted(keys, wanted) - 1] % len(spans)
+        return found
 
-    parents = parent(places, depth)
-    inner = depth > 0
-    if np.any(end[inner] > end[parents[inner]]):
+    around = parents(np.arange(len(spans)), depth)
+    inner = np.flatnonzero(depth > 0)
+    if np.any(end[inner] > end[around[inner]]):
         return None
     before = np.searchsorted(start, moments, "right")
-    return parents, parent(before, before - np.searchsorted(ends, moments, "right"))
+    return around, parents(before, before - np.searchsorted(ends, moments, "right"))
 
 
 def _crossing(slices: Slices, spans: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
