@@ -172,7 +172,10 @@ def write(data: dict[str, Any]) -> str:
         text = msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
     except UnicodeEncodeError:  # a file's name that is no text
         text = json.dumps(data, indent=2)
-    return (text if text.isascii() else re.sub("[^\x00-\x7f]", _escaped, text)) + "\n"
+    if not text.isascii():
+        text = re.sub("[^\x00-\x7f]", _escaped, text)
+    text += "\n"
+    return text
 
 
 def _escaped(found: re.Match[str]) -> str:
