@@ -119,7 +119,7 @@ def test_times_since_1970_and_what_comes_before_the_first_slice(tmp_path):
     "args",
     [
         {"Addr": None}, {"Bytes": "x"}, {"Bytes": 2**63}, {"Device Type": [1]}, {"Device Id": {}}, {"Bytes": None},
-        {"Addr": 1.5e400}, {"Bytes": 2**62}, {"Bytes": -(2**62)},
+        {"Addr": 1.5e400}, {"Bytes": 2**62}, {"Bytes": -(2**62)}, {"Bytes": 2**64 - 1},
     ],
 )  # fmt: skip
 def test_an_odd_event_of_memory_is_not_used(tmp_path, args):
@@ -134,7 +134,7 @@ def test_an_event_of_memory_without_a_time_is_not_used(tmp_path):
     assert ([(m.peak_bytes, m.alive[0].annotation) for m in f.memory], f.skipped) == ([(300, "a")], {"instant": 1})
 
 
-@pytest.mark.parametrize("total", [None, "many", 2**62, -5, [1]])
+@pytest.mark.parametrize("total", [None, "many", 2**62, 2**64 - 2**40, -5, [1]])
 def test_where_one_total_is_none_they_are_counted_from_the_sizes(tmp_path, total):
     events = [memory(1, 7, 300, total), memory(2, 8, 100, 1000)]
     (found,) = read(write(tmp_path / "t.json", step(0, 0, 9), *events)).memory

@@ -498,7 +498,7 @@ class _Decoder:
         every = [event.args for event in events]
         at_ns, fine = self._nanoseconds([event.ts for event in events])
         devices, tracks = self._devices, self._tracks
-        address, has_address = _integers([args.address for args in every])
+        address, has_address = _integers([args.address for args in every], unsigned=True)
         size, has_size = _integers([args.bytes for args in every])
         device_type, has_type = _integers([args.device_type for args in every])
         index, has_index = _integers([args.device for args in every])
@@ -729,14 +729,16 @@ def _int(value: Any) -> int | None:
     return number if number is not None and -(2**64) < number < 2**64 else None
 
 
-def _integers(values: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """A column of integers of 64 bits (unsigned ones as signed; 0 where there is none), and where there is one."""
+def _integers(values: list[Any], unsigned: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """A column of integers of 64 bits (0 where there is none), and where there is one. `unsigned` ones stand as signed ones."""
     try:
         return np.array(array("q", values)), np.ones(len(values), bool)
     except (TypeError, OverflowError):
+        end = 2**64 if unsigned else 2**63
         read = [_int(value) for value in values]
-        signed = [0 if number is None else (number + 2**63) % 2**64 - 2**63 for number in read]
-        return np.array(signed, np.int64), np.array([number is not None for number in read])
+        known = np.array([number is not None and -(2**63) <= number < end for number in read], bool)
+        signed = [((number or 0) + 2**63) % 2**64 - 2**63 for number in read]
+        return np.array(signed, np.int64), known
 
 
 def _numbers(value: Any) -> tuple[int, ...] | None:
