@@ -10,11 +10,20 @@ from trace_reader import analyze, load
 from trace_reader.link.intervals import has_overlaps, merged, union_ns, unions_ns, within_ns
 from trace_reader.link.nesting import innermost_over_time, outermost, self_us
 from trace_reader.model.rows import grouped
+from trace_reader.model.slices import Kind
 
 
 @pytest.fixture
 def linked(tmp_path):
     return lambda *events, **header: load(write(tmp_path / "t.json", *events, **header))
+
+
+def test_names_are_asked_of_slices_of_one_kind(linked):
+    slices = linked(op("x", 0, 5), annotation("x", 10, 5), op("y", 20, 5), kernel("x", 30, 5, 1)).slices
+    tried = []
+    assert slices.are_named(Kind.OP, lambda name: tried.append(name) or name == "x").tolist() == [True, False, False, False]
+    assert tried == ["x", "y"]
+    assert slices.is_named(np.array([3, 2, 3]), "x".__eq__).tolist() == [True, False, True]
 
 
 def ops_of(trace):
