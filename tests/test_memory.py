@@ -119,7 +119,7 @@ def test_times_since_1970_and_what_comes_before_the_first_slice(tmp_path):
     "args",
     [
         {"Addr": None}, {"Bytes": "x"}, {"Bytes": 2**63}, {"Device Type": [1]}, {"Device Id": {}}, {"Bytes": None},
-        {"Addr": 1.5e400}, {"Bytes": 2**62}, {"Bytes": -(2**62)}, {"Bytes": 2**64 - 1},
+        {"Addr": 1.5e400}, {"Bytes": 2**62}, {"Bytes": -(2**62)}, {"Bytes": 2**64 - 1}, {"Bytes": True}, {"Device Id": False},
     ],
 )  # fmt: skip
 def test_an_odd_event_of_memory_is_not_used(tmp_path, args):

@@ -715,7 +715,7 @@ def test_an_annotation_knows_the_gpu_time_of_its_backward_pass(facts):
     ("number", "thread", "backward_us"),
     [
         (9, 1, 5), ("9", "1", 5), (0, 2**20 - 1, 5), (2**40 - 1, 1, 5),
-        (9.5, 1, None), (-9, 1, None), (2**40, 1, None), (2**64 - 9, 1, None), (None, 1, None), ([9], 1, None),
+        (9.5, 1, None), (-9, 1, None), (2**40, 1, None), (2**64 - 9, 1, None), (None, 1, None), ([9], 1, None), (True, 1, None),
         (9, "x", None), (9, -1, None), (9, 2**20, None), (9, None, None), (9, 0, None),
     ],
 )  # fmt: skip
@@ -736,6 +736,12 @@ def test_an_op_of_a_thread_that_is_none_made_no_node(facts, thread):
         *on(2, autograd("MulBackward0", 200, 40, 9, 1), launch(210, 2)), kernel("k2", 400, 5, 2),
     )  # fmt: skip
     assert {a.name: a.backward_us for a in f.annotations} == {"a": 5, "b": 0}
+
+
+def test_a_type_that_is_an_object_is_none(facts):
+    said = {"Input Dims": [[64, 32], [32, 16]], "Input type": [{"a": [64]}, "float"]}
+    f = facts(step(0, 0, 9), op("aten::mm", 0, 10, **said), launch(2, 1), kernel(GEMM, 5, 50, 1))
+    assert [(g.m, g.n, g.k) for g in f.gemms] == [(64, 16, 32)]
 
 
 def test_a_sequence_number_that_is_too_large_is_not_taken_for_another(facts):

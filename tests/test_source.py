@@ -65,6 +65,13 @@ def test_padding_behind_a_gzip_file(file, padding):
     assert (found.data, found.damage) == (TEXT, "")
 
 
+@pytest.mark.parametrize("data", [gzip.compress(b""), gzip.compress(TEXT)[:10], b"\x1f\x8b"], ids=["empty", "header", "magic"])
+def test_a_gzip_file_with_nothing_in_it(tmp_path, data):
+    (tmp_path / "t.json.gz").write_bytes(data)
+    with pytest.raises(NotATraceError, match=r"t.json.gz: a gzip file with nothing in it: it is empty or cut off$"):
+        load(str(tmp_path / "t.json.gz"))
+
+
 def test_a_large_gzip_file_that_is_damaged_is_read_up_to_there(file):
     zipped = bytearray(gzip.compress(MANY, 0))  # stored in blocks of 64 KiB: the next one's head is hit
     zipped[3_000_000:3_070_000] = b"\xff" * 70_000

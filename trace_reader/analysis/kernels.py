@@ -250,7 +250,7 @@ class ProductCost(msgspec.Struct, frozen=True):
 def product_cost(inputs: Inputs) -> ProductCost | None:
     """The cost of a matrix product by its recorded inputs; None where they do not tell."""
     shape = _gemm_shape(inputs.dims) if isinstance(inputs.dims, tuple) else None
-    types = {name for name in inputs.types if name in GEMM_DTYPES} if isinstance(inputs.types, tuple) else set()
+    types = set(_gemm_types(inputs))
     if shape is None or len(types) != 1 or not types <= ITEM_BYTES.keys():
         return None
     (item,) = types
@@ -258,9 +258,15 @@ def product_cost(inputs: Inputs) -> ProductCost | None:
     return ProductCost(2 * batch * m * n * k, batch * n * k * ITEM_BYTES[item], GEMM_DTYPES[item])
 
 
+def _gemm_types(inputs: Inputs) -> list[str]:
+    """Those of the inputs' types that matrices are multiplied in, as torch names them."""
+    types = inputs.types if isinstance(inputs.types, tuple) else ()
+    return [name for name in types if isinstance(name, str) and name in GEMM_DTYPES]
+
+
 def _gemm_dtype(inputs: Inputs, kernel: KernelName) -> str | None:
     """In which type is multiplied; None where that is not sure."""
-    types = {GEMM_DTYPES.get(name) for name in inputs.types if name in GEMM_DTYPES} if isinstance(inputs.types, tuple) else set()
+    types = {GEMM_DTYPES[name] for name in _gemm_types(inputs)}
     dtype = types.pop() if len(types) == 1 else None
     if dtype != "fp32":
         return dtype

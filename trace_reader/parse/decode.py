@@ -732,6 +732,8 @@ def _int(value: Any) -> int | None:
 def _integers(values: list[Any], unsigned: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """A column of integers of 64 bits (0 where there is none), and where there is one. `unsigned` ones stand as signed ones."""
     try:
+        if bool in set(map(type, values)):
+            raise TypeError("an array takes true for 1")
         return np.array(array("q", values)), np.ones(len(values), bool)
     except (TypeError, OverflowError):
         end = 2**64 if unsigned else 2**63

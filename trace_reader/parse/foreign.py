@@ -37,4 +37,6 @@ def what_it_is(path: str, start: bytes) -> str:
     for magic, words in _BY_START:
         if start.startswith(magic):
             return words
+    if not start:
+        return "a gzip file with nothing in it: it is empty or cut off"
     return f"not JSON: it starts with {start!r}"
