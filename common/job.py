@@ -18,8 +18,8 @@ from common.cli import LessonError, LessonParser
 from common.device import Device, choose_device
 import torch
 import torch.distributed as dist
-from trace_reader.analysis.job import JobFacts
-from trace_reader.commands.job import read_job
+from trace_reader.analysis.job_facts import JobFacts
+from trace_reader.commands.read_job import read_job
 from trace_reader.errors import TraceError
 from trace_reader.report.job import verdict
 

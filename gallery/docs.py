@@ -19,7 +19,7 @@ import sys
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from gallery.figures import CHOICE, GALLERY, NUMBERS, ROOT, TITLES, Figure, Run, figures, filled, machine, trace_of
 import msgspec
-from trace_reader.analysis.compare import rows
+from trace_reader.analysis.comparison import rows
 from trace_reader.findings import PATTERNS
 from trace_reader.report import markdown
 from trace_reader.report.document import Style

@@ -19,7 +19,7 @@ from typing import Any
 
 from trace_reader import Facts, Trace, analyze, load
 from trace_reader.analysis.verdict import verdict
-from trace_reader.findings.calls import final_sync_us
+from trace_reader.findings.runtime_calls import final_sync_us
 from trace_reader.model.slices import Kind, Slice
 from trace_reader.report.one import work_of_a_step
 from trace_reader.units import us

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from gallery.figures import GALLERY, MACHINE, ROOT, SPREAD, figures, recording
 import torch
 from trace_reader import Facts, analyze, load, read
-from trace_reader.commands.job import read_job
+from trace_reader.commands.read_job import read_job
 from trace_reader.commands.redact import redact
 from trace_reader.report import job_picture
 from trace_reader.report.picture import Window, plot
@@ -172,7 +172,7 @@ def main() -> int:
         env = dict(os.environ)
         if args.stand_ins:
             sys.path.insert(0, str(ROOT / "tests"))
-            from stand_ins import all_packages
+            from helpers.stand_ins import all_packages
 
             env |= all_packages(Path(folder, "packages"))
         runs = args.runs or Path(folder, "runs")

@@ -20,7 +20,7 @@ from gallery.figures import ROOT, TITLES, Check, Elsewhere, Figure, elsewhere, f
 from markdown_it import MarkdownIt
 import msgspec
 import numpy as np
-from trace_reader.commands import html as commands
+from trace_reader.commands import write_page as commands
 from trace_reader.findings import PATTERNS
 from trace_reader.model.rows import Rows
 from trace_reader.report import page

@@ -4,70 +4,9 @@ import importlib
 import random
 import re
 
-from conftest import LESSONS
+from helpers import LESSONS
+from helpers.flags import OWN, SHARED
 import pytest
-
-SHARED = [
-    "--dtype",
-    "--warmup",
-    "--no-warmup",
-    "--compile",
-    "--compile_mode",
-    "--device",
-    "--wait",
-    "--schedule_warmup",
-    "--active",
-    "--record_shapes",
-    "--profile_memory",
-    "--with_stack",
-    "--trace_dir",
-    "--guess",
-    "--gz",
-    "--seed",
-]
-MODEL = [
-    "--layers",
-    "--hidden",
-    "--heads",
-    "--kv_heads",
-    "--head_dim",
-    "--intermediate",
-    "--vocab",
-    "--arch",
-    "--like",
-    "--model",
-]
-BLOCKS = ["--layers", "--dim", "--batch", "--seq"]
-OWN = {
-    "01_matmul_add.py": ["--size", "--batch", "--op"],
-    "02_linear.py": ["--batch", "--in_dim", "--out_dim", "--vary_batch"],
-    "03_simple_mlp.py": ["--batch", "--seq", "--dim", "--hidden"],
-    "03_kernels_mlp.py": ["--batch", "--seq", "--dim", "--hidden", "--kernel_version"],
-    "03_triton_mlp.py": ["--batch", "--seq", "--dim", "--hidden"],
-    "04_a_naive_attention.py": ["--batch", "--heads", "--seq", "--head_dim"],
-    "04_b_inplace_ops_attention.py": ["--batch", "--heads", "--seq", "--head_dim"],
-    "04_c_sdpa_attention.py": ["--batch", "--heads", "--seq", "--head_dim", "--backend"],
-    "04_d_kernels_attention.py": ["--batch", "--heads", "--seq", "--head_dim", "--kernel_version"],
-    "05_a_llm_decode.py": [*MODEL, "--prompt", "--batch", "--phase", "--cache", "--attention"],
-    "05_b_decode_floor.py": [*MODEL, "--prompt", "--batch", "--rung"],
-    "05_c_train_step.py": [
-        *MODEL,
-        "--batch",
-        "--seq",
-        "--optimizer",
-        "--implementation",
-        "--accumulate",
-        "--checkpoint",
-        "--log_loss",
-        "--loader",
-        "--workers",
-    ],
-    "06_a_data_parallel.py": [
-        *BLOCKS, "--bucket_mb", "--gradient_as_bucket_view", "--slow_rank", "--slow_ms", "--accumulate",
-    ],
-    "06_b_sharded.py": [*BLOCKS, "--reshard_after_forward", "--no-reshard_after_forward"],
-    "06_c_tensor_parallel.py": [*BLOCKS, "--sequence_parallel"],
-}  # fmt: skip
 
 
 def parse(script, *flags):

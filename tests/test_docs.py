@@ -8,7 +8,8 @@ import shlex
 import subprocess
 import sys
 
-from conftest import GALLERY, LESSONS, ROOT
+from helpers import GALLERY, LESSONS, ROOT
+from helpers.flags import OWN, SHARED
 import pytest
 from trace_reader import cli, read
 
@@ -81,8 +82,6 @@ def flags_in(*documents):
 
 
 def test_the_pages_name_every_flag_and_no_other():
-    from test_cli import OWN, SHARED
-
     own = {flag for flags in OWN.values() for flag in flags}
     reading = {
         "--json",

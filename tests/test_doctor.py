@@ -7,10 +7,10 @@ import sys
 
 from common import doctor
 from common.doctor import OK, PROBLEM, WARNING, Check, Probe
-from conftest import LESSONS, ROOT
-from events import GEMM, kernel, launch, op, write
+from helpers import LESSONS, ROOT
+from helpers.events import GEMM, kernel, launch, op, write
+from helpers.stand_ins import LIGER, package
 import pytest
-from stand_ins import LIGER, package
 from trace_reader import read
 
 NOWHERE = "http://127.0.0.1:9"

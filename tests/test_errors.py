@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from conftest import ROOT, SMALL_ATTENTION, SMALL_MLP
+from helpers import ROOT, SMALL_ATTENTION, SMALL_MLP
 import pytest
 import torch
 

@@ -9,14 +9,14 @@ import subprocess
 import sys
 
 from common.job import collectives_of_a_step
-from conftest import GALLERY, LESSONS, ROOT
 from gallery import docs
 from gallery.figures import CHOICE, MACHINE, NUMBERS, SPREAD, Run, _beside, figures, filled, recording, trace_of
+from helpers import GALLERY, LESSONS, ROOT
 import pytest
 from trace_reader import analyze, load
 from trace_reader.analysis.graph_names import join_names
-from trace_reader.analysis.places import layer_facts, op_facts_of
-from trace_reader.commands.job import read_job
+from trace_reader.analysis.place_facts import layer_facts, op_facts_of
+from trace_reader.commands.read_job import read_job
 from trace_reader.findings import PATTERNS
 from trace_reader.report.job import verdict
 from trace_reader.units import human_bytes, us

@@ -8,13 +8,13 @@ import subprocess
 import sys
 
 from common.job import collectives_of_a_step
-from conftest import LESSONS, ROOT, Trace
+from helpers import LESSONS, ROOT, Trace
+from helpers.stand_ins import all_packages
 import pytest
-from stand_ins import all_packages
 import torch
 from trace_reader import load, read
 from trace_reader.analysis.graph_names import join_names
-from trace_reader.commands.job import read_job
+from trace_reader.commands.read_job import read_job
 
 pytestmark = pytest.mark.gpu
 

@@ -7,9 +7,8 @@ import subprocess
 import sys
 import threading
 
-from conftest import ROOT
+from helpers import ROOT, stand_ins
 import pytest
-import stand_ins
 import torch
 
 REPO = "kernels-community/liger-kernels"

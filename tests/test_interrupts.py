@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from conftest import GALLERY, ROOT
+from helpers import GALLERY, ROOT
 import pytest
 
 TRACE = GALLERY / "04_c_sdpa_attention" / "8_16_1024_64_math_bf16_warm_eager.json"

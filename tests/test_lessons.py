@@ -2,7 +2,7 @@
 
 import re
 
-from conftest import ROOT, SMALL_ATTENTION, SMALL_MLP
+from helpers import ROOT, SMALL_ATTENTION, SMALL_MLP
 import pytest
 import torch
 from trace_reader.units import human_bytes

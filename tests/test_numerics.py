@@ -7,10 +7,9 @@ import subprocess
 import sys
 
 from common.cli import DTYPES
-from conftest import ROOT
+from helpers import ROOT, stand_ins
 from kernels import get_local_kernel
 import pytest
-import stand_ins
 import torch
 from torch.nn import functional as F
 
@@ -107,11 +106,11 @@ def check_geglu(shape, dtype, device):
 
 def test_the_triton_kernel_in_tritons_interpreter():
     code = (
-        "import conftest, test_numerics, warnings; warnings.simplefilter('ignore')\n"
+        "import test_numerics, warnings; warnings.simplefilter('ignore')\n"
         "for dtype in test_numerics.DTYPES:\n"
         "    for shape in ((1,), (2, 17), (1, 1024), (3, 1025)): test_numerics.check_geglu(shape, dtype, 'cpu')"
     )
-    env = {**os.environ, "TRITON_INTERPRET": "1"}
+    env = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "tests", env=env, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -15,7 +15,7 @@ from common.memory import TensorPeak
 from common.progress import Progress, progress
 from common.quiet import quiet
 from common.record import record, warm_up
-from conftest import ROOT, Trace
+from helpers import ROOT, Trace
 import pytest
 import torch
 from torch.profiler import ProfilerAction

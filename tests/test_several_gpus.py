@@ -9,12 +9,11 @@ import subprocess
 import sys
 
 from common.blocks import make_blocks, train_step
-from conftest import ROOT, free_ports
-import jobs
+from helpers import ROOT, free_ports, jobs
 import pytest
 import torch
-from trace_reader.analysis.job import job_facts
-from trace_reader.commands.job import read_job
+from trace_reader.analysis.job_facts import job_facts
+from trace_reader.commands.read_job import read_job
 
 LAUNCH = [sys.executable, "-m", "torch.distributed.run"]
 ENV = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -22,11 +21,11 @@ ENV = os.environ | {"OMP_NUM_THREADS": "1"}
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
-    """The folder of all jobs of tests/jobs.py, two processes each, and what rank 0 printed of each."""
+    """The folder of all jobs of tests/helpers/jobs.py, two processes each, and what rank 0 printed of each."""
     folder = tmp_path_factory.mktemp("jobs")
     names = [f"{name}:{port}" for name, port in zip(jobs.JOBS, free_ports(len(jobs.JOBS)), strict=True)]
     done = subprocess.run(
-        [*LAUNCH, "--standalone", "--nproc_per_node", "2", ROOT / "tests" / "jobs.py", folder, *names],
+        [*LAUNCH, "--standalone", "--nproc_per_node", "2", ROOT / "tests" / "helpers" / "jobs.py", folder, *names],
         capture_output=True, text=True, env=ENV, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -6,10 +6,10 @@ import re
 import subprocess
 import sys
 
-from conftest import GALLERY, ROOT, keep_screen
 from gallery import docs, site
+from helpers import GALLERY, ROOT, keep_screen
+from helpers.browser import LIT
 import pytest
-from test_page import LIT
 from trace_reader import cli
 
 EVERY = site.exercises()

@@ -1,0 +1,263 @@
+"""Traces side by side: what is the same, what changed, in which direction, and what a table of several says."""
+
+import json
+
+from helpers.events import ADD, GEMM, annotation, kernel, launch, memcpy, memset, op, step, write
+import msgspec
+import pytest
+from trace_reader import read
+from trace_reader.analysis.comparison import compare, rows
+
+import read_trace
+
+EVERY_10_MS = "a step every 10.00 ms became one every 10.00 ms (+0%), "
+TRITON = "triton_poi_fused_gelu_mul_0"
+
+
+def run(tmp_path, name, steps):
+    """The facts of a trace: for each step its CPU time and the (op, kernel, us) that it launches."""
+    events, ts, number = [], 0.0, 0
+    for n, (cpu_us, work) in enumerate(steps):
+        events.append(step(n, ts, cpu_us))
+        for place, (op_name, kernel_name, gpu_us) in enumerate(work):
+            number += 1
+            at = ts + 1 + 2 * place
+            events += [op(op_name, at, 2), launch(at + 0.5, number)]
+            lane = ts + cpu_us + 100 * place
+            events.append(memset(lane, gpu_us, number) if kernel_name == "memset" else kernel(kernel_name, lane, gpu_us, number))
+        ts += 10_000
+    return read(write(tmp_path / f"{name}.json", *events))
+
+
+@pytest.fixture
+def eager(tmp_path):
+    return run(
+        tmp_path,
+        "eager",
+        [(100, [("aten::mm", GEMM, 50), ("aten::gelu", "gelu", 30), ("aten::mul", "mul", 20), ("aten::zero_", "memset", 1)])] * 3,
+    )
+
+
+@pytest.fixture
+def compiled(tmp_path):
+    return run(tmp_path, "compiled", [(140, [("aten::mm", GEMM, 60), ("graph", TRITON, 35)])] * 2)
+
+
+def test_what_is_common_gone_and_new(eager, compiled):
+    c = compare(eager, compiled)
+    assert [(a.name, a.calls, a.median_us, b.name, b.calls, b.median_us) for a, b in c.common] == [(GEMM, 3, 50, GEMM, 2, 60)]
+    assert [k.name for k in c.only_a] == ["gelu", "mul", "Memset (Device)"]
+    assert [k.name for k in c.only_b] == [TRITON]
+    assert (c.ops_only_a, c.ops_only_b) == (("aten::gelu", "aten::mul", "aten::zero_"), ("graph",))
+    assert [(a and a.name, b and b.name) for a, b in c.steps] == [
+        ("ProfilerStep#0", "ProfilerStep#0"), ("ProfilerStep#1", "ProfilerStep#1"), ("ProfilerStep#2", None),
+    ]  # fmt: skip
+    assert "fused-triton" in c.findings_new and "fused-triton" not in c.findings_gone
+
+
+def test_a_kernel_of_another_name_is_matched_by_what_it_does(tmp_path):
+    other, more = GEMM.replace("256x128", "192x128"), "nvjet_sm90_tst_64x8_64x16_1x2_h_bz_TNT"
+    a = run(tmp_path, "a", [(100, [("aten::mm", GEMM, 50), ("aten::gelu", "gelu", 30)])] * 2)
+    b = run(tmp_path, "b", [(100, [("aten::mm", other, 40), ("aten::gelu", "gelu", 30)])] * 3)
+    first, *_ = compare(a, b).changes
+    assert (first.a.name, first.b.name, first.matched_by, first.calls) == (GEMM, other, "op", (1, 1))
+    assert (first.renamed, first.us, first.difference_us) == ("tile 256x128 -> 192x128", (50, 40), -10)
+    # Two that the op launches could be either: none is guessed.
+    b = run(tmp_path, "b", [(100, [("aten::mm", other, 40), ("aten::mm", more, 10)])] * 2)
+    assert {(c.a and c.a.name, c.b and c.b.name) for c in compare(a, b).changes} == {
+        (GEMM, None), ("gelu", None), (None, other), (None, more),
+    }  # fmt: skip
+
+
+def test_gemms_are_matched_by_their_shapes(tmp_path):
+    def trace(name, kernels):
+        events = [step(0, 0, 100)]
+        for n, (kernel_name, k) in enumerate(kernels):
+            shapes = {"Input Dims": [[64, k], [k, 32]], "Input type": ["c10::BFloat16"] * 2, "Input Strides": [[k, 1], [32, 1]]}
+            events += [op("aten::mm", 10 * n, 5, **shapes), launch(10 * n + 1, n), kernel(kernel_name, 200 + 50 * n, 40, n)]
+        return read(write(tmp_path / f"{name}.json", *events))
+
+    names = [GEMM.replace("256x128", tile) for tile in ("256x128", "192x128", "64x8", "128x64")]
+    c = compare(trace("a", [(names[0], 128), (names[1], 512)]), trace("b", [(names[2], 512), (names[3], 128)]))
+    assert {(change.a.name, change.b.name, change.matched_by) for change in c.changes} == {
+        (names[0], names[3], "shape"), (names[1], names[2], "shape"),
+    }  # fmt: skip
+
+
+def test_one_gemm_is_matched_by_its_shape_whichever_op_has_it(tmp_path):
+    shapes = {"Input Dims": [[64, 8], [8, 32]]}
+    other = "ampere_sgemm_128x64_tn"
+    a, b = (
+        read(write(tmp_path / f"{n}.json", step(0, 0, 100), op("aten::mm", 10, 9, **shapes), launch(11, 1), launch(13, 3),
+                   kernel(name, 200, 40, 1), kernel("split", 300, 5, 3)))
+        for n, name in enumerate((GEMM, other))
+    )  # fmt: skip
+    (change,) = (change for change in compare(a, b).changes if change.difference_us == 0 and change.matched_by != "name")
+    assert (change.matched_by, change.a.name, change.b.name) == ("shape", GEMM, other)
+    assert change.renamed == (
+        "family cuBLAS nvjet -> cuBLAS, architecture sm90 -> sm80, dtype bf16 -> fp32, tile 256x128 -> 128x64, layout NNT -> tn"
+    )
+
+
+def test_the_other_way_round_is_the_opposite(eager, compiled):
+    there, back = compare(eager, compiled), compare(compiled, eager)
+    assert (back.only_a, back.only_b) == (there.only_b, there.only_a)
+    assert (back.ops_only_a, back.ops_only_b) == (there.ops_only_b, there.ops_only_a)
+    assert (back.findings_gone, back.findings_new) == (there.findings_new, there.findings_gone)
+    assert back.common == tuple((b, a) for a, b in there.common)
+    assert [(b, a) for a, b in back.steps] == list(there.steps)
+
+
+def test_a_trace_against_itself_shows_no_difference(eager):
+    c = compare(eager, eager)
+    assert c.only_a == c.only_b == c.ops_only_a == c.ops_only_b == c.findings_gone == c.findings_new == ()
+    assert c.summary == f"{EVERY_10_MS}the same 1 GEMM call a step, GPU time a step +0%, CPU time a step +0%."
+
+
+def test_the_sentence(eager, compiled):
+    # 101 us of GPU time a step against 95; 100 us of CPU time against 140
+    assert compare(eager, compiled).summary == EVERY_10_MS + (
+        "the same 1 GEMM call a step, gelu and mul became triton gelu+mul, GPU time a step -6%, CPU time a step +40%."
+    )
+    assert compare(compiled, eager).summary == EVERY_10_MS + (
+        "the same 1 GEMM call a step, triton gelu+mul became gelu and mul, GPU time a step +6%, CPU time a step -29%."
+    )
+
+
+def test_the_sentence_counts_what_is_too_much_to_name(tmp_path):
+    few = run(tmp_path, "few", [(10, [("aten::mm", GEMM, 5)])])
+    many = run(tmp_path, "many", [(10, [("aten::mm", GEMM, 5), *((f"aten::{n}", n * 4, 9 - k) for k, n in enumerate("abcde"))])])
+    assert compare(few, many).summary.startswith("the same 1 GEMM call a step, aaaa, bbbb, cccc and 2 more came, GPU")
+    assert compare(many, few).summary.startswith("the same 1 GEMM call a step, aaaa, bbbb, cccc and 2 more went, GPU")
+
+
+def test_gemms_that_are_not_as_many_in_every_step(tmp_path):
+    one = run(tmp_path, "one", [(10, [("aten::mm", GEMM, 5)] * 2), (10, [("aten::mm", GEMM, 5)])])
+    assert ", the same 1.5 GEMM calls a step, " in compare(one, one).summary
+
+
+def test_gemms_of_one_name_that_are_not_as_many(tmp_path):
+    one = run(tmp_path, "one", [(10, [("aten::mm", GEMM, 5)] * 2)])
+    three = run(tmp_path, "three", [(10, [("aten::mm", GEMM, 5)] * 3)] * 2)
+    assert compare(one, three).summary.startswith("2 became 3 GEMM calls a step of the same kernels, GPU time")
+    assert compare(three, one).summary.startswith("3 became 2 GEMM calls a step of the same kernels, GPU time")
+
+
+def test_a_gpu_time_that_goes_to_nothing_is_told_and_one_that_comes_from_nothing_is_not(tmp_path):
+    some = run(tmp_path, "some", [(100, [("aten::add", ADD, 50)])])
+    none = run(tmp_path, "none", [(100, [])])
+    idle = read(write(tmp_path / "idle.json", step(0, 0, 100), launch(500, 1), kernel(ADD, 600, 5, 1)))
+    assert (
+        compare(some, idle).summary
+        == "the same kernels, GPU time a step -100%, CPU time a step +0%, latency-bound became unknown."
+    )
+    assert compare(idle, some).summary == "the same kernels, CPU time a step +0%, unknown became latency-bound."
+    assert compare(none, none).summary == "CPU time a step +0%."
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ((500, 108, 107), (110, 112, 111), "CPU time a step +3%."),  # of 108 and 111
+        ((500, 100, 109), (105, 106, 104), "CPU time a step -4% (within noise: the steps of A differ by 9%)."),
+        ((100, 100, 100), (500, 90, 130), "CPU time a step +30% (within noise: the steps of B differ by 44%)."),
+        ((100, 130), (120, 120), "CPU time a step +20% (within noise: the steps of A differ by 30%)."),
+        ((100, 100, 100), (100, 100, 100), "CPU time a step +0%."),
+    ],
+)
+def test_a_change_that_the_steps_of_one_trace_show_too_is_noise(tmp_path, before, after, words):
+    """The first of three steps still pays for the profiler's start: it says nothing of noise."""
+    a, b = (run(tmp_path, name, [(cpu, []) for cpu in times]) for name, times in (("a", before), ("b", after)))
+    assert compare(a, b).summary.partition("), ")[2] == words
+
+
+def test_a_step_lasts_to_its_last_gpu_event(tmp_path):
+    # The steps begin every 10 ms; their GPU work ends 100 us after the CPU, and in b's last step 500 us after it.
+    a = run(tmp_path, "a", [(100, [("aten::mm", GEMM, 100)])] * 3)
+    b = run(tmp_path, "b", [(100, [("aten::mm", GEMM, 100)])] * 2 + [(100, [("aten::mm", GEMM, 500)])])
+    assert (a.step_period_us, b.step_period_us) == (10_000, 10_200)
+    assert compare(a, b).summary.startswith("a step every 10.00 ms became one every 10.20 ms (+2%), ")
+    assert run(tmp_path, "one", [(100, [])]).step_period_us is None
+
+
+def test_nothing_to_compare(tmp_path):
+    bare = read(write(tmp_path / "bare.json", op("aten::mm", 0, 1)))
+    assert compare(bare, bare).summary == "nothing to compare: neither steps nor kernels."
+
+
+@pytest.mark.parametrize(
+    ("times", "middle"),
+    [([(50, 4), (20, 1), (90, 3), (30, 2)], (30, 2)), ([(50, 4), (20, 1), (90, 3)], (50, 3)), ([(50, 4)], (50, 4))],
+)
+def test_the_times_of_a_step_are_the_lower_median(tmp_path, times, middle):
+    """Of an even number of steps the lower of the two in the middle: a value that was measured."""
+    (row,) = rows([run(tmp_path, "t", [(cpu, [("aten::add", ADD, gpu)]) for cpu, gpu in times])])
+    assert (row.cpu_us, row.gpu_us) == middle
+
+
+def test_what_came_and_went_without_a_gemm(tmp_path):
+    some = run(tmp_path, "some", [(10, [("aten::add", ADD, 5)])])
+    more = run(tmp_path, "more", [(10, [("aten::add", ADD, 5), *((f"aten::{n}", n, 1) for n in ("aa", "bb", "cc"))])])
+    cpu = run(tmp_path, "cpu", [(10, [])])
+    assert compare(some, more).summary.startswith("aa, bb and cc came, GPU time")
+    assert compare(more, some).summary.startswith("aa, bb and cc went, GPU time")
+    assert compare(cpu, some).summary == "add came, CPU time a step +0%, cpu-only became latency-bound."
+    assert compare(some, cpu).summary == "add went, CPU time a step +0%, latency-bound became cpu-only."
+
+
+def test_a_row_for_each_trace(eager, compiled, tmp_path):
+    cpu = read(write(tmp_path / "cpu.json", step(0, 0, 10), annotation("fwd", 1, 8), op("aten::mm", 2, 5)))
+    copying = read(
+        write(tmp_path / "copy.json", step(0, 0, 10), launch(1, 1), launch(2, 2), kernel(ADD, 20, 5, 1), memcpy(30, 9, 2))
+    )
+    first, second, third, fourth = rows([eager, compiled, cpu, copying])
+    assert [row.label for row in (first, second, third, fourth)] == ["eager", "compiled", "cpu", "copy"]
+    assert (first.kernels, first.copies, first.gpu_us, first.cpu_us, first.slowest.name) == (3, 0, 101, 100, GEMM)
+    assert (second.kernels, second.copies, second.gpu_us, second.cpu_us, second.slowest.name) == (2, 0, 95, 140, GEMM)
+    assert (third.kernels, third.copies, third.gpu_us, third.cpu_us, third.slowest) == (None, None, None, 10, None)
+    assert (fourth.kernels, fourth.copies, fourth.gpu_us) == (1, 1, 14)
+    assert [row.facts for row in (first, second, third, fourth)] == [eager, compiled, cpu, copying]
+    assert "fused-triton" in second.findings and "fused-triton" not in first.findings
+    shared = {f.slug for f in eager.findings} & {f.slug for f in compiled.findings}
+    assert shared and not shared & set(rows([eager, compiled])[0].findings)
+
+
+@pytest.mark.parametrize(
+    ("paths", "labels"),
+    [
+        (["a/x/1.json", "a/y/1.json.gz"], ["x/1", "y/1"]),
+        (["a/x/1.json", "a/x/2.json"], ["1", "2"]),
+        (["x/1.json", "2.json.gz"], ["x/1", "2"]),
+        (["/somewhere/1.json", "here/2.json"], ["/somewhere/1", "here/2"]),  # one absolute, one not
+    ],
+)
+def test_labels(eager, paths, labels):
+    facts = [msgspec.structs.replace(eager, trace=path) for path in paths]
+    assert [row.label for row in rows(facts)] == labels
+
+
+def test_the_json_of_a_comparison_has_each_traces_own_values(eager, compiled, capsys):
+    assert read_trace.main([eager.trace, compiled.trace, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["a"]["trace"], data["b"]["trace"]) == (eager.trace, compiled.trace)
+    assert (data["a"]["window_us"], data["b"]["window_us"]) == (20401, 10275)
+    changes = [(c["a"], c["b"], c["matched_by"], c["calls_a_step"], c["us_a_step"], c["difference_us"]) for c in data["kernels"]]
+    assert changes == [
+        (None, TRITON, None, [0, 1], [0, 35], 35),
+        ("gelu", None, None, [1, 0], [30, 0], -30),
+        ("mul", None, None, [1, 0], [20, 0], -20),
+        (GEMM, GEMM, "name", [1, 1], [50, 60], 10),
+        ("Memset (Device)", None, None, [1, 0], [1, 0], -1),
+    ]
+    del data["a"], data["b"], data["kernels"]
+    assert data == {
+        "schema_version": 1,
+        "summary": compare(eager, compiled).summary,
+        "kernels_common": [{"name": GEMM, "calls": [3, 2], "median_us": [50, 60]}],
+        "kernels_only_a": ["gelu", "mul", "Memset (Device)"],
+        "kernels_only_b": [TRITON],
+        "ops_only_a": ["aten::gelu", "aten::mul", "aten::zero_"],
+        "ops_only_b": ["graph"],
+        "findings_only_a": [],
+        "findings_only_b": ["fused-triton"],
+    }

@@ -1,0 +1,62 @@
+"""A training step with one fault at a time, recorded on an H200 (tests/record_faults.py): the first or second thing that is said
+names the fault, with what it costs; of the sound one, nothing is said.
+"""
+
+from helpers import FAULTS
+import pytest
+from trace_reader import analyze, load, read
+
+NAMED = {  # by recording: the finding that names its fault
+    "item_on_gradients": "sync-in-step",
+    "cpu_in_forward": "blocking-copy",
+    "slow_loader": "input-bound",
+    "pageable_copy": "blocking-copy",
+    "empty_cache": "allocation-in-step",
+    "synchronize": "sync-in-step",
+    "loop_optimizer": "unfused-optimizer",
+    "fp32": "fp32-cuda-cores",
+    "attention_written_out": "unfused-attention",
+    "loop_over_slices": "many-calls",
+    "changing_shapes": "loading-or-compiling-in-step",
+    "tiny_batch": "many-small-kernels",
+    "kept_by_cat": "cache-growing-by-cat",
+}
+
+
+def findings(name):
+    return read(str(FAULTS / f"{name}.json.gz")).findings
+
+
+def test_every_recording_is_of_a_known_fault():
+    assert {path.name.removesuffix(".json.gz") for path in FAULTS.iterdir()} == {*NAMED, "sound"}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_first_or_second_finding_names_the_fault_and_its_cost(name):
+    first = findings(name)[:2]
+    (fault,) = [f for f in first if f.slug == NAMED[name]]
+    assert fault.share > 0.01 and 0 < len(fault.evidence) <= 20
+
+
+def test_the_sound_step_has_none_of_the_faults():
+    assert {f.slug for f in findings("sound")} == {"gpu-bound"}
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("item_on_gradients", "100 synchronizing calls waited 35.13 ms in 60.31 ms: aten::_local_scalar_dense "
+     "(100 synchronizing calls, 35.13 ms); without this the path would be at most 4.86 ms shorter, 8.1%"),
+    ("pageable_copy", "2 copies waited 49.21 ms in 85.80 ms: aten::copy_ (2 copies, 49.21 ms); the largest has 67.1 MB; "
+     "2 of 2 from or to pageable memory; without this the path would be at most 16.87 ms shorter, 20%"),
+    ("slow_loader", "waiting for a DataLoader is 88% of the critical path, 292.53 ms"),
+])  # fmt: skip
+def test_what_is_said_of_the_fault(name, words):
+    assert {f.slug: f.seen for f in findings(name)}[NAMED[name]] == words
+
+
+@pytest.mark.parametrize("name", [*NAMED, "sound"])
+def test_the_evidence_is_in_the_recording(name):
+    trace = load(str(FAULTS / f"{name}.json.gz"))
+    slices = {(s.name, s.track, s.start_us, s.duration_us) for s in trace.slices}
+    for found in analyze(trace).findings:
+        told = [(e.name, e.track, e.start_us, e.duration_us) for e in found.evidence]
+        assert set(told) <= slices and [e[2] for e in told] == sorted(e[2] for e in told)

@@ -1,0 +1,1004 @@
+"""A job read as one: collectives matched over its ranks, and who waits for whom, in made traces with numbers done by hand."""
+
+import contextlib
+import json
+import multiprocessing
+import os
+from pathlib import Path
+import signal
+import threading
+
+from helpers import free_ports
+from helpers.events import ADD, annotation, document, event, kernel, launch, memcpy, op, step
+from matplotlib.colors import to_hex
+import pytest
+from trace_reader import analyze, cli, load
+from trace_reader.analysis.job_facts import job_facts
+from trace_reader.analysis.rank_summary import rank_of, summarize_rank
+from trace_reader.commands import merge_ranks as commands_merge
+from trace_reader.commands import read_job as commands
+from trace_reader.report import job_picture
+from trace_reader.report.picture import Window
+
+NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def collective(n, ts, dur, name="allreduce", elements=1000, group="0", ranks=(0, 1, 2), launched=None, **more):
+    said = {"Collective name": name, "In msg nelems": elements, "Out msg nelems": elements, "Group size": len(ranks),
+            "dtype": "BFloat16", "Process Group Name": group, "Process Group Ranks": str(list(ranks)), **more}  # fmt: skip
+    return [launch(ts - 1 if launched is None else launched, n), kernel(NCCL, ts, dur, n, stream=17, **said)]
+
+
+def compute(n, ts, dur, launched=None):
+    return [launch(ts - 1 if launched is None else launched, n), kernel(ADD, ts, dur, n)]
+
+
+def header(rank, world=3, **more):
+    config = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": world, "ranks": list(range(world))}]
+    return {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world, "pg_config": config}, **more}
+
+
+def shifted(events, by):
+    return [{**e, "ts": e["ts"] + by} for e in events]
+
+
+def write(folder, rank, *events, shift=0, name=None, **more):
+    path = folder / (name or f"t_rank{rank}.json")
+    path.write_text(json.dumps(document(*shifted(events, shift), **{**header(rank), **more})))
+    return str(path)
+
+
+def facts_of(*paths):
+    traces = [load(path) for path in paths]
+    return job_facts(summarize_rank(trace, analyze(trace), rank_of(trace.header, trace.path)) for trace in traces)
+
+
+def three(folder, shifts=(0, 0, 0)):
+    """Rank 2 computes 30 us longer before the first collective; 5 us later at the second; of the third it is no part."""
+    pair = {"group": "1", "ranks": (0, 1)}
+    ranks = [
+        [*compute(1, 10, 50), *collective(2, 60, 40), *collective(3, 200, 20), *collective(4, 300, 20, **pair)],
+        [*compute(1, 10, 50), *collective(2, 60, 40), *collective(3, 200, 20), *collective(4, 310, 10, **pair)],
+        [*compute(1, 10, 80), *collective(2, 90, 10), *collective(3, 205, 15)],
+    ]
+    return [write(folder, rank, step(0, 0, 1000), *events, shift=shifts[rank]) for rank, events in enumerate(ranks)]
+
+
+@pytest.mark.parametrize("shifts", [(0, 0, 0), (0, 5000, 123456.789), (777, 0, 31)])
+def test_who_waits_for_whom(tmp_path, capsys, shifts):
+    paths = three(tmp_path, shifts)
+    assert cli.main([*paths, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    keys = "rank", "compute_us", "communication_us", "overlapped_us", "exposed_us", "waiting_us", "idle_us", "last_to_arrive"
+    assert [tuple(rank[key] for key in keys) for rank in told["ranks"]] == [
+        (0, 50, 80, 0, 80, 45, 870, 0), (1, 50, 70, 0, 70, 35, 880, 1), (2, 80, 25, 0, 25, 0, 895, 2),
+    ]  # fmt: skip
+    assert [(rank["trace"], rank["steps"], rank["regime"]) for rank in told["ranks"]] == [
+        (path, 1, analyze(load(path)).regime) for path in paths
+    ]
+    assert {key: told[key] for key in ("matched", "unmatched", "transfer_us", "clock_residual_us", "straggler")} == {
+        "matched": 3, "unmatched": 0, "transfer_us": 35, "clock_residual_us": 0, "straggler": 2
+    }  # fmt: skip
+    # 2,000 bytes: 4/3 of them on the bus of three ranks, all of them on that of two
+    assert told["collectives"] == [
+        {"name": "allreduce", "group": "0", "ranks": [0, 1, 2], "count": 2, "bytes": 2000, "transfer_us": 12.5, "skew_us": 17.5,
+         "bus_gb_per_s": 0.213333, "class": "arrival skew"},
+        {"name": "allreduce", "group": "1", "ranks": [0, 1], "count": 1, "bytes": 2000, "transfer_us": 10, "skew_us": 10,
+         "bus_gb_per_s": 0.2, "class": "arrival skew"},
+    ]  # fmt: skip
+    assert set(told) == {"schema_version", "ranks", "matched", "unmatched", "transfer_us", "clock_residual_us", "straggler",
+                         "collectives"}  # fmt: skip
+
+
+def test_the_report(tmp_path, capsys, monkeypatch):
+    three(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["."]) == 0
+    assert (
+        capsys.readouterr().out
+        == """\
+3 ranks of one job: ./t_rank*.json
+device: NVIDIA H200
+steps: 1 (ProfilerStep#0)
+
+Verdict
+rank 2 arrives last in 2 of 2 collectives; it is the one that waits least (0.0
+  us, the others 35.0 us to 45.0 us); it computes longer. What computing does
+  not hide of this is 4.5% of rank 0's time
+
+Ranks (all that was recorded; waiting and transfer: of what is exposed; last: to
+arrive, in all steps)
+  rank  compute  commun.  exposed  waiting  transfer      idle  last
+  0     50.0 us  80.0 us  80.0 us  45.0 us   35.0 us  870.0 us     0
+  1     50.0 us  70.0 us  70.0 us  35.0 us   35.0 us  880.0 us     1
+  2     80.0 us  25.0 us  25.0 us   0.0 us   25.0 us  895.0 us     2
+
+Collectives (transfer and skew: medians; GB/s: on the bus; NVLink of a device:
+450 at most, as published)
+  collective  group  ranks  count    MB  transfer     skew  GB/s  mostly
+  allreduce       0    0-2      2  0.00   12.5 us  17.5 us   0.2  skew
+  allreduce       1    0-1      1  0.00   10.0 us  10.0 us   0.2  skew
+
+Clocks and matching
+the clocks are aligned by the ends of 3 matched collectives; these still are 0.0
+  us apart (median)
+"""
+    )
+
+
+def late(folder, *, before, gap_launch):
+    """Rank 1's second kernel begins 100 us late, launched at `gap_launch`; `before`: what else is on its CPU."""
+    fine = [step(0, 0, 400), annotation("forward", 5, 200), *compute(1, 20, 30), *collective(2, 50, 110, ranks=(0, 1))]
+    slow = [step(0, 0, 400), *before, *compute(1, 120, 30, launched=gap_launch), *collective(2, 150, 10, ranks=(0, 1))]
+    return [write(folder, rank, *events, **header(rank, 2)) for rank, events in enumerate((fine, slow))]
+
+
+@pytest.mark.parametrize(
+    ("before", "launched", "why"),
+    [
+        ([annotation("forward", 110, 200)], 119, "its CPU is late before the forward"),
+        ([annotation("forward", 1, 300), *compute(9, 3, 1)], 119, "its CPU is late in the forward"),
+        ([], 119, "its CPU is late"),
+        ([annotation("data", 5, 50), annotation("forward", 110, 200)], 119, "its CPU is late before the forward"),
+        ([annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5, 50)], 119, "its CPU is late"),
+        ([], 61, "its CPU is late"),  # of 120 us without work, more than half before the launch
+        ([], 59, "its device waits for something that is not the CPU"),
+        ([annotation("nccl:all_reduce", 110, 200)], 119, "its CPU is late"),  # the backend's own says nothing of the program
+        ([annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5, 110)], 119,
+         "it waits for its input (a DataLoader)"),
+        ([], 4, "its device waits for something that is not the CPU"),
+    ],
+)  # fmt: skip
+def test_what_kept_the_late_rank(tmp_path, capsys, before, launched, why):
+    assert cli.main(late(tmp_path, before=before, gap_launch=launched)) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert (
+        f"rank 1 arrives last in 1 of 1 collective; it is the one that waits least (0.0 us, the other 100.0 us); {why}. What"
+        in told
+    )
+
+
+def test_who_is_late_for_several_in_a_row_is_late_for_what_kept_it_first(tmp_path):
+    # Rank 0 goes on computing while it waits: for the second collective it has nothing left to do.
+    fine = [step(0, 0, 900), *compute(1, 20, 30), *collective(2, 50, 110, ranks=(0, 1)), *compute(3, 60, 50),
+            *collective(4, 160, 60, ranks=(0, 1), launched=70)]  # fmt: skip
+    slow = [step(0, 0, 900), *compute(1, 120, 30, launched=119), *collective(2, 150, 10, ranks=(0, 1)), *compute(3, 160, 50),
+            *collective(4, 210, 10, ranks=(0, 1))]  # fmt: skip
+    job = facts_of(*(write(tmp_path, rank, *events, **header(rank, 2)) for rank, events in enumerate((fine, slow))))
+    assert (job.straggler.rank, job.straggler.last, job.straggler.caused_us, job.straggler.cause) == (1, 2, 150, "cpu")
+    # of rank 0's waiting, 100 us and 50 us, the kernel of 50 us hides as much
+    assert (job.ranks[0].waiting_us, job.ranks[0].exposed_waiting_us, job.ranks[0].overlapped_us) == (150, 100, 50)
+    assert (job.ranks[0].exposed_us, job.ranks[0].exposed_transfer_us) == (120, 20)
+
+
+def test_waiting_that_is_hidden_makes_no_straggler(tmp_path):
+    ranks = [
+        [*compute(1, 40, 500), *collective(2, 50, 110, ranks=(0, 1))],
+        [*compute(1, 40, 500), *collective(2, 150, 10, ranks=(0, 1))],
+    ]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 900), *events, **header(rank, 2)) for rank, events in enumerate(ranks)))
+    assert (job.ranks[0].waiting_us, job.ranks[0].exposed_waiting_us, job.straggler) == (100, 0, None)
+
+
+def test_what_cannot_be_matched_is_left_out_and_said(tmp_path, capsys):
+    ranks = [[*collective(1, 10, 20), *collective(2, 50, 20), *collective(3, 90, 20, elements=7)] for _ in range(3)]
+    ranks[1] = ranks[1][2:]  # the first of rank 1 is missing: which of the two equal ones, nobody knows
+    paths = [write(tmp_path, rank, step(0, 0, 500), *events) for rank, events in enumerate(ranks)]
+    assert cli.main(paths) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert (
+        "left out: 2 collectives allreduce in group 0, ProfilerStep#0: not all ranks have equally many: "
+        "rank 0 has 2, rank 1 has 1, rank 2 has 2"
+    ) in told
+    job = facts_of(*paths)
+    assert (job.matched, job.unmatched, [row.bytes for row in job.collectives]) == (1, 2, [14])
+
+
+def test_what_is_left_out_counts_as_the_rank_with_most_of_all_sizes_has_it(tmp_path):
+    ranks = [[*collective(1, 10, 20), *collective(2, 50, 20), *collective(3, 90, 20, elements=7)], collective(1, 10, 20), []]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 500), *events) for rank, events in enumerate(ranks)))
+    assert (job.matched, job.unmatched) == (0, 3)
+
+
+def test_a_missing_call_does_not_touch_the_other_steps(tmp_path):
+    both = [step(0, 0, 100), *collective(1, 10, 20), *collective(2, 50, 20), step(1, 100, 100), *collective(3, 110, 20)]
+    paths = [write(tmp_path, rank, *(both if rank else both[3:])) for rank in range(3)]
+    job = facts_of(*paths)
+    assert (job.matched, job.unmatched, job.left_out[0].step) == (1, 2, "ProfilerStep#0")
+
+
+def test_calls_with_numbers_are_matched_by_these(tmp_path):
+    ranks = [[call for n in range(3) for call in collective(n + 1, 10 + 40 * n, 10 + 5 * rank, Seq=n)] for rank in range(3)]
+    ranks[1] = ranks[1][2:]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 500), *events) for rank, events in enumerate(ranks)))
+    assert (job.matched, job.unmatched, [row.skew_us for row in job.collectives]) == (2, 1, [10])
+
+
+def test_a_collective_is_of_the_step_that_launched_it(tmp_path):
+    """On rank 1 it runs when the next step has begun."""
+    steps = step(0, 0, 100), step(1, 100, 100)
+    ranks = [collective(1, ts, 170 - ts, ranks=(0, 1), launched=50) for ts in (60, 150)]
+    job = facts_of(*(write(tmp_path, rank, *steps, *events, **header(rank, 2)) for rank, events in enumerate(ranks)))
+    assert (job.matched, job.unmatched) == (1, 0)
+
+
+def test_calls_with_numbers_are_matched_whichever_steps_the_ranks_recorded(tmp_path):
+    calls = collective(1, 110, 20, ranks=(0, 1), Seq=4)
+    a = write(tmp_path, 0, step(0, 0, 100), step(1, 100, 100), *calls, **header(0, 2))
+    b = write(tmp_path, 1, step(1, 100, 100), *calls, **header(1, 2))
+    c = write(tmp_path, 1, step(5, 100, 100), *calls, **header(1, 2), name="other.json")
+    assert [(facts_of(a, other).matched, facts_of(a, other).unmatched) for other in (b, c)] == [(1, 0), (1, 0)]
+
+
+def test_a_send_and_its_receive_are_one(tmp_path):
+    sends = collective(1, 10, 30, "send", ranks=(0, 1, 2), **{"Dst Rank": 1})
+    receives = collective(1, 25, 20, "recv", ranks=(0, 1, 2), **{"Src Rank": 0})
+    alone = collective(1, 25, 20, "recv", ranks=(0, 1, 2))  # does not say from whom
+    paths = [write(tmp_path, rank, step(0, 0, 500), *events) for rank, events in enumerate((sends, receives, alone))]
+    job = facts_of(*paths)
+    assert [(row.name, row.ranks, row.transfer_us, row.skew_us) for row in job.collectives] == [("send and recv", (0, 1), 20, 10)]
+    assert (job.matched, job.unmatched) == (1, 1)
+
+
+def test_a_rank_that_is_not_here(tmp_path, capsys):
+    paths = three(tmp_path)[:2]
+    assert cli.main(paths) == 0
+    out = capsys.readouterr().out
+    assert "of 3 ranks, these are not here, and the late one may be among them: rank 2\n" in out
+    job = facts_of(*paths)
+    assert job.missing_ranks == (2,)
+    # Rank 2 may have come last: then both of the others waited.
+    assert [(row.group, row.kind, row.bus_gb_per_s) for row in job.collectives] == [
+        ("0", "inconclusive", None),
+        ("1", "arrival skew", 0.2),
+    ]
+    assert [rank.last_to_arrive for rank in job.ranks] == [0, 1]
+
+
+def test_ranks_that_share_no_collective_have_clocks_of_their_own(tmp_path):
+    own = [collective(1, 10, 20, group="1", ranks=(0, 1)), collective(1, 10, 20, group="1", ranks=(0, 1)), compute(1, 10, 20)]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 100), *events, shift=rank) for rank, events in enumerate(own)))
+    assert job.offset_ns == (0, 0, None)
+
+
+def test_clocks_are_tied_over_other_ranks(tmp_path):
+    one, two = {"group": "1", "ranks": (0, 1)}, {"group": "2", "ranks": (1, 2)}
+    ranks = [
+        collective(1, 10, 20, **one),
+        [*collective(1, 15, 15, **one), *collective(2, 50, 20, **two)],
+        collective(1, 60, 10, **two),
+    ]
+    shifts = 0, 100, 1000
+    paths = [
+        write(tmp_path, rank, annotation("a", 0, 5), step(0, 0, 100), *events, shift=shifts[rank])
+        for rank, events in enumerate(ranks)
+    ]
+    assert facts_of(*paths).offset_ns == (0, 0, 0)  # each counts from its own first slice
+    late_start = write(tmp_path, 2, *ranks[2], step(0, 40, 60), shift=1000)
+    assert facts_of(*paths[:2], late_start).offset_ns == (0, 0, 40_000)
+    write(tmp_path, 1, *ranks[1], step(0, 5, 95), shift=100)  # the one between them is off as well
+    job = facts_of(*paths[:2], late_start)
+    assert (job.offset_ns, job.clock_residual_us) == ((0, 5000, 40_000), 0)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "message"),
+    [
+        ([{}, {"rank": 0}, {"rank": 1}], "two files are of rank 0: {0} and {1}; name one for each rank of one job"),
+        ([{}, {"rank": 1, "world": 4}], "not one job: {0} is of 3 ranks, {1} of 4"),
+        ([{}, {"rank": 3}], "{1}: rank 3 of 3 ranks"),
+    ],
+)
+def test_files_that_are_not_one_job(tmp_path, capsys, ranks, message):
+    paths = []
+    for number, said in enumerate(ranks):
+        said = {"rank": 0, "world": 3, **said}
+        paths.append(write(tmp_path, number, step(0, 0, 100), *collective(1, 10, 20), name=f"{number}.json", **header(**said)))
+    assert cli.main(paths) == 2
+    assert capsys.readouterr() == ("", f"error: {message.format(*paths)}\n")
+
+
+def test_recordings_at_different_times_are_not_one_job(tmp_path, capsys):
+    a = write(tmp_path, 0, step(0, 0, 100), *collective(1, 10, 20, ranks=(0, 1)), **header(0, 2), baseTimeNanoseconds=10**18)
+    b = write(tmp_path, 1, step(0, 0, 100), *collective(1, 10, 20, ranks=(0, 1), elements=5), **header(1, 2),
+              baseTimeNanoseconds=10**18 + 3 * 10**9)  # fmt: skip
+    assert cli.main([a, b]) == 2
+    assert capsys.readouterr().err == (
+        f"error: not one job: {a} and {b} were recorded 3.0 s apart, and their collectives do not fit each other\n"
+    )
+
+
+def test_ranks_of_other_groups_are_not_one_job(tmp_path, capsys):
+    paths = []
+    for rank, name in enumerate(("0", "mesh")):
+        said = header(rank, 2)
+        said["distributedInfo"]["pg_config"][0]["pg_name"] = name
+        paths.append(write(tmp_path, rank, step(0, 0, 100), *collective(1, 10, 20, ranks=(0, 1)), **said))
+    assert cli.main(paths) == 2
+    assert capsys.readouterr().err == f"error: not one job: {paths[0]} and {paths[1]} have different process groups\n"
+
+
+def test_a_rank_without_collectives_hides_no_other(tmp_path):
+    call = collective(1, 10, 20, ranks=(0, 2))
+    job = facts_of(
+        *(write(tmp_path, rank, step(0, 0, 100), *events) for rank, events in enumerate((call, compute(1, 10, 20), call)))
+    )
+    assert (job.matched, [row.ranks for row in job.collectives]) == (1, [(0, 2)])
+
+
+def test_two_runs_of_one_rank_are_compared(tmp_path, capsys):
+    paths = [write(tmp_path, 0, step(0, 0, 100), *compute(1, 10, 20 + n), name=f"{n}.json", trace_id=str(n)) for n in range(2)]
+    assert cli.main(paths) == 0
+    assert capsys.readouterr().out.startswith(f"A: {paths[0]}\nB: {paths[1]}\n")
+
+
+def test_a_flag_of_one_trace_is_not_ignored_for_a_folder(tmp_path, capsys):
+    three(tmp_path)
+    assert cli.main([str(tmp_path), "--chain"]) == 2
+    assert capsys.readouterr().err == f"error: --chain shows one trace: name one of these 3, as {tmp_path}/t_rank0.json\n"
+
+
+def test_a_folder_is_its_traces(tmp_path, capsys):
+    three(tmp_path)
+    assert cli.main([str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["matched"] == 3
+    (tmp_path / "t_rank1.json").write_text("{")
+    assert cli.main([str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert err == f"error: {tmp_path}/t_rank1.json: no trace: there is no list traceEvents in it\n"
+    assert out.startswith("2 ranks of one job: ")
+
+
+def test_the_rank_in_the_name_of_a_file(tmp_path):
+    names = "a_rank3.json", "rank-12.json.gz", "x/rank_0/b.json", "frank3.json", "ranks.json"
+    assert [rank_of({}, name) for name in names] == [3, 12, None, None, None]
+    assert rank_of({"distributedInfo": {"rank": 1}}, "a_rank3.json") == 1
+    assert rank_of({"distributedInfo": {"rank": True}}, "a.json") is None
+    assert rank_of({"distributedInfo": []}, "a.json") is None
+
+
+def test_processes_tell_the_same(tmp_path):
+    paths = three(tmp_path)
+    (tmp_path / "broken_rank7.json").write_text("")
+    paths.append(str(tmp_path / "broken_rank7.json"))
+    one, two = (commands.read_job(paths, processes=n) for n in (1, 2))
+    assert one[0].ranks == two[0].ranks and one[0].collectives == two[0].collectives
+    assert [str(error) for error in two[1]] == [str(error) for error in one[1]] == [f"{paths[3]}: the file is empty"]
+
+
+@pytest.mark.parametrize("deaths", [1, commands.TRIES + 1])
+def test_a_process_that_is_killed(tmp_path, deaths):
+    paths = three(tmp_path)
+    pipe = tmp_path / "pipe_rank1.json"
+    os.mkfifo(pipe)
+
+    def feed():
+        for _ in range(deaths):
+            end = os.open(pipe, os.O_WRONLY)  # waits for who reads it
+            for process in multiprocessing.active_children():
+                process.kill()
+                process.join()
+            os.close(end)
+        if deaths == 1:
+            pipe.write_bytes(Path(paths[1]).read_bytes())
+
+    feeding = threading.Thread(target=feed, daemon=True)
+    feeding.start()
+    job, errors = commands.read_job([paths[0], str(pipe), paths[2]], processes=2)
+    feeding.join(60)
+    if deaths == 1:
+        assert (job.matched, job.straggler.rank, errors) == (3, 2, [])
+    else:
+        assert [rank.rank for rank in job.ranks] == [0, 2]
+        assert list(map(str, errors)) == [f"{pipe}: the process that read it was killed; is there enough memory?"]
+
+
+def test_without_a_gpu_the_backends_annotations_are_the_collectives(tmp_path):
+    def rank(number, from_us):
+        gloo = event("user_annotation", "gloo:all_reduce", from_us, 100 - from_us, {"pid": 1, "tid": 9})
+        ops = op("aten::mm", 10, from_us - 10), op("c10d::allreduce_", from_us, 5)
+        return write(tmp_path, number, step(0, 0, 200), *ops, gloo, **header(number, 2))
+
+    job = facts_of(rank(0, 30), rank(1, 90))
+    assert [(own.compute_us, own.communication_us, own.waiting_us) for own in job.ranks] == [(20, 70, 60), (80, 10, 0)]
+    assert (job.straggler.rank, job.straggler.cause, job.collectives[0].name) == (1, "compute", "all_reduce")
+    assert (job.collectives[0].bytes, job.collectives[0].bus_gb_per_s) == (None, None)
+
+
+def test_without_a_gpu_and_without_groups_all_ranks_take_part(tmp_path):
+    gloo = [event("user_annotation", "gloo:all_reduce", 50 + rank, 20 - rank, {"pid": 1, "tid": 9}) for rank in range(2)]
+    info = [{"distributedInfo": {"rank": rank, "world_size": 2}} for rank in range(2)]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 200), gloo[rank], **info[rank]) for rank in range(2)))
+    assert [(row.name, row.ranks, row.transfer_us) for row in job.collectives] == [("all_reduce", (0, 1), 19)]
+
+
+def test_merged_ranks_are_one_trace_with_the_sum_of_the_parts(tmp_path, capsys):
+    paths = three(tmp_path, (0, 5000, 123456.789))
+    target = tmp_path / "all" / "job.json.gz"
+    assert cli.main([*paths, "--merge", str(target)]) == 1
+    assert capsys.readouterr().err == f"error: {target}: No such file or directory\n"
+    target.parent.mkdir()
+    assert cli.main([*paths, "--merge", str(target)]) == 0
+    assert capsys.readouterr().out.startswith(f"wrote {target} (") and target.read_bytes()[:2] == b"\x1f\x8b"
+    whole, parts = analyze(load(str(target))), [analyze(load(path)) for path in paths]
+    assert whole.kernels_total == sum(part.kernels_total for part in parts) == 11
+    assert whole.gpu_time_by_origin_us["op"] + whole.gpu_time_by_origin_us["library"] == sum(
+        kernel.total_us for part in parts for kernel in part.kernels
+    )
+    assert whole.unlinked == 0 and whole.events == sum(part.events for part in parts)
+    assert cli.main([str(target)]) == 0
+    assert "\nranks: 0, 1, 2, merged; steps, verdict and path are of one of them" in capsys.readouterr().out
+    # Steps are those of the first rank, and so is what they launched.
+    assert [(step.name, step.kernels, step.launches) for step in whole.steps] == [("ProfilerStep#0", 4, 4)]
+
+
+def test_merged_ranks_keep_lanes_ids_and_devices_apart_and_meet_in_time(tmp_path):
+    flow = {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 2, "pid": 1, "tid": 1, "ts": 60}
+    label = {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "python"}}
+    unused = {"ph": "M", "name": "process_name", "pid": 7, "tid": 0, "args": {"name": "python"}}
+    ranks = [[step(0, 0, 200), *collective(2, 60, 40, ranks=(0, 1)), {**flow, "ts": 59}, label | {"ts": 0}, unused | {"ts": 0}],
+             [step(0, 0, 200), *collective(2, 80, 20, ranks=(0, 1)), {**flow, "ts": 79}, label | {"ts": 0}]]  # fmt: skip
+    paths = [
+        write(tmp_path, rank, *events, shift=1000 * rank, baseTimeNanoseconds=5, **header(rank, 2))
+        for rank, events in enumerate(ranks)
+    ]
+    commands_merge.run(paths, tmp_path / "all.json")
+    merged = json.loads((tmp_path / "all.json").read_text())
+    assert "distributedInfo" not in merged and merged["mergedRanks"] == [0, 1]
+    assert [own["id"] for own in merged["deviceProperties"]] == [0, 1]
+    kernels = [event for event in merged["traceEvents"] if event.get("cat") == "kernel"]
+    assert [(event["pid"], event["args"]["device"], event["ts"], event["ts"] + event["dur"]) for event in kernels] == [
+        (0, 0, 60, 100), (1, 1, 80, 100),
+    ]  # fmt: skip
+    calls = [event["args"]["correlation"] for event in merged["traceEvents"] if event.get("cat") == "cuda_runtime"]
+    assert calls == [event["args"]["correlation"] for event in kernels] and len(set(calls)) == 2
+    assert len({event["id"] for event in merged["traceEvents"] if event["ph"] == "s"}) == 2
+    named = {event["pid"]: event["args"]["name"] for event in merged["traceEvents"] if event["name"] == "process_name"}
+    assert sorted(named.values()) == ["rank 0: python", "rank 1: python"]
+    assert set(named) == {event["pid"] for event in merged["traceEvents"] if event.get("cat") == "cuda_runtime"}
+
+
+def test_merged_numbers_of_ranks_stay_apart(tmp_path):
+    """Autograd's sequence numbers, addresses and device ids of memory events, which the reader compares across threads."""
+    said = {"Sequence number": 7, "Addr": 140000000000000, "Device Id": 1, "Device Type": 1}
+    on_cpu = {"Addr": 5, "Device Id": -1, "Device Type": 0}
+    for rank in range(2):
+        events = [event("cpu_op", "aten::add", 5, 1, **said), event("cpu_op", "aten::add", 7, 1, **on_cpu)]
+        write(tmp_path, rank, step(0, 0, 200), *collective(2, 60, 40, ranks=(0, 1)), *events, **header(rank, 2))
+    commands_merge.run([str(tmp_path)], tmp_path / "all.json")
+    merged = json.loads((tmp_path / "all.json").read_text())["traceEvents"]
+    own = [event["args"] for event in merged if event["name"] == "aten::add"]
+    assert [args.get("Sequence number") for args in own] == [7, None, 7 + (1 << 30), None]
+    assert [args["Addr"] for args in own] == [140000000000000, 5, 140000000000000 + (1 << 48), 5 + (1 << 48)]
+    assert [args["Device Id"] for args in own] == [1, 0, 3, 1]  # on GPUs: after those that the kernels ran on, 0 and 2
+
+
+def test_what_cannot_be_merged(tmp_path, capsys):
+    paths = three(tmp_path)
+    Path(paths[1]).write_text(Path(paths[1]).read_text()[:-40])
+    for asked, message in (
+        (paths, f"{paths[1]}: it can be read, but is not whole, and cannot be merged: "),
+        (paths[:1], f"{paths[0]}: one trace; --merge takes the ranks of a job"),
+    ):
+        assert cli.main([*asked, "--merge", str(tmp_path / "out.json")]) == 2
+        assert capsys.readouterr().err.startswith(f"error: {message}")
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_who_keeps_a_rank_that_keeps_others_is_the_late_one(tmp_path):
+    """Rank 1 of 8 computes 500 us longer: it holds up its group of four, and these hold up their partners in the other one."""
+    fours, paths = [(0, 1, 2, 3), (4, 5, 6, 7)], []
+    for rank in range(8):
+        late = 500 if rank == 1 else 0
+        four, pair = fours[rank // 4], (rank % 4, rank % 4 + 4)
+        joined = 610 if rank < 4 else 110  # when the first collective has ended
+        paths.append(
+            write(tmp_path, rank, step(0, 0, 2000), *compute(1, 10, 90 + late),
+                  *collective(2, 100 + late, joined - 100 - late, group="t", ranks=four),
+                  *collective(3, joined, 620 - joined, group="d", ranks=pair), **header(rank, 8))
+        )  # fmt: skip
+    job = facts_of(*paths)
+    # 3 ranks wait 500 us for rank 1, and 4 for those
+    assert (job.straggler.rank, job.straggler.caused_us, job.straggler.cause) == (1, 7 * 500, "compute")
+    assert [rank.last_to_arrive for rank in job.ranks] == [1, 2, 1, 1, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "lasts"),
+    [("allreduce", [0, 1]), ("_allgather_base", [0, 1]), ("all_to_all", [0, 1]), ("_reduce_scatter_base", [0, 1]),
+     ("broadcast", [0, 0]), ("gather", [0, 0]), ("scatter", [0, 0]), ("reduce", [0, 0]), ("send", [0, 0]), ("recv", [0, 0])],
+)  # fmt: skip
+def test_who_need_not_wait_for_others_is_not_the_last(tmp_path, name, lasts):
+    ranks = [collective(1, 10, 50, name, ranks=(0, 1)), collective(1, 40, 20, name, ranks=(0, 1))]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 100), *events, **header(rank, 2)) for rank, events in enumerate(ranks)))
+    assert [rank.last_to_arrive for rank in job.ranks] == lasts
+
+
+@pytest.mark.parametrize("earlier", [0, 40])  # us that rank 1's recording begins before the others'
+def test_of_equally_short_calls_the_one_that_began_last_came_last(tmp_path, earlier):
+    """Rank 1 and rank 2 take as long, and end 5 us apart; three collectives before it tie the clocks."""
+    before = [e for n in range(3) for e in collective(n + 2, 100 * n + 10, 20)]
+    calls = [(310, 60), (340, 30), (335, 30)]
+    ranks = [[*before, *collective(1, *call)] for call in calls]
+    begins = 0, -earlier, 0
+    job = facts_of(
+        *(
+            write(tmp_path, rank, step(0, begins[rank], 500 - begins[rank]), *events, shift=50)
+            for rank, events in enumerate(ranks)
+        )
+    )
+    assert job.offset_ns == (0, -1000 * earlier, 0) and [rank.last_to_arrive for rank in job.ranks] == [0, 1, 0]
+
+
+def test_who_adds_to_what_it_waited_is_late_for_the_rest_alone(tmp_path):
+    """Rank 0 holds up rank 1 by 100 us, and that rank 2 by 250 us: 150 are its own, so that nobody causes two thirds."""
+    t, d = {"group": "t", "ranks": (0, 1)}, {"group": "d", "ranks": (1, 2)}
+    ranks = [
+        [*compute(1, 10, 100), *collective(2, 110, 10, **t)],
+        [*collective(2, 10, 110, **t), *compute(3, 120, 150), *collective(4, 270, 10, **d)],
+        collective(4, 20, 260, **d),
+    ]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 1000), *events) for rank, events in enumerate(ranks)))
+    assert ([rank.waiting_us for rank in job.ranks], job.straggler) == ([0, 100, 250], None)
+
+
+def test_what_two_groups_owe_to_one_rank_is_summed(tmp_path):
+    """Rank 0 holds up rank 1 in two groups by 100 us each, and rank 1 then holds up rank 2 by 200 us: all is rank 0's doing."""
+    groups = [{"group": name, "ranks": ranks} for name, ranks in (("a", (0, 1)), ("b", (0, 1, 3)), ("c", (1, 2)))]
+    ranks = [
+        [*compute(1, 10, 100), *collective(2, 110, 10, **groups[0]), *compute(3, 120, 100), *collective(4, 220, 10, **groups[1])],
+        [*collective(2, 10, 110, **groups[0]), *collective(4, 120, 110, **groups[1]), *collective(5, 230, 10, **groups[2])],
+        collective(5, 30, 210, **groups[2]),
+        collective(4, 220, 10, **groups[1]),
+    ]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 1000), *events, **header(rank, 4)) for rank, events in enumerate(ranks)))
+    assert (job.straggler.rank, job.straggler.caused_us) == (0, 100 + 100 + 200)
+
+
+def test_what_is_before_the_steps_does_not_count(tmp_path):
+    """Half an op, and a collective, which the backend ran before the step."""
+
+    def rank(number):
+        gloo = [event("user_annotation", "gloo:all_reduce", ts, 20, {"pid": 1, "tid": 9}) for ts in (50, 150)]
+        ops = op("aten::mm", 90, 20), op("aten::mm", 120, 10)
+        return write(tmp_path, number, annotation("set up", 0, 40), step(0, 100, 100), *ops, *gloo, **header(number, 2))
+
+    (own, _) = facts_of(rank(0), rank(1)).ranks
+    assert (own.window_us, own.compute_us, own.communication_us, own.idle_us) == (100, 20, 20, 60)
+
+
+def test_of_calls_that_begin_and_end_together_nobody_is_the_last(tmp_path):
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 100), *collective(1, 10, 50)) for rank in range(3)))
+    assert ([rank.last_to_arrive for rank in job.ranks], job.matched, job.straggler) == ([0, 0, 0], 1, None)
+
+
+def test_groups_that_the_traces_do_not_name_are_left_out(tmp_path, capsys):
+    def bare(rank):
+        pairs = [{"pg_name": str(n), "ranks": ranks} for n, ranks in enumerate([[0, 1, 2, 3], [0, 1], [2, 3]])]
+        config = {"distributedInfo": {"rank": rank, "world_size": 4, "pg_config": pairs}}
+        return write(tmp_path, rank, step(0, 0, 100), launch(9, 1), kernel(NCCL, 10, 20 + rank, 1), **config)
+
+    assert cli.main([bare(rank) for rank in range(4)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "no collective could be matched, so that nothing is known of who waits for whom" in told
+    assert told.count("unknown unknown") == 4  # waiting and transfer of each
+    assert "NCCL AllReduce in group unknown, ProfilerStep#0: the traces do not say which ranks take part: rank 0 has 1" in told
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_an_all_to_all_of_uneven_sizes_is_one_collective(tmp_path, numbered):
+    more = {"Seq": 7} if numbered else {}
+    job = facts_of(
+        *(write(tmp_path, rank, step(0, 0, 100), *collective(1, 10, 50, "all_to_allv", 100 + rank, **more)) for rank in range(3))
+    )
+    assert [(row.name, row.count, row.bytes) for row in job.collectives] == [("all_to_allv", 1, 204)] and job.unmatched == 0
+
+
+def test_several_all_to_alls_of_uneven_sizes_are_matched_in_their_order(tmp_path):
+    """Each rank sends another size each time: of an expert's tokens there and back, say."""
+    ranks = [
+        [*collective(1, 10, 50, "all_to_allv", 100 + rank), *collective(2, 100, 50 - rank, "all_to_allv", 300 - 100 * rank)]
+        for rank in range(3)
+    ]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 500), *events) for rank, events in enumerate(ranks)))
+    assert (job.matched, job.unmatched, job.left_out) == (2, 0, ())
+    assert [(row.count, row.bytes, row.transfer_us, row.skew_us) for row in job.collectives] == [(2, None, 49, 1)]
+
+
+def test_each_size_has_its_own_bandwidth(tmp_path):
+    """2 GB in 20 ms and 2 kB in 10 us: 4/3 of them on the bus of three ranks. With numbers, and an all-to-all a step."""
+    large, small = 10**9, 1000
+    numbered = [*collective(1, 10, 20_000, elements=large, Seq=1), *collective(2, 30_000, 10, elements=small, Seq=2)]
+    a_step = [
+        step(0, 0, 25_000), *collective(1, 10, 20_000, "all_to_all", elements=large),
+        step(1, 25_000, 10_000), *collective(2, 30_000, 10, "all_to_all", elements=small),
+    ]  # fmt: skip
+    for events, factor in ((numbered, 4 / 3), (a_step, 2 / 3)):
+        job = facts_of(*(write(tmp_path, rank, *events) for rank in range(3)))
+        rates = [(row.bytes, row.transfer_us, row.bus_gb_per_s) for row in job.collectives]
+        assert rates == [
+            (2 * large, 20_000, pytest.approx(100 * factor)),
+            (2 * small, 10, pytest.approx(0.2 * factor)),
+        ]
+
+
+def test_a_rank_that_recorded_another_step_before_is_compared_from_the_same_step_on(tmp_path):
+    common = [step(1, 1000, 1000), *compute(11, 1010, 90), *collective(12, 1100, 310, ranks=(0, 1))]
+    late = [step(0, 0, 1000), *compute(1, 10, 900), step(1, 1000, 1000), *compute(11, 1310, 90, launched=1309),
+            *collective(12, 1400, 10, ranks=(0, 1))]  # fmt: skip
+    job = facts_of(*(write(tmp_path, rank, *events, **header(rank, 2)) for rank, events in enumerate((common, late))))
+    assert (job.straggler.rank, job.straggler.cause) == (1, "cpu")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"Seq": 2**63}, {"Seq": -1}, {"Process Group Ranks": "[" * 100_000}, {"Process Group Ranks": [[0, 1]]},
+        {"Group size": 10**12}, {"Group size": True}, {"Src Rank": "x"}, {"Process Group Ranks": ""},
+    ],
+)  # fmt: skip
+def test_odd_values_end_no_report(tmp_path, capsys, said):
+    paths = [write(tmp_path, rank, step(0, 0, 100), *collective(1, 10, 50, **said)) for rank in range(3)]
+    assert cli.main([*paths, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["matched"] in (0, 1)
+
+
+@pytest.mark.parametrize("world", [10**12, True, -1, 0, "3", None])
+def test_odd_numbers_of_ranks_are_not_believed(tmp_path, capsys, world):
+    paths = [
+        write(tmp_path, rank, step(0, 0, 100), *collective(1, 10, 50), distributedInfo={"rank": rank, "world_size": world})
+        for rank in range(3)
+    ]
+    assert cli.main(paths) == 0
+    assert "of one job" in (out := capsys.readouterr().out) and "these are not here" not in out
+
+
+def test_a_rank_is_found_wherever_the_header_stands(tmp_path, capsys):
+    for rank in range(2):
+        data = document(step(0, 0, 100), *collective(1, 10, 50, ranks=(0, 1)), **header(rank, 2))
+        data["distributedInfo"]["nested"] = {"a": {"b": [1]}}
+        if rank:
+            data["distributedInfo"] = data.pop("distributedInfo")  # behind the events
+        (tmp_path / f"{rank}.json").write_text(json.dumps(data))
+    (tmp_path / "config.json").write_text('{"dim": 3}')  # no trace, and no reason to read the others one by one
+    assert cli.main([str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert out.startswith("2 ranks of one job: ") and err == (
+        f"error: {tmp_path}/config.json: no trace: there is no list traceEvents in it\n"
+    )
+
+
+def test_two_runs_that_fit_each_other_badly_are_not_one_job(tmp_path, capsys):
+    """The same program twice, hours apart: its collectives are as many, and end 60 us off."""
+    ends = [0, 60, -60, 60, -60]
+    ranks = [
+        [call for n in range(5) for call in collective(n + 1, 100 * n + 200 + rank * ends[n], 20, ranks=(0, 1))]
+        for rank in range(2)
+    ]
+    paths = [write(tmp_path, rank, step(0, 0, 900), *events, baseTimeNanoseconds=rank * 10**13, **header(rank, 2))
+             for rank, events in enumerate(ranks)]  # fmt: skip
+    assert cli.main(paths) == 2
+    assert "were recorded 10000.0 s apart, and their collectives do not fit each other" in capsys.readouterr().err
+
+
+def test_a_clock_that_is_far_off_is_said(tmp_path, capsys):
+    events = step(0, 0, 100), *collective(1, 10, 50, ranks=(0, 1))
+    paths = [write(tmp_path, rank, *events, baseTimeNanoseconds=rank * 10**10, **header(rank, 2)) for rank in range(2)]
+    assert cli.main(paths) == 0
+    assert "the clock of rank 1 is 10.00 s from that of rank 0: are these one run?" in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_is_left_out_is_no_transfer(tmp_path, capsys):
+    ranks = [
+        [
+            *collective(1, 10, 20, ranks=(0, 1)),
+            *collective(2, 100, 500, elements=7, ranks=(0, 1)),
+            *([] if rank else collective(3, 700, 100, elements=7, ranks=(0, 1))),
+        ]
+        for rank in range(2)
+    ]
+    assert (
+        cli.main([write(tmp_path, rank, step(0, 0, 1000), *events, **header(rank, 2)) for rank, events in enumerate(ranks)]) == 0
+    )
+    assert "3.5% of that is transfer, 0.0% waiting for other ranks, 96% could not be matched;" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A Dask scheduler with two workers on this machine."""
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50) as started:
+        yield started
+
+
+def test_a_dask_cluster_tells_the_same(tmp_path, capsys, cluster):
+    paths = three(tmp_path)
+    assert cli.main([*paths, "--json"]) == 0
+    here = capsys.readouterr().out
+    assert cli.main([*paths, "--json", "--scheduler", cluster.scheduler_address]) == 0
+    assert capsys.readouterr().out == here
+    # paths that fsspec knows, and a folder of them
+    assert cli.main([f"file://{tmp_path}", "--json", "--scheduler", cluster.scheduler_address]) == 0
+    assert capsys.readouterr().out == here.replace(str(tmp_path), f"file://{tmp_path}")
+
+
+def test_a_worker_that_is_killed_changes_nothing(tmp_path, cluster):
+    paths = three(tmp_path)
+    pipe = tmp_path / "pipe_rank1.json"
+    os.mkfifo(pipe)
+
+    def feed():
+        end = os.open(pipe, os.O_WRONLY)  # waits for the worker that reads it
+        for worker in cluster.workers.values():
+            os.kill(worker.pid, signal.SIGKILL)
+        os.close(end)
+        with contextlib.suppress(OSError):  # raised when the dead reader is gone
+            while True:
+                os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        pipe.write_bytes(Path(paths[1]).read_bytes())
+
+    feeding = threading.Thread(target=feed, daemon=True)
+    feeding.start()
+    job, errors = commands.read_job([paths[0], str(pipe), paths[2]], scheduler=cluster.scheduler_address)
+    feeding.join(60)
+    assert (job.matched, job.straggler.rank, errors) == (3, 2, [])
+
+
+def test_a_scheduler_that_is_not_there(tmp_path, capsys, monkeypatch):
+    (port,) = free_ports(1)
+    monkeypatch.setattr(commands, "CONNECT_S", 1)
+    assert cli.main([*three(tmp_path), "--scheduler", f"tcp://127.0.0.1:{port}"]) == 2
+    assert capsys.readouterr().err.startswith(f"error: --scheduler tcp://127.0.0.1:{port}: no Dask scheduler answers there")
+    assert cli.main([*three(tmp_path), "--scheduler", "no address"]) == 2
+    assert capsys.readouterr().err.startswith("error: --scheduler no address: ")
+
+
+@pytest.mark.parametrize(("late_us", "told"), [(32, True), (28, False)])
+def test_waiting_is_told_from_three_hundredths_of_the_time_on(tmp_path, late_us, told):
+    fine = [*compute(1, 10, 50), *collective(2, 60, 10 + late_us, ranks=(0, 1))]
+    slow = [*compute(1, 10, 50 + late_us), *collective(2, 60 + late_us, 10, ranks=(0, 1))]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 1000), *own, **header(rank, 2)) for rank, own in enumerate((fine, slow))))
+    assert (job.straggler is not None) is told
+
+
+def blamed(folder, most):
+    """Of 100 us that are waited, rank 1 causes `most`, rank 0 the rest: computed before each of two collectives."""
+    one = [
+        *collective(1, 60, 10 + most, ranks=(0, 1)),
+        *compute(2, 200, 50 + 100 - most),
+        *collective(3, 350 - most, 10, ranks=(0, 1)),
+    ]
+    two = [*compute(1, 10, 50 + most), *collective(2, 60 + most, 10, ranks=(0, 1)), *compute(3, 200, 50),
+           *collective(4, 250, 110 - most, ranks=(0, 1))]  # fmt: skip
+    return [write(folder, rank, step(0, 0, 400), *own, **header(rank, 2)) for rank, own in enumerate((one, two))]
+
+
+@pytest.mark.parametrize(("most", "rank"), [(70, 1), (60, None), (40, None), (30, 0)])
+def test_who_causes_two_thirds_of_the_waiting_is_the_late_one(tmp_path, most, rank):
+    late = facts_of(*blamed(tmp_path, most)).straggler
+    assert (late.rank if late else None) == rank
+
+
+@pytest.mark.parametrize(("apart_us", "fit"), [(0, True), (100, True), (120, False)])
+def test_on_cpus_durations_are_compared_where_the_calls_of_a_collective_end_together(tmp_path, capsys, apart_us, fit):
+    """Three collectives, of which rank 1's end later than rank 0's by 0, so much, and twice so much: no clock explains that."""
+    for rank in range(2):
+        calls = [annotation("gloo:all_reduce", 100 + 200 * n, 100 + rank * n * apart_us) for n in range(3)]
+        write(tmp_path, rank, step(0, 0, 1000), op("aten::add", 20, 30), *calls, **header(rank, 2))
+    job = facts_of(*(str(tmp_path / f"t_rank{rank}.json") for rank in range(2)))
+    assert job.ends_fit is fit
+    assert cli.main([str(tmp_path)]) == 0
+    assert ("do not say who waited for whom" in " ".join(capsys.readouterr().out.split())) is not fit
+
+
+def test_many_ranks_are_read_by_processes(tmp_path, monkeypatch):
+    """From 32 MiB of files on, as many as there are files or cores; below it, none."""
+    paths, asked = three(tmp_path), []
+    monkeypatch.setattr(commands, "_in_processes", lambda paths, steps_from, processes: asked.append(processes) or iter([]))
+    monkeypatch.setattr(commands, "_cores", lambda: 2)
+    for size, expected in ((10 << 20, []), (11 << 20, [2])):
+        monkeypatch.setattr(commands, "size_of", lambda path, size=size: size)
+        assert len(list(commands._read_all(paths, None, None, None))) == (0 if expected else 3)
+        assert asked == expected
+
+
+def lanes(figure):
+    """Of each lane, from when to when (us) what is drawn in a colour, by its name in the legend."""
+    colours = {to_hex(handle.get_facecolor()): handle.get_label() for handle in figure.legends[0].legend_handles}
+    found = {}
+    for drawn in figure.axes[0].collections:
+        for path in drawn.get_paths():
+            left, top, right, _ = path.get_extents().extents
+            found.setdefault(int(top), {}).setdefault(colours[to_hex(drawn.get_facecolor()[0])], []).append(
+                (round(float(left) * 1000, 3), round(float(right) * 1000, 3))
+            )
+    return found
+
+
+def test_the_picture_has_a_lane_for_each_rank(tmp_path):
+    drawn = lanes(job_picture.draw(facts_of(*three(tmp_path, (0, 5000, 123))), Window()))
+    busy = {
+        0: ([(10, 60)], [(60, 100), (200, 220), (300, 320)], [(60, 90), (200, 205), (300, 310)]),
+        1: ([(10, 60)], [(60, 100), (200, 220), (310, 320)], [(60, 90), (200, 205)]),
+        2: ([(10, 90)], [(90, 100), (205, 220)], []),
+    }
+    for rank, (compute, transfer, waiting) in busy.items():
+        assert drawn[rank]["compute"] == compute and drawn[rank]["transfer"] == transfer
+        assert drawn[rank].get("waiting for another rank", []) == waiting
+    assert drawn[2]["idle"] == [(0, 10), (100, 205), (220, 1000)]
+
+
+def test_the_picture_of_a_window(tmp_path, capsys):
+    job = facts_of(*three(tmp_path))
+    drawn = lanes(job_picture.draw(job, Window(us=(70, 210))))
+    assert drawn[0]["transfer"] == [(0, 30), (130, 140)] and drawn[0]["waiting for another rank"] == [(0, 20), (130, 135)]
+    target = tmp_path / "out.png"
+    for flags, message in (
+        (("--steps", "4:5"), "no rank has recorded a step from ProfilerStep#4 to #5"),
+        (("--us", "2000:3000"), "the window holds nothing"),
+    ):
+        assert cli.main([str(tmp_path), "--plot", str(target), *flags]) == 2
+        assert capsys.readouterr().err == f"error: {message}\n" and not target.exists()
+    assert cli.main([str(tmp_path), "--plot", str(target), "--steps", "0"]) == 0
+    assert target.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_of_more_ranks_than_can_be_drawn_those_that_wait_least(tmp_path):
+    everyone = tuple(range(66))
+    paths = [
+        write(tmp_path, rank, step(0, 0, 400), *collective(1, 60 + rank, 140 - rank, ranks=everyone), **header(rank, 66))
+        for rank in everyone
+    ]
+    axes = job_picture.draw(facts_of(*paths), Window()).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [f"rank {rank}" for rank in range(2, 66)]
+    assert "(64 of 66, those that wait least)" in axes.get_title(loc="left").replace("\n", " ")
+
+
+def two(folder, *ranks, span=1000):
+    """The job of two ranks with these events, in one step."""
+    return facts_of(*(write(folder, n, step(0, 0, span), *events, **header(n, 2)) for n, events in enumerate(ranks)))
+
+
+def test_times_are_compared_whatever_the_files_count_from(tmp_path, capsys):
+    """Rank 1's file begins 10 s later by its base, and its events 10 s earlier: one time. Nothing else ties the clocks."""
+    both = [[step(0, 0, 100), *collective(1, 10, 20, ranks=(0, 1), elements=5 + rank)] for rank in range(2)]
+    bases = {"baseTimeNanoseconds": 10**18}, {"baseTimeNanoseconds": 10**18 + 10**10}
+    for later in (0, 50):  # us: of a window of 100
+        paths = [write(tmp_path, n, *both[n], shift=(10**7, later)[n], **header(n, 2), **bases[n]) for n in range(2)]
+        assert cli.main(paths) == 0 and "2 ranks of one job" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("transfer_us", "skew_us", "kind"),
+    [(75, 25, "transfer"), (74, 26, "mixed"), (51, 49, "mixed"), (50, 50, "arrival skew"), (0.2, 0.3, "arrival skew")],
+)
+def test_what_took_the_time_of_a_collective(tmp_path, transfer_us, skew_us, kind):
+    job = two(tmp_path, collective(1, 10, transfer_us + skew_us, ranks=(0, 1)),
+              collective(1, 10 + skew_us, transfer_us, ranks=(0, 1)))  # fmt: skip
+    assert [row.kind for row in job.collectives] == [kind]
+
+
+@pytest.mark.parametrize(
+    ("listed", "said", "ranks"),
+    [
+        ([0, 1], {}, (0, 1)),
+        ("[0, 1]", {}, (0, 1)),
+        ("[0, 1, ...]", {}, (0, 1, 2)),  # cut off, and of as many as there are ranks
+        ([0, 1.5], {}, (0, 1, 2)),  # no ranks
+        ("[0, 1, ...]", {"Group size": 2}, None),  # cut off, and of which two is not said
+    ],
+)
+def test_a_groups_ranks_are_those_of_the_header_where_a_call_has_none(tmp_path, listed, said, ranks):
+    config = [{"pg_name": "other", "ranks": [0, 1]}, {"pg_name": "t", "ranks": listed}]
+    paths = []
+    for rank in range(2):
+        call = collective(1, 10, 20, group="t", **{"Process Group Ranks": "", **said})
+        info = {"distributedInfo": {"rank": rank, "world_size": 3, "pg_config": config}}
+        paths.append(write(tmp_path, rank, step(0, 0, 100), *call, **info))
+    job = facts_of(*paths)
+    assert [row.ranks for row in job.collectives] == ([ranks] if ranks else [])
+    assert [left.reason for left in job.left_out] == ([] if ranks else ["the traces do not say which ranks take part"])
+
+
+def test_clocks_are_tied_by_sends_where_there_is_nothing_else(tmp_path):
+    """Two messages, whose receives end 4 us and 10 us after their sends: 7 us the median, from which both are 3 us off."""
+    sends = [e for n in (1, 2) for e in collective(n, 100 * n, 20, "send", ranks=(0, 1), **{"Dst Rank": 1})]
+    receives = [e for n in (1, 2) for e in collective(n, 100 * n, 18 + 6 * n, "recv", ranks=(0, 1), **{"Src Rank": 0})]
+    job = two(tmp_path, sends, receives)
+    assert (job.offset_ns, job.clock_residual_us) == ((0, -7000), 3)
+
+
+@pytest.mark.parametrize(("launched", "cause"), [(129, "cpu"), (29, "gap")])
+def test_the_longest_of_several_gaps_tells_what_kept_the_late_rank(tmp_path, launched, cause):
+    """Rank 1's device is idle three times before the collective; the second time is the longest."""
+    fine = [*compute(1, 10, 20), *collective(2, 30, 180, ranks=(0, 1))]
+    slow = [*compute(1, 20, 10, launched=1), *compute(2, 130, 10, launched=launched), *compute(3, 170, 10, launched=131),
+            *collective(4, 200, 10, ranks=(0, 1), launched=132)]  # fmt: skip
+    job = two(tmp_path, fine, slow)
+    assert (job.straggler.rank, job.straggler.cause) == (1, cause)
+
+
+@pytest.mark.parametrize(("others", "once"), [(1, "ProfilerStep#3"), (20, "")])
+def test_one_collective_that_makes_most_of_the_waiting_is_said(tmp_path, others, once):
+    """Of ten collectives, one a step, the fourth makes rank 0 wait 100 us, each of the other nine less."""
+    ranks = [[step(9, -200, 200)], []]  # rank 0 recorded a step more
+    for n in range(10):
+        wait = 100 if n == 3 else others
+        ranks[0] += [step(n, 200 * n, 200), *collective(n + 1, 200 * n + 10, 150, ranks=(0, 1))]
+        ranks[1] += [step(n, 200 * n, 200), *collective(n + 1, 200 * n + 10 + wait, 150 - wait, ranks=(0, 1))]
+    paths = [write(tmp_path, rank, *events, **header(rank, 2)) for rank, events in enumerate(ranks)]
+    late = facts_of(*paths).straggler
+    assert (late.rank, late.last, late.of, late.caused_us, late.once) == (1, 10, 10, 100 + 9 * others, once)
+
+
+@pytest.mark.parametrize(("steps", "once"), [(True, "ProfilerStep#0"), (False, "one place")])
+def test_where_one_collective_lies_that_makes_most_of_the_waiting(tmp_path, steps, once):
+    """The first of ten, in the first step or in none."""
+    ranks = [[], []]
+    for n in range(10):
+        wait = 1 if n else 50
+        ranks[0] += collective(n + 1, 100 * n + 10, 60, ranks=(0, 1))
+        ranks[1] += collective(n + 1, 100 * n + 10 + wait, 60 - wait, ranks=(0, 1))
+    paths = [
+        write(tmp_path, rank, *([step(0, 0, 1000)] if steps else []), *events, **header(rank, 2))
+        for rank, events in enumerate(ranks)
+    ]
+    assert facts_of(*paths).straggler.once == once
+
+
+def test_clocks_are_tied_by_collectives_where_there_are_some(tmp_path):
+    """A message whose receive ends 40 us after its send moves no clock."""
+    both = {"ranks": (0, 1)}
+    send = collective(1, 10, 20, "send", **both, **{"Dst Rank": 1})
+    receive = collective(1, 10, 60, "recv", **both, **{"Src Rank": 0})
+    job = two(tmp_path, [*send, *collective(2, 100, 20, **both)], [*receive, *collective(2, 105, 15, **both)])
+    assert (job.matched, job.offset_ns, job.clock_residual_us) == (2, (0, 0), 0)
+
+
+@pytest.mark.parametrize(("computes_us", "cause"), [(60, "compute"), (40, "unknown")])
+def test_what_explains_less_than_half_is_not_called_the_cause(tmp_path, computes_us, cause):
+    """Rank 1 comes 100 us late: it computes longer, and copies the rest of the time, which no cause is known for."""
+    fine = [*compute(1, 10, 20), *collective(2, 30, 110, ranks=(0, 1))]
+    slow = [*compute(1, 10, 20 + computes_us), launch(11, 3), memcpy(30 + computes_us, 100 - computes_us, 3),
+            *collective(2, 130, 10, ranks=(0, 1))]  # fmt: skip
+    assert two(tmp_path, fine, slow).straggler.cause == cause
+
+
+def test_what_was_before_a_collective_that_all_came_to_is_no_cause(tmp_path):
+    """Both launch the first kernel late, and come to the first collective together but for 5 us; then rank 1 waits for input."""
+    loader = annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 620, 100)
+    fine = [*compute(1, 500, 10), *collective(2, 510, 100, ranks=(0, 1)), *collective(3, 620, 110, ranks=(0, 1))]
+    slow = [*compute(1, 505, 10), *collective(2, 515, 95, ranks=(0, 1)), loader, *collective(3, 720, 10, ranks=(0, 1))]
+    job = two(tmp_path, fine, slow)
+    assert (job.straggler.rank, job.straggler.last, job.straggler.cause) == (1, 2, "input")
+
+
+def test_without_steps_all_collectives_count(tmp_path):
+    paths = [write(tmp_path, rank, *collective(1, 10 + rank, 20 - rank, ranks=(0, 1)), **header(rank, 2)) for rank in range(2)]
+    job = facts_of(*paths)
+    assert (job.matched, [rank.communication_us for rank in job.ranks]) == (1, [20, 19])
+
+
+def test_equal_sizes_of_other_types_are_other_kinds(tmp_path):
+    """2,000 bytes twice, in the other order on rank 1."""
+    calls = [{"elements": 1000}, {"elements": 500, "dtype": "Float"}]
+    ranks = [
+        [e for n, said in enumerate(order) for e in collective(n + 1, 10 + 50 * n, 20 + 10 * rank, ranks=(0, 1), **said)]
+        for rank, order in enumerate((calls, calls[::-1]))
+    ]
+    assert [(row.count, row.bytes) for row in two(tmp_path, *ranks).collectives] == [(1, 2000), (1, 2000)]
+
+
+def test_what_was_waited_for_before_the_group_met_again_is_over(tmp_path):
+    """Rank 0 holds up rank 1, then rank 1 rank 0; that rank 1 afterwards holds up rank 2 is its own doing: it computes."""
+    t, d = {"group": "t", "ranks": (0, 1)}, {"group": "d", "ranks": (1, 2)}
+    ranks = [
+        [*compute(1, 10, 100), *collective(2, 110, 10, **t), *collective(3, 130, 15, **t)],
+        [*collective(2, 10, 110, **t), *collective(3, 135, 10, **t), *compute(4, 145, 300), *collective(5, 445, 10, **d)],
+        [*collective(5, 145, 310, **d)],
+    ]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 1000), *events) for rank, events in enumerate(ranks)))
+    assert (job.straggler.rank, job.straggler.caused_us, job.straggler.cause) == (1, 305, "compute")

@@ -1,0 +1,256 @@
+"""The GPU's time by annotation, layer and line of Python, worked out by hand."""
+
+import json
+
+from helpers.events import ADD, GEMM, SGEMM, annotation, backward, event, forward, kernel, launch, on, op, step, write
+import pytest
+from trace_reader import cli, load
+from trace_reader.analysis.place_facts import (
+    NO_LINE,
+    NO_OP,
+    asked_for,
+    folded,
+    is_own,
+    is_own_caller,
+    is_own_function,
+    layer_facts,
+    line_facts,
+    op_facts_of,
+)
+
+
+def python(name, ts, dur, call_from=None):
+    said = {} if call_from is None else {"CallFrom": call_from}
+    return event("python_function", name, ts, dur, **said)
+
+
+def training(*more):
+    """Two layers; each launches a kernel, and its backward pass others on autograd's thread."""
+    return [
+        step(0, 0, 1000),
+        annotation("layer 0", 10, 90), forward("aten::mm", 20, 30, 7), launch(25, 1), kernel(GEMM, 100, 10, 1),
+        annotation("layer 1", 110, 90), forward("aten::add", 120, 30, 8), launch(125, 2), kernel(ADD, 200, 20, 2),
+        *on(2, backward("Add", 300, 90, 8), launch(310, 3), backward("Mm", 400, 90, 7), launch(410, 4), launch(420, 5)),
+        kernel(ADD, 500, 40, 3), kernel(SGEMM, 600, 80, 4), kernel(SGEMM, 700, 160, 5),
+        *more,
+    ]  # fmt: skip
+
+
+STACKS = [
+    python("train.py(1): <module>", 0, 990),
+    python("train.py(5): step", 5, 200, "train.py:50"),
+    python("nn.Module: Block_0", 12, 86, "train.py:6"),
+    python("torch/nn/modules/linear.py(130): forward", 15, 80, "torch/nn/modules/module.py:1800"),
+    python("<built-in function linear>", 18, 60, "torch/nn/modules/linear.py:134"),
+    python("nn.Module: Block_1", 112, 80, "train.py:7"),
+    python("<built-in function add>", 118, 60, "block.py:9"),
+]
+
+
+def test_layers_have_forward_and_backward_side_by_side(tmp_path):
+    rows = layer_facts(load(write(tmp_path / "t.json", *training())))
+    assert [(r.name, r.calls, r.total_us, r.launched, r.gpu_us, r.backward_us) for r in rows] == [
+        ("layer 0", 1, 90, 1, 10, 240), ("layer 1", 1, 90, 1, 20, 40),
+    ]  # fmt: skip
+
+
+def test_threads_number_their_nodes_each_for_itself(tmp_path):
+    """Two forward passes on two threads: their nodes have the same numbers, and are another thread's of autograd."""
+    events = [
+        step(0, 0, 1000), annotation("layer 0", 10, 90), forward("aten::mm", 20, 10, 7), forward("aten::mm", 40, 10, 8),
+        *on(3, annotation("layer 1", 110, 90), forward("aten::add", 120, 10, 7), forward("aten::add", 140, 10, 9)),
+        *on(2, backward("Mm", 300, 50, 8, 1), launch(310, 1), backward("Mm", 400, 50, 7, 1), launch(410, 2),
+            backward("Add", 500, 50, 9, 5), launch(510, 3), backward("Add", 600, 50, 7, 5), launch(610, 4)),
+        *(kernel("k", 300 + 100 * n, 10 * n, n) for n in range(1, 5)),
+    ]  # fmt: skip
+    rows = layer_facts(load(write(tmp_path / "t.json", *events)))
+    assert {r.name: r.backward_us for r in rows} == {"layer 0": 10 + 20, "layer 1": 30 + 40}
+
+
+def test_what_checkpointing_computes_again_counts_once(tmp_path):
+    """Inside the backward pass the layer runs again, on autograd's thread, whose nodes have numbers of the forward pass, too."""
+    events = [
+        step(0, 0, 1000), annotation("layer 0", 10, 90), forward("aten::mm", 20, 10, 7), launch(22, 1),
+        annotation("layer 1", 110, 90), forward("aten::add", 120, 10, 8), launch(122, 2),
+        *on(2, backward("Add", 300, 300, 8), annotation("layer 1", 310, 50), forward("aten::add", 320, 10, 7), launch(322, 3),
+            op("autograd::engine::evaluate_function: AddBackward1", 400, 50, **{"Sequence number": 7, "Fwd thread id": 4}),
+            launch(410, 4), backward("Mm", 700, 50, 7), launch(710, 5)),
+        *(kernel("k", 720 + 100 * n, 10 * n, n) for n in range(1, 6)),
+    ]  # fmt: skip
+    rows = layer_facts(load(write(tmp_path / "t.json", *events)))
+    assert {r.name: (r.launched, r.gpu_us, r.backward_us) for r in rows} == {"layer 0": (1, 10, 50), "layer 1": (1, 20, 30 + 40)}
+
+
+def test_without_annotations_of_layers_the_modules_are_the_layers(tmp_path):
+    events = training(*STACKS)
+    path = write(tmp_path / "t.json", *({**e, "name": "part"} if e["name"].startswith("layer") else e for e in events))
+    assert [(r.name, r.launched, r.gpu_us, r.backward_us) for r in layer_facts(load(path, stacks=True))] == [
+        ("nn.Module: Block_0", 1, 10, 240), ("nn.Module: Block_1", 1, 20, 40),
+    ]  # fmt: skip
+    with pytest.raises(LookupError):
+        layer_facts(load(path))
+    assert [r.name for r in layer_facts(load(write(tmp_path / "u.json", *events), stacks=True))] == ["layer 0", "layer 1"]
+
+
+def test_lines_are_those_of_the_program(tmp_path):
+    lines = line_facts(load(write(tmp_path / "t.json", *training(*STACKS)), stacks=True))
+    assert [(r.name, r.launched, r.time_us, r.backward_us, r.share) for r in lines] == [
+        ("train.py:6", 3, 10, 240, 250 / 310), ("block.py:9", 2, 20, 40, 60 / 310),
+    ]  # fmt: skip
+
+
+def test_without_the_calling_line_it_is_the_function(tmp_path):
+    stacks = [{**e, "args": {}} for e in STACKS]
+    lone = [launch(980, 9), kernel(ADD, 985, 5, 9), *on(3, launch(990, 10)), kernel(ADD, 992, 1, 10)]
+    lines = line_facts(load(write(tmp_path / "t.json", *training(*stacks, *lone)), stacks=True))
+    assert [(r.name, r.launched, r.time_us, r.backward_us) for r in lines] == [
+        ("train.py(5): step", 5, 30, 280), ("train.py(1): <module>", 1, 5, 0), (NO_LINE, 1, 1, 0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("file", "own"),
+    [
+        ("train.py", True), ("models/block.py", True), ("transformers/models/qwen3/modeling_qwen3.py", True),
+        ("/home/me/train.py", True), ("/usr/lib/python3.12/site-packages/mine/a.py", True), ("/home/me/torch/train.py", True),
+        ("/opt/python3.12/proj/a.py", True), ("<ipython-input-3-ab>", True),
+        ("torch/nn/modules/linear.py", False), ("/usr/lib/python3.12/site-packages/torch/optim/adam.py", False),
+        ("C:\\py\\Lib\\site-packages\\torch\\nn\\a.py", False), ("C:\\py\\Lib\\site-packages\\mine\\a.py", True),
+        ("/tmp/torchinductor_me/ab/cab.py", False), ("triton/runtime/jit.py", False), ("contextlib.py", False),
+        ("importlib/metadata.py", False), ("/usr/lib/python3.12/typing.py", False), ("<string>", False), ("<frozen os>", False),
+    ],
+)  # fmt: skip
+def test_what_is_the_programs_own(file, own):
+    assert is_own(file) is own
+    assert is_own_caller(f"{file}:12") is own
+    assert is_own_function(f"{file}(12): f") is own
+
+
+@pytest.mark.parametrize("name", ["<built-in function linear>", "nn.Module: Linear_0"])
+def test_what_has_no_file_is_no_line_of_the_program(name):
+    assert not is_own_function(name)
+
+
+def test_stacks_lead_from_the_program_to_the_kernel(tmp_path):
+    assert folded(load(write(tmp_path / "t.json", *training(*STACKS)), stacks=True)) == {
+        "train.py(1): <module>;train.py(5): step;layer 0;aten::mm;nvjet GEMM 256x128": 10_000,
+        "train.py(1): <module>;train.py(5): step;layer 0;aten::mm;backward;sgemm 128x64": 240_000,
+        "train.py(1): <module>;train.py(5): step;layer 1;aten::add;add": 20_000,
+        "train.py(1): <module>;train.py(5): step;layer 1;aten::add;backward;add": 40_000,
+    }
+
+
+def test_the_first_slice_and_the_first_node_count_as_the_others(tmp_path):
+    """The trace begins with the op, which makes node 0."""
+    path = write(
+        tmp_path / "t.json", forward("aten::mm", 0, 30, 0), launch(5, 1), kernel(GEMM, 100, 10, 1),
+        *on(2, backward("Mm", 200, 50, 0), launch(210, 2)), kernel(SGEMM, 300, 20, 2), launch(400, 3), kernel(ADD, 500, 40, 3),
+    )  # fmt: skip
+    trace = load(path)
+    assert folded(trace) == {"aten::mm;nvjet GEMM 256x128": 10_000, "aten::mm;backward;sgemm 128x64": 20_000,
+                             "add": 40_000}  # fmt: skip
+    assert [(row.name, row.launched, row.time_us, row.backward_us) for row in op_facts_of(trace, asked_for(trace))] == [
+        (NO_OP, 1, 40, 0), ("aten::mm", 2, 10, 20),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("caller", [None, "run.py:9"])
+def test_the_first_function_counts_as_the_others(tmp_path, caller):
+    path = write(tmp_path / "t.json", python("train.py(1): main", 0, 90, caller), launch(5, 1), kernel(GEMM, 100, 10, 1))
+    (row,) = line_facts(load(path, stacks=True))
+    assert (row.name, row.launched, row.share) == (caller or "train.py(1): main", 1, 1)
+
+
+def test_a_frame_is_one_line_without_the_sign_between_frames(tmp_path):
+    timeless = launch(8, 2), kernel(SGEMM, 150, 0, 2)
+    path = write(tmp_path / "t.json", annotation("a;b\n  c", 0, 50), launch(5, 1), kernel(ADD, 100, 40, 1), *timeless)
+    assert folded(load(path)) == {"a:b c;add": 40_000}
+
+
+def test_without_a_gpu_it_is_the_cpus_time_in_ops(tmp_path, capsys):
+    path = write(
+        tmp_path / "t.json", step(0, 0, 500), annotation("layer 0", 5, 90), op("aten::linear", 10, 50),
+        forward("aten::mm", 20, 30, 7), *on(2, backward("Mm", 200, 70, 7), op("aten::mm", 210, 40)),
+    )  # fmt: skip
+    assert folded(load(path)) == {
+        "layer 0;aten::linear": 20_000, "layer 0;aten::linear;aten::mm": 30_000,
+        "layer 0;aten::linear;aten::mm;backward;aten::mm": 40_000,
+        "layer 0;aten::linear;aten::mm;backward;autograd::engine::evaluate_function: MmBackward0": 30_000,
+    }  # fmt: skip
+    assert cli.main([path, "--by", "layer"]) == 0
+    assert (
+        "  layer    calls      CPU   median  backward\n  layer 0      1  90.0 us  90.0 us   70.0 us\n" in capsys.readouterr().out
+    )
+
+
+def test_the_tables_and_their_json(tmp_path, capsys):
+    path = write(tmp_path / "t.json", *training(*STACKS))
+    assert cli.main([path, "--by", "stack"]) == 0
+    out = capsys.readouterr().out
+    assert "  line        launched  GPU time  backward  share\n  train.py:6         3   10.0 us  240.0 us  80.6%\n" in out
+    assert cli.main([path, "--by", "annotation"]) == 0
+    assert "  layer 0         1  90.0 us  90.0 us         1   10.0 us  240.0 us\n" in capsys.readouterr().out
+    assert cli.main([path, "--by", "stack", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "schema_version": 1, "trace": path, "by": "stack", "rows": [
+            {"name": "train.py:6", "launched": 3, "time_us": 10.0, "backward_us": 240.0, "share": 0.806452},
+            {"name": "block.py:9", "launched": 2, "time_us": 20.0, "backward_us": 40.0, "share": 0.193548},
+        ],
+    }  # fmt: skip
+
+
+def test_of_a_deep_stack_the_outer_frames_are_told(tmp_path):
+    deep = [op(f"op{n}", n, 1000 - 2 * n) for n in range(1, 300)]
+    (stack,) = folded(load(write(tmp_path / "t.json", step(0, 0, 1000), *deep, launch(400, 1), kernel("k", 500, 3, 1))))
+    assert stack == ";".join([*(f"op{n}" for n in range(1, 201)), "deeper ones", "k"])
+
+
+def test_every_layer_has_a_row_with_all(tmp_path, capsys):
+    layers = [annotation(f"layer {n}", 10 * n, 9) for n in range(50)]
+    path = write(tmp_path / "t.json", step(0, 0, 900), *layers)
+    for flags, rows in (((), 40), (("--all",), 50), (("--top", "3"), 3)):
+        assert cli.main([path, "--by", "layer", *flags]) == 0
+        assert capsys.readouterr().out.count("\n  layer ") == rows + 1
+
+
+def test_a_flame_graphs_file(tmp_path, capsys):
+    path = write(tmp_path / "t.json", *training(*STACKS))
+    assert cli.main([path, "--folded", str(tmp_path / "f.txt")]) == 0
+    assert capsys.readouterr().out == (
+        f"wrote {tmp_path}/f.txt: 4 stacks, 310.0 us of the GPU's time; open it with speedscope, inferno or flamegraph.pl\n"
+    )
+    assert (tmp_path / "f.txt").read_text().splitlines()[0] == (
+        "train.py(1): <module>;train.py(5): step;layer 0;aten::mm;backward;sgemm 128x64 240000"
+    )
+    assert cli.main([path, "--folded", str(tmp_path / "no" / "f.txt")]) == 1
+    assert f"error: {tmp_path}/no/f.txt: No such file or directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("by", "said"),
+    [
+        ("layer", "no layers: no annotation ends with a number (layer 3), and no modules were recorded (with_stack)"),
+        ("stack", "no functions of Python: record with stacks (with_stack=True, a lesson's --with_stack)"),
+    ],
+)
+def test_what_was_not_recorded_is_said(tmp_path, capsys, by, said):
+    path = write(tmp_path / "t.json", step(0, 0, 9), launch(1, 1), kernel("a", 3, 2, 1))
+    assert cli.main([path, "--by", by]) == 2
+    assert capsys.readouterr().err == f"error: {path}: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            ["--by", "layer", "--chain"],
+            "--by prints a table: leave --plot, --html, --open, --redact, --folded, --merge and --chain out",
+        ),
+        (["b.json", "--by", "layer"], "--by takes one trace: name one"),
+        (["b.json", "--folded", "x"], "--folded takes one trace: name one"),
+    ],
+)
+def test_flags_that_do_not_go_together(capsys, flags, said):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["a.json", *flags])
+    assert ended.value.code == 2 and said in capsys.readouterr().err

@@ -1,0 +1,115 @@
+"""The report as a terminal shows it: how long, how wide, in which colours."""
+
+import random
+import re
+
+from helpers import FAULTS, GALLERY
+from helpers.events import ADD, GEMM, kernel, launch, op, step, write
+import pytest
+from trace_reader import cli
+from trace_reader.report.text import shortened
+
+RECORDINGS = sorted([*GALLERY.glob("*/*.json"), *FAULTS.glob("*.json.gz")])
+ESCAPE = re.compile("\x1b\\[[0-9;]*m")
+
+
+def told(capsys, *arguments):
+    assert cli.main([str(argument) for argument in arguments]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}/{path.name.partition('.')[0]}")
+def test_a_report_keeps_to_50_lines_of_80_columns(capsys, path):
+    lines = told(capsys, path).splitlines()
+    assert len(lines) <= 50 and max(map(len, lines)) <= 80
+    for line in ("Verdict", "Findings (share: of the critical path)", "more with --all: "):
+        assert any(line in each for each in lines)
+
+
+@pytest.mark.parametrize("columns", [40, 63, 80, 100, 160])
+@pytest.mark.parametrize("flags", [[], ["--all"]])
+def test_a_report_is_as_wide_as_the_terminal(capsys, monkeypatch, columns, flags):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    path = FAULTS / "loop_optimizer.json.gz"
+    assert columns - 12 < max(map(len, told(capsys, path, *flags).splitlines())) <= columns
+
+
+@pytest.mark.parametrize("columns", [70, 80])
+def test_a_table_that_is_too_wide_is_several_and_loses_nothing(capsys, monkeypatch, columns):
+    path = GALLERY / "03_simple_mlp" / "64_128_768_3072_bf16_warm_eager_record_shapes.json"
+    every = {}
+    for width in (columns, 300):
+        monkeypatch.setenv("COLUMNS", str(width))
+        out = told(capsys, path, "--all")
+        every[width] = set(out[out.index("\nFootprints") : out.index("\nBandwidth")].split())
+    assert every[300] <= every[columns] | {"Footprints"} and "18.8%" in every[columns]
+
+
+def test_without_flags_five_findings_are_told_and_the_others_named(capsys):
+    path = GALLERY / "03_simple_mlp" / "64_128_768_3072_bf16_warm_eager_record_shapes.json"
+    brief, every = told(capsys, path), told(capsys, path, "--all")
+    slugs = re.compile(r"^  ([a-z0-9-]+)(?: \([0-9.]+%\))?: ", re.MULTILINE)
+    findings = brief[brief.index("\nFindings") : brief.index("\nSteps")]
+    said = slugs.findall(findings)
+    rest = re.search(r"  and ([a-z0-9, \n-]+)\(--all\)", findings)[1].replace("\n", " ").replace(",", "").split()
+    assert len(said) == 5 and [*said, *rest] == slugs.findall(every[every.index("\nFindings") : every.index("\nSteps")])
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_shortened_names_stay_distinct(seed):
+    rng = random.Random(seed)
+    names = ["".join(rng.choice("ab") for _ in range(rng.randrange(1, 30))) for _ in range(40)]
+    short = shortened(names, 12)
+    assert max(map(len, short)) <= 12
+    assert len(set(short)) == len(set(names)) == len(set(zip(names, short, strict=True)))
+
+
+def test_a_shortened_name_has_its_beginning_and_its_end():
+    assert shortened(["abcdefghijklmnop", "short"], 11) == ["abcd...mnop", "short"]
+
+
+def test_kernels_with_one_label_are_numbered(capsys, tmp_path):
+    other = ADD.replace("<8,", "<4,")
+    events = [step(0, 0, 100), launch(0, 1), kernel(ADD, 10, 60, 1), launch(1, 2), kernel(other, 70, 20, 2)]
+    out = told(capsys, write(tmp_path / "t.json", *events))
+    assert re.search(r"^  add  .*60.0 us", out, re.MULTILINE) and re.search(r"^  add #2  .*20.0 us", out, re.MULTILINE)
+
+
+def as_a_terminal(monkeypatch, **environment):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"TERM": "xterm-256color", **environment}.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_on_a_terminal_there_are_colours_and_the_same_words(capsys, monkeypatch):
+    path = FAULTS / "pageable_copy.json.gz"
+    before = told(capsys, path)
+    as_a_terminal(monkeypatch)
+    coloured = told(capsys, path)
+    assert "\x1b[1mVerdict\x1b[0m\n" in coloured and "\x1b[1;33m  blocking-copy (20%)\x1b[0m: 2 copies" in coloured
+    assert ESCAPE.sub("", coloured) == before and not ESCAPE.search(before)
+
+
+def test_no_color_is_heeded(capsys, monkeypatch):
+    as_a_terminal(monkeypatch, NO_COLOR="1")
+    assert not ESCAPE.search(told(capsys, FAULTS / "sound.json.gz"))
+
+
+def test_a_name_is_no_markup(capsys, monkeypatch, tmp_path):
+    as_a_terminal(monkeypatch)
+    events = [step(0, 0, 100), op("[bold red]aten::mm[/bold red]", 0, 9), launch(1, 1), kernel("[red]k[/]", 10, 90, 1)]
+    out = ESCAPE.sub("", told(capsys, write(tmp_path / "t.json", *events)))
+    assert "[red]k[/]" in out and "[bold red]aten::mm[/bold red]" in out
+
+
+def test_the_full_report_names_what_the_brief_one_leaves_out(capsys):
+    path = FAULTS / "loop_optimizer.json.gz"
+    brief, every = told(capsys, path), told(capsys, path, "--all")
+    assert "\nAnnotations" not in brief and "\nAnnotations" in every
+    assert " ".join(brief[brief.index("more with --all") :].split()) == (
+        "more with --all: annotations, timeline, the GPU's idle time, kinds of work, footprints and occupancy, "
+        "all rows and columns"
+    )
+    assert GEMM[:5] in every

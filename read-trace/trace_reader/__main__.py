@@ -1,0 +1,6 @@
+"""`python -m trace_reader`: the command read-trace, where it is not on the PATH."""
+
+from trace_reader.cli import script
+
+if __name__ == "__main__":
+    script()

@@ -1,0 +1,197 @@
+"""What the CPU did in some stretches of time: by the innermost thing that is recorded at each moment."""
+
+from collections import defaultdict
+from itertools import pairwise
+import re
+
+import msgspec
+import numpy as np
+from trace_reader.link.intervals import merged
+from trace_reader.link.nesting import BLOCK, innermost, innermost_over_time
+from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows, distinct
+from trace_reader.model.slices import Kind
+from trace_reader.names.call_names import is_launch, loads_code, manages_memory
+
+_LOADER = re.compile(r"DataLoader\b.*(?:__next__|_next_data)|enumerate\(DataLoader\)")
+_COMPILING = re.compile(r"\(dynamo_timed\)|^(?:dynamo|entire_frame_compile|backend_compile|inductor_compile)$")
+WHAT = ("python", "annotation", "op", "launch", "call", "memory", "loading", "compilation", "profiler")
+
+
+def is_loader(name: str) -> bool:
+    """Whether an annotation is of a DataLoader that is asked for the next batch."""
+    return _LOADER.search(name) is not None
+
+
+def is_compiling(name: str) -> bool:
+    """Whether an op is a row of torch.compile's own, at work."""
+    return _COMPILING.search(name) is not None
+
+
+class CpuTime(msgspec.Struct, frozen=True):
+    """Times in us. `what_us`: by one of WHAT, without `input_us`; `op_us`: the same by the op that was open."""
+
+    input_us: float
+    what_us: dict[str, float]
+    op_us: dict[str, float]
+
+
+class CpuActivity:
+    """What the CPU does at each moment of a trace, to be asked for stretches of time."""
+
+    def __init__(self, trace: Trace):
+        self.trace = trace
+        slices = trace.slices
+        self._rows, self._starts_ns = trace.cpu_spans
+        self._steps_track = int(trace.steps.track[-1]) if len(trace.steps) else -1
+        self._what_of_call = np.full(len(slices.names), WHAT.index("call"))
+        calls = slices.of(Kind.CALL)
+        for test, what in ((is_launch, "launch"), (manages_memory, "memory"), (loads_code, "loading")):
+            self._what_of_call[slices.name[calls[slices.is_named(calls, test)]]] = WHAT.index(what)
+        self._is_step = np.zeros(len(slices), bool)
+        self._is_step[trace.steps.at] = True
+        compiling = slices.are_named(Kind.OP, is_compiling)
+        self._compiling = compiling if compiling.any() else None
+        self._is_op = slices.kind == Kind.OP
+        self._works = np.append(self._is_op | (slices.kind == Kind.CALL), False)  # the last for -1
+        self._input = _union(trace.annotations.where(trace.annotations.is_named(is_loader)))
+        loading = trace.overheads.is_named(lambda name: "Loading" in name)
+        self._overheads = [
+            (_union(trace.overheads.where(mask)), WHAT.index(what))
+            for mask, what in ((loading, "loading"), (~loading, "profiler"))
+            if mask.any()
+        ]
+
+    def time(self, start_ns: np.ndarray, end_ns: np.ndarray, track: np.ndarray) -> CpuTime:
+        """What the CPU did in these stretches, which do not overlap, each on its thread; where that thread shows nothing, on the
+        thread of the steps, or on one of a backward pass. Where a DataLoader is being waited for, it is input.
+        """
+        names = self.trace.slices.names
+        order = np.argsort(start_ns, kind="stable")
+        start, end, track = start_ns[order], end_ns[order], track[order]
+        input_ns, what_ns = 0, np.zeros(len(WHAT), np.int64)
+        op_ns: dict[int, int] = defaultdict(int)
+        if len(start):
+            # By blocks of time, so that a large trace takes no more memory.
+            edges = [int(start[0]), *self.trace.slices.start_ns[BLOCK::BLOCK].tolist(), int(end[-1])]
+            for begins, ends in pairwise(sorted(edge for edge in edges if start[0] <= edge <= end[-1])):
+                first, last = np.searchsorted(end, begins, "right"), np.searchsorted(start, ends)
+                own = np.maximum(start[first:last], begins), np.minimum(end[first:last], ends), track[first:last]
+                input_ns += self._add_block(*own, what_ns, op_ns)
+        return CpuTime(
+            input_us=input_ns / 1000,
+            what_us={what: ns / 1000 for what, ns in zip(WHAT, what_ns.tolist(), strict=True) if ns},
+            op_us={names[name]: ns / 1000 for name, ns in op_ns.items()},
+        )
+
+    def _add_block(
+        self, start: np.ndarray, end: np.ndarray, track: np.ndarray, what_ns: np.ndarray, op_ns: dict[int, int]
+    ) -> int:
+        """Add the time of these stretches by what was done, and by the name of the op; returns what was input."""
+        slices = self.trace.slices
+        start, end, row = self._by_thread(start, end, track)
+        start, end, row, loading = _marked(start, end, row, self._input)
+        is_input, was = loading >= 0, np.zeros(len(start), np.int64)
+        known = np.flatnonzero(row >= 0)
+        was[known] = self._what(row[known])
+        for union, what in self._overheads:
+            start, end, packed, mark = _marked(start, end, np.arange(len(start)), union)
+            row, was, is_input = row[packed], was[packed], is_input[packed]
+            was[mark >= 0] = what
+        length = end - start
+        np.add.at(what_ns, was[~is_input], length[~is_input])
+        in_op = np.flatnonzero((row >= 0) & ~is_input)
+        op = row[in_op]
+        inside = slices.kind[op] != Kind.OP
+        op[inside] = innermost(slices, self.trace.parent, op[inside], self._is_op)
+        names = distinct(slices.name[op[op >= 0]])
+        for name, ns in zip(names.values.tolist(), np.bincount(names.which, length[in_op][op >= 0]).tolist(), strict=True):
+            op_ns[name] += int(ns)
+        return int(length[is_input].sum())
+
+    def _what(self, row: np.ndarray) -> np.ndarray:
+        """For each row of the CPU, the number in WHAT of what is done in it itself."""
+        slices = self.trace.slices
+        kind, name = slices.kind[row], slices.name[row]
+        was = np.full(len(row), WHAT.index("op"))
+        was[kind == Kind.ANNOTATION] = WHAT.index("annotation")
+        was[self._is_step[row]] = WHAT.index("python")
+        is_call = kind == Kind.CALL
+        was[is_call] = self._what_of_call[name[is_call]]
+        if self._compiling is not None:
+            inside = self._compiling[row] | (innermost(slices, self.trace.parent, row, self._compiling) >= 0)
+            was[inside] = WHAT.index("compilation")
+        return was
+
+    def _by_thread(self, start: np.ndarray, end: np.ndarray, track: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The stretches cut where the innermost slice of their thread changes, with its row; -1 where nothing is recorded.
+
+        Where a thread shows nothing, it is the thread of the steps that counts; and where neither is in an op or a call, those
+        of the backward pass, for which they wait.
+        """
+        found: list[tuple[np.ndarray, ...]] = [(start[:0], end[:0], start[:0])]
+        for thread in distinct(track).values.tolist():
+            own = track == thread
+            span = int(start[0]), int(end[-1])
+            pieces: tuple[np.ndarray, ...] = _cut(start[own], end[own], *self._innermost_over_time(thread, *span))
+            others = [self._steps_track] if self._steps_track >= 0 else []
+            for other in (*others, *self.trace.backward_tracks.tolist()):
+                if other == thread:
+                    continue
+                # The thread of the steps comes first: its annotations are the program's own.
+                open_ = pieces[2] < 0 if other == self._steps_track else ~self._works[pieces[2]]
+                found.append(tuple(part[~open_] for part in pieces))
+                asked = tuple(part[open_] for part in pieces)
+                first, last, row = _cut(asked[0], asked[1], *self._innermost_over_time(other, *span))
+                before = asked[2][np.searchsorted(asked[0], first, "right") - 1] if len(first) else row
+                pieces = first, last, np.where(self._works[row] | (before < 0), row, before)
+            found.append(pieces)
+        starts, ends, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        order = np.argsort(starts, kind="stable")
+        return starts[order], ends[order], rows[order]
+
+    def _innermost_over_time(self, track: int, begins: int, ends: int) -> tuple[np.ndarray, np.ndarray]:
+        """From each moment on, up to the next: the row of the innermost span or call that is open on the thread, or -1.
+
+        Of what is open between the moments `begins` and `ends`.
+        """
+        slices = self.trace.slices
+        first, last = np.searchsorted(self._starts_ns, [begins, ends])
+        early = self._rows[:first]
+        own = np.concatenate([early[slices.end_ns[early] > begins], self._rows[first:last]])
+        own = own[slices.track[own] == track]
+        return innermost_over_time(slices, self.trace.parent, own)
+
+
+def _cut(start: np.ndarray, end: np.ndarray, times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The stretches (in order, none overlapping) cut at `times`, each with the value from the last of the times on."""
+    if not len(start):
+        return start, end, np.zeros(0, np.int64)
+    inside = slice(int(np.searchsorted(times, start[0])), int(np.searchsorted(times, end[-1])))
+    points = np.concatenate([start, end, times[inside]])
+    order = np.argsort(points, kind="stable")  # three runs in order
+    is_start, is_end = order < len(start), (order >= len(start)) & (order < 2 * len(start))
+    stretch = np.cumsum(is_start)  # begun so far
+    value = inside.start - 1 + np.cumsum(~is_start & ~is_end)  # the last of the times so far
+    points = points[order]
+    kept = (points[1:] > points[:-1]) & (stretch > np.cumsum(is_end))[:-1]
+    return points[:-1][kept], points[1:][kept], values[value[:-1][kept]]
+
+
+def _union(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """The union of these rows, as moments and marks: 0 from where it begins, -1 from where it ends."""
+    if not len(rows):
+        return np.zeros(1, np.int64), np.full(1, -1)
+    begins, ends = merged(rows.start_ns, rows.end_ns)
+    times = np.stack([begins, ends], axis=1).ravel()
+    return np.append(np.iinfo(np.int64).min, times), np.append(-1, np.tile([0, -1], len(begins)))
+
+
+def _marked(
+    start: np.ndarray, end: np.ndarray, value: np.ndarray, union: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, ...]:
+    """The stretches cut at the ends of a union: start, end, their value, and its mark."""
+    if len(union[0]) == 1:
+        return start, end, value, np.full(len(start), -1)
+    first, last, mark = _cut(start, end, *union)
+    return first, last, value[np.searchsorted(start, first, "right") - 1], mark

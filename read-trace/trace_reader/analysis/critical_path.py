@@ -1,0 +1,309 @@
+"""What limits a run: walking back from its end, and asking at each point what was being waited for.
+
+At a GPU event, the time back to its start is the event's. Then, if the device was still busy when the event was launched, it
+waited for the event before it: the walk goes on there. If the device had nothing to do, it waited for the CPU: the walk goes on
+at the launch, and back along the CPU to the last call that waited for the GPU, and on at the event for which it waited.
+"""
+
+from enum import IntEnum
+
+import msgspec
+import numpy as np
+from trace_reader.analysis.cpu_time import CpuActivity
+from trace_reader.link.intervals import merged, within_ns
+from trace_reader.link.launches import devices_of
+from trace_reader.link.trace import Trace
+from trace_reader.link.waits import LATE_END_NS, SHORTEST_NS, Reason
+from trace_reader.model.rows import Rows, distinct
+from trace_reader.model.slices import Kind
+from trace_reader.names.kernel_names import is_collective
+
+LONGEST_LATENCY_NS = 1_000_000  # a longer wait of the device: the trace does not show what for
+SHARE_THAT_NAMES = 0.5
+
+
+class Class(IntEnum):
+    """What a stretch of the path was spent on."""
+
+    COMPUTE = 0  # kernels
+    COMMUNICATION = 1  # collective kernels
+    COPY = 2  # copies and memsets
+    LATENCY = 3  # between a launch and the event, and between two events
+    CPU = 4
+    UNKNOWN = 5
+
+
+class Named(msgspec.Struct, frozen=True):
+    """Time on the path under one name."""
+
+    name: str
+    us: float
+
+
+class OnGpu(msgspec.Struct, frozen=True):
+    """The time on the path of one kernel, copy or memset; `kind` is its class: compute, communication or copy."""
+
+    name: str
+    kind: str
+    us: float
+
+
+class Pieces(msgspec.Struct, frozen=True, eq=False):
+    """Stretches of a path: from `start_ns` to `end_ns`, of a class; `row` is the GPU event's, `track` the thread of the CPU's,
+    `waited` the row of the call that waited for the GPU, before which the CPU could not go on; -1 for none.
+    """
+
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    kind: np.ndarray
+    row: np.ndarray
+    track: np.ndarray
+    waited: np.ndarray
+
+    def __eq__(self, other: object) -> bool:
+        columns = ("start_ns", "end_ns", "kind")  # the others are numbers that another file may give otherwise
+        return isinstance(other, Pieces) and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in columns)
+
+    def where(self, mask: np.ndarray) -> "Pieces":
+        return Pieces(*(getattr(self, name)[mask] for name in self.__struct_fields__))
+
+    def total_us(self, kind: Class) -> float:
+        of_kind = self.kind == kind
+        return int((self.end_ns[of_kind] - self.start_ns[of_kind]).sum()) / 1000
+
+
+class CriticalPath(msgspec.Struct, frozen=True):
+    """The path of one device. The times of the classes sum up to the window; `input_us` is no part of `cpu_us`.
+
+    `cpu` splits `cpu_us` by what the CPU did, `ops` the same time by the op that was open, `kernels` the GPU's time on the path
+    by kernel, copy and memset; the most first.
+    """
+
+    device: int | str
+    start_ns: int  # of the window, from the file's first slice
+    window_us: float
+    compute_us: float
+    communication_us: float
+    copy_us: float
+    latency_us: float
+    input_us: float
+    cpu_us: float
+    unknown_us: float
+    cpu: tuple[Named, ...]
+    kernels: tuple[OnGpu, ...]
+    ops: tuple[Named, ...]
+    pieces: Pieces
+
+    def explained_us(self, rows: Rows) -> float:
+        """How much of the path is these slices (in order): of a GPU's its own time on the path, of the CPU's the path's `cpu` and
+        `input` in their time on their thread.
+        """
+        asked = np.zeros(len(rows.slices), bool)
+        asked[rows.at] = True
+        length = self.pieces.end_ns - self.pieces.start_ns
+        found_ns = int(length[(self.pieces.row >= 0) & asked[self.pieces.row]].sum())
+        for (track,), own in rows.by(rows.track):
+            pieces = self.pieces.where((self.pieces.kind == Class.CPU) & (self.pieces.track == track))
+            found_ns += within_ns(pieces.start_ns, pieces.end_ns, merged(own.start_ns, own.end_ns))
+        return found_ns / 1000
+
+    def after_waits_us(self, calls: Rows) -> float:
+        """The most that could be saved if these calls (in order) had not waited for the GPU.
+
+        That is the path's time on the CPU from the end of each to the launch for which the GPU then waited, as far as the CPU
+        would have been ahead: by what the calls took up to then, less what was saved by it before.
+        """
+        after = self.pieces.where(np.isin(self.pieces.waited, calls.at))
+        length = np.zeros(len(calls), np.int64)
+        np.add.at(length, np.searchsorted(calls.at, after.waited), after.end_ns - after.start_ns)
+        ahead = np.cumsum(calls.end_ns - calls.start_ns - length)
+        return int(length.sum() - max(0, -ahead.min(initial=0))) / 1000
+
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + round(self.window_us * 1000)
+
+    @property
+    def classes(self) -> dict[str, float]:
+        """The share of each class, 0 to 1, the largest first."""
+        times = {
+            "compute": self.compute_us, "cpu": self.cpu_us, "input": self.input_us, "communication": self.communication_us,
+            "copy": self.copy_us, "latency": self.latency_us, "unknown": self.unknown_us,
+        }  # fmt: skip
+        shares = {name: us / self.window_us for name, us in times.items()}
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+    @property
+    def regime(self) -> str:
+        """The class that has half of the path or more, as a verdict; else `mixed`."""
+        name, share = next(iter(self.classes.items()))
+        return REGIMES[name] if share >= SHARE_THAT_NAMES else "mixed"
+
+
+REGIMES = {
+    "compute": "gpu-bound", "cpu": "overhead-bound", "input": "input-bound", "communication": "communication-bound",
+    "copy": "copy-bound", "latency": "latency-bound", "unknown": "unknown",
+}  # fmt: skip
+
+
+def critical_paths(trace: Trace, cpu: CpuActivity) -> tuple[CriticalPath, ...]:
+    """The path of each device that has one, that of the device which ends last first. Takes time n log n of the GPU's events.
+
+    The window begins with the second recorded step (with the
+    first one of fewer than three; without steps, with the first GPU event or its launch) and ends with the last GPU event that
+    the recorded steps launched (without steps: with the last).
+    """
+    paths = []
+    for _, own in trace.work.by(devices_of(trace.work)):
+        device = trace.slices.tracks[own.track[0]][0]
+        start_ns = _window_start(trace, own)
+        launched = own.step >= 0 if len(trace.steps) else np.ones(len(own), bool)
+        if not launched.any() or (end_ns := int(own.end_ns[launched].max())) <= start_ns:
+            continue
+        paths.append((end_ns, _path(trace, cpu, device, own, start_ns, end_ns)))
+    return tuple(path for _, path in sorted(paths, key=lambda pair: -pair[0]))
+
+
+def _window_start(trace: Trace, own: Rows) -> int:
+    if len(trace.steps):
+        return int(trace.steps.start_ns[1 if len(trace.steps) >= 3 else 0])
+    launches = own.call[own.call >= 0]
+    return min(int(own.start_ns.min()), int(trace.slices.start_ns[launches].min()) if len(launches) else 2**62)
+
+
+def _path(trace: Trace, cpu: CpuActivity, device: int | str, own: Rows, start_ns: int, end_ns: int) -> CriticalPath:
+    pieces = _walk(trace, own.where(own.end_ns <= end_ns), start_ns)
+    on_gpu = pieces.where(pieces.row >= 0)
+    by_name = Rows(trace.slices, on_gpu.row, kind=on_gpu.kind, ns=on_gpu.end_ns - on_gpu.start_ns).by(
+        on_gpu.kind, trace.slices.name[on_gpu.row]
+    )
+    kernels = [OnGpu(rows[0].name, Class(kind).name.lower(), int(rows.ns.sum()) / 1000) for (kind, _), rows in by_name]
+    on_cpu = pieces.where(pieces.kind == Class.CPU)
+    spent = cpu.time(on_cpu.start_ns, on_cpu.end_ns, on_cpu.track)
+    return CriticalPath(
+        device=device,
+        start_ns=start_ns,
+        window_us=(end_ns - start_ns) / 1000,
+        compute_us=pieces.total_us(Class.COMPUTE),
+        communication_us=pieces.total_us(Class.COMMUNICATION),
+        copy_us=pieces.total_us(Class.COPY),
+        latency_us=pieces.total_us(Class.LATENCY),
+        input_us=spent.input_us,
+        cpu_us=sum(spent.what_us.values()),
+        unknown_us=pieces.total_us(Class.UNKNOWN),
+        cpu=_most_first(spent.what_us),
+        kernels=tuple(sorted(kernels, key=lambda kernel: (-kernel.us, kernel.name))),
+        ops=_most_first(spent.op_us),
+        pieces=pieces,
+    )
+
+
+def _most_first(times_us: dict[str, float]) -> tuple[Named, ...]:
+    return tuple(Named(name, us) for name, us in sorted(times_us.items(), key=lambda item: (-item[1], item[0])) if us > 0)
+
+
+def _walk(trace: Trace, own: Rows, start_ns: int) -> Pieces:
+    """The pieces of the path that ends with the last of a device's events.
+
+    Where the walk goes on from each event does not depend on how it came there: that is worked out for all of them at once,
+    and the walk itself only follows the numbers. Events are numbered in the order of their ends, in which it goes back.
+    """
+    slices = trace.slices
+    order = np.lexsort((own.at, own.start_ns, own.end_ns))
+    own = own.where(order)
+    start, end, place = own.start_ns, own.end_ns, np.arange(len(own))
+    launched = own.call >= 0
+    launch = np.where(launched, np.minimum(slices.start_ns[own.call], start), np.iinfo(np.int64).max)
+    before = np.minimum(np.searchsorted(end, start, "right"), place) - 1  # the event that ended last before each one
+    queued = (before >= 0) & (end[before] >= slices.start_ns[own.call]) & launched
+    late = launched & ~queued
+    waits = _Waits(trace, own)
+    wait = waits.last_before(launch, np.where(launched, slices.track[own.call], -1), place)
+    wait[~late] = -1
+    came_from = np.where(late, waits.event[wait], before)
+
+    followed, going = [], len(own) - 1
+    came_from_list, start_list = came_from.tolist(), start.tolist()
+    while going >= 0:
+        followed.append(going)
+        going = came_from_list[going] if start_list[going] > start_ns else -1
+    at = np.array(followed)
+    # The moment at which the walk arrives at each event: its end, but no later than the call that waited for it.
+    arrival = end[at]
+    through = wait[at[:-1]]
+    arrival[1:] = np.where(through >= 0, np.minimum(arrival[1:], waits.end_ns[through]), arrival[1:])
+    nothing = np.full(len(at), -1)
+    earlier = np.append(arrival[1:], start_ns)  # where the walk goes on
+    event_start = np.minimum(start[at], arrival)
+    kinds = own.kind[at]
+    collective = own.is_named(is_collective)[at]
+    event_kind = np.where(kinds == Kind.KERNEL, np.where(collective, Class.COMMUNICATION, Class.COMPUTE), Class.COPY)
+
+    was_late = late[at]
+    gap_start = np.where(was_late, np.minimum(launch[at], event_start), np.minimum(earlier, event_start))
+    too_long = event_start - gap_start > LONGEST_LATENCY_NS
+    gap_kind = np.where(~launched[at] | too_long, Class.UNKNOWN, Class.LATENCY)
+    # On the CPU: from the launch back to the end of the call that waited (or to the window's start), and that call's own end.
+    call = wait[at]
+    wait_end = np.where(call >= 0, waits.end_ns[call], start_ns)
+    cpu_start = np.where(was_late, np.minimum(np.maximum(wait_end, earlier), gap_start), gap_start)
+    track = np.where(was_late, slices.track[own.call[at]], -1)
+    tail_kind = np.where(waits.is_free[call], Class.CPU, Class.LATENCY)
+    pieces = Pieces(
+        np.concatenate([event_start, gap_start, cpu_start, np.where(was_late, earlier, cpu_start)]),
+        np.concatenate([arrival, event_start, gap_start, cpu_start]),
+        np.concatenate([event_kind, gap_kind, np.full(len(at), Class.CPU), tail_kind]),
+        np.concatenate([own.at[at], nothing, nothing, nothing]),
+        np.concatenate([nothing, nothing, track, waits.track[call]]),
+        np.concatenate([nothing, nothing, waits.at[call], waits.at[call]]),
+    )
+    pieces = msgspec.structs.replace(pieces, start_ns=np.maximum(pieces.start_ns, start_ns))
+    return pieces.where(pieces.end_ns > pieces.start_ns)
+
+
+class _Waits:
+    """The calls that waited for an event of a device, in order of their ends; `event` are places in the device's events.
+
+    Behind the last of them, at -1, stands what is none.
+    """
+
+    def __init__(self, trace: Trace, own: Rows):
+        """`own`: the device's events in order of their ends."""
+        calls = trace.waits
+        calls = calls.where((calls.reason != Reason.QUEUE) & (calls.end_ns - calls.start_ns > SHORTEST_NS))
+        event = np.searchsorted(own.end_ns, calls.end_ns + LATE_END_NS, "right") - 1
+        copies = calls.reason == Reason.COPY
+        event[copies] = _last_place_of(own.call, calls.at[copies])
+        good = (event >= 0) & (own.end_ns[event] >= calls.start_ns)
+        order = np.flatnonzero(good)[np.argsort(calls.end_ns[good], kind="stable")]
+        calls = calls.where(order)
+        self.event = np.append(event[order], -1)
+        self.end_ns, self.track = np.append(calls.end_ns, 0), np.append(calls.track, -1)
+        self.at = np.append(calls.at, -1)
+        self.is_free = np.append(calls.reason == Reason.FREE, False)
+        # The thread of the steps waits for the threads of the backward pass: what they wait for, it waits for, too.
+        self._shared = np.append(trace.backward_tracks, trace.steps.track[-1:])
+
+    def last_before(self, moment_ns: np.ndarray, track: np.ndarray, place: np.ndarray) -> np.ndarray:
+        """For each moment: the last of the calls on its thread, the steps' or the backward pass's that has ended by then, or -1.
+
+        What it waited for came before the event at `place`, also where clocks disagree and an event ends before its launch.
+        """
+        found = np.full(len(moment_ns), -1)
+        for thread in distinct(track).values.tolist():
+            asked = np.flatnonzero(track == thread)
+            own = np.flatnonzero((self.track[:-1] == thread) | np.isin(self.track[:-1], self._shared))
+            if thread < 0 or not len(own):
+                continue
+            at = np.searchsorted(self.end_ns[own], moment_ns[asked], "right") - 1
+            while (wrong := (at >= 0) & (self.event[own[at]] >= place[asked])).any():
+                at[wrong] -= 1
+            found[asked] = np.where(at >= 0, own[at], -1)
+        return found
+
+
+def _last_place_of(values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """For each wanted one, the last place at which it stands among the values, or -1."""
+    order = np.argsort(values, kind="stable")
+    at = np.searchsorted(values[order], wanted, "right") - 1
+    return np.where((at >= 0) & (values[order][at] == wanted), order[at], -1)

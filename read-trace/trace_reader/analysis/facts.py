@@ -1,0 +1,240 @@
+"""What a trace says, as plain numbers with the unit in each name. Unknown is None, never 0.
+
+The report is made of these. A finding (findings/) looks at them, and at the trace itself where it needs more.
+"""
+
+from collections import Counter
+import html
+from typing import Any
+
+import msgspec
+import numpy as np
+from trace_reader.analysis.collectives import CollectiveFacts, collective_facts
+from trace_reader.analysis.cpu_time import CpuActivity
+from trace_reader.analysis.critical_path import CriticalPath, critical_paths
+from trace_reader.analysis.gpu_idle import IdleFacts, idle_facts
+from trace_reader.analysis.gpu_time import Timeline, timeline
+from trace_reader.analysis.kernel_facts import FamilyFacts, GemmFacts, KernelFacts, family_facts, gemm_facts, kernel_facts
+from trace_reader.analysis.memory_facts import MemoryFacts, memory_facts
+from trace_reader.analysis.missing_events import missing
+from trace_reader.analysis.op_facts import CallFacts, OpFacts, call_facts, op_facts
+from trace_reader.analysis.place_facts import PlaceFacts, annotation_facts
+from trace_reader.analysis.step_facts import StepFacts, busy_us, step_facts, step_period_us
+from trace_reader.link.launches import Origin
+from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows, distinct, median
+from trace_reader.model.slices import Kind, Track
+from trace_reader.names.call_names import is_launch
+from trace_reader.system.terminal import plain
+from trace_reader.units import percent, us
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """A slice that shows a finding. `track`: (pid, tid), of a GPU's (device, stream); `start_us` from the file's first slice."""
+
+    name: str
+    track: Track
+    start_us: float
+    duration_us: float
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A pattern that the trace shows: what was seen here, what it usually means, what to look at or try next.
+
+    `share`: how much of the critical path it explains, 0 to 1; None without a path. `evidence`: the longest of its slices.
+    """
+
+    slug: str
+    seen: str
+    means: str
+    next: str
+    share: float | None
+    evidence: tuple[Evidence, ...]
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """Everything that the reader tells of one trace. Times in microseconds, shares and ratios of 1."""
+
+    trace: str  # its path
+    lesson: dict[str, str]  # what a lesson wrote into the header: script, run, versions ...
+    device: str | None
+    device_properties: dict[str, Any] | None  # of the first device used, as the header has them
+    versions: dict[str, str]
+    rank: int | None  # of a job with several processes, and how many they are
+    world_size: int | None
+    merged_ranks: tuple[int, ...]  # of a file that --merge wrote
+    events: int  # found in the file, of all kinds
+    skipped: dict[str, int]  # of these, not used, by reason
+    first_bad: str | None  # where and why the first event could not be read
+    truncated: bool
+    window_us: float  # from the first step (without steps: the first GPU event) to the last end
+    gpu_busy_us: float | None  # union of the work of each device, summed over devices
+    gpu_busy_share: float | None  # of the window, of all devices used
+    gpu_to_cpu: float | None  # median over the steps of GPU busy time over the CPU time that it did not wait
+    regime: str  # the verdict: REGIMES of the critical path, `mixed`, or cpu-only
+    critical_path: CriticalPath | None  # of the device that ends last
+    critical_paths: tuple[CriticalPath, ...]  # of each device
+    timeline: Timeline | None  # of that device, in the window of its path; as the next
+    idle: IdleFacts | None
+    missing: tuple[str, ...]  # what the trace does not hold, in words
+    kernels_total: int
+    memcpys_total: int
+    memsets_total: int
+    unlinked: int  # of these, whose launch is not in the trace
+    gpu_time_by_origin_us: dict[str, float]  # by Origin; summed durations
+    gpu_events_by_origin: dict[str, int]
+    zero_timestamps: int  # kernels with a start or a duration of 0
+    steps: tuple[StepFacts, ...]
+    step_period_us: float | None  # from one step's end to the next one's, on average
+    kernels: tuple[KernelFacts, ...]
+    families: tuple[FamilyFacts, ...]
+    gemms: tuple[GemmFacts, ...]
+    ops: tuple[OpFacts, ...]
+    calls: tuple[CallFacts, ...]
+    annotations: tuple[PlaceFacts, ...]
+    collectives: tuple[CollectiveFacts, ...]
+    memory: tuple[MemoryFacts, ...]
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def has_gpu_work(self) -> bool:
+        """Whether the trace holds a kernel, copy or memset: of a program without a GPU, or a file that is cut off, it may not."""
+        return self.gpu_busy_us is not None
+
+    @property
+    def middle_step(self) -> StepFacts | None:
+        """The recorded step in the middle: past the cold ones."""
+        return self.steps[len(self.steps) // 2] if self.steps else None
+
+    def __repr__(self) -> str:
+        """A few lines: what `_summary` says."""
+        return "\n".join([f"Facts of {plain(self.trace)}", *(f"  {what}: {value}" for what, value in self._summary())])
+
+    def _repr_html_(self) -> str:
+        """A small table, for notebooks."""
+        rows = "".join(f"<tr><th>{what}</th><td>{html.escape(value)}</td></tr>" for what, value in self._summary())
+        return f"<table><caption>{html.escape(self.trace)}</caption>{rows}</table>"
+
+    def _summary(self) -> list[tuple[str, str]]:
+        busy = "" if self.gpu_busy_share is None else f", GPU busy {percent(self.gpu_busy_share)}"
+        cpu = f", CPU {us(median(np.array([s.cpu_us for s in self.steps])))} each (median)" if self.steps else ""
+        top = [f"{plain(k.decoded.label, 40)} {percent(k.share)}" for k in self.kernels[:3]]
+        more = f" and {len(self.kernels) - len(top)} more" if len(self.kernels) > len(top) else ""
+        return [
+            ("device", plain(self.device or "unknown", 100)),
+            ("verdict", self.regime),
+            ("window", us(self.window_us) + busy),
+            ("steps", f"{len(self.steps)}{cpu}"),
+            ("kernels", (", ".join(top) or "none") + more),
+            ("findings", ", ".join(found.slug for found in self.findings) or "none"),
+        ]
+
+    @property
+    def compute_kernels(self) -> list[KernelFacts]:
+        """Kernels without copies and memsets."""
+        return [k for k in self.kernels if k.kind == Kind.KERNEL]
+
+
+def summarize(trace: Trace) -> Facts:
+    """The facts of a trace, still without findings."""
+    header, work = trace.header, trace.work
+    listed = header.get("deviceProperties")
+    properties = [p for p in listed if isinstance(p, dict)] if isinstance(listed, list) else []
+    used = {trace.slices.tracks[track][0] for track in distinct(work.track).values.tolist()}
+    device_properties = {p["id"]: p for p in properties if isinstance(p.get("id"), int)}
+    used_properties = [p for number, p in device_properties.items() if number in used] or properties
+    lesson: dict[str, Any] = header["lesson"] if isinstance(header.get("lesson"), dict) else {}
+    distributed: dict[str, Any] = header["distributedInfo"] if isinstance(header.get("distributedInfo"), dict) else {}
+    said, merged = lesson.get("device"), header.get("mergedRanks")
+    names = sorted({str(p["name"]) for p in used_properties if "name" in p})
+    kinds, origins = Counter(work.kind.tolist()), Counter(work.origin.tolist())
+    steps = step_facts(trace)
+    window_us, gpu_busy = _window(trace)
+    share = None if gpu_busy is None or window_us <= 0 else gpu_busy / window_us / len(used)
+    cpu = CpuActivity(trace)
+    paths = critical_paths(trace, cpu)
+    path = paths[0] if paths else None
+    kernels = kernel_facts(trace, device_properties)
+    lost = missing(trace)
+    ratios = [s.gpu_to_cpu for s in steps if s.gpu_to_cpu is not None]
+    return Facts(
+        trace=trace.path,
+        lesson={str(k): str(v) for k, v in lesson.items()},
+        device=(said if not len(work) and isinstance(said, str) else "") or ", ".join(names) or None,
+        device_properties=used_properties[0] if used_properties else None,
+        versions=_versions(header),
+        rank=_whole(distributed.get("rank")),
+        world_size=_whole(distributed.get("world_size")),
+        merged_ranks=tuple(rank for rank in merged if type(rank) is int) if isinstance(merged, list) else (),
+        events=trace.total,
+        skipped=trace.skipped,
+        first_bad=trace.first_bad,
+        truncated=bool(header.get("truncated")),
+        window_us=window_us,
+        gpu_busy_us=gpu_busy,
+        gpu_busy_share=share,
+        gpu_to_cpu=median(np.array(ratios)) if ratios else None,
+        regime=_regime(path, lost, len(work) > 0, bool(properties) or bool(trace.calls.is_named(is_launch).any())),
+        critical_path=path,
+        critical_paths=paths,
+        timeline=timeline(trace, path.device, path.start_ns, path.end_ns) if path else None,
+        idle=idle_facts(trace, cpu, path.device, path.start_ns, path.end_ns) if path else None,
+        missing=lost,
+        kernels_total=kinds[Kind.KERNEL],
+        memcpys_total=kinds[Kind.MEMCPY],
+        memsets_total=kinds[Kind.MEMSET],
+        unlinked=origins[Origin.CARRIED_OVER] + origins[Origin.UNKNOWN],
+        gpu_time_by_origin_us={origin.word: work.where(work.origin == origin).total_us for origin in Origin},
+        gpu_events_by_origin={origin.word: origins[origin] for origin in Origin},
+        zero_timestamps=trace.zero_timestamps,
+        steps=steps,
+        step_period_us=step_period_us(trace),
+        kernels=kernels,
+        families=family_facts(kernels),
+        gemms=gemm_facts(trace, device_properties),
+        ops=op_facts(trace),
+        calls=call_facts(trace),
+        annotations=annotation_facts(trace),
+        collectives=collective_facts(trace),
+        memory=memory_facts(trace) if len(trace.memory) else (),
+    )
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _versions(header: dict[str, Any]) -> dict[str, str]:
+    versions = {}
+    if isinstance(header.get("lesson"), dict) and "versions" in header["lesson"]:
+        versions["torch"] = str(header["lesson"]["versions"]).split(",")[0].removeprefix("torch ")
+    for key, name in (
+        ("cuda_runtime_version", "CUDA runtime"),
+        ("cuda_driver_version", "CUDA driver"),
+        ("hip_runtime_version", "HIP runtime"),
+        ("hip_driver_version", "HIP driver"),
+    ):
+        if isinstance(number := header.get(key), int):  # 13000 is 13.0
+            versions[name] = f"{number // 1000}.{number % 1000 // 10}" if name.startswith("CUDA") else str(number)
+    if isinstance(number := header.get("cupti_version"), int):
+        versions["CUPTI"] = str(number)
+    return versions
+
+
+def _window(trace: Trace) -> tuple[float, float | None]:
+    """From the first step's start to the end of the last step or GPU event, and the GPU's busy time in it."""
+    work = trace.work
+    if len(trace.steps):
+        start_ns, ends = trace.steps.start_ns[0], [trace.steps.end_ns, work.end_ns]
+    else:
+        events = work if len(work) else Rows(trace.slices, np.arange(len(trace.slices)))
+        start_ns, ends = events.start_ns[0], [events.end_ns]
+    end_ns = max(int(end.max()) for end in ends if len(end))
+    return (end_ns - int(start_ns)) / 1000, busy_us(work, int(start_ns), end_ns) if len(work) else None
+
+
+def _regime(path: CriticalPath | None, lost: tuple[str, ...], has_gpu_work: bool, used_gpu: bool) -> str:
+    """The verdict: what the path says, unless what the trace does not hold could change it."""
+    if not has_gpu_work and not (lost and used_gpu):
+        return "cpu-only"
+    return "unknown" if path is None or lost else path.regime

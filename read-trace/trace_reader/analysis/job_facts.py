@@ -1,0 +1,246 @@
+"""The ranks of one job together: how long each computed, communicated and waited, and who waited for whom.
+
+A collective ends on all ranks when the last one has come and the message is through: the last to come waits for nobody, so that
+the shortest of its durations is the transfer, and what the others take beyond it is waiting.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+import math
+
+import msgspec
+import numpy as np
+from trace_reader.analysis.collective_matching import LeftOut, Matched, Unit, aligned, entries_of, match
+from trace_reader.analysis.collectives import bus_factor
+from trace_reader.analysis.rank_summary import Message, RankSummary, Union
+from trace_reader.analysis.straggler import NOBODY, Straggler, find_straggler, last_to_arrive
+from trace_reader.errors import TraceError
+from trace_reader.link.intervals import merged, union_ns, within_ns
+from trace_reader.model.rows import median
+
+TOGETHER = 0.5  # of a collective: the most that its ends are apart, where its durations are compared
+MOSTLY_TRANSFER, MOSTLY_WAITING = 0.25, 0.5  # the share of skew in transfer and skew: up to, and from
+APART_US = 40.0  # ends of one collective, by clocks that are aligned: those of one job are 0.5 to 25 us apart, on H200s
+NO_ENTRIES = np.empty(0, np.int64)
+
+
+class RankFacts(msgspec.Struct, frozen=True):
+    """One rank, summed over its recorded steps. Communication is overlapped where something is computed at the same time, else
+    exposed. `waiting_us`: of its matched collectives, the durations beyond the transfer; `exposed_waiting_us` and
+    `exposed_transfer_us`: of these what is exposed. `last_to_arrive`: in how many of its `matched` ones it was the last.
+    """
+
+    rank: int
+    trace: str
+    steps: int
+    window_us: float
+    compute_us: float
+    communication_us: float
+    overlapped_us: float
+    exposed_us: float
+    waiting_us: float
+    exposed_waiting_us: float
+    exposed_transfer_us: float
+    idle_us: float
+    last_to_arrive: int
+    matched: int
+    regime: str
+
+
+class JobCollectiveFacts(msgspec.Struct, frozen=True):
+    """All matched calls of one kind and size in one group. Times are medians: the transfer, and the skew, which is what the first
+    to come waited. `kind`: transfer, arrival skew or mixed, by what took the time of the first; inconclusive where some ranks'
+    traces are not there.
+    """
+
+    name: str
+    group: str
+    ranks: tuple[int, ...]
+    count: int
+    bytes: int | None
+    transfer_us: float
+    skew_us: float
+    bus_gb_per_s: float | None
+    kind: str
+
+
+class JobFacts(msgspec.Struct, frozen=True, eq=False):
+    """A job. `offset_ns`: what is added to each rank's times to make them the first's; None where nothing ties the two clocks.
+    `residual_us`: how far the ends of one collective still are apart, the median; `ends_fit`: little
+    enough for the durations to be compared. `waits_ns`: of each rank, where it waited.
+    """
+
+    summaries: tuple[RankSummary, ...]
+    ranks: tuple[RankFacts, ...]
+    world_size: int | None
+    matched: int
+    unmatched: int
+    whole: bool
+    transfer_us: float
+    clock_residual_us: float | None
+    ends_fit: bool
+    straggler: Straggler | None
+    collectives: tuple[JobCollectiveFacts, ...]
+    left_out: tuple[LeftOut, ...]
+    offset_ns: tuple[int | None, ...]
+    waits_ns: tuple[Union, ...]
+
+    @property
+    def missing_ranks(self) -> tuple[int, ...]:
+        """The ranks of the job whose traces are not there."""
+        return tuple(sorted(set(range(self.world_size or 0)) - {rank.rank for rank in self.ranks}))
+
+
+def job_facts(summaries: Iterable[RankSummary]) -> JobFacts:
+    """The facts of a job from its ranks, in any order. Raises TraceError where they are not the ranks of one job."""
+    ranks = sorted(summaries, key=lambda own: own.rank)
+    check_job(ranks)
+    units, matched, left_out = match(ranks)
+    offset_ns, residual_us = aligned(ranks, matched, units)
+    _check_times(ranks, matched, offset_ns, residual_us)
+    shortest = np.full(len(matched.whole), np.inf)
+    np.minimum.at(shortest, matched.collective, matched.duration_us)
+    longest = np.zeros(len(matched.whole))
+    np.maximum.at(longest, matched.collective, matched.duration_us)
+    waited_us = matched.duration_us - shortest[matched.collective]
+    last = last_to_arrive(matched, units, offset_ns, longest - shortest)
+    lasts, entries = np.bincount(last[last != NOBODY], minlength=len(ranks)), dict(entries_of(matched.rank))
+    facts, waits = [], []
+    for place, own in enumerate(ranks):
+        told, waiting = _rank_facts(own, matched, entries.get(place, NO_ENTRIES), waited_us, int(lasts[place]))
+        facts.append(told)
+        waits.append(waiting)
+    exposed = [told.exposed_waiting_us / told.window_us if told.window_us else 0.0 for told in facts]
+    return JobFacts(
+        summaries=tuple(ranks),
+        ranks=tuple(facts),
+        world_size=next((own.world_size for own in ranks if own.world_size), None),
+        matched=len(matched.whole),
+        unmatched=_unmatched(left_out),
+        whole=bool(matched.whole.all()),
+        transfer_us=math.fsum(shortest.tolist()),
+        clock_residual_us=residual_us,
+        ends_fit=(ends_fit := any(own.has_gpu for own in ranks) or _ends_fit(longest, residual_us)),
+        straggler=find_straggler(ranks, matched, last, waited_us, exposed) if ends_fit else None,
+        collectives=_collective_facts(units, matched, shortest, longest),
+        left_out=tuple(left_out),
+        offset_ns=tuple(offset_ns),
+        waits_ns=tuple(waits),
+    )
+
+
+def check_job(summaries: Sequence[RankSummary]) -> None:
+    """Raises TraceError where two are of one rank, or not all of one job: it names the files."""
+    by_rank: dict[int, RankSummary] = {}
+    for own in summaries:
+        if (other := by_rank.setdefault(own.rank, own)) is not own:
+            raise TraceError(
+                f"two files are of rank {own.rank}: {other.trace} and {own.trace}; name one for each rank of one job"
+            )
+    first = min(summaries, key=lambda own: (own.world_size is None, own.rank))
+    for own in summaries:
+        if first.world_size and own.world_size and first.world_size != own.world_size:
+            raise TraceError(f"not one job: {first.trace} is of {first.world_size} ranks, {own.trace} of {own.world_size}")
+        if _groups_of_all(first) != _groups_of_all(own):
+            raise TraceError(f"not one job: {first.trace} and {own.trace} have different process groups")
+        if own.world_size and own.rank >= own.world_size:
+            raise TraceError(f"{own.trace}: rank {own.rank} of {own.world_size} ranks")
+
+
+def _groups_of_all(own: RankSummary) -> list[str]:
+    """The names of the groups of all ranks, which every rank knows."""
+    return sorted(name for name, ranks in own.groups if len(ranks) == own.world_size)
+
+
+def _check_times(ranks: Sequence[RankSummary], matched: Matched, offset_ns: list[int | None], residual_us: float | None) -> None:
+    """Raises TraceError where two traces were recorded at different times and nothing shows that only their clocks differ."""
+    for own, shift in zip(ranks[1:], offset_ns[1:], strict=True):
+        first = ranks[0]
+        starts, ends = ([rank.base_ns + rank.zero_ns + rank.window_ns[end] for rank in (first, own)] for end in (0, 1))
+        apart_ns = max(starts) - min(ends)
+        tied = shift is not None and residual_us is not None and residual_us < APART_US
+        if apart_ns > 0 and not tied and len(first.calls) and len(own.calls):
+            raise TraceError(
+                f"not one job: {first.trace} and {own.trace} were recorded {apart_ns / 1e9:.1f} s apart, and their collectives "
+                "do not fit each other"
+            )
+
+
+def _unmatched(left_out: list[LeftOut]) -> int:
+    """How many collectives that are: as many as the rank with the most calls of a group has, in all of its kinds."""
+    most: dict[tuple[str, str, str], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for left in left_out:
+        for rank, n in left.counts:
+            most[left.name, left.group, left.step][rank] += n
+    return sum(max(counts.values()) for counts in most.values())
+
+
+def _ends_fit(longest_us: np.ndarray, residual_us: float | None) -> bool:
+    """Whether the calls of one collective end together, without which a duration does not say who waited."""
+    return residual_us is not None and residual_us <= TOGETHER * median(longest_us)
+
+
+def _rank_facts(
+    own: RankSummary, matched: Matched, entries: np.ndarray, waited_us: np.ndarray, last: int
+) -> tuple[RankFacts, Union]:
+    """The facts of a rank, and where it waited."""
+    communication_ns, compute_ns = _length(own.communicating), _length(own.computing)
+    overlapped_ns = within_ns(*own.communicating, own.computing)
+    start_ns = matched.start_ns[entries]
+    waiting = merged_in_order(start_ns, start_ns + np.rint(waited_us[entries] * 1000).astype(np.int64))
+    waiting_ns = _length(waiting) - within_ns(*waiting, own.computing)
+    end_ns = start_ns + np.rint(matched.duration_us[entries] * 1000).astype(np.int64)
+    transferring = merged_in_order(start_ns + np.rint(waited_us[entries] * 1000).astype(np.int64), end_ns)
+    transfer_ns = _length(transferring) - within_ns(*transferring, own.computing)
+    told = RankFacts(
+        rank=own.rank,
+        trace=own.trace,
+        steps=len(own.steps),
+        window_us=(own.window_ns[1] - own.window_ns[0]) / 1000,
+        compute_us=compute_ns / 1000,
+        communication_us=communication_ns / 1000,
+        overlapped_us=overlapped_ns / 1000,
+        exposed_us=(communication_ns - overlapped_ns) / 1000,
+        waiting_us=math.fsum(waited_us[entries].tolist()),
+        exposed_waiting_us=min(waiting_ns, communication_ns - overlapped_ns) / 1000,
+        exposed_transfer_us=min(transfer_ns, communication_ns - overlapped_ns) / 1000,
+        idle_us=(own.window_ns[1] - own.window_ns[0] - _length(own.busy)) / 1000,
+        last_to_arrive=last,
+        matched=len(entries),
+        regime=own.regime,
+    )
+    return told, waiting
+
+
+def merged_in_order(start_ns: np.ndarray, end_ns: np.ndarray) -> Union:
+    """As `merged`, of intervals in any order."""
+    order = np.argsort(start_ns, kind="stable")
+    return merged(start_ns[order], end_ns[order])
+
+
+def _length(union: Union) -> int:
+    return union_ns(*union)
+
+
+def _collective_facts(
+    units: list[Unit], matched: Matched, shortest: np.ndarray, longest: np.ndarray
+) -> tuple[JobCollectiveFacts, ...]:
+    """A row for each kind, size and group, those with the most time on the first to come first."""
+    rows: dict[tuple[Message, tuple[int, ...]], list[int]] = defaultdict(list)
+    for number, unit in enumerate(matched.unit_of.tolist()):
+        rows[units[unit].message, units[unit].ranks].append(number)
+    found = []
+    for (message, ranks), numbers in rows.items():
+        transfer_us, skew_us = median(shortest[numbers]), median(longest[numbers] - shortest[numbers])
+        factor = bus_factor(message.name, len(ranks))
+        rate = message.bytes * factor / transfer_us / 1e3 if message.bytes and factor and transfer_us > 0 else None
+        total = math.fsum(longest[numbers].tolist())
+        share = skew_us / (skew_us + transfer_us) if skew_us + transfer_us > 0 else 0.0
+        kind = "transfer" if share <= MOSTLY_TRANSFER else "arrival skew" if share >= MOSTLY_WAITING else "mixed"
+        if not matched.whole[numbers].all():
+            rate, kind = None, "inconclusive"
+        row = JobCollectiveFacts(
+            message.name, message.group, ranks, len(numbers), message.bytes, transfer_us, skew_us, rate, kind
+        )
+        found.append((total, row))
+    return tuple(row for _, row in sorted(found, key=lambda pair: (-pair[0], pair[1].name, pair[1].group, pair[1].bytes or 0)))

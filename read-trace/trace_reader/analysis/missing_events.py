@@ -1,0 +1,31 @@
+"""What a trace does not hold, though its program did it: could not look is not "no problem"."""
+
+import numpy as np
+from trace_reader.link.trace import Trace
+from trace_reader.names.call_names import begins_capture, is_launch
+from trace_reader.units import count, percent
+
+MOST_WITHOUT_WORK = 0.1  # of the launches: those of the last moments are always cut off
+
+
+def missing(trace: Trace) -> tuple[str, ...]:
+    """In words; each of these could change the verdict."""
+    found = []
+    if trace.header.get("truncated"):
+        found.append("the end of the file: it is cut off")
+    elif trace.header.get("damaged"):
+        found.append("what was damaged in the file")
+    if not len(trace.work):
+        return tuple(found)
+    calls = trace.calls
+    launches = calls.where(calls.is_named(is_launch))
+    lost = ~np.isin(launches.correlation, trace.work.correlation) if len(launches) else np.zeros(0, bool)
+    if len(launches) and lost.mean() >= MOST_WITHOUT_WORK:
+        share = percent(float(lost.mean()))
+        words = f"the GPU events of {share} of the launches"
+        if calls.is_named(begins_capture).any():
+            words += ": a graph was being captured"
+        found.append(words)
+    if len(trace.steps) and not (trace.work.step >= 0).any():
+        found.append(f"GPU work of the {count(len(trace.steps), 'recorded step')}")
+    return tuple(found)

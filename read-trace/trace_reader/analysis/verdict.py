@@ -1,0 +1,56 @@
+"""The verdict in a sentence."""
+
+from trace_reader.analysis.critical_path import CriticalPath
+from trace_reader.analysis.facts import Facts
+from trace_reader.names.kernel_names import decode_name
+from trace_reader.units import about
+
+CLASSES = {  # of the critical path
+    "compute": "compute on the GPU", "cpu": "the CPU", "input": "waiting for a DataLoader", "communication": "communication",
+    "copy": "copying", "latency": "latency of launches", "unknown": "waits that the trace does not explain",
+}  # fmt: skip
+CPU_WORDS = {
+    "python": "Python", "annotation": "Python in annotations", "op": "ops", "launch": "launch calls",
+    "call": "calls that launch no kernel",
+    "memory": "memory management", "loading": "loading code", "compilation": "compiling", "profiler": "the profiler",
+}  # fmt: skip
+
+
+def verdict(facts: Facts) -> str:
+    """One line: what limits the run, its share of the critical path, and what makes up most of that."""
+    if facts.regime == "cpu-only":
+        launched = sum(step.launches for step in facts.steps)
+        return "cpu-only: " + ("launches but no GPU event in the trace" if launched else "no GPU event in the trace")
+    path = facts.critical_path
+    lacks = f"the trace lacks {' and '.join(facts.missing)}" if facts.missing else "no GPU work in the recorded steps"
+    if path is None:
+        return f"unknown: {lacks}" + ("" if facts.has_gpu_work else "; it holds no GPU event")
+    words = what_limits(path)
+    if len(facts.critical_paths) > 1:
+        words = f"GPU {path.device} ends last; {words}"
+    return f"unknown: {lacks}; of what it holds, {words}" if facts.missing else f"{facts.regime}: {words}"
+
+
+def what_limits(path: CriticalPath) -> str:
+    """The class of the path (of none with half of it, the two largest), its share, and the two things that are most of it."""
+    shares = [(name, share) for name, share in path.classes.items() if share > 0]
+    named = shares[:2] if path.regime == "mixed" else shares[:1]
+    classes = " and ".join(f"{CLASSES[name]} {'is ' if not n else ''}{about(share)}" for n, (name, share) in enumerate(named))
+    largest = sorted((thing for name, _ in named for thing in things(path, name)), key=lambda thing: -thing[1])[:2]
+    words = f"{classes} of the critical path"
+    if largest:
+        most = ", ".join(f"{what} {about(us / path.window_us)}" for what, us in largest)
+        words += f": {most}. Without {'one of them' if len(largest) > 1 else 'that'} it would be shorter by as much at most"
+    return words
+
+
+def things(path: CriticalPath, name: str) -> list[tuple[str, float]]:
+    """What makes up a class of the path, with its time in us, the most first."""
+    if name == "cpu":
+        return [(CPU_WORDS[part.name], part.us) for part in path.cpu]
+    labels: dict[str, float] = {}
+    for kernel in path.kernels:
+        if kernel.kind == name:
+            label = decode_name(kernel.name).label
+            labels[label] = labels.get(label, 0.0) + kernel.us
+    return sorted(labels.items(), key=lambda item: -item[1])

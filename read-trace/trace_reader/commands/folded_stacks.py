@@ -1,0 +1,25 @@
+"""Stacks in the form that tools for flame graphs read."""
+
+from pathlib import Path
+import re
+
+from trace_reader.analysis.place_facts import folded
+from trace_reader.commands.load_shown import load_shown
+from trace_reader.errors import NotWrittenError
+from trace_reader.system.files import write_all
+from trace_reader.units import count, us
+
+
+def run(path: str, target: Path, steps_from: re.Pattern[str] | None = None) -> str:
+    """Write a line for each stack, its frames and its time in ns; says what was written. Raises TraceError, NotWrittenError."""
+    trace = load_shown(path, steps_from, stacks=True)
+    stacks = folded(trace)
+    try:
+        write_all({target: "".join(f"{stack} {ns}\n" for stack, ns in stacks.items()).encode()})
+    except OSError as error:
+        raise NotWrittenError(f"{target}: {error.strerror or error}") from error
+    whose = "the GPU's time" if len(trace.linked) else "the CPU's time in ops"
+    total = us(sum(stacks.values()) / 1000)
+    return (
+        f"wrote {target}: {count(len(stacks), 'stack')}, {total} of {whose}; open it with speedscope, inferno or flamegraph.pl\n"
+    )

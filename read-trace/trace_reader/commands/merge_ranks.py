@@ -1,0 +1,173 @@
+"""The traces of a job's ranks in one file for Perfetto: clocks aligned, and lanes, ids and devices of their own for each rank."""
+
+from collections.abc import Sequence
+import gzip
+import io
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from trace_reader.analysis.job_facts import JobFacts
+from trace_reader.analysis.rank_summary import RankSummary
+from trace_reader.commands.read_job import expanded, read_job
+from trace_reader.errors import NotATraceError, NotWrittenError, TraceError
+from trace_reader.parse.byte_source import read_bytes
+from trace_reader.system.files import write_all
+from trace_reader.units import count, human_bytes
+
+FIRST_PROCESS = 100_000  # below it, processes are devices
+ID_BITS, SEQUENCE_BITS, ADDRESS_BITS = 33, 30, 48  # of a rank's own numbers; the rank's place stands above them
+IDS = ("correlation", "External id", "Python id", "Python parent id", "Python module id")
+PROCESS_LABELS = ("process_name", "process_labels", "process_sort_index")
+PART = 1000  # events that are written at once
+
+
+def run(paths: Sequence[str], target: Path, scheduler: str | None = None) -> str:
+    """Write one trace of all ranks into `target` (.json, or .json.gz); says what was written. Raises TraceError,
+    NotWrittenError."""
+    paths = expanded(paths)
+    if len(paths) < 2:
+        raise TraceError(f"{paths[0]}: one trace; --merge takes the ranks of a job")
+    job, errors = read_job(paths, scheduler=scheduler)
+    if errors:
+        raise errors[0]
+    data = merged(job)
+    data = gzip.compress(data, mtime=0) if target.suffix == ".gz" else data
+    try:
+        write_all({target: data})
+    except OSError as error:
+        raise NotWrittenError(f"{target}: {error.strerror or error}") from error
+    loose = sum(offset is None for offset in job.offset_ns)
+    clocks = f"; the clocks of {loose} could not be aligned" if loose else ", clocks aligned"
+    return f"wrote {target} ({human_bytes(len(data))}): {count(len(job.ranks), 'rank')}{clocks}; open it in https://ui.perfetto.dev\n"
+
+
+def merged(job: JobFacts) -> bytes:
+    """The bytes of one Chrome trace with the events of all ranks. Times are those of the first rank's clock."""
+    out = io.BytesIO()
+    header: dict[str, Any] = {}
+    properties: list[Any] = []
+    devices: dict[tuple[int, Any], int] = {}
+    processes: dict[tuple[int, Any], int] = {}
+    first = job.summaries[0]
+    separator = b'{"traceEvents":[\n'
+    for place, (own, offset_ns) in enumerate(zip(job.summaries, job.offset_ns, strict=True)):
+        trace = _decoded(own.trace)
+        header = header or {key: value for key, value in trace.items() if key not in ("traceEvents", "deviceProperties")}
+        rank = _Rank(place, own, _later_ns(first, own, offset_ns), devices, processes)
+        # Labels last: which numbers are devices is known from the events.
+        listed = sorted((event for event in trace["traceEvents"] if isinstance(event, dict)), key=_is_label)
+        events = list(map(rank.event, listed))
+        kept = [event for event in events if event.get("ph") != "M" or rank.has_lane(event)]
+        for start in range(0, len(kept), PART):
+            encoded = b",\n".join(map(msgspec.json.encode, kept[start : start + PART]))
+            out.write(separator + encoded)
+            separator = b",\n"
+        properties += rank.properties(trace.get("deviceProperties"))
+    header |= {"deviceProperties": properties, "traceName": "merged"}
+    header["mergedRanks"] = [own.rank for own in job.summaries]
+    for of_one in ("distributedInfo", "trace_id", "host_name"):
+        header.pop(of_one, None)
+    out.write((b"" if separator == b",\n" else separator) + b"\n],")
+    out.write(msgspec.json.encode(header)[1:] + b"\n")
+    return out.getvalue()
+
+
+def _is_label(event: dict[str, Any]) -> bool:
+    return event.get("ph") == "M"
+
+
+def _later_ns(first: RankSummary, own: RankSummary, offset_ns: int | None) -> int:
+    """What is added to a rank's times in its file to make them the first's; where nothing ties them, by the machines' clocks."""
+    if offset_ns is None:
+        return own.base_ns - first.base_ns
+    return offset_ns + first.zero_ns - own.zero_ns
+
+
+def _decoded(path: str) -> dict[str, Any]:
+    try:
+        trace = msgspec.json.decode(read_bytes(path).data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise TraceError(f"{path}: it can be read, but is not whole, and cannot be merged: {error}") from error
+    trace = {"traceEvents": trace} if isinstance(trace, list) else trace
+    if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
+        raise NotATraceError(f"{path}: no trace: there is no list traceEvents in it")
+    return trace
+
+
+class _Rank:
+    """One rank's events, with numbers of their own: `place` is the rank's among those that are merged."""
+
+    def __init__(
+        self,
+        place: int,
+        own: RankSummary,
+        later_ns: int,
+        devices: dict[tuple[int, Any], int],
+        processes: dict[tuple[int, Any], int],
+    ):
+        self._place, self._own, self._later_ns, self._devices, self._processes = place, own, later_ns, devices, processes
+        self._large: dict[int, int] = {}
+        self._lanes: set[Any] = set()
+
+    def event(self, event: dict[str, Any]) -> dict[str, Any]:
+        event = dict(event)
+        args = event["args"] = dict(event["args"]) if isinstance(event.get("args"), dict) else {}
+        on_gpu = "stream" in args or str(event.get("cat", "")).startswith(("gpu_", "kernel"))
+        meta = event.get("ph") == "M"
+        if "pid" in event:
+            event["pid"] = self._process(event["pid"], on_gpu, meta)
+            if not meta:
+                self._lanes.add(event["pid"])
+        if isinstance(event.get("ts"), int | float):
+            event["ts"] = (round(event["ts"] * 1000) + self._later_ns) / 1000
+        if on_gpu and "device" in args:
+            args["device"] = self._device(args["device"])
+        for name in IDS:
+            if type(args.get(name)) is int:
+                args[name] = self._number(args[name])
+        if type(args.get("Sequence number")) is int and 0 <= args["Sequence number"] < 1 << SEQUENCE_BITS:
+            args["Sequence number"] += self._place << SEQUENCE_BITS
+        if type(args.get("Addr")) is int and 0 <= args["Addr"] < 1 << ADDRESS_BITS:
+            args["Addr"] += self._place << ADDRESS_BITS
+        if type(args.get("Device Id")) is int:
+            on_device = args.get("Device Type") not in (None, 0)
+            args["Device Id"] = self._device(args["Device Id"]) if on_device else self._place
+        if "id" in event:
+            event["id"] = self._number(event["id"]) if type(event["id"]) is int else f"{self._own.rank}-{event['id']}"
+        if meta and event.get("name") in PROCESS_LABELS and event["name"] != "process_sort_index":
+            for name in ("name", "labels"):
+                if name in args:
+                    args[name] = f"rank {self._own.rank}: {args[name]}"
+        if not args:
+            del event["args"]
+        return event
+
+    def has_lane(self, event: dict[str, Any]) -> bool:
+        """Whether a label is of a process that has events: the profiler names all devices of the machine."""
+        return event.get("pid") in self._lanes
+
+    def properties(self, listed: Any) -> list[dict[str, Any]]:
+        """Those of the devices that this rank used, under their new numbers."""
+        if not isinstance(listed, list):
+            return []
+        known = [(self._devices.get((self._place, own.get("id"))), own) for own in listed if isinstance(own, dict)]
+        return [{**own, "id": number} for number, own in known if number is not None]
+
+    def _process(self, pid: Any, on_gpu: bool, meta: bool) -> int:
+        if (self._place, pid) in self._devices and (on_gpu or meta):
+            return self._devices[self._place, pid]
+        if on_gpu:
+            return self._device(pid)
+        return self._processes.setdefault((self._place, pid), FIRST_PROCESS + len(self._processes))
+
+    def _device(self, device: Any) -> int:
+        return self._devices.setdefault((self._place, device), len(self._devices))
+
+    def _number(self, number: int) -> int:
+        """An id that no other rank has; -1 is none."""
+        if number < 0:
+            return number
+        if number >= 1 << (ID_BITS - 1):
+            number = (1 << (ID_BITS - 1)) + self._large.setdefault(number, len(self._large))
+        return number + (self._place << ID_BITS)

@@ -1,0 +1,195 @@
+"""Reading a job: which files are its ranks, a summary of each in parallel, and one reduction of these.
+
+The map runs through the interface of concurrent.futures: by a pool of processes on this machine, or by a Dask cluster, whose
+client offers it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as_completed
+import contextlib
+import json
+import multiprocessing
+import os
+import re
+from typing import Any
+
+import msgspec
+from trace_reader.analysis.facts import summarize
+from trace_reader.analysis.job_facts import JobFacts, job_facts
+from trace_reader.analysis.rank_summary import RankSummary, rank_of, summarize_rank
+from trace_reader.commands.load_shown import load_shown, showing
+from trace_reader.errors import MissingExtraError, TraceError
+from trace_reader.link.trace import Trace
+from trace_reader.parse.byte_source import list_folder, open_blocks, size_of, traces_in
+from trace_reader.reading import load
+
+ENDINGS = (".json", ".json.gz")
+HEAD_BYTES = 1 << 20  # of a file, in which the header is, where it stands first
+IN_PARALLEL_BYTES = 32 << 20  # of all files, from which on starting processes takes less time than it saves
+CONNECT_S = 10  # that a scheduler has to answer
+TRIES = 2  # with all that are left, before each is tried alone
+_TRACE_ID = re.compile(rb'"trace_id"\s*:\s*"([^"]+)"')
+
+Read = RankSummary | TraceError
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What a file says of itself before it is read: a rank, if any, and the number of its trace."""
+
+    rank: int | None
+    trace_id: str
+    is_trace: bool
+
+
+def expanded(paths: Sequence[str]) -> list[str]:
+    """The paths, and in the place of a folder the traces in it, in the order of their names. Raises TraceError: it holds none."""
+    found: list[str] = []
+    for path in paths:
+        inside = None if path == "-" else list_folder(path)
+        found += [path] if inside is None else _traces(path, inside)
+    return found
+
+
+def is_job(paths: Sequence[str]) -> bool:
+    """Whether these files say that they are ranks, more than one: then they are read as one job. Two of one rank alone are
+    two runs, to be compared, unless they are one trace twice.
+    """
+    if len(paths) < 2 or "-" in paths:
+        return False
+    claims = [own for own in map(claim, paths) if own.rank is not None or own.is_trace]
+    ranks = {own.rank for own in claims}
+    twice = len({own.trace_id for own in claims}) == 1 < len(claims) and bool(claims[0].trace_id)
+    return None not in ranks and (len(ranks) > 1 or twice)
+
+
+def claim(path: str) -> Claim:
+    """What the beginning of a file says, or its name."""
+    head = b""
+    with contextlib.suppress(TraceError), open_blocks(path) as blocks:
+        for block in blocks:
+            head += block[: HEAD_BYTES - len(head)]
+            if len(head) >= HEAD_BYTES:
+                break
+    header: dict[str, Any] = {}
+    at = head.find(b'"distributedInfo"')
+    with contextlib.suppress(ValueError, RecursionError):
+        text = head[head.index(b"{", at) :].decode(errors="replace") if at >= 0 else ""
+        header["distributedInfo"] = json.JSONDecoder().raw_decode(text)[0]
+    number = _TRACE_ID.search(head)
+    is_trace = b'"traceEvents"' in head or head[:1] in (b"[", b"") or len(head) >= HEAD_BYTES
+    return Claim(rank_of(header, path), number[1].decode(errors="replace") if number else "", is_trace)
+
+
+def read_job(
+    paths: Sequence[str],
+    steps_from: re.Pattern[str] | None = None,
+    scheduler: str | None = None,
+    processes: int | None = None,
+) -> tuple[JobFacts, list[TraceError]]:
+    """The facts of a job, and for each rank that cannot be read its error.
+
+    `scheduler`: the address of a Dask scheduler whose workers read; else `processes` (default: one for each core that this
+    process may use, or none where the files are small). Raises TraceError: none can be read, or they are not one job.
+    """
+    found, errors = [], []
+    for read in _read_all(paths, steps_from, scheduler, processes):
+        if isinstance(read, TraceError):
+            errors.append(read)
+        else:
+            found.append(read)
+    if not found:
+        raise errors[0]
+    return job_facts(found), sorted(errors, key=str)
+
+
+def read_rank(path: str, steps_from: re.Pattern[str] | None = None, load: Callable[..., Trace] = load) -> Read:
+    """The summary of the rank at `path`, or what is wrong with it: what one process does of the map."""
+    try:
+        return _summary(load(path, steps_from=steps_from))
+    except TraceError as error:
+        return error
+    except LookupError as error:
+        return TraceError(str(error))
+
+
+def _summary(trace: Trace) -> RankSummary:
+    rank = rank_of(trace.header, trace.path)
+    if rank is None:
+        raise TraceError(f"{trace.path}: neither the trace nor its name says which rank it is of")
+    return summarize_rank(trace, summarize(trace), rank)
+
+
+def _read_all(
+    paths: Sequence[str], steps_from: re.Pattern[str] | None, scheduler: str | None, processes: int | None
+) -> Iterator[Read]:
+    if scheduler is not None:
+        with _cluster(scheduler) as executor:
+            futures = {executor.submit(read_rank, path, steps_from): path for path in paths}
+            for future in as_completed(futures):
+                try:
+                    yield future.result()
+                except Exception as error:  # of the cluster: a worker that died each time
+                    yield TraceError(f"{futures[future]}: the cluster could not read it ({type(error).__name__}: {error})")
+        return
+    if processes is None:
+        processes = min(len(paths), _cores()) if sum(map(size_of, paths)) >= IN_PARALLEL_BYTES else 1
+    if processes < 2:
+        for path in paths:
+            yield read_rank(path, steps_from, load_shown)
+        return
+    yield from _in_processes(list(paths), steps_from, processes)
+
+
+def _in_processes(paths: list[str], steps_from: re.Pattern[str] | None, processes: int) -> Iterator[Read]:
+    """By a pool. If one of its processes is killed, the pool is gone: what is left is read by a new one, at last each alone."""
+    left = dict.fromkeys(paths)
+    with showing(f"{len(paths)} ranks") as show:
+        for _ in range(TRIES):
+            with contextlib.suppress(BrokenExecutor), _pool(min(processes, len(left))) as pool:
+                futures = {pool.submit(read_rank, path, steps_from): path for path in left}
+                for future in as_completed(futures):
+                    read = future.result()
+                    del left[futures[future]]
+                    if show:
+                        show(1 - len(left) / len(paths))
+                    yield read
+            if not left:
+                return
+        for path in left:
+            try:
+                with _pool(1) as pool:
+                    yield pool.submit(read_rank, path, steps_from).result()
+            except BrokenExecutor:
+                yield TraceError(f"{path}: the process that read it was killed; is there enough memory?")
+
+
+def _pool(processes: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
+
+
+@contextlib.contextmanager
+def _cluster(address: str) -> Iterator[Executor]:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise MissingExtraError("--scheduler needs Dask: install read-trace with it, read-trace[dask]") from error
+    try:
+        client = Client(address, timeout=CONNECT_S)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise TraceError(f"--scheduler {address}: no Dask scheduler answers there ({error})") from error
+    with client:
+        yield client.get_executor()
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
+
+
+def _traces(folder: str, inside: list[str]) -> list[str]:
+    found = sorted(path for path in inside if path.endswith(ENDINGS))
+    if not found:
+        raise TraceError(f"{folder}: a folder; {traces_in(folder)}")
+    return found

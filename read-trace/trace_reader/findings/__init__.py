@@ -1,0 +1,74 @@
+"""The patterns that the posts teach, as rules: each is silent unless its evidence is there. A subject is a file."""
+
+import numpy as np
+from trace_reader.analysis.critical_path import CriticalPath
+from trace_reader.analysis.facts import Evidence, Facts, Finding
+from trace_reader.findings import (
+    attention,
+    bottleneck,
+    cold_steps,
+    communication,
+    compiled,
+    gemm,
+    gpu_waits,
+    kernel_patterns,
+    low_occupancy,
+    memory_traffic,
+    optimizer,
+    recording_effects,
+    runtime_calls,
+)
+from trace_reader.findings.registry import RULES, Seen
+from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows
+
+__all__ = ["PATTERNS", "evidence_of", "run_rules"]
+# In the order in which they are told; in a file, from the top.
+_SUBJECTS = (
+    bottleneck, gpu_waits, communication, optimizer, cold_steps, kernel_patterns, memory_traffic, gemm, attention, compiled,
+    runtime_calls, low_occupancy, recording_effects,
+)  # fmt: skip
+_ORDER = [module.__name__ for module in _SUBJECTS]
+PATTERNS = dict(sorted(RULES.items(), key=lambda item: _ORDER.index(item[1].rule.__module__)))
+
+
+LESSON_SIZE = 300  # kernels, copies and memsets, at most
+
+
+MOST_EVIDENCE = 20  # slices of a finding
+
+
+def run_rules(trace: Trace, facts: Facts, everything: bool = False) -> tuple[Finding, ...]:
+    """What the rules see, that which explains most of the critical path first, trivia last. These are told of a trace no larger
+    than a lesson's, or for `everything`.
+    """
+    found = []
+    for slug, pattern in PATTERNS.items():
+        if pattern.trivia and not everything and len(trace.work) > LESSON_SIZE:
+            continue
+        if seen := pattern.rule(trace, facts):
+            share = _share(seen, facts.critical_path, pattern.trivia)
+            finding = Finding(slug, seen.text, pattern.means, seen.next or pattern.next, share, _evidence(trace, seen.evidence))
+            found.append((pattern.trivia, -(share or 0.0), finding))
+    return tuple(finding for *_, finding in sorted(found, key=lambda each: each[:2]))
+
+
+def evidence_of(trace: Trace, facts: Facts, slug: str) -> Rows | None:
+    """All the slices that show a finding, of which it names the longest; None where the trace does not show it."""
+    seen = PATTERNS[slug].rule(trace, facts) if slug in PATTERNS else None
+    return seen.evidence if seen else None
+
+
+def _share(seen: Seen, path: CriticalPath | None, trivia: bool) -> float | None:
+    if path is None:
+        return None
+    if trivia:  # it teaches how to read, and explains no time
+        return 0.0
+    return path.explained_us(seen.evidence) / path.window_us if seen.share is None else seen.share
+
+
+def _evidence(trace: Trace, rows: Rows) -> tuple[Evidence, ...]:
+    """The longest of these slices, in order of their starts."""
+    longest = np.lexsort((rows.start_ns, -rows.duration_us))[:MOST_EVIDENCE]
+    found = [Evidence(s.name, s.track, s.start_us, s.duration_us) for s in rows.where(longest)]
+    return tuple(sorted(found, key=lambda e: (e.start_us, -e.duration_us, e.name)))

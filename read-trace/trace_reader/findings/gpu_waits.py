@@ -1,0 +1,168 @@
+"""Where the CPU waited for the GPU in a step, and what stands in the way of its next launch."""
+
+from collections.abc import Callable
+
+import numpy as np
+from trace_reader.analysis.cpu_time import is_compiling
+from trace_reader.analysis.critical_path import CriticalPath
+from trace_reader.analysis.facts import Facts
+from trace_reader.findings.registry import Seen, finding, listed, not_compiling
+from trace_reader.link.nesting import innermost, outermost
+from trace_reader.link.trace import Trace
+from trace_reader.link.waits import PAGEABLE, Reason
+from trace_reader.model.rows import Rows
+from trace_reader.model.slices import Kind
+from trace_reader.names.call_names import loads_code, manages_memory
+from trace_reader.units import about, count, us
+
+WORTH_TELLING = 0.01  # of the critical path's window
+LITTLE_BYTES = 100_000
+
+
+@finding(
+    "sync-in-step",
+    "inside a step, the CPU's lane stands still in a synchronize",
+    "cudaStreamSynchronize and the like inside a step, and the op around it",
+    "The CPU waits until the GPU has finished, and only then launches the next work: its lead is lost.",
+    "Ask for values less often (.item(), .cpu(), nonzero, printing a loss), or keep them on the GPU; leave "
+    "torch.cuda.synchronize() out of the loop.",
+)
+def _sync_in_step(trace: Trace, facts: Facts) -> Seen | None:
+    path, calls = facts.critical_path, _in_path(trace, facts, Reason.SYNCHRONIZE)
+    if path is None or (saved_us := path.after_waits_us(calls)) < WORTH_TELLING * path.window_us:
+        return None
+    words = _waited(trace, path, calls, "synchronizing call", "synchronizing calls")
+    return Seen(f"{words}; {_at_most(path, saved_us)}", calls, share=saved_us / path.window_us)
+
+
+def _at_most(path: CriticalPath, saved_us: float) -> str:
+    return f"without this the path would be at most {us(saved_us)} shorter, {about(saved_us / path.window_us)}"
+
+
+@finding(
+    "blocking-copy",
+    "inside a step, the CPU's lane stands still in a copy",
+    "a long cudaMemcpyAsync in whose time its own copy ends",
+    "A copy between the GPU and ordinary (pageable) memory of the host returns only when it is done, also where its name says "
+    "async.",
+    "Pin the host's memory (pin_memory=True) and copy with non_blocking=True; leave results on the GPU.",
+)
+def _blocking_copy(trace: Trace, facts: Facts) -> Seen | None:
+    path = facts.critical_path
+    if path is None:
+        return None
+    calls = _in_path(trace, facts, Reason.COPY)
+    copied = trace.work.where(np.isin(trace.work.call, calls.at))
+    saved_us = path.explained_us(copied) + path.after_waits_us(calls)
+    if saved_us < WORTH_TELLING * path.window_us:
+        return None
+    sizes = [size for size in (event.detail for event in copied) if isinstance(size, int)]
+    largest = f"; the largest has {max(sizes) / 1e6:.1f} MB" if sizes and max(sizes) >= LITTLE_BYTES else ""
+    pageable = sum(PAGEABLE in name for name in copied.names)
+    memory = f"; {pageable} of {len(copied)} from or to pageable memory" if pageable else ""
+    words = _waited(trace, path, calls, "copy", "copies")
+    little = "So little is a value that somebody asked for, as .item() does: ask less often."
+    next = little if sizes and max(sizes) < LITTLE_BYTES else ""
+    rows = Rows(trace.slices, np.sort(np.concatenate([calls.at, copied.at])))
+    return Seen(f"{words}{largest}{memory}; {_at_most(path, saved_us)}", rows, next, saved_us / path.window_us)
+
+
+def _in_window(trace: Trace, facts: Facts, calls: Rows) -> np.ndarray:
+    """For each call, whether it begins in a recorded step of the path's window."""
+    start_ns = facts.critical_path.start_ns if facts.critical_path else 0
+    return (trace.step_at(calls.start_ns) >= 0) & (calls.start_ns >= start_ns)
+
+
+@finding(
+    "blocked-by-the-queue",
+    "launches and copies that take a thousand times as long as others",
+    "the runtime calls of a step whose GPU work is far behind",
+    "The GPU's queue is full: about a thousand launches are waiting, and the next one returns only when another has finished. "
+    "The CPU's time in it is no work.",
+    "Nothing to mend on the CPU: the GPU is the bottleneck, look at its kernels.",
+)
+def _blocked_by_the_queue(trace: Trace, facts: Facts) -> Seen | None:
+    path, calls = facts.critical_path, _in_path(trace, facts, Reason.QUEUE)
+    if path is None or calls.total_us < WORTH_TELLING * path.window_us:
+        return None
+    return Seen(_waited(trace, path, calls, "call", "calls"), calls)
+
+
+@finding(
+    "allocation-in-step",
+    "cudaMalloc or cudaFree inside a recorded step",
+    "the runtime calls of a step",
+    "Memory is taken from the driver, or given back to it, in the middle of the work; giving it back waits for the device.",
+    "After warm-up the caching allocator needs no new memory: look for growing shapes, torch.cuda.empty_cache(), or memory that "
+    "is nearly full.",
+)
+def _allocation_in_step(trace: Trace, facts: Facts) -> Seen | None:
+    path, frees = facts.critical_path, _in_path(trace, facts, Reason.FREE)
+    if path is None:
+        return None
+    told = [_cpu_share(facts, ("memory",), "managing memory")]
+    if frees.total_us >= WORTH_TELLING * path.window_us:
+        told.append(_waited(trace, path, frees, "free", "frees"))
+    words = "; ".join(words for words in told if words)
+    calls = _calls_that(trace, facts, manages_memory)
+    saved_us = path.explained_us(calls) + path.after_waits_us(frees)
+    return Seen(f"{words}; {_at_most(path, saved_us)}", calls, share=saved_us / path.window_us) if words else None
+
+
+@finding(
+    "loading-or-compiling-in-step",
+    "a recorded step in which kernels are loaded, or graphs compiled",
+    "Lazy Function Loading, cuModuleLoad, or rows that end in (dynamo_timed)",
+    "Something that happens once is in the recording: a module is loaded at its first kernel, a graph compiled for new shapes.",
+    "Record after warm-up; for torch.compile, TORCH_LOGS=recompiles says what it compiles again.",
+)
+def _loading_or_compiling(trace: Trace, facts: Facts) -> Seen | None:
+    what = ("loading", "compilation")
+    if (words := _cpu_share(facts, what, "loading code or compiling")) is None:
+        return None
+    path = facts.critical_path
+    path_us = sum(part.us for part in path.cpu if part.name in what) if path else 0.0
+    compiling = outermost(trace.slices, trace.ops.at[trace.ops.is_named(is_compiling)])
+    rows = np.sort(np.concatenate([_calls_that(trace, facts, loads_code).at, compiling, trace.overheads.at]))
+    steps = set(trace.step_at(trace.slices.start_ns[compiling]).tolist())
+    again = "It compiles in every step: mark what changes as dynamic (torch._dynamo.mark_dynamic), or pad to few shapes."
+    next = again if len(facts.steps) > 2 and steps >= set(range(len(facts.steps))) else ""
+    return Seen(words, Rows(trace.slices, rows), next, share=path_us / path.window_us if path else None)
+
+
+def _calls_that(trace: Trace, facts: Facts, test: Callable[[str], bool]) -> Rows:
+    """The calls of this kind in the path's window."""
+    start_ns = facts.critical_path.start_ns if facts.critical_path else 0
+    return trace.calls.where(trace.calls.is_named(test) & (trace.calls.start_ns >= start_ns))
+
+
+def _waited(trace: Trace, path: CriticalPath, calls: Rows, one: str, many: str) -> str:
+    """How many calls there are in the path's window, how long they took, and in which ops."""
+    by_op = [f"{name} ({count(len(rows), one, many)}, {us(rows.total_us)})" for name, rows in _by_op(trace, calls)]
+    return f"{count(len(calls), one, many)} waited {us(calls.total_us)} in {us(path.window_us)}: {listed(by_op)}"
+
+
+def _in_path(trace: Trace, facts: Facts, reason: Reason) -> Rows:
+    """The calls that waited for this reason in the path's steps, on a thread that launches or the steps'."""
+    calls = not_compiling(trace, trace.waits.where(trace.waits.reason == reason))
+    calls = calls.where(_in_window(trace, facts, calls))
+    launching = np.isin(calls.track, trace.slices.track[trace.work.call[trace.work.call >= 0]])
+    return calls.where(launching | np.isin(calls.track, trace.steps.track[-1:]))
+
+
+def _by_op(trace: Trace, calls: Rows) -> list[tuple[str, Rows]]:
+    """The calls by the op that is around them, the most time first."""
+    op = innermost(trace.slices, trace.parent, calls.at, trace.slices.kind == Kind.OP)
+    names = np.where(op >= 0, trace.slices.name[op], -1)
+    groups = [("in no op" if name < 0 else trace.slices.names[name], rows) for (name,), rows in calls.by(names)]
+    return sorted(groups, key=lambda group: (-group[1].total_us, group[0]))
+
+
+def _cpu_share(facts: Facts, what: tuple[str, ...], words: str) -> str | None:
+    path = facts.critical_path
+    if path is None:
+        return None
+    spent_us = sum(part.us for part in path.cpu if part.name in what)
+    if not spent_us or spent_us < WORTH_TELLING * path.window_us:
+        return None
+    return f"{words} is {about(spent_us / path.window_us)} of the critical path, {us(spent_us)}"

@@ -1,0 +1,218 @@
+"""Kernels that are many, or whose time is not as one expects, and ops that have none."""
+
+from collections import defaultdict
+
+import numpy as np
+from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.kernel_facts import KernelFacts
+from trace_reader.findings.registry import Seen, calls_of, finding, listed, named, not_compiling
+from trace_reader.link.launches import Origin
+from trace_reader.link.nesting import outermost
+from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows, distinct, median
+from trace_reader.model.slices import Kind
+from trace_reader.names.devices import peak
+from trace_reader.names.kernel_names import decode_name
+from trace_reader.names.op_names import VIEW_OPS, is_device_copy
+from trace_reader.units import about, count, us
+
+HOTSPOT_SHARE = 0.5  # of the GPU's time
+MANY_CALLS_A_STEP = 50
+SMALL_US = 10
+MOSTLY = 0.6  # of the kernels
+WAITING = 0.3  # of the path
+UNEVEN_SPREAD = 0.04  # of the median
+LARGE_BYTES = 10_000_000  # below, a kernel's start and end weigh as much as its work
+UNFUSED = 0.25  # of the path
+NEAR_PEAK = 0.93
+SLOW_RATE = 0.6  # of the best in the trace
+
+
+@finding(
+    "hotspot",
+    "one row has most of the table's CUDA total",
+    "the widest slice on the GPU's lane",
+    "One kernel is most of the GPU's time.",
+    "Optimize this first.",
+)
+def _hotspot(trace: Trace, facts: Facts) -> Seen | None:
+    top = next(iter(facts.compute_kernels), None)
+    if facts.regime != "gpu-bound" or top is None or top.share < HOTSPOT_SHARE or len(facts.kernels) < 2:
+        return None
+    return Seen(
+        f"{top.decoded.label} takes {top.share:.0%} of the GPU's time in {count(top.calls, 'call')}", calls_of(trace, top)
+    )
+
+
+@finding(
+    "many-calls",
+    "one row of the table has a huge number of calls",
+    "many equal slices on the GPU's lane",
+    "Each launch has a price on the CPU; many small ones add up.",
+    "Fuse them, or batch them.",
+)
+def _many_calls(trace: Trace, facts: Facts) -> Seen | None:
+    if not facts.steps or facts.regime != "overhead-bound" or _many_small_kernels(trace, facts):
+        return None
+    calls = trace.linked.where((trace.linked.kind == Kind.KERNEL) & (trace.linked.origin != Origin.GRAPH))
+    calls = calls.where(calls.call >= 0)
+    made = not_compiling(trace, Rows(trace.slices, calls.call)).at
+    calls = calls.where(np.isin(calls.call, made))
+    labels: dict[str, list[Rows]] = defaultdict(list)
+    for name, rows in calls.by_name():
+        labels[decode_name(name).label].append(rows)
+    steps = len(facts.steps)
+    counts = sorted(((sum(map(len, groups)), label) for label, groups in labels.items()), key=lambda item: (-item[0], item[1]))
+    many = [(n, label) for n, label in counts if n >= MANY_CALLS_A_STEP * steps]
+    if not many:
+        return None
+    seen = "a step: " + listed(
+        f"{n / steps:.0f} x {label}, {us(sum(rows.total_us for rows in labels[label]) / n)} each on average" for n, label in many
+    )
+    found = calls.where(np.isin(calls.at, np.concatenate([rows.at for _, label in many for rows in labels[label]])))
+    return Seen(seen, found, share=_with_their_ops(trace, facts, found))
+
+
+def _with_their_ops(trace: Trace, facts: Facts, calls: Rows) -> float | None:
+    """The share of the path that kernels explain together with the ops that launched them."""
+    path, ops = facts.critical_path, distinct(calls.op[calls.op >= 0]).values
+    spent = Rows(trace.slices, np.sort(np.concatenate([calls.at, outermost(trace.slices, ops)])))
+    return path.explained_us(spent) / path.window_us if path else None
+
+
+@finding(
+    "many-small-kernels",
+    "hundreds of kernels of a few microseconds a step",
+    "the GPU's lane: slices that are narrower than the white around them",
+    "Each of these kernels is shorter than the time that its launch takes on the CPU: the GPU is asked for too little at once.",
+    "Launch fewer and larger ones: a larger batch, one op over the whole tensor in place of a loop over its parts, "
+    "torch.compile; or replay them as a CUDA graph.",
+)
+def _many_small_kernels(trace: Trace, facts: Facts) -> Seen | None:
+    path, steps = facts.critical_path, len(facts.steps)
+    if path is None or not steps:
+        return None
+    launched = trace.linked.where((trace.linked.kind == Kind.KERNEL) & (trace.linked.origin != Origin.GRAPH))
+    launched = launched.where((launched.step >= 0) & (launched.start_ns >= path.start_ns))
+    small = launched.where(launched.duration_us < SMALL_US)
+    waiting = path.classes["cpu"] + path.classes["latency"]
+    recorded = steps - 1 if steps >= 3 else steps  # the path leaves the first one out
+    if len(small) < max(MANY_CALLS_A_STEP * recorded, MOSTLY * len(launched)) or waiting < WAITING:
+        return None
+    seen = (
+        f"{len(small) / recorded:.0f} of {len(launched) / recorded:.0f} kernels a step take less than {SMALL_US} us, "
+        f"{us(median(small.duration_us))} in the median; the GPU waits for the CPU or a launch in {about(waiting)} of the path"
+    )
+    return Seen(seen, small, share=_with_their_ops(trace, facts, small))
+
+
+@finding(
+    "uneven-kernel",
+    "one kernel takes different times in equal steps",
+    "the kernel's durations, call by call",
+    "The same kernel takes different times: clocks, heat, power, a neighbour in memory; or other shapes, if it has several.",
+    "Quote the median, and look at the distribution before the mean (--active 20).",
+)
+def _uneven_kernel(trace: Trace, facts: Facts) -> Seen | None:
+    def spread(k: KernelFacts) -> float:
+        return (k.max_us - k.min_us) / k.median_us if k.median_us else 0.0
+
+    def range_us(k: KernelFacts) -> float:
+        return k.max_us - k.min_us
+
+    def same_work(k: KernelFacts) -> bool:
+        # A kernel whose every step has a slow call does different work in them.
+        different = len(k.outlier_steps) == len(facts.steps) > 1
+        return (
+            k.configurations == 1
+            and k.calls >= 3
+            and k.calls % len(facts.steps) == 0
+            and k.calls <= 3 * len(facts.steps)
+            and not different
+        )
+
+    if not facts.steps:
+        return None
+    k = max(
+        (k for k in facts.compute_kernels if k.share > 0.1 and same_work(k) and spread(k) >= UNEVEN_SPREAD),
+        key=range_us,
+        default=None,
+    )
+    if k is None or range_us(k) < 1:
+        return None
+    where = f"; far out in {listed(k.outlier_steps)}" if k.outlier_steps else ""
+    seen = f"{k.decoded.label}: median {us(k.median_us)}, {us(k.min_us)} to {us(k.max_us)} in {k.calls} calls{where}"
+    calls, path = calls_of(trace, k), facts.critical_path
+    slow = calls.where(calls.duration_us > k.median_us)
+    # What it would save if no call took longer than the median.
+    excess = 1 - len(slow) * k.median_us / slow.total_us if len(slow) else 0.0
+    return Seen(seen, calls, share=excess * path.explained_us(slow) / path.window_us if path else None)
+
+
+@finding(
+    "unfused-pointwise",
+    "most kernels are elementwise ones, each after the other",
+    "the GPU's lane: add, mul, copy, pow, mean in a row",
+    "Each of these kernels reads its inputs from memory and writes its result back, only for the next one to read it again.",
+    "Let torch.compile fuse them, or take a fused op for what they make up (F.rms_norm, F.layer_norm, a fused activation).",
+)
+def _unfused_pointwise(trace: Trace, facts: Facts) -> Seen | None:
+    path = facts.critical_path
+    if path is None or not facts.steps or any(k.decoded.inductor_kind for k in facts.kernels):
+        return None
+    rows = trace.linked.where(trace.linked.is_named(lambda name: decode_name(name).family == "ATen elementwise"))
+    share = path.explained_us(rows) / path.window_us
+    if len(rows) < MANY_CALLS_A_STEP * len(facts.steps) or share < UNFUSED:
+        return None
+    return Seen(f"{len(rows) / len(facts.steps):.0f} elementwise kernels a step are {about(share)} of the critical path", rows)
+
+
+@finding(
+    "slow-pointwise",
+    "a pointwise kernel is far slower than its bytes explain",
+    "GB/s in the reader's bandwidth table (record shapes)",
+    "A pointwise kernel only moves bytes, so it could run at the rate that another one reaches. It does not: it moves few "
+    "bytes at a time (strides, a broadcast input, a narrow type), or it computes more than it seems.",
+    "Write it another way, make its inputs contiguous, or let torch.compile or a kernel of yours fuse it with a neighbour.",
+)
+def _slow_pointwise(trace: Trace, facts: Facts) -> Seen | None:
+    rated = [k for k in facts.kernels if k.gb_per_s and (k.moved_bytes or 0) >= LARGE_BYTES]
+    rated = [k for k in rated if k.kind != Kind.MEMCPY or is_device_copy(k.name)]
+    top = peak(facts.device or "", "memory")  # a kernel that seems to be near it reads what is still in a cache
+    best = max((k for k in rated if top is None or _rate(k) < NEAR_PEAK * top), key=_rate, default=None)
+    if best is None:
+        return None
+    slow = [k for k in rated if k.kind != Kind.MEMCPY and _rate(k) < SLOW_RATE * _rate(best)]
+    if not slow:
+        return None
+    seen = listed(
+        f"{k.decoded.label} moves {(k.moved_bytes or 0) / 1e6:.1f} MB at {_rate(k):.0f} GB/s, where {best.decoded.label} "
+        f"reaches {_rate(best):.0f}"
+        for k in slow
+    )
+    path = facts.critical_path
+    saved_us = sum((1 - _rate(k) / _rate(best)) * path.explained_us(calls_of(trace, k)) for k in slow) if path else 0.0
+    return Seen(seen, calls_of(trace, *slow), share=saved_us / path.window_us if path else None)
+
+
+def _rate(k: KernelFacts) -> float:
+    return k.gb_per_s or 0.0
+
+
+@finding(
+    "views-launch-nothing",
+    "ops that spend 0 us on the GPU",
+    "aten::t, view, transpose: no launch below them",
+    "These ops change strides, not data: CPU time only, 0 us on the GPU.",
+    "Their CPU time matters only if the step is overhead-bound.",
+    trivia=True,
+)
+def _views(trace: Trace, facts: Facts) -> Seen | None:
+    if not facts.has_gpu_work:
+        return None
+    views = [op for op in facts.ops if op.name in VIEW_OPS and not op.launched]
+    if not views:
+        return None
+    views.sort(key=lambda op: (-op.calls, op.name))
+    seen = f"{listed((f'{op.calls} x {op.name}' for op in views), 5)} launched nothing"
+    return Seen(seen, named(trace.ops, *(op.name for op in views)))

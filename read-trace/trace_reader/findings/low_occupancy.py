@@ -1,0 +1,92 @@
+"""How full the multiprocessors are."""
+
+import math
+
+import numpy as np
+from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.kernel_facts import SMALL_SHARED_BYTES
+from trace_reader.findings.registry import Seen, calls_of, finding, listed
+from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows
+from trace_reader.model.slices import Footprint, Kind
+from trace_reader.names.kernel_names import decode_name, is_collective
+from trace_reader.units import about, count
+
+LOW_OCCUPANCY = 0.25
+SHORTEST_US = 5  # what is shorter does not become shorter on more multiprocessors
+SMALL_GRID = 0.05  # of the path, times the share of the multiprocessors that has nothing to do
+
+
+@finding(
+    "low-occupancy-by-design",
+    "few warps on an SM",
+    "registers, shared memory and block of the kernel",
+    "Few warps fit on an SM because each takes many registers or much shared memory, to keep its data on the chip.",
+    "For GEMMs and attention this is how they are fast; only for light kernels is it a fault.",
+    trivia=True,
+)
+def _low_occupancy(trace: Trace, facts: Facts) -> Seen | None:
+    for k in facts.compute_kernels:
+        o = k.occupancy
+        if o and o.theoretical <= LOW_OCCUPANCY and o.limited_by in ("registers", "shared memory") and k.block:
+            threads = 1
+            for side in k.block:
+                threads *= side
+            registers = (facts.device_properties or {}).get("regsPerMultiprocessor")
+            if o.limited_by == "registers":
+                why = f"{threads} threads x {k.registers_per_thread} registers = {threads * (k.registers_per_thread or 0):,}"
+                why += f" of {registers:,} an SM" if isinstance(registers, int) else ""
+            else:
+                shared = (facts.device_properties or {}).get("sharedMemPerMultiprocessor")
+                why = f"{k.shared_memory_bytes:,} of {shared:,} B of shared memory an SM" if shared else "shared memory"
+            blocks = f"{o.blocks} block{'s' if o.blocks != 1 else ''}"
+            seen = f"{k.decoded.label}: {why}: {blocks}, {o.warps} of {o.max_warps} warps ({o.theoretical:.1%})"
+            return Seen(seen, calls_of(trace, k))
+    return None
+
+
+@finding(
+    "small-grid",
+    "a kernel with fewer blocks than the GPU has multiprocessors",
+    "the grid of the kernel, beside the device's numSms in the file's header",
+    "Each block runs on one multiprocessor: with fewer blocks than these, the others have nothing to do.",
+    "Give it more to do at once: a larger batch, or split the dimension that it loops over (split-K, more blocks a head).",
+)
+def _small_grid(trace: Trace, facts: Facts) -> Seen | None:
+    path, sms = facts.critical_path, (facts.device_properties or {}).get("numSms")
+    if path is None or not isinstance(sms, int) or sms < 1:
+        return None
+    found = []
+    kernels = trace.linked.where((trace.linked.kind == Kind.KERNEL) & (trace.linked.duration_us >= SHORTEST_US))
+    kernels = kernels.where(~kernels.is_named(is_collective))
+    for (detail,), rows in kernels.by(kernels.detail):
+        footprint = trace.slices.details[detail] if detail >= 0 else None
+        if not isinstance(footprint, Footprint) or not footprint.grid or (blocks := math.prod(footprint.grid)) >= sms:
+            continue
+        found.append((path.explained_us(rows) * (1 - blocks / sms), blocks, rows))
+    idle_us = sum(idle_us for idle_us, *_ in found)
+    if idle_us < SMALL_GRID * path.window_us:
+        return None
+    _, blocks, most = max(found, key=lambda each: each[0])
+    seen = (
+        f"{count(sum(len(rows) for *_, rows in found), 'call')} with fewer blocks than the {sms} multiprocessors, the most in "
+        f"{decode_name(most[0].name).label} with {count(blocks, 'block')}; spread over all of them, the path would be at most "
+        f"{about(idle_us / path.window_us)} shorter"
+    )
+    rows = Rows(trace.slices, np.sort(np.concatenate([rows.at for *_, rows in found])))
+    return Seen(seen, rows, share=idle_us / path.window_us)
+
+
+@finding(
+    "occupancy-not-estimated",
+    "est. achieved occupancy reads 0",
+    "the kernel's arguments",
+    "The profiler's estimate reads 0 for a kernel with more than 48 KiB of shared memory: that is a gap in its estimate, "
+    "not an idle GPU.",
+    "Take the theoretical occupancy, worked out here from registers, shared memory and block size.",
+    trivia=True,
+)
+def _occupancy_not_estimated(trace: Trace, facts: Facts) -> Seen | None:
+    gaps = [k for k in facts.compute_kernels if (k.shared_memory_bytes or 0) > SMALL_SHARED_BYTES]
+    seen = listed(f"{k.decoded.label} ({k.shared_memory_bytes:,} B)" for k in gaps)
+    return Seen(seen, calls_of(trace, *gaps)) if gaps else None

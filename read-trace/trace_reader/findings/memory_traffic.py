@@ -1,0 +1,200 @@
+"""Copies that nobody wrote, and memory that the profiler asks for."""
+
+from collections import defaultdict
+import math
+import re
+
+import numpy as np
+from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.place_facts import is_numbered
+from trace_reader.findings.registry import Seen, a_step, finding, listed, named
+from trace_reader.link.nesting import innermost, outermost
+from trace_reader.link.trace import Activity, Trace
+from trace_reader.model.rows import Rows, distinct
+from trace_reader.model.slices import Inputs, Kind
+from trace_reader.names.kernel_names import decode_name
+from trace_reader.names.op_names import is_device_copy
+from trace_reader.units import about, count, human_bytes, us
+
+# Whoever calls these asks for a copy.
+COPYING_OPS = frozenset(
+    f"aten::{name}"
+    for name in ("copy_", "to", "_to_copy", "clone", "contiguous", "cat", "stack", "item", "_local_scalar_dense", "lift_fresh",
+                 "repeat", "reshape", "_foreach_copy_", "index_select", "narrow_copy", "fill_", "scatter", "full_like")
+)  # fmt: skip
+WORTH_TELLING = 0.01  # of the GPU's time
+CONVERSION = "aten::_to_copy"
+CONVERTS = re.compile(r"(?:float16|bfloat16|half|float32|float8\w*)_?(?:to\w+)?_copy_kernel|LoadWithCast|StoreWithCast")
+CONVERSIONS = 0.05  # of the path
+ACTIVATIONS = 0.3  # of the peak
+FEWEST_CATS = 4  # a step
+GROWING = 0.7  # of the calls take longer than the one before
+
+
+@finding(
+    "hidden-copy",
+    "a copy that nobody wrote",
+    "a Memcpy DtoD on the GPU's lane, and the cudaMemcpyAsync that launched it",
+    "A copy from device to device that nobody wrote: an out-of-place op copies its input before it changes the copy.",
+    "Use the in-place form where the input is not needed any more (masked_fill_ for masked_fill).",
+)
+def _hidden_copy(trace: Trace, facts: Facts) -> Seen | None:
+    total_us = trace.linked.total_us or 1.0
+    seen, in_place, rows = [], True, []
+    for path, copies in sorted(_by_path(trace, _device_copies(trace)).items()):
+        outer, _, inner = path.partition(" > ")
+        share = sum(copy.event.duration_us for copy in copies) / total_us
+        if outer in COPYING_OPS or not inner or "addmm" in path or share < WORTH_TELLING:
+            continue
+        megabytes = sum(copy.event.detail or 0 for copy in copies) / len(copies) / 1e6  # type: ignore[misc, operator]
+        how_many = a_step(len(copies), facts, "copy", "copies")
+        seen.append(f"{path}: {how_many} of {megabytes:.1f} MB, {share:.0%} of the GPU's time")
+        in_place &= outer == "aten::masked_fill"
+        rows += [copy.event.row for copy in copies]
+    if not seen:
+        return None
+    next = "" if in_place else "See what the op copies for: another op may do without."
+    return Seen("; ".join(seen), Rows(trace.slices, np.sort(np.array(rows))), next)
+
+
+@finding(
+    "activations-kept",
+    "allocated memory rises through the forward pass and falls through the backward pass",
+    "the curve of allocated memory (--plot), and what was alive at its peak (--all)",
+    "The forward pass keeps most of these tensors for its backward pass: they grow with the batch and the length.",
+    "Activation checkpointing (torch.utils.checkpoint) keeps little more than each layer's input and computes the rest again: "
+    "less memory, for one more forward pass. Or a smaller batch, several times a step.",
+)
+def _activations_kept(trace: Trace, facts: Facts) -> Seen | None:
+    most = max(facts.memory, key=lambda memory: memory.peak_bytes, default=None)
+    has_layers = trace.annotations.is_named(is_numbered).any()
+    if most is None or (most.layer_bytes if has_layers else most.activation_bytes) < ACTIVATIONS * most.peak_bytes:
+        return None
+    kept = f"{human_bytes(most.activation_bytes)} are of the forward pass, not freed before its backward pass"
+    seen = f"at the peak of {human_bytes(most.peak_bytes)}, {kept}"
+    if most.layers:
+        seen += f"; checkpointing all layers could free up to {human_bytes(most.layer_bytes)} (in {listed(most.layers)})"
+    layers = trace.annotations.where(trace.annotations.is_named(set(most.layers).__contains__))
+    return Seen(seen, layers, share=0.0)
+
+
+def _device_copies(trace: Trace) -> Rows:
+    return trace.linked.where((trace.linked.kind == Kind.MEMCPY) & trace.linked.is_named(is_device_copy))
+
+
+def _by_path(trace: Trace, copies: Rows) -> dict[str, list[Activity]]:
+    """The copies by the outermost aten op around them and the op that made them, joined by " > "."""
+    aten = trace.ops.where(trace.ops.is_named(lambda name: name.startswith("aten::")))
+    is_outermost = np.zeros(len(trace.slices), bool)
+    is_outermost[outermost(trace.slices, aten.at)] = True
+    outer = np.full(len(copies), -1)
+    launched = copies.call >= 0
+    outer[launched] = innermost(trace.slices, trace.parent, copies.call[launched], is_outermost)
+    paths: dict[str, list[Activity]] = defaultdict(list)
+    for copy, row in zip(trace.activities(copies), outer.tolist(), strict=True):
+        ops = ([trace.slices[row].name] if row >= 0 else []) + ([copy.op.name] if copy.op else [])
+        paths[" > ".join(dict.fromkeys(ops)) or "no op"].append(copy)
+    return paths
+
+
+@finding(
+    "bias-copy",
+    "a Memcpy DtoD stands right before a GEMM",
+    "the GPU's lane, under aten::addmm",
+    "addmm copies the bias into the output, then a GEMM adds its product to it (beta = 1): fused in the dispatcher, not "
+    "in the kernel.",
+    "A one-dimensional bias (nn.Linear) goes into the GEMM's epilogue instead, without the copy.",
+)
+def _bias_copy(trace: Trace, facts: Facts) -> Seen | None:
+    copies = bias_copies(trace)
+    how_many = a_step(len(copies), facts, "device-to-device copy", "device-to-device copies")
+    return Seen(f"{how_many} in an addmm that launches a GEMM", copies) if len(copies) else None
+
+
+def bias_copies(trace: Trace) -> Rows:
+    """Device-to-device copies whose op is an addmm that launches a GEMM, too."""
+    gemms = trace.linked.where((trace.linked.op >= 0) & trace.linked.is_named(lambda name: decode_name(name).is_gemm))
+    copies = _device_copies(trace)
+    copies = copies.where((copies.op >= 0) & np.isin(copies.op, gemms.op))
+    return copies.where(trace.slices.is_named(copies.op, lambda name: "addmm" in name))
+
+
+@finding(
+    "dtype-conversions",
+    "a kernel that copies, under aten::to and aten::_to_copy",
+    "the ops named aten::_to_copy, and what they launch",
+    "Tensors are converted from one dtype to another on the GPU: each reads and writes all of its data, and computes nothing.",
+    "Keep what is used again in the dtype in which it is used (weights in bf16; under autocast, convert them once).",
+)
+def _dtype_conversions(trace: Trace, facts: Facts) -> Seen | None:
+    path, launched = facts.critical_path, trace.linked.where((trace.linked.call >= 0) & (trace.linked.kind == Kind.KERNEL))
+    is_conversion = trace.slices.are_named(Kind.OP, CONVERSION.__eq__)
+    # The kernel's own name says that it converts; a copy of one dtype in another order of memory is none.
+    converting = launched.where(launched.is_named(lambda name: CONVERTS.search(name) is not None))
+    inside = innermost(trace.slices, trace.parent, converting.call, is_conversion)
+    rows = converting.where(inside >= 0)
+    if path is None or path.explained_us(rows) < CONVERSIONS * path.window_us:
+        return None
+    words = a_step(len(rows), facts, "conversion", "conversions")
+    return Seen(f"{words}, {about(path.explained_us(rows) / path.window_us)} of the critical path", rows)
+
+
+@finding(
+    "cache-growing-by-cat",
+    "aten::cat of something that is kept, and longer each time",
+    "the kernels CatArrayBatchedCopy, and how their durations grow",
+    "What is kept grows by aten::cat: each time, all of it is copied into new memory, to add a little.",
+    "Write into memory that was made large enough before (a static cache, index_copy_), or keep a list and join it once.",
+)
+def _cache_by_cat(trace: Trace, facts: Facts) -> Seen | None:
+    path = facts.critical_path
+    every = trace.linked.where(trace.linked.is_named(lambda name: "CatArray" in name))
+    # Those of one op of a thread: a stack, or a step of the backward pass, may cat other things.
+    around = np.where(every.op >= 0, trace.parent[every.op], -1)
+    around = np.where(around >= 0, trace.slices.name[around], -1)
+    groups = (rows for _, rows in every.by(around, np.where(every.call >= 0, trace.slices.track[every.call], -1)))
+    growing = [rows.at for rows in groups if _grow_in_a_step(rows) or _one_goes_into_the_next(trace, rows)]
+    if path is None or not growing:
+        return None
+    rows = every.where(np.isin(every.at, np.concatenate(growing)))
+    if path.explained_us(rows) < CONVERSIONS * path.window_us:
+        return None
+    first_us, last_us = float(rows.duration_us[0]), float(rows.duration_us.max())
+    words = f"{a_step(len(rows), facts, 'cat', 'cats')}, {about(path.explained_us(rows) / path.window_us)} of the critical path"
+    return Seen(f"{words}; the first takes {us(first_us)}, the longest {us(last_us)}", rows)
+
+
+def _grow_in_a_step(rows: Rows) -> bool:
+    """Whether the calls of a step become longer and longer: almost every one, up to twice the first's time and more."""
+    for (step,), own in rows.by(rows.step):
+        times = own.duration_us
+        if step >= 0 and len(own) >= FEWEST_CATS and times[-1] > 2 * times[0] and (np.diff(times) > 0).mean() >= GROWING:
+            return True
+    return False
+
+
+def _one_goes_into_the_next(trace: Trace, rows: Rows) -> bool:
+    """Whether, by the recorded shapes, the first input of most calls is as large as what an earlier call gave."""
+    ops = Rows(trace.slices, distinct(rows.op[rows.op >= 0]).values)
+    made, grown = set(), 0
+    for op in ops:
+        dims = op.detail.dims[0] if isinstance(op.detail, Inputs) and isinstance(op.detail.dims, tuple) and op.detail.dims else ()
+        shapes = [shape for shape in dims if isinstance(shape, tuple) and all(isinstance(n, int) for n in shape)] if dims else []
+        sizes = [math.prod(shape) for shape in shapes]
+        if len(sizes) >= 2:
+            grown += sizes[0] in made and sizes[0] > sum(sizes) / 2
+            made.add(sum(sizes))
+    return len(ops) >= FEWEST_CATS and grown > len(ops) / 2
+
+
+@finding(
+    "profiler-buffer",
+    "an Activity Buffer Request",
+    "the overhead lane, before the first kernel",
+    "The profiler asked for memory for its own records; the GPU can pause meanwhile.",
+    "It is not the program's. Give the schedule a wait and a warmup step.",
+)
+def _profiler_buffer(trace: Trace, facts: Facts) -> Seen | None:
+    buffers = named(trace.overheads, "Activity Buffer Request")
+    seen = f"{count(len(buffers), 'Activity Buffer Request')}, {us(buffers.total_us)} in all"
+    return Seen(seen, buffers) if len(buffers) else None

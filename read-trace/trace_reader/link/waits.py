@@ -1,0 +1,80 @@
+"""The calls in which the CPU waited for the GPU: it synchronized, copied to or from pageable memory, gave memory back, or
+launched into a full queue."""
+
+from enum import IntEnum
+
+import numpy as np
+from trace_reader.link.launches import devices_of
+from trace_reader.model.rows import Rows, distinct, median
+from trace_reader.names.call_names import is_copy, is_free, is_synchronizing
+
+SHORTEST_NS = 5_000  # a call that returns earlier did not wait
+LATE_END_NS = 500  # an event that a call waited for can seem to end this long after the call: two clocks
+LATE_COPY_NS = 100_000  # a copy of pageable memory returns when the last part of it is staged, a little before it is copied
+PAGEABLE = "Pageable"  # as CUPTI calls the host's ordinary memory in a copy's name
+FULL_QUEUE = 900  # launches outstanding; a device takes about a thousand
+FAR_LONGER = 10  # times the median of the launches that found room
+
+
+class Reason(IntEnum):
+    """Why a call waited."""
+
+    SYNCHRONIZE = 0
+    COPY = 1
+    FREE = 2
+    QUEUE = 3
+
+
+def waits(calls: Rows, work: Rows) -> Rows:
+    """The calls that waited for the GPU, in order of their starts, with two columns: `reason`, and for a copy `copied`, its place
+    in the GPU's `work` (-1: none).
+
+    Of a synchronize it is not asked whether there was something to wait for.
+    """
+    reason, copied = np.full(len(calls), -1), _blocking_copies(calls, work)
+    reason[calls.is_named(is_free) & _is_long(calls)] = Reason.FREE
+    reason[calls.is_named(is_synchronizing)] = Reason.SYNCHRONIZE
+    reason[np.isin(calls.at, _blocked_launches(work))] = Reason.QUEUE
+    reason[copied >= 0] = Reason.COPY
+    return Rows(calls.slices, calls.at, reason=reason, copied=copied).where(reason >= 0)
+
+
+def _blocking_copies(calls: Rows, work: Rows) -> np.ndarray:
+    """For each call: the place of its copy in the work, if it returned only when that was done; else -1.
+
+    A function that is named async waits, too, where the memory is pageable: it shows in the copy, which ended inside the call.
+    """
+    copied = np.full(len(calls), -1)
+    asked = np.flatnonzero(calls.is_named(is_copy) & _is_long(calls))
+    if len(work) and len(asked):
+        copies = calls.where(asked)
+        order = np.argsort(work.call, kind="stable")
+        place = order[np.searchsorted(work.call[order], copies.at, "right") - 1]
+        ended_ns = work.end_ns[place]
+        pageable = work.is_named(lambda name: PAGEABLE in name)[place]
+        late_ns = np.where(pageable, LATE_COPY_NS, LATE_END_NS)
+        inside = (ended_ns >= copies.start_ns) & (ended_ns <= copies.end_ns + late_ns)
+        copied[asked] = np.where((work.call[place] == copies.at) & inside, place, -1)
+    return copied
+
+
+def _is_long(calls: Rows) -> np.ndarray:
+    return calls.end_ns - calls.start_ns > SHORTEST_NS
+
+
+def _blocked_launches(work: Rows) -> np.ndarray:
+    """The rows of the calls that launched (kernels, copies, memsets), found their device's queue full, and waited for room."""
+    slices = work.slices
+    work = work.where(work.call >= 0)
+    found = [np.empty(0, np.int64)]
+    for _, own in work.by(devices_of(work)):
+        called_ns, ends_ns = np.sort(slices.start_ns[own.call]), np.sort(own.end_ns)
+        call = distinct(own.call).values  # each once: a graph's launch has many events
+        moment = slices.start_ns[call]
+        full = np.searchsorted(called_ns, moment) - np.searchsorted(ends_ns, moment, "right") >= FULL_QUEUE
+        if not full.any():
+            continue
+        for _, alike in Rows(slices, call, full=full).by(slices.name[call]):
+            usual = median(alike.duration_us[~alike.full] if (~alike.full).any() else alike.duration_us)
+            found.append(alike.at[alike.full & (alike.duration_us > FAR_LONGER * usual)])
+    return np.concatenate(found)

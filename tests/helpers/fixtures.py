@@ -1,0 +1,110 @@
+"""Fixtures of both packages' tests: conftest.py of each imports them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+import os
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+from helpers import LAUNCHER, ROOT, Run, fuzz_seed
+import pytest
+import torch
+
+Lesson = Callable[..., Run]
+
+
+@pytest.fixture(scope="session")
+def lesson(tmp_path_factory) -> Lesson:
+    """Run a lesson, `lesson("01_matmul_add.py", "--size", "8")`, in a process of its own, with a folder of its own; with `ranks`,
+    in so many processes of the launcher.
+    """
+
+    base = tmp_path_factory.mktemp("lessons")  # once and here: pytest's factory is not safe among threads
+
+    def run(script: str, *flags: str, env: Mapping[str, str] | None = None, ranks: int = 0, **popen) -> Run:
+        folder = popen.pop("folder", None) or Path(tempfile.mkdtemp(dir=base))
+        done = subprocess.run(
+            [
+                sys.executable,
+                *(LAUNCHER if ranks else ()),
+                *([str(ranks)] if ranks else ()),
+                ROOT / script,
+                "--trace_dir",
+                folder,
+                *flags,
+            ],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **(env or {})},
+            **popen,
+        )
+        return Run(done.returncode, done.stdout, done.stderr, folder)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def lessons(lesson) -> Callable[[Mapping[str, tuple[str, ...]]], dict[str, Future[Run]]]:
+    """Start several lessons at once, two at a time: `lessons({"add": ("01_matmul_add.py", "--size", "8")})`."""
+
+    def start(commands: Mapping[str, tuple[str, ...]]) -> dict[str, Future[Run]]:
+        return {name: pool.submit(lesson, *command) for name, command in commands.items()}
+
+    pool = ThreadPoolExecutor(2)
+    return start
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """The system's Chromium, without a window; skips, with the reason, where there is none."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.skip("no Chromium on this machine")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(chromium: Any) -> Iterator[Callable[..., Any]]:
+    """Opens a page by file:// and returns it, once its scripts are done. At the end: nothing was asked of any other address, and
+    nothing was complained of.
+    """
+    contexts, complaints, asked = [], [], []
+
+    def open_page(path: Path, wait: str = "html[data-ready]", **options: Any) -> Any:
+        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        # Reading pixels back is the tests' own doing.
+        page.on("console", lambda message: message.text.startswith("Canvas2D:") or complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(path.as_uri())
+        page.wait_for_selector(wait, state="attached")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert [url for url in asked if not url.startswith("file://")] == []
+
+
+def pytest_report_header():
+    return f"fuzz seed: {fuzz_seed()}"
+
+
+def pytest_collection_modifyitems(items):
+    if not torch.cuda.is_available():
+        for item in items:
+            if "gpu" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device, and torch finds none here"))

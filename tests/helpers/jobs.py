@@ -1,0 +1,66 @@
+"""What the processes of tests/test_several_gpus.py run: lessons, one after the other.
+
+    torchrun --standalone --nproc_per_node 2 tests/helpers/jobs.py FOLDER NAME:PORT...
+
+Rank 0 saves of each the weights and gradients, whole, as FOLDER/<name>.pt.
+"""
+
+import importlib
+import os
+from pathlib import Path
+import sys
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+SMALL = ("--layers", "2", "--dim", "32", "--batch", "2", "--seq", "8", "--dtype", "fp32", "--device", "cpu", "--no-warmup",
+         "--wait", "0")  # fmt: skip
+JOBS = {
+    "a": ("06_a_data_parallel", "--bucket_mb", "1"),
+    "a_view": ("06_a_data_parallel", "--gradient_as_bucket_view", "--accumulate", "2"),
+    "a_slow": ("06_a_data_parallel", "--slow_rank", "1", "--slow_ms", "100", "--active", "4", "--guess", "1"),
+    "b": ("06_b_sharded",),
+    "b_kept": ("06_b_sharded", "--no-reshard_after_forward"),
+    "c": ("06_c_tensor_parallel",),
+    "c_sequence": ("06_c_tensor_parallel", "--sequence_parallel"),
+}
+
+
+def flags_of(name: str, folder: Path) -> list[str]:
+    """Two steps: one that is thrown away, one that is recorded."""
+    return [*SMALL, "--active", "1", *JOBS[name][1:], "--trace_dir", str(folder / name)]
+
+
+def main(folder: Path, names: list[str]) -> None:
+    from common import job
+    import torch
+    from torch.distributed.tensor import DTensor
+
+    made: list[torch.nn.Module] = []
+    leave = job.dist.destroy_process_group
+
+    def save_and_leave() -> None:
+        """What is cut over the ranks is gathered while they are still a group."""
+        pairs = [tensor for weight in made[-1].parameters() for tensor in (weight.detach(), weight.grad)]
+        whole = [tensor.full_tensor() if isinstance(tensor, DTensor) else tensor for tensor in pairs]
+        if job.dist.get_rank() == 0:
+            torch.save(whole, folder / f"{name}.pt")
+        job.dist.barrier()
+        leave()
+
+    job.dist.destroy_process_group = save_and_leave
+    for name, _, port in (word.partition(":") for word in names):
+        # A store of its own: in the launcher's, the next group would find what the one before left there.
+        os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "False", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        module = importlib.import_module(JOBS[name][0])
+        make = module.make_blocks
+        module.make_blocks = lambda args, device, make=make: made.append(make(args, device)) or made[-1]
+        (folder / name).mkdir(exist_ok=True)
+        if os.environ["RANK"] == "0":
+            print(f"== {name}", flush=True)
+        module.main(module.parse_args(flags_of(name, folder)))
+        module.make_blocks = make
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])
