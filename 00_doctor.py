@@ -1,11 +1,11 @@
-"""Does profiling work on this machine? Runs one matmul under the profiler, and says what is there and what is missing.
+"""Does profiling work on this machine? Profiles one matmul, and reports what works and what is missing.
 
     uv run 00_doctor.py
     uv run 00_doctor.py --json
 
-Each line is ok, a warning (a lesson or a flag will not work) or a problem (something is broken), with what to do. The exit
-code is 0 when the lessons that this machine can run will work, and 1 when something is broken. It takes some ten seconds and
-changes nothing.
+Each line reports ok, a warning (a lesson or a flag will not work) or a problem (something is broken), and what to do about it.
+The exit code is 1 if something is broken; otherwise it is 0, and the lessons that suit this machine will work. The check takes
+about ten seconds and changes nothing.
 """
 
 import argparse
@@ -13,14 +13,14 @@ import dataclasses
 import json
 import sys
 
-from common.doctor import examine, exit_code, report
+from common.watch.doctor import examine, exit_code, report
 
 
 def parse_args(argv=None):
     parser = argparse.ArgumentParser(
         prog="00_doctor.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--json", action="store_true", help="a list of name, status, text and todo, for programs")
+    parser.add_argument("--json", action="store_true", help="print a JSON list of name, status, text and todo, for programs")
     return parser.parse_args(argv)
 
 

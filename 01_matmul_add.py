@@ -4,14 +4,14 @@
     uv run 01_matmul_add.py --size 4096
     uv run 01_matmul_add.py --size 4096 --warmup --compile
 
-Guess first: how many kernels does a step launch? Which of the three recorded steps is the widest on the CPU? At
-which size does the GPU become the bottleneck? What does torch.compile take away, and what does it add?
+Guess first: how many kernels does a step launch? Which of the three recorded steps is the widest on the CPU's lane? At
+which size does the GPU become the bottleneck? What does torch.compile remove, and what does it add?
 
-Then look, in the table: do the CPU and the CUDA totals have the same unit? In the trace: the dispatch chain
-ProfilerStep#N > matmul_add > aten::matmul > aten::mm, then aten::add; the launch below each, and the kernel that it
-started on the GPU's own lane; the white space, which is waiting.
+Then look: in the table, do the CPU total and the CUDA total have the same unit? In the trace, follow the dispatch chain
+ProfilerStep#N > matmul_add > aten::matmul > aten::mm, and after it aten::add. Below each of the last two is a kernel launch,
+and its arrow leads to the kernel on the GPU's lane. The white space there is time in which the GPU waits.
 
-The loop at the end is the one of every lesson: `record` is torch.profiler.profile with the flags, see common/record.py.
+Every lesson ends in the same loop. `record` is torch.profiler.profile with the lesson's flags, see common/record.py.
 
 Writes traces/01_matmul_add/<size>_<dtype>_<cold|warm>_<eager|compile>.json (the trace) and .txt (the table).
 """
@@ -36,9 +36,9 @@ OPS = {"matmul_add": matmul_add, "addmm": addmm}
 def parse_args(argv=None):
     parser = LessonParser(__file__, __doc__, warmup=False)
     parser.add_size("--size", 64, "rows and columns of x, w and b")
-    parser.add_argument("--batch", type=positive_int, help="give x, w and b a batch axis of this length")
+    parser.add_argument("--batch", type=positive_int, help="length of a batch axis for x, w and b (default: none)")
     parser.add_argument(
-        "--op", choices=OPS, default="matmul_add", help="two ops, or the one that does both (default: %(default)s)"
+        "--op", choices=OPS, default="matmul_add", help="two ops, or the one that does the work of both (default: %(default)s)"
     )
     args = parser.parse_args(argv)
     if args.batch and args.op == "addmm":
@@ -49,11 +49,8 @@ def parse_args(argv=None):
 def main(args):
     device = choose_device(args.device)
     shape = (args.size, args.size) if args.batch is None else (args.batch, args.size, args.size)
-
-    def make_inputs(device):
-        return [torch.randn(shape, device=device, dtype=DTYPES[args.dtype]) for _ in range(3)]
-
-    x, w, b = device.allocate(make_inputs, args)  # each [size, size], or [batch, size, size]
+    with device.allocating(args):
+        x, w, b = (torch.randn(shape, device=device.type, dtype=DTYPES[args.dtype]) for _ in range(3))
     fn = OPS[args.op]
     if args.compile:
         fn = torch.compile(fn, mode=args.compile_mode)

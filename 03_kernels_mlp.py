@@ -1,15 +1,15 @@
-"""The same MLP with gelu and mul fused by hand: a Triton kernel of the Liger package, from the Hugging Face Hub.
+"""The MLP of 03_simple_mlp.py with gelu and mul fused by hand: Liger's Triton kernel, from the Hugging Face Hub.
 
     uv run 03_kernels_mlp.py --batch 64 --seq 128 --dim 768 --hidden 3072
 
-Guess first: how many kernels a step? Will the CPU's share of a step look like eager's or like torch.compile's? Whose
-fused kernel is faster, Liger's or the one that torch.compile writes (03_simple_mlp.py --compile)?
+Guess first: how many kernels per step? Will a step's CPU time be closer to eager's or to torch.compile's? Which fused kernel is
+faster, Liger's or the one that torch.compile writes (03_simple_mlp.py --compile)?
 
-Then look: four kernels; _geglu_tanh_forward_kernel stands where gelu and mul were. Around it there is no Dynamo
-lookup, no guard and no runtime wrapper: the layer calls its kernel directly.
+Then look: there are four kernels, and _geglu_tanh_forward_kernel has replaced gelu and mul. There is no Dynamo lookup, no guard
+and no runtime wrapper before it, because the layer calls its kernel directly.
 
-The kernel needs a GPU that Triton supports. Without a network, LOCAL_KERNELS names a local copy:
-LOCAL_KERNELS="kernels-community/liger-kernels=<folder>" uv run 03_kernels_mlp.py (docs/without_gpu.md says what is in it).
+The kernel needs a GPU that Triton supports. Without a network, point LOCAL_KERNELS to a local copy:
+LOCAL_KERNELS="kernels-community/liger-kernels=<folder>" uv run 03_kernels_mlp.py (docs/without_gpu.md lists what it holds).
 
 Writes traces/03_kernels_mlp/<batch>_<seq>_<dim>_<hidden>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
 """
@@ -27,11 +27,11 @@ REPO = "kernels-community/liger-kernels"
 
 
 def build_mlp(layer_class, dim, hidden, *, device, dtype):
-    """An MLP of Liger's class with its three projections, in both of the forms that the class has had."""
+    """An MLP of Liger's class with its three projections, for both versions of that class."""
     with torch.device(device):
-        if "__init__" in vars(layer_class):  # version 1: it makes its own layers
+        if "__init__" in vars(layer_class):  # version 1: the class makes its own layers
             mlp = layer_class(SimpleNamespace(hidden_size=dim, intermediate_size=hidden))
-        else:  # from version 2 on it is a forward only, to be put on a model's layers
+        else:  # from version 2 on, the class is only a forward for layers that a model has
             mlp = layer_class()
             mlp.gate_proj = nn.Linear(dim, hidden, bias=False)
             mlp.up_proj = nn.Linear(dim, hidden, bias=False)
@@ -42,10 +42,10 @@ def build_mlp(layer_class, dim, hidden, *, device, dtype):
 def parse_args(argv=None):
     parser = LessonParser(__file__, __doc__)
     parser.add_size("--batch", 64, "sequences")
-    parser.add_size("--seq", 128, "tokens a sequence")
-    parser.add_size("--dim", 768, "features of a token")
+    parser.add_size("--seq", 128, "tokens per sequence")
+    parser.add_size("--dim", 768, "features per token")
     parser.add_size("--hidden", 3072, "features between the projections")
-    parser.add_argument("--kernel_version", type=positive_int, default=1, help=f"of {REPO} on the Hub (default: %(default)s)")
+    parser.add_argument("--kernel_version", type=positive_int, default=1, help=f"version of {REPO} (default: %(default)s)")
     return parser.parse_args(argv)
 
 
@@ -59,12 +59,10 @@ def main(args):
         )
     layer_class = load_kernel(REPO, args.kernel_version).layers.LigerGEGLUMLP
 
-    def make_inputs(device):
-        dtype = DTYPES[args.dtype]
-        mlp = build_mlp(layer_class, args.dim, args.hidden, device=device, dtype=dtype)
-        return mlp, torch.randn(args.batch, args.seq, args.dim, device=device, dtype=dtype)
-
-    mlp, x = device.allocate(make_inputs, args)  # x: [batch, seq, dim]
+    on, dtype = device.type, DTYPES[args.dtype]
+    with device.allocating(args):
+        mlp = build_mlp(layer_class, args.dim, args.hidden, device=on, dtype=dtype)
+        x = torch.randn(args.batch, args.seq, args.dim, device=on, dtype=dtype)  # [batch, seq, dim]
     fn = torch.compile(mlp, mode=args.compile_mode) if args.compile else mlp
 
     @torch.no_grad()

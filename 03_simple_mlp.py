@@ -4,12 +4,12 @@
     uv run 03_simple_mlp.py --batch 64 --seq 128 --dim 768 --hidden 3072 --compile
     uv run 03_simple_mlp.py --batch 64 --seq 128 --dim 768 --hidden 3072 --record_shapes
 
-Guess first: three linear layers, a gelu and a product: how many kernels a step? Which of them do arithmetic most of
-the time, and which mostly move memory? Which will torch.compile replace?
+Guess first: there are three linear layers, a gelu and a product. How many kernels is that per step? Which of them spend their
+time on arithmetic, and which on moving memory? Which will torch.compile replace?
 
-Then look: eager, five kernels: three GEMMs, gelu and mul. gelu writes a [batch * seq, hidden] tensor that mul reads
-back at once: memory traffic that computes nothing. Compiled, the GEMMs keep their names and one Triton kernel does
-gelu and mul; its name lists the ops that it merged. With shapes recorded, the table has a row for each GEMM's
+Then look: eager launches five kernels, three GEMMs, gelu and mul. gelu writes a [batch * seq, hidden] tensor, and mul reads it
+back at once: memory traffic that a fused kernel avoids. Compiled, the GEMMs keep their names, and one Triton kernel does the
+work of gelu and mul; its name lists the ops that it merged. With --record_shapes, the reader lists each GEMM with its
 dimensions.
 
 Writes traces/03_simple_mlp/<batch>_<seq>_<dim>_<hidden>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
@@ -40,20 +40,18 @@ class GeGLUMLP(nn.Module):
 def parse_args(argv=None):
     parser = LessonParser(__file__, __doc__)
     parser.add_size("--batch", 64, "sequences")
-    parser.add_size("--seq", 128, "tokens a sequence")
-    parser.add_size("--dim", 768, "features of a token")
+    parser.add_size("--seq", 128, "tokens per sequence")
+    parser.add_size("--dim", 768, "features per token")
     parser.add_size("--hidden", 3072, "features between the projections")
     return parser.parse_args(argv)
 
 
 def main(args):
     device = choose_device(args.device)
-
-    def make_inputs(device):
-        factory = {"device": device, "dtype": DTYPES[args.dtype]}
-        return GeGLUMLP(args.dim, args.hidden, **factory), torch.randn(args.batch, args.seq, args.dim, **factory)
-
-    mlp, x = device.allocate(make_inputs, args)  # x: [batch, seq, dim]
+    on, dtype = device.type, DTYPES[args.dtype]
+    with device.allocating(args):
+        mlp = GeGLUMLP(args.dim, args.hidden, device=on, dtype=dtype)
+        x = torch.randn(args.batch, args.seq, args.dim, device=on, dtype=dtype)  # [batch, seq, dim]
     fn = torch.compile(mlp, mode=args.compile_mode) if args.compile else mlp
 
     @torch.no_grad()

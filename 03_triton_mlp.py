@@ -1,14 +1,15 @@
-"""The same MLP with gelu and mul in one Triton kernel that is written here: how fast can this kernel be?
+"""The MLP of 03_simple_mlp.py with gelu and mul in one Triton kernel, written here: how fast can this kernel be?
 
     uv run 03_triton_mlp.py --batch 64 --seq 128 --dim 768 --hidden 3072
     uv run benchmarks/geglu_kernel.py
 
-Guess first: the kernel reads two tensors of [8192, 3072] and writes a third, in bf16: how many bytes is that, and how long
-do they take at your GPU's bandwidth? Will twenty lines of Triton come near? Nearer than torch.compile's kernel
-(03_simple_mlp.py --compile) and Liger's (03_kernels_mlp.py)?
+Guess first: the kernel reads two tensors of [8192, 3072] and writes a third, in bf16. How many bytes is that, and how long
+does moving them take at your GPU's memory bandwidth? Will twenty lines of Triton come close to that? Closer than
+torch.compile's kernel (03_simple_mlp.py --compile) and Liger's (03_kernels_mlp.py)?
 
-Then look: four kernels, geglu_kernel in the middle. In its footprint, divide the elements by grid times block: a thread
-computes 8 of them, 16 bytes a tensor, the most that one instruction loads. Do the same with the other two kernels.
+Then look: there are four kernels, with geglu_kernel before the last GEMM. Divide the number of elements by its grid times its
+block: each thread computes 8 elements, which are 16 bytes of each tensor. That is the most that one instruction loads on a
+Hopper GPU. How many elements per thread do the other two fused kernels compute?
 
 The kernel needs a GPU that Triton supports.
 
@@ -26,11 +27,11 @@ from torch import nn
 try:
     import triton
     import triton.language as tl
-except ImportError:  # torch brings Triton along on Linux only: main says so
+except ImportError:  # torch installs Triton on Linux only: main reports it
     triton = tl = SimpleNamespace(jit=lambda kernel: kernel, constexpr=int)
 
 OTHERWISE = "The same fusion, written by torch.compile, runs anywhere: uv run 03_simple_mlp.py --compile"
-BLOCK = 1024  # elements a program; with Triton's usual 4 warps, which are 128 threads, 8 elements a thread
+BLOCK = 1024  # elements per program; with Triton's default of 4 warps, which are 128 threads, 8 elements per thread
 
 
 @triton.jit
@@ -43,19 +44,19 @@ def geglu_of(gate, up):
 
 @triton.jit
 def geglu_kernel(gate, up, out, size, BLOCK: tl.constexpr):
-    """One program of many: elements number * BLOCK to number * BLOCK + BLOCK. gate, up and out are addresses."""
+    """Program n of many: computes elements n * BLOCK to (n + 1) * BLOCK. gate, up and out are addresses."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
     index = start + tl.arange(0, BLOCK)
     if start + BLOCK <= size:
         tl.store(out + index, geglu_of(tl.load(gate + index), tl.load(up + index)))
-    else:  # the last program reaches beyond the end; a mask in all of them would make an odd size's loads narrow
+    else:  # the last program reaches beyond the end; a mask in every program would make the loads narrow for odd sizes
         inside = index < size
         result = geglu_of(tl.load(gate + index, mask=inside), tl.load(up + index, mask=inside))
         tl.store(out + index, result, mask=inside)
 
 
 def geglu(gate, up):
-    """gelu(gate) * up of two contiguous tensors of one shape and dtype."""
+    """gelu(gate) * up, for two contiguous tensors of the same shape and dtype."""
     out = torch.empty_like(gate)
     programs = triton.cdiv(out.numel(), BLOCK)
     geglu_kernel[(programs,)](gate, up, out, out.numel(), BLOCK=BLOCK)
@@ -63,7 +64,7 @@ def geglu(gate, up):
 
 
 class TritonMLP(nn.Module):
-    """03_simple_mlp's GeGLUMLP with our kernel."""
+    """The GeGLUMLP of 03_simple_mlp.py, with our kernel."""
 
     def __init__(self, dim, hidden, **factory):
         super().__init__()
@@ -79,8 +80,8 @@ class TritonMLP(nn.Module):
 def parse_args(argv=None):
     parser = LessonParser(__file__, __doc__)
     parser.add_size("--batch", 64, "sequences")
-    parser.add_size("--seq", 128, "tokens a sequence")
-    parser.add_size("--dim", 768, "features of a token")
+    parser.add_size("--seq", 128, "tokens per sequence")
+    parser.add_size("--dim", 768, "features per token")
     parser.add_size("--hidden", 3072, "features between the projections")
     return parser.parse_args(argv)
 
@@ -94,11 +95,10 @@ def main(args):
             f"the kernel needs a GPU that Triton supports, and this run is on {device.type}. {OTHERWISE}", exit_code=2
         )
 
-    def make_inputs(device):
-        factory = {"device": device, "dtype": DTYPES[args.dtype]}
-        return TritonMLP(args.dim, args.hidden, **factory), torch.randn(args.batch, args.seq, args.dim, **factory)
-
-    mlp, x = device.allocate(make_inputs, args)  # x: [batch, seq, dim]
+    on, dtype = device.type, DTYPES[args.dtype]
+    with device.allocating(args):
+        mlp = TritonMLP(args.dim, args.hidden, device=on, dtype=dtype)
+        x = torch.randn(args.batch, args.seq, args.dim, device=on, dtype=dtype)  # [batch, seq, dim]
     fn = torch.compile(mlp, mode=args.compile_mode) if args.compile else mlp
 
     @torch.no_grad()

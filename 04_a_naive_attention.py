@@ -1,14 +1,14 @@
-"""Attention written out: two matmuls with a scale, a causal mask and a softmax between them.
+"""Attention written out: two matmuls, and between them a scale, a causal mask and a softmax. What else does the GPU run?
 
     uv run 04_a_naive_attention.py --batch 8 --heads 16 --seq 1024 --head_dim 64
     uv run 04_a_naive_attention.py --seq 4096
     uv run 04_a_naive_attention.py --compile
 
-Guess first: how many kernels does a step of these five ops launch, and does anything else run on the GPU? How large is
-the score matrix, beside q, k and v? What does it weigh with four times as many tokens?
+Guess first: how many kernels do these five ops launch per step, and does anything else run on the GPU? How large is the score
+matrix, compared with q, k and v? How does peak memory grow with four times as many tokens?
 
-Then look: one activity more than there are ops. It is a copy from device to device: masked_fill is out of place, so it
-copies the whole score matrix before it masks the copy. 04_b leaves the copy out.
+Then look: the GPU's lane has more activities than there are ops. One of them is a copy from device to device: masked_fill is
+out of place, so it copies the whole score matrix before it masks the copy. 04_b avoids this copy.
 
 Writes traces/04_a_naive_attention/<batch>_<heads>_<seq>_<head_dim>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
 """
@@ -32,22 +32,18 @@ def parse_args(argv=None):
     parser = LessonParser(__file__, __doc__)
     parser.add_size("--batch", 8, "sequences")
     parser.add_size("--heads", 16, "attention heads")
-    parser.add_size("--seq", 1024, "tokens a sequence")
-    parser.add_size("--head_dim", 64, "features of a token in a head")
+    parser.add_size("--seq", 1024, "tokens per sequence")
+    parser.add_size("--head_dim", 64, "features per head")
     return parser.parse_args(argv)
 
 
 def main(args):
     device = choose_device(args.device)
-
-    def make_inputs(device):
-        shape = (args.batch, args.heads, args.seq, args.head_dim)
-        q, k, v = (torch.randn(shape, device=device, dtype=DTYPES[args.dtype]) for _ in range(3))
+    shape = (args.batch, args.heads, args.seq, args.head_dim)
+    with device.allocating(args):
+        q, k, v = (torch.randn(shape, device=device.type, dtype=DTYPES[args.dtype]) for _ in range(3))
         # Once, here: made in the step, the mask would be made anew in every call, as 04_c's math backend does.
-        causal_mask = torch.ones(args.seq, args.seq, device=device, dtype=torch.bool).triu(diagonal=1)
-        return q, k, v, causal_mask
-
-    q, k, v, causal_mask = device.allocate(make_inputs, args)
+        causal_mask = torch.ones(args.seq, args.seq, device=device.type, dtype=torch.bool).triu(diagonal=1)
     fn = torch.compile(attention, mode=args.compile_mode) if args.compile else attention
 
     @torch.no_grad()

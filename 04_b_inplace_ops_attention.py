@@ -3,12 +3,11 @@
     uv run 04_b_inplace_ops_attention.py --batch 8 --heads 16 --seq 1024 --head_dim 64
     uv run 04_b_inplace_ops_attention.py --seq 4096
 
-Guess first: how many activities are left on the GPU? How much of 04_a's GPU time was the copy? Does the peak memory
-fall, too?
+Guess first: how many activities are left on the GPU? How much of 04_a's GPU time was the copy? Does the peak memory fall, too?
 
-Then look: the copy is gone and the kernels are the same (read_trace.py with both traces tells it). The peak is what it was: it
-comes at the last matmul, where scores, weights and output are alive together. In place is allowed here because nobody reads the
-unmasked scores again, and no gradient needs them.
+Then look: the copy is gone, and the kernels are the same (read_trace.py with both traces shows it). The peak memory stays the
+same, because it is reached at the last matmul, where scores, weights and output are alive together. Masking in place is safe
+here, because nothing reads the unmasked scores again, and no gradient needs them.
 
 Writes traces/04_b_inplace_ops_attention/<batch>_<heads>_<seq>_<head_dim>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
 """
@@ -32,22 +31,18 @@ def parse_args(argv=None):
     parser = LessonParser(__file__, __doc__)
     parser.add_size("--batch", 8, "sequences")
     parser.add_size("--heads", 16, "attention heads")
-    parser.add_size("--seq", 1024, "tokens a sequence")
-    parser.add_size("--head_dim", 64, "features of a token in a head")
+    parser.add_size("--seq", 1024, "tokens per sequence")
+    parser.add_size("--head_dim", 64, "features per head")
     return parser.parse_args(argv)
 
 
 def main(args):
     device = choose_device(args.device)
-
-    def make_inputs(device):
-        shape = (args.batch, args.heads, args.seq, args.head_dim)
-        q, k, v = (torch.randn(shape, device=device, dtype=DTYPES[args.dtype]) for _ in range(3))
+    shape = (args.batch, args.heads, args.seq, args.head_dim)
+    with device.allocating(args):
+        q, k, v = (torch.randn(shape, device=device.type, dtype=DTYPES[args.dtype]) for _ in range(3))
         # Once, here: made in the step, the mask would be made anew in every call, as 04_c's math backend does.
-        causal_mask = torch.ones(args.seq, args.seq, device=device, dtype=torch.bool).triu(diagonal=1)
-        return q, k, v, causal_mask
-
-    q, k, v, causal_mask = device.allocate(make_inputs, args)
+        causal_mask = torch.ones(args.seq, args.seq, device=device.type, dtype=torch.bool).triu(diagonal=1)
     fn = torch.compile(attention, mode=args.compile_mode) if args.compile else attention
 
     @torch.no_grad()

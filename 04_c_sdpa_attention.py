@@ -1,4 +1,4 @@
-"""Attention in one call, scaled_dot_product_attention, on each of the backends that torch has for it.
+"""Attention in one call: which kernels does scaled_dot_product_attention run with each of its backends?
 
     uv run 04_c_sdpa_attention.py --backend math --batch 8 --heads 16 --seq 1024 --head_dim 64
     uv run 04_c_sdpa_attention.py --backend efficient
@@ -6,11 +6,11 @@
     uv run 04_c_sdpa_attention.py --backend cudnn
 
 Guess first: the math backend writes attention out, like 04_b. Will it launch as many kernels, and run as fast? How many
-kernels do the others launch? Which is the fastest, and which keeps the CPU busy longest? What does auto choose?
+kernels do the other backends launch? Which is the fastest, and which takes the most CPU time? Which one does auto choose?
 
-Then look: math rebuilds the mask in every call, computes in fp32 and uses a softmax with extra kernels. The others are one
-kernel each: read its name (whose is it, for which architecture?), its registers and its block, and work out how many
-blocks fit on an SM. Which calls launch them? Which ops before them launch nothing?
+Then look: math builds the mask again in every call, computes in fp32, and uses a softmax with extra kernels. Each of the
+others is one kernel. Read its name (who wrote it, and for which architecture?), its registers and its block, and work out how
+many blocks fit on an SM. Which calls launch these kernels? Which of the ops before them launch nothing?
 
 Writes traces/04_c_sdpa_attention/<batch>_<heads>_<seq>_<head_dim>_<backend>_<dtype>_<cold|warm>_<eager|compile>.json, .txt.
 """
@@ -44,13 +44,13 @@ def pinned(backend):
 
 
 def why_not(backend, q, k, v):
-    """Torch's reasons against `backend` for these tensors, or None if it can be used. Launches nothing."""
+    """Why torch cannot use `backend` for these tensors, or None if it can. Launches nothing."""
     if BACKENDS[backend] is None:
         return None
     with pinned(backend), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            torch._fused_sdp_choice(q, k, v, is_causal=True)  # the choice that the op itself makes first
+            torch._fused_sdp_choice(q, k, v, is_causal=True)  # the op itself makes this choice first
             return None
         except RuntimeError:
             pass
@@ -63,20 +63,17 @@ def parse_args(argv=None):
     parser = LessonParser(__file__, __doc__)
     parser.add_size("--batch", 8, "sequences")
     parser.add_size("--heads", 16, "attention heads")
-    parser.add_size("--seq", 1024, "tokens a sequence")
-    parser.add_size("--head_dim", 64, "features of a token in a head")
-    parser.add_variant("--backend", BACKENDS, "auto", "the only one that torch may use; auto: torch chooses")
+    parser.add_size("--seq", 1024, "tokens per sequence")
+    parser.add_size("--head_dim", 64, "features per head")
+    parser.add_variant("--backend", BACKENDS, "auto", "the only backend that torch may use; with auto, torch chooses one")
     return parser.parse_args(argv)
 
 
 def main(args):
     device = choose_device(args.device)
-
-    def make_inputs(device):
-        shape = (args.batch, args.heads, args.seq, args.head_dim)
-        return [torch.randn(shape, device=device, dtype=DTYPES[args.dtype]) for _ in range(3)]
-
-    q, k, v = device.allocate(make_inputs, args)
+    shape = (args.batch, args.heads, args.seq, args.head_dim)
+    with device.allocating(args):
+        q, k, v = (torch.randn(shape, device=device.type, dtype=DTYPES[args.dtype]) for _ in range(3))
     if reason := why_not(args.backend, q, k, v):
         usable = [name for name in BACKENDS if why_not(name, q, k, v) is None]
         raise LessonError(
@@ -84,7 +81,7 @@ def main(args):
             f"Here these can: {', '.join(usable)}",
             exit_code=2,
         )
-    # torch.compile's cache on disk does not know of the pinned backend: without a tag, a run would get another's kernels.
+    # torch.compile's cache on disk ignores the pinned backend: without a tag, a run would get another backend's kernels.
     torch.compiler.config.cache_key_tag = args.backend
     fn = torch.compile(attention, mode=args.compile_mode) if args.compile else attention
 

@@ -1,15 +1,15 @@
-"""FlashAttention-2 as its authors publish it: a kernel of the package flash-attn2, from the Hugging Face Hub.
+"""FlashAttention-2 as its authors publish it: the kernel of the package flash-attn2, from the Hugging Face Hub.
 
     uv run 04_d_kernels_attention.py --batch 8 --heads 16 --seq 1024 --head_dim 64
 
 Guess first: torch's flash backend (04_c_sdpa_attention.py --backend flash) was made from the same source. Will the kernel
-be the same? What lies between the annotation and the launch here, and what lay there in 04_c?
+be the same? Which ops come between the annotation and the launch here, and which came there in 04_c?
 
-Then look: one kernel. The package takes [batch, seq, heads, head_dim], as a projection leaves it, so that there is nothing
-to transpose before the call or after it.
+Then look: there is one kernel. The package takes tensors of [batch, seq, heads, head_dim], the layout in which a projection
+leaves them, so nothing has to be transposed before or after the call.
 
-The kernel needs a GPU, and bf16 or fp16. Without a network, LOCAL_KERNELS names a local copy:
-LOCAL_KERNELS="kernels-community/flash-attn2=<folder>" uv run 04_d_kernels_attention.py (docs/without_gpu.md says what is in it).
+The kernel needs a GPU, and bf16 or fp16. Without a network, point LOCAL_KERNELS to a local copy:
+LOCAL_KERNELS="kernels-community/flash-attn2=<folder>" uv run 04_d_kernels_attention.py (docs/without_gpu.md lists what it holds).
 
 Writes traces/04_d_kernels_attention/<batch>_<heads>_<seq>_<head_dim>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
 """
@@ -27,9 +27,9 @@ def parse_args(argv=None):
     parser = LessonParser(__file__, __doc__)
     parser.add_size("--batch", 8, "sequences")
     parser.add_size("--heads", 16, "attention heads")
-    parser.add_size("--seq", 1024, "tokens a sequence")
-    parser.add_size("--head_dim", 64, "features of a token in a head")
-    parser.add_argument("--kernel_version", type=positive_int, default=3, help=f"of {REPO} on the Hub (default: %(default)s)")
+    parser.add_size("--seq", 1024, "tokens per sequence")
+    parser.add_size("--head_dim", 64, "features per head")
+    parser.add_argument("--kernel_version", type=positive_int, default=3, help=f"version of {REPO} (default: %(default)s)")
     args = parser.parse_args(argv)
     if args.dtype == "fp32":
         parser.error("--dtype fp32: FlashAttention-2 has kernels for bf16 and fp16 only")
@@ -51,11 +51,9 @@ def main(args):
     def attention(q, k, v):
         return flash_attn_func(q, k, v, causal=True)  # [batch, seq, heads, head_dim]
 
-    def make_inputs(device):
-        shape = (args.batch, args.seq, args.heads, args.head_dim)
-        return [torch.randn(shape, device=device, dtype=DTYPES[args.dtype]) for _ in range(3)]
-
-    q, k, v = device.allocate(make_inputs, args)
+    shape = (args.batch, args.seq, args.heads, args.head_dim)
+    with device.allocating(args):
+        q, k, v = (torch.randn(shape, device=device.type, dtype=DTYPES[args.dtype]) for _ in range(3))
     fn = torch.compile(attention, mode=args.compile_mode) if args.compile else attention
 
     @torch.no_grad()

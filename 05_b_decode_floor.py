@@ -1,4 +1,4 @@
-"""How near can a token come to the floor, the time in which the GPU's memory is read once? Each rung keeps those before it.
+"""How close can a token come to the floor, the time to read the weights and the cache once? Each rung keeps those before it.
 
     uv run 05_b_decode_floor.py --like qwen3-0.6b --prompt 512 --rung graph
     uv run 05_b_decode_floor.py --like qwen3-0.6b --prompt 512 --rung tuned
@@ -6,22 +6,22 @@
     uv run 05_b_decode_floor.py --like qwen3-0.6b --prompt 512 --rung int8
 
     graph      the best step of 05_a: static cache, torch.compile, replayed as a CUDA graph
-    tuned      each product of a matrix and one token becomes a kernel that torch.compile writes, and tries in several forms
-    attention  written out in PyTorch for torch.compile to fuse: library kernels for attention are made for many queries
-    int8       the weights of the products in 8 bits and a scale for each row: half the bytes to read
+    tuned      torch.compile writes the kernels that multiply a matrix by one token, and picks the fastest of several
+    attention  attention is written out for torch.compile to fuse; the libraries' attention kernels are made for many queries
+    int8       the weights of these products have 8 bits, and a scale per row: half the bytes to read
 
-Guess first: the graph has no launches to wait for any more. What is left: the arithmetic, the memory, or the kernels' own
-beginnings and ends? Which rung brings most? Does half the bytes bring half the time? And with --batch 16, is int8 still the
-fastest?
+Guess first: in the graph, no kernel waits for its launch any more. What limits the step now: the arithmetic, the memory, or the
+time in which each kernel starts and ends? Which rung gains most? Do half the bytes take half the time? And with --batch 16, is
+int8 still the fastest?
 
-Then look: read_trace.py A B compares two rungs. How long does each kernel take, and how long would its weights take at the
-memory's peak? The last line has it for the whole step.
+Then look: read_trace.py A B compares two rungs. How long does each kernel take, and how long would reading its weights take at
+the memory's peak bandwidth? The last line reports the same for the whole step.
 
 Writes traces/05_b_decode_floor/<sizes>_<arch>_<rung>_<dtype>_<cold|warm>_compile.json and .txt.
 """
 
 from common.cli import LessonParser, run
-from common.decoding import Decoder, tell_rates, time_of_a_step
+from common.decoding import Decoder, print_rates, time_of_a_step
 from common.device import choose_device
 from common.llm import add_model_flags, make_model, published
 from common.record import record, warm_up
@@ -58,9 +58,9 @@ def quantize(model):
 def parse_args(argv=None):
     parser = LessonParser(__file__, __doc__)
     add_model_flags(parser)
-    parser.add_size("--prompt", 64, "tokens before the first step")
+    parser.add_size("--prompt", 64, "tokens of the prompt, before the first step")
     parser.add_size("--batch", 1, "sequences")
-    parser.add_variant("--rung", RUNGS, "graph", "how far up: each has all before it")
+    parser.add_variant("--rung", RUNGS, "graph", "how far to go; each rung keeps all those before it")
     parser.set_defaults(compile=True, compile_mode="reduce-overhead", cache="static")
     return parser.parse_args(published(argv))
 
@@ -81,7 +81,7 @@ def main(args):
             for _ in range(profiler.steps):
                 step()
                 profiler.step()
-    tell_rates(decoder, plain_us)
+    print_rates(decoder, plain_us)
     return decoder
 
 

@@ -1,4 +1,4 @@
-"""One training step of a language model: forward, loss, backward, optimizer.
+"""One training step of a language model: what do forward, loss, backward and optimizer cost?
 
     uv run 05_c_train_step.py --implementation fused
     uv run 05_c_train_step.py --implementation for-loop
@@ -6,13 +6,13 @@
     uv run 05_c_train_step.py --like qwen3-0.6b --batch 4 --seq 1024 --log_loss
 
 Guess first: for each kernel of the forward pass, how many does the backward pass launch? How many does the optimizer launch
-for all of the parameters, one by one (for-loop), together (foreach), or in one piece (fused)? What does it cost to print the
-loss in every step, where the GPU is the bottleneck, and where the CPU is? What does activation checkpointing trade?
+for all parameters: one by one (for-loop), together (foreach), or fused? What does it cost to print the loss in every step when
+the GPU is the bottleneck, and when the CPU is? What does activation checkpointing trade for memory?
 
-Then look: on a GPU the backward pass runs on a thread of its own, and takes about twice the forward's GPU time; read_trace.py
---by layer has both side by side. The for-loop launches eight kernels for every parameter, fused a few for all. With --log_loss
-each step ends in a wait, with --loader it may begin with one. Checkpointing runs each layer's forward again inside the backward
-pass.
+Then look: on a GPU, the backward pass runs on a thread of its own and takes about twice the forward pass's GPU time;
+read_trace.py --by layer shows both side by side. The for-loop launches eight kernels per parameter, the fused optimizer a few
+for all of them. With --log_loss each step ends in a wait, and with --loader it may begin with one. With --checkpoint, each
+layer's forward pass runs again inside the backward pass.
 
 Writes traces/05_c_train_step/<sizes>_<arch>_<optimizer>_<implementation>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
 """
@@ -34,7 +34,7 @@ IMPLEMENTATIONS = {
     "foreach": {"foreach": True},
     "for-loop": {"foreach": False, "fused": False},
 }
-TRANSFORM_S = 0.002  # that a sample of --loader takes
+TRANSFORM_S = 0.002  # seconds per sample of --loader
 
 
 class Samples(Dataset):
@@ -58,16 +58,16 @@ def parse_args(argv=None):
     parser = LessonParser(__file__, __doc__)
     add_model_flags(parser)
     parser.add_size("--batch", 4, "sequences")
-    parser.add_size("--seq", 64, "tokens a sequence")
-    parser.add_variant("--optimizer", OPTIMIZERS, "adamw", "what updates the weights")
-    parser.add_variant("--implementation", IMPLEMENTATIONS, "fused", "of the optimizer's step")
+    parser.add_size("--seq", 64, "tokens per sequence")
+    parser.add_variant("--optimizer", OPTIMIZERS, "adamw", "the optimizer")
+    parser.add_variant("--implementation", IMPLEMENTATIONS, "fused", "how the optimizer updates the weights")
     parser.add_argument(
-        "--accumulate", type=positive_int, default=1, metavar="N", help="backward passes before an optimizer step"
+        "--accumulate", type=positive_int, default=1, metavar="N", help="backward passes per optimizer step, one if left out"
     )
-    parser.add_argument("--checkpoint", action="store_true", help="keep no activations of a layer: compute them again")
-    parser.add_argument("--log_loss", action="store_true", help="ask for the loss's value (.item()) in every step")
-    parser.add_argument("--loader", action="store_true", help="take the batches from a DataLoader with a costly transform")
-    parser.add_argument("--workers", type=count, default=0, metavar="N", help="processes of that DataLoader (default: 0)")
+    parser.add_argument("--checkpoint", action="store_true", help="drop the layers' activations and compute them again")
+    parser.add_argument("--log_loss", action="store_true", help="read the loss (.item()) in every step")
+    parser.add_argument("--loader", action="store_true", help="take the batches from a DataLoader with an expensive transform")
+    parser.add_argument("--workers", type=count, default=0, metavar="N", help="worker processes of that DataLoader (default: 0)")
     args = parser.parse_args(published(argv))
     if args.workers and not args.loader:
         parser.error(f"--workers {args.workers} changes nothing without --loader: add --loader")

@@ -1,16 +1,17 @@
-"""Data parallel: every GPU has the whole model and a batch of its own; the gradients are averaged.
+"""Data parallel: every GPU has the whole model and a batch of its own, and the gradients are averaged. Who waits for whom?
 
     uv run torchrun --standalone --nproc_per_node 2 06_a_data_parallel.py
     uv run torchrun --standalone --nproc_per_node 2 06_a_data_parallel.py --bucket_mb 1000
     uv run torchrun --standalone --nproc_per_node 2 06_a_data_parallel.py --slow_rank 1 --slow_ms 5
 
-Guess first: gradients are sent in buckets of --bucket_mb. How many all-reduces is that a step, with 1, 25 and 1,000 MB, and
-which of the three is the fastest step? What of the communication hides behind the backward pass? One rank sleeps before each
-step: is it the one whose collectives are long, or short? What does the first step of all do differently (--no-warmup --wait 0)?
+Guess first: gradients are sent in buckets of --bucket_mb. How many all-reduces per step is that with 1, 25 and 1,000 MB, and
+which of the three steps is the fastest? How much of the communication overlaps with the backward pass? If one rank sleeps
+before each step, are its collectives long, or short? What is different in the very first step (--no-warmup --wait 0)?
 
-Then look: an all-reduce starts when the last gradient of its bucket is there, on a stream of its own, while the backward pass
-goes on; with one bucket nothing is left to hide it. The ranks that are in time wait inside the collective for the late one, whose
-own are short. After the first backward pass the buckets are rebuilt, in the order in which the gradients came.
+Then look: an all-reduce starts as soon as the last gradient of its bucket is ready. It runs on its own stream, while the
+backward pass continues; with a single bucket, nothing is left to overlap with, and it is exposed. Ranks that are in time wait
+inside the collective, so the straggler is the one whose collectives are short. After the first backward pass, the buckets are
+rebuilt in the order in which the gradients became ready.
 
 Writes traces/06_a_data_parallel/<layers>_<dim>_<batch>_<seq>_<dtype>_<cold|warm>_<eager|compile>_w<ranks>_rank<rank>.json, .txt.
 """
@@ -29,13 +30,13 @@ from torch.nn.parallel import DistributedDataParallel
 def parse_args(argv=None):
     parser = job_parser(__file__, __doc__)
     parser.add_argument(
-        "--bucket_mb", type=positive_int, default=25, metavar="MB", help="of gradients sent at once (default: 25)"
+        "--bucket_mb", type=positive_int, default=25, metavar="MB", help="size of the gradients sent together (default: 25)"
     )
-    parser.add_argument("--gradient_as_bucket_view", action="store_true", help="keep the gradients in the buckets: no copies")
-    parser.add_argument("--slow_rank", type=count, metavar="R", help="this rank sleeps before each step")
-    parser.add_argument("--slow_ms", type=count, default=5, metavar="MS", help="for so long (default: 5)")
+    parser.add_argument("--gradient_as_bucket_view", action="store_true", help="keep the gradients in the buckets: no copy")
+    parser.add_argument("--slow_rank", type=count, metavar="R", help="let this rank sleep before each step")
+    parser.add_argument("--slow_ms", type=count, default=5, metavar="MS", help="how long it sleeps, in milliseconds (default: 5)")
     parser.add_argument(
-        "--accumulate", type=positive_int, default=1, metavar="N", help="backward passes before gradients are sent"
+        "--accumulate", type=positive_int, default=1, metavar="N", help="backward passes before the gradients are sent"
     )
     return parser.parse_args(argv)
 
@@ -43,7 +44,8 @@ def parse_args(argv=None):
 def main(args):
     with job(args) as own:
         device = own.device
-        model = device.allocate(lambda on: make_blocks(args, on), args)
+        with device.allocating(args):
+            model = make_blocks(args, device.type)
         parallel = DistributedDataParallel(
             model,
             device_ids=[own.local_rank] if device.type == "cuda" else None,
@@ -52,7 +54,7 @@ def main(args):
         )
         forward = torch.compile(parallel, mode=args.compile_mode) if args.compile else parallel
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-        # The batch of all ranks, of which each takes its part: [accumulate, batch, seq, dim]
+        # The batch of all ranks together; each rank takes its part: [accumulate, batch, seq, dim]
         size = (args.accumulate, own.world * args.batch, args.seq, args.dim)
         whole = torch.randn(size, generator=torch.Generator().manual_seed(args.seed))
         inputs = whole[:, own.rank * args.batch :][:, : args.batch].to(device.type, DTYPES[args.dtype]).unbind()

@@ -1,14 +1,15 @@
-"""Fully sharded: every GPU keeps a part of each weight, and gathers a block's before it is used.
+"""Fully sharded: every GPU keeps a part of each weight, and gathers a block's weights before it uses them.
 
     uv run torchrun --standalone --nproc_per_node 2 06_b_sharded.py
     uv run torchrun --standalone --nproc_per_node 2 06_b_sharded.py --no-reshard_after_forward
 
 Guess first: how many collectives does a block need, in the forward pass and in the backward pass? How many bytes does a step
-send, beside data parallel's? What changes if the weights are kept between the two passes, and what does that cost? What hides?
+send, compared with data parallel? What changes if the weights are kept between the two passes, and what does that cost? Which
+of the collectives overlap with computing?
 
-Then look: an all-gather before a block's forward pass, another before its backward pass unless the weights were kept, and a
-reduce-scatter after it: half as much again as data parallel sends, for a part of its memory. While one block computes, the next
-one's weights are gathered; the first all-gather of a step hides behind nothing.
+Then look: there is an all-gather before each block's forward pass, another before its backward pass unless the weights were
+kept, and a reduce-scatter after that. Together they send 1.5 times as many bytes as data parallel, for a part of its memory.
+While one block computes, the next one's weights are gathered; only the first all-gather of a step has nothing to overlap with.
 
 Writes traces/06_b_sharded/<layers>_<dim>_<batch>_<seq>_<dtype>_<cold|warm>_<eager|compile>_w<ranks>_rank<rank>.json and .txt.
 """
@@ -29,7 +30,7 @@ def parse_args(argv=None):
         "--reshard_after_forward",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="free a block's gathered weights after its forward pass, and gather them again for the backward pass (default: on)",
+        help="free a block's gathered weights after its forward pass and gather them again for the backward pass (default: on)",
     )
     return parser.parse_args(argv)
 
@@ -37,14 +38,15 @@ def parse_args(argv=None):
 def main(args):
     with job(args) as own:
         device = own.device
-        model = device.allocate(lambda on: make_blocks(args, on), args)
+        with device.allocating(args):
+            model = make_blocks(args, device.type)
         for block in model:
             if args.compile:
                 block.compile(mode=args.compile_mode)
             fully_shard(block, reshard_after_forward=args.reshard_after_forward)
         fully_shard(model, reshard_after_forward=args.reshard_after_forward)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-        # The batch of all ranks, of which each takes its part: [batch, seq, dim]
+        # The batch of all ranks together; each rank takes its part: [batch, seq, dim]
         size = (own.world * args.batch, args.seq, args.dim)
         whole = torch.randn(size, generator=torch.Generator().manual_seed(args.seed))
         x = whole[own.rank * args.batch :][: args.batch].to(device.type, DTYPES[args.dtype])

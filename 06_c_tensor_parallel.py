@@ -1,15 +1,15 @@
-"""Tensor parallel: every GPU computes a part of each product, on the same batch.
+"""Tensor parallel: every GPU computes a part of each matrix product, on the same batch.
 
     uv run torchrun --standalone --nproc_per_node 2 06_c_tensor_parallel.py
     uv run torchrun --standalone --nproc_per_node 2 06_c_tensor_parallel.py --sequence_parallel
 
-Guess first: the first Linear of a block is cut by columns, the second by rows. How many collectives does a block need, forward
-and backward, and what of them hides? Are they larger or smaller than those of data parallel, and what does their size depend on?
-What does --sequence_parallel change: their number, their bytes, what the LayerNorm computes?
+Guess first: the first Linear of a block is split by columns, the second by rows. How many collectives does a block need,
+forward and backward, and which of them overlap with computing? Are they larger or smaller than those of data parallel, and
+what does their size depend on? What does --sequence_parallel change: their number, their bytes, what the LayerNorm computes?
 
-Then look: one all-reduce of the activations a block and pass, and the next kernel needs its result: nothing hides. With
---sequence_parallel each becomes a reduce-scatter and an all-gather of the same bytes together, and what lies between two blocks
-is computed and kept once, not on every rank.
+Then look: there is one all-reduce of the activations per block and pass. The next kernel needs its result, so all of it is
+exposed. With --sequence_parallel, each all-reduce becomes a reduce-scatter and an all-gather, which together send the same
+number of bytes, and what comes between two blocks is computed and kept once in all instead of once per rank.
 
 Writes traces/06_c_tensor_parallel/<layers>_<dim>_<batch>_<seq>_<dtype>_<cold|warm>_<eager|compile>_w<ranks>_rank<rank>.json .txt.
 """
@@ -27,7 +27,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 def parse_args(argv=None):
     parser = job_parser(__file__, __doc__, batch_of="all ranks together")
     parser.add_argument(
-        "--sequence_parallel", action="store_true", help="between the products, each rank has a part of the sequence"
+        "--sequence_parallel", action="store_true", help="give each rank a part of the sequence between the products"
     )
     return parser.parse_args(argv)
 
@@ -39,7 +39,8 @@ def main(args):
             raise LessonError(f"--dim {args.dim}: 4 times it must be a multiple of the {own.world} ranks", exit_code=2)
         if args.sequence_parallel and args.seq % own.world:
             raise LessonError(f"--seq {args.seq} must be a multiple of the {own.world} ranks", exit_code=2)
-        model = device.allocate(lambda on: make_blocks(args, on), args)
+        with device.allocating(args):
+            model = make_blocks(args, device.type)
         mesh = init_device_mesh(device.type, (own.world,))
         plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
         if args.sequence_parallel:
@@ -48,7 +49,7 @@ def main(args):
         for block in model:
             parallelize_module(block, mesh, plan)
         forward = torch.compile(model, mode=args.compile_mode) if args.compile else model
-        # One fused kernel takes either cut weights or whole ones: a group for each.
+        # A fused optimizer kernel takes either sharded weights or whole ones: a group for each.
         cut = [weight for weight in model.parameters() if isinstance(weight, DTensor)]
         whole = [weight for weight in model.parameters() if not isinstance(weight, DTensor)]
         optimizer = torch.optim.AdamW([{"params": group} for group in (cut, whole) if group], lr=1e-3, fused=True)

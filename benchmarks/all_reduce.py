@@ -14,7 +14,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from trace_reader.analysis.collectives import bus_factor
+from trace_reader import bus_factor
 
 CALLS, BEFORE = 20, 5
 BYTES = (8 << 10, 1 << 20, 32 << 20, 512 << 20)

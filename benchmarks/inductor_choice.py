@@ -24,8 +24,7 @@ import tempfile
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from trace_reader import read
-from trace_reader.system.files import write_all
+from trace_reader import read, write_all
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -73,7 +72,7 @@ def main(argv=None) -> int:
         print("error: this benchmark needs a CUDA GPU, and torch finds none here", file=sys.stderr)
         return 2
     sys.path.insert(0, str(ROOT / "tests"))
-    from stand_ins import all_packages
+    from helpers.stand_ins import all_packages
 
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {args.processes} processes each", flush=True)
     measured: dict[str, list[dict]] = {name: [] for name in PROGRAMS}

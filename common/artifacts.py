@@ -1,60 +1,92 @@
-"""The names of a run's artifacts, and their bytes."""
+"""A run's two artifacts, the trace and the table: their bytes, and where they are written."""
 
 import argparse
-from collections.abc import Mapping, Sequence
-import errno
+from collections.abc import Callable
+from dataclasses import dataclass
 import gzip
-import os
+import json
 from pathlib import Path
-import re
 import tempfile
-import zlib
+import time
 
-TRACE_SUFFIX = ".json"
-TABLE_SUFFIX = ".txt"
+from common.cli import LessonError
+from common.device import Device, versions
+from common.run_names import table_path, trace_path
+from common.units import human_bytes
+from common.watch.interrupts import temporary_folders
+from common.watch.whole_files import write_all
+import torch
+
+TABLE_ROWS = 15
+NAME_WIDTH = 120  # characters; kernels that differ do so well before
 
 
-def run_tag(*, sizes: Sequence[int | str], dtype: str, warmup: bool, compile: bool, changed: Mapping[str, object]) -> str:
-    """The name of a run: `<sizes>_<dtype>_<cold|warm>_<eager|compile>`, then each further setting that was changed.
+@dataclass(frozen=True)
+class Artifacts:
+    """The bytes of the two files, the seconds that it took to make each, and the run's peak memory in words."""
 
-    `sizes` may end with the choices of a lesson that name the run as the sizes do (a backend).
-    A changed setting is appended as `_<flag>-<value>`, a switch as `_<flag>`; two runs share a name only if all
-    their settings are equal.
+    trace: bytes
+    trace_s: float
+    table: str
+    table_s: float
+    peak_memory: str | None
+
+
+def export(profiler: torch.profiler.profile, peak_memory: str | None, args: argparse.Namespace, device: Device) -> Artifacts:
+    """The artifacts of what `profiler` recorded; writes only into the system's temporary folder.
+
+    `peak_memory` goes into the trace, which does not tell it otherwise.
     """
-    parts = [*map(str, sizes), dtype, "warm" if warmup else "cold", "compile" if compile else "eager"]
-    parts += [flag if value is True else f"{flag}-{_in_a_name(value)}" for flag, value in changed.items()]
-    return "_".join(parts)
+    trace, trace_s = _timed(lambda: _trace(profiler, peak_memory, args, device))
+    table, table_s = _timed(lambda: _table(profiler, args, device))
+    return Artifacts(trace, trace_s, table, table_s, peak_memory)
 
 
-def _in_a_name(value: object) -> str:
-    """A value as part of a file's name: of a path its end, with a sum of the whole, so that no two share one."""
-    text = str(value)
-    if "/" not in text:
-        return text
-    return f"{re.sub(r'[^A-Za-z0-9.-]', '-', text)[-40:].strip('-.')}-{zlib.crc32(text.encode()):08x}"
+def write(artifacts: Artifacts, args: argparse.Namespace) -> None:
+    """Write both files, or neither, and print where they are. Raises LessonError."""
+    contents = {trace_path(args): artifacts.trace, table_path(args): artifacts.table.encode()}
+    try:
+        _, write_s = _timed(lambda: write_all(contents))
+    except OSError as error:
+        raise LessonError(f"cannot write to {args.trace_dir}: {error.strerror}; earlier artifacts are kept") from error
+    for (path, data), seconds in zip(contents.items(), (artifacts.trace_s, artifacts.table_s), strict=True):
+        print(f"wrote {path} ({human_bytes(len(data))}, {seconds + write_s:.3f} s)")
 
 
-def trace_path(args: argparse.Namespace) -> Path:
-    return args.trace_dir / f"{args.tag}{TRACE_SUFFIX}{'.gz' if args.gz else ''}"
-
-
-def table_path(args: argparse.Namespace) -> Path:
-    return args.trace_dir / f"{args.tag}{TABLE_SUFFIX}"
-
-
-def check_folder(args: argparse.Namespace) -> None:
-    """Make the trace folder and see that this run's artifacts can be written there.
-
-    Raises OSError if not. Nothing is left but the folder.
+def _trace(profiler: torch.profiler.profile, peak_memory: str | None, args: argparse.Namespace, device: Device) -> bytes:
+    """The Chrome trace, with what its events do not tell at the top, under the key `lesson`. Gzipped, it has no time stamp: the
+    same trace gives the same bytes.
     """
-    args.trace_dir.mkdir(parents=True, exist_ok=True)
-    for path in (trace_path(args), table_path(args)):
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    with tempfile.TemporaryFile(dir=args.trace_dir):
-        pass
-
-
-def encode_trace(trace: bytes, args: argparse.Namespace) -> bytes:
-    """The bytes of the trace's file: as they are, or gzipped (without a time stamp: same trace, same bytes)."""
+    lesson = {"script": args.script, "run": args.tag, "device": device.name, "versions": versions()}
+    if peak_memory:
+        lesson["peak_memory"] = peak_memory
+    trace = _chrome_trace(profiler, trace_path(args).name)
+    trace = b'{\n  "lesson": ' + json.dumps(lesson).encode() + b"," + trace.lstrip()[1:]
     return gzip.compress(trace, mtime=0) if args.gz else trace
+
+
+def _chrome_trace(profiler: torch.profiler.profile, name: str) -> bytes:
+    """The Chrome trace, called `name`. Raises LessonError if Kineto could not write it: it only logs that."""
+    with tempfile.TemporaryDirectory() as folder:
+        temporary_folders.add(folder)
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        trace = path.read_bytes() if path.exists() else b""
+    temporary_folders.discard(folder)
+    if not trace.rstrip().endswith(b"}"):
+        raise LessonError(f"cannot write the trace: no room in the temporary folder {tempfile.gettempdir()}")
+    # Kineto writes the path of its file into the trace; the name is enough.
+    return trace.replace(json.dumps(str(path)).encode(), json.dumps(name).encode())
+
+
+def _table(profiler: torch.profiler.profile, args: argparse.Namespace, device: Device) -> str:
+    averages = profiler.key_averages(group_by_input_shape=args.record_shapes)
+    sort_by = "cpu_time_total" if device.type in ("cpu", "mps") else "device_time_total"
+    return averages.table(
+        sort_by=sort_by, row_limit=TABLE_ROWS, max_name_column_width=NAME_WIDTH, max_shapes_column_width=NAME_WIDTH
+    )
+
+
+def _timed[Made](call: Callable[[], Made]) -> tuple[Made, float]:
+    start = time.perf_counter()
+    return call(), time.perf_counter() - start

@@ -8,9 +8,9 @@ from pathlib import Path
 import sys
 from typing import NoReturn
 
-from common.artifacts import check_folder, run_tag
-from trace_reader.system.interrupts import at_once, unwind_on_signals
-from trace_reader.system.terminal import prepare_streams, stdout_failed
+from common.run_names import check_folder, run_tag
+from common.watch.interrupts import at_once, unwind_on_signals
+from common.watch.streams import prepare_streams, stdout_failed
 
 with at_once():  # a lesson imports this module before torch, whose import takes seconds
     import torch
@@ -65,7 +65,7 @@ class LessonParser(argparse.ArgumentParser):
     with `add_variant`, and the rest with `add_argument`.
 
     `parse_args` returns, beside the flags: `script` (the lesson's name), `size_flags` (their names, in order)
-    and `tag` (the run's name, see `common.artifacts.run_tag`). Flags are spelled with underscores, as in the
+    and `tag` (the run's name, see `common.run_names.run_tag`). Flags are spelled with underscores, as in the
     posts; the spelling with hyphens means the same.
     """
 
@@ -93,6 +93,11 @@ class LessonParser(argparse.ArgumentParser):
             metavar="N",
             help=f"how many {counted} you expect a step to launch; the run answers",
         )
+        self._add_shared(warmup)
+        self._add_schedule()
+        self._add_recording(script)
+
+    def _add_shared(self, warmup: bool) -> None:
         shared = self.add_argument_group("flags that all lessons share")
         shared.add_argument("--dtype", choices=DTYPES, default="bf16", help="of inputs and weights (default: %(default)s)")
         shared.add_argument(
@@ -114,6 +119,8 @@ class LessonParser(argparse.ArgumentParser):
             default="auto",
             help="auto: torch's current accelerator if it is usable, else cpu; ROCm counts as cuda (default: %(default)s)",
         )
+
+    def _add_schedule(self) -> None:
         schedule = self.add_argument_group(
             "schedule",
             "The step is called wait + schedule_warmup + active times, once through (repeat is 1). Steps are "
@@ -128,6 +135,8 @@ class LessonParser(argparse.ArgumentParser):
             help="steps that the profiler traces and throws away, to pay its own start-up (default: %(default)s)",
         )
         schedule.add_argument("--active", type=positive_int, default=3, help="steps that are recorded (default: %(default)s)")
+
+    def _add_recording(self, script: str) -> None:
         detail = self.add_argument_group("what is recorded and where")
         detail.add_argument(
             "--record_shapes",

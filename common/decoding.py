@@ -4,13 +4,11 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from common.artifacts import trace_path
 from common.device import Device
-from common.llm import timed, weight_bytes
-from common.record import WARMUP_CALLS
+from common.llm import time_per_call_us, weight_bytes
+from common.run_names import trace_path
+from common.watch.run import WARMUP_CALLS
 import torch
-from trace_reader import read
-from trace_reader.names.devices import peak
 
 PLAIN_STEPS = 10  # timed without the profiler
 IN_CACHE_BYTES = 2e8  # what a GPU's L2 cache holds is not read from its memory each time: the largest have some 100 MB
@@ -64,27 +62,21 @@ class Decoder:
 
 def time_of_a_step(step: Callable[[], object], args: argparse.Namespace, device: Device) -> float | None:
     """The time of a step without the profiler, in us; None without --warmup, where the first steps are for the recording."""
-    if not args.warmup:
-        return None
-    with timed(device, PLAIN_STEPS) as plain:
-        for _ in range(PLAIN_STEPS):
-            step()
-    return plain[0]
+    return time_per_call_us(step, PLAIN_STEPS, device) if args.warmup else None
 
 
-def tell_rates(decoder: Decoder, plain_us: float | None) -> None:
+def print_rates(decoder: Decoder, plain_us: float | None) -> None:
     """What the profiler costs, and how far the step is from the time in which its memory can be read once."""
     args, config = decoder.args, decoder.model.config
     tokens = args.batch * (args.prompt if getattr(args, "phase", "decode") == "prefill" else 1)
-    profiled_us = read(str(trace_path(args))).step_period_us  # of one recorded step there is none
-    rates = [("without the profiler", plain_us), ("with it" if plain_us else "with the profiler", profiled_us)]
-    told = [f"{tokens / us * 1e6:,.0f} {how} ({us / 1000:.2f} ms a step)" for how, us in rates if us]
-    if told:
-        print(f"tokens a second: {', '.join(told)}")
+    rates = [("without the profiler", plain_us), ("with it" if plain_us else "with the profiler", _recorded_us(args))]
+    listed = [f"{tokens / us * 1e6:,.0f} {how} ({us / 1000:.2f} ms per step)" for how, us in rates if us]
+    if listed:
+        print(f"tokens per second: {', '.join(listed)}")
     cached = 2 * config.num_hidden_layers * config.num_key_value_heads * args.head_dim * args.prompt * args.batch
     read_bytes = weight_bytes(decoder.model) + cached * decoder.model.dtype.itemsize
     line = f"floor: {read_bytes / 1e6:,.1f} MB of weights and cache, read once"
-    gb_per_s = peak(decoder.device.name, "memory")
+    gb_per_s = _memory_peak(decoder.device.name)
     if not gb_per_s:
         line += "; how fast this device's memory can be read is not known here"
     elif read_bytes < IN_CACHE_BYTES:
@@ -94,3 +86,21 @@ def tell_rates(decoder: Decoder, plain_us: float | None) -> None:
         line += f", take {floor_us:,.1f} us at {gb_per_s:,.0f} GB/s"
         line += f"; the step is {plain_us / floor_us:.1f} times as long" if plain_us else ""
     print(line)
+
+
+def _recorded_us(args: argparse.Namespace) -> float | None:
+    """The time of a recorded step; None where there is one step only, or no reader to ask."""
+    try:
+        from trace_reader import read
+    except ImportError:
+        return None
+    return read(str(trace_path(args))).step_period_us
+
+
+def _memory_peak(device: str) -> float | None:
+    """The published GB/s of a device's memory; None where it is not known, or there is no reader to ask."""
+    try:
+        from trace_reader import peak
+    except ImportError:
+        return None
+    return peak(device, "memory")

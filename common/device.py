@@ -1,18 +1,17 @@
 """Which device a lesson runs on: choice, synchronization, profiler activities, memory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import contextlib
 from dataclasses import dataclass, field
 import os
 import platform
-from typing import Any, TypeVar
+import re
 
 from common.cli import LessonError
-from common.memory import tensors_of
+from common.units import human_bytes
+from common.watch.tensor_memory import BoundedMemory, TooLargeError
 import torch
 from torch.profiler import ProfilerActivity
-from trace_reader.units import human_bytes
-
-Inputs = TypeVar("Inputs")
 
 ALLOCATORS_THAT_COUNT = ("cuda", "xpu")
 
@@ -26,13 +25,15 @@ IS_USABLE: dict[str, Callable[[], bool]] = {
 
 @dataclass
 class Device:
-    """`type` is torch's name for it (cuda, xpu, mps, cpu), `name` the product's, `total_bytes` its memory or None."""
+    """`type` is torch's name for it (cuda, xpu, mps, cpu), `name` the product's, `total_bytes` its memory or None;
+    `input_bytes` and `input_storages` are those of the inputs and weights.
+    """
 
     type: str
     name: str
     total_bytes: int | None
     input_bytes: int = field(default=0, init=False)
-    inputs: Any = field(default=(), init=False)
+    input_storages: frozenset[int] = field(default=frozenset(), init=False)
 
     def synchronize(self) -> None:
         """Wait until the device has done all that was launched on it."""
@@ -44,24 +45,26 @@ class Device:
         wanted = {"CPU", self.type.upper()}
         return [a for a in torch.profiler.supported_activities() if a.name in wanted]
 
-    def allocate(self, make: Callable[[str], Inputs], args) -> Inputs:
-        """`make(device)` on this device, seeded with `args.seed`.
+    @contextlib.contextmanager
+    def allocating(self, args) -> Iterator[None]:
+        """Around the lines that make a lesson's inputs and weights: seeded with `args.seed`, and counted.
 
-        `make` returns a tensor or module, or a sequence of them. It is called on torch's meta device first,
-        which allocates nothing but knows all sizes. Raises LessonError if the device's memory is too small.
+        Raises LessonError where they do not fit into the device's memory, before that is full.
         """
-        try:
-            self.input_bytes = sum(tensor.nbytes for tensor in tensors_of(make("meta")))
-        except (RuntimeError, TypeError) as error:  # more elements than 64 bits can count
-            raise LessonError(f"these sizes are beyond what a tensor can hold: lower {_flags(args)}") from error
-        if self.total_bytes is not None and self.input_bytes > self.total_bytes:
-            raise self.out_of_memory(args)
         torch.manual_seed(args.seed)
+        memory = BoundedMemory(self.total_bytes)
         try:
-            self.inputs = inputs = make(self.type)
-            return inputs
-        except RuntimeError as error:
-            raise (self.out_of_memory(args) if is_out_of_memory(error) else error) from None
+            with memory:
+                yield
+        except TooLargeError as error:
+            raise self.out_of_memory(args, f"at least {human_bytes(error.needed_bytes)}") from None
+        except (RuntimeError, TypeError) as error:
+            if is_out_of_memory(error):
+                raise self.out_of_memory(args, f"more than {human_bytes(memory.alive_bytes)}") from error
+            if re.search(r"overflow|too large|unpack", str(error), re.IGNORECASE):  # more elements than 64 bits can count
+                raise LessonError(f"these sizes are beyond what a tensor can hold: lower {_flags(args)}") from error
+            raise
+        self.input_bytes, self.input_storages = memory.alive_bytes, memory.storages
 
     def reset_peak(self) -> None:
         """Let `peak_bytes` count from here on."""
@@ -73,10 +76,10 @@ class Device:
         None where it does not count."""
         return torch.accelerator.max_memory_allocated() if self.type in ALLOCATORS_THAT_COUNT else None
 
-    def out_of_memory(self, args) -> LessonError:
+    def out_of_memory(self, args, needed: str = "") -> LessonError:
         has = "an unknown amount" if self.total_bytes is None else human_bytes(self.total_bytes)
         return LessonError(
-            f"out of memory on {self.type}: the inputs and weights alone need {human_bytes(self.input_bytes)}, "
+            f"out of memory on {self.type}: the inputs and weights alone need {needed or human_bytes(self.input_bytes)}, "
             f"{self.name} has {has}; lower {_flags(args)}"
         )
 

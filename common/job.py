@@ -3,7 +3,7 @@ them say together.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import contextlib
 from dataclasses import dataclass
 import io
@@ -13,15 +13,12 @@ import sys
 import time
 import traceback
 
-from common.artifacts import trace_path
 from common.cli import LessonError, LessonParser
 from common.device import Device, choose_device
+from common.run_names import trace_path
+from common.summary import NOT_INSTALLED
 import torch
 import torch.distributed as dist
-from trace_reader.analysis.job_facts import JobFacts
-from trace_reader.commands.read_job import read_job
-from trace_reader.errors import TraceError
-from trace_reader.report.job import verdict
 
 PATIENCE_S = 20  # that a rank whose peer is gone waits for the launcher to end it: the peer's error is the one to read
 OF_A_PEER = ("Connection", "NCCL", "gloo", "Broken pipe", "timed out", "Timeout")
@@ -38,9 +35,22 @@ class Job:
     local_rank: int
 
 
-def job_parser(file: str, doc: str | None, batch_of: str = "a rank") -> LessonParser:
-    """The parser of a lesson in several processes, with the sizes of its model; `batch_of` says whose the batch is."""
-    parser = LessonParser(file, doc, counted="collectives")
+class JobParser(LessonParser):
+    """The parser of a lesson in several processes: under the launcher, a run's name ends with how many they are, and the rank.
+    The guess is `job_guess`, of collectives: the job counts them, where a single lesson counts kernels.
+    """
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace=None):  # type: ignore[override]
+        parsed = super().parse_args(args, namespace)
+        if "RANK" in os.environ:
+            parsed.tag += f"_w{os.environ['WORLD_SIZE']}_rank{os.environ['RANK']}"
+        parsed.job_guess, parsed.guess = parsed.guess, None
+        return parsed
+
+
+def job_parser(file: str, doc: str | None, batch_of: str = "a rank") -> JobParser:
+    """The parser with the sizes of the model; `batch_of` says whose the batch is."""
+    parser = JobParser(file, doc, counted="collectives")
     layers, dim, batch, seq = WITH_GPU if torch.accelerator.is_available() else WITHOUT
     parser.add_size("--layers", layers, "blocks")
     parser.add_size("--dim", dim, "width of the model; 4 times that inside a block")
@@ -51,7 +61,7 @@ def job_parser(file: str, doc: str | None, batch_of: str = "a rank") -> LessonPa
 
 @contextlib.contextmanager
 def job(args: argparse.Namespace) -> Iterator[Job]:
-    """Join the process group for the block; `args.tag` gets the rank. At the end, rank 0 reads all traces and prints the verdict.
+    """Join the process group for the block. At the end, rank 0 reads all traces and prints the verdict.
 
     Only rank 0 prints; errors say which rank's they are, and end the process at once, so that the launcher ends the others.
     Raises LessonError (exit code 2) where no launcher started this process, or it started more than there are GPUs.
@@ -62,8 +72,6 @@ def job(args: argparse.Namespace) -> Iterator[Job]:
             exit_code=2,
         )
     rank, world, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-    guess, args.guess = args.guess, None  # here it is of collectives, which the job counts
-    args.tag += f"_w{world}_rank{rank}"
     try:
         with contextlib.ExitStack() as silent:
             if rank:
@@ -71,7 +79,7 @@ def job(args: argparse.Namespace) -> Iterator[Job]:
             yield _joined(args, rank, world, local_rank)
             dist.barrier()
         if rank == 0:
-            _tell(args, world, guess)
+            _print_job(args, world)
         dist.destroy_process_group()
     except SystemExit:
         raise
@@ -95,29 +103,35 @@ def _joined(args: argparse.Namespace, rank: int, world: int, local_rank: int) ->
     return Job(device, rank, world, local_rank)
 
 
-def _tell(args: argparse.Namespace, world: int, guess: int | None) -> None:
+def _print_job(args: argparse.Namespace, world: int) -> None:
     """What the traces of all ranks say together. Those of other machines may lie there: then it is of what is here."""
     tag = args.tag.removesuffix("0")
     paths = [trace_path(argparse.Namespace(**{**vars(args), "tag": f"{tag}{rank}"})) for rank in range(world)]
-    here = [str(path) for path in paths if path.exists()]
     try:
-        facts, _ = read_job(here)
+        from trace_reader import TraceError, job_sentence, read_job  # here: a lesson records without it, too
+    except ImportError:
+        print(f"job: {NOT_INSTALLED.partition(': ')[2]}")
+        return
+    try:
+        facts, _ = read_job([str(path) for path in paths if path.exists()])
     except TraceError as error:
         raise LessonError(f"the traces of the ranks are written, but cannot be read as one job: {error}") from error
-    each = collectives_of_a_step(facts)
-    print(f"job: {verdict(facts)}")
-    print(f"collectives a step: {', '.join(f'{n} x {name}' for name, n in each.items()) or 'none'}")
-    if guess is not None:
-        made = sum(each.values())
-        print(f"guess: {guess} collectives a step{'. Correct.' if guess == made else f'; the job has {made}'}")
+    counts = collectives_per_step(facts)
+    print(f"job: {job_sentence(facts)}")
+    print(f"collectives per step: {', '.join(f'{n} x {name}' for name, n in counts.items()) or 'none'}")
+    if args.job_guess is not None:
+        made = sum(counts.values())
+        print(
+            f"guess: {args.job_guess} collectives per step{'. Correct.' if args.job_guess == made else f'; the job has {made}'}"
+        )
     before, _, after = str(paths[0]).rpartition("rank0")
     files = f"{shlex.quote(before + 'rank')}*{shlex.quote(after)}"
     print(f"next: uv run read_trace.py {files}")
     print("the same with --merge job.json.gz: one file with all ranks, for https://ui.perfetto.dev")
 
 
-def collectives_of_a_step(facts: JobFacts) -> dict[str, int]:
-    """How many calls of each kind rank 0 makes in the middle recorded step."""
+def collectives_per_step(facts) -> dict[str, int]:
+    """How many calls of each kind rank 0 makes in the middle recorded step. `facts`: the reader's, of the job."""
     own = facts.summaries[0]
     middle = len(own.steps) // 2
     counts: dict[str, int] = {}

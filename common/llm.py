@@ -1,7 +1,7 @@
 """A decoder-only language model of transformers, made from sizes: seeded random weights, nothing downloaded."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import logging
 import sys
@@ -11,7 +11,6 @@ from typing import Any
 from common.cli import DTYPES, LessonError, LessonParser
 from common.device import Device
 import torch
-from torch import nn
 
 SIZES = ("layers", "hidden", "heads", "kv_heads", "head_dim", "intermediate", "vocab")
 ARCHITECTURES = {"qwen3": "qwen3", "llama": "llama", "gemma3": "gemma3_text", "smollm3": "smollm3"}  # transformers' names
@@ -106,18 +105,11 @@ def make_model(args: argparse.Namespace, device: Device, attention: str = "sdpa"
         raise LessonError(f"{shared}: as many heads share each pair of keys and values", exit_code=2)
     from transformers import AutoConfig, AutoModelForCausalLM  # here, because it takes seconds
 
-    def make(on: str) -> Any:
-        settings = {"dtype": DTYPES[args.dtype], "attn_implementation": attention}
-        if args.model and on != "meta":
-            loaded: Any = AutoModelForCausalLM.from_pretrained(args.model, **settings)
-            return loaded.to(on)
-        with torch.device(on):
-            return AutoModelForCausalLM.from_config(config, **settings)
-
+    settings: dict[str, Any] = {"dtype": DTYPES[args.dtype], "attn_implementation": attention}
     if args.model:
-        with _loading(args.model):
-            config = AutoConfig.from_pretrained(args.model)
-            return device.allocate(make, args)
+        with _loading(args.model), device.allocating(args):
+            loaded: Any = AutoModelForCausalLM.from_pretrained(args.model, **settings)
+            return loaded.to(device.type)
     try:
         config = AutoConfig.for_model(
             ARCHITECTURES[args.arch],
@@ -134,7 +126,8 @@ def make_model(args: argparse.Namespace, device: Device, attention: str = "sdpa"
             bos_token_id=0,
             eos_token_id=0,
         )
-        return device.allocate(make, args)
+        with device.allocating(args), torch.device(device.type):
+            return AutoModelForCausalLM.from_config(config, **settings)
     except ValueError as error:
         raise LessonError(f"these sizes make no {args.arch}: {error}", exit_code=2) from error
 
@@ -142,17 +135,7 @@ def make_model(args: argparse.Namespace, device: Device, attention: str = "sdpa"
 def annotate_layers(model: Any) -> None:
     """Give each decoder layer an annotation, `layer 0` and so on, around its forward pass."""
     for number, layer in enumerate(model.get_decoder().layers):
-        open_: list[torch.profiler.record_function] = []
-
-        def begin(module: nn.Module, inputs: tuple, name: str = f"layer {number}", open_: list = open_) -> None:
-            open_.append(torch.profiler.record_function(name))
-            open_[-1].__enter__()
-
-        def end(module: nn.Module, inputs: tuple, output: object, open_: list = open_) -> None:
-            open_.pop().__exit__(None, None, None)
-
-        layer.register_forward_pre_hook(begin)
-        layer.register_forward_hook(end, always_call=True)
+        layer.forward = torch.profiler.record_function(f"layer {number}")(layer.forward)
 
 
 def weight_bytes(model: Any) -> int:
@@ -166,12 +149,11 @@ def weight_bytes(model: Any) -> int:
     return sum(weights.values())
 
 
-@contextlib.contextmanager
-def timed(device: Device, calls: int) -> Iterator[list[float]]:
-    """The time of one of `calls` calls in the block, in us: the list's only item once the block has ended."""
-    found: list[float] = []
+def time_per_call_us(call: Callable[[], object], calls: int, device: Device) -> float:
+    """The time of one of so many calls, with the device synchronized at both ends only."""
     device.synchronize()
     start = time.perf_counter()
-    yield found
+    for _ in range(calls):
+        call()
     device.synchronize()
-    found.append((time.perf_counter() - start) / calls * 1e6)
+    return (time.perf_counter() - start) / calls * 1e6

@@ -19,13 +19,7 @@ import sys
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from gallery.figures import CHOICE, GALLERY, NUMBERS, ROOT, TITLES, Figure, Run, figures, filled, machine, trace_of
 import msgspec
-from trace_reader.analysis.comparison import rows
-from trace_reader.findings import PATTERNS
-from trace_reader.report import markdown
-from trace_reader.report.document import Style
-from trace_reader.report.several import table
-from trace_reader.system.files import write_all
-from trace_reader.units import us
+from trace_reader import PATTERNS, several_markdown, us, write_all
 
 DOCS = ROOT / "docs"
 WRITTEN = "Written by `uv run gallery/docs.py`; do not edit it here."
@@ -68,12 +62,13 @@ def _recorded(figure: Figure) -> str:
 def figures_md() -> str:
     """The table of all figures."""
     out = [
-        "# Every figure, its command, and what was recorded",
+        "# Every figure of the posts: its command, on an A100 and on an H200",
         "",
-        f"{WRITTEN} Recorded on: {_machine()}. The A100's numbers are the posts'.",
+        f"{WRITTEN} The A100's numbers are the posts'. The H200's were recorded on: {_machine()}.",
         "",
-        "Each recording is one of five processes: the one whose middle step takes the median CPU time. A CPU time stands with",
-        "its range over the five. The totals are those under the table that the profiler prints, which is linked.",
+        "Each command was run in five processes. The recording linked here is the one whose middle step has the median CPU time,",
+        "and that time is given with its range over the five. The table is the one that the profiler prints; its two totals are",
+        "the lines below it.",
     ]
     for post, title in TITLES.items():
         out += ["", f"## {title}", "", _row("figure", "command", "guess", "on an A100", "on an H200", "where they differ")]
@@ -84,22 +79,22 @@ def figures_md() -> str:
         if post == 2:
             out += ["", *_setups()]
         runs = list(dict.fromkeys(f.trace for f in figures() if f.post == post))
-        out += ["", "All runs of this part (`read_trace.py` with all their traces):", ""]
+        out += ["", "All runs of this part, as `read_trace.py` summarizes them:", ""]
         several = [msgspec.structs.replace(Run(path).facts, trace=str(path.relative_to(GALLERY))) for path in runs]
-        out += [line for line in markdown.write(table(rows(several), Style())).splitlines() if line.startswith("|")]
+        out += [line for line in several_markdown(several).splitlines() if line.startswith("|")]
     return "\n".join(out) + "\n"
 
 
 def _setups() -> list[str]:
     """Part 2's five setups: what changes on the GPU, and what it costs the CPU."""
-    out = ["The five setups of the post side by side: what changed on the GPU, what stayed, and what the CPU pays.", ""]
+    out = ["The post's five setups side by side: what changes on the GPU, what stays the same, and what it costs the CPU.", ""]
     out += [
-        _row("setup", "kernels a step", "GPU a step", "CPU of the middle step", "GPU over CPU time of it", "verdict"),
+        _row("setup", "kernels, median times", "GPU time per step", "CPU time of the middle step", "GPU / CPU time", "verdict"),
         "|---|---|---|---|---|---|",
     ]
     for name, command in SETUPS.items():
         run = Run(trace_of(command))
-        out.append(_row(name, run.kernels, run.step_gpu, run.cpu, run.ratios, run.facts.regime))
+        out.append(_row(name, run.kernels, run.step_gpu, run.cpu, run.ratios, run.facts.verdict))
     return out
 
 
@@ -110,12 +105,17 @@ def lessons_md() -> str:
         "",
         f"{WRITTEN}",
         "",
-        "For each: say your guess aloud, run the command, look at the trace, then unfold the answer. The answers quote a",
-        f"recording; yours will differ in the numbers. Recorded on: {_machine()}.",
-        "The CPU time of a middle step stands with its range over five processes; where two ranges overlap, five processes do",
-        "not tell the two runs apart. Tables of several traces show medians over the steps of one recording.",
+        "Each exercise asks a question about one command. Say your guess aloud, run the command, look at the trace, and only",
+        "then unfold the answer. Treat any mismatch as the most interesting thing on the screen.",
         "",
-        "No GPU at hand? Read the recording instead of running the command; its name stands under each exercise.",
+        "The answers quote our recordings, so your numbers will differ. Where the posts' A100 shows something else, the answer",
+        f"says so. Recorded on: {_machine()}.",
+        "",
+        "CPU times vary more from run to run than GPU times do. That is why the CPU time of a middle step is the median of five",
+        "processes, often with its range in parentheses. Where the ranges of two runs overlap, the answer says so, and five",
+        "processes cannot tell the two runs apart.",
+        "",
+        "No GPU at hand? Below each command is another one that reads our recording of it.",
     ]
     number = 0
     for post, title in TITLES.items():
@@ -126,10 +126,10 @@ def lessons_md() -> str:
             number += 1
             out += ["", f"### {number}. {f.guess}", "", "```", f"uv run {f.command}", "```", "", f"Look: {f.look}", ""]
             files = f"[table]({_link(f.trace.with_suffix('.txt'))}), [picture]({_link(f.picture)})"
-            out += [f"Recorded: `uv run read_trace.py {f.trace.relative_to(ROOT)}` ({files})", ""]
+            out += [f"Without a GPU: `uv run read_trace.py {f.trace.relative_to(ROOT)}` ({files})", ""]
             beside = [f"{name}: `uv run {command}`" for name, command in f.others.items()]
             if beside:
-                out += [f"Beside it: {'; '.join(beside)}", ""]
+                out += [f"Compare with: {'; '.join(beside)}", ""]
             out += ["<details><summary>Answer</summary>", "", filled(f.answer, f), "", f"![the trace]({_link(f.picture)})", ""]
             out += ["</details>"]
     return "\n".join(out) + "\n"
@@ -140,11 +140,11 @@ def cheatsheet_md() -> str:
     out = [
         "# Cheat sheet",
         "",
-        f"{WRITTEN} `read_trace.py` looks for each of these in a trace, and says which it found.",
+        f"{WRITTEN} `read_trace.py` looks for each of these patterns in a trace, and reports those that it finds.",
         "",
         *_verdict_lines(),
         "",
-        _row("you see", "where", "it usually means", "look at or try next", "finding"),
+        _row("what you see", "where", "what it usually means", "what to look at or try next", "finding"),
         "|---|---|---|---|---|",
     ]
     out += [_row(p.symptom, p.where, p.means, p.next, f"`{slug}`") for slug, p in PATTERNS.items()]
@@ -166,16 +166,16 @@ def fused_kernel_md() -> str:
     out = [
         "# One function, three fused kernels",
         "",
-        f"{WRITTEN} Measured by `uv run benchmarks/inductor_choice.py`: {measured['device']}, torch {measured['torch']},",
-        f"{measured['date']}, {count} processes of each program, each with an empty compile cache.",
+        f"{WRITTEN}",
         "",
-        "gelu(gate) * up of two [8192, 3072] bf16 tensors, as torch.compile's Inductor, the Liger package and",
-        "[03_triton_mlp.py](../03_triton_mlp.py) write it. *Lesson*: inside the MLP of part 2. *Alone*: the function by itself,",
-        "on inputs that rotate through memory.",
+        "Which kernel for gelu(gate) * up is the fastest, and why? torch.compile's Inductor, the Liger package and",
+        "[03_triton_mlp.py](../03_triton_mlp.py) each have one. All of them get two [8192, 3072] bf16 tensors: inside the MLP of",
+        "part 2 (*lesson*), or alone, with inputs that rotate through memory so that no cache holds them (*alone*).",
         "",
-        _row(
-            "program", "median over the processes", "range", "launches chosen (grid, block, elements a thread): processes, times"
-        ),
+        f"`uv run benchmarks/inductor_choice.py` measured this on an {measured['device']}, torch {measured['torch']},",
+        f"{measured['date']}, with {count} processes of each program, each with an empty compile cache.",
+        "",
+        _row("program", "median of the processes", "range", "launch chosen (grid, block, elements per thread): processes, times"),
         "|---|---|---|---|",
     ]
     for name, results in runs.items():
@@ -194,10 +194,10 @@ def fused_kernel_md() -> str:
 def _autotuning(runs: dict[str, list[dict]]) -> list[str]:
     """What autotuning measured of each launch that it tried, beside what it then chose."""
     out = [
-        "Inductor tries a few launches of the kernel once, at its first call, and keeps the fastest. What it measured (in us,",
-        "the lowest and the highest over the processes), and how often it chose each:",
+        "At a kernel's first call, Inductor's autotuning tries a few launches of it and keeps the fastest. This is what it",
+        "measured, the lowest and the highest of the processes, and how often it chose each:",
         "",
-        _row("program", "launch", "autotuning measured", "chosen"),
+        _row("program", "launch", "autotuning measured (µs)", "chosen"),
         "|---|---|---|---|",
     ]
     measured_us: dict[str, dict[str, list[float]]] = {}
@@ -215,12 +215,13 @@ def _autotuning(runs: dict[str, list[dict]]) -> list[str]:
     return [
         *out,
         "",
-        f"Launch shape, not arithmetic, decides: where it is chosen, Inductor's wide launch ({wide}) is about as",
-        f"fast as ours. In the lesson autotuning measures that launch at {us(slow[0])} to {us(slow[-1])}, alone at {us(fast[0])}",
-        f"to {us(fast[-1])}, so in the lesson it keeps the narrow one: 2 elements a thread, 4 bytes of each tensor at a time.",
-        "Its log does not say why it measures so much. Ours, with the wide launch's grid and block, takes",
-        f"{us(ours[0])} to {us(ours[-1])} in the lesson's MLP. Liger gives a block a row: 3,072 elements in 4,096 places,",
-        "a quarter of them idle.",
+        f"Launch shape, not arithmetic, decides: where Inductor chooses its wide launch ({wide}), it is about as",
+        f"fast as ours. Alone, autotuning measures this launch at {us(fast[0])} to {us(fast[-1])}, and chooses it. In the lesson",
+        f"it measures {us(slow[0])} to {us(slow[-1])}, so it keeps the narrow launch, in which each thread computes 2 elements,",
+        "4 bytes of each tensor at a time. Why it measures so much in the lesson, its log does not say.",
+        "",
+        f"Ours, with the wide launch's grid and block, takes {us(ours[0])} to {us(ours[-1])} in the lesson's MLP. Liger gives",
+        "each block one row, whose 3,072 elements fill three quarters of the block's 4,096 places; the others are idle.",
     ]
 
 

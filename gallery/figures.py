@@ -1,7 +1,7 @@
 """The list of figures.toml, where the recording of each is, and the numbers that are taken from it.
 
-A text of figures.toml may hold {names} of NUMBERS, of the figure's own recording, {other.name}, of one that it names under
-`others`, and {cpu_beside_other}: both CPU times, and whether they can be told apart.
+A text of figures.toml may hold {name}, an entry of NUMBERS read from the figure's own recording, {other.name}, the same read from
+a recording that it names under `others`, and {cpu_beside_other}: both CPU times, and whether they can be told apart.
 """
 
 from collections.abc import Callable
@@ -17,12 +17,7 @@ import sys
 import tomllib
 from typing import Any
 
-from trace_reader import Facts, Trace, analyze, load
-from trace_reader.analysis.verdict import verdict
-from trace_reader.findings.runtime_calls import final_sync_us
-from trace_reader.model.slices import Kind, Slice
-from trace_reader.report.one import work_of_a_step
-from trace_reader.units import us
+from trace_reader import Facts, Kind, Slice, Trace, analyze, load, us, verdict_sentence, work_per_step
 
 ROOT = Path(__file__).resolve().parent.parent
 GALLERY = ROOT / "gallery" / "h200"
@@ -202,15 +197,28 @@ def _own(run: Run, step: int) -> list[Slice]:
     return [a.event for a in run.trace.activities() if a.step == step and a.event.kind == Kind.KERNEL]
 
 
-def _gaps(run: Run) -> str:
-    """In each step: from the end of its first kernel to the start of the second."""
+def _gaps_us(run: Run) -> list[float]:
+    """In each step that launches two kernels or more: from the end of the first to the start of the second."""
     kernels = [_own(run, index) for index in range(len(run.trace.steps))]
-    return _list_us([own[1].start_us - own[0].end_us if len(own) > 1 else None for own in kernels])
+    return [launched[1].start_us - launched[0].end_us for launched in kernels if len(launched) > 1]
 
 
-def _lags(run: Run) -> str:
+def _launch_behind(run: Run) -> str:
+    """In the second step: from the end of its first kernel to the start of the call that launches the second."""
+    first, second = [a for a in run.trace.activities() if a.step == 1 and a.event.kind == Kind.KERNEL][:2]
+    assert second.call is not None
+    return us(second.call.start_us - first.event.end_us)
+
+
+def _lags_us(run: Run) -> list[float]:
     """From the end of each step's first launch to the start of its kernel."""
-    return _list_us([kernel.start_us - call.end_us for call, kernel in _first_launches(run)])
+    return [kernel.start_us - call.end_us for call, kernel in _first_launches(run)]
+
+
+def _final_sync_us(run: Run) -> float:
+    """The longest synchronizing call that ends after the last step; 0 for none."""
+    end_us = run.trace.steps[len(run.trace.steps) - 1].end_us
+    return max((c.duration_us for c in run.trace.calls if "Synchronize" in c.name and c.end_us > end_us), default=0.0)
 
 
 def _launch_us(run: Run) -> str:
@@ -273,13 +281,43 @@ def _transposes(run: Run) -> str:
     return str(_ops_a_step(run).split(", ").count("aten::transpose"))
 
 
+def _kernel(run: Run, fits: Callable[[Any], bool]) -> Any:
+    """Of the kernels, copies and memsets that fit, the one that takes the most time."""
+    return next(k for k in run.facts.kernels if fits(k))
+
+
+def _is_pointwise(kernel: Any) -> bool:
+    return kernel.kind == Kind.KERNEL and not kernel.decoded.is_gemm
+
+
+def _mean_us(kernel: Any) -> float:
+    return kernel.total_us / kernel.calls
+
+
+def _per_thread(run: Run) -> str:
+    """Elements of the MLP's [8192, 3072] that each thread of the fused kernel computes."""
+    kernel = _kernel(run, _is_pointwise)
+    return f"{8192 * 3072 / (kernel.grid[0] * kernel.block[0]):g}"
+
+
+def _activities(run: Run) -> str:
+    step = run.facts.middle_step
+    assert step is not None
+    return str(step.kernels + step.memcpys + step.memsets)
+
+
+def _footprint(kernel: Any) -> str:
+    shared = kernel.shared_memory_bytes or 0
+    return f"{kernel.registers_per_thread} registers per thread and {shared:,} B of shared memory per block"
+
+
 def _footprints(run: Run) -> str:
     said = []
     for k in [k for k in run.facts.kernels if k.registers_per_thread is not None][:3]:
         occupancy = f", {k.occupancy.warps} of {k.occupancy.max_warps} warps" if k.occupancy else ""
         said.append(
-            f"{k.decoded.label}: {k.registers_per_thread} registers a thread, {k.shared_memory_bytes or 0:,} B of shared memory, "
-            f"grid {'x'.join(map(str, k.grid or ()))}, block {'x'.join(map(str, k.block or ()))}{occupancy}"
+            f"{k.decoded.label}: {k.registers_per_thread} registers per thread, {k.shared_memory_bytes or 0:,} B of shared "
+            f"memory, grid {'x'.join(map(str, k.grid or ()))}, block {'x'.join(map(str, k.block or ()))}{occupancy}"
         )
     return "; ".join(said)
 
@@ -290,11 +328,15 @@ def _durations(run: Run) -> str:
     return f"{k.decoded.label}, {k.calls} calls: median {us(k.median_us)}, mean {us(mean)}, {us(k.min_us)} to {us(k.max_us)}"
 
 
-def _table_totals(run: Run) -> str:
-    """The two totals under the profiler's table, as it prints them."""
+def _totals(run: Run) -> list[list[str]]:
+    """The two totals under the profiler's table, the CPU's and the GPU's: name and value, as it prints them."""
     lines = run.path.with_suffix(".txt").read_text().splitlines()
-    totals = [line.split(": ") for line in lines if line.startswith("Self ")]
-    return ", ".join(f"{name} {value}" for name, value in totals)
+    return [line.split(": ") for line in lines if line.startswith("Self ")]
+
+
+def _totals_us(run: Run) -> list[float]:
+    units = {"us": 1, "ms": 1000}  # the last two letters of a value; there is no space before them
+    return [float(value[:-2]) * units[value[-2:]] for _, value in _totals(run)]
 
 
 def _cpu(run: Run) -> str:
@@ -348,22 +390,23 @@ def _ops_a_step(run: Run) -> str:
     return ", ".join(names)
 
 
-def _self_us(run: Run) -> str:
-    """Total and self CPU time of the ops of one step: a total holds what the op calls, self does not."""
+def _self_times(run: Run) -> list[tuple[str, float, float]]:
+    """Name, total and self CPU time of the first ops of the middle step: a total includes what the op calls, self does not."""
     step = run.facts.middle_step
     assert step is not None
     slice_ = next(s for s in run.trace.steps if s.name == step.name)
     ops = [o for o in run.trace.ops if slice_.start_us <= o.start_us < slice_.end_us and o.track == slice_.track]
     calls = [c for c in run.trace.calls if slice_.start_us <= c.start_us < slice_.end_us]
-    said = []
+    times = []
     for op in ops[:3]:
         inside = [e for e in (*ops, *calls) if e is not op and op.start_us <= e.start_us and e.end_us <= op.end_us]
         outer = [e for e in inside if not any(o is not e and o.start_us <= e.start_us and e.end_us <= o.end_us for o in inside)]
-        said.append(f"{op.name} total {us(op.duration_us)}, self {us(op.duration_us - sum(e.duration_us for e in outer))}")
-    return "; ".join(said)
+        times.append((op.name, op.duration_us, op.duration_us - sum(e.duration_us for e in outer)))
+    return times
 
 
-def _peak_share(run: Run) -> str:
+def _gemms(run: Run) -> str:
+    """The GEMMs by their dimensions: time, rate, and the share of the published peak."""
     said = []
     for g in run.facts.gemms:
         share = f", {g.peak_share:.0%} of the published {g.tflop_per_s / g.peak_share:.0f}" if g.peak_share else ""
@@ -390,35 +433,62 @@ def _seen(slug: str) -> Callable[[Run], str]:
 
 Number = Callable[[Run], str]
 NUMBERS: dict[str, tuple[str, Number]] = {  # by name: what it is called in a table (empty: it says so itself), and the number
-    "verdict": ("", lambda run: verdict(run.facts)),
+    "verdict": ("", lambda run: verdict_sentence(run.facts)),
     "ratios": ("GPU over CPU time of the middle step", _ratios),
-    "work": ("", lambda run: work_of_a_step(run.facts)),
-    "table_totals": ("the table's totals", _table_totals),
-    "final_sync": ("the synchronize at the end", lambda run: us(final_sync_us(run.trace))),
+    "work": ("", lambda run: work_per_step(run.facts)),
+    "table_totals": ("the table's totals", lambda run: ", ".join(f"{name} {value}" for name, value in _totals(run))),
+    "cpu_total": ("the table's CPU total", lambda run: us(_totals_us(run)[0])),
+    "gpu_total": ("the table's GPU total", lambda run: us(_totals_us(run)[1])),
+    "totals_ratio": ("CPU total over GPU total", lambda run: f"{_totals_us(run)[0] / _totals_us(run)[1]:.0f}"),
+    "final_sync": ("the synchronize at the end", lambda run: us(_final_sync_us(run))),
     "busy_share": ("GPU busy", lambda run: f"{run.facts.gpu_busy_share or 0:.1%}"),
     "step_cpu": ("CPU of the steps", _step_cpu),
+    "first_cpu": ("CPU of the first step", lambda run: us(run.facts.steps[0].cpu_us)),
     "cpu": ("CPU of the middle step", _cpu),
-    "step_gpu": ("GPU a step", lambda run: us(statistics.median(s.gpu_busy_us or 0 for s in run.facts.steps))),
+    "cpu_us": ("CPU of the middle step, without its range", lambda run: _cpu(run).partition(" (")[0]),
+    "step_gpu": ("GPU time per step", lambda run: us(statistics.median(s.gpu_busy_us or 0 for s in run.facts.steps))),
     "entry_gaps": ("dead windows", lambda run: _list_us([s.entry_gap_us for s in run.facts.steps])),
-    "kernel_count": ("kernels a step", lambda run: str(run.facts.middle_step.kernels if run.facts.middle_step else "unknown")),
+    "first_entry_gap": ("dead window of the first step", lambda run: us(run.facts.steps[0].entry_gap_us)),
+    "activities": ("kernels, copies and memsets per step", _activities),
+    "kernel_count": ("kernels per step", lambda run: str(run.facts.middle_step.kernels if run.facts.middle_step else "unknown")),
     "kernels": ("median times", _kernels),
     "kernel_names": (
         "names",
         lambda run: ", ".join(f"`{k.name[:90]}`" for k in run.facts.kernels if k.kind != Kind.MEMSET),
     ),
     "gemm_names": ("the GEMM", _gemm_names),
-    "transposes": ("aten::transpose a step", _transposes),
+    "transposes": ("aten::transpose per step", _transposes),
     "launch_calls": ("launches", lambda run: ", ".join(f"{k.decoded.label}: {k.launch}" for k in run.facts.kernels)),
-    "calls_a_step": ("runtime and driver calls a step", _calls_a_step),
-    "ops_a_step": ("ops a step", _ops_a_step),
-    "self_us": ("", _self_us),
+    "calls_a_step": ("runtime and driver calls per step", _calls_a_step),
+    "call_count": ("how many calls", lambda run: _calls_a_step(run).partition(" ")[0]),
+    "ops_a_step": ("ops per step", _ops_a_step),
+    "self_us": ("", lambda run: "; ".join(f"{name} total {us(total)}, self {us(own)}" for name, total, own in _self_times(run))),
+    "op_total": ("CPU total of the first op", lambda run: us(_self_times(run)[0][1])),
+    "op_self": ("Self CPU of the first op", lambda run: us(_self_times(run)[0][2])),
     "queries": ("occupancy queries", _queries),
+    "query_count": ("how many occupancy queries", lambda run: str(sum(step.occupancy_queries for step in run.facts.steps))),
     "footprints": ("", _footprints),
+    "gemm_footprint": ("the GEMM's footprint", lambda run: _footprint(_kernel(run, lambda k: k.decoded.is_gemm))),
+    "add_footprint": ("the add's footprint", lambda run: _footprint(_kernel(run, lambda k: k.decoded.label == "add"))),
     "durations": ("", _durations),
-    "gaps": ("first kernel's end to the second's start", _gaps),
+    "gemm_us": ("the GEMM's median time", lambda run: us(_kernel(run, lambda k: k.decoded.is_gemm).median_us)),
+    "gemm_mean": ("the GEMM's mean time", lambda run: us(_mean_us(_kernel(run, lambda k: k.decoded.is_gemm)))),
+    "add_us": ("the add's median time", lambda run: us(_kernel(run, lambda k: k.decoded.label == "add").median_us)),
+    "copy_us": ("the copy's median time", lambda run: us(_kernel(run, lambda k: k.kind == Kind.MEMCPY).median_us)),
+    "memset_bytes": ("a memset's size", lambda run: f"{_kernel(run, lambda k: k.kind == Kind.MEMSET).bytes} bytes"),
+    "attention_us": ("the attention kernel's time", lambda run: us(_kernel(run, lambda k: k.kind == Kind.KERNEL).median_us)),
+    "fused_us": ("the fused kernel's time", lambda run: us(_kernel(run, _is_pointwise).median_us)),
+    "per_thread": ("elements per thread of the fused kernel", _per_thread),
+    "gaps": ("first kernel's end to the second's start", lambda run: _list_us([*_gaps_us(run)])),
+    "gap_first": ("that gap in the first step", lambda run: us(_gaps_us(run)[0])),
+    "gap_second": ("that gap in the second step", lambda run: us(_gaps_us(run)[1])),
+    "gap_later": ("the median of that gap in the later steps", lambda run: us(statistics.median(_gaps_us(run)[2:]))),
+    "launch_behind": ("from the second step's first kernel to the launch of the next", _launch_behind),
     "first_gap": ("", _first_gap),
     "before_first_kernel": ("silence before the first kernel", _before_first_kernel),
-    "lags": ("launch's end to kernel's start", _lags),
+    "lags": ("launch's end to kernel's start", lambda run: _list_us([*_lags_us(run)])),
+    "first_lag": ("the same in the first step", lambda run: us(_lags_us(run)[0])),
+    "last_lag": ("the same in the last step", lambda run: us(_lags_us(run)[-1])),
     "launch_us": ("the launch itself", _launch_us),
     "buffer": ("", _seen("profiler-buffer")),
     "hidden_copy": ("", _seen("hidden-copy")),
@@ -441,7 +511,10 @@ NUMBERS: dict[str, tuple[str, Number]] = {  # by name: what it is called in a ta
     "slow": ("", _seen("slow-pointwise")),
     "views": ("views", _seen("views-launch-nothing")),
     "memory": ("peak memory", lambda run: run.facts.lesson.get("peak_memory", "unknown")),
-    "gemms": ("", _peak_share),
+    "peak": ("peak memory of tensors", lambda run: run.facts.lesson.get("peak_memory", "unknown").partition(" of ")[0]),
+    "gemms": ("", _gemms),
+    "peak_share": ("share of the published peak", lambda run: f"{run.facts.gemms[0].peak_share or 0:.0%}"),
+    "tflop": ("rate of the GEMM", lambda run: f"{run.facts.gemms[0].tflop_per_s:.0f} TFLOP/s"),
     "bandwidth": ("", lambda run: ", ".join(f"{k.decoded.label} {k.gb_per_s:.0f} GB/s" for k in run.facts.kernels if k.gb_per_s)),
 }
 

@@ -18,9 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
-from trace_reader.commands.read_job import read_job  # noqa: E402
-from trace_reader.reading import read  # noqa: E402
-from trace_reader.system.files import write_all  # noqa: E402
+from trace_reader import read, read_job, write_all  # noqa: E402
 
 COMMANDS = {
     "data_parallel_1mb": ("06_a_data_parallel.py", "--bucket_mb", "1"),

@@ -27,12 +27,7 @@ import time
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from gallery.figures import GALLERY, MACHINE, ROOT, SPREAD, figures, recording
 import torch
-from trace_reader import Facts, analyze, load, read
-from trace_reader.commands.read_job import read_job
-from trace_reader.commands.redact import redact
-from trace_reader.report import job_picture
-from trace_reader.report.picture import Window, plot
-from trace_reader.system.files import write_all
+from trace_reader import Facts, analyze, draw_job, draw_traces, load, read, read_job, redact, write_all
 
 RUNS = 5
 LLM = GALLERY.parent / "llm"
@@ -121,15 +116,15 @@ def draw() -> None:
     """Draw the picture of each recording beside it, and the pairs that the posts show side by side."""
     pictures = {f.trace.with_suffix(".png"): [f.trace] for f in figures()} | {f.picture: f.pictured for f in figures()}
     for picture, traces in sorted(pictures.items()):
-        write_all({picture: plot([recording(trace) for trace in traces], Window(), ".png")})
+        write_all({picture: draw_traces([recording(trace) for trace in traces])})
     for picture in sorted(SEVERAL.glob("*.png")):  # of docs/several_gpus.md: one step of all ranks
         ranks = sorted(map(str, SEVERAL.glob(f"{picture.stem}_rank*.json.gz")))
-        write_all({picture: job_picture.plot(read_job(ranks)[0], Window(steps=(3, 3)), ".png")})
+        write_all({picture: draw_job(read_job(ranks)[0], steps=(3, 3))})
     for trace in sorted(LLM.glob("*.json.gz")):  # of docs/llm.md: one step of each
         loaded = load(str(trace))
         last = int(loaded.steps[len(loaded.steps) - 1].name.partition("#")[2])
-        window = Window(steps=(last, last))
-        write_all({trace.with_name(trace.name.replace(".json.gz", ".png")): plot([(loaded, analyze(loaded))], window, ".png")})
+        picture = draw_traces([(loaded, analyze(loaded))], steps=(last, last))
+        write_all({trace.with_name(trace.name.replace(".json.gz", ".png")): picture})
 
 
 def describe(stand_ins: bool) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
     uv run gallery/site.py [--out FOLDER]
 
-Each page is one file that opens offline by a double click. Questions, answers and numbers are those of the documents: from
+Each page is one file that opens offline with a double click. Questions, answers and numbers are the documents': they come from
 figures.toml, the recordings, docs/llm.md and docs/several_gpus.md. The folder can be published as it is.
 """
 
@@ -19,19 +19,10 @@ from gallery.docs import WRITTEN, cheatsheet_md, figures_md
 from gallery.figures import ROOT, TITLES, Check, Elsewhere, Figure, elsewhere, figures, filled, recording
 from markdown_it import MarkdownIt
 import msgspec
-import numpy as np
-from trace_reader.commands import write_page as commands
-from trace_reader.findings import PATTERNS
-from trace_reader.model.rows import Rows
-from trace_reader.report import page
-from trace_reader.report.columns import Lit, Panel, Shown, panel
-from trace_reader.report.document import Style
-from trace_reader.system.files import write_all
-from trace_reader.units import count, human_bytes
+from trace_reader import PATTERNS, count, human_bytes, pages, write_all
 
 GALLERY, ASSETS = ROOT / "gallery", ROOT / "gallery" / "course"
 ELSEWHERE = {"llm.md": "A language model", "several_gpus.md": "Several GPUs"}
-STEPS = "the first recorded step"
 MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
@@ -90,7 +81,7 @@ def _of_document(own: Elsewhere, number: int) -> Exercise:
     question, answer = in_document(own.document, own.number)
     traces = tuple(GALLERY / name for name in own.traces)
     files = re.sub(r"_rank\d+\.", "_rank*.", str(traces[0].relative_to(ROOT)))
-    look = "The command reads the recording; the answer shows it here."
+    look = "The output of the command, which reads the recording. The answer shows the same recording on this page."
     question, _, command = question.partition(" `uv run ")  # where it ends with one
     command = f"uv run {command.removesuffix('`')}" if command else f"uv run read_trace.py {files} --html page.html"
     names = ("",) * len(traces)
@@ -111,7 +102,7 @@ def in_document(document: str, number: int) -> tuple[str, str]:
     return " ".join(question.split()), answer
 
 
-def pages() -> dict[str, bytes]:
+def site() -> dict[str, bytes]:
     """All files of the site, by their names."""
     every = exercises()
     used = {path for f in figures() for path in (f.trace, *f.pictured)} | {path for own in every for path in own.traces}
@@ -120,12 +111,11 @@ def pages() -> dict[str, bytes]:
         found[own.file] = _exercise(own, len(every))
     for path in sorted(used):
         trace, facts = recording(path)
-        shown = Shown(0, trace, msgspec.structs.replace(facts, trace=str(path.relative_to(ROOT))))
-        told = commands.of_one(shown, Style(top=commands.ROWS, everything=True))
-        found[trace_file(path)] = page.write(msgspec.structs.replace(told, navigation=_navigation()))
+        facts = msgspec.structs.replace(facts, trace=str(path.relative_to(ROOT)))
+        found[trace_file(path)] = pages.trace_page(trace, facts, _navigation())
     for name, title, text in (("figures.html", "Figures", figures_md()), ("cheatsheet.html", "Cheat sheet", cheatsheet_md())):
         body = f'<main class="page">{_navigation()}{_html(text.replace(WRITTEN, "").strip())}</main>'
-        found[name] = page.html(title, body, [], {}, more_style=_asset("course.css"))
+        found[name] = pages.html(title, body, [], {}, more_style=_asset("course.css"))
     return found
 
 
@@ -138,8 +128,8 @@ def trace_file(path: Path) -> str:
 def _index(every: list[Exercise]) -> bytes:
     out = [_navigation(), "<h1>Profiling in PyTorch: guess first, then look</h1>"]
     out.append(
-        "<p>Each exercise asks for a guess, and then shows the recording that answers it: a timeline to zoom and click, with "
-        "what explains it lit. Your progress stays in this browser.</p>"
+        "<p>Each exercise asks for a guess and then shows the recording that answers it: a timeline to zoom and click, in which "
+        "the slices that explain the answer are highlighted. Your progress is kept in this browser only.</p>"
         f'<p id="progress" aria-live="polite">{count(len(every), "exercise")}</p>'
     )
     part = ""
@@ -151,19 +141,15 @@ def _index(every: list[Exercise]) -> bytes:
             f'<li><a href="{own.file}" data-exercise="{own.file}">{_inline(own.question)}</a> <span class="state"></span></li>'
         )
     out.append("</ol>")
-    return page.html(
+    return pages.html(
         "Profiling in PyTorch", f'<main class="text">{"".join(out)}</main>', [], {}, _asset("course.js"), _asset("course.css")
     )
 
 
 def _exercise(own: Exercise, of: int) -> bytes:
     job = len(own.traces) > 1 and "_rank" in own.traces[0].name
-    if job:
-        told = commands.of_job([str(path) for path in own.traces], Style(everything=True), None, None)
-        panels, lights = told.panels, [told.lit_verdict.values] if told.lit_verdict else []
-        finding = ""
-    else:
-        panels, lights, finding = _panels(own)
+    finding = "" if job else own.finding or ", ".join(own.check.lights)
+    shown = pages.job_panels([str(path) for path in own.traces]) if job else _panels(own)
     check = asdict(own.check)
     options = f" ({', '.join(own.check.options)})" if own.check.options else ""
     before = f'<a href="exercise_{own.number - 1:02}.html" rel="prev">← {own.number - 1}</a>' if own.number > 1 else ""
@@ -180,40 +166,33 @@ def _exercise(own: Exercise, of: int) -> bytes:
 <p class="command"><code id="command">{escape(own.command)}</code> <button type="button" id="copy">copy</button></p>
 <form id="guess">
 <label for="typed">{escape(own.check.ask)}{escape(options)}</label>
-<input id="typed" type="text" autocomplete="off" required> <button type="submit">that is my guess</button>
+<input id="typed" type="text" autocomplete="off" required> <button type="submit">check my guess</button>
 <button type="button" id="tell">show the answer</button>
 </form>
 <p id="said" role="status"></p>
 </main>
 <div id="answer" hidden>
 <section class="top">{_html(own.answer)}{explained}{sentence}</section>
-<div class="main">{page.timeline(job=job)}</div>
-<aside class="side">{page.DETAILS}{drop}</aside>
+<div class="main">{pages.timeline(job=job)}</div>
+<aside class="side">{pages.DETAILS}{drop}</aside>
 </div>"""
-    data = {"lights": lights, "check": check, "exercise": own.file}
+    data = {"lights": shown.lights, "check": check, "exercise": own.file}
     title = f"{own.number}. {own.question}"
-    return page.html(title, body, panels, data, _asset("course.js"), _asset("course.css"))
+    return pages.html(title, body, shown.panels, data, _asset("course.js"), _asset("course.css"))
 
 
-DROP = """<section id="drop"><h2>Your own beside it</h2>
-<p>Drop a trace (.json, .json.gz) or a page of --html here, or <label for="file">choose a file</label>. It stays in this
-browser.</p>
+DROP = """<section id="drop"><h2>Your own trace beside it</h2>
+<p>Drop a trace (.json, .json.gz) or a page of <code>--html</code> here, or <label for="file">choose a file</label>. The file does
+not leave this browser.</p>
 <input id="file" type="file" accept=".json,.gz,.html"><p id="dropped" role="status"></p><div id="compared"></div></section>"""
 
 
-def _panels(own: Exercise) -> tuple[list[Panel], list[dict], str]:
-    """The recordings from their first recorded step on, and what the finding lights in the last of them."""
-    shown = [Shown(number, *recording(path)) for number, path in enumerate(own.traces)]
-    panels = [
-        panel(each, f"{name}{path.relative_to(GALLERY)}", -commands.begins(each.trace), STEPS)
-        for each, name, path in zip(shown, own.names, own.traces, strict=True)
-    ]
-    lit, last = Lit(), shown[-1].trace
-    if own.finding:
-        return panels, [commands.lit_finding(shown[-1], own.finding).values], own.finding
-    every = Rows(last.slices, np.arange(len(last.slices)))
-    shown[-1].light(lit, every.where(every.is_named(lambda name: any(part in name for part in own.check.lights))))
-    return panels, [lit.values], ", ".join(own.check.lights)
+def _panels(own: Exercise) -> pages.Panels:
+    """The recordings from their first recorded step on, and what explains the answer in the last of them."""
+    labels = [f"{name}{path.relative_to(GALLERY)}" for name, path in zip(own.names, own.traces, strict=True)]
+    return pages.trace_panels(
+        [recording(path) for path in own.traces], labels, own.finding, lambda name: any(part in name for part in own.check.lights)
+    )
 
 
 def _navigation(*links: str) -> str:
@@ -249,11 +228,11 @@ def _asset(name: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=ROOT / "site", metavar="FOLDER", help="where to write it (default: site)")
+    parser.add_argument("--out", type=Path, default=ROOT / "site", metavar="FOLDER", help="folder to write to (default: site)")
     args = parser.parse_args()
     try:
         args.out.mkdir(parents=True, exist_ok=True)
-        found = pages()
+        found = site()
         write_all({args.out / name: data for name, data in found.items()})
     except OSError as error:
         parser.exit(1, f"error: {args.out}: {error.strerror or error}\n")

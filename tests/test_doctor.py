@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from common import doctor
-from common.doctor import OK, PROBLEM, WARNING, Check, Probe
+from common.watch.doctor import OK, PROBLEM, WARNING, Check, Probe
 from helpers import LESSONS, ROOT
 from helpers.events import GEMM, kernel, launch, op, write
 from helpers.stand_ins import LIGER, package

@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 
-from common.job import collectives_of_a_step
+from common.job import collectives_per_step
 from gallery import docs
 from gallery.figures import CHOICE, MACHINE, NUMBERS, SPREAD, Run, _beside, figures, filled, recording, trace_of
 from helpers import GALLERY, LESSONS, ROOT
@@ -18,7 +18,7 @@ from trace_reader.analysis.graph_names import join_names
 from trace_reader.analysis.place_facts import layer_facts, op_facts_of
 from trace_reader.commands.read_job import read_job
 from trace_reader.findings import PATTERNS
-from trace_reader.report.job import verdict
+from trace_reader.scene.job_report import verdict
 from trace_reader.units import human_bytes, us
 
 FIGURES = figures()
@@ -124,7 +124,7 @@ def test_the_page_of_several_gpus_says_what_the_recordings_say():
         step, compute, transfer, exposed = (of_the_runs(runs, what) for what in ("step", "compute", "transfer", "exposed"))
         assert row[3:] == [" ".join(step), compute[0], transfer[0], " ".join(exposed), str(len(runs))], name
         job, errors = read_job([str(SEVERAL / f"{name}_rank{rank}.json.gz") for rank in range(2)])
-        counts = ", ".join(f"{n} x {kind}" for kind, n in collectives_of_a_step(job).items())
+        counts = ", ".join(f"{n} x {kind}" for kind, n in collectives_per_step(job).items())
         assert (row[2], errors, job.unmatched) == (counts, [], 0), name
         if name == "data_parallel_slow30":
             assert verdict(job) in " ".join(page.split())

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 
-from common.job import collectives_of_a_step
+from common.job import collectives_per_step
 from helpers import LESSONS, ROOT, Trace
 from helpers.stand_ins import all_packages
 import pytest
@@ -396,12 +396,12 @@ def test_the_rank_that_sleeps_is_found(job):
     facts, out = job("slow")
     assert (facts.straggler.rank, facts.straggler.cause, facts.straggler.place.annotation) == (1, "cpu", "forward")
     assert "\njob: rank 1 arrives last in " in out and "; its CPU is late before the forward" in out
-    assert "\nguess: 17 collectives a step. Correct.\n" in out
+    assert "\nguess: 17 collectives per step. Correct.\n" in out
 
 
 def test_a_sharded_block_gathers_twice_and_scatters_once(job):
     facts, _ = job("sharded")
-    counts = collectives_of_a_step(facts)
+    counts = collectives_per_step(facts)
     gathers = sum(n for name, n in counts.items() if "gather" in name)
     assert (gathers, sum(counts.values()) - gathers) == (16, 8)
     assert all(row.kind != "inconclusive" and row.bus_gb_per_s > 1 for row in facts.collectives)
@@ -411,8 +411,8 @@ def test_nothing_of_tensor_parallels_communication_is_hidden(job):
     tensor, sequence = job("tensor")[0], job("sequence")[0]
     for facts in (tensor, sequence):
         assert all(rank.overlapped_us < 0.1 * rank.communication_us for rank in facts.ranks)
-    assert set(collectives_of_a_step(tensor).values()) == {2 * 8}
-    assert sum(collectives_of_a_step(sequence).values()) > 4 * 8
+    assert set(collectives_per_step(tensor).values()) == {2 * 8}
+    assert sum(collectives_per_step(sequence).values()) > 4 * 8
 
 
 def test_every_lesson_is_covered_here():

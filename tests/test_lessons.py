@@ -74,8 +74,8 @@ def test_prints_device_run_artifacts_totals_and_the_next_step_and_nothing_else(r
         rf"wrote {path}\.txt \([\d.]+ KiB, \d\.\d+ s\)\n"
         r"Self CPU time total: [\d.]+[um]s\n"
         r"peak memory: 2\.5 KiB of tensors, of which 1\.5 KiB are inputs and weights\n"
-        r"verdict: cpu-only: no GPU event in the trace\n"
-        r"ops a step: 2 \(aten::mm, aten::add\)\n"
+        r"verdict: cpu-only: the trace holds no GPU event\n"
+        r"ops per step: 2 \(aten::mm, aten::add\)\n"
         rf"next: uv run read_trace\.py {path}\.json, or drag it into https://ui\.perfetto\.dev\n",
         run.out,
     )
@@ -161,10 +161,10 @@ def test_04_a_and_04_b_differ_in_one_line_and_the_docstring():
 def test_only_the_masking_out_of_place_copies(runs):
     assert not {"aten::masked_fill", "aten::clone"} & {e["name"] for e in runs["04_b"].result().trace().events}
     assert (
-        "\nops a step: 6 (2 x aten::bmm, aten::mul, aten::copy_, aten::masked_fill_, aten::_softmax)\n"
+        "\nops per step: 6 (2 x aten::bmm, aten::mul, aten::copy_, aten::masked_fill_, aten::_softmax)\n"
         in runs["04_a"].result().out
     )
-    assert "\nguess: 5 ops a step. Correct.\n" in runs["04_b"].result().out
+    assert "\nguess: 5 ops per step. Correct.\n" in runs["04_b"].result().out
 
 
 def test_a_compiled_attention_is_one_compiled_region(runs):
@@ -190,9 +190,9 @@ def _peak_kib(out: str) -> float:
 
 
 def test_a_guess_is_answered(runs):
-    assert "\nguess: 2 ops a step. Correct.\n" in runs["01 warm"].result().out
+    assert "\nguess: 2 ops per step. Correct.\n" in runs["01 warm"].result().out
     assert (
-        "\nguess: 3 ops a step; the trace has 2. ProfilerStep#3 ran:\n  1 x aten::bmm\n  1 x aten::add\n"
+        "\nguess: 3 ops per step; the trace has 2. ProfilerStep#3 ran:\n  1 x aten::bmm\n  1 x aten::add\n"
         in runs["01 batch"].result().out
     )
 

@@ -46,7 +46,7 @@ def test_greedy_tokens_are_the_same_whichever_way(tmp_path, expected, flags):
 def test_a_cold_run_is_not_timed_before_it_is_recorded(tmp_path, capsys):
     decoder = run("05_a_llm_decode", tmp_path, *SMALL, "--no-warmup", "--active", "2")
     assert len(decoder.written) == 1 + 1 + 2  # the schedule's alone
-    assert re.search(r"^tokens a second: [\d,]+ with the profiler \([\d.]+ ms a step\)$", capsys.readouterr().out, re.MULTILINE)
+    assert re.search(r"^tokens per second: [\d,]+ with the profiler \([\d.]+ ms per step\)$", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_another_seed_gives_other_tokens(tmp_path, expected):
@@ -64,7 +64,7 @@ def test_a_step_is_one_forward_with_its_layers(tmp_path, capsys):
     calls = {a.name: a.calls for a in trace_of(tmp_path).annotations}
     assert calls == {"decode_step": 2, "layer 0": 2, "layer 1": 2, "layer 2": 2}
     out = capsys.readouterr().out
-    rates = r"^tokens a second: [\d,]+ without the profiler \([\d.]+ ms a step\), [\d,]+ with it \([\d.]+ ms a step\)$"
+    rates = r"^tokens per second: [\d,]+ without the profiler \([\d.]+ ms per step\), [\d,]+ with it \([\d.]+ ms per step\)$"
     assert re.search(rates, out, re.MULTILINE)
     # 3 layers of 64 x (64 + 32 + 32 + 64 + 3 x 128) and 64 + 64 + 2 x 16 in norms; 512 x 64 tokens; a last norm of 64; fp32
     weights = 3 * (64 * (64 + 32 + 32 + 64 + 3 * 128) + 160) + 512 * 64 + 64

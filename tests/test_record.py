@@ -11,10 +11,10 @@ import time
 from common import artifacts, report
 from common.cli import LessonError, LessonParser
 from common.device import Device, versions
-from common.memory import TensorPeak
-from common.progress import Progress, progress
-from common.quiet import quiet
 from common.record import record, warm_up
+from common.watch.progress import Progress, progress
+from common.watch.quiet import quiet
+from common.watch.tensor_memory import TensorPeak
 from helpers import ROOT, Trace
 import pytest
 import torch
@@ -134,7 +134,7 @@ def test_a_healthy_runs_chatter_is_kept_off_and_all_else_is_passed_on(tmp_path, 
 @pytest.mark.parametrize(("module", "passed"), [("torch.nn", False), ("mine", True)])
 def test_warnings_of_torch_are_kept_off_and_others_are_not(module, passed):
     code = (
-        "import argparse, warnings; from common.quiet import quiet; from common.device import Device\n"
+        "import argparse, warnings; from common.watch.quiet import quiet; from common.device import Device\n"
         "with quiet(argparse.Namespace(compile_mode=None), Device('cpu', 'a machine', None)):\n"
         f"    warnings.warn_explicit('think of it', UserWarning, 'file.py', 1, module={module!r})"
     )

@@ -79,7 +79,7 @@ def test_each_rank_leaves_a_trace_and_a_table_and_the_job_its_verdict(ran, name)
     ],
 )  # fmt: skip
 def test_how_many_collectives_a_step_makes(ran, name, counts):
-    made = re.search(r"^collectives a step: (.*)$", ran[1][name], re.MULTILINE)[1]
+    made = re.search(r"^collectives per step: (.*)$", ran[1][name], re.MULTILINE)[1]
     if name == "a":  # the recorded step is the first after the buckets were rebuilt, which rank 0 tells the others
         made = made.removeprefix("2 x broadcast, ")
     assert made == counts
@@ -92,7 +92,7 @@ def test_the_rank_that_sleeps_is_found(ran):
     start_ns, end_ns = facts.summaries[0].window_ns
     assert 200e3 < facts.straggler.caused_us < (end_ns - start_ns) / 1000  # 4 times 100 ms; on busy cores rank 0 is late as well
     assert "\njob: rank 1 arrives last in " in printed["a_slow"] and "its CPU is late before the forward" in printed["a_slow"]
-    assert "\nguess: 1 collectives a step. Correct.\n" in printed["a_slow"]
+    assert "\nguess: 1 collectives per step. Correct.\n" in printed["a_slow"]
 
 
 def test_the_ranks_in_any_order_are_one_job(ran):
@@ -136,4 +136,4 @@ def test_two_launchers_are_two_nodes(tmp_path):
     out = "".join(node.communicate(timeout=120)[0] for node in nodes)
     assert [node.returncode for node in nodes] == [0, 0]
     assert len(list((tmp_path / "b").glob("*_w2_rank*.json"))) == 2
-    assert out.count("\njob: ") == 2 and "\ncollectives a step: 4 x all_gather, 2 x all_reduce\n" in out
+    assert out.count("\njob: ") == 2 and "\ncollectives per step: 4 x all_gather, 2 x all_reduce\n" in out

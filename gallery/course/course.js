@@ -1,5 +1,4 @@
-
-// The course: a guess is asked for before the answer is shown; progress stays in the browser; one's own trace beside the recorded one.
+// The course: it asks for a guess before it shows the answer, keeps the progress in the browser, and compares an own trace with the recording.
 
 const PROGRESS = "profiling-in-pytorch";
 
@@ -17,13 +16,15 @@ function remember(exercise, state) {
   try {
     localStorage.setItem(PROGRESS, JSON.stringify({ ...known, [exercise]: state }));
   } catch {
-    // a browser that keeps nothing: the course works all the same
+    // a browser without storage: the course works all the same
   }
 }
 
 function showProgress() {
-  const known = progress(), links = [...document.querySelectorAll("a[data-exercise]")];
-  let right = 0, seen = 0;
+  const known = progress(),
+    links = [...document.querySelectorAll("a[data-exercise]")];
+  let right = 0,
+    seen = 0;
   for (const link of links) {
     const state = known[link.dataset.exercise];
     link.nextElementSibling.textContent = state === "right" ? "✓ right" : state ? "seen" : "";
@@ -33,9 +34,25 @@ function showProgress() {
   document.getElementById("progress").textContent = `${seen} of ${links.length} exercises seen, ${right} guessed right`;
 }
 
-const WORDS = { none: 0, no: 0, zero: 0, one: 1, two: 2, three: 3, four: 4, five: 5, six: 6, seven: 7, eight: 8, nine: 9, ten: 10, twice: 2, once: 1 };
+const WORDS = {
+  none: 0,
+  no: 0,
+  zero: 0,
+  one: 1,
+  two: 2,
+  three: 3,
+  four: 4,
+  five: 5,
+  six: 6,
+  seven: 7,
+  eight: 8,
+  nine: 9,
+  ten: 10,
+  twice: 2,
+  once: 1,
+};
 
-// Of a guess: true or false; null if it says none of the options, or no number.
+// Whether a guess is right; null if it names none of the options, or more than one, or is no single number.
 function judge(check, typed) {
   const text = typed.trim().toLowerCase();
   if (check.options.length) {
@@ -43,7 +60,11 @@ function judge(check, typed) {
     return said.length === 1 ? said[0] === check.right : null;
   }
   const numbers = text.replaceAll(/(?<=\d)[, ](?=\d{3}(?!\d))/g, "").match(/-?(\d+\.?\d*|\.\d+)(e\d+)?k?(?![\w.])/g) || [];
-  const values = numbers.length ? numbers.map((own) => parseFloat(own) * (own.endsWith("k") ? 1000 : 1)) : text in WORDS ? [WORDS[text]] : [];
+  const values = numbers.length
+    ? numbers.map((own) => parseFloat(own) * (own.endsWith("k") ? 1000 : 1))
+    : text in WORDS
+      ? [WORDS[text]]
+      : [];
   if (values.length !== 1) return null;
   const [value] = values;
   return Math.abs(value - check.right) <= check.within * Math.abs(check.right) + 1e-9;
@@ -72,9 +93,12 @@ class Exercise {
     get("file").addEventListener("change", (event) => event.target.files[0] && this.compare(event.target.files[0]));
   }
   guess(typed) {
-    const { check } = this.data, right = judge(check, typed);
+    const { check } = this.data,
+      right = judge(check, typed);
     if (right === null) {
-      this.said.textContent = check.options.length ? `Say one of: ${check.options.join(", ")}.` : "Type one number, without a unit.";
+      this.said.textContent = check.options.length
+        ? `Say one of: ${check.options.join(", ")}.`
+        : "Type one number, without a unit.";
       return;
     }
     const what = check.options.length ? check.right : check.right.toLocaleString("en");
@@ -90,9 +114,9 @@ class Exercise {
       this.report = window.report;
     }
     if (this.data.lights.length) this.report.keep(document.querySelector("button.lights"), this.data.lights[0]);
-    this.report.timeline.everything(); // what is lit, with all that is around it
+    this.report.timeline.everything(); // the highlighted slices with everything around them
   }
-  // The clipboard is not there for pages opened from a file in every browser: then the text is selected.
+  // Some browsers give no clipboard to pages opened from a file: then the text is selected instead.
   async copy(code) {
     try {
       await navigator.clipboard.writeText(code.textContent);
@@ -102,11 +126,12 @@ class Exercise {
     }
   }
   async compare(file) {
-    const told = document.getElementById("dropped"), recorded = this.report.recorded || (this.report.recorded = this.report.panels.at(-1));
+    const told = document.getElementById("dropped"),
+      recorded = this.report.recorded || (this.report.recorded = this.report.panels.at(-1));
     try {
       const own = await readOwn(file, recorded);
       this.report.show([recorded, own]);
-      told.textContent = `${file.name}: ${own.n.toLocaleString("en")} slices, drawn below the recording, from the first step on.`;
+      told.textContent = `${file.name}: ${own.n.toLocaleString("en")} slices, drawn below the recording, both from their first step on.`;
       document.getElementById("compared").replaceChildren(compared(recorded, own));
     } catch (error) {
       told.textContent = `${file.name}: ${error.message}`;
@@ -119,23 +144,35 @@ class Exercise {
 // ---- one's own trace
 
 const KINDS = {
-  cpu_op: "op", user_annotation: "annotation", cuda_runtime: "call", cuda_driver: "call", xpu_runtime: "call", overhead: "profiler",
-  python_function: "Python", kernel: "kernel", gpu_memcpy: "copy", gpu_memset: "copy", gpu_user_annotation: "GPU annotation",
+  cpu_op: "op",
+  user_annotation: "annotation",
+  cuda_runtime: "call",
+  cuda_driver: "call",
+  xpu_runtime: "call",
+  overhead: "profiler",
+  python_function: "Python",
+  kernel: "kernel",
+  gpu_memcpy: "copy",
+  gpu_memset: "copy",
+  gpu_user_annotation: "GPU annotation",
 };
 const GPU = new Set(["kernel", "copy", "GPU annotation"]);
 
 async function readOwn(file, recorded) {
   let bytes = await file.arrayBuffer();
   if (/\.html?$/i.test(file.name)) {
-    const text = new TextDecoder().decode(bytes), block = (start) => text.split(start)[1]?.split("</" + "script>")[0]; // whole, it would end this script
+    const text = new TextDecoder().decode(bytes),
+      block = (start) => text.split(start)[1]?.split("</" + "script>")[0]; // whole, it would end this script
     const opens = (kind) => `<${"script"} type="${kind}"`;
-    const data = block(`${opens("application/json")} id="data">`), columns = block(`${opens("text/plain")} class="columns">`);
+    const data = block(`${opens("application/json")} id="data">`),
+      columns = block(`${opens("text/plain")} class="columns">`);
     if (!data || !columns) throw new Error("no page of --html");
     const head = JSON.parse(data).panels[0];
     head.shift = head.steps.length ? -head.steps[0][1] : head.shift;
     return new Panel({ ...head, folded: false }, unpack(head.columns, await inflate(columns)));
   }
-  if (new Uint8Array(bytes)[0] === 0x1f) bytes = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+  if (new Uint8Array(bytes)[0] === 0x1f)
+    bytes = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
   let trace;
   try {
     trace = JSON.parse(new TextDecoder().decode(bytes));
@@ -156,20 +193,48 @@ function panelOf(events, title, recorded) {
   const slices = [];
   for (const event of events) {
     const kind = KINDS[event?.cat];
-    if (event?.ph !== "X" || !kind || !Number.isFinite(+event.ts) || !Number.isFinite(+event.dur) || typeof event.name !== "string") continue;
-    const gpu = GPU.has(kind), args = event.args || {};
+    if (
+      event?.ph !== "X" ||
+      !kind ||
+      !Number.isFinite(+event.ts) ||
+      !Number.isFinite(+event.dur) ||
+      typeof event.name !== "string"
+    )
+      continue;
+    const gpu = GPU.has(kind),
+      args = event.args || {};
     const track = gpu ? `GPU stream ${args.stream ?? event.tid}` : `thread ${event.tid}`;
-    slices.push({ kind, gpu, track, name: event.name, start: +event.ts * 1000, duration: +event.dur * 1000, correlation: args.correlation });
+    slices.push({
+      kind,
+      gpu,
+      track,
+      name: event.name,
+      start: +event.ts * 1000,
+      duration: +event.dur * 1000,
+      correlation: args.correlation,
+    });
   }
   if (!slices.length) throw new Error("no slices in it");
   slices.sort((a, b) => a.start - b.start || b.duration - a.duration);
-  const zero = slices[0].start, names = new Map(), tracks = new Map(), n = slices.length;
+  const zero = slices[0].start,
+    names = new Map(),
+    tracks = new Map(),
+    n = slices.length;
   const number = (map, key) => map.get(key) ?? (map.set(key, map.size), map.size - 1);
   const columns = {
-    start: new Float64Array(n), duration: new Float64Array(n), name: new Int32Array(n), track: new Int32Array(n), category: new Uint8Array(n),
-    parent: new Int32Array(n).fill(-1), call: new Int32Array(n).fill(-1), detail: new Int32Array(n),
+    start: new Float64Array(n),
+    duration: new Float64Array(n),
+    name: new Int32Array(n),
+    track: new Int32Array(n),
+    category: new Uint8Array(n),
+    parent: new Int32Array(n).fill(-1),
+    call: new Int32Array(n).fill(-1),
+    detail: new Int32Array(n),
   };
-  const calls = new Map(), open = new Map(), steps = [], categoryOf = (name) => recorded.categories.findIndex(([own]) => own === name);
+  const calls = new Map(),
+    open = new Map(),
+    steps = [],
+    categoryOf = (name) => recorded.categories.findIndex(([own]) => own === name);
   let before = 0;
   slices.forEach((own, i) => {
     const start = Math.round(own.start - zero);
@@ -193,34 +258,54 @@ function panelOf(events, title, recorded) {
   slices.forEach((own, i) => {
     if (own.gpu && own.kind !== "GPU annotation") columns.call[i] = calls.get(own.correlation) ?? -1;
   });
-  const lanes = [...tracks].map(([label, track]) => ({ label, track, gpu: label.startsWith("GPU") })).sort((a, b) => a.gpu - b.gpu);
+  const lanes = [...tracks]
+    .map(([label, track]) => ({ label, track, gpu: label.startsWith("GPU") }))
+    .sort((a, b) => a.gpu - b.gpu);
   const labels = {};
   for (const [name, i] of names) if (known.get(name)) labels[i] = known.get(name);
   const head = {
-    label: title, n, shift: steps.length ? -steps[0][1] : 0, from: "the first recorded step", tolerance: 2, names: [...names.keys()],
-    labels, details: [""], lanes, bands: [], curves: [], steps, path: null, categories: recorded.categories,
+    label: title,
+    n,
+    shift: steps.length ? -steps[0][1] : 0,
+    from: "the first recorded step",
+    tolerance: 2,
+    names: [...names.keys()],
+    labels,
+    details: [""],
+    lanes,
+    bands: [],
+    curves: [],
+    steps,
+    path: null,
+    categories: recorded.categories,
   };
   return new Panel(head, columns);
 }
 
-// The work of the GPU that both have, by name: how often, and how long in all.
+// The GPU work that both traces have, by name: how many calls, and their mean duration.
 function compared(recorded, own) {
   const sums = [recorded, own].map((panel) => {
     const found = new Map();
     for (let i = 0; i < panel.n; i++) {
       if (!panel.isGpu(i)) continue;
-      const name = panel.names[panel.name[i]], sum = found.get(name) || { label: panel.called(i), calls: 0, total: 0 };
+      const name = panel.names[panel.name[i]],
+        sum = found.get(name) || { label: panel.called(i), calls: 0, total: 0 };
       sum.calls++;
       sum.total += panel.duration[i];
       found.set(name, sum);
     }
     return found;
   });
-  const both = [...sums[0]].filter(([name]) => sums[1].has(name)).sort(([, a], [, b]) => b.total - a.total).slice(0, 20);
-  if (!both.length) return element("p", "No kernel has the same name in both.");
-  const table = element("table"), head = table.createTHead().insertRow();
+  const both = [...sums[0]]
+    .filter(([name]) => sums[1].has(name))
+    .sort(([, a], [, b]) => b.total - a.total)
+    .slice(0, 20);
+  if (!both.length) return element("p", "The two traces have no kernel name in common.");
+  const table = element("table"),
+    head = table.createTHead().insertRow();
   for (const text of ["kernel", "recorded", "yours"]) head.append(element("th", text, { scope: "col" }));
-  const body = table.createTBody(), mean = (sum) => `${sum.calls} x ${duration(sum.total / sum.calls)}`;
+  const body = table.createTBody(),
+    mean = (sum) => `${sum.calls} x ${duration(sum.total / sum.calls)}`;
   for (const [name, sum] of both) {
     const row = body.insertRow();
     row.append(element("th", sum.label, { scope: "row" }), element("td", mean(sum)), element("td", mean(sums[1].get(name))));

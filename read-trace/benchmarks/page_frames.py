@@ -1,6 +1,6 @@
 """How smoothly a page of --html zooms and pans, in headless Chromium: the times between its frames.
 
-    uv run benchmarks/page_frames.py gallery/llm/train.json.gz --slices 50000 1000000
+    uv run read-trace/benchmarks/page_frames.py gallery/llm/train.json.gz --slices 50000 1000000
 
 The recording is repeated until it has as many slices; its page is opened three times, each in a browser of its own, with no
 network, 1280 by 900 pixels. For 600 frames it zooms in, pans there and back, and zooms out again, as fast as frames come. Told
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 TIMES = 3
 MOVE = """async () => {
   const line = window.report.timeline, times = [];

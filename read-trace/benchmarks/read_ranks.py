@@ -1,7 +1,7 @@
 """How long it takes to read a job of many ranks: with one process and with two, and HolisticTraceAnalysis beside it.
 
-    uv run benchmarks/read_ranks.py --ranks 64 256 --hta /path/to/a/python/with/HolisticTraceAnalysis
-    uv run benchmarks/read_ranks.py --ranks --reduce 1024 4096 16384
+    uv run read-trace/benchmarks/read_ranks.py --ranks 64 256 --hta /path/to/a/python/with/HolisticTraceAnalysis
+    uv run read-trace/benchmarks/read_ranks.py --ranks --reduce 1024 4096 16384
 
 The ranks are copies of two recordings, with ranks, ids and clocks of their own and one group of all of them. Each reading is a
 process of its own, three times, alternating; told are the median and the range of its seconds, its largest process's memory, and
@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [ROOT / "gallery" / "several_gpus" / f"data_parallel_25mb_rank{rank}.json.gz" for rank in range(2)]
 TIMES = 3
 

@@ -2,7 +2,7 @@
 
     uv run --with HolisticTraceAnalysis benchmarks/read_speed.py
     uv run --with HolisticTraceAnalysis benchmarks/read_speed.py TRACE.json.gz --megabytes 25 200 1000
-    uv run benchmarks/read_speed.py --lesson
+    uv run read-trace/benchmarks/read_speed.py --lesson
 
 Each large trace is a recording over and over: moved on in time, its ids, flows and steps renumbered, so that it is one long
 recording, written as the profiler wrote it. Every reader runs in a process of its own; of several runs the medians are shown.
@@ -32,12 +32,12 @@ import tempfile
 import threading
 import time
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 GALLERY = ROOT / "gallery" / "h200"
 KINDS = {  # recordings of lessons, each with something of its own
     "attention": GALLERY / "04_c_sdpa_attention" / "8_16_1024_64_math_bf16_warm_eager.json",
     "with shapes": GALLERY / "03_simple_mlp" / "64_128_768_3072_bf16_warm_eager_record_shapes.json",
-    "with stacks": ROOT / "benchmarks" / "with_stacks.json.gz",
+    "with stacks": ROOT / "read-trace" / "benchmarks" / "with_stacks.json.gz",
     "many steps": GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json",
 }
 LESSON = GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json"

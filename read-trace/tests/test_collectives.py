@@ -58,7 +58,7 @@ def test_the_numbers_of_collectives_make_no_kinds_of_them(tmp_path):
 def test_collectives_are_told(tmp_path, capsys):
     path = write(tmp_path / "t.json", step(0, 0, 900), *collective(1, 0, 30, elements=(10**6, 10**6)))
     assert cli.main([path, "--all"]) == 0
-    assert "  allreduce       0      4  2.00      1  30.0 us  30.0 us  30.0 us     100.0\n" in capsys.readouterr().out
+    assert "  allreduce       0      4  2.00      1  30.0 µs  30.0 µs  30.0 µs     100.0\n" in capsys.readouterr().out
     assert cli.main([path, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["collectives"] == [
         {"name": "allreduce", "group": "0", "group_size": 4, "bytes": 2_000_000, "calls": 1, "total_us": 30, "median_us": 30,

@@ -10,7 +10,7 @@ from trace_reader.analysis.comparison import compare, rows
 
 import read_trace
 
-EVERY_10_MS = "a step every 10.00 ms became one every 10.00 ms (+0%), "
+EVERY_10_MS = "the step period went from 10.00 ms to 10.00 ms (+0%), "
 TRITON = "triton_poi_fused_gelu_mul_0"
 
 
@@ -111,36 +111,36 @@ def test_the_other_way_round_is_the_opposite(eager, compiled):
 def test_a_trace_against_itself_shows_no_difference(eager):
     c = compare(eager, eager)
     assert c.only_a == c.only_b == c.ops_only_a == c.ops_only_b == c.findings_gone == c.findings_new == ()
-    assert c.summary == f"{EVERY_10_MS}the same 1 GEMM call a step, GPU time a step +0%, CPU time a step +0%."
+    assert c.summary == f"{EVERY_10_MS}the same 1 GEMM call per step, GPU time per step +0%, CPU time per step +0%."
 
 
 def test_the_sentence(eager, compiled):
-    # 101 us of GPU time a step against 95; 100 us of CPU time against 140
+    # 101 µs of GPU time per step against 95; 100 µs of CPU time against 140
     assert compare(eager, compiled).summary == EVERY_10_MS + (
-        "the same 1 GEMM call a step, gelu and mul became triton gelu+mul, GPU time a step -6%, CPU time a step +40%."
+        "the same 1 GEMM call per step, gelu and mul became triton gelu+mul, GPU time per step -6%, CPU time per step +40%."
     )
     assert compare(compiled, eager).summary == EVERY_10_MS + (
-        "the same 1 GEMM call a step, triton gelu+mul became gelu and mul, GPU time a step +6%, CPU time a step -29%."
+        "the same 1 GEMM call per step, triton gelu+mul became gelu and mul, GPU time per step +6%, CPU time per step -29%."
     )
 
 
 def test_the_sentence_counts_what_is_too_much_to_name(tmp_path):
     few = run(tmp_path, "few", [(10, [("aten::mm", GEMM, 5)])])
     many = run(tmp_path, "many", [(10, [("aten::mm", GEMM, 5), *((f"aten::{n}", n * 4, 9 - k) for k, n in enumerate("abcde"))])])
-    assert compare(few, many).summary.startswith("the same 1 GEMM call a step, aaaa, bbbb, cccc and 2 more came, GPU")
-    assert compare(many, few).summary.startswith("the same 1 GEMM call a step, aaaa, bbbb, cccc and 2 more went, GPU")
+    assert compare(few, many).summary.startswith("the same 1 GEMM call per step, aaaa, bbbb, cccc and 2 more came, GPU")
+    assert compare(many, few).summary.startswith("the same 1 GEMM call per step, aaaa, bbbb, cccc and 2 more went, GPU")
 
 
 def test_gemms_that_are_not_as_many_in_every_step(tmp_path):
     one = run(tmp_path, "one", [(10, [("aten::mm", GEMM, 5)] * 2), (10, [("aten::mm", GEMM, 5)])])
-    assert ", the same 1.5 GEMM calls a step, " in compare(one, one).summary
+    assert ", the same 1.5 GEMM calls per step, " in compare(one, one).summary
 
 
 def test_gemms_of_one_name_that_are_not_as_many(tmp_path):
     one = run(tmp_path, "one", [(10, [("aten::mm", GEMM, 5)] * 2)])
     three = run(tmp_path, "three", [(10, [("aten::mm", GEMM, 5)] * 3)] * 2)
-    assert compare(one, three).summary.startswith("2 became 3 GEMM calls a step of the same kernels, GPU time")
-    assert compare(three, one).summary.startswith("3 became 2 GEMM calls a step of the same kernels, GPU time")
+    assert compare(one, three).summary.startswith("2 became 3 GEMM calls per step of the same kernels, GPU time")
+    assert compare(three, one).summary.startswith("3 became 2 GEMM calls per step of the same kernels, GPU time")
 
 
 def test_a_gpu_time_that_goes_to_nothing_is_told_and_one_that_comes_from_nothing_is_not(tmp_path):
@@ -149,20 +149,20 @@ def test_a_gpu_time_that_goes_to_nothing_is_told_and_one_that_comes_from_nothing
     idle = read(write(tmp_path / "idle.json", step(0, 0, 100), launch(500, 1), kernel(ADD, 600, 5, 1)))
     assert (
         compare(some, idle).summary
-        == "the same kernels, GPU time a step -100%, CPU time a step +0%, latency-bound became unknown."
+        == "the same kernels, GPU time per step -100%, CPU time per step +0%, latency-bound became unknown."
     )
-    assert compare(idle, some).summary == "the same kernels, CPU time a step +0%, unknown became latency-bound."
-    assert compare(none, none).summary == "CPU time a step +0%."
+    assert compare(idle, some).summary == "the same kernels, CPU time per step +0%, unknown became latency-bound."
+    assert compare(none, none).summary == "CPU time per step +0%."
 
 
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        ((500, 108, 107), (110, 112, 111), "CPU time a step +3%."),  # of 108 and 111
-        ((500, 100, 109), (105, 106, 104), "CPU time a step -4% (within noise: the steps of A differ by 9%)."),
-        ((100, 100, 100), (500, 90, 130), "CPU time a step +30% (within noise: the steps of B differ by 44%)."),
-        ((100, 130), (120, 120), "CPU time a step +20% (within noise: the steps of A differ by 30%)."),
-        ((100, 100, 100), (100, 100, 100), "CPU time a step +0%."),
+        ((500, 108, 107), (110, 112, 111), "CPU time per step +3%."),  # of 108 and 111
+        ((500, 100, 109), (105, 106, 104), "CPU time per step -4% (within noise: the steps of A differ by 9%)."),
+        ((100, 100, 100), (500, 90, 130), "CPU time per step +30% (within noise: the steps of B differ by 44%)."),
+        ((100, 130), (120, 120), "CPU time per step +20% (within noise: the steps of A differ by 30%)."),
+        ((100, 100, 100), (100, 100, 100), "CPU time per step +0%."),
     ],
 )
 def test_a_change_that_the_steps_of_one_trace_show_too_is_noise(tmp_path, before, after, words):
@@ -172,11 +172,11 @@ def test_a_change_that_the_steps_of_one_trace_show_too_is_noise(tmp_path, before
 
 
 def test_a_step_lasts_to_its_last_gpu_event(tmp_path):
-    # The steps begin every 10 ms; their GPU work ends 100 us after the CPU, and in b's last step 500 us after it.
+    # The steps begin every 10 ms; their GPU work ends 100 µs after the CPU, and in b's last step 500 µs after it.
     a = run(tmp_path, "a", [(100, [("aten::mm", GEMM, 100)])] * 3)
     b = run(tmp_path, "b", [(100, [("aten::mm", GEMM, 100)])] * 2 + [(100, [("aten::mm", GEMM, 500)])])
     assert (a.step_period_us, b.step_period_us) == (10_000, 10_200)
-    assert compare(a, b).summary.startswith("a step every 10.00 ms became one every 10.20 ms (+2%), ")
+    assert compare(a, b).summary.startswith("the step period went from 10.00 ms to 10.20 ms (+2%), ")
     assert run(tmp_path, "one", [(100, [])]).step_period_us is None
 
 
@@ -201,8 +201,8 @@ def test_what_came_and_went_without_a_gemm(tmp_path):
     cpu = run(tmp_path, "cpu", [(10, [])])
     assert compare(some, more).summary.startswith("aa, bb and cc came, GPU time")
     assert compare(more, some).summary.startswith("aa, bb and cc went, GPU time")
-    assert compare(cpu, some).summary == "add came, CPU time a step +0%, cpu-only became latency-bound."
-    assert compare(some, cpu).summary == "add went, CPU time a step +0%, latency-bound became cpu-only."
+    assert compare(cpu, some).summary == "add came, CPU time per step +0%, cpu-only became latency-bound."
+    assert compare(some, cpu).summary == "add went, CPU time per step +0%, latency-bound became cpu-only."
 
 
 def test_a_row_for_each_trace(eager, compiled, tmp_path):

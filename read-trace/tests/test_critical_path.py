@@ -10,9 +10,9 @@ import pytest
 from trace_reader import analyze, load, read
 from trace_reader.analysis import cpu_time
 from trace_reader.analysis.critical_path import critical_paths
-from trace_reader.analysis.verdict import verdict
+from trace_reader.analysis.verdict import verdict_sentence
 from trace_reader.link import nesting
-from trace_reader.report import json as as_json
+from trace_reader.write import json_output
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 CLASSES = ("compute", "communication", "copy", "latency", "input", "cpu", "unknown")
@@ -46,7 +46,7 @@ def test_a_full_queue_is_the_gpus_time(paths):
     # from 100: GEMM 28, a gap of 2 (the GPU was busy at the launch), 30, 30, from the first launch 9, the CPU before it 1
     assert spent(path) == (100, {"compute": 88, "latency": 11, "cpu": 1})
     assert [(k.name, k.kind, k.us) for k in path.kernels] == [(GEMM, "compute", 58), (ADD, "compute", 30)]
-    assert (path.regime, named(path.cpu)) == ("gpu-bound", {"python": 1})
+    assert (path.verdict, named(path.cpu)) == ("gpu-bound", {"python": 1})
 
 
 def test_a_late_cpu_is_the_cpus_time(paths):
@@ -76,7 +76,7 @@ def test_a_blocking_copy_leads_back_to_its_copy(paths):
      ("cudaMemcpy", 55, 60, False), ("hipMemcpyWithStream", 20, 60, True)],
 )  # fmt: skip
 def test_a_copy_waits_if_its_copy_ended_inside_it(paths, name, start, end, is_a_wait):
-    """Long ones, too, return before; of 5 us or less none is said to wait. Clocks may differ by half a microsecond."""
+    """Long ones, too, return before; of 5 µs or less none is said to wait. Clocks may differ by half a microsecond."""
     (path,) = paths(
         step(0, 0, 100), call(name, start, end - start, 1), memcpy(57, 1, 1), launch(80, 2), kernel(ADD, 90, 5, 2)
     )  # fmt: skip
@@ -168,7 +168,7 @@ def test_waiting_for_the_data_loader_is_input(paths):
         step(0, 0, 100), loader, op("aten::stack", 20, 30), op("aten::mm", 75, 10), launch(80, 1), kernel(GEMM, 85, 15, 1)
     )
     assert spent(path) == (100, {"compute": 15, "latency": 5, "input": 60, "cpu": 20})
-    assert (path.regime, named(path.cpu), named(path.ops)) == ("input-bound", {"python": 15, "op": 5}, {"aten::mm": 5})
+    assert (path.verdict, named(path.cpu), named(path.ops)) == ("input-bound", {"python": 15, "op": 5}, {"aten::mm": 5})
 
 
 def test_nccl_beside_compute(paths):
@@ -181,7 +181,7 @@ def test_nccl_beside_compute(paths):
     )  # fmt: skip
     assert spent(hidden) == (60, {"compute": 50, "latency": 9, "cpu": 1})
     assert spent(exposed) == (100, {"compute": 10, "communication": 70, "latency": 18, "cpu": 2})
-    assert (exposed.regime, exposed.kernels[0].kind) == ("communication-bound", "communication")
+    assert (exposed.verdict, exposed.kernels[0].kind) == ("communication-bound", "communication")
 
 
 @pytest.mark.parametrize(("gap", "named_so"), [(1000, "latency"), (1000.001, "unknown")])
@@ -196,8 +196,8 @@ def test_steps_without_gpu_work_have_no_path(paths, tmp_path):
     events = [step(0, 0, 20), op("aten::mm", 5, 5), launch(100, 1), kernel(GEMM, 110, 10, 1)]
     assert paths(*events) == ()
     facts = read(str(tmp_path / "t.json"))
-    assert (facts.regime, facts.critical_path, facts.missing) == ("unknown", None, ("GPU work of the 1 recorded step",))
-    assert verdict(facts) == "unknown: the trace lacks GPU work of the 1 recorded step"
+    assert (facts.verdict, facts.critical_path, facts.missing) == ("unknown", None, ("GPU work of the 1 recorded step",))
+    assert verdict_sentence(facts) == "unknown: the trace lacks GPU work of the 1 recorded step"
 
 
 def test_without_steps_the_window_begins_with_the_first_gpu_event_or_its_launch(paths):
@@ -230,10 +230,9 @@ def test_each_device_has_a_path_and_that_which_ends_last_is_the_verdicts(paths, 
     assert (late.device, spent(late)) == (1, (90, {"communication": 80, "latency": 4, "cpu": 6}))
     assert (early.device, spent(early)) == (0, (60, {"compute": 40, "latency": 15, "cpu": 5}))
     facts = read(str(tmp_path / "t.json"))
-    assert facts.regime == "communication-bound"
-    assert verdict(facts) == (
-        "communication-bound: GPU 1 ends last; communication is 89% of the critical path: NCCL AllReduce 89%. "
-        "Without that it would be shorter by as much at most"
+    assert facts.verdict == "communication-bound"
+    assert verdict_sentence(facts) == (
+        "communication-bound: on GPU 1, which ends last, 89% of the critical path is communication (NCCL AllReduce 89%)"
     )
 
 
@@ -420,9 +419,10 @@ def test_the_json_of_a_path(tmp_path):
             kernel(NCCL, 20, 60, 2, stream=8), memcpy(85, 15, 3),
         )
     )  # fmt: skip
-    data = json.loads(as_json.write(as_json.to_json(analyze(trace))))
+    data = json.loads(json_output.write(json_output.trace_json(analyze(trace))))
     assert data["critical_path"] == {
-        "device": 0, "regime": "communication-bound", "window_us": 80, "compute_us": 0, "communication_us": 60, "copy_us": 0,
+        "device": 0, "verdict": "communication-bound", "regime": "communication-bound",
+        "window_us": 80, "compute_us": 0, "communication_us": 60, "copy_us": 0,
         "latency_us": 11, "input_us": 0, "cpu_us": 9, "unknown_us": 0,
         "cpu": [{"what": "python", "us": 5}, {"what": "op", "us": 3}, {"what": "launch", "us": 1}],
         "kernels": [{"name": NCCL, "us": 60}], "ops": [{"name": "aten::mm", "us": 4}],
@@ -432,7 +432,7 @@ def test_the_json_of_a_path(tmp_path):
         "window_us": 80, "compute_us": 30, "communication_us": 60, "exposed_communication_us": 40, "copy_us": 0,
         "exposed_copy_us": 0, "idle_us": 10,
     }  # fmt: skip
-    assert (data["regime"], data["missing"]) == ("communication-bound", [])
+    assert (data["verdict"], data["missing"]) == ("communication-bound", [])
 
 
 @pytest.mark.parametrize("size", [1, 3, 7])

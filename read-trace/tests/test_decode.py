@@ -12,9 +12,9 @@ import pytest
 from trace_reader import NoEventsError, NotATraceError, TraceError, load, read
 from trace_reader.model.slices import Inputs
 from trace_reader.parse import decode as decode_module
-from trace_reader.report import json as as_json
-from trace_reader.report import one, text
-from trace_reader.report.document import Style
+from trace_reader.scene.document import Style
+from trace_reader.scene.trace_report import trace_report
+from trace_reader.write import json_output, plain_text
 
 EVENTS = [step(0, 0, 100), op("aten::mm", 10, 20), launch(12, 1), kernel("a", 30, 5, 1), op("aten::add", 50, 9)]
 
@@ -204,7 +204,7 @@ def test_any_mutation_of_a_real_trace_gives_an_answer_or_a_clear_error(path, tmp
         mutated.write_bytes(data)
         try:
             facts = read(str(mutated))
-            answers += bool(text.write(one.report(facts, Style())) and as_json.write(as_json.to_json(facts)))
+            answers += bool(plain_text.write(trace_report(facts, Style())) and json_output.write(json_output.trace_json(facts)))
         except TraceError as error:
             assert str(error).startswith(str(mutated))
     assert answers > 30
@@ -249,7 +249,7 @@ def test_a_nested_list_of_the_same_name_is_not_the_list(tmp_path):
 
 
 def test_times_since_1970_keep_their_nanoseconds(tmp_path):
-    """A float has a quarter of a microsecond there; 4.222 us is what stands between the two."""
+    """A float has a quarter of a microsecond there; 4.222 µs is what stands between the two."""
     start = "1732000000000001"
     path = tmp_path / "t.json"
     events = (

@@ -43,11 +43,11 @@ def test_the_sound_step_has_none_of_the_faults():
 
 
 @pytest.mark.parametrize(("name", "words"), [
-    ("item_on_gradients", "100 synchronizing calls waited 35.13 ms in 60.31 ms: aten::_local_scalar_dense "
-     "(100 synchronizing calls, 35.13 ms); without this the path would be at most 4.86 ms shorter, 8.1%"),
-    ("pageable_copy", "2 copies waited 49.21 ms in 85.80 ms: aten::copy_ (2 copies, 49.21 ms); the largest has 67.1 MB; "
-     "2 of 2 from or to pageable memory; without this the path would be at most 16.87 ms shorter, 20%"),
-    ("slow_loader", "waiting for a DataLoader is 88% of the critical path, 292.53 ms"),
+    ("item_on_gradients", "100 synchronizing calls took 35.13 ms of 60.31 ms: aten::_local_scalar_dense "
+     "(100 calls, 35.13 ms); the GPU's wait afterwards is 8.1% of the critical path (4.86 ms)"),
+    ("pageable_copy", "2 copies took 49.21 ms of 85.80 ms: aten::copy_ (2 calls, 49.21 ms); up to 67.1 MB each; "
+     "pageable memory: 2 of 2; copies and the GPU's wait after them are 20% of the critical path (16.87 ms)"),
+    ("slow_loader", "waiting for the DataLoader takes 88% of the critical path (292.53 ms)"),
 ])  # fmt: skip
 def test_what_is_said_of_the_fault(name, words):
     assert {f.slug: f.seen for f in findings(name)}[NAMED[name]] == words

@@ -1,5 +1,6 @@
 """Writing: all files or none, whole on the disk, an earlier one kept whatever goes wrong, and no temporary file left."""
 
+import ast
 from concurrent.futures import ThreadPoolExecutor
 import errno
 import os
@@ -10,7 +11,7 @@ import stat
 import subprocess
 import sys
 
-from helpers import ROOT
+from helpers import ROOT, TOOL
 import pytest
 from trace_reader.system import files
 from trace_reader.system.files import write_all
@@ -150,28 +151,44 @@ def test_names_of_any_length(tmp_path):
 
 
 def test_nothing_else_writes_files():
-    """One function does it: no other place of the suite calls what writes a file under its own name."""
-    sources = [
-        *ROOT.glob("*.py"),
-        *(p for folder in ("common", "trace_reader", "gallery", "benchmarks") for p in (ROOT / folder).rglob("*.py")),
-    ]
+    """One function does it in each package: no other place calls what writes a file under its own name."""
+    here, lessons = Path(files.__file__), ROOT / "common" / "watch" / "whole_files.py"
+    sources = [*ROOT.glob("*.py"), *(p for folder in ("common", "gallery", "benchmarks") for p in (ROOT / folder).rglob("*.py"))]
+    sources += [p for folder in ("trace_reader", "benchmarks") for p in (TOOL / folder).rglob("*.py")]
     writing = ("write_text(", "write_bytes(", '"wb"', '"w")', "savefig(str", "json.dump(")
     found = {
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for path in sources
-        if path != Path(files.__file__)
+        if path not in (here, lessons)
         for line in path.read_text().splitlines()
         if any(call in line for call in writing)
     }
+    streams = 'for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):'
     assert found == {
-        'common/progress.py: self._terminal = os.fdopen(os.dup(2), "w")  # stderr is redirected while a lesson runs',
-        "trace_reader/system/terminal.py: for number, (name, mode) in "
-        'enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):',
+        'common/watch/progress.py: self._terminal = os.fdopen(os.dup(2), "w")  # stderr is redirected while a lesson runs',
+        f"common/watch/streams.py: {streams}",
+        f"read-trace/trace_reader/system/terminal.py: {streams}",
         # Inputs of a measurement, in a temporary folder, and a script that shows what it is to record without the suite.
-        'benchmarks/read_speed.py: with open(target, "w") as file:',
-        'benchmarks/read_speed.py: with open(large, "rb") as plain, gzip.open(f"{large}.gz", "wb", 6) as zipped:',
-        'benchmarks/read_ranks.py: (folder / f"job_rank{rank}.json.gz")'
+        'read-trace/benchmarks/read_speed.py: with open(target, "w") as file:',
+        'read-trace/benchmarks/read_speed.py: with open(large, "rb") as plain, gzip.open(f"{large}.gz", "wb", 6) as zipped:',
+        'read-trace/benchmarks/read_ranks.py: (folder / f"job_rank{rank}.json.gz")'
         ".write_bytes(gzip.compress(json.dumps(trace).encode(), 1, mtime=0))",
         'benchmarks/bare_matmul_add.py: (folder / "trace.txt").write_text'
         "(profiler.key_averages().table(sort_by=sort_by, row_limit=15))",
     }
+
+
+@pytest.mark.parametrize(
+    ("ours", "lessons"),
+    [("files.py", "whole_files.py"), ("interrupts.py", "interrupts.py"), ("terminal.py", "streams.py")],
+)
+def test_what_stands_in_both_packages_is_the_same(ours, lessons):
+    """The lessons record where the tool is not installed, so they have a copy of these functions: to the letter."""
+
+    def functions(path):
+        tree = ast.parse(path.read_text())
+        return {node.name: ast.unparse(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+    here = functions(Path(files.__file__).parent / ours)
+    there = functions(ROOT / "common" / "watch" / lessons)
+    assert there and {name: here.get(name) for name in there} == there

@@ -52,7 +52,7 @@ def few_rows(m, n=4096, k=4096, calls=10, period=3000):
 
 
 def runs(name, durations, **more):
-    """Three steps of 100 us, each launching the kernel once for its duration."""
+    """Three steps of 100 µs, each launching the kernel once for its duration."""
     return [e for n, d in enumerate(durations) for e in (step(n, n * 100, 100), *linked(name, n * 100 + 1, d, n + 1, **more))]
 
 
@@ -84,165 +84,164 @@ def all_reduce(ts, dur, n, elements=4096):
 
 
 def cats(*durations):
-    """Concatenations, launched one after the other, that run one after the other from 12 us on."""
+    """Concatenations, launched one after the other, that run one after the other from 12 µs on."""
     starts = [12 + sum(durations[:n]) for n in range(len(durations))]
     work = [kernel(CAT, ts, dur, n) for n, (ts, dur) in enumerate(zip(starts, durations, strict=True))]
     return [step(0, 0, 100), *(launch(n, n) for n in range(len(durations))), *work]
 
 
 def queued(n):
-    """Launches, one after the other, of kernels that run from 100 us on."""
+    """Launches, one after the other, of kernels that run from 100 µs on."""
     return [e for k in range(n) for e in (call("cudaLaunchKernel", k / 10, 0.1, k), kernel(ADD, 100 + k, 1, k))]
 
 
 LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 # slug: (events that show it, what is seen, events that lack one thing)
 CASES = {
-    "no-gpu-events": ([step(0, 0, 10), launch(1, 1)], "1 launch and no GPU event", [step(0, 0, 10), op("aten::mm", 1, 2)]),
+    "no-gpu-events": ([step(0, 0, 10), launch(1, 1)], "1 kernel launch and no GPU event", [step(0, 0, 10), op("aten::mm", 1, 2)]),
     "overhead-bound": (
         runs("a", (10, 10, 10)),
-        "the CPU is 90% of the critical path: Python 89%, launch calls 0.9%. "
-        "Without one of them it would be shorter by as much at most",
+        "90% of the critical path is CPU time (Python 89%, launch calls 0.9%)",
         runs("a", (200, 200, 200)),
     ),
     "gpu-bound": (
         runs("a", (200, 200, 200)),
-        "compute on the GPU is 100% of the critical path: a 100%. Without that it would be shorter by as much at most",
+        "100% of the critical path is GPU compute (a 100%)",
         runs("a", (10, 10, 10)),
     ),
     "copy-bound": (
         [step(0, 0, 100), call("cudaMemcpyAsync", 0, 2, 1), memcpy(10, 80, 1), *linked(ADD, 5, 9, 2, stream=8)],
-        "copying is 89% of the critical path: Memcpy DtoD 89%. Without that it would be shorter by as much at most",
+        "89% of the critical path is copying (Memcpy DtoD 89%)",
         [step(0, 0, 100), call("cudaMemcpyAsync", 0, 2, 1), memcpy(60, 30, 1)],
     ),
     "latency-bound": (
         [step(0, 0, 100), launch(1, 1), kernel(ADD, 60, 9, 1)],
-        "latency of launches is 86% of the critical path",
+        "86% of the critical path is launch latency",
         [step(0, 0, 100), launch(1, 1), kernel(ADD, 20, 49, 1)],
     ),
     "mixed": (
         [step(0, 0, 100), launch(40, 1), kernel(ADD, 60, 40, 1)],
-        "compute on the GPU is 40% and the CPU 40% of the critical path: add 40%, Python 40%. "
-        "Without one of them it would be shorter by as much at most",
+        "40% of the critical path is GPU compute and 40% is CPU time (add 40%, Python 40%)",
         [step(0, 0, 100), launch(40, 1), kernel(ADD, 50, 50, 1)],
     ),
     "input-bound": (
         [step(0, 0, 100), annotation(LOADER, 10, 30), *linked(ADD, 60, 39)],
-        "waiting for a DataLoader is 30% of the critical path, 30.0 us",
+        "waiting for the DataLoader takes 30% of the critical path (30.0 µs)",
         [step(0, 0, 100), annotation(LOADER, 10, 4), *linked(ADD, 60, 39)],
     ),
     "exposed-communication": (
         [step(0, 0, 100), *linked(GEMM, 0, 59), *linked(NCCL, 10, 89, 2, stream=17)],
-        "40.0 us of 89.0 us of communication run while nothing is computed: 40% of the time",
+        "40.0 µs of 89.0 µs of communication are exposed: 40% of the time",
         [step(0, 0, 100), *linked(GEMM, 0, 99), *linked(NCCL, 10, 39, 2, stream=17)],
     ),
     "late-rank-suspected": (
         [step(0, 0, 1000), *(e for n, us in enumerate((10, 11, 12, 90)) for e in all_reduce(100 * n, us, n))],
-        "of 123.0 us in collectives at least 83.0 us is waiting for another rank: 1 call took more than twice as long as the "
-        "fastest of equal size, one of them 90.0 us beside 10.0 us",
+        "83.0 µs of 123.0 µs in collectives exceeds the fastest call of equal size; 1 call took over twice as long, "
+        "one of them 90.0 µs instead of 10.0 µs",
         [step(0, 0, 1000), *(e for n, us in enumerate((10, 11, 12, 90)) for e in all_reduce(100 * n, us, n, 1000 * (n + 1)))],
     ),
     "unfused-optimizer": (
         [step(0, 0, 1000), annotation("Optimizer.step#AdamW.step", 100, 800),
          *(e for n in range(50) for e in linked(ADD, 110 + 10 * n, 2, n))],
-        "50 kernels a step of 2.0 us in the median, 800.0 us of CPU time: 83% of the critical path",  # 100 to 600 and 2, of 603
+        "50 kernels per optimizer step (median 2.0 µs) and 800.0 µs of CPU time: 83% of the critical path",  # 100 to 602, of 603
         [step(0, 0, 1000), annotation("Optimizer.step#AdamW.step", 100, 800),
          *(e for n in range(50) for e in linked(MULTI_TENSOR, 110 + 10 * n, 2, n))],
     ),
     "many-small-kernels": (
         [step(0, 0, 1000), *(e for n in range(50) for e in linked(ADD, 10 * n, 2, n))],
-        "50 of 50 kernels a step take less than 10 us, 2.0 us in the median; "
-        "the GPU waits for the CPU or a launch in 100% of the path",
+        "50 of 50 kernels per step take less than 10 µs (median 2.0 µs); the GPU waits for the CPU or a launch in 100% "
+        "of the critical path",
         [step(0, 0, 1000), *(e for n in range(49) for e in linked(ADD, 10 * n, 2, n))],
     ),
     "dtype-conversions": (
         [step(0, 0, 100), op("aten::_to_copy", 1, 18), *linked(TO_BF16, 4, 20), launch(20, 2), kernel(ADD, 25, 75, 2)],
-        "1 conversion a step, 20% of the critical path",
+        "1 conversion per step: 20% of the critical path",
         [step(0, 0, 100), op("aten::_to_copy", 1, 18), *linked(ADD, 4, 20), launch(20, 2), kernel(ADD, 25, 75, 2)],
     ),
     "cache-growing-by-cat": (
         cats(4, 6, 8, 10),
-        "4 cats a step, 70% of the critical path; the first takes 4.0 us, the longest 10.0 us",  # 28 of 40
+        "4 cats per step: 70% of the critical path; the first takes 4.0 µs, the longest 10.0 µs",  # 28 of 40
         cats(4, 12, 8, 9),
     ),
     "small-grid": (
         [step(0, 0, 100), *linked(ADD, 0, 99, grid=(66, 1, 1))],
-        "1 call with fewer blocks than the 132 multiprocessors, the most in add with 66 blocks; "
-        "spread over all of them, the path would be at most 50% shorter",
+        "1 kernel call with fewer blocks than the 132 multiprocessors, above all add (66 blocks); weighted by the "
+        "unused multiprocessors: 50% of the critical path",
         [step(0, 0, 100), *linked(ADD, 0, 99, grid=(128, 1, 1))],
     ),
     "capture-trace": (
         [step(0, 0, 100), call("cudaStreamBeginCapture", 10, 1, 5), launch(20, 6), *linked(ADD, 50, 5)],
-        "1 capture",
+        "1 graph capture",
         [step(0, 0, 100), launch(20, 6), *linked(ADD, 50, 5)],
     ),
     "hotspot": (
         [launch(0, 1), launch(0.1, 2), kernel(GEMM, 1, 90, 1), kernel(ADD, 91, 10, 2)],
-        "nvjet GEMM 256x128 takes 90% of the GPU's time in 1 call",
+        "nvjet GEMM 256x128 takes 90% of GPU time in 1 call",
         [*linked(GEMM, 0, 90), *linked(ADD, 500, 10, 2)],  # the GPU waits: it is not what to look at first
     ),
     "many-calls": (
         [step(0, 0, 1000), *(e for n in range(50) for e in linked(ADD, 40 * n, 12, n))],
-        "a step: 50 x add, 12.0 us each on average",
+        "per step: 50 x add (12.0 µs on average)",
         [step(0, 0, 1000), *(e for n in range(49) for e in linked(ADD, 40 * n, 12, n))],
     ),
     "sync-in-step": (
         [step(0, 0, 100), op("aten::item", 30, 40), op("aten::_local_scalar_dense", 31, 38), *linked(ADD, 1, 60),
          call("cudaStreamSynchronize", 32, 30, 9), *linked(ADD, 80, 19, 2)],
-        "1 synchronizing call waited 30.0 us in 100.0 us: aten::_local_scalar_dense (1 synchronizing call, 30.0 us); "
-        "without this the path would be at most 18.0 us shorter, 18%",  # from the wait's end to the launch at 80
+        "1 synchronizing call took 30.0 µs of 100.0 µs: aten::_local_scalar_dense (1 call, 30.0 µs); the GPU's wait "
+        "afterwards is 18% of the critical path (18.0 µs)",  # from the wait's end to the launch at 80
         [step(0, 0, 100), *linked(ADD, 1, 60), *linked(ADD, 80, 19, 2), call("cudaDeviceSynchronize", 101, 50, 9)],
     ),
     "blocking-copy": (
         [step(0, 0, 100), op("aten::copy_", 4, 80), call("cudaMemcpyAsync", 5, 50, 1),
          memcpy(10, 44, 1, name="Memcpy HtoD (Pageable -> Device)", bytes=4_000_000), *linked(ADD, 80, 19, 2)],
-        "1 copy waited 50.0 us in 100.0 us: aten::copy_ (1 copy, 50.0 us); the largest has 4.0 MB; "
-        "1 of 1 from or to pageable memory; without this the path would be at most 70.0 us shorter, 70%",  # the copy's 44 and 26
+        "1 copy took 50.0 µs of 100.0 µs: aten::copy_ (1 call, 50.0 µs); up to 4.0 MB each; pageable memory: 1 of 1; "
+        "copies and the GPU's wait after them are 70% of the critical path (70.0 µs)",  # the copy's 44 and 26
         [step(0, 0, 100), call("cudaMemcpyAsync", 5, 50, 1), memcpy(60, 10, 1), *linked(ADD, 80, 19, 2)],
     ),
     "blocked-by-the-queue": (
         [step(0, 0, 1000), *queued(950), call("cudaLaunchKernel", 100, 60, 2000), kernel(ADD, 1060, 1, 2000)],
-        "1 call waited 60.0 us in 1.06 ms: in no op (1 call, 60.0 us)",
+        "1 call took 60.0 µs of 1.06 ms: in no op (1 call, 60.0 µs)",
         [step(0, 0, 1000), *queued(800), call("cudaLaunchKernel", 100, 60, 2000), kernel(ADD, 1060, 1, 2000)],
     ),
     "allocation-in-step": (
         [step(0, 0, 100), op("aten::empty", 10, 50), call("cudaMalloc", 20, 30, 9), *linked(ADD, 80, 19)],
-        "managing memory is 30% of the critical path, 30.0 us; without this the path would be at most 30.0 us shorter, 30%",
+        "managing memory takes 30% of the critical path (30.0 µs); with the GPU's wait after frees, 30% of the "
+        "critical path (30.0 µs)",
         [step(0, 0, 100), op("aten::empty", 10, 50), *linked(ADD, 80, 19)],
     ),
     "loading-or-compiling-in-step": (
         [step(0, 0, 100), call("cuModuleLoadData", 20, 30, 9), op("fx (dynamo_timed)", 60, 10), *linked(ADD, 80, 19)],
-        "loading code or compiling is 40% of the critical path, 40.0 us",
+        "loading code or compiling takes 40% of the critical path (40.0 µs)",
         [step(0, 0, 100), op("aten::mm", 20, 30), *linked(ADD, 80, 19)],
     ),
     "cold-start": (
         [step(2, 0, 90), step(3, 100, 60), step(4, 200, 40)],
-        "ProfilerStep#2 takes 90.0 us of CPU time, the later ones 60.0 us",
+        "ProfilerStep#2 takes 90.0 µs of CPU time, the later steps 60.0 µs (median)",
         [step(2, 0, 70), step(3, 100, 60), step(4, 200, 40)],
     ),
     "entry-gap": (
         gaps(30, 4),
-        "from the annotation to its first op: #0 30.0 us, #1 4.0 us",
+        "from the annotation's start to its first op: #0 30.0 µs, #1 4.0 µs",
         gaps(5, 4),
     ),
     "heavy-launch": (
         [step(0, 0, 9), call("cudaOccupancyMaxActiveBlocksPerMultiprocessor", 1, 1, 9), *linked(GEMM, 2, 5, **HEAVY)],
-        "nvjet GEMM 256x128: 1 occupancy query in 1 step, 168 registers a thread, 213,188 B of shared memory",
+        "1 occupancy query in 1 step; nvjet GEMM 256x128 has 168 registers per thread, 213,188 B of shared memory",
         [step(0, 0, 9), *linked(GEMM, 2, 5, **HEAVY)],
     ),
     "driver-launch": (
         [launch(0, 1, "cuLaunchKernelEx"), kernel(CUDNN, 2, 5, 1, **HEAVY)],
-        "cuDNN attention 64x128x64 (cuLaunchKernelEx, 168 registers a thread, 213,188 B of shared memory)",
+        "cuDNN attention 64x128x64 (cuLaunchKernelEx)",
         linked(CUDNN, 0, 5, **HEAVY),
     ),
     "light-launch": (
         linked(ADD, 0, 5),
-        "add: launched by cudaLaunchKernel, 32 registers a thread, 0 B of shared memory",
+        "add is launched by cudaLaunchKernel and has 32 registers per thread, 0 B of shared memory",
         linked(GEMM, 0, 5, **HEAVY),
     ),
     "profiler-sync": (
         [step(0, 0, 10), call("cudaDeviceSynchronize", 12, 300, 9)],
-        "a synchronizing call of 300.0 us after the last step",
+        "a synchronizing call of 300.0 µs ends after the last step",
         [step(0, 0, 400), call("cudaDeviceSynchronize", 12, 300, 9)],
     ),
     "hidden-copy": (
@@ -250,79 +249,77 @@ CASES = {
             op("aten::masked_fill", 0, 20), op("aten::clone", 1, 10), *copied(bytes=2_000_000),
             op("aten::masked_fill_", 12, 5), *linked(ADD, 13, 27, 2),
         ],
-        "aten::masked_fill > aten::clone: 1 copy of 2.0 MB, 25% of the GPU's time",
+        "aten::masked_fill > aten::clone: 1 copy, 2.0 MB on average, 25% of GPU time",
         [op("aten::to", 0, 20), *copied(name="Memcpy HtoD (Pageable -> Device)")],
     ),
     "bias-copy": (
         [op("aten::addmm", 0, 20), *copied(), *linked(GEMM, 15, 5, 2)],
-        "1 device-to-device copy in an addmm that launches a GEMM",
+        "1 device-to-device copy inside an addmm that also launches a GEMM",
         [op("aten::addmm", 0, 20), *linked(GEMM, 15, 5, 2)],
     ),
     "profiler-buffer": (
         [step(0, 0, 10), event("overhead", "Activity Buffer Request", 1, 1770)],
-        "1 Activity Buffer Request, 1.77 ms in all",
+        "1 Activity Buffer Request, 1.77 ms in total",
         [step(0, 0, 10), event("overhead", "Resource", 1, 1770)],
     ),
     "uneven-kernel": (
         runs(GEMM, (90, 72, 71)),
-        "nvjet GEMM 256x128: median 72.0 us, 71.0 us to 90.0 us in 3 calls; far out in ProfilerStep#0",
+        "nvjet GEMM 256x128: median 72.0 µs, 71.0 µs to 90.0 µs in 3 calls; outliers in ProfilerStep#0",
         runs(GEMM, (72, 72, 71)),
     ),
     "unfused-pointwise": (
         [step(0, 0, 1000), *(launch(n, n) for n in range(60)), *(kernel(ADD, 100 + 20 * n, 20, n) for n in range(60))],
-        "60 elementwise kernels a step are 92% of the critical path",
+        "60 elementwise kernels per step take 92% of the critical path",
         [step(0, 0, 1000), *(launch(n, n) for n in range(60)), *(kernel(ADD, 100 + 20 * n, 20, n) for n in range(49)),
          *(kernel(GEMM, 100 + 20 * n, 20, n) for n in range(49, 60))],
     ),
     "slow-pointwise": (
         [*pointwise("aten::gelu", 0, 100, 1), *pointwise("aten::relu", 200, 20, 2)],
-        "gelu moves 40.0 MB at 400 GB/s, where relu reaches 2000",
+        "gelu moves 40.0 MB at 400 GB/s; relu reaches 2000 GB/s",
         [*pointwise("aten::gelu", 0, 30, 1), *pointwise("aten::relu", 200, 20, 2)],
     ),
     "views-launch-nothing": (
         [op("aten::t", 0, 2), op("aten::transpose", 0.5, 1), *linked(ADD, 5, 5)],
-        "1 x aten::t, 1 x aten::transpose launched nothing",
+        "1 x aten::t, 1 x aten::transpose launched nothing themselves",
         [op("aten::mm", 0, 2), op("aten::empty", 1, 1), *linked(ADD, 5, 5)],
     ),
     "epilogue-bias": (
         [op("aten::addmm", 0, 9), *linked("nvjet_sm90_tst_64x8_64x16_1x2_h_bz_bias_TNT", 1, 5)],
-        "nvjet GEMM 64x8 has the epilogue bz_bias in its name",
+        "nvjet GEMM 64x8 names a bias in its epilogue (bz_bias)",
         [op("aten::mm", 0, 9), *linked(GEMM, 1, 5)],
     ),
     "two-gemm-tiles": (
         [*linked(GEMM, 0, 5), *linked("nvjet_sm90_tst_192x128_64x5_1x2_h_bz_coopB_TNT", 10, 5, 2)],
-        "GEMMs with the tiles 192x128, 256x128",
+        "the GEMMs have the tiles 192x128, 256x128",
         [*linked(GEMM, 0, 5), *linked(GEMM, 10, 5, 2)],
     ),
     "fp32-cuda-cores": (
         [*linked(SGEMM, 0, 3), *linked(GEMM, 5, 1, 2)],
-        "sgemm 128x64: 75% of the GPU's time",
+        "sgemm 128x64: 75% of GPU time",
         linked(GEMM, 0, 5),
     ),
     "far-from-the-floor": (
         few_rows(1),
-        "a step's products read 0.34 GB of second matrices: 69.9 us at the published 4,800 GB/s. A step takes 3.00 ms, 43 times "
-        "as long",
+        "0.34 GB of weights (the products' second matrices) per step need 69.9 µs at the published 4,800 GB/s; a step "
+        "takes 3.00 ms, 43 times as long",
         few_rows(4096),
     ),
     "activations-kept": (
         [*memory_training(), *linked(ADD, 5, 500)],
-        "at the peak of 19.0 MiB, 6.0 MiB are of the forward pass, not freed before its backward pass; checkpointing all "
-        "layers could free up to 6.0 MiB "
-        "(in layer 0, layer 1)",
+        "at the peak of 19.0 MiB, 6.0 MiB were kept from the forward pass, 6.0 MiB of it in layer 0, layer 1",
         [*(e for e in memory_training() if e["ts"] < 300), *linked(ADD, 5, 500)],
     ),
     "fused-triton": (
         linked(FUSED, 0, 5),
-        f"{FUSED}: pointwise kernel of _unsafe_view, gelu, mul, 5.0 us",
+        f"{FUSED}: a pointwise kernel of _unsafe_view, gelu, mul; 5.0 µs",
         linked("triton_poi_fused_gelu_0", 0, 5),
     ),
     "compile-tax": (
         COMPILED,
-        "4.0 us in the cache lookup, 3.0 us in the runtime wrapper's prologue, each call on average",
+        "on average per call: 4.0 µs in the cache lookup, 3.0 µs in the runtime wrapper's prologue",
         [e for e in COMPILED if e["name"] != "TorchDynamo Cache Lookup"],
     ),
-    "cache-hits": (COMPILED, "one graph, fadri2gvaccd..., in 3 calls", COMPILED[:5]),
+    "cache-hits": (COMPILED, "one graph, fadri2gvaccd..., ran in 3 calls", COMPILED[:5]),
     "recompile": (
         [*COMPILED, op("## Call CompiledFxGraph zzzzzzzzzzzzzzzz ##", 400, 5)],
         "2 compiled graphs: fadri2gvaccd... (3 calls), zzzzzzzzzzzz... (1 call)",
@@ -330,7 +327,7 @@ CASES = {
     ),
     "mask-rebuilt": (
         [e for n in range(2) for e in (step(n, n * 10, 10), op("aten::ones", n * 10 + 1, 1), op("aten::tril", n * 10 + 3, 1))],
-        "aten::tril 2 times in 2 steps, beside aten::ones",
+        "aten::tril runs 2 times in 2 steps; other mask ops: aten::ones",
         [op("aten::tril", -50, 1), step(0, 0, 10), step(1, 10, 10)],
     ),
     "safe-softmax": (
@@ -338,43 +335,43 @@ CASES = {
             op("aten::_safe_softmax", 0, 20), op("aten::_softmax", 1, 5), *linked(SOFTMAX, 2, 30),
             op("aten::isneginf", 7, 5), *linked("isneginf", 8, 12, 2), op("aten::mm", 25, 5), *linked(GEMM, 26, 9, 3),
         ],
-        "aten::_safe_softmax 1 time; 2 kernels and 42.0 us on the GPU each time",
+        "aten::_safe_softmax runs 1 time, with 2 kernels and 42.0 µs of GPU time each time",
         [op("aten::_softmax", 0, 5), *linked(SOFTMAX, 2, 30)],
     ),
     "unfused-attention": (
         [step(0, 0, 9), *linked(GEMM, 1, 5), *linked(ADD, 2, 5, 2), *linked(SOFTMAX, 3, 5, 3), *linked(GEMM, 4, 5, 4)],
-        "4 kernels for one attention: 2 GEMMs, a softmax and 1 more",
+        "4 kernels per softmax: 2 GEMMs, a softmax and 1 more",
         [step(0, 0, 9), *linked(GEMM, 1, 5), *linked(ADD, 2, 5, 2), *linked(GEMM, 4, 5, 4)],
     ),
     "fused-attention": (
         linked(CUDNN, 0, 5),
-        "cuDNN attention 64x128x64: of cuDNN, which generated it; for sm90, tile 64x128x64, variant (knob) 7; 5.0 us a call",
+        "cuDNN attention 64x128x64 (generated by cuDNN): 5.0 µs per call, for sm90, tile 64x128x64, variant 7",
         linked(SOFTMAX, 0, 5),
     ),
     "opaque-op": (
         [step(0, 0, 100), op("aten::_cudnn_attention_forward", 10, 40), op("aten::empty", 11, 10), *linked(CUDNN, 30, 5)],
-        "aten::_cudnn_attention_forward: 29.0 us of its 40.0 us a step are in no op or call inside it, "
-        "29% of ProfilerStep#0's CPU time",
+        "aten::_cudnn_attention_forward: 29.0 µs of its 40.0 µs per step are self time, 29% of ProfilerStep#0's CPU "
+        "time",
         [step(0, 0, 100), op("aten::_cudnn_attention_forward", 10, 40), op("aten::empty", 11, 20), *linked(CUDNN, 40, 5)],
     ),
     "low-occupancy-by-design": (
         linked(FLASH, 0, 5, regs=255, block=(128, 1, 1)),
-        "flash attention fwd: 128 threads x 255 registers = 32,640 of 65,536 an SM: 2 blocks, 8 of 64 warps (12.5%)",
+        "flash attention fwd: 128 threads x 255 registers = 32,640 of 65,536 per SM: 2 blocks, 8 of 64 warps (12.5%)",
         linked(FLASH, 0, 5, regs=32, block=(128, 1, 1)),
     ),
     "occupancy-not-estimated": (
         linked(GEMM, 0, 5, **HEAVY),
-        "nvjet GEMM 256x128 (213,188 B)",
+        "more than 48 KiB of shared memory: nvjet GEMM 256x128 (213,188 B)",
         linked(GEMM, 0, 5, regs=168, shared=49152),
     ),
     "annotation-double-count": (
         [*linked(ADD, 0, 10), event("gpu_user_annotation", "fwd", 1, 50, {"pid": 0, "tid": 7})],
-        "fwd spans 50.0 us on the GPU's lane, 500% of the GPU's summed time",
+        "fwd spans 50.0 µs on the GPU, 500% of the summed GPU time",
         [*linked(ADD, 0, 10), event("gpu_user_annotation", "fwd", 1, 10, {"pid": 0, "tid": 7})],
     ),
     "carried-over": (
         [kernel(GEMM, 0, 20, 99), *linked(GEMM, 30, 5)],
-        "1 GPU event, 20.0 us",
+        "1 GPU event (20.0 µs) without a launch in the trace",
         [*linked(GEMM, 30, 5), kernel(GEMM, 50, 20, 99)],
     ),
     "graph-launch": (
@@ -384,12 +381,12 @@ CASES = {
     ),
     "crossing-slices": (
         [kernel("a", 0, 10, 1), kernel("b", 5, 10, 2)],
-        "1 slice: b",
+        "1 crossing slice: b",
         [kernel("a", 0, 10, 1), kernel("b", 5, 10, 2, stream=8)],
     ),
     "zero-timestamps": (
         [step(0, 5e12, 10), launch(5e12 + 1, 1), kernel("a", 0, 5, 1), kernel("a", 5e12 + 5, 5, 1)],
-        "1 of 1 kernels",
+        "kernels with a start or a duration of 0: 1 of 1",
         [step(0, 5e12, 10), launch(5e12 + 1, 1), kernel("a", 5e12 + 5, 5, 1)],
     ),
 }  # fmt: skip
@@ -430,13 +427,13 @@ def test_what_to_do_fits_the_program(tmp_path):
     late = [step(0, 0, 100), call("cudaGraphLaunch", 80, 2, 1), kernel(ADD, 90, 10, 1)]
     assert "replayed from a graph already" in advice(tmp_path, "overhead-bound", *late)
     compiled = [step(0, 0, 100), op("Torch-Compiled Region: 0/0", 10, 80), *linked(ADD, 80, 19)]
-    assert advice(tmp_path, "overhead-bound", *compiled).startswith("It is compiled already")
+    assert advice(tmp_path, "overhead-bound", *compiled).startswith("Part of it is compiled already")
     assert "torch.compile" in advice(tmp_path, "overhead-bound", step(0, 0, 100), *linked(ADD, 80, 19))
 
 
 @pytest.mark.parametrize(
     ("major", "words"),
-    [(9, "Use bf16, or allow tf32"), (8, "Use bf16, or allow tf32"), (7, "Use fp16: "), (6, "This GPU has no")],
+    [(9, "Use bf16, or allow tf32"), (8, "Use bf16, or allow tf32"), (7, "Use fp16: "), (6, "This GPU has no tensor cores")],
 )
 def test_a_gpu_is_not_told_to_use_what_it_lacks(tmp_path, major, words):
     device = {**H200, "computeMajor": major}
@@ -454,7 +451,7 @@ def test_a_copy_that_somebody_asked_for_is_not_hidden(tmp_path, name):
 
 def test_a_hidden_copy_of_another_op_is_not_told_to_use_the_in_place_form(tmp_path):
     events = [op("aten::pow", 0, 20), op("aten::copy_", 1, 10), *copied(bytes=2_000_000)]
-    assert advice(tmp_path, "hidden-copy", *events) == "See what the op copies for: another op may do without."
+    assert advice(tmp_path, "hidden-copy", *events) == "Check why the op copies: another op may not need to."
 
 
 def test_many_small_calls_matter_where_the_cpu_limits(tmp_path):
@@ -470,7 +467,8 @@ def test_attention_written_out_is_seen_in_a_model(tmp_path):
             op(name, t + 2 * k, 2), launch(t + 2 * k + 0.5, n + k), kernel(k_name, t + 100 + 30 * k, us, n + k))]  # fmt: skip
 
     events = [step(0, 0, 500), *layer(1, 1), *layer(201, 11)]
-    assert found(tmp_path, events)["unfused-attention"] == "2 softmaxes a step between two batched GEMMs: 65% of the GPU's time"
+    seen = "2 softmaxes per step between batched GEMMs; with these, 65% of GPU time"
+    assert found(tmp_path, events)["unfused-attention"] == seen
     classifier = [e for e in events if e["name"] != "aten::bmm"]
     assert "unfused-attention" not in found(tmp_path, classifier)
 
@@ -502,26 +500,26 @@ def test_a_copy_blocked_by_the_queue_is_one(tmp_path):
     copying = [e for k in range(20) for e in (call("cudaMemcpyAsync", 100 + k, 0.2, 3000 + k), memcpy(1200 + k, 1, 3000 + k))]
     blocked = [call("cudaMemcpyAsync", 130, 60, 4000), memcpy(1300, 1, 4000)]
     events = [step(0, 0, 1000), *queued(950), *copying, *blocked]
-    assert found(tmp_path, events)["blocked-by-the-queue"].startswith("1 call waited 60.0 us in 1.30 ms")
+    assert found(tmp_path, events)["blocked-by-the-queue"].startswith("1 call took 60.0 µs of 1.30 ms")
 
 
 def test_frees_wait_for_the_device(tmp_path):
     events = [step(0, 0, 100), *linked(ADD, 1, 40), call("cudaFree", 5, 40, 9), *linked(ADD, 60, 39, 2)]
     assert found(tmp_path, events)["allocation-in-step"] == (
-        "managing memory is 3.0% of the critical path, 3.0 us; 1 free waited 40.0 us in 100.0 us: in no op (1 free, 40.0 us); "
-        "without this the path would be at most 21.0 us shorter, 21%"  # its own end, and from it to the launch at 60
+        "managing memory takes 3.0% of the critical path (3.0 µs); 1 free took 40.0 µs of 100.0 µs: in no op (1 call, 40.0 µs); "
+        "with the GPU's wait after frees, 21% of the critical path (21.0 µs)"  # its own end, and from it to the launch at 60
     )
 
 
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        (annotation("load_batch", 1, 70), "Most of it is Python inside annotations"),
-        (call("cudaHostAlloc", 1, 70, 50), "Most of it is managing memory"),
-        (call("cuModuleLoadData", 1, 70, 50), "Most of it is loading code"),
-        (op("f (dynamo_timed)", 1, 70), "Most of it is compiling"),
-        (call("cudaMemcpyAsync", 1, 70, 50), "Most of it is calls that launch nothing"),
-        (op("aten::mm", 1, 70), "Give each launch more to do"),
+        (annotation("load_batch", 1, 70), "Profile the Python code"),
+        (call("cudaHostAlloc", 1, 70, 50), "See allocation-in-step"),
+        (call("cuModuleLoadData", 1, 70, 50), "Record after warm-up: the CPU spends the most time loading code"),
+        (op("f (dynamo_timed)", 1, 70), "Record after warm-up: the CPU spends the most time compiling"),
+        (call("cudaMemcpyAsync", 1, 70, 50), "Look for long calls that launch nothing"),
+        (op("aten::mm", 1, 70), "Give each launch more work"),
     ],
 )
 def test_what_to_do_fits_what_the_cpu_did(tmp_path, what, words):
@@ -531,20 +529,20 @@ def test_what_to_do_fits_what_the_cpu_did(tmp_path, what, words):
 def test_a_value_that_is_asked_for_cannot_be_pinned(tmp_path):
     events = [step(0, 0, 100), op("aten::_local_scalar_dense", 4, 80), call("cudaMemcpyAsync", 5, 50, 1),
               memcpy(10, 44, 1, name="Memcpy DtoH (Device -> Pageable)", bytes=4), *linked(ADD, 80, 19, 2)]  # fmt: skip
-    assert advice(tmp_path, "blocking-copy", *events).startswith("So little is a value")
+    assert advice(tmp_path, "blocking-copy", *events).startswith("Read values less often")
 
 
 def test_a_pageable_copy_that_ends_a_little_after_its_call_waited(tmp_path):
-    """The call waits for the kernel before the copy and returns when the last part is staged, 13 us before the copy ends."""
+    """The call waits for the kernel before the copy and returns when the last part is staged, 13 µs before the copy ends."""
     name = "Memcpy HtoD (Pageable -> Device)"
     events = [step(0, 0, 1000), *linked(ADD, 0, 499), call("cudaMemcpyAsync", 10, 777, 2), memcpy(501, 299, 2, name=name),
               launch(805, 3), kernel(ADD, 811, 189, 3)]  # fmt: skip
     facts = read(write(tmp_path / "t.json", *events))
-    assert facts.regime == "gpu-bound" and facts.steps[0].sync_us == 777
+    assert facts.verdict == "gpu-bound" and facts.steps[0].sync_us == 777
     path = facts.critical_path
     # 189 + 499 of kernels, the copy's 286 up to the call's end, the CPU's 18 to the launch; the rest is latency
     assert (path.compute_us, path.copy_us, path.cpu_us, path.latency_us) == (688, 286, 18, 8)
-    assert found(tmp_path, events)["blocking-copy"].endswith("without this the path would be at most 304.0 us shorter, 30%")
+    assert found(tmp_path, events)["blocking-copy"].endswith("are 30% of the critical path (304.0 µs)")
     other = [e if e["name"] != name else {**e, "name": "Memcpy HtoD (Pinned -> Device)"} for e in events]
     assert read(write(tmp_path / "t.json", *other)).steps[0].sync_us == 0
 
@@ -573,13 +571,13 @@ def test_one_collective_a_step_can_only_be_hidden_in_parts(tmp_path):
     late = [step(0, 0, 200), *linked(GEMM, 0, 99), *all_reduce(101, 60, 2), launch(105, 3), kernel(GEMM, 170, 30, 3)]
     assert "bucket_cap_mb" in advice(tmp_path, "exposed-communication", *late)
     half = [step(0, 0, 200), *linked(GEMM, 0, 99), *all_reduce(50, 100, 2), launch(105, 3), kernel(GEMM, 170, 30, 3)]
-    assert advice(tmp_path, "exposed-communication", *half).startswith("Look first for a rank that is late")
+    assert advice(tmp_path, "exposed-communication", *half).startswith("Look for a straggler first")
 
 
 def test_a_loader_in_the_programs_own_process_is_told_to_leave_it(tmp_path):
     name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     events = [step(0, 0, 100), annotation(name, 10, 30), *linked(ADD, 60, 39)]
-    assert "give it num_workers" in advice(tmp_path, "input-bound", *events)
+    assert "Set num_workers above 0" in advice(tmp_path, "input-bound", *events)
 
 
 def test_compiling_in_every_step_is_not_cured_by_a_warm_up(tmp_path):
@@ -602,7 +600,7 @@ def test_what_torch_compile_tries_out_is_not_the_programs(tmp_path):
 
 def test_only_the_cats_that_grow_are_counted(tmp_path):
     stacked = [op("aten::stack", 4, 9), op("aten::cat", 5, 5), launch(6, 9), kernel(CAT, 40, 9, 9)]
-    assert found(tmp_path, [*cats(4, 6, 8, 10), *stacked])["cache-growing-by-cat"].startswith("4 cats a step, ")
+    assert found(tmp_path, [*cats(4, 6, 8, 10), *stacked])["cache-growing-by-cat"].startswith("4 cats per step: ")
 
 
 def test_by_their_shapes_cats_grow_whatever_they_take(tmp_path):
@@ -617,7 +615,7 @@ def test_by_their_shapes_cats_grow_whatever_they_take(tmp_path):
 
 
 def test_a_rate_that_only_a_cache_gives_is_no_yardstick(tmp_path):
-    # 40 MB in 8.5 us are 4706 GB/s, of 4800 that the memory has; in 40 us 1000
+    # 40 MB in 8.5 µs are 4706 GB/s, of 4800 that the memory has; in 40 µs 1000
     near_peak = [*pointwise("aten::relu", 200, 8.5, 2), *pointwise("aten::gelu", 0, 40, 1)]
     assert "slow-pointwise" not in found(tmp_path, near_peak)
     assert "slow-pointwise" in found(tmp_path, [*near_peak, *pointwise("aten::tanh", 400, 15, 3)])

@@ -95,7 +95,7 @@ def test_nothing_agrees(joined, tmp_path, capsys):
     assert cli.main([str(tmp_path / "graph.json"), "--names", str(tmp_path / "eager.json")]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "0 of 2 kernels, copies and memsets that 2 graph launches replayed" in out
-    assert "they agree in the first 0 of a launch; then the graph has sgemm 128x64, and the other trace Memcpy DtoD" in out
+    assert "the first 0 of a launch agree; then the graph has sgemm 128x64 and the other trace Memcpy DtoD" in out
 
 
 def test_what_is_printed(joined, tmp_path, capsys):
@@ -105,9 +105,9 @@ def test_what_is_printed(joined, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "".join(f"Named by {other}, ProfilerStep#1".split()) in "".join(out.split())
     assert "  8 of 8 kernels, copies and memsets that 2 graph launches replayed\n" in out
-    assert "  op          replayed  GPU time  share\n  aten::add_         2    8.0 us  40.0%\n" in out
+    assert "  op          replayed  GPU time  share\n  aten::add_         2    8.0 µs  40.0%\n" in out
     assert cli.main([graph, "--names", other, "--by", "layer"]) == 0
-    assert "  layer    replayed  GPU time  share\n  layer 0         4    6.0 us  30.0%\n" in capsys.readouterr().out
+    assert "  layer    replayed  GPU time  share\n  layer 0         4    6.0 µs  30.0%\n" in capsys.readouterr().out
     assert cli.main([graph, "--names", other, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["rows"][2] == {"name": "aten::add", "launched": 2, "time_us": 4.0, "backward_us": 0.0, "share": 0.2}
@@ -126,10 +126,7 @@ def test_what_cannot_be_named_is_said(tmp_path, capsys):
         assert capsys.readouterr().err == f"error: {said}\n"
     with pytest.raises(SystemExit):
         cli.main([graph, "--names", other, "--chain"])
-    assert (
-        "--names prints a table: leave --plot, --html, --open, --redact, --folded, --merge and --chain out"
-        in capsys.readouterr().err
-    )
+    assert "are two commands: give one of them" in capsys.readouterr().err
 
 
 def test_the_lines_of_python_are_the_other_traces(tmp_path, capsys):
@@ -137,10 +134,10 @@ def test_the_lines_of_python_are_the_other_traces(tmp_path, capsys):
     graph = write(tmp_path / "graph.json", *replay(GEMM, ADD, GEMM, ADD))
     other = write(tmp_path / "eager.json", *eager(frame))
     assert cli.main([graph, "--names", other, "--by", "stack"]) == 0
-    assert "  train.py:50         8   20.0 us  100.0%\n" in capsys.readouterr().out
+    assert "  train.py:50         8   20.0 µs  100.0%\n" in capsys.readouterr().out
 
 
 def test_standard_input_is_read_once(capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(["-", "--names", "-"])
-    assert ended.value.code == 2 and "standard input (-) can be read once only" in capsys.readouterr().err
+    assert ended.value.code == 2 and "standard input (-) can be read only once" in capsys.readouterr().err

@@ -9,9 +9,9 @@ from trace_reader import analyze, load
 from trace_reader.analysis.memory_facts import memory_facts
 from trace_reader.analysis.place_facts import folded, line_facts
 from trace_reader.model.slices import Kind
-from trace_reader.report import json as as_json
-from trace_reader.report import one, text
-from trace_reader.report.document import Style
+from trace_reader.scene.document import Style
+from trace_reader.scene.trace_report import trace_report
+from trace_reader.write import json_output, plain_text
 
 FLASH = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4, false>>(int)"
 
@@ -102,8 +102,8 @@ def seconds(path):
     for _ in range(3):
         start = time.process_time()
         facts = analyze(load(path))
-        text.write(one.report(facts, Style()))
-        as_json.write(as_json.to_json(facts))
+        plain_text.write(trace_report(facts, Style()))
+        json_output.write(json_output.trace_json(facts))
         found.append(time.process_time() - start)
     return min(found)
 

@@ -81,7 +81,7 @@ def test_causes_of_equal_time_stand_by_their_names(idle):
 
 
 def test_times_of_a_gap_below_a_microsecond(idle):
-    # 0.4 us of input, 0.5 of an op: neither is lost, and the larger one is the cause
+    # 0.4 µs of input, 0.5 of an op: neither is lost, and the larger one is the cause
     f = idle(
         step(0, 0, 500), launch(0, 1), kernel(GEMM, 1, 9, 1), annotation("enumerate(DataLoader)#x.__next__", 10, 0.4),
         op("aten::add", 10.4, 0.5), launch(10.9, 2), kernel(ADD, 10.9, 5, 2),

@@ -17,8 +17,8 @@ from trace_reader.analysis.job_facts import job_facts
 from trace_reader.analysis.rank_summary import rank_of, summarize_rank
 from trace_reader.commands import merge_ranks as commands_merge
 from trace_reader.commands import read_job as commands
-from trace_reader.report import job_picture
-from trace_reader.report.picture import Window
+from trace_reader.write import job_picture
+from trace_reader.write.trace_picture import Window
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
@@ -54,7 +54,7 @@ def facts_of(*paths):
 
 
 def three(folder, shifts=(0, 0, 0)):
-    """Rank 2 computes 30 us longer before the first collective; 5 us later at the second; of the third it is no part."""
+    """Rank 2 computes 30 µs longer before the first collective; 5 µs later at the second; of the third it is no part."""
     pair = {"group": "1", "ranks": (0, 1)}
     ranks = [
         [*compute(1, 10, 50), *collective(2, 60, 40), *collective(3, 200, 20), *collective(4, 300, 20, **pair)],
@@ -73,8 +73,8 @@ def test_who_waits_for_whom(tmp_path, capsys, shifts):
     assert [tuple(rank[key] for key in keys) for rank in told["ranks"]] == [
         (0, 50, 80, 0, 80, 45, 870, 0), (1, 50, 70, 0, 70, 35, 880, 1), (2, 80, 25, 0, 25, 0, 895, 2),
     ]  # fmt: skip
-    assert [(rank["trace"], rank["steps"], rank["regime"]) for rank in told["ranks"]] == [
-        (path, 1, analyze(load(path)).regime) for path in paths
+    assert [(rank["trace"], rank["steps"], rank["verdict"]) for rank in told["ranks"]] == [
+        (path, 1, analyze(load(path)).verdict) for path in paths
     ]
     assert {key: told[key] for key in ("matched", "unmatched", "transfer_us", "clock_residual_us", "straggler")} == {
         "matched": 3, "unmatched": 0, "transfer_us": 35, "clock_residual_us": 0, "straggler": 2
@@ -102,32 +102,32 @@ device: NVIDIA H200
 steps: 1 (ProfilerStep#0)
 
 Verdict
-rank 2 arrives last in 2 of 2 collectives; it is the one that waits least (0.0
-  us, the others 35.0 us to 45.0 us); it computes longer. What computing does
-  not hide of this is 4.5% of rank 0's time
+rank 2 is the straggler: it arrives last in 2 of 2 collectives; the others wait
+  35.0 µs to 45.0 µs in collectives, rank 2 waits 0.0 µs. It computes longer.
+  Rank 0 spends 4.5% of its time in exposed waiting.
 
-Ranks (all that was recorded; waiting and transfer: of what is exposed; last: to
-arrive, in all steps)
+Ranks (all that was recorded; waiting and transfer: the exposed part; last: how
+often it arrived last, in all steps)
   rank  compute  commun.  exposed  waiting  transfer      idle  last
-  0     50.0 us  80.0 us  80.0 us  45.0 us   35.0 us  870.0 us     0
-  1     50.0 us  70.0 us  70.0 us  35.0 us   35.0 us  880.0 us     1
-  2     80.0 us  25.0 us  25.0 us   0.0 us   25.0 us  895.0 us     2
+  0     50.0 µs  80.0 µs  80.0 µs  45.0 µs   35.0 µs  870.0 µs     0
+  1     50.0 µs  70.0 µs  70.0 µs  35.0 µs   35.0 µs  880.0 µs     1
+  2     80.0 µs  25.0 µs  25.0 µs   0.0 µs   25.0 µs  895.0 µs     2
 
-Collectives (transfer and skew: medians; GB/s: on the bus; NVLink of a device:
-450 at most, as published)
+Collectives (transfer and skew: medians; GB/s: on the bus; a device's NVLink
+carries 450 as published)
   collective  group  ranks  count    MB  transfer     skew  GB/s  mostly
-  allreduce       0    0-2      2  0.00   12.5 us  17.5 us   0.2  skew
-  allreduce       1    0-1      1  0.00   10.0 us  10.0 us   0.2  skew
+  allreduce       0    0-2      2  0.00   12.5 µs  17.5 µs   0.2  skew
+  allreduce       1    0-1      1  0.00   10.0 µs  10.0 µs   0.2  skew
 
 Clocks and matching
-the clocks are aligned by the ends of 3 matched collectives; these still are 0.0
-  us apart (median)
+the ends of 3 matched collectives align the clocks; they remain 0.0 µs apart
+  (median)
 """
     )
 
 
 def late(folder, *, before, gap_launch):
-    """Rank 1's second kernel begins 100 us late, launched at `gap_launch`; `before`: what else is on its CPU."""
+    """Rank 1's second kernel begins 100 µs late, launched at `gap_launch`; `before`: what else is on its CPU."""
     fine = [step(0, 0, 400), annotation("forward", 5, 200), *compute(1, 20, 30), *collective(2, 50, 110, ranks=(0, 1))]
     slow = [step(0, 0, 400), *before, *compute(1, 120, 30, launched=gap_launch), *collective(2, 150, 10, ranks=(0, 1))]
     return [write(folder, rank, *events, **header(rank, 2)) for rank, events in enumerate((fine, slow))]
@@ -136,25 +136,25 @@ def late(folder, *, before, gap_launch):
 @pytest.mark.parametrize(
     ("before", "launched", "why"),
     [
-        ([annotation("forward", 110, 200)], 119, "its CPU is late before the forward"),
-        ([annotation("forward", 1, 300), *compute(9, 3, 1)], 119, "its CPU is late in the forward"),
-        ([], 119, "its CPU is late"),
-        ([annotation("data", 5, 50), annotation("forward", 110, 200)], 119, "its CPU is late before the forward"),
-        ([annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5, 50)], 119, "its CPU is late"),
-        ([], 61, "its CPU is late"),  # of 120 us without work, more than half before the launch
-        ([], 59, "its device waits for something that is not the CPU"),
-        ([annotation("nccl:all_reduce", 110, 200)], 119, "its CPU is late"),  # the backend's own says nothing of the program
+        ([annotation("forward", 110, 200)], 119, "Its CPU is late before forward"),
+        ([annotation("forward", 1, 300), *compute(9, 3, 1)], 119, "Its CPU is late in forward"),
+        ([], 119, "Its CPU is late"),
+        ([annotation("data", 5, 50), annotation("forward", 110, 200)], 119, "Its CPU is late before forward"),
+        ([annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5, 50)], 119, "Its CPU is late"),
+        ([], 61, "Its CPU is late"),  # of 120 µs without work, more than half before the launch
+        ([], 59, "Its device waits for something that is not the CPU"),
+        ([annotation("nccl:all_reduce", 110, 200)], 119, "Its CPU is late"),  # the backend's own says nothing of the program
         ([annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5, 110)], 119,
-         "it waits for its input (a DataLoader)"),
-        ([], 4, "its device waits for something that is not the CPU"),
+         "It waits for its input (a DataLoader)"),
+        ([], 4, "Its device waits for something that is not the CPU"),
     ],
 )  # fmt: skip
 def test_what_kept_the_late_rank(tmp_path, capsys, before, launched, why):
     assert cli.main(late(tmp_path, before=before, gap_launch=launched)) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert (
-        f"rank 1 arrives last in 1 of 1 collective; it is the one that waits least (0.0 us, the other 100.0 us); {why}. What"
-        in told
+        "rank 1 is the straggler: it arrives last in 1 of 1 collective; rank 0 waits 100.0 µs in collectives, "
+        f"rank 1 waits 0.0 µs. {why}. Rank 0 spends" in told
     )
 
 
@@ -166,7 +166,7 @@ def test_who_is_late_for_several_in_a_row_is_late_for_what_kept_it_first(tmp_pat
             *collective(4, 210, 10, ranks=(0, 1))]  # fmt: skip
     job = facts_of(*(write(tmp_path, rank, *events, **header(rank, 2)) for rank, events in enumerate((fine, slow))))
     assert (job.straggler.rank, job.straggler.last, job.straggler.caused_us, job.straggler.cause) == (1, 2, 150, "cpu")
-    # of rank 0's waiting, 100 us and 50 us, the kernel of 50 us hides as much
+    # of rank 0's waiting, 100 µs and 50 µs, the kernel of 50 µs hides as much
     assert (job.ranks[0].waiting_us, job.ranks[0].exposed_waiting_us, job.ranks[0].overlapped_us) == (150, 100, 50)
     assert (job.ranks[0].exposed_us, job.ranks[0].exposed_transfer_us) == (120, 20)
 
@@ -244,7 +244,7 @@ def test_a_rank_that_is_not_here(tmp_path, capsys):
     paths = three(tmp_path)[:2]
     assert cli.main(paths) == 0
     out = capsys.readouterr().out
-    assert "of 3 ranks, these are not here, and the late one may be among them: rank 2\n" in out
+    assert "of 3 ranks, rank 2 is missing here; the straggler may be among them\n" in out
     job = facts_of(*paths)
     assert job.missing_ranks == (2,)
     # Rank 2 may have come last: then both of the others waited.
@@ -326,7 +326,8 @@ def test_a_rank_without_collectives_hides_no_other(tmp_path):
     assert (job.matched, [row.ranks for row in job.collectives]) == (1, [(0, 2)])
 
 
-def test_two_runs_of_one_rank_are_compared(tmp_path, capsys):
+def test_two_runs_of_one_rank_are_compared(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
     paths = [write(tmp_path, 0, step(0, 0, 100), *compute(1, 10, 20 + n), name=f"{n}.json", trace_id=str(n)) for n in range(2)]
     assert cli.main(paths) == 0
     assert capsys.readouterr().out.startswith(f"A: {paths[0]}\nB: {paths[1]}\n")
@@ -427,7 +428,7 @@ def test_merged_ranks_are_one_trace_with_the_sum_of_the_parts(tmp_path, capsys):
     )
     assert whole.unlinked == 0 and whole.events == sum(part.events for part in parts)
     assert cli.main([str(target)]) == 0
-    assert "\nranks: 0, 1, 2, merged; steps, verdict and path are of one of them" in capsys.readouterr().out
+    assert "\nranks: 0, 1, 2, merged; steps, verdict and path are those of one rank" in capsys.readouterr().out
     # Steps are those of the first rank, and so is what they launched.
     assert [(step.name, step.kernels, step.launches) for step in whole.steps] == [("ProfilerStep#0", 4, 4)]
 
@@ -486,7 +487,7 @@ def test_what_cannot_be_merged(tmp_path, capsys):
 
 
 def test_who_keeps_a_rank_that_keeps_others_is_the_late_one(tmp_path):
-    """Rank 1 of 8 computes 500 us longer: it holds up its group of four, and these hold up their partners in the other one."""
+    """Rank 1 of 8 computes 500 µs longer: it holds up its group of four, and these hold up their partners in the other one."""
     fours, paths = [(0, 1, 2, 3), (4, 5, 6, 7)], []
     for rank in range(8):
         late = 500 if rank == 1 else 0
@@ -498,7 +499,7 @@ def test_who_keeps_a_rank_that_keeps_others_is_the_late_one(tmp_path):
                   *collective(3, joined, 620 - joined, group="d", ranks=pair), **header(rank, 8))
         )  # fmt: skip
     job = facts_of(*paths)
-    # 3 ranks wait 500 us for rank 1, and 4 for those
+    # 3 ranks wait 500 µs for rank 1, and 4 for those
     assert (job.straggler.rank, job.straggler.caused_us, job.straggler.cause) == (1, 7 * 500, "compute")
     assert [rank.last_to_arrive for rank in job.ranks] == [1, 2, 1, 1, 0, 0, 0, 0]
 
@@ -516,7 +517,7 @@ def test_who_need_not_wait_for_others_is_not_the_last(tmp_path, name, lasts):
 
 @pytest.mark.parametrize("earlier", [0, 40])  # us that rank 1's recording begins before the others'
 def test_of_equally_short_calls_the_one_that_began_last_came_last(tmp_path, earlier):
-    """Rank 1 and rank 2 take as long, and end 5 us apart; three collectives before it tie the clocks."""
+    """Rank 1 and rank 2 take as long, and end 5 µs apart; three collectives before it tie the clocks."""
     before = [e for n in range(3) for e in collective(n + 2, 100 * n + 10, 20)]
     calls = [(310, 60), (340, 30), (335, 30)]
     ranks = [[*before, *collective(1, *call)] for call in calls]
@@ -531,7 +532,7 @@ def test_of_equally_short_calls_the_one_that_began_last_came_last(tmp_path, earl
 
 
 def test_who_adds_to_what_it_waited_is_late_for_the_rest_alone(tmp_path):
-    """Rank 0 holds up rank 1 by 100 us, and that rank 2 by 250 us: 150 are its own, so that nobody causes two thirds."""
+    """Rank 0 holds up rank 1 by 100 µs, and that rank 2 by 250 µs: 150 are its own, so that nobody causes two thirds."""
     t, d = {"group": "t", "ranks": (0, 1)}, {"group": "d", "ranks": (1, 2)}
     ranks = [
         [*compute(1, 10, 100), *collective(2, 110, 10, **t)],
@@ -543,7 +544,7 @@ def test_who_adds_to_what_it_waited_is_late_for_the_rest_alone(tmp_path):
 
 
 def test_what_two_groups_owe_to_one_rank_is_summed(tmp_path):
-    """Rank 0 holds up rank 1 in two groups by 100 us each, and rank 1 then holds up rank 2 by 200 us: all is rank 0's doing."""
+    """Rank 0 holds up rank 1 in two groups by 100 us each, and rank 1 then holds up rank 2 by 200 µs: all is rank 0's doing."""
     groups = [{"group": name, "ranks": ranks} for name, ranks in (("a", (0, 1)), ("b", (0, 1, 3)), ("c", (1, 2)))]
     ranks = [
         [*compute(1, 10, 100), *collective(2, 110, 10, **groups[0]), *compute(3, 120, 100), *collective(4, 220, 10, **groups[1])],
@@ -580,7 +581,7 @@ def test_groups_that_the_traces_do_not_name_are_left_out(tmp_path, capsys):
 
     assert cli.main([bare(rank) for rank in range(4)]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "no collective could be matched, so that nothing is known of who waits for whom" in told
+    assert "no collective could be matched, so which rank waits for which is unknown" in told
     assert told.count("unknown unknown") == 4  # waiting and transfer of each
     assert "NCCL AllReduce in group unknown, ProfilerStep#0: the traces do not say which ranks take part: rank 0 has 1" in told
 
@@ -606,7 +607,7 @@ def test_several_all_to_alls_of_uneven_sizes_are_matched_in_their_order(tmp_path
 
 
 def test_each_size_has_its_own_bandwidth(tmp_path):
-    """2 GB in 20 ms and 2 kB in 10 us: 4/3 of them on the bus of three ranks. With numbers, and an all-to-all a step."""
+    """2 GB in 20 ms and 2 kB in 10 µs: 4/3 of them on the bus of three ranks. With numbers, and an all-to-all a step."""
     large, small = 10**9, 1000
     numbered = [*collective(1, 10, 20_000, elements=large, Seq=1), *collective(2, 30_000, 10, elements=small, Seq=2)]
     a_step = [
@@ -669,7 +670,7 @@ def test_a_rank_is_found_wherever_the_header_stands(tmp_path, capsys):
 
 
 def test_two_runs_that_fit_each_other_badly_are_not_one_job(tmp_path, capsys):
-    """The same program twice, hours apart: its collectives are as many, and end 60 us off."""
+    """The same program twice, hours apart: its collectives are as many, and end 60 µs off."""
     ends = [0, 60, -60, 60, -60]
     ranks = [
         [call for n in range(5) for call in collective(n + 1, 100 * n + 200 + rank * ends[n], 20, ranks=(0, 1))]
@@ -685,7 +686,7 @@ def test_a_clock_that_is_far_off_is_said(tmp_path, capsys):
     events = step(0, 0, 100), *collective(1, 10, 50, ranks=(0, 1))
     paths = [write(tmp_path, rank, *events, baseTimeNanoseconds=rank * 10**10, **header(rank, 2)) for rank in range(2)]
     assert cli.main(paths) == 0
-    assert "the clock of rank 1 is 10.00 s from that of rank 0: are these one run?" in " ".join(capsys.readouterr().out.split())
+    assert "the clocks of ranks 0 and 1 are 10.00 s apart: is this one run?" in " ".join(capsys.readouterr().out.split())
 
 
 def test_what_is_left_out_is_no_transfer(tmp_path, capsys):
@@ -700,7 +701,7 @@ def test_what_is_left_out_is_no_transfer(tmp_path, capsys):
     assert (
         cli.main([write(tmp_path, rank, step(0, 0, 1000), *events, **header(rank, 2)) for rank, events in enumerate(ranks)]) == 0
     )
-    assert "3.5% of that is transfer, 0.0% waiting for other ranks, 96% could not be matched;" in " ".join(
+    assert "3.5% of it is transfer and 0.0% waiting for other ranks, 96% could not be matched;" in " ".join(
         capsys.readouterr().out.split()
     )
 
@@ -765,7 +766,7 @@ def test_waiting_is_told_from_three_hundredths_of_the_time_on(tmp_path, late_us,
 
 
 def blamed(folder, most):
-    """Of 100 us that are waited, rank 1 causes `most`, rank 0 the rest: computed before each of two collectives."""
+    """Of 100 µs that are waited, rank 1 causes `most`, rank 0 the rest: computed before each of two collectives."""
     one = [
         *collective(1, 60, 10 + most, ranks=(0, 1)),
         *compute(2, 200, 50 + 100 - most),
@@ -791,7 +792,7 @@ def test_on_cpus_durations_are_compared_where_the_calls_of_a_collective_end_toge
     job = facts_of(*(str(tmp_path / f"t_rank{rank}.json") for rank in range(2)))
     assert job.ends_fit is fit
     assert cli.main([str(tmp_path)]) == 0
-    assert ("do not say who waited for whom" in " ".join(capsys.readouterr().out.split())) is not fit
+    assert ("do not show which rank waited for which" in " ".join(capsys.readouterr().out.split())) is not fit
 
 
 def test_many_ranks_are_read_by_processes(tmp_path, monkeypatch):
@@ -821,8 +822,8 @@ def lanes(figure):
 def test_the_picture_has_a_lane_for_each_rank(tmp_path):
     drawn = lanes(job_picture.draw(facts_of(*three(tmp_path, (0, 5000, 123))), Window()))
     busy = {
-        0: ([(10, 60)], [(60, 100), (200, 220), (300, 320)], [(60, 90), (200, 205), (300, 310)]),
-        1: ([(10, 60)], [(60, 100), (200, 220), (310, 320)], [(60, 90), (200, 205)]),
+        0: ([(10, 60)], [(90, 100), (205, 220), (310, 320)], [(60, 90), (200, 205), (300, 310)]),
+        1: ([(10, 60)], [(90, 100), (205, 220), (310, 320)], [(60, 90), (200, 205)]),
         2: ([(10, 90)], [(90, 100), (205, 220)], []),
     }
     for rank, (compute, transfer, waiting) in busy.items():
@@ -834,7 +835,7 @@ def test_the_picture_has_a_lane_for_each_rank(tmp_path):
 def test_the_picture_of_a_window(tmp_path, capsys):
     job = facts_of(*three(tmp_path))
     drawn = lanes(job_picture.draw(job, Window(us=(70, 210))))
-    assert drawn[0]["transfer"] == [(0, 30), (130, 140)] and drawn[0]["waiting for another rank"] == [(0, 20), (130, 135)]
+    assert drawn[0]["transfer"] == [(20, 30), (135, 140)] and drawn[0]["waiting for another rank"] == [(0, 20), (130, 135)]
     target = tmp_path / "out.png"
     for flags, message in (
         (("--steps", "4:5"), "no rank has recorded a step from ProfilerStep#4 to #5"),
@@ -904,7 +905,7 @@ def test_a_groups_ranks_are_those_of_the_header_where_a_call_has_none(tmp_path, 
 
 
 def test_clocks_are_tied_by_sends_where_there_is_nothing_else(tmp_path):
-    """Two messages, whose receives end 4 us and 10 us after their sends: 7 us the median, from which both are 3 us off."""
+    """Two messages, whose receives end 4 µs and 10 µs after their sends: 7 µs the median, from which both are 3 µs off."""
     sends = [e for n in (1, 2) for e in collective(n, 100 * n, 20, "send", ranks=(0, 1), **{"Dst Rank": 1})]
     receives = [e for n in (1, 2) for e in collective(n, 100 * n, 18 + 6 * n, "recv", ranks=(0, 1), **{"Src Rank": 0})]
     job = two(tmp_path, sends, receives)
@@ -923,7 +924,7 @@ def test_the_longest_of_several_gaps_tells_what_kept_the_late_rank(tmp_path, lau
 
 @pytest.mark.parametrize(("others", "once"), [(1, "ProfilerStep#3"), (20, "")])
 def test_one_collective_that_makes_most_of_the_waiting_is_said(tmp_path, others, once):
-    """Of ten collectives, one a step, the fourth makes rank 0 wait 100 us, each of the other nine less."""
+    """Of ten collectives, one a step, the fourth makes rank 0 wait 100 µs, each of the other nine less."""
     ranks = [[step(9, -200, 200)], []]  # rank 0 recorded a step more
     for n in range(10):
         wait = 100 if n == 3 else others
@@ -950,7 +951,7 @@ def test_where_one_collective_lies_that_makes_most_of_the_waiting(tmp_path, step
 
 
 def test_clocks_are_tied_by_collectives_where_there_are_some(tmp_path):
-    """A message whose receive ends 40 us after its send moves no clock."""
+    """A message whose receive ends 40 µs after its send moves no clock."""
     both = {"ranks": (0, 1)}
     send = collective(1, 10, 20, "send", **both, **{"Dst Rank": 1})
     receive = collective(1, 10, 60, "recv", **both, **{"Src Rank": 0})
@@ -960,7 +961,7 @@ def test_clocks_are_tied_by_collectives_where_there_are_some(tmp_path):
 
 @pytest.mark.parametrize(("computes_us", "cause"), [(60, "compute"), (40, "unknown")])
 def test_what_explains_less_than_half_is_not_called_the_cause(tmp_path, computes_us, cause):
-    """Rank 1 comes 100 us late: it computes longer, and copies the rest of the time, which no cause is known for."""
+    """Rank 1 comes 100 µs late: it computes longer, and copies the rest of the time, which no cause is known for."""
     fine = [*compute(1, 10, 20), *collective(2, 30, 110, ranks=(0, 1))]
     slow = [*compute(1, 10, 20 + computes_us), launch(11, 3), memcpy(30 + computes_us, 100 - computes_us, 3),
             *collective(2, 130, 10, ranks=(0, 1))]  # fmt: skip
@@ -968,7 +969,7 @@ def test_what_explains_less_than_half_is_not_called_the_cause(tmp_path, computes
 
 
 def test_what_was_before_a_collective_that_all_came_to_is_no_cause(tmp_path):
-    """Both launch the first kernel late, and come to the first collective together but for 5 us; then rank 1 waits for input."""
+    """Both launch the first kernel late, and come to the first collective together but for 5 µs; then rank 1 waits for input."""
     loader = annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 620, 100)
     fine = [*compute(1, 500, 10), *collective(2, 510, 100, ranks=(0, 1)), *collective(3, 620, 110, ranks=(0, 1))]
     slow = [*compute(1, 505, 10), *collective(2, 515, 95, ranks=(0, 1)), loader, *collective(3, 720, 10, ranks=(0, 1))]

@@ -134,10 +134,8 @@ def test_it_is_told(tmp_path, capsys):
     path = write(tmp_path / "t.json", *events)
     assert cli.main([path]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert (
-        "activations-kept: at the peak of 19.0 MiB, 6.0 MiB are of the forward pass, not freed before its backward pass; " in out
-    )
-    assert "checkpointing all layers could free up to 6.0 MiB (in layer 0, layer 1)" in out
+    kept = "activations-kept: at the peak of 19.0 MiB, 6.0 MiB were kept from the forward pass, 6.0 MiB of it in layer 0, layer 1"
+    assert kept in out
     assert cli.main([path, "--all"]) == 0
     out = capsys.readouterr().out
     assert "\nMemory of GPU 0: peak 19.0 MiB in ProfilerStep#0; what was alive at it, by" in out

@@ -83,8 +83,8 @@ def test_facts_of_a_made_trace(made):
     assert repr(analyze(made)).splitlines()[1:] == [
         "  device: NVIDIA H200",
         "  verdict: latency-bound",  # from the launch at 20 to the kernel at 55.5
-        "  window: 100.0 us, GPU busy 5.2%",  # 5.25 us
-        "  steps: 1, CPU 100.0 us each (median)",
+        "  window: 100.0 µs, GPU busy 5.2%",  # 5.25 µs
+        "  steps: 1, CPU 100.0 µs each (median)",
         "  kernels: add 81.0%, lost 19.0%",
         "  findings: latency-bound, light-launch",
     ]

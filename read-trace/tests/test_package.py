@@ -2,21 +2,23 @@
 
 import ast
 from pathlib import Path
-import re
 import sys
+import textwrap
 import tomllib
 
-from helpers import ROOT
+from helpers import TOOL
 from packaging.requirements import Requirement
 import pytest
+import trace_reader
 from trace_reader import cli
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PACKAGE = ROOT / "trace_reader"
+PROJECT = tomllib.loads((TOOL / "pyproject.toml").read_text())
+PACKAGE = TOOL / "trace_reader"
 # From the ground up: a part imports from itself and from those before it.
-LAYERS = ["errors", "units", "system", "names", "model", "parse", "link", "analysis", "findings", "reading", "report", "commands",
-          "cli"]  # fmt: skip
+LAYERS = ["errors", "units", "glossary", "system", "model", "names", "parse", "link", "analysis", "findings", "reading", "scene",
+          "write", "commands", "pictures", "pages", "cli", "__main__"]  # fmt: skip
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+LONGEST = 60  # lines of a function
 
 
 def imported(path: Path) -> set[str]:
@@ -37,7 +39,7 @@ def layer(module: str) -> int:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_go_only_downward(path):
-    own = layer(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    own = layer(".".join(path.relative_to(TOOL).with_suffix("").parts))
     used = {name for name in imported(path) if name.startswith("trace_reader.")} - {"trace_reader.__version__"}
     assert {name for name in used if layer(name) > own} == set()
 
@@ -57,9 +59,30 @@ def test_the_reader_needs_what_its_wheel_installs():
     assert declared == {"msgspec", "numpy", "rich"}
 
 
-def test_requirements_txt_has_what_the_lessons_need():
-    """It is the lock for people with pip alone."""
-    pins = dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^ ;\\]+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
-    wanted = [*PROJECT["project"]["dependencies"], *PROJECT["dependency-groups"]["lessons"]]
-    for requirement in map(Requirement, wanted):
-        assert requirement.specifier.contains(pins[requirement.name], prereleases=True), requirement
+def test_no_module_shares_its_name_with_another():
+    """A module's name says what is in it, without its folder."""
+    names = [path.stem for path in MODULES if path.name != "__init__.py"]
+    assert {name for name in names if names.count(name) > 1} == set()
+
+
+def test_no_function_is_long():
+    """Counted without its docstring: what takes more is several things."""
+    long = []
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                lines = node.end_lineno - body[0].lineno + 1 if body else 0
+                long += [f"{path.name}: {node.name}, {lines} lines"] * (lines > LONGEST)
+    assert long == []
+
+
+def test_what_is_exported_is_there_and_listed():
+    for name in trace_reader.__all__:
+        assert getattr(trace_reader, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        trace_reader.nothing  # noqa: B018
+    # What type checkers see is what the program finds.
+    block = (PACKAGE / "__init__.py").read_text().partition("if TYPE_CHECKING:")[2].partition("__version__")[0]
+    seen = {alias.name for node in ast.walk(ast.parse(textwrap.dedent(block))) for alias in getattr(node, "names", ())}
+    assert seen == set(trace_reader.__all__)

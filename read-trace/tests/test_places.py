@@ -179,7 +179,7 @@ def test_without_a_gpu_it_is_the_cpus_time_in_ops(tmp_path, capsys):
     }  # fmt: skip
     assert cli.main([path, "--by", "layer"]) == 0
     assert (
-        "  layer    calls      CPU   median  backward\n  layer 0      1  90.0 us  90.0 us   70.0 us\n" in capsys.readouterr().out
+        "  layer    calls      CPU   median  backward\n  layer 0      1  90.0 µs  90.0 µs   70.0 µs\n" in capsys.readouterr().out
     )
 
 
@@ -187,9 +187,9 @@ def test_the_tables_and_their_json(tmp_path, capsys):
     path = write(tmp_path / "t.json", *training(*STACKS))
     assert cli.main([path, "--by", "stack"]) == 0
     out = capsys.readouterr().out
-    assert "  line        launched  GPU time  backward  share\n  train.py:6         3   10.0 us  240.0 us  80.6%\n" in out
+    assert "  line        launched  GPU time  backward  share\n  train.py:6         3   10.0 µs  240.0 µs  80.6%\n" in out
     assert cli.main([path, "--by", "annotation"]) == 0
-    assert "  layer 0         1  90.0 us  90.0 us         1   10.0 us  240.0 us\n" in capsys.readouterr().out
+    assert "  layer 0         1  90.0 µs  90.0 µs         1   10.0 µs  240.0 µs\n" in capsys.readouterr().out
     assert cli.main([path, "--by", "stack", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "schema_version": 1, "trace": path, "by": "stack", "rows": [
@@ -217,7 +217,7 @@ def test_a_flame_graphs_file(tmp_path, capsys):
     path = write(tmp_path / "t.json", *training(*STACKS))
     assert cli.main([path, "--folded", str(tmp_path / "f.txt")]) == 0
     assert capsys.readouterr().out == (
-        f"wrote {tmp_path}/f.txt: 4 stacks, 310.0 us of the GPU's time; open it with speedscope, inferno or flamegraph.pl\n"
+        f"wrote {tmp_path}/f.txt: 4 stacks, 310.0 µs of the GPU's time; open it with speedscope, inferno or flamegraph.pl\n"
     )
     assert (tmp_path / "f.txt").read_text().splitlines()[0] == (
         "train.py(1): <module>;train.py(5): step;layer 0;aten::mm;backward;sgemm 128x64 240000"
@@ -244,10 +244,10 @@ def test_what_was_not_recorded_is_said(tmp_path, capsys, by, said):
     [
         (
             ["--by", "layer", "--chain"],
-            "--by prints a table: leave --plot, --html, --open, --redact, --folded, --merge and --chain out",
+            "--chain and --by are two commands: give one of them",
         ),
-        (["b.json", "--by", "layer"], "--by takes one trace: name one"),
-        (["b.json", "--folded", "x"], "--folded takes one trace: name one"),
+        (["b.json", "--by", "layer"], "--by takes one trace, got 2"),
+        (["b.json", "--folded", "x"], "--folded takes one trace, got 2"),
     ],
 )
 def test_flags_that_do_not_go_together(capsys, flags, said):

@@ -15,18 +15,9 @@ from matplotlib.colors import to_hex
 from matplotlib.text import Text
 import pytest
 from trace_reader import analyze, load
-from trace_reader.report.picture import (
-    COMPILE_ROWS,
-    CPU_COLOURS,
-    FAMILY_COLOURS,
-    IDLE,
-    MEMORY,
-    MOST_THREADS,
-    OTHERS,
-    Window,
-    draw,
-    plot,
-)
+from trace_reader.scene.theme import COLOURS, IDLE, MEMORY
+from trace_reader.scene.timeline import Timeline
+from trace_reader.write.trace_picture import COMPILE_ROWS, MOST_THREADS, OTHERS, Window, draw, plot
 
 import read_trace
 
@@ -52,9 +43,9 @@ def overlapping_labels(figure):
     return found
 
 
-def pair(path):
+def timeline(path):
     trace = load(str(path))
-    return trace, analyze(trace)
+    return Timeline(trace, analyze(trace))
 
 
 def texts(figure):
@@ -82,7 +73,7 @@ def idle(ax):
 
 
 def picture(tmp_path, *events, window=Window(), **header):  # noqa: B008  # it is frozen
-    return draw([pair(write(tmp_path / "t.json", *events, **header))], window)
+    return draw([timeline(write(tmp_path / "t.json", *events, **header))], window)
 
 
 OTHER = event("user_annotation", "loaded before", 0, 1, {"pid": 1, "tid": 9})  # the file does not begin with a step
@@ -90,17 +81,17 @@ STEPS = [  # two steps; the kernel of the first runs into the second
     OTHER, step(3, 100, 40), op("aten::mm", 110, 20), launch(115, 1), kernel(GEMM, 130, 60, 1),
     step(4, 150, 40), op("aten::add", 160, 20), launch(165, 2), kernel(ADD, 200, 10, 2),
 ]  # fmt: skip
-BLUE, GREEN = FAMILY_COLOURS["GEMM"], FAMILY_COLOURS["elementwise"]
+BLUE, GREEN = COLOURS["GEMM"], COLOURS["pointwise"]
 
 
 def test_slices_lie_where_their_times_are_from_the_first_steps_start(tmp_path):
     (ax,) = picture(tmp_path, *STEPS).axes
-    assert of_colour(ax, CPU_COLOURS["step"]) == [(0, 40), (50, 90)]
-    assert of_colour(ax, CPU_COLOURS["op"]) == [(10, 30), (60, 80)]
-    assert of_colour(ax, CPU_COLOURS["call"]) == [(15, 16), (65, 66)]
+    assert of_colour(ax, COLOURS["step"]) == [(0, 40), (50, 90)]
+    assert of_colour(ax, COLOURS["op"]) == [(10, 30), (60, 80)]
+    assert of_colour(ax, COLOURS["call"]) == [(15, 16), (65, 66)]
     assert (of_colour(ax, BLUE), of_colour(ax, GREEN)) == ([(30, 90)], [(100, 110)])
     assert idle(ax) == [(0, 30), (90, 100)]
-    assert {"idle 30.0 us", "idle 10.0 us"} <= set(texts(ax.figure))
+    assert {"idle 30.0 µs", "idle 10.0 µs"} <= set(texts(ax.figure))
 
 
 def test_arrows_go_from_the_end_of_a_launch_to_the_start_of_its_kernel(tmp_path):
@@ -111,7 +102,7 @@ def test_arrows_go_from_the_end_of_a_launch_to_the_start_of_its_kernel(tmp_path)
 
 def test_steps_shows_these_steps_with_the_gpu_work_that_they_launched_and_nothing_else(tmp_path):
     (ax,) = picture(tmp_path, *STEPS, window=Window(steps=(3, 3))).axes
-    assert of_colour(ax, CPU_COLOURS["step"]) == [(0, 40)] and of_colour(ax, CPU_COLOURS["op"]) == [(10, 30)]
+    assert of_colour(ax, COLOURS["step"]) == [(0, 40)] and of_colour(ax, COLOURS["op"]) == [(10, 30)]
     assert (of_colour(ax, BLUE), of_colour(ax, GREEN)) == ([(30, 90)], [])  # though step 4 began meanwhile
     (ax,) = picture(tmp_path, *STEPS, window=Window(steps=(4, 4))).axes
     assert (of_colour(ax, BLUE), of_colour(ax, GREEN)) == ([], [(50, 60)])
@@ -119,7 +110,7 @@ def test_steps_shows_these_steps_with_the_gpu_work_that_they_launched_and_nothin
 
 def test_us_counts_from_the_first_step_and_cuts_slices_at_its_ends(tmp_path):
     (ax,) = picture(tmp_path, *STEPS, window=Window(us=(20.0, 70.0))).axes
-    assert of_colour(ax, CPU_COLOURS["step"]) == [(0, 20), (30, 50)]
+    assert of_colour(ax, COLOURS["step"]) == [(0, 20), (30, 50)]
     assert of_colour(ax, BLUE) == [(10, 50)]
     assert ax.get_xlim() == pytest.approx((-0.15, 50.15))
 
@@ -188,13 +179,13 @@ def test_streams_are_in_the_order_of_their_numbers_and_devices_are_told_apart(tm
     assert [label.get_text() for label in ax.get_yticklabels()][-2:] == ["GPU 0\nstream 16", "GPU 1\nstream 7"]
 
 
-def test_families_have_colours_of_their_own(tmp_path):
+def test_kinds_of_work_have_colours_of_their_own(tmp_path):
     names = {
         GEMM: "GEMM",
-        FP32_GEMM: "GEMM on CUDA cores",
+        FP32_GEMM: "GEMM",
         "triton_poi_fused_gelu_mul_0": "Triton",
-        ADD: "elementwise",
-        "my_cuda_kernel": "other kernel",
+        ADD: "pointwise",
+        "my_cuda_kernel": "other",
     }
     events = [step(3, 0, 100), op("aten::mm", 0, 50), op("LigerGELUMulFunction", 60, 20)]
     events += [launch(n, n) for n in range(len(names))]
@@ -202,15 +193,14 @@ def test_families_have_colours_of_their_own(tmp_path):
     events += [launch(65, 70, "cuLaunchKernel"), kernel("_geglu_tanh_forward_kernel", 70, 9, 70)]
     events += [launch(90, 80, "cudaMemcpyAsync"), memcpy(90, 5, 80)]
     (ax,) = picture(tmp_path, *events).axes
-    for n, family in enumerate(names.values()):
-        assert (10 * n, 10 * n + 9) in of_colour(ax, FAMILY_COLOURS[family]), family
-    assert of_colour(ax, FAMILY_COLOURS["Triton"]) == [(20, 29), (70, 79)]  # Liger's kernel is Triton's, too
-    assert of_colour(ax, FAMILY_COLOURS["copy"]) == [(90, 95)]
-    assert len(set(FAMILY_COLOURS.values())) == len(FAMILY_COLOURS)
+    for n, kind in enumerate(names.values()):
+        assert (10 * n, 10 * n + 9) in of_colour(ax, COLOURS[kind]), kind
+    assert of_colour(ax, COLOURS["Triton"]) == [(20, 29), (70, 79)]  # Liger's kernel is Triton's, too
+    assert of_colour(ax, COLOURS["copy"]) == [(90, 95)]
 
 
 def test_a_long_silence_is_cut_out_and_says_how_long_it_was(tmp_path):
-    """100 us of work, 50 ms of silence inside an op, 100 us of work: the silence is 4% of what is left."""
+    """100 µs of work, 50 ms of silence inside an op, 100 µs of work: the silence is 4% of what is left."""
     events = [step(3, 0, 50_200), op("aten::add", 90, 50_020), launch(50, 1), kernel(ADD, 60, 10, 1)]
     events += [launch(50_120, 2), kernel(ADD, 50_150, 50, 2)]
     figure = picture(tmp_path, *events)
@@ -238,7 +228,7 @@ def test_what_is_full_of_work_is_not_cut(busy, tmp_path):
 def test_the_synchronize_after_the_last_step_is_in_the_picture(tmp_path):
     events = [*STEPS, event("cuda_runtime", "cudaDeviceSynchronize", 230, 70, correlation=9)]
     (ax,) = picture(tmp_path, *events).axes
-    assert of_colour(ax, CPU_COLOURS["waiting"]) == [(130, 200)]
+    assert of_colour(ax, COLOURS["waiting"]) == [(130, 200)]
 
 
 def test_names_of_launches_and_of_compiles_narrow_rows_stand_below(tmp_path):
@@ -271,7 +261,7 @@ def test_control_characters_in_names_do_nothing(tmp_path):
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_no_label_runs_into_its_neighbour(path):
-    figure = draw([pair(path)], Window())
+    figure = draw([timeline(path)], Window())
     assert overlapping_labels(figure) == []
     width, height = figure.get_size_inches() * figure.dpi
     assert width == 1100 and 250 < height < 1200
@@ -281,7 +271,7 @@ def test_no_label_runs_into_its_neighbour(path):
 
 def test_allocated_memory_has_a_lane(tmp_path):
     path = write(tmp_path / "t.json", *memory_training())
-    figure = draw([pair(path)], Window())
+    figure = draw([timeline(path)], Window())
     ax = figure.axes[0]
     assert ax.get_yticklabels()[-1].get_text() == "GPU 0\nmemory"
     assert "peak 19.0 MiB" in texts(figure)
@@ -292,17 +282,17 @@ def test_allocated_memory_has_a_lane(tmp_path):
     heights = {round((y - low) / (high - low) * 19, 3) for y in outline.vertices[:, 1].tolist()}
     assert heights == {0, 10, 12, 13, 14, 15, 16, 17, 19}  # MiB; 10 before the first
     # A window between two events: what was allocated before it.
-    assert "peak 16.0 MiB" in texts(draw([pair(path)], Window(us=(200, 290))))
+    assert "peak 16.0 MiB" in texts(draw([timeline(path)], Window(us=(200, 290))))
 
 
 def test_a_recording_shows_steps_kernels_launches_and_a_legend_of_what_is_there():
-    figure = draw([pair(COLD)], Window())
+    figure = draw([timeline(COLD)], Window())
     shown = texts(figure)
     assert {"ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4", "matmul_add", "aten::mm", "nvjet GEMM 64x8"} <= set(shown)
     assert {"cuLaunchKernelEx", "cudaLaunchKernel"} <= set(shown)
     (legend,) = figure.legends
     names = [text.get_text() for text in legend.get_texts()]
-    assert names == ["step", "annotation", "CPU op", "runtime or driver call", "waits", "GPU idle", "GEMM", "elementwise"]
+    assert names == ["step", "annotation", "CPU op", "runtime or driver call", "waiting", "GPU idle", "GEMM", "pointwise"]
     assert "NVIDIA H200\noverhead-bound: " in figure.axes[0].get_title(loc="left")
 
 
@@ -310,7 +300,7 @@ def test_two_traces_share_one_scale_that_holds_the_longer(tmp_path):
     long = write(tmp_path / "long.json", step(3, 0, 1000), op("aten::mm", 0, 1000))
     short = write(tmp_path / "short.json", step(3, 0, 100), op("aten::mm", 0, 100))
     for first, second in ((long, short), (short, long)):
-        above, below = draw([pair(first), pair(second)], Window()).axes
+        above, below = draw([timeline(first), timeline(second)], Window()).axes
         assert above.get_xlim() == below.get_xlim() == pytest.approx((-3, 1003))
 
 
@@ -325,11 +315,11 @@ def test_ten_steps_get_a_strip_of_durations_with_median_and_mean(tmp_path):
     assert len(strip(tmp_path, 9).axes) == 1
     _, ax = strip(tmp_path, 10).axes
     assert list(ax.lines[0].get_ydata()) == [60, *[10] * 9]
-    assert ax.get_legend().get_texts()[0].get_text() == "add: median 10.0 us, mean 15.0 us"
+    assert ax.get_legend().get_texts()[0].get_text() == "add: median 10.0 µs, mean 15.0 µs"
 
 
 def test_the_widest_slices_are_kept_where_there_are_too_many(monkeypatch, tmp_path):
-    monkeypatch.setattr("trace_reader.report.picture.MOST_SLICES", 2)
+    monkeypatch.setattr("trace_reader.write.trace_picture.MOST_SLICES", 2)
     events = [step(3, 0, 100), *(launch(n, n) for n in range(3))]
     events += [kernel(ADD, 0, 5, 0), kernel(ADD, 10, 20, 1), kernel(ADD, 40, 30, 2)]
     (ax,) = picture(tmp_path, *events).axes
@@ -337,7 +327,7 @@ def test_the_widest_slices_are_kept_where_there_are_too_many(monkeypatch, tmp_pa
 
 
 def test_the_axis_has_the_unit_that_suits_it(tmp_path):
-    for length, unit, last in ((900, "us", "900"), (90_000, "ms", "90"), (9e6, "s", "9")):
+    for length, unit, last in ((900, "µs", "900"), (90_000, "ms", "90"), (9e6, "s", "9")):
         (ax,) = picture(tmp_path, step(3, 0, length), op("aten::mm", 0, length)).axes
         assert (ax.get_xlabel(), ax.get_xticklabels()[-1].get_text()) == (unit, last)
 
@@ -345,7 +335,7 @@ def test_the_axis_has_the_unit_that_suits_it(tmp_path):
 def test_narrow_slices_have_no_edge(tmp_path):
     events = [step(3, 0, 10_000), op("aten::mm", 0, 5000), op("aten::mm", 6000, 10)]
     (ax,) = picture(tmp_path, *events).axes
-    ops = next(c for c in ax.collections if to_hex(c.get_facecolors()[0]) == CPU_COLOURS["op"])
+    ops = next(c for c in ax.collections if to_hex(c.get_facecolors()[0]) == COLOURS["op"])
     assert list(ops.get_linewidths()) == [0.4, 0.0]
 
 
@@ -360,7 +350,7 @@ def test_traces_without_steps_without_a_gpu_and_with_two_streams(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_the_same_trace_gives_the_same_bytes(suffix):
-    first, second = (plot([pair(LINEAR)], Window(), suffix) for _ in range(2))
+    first, second = (plot([timeline(LINEAR)], Window(), suffix) for _ in range(2))
     assert first == second
     assert first.startswith(b"\x89PNG" if suffix == ".png" else b"<?xml")
 
@@ -375,17 +365,17 @@ def test_the_command_writes_a_file(tmp_path, capsys):
     ("flags", "message"),
     [
         (["--plot", "a.pdf"], "argument --plot: expected a name that ends with .png or .svg, got 'a.pdf'"),
-        (["--steps", "3:4"], "--steps and --us choose what --plot shows: add --plot FILE"),
+        (["--steps", "3:4"], "--steps does nothing in a report: it is for --plot"),
         (["--plot", "a.png", "--steps", "4:3"], "argument --steps: expected A:B with A before B, got '4:3'"),
         (["--plot", "a.png", "--us", "x:3"], "argument --us: expected A:B, two numbers, got 'x:3'"),
         (["--plot", "a.png", "--us", "0:inf"], "argument --us: expected A:B, two numbers, got '0:inf'"),
         (["--plot", "a.png", "--us", "nan:3"], "argument --us: expected A:B, two numbers, got 'nan:3'"),
-        (["--plot", "a.png", "--json"], "argument --json: not allowed with argument --plot"),
-        (["b", "--open"], "--open takes one trace, a file: name one"),
-        (["b", "--redact", "c"], "--redact takes one trace: name one"),
+        (["--plot", "a.png", "--json"], "--json does nothing with --plot: it is for the report, --chain, --by and --names"),
+        (["b", "--open"], "--open takes one trace, got 2"),
+        (["b", "--redact", "c"], "--redact takes one trace, got 2"),
         (
             ["--redact", "b", "--chain"],
-            "--chain prints a report: leave --plot, --html, --open, --redact, --folded and --merge out",
+            "--chain and --redact are two commands: give one of them",
         ),
     ],
 )
@@ -441,8 +431,8 @@ def test_what_other_steps_launched_is_pale_and_not_idle(tmp_path):
         launch(15, 2),
         kernel("b", 60, 40, 2),
     )
-    ax = draw([pair(path)], Window(steps=(2, 2))).axes[0]
-    assert [text for text in texts(ax.figure) if text.startswith("idle")] == ["idle 20.0 us"]
+    ax = draw([timeline(path)], Window(steps=(2, 2))).axes[0]
+    assert [text for text in texts(ax.figure) if text.startswith("idle")] == ["idle 20.0 µs"]
     pale = [(left, right) for left, right, colour in boxes(ax) if colour == OTHERS]
     assert pale == [(0, 30)]  # from the window's start, at 10, on
 
@@ -450,14 +440,14 @@ def test_what_other_steps_launched_is_pale_and_not_idle(tmp_path):
 def test_arrows_that_are_left_out_are_said(tmp_path):
     def label(n):
         events = [e for k in range(n) for e in (launch(10 * k, k + 1), kernel("a", 10 * k + 5, 2, k + 1))]
-        return draw([pair(write(tmp_path / "t.json", step(0, 0, 10 * n), *events))], Window()).axes[0].get_xlabel()
+        return draw([timeline(write(tmp_path / "t.json", step(0, 0, 10 * n), *events))], Window()).axes[0].get_xlabel()
 
     assert label(200).endswith("s") and label(201).endswith("s (arrows of the first 200 launches)")
 
 
 def test_us_is_told_by_the_axis(tmp_path):
     path = write(tmp_path / "t.json", step(0, 1000, 500), op("aten::mm", 1120, 60))
-    ax = draw([pair(path)], Window(us=(100, 250))).axes[0]
+    ax = draw([timeline(path)], Window(us=(100, 250))).axes[0]
     labels = [text.get_text() for text in ax.get_xticklabels()]
     assert (labels[0], labels[-1]) == ("100", "240") and ax.get_xticks()[0] == 0
 
@@ -465,7 +455,7 @@ def test_us_is_told_by_the_axis(tmp_path):
 def test_the_names_of_threads_are_whole_words_inside_the_picture(tmp_path):
     names = {"ph": "M", "name": "thread_name", "pid": 1, "tid": 2, "args": {"name": "thread 1511 (pt_autograd_0)"}}
     backward = on(2, op("autograd::engine::evaluate_function: MmBackward0", 20, 30))
-    figure = draw([pair(write(tmp_path / "t.json", names, step(0, 0, 100), op("aten::mm", 5, 10), *backward))], Window())
+    figure = draw([timeline(write(tmp_path / "t.json", names, step(0, 0, 100), op("aten::mm", 5, 10), *backward))], Window())
     labels = figure.axes[0].get_yticklabels()
     assert [label.get_text() for label in labels] == ["CPU\nthread 1", "CPU\nthread 1511\n(pt_autograd_0),\nautograd's"]
     renderer = figure.canvas.get_renderer()

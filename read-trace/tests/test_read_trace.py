@@ -34,7 +34,7 @@ def test_the_data_holds_what_the_gallery_cannot_have_and_no_stale_output():
     assert sorted(path.name for path in (DATA / "golden").iterdir()) == sorted(GOLDEN)
 
 
-EXPECTED = {  # regime, kernels a step, findings that the post teaches on this trace
+EXPECTED = {  # verdict, kernels a step, findings that the post teaches on this trace
     "01_64_cold": ("overhead-bound", 2, {"overhead-bound", "cold-start", "entry-gap", "driver-launch", "light-launch"}),
     "01_64_no_warmup_step": ("overhead-bound", 2, {"profiler-buffer", "cold-start"}),
     "01_4096_warm": ("gpu-bound", 2, {"gpu-bound", "hotspot", "annotation-double-count", "profiler-sync"}),
@@ -65,9 +65,9 @@ NOT_EXPECTED = {
 
 @pytest.mark.parametrize("name", TRACES)
 def test_what_the_posts_teach_is_found_in_the_recorded_traces(in_data, name):
-    regime, kernels, slugs = EXPECTED[name]
+    verdict, kernels, slugs = EXPECTED[name]
     data = json.loads(printed([name, "--json"]))
-    assert regime in (None, data["regime"])
+    assert verdict in (None, data["verdict"])
     assert {s["kernels"] for s in data["steps"]} == {kernels}
     found = {f["slug"] for f in data["findings"]}
     assert slugs <= found and not NOT_EXPECTED.get(name, set()) & found
@@ -76,7 +76,7 @@ def test_what_the_posts_teach_is_found_in_the_recorded_traces(in_data, name):
 
 def test_the_comparison_of_eager_and_compiled_says_it_in_one_sentence(in_data):
     data = json.loads(printed(["03_eager", "03_compile", "--json"]))
-    assert ", the same 3 GEMM calls a step, mul and gelu became triton gelu+mul, GPU time a step -" in data["summary"]
+    assert ", the same 3 GEMM calls per step, mul and gelu became triton gelu+mul, GPU time per step -" in data["summary"]
     assert len([k for k in data["kernels_common"] if k["name"].startswith("nvjet")]) == 2
     assert data["kernels_only_b"] == ["triton_poi_fused__unsafe_view_gelu_mul_0"]
     assert "aten::linear" in data["ops_only_a"] and "TorchDynamo Cache Lookup" in data["ops_only_b"]
@@ -86,7 +86,7 @@ def test_the_comparison_of_eager_and_compiled_says_it_in_one_sentence(in_data):
 def test_the_json_has_the_fields_of_the_contract(in_data):
     data = json.loads(printed(["03_eager", "--json"]))
     assert {
-        "trace", "device", "events", "skipped", "window_us", "gpu_busy_us", "gpu_busy_share", "gpu_to_cpu", "regime",
+        "trace", "device", "events", "skipped", "window_us", "gpu_busy_us", "gpu_busy_share", "gpu_to_cpu", "verdict",
         "kernels_total", "memcpys_total", "memsets_total", "unlinked", "gpu_time_by_origin_us", "steps", "kernels",
         "findings",
     } <= set(data)  # fmt: skip
@@ -152,7 +152,8 @@ def test_what_cannot_be_read_is_one_line_and_exit_code_2(tmp_path, capsys, conte
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_of_two_traces_the_one_that_can_be_read_is_told(tmp_path, capsys, order):
+def test_of_two_traces_the_one_that_can_be_read_is_told(tmp_path, capsys, order, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
     good, bad = write(tmp_path / "good.json", step(0, 0, 10), op("aten::mm", 1, 5)), str(tmp_path / "none.json")
     assert read_trace.main([good, bad][::order]) == 2
     out, err = capsys.readouterr()
@@ -165,9 +166,9 @@ def test_of_two_traces_the_one_that_can_be_read_is_told(tmp_path, capsys, order)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a", "b", "c", "--chain"], "--chain shows one trace: name one"),
-        (["a", "--top", "0"], "argument --top: expected 1 or more, got 0"),
-        (["a", "b", "--chain"], "--chain shows one trace: name one"),
+        (["a", "b", "c", "--chain"], "--chain takes one trace, got 3"),
+        (["a", "--top", "0"], "argument --top: expected a whole number, 1 or more, got '0'"),
+        (["a", "b", "--chain"], "--chain takes one trace, got 2"),
         (["a", "--json", "--md"], "argument --md: not allowed with argument --json"),
     ],
 )
@@ -187,8 +188,8 @@ def test_launches_without_gpu_events_are_said(tmp_path, capsys):
     path = write(tmp_path / "t.json", step(0, 0, 100), op("aten::mm", 1, 9), launch(2, 1))
     assert read_trace.main([path]) == 0
     out = capsys.readouterr().out
-    assert "\ncpu-only: launches but no GPU event in the trace\n" in out
-    assert "  no-gpu-events: 1 launch and no GPU event\n" in out and "(nsys, ncu, compute-sanitizer)" in " ".join(out.split())
+    assert "\ncpu-only: the trace holds launches, but no GPU event\n" in out
+    assert "  no-gpu-events: 1 kernel launch and no GPU event\n" in out and "(nsys, ncu) attached" in " ".join(out.split())
 
 
 def test_the_first_bad_event_is_shown_with_its_place(tmp_path, capsys):
@@ -231,8 +232,8 @@ def test_a_terminal_shows_progress_of_a_file_that_takes_long(tmp_path, monkeypat
     """Without waiting for a large file: the pieces are small, and the second is over at once."""
     path = write(tmp_path / "t.json", *(op(f"a{n}", n, 1) for n in range(2000)))
     code = (
-        "import sys, read_trace; from trace_reader.commands import loading; from trace_reader.parse import source;"
-        "loading.PROGRESS_AFTER_S = 0; source.BLOCK_BYTES = 50_000; sys.exit(read_trace.main([sys.argv[1]]))"
+        "import sys, read_trace; from trace_reader.commands import load_shown; from trace_reader.parse import byte_source;"
+        "load_shown.PROGRESS_AFTER_S = 0; byte_source.BLOCK_BYTES = 50_000; sys.exit(read_trace.main([sys.argv[1]]))"
     )
     leader, follower = os.openpty()
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
@@ -256,7 +257,7 @@ def test_the_library_prints_nothing(capsys):
     from trace_reader import read
 
     facts = read(str(GALLERY / TRACES["01_64_cold"]))
-    assert facts.regime == "overhead-bound" and facts.steps[0].kernels == 2
+    assert facts.verdict == "overhead-bound" and facts.steps[0].kernels == 2
     assert capsys.readouterr() == ("", "")
 
 
@@ -264,14 +265,14 @@ def test_two_traces_without_a_gpu_compare_their_cpu_time(tmp_path, capsys):
     a = write(tmp_path / "a.json", step(0, 0, 100), annotation("fwd", 1, 9), op("aten::mm", 2, 3))
     b = write(tmp_path / "b.json", step(0, 0, 150), annotation("fwd", 1, 9), op("aten::bmm", 2, 3))
     assert read_trace.main([a, b]) == 0
-    assert "\nCPU time a step +50%.\n" in capsys.readouterr().out
+    assert "\nCPU time per step +50%.\n" in capsys.readouterr().out
 
 
 def test_the_same_kernels_are_said_to_be(tmp_path, capsys):
     events = step(0, 0, 100), launch(1, 1), kernel(GEMM, 5, 10, 1)
     a, b = write(tmp_path / "a.json", *events), write(tmp_path / "b.json", *events)
     assert read_trace.main([a, b]) == 0
-    assert "\nthe same 1 GEMM call a step, GPU time a step +0%, CPU time a step +0%.\n" in capsys.readouterr().out
+    assert "\nthe same 1 GEMM call per step, GPU time per step +0%, CPU time per step +0%.\n" in capsys.readouterr().out
 
 
 def test_the_json_of_a_trace_says_what_was_put_in(tmp_path, capsys):
@@ -306,5 +307,5 @@ def test_the_json_of_a_trace_says_what_was_put_in(tmp_path, capsys):
     assert (nvjet["registers_per_thread"], nvjet["shared_memory_bytes"], nvjet["grid"]) == (168, 100_000, [4, 5, 6])
     assert (nvjet["block"], nvjet["share"], nvjet["op"], nvjet["launch"]) == ([384, 1, 1], 0.5, "aten::mm", "cudaLaunchKernel")
     assert (nvjet["moved_bytes"], nvjet["gb_per_s"]) == (None, None)
-    assert (add["moved_bytes"], add["gb_per_s"]) == (6_000_000, 1500)  # two read and one written, in 4 us
+    assert (add["moved_bytes"], add["gb_per_s"]) == (6_000_000, 1500)  # two read and one written, in 4 µs
     assert (copied["moved_bytes"], copied["gb_per_s"]) == (20_000_000, 4000)  # read and written

@@ -7,7 +7,7 @@ from helpers import FAULTS, GALLERY
 from helpers.events import ADD, GEMM, kernel, launch, op, step, write
 import pytest
 from trace_reader import cli
-from trace_reader.report.text import shortened
+from trace_reader.write.plain_text import shortened
 
 RECORDINGS = sorted([*GALLERY.glob("*/*.json"), *FAULTS.glob("*.json.gz")])
 ESCAPE = re.compile("\x1b\\[[0-9;]*m")
@@ -72,7 +72,7 @@ def test_kernels_with_one_label_are_numbered(capsys, tmp_path):
     other = ADD.replace("<8,", "<4,")
     events = [step(0, 0, 100), launch(0, 1), kernel(ADD, 10, 60, 1), launch(1, 2), kernel(other, 70, 20, 2)]
     out = told(capsys, write(tmp_path / "t.json", *events))
-    assert re.search(r"^  add  .*60.0 us", out, re.MULTILINE) and re.search(r"^  add #2  .*20.0 us", out, re.MULTILINE)
+    assert re.search(r"^  add  .*60.0 µs", out, re.MULTILINE) and re.search(r"^  add #2  .*20.0 µs", out, re.MULTILINE)
 
 
 def as_a_terminal(monkeypatch, **environment):
@@ -109,7 +109,7 @@ def test_the_full_report_names_what_the_brief_one_leaves_out(capsys):
     brief, every = told(capsys, path), told(capsys, path, "--all")
     assert "\nAnnotations" not in brief and "\nAnnotations" in every
     assert " ".join(brief[brief.index("more with --all") :].split()) == (
-        "more with --all: annotations, timeline, the GPU's idle time, kinds of work, footprints and occupancy, "
+        "more with --all: annotations, the GPU's time, origins, the GPU's idle time, kinds of work, footprints and occupancy, "
         "all rows and columns"
     )
     assert GEMM[:5] in every

@@ -1,34 +1,80 @@
-"""Read a Chrome trace of torch.profiler and tell what it says.
+"""Read a Chrome trace of torch.profiler and say what it shows.
 
     from trace_reader import load, read
     facts = read("traces/01_matmul_add/64_bf16_cold_eager.json")
-    facts.regime, facts.gpu_to_cpu, facts.steps[0].kernels, [f.slug for f in facts.findings]
+    facts.verdict, facts.gpu_to_cpu, facts.steps[0].kernels, [f.slug for f in facts.findings]
     load("traces/01_matmul_add/64_bf16_cold_eager.json").events()     # a DataFrame, where pandas is installed
 
-One way through, each part using only those before it: names and model, parse (bytes to columns), link (who holds and who
-launched what), analysis (numbers), findings (what they mean), report (text, Markdown, JSON, picture), commands. It does not
-import torch, prints nothing but in commands, and raises TraceError for a file that cannot be read.
+What is listed in __all__ is the package's interface; all else may change. One way through, each part using only those before it:
+names and model, parse (bytes to columns), link (who holds and who launched what), analysis (numbers), findings (what they mean),
+scene (what a report says and shows), write (text, Markdown, JSON, page, picture), commands. It does not import torch, prints
+nothing but in commands, and raises TraceError for a file that cannot be read.
 """
 
 import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from trace_reader import pages
+    from trace_reader.analysis.collectives import bus_factor
     from trace_reader.analysis.facts import Facts
+    from trace_reader.analysis.graph_names import join_names
+    from trace_reader.analysis.job_facts import JobFacts
+    from trace_reader.analysis.place_facts import layer_facts, op_facts_of
+    from trace_reader.analysis.verdict import verdict_sentence
+    from trace_reader.commands.read_job import read_job
+    from trace_reader.commands.redact import redact
     from trace_reader.errors import MissingExtraError, NoEventsError, NotATraceError, TraceError
+    from trace_reader.findings import PATTERNS
+    from trace_reader.glossary import GLOSSARY
     from trace_reader.link.trace import Trace
+    from trace_reader.model.slices import Kind, Slice
+    from trace_reader.names.devices import peak
+    from trace_reader.pages import several_markdown
+    from trace_reader.pictures import draw_job, draw_traces
     from trace_reader.reading import analyze, load, read
+    from trace_reader.scene.job_report import job_sentence
+    from trace_reader.scene.trace_report import work_per_step
+    from trace_reader.system.files import write_all
+    from trace_reader.units import count, human_bytes, us
 
 __version__ = "0.3.0"  # of pyproject.toml
+_PARTS = {  # what is exported, by the module that has it
+    "analysis.collectives": ("bus_factor",),
+    "analysis.facts": ("Facts",),
+    "analysis.graph_names": ("join_names",),
+    "analysis.job_facts": ("JobFacts",),
+    "analysis.place_facts": ("layer_facts", "op_facts_of"),
+    "analysis.verdict": ("verdict_sentence",),
+    "commands.read_job": ("read_job",),
+    "commands.redact": ("redact",),
+    "errors": ("MissingExtraError", "NoEventsError", "NotATraceError", "TraceError"),
+    "findings": ("PATTERNS",),
+    "glossary": ("GLOSSARY",),
+    "link.trace": ("Trace",),
+    "model.slices": ("Kind", "Slice"),
+    "names.devices": ("peak",),
+    "pages": ("several_markdown",),
+    "pictures": ("draw_job", "draw_traces"),
+    "reading": ("analyze", "load", "read"),
+    "scene.job_report": ("job_sentence",),
+    "scene.trace_report": ("work_per_step",),
+    "system.files": ("write_all",),
+    "units": ("count", "human_bytes", "us"),
+}
+_MODULE_OF = {name: module for module, names in _PARTS.items() for name in names}
 __all__ = [
-    "Facts", "MissingExtraError", "NoEventsError", "NotATraceError", "Trace", "TraceError", "analyze", "load", "read",
+    "GLOSSARY", "PATTERNS", "Facts", "JobFacts", "Kind", "MissingExtraError", "NoEventsError", "NotATraceError", "Slice", "Trace",
+    "TraceError", "analyze", "bus_factor", "count", "draw_job", "draw_traces", "human_bytes", "job_sentence", "join_names",
+    "layer_facts", "load", "op_facts_of", "pages", "peak", "read", "read_job", "redact", "several_markdown", "us",
+    "verdict_sentence", "work_per_step", "write_all",
 ]  # fmt: skip
-
-_MODULES = {"Facts": "analysis.facts", "Trace": "link.trace", "analyze": "reading", "load": "reading", "read": "reading"}
 
 
 def __getattr__(name: str) -> object:
     # Imported when asked for: a program that is just starting gets to heed Ctrl-C first (trace_reader.system.interrupts).
-    if name not in __all__:
+    if name == "pages":
+        return importlib.import_module(f"{__name__}.pages")
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES.get(name, 'errors')}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

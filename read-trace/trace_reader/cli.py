@@ -1,4 +1,4 @@
-"""The command `read-trace`: its flags, its exit codes, and which of trace_reader/commands/ does what is asked."""
+"""The command `read-trace`: its flags and its exit codes. What the flags ask for is in trace_reader/commands."""
 
 import argparse
 from collections.abc import Callable
@@ -15,9 +15,9 @@ from trace_reader.system.interrupts import at_once, unwind_on_signals
 from trace_reader.system.terminal import prepare_streams, say_error, stdout_failed
 
 with at_once():
-    from trace_reader.commands import print_report
-    from trace_reader.report import OUTPUTS, TEXT
-    from trace_reader.report.document import Style
+    from trace_reader.commands import command_of
+    from trace_reader.commands.report import BY
+    from trace_reader.write import OUTPUTS
 
 DESCRIPTION = """\
 Read a profiler trace: what the bottleneck is, what each step launched, which kernels took the time, and what it means.
@@ -43,6 +43,7 @@ written, or --redact could not take all out.
 
 
 def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command: str = "read-trace") -> argparse.Namespace:
+    """The flags; `run` is the command that they ask for. A mistake ends the process with a message and exit code 2."""
     parser = argparse.ArgumentParser(
         prog=prog, description=DESCRIPTION.format(command=command), formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -52,88 +53,94 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command:
         metavar="TRACE",
         help="one trace to read, two to compare, more or a folder for a table, the ranks of a job for a report on it; - is stdin",
     )
-    output = parser.add_mutually_exclusive_group()
-    for flag, form in OUTPUTS.items():
-        output.add_argument(f"--{flag}", dest="output", action="store_const", const=form, help=form.help)
-    parser.add_argument("--top", type=int, metavar="N", help="rows of each table (default: what fits; with --all 15)")
-    parser.add_argument(
-        "--all", action="store_true", help="all findings and all tables, also what only teaches how to read a trace"
-    )
-    parser.add_argument("--full", action="store_true", help="full kernel names instead of short labels")
-    parser.add_argument(
+    _add_commands(parser.add_argument_group("commands, in place of the report"))
+    _add_settings(parser)
+    args = parser.parse_args(argv)
+    try:
+        asked = command_of(args)
+    except ValueError as error:
+        parser.error(str(error))
+    if [*args.traces, args.names].count("-") > 1:
+        parser.error("standard input (-) can be read only once")
+    if args.open and args.traces == ["-"]:
+        parser.error("--open takes a file, not standard input")
+    if asked.one and len(args.traces) > 1:
+        parser.error(f"--{asked.flag} takes one trace, got {len(args.traces)}")
+    args.run = asked.run
+    return args
+
+
+def _add_commands(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--chain",
         nargs="?",
-        type=int,
-        const=-1,
+        type=step_number,
+        const="middle",
         metavar="N",
-        help="the dispatch tree of ProfilerStep#N instead of the report (without N: of the middle recorded step)",
+        help="print the dispatch tree of ProfilerStep#N (without N: of the middle recorded step)",
     )
-    parser.add_argument(
-        "--by",
-        choices=print_report.BY,
-        help="the GPU's time by annotation, layer or line of Python instead of the report, forward and backward side by side",
+    group.add_argument(
+        "--by", choices=BY, help="print time by annotation, layer or line of Python, forward and backward side by side"
     )
-    parser.add_argument(
+    group.add_argument(
         "--names",
         metavar="TRACE",
         type=named,
         help="name what a CUDA graph replayed by this trace of the same step without the graph; by op, or --by",
     )
-    parser.add_argument(
-        "--scheduler",
-        metavar="ADDRESS",
-        type=named,
-        help="of a job: let this Dask cluster read its ranks (tcp://HOST:8786); else processes of this machine do",
+    group.add_argument("--plot", metavar="FILE", type=picture, help="draw a picture into FILE, .png or .svg")
+    group.add_argument("--html", metavar="FILE", type=html_page, help="write a page with a timeline to click; it opens offline")
+    group.add_argument(
+        "--folded", metavar="FILE", type=named, help="write stacks for flame graph tools into FILE, with Python's where recorded"
     )
+    group.add_argument(
+        "--merge", metavar="FILE", type=merge_target, help="write the ranks of a job into one trace for Perfetto, clocks aligned"
+    )
+    group.add_argument("--open", action="store_true", help="show it in Perfetto: serves the file to your browser, once")
+    group.add_argument(
+        "--redact", metavar="FILE", type=named, help="write a copy to share, and count what was taken out; - is stdout"
+    )
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    form = parser.add_mutually_exclusive_group()
+    for flag, output in OUTPUTS.items():
+        form.add_argument(f"--{flag}", action="store_true", help=output.help)
+    parser.add_argument("--top", type=at_least_one, metavar="N", help="rows of each table (default: what fits; with --all 15)")
+    parser.add_argument(
+        "--all", action="store_true", help="all findings and all tables, also what only teaches how to read a trace"
+    )
+    parser.add_argument("--full", action="store_true", help="full kernel names instead of short labels")
     parser.add_argument(
         "--steps_from",
         metavar="REGEX",
         type=pattern,
         help="the annotations that are the steps, where these are not ProfilerStep#N: their names match",
     )
-    output.add_argument("--plot", metavar="FILE", type=picture, help="draw it into FILE, .png or .svg, instead of the report")
-    output.add_argument(
-        "--html", metavar="FILE", type=html_page, help="write the report as a page with a timeline to click: opens offline"
-    )
-    output.add_argument(
-        "--folded", metavar="FILE", type=named, help="write stacks for flame graph tools into FILE, with Python's where recorded"
-    )
-    output.add_argument(
-        "--merge", metavar="FILE", type=merge_target, help="of a job: write its ranks into one trace for Perfetto, clocks aligned"
-    )
-    output.add_argument("--open", action="store_true", help="show it in Perfetto: serves the file to your browser, once")
-    output.add_argument(
-        "--redact", metavar="FILE", type=named, help="write a copy to share, and count what was taken out; - is stdout"
+    parser.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        type=named,
+        help="of a job: let this Dask cluster read its ranks (tcp://HOST:8786) instead of processes of this machine",
     )
     window = parser.add_mutually_exclusive_group()
     window.add_argument("--steps", metavar="A:B", type=interval(int), help="of --plot: only ProfilerStep#A to #B")
     window.add_argument("--us", metavar="A:B", type=interval(float), help="of --plot: only these microseconds of the window")
     parser.add_argument("--version", action="version", version=f"read-trace {__version__}")
-    args = parser.parse_args(argv)
-    if (args.steps or args.us) and args.html:
-        parser.error("--html shows all steps, to zoom into: leave --steps and --us out")
-    if (args.steps or args.us) and not args.plot:
-        parser.error("--steps and --us choose what --plot shows: add --plot FILE")
-    if args.open and (len(args.traces) > 1 or args.traces == ["-"]):
-        parser.error("--open takes one trace, a file: name one")
-    if args.redact and len(args.traces) > 1:
-        parser.error("--redact takes one trace: name one")
-    if [*args.traces, args.names].count("-") > 1:
-        parser.error("standard input (-) can be read once only")
-    if args.chain is not None and (args.plot or args.html or args.open or args.redact or args.folded or args.merge):
-        parser.error("--chain prints a report: leave --plot, --html, --open, --redact, --folded and --merge out")
-    if args.by and (args.plot or args.html or args.open or args.redact or args.folded or args.merge or args.chain is not None):
-        parser.error("--by prints a table: leave --plot, --html, --open, --redact, --folded, --merge and --chain out")
-    if args.names and (args.plot or args.html or args.open or args.redact or args.folded or args.merge or args.chain is not None):
-        parser.error("--names prints a table: leave --plot, --html, --open, --redact, --folded, --merge and --chain out")
-    for flag, given in (("--by", args.by), ("--folded", args.folded), ("--names", args.names)):
-        if given and len(args.traces) > 1:
-            parser.error(f"{flag} takes one trace: name one")
-    if args.top is not None and args.top < 1:
-        parser.error(f"argument --top: expected 1 or more, got {args.top}")
-    if args.chain is not None and len(args.traces) > 1:
-        parser.error("--chain shows one trace: name one")
-    return args
+
+
+def step_number(text: str) -> int | str:
+    return text if text == "middle" else int(text)
+
+
+def at_least_one(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number, 1 or more, got {text!r}")
+    return value
 
 
 def named(text: str) -> str:
@@ -172,14 +179,14 @@ def interval(number: type) -> Callable[[str], tuple[Any, Any]]:
     def parse(text: str) -> tuple[Any, Any]:
         first, _, last = text.partition(":")
         try:
-            found = number(first), number(last or first)
-            if not all(map(math.isfinite, found)):
+            limits = number(first), number(last or first)
+            if not all(map(math.isfinite, limits)):
                 raise ValueError
         except (ValueError, OverflowError):
             raise argparse.ArgumentTypeError(f"expected A:B, two numbers, got {text!r}") from None
-        if found[0] > found[1] or (number is float and found[0] == found[1]):
+        if limits[0] > limits[1] or (number is float and limits[0] == limits[1]):
             raise argparse.ArgumentTypeError(f"expected A:B with A before B, got {text!r}")
-        return found
+        return limits
 
     return parse
 
@@ -188,7 +195,7 @@ def main(argv: list[str] | None = None, prog: str = "read-trace", command: str =
     """Do what the arguments say; the exit code. `command` is how the help's examples call the program."""
     args = parse_args(argv, prog, command)
     try:
-        text, code = answer(args)
+        text, code = args.run(args)
     except (TraceError, LookupError) as error:
         say_error(error)
         return 2
@@ -206,37 +213,6 @@ def main(argv: list[str] | None = None, prog: str = "read-trace", command: str =
     except OSError as error:
         return stdout_failed(error)
     return code
-
-
-def answer(args: argparse.Namespace) -> tuple[str, int]:
-    """What is printed, and the exit code. What only some actions need is imported by them: most runs are short."""
-    if args.open:
-        from trace_reader.commands import open_perfetto
-
-        return "", open_perfetto.run(args.traces[0])
-    if args.redact:
-        from trace_reader.commands import redact
-
-        return redact.run(args.traces[0], args.redact), 0
-    if args.merge:
-        from trace_reader.commands import merge_ranks
-
-        return merge_ranks.run(args.traces, args.merge, args.scheduler), 0
-    if args.plot:
-        from trace_reader.commands import draw_picture
-
-        return draw_picture.run(args.traces, args.plot, args.steps, args.us, args.steps_from, args.scheduler), 0
-    style = Style(top=args.top, full=args.full, everything=args.all)
-    if args.html:
-        from trace_reader.commands import write_page
-
-        return write_page.run(args.traces, args.html, style, args.steps_from, args.scheduler), 0
-    if args.folded:
-        from trace_reader.commands import folded_stacks
-
-        return folded_stacks.run(args.traces[0], Path(args.folded), args.steps_from), 0
-    told, code = print_report.run(args.traces, style, args.chain, args.steps_from, args.by, args.names, args.scheduler)
-    return ((args.output or TEXT).write(told) if told else ""), code
 
 
 def script(prog: str = "read-trace", command: str = "read-trace") -> None:

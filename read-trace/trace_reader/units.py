@@ -7,7 +7,7 @@ def us(value: float | None) -> str:
         return "unknown"
     if abs(value) >= 1e6:
         return f"{value / 1e6:.2f} s"
-    return f"{value / 1000:.2f} ms" if abs(value) >= 1000 else f"{value:.1f} us"
+    return f"{value / 1000:.2f} ms" if abs(value) >= 1000 else f"{value:.1f} µs"
 
 
 def percent(value: float | None) -> str:

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+import json
 import os
 from pathlib import Path
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from typing import Any
 
 from helpers import LAUNCHER, ROOT, Run, fuzz_seed
@@ -18,29 +20,46 @@ Lesson = Callable[..., Run]
 
 
 @pytest.fixture(scope="session")
-def lesson(tmp_path_factory) -> Lesson:
+def zygote() -> Iterator[Callable[[list[str], Path], tuple[int, str, str]]]:
+    """Runs a script in a fork of a process that has imported torch: (exit code, stdout, stderr). One at a time."""
+    started: list[subprocess.Popen] = []
+    lock = threading.Lock()
+
+    def run(argv: list[str], cwd: Path) -> tuple[int, str, str]:
+        with lock, tempfile.TemporaryDirectory() as folder:
+            if not started:
+                command = [sys.executable, ROOT / "tests" / "helpers" / "zygote.py"]
+                started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            (process,) = started
+            files = {"out": f"{folder}/out", "err": f"{folder}/err"}
+            assert process.stdin and process.stdout
+            process.stdin.write(json.dumps({"argv": argv, "cwd": str(cwd), **files}) + "\n")
+            process.stdin.flush()
+            code = int(process.stdout.readline())
+            return code, *(Path(path).read_text(errors="replace") for path in files.values())
+
+    yield run
+    for process in started:
+        process.stdin.close()
+        process.wait()
+
+
+@pytest.fixture(scope="session")
+def lesson(tmp_path_factory, zygote) -> Lesson:
     """Run a lesson, `lesson("01_matmul_add.py", "--size", "8")`, in a process of its own, with a folder of its own; with `ranks`,
-    in so many processes of the launcher.
+    in so many processes of the launcher. With an environment or other settings of its own, Python starts for it alone.
     """
 
     base = tmp_path_factory.mktemp("lessons")  # once and here: pytest's factory is not safe among threads
 
     def run(script: str, *flags: str, env: Mapping[str, str] | None = None, ranks: int = 0, **popen) -> Run:
         folder = popen.pop("folder", None) or Path(tempfile.mkdtemp(dir=base))
+        arguments = [str(ROOT / script), "--trace_dir", str(folder), *map(str, flags)]
+        if not (env or ranks or popen):
+            return Run(*zygote(arguments, Path.cwd()), folder)
+        launcher = (*LAUNCHER, str(ranks)) if ranks else ()
         done = subprocess.run(
-            [
-                sys.executable,
-                *(LAUNCHER if ranks else ()),
-                *([str(ranks)] if ranks else ()),
-                ROOT / script,
-                "--trace_dir",
-                folder,
-                *flags,
-            ],
-            capture_output=True,
-            text=True,
-            env={**os.environ, **(env or {})},
-            **popen,
+            [sys.executable, *launcher, *arguments], capture_output=True, text=True, env={**os.environ, **(env or {})}, **popen
         )
         return Run(done.returncode, done.stdout, done.stderr, folder)
 

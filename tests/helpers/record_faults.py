@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import DataLoader, Dataset
-from trace_reader.commands import redact
+from trace_reader import redact
 
 LAYERS, DIM, HEADS, BATCH, SEQ, CLASSES = 4, 1024, 16, 64, 512, 4096
 SLICES = 32  # of a batch that is gone through in a loop

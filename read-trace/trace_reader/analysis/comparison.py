@@ -176,15 +176,15 @@ def _summary(
     only_a: tuple[KernelFacts, ...],
     only_b: tuple[KernelFacts, ...],
 ) -> str:
-    """Such as: same 3 GEMM calls a step, gelu and mul became triton gelu+mul, GPU time -5%, CPU time a step +28%."""
+    """Such as: same 3 GEMM calls a step, gelu and mul became triton gelu+mul, GPU time -5%, CPU time per step +28%."""
     parts = []
     if a.kernels or b.kernels:
         gemms = [pair for pair in common if pair[0].decoded.is_gemm]
         if gemms and a.steps and b.steps:
             in_a, in_b = (sum(pair[n].calls for pair in gemms) / len(facts.steps) for n, facts in enumerate((a, b)))
             calls = f"{_number(in_b)} GEMM call{'' if in_b == 1 else 's'}"
-            told = f"{_number(in_a)} became {calls} a step of the same kernels"
-            parts.append(f"the same {calls} a step" if in_a == in_b else told)
+            changed = f"{_number(in_a)} became {calls} per step of the same kernels"
+            parts.append(f"the same {calls} per step" if in_a == in_b else changed)
         elif not only_a and not only_b:
             parts.append("the same kernels")
         gone, new = _labels(only_a), _labels(only_b)
@@ -195,14 +195,14 @@ def _summary(
         elif new:
             parts.append(f"{new} came")
         if change := _change(a, b, _gpu_us):
-            parts.append(f"GPU time a step {change}")
+            parts.append(f"GPU time per step {change}")
     if change := _change(a, b, _cpu_us):
-        parts.append(f"CPU time a step {change}")
+        parts.append(f"CPU time per step {change}")
     if a.step_period_us and b.step_period_us:
         change = f"{b.step_period_us / a.step_period_us - 1:+.0%}"
-        parts.insert(0, f"a step every {us(a.step_period_us)} became one every {us(b.step_period_us)} ({change})")
-    if a.regime != b.regime:
-        parts.append(f"{a.regime} became {b.regime}")
+        parts.insert(0, f"the step period went from {us(a.step_period_us)} to {us(b.step_period_us)} ({change})")
+    if a.verdict != b.verdict:
+        parts.append(f"{a.verdict} became {b.verdict}")
     return (", ".join(parts) or "nothing to compare: neither steps nor kernels") + "."
 
 

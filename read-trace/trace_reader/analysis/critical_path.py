@@ -134,13 +134,13 @@ class CriticalPath(msgspec.Struct, frozen=True):
         return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
     @property
-    def regime(self) -> str:
+    def verdict(self) -> str:
         """The class that has half of the path or more, as a verdict; else `mixed`."""
         name, share = next(iter(self.classes.items()))
-        return REGIMES[name] if share >= SHARE_THAT_NAMES else "mixed"
+        return VERDICTS[name] if share >= SHARE_THAT_NAMES else "mixed"
 
 
-REGIMES = {
+VERDICTS = {
     "compute": "gpu-bound", "cpu": "overhead-bound", "input": "input-bound", "communication": "communication-bound",
     "copy": "copy-bound", "latency": "latency-bound", "unknown": "unknown",
 }  # fmt: skip

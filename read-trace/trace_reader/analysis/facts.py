@@ -71,7 +71,7 @@ class Facts(msgspec.Struct, frozen=True):
     gpu_busy_us: float | None  # union of the work of each device, summed over devices
     gpu_busy_share: float | None  # of the window, of all devices used
     gpu_to_cpu: float | None  # median over the steps of GPU busy time over the CPU time that it did not wait
-    regime: str  # the verdict: REGIMES of the critical path, `mixed`, or cpu-only
+    verdict: str  # the verdict: VERDICTS of the critical path, `mixed`, or cpu-only
     critical_path: CriticalPath | None  # of the device that ends last
     critical_paths: tuple[CriticalPath, ...]  # of each device
     timeline: Timeline | None  # of that device, in the window of its path; as the next
@@ -95,6 +95,11 @@ class Facts(msgspec.Struct, frozen=True):
     collectives: tuple[CollectiveFacts, ...]
     memory: tuple[MemoryFacts, ...]
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def regime(self) -> str:
+        """The verdict by its name until version 0.2; goes with 0.4."""
+        return self.verdict
 
     @property
     def has_gpu_work(self) -> bool:
@@ -122,7 +127,7 @@ class Facts(msgspec.Struct, frozen=True):
         more = f" and {len(self.kernels) - len(top)} more" if len(self.kernels) > len(top) else ""
         return [
             ("device", plain(self.device or "unknown", 100)),
-            ("verdict", self.regime),
+            ("verdict", self.verdict),
             ("window", us(self.window_us) + busy),
             ("steps", f"{len(self.steps)}{cpu}"),
             ("kernels", (", ".join(top) or "none") + more),
@@ -138,8 +143,7 @@ class Facts(msgspec.Struct, frozen=True):
 def summarize(trace: Trace) -> Facts:
     """The facts of a trace, still without findings."""
     header, work = trace.header, trace.work
-    listed = header.get("deviceProperties")
-    properties = [p for p in listed if isinstance(p, dict)] if isinstance(listed, list) else []
+    properties = _device_properties(header)
     used = {trace.slices.tracks[track][0] for track in distinct(work.track).values.tolist()}
     device_properties = {p["id"]: p for p in properties if isinstance(p.get("id"), int)}
     used_properties = [p for number, p in device_properties.items() if number in used] or properties
@@ -174,7 +178,7 @@ def summarize(trace: Trace) -> Facts:
         gpu_busy_us=gpu_busy,
         gpu_busy_share=share,
         gpu_to_cpu=median(np.array(ratios)) if ratios else None,
-        regime=_regime(path, lost, len(work) > 0, bool(properties) or bool(trace.calls.is_named(is_launch).any())),
+        verdict=_verdict(path, lost, len(work) > 0, bool(properties) or bool(trace.calls.is_named(is_launch).any())),
         critical_path=path,
         critical_paths=paths,
         timeline=timeline(trace, path.device, path.start_ns, path.end_ns) if path else None,
@@ -198,6 +202,11 @@ def summarize(trace: Trace) -> Facts:
         collectives=collective_facts(trace),
         memory=memory_facts(trace) if len(trace.memory) else (),
     )
+
+
+def _device_properties(header: dict[str, Any]) -> list[dict[str, Any]]:
+    listed = header.get("deviceProperties")
+    return [p for p in listed if isinstance(p, dict)] if isinstance(listed, list) else []
 
 
 def _whole(value: Any) -> int | None:
@@ -233,8 +242,8 @@ def _window(trace: Trace) -> tuple[float, float | None]:
     return (end_ns - int(start_ns)) / 1000, busy_us(work, int(start_ns), end_ns) if len(work) else None
 
 
-def _regime(path: CriticalPath | None, lost: tuple[str, ...], has_gpu_work: bool, used_gpu: bool) -> str:
+def _verdict(path: CriticalPath | None, lost: tuple[str, ...], has_gpu_work: bool, used_gpu: bool) -> str:
     """The verdict: what the path says, unless what the trace does not hold could change it."""
     if not has_gpu_work and not (lost and used_gpu):
         return "cpu-only"
-    return "unknown" if path is None or lost else path.regime
+    return "unknown" if path is None or lost else path.verdict

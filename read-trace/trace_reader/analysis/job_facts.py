@@ -44,7 +44,7 @@ class RankFacts(msgspec.Struct, frozen=True):
     idle_us: float
     last_to_arrive: int
     matched: int
-    regime: str
+    verdict: str
 
 
 class JobCollectiveFacts(msgspec.Struct, frozen=True):
@@ -207,7 +207,7 @@ def _rank_facts(
         idle_us=(own.window_ns[1] - own.window_ns[0] - _length(own.busy)) / 1000,
         last_to_arrive=last,
         matched=len(entries),
-        regime=own.regime,
+        verdict=own.verdict,
     )
     return told, waiting
 

@@ -9,12 +9,14 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.bandwidth import ITEM_BYTES, copied_bytes, pointwise_bytes
 from trace_reader.analysis.occupancy import Occupancy, occupancy
+from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, grouped, median
 from trace_reader.model.slices import Footprint, Inputs, Kind, Slices
 from trace_reader.names.devices import peak
-from trace_reader.names.kernel_names import KernelName, decode_name, is_collective
+from trace_reader.names.kernel_names import KernelName, decode_name
 from trace_reader.names.op_names import GEMM_OPS
+from trace_reader.names.work_kinds import work_kind
 
 SMALL_SHARED_BYTES = 49152  # Kineto estimates the occupancy against this limit, so a kernel above it reads 0
 GEMM_DTYPES = {"c10::BFloat16": "bf16", "c10::Half": "fp16", "float": "fp32", "c10::Float8_e4m3fn": "fp8"}
@@ -27,6 +29,7 @@ class KernelFacts(msgspec.Struct, frozen=True):
     name: str
     kind: Kind
     decoded: KernelName
+    work_kind: str  # one of names.work_kinds.WORK_KINDS
     calls: int
     total_us: float
     median_us: float
@@ -75,33 +78,11 @@ class FamilyFacts(msgspec.Struct, frozen=True):
     share: float  # of the summed time of kernels, copies and memsets
 
 
-def _normalizes(k: KernelFacts) -> bool:
-    return "norm" in k.name.lower() or "GammaBeta" in k.name or "norm" in (k.op or "").lower()
-
-
-FAMILIES: tuple[tuple[str, Callable[[KernelFacts], bool]], ...] = (  # the first that fits
-    ("communication", lambda k: is_collective(k.name)),
-    ("copy", lambda k: k.kind != Kind.KERNEL or "CatArray" in k.name),
-    ("attention", lambda k: k.decoded.is_fused_attention),
-    ("convolution", lambda k: "conv" in (k.op or "")),
-    ("GEMM", lambda k: k.decoded.is_gemm),
-    ("optimizer", lambda k: "multi_tensor_apply" in k.name),
-    ("softmax, norm, reduction", lambda k: k.decoded.is_softmax or k.decoded.family == "ATen reduce" or _normalizes(k)),
-    ("Triton", lambda k: "Triton" in k.decoded.family),
-    ("pointwise", lambda k: k.decoded.family == "ATen elementwise"),
-)
-
-
-def family_of(k: KernelFacts) -> str:
-    """The kind of work that a kernel does."""
-    return next((name for name, fits in FAMILIES if fits(k)), "other")
-
-
 def family_facts(kernels: Iterable[KernelFacts]) -> tuple[FamilyFacts, ...]:
-    """A row for each family that is there, the most time first; what fits none is `other`."""
+    """A row for each kind of work that is there, the most time first."""
     groups: dict[str, list[KernelFacts]] = defaultdict(list)
     for k in kernels:
-        groups[family_of(k)].append(k)
+        groups[k.work_kind].append(k)
     facts = [
         FamilyFacts(name, sum(k.calls for k in group), math.fsum(k.total_us for k in group), math.fsum(k.share for k in group))
         for name, group in groups.items()
@@ -117,7 +98,7 @@ def kernel_facts(trace: Trace, devices: Mapping[Any, Mapping[str, Any]]) -> tupl
     launched_as = np.append(_without_messages(trace.slices.details), -1)[linked.detail]
     linked = Rows(
         trace.slices, linked.at, call=linked.call, op=linked.op, origin=linked.origin, step=linked.step, moved=moved,
-        launched_as=launched_as,
+        launched_as=launched_as, in_optimizer=_in_optimizer(trace, linked),
     )  # fmt: skip
     facts = [_kernel(trace, calls, summed_us, devices) for _, calls in linked.by(linked.kind, linked.name)]
     return tuple(sorted(facts, key=lambda k: (-k.total_us, k.name)))
@@ -136,6 +117,8 @@ def _without_messages(details: list[Any]) -> np.ndarray:
 def _kernel(trace: Trace, calls: Rows, summed_us: float, devices: Mapping[Any, Mapping[str, Any]]) -> KernelFacts:
     duration_us = calls.duration_us
     total_us, median_us = calls.total_us, calls.median_us
+    op, launch = _most(trace, calls.op), _most(trace, calls.call)
+    in_optimizer = 2 * int(calls.in_optimizer.sum()) > len(calls)
     alike = sorted((rows for _, rows in calls.by(calls.launched_as)), key=lambda rows: -rows.total_us)  # stable: then the first
     first = alike[0][0]
     footprint = first.detail if isinstance(first.detail, Footprint) else None
@@ -146,14 +129,15 @@ def _kernel(trace: Trace, calls: Rows, summed_us: float, devices: Mapping[Any, M
         name=first.name,
         kind=first.kind,
         decoded=decode_name(first.name),
+        work_kind=work_kind(first.name, first.kind, op, launch, in_optimizer),
         calls=len(calls),
         total_us=total_us,
         median_us=median_us,
         min_us=float(duration_us.min()),
         max_us=float(duration_us.max()),
         share=total_us / summed_us if summed_us else 0.0,
-        op=_most(trace, calls.op),
-        launch=_most(trace, calls.call),
+        op=op,
+        launch=launch,
         registers_per_thread=footprint.registers_per_thread if footprint else None,
         shared_memory_bytes=footprint.shared_memory_bytes if footprint else None,
         grid=footprint.grid if footprint else None,
@@ -167,6 +151,16 @@ def _kernel(trace: Trace, calls: Rows, summed_us: float, devices: Mapping[Any, M
         configurations=len(alike),
         configuration_share=alike[0].total_us / total_us if total_us else 1.0,
     )
+
+
+def _in_optimizer(trace: Trace, linked: Rows) -> np.ndarray:
+    """For each event, whether the op that launched it lies in an annotation of an optimizer's step."""
+    stepping = trace.slices.are_named(Kind.ANNOTATION, lambda name: name.startswith("Optimizer.step"))
+    inside = np.zeros(len(linked), bool)
+    if stepping.any():
+        launched = np.flatnonzero(linked.op >= 0)
+        inside[launched] = innermost(trace.slices, trace.parent, linked.op[launched], stepping) >= 0
+    return inside
 
 
 def _most(trace: Trace, rows: np.ndarray) -> str | None:

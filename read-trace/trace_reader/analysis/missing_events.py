@@ -1,4 +1,4 @@
-"""What a trace does not hold, though its program did it: could not look is not "no problem"."""
+"""What a trace lacks although the program did it. What is not recorded must not read as "no problem"."""
 
 import numpy as np
 from trace_reader.link.trace import Trace
@@ -9,12 +9,12 @@ MOST_WITHOUT_WORK = 0.1  # of the launches: those of the last moments are always
 
 
 def missing(trace: Trace) -> tuple[str, ...]:
-    """In words; each of these could change the verdict."""
+    """What the trace lacks, in words. Each of these could change the verdict."""
     found = []
     if trace.header.get("truncated"):
-        found.append("the end of the file: it is cut off")
+        found.append("the cut-off end of the file")
     elif trace.header.get("damaged"):
-        found.append("what was damaged in the file")
+        found.append("the damaged parts of the file")
     if not len(trace.work):
         return tuple(found)
     calls = trace.calls
@@ -24,7 +24,7 @@ def missing(trace: Trace) -> tuple[str, ...]:
         share = percent(float(lost.mean()))
         words = f"the GPU events of {share} of the launches"
         if calls.is_named(begins_capture).any():
-            words += ": a graph was being captured"
+            words += " (a graph was captured)"
         found.append(words)
     if len(trace.steps) and not (trace.work.step >= 0).any():
         found.append(f"GPU work of the {count(len(trace.steps), 'recorded step')}")

@@ -91,7 +91,7 @@ class RankSummary(msgspec.Struct, frozen=True, eq=False):
     groups: tuple[tuple[str, tuple[int, ...]], ...]
     device: str | None
     versions: dict[str, str]
-    regime: str
+    verdict: str
     has_gpu: bool
     zero_ns: int
     base_ns: int
@@ -144,7 +144,7 @@ def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
         groups=_groups(distributed),
         device=facts.device,
         versions=facts.versions,
-        regime=facts.regime,
+        verdict=facts.verdict,
         has_gpu=has_gpu,
         zero_ns=trace.zero_ns,
         base_ns=base_ns if type(base_ns) is int and abs(base_ns) < 2**62 else 0,

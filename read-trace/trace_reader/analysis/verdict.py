@@ -6,8 +6,8 @@ from trace_reader.names.kernel_names import decode_name
 from trace_reader.units import about
 
 CLASSES = {  # of the critical path
-    "compute": "compute on the GPU", "cpu": "the CPU", "input": "waiting for a DataLoader", "communication": "communication",
-    "copy": "copying", "latency": "latency of launches", "unknown": "waits that the trace does not explain",
+    "compute": "GPU compute", "cpu": "CPU time", "input": "waiting for a DataLoader", "communication": "communication",
+    "copy": "copying", "latency": "launch latency", "unknown": "waiting that the trace does not explain",
 }  # fmt: skip
 CPU_WORDS = {
     "python": "Python", "annotation": "Python in annotations", "op": "ops", "launch": "launch calls",
@@ -16,32 +16,29 @@ CPU_WORDS = {
 }  # fmt: skip
 
 
-def verdict(facts: Facts) -> str:
+def verdict_sentence(facts: Facts) -> str:
     """One line: what limits the run, its share of the critical path, and what makes up most of that."""
-    if facts.regime == "cpu-only":
+    if facts.verdict == "cpu-only":
         launched = sum(step.launches for step in facts.steps)
-        return "cpu-only: " + ("launches but no GPU event in the trace" if launched else "no GPU event in the trace")
+        return "cpu-only: " + ("the trace holds launches, but no GPU event" if launched else "the trace holds no GPU event")
     path = facts.critical_path
-    lacks = f"the trace lacks {' and '.join(facts.missing)}" if facts.missing else "no GPU work in the recorded steps"
+    lacks = f"the trace lacks {' and '.join(facts.missing)}" if facts.missing else "no recorded step launched GPU work"
     if path is None:
         return f"unknown: {lacks}" + ("" if facts.has_gpu_work else "; it holds no GPU event")
     words = what_limits(path)
     if len(facts.critical_paths) > 1:
-        words = f"GPU {path.device} ends last; {words}"
-    return f"unknown: {lacks}; of what it holds, {words}" if facts.missing else f"{facts.regime}: {words}"
+        words = f"on GPU {path.device}, which ends last, {words}"
+    return f"unknown: {lacks}; of what it holds, {words}" if facts.missing else f"{facts.verdict}: {words}"
 
 
 def what_limits(path: CriticalPath) -> str:
-    """The class of the path (of none with half of it, the two largest), its share, and the two things that are most of it."""
+    """The share and the class of the path (of none with half of it, the two largest), and the two things that are most of it."""
     shares = [(name, share) for name, share in path.classes.items() if share > 0]
-    named = shares[:2] if path.regime == "mixed" else shares[:1]
-    classes = " and ".join(f"{CLASSES[name]} {'is ' if not n else ''}{about(share)}" for n, (name, share) in enumerate(named))
-    largest = sorted((thing for name, _ in named for thing in things(path, name)), key=lambda thing: -thing[1])[:2]
-    words = f"{classes} of the critical path"
-    if largest:
-        most = ", ".join(f"{what} {about(us / path.window_us)}" for what, us in largest)
-        words += f": {most}. Without {'one of them' if len(largest) > 1 else 'that'} it would be shorter by as much at most"
-    return words
+    limiting = shares[:2] if path.verdict == "mixed" else shares[:1]
+    words = [f"{about(share)}{' of the critical path' * (not n)} is {CLASSES[name]}" for n, (name, share) in enumerate(limiting)]
+    largest = sorted((thing for name, _ in limiting for thing in things(path, name)), key=lambda thing: -thing[1])[:2]
+    most = ", ".join(f"{what} {about(us / path.window_us)}" for what, us in largest)
+    return " and ".join(words) + (f" ({most})" if largest else "")
 
 
 def things(path: CriticalPath, name: str) -> list[tuple[str, float]]:

@@ -1,13 +1,14 @@
-"""A picture in a file."""
+"""A picture in a file: --plot."""
 
 from pathlib import Path
 import re
 
 from trace_reader.commands.load_shown import load_shown
-from trace_reader.commands.read_job import expanded, is_job, read_job
-from trace_reader.errors import MissingExtraError, NotWrittenError, TraceError
+from trace_reader.commands.read_job import ONE_RANK, expanded, is_job, read_job
+from trace_reader.errors import MissingExtraError, TraceError
 from trace_reader.reading import analyze
-from trace_reader.system.files import write_all
+from trace_reader.scene.timeline import Timeline
+from trace_reader.system.files import write_file
 
 
 def run(
@@ -22,12 +23,12 @@ def run(
     NotWrittenError.
     """
     try:
-        from trace_reader.report.picture import Window, plot  # here, because matplotlib takes half a second
+        from trace_reader.write.trace_picture import Window, plot  # here, because matplotlib takes half a second
     except ImportError as error:
         raise MissingExtraError("--plot needs matplotlib: install read-trace with it, read-trace[plot]") from error
     window, paths = Window(us=window_us, steps=steps), expanded(paths)
-    if is_job(paths):
-        from trace_reader.report import job_picture
+    if is_job(paths) or (scheduler is not None and len(paths) > 1):
+        from trace_reader.write import job_picture
 
         job, errors = read_job(paths, steps_from, scheduler)
         if errors:
@@ -35,11 +36,10 @@ def run(
         data = job_picture.plot(job, window, target.suffix)
     elif len(paths) > 2:
         raise TraceError(f"--plot draws one trace, two, or the ranks of a job, got {len(paths)} that are none")
+    elif scheduler is not None:
+        raise TraceError(ONE_RANK.format(paths[0]))
     else:
         traces = [load_shown(path, steps_from) for path in paths]
-        data = plot([(trace, analyze(trace)) for trace in traces], window, target.suffix)
-    try:
-        write_all({target: data})
-    except OSError as error:
-        raise NotWrittenError(f"{target}: {error.strerror or error}") from error
+        data = plot([Timeline(trace, analyze(trace)) for trace in traces], window, target.suffix)
+    write_file(target, data)
     return f"wrote {target} ({len(data) / 1024:.1f} KiB)\n"

@@ -5,8 +5,7 @@ import re
 
 from trace_reader.analysis.place_facts import folded
 from trace_reader.commands.load_shown import load_shown
-from trace_reader.errors import NotWrittenError
-from trace_reader.system.files import write_all
+from trace_reader.system.files import write_file
 from trace_reader.units import count, us
 
 
@@ -14,10 +13,7 @@ def run(path: str, target: Path, steps_from: re.Pattern[str] | None = None) -> s
     """Write a line for each stack, its frames and its time in ns; says what was written. Raises TraceError, NotWrittenError."""
     trace = load_shown(path, steps_from, stacks=True)
     stacks = folded(trace)
-    try:
-        write_all({target: "".join(f"{stack} {ns}\n" for stack, ns in stacks.items()).encode()})
-    except OSError as error:
-        raise NotWrittenError(f"{target}: {error.strerror or error}") from error
+    write_file(target, "".join(f"{stack} {ns}\n" for stack, ns in stacks.items()).encode())
     whose = "the GPU's time" if len(trace.linked) else "the CPU's time in ops"
     total = us(sum(stacks.values()) / 1000)
     return (

@@ -10,9 +10,9 @@ import msgspec
 from trace_reader.analysis.job_facts import JobFacts
 from trace_reader.analysis.rank_summary import RankSummary
 from trace_reader.commands.read_job import expanded, read_job
-from trace_reader.errors import NotATraceError, NotWrittenError, TraceError
+from trace_reader.errors import NotATraceError, TraceError
 from trace_reader.parse.byte_source import read_bytes
-from trace_reader.system.files import write_all
+from trace_reader.system.files import write_file
 from trace_reader.units import count, human_bytes
 
 FIRST_PROCESS = 100_000  # below it, processes are devices
@@ -33,10 +33,7 @@ def run(paths: Sequence[str], target: Path, scheduler: str | None = None) -> str
         raise errors[0]
     data = merged(job)
     data = gzip.compress(data, mtime=0) if target.suffix == ".gz" else data
-    try:
-        write_all({target: data})
-    except OSError as error:
-        raise NotWrittenError(f"{target}: {error.strerror or error}") from error
+    write_file(target, data)
     loose = sum(offset is None for offset in job.offset_ns)
     clocks = f"; the clocks of {loose} could not be aligned" if loose else ", clocks aligned"
     return f"wrote {target} ({human_bytes(len(data))}): {count(len(job.ranks), 'rank')}{clocks}; open it in https://ui.perfetto.dev\n"

@@ -32,19 +32,8 @@ class PortTakenError(Exception):
     """Another program listens on the port."""
 
 
-def serve(
-    path: Path,
-    *,
-    origin: str = ORIGIN,
-    port: int = PORT,
-    timeout_s: float = TIMEOUT_S,
-    ready: Callable[[str], None] = lambda link: None,
-) -> bool:
-    """Serve the file to `origin` until it was fetched whole (True) or `timeout_s` passed (False).
-
-    `ready` is called with the link that opens it, once the server listens. Raises PortTakenError.
-    """
-    fetched = threading.Event()
+def _handler(path: Path, origin: str, fetched: threading.Event) -> type[BaseHTTPRequestHandler]:
+    """What answers requests: with the file, to this origin alone; sets `fetched` once it was sent whole."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = IDLE_S
@@ -90,8 +79,24 @@ def serve(
         def log_message(self, format: str, *args: object) -> None:
             pass
 
+    return Handler
+
+
+def serve(
+    path: Path,
+    *,
+    origin: str = ORIGIN,
+    port: int = PORT,
+    timeout_s: float = TIMEOUT_S,
+    ready: Callable[[str], None] = lambda link: None,
+) -> bool:
+    """Serve the file to `origin` until it was fetched whole (True) or `timeout_s` passed (False).
+
+    `ready` is called with the link that opens it, once the server listens. Raises PortTakenError.
+    """
+    fetched = threading.Event()
     try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        server = ThreadingHTTPServer(("127.0.0.1", port), _handler(path, origin, fetched))
     except OSError as error:
         raise PortTakenError(
             f"port {port} is taken ({error.strerror}), and Perfetto's page can fetch from no other: end the program that "

@@ -27,6 +27,7 @@ ENDINGS = (".json", ".json.gz")
 HEAD_BYTES = 1 << 20  # of a file, in which the header is, where it stands first
 IN_PARALLEL_BYTES = 32 << 20  # of all files, from which on starting processes takes less time than it saves
 CONNECT_S = 10  # that a scheduler has to answer
+ONE_RANK = "--scheduler reads the ranks of a job, and {} is one trace: name all of them, or their folder"
 TRIES = 2  # with all that are left, before each is tried alone
 _TRACE_ID = re.compile(rb'"trace_id"\s*:\s*"([^"]+)"')
 

@@ -16,10 +16,10 @@ import socket
 import sys
 
 import msgspec
-from trace_reader.errors import LeftOverError, NotWrittenError, TraceError
+from trace_reader.errors import LeftOverError, TraceError
 from trace_reader.parse.byte_source import read_bytes
 from trace_reader.parse.decode import KINDS, decode_bytes
-from trace_reader.system.files import write_all
+from trace_reader.system.files import write_file
 from trace_reader.system.terminal import plain
 
 # Names that say nothing of anybody, and words that a trace itself is made of: they stay.
@@ -321,10 +321,7 @@ def redact_file(source: str, target: str) -> Redacted:
         sys.stdout.buffer.write(copy)
         sys.stdout.buffer.flush()
         return redacted
-    try:
-        write_all({Path(target): copy})
-    except OSError as error:
-        raise NotWrittenError(f"{target}: {error.strerror or error}") from error
+    write_file(Path(target), copy)
     return redacted
 
 

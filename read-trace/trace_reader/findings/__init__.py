@@ -1,4 +1,4 @@
-"""The patterns that the posts teach, as rules: each is silent unless its evidence is there. A subject is a file."""
+"""The patterns to look for in a trace, as rules, a file for each subject. A rule is silent without its evidence."""
 
 import numpy as np
 from trace_reader.analysis.critical_path import CriticalPath
@@ -39,8 +39,8 @@ MOST_EVIDENCE = 20  # slices of a finding
 
 
 def run_rules(trace: Trace, facts: Facts, everything: bool = False) -> tuple[Finding, ...]:
-    """What the rules see, that which explains most of the critical path first, trivia last. These are told of a trace no larger
-    than a lesson's, or for `everything`.
+    """What the rules find: what explains most of the critical path first, trivia last. Trivia are reported only for a trace no
+    larger than a lesson's, or with `everything`.
     """
     found = []
     for slug, pattern in PATTERNS.items():
@@ -54,7 +54,7 @@ def run_rules(trace: Trace, facts: Facts, everything: bool = False) -> tuple[Fin
 
 
 def evidence_of(trace: Trace, facts: Facts, slug: str) -> Rows | None:
-    """All the slices that show a finding, of which it names the longest; None where the trace does not show it."""
+    """All slices that show a finding, which itself lists only the longest; None if the trace does not show it."""
     seen = PATTERNS[slug].rule(trace, facts) if slug in PATTERNS else None
     return seen.evidence if seen else None
 

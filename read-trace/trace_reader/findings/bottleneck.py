@@ -17,74 +17,74 @@ WORTH_TELLING = 0.05  # of the path
 GPU_CLASSES = (Class.COMPUTE, Class.COMMUNICATION, Class.COPY)
 SHARE_OF = {"gpu-bound": "compute", "copy-bound": "copy", "latency-bound": "latency"}  # of the path's classes
 OTHER_THAN_LAUNCHING = {  # what to do where most of the CPU's part is this
-    "call": "Most of it is calls that launch nothing, such as copies that wait: see the other findings.",
-    "memory": "Most of it is managing memory: see allocation-in-step.",
-    "loading": "Most of it is loading code, which happens once: record after warm-up.",
-    "compilation": "Most of it is compiling: record after warm-up; TORCH_LOGS=recompiles says what is compiled again.",
-    "annotation": "Most of it is Python inside annotations, outside ops: a profiler of Python (with_stack, py-spy) says where.",
-    "profiler": "Most of it is the profiler's own: record less (no stacks, no shapes), or fewer steps.",
+    "call": "Look for long calls that launch nothing, such as blocking copies: the CPU spends the most time there.",
+    "memory": "See allocation-in-step: the CPU spends the most time managing memory.",
+    "loading": "Record after warm-up: the CPU spends the most time loading code.",
+    "compilation": "Record after warm-up: the CPU spends the most time compiling (TORCH_LOGS=recompiles shows what and why).",
+    "annotation": "Profile the Python code (with_stack, py-spy): the CPU spends the most time in Python inside annotations.",
+    "profiler": "Record less (no stacks, no shapes) or fewer steps: the CPU spends the most time in the profiler itself.",
 }
 
 
 @finding(
     "no-gpu-events",
-    "the table's CUDA total is 0, though the program used a GPU",
+    "CUDA total is 0 in the table, though the program used a GPU",
     "the GPU's lanes: there are none",
-    "The calls that launch work were recorded, the work was not: CUPTI, which records it, did not start. Another profiler "
-    "may be attached (nsys, ncu, compute-sanitizer), the container may lack the permission, or WSL its support.",
-    "Detach the other profiler or grant the permission, and record again.",
+    "The trace holds kernel launches but no GPU events. CUPTI may not have started: for lack of permission, or with another "
+    "profiler (nsys, ncu) attached.",
+    "Detach other profilers or grant the permission, and record again.",
 )
 def _no_gpu_events(trace: Trace, facts: Facts) -> Seen | None:
     launches = sum(s.launches for s in facts.steps) or sum(c.calls for c in facts.calls if "Launch" in c.name)
-    if launches and facts.regime == "cpu-only":
-        seen = f"{count(launches, 'launch', 'launches')} and no GPU event"
+    if launches and facts.verdict == "cpu-only":
+        seen = f"{count(launches, 'kernel launch', 'kernel launches')} and no GPU event"
         return Seen(seen, trace.calls.where(trace.calls.is_named(is_launch)))
     return None
 
 
 @finding(
     "overhead-bound",
-    "the table's CPU total is many times its CUDA total",
-    "the GPU's lane: mostly white between short kernels",
-    "The CPU brings work more slowly than the GPU executes it: the GPU waits.",
-    "Give each launch more to do (larger batch), launch less (fuse, torch.compile), or replay launches (CUDA graphs).",
+    "CPU total is many times the CUDA total in the table",
+    "the GPU's lane: mostly gaps between short kernels",
+    "The CPU cannot launch work fast enough to keep the GPU busy.",
+    "Give each launch more work (larger batch), launch fewer kernels (fuse, torch.compile), or replay them (CUDA graphs).",
 )
 def _overhead_bound(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
-    if path is None or facts.regime != "overhead-bound":
+    if path is None or facts.verdict != "overhead-bound":
         return None
     most, next = path.cpu[0].name if path.cpu else "", ""
     if most in OTHER_THAN_LAUNCHING:
         next = OTHER_THAN_LAUNCHING[most]
     elif facts.gpu_time_by_origin_us["graph"] > 0.5 * sum(facts.gpu_time_by_origin_us.values()):
-        next = "Its launches are replayed from a graph already: look at what the CPU does between the replays."
+        next = "Look at what the CPU does between graph replays: most GPU time is replayed from a graph already."
     elif any(op.name.startswith("Torch-Compiled Region") for op in facts.ops):
-        next = "It is compiled already: give each launch more to do (larger batch), or replay it as a CUDA graph."
+        next = "Part of it is compiled already: give each launch more work (larger batch), or replay it as a CUDA graph."
     return Seen(what_limits(path), _cpu_work(trace, path), next, path.classes["cpu"])
 
 
-def _limits(trace: Trace, facts: Facts, regime: str, *classes: Class) -> Seen | None:
-    """The verdict `regime`: its share of the path (the two largest of a mixed one), and the GPU events of `classes` on it."""
+def _limits(trace: Trace, facts: Facts, verdict: str, *classes: Class) -> Seen | None:
+    """The verdict `verdict`: its share of the path (the two largest of a mixed one), and the GPU events of `classes` on it."""
     path = facts.critical_path
-    if path is None or facts.regime != regime:
+    if path is None or facts.verdict != verdict:
         return None
     found = path.pieces.row[np.isin(path.pieces.kind, classes)]
-    share = sum(sorted(path.classes.values())[-2:]) if regime == "mixed" else path.classes[SHARE_OF[regime]]
+    share = sum(sorted(path.classes.values())[-2:]) if verdict == "mixed" else path.classes[SHARE_OF[verdict]]
     return Seen(what_limits(path), Rows(trace.slices, np.sort(found[found >= 0])), share=share)
 
 
 def _cpu_work(trace: Trace, path: CriticalPath) -> Rows:
-    """What the CPU did in the path's window: ops and calls that are in no other."""
+    """What the CPU did in the path's window: the outermost ops and calls."""
     rows = Rows(trace.slices, outermost(trace.slices, trace.slices.of(Kind.OP, Kind.CALL)))
     return rows.where((rows.start_ns >= path.start_ns) & (rows.end_ns <= path.end_ns))
 
 
 @finding(
     "gpu-bound",
-    "the CPU's total and the CUDA total are alike, because the CPU waits in a synchronize",
-    "the GPU's lane: no white between kernels",
-    "The GPU is the bottleneck: the run would end earlier if its kernels were faster. CPU time beside them is hidden.",
-    "Look at the longest kernels.",
+    "CPU total and CUDA total are about equal in the table",
+    "the GPU's lane: no gaps between kernels",
+    "The GPU is the bottleneck: faster kernels would end the run earlier.",
+    "Look at the longest kernels first.",
 )
 def _gpu_bound(trace: Trace, facts: Facts) -> Seen | None:
     return _limits(trace, facts, "gpu-bound", Class.COMPUTE)
@@ -93,9 +93,9 @@ def _gpu_bound(trace: Trace, facts: Facts) -> Seen | None:
 @finding(
     "copy-bound",
     "the GPU's lane is mostly copies",
-    "the memcpy rows, and the lane of the stream that they are on",
-    "The run waits for copies: nothing is computed meanwhile.",
-    "Copy less, from pinned memory, and on a stream of its own while something is computed.",
+    "the memcpy rows and their stream",
+    "Copying is the bottleneck: it takes at least half of the critical path.",
+    "Copy less, use pinned memory, and overlap copies with compute on another stream.",
 )
 def _copy_bound(trace: Trace, facts: Facts) -> Seen | None:
     return _limits(trace, facts, "copy-bound", Class.COPY)
@@ -103,10 +103,10 @@ def _copy_bound(trace: Trace, facts: Facts) -> Seen | None:
 
 @finding(
     "latency-bound",
-    "many short kernels with a little white before each",
-    "from a launch on the CPU's lane to its kernel, and between two kernels",
-    "Most of the time is the way from a launch to its kernel, or from one kernel to the next: neither side works in it.",
-    "Launch less and larger: fuse, torch.compile, CUDA graphs; wait for the GPU less often.",
+    "many short kernels with a small gap before each",
+    "the time from a launch to its kernel, and between kernels",
+    "At least half of the critical path is latency: the time from a launch to its kernel, or from one kernel to the next.",
+    "Launch fewer, larger kernels (fuse, torch.compile, CUDA graphs), and synchronize less often.",
 )
 def _latency_bound(trace: Trace, facts: Facts) -> Seen | None:
     return _limits(trace, facts, "latency-bound", *GPU_CLASSES)
@@ -114,10 +114,10 @@ def _latency_bound(trace: Trace, facts: Facts) -> Seen | None:
 
 @finding(
     "mixed",
-    "neither lane is full: the GPU waits in one part of a step, the CPU in another",
-    "the largest gaps of the GPU, and what the CPU does in them",
-    "No single thing limits the run: of the critical path, none has half.",
-    "Take the larger of the two that are named; the other one is the most that is left after it.",
+    "neither the CPU's lane nor the GPU's is full",
+    "the largest gaps on the GPU, and what the CPU does in them",
+    "No single resource takes half of the critical path.",
+    "Fix the larger first; the other then bounds the run.",
 )
 def _mixed(trace: Trace, facts: Facts) -> Seen | None:
     return _limits(trace, facts, "mixed", *GPU_CLASSES)
@@ -125,17 +125,17 @@ def _mixed(trace: Trace, facts: Facts) -> Seen | None:
 
 @finding(
     "input-bound",
-    "the GPU's lane is white while a DataLoader is asked for the next batch",
-    "the annotation enumerate(DataLoader)...__next__, on the lane of the steps",
-    "The GPU waits for its input.",
-    "More workers (num_workers), cheaper transforms, or more of them done ahead.",
+    "the GPU is idle while the DataLoader fetches the next batch",
+    "enumerate(DataLoader)...__next__ on the lane of the steps",
+    "The GPU waits for the DataLoader's next batch.",
+    "Use more workers (num_workers) or cheaper transforms, or do the transforms ahead of time.",
 )
 def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
     if path is None or path.input_us < WORTH_TELLING * path.window_us:
         return None
-    seen = f"waiting for a DataLoader is {about(path.input_us / path.window_us)} of the critical path, {us(path.input_us)}"
+    seen = f"waiting for the DataLoader takes {about(path.input_us / path.window_us)} of the critical path ({us(path.input_us)})"
     waits = trace.annotations.where(trace.annotations.is_named(is_loader) & (trace.annotations.end_ns > path.start_ns))
     alone = any("_SingleProcessDataLoaderIter" in name for name in waits.names)
-    next = "It loads in the program's own process, while nothing else happens: give it num_workers." if alone else ""
+    next = "Set num_workers above 0: a DataLoader loads in the program's own process." if alone else ""
     return Seen(seen, waits, next, path.input_us / path.window_us)

@@ -1,4 +1,4 @@
-"""What several GPUs say to each other, and who waits for whom."""
+"""Communication between GPUs, and ranks that wait for each other."""
 
 from collections import defaultdict
 import math
@@ -21,37 +21,32 @@ MOSTLY = 0.8
 
 @finding(
     "exposed-communication",
-    "the GPU's lanes of compute are white while one of NCCL is not",
-    "the stream of the NCCL kernels, and the one of the GEMMs at the same time",
-    "Communication that no computing hides: the step waits for the other GPUs, or for one that is late.",
-    "Look first for a rank that is late: its own collectives are short. Else overlap it with computing, or send less.",
+    "NCCL kernels run while the compute streams are idle",
+    "the streams of the NCCL kernels and of the GEMMs, side by side",
+    "Communication is exposed: the GPU computes nothing while it transfers data or waits for another rank.",
+    "Look for a straggler first, a rank whose own collectives are short; else overlap communication with compute, or send less.",
 )
 def _exposed_communication(trace: Trace, facts: Facts) -> Seen | None:
     path, times = facts.critical_path, facts.timeline
     if path is None or times is None or times.exposed_communication_us < WORTH_TELLING * times.window_us:
         return None
     share = times.exposed_communication_us / times.window_us
-    seen = (
-        f"{us(times.exposed_communication_us)} of {us(times.communication_us)} of communication run while nothing is computed: "
-    )
+    seen = f"{us(times.exposed_communication_us)} of {us(times.communication_us)} of communication are exposed: "
     rows = trace.linked.where(trace.linked.is_named(is_collective))
     next = ""
     if len(rows) <= FEW_CALLS * max(len(facts.steps), 1) and times.exposed_communication_us > MOSTLY * times.communication_us:
         calls = a_step(len(rows), facts, "collective", "collectives")
-        next = (
-            f"There is {calls}, and nothing left to compute beside it: send in several parts while the backward pass goes on "
-            "(DistributedDataParallel's bucket_cap_mb)."
-        )
+        next = f"If these are gradients, send them in more buckets during the backward pass (DDP's bucket_cap_mb): now {calls}."
     return Seen(f"{seen}{about(share)} of the time", rows, next, share)
 
 
 @finding(
     "late-rank-suspected",
     "equal collectives take very different times",
-    "the durations of the NCCL kernels that carry equal bytes",
-    "A collective ends when the last rank has come: the fastest of equal ones shows what the transfer takes, and what the others "
-    "take beyond it is waiting for another rank.",
-    "Read the other ranks' traces: the late one is the one whose collectives are short.",
+    "the durations of NCCL kernels that carry equal bytes",
+    "Collectives of equal size take different times. A collective ends only when the last rank has joined, so the long ones "
+    "may be waiting for a straggler.",
+    "Read all ranks together (read_trace.py JOB_rank*.json): the straggler's own collectives are short.",
 )
 def _late_rank(trace: Trace, facts: Facts) -> Seen | None:
     waited_us, total_us, slow = 0.0, 0.0, []
@@ -74,8 +69,8 @@ def _late_rank(trace: Trace, facts: Facts) -> Seen | None:
         return None
     late = Rows(trace.slices, np.sort(np.concatenate(slow)))
     seen = (
-        f"of {us(total_us)} in collectives at least {us(waited_us)} is waiting for another rank: {count(len(late), 'call')} took "
-        f"more than twice as long as the fastest of equal size, one of them {us(slowest_us)} beside {us(fastest_us)}"
+        f"{us(waited_us)} of {us(total_us)} in collectives exceeds the fastest call of equal size; "
+        f"{count(len(late), 'call')} took over twice as long, one of them {us(slowest_us)} instead of {us(fastest_us)}"
     )
     step = max(by_step, key=lambda step: by_step[step])
     if step >= 0 and len(by_step) > 1 and by_step[step] > MOSTLY * waited_us:

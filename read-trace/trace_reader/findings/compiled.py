@@ -1,4 +1,4 @@
-"""torch.compile: what it fused, what it costs, what it compiled."""
+"""torch.compile: what it fused, what it costs, and which graphs ran."""
 
 import re
 
@@ -23,7 +23,7 @@ def _graphs(facts: Facts) -> dict[str, int]:
     "fused-triton",
     "a kernel named triton_...",
     "its name: poi, red or per, then the ops that it merged",
-    "torch.compile wrote one kernel for several ops: what is between them no longer goes through memory.",
+    "torch.compile fused several ops into one kernel: the values between them need not go through memory.",
     "Compare with eager: read_trace.py EAGER.json COMPILED.json.",
     trivia=True,
 )
@@ -33,16 +33,16 @@ def _fused_triton(trace: Trace, facts: Facts) -> Seen | None:
         return None
     k = fused[0]
     name = k.name if len(k.name) <= LONGEST_NAME else f"{k.name[:LONGEST_NAME]}..."
-    seen = f"{name}: {k.decoded.inductor_kind} kernel of {listed(k.decoded.merged_ops, MOST_OPS)}, {us(k.median_us)}"
+    seen = f"{name}: a {k.decoded.inductor_kind} kernel of {listed(k.decoded.merged_ops, MOST_OPS)}; {us(k.median_us)}"
     return Seen(seen, calls_of(trace, k))
 
 
 @finding(
     "compile-tax",
-    "compiled, a small step takes more CPU time",
+    "a small step takes more CPU time when compiled",
     "TorchDynamo Cache Lookup, AOTDispatcher Runtime Wrapper Prologue",
-    "A compiled call looks up its cache, checks guards and goes through wrappers, before the first kernel is launched.",
-    "It pays where the GPU is the bottleneck; for tiny ops it costs more than it saves (reduce-overhead takes launches away).",
+    "Before its first kernel launch, a compiled call looks up its cache, checks guards and runs wrappers.",
+    "Compile where the GPU is the bottleneck; for tiny ops this overhead can exceed the gain (reduce-overhead removes launches).",
 )
 def _compile_tax(trace: Trace, facts: Facts) -> Seen | None:
     lookups = next((op for op in facts.ops if op.name == "TorchDynamo Cache Lookup"), None)
@@ -51,7 +51,7 @@ def _compile_tax(trace: Trace, facts: Facts) -> Seen | None:
         return None
     prologue = next((op for op in facts.ops if "Runtime Wrapper Prologue" in op.name), None)
     extra = f", {us(prologue.total_us / prologue.calls)} in the runtime wrapper's prologue" if prologue else ""
-    seen = f"{us(lookups.total_us / lookups.calls)} in the cache lookup{extra}, each call on average"
+    seen = f"on average per call: {us(lookups.total_us / lookups.calls)} in the cache lookup{extra}"
     return Seen(seen, named(trace.ops, lookups.name, *([prologue.name] if prologue else [])))
 
 
@@ -59,7 +59,7 @@ def _compile_tax(trace: Trace, facts: Facts) -> Seen | None:
     "cache-hits",
     "the same graph hash in every step",
     "## Call CompiledFxGraph <hash>",
-    "Every step ran the graph that was compiled before the recording.",
+    "All calls of compiled graphs in the recording ran the same graph.",
     "Nothing to do: this is what a warm compiled function looks like.",
     trivia=True,
 )
@@ -70,15 +70,15 @@ def _cache_hits(trace: Trace, facts: Facts) -> Seen | None:
     ((graph, calls),) = graphs.items()
     if calls < len(facts.steps):
         return None
-    return Seen(f"one graph, {graph[:12]}..., in {count(calls, 'call')}", _graph_calls(trace))
+    return Seen(f"one graph, {graph[:12]}..., ran in {count(calls, 'call')}", _graph_calls(trace))
 
 
 @finding(
     "recompile",
     "some steps take seconds, others microseconds",
     "more than one graph hash; compile_inner among the ops",
-    "More than one compiled graph ran: graph breaks, or a recompilation for other shapes.",
-    "TORCH_LOGS=recompiles,graph_breaks tells which.",
+    "More than one compiled graph ran. New shapes, graph breaks, a backward pass or several compiled functions can cause this.",
+    "Set TORCH_LOGS=recompiles,graph_breaks to see which.",
 )
 def _recompile(trace: Trace, facts: Facts) -> Seen | None:
     graphs = _graphs(facts)

@@ -1,4 +1,4 @@
-"""Matrix products: what is fused into them, their tiles, the units they run on."""
+"""Matrix products: what is fused into them, their tiles, and the units that they run on."""
 
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernel_facts import product_cost
@@ -18,19 +18,22 @@ NOT_IN_CACHE = 2e8  # bytes: an L2 cache holds some 100 MB at most
 
 @finding(
     "epilogue-bias",
-    "a bias is added, and there is no add",
+    "a bias is added, and there is no add op",
     "the GEMM's name: bias",
-    "The bias is added in the GEMM's epilogue, before the result leaves the chip.",
-    "There is no add to fuse any more.",
+    "The library adds the bias itself, usually in the GEMM's epilogue.",
+    "Leave it as it is: there is no separate add to fuse.",
     trivia=True,
 )
 def _epilogue_bias(trace: Trace, facts: Facts) -> Seen | None:
     for k in facts.compute_kernels:
         if k.decoded.is_gemm and "bias" in (k.decoded.epilogue or ""):
-            return Seen(f"{k.decoded.label} has the epilogue {k.decoded.epilogue} in its name", calls_of(trace, k))
+            return Seen(f"{k.decoded.label} names a bias in its epilogue ({k.decoded.epilogue})", calls_of(trace, k))
     gemm = next((k for k in facts.compute_kernels if k.decoded.is_gemm and k.op == "aten::addmm"), None)
     if gemm and not len(bias_copies(trace)) and not any(op.name == "aten::add" for op in facts.ops):
-        return Seen(f"aten::addmm launches {gemm.decoded.label} and neither a copy nor an add", calls_of(trace, gemm))
+        return Seen(
+            f"aten::addmm launches {gemm.decoded.label}; the trace has no copy of the bias and no aten::add",
+            calls_of(trace, gemm),
+        )
     return None
 
 
@@ -38,21 +41,21 @@ def _epilogue_bias(trace: Trace, facts: Facts) -> Seen | None:
     "two-gemm-tiles",
     "GEMMs of equal FLOP take different times",
     "the tile in the GEMM's name",
-    "The library chose a tile for each shape.",
+    "The library chose kernels with different tiles, usually by the shape.",
     "Compare the shapes (--record_shapes) and the time of each.",
     trivia=True,
 )
 def _two_gemm_tiles(trace: Trace, facts: Facts) -> Seen | None:
     gemms = [k for k in facts.compute_kernels if k.decoded.is_gemm and k.decoded.tile]
     tiles = sorted({k.decoded.tile for k in gemms if k.decoded.tile})
-    return Seen(f"GEMMs with the tiles {listed(tiles, 4)}", calls_of(trace, *gemms)) if len(tiles) > 1 else None
+    return Seen(f"the GEMMs have the tiles {listed(tiles, 4)}", calls_of(trace, *gemms)) if len(tiles) > 1 else None
 
 
 @finding(
     "fp32-cuda-cores",
-    "a GEMM takes many times what its FLOP explain",
+    "a GEMM is far slower than its FLOP count explains",
     "the GEMM's name: sgemm, f32f32, ffma",
-    "A GEMM or convolution in fp32 on CUDA cores: far slower than tensor cores, which take bf16, fp16 or tf32.",
+    "A GEMM or convolution runs in fp32 on CUDA cores. Tensor cores (bf16, fp16, tf32) are much faster, where the GPU has them.",
     "Use bf16, or allow tf32: torch.set_float32_matmul_precision('high').",
 )
 def _fp32_cuda_cores(trace: Trace, facts: Facts) -> Seen | None:
@@ -60,21 +63,20 @@ def _fp32_cuda_cores(trace: Trace, facts: Facts) -> Seen | None:
     share = sum(k.share for k in slow)
     if share < WORTH_TELLING:
         return None
-    seen = f"{listed(dict.fromkeys(k.decoded.label for k in slow))}: {share:.0%} of the GPU's time"
+    seen = f"{listed(dict.fromkeys(k.decoded.label for k in slow))}: {share:.0%} of GPU time"
     major = (facts.device_properties or {}).get("computeMajor")
     next = ""
     if isinstance(major, int) and major < 8:
-        next = "Use fp16: this GPU's tensor cores take neither bf16 nor tf32." if major >= 7 else "This GPU has no others."
+        next = "Use fp16: this GPU's tensor cores take neither bf16 nor tf32." if major >= 7 else "This GPU has no tensor cores."
     return Seen(seen, calls_of(trace, *slow), next)
 
 
 @finding(
     "far-from-the-floor",
     "matrix products with few rows, step after step",
-    "the shapes of the products (--record_shapes): m is small, n and k are large",
-    "A step reads these weights once for few rows: no step is shorter than that takes at the memory's peak.",
-    "The verdict says what the step waits for instead. Then: more rows a step (a larger batch), which read the weights together; "
-    "kernels made for few rows; fewer bytes (8 bits).",
+    "the products' shapes (--record_shapes): small m, large n and k",
+    "Memory bandwidth sets the lower bound per step: weight bytes / peak GB/s. These steps take at least 4 times as long.",
+    "Follow the verdict first; then use a larger batch, kernels for few rows, or 8-bit weights.",
 )
 def _far_from_the_floor(trace: Trace, facts: Facts) -> Seen | None:
     period_us = facts.step_period_us or (facts.critical_path.window_us if facts.critical_path and len(facts.steps) == 1 else None)
@@ -97,7 +99,7 @@ def _far_from_the_floor(trace: Trace, facts: Facts) -> Seen | None:
     if each < NOT_IN_CACHE or flop_us / len(facts.steps) > floor_us or period_us < FAR * floor_us:
         return None
     seen = (
-        f"a step's products read {each / 1e9:.2f} GB of second matrices: {us(floor_us)} at the published {gb_per_s:,.0f} GB/s. "
-        f"A step takes {us(period_us)}, {period_us / floor_us:.0f} times as long"
+        f"{each / 1e9:.2f} GB of weights (the products' second matrices) per step need {us(floor_us)} at the published "
+        f"{gb_per_s:,.0f} GB/s; a step takes {us(period_us)}, {period_us / floor_us:.0f} times as long"
     )
     return Seen(seen, launched, share=0.0)

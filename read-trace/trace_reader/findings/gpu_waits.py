@@ -1,4 +1,4 @@
-"""Where the CPU waited for the GPU in a step, and what stands in the way of its next launch."""
+"""Where the CPU waited for the GPU in a step, and what delayed its next launch."""
 
 from collections.abc import Callable
 
@@ -21,31 +21,30 @@ LITTLE_BYTES = 100_000
 
 @finding(
     "sync-in-step",
-    "inside a step, the CPU's lane stands still in a synchronize",
-    "cudaStreamSynchronize and the like inside a step, and the op around it",
-    "The CPU waits until the GPU has finished, and only then launches the next work: its lead is lost.",
-    "Ask for values less often (.item(), .cpu(), nonzero, printing a loss), or keep them on the GPU; leave "
-    "torch.cuda.synchronize() out of the loop.",
+    "inside a step, the CPU stands still in a synchronize",
+    "cudaStreamSynchronize inside a step, and the op around it",
+    "The CPU waits for the GPU in these calls. Afterwards the GPU waits for the CPU's next launch.",
+    "Read values less often (.item(), .cpu(), nonzero, printing a loss), and keep torch.cuda.synchronize() out of the loop.",
 )
 def _sync_in_step(trace: Trace, facts: Facts) -> Seen | None:
     path, calls = facts.critical_path, _in_path(trace, facts, Reason.SYNCHRONIZE)
     if path is None or (saved_us := path.after_waits_us(calls)) < WORTH_TELLING * path.window_us:
         return None
     words = _waited(trace, path, calls, "synchronizing call", "synchronizing calls")
-    return Seen(f"{words}; {_at_most(path, saved_us)}", calls, share=saved_us / path.window_us)
+    return Seen(f"{words}; the GPU's wait afterwards is {_on_path(path, saved_us)}", calls, share=saved_us / path.window_us)
 
 
-def _at_most(path: CriticalPath, saved_us: float) -> str:
-    return f"without this the path would be at most {us(saved_us)} shorter, {about(saved_us / path.window_us)}"
+def _on_path(path: CriticalPath, time_us: float) -> str:
+    return f"{about(time_us / path.window_us)} of the critical path ({us(time_us)})"
 
 
 @finding(
     "blocking-copy",
-    "inside a step, the CPU's lane stands still in a copy",
-    "a long cudaMemcpyAsync in whose time its own copy ends",
-    "A copy between the GPU and ordinary (pageable) memory of the host returns only when it is done, also where its name says "
-    "async.",
-    "Pin the host's memory (pin_memory=True) and copy with non_blocking=True; leave results on the GPU.",
+    "inside a step, the CPU stands still in a copy",
+    "a long cudaMemcpyAsync that returns when its own copy ends",
+    "These calls return only at about the end of their copies. A copy from or to pageable memory can block like this, even if "
+    "its name says Async.",
+    "Pin the host memory (pin_memory=True), copy with non_blocking=True, and leave results on the GPU.",
 )
 def _blocking_copy(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
@@ -57,14 +56,15 @@ def _blocking_copy(trace: Trace, facts: Facts) -> Seen | None:
     if saved_us < WORTH_TELLING * path.window_us:
         return None
     sizes = [size for size in (event.detail for event in copied) if isinstance(size, int)]
-    largest = f"; the largest has {max(sizes) / 1e6:.1f} MB" if sizes and max(sizes) >= LITTLE_BYTES else ""
+    largest = f"; up to {max(sizes) / 1e6:.1f} MB each" if sizes and max(sizes) >= LITTLE_BYTES else ""
     pageable = sum(PAGEABLE in name for name in copied.names)
-    memory = f"; {pageable} of {len(copied)} from or to pageable memory" if pageable else ""
+    memory = f"; pageable memory: {pageable} of {len(copied)}" if pageable else ""
     words = _waited(trace, path, calls, "copy", "copies")
-    little = "So little is a value that somebody asked for, as .item() does: ask less often."
+    little = "Read values less often: a copy this small is usually the result of .item() or a print."
     next = little if sizes and max(sizes) < LITTLE_BYTES else ""
     rows = Rows(trace.slices, np.sort(np.concatenate([calls.at, copied.at])))
-    return Seen(f"{words}{largest}{memory}; {_at_most(path, saved_us)}", rows, next, saved_us / path.window_us)
+    on_path = f"copies and the GPU's wait after them are {_on_path(path, saved_us)}"
+    return Seen(f"{words}{largest}{memory}; {on_path}", rows, next, saved_us / path.window_us)
 
 
 def _in_window(trace: Trace, facts: Facts, calls: Rows) -> np.ndarray:
@@ -75,11 +75,11 @@ def _in_window(trace: Trace, facts: Facts, calls: Rows) -> np.ndarray:
 
 @finding(
     "blocked-by-the-queue",
-    "launches and copies that take a thousand times as long as others",
-    "the runtime calls of a step whose GPU work is far behind",
-    "The GPU's queue is full: about a thousand launches are waiting, and the next one returns only when another has finished. "
-    "The CPU's time in it is no work.",
-    "Nothing to mend on the CPU: the GPU is the bottleneck, look at its kernels.",
+    "launches and copies that take a thousand times longer than others",
+    "the runtime calls of a step whose GPU work lags far behind",
+    "These calls began with at least 900 launches pending and took over 10 times the usual. They probably waited for room in "
+    "the GPU's queue.",
+    "Look at what the GPU does: the CPU is far ahead of it in these calls.",
 )
 def _blocked_by_the_queue(trace: Trace, facts: Facts) -> Seen | None:
     path, calls = facts.critical_path, _in_path(trace, facts, Reason.QUEUE)
@@ -92,9 +92,8 @@ def _blocked_by_the_queue(trace: Trace, facts: Facts) -> Seen | None:
     "allocation-in-step",
     "cudaMalloc or cudaFree inside a recorded step",
     "the runtime calls of a step",
-    "Memory is taken from the driver, or given back to it, in the middle of the work; giving it back waits for the device.",
-    "After warm-up the caching allocator needs no new memory: look for growing shapes, torch.cuda.empty_cache(), or memory that "
-    "is nearly full.",
+    "Recorded steps allocate or free memory through the driver; cudaFree also waits for the GPU.",
+    "Look for growing shapes, torch.cuda.empty_cache() or nearly full memory: a warm caching allocator rarely calls the driver.",
 )
 def _allocation_in_step(trace: Trace, facts: Facts) -> Seen | None:
     path, frees = facts.critical_path, _in_path(trace, facts, Reason.FREE)
@@ -106,15 +105,16 @@ def _allocation_in_step(trace: Trace, facts: Facts) -> Seen | None:
     words = "; ".join(words for words in told if words)
     calls = _calls_that(trace, facts, manages_memory)
     saved_us = path.explained_us(calls) + path.after_waits_us(frees)
-    return Seen(f"{words}; {_at_most(path, saved_us)}", calls, share=saved_us / path.window_us) if words else None
+    on_path = f"with the GPU's wait after frees, {_on_path(path, saved_us)}"
+    return Seen(f"{words}; {on_path}", calls, share=saved_us / path.window_us) if words else None
 
 
 @finding(
     "loading-or-compiling-in-step",
-    "a recorded step in which kernels are loaded, or graphs compiled",
-    "Lazy Function Loading, cuModuleLoad, or rows that end in (dynamo_timed)",
-    "Something that happens once is in the recording: a module is loaded at its first kernel, a graph compiled for new shapes.",
-    "Record after warm-up; for torch.compile, TORCH_LOGS=recompiles says what it compiles again.",
+    "a recorded step loads kernels or compiles graphs",
+    "Lazy Function Loading, cuModuleLoad, rows ending in (dynamo_timed)",
+    "Recorded steps load GPU code or compile graphs. This usually happens once, at a kernel's first use or for new shapes.",
+    "Record after warm-up; for torch.compile, TORCH_LOGS=recompiles shows what is compiled again.",
 )
 def _loading_or_compiling(trace: Trace, facts: Facts) -> Seen | None:
     what = ("loading", "compilation")
@@ -125,7 +125,7 @@ def _loading_or_compiling(trace: Trace, facts: Facts) -> Seen | None:
     compiling = outermost(trace.slices, trace.ops.at[trace.ops.is_named(is_compiling)])
     rows = np.sort(np.concatenate([_calls_that(trace, facts, loads_code).at, compiling, trace.overheads.at]))
     steps = set(trace.step_at(trace.slices.start_ns[compiling]).tolist())
-    again = "It compiles in every step: mark what changes as dynamic (torch._dynamo.mark_dynamic), or pad to few shapes."
+    again = "It compiles in every step: mark what changes as dynamic (torch._dynamo.mark_dynamic), or pad to a few shapes."
     next = again if len(facts.steps) > 2 and steps >= set(range(len(facts.steps))) else ""
     return Seen(words, Rows(trace.slices, rows), next, share=path_us / path.window_us if path else None)
 
@@ -137,13 +137,13 @@ def _calls_that(trace: Trace, facts: Facts, test: Callable[[str], bool]) -> Rows
 
 
 def _waited(trace: Trace, path: CriticalPath, calls: Rows, one: str, many: str) -> str:
-    """How many calls there are in the path's window, how long they took, and in which ops."""
-    by_op = [f"{name} ({count(len(rows), one, many)}, {us(rows.total_us)})" for name, rows in _by_op(trace, calls)]
-    return f"{count(len(calls), one, many)} waited {us(calls.total_us)} in {us(path.window_us)}: {listed(by_op)}"
+    """How many calls waited in the path's window, how long they took, and in which ops."""
+    by_op = [f"{name} ({count(len(rows), 'call')}, {us(rows.total_us)})" for name, rows in _by_op(trace, calls)]
+    return f"{count(len(calls), one, many)} took {us(calls.total_us)} of {us(path.window_us)}: {listed(by_op)}"
 
 
 def _in_path(trace: Trace, facts: Facts, reason: Reason) -> Rows:
-    """The calls that waited for this reason in the path's steps, on a thread that launches or the steps'."""
+    """The calls that waited for this reason in the path's steps, on a thread that launches work or records the steps."""
     calls = not_compiling(trace, trace.waits.where(trace.waits.reason == reason))
     calls = calls.where(_in_window(trace, facts, calls))
     launching = np.isin(calls.track, trace.slices.track[trace.work.call[trace.work.call >= 0]])
@@ -165,4 +165,4 @@ def _cpu_share(facts: Facts, what: tuple[str, ...], words: str) -> str | None:
     spent_us = sum(part.us for part in path.cpu if part.name in what)
     if not spent_us or spent_us < WORTH_TELLING * path.window_us:
         return None
-    return f"{words} is {about(spent_us / path.window_us)} of the critical path, {us(spent_us)}"
+    return f"{words} takes {about(spent_us / path.window_us)} of the critical path ({us(spent_us)})"

@@ -1,4 +1,4 @@
-"""Kernels that are many, or whose time is not as one expects, and ops that have none."""
+"""Kernels that are many, slow or uneven, and ops that launch none."""
 
 from collections import defaultdict
 
@@ -30,29 +30,27 @@ SLOW_RATE = 0.6  # of the best in the trace
 
 @finding(
     "hotspot",
-    "one row has most of the table's CUDA total",
+    "one row has most of the CUDA total in the table",
     "the widest slice on the GPU's lane",
-    "One kernel is most of the GPU's time.",
-    "Optimize this first.",
+    "One kernel takes at least half of the GPU's time, and the GPU is the bottleneck.",
+    "Optimize this kernel first.",
 )
 def _hotspot(trace: Trace, facts: Facts) -> Seen | None:
     top = next(iter(facts.compute_kernels), None)
-    if facts.regime != "gpu-bound" or top is None or top.share < HOTSPOT_SHARE or len(facts.kernels) < 2:
+    if facts.verdict != "gpu-bound" or top is None or top.share < HOTSPOT_SHARE or len(facts.kernels) < 2:
         return None
-    return Seen(
-        f"{top.decoded.label} takes {top.share:.0%} of the GPU's time in {count(top.calls, 'call')}", calls_of(trace, top)
-    )
+    return Seen(f"{top.decoded.label} takes {top.share:.0%} of GPU time in {count(top.calls, 'call')}", calls_of(trace, top))
 
 
 @finding(
     "many-calls",
     "one row of the table has a huge number of calls",
     "many equal slices on the GPU's lane",
-    "Each launch has a price on the CPU; many small ones add up.",
-    "Fuse them, or batch them.",
+    "Each launch costs CPU time, and here the CPU is the bottleneck.",
+    "Fuse or batch these kernels, so that each step launches fewer.",
 )
 def _many_calls(trace: Trace, facts: Facts) -> Seen | None:
-    if not facts.steps or facts.regime != "overhead-bound" or _many_small_kernels(trace, facts):
+    if not facts.steps or facts.verdict != "overhead-bound" or _many_small_kernels(trace, facts):
         return None
     calls = trace.linked.where((trace.linked.kind == Kind.KERNEL) & (trace.linked.origin != Origin.GRAPH))
     calls = calls.where(calls.call >= 0)
@@ -66,8 +64,8 @@ def _many_calls(trace: Trace, facts: Facts) -> Seen | None:
     many = [(n, label) for n, label in counts if n >= MANY_CALLS_A_STEP * steps]
     if not many:
         return None
-    seen = "a step: " + listed(
-        f"{n / steps:.0f} x {label}, {us(sum(rows.total_us for rows in labels[label]) / n)} each on average" for n, label in many
+    seen = "per step: " + listed(
+        f"{n / steps:.0f} x {label} ({us(sum(rows.total_us for rows in labels[label]) / n)} on average)" for n, label in many
     )
     found = calls.where(np.isin(calls.at, np.concatenate([rows.at for _, label in many for rows in labels[label]])))
     return Seen(seen, found, share=_with_their_ops(trace, facts, found))
@@ -82,11 +80,10 @@ def _with_their_ops(trace: Trace, facts: Facts, calls: Rows) -> float | None:
 
 @finding(
     "many-small-kernels",
-    "hundreds of kernels of a few microseconds a step",
-    "the GPU's lane: slices that are narrower than the white around them",
-    "Each of these kernels is shorter than the time that its launch takes on the CPU: the GPU is asked for too little at once.",
-    "Launch fewer and larger ones: a larger batch, one op over the whole tensor in place of a loop over its parts, "
-    "torch.compile; or replay them as a CUDA graph.",
+    "hundreds of kernels per step that take a few µs each",
+    "the GPU's lane: slices narrower than the gaps around them",
+    "Most kernels take less than 10 µs, and the GPU often waits for the CPU or a launch.",
+    "Launch fewer, larger kernels (larger batch, torch.compile, one op in place of a loop), or replay them as a CUDA graph.",
 )
 def _many_small_kernels(trace: Trace, facts: Facts) -> Seen | None:
     path, steps = facts.critical_path, len(facts.steps)
@@ -100,8 +97,8 @@ def _many_small_kernels(trace: Trace, facts: Facts) -> Seen | None:
     if len(small) < max(MANY_CALLS_A_STEP * recorded, MOSTLY * len(launched)) or waiting < WAITING:
         return None
     seen = (
-        f"{len(small) / recorded:.0f} of {len(launched) / recorded:.0f} kernels a step take less than {SMALL_US} us, "
-        f"{us(median(small.duration_us))} in the median; the GPU waits for the CPU or a launch in {about(waiting)} of the path"
+        f"{len(small) / recorded:.0f} of {len(launched) / recorded:.0f} kernels per step take less than {SMALL_US} µs (median "
+        f"{us(median(small.duration_us))}); the GPU waits for the CPU or a launch in {about(waiting)} of the critical path"
     )
     return Seen(seen, small, share=_with_their_ops(trace, facts, small))
 
@@ -110,8 +107,9 @@ def _many_small_kernels(trace: Trace, facts: Facts) -> Seen | None:
     "uneven-kernel",
     "one kernel takes different times in equal steps",
     "the kernel's durations, call by call",
-    "The same kernel takes different times: clocks, heat, power, a neighbour in memory; or other shapes, if it has several.",
-    "Quote the median, and look at the distribution before the mean (--active 20).",
+    "The same kernel with the same grid and block takes different times. Clocks, power limits, memory contention or other "
+    "inputs may cause this.",
+    "Quote the median, and record more steps (--active 20) to see the distribution.",
 )
 def _uneven_kernel(trace: Trace, facts: Facts) -> Seen | None:
     def spread(k: KernelFacts) -> float:
@@ -140,7 +138,7 @@ def _uneven_kernel(trace: Trace, facts: Facts) -> Seen | None:
     )
     if k is None or range_us(k) < 1:
         return None
-    where = f"; far out in {listed(k.outlier_steps)}" if k.outlier_steps else ""
+    where = f"; outliers in {listed(k.outlier_steps)}" if k.outlier_steps else ""
     seen = f"{k.decoded.label}: median {us(k.median_us)}, {us(k.min_us)} to {us(k.max_us)} in {k.calls} calls{where}"
     calls, path = calls_of(trace, k), facts.critical_path
     slow = calls.where(calls.duration_us > k.median_us)
@@ -151,10 +149,11 @@ def _uneven_kernel(trace: Trace, facts: Facts) -> Seen | None:
 
 @finding(
     "unfused-pointwise",
-    "most kernels are elementwise ones, each after the other",
-    "the GPU's lane: add, mul, copy, pow, mean in a row",
-    "Each of these kernels reads its inputs from memory and writes its result back, only for the next one to read it again.",
-    "Let torch.compile fuse them, or take a fused op for what they make up (F.rms_norm, F.layer_norm, a fused activation).",
+    "many elementwise kernels in a row",
+    "the GPU's lane: add, mul, copy, pow one after another",
+    "Each elementwise kernel reads its inputs from memory and writes its result back. Fusing kernels that feed each other "
+    "saves this traffic.",
+    "Fuse them with torch.compile, or use a fused op (F.rms_norm, F.layer_norm, a fused activation).",
 )
 def _unfused_pointwise(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
@@ -164,16 +163,16 @@ def _unfused_pointwise(trace: Trace, facts: Facts) -> Seen | None:
     share = path.explained_us(rows) / path.window_us
     if len(rows) < MANY_CALLS_A_STEP * len(facts.steps) or share < UNFUSED:
         return None
-    return Seen(f"{len(rows) / len(facts.steps):.0f} elementwise kernels a step are {about(share)} of the critical path", rows)
+    return Seen(f"{len(rows) / len(facts.steps):.0f} elementwise kernels per step take {about(share)} of the critical path", rows)
 
 
 @finding(
     "slow-pointwise",
     "a pointwise kernel is far slower than its bytes explain",
-    "GB/s in the reader's bandwidth table (record shapes)",
-    "A pointwise kernel only moves bytes, so it could run at the rate that another one reaches. It does not: it moves few "
-    "bytes at a time (strides, a broadcast input, a narrow type), or it computes more than it seems.",
-    "Write it another way, make its inputs contiguous, or let torch.compile or a kernel of yours fuse it with a neighbour.",
+    "GB/s in the bandwidth table (--record_shapes)",
+    "These kernels move bytes at less than 60% of the rate that another one reaches. Strides, broadcasting, a narrow type or "
+    "extra arithmetic may be why.",
+    "Make the inputs contiguous, rewrite the kernel, or fuse it with another (torch.compile or a custom kernel).",
 )
 def _slow_pointwise(trace: Trace, facts: Facts) -> Seen | None:
     rated = [k for k in facts.kernels if k.gb_per_s and (k.moved_bytes or 0) >= LARGE_BYTES]
@@ -185,11 +184,8 @@ def _slow_pointwise(trace: Trace, facts: Facts) -> Seen | None:
     slow = [k for k in rated if k.kind != Kind.MEMCPY and _rate(k) < SLOW_RATE * _rate(best)]
     if not slow:
         return None
-    seen = listed(
-        f"{k.decoded.label} moves {(k.moved_bytes or 0) / 1e6:.1f} MB at {_rate(k):.0f} GB/s, where {best.decoded.label} "
-        f"reaches {_rate(best):.0f}"
-        for k in slow
-    )
+    seen = listed(f"{k.decoded.label} moves {(k.moved_bytes or 0) / 1e6:.1f} MB at {_rate(k):.0f} GB/s" for k in slow)
+    seen += f"; {best.decoded.label} reaches {_rate(best):.0f} GB/s"
     path = facts.critical_path
     saved_us = sum((1 - _rate(k) / _rate(best)) * path.explained_us(calls_of(trace, k)) for k in slow) if path else 0.0
     return Seen(seen, calls_of(trace, *slow), share=saved_us / path.window_us if path else None)
@@ -201,10 +197,10 @@ def _rate(k: KernelFacts) -> float:
 
 @finding(
     "views-launch-nothing",
-    "ops that spend 0 us on the GPU",
+    "ops that spend 0 µs on the GPU",
     "aten::t, view, transpose: no launch below them",
-    "These ops change strides, not data: CPU time only, 0 us on the GPU.",
-    "Their CPU time matters only if the step is overhead-bound.",
+    "These view ops launched nothing themselves. They cost CPU time only, unless a copy inside one (a reshape) runs on the GPU.",
+    "Mind their CPU time only if the verdict is overhead-bound.",
     trivia=True,
 )
 def _views(trace: Trace, facts: Facts) -> Seen | None:
@@ -214,5 +210,5 @@ def _views(trace: Trace, facts: Facts) -> Seen | None:
     if not views:
         return None
     views.sort(key=lambda op: (-op.calls, op.name))
-    seen = f"{listed((f'{op.calls} x {op.name}' for op in views), 5)} launched nothing"
+    seen = f"{listed((f'{op.calls} x {op.name}' for op in views), 5)} launched nothing themselves"
     return Seen(seen, named(trace.ops, *(op.name for op in views)))

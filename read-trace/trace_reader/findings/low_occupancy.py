@@ -1,4 +1,4 @@
-"""How full the multiprocessors are."""
+"""Occupancy: how full the multiprocessors are."""
 
 import math
 
@@ -20,9 +20,10 @@ SMALL_GRID = 0.05  # of the path, times the share of the multiprocessors that ha
 @finding(
     "low-occupancy-by-design",
     "few warps on an SM",
-    "registers, shared memory and block of the kernel",
-    "Few warps fit on an SM because each takes many registers or much shared memory, to keep its data on the chip.",
-    "For GEMMs and attention this is how they are fast; only for light kernels is it a fault.",
+    "the kernel's registers, shared memory and block",
+    "Registers or shared memory limit this kernel to few warps per SM. GEMMs and attention accept this to keep data on the "
+    "chip, avoiding memory traffic.",
+    "Treat it as a fault only in light kernels.",
     trivia=True,
 )
 def _low_occupancy(trace: Trace, facts: Facts) -> Seen | None:
@@ -35,10 +36,10 @@ def _low_occupancy(trace: Trace, facts: Facts) -> Seen | None:
             registers = (facts.device_properties or {}).get("regsPerMultiprocessor")
             if o.limited_by == "registers":
                 why = f"{threads} threads x {k.registers_per_thread} registers = {threads * (k.registers_per_thread or 0):,}"
-                why += f" of {registers:,} an SM" if isinstance(registers, int) else ""
+                why += f" of {registers:,} per SM" if isinstance(registers, int) else ""
             else:
                 shared = (facts.device_properties or {}).get("sharedMemPerMultiprocessor")
-                why = f"{k.shared_memory_bytes:,} of {shared:,} B of shared memory an SM" if shared else "shared memory"
+                why = f"{k.shared_memory_bytes:,} of {shared:,} B of shared memory per SM" if shared else "shared memory"
             blocks = f"{o.blocks} block{'s' if o.blocks != 1 else ''}"
             seen = f"{k.decoded.label}: {why}: {blocks}, {o.warps} of {o.max_warps} warps ({o.theoretical:.1%})"
             return Seen(seen, calls_of(trace, k))
@@ -48,9 +49,9 @@ def _low_occupancy(trace: Trace, facts: Facts) -> Seen | None:
 @finding(
     "small-grid",
     "a kernel with fewer blocks than the GPU has multiprocessors",
-    "the grid of the kernel, beside the device's numSms in the file's header",
-    "Each block runs on one multiprocessor: with fewer blocks than these, the others have nothing to do.",
-    "Give it more to do at once: a larger batch, or split the dimension that it loops over (split-K, more blocks a head).",
+    "the kernel's grid, beside numSms in the file's header",
+    "Each block runs on one multiprocessor, so a small grid leaves some of them without a block of this kernel.",
+    "Give it more parallel work: a larger batch, or split the dimension that it loops over (split-K, more blocks per head).",
 )
 def _small_grid(trace: Trace, facts: Facts) -> Seen | None:
     path, sms = facts.critical_path, (facts.device_properties or {}).get("numSms")
@@ -69,9 +70,9 @@ def _small_grid(trace: Trace, facts: Facts) -> Seen | None:
         return None
     _, blocks, most = max(found, key=lambda each: each[0])
     seen = (
-        f"{count(sum(len(rows) for *_, rows in found), 'call')} with fewer blocks than the {sms} multiprocessors, the most in "
-        f"{decode_name(most[0].name).label} with {count(blocks, 'block')}; spread over all of them, the path would be at most "
-        f"{about(idle_us / path.window_us)} shorter"
+        f"{count(sum(len(rows) for *_, rows in found), 'kernel call')} with fewer blocks than the {sms} multiprocessors, above "
+        f"all {decode_name(most[0].name).label} ({count(blocks, 'block')}); weighted by the unused multiprocessors: "
+        f"{about(idle_us / path.window_us)} of the critical path"
     )
     rows = Rows(trace.slices, np.sort(np.concatenate([rows.at for *_, rows in found])))
     return Seen(seen, rows, share=idle_us / path.window_us)
@@ -81,12 +82,12 @@ def _small_grid(trace: Trace, facts: Facts) -> Seen | None:
     "occupancy-not-estimated",
     "est. achieved occupancy reads 0",
     "the kernel's arguments",
-    "The profiler's estimate reads 0 for a kernel with more than 48 KiB of shared memory: that is a gap in its estimate, "
+    "The profiler's estimate can read 0 for a kernel with more than 48 KiB of shared memory. This is a gap in the estimate, "
     "not an idle GPU.",
-    "Take the theoretical occupancy, worked out here from registers, shared memory and block size.",
+    "Use the theoretical occupancy, computed here from registers, shared memory and block size.",
     trivia=True,
 )
 def _occupancy_not_estimated(trace: Trace, facts: Facts) -> Seen | None:
     gaps = [k for k in facts.compute_kernels if (k.shared_memory_bytes or 0) > SMALL_SHARED_BYTES]
-    seen = listed(f"{k.decoded.label} ({k.shared_memory_bytes:,} B)" for k in gaps)
-    return Seen(seen, calls_of(trace, *gaps)) if gaps else None
+    seen = listed(dict.fromkeys(f"{k.decoded.label} ({k.shared_memory_bytes:,} B)" for k in gaps))
+    return Seen(f"more than 48 KiB of shared memory: {seen}", calls_of(trace, *gaps)) if gaps else None

@@ -1,4 +1,4 @@
-"""Copies that nobody wrote, and memory that the profiler asks for."""
+"""Copies inside other ops, conversions, memory that is kept, and the profiler's own buffers."""
 
 from collections import defaultdict
 import math
@@ -33,10 +33,10 @@ GROWING = 0.7  # of the calls take longer than the one before
 
 @finding(
     "hidden-copy",
-    "a copy that nobody wrote",
-    "a Memcpy DtoD on the GPU's lane, and the cudaMemcpyAsync that launched it",
-    "A copy from device to device that nobody wrote: an out-of-place op copies its input before it changes the copy.",
-    "Use the in-place form where the input is not needed any more (masked_fill_ for masked_fill).",
+    "a copy that your code does not ask for",
+    "a Memcpy DtoD on the GPU's lane, and the op that launched it",
+    "Another op makes this device-to-device copy. An out-of-place op often copies its input, then changes the copy.",
+    "Use the in-place form if the input is no longer needed (masked_fill_ for masked_fill).",
 )
 def _hidden_copy(trace: Trace, facts: Facts) -> Seen | None:
     total_us = trace.linked.total_us or 1.0
@@ -48,32 +48,32 @@ def _hidden_copy(trace: Trace, facts: Facts) -> Seen | None:
             continue
         megabytes = sum(copy.event.detail or 0 for copy in copies) / len(copies) / 1e6  # type: ignore[misc, operator]
         how_many = a_step(len(copies), facts, "copy", "copies")
-        seen.append(f"{path}: {how_many} of {megabytes:.1f} MB, {share:.0%} of the GPU's time")
+        seen.append(f"{path}: {how_many}, {megabytes:.1f} MB on average, {share:.0%} of GPU time")
         in_place &= outer == "aten::masked_fill"
         rows += [copy.event.row for copy in copies]
     if not seen:
         return None
-    next = "" if in_place else "See what the op copies for: another op may do without."
+    next = "" if in_place else "Check why the op copies: another op may not need to."
     return Seen("; ".join(seen), Rows(trace.slices, np.sort(np.array(rows))), next)
 
 
 @finding(
     "activations-kept",
-    "allocated memory rises through the forward pass and falls through the backward pass",
-    "the curve of allocated memory (--plot), and what was alive at its peak (--all)",
-    "The forward pass keeps most of these tensors for its backward pass: they grow with the batch and the length.",
-    "Activation checkpointing (torch.utils.checkpoint) keeps little more than each layer's input and computes the rest again: "
-    "less memory, for one more forward pass. Or a smaller batch, several times a step.",
+    "allocated memory rises in the forward pass, falls in the backward",
+    "the memory curve (--plot), and what is alive at its peak (--all)",
+    "These tensors were allocated in the forward pass and not freed before the backward pass. Activations grow with batch size "
+    "and sequence length.",
+    "Try activation checkpointing (less memory, one more forward pass), or a smaller batch with gradient accumulation.",
 )
 def _activations_kept(trace: Trace, facts: Facts) -> Seen | None:
     most = max(facts.memory, key=lambda memory: memory.peak_bytes, default=None)
     has_layers = trace.annotations.is_named(is_numbered).any()
     if most is None or (most.layer_bytes if has_layers else most.activation_bytes) < ACTIVATIONS * most.peak_bytes:
         return None
-    kept = f"{human_bytes(most.activation_bytes)} are of the forward pass, not freed before its backward pass"
+    kept = f"{human_bytes(most.activation_bytes)} were kept from the forward pass"
     seen = f"at the peak of {human_bytes(most.peak_bytes)}, {kept}"
     if most.layers:
-        seen += f"; checkpointing all layers could free up to {human_bytes(most.layer_bytes)} (in {listed(most.layers)})"
+        seen += f", {human_bytes(most.layer_bytes)} of it in {listed(most.layers)}"
     layers = trace.annotations.where(trace.annotations.is_named(set(most.layers).__contains__))
     return Seen(seen, layers, share=0.0)
 
@@ -99,16 +99,16 @@ def _by_path(trace: Trace, copies: Rows) -> dict[str, list[Activity]]:
 
 @finding(
     "bias-copy",
-    "a Memcpy DtoD stands right before a GEMM",
+    "a Memcpy DtoD right before a GEMM",
     "the GPU's lane, under aten::addmm",
-    "addmm copies the bias into the output, then a GEMM adds its product to it (beta = 1): fused in the dispatcher, not "
-    "in the kernel.",
-    "A one-dimensional bias (nn.Linear) goes into the GEMM's epilogue instead, without the copy.",
+    "addmm copies the bias into the output, and the GEMM then adds its product to it (beta = 1): the add is fused, at the "
+    "price of a copy.",
+    "Use a one-dimensional bias, as nn.Linear does: it usually needs no copy.",
 )
 def _bias_copy(trace: Trace, facts: Facts) -> Seen | None:
     copies = bias_copies(trace)
     how_many = a_step(len(copies), facts, "device-to-device copy", "device-to-device copies")
-    return Seen(f"{how_many} in an addmm that launches a GEMM", copies) if len(copies) else None
+    return Seen(f"{how_many} inside an addmm that also launches a GEMM", copies) if len(copies) else None
 
 
 def bias_copies(trace: Trace) -> Rows:
@@ -121,10 +121,10 @@ def bias_copies(trace: Trace) -> Rows:
 
 @finding(
     "dtype-conversions",
-    "a kernel that copies, under aten::to and aten::_to_copy",
+    "copy kernels under aten::to and aten::_to_copy",
     "the ops named aten::_to_copy, and what they launch",
-    "Tensors are converted from one dtype to another on the GPU: each reads and writes all of its data, and computes nothing.",
-    "Keep what is used again in the dtype in which it is used (weights in bf16; under autocast, convert them once).",
+    "Kernels convert tensors from one dtype to another: each reads and writes all of its data, and computes nothing.",
+    "Keep reused tensors in the dtype in which they are used (bf16 weights; under autocast, convert them once).",
 )
 def _dtype_conversions(trace: Trace, facts: Facts) -> Seen | None:
     path, launched = facts.critical_path, trace.linked.where((trace.linked.call >= 0) & (trace.linked.kind == Kind.KERNEL))
@@ -136,15 +136,15 @@ def _dtype_conversions(trace: Trace, facts: Facts) -> Seen | None:
     if path is None or path.explained_us(rows) < CONVERSIONS * path.window_us:
         return None
     words = a_step(len(rows), facts, "conversion", "conversions")
-    return Seen(f"{words}, {about(path.explained_us(rows) / path.window_us)} of the critical path", rows)
+    return Seen(f"{words}: {about(path.explained_us(rows) / path.window_us)} of the critical path", rows)
 
 
 @finding(
     "cache-growing-by-cat",
-    "aten::cat of something that is kept, and longer each time",
-    "the kernels CatArrayBatchedCopy, and how their durations grow",
-    "What is kept grows by aten::cat: each time, all of it is copied into new memory, to add a little.",
-    "Write into memory that was made large enough before (a static cache, index_copy_), or keep a list and join it once.",
+    "aten::cat takes longer each time",
+    "the CatArrayBatchedCopy kernels: their durations grow",
+    "These concatenations grow. Each probably copies all that was kept so far into new memory, to add a little.",
+    "Write into preallocated memory (a static cache, index_copy_), or keep a list and concatenate once.",
 )
 def _cache_by_cat(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
@@ -160,7 +160,7 @@ def _cache_by_cat(trace: Trace, facts: Facts) -> Seen | None:
     if path.explained_us(rows) < CONVERSIONS * path.window_us:
         return None
     first_us, last_us = float(rows.duration_us[0]), float(rows.duration_us.max())
-    words = f"{a_step(len(rows), facts, 'cat', 'cats')}, {about(path.explained_us(rows) / path.window_us)} of the critical path"
+    words = f"{a_step(len(rows), facts, 'cat', 'cats')}: {about(path.explained_us(rows) / path.window_us)} of the critical path"
     return Seen(f"{words}; the first takes {us(first_us)}, the longest {us(last_us)}", rows)
 
 
@@ -191,10 +191,10 @@ def _one_goes_into_the_next(trace: Trace, rows: Rows) -> bool:
     "profiler-buffer",
     "an Activity Buffer Request",
     "the overhead lane, before the first kernel",
-    "The profiler asked for memory for its own records; the GPU can pause meanwhile.",
-    "It is not the program's. Give the schedule a wait and a warmup step.",
+    "The profiler requested memory for its own records; the program may pause meanwhile.",
+    "Ignore this time, and give the schedule a wait and a warmup step.",
 )
 def _profiler_buffer(trace: Trace, facts: Facts) -> Seen | None:
     buffers = named(trace.overheads, "Activity Buffer Request")
-    seen = f"{count(len(buffers), 'Activity Buffer Request')}, {us(buffers.total_us)} in all"
+    seen = f"{count(len(buffers), 'Activity Buffer Request')}, {us(buffers.total_us)} in total"
     return Seen(seen, buffers) if len(buffers) else None

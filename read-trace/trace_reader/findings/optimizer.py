@@ -17,9 +17,9 @@ WORTH_TELLING = 0.02  # of the path
 @finding(
     "unfused-optimizer",
     "hundreds of small kernels after the backward pass",
-    "the annotation Optimizer.step#..., and what is launched in it",
-    "The optimizer updates one parameter after the other, each with several kernels.",
-    "Give it fused=True (or foreach=True): a few kernels for all parameters together.",
+    "the annotation Optimizer.step#..., and what it launches",
+    "The optimizer step launches many separate kernels, as a loop over the parameters does.",
+    "Use fused=True (or foreach=True): a few kernels then update all parameters.",
 )
 def _unfused_optimizer(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
@@ -34,5 +34,5 @@ def _unfused_optimizer(trace: Trace, facts: Facts) -> Seen | None:
     share = path.explained_us(spent) / path.window_us
     if share < WORTH_TELLING:
         return None
-    seen = f"{len(own) / len(steps):.0f} kernels a step of {us(own.median_us)} in the median, {us(steps.median_us)} of CPU time: "
-    return Seen(f"{seen}{about(share)} of the critical path", steps, share=share)
+    kernels = f"{len(own) / len(steps):.0f} kernels per optimizer step (median {us(own.median_us)})"
+    return Seen(f"{kernels} and {us(steps.median_us)} of CPU time: {about(share)} of the critical path", steps, share=share)

@@ -1,4 +1,4 @@
-"""What the profiler, the viewer and the recording do to what one sees."""
+"""What the profiler, the viewer and the recording itself change in a trace."""
 
 from collections import Counter
 
@@ -16,8 +16,8 @@ from trace_reader.units import count, us
     "annotation-double-count",
     "Self CUDA % above 100%",
     "the annotation's row in the table",
-    "The profiler's table lists the annotation a second time, as a row of the device, and leaves it out of the total: "
-    "so Self CUDA % passes 100%.",
+    "The profiler's table lists the annotation's GPU span as a row but leaves it out of the total, so Self CUDA % can exceed "
+    "100%.",
     "Ignore the annotation's own device row.",
     trivia=True,
 )
@@ -27,7 +27,7 @@ def _double_count(trace: Trace, facts: Facts) -> Seen | None:
     name, span_us = max(spans.items(), key=lambda item: (item[1], item[0]), default=("", 0.0))
     if not total_us or span_us <= total_us:
         return None
-    seen = f"{name} spans {us(span_us)} on the GPU's lane, {span_us / total_us:.0%} of the GPU's summed time"
+    seen = f"{name} spans {us(span_us)} on the GPU, {span_us / total_us:.0%} of the summed GPU time"
     return Seen(seen, named(trace.gpu_annotations, name), share=0.0)
 
 
@@ -35,12 +35,12 @@ def _double_count(trace: Trace, facts: Facts) -> Seen | None:
     "carried-over",
     "more kernels than the steps launched",
     "kernels at the very start of the GPU's lane",
-    "Work that was launched before the recording and still ran when it began: no recorded step launched it.",
-    "Synchronize before recording starts; here it is in no step and in no mean.",
+    "The trace holds no launch of this work: it was probably launched before the recording began.",
+    "Synchronize before recording starts; here this work counts in no step and in no mean.",
 )
 def _carried_over(trace: Trace, facts: Facts) -> Seen | None:
     n = facts.gpu_events_by_origin["carried_over"]
-    seen = f"{count(n, 'GPU event')}, {us(facts.gpu_time_by_origin_us['carried_over'])}"
+    seen = f"{count(n, 'GPU event')} ({us(facts.gpu_time_by_origin_us['carried_over'])}) without a launch in the trace"
     return Seen(seen, trace.work.where(trace.work.origin == Origin.CARRIED_OVER)) if n else None
 
 
@@ -49,7 +49,7 @@ def _carried_over(trace: Trace, facts: Facts) -> Seen | None:
     "many kernels, one launch",
     "cudaGraphLaunch",
     "A CUDA graph replays many kernels with one launch; they have no op of their own.",
-    "Count kernels, not launches; small kernels that copy the graph's inputs come on top.",
+    "Count kernels, not launches; --names EAGER.json names what is replayed.",
     trivia=True,
 )
 def _graph_launch(trace: Trace, facts: Facts) -> Seen | None:
@@ -61,22 +61,21 @@ def _graph_launch(trace: Trace, facts: Facts) -> Seen | None:
 
 @finding(
     "capture-trace",
-    "launches without a kernel, between two calls about a stream's capture",
-    "cudaStreamBeginCapture, cudaStreamEndCapture and what is launched between them",
-    "A CUDA graph was captured in the recording: what is launched in a capture is only written down, and runs when the graph is "
-    "replayed.",
-    "Record after the capture (it is done once): then the steps show replays.",
+    "launches without a kernel, around a stream capture",
+    "what is launched after cudaStreamBeginCapture",
+    "A CUDA graph was captured in the recording: captured work runs only when the graph is replayed.",
+    "Record after the capture, so that the steps show replays.",
 )
 def _capture(trace: Trace, facts: Facts) -> Seen | None:
     begins = trace.calls.where(trace.calls.is_named(begins_capture))
-    return Seen(count(len(begins), "capture"), begins) if len(begins) else None
+    return Seen(count(len(begins), "graph capture"), begins) if len(begins) else None
 
 
 @finding(
     "crossing-slices",
     "a kernel in the table that the viewer does not show",
     "the stream's lane",
-    "These slices overlap others on their stream without lying inside them; Perfetto hides such slices.",
+    "These slices partly overlap others on their stream; Perfetto hides such slices.",
     'Turn on "Preserve overlapping events" in Perfetto\'s flags to see them.',
     trivia=True,
 )
@@ -84,7 +83,8 @@ def _crossing_slices(trace: Trace, facts: Facts) -> Seen | None:
     crossing = crossing_slices(trace)
     if not crossing:
         return None
-    seen = f"{count(sum(crossing.values()), 'slice')}: {listed(dict.fromkeys(decode_name(name).label for name in crossing))}"
+    labels = listed(dict.fromkeys(decode_name(name).label for name in crossing))
+    seen = f"{count(sum(crossing.values()), 'crossing slice')}: {labels}"
     return Seen(seen, named(trace.work, *crossing), share=0.0)
 
 
@@ -110,9 +110,13 @@ def crossing_slices(trace: Trace) -> Counter[str]:
     "zero-timestamps",
     "kernels with a start or a duration of 0",
     "the first kernels of the recording",
-    "Kernels with a start or duration of 0: CUPTI of CUDA 12.6 update 2 up to 13.0 loses times at a session's start.",
-    "Their durations are not to be trusted; fixed in 13.1.",
+    "These kernels have lost their times. CUPTI from CUDA 12.6 update 2 to 13.0 is known to do this at the start of a session.",
+    "Do not trust their durations; CUDA 13.1 fixes this.",
 )
 def _zero_timestamps(trace: Trace, facts: Facts) -> Seen | None:
     zero = trace.work.where(trace.work.end_ns == trace.work.start_ns)
-    return Seen(f"{facts.zero_timestamps} of {facts.kernels_total} kernels", zero) if facts.zero_timestamps else None
+    return (
+        Seen(f"kernels with a start or a duration of 0: {facts.zero_timestamps} of {facts.kernels_total}", zero)
+        if facts.zero_timestamps
+        else None
+    )

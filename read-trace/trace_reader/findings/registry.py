@@ -1,9 +1,10 @@
-"""What a finding is. A rule takes the trace and its facts, and says what it saw, or None: its evidence is not there.
+"""What a finding is. A rule takes the trace and its facts and returns what it saw, or None if the trace lacks the evidence.
 
-What it saw is a sentence with numbers, and the slices that show it. By the time that these take on the critical path it is
-ranked, unless the rule says which share of the path it explains.
+What it saw is a sentence with numbers, and the slices that show it. Findings are ranked by the time that these slices take on
+the critical path, unless the rule returns the share of the path that it explains.
 
-To add one, write a function beside the sentences that explain it, in the file of its subject:
+To add a finding, write a function in the file of its subject, below the sentences that explain it. `means` says no more than
+the rule checks; a cause that the rule does not prove comes with "may":
 
     @finding("slug", "what one notices", "where to look", "what it usually means", "what to do next")
     def _rule(trace: Trace, facts: Facts) -> Seen | None:
@@ -24,8 +25,8 @@ from trace_reader.units import count
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What a rule saw, in which slices; what to do `next` in this trace, where that is not what usually helps; and its `share`
-    of the critical path, 0 to 1, where that is not the time of the slices.
+    """What a rule saw, and in which slices. `next`: what to do in this trace, if it differs from the usual advice. `share`: of
+    the critical path, 0 to 1, if it differs from the time of the slices.
     """
 
     text: str
@@ -38,7 +39,7 @@ Rule = Callable[[Trace, Facts], Seen | None]
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """What a reader of traces notices first (`symptom`), `where` to look, what it usually `means`, what to do `next`."""
+    """What one notices first (`symptom`), `where` to look, what it `means`, and what to do `next`."""
 
     rule: Rule
     symptom: str
@@ -60,7 +61,7 @@ def finding(slug: str, symptom: str, where: str, means: str, next: str, trivia: 
 
 
 def listed(names: Iterable[str], most: int = 3) -> str:
-    """The first names, and how many there are more."""
+    """The first names, and how many more there are."""
     names = list(names)
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
@@ -71,19 +72,19 @@ def calls_of(trace: Trace, *kernels: KernelFacts) -> Rows:
 
 
 def named(rows: Rows, *names: str) -> Rows:
-    """Those of the rows that have one of these names."""
+    """The rows that have one of these names."""
     return rows.where(rows.is_named(names.__contains__))
 
 
 def not_compiling(trace: Trace, calls: Rows) -> Rows:
-    """Those of these calls that are not made by torch.compile at work, which tries out kernels."""
+    """These calls without those that torch.compile makes while it compiles and tries out kernels."""
     compiling = trace.slices.are_named(Kind.OP, is_compiling)
     return calls.where(innermost(trace.slices, trace.parent, calls.at, compiling) < 0) if compiling.any() else calls
 
 
 def a_step(n: int, facts: Facts, one: str, many: str) -> str:
-    """`1 copy a step`, where every step has as many; else the count in all of the trace."""
+    """`1 copy per step`, if the count divides evenly by the steps; else the count in the whole trace."""
     steps = len(facts.steps)
     if steps and n % steps == 0:
-        return f"{count(n // steps, one, many)} a step"
+        return f"{count(n // steps, one, many)} per step"
     return f"{count(n, one, many)} in {count(steps, 'step')}" if steps else count(n, one, many)

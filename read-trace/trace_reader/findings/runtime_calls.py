@@ -1,4 +1,4 @@
-"""Calls of the runtime and driver: how kernels are launched, and who waits."""
+"""Calls of the runtime and driver: how kernels are launched, and the profiler's own synchronize."""
 
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernel_facts import SMALL_SHARED_BYTES, KernelFacts
@@ -17,16 +17,16 @@ def _is_heavy(k: KernelFacts) -> bool:
 
 
 def _footprint(k: KernelFacts) -> str:
-    return f"{k.registers_per_thread} registers a thread, {k.shared_memory_bytes or 0:,} B of shared memory"
+    return f"{k.registers_per_thread} registers per thread, {k.shared_memory_bytes or 0:,} B of shared memory"
 
 
 @finding(
     "heavy-launch",
     "a query named ...Occupancy... stands before a launch",
-    "the runtime calls under the GEMM's op",
-    "A heavyweight kernel (GEMM, convolution, attention) is launched adaptively: the library asks first how many of its "
-    "blocks fit on an SM.",
-    "Click it and read its registers, shared memory, grid and block.",
+    "the runtime calls of a step",
+    "A library asked how many blocks of a kernel fit on an SM. The kernel named here has a large footprint; the query may be "
+    "about another.",
+    "Find the query in the trace, and see which kernel is launched after it.",
     trivia=True,
 )
 def _heavy_launch(trace: Trace, facts: Facts) -> Seen | None:
@@ -35,30 +35,30 @@ def _heavy_launch(trace: Trace, facts: Facts) -> Seen | None:
     if heavy is None or not queries:
         return None
     how = f"{count(queries, 'occupancy query', 'occupancy queries')} in {count(len(facts.steps), 'step')}"
-    return Seen(f"{heavy.decoded.label}: {how}, {_footprint(heavy)}", trace.calls.where(trace.calls.is_named(asks_occupancy)))
+    return Seen(f"{how}; {heavy.decoded.label} has {_footprint(heavy)}", trace.calls.where(trace.calls.is_named(asks_occupancy)))
 
 
 @finding(
     "driver-launch",
     "a kernel has no cudaLaunchKernel",
     "the launch that the kernel's arrow comes from",
-    "Launched through the driver (cuLaunch...), not through the runtime (cudaLaunchKernel): cuDNN, Triton, and cuBLAS on "
-    "newer GPUs do so, for kernels that they load or make themselves.",
-    "Search the trace for both names: searching only for cudaLaunchKernel misses these launches.",
+    "These kernels are launched through the driver (cuLaunch...), not through the runtime (cudaLaunchKernel). Triton, cuDNN "
+    "and newer cuBLAS often do this.",
+    "Search for both names: searching only for cudaLaunchKernel misses these launches.",
     trivia=True,
 )
 def _driver_launch(trace: Trace, facts: Facts) -> Seen | None:
     driven = [k for k in facts.compute_kernels if (k.launch or "").startswith("cuLaunch")]
-    seen = listed(f"{k.decoded.label} ({k.launch}, {_footprint(k)})" for k in driven)
+    seen = listed(dict.fromkeys(f"{k.decoded.label} ({k.launch})" for k in driven))
     return Seen(seen, calls_of(trace, *driven)) if driven else None
 
 
 @finding(
     "light-launch",
-    "a launch has no query before it",
-    "the runtime calls under an elementwise op",
-    "An elementwise or reduction kernel is launched without asking: its footprint is small and always fits.",
-    "Compare its footprint with the heavy one's.",
+    "a kernel with few registers and little shared memory",
+    "the kernel's registers per thread and shared memory",
+    "This kernel has a small footprint: fewer than 128 registers per thread and at most 48 KiB of shared memory.",
+    "Compare its footprint with that of a heavy kernel.",
     trivia=True,
 )
 def _light_launch(trace: Trace, facts: Facts) -> Seen | None:
@@ -72,25 +72,25 @@ def _light_launch(trace: Trace, facts: Facts) -> Seen | None:
     )
     if light is None:
         return None
-    return Seen(f"{light.decoded.label}: launched by {light.launch}, {_footprint(light)}", calls_of(trace, light))
+    return Seen(f"{light.decoded.label} is launched by {light.launch} and has {_footprint(light)}", calls_of(trace, light))
 
 
 @finding(
     "profiler-sync",
-    "a long cudaDeviceSynchronize stands at the very end",
+    "a long cudaDeviceSynchronize at the very end",
     "the CPU's lane, after the last step",
-    "The synchronize after the last step is usually the profiler's own: it waits for the GPU before it collects the events.",
-    "Do not count it: it is absent from unprofiled runs.",
+    "A synchronize after the last step is usually the profiler's own: it waits for the GPU before it collects the events.",
+    "Do not count it: it is usually absent from unprofiled runs.",
     trivia=True,
 )
 def _profiler_sync(trace: Trace, facts: Facts) -> Seen | None:
-    longest_us, last = final_sync_us(trace), _final_syncs(trace)
+    longest_us, last = _final_sync_us(trace), _final_syncs(trace)
     if longest_us < LONG_SYNC_US:
         return None
-    return Seen(f"a synchronizing call of {us(longest_us)} after the last step", last.where(last.duration_us == longest_us))
+    return Seen(f"a synchronizing call of {us(longest_us)} ends after the last step", last.where(last.duration_us == longest_us))
 
 
-def final_sync_us(trace: Trace) -> float:
+def _final_sync_us(trace: Trace) -> float:
     """The longest synchronizing call that ends after the last step; 0 for none."""
     return float(_final_syncs(trace).duration_us.max(initial=0)) if len(trace.steps) else 0.0
 

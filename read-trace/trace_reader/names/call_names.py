@@ -27,7 +27,7 @@ def is_synchronizing(call: str) -> bool:
 
 
 def is_copy(call: str) -> bool:
-    """Whether it copies memory; a copy from or to pageable memory waits until it is done, also where its name says async."""
+    """Whether it copies memory. A copy from or to pageable memory can block until it is done, even if its name says Async."""
     return "Memcpy" in call
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import secrets
 from typing import BinaryIO
 
+from trace_reader.errors import NotWrittenError
+
 
 def write_all(contents: Mapping[Path, bytes]) -> None:
     """Write all files, or none: each is whole on the disk (fsync) before the first one takes its name.
@@ -26,6 +28,14 @@ def write_all(contents: Mapping[Path, bytes]) -> None:
             os.replace(name_it(), target)
         for folder in {target.parent for _, target in staged}:
             _sync_folder(folder)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write one file whole. Raises NotWrittenError, which names it; an earlier file of the name is kept then."""
+    try:
+        write_all({path: data})
+    except OSError as error:
+        raise NotWrittenError(f"{path}: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager

@@ -1,0 +1,49 @@
+"""What a run prints at its end: where its artifacts are, and what the reader says of the trace, where it is installed."""
+
+import argparse
+import shlex
+
+from common.artifacts import Artifacts
+from common.cli import LessonError
+from common.device import Device
+from common.run_names import trace_path
+
+NOT_INSTALLED = "verdict: left out, because the reader is not installed: pip install ./read-trace"
+
+
+def print_summary(artifacts: Artifacts, args: argparse.Namespace, device: Device) -> None:
+    """Raises LessonError where a GPU was used and none of its events was recorded."""
+    print(*(line for line in artifacts.table.splitlines() if line.startswith("Self ")), sep="\n")
+    if artifacts.peak_memory:
+        print(f"peak memory: {artifacts.peak_memory}")
+    path = str(trace_path(args))
+    try:
+        from trace_reader import read, verdict_sentence, work_per_step  # here: a lesson records without it, too
+    except ImportError:
+        print(NOT_INSTALLED)
+        print(f"next: drag {shlex.quote(path)} into https://ui.perfetto.dev")
+        return
+    facts = read(path)
+    print(f"verdict: {verdict_sentence(facts)}")
+    print(work_per_step(facts))
+    if args.guess is not None:
+        print(answer(args.guess, facts))
+    print(f"next: uv run read_trace.py {shlex.quote(path)}, or drag it into https://ui.perfetto.dev")
+    if device.type == "cuda" and facts.verdict == "cpu-only":
+        raise LessonError(
+            "the lesson ran on the GPU, but no GPU event was recorded (the artifacts are kept). Likely causes: "
+            "another profiler is attached (nsys, ncu, compute-sanitizer, a debugger), the container lacks the "
+            "permission, or WSL without GPU tracing"
+        )
+
+
+def answer(guess: int, facts) -> str:
+    """What the trace says to a guess of how many kernels (without a GPU: leaf ops) a step launches. `facts`: the reader's."""
+    step = facts.middle_step
+    if step is None:
+        return "guess: the trace has no recorded step to compare with"
+    unit, verb = ("ops", "ran") if facts.verdict == "cpu-only" else ("kernels", "launched")
+    if guess == step.kernels_or_ops:
+        return f"guess: {guess} {unit} per step. Correct."
+    work = "".join(f"\n  {n} x {label}" for label, n in step.work)
+    return f"guess: {guess} {unit} per step; the trace has {step.kernels_or_ops}. {step.name} {verb}:{work or ' nothing'}"

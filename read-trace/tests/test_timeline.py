@@ -1,0 +1,224 @@
+"""What a picture and a page show of one trace: the same kinds, the same idle time, the same bands, on every recording."""
+
+import base64
+import gzip
+
+from helpers import FAULTS, GALLERY, ROOT
+from helpers.events import ADD, GEMM, annotation, kernel, launch, memcpy, memset, on, op, step, write
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_hex
+import numpy as np
+import pytest
+from trace_reader import analyze, load, read_job
+from trace_reader.model.slices import ON_GPU, Kind
+from trace_reader.names.work_kinds import work_kind
+from trace_reader.scene.theme import COLOURS, IDLE
+from trace_reader.scene.timeline import KINDS, Timeline, rank_band
+from trace_reader.write import job_picture, trace_picture
+from trace_reader.write.page_payload import Shown, panel, rank_panel
+from trace_reader.write.trace_picture import Window, draw
+
+RECORDINGS = sorted([*GALLERY.glob("*/*.json"), *(ROOT / "gallery" / "llm").glob("*.json.gz"), *FAULTS.glob("*.json.gz")])
+JOBS = sorted({path.name.partition("_rank")[0] for path in (ROOT / "gallery" / "several_gpus").glob("*_rank*.json.gz")})
+NEAR = (-1, 0, 1)  # ns: the picture's axis is a float
+TYPES = {"f64": "<f8", "i32": "<i4", "u8": "u1"}
+
+
+def columns_of(panel_):
+    """The arrays that a page's script unpacks, by name."""
+    data, at, found = gzip.decompress(base64.b64decode(panel_.columns)), 0, {}
+    for name, kind, n in panel_.head["columns"]:
+        size = np.dtype(TYPES[kind]).itemsize
+        planes = np.frombuffer(data, np.uint8, n * size, at).reshape(size, n)
+        found[name] = np.ascontiguousarray(planes.T).reshape(-1).view(TYPES[kind]) if n else np.empty(0)
+        at += n * size
+    return found
+
+
+def page_of(timeline):
+    """(the kinds of each slice, by name and start, and the idle bands) as the page has them."""
+    shown = Shown(0, timeline)
+    made = panel(shown, "")
+    columns = columns_of(made)
+    starts = np.cumsum(columns["start"])
+    names, categories = made.head["names"], [name for name, _ in made.head["categories"]]
+    kinds = {
+        (round(start / 1000, 3), names[name]): categories[kind]
+        for start, name, kind in zip(starts.tolist(), columns["name"].tolist(), columns["category"].tolist(), strict=True)
+    }
+    bands = {
+        band["label"]: [
+            (start / 1000, end / 1000)
+            for start, end in zip(columns[f"{band['name']}_start"].tolist(), columns[f"{band['name']}_end"].tolist(), strict=True)
+        ]
+        for band in made.head["bands"]
+    }
+    return kinds, bands
+
+
+def picture_of(timeline):
+    """(the colours of the slices on the GPU that are drawn, by their start on the axis; where idle is drawn) in the picture."""
+    figure = draw([timeline], Window())
+    ax = figure.axes[0]
+    colours = {}
+    for collection in ax.collections:
+        if isinstance(collection, PolyCollection):
+            for path, colour in zip(collection.get_paths(), collection.get_facecolors(), strict=True):
+                key = round(float(path.vertices[:, 0].min()), 3), round(float(path.vertices[:, 0].max()), 3)
+                colours.setdefault(key, set()).add(to_hex(colour))
+    idle = {
+        (round(patch.get_x(), 3), round(patch.get_x() + patch.get_width(), 3))
+        for patch in ax.patches
+        if to_hex(patch.get_facecolor()) == IDLE
+    }
+    return colours, idle
+
+
+def check(timeline, monkeypatch):
+    """Each slice of the page that the picture draws has the same colour there; each idle stretch of the picture is the page's."""
+    axes = []
+    make = trace_picture.Axis
+    monkeypatch.setattr(trace_picture, "Axis", lambda *args: axes.append(make(*args)) or axes[-1])
+    kinds, bands = page_of(timeline)
+    colours, idle = picture_of(timeline)
+    (x,) = axes
+    compared = 0
+    for event in timeline.trace.slices:
+        if event.kind not in ON_GPU or not x.start_us <= event.start_us < x.end_us:
+            continue
+        drawn = colours.get((round(x(event.start_us), 3), round(x(event.end_us), 3)))
+        if drawn is not None:  # the narrowest of very many are left out
+            name = event.name if len(event.name) <= 2000 else None
+            assert name is None or COLOURS[kinds[round(event.start_us, 3), name]] in drawn, event
+            compared += 1
+    assert compared or not len(timeline.trace.work)
+    stretches = {(round(x(a), 3), round(x(b), 3)) for band in bands.values() for a, b in band}
+    assert idle <= stretches
+    wide = {(a, b) for a, b in stretches if b - a > x.length_us / 400 + 0.002}
+    assert wide <= idle
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}/{path.name.partition('.')[0]}")
+def test_the_picture_and_the_page_show_the_same(path, monkeypatch):
+    trace = load(str(path))
+    check(Timeline(trace, analyze(trace)), monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", JOBS)
+def test_the_picture_and_the_page_of_a_job_show_the_same(job):
+    """A rank's band: its stretches on the page, and what its lane in the picture is made of."""
+    paths = sorted(map(str, (ROOT / "gallery" / "several_gpus").glob(f"{job}_rank*.json.gz")))
+    facts, _ = read_job(paths)
+    start_ns = min(own.window_ns[0] + (offset or 0) for own, offset in zip(facts.summaries, facts.offset_ns, strict=True))
+    ax = job_picture.draw(facts, Window()).axes[0]
+    drawn = {}
+    for collection in ax.collections:
+        for path in collection.get_paths():
+            left, top, right, _ = path.get_extents().extents
+            key = int(top), to_hex(collection.get_facecolor()[0])
+            drawn.setdefault(key, set()).add((round(float(left) * 1e6), round(float(right) * 1e6)))
+    for place in range(len(facts.ranks)):
+        made = rank_panel(facts, place, None)
+        columns, texts = columns_of(made), made.head["bands"][0]["texts"]
+        for number, (_, colour, _) in enumerate(texts):
+            of_kind = columns["band0_text"] == number
+            offset = (facts.offset_ns[place] or 0) - start_ns
+            sides = [(columns[f"band0_{side}"][of_kind] + offset).astype(int).tolist() for side in ("start", "end")]
+            there = drawn.get((place, IDLE if colour == "idle" else COLOURS[colour]), set())
+            assert {(a, b) for a, b in zip(*sides, strict=True)} <= {(a + d, b + e) for a, b in there for d in NEAR for e in NEAR}
+
+
+def made(tmp_path, *events):
+    trace = load(write(tmp_path / "t.json", *events))
+    return Timeline(trace, analyze(trace))
+
+
+def test_a_made_trace_is_shown_the_same(tmp_path, monkeypatch):
+    events = [step(0, 0, 100), step(1, 100, 100), op("aten::mm", 5, 10), *(launch(6 + n, n) for n in range(1, 6))]
+    events += [
+        kernel(GEMM, 20, 30, 1),
+        kernel(ADD, 60, 10, 2, stream=9),
+        memcpy(90, 5, 3),
+        memset(96, 1, 4),
+        kernel("own", 150, 9, 5),
+    ]
+    timeline = made(tmp_path, *events)
+    check(timeline, monkeypatch)
+    ((device, band),) = timeline.idle
+    assert (device, band.label) == (0, "GPU idle")
+    assert list(zip(band.start_ns.tolist(), band.end_ns.tolist(), strict=True)) == [
+        (0, 20_000), (50_000, 60_000), (70_000, 90_000), (95_000, 96_000), (97_000, 150_000),
+    ]  # fmt: skip
+    gpu = [(e.name, KINDS[timeline.kinds[e.row]]) for e in timeline.trace.slices if e.kind in ON_GPU]
+    assert gpu == [(GEMM, "GEMM"), (ADD, "pointwise"), ("Memcpy DtoD (Device -> Device)", "copy"), ("Memset (Device)", "copy"),
+                   ("own", "other")]  # fmt: skip
+
+
+def test_lanes_are_threads_then_streams_in_order(tmp_path):
+    events = [
+        step(0, 0, 100),
+        launch(1, 1),
+        launch(2, 2),
+        launch(3, 3),
+        *on(2, *(op("aten::add", n, 1) for n in range(5, 50, 2))),
+    ]
+    events += [kernel(ADD, 10, 5, 1, stream=20), kernel(ADD, 20, 5, 2, stream=7), kernel(ADD, 30, 5, 3, stream=9, device=1)]
+    lanes = made(tmp_path, *events).lanes
+    assert [(lane.label, lane.on_gpu) for lane in lanes] == [
+        ("thread 1", False), ("thread 2", False), ("GPU 0 stream 7", True), ("GPU 0 stream 20", True), ("GPU 1 stream 9", True),
+    ]  # fmt: skip
+
+
+FOREACH = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::TensorListMetadata<2>, {}>(int)"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "op_name", "call", "in_optimizer", "expected"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", Kind.KERNEL, None, None, False, "communication"),
+        ("Memset (Device)", Kind.MEMSET, "aten::mm", None, False, "copy"),
+        (FOREACH.format("FusedAdamMathFunctor<float>"), Kind.KERNEL, "aten::_fused_adamw_", None, False, "optimizer"),
+        (FOREACH.format("Copy<float, float>"), Kind.KERNEL, "aten::_foreach_copy_", None, False, "copy"),
+        (FOREACH.format("Copy<float, float>"), Kind.KERNEL, "aten::_foreach_copy_", None, True, "optimizer"),
+        (FOREACH.format("LpNormFunctor<float>"), Kind.KERNEL, "aten::_foreach_norm", None, False, "softmax, norm, reduction"),
+        (FOREACH.format("BinaryOpScalarFunctor<float>"), Kind.KERNEL, "aten::_foreach_mul_", None, False, "pointwise"),
+        ("void at::native::vectorized_layer_norm_kernel<float>(int)", Kind.KERNEL, "aten::native_layer_norm", None, False,
+         "softmax, norm, reduction"),
+        ("geglu_kernel", Kind.KERNEL, None, "cuLaunchKernelEx", False, "Triton"),
+        ("geglu_kernel", Kind.KERNEL, None, "cudaLaunchKernel", False, "other"),
+        ("geglu_kernel", Kind.KERNEL, "aten::mm", "cuLaunchKernel", False, "other"),
+        ("void mine::kernel<float>(int)", Kind.KERNEL, None, "cuLaunchKernel", False, "other"),
+        (ADD, Kind.KERNEL, "aten::convolution_backward", None, False, "convolution"),
+    ],
+)  # fmt: skip
+def test_the_kind_of_a_kernels_work(name, kind, op_name, call, in_optimizer, expected):
+    assert work_kind(name, kind, op_name, call, in_optimizer) == expected
+
+
+def test_a_list_of_tensors_in_an_optimizers_step_is_the_optimizers(tmp_path):
+    name = FOREACH.format("BinaryOpListAlphaFunctor<float>")
+    inside = [
+        annotation("Optimizer.step#AdamW.step", 10, 40),
+        op("aten::_foreach_add_", 12, 10),
+        launch(14, 1),
+        kernel(name, 60, 5, 1),
+    ]
+    outside = [op("aten::_foreach_add_", 12, 10), launch(14, 1), kernel(name, 60, 5, 1)]
+    for events, kind in ((inside, "optimizer"), (outside, "pointwise")):
+        (family,) = made(tmp_path, step(0, 0, 100), *events).facts.families
+        assert family.family == kind
+
+
+def test_a_ranks_band_fills_its_window(tmp_path):
+    paths = sorted(map(str, (ROOT / "gallery" / "several_gpus").glob("data_parallel_slow5_rank*.json.gz")))
+    facts, _ = read_job(paths)
+    for place, own in enumerate(facts.summaries):
+        band = rank_band(facts, place)
+        whole = [kind.half == 0 for kind in band.kinds]
+        upper = np.array([kind.half in (0, 1) for kind in band.kinds])[band.kind]
+        assert band.label == f"rank {own.rank}" and whole == [True, False, False, False, False]
+        idle = int((band.end_ns - band.start_ns)[band.kind == 0].sum())
+        assert idle / 1000 == pytest.approx(facts.ranks[place].idle_us, abs=0.001)
+        assert (band.start_ns[upper][1:] >= band.end_ns[upper][:-1]).all()

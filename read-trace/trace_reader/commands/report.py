@@ -1,0 +1,117 @@
+"""The report on one trace, two, several, or a job; a step's dispatch tree; the tables of --by and --names."""
+
+from collections.abc import Callable, Sequence
+import re
+from typing import Literal
+
+from trace_reader.analysis.comparison import compare, rows
+from trace_reader.analysis.dispatch_tree import dispatch_tree
+from trace_reader.analysis.facts import Facts, summarize
+from trace_reader.analysis.graph_names import join_names
+from trace_reader.analysis.place_facts import (
+    Asked,
+    PlaceFacts,
+    TimeFacts,
+    annotation_facts,
+    layer_facts,
+    line_facts,
+    op_facts_of,
+)
+from trace_reader.commands.load_shown import load_shown
+from trace_reader.errors import TraceError
+from trace_reader.link.trace import Trace
+from trace_reader.parse.byte_source import list_folder
+from trace_reader.reading import analyze
+from trace_reader.scene.comparison_report import comparison_report, several_report
+from trace_reader.scene.document import Style
+from trace_reader.scene.place_report import names_report, place_report
+from trace_reader.scene.trace_report import trace_report
+from trace_reader.system.terminal import say_error
+from trace_reader.write import Answer, json_output
+
+BY = ("annotation", "layer", "stack")
+Read = tuple[Answer | None, int]  # what there is to print, None where no trace could be read; and the exit code
+PLACES: dict[str, Callable[[Trace, Asked], Sequence[PlaceFacts | TimeFacts]]]
+PLACES = {"annotation": annotation_facts, "layer": layer_facts, "stack": line_facts, "op": op_facts_of}
+
+
+def report(paths: list[str], style: Style, steps_from: re.Pattern[str] | None, scheduler: str | None) -> Read:
+    """The report on these traces; the exit code is 2 if one of several cannot be read. Raises TraceError and LookupError."""
+    if len(paths) > 1 or scheduler is not None or list_folder(paths[0]) is not None:
+        from trace_reader.commands.read_job import expanded, is_job  # here: most runs are of one trace, and short
+
+        paths = expanded(paths)
+        if scheduler is not None and len(paths) < 2:
+            raise TraceError(
+                f"--scheduler reads the ranks of a job, and {paths[0]} is one trace: name all of them, or their folder"
+            )
+        if scheduler is not None or is_job(paths):
+            return _job(paths, style, steps_from, scheduler)
+    if len(paths) == 1:
+        return _one(analyze(load_shown(paths[0], steps_from), style.everything), style), 0
+    found: list[Facts] = []
+    for path in paths:
+        try:
+            found.append(analyze(load_shown(path, steps_from), style.everything))
+        except TraceError as error:
+            say_error(error)
+    code = 0 if len(found) == len(paths) else 2
+    if len(found) < 2:
+        return _one(found[0], style) if found else None, code
+    if len(paths) == 2:
+        compared = compare(*found)
+        return Answer(lambda: comparison_report(compared, style), lambda: json_output.comparison_json(compared)), code
+    table = rows(found)
+    return Answer(lambda: several_report(table, style), lambda: json_output.table_json(table)), code
+
+
+def _one(facts: Facts, style: Style) -> Answer:
+    return Answer(lambda: trace_report(facts, style), lambda: json_output.trace_json(facts))
+
+
+def _job(paths: list[str], style: Style, steps_from: re.Pattern[str] | None, scheduler: str | None) -> Read:
+    from trace_reader.commands.read_job import read_job
+    from trace_reader.scene.job_report import job_report
+
+    facts, errors = read_job(paths, steps_from, scheduler)
+    for error in errors:
+        say_error(error)
+    return Answer(lambda: job_report(facts, style), lambda: json_output.job_json(facts)), 2 if errors else 0
+
+
+def chain(path: str, step: int | Literal["middle"], style: Style, steps_from: re.Pattern[str] | None) -> Answer:
+    """The dispatch tree of ProfilerStep#`step`, or of the middle recorded one. Raises TraceError and LookupError."""
+    if list_folder(path) is not None:
+        from trace_reader.commands.read_job import expanded
+
+        inside = expanded([path])
+        if len(inside) > 1:
+            raise TraceError(f"--chain shows one trace: name one of these {len(inside)}, as {inside[0]}")
+        (path,) = inside
+    trace = load_shown(path, steps_from)
+    tree = dispatch_tree(trace, None if step == "middle" else step)
+    facts = analyze(trace, style.everything)
+    return Answer(lambda: trace_report(facts, style, tree), lambda: json_output.trace_json(facts, tree))
+
+
+def by(path: str, place: str, style: Style, steps_from: re.Pattern[str] | None) -> Answer:
+    """Time by annotation, layer or line of Python (`place` is one of BY). Raises TraceError and LookupError."""
+    trace = load_shown(path, steps_from, stacks=place != "annotation")
+    facts = summarize(trace)
+    found: Sequence[PlaceFacts | TimeFacts]
+    found = facts.annotations if place == "annotation" else layer_facts(trace) if place == "layer" else line_facts(trace)
+    return Answer(lambda: place_report(facts, place, found, style), lambda: json_output.places_json(facts, place, found))
+
+
+def names(path: str, eager_path: str, place: str | None, style: Style, steps_from: re.Pattern[str] | None) -> Answer:
+    """What a CUDA graph replayed, named by a trace of the same step without it: by op, or by `place`. Raises TraceError and
+    LookupError.
+    """
+    place = place or "op"
+    graph, eager = load_shown(path, steps_from), load_shown(eager_path, steps_from, stacks=place == "stack")
+    joined, facts = join_names(graph, eager), summarize(graph)
+    found = PLACES[place](eager, joined.asked)
+    return Answer(
+        lambda: names_report(facts, eager.path, joined, found, place, style),
+        lambda: json_output.names_json(facts, eager.path, joined, place, found),
+    )

@@ -1,0 +1,63 @@
+"""Parts of pages for programs that make their own: a course, a gallery. What --html writes is made of the same parts."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from trace_reader.analysis.comparison import rows
+from trace_reader.analysis.facts import Facts
+from trace_reader.commands import write_page
+from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows
+from trace_reader.scene.comparison_report import several_report
+from trace_reader.scene.document import Style
+from trace_reader.scene.lights import Light, finding_light
+from trace_reader.scene.timeline import Timeline
+from trace_reader.write import html_page, markdown
+from trace_reader.write.html_page import DETAILS, html, timeline
+from trace_reader.write.page_payload import Panel, Shown, lit_values, panel
+
+__all__ = ["DETAILS", "Panels", "html", "job_panels", "several_markdown", "timeline", "trace_page", "trace_panels"]
+
+
+class Panels(msgspec.Struct, frozen=True):
+    """Panels of a page's timeline, and what its first button lights up there, as `html` takes them."""
+
+    panels: Sequence[Panel]
+    lights: list[dict[str, Any]]
+
+
+def trace_page(trace: Trace, facts: Facts, navigation: str = "") -> bytes:
+    """The page of one trace with everything, below some HTML of one's own."""
+    page = write_page.page_of_one(Timeline(trace, facts), Style(top=write_page.ROWS, everything=True))
+    return html_page.write(msgspec.structs.replace(page, navigation=navigation))
+
+
+def trace_panels(
+    traces: Sequence[tuple[Trace, Facts]],
+    labels: Sequence[str],
+    finding: str = "",
+    named: Callable[[str], bool] = lambda name: False,
+) -> Panels:
+    """Traces above each other, each from its first recorded step on. In the last of them a finding lights up, by its slug, or the
+    slices whose names are `named`.
+    """
+    shown = [Shown(number, Timeline(trace, facts)) for number, (trace, facts) in enumerate(traces)]
+    panels = [panel(own, label, -own.timeline.begins_ns, write_page.FIRST_STEP) for own, label in zip(shown, labels, strict=True)]
+    last = shown[-1]
+    slices = last.timeline.trace.slices
+    every = Rows(slices, np.arange(len(slices)))
+    light = finding_light(last.timeline, finding) if finding else Light(every.where(every.is_named(named)))
+    return Panels(panels, [lit_values({} if light is None else {last.number: light}, {last.number: last})])
+
+
+def job_panels(paths: Sequence[str]) -> Panels:
+    """The ranks of a job; where the others waited for a straggler lights up, if there is one. Raises TraceError."""
+    page = write_page.page_of_job(paths, Style(everything=True), None, None)
+    return Panels(page.panels, [page.lit_verdict] if page.lit_verdict else [])
+
+
+def several_markdown(traces: Sequence[Facts]) -> str:
+    """The table of several traces, as Markdown."""
+    return markdown.write(several_report(rows(traces), Style()))

@@ -1,0 +1,26 @@
+"""Pictures of traces for programs: what --plot draws, as bytes. Needs matplotlib."""
+
+from collections.abc import Sequence
+
+from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.job_facts import JobFacts
+from trace_reader.link.trace import Trace
+from trace_reader.scene.timeline import Timeline
+
+
+def draw_traces(traces: Sequence[tuple[Trace, Facts]], suffix: str = ".png", steps: tuple[int, int] | None = None) -> bytes:
+    """One trace, or several above each other on one scale, as a .png or .svg file; of these `steps` only, where they are given.
+
+    The same traces give the same bytes, with the same matplotlib. Raises LookupError if the window holds nothing.
+    """
+    from trace_reader.write.trace_picture import Window, plot
+
+    return plot([Timeline(trace, facts) for trace, facts in traces], Window(steps=steps), suffix)
+
+
+def draw_job(job: JobFacts, suffix: str = ".png", steps: tuple[int, int] | None = None) -> bytes:
+    """The ranks of a job, a lane each, as a .png or .svg file. Raises LookupError if no rank has these `steps`."""
+    from trace_reader.write import job_picture
+    from trace_reader.write.trace_picture import Window
+
+    return job_picture.plot(job, Window(steps=steps), suffix)

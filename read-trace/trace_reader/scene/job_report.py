@@ -1,0 +1,266 @@
+"""The report on a job: its ranks side by side."""
+
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import Any
+
+from trace_reader.analysis.job_facts import JobFacts, RankFacts
+from trace_reader.analysis.rank_summary import SEND_AND_RECEIVE
+from trace_reader.analysis.straggler import Straggler
+from trace_reader.names.devices import peak
+from trace_reader.scene.document import Column, Document, Style, Table
+from trace_reader.scene.lights import waits_of
+from trace_reader.scene.trace_report import steps_line
+from trace_reader.scene.trace_tables import collective_light, each, known, megabytes
+from trace_reader.units import about, count, us
+
+NOT_MATCHED = 0.005  # of what is exposed: less is left out of the sentence
+EXPOSED = 0.05  # of the time, from which on a job is said to wait for its communication
+MOST_RANKS = 8  # that are shown in their order; of more, those that wait least come first
+MOSTLY = {"transfer": "transfer", "arrival skew": "skew", "mixed": "mixed", "inconclusive": "unknown"}
+MOST_LEFT_OUT = 3
+APART_NS = 10**8  # of two machines' clocks
+MOST_NUMBERS = 6  # in a list of ranks
+
+
+class JobView:
+    """What the tables of a job are made from."""
+
+    def __init__(self, job: JobFacts, style: Style):
+        self.job, self.style = job, style
+        same = len({rank.steps for rank in job.ranks}) == 1 and job.ranks[0].steps
+        self.steps = job.ranks[0].steps if same else 1  # that times are divided by
+
+    @property
+    def ranks(self) -> list[RankFacts]:
+        """In their order; of many, those that wait least first."""
+        ranks = list(self.job.ranks)
+        return sorted(ranks, key=lambda rank: (rank.waiting_us, rank.rank)) if len(ranks) > MOST_RANKS else ranks
+
+    @property
+    def nvlink_gb_per_s(self) -> float | None:
+        devices = {own.device or "unknown" for own in self.job.summaries}
+        return peak(devices.pop(), "nvlink") if len(devices) == 1 else None
+
+
+def job_report(job: JobFacts, style: Style) -> Document:
+    """All ranks of a job."""
+    out, view = Document(style), JobView(job, style)
+    out.title(f"{count(len(job.ranks), 'rank')} of one job: {_files([rank.trace for rank in job.ranks])}")
+    versions = ", ".join(f"{name} {version}" for name, version in job.summaries[0].versions.items())
+    devices = list(dict.fromkeys(own.device or "unknown" for own in job.summaries))
+    out.lines([f"device: {', '.join(devices)}{'; ' + versions if versions else ''}"])
+    if job.missing_ranks:
+        verb = "is" if len(job.missing_ranks) == 1 else "are"
+        missing = f"{_ranks(job.missing_ranks)} {verb} missing here"
+        out.lines([f"of {job.world_size} ranks, {missing}; the straggler may be among them"])
+    steps = list(dict.fromkeys(own.steps for own in job.summaries))
+    if len(steps) > 1:
+        out.lines(["steps: the ranks did not record the same ones"])
+    else:
+        out.lines([steps_line(steps[0]) if steps[0] else "steps: none"])
+    out.section("Verdict", "verdict")
+    out.lines([job_sentence(job)])
+    out.table(RANKS, view)
+    out.table(JOB_COLLECTIVES, view)
+    out.section("Clocks and matching", "clocks")
+    out.lines(_clocks(job))
+    return out
+
+
+def job_sentence(job: JobFacts) -> str:
+    """What a job waits for, in a sentence or two."""
+    if job.straggler is not None:
+        return _straggler(job, job.straggler)
+    where = _verdicts(job.ranks)
+    window_us, exposed_us, waiting_us, transfer_us, communication_us, overlapped_us = (
+        sum(getattr(rank, f"{what}_us") for rank in job.ranks)
+        for what in ("window", "exposed", "exposed_waiting", "exposed_transfer", "communication", "overlapped")
+    )
+    if not communication_us:
+        return f"{where}; the traces hold no communication"
+    share = exposed_us / window_us if window_us else 0.0
+    exposed = f"exposed communication takes {about(share)} of the time"
+    if not job.matched:
+        return f"{exposed}; no collective could be matched, so which rank waits for which is unknown; {where}"
+    if not job.whole:
+        return f"{exposed}; how much of it is waiting is unknown without the missing ranks; {where}"
+    if not job.ends_fit:
+        return (
+            f"the calls of one collective end {us(job.clock_residual_us)} apart: their durations do not show which rank waited "
+            f"for which; {where}"
+        )
+    if share < EXPOSED:
+        hidden = f"{about(overlapped_us / communication_us)} of all communication is hidden"
+        return f"there is no straggler, and {exposed} ({hidden}); {where}"
+    parts = [f"{about(transfer_us / exposed_us)} of it is transfer and {about(waiting_us / exposed_us)} waiting for other ranks"]
+    if (rest := 1 - (transfer_us + waiting_us) / exposed_us) > NOT_MATCHED:
+        parts.append(f"{about(rest)} could not be matched")
+    if waiting_us > NOT_MATCHED * exposed_us:
+        parts.append("no single rank is named as the straggler")
+    return f"{exposed}: {', '.join(parts)}; {where}"
+
+
+def _verdicts(ranks: Sequence[RankFacts]) -> str:
+    by_verdict: dict[str, list[int]] = {}
+    for rank in ranks:
+        by_verdict.setdefault(rank.verdict, []).append(rank.rank)
+    if len(by_verdict) == 1:
+        return f"all ranks are {ranks[0].verdict}" if len(ranks) > 1 else f"rank {ranks[0].rank} is {ranks[0].verdict}"
+    return ", ".join(f"{_ranks(own)} {'is' if len(own) == 1 else 'are'} {verdict}" for verdict, own in by_verdict.items())
+
+
+def _straggler(job: JobFacts, late: Straggler) -> str:
+    own = next(rank for rank in job.ranks if rank.rank == late.rank)
+    others = [rank for rank in job.ranks if rank.rank != late.rank]
+    waits = sorted(rank.waiting_us for rank in others)
+    range_of = us(waits[0]) if us(waits[0]) == us(waits[-1]) else f"{us(waits[0])} to {us(waits[-1])}"
+    who = f"rank {others[0].rank} waits {range_of}" if len(others) == 1 else f"the others wait {range_of}"
+    annotation = late.place.annotation if late.place else ""
+    where = f" {'before' if late.place and late.place.first else 'in'} {annotation}" if annotation else ""
+    why = {
+        "compute": "It computes longer.",
+        "cpu": f"Its CPU is late{where}.",
+        "input": "It waits for its input (a DataLoader).",
+        "gap": "Its device waits for something that is not the CPU.",
+    }.get(late.cause, "Its compute and launches do not show what delays it.")
+    once = f", most of it in one collective, in {late.once}" if late.once else ""
+    worst = max(others, key=lambda rank: rank.exposed_waiting_us / rank.window_us if rank.window_us else 0.0)
+    return (
+        f"rank {late.rank} is the straggler: it arrives last in {late.last} of {count(late.of, 'collective')}; {who} in "
+        f"collectives{once}, rank {late.rank} waits {us(own.waiting_us)}. {why} Rank {worst.rank} spends "
+        f"{about(worst.exposed_waiting_us / worst.window_us)} of its time in exposed waiting."
+    )
+
+
+def _time(what: str, if_matched: bool = False) -> Callable[[RankFacts, JobView], str]:
+    """A time of a rank per step; `if_matched`: unknown where none of its collectives could be matched."""
+
+    def cell(rank: RankFacts, view: JobView) -> str:
+        if if_matched and rank.communication_us and not rank.matched:
+            return "unknown"
+        return us(getattr(rank, what) / view.steps)
+
+    return cell
+
+
+def _ranks_title(view: JobView) -> str:
+    per_step = f"mean of {view.steps} steps" if view.steps > 1 else "all that was recorded"
+    order = "; those that wait least first" if len(view.job.ranks) > MOST_RANKS else ""
+    return f"Ranks ({per_step}; waiting and transfer: the exposed part; last: how often it arrived last, in all steps{order})"
+
+
+def _place(job: JobFacts, rank: RankFacts) -> int:
+    return next(place for place, own in enumerate(job.ranks) if own.rank == rank.rank)
+
+
+RANKS = Table(
+    key="ranks",
+    title=_ranks_title,
+    rows=lambda view: view.ranks,
+    columns=(
+        Column("rank", lambda rank, view: str(rank.rank)),
+        Column("compute", _time("compute_us")),
+        Column("commun.", _time("communication_us")),
+        Column("exposed", _time("exposed_us")),
+        Column("waiting", _time("exposed_waiting_us", if_matched=True)),
+        Column("transfer", _time("exposed_transfer_us", if_matched=True)),
+        Column("idle", _time("idle_us")),
+        Column("last", lambda rank, view: str(rank.last_to_arrive)),
+        Column("overlapped", _time("overlapped_us"), brief=False),
+        Column("all waiting", _time("waiting_us", if_matched=True), brief=False),
+        Column("verdict", lambda rank, view: rank.verdict, brief=False),
+    ),
+    light=lambda rank, timelines, job: {place: waits_of(job, place)} if (place := _place(job, rank)) in timelines else {},
+    brief=MOST_RANKS,
+)
+
+
+def _collectives_title(view: JobView) -> str:
+    nvlink = view.nvlink_gb_per_s
+    beside = f"; a device's NVLink carries {nvlink:.0f} as published" if nvlink else ""
+    return f"Collectives (transfer and skew: medians; GB/s: on the bus{beside})"
+
+
+def _collective_ranks(row: Any, view: JobView) -> str:
+    return " > ".join(map(str, row.ranks)) if row.name == SEND_AND_RECEIVE else _ranks(row.ranks, "")
+
+
+JOB_COLLECTIVES = Table(
+    key="collectives",
+    title=_collectives_title,
+    rows=lambda view: view.job.collectives,
+    columns=(
+        Column("collective", lambda row, view: row.name),
+        Column("group", lambda row, view: row.group or "unknown"),
+        Column("ranks", _collective_ranks),
+        Column("count", lambda row, view: str(row.count)),
+        Column("MB", lambda row, view: megabytes(row)),
+        Column("transfer", lambda row, view: us(row.transfer_us)),
+        Column("skew", lambda row, view: us(row.skew_us)),
+        Column("GB/s", lambda row, view: known(row.bus_gb_per_s, ".1f")),
+        Column("mostly", lambda row, view: MOSTLY[row.kind]),
+    ),
+    light=each(collective_light),
+    brief=8,
+    empty="none that all ranks have",
+)
+
+
+def _clocks(job: JobFacts) -> list[str]:
+    lines = []
+    if job.clock_residual_us is not None:
+        lines.append(
+            f"the ends of {count(job.matched, 'matched collective')} align the clocks; they remain {us(job.clock_residual_us)} "
+            "apart (median)"
+        )
+    if loose := [rank.rank for rank, offset in zip(job.ranks, job.offset_ns, strict=True) if offset is None]:
+        lines.append(f"nothing ties the clock of {_ranks(loose)} to the clock of rank {job.ranks[0].rank}")
+    if apart := _apart(job):
+        lines.append(apart)
+    if job.unmatched:
+        lines.append(f"left out: {count(job.unmatched, 'collective')}")
+        for left in job.left_out[:MOST_LEFT_OUT]:
+            counts = ", ".join(f"rank {rank} has {n}" for rank, n in left.counts[:MOST_NUMBERS])
+            more = f" and {len(left.counts) - MOST_NUMBERS} more ranks" if len(left.counts) > MOST_NUMBERS else ""
+            name = f"{left.name} in group {left.group or 'unknown'}{', ' * bool(left.step)}{left.step}"
+            lines.append(f"  {name}: {left.reason}: {counts}{more}")
+        if len(job.left_out) > MOST_LEFT_OUT:
+            lines.append(f"  and {len(job.left_out) - MOST_LEFT_OUT} more kinds")
+    return lines or ["the traces hold no collective"]
+
+
+def _apart(job: JobFacts) -> str:
+    """How far the clock of a rank is from the first's, where that is more than machines that keep time are apart."""
+    first, furthest = job.summaries[0], (0, 0)
+    for own, offset in zip(job.summaries[1:], job.offset_ns[1:], strict=True):
+        if offset is not None:
+            apart_ns = own.base_ns + own.zero_ns - first.base_ns - first.zero_ns - offset
+            furthest = max(furthest, (abs(apart_ns), own.rank))
+    if furthest[0] < APART_NS:
+        return ""
+    return f"the clocks of ranks {first.rank} and {furthest[1]} are {us(furthest[0] / 1000)} apart: is this one run?"
+
+
+def _ranks(ranks: Sequence[int], word: str = "rank") -> str:
+    """`rank 3`, `ranks 0 to 7`, `ranks 1, 3, 4 and 5 more`."""
+    if not ranks:
+        return "unknown"
+    label = "" if not word else f"{word} " if len(ranks) == 1 else f"{word}s "
+    if len(ranks) > (2 if word else 1) and ranks[-1] - ranks[0] == len(ranks) - 1:
+        return f"{label}{ranks[0]}{' to ' if word else '-'}{ranks[-1]}"
+    more = f" and {len(ranks) - MOST_NUMBERS} more" if len(ranks) > MOST_NUMBERS else ""
+    return label + ", ".join(map(str, ranks[:MOST_NUMBERS])) + more
+
+
+def _files(names: Sequence[str]) -> str:
+    """The files' names with a star where they differ."""
+    start = _common(names)
+    end = _common([name[len(start) :][::-1] for name in names])[::-1]
+    return f"{start}*{end}" if len(names) > 1 else names[0]
+
+
+def _common(texts: Sequence[str]) -> str:
+    """What all of the texts begin with."""
+    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
+    return "".join(letters[0] for letters in same)

@@ -1,0 +1,51 @@
+"""Which slices a finding or a table's row is about: what lights up in the timeline for it."""
+
+import msgspec
+import numpy as np
+from trace_reader.analysis.critical_path import Class
+from trace_reader.analysis.job_facts import JobFacts
+from trace_reader.findings import evidence_of
+from trace_reader.model.rows import Rows
+from trace_reader.model.slices import ON_GPU, Kind
+from trace_reader.scene.timeline import Timeline
+
+MOST_SPANS = 2000
+
+
+class Light(msgspec.Struct, frozen=True, eq=False):
+    """What lights up in one trace's timeline: slices, stretches of time ([n, 2], ns), or a class of the critical path."""
+
+    rows: Rows | None = None
+    spans_ns: np.ndarray | None = None
+    path: Class | None = None
+
+
+Lights = dict[int, Light]  # by the number of the trace among those that are shown
+
+
+def rows_named(timeline: Timeline, name: str | None, *kinds: Kind) -> Light | None:
+    """The slices of this name and these kinds; of the GPU's, without what was carried over from before the recording."""
+    trace = timeline.trace
+    rows = trace.linked if kinds == ON_GPU else Rows(trace.slices, trace.slices.of(*kinds))
+    return None if name is None else Light(rows.where(rows.is_named(lambda other: other == name)))
+
+
+def finding_light(timeline: Timeline, slug: str) -> Light | None:
+    """All slices that show a finding; None where the trace does not show it."""
+    rows = evidence_of(timeline.trace, timeline.facts, slug)
+    return None if rows is None else Light(rows)
+
+
+def waits_of(job: JobFacts, place: int) -> Light:
+    """The longest waits of a rank."""
+    start_ns, end_ns = job.waits_ns[place]
+    longest = np.sort(np.argsort(start_ns - end_ns, kind="stable")[:MOST_SPANS])
+    longest = longest[end_ns[longest] > start_ns[longest]]
+    return Light(spans_ns=np.stack([start_ns[longest], end_ns[longest]], axis=1))
+
+
+def waits_for_straggler(job: JobFacts) -> Lights:
+    """Where the other ranks waited, if one rank is the straggler."""
+    if job.straggler is None:
+        return {}
+    return {place: waits_of(job, place) for place, own in enumerate(job.ranks) if own.rank != job.straggler.rank}

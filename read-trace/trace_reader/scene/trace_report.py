@@ -1,0 +1,143 @@
+"""The report on one trace: the verdict, its reasons and findings first, then the tables."""
+
+from collections.abc import Sequence
+
+from trace_reader.analysis.dispatch_tree import Node
+from trace_reader.analysis.facts import Facts, Finding
+from trace_reader.analysis.verdict import CPU_WORDS, verdict_sentence
+from trace_reader.scene.document import LABEL_WIDTH, Document, Item, Style, middle, short
+from trace_reader.scene.trace_tables import IDLE, MEMORY, TABLES, TraceView
+from trace_reader.units import about, count, human_bytes, us
+
+SMALLEST_SHARE = 0.0005  # that is not 0
+MOST_FINDINGS = 5  # of a brief report
+MOST_RANKS = 8  # of a merged file, that are named
+MOST_KINDS = 12  # of kernels or ops in one line
+BRIEF_KINDS = 6
+BRIEF_VERSIONS = 2
+FINDINGS_TITLE = "Findings (share: of the critical path)"
+
+
+def trace_report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
+    """One trace; with a `tree` that alone. A brief report leaves out what `--all` tells of."""
+    out = Document(style)
+    out.title(facts.trace)
+    out.lines(header(facts, style))
+    if tree is not None:
+        out.section(f"Dispatch of {tree.name}", "chain")
+        out.block(_tree(tree, style))
+        return out
+    out.section("Verdict", "verdict")
+    explained = [f for f in facts.findings if f.slug == facts.verdict]
+    kinds = BRIEF_KINDS if style.brief else MOST_KINDS
+    out.lines([verdict_sentence(facts), *(f"{f.means} Next: {f.next}" for f in explained), work_per_step(facts, kinds)])
+    _findings(out, [f for f in facts.findings if f.slug != facts.verdict])
+    view, left_out = TraceView(facts, style), []
+    for table in TABLES:
+        if not table.shown(view):
+            continue
+        if style.brief and table.brief is None:
+            left_out.append(table.name)
+        elif table is MEMORY:
+            _memory(out, facts, style)
+        else:
+            out.section(table.title if isinstance(table.title, str) else table.title(view), table.key)
+            if table is IDLE and facts.idle is not None:
+                causes = ", ".join(f"{CPU_WORDS.get(name, name)} {us(time)}" for name, time in facts.idle.causes)
+                out.lines([causes], indented=True)
+            out.rows(table, view)
+    if style.brief:
+        out.lines(["", f"more with --all: {', '.join([*left_out, 'all rows and columns'])}"])
+    return out
+
+
+def _memory(out: Document, facts: Facts, style: Style) -> None:
+    for memory in facts.memory:
+        out.table(MEMORY, TraceView(facts, style, memory))
+        if memory.activation_bytes:
+            kept = f"made by the forward pass and not freed before the backward pass: {human_bytes(memory.activation_bytes)}"
+            in_layers = f", {human_bytes(memory.layer_bytes)} of it in layers" if memory.layers else ""
+            out.lines([f"activations, {kept}{in_layers}"], indented=True)
+
+
+def work_per_step(facts: Facts, most: int = MOST_KINDS) -> str:
+    """One line: how many kernels (without a GPU: leaf ops) the middle recorded step launched, and which."""
+    step = facts.middle_step
+    if step is None:
+        return "no recorded steps"
+    names = [(middle(label, LABEL_WIDTH), n) for label, n in step.work[:most]]
+    listed = ", ".join(label if n == 1 else f"{n} x {label}" for label, n in names) or "nothing"
+    if len(step.work) > most:
+        listed += f" and {count(len(step.work) - most, 'more kind')}"
+    if not facts.has_gpu_work:
+        return f"ops per step: {step.kernels_or_ops} ({listed})"
+    others = ((step.memcpys, "memcpy"), (step.memsets, "memset"))
+    extras = "".join(f" and {n} {name}{'s' if n > 1 else ''}" for n, name in others if n)
+    return f"kernels per step: {step.kernels}{extras} ({listed})"
+
+
+def _findings(out: Document, findings: list[Finding]) -> None:
+    """Those that explain most of the critical path; of the rest, the names."""
+    out.section(FINDINGS_TITLE, "findings")
+    if not findings:
+        out.lines(["none"], indented=True)
+    shown = findings[:MOST_FINDINGS] if out.style.brief else findings
+    for finding in shown:
+        out.item(finding_item(finding))
+    if rest := findings[len(shown) :]:
+        out.lines([f"and {', '.join(finding.slug for finding in rest)} (--all)"], indented=True)
+
+
+def finding_item(finding: Finding, name: str = "", number: int = 0) -> Item:
+    """A finding with its share of the critical path; of several traces, of the one that is called `name`."""
+    share = f" ({about(finding.share)})" if finding.share and finding.share >= SMALLEST_SHARE else ""
+    title = f"{name}: {finding.slug}{share}" if name else f"{finding.slug}{share}"
+    return Item(title, finding.seen, finding.means, finding.next, finding.slug, number)
+
+
+def header(facts: Facts, style: Style) -> list[str]:
+    """The lines above a report: device, versions, run, steps, and what of the file could not be read."""
+    versions = list(facts.versions.items())[: BRIEF_VERSIONS if style.brief else None]
+    listed = ", ".join(f"{name} {version}" for name, version in versions) or "versions unknown"
+    lines = [f"device: {facts.device or 'unknown'}; {listed}"]
+    if facts.world_size is not None and facts.world_size > 1:
+        lines.append(f"rank: {'unknown' if facts.rank is None else facts.rank} of {facts.world_size}")
+    if facts.merged_ranks:
+        ranks = ", ".join(map(str, facts.merged_ranks[:MOST_RANKS])) + ", ..." * (len(facts.merged_ranks) > MOST_RANKS)
+        lines.append(
+            f"ranks: {ranks}, merged; steps, verdict and path are those of one rank, kernels those of all. To see which rank "
+            "waits for which, read the ranks' own files"
+        )
+    if facts.lesson.get("run"):
+        lines.append(f"run: {facts.lesson.get('script', 'unknown')} {facts.lesson['run']}")
+    if facts.lesson.get("peak_memory") and not style.brief:
+        lines.append(f"peak memory: {facts.lesson['peak_memory']}")
+    skipped = sum(facts.skipped.values())
+    reasons = ", ".join(f"{n} {reason}" for reason, n in facts.skipped.items())
+    if not style.brief or facts.first_bad:
+        lines.append(f"events: {facts.events} found, {skipped} not used{f' ({reasons})' if reasons else ''}")
+    if facts.first_bad:
+        lines.append(f"the first event that could not be read: {facts.first_bad}")
+    if facts.truncated:
+        lines.append("the file is cut off: its whole part was read")
+    if facts.steps:
+        period = f", one every {us(facts.step_period_us)}" if facts.step_period_us else ""
+        lines.append(f"{steps_line([step.name for step in facts.steps])}{period}")
+    else:
+        lines.append("steps: none")
+    return lines
+
+
+def steps_line(names: Sequence[str]) -> str:
+    """The recorded steps in words: how many, and from which to which."""
+    return f"steps: {len(names)} ({names[0] if names[0] == names[-1] else f'{names[0]} to {names[-1]}'})"
+
+
+def _tree(node: Node, style: Style, depth: int = 0) -> list[str]:
+    launched = "".join(f"  -> {label} {us(time)}" for label, time in node.launched[:3])
+    if len(node.launched) > 3:
+        launched += f"  and {len(node.launched) - 3} more"
+    lines = [f"{'  ' * depth}{short(node.name, style)}  {us(node.duration_us)}{launched}"]
+    for child in node.children:
+        lines += _tree(child, style, depth + 1)
+    return lines

@@ -1,0 +1,502 @@
+"""The tables of a report on one trace: each is one entry here, with its heading, its columns, and what a row lights up.
+
+To add one: a field of `Facts` (its name is the key in the JSON), and a `Table` in TABLES, where the report is to show it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cached_property
+import math
+from typing import Any
+
+import numpy as np
+from trace_reader.analysis.collectives import CollectiveFacts, message_bytes
+from trace_reader.analysis.critical_path import Class
+from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.gpu_idle import Gap
+from trace_reader.analysis.kernel_facts import GemmFacts, KernelFacts
+from trace_reader.analysis.memory_facts import AliveFacts, MemoryFacts
+from trace_reader.analysis.verdict import CLASSES, CPU_WORDS, things
+from trace_reader.model.rows import Rows
+from trace_reader.model.slices import ON_GPU, Kind
+from trace_reader.names.devices import peak
+from trace_reader.scene.document import LABEL_WIDTH, Column, Style, Table, middle, short
+from trace_reader.scene.lights import Light, Lights, rows_named
+from trace_reader.scene.timeline import Timeline
+from trace_reader.units import about, human_bytes, percent, us
+
+WORTH_TELLING = 0.02  # of the path's window: idle time
+WORTH_SHOWING = 0.005  # of the path's window: a class of the path
+MOST_THINGS = 2  # of a class of the path
+ORIGINS = {
+    "op": "launched inside a CPU op",
+    "library": "launched outside any op (Triton, a library)",
+    "graph": "replayed by a graph launch",
+    "carried_over": "launched before the recording began",
+    "unknown": "no launch in the trace",
+}
+
+
+class TraceView:
+    """What the tables of one trace are made from. `memory`: of which device the memory table is."""
+
+    def __init__(self, facts: Facts, style: Style, memory: MemoryFacts | None = None):
+        self.facts, self.style, self.memory = facts, style, memory
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """The label of each kernel, by its name."""
+        return distinct_labels(self.facts.kernels, self.style)
+
+    @cached_property
+    def peak_gb_per_s(self) -> float | None:
+        return peak(self.facts.device or "", "memory")
+
+
+def distinct_labels(kernels: Sequence[KernelFacts], style: Style) -> dict[str, str]:
+    """The label of each kernel, by its name; of several kernels with one label, the later ones are numbered."""
+    labels: dict[str, str] = {}
+    used: Counter[str] = Counter()
+    for k in kernels:
+        if k.name not in labels:
+            label = label_of(k, style)
+            used[label] += 1
+            labels[k.name] = label if used[label] == 1 else f"{label} #{used[label]}"
+    return labels
+
+
+def label_of(k: KernelFacts, style: Style) -> str:
+    return k.name if style.full else middle(k.decoded.label, LABEL_WIDTH)
+
+
+def known(value: Any, form: str = "") -> str:
+    """A number as text; `unknown` for None."""
+    return "unknown" if value is None else format(value, form)
+
+
+def on_gpu(view: TraceView) -> bool:
+    return view.facts.has_gpu_work
+
+
+def without_gpu(view: TraceView) -> bool:
+    return not view.facts.has_gpu_work
+
+
+def each(find: Callable[[Timeline, Any], Light | None]) -> Callable[[Any, dict[int, Timeline], Any], Lights]:
+    """What a row lights up in each of the traces."""
+
+    def lights(row: Any, timelines: dict[int, Timeline], job: Any) -> Lights:
+        found = {number: find(timeline, row) for number, timeline in timelines.items()}
+        return {number: light for number, light in found.items() if light is not None}
+
+    return lights
+
+
+def kernel_light(timeline: Timeline, k: KernelFacts) -> Light | None:
+    return rows_named(timeline, k.name, *ON_GPU)
+
+
+def step_light(timeline: Timeline, step: Any) -> Light | None:
+    steps = timeline.trace.steps
+    return None if step is None else Light(steps.where(steps.is_named(step.name.__eq__)))
+
+
+def _class_light(timeline: Timeline, name: str) -> Light | None:
+    return Light(path=Class[name.upper()]) if name.upper() in Class.__members__ else None
+
+
+def _gemm_light(timeline: Timeline, g: GemmFacts) -> Light | None:
+    return Light(timeline.gemms[g.op, (g.batch, g.m, g.n, g.k), g.kernel, g.dtype])
+
+
+def _work_light(timeline: Timeline, family: Any) -> Light | None:
+    names = {k.name for k in timeline.facts.kernels if k.work_kind == family.family}
+    linked = timeline.trace.linked
+    return Light(linked.where(linked.is_named(names.__contains__)))
+
+
+def collective_light(timeline: Timeline, row: Any) -> Light | None:
+    """The calls of a collective of this name, group and size."""
+    alike = [
+        rows.at
+        for said, rows in timeline.collectives
+        if (said.name, said.group, message_bytes(said)) == (row.name, row.group, row.bytes)
+    ]
+    return Light(Rows(timeline.trace.slices, np.sort(np.concatenate(alike)))) if alike else None
+
+
+def _gap_light(timeline: Timeline, gap: Gap) -> Light | None:
+    start_ns = round(gap.start_us * 1000)
+    return Light(spans_ns=np.array([[start_ns, start_ns + round(gap.duration_us * 1000)]]))
+
+
+def _path_title(view: TraceView) -> str:
+    facts, path = view.facts, view.facts.critical_path
+    assert path is not None
+    steps = len(facts.steps) - (len(facts.steps) >= 3)  # the path leaves the first of many out
+    first = facts.steps[-steps].name if steps else ""
+    return f"Critical path: {us(path.window_us)}" + (f" from {first} on ({steps} of {len(facts.steps)} steps)" if first else "")
+
+
+def _path_things(name: str, view: TraceView) -> str:
+    path = view.facts.critical_path
+    assert path is not None
+    return ", ".join(f"{what} {about(time_us / path.window_us)}" for what, time_us in things(path, name)[:MOST_THINGS])
+
+
+def _share_of(view: TraceView, name: str) -> float:
+    assert view.facts.critical_path is not None
+    return view.facts.critical_path.classes[name]
+
+
+def _times_of_gpu(view: TraceView) -> list[tuple[str, float]]:
+    times = view.facts.timeline
+    assert times is not None
+    every = {
+        "compute": times.compute_us, "communication": times.communication_us,
+        "of it exposed": times.exposed_communication_us, "copies": times.copy_us, "of them exposed": times.exposed_copy_us,
+        "idle": times.idle_us,
+    }  # fmt: skip
+    return [(what, time_us) for what, time_us in every.items() if time_us]
+
+
+def _of_window(view: TraceView) -> float:
+    assert view.facts.timeline is not None
+    return view.facts.timeline.window_us
+
+
+def _grid(k: KernelFacts, view: TraceView) -> str:
+    sms = (view.facts.device_properties or {}).get("numSms")
+    few = k.grid is not None and isinstance(sms, int) and math.prod(k.grid) < sms
+    text = "unknown" if k.grid is None else "x".join(map(str, k.grid))
+    text += f", fewer than the {sms} SMs" if few else ""
+    return text + (f" ({k.configurations} configurations, this {percent(k.configuration_share)})" if k.configurations > 1 else "")
+
+
+def _warps(k: KernelFacts, view: TraceView) -> str:
+    o = k.occupancy
+    return "unknown" if o is None else f"{o.warps}/{o.max_warps} warps, {o.theoretical:.1%}"
+
+
+def _estimate(k: KernelFacts, view: TraceView) -> str:
+    return "not estimated" if k.reported_occupancy_percent is None else f"{k.reported_occupancy_percent:.0f}%"
+
+
+def _alive(view: TraceView) -> list[AliveFacts]:
+    assert view.memory is not None
+    before = view.memory.before_bytes
+    rows = [*([AliveFacts("before the recording", None, 0, before)] if before else []), *view.memory.alive]
+    return sorted(rows, key=lambda alive: -alive.bytes)
+
+
+def _memory_title(view: TraceView) -> str:
+    m = view.memory
+    assert m is not None
+    where = f" in {m.step}" if m.step else ""
+    return f"Memory of {m.device}: peak {human_bytes(m.peak_bytes)}{where}; what was alive at it, by what allocated it"
+
+
+def _op_of(alive: AliveFacts, view: TraceView) -> str:
+    return alive.op or ("none" if alive.blocks else "")
+
+
+def _peak_of(view: TraceView) -> float:
+    assert view.memory is not None
+    return view.memory.peak_bytes
+
+
+def _bandwidth_title(view: TraceView) -> str:
+    best = view.peak_gb_per_s
+    reached = f"; of peak: of the published {best:.0f} GB/s" if best else ""
+    return f"Bandwidth (bytes that a call has to read and write, over its time{reached})"
+
+
+STEPS = Table(
+    key="steps",
+    title=lambda view: "Steps (GPU columns: the work that the step launched, whenever it ran)" if on_gpu(view) else "Steps",
+    rows=lambda view: view.facts.steps,
+    columns=(
+        Column("step", lambda s, view: s.name),
+        Column("CPU", lambda s, view: us(s.cpu_us)),
+        Column("waited", lambda s, view: us(s.sync_us), shown=on_gpu),
+        Column("GPU busy", lambda s, view: us(s.gpu_busy_us), shown=on_gpu),
+        Column("GPU/CPU", lambda s, view: known(s.gpu_to_cpu, ".2f"), shown=on_gpu),
+        Column("kernels", lambda s, view: str(s.kernels), shown=on_gpu),
+        Column("ops", lambda s, view: str(s.kernels_or_ops), shown=without_gpu),
+        Column("launches", lambda s, view: str(s.launches)),
+        Column("memcpys", lambda s, view: str(s.memcpys), brief=False, shown=on_gpu),
+        Column("memsets", lambda s, view: str(s.memsets), brief=False, shown=on_gpu),
+        Column("queries", lambda s, view: str(s.occupancy_queries), brief=False, shown=on_gpu),
+        Column("entry gap", lambda s, view: us(s.entry_gap_us), shown=lambda view: not on_gpu(view) or not view.style.brief),
+    ),
+    light=each(step_light),
+    brief=4,
+    least=2,
+    empty="no ProfilerStep in the trace",
+)
+PATH = Table(
+    key="critical_path",
+    title=_path_title,
+    rows=lambda view: [name for name, share in view.facts.critical_path.classes.items() if share >= WORTH_SHOWING],
+    columns=(
+        Column("waited for", lambda name, view: CLASSES[name]),
+        Column("time", lambda name, view: us(_share_of(view, name) * view.facts.critical_path.window_us)),
+        Column("share", lambda name, view: percent(_share_of(view, name))),
+        Column("most of it", _path_things),
+    ),
+    light=each(_class_light),
+    brief=15,
+    least=2,
+    shown=lambda view: view.facts.critical_path is not None,
+)
+OPS = Table(
+    key="ops",
+    title="Ops (self: without the ops inside)",
+    rows=lambda view: sorted(view.facts.ops, key=lambda op: (-op.self_us, op.name)),
+    columns=(
+        Column("op", lambda op, view: short(op.name, view.style)),
+        Column("calls", lambda op, view: str(op.calls)),
+        Column("self", lambda op, view: us(op.self_us)),
+        Column("total", lambda op, view: us(op.total_us)),
+        Column("threads", lambda op, view: str(op.threads)),
+    ),
+    light=each(lambda timeline, op: rows_named(timeline, op.name, Kind.OP)),
+    brief=12,
+    shown=without_gpu,
+)
+KERNELS = Table(
+    key="kernels",
+    title="Kernels, copies and memsets (share: of their summed time)",
+    rows=lambda view: view.facts.kernels,
+    columns=(
+        Column("kernel", lambda k, view: view.labels[k.name]),
+        Column("family", lambda k, view: k.decoded.family, brief=False),
+        Column("calls", lambda k, view: str(k.calls)),
+        Column("total", lambda k, view: us(k.total_us)),
+        Column("median", lambda k, view: us(k.median_us)),
+        Column("min", lambda k, view: us(k.min_us), brief=False),
+        Column("max", lambda k, view: us(k.max_us), brief=False),
+        Column("share", lambda k, view: percent(k.share)),
+        Column("op", lambda k, view: (k.op or "none")[: None if view.style.full or view.style.brief else LABEL_WIDTH]),
+        Column("launch", lambda k, view: k.launch or "unknown", brief=False),
+    ),
+    light=each(kernel_light),
+    brief=8,
+    least=4,
+    shown=on_gpu,
+)
+
+
+def places_table(what: str, rows: Callable[[Any], Sequence[Any]], most: int | None = None) -> Table:
+    """A row for each annotation or layer. `most`: how many rows a brief report shows; all with --all."""
+
+    def has_backward(view: TraceView) -> bool:
+        return any(a.backward_us is not None for a in rows(view))
+
+    def title(view: TraceView) -> str:
+        said = "GPU time: of what was launched inside, on the same thread; backward: of its backward pass, which runs later"
+        if not on_gpu(view):
+            said = "backward: the CPU's time in the ops of its backward pass, which runs later" if has_backward(view) else ""
+        return f"{what.capitalize()}s" + (f" ({said})" if said else "")
+
+    return Table(
+        key=f"{what}s",
+        title=title,
+        rows=rows,
+        columns=(
+            Column(what, lambda a, view: short(a.name, view.style)),
+            Column("calls", lambda a, view: str(a.calls)),
+            Column("CPU", lambda a, view: us(a.total_us)),
+            Column("median", lambda a, view: us(a.median_us)),
+            Column("launched", lambda a, view: str(a.launched), shown=on_gpu),
+            Column("GPU time", lambda a, view: us(a.gpu_us), shown=on_gpu),
+            Column("backward", lambda a, view: us(a.backward_us), shown=has_backward),
+        ),
+        light=each(lambda timeline, a: rows_named(timeline, a.name, Kind.ANNOTATION)),
+        brief=most,
+        every=lambda view: most is not None and view.style.everything,
+        shown=lambda view: bool(rows(view)),
+        name=f"{what}s",
+    )
+
+
+ANNOTATIONS = places_table("annotation", lambda view: view.facts.annotations)
+GPU_TIME = Table(
+    key="timeline",
+    title="The GPU's time in the path's window (exposed: while nothing is computed)",
+    rows=_times_of_gpu,
+    columns=(
+        Column("", lambda item, view: item[0]),
+        Column("time", lambda item, view: us(item[1])),
+        Column("share", lambda item, view: percent(item[1] / _of_window(view))),
+        # A GPU that is far behind may still work on an earlier step when the window begins.
+        Column(
+            "per step",
+            lambda item, view: us(item[1] / _of_window(view) * view.facts.step_period_us),
+            shown=lambda view: bool(view.facts.step_period_us),
+        ),
+    ),
+    shown=lambda view: view.facts.timeline is not None,
+    name="the GPU's time",
+)
+ORIGIN = Table(
+    key="gpu_time_by_origin_us",
+    title="Where the GPU's time comes from",
+    rows=lambda view: [(name, n) for name, n in view.facts.gpu_events_by_origin.items() if n],
+    columns=(
+        Column("origin", lambda item, view: item[0]),
+        Column("events", lambda item, view: str(item[1])),
+        Column("time", lambda item, view: us(view.facts.gpu_time_by_origin_us[item[0]])),
+        Column(
+            "share",
+            lambda item, view: percent(
+                view.facts.gpu_time_by_origin_us[item[0]] / total
+                if (total := sum(view.facts.gpu_time_by_origin_us.values()))
+                else None
+            ),
+        ),
+        Column("", lambda item, view: ORIGINS[item[0]]),
+    ),
+    shown=on_gpu,
+    name="origins",
+)
+IDLE = Table(
+    key="idle",
+    title=lambda view: (
+        f"Idle time of the GPU in the path's window: {us(view.facts.idle.total_us)}, by cause, and its largest gaps"
+    ),
+    rows=lambda view: view.facts.idle.gaps,
+    columns=(
+        Column("gap", lambda gap, view: us(gap.duration_us)),
+        Column("after", lambda gap, view: gap.before),
+        Column("before", lambda gap, view: gap.after),
+        Column("cause", lambda gap, view: CPU_WORDS.get(gap.cause, gap.cause)),
+    ),
+    light=each(_gap_light),
+    shown=lambda view: bool(
+        view.facts.idle
+        and view.facts.critical_path
+        and view.facts.idle.total_us > WORTH_TELLING * view.facts.critical_path.window_us
+    ),
+    name="the GPU's idle time",
+)
+FAMILIES = Table(
+    key="families",
+    title="GPU time by kind of work",
+    rows=lambda view: view.facts.families,
+    columns=(
+        Column("kind", lambda f, view: f.family),
+        Column("calls", lambda f, view: str(f.calls)),
+        Column("time", lambda f, view: us(f.total_us)),
+        Column("share", lambda f, view: percent(f.share)),
+    ),
+    light=each(_work_light),
+    shown=on_gpu,
+    name="kinds of work",
+)
+FOOTPRINTS = Table(
+    key="footprints",
+    title="Footprints (occupancy: theoretical, of the warps an SM holds)",
+    rows=lambda view: [k for k in view.facts.kernels if k.registers_per_thread is not None],
+    columns=(
+        Column("kernel", lambda k, view: view.labels[k.name]),
+        Column("regs/thread", lambda k, view: str(k.registers_per_thread)),
+        Column("shared B", lambda k, view: known(k.shared_memory_bytes)),
+        Column("grid", _grid),
+        Column("block", lambda k, view: "unknown" if k.block is None else "x".join(map(str, k.block))),
+        Column("blocks/SM", lambda k, view: known(k.occupancy and k.occupancy.blocks)),
+        Column("occupancy", _warps),
+        Column("limited by", lambda k, view: known(k.occupancy and k.occupancy.limited_by)),
+        Column("profiler's estimate", _estimate),
+    ),
+    light=each(kernel_light),
+    empty="not in the trace",
+    shown=on_gpu,
+    name="footprints and occupancy",
+)
+COLLECTIVES = Table(
+    key="collectives",
+    title="Collectives (bus bandwidth: of the median call, in which it may wait for others, and of the fastest)",
+    rows=lambda view: view.facts.collectives,
+    columns=(
+        Column("collective", lambda c, view: c.name),
+        Column("group", lambda c, view: c.group),
+        Column("ranks", lambda c, view: known(c.group_size)),
+        Column("MB", lambda c, view: megabytes(c)),
+        Column("calls", lambda c, view: str(c.calls)),
+        Column("total", lambda c, view: us(c.total_us)),
+        Column("median", lambda c, view: us(c.median_us)),
+        Column("min", lambda c, view: us(c.min_us)),
+        Column("bus GB/s", lambda c, view: known(c.bus_gb_per_s, ".1f")),
+        Column("best", lambda c, view: known(c.best_bus_gb_per_s, ".1f")),
+    ),
+    light=each(collective_light),
+    shown=lambda view: bool(view.facts.collectives),
+    name="collectives",
+)
+
+
+def megabytes(row: CollectiveFacts | Any) -> str:
+    """The size of a collective's message."""
+    return "unknown" if row.bytes is None else f"{row.bytes / 1e6:.2f}"
+
+
+MEMORY = Table(  # one for each device
+    key="memory",
+    title=_memory_title,
+    rows=_alive,
+    columns=(
+        Column("annotation", lambda alive, view: alive.annotation or "none"),
+        Column("op", _op_of),
+        Column("blocks", lambda alive, view: str(alive.blocks or "")),
+        Column("bytes", lambda alive, view: human_bytes(alive.bytes)),
+        Column("share", lambda alive, view: percent(alive.bytes / _peak_of(view))),
+    ),
+    shown=lambda view: bool(view.facts.memory),
+    name="memory",
+)
+BANDWIDTH = Table(
+    key="bandwidth",
+    title=_bandwidth_title,
+    rows=lambda view: [k for k in view.facts.kernels if k.gb_per_s is not None],
+    columns=(
+        Column("kernel", lambda k, view: view.labels[k.name]),
+        Column("op", lambda k, view: k.op or "unknown"),
+        Column("calls", lambda k, view: str(k.calls)),
+        Column("MB", lambda k, view: f"{(k.moved_bytes or 0) / 1e6:.1f}"),
+        Column("median", lambda k, view: us(k.median_us)),
+        Column("GB/s", lambda k, view: f"{k.gb_per_s:.0f}"),
+        Column(
+            "of peak",
+            lambda k, view: percent((k.gb_per_s or 0) / (view.peak_gb_per_s or 1)),
+            shown=lambda view: bool(view.peak_gb_per_s),
+        ),
+    ),
+    light=each(kernel_light),
+    shown=lambda view: any(k.gb_per_s is not None for k in view.facts.kernels),
+    name="bandwidth",
+)
+GEMMS = Table(
+    key="gemms",
+    title="GEMMs ([m, k] @ [k, n]; of peak: of the published dense TFLOP/s, where the kernel's name tells the dtype)",
+    rows=lambda view: view.facts.gemms,
+    columns=(
+        Column("op", lambda g, view: g.op),
+        Column("batch", lambda g, view: str(g.batch)),
+        Column("m", lambda g, view: str(g.m)),
+        Column("n", lambda g, view: str(g.n)),
+        Column("k", lambda g, view: str(g.k)),
+        Column("calls", lambda g, view: str(g.calls)),
+        Column("median", lambda g, view: us(g.median_us)),
+        Column("GFLOP", lambda g, view: f"{g.flop / 1e9:.1f}"),
+        Column("TFLOP/s", lambda g, view: f"{g.tflop_per_s:.0f}"),
+        Column("of peak", lambda g, view: percent(g.peak_share)),
+        Column("kernel", lambda g, view: short(g.kernel, view.style)),
+    ),
+    light=each(_gemm_light),
+    shown=lambda view: bool(view.facts.gemms),
+    name="GEMMs",
+)
+TABLES = (
+    STEPS, PATH, OPS, KERNELS, ANNOTATIONS, GPU_TIME, ORIGIN, IDLE, FAMILIES, FOOTPRINTS, COLLECTIVES, MEMORY, BANDWIDTH, GEMMS,
+)  # in the order of the report  # fmt: skip

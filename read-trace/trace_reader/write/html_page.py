@@ -1,0 +1,291 @@
+"""A report as one HTML page: the timeline to zoom and click, findings and tables beside it, nothing loaded from anywhere.
+
+What a document says is written as HTML here, with every name escaped; the slices go along as columns (page_payload.py), for
+the page's script to draw.
+"""
+
+import base64
+from collections.abc import Sequence
+import hashlib
+from html import escape
+from importlib.resources import files
+import json
+import re
+from typing import Any
+
+import msgspec
+from trace_reader.glossary import GLOSSARY
+from trace_reader.scene.document import Block, Document, Item, Lines, Part, Section, TablePart, Title
+from trace_reader.system.terminal import plain
+from trace_reader.write.page_payload import NO_NAME, Panel
+
+ASSETS = files("trace_reader.write") / "assets"
+SCRIPTS = ("trace.js", "timeline.js", "page.js")
+LONGEST_CELL, LONGEST_LINE = 300, 4000
+KEYS = (
+    ("W S", "zoom"), ("A D", "pan"), ("drag", "measure"), ("shift drag", "pan"), ("ctrl wheel", "zoom"), ("click", "select"),
+    ("← →", "next slice"), ("↑ ↓", "outer, inner, next lane"), ("F", "fit what is selected"), ("L", "fit launch and kernel"),
+    ("M", "measure what is selected"), ("0", "everything"), ("P", "critical path"), ("/", "search"), ("Esc", "clear"),
+)  # fmt: skip
+
+
+DETAILS = """<section id="details" aria-live="polite" aria-label="What is selected"><h2>Selected</h2>
+<p>Nothing yet: click a slice.</p></section>"""
+_TAG = re.compile(r"(<[^>]*>)")
+_NOT_PROSE = re.compile(r"<(?:a|button|caption|h1|kbd|label|nav|output|pre|strong|td|th)\b")
+_NOT_PROSE_END = re.compile(r"</(?:a|button|caption|h1|kbd|label|nav|output|pre|strong|td|th)>")
+_TERMS = re.compile(
+    rf"(?<![\w-])(?:{'|'.join(sorted(map(re.escape, map(escape, GLOSSARY)), key=len, reverse=True))})(?![\w-])", re.IGNORECASE
+)
+
+
+class Page(msgspec.Struct, frozen=True):
+    """What a page shows: a document, the panels of its timeline, and what each finding, each table row and the verdict light up
+    there, as JSON values.
+
+    `lit_findings` has for each finding of the document (in order) what it lights, `lit_rows` for each table one for each row.
+    `left_out` says what of the traces is not drawn; empty if all is.
+    """
+
+    document: Document
+    panels: Sequence[Panel]
+    lit_findings: Sequence[dict[str, Any]]
+    lit_rows: Sequence[Sequence[dict[str, Any]]]
+    lit_verdict: dict[str, Any]
+    left_out: str = ""
+    navigation: str = ""  # HTML, above all
+
+
+def write(page: Page) -> bytes:
+    """The bytes of the page: the same report gives the same bytes."""
+    sections = _sections(page.document.parts)
+    title = " and ".join(
+        plain(line, LONGEST_LINE) for part in sections[0].parts if isinstance(part, Title) for line in part.lines
+    )
+    lights = _Lights()
+    head = [
+        *_head(sections[0].parts),
+        *(_verdict(own.parts, lights.number(page.lit_verdict)) for own in sections if own.key == "verdict"),
+    ]
+    body = [
+        f'<header class="top">{page.navigation}<a class="skip" href="#tables">to the tables</a>',
+        *head,
+        "</header>",
+        '<main class="main">',
+        timeline(page.left_out, any(panel.head.get("folded") for panel in page.panels)),
+        '<div class="tables" id="tables">',
+        *_tables([own for own in sections[1:] if own.key not in ("verdict", "findings")], page.lit_rows, lights),
+        "</div></main>",
+        '<aside class="side">',
+        DETAILS,
+        *(_findings(own, page.lit_findings, lights) for own in sections if own.key == "findings"),
+        "</aside>",
+    ]
+    return html(title, _with_terms("\n".join(body)), page.panels, {"lights": lights.found})
+
+
+def html(
+    title: str, body: str, panels: Sequence[Panel], data: dict[str, Any], more_script: str = "", more_style: str = ""
+) -> bytes:
+    """A page around its body: style, scripts and data inside it, and a policy that lets nothing else run or load."""
+    style = _asset("page.css") + more_style
+    script = "\n".join(map(_asset, SCRIPTS)) + more_script
+    images = "img-src data:; " if "<img " in body else ""
+    values = {**data, "panels": [panel.head for panel in panels]}
+    policy = (
+        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; {images}base-uri 'none'; "
+        "form-action 'none'"
+    )
+    if "</script" in script.lower() or "</style" in style.lower():
+        raise ValueError("a script or a style that would end itself")
+    blocks = "\n".join(f'<script type="text/plain" class="columns">{panel.columns}</script>' for panel in panels)
+    text = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{style}</style>
+</head>
+<body>
+{body}
+<script type="application/json" id="data">{_json(values)}</script>
+{blocks}
+<script>{script}</script>
+</body>
+</html>
+"""
+    return text.encode("utf-8", "replace")
+
+
+def timeline(left_out: str = "", job: bool = False) -> str:
+    """The place where the script draws; of a `job`, whose ranks can be opened."""
+    every = (("click a rank", "open its lanes"), ("Enter", "open the next rank"), *KEYS) if job else KEYS
+    keys = " ".join(f"<span><kbd>{escape(key)}</kbd> {escape(what)}</span>" for key, what in every)
+    note = f'<p class="left-out">{escape(left_out)}</p>' if left_out else ""
+    return f"""<section class="timeline" aria-label="Timeline">
+<div class="bar">
+<label>Search <input id="search" type="search" autocomplete="off" spellcheck="false"></label>
+<button id="next" type="button" disabled>next</button>
+<output id="found" aria-live="polite"></output>
+<label id="path-label" hidden><input id="path" type="checkbox"> critical path</label>
+<button id="nearer" type="button" aria-label="zoom in">+</button>
+<button id="farther" type="button" aria-label="zoom out">-</button>
+<button id="all" type="button">everything</button>
+<button id="clear" type="button">clear</button>
+</div>
+{note}
+<div id="scroll"><canvas id="lanes" tabindex="0" role="application" aria-roledescription="timeline"
+aria-label="Timeline. Arrow keys go from slice to slice, Enter opens the next rank of a job, W, A, S and D zoom and pan."
+></canvas><div id="height"></div></div>
+<div id="tip" role="tooltip" hidden></div>
+</section>
+<p class="keys">{keys}</p>
+<div id="legend"></div>
+<noscript><p>The timeline needs scripts; the report's tables do not.</p></noscript>"""
+
+
+class _Part(msgspec.Struct):
+    """A section of the document: its heading, its key, and what stands under it."""
+
+    text: str
+    key: str
+    parts: list[Part]
+
+
+def _sections(parts: Sequence[Part]) -> list[_Part]:
+    """The document by its sections; the first has what stands before all headings."""
+    found = [_Part("", "", [])]
+    for part in parts:
+        if isinstance(part, Section):
+            found.append(_Part(part.text, part.key, []))
+        else:
+            found[-1].parts.append(part)
+    return found
+
+
+def _head(parts: Sequence[Part]) -> list[str]:
+    """The titles, and the lines below them."""
+    out: list[str] = []
+    for part in parts:
+        match part:
+            case Title(lines):
+                out += [f"<h1>{_text(line)}</h1>" for line in lines]
+            case Lines(lines):
+                out += [f'<p class="head">{_text(line)}</p>' for line in lines if line]
+    return out
+
+
+def _verdict(parts: Sequence[Part], light: int | None) -> str:
+    """The lines of the verdict, the first of which lights up `light`."""
+    first, *more = [_text(line) for part in parts if isinstance(part, Lines) for line in part.lines if line]
+    show = "" if light is None else f' <button type="button" class="lights" data-light="{light}">show it</button>'
+    return "\n".join([f'<p class="verdict">{first}{show}</p>', *(f"<p>{line}</p>" for line in more)])
+
+
+def _findings(section: _Part, lit: Sequence[dict[str, Any]], lights: "_Lights") -> str:
+    items = [part for part in section.parts if isinstance(part, Item)]
+    if not items:
+        return ""
+    out = [f'<section class="findings"><h2>{_text(section.text)}</h2>', "<ol>"]
+    for item, light in zip(items, lit, strict=True):
+        number = lights.number(light)
+        name = f"<strong>{_text(item.name)}</strong>"
+        head = name if number is None else f'<button type="button" class="lights" data-light="{number}">{name}</button>'
+        out.append(f"<li>{head}<p>{_text(item.seen)}</p><p>{_text(item.means)} <em>Next:</em> {_text(item.next)}</p></li>")
+    return "\n".join([*out, "</ol></section>"])
+
+
+def _tables(sections: Sequence[_Part], lit_rows: Sequence[Sequence[dict[str, Any]]], lights: "_Lights") -> list[str]:
+    """The sections with their tables and lines, each under its heading."""
+    out: list[str] = []
+    lit = iter(lit_rows)
+    for section in sections:
+        body: list[str] = []
+        for part in section.parts:
+            match part:
+                case TablePart():
+                    body += _table(part, section.text, next(lit), lights)
+                case Block(lines):
+                    body.append(f"<pre>{_text(chr(10).join(lines))}</pre>")
+                case Lines(lines):
+                    body += [f"<p>{_text(line)}</p>" for line in lines if line]
+        if body:
+            out += [f"<h2>{_text(section.text)}</h2>", *body]
+    return out
+
+
+def _table(table: TablePart, caption: str, lit: Sequence[dict[str, Any]], lights: "_Lights") -> list[str]:
+    if not table.rows:
+        return [f"<p>{_text(table.table.empty)}</p>"]
+    heads = "".join(
+        f'<th scope="col"><button type="button" class="sort">{_text(head) or "what it is"}</button></th>' for head in table.head
+    )
+    out = [f'<div class="wide" role="region" tabindex="0" aria-label="{_text(caption)}">']
+    out.append(f'<table><caption class="hidden">{_text(caption)}')
+    out.append(f"</caption><thead><tr>{heads}</tr></thead><tbody>")
+    for cells, light in zip(table.rows, lit, strict=True):
+        number = lights.number(light)
+        first, *rest = (_text(cell, LONGEST_CELL) for cell in cells)
+        first = first or NO_NAME
+        if number is not None:
+            first = f'<button type="button" class="lights" data-light="{number}">{first}</button>'
+        out.append(f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>')
+    out.append("</tbody></table></div>")
+    if table.more:
+        out.append(f"<p>and {table.more} more</p>")
+    return out
+
+
+class _Lights:
+    """What can be lit up, numbered."""
+
+    def __init__(self) -> None:
+        self.found: list[dict[str, Any]] = []
+
+    def number(self, lit: dict[str, Any]) -> int | None:
+        """The number of it; None: there is nothing to light."""
+        if not lit:
+            return None
+        self.found.append(lit)
+        return len(self.found) - 1
+
+
+def _with_terms(body: str) -> str:
+    """The body with each term of the glossary explained on hover where it first stands in text."""
+    pieces = _TAG.split(body)  # text, tag, text, ...
+    seen: set[str] = set()
+
+    def explained(found: re.Match[str]) -> str:
+        term = found[0].lower()
+        if term in seen or term not in GLOSSARY:
+            return found[0]
+        seen.add(term)
+        return f'<abbr title="{escape(GLOSSARY[term])}">{found[0]}</abbr>'
+
+    inside = 0  # of elements whose text is not prose
+    for place, piece in enumerate(pieces):
+        if place % 2:
+            inside += (_NOT_PROSE.match(piece) is not None) - (_NOT_PROSE_END.match(piece) is not None)
+        elif not inside:
+            pieces[place] = _TERMS.sub(explained, piece)
+    return "".join(pieces)
+
+
+def _text(text: str, longest: int = LONGEST_LINE) -> str:
+    return escape(plain(text, longest))
+
+
+def _json(values: Any) -> str:
+    """JSON that is safe inside a script element, whose end no string in it can be."""
+    text = json.dumps(values, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _asset(name: str) -> str:
+    return (ASSETS / name).read_text("utf-8")
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

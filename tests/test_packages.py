@@ -1,0 +1,80 @@
+"""The two packages: what the tutorial takes of the tool, and what it needs to record."""
+
+import ast
+from pathlib import Path
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+
+from helpers import LESSONS, ROOT, TOOL
+from packaging.requirements import Requirement
+import pytest
+import trace_reader
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+CODE = sorted([*ROOT.glob("*.py"), *(p for folder in ("common", "gallery", "benchmarks") for p in (ROOT / folder).rglob("*.py"))])
+PROGRAM = {"read_trace.py"}  # it is the tool's main
+
+
+def imports(path: Path) -> list[tuple[str, str]]:
+    """(module, name) of all that a file imports, wherever in it."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found += [(node.module or "", alias.name) for alias in node.names]
+    return found
+
+
+@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_tutorial_uses_what_the_tool_exports(path):
+    used = [(module, name) for module, name in imports(path) if module.split(".")[0] == "trace_reader"]
+    if path.name not in PROGRAM:
+        assert [pair for pair in used if pair[0] != "trace_reader" or pair[1] not in trace_reader.__all__] == []
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_needs_torch_and_common_alone(lesson):
+    allowed = {"torch", "common", "triton", *sys.stdlib_module_names}
+    assert {module.split(".")[0] for module, _ in imports(ROOT / lesson)} <= allowed
+
+
+def test_a_lesson_records_where_the_tool_is_not_installed(tmp_path):
+    """The scripts and common/ alone, with a tool that cannot be imported."""
+    shutil.copy(ROOT / "01_matmul_add.py", tmp_path)
+    shutil.copytree(ROOT / "common", tmp_path / "common")
+    (tmp_path / "trace_reader.py").write_text("raise ImportError('not installed')\n")
+    command = [sys.executable, "01_matmul_add.py", "--size", "8", "--device", "cpu", "--guess", "2"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    path = "traces/01_matmul_add/8_bf16_cold_eager_device-cpu.json"
+    assert done.stdout.splitlines()[-2:] == [
+        "verdict: left out, because the reader is not installed: pip install ./read-trace",
+        f"next: drag {path} into https://ui.perfetto.dev",
+    ]
+    assert [step.name for step in trace_reader.read(str(tmp_path / path)).steps] == [f"ProfilerStep#{n}" for n in (2, 3, 4)]
+
+
+def test_requirements_txt_has_what_the_lessons_and_the_tool_need():
+    """It is the lock for people with pip alone."""
+    pins = dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^ ;\\]+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
+    tool = tomllib.loads((TOOL / "pyproject.toml").read_text())["project"]
+    wanted = [*PROJECT["project"]["dependencies"], *tool["dependencies"], *tool["optional-dependencies"]["plot"]]
+    for requirement in map(Requirement, wanted):
+        if requirement.name != "read-trace":
+            assert requirement.specifier.contains(pins[requirement.name], prereleases=True), requirement
+
+
+def test_no_function_is_long():
+    """Counted without its docstring: what takes more is several things."""
+    long = []
+    for path in CODE:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
+                long += [f"{path.name}: {node.name}, {lines} lines"] * (lines > 60)
+    assert long == []
