@@ -54,14 +54,17 @@ def write(artifacts: Artifacts, args: argparse.Namespace) -> None:
 
 
 def _trace(profiler: torch.profiler.profile, peak_memory: str | None, args: argparse.Namespace, device: Device) -> bytes:
-    """The Chrome trace, with what its events do not tell at the top, under the key `lesson`. Gzipped, it has no time stamp: the
-    same trace gives the same bytes.
-    """
+    """The Chrome trace, with what its events do not tell at the top, under the key `lesson`."""
     lesson = {"script": args.script, "run": args.tag, "device": device.name, "versions": versions()}
     if peak_memory:
         lesson["peak_memory"] = peak_memory
     trace = _chrome_trace(profiler, trace_path(args).name)
     trace = b'{\n  "lesson": ' + json.dumps(lesson).encode() + b"," + trace.lstrip()[1:]
+    return encode(trace, args)
+
+
+def encode(trace: bytes, args: argparse.Namespace) -> bytes:
+    """The bytes of the trace's file: as they are, or gzipped (without a time stamp: same trace, same bytes)."""
     return gzip.compress(trace, mtime=0) if args.gz else trace
 
 

@@ -1,9 +1,10 @@
-"""Write docs/figures.md, lessons.md, cheatsheet.md and fused_kernel.md from figures.toml, the findings and the recordings.
+"""Write docs/figures.md, lessons.md, cheatsheet.md, patterns.md, glossary.md and fused_kernel.md from figures.toml, the findings,
+the glossary and the recordings.
 
     uv run gallery/docs.py
 
-In docs/reading.md it makes the outputs anew that stand under commands. Numbers come through the reader. A test fails while a
-document does not say what this writes.
+In read-trace/docs/reading.md it makes the outputs anew that stand under commands. Numbers come through the reader. A test fails
+while a document does not say what this writes.
 """
 
 import contextlib
@@ -19,9 +20,10 @@ import sys
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from gallery.figures import CHOICE, GALLERY, NUMBERS, ROOT, TITLES, Figure, Run, figures, filled, machine, trace_of
 import msgspec
-from trace_reader import PATTERNS, several_markdown, us, write_all
+from trace_reader import GLOSSARY, PATTERNS, several_markdown, us, write_all
 
 DOCS = ROOT / "docs"
+READING = ROOT / "read-trace" / "docs" / "reading.md"
 WRITTEN = "Written by `uv run gallery/docs.py`; do not edit it here."
 MLP = "--batch 64 --seq 128 --dim 768 --hidden 3072"
 SETUPS = {  # the five of part 2
@@ -135,14 +137,46 @@ def lessons_md() -> str:
     return "\n".join(out) + "\n"
 
 
+ON_THE_SHEET = {  # findings, by where they catch the eye; all others are in patterns.md alone
+    "In the profiler's table": (
+        "overhead-bound", "gpu-bound", "hotspot", "many-calls", "views-launch-nothing", "annotation-double-count",
+    ),
+    "On the CPU's lanes": (
+        "cold-start", "entry-gap", "sync-in-step", "blocking-copy", "input-bound", "opaque-op", "profiler-sync",
+    ),
+    "On the GPU's lanes": (
+        "latency-bound", "many-small-kernels", "unfused-pointwise", "hidden-copy", "bias-copy", "fp32-cuda-cores",
+        "unfused-attention", "unfused-optimizer", "uneven-kernel", "exposed-communication", "profiler-buffer",
+    ),
+    "With torch.compile": ("fused-triton", "compile-tax", "cache-hits", "recompile", "graph-launch"),
+}  # fmt: skip
+
+
 def cheatsheet_md() -> str:
-    """What one sees, where, what it means and what to do: the findings' own sentences."""
+    """The most useful patterns on one printed page: the findings' own sentences."""
     out = [
         "# Cheat sheet",
         "",
-        f"{WRITTEN} `read_trace.py` looks for each of these patterns in a trace, and reports those that it finds.",
+        f"{WRITTEN} Guess first, then look. `read_trace.py` looks for each of these patterns in a trace;",
+        "[patterns.md](patterns.md) lists all of them, with where to look.",
+    ]
+    for place, slugs in ON_THE_SHEET.items():
+        out += ["", f"## {place}", ""]
+        out += [f"- **{_sentence(PATTERNS[slug].symptom)}** {PATTERNS[slug].means} *{PATTERNS[slug].next}*" for slug in slugs]
+    return "\n".join(out) + "\n"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def patterns_md() -> str:
+    """What one sees, where, what it means and what to do, for every finding."""
+    out = [
+        "# All patterns",
         "",
-        *_verdict_lines(),
+        f"{WRITTEN} `read_trace.py` looks for each of these patterns in a trace, and reports those that it finds.",
+        "The most useful ones are on one page: [cheatsheet.md](cheatsheet.md).",
         "",
         _row("what you see", "where", "what it usually means", "what to look at or try next", "finding"),
         "|---|---|---|---|---|",
@@ -151,11 +185,12 @@ def cheatsheet_md() -> str:
     return "\n".join(out) + "\n"
 
 
-def _verdict_lines() -> list[str]:
-    """How the README defines the verdict."""
-    text = (ROOT / "README.md").read_text()
-    start = text.index("- It answers:")
-    return text[start : text.index("\n\n", start)].splitlines()
+def glossary_md() -> str:
+    """The terms of the documents and reports."""
+    out = ["# Glossary", "", f"{WRITTEN} The pages of `--html` show these on hover."]
+    for term, meaning in GLOSSARY.items():
+        out += ["", f"## {term}", "", meaning]
+    return "\n".join(out) + "\n"
 
 
 def fused_kernel_md() -> str:
@@ -229,8 +264,8 @@ COMMAND = re.compile(r"^```\n\$ uv run read_trace\.py (.*)\n(?:.*\n)*?```$", re.
 
 
 def reading_md() -> str:
-    """docs/reading.md with the outputs of the commands in it made anew: a dispatch tree, or a table without what follows it."""
-    return COMMAND.sub(_printed, (DOCS / "reading.md").read_text())
+    """reading.md with the outputs of the commands in it made anew: a dispatch tree, or a table without what follows it."""
+    return COMMAND.sub(_printed, READING.read_text())
 
 
 def _printed(found: re.Match[str]) -> str:
@@ -248,8 +283,10 @@ DOCUMENTS = {
     DOCS / "figures.md": figures_md,
     DOCS / "lessons.md": lessons_md,
     DOCS / "cheatsheet.md": cheatsheet_md,
+    DOCS / "patterns.md": patterns_md,
+    DOCS / "glossary.md": glossary_md,
     DOCS / "fused_kernel.md": fused_kernel_md,
-    DOCS / "reading.md": reading_md,
+    READING: reading_md,
 }
 
 

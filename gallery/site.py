@@ -15,7 +15,7 @@ import re
 import sys
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from gallery.docs import WRITTEN, cheatsheet_md, figures_md
+from gallery.docs import WRITTEN, cheatsheet_md, figures_md, glossary_md, patterns_md
 from gallery.figures import ROOT, TITLES, Check, Elsewhere, Figure, elsewhere, figures, filled, recording
 from markdown_it import MarkdownIt
 import msgspec
@@ -113,9 +113,14 @@ def site() -> dict[str, bytes]:
         trace, facts = recording(path)
         facts = msgspec.structs.replace(facts, trace=str(path.relative_to(ROOT)))
         found[trace_file(path)] = pages.trace_page(trace, facts, _navigation())
-    for name, title, text in (("figures.html", "Figures", figures_md()), ("cheatsheet.html", "Cheat sheet", cheatsheet_md())):
-        body = f'<main class="page">{_navigation()}{_html(text.replace(WRITTEN, "").strip())}</main>'
-        found[name] = pages.html(title, body, [], {}, more_style=_asset("course.css"))
+    for name, title, text in (
+        ("figures", "Figures", figures_md()),
+        ("cheatsheet", "Cheat sheet", cheatsheet_md()),
+        ("patterns", "All patterns", patterns_md()),
+        ("glossary", "Glossary", glossary_md()),
+    ):
+        body = f'<main class="page {name}">{_navigation()}{_html(text.replace(WRITTEN, "").strip())}</main>'
+        found[f"{name}.html"] = pages.html(title, body, [], {}, more_style=_asset("course.css"))
     return found
 
 
@@ -196,20 +201,30 @@ def _panels(own: Exercise) -> pages.Panels:
 
 
 def _navigation(*links: str) -> str:
-    fixed = '<a href="index.html">all exercises</a> <a href="figures.html">figures</a> <a href="cheatsheet.html">cheat sheet</a>'
+    fixed = '<a href="index.html">all exercises</a> <a href="figures.html">figures</a> <a href="cheatsheet.html">cheat sheet</a> '
+    fixed += '<a href="glossary.html">glossary</a>'
     return f'<nav aria-label="Course">{fixed} {" ".join(links)}</nav>'
 
 
 def _html(text: str) -> str:
     """Markdown as HTML, pictures in it. Links to recordings lead to their pages; others, whose files are not here, are text."""
     html = re.sub(r'<a href="([^"]*)">(.*?)</a>', _linked, MARKDOWN.render(text), flags=re.DOTALL)
+    html = re.sub(r"<h2>([^<]+)</h2>", _anchored, html)
     return re.sub(r'<img src="([^"]*)"', _pictured, html)
 
 
+def _anchored(found: re.Match[str]) -> str:
+    """A heading under the name that links to it use, as on GitHub."""
+    return f'<h2 id="{re.sub(r"[^a-z0-9 -]", "", found[1].lower()).replace(" ", "-")}">{found[1]}</h2>'
+
+
 def _linked(found: re.Match[str]) -> str:
-    path = (ROOT / "docs" / found[1]).resolve()
+    name, _, anchor = found[1].partition("#")
+    path = (ROOT / "docs" / name).resolve()
     if found[1].startswith("https://"):
         return found[0]
+    if path.stem in ("figures", "cheatsheet", "patterns", "glossary") and path.suffix == ".md":
+        return f'<a href="{path.stem}.html{f"#{anchor}" * bool(anchor)}">{found[2]}</a>'
     return f'<a href="{trace_file(path)}">{found[2]}</a>' if path.name.endswith((".json", ".json.gz")) else found[2]
 
 

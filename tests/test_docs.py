@@ -8,14 +8,15 @@ import shlex
 import subprocess
 import sys
 
-from helpers import GALLERY, LESSONS, ROOT
+from helpers import GALLERY, LESSONS, ROOT, TOOL
 from helpers.flags import OWN, SHARED
 import pytest
 from trace_reader import cli, read
 
 README = (ROOT / "README.md").read_text()
 DOCS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))
-PAGES = [*DOCS, "CONTRIBUTING.md", "CHANGELOG.md"]
+OF_THE_TOOL = sorted(str(path.relative_to(ROOT)) for path in (*TOOL.glob("*.md"), *(TOOL / "docs").glob("*.md")))
+PAGES = [*DOCS, *OF_THE_TOOL, "CONTRIBUTING.md", "CHANGELOG.md"]
 DOCUMENTS = ["README.md", "traces/README.md", *PAGES, "read_trace.py", "00_doctor.py", *LESSONS]
 
 
@@ -37,7 +38,9 @@ READING = commands(r"read_trace\.py")
 
 def test_there_are_commands_to_check():
     assert len(COMMANDS) > 60 and len(READING) > 40
-    assert {"README.md", "docs/reading.md", "docs/sharing.md", "docs/without_gpu.md"} <= {d for d, _ in (*COMMANDS, *READING)}
+    assert {"README.md", "read-trace/docs/reading.md", "docs/sharing.md", "docs/without_gpu.md"} <= {
+        d for d, _ in (*COMMANDS, *READING)
+    }
 
 
 @pytest.mark.parametrize(("document", "command"), COMMANDS)
@@ -58,18 +61,27 @@ def test_every_command_that_reads_a_trace_parses_and_its_recordings_are_there(do
 def test_every_link_and_picture_is_there(document):
     for target in re.findall(r"\]\(([^)]+)\)", text_of(document)):
         if not target.startswith("http"):
-            assert ((ROOT / document).parent / target).resolve().is_file(), target
+            name, _, anchor = target.partition("#")
+            path = ((ROOT / document).parent / name).resolve() if name else ROOT / document
+            assert path.is_file(), target
+            assert not anchor or anchor in anchors(path), target
+
+
+def anchors(path):
+    """What links to the headings of a page are called on GitHub."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("document", ["README.md", *PAGES])
 def test_every_file_of_the_suite_that_is_named_is_there(document):
-    named = set(re.findall(r"`((?:\.ci|benchmarks|common|docs|gallery|reader|tests|traces)/[\w./]+)`", text_of(document)))
+    named = set(re.findall(r"`((?:\.ci|benchmarks|common|docs|gallery|read-trace|tests|traces)/[\w./-]+)`", text_of(document)))
     for name in named:
         assert (ROOT / name).exists() or name.startswith("traces/0"), name
 
 
 def test_the_readme_is_short_and_maps_to_every_page():
-    assert README.count("\n") <= 150
+    assert README.count("\n") <= 120
     assert {f"docs/{name}.md" for name in re.findall(r"\(docs/(\w+)\.md\)", README)} == set(DOCS)
 
 
@@ -122,7 +134,7 @@ def test_the_pages_name_every_flag_and_no_other():
     }  # of other programs; another spelling
     assert set(SHARED) <= flags_in("docs/recording.md")
     assert {"--batch", "--op", "--vary_batch", "--backend", "--kernel_version"} <= flags_in("docs/recording.md")
-    assert reading <= flags_in("docs/reading.md", "docs/sharing.md")
+    assert reading <= flags_in("read-trace/docs/reading.md", "docs/sharing.md")
     assert flags_in("README.md", *PAGES) <= {*SHARED, *own, *reading, *foreign}
 
 
@@ -162,7 +174,7 @@ def test_the_recording_in_plain_torch_runs_and_holds_the_same_steps(tmp_path):
 
 
 def test_the_snippet_for_notebooks_runs():
-    (code,) = snippets("docs/reading.md")
+    (code,) = snippets("read-trace/docs/reading.md")
     assert run_python(code, ROOT).startswith("overhead-bound 2 ['overhead-bound', ")
 
 

@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 
-from common import doctor
+from common.watch import doctor
 from common.watch.doctor import OK, PROBLEM, WARNING, Check, Probe
 from helpers import LESSONS, ROOT
 from helpers.events import GEMM, kernel, launch, op, write

@@ -13,13 +13,7 @@ from gallery import docs
 from gallery.figures import CHOICE, MACHINE, NUMBERS, SPREAD, Run, _beside, figures, filled, recording, trace_of
 from helpers import GALLERY, LESSONS, ROOT
 import pytest
-from trace_reader import analyze, load
-from trace_reader.analysis.graph_names import join_names
-from trace_reader.analysis.place_facts import layer_facts, op_facts_of
-from trace_reader.commands.read_job import read_job
-from trace_reader.findings import PATTERNS
-from trace_reader.scene.job_report import verdict
-from trace_reader.units import human_bytes, us
+from trace_reader import PATTERNS, analyze, human_bytes, job_sentence, join_names, layer_facts, load, op_facts_of, read_job, us
 
 FIGURES = figures()
 RECORDED = sorted(GALLERY.glob("*/*.json"))
@@ -73,13 +67,13 @@ def test_where_to_look_does_not_say_what_is_to_be_seen(figure):
 def test_a_cpu_time_stands_with_its_spread():
     run = Run(trace_of("01_matmul_add.py --size 64"))
     times = [entry["cpu_us"] for entry in run.spread]
-    middle, low, high = (f"{value:.1f} us" for value in (run.facts.middle_step.cpu_us, times[0], times[-1]))
+    middle, low, high = (f"{value:.1f} µs" for value in (run.facts.middle_step.cpu_us, times[0], times[-1]))
     assert run.cpu == f"{middle} ({low} to {high} in 5 processes)"
     eager, compiled = (Run(trace_of(f"01_matmul_add.py --size 4096 --warmup{flag}")) for flag in ("", " --compile"))
     assert max(e["cpu_us"] for e in eager.spread) < min(e["cpu_us"] for e in compiled.spread)  # told apart
     assert _beside(compiled, eager) == f"{compiled.cpu} instead of {eager.cpu}"
     assert _beside(eager, eager) == f"{eager.cpu} beside {eager.cpu}, ranges that overlap"
-    first, second, third = (f"{step.cpu_us:.1f} us" for step in run.facts.steps)
+    first, second, third = (f"{step.cpu_us:.1f} µs" for step in run.facts.steps)
     assert run.step_cpu == f"{first}, {second}, {third} (#3 in 5 processes: {low} to {high})"
 
 
@@ -127,7 +121,7 @@ def test_the_page_of_several_gpus_says_what_the_recordings_say():
         counts = ", ".join(f"{n} x {kind}" for kind, n in collectives_per_step(job).items())
         assert (row[2], errors, job.unmatched) == (counts, [], 0), name
         if name == "data_parallel_slow30":
-            assert verdict(job) in " ".join(page.split())
+            assert job_sentence(job) in " ".join(page.split())
         if name == "data_parallel_slow5":
             own = job.summaries[0].calls
             first = sum(us for us, step in zip(waited(job), own.step, strict=True) if step == 0)
@@ -175,13 +169,20 @@ def test_the_exercises_are_numbered_and_fold_their_answers_away():
     assert text.count("<details><summary>Answer</summary>") == text.count("</details>") == len(numbers)
 
 
-def test_the_cheat_sheet_has_every_finding_in_its_own_words():
-    rows = [line.split(" | ") for line in docs.cheatsheet_md().splitlines() if line.endswith("` |")]
+def test_the_list_of_patterns_has_every_finding_in_its_own_words():
+    rows = [line.split(" | ") for line in docs.patterns_md().splitlines() if line.endswith("` |")]
     assert [row[-1].strip("`| ") for row in rows] == list(PATTERNS)
     for row, pattern in zip(rows, PATTERNS.values(), strict=True):
         assert [cell.strip("| ").replace("\\|", "|") for cell in row[:4]] == [
             pattern.symptom, pattern.where, pattern.means, pattern.next,
         ]  # fmt: skip
+
+
+def test_the_cheat_sheet_has_some_of_them_each_once():
+    slugs = [slug for group in docs.ON_THE_SHEET.values() for slug in group]
+    assert len(slugs) == len(set(slugs)) and set(slugs) <= set(PATTERNS) and len(slugs) > 20
+    text = docs.cheatsheet_md()
+    assert all(f"{PATTERNS[slug].means} *{PATTERNS[slug].next}*" in text for slug in slugs)
 
 
 def test_a_bar_in_a_cell_does_not_end_it():

@@ -46,7 +46,9 @@ def test_greedy_tokens_are_the_same_whichever_way(tmp_path, expected, flags):
 def test_a_cold_run_is_not_timed_before_it_is_recorded(tmp_path, capsys):
     decoder = run("05_a_llm_decode", tmp_path, *SMALL, "--no-warmup", "--active", "2")
     assert len(decoder.written) == 1 + 1 + 2  # the schedule's alone
-    assert re.search(r"^tokens per second: [\d,]+ with the profiler \([\d.]+ ms per step\)$", capsys.readouterr().out, re.MULTILINE)
+    assert re.search(
+        r"^tokens per second: [\d,]+ with the profiler \([\d.]+ ms per step\)$", capsys.readouterr().out, re.MULTILINE
+    )
 
 
 def test_another_seed_gives_other_tokens(tmp_path, expected):

@@ -8,18 +8,19 @@ import subprocess
 import sys
 import time
 
-from common import artifacts, report
+from common import artifacts, run_names
 from common.cli import LessonError, LessonParser
 from common.device import Device, versions
 from common.record import record, warm_up
 from common.watch.progress import Progress, progress
 from common.watch.quiet import quiet
-from common.watch.tensor_memory import TensorPeak
+from common.watch.run import peak_memory
+from common.watch.tensor_memory import TensorMemory
 from helpers import ROOT, Trace
 import pytest
 import torch
 from torch.profiler import ProfilerAction
-from trace_reader.units import human_bytes
+from trace_reader import human_bytes
 
 
 def parse(tmp_path, *flags) -> argparse.Namespace:
@@ -81,7 +82,7 @@ def test_a_failed_step_says_so_leaves_nothing_and_lets_the_next_run_record(tmp_p
         run(tmp_path, step=fail)
     assert list(tmp_path.iterdir()) == []
     args, _ = run(tmp_path)
-    assert Trace.load(artifacts.trace_path(args)).steps() == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
+    assert Trace.load(run_names.trace_path(args)).steps() == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
 
 
 def test_a_disk_that_is_full_at_the_second_file_is_one_line_and_keeps_both_earlier_ones(tmp_path, monkeypatch, capsys):
@@ -104,7 +105,7 @@ def test_a_disk_that_is_full_at_the_second_file_is_one_line_and_keeps_both_earli
 def test_a_folder_in_which_nothing_can_be_written_is_found_before_the_run(tmp_path):
     """It is there, and takes no files: not a matter of its name, nor of who asks."""
     with pytest.raises(OSError):
-        artifacts.check_folder(parse(tmp_path, "--trace_dir", "/proc/self/task"))
+        run_names.check_folder(parse(tmp_path, "--trace_dir", "/proc/self/task"))
 
 
 def test_the_table_has_fifteen_rows(tmp_path):
@@ -112,7 +113,7 @@ def test_the_table_has_fifteen_rows(tmp_path):
     ops += [torch.floor, torch.ceil, torch.round, torch.trunc, torch.erf, torch.square, torch.log1p, torch.expm1]
     x = torch.ones(8)
     args, _ = run(tmp_path, step=lambda: [op(x) for op in ops])
-    lines = artifacts.table_path(args).read_text().split("\n")
+    lines = run_names.table_path(args).read_text().split("\n")
     assert lines.index(lines[0], 3) - 3 == 15
 
 
@@ -145,9 +146,8 @@ def test_warnings_of_torch_are_kept_off_and_others_are_not(module, passed):
 
 def test_the_seed_decides_the_inputs(tmp_path):
     def drawn(seed):
-        return Device("cpu", "a machine", None).allocate(
-            lambda device: torch.randn(4, device=device), parse(tmp_path, "--seed", seed)
-        )
+        with Device("cpu", "a machine", None).allocating(parse(tmp_path, "--seed", seed)):
+            return torch.randn(4, device="cpu")
 
     torch.manual_seed(123)
     first = drawn("1")
@@ -182,9 +182,9 @@ def test_versions_name_what_torch_is_built_for_and_nothing_else():
 
 def test_the_same_trace_gives_the_same_gz_bytes(tmp_path, monkeypatch):
     args = parse(tmp_path, "--gz")
-    first = artifacts.encode_trace(b"x" * 100, args)
+    first = artifacts.encode(b"x" * 100, args)
     monkeypatch.setattr(time, "time", lambda: 1e9)
-    assert artifacts.encode_trace(b"x" * 100, args) == first
+    assert artifacts.encode(b"x" * 100, args) == first
 
 
 def test_an_error_comes_after_what_was_printed():
@@ -196,9 +196,10 @@ def test_an_error_comes_after_what_was_printed():
 
 
 def peak_of(step, *inputs):
-    with TensorPeak(inputs) as peak:
+    tensors = [tensor for own in inputs for tensor in (own.parameters() if isinstance(own, torch.nn.Module) else [own])]
+    with TensorMemory({tensor.untyped_storage()._cdata for tensor in tensors}) as memory:
         step(*inputs)
-    return peak.bytes
+    return memory.peak_bytes
 
 
 def test_the_peak_counts_tensors_from_their_op_to_their_last_reference():
@@ -234,15 +235,15 @@ def test_the_peak_does_not_depend_on_the_cpus_instructions(mode, lesson):
 
 def test_what_the_line_on_memory_says():
     kib, mib = 1024, 2**20
-    assert report.peak_memory(40 * kib, None, 24 * kib) == "40.0 KiB of tensors, of which 24.0 KiB are inputs and weights"
-    assert report.peak_memory(40 * kib, 40 * kib, 24 * kib) == "40.0 KiB of tensors, of which 24.0 KiB are inputs and weights"
-    assert report.peak_memory(40 * kib, 32 * mib, 24 * kib) == (
+    assert peak_memory(40 * kib, None, 24 * kib) == "40.0 KiB of tensors, of which 24.0 KiB are inputs and weights"
+    assert peak_memory(40 * kib, 40 * kib, 24 * kib) == "40.0 KiB of tensors, of which 24.0 KiB are inputs and weights"
+    assert peak_memory(40 * kib, 32 * mib, 24 * kib) == (
         "40.0 KiB of tensors, of which 24.0 KiB are inputs and weights; 32.0 MiB with what libraries took for themselves"
     )
-    assert report.peak_memory(None, 32 * mib, 24 * kib) == (
+    assert peak_memory(None, 32 * mib, 24 * kib) == (
         "32.0 MiB, of which 24.0 KiB are inputs and weights; workspaces of libraries are counted"
     )
-    assert report.peak_memory(None, None, 24 * kib) is None
+    assert peak_memory(None, None, 24 * kib) is None
 
 
 @pytest.mark.parametrize("flags", [("--wait", "0"), ("--compile",)])
@@ -255,7 +256,7 @@ def test_the_next_command_can_be_pasted_where_the_folder_has_spaces(tmp_path, ca
     folder = tmp_path / "my traces"
     folder.mkdir()
     args, _ = run(folder)
-    assert f"\nnext: uv run read_trace.py '{artifacts.trace_path(args)}', or drag it" in capsys.readouterr().out
+    assert f"\nnext: uv run read_trace.py '{run_names.trace_path(args)}', or drag it" in capsys.readouterr().out
 
 
 def on_a_terminal(code):
@@ -281,7 +282,7 @@ def on_a_terminal(code):
 
 SLOW = """
 import time
-from common import progress as module
+from common.watch import progress as module
 module.AFTER_S = 0.2
 with module.progress() as shown:
     shown.show("warm-up call 1 of 3", 0, 3)
@@ -315,7 +316,7 @@ def test_a_short_run_shows_nothing_and_nobody_watching_sees_nothing():
 def test_only_long_recorded_steps_are_told(monkeypatch):
     """A step that is over at once would be longer by the line on the terminal."""
     _, shown, _ = on_a_terminal(
-        "import time; from common import progress as module; module.AFTER_S = 0; module.LONG_STEP_S = 0.3\n"
+        "import time; from common.watch import progress as module; module.AFTER_S = 0; module.LONG_STEP_S = 0.3\n"
         "with module.progress() as shown:\n"
         "    shown.pause()\n"
         "    for n in range(5):\n"
