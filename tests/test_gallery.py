@@ -205,6 +205,7 @@ def test_what_is_said_of_inductors_choice_is_what_was_measured():
         assert (wide == min(tried.values())) == (result["block"][0] == 128)
 
 
+@pytest.mark.slow
 def test_drawing_again_needs_no_gpu_and_gives_the_pictures_that_are_there(tmp_path):
     """The same matplotlib gives the same bytes; another one gives pictures of the same size."""
     code = (

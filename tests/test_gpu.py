@@ -12,9 +12,7 @@ from helpers import LESSONS, ROOT, Trace
 from helpers.stand_ins import all_packages
 import pytest
 import torch
-from trace_reader import load, read
-from trace_reader.analysis.graph_names import join_names
-from trace_reader.commands.read_job import read_job
+from trace_reader import join_names, load, read, read_job
 
 pytestmark = pytest.mark.gpu
 
@@ -395,7 +393,7 @@ def test_buckets_hide_communication_behind_the_backward_pass(job):
 def test_the_rank_that_sleeps_is_found(job):
     facts, out = job("slow")
     assert (facts.straggler.rank, facts.straggler.cause, facts.straggler.place.annotation) == (1, "cpu", "forward")
-    assert "\njob: rank 1 arrives last in " in out and "; its CPU is late before the forward" in out
+    assert "\njob: rank 1 is the straggler: it arrives last in " in out and "Its CPU is late before forward." in out
     assert "\nguess: 17 collectives per step. Correct.\n" in out
 
 

@@ -331,6 +331,7 @@ def test_without_a_terminal_there_is_no_thread():
         assert type(shown) is Progress
 
 
+@pytest.mark.slow
 def test_streams_that_are_closed_full_or_of_another_encoding(tmp_path):
     command = f"{sys.executable} 01_matmul_add.py --device cpu --trace_dir {tmp_path}"
     for redirection, code, error in (

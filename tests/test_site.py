@@ -21,7 +21,7 @@ WORKED_OUT = {8, 24, 27, 29, 33, 36, 38, 39, 49}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("site")
-    for name, data in site.pages().items():
+    for name, data in site.site().items():
         (path / name).write_bytes(data)
     return path
 
@@ -77,7 +77,7 @@ def test_what_is_worked_out_is_right():
     assert facts(38).middle_step.gpu_busy_us / facts(29).middle_step.gpu_busy_us == pytest.approx(right[38], rel=0.02)
     assert right[39] == 258.0 / 64.5 and "258.0 MiB" in by_number[39].answer and "64.5 MiB" in by_number[39].answer
     # 7.7 of 15.7 GiB are the layers': more than the weights and the optimizer's 3.4, or the logits' 4 x 1.2.
-    assert by_number[49].check.right == "layers" and "7.7 are kept by the layers" in by_number[49].answer
+    assert by_number[49].check.right == "layers" and "7.7 are activations" in by_number[49].answer
 
 
 def guess(page, typed):
@@ -86,6 +86,7 @@ def guess(page, typed):
     return page.inner_text("#said")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", sorted({own.part for own in EVERY}))
 def test_nonsense_shows_nothing_and_a_right_guess_the_recording_with_its_finding_lit(folder, opened, part):
     for own in (own for own in EVERY if own.part == part):
@@ -103,9 +104,10 @@ def test_nonsense_shows_nothing_and_a_right_guess_the_recording_with_its_finding
         shown = page.evaluate("report.panels.length - 1")
         lit, spans = page.evaluate(LIT, shown), page.evaluate("report.timeline.spans.length")
         if own.finding:
-            trace, facts = site.recording(own.traces[-1])
-            rows = site.commands.lit_finding(site.Shown(0, trace, facts), own.finding)
-            assert bool(lit) == bool(rows.names or rows.rows) and page.inner_text(".finding") == own.finding
+            _, facts = site.recording(own.traces[-1])
+            evidence = next(finding.evidence for finding in facts.findings if finding.slug == own.finding)
+            assert {each.name for each in evidence} <= {name for name, *_ in lit}
+            assert bool(lit) == bool(evidence) and page.inner_text(".finding") == own.finding
         if own.check.lights:
             assert lit and all(any(part in name for part in own.check.lights) for name, *_ in lit)
             assert page.inner_text(".finding") == ", ".join(own.check.lights)
@@ -226,7 +228,9 @@ def test_the_pages_hold_together_and_load_nothing(folder):
             if link.startswith("#"):
                 assert f'id="{link[1:]}"' in text
                 continue
-            assert link in files or link.startswith(("data:image/png", "https://docs.nvidia.com", "https://github.com")), (
+            file, _, anchor = link.partition("#")
+            assert not anchor or f'id="{anchor}"' in files[file], (name, link)
+            assert file in files or link.startswith(("data:image/png", "https://docs.nvidia.com", "https://github.com")), (
                 name,
                 link,
             )
@@ -234,7 +238,9 @@ def test_the_pages_hold_together_and_load_nothing(folder):
         assert 'href="index.html"' in text and "|---|" not in text, name
 
 
-@pytest.mark.parametrize("name", ["index.html", "figures.html", "cheatsheet.html", "exercise_15.html", "exercise_51.html"])
+@pytest.mark.parametrize(
+    "name", ["index.html", "figures.html", "cheatsheet.html", "patterns.html", "exercise_15.html", "exercise_51.html"]
+)
 def test_nothing_sticks_out_on_a_phone(folder, opened, name):
     page = opened(folder / name, wait="main", viewport={"width": 390, "height": 844})
     if name.startswith("exercise"):
@@ -244,6 +250,30 @@ def test_nothing_sticks_out_on_a_phone(folder, opened, name):
     keep_screen(page, f"phone_{name.removesuffix('.html')}")
 
 
+@pytest.mark.parametrize("name", ["figures.html", "cheatsheet.html", "patterns.html", "glossary.html"])
+def test_a_wide_table_does_not_run_out_of_the_page(folder, opened, name):
+    page = opened(folder / name, wait="main", viewport={"width": 1280, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+    wide = "() => [...document.querySelectorAll('table')].filter((own) => own.getBoundingClientRect().right > innerWidth).length"
+    assert page.evaluate(wide) == 0
+    keep_screen(page, f"page_{name.removesuffix('.html')}")
+
+
+def test_the_cheat_sheet_is_one_printed_page(folder, opened):
+    """A4, in two columns: one page of PDF, which names each of its pages /Type /Page."""
+    page = opened(folder / "cheatsheet.html", wait="main")
+    pdf = page.pdf(prefer_css_page_size=True)
+    assert len(re.findall(rb"/Type\s*/Page\b", pdf)) == 1
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.querySelector('.cheatsheet')).columnCount") == "2"
+
+
+def test_a_term_is_explained_on_hover(folder):
+    text = (folder / "exercise_01.html").read_text() + next(folder.glob("trace_01*")).read_text()
+    assert re.search(r'<abbr title="[^"]{20,}">critical path</abbr>', text)
+
+
+@pytest.mark.slow
 def test_the_command(tmp_path):
     target = tmp_path / "out" / "site"
     ran = subprocess.run([sys.executable, "gallery/site.py", "--out", str(target)], cwd=ROOT, capture_output=True, text=True)

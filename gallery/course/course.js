@@ -1,4 +1,5 @@
-// The course: it asks for a guess before it shows the answer, keeps the progress in the browser, and compares an own trace with the recording.
+// The course: it asks for a guess before it shows the answer, keeps the progress in the browser, and compares a trace of one's own
+// with the recording.
 
 const PROGRESS = "profiling-in-pytorch";
 
@@ -131,7 +132,8 @@ class Exercise {
     try {
       const own = await readOwn(file, recorded);
       this.report.show([recorded, own]);
-      told.textContent = `${file.name}: ${own.n.toLocaleString("en")} slices, drawn below the recording, both from their first step on.`;
+      const slices = `${own.n.toLocaleString("en")} slices`;
+      told.textContent = `${file.name}: ${slices}, drawn below the recording, both from their first step on.`;
       document.getElementById("compared").replaceChildren(compared(recorded, own));
     } catch (error) {
       told.textContent = `${file.name}: ${error.message}`;
@@ -184,7 +186,8 @@ async function readOwn(file, recorded) {
   return panelOf(events, file.name, recorded);
 }
 
-// A panel of the events of a trace, without the reader: lanes, nesting, launches, and colours as far as the recording knows the names.
+// A panel of the events of a trace, without the reader: lanes, nesting, launches, and colours as far as the recording knows the
+// names.
 function panelOf(events, title, recorded) {
   const known = new Map();
   recorded.names.forEach((name, i) => known.set(name, recorded.labels[i]));

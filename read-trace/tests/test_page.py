@@ -348,6 +348,7 @@ def test_what_is_left_out_of_a_large_trace_is_said(tmp_path):
     assert shown.left_out.startswith("Not drawn: 375 functions of Python; 139 slices are.")
 
 
+@pytest.mark.slow
 def test_a_lessons_page_is_small_and_the_same_each_time(tmp_path, capsys):
     sizes = []
     for trace in sorted(GALLERY.glob("0*/*.json")):

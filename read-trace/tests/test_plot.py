@@ -259,6 +259,7 @@ def test_control_characters_in_names_do_nothing(tmp_path):
     assert r"a\x1b[31m$b$\n" in texts(picture(tmp_path, *events))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_no_label_runs_into_its_neighbour(path):
     figure = draw([timeline(path)], Window())

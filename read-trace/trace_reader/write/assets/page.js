@@ -257,7 +257,8 @@ class Report {
           n += Math.max(0, place(row.start, to) - place(row.start, from));
           if (level === 0 || lane.gpu) busy += level >= lane.notes ? row.within(from, to) : 0;
         });
-        const said = `${lane.gpu ? "busy" : "something open"} ${duration(busy)}; ${n.toLocaleString("en")} slice${n === 1 ? "" : "s"} begin`;
+        const what = lane.gpu ? "busy" : "something open";
+        const said = `${what} ${duration(busy)}; ${n.toLocaleString("en")} slice${n === 1 ? "" : "s"} begin`;
         if (n || busy) list.append(element("dt", lane.label + where), element("dd", said));
       }
     }

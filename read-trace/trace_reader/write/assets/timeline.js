@@ -1,6 +1,6 @@
 "use strict";
-// The timeline: draws the panels' lanes on a canvas, and answers the mouse and the keys. What is narrower than a pixel is drawn as
-// one pixel with its neighbours, found by bisection: what a frame takes depends on what is seen, not on how many slices there are.
+// The timeline: draws the panels' lanes on a canvas, and answers the mouse and the keys. Sub-pixel slices fade with their
+// coverage: they are drawn as one pixel with their neighbours, found by bisection, so that a frame's time depends on what is seen.
 
 const ROW = 18,
   BAND = 18,
@@ -693,7 +693,7 @@ class Timeline {
   }
   click(x, y) {
     const { item, panel, slice } = this.at(x, y);
-    if (item && item.panel.folded && item.own === item.panel.bands[0] && (x < this.left || item.kind === "band")) {
+    if (item?.panel.folded && item.own === item.panel.bands[0] && (x < this.left || item.kind === "band")) {
       if (!this.folded.delete(item.panel)) this.folded.add(item.panel);
       this.resize();
       return;
@@ -829,8 +829,8 @@ class Timeline {
       row = lane?.rows[by > 0 ? 0 : lane.rows.length - 1];
     return row ? row.ids[Math.min(place(row.end, panel.start[i]), row.ids.length - 1)] : -1;
   }
-  // From slice to slice: left and right in a row; up to the outer one, or to the launch; down to the first inner one, or to what a
-  // call launched; else to the lane above or below.
+  // From slice to slice: left and right in a row; up to the outer one, or to the launch; down to the first inner one, or to
+  // what a call launched; else to the lane above or below.
   step(key) {
     if (!this.selected) {
       const open = this.panels.find((panel) => panel.n && !this.folded.has(panel));

@@ -87,8 +87,8 @@ class Panel {
     this.layOut();
   }
 
-  // Each slice in the first row of its lane that is free: inner ones below the outer ones. A GPU's annotations have rows above its
-  // work.
+  // Each slice in the first row of its lane that is free: inner ones below the outer ones. A GPU's annotations have rows above
+  // its work.
   layOut() {
     const n = this.n,
       depth = new Uint16Array(n),
@@ -193,8 +193,8 @@ class Panel {
     return found;
   }
 
-  // The work of the GPU by what makes it the same in another trace: which of the recorded steps launched it, the op, the kernel, its
-  // footprint, and which of these it is.
+  // The work of the GPU by what makes it the same in another trace: which of the recorded steps launched it, the op, the kernel,
+  // its footprint, and which of these it is.
   get counterparts() {
     if (!this._counterparts) {
       const keys = new Map(),

@@ -1,4 +1,9 @@
-"""Nothing is quadratic: a trace of twice the size takes about twice the time, in every direction in which a trace can grow."""
+"""Nothing is quadratic: a trace of twice the size takes about twice the time, in every direction in which a trace can grow.
+
+    uv run pytest -m slow -n 0 read-trace/benchmarks/growth.py
+
+It times doublings, and tries again where the machine was busy: so it is a benchmark, and no test.
+"""
 
 import json
 import time
@@ -108,6 +113,7 @@ def seconds(path):
     return min(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", DIRECTIONS, ids=lambda make: make.__name__)
 def test_a_trace_of_twice_the_size_takes_about_twice_the_time(make, tmp_path):
     path = tmp_path / "t.json"
@@ -150,6 +156,7 @@ def functions_one_after_the_other(n):
                                           *work("aten::add", ADD, k))]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "size"),
     [
