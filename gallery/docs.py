@@ -3,11 +3,12 @@ the glossary and the recordings.
 
     uv run gallery/docs.py
 
-In read-trace/docs/reading.md it makes the outputs anew that stand under commands. Numbers come through the reader. A test fails
+In read-trace/README.md and read-trace/docs/reading.md it makes the outputs anew that stand under commands. Numbers come through the reader. A test fails
 while a document does not say what this writes.
 """
 
 import contextlib
+import functools
 import glob
 import io
 import json
@@ -23,7 +24,7 @@ import msgspec
 from trace_reader import GLOSSARY, PATTERNS, several_markdown, us, write_all
 
 DOCS = ROOT / "docs"
-READING = ROOT / "read-trace" / "docs" / "reading.md"
+READER = ROOT / "read-trace"
 WRITTEN = "Written by `uv run gallery/docs.py`; do not edit it here."
 MLP = "--batch 64 --seq 128 --dim 768 --hidden 3072"
 SETUPS = {  # the five of part 2
@@ -263,9 +264,9 @@ def _autotuning(runs: dict[str, list[dict]]) -> list[str]:
 COMMAND = re.compile(r"^```\n\$ uv run read_trace\.py (.*)\n(?:.*\n)*?```$", re.MULTILINE)
 
 
-def reading_md() -> str:
-    """reading.md with the outputs of the commands in it made anew: a dispatch tree, or a table without what follows it."""
-    return COMMAND.sub(_printed, READING.read_text())
+def _with_outputs(path: Path) -> str:
+    """A document with the outputs of its commands made anew: a dispatch tree, a report to its findings, a table of several runs."""
+    return COMMAND.sub(_printed, path.read_text())
 
 
 def _printed(found: re.Match[str]) -> str:
@@ -275,7 +276,8 @@ def _printed(found: re.Match[str]) -> str:
     with contextlib.chdir(ROOT), contextlib.redirect_stdout(io.StringIO()) as out:
         assert read_trace.main(arguments) == 0
     before, tree, after = out.getvalue().partition("\nDispatch of ")
-    shown = f"...\n{tree.strip()} {after}" if tree else before.partition("\n\n")[0] + "\n...\n"
+    report, steps, _ = before.partition("\n\nSteps ")
+    shown = f"...\n{tree.strip()} {after}" if tree else (report if steps else before.partition("\n\n")[0]) + "\n...\n"
     return f"```\n$ uv run read_trace.py {found[1]}\n{shown}```"
 
 
@@ -286,7 +288,7 @@ DOCUMENTS = {
     DOCS / "patterns.md": patterns_md,
     DOCS / "glossary.md": glossary_md,
     DOCS / "fused_kernel.md": fused_kernel_md,
-    READING: reading_md,
+    **{path: functools.partial(_with_outputs, path) for path in (READER / "README.md", READER / "docs" / "reading.md")},
 }
 
 

@@ -1,5 +1,5 @@
-// The course: it asks for a guess before it shows the answer, keeps the progress in the browser, and compares a trace of one's own
-// with the recording.
+// The course: it asks for a guess before it shows the answer, keeps the progress in the browser, and compares a trace of your
+// own with the recording.
 
 const PROGRESS = "profiling-in-pytorch";
 

@@ -217,8 +217,8 @@ GLOSSARY: dict[str, str] = {
         "is of the summed time of all kernels, copies and memsets."
     ),
     "shared memory": (
-        "Fast memory on an SM that the threads of one block share; AMD calls it local data share. The more of it a block takes, "
-        "the fewer blocks fit on an SM."
+        "Fast memory on an SM that the threads of one block share; AMD calls it local data share. A block that takes much of it "
+        "leaves room on its SM for fewer other blocks."
     ),
     "skew": "Of a collective: how long the first rank to arrive waits for the last one.",
     "slice": "One event of a trace with a start and a duration: a bar on the timeline.",
@@ -230,7 +230,10 @@ GLOSSARY: dict[str, str] = {
         "One pass of the program's loop, from one `profiler.step()` to the next; `ProfilerStep#N` in the trace. Steps are "
         "numbered from 0, including those that are not recorded."
     ),
-    "straggler": "The rank that the others wait for longest. It arrives last, so its own collectives are short.",
+    "straggler": (
+        "A rank that makes the others wait. It arrives last, so its own collectives are short; the reader names one if it causes "
+        "at least two thirds of all waiting."
+    ),
     "stream": (
         "A queue of GPU work that is executed in order; a lane of the GPU in the timeline. Work on different streams may run at "
         "the same time."
@@ -262,7 +265,7 @@ GLOSSARY: dict[str, str] = {
     "waiting": "Of a rank: the part of its collectives' durations beyond the transfer, in which it waits for other ranks.",
     "warm-up": (
         "Calls before the recording, which keep one-time costs of the program out of the trace: loading, allocation, "
-        "compilation. The schedule's `warmup` steps do the same for the profiler's own costs."
+        "compilation. The schedule's `warmup` steps reduce the profiler's own costs; the first recorded step may still be slow."
     ),
     "warp": (
         "A group of 32 threads of an NVIDIA GPU that execute together. On AMD's devices the counterpart is a wavefront, of 32 or "

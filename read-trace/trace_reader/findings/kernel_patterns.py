@@ -32,7 +32,7 @@ SLOW_RATE = 0.6  # of the best in the trace
     "hotspot",
     "one row has most of the CUDA total in the table",
     "the widest slice on the GPU's lane",
-    "One kernel takes at least half of the GPU's time, and the GPU is the bottleneck.",
+    "The GPU is the bottleneck, and one kernel takes at least half of its time.",
     "Optimize this kernel first.",
 )
 def _hotspot(trace: Trace, facts: Facts) -> Seen | None:
@@ -199,7 +199,7 @@ def _rate(k: KernelFacts) -> float:
     "views-launch-nothing",
     "ops that spend 0 µs on the GPU",
     "aten::t, view, transpose: no launch below them",
-    "These view ops launched nothing themselves. They cost CPU time only, unless a copy inside one (a reshape) runs on the GPU.",
+    "View ops launch nothing themselves. They cost CPU time only, unless a copy inside one (a reshape) runs on the GPU.",
     "Mind their CPU time only if the verdict is overhead-bound.",
     trivia=True,
 )

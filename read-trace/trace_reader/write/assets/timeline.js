@@ -1,6 +1,6 @@
 "use strict";
-// The timeline: draws the panels' lanes on a canvas, and answers the mouse and the keys. Sub-pixel slices fade with their
-// coverage: they are drawn as one pixel with their neighbours, found by bisection, so that a frame's time depends on what is seen.
+// The timeline: draws the lanes of the panels on a canvas, and answers the mouse and the keys. Slices narrower than a pixel
+// share one with their neighbours and fade with their coverage; bisection finds them, so that a frame costs what is in view.
 
 const ROW = 18,
   BAND = 18,
