@@ -3,11 +3,11 @@
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
-import gzip
 import json
 from pathlib import Path
 import tempfile
 import time
+import zlib
 
 from common.cli import LessonError
 from common.device import Device, versions
@@ -65,7 +65,7 @@ def _trace(profiler: torch.profiler.profile, peak_memory: str | None, args: argp
 
 def encode(trace: bytes, args: argparse.Namespace) -> bytes:
     """The bytes of the trace's file: as they are, or gzipped (without a time stamp: same trace, same bytes)."""
-    return gzip.compress(trace, mtime=0) if args.gz else trace
+    return zlib.compress(trace, 9, wbits=16 + zlib.MAX_WBITS) if args.gz else trace  # gzip.compress differs between Pythons
 
 
 def _chrome_trace(profiler: torch.profiler.profile, name: str) -> bytes:

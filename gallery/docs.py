@@ -3,10 +3,11 @@ the glossary and the recordings.
 
     uv run gallery/docs.py
 
-In read-trace/README.md and read-trace/docs/reading.md it makes the outputs anew that stand under commands. Numbers come through the reader. A test fails
-while a document does not say what this writes.
+In read-trace/README.md and read-trace/docs/reading.md it makes the outputs anew that stand under commands. Numbers come through
+the reader. A test fails while a document does not say what this writes.
 """
 
+from collections.abc import Callable
 import contextlib
 import functools
 import glob
@@ -265,7 +266,7 @@ COMMAND = re.compile(r"^```\n\$ uv run read_trace\.py (.*)\n(?:.*\n)*?```$", re.
 
 
 def _with_outputs(path: Path) -> str:
-    """A document with the outputs of its commands made anew: a dispatch tree, a report to its findings, a table of several runs."""
+    """A document with the outputs of its commands made anew: a dispatch tree, a report to its findings, a table of runs."""
     return COMMAND.sub(_printed, path.read_text())
 
 
@@ -281,7 +282,7 @@ def _printed(found: re.Match[str]) -> str:
     return f"```\n$ uv run read_trace.py {found[1]}\n{shown}```"
 
 
-DOCUMENTS = {
+DOCUMENTS: dict[Path, Callable[[], str]] = {
     DOCS / "figures.md": figures_md,
     DOCS / "lessons.md": lessons_md,
     DOCS / "cheatsheet.md": cheatsheet_md,

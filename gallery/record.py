@@ -123,8 +123,8 @@ def draw() -> None:
     for trace in sorted(LLM.glob("*.json.gz")):  # of docs/llm.md: one step of each
         loaded = load(str(trace))
         last = int(loaded.steps[len(loaded.steps) - 1].name.partition("#")[2])
-        picture = draw_traces([(loaded, analyze(loaded))], steps=(last, last))
-        write_all({trace.with_name(trace.name.replace(".json.gz", ".png")): picture})
+        drawn = draw_traces([(loaded, analyze(loaded))], steps=(last, last))
+        write_all({trace.with_name(trace.name.replace(".json.gz", ".png")): drawn})
 
 
 def describe(stand_ins: bool) -> dict[str, object]:

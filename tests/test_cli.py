@@ -61,7 +61,7 @@ def test_the_tag_names_sizes_dtype_warmup_compile_and_what_else_was_changed(scri
 
 
 def test_runs_with_different_settings_never_share_a_name():
-    choices = {
+    choices: dict[str, list[str | None]] = {
         "--size": ["1", "64", "641"],
         "--dtype": ["bf16", "fp16", "fp32"],
         "--warmup": [None, ""],
@@ -80,7 +80,7 @@ def test_runs_with_different_settings_never_share_a_name():
         "--op": ["matmul_add", "addmm"],
     }
     pick = random.Random(0)
-    by_tag = {}
+    by_tag: dict[str, dict[str, object]] = {}
     for _ in range(3000):
         settings = {flag: pick.choice(values) for flag, values in choices.items() if pick.random() < 0.4}
         if "--compile" not in settings or settings["--compile"] is None:

@@ -141,6 +141,7 @@ def test_the_pages_name_every_flag_and_no_other():
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_a_lesson_says_what_to_guess_and_what_it_writes(lesson):
     doc = importlib.import_module(lesson.removesuffix(".py")).__doc__
+    assert doc is not None
     assert "Guess first" in doc and "Then look" in doc and f"Writes traces/{lesson.removesuffix('.py')}/<" in doc
     assert text_of(lesson).count("\n") <= 120
 
@@ -170,6 +171,7 @@ def test_the_recording_in_plain_torch_runs_and_holds_the_same_steps(tmp_path):
     assert "aten::mm" in run_python(code, tmp_path)
     facts = read(str(tmp_path / "trace.json"))
     assert [step.name for step in facts.steps] == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
+    assert facts.middle_step is not None
     assert dict(facts.middle_step.work) == {"aten::mm": 1, "aten::add": 1}
 
 

@@ -180,6 +180,7 @@ def test_an_interrupted_run_says_nothing_and_leaves_nothing(tmp_path, moment, nu
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     )
     if moment != "import":
+        assert process.stdout is not None
         while not process.stdout.readline().startswith("run: "):
             pass
     time.sleep({"import": 1, "start": 1, "recording": 6}[moment])  # seconds; torch prepares its profiler for 4

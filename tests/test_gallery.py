@@ -67,6 +67,7 @@ def test_where_to_look_does_not_say_what_is_to_be_seen(figure):
 def test_a_cpu_time_stands_with_its_spread():
     run = Run(trace_of("01_matmul_add.py --size 64"))
     times = [entry["cpu_us"] for entry in run.spread]
+    assert run.facts.middle_step is not None
     middle, low, high = (f"{value:.1f} µs" for value in (run.facts.middle_step.cpu_us, times[0], times[-1]))
     assert run.cpu == f"{middle} ({low} to {high} in 5 processes)"
     eager, compiled = (Run(trace_of(f"01_matmul_add.py --size 4096 --warmup{flag}")) for flag in ("", " --compile"))
@@ -144,7 +145,7 @@ def test_a_recording_is_the_run_in_the_middle_of_five():
         runs = spread[str(path.relative_to(GALLERY))]
         times = [run["cpu_us"] for run in runs]
         step = recording(path)[1].middle_step
-        assert len(times) == 5 and times == sorted(times)
+        assert step is not None and len(times) == 5 and times == sorted(times)
         assert times[2] == pytest.approx(step.cpu_us, abs=0.001), path
         assert runs[2]["gpu_busy_us"] == pytest.approx(step.gpu_busy_us, abs=0.001)
 
@@ -238,13 +239,16 @@ def test_the_language_models_recordings_are_what_its_page_shows():
     said = f"{joined.named} of {joined.events} kernels, copies and memsets that {joined.replays} graph launches replayed"
     assert joined.differs is None and said in page
     for op in op_facts_of(traces["compiled"], joined.asked)[:2]:
-        words = ["", *op.name.split(), str(op.launched), *us(op.time_us).split(), f"{op.share:.1%}"]
-        assert any(line.split() == words[1:] for line in page.splitlines()), words
+        cells = ["", *op.name.split(), str(op.launched), *us(op.time_us).split(), f"{op.share:.1%}"]
+        assert any(line.split() == cells[1:] for line in page.splitlines()), cells
     for name, rung in (("graph", "| `graph` | 2.36 |"), ("tuned", "| `tuned` | 1.58, 3.30 |")):
         row = next(line for line in page.splitlines() if line.startswith(rung))
-        assert f" {facts[name].middle_step.gpu_busy_us / 1000:.2f} " in row
+        step = facts[name].middle_step
+        assert step is not None and step.gpu_busy_us is not None
+        assert f" {step.gpu_busy_us / 1000:.2f} " in row
     for name, words in (("eager", "1,877 kernels, each launched"), ("compiled", "565 kernels, and still a launch for each")):
-        assert f"{facts[name].middle_step.kernels:,}" in words and words in page
+        step = facts[name].middle_step
+        assert step is not None and f"{step.kernels:,}" in words and words in page
     whole, checkpointed = (facts[name].memory[0] for name in ("train", "train_checkpoint"))
     gib = 2**30
     for words in (
@@ -255,21 +259,22 @@ def test_the_language_models_recordings_are_what_its_page_shows():
         assert words in " ".join(page.split()), words
     assert [x.bytes // 2**20 for x in checkpointed.alive[:4]] == [checkpointed.alive[0].bytes // 2**20] * 4
     layers = layer_facts(traces["train"])
-    assert len(layers) == 28 and all(layer.backward_us > 2 * layer.gpu_us for layer in layers)
+    assert len(layers) == 28
+    assert all(layer.backward_us is not None and layer.backward_us > 2 * layer.gpu_us for layer in layers)
     again = layer_facts(traces["train_checkpoint"])
     for layer, repeated in zip(layers, again, strict=True):  # the backward pass holds the forward pass once more
         assert repeated.gpu_us == pytest.approx(layer.gpu_us, rel=0.05)
+        assert layer.backward_us is not None
         assert repeated.backward_us == pytest.approx(layer.backward_us + layer.gpu_us, rel=0.05)
     said = " ".join(page.split())
     launched = {a.name: a.launched for a in facts["eager"].annotations if a.name.startswith("layer ")}
     assert len(launched) == 28 and set(launched.values()) == {66} and "66 in each of the 28 layers: 1,848 of the" in said
     train = {a.name: a for a in facts["train"].annotations}
     counts = [train[name].launched for name in ("forward", "loss", "optimizer")]
-    rest = facts["train"].middle_step.kernels - sum(counts)
-    assert (
-        f"{facts['train'].middle_step.kernels:,} in all: {counts[0]:,} in `forward`, {counts[1]} in `loss`, {counts[2]} in"
-        in said
-    )
+    step = facts["train"].middle_step
+    assert step is not None
+    rest = step.kernels - sum(counts)
+    assert f"{step.kernels:,} in all: {counts[0]:,} in `forward`, {counts[1]} in `loss`, {counts[2]} in" in said
     assert f"The other {rest:,} are the backward pass's, {rest / counts[0]:.1f} for each" in said
     forward, backward = (sum(getattr(train[name], key) for name in ("forward", "loss")) for key in ("gpu_us", "backward_us"))
     assert f"they take {backward / 1000:.1f} ms of GPU time beside {forward / 1000:.1f}" in said

@@ -36,11 +36,21 @@ except LessonError as error:
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
 
 
+class StandIn(HTTPServer):
+    """What the fixture `hub` gives; a test sets what it answers."""
+
+    url: str
+    status: int
+    answer: dict[str, object]
+
+
 @pytest.fixture
 def hub():
     """A stand-in for the Hub on 127.0.0.1 that answers `status` to everything."""
 
     class Handler(BaseHTTPRequestHandler):
+        server: StandIn
+
         def do_GET(self):
             body = json.dumps({"name": "kernels-community", "type": "org", **self.server.answer}).encode()
             self.send_response(self.server.status)
@@ -52,7 +62,7 @@ def hub():
         def log_message(self, *args):
             pass
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
+    server = StandIn(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     server.url = f"http://127.0.0.1:{server.server_port}"

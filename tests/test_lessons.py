@@ -185,7 +185,9 @@ def test_the_score_matrix_is_in_the_peak_memory_where_attention_is_written_out(r
 
 
 def _peak_kib(out: str) -> float:
-    number, unit = re.search(r"^peak memory: ([\d.]+) (KiB|MiB)", out, re.MULTILINE).groups()
+    found = re.search(r"^peak memory: ([\d.]+) (KiB|MiB)", out, re.MULTILINE)
+    assert found is not None
+    number, unit = found.groups()
     return float(number) * {"KiB": 1, "MiB": 1024}[unit]
 
 
@@ -230,5 +232,7 @@ def test_the_table_is_sorted_by_total_time_and_has_at_most_15_rows(runs):
 
 
 def _us(text: str) -> float:
-    number, unit = re.fullmatch(r"([\d.]+)(us|ms|s)", text).groups()
+    found = re.fullmatch(r"([\d.]+)(us|ms|s)", text)
+    assert found is not None
+    number, unit = found.groups()
     return float(number) * {"us": 1, "ms": 1e3, "s": 1e6}[unit]

@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+from typing import Any
 
 from common.cli import DTYPES
 from helpers import ROOT, stand_ins
@@ -14,7 +15,7 @@ import torch
 from torch.nn import functional as F
 
 lesson01 = importlib.import_module("01_matmul_add")
-lesson03 = importlib.import_module("03_simple_mlp")
+lesson03: Any = importlib.import_module("03_simple_mlp")
 lesson03k = importlib.import_module("03_kernels_mlp")
 lesson03t = importlib.import_module("03_triton_mlp")
 lesson04a = importlib.import_module("04_a_naive_attention")
@@ -179,7 +180,7 @@ def test_all_lessons_on_the_gpu(dtype):
     from liger_kernel.transformers.geglu import LigerGEGLUMLP
 
     torch.manual_seed(0)
-    on = {"device": "cuda", "dtype": DTYPES[dtype]}
+    on: dict[str, Any] = {"device": "cuda", "dtype": DTYPES[dtype]}
     x, w, b = (torch.randn(128, 128, **on) for _ in range(3))
     for op in lesson01.OPS.values():
         check(op(x, w, b), (x.float().cpu() @ w.float().cpu()) + b.float().cpu(), dtype)

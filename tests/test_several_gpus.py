@@ -79,7 +79,9 @@ def test_each_rank_leaves_a_trace_and_a_table_and_the_job_its_verdict(ran, name)
     ],
 )  # fmt: skip
 def test_how_many_collectives_a_step_makes(ran, name, counts):
-    made = re.search(r"^collectives per step: (.*)$", ran[1][name], re.MULTILINE)[1]
+    found = re.search(r"^collectives per step: (.*)$", ran[1][name], re.MULTILINE)
+    assert found is not None
+    made = found[1]
     if name == "a":  # the recorded step is the first after the buckets were rebuilt, which rank 0 tells the others
         made = made.removeprefix("2 x broadcast, ")
     assert made == counts
@@ -88,6 +90,7 @@ def test_how_many_collectives_a_step_makes(ran, name, counts):
 def test_the_rank_that_sleeps_is_found(ran):
     folder, printed = ran
     facts, errors = read_job(sorted(map(str, (folder / "a_slow").glob("*.json"))))
+    assert facts.straggler is not None
     assert (errors, facts.straggler.rank, facts.straggler.cause) == ([], 1, "cpu")
     start_ns, end_ns = facts.summaries[0].window_ns
     assert 200e3 < facts.straggler.caused_us < (end_ns - start_ns) / 1000  # 4 times 100 ms; on busy cores rank 0 is late as well
@@ -132,7 +135,7 @@ def test_two_launchers_are_two_nodes(tmp_path):
     (tmp_path / "b").mkdir()
     (port,) = free_ports(1)
     node = [*LAUNCH, "--nnodes", "2", "--nproc_per_node", "1", "--rdzv_backend", "c10d", "--rdzv_id", "test",
-            "--rdzv_endpoint", f"127.0.0.1:{port}", ROOT / "06_b_sharded.py", *flags]  # fmt: skip
+            "--rdzv_endpoint", f"127.0.0.1:{port}", str(ROOT / "06_b_sharded.py"), *flags]  # fmt: skip
     nodes = [subprocess.Popen(node, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV) for _ in range(2)]
     out = "".join(node.communicate(timeout=120)[0] for node in nodes)
     assert [node.returncode for node in nodes] == [0, 0]

@@ -4,13 +4,14 @@ import gzip
 import json
 import random
 import time
+from typing import Any
 
 from helpers import GALLERY
 from helpers.events import CPU, GEMM, annotation, document, kernel, launch, memcpy, op, step, write
 import numpy as np
 import pytest
 from trace_reader import NoEventsError, NotATraceError, TraceError, load, read
-from trace_reader.model.slices import Inputs
+from trace_reader.model.slices import Footprint, Inputs
 from trace_reader.parse import decode as decode_module
 from trace_reader.scene.document import Style
 from trace_reader.scene.trace_report import trace_report
@@ -212,7 +213,8 @@ def test_any_mutation_of_a_real_trace_gives_an_answer_or_a_clear_error(path, tmp
 
 @pytest.mark.parametrize("field", ["ph", "cat", "name", "pid", "tid", "ts", "dur", "args"])
 def test_any_value_in_any_field(tmp_path, field):
-    for value in (None, True, -1, 0, 1e300, 2**70, "", "x", [], [1], {}, {"a": {}}):
+    values: list[Any] = [None, True, -1, 0, 1e300, 2**70, "", "x", [], [1], {}, {"a": {}}]
+    for value in values:
         for victim in range(len(EVENTS)):
             events = [{**e, field: value} if i == victim else e for i, e in enumerate(EVENTS)]
             f = read(write(tmp_path / "t.json", *events))
@@ -225,7 +227,8 @@ def test_any_value_in_any_field(tmp_path, field):
      "est. achieved occupancy %"],
 )  # fmt: skip
 def test_any_value_in_any_argument(tmp_path, key):
-    for value in (None, True, -1, 0, 1.5, 1e300, 2**70, "", "x", [], [0], [1, "a"], {}, [[1, 2], [2, 3]], [[[1]]]):
+    values: list[Any] = [None, True, -1, 0, 1.5, 1e300, 2**70, "", "x", [], [0], [1, "a"], {}, [[1, 2], [2, 3]], [[[1]]]]
+    for value in values:
         events = [{**e, "args": {**e["args"], key: value}} for e in EVENTS]
         assert read(write(tmp_path / "t.json", *events)).events == 5
 
@@ -329,7 +332,8 @@ def test_times_as_strings_are_times(tmp_path):
 
 
 def test_one_time_that_is_no_number_costs_one_event(tmp_path):
-    events = [{**op("odd", 1, 1), "ts": value} for value in ("soon", "", "1_0", "0x10", "inf", "nan", True, [], {}, "1e400")]
+    values: list[Any] = ["soon", "", "1_0", "0x10", "inf", "nan", True, [], {}, "1e400"]
+    events = [{**op("odd", 1, 1), "ts": value} for value in values]
     f = read(write(tmp_path / "t.json", *EVENTS, *events))
     assert f.skipped == {"malformed": 8, "no timestamp": 2}  # a number that is none, and one beyond all
     assert [o.name for o in f.ops] == ["aten::mm", "aten::add"]
@@ -373,6 +377,7 @@ def test_sizes_and_footprints_in_strings(tmp_path):
     k["args"] |= {"grid": "(2, 3, 4)", "block": "[64,2,1]", "shared memory": "1024", "registers per thread": 40.0}
     trace = load(write(tmp_path / "t.json", k, memcpy(50, 5, 2, bytes="4096"), memcpy(60, 5, 3, bytes=[1])))
     footprint, size, unknown = (row.detail for row in trace.work)
+    assert isinstance(footprint, Footprint)
     assert (footprint.grid, footprint.block, footprint.shared_memory_bytes) == ((2, 3, 4), (64, 2, 1), 1024)
     assert (footprint.registers_per_thread, size, unknown) == (40, 4096, None)
 
@@ -381,6 +386,7 @@ def test_an_odd_part_of_a_footprint_costs_no_other(tmp_path):
     k = kernel("a", 30, 5, 1, shared=1024, grid=(2, 1, 1))
     k["args"]["registers per thread"] = [1]
     (row,) = load(write(tmp_path / "t.json", k)).work
+    assert isinstance(row.detail, Footprint)
     assert (row.detail.registers_per_thread, row.detail.shared_memory_bytes, row.detail.grid) == (None, 1024, (2, 1, 1))
 
 
@@ -389,6 +395,7 @@ def test_a_grid_that_is_none(tmp_path, value):
     k = kernel("a", 30, 5, 1)
     k["args"]["grid"] = value
     (row,) = load(write(tmp_path / "t.json", k)).work
+    assert isinstance(row.detail, Footprint)
     assert (row.detail.grid, row.detail.block) == (None, (128, 1, 1))
 
 
@@ -653,6 +660,7 @@ def test_skipped_events_of_many_pieces_are_added_up(tmp_path, monkeypatch):
 def test_an_estimate_that_is_no_number(tmp_path):
     k = kernel("a", 30, 5, 1, **{"est. achieved occupancy %": "61"})
     (row,) = load(write(tmp_path / "t.json", k)).work
+    assert isinstance(row.detail, Footprint)
     assert row.detail.reported_occupancy_percent is None
 
 
@@ -698,10 +706,15 @@ def test_a_time_of_zero_hides_no_other_fault(tmp_path):
     assert (early.skipped, early.kernels_total) == ({"negative duration": 1}, 2)
 
 
+def dims_of(trace):
+    """Of each op its inputs' dims, None of one without inputs."""
+    return [s.detail and s.detail.dims for s in trace.ops]
+
+
 def test_an_op_without_inputs_beside_one_that_has_them_has_none(tmp_path):
     said = {"Input Dims": [[2, 3], [3, 4]], "Input type": ["float", "float"]}
     trace = load(write(tmp_path / "t.json", op("none", 0, 5), op("aten::mm", 10, 5, **said), op("none either", 20, 5)))
-    assert [s.detail and s.detail.dims for s in trace.ops] == [None, ((2, 3), (3, 4)), None]
+    assert dims_of(trace) == [None, ((2, 3), (3, 4)), None]
 
 
 def test_inputs_that_hold_objects_are_kept(tmp_path):
@@ -716,7 +729,7 @@ def test_inputs_that_cannot_be_read_are_none(tmp_path, dims):
     whole = json.dumps(document(op("aten::mm", 0, 5, **{"Input Dims": "@"}), op("aten::mm", 10, 5, **said))).encode()
     (tmp_path / "t.json").write_bytes(whole.replace(b'"@"', dims))
     trace = load(str(tmp_path / "t.json"))
-    assert ([s.detail and s.detail.dims for s in trace.ops], trace.skipped) == ([None, ((2,),)], {})
+    assert (dims_of(trace), trace.skipped) == ([None, ((2,),)], {})
 
 
 def test_a_sequence_number_beside_a_broken_event_links(tmp_path):

@@ -94,7 +94,7 @@ def answered(arguments: list[str], capsys, monkeypatch, stdin: bytes = b"") -> s
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
     start = time.monotonic()
     try:
-        code = read_trace.main(arguments)
+        code: str | int | None = read_trace.main(arguments)
     except SystemExit as end:
         code = end.code
     out, err = capsys.readouterr()

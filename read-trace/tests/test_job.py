@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 import signal
 import threading
+from typing import Any
 
 from helpers import free_ports
 from helpers.events import ADD, annotation, document, event, kernel, launch, memcpy, op, step
@@ -798,7 +799,12 @@ def test_on_cpus_durations_are_compared_where_the_calls_of_a_collective_end_toge
 def test_many_ranks_are_read_by_processes(tmp_path, monkeypatch):
     """From 32 MiB of files on, as many as there are files or cores; below it, none."""
     paths, asked = three(tmp_path), []
-    monkeypatch.setattr(commands, "_in_processes", lambda paths, steps_from, processes: asked.append(processes) or iter([]))
+
+    def in_processes(paths, steps_from, processes):
+        asked.append(processes)
+        return iter([])
+
+    monkeypatch.setattr(commands, "_in_processes", in_processes)
     monkeypatch.setattr(commands, "_cores", lambda: 2)
     for size, expected in ((10 << 20, []), (11 << 20, [2])):
         monkeypatch.setattr(commands, "size_of", lambda path, size=size: size)
@@ -809,7 +815,7 @@ def test_many_ranks_are_read_by_processes(tmp_path, monkeypatch):
 def lanes(figure):
     """Of each lane, from when to when (us) what is drawn in a colour, by its name in the legend."""
     colours = {to_hex(handle.get_facecolor()): handle.get_label() for handle in figure.legends[0].legend_handles}
-    found = {}
+    found: dict[int, dict[str, list[tuple[float, float]]]] = {}
     for drawn in figure.axes[0].collections:
         for path in drawn.get_paths():
             left, top, right, _ = path.get_extents().extents
@@ -938,7 +944,7 @@ def test_one_collective_that_makes_most_of_the_waiting_is_said(tmp_path, others,
 @pytest.mark.parametrize(("steps", "once"), [(True, "ProfilerStep#0"), (False, "one place")])
 def test_where_one_collective_lies_that_makes_most_of_the_waiting(tmp_path, steps, once):
     """The first of ten, in the first step or in none."""
-    ranks = [[], []]
+    ranks: list[list[dict[str, Any]]] = [[], []]
     for n in range(10):
         wait = 1 if n else 50
         ranks[0] += collective(n + 1, 100 * n + 10, 60, ranks=(0, 1))
@@ -985,7 +991,7 @@ def test_without_steps_all_collectives_count(tmp_path):
 
 def test_equal_sizes_of_other_types_are_other_kinds(tmp_path):
     """2,000 bytes twice, in the other order on rank 1."""
-    calls = [{"elements": 1000}, {"elements": 500, "dtype": "Float"}]
+    calls: list[dict[str, Any]] = [{"elements": 1000}, {"elements": 500, "dtype": "Float"}]
     ranks = [
         [e for n, said in enumerate(order) for e in collective(n + 1, 10 + 50 * n, 20 + 10 * rank, ranks=(0, 1), **said)]
         for rank, order in enumerate((calls, calls[::-1]))

@@ -147,7 +147,7 @@ def test_a_connection_that_sends_nothing_is_closed(monkeypatch):
     ],
 )
 def test_a_browser_is_opened_where_there_is_a_screen(platform, env, opened, monkeypatch):
-    links = []
+    links: list[str] = []
     monkeypatch.setattr(serve.webbrowser, "open", links.append)
     monkeypatch.setattr(serve.sys, "platform", platform)
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
@@ -194,7 +194,11 @@ fetch("URL").then(answer => answer.text())
 @contextmanager
 def page():
     """A page on a loopback origin that fetches the address that it is given."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+
+    class Server(ThreadingHTTPServer):
+        fetches = ""
+
+    server = Server(("127.0.0.1", 0), BaseHTTPRequestHandler)
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -209,7 +213,6 @@ def page():
             pass
 
     server.RequestHandlerClass = Page
-    server.fetches = ""
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield server

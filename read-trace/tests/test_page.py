@@ -188,7 +188,7 @@ def test_a_click_shows_the_way_from_python_to_the_kernel(tmp_path, capsys, opene
     grid = "x".join(map(str, gelu["grid"]))
     assert f"grid {grid}, block " in said and f"{gelu['registers_per_thread']} registers per thread" in said
     chain = [own.inner_text().rpartition("  ")[0] or own.inner_text() for own in page.query_selector_all(".chain button")]
-    names = [re.sub(r"\s+[\d.]+ (us|ms|s)$", "", name) for name in chain]
+    names = [re.sub(r"\s+[\d.]+ (µs|ms|s)$", "", name) for name in chain]
     assert names[-1] == "gelu" and names[-2] == "cudaLaunchKernel" and "aten::gelu" in names
     assert any(name.startswith("ProfilerStep#") for name in names) and any(".py" in name for name in names)
     page.click(".chain button >> nth=-2")

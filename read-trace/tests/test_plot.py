@@ -10,9 +10,11 @@ import sys
 
 from helpers import GALLERY, ROOT
 from helpers.events import ADD, GEMM, annotation, event, kernel, launch, memcpy, memory_training, on, op, step, write
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
+import numpy as np
 import pytest
 from trace_reader import analyze, load
 from trace_reader.scene.theme import COLOURS, IDLE, MEMORY
@@ -57,8 +59,9 @@ def boxes(ax):
     found = []
     for collection in ax.collections:
         if isinstance(collection, PolyCollection):
-            for path, colour in zip(collection.get_paths(), collection.get_facecolors(), strict=True):
-                found.append((round(path.vertices[:, 0].min(), 3), round(path.vertices[:, 0].max(), 3), to_hex(colour)))
+            for path, colour in zip(collection.get_paths(), np.asarray(collection.get_facecolor()), strict=True):
+                across = np.asarray(path.vertices)[:, 0]
+                found.append((round(across.min(), 3), round(across.max(), 3), to_hex(colour)))
     return found
 
 
@@ -277,10 +280,11 @@ def test_allocated_memory_has_a_lane(tmp_path):
     assert ax.get_yticklabels()[-1].get_text() == "GPU 0\nmemory"
     assert "peak 19.0 MiB" in texts(figure)
     assert figure.legends[0].get_texts()[-1].get_text() == "allocated memory"
-    (area,) = [found for found in ax.collections if to_hex(found.get_facecolor()[0]) == MEMORY]
+    (area,) = [found for found in ax.collections if to_hex(np.asarray(found.get_facecolor())[0]) == MEMORY]
     (outline,) = area.get_paths()
-    low, high = outline.vertices[:, 1].min(), outline.vertices[:, 1].max()
-    heights = {round((y - low) / (high - low) * 19, 3) for y in outline.vertices[:, 1].tolist()}
+    edge = np.asarray(outline.vertices)[:, 1]
+    low, high = edge.min(), edge.max()
+    heights = {round((y - low) / (high - low) * 19, 3) for y in edge.tolist()}
     assert heights == {0, 10, 12, 13, 14, 15, 16, 17, 19}  # MiB; 10 before the first
     # A window between two events: what was allocated before it.
     assert "peak 16.0 MiB" in texts(draw([timeline(path)], Window(us=(200, 290))))
@@ -459,5 +463,6 @@ def test_the_names_of_threads_are_whole_words_inside_the_picture(tmp_path):
     figure = draw([timeline(write(tmp_path / "t.json", names, step(0, 0, 100), op("aten::mm", 5, 10), *backward))], Window())
     labels = figure.axes[0].get_yticklabels()
     assert [label.get_text() for label in labels] == ["CPU\nthread 1", "CPU\nthread 1511\n(pt_autograd_0),\nautograd's"]
+    assert isinstance(figure.canvas, FigureCanvasAgg)
     renderer = figure.canvas.get_renderer()
     assert all(label.get_window_extent(renderer).x0 >= 0 for label in labels)

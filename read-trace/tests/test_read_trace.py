@@ -217,7 +217,7 @@ def test_top_cuts_the_tables_and_says_what_is_left(in_data):
 
 
 def test_a_pipe_gets_plain_text_and_the_same_bytes_each_time(tmp_path):
-    command = [sys.executable, "read_trace.py", MLP]
+    command = [sys.executable, "read_trace.py", str(MLP)]
     runs = [subprocess.run(command, cwd=ROOT, capture_output=True, check=True) for _ in range(2)]
     assert runs[0].stdout == runs[1].stdout and b"\x1b" not in runs[0].stdout
     assert runs[0].stderr == b""

@@ -326,10 +326,10 @@ def test_from_a_pipe_once_and_nothing_of_what_is_no_trace(tmp_path, capsys):
     command = f"{sys.executable} read_trace.py <(cat {source}) --redact {target}"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "") and b"alice" not in target.read_bytes()
-    done = subprocess.run(
+    refused = subprocess.run(
         [sys.executable, "read_trace.py", "-", "--redact", tmp_path / "c.json"], cwd=ROOT, input=b"{}", capture_output=True
     )
-    assert done.returncode == 2 and not (tmp_path / "c.json").exists()
+    assert refused.returncode == 2 and not (tmp_path / "c.json").exists()
     with pytest.raises(SystemExit):
         read_trace.main([str(source), "--redact", ""])
     assert "argument --redact: expected the name of a file, got ''" in capsys.readouterr().err

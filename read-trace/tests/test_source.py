@@ -1,5 +1,6 @@
 """Where a trace's bytes come from: plain and zipped files, in parts and in a row, pipes, and files that are something else."""
 
+from collections.abc import Generator
 import gzip
 import json
 import os
@@ -118,6 +119,7 @@ def test_who_stops_early_stops_the_thread(file):
     before = set(threading.enumerate())  # another test's library may have left one
     with open_blocks(file(zipped_more_than_a_block())) as blocks:
         iterator = iter(blocks)
+        assert isinstance(iterator, Generator)
         next(iterator)
         own = set(threading.enumerate()) - before
         iterator.close()
@@ -142,7 +144,7 @@ def test_a_named_pipe(tmp_path, zip_it):
 
 def test_progress_is_a_share_of_the_file(file):
     for data in (MANY, zipped_more_than_a_block()):
-        shares = []
+        shares: list[float] = []
         load(file(data), shares.append)
         assert len(shares) > 1 and shares == sorted(shares) and 0 < shares[0] < 1 and shares[-1] == 1
 

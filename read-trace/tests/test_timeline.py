@@ -7,6 +7,7 @@ from helpers import FAULTS, GALLERY, ROOT
 from helpers.events import ADD, GEMM, annotation, kernel, launch, memcpy, memset, on, op, step, write
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
 import numpy as np
 import pytest
 from trace_reader import analyze, load, read_job
@@ -60,17 +61,18 @@ def picture_of(timeline):
     """(the colours of the slices on the GPU that are drawn, by their start on the axis; where idle is drawn) in the picture."""
     figure = draw([timeline], Window())
     ax = figure.axes[0]
-    colours = {}
+    colours: dict[tuple[float, float], set[str]] = {}
     for collection in ax.collections:
         if isinstance(collection, PolyCollection):
-            for path, colour in zip(collection.get_paths(), collection.get_facecolors(), strict=True):
-                key = round(float(path.vertices[:, 0].min()), 3), round(float(path.vertices[:, 0].max()), 3)
+            for path, colour in zip(collection.get_paths(), np.asarray(collection.get_facecolor()), strict=True):
+                across = np.asarray(path.vertices)[:, 0]
+                key = round(float(across.min()), 3), round(float(across.max()), 3)
                 colours.setdefault(key, set()).add(to_hex(colour))
-    idle = {
-        (round(patch.get_x(), 3), round(patch.get_x() + patch.get_width(), 3))
-        for patch in ax.patches
-        if to_hex(patch.get_facecolor()) == IDLE
-    }
+    idle = set()
+    for patch in ax.patches:
+        if to_hex(patch.get_facecolor()) == IDLE:
+            assert isinstance(patch, Rectangle)
+            idle.add((round(patch.get_x(), 3), round(patch.get_x() + patch.get_width(), 3)))
     return colours, idle
 
 
@@ -78,7 +80,12 @@ def check(timeline, monkeypatch):
     """Each slice of the page that the picture draws has the same colour there; each idle stretch of the picture is the page's."""
     axes = []
     make = trace_picture.Axis
-    monkeypatch.setattr(trace_picture, "Axis", lambda *args: axes.append(make(*args)) or axes[-1])
+
+    def kept(*args):
+        axes.append(make(*args))
+        return axes[-1]
+
+    monkeypatch.setattr(trace_picture, "Axis", kept)
     kinds, bands = page_of(timeline)
     colours, idle = picture_of(timeline)
     (x,) = axes
@@ -113,11 +120,11 @@ def test_the_picture_and_the_page_of_a_job_show_the_same(job):
     facts, _ = read_job(paths)
     start_ns = min(own.window_ns[0] + (offset or 0) for own, offset in zip(facts.summaries, facts.offset_ns, strict=True))
     ax = job_picture.draw(facts, Window()).axes[0]
-    drawn = {}
+    drawn: dict[tuple[int, str], set[tuple[int, int]]] = {}
     for collection in ax.collections:
         for path in collection.get_paths():
             left, top, right, _ = path.get_extents().extents
-            key = int(top), to_hex(collection.get_facecolor()[0])
+            key = int(top), to_hex(np.asarray(collection.get_facecolor())[0])
             drawn.setdefault(key, set()).add((round(float(left) * 1e6), round(float(right) * 1e6)))
     for place in range(len(facts.ranks)):
         made = rank_panel(facts, place, None)

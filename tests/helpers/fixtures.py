@@ -28,7 +28,7 @@ def zygote() -> Iterator[Callable[[list[str], Path], tuple[int, str, str]]]:
     def run(argv: list[str], cwd: Path) -> tuple[int, str, str]:
         with lock, tempfile.TemporaryDirectory() as folder:
             if not started:
-                command = [sys.executable, ROOT / "tests" / "helpers" / "zygote.py"]
+                command = [sys.executable, str(ROOT / "tests" / "helpers" / "zygote.py")]
                 started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
             (process,) = started
             files = {"out": f"{folder}/out", "err": f"{folder}/err"}
@@ -36,7 +36,8 @@ def zygote() -> Iterator[Callable[[list[str], Path], tuple[int, str, str]]]:
             process.stdin.write(json.dumps({"argv": argv, "cwd": str(cwd), **files}) + "\n")
             process.stdin.flush()
             code = int(process.stdout.readline())
-            return code, *(Path(path).read_text(errors="replace") for path in files.values())
+            out, err = (Path(path).read_text(errors="replace") for path in files.values())
+            return code, out, err
 
     yield run
     for process in started:
@@ -56,7 +57,8 @@ def lesson(tmp_path_factory, zygote) -> Lesson:
         folder = popen.pop("folder", None) or Path(tempfile.mkdtemp(dir=base))
         arguments = [str(ROOT / script), "--trace_dir", str(folder), *map(str, flags)]
         if not (env or ranks or popen):
-            return Run(*zygote(arguments, Path.cwd()), folder)
+            code, out, err = zygote(arguments, Path.cwd())
+            return Run(code, out, err, folder)
         launcher = (*LAUNCHER, str(ranks)) if ranks else ()
         done = subprocess.run(
             [sys.executable, *launcher, *arguments], capture_output=True, text=True, env={**os.environ, **(env or {})}, **popen
@@ -98,13 +100,16 @@ def opened(chromium: Any) -> Iterator[Callable[..., Any]]:
     """
     contexts, complaints, asked = [], [], []
 
+    def complain(message: Any) -> None:
+        if not message.text.startswith("Canvas2D:"):  # reading pixels back is the tests' own doing
+            complaints.append(message.text)
+
     def open_page(path: Path, wait: str = "html[data-ready]", **options: Any) -> Any:
         context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(20_000)
-        # Reading pixels back is the tests' own doing.
-        page.on("console", lambda message: message.text.startswith("Canvas2D:") or complaints.append(message.text))
+        page.on("console", complain)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
         page.goto(path.as_uri())

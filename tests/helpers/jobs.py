@@ -5,10 +5,12 @@
 Rank 0 saves of each the weights and gradients, whole, as FOLDER/<name>.pt.
 """
 
+from collections.abc import Callable
 import importlib
 import os
 from pathlib import Path
 import sys
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -39,7 +41,7 @@ def main(folder: Path, names: list[str]) -> None:
     made: list[torch.nn.Module] = []
     leave = job.dist.destroy_process_group
 
-    def save_and_leave() -> None:
+    def save_and_leave(group: object = None) -> None:
         """What is cut over the ranks is gathered while they are still a group."""
         pairs = [tensor for weight in made[-1].parameters() for tensor in (weight.detach(), weight.grad)]
         whole = [tensor.full_tensor() if isinstance(tensor, DTensor) else tensor for tensor in pairs]
@@ -52,9 +54,14 @@ def main(folder: Path, names: list[str]) -> None:
     for name, _, port in (word.partition(":") for word in names):
         # A store of its own: in the launcher's, the next group would find what the one before left there.
         os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "False", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        module = importlib.import_module(JOBS[name][0])
+        module: Any = importlib.import_module(JOBS[name][0])
         make = module.make_blocks
-        module.make_blocks = lambda args, device, make=make: made.append(make(args, device)) or made[-1]
+
+        def make_and_keep(args: Any, device: Any, make: Callable[..., torch.nn.Module] = make) -> torch.nn.Module:
+            made.append(make(args, device))
+            return made[-1]
+
+        module.make_blocks = make_and_keep
         (folder / name).mkdir(exist_ok=True)
         if os.environ["RANK"] == "0":
             print(f"== {name}", flush=True)

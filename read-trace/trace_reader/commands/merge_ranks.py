@@ -1,7 +1,6 @@
 """The traces of a job's ranks in one file for Perfetto: clocks aligned, and lanes, ids and devices of their own for each rank."""
 
 from collections.abc import Sequence
-import gzip
 import io
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from trace_reader.analysis.rank_summary import RankSummary
 from trace_reader.commands.read_job import expanded, read_job
 from trace_reader.errors import NotATraceError, TraceError
 from trace_reader.parse.byte_source import read_bytes
-from trace_reader.system.files import write_file
+from trace_reader.system.files import gzipped, write_file
 from trace_reader.units import count, human_bytes
 
 FIRST_PROCESS = 100_000  # below it, processes are devices
@@ -32,7 +31,7 @@ def run(paths: Sequence[str], target: Path, scheduler: str | None = None) -> str
     if errors:
         raise errors[0]
     data = merged(job)
-    data = gzip.compress(data, mtime=0) if target.suffix == ".gz" else data
+    data = gzipped(data) if target.suffix == ".gz" else data
     write_file(target, data)
     loose = sum(offset is None for offset in job.offset_ns)
     clocks = f"; the clocks of {loose} could not be aligned" if loose else ", clocks aligned"

@@ -7,7 +7,6 @@ anything that was found is left, there is no copy.
 
 from collections.abc import Iterable
 import getpass
-import gzip
 import json
 import os
 from pathlib import Path
@@ -19,7 +18,7 @@ import msgspec
 from trace_reader.errors import LeftOverError, TraceError
 from trace_reader.parse.byte_source import read_bytes
 from trace_reader.parse.decode import KINDS, decode_bytes
-from trace_reader.system.files import write_file
+from trace_reader.system.files import gzipped, write_file
 from trace_reader.system.terminal import plain
 
 # Names that say nothing of anybody, and words that a trace itself is made of: they stay.
@@ -316,7 +315,7 @@ def redact_file(source: str, target: str) -> Redacted:
     file = read_bytes(source)
     decode_bytes(file, source)  # what is no trace is not copied
     redacted = redact(file.data)
-    copy = gzip.compress(redacted.data, mtime=0) if target.endswith(".gz") else redacted.data
+    copy = gzipped(redacted.data) if target.endswith(".gz") else redacted.data
     if target == "-":
         sys.stdout.buffer.write(copy)
         sys.stdout.buffer.flush()

@@ -22,6 +22,7 @@ from trace_reader.names.kernel_names import decode_name
 from trace_reader.scene.lights import MOST_SPANS, Light
 from trace_reader.scene.theme import COLOURS
 from trace_reader.scene.timeline import Band, Timeline, rank_band
+from trace_reader.system.files import gzipped
 from trace_reader.system.terminal import plain
 from trace_reader.units import count, human_bytes
 
@@ -290,4 +291,4 @@ class _Packed:
         return {"label": band.label, "name": name, "texts": [[kind.text, kind.colour, kind.half] for kind in band.kinds]}
 
     def text(self) -> str:
-        return base64.b64encode(gzip.compress(b"".join(self._bytes), 6, mtime=0)).decode()
+        return base64.b64encode(gzipped(b"".join(self._bytes), 6)).decode()
