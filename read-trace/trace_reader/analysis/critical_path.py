@@ -6,6 +6,7 @@ at the launch, and back along the CPU to the last call that waited for the GPU, 
 """
 
 from enum import IntEnum
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -232,7 +233,6 @@ def _walk(trace: Trace, own: Rows, start_ns: int) -> Pieces:
     arrival = end[at]
     through = wait[at[:-1]]
     arrival[1:] = np.where(through >= 0, np.minimum(arrival[1:], waits.end_ns[through]), arrival[1:])
-    nothing = np.full(len(at), -1)
     earlier = np.append(arrival[1:], start_ns)  # where the walk goes on
     event_start = np.minimum(start[at], arrival)
     kinds = own.kind[at]
@@ -249,16 +249,22 @@ def _walk(trace: Trace, own: Rows, start_ns: int) -> Pieces:
     cpu_start = np.where(was_late, np.minimum(np.maximum(wait_end, earlier), gap_start), gap_start)
     track = np.where(was_late, slices.track[own.call[at]], -1)
     tail_kind = np.where(waits.is_free[call], Class.CPU, Class.LATENCY)
-    pieces = Pieces(
-        np.concatenate([event_start, gap_start, cpu_start, np.where(was_late, earlier, cpu_start)]),
-        np.concatenate([arrival, event_start, gap_start, cpu_start]),
-        np.concatenate([event_kind, gap_kind, np.full(len(at), Class.CPU), tail_kind]),
-        np.concatenate([own.at[at], nothing, nothing, nothing]),
-        np.concatenate([nothing, nothing, track, waits.track[call]]),
-        np.concatenate([nothing, nothing, waits.at[call], waits.at[call]]),
+    pieces = _joined(
+        _pieces(event_start, arrival, event_kind, row=own.at[at]),
+        _pieces(gap_start, event_start, gap_kind),
+        _pieces(cpu_start, gap_start, Class.CPU, track=track, waited=waits.at[call]),
+        _pieces(np.where(was_late, earlier, cpu_start), cpu_start, tail_kind, track=waits.track[call], waited=waits.at[call]),
     )
     pieces = msgspec.structs.replace(pieces, start_ns=np.maximum(pieces.start_ns, start_ns))
     return pieces.where(pieces.end_ns > pieces.start_ns)
+
+
+def _pieces(start_ns: Any, end_ns: Any, kind: Any, row: Any = -1, track: Any = -1, waited: Any = -1) -> Pieces:
+    return Pieces(*np.broadcast_arrays(start_ns, end_ns, kind, row, track, waited))
+
+
+def _joined(*parts: Pieces) -> Pieces:
+    return Pieces(*(np.concatenate([getattr(part, name) for part in parts]) for name in Pieces.__struct_fields__))
 
 
 class _Waits:

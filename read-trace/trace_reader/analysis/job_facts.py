@@ -111,6 +111,7 @@ def job_facts(summaries: Iterable[RankSummary]) -> JobFacts:
         facts.append(told)
         waits.append(waiting)
     exposed = [told.exposed_waiting_us / told.window_us if told.window_us else 0.0 for told in facts]
+    ends_fit = any(own.has_gpu for own in ranks) or _ends_fit(longest, residual_us)
     return JobFacts(
         summaries=tuple(ranks),
         ranks=tuple(facts),
@@ -120,7 +121,7 @@ def job_facts(summaries: Iterable[RankSummary]) -> JobFacts:
         whole=bool(matched.whole.all()),
         transfer_us=math.fsum(shortest.tolist()),
         clock_residual_us=residual_us,
-        ends_fit=(ends_fit := any(own.has_gpu for own in ranks) or _ends_fit(longest, residual_us)),
+        ends_fit=ends_fit,
         straggler=find_straggler(ranks, matched, last, waited_us, exposed) if ends_fit else None,
         collectives=_collective_facts(units, matched, shortest, longest),
         left_out=tuple(left_out),

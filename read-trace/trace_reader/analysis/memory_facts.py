@@ -9,7 +9,7 @@ from trace_reader.analysis.place_facts import forward_ops, is_numbered
 from trace_reader.link.nesting import spans_at
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import grouped
-from trace_reader.model.slices import NO_CORRELATION, Kind
+from trace_reader.model.slices import NO_NODE, Kind
 
 CPU = 0  # torch's number of this type of device
 NEVER = np.iinfo(np.int64).max
@@ -94,8 +94,7 @@ def _facts(trace: Trace, curve: Curve) -> MemoryFacts:
     moments = np.append(curve.moment_ns, NEVER)
     at = curve.at[alive]
     spans = spans_at(slices, memory.track[at], memory.at_ns[at])
-    node = np.where(slices.kind == Kind.OP, slices.correlation, NO_CORRELATION)
-    backward_ns = np.sort(slices.start_ns[(node < 0) & (node > NO_CORRELATION)])
+    backward_ns = np.sort(slices.start_ns[slices.forward_thread > 0])
     groups: dict[tuple[str | None, str | None], list[int]] = defaultdict(list)
     activations, in_layers, layers = 0, 0, set[str]()
     places = _Places(trace)
@@ -161,7 +160,7 @@ class _Places:
                 if self.slices.kind[row] == Kind.ANNOTATION:
                     place = _Place(name, None, name if is_numbered(name) else place.layer, place.makes_node)
                 else:
-                    makes_node = place.makes_node or bool(self.slices.correlation[row] >= 0)
+                    makes_node = place.makes_node or (self.slices.node[row] != NO_NODE and not self.slices.forward_thread[row])
                     place = _Place(place.annotation, place.op or name, place.layer, makes_node)
             self.known[row] = place
         return place

@@ -14,7 +14,7 @@ import numpy as np
 from trace_reader.link.nesting import innermost, parents, self_us
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, grouped
-from trace_reader.model.slices import NO_CORRELATION, ON_CPU, SEQUENCE_BITS, Kind, Slices
+from trace_reader.model.slices import NO_NODE, ON_CPU, Kind, Slices
 from trace_reader.names.kernel_names import decode_name
 
 MODULE = "nn.Module: "  # so torch names the call of a module among the functions of Python
@@ -157,17 +157,15 @@ def forward_ops(trace: Trace, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     by where most of its nodes were made.
     """
     slices = trace.slices
-    number = np.where(slices.kind == Kind.OP, slices.correlation, NO_CORRELATION)
-    is_backward = (number < 0) & (number > NO_CORRELATION)
-    forward = np.flatnonzero(number >= 0)
+    is_backward = slices.forward_thread > 0
+    forward = np.flatnonzero((slices.node != NO_NODE) & ~is_backward)
     if not len(forward) or not is_backward.any() or not len(rows):
         return forward[:0], rows[:0]
     place = np.where(is_backward[rows], rows, innermost(slices, trace.parent, rows, is_backward))
     backward = np.flatnonzero(place >= 0)
-    node = -1 - number[place[backward]]
-    thread, wanted = node >> SEQUENCE_BITS, node & ((1 << SEQUENCE_BITS) - 1)
+    thread, wanted = slices.forward_thread[place[backward]], slices.node[place[backward]]
     found = np.full(len(backward), -1, np.int64)
-    every = Rows(slices, forward, number=number[forward])
+    every = Rows(slices, forward, node=slices.node[forward])
     tracks = sorted((own for _, own in every.by(every.track)), key=lambda own: (-len(own), int(own.at[0])))[:MOST_THREADS]
     threads, taken = distinct(thread), set[int]()
     for one in threads.values[np.argsort(-threads.counts, kind="stable")].tolist():
@@ -185,10 +183,10 @@ def _made(ops: Rows, wanted: np.ndarray, before_ns: np.ndarray) -> np.ndarray:
 
     Of the ops with the number of a node, the one that began last made it: the next op has a larger number.
     """
-    order = np.argsort(ops.number, kind="stable")
-    at = np.searchsorted(ops.number[order], wanted, "right") - 1
+    order = np.argsort(ops.node, kind="stable")
+    at = np.searchsorted(ops.node[order], wanted, "right") - 1
     row = ops.at[order[np.maximum(at, 0)]]
-    fits = (at >= 0) & (ops.slices.correlation[row] == wanted) & (ops.slices.start_ns[row] < before_ns)
+    fits = (at >= 0) & (ops.slices.node[row] == wanted) & (ops.slices.start_ns[row] < before_ns)
     return np.where(fits, row, -1)
 
 

@@ -17,7 +17,8 @@ import sys
 import msgspec
 from trace_reader.errors import LeftOverError, TraceError
 from trace_reader.parse.byte_source import read_bytes
-from trace_reader.parse.decode import KINDS, decode_bytes
+from trace_reader.parse.decode import decode_bytes
+from trace_reader.parse.event_types import KINDS
 from trace_reader.system.files import gzipped, write_file
 from trace_reader.system.terminal import plain
 

@@ -12,11 +12,11 @@ import numpy as np
 
 Track = tuple[int | str, int | str]
 NO_CORRELATION = -(2**62)
-SEQUENCE_BITS = 40  # of autograd's number of a node; above them, the number of the thread that made it
+NO_NODE = -1
 
 
 class Kind(IntEnum):
-    """What a slice is. To add one, name it here, below also where it belongs, and list its categories in parse/decode.py."""
+    """What a slice is. To add one, name it here, below also where it belongs, and list its categories in parse/event_types.py."""
 
     OP = 0
     ANNOTATION = 1
@@ -136,9 +136,10 @@ class Slices:
         self.track = columns["track"]
         self.start_ns = columns["start_ns"]  # int64
         self.duration_us = columns["duration_us"]  # float64
-        # int64, NO_CORRELATION for none. Of an op it is autograd's sequence number; of one of the backward pass, -1 less that of
-        # the forward op, with autograd's number of the forward op's thread above SEQUENCE_BITS.
-        self.correlation = columns["correlation"]
+        self.correlation = columns["correlation"]  # int64, NO_CORRELATION for none
+        # Of an op, autograd's number of the node that it makes (int64, NO_NODE for none). An op of the backward pass has that of
+        # the node that it runs, and autograd's number of the thread that made it (int32; 0: this op makes the node itself).
+        self.node, self.forward_thread = columns["node"], columns["forward_thread"]
         self.detail = columns["detail"]  # int32
         self.end_ns = self.start_ns + np.rint(self.duration_us * 1000).astype(np.int64)
 

@@ -1,0 +1,350 @@
+"""Events to columns: what is used of them is kept, a piece of the file at a time, and the rest is counted."""
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import numpy as np
+from trace_reader.model.slices import (
+    NO_CORRELATION,
+    NO_NODE,
+    ON_GPU,
+    Kind,
+    Memory,
+    Slices,
+    Track,
+)
+from trace_reader.names.demangle import demangled
+from trace_reader.parse.details import collective_key, detail_of, hashable, integer, integers
+from trace_reader.parse.event_types import (
+    KINDS,
+    NO_ARGS,
+    NULL,
+    PHASES,
+    SKIPPED,
+    AnyEvent,
+    Args,
+    EpochInstant,
+    EpochSliceEvent,
+    Instant,
+    MemoryArgs,
+    Metadata,
+    Name,
+    SliceEvent,
+)
+
+LOST_TIME_NS = 10**9  # a GPU event at 0, this long before all others, has lost its time
+LONGEST_US = 3e15  # a time or duration beyond is none: in nanoseconds, a start and a duration fit into 64 bits
+_DECODE_ARGS = msgspec.json.Decoder(Args)
+_DECODE_NAME = msgspec.json.Decoder(Name)
+_DECODE_MEMORY = msgspec.json.Decoder(MemoryArgs)
+_PYTHON, _OTHER = 254, 255  # codes of categories that are not used
+_IS_ON_GPU = np.array([code in ON_GPU for code in range(256)])
+
+
+class _Numbers(dict):
+    """Numbers its keys, from 0 on, as they are asked for."""
+
+    def __missing__(self, key: Any) -> int:
+        number = self[key] = len(self)
+        return number
+
+
+class _Codes(dict):
+    """The code of each category as it is written; `python` is that of the functions of Python."""
+
+    def __init__(self, python: int):
+        super().__init__(KINDS)
+        self.python = python
+
+    def __missing__(self, category: str | None) -> int:
+        unused = self.python if category == "python_function" else _OTHER
+        code = self[category] = KINDS.get((category or "").lower(), unused)
+        return code
+
+
+class EventColumns:
+    """The columns that are filled. `skipped` counts the events that are not used, by the reason."""
+
+    def __init__(self, epoch: bool, stacks: bool):
+        """`epoch`: times count since 1970, and have more digits than a float; `stacks`: keep the functions of Python."""
+        self.slice_type: Any = EpochSliceEvent if epoch else SliceEvent
+        self.instant_type: Any = EpochInstant if epoch else Instant
+        self.skipped: Counter[str] = Counter()
+        self.thread_names: dict[Track, str] = {}
+        self._names, self._tracks, self._details, self._large = _Numbers(), _Numbers(), _Numbers(), _Numbers()
+        self._codes = _Codes(Kind.PYTHON if stacks else _PYTHON)
+        self._columns: list[dict[str, np.ndarray]] = []  # a piece each
+        self._devices = _Numbers()
+        self._memory: list[tuple[np.ndarray, ...]] = []  # a piece each: the columns of Memory
+        self._gpu_lanes: set[int] = set()  # (pid, tid) of the GPU events
+        self._base_ns: int | None = None  # of the first slice
+        self._first_ns = 0  # the earliest start
+        self._at_zero: list[Any] = []  # GPU events with the timestamp 0
+        self._zero_durations = 0
+
+    def take(self, events: list[Any]) -> None:
+        """Keep what is used of the events of a piece, and count the rest."""
+        used = self.slice_type
+        slices = [event for event in events if event.__class__ is used]
+        if len(slices) < len(events):
+            others = [event for event in events if event.__class__ is not used]
+            for kind, n in Counter(map(type, others)).items():
+                if kind is self.instant_type:
+                    self.skipped["instant"] += n
+                    self._take_memory([event for event in others if event.__class__ is kind])
+                else:
+                    self.skipped[SKIPPED[kind]] += n
+                if kind is Metadata:
+                    self._take_metadata(event for event in others if type(event) is Metadata)
+        if slices:
+            self._keep(slices)
+
+    def take_one(self, event: AnyEvent) -> None:
+        """As `take`, of an event whose phase was not known before."""
+        if event.ph == "X":
+            more = _decoded(_DECODE_ARGS, event.args) or NO_ARGS
+            self._keep([self.slice_type(event.cat, event.name, event.pid, event.tid, event.ts, event.dur, more)])
+            return
+        self.skipped[PHASES.get(event.ph, "other phase")] += 1
+        if event.ph == "M":
+            self._take_metadata([Metadata(event.name, event.pid, event.tid, _decoded(_DECODE_NAME, event.args))])
+        elif event.ph == "i":
+            args = _decoded(_DECODE_MEMORY, event.args)
+            self._take_memory([self.instant_type(event.name, event.pid, event.tid, event.ts, args)])
+
+    @property
+    def zero_timestamps(self) -> int:
+        """How many kernels have a start or a duration of 0."""
+        return self.skipped["zero timestamp"] + self._zero_durations
+
+    def finish(self) -> tuple[Slices, Memory, int] | None:
+        """The slices, the allocations and frees, and when the first slice starts (ns by the file's own clock). None: no slice."""
+        self._judge_zeros()
+        if not self._columns:
+            return None
+        columns = {name: np.concatenate([piece.pop(name) for piece in self._columns]) for name in list(self._columns[0])}
+        first_ns = columns["start_ns"].min()
+        columns["start_ns"] -= first_ns
+        zero_ns = (self._base_ns or 0) + int(first_ns)
+        memory = self._decoded_memory(zero_ns)
+        self._tell_gpu_annotations(columns["kind"], columns["track"])
+        details = self._distinct_details(columns["detail"])
+        return Slices(columns, list(map(demangled, self._names)), list(self._tracks), details), memory, zero_ns
+
+    def _take_metadata(self, events: Iterable[Metadata]) -> None:
+        for event in events:
+            if event.name == "thread_name" and event.args is not None:
+                self.thread_names[event.pid, event.tid] = event.args.name  # type: ignore[index]
+
+    def _take_memory(self, instants: list[Any]) -> None:
+        """Keep the allocations and frees among these events, which are counted as not used already."""
+        events = [event for event in instants if event.name == "[memory]" and event.args.__class__ is MemoryArgs]
+        if not events:
+            return
+        every = [event.args for event in events]
+        at_ns, fine = self._nanoseconds([event.ts for event in events])
+        devices, tracks = self._devices, self._tracks
+        address, has_address = integers([args.address for args in every], unsigned=True)
+        size, has_size = integers([args.bytes for args in every])
+        device_type, has_type = integers([args.device_type for args in every])
+        index, has_index = integers([args.device for args in every])
+        total, has_total = integers([-1 if args.total is None else args.total for args in every])
+        total[~has_total | (total >= 2**62)] = -1
+        fine &= has_address & has_size & (size > -(2**62)) & (size < 2**62) & has_type & has_index
+        pairs = zip(device_type[fine].tolist(), index[fine].tolist(), strict=True)
+        device = np.array([devices[pair] for pair in pairs], np.int64)
+        track = np.array([tracks[event.pid, event.tid] for event in _chosen(events, fine)], np.int64)
+        self.skipped["instant"] -= len(device)
+        self._memory.append((at_ns[fine], track, device, address[fine], size[fine], total[fine]))
+
+    def _keep(self, slices: list[Any]) -> None:
+        """Append what is used of these slices to the columns, and count the rest."""
+        kind = np.frombuffer(bytes(map(self._codes.__getitem__, [event.cat for event in slices])), np.uint8)
+        used = kind < _PYTHON
+        if not used.all():
+            python = int((kind == _PYTHON).sum())
+            self.skipped["python_function"] += python
+            self.skipped["other category"] += int((~used).sum()) - python
+            slices, kind = _chosen(slices, used), kind[used]
+        if slices:
+            self._append(slices, kind)
+
+    def _append(self, slices: list[Any], kind: np.ndarray, judged: bool = False) -> None:
+        start_ns, timed = self._nanoseconds([event.ts for event in slices])
+        duration_us = np.array([event.dur for event in slices], np.float64)  # nan for None
+        fine = timed & (duration_us >= 0) & (duration_us < LONGEST_US)
+        gpu = _IS_ON_GPU[kind]
+        at_zero = gpu & fine & (start_ns == 0)
+        if at_zero.any() and not judged:
+            self._at_zero += _chosen(slices, at_zero)
+            fine &= ~at_zero
+        if not fine.all():
+            below = int((timed & (duration_us < 0)).sum())
+            self.skipped["no timestamp"] += int((~timed).sum())
+            self.skipped["negative duration"] += below
+            self.skipped["no duration"] += int((timed & ~fine & ~at_zero).sum()) - below
+            slices, kind = _chosen(slices, fine), kind[fine]
+            start_ns, duration_us = start_ns[fine], duration_us[fine]
+            if not slices:
+                return
+        if self._base_ns is None:
+            self._base_ns = 0 if judged else int(start_ns[0])
+        start_ns -= self._base_ns
+        self._first_ns = min(self._first_ns, int(start_ns.min()))
+        lanes = zip([event.pid for event in slices], [event.tid for event in slices], strict=True)
+        name = np.array(array("i", map(self._names.__getitem__, [event.name for event in slices])))
+        track = np.array(array("i", map(self._tracks.__getitem__, lanes)))
+        columns = {"kind": kind, "name": name, "track": track, "start_ns": start_ns, "duration_us": duration_us}
+        self._add_arguments(columns, slices)
+        self._columns.append(columns)
+
+    def _add_arguments(self, columns: dict[str, np.ndarray], slices: list[Any]) -> None:
+        """Add the columns that come from the arguments; the track of GPU work is in them, too."""
+        kind, track = columns["kind"], columns["track"]
+        every = [event.args if event.args.__class__ is Args else NO_ARGS for event in slices]
+        columns["correlation"] = correlation = np.full(len(slices), NO_CORRELATION)
+        columns["node"] = node = np.full(len(slices), NO_NODE)
+        columns["forward_thread"] = forward_thread = np.zeros(len(slices), np.int32)
+        columns["detail"] = detail = np.full(len(slices), -1, np.int32)
+        gpu = _IS_ON_GPU[kind]
+        places = np.flatnonzero(gpu | (kind == Kind.CALL))
+        if len(places):
+            correlation[places] = self._correlations([args.correlation for args in _at(every, places)])
+        places = np.flatnonzero(gpu)
+        if len(places):
+            self._gpu_lanes.update(track[places].tolist())
+            args = _at(every, places)
+            track[places] = self._streams(args, _at(slices, places))
+            detail[places] = self._gpu_details(args, (kind[places] == Kind.KERNEL).tolist())
+            self._zero_durations += int(((kind == Kind.KERNEL) & (columns["duration_us"] == 0)).sum())
+        places = np.flatnonzero(kind == Kind.OP)
+        if len(places):
+            ops = _at(every, places)
+            node[places], forward_thread[places] = _nodes(ops)
+            detail[places] = self._inputs(ops)
+        if self._codes.python == Kind.PYTHON:
+            places = np.flatnonzero(kind == Kind.PYTHON)
+            lines = [args.call_from for args in _at(every, places)]
+            detail[places] = [self._details[line,] if line.__class__ is str else -1 for line in lines]
+
+    def _nanoseconds(self, times: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """Times in microseconds, as whole nanoseconds (0 where there is none), and which are times."""
+        if self.slice_type is EpochSliceEvent:
+            # A number of any size may stand there: its power of ten is looked at before it is calculated with.
+            near = (t is not None and t.is_finite() and t.adjusted() < 16 and abs(t) < LONGEST_US for t in times)
+            exact = [int(t * 1000) if fine else None for t, fine in zip(times, near, strict=True)]
+            timed = np.array([t is not None for t in exact], bool)
+            return np.array([t or 0 for t in exact], np.int64), timed
+        start_us = np.array(times, np.float64)  # nan for None
+        timed = np.abs(start_us) < LONGEST_US
+        if not timed.all():
+            start_us[~timed] = 0
+        # In two parts: the product with 1000 would need more digits than a float has.
+        whole = np.floor(start_us)
+        return whole.astype(np.int64) * 1000 + np.rint((start_us - whole) * 1000).astype(np.int64), timed
+
+    def _correlations(self, values: list[Any]) -> Any:
+        try:
+            ids = np.frombuffer(array("q", values), np.int64)
+            if ids.max() < 2**61 and ids.min() >= 0:
+                return ids
+        except (TypeError, OverflowError):
+            pass
+        return [self._correlation(value) for value in values]
+
+    def _correlation(self, value: Any) -> int:
+        """As a number below 2^61; larger ones get numbers of their own. -1 is what some backends write for none."""
+        number = integer(value)
+        if number is None or number == -1:
+            return NO_CORRELATION
+        return number if 0 <= number < 2**61 else -2 - self._large[number]
+
+    def _streams(self, all_args: list[Args], slices: list[Any]) -> list[int]:
+        """The numbers of the tracks (device, stream); from pid and tid where the arguments lack them."""
+        tracks, ids = self._tracks, (int, str)
+        return [
+            tracks[
+                args.device if args.device.__class__ in ids else event.pid,
+                args.stream if args.stream.__class__ in ids else event.tid,
+            ]
+            for args, event in zip(all_args, slices, strict=True)
+        ]
+
+    def _inputs(self, ops: list[Args]) -> list[int]:
+        details = self._details
+        return [-1 if a.dims is NULL else details[b",".join((a.dims, a.types, a.strides))] for a in ops]
+
+    def _gpu_details(self, all_args: list[Args], is_kernel: list[bool]) -> list[int]:
+        details = self._details
+        keys: list[Any] = [
+            (a.registers, a.shared_memory, bytes(a.grid), bytes(a.block), a.occupancy, collective_key(a)) if kernel else a.bytes
+            for a, kernel in zip(all_args, is_kernel, strict=True)
+        ]
+        try:
+            return [-1 if key is None else details[key] for key in keys]
+        except TypeError:  # a list or object where a number should be
+            return [details[hashable(key)] for key in keys]
+
+    def _judge_zeros(self) -> None:
+        """A GPU event at 0 is a real one if the others start near 0, too; else its time was lost."""
+        if (self._base_ns or 0) + self._first_ns > LOST_TIME_NS:
+            self.skipped["zero timestamp"] += len(self._at_zero)
+        elif self._at_zero:
+            self._append(self._at_zero, np.array([self._codes[event.cat] for event in self._at_zero], np.uint8), judged=True)
+
+    def _decoded_memory(self, zero_ns: int) -> Memory:
+        """The allocations and frees; `zero_ns` is the time of the first slice."""
+        columns = [np.concatenate(parts) for parts in zip(*self._memory, strict=True)] or [np.zeros(0, np.int64)] * 6
+        order = np.argsort(columns[0], kind="stable")
+        at_ns, track, device, address, size, total = (column[order] for column in columns)
+        return Memory(at_ns - zero_ns, track, device, address, size, total, list(self._devices))
+
+    def _distinct_details(self, detail: np.ndarray) -> list[Any]:
+        """The details, equal ones once; `detail` is renumbered. One that is written in two ways has two keys."""
+        numbers: dict[Any, int] = {}
+        found = []
+        for key in self._details:
+            value = detail_of(key)
+            try:
+                found.append(numbers.setdefault(value, len(numbers)))
+            except TypeError:  # objects among an op's inputs
+                found.append(numbers.setdefault(key, len(numbers)))
+        if found:
+            detail[:] = np.where(detail >= 0, np.array(found, np.int32)[detail], -1)
+        return [detail_of(value) if type(value) is bytes else value for value in numbers]
+
+    def _tell_gpu_annotations(self, kind: np.ndarray, track: np.ndarray) -> None:
+        """Old traces repeat the annotations on the GPU's lane, under the category of the CPU's."""
+        on_gpu, on_cpu = (np.zeros(len(self._tracks), bool) for _ in range(2))
+        on_gpu[list(self._gpu_lanes)] = True
+        on_cpu[track[(kind == Kind.OP) | (kind == Kind.CALL)]] = True
+        kind[(kind == Kind.ANNOTATION) & (on_gpu & ~on_cpu)[track]] = Kind.GPU_ANNOTATION
+
+
+def _at(values: list[Any], places: np.ndarray) -> list[Any]:
+    return [values[place] for place in places.tolist()]
+
+
+def _chosen(values: list[Any], mask: np.ndarray) -> list[Any]:
+    return _at(values, np.flatnonzero(mask))
+
+
+def _nodes(ops: list[Args]) -> tuple[np.ndarray, np.ndarray]:
+    """Autograd's number of the node that each op makes or, in the backward pass, runs, or NO_NODE; and for the latter autograd's
+    number of the thread that made it, else 0.
+    """
+    node, is_node = integers([NO_NODE if args.sequence is None else args.sequence for args in ops])
+    thread, is_thread = integers([args.forward_thread or 0 for args in ops])
+    fine = is_node & (node >= 0) & is_thread & (thread >= 0) & (thread < 1 << 31)
+    return np.where(fine, node, NO_NODE), np.where(fine, thread, 0).astype(np.int32)
+
+
+def _decoded(decoder: msgspec.json.Decoder, raw: msgspec.Raw) -> Any:
+    """An event's args, or None where they are missing, no object, or no text."""
+    try:
+        return decoder.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None

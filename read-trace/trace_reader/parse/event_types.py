@@ -1,0 +1,127 @@
+"""The events of a trace as msgspec decodes them: only the fields that the reader uses, of the types that traces have."""
+
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+from trace_reader.model.slices import Kind
+
+# Kineto's categories, today's and those of old versions.
+KINDS = {
+    **dict.fromkeys(("cpu_op", "operator"), Kind.OP),
+    "user_annotation": Kind.ANNOTATION,
+    "kernel": Kind.KERNEL,
+    **dict.fromkeys(("gpu_memcpy", "memcpy"), Kind.MEMCPY),
+    **dict.fromkeys(("gpu_memset", "memset"), Kind.MEMSET),
+    **dict.fromkeys(("cuda_runtime", "cuda_driver", "runtime", "driver", "xpu_runtime", "xpu_driver", "mtia_runtime"), Kind.CALL),
+    **dict.fromkeys(("privateuse1_runtime", "privateuse1_driver"), Kind.CALL),
+    "overhead": Kind.OVERHEAD,
+    "gpu_user_annotation": Kind.GPU_ANNOTATION,
+}
+PHASES = {"M": "metadata", "s": "flow", "t": "flow", "f": "flow", "i": "instant", "I": "instant", "C": "counter"}
+OTHER_PHASES = "BEbeNODSnpFPTRcVv()"
+
+NULL = msgspec.Raw(b"null")
+
+
+class Args(msgspec.Struct, frozen=True, gc=False):
+    """What is used of an event's arguments. Those of many values stay text: equal ones are read once."""
+
+    correlation: Any = None
+    device: Any = None
+    stream: Any = None
+    bytes: Any = None
+    registers: Any = msgspec.field(name="registers per thread", default=None)
+    shared_memory: Any = msgspec.field(name="shared memory", default=None)
+    occupancy: Any = msgspec.field(name="est. achieved occupancy %", default=None)
+    grid: msgspec.Raw = msgspec.Raw()
+    block: msgspec.Raw = msgspec.Raw()
+    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=NULL)
+    types: msgspec.Raw = msgspec.field(name="Input type", default=NULL)
+    strides: msgspec.Raw = msgspec.field(name="Input Strides", default=NULL)
+    collective: Any = msgspec.field(name="Collective name", default=None)
+    elements_in: Any = msgspec.field(name="In msg nelems", default=None)
+    elements_out: Any = msgspec.field(name="Out msg nelems", default=None)
+    group_size: Any = msgspec.field(name="Group size", default=None)
+    dtype: Any = None
+    sequence: Any = msgspec.field(name="Sequence number", default=None)
+    forward_thread: Any = msgspec.field(name="Fwd thread id", default=None)
+    group: Any = msgspec.field(name="Process Group Name", default=None)
+    ranks: Any = msgspec.field(name="Process Group Ranks", default=None)
+    sender: Any = msgspec.field(name="Src Rank", default=None)
+    receiver: Any = msgspec.field(name="Dst Rank", default=None)
+    collective_sequence: Any = msgspec.field(name="Seq", default=None)
+    call_from: Any = msgspec.field(name="CallFrom", default=None)
+
+
+NO_ARGS = Args()
+AnyArgs = Args | str | int | float | bool | list | None
+Id = int | str | float | None
+
+
+class SliceEvent(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
+    cat: str | None = None
+    name: str = ""
+    pid: Id = None
+    tid: Id = None
+    ts: float | None = None
+    dur: float | None = None
+    args: AnyArgs = None
+
+
+class EpochSliceEvent(SliceEvent, gc=False, tag_field="ph", tag="X"):
+    ts: Decimal | None = None  # type: ignore[assignment]  # a float has no room for the decimals
+
+
+class AnyEvent(msgspec.Struct, gc=False):
+    """Any event, where the phase is not known before."""
+
+    ph: str = ""
+    cat: str | None = None
+    name: str = ""
+    pid: Id = None
+    tid: Id = None
+    ts: float | None = None
+    dur: float | None = None
+    args: msgspec.Raw = msgspec.Raw()
+
+
+class AnyEpochEvent(AnyEvent, gc=False):
+    ts: Decimal | None = None  # type: ignore[assignment]
+
+
+class Name(msgspec.Struct, gc=False):
+    name: str = ""
+
+
+class Metadata(msgspec.Struct, gc=False, tag_field="ph", tag="M"):
+    name: str = ""
+    pid: Id = None
+    tid: Id = None
+    args: Name | None = None
+
+
+class MemoryArgs(msgspec.Struct, gc=False):
+    address: Any = msgspec.field(name="Addr", default=None)
+    bytes: Any = msgspec.field(name="Bytes", default=None)
+    total: Any = msgspec.field(name="Total Allocated", default=None)
+    device_type: Any = msgspec.field(name="Device Type", default=None)
+    device: Any = msgspec.field(name="Device Id", default=None)
+
+
+class Instant(msgspec.Struct, gc=False, tag_field="ph", tag="i"):
+    name: str = ""
+    pid: Id = None
+    tid: Id = None
+    ts: float | None = None
+    args: MemoryArgs | str | int | float | bool | list | None = None
+
+
+class EpochInstant(Instant, gc=False, tag_field="ph", tag="i"):
+    ts: Decimal | None = None  # type: ignore[assignment]
+
+
+SKIPPED: dict[type, str] = {Metadata: PHASES["M"]}  # by the type that an event of another phase is decoded to
+for _phase in (*PHASES, *OTHER_PHASES):
+    if _phase not in ("M", "i"):
+        SKIPPED[msgspec.defstruct("_Skipped", [], gc=False, tag_field="ph", tag=_phase)] = PHASES.get(_phase, "other phase")
