@@ -2,10 +2,8 @@
 
 import os
 import resource
-import signal
 import subprocess
 import sys
-import time
 
 from helpers import ROOT, SMALL_ATTENTION, SMALL_MLP
 import pytest
@@ -84,17 +82,15 @@ def test_an_attention_backend_that_the_cpu_lacks(lesson, backend):
         ("gallery/record.py", "error: the gallery is recorded on a CUDA GPU, and torch finds none here\n"),
     ],
 )
-def test_what_needs_a_gpu_says_so(script, message):
-    env = {**os.environ, **WITHOUT_GPU}
-    done = subprocess.run([sys.executable, ROOT / script], env=env, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
+def test_what_needs_a_gpu_says_so(zygote, script, message):
+    assert zygote([str(ROOT / script)], ROOT, WITHOUT_GPU) == (2, "", message)
 
 
 @pytest.mark.parametrize("script", sorted(path.name for path in (ROOT / "benchmarks").glob("*.py") if "bare" not in path.name))
-def test_a_benchmark_explains_itself_and_does_no_work(script):
+def test_a_benchmark_explains_itself_and_does_no_work(zygote, script):
     """Whatever it needs beyond torch is asked for when it runs, not when its help is."""
-    done = subprocess.run([sys.executable, ROOT / "benchmarks" / script, "--help"], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0 and done.stdout.startswith("usage: ") and "uv run " in done.stdout
+    code, out, _ = zygote([str(ROOT / "benchmarks" / script), "--help"], ROOT)
+    assert code == 0 and out.startswith("usage: ") and "uv run " in out
 
 
 def test_inputs_larger_than_the_memory(lesson):
@@ -158,36 +154,6 @@ def test_a_full_disk_leaves_the_earlier_artifacts(lesson, tmp_path):
     assert run.err.splitlines()[-1].startswith("error: cannot write the trace: no room in the temporary folder ")
     assert "Traceback" not in run.err
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-@pytest.mark.parametrize(
-    ("moment", "number", "code"),
-    [
-        ("import", signal.SIGINT, 130),
-        ("start", signal.SIGINT, 130),
-        ("start", signal.SIGTERM, 143),
-        ("recording", signal.SIGINT, 130),
-        ("recording", signal.SIGTERM, 143),
-        ("recording", signal.SIGKILL, -9),
-    ],
-)
-def test_an_interrupted_run_says_nothing_and_leaves_nothing(tmp_path, moment, number, code):
-    process = subprocess.Popen(
-        [sys.executable, ROOT / "01_matmul_add.py", "--device", "cpu", "--active", "20000", "--trace_dir", tmp_path],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
-    )
-    if moment != "import":
-        assert process.stdout is not None
-        while not process.stdout.readline().startswith("run: "):
-            pass
-    time.sleep({"import": 1, "start": 1, "recording": 6}[moment])  # seconds; torch prepares its profiler for 4
-    process.send_signal(number)
-    _, err = process.communicate()
-    assert (process.returncode, err) == (code, "")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_compile_without_a_compiler_names_it(lesson, tmp_path):

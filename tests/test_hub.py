@@ -2,9 +2,7 @@
 
 from http.server import BaseHTTPRequestHandler, HTTPServer
 import json
-import os
 import subprocess
-import sys
 import threading
 
 from helpers import ROOT, stand_ins
@@ -20,10 +18,12 @@ def package(folder):
     return stand_ins.package(folder, "answer = 42\n", backend="cuda" if torch.version.cuda else "cpu")
 
 
-def load(tmp_path, wanted="answer", **env):
-    """Load the package in a fresh process, with a cache of its own, and print what is `wanted` of it."""
-    code = f"""
-import sys
+@pytest.fixture
+def load(zygote, tmp_path, monkeypatch):
+    """Load the package in a process of its own, with a cache of its own, and print what is `wanted` of it."""
+
+    def run(wanted="answer", **env):
+        code = f"""
 from common.cli import LessonError
 from common.hub import load_kernel
 try:
@@ -31,9 +31,17 @@ try:
 except LessonError as error:
     sys.exit(f"error: {{error}}")
 """
-    inherited = {name: value for name, value in os.environ.items() if name != "LOCAL_KERNELS"}
-    env = {**inherited, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_CACHE": str(tmp_path / "hub"), **env}
-    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
+        return run_code(zygote, tmp_path, code, CUDA_VISIBLE_DEVICES="", HF_HUB_CACHE=str(tmp_path / "hub"), **env)
+
+    monkeypatch.delenv("LOCAL_KERNELS", raising=False)
+    return run
+
+
+def run_code(zygote, tmp_path, code, **env):
+    """(exit code, stdout, stderr) of a script beside common/."""
+    script = tmp_path / "script.py"
+    script.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{code}")
+    return zygote([str(script)], ROOT, env)
 
 
 class StandIn(HTTPServer):
@@ -73,33 +81,33 @@ def hub():
     server.server_close()
 
 
-def test_a_local_folder_stands_in_for_the_download(tmp_path):
-    done = load(tmp_path, HF_ENDPOINT=NOWHERE, LOCAL_KERNELS=f"{REPO}={package(tmp_path / 'local')}")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "42\n", "")
+def test_a_local_folder_stands_in_for_the_download(load, tmp_path):
+    code, out, err = load(HF_ENDPOINT=NOWHERE, LOCAL_KERNELS=f"{REPO}={package(tmp_path / 'local')}")
+    assert (code, out, err) == (0, "42\n", "")
 
 
 @pytest.mark.skipif(not torch.version.cuda, reason="the recipe's package is built for CUDA, and this torch is not")
-def test_the_recipe_of_the_docs_makes_a_package_with_the_layer(tmp_path):
+def test_the_recipe_of_the_docs_makes_a_package_with_the_layer(load, tmp_path):
     recipe = (ROOT / "docs" / "without_gpu.md").read_text().partition("mkdir -p liger/")[2].partition("LOCAL_KERNELS=")[0]
     subprocess.run(f"mkdir -p liger/{recipe}", shell=True, cwd=tmp_path, check=True)
-    done = load(tmp_path, "layers.LigerGEGLUMLP.__name__", HF_ENDPOINT=NOWHERE, LOCAL_KERNELS=f"{REPO}={tmp_path}/liger")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "LigerGEGLUMLP\n", "")
+    code, out, err = load("layers.LigerGEGLUMLP.__name__", HF_ENDPOINT=NOWHERE, LOCAL_KERNELS=f"{REPO}={tmp_path}/liger")
+    assert (code, out, err) == (0, "LigerGEGLUMLP\n", "")
 
 
-def test_the_cache_serves_when_the_hub_cannot_be_reached(tmp_path):
+def test_the_cache_serves_when_the_hub_cannot_be_reached(load, tmp_path):
     cached = tmp_path / "hub" / f"kernels--{REPO.replace('/', '--')}"
     commit = "0123456789abcdef0123456789abcdef01234567"
     package(cached / "snapshots" / commit)
     (cached / "refs").mkdir()
     (cached / "refs" / "v1").write_text(commit)
-    done = load(tmp_path, HF_ENDPOINT=NOWHERE)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "42\n", "")
+    code, out, err = load(HF_ENDPOINT=NOWHERE)
+    assert (code, out, err) == (0, "42\n", "")
 
 
-def test_no_hub_and_no_copy_says_what_failed_and_gives_the_ways_out(tmp_path):
-    done = load(tmp_path, HF_ENDPOINT=NOWHERE)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
+def test_no_hub_and_no_copy_says_what_failed_and_gives_the_ways_out(load, tmp_path):
+    code, out, err = load(HF_ENDPOINT=NOWHERE)
+    assert (code, out) == (1, "")
+    assert err == (
         f"error: cannot load {REPO} version 1: the Hub ({NOWHERE}) cannot be reached ([Errno 111] Connection refused), "
         f"and the cache ({tmp_path}/hub) has no copy.\n"
         "With a network, run it once: the download stays in the cache. Without one, name a folder of yours that holds "
@@ -108,35 +116,35 @@ def test_no_hub_and_no_copy_says_what_failed_and_gives_the_ways_out(tmp_path):
     )
 
 
-def test_a_hub_that_refuses_is_quoted(tmp_path, hub):
+def test_a_hub_that_refuses_is_quoted(load, tmp_path, hub):
     hub.status = 403
-    done = load(tmp_path, HF_ENDPOINT=hub.url)
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"error: cannot load {REPO} version 1: ") and "403" in done.stderr
-    assert "trust" not in done.stderr
+    code, _, err = load(HF_ENDPOINT=hub.url)
+    assert code == 1
+    assert err.startswith(f"error: cannot load {REPO} version 1: ") and "403" in err
+    assert "trust" not in err
 
 
-def test_a_publisher_that_the_hub_does_not_trust_is_never_taken_from_the_cache(tmp_path, hub):
+def test_a_publisher_that_the_hub_does_not_trust_is_never_taken_from_the_cache(load, tmp_path, hub):
     hub.status, hub.answer = 200, {"fullname": "Kernels", "numModels": 0, "avatarUrl": ""}
     cached = tmp_path / "hub" / f"kernels--{REPO.replace('/', '--')}"
     commit = "0" * 40
     package(cached / "snapshots" / commit)
     (cached / "refs").mkdir()
     (cached / "refs" / "v1").write_text(commit)  # as good a copy as test_the_cache_serves_... has
-    done = load(tmp_path, HF_ENDPOINT=hub.url)
-    assert done.returncode == 1
-    assert "is not from a trusted publisher" in done.stderr
+    code, _, err = load(HF_ENDPOINT=hub.url)
+    assert code == 1
+    assert "is not from a trusted publisher" in err
 
 
-def test_a_local_folder_without_a_build_says_so(tmp_path):
+def test_a_local_folder_without_a_build_says_so(load, tmp_path):
     (tmp_path / "empty").mkdir()
-    done = load(tmp_path, HF_ENDPOINT=NOWHERE, LOCAL_KERNELS=f"{REPO}={tmp_path}/empty")
-    assert done.returncode == 1
-    assert f"Cannot find a build variant for this system in {tmp_path}/empty" in done.stderr
+    code, _, err = load(HF_ENDPOINT=NOWHERE, LOCAL_KERNELS=f"{REPO}={tmp_path}/empty")
+    assert code == 1
+    assert f"Cannot find a build variant for this system in {tmp_path}/empty" in err
 
 
 OFFLINE = """
-import errno, socket, ssl, sys, types
+import errno, socket, ssl, types
 calls = []
 def get_kernel(repo, version):
     from huggingface_hub import constants
@@ -166,18 +174,14 @@ print(calls)
         "OSError(errno.EHOSTUNREACH, 'No route to host')",
     ],
 )
-def test_a_hub_that_cannot_be_reached_in_any_way_leaves_the_cache(cause):
-    code = OFFLINE.replace("CAUSE", cause)
-    env = {**os.environ, "HF_HUB_OFFLINE": "0"}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
-    assert done.stdout == "from the cache\n[('a/b', 7, False), ('a/b', 7, True)]\n", done.stderr
+def test_a_hub_that_cannot_be_reached_in_any_way_leaves_the_cache(zygote, tmp_path, cause):
+    _, out, err = run_code(zygote, tmp_path, OFFLINE.replace("CAUSE", cause), HF_HUB_OFFLINE="0")
+    assert out == "from the cache\n[('a/b', 7, False), ('a/b', 7, True)]\n", err
 
 
 @pytest.mark.parametrize("cause", ["PermissionError('401')", "ValueError('no such version')", "OSError(errno.ENOSPC, 'full')"])
-def test_any_other_failure_is_told_and_never_answered_from_the_cache(cause):
-    code = OFFLINE.replace("CAUSE", cause)
-    env = {**os.environ, "HF_HUB_OFFLINE": "0"}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
-    said, calls = done.stdout.splitlines()
+def test_any_other_failure_is_told_and_never_answered_from_the_cache(zygote, tmp_path, cause):
+    _, out, _ = run_code(zygote, tmp_path, OFFLINE.replace("CAUSE", cause), HF_HUB_OFFLINE="0")
+    said, calls = out.splitlines()
     assert said.startswith("cannot load a/b version 7: ") and "trust" not in said
     assert calls == "[('a/b', 7, False)]"

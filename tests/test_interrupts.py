@@ -61,9 +61,21 @@ def interrupted(command, number, after_s):
     return as_shells_report(process.returncode), err, time.monotonic() - began
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("after_s", [0.0, 0.4, 2.5, 5.0, 8.0])
-def test_a_lesson_ends_quietly_at_any_moment(number, code, after_s, tmp_path):
+@pytest.mark.parametrize(
+    ("after_s", "number", "code"),
+    [
+        (0.0, signal.SIGINT, 130),
+        (0.4, signal.SIGTERM, 143),
+        (2.5, signal.SIGINT, 130),
+        pytest.param(2.5, signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param(5.0, signal.SIGINT, 130, marks=pytest.mark.slow),
+        pytest.param(5.0, signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param(8.0, signal.SIGINT, 130, marks=pytest.mark.slow),
+        (8.0, signal.SIGTERM, 143),
+        pytest.param(8.0, signal.SIGKILL, 137, marks=pytest.mark.slow),
+    ],
+)
+def test_a_lesson_ends_quietly_at_any_moment(after_s, number, code, tmp_path):
     """Imports, the choice of the device, the profiler's preparation (4 s), recording."""
     command = ["01_matmul_add.py", "--device", "cpu", "--active", "60000", "--trace_dir", tmp_path]
     returned, err, took_s = interrupted(command, number, after_s)

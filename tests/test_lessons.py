@@ -22,7 +22,6 @@ COMMANDS = {
     "03": ("03_simple_mlp.py", "--device", "cpu", *SMALL_MLP),
     "04_a": ("04_a_naive_attention.py", "--device", "cpu", *SMALL_ATTENTION, "--guess", "5"),
     "04_a long": ("04_a_naive_attention.py", "--device", "cpu", *SMALL_ATTENTION[:-1], "1024", "--active", "1"),
-    "04_a compile": ("04_a_naive_attention.py", "--device", "cpu", *SMALL_ATTENTION, "--compile"),
     "04_b": ("04_b_inplace_ops_attention.py", "--device", "cpu", *SMALL_ATTENTION, "--guess", "5"),
     "04_c auto": ("04_c_sdpa_attention.py", "--device", "cpu", *SMALL_ATTENTION),
     "04_c math": ("04_c_sdpa_attention.py", "--device", "cpu", *SMALL_ATTENTION, "--backend", "math"),
@@ -50,7 +49,6 @@ def runs(lessons):
         ("02 compile", "8_32_64_bf16_warm_compile_device-cpu"),
         ("03", "2_8_32_64_bf16_warm_eager_device-cpu"),
         ("04_a", "1_2_256_64_bf16_warm_eager_device-cpu"),
-        ("04_a compile", "1_2_256_64_bf16_warm_compile_device-cpu"),
         ("04_b", "1_2_256_64_bf16_warm_eager_device-cpu"),
         ("04_c auto", "1_2_256_64_auto_bf16_warm_eager_device-cpu"),
         ("04_c math", "1_2_256_64_math_bf16_warm_eager_device-cpu"),
@@ -167,8 +165,12 @@ def test_only_the_masking_out_of_place_copies(runs):
     assert "\nguess: 5 ops per step. Correct.\n" in runs["04_b"].result().out
 
 
-def test_a_compiled_attention_is_one_compiled_region(runs):
-    trace = runs["04_a compile"].result().trace()
+@pytest.mark.slow
+def test_a_compiled_attention_is_one_compiled_region(lesson):
+    run = lesson("04_a_naive_attention.py", "--device", "cpu", *SMALL_ATTENTION, "--compile")
+    assert (run.code, run.err) == (0, "")
+    assert run.files == [f"1_2_256_64_bf16_warm_compile_device-cpu.{suffix}" for suffix in ("json", "txt")]
+    trace = run.trace()
     assert [e["name"].split(":")[0] for e in trace.events].count("Torch-Compiled Region") == 3
     assert not trace.named("aten::masked_fill") and not trace.named("aten::softmax")
 

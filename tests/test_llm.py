@@ -35,7 +35,14 @@ def expected(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "flags", [("--cache", "static"), ("--attention", "eager"), ("--cache", "static", "--compile"), ("--seed", "0")], ids=" ".join
+    "flags",
+    [
+        ("--cache", "static"),
+        ("--attention", "eager"),
+        ("--seed", "0"),
+        pytest.param(("--cache", "static", "--compile"), marks=pytest.mark.slow),
+    ],
+    ids=" ".join,
 )
 def test_greedy_tokens_are_the_same_whichever_way(tmp_path, expected, flags):
     tokens, logits = decoded(tmp_path, *flags)
@@ -102,7 +109,9 @@ def test_the_optimizers_implementations_agree(tmp_path, implementation):
     assert losses[0] == pytest.approx(losses[1], rel=1e-5) and losses[0][-1] < losses[0][0]
 
 
-@pytest.mark.parametrize("flags", [("--checkpoint",), ("--log_loss",), ("--compile",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "flags", [("--checkpoint",), ("--log_loss",), pytest.param(("--compile",), marks=pytest.mark.slow)], ids=" ".join
+)
 def test_what_changes_the_work_changes_no_loss(tmp_path, flags):
     losses = [run("05_c_train_step", tmp_path / name, *TRAIN, *more) for name, more in (("plain", ()), ("other", flags))]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
@@ -181,7 +190,7 @@ def test_a_model_of_another_kind_is_said(lesson, tmp_path):
     assert (done.code, done.err) == (2, said)
 
 
-@pytest.mark.parametrize("rung", ["graph", "tuned", "attention"])
+@pytest.mark.parametrize("rung", [pytest.param("graph", marks=pytest.mark.slow), "tuned", "attention"])
 def test_the_rungs_to_the_floor_write_the_same_tokens(tmp_path, expected, rung):
     decoder = run("05_b_decode_floor", tmp_path, *SMALL, "--rung", rung)
     assert torch.cat(decoder.written, 1).tolist() == expected[0]

@@ -130,6 +130,7 @@ def test_a_rank_that_dies_ends_all_and_its_error_is_said(tmp_path):
     assert json.loads((tmp_path / "a" / f"{tag}_w2_rank0.json").read_text())["distributedInfo"]["rank"] == 0
 
 
+@pytest.mark.slow
 def test_two_launchers_are_two_nodes(tmp_path):
     flags = jobs.flags_of("b", tmp_path)
     (tmp_path / "b").mkdir()

@@ -17,6 +17,10 @@ GLOSSARY: dict[str, str] = {
         "Bytes per second, in GB/s (10^9 bytes). A kernel takes at least as long as the bytes that it has to read and write take "
         "at the memory's bandwidth."
     ),
+    "bf16": (
+        "A floating-point type of two bytes: the range of fp32 with fewer digits. Tensor cores multiply it many times as fast as "
+        "fp32."
+    ),
     "block": (
         "A group of threads of one kernel that run on the same multiprocessor and can share its memory. A kernel consists of "
         "blocks of equal size, which together are its grid."
@@ -73,6 +77,10 @@ GLOSSARY: dict[str, str] = {
     "dispatch": (
         "The way from a call such as `torch.matmul` to the code that does the work: from one op to the next (`aten::matmul`, "
         "then `aten::mm`) down to the launch of a kernel."
+    ),
+    "eager": (
+        "PyTorch's normal way to run: each op starts when Python reaches it. Compiled code has been translated before, by "
+        "torch.compile, and may run several ops as one."
     ),
     "entry gap": (
         "The time from the start of an annotation to the start of its first op. Nothing is recorded in it: it is Python, or "

@@ -17,23 +17,29 @@ import pytest
 import torch
 
 Lesson = Callable[..., Run]
+# Variables that are read where they are needed, not when torch is imported: a fork of the process that has it heeds them.
+READ_LATE = {"CUDA_VISIBLE_DEVICES", "HF_ENDPOINT", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "LOCAL_KERNELS"}
 
 
 @pytest.fixture(scope="session")
-def zygote() -> Iterator[Callable[[list[str], Path], tuple[int, str, str]]]:
-    """Runs a script in a fork of a process that has imported torch: (exit code, stdout, stderr). One at a time."""
+def zygote() -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """Runs a script in a fork of a process that has imported torch: (exit code, stdout, stderr). One at a time. `env`: the
+    variables that differ, of READ_LATE.
+    """
     started: list[subprocess.Popen] = []
     lock = threading.Lock()
 
-    def run(argv: list[str], cwd: Path) -> tuple[int, str, str]:
+    def run(argv: list[str], cwd: Path, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+        assert READ_LATE.issuperset(env or {}), "torch was imported without it"
         with lock, tempfile.TemporaryDirectory() as folder:
             if not started:
                 command = [sys.executable, str(ROOT / "tests" / "helpers" / "zygote.py")]
                 started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
             (process,) = started
             files = {"out": f"{folder}/out", "err": f"{folder}/err"}
+            asked = {"argv": argv, "cwd": str(cwd), "env": {**os.environ, **(env or {})}, **files}
             assert process.stdin and process.stdout
-            process.stdin.write(json.dumps({"argv": argv, "cwd": str(cwd), **files}) + "\n")
+            process.stdin.write(json.dumps(asked) + "\n")
             process.stdin.flush()
             code = int(process.stdout.readline())
             out, err = (Path(path).read_text(errors="replace") for path in files.values())
@@ -48,7 +54,7 @@ def zygote() -> Iterator[Callable[[list[str], Path], tuple[int, str, str]]]:
 @pytest.fixture(scope="session")
 def lesson(tmp_path_factory, zygote) -> Lesson:
     """Run a lesson, `lesson("01_matmul_add.py", "--size", "8")`, in a process of its own, with a folder of its own; with `ranks`,
-    in so many processes of the launcher. With an environment or other settings of its own, Python starts for it alone.
+    in so many processes of the launcher. With variables beyond READ_LATE or other settings, Python starts for it alone.
     """
 
     base = tmp_path_factory.mktemp("lessons")  # once and here: pytest's factory is not safe among threads
@@ -56,8 +62,8 @@ def lesson(tmp_path_factory, zygote) -> Lesson:
     def run(script: str, *flags: str, env: Mapping[str, str] | None = None, ranks: int = 0, **popen) -> Run:
         folder = popen.pop("folder", None) or Path(tempfile.mkdtemp(dir=base))
         arguments = [str(ROOT / script), "--trace_dir", str(folder), *map(str, flags)]
-        if not (env or ranks or popen):
-            code, out, err = zygote(arguments, Path.cwd())
+        if READ_LATE.issuperset(env or {}) and not (ranks or popen):
+            code, out, err = zygote(arguments, Path.cwd(), env)
             return Run(code, out, err, folder)
         launcher = (*LAUNCHER, str(ranks)) if ranks else ()
         done = subprocess.run(

@@ -1,6 +1,6 @@
 """A process that has imported torch already and runs lessons in forks of itself: importing torch takes seconds, a fork nothing.
 
-python zygote.py        reads a line of JSON for each lesson from stdin: {"argv", "cwd", "out", "err"}; answers its exit code
+python zygote.py        reads a line of JSON for each lesson: {"argv", "cwd", "env", "out", "err"}; answers its exit code
 """
 
 import atexit
@@ -14,7 +14,7 @@ import traceback
 import warnings
 
 
-def run(argv: list[str], cwd: str, out: str, err: str) -> None:
+def run(argv: list[str], cwd: str, env: dict[str, str], out: str, err: str) -> None:
     """In the fork: the script as Python runs it, with stdout and stderr in files; never returns."""
     code = 1
     try:
@@ -23,6 +23,8 @@ def run(argv: list[str], cwd: str, out: str, err: str) -> None:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w")
         os.chdir(cwd)
+        os.environ.clear()
+        os.environ.update(env)
         sys.argv, sys.path[0] = argv, os.path.dirname(argv[0])
         try:
             runpy.run_path(argv[0], run_name="__main__")
