@@ -130,8 +130,8 @@ def test_the_page_of_several_gpus_says_what_the_recordings_say():
                 page.split()
             )
         rates = {
-            "tensor_parallel": "252 GB/s where nothing runs beside it",
-            "data_parallel_1000mb": "308\nfor the one bucket of 537 MB",
+            "tensor_parallel": "252 with nothing beside it (06_c)",
+            "data_parallel_1000mb": "308 as the only bucket (06_a)",
         }
         if name in rates:
             (row_of,) = job.collectives
