@@ -15,6 +15,8 @@ import time
 from helpers import GALLERY, fuzz_seed
 from helpers.events import ADD, GEMM, annotation, call, document, event, kernel, launch, memcpy, memset, op, step
 import pytest
+from trace_reader.errors import TraceError
+from trace_reader.parse.decode import decode
 
 import read_trace
 
@@ -87,6 +89,42 @@ def mutated(random: random.Random) -> bytes:
             raw[random.randrange(12, len(raw))] ^= 1 << random.randrange(8)
             text = bytes(raw)
     return text
+
+
+STRUCTURE = b'[]{},"'
+
+
+def one_byte_changed(data: bytes, pick: random.Random) -> bytearray:
+    """A bracket, brace, comma or quote is another one; a digit is a letter."""
+    raw = bytearray(data)
+    at = pick.choice([place for place, byte in enumerate(raw) if byte in STRUCTURE or 48 <= byte < 58])
+    raw[at] = pick.choice([byte for byte in STRUCTURE if byte != raw[at]]) if raw[at] in STRUCTURE else pick.choice(b"abcxyz")
+    return raw
+
+
+@pytest.mark.parametrize("tries", [300, pytest.param(3000, marks=pytest.mark.slow)])
+def test_one_byte_costs_no_more_than_its_event_and_every_event_is_accounted_for(tmp_path, tries):
+    """Those that are found and those that are told as lost are all that the recording has; at most three are lost."""
+    pick = random.Random(SEED + tries)
+    path = tmp_path / "t.json"
+    events: dict[Path, int] = {}
+    errors = 0
+    for number in range(tries):
+        source = pick.choice(SMALL)
+        events.setdefault(source, len(json.loads(source.read_bytes())["traceEvents"]))
+        path.write_bytes(one_byte_changed(source.read_bytes(), pick))
+        said = f"FUZZ_SEED={SEED}, trace {number} of {tries}, {source.name}"
+        start = time.monotonic()
+        try:
+            decoded = decode(str(path))
+        except TraceError:  # the file's first byte, or the key of the list
+            errors += 1
+            continue
+        lost = sum(n for reason, n in decoded.skipped.items() if reason in ("malformed", "truncated", "not read"))
+        assert decoded.total == events[source] and lost <= 3, (said, decoded.total, events[source], decoded.skipped)
+        assert decoded.first_bad is not None or "truncated" in decoded.header or not lost, said
+        assert time.monotonic() - start < 10, said
+    assert errors <= 2 + tries / 100
 
 
 def answered(arguments: list[str], capsys, monkeypatch, stdin: bytes = b"") -> str:

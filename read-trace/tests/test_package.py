@@ -15,8 +15,10 @@ from trace_reader import cli
 PROJECT = tomllib.loads((TOOL / "pyproject.toml").read_text())
 PACKAGE = TOOL / "trace_reader"
 # From the ground up: a part imports from itself and from those before it.
-LAYERS = ["errors", "units", "glossary", "system", "model", "names", "parse", "link", "analysis", "findings", "reading", "scene",
-          "write", "commands", "pictures", "pages", "cli", "__main__"]  # fmt: skip
+LAYERS = [
+    "errors", "guard", "units", "glossary", "system", "model", "names", "parse", "link", "analysis", "findings", "reading",
+    "scene", "write", "commands", "pictures", "pages", "cli", "__main__",
+]  # fmt: skip
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 LONGEST = 60  # lines of a function
 

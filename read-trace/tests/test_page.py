@@ -1,5 +1,6 @@
 """The page of --html, in a real browser: what lights up, what the keys and the mouse do, and what a hostile trace cannot."""
 
+import html
 import json
 import re
 
@@ -82,7 +83,7 @@ def test_the_tables_are_those_of_the_report(tmp_path, capsys, opened, trace):
     page = opened(written(tmp_path, capsys, trace))
     rows = page.evaluate("() => [...document.querySelectorAll('tr')].map((r) => [...r.cells].map((c) => c.textContent.trim()))")
     told_rows = [
-        [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        [html.unescape(re.sub(r"\\(.)", r"\1", cell.strip())) for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
         for line in told(capsys, trace, "--md", "--all", "--top", "100").splitlines()
         if line.startswith("| ")
     ]

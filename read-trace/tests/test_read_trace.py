@@ -253,6 +253,16 @@ def test_markdown_is_markdown(in_data):
     assert len(table) == 3 and all(line.count("|") == 8 for line in table)
 
 
+def test_in_markdown_a_name_is_no_markup(tmp_path, capsys):
+    name = "std::f<float>(int&) <img src=x onerror=alert(1)> a|b [c](d) `e` *f* _g_ h_i"
+    assert read_trace.main([write(tmp_path / "t.json", op(name, 1, 2)), "--md"]) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "float" in line]
+    assert row == (
+        "| std::f&lt;float&gt;(int&amp;) &lt;img src=x onerror=alert(1)&gt; a\\|b \\[c\\](d) \\`e\\` \\*f\\* \\_g\\_ h_i "
+        "| 1 | 2.0 µs | 2.0 µs | 1 |"
+    )
+
+
 def test_the_library_prints_nothing(capsys):
     from trace_reader import read
 

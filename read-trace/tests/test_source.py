@@ -89,9 +89,7 @@ def test_damage_that_hides_the_list_of_events_is_said(file):
     """One byte: the key reads otherwise, and the checksum knows it."""
     data = bytearray(gzip.compress(TEXT, 0))  # as it is, so that a byte changed is a letter changed
     data[data.index(b"traceEvents")] ^= 1
-    with pytest.raises(
-        NotATraceError, match=r"no list traceEvents in it; the gzip file is damaged at byte \d+ \(incorrect data check"
-    ):
+    with pytest.raises(NotATraceError, match="no list traceEvents in it; the gzip file's checksum is wrong: "):
         read(file(bytes(data), "t.json.gz"))
 
 

@@ -9,7 +9,7 @@ import re
 import sys
 from typing import Any
 
-from trace_reader import __version__
+from trace_reader import __version__, guard
 from trace_reader.errors import LeftOverError, MissingExtraError, NotWrittenError, TraceError
 from trace_reader.system.interrupts import at_once, unwind_on_signals
 from trace_reader.system.terminal import prepare_streams, say_error, stdout_failed
@@ -204,6 +204,14 @@ def main(argv: list[str] | None = None, prog: str = "read-trace", command: str =
         return 1
     except OSError as error:  # of a copy on stdout
         return stdout_failed(error)
+    except MemoryError:
+        say_error("there is not enough memory for this trace: read it on a larger machine, or record fewer steps")
+        return 1
+    except Exception as error:
+        if guard.raises:
+            raise
+        say_error(f"read-trace {__version__} failed on this: {guard.words_of(error)}; please report it")
+        return 1
     try:
         # A copy itself went to stdout: what is said of it does not.
         stream = sys.stderr if args.redact == "-" else sys.stdout

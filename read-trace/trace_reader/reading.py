@@ -28,7 +28,8 @@ def load(
 def analyze(trace: Trace, everything: bool = False) -> Facts:
     """The facts of a loaded trace, with their findings: of a large one, for `everything`, also those that mend nothing."""
     facts = summarize(trace)
-    return msgspec.structs.replace(facts, findings=run_rules(trace, facts, everything))
+    findings, failed = run_rules(trace, facts, everything)
+    return msgspec.structs.replace(facts, findings=findings, failed=failed)
 
 
 def read(path: str) -> Facts:

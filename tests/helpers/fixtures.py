@@ -15,6 +15,9 @@ from typing import Any
 from helpers import LAUNCHER, ROOT, Run, fuzz_seed
 import pytest
 import torch
+from trace_reader import guard
+
+guard.raises = True
 
 Lesson = Callable[..., Run]
 # Variables that are read where they are needed, not when torch is imported: a fork of the process that has it heeds them.

@@ -95,6 +95,7 @@ class Facts(msgspec.Struct, frozen=True):
     collectives: tuple[CollectiveFacts, ...]
     memory: tuple[MemoryFacts, ...]
     findings: tuple[Finding, ...] = ()
+    failed: tuple[str, ...] = ()  # findings whose rule failed, each as one line
 
     @property
     def regime(self) -> str:

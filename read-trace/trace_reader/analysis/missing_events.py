@@ -11,7 +11,9 @@ MOST_WITHOUT_WORK = 0.1  # of the launches: those of the last moments are always
 def missing(trace: Trace) -> tuple[str, ...]:
     """What the trace lacks, in words. Each of these could change the verdict."""
     found = []
-    if trace.header.get("truncated"):
+    if trace.header.get("unread"):
+        found.append("the part of the file that is not read")
+    elif trace.header.get("truncated"):
         found.append("the cut-off end of the file")
     elif trace.header.get("damaged"):
         found.append("the damaged parts of the file")

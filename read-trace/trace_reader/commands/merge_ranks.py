@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -141,16 +142,17 @@ class _Rank:
 
     def has_lane(self, event: dict[str, Any]) -> bool:
         """Whether a label is of a process that has events: the profiler names all devices of the machine."""
-        return event.get("pid") in self._lanes
+        return _hashable(event.get("pid")) in self._lanes
 
     def properties(self, listed: Any) -> list[dict[str, Any]]:
         """Those of the devices that this rank used, under their new numbers."""
         if not isinstance(listed, list):
             return []
-        known = [(self._devices.get((self._place, own.get("id"))), own) for own in listed if isinstance(own, dict)]
+        known = [(self._devices.get((self._place, _hashable(own.get("id")))), own) for own in listed if isinstance(own, dict)]
         return [{**own, "id": number} for number, own in known if number is not None]
 
     def _process(self, pid: Any, on_gpu: bool, meta: bool) -> int:
+        pid = _hashable(pid)
         if (self._place, pid) in self._devices and (on_gpu or meta):
             return self._devices[self._place, pid]
         if on_gpu:
@@ -158,7 +160,7 @@ class _Rank:
         return self._processes.setdefault((self._place, pid), FIRST_PROCESS + len(self._processes))
 
     def _device(self, device: Any) -> int:
-        return self._devices.setdefault((self._place, device), len(self._devices))
+        return self._devices.setdefault((self._place, _hashable(device)), len(self._devices))
 
     def _number(self, number: int) -> int:
         """An id that no other rank has; -1 is none."""
@@ -167,3 +169,8 @@ class _Rank:
         if number >= 1 << (ID_BITS - 1):
             number = (1 << (ID_BITS - 1)) + self._large.setdefault(number, len(self._large))
         return number + (self._place << ID_BITS)
+
+
+def _hashable(number: Any) -> Any:
+    """A process or device as a trace writes it: a list or an object, which no profiler writes, as its text."""
+    return json.dumps(number) if isinstance(number, list | dict) else number

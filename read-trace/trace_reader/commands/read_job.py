@@ -14,6 +14,7 @@ import re
 from typing import Any
 
 import msgspec
+from trace_reader import guard
 from trace_reader.analysis.facts import summarize
 from trace_reader.analysis.job_facts import JobFacts, job_facts
 from trace_reader.analysis.rank_summary import RankSummary, rank_of, summarize_rank
@@ -111,6 +112,10 @@ def read_rank(path: str, steps_from: re.Pattern[str] | None = None, load: Callab
         return error
     except LookupError as error:
         return TraceError(str(error))
+    except Exception as error:  # the other ranks are read all the same
+        if guard.raises:
+            raise
+        return TraceError(f"{path}: reading it failed ({type(error).__name__}: {error}); please report it")
 
 
 def _summary(trace: Trace) -> RankSummary:

@@ -19,6 +19,7 @@ from trace_reader.findings import (
     runtime_calls,
 )
 from trace_reader.findings.registry import RULES, Seen
+from trace_reader.guard import Failures
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 
@@ -38,19 +39,21 @@ LESSON_SIZE = 300  # kernels, copies and memsets, at most
 MOST_EVIDENCE = 20  # slices of a finding
 
 
-def run_rules(trace: Trace, facts: Facts, everything: bool = False) -> tuple[Finding, ...]:
-    """What the rules find: what explains most of the critical path first, trivia last. Trivia are reported only for a trace no
-    larger than a lesson's, or with `everything`.
+def run_rules(trace: Trace, facts: Facts, everything: bool = False) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+    """What the rules find, and which of them failed: what explains most of the critical path first, trivia last. Trivia are
+    reported only for a trace no larger than a lesson's, or with `everything`.
     """
-    found = []
+    found, failures = [], Failures()
     for slug, pattern in PATTERNS.items():
         if pattern.trivia and not everything and len(trace.work) > LESSON_SIZE:
             continue
-        if seen := pattern.rule(trace, facts):
-            share = _share(seen, facts.critical_path, pattern.trivia)
-            finding = Finding(slug, seen.text, pattern.means, seen.next or pattern.next, share, _evidence(trace, seen.evidence))
-            found.append((pattern.trivia, -(share or 0.0), finding))
-    return tuple(finding for *_, finding in sorted(found, key=lambda each: each[:2]))
+        with failures.caught(f"the finding {slug}"):
+            if seen := pattern.rule(trace, facts):
+                share = _share(seen, facts.critical_path, pattern.trivia)
+                evidence = _evidence(trace, seen.evidence)
+                finding = Finding(slug, seen.text, pattern.means, seen.next or pattern.next, share, evidence)
+                found.append((pattern.trivia, -(share or 0.0), finding))
+    return tuple(finding for *_, finding in sorted(found, key=lambda each: each[:2])), tuple(failures)
 
 
 def evidence_of(trace: Trace, facts: Facts, slug: str) -> Rows | None:

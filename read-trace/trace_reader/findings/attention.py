@@ -136,7 +136,7 @@ def _opaque_op(trace: Trace, facts: Facts) -> Seen | None:
     for name, calls in sorted(ops.by_name()):
         inside = calls.where(trace.step_at(calls.start_ns) >= 0)
         own_us = float(self_us(trace.slices, trace.parent, inside.at).sum()) / max(len(facts.steps), 1)
-        if step and own_us >= OPAQUE_SHARE * step.cpu_us:
+        if step and step.cpu_us and own_us >= OPAQUE_SHARE * step.cpu_us:
             total_us = inside.total_us / len(facts.steps)
             seen = f"{name}: {us(own_us)} of its {us(total_us)} per step are self time, "
             return Seen(seen + f"{own_us / step.cpu_us:.0%} of {step.name}'s CPU time", calls)

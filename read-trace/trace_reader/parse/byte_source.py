@@ -72,8 +72,11 @@ class Blocks:
                         continue
                     if not begun:
                         raise NotATraceError(f"{self.path}: a damaged gzip file: {error}") from error
-                    why = str(error).partition(": ")[2] or error
-                    self.damage = f"the gzip file is damaged at byte {position} ({why})"
+                    why = str(error).partition(": ")[2] or str(error)
+                    if why in ("incorrect data check", "incorrect length check"):
+                        self.damage = "the gzip file's checksum is wrong: a byte in it, and which is not known, has changed"
+                    else:
+                        self.damage = f"the gzip file is damaged at byte {position} ({why})"
                     return
                 zipped = unzipper.unused_data + zipped[size:]
                 position += len(part) - len(unzipper.unused_data)

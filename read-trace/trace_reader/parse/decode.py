@@ -21,12 +21,13 @@ from trace_reader.parse.byte_source import Blocks, Bytes, open_blocks, shown
 from trace_reader.parse.event_columns import LONGEST_US, EventColumns
 from trace_reader.parse.event_types import SKIPPED, AnyEpochEvent, AnyEvent
 from trace_reader.parse.foreign_files import what_it_is
-from trace_reader.parse.repair import EVENT, mended, one_by_one
+from trace_reader.parse.repair import EVENT, FIRST_EVENT, mended, one_by_one
 
 PIECE_BYTES = 1 << 19
 LARGEST_PIECE_BYTES = 1 << 22
 SAMPLE_BYTES = 1 << 17  # from whose first times it is told since when times count
 SAMPLE_TIMES = 1000
+IMPLAUSIBLE = 100  # events of a piece that cannot be read; if they are half of it, the file is no trace from there on
 EXACT_US = 2**43  # below, a float tells the nanoseconds; beyond are times since 1970
 
 
@@ -53,6 +54,8 @@ _TOKEN = re.compile(rb'("traceEvents"\s*:\s*\[)|"(?:[^"\\]|\\.)*+"|[{}\[\]]', re
 # The end of one event and the start of the next. No string holds it: a quote inside a string is escaped.
 _BOUNDARY = re.compile(rb"\}\s*,\s*(?=" + EVENT.encode() + rb")")
 _ANY_BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{)")  # between two events, or two objects inside one
+_PH = re.compile(r'"ph"\s*:')
+_SECOND_LIST = re.compile(r'"traceEvents"\s*:\s*\[\s*$')
 _LONGEST_BOUNDARY = 1 << 14  # bytes to the first event's "ph", at most
 
 
@@ -79,7 +82,9 @@ class _Decoder:
         self.first_bad: str | None = None
         self.header: dict[str, Any] = {}
         self._patience = 0  # characters that a left over end must have before it is looked at again
-        self._list_ended = False
+        self._offset = 0  # bytes of the file before the buffer
+        self._given_up = False  # what follows is no trace
+        self._left = False  # what follows is not of this trace: its events are counted
 
     def decode(self) -> Decoded:
         blocks = iter([self.source.data]) if isinstance(self.source, Bytes) else iter(self.source)
@@ -95,10 +100,13 @@ class _Decoder:
         searched = 0  # no boundary begins before, beyond the piece's size
         while True:
             position = 1
-            while cut := self._cut(buffer, position, searched):
+            while not self._given_up and (cut := self._cut(buffer, position, searched)):
                 carried = self._piece(carried, buffer, position, cut.start() + 1)
                 position = cut.end()
+            if self._given_up:
+                return self._decoded()
             if position > 1:
+                self._offset += position - 1
                 buffer = buffer[position - 1 :]  # a new one: slices that are kept may still point into the old one
             searched = len(buffer) - _LONGEST_BOUNDARY
             if (block := next(blocks, None)) is None:
@@ -124,6 +132,8 @@ class _Decoder:
         if finished is None:
             reasons = ", ".join(f"{n} {reason}" for reason, n in skipped.items())
             place = f"; first {self.first_bad}" if self.first_bad else ""
+            if not reasons:
+                raise NoEventsError(f"{self.path}: its {self.total} events are allocations and frees, without an op or a kernel")
             raise NoEventsError(f"{self.path}: none of the {self.total} events is one that a profiler writes ({reasons}{place})")
         slices, memory, zero_ns = finished
         return Decoded(
@@ -148,6 +158,7 @@ class _Decoder:
                 block = next(blocks, None)
                 whole = block is None
                 buffer += block or b""
+        self._offset = start - 1
         del buffer[: start - 1]
         return buffer
 
@@ -162,7 +173,7 @@ class _Decoder:
         for token in _TOKEN.finditer(buffer, opening.start(1)):
             if token[1]:
                 if depth == 1:
-                    self._add_to_header(buffer[opening.start(1) : token.start()] + b'"":0}')
+                    self._take_header(buffer[opening.start(1) : token.start()] + b'"":0}')
                     return token.end()
                 depth, is_inside = depth + 1, True  # the list that the key has
             elif token[0] in (b"{", b"["):
@@ -174,20 +185,28 @@ class _Decoder:
         if is_inside and depth == 0:
             raise NotATraceError(f"{self.path}: no trace: its list traceEvents is inside another object; write that to a file")
         if found := _TRACE_EVENTS.search(buffer):  # the header's quotes or brackets do not match
-            self._add_to_header(buffer[opening.start(1) : found.start()] + b'"":0}')
+            self._take_header(buffer[opening.start(1) : found.start()] + b'"":0}')
             return found.end()
         damage = f"; {self.source.damage}" if self.source.damage else ""
         raise NotATraceError(f"{self.path}: no trace: there is no list traceEvents in it{damage}")
 
-    def _add_to_header(self, text: bytes | bytearray) -> None:
+    def _add_to_header(self, text: bytes | bytearray | str) -> bool:
+        """Whether it can be read."""
         try:
-            header = json.loads(mended(text.decode(errors="replace")))
+            header = json.loads(mended(text if isinstance(text, str) else text.decode(errors="replace")))
         except (ValueError, RecursionError):
-            said = "header: cannot be read as JSON"
-            self.first_bad = f"{self.first_bad}; {said}" if self.first_bad else said
-        else:
-            header.pop("", None)
-            self.header.update(header)
+            return False
+        header.pop("", None)
+        self.header.update(header)
+        return True
+
+    def _take_header(self, text: bytes | bytearray) -> None:
+        if not self._add_to_header(text):
+            self._say("header: cannot be read as JSON")
+
+    def _say(self, message: str) -> None:
+        """Of what is wrong with the file, the first is said in the report, and what follows it."""
+        self.first_bad = f"{self.first_bad}; {message}" if self.first_bad else message
 
     def _piece(self, carried: str, buffer: bytearray, start: int, end: int) -> str:
         """Take the events of `buffer[start:end]`, which have commas between, after what was left over of the piece before it.
@@ -195,7 +214,7 @@ class _Decoder:
         What stands beside them is no part of an event: brackets are put there, which costs less than a copy with brackets.
         Returns an end that is no whole event yet.
         """
-        if not carried:
+        if not carried and not self._left:
             buffer[start - 1], buffer[end] = b"[]"
             try:
                 events = self._many.decode(memoryview(buffer)[start - 1 : end + 1])
@@ -207,25 +226,63 @@ class _Decoder:
                 return ""
         joined = _after(carried, buffer[start:end].decode(errors="replace"))
         # What is left over is looked at again when there is twice as much of it: an event may be larger than many pieces.
-        if carried and (self._list_ended or len(joined) < self._patience):
+        if carried and len(joined) < self._patience:
             return joined
-        left = one_by_one(joined, self._take_one, self._bad)
-        self._list_ended = left.startswith("]")
+        found, lost = self.total, self.columns.skipped["malformed"]
+        left = self._take_text(joined, self._offset + end)
+        lost = self.columns.skipped["malformed"] - lost
+        if lost >= IMPLAUSIBLE and 2 * lost > self.total - found:
+            self._given_up = self.header["unread"] = True
+            self._say(f"from byte {self._offset + start} on nothing is certain: {found} events before it")
         self._patience = 2 * len(left)
         return left
 
+    def _take_text(self, text: str, end: int, final: bool = False) -> str:
+        """Take the events of a text that ends at byte `end`; returns what is left over: the end of the list with what follows it,
+        in which there is no event, or the beginning of an event.
+        """
+        if self._left:
+            self._leave(text, end)
+            return ""
+        left = one_by_one(text, self._take_one, self._bad, final)
+        while left.startswith("]") and (event := FIRST_EVENT.search(left)):
+            if not self._goes_on(left[1 : event.start()]):
+                self._leave(left[event.start() :], end)
+                return ""
+            left = one_by_one(left[event.start() :], self._take_one, self._bad, final)
+        return left
+
+    def _goes_on(self, between: str) -> bool:
+        """Whether the event that follows is one of this trace: between the list's end and it stand a bracket too much, a broken
+        event, or other keys of the trace, perhaps with the key of a second list.
+        """
+        if lost := len(_PH.findall(between)):
+            self._bad("cannot be read as JSON", lost)
+            return True
+        keys = _SECOND_LIST.sub("", between).strip(", \t\r\n")
+        return not keys.strip("[],") or self._add_to_header(f"{{{keys}}}")
+
+    def _leave(self, text: str, end: int) -> None:
+        """Count the events of a text that ends at byte `end` and is not read."""
+        if not self._left:
+            self._left = self.header["unread"] = True
+            self._say(f"what begins at byte {end - len(text.encode(errors='replace'))} is not of this trace, and not read")
+        lost = len(_PH.findall(text))
+        self.total += lost
+        self.columns.skipped["not read"] += lost
+
     def _last_piece(self, carried: str, buffer: bytearray) -> None:
         """Take the rest of the file: events, the end of their list, and the header's keys that follow it."""
-        start = 1
+        start, end = 1, self._offset + len(buffer)
         if last := deque(_BOUNDARY.finditer(buffer), maxlen=1):
             carried = self._piece(carried, buffer, start, last[0].start() + 1)
             start = last[0].end()
-        rest = one_by_one(_after(carried, buffer[start:].decode(errors="replace")), self._take_one, self._bad, final=True).strip()
+        rest = self._take_text(_after(carried, buffer[start:].decode(errors="replace")), end, final=True).strip()
         if rest.startswith("]"):
             after = rest[1:].lstrip().lstrip(",").strip()
             if after not in ("", "}"):
-                self._add_to_header(b"{" + after.encode(errors="replace"))
-        else:
+                self._take_header(b"{" + after.encode(errors="replace"))
+        elif not self._left:
             if rest:
                 if (more := rest.count('"ph"') - 1) > 0:
                     self._bad("cannot be read as JSON", more)
@@ -252,7 +309,7 @@ class _Decoder:
 
     def _bad(self, message: str, events: int = 1, where: str = "") -> None:
         if self.first_bad is None:
-            self.first_bad = f"traceEvents[{self.total}]{where}: {message}"
+            self._say(f"traceEvents[{self.total}]{where}: {message}")
         self.total += events
         self.columns.skipped["malformed"] += events
 

@@ -35,6 +35,7 @@ from trace_reader.parse.event_types import (
     SliceEvent,
 )
 
+LARGEST_BYTES = 2**50  # of a block of memory; larger numbers are none, and a sum of many has to fit into 64 bits
 LOST_TIME_NS = 10**9  # a GPU event at 0, this long before all others, has lost its time
 LONGEST_US = 3e15  # a time or duration beyond is none: in nanoseconds, a start and a duration fit into 64 bits
 _DECODE_ARGS = msgspec.json.Decoder(Args)
@@ -153,7 +154,11 @@ class EventColumns:
         index, has_index = integers([args.device for args in every])
         total, has_total = integers([-1 if args.total is None else args.total for args in every])
         total[~has_total | (total >= 2**62)] = -1
-        fine &= has_address & has_size & (size > -(2**62)) & (size < 2**62) & has_type & has_index
+        possible = (size > -LARGEST_BYTES) & (size < LARGEST_BYTES)
+        impossible = int((has_size & ~possible).sum())
+        self.skipped["impossible size"] += impossible
+        self.skipped["instant"] -= impossible
+        fine &= has_address & has_size & possible & has_type & has_index
         pairs = zip(device_type[fine].tolist(), index[fine].tolist(), strict=True)
         device = np.array([devices[pair] for pair in pairs], np.int64)
         track = np.array([tracks[event.pid, event.tid] for event in _chosen(events, fine)], np.int64)

@@ -7,15 +7,25 @@ import json
 import re
 from typing import Any
 
-_LENIENT = json.JSONDecoder(strict=False, parse_float=Decimal)
+
+def _decimal(text: str) -> Decimal | None:
+    """A number with all its digits; None for one whose power of ten no computer holds."""
+    try:
+        return Decimal(text)
+    except ArithmeticError:
+        return None
+
+
+_LENIENT = json.JSONDecoder(strict=False, parse_float=_decimal)
 # What an event begins with, and no object inside one: the key "ph", after keys that hold no other object or list.
 EVENT = r'\{(?:[^{}\[\]"]|"(?:[^"\\]|\\.)*+")*?"ph"\s*:\s*"'
+FIRST_EVENT = re.compile(EVENT)
 _NEXT_EVENT = re.compile(rf",\s*(?={EVENT})")
 _NEXT_OBJECT = re.compile(r"\}\s*,\s*(?=\{)")  # between two events, or two objects inside one
 _SEPARATOR = re.compile(r"[\s,]*")
 _END = re.compile(r"\}(?=\s*\])")  # of the last event of the list, or of an object inside an event
-# The list closed too early, or begun a second time.
-_GOES_ON = re.compile(rf'\]\s*,\s*(?:"traceEvents"\s*:\s*\[\s*)?(?={EVENT})')
+_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"\s*:')  # of the header
+_AFTER_ELEMENT = re.compile(r"\s*(?:[,\]]|$)")
 _SPACES_FOR_CONTROLS = {code: " " for code in range(32)}
 _BARE_NUMBER = re.compile(r"(?<=[:\[,])(\s*)(?:[-+]?(?:nan|inf(?:inity)?)|N/A)(?=\s*[,}\]])", re.IGNORECASE)
 _BACKSLASH = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
@@ -24,10 +34,11 @@ _REBASED = 1 << 16  # characters: an error's place is counted from the text's st
 
 
 def one_by_one(text: str, take: Callable[[Any], None], bad: Callable[[str, int], None], final: bool = False) -> str:
-    """Call `take` with the value of each event in `text`, until the list ends (`]`) or no whole event is left.
+    """Call `take` with the value of each element of the list in `text`, until the list ends (`]`) or no whole event is left.
 
-    `bad` is called with the reason and the number of events that cannot be mended. Returns what follows: the list's end, or the
-    beginning of an event whose rest, unless this is the `final` text, comes with the next one.
+    `bad` is called with the reason and the number of events that are lost: those that cannot be mended, none where only a bracket
+    or a letter stands between events. Returns what follows: the list's end (`]`, also where it is missing before a key of the
+    header), or the beginning of an event whose rest, unless this is the `final` text, comes with the next one.
     """
     position = 0
     plain = True  # whether an event that shows its "ph" first may still come: to look for it once in vain is enough
@@ -35,15 +46,20 @@ def one_by_one(text: str, take: Callable[[Any], None], bad: Callable[[str, int],
         if position > _REBASED:
             text, position = text[position:], 0
         position = _SEPARATOR.match(text, position).end()  # type: ignore[union-attr]  # it matches nothing, too
-        if position == len(text):
-            return ""
-        if text[position] == "]":
-            if (more := _GOES_ON.match(text, position)) is None:
-                return text[position:]
-            position = more.end()
+        if position == len(text) or text[position] == "]":
+            return text[position:]
+        if text[position] != "{":
+            if (element := _element(text, position)) is not None:
+                value, position = element
+                take(value)
+            elif _KEY.match(text, position) and '"ph"' not in text[position:]:
+                bad("the list is not closed", 0)
+                return "]," + text[position:]
+            else:
+                position = _skip(text, position, bad)
             continue
         try:
-            value, position = _LENIENT.raw_decode(text, position)
+            value, end = _LENIENT.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
             if not final and _is_cut_off(error, text):
                 return text[position:]
@@ -54,12 +70,34 @@ def one_by_one(text: str, take: Callable[[Any], None], bad: Callable[[str, int],
                 if not _mend(text[position:cut], take):
                     bad("cannot be read as JSON", max(text.count('"ph"', position, cut), 1))
                 position = following
-            elif final and (end := _mended_end(text, position, take)) is not None:
-                position = end
+            elif final and (mended_end := _mended_end(text, position, take)) is not None:
+                position = mended_end
             else:
                 return text[position:]
         else:
-            take(value)
+            if "ph" not in value and not _AFTER_ELEMENT.match(text, end):  # closed too early
+                position = _skip(text, position + 1, bad, least=1)
+            else:
+                take(value)
+                position = end
+
+
+def _element(text: str, position: int) -> tuple[Any, int] | None:
+    """A whole element of the list that is no object, and where it ends; None where a bracket or a letter stands by itself."""
+    try:
+        value, end = _LENIENT.raw_decode(text, position)
+    except (ValueError, RecursionError):
+        return None
+    is_event = isinstance(value, list) and '"ph"' in text[position:end]
+    return None if is_event or not _AFTER_ELEMENT.match(text, end) else (value, end)
+
+
+def _skip(text: str, position: int, bad: Callable[[str, int], None], least: int = 0) -> int:
+    """Where the next event begins after what is none; what is lost up to there, at `least` so much, is counted."""
+    found = FIRST_EVENT.search(text, position)
+    end = found.start() if found else len(text)
+    bad("stands between two events, and is none", max(text.count('"ph"', position, end), least))
+    return end
 
 
 def _is_cut_off(error: Exception, text: str) -> bool:
@@ -107,7 +145,7 @@ def _mend(text: str, take: Callable[[Any], None]) -> bool:
 
 def _mended(text: str) -> Any:
     try:
-        return json.loads(mended(text), parse_float=Decimal)
+        return json.loads(mended(text), parse_float=_decimal)
     except (ValueError, RecursionError):
         return None
 

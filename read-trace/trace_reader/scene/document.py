@@ -140,13 +140,22 @@ class Document:
     def item(self, item: Item) -> None:
         self.parts.append(item)
 
-    def table(self, table: Table, view: Any) -> None:
-        """A table under its heading, with as many rows and columns as the style shows."""
-        self.section(table.title if isinstance(table.title, str) else table.title(view), table.key)
-        self.rows(table, view)
+    def table(self, table: Table, view: Any, above: str = "") -> None:
+        """A table under its heading, with as many rows and columns as the style shows; `above` it a line. All of it, or, where
+        something fails, nothing.
+        """
+        title = table.title if isinstance(table.title, str) else table.title(view)
+        part = self._filled(table, view)
+        self.section(title, table.key)
+        if above:
+            self.lines([above], indented=True)
+        self.parts.append(part)
 
     def rows(self, table: Table, view: Any) -> None:
         """A table without a heading."""
+        self.parts.append(self._filled(table, view))
+
+    def _filled(self, table: Table, view: Any) -> TablePart:
         items = table.rows(view)
         every = table.every(view)
         most = self.style.top or (table.brief or ROWS if self.style.brief else ROWS)
@@ -157,7 +166,7 @@ class Document:
         how = "--all" if self.style.brief else f"--top {len(items)}"
         longest = LONGEST_NAME if self.style.full else LONGEST_CELL
         least = len(cells) if every else table.least
-        self.parts.append(TablePart(table, head, cells, kept, len(items) - len(kept), how, longest, least))
+        return TablePart(table, head, cells, kept, len(items) - len(kept), how, longest, least)
 
 
 def short(name: str, style: Style) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from trace_reader.analysis.dispatch_tree import Node
 from trace_reader.analysis.facts import Facts, Finding
 from trace_reader.analysis.verdict import CPU_WORDS, verdict_sentence
+from trace_reader.guard import Failures
 from trace_reader.scene.document import LABEL_WIDTH, Document, Item, Style, middle, short
 from trace_reader.scene.trace_tables import IDLE, MEMORY, TABLES, TraceView
 from trace_reader.units import about, count, human_bytes, us
@@ -32,23 +33,31 @@ def trace_report(facts: Facts, style: Style, tree: Node | None = None) -> Docume
     kinds = BRIEF_KINDS if style.brief else MOST_KINDS
     out.lines([verdict_sentence(facts), *(f"{f.means} Next: {f.next}" for f in explained), work_per_step(facts, kinds)])
     _findings(out, [f for f in facts.findings if f.slug != facts.verdict])
-    view, left_out = TraceView(facts, style), []
-    for table in TABLES:
-        if not table.shown(view):
-            continue
-        if style.brief and table.brief is None:
-            left_out.append(table.name)
-        elif table is MEMORY:
-            _memory(out, facts, style)
-        else:
-            out.section(table.title if isinstance(table.title, str) else table.title(view), table.key)
-            if table is IDLE and facts.idle is not None:
-                causes = ", ".join(f"{CPU_WORDS.get(name, name)} {us(time)}" for name, time in facts.idle.causes)
-                out.lines([causes], indented=True)
-            out.rows(table, view)
+    left_out = _tables(out, TraceView(facts, style))
     if style.brief:
         out.lines(["", f"more with --all: {', '.join([*left_out, 'all rows and columns'])}"])
     return out
+
+
+def _tables(out: Document, view: TraceView) -> list[str]:
+    """The tables that the style shows; of the others, what they are called."""
+    left_out, failures = [], Failures()
+    for table in TABLES:
+        with failures.caught(f"the table {table.key}"):
+            if not table.shown(view):
+                continue
+            if out.style.brief and table.brief is None:
+                left_out.append(table.name)
+            elif table is MEMORY:
+                _memory(out, view.facts, out.style)
+            elif table is IDLE and view.facts.idle is not None:
+                causes = ", ".join(f"{CPU_WORDS.get(name, name)} {us(time)}" for name, time in view.facts.idle.causes)
+                out.table(table, view, above=causes)
+            else:
+                out.table(table, view)
+    if failures:
+        out.lines(["", *failures])
+    return left_out
 
 
 def _memory(out: Document, facts: Facts, style: Style) -> None:
@@ -118,6 +127,7 @@ def header(facts: Facts, style: Style) -> list[str]:
         lines.append(f"events: {facts.events} found, {skipped} not used{f' ({reasons})' if reasons else ''}")
     if facts.first_bad:
         lines.append(f"the first event that could not be read: {facts.first_bad}")
+    lines += facts.failed
     if facts.truncated:
         lines.append("the file is cut off: its whole part was read")
     if facts.steps:

@@ -48,6 +48,6 @@ def stdout_failed(error: OSError) -> int:
     return 1
 
 
-def say_error(error: Exception) -> None:
+def say_error(error: Exception | str) -> None:
     """An error as one line on stderr."""
     print(f"error: {plain(str(error), longest=2000)}", file=sys.stderr)

@@ -1,7 +1,13 @@
 """A document as Markdown, for notes."""
 
+import re
+
 from trace_reader.scene.document import LONGEST_LINE, Block, Document, Item, Lines, Section, TablePart, Title
 from trace_reader.system.terminal import plain
+
+# What Markdown, and HTML inside it, gives a meaning; an underscore has none inside a word, which most names need.
+_MARKUP = re.compile(r"[\\`*<>&|\[\]]|(?<!\w)_|_(?!\w)")
+_HTML = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 
 
 def write(document: Document) -> str:
@@ -9,15 +15,15 @@ def write(document: Document) -> str:
     for part in document.parts:
         match part:
             case Title(lines):
-                out.append(f"# {', '.join(plain(line, LONGEST_LINE) for line in lines)}\n")
+                out.append(f"# {', '.join(map(_text, lines))}\n")
             case Section(text, _):
-                out.append(f"\n## {plain(text)}\n")
+                out.append(f"\n## {_text(text)}\n")
             case Lines(lines):
-                out += [f"- {plain(line, LONGEST_LINE)}" if line else line for line in lines]
+                out += [f"- {_text(line)}" if line else line for line in lines]
             case Block(lines):
                 out += ["```", *(plain(line, LONGEST_LINE) for line in lines), "```"]
             case Item(name, seen, means, next, _, _):
-                out.append(f"- **{name}**: {plain(seen, LONGEST_LINE)}. {means} Next: {next}")
+                out.append(f"- **{name}**: {_text(seen)}. {_text(means)} Next: {_text(next)}")
             case TablePart():
                 out += _table(part)
     return "\n".join(out).strip() + "\n"
@@ -26,9 +32,13 @@ def write(document: Document) -> str:
 def _table(table: TablePart) -> list[str]:
     if not table.rows:
         return [f"- {table.table.empty}"]
-    rows = [[plain(cell, table.longest) for cell in row] for row in table.rows]
-    out = ["| " + " | ".join(table.head) + " |", "|" + "---|" * len(table.head)]
-    out += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    out = ["| " + " | ".join(map(_text, table.head)) + " |", "|" + "---|" * len(table.head)]
+    out += ["| " + " | ".join(_text(cell, table.longest) for cell in row) + " |" for row in table.rows]
     if table.more:
         out.append(f"- and {table.more} more: {table.how}")
     return out
+
+
+def _text(text: str, longest: int = LONGEST_LINE) -> str:
+    """As it is to be seen: no name is markup."""
+    return _MARKUP.sub(lambda found: _HTML.get(found[0], f"\\{found[0]}"), plain(text, longest))

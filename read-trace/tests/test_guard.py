@@ -1,0 +1,85 @@
+"""The barrier: what fails on an unusual trace is one line, and the rest of the report holds."""
+
+import json
+
+from helpers.events import ADD, GEMM, kernel, launch, op, step, write
+import msgspec
+import pytest
+from trace_reader import cli, guard
+from trace_reader.commands import read_job
+from trace_reader.findings import PATTERNS
+from trace_reader.scene import trace_report
+from trace_reader.scene.trace_tables import KERNELS, TABLES
+
+EVENTS = (
+    step(0, 0, 40), op("aten::mm", 2, 9), launch(3, 1), op("aten::add", 12, 9), launch(13, 2), kernel(GEMM, 9, 90, 1),
+    kernel(ADD, 99, 9, 2),
+)  # fmt: skip
+PLEASE = "the rest holds; please report it"
+
+
+@pytest.fixture(autouse=True)
+def as_for_users(monkeypatch):
+    monkeypatch.setattr(guard, "raises", False)
+
+
+def fails(*_, **__):
+    raise ZeroDivisionError("float division by zero")
+
+
+@pytest.fixture
+def broken_rule(monkeypatch):
+    monkeypatch.setitem(PATTERNS, "unfused-attention", msgspec.structs.replace(PATTERNS["unfused-attention"], rule=fails))
+
+
+def test_a_finding_that_fails_is_one_line_and_the_others_are_told(tmp_path, capsys, broken_rule):
+    path = write(tmp_path / "t.json", *EVENTS)
+    line = f"the finding unfused-attention failed on this trace (ZeroDivisionError); {PLEASE}"
+    assert cli.main([path, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["failed"] == [line] and facts["findings"][0]["slug"] == "gpu-bound"
+    assert cli.main([path, "--md"]) == 0
+    out, err = capsys.readouterr()
+    assert f"- {line}\n" in out and "The GPU is the bottleneck" in out and err == ""
+
+
+def test_in_the_tests_it_raises(tmp_path, monkeypatch, broken_rule):
+    monkeypatch.setattr(guard, "raises", True)
+    with pytest.raises(ZeroDivisionError):
+        cli.main([write(tmp_path / "t.json", *EVENTS)])
+
+
+def test_a_table_that_fails_is_left_out_whole(tmp_path, capsys, monkeypatch):
+    broken = msgspec.structs.replace(KERNELS, rows=fails)
+    monkeypatch.setattr(trace_report, "TABLES", tuple(broken if table is KERNELS else table for table in TABLES))
+    assert cli.main([write(tmp_path / "t.json", *EVENTS), "--all"]) == 0
+    out, _ = capsys.readouterr()
+    assert "the table kernels failed on this trace (ZeroDivisionError);" in out
+    assert "Kernels, copies and memsets" not in out and "GPU time by kind of work" in out
+
+
+def test_a_rank_that_fails_is_named_and_the_others_are_read(tmp_path, capsys, monkeypatch):
+    paths = [write(tmp_path / f"t_rank{rank}.json", *EVENTS) for rank in range(3)]
+    summarize = read_job.summarize
+    monkeypatch.setattr(read_job, "summarize", lambda trace: fails() if trace.path == paths[1] else summarize(trace))
+    assert cli.main(paths) == 2
+    out, err = capsys.readouterr()
+    assert err == f"error: {paths[1]}: reading it failed (ZeroDivisionError: float division by zero); please report it\n"
+    assert out.startswith("2 ranks of one job: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ZeroDivisionError("no"), "failed on this: ZeroDivisionError: no, test_guard.py:"),
+        (MemoryError(), "there is not enough memory for this trace: read it on a larger machine, or record fewer steps\n"),
+    ],
+)
+def test_anything_else_is_one_line(tmp_path, capsys, monkeypatch, error, said):
+    def summarize(*_):
+        raise error
+
+    monkeypatch.setattr("trace_reader.reading.summarize", summarize)
+    assert cli.main([write(tmp_path / "t.json", *EVENTS)]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and said in err and err.startswith("error: ") and err.count("\n") == 1
