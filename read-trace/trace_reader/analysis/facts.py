@@ -143,15 +143,11 @@ class Facts(msgspec.Struct, frozen=True):
 
 def summarize(trace: Trace) -> Facts:
     """The facts of a trace, still without findings."""
-    header, work = trace.header, trace.work
-    properties = _device_properties(header)
+    work = trace.work
+    properties = _device_properties(trace.header)
     used = {trace.slices.tracks[track][0] for track in distinct(work.track).values.tolist()}
     device_properties = {p["id"]: p for p in properties if isinstance(p.get("id"), int)}
     used_properties = [p for number, p in device_properties.items() if number in used] or properties
-    lesson: dict[str, Any] = header["lesson"] if isinstance(header.get("lesson"), dict) else {}
-    distributed: dict[str, Any] = header["distributedInfo"] if isinstance(header.get("distributedInfo"), dict) else {}
-    said, merged = lesson.get("device"), header.get("mergedRanks")
-    names = sorted({str(p["name"]) for p in used_properties if "name" in p})
     kinds, origins = Counter(work.kind.tolist()), Counter(work.origin.tolist())
     steps = step_facts(trace)
     window_us, gpu_busy = _window(trace)
@@ -163,18 +159,7 @@ def summarize(trace: Trace) -> Facts:
     lost = missing(trace)
     ratios = [s.gpu_to_cpu for s in steps if s.gpu_to_cpu is not None]
     return Facts(
-        trace=trace.path,
-        lesson={str(k): str(v) for k, v in lesson.items()},
-        device=(said if not len(work) and isinstance(said, str) else "") or ", ".join(names) or None,
-        device_properties=used_properties[0] if used_properties else None,
-        versions=_versions(header),
-        rank=_whole(distributed.get("rank")),
-        world_size=_whole(distributed.get("world_size")),
-        merged_ranks=tuple(rank for rank in merged if type(rank) is int) if isinstance(merged, list) else (),
-        events=trace.total,
-        skipped=trace.skipped,
-        first_bad=trace.first_bad,
-        truncated=bool(header.get("truncated")),
+        **_of_file(trace, used_properties),
         window_us=window_us,
         gpu_busy_us=gpu_busy,
         gpu_busy_share=share,
@@ -203,6 +188,29 @@ def summarize(trace: Trace) -> Facts:
         collectives=collective_facts(trace),
         memory=memory_facts(trace) if len(trace.memory) else (),
     )
+
+
+def _of_file(trace: Trace, used_properties: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a file says of itself, and how much of it was read."""
+    header = trace.header
+    lesson: dict[str, Any] = header["lesson"] if isinstance(header.get("lesson"), dict) else {}
+    distributed: dict[str, Any] = header["distributedInfo"] if isinstance(header.get("distributedInfo"), dict) else {}
+    said, merged = lesson.get("device"), header.get("mergedRanks")
+    names = sorted({str(p["name"]) for p in used_properties if "name" in p})
+    return {
+        "trace": trace.path,
+        "lesson": {str(k): str(v) for k, v in lesson.items()},
+        "device": (said if not len(trace.work) and isinstance(said, str) else "") or ", ".join(names) or None,
+        "device_properties": used_properties[0] if used_properties else None,
+        "versions": _versions(header),
+        "rank": _whole(distributed.get("rank")),
+        "world_size": _whole(distributed.get("world_size")),
+        "merged_ranks": tuple(rank for rank in merged if type(rank) is int) if isinstance(merged, list) else (),
+        "events": trace.total,
+        "skipped": trace.skipped,
+        "first_bad": trace.first_bad,
+        "truncated": bool(header.get("truncated")),
+    }
 
 
 def _device_properties(header: dict[str, Any]) -> list[dict[str, Any]]:
