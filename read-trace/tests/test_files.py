@@ -12,9 +12,14 @@ import subprocess
 import sys
 
 from helpers import ROOT, TOOL
+from helpers.events import GEMM, kernel, launch, op, step, write
 import pytest
+from trace_reader import cli
 from trace_reader.system import files
-from trace_reader.system.files import write_all
+from trace_reader.system.files import write_all, write_file
+
+EVENTS = (step(0, 0, 40), op("aten::mm", 2, 9), launch(3, 1), kernel(GEMM, 9, 90, 1))
+READ = (sys.executable, str(ROOT / "read_trace.py"))
 
 WRITE = """
 import os, signal, sys
@@ -30,7 +35,7 @@ write_all(Contents({{a: b"", b: b""}}))
 """
 
 
-def write(folder, between, **popen):
+def write_in_process(folder, between, **popen):
     code = WRITE.format(between=between)
     return subprocess.run([sys.executable, "-c", code, folder], cwd=ROOT, capture_output=True, text=True, **popen)
 
@@ -47,13 +52,13 @@ def contents(folder):
 
 
 def test_replaces_both(old):
-    assert write(old, "pass").returncode == 0
+    assert write_in_process(old, "pass").returncode == 0
     assert contents(old) == {"a.json": "new" * 1000, "a.txt": "newer" * 1000}
 
 
 @pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="only Linux has files without a name")
 def test_killed_between_the_two_files(old):
-    assert write(old, "os.kill(os.getpid(), signal.SIGKILL)").returncode == -signal.SIGKILL
+    assert write_in_process(old, "os.kill(os.getpid(), signal.SIGKILL)").returncode == -signal.SIGKILL
     assert contents(old) == {"a.json": "old", "a.txt": "old"}
 
 
@@ -193,3 +198,108 @@ def test_what_stands_in_both_packages_is_the_same(ours, lessons):
     here = functions(Path(files.__file__).parent / ours)
     there = functions(ROOT / "common" / "watch" / lessons)
     assert there and {name: here.get(name) for name in there} == there
+
+
+@pytest.fixture
+def one(tmp_path):
+    """A trace, and its other names."""
+    path = Path(write(tmp_path / "own.json", *EVENTS))
+    (tmp_path / "soft.json").symlink_to(path)
+    (tmp_path / "hard.json").hardlink_to(path)
+    return path
+
+
+@pytest.mark.parametrize("flag", ["--folded", "--merge", "--redact"])
+@pytest.mark.parametrize("name", ["own.json", "soft.json", "hard.json", "sub/../own.json"])
+def test_nothing_is_written_onto_what_is_read(one, capsys, flag, name):
+    (one.parent / "sub").mkdir()
+    whole, target = one.read_bytes(), f"{one.parent}/{name}"
+    assert cli.main([str(one), flag, target]) == 1
+    said = str(Path(target)) if flag == "--merge" else target
+    assert capsys.readouterr() == ("", f"error: {said}: it is {one}, which is read here: name another file\n")
+    assert one.read_bytes() == whole
+
+
+def test_nothing_is_written_onto_the_trace_that_names_a_graph(one, capsys):
+    other = write(one.parent / "graph.json", *EVENTS)
+    with pytest.raises(SystemExit):
+        cli.main([other, "--names", str(one), "--folded", str(one)])
+    assert "are two commands" in capsys.readouterr().err
+
+
+def test_a_report_is_not_appended_to_its_own_trace(one):
+    whole = one.read_bytes()
+    with one.open("ab") as file:
+        done = subprocess.run([*READ, str(one), "--json"], stdout=file, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (
+        1, f"error: standard output: it is {one}, which is read here: name another file\n",
+    )  # fmt: skip
+    assert one.read_bytes() == whole
+
+
+def test_a_trace_in_a_folder_that_is_read_is_not_replaced(tmp_path, capsys):
+    for rank in range(2):
+        write(tmp_path / f"a_rank{rank}.json", *EVENTS)
+    target = tmp_path / "a_rank1.json"
+    whole = target.read_bytes()
+    assert cli.main([str(tmp_path), "--merge", str(target)]) == 1
+    assert "which is read here" in capsys.readouterr().err and target.read_bytes() == whole
+
+
+def test_what_was_read_before_may_be_written(one, capsys):
+    """A library's caller reads, and then writes what it likes."""
+    assert cli.main([str(one)]) == 0
+    write_file(one, b"new")
+    assert one.read_bytes() == b"new"
+
+
+def test_a_full_disk_is_said_where_output_is_not_buffered(one, tmp_path):
+    """A write of a part is no error of the system: the rest is written next, and that fails."""
+    limit = 1000  # bytes of any file
+
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    done = subprocess.run(
+        [*READ, str(one), "--json"], stdout=(tmp_path / "out.json").open("wb"), stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        preexec_fn=small_files,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "error: cannot write to standard output: File too large\n")
+    assert (tmp_path / "out.json").stat().st_size == limit
+
+
+def test_a_pipe_in_a_folder_is_not_waited_for(tmp_path, capsys):
+    write(tmp_path / "a.json", *EVENTS)
+    os.mkfifo(tmp_path / "b.json")
+    assert cli.main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith(f"{tmp_path}/a.json\n")
+
+
+def test_a_merged_file_among_the_ranks_is_left_out(tmp_path, capsys):
+    for rank in range(2):
+        write(tmp_path / f"a_rank{rank}.json", *EVENTS)
+    merged = tmp_path / "all.json.gz"
+    assert cli.main([str(tmp_path), "--merge", str(merged)]) == 0
+    capsys.readouterr()
+    assert cli.main([str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("2 ranks of one job: ")
+    assert err == f"note: {merged}: made of ranks by --merge, and left out; name it to read it\n"
+    assert cli.main([str(merged)]) == 0
+    assert "ranks: 0, 1, merged" in capsys.readouterr().out
+
+
+def test_an_empty_name_is_refused(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([""])
+    assert ended.value.code == 2 and "expected the name of a file, got ''" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("address", ["reference://x", "hdfs://x/y", "nothing://x"])
+def test_a_file_system_that_is_not_there_is_one_line(capsys, address):
+    pytest.importorskip("fsspec")
+    assert cli.main([address]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(f"error: {address}: ") and err.count("\n") == 1

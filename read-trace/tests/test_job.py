@@ -6,7 +6,11 @@ import multiprocessing
 import os
 from pathlib import Path
 import signal
+import socket
+import subprocess
+import sys
 import threading
+import time
 from typing import Any
 
 from helpers import free_ports
@@ -1009,3 +1013,47 @@ def test_what_was_waited_for_before_the_group_met_again_is_over(tmp_path):
     ]
     job = facts_of(*(write(tmp_path, rank, step(0, 0, 1000), *events) for rank, events in enumerate(ranks)))
     assert (job.straggler.rank, job.straggler.caused_us, job.straggler.cause) == (1, 305, "compute")
+
+
+def test_a_scheduler_that_is_silent_is_given_up(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(commands, "CONNECT_S", 1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        assert cli.main([*three(tmp_path), "--scheduler", address]) == 2
+    assert capsys.readouterr().err == f"error: --scheduler {address}: no Dask scheduler answers there (silent for 2 s)\n"
+
+
+def test_a_scheduler_without_workers_says_so(tmp_path, capsys, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(commands, "CONNECT_S", 1)
+    with distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster:
+        address = cluster.scheduler_address
+        assert cli.main([*three(tmp_path), "--scheduler", address]) == 2
+    assert capsys.readouterr().err == f"error: --scheduler {address}: it has 0 workers, after 1 s, too; start one\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_who_started_them(tmp_path, number):
+    """A pipe as the ranks' file keeps the workers reading."""
+    pipes = [tmp_path / f"t_rank{rank}.json" for rank in range(2)]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    code = f"from trace_reader.commands.read_job import read_job\nread_job({list(map(str, pipes))!r}, processes=2)"
+    process = subprocess.Popen([sys.executable, "-c", code])
+    held = [pipe.open("w") for pipe in pipes]  # each waits until a worker reads at the other end
+    process.send_signal(number)
+    process.wait(30)
+    deadline = time.monotonic() + 20
+    for file in held:
+        while True:  # a pipe that nobody reads any more breaks
+            try:
+                file.write("x")
+                file.flush()
+            except BrokenPipeError:
+                break
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    for file in held:
+        with contextlib.suppress(BrokenPipeError):
+            file.close()

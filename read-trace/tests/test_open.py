@@ -1,5 +1,6 @@
 """--open: the server that hands a trace to Perfetto's page, asked by hand and by a real browser."""
 
+import contextlib
 from contextlib import contextmanager
 import http.client
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -128,6 +129,20 @@ def test_a_download_that_is_broken_off_does_not_count(tmp_path):
         connection.sendall(request.encode())
         assert connection.recv(100).startswith(b"HTTP/1.0 200")
     assert results == [False]
+
+
+@pytest.mark.parametrize("sent", [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 40, b"x" * 70_000, b"GET /" + b"y" * 70_000])
+def test_what_is_no_request_prints_nothing(capfd, sent):
+    """A browser that tries https first, and whatever else finds the port."""
+    with serving() as (port, _):
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+            client.sendall(sent)
+            client.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(ConnectionError):
+                while client.recv(65536):
+                    pass
+        assert ask(port)[0] == 200
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_connection_that_sends_nothing_is_closed(monkeypatch):

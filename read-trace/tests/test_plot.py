@@ -7,6 +7,7 @@ from pathlib import Path
 import resource
 import subprocess
 import sys
+import time
 
 from helpers import GALLERY, ROOT
 from helpers.events import ADD, GEMM, annotation, event, kernel, launch, memcpy, memory_training, on, op, step, write
@@ -200,6 +201,17 @@ def test_kinds_of_work_have_colours_of_their_own(tmp_path):
         assert (10 * n, 10 * n + 9) in of_colour(ax, COLOURS[kind]), kind
     assert of_colour(ax, COLOURS["Triton"]) == [(20, 29), (70, 79)]  # Liger's kernel is Triton's, too
     assert of_colour(ax, COLOURS["copy"]) == [(90, 95)]
+
+
+def test_a_pause_of_a_day_has_no_ticks_inside(tmp_path):
+    """They were all counted, one by one."""
+    day_us = 24 * 3600 * 1e6
+    events = [op("aten::mm", 0, 50), launch(5, 1), kernel(GEMM, 10, 60, 1)]
+    later = [op("aten::mm", day_us, 50), launch(day_us + 5, 2), kernel(GEMM, day_us + 10, 60, 2)]
+    start = time.monotonic()
+    figure = picture(tmp_path, *events, *later)
+    assert len(figure.axes[0].get_xticks()) < 30
+    assert time.monotonic() - start < 20  # well under a second; before, it did not end
 
 
 def test_a_long_silence_is_cut_out_and_says_how_long_it_was(tmp_path):

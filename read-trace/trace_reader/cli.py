@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable
+import contextlib
 import gc
 import math
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 from trace_reader import __version__, guard
 from trace_reader.errors import LeftOverError, MissingExtraError, NotWrittenError, TraceError
+from trace_reader.parse.byte_source import is_remote, list_folder
+from trace_reader.system.files import check_target, protected
 from trace_reader.system.interrupts import at_once, unwind_on_signals
 from trace_reader.system.terminal import prepare_streams, say_error, stdout_failed
 
@@ -50,6 +53,7 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command:
     parser.add_argument(
         "traces",
         nargs="+",
+        type=named,
         metavar="TRACE",
         help="one trace to read, two to compare, more or a folder for a table, the ranks of a job for a report on it; - is stdin",
     )
@@ -195,7 +199,9 @@ def main(argv: list[str] | None = None, prog: str = "read-trace", command: str =
     """Do what the arguments say; the exit code. `command` is how the help's examples call the program."""
     args = parse_args(argv, prog, command)
     try:
-        text, code = args.run(args)
+        with protected(_inputs(args)):
+            _check_targets(args)
+            text, code = args.run(args)
     except (TraceError, LookupError) as error:
         say_error(error)
         return 2
@@ -221,6 +227,22 @@ def main(argv: list[str] | None = None, prog: str = "read-trace", command: str =
     except OSError as error:
         return stdout_failed(error)
     return code
+
+
+def _inputs(args: argparse.Namespace) -> list[str | int]:
+    """The files that are read, those in folders, too; 0 is standard input."""
+    named = [*args.traces, *([args.names] if args.names else [])]
+    every = [own for path in named for own in ([path] if path == "-" or is_remote(path) else list_folder(path) or [path])]
+    return [0 if path == "-" else path for path in every]
+
+
+def _check_targets(args: argparse.Namespace) -> None:
+    """Raises NotWrittenError where the answer would be written onto what is read: before it is worked out."""
+    for target in (args.plot, args.html, args.folded, args.merge, args.redact):
+        if target is not None and str(target) != "-":
+            check_target(target)
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # a stream that is no file
+        check_target(sys.stdout.fileno())
 
 
 def script(prog: str = "read-trace", command: str = "read-trace") -> None:

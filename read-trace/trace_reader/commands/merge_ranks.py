@@ -47,7 +47,10 @@ def merged(job: JobFacts) -> bytes:
     devices: dict[tuple[int, Any], int] = {}
     processes: dict[tuple[int, Any], int] = {}
     first = job.summaries[0]
-    separator = b'{"traceEvents":[\n'
+    ranks = msgspec.json.encode([own.rank for own in job.summaries])
+    opening = b'{"mergedRanks":' + ranks + b',"traceEvents":[\n'  # first, so that the file is known without reading all of it
+    out.write(opening)
+    separator = b""
     for place, (own, offset_ns) in enumerate(zip(job.summaries, job.offset_ns, strict=True)):
         trace = _decoded(own.trace)
         header = header or {key: value for key, value in trace.items() if key not in ("traceEvents", "deviceProperties")}
@@ -62,10 +65,9 @@ def merged(job: JobFacts) -> bytes:
             separator = b",\n"
         properties += rank.properties(trace.get("deviceProperties"))
     header |= {"deviceProperties": properties, "traceName": "merged"}
-    header["mergedRanks"] = [own.rank for own in job.summaries]
-    for of_one in ("distributedInfo", "trace_id", "host_name"):
+    for of_one in ("distributedInfo", "trace_id", "host_name", "mergedRanks"):
         header.pop(of_one, None)
-    out.write((b"" if separator == b",\n" else separator) + b"\n],")
+    out.write(b"\n],")
     out.write(msgspec.json.encode(header)[1:] + b"\n")
     return out.getvalue()
 

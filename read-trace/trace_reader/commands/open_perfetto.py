@@ -82,6 +82,11 @@ def _handler(path: Path, origin: str, fetched: threading.Event) -> type[BaseHTTP
     return Handler
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A request that is none, or a client that went away, is not the user's concern."""
+
+
 def serve(
     path: Path,
     *,
@@ -96,7 +101,7 @@ def serve(
     """
     fetched = threading.Event()
     try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), _handler(path, origin, fetched))
+        server = _Server(("127.0.0.1", port), _handler(path, origin, fetched))
     except OSError as error:
         raise PortTakenError(
             f"port {port} is taken ({error.strerror}), and Perfetto's page can fetch from no other: end the program that "

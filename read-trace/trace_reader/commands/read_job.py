@@ -9,8 +9,11 @@ from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as
 import contextlib
 import json
 import multiprocessing
+from multiprocessing.connection import wait
 import os
+import queue
 import re
+import threading
 from typing import Any
 
 import msgspec
@@ -23,6 +26,7 @@ from trace_reader.errors import MissingExtraError, TraceError
 from trace_reader.link.trace import Trace
 from trace_reader.parse.byte_source import list_folder, open_blocks, size_of, traces_in
 from trace_reader.reading import load
+from trace_reader.system.terminal import say_note
 
 ENDINGS = (".json", ".json.gz")
 HEAD_BYTES = 1 << 20  # of a file, in which the header is, where it stands first
@@ -41,6 +45,7 @@ class Claim(msgspec.Struct, frozen=True):
     rank: int | None
     trace_id: str
     is_trace: bool
+    is_merged: bool  # by --merge
 
 
 def expanded(paths: Sequence[str]) -> list[str]:
@@ -50,6 +55,16 @@ def expanded(paths: Sequence[str]) -> list[str]:
         inside = None if path == "-" else list_folder(path)
         found += [path] if inside is None else _traces(path, inside)
     return found
+
+
+def _without_merged(paths: list[str]) -> list[str]:
+    """Of the traces in a folder those that are not made of others by --merge, unless there is nothing else."""
+    claims = {path: claim(path) for path in paths} if len(paths) > 1 else {}
+    merged = [path for path, own in claims.items() if own.is_merged]
+    if not merged or len(merged) == len(paths):
+        return paths
+    say_note(f"{', '.join(merged)}: made of ranks by --merge, and left out; name it to read it")
+    return [path for path in paths if path not in merged]
 
 
 def is_job(paths: Sequence[str]) -> bool:
@@ -79,7 +94,8 @@ def claim(path: str) -> Claim:
         header["distributedInfo"] = json.JSONDecoder().raw_decode(text)[0]
     number = _TRACE_ID.search(head)
     is_trace = b'"traceEvents"' in head or head[:1] in (b"[", b"") or len(head) >= HEAD_BYTES
-    return Claim(rank_of(header, path), number[1].decode(errors="replace") if number else "", is_trace)
+    trace_id = number[1].decode(errors="replace") if number else ""
+    return Claim(rank_of(header, path), trace_id, is_trace, b'"mergedRanks"' in head)
 
 
 def read_job(
@@ -170,7 +186,14 @@ def _in_processes(paths: list[str], steps_from: re.Pattern[str] | None, processe
 
 
 def _pool(processes: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
+    return ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """Let this process end when the one that started it is gone, however that ended."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
 
 
 @contextlib.contextmanager
@@ -179,11 +202,27 @@ def _cluster(address: str) -> Iterator[Executor]:
         from distributed import Client
     except ImportError as error:
         raise MissingExtraError("--scheduler needs Dask: install read-trace with it, read-trace[dask]") from error
+    made: queue.Queue[Any] = queue.Queue()
+
+    def connect() -> None:
+        try:
+            made.put(Client(address, timeout=CONNECT_S))
+        except Exception as error:  # it is said by who waits for it
+            made.put(error)
+
+    # In a thread: with a port that is silent, the client tries much longer than it is told to.
+    threading.Thread(target=connect, daemon=True).start()
     try:
-        client = Client(address, timeout=CONNECT_S)
-    except (OSError, TimeoutError, ValueError) as error:
-        raise TraceError(f"--scheduler {address}: no Dask scheduler answers there ({error})") from error
+        client = made.get(timeout=2 * CONNECT_S)
+    except queue.Empty:
+        client = TimeoutError(f"silent for {2 * CONNECT_S} s")
+    if isinstance(client, Exception):
+        raise TraceError(f"--scheduler {address}: no Dask scheduler answers there ({client})") from client
     with client:
+        try:
+            client.wait_for_workers(1, timeout=CONNECT_S)
+        except TimeoutError as error:
+            raise TraceError(f"--scheduler {address}: it has 0 workers, after {CONNECT_S} s, too; start one") from error
         yield client.get_executor()
 
 
@@ -198,4 +237,4 @@ def _traces(folder: str, inside: list[str]) -> list[str]:
     found = sorted(path for path in inside if path.endswith(ENDINGS))
     if not found:
         raise TraceError(f"{folder}: a folder; {traces_in(folder)}")
-    return found
+    return _without_merged(found)

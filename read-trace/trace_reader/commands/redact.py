@@ -8,18 +8,17 @@ anything that was found is left, there is no copy.
 from collections.abc import Iterable
 import getpass
 import json
-import os
 from pathlib import Path
 import re
 import socket
 import sys
 
 import msgspec
-from trace_reader.errors import LeftOverError, TraceError
+from trace_reader.errors import LeftOverError
 from trace_reader.parse.byte_source import read_bytes
 from trace_reader.parse.decode import decode_bytes
 from trace_reader.parse.event_types import KINDS
-from trace_reader.system.files import gzipped, write_file
+from trace_reader.system.files import gzipped, protected, write_file
 from trace_reader.system.terminal import plain
 
 # Names that say nothing of anybody, and words that a trace itself is made of: they stay.
@@ -307,12 +306,9 @@ def _left(pieces: Iterable[str], names: list[re.Pattern[str]]) -> str:
 def redact_file(source: str, target: str) -> Redacted:
     """Write the redacted copy of the trace `source` to `target` (gzipped if its name ends with .gz; "-": standard output).
 
-    Whatever can be read can be redacted. Raises TraceError if the source cannot be read or is the target, NotWrittenError if
-    the target cannot be written, and LeftOverError if something could not be taken out; then nothing is written.
+    Whatever can be read can be redacted. Raises TraceError if the source cannot be read, NotWrittenError if the target cannot be
+    written or is the source, and LeftOverError if something could not be taken out; then nothing is written.
     """
-    both_there = "-" not in (source, target) and os.path.exists(source) and os.path.exists(target)
-    if both_there and os.path.samefile(source, target):
-        raise TraceError(f"{target}: is the trace itself; name another file for the copy")
     file = read_bytes(source)
     decode_bytes(file, source)  # what is no trace is not copied
     redacted = redact(file.data)
@@ -321,7 +317,8 @@ def redact_file(source: str, target: str) -> Redacted:
         sys.stdout.buffer.write(copy)
         sys.stdout.buffer.flush()
         return redacted
-    write_file(Path(target), copy)
+    with protected([source]):
+        write_file(Path(target), copy)
     return redacted
 
 

@@ -162,11 +162,13 @@ def list_folder(source: str) -> list[str] | None:
     try:
         if fsspec is None:
             folder = Path(source)
-            return [f"{source.rstrip('/')}/{path.name}" for path in folder.iterdir()] if folder.is_dir() else None
+            if not folder.is_dir():
+                return None
+            return [f"{source.rstrip('/')}/{path.name}" for path in folder.iterdir() if path.is_file()]  # no pipe, which may wait
         system, path = fsspec.core.url_to_fs(source)
         return [system.unstrip_protocol(found) for found in system.ls(path, detail=False)] if system.isdir(path) else None
-    except (OSError, ValueError, ImportError) as error:
-        raise TraceError(f"{source}: {error}") from error
+    except Exception as error:  # of any file system that fsspec knows
+        raise TraceError(f"{source}: {error or type(error).__name__}") from error
 
 
 def size_of(source: str) -> int:
@@ -176,7 +178,7 @@ def size_of(source: str) -> int:
             system, path = _fsspec().core.url_to_fs(source)
             return int(system.size(path) or 0)
         return os.stat(source).st_size
-    except (OSError, ValueError, ImportError):
+    except Exception:  # of any file system that fsspec knows
         return 0
 
 
@@ -184,8 +186,10 @@ def _remote(source: str) -> BinaryIO:
     fsspec = _fsspec()
     try:
         return fsspec.open(source, "rb").open()
-    except (ValueError, ImportError) as error:  # a protocol that is unknown, or whose package is not there
-        raise TraceError(f"{source}: {error}") from error
+    except OSError:
+        raise
+    except Exception as error:  # a protocol that is unknown, or whose package is not there
+        raise TraceError(f"{source}: {error or type(error).__name__}") from error
 
 
 def _fsspec() -> Any:

@@ -1,14 +1,44 @@
 """Writing files: all of them whole and under their names, or none. Every file that the suite writes is written here."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 import contextlib
 import os
 from pathlib import Path
 import secrets
+import stat
 from typing import BinaryIO
 import zlib
 
 from trace_reader.errors import NotWrittenError
+
+_INPUTS: dict[tuple[int, int], str] = {}  # what is read and must stay, by its file system and number: a link's is its target's
+
+
+@contextlib.contextmanager
+def protected(paths: Iterable[str | int]) -> Iterator[None]:
+    """Inside, nothing is written onto these files. One that is not there, or is a pipe, is none."""
+    before = dict(_INPUTS)
+    try:
+        for path in paths:
+            with contextlib.suppress(OSError, ValueError):
+                own = os.stat(path)
+                if stat.S_ISREG(own.st_mode):
+                    _INPUTS[own.st_dev, own.st_ino] = "standard input" if isinstance(path, int) else path
+        yield
+    finally:
+        _INPUTS.clear()
+        _INPUTS.update(before)
+
+
+def check_target(path: Path | str | int) -> None:
+    """Raises NotWrittenError: it is one of the files that are read, by whatever name."""
+    try:
+        own = os.stat(path)
+    except OSError:
+        return
+    if (own.st_dev, own.st_ino) in _INPUTS:
+        name = "standard output" if isinstance(path, int) else path
+        raise NotWrittenError(f"{name}: it is {_INPUTS[own.st_dev, own.st_ino]}, which is read here: name another file")
 
 
 def write_all(contents: Mapping[Path, bytes]) -> None:
@@ -32,7 +62,10 @@ def write_all(contents: Mapping[Path, bytes]) -> None:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write one file whole. Raises NotWrittenError, which names it; an earlier file of the name is kept then."""
+    """Write one file whole. Raises NotWrittenError, which names it; an earlier file of the name is kept then. One that is read
+    (`protected`) is never written.
+    """
+    check_target(path)
     try:
         write_all({path: data})
     except OSError as error:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import os
 import re
 import sys
@@ -31,6 +32,9 @@ def prepare_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # it lives as long as the process
+    if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):  # PYTHONUNBUFFERED: it may write a part, and not say so
+        buffered = io.BufferedWriter(sys.stdout.buffer)  # type: ignore[arg-type]
+        sys.stdout = io.TextIOWrapper(buffered, sys.stdout.encoding, sys.stdout.errors, write_through=True)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):  # a test's stream
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -46,6 +50,11 @@ def stdout_failed(error: OSError) -> int:
         return 141  # 128 + SIGPIPE
     print(f"error: cannot write to standard output: {error.strerror}", file=sys.stderr)
     return 1
+
+
+def say_note(text: str) -> None:
+    """A remark as one line on stderr."""
+    print(f"note: {plain(text, longest=2000)}", file=sys.stderr)
 
 
 def say_error(error: Exception | str) -> None:

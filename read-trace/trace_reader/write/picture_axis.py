@@ -28,6 +28,12 @@ class Axis:
                 drawn -= (moment_us - start) * (1 - self.cut_us / (end - start))
         return drawn
 
+    @property
+    def seen(self) -> list[tuple[float, float]]:
+        """The stretches of time (start, end) that are drawn, between the cuts."""
+        edges = [self.start_us, *(moment for cut in self.silences for moment in cut), self.end_us]
+        return list(zip(edges[::2], edges[1::2], strict=True))
+
     def hides(self, moment_us: float) -> bool:
         return any(start < moment_us < end for start, end in self.silences)
 

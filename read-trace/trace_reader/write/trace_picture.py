@@ -477,9 +477,11 @@ def _draw_scale(ax: Axes, x: Axis, span_us: float, note: str) -> None:
     )
     every_us = round_step(span_us / 9)
     zero_us = x.start_us - x.counts_from_us
-    numbers = range(math.ceil(x.counts_from_us / every_us), int((x.end_us - zero_us) / every_us) + 1)
-    # A few around each cut at most: what lies in a cut is not drawn.
-    kept = [number * every_us for number in numbers if not x.hides(zero_us + number * every_us)]
+    kept = [
+        number * every_us
+        for start_us, end_us in x.seen
+        for number in range(math.ceil((start_us - zero_us) / every_us), int((end_us - zero_us) / every_us) + 1)
+    ]
     ax.set_xticks([x(zero_us + moment) for moment in kept], [f"{moment / size_us:g}" for moment in kept])
     ax.set_xlabel(unit + note, fontsize=8, labelpad=1)
 
