@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import re
 import time
 from typing import Any
 
@@ -11,6 +12,7 @@ from helpers.events import CPU, GEMM, annotation, document, kernel, launch, memc
 import numpy as np
 import pytest
 from trace_reader import NoEventsError, NotATraceError, TraceError, load, read
+from trace_reader.analysis.verdict import verdict_sentence
 from trace_reader.model.slices import Footprint, Inputs
 from trace_reader.parse import decode as decode_module
 from trace_reader.scene.document import Style
@@ -597,6 +599,58 @@ def test_what_follows_the_document_is_said(tmp_path):
     assert facts.first_bad == (
         f"traceEvents[0]: cannot be read as JSON; what begins at byte {len(broken) + 18} is not of this trace, and not read"
     )
+
+
+def test_another_document_leaves_no_verdict(tmp_path):
+    one = json.dumps(document(step(0, 0, 40), op("aten::mm", 2, 9), launch(3, 1), kernel(GEMM, 9, 90, 1)))
+    assert verdict_sentence(read_text(tmp_path, one)).startswith("gpu-bound: 91% of the critical path is GPU compute")
+    lacking = "unknown: the trace lacks the part of the file that is not read; of what it holds, 91% of the critical path "
+    assert verdict_sentence(read_text(tmp_path, one + one)).startswith(lacking)
+
+
+@pytest.mark.parametrize(
+    "start", ['{}ph": "X"', '}"ph": "X"', ']"ph": "X"', '["ph": "X"', '"ph": "X"', '{ph": "X"', '{"ph": "X"}']
+)
+def test_an_event_that_begins_wrong_is_one_lost(tmp_path, start):
+    events = [slice_named(name) for name in "abc"]
+    events[1] = events[1].replace('{"ph": "X"', start)
+    facts = read_text(tmp_path, '{"traceEvents": [' + ", ".join(events) + "]}")
+    assert (facts.events, {op.name for op in facts.ops}, sum(facts.skipped.values())) == (3, {"a", "c"}, 1)
+    assert "unread" not in load(str(tmp_path / "t.json")).header
+
+
+@pytest.mark.parametrize("between", ["[", "]", "x", "}", ", ,", "] [", "],"])
+def test_what_stands_between_events_costs_none(tmp_path, between):
+    a, b, c = (slice_named(name) for name in "abc")
+    facts = read_text(tmp_path, f'{{"traceEvents": [{a}, {b} {between} {c}], "x": 1}}')
+    assert (facts.events, {op.name for op in facts.ops}, facts.skipped) == (3, {"a", "b", "c"}, {})
+
+
+def test_a_list_whose_end_is_missing_is_whole(tmp_path):
+    text = '{"traceEvents": [' + slice_named("a") + ', "deviceProperties": [{"id": 0}], "distributedInfo": {"rank": 3}}'
+    facts = read_text(tmp_path, text)
+    assert (facts.events, facts.rank, facts.first_bad, facts.truncated) == (1, 3, "traceEvents[1]: the list is not closed", False)
+
+
+@pytest.mark.parametrize("number", ["1e99999999999999999999", "-1E+99999999999999999999"])
+def test_a_power_of_ten_that_no_computer_holds_is_no_time(tmp_path, number):
+    late = slice_named("b").replace('"ts": 1', f'"ts": {number}')
+    facts = read_text(tmp_path, f'{{"traceEvents": [{slice_named("a")}, {late}]}}')
+    assert (facts.events, [op.name for op in facts.ops], facts.skipped) == (2, ["a"], {"no timestamp": 1})
+
+
+def test_from_the_first_block_that_is_none_on_nothing_is_certain(tmp_path, monkeypatch):
+    """Two thirds of 300 events are garbage: a file that is this wrong may hold anything, and is not searched to its end."""
+    monkeypatch.setattr(decode_module, "PIECE_BYTES", 20_000)
+    good = ",".join(slice_named(f"a{n}") for n in range(1000))
+    garbage = ",".join(slice_named(f"b{n}").replace('"dur": 1', '"dur": @') if n % 3 else slice_named("c") for n in range(300))
+    text = f'{{"traceEvents": [{good},{garbage},{good}]}}'
+    facts = read_text(tmp_path, text)
+    said = r"traceEvents\[(\d+)\]: .*; from byte (\d+) on nothing is certain: (\d+) events before it"
+    found = re.fullmatch(said, facts.first_bad)
+    assert found and int(found[1]) >= 1000 and int(found[3]) <= 1300 and facts.events < 1500
+    assert text.encode()[: int(found[2])].count(b'"ph"') == int(found[3])
+    assert facts.missing == ("the part of the file that is not read",)
 
 
 @pytest.mark.parametrize("broken", ["nan", "N/A"])

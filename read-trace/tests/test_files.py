@@ -15,8 +15,9 @@ from helpers import ROOT, TOOL
 from helpers.events import GEMM, kernel, launch, op, step, write
 import pytest
 from trace_reader import cli
+from trace_reader.errors import NotWrittenError
 from trace_reader.system import files
-from trace_reader.system.files import write_all, write_file
+from trace_reader.system.files import protected, write_all, write_file
 
 EVENTS = (step(0, 0, 40), op("aten::mm", 2, 9), launch(3, 1), kernel(GEMM, 9, 90, 1))
 READ = (sys.executable, str(ROOT / "read_trace.py"))
@@ -244,6 +245,14 @@ def test_a_trace_in_a_folder_that_is_read_is_not_replaced(tmp_path, capsys):
     whole = target.read_bytes()
     assert cli.main([str(tmp_path), "--merge", str(target)]) == 1
     assert "which is read here" in capsys.readouterr().err and target.read_bytes() == whole
+
+
+def test_a_file_that_is_read_is_refused_when_it_is_written(one):
+    """Whatever name the answer goes by, and whoever asks."""
+    whole = one.read_bytes()
+    with protected([str(one)]), pytest.raises(NotWrittenError, match=r"hard\.json: it is .*own\.json, which is read here"):
+        write_file(one.with_name("hard.json"), b"new")
+    assert one.read_bytes() == whole
 
 
 def test_what_was_read_before_may_be_written(one, capsys):

@@ -651,3 +651,10 @@ def test_without_all_shapes_no_floor_is_told(tmp_path):
     other = [{**H200, "name": "NVIDIA Unknown"}]
     facts = read(write(tmp_path / "u.json", *few_rows(1), deviceProperties=other))
     assert "far-from-the-floor" not in [f.slug for f in facts.findings]
+
+
+def test_a_step_of_no_time_has_no_opaque_op(tmp_path):
+    """A share of it cannot be told."""
+    events = [step(0, 10, 0), op("aten::_cudnn_attention_forward", 10, 40), *linked(CUDNN, 30, 5)]
+    facts = read(write(tmp_path / "t.json", *events))
+    assert facts.steps[0].cpu_us == 0 and "opaque-op" not in {found.slug for found in facts.findings}

@@ -24,7 +24,8 @@ _NEXT_EVENT = re.compile(rf",\s*(?={EVENT})")
 _NEXT_OBJECT = re.compile(r"\}\s*,\s*(?=\{)")  # between two events, or two objects inside one
 _SEPARATOR = re.compile(r"[\s,]*")
 _END = re.compile(r"\}(?=\s*\])")  # of the last event of the list, or of an object inside an event
-_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"\s*:')  # of the header
+# A key of the header, which is none of an event.
+_KEY = re.compile(r'"(?!(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp)")(?:[^"\\]|\\.)*+"\s*:')
 _AFTER_ELEMENT = re.compile(r"\s*(?:[,\]]|$)")
 _SPACES_FOR_CONTROLS = {code: " " for code in range(32)}
 _BARE_NUMBER = re.compile(r"(?<=[:\[,])(\s*)(?:[-+]?(?:nan|inf(?:inity)?)|N/A)(?=\s*[,}\]])", re.IGNORECASE)
