@@ -20,6 +20,7 @@ from trace_reader.errors import MissingExtraError, NotATraceError, TraceError
 
 BLOCK_BYTES = 1 << 20
 ZIPPED_BYTES = 1 << 17  # of a gzip file: unzipped, a trace is 10 to 20 times as large
+UNZIPPED_BYTES = 1 << 22  # at once: what was packed to a thousandth is not unpacked as a whole
 GZIP_MAGIC = b"\x1f\x8b"
 AHEAD = 2  # blocks
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://")
@@ -65,7 +66,7 @@ class Blocks:
                 before = unzipper.copy()
                 part = zipped[:size]
                 try:
-                    out = unzipper.decompress(part)
+                    out = unzipper.decompress(part, UNZIPPED_BYTES)
                 except zlib.error as error:
                     if size > 1:  # what comes before the damaged byte is whole: on in smaller steps
                         unzipper, size = before, max(size // 16, 1)
@@ -78,13 +79,16 @@ class Blocks:
                     else:
                         self.damage = f"the gzip file is damaged at byte {position} ({why})"
                     return
-                zipped = unzipper.unused_data + zipped[size:]
-                position += len(part) - len(unzipper.unused_data)
+                left = unzipper.unused_data + unzipper.unconsumed_tail
+                zipped = left + zipped[size:]
+                position += len(part) - len(left)
                 if unzipper.eof:
                     unzipper = None
                 if out:
                     begun = True
                     yield out
+        if unzipper is not None and (out := unzipper.flush()):
+            yield out
 
 
 def _ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:

@@ -22,9 +22,12 @@ from trace_reader.parse.event_columns import LONGEST_US, EventColumns
 from trace_reader.parse.event_types import SKIPPED, AnyEpochEvent, AnyEvent
 from trace_reader.parse.foreign_files import what_it_is
 from trace_reader.parse.repair import EVENT, FIRST_EVENT, mended, one_by_one
+from trace_reader.units import human_bytes
 
 PIECE_BYTES = 1 << 19
 LARGEST_PIECE_BYTES = 1 << 22
+LARGEST_EVENT = 1 << 24  # characters; with so many objects inside, it would take minutes
+LARGEST_REST_BYTES = 1 << 26  # without the beginning of an event: of a name, and of the header before or behind the events
 SAMPLE_BYTES = 1 << 17  # from whose first times it is told since when times count
 SAMPLE_TIMES = 1000
 IMPLAUSIBLE = 100  # events of a piece that cannot be read; if they are half of it, the file is no trace from there on
@@ -109,6 +112,12 @@ class _Decoder:
                 self._offset += position - 1
                 buffer = buffer[position - 1 :]  # a new one: slices that are kept may still point into the old one
             searched = len(buffer) - _LONGEST_BOUNDARY
+            if len(buffer) > LARGEST_REST_BYTES or len(carried) > LARGEST_EVENT:
+                if last := deque(_BOUNDARY.finditer(buffer), maxlen=1):
+                    self._piece(carried, buffer, 1, last[0].start() + 1)
+                    self._offset += last[0].end() - 1
+                self._give_up(self._offset, self.total)
+                return self._decoded()
             if (block := next(blocks, None)) is None:
                 break
             buffer += block
@@ -154,6 +163,8 @@ class _Decoder:
         buffer, whole = bytearray(next(blocks, b"")), False
         while (start := self._list_start(buffer, whole)) is None:
             size = len(buffer)
+            if size > LARGEST_REST_BYTES:
+                raise NotATraceError(f"{self.path}: no trace: there is no list traceEvents in its first {human_bytes(size)}")
             while len(buffer) < 2 * size and not whole:  # twice as much each time: looking at it again costs no more than it
                 block = next(blocks, None)
                 whole = block is None
@@ -232,10 +243,14 @@ class _Decoder:
         left = self._take_text(joined, self._offset + end)
         lost = self.columns.skipped["malformed"] - lost
         if lost >= IMPLAUSIBLE and 2 * lost > self.total - found:
-            self._given_up = self.header["unread"] = True
-            self._say(f"from byte {self._offset + start} on nothing is certain: {found} events before it")
+            self._give_up(self._offset + start, found)
         self._patience = 2 * len(left)
         return left
+
+    def _give_up(self, byte: int, found: int) -> None:
+        """What follows this byte, after so many events, is no trace."""
+        self._given_up = self.header["unread"] = True
+        self._say(f"from byte {byte} on nothing is certain: {found} events before it")
 
     def _take_text(self, text: str, end: int, final: bool = False) -> str:
         """Take the events of a text that ends at byte `end`; returns what is left over: the end of the list with what follows it,
