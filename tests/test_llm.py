@@ -197,6 +197,7 @@ def test_the_rungs_to_the_floor_write_the_same_tokens(tmp_path, expected, rung):
     torch.testing.assert_close(decoder.logits, expected[1], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_eight_bits_are_near_and_are_a_quarter_of_fp32(tmp_path, expected, capsys):
     decoder = run("05_b_decode_floor", tmp_path, *SMALL, "--rung", "int8")
     # Each weight is off by half of 1/127 of its row's largest at most: through two layers, some percent of the logits.

@@ -18,6 +18,7 @@ from helpers import GALLERY
 from helpers.events import document, kernel, launch, op, step
 import pytest
 from trace_reader import MissingExtraError, NotATraceError, TraceError, load, read
+from trace_reader.parse import decode as decode_module
 from trace_reader.parse.byte_source import BLOCK_BYTES, list_folder, open_blocks, read_bytes, size_of
 from trace_reader.parse.decode import decode_bytes
 
@@ -288,7 +289,7 @@ def test_the_files_of_a_folder_and_their_sizes(file, tmp_path):
 
 
 def bomb(path, head: bytes, unit: bytes, times: int, tail: bytes) -> str:
-    """A gzip file of a few megabytes that holds some hundred."""
+    """A gzip file that holds a thousand times its bytes."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     parts = [packer.compress(head), *(packer.compress(unit) for _ in range(times)), packer.compress(tail), packer.flush()]
     path.write_bytes(b"".join(parts))
@@ -298,22 +299,23 @@ def bomb(path, head: bytes, unit: bytes, times: int, tail: bytes) -> str:
 SMALL = b'{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":1,"dur":2},\n' * 100
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("opening", "unit"),
     [(b'{"ph":"X","cat":"cpu_op","name":"', b"x" * 1_000_000), (b'{"ph":"X","args":{"l":[', b'{"a":1},' * 125_000)],
     ids=["name", "objects"],
 )
-def test_an_event_without_end_is_given_up(tmp_path, opening, unit):
-    """Some hundred megabytes in one name, or in objects inside one event: what came before is read."""
-    path = bomb(tmp_path / "t.json.gz", b'{"traceEvents":[' + SMALL + opening, unit, 200, b'"}]}')
+def test_an_event_without_end_is_given_up(tmp_path, monkeypatch, opening, unit):
+    """Many megabytes in one name, or in objects inside one event: what came before is read."""
+    monkeypatch.setattr(decode_module, "LARGEST_REST_BYTES", 5_000_000)
+    monkeypatch.setattr(decode_module, "LARGEST_EVENT", 1_000_000)
+    path = bomb(tmp_path / "t.json.gz", b'{"traceEvents":[' + SMALL + opening, unit, 30, b'"}]}')
     facts = read(path)
     assert (facts.events, facts.missing) == (100, ("the part of the file that is not read",))
     assert re.fullmatch(r"from byte \d+ on nothing is certain: 100 events before it", facts.first_bad)
 
 
-@pytest.mark.slow
-def test_a_header_without_end_is_no_trace(tmp_path):
-    path = bomb(tmp_path / "t.json.gz", b'{"a":"', b"x" * 1_000_000, 200, b'","traceEvents":[' + SMALL + b'{"ph":"X"}]}')
-    with pytest.raises(NotATraceError, match=r"no trace: there is no list traceEvents in its first 128\.0 MiB$"):
+def test_a_header_without_end_is_no_trace(tmp_path, monkeypatch):
+    monkeypatch.setattr(decode_module, "LARGEST_REST_BYTES", 5_000_000)
+    path = bomb(tmp_path / "t.json.gz", b'{"a":"', b"x" * 1_000_000, 30, b'","traceEvents":[' + SMALL + b'{"ph":"X"}]}')
+    with pytest.raises(NotATraceError, match=r"no trace: there is no list traceEvents in its first 8\.0 MiB$"):
         read(path)
