@@ -51,8 +51,8 @@ def exercises() -> list[Exercise]:
     found: list[Exercise] = []
     for post, title in TITLES.items():
         found += [_of_figure(f, title, len(found) + n) for n, f in enumerate(_with_answers(post), 1)]
-    for number, own in enumerate(elsewhere(), len(found) + 1):
-        found.append(_of_document(own, number))
+    for number, exercise in enumerate(elsewhere(), len(found) + 1):
+        found.append(_of_document(exercise, number))
     return found
 
 
@@ -77,15 +77,17 @@ def _of_figure(f: Figure, part: str, number: int) -> Exercise:
     )
 
 
-def _of_document(own: Elsewhere, number: int) -> Exercise:
-    question, answer = in_document(own.document, own.number)
-    traces = tuple(GALLERY / name for name in own.traces)
+def _of_document(exercise: Elsewhere, number: int) -> Exercise:
+    question, answer = in_document(exercise.document, exercise.number)
+    traces = tuple(GALLERY / name for name in exercise.traces)
     files = re.sub(r"_rank\d+\.", "_rank*.", str(traces[0].relative_to(ROOT)))
     look = "The output of the command, which reads the recording. The answer shows the same recording on this page."
     question, _, command = question.partition(" `uv run ")  # where it ends with one
     command = f"uv run {command.removesuffix('`')}" if command else f"uv run read_trace.py {files} --html page.html"
     names = ("",) * len(traces)
-    return Exercise(number, ELSEWHERE[own.document], question, command, look, answer, own.check, traces, names, own.finding)
+    return Exercise(
+        number, ELSEWHERE[exercise.document], question, command, look, answer, exercise.check, traces, names, exercise.finding
+    )
 
 
 def in_document(document: str, number: int) -> tuple[str, str]:
@@ -105,10 +107,10 @@ def in_document(document: str, number: int) -> tuple[str, str]:
 def site() -> dict[str, bytes]:
     """All files of the site, by their names."""
     every = exercises()
-    used = {path for f in figures() for path in (f.trace, *f.pictured)} | {path for own in every for path in own.traces}
+    used = {path for f in figures() for path in (f.trace, *f.pictured)} | {path for exercise in every for path in exercise.traces}
     found = {"index.html": _index(every)}
-    for own in every:
-        found[own.file] = _exercise(own, len(every))
+    for exercise in every:
+        found[exercise.file] = _exercise(exercise, len(every))
     for path in sorted(used):
         trace, facts = recording(path)
         facts = msgspec.structs.replace(facts, trace=str(path.relative_to(ROOT)))
@@ -138,12 +140,13 @@ def _index(every: list[Exercise]) -> bytes:
         f'<p id="progress" aria-live="polite">{count(len(every), "exercise")}</p>'
     )
     part = ""
-    for own in every:
-        if own.part != part:
-            out += ["</ol>"] * bool(part) + [f"<h2>{escape(own.part)}</h2>", f'<ol start="{own.number}">']
-            part = own.part
+    for exercise in every:
+        if exercise.part != part:
+            out += ["</ol>"] * bool(part) + [f"<h2>{escape(exercise.part)}</h2>", f'<ol start="{exercise.number}">']
+            part = exercise.part
         out.append(
-            f'<li><a href="{own.file}" data-exercise="{own.file}">{_inline(own.question)}</a> <span class="state"></span></li>'
+            f'<li><a href="{exercise.file}" data-exercise="{exercise.file}">{_inline(exercise.question)}</a> '
+            '<span class="state"></span></li>'
         )
     out.append("</ol>")
     return pages.html(
@@ -151,14 +154,18 @@ def _index(every: list[Exercise]) -> bytes:
     )
 
 
-def _exercise(own: Exercise, of: int) -> bytes:
-    job = len(own.traces) > 1 and "_rank" in own.traces[0].name
-    finding = "" if job else own.finding or ", ".join(own.check.lights)
-    shown = pages.job_panels([str(path) for path in own.traces]) if job else _panels(own)
-    check = asdict(own.check)
-    options = f" ({', '.join(own.check.options)})" if own.check.options else ""
-    before = f'<a href="exercise_{own.number - 1:02}.html" rel="prev">← {own.number - 1}</a>' if own.number > 1 else ""
-    after = f'<a href="exercise_{own.number + 1:02}.html" rel="next">{own.number + 1} →</a>' if own.number < of else ""
+def _exercise(exercise: Exercise, of: int) -> bytes:
+    job = len(exercise.traces) > 1 and "_rank" in exercise.traces[0].name
+    finding = "" if job else exercise.finding or ", ".join(exercise.check.lights)
+    shown = pages.job_panels([str(path) for path in exercise.traces]) if job else _panels(exercise)
+    check = asdict(exercise.check)
+    options = f" ({', '.join(exercise.check.options)})" if exercise.check.options else ""
+    before = (
+        f'<a href="exercise_{exercise.number - 1:02}.html" rel="prev">← {exercise.number - 1}</a>' if exercise.number > 1 else ""
+    )
+    after = (
+        f'<a href="exercise_{exercise.number + 1:02}.html" rel="next">{exercise.number + 1} →</a>' if exercise.number < of else ""
+    )
     explained = f'<p class="finding"><button type="button" class="lights" data-light="0">{escape(finding)}</button></p>' * bool(
         finding
     )
@@ -166,23 +173,23 @@ def _exercise(own: Exercise, of: int) -> bytes:
     drop = "" if job else DROP
     body = f"""<main class="top">
 {_navigation(before, after)}
-<h1>{own.number}. {_inline(own.question)}</h1>
-<p>{_inline(own.look)}</p>
-<p class="command"><code id="command">{escape(own.command)}</code> <button type="button" id="copy">copy</button></p>
+<h1>{exercise.number}. {_inline(exercise.question)}</h1>
+<p>{_inline(exercise.look)}</p>
+<p class="command"><code id="command">{escape(exercise.command)}</code> <button type="button" id="copy">copy</button></p>
 <form id="guess">
-<label for="typed">{escape(own.check.ask)}{escape(options)}</label>
+<label for="typed">{escape(exercise.check.ask)}{escape(options)}</label>
 <input id="typed" type="text" autocomplete="off" required> <button type="submit">check my guess</button>
 <button type="button" id="tell">show the answer</button>
 </form>
 <p id="said" role="status"></p>
 </main>
 <div id="answer" hidden>
-<section class="top">{_html(own.answer)}{explained}{sentence}</section>
+<section class="top">{_html(exercise.answer)}{explained}{sentence}</section>
 <div class="main">{pages.timeline(job=job)}</div>
 <aside class="side">{pages.DETAILS}{drop}</aside>
 </div>"""
-    data = {"lights": shown.lights, "check": check, "exercise": own.file}
-    title = f"{own.number}. {own.question}"
+    data = {"lights": shown.lights, "check": check, "exercise": exercise.file}
+    title = f"{exercise.number}. {exercise.question}"
     return pages.html(title, body, shown.panels, data, _asset("course.js"), _asset("course.css"))
 
 
@@ -192,11 +199,14 @@ not leave this browser.</p>
 <input id="file" type="file" accept=".json,.gz,.html"><p id="dropped" role="status"></p><div id="compared"></div></section>"""
 
 
-def _panels(own: Exercise) -> pages.Panels:
+def _panels(exercise: Exercise) -> pages.Panels:
     """The recordings from their first recorded step on, and what explains the answer in the last of them."""
-    labels = [f"{name}{path.relative_to(GALLERY)}" for name, path in zip(own.names, own.traces, strict=True)]
+    labels = [f"{name}{path.relative_to(GALLERY)}" for name, path in zip(exercise.names, exercise.traces, strict=True)]
     return pages.trace_panels(
-        [recording(path) for path in own.traces], labels, own.finding, lambda name: any(part in name for part in own.check.lights)
+        [recording(path) for path in exercise.traces],
+        labels,
+        exercise.finding,
+        lambda name: any(part in name for part in exercise.check.lights),
     )
 
 

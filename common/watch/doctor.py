@@ -121,24 +121,24 @@ def probe() -> Probe:
 
 def examine(env: Mapping[str, str] = os.environ) -> list[Check]:
     """All checks, in the order of the report."""
-    found = probe()
+    probed = probe()
     compilers = {language: _compiles(language, env) for language in ("c++", "c")}
-    kernels = {repo: _kernel(repo, env) if found.has_gpu else ("", "not needed without a GPU") for repo in PACKAGES.values()}
-    checks = [_python(), _torch(found), _device(found), _recording(found), *_attached(env, found), *_surroundings()]
-    checks += [_compiler(compilers, found), *(_package(repo, *where, found.has_gpu) for repo, where in kernels.items())]
-    return checks + _lessons(found, compilers, kernels)
+    kernels = {repo: _kernel(repo, env) if probed.has_gpu else ("", "not needed without a GPU") for repo in PACKAGES.values()}
+    checks = [_python(), _torch(probed), _device(probed), _recording(probed), *_attached(env, probed), *_surroundings()]
+    checks += [_compiler(compilers, probed), *(_package(repo, *where, probed.has_gpu) for repo, where in kernels.items())]
+    return checks + _lessons(probed, compilers, kernels)
 
 
 def _python() -> Check:
     return Check("Python", OK, f"{platform.python_version()}, {platform.system()} {platform.machine()}")
 
 
-def _torch(found: Probe) -> Check:
-    if not found.said:
-        return Check("torch", PROBLEM, found.error, "torch does not start: uv sync --reinstall-package torch")
-    version = found.said["torch"]
-    platforms = [f"{name} {found.said[name]}" for name in ("CUDA", "ROCm") if found.said.get(name)]
-    text = f"{version}, built for {', '.join(platforms) or found.said['built_for'] or 'the CPU alone'}"
+def _torch(probed: Probe) -> Check:
+    if not probed.said:
+        return Check("torch", PROBLEM, probed.error, "torch does not start: uv sync --reinstall-package torch")
+    version = probed.said["torch"]
+    platforms = [f"{name} {probed.said[name]}" for name in ("CUDA", "ROCm") if probed.said.get(name)]
+    text = f"{version}, built for {', '.join(platforms) or probed.said['built_for'] or 'the CPU alone'}"
     numbers = tuple(int(n) for n in re.findall(r"\d+", version)[:2])
     if numbers < NEWEST_NEEDED:
         return Check("torch", PROBLEM, text, "the lessons need 2.11 or newer: uv sync --upgrade-package torch")
@@ -157,13 +157,13 @@ def _driver() -> str | None:
     return done.stdout.split("\n")[0].strip() if done.returncode == 0 and done.stdout.strip() else None
 
 
-def _device(found: Probe) -> Check:
+def _device(probed: Probe) -> Check:
     driver = _driver()
-    if found.has_gpu:
-        memory = f"{found.said['total_bytes'] / 2**30:.1f} GiB"
+    if probed.has_gpu:
+        memory = f"{probed.said['total_bytes'] / 2**30:.1f} GiB"
         with_driver = f", driver {driver}" if driver else ""
-        return Check("device", OK, f"{found.device}: {found.said['name']}, {memory}{with_driver}")
-    if driver and found.said:
+        return Check("device", OK, f"{probed.device}: {probed.said['name']}, {memory}{with_driver}")
+    if driver and probed.said:
         return Check(
             "device",
             PROBLEM,
@@ -171,16 +171,16 @@ def _device(found: Probe) -> Check:
             "a torch that is built for another CUDA than the driver knows, or CUDA_VISIBLE_DEVICES is empty: "
             "uv run python -c \"import torch; torch.zeros(1, device='cuda')\" says why",
         )
-    return Check("device", OK, f"{found.device if found.said else 'unknown'}: no GPU here; the lessons run on the CPU")
+    return Check("device", OK, f"{probed.device if probed.said else 'unknown'}: no GPU here; the lessons run on the CPU")
 
 
-def _recording(found: Probe) -> Check:
-    if found.error == NO_READER:
+def _recording(probed: Probe) -> Check:
+    if probed.error == NO_READER:
         return Check("profiler", WARNING, NO_READER, "lessons run, and leave their verdict out; pip install ./read-trace")
-    if found.facts is None:
-        return Check("profiler", PROBLEM, f"the trial run failed: {found.error}", "run it by hand: uv run 01_matmul_add.py")
-    facts = found.facts
-    if not found.has_gpu:
+    if probed.facts is None:
+        return Check("profiler", PROBLEM, f"the trial run failed: {probed.error}", "run it by hand: uv run 01_matmul_add.py")
+    facts = probed.facts
+    if not probed.has_gpu:
         return Check("profiler", OK, f"{facts.events} events of a matmul recorded, CPU only")
     cupti = f"CUPTI {facts.versions['CUPTI']}" if "CUPTI" in facts.versions else "CUPTI's version unknown"
     if not facts.kernels_total:
@@ -210,12 +210,12 @@ def _recording(found: Probe) -> Check:
     return Check("profiler", OK, f"{kernels} recorded, linked to their launches, with sane times; {cupti}")
 
 
-def _attached(env: Mapping[str, str], found: Probe) -> list[Check]:
+def _attached(env: Mapping[str, str], probed: Probe) -> list[Check]:
     tools = {f"{tool} ({name})" for name, tool in ATTACHED.items() if env.get(name)}
     tools |= {f"LD_PRELOAD={value}" for value in env.get("LD_PRELOAD", "").split(":") if INJECTED.search(value)}
     if not tools:
         return [Check("other profilers", OK, "none attached")]
-    status = WARNING if found.has_gpu else OK
+    status = WARNING if probed.has_gpu else OK
     todo = "run the lessons outside of it: GPU events go to one profiler only"
     return [Check("other profilers", status, f"attached: {', '.join(sorted(tools))}", todo)]
 
@@ -248,8 +248,8 @@ def _compiles(language: str, env: Mapping[str, str]) -> str | None:
     return None
 
 
-def _compiler(compilers: Mapping[str, str | None], found: Probe) -> Check:
-    needed = ["c"] if found.has_gpu else ["c++"]  # Triton's launchers, or Inductor's kernels for the CPU
+def _compiler(compilers: Mapping[str, str | None], probed: Probe) -> Check:
+    needed = ["c"] if probed.has_gpu else ["c++"]  # Triton's launchers, or Inductor's kernels for the CPU
     missing = [language for language in needed if not compilers[language]]
     names = ", ".join(name for name in compilers.values() if name)
     if missing:
@@ -289,27 +289,27 @@ def _package(repo: str, source: str, detail: str, needed: bool) -> Check:
     return Check(name, WARNING, detail, "with a network, run the lesson once; without one, LOCAL_KERNELS (docs/without_gpu.md)")
 
 
-def _lessons(found: Probe, compilers: Mapping[str, str | None], kernels: Mapping[str, tuple[str, str]]) -> list[Check]:
+def _lessons(probed: Probe, compilers: Mapping[str, str | None], kernels: Mapping[str, tuple[str, str]]) -> list[Check]:
     """A line for each lesson: will it run here?"""
-    works = found.facts is not None or found.error == NO_READER
+    works = probed.facts is not None or probed.error == NO_READER
     checks = []
     for script in sorted(path.name for path in Path(__file__).resolve().parents[2].glob("0[1-9]_*.py")):
         needs_gpu = script in PACKAGES or script == "03_triton_mlp.py"
         if not works:
             checks.append(Check(script, PROBLEM, "will not run", "see the lines above"))
-        elif needs_gpu and not found.has_gpu:
+        elif needs_gpu and not probed.has_gpu:
             checks.append(Check(script, OK, "not here: it needs a GPU; gallery/h200 has its recording"))
-        elif found.has_gpu and found.facts and not found.facts.kernels_total:
+        elif probed.has_gpu and probed.facts and not probed.facts.kernels_total:
             checks.append(Check(script, PROBLEM, "runs, but what the GPU does is not recorded", "see the profiler's line above"))
         elif script in PACKAGES and not kernels[PACKAGES[script]][0]:
             checks.append(Check(script, WARNING, "not yet: its kernel is missing", "see its line above"))
-        elif script == "03_triton_mlp.py" and not (compilers["c"] and found.said.get("triton")):
-            missing = "a C compiler" if found.said.get("triton") else "Triton"
+        elif script == "03_triton_mlp.py" and not (compilers["c"] and probed.said.get("triton")):
+            missing = "a C compiler" if probed.said.get("triton") else "Triton"
             checks.append(Check(script, WARNING, f"not yet: {missing} is missing", "see the compiler's line above"))
         else:
-            language = "c" if found.has_gpu else "c++"
+            language = "c" if probed.has_gpu else "c++"
             compiled = "" if compilers[language] else ", without --compile"
-            checks.append(Check(script, OK, f"runs on {found.said.get('name', 'the CPU')}{compiled}"))
+            checks.append(Check(script, OK, f"runs on {probed.said.get('name', 'the CPU')}{compiled}"))
     return checks
 
 

@@ -66,26 +66,26 @@ def match(ranks: Sequence[RankSummary]) -> tuple[list[Unit], Matched, list[LeftO
     labels: list[tuple[Message, tuple[int, ...]]] = []
     found: dict[tuple[int, str, int], dict[int, list[np.ndarray]]] = defaultdict(lambda: defaultdict(list))
     sizes: dict[tuple[int, str, int], set[int | None]] = defaultdict(set)
-    for place, own in enumerate(ranks):
-        calls = own.calls
+    for place, summary in enumerate(ranks):
+        calls = summary.calls
         if not len(calls):
             continue
-        members = [_members(message, own) for message in own.messages]
+        members = [_members(message, summary) for message in summary.messages]
         group_of = [groups.setdefault(group, len(groups)) for group in members]
         order, starts = grouped(calls.message, calls.step, calls.sequence)
         for at in np.split(order, starts[1:]):
             number, step, sequence = int(calls.message[at[0]]), int(calls.step[at[0]]), int(calls.sequence[at[0]])
-            message, numbered = own.messages[number], sequence >= 0
+            message, numbered = summary.messages[number], sequence >= 0
             # Of an all-to-all each rank may have its own size; and a number says more than a size does.
             sized = not numbered and "alltoall" not in plain_name(message.name)
             key = message.name, message.group, group_of[number], *((message.bytes, message.dtype) if sized else ())
             kind = kinds.setdefault(key, len(kinds))
             if kind == len(labels):
                 labels.append((message, members[number]))
-            name = own.steps[step] if step >= 0 and not numbered else ""
+            name = summary.steps[step] if step >= 0 and not numbered else ""
             found[kind, name, sequence][place].append(at)
             sizes[kind, name, sequence].add(message.bytes)
-    here = {own.rank: place for place, own in enumerate(ranks)}
+    here = {summary.rank: place for place, summary in enumerate(ranks)}
     places = [[here[rank] for rank in group if rank in here] for group in groups]
     group_of_kind = [key[2] for key in kinds]
     units: list[Unit] = []
@@ -117,18 +117,18 @@ def match(ranks: Sequence[RankSummary]) -> tuple[list[Unit], Matched, list[LeftO
     return units, matched, left_out
 
 
-def _members(message: Message, own: RankSummary) -> tuple[int, ...]:
+def _members(message: Message, summary: RankSummary) -> tuple[int, ...]:
     """The ranks of a kind of collective; empty where the trace does not say."""
     if message.ranks is not None:
         return message.ranks
-    if not message.group and len(own.groups) > 1:
+    if not message.group and len(summary.groups) > 1:
         return ()  # gloo does not say which group, nor do old traces
-    named = [ranks for name, ranks in own.groups if name == message.group or not message.group]
+    named = [ranks for name, ranks in summary.groups if name == message.group or not message.group]
     if named:
         return named[0]
-    if message.group_size is not None and message.group_size == own.world_size:
-        return tuple(range(own.world_size))
-    return tuple(range(own.world_size)) if not message.group and not own.has_gpu and own.world_size else ()
+    if message.group_size is not None and message.group_size == summary.world_size:
+        return tuple(range(summary.world_size))
+    return tuple(range(summary.world_size)) if not message.group and not summary.has_gpu and summary.world_size else ()
 
 
 def _reason(group: tuple[int, ...], there: list[int], counts: dict[int, int], parts: list[tuple[int, np.ndarray]]) -> str:
@@ -163,7 +163,7 @@ def aligned(ranks: Sequence[RankSummary], matched: Matched, units: list[Unit]) -
     for used in (np.flatnonzero(~one_sided), np.arange(len(end_ns))):
         while True:
             at, known = _reference(matched, end_ns, used, offset)
-            open_ = [place for place, own in enumerate(offset) if own is None]
+            open_ = [place for place, shift_ns in enumerate(offset) if shift_ns is None]
             tied = used[np.isin(matched.rank[used], open_) & known[matched.collective[used]]]
             if not len(tied):
                 break
@@ -174,7 +174,7 @@ def aligned(ranks: Sequence[RankSummary], matched: Matched, units: list[Unit]) -
     both = np.flatnonzero(~one_sided) if not one_sided.all() else np.arange(len(end_ns))
     at, known = _reference(matched, end_ns, both, offset)
     both = both[known[matched.collective[both]]]
-    shifted = end_ns[both] + np.array([own or 0 for own in offset])[matched.rank[both]]
+    shifted = end_ns[both] + np.array([shift_ns or 0 for shift_ns in offset])[matched.rank[both]]
     # Each collective is measured from the end of one of its ranks, whose own difference is no residual.
     lowest = np.full(len(matched.whole), len(ranks))
     np.minimum.at(lowest, matched.collective[both], matched.rank[both])
@@ -185,10 +185,10 @@ def aligned(ranks: Sequence[RankSummary], matched: Matched, units: list[Unit]) -
 
 def _reference(matched: Matched, end_ns: np.ndarray, used: np.ndarray, offset: list[int | None]) -> tuple[np.ndarray, np.ndarray]:
     """For each collective the aligned end on its first rank that is aligned, and whether there is one."""
-    is_aligned = np.array([own is not None for own in offset])
+    is_aligned = np.array([shift_ns is not None for shift_ns in offset])
     mine = used[is_aligned[matched.rank[used]]]
     mine = mine[np.argsort(-matched.rank[mine], kind="stable")]  # the lowest rank is written last
     at, known = np.zeros(len(matched.whole), np.int64), np.zeros(len(matched.whole), bool)
-    at[matched.collective[mine]] = end_ns[mine] + np.array([own or 0 for own in offset])[matched.rank[mine]]
+    at[matched.collective[mine]] = end_ns[mine] + np.array([shift_ns or 0 for shift_ns in offset])[matched.rank[mine]]
     known[matched.collective[mine]] = True
     return at, known

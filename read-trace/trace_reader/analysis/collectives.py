@@ -33,7 +33,7 @@ class CollectiveFacts(msgspec.Struct, frozen=True):
 
 def collective_facts(trace: Trace) -> tuple[CollectiveFacts, ...]:
     """A row for each collective, group and size, the most time first."""
-    facts = [_facts(said, rows) for said, rows in collectives(trace)]
+    facts = [_facts(message, rows) for message, rows in collectives(trace)]
     return tuple(sorted(facts, key=lambda c: (-c.total_us, c.name, c.group, c.bytes or 0)))
 
 
@@ -46,19 +46,19 @@ def collectives(trace: Trace) -> list[tuple[Collective, Rows]]:
         else None
         for detail in details
     ]
-    numbers = {said: number for number, said in enumerate(dict.fromkeys(said for said in of_detail if said))}
+    numbers = {message: number for number, message in enumerate(dict.fromkeys(message for message in of_detail if message))}
     if not numbers:
         return []
-    which = np.array([-1 if said is None else numbers[said] for said in of_detail] + [-1])  # the last for no detail
+    which = np.array([-1 if message is None else numbers[message] for message in of_detail] + [-1])  # the last for no detail
     number = which[trace.linked.detail]
     every = list(numbers)
     return [(every[n], rows) for (n,), rows in trace.linked.where(number >= 0).by(number[number >= 0])]
 
 
-def message_bytes(said: Collective) -> int | None:
+def message_bytes(message: Collective) -> int | None:
     """The larger of what a rank puts in and gets out, in bytes; None where it is not said."""
-    size = ELEMENT_BYTES.get(said.dtype)
-    elements = max((n for n in (said.elements_in, said.elements_out) if n is not None), default=0)
+    size = ELEMENT_BYTES.get(message.dtype)
+    elements = max((n for n in (message.elements_in, message.elements_out) if n is not None), default=0)
     return elements * size if size and elements > 0 else None
 
 
@@ -87,13 +87,22 @@ def bus_factor(name: str, ranks: int) -> float | None:
     return None
 
 
-def _facts(said: Collective, rows: Rows) -> CollectiveFacts:
-    size, factor = message_bytes(said), bus_factor(said.name, said.group_size or 0)
+def _facts(message: Collective, rows: Rows) -> CollectiveFacts:
+    size, factor = message_bytes(message), bus_factor(message.name, message.group_size or 0)
     median_us, min_us = median(rows.duration_us), float(rows.duration_us.min())
 
     def rate(duration_us: float) -> float | None:
         return size * factor / duration_us / 1e3 if size and factor and duration_us > 0 else None
 
     return CollectiveFacts(
-        said.name, said.group, said.group_size, size, len(rows), rows.total_us, median_us, min_us, rate(median_us), rate(min_us)
+        message.name,
+        message.group,
+        message.group_size,
+        size,
+        len(rows),
+        rows.total_us,
+        median_us,
+        min_us,
+        rate(median_us),
+        rate(min_us),
     )

@@ -103,9 +103,9 @@ class CriticalPath(msgspec.Struct, frozen=True):
         asked[rows.at] = True
         length = self.pieces.end_ns - self.pieces.start_ns
         found_ns = int(length[(self.pieces.row >= 0) & asked[self.pieces.row]].sum())
-        for (track,), own in rows.by(rows.track):
+        for (track,), intervals in rows.by(rows.track):
             pieces = self.pieces.where((self.pieces.kind == Class.CPU) & (self.pieces.track == track))
-            found_ns += within_ns(pieces.start_ns, pieces.end_ns, merged(own.start_ns, own.end_ns))
+            found_ns += within_ns(pieces.start_ns, pieces.end_ns, merged(intervals.start_ns, intervals.end_ns))
         return found_ns / 1000
 
     def after_waits_us(self, calls: Rows) -> float:
@@ -155,25 +155,25 @@ def critical_paths(trace: Trace, cpu: CpuActivity) -> tuple[CriticalPath, ...]:
     the recorded steps launched (without steps: with the last).
     """
     paths = []
-    for _, own in trace.work.by(devices_of(trace.work)):
-        device = trace.slices.tracks[own.track[0]][0]
-        start_ns = _window_start(trace, own)
-        launched = own.step >= 0 if len(trace.steps) else np.ones(len(own), bool)
-        if not launched.any() or (end_ns := int(own.end_ns[launched].max())) <= start_ns:
+    for _, work in trace.work.by(devices_of(trace.work)):
+        device = trace.slices.tracks[work.track[0]][0]
+        start_ns = _window_start(trace, work)
+        launched = work.step >= 0 if len(trace.steps) else np.ones(len(work), bool)
+        if not launched.any() or (end_ns := int(work.end_ns[launched].max())) <= start_ns:
             continue
-        paths.append((end_ns, _path(trace, cpu, device, own, start_ns, end_ns)))
+        paths.append((end_ns, _path(trace, cpu, device, work, start_ns, end_ns)))
     return tuple(path for _, path in sorted(paths, key=lambda pair: -pair[0]))
 
 
-def _window_start(trace: Trace, own: Rows) -> int:
+def _window_start(trace: Trace, work: Rows) -> int:
     if len(trace.steps):
         return int(trace.steps.start_ns[1 if len(trace.steps) >= 3 else 0])
-    launches = own.call[own.call >= 0]
-    return min(int(own.start_ns.min()), int(trace.slices.start_ns[launches].min()) if len(launches) else 2**62)
+    launches = work.call[work.call >= 0]
+    return min(int(work.start_ns.min()), int(trace.slices.start_ns[launches].min()) if len(launches) else 2**62)
 
 
-def _path(trace: Trace, cpu: CpuActivity, device: int | str, own: Rows, start_ns: int, end_ns: int) -> CriticalPath:
-    pieces = _walk(trace, own.where(own.end_ns <= end_ns), start_ns)
+def _path(trace: Trace, cpu: CpuActivity, device: int | str, work: Rows, start_ns: int, end_ns: int) -> CriticalPath:
+    pieces = _walk(trace, work.where(work.end_ns <= end_ns), start_ns)
     on_gpu = pieces.where(pieces.row >= 0)
     by_name = Rows(trace.slices, on_gpu.row, kind=on_gpu.kind, ns=on_gpu.end_ns - on_gpu.start_ns).by(
         on_gpu.kind, trace.slices.name[on_gpu.row]
@@ -203,27 +203,27 @@ def _most_first(times_us: dict[str, float]) -> tuple[Named, ...]:
     return tuple(Named(name, us) for name, us in sorted(times_us.items(), key=lambda item: (-item[1], item[0])) if us > 0)
 
 
-def _walk(trace: Trace, own: Rows, start_ns: int) -> Pieces:
+def _walk(trace: Trace, work: Rows, start_ns: int) -> Pieces:
     """The pieces of the path that ends with the last of a device's events.
 
     Where the walk goes on from each event does not depend on how it came there: that is worked out for all of them at once,
     and the walk itself only follows the numbers. Events are numbered in the order of their ends, in which it goes back.
     """
     slices = trace.slices
-    order = np.lexsort((own.at, own.start_ns, own.end_ns))
-    own = own.where(order)
-    start, end, place = own.start_ns, own.end_ns, np.arange(len(own))
-    launched = own.call >= 0
-    launch = np.where(launched, np.minimum(slices.start_ns[own.call], start), np.iinfo(np.int64).max)
+    order = np.lexsort((work.at, work.start_ns, work.end_ns))
+    work = work.where(order)
+    start, end, place = work.start_ns, work.end_ns, np.arange(len(work))
+    launched = work.call >= 0
+    launch = np.where(launched, np.minimum(slices.start_ns[work.call], start), np.iinfo(np.int64).max)
     before = np.minimum(np.searchsorted(end, start, "right"), place) - 1  # the event that ended last before each one
-    queued = (before >= 0) & (end[before] >= slices.start_ns[own.call]) & launched
+    queued = (before >= 0) & (end[before] >= slices.start_ns[work.call]) & launched
     late = launched & ~queued
-    waits = _Waits(trace, own)
-    wait = waits.last_before(launch, np.where(launched, slices.track[own.call], -1), place)
+    waits = _Waits(trace, work)
+    wait = waits.last_before(launch, np.where(launched, slices.track[work.call], -1), place)
     wait[~late] = -1
     came_from = np.where(late, waits.event[wait], before)
 
-    followed, going = [], len(own) - 1
+    followed, going = [], len(work) - 1
     came_from_list, start_list = came_from.tolist(), start.tolist()
     while going >= 0:
         followed.append(going)
@@ -235,8 +235,8 @@ def _walk(trace: Trace, own: Rows, start_ns: int) -> Pieces:
     arrival[1:] = np.where(through >= 0, np.minimum(arrival[1:], waits.end_ns[through]), arrival[1:])
     earlier = np.append(arrival[1:], start_ns)  # where the walk goes on
     event_start = np.minimum(start[at], arrival)
-    kinds = own.kind[at]
-    collective = own.is_named(is_collective)[at]
+    kinds = work.kind[at]
+    collective = work.is_named(is_collective)[at]
     event_kind = np.where(kinds == Kind.KERNEL, np.where(collective, Class.COMMUNICATION, Class.COMPUTE), Class.COPY)
 
     was_late = late[at]
@@ -247,10 +247,10 @@ def _walk(trace: Trace, own: Rows, start_ns: int) -> Pieces:
     call = wait[at]
     wait_end = np.where(call >= 0, waits.end_ns[call], start_ns)
     cpu_start = np.where(was_late, np.minimum(np.maximum(wait_end, earlier), gap_start), gap_start)
-    track = np.where(was_late, slices.track[own.call[at]], -1)
+    track = np.where(was_late, slices.track[work.call[at]], -1)
     tail_kind = np.where(waits.is_free[call], Class.CPU, Class.LATENCY)
     pieces = _joined(
-        _pieces(event_start, arrival, event_kind, row=own.at[at]),
+        _pieces(event_start, arrival, event_kind, row=work.at[at]),
         _pieces(gap_start, event_start, gap_kind),
         _pieces(cpu_start, gap_start, Class.CPU, track=track, waited=waits.at[call]),
         _pieces(np.where(was_late, earlier, cpu_start), cpu_start, tail_kind, track=waits.track[call], waited=waits.at[call]),
@@ -273,14 +273,14 @@ class _Waits:
     Behind the last of them, at -1, stands what is none.
     """
 
-    def __init__(self, trace: Trace, own: Rows):
-        """`own`: the device's events in order of their ends."""
+    def __init__(self, trace: Trace, work: Rows):
+        """`work`: the device's events in order of their ends."""
         calls = trace.waits
         calls = calls.where((calls.reason != Reason.QUEUE) & (calls.end_ns - calls.start_ns > SHORTEST_NS))
-        event = np.searchsorted(own.end_ns, calls.end_ns + LATE_END_NS, "right") - 1
+        event = np.searchsorted(work.end_ns, calls.end_ns + LATE_END_NS, "right") - 1
         copies = calls.reason == Reason.COPY
-        event[copies] = _last_place_of(own.call, calls.at[copies])
-        good = (event >= 0) & (own.end_ns[event] >= calls.start_ns)
+        event[copies] = _last_place_of(work.call, calls.at[copies])
+        good = (event >= 0) & (work.end_ns[event] >= calls.start_ns)
         order = np.flatnonzero(good)[np.argsort(calls.end_ns[good], kind="stable")]
         calls = calls.where(order)
         self.event = np.append(event[order], -1)
@@ -298,13 +298,13 @@ class _Waits:
         found = np.full(len(moment_ns), -1)
         for thread in distinct(track).values.tolist():
             asked = np.flatnonzero(track == thread)
-            own = np.flatnonzero((self.track[:-1] == thread) | np.isin(self.track[:-1], self._shared))
-            if thread < 0 or not len(own):
+            candidates = np.flatnonzero((self.track[:-1] == thread) | np.isin(self.track[:-1], self._shared))
+            if thread < 0 or not len(candidates):
                 continue
-            at = np.searchsorted(self.end_ns[own], moment_ns[asked], "right") - 1
-            while (wrong := (at >= 0) & (self.event[own[at]] >= place[asked])).any():
+            at = np.searchsorted(self.end_ns[candidates], moment_ns[asked], "right") - 1
+            while (wrong := (at >= 0) & (self.event[candidates[at]] >= place[asked])).any():
                 at[wrong] -= 1
-            found[asked] = np.where(at >= 0, own[at], -1)
+            found[asked] = np.where(at >= 0, candidates[at], -1)
         return found
 
 

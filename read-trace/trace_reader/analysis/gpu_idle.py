@@ -54,25 +54,25 @@ def idle_facts(trace: Trace, cpu: CpuActivity, device: int | str, start_ns: int,
         "unknown": int((ends - begins)[~launched].sum()) / 1000,
     }
     largest = np.argsort(begins - ends, kind="stable")[:MOST_GAPS]
-    before = np.array([int(np.argmax(own.end_ns[:place])) if place else -1 for place in at[largest].tolist()], np.int64)
+    before = np.array([int(np.argmax(own.end_ns[:index])) if index else -1 for index in at[largest].tolist()], np.int64)
     told_gaps = []
-    for place, earlier in zip(largest.tolist(), before.tolist(), strict=True):
-        parts = {"latency": int(ends[place] - launch_ns[place]), AFTER_A_WAIT: 0}
-        if not launched[place]:
+    for index, earlier in zip(largest.tolist(), before.tolist(), strict=True):
+        parts = {"latency": int(ends[index] - launch_ns[index]), AFTER_A_WAIT: 0}
+        if not launched[index]:
             parts = {"unknown": 1}
-        elif freed[place] and late[place]:
-            parts[AFTER_A_WAIT] = int(launch_ns[place] - begins[place])
+        elif freed[index] and late[index]:
+            parts[AFTER_A_WAIT] = int(launch_ns[index] - begins[index])
         else:
-            one = slice(place, place + 1)
-            alone = cpu.time(begins[one], launch_ns[one], track[one]) if late[place] else None
+            one = slice(index, index + 1)
+            alone = cpu.time(begins[one], launch_ns[one], track[one]) if late[index] else None
             parts |= {name: round(us * 1000) for name, us in alone.what_us.items()} if alone else {}
             parts["input"] = round(alone.input_us * 1000) if alone else 0
         told_gaps.append(
             Gap(
-                int(begins[place]) / 1000,
-                int(ends[place] - begins[place]) / 1000,
+                int(begins[index]) / 1000,
+                int(ends[index] - begins[index]) / 1000,
                 _label(own, earlier) if earlier >= 0 else "the window's start",
-                _label(after, place),
+                _label(after, index),
                 max(parts, key=lambda name: parts[name]),
             )
         )
@@ -103,5 +103,5 @@ def _ended_in(calls: Rows, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return np.searchsorted(call_ends, ends, "right") > np.searchsorted(call_ends, begins - LATE_END_NS)
 
 
-def _label(rows: Rows, place: int) -> str:
-    return decode_name(rows[place].name).label
+def _label(rows: Rows, index: int) -> str:
+    return decode_name(rows[index].name).label

@@ -93,7 +93,7 @@ class JobFacts(msgspec.Struct, frozen=True, eq=False):
 
 def job_facts(summaries: Iterable[RankSummary]) -> JobFacts:
     """The facts of a job from its ranks, in any order. Raises TraceError where they are not the ranks of one job."""
-    ranks = sorted(summaries, key=lambda own: own.rank)
+    ranks = sorted(summaries, key=lambda summary: summary.rank)
     check_job(ranks)
     units, matched, left_out = match(ranks)
     offset_ns, residual_us = aligned(ranks, matched, units)
@@ -106,16 +106,16 @@ def job_facts(summaries: Iterable[RankSummary]) -> JobFacts:
     last = last_to_arrive(matched, units, offset_ns, longest - shortest)
     lasts, entries = np.bincount(last[last != NOBODY], minlength=len(ranks)), dict(entries_of(matched.rank))
     facts, waits = [], []
-    for place, own in enumerate(ranks):
-        told, waiting = _rank_facts(own, matched, entries.get(place, NO_ENTRIES), waited_us, int(lasts[place]))
+    for place, summary in enumerate(ranks):
+        told, waiting = _rank_facts(summary, matched, entries.get(place, NO_ENTRIES), waited_us, int(lasts[place]))
         facts.append(told)
         waits.append(waiting)
     exposed = [told.exposed_waiting_us / told.window_us if told.window_us else 0.0 for told in facts]
-    ends_fit = any(own.has_gpu for own in ranks) or _ends_fit(longest, residual_us)
+    ends_fit = any(summary.has_gpu for summary in ranks) or _ends_fit(longest, residual_us)
     return JobFacts(
         summaries=tuple(ranks),
         ranks=tuple(facts),
-        world_size=next((own.world_size for own in ranks if own.world_size), None),
+        world_size=next((summary.world_size for summary in ranks if summary.world_size), None),
         matched=len(matched.whole),
         unmatched=_unmatched(left_out),
         whole=bool(matched.whole.all()),
@@ -133,37 +133,39 @@ def job_facts(summaries: Iterable[RankSummary]) -> JobFacts:
 def check_job(summaries: Sequence[RankSummary]) -> None:
     """Raises TraceError where two are of one rank, or not all of one job: it names the files."""
     by_rank: dict[int, RankSummary] = {}
-    for own in summaries:
-        if (other := by_rank.setdefault(own.rank, own)) is not own:
+    for summary in summaries:
+        if (other := by_rank.setdefault(summary.rank, summary)) is not summary:
             raise TraceError(
-                f"two files are of rank {own.rank}: {other.trace} and {own.trace}; name one for each rank of one job"
+                f"two files are of rank {summary.rank}: {other.trace} and {summary.trace}; name one for each rank of one job"
             )
-    first = min(summaries, key=lambda own: (own.world_size is None, own.rank))
-    for own in summaries:
-        if first.world_size and own.world_size and first.world_size != own.world_size:
-            raise TraceError(f"not one job: {first.trace} is of {first.world_size} ranks, {own.trace} of {own.world_size}")
-        if _groups_of_all(first) != _groups_of_all(own):
-            raise TraceError(f"not one job: {first.trace} and {own.trace} have different process groups")
-        if own.world_size and own.rank >= own.world_size:
-            raise TraceError(f"{own.trace}: rank {own.rank} of {own.world_size} ranks")
+    first = min(summaries, key=lambda summary: (summary.world_size is None, summary.rank))
+    for summary in summaries:
+        if first.world_size and summary.world_size and first.world_size != summary.world_size:
+            raise TraceError(
+                f"not one job: {first.trace} is of {first.world_size} ranks, {summary.trace} of {summary.world_size}"
+            )
+        if _groups_of_all(first) != _groups_of_all(summary):
+            raise TraceError(f"not one job: {first.trace} and {summary.trace} have different process groups")
+        if summary.world_size and summary.rank >= summary.world_size:
+            raise TraceError(f"{summary.trace}: rank {summary.rank} of {summary.world_size} ranks")
 
 
-def _groups_of_all(own: RankSummary) -> list[str]:
+def _groups_of_all(summary: RankSummary) -> list[str]:
     """The names of the groups of all ranks, which every rank knows."""
-    return sorted(name for name, ranks in own.groups if len(ranks) == own.world_size)
+    return sorted(name for name, ranks in summary.groups if len(ranks) == summary.world_size)
 
 
 def _check_times(ranks: Sequence[RankSummary], matched: Matched, offset_ns: list[int | None], residual_us: float | None) -> None:
     """Raises TraceError where two traces were recorded at different times and nothing shows that only their clocks differ."""
-    for own, shift in zip(ranks[1:], offset_ns[1:], strict=True):
+    for summary, shift in zip(ranks[1:], offset_ns[1:], strict=True):
         first = ranks[0]
-        starts, ends = ([rank.base_ns + rank.zero_ns + rank.window_ns[end] for rank in (first, own)] for end in (0, 1))
+        starts, ends = ([rank.base_ns + rank.zero_ns + rank.window_ns[end] for rank in (first, summary)] for end in (0, 1))
         apart_ns = max(starts) - min(ends)
         tied = shift is not None and residual_us is not None and residual_us < APART_US
-        if apart_ns > 0 and not tied and len(first.calls) and len(own.calls):
+        if apart_ns > 0 and not tied and len(first.calls) and len(summary.calls):
             raise TraceError(
-                f"not one job: {first.trace} and {own.trace} were recorded {apart_ns / 1e9:.1f} s apart, and their collectives "
-                "do not fit each other"
+                f"not one job: {first.trace} and {summary.trace} were recorded {apart_ns / 1e9:.1f} s apart, and their "
+                "collectives do not fit each other"
             )
 
 
@@ -182,22 +184,22 @@ def _ends_fit(longest_us: np.ndarray, residual_us: float | None) -> bool:
 
 
 def _rank_facts(
-    own: RankSummary, matched: Matched, entries: np.ndarray, waited_us: np.ndarray, last: int
+    summary: RankSummary, matched: Matched, entries: np.ndarray, waited_us: np.ndarray, last: int
 ) -> tuple[RankFacts, Union]:
     """The facts of a rank, and where it waited."""
-    communication_ns, compute_ns = _length(own.communicating), _length(own.computing)
-    overlapped_ns = within_ns(*own.communicating, own.computing)
+    communication_ns, compute_ns = _length(summary.communicating), _length(summary.computing)
+    overlapped_ns = within_ns(*summary.communicating, summary.computing)
     start_ns = matched.start_ns[entries]
     waiting = merged_in_order(start_ns, start_ns + np.rint(waited_us[entries] * 1000).astype(np.int64))
-    waiting_ns = _length(waiting) - within_ns(*waiting, own.computing)
+    waiting_ns = _length(waiting) - within_ns(*waiting, summary.computing)
     end_ns = start_ns + np.rint(matched.duration_us[entries] * 1000).astype(np.int64)
     transferring = merged_in_order(start_ns + np.rint(waited_us[entries] * 1000).astype(np.int64), end_ns)
-    transfer_ns = _length(transferring) - within_ns(*transferring, own.computing)
+    transfer_ns = _length(transferring) - within_ns(*transferring, summary.computing)
     told = RankFacts(
-        rank=own.rank,
-        trace=own.trace,
-        steps=len(own.steps),
-        window_us=(own.window_ns[1] - own.window_ns[0]) / 1000,
+        rank=summary.rank,
+        trace=summary.trace,
+        steps=len(summary.steps),
+        window_us=(summary.window_ns[1] - summary.window_ns[0]) / 1000,
         compute_us=compute_ns / 1000,
         communication_us=communication_ns / 1000,
         overlapped_us=overlapped_ns / 1000,
@@ -205,10 +207,10 @@ def _rank_facts(
         waiting_us=math.fsum(waited_us[entries].tolist()),
         exposed_waiting_us=min(waiting_ns, communication_ns - overlapped_ns) / 1000,
         exposed_transfer_us=min(transfer_ns, communication_ns - overlapped_ns) / 1000,
-        idle_us=(own.window_ns[1] - own.window_ns[0] - _length(own.busy)) / 1000,
+        idle_us=(summary.window_ns[1] - summary.window_ns[0] - _length(summary.busy)) / 1000,
         last_to_arrive=last,
         matched=len(entries),
-        verdict=own.verdict,
+        verdict=summary.verdict,
     )
     return told, waiting
 

@@ -109,9 +109,9 @@ class RankSummary(msgspec.Struct, frozen=True, eq=False):
 
 def rank_of(header: dict[str, Any], path: str) -> int | None:
     """The rank that a trace is of: as its header says, else as its file is called (`..._rank3.json`); None if neither does."""
-    said = _distributed(header).get("rank")
-    if type(said) is int and 0 <= said < MOST_RANKS:
-        return said
+    number = _distributed(header).get("rank")
+    if type(number) is int and 0 <= number < MOST_RANKS:
+        return number
     found = _IN_A_NAME.findall(PurePath(path).name)
     return int(found[-1]) if found and int(found[-1]) < MOST_RANKS else None
 
@@ -170,9 +170,9 @@ def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
     )
 
 
-def _count(said: Any) -> int | None:
+def _count(value: Any) -> int | None:
     """A number of ranks; None for what cannot be one."""
-    return said if type(said) is int and 0 < said <= MOST_RANKS else None
+    return value if type(value) is int and 0 < value <= MOST_RANKS else None
 
 
 def _distributed(header: dict[str, Any]) -> dict[str, Any]:
@@ -187,18 +187,18 @@ def _groups(distributed: dict[str, Any]) -> tuple[tuple[str, tuple[int, ...]], .
     return tuple((str(name), ranks) for name, ranks in found if name is not None and ranks)
 
 
-def _ranks(said: Any) -> tuple[int, ...] | None:
+def _ranks(value: Any) -> tuple[int, ...] | None:
     """A list of ranks, which may be written as text; None where it is not whole."""
-    if isinstance(said, str):
-        if _CUT_OFF in said:
+    if isinstance(value, str):
+        if _CUT_OFF in value:
             return None
         try:
-            said = json.loads(said)
+            value = json.loads(value)
         except (ValueError, RecursionError):
             return None
-    if not isinstance(said, list) or not said or not all(type(rank) is int and rank >= 0 for rank in said):
+    if not isinstance(value, list) or not value or not all(type(rank) is int and rank >= 0 for rank in value):
         return None
-    return tuple(sorted(set(said)))
+    return tuple(sorted(set(value)))
 
 
 def _of_gpu(trace: Trace) -> tuple[Rows, Rows, Rows]:
@@ -222,15 +222,15 @@ def _said(call: Any) -> Collective | None:
 
 
 def _message(call: Any, rank: int) -> Message:
-    said = _said(call)
-    if said is None:  # of gloo, the name is all there is
+    message = _said(call)
+    if message is None:  # of gloo, the name is all there is
         name = _OF_CPU.sub("", call.name) if call.kind == Kind.ANNOTATION else decode_name(call.name).label
         return Message(name, "", None, None, "", None)
-    name, ranks = said.name, _ranks(said.ranks)
-    if name in ("send", "recv") and said.peer is not None:
-        ranks = (rank, said.peer) if name == "send" else (said.peer, rank)
+    name, ranks = message.name, _ranks(message.ranks)
+    if name in ("send", "recv") and message.peer is not None:
+        ranks = (rank, message.peer) if name == "send" else (message.peer, rank)
         name = SEND_AND_RECEIVE
-    return Message(name, said.group, ranks, _count(said.group_size), said.dtype, message_bytes(said))
+    return Message(name, message.group, ranks, _count(message.group_size), message.dtype, message_bytes(message))
 
 
 def _before(

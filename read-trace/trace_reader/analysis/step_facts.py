@@ -45,22 +45,22 @@ def step_facts(trace: Trace) -> tuple[StepFacts, ...]:
     if not n:
         return ()
     has_gpu = len(trace.work) > 0
-    own = trace.work.where(trace.work.step >= 0)
+    launched = trace.work.where(trace.work.step >= 0)
     calls = _inside_steps(trace, trace.calls)
-    kernels, memcpys, memsets = (_each_step(own.where(own.kind == kind).step, n) for kind in ON_GPU)
+    kernels, memcpys, memsets = (_each_step(launched.where(launched.kind == kind).step, n) for kind in ON_GPU)
     queries = _each_step(calls.where(calls.is_named(asks_occupancy)).step, n)
     columns = zip(
         trace.steps.names,
         trace.steps.duration_us.tolist(),
         _waited_us(trace),
-        _busy_us(own, n) if has_gpu else [None] * n,
+        _busy_us(launched, n) if has_gpu else [None] * n,
         kernels,
         memcpys,
         memsets,
         _launches(calls, n),
         queries,
         _entry_gaps_us(trace),
-        _launched(own, n) if has_gpu else _leaf_ops(trace),
+        _launched(launched, n) if has_gpu else _leaf_ops(trace),
         strict=True,
     )
     facts = []
@@ -84,16 +84,16 @@ def _each_step(step: np.ndarray, steps: int) -> list[int]:
 def busy_us(work: Rows, start_ns: int, end_ns: int) -> float:
     """How long a GPU was busy between two moments: the union of the work on each device, summed over devices."""
     total_ns = 0
-    for _, own in work.by(devices_of(work)):
-        total_ns += union_ns(np.clip(own.start_ns, start_ns, end_ns), np.clip(own.end_ns, start_ns, end_ns))
+    for _, of_device in work.by(devices_of(work)):
+        total_ns += union_ns(np.clip(of_device.start_ns, start_ns, end_ns), np.clip(of_device.end_ns, start_ns, end_ns))
     return total_ns / 1000
 
 
-def _busy_us(own: Rows, steps: int) -> list[float]:
+def _busy_us(launched: Rows, steps: int) -> list[float]:
     """For each step: the busy time of each device with what the step launched, summed over devices."""
-    device = distinct(devices_of(own))
+    device = distinct(devices_of(launched))
     n = max(len(device.values), 1)
-    busy_ns = unions_ns(own.start_ns, own.end_ns, own.step * n + device.which, steps * n)
+    busy_ns = unions_ns(launched.start_ns, launched.end_ns, launched.step * n + device.which, steps * n)
     return (busy_ns.reshape(steps, n).sum(axis=1) / 1000).tolist()
 
 
@@ -122,8 +122,8 @@ def _waited_us(trace: Trace) -> list[float]:
 def _launches(calls: Rows, steps: int) -> list[int]:
     """For each step: how many launches. A runtime call and the driver call inside it share an id: they are one."""
     launches = calls.where(calls.is_named(is_launch))
-    own = NO_CORRELATION + np.arange(len(launches))  # each without an id counts for itself
-    ids = np.where(launches.correlation == NO_CORRELATION, own, launches.correlation)
+    unknown_ids = NO_CORRELATION + np.arange(len(launches))  # each without an id counts for itself
+    ids = np.where(launches.correlation == NO_CORRELATION, unknown_ids, launches.correlation)
     order, starts = grouped(launches.step, ids)
     return _each_step(launches.step[order[starts]], steps)
 
@@ -145,9 +145,9 @@ def _entry_gaps_us(trace: Trace) -> list[float | None]:
     return gaps
 
 
-def _launched(own: Rows, steps: int) -> list[Counts]:
+def _launched(launched: Rows, steps: int) -> list[Counts]:
     """For each step: labels of what it launched."""
-    return _counted(own.step, own.name, lambda name: decode_name(own.slices.names[name]).label, steps)
+    return _counted(launched.step, launched.name, lambda name: decode_name(launched.slices.names[name]).label, steps)
 
 
 def _leaf_ops(trace: Trace) -> list[Counts]:

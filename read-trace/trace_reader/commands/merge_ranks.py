@@ -47,14 +47,14 @@ def merged(job: JobFacts) -> bytes:
     devices: dict[tuple[int, Any], int] = {}
     processes: dict[tuple[int, Any], int] = {}
     first = job.summaries[0]
-    ranks = msgspec.json.encode([own.rank for own in job.summaries])
+    ranks = msgspec.json.encode([summary.rank for summary in job.summaries])
     opening = b'{"mergedRanks":' + ranks + b',"traceEvents":[\n'  # first, so that the file is known without reading all of it
     out.write(opening)
     separator = b""
-    for place, (own, offset_ns) in enumerate(zip(job.summaries, job.offset_ns, strict=True)):
-        trace = _decoded(own.trace)
+    for place, (summary, offset_ns) in enumerate(zip(job.summaries, job.offset_ns, strict=True)):
+        trace = _decoded(summary.trace)
         header = header or {key: value for key, value in trace.items() if key not in ("traceEvents", "deviceProperties")}
-        rank = _Rank(place, own, _later_ns(first, own, offset_ns), devices, processes)
+        rank = _Rank(place, summary, _later_ns(first, summary, offset_ns), devices, processes)
         # Labels last: which numbers are devices is known from the events.
         listed = sorted((event for event in trace["traceEvents"] if isinstance(event, dict)), key=_is_label)
         events = list(map(rank.event, listed))
@@ -76,11 +76,11 @@ def _is_label(event: dict[str, Any]) -> bool:
     return event.get("ph") == "M"
 
 
-def _later_ns(first: RankSummary, own: RankSummary, offset_ns: int | None) -> int:
+def _later_ns(first: RankSummary, summary: RankSummary, offset_ns: int | None) -> int:
     """What is added to a rank's times in its file to make them the first's; where nothing ties them, by the machines' clocks."""
     if offset_ns is None:
-        return own.base_ns - first.base_ns
-    return offset_ns + first.zero_ns - own.zero_ns
+        return summary.base_ns - first.base_ns
+    return offset_ns + first.zero_ns - summary.zero_ns
 
 
 def _decoded(path: str) -> dict[str, Any]:
@@ -100,12 +100,12 @@ class _Rank:
     def __init__(
         self,
         place: int,
-        own: RankSummary,
+        summary: RankSummary,
         later_ns: int,
         devices: dict[tuple[int, Any], int],
         processes: dict[tuple[int, Any], int],
     ):
-        self._place, self._own, self._later_ns, self._devices, self._processes = place, own, later_ns, devices, processes
+        self._place, self._own, self._later_ns, self._devices, self._processes = place, summary, later_ns, devices, processes
         self._large: dict[int, int] = {}
         self._lanes: set[Any] = set()
 

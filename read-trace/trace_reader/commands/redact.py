@@ -102,7 +102,7 @@ def redact(data: bytes) -> Redacted:
     """
     text = data.decode("utf-8", "surrogateescape")  # and back, whatever the bytes are
     if r"\u00" in text:
-        text = _ESCAPED_LETTER.sub(lambda found: found[1] + chr(int(found[2], 16)), text)
+        text = _ESCAPED_LETTER.sub(lambda match: match[1] + chr(int(match[2], 16)), text)
     pieces = _pieces(text)
     hosts, users = _hosts(text, pieces), _users(text, pieces)
     stay = tuple(sorted(name for name in hosts | users if name.lower() in HARMLESS - _SAYS_NOTHING))
@@ -124,10 +124,10 @@ def redact(data: bytes) -> Redacted:
         if new != meant:
             changed[piece] = _written(new, piece), counts
 
-    def swap(found: re.Match[str]) -> str:
-        entry = changed.get(found[0])
+    def swap(match: re.Match[str]) -> str:
+        entry = changed.get(match[0])
         if entry is None:
-            return found[0]
+            return match[0]
         for what, count in entry[1].items():
             removed[what] += count
         return entry[0]
@@ -141,7 +141,7 @@ def redact(data: bytes) -> Redacted:
 
 def _pieces(text: str) -> set[str]:
     """The different strings of a text, and what stands between them where that holds a letter."""
-    return {p for p in {found[0] for found in _PIECE.finditer(text)} if p[0] == '"' or p.upper() != p.lower()}
+    return {p for p in {match[0] for match in _PIECE.finditer(text)} if p[0] == '"' or p.upper() != p.lower()}
 
 
 def _meant(piece: str) -> str:
@@ -164,8 +164,8 @@ def _written(meant: str, piece: str) -> str:
 
 def _hosts(text: str, pieces: set[str]) -> set[str]:
     handlers = (_HANDLERS_NAME.findall(_meant(piece)) for piece in pieces if ".pt.trace.json" in piece)
-    found = _named(_HOST_KEYS, text, pieces) | {host for hosts in handlers for host in hosts} | {_this_host()}
-    names = {part for host in found for part in (host, host.partition(":")[0])}  # without its port
+    host_names = _named(_HOST_KEYS, text, pieces) | {host for hosts in handlers for host in hosts} | {_this_host()}
+    names = {part for host in host_names for part in (host, host.partition(":")[0])}  # without its port
     return names | {name.partition(".")[0] for name in names if not re.fullmatch(r"[\d.]+", name)}
 
 
@@ -188,12 +188,12 @@ def _named(keys: frozenset[str], text: str, pieces: set[str]) -> set[str]:
 
 def _values(keys: frozenset[str], text: str) -> list[str]:
     """The strings that are the values of these keys, or stand in a list that is."""
-    found = []
+    strings = []
     for key in _KEY.finditer(text):
         if _plain(key[1]) in keys:
             value = text[key.end() : _end_of_value(text, key.end())]
-            found += [_meant(string) for string in _PIECE.findall(value) if string[0] == '"']
-    return found
+            strings += [_meant(string) for string in _PIECE.findall(value) if string[0] == '"']
+    return strings
 
 
 def _plain(key: str) -> str:
@@ -230,12 +230,12 @@ def _pattern(names: Iterable[str]) -> re.Pattern[str] | None:
 def _without_values(text: str) -> tuple[str, int]:
     """The text with null for the values of keys that hold arguments or environments."""
     parts, position, count = [], 0, 0
-    for found in _KEY.finditer(text):
-        if found.start() < position or _plain(found[1]) not in _SECRET_KEYS:
+    for match in _KEY.finditer(text):
+        if match.start() < position or _plain(match[1]) not in _SECRET_KEYS:
             continue
-        end = _end_of_value(text, found.end())
-        if text[found.end() : end] != "null":
-            parts += [text[position : found.end()], "null"]
+        end = _end_of_value(text, match.end())
+        if text[match.end() : end] != "null":
+            parts += [text[position : match.end()], "null"]
             position, count = end, count + 1
     return "".join([*parts, text[position:]]), count
 
@@ -243,26 +243,26 @@ def _without_values(text: str) -> tuple[str, int]:
 def _end_of_value(text: str, start: int) -> int:
     """Where the JSON value that begins at `start` ends; the text's end if it is cut off."""
     depth = 0
-    for found in _TOKEN.finditer(text, start):
-        token = found[0]
+    for match in _TOKEN.finditer(text, start):
+        token = match[0]
         if token in "]}," and depth == 0:
-            return found.start()
+            return match.start()
         depth += (token in "[{") - (token in "]}")
         if depth == 0 and token != ",":
-            return found.end()
+            return match.end()
     return len(text)
 
 
 def _without_folder_of_trace(text: str) -> tuple[str, int]:
     """A trace's own name is a path, whatever it looks like: only the file's name stays."""
-    found = _TRACE_NAME.search(text)
-    if not found:
+    match = _TRACE_NAME.search(text)
+    if not match:
         return text, 0
-    name = re.split(r"[/\\]+", _meant(f'"{found[1]}"'))[-1]
-    written = json.dumps(name, ensure_ascii=found[1].isascii())[1:-1]
-    if written == found[1]:
+    name = re.split(r"[/\\]+", _meant(f'"{match[1]}"'))[-1]
+    written = json.dumps(name, ensure_ascii=match[1].isascii())[1:-1]
+    if written == match[1]:
         return text, 0
-    return text[: found.start(1)] + written + text[found.end(1) :], 1
+    return text[: match.start(1)] + written + text[match.end(1) :], 1
 
 
 def _without_paths(meant: str) -> tuple[str, int]:
@@ -274,18 +274,18 @@ def _without_paths(meant: str) -> tuple[str, int]:
         total += count
     count = 0
 
-    def shortened(found: re.Match[str]) -> str:
+    def shortened(match: re.Match[str]) -> str:
         nonlocal count
-        if _is_public(found):
-            return found[0]
+        if _is_public(match):
+            return match[0]
         count += 1
         return ""
 
     return _RELATIVE.sub(shortened, meant), total + count
 
 
-def _is_public(found: re.Match[str]) -> bool:
-    return found[1] in PUBLIC and ".." not in found[0]
+def _is_public(match: re.Match[str]) -> bool:
+    return match[1] in PUBLIC and ".." not in match[0]
 
 
 def _left(pieces: Iterable[str], names: list[re.Pattern[str]]) -> str:
@@ -298,7 +298,7 @@ def _left(pieces: Iterable[str], names: list[re.Pattern[str]]) -> str:
             continue
         if any(pattern.search(meant) for pattern in _PATHS):
             return "a path is"
-        if any(not _is_public(found) for found in _RELATIVE.finditer(meant)):
+        if any(not _is_public(match) for match in _RELATIVE.finditer(meant)):
             return "a relative path is"
     return ""
 

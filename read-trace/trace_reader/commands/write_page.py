@@ -84,18 +84,18 @@ def page_of_job(paths: Sequence[str], style: Style, steps_from: re.Pattern[str] 
     opened = set(range(min(len(job.summaries), MOST_RANKS)))
     most = MOST_SLICES // len(opened)
     if job.straggler is not None:
-        opened.add(next(place for place, own in enumerate(job.ranks) if own.rank == job.straggler.rank))
+        opened.add(next(place for place, facts in enumerate(job.ranks) if facts.rank == job.straggler.rank))
     shown: dict[int, Shown] = {}
     panels: list[Panel] = []
-    for place, own in enumerate(job.summaries):
+    for place, summary in enumerate(job.summaries):
         if place in opened:
-            shown[place] = Shown(place, _timeline(own.trace, steps_from), most)
+            shown[place] = Shown(place, _timeline(summary.trace, steps_from), most)
         panels.append(rank_panel(job, place, shown.get(place)))
-    cut = [f"rank {job.summaries[n].rank}: the file is cut off." for n, own in shown.items() if own.timeline.facts.truncated]
+    cut = [f"rank {job.summaries[n].rank}: the file is cut off." for n, panel in shown.items() if panel.timeline.facts.truncated]
     if len(panels) > len(shown):
         ranks = ", ".join(str(job.ranks[n].rank) for n in sorted(opened))
         cut.append(f"Of {len(panels)} ranks, {len(shown)} can be opened: {ranks}.")
-    names = {place: f"rank {own.rank}" for place, own in enumerate(job.summaries)}
+    names = {place: f"rank {summary.rank}" for place, summary in enumerate(job.summaries)}
     return _page(job_report(job, style), panels, shown, names, waits_for_straggler(job), job, cut)
 
 
@@ -109,13 +109,13 @@ def _page(
     notes: Sequence[str] = (),
 ) -> Page:
     """A page with what each part of the document lights up. `names`: of the traces; `notes`: more of what is not drawn."""
-    timelines = {number: own.timeline for number, own in shown.items()}
+    timelines = {number: panel.timeline for number, panel in shown.items()}
 
     def finding(item: Item) -> Lights:
         light: Light | None = finding_light(timelines[item.number], item.slug)
         return {} if light is None else {item.number: light}
 
-    left_out = [f"{names[n]}: {own.left_out}".removeprefix(": ") for n, own in shown.items() if own.left_out]
+    left_out = [f"{names[n]}: {panel.left_out}".removeprefix(": ") for n, panel in shown.items() if panel.left_out]
     return Page(
         document,
         panels,

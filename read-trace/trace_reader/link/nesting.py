@@ -41,8 +41,8 @@ def innermost_over_time(slices: Slices, parent: np.ndarray, spans: np.ndarray) -
     inner, is_call = around >= 0, slices.kind[spans[:-1]] == Kind.CALL
     if np.any(end[inner] > slices.end_ns[around[inner]]) or np.any(is_call & (start[1:] < end[:-1])):  # some cross
         times = np.unique(np.concatenate([start, end]))
-        _, place = _holders(slices, spans, times)
-        rows = np.where(place >= 0, spans[place], -1)
+        _, index = _holders(slices, spans, times)
+        rows = np.where(index >= 0, spans[index], -1)
     else:
         # Where a span ends, the one around it is the innermost again; of several at one moment, the last of these counts.
         times, rows = np.concatenate([end[::-1], start]), np.concatenate([around[::-1], spans])
@@ -66,8 +66,8 @@ def spans_at(slices: Slices, tracks: np.ndarray, moments_ns: np.ndarray) -> np.n
     for own in _by_track(slices, spans):
         asked = np.flatnonzero(tracks == slices.track[own[0]])
         asked = asked[np.argsort(moments_ns[asked], kind="stable")]
-        _, place = _holders(slices, own, moments_ns[asked])
-        found[asked] = np.where(place >= 0, own[place], -1)
+        _, index = _holders(slices, own, moments_ns[asked])
+        found[asked] = np.where(index >= 0, own[index], -1)
     return found
 
 
@@ -108,10 +108,10 @@ def self_us(slices: Slices, parent: np.ndarray, rows: np.ndarray) -> np.ndarray:
         last_parent = parent[inner[min(first + BLOCK, len(inner)) - 1]]
         end = int(np.searchsorted(parent[inner[first:]], last_parent, "right")) + first
         part = inner[first:end]
-        place = np.searchsorted(rows, parent[part])
+        index = np.searchsorted(rows, parent[part])
         ends_ns = np.minimum(slices.end_ns[part], slices.end_ns[parent[part]])
-        covered = unions_ns(slices.start_ns[part], ends_ns, place - place[0], int(place[-1] - place[0]) + 1)
-        covered_ns[place[0] : place[-1] + 1] += covered
+        covered = unions_ns(slices.start_ns[part], ends_ns, index - index[0], int(index[-1] - index[0]) + 1)
+        covered_ns[index[0] : index[-1] + 1] += covered
         first = end
     return slices.duration_us[rows] - covered_ns / 1000
 
@@ -164,15 +164,15 @@ def _crossing(slices: Slices, spans: np.ndarray, moments: np.ndarray) -> tuple[n
     starts, ends = slices.start_ns[spans].tolist(), slices.end_ns[spans].tolist()
     of_spans, of_others = [-1] * len(starts), [-1] * len(moments)
     is_open: list[int] = []
-    place = 0
+    index = 0
     for number, moment in enumerate([*moments.tolist(), None]):
-        while place < len(starts) and (moment is None or starts[place] <= moment):
-            while is_open and ends[is_open[-1]] <= starts[place]:
+        while index < len(starts) and (moment is None or starts[index] <= moment):
+            while is_open and ends[is_open[-1]] <= starts[index]:
                 is_open.pop()
             if is_open:
-                of_spans[place] = is_open[-1]
-            is_open.append(place)
-            place += 1
+                of_spans[index] = is_open[-1]
+            is_open.append(index)
+            index += 1
         if moment is not None:
             while is_open and ends[is_open[-1]] <= moment:
                 is_open.pop()

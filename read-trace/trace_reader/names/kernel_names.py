@@ -118,42 +118,42 @@ def is_collective(name: str) -> bool:
 def decode_name(name: str) -> KernelName:
     """Decode the name of a kernel, a memcpy or a memset."""
     for pattern, decode in _DECODERS:
-        if found := pattern.search(name):
-            return decode(name, found)
+        if match := pattern.search(name):
+            return decode(name, match)
     return KernelName(_plain(name), "unknown", dtype=_template_dtype(name))
 
 
-def _nvjet(name: str, found: re.Match[str]) -> KernelName:
+def _nvjet(name: str, match: re.Match[str]) -> KernelName:
     # nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT: types, tile, k x stages, cluster, direction, epilogue, layout
-    tail = found["tail"].split("_")
+    tail = match["tail"].split("_")
     layout = tail[-1] if re.fullmatch(r"[NT]{3}", tail[-1]) else None
     epilogue = [part for part in tail if part in ("bz", "badd", "bias", "relu", "gelu", "aux")]
     return KernelName(
-        f"nvjet GEMM {found['tile']}",
+        f"nvjet GEMM {match['tile']}",
         "cuBLAS nvjet",
-        architecture=found["arch"],
-        dtype=DTYPES.get(found["types"][0]) if found["types"][0] in "ht" else None,
-        tile=found["tile"],
-        stages=int(found["stages"]),
+        architecture=match["arch"],
+        dtype=DTYPES.get(match["types"][0]) if match["types"][0] in "ht" else None,
+        tile=match["tile"],
+        stages=int(match["stages"]),
         layout=layout,
         epilogue="_".join(epilogue) or None,
     )
 
 
-def _cublas(name: str, found: re.Match[str]) -> KernelName:
+def _cublas(name: str, match: re.Match[str]) -> KernelName:
     # ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn, ampere_sgemm_128x64_tn
-    rest = found["rest"]
+    rest = match["rest"]
     tile = re.search(r"_(\d+x\d+)(?=_)", rest)
     stages = re.search(r"stages_\d+x(\d+)", rest)
     layout = re.search(r"_([nt]{2})(?:_|$)", rest)
-    dtype = found["dtype"] or found["gemm"]
-    unit = "tensor cores" if re.match(r"[a-z]*\d{3,}", found["gemm"]) else None
-    if found["gemm"] in ("sgemm", "dgemm"):
+    dtype = match["dtype"] or match["gemm"]
+    unit = "tensor cores" if re.match(r"[a-z]*\d{3,}", match["gemm"]) else None
+    if match["gemm"] in ("sgemm", "dgemm"):
         unit = "CUDA cores"
     return KernelName(
-        f"{found['gemm']} {tile[1]}" if tile else found["gemm"],
+        f"{match['gemm']} {tile[1]}" if tile else match["gemm"],
         "cuBLAS",
-        architecture=ARCHITECTURES.get(found["arch"]),
+        architecture=ARCHITECTURES.get(match["arch"]),
         dtype=DTYPES.get(dtype),
         tile=tile[1] if tile else None,
         stages=int(stages[1]) if stages else None,
@@ -162,9 +162,9 @@ def _cublas(name: str, found: re.Match[str]) -> KernelName:
     )
 
 
-def _cutlass(name: str, found: re.Match[str]) -> KernelName:
+def _cutlass(name: str, match: re.Match[str]) -> KernelName:
     # cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align8, cutlass_80_simt_sgemm_256x128_8x4_nn_align1
-    rest = found["rest"]
+    rest = match["rest"]
     tile = re.search(r"_(\d+x\d+)_(?:\d+x(\d+))?", rest)
     layout = re.search(r"_([nt]{2})_align", rest)
     dtype = re.search(r"_(bf16|f16|tf32|f32|s8|e4m3)_", rest) or re.search(r"(sgemm|dgemm|hgemm)", rest)
@@ -173,7 +173,7 @@ def _cutlass(name: str, found: re.Match[str]) -> KernelName:
     return KernelName(
         f"cutlass GEMM {tile[1]}" if tile else "cutlass GEMM",
         "CUTLASS",
-        architecture=f"sm{found['arch']}",
+        architecture=f"sm{match['arch']}",
         dtype=DTYPES.get(dtype[1]) if dtype else None,
         tile=tile[1] if tile else None,
         stages=int(tile[2]) if tile and tile[2] else None,
@@ -183,17 +183,17 @@ def _cutlass(name: str, found: re.Match[str]) -> KernelName:
     )
 
 
-def _xmma(name: str, found: re.Match[str]) -> KernelName:
+def _xmma(name: str, match: re.Match[str]) -> KernelName:
     # sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize256x128x8_stage3_warpsize4x2x1_ffma_aligna4_alignc4_execute_kernel__5x_cublas
     tile = re.search(r"tilesize(\d+x\d+x\d+)", name)
     stages = re.search(r"_stage(\d+)", name)
     layout = re.search(r"_([nt]{2})_[nt]_", name)
     unit = "CUDA cores" if "ffma" in name else "tensor cores" if re.search(r"tensor\d+x\d+x\d+", name) else None
     return KernelName(
-        f"xmma {found['kind']} {tile[1]}" if tile else f"xmma {found['kind']}",
+        f"xmma {match['kind']} {tile[1]}" if tile else f"xmma {match['kind']}",
         "xmma",
-        architecture=found["arch"],
-        dtype="tf32" if "_tf32" in name else DTYPES.get(found["dtype"]),  # its inputs are fp32: ..._f32f32_tf32f32_f32_...
+        architecture=match["arch"],
+        dtype="tf32" if "_tf32" in name else DTYPES.get(match["dtype"]),  # its inputs are fp32: ..._f32f32_tf32f32_f32_...
         tile=tile[1] if tile else None,
         stages=int(stages[1]) if stages else None,
         layout=layout[1] if layout else None,
@@ -201,10 +201,10 @@ def _xmma(name: str, found: re.Match[str]) -> KernelName:
     )
 
 
-def _inductor(name: str, found: re.Match[str]) -> KernelName:
-    ops = split_ops(found["ops"] or "")
+def _inductor(name: str, match: re.Match[str]) -> KernelName:
+    ops = split_ops(match["ops"] or "")
     visible = [op for op in ops if op not in VIEWS] or list(ops)
-    kind = INDUCTOR_KINDS[found["kind"]]
+    kind = INDUCTOR_KINDS[match["kind"]]
     label = f"triton {'+'.join(visible)}" if visible else f"triton {kind}"
     return KernelName(label, "Triton (Inductor)", inductor_kind=kind, merged_ops=ops)
 
@@ -224,7 +224,7 @@ def split_ops(text: str) -> tuple[str, ...]:
     return tuple(ops)
 
 
-def _aten(name: str, found: re.Match[str]) -> KernelName:
+def _aten(name: str, match: re.Match[str]) -> KernelName:
     family, kind = "ATen elementwise", ""
     if "multi_tensor_apply_kernel" in name:
         family, kind = "multi-tensor", "foreach "
@@ -267,8 +267,8 @@ _GENERIC = (
 
 def _aten_op(name: str, family: str) -> str:
     for pattern in _ATEN_OPS:
-        for found in pattern.finditer(name):
-            op = re.sub(r"_?kernel$|_out$", "", found[1])
+        for match in pattern.finditer(name):
+            op = re.sub(r"_?kernel$|_out$", "", match[1])
             op = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", op).lower().removeprefix("direct_")
             if op not in _GENERIC:
                 return op
@@ -282,7 +282,7 @@ def _template_dtype(name: str) -> str | None:
     return None
 
 
-def _flash(name: str, found: re.Match[str]) -> KernelName:
+def _flash(name: str, match: re.Match[str]) -> KernelName:
     # void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4, false, false, ...
     traits = re.search(r"kernel_traits<(\d+), ?(\d+), ?(\d+),", name)
     dtype = "bf16" if "bfloat16_t" in name else "fp16" if "half_t" in name else None
@@ -291,18 +291,18 @@ def _flash(name: str, found: re.Match[str]) -> KernelName:
     return KernelName(f"flash attention {direction}", "FlashAttention", dtype=dtype, tile=tile)
 
 
-def _efficient(name: str, found: re.Match[str]) -> KernelName:
+def _efficient(name: str, match: re.Match[str]) -> KernelName:
     # fmha_cutlassF_bf16_aligned_64x64_rf_sm80
     return KernelName(
-        f"efficient attention {'fwd' if found['way'] == 'F' else 'bwd'} {found['tile']}",
+        f"efficient attention {'fwd' if match['way'] == 'F' else 'bwd'} {match['tile']}",
         "memory-efficient attention",
-        architecture=found["arch"],
-        dtype=DTYPES.get(found["dtype"]),
-        tile=found["tile"],
+        architecture=match["arch"],
+        dtype=DTYPES.get(match["dtype"]),
+        tile=match["tile"],
     )
 
 
-def _cudnn(name: str, found: re.Match[str]) -> KernelName:
+def _cudnn(name: str, match: re.Match[str]) -> KernelName:
     # cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_kernel0_0
     architecture = re.search(r"sm(\d+)", name)
     tile = re.search(r"_(\d+x\d+x\d+)", name)
@@ -328,12 +328,12 @@ def _cudnn(name: str, found: re.Match[str]) -> KernelName:
     )
 
 
-def _nccl(name: str, found: re.Match[str]) -> KernelName:
+def _nccl(name: str, match: re.Match[str]) -> KernelName:
     dtype = re.search(r"_(bf16|f16|f32|f64)_", name)
-    return KernelName(f"NCCL {found['what']}", "NCCL/RCCL", dtype=DTYPES.get(dtype[1]) if dtype else None)
+    return KernelName(f"NCCL {match['what']}", "NCCL/RCCL", dtype=DTYPES.get(dtype[1]) if dtype else None)
 
 
-def _tensile(name: str, found: re.Match[str]) -> KernelName:
+def _tensile(name: str, match: re.Match[str]) -> KernelName:
     # Cijk_Ailk_Bljk_BBS_BH_MT128x128x32_MI32x32x8x1_SN_...
     tile = re.search(r"_MT(\d+x\d+x\d+)", name)
     dtype = re.search(r"_B[a-z]+_([HBSD])", name)
@@ -348,12 +348,12 @@ def _tensile(name: str, found: re.Match[str]) -> KernelName:
     )
 
 
-def _memory(name: str, found: re.Match[str]) -> KernelName:
+def _memory(name: str, match: re.Match[str]) -> KernelName:
     family = "memcpy" if name.lower().startswith(("memcpy", "copy")) else "memset"
     return KernelName(re.sub(r" \(Device -> Device\)| \(Unknown\)| \(Device\)", "", name), family)
 
 
-def _other_cublas(name: str, found: re.Match[str]) -> KernelName:
+def _other_cublas(name: str, match: re.Match[str]) -> KernelName:
     label = _plain(name)
     return KernelName("split-k reduce" if "splitKreduce" in name else label, "cuBLAS", dtype=_template_dtype(name))
 

@@ -39,7 +39,7 @@ class JobView:
 
     @property
     def nvlink_gb_per_s(self) -> float | None:
-        devices = {own.device or "unknown" for own in self.job.summaries}
+        devices = {summary.device or "unknown" for summary in self.job.summaries}
         return peak(devices.pop(), "nvlink") if len(devices) == 1 else None
 
 
@@ -48,13 +48,13 @@ def job_report(job: JobFacts, style: Style) -> Document:
     out, view = Document(style), JobView(job, style)
     out.title(f"{count(len(job.ranks), 'rank')} of one job: {_files([rank.trace for rank in job.ranks])}")
     versions = ", ".join(f"{name} {version}" for name, version in job.summaries[0].versions.items())
-    devices = list(dict.fromkeys(own.device or "unknown" for own in job.summaries))
+    devices = list(dict.fromkeys(summary.device or "unknown" for summary in job.summaries))
     out.lines([f"device: {', '.join(devices)}{'; ' + versions if versions else ''}"])
     if job.missing_ranks:
         verb = "is" if len(job.missing_ranks) == 1 else "are"
         missing = f"{_ranks(job.missing_ranks)} {verb} missing here"
         out.lines([f"of {job.world_size} ranks, {missing}; the straggler may be among them"])
-    steps = list(dict.fromkeys(own.steps for own in job.summaries))
+    steps = list(dict.fromkeys(summary.steps for summary in job.summaries))
     if len(steps) > 1:
         out.lines(["steps: the ranks did not record the same ones"])
     else:
@@ -111,7 +111,7 @@ def _verdicts(ranks: Sequence[RankFacts]) -> str:
 
 
 def _straggler(job: JobFacts, late: Straggler) -> str:
-    own = next(rank for rank in job.ranks if rank.rank == late.rank)
+    last = next(rank for rank in job.ranks if rank.rank == late.rank)
     others = [rank for rank in job.ranks if rank.rank != late.rank]
     waits = sorted(rank.waiting_us for rank in others)
     range_of = us(waits[0]) if us(waits[0]) == us(waits[-1]) else f"{us(waits[0])} to {us(waits[-1])}"
@@ -128,7 +128,7 @@ def _straggler(job: JobFacts, late: Straggler) -> str:
     worst = max(others, key=lambda rank: rank.exposed_waiting_us / rank.window_us if rank.window_us else 0.0)
     return (
         f"rank {late.rank} is the straggler: it arrives last in {late.last} of {count(late.of, 'collective')}; {who} in "
-        f"collectives{once}, rank {late.rank} waits {us(own.waiting_us)}. {why} Rank {worst.rank} spends "
+        f"collectives{once}, rank {late.rank} waits {us(last.waiting_us)}. {why} Rank {worst.rank} spends "
         f"{about(worst.exposed_waiting_us / worst.window_us)} of its time in exposed waiting."
     )
 
@@ -151,7 +151,7 @@ def _ranks_title(view: JobView) -> str:
 
 
 def _place(job: JobFacts, rank: RankFacts) -> int:
-    return next(place for place, own in enumerate(job.ranks) if own.rank == rank.rank)
+    return next(place for place, other in enumerate(job.ranks) if other.rank == rank.rank)
 
 
 RANKS = Table(
@@ -233,10 +233,10 @@ def _clocks(job: JobFacts) -> list[str]:
 def _apart(job: JobFacts) -> str:
     """How far the clock of a rank is from the first's, where that is more than machines that keep time are apart."""
     first, furthest = job.summaries[0], (0, 0)
-    for own, offset in zip(job.summaries[1:], job.offset_ns[1:], strict=True):
+    for summary, offset in zip(job.summaries[1:], job.offset_ns[1:], strict=True):
         if offset is not None:
-            apart_ns = own.base_ns + own.zero_ns - first.base_ns - first.zero_ns - offset
-            furthest = max(furthest, (abs(apart_ns), own.rank))
+            apart_ns = summary.base_ns + summary.zero_ns - first.base_ns - first.zero_ns - offset
+            furthest = max(furthest, (abs(apart_ns), summary.rank))
     if furthest[0] < APART_NS:
         return ""
     return f"the clocks of ranks {first.rank} and {furthest[1]} are {us(furthest[0] / 1000)} apart: is this one run?"

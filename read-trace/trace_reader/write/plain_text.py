@@ -31,10 +31,10 @@ def write(document: Document) -> str:
     amounts = [_whole(part) for part in document.parts]
     lines = _lines(document, width, amounts)
     if document.style.brief:
-        for place in _to_shorten(document):
+        for index in _to_shorten(document):
             if len(lines) <= MOST_LINES:
                 break
-            amounts[place] -= 1
+            amounts[index] -= 1
             lines = _lines(document, width, amounts)
     return _coloured(lines) if _has_colours() else "\n".join(line.text for line in lines) + "\n"
 
@@ -53,20 +53,20 @@ def _to_shorten(document: Document) -> Iterator[int]:
     """The places of parts, in the order in which a brief report takes something away: what the findings mean, the last's first
     and the first's not yet; rows of the tables, those of the longest first; at last what to do next.
     """
-    items = [place for place, part in enumerate(document.parts) if isinstance(part, Item)]
+    items = [index for index, part in enumerate(document.parts) if isinstance(part, Item)]
     yield from reversed(items[1:])
-    spare = {place: len(part.rows) - part.least for place, part in enumerate(document.parts) if isinstance(part, TablePart)}
+    spare = {index: len(part.rows) - part.least for index, part in enumerate(document.parts) if isinstance(part, TablePart)}
     while any(rows > 0 for rows in spare.values()):
-        place = max(spare, key=lambda place: (spare[place], place))
-        spare[place] -= 1
-        yield place
+        index = max(spare, key=lambda index: (spare[index], index))
+        spare[index] -= 1
+        yield index
     yield from reversed(items)
     yield from items[:1]
 
 
 def _lines(document: Document, width: int, amounts: list[int]) -> list[_Line]:
     out: list[_Line] = []
-    for place, part in enumerate(document.parts):
+    for index, part in enumerate(document.parts):
         match part:
             case Title(lines):
                 out += [_Line(line, TITLE, len(line)) for line in (middle(plain(text, LONGEST_LINE), width) for text in lines)]
@@ -79,11 +79,11 @@ def _lines(document: Document, width: int, amounts: list[int]) -> list[_Line]:
             case Item(name, seen, means, next, _, _):
                 first, *more = _wrapped(f"{name}: {seen}", width, "  ", "    ")
                 out += [_Line(first, NAME, len(name) + 2), *map(_Line, more)]
-                if words := ("", f"Next: {next}", f"{means} Next: {next}")[amounts[place]]:
+                if words := ("", f"Next: {next}", f"{means} Next: {next}")[amounts[index]]:
                     out += [_Line(line) for line in _wrapped(words, width, "    ", "    ")]
             case TablePart():
                 wide = max(width, LONGEST_LINE) if document.style.full else width
-                out += _table(part, wide, amounts[place])
+                out += _table(part, wide, amounts[index])
     while out and not out[-1].text:
         out.pop()
     return out
@@ -104,16 +104,16 @@ def _table(table: TablePart, width: int, most: int) -> list[_Line]:
     most += len(table.rows) - most == 1 and not table.more  # that one was left out would take a line, too
     rows = [[plain(cell, table.longest) for cell in row] for row in table.rows[:most]]
     columns = [[head, *cells] for head, *cells in zip(table.head, *rows, strict=True)]
-    numeric = [place > 0 and any(cell.lstrip("+-")[:1].isdigit() for cell in column[1:]) for place, column in enumerate(columns)]
+    numeric = [index > 0 and any(cell.lstrip("+-")[:1].isdigit() for cell in column[1:]) for index, column in enumerate(columns)]
     widths = _narrowed([max(map(len, column)) for column in columns], numeric, [len(head) for head in table.head], width)
-    for place, column in enumerate(columns):
-        column[:] = shortened(column, widths[place])
+    for index, column in enumerate(columns):
+        column[:] = shortened(column, widths[index])
     out = []
     for group in _groups(widths, width):
-        for number, row in enumerate(zip(*(columns[place] for place in group), strict=True)):
+        for number, row in enumerate(zip(*(columns[index] for index in group), strict=True)):
             aligned = (
-                cell.rjust(widths[place]) if numeric[place] else cell.ljust(widths[place])
-                for place, cell in zip(group, row, strict=True)
+                cell.rjust(widths[index]) if numeric[index] else cell.ljust(widths[index])
+                for index, cell in zip(group, row, strict=True)
             )
             line = "  " + "  ".join(aligned).rstrip()
             out.append(_Line(line, "" if number else HEAD, 0 if number else len(line)))
@@ -129,23 +129,23 @@ def _narrowed(widths: list[int], numeric: list[bool], heads: list[int], width: i
     narrow, room = list(widths), width - 2 - 2 * (len(widths) - 1)
     least = [max(head, SHORTEST_NAME) for head in heads]
     while sum(narrow) > room:
-        wide = [place for place in range(len(widths)) if not numeric[place] and narrow[place] > least[place]]
+        wide = [index for index in range(len(widths)) if not numeric[index] and narrow[index] > least[index]]
         if not wide:
             first = min(widths[0], max(width // 2, heads[0]))
             return [first, *(min(own, width - 4 - first) for own in widths[1:])]
-        narrow[max(wide, key=lambda place: narrow[place])] -= 1
+        narrow[max(wide, key=lambda index: narrow[index])] -= 1
     return narrow
 
 
 def _groups(widths: list[int], width: int) -> list[list[int]]:
     """The columns in as many tables as it takes to be no wider; each begins with the first column."""
     groups, used = [[0]], 2 + widths[0]
-    for place in range(1, len(widths)):
-        if used + 2 + widths[place] > width and len(groups[-1]) > 1:
+    for index in range(1, len(widths)):
+        if used + 2 + widths[index] > width and len(groups[-1]) > 1:
             groups.append([0])
             used = 2 + widths[0]
-        groups[-1].append(place)
-        used += 2 + widths[place]
+        groups[-1].append(index)
+        used += 2 + widths[index]
     return groups
 
 
