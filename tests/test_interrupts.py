@@ -86,6 +86,40 @@ def test_a_lesson_ends_quietly_at_any_moment(after_s, number, code, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+STAGES = ("common.run_names", "common.cli", "torch.profiler", "common.device", "common.record")
+AT_A_STAGE = """
+import builtins, os, signal, sys
+imported = builtins.__import__
+def stopping(name, *arguments, **more):
+    module = imported(name, *arguments, **more)
+    if name == os.environ["STAGE"] and builtins.__import__ is stopping:
+        builtins.__import__ = imported
+        os.kill(os.getpid(), signal.SIGINT)
+    return module
+builtins.__import__ = stopping
+"""
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_ctrl_c_after_any_import_of_a_lesson_is_quiet(stage, tmp_path):
+    """Not after some seconds, but where the program is: just behind each of its imports."""
+    (tmp_path / "sitecustomize.py").write_text(AT_A_STAGE)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "STAGE": stage}
+    done = subprocess.run(
+        [sys.executable, "01_matmul_add.py", "--device", "cpu", "--trace_dir", tmp_path / "traces"],
+        cwd=ROOT, env=env, capture_output=True, text=True, preexec_fn=default_sigint,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_another_program_that_uses_common_keeps_its_signals(tmp_path):
+    script = ROOT / "tests" / "helpers" / "jobs.py"
+    code = f"import sys; sys.modules['__main__'].__file__ = {str(script)!r}; import common, signal; "
+    code += "print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, preexec_fn=default_sigint)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
 def test_an_interrupt_that_is_swallowed_ends_the_process_all_the_same():
     """Code that catches everything, as in a callback or a finalizer, cannot keep it alive."""
     process = start_code("""
