@@ -133,7 +133,8 @@ class Exercise {
       const own = await readOwn(file, recorded);
       this.report.show([recorded, own]);
       const slices = `${own.n.toLocaleString("en")} slices`;
-      told.textContent = `${file.name}: ${slices}, drawn below the recording, both from their first step on.`;
+      const cut = own.cutOff ? " It is cut off: its whole events are shown." : "";
+      told.textContent = `${file.name}: ${slices}, drawn below the recording, both from their first step on.${cut}`;
       document.getElementById("compared").replaceChildren(compared(recorded, own));
     } catch (error) {
       told.textContent = `${file.name}: ${error.message}`;
@@ -146,6 +147,7 @@ class Exercise {
 // ---- one's own trace
 
 const KINDS = {
+  __proto__: null, // a category may have any name
   cpu_op: "op",
   user_annotation: "annotation",
   cuda_runtime: "call",
@@ -173,17 +175,42 @@ async function readOwn(file, recorded) {
     head.shift = head.steps.length ? -head.steps[0][1] : head.shift;
     return new Panel({ ...head, folded: false }, unpack(head.columns, await inflate(columns)));
   }
-  if (new Uint8Array(bytes)[0] === 0x1f)
-    bytes = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
-  let trace;
-  try {
-    trace = JSON.parse(new TextDecoder().decode(bytes));
-  } catch {
-    throw new Error("no trace: this is not JSON");
-  }
+  let cutOff = false;
+  if (new Uint8Array(bytes)[0] === 0x1f) ({ bytes, cutOff } = await unzipped(bytes));
+  const trace = parsed(new TextDecoder().decode(bytes));
   const events = Array.isArray(trace) ? trace : trace?.traceEvents;
   if (!Array.isArray(events)) throw new Error("no trace: there is no list traceEvents in it");
-  return panelOf(events, file.name, recorded);
+  const panel = panelOf(events, file.name, recorded);
+  panel.cutOff = cutOff || trace.cutOff;
+  return panel;
+}
+
+// The bytes in a gzip file, and whether it ends too early: then those that came out of it.
+async function unzipped(zipped) {
+  const reader = new Blob([zipped]).stream().pipeThrough(new DecompressionStream("gzip")).getReader();
+  const parts = [];
+  let cutOff = false;
+  try {
+    for (let part; !(part = await reader.read()).done; ) parts.push(part.value);
+  } catch {
+    cutOff = true;
+  }
+  return { bytes: await new Blob(parts).arrayBuffer(), cutOff };
+}
+
+// The trace in a text; of one that is cut off, the events that are whole.
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    const ends = [...text.matchAll(/\}(?=\s*,\s*\{[^{}]*?"ph")/g)];
+    const end = ends.at(-1)?.index + 1;
+    try {
+      return Object.assign(JSON.parse(text.slice(0, end) + (/^\s*\[/.test(text) ? "]" : "]}")), { cutOff: true });
+    } catch {
+      throw new Error("no trace: this is not JSON");
+    }
+  }
 }
 
 // A panel of the events of a trace, without the reader: lanes, nesting, launches, and colours as far as the recording knows the
