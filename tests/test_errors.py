@@ -156,6 +156,7 @@ def test_a_full_disk_leaves_the_earlier_artifacts(lesson, tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_compile_without_a_compiler_names_it(lesson, tmp_path):
     env = {"CXX": "/nowhere/c++", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
     run = lesson("03_simple_mlp.py", "--device", "cpu", "--compile", *SMALL_MLP, env=env)

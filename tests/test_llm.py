@@ -190,7 +190,9 @@ def test_a_model_of_another_kind_is_said(lesson, tmp_path):
     assert (done.code, done.err) == (2, said)
 
 
-@pytest.mark.parametrize("rung", [pytest.param("graph", marks=pytest.mark.slow), "tuned", "attention"])
+@pytest.mark.parametrize(
+    "rung", [pytest.param("graph", marks=pytest.mark.slow), "tuned", pytest.param("attention", marks=pytest.mark.slow)]
+)
 def test_the_rungs_to_the_floor_write_the_same_tokens(tmp_path, expected, rung):
     decoder = run("05_b_decode_floor", tmp_path, *SMALL, "--rung", rung)
     assert torch.cat(decoder.written, 1).tolist() == expected[0]

@@ -114,6 +114,7 @@ def test_without_the_launcher_a_lesson_says_its_command(lesson):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_ends_all_and_its_error_is_said(tmp_path):
     """Rank 1 cannot write its trace; rank 0 has written its own, and waits for it."""
     flags = jobs.flags_of("a", tmp_path)
