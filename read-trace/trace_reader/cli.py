@@ -41,7 +41,7 @@ Read a profiler trace: what the bottleneck is, what each step launched, which ke
 
 Any Chrome trace of torch.profiler will do: .json or .json.gz, from any torch and any GPU. The exit code is 0; 2 for a file
 that is missing, is no trace, or has no events (of several, the others are told all the same); 1 if the answer could not be
-written, or --redact could not take all out.
+written, --redact could not take all out, memory ran out, or the reader itself failed.
 """
 
 
