@@ -16,9 +16,9 @@ Writes traces/03_kernels_mlp/<batch>_<seq>_<dim>_<hidden>_<dtype>_<cold|warm>_<e
 
 from types import SimpleNamespace
 
-from common.cli import DTYPES, LessonError, LessonParser, positive_int, run
+from common.cli import DTYPES, LessonError, LessonParser, run
 from common.device import choose_device
-from common.hub import load_kernel
+from common.hub import load_kernel, version_or_commit
 from common.record import record, warm_up
 import torch
 from torch import nn
@@ -45,7 +45,9 @@ def parse_args(argv=None):
     parser.add_size("--seq", 128, "tokens per sequence")
     parser.add_size("--dim", 768, "features per token")
     parser.add_size("--hidden", 3072, "features between the projections")
-    parser.add_argument("--kernel_version", type=positive_int, default=1, help=f"version of {REPO} (default: %(default)s)")
+    parser.add_argument(
+        "--kernel_version", type=version_or_commit, default=1, help=f"of {REPO}, or a commit (default: %(default)s)"
+    )
     return parser.parse_args(argv)
 
 

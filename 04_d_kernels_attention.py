@@ -14,9 +14,9 @@ LOCAL_KERNELS="kernels-community/flash-attn2=<folder>" uv run 04_d_kernels_atten
 Writes traces/04_d_kernels_attention/<batch>_<heads>_<seq>_<head_dim>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
 """
 
-from common.cli import DTYPES, LessonError, LessonParser, positive_int, run
+from common.cli import DTYPES, LessonError, LessonParser, run
 from common.device import choose_device
-from common.hub import load_kernel
+from common.hub import load_kernel, version_or_commit
 from common.record import record, warm_up
 import torch
 
@@ -29,7 +29,9 @@ def parse_args(argv=None):
     parser.add_size("--heads", 16, "attention heads")
     parser.add_size("--seq", 1024, "tokens per sequence")
     parser.add_size("--head_dim", 64, "features per head")
-    parser.add_argument("--kernel_version", type=positive_int, default=3, help=f"version of {REPO} (default: %(default)s)")
+    parser.add_argument(
+        "--kernel_version", type=version_or_commit, default=3, help=f"of {REPO}, or a commit (default: %(default)s)"
+    )
     args = parser.parse_args(argv)
     if args.dtype == "fp32":
         parser.error("--dtype fp32: FlashAttention-2 has kernels for bf16 and fp16 only")

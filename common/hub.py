@@ -2,18 +2,25 @@
 
 import errno
 import logging
+import re
 import socket
 import ssl
 from types import ModuleType
+from typing import Any
 
-from common.cli import LessonError
+from common.cli import LessonError, positive_int
 
 UNREACHABLE = (ConnectionError, TimeoutError, socket.gaierror, ssl.SSLError)
 UNREACHABLE_ERRNO = (errno.ENETUNREACH, errno.EHOSTUNREACH)
 
 
-def load_kernel(repo: str, version: int) -> ModuleType:
-    """The kernel package `repo`, such as `kernels-community/liger-kernels`, at `version`.
+def version_or_commit(text: str) -> int | str:
+    """The type of --kernel_version: a version moves with its branch on the Hub, a commit stays what it is."""
+    return text if re.fullmatch("[0-9a-f]{40}", text) else positive_int(text)
+
+
+def load_kernel(repo: str, version: int | str) -> ModuleType:
+    """The kernel package `repo`, such as `kernels-community/liger-kernels`, at `version`: a number, or a commit in 40 digits.
 
     The folder that the variable LOCAL_KERNELS names for it comes first, then the Hub; when the Hub cannot be
     reached, the copy that an earlier run left in the cache. Raises LessonError when none of these has it.
@@ -22,8 +29,9 @@ def load_kernel(repo: str, version: int) -> ModuleType:
     from kernels import get_kernel
 
     logging.getLogger("kernels").setLevel(logging.ERROR)  # it warns that the version that was asked for is not the newest
+    wanted: dict[str, Any] = {"revision": version} if isinstance(version, str) else {"version": version}
     try:
-        return get_kernel(repo, version=version)
+        return get_kernel(repo, **wanted)
     except Exception as error:
         cause = _root_cause(error)
         if not (isinstance(cause, UNREACHABLE) or getattr(cause, "errno", None) in UNREACHABLE_ERRNO):
@@ -32,7 +40,7 @@ def load_kernel(repo: str, version: int) -> ModuleType:
             raise LessonError(f"cannot load {repo} version {version}: {reason}") from error
     constants.HF_HUB_OFFLINE = True  # the cache needs no answer from the Hub
     try:
-        return get_kernel(repo, version=version)
+        return get_kernel(repo, **wanted)
     except Exception as error:
         raise LessonError(
             f"cannot load {repo} version {version}: the Hub ({constants.ENDPOINT}) cannot be reached "

@@ -22,12 +22,12 @@ def package(folder):
 def load(zygote, tmp_path, monkeypatch):
     """Load the package in a process of its own, with a cache of its own, and print what is `wanted` of it."""
 
-    def run(wanted="answer", **env):
+    def run(wanted="answer", version="1", **env):
         code = f"""
 from common.cli import LessonError
-from common.hub import load_kernel
+from common.hub import load_kernel, version_or_commit
 try:
-    print(load_kernel({REPO!r}, 1).{wanted})
+    print(load_kernel({REPO!r}, version_or_commit({version!r})).{wanted})
 except LessonError as error:
     sys.exit(f"error: {{error}}")
 """
@@ -104,6 +104,15 @@ def test_the_cache_serves_when_the_hub_cannot_be_reached(load, tmp_path):
     assert (code, out, err) == (0, "42\n", "")
 
 
+def test_a_commit_is_taken_as_it_is(load, tmp_path):
+    """No version points to it."""
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    package(tmp_path / "hub" / f"kernels--{REPO.replace('/', '--')}" / "snapshots" / commit)
+    assert load(version=commit, HF_ENDPOINT=NOWHERE) == (0, "42\n", "")
+    code, _, err = load(version="f" * 40, HF_ENDPOINT=NOWHERE)
+    assert code == 1 and err.startswith(f"error: cannot load {REPO} version {'f' * 40}: the Hub")
+
+
 def test_no_hub_and_no_copy_says_what_failed_and_gives_the_ways_out(load, tmp_path):
     code, out, err = load(HF_ENDPOINT=NOWHERE)
     assert (code, out) == (1, "")
@@ -154,7 +163,7 @@ def get_kernel(repo, version):
     return types.SimpleNamespace(answer="from the cache")
 sys.modules["kernels"] = types.SimpleNamespace(get_kernel=get_kernel)
 from common.cli import LessonError
-from common.hub import load_kernel
+from common.hub import load_kernel, version_or_commit
 try:
     print(load_kernel("a/b", 7).answer)
 except LessonError as error:

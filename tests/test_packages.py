@@ -68,6 +68,18 @@ def test_requirements_txt_has_what_the_lessons_and_the_tool_need():
             assert requirement.specifier.contains(pins[requirement.name], prereleases=True), requirement
 
 
+def test_workflows_pin_actions_by_commit_and_what_deploys_runs_nothing_of_ours():
+    """No YAML reader is among our packages: each line is looked at."""
+    for path in (ROOT / ".github" / "workflows").iterdir():
+        text = path.read_text()
+        used = re.findall(r"uses:\s*(\S+)", text)
+        assert used and [action for action in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action)] == []
+        head, *jobs = re.split(r"^  (?=\w+:$)", text.partition("\njobs:\n")[2], flags=re.MULTILINE)
+        assert "permissions: {}" in text.partition("\njobs:\n")[0] and not head.strip()
+        for job in jobs:
+            assert not ("write" in job and ("run:" in job or "checkout" in job)), job
+
+
 def test_no_function_is_long():
     """Counted without its docstring: what takes more is several things."""
     long = []
