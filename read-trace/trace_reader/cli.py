@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from trace_reader import __version__, guard
-from trace_reader.errors import LeftOverError, MissingExtraError, NotWrittenError, TraceError
+from trace_reader.errors import MissingExtraError, NotWrittenError, TraceError
 from trace_reader.parse.byte_source import is_remote, list_folder
 from trace_reader.system.files import check_target, protected
 from trace_reader.system.interrupts import at_once, unwind_on_signals
@@ -36,12 +36,12 @@ Read a profiler trace: what the bottleneck is, what each step launched, which ke
     {command} JOB_rank*.json --merge ALL.json.gz    one file for Perfetto, clocks aligned
     {command} TRACE.json --html out.html    the report as a page, with a timeline to click; two traces; a job
     {command} TRACE.json --open             in Perfetto, from this machine, without an upload
-    {command} TRACE.json --redact B.json    a copy without host name, user name and file paths
+    {command} TRACE.json --redact B.json    a copy to share, without names that are not public
     zcat TRACE.json.gz | {command} - --json
 
 Any Chrome trace of torch.profiler will do: .json or .json.gz, from any torch and any GPU. The exit code is 0; 2 for a file
 that is missing, is no trace, or has no events (of several, the others are told all the same); 1 if the answer could not be
-written, --redact could not take all out, memory ran out, or the reader itself failed.
+written, memory ran out, or the reader itself failed.
 """
 
 
@@ -102,8 +102,12 @@ def _add_commands(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--open", action="store_true", help="show it in Perfetto: serves the file to your browser, once")
     group.add_argument(
-        "--redact", metavar="FILE", type=named, help="write a copy to share, and count what was taken out; - is stdout"
+        "--redact",
+        metavar="FILE",
+        type=named,
+        help="write a copy to share: strings that are not public are replaced; - is stdout",
     )
+    group.add_argument("--keep", metavar="REGEX", type=pattern, help="with --redact: what matches as a whole stays, too")
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
@@ -205,7 +209,7 @@ def main(argv: list[str] | None = None, prog: str = "read-trace", command: str =
     except (TraceError, LookupError) as error:
         say_error(error)
         return 2
-    except (LeftOverError, MissingExtraError, NotWrittenError) as error:
+    except (MissingExtraError, NotWrittenError) as error:
         say_error(error)
         return 1
     except OSError as error:  # of a copy on stdout

@@ -97,7 +97,7 @@ def _open(args: argparse.Namespace) -> tuple[str, int]:
 def _redact(args: argparse.Namespace) -> tuple[str, int]:
     from trace_reader.commands import redact
 
-    return redact.run(args.traces[0], args.redact), 0
+    return redact.run(args.traces[0], args.redact, args.keep, args.all), 0
 
 
 COMMANDS = (
@@ -110,7 +110,7 @@ COMMANDS = (
     Command("folded", ("steps_from",), True, _folded),
     Command("merge", ("scheduler",), False, _merge),
     Command("open", (), True, _open),
-    Command("redact", (), True, _redact),
+    Command("redact", ("keep", "all"), True, _redact),
 )
 
 

@@ -1,11 +1,13 @@
-"""A copy of a trace to share: without names of hosts and users, paths, process arguments and environment.
+"""A copy of a trace to share: what is known to be public stays, every other string is replaced by a word of its kind.
 
-Each string of the file is decoded, looked at as a reader of it would, and written anew only if something was taken out: all else
-stays byte for byte, and a trace that is cut off or broken can be shared, too. Then the copy is searched in the same way: if
-anything that was found is left, there is no copy.
+Numbers, and names that are made of public words (names/public_words.txt), stay byte for byte. A string that is replaced becomes
+the same word wherever it stands (`path-3.py`, `host-1`, `name-17`, `key-2`), so that the copy still reads. The text is cut into
+strings and what stands between them, so that a trace that is cut off or broken can be shared, too. It takes one pass.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterator
+import contextlib
 import getpass
 import json
 from pathlib import Path
@@ -14,190 +16,379 @@ import socket
 import sys
 
 import msgspec
-from trace_reader.errors import LeftOverError
-from trace_reader.parse.byte_source import read_bytes
+from trace_reader.analysis.place_facts import is_own
+from trace_reader.errors import TraceError
+from trace_reader.names.demangle import demangled
+from trace_reader.names.public_words import pieces, public_words
+from trace_reader.parse.byte_source import Bytes, read_bytes
 from trace_reader.parse.decode import decode_bytes
-from trace_reader.parse.event_types import KINDS
 from trace_reader.system.files import gzipped, protected, write_file
 from trace_reader.system.terminal import plain
+from trace_reader.units import count
 
-# Names that say nothing of anybody, and words that a trace itself is made of: they stay.
-_SAYS_NOTHING = frozenset(["", "localhost", "127.0.0.1", "0.0.0.0", "root"])
-HARMLESS = _SAYS_NOTHING | frozenset(
-    word
-    for words in (
-        *KINDS,
-        "user host cpu gpu cuda hip xpu kernel kernels python python3 torch triton aten at native void float int long",
-        "bool double char const half name runtime driver node none null nan inf infinity true false unknown ph cat ts",
-        "dur pid tid id bp args op ops step profiler trace traceevents tracename displaytimeunit deviceproperties",
-        "schemaversion distributedinfo backend rank device stream correlation external input inputs dims type types",
-        "strides concrete sequence number fwd thread parent record function handle ev idx bytes queued context",
-        "registers per shared memory block blocks warps sm grid est achieved occupancy start end flow graph event",
-        "process labels sort index module main call forward backward test admin",
-    )
-    for word in words.split()
-)
-# Folders that a relative path may begin with: packages that everybody has.
-PUBLIC = frozenset(
-    ["torch", "triton", "numpy", "aten", "ATen", "c10", "transformers", "accelerate", "vllm", "importlib", "asyncio"]
-)
+CHUNK_BYTES = 1 << 22
+SHOWN = 20  # lines of each list
+# Packages that everybody has: a path that begins in one stays, if its words are public, too.
+PUBLIC = ("torch", "triton", "numpy", "transformers", "accelerate", "importlib", "asyncio")
 EXTENSIONS = (
-    "py|pyc|pyi|pyx|ipynb|so|c|cc|cpp|cu|cuh|h|hpp|inc|rs|go|js|ts|java|jl|json|jsonl|gz|zip|tar|pt|pth|ckpt|bin|safetensors|npy|npz|"
-    "pkl|parquet|arrow|db|txt|md|log|csv|ya?ml|toml|ini|cfg|conf|sh|png|jpe?g|mp4|wav"
+    "py|pyc|pyi|pyx|ipynb|so|c|cc|cpp|cu|cuh|cubin|ptx|h|hpp|inc|rs|go|js|ts|java|jl|json|jsonl|gz|zip|tar|pt|pth|ckpt|bin|onnx|gguf|"
+    "safetensors|npy|npz|pkl|parquet|arrow|db|txt|md|log|csv|ya?ml|toml|ini|cfg|conf|sh|png|jpe?g|mp4|wav"
 )
+# What stands under these keys is a name, of public words and others. Under any other key a string is replaced whole.
+NAMES = frozenset(
+    ["name", "cat", "ph", "s", "bp", "pid", "tid", "dtype", "labels", "displayTimeUnit", "backend", "backend_config",
+     "pg_name", "pg_desc", "Collective name", "Process Group Name", "Process Group Description", "Process Group Ranks",
+     "Input type", "Input Dims", "Input Strides", "Concrete Inputs", "In split size", "Out split size", "kernel_backend",
+     "Module Hierarchy", "Call stack", "External id", "nccl_version", "grid", "block", "device", "script", "run",
+     "versions", "peak_memory"]
+)  # fmt: skip
+PATHS = frozenset(["traceName", "kernel_file", "CallFrom"])
+# Numbers, which some traces write as strings; of any length, as the reader needs them.
+NUMBERS = frozenset(
+    ["correlation", "stream", "device", "pid", "tid", "ts", "dur", "id", "Addr", "Bytes", "bytes", "Sequence number",
+     "Fwd thread id", "grid", "block", "Process Group Ranks", "registers per thread", "shared memory",
+     "baseTimeNanoseconds"]
+)  # fmt: skip
+_OF_A_HOST = frozenset(
+    ["host", "hosts", "hostname", "hostnames", "fqdn", "node", "nodename", "nodes", "addr", "address", "ip", "server",
+     "endpoint", "master", "worker"]
+)  # fmt: skip
 
-_PART = r"""[^/\\\s"'<>|:,;()]+(?: [^/\\\s"'<>|:,;()]+){0,4}"""  # a folder's name may hold spaces
-_WORD = r"[\w.+@-]+"
-_PATHS = [  # what they match goes
-    re.compile(pattern)
-    for pattern in (
-        rf"(?<!\w)[A-Za-z]:(?:\\+|/)(?:{_PART}(?:\\+|/))*",
-        rf"(?:file://)?(?:(?<![\w/.*])|(?<=\s-[A-Za-z])|(?<=^-[A-Za-z])|(?<=file://))/(?:{_PART}/)+",
-        rf"(?<![\w\\])\\{{2,4}}[\w.$-]+\\+(?:{_PART}\\+)*",  # \\server\share\
-        rf"(?<![\w/.\\])(?:~[\w.-]*|\.{{1,2}})[/\\]+(?:{_WORD}[/\\]+)*",
-    )
-]
-_RELATIVE = re.compile(rf"(?<![\w/.:\\~-])({_WORD})[/\\]+(?:{_WORD}[/\\]+)*(?={_WORD}\.(?:{EXTENSIONS})\b)")
-_TRACE_NAME = re.compile(r'"traceName"\s*:\s*"((?:[^"\\]|\\.)*)"?')
-_USER_IN_PATH = re.compile(r"(?:/home/|[/\\]Users[/\\]+|torchinductor_|~)((?:[\w.@+-]| (?=[^/\\\"]*[/\\]))+)")
-_HOST_KEYS = frozenset(
-    ["host", "hosts", "hostname", "hostnames", "host_name", "nodename", "node_name", "master_addr", "worker_host", "computername"]
+_STRING = rb'"(?:[^"\\\n]|\\.)*+"'
+# A string, a key, or a key and the string that is its value; a string without an end goes to the end of the line.
+_TOKEN = re.compile(rb'(%b(?:\s*:(?:\s*%b)?+)?+|"(?:[^"\\\n]|\\[^\n])*+\\?)' % (_STRING, _STRING))
+_WHOLE = re.compile(_STRING)
+_BARE = re.compile(rb"[^\s{}\[\]:,]+")
+_MARK = b"\xef\xbb\xbf"  # that some writers put before the text
+_LITERAL = re.compile(rb"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|true|false|null|[-+]?nan|[-+]?inf(?:inity)?|N/A", re.IGNORECASE)
+_FORMAT = b"0123456789 \t\r\n{}[]:,.+-eE"
+
+_FUNCTION = re.compile(r"(?P<file>.+?)\((?P<line>\d{1,6})\): (?P<name>.+)", re.DOTALL)
+_LINE = re.compile(r"(?P<file>.+):(?P<line>\d{1,6})", re.DOTALL)
+_BREAKS = r"""\s"'<>|,;()="""
+_SPAN = re.compile(rf"(?<![^{_BREAKS}])[^{_BREAKS}/\\]*+[/\\][^{_BREAKS}]*")
+_FILE = re.compile(rf"(?<![\w.-])[\w.-]+\.(?:{EXTENSIONS})(?!\w)", re.IGNORECASE)
+_EXTENSION = re.compile(rf"\.(?:{EXTENSIONS})$", re.IGNORECASE)
+_ROOTED = re.compile(r"[/~.\\]|[A-Za-z]:|[a-z]+://")
+_NUMBERS = re.compile(r"(?<![\w.])\d+(?:[-.:/ ]\d+)+(?!\w)")
+_SHORT_NUMBERS = re.compile(r"\d{1,5}\.\d{1,3}|\d{1,3}\.\d{1,3}\.\d{1,3}")
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
+_NUMBER = re.compile(r"[\[(]?(?:-?\d+(?:\.\d+)?(?:,\s*)?)*[\])]?")
+_LIST = re.compile(r"[\[(](?:-?\d{1,10}(?:,\s*)?)+[\])]|-?\d{0,4}\.\d{1,20}(?:e[-+]?\d{1,3})?|\d(?:\.\d+)?e[-+]?\d{1,3}")
+_SPELLED = re.compile(r"(?<![A-Za-z0-9])[A-Za-z](?:[_., -][A-Za-z]){3,}(?![A-Za-z0-9])")
+_SYMBOL = re.compile(r"[A-Za-z0-9]+|[^\x00-\x7f]+|[\x00-\x7f]")
+_NEUTRAL = re.compile(
+    r"[A-Za-z]|[A-Za-z]?\d{1,4}[A-Za-z]?|\d{1,6}(?:x\d{1,6})+|0x[0-9a-f]{1,4}|(?:[bt]?[fisu](?:8|16|32|64))+|\d[A-Z]\d\d"
 )
-_USER_KEYS = frozenset(["user", "username", "user_name", "user_id", "logname", "owner", "tw_user"])
-_SECRET_KEYS = frozenset(
-    [
-        *("cmd", "cmdline", "command", "command_line", "commandline", "command_args", "argv", "sys.argv", "arguments"),
-        *("program_args", "program_arguments", "process_args", "process_arguments"),
-        *("env", "environ", "environment", "env_vars", "envvars", "environment_variables", "os.environ"),
-    ]
-)
-_KEY = re.compile(r'"([A-Za-z][A-Za-z_. -]{1,40})"\s*:\s*')
-_VARIABLE = re.compile(
-    rf"(?<![A-Za-z])({'|'.join(sorted(_HOST_KEYS | _USER_KEYS))})=[\"']?([^\s\"'\\,;]{{1,100}})", re.IGNORECASE
-)
-_SECRET_VARIABLE = re.compile(r"((?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)\w{0,20}=)[^\s\"',;]+")
-# tensorboard_trace_handler calls its files <host>_<process>.<time>.pt.trace.json
-_HANDLERS_NAME = re.compile(r'(?:^|[/\\\s"])([^"/\\\s]{1,255}?)_\d+\.\d{8,}\.pt\.trace\.json')
-# A letter of ASCII that is escaped all the same: no writer does it but to hide something.
-_ESCAPED_LETTER = re.compile(r"(?<!\\)((?:\\\\)*)\\u00(4[1-9a-f]|5[0-9a]|6[1-9a-f]|7[0-9a])", re.IGNORECASE)
-_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"?|[^"]+', re.DOTALL)  # a string, or what stands between two
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]|,', re.DOTALL)
-WHAT = ("file paths", "host names", "user names", "arguments and environments")
+_SHAPE = re.compile(r"\d+(?:x\d+)+")
+_IDENTIFIER = re.compile(r"\w+")
+_LETTERS = re.compile(r"[A-Za-z]+")
+_JOINTS = frozenset("_.-:@+~$%#=&?!/\\' ")
+
+
+class Replaced(msgspec.Struct, frozen=True):
+    """What a word stands for, and in how many places of the copy it stands."""
+
+    word: str
+    original: str
+    places: int
 
 
 class Redacted(msgspec.Struct, frozen=True):
-    """The copy, how many of each were taken out, and the names that stay because they are words of a trace."""
+    """The copy; what was replaced, the most frequent first; and what stayed and should be looked at, with its places."""
 
     data: bytes
-    removed: dict[str, int]
-    stay: tuple[str, ...]
+    replaced: tuple[Replaced, ...]
+    suspicious: tuple[tuple[str, int], ...]
+    events: int = 0  # of the original
+    readable: int = 0  # of them that a reader finds in the copy
 
 
-def redact(data: bytes) -> Redacted:
-    """The trace without them. Raises LeftOverError if a search of the copy finds something still.
-
-    A path leaves its last part, the file's name. Names become `host` and `user` wherever they stand, in keys, values and
-    metadata: those of this machine, of fields such as `hostname`, of file names that torch's handler gives, and the owners of
-    home folders. Process arguments and environments become null.
+def redact(data: bytes, keep: str | re.Pattern[str] | None = None) -> Redacted:
+    """The trace with each string replaced that is not known to be public. `keep`: a regular expression; a value, a key or a word
+    of a name that it matches as a whole stays, too. Raises re.error.
     """
-    text = data.decode("utf-8", "surrogateescape")  # and back, whatever the bytes are
-    if r"\u00" in text:
-        text = _ESCAPED_LETTER.sub(lambda match: match[1] + chr(int(match[2], 16)), text)
-    pieces = _pieces(text)
-    hosts, users = _hosts(text, pieces), _users(text, pieces)
-    stay = tuple(sorted(name for name in hosts | users if name.lower() in HARMLESS - _SAYS_NOTHING))
-    removed = dict.fromkeys(WHAT, 0)
-    text, removed["arguments and environments"] = _without_values(text)
-    text, removed["file paths"] = _without_folder_of_trace(text)
-    patterns = [("host names", _pattern(hosts), "host"), ("user names", _pattern(users), "user")]
-    changed: dict[str, tuple[str, dict[str, int]]] = {}
-    for piece in _pieces(text):
-        meant = _meant(piece)
-        counts = dict.fromkeys(removed, 0)
-        new, counts["file paths"] = _without_paths(meant)
-        new, count = _without_values(new) if "{" in new or "[" in new else (new, 0)
-        new, variables = _SECRET_VARIABLE.subn(r"\1", new)
-        counts["arguments and environments"] = count + variables
-        for what, pattern, kept in patterns:
-            if pattern:
-                new, counts[what] = pattern.subn(kept, new)
-        if new != meant:
-            changed[piece] = _written(new, piece), counts
-
-    def swap(match: re.Match[str]) -> str:
-        entry = changed.get(match[0])
-        if entry is None:
-            return match[0]
-        for what, count in entry[1].items():
-            removed[what] += count
-        return entry[0]
-
-    if changed:
-        text = _PIECE.sub(swap, text)
-    if left := _left(_pieces(text), [pattern for _, pattern, _ in patterns if pattern]):
-        raise LeftOverError(f"{left} still in the copy; nothing was written")
-    return Redacted(text.encode("utf-8", "surrogateescape"), removed, stay)
+    words = _Words(re.compile(keep) if keep else None)
+    tokens = _Tokens(words)
+    places: Counter[bytes] = Counter()
+    copy = bytearray()
+    for parts in _cut(data):
+        found = parts[1::2]
+        places.update(found)
+        _without_bare_words(parts)
+        parts[1::2] = map(tokens.__getitem__, found)
+        copy += b"".join(parts)
+    counts: Counter[str] = Counter()
+    for token, n in places.items():
+        for word in tokens.used[token]:
+            counts[word] += n
+    ranked = sorted(counts.items(), key=lambda c: (-c[1], _natural(c[0])))
+    replaced = tuple(Replaced(word, words.original[word], n) for word, n in ranked)
+    same = {token: n for token, n in places.items() if tokens[token] == token}
+    return Redacted(bytes(copy), replaced, _suspicious(same, words.let_through))
 
 
-def _pieces(text: str) -> set[str]:
-    """The different strings of a text, and what stands between them where that holds a letter."""
-    return {p for p in {match[0] for match in _PIECE.finditer(text)} if p[0] == '"' or p.upper() != p.lower()}
+def _cut(data: bytes) -> Iterator[list[bytes]]:
+    """The text in pieces: what stands between two tokens, and the token behind it, by turns."""
+    rest, position = b"", 0
+    while position < len(data):
+        size = max(CHUNK_BYTES, len(rest))  # a string larger than a piece: twice as much each time
+        text = rest + data[position : position + size]
+        position += size
+        parts = _TOKEN.split(text)
+        if position < len(data):  # the last two tokens may go on
+            rest = b"".join(parts[-4:])
+            parts = parts[:-4] if len(parts) > 4 else []
+            parts += [b""] if parts and len(parts) % 2 == 0 else []
+        if parts and position <= CHUNK_BYTES and parts[0].startswith(_MARK):
+            parts[0] = parts[0].removeprefix(_MARK)
+        yield parts
 
 
-def _meant(piece: str) -> str:
-    """What a piece stands for: a string's escapes decoded; what is no string of JSON, as it is."""
-    if piece[0] == '"' and "\\" in piece:
-        try:
-            return json.loads(piece if len(piece) > 1 and piece[-1] == '"' else piece + '"', strict=False)
-        except ValueError:
-            return piece.strip('"')
-    return piece.strip('"') if piece[0] == '"' else piece
+def _without_bare_words(parts: list[bytes]) -> None:
+    """Replace what stands outside of strings and is no JSON, as broken files have it."""
+    between = b":".join(parts[0::2])
+    odd = between.translate(None, _FORMAT).replace(b"tru", b"").replace(b"fals", b"").replace(b"null", b"")
+    signs = between.translate(None, b"0123456789 \t\r\n")
+    signed = sum(signs.count(before + sign) for before in (b":", b",", b"[", b"e", b"E") for sign in (b"-", b"+"))
+    if odd or b".." in signs or signs.count(b"-") + signs.count(b"+") != signed:
+        parts[0::2] = [_BARE.sub(lambda bare: bare[0] if _LITERAL.fullmatch(bare[0]) else b"null", part) for part in parts[0::2]]
 
 
-def _written(meant: str, piece: str) -> str:
-    """`meant` as the string that takes the place of `piece`."""
-    if piece[0] != '"':
-        return meant
-    written = json.dumps(meant, ensure_ascii=piece.isascii())
-    return written if len(piece) > 1 and piece[-1] == '"' else written[:-1]
+class _Tokens(dict[bytes, bytes]):
+    """What takes the place of each token; `used` says which words stand in it."""
+
+    def __init__(self, words: "_Words"):
+        self.words = words
+        self.used: dict[bytes, list[str]] = {}
+
+    def __missing__(self, token: bytes) -> bytes:
+        self.words.used = self.used[token] = []
+        strings = _WHOLE.findall(token)
+        if not strings:  # it has no end
+            self[token] = b'"' + self.words.whole("name", token[1:].decode("utf-8", "replace")).encode()
+            return self[token]
+        meant = [_meant(string) for string in strings]
+        is_key = len(strings) == 2 or not token.endswith(b'"')
+        said = [self.words.key(meant[0]) if is_key else self.words.name(meant[0])]
+        said += [self.words.value(meant[0], value) for value in meant[1:]]
+        written = token
+        for string, before, after in reversed(list(zip(strings, meant, said, strict=True))):
+            if before != after:
+                start, _, end = written.rpartition(string)
+                written = start + _written(after, string) + end
+        self[token] = written
+        return written
 
 
-def _hosts(text: str, pieces: set[str]) -> set[str]:
-    handlers = (_HANDLERS_NAME.findall(_meant(piece)) for piece in pieces if ".pt.trace.json" in piece)
-    host_names = _named(_HOST_KEYS, text, pieces) | {host for hosts in handlers for host in hosts} | {_this_host()}
-    names = {part for host in host_names for part in (host, host.partition(":")[0])}  # without its port
-    return names | {name.partition(".")[0] for name in names if not re.fullmatch(r"[\d.]+", name)}
+def _meant(part: bytes) -> str:
+    """What a string of JSON stands for."""
+    text = part[1:-1].decode("utf-8", "surrogateescape")
+    if "\\" not in text:
+        return text
+    try:
+        return json.loads(f'"{text}"', strict=False)
+    except ValueError:
+        return text.replace("\\", " \\ ")  # no escape of JSON's: what stands behind it is no part of it
 
 
-def _users(text: str, pieces: set[str]) -> set[str]:
-    owners = {user for piece in pieces for user in _USER_IN_PATH.findall(_meant(piece))}
-    names = _named(_USER_KEYS, text, pieces) | owners | {_this_user()}
-    # mallory@corp, CORP\mallory, Bob Smith: the parts are names, too
-    return names | {part for name in names for part in re.split(r"[@\\\s]+", name)}
+def _written(said: str, part: bytes) -> bytes:
+    return json.dumps(said, ensure_ascii=part.isascii()).encode("utf-8", "surrogateescape")
 
 
-def _named(keys: frozenset[str], text: str, pieces: set[str]) -> set[str]:
-    """The values of these keys, in any case, and of environment variables of these names, also inside of strings."""
-    values = set(_values(keys, text))
-    for piece in pieces:
-        meant = _meant(piece)
-        values |= {value for name, value in _VARIABLE.findall(meant) if name.lower() in keys} if "=" in meant else set()
-        values |= set(_values(keys, meant)) if '"' in meant else set()
-    return {value.strip() for value in values}
+class _Words:
+    """The words that stand for what is not public; the same text has the same word in the whole copy."""
+
+    def __init__(self, keep: re.Pattern[str] | None):
+        self.keep = keep
+        self.original: dict[str, str] = {}
+        self.used: list[str] = []
+        self.let_through: set[str] = set()  # what only `keep` let through
+        self._word: dict[tuple[str, str], str] = {}
+        self._count: Counter[str] = Counter()
+
+    def whole(self, kind: str, text: str, end: str = "", joint: str = "-") -> str:
+        """The word for a text of a kind (path, host, name, key)."""
+        if self._kept(text):
+            return text
+        if (kind, text) not in self._word:
+            self._count[kind] += 1
+            self._word[kind, text] = word = f"{kind}{joint}{self._count[kind]}{end}"
+            self.original[word] = text
+        word = self._word[kind, text]
+        self.used.append(word)
+        return word
+
+    def _kept(self, text: str) -> bool:
+        if self.keep is None or not self.keep.fullmatch(text):
+            return False
+        self.let_through.add(text)
+        return True
+
+    def key(self, text: str) -> str:
+        return text if self._is_public(text) and not _NUMBERS.search(text) else self.whole("key", text)
+
+    def value(self, key: str, text: str) -> str:
+        """What is said under a key."""
+        if not text or self._kept(text):
+            return text
+        if key in NUMBERS and _NUMBER.fullmatch(text):
+            return text
+        if key in PATHS:
+            found = _LINE.fullmatch(text)
+            return f"{self.path(found['file'])}:{found['line']}" if found else self.path(text)
+        if key in NAMES:
+            return self.name(text)
+        return self.whole("host" if _OF_A_HOST.intersection(pieces(key)) else "name", text)
+
+    def path(self, text: str) -> str:
+        """A path in a package that everybody has stays from the package on; of another one only the ending does."""
+        public = re.search(rf"(?:^|[/\\]site-packages[/\\])((?:{'|'.join(PUBLIC)})[/\\].*|<[\w .]+>)$", text)
+        name = public[1] if public else text
+        bare = "/" not in name and "\\" not in name
+        if (public or bare) and ".." not in name and self._is_public(name):
+            return name
+        end = _EXTENSION.search(text)
+        word = self.whole("path", text, end[0].lower() if end else "")
+        return word if word == text or is_own(text) else f"torch/{word}"  # as much of it as decides whose code it is
+
+    def name(self, text: str) -> str:
+        """A name, with each word replaced that is not public."""
+        if not text or self._kept(text):
+            return text
+        if _LIST.fullmatch(text):  # sizes, strides, a scalar
+            return text
+        if all(map(_FUNCTION.fullmatch, parts := text.split(";"))) and len(parts) > 1:  # a stack
+            return ";".join(map(self.name, parts))
+        text = demangled(text)
+        if found := _FUNCTION.fullmatch(text):
+            return f"{self.path(found['file'])}({found['line']}): {self.name(found['name'])}"
+        if _is_a_number_of_somebody(text):
+            return self.whole("name", text)
+        return self._in_pieces(text, _SPAN, self._span, self._without_files)
+
+    def _in_pieces(self, text: str, of: re.Pattern[str], said: Callable[[str], str], rest: Callable[[str], str]) -> str:
+        """The text with what a pattern finds said in one way, and the rest in another."""
+        parts, position = [], 0
+        for found in of.finditer(text):
+            parts += [rest(text[position : found.start()]), said(found[0])]
+            position = found.end()
+        return "".join([*parts, rest(text[position:])])
+
+    def _span(self, text: str) -> str:
+        """What holds a slash: a path, or words and numbers beside each other (`tokens/s`, `0/1`)."""
+        folders = re.split(r"[/\\]+", text.strip("/\\"))
+        if _ROOTED.match(text) or len(folders) > 2 or _EXTENSION.search(text):
+            line = _LINE.fullmatch(text)
+            return f"{self.path(line['file'])}:{line['line']}" if line and not text.endswith("/") else self.path(text)
+        return self._without_files(text)
+
+    def _without_files(self, text: str) -> str:
+        return self._in_pieces(text, _FILE, self.path, self._without_numbers)
+
+    def _without_numbers(self, text: str) -> str:
+        return self._in_pieces(text, _NUMBERS, self._numbers, self._without_spelled)
+
+    def _without_spelled(self, text: str) -> str:
+        return self._in_pieces(text, _SPELLED, self._identifier, self._words)
+
+    def _identifier(self, text: str) -> str:
+        """The word for a part of a name. In the place of an identifier stands one: the reader tells kernels by that."""
+        return self.whole("name", text, joint="" if _IDENTIFIER.fullmatch(text) else "-")
+
+    def _numbers(self, text: str) -> str:
+        """Numbers beside each other: a version or a decimal, but no address, date or telephone number."""
+        if _ADDRESS.fullmatch(text):
+            return self.whole("host", text)
+        digits = sum(symbol.isdigit() for symbol in text)
+        return text if digits <= 4 or _SHORT_NUMBERS.fullmatch(text) else self.whole("name", text)
+
+    def _words(self, text: str) -> str:
+        """Replace the words that are not public, those beside each other as one."""
+        symbols = _SYMBOL.findall(text)
+        states = [_state(symbol) for symbol in symbols]
+        said, position = [], 0
+        while position < len(symbols):
+            end = _end_of_run(symbols, states, position)
+            run = "".join(symbols[position:end])
+            said.append(self._identifier(run) if "unknown" in states[position:end] else run)
+            position = end
+        return "".join(said)
+
+    def _is_public(self, text: str) -> bool:
+        return all(_state(symbol) != "unknown" for symbol in _SYMBOL.findall(text))
 
 
-def _values(keys: frozenset[str], text: str) -> list[str]:
-    """The strings that are the values of these keys, or stand in a list that is."""
-    strings = []
-    for key in _KEY.finditer(text):
-        if _plain(key[1]) in keys:
-            value = text[key.end() : _end_of_value(text, key.end())]
-            strings += [_meant(string) for string in _PIECE.findall(value) if string[0] == '"']
-    return strings
+def _end_of_run(symbols: list[str], states: list[str], start: int) -> int:
+    """The end of the unknown words, and short numbers beside them, that begin at `start`, joined by single signs."""
+    end = start + 1
+    if _SHAPE.fullmatch(symbols[start]):
+        return end
+    if states[start] in ("known", "joint"):
+        while end < len(symbols) and states[end] != "unknown" and (states[end] != "neutral" or states[end - 1] == "known"):
+            end += 1
+        return end
+    while end < len(symbols):
+        joint = 0
+        while joint < 2 and end + joint < len(symbols) and symbols[end + joint] in _JOINTS:
+            joint += 1
+        after = end + joint
+        if after >= len(symbols) or (joint == 2 and not _in_an_address(symbols[end - 1 : after + 1])):
+            break
+        if states[after] not in ("unknown", "neutral") or _SHAPE.fullmatch(symbols[after]):
+            break
+        end = after + 1
+    while states[end - 1] == "joint":
+        end -= 1
+    return end
 
 
-def _plain(key: str) -> str:
-    return re.sub(r"[\s-]", "_", key.lower())
+def _in_an_address(symbols: list[str]) -> bool:
+    """Whether `::` joins two numbers, as in an address of IPv6."""
+    return symbols[1:3] == [":", ":"] and all(re.search(r"\d", symbol) for symbol in (symbols[0], symbols[3]))
+
+
+def _state(symbol: str) -> str:
+    """Whether a word is known to be public, a short number or letter (`neutral`), `unknown`, or a sign between two (`joint`)."""
+    if symbol[0] > "\x7f":
+        return "unknown"
+    if not symbol[0].isalnum():
+        return "joint"
+    if _NEUTRAL.fullmatch(symbol):
+        return "neutral"
+    runs = _LETTERS.findall(symbol)
+    digits = len(symbol) - sum(map(len, runs))
+    return "known" if digits <= 8 and any(len(run) > 1 for run in runs) and all(map(_is_known, runs)) else "unknown"
+
+
+def _is_a_number_of_somebody(text: str) -> bool:
+    """Whether a text is a number between a few letters, as plates and tickets have it, and no word is in it."""
+    runs = _LETTERS.findall(text)
+    digits = sum(symbol.isdigit() for symbol in text)
+    return bool(runs) and digits > 2 and max(map(len, runs)) < 3 and not _NEUTRAL.fullmatch(text)
+
+
+def _is_known(run: str) -> bool:
+    public = public_words()
+    return len(run) == 1 or run.lower() in public or all(len(piece) == 1 or piece in public for piece in pieces(run))
+
+
+def _suspicious(same: dict[bytes, int], let_through: set[str]) -> tuple[tuple[str, int], ...]:
+    """Strings that stay, and hold the name of this machine or of its user, or were let through."""
+    own = {name for name in (_this_host(), _this_host().partition(".")[0], _this_user()) if len(name) > 1}
+    own -= {"root", "localhost"}
+    finds = [re.compile(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", re.IGNORECASE) for name in sorted(own)]
+    counts: Counter[str] = Counter()
+    for token, n in same.items():
+        for text in map(_meant, _WHOLE.findall(token)):
+            if text in let_through or any(find.search(text) for find in finds):
+                counts[text] += n
+    return tuple(sorted(counts.items(), key=lambda found: (-found[1], found[0])))
+
+
+def _natural(word: str) -> tuple[str, int]:
+    """So that name-10 comes after name-9."""
+    return re.sub(r"\d+", "", word, count=1), int(re.search(r"\d+", word)[0])  # type: ignore[index]  # each word has a number
 
 
 def _this_host() -> str:
@@ -211,107 +402,17 @@ def _this_user() -> str:
         return ""
 
 
-def _pattern(names: Iterable[str]) -> re.Pattern[str] | None:
-    """What finds the names, the longest first; None if there are none to find."""
-    wanted = sorted(
-        {name for name in names if name.lower() not in HARMLESS and len(name) > 1}, key=lambda name: (-len(name), name)
-    )
-    # Between letters it is part of another word (`vm` in `vmap`), unless it is too special to be one; so is a number between
-    # digits. After `::` it is the name of an op.
-    special = [re.escape(name) for name in wanted if len(name) >= 6 and re.search("[A-Za-z]", name) and not name.isalpha()]
-    words = [re.escape(name) for name in wanted if re.search(r"[^\W\d_]", name) and re.escape(name) not in special]
-    numbers = [re.escape(name) for name in wanted if not re.search(r"[^\W\d_]", name)]
-    ways = [f"(?:{'|'.join(special)})"] if special else []
-    ways += [rf"(?<![A-Za-z])(?<!::)(?:{'|'.join(words)})(?![A-Za-z])"] if words else []
-    ways += [rf"(?<![\d.])(?:{'|'.join(numbers)})(?![\d.])"] if numbers else []
-    return re.compile("|".join(ways), re.IGNORECASE) if ways else None
-
-
-def _without_values(text: str) -> tuple[str, int]:
-    """The text with null for the values of keys that hold arguments or environments."""
-    parts, position, count = [], 0, 0
-    for match in _KEY.finditer(text):
-        if match.start() < position or _plain(match[1]) not in _SECRET_KEYS:
-            continue
-        end = _end_of_value(text, match.end())
-        if text[match.end() : end] != "null":
-            parts += [text[position : match.end()], "null"]
-            position, count = end, count + 1
-    return "".join([*parts, text[position:]]), count
-
-
-def _end_of_value(text: str, start: int) -> int:
-    """Where the JSON value that begins at `start` ends; the text's end if it is cut off."""
-    depth = 0
-    for match in _TOKEN.finditer(text, start):
-        token = match[0]
-        if token in "]}," and depth == 0:
-            return match.start()
-        depth += (token in "[{") - (token in "]}")
-        if depth == 0 and token != ",":
-            return match.end()
-    return len(text)
-
-
-def _without_folder_of_trace(text: str) -> tuple[str, int]:
-    """A trace's own name is a path, whatever it looks like: only the file's name stays."""
-    match = _TRACE_NAME.search(text)
-    if not match:
-        return text, 0
-    name = re.split(r"[/\\]+", _meant(f'"{match[1]}"'))[-1]
-    written = json.dumps(name, ensure_ascii=match[1].isascii())[1:-1]
-    if written == match[1]:
-        return text, 0
-    return text[: match.start(1)] + written + text[match.end(1) :], 1
-
-
-def _without_paths(meant: str) -> tuple[str, int]:
-    if not ("/" in meant or "\\" in meant):
-        return meant, 0
-    total = 0
-    for pattern in _PATHS:
-        meant, count = pattern.subn("", meant)
-        total += count
-    count = 0
-
-    def shortened(match: re.Match[str]) -> str:
-        nonlocal count
-        if _is_public(match):
-            return match[0]
-        count += 1
-        return ""
-
-    return _RELATIVE.sub(shortened, meant), total + count
-
-
-def _is_public(match: re.Match[str]) -> bool:
-    return match[1] in PUBLIC and ".." not in match[0]
-
-
-def _left(pieces: Iterable[str], names: list[re.Pattern[str]]) -> str:
-    """What a reader of the copy could still see, in words."""
-    for piece in pieces:
-        meant = _meant(piece)
-        if any(pattern.search(meant) for pattern in names):
-            return "a name is"
-        if not ("/" in meant or "\\" in meant):
-            continue
-        if any(pattern.search(meant) for pattern in _PATHS):
-            return "a path is"
-        if any(not _is_public(match) for match in _RELATIVE.finditer(meant)):
-            return "a relative path is"
-    return ""
-
-
-def redact_file(source: str, target: str) -> Redacted:
+def redact_file(source: str, target: str, keep: str | re.Pattern[str] | None = None) -> Redacted:
     """Write the redacted copy of the trace `source` to `target` (gzipped if its name ends with .gz; "-": standard output).
 
     Whatever can be read can be redacted. Raises TraceError if the source cannot be read, NotWrittenError if the target cannot be
-    written or is the source, and LeftOverError if something could not be taken out; then nothing is written.
+    written or is the source.
     """
     file = read_bytes(source)
-    decode_bytes(file, source)  # what is no trace is not copied
-    redacted = redact(file.data)
+    total = decode_bytes(file, source).total  # what is no trace is not copied
+    redacted = msgspec.structs.replace(redact(file.data, keep), events=total)
+    with contextlib.suppress(TraceError):
+        redacted = msgspec.structs.replace(redacted, readable=decode_bytes(Bytes(redacted.data), target).total)
     copy = gzipped(redacted.data) if target.endswith(".gz") else redacted.data
     if target == "-":
         sys.stdout.buffer.write(copy)
@@ -322,11 +423,29 @@ def redact_file(source: str, target: str) -> Redacted:
     return redacted
 
 
-def run(source: str, target: str) -> str:
-    """Write the redacted copy; what was taken out, in words."""
-    redacted = redact_file(source, target)
-    taken = ", ".join(f"{what}: {n}" for what, n in redacted.removed.items())
-    text = f"wrote {'standard output' if target == '-' else target}; taken out: {taken}\n"
-    for name in redacted.stay:
-        text += f"the name {plain(name)!r} is a word that traces are made of, and stays\n"
-    return text
+def run(source: str, target: str, keep: re.Pattern[str] | None, everything: bool) -> str:
+    """Write the redacted copy; what was replaced and what should be looked at, in words."""
+    redacted = redact_file(source, target, keep)
+    places = sum(found.places for found in redacted.replaced)
+    where = "standard output" if target == "-" else target
+    text = f"wrote {where}: {count(len(redacted.replaced), 'string')} replaced in {count(places, 'place')}\n"
+    if redacted.readable != redacted.events:
+        text += f"the original is damaged: of its {redacted.events} events, {redacted.readable} can be read in the copy\n"
+    rows = [(found.places, found.word, plain(found.original)) for found in redacted.replaced]
+    text += _listed(
+        "places  in the copy  before", [f"{n:>6}  {word:<11}  {_short(before)}" for n, word, before in rows], everything
+    )
+    rows_kept = [f"{n:>6}  {_short(plain(name))}" for name, n in redacted.suspicious]
+    return text + _listed("these stay: look at them before you share the copy", rows_kept, everything)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 90 else f"{text[:87]}..."
+
+
+def _listed(head: str, lines: list[str], everything: bool) -> str:
+    if not lines:
+        return ""
+    shown = len(lines) if everything else SHOWN
+    more = [f"        and {len(lines) - shown} more (--all)"] if len(lines) > shown else []
+    return "\n".join([head, *lines[:shown], *more]) + "\n"
