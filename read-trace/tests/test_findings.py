@@ -400,6 +400,54 @@ def found(path, events):
     return {f.slug: f.seen for f in read(write(path / "t.json", *events)).findings}
 
 
+def test_launches_without_a_step_and_a_gpu_event(tmp_path):
+    assert found(tmp_path, [launch(1, 1), op("aten::mm", 0, 9)])["no-gpu-events"] == "1 kernel launch and no GPU event"
+
+
+def test_what_a_graph_replays_is_no_run_of_calls(tmp_path):
+    """The same fifty kernels, launched one by one, and by graphs of one."""
+    replayed = [e for n in range(50) for e in (call("cudaGraphLaunch", 40 * n, 1, n), kernel(ADD, 40 * n + 1, 12, n))]
+    assert "many-calls" not in found(tmp_path, [step(0, 0, 1000), *replayed])
+    assert "many-calls" in found(tmp_path, [step(0, 0, 1000), *(e for n in range(50) for e in linked(ADD, 40 * n, 12, n))])
+
+
+def test_small_kernels_are_counted_of_the_steps_on_the_path(tmp_path):
+    """Of four steps, it leaves out the first."""
+    events = [e for n in range(4) for e in (step(n, 1000 * n, 1000),
+              *(e for k in range(51) for e in linked(ADD, 1000 * n + 15 * k, 2 + k % 3, 100 * n + k)))]  # fmt: skip
+    assert found(tmp_path, events)["many-small-kernels"].startswith(
+        "51 of 51 kernels per step take less than 10 µs (median 3.0 µs)"
+    )
+
+
+def test_a_light_launch_on_rocm(tmp_path):
+    seen = found(tmp_path, [launch(0, 1, "hipLaunchKernel"), kernel(ADD, 1, 5, 1)])["light-launch"]
+    assert seen == "add is launched by hipLaunchKernel and has 32 registers per thread, 0 B of shared memory"
+
+
+def test_a_view_that_launches_is_none_that_launches_nothing(tmp_path):
+    events = [op("aten::t", 0, 4), launch(1, 1), kernel(ADD, 2, 5, 1), op("aten::transpose", 5, 1)]
+    assert found(tmp_path, events)["views-launch-nothing"] == "1 x aten::transpose launched nothing themselves"
+
+
+def test_the_largest_of_several_copies(tmp_path):
+    events = [step(0, 0, 200), op("aten::copy_", 4, 150)]
+    for n, (ts, size) in enumerate(((5, 1_000_000), (70, 4_000_000), (130, 2_000_000)), 1):
+        events += [call("cudaMemcpyAsync", ts, 20, n), memcpy(ts + 2, 16, n, name="Memcpy HtoD (Pageable -> Device)", bytes=size)]
+    assert "; up to 4.0 MB each;" in found(tmp_path, [*events, *linked(ADD, 180, 19, 9)])["blocking-copy"]
+
+
+def test_who_waited_longest_comes_first(tmp_path):
+    events = [step(0, 0, 200), *linked(ADD, 1, 90)]
+    for ts, dur, name in ((10, 11, "aten::a"), (30, 31, "aten::c"), (70, 21, "aten::b")):
+        events += [op(name, ts, dur + 2), call("cudaStreamSynchronize", ts + 1, dur, 5 + ts)]
+    seen = found(tmp_path, [*events, *linked(ADD, 150, 49, 2)])["sync-in-step"]
+    assert seen.startswith(
+        "3 synchronizing calls took 63.0 µs of 200.0 µs: aten::c (1 call, 31.0 µs), aten::b (1 call, 21.0 µs), "
+        "aten::a (1 call, 11.0 µs)"
+    )
+
+
 @pytest.mark.parametrize("slug", CASES)
 def test_a_finding_says_what_it_saw(slug, tmp_path):
     events, seen, _ = CASES[slug]

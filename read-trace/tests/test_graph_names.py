@@ -1,12 +1,16 @@
 """What a CUDA graph replays, named by a trace of the same step without the graph."""
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 from helpers.events import ADD, GEMM, SGEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
+import numpy as np
 import pytest
 from trace_reader import cli, load
 from trace_reader.analysis.graph_names import join_names
-from trace_reader.analysis.place_facts import NO_OP, layer_facts, op_facts_of
+from trace_reader.analysis.place_facts import NO_OP, TimeFacts, layer_facts, op_facts_of
+from trace_reader.scene import place_report
 
 
 def eager(*more):
@@ -59,6 +63,17 @@ def test_where_they_differ_the_rest_has_no_name(joined):
     found, named = joined(replay(GEMM, ADD, SGEMM, ADD), eager())
     assert (found.named, found.events, found.differs) == (4, 8, (2, SGEMM, GEMM))
     assert [(r.name, r.launched, r.time_us) for r in op_facts_of(named, found.asked)] == [("aten::add", 2, 4), ("aten::mm", 2, 2)]
+
+
+def test_what_differs_is_told_of_the_right_trace(tmp_path, capsys):
+    graph, other = write(tmp_path / "graph.json", *replay(GEMM, ADD, SGEMM, ADD)), write(tmp_path / "eager.json", *eager())
+    assert cli.main([graph, "--names", other, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["differs"] == {"place": 2, "graph": SGEMM, "names": GEMM}
+
+
+def test_a_share_counts_the_backward_pass():
+    view: Any = SimpleNamespace(joined=SimpleNamespace(asked=SimpleNamespace(time_us=np.array([3.0, 5.0]))))
+    assert place_report._share(TimeFacts("aten::mm", 2, 3.0, 1.0, 0.0), view) == "50.0%"
 
 
 def test_the_longest_agreement_counts(joined):

@@ -1,22 +1,26 @@
 """torch.compile: what it fused, what it costs, and which graphs ran."""
 
+from collections import Counter
 import re
 
+import numpy as np
 from trace_reader.analysis.facts import Facts
 from trace_reader.findings.registry import Seen, calls_of, finding, listed, named
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 from trace_reader.units import count, us
 
+SHOWN = 12  # letters of a hash
 GRAPH_HASH = re.compile(r"## Call CompiledFxGraph (\w+) ##")
 LONGEST_NAME = 80  # characters
 MOST_OPS = 5  # of a fused kernel, that are named
 
 
-def _graphs(facts: Facts) -> dict[str, int]:
-    """Compiled graphs by hash: calls."""
-    ops = sorted(facts.ops, key=lambda op: op.name)
-    return {found[1]: op.calls for op in ops if (found := GRAPH_HASH.search(op.name))}
+def _graphs(trace: Trace) -> dict[str, int]:
+    """How often each compiled graph was called, by the hash in its name; the one that ran first first."""
+    calls = _graph_calls(trace)
+    names = [trace.slices.names[name] for name in calls.name[np.argsort(calls.start_ns, kind="stable")].tolist()]
+    return Counter(GRAPH_HASH.search(name)[1] for name in names)  # type: ignore[index]  # of such names only
 
 
 @finding(
@@ -64,13 +68,13 @@ def _compile_tax(trace: Trace, facts: Facts) -> Seen | None:
     trivia=True,
 )
 def _cache_hits(trace: Trace, facts: Facts) -> Seen | None:
-    graphs = _graphs(facts)
+    graphs = _graphs(trace)
     if len(graphs) != 1 or len(facts.steps) < 2:
         return None
     ((graph, calls),) = graphs.items()
     if calls < len(facts.steps):
         return None
-    return Seen(f"one graph, {graph[:12]}..., ran in {count(calls, 'call')}", _graph_calls(trace))
+    return Seen(f"one graph, {_short(graph)}, ran in {count(calls, 'call')}", _graph_calls(trace))
 
 
 @finding(
@@ -81,12 +85,16 @@ def _cache_hits(trace: Trace, facts: Facts) -> Seen | None:
     "Set TORCH_LOGS=recompiles,graph_breaks to see which.",
 )
 def _recompile(trace: Trace, facts: Facts) -> Seen | None:
-    graphs = _graphs(facts)
+    graphs = _graphs(trace)
     if len(graphs) < 2:
         return None
-    seen = f"{len(graphs)} compiled graphs: " + listed(f"{g[:12]}... ({count(n, 'call')})" for g, n in graphs.items())
+    seen = f"{len(graphs)} compiled graphs: " + listed(f"{_short(g)} ({count(n, 'call')})" for g, n in graphs.items())
     return Seen(seen, _graph_calls(trace))
 
 
 def _graph_calls(trace: Trace) -> Rows:
     return trace.ops.where(trace.ops.is_named(lambda name: GRAPH_HASH.search(name) is not None))
+
+
+def _short(graph: str) -> str:
+    return graph if len(graph) <= SHOWN else f"{graph[:SHOWN]}..."
