@@ -729,6 +729,16 @@ def test_an_estimate_that_is_no_number(tmp_path):
     assert row.detail.reported_occupancy_percent is None
 
 
+def test_broken_events_one_after_the_other_are_counted_each(tmp_path):
+    """The second one's beginning is not to be told from an object inside the first."""
+    path = tmp_path / "t.json"
+    good = '{{"ph": "X", "cat": "cpu_op", "name": "{}", "pid": 1, "tid": 1, "ts": {}, "dur": 1}}'
+    broken = '{"ph": "X", "name": "b", "ts": 1 2}, {"args": {"x": 1 2}, "ph": "X", "ts": 3}'
+    path.write_text(f'{{"traceEvents": [{good.format("a", 1)}, {broken}, {good.format("c", 9)}]}}')
+    found = decode_module.decode(str(path))
+    assert (found.total, found.skipped, sorted(found.slices.names)) == (4, {"malformed": 2}, ["a", "c"])
+
+
 def test_a_gzip_file_damaged_in_the_middle_says_the_place_and_why(tmp_path):
     zipped = bytearray(gzip.compress(json.dumps(document(*(op(f"a{n}", n, 1) for n in range(3000)))).encode(), 0))
     zipped[70_000:140_000] = b"\xff" * 70_000

@@ -233,6 +233,15 @@ def test_the_runtime_call_and_the_driver_call_inside_it_share_an_id(facts):
     assert f.steps[0].launches == 1
 
 
+def test_a_kernels_op_and_launch_are_those_of_most_of_its_calls(facts):
+    f = facts(
+        op("aten::add", 0, 5), launch(1, 1, "cuLaunchKernel"), kernel(ADD, 10, 1, 1),
+        *(e for n in (2, 3, 4) for e in (op("aten::mul", 20 * n, 5), launch(20 * n + 1, n), kernel(ADD, 20 * n + 9, 1, n))),
+        op("aten::add", 200, 5), launch(201, 5, "cuLaunchKernel"), kernel(ADD, 210, 1, 5),
+    )  # fmt: skip
+    assert (f.kernels[0].op, f.kernels[0].launch, f.kernels[0].calls) == ("aten::mul", "cudaLaunchKernel", 5)
+
+
 def test_the_entry_gap_is_from_the_annotation_to_the_first_op_inside_it(facts):
     f = facts(
         step(0, 0, 100),

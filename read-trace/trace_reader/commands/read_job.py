@@ -9,8 +9,6 @@ from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as
 import contextlib
 import json
 import multiprocessing
-from multiprocessing.connection import wait
-import os
 import queue
 import re
 import threading
@@ -26,6 +24,7 @@ from trace_reader.errors import MissingExtraError, TraceError
 from trace_reader.link.trace import Trace
 from trace_reader.parse.byte_source import list_folder, open_blocks, size_of, traces_in
 from trace_reader.reading import load
+from trace_reader.system.processes import cores, end_with_parent
 from trace_reader.system.terminal import say_note
 
 ENDINGS = (".json", ".json.gz")
@@ -154,7 +153,7 @@ def _read_all(
                     yield TraceError(f"{futures[future]}: the cluster could not read it ({type(error).__name__}: {error})")
         return
     if processes is None:
-        processes = min(len(paths), _cores()) if sum(map(size_of, paths)) >= IN_PARALLEL_BYTES else 1
+        processes = min(len(paths), cores()) if sum(map(size_of, paths)) >= IN_PARALLEL_BYTES else 1
     if processes < 2:
         for path in paths:
             yield read_rank(path, steps_from, load_shown)
@@ -186,14 +185,7 @@ def _in_processes(paths: list[str], steps_from: re.Pattern[str] | None, processe
 
 
 def _pool(processes: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent)
-
-
-def _end_with_parent() -> None:
-    """Let this process end when the one that started it is gone, however that ended."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
+    return ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"), initializer=end_with_parent)
 
 
 @contextlib.contextmanager
@@ -224,13 +216,6 @@ def _cluster(address: str) -> Iterator[Executor]:
         except TimeoutError as error:
             raise TraceError(f"--scheduler {address}: it has 0 workers, after {CONNECT_S} s, too; start one") from error
         yield client.get_executor()
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
 
 
 def _traces(folder: str, inside: list[str]) -> list[str]:

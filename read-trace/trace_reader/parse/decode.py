@@ -8,19 +8,20 @@ piece that is not as it should be is read event by event (parse/repair.py); the 
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import reduce
-from itertools import islice
+from itertools import islice, pairwise
 import json
 import operator
 import re
 from typing import Any
 
 import msgspec
-from trace_reader.errors import NoEventsError, NotATraceError
+from trace_reader.errors import NoEventsError, NotATraceError, TraceError
 from trace_reader.model.slices import Memory, Slices, Track
 from trace_reader.parse.byte_source import Blocks, Bytes, open_blocks, shown
 from trace_reader.parse.event_columns import LONGEST_US, EventColumns
 from trace_reader.parse.event_types import SKIPPED, AnyEpochEvent, AnyEvent
 from trace_reader.parse.foreign_files import what_it_is
+from trace_reader.parse.parts import Part, cuts_of, workers
 from trace_reader.parse.repair import EVENT, FIRST_EVENT, mended, one_by_one
 from trace_reader.units import human_bytes
 
@@ -68,6 +69,8 @@ def decode(source: str, progress: Callable[[float], None] | None = None, stacks:
     `progress` is called with the share of the file that is done; `stacks`: keep the functions of Python, too. Raises TraceError:
     file missing or unreadable; NotATraceError: no Chrome trace; NoEventsError: a trace without events.
     """
+    if (found := _on_all_cores(source, progress, stacks)) is not None:
+        return found
     with open_blocks(source, progress) as blocks:
         return _Decoder(blocks, shown(source), stacks).decode()
 
@@ -77,8 +80,49 @@ def decode_bytes(file: Bytes, source: str) -> Decoded:
     return _Decoder(file, shown(source)).decode()
 
 
+def _on_all_cores(source: str, progress: Callable[[float], None] | None, stacks: bool) -> Decoded | None:
+    """As `decode`, of a large file each of whose parts is whole; None for any other, which one process reads and accounts for.
+
+    The file is cut between two events into as many parts as there are cores, and a small one at its end. This process reads the
+    first and the last, a process of its own each of the others.
+    """
+    cuts = cuts_of(source, _BOUNDARY)
+    if not cuts:
+        return None
+    head = Part(source, 0, cuts[0][0], progress)
+    first = _Decoder(head, shown(source), stacks)
+    try:
+        blocks = iter(head)
+        buffer = first.begin(blocks)
+        parts = [(end, start) for (_, end), (start, _) in pairwise(cuts)]
+        with workers(_decode_part, [(source, *part, first.columns.epoch, stacks) for part in parts]) as answers:
+            if not first.take_part(blocks, buffer):
+                return None
+            for answer in answers:
+                if answer is None:
+                    return None
+                total, columns = answer
+                first.total += total
+                first.columns.merge(columns)
+        first.take_end(b"".join(Part(source, cuts[-1][1], None)))
+    except (TraceError, OSError):
+        return None  # one process says what it is
+    return None if first.is_odd else first.decoded()
+
+
+def _decode_part(source: str, start: int, end: int, epoch: bool, stacks: bool) -> tuple[int, Any] | None:
+    """How many events are between two bytes, and their columns; None where one of them is not as it should be."""
+    blocks = Part(source, start, end)
+    part = _Decoder(blocks, shown(source), stacks)
+    part.prepare(epoch)
+    if not part.take_part(iter(blocks), bytearray(b"[")) or part.header:
+        return None
+    state = part.columns.state()
+    return None if state is None else (part.total, state)
+
+
 class _Decoder:
-    def __init__(self, source: Blocks | Bytes, path: str, stacks: bool = False):
+    def __init__(self, source: Blocks | Bytes | Part, path: str, stacks: bool = False):
         self.source, self.path = source, path
         self.stacks = stacks
         self.total = 0
@@ -91,14 +135,47 @@ class _Decoder:
 
     def decode(self) -> Decoded:
         blocks = iter([self.source.data]) if isinstance(self.source, Bytes) else iter(self.source)
+        rest = self._pieces(blocks, self.begin(blocks))
+        if rest is not None:
+            self._last_piece(*rest)
+        return self.decoded()
+
+    def begin(self, blocks: Iterator[bytes]) -> bytearray:
+        """Read the header; returns the `[` of the events and what follows."""
         buffer = self._read_header(blocks)
         while len(buffer) < SAMPLE_BYTES and (block := next(blocks, None)) is not None:
             buffer += block
-        epoch = any(EXACT_US <= float(time[1]) < LONGEST_US for time in islice(_TIME.finditer(buffer), SAMPLE_TIMES))
+        self.prepare(any(EXACT_US <= float(time[1]) < LONGEST_US for time in islice(_TIME.finditer(buffer), SAMPLE_TIMES)))
+        return buffer
+
+    def prepare(self, epoch: bool) -> None:
+        """`epoch`: times count since 1970."""
         self.columns = EventColumns(epoch, self.stacks)
         every = reduce(operator.or_, SKIPPED, self.columns.slice_type | self.columns.instant_type)
         self._many: Any = msgspec.json.Decoder(list[every], strict=False)  # type: ignore[valid-type]  # times may be strings
         self._one: Any = msgspec.json.Decoder(AnyEpochEvent if epoch else AnyEvent, strict=False)
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether something is not as it should be, and has to be accounted for."""
+        told = {"unread", "truncated", "damaged"}.intersection(self.header)
+        return bool(told or self.first_bad or self._left or self._given_up or self.columns.skipped["malformed"])
+
+    def take_part(self, blocks: Iterator[bytes], buffer: bytearray) -> bool:
+        """Take the events of a part that ends behind an event; whether all is as it should be."""
+        rest = self._pieces(blocks, buffer)
+        if rest is None:
+            return False
+        carried, buffer = rest
+        left = self._piece(carried, buffer + b"]", 1, len(buffer))
+        return not left.strip() and not self.is_odd
+
+    def take_end(self, text: bytes) -> None:
+        """Take the events of the last part, and the header's keys behind them."""
+        self._last_piece("", bytearray(b"[" + text))
+
+    def _pieces(self, blocks: Iterator[bytes], buffer: bytearray) -> tuple[str, bytearray] | None:
+        """Take the events of `buffer` and `blocks`, piece by piece, up to the last; what is left. None: it was given up."""
         carried = ""
         searched = 0  # no boundary begins before, beyond the piece's size
         while True:
@@ -107,7 +184,7 @@ class _Decoder:
                 carried = self._piece(carried, buffer, position, cut.start() + 1)
                 position = cut.end()
             if self._given_up:
-                return self._decoded()
+                return None
             if position > 1:
                 self._offset += position - 1
                 buffer = buffer[position - 1 :]  # a new one: slices that are kept may still point into the old one
@@ -117,12 +194,10 @@ class _Decoder:
                     self._piece(carried, buffer, 1, last[0].start() + 1)
                     self._offset += last[0].end() - 1
                 self._give_up(self._offset, self.total)
-                return self._decoded()
+                return None
             if (block := next(blocks, None)) is None:
-                break
+                return carried, buffer
             buffer += block
-        self._last_piece(carried, buffer)
-        return self._decoded()
 
     def _cut(self, buffer: bytearray, position: int, searched: int) -> re.Match[bytes] | None:
         """Where a piece that begins at `position` can end."""
@@ -132,7 +207,7 @@ class _Decoder:
             return _ANY_BOUNDARY.search(buffer, position + PIECE_BYTES)
         return None
 
-    def _decoded(self) -> Decoded:
+    def decoded(self) -> Decoded:
         if not self.total:
             raise NoEventsError(f"{self.path}: the trace has no events")
         columns = self.columns

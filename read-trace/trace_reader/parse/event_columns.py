@@ -73,6 +73,7 @@ class EventColumns:
         """`epoch`: times count since 1970, and have more digits than a float; `stacks`: keep the functions of Python."""
         self.slice_type: Any = EpochSliceEvent if epoch else SliceEvent
         self.instant_type: Any = EpochInstant if epoch else Instant
+        self.epoch = epoch
         self.skipped: Counter[str] = Counter()
         self.thread_names: dict[Track, str] = {}
         self._names, self._tracks, self._details, self._large = _Numbers(), _Numbers(), _Numbers(), _Numbers()
@@ -116,6 +117,52 @@ class EventColumns:
             args = _decoded(_DECODE_MEMORY, event.args)
             self._take_memory([self.instant_type(event.name, event.pid, event.tid, event.ts, args)])
 
+    def state(self) -> dict[str, Any] | None:
+        """What another process needs to go on: see `merge`. None where it would have to look at the events again."""
+        if self._at_zero or self._large:
+            return None
+        return {
+            "columns": self._joined() if self._columns else {},
+            "names": list(self._names),
+            "tracks": list(self._tracks),
+            "details": list(self._details),
+            "devices": list(self._devices),
+            "memory": self._memory,
+            "gpu_lanes": self._gpu_lanes,
+            "base_ns": self._base_ns,
+            "first_ns": self._first_ns,
+            "zero_durations": self._zero_durations,
+            "thread_names": self.thread_names,
+            "skipped": self.skipped,
+        }
+
+    def merge(self, state: dict[str, Any]) -> None:
+        """Take the columns of the next part of the file, numbered as these are."""
+        name, track, detail, device = (
+            np.array([numbers[key] for key in state[kind]] + [-1], np.int64)
+            for numbers, kind in (
+                (self._names, "names"), (self._tracks, "tracks"), (self._details, "details"), (self._devices, "devices")
+            )
+        )  # fmt: skip
+        if columns := state["columns"]:
+            if self._base_ns is None:
+                self._base_ns = state["base_ns"]
+            moved_ns = state["base_ns"] - self._base_ns
+            columns["start_ns"] += moved_ns
+            self._first_ns = min(self._first_ns, state["first_ns"] + moved_ns)
+            for column, numbers in (("name", name), ("track", track), ("detail", detail)):
+                columns[column] = numbers[columns[column]].astype(np.int32)
+            self._columns.append(columns)
+        for at_ns, own_track, own_device, *sizes in state["memory"]:
+            self._memory.append((at_ns, track[own_track], device[own_device], *sizes))
+        self._gpu_lanes |= {int(track[lane]) for lane in state["gpu_lanes"]}
+        self._zero_durations += state["zero_durations"]
+        self.thread_names |= state["thread_names"]
+        self.skipped += state["skipped"]
+
+    def _joined(self) -> dict[str, np.ndarray]:
+        return {name: np.concatenate([piece.pop(name) for piece in self._columns]) for name in list(self._columns[0])}
+
     @property
     def zero_timestamps(self) -> int:
         """How many kernels have a start or a duration of 0."""
@@ -126,7 +173,7 @@ class EventColumns:
         self._judge_zeros()
         if not self._columns:
             return None
-        columns = {name: np.concatenate([piece.pop(name) for piece in self._columns]) for name in list(self._columns[0])}
+        columns = self._joined()
         first_ns = columns["start_ns"].min()
         columns["start_ns"] -= first_ns
         zero_ns = (self._base_ns or 0) + int(first_ns)

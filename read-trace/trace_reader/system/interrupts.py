@@ -16,6 +16,7 @@ import time
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GIVE_UP_S = 1.5
+WATCHER = "waits for signals"  # the name of the thread
 STUCK = b"ended inside an operation that cannot be interrupted\n"
 temporary_folders: set[str] = set()  # removed, too, when the process is ended from beside
 _asked = threading.Event()  # set once the handler has run
@@ -57,7 +58,14 @@ def unwind_on_signals() -> None:
 
     sys.unraisablehook = lost
     terminal = os.dup(2)  # what the program does to its own stderr later does not matter
-    threading.Thread(target=_watch, args=(reads, terminal), daemon=True).start()
+    threading.Thread(target=_watch, args=(reads, terminal), name=WATCHER, daemon=True).start()
+
+
+def forget_signals() -> None:
+    """In a copy of the process: from here on both signals end it at once, and the original is not told of them."""
+    signal.set_wakeup_fd(-1)
+    for number in _heeded():
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _heeded() -> list[signal.Signals]:

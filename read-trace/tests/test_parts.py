@@ -1,0 +1,180 @@
+"""A large file read by several processes: the same slices, numbers and sentences as one process finds, and nobody left behind."""
+
+import gzip
+import json
+import os
+from pathlib import Path
+import random
+import signal
+import subprocess
+import sys
+import time
+
+from helpers import FAULTS, GALLERY, ROOT
+from helpers.events import document, event, kernel, launch, op, step
+import pytest
+
+# In a process with one thread: others are not copied. It prints, for each file, what differs, and how often processes were used.
+COMPARE = """
+import sys
+import numpy as np
+from trace_reader.errors import TraceError
+from trace_reader.parse import decode as module, parts
+
+parts.END_BYTES, parts.cores = 1 << 12, lambda: 4
+COLUMNS = "kind name track start_ns duration_us correlation node forward_thread end_ns".split()
+PLAIN = "total skipped header first_bad zero_timestamps thread_names zero_ns".split()
+
+def found(path, large):
+    parts.LARGE_BYTES = large
+    try:
+        return module.decode(path, None, stacks=True)
+    except TraceError as error:
+        return str(error)
+
+for path in sys.argv[1:]:
+    one, many, used = found(path, 1 << 60), found(path, 1), module._on_all_cores(path, None, True) is not None
+    if isinstance(one, str):
+        differs = [] if one == many else [one, many]
+    else:
+        differs = [name for name in PLAIN if getattr(one, name) != getattr(many, name)]
+        differs += [name for name in COLUMNS if not np.array_equal(getattr(one.slices, name), getattr(many.slices, name))]
+        differs += [name for name in ("names", "tracks") if getattr(one.slices, name) != getattr(many.slices, name)]
+        # Details are numbered in the order of the pieces, which are others.
+        both = one.slices, many.slices
+        details = [[own.details[place] if place >= 0 else None for place in own.detail.tolist()] for own in both]
+        differs += ["details"] * (details[0] != details[1])
+        memory = [(getattr(one.memory, name), getattr(many.memory, name)) for name in one.memory.__struct_fields__]
+        differs += [f"memory {n}" for n, (a, b) in enumerate(memory) if not np.array_equal(a, b)]
+    print(int(used), differs, flush=True)
+"""
+
+
+ENV = {**os.environ, "PYTHONPATH": str(ROOT / "read-trace")}
+
+
+def ran(code, *args, stderr=""):
+    """What a process of its own prints, which ends well and says no more than `stderr`."""
+    command = [sys.executable, "-W", "always::DeprecationWarning:multiprocessing", "-c", code, *map(str, args)]
+    done = subprocess.run(command, env=ENV, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stderr) == (0, stderr)
+    return done.stdout
+
+
+def compared(*paths):
+    """(whether processes were used, what differs) of each file."""
+    return [line.split(" ", 1) for line in ran(COMPARE, *paths).splitlines()]
+
+
+def plain(path, folder):
+    """The file without gzip."""
+    target = folder / path.name.removesuffix(".gz")
+    target.write_bytes(gzip.decompress(path.read_bytes()))
+    return target
+
+
+def test_recordings_are_read_the_same(tmp_path):
+    zipped = [*sorted(FAULTS.glob("*.gz"))[:1], GALLERY.parent / "several_gpus" / "data_parallel_25mb_rank1.json.gz"]
+    zipped += [ROOT / "read-trace" / "benchmarks" / "with_stacks.json.gz", GALLERY.parent / "llm" / "graph.json.gz"]
+    shapes = GALLERY / "03_simple_mlp" / "64_128_768_3072_bf16_warm_eager_record_shapes.json"
+    assert compared(shapes, *(plain(path, tmp_path) for path in zipped)) == [["1", "[]"]] * 5
+
+
+@pytest.mark.slow
+def test_what_is_odd_is_read_by_one_process(tmp_path):
+    """One byte changed, anywhere: the same count of losses, the same words."""
+    data = plain(sorted(FAULTS.glob("*.gz"))[0], tmp_path).read_bytes()[:200_000]
+    seeds = random.Random(3)
+    paths = []
+    for number in range(15):
+        changed = bytearray(data)
+        place = seeds.choice([n for n in range(seeds.randrange(len(data) - 500), len(data)) if changed[n] in b'{}[],:"'][:1])
+        changed[place] = seeds.choice(b'{}[],:"x')
+        paths.append(tmp_path / f"{number}.json")
+        paths[-1].write_bytes(changed)
+    assert {differs for _, differs in compared(*paths)} == {"[]"}
+
+
+def test_what_needs_the_events_once_more_is_read_by_one_process(tmp_path):
+    """Ids beyond 64 bits, events at 0, a second list, a cut, a name that looks like the end of an event."""
+    many = [e for n in range(3000) for e in (launch(10 * n, n + 1), kernel(f"k{n % 7}", 10 * n + 5, 4, n + 1))]
+    large = [{**e, "args": {**e["args"], "correlation": 2**62 + n}} for n, e in enumerate(many[-2000:])]
+    ops = [op("aten::mm", 10 * n, 5) for n in range(5000)]
+    old = event("user_annotation", "fwd", 1, 9, {"pid": 0, "tid": 7})
+    name = {"ph": "M", "name": "thread_name", "pid": 1, "tid": 7, "args": {"name": "worker"}}
+    texts = {
+        "plain": json.dumps(document(step(0, 0, 30_000), *many)),
+        "large ids": json.dumps(document(*many, op("x", 1, 1), *large)),
+        "zeros": json.dumps(document(*many, *[{**e, "ts": 0} for e in many[1:400:2]], *many[:3000])),
+        "two lists": json.dumps(document(*many))[:-1] + ', "traceEvents": ' + json.dumps(many) + "}",
+        "cut": json.dumps(document(*many))[:-5000],
+        "names": json.dumps(document(*[{**e, "name": '}, {"ph": "X"'} for e in many])),
+        "header behind": json.dumps({"traceEvents": many, "traceName": "x.json", "distributedInfo": {"rank": 3}}),
+        "metadata": json.dumps(document(*many, name, *many)),
+        "no durations": json.dumps(document(*many, *[{**e, "dur": 0} for e in many[1:2000:2]], *many)),
+        # An annotation on a lane that only the second part shows to be the GPU's.
+        "old annotations": json.dumps(document(old, *ops, *ops, *many[:2000], *ops, *ops)),
+        "empty": '{"traceEvents": []}' + " " * 50_000,
+    }  # fmt: skip
+    paths = [tmp_path / f"{name}.json" for name in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        path.write_text(text)
+    used, differs = zip(*compared(*paths), strict=True)
+    assert set(differs) == {"[]"}
+    assert dict(zip(texts, used, strict=True)) == {
+        "plain": "1", "large ids": "0", "zeros": "0", "two lists": "1", "cut": "0", "names": "1", "header behind": "1",
+        "metadata": "1", "no durations": "1", "old annotations": "1", "empty": "0",
+    }  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux only")
+def test_the_program_itself_reads_on_all_cores(tmp_path):
+    """With its thread that waits for signals, and no word of it; other threads forbid it."""
+    path = plain(sorted(FAULTS.glob("*.gz"))[0], tmp_path)
+    code = """
+import sys, threading
+from trace_reader import cli
+from trace_reader.parse import decode as module, parts
+parts.LARGE_BYTES, parts.END_BYTES, parts.cores = 1, 1 << 12, lambda: 3
+inner = module._on_all_cores
+def used(*asked):
+    found = inner(*asked)
+    print("all cores:", found is not None, file=sys.stderr)
+    return found
+module._on_all_cores = used
+if sys.argv[2] == "another":
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+sys.argv = ["read-trace", sys.argv[1]]
+cli.script()
+"""
+    outs = [ran(code, path, "none", stderr="all cores: True\n"), ran(code, path, "another", stderr="all cores: False\n")]
+    assert outs[0] == outs[1] != ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux only")
+def test_a_process_that_is_killed_takes_nothing_with_it(tmp_path):
+    """The file is read by one process then; and of one that is killed itself, no process stays."""
+    path = plain(sorted(FAULTS.glob("*.gz"))[0], tmp_path)
+    code = """
+import os, signal, sys
+from trace_reader.parse import decode as module, parts
+parts.LARGE_BYTES, parts.END_BYTES, parts.cores = 1, 1 << 12, lambda: 3
+work = module._decode_part
+def dies(*task):
+    if sys.argv[2] == "waits":
+        print(os.getpid(), flush=True)
+        signal.pause()
+    os.kill(os.getpid(), signal.SIGKILL)
+module._decode_part = dies
+print(module.decode(sys.argv[1]).total, flush=True)
+"""
+    assert int(ran(code, path, "dies")) == path.read_text().count('"ph"')
+    process = subprocess.Popen([sys.executable, "-c", code, str(path), "waits"], env=ENV, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    children = [int(process.stdout.readline()) for _ in range(2)]
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{child}").exists() for child in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
