@@ -33,6 +33,13 @@ def test_the_help_says_which_steps_are_recorded(capsys):
     assert "so by default ProfilerStep#2, #3 and #4." in text
 
 
+@pytest.mark.parametrize(("script", "default"), [("01_matmul_add.py", "off"), ("03_simple_mlp.py", "on")])
+def test_the_help_says_whether_a_lesson_warms_up(script, default, capsys):
+    with pytest.raises(SystemExit):
+        parse(script, "--help")
+    assert f"not in the trace (default: {default})" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     ("script", "flags", "tag"),
     [

@@ -112,6 +112,7 @@ def test_the_pages_name_every_flag_and_no_other():
         "--us",
         "--open",
         "--redact",
+        "--keep",
         "--merge",
         "--scheduler",
     }

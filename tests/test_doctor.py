@@ -44,6 +44,14 @@ def test_the_report_of_this_machine():
     assert set(checks["torch"]) == {"name", "status", "text", "todo"}
 
 
+@pytest.mark.parametrize(("status", "code"), [(OK, 0), (WARNING, 0), (PROBLEM, 1)])
+def test_the_exit_code_is_that_of_the_worst(monkeypatch, capsys, status, code):
+    lesson = importlib.import_module("00_doctor")
+    monkeypatch.setattr(lesson, "examine", lambda: [Check("a", OK, "fine"), Check("b", status, "so", "do")])
+    assert lesson.main(lesson.parse_args(["--json"])) == code
+    assert [check["status"] for check in json.loads(capsys.readouterr().out)] == [OK, status]
+
+
 def test_a_healthy_gpu(staged, tmp_path):
     liger = package(tmp_path / "liger", LIGER)
     local = f"kernels-community/liger-kernels={liger}:kernels-community/flash-attn2={liger}"
@@ -74,6 +82,22 @@ def test_kernels_without_launches_and_without_times_are_warnings(staged):
     checks, code = staged(GPU_PROBE, [launch(0, 1), kernel(GEMM, 5, 0, 1)])
     assert checks["profiler"].text == "1 of 1 kernels have a start or duration of 0 (CUPTI 130001)"
     assert "13.1 does not" in checks["profiler"].todo
+
+
+@pytest.mark.parametrize(("torch", "status"), [("2.10.1", WARNING), ("2.11.0", OK), ("2.11.0+cu130", OK), ("3.0", OK)])
+def test_the_oldest_torch_that_suffices(staged, torch, status):
+    checks, _ = staged(CPU_PROBE | {"torch": torch}, [op("aten::mm", 0, 5)])
+    assert (checks["torch"].status == OK) == (status == OK)
+
+
+def test_a_kernel_in_the_cache_of_hf_home(monkeypatch, tmp_path):
+    """It lies in hub/ there; HF_HUB_CACHE is that folder itself."""
+    monkeypatch.setattr(doctor, "probe", lambda: Probe(GPU_PROBE, None, ""))
+    for repo in ("liger-kernels", "flash-attn2"):
+        package(tmp_path / "hub" / f"kernels--kernels-community--{repo}" / "snapshots" / "0", LIGER)
+    for env, status in (({"HF_HOME": str(tmp_path)}, OK), ({"HF_HOME": str(tmp_path / "hub")}, WARNING)):
+        checks = {check.name: check for check in doctor.examine({"HF_ENDPOINT": NOWHERE, **env})}
+        assert {checks[f"kernel {repo}"].status for repo in ("liger-kernels", "flash-attn2")} == {status}
 
 
 def test_a_driver_that_torch_does_not_get_along_with(staged):

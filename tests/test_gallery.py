@@ -1,17 +1,23 @@
 """The gallery: every figure's command parses and has its recording, the documents say what the recordings say."""
 
+import argparse
 import gzip
 import importlib
 import json
+from pathlib import Path
 import re
 import statistics
 import subprocess
 import sys
+from typing import NamedTuple
 
 from common.job import collectives_per_step
 from gallery import docs
+from gallery import jobs as gallery_jobs
+from gallery import record as recording_of_gallery
 from gallery.figures import CHOICE, MACHINE, NUMBERS, SPREAD, Run, _beside, figures, filled, recording, trace_of
 from helpers import GALLERY, LESSONS, ROOT
+from helpers.events import op, step, write
 import pytest
 from trace_reader import PATTERNS, analyze, human_bytes, job_sentence, join_names, layer_facts, load, op_facts_of, read_job, us
 
@@ -238,8 +244,8 @@ def test_the_language_models_recordings_are_what_its_page_shows():
     joined = join_names(traces["graph"], traces["compiled"])
     said = f"{joined.named} of {joined.events} kernels, copies and memsets that {joined.replays} graph launches replayed"
     assert joined.differs is None and said in page
-    for op in op_facts_of(traces["compiled"], joined.asked)[:2]:
-        cells = ["", *op.name.split(), str(op.launched), *us(op.time_us).split(), f"{op.share:.1%}"]
+    for own in op_facts_of(traces["compiled"], joined.asked)[:2]:
+        cells = ["", *own.name.split(), str(own.launched), *us(own.time_us).split(), f"{own.share:.1%}"]
         assert any(line.split() == cells[1:] for line in page.splitlines()), cells
     for name, rung in (("graph", "| `graph` | 2.36 |"), ("tuned", "| `tuned` | 1.58, 3.30 |")):
         row = next(line for line in page.splitlines() if line.startswith(rung))
@@ -280,3 +286,62 @@ def test_the_language_models_recordings_are_what_its_page_shows():
     assert f"they take {backward / 1000:.1f} ms of GPU time beside {forward / 1000:.1f}" in said
     assert f"Of {human_bytes(whole.peak_bytes)}, {whole.before_bytes / gib:.1f} were there before the step" in said
     assert [x.bytes for x in whole.alive[:4]] == [pytest.approx(4 * 1024 * 151936 * 2, rel=0.001)] * 4  # blocks are round
+
+
+class Made(NamedTuple):
+    """A figure, as far as the choice asks for it."""
+
+    trace: Path
+
+
+def test_of_five_runs_the_one_in_the_middle_becomes_the_recording_without_its_machine(tmp_path, monkeypatch):
+    """Made runs, in no order of their CPU times, which are known."""
+    command = "01_matmul_add.py"
+    target = trace_of(command)
+    for number, cpu_us in enumerate((50, 10, 40, 20, 30)):
+        folder = tmp_path / "runs" / str(number) / target.parent.name
+        folder.mkdir(parents=True)
+        events = [step(2 + n, 100 * n, cpu_us + n) for n in range(3)]
+        write(folder / target.name, *events, op(f"run{number}", 1, 2), hostname="kestrel", username="mallory")
+        (folder / target.with_suffix(".txt").name).write_text(f"table of {number}")
+    gallery = tmp_path / "gallery"
+    monkeypatch.setattr(recording_of_gallery, "GALLERY", gallery)
+    monkeypatch.setattr(recording_of_gallery, "SPREAD", tmp_path / "spread.json")
+    monkeypatch.setattr(recording_of_gallery, "_trace_of", lambda command: gallery / target.parent.name / target.name)
+    monkeypatch.setattr(recording_of_gallery, "figures", lambda: [Made(gallery / target.parent.name / target.name)])
+    recording_of_gallery.choose([command], tmp_path / "runs")
+    made = gallery / target.parent.name / target.name
+    assert made.with_suffix(".txt").read_text() == "table of 4" and "run4" in made.read_text()
+    assert "kestrel" not in made.read_text() and "mallory" not in made.read_text()
+    ((name, measured),) = json.loads((tmp_path / "spread.json").read_text()).items()
+    assert name == f"{target.parent.name}/{target.name}" and [run["cpu_us"] for run in measured] == [11, 21, 31, 41, 51]
+
+
+def test_a_run_that_failed_is_run_again(tmp_path, monkeypatch, capsys):
+    command, asked = "01_matmul_add.py", []
+
+    def record(command, folder, env):
+        asked.append(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        return "no GPU" if len(asked) == 2 else None
+
+    monkeypatch.setattr(recording_of_gallery, "record", record)
+    assert recording_of_gallery.record_all([command], tmp_path, {}) == 1
+    assert "2/5 01_matmul_add.py: no GPU\n" in capsys.readouterr().out
+    assert recording_of_gallery.record_all([command], tmp_path, {}) == 0
+    assert len(asked) == 6 and asked[-1] == asked[1]
+
+
+def test_a_jobs_step_takes_as_long_as_its_slowest_ranks(tmp_path, monkeypatch):
+    def run(command, **_):
+        folder = Path(command[-1])
+        for rank, period in enumerate((100, 250)):
+            said = {"rank": rank, "world_size": 2, "backend": "nccl"}
+            path = folder / f"t_rank{rank}.json"
+            write(path, *(step(n, period * n, period - 10) for n in range(4)), distributedInfo=said)
+            (folder / f"t_rank{rank}.json.gz").write_bytes(gzip.compress(path.read_bytes()))
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(gallery_jobs.subprocess, "run", run)
+    args = argparse.Namespace(ranks=2, out=tmp_path)
+    assert gallery_jobs.record("data_parallel", ("06_a_data_parallel.py",), args, keep=False)["step_us"] == 250.0

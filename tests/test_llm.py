@@ -2,8 +2,11 @@
 
 import importlib
 import re
+from types import SimpleNamespace
+from typing import Any
 
-from common.llm import PUBLISHED, SIZES
+from common import decoding
+from common.llm import PUBLISHED, SIZES, time_per_call_us
 import pytest
 import torch
 from trace_reader import read
@@ -81,6 +84,39 @@ def test_a_step_is_one_forward_with_its_layers(tmp_path, capsys):
     assert f"floor: {4 * (weights + cache) / 1e6:.1f} MB of weights and cache, read once; how fast this device's memory" in out
 
 
+def test_the_device_is_waited_for_before_the_clock_is_read(monkeypatch):
+    """Else the rate would be that of the launches."""
+    said: list[str] = []
+    device: Any = SimpleNamespace(synchronize=lambda: said.append("synchronize"))
+
+    def clock():
+        said.append("clock")
+        return 3e-6 * len(said)
+
+    monkeypatch.setattr("time.perf_counter", clock)
+    assert time_per_call_us(lambda: said.append("call"), 2, device) == pytest.approx(3 * 4 / 2)
+    assert said == ["synchronize", "clock", "call", "call", "synchronize", "clock"]
+
+
+@pytest.mark.parametrize(("phase", "tokens"), [("decode", 3), ("prefill", 21)])
+def test_the_rates_of_a_device_whose_times_are_known(monkeypatch, capsys, phase, tokens):
+    """Three sequences of seven tokens in 2 ms and, recorded, 4 ms; 48 MB of weights at 4,800 GB/s take 10 us."""
+    config = SimpleNamespace(num_hidden_layers=5, num_key_value_heads=2)
+    model = SimpleNamespace(config=config, dtype=torch.bfloat16)
+    args = SimpleNamespace(batch=3, prompt=7, phase=phase, head_dim=16)
+    cache = 2 * 5 * 2 * 16 * 7 * 3 * 2
+    monkeypatch.setattr(decoding, "weight_bytes", lambda model: 48_000_000 - cache)
+    monkeypatch.setattr(decoding, "_recorded_us", lambda args: 4000.0)
+    decoder: Any = SimpleNamespace(args=args, model=model, device=SimpleNamespace(name="NVIDIA H200"))
+    decoding.print_rates(decoder, 2000.0)
+    rates = f"{tokens * 500:,} without the profiler (2.00 ms per step), {tokens * 250:,} with it (4.00 ms per step)"
+    floor = "floor: 48.0 MB of weights and cache, read once"
+    assert capsys.readouterr().out == f"tokens per second: {rates}\n{floor}; so little may stay in the device's cache\n"
+    monkeypatch.setattr(decoding, "IN_CACHE_BYTES", 0)
+    decoding.print_rates(decoder, 2000.0)
+    assert capsys.readouterr().out.endswith(f"\n{floor}, take 10.0 us at 4,800 GB/s; the step is 200.0 times as long\n")
+
+
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_a_prefill_reads_all_of_the_prompt_each_time(tmp_path, cache):
     decoder = run("05_a_llm_decode", tmp_path, *SMALL, "--phase", "prefill", "--cache", cache)
@@ -117,6 +153,12 @@ def test_what_changes_the_work_changes_no_loss(tmp_path, flags):
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
+def test_passes_that_accumulate_share_one_loss(tmp_path):
+    """The same batch twice, each for half: the same gradients, step by step."""
+    losses = [run("05_c_train_step", tmp_path / n, *TRAIN, "--accumulate", n) for n in ("1", "2")]
+    assert [2 * loss for loss in losses[1]] == pytest.approx(losses[0], rel=1e-4)
+
+
 def test_a_training_step_is_annotated(tmp_path):
     run("05_c_train_step", tmp_path, *TRAIN, "--accumulate", "2")
     calls = {a.name: a.calls for a in trace_of(tmp_path).annotations}
@@ -146,7 +188,9 @@ def checkpoint(tmp_path_factory):
     from common.llm import make_model
 
     module = importlib.import_module("05_a_llm_decode")
-    args = module.parse_args(["--device", "cpu", "--layers", "1", "--vocab", "64", "--seed", "3", "--dtype", "fp32"])
+    args = module.parse_args(
+        ["--device", "cpu", "--layers", "1", "--vocab", "64", "--head_dim", "32", "--seed", "3", "--dtype", "fp32"]
+    )
     torch.manual_seed(3)
     path = tmp_path_factory.mktemp("models") / "tiny"
     make_model(args, choose_device("cpu")).save_pretrained(path)
@@ -156,6 +200,7 @@ def checkpoint(tmp_path_factory):
 def test_a_checkpoint_brings_its_weights_architecture_and_sizes(tmp_path, checkpoint):
     decoder = run("05_a_llm_decode", tmp_path, *SMALL, "--model", checkpoint)
     assert (decoder.args.layers, decoder.args.vocab, decoder.args.arch) == (1, 64, "qwen3")
+    assert (decoder.args.hidden, decoder.args.heads, decoder.args.head_dim) == (64, 4, 32)  # which need not be 64 / 4
     from transformers import AutoModelForCausalLM
 
     saved = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
@@ -190,9 +235,7 @@ def test_a_model_of_another_kind_is_said(lesson, tmp_path):
     assert (done.code, done.err) == (2, said)
 
 
-@pytest.mark.parametrize(
-    "rung", [pytest.param("graph", marks=pytest.mark.slow), "tuned", pytest.param("attention", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("rung", [pytest.param(rung, marks=pytest.mark.slow) for rung in ("graph", "tuned", "attention")])
 def test_the_rungs_to_the_floor_write_the_same_tokens(tmp_path, expected, rung):
     decoder = run("05_b_decode_floor", tmp_path, *SMALL, "--rung", rung)
     assert torch.cat(decoder.written, 1).tolist() == expected[0]

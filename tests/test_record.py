@@ -7,15 +7,17 @@ import pty
 import subprocess
 import sys
 import time
+from typing import Any
 
 from common import artifacts, run_names
 from common.cli import LessonError, LessonParser
 from common.device import Device, versions
 from common.record import record, warm_up
+from common.summary import print_summary
 from common.watch.progress import Progress, progress
 from common.watch.quiet import quiet
 from common.watch.run import peak_memory
-from common.watch.tensor_memory import TensorMemory
+from common.watch.tensor_memory import BoundedMemory, TensorMemory, TooLargeError
 from helpers import ROOT, Trace
 import pytest
 import torch
@@ -227,6 +229,17 @@ def test_the_peak_counts_tensors_from_their_op_to_their_last_reference():
     assert peak_of(lambda layer: layer(torch.ones(1, 8)), torch.nn.Linear(8, 4)) == 8 * 4 + 4 * 4
 
 
+def test_inputs_have_to_fit_together():
+    """Each of 1 KiB; what is gone counts no more."""
+    with BoundedMemory(2500) as memory:
+        first, second = (torch.ones(256, device="cpu") for _ in range(2))
+        with pytest.raises(TooLargeError) as failed:
+            torch.ones(256, device="cpu")
+        assert failed.value.needed_bytes == 3072
+        del first
+        assert torch.ones(256, device="cpu").nbytes + second.nbytes == memory.alive_bytes == 2048
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["AVX2", "DEFAULT"])
 def test_the_peak_does_not_depend_on_the_cpus_instructions(mode, lesson):
@@ -245,6 +258,45 @@ def test_what_the_line_on_memory_says():
         "32.0 MiB, of which 24.0 KiB are inputs and weights; workspaces of libraries are counted"
     )
     assert peak_memory(None, None, 24 * kib) is None
+
+
+class Gpu(Idle):
+    """A GPU whose memory is known, on a machine without one."""
+
+    def peak_bytes(self):
+        return 32 * 2**20
+
+
+def test_memory_in_cuda_graphs_is_not_what_the_allocator_says(tmp_path, capsys):
+    """A graph's memory is taken before the step that is watched."""
+    for flags, said in (((), "; 32.0 MiB with what libraries took"), (("--compile", "--compile_mode", "reduce-overhead"), None)):
+        run(tmp_path, *flags, device=Gpu([]))
+        lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("peak memory: ")]
+        assert [said in line for line in lines] == [True] if said else not any("32.0 MiB" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"), [("cuda", "device_time_total"), ("cpu", "cpu_time_total"), ("mps", "cpu_time_total")]
+)
+def test_the_table_is_sorted_by_the_time_on_the_device(tmp_path, kind, column):
+    asked: list[str] = []
+
+    def table(sort_by, **_):
+        asked.append(sort_by)
+        return ""
+
+    averages = argparse.Namespace(table=table)
+    profiler: Any = argparse.Namespace(key_averages=lambda **_: averages)
+    artifacts._table(profiler, parse(tmp_path), Device(kind, "a device", None))
+    assert asked == [column]
+
+
+def test_a_run_on_a_gpu_without_its_events_does_not_end_well(tmp_path):
+    args, _ = run(tmp_path)
+    made: Any = argparse.Namespace(table="", peak_memory=None)
+    print_summary(made, args, Device("cpu", "a machine", None))
+    with pytest.raises(LessonError, match=r"^the lesson ran on the GPU, but no GPU event was recorded "):
+        print_summary(made, args, Device("cuda", "a GPU", None))
 
 
 @pytest.mark.parametrize("flags", [("--wait", "0"), ("--compile",)])

@@ -1,5 +1,6 @@
 """The lessons under the launcher, on gloo and small: the same numbers as one process, whole artifacts, and how a job ends."""
 
+from collections import Counter
 import importlib
 import json
 import os
@@ -50,7 +51,7 @@ def expected(name):
     return [tensor for weight in model.parameters() for tensor in (weight.detach(), weight.grad)]
 
 
-@pytest.mark.parametrize("name", jobs.JOBS)
+@pytest.mark.parametrize("name", [name for name in jobs.JOBS if "large" not in name])
 def test_weights_and_gradients_are_those_of_one_process_with_the_whole_batch(ran, name):
     found = torch.load(ran[0] / f"{name}.pt")
     for own, whole in zip(found, expected(name), strict=True):
@@ -74,6 +75,8 @@ def test_each_rank_leaves_a_trace_and_a_table_and_the_job_its_verdict(ran, name)
     ("name", "counts"),
     [
         ("a", "1 x all_reduce"),  # 66 kB of gradients: one bucket
+        ("a_parts", "1 x all_reduce"), ("a_view", "1 x all_reduce"),  # of two passes, the first sends nothing
+        ("a_large", "3 x all_reduce"), ("a_large_25", "1 x all_reduce"),
         ("b", "4 x all_gather, 2 x all_reduce"), ("b_kept", "2 x all_gather, 2 x all_reduce"),  # gloo scatters by reducing all
         ("c", "4 x all_reduce"),
     ],
@@ -82,9 +85,34 @@ def test_how_many_collectives_a_step_makes(ran, name, counts):
     found = re.search(r"^collectives per step: (.*)$", ran[1][name], re.MULTILINE)
     assert found is not None
     made = found[1]
-    if name == "a":  # the recorded step is the first after the buckets were rebuilt, which rank 0 tells the others
+    if name.startswith("a"):  # the recorded step is the first after the buckets were rebuilt, which rank 0 tells the others
         made = made.removeprefix("2 x broadcast, ")
     assert made == counts
+
+
+def test_a_guess_is_of_all_collectives_of_a_step(ran):
+    assert "\nguess: 6 collectives per step. Correct.\n" in ran[1]["b"]
+
+
+def ops_of(folder, name):
+    """The events of rank 0's trace, by name."""
+    (trace,) = (folder / name).glob("*_rank0.json")
+    return Counter(event["name"] for event in json.loads(trace.read_text())["traceEvents"])
+
+
+def test_gradients_that_are_views_of_their_bucket_are_not_copied(ran):
+    apart, views = (ops_of(ran[0], name)["aten::copy_"] for name in ("a_parts", "a_view"))
+    assert apart > views
+
+
+@pytest.mark.slow
+def test_blocks_are_compiled_where_that_is_asked_for(tmp_path):
+    names = [f"{name}:{port}" for name, port in zip(jobs.COMPILED, free_ports(len(jobs.COMPILED)), strict=True)]
+    command = [*LAUNCH, "--standalone", "--nproc_per_node", "2", ROOT / "tests" / "helpers" / "jobs.py", tmp_path, *names]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENV, timeout=500)
+    assert done.returncode == 0, done.stderr
+    for name in jobs.COMPILED:
+        assert any(own.startswith("Torch-Compiled Region") for own in ops_of(tmp_path, name)), name
 
 
 def test_the_rank_that_sleeps_is_found(ran):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from gallery import docs, site
+from gallery.figures import figures, trace_of
 from helpers import GALLERY, ROOT, keep_screen
 from helpers.browser import LIT
 import pytest
@@ -78,6 +79,33 @@ def test_what_is_worked_out_is_right():
     assert right[39] == 258.0 / 64.5 and "258.0 MiB" in by_number[39].answer and "64.5 MiB" in by_number[39].answer
     # 7.7 of 15.7 GiB are the layers': more than the weights and the optimizer's 3.4, or the logits' 4 x 1.2.
     assert by_number[49].check.right == "layers" and "7.7 are activations" in by_number[49].answer
+
+
+def test_the_recordings_of_a_pair_have_the_right_names():
+    """The one that is beside it comes first, under its name; the exercise's own comes last, without."""
+    pairs = [(own, figure) for own in EVERY for figure in figures() if f"uv run {figure.command}" == own.command and figure.pair]
+    pairs = [(own, figure) for own, figure in pairs if own.question == figure.guess]
+    assert pairs
+    for own, figure in pairs:
+        beside = trace_of(figure.others[figure.pair])
+        labels = [panel.head["label"] for panel in site._panels(own).panels]
+        assert labels == [f"{figure.pair}: {beside.relative_to(site.GALLERY)}", str(figure.trace.relative_to(site.GALLERY))]
+
+
+def test_the_list_of_exercises_goes_on_counting_in_each_part():
+    first: dict[str, int] = {}
+    for own in EVERY:
+        first.setdefault(own.part, own.number)
+    index = site.site()["index.html"].decode()
+    assert [int(n) for n in re.findall(r'<ol start="(\d+)">', index)] == list(first.values()) and len(first) > 3
+
+
+def test_the_command_of_a_jobs_exercise_reads_all_of_its_ranks():
+    jobs = [own for own in EVERY if any("_rank" in path.name for path in own.traces) and "read_trace.py" in own.command]
+    assert jobs
+    for own in jobs:
+        pattern = next(word for word in own.command.split() if ".json" in word)
+        assert {ROOT / path for path in ROOT.glob(pattern)} >= set(own.traces), own.command
 
 
 def guess(page, typed):

@@ -80,7 +80,8 @@ def test_odd_arguments_of_a_collective_do_no_harm(tmp_path, said):
         ("NVIDIA L4", "memory", 300),
         ("NVIDIA L40S", "memory", 864), ("NVIDIA GeForce RTX 4090", "fp16", 165.2), ("Tesla V100-SXM2-32GB", "fp16", 125),
         ("Tesla V100-SXM2-32GB", "bf16", None), ("AMD Instinct MI300X", "memory", 5300), ("NVIDIA H200x", "memory", None),
-        ("NVIDIA A100-SXM4-80GB", "tf32", 156), ("NVIDIA A100 80GB PCIe", "memory", 1935), ("", "memory", None),
+        ("NVIDIA A100-SXM4-80GB", "tf32", 156), ("NVIDIA A100-SXM4-80GB", "memory", 2039),
+        ("NVIDIA A100-SXM4-40GB", "memory", 1555), ("NVIDIA A100 80GB PCIe", "memory", 1935), ("", "memory", None),
         ("GB200", "bf16", None),
     ],
 )  # fmt: skip

@@ -41,6 +41,13 @@ def test_a_late_host_is_told_by_what_it_did(idle):
     assert [(g.duration_us, g.cause) for g in f.gaps] == [(133, "input"), (55, "python"), (53, "memory"), (1, "latency")]
 
 
+def test_a_gap_comes_after_the_kernel_that_ended_last(idle):
+    """Not the one that began last: another stream's ended before."""
+    f = idle(step(0, 0, 90), launch(0, 1), launch(0.5, 2), kernel(GEMM, 1, 49, 1), kernel("other", 10, 9, 2, stream=8),
+             launch(60, 3), kernel(ADD, 70, 5, 3))  # fmt: skip
+    assert [(g.start_us, g.before, g.after) for g in f.gaps if g.start_us] == [(50, "nvjet GEMM 256x128", "add")]
+
+
 def test_loading_compiling_and_what_the_profiler_does(idle):
     f = idle(
         step(0, 0, 900), launch(0, 1), kernel(GEMM, 0, 10, 1),

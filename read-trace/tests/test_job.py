@@ -464,6 +464,17 @@ def test_merged_ranks_keep_lanes_ids_and_devices_apart_and_meet_in_time(tmp_path
     assert set(named) == {event["pid"] for event in merged["traceEvents"] if event.get("cat") == "cuda_runtime"}
 
 
+def test_merged_lanes_have_the_ranks_numbers(tmp_path):
+    """Of the second and third of three ranks, not of the first and second file."""
+    label = {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "ts": 0, "args": {"name": "python"}}
+    paths = [write(tmp_path, rank, step(0, 0, 200), *collective(2, 60, 40), label) for rank in (1, 2)]
+    commands_merge.run(paths, tmp_path / "all.json")
+    merged = json.loads((tmp_path / "all.json").read_text())["traceEvents"]
+    assert sorted(event["args"]["name"] for event in merged if event["name"] == "process_name") == [
+        "rank 1: python", "rank 2: python",
+    ]  # fmt: skip
+
+
 def test_merged_numbers_of_ranks_stay_apart(tmp_path):
     """Autograd's sequence numbers, addresses and device ids of memory events, which the reader compares across threads."""
     said = {"Sequence number": 7, "Addr": 140000000000000, "Device Id": 1, "Device Type": 1}
@@ -809,7 +820,7 @@ def test_many_ranks_are_read_by_processes(tmp_path, monkeypatch):
         return iter([])
 
     monkeypatch.setattr(commands, "_in_processes", in_processes)
-    monkeypatch.setattr(commands, "_cores", lambda: 2)
+    monkeypatch.setattr(commands, "cores", lambda: 2)
     for size, expected in ((10 << 20, []), (11 << 20, [2])):
         monkeypatch.setattr(commands, "size_of", lambda path, size=size: size)
         assert len(list(commands._read_all(paths, None, None, None))) == (0 if expected else 3)
@@ -880,6 +891,34 @@ def test_times_are_compared_whatever_the_files_count_from(tmp_path, capsys):
     for later in (0, 50):  # us: of a window of 100
         paths = [write(tmp_path, n, *both[n], shift=(10**7, later)[n], **header(n, 2), **bases[n]) for n in range(2)]
         assert cli.main(paths) == 0 and "2 ranks of one job" in capsys.readouterr().out
+
+
+def test_how_much_of_the_communication_is_hidden(tmp_path, capsys):
+    """Of 40 µs, 30 lie under a kernel: 10 µs of 1,000 are exposed."""
+    events = [step(0, 0, 1000), *compute(1, 100, 230), *collective(2, 300, 40, ranks=(0, 1))]
+    paths = [write(tmp_path, rank, *events, **header(rank, 2)) for rank in range(2)]
+    assert cli.main(paths) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "there is no straggler, and exposed communication takes 1.0% of the time (75% of all communication is hidden)" in told
+
+
+def test_transfer_that_a_kernel_hides_is_not_exposed(tmp_path):
+    """Of the first collective's transfer, 40 µs, a kernel hides 30; the second's 10 µs come after 50 µs of waiting."""
+    both = {"ranks": (0, 1)}
+    job = two(tmp_path, [*compute(1, 100, 230), *collective(2, 300, 40, **both), *collective(3, 400, 60, **both)],
+              [*compute(1, 100, 50), *collective(2, 300, 40, **both), *collective(3, 450, 10, **both)])  # fmt: skip
+    assert [(rank.exposed_transfer_us, rank.waiting_us) for rank in job.ranks] == [(10 + 10, 50), (40 + 10, 0)]
+
+
+def test_in_a_merged_file_a_rank_that_nothing_ties_is_moved_by_its_base(tmp_path):
+    """Rank 1's file counts from 10 s later: an event at its 50 µs is at 10 s and 50 µs of rank 0's."""
+    bases = {"baseTimeNanoseconds": 10**18}, {"baseTimeNanoseconds": 10**18 + 10**10}
+    events = [[step(0, 5, 100), op(f"own{rank}", 50 + rank, 1)] for rank in range(2)]
+    paths = [write(tmp_path, rank, *events[rank], **header(rank, 2), **bases[rank]) for rank in range(2)]
+    assert cli.main([*paths, "--merge", str(tmp_path / "all.json")]) == 0
+    merged = json.loads((tmp_path / "all.json").read_text())["traceEvents"]
+    at = {event["name"]: event["ts"] for event in merged if event["name"].startswith("own")}
+    assert at["own1"] - at["own0"] == 10**7 + 1
 
 
 @pytest.mark.parametrize(

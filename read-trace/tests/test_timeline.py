@@ -198,6 +198,9 @@ FOREACH = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at:
         ("geglu_kernel", Kind.KERNEL, "aten::mm", "cuLaunchKernel", False, "other"),
         ("void mine::kernel<float>(int)", Kind.KERNEL, None, "cuLaunchKernel", False, "other"),
         (ADD, Kind.KERNEL, "aten::convolution_backward", None, False, "convolution"),
+        ("void splitKreduce_kernel<32, 16, int, c10::BFloat16, float>(int)", Kind.KERNEL, "aten::mm", None, False,
+         "other"),
+        ("Cijk_Ailk_Bljk_BBS_BH_MT128x128x32_MI32x32x8x1_SN_1LDSB0", Kind.KERNEL, "aten::mm", None, False, "GEMM"),
     ],
 )  # fmt: skip
 def test_the_kind_of_a_kernels_work(name, kind, op_name, call, in_optimizer, expected):

@@ -20,17 +20,22 @@ SMALL = ("--layers", "2", "--dim", "32", "--batch", "2", "--seq", "8", "--dtype"
 JOBS = {
     "a": ("06_a_data_parallel", "--bucket_mb", "1"),
     "a_view": ("06_a_data_parallel", "--gradient_as_bucket_view", "--accumulate", "2"),
+    "a_parts": ("06_a_data_parallel", "--accumulate", "2"),
+    "a_large": ("06_a_data_parallel", "--dim", "192", "--bucket_mb", "1"),
+    "a_large_25": ("06_a_data_parallel", "--dim", "192", "--bucket_mb", "25"),
     "a_slow": ("06_a_data_parallel", "--slow_rank", "1", "--slow_ms", "100", "--active", "4", "--guess", "1"),
-    "b": ("06_b_sharded",),
+    "b": ("06_b_sharded", "--guess", "6"),
     "b_kept": ("06_b_sharded", "--no-reshard_after_forward"),
     "c": ("06_c_tensor_parallel",),
     "c_sequence": ("06_c_tensor_parallel", "--sequence_parallel"),
 }
+COMPILED = {"b_compiled": ("06_b_sharded", "--compile"), "c_compiled": ("06_c_tensor_parallel", "--compile")}
+EVERY = {**JOBS, **COMPILED}
 
 
 def flags_of(name: str, folder: Path) -> list[str]:
     """Two steps: one that is thrown away, one that is recorded."""
-    return [*SMALL, "--active", "1", *JOBS[name][1:], "--trace_dir", str(folder / name)]
+    return [*SMALL, "--active", "1", *EVERY[name][1:], "--trace_dir", str(folder / name)]
 
 
 def main(folder: Path, names: list[str]) -> None:
@@ -54,7 +59,7 @@ def main(folder: Path, names: list[str]) -> None:
     for name, _, port in (word.partition(":") for word in names):
         # A store of its own: in the launcher's, the next group would find what the one before left there.
         os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "False", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        module: Any = importlib.import_module(JOBS[name][0])
+        module: Any = importlib.import_module(EVERY[name][0])
         make = module.make_blocks
 
         def make_and_keep(args: Any, device: Any, make: Callable[..., torch.nn.Module] = make) -> torch.nn.Module:

@@ -64,3 +64,47 @@ test("of a text that is cut, the whole events; of another, none", () => {
   assert.equal(parsed(`{"traceEvents": [${EVENT}]}`).cutOff, undefined);
   assert.throws(() => parsed("not at all"), /no trace: this is not JSON/);
 });
+
+// An element of a page, as far as a table needs it.
+function element(tag, said = "") {
+  const own = { tag, said, children: [], append: (...more) => own.children.push(...more) };
+  const make = (child) => () => {
+    own.append(element(child));
+    return own.children.at(-1);
+  };
+  return Object.assign(own, { createTHead: make("thead"), createTBody: make("tbody"), insertRow: make("tr") });
+}
+const words = (own) => (own.children.length ? own.children.map(words) : own.said);
+
+test("the recorded kernels' mean durations stand left of one's own", () => {
+  const begins = text.indexOf("function compared(");
+  const code = text.slice(begins, text.indexOf("\n}\n", begins) + 2);
+  const compared = vm.runInNewContext(`${code};compared`, { element, duration: (ns) => `${ns} ns` });
+  const panel = (duration, name) => ({
+    n: duration.length,
+    duration,
+    name,
+    names: ["gemm", "add", "an op"],
+    isGpu: (i) => name[i] < 2,
+    called: (i) => ["GEMM", "add", ""][name[i]],
+  });
+  const table = compared(panel([10, 20, 60, 7, 1], [0, 0, 0, 2, 1]), panel([5, 15, 9], [0, 0, 2]));
+  assert.deepEqual(words(table), [[["kernel", "recorded", "yours"]], [["GEMM", "3 x 30 ns", "2 x 10 ns"]]]);
+});
+
+test("one's own trace is drawn from its first recorded step on", () => {
+  const kinds = text.slice(text.indexOf("const KINDS"), text.indexOf("// The bytes in a gzip"));
+  const begins = text.indexOf("function panelOf(");
+  const code = text.slice(begins, text.indexOf("\n}\n", begins) + 2);
+  class Panel {
+    constructor(head) {
+      this.head = head;
+    }
+  }
+  const panelOf = vm.runInNewContext(`${kinds}\n${code};panelOf`, { Panel });
+  const event = (cat, name, ts) => ({ ph: "X", cat, name, ts, dur: 10, tid: 1 });
+  const recorded = { names: [], labels: [], n: 0, name: [], category: [], categories: [] };
+  const events = [event("cpu_op", "aten::mm", 100), event("user_annotation", "ProfilerStep#2", 150)];
+  assert.equal(panelOf(events, "mine", recorded).head.shift, -50_000);
+  assert.equal(panelOf(events.slice(0, 1), "mine", recorded).head.shift, 0);
+});

@@ -49,3 +49,36 @@ test("columns are inflated as Python's gzip wrote them", async () => {
   const text = zlib.gzipSync(Buffer.from([1, 2, 3])).toString("base64");
   assert.deepEqual(Array.from(await ask(`inflate(${JSON.stringify(text)})`)), [1, 2, 3]);
 });
+
+test("a cell's number counts its unit in", () => {
+  const page = fs.readFileSync(path.join(__dirname, `${assets}/page.js`), "utf8");
+  const begins = page.indexOf("const UNITS");
+  const number = vm.runInNewContext(`${page.slice(begins, page.indexOf("\n}\n", begins) + 2)};number`, { NaN });
+  const values = ["3 us", "1.5 ms", "2 s", "7 B", "3 KiB", "2 MiB", "1 GiB", "2 TiB", "40%", "-1,234.5", "unknown"];
+  assert.deepEqual(values.map(number), [3, 1500, 2e6, 7, 3072, 2 * 2 ** 20, 2 ** 30, 2 * 2 ** 40, 40, -1234.5, Number.NaN]);
+});
+
+test("the line of a step is where its panel is moved to", () => {
+  const timeline = fs.readFileSync(path.join(__dirname, `${assets}/timeline.js`), "utf8");
+  const begins = timeline.indexOf("  drawGrid() {");
+  const method = timeline.slice(begins, timeline.indexOf("\n  }\n", begins) + 4);
+  const lines = [];
+  const nothing = () => undefined;
+  const g = { beginPath: nothing, stroke: nothing, setLineDash: nothing, lineTo: nothing, moveTo: (x, y) => lines.push([x, y]) };
+  const [first, second] = [0, -3000].map((shift, i) => ({ shift, steps: [["ProfilerStep#2", 5000 + 2000 * i, 100]] }));
+  const own = {
+    g,
+    panels: [first, second],
+    items: [first, second].map((panel, i) => ({ panel, height: 20, at: 40 * i })),
+    ticks: () => [],
+    top: (item) => item.at,
+    x: (at) => at / 100,
+    left: 10,
+    width: 500,
+  };
+  vm.runInNewContext(`({${method}})`).drawGrid.call(own);
+  assert.deepEqual(lines, [
+    [50.5, 0],
+    [40.5, 40],
+  ]);
+});
