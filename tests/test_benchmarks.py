@@ -1,9 +1,14 @@
 """What the benchmarks say of numbers that are known: a ratio the right way up, a count of what is there."""
 
 import importlib.util
+import os
+from pathlib import Path
 import re
+import subprocess
+import sys
 
 from helpers import GALLERY, ROOT
+import pytest
 from trace_reader import read
 
 
@@ -41,11 +46,39 @@ def test_how_many_times_as_fast_and_in_which_part_of_the_memory(tmp_path, monkey
     speed = script("read-trace/benchmarks/read_speed")
     large = tmp_path / "large.json"
     large.write_bytes(b"x" * 2_000_000)
-    monkeypatch.setattr(speed, "middle", lambda command, runs: (2.0, 50.0, "") if "read_trace.py" in command else (0.25, 1.0, ""))
-    monkeypatch.setattr(speed, "measure", lambda command, timeout_s: (30.0, 500.0, ""))
-    args = speed.argparse.Namespace(runs=3, hta="python", timeout=9)
+    one = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
+
+    def middle(command, runs):
+        assert runs == 3
+        if command[:3] == one:
+            return 4.0, 60.0
+        return (2.0, 50.0) if command[1:] == ["read_trace.py", "--json", str(large)] else (0.25, 1.0)
+
+    other = {"hta": (30.0, 500.0, ""), "lens": (16.0, 200.0, "failed: x")}
+    monkeypatch.setattr(speed, "middle", middle)
+    monkeypatch.setattr(speed, "measure", lambda command, timeout_s: other[command[0]])
+    args = speed.argparse.Namespace(runs=3, others={"HTA": "hta", "TraceLens": "lens"}, timeout=9, one_core=True)
     speed.compare("a kind", large, 7, args)
-    assert capsys.readouterr().out == "| a kind | 2 | 7 | 2.00 | 50 | 0.25, 0.25 | 30.0 | 500 | 15.0 | 0.10 |  |\n"
+    out = (
+        "| a kind | 2 | 7 | 2.00 | 50 | 0.25, 0.25 | 4.00 | 30.0 | 500 | 15.0 | 0.10 |  | 16.0 | 200 | 8.0 | 0.25 | failed: x |\n"
+    )
+    assert capsys.readouterr().out == out
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the kernel tells no process's share of memory here")
+def test_the_memory_of_a_reader_is_that_of_all_its_processes_and_what_they_share_counts_once():
+    """50 MB that are shared with a copy of the process, and 50 MB of each; measured from a small process, as in the benchmark."""
+    code = """
+import sys
+sys.path.insert(0, "read-trace/benchmarks")
+import read_speed
+both = "import os, time; a = b'x' * 50_000_000; child = os.fork(); b = b'y' * 50_000_000; time.sleep(0.8); child and os.wait()"
+for code, sampled in ((both, True), (both, False), ("b = b'x' * 50_000_000", True)):
+    print(read_speed.measure([sys.executable, "-c", code], sampled=sampled)[1])
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    together_mb, largest_mb, alone_mb = map(float, done.stdout.split())
+    assert 150 < together_mb < 190 and 100 < largest_mb < 130 and 50 < alone_mb < 80
 
 
 def test_the_time_of_a_collective_is_that_of_the_timed_calls(monkeypatch, capsys):

@@ -1,22 +1,28 @@
-"""How fast and in how much memory read_trace.py reads large traces, beside HolisticTraceAnalysis (HTA) in the same run.
+"""How fast and in how much memory read_trace.py reads large traces, beside other readers in the same run.
 
-    uv run --with HolisticTraceAnalysis benchmarks/read_speed.py
-    uv run --with HolisticTraceAnalysis benchmarks/read_speed.py TRACE.json.gz --megabytes 25 200 1000
+    uv run --with HolisticTraceAnalysis read-trace/benchmarks/read_speed.py
+    uv run --with HolisticTraceAnalysis read-trace/benchmarks/read_speed.py TRACE.json.gz --megabytes 25 200 1000 --gz
     uv run read-trace/benchmarks/read_speed.py --lesson
 
 Each large trace is a recording over and over: moved on in time, its ids, flows and steps renumbered, so that it is one long
 recording, written as the profiler wrote it. Every reader runs in a process of its own; of several runs the medians are shown.
 
-    read    read_trace.py --json
-    HTA     HolisticTraceAnalysis: load, temporal breakdown, kernel breakdown, launch statistics. Where one of these fails or
-            the time is up, that is said: a crash is not a time.
-    floor   what cannot be avoided: cat, inflating, and msgspec turning the text into Python's values
+    read        read_trace.py --json; on one core, too, with --one_core
+    HTA         HolisticTraceAnalysis: load, temporal breakdown, kernel breakdown, launch statistics. Where one of these fails or
+                the time is up, that is said: a crash is not a time.
+    TraceLens   AMD's: load, GPU timeline, kernel launchers. It is not at the Python registries (a package of that name there is
+                another): --tracelens names the Python that has it.
+    floor       what cannot be avoided: cat, inflating, and msgspec turning the text into Python's values
+
+Memory is the most that all processes of a reader held at a time; what they share counts once (PSS, every 20 ms, in the run that
+fills the caches; of a single process the kernel's own ru_maxrss).
 
 --lesson reads a lesson's trace, which takes as long as Python needs to start: it is shown beside `import numpy` alone.
 """
 
 import argparse
 from concurrent.futures import ProcessPoolExecutor
+import contextlib
 import gzip
 import json
 from multiprocessing import get_context
@@ -61,6 +67,15 @@ for name, run in {
     except Exception as error:
         print(f"failed: {name}: {type(error).__name__} {error}")
 """
+TRACELENS = """
+import sys
+from TraceLens.TreePerf import TreePerfAnalyzer
+analyzer = TreePerfAnalyzer.from_file(sys.argv[1])
+analyzer.get_df_gpu_timeline()
+analyzer.get_df_kernel_launchers()
+"""
+OTHERS = {"HTA": HTA, "TraceLens": TRACELENS}
+SAMPLED_S = 0.02
 MSGSPEC = "import msgspec, sys; msgspec.json.decode(open(sys.argv[1], 'rb').read())"
 
 
@@ -135,46 +150,83 @@ def _write(source: Path, target: Path, megabytes: float) -> int:
     return Source(source).write(target, megabytes)
 
 
-def measure(command: list[str], timeout_s: float = 3600) -> tuple[float, float, str]:
-    """Run to the end; (seconds, peak memory in MB, what failed)."""
+def measure(command: list[str], timeout_s: float = 3600, sampled: bool = False) -> tuple[float, float, str]:
+    """Run to the end; (seconds, peak memory in MB, what failed). `sampled`: of all its processes together, which takes time."""
     env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile("w+", errors="replace") as out:
         start = time.perf_counter()
         process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=subprocess.DEVNULL)
         stop = threading.Timer(timeout_s, process.kill)
         stop.start()
+        together = Together(process.pid) if sampled else None
         _, status, usage = os.wait4(process.pid, 0)
         stop.cancel()
         seconds = time.perf_counter() - start
+        held_mb = max(usage.ru_maxrss / 1e3, together.end() if together else 0)
         out.seek(0)
         failed = "; ".join(line.strip() for line in out if line.startswith("failed: "))
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
         failed = "not done by then" if seconds >= timeout_s else "killed, for memory perhaps"
     elif status:
         raise SystemExit(f"ended with status {status}: {' '.join(command)[:200]}")
-    return seconds, usage.ru_maxrss / 1e3, failed
+    return seconds, held_mb, failed
 
 
-def middle(command: list[str], runs: int, timeout_s: float = 3600) -> tuple[float, float, str]:
-    """Medians of several runs, after one that fills the caches where there is more than one."""
-    if runs > 1:
-        measure(command, timeout_s)
-    found = [measure(command, timeout_s) for _ in range(runs)]
-    return statistics.median(f[0] for f in found), statistics.median(f[1] for f in found), found[0][2]
+class Together(threading.Thread):
+    """The most memory in MB that a process and those that it started hold at a time, while there are several."""
+
+    def __init__(self, pid: int):
+        super().__init__(daemon=True)
+        self.pid, self.most_mb, self.ended = pid, 0.0, threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        while not self.ended.wait(SAMPLED_S):
+            with contextlib.suppress(OSError):  # one that has just ended; no such files on this system
+                if len(every := [self.pid, *started_by(self.pid)]) > 1:
+                    self.most_mb = max(self.most_mb, sum(map(share_mb, every)))
+
+    def end(self) -> float:
+        self.ended.set()
+        self.join()
+        return self.most_mb
+
+
+def started_by(pid: int) -> list[int]:
+    """The processes that this one started, and those that they did."""
+    own = [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
+    return own + [further for child in own for further in started_by(child)]
+
+
+def share_mb(pid: int) -> float:
+    """The memory of a process; what it shares with others is divided among them (PSS)."""
+    found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    return int(found[1]) * 1024 / 1e6 if found else 0.0
+
+
+def middle(command: list[str], runs: int) -> tuple[float, float]:
+    """Medians of the seconds of several runs after one that fills the caches and tells the memory; of one run, that one's."""
+    seconds, held_mb, _ = measure(command, sampled=True)
+    if runs == 1:
+        return seconds, held_mb
+    return statistics.median(measure(command)[0] for _ in range(runs)), held_mb
 
 
 def compare(kind: str, path: Path, steps: int, args: argparse.Namespace) -> None:
     size = path.stat().st_size / 1e6
-    read_s, read_mb, _ = middle([sys.executable, "read_trace.py", "--json", str(path)], args.runs)
+    read = [sys.executable, "read_trace.py", "--json", str(path)]
+    read_s, read_mb = middle(read, args.runs)
     floor = [middle(["cat", str(path)], args.runs)[0]]
     if path.suffix == ".gz":
         floor.append(middle(["gzip", "-dc", str(path)], args.runs)[0])
     elif size < 600:  # beyond, Python's values take more memory than a laptop has
         floor.append(middle([sys.executable, "-c", MSGSPEC, str(path)], args.runs)[0])
     row = f"| {kind} | {size:.0f} | {steps} | {read_s:.2f} | {read_mb:.0f} | {', '.join(f'{s:.2f}' for s in floor)} |"
-    if args.hta:
-        hta_s, hta_mb, failed = measure([args.hta, "-c", HTA, str(path)], args.timeout)
-        row += f" {hta_s:.1f} | {hta_mb:.0f} | {hta_s / read_s:.1f} | {read_mb / hta_mb:.2f} | {failed} |"
+    if args.one_core:
+        row += f" {middle(['taskset', '-c', str(min(os.sched_getaffinity(0))), *read], args.runs)[0]:.2f} |"
+    for name, python in args.others.items():
+        other_s, other_mb, failed = measure([python, "-c", OTHERS[name], str(path)], args.timeout)
+        row += f" {other_s:.1f} | {other_mb:.0f} | {other_s / read_s:.1f} | {read_mb / other_mb:.2f} | {failed} |"
     print(row, flush=True)
 
 
@@ -195,17 +247,21 @@ def main() -> None:
     parser.add_argument("traces", nargs="*", type=Path, metavar="TRACE", help="recordings to make large (default: four lessons')")
     parser.add_argument("--megabytes", type=float, nargs="+", default=[200], help="sizes of the large traces (default: 200)")
     parser.add_argument("--gz", action="store_true", help="each large trace gzipped, too")
-    parser.add_argument("--runs", type=int, default=3, help="of read_trace.py (HTA runs once)")
-    parser.add_argument("--timeout", type=float, default=900, help="seconds after which HTA is stopped")
+    parser.add_argument("--runs", type=int, default=3, help="of read_trace.py (the others run once)")
+    parser.add_argument("--one_core", action="store_true", help="read_trace.py on one core, too")
+    parser.add_argument("--timeout", type=float, default=900, help="seconds after which another reader is stopped")
     parser.add_argument("--hta", metavar="PYTHON", help="the Python that has HTA, where it is not this one")
+    parser.add_argument("--tracelens", metavar="PYTHON", help="the Python that has TraceLens")
     parser.add_argument("--lesson", action="store_true", help="a lesson's trace, beside `import numpy`")
     args = parser.parse_args()
     if args.lesson:
         return lesson(max(args.runs, 11))
     if not args.hta and not subprocess.run([sys.executable, "-c", "import hta"], stderr=subprocess.DEVNULL).returncode:
         args.hta = sys.executable
+    args.others = {name: python for name, python in (("HTA", args.hta), ("TraceLens", args.tracelens)) if python}
     kinds = {path.name.split(".")[0]: path for path in args.traces} or KINDS
-    head = "| kind | MB | steps | read s | peak MB | floor s |" + " HTA s | HTA MB | times as fast | memory | |" * bool(args.hta)
+    head = "| kind | MB | steps | read s | peak MB | floor s |" + " one core s |" * args.one_core
+    head += "".join(f" {name} s | {name} MB | times as fast | memory | |" for name in args.others)
     print(head + "\n|" + "---|" * (head.count("|") - 1))
     for kind, source in kinds.items():
         for megabytes in args.megabytes:

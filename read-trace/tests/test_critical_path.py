@@ -9,7 +9,7 @@ from helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, m
 import pytest
 from trace_reader import analyze, load, read
 from trace_reader.analysis import cpu_time
-from trace_reader.analysis.critical_path import critical_paths
+from trace_reader.analysis.critical_path import critical_path, windows
 from trace_reader.analysis.verdict import verdict_sentence
 from trace_reader.link import nesting
 from trace_reader.write import json_output
@@ -19,7 +19,8 @@ CLASSES = ("compute", "communication", "copy", "latency", "input", "cpu", "unkno
 
 
 def paths_of(trace):
-    return critical_paths(trace, cpu_time.CpuActivity(trace))
+    cpu = cpu_time.CpuActivity(trace)
+    return tuple(critical_path(trace, cpu, window) for window in windows(trace))
 
 
 @pytest.fixture

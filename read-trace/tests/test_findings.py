@@ -4,7 +4,7 @@ from helpers.events import ADD, GEMM, H200, annotation, call, event, kernel, lau
 import pytest
 from trace_reader import analyze, cli, load, read
 from trace_reader.analysis.cpu_time import CpuActivity
-from trace_reader.analysis.critical_path import critical_paths
+from trace_reader.analysis.critical_path import critical_path, windows
 from trace_reader.findings import PATTERNS
 
 HEAVY = dict(regs=168, shared=213188, grid=(2, 66, 1), block=(384, 1, 1))
@@ -595,14 +595,20 @@ def test_a_pageable_copy_that_ends_a_little_after_its_call_waited(tmp_path):
     assert read(write(tmp_path / "t.json", *other)).steps[0].sync_us == 0
 
 
+def path_of(folder, events):
+    trace = load(write(folder / "t.json", *events))
+    (window,) = windows(trace)
+    return critical_path(trace, CpuActivity(trace), window)
+
+
 def test_what_the_backward_passs_thread_does_is_not_python(tmp_path):
     """The thread of the steps waits in backward(): the other thread's ops and waits are what happens."""
     node = "autograd::engine::evaluate_function: MulBackward0"
     events = [step(0, 0, 100), *on(2, op(node, 10, 60), op("aten::mul", 20, 40)), *linked(ADD, 80, 19)]
-    (path,) = critical_paths(trace := load(write(tmp_path / "t.json", *events)), CpuActivity(trace))
+    path = path_of(tmp_path, events)
     assert {part.name: part.us for part in path.cpu} == {"op": 60, "python": 20}
     other = [{**e, "name": "work"} if e["name"] == node else e for e in events]  # a thread for which nobody waits
-    (path,) = critical_paths(trace := load(write(tmp_path / "t.json", *other)), CpuActivity(trace))
+    path = path_of(tmp_path, other)
     assert {part.name: part.us for part in path.cpu} == {"python": 80}
 
 
@@ -610,7 +616,7 @@ def test_what_the_backward_passs_thread_waits_for_is_waited_for(tmp_path):
     node = "autograd::engine::evaluate_function: CopyBackward0"
     events = [step(0, 0, 100), *linked(ADD, 0, 49), *on(2, op(node, 10, 60), call("cudaStreamSynchronize", 20, 31, 9)),
               *linked(ADD, 80, 19, 2)]  # fmt: skip
-    (path,) = critical_paths(trace := load(write(tmp_path / "t.json", *events)), CpuActivity(trace))
+    path = path_of(tmp_path, events)
     # ADD 81 to 100 and its launch; the CPU back to the wait's end at 51; the event that it waited for, 50 to 1, and its launch
     assert (path.compute_us, path.cpu_us, path.latency_us) == (68, 29, 3)
 

@@ -21,7 +21,7 @@ import numpy as np
 from trace_reader.errors import TraceError
 from trace_reader.parse import decode as module, parts
 
-parts.END_BYTES, parts.cores = 1 << 12, lambda: 4
+parts.END_BYTES, parts.copies = 1 << 12, lambda: 4
 COLUMNS = "kind name track start_ns duration_us correlation node forward_thread end_ns".split()
 PLAIN = "total skipped header first_bad zero_timestamps thread_names zero_ns".split()
 
@@ -80,6 +80,35 @@ def test_recordings_are_read_the_same(tmp_path):
     assert compared(shapes, *(plain(path, tmp_path) for path in zipped)) == [["1", "[]"]] * 5
 
 
+def test_zipped_files_are_read_the_same(tmp_path):
+    """Whole; padded; two files in a row; cut; one bit changed, in the data and in the checksum; a size that is a lie."""
+    whole = (GALLERY.parent / "several_gpus" / "data_parallel_25mb_rank1.json.gz").read_bytes()
+    text = gzip.decompress(whole)
+    half = text.index(b'{\n    "ph"', 2 * len(text) // 3)
+    size = len(text).to_bytes(4, "little")
+    bit, crc = bytearray(whole), bytearray(whole)
+    bit[len(bit) // 2] ^= 4
+    crc[-6] ^= 4
+    files = {
+        "whole": whole,
+        "padded": whole + bytes(1000) + size,
+        "two": gzip.compress(text[:half], 1) + gzip.compress(text[half:], 1),
+        "cut": whole[:-500] + size,
+        "bit": bytes(bit),
+        "checksum": bytes(crc),
+        "too small": whole[:-4] + (len(text) // 3).to_bytes(4, "little"),
+        "too large": whole[:-4] + (3 * len(text)).to_bytes(4, "little"),
+    }
+    paths = [tmp_path / f"{name}.json.gz" for name in files]
+    for path, data in zip(paths, files.values(), strict=True):
+        path.write_bytes(data)
+    used, differs = zip(*compared(*paths), strict=True)
+    assert set(differs) == {"[]"}
+    assert dict(zip(files, used, strict=True)) == {
+        "whole": "1", "padded": "1", "two": "0", "cut": "0", "bit": "0", "checksum": "0", "too small": "0", "too large": "0",
+    }  # fmt: skip
+
+
 @pytest.mark.slow
 def test_what_is_odd_is_read_by_one_process(tmp_path):
     """One byte changed, anywhere: the same count of losses, the same words."""
@@ -135,7 +164,8 @@ def test_the_program_itself_reads_on_all_cores(tmp_path):
 import sys, threading
 from trace_reader import cli
 from trace_reader.parse import decode as module, parts
-parts.LARGE_BYTES, parts.END_BYTES, parts.cores = 1, 1 << 12, lambda: 3
+from trace_reader.system import processes
+parts.LARGE_BYTES, parts.END_BYTES, processes.cores = 1, 1 << 12, lambda: 3
 inner = module._on_all_cores
 def used(*asked):
     found = inner(*asked)
@@ -158,7 +188,8 @@ def test_a_process_that_is_killed_takes_nothing_with_it(tmp_path):
     code = """
 import os, signal, sys
 from trace_reader.parse import decode as module, parts
-parts.LARGE_BYTES, parts.END_BYTES, parts.cores = 1, 1 << 12, lambda: 3
+from trace_reader.system import processes
+parts.LARGE_BYTES, parts.END_BYTES, processes.cores = 1, 1 << 12, lambda: 3
 work = module._decode_part
 def dies(*task):
     if sys.argv[2] == "waits":

@@ -254,4 +254,6 @@ def script(prog: str = "read-trace", command: str = "read-trace") -> None:
     prepare_streams()
     unwind_on_signals()
     gc.disable()  # what is read lives to the end: looking for garbage in it takes as long as reading it
-    sys.exit(main(None, prog, command))
+    code = main(None, prog, command)
+    gc.freeze()  # nor is it looked for at the end
+    sys.exit(code)

@@ -147,22 +147,28 @@ VERDICTS = {
 }  # fmt: skip
 
 
-def critical_paths(trace: Trace, cpu: CpuActivity) -> tuple[CriticalPath, ...]:
-    """The path of each device that has one, that of the device which ends last first. Takes time n log n of the GPU's events.
+class Window(msgspec.Struct, frozen=True):
+    """Of a device's `work`: from when to when a path goes, in ns from the file's first slice."""
 
-    The window begins with the second recorded step (with the
-    first one of fewer than three; without steps, with the first GPU event or its launch) and ends with the last GPU event that
-    the recorded steps launched (without steps: with the last).
+    device: int | str
+    work: Rows
+    start_ns: int
+    end_ns: int
+
+
+def windows(trace: Trace) -> list[Window]:
+    """The window of each device that has one, that of the device which ends last first.
+
+    It begins with the second recorded step (with the first one of fewer than three; without steps, with the first GPU event or
+    its launch) and ends with the last GPU event that the recorded steps launched (without steps: with the last).
     """
-    paths = []
+    found = []
     for _, work in trace.work.by(devices_of(trace.work)):
-        device = trace.slices.tracks[work.track[0]][0]
         start_ns = _window_start(trace, work)
         launched = work.step >= 0 if len(trace.steps) else np.ones(len(work), bool)
-        if not launched.any() or (end_ns := int(work.end_ns[launched].max())) <= start_ns:
-            continue
-        paths.append((end_ns, _path(trace, cpu, device, work, start_ns, end_ns)))
-    return tuple(path for _, path in sorted(paths, key=lambda pair: -pair[0]))
+        if launched.any() and (end_ns := int(work.end_ns[launched].max())) > start_ns:
+            found.append(Window(trace.slices.tracks[work.track[0]][0], work, start_ns, end_ns))
+    return sorted(found, key=lambda window: -window.end_ns)
 
 
 def _window_start(trace: Trace, work: Rows) -> int:
@@ -172,7 +178,9 @@ def _window_start(trace: Trace, work: Rows) -> int:
     return min(int(work.start_ns.min()), int(trace.slices.start_ns[launches].min()) if len(launches) else 2**62)
 
 
-def _path(trace: Trace, cpu: CpuActivity, device: int | str, work: Rows, start_ns: int, end_ns: int) -> CriticalPath:
+def critical_path(trace: Trace, cpu: CpuActivity, window: Window) -> CriticalPath:
+    """The path in a window. Takes time n log n of the GPU's events."""
+    work, start_ns, end_ns = window.work, window.start_ns, window.end_ns
     pieces = _walk(trace, work.where(work.end_ns <= end_ns), start_ns)
     on_gpu = pieces.where(pieces.row >= 0)
     by_name = Rows(trace.slices, on_gpu.row, kind=on_gpu.kind, ns=on_gpu.end_ns - on_gpu.start_ns).by(
@@ -182,7 +190,7 @@ def _path(trace: Trace, cpu: CpuActivity, device: int | str, work: Rows, start_n
     on_cpu = pieces.where(pieces.kind == Class.CPU)
     spent = cpu.time(on_cpu.start_ns, on_cpu.end_ns, on_cpu.track)
     return CriticalPath(
-        device=device,
+        device=window.device,
         start_ns=start_ns,
         window_us=(end_ns - start_ns) / 1000,
         compute_us=pieces.total_us(Class.COMPUTE),

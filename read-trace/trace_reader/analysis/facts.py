@@ -4,6 +4,7 @@ The report is made of these. A finding (findings/) looks at them, and at the tra
 """
 
 from collections import Counter
+from collections.abc import Callable
 import html
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.collectives import CollectiveFacts, collective_facts
 from trace_reader.analysis.cpu_time import CpuActivity
-from trace_reader.analysis.critical_path import CriticalPath, critical_paths
+from trace_reader.analysis.critical_path import CriticalPath, critical_path, windows
 from trace_reader.analysis.gpu_idle import IdleFacts, idle_facts
 from trace_reader.analysis.gpu_time import Timeline, timeline
 from trace_reader.analysis.kernel_facts import FamilyFacts, GemmFacts, KernelFacts, family_facts, gemm_facts, kernel_facts
@@ -25,8 +26,11 @@ from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, median
 from trace_reader.model.slices import Kind, Track
 from trace_reader.names.call_names import is_launch
+from trace_reader.system.processes import answers_of, copies
 from trace_reader.system.terminal import plain
 from trace_reader.units import percent, us
+
+LARGE = 1 << 17  # slices; of fewer, the facts are there before a process is copied
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -149,27 +153,37 @@ def summarize(trace: Trace) -> Facts:
     device_properties = {p["id"]: p for p in properties if isinstance(p.get("id"), int)}
     used_properties = [p for number, p in device_properties.items() if number in used] or properties
     kinds, origins = Counter(work.kind.tolist()), Counter(work.origin.tolist())
-    steps = step_facts(trace)
     window_us, gpu_busy = _window(trace)
     share = None if gpu_busy is None or window_us <= 0 else gpu_busy / window_us / len(used)
-    cpu = CpuActivity(trace)
-    paths = critical_paths(trace, cpu)
-    path = paths[0] if paths else None
-    kernels = kernel_facts(trace, device_properties)
-    lost = missing(trace)
-    ratios = [s.gpu_to_cpu for s in steps if s.gpu_to_cpu is not None]
+    cpu, asked = CpuActivity(trace), windows(trace)
+    # What takes the longest stands first: of a large trace, they are shared out in this order.
+    parts = _worked_out(
+        trace,
+        critical_paths=lambda: tuple(critical_path(trace, cpu, window) for window in asked),
+        idle=lambda: idle_facts(trace, cpu, asked[0].device, asked[0].start_ns, asked[0].end_ns) if asked else None,
+        ops=lambda: op_facts(trace),
+        kernels=lambda: kernel_facts(trace, device_properties),
+        steps=lambda: step_facts(trace),
+        memory=lambda: memory_facts(trace) if len(trace.memory) else (),
+        annotations=lambda: annotation_facts(trace),
+        missing=lambda: missing(trace),
+        timeline=lambda: timeline(trace, asked[0].device, asked[0].start_ns, asked[0].end_ns) if asked else None,
+        calls=lambda: call_facts(trace),
+        gemms=lambda: gemm_facts(trace, device_properties),
+        collectives=lambda: collective_facts(trace),
+    )
+    path = parts["critical_paths"][0] if asked else None
+    ratios = [s.gpu_to_cpu for s in parts["steps"] if s.gpu_to_cpu is not None]
+    used_gpu = bool(properties) or bool(trace.calls.is_named(is_launch).any())
     return Facts(
         **_of_file(trace, used_properties),
+        **parts,
         window_us=window_us,
         gpu_busy_us=gpu_busy,
         gpu_busy_share=share,
         gpu_to_cpu=median(np.array(ratios)) if ratios else None,
-        verdict=_verdict(path, lost, len(work) > 0, bool(properties) or bool(trace.calls.is_named(is_launch).any())),
+        verdict=_verdict(path, parts["missing"], len(work) > 0, used_gpu),
         critical_path=path,
-        critical_paths=paths,
-        timeline=timeline(trace, path.device, path.start_ns, path.end_ns) if path else None,
-        idle=idle_facts(trace, cpu, path.device, path.start_ns, path.end_ns) if path else None,
-        missing=lost,
         kernels_total=kinds[Kind.KERNEL],
         memcpys_total=kinds[Kind.MEMCPY],
         memsets_total=kinds[Kind.MEMSET],
@@ -177,17 +191,19 @@ def summarize(trace: Trace) -> Facts:
         gpu_time_by_origin_us={origin.word: work.where(work.origin == origin).total_us for origin in Origin},
         gpu_events_by_origin={origin.word: origins[origin] for origin in Origin},
         zero_timestamps=trace.zero_timestamps,
-        steps=steps,
         step_period_us=step_period_us(trace),
-        kernels=kernels,
-        families=family_facts(kernels),
-        gemms=gemm_facts(trace, device_properties),
-        ops=op_facts(trace),
-        calls=call_facts(trace),
-        annotations=annotation_facts(trace),
-        collectives=collective_facts(trace),
-        memory=memory_facts(trace) if len(trace.memory) else (),
+        families=family_facts(parts["kernels"]),
     )
+
+
+def _worked_out(trace: Trace, **parts: Callable[[], Any]) -> dict[str, Any]:
+    """The facts of these names; of a large trace, on all cores."""
+    return dict(zip(parts, answers_of(list(parts.values()), hands(trace)), strict=True))
+
+
+def hands(trace: Trace) -> int:
+    """How many processes work on a trace beside each other."""
+    return copies() if len(trace.slices) >= LARGE else 1
 
 
 def _of_file(trace: Trace, used_properties: list[dict[str, Any]]) -> dict[str, Any]:

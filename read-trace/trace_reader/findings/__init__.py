@@ -1,8 +1,10 @@
 """The patterns to look for in a trace, as rules, a file for each subject. A rule is silent without its evidence."""
 
+from functools import partial
+
 import numpy as np
 from trace_reader.analysis.critical_path import CriticalPath
-from trace_reader.analysis.facts import Evidence, Facts, Finding
+from trace_reader.analysis.facts import Evidence, Facts, Finding, hands
 from trace_reader.findings import (
     attention,
     bottleneck,
@@ -22,6 +24,7 @@ from trace_reader.findings.registry import RULES, Seen
 from trace_reader.guard import Failures
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
+from trace_reader.system.processes import answers_of
 
 __all__ = ["PATTERNS", "evidence_of", "run_rules"]
 # In the order in which they are told; in a file, from the top.
@@ -43,17 +46,22 @@ def run_rules(trace: Trace, facts: Facts, everything: bool = False) -> tuple[tup
     """What the rules find, and which of them failed: what explains most of the critical path first, trivia last. Trivia are
     reported only for a trace no larger than a lesson's, or with `everything`.
     """
-    found, failures = [], Failures()
-    for slug, pattern in PATTERNS.items():
-        if pattern.trivia and not everything and len(trace.work) > LESSON_SIZE:
-            continue
-        with failures.caught(f"the finding {slug}"):
-            if seen := pattern.rule(trace, facts):
-                share = _share(seen, facts.critical_path, pattern.trivia)
-                evidence = _evidence(trace, seen.evidence)
-                finding = Finding(slug, seen.text, pattern.means, seen.next or pattern.next, share, evidence)
-                found.append((pattern.trivia, -(share or 0.0), finding))
-    return tuple(finding for *_, finding in sorted(found, key=lambda each: each[:2])), tuple(failures)
+    asked = [slug for slug, pattern in PATTERNS.items() if everything or not pattern.trivia or len(trace.work) <= LESSON_SIZE]
+    judged = answers_of([partial(_judged, trace, facts, slug) for slug in asked], hands(trace))
+    found = [finding for finding, _ in judged if finding is not None]
+    found.sort(key=lambda finding: (PATTERNS[finding.slug].trivia, -(finding.share or 0.0)))
+    return tuple(found), tuple(failure for _, failures in judged for failure in failures)
+
+
+def _judged(trace: Trace, facts: Facts, slug: str) -> tuple[Finding | None, tuple[str, ...]]:
+    """What a rule finds, and whether it failed."""
+    pattern, finding, failures = PATTERNS[slug], None, Failures()
+    with failures.caught(f"the finding {slug}"):
+        if seen := pattern.rule(trace, facts):
+            share = _share(seen, facts.critical_path, pattern.trivia)
+            evidence = _evidence(trace, seen.evidence)
+            finding = Finding(slug, seen.text, pattern.means, seen.next or pattern.next, share, evidence)
+    return finding, tuple(failures)
 
 
 def evidence_of(trace: Trace, facts: Facts, slug: str) -> Rows | None:

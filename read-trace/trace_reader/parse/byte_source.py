@@ -1,6 +1,6 @@
 """A file's bytes, block by block: plain or gzipped (by content), from a path or from standard input.
 
-A gzip file is unzipped by a thread, ahead of who takes the blocks; a damaged one as far as it goes.
+A gzip file is unzipped ahead of who takes the blocks, by a thread; a damaged one as far as it goes.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,16 +30,25 @@ _GZIP_HEADER = 31  # zlib's word for: with gzip's header
 class Blocks:
     """Iterating gives the file's bytes, unzipped. Once it ended, `damage` says what is missing at the end, in words."""
 
-    def __init__(self, file: BinaryIO, path: str, first: bytes, size: int | None, progress: Callable[[float], None] | None):
+    def __init__(
+        self,
+        file: BinaryIO,
+        path: str,
+        first: bytes,
+        size: int | None,
+        progress: Callable[[float], None] | None,
+        ahead: bool = True,
+    ):
         self.path, self.damage = path, ""
-        self._file, self._first, self._size, self._progress = file, first, size, progress
+        self._file, self._first, self._size, self._progress, self._is_ahead = file, first, size, progress, ahead
         self._taken = 0
 
     def __iter__(self) -> Iterator[bytes]:
         if self._first[:2] != GZIP_MAGIC:
             return self._read()
         unzipped = self._unzip()
-        return unzipped if self._size is not None and self._size < BLOCK_BYTES else _ahead(unzipped)
+        small = self._size is not None and self._size < BLOCK_BYTES
+        return _ahead(unzipped) if self._is_ahead and not small else unzipped
 
     def _read(self, size: int = BLOCK_BYTES) -> Iterator[bytes]:
         block = self._first
@@ -127,11 +136,12 @@ def shown(source: str) -> str:
 
 
 @contextlib.contextmanager
-def open_blocks(source: str, progress: Callable[[float], None] | None = None) -> Iterator[Blocks]:
+def open_blocks(source: str, progress: Callable[[float], None] | None = None, ahead: bool = True) -> Iterator[Blocks]:
     """The blocks of the file at the path `source`, or of standard input for "-".
 
-    `progress` is called with the share of the file that is done. Raises TraceError: missing, unreadable, a folder;
-    NotATraceError: empty, or a gzip file that is damaged at its start; MissingExtraError: a remote path, and no fsspec.
+    `progress` is called with the share of the file that is done; `ahead`: let a thread unzip. Raises TraceError: missing,
+    unreadable, a folder; NotATraceError: empty, or a gzip file that is damaged at its start; MissingExtraError: a remote path,
+    and no fsspec.
     """
     path = shown(source)
     try:
@@ -146,7 +156,7 @@ def open_blocks(source: str, progress: Callable[[float], None] | None = None) ->
             first = file.read(BLOCK_BYTES)
             if not first:
                 raise NotATraceError(f"{path}: the file is empty" if source != "-" else f"{path}: there is nothing on it")
-            yield Blocks(file, path, first, size, progress)
+            yield Blocks(file, path, first, size, progress, ahead)
     except IsADirectoryError as error:
         raise TraceError(f"{path}: a folder; {traces_in(path.rstrip('/'))}") from error
     except FileNotFoundError as error:  # of fsspec's, some say only the path

@@ -8,7 +8,7 @@ piece that is not as it should be is read event by event (parse/repair.py); the 
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import reduce
-from itertools import islice, pairwise
+from itertools import islice
 import json
 import operator
 import re
@@ -21,8 +21,9 @@ from trace_reader.parse.byte_source import Blocks, Bytes, open_blocks, shown
 from trace_reader.parse.event_columns import LONGEST_US, EventColumns
 from trace_reader.parse.event_types import SKIPPED, AnyEpochEvent, AnyEvent
 from trace_reader.parse.foreign_files import what_it_is
-from trace_reader.parse.parts import Part, cuts_of, workers
+from trace_reader.parse.parts import Part, cut
 from trace_reader.parse.repair import EVENT, FIRST_EVENT, mended, one_by_one
+from trace_reader.system.processes import workers
 from trace_reader.units import human_bytes
 
 PIECE_BYTES = 1 << 19
@@ -83,42 +84,40 @@ def decode_bytes(file: Bytes, source: str) -> Decoded:
 def _on_all_cores(source: str, progress: Callable[[float], None] | None, stacks: bool) -> Decoded | None:
     """As `decode`, of a large file each of whose parts is whole; None for any other, which one process reads and accounts for.
 
-    The file is cut between two events into as many parts as there are cores, and a small one at its end. This process reads the
-    first and the last, a process of its own each of the others.
+    This process reads the first part and what follows the last, a process of its own each of the others.
     """
-    cuts = cuts_of(source, _BOUNDARY)
-    if not cuts:
+    parts = cut(source, _BOUNDARY, progress)
+    if not parts:
         return None
-    head = Part(source, 0, cuts[0][0], progress)
+    head, *others = parts
     first = _Decoder(head, shown(source), stacks)
     try:
         blocks = iter(head)
         buffer = first.begin(blocks)
-        parts = [(end, start) for (_, end), (start, _) in pairwise(cuts)]
-        with workers(_decode_part, [(source, *part, first.columns.epoch, stacks) for part in parts]) as answers:
+        with workers(_decode_part, [(part, first.columns.epoch, stacks) for part in others]) as answers:
             if not first.take_part(blocks, buffer):
                 return None
+            rest = b""
             for answer in answers:
                 if answer is None:
                     return None
-                total, columns = answer
+                total, columns, rest = answer
                 first.total += total
                 first.columns.merge(columns)
-        first.take_end(b"".join(Part(source, cuts[-1][1], None)))
+        first.take_end(rest)
     except (TraceError, OSError):
         return None  # one process says what it is
     return None if first.is_odd else first.decoded()
 
 
-def _decode_part(source: str, start: int, end: int, epoch: bool, stacks: bool) -> tuple[int, Any] | None:
-    """How many events are between two bytes, and their columns; None where one of them is not as it should be."""
-    blocks = Part(source, start, end)
-    part = _Decoder(blocks, shown(source), stacks)
-    part.prepare(epoch)
-    if not part.take_part(iter(blocks), bytearray(b"[")) or part.header:
+def _decode_part(part: Part, epoch: bool, stacks: bool) -> tuple[int, Any, bytes] | None:
+    """How many events are in a part, their columns, and what follows it; None where one of them is not as it should be."""
+    decoder = _Decoder(part, shown(part.path), stacks)
+    decoder.prepare(epoch)
+    if not decoder.take_part(iter(part), bytearray(b"[")) or decoder.header or part.damage:
         return None
-    state = part.columns.state()
-    return None if state is None else (part.total, state)
+    state = decoder.columns.state()
+    return None if state is None else (decoder.total, state, part.rest)
 
 
 class _Decoder:

@@ -256,7 +256,7 @@ class EventColumns:
     def _add_arguments(self, columns: dict[str, np.ndarray], slices: list[Any]) -> None:
         """Add the columns that come from the arguments; the track of GPU work is in them, too."""
         kind, track = columns["kind"], columns["track"]
-        every = [event.args if event.args.__class__ is Args else NO_ARGS for event in slices]
+        every = [args if (args := event.args).__class__ is Args else NO_ARGS for event in slices]
         columns["correlation"] = correlation = np.full(len(slices), NO_CORRELATION)
         columns["node"] = node = np.full(len(slices), NO_NODE)
         columns["forward_thread"] = forward_thread = np.zeros(len(slices), np.int32)

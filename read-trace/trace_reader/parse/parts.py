@@ -1,115 +1,123 @@
 """A large file in parts, which processes read beside each other."""
 
-from collections.abc import Callable, Iterable, Iterator
-import contextlib
-import multiprocessing
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Iterator
+from itertools import accumulate, pairwise
 import os
 import re
-import sys
-import threading
-from typing import Any
-import warnings
 
-from trace_reader.parse.byte_source import BLOCK_BYTES, GZIP_MAGIC
-from trace_reader.system.interrupts import WATCHER, forget_signals
-from trace_reader.system.processes import cores, end_with_parent
+from trace_reader.errors import NotATraceError
+from trace_reader.parse.byte_source import BLOCK_BYTES, GZIP_MAGIC, open_blocks
+from trace_reader.system.processes import copies
 
 LARGE_BYTES = 1 << 26  # below, starting processes costs what it saves
 MOST_PARTS = 16
-END_BYTES = 1 << 20  # of the last part, which holds the end of the list of events
+END_BYTES = 1 << 20  # behind the last part: the end of the list of events, and what follows it
 WINDOW_BYTES = 1 << 18  # in which an event ends
+UNZIPPED_SHARE = 0.8  # of the time of unzipping a byte and decoding it, decoding
 
 
 class Part:
-    """Iterating gives a file's bytes from `start` to `end` (None: to its end). It is no gzip file: nothing of it is `damage`d."""
+    """Iterating gives a file's bytes, unzipped, from the first event that begins behind `start` to the last one that begins
+    before `end`; where `start` is 0, from the file's first byte.
+
+    A zipped file is unzipped from its first byte on. Once the last part ended, `rest` is what follows it. Iterating raises
+    NotATraceError where no event ends near by, or the file is shorter.
+    """
 
     damage = ""
+    is_last = False
+    progress: Callable[[float], None] | None = None  # called with the share of the part that is done
+    rest = b""
 
-    def __init__(self, path: str, start: int, end: int | None, progress: Callable[[float], None] | None = None):
-        self.path, self.start, self.end, self._progress = path, start, end, progress
+    def __init__(self, path: str, boundary: re.Pattern[bytes], start: int, end: int):
+        """`boundary` matches from the end of an event to the start of the next."""
+        self.path, self.start, self.end, self._boundary = path, start, end, boundary
 
     def __iter__(self) -> Iterator[bytes]:
-        position = self.start
+        blocks = self._from_start()
+        block, given, length = next(blocks, b""), 0, self.end - self.start
+        if self.start:
+            block = _filled(block, blocks, WINDOW_BYTES)
+            given = self._cut(block, 0).end()
+            block = block[given:]
+        while block and given + len(block) < length:
+            yield block
+            given += len(block)
+            if self.progress:
+                self.progress(given / length)
+            block = next(blocks, b"")
+        if given > length:
+            raise NotATraceError(f"{self.path}: an event is longer than a part")
+        block = _filled(block, blocks, length - given + WINDOW_BYTES)
+        cut = self._cut(block, length - given)
+        yield block[: cut.start() + 1]
+        if self.is_last:
+            self.rest = _filled(block[cut.end() :], blocks, 2 * END_BYTES + WINDOW_BYTES)
+            if next(blocks, b""):
+                raise NotATraceError(f"{self.path}: longer than it says itself")
+
+    def _cut(self, data: bytes, position: int) -> re.Match[bytes]:
+        """Where the first event behind `position` begins: the part before it and the one that begins here find the same."""
+        found = self._boundary.search(data, position, position + WINDOW_BYTES)
+        if found is None:
+            raise NotATraceError(f"{self.path}: no event ends near by")
+        return found
+
+    def _from_start(self) -> Iterator[bytes]:
+        """The bytes from `start` on."""
         with open(self.path, "rb") as file:
-            file.seek(position)
-            while block := file.read(BLOCK_BYTES if self.end is None else min(BLOCK_BYTES, self.end - position)):
-                position += len(block)
-                if self._progress and self.end:
-                    self._progress((position - self.start) / (self.end - self.start))
-                yield block
+            if file.read(2) != GZIP_MAGIC:
+                file.seek(self.start)
+                while block := file.read(BLOCK_BYTES):
+                    yield block
+                return
+        skipped = 0
+        with open_blocks(self.path, ahead=False) as blocks:
+            for block in blocks:
+                if skipped < self.start:
+                    skipped, block = skipped + len(block), block[max(self.start - skipped, 0) :]
+                if block:
+                    yield block
+            self.damage = blocks.damage
 
 
-def cuts_of(source: str, boundary: re.Pattern[bytes]) -> list[tuple[int, int]]:
-    """Where to cut a file: the end of an event, and the start of the next. None for one that is small, zipped or no plain file,
-    where no processes can be started, or where no event ends near by.
+def _filled(data: bytes, blocks: Iterator[bytes], size: int) -> bytes:
+    """`data` with so many of the blocks behind it that it is as long as `size`, if there are as many."""
+    every, length = [data], len(data)
+    while length < size and (block := next(blocks, b"")):
+        every.append(block)
+        length += len(block)
+    return b"".join(every)
+
+
+def cut(source: str, boundary: re.Pattern[bytes], progress: Callable[[float], None] | None) -> list[Part]:
+    """The parts of a file, which take about the same time. None for one that is small or no plain file, or where no processes
+    can be started.
     """
-    parts = min(cores(), MOST_PARTS)
-    if parts < 2 or not _can_fork():
-        return []
-    cuts = []
     try:
-        size = os.stat(source).st_size
-        if size < LARGE_BYTES or not os.path.isfile(source):
+        if not os.path.isfile(source):
             return []
-        with open(source, "rb") as file:
-            if file.read(2) == GZIP_MAGIC:
-                return []
-            for position in [size * n // parts for n in range(1, parts)] + [size - END_BYTES]:
-                file.seek(position)
-                found = boundary.search(file.read(WINDOW_BYTES))
-                if found is None:
-                    return []
-                cuts.append((position + found.start() + 1, position + found.end()))
+        size, is_zipped = _unzipped_bytes(source)
     except (OSError, ValueError):
         return []
-    return cuts
+    if size < LARGE_BYTES or (parts := min(copies(), MOST_PARTS)) < 2:
+        return []
+    # Each process unzips what is before its part, too: the later ones are smaller.
+    weights = [UNZIPPED_SHARE**number if is_zipped else 1 for number in range(parts)]
+    ends = [int((size - END_BYTES) * done / sum(weights)) for done in accumulate(weights, initial=0)]
+    every = [Part(source, boundary, *limits) for limits in pairwise(ends)]
+    every[0].progress, every[-1].is_last = progress, True
+    return every
 
 
-@contextlib.contextmanager
-def workers(work: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Iterator[Any]]:
-    """Start a process for each task; gives their answers in order, None of one that failed. At the end none of them is left."""
-    context: Any = multiprocessing.get_context("fork")  # nothing is to be imported, and `spawn` would take as long as it saves
-    started: list[tuple[Any, Connection]] = []
-    try:
-        for task in tasks:
-            here, there = context.Pipe(duplex=False)
-            process = context.Process(target=_answer, args=(work, task, there), daemon=True)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # of the thread that waits for signals
-                process.start()
-            there.close()
-            started.append((process, here))
-        yield (_received(here) for _, here in started)
-    finally:
-        for process, here in started:
-            process.kill()
-            process.join()
-            here.close()
-
-
-def _answer(work: Callable[..., Any], task: tuple[Any, ...], there: Connection) -> None:
-    forget_signals()
-    end_with_parent()
-    with contextlib.suppress(BrokenPipeError):  # who asked is gone
-        try:
-            there.send(work(*task))
-        except BrokenPipeError:
-            raise
-        except Exception:  # whatever it is: one process reads the file then, and says it
-            there.send(None)
-
-
-def _received(here: Connection) -> Any:
-    try:
-        return here.recv()
-    except (EOFError, OSError):  # it was killed
-        return None
-
-
-def _can_fork() -> bool:
-    """A copy of a process with several threads may wait for ever for what one of them holds; the one that waits for signals holds
-    nothing. A worker of a job has its core for itself.
+def _unzipped_bytes(path: str) -> tuple[int, bool]:
+    """The size of a file, and whether it is zipped: then the unzipped size that stands in its last four bytes (RFC 1952), less
+    than the real one where it is several files in a row, or 4 GB and more.
     """
-    others = {thread.name for thread in threading.enumerate() if thread is not threading.main_thread()}
-    return sys.platform == "linux" and others <= {WATCHER} and multiprocessing.parent_process() is None
+    with open(path, "rb") as file:
+        is_zipped = file.read(2) == GZIP_MAGIC
+        size = file.seek(0, os.SEEK_END)
+        if is_zipped:
+            file.seek(max(size - 4, 0))
+            size = int.from_bytes(file.read(4), "little")
+        return size, is_zipped

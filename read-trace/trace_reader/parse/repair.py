@@ -22,10 +22,12 @@ EVENT = r'\{(?:[^{}\[\]"]|"(?:[^"\\]|\\.)*+")*?"ph"\s*:\s*"'
 FIRST_EVENT = re.compile(EVENT)
 _NEXT_EVENT = re.compile(rf",\s*(?={EVENT})")
 _NEXT_OBJECT = re.compile(r"\}\s*,\s*(?=\{)")  # between two events, or two objects inside one
-_SEPARATOR = re.compile(r"[\s,]*")
 _END = re.compile(r"\}(?=\s*\])")  # of the last event of the list, or of an object inside an event
 # A key of the header, which is none of an event.
-_KEY = re.compile(r'"(?!(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp)")(?:[^"\\]|\\.)*+"\s*:')
+_KEY = r'"(?!(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp)")(?:[^"\\]|\\.)*+"\s*:'
+_FIRST_KEY = re.compile(_KEY)
+# Between two events; also a bracket in the place of the list's end, before a key of the header.
+_SEPARATOR = re.compile(rf"(?:[\s,]|\{{\s*,(?=\s*{_KEY}))*")
 _AFTER_ELEMENT = re.compile(r"\s*(?:[,\]]|$)")
 _SPACES_FOR_CONTROLS = {code: " " for code in range(32)}
 _BARE_NUMBER = re.compile(r"(?<=[:\[,])(\s*)(?:[-+]?(?:nan|inf(?:inity)?)|N/A)(?=\s*[,}\]])", re.IGNORECASE)
@@ -53,7 +55,7 @@ def one_by_one(text: str, take: Callable[[Any], None], bad: Callable[[str, int],
             if (element := _element(text, position)) is not None:
                 value, position = element
                 take(value)
-            elif _KEY.match(text, position) and '"ph"' not in text[position:]:
+            elif _FIRST_KEY.match(text, position) and '"ph"' not in text[position:]:
                 bad("the list is not closed", 0)
                 return "]," + text[position:]
             else:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import contextlib
 import os
 from pathlib import Path
-import secrets
 import stat
 from typing import BinaryIO
 import zlib
@@ -80,7 +79,7 @@ def _staged(target: Path, data: bytes) -> Iterator[Callable[[], Path]]:
     the middle of a long write leaves nothing.
     """
     # A name of its own: two runs may write one file at once, and the later one stays.
-    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}")
+    temporary = target.with_name(f".{target.name[:100]}.{os.urandom(8).hex()}")
     try:
         unnamed: int | None = os.open(target.parent, os.O_WRONLY | os.O_TMPFILE, 0o666)
     except (AttributeError, OSError):

@@ -1,9 +1,20 @@
-"""Processes beside this one: how many have a core, and that none outlives who started it."""
+"""Processes beside this one: copies of it that work for it, one for each core, and that none outlives who started it."""
 
-import multiprocessing
-from multiprocessing.connection import wait
+from collections.abc import Callable, Iterable, Iterator, Sequence
+import contextlib
 import os
+import sys
 import threading
+from typing import TYPE_CHECKING, Any
+import warnings
+
+from trace_reader.system.interrupts import WATCHER, forget_signals
+
+# `multiprocessing` is imported where it is needed: not by those who read a lesson's trace.
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+PIPE_BYTES = 1 << 20  # what a worker can send before it waits
 
 
 def cores() -> int:
@@ -14,8 +25,98 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
+def copies() -> int:
+    """How many copies of this process, with itself, can work beside each other; 1 where it cannot be copied.
+
+    A copy of a process with several threads may wait for ever for what one of them holds; the one that waits for signals holds
+    nothing. A worker of a job has its core for itself.
+    """
+    import multiprocessing
+
+    others = {thread.name for thread in threading.enumerate() if thread is not threading.main_thread()}
+    can = sys.platform == "linux" and others <= {WATCHER} and multiprocessing.parent_process() is None
+    return cores() if can else 1
+
+
+def answers_of(tasks: Sequence[Callable[[], Any]], processes: int) -> list[Any]:
+    """What each of the tasks gives, in their order, worked out by so many copies of this process, with itself.
+
+    The tasks go round, so they are balanced where they are in the order of their time. Raises what a task raises.
+    """
+    processes = min(processes, len(tasks))
+    if processes <= 1:
+        return _each_of(tasks)
+    own, *others = [list(range(first, len(tasks), processes)) for first in range(processes)]
+    answers: list[Any] = [None] * len(tasks)
+    with workers(_each_of, [([tasks[number] for number in numbers],) for numbers in others]) as given:
+        for number in own:
+            answers[number] = tasks[number]()
+        for numbers, found in zip(others, given, strict=True):
+            for place, number in enumerate(numbers):
+                answers[number] = tasks[number]() if found is None else found[place]
+    return answers
+
+
+def _each_of(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
+    return [task() for task in tasks]
+
+
+@contextlib.contextmanager
+def workers(work: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Iterator[Any]]:
+    """Start a process for each task; gives their answers in order, None of one that failed. At the end none of them is left."""
+    import multiprocessing
+
+    context: Any = multiprocessing.get_context("fork")  # nothing is to be imported, and `spawn` would take as long as it saves
+    started: list[tuple[Any, Connection]] = []
+    try:
+        for task in tasks:
+            here, there = context.Pipe(duplex=False)
+            _widen(there)
+            process = context.Process(target=_answer, args=(work, task, there), daemon=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # of the thread that waits for signals
+                process.start()
+            there.close()
+            started.append((process, here))
+        yield (_received(here) for _, here in started)
+    finally:
+        for process, here in started:
+            process.kill()
+            process.join()
+            here.close()
+
+
+def _widen(pipe: "Connection") -> None:
+    import fcntl
+
+    with contextlib.suppress(OSError):  # the system allows a user no more
+        fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+
+def _answer(work: Callable[..., Any], task: tuple[Any, ...], there: "Connection") -> None:
+    forget_signals()
+    end_with_parent()
+    with contextlib.suppress(BrokenPipeError):  # who asked is gone
+        try:
+            there.send(work(*task))
+        except BrokenPipeError:
+            raise
+        except Exception:  # whatever it is: who asked does it itself then, and says it
+            there.send(None)
+
+
+def _received(here: "Connection") -> Any:
+    try:
+        return here.recv()
+    except (EOFError, OSError):  # it was killed
+        return None
+
+
 def end_with_parent() -> None:
     """Let this process end when the one that started it is gone, however that ended."""
+    import multiprocessing
+    from multiprocessing.connection import wait
+
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
