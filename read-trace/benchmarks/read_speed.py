@@ -5,7 +5,8 @@
     uv run read-trace/benchmarks/read_speed.py --lesson
 
 Each large trace is a recording over and over: moved on in time, its ids, flows and steps renumbered, so that it is one long
-recording, written as the profiler wrote it. Every reader runs in a process of its own; of several runs the medians are shown.
+recording, written as the profiler wrote it. Every reader runs in a process of its own, by turns; of several runs the medians are
+shown.
 
     read        read_trace.py --json; on one core, too, with --one_core
     HTA         HolisticTraceAnalysis: load, temporal breakdown, kernel breakdown, launch statistics. Where one of these fails or
@@ -14,8 +15,8 @@ recording, written as the profiler wrote it. Every reader runs in a process of i
                 another): --tracelens names the Python that has it.
     floor       what cannot be avoided: cat, inflating, and msgspec turning the text into Python's values
 
-Memory is the most that all processes of a reader held at a time; what they share counts once (PSS, every 20 ms, in the run that
-fills the caches; of a single process the kernel's own ru_maxrss).
+Memory is the most that all processes of a reader held at a time; what they share counts once (PSS, every 20 ms, in a first run
+that is not timed; of a single process the kernel's own ru_maxrss).
 
 --lesson reads a lesson's trace, which takes as long as Python needs to start: it is shown beside `import numpy` alone.
 """
@@ -134,6 +135,7 @@ class Source:
                 file.write(",\n" * bool(copies or self.once) + self.template % tuple((numbers + copies * moves).tolist()))
                 copies += 1
             file.write("\n]}\n")
+        os.sync()  # so that no reader is timed while it is being written to the disk
         return copies * self.steps
 
 
@@ -204,28 +206,37 @@ def share_mb(pid: int) -> float:
     return int(found[1]) * 1024 / 1e6 if found else 0.0
 
 
-def middle(command: list[str], runs: int) -> tuple[float, float]:
-    """Medians of the seconds of several runs after one that fills the caches and tells the memory; of one run, that one's."""
-    seconds, held_mb, _ = measure(command, sampled=True)
-    if runs == 1:
-        return seconds, held_mb
-    return statistics.median(measure(command)[0] for _ in range(runs)), held_mb
+def by_turns(commands: dict[str, list[str]], runs: int, timeout_s: float) -> dict[str, tuple[float, float, str]]:
+    """Of each command, the median of the seconds of `runs` runs, its memory in MB and what failed. They run by turns, so that a
+    slow minute of the machine is one of all; the first run of each fills the caches, and tells its memory.
+    """
+    first = {name: measure(command, timeout_s, sampled=True) for name, command in commands.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(runs):
+        for name, command in commands.items():
+            seconds[name].append(measure(command, timeout_s)[0])
+    return {name: (statistics.median(seconds[name]), *first[name][1:]) for name in commands}
 
 
 def compare(kind: str, path: Path, steps: int, args: argparse.Namespace) -> None:
     size = path.stat().st_size / 1e6
     read = [sys.executable, "read_trace.py", "--json", str(path)]
-    read_s, read_mb = middle(read, args.runs)
-    floor = [middle(["cat", str(path)], args.runs)[0]]
+    commands = {"read": read, "cat": ["cat", str(path)]}
     if path.suffix == ".gz":
-        floor.append(middle(["gzip", "-dc", str(path)], args.runs)[0])
+        commands["gzip"] = ["gzip", "-dc", str(path)]
     elif size < 600:  # beyond, Python's values take more memory than a laptop has
-        floor.append(middle([sys.executable, "-c", MSGSPEC, str(path)], args.runs)[0])
-    row = f"| {kind} | {size:.0f} | {steps} | {read_s:.2f} | {read_mb:.0f} | {', '.join(f'{s:.2f}' for s in floor)} |"
+        commands["msgspec"] = [sys.executable, "-c", MSGSPEC, str(path)]
     if args.one_core:
-        row += f" {middle(['taskset', '-c', str(min(os.sched_getaffinity(0))), *read], args.runs)[0]:.2f} |"
-    for name, python in args.others.items():
-        other_s, other_mb, failed = measure([python, "-c", OTHERS[name], str(path)], args.timeout)
+        commands["one core"] = ["taskset", "-c", str(min(os.sched_getaffinity(0))), *read]
+    commands |= {name: [python, "-c", OTHERS[name], str(path)] for name, python in args.others.items()}
+    found = by_turns(commands, args.runs, args.timeout)
+    read_s, read_mb, _ = found["read"]
+    floor = ", ".join(f"{found[name][0]:.2f}" for name in ("cat", "gzip", "msgspec") if name in found)
+    row = f"| {kind} | {size:.0f} | {steps} | {read_s:.2f} | {read_mb:.0f} | {floor} |"
+    if args.one_core:
+        row += f" {found['one core'][0]:.2f} |"
+    for name in args.others:
+        other_s, other_mb, failed = found[name]
         row += f" {other_s:.1f} | {other_mb:.0f} | {other_s / read_s:.1f} | {read_mb / other_mb:.2f} | {failed} |"
     print(row, flush=True)
 
@@ -247,7 +258,7 @@ def main() -> None:
     parser.add_argument("traces", nargs="*", type=Path, metavar="TRACE", help="recordings to make large (default: four lessons')")
     parser.add_argument("--megabytes", type=float, nargs="+", default=[200], help="sizes of the large traces (default: 200)")
     parser.add_argument("--gz", action="store_true", help="each large trace gzipped, too")
-    parser.add_argument("--runs", type=int, default=3, help="of read_trace.py (the others run once)")
+    parser.add_argument("--runs", type=int, default=3, help="of each reader, after one that fills the caches")
     parser.add_argument("--one_core", action="store_true", help="read_trace.py on one core, too")
     parser.add_argument("--timeout", type=float, default=900, help="seconds after which another reader is stopped")
     parser.add_argument("--hta", metavar="PYTHON", help="the Python that has HTA, where it is not this one")

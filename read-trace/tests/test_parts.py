@@ -162,23 +162,65 @@ def test_the_program_itself_reads_on_all_cores(tmp_path):
     path = plain(sorted(FAULTS.glob("*.gz"))[0], tmp_path)
     code = """
 import sys, threading
-from trace_reader import cli
+from trace_reader import cli, findings
+from trace_reader.analysis import facts
 from trace_reader.parse import decode as module, parts
 from trace_reader.system import processes
-parts.LARGE_BYTES, parts.END_BYTES, processes.cores = 1, 1 << 12, lambda: 3
-inner = module._on_all_cores
+parts.LARGE_BYTES, parts.END_BYTES, processes.cores, facts.LARGE = 1, 1 << 12, lambda: 3, 1
+inner, worked = module._on_all_cores, processes.answers_of
 def used(*asked):
     found = inner(*asked)
     print("all cores:", found is not None, file=sys.stderr)
     return found
-module._on_all_cores = used
+def shared(tasks, processes):
+    print("processes:", processes, file=sys.stderr)
+    return worked(tasks, processes)
+module._on_all_cores, facts.answers_of, findings.answers_of = used, shared, shared
 if sys.argv[2] == "another":
     threading.Thread(target=threading.Event().wait, daemon=True).start()
 sys.argv = ["read-trace", sys.argv[1]]
 cli.script()
 """
-    outs = [ran(code, path, "none", stderr="all cores: True\n"), ran(code, path, "another", stderr="all cores: False\n")]
+    many, one = ("all cores: {}\nprocesses: {}\nprocesses: {}\n".format(*said) for said in ((True, 3, 3), (False, 1, 1)))
+    outs = [ran(code, path, "none", stderr=many), ran(code, path, "another", stderr=one)]
     assert outs[0] == outs[1] != ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux only")
+def test_tasks_are_shared_out_and_what_a_copy_does_not_bring_is_done_here():
+    """A copy that is killed, or fails, loses its answers; None is an answer; what fails everywhere is raised."""
+    code = """
+import os, signal, time
+from trace_reader.system.processes import answers_of
+main = os.getpid()
+def own(number, end=None):
+    def task():
+        if end and os.getpid() != main:
+            end()
+        time.sleep(0.5)
+        return number, os.getpid()
+    return task
+def fails():
+    raise ValueError("in the copy")
+def total(found):
+    return [number for number, _ in found], len({pid for _, pid in found})
+print(*total(answers_of([own(n) for n in range(3)], 3)))
+print(*total(answers_of([own(n) for n in range(3)], 9)))
+print(*total(answers_of([own(n) for n in range(3)], 1)))
+print(*total(answers_of([own(n, lambda: os.kill(os.getpid(), signal.SIGKILL)) for n in range(4)], 3)))
+print(*total(answers_of([own(n, fails) for n in range(4)], 3)))
+print(answers_of([lambda: None] * 5, 2), answers_of([], 4))
+def everywhere():
+    raise LookupError("this task fails everywhere")
+try:
+    answers_of([own(0), everywhere, own(2)], 2)
+except LookupError as error:
+    print(error)
+"""
+    assert ran(code).splitlines() == [
+        "[0, 1, 2] 3", "[0, 1, 2] 3", "[0, 1, 2] 1", "[0, 1, 2, 3] 1", "[0, 1, 2, 3] 1", "[None, None, None, None, None] []",
+        "this task fails everywhere",
+    ]  # fmt: skip
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux only")

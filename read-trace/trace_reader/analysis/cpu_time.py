@@ -43,6 +43,10 @@ class CpuActivity:
         self.trace = trace
         slices = trace.slices
         self._rows, self._starts_ns = trace.cpu_spans
+        self._open_before = [self._rows[:0]]  # for each block: the rows before it that end after all of them began
+        for first in range(BLOCK, len(self._rows) + 1, BLOCK):
+            before = np.concatenate([self._open_before[-1], self._rows[first - BLOCK : first]])
+            self._open_before.append(before[slices.end_ns[before] > self._starts_ns[first - 1]])
         self._steps_track = int(trace.steps.track[-1]) if len(trace.steps) else -1
         self._what_of_call = np.full(len(slices.names), WHAT.index("call"))
         calls = slices.of(Kind.CALL)
@@ -77,7 +81,7 @@ class CpuActivity:
             for begins, ends in pairwise(sorted(edge for edge in edges if start[0] <= edge <= end[-1])):
                 first, last = np.searchsorted(end, begins, "right"), np.searchsorted(start, ends)
                 own = np.maximum(start[first:last], begins), np.minimum(end[first:last], ends), track[first:last]
-                input_ns += self._add_block(*own, what_ns, op_ns)
+                input_ns += self._add_block(*own, self._open_between(begins, ends), what_ns, op_ns)
         return CpuTime(
             input_us=input_ns / 1000,
             what_us={what: ns / 1000 for what, ns in zip(WHAT, what_ns.tolist(), strict=True) if ns},
@@ -85,11 +89,17 @@ class CpuActivity:
         )
 
     def _add_block(
-        self, start: np.ndarray, end: np.ndarray, track: np.ndarray, what_ns: np.ndarray, op_ns: dict[int, int]
+        self,
+        start: np.ndarray,
+        end: np.ndarray,
+        track: np.ndarray,
+        spans: np.ndarray,
+        what_ns: np.ndarray,
+        op_ns: dict[int, int],
     ) -> int:
-        """Add the time of these stretches by what was done, and by the name of the op; returns what was input."""
+        """Add the time of these stretches, in which `spans` are open, by what was done and by the op; returns what was input."""
         slices = self.trace.slices
-        start, end, row = self._by_thread(start, end, track)
+        start, end, row = self._by_thread(start, end, track, spans)
         start, end, row, loading = _marked(start, end, row, self._input)
         is_input, was = loading >= 0, np.zeros(len(start), np.int64)
         known = np.flatnonzero(row >= 0)
@@ -123,7 +133,14 @@ class CpuActivity:
             was[inside] = WHAT.index("compilation")
         return was
 
-    def _by_thread(self, start: np.ndarray, end: np.ndarray, track: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _open_between(self, begins: int, ends: int) -> np.ndarray:
+        """The spans and calls of all threads that are open at some moment between these two, in order."""
+        first, last = (int(place) for place in np.searchsorted(self._starts_ns, [begins, ends]))
+        block = first // BLOCK
+        before = np.concatenate([self._open_before[block], self._rows[block * BLOCK : first]])
+        return np.concatenate([before[self.trace.slices.end_ns[before] > begins], self._rows[first:last]])
+
+    def _by_thread(self, start: np.ndarray, end: np.ndarray, track: np.ndarray, spans: np.ndarray) -> tuple[np.ndarray, ...]:
         """The stretches cut where the innermost slice of their thread changes, with its row; -1 where nothing is recorded.
 
         Where a thread shows nothing, it is the thread of the steps that counts; and where neither is in an op or a call, those
@@ -132,8 +149,7 @@ class CpuActivity:
         found: list[tuple[np.ndarray, ...]] = [(start[:0], end[:0], start[:0])]
         for thread in distinct(track).values.tolist():
             own = track == thread
-            span = int(start[0]), int(end[-1])
-            pieces: tuple[np.ndarray, ...] = _cut(start[own], end[own], *self._innermost_over_time(thread, *span))
+            pieces: tuple[np.ndarray, ...] = _cut(start[own], end[own], *self._innermost_over_time(thread, spans))
             others = [self._steps_track] if self._steps_track >= 0 else []
             for other in (*others, *self.trace.backward_tracks.tolist()):
                 if other == thread:
@@ -142,7 +158,7 @@ class CpuActivity:
                 open_ = pieces[2] < 0 if other == self._steps_track else ~self._works[pieces[2]]
                 found.append(tuple(part[~open_] for part in pieces))
                 asked = tuple(part[open_] for part in pieces)
-                first, last, row = _cut(asked[0], asked[1], *self._innermost_over_time(other, *span))
+                first, last, row = _cut(asked[0], asked[1], *self._innermost_over_time(other, spans))
                 before = asked[2][np.searchsorted(asked[0], first, "right") - 1] if len(first) else row
                 pieces = first, last, np.where(self._works[row] | (before < 0), row, before)
             found.append(pieces)
@@ -150,17 +166,10 @@ class CpuActivity:
         order = np.argsort(starts, kind="stable")
         return starts[order], ends[order], rows[order]
 
-    def _innermost_over_time(self, track: int, begins: int, ends: int) -> tuple[np.ndarray, np.ndarray]:
-        """From each moment on, up to the next: the row of the innermost span or call that is open on the thread, or -1.
-
-        Of what is open between the moments `begins` and `ends`.
-        """
+    def _innermost_over_time(self, track: int, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """From each moment on, up to the next: the row of the innermost of the spans that is open on the thread, or -1."""
         slices = self.trace.slices
-        first, last = np.searchsorted(self._starts_ns, [begins, ends])
-        early = self._rows[:first]
-        own = np.concatenate([early[slices.end_ns[early] > begins], self._rows[first:last]])
-        own = own[slices.track[own] == track]
-        return innermost_over_time(slices, self.trace.parent, own)
+        return innermost_over_time(slices, self.trace.parent, spans[slices.track[spans] == track])
 
 
 def _cut(start: np.ndarray, end: np.ndarray, times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -156,17 +156,17 @@ def summarize(trace: Trace) -> Facts:
     window_us, gpu_busy = _window(trace)
     share = None if gpu_busy is None or window_us <= 0 else gpu_busy / window_us / len(used)
     cpu, asked = CpuActivity(trace), windows(trace)
-    # What takes the longest stands first: of a large trace, they are shared out in this order.
+    # What takes the longest stands first, as processes that share them want it.
     parts = _worked_out(
         trace,
         critical_paths=lambda: tuple(critical_path(trace, cpu, window) for window in asked),
         idle=lambda: idle_facts(trace, cpu, asked[0].device, asked[0].start_ns, asked[0].end_ns) if asked else None,
         ops=lambda: op_facts(trace),
         kernels=lambda: kernel_facts(trace, device_properties),
-        steps=lambda: step_facts(trace),
         memory=lambda: memory_facts(trace) if len(trace.memory) else (),
-        annotations=lambda: annotation_facts(trace),
+        steps=lambda: step_facts(trace),
         missing=lambda: missing(trace),
+        annotations=lambda: annotation_facts(trace),
         timeline=lambda: timeline(trace, asked[0].device, asked[0].start_ns, asked[0].end_ns) if asked else None,
         calls=lambda: call_facts(trace),
         gemms=lambda: gemm_facts(trace, device_properties),

@@ -14,6 +14,7 @@ MOST_PARTS = 16
 END_BYTES = 1 << 20  # behind the last part: the end of the list of events, and what follows it
 WINDOW_BYTES = 1 << 18  # in which an event ends
 UNZIPPED_SHARE = 0.8  # of the time of unzipping a byte and decoding it, decoding
+SENT_SHARE = 0.92  # of the time of decoding a part and sending what was found, decoding
 
 
 class Part:
@@ -102,8 +103,8 @@ def cut(source: str, boundary: re.Pattern[bytes], progress: Callable[[float], No
         return []
     if size < LARGE_BYTES or (parts := min(copies(), MOST_PARTS)) < 2:
         return []
-    # Each process unzips what is before its part, too: the later ones are smaller.
-    weights = [UNZIPPED_SHARE**number if is_zipped else 1 for number in range(parts)]
+    # Each process unzips what is before its part, too: the later ones are smaller. The first part is not sent.
+    weights = [(UNZIPPED_SHARE**number if is_zipped else 1) * (SENT_SHARE if number else 1) for number in range(parts)]
     ends = [int((size - END_BYTES) * done / sum(weights)) for done in accumulate(weights, initial=0)]
     every = [Part(source, boundary, *limits) for limits in pairwise(ends)]
     every[0].progress, every[-1].is_last = progress, True

@@ -39,26 +39,31 @@ def copies() -> int:
 
 
 def answers_of(tasks: Sequence[Callable[[], Any]], processes: int) -> list[Any]:
-    """What each of the tasks gives, in their order, worked out by so many copies of this process, with itself.
+    """What each of the tasks (255 at most) gives, in their order, worked out by so many copies of this process, with itself.
 
-    The tasks go round, so they are balanced where they are in the order of their time. Raises what a task raises.
+    Each takes the next one that none has taken, so the longest should stand first. Raises what a task raises.
     """
-    processes = min(processes, len(tasks))
-    if processes <= 1:
-        return _each_of(tasks)
-    own, *others = [list(range(first, len(tasks), processes)) for first in range(processes)]
-    answers: list[Any] = [None] * len(tasks)
-    with workers(_each_of, [([tasks[number] for number in numbers],) for numbers in others]) as given:
-        for number in own:
-            answers[number] = tasks[number]()
-        for numbers, found in zip(others, given, strict=True):
-            for place, number in enumerate(numbers):
-                answers[number] = tasks[number]() if found is None else found[place]
+    if min(processes, len(tasks)) <= 1:
+        return [task() for task in tasks]
+    numbers, writes = os.pipe()  # a byte for each task: a byte is read by one process only
+    os.write(writes, bytes(range(len(tasks))))
+    os.close(writes)
+    try:
+        with workers(_done, [(tasks, numbers)] * (min(processes, len(tasks)) - 1)) as found:
+            answers = _done(tasks, numbers)
+            for others in found:
+                answers |= others or {}
+    finally:
+        os.close(numbers)
+    return [answers[number] if number in answers else task() for number, task in enumerate(tasks)]
+
+
+def _done(tasks: Sequence[Callable[[], Any]], numbers: int) -> dict[int, Any]:
+    """The answers of the tasks that this process takes, by their number."""
+    answers = {}
+    while taken := os.read(numbers, 1):
+        answers[taken[0]] = tasks[taken[0]]()
     return answers
-
-
-def _each_of(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-    return [task() for task in tasks]
 
 
 @contextlib.contextmanager
