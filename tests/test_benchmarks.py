@@ -1,14 +1,18 @@
 """What the benchmarks say of numbers that are known: a ratio the right way up, a count of what is there."""
 
+import gzip
 import importlib.util
+import json
 import os
 from pathlib import Path
 import re
 import subprocess
 import sys
+import types
 
 from helpers import GALLERY, ROOT
 import pytest
+import torch
 from trace_reader import read
 
 
@@ -30,6 +34,37 @@ def test_the_overhead_is_the_lessons_time_by_the_bare_ones(monkeypatch, capsys):
     assert "recorded step, CPU: lesson 45.00 us, bare 30.00 us, ratio 1.500 " in out
 
 
+def test_the_steps_of_the_cpu_are_those_that_count(monkeypatch):
+    """On a GPU each step stands in the trace twice."""
+    overhead = script("benchmarks/overhead")
+
+    def run(command, **_):
+        steps = [("user_annotation", 50), ("gpu_user_annotation", 7)]
+        trace = {"traceEvents": [{"name": "ProfilerStep#3", "cat": cat, "dur": dur} for cat, dur in steps]}
+        Path(command[-1], "trace.json").write_text(json.dumps(trace))
+
+    monkeypatch.setattr(overhead.subprocess, "run", run)
+    assert overhead.measure(["a.py"])[1] == [50]
+
+
+def test_the_copy_moves_as_many_bytes_as_the_function_needs(monkeypatch):
+    geglu = script("benchmarks/geglu_kernel")
+    moved, randn = {}, torch.randn
+
+    def gpu_us(function, inputs, keep):
+        moved[function] = [sum(tensor.nbytes for tensor in arguments) for arguments in inputs]
+        return [1.0]
+
+    monkeypatch.setattr(geglu.torch, "randn", lambda *size, device, dtype: randn(*size, dtype=dtype))
+    monkeypatch.setattr(geglu.torch.cuda, "get_device_properties", lambda: types.SimpleNamespace(L2_cache_size=1000))
+    monkeypatch.setattr(geglu, "variants", lambda: {"ours": len})
+    monkeypatch.setattr(geglu, "gpu_us", gpu_us)
+    times_us, needed_bytes = geglu.measure(10, 6, torch.bfloat16)
+    own, copied = moved.values()
+    assert (times_us, needed_bytes) == ({"ours": 1.0, "copy": 1.0}, 360)
+    assert set(own) == {240} and set(copied) == {360} and len(copied) == len(own) == 13
+
+
 def test_a_recording_again_and_again_has_as_many_steps_as_are_said(tmp_path):
     speed = script("read-trace/benchmarks/read_speed")
     path = GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json"
@@ -40,6 +75,24 @@ def test_a_recording_again_and_again_has_as_many_steps_as_are_said(tmp_path):
         set(re.findall(r"ProfilerStep#\d+", large.read_text()))
     )
     assert steps > 2 * len(read(str(path)).steps)
+
+
+def test_the_zipped_trace_is_the_plain_one_zipped(monkeypatch, capsys):
+    speed = script("read-trace/benchmarks/read_speed")
+    seen = []
+
+    def compare(kind, path, steps, args):
+        data = path.read_bytes()
+        seen.append((kind, path.suffix, gzip.decompress(data) if path.suffix == ".gz" else data, steps))
+
+    monkeypatch.setattr(speed, "compare", compare)
+    monkeypatch.setattr(speed, "write", speed._write)
+    path = GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json"
+    monkeypatch.setattr("sys.argv", ["read_speed.py", str(path), "--megabytes", "0.1", "--gz", "--hta", "python"])
+    speed.main()
+    (kind, _, plain, steps), zipped = seen
+    assert zipped == (f"{kind}, .gz", ".gz", plain, steps) and kind == "64_bf16_cold_eager" and len(plain) > 100_000
+    assert "| HTA s |" in capsys.readouterr().out
 
 
 def test_how_many_times_as_fast_and_in_which_part_of_the_memory(tmp_path, monkeypatch, capsys):
@@ -89,12 +142,12 @@ for code, sampled in ((both, True), (both, False), ("b = b'x' * 50_000_000", Tru
 
 
 def test_the_time_of_a_collective_is_that_of_the_timed_calls(monkeypatch, capsys):
-    """Each call takes a millisecond of a clock of our own; the calls before are not timed."""
+    """Each call takes a tenth of a millisecond of a clock of our own; the calls before are not timed."""
     bench = script("benchmarks/all_reduce")
     clock = [0.0]
 
     def collective(*_):
-        clock[0] += 1e-3
+        clock[0] += 1e-4
 
     for name in ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor"):
         monkeypatch.setattr(bench.dist, name, collective)
@@ -114,6 +167,6 @@ def test_the_time_of_a_collective_is_that_of_the_timed_calls(monkeypatch, capsys
     lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
     # Of two ranks all of an all-reduce's bytes cross the bus, half of a gather's.
     assert [(name, mb, us, rate) for name, mb, _, us, _, rate, _ in lines[3:]] == [
-        ("allreduce", "1.05", "1000.0", "1.0"), ("allgather", "1.05", "1000.0", "0.5"),
-        ("reducescatter", "1.05", "1000.0", "0.5"),
+        ("allreduce", "1.05", "100.0", "10.5"), ("allgather", "1.05", "100.0", "5.2"),
+        ("reducescatter", "1.05", "100.0", "5.2"),
     ]  # fmt: skip

@@ -495,6 +495,17 @@ def count_of(tmp_path, *events, end="]}"):
     return facts.events, sum(op.calls for op in facts.ops), facts.skipped, facts.truncated
 
 
+@pytest.mark.parametrize("odd", '{}[,"x')
+def test_another_letter_in_the_place_of_the_lists_end_costs_no_event(tmp_path, odd):
+    """Where nothing but it is wrong, the key behind it is still the header's; and it is told."""
+    text = json.dumps(document(*EVENTS)).replace('{"traceEvents"', '{"other": 1, "traceEvents"')
+    start, end = text[: text.rindex("]")], text[text.rindex("]") + 1 :]
+    facts = read_text(tmp_path, start + odd + ', "distributedInfo": {"rank": 3}' + end)
+    assert (facts.events, facts.skipped) == (len(EVENTS), {}), facts.first_bad
+    assert facts.rank == (3 if odd in "{," else None)
+    assert facts.first_bad is not None or facts.truncated
+
+
 @pytest.mark.parametrize("at", [0, 3, 9, 14, 16])
 def test_a_broken_event_costs_only_itself_whatever_key_the_others_begin_with(tmp_path, at):
     events = [slice_named(f"a{n}") for n in range(10)] + [slice_named(f"b{n}", "name") for n in range(6)]

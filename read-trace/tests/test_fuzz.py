@@ -1,6 +1,6 @@
 """300 mutated traces and 100 odd command lines a run: an answer or one line, never a traceback, nothing raw on the terminal.
 
-The seed is the day's date, so that every day tries others and a failure can be repeated: FUZZ_SEED=<seed>. Pytest prints it.
+FUZZ_SEED=<seed> tries others. Pytest prints the seed.
 """
 
 import gzip
