@@ -400,6 +400,19 @@ def found(path, events):
     return {f.slug: f.seen for f in read(write(path / "t.json", *events)).findings}
 
 
+def test_a_grid_as_large_as_the_gpu_is_not_small(tmp_path):
+    even = launch(50, 2), kernel(GEMM, 105, 90, 2, grid=(132, 1, 1))
+    assert found(tmp_path, [step(0, 0, 200), *linked(ADD, 0, 99, grid=(66, 1, 1)), *even])["small-grid"].startswith(
+        "1 kernel call"
+    )
+
+
+def test_a_prologue_is_told_per_prologue(tmp_path):
+    """Two in each call: a forward and a backward one."""
+    more = [op("AOTDispatcher Runtime Wrapper Prologue", n * 100 + 45, 5) for n in range(3)]
+    assert found(tmp_path, [*COMPILED, *more])["compile-tax"].endswith("4.0 µs in the runtime wrapper's prologue")
+
+
 def test_launches_without_a_step_and_a_gpu_event(tmp_path):
     assert found(tmp_path, [launch(1, 1), op("aten::mm", 0, 9)])["no-gpu-events"] == "1 kernel launch and no GPU event"
 
@@ -500,6 +513,11 @@ def test_a_copy_that_somebody_asked_for_is_not_hidden(tmp_path, name):
 def test_a_hidden_copy_of_another_op_is_not_told_to_use_the_in_place_form(tmp_path):
     events = [op("aten::pow", 0, 20), op("aten::copy_", 1, 10), *copied(bytes=2_000_000)]
     assert advice(tmp_path, "hidden-copy", *events) == "Check why the op copies: another op may not need to."
+    more = [
+        {**e, "ts": e["ts"] + 40} for e in (op("aten::masked_fill", 0, 20), op("aten::clone", 1, 10), *copied(bytes=2_000_000))
+    ]
+    both = [*({**e, "name": e["name"].replace("pow", "add")} for e in events), *more]
+    assert advice(tmp_path, "hidden-copy", *both) == "Check why the op copies: another op may not need to."
 
 
 def test_many_small_calls_matter_where_the_cpu_limits(tmp_path):
@@ -551,8 +569,9 @@ def test_a_copy_blocked_by_the_queue_is_one(tmp_path):
     assert found(tmp_path, events)["blocked-by-the-queue"].startswith("1 call took 60.0 µs of 1.30 ms")
 
 
-def test_frees_wait_for_the_device(tmp_path):
-    events = [step(0, 0, 100), *linked(ADD, 1, 40), call("cudaFree", 5, 40, 9), *linked(ADD, 60, 39, 2)]
+@pytest.mark.parametrize("name", ["cudaFree", "cudaFreeHost", "cuMemFree_v2", "hipFree", "hipHostFree"])
+def test_frees_wait_for_the_device(tmp_path, name):
+    events = [step(0, 0, 100), *linked(ADD, 1, 40), call(name, 5, 40, 9), *linked(ADD, 60, 39, 2)]
     assert found(tmp_path, events)["allocation-in-step"] == (
         "managing memory takes 3.0% of the critical path (3.0 µs); 1 free took 40.0 µs of 100.0 µs: in no op (1 call, 40.0 µs); "
         "with the GPU's wait after frees, 21% of the critical path (21.0 µs)"  # its own end, and from it to the launch at 60

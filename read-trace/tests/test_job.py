@@ -705,6 +705,14 @@ def test_a_clock_that_is_far_off_is_said(tmp_path, capsys):
     assert "the clocks of ranks 0 and 1 are 10.00 s apart: is this one run?" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_rank_that_is_recorded_later_has_the_same_clock(tmp_path, capsys):
+    """Its trace begins 0.2 s after the other one's; the collective ends at the same moment in both."""
+    paths = [write(tmp_path, rank, step(0, early, 300_000 - early), *collective(1, 250_000, 50, ranks=(0, 1)),
+                   baseTimeNanoseconds=10**10, **header(rank, 2)) for rank, early in enumerate((0, 200_000))]  # fmt: skip
+    assert cli.main(paths) == 0
+    assert "apart: is this one run?" not in " ".join(capsys.readouterr().out.split())
+
+
 def test_what_is_left_out_is_no_transfer(tmp_path, capsys):
     ranks = [
         [

@@ -62,6 +62,12 @@ def test_of_spans_that_start_together_the_longer_is_outside(linked, order):
     assert parents_of(trace) == {"outer": None, "inner": "outer", "cudaLaunchKernel": "inner", "a": None}
 
 
+def test_so_it_is_in_a_file_that_is_in_order(linked):
+    """The inner one stands first, and nothing begins earlier than what is before it."""
+    trace = linked(op("inner", 10, 5), op("outer", 10, 20), launch(12, 1), kernel("a", 40, 1, 1))
+    assert parents_of(trace) == {"outer": None, "inner": "outer", "cudaLaunchKernel": "inner", "a": None}
+
+
 def test_spans_of_one_start_and_end_hold_each_other_in_the_files_order(linked):
     assert parents_of(linked(op("first", 10, 20), op("second", 10, 20), op("third", 10, 20))) == {
         "first": None, "second": "first", "third": "second",
@@ -333,6 +339,15 @@ def test_a_launch_waits_where_its_devices_queue_is_full(linked, outstanding, blo
     short = [call("cudaLaunchKernel", 90, 10, 6000), kernel("a", 6000, 1, 6000, device=1)] if outstanding == 900 else []
     trace = linked(*early, *queued, *late, *short)
     assert len(trace.waits) == blocked and set(trace.waits.duration_us.tolist()) <= {50.0}
+
+
+def test_each_device_has_a_queue_of_its_own(linked):
+    """Together 1,000 launches are outstanding, of each device 500."""
+    queued = [e for n in range(1000) for e in (launch(10 + n * 0.01, n), kernel("a", 1000 + n, 1, n, device=n % 2))]
+    late = [
+        e for n in range(5) for e in (call("cudaLaunchKernel", 100 + 60 * n, 50, 5000 + n), kernel("a", 5000 + n, 1, 5000 + n))
+    ]
+    assert len(linked(*queued, *late).waits) == 0
 
 
 def test_what_a_launch_usually_takes_is_told_by_those_that_found_room(linked):

@@ -42,6 +42,14 @@ def test_an_annotation_in_a_layer_is_of_that_layer(tmp_path):
     assert (found.activation_bytes, found.layer_bytes, found.layers) == (MIB, MIB, ("layer 3",))
 
 
+def test_layers_are_in_the_order_of_their_numbers(tmp_path):
+    layers = [e for n in (10, 2) for e in (annotation(f"layer {n}", 10 + 50 * n, 40), forward("aten::mm", 12 + 50 * n, 30, n))]
+    made = [memory(13 + 50 * n, n, MIB, MIB * i) for i, n in enumerate((2, 10), 1)]
+    end = on(2, backward("Mm", 700, 50, 10), memory(710, 10, -MIB, MIB), backward("Mm", 760, 50, 2), memory(770, 2, -MIB, 0))
+    (found,) = read(write(tmp_path / "t.json", step(0, 0, 1000), *layers, *made, *end)).memory
+    assert found.layers == ("layer 2", "layer 10")
+
+
 def test_what_the_forward_pass_frees_itself_is_no_activation(tmp_path):
     """At the peak, in the forward pass, the MiB of aten::add is alive; it is freed before the backward pass begins."""
     events = [e for e in memory_training() if e["ts"] not in (310, 500)] + [

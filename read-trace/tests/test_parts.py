@@ -11,7 +11,7 @@ import sys
 import time
 
 from helpers import FAULTS, GALLERY, ROOT
-from helpers.events import document, event, kernel, launch, op, step
+from helpers.events import document, event, kernel, launch, memory, op, step
 import pytest
 
 # In a process with one thread: others are not copied. It prints, for each file, what differs, and how often processes were used.
@@ -141,6 +141,11 @@ def test_what_needs_the_events_once_more_is_read_by_one_process(tmp_path):
         "header behind": json.dumps({"traceEvents": many, "traceName": "x.json", "distributedInfo": {"rank": 3}}),
         "metadata": json.dumps(document(*many, name, *many)),
         "no durations": json.dumps(document(*many, *[{**e, "dur": 0} for e in many[1:2000:2]], *many)),
+        # The second part meets the devices in another order.
+        "devices": json.dumps(document(
+            *many[:3000], *(memory(n, n, 100, device=(0, -1)) for n in range(9)),
+            *many[3000:], *(memory(n, n, 100, device=device) for n in range(9) for device in ((1, 0), (0, -1))), *many[:3000],
+        )),
         # An annotation on a lane that only the second part shows to be the GPU's.
         "old annotations": json.dumps(document(old, *ops, *ops, *many[:2000], *ops, *ops)),
         "empty": '{"traceEvents": []}' + " " * 50_000,
@@ -152,7 +157,7 @@ def test_what_needs_the_events_once_more_is_read_by_one_process(tmp_path):
     assert set(differs) == {"[]"}
     assert dict(zip(texts, used, strict=True)) == {
         "plain": "1", "large ids": "0", "zeros": "0", "two lists": "1", "cut": "0", "names": "1", "header behind": "1",
-        "metadata": "1", "no durations": "1", "old annotations": "1", "empty": "0",
+        "metadata": "1", "devices": "1", "no durations": "1", "old annotations": "1", "empty": "0",
     }  # fmt: skip
 
 

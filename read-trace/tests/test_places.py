@@ -226,6 +226,12 @@ def test_a_flame_graphs_file(tmp_path, capsys):
     assert f"error: {tmp_path}/no/f.txt: No such file or directory" in capsys.readouterr().err
 
 
+def test_modules_are_layers_of_the_command_too(tmp_path, capsys):
+    events = ({**e, "name": "part"} if e["name"].startswith("layer") else e for e in training(*STACKS))
+    assert cli.main([write(tmp_path / "t.json", *events), "--by", "layer"]) == 0
+    assert "nn.Module: Block_0" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("by", "said"),
     [

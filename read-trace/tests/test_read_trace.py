@@ -151,6 +151,13 @@ def test_what_cannot_be_read_is_one_line_and_exit_code_2(tmp_path, capsys, conte
     assert capsys.readouterr() == ("", f"error: {path}: {message}\n")
 
 
+def test_of_three_traces_the_two_that_can_be_read_have_rows(tmp_path, capsys):
+    good = [write(tmp_path / f"{name}.json", step(0, 0, 10), op("aten::mm", 1, 5)) for name in "ab"]
+    assert read_trace.main([*good, str(tmp_path / "none.json"), "--json"]) == 2
+    data = json.loads(capsys.readouterr().out)
+    assert [row["facts"]["trace"] for row in data["rows"]] == good
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_of_two_traces_the_one_that_can_be_read_is_told(tmp_path, capsys, order, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")

@@ -301,6 +301,13 @@ def test_theoretical_occupancy(registers, shared, threads, blocks, warps, limite
     assert o.theoretical == warps / 64
 
 
+@pytest.mark.parametrize(("major", "minor", "blocks"), [(7, 5, 2), (8, 0, 1), (8, 6, 1), (9, 0, 1)])
+def test_from_compute_capability_8_on_the_system_takes_shared_memory_of_each_block(major, minor, blocks):
+    """1 KiB: two blocks of half the SM's memory each no longer fit."""
+    device = {**H200, "computeMajor": major, "computeMinor": minor, "sharedMemPerMultiprocessor": 100 * 1024}
+    assert occupancy(footprint(32, 50 * 1024, 128), device).blocks == blocks
+
+
 @pytest.mark.parametrize(
     "device",
     [
