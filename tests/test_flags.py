@@ -54,6 +54,65 @@ def test_a_flag_changes_a_named_thing(lesson, base, flags, name, before, after, 
     assert [type(wanted)(count) for wanted, count in zip((before, after), counts, strict=True)] == [before, after], counts
 
 
+SMALL = {
+    "01_matmul_add": ("--size", "8"),
+    "02_linear": ("--batch", "2", "--in_dim", "4", "--out_dim", "5"),
+    "03_simple_mlp": ("--batch", "1", "--seq", "2", "--dim", "4", "--hidden", "8"),
+    "04_a_naive_attention": ATTENTION,
+    "04_b_inplace_ops_attention": ATTENTION,
+    "04_c_sdpa_attention": ATTENTION,
+}
+
+
+@pytest.mark.parametrize("lesson", SMALL)
+def test_the_mode_of_compiling_is_torch_compiles(lesson, tmp_path, monkeypatch):
+    modes = []
+    monkeypatch.setattr(torch, "compile", lambda function, mode: modes.append(mode) or function)
+    recorded(lesson, tmp_path / "compiled", *SMALL[lesson], "--compile", "--compile_mode", "max-autotune-no-cudagraphs")
+    assert modes == ["max-autotune-no-cudagraphs"]
+
+
+@pytest.mark.parametrize("lesson", ["03_kernels_mlp", "04_d_kernels_attention"])
+def test_the_version_of_a_kernel_is_the_one_that_is_loaded(lesson, tmp_path, monkeypatch):
+    module = importlib.import_module(lesson)
+
+    def load(repo, version):
+        raise LessonError(f"{repo} {version}")
+
+    monkeypatch.setattr(module, "choose_device", lambda name: SimpleNamespace(type="cuda"))
+    monkeypatch.setattr(module, "load_kernel", load)
+    for version in ("2", "0123456789abcdef0123456789abcdef01234567"):
+        with pytest.raises(LessonError, match=rf"^{module.REPO} {version}$"):
+            module.main(module.parse_args(["--device", "cpu", "--kernel_version", version, "--trace_dir", str(tmp_path)]))
+
+
+def test_the_decode_floor_is_compiled_to_a_graph_that_is_replayed():
+    args = importlib.import_module("05_b_decode_floor").parse_args([])
+    assert (args.rung, args.compile, args.compile_mode, args.cache) == ("graph", True, "reduce-overhead", "static")
+
+
+def test_a_backend_is_the_one_of_its_name():
+    backends = importlib.import_module("04_c_sdpa_attention").BACKENDS
+    assert {name: backend and backend.name.split("_")[0].lower() for name, backend in backends.items()} == {
+        "auto": None, "math": "math", "flash": "flash", "efficient": "efficient", "cudnn": "cudnn",
+    }  # fmt: skip
+
+
+def test_the_samples_of_the_loader_differ_and_hold_a_token_to_predict():
+    lesson = importlib.import_module("05_c_train_step")
+    first, other = (lesson.Samples(lesson.parse_args(["--loader", "--seq", "8", "--seed", seed])) for seed in ("0", "7"))
+    assert first[3].shape == (9,) and torch.equal(first[3], first[3])
+    assert not torch.equal(first[3], first[4]) and not torch.equal(first[3], other[3])
+
+
+# The tensors of 01 ask for no gradient: nothing is kept there, either, but its ops have numbers.
+@pytest.mark.parametrize("lesson", [lesson for lesson in SMALL if lesson != "01_matmul_add"])
+def test_nothing_is_kept_for_a_backward_pass(lesson, tmp_path):
+    """An op that makes a node of autograd has a number of it, and what it took is kept."""
+    events = recorded(lesson, tmp_path / "run", *SMALL[lesson])
+    assert [event["name"] for event in events if "Sequence number" in event.get("args", {})] == []
+
+
 @pytest.mark.parametrize(("batch", "rows"), [(9, (7, 6, 5)), (4, (2, 1, 1))])
 def test_each_step_of_a_varying_batch_has_one_row_less(batch, rows, tmp_path):
     """Two steps come before those that are recorded, and one row is the least."""

@@ -332,6 +332,87 @@ def test_a_run_that_failed_is_run_again(tmp_path, monkeypatch, capsys):
     assert len(asked) == 6 and asked[-1] == asked[1]
 
 
+def test_each_recording_compiles_with_a_cache_of_its_own(tmp_path, monkeypatch):
+    caches = []
+
+    def run(command, env, **_):
+        caches.append(Path(env["TORCHINDUCTOR_CACHE_DIR"]))
+        assert env["KEPT"] == "1" and caches[-1].is_dir() and list(caches[-1].iterdir()) == []
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(recording_of_gallery.subprocess, "run", run)
+    for _ in range(2):
+        assert recording_of_gallery.record("01_matmul_add.py --compile", tmp_path, {"KEPT": "1"}) is None
+    assert len(set(caches)) == 2 and not any(cache.exists() for cache in caches)
+
+
+def test_each_picture_shows_the_page_of_its_name(monkeypatch, capsys):
+    """A browser that gives the name of the page as its picture."""
+    screens = importlib.import_module("gallery.screens")
+    made = {}
+
+    class Browser:
+        chromium = property(lambda self: self)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def launch(self, executable_path):
+            return self
+
+        def close(self):
+            pass
+
+        def new_page(self, viewport):
+            return Page()
+
+    class Page:
+        def goto(self, url):
+            self.name = url.rpartition("/")[2]
+
+        def wait_for_selector(self, *_, **__):
+            pass
+
+        click = wait_for_selector
+
+        def screenshot(self):
+            return self.name.encode()
+
+    monkeypatch.setattr(screens, "sync_playwright", Browser)
+    monkeypatch.setattr(screens.shutil, "which", lambda name: "/chromium")
+    monkeypatch.setattr(screens, "printed", lambda *arguments: "the report")
+    monkeypatch.setattr(screens, "write_all", made.update)
+    monkeypatch.setattr(screens.os, "chdir", lambda path: None)
+    screens.main()
+    pictures = {path.relative_to(screens.ROOT).as_posix(): data for path, data in made.items() if path.suffix == ".png"}
+    assert pictures == {
+        "read-trace/docs/pictures/page.png": b"page.html",
+        "read-trace/docs/pictures/job.png": b"job.html",
+        "docs/pictures/report_page.png": b"page.html",
+    }
+
+
+def test_of_several_runs_of_the_jobs_the_first_is_kept(tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def record(name, command, args, keep):
+        asked.append((name, keep))
+        return {"step_us": float(len(asked))}
+
+    monkeypatch.setattr(gallery_jobs, "record", record)
+    monkeypatch.setattr(gallery_jobs, "COMMANDS", {"a": ("a.py",), "b": ("b.py",)})
+    monkeypatch.setattr(gallery_jobs.torch.cuda, "get_device_name", lambda: "NVIDIA H200")
+    monkeypatch.setattr(gallery_jobs.torch.cuda.nccl, "version", lambda: (2, 28, 9))
+    monkeypatch.setattr("sys.argv", ["jobs.py", "--out", str(tmp_path / "out"), "--runs", "3"])
+    gallery_jobs.main()
+    assert asked == [("a", True), ("b", True), *[("a", False), ("b", False)] * 2]
+    spread = json.loads((tmp_path / "out" / "spread.json").read_text())
+    assert [run["step_us"] for run in spread["runs"]["a"]] == [1, 3, 5] and spread["machine"]["device"] == "NVIDIA H200"
+
+
 def test_a_jobs_step_takes_as_long_as_its_slowest_ranks(tmp_path, monkeypatch):
     def run(command, **_):
         folder = Path(command[-1])

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-from common import artifacts, run_names
+from common import artifacts, run_names, units
 from common.cli import LessonError, LessonParser
 from common.device import Device, versions
 from common.record import record, warm_up
@@ -171,9 +171,10 @@ def test_flags_are_not_abbreviated(tmp_path, capsys):
     assert "unrecognized arguments: --siz 9" in capsys.readouterr().err
 
 
-def test_sizes_in_bytes():
-    assert [human_bytes(n) for n in (0, 1000, 1023, 1024, 1536, 2**20, 3 * 2**30, 5 * 2**40)] == [
-        "0 B", "1000 B", "1023 B", "1.0 KiB", "1.5 KiB", "1.0 MiB", "3.0 GiB", "5.0 TiB",
+@pytest.mark.parametrize("said", [human_bytes, units.human_bytes], ids=["reader", "lessons"])
+def test_sizes_in_bytes(said):
+    assert [said(n) for n in (0, 1000, 1023, 1024, 1536, 2**20, 2**30, 3 * 2**30, 5 * 2**40)] == [
+        "0 B", "1000 B", "1023 B", "1.0 KiB", "1.5 KiB", "1.0 MiB", "1.0 GiB", "3.0 GiB", "5.0 TiB",
     ]  # fmt: skip
 
 

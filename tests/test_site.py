@@ -296,6 +296,12 @@ def test_the_cheat_sheet_is_one_printed_page(folder, opened):
     assert page.evaluate("getComputedStyle(document.querySelector('.cheatsheet')).columnCount") == "2"
 
 
+def test_a_term_leads_to_its_place(folder):
+    """The anchors themselves are looked at in the test of all links."""
+    text = "".join(path.read_text() for path in folder.glob("exercise_*.html"))
+    assert 'href="glossary.html#overhead-bound"' in text
+
+
 def test_a_term_is_explained_on_hover(folder):
     text = (folder / "exercise_01.html").read_text() + next(folder.glob("trace_01*")).read_text()
     assert re.search(r'<abbr title="[^"]{20,}">critical path</abbr>', text)

@@ -117,6 +117,9 @@ def test_search_counts_and_sums_and_goes_from_one_to_the_next(tmp_path, capsys, 
         page.keyboard.press("Enter")
         starts.append(page.evaluate("report.timeline.selected[0].start[report.timeline.selected[1]]"))
     assert sorted(set(starts)) == starts[:-1] and starts[-1] == starts[0]
+    page.fill("#search", "softmax_warp ")
+    page.keyboard.press("Shift+Enter")  # backwards: the last one first
+    assert page.inner_text("#found").startswith(f"{asked['calls']} of {asked['calls']} slices")
     page.fill("#search", "no such thing")
     assert page.inner_text("#found") == "nothing has this in its name" and page.is_disabled("#next")
     page.keyboard.press("Escape")
@@ -234,6 +237,14 @@ def test_a_table_is_sorted_by_its_numbers_with_their_units(tmp_path, capsys, ope
         values = table.evaluate(read, column)
         assert values == sorted(values, reverse=order == "descending") and len(set(values)) > 3
         assert head.evaluate("(b) => b.closest('th').getAttribute('aria-sort')") == order
+    # What is not known stands at the end, however the rest is sorted.
+    table.evaluate("(t, c) => { t.tBodies[0].rows[1].cells[c].textContent = 'unknown'; }", column)
+    head.click()  # back to the report's order
+    for _ in range(2):
+        head.click()
+        assert (
+            table.evaluate("(t, c) => t.tBodies[0].rows[t.tBodies[0].rows.length - 1].cells[c].textContent", column) == "unknown"
+        )
 
 
 def test_two_traces_are_on_one_scale_and_equal_kernels_paired(tmp_path, capsys, opened):
@@ -329,6 +340,16 @@ def test_the_memory_curve_has_the_peak_of_the_report(tmp_path, capsys, opened):
     assert peaks == [own["peak_bytes"] for own in facts["memory"]] == [19 << 20]
     x, y = page.evaluate(
         """() => { const t = report.timeline, item = t.items.find((own) => own.kind === "curve");
+        const at = t.canvas.getBoundingClientRect(); return [at.left + t.x(320e3), at.top + t.top(item) + 10]; }"""
+    )
+    page.mouse.move(x, y)
+    assert page.inner_text("#tip") == "19.0 MiB allocated"
+    # Of a second trace, whose steps begin later in its file, on one scale with the first.
+    later = tmp_path / "later.json"
+    later.write_text(json.dumps(document(op("before", 0, 100), *({**e, "ts": e["ts"] + 5000} for e in memory_training()))))
+    page = opened(written(tmp_path, capsys, path, later))
+    x, y = page.evaluate(
+        """() => { const t = report.timeline, item = t.items.findLast((own) => own.kind === "curve");
         const at = t.canvas.getBoundingClientRect(); return [at.left + t.x(320e3), at.top + t.top(item) + 10]; }"""
     )
     page.mouse.move(x, y)
@@ -683,6 +704,10 @@ def test_what_lies_in_another_hit_is_summed_once(tmp_path, capsys, opened):
     page = opened(written(tmp_path, capsys, path))
     page.fill("#search", "mul")
     assert page.inner_text("#found") == "3 slices: CPU 350.0 µs"
+    path = made(tmp_path, step(0, 0, 1000), op("mul outer", 100, 300), op("between", 110, 200), op("mul inner", 150, 100))
+    page = opened(written(tmp_path, capsys, path))
+    page.fill("#search", "mul")
+    assert page.inner_text("#found") == "2 slices: CPU 300.0 µs"
 
 
 def test_an_occupancy_of_0_is_not_told(tmp_path, capsys, opened):

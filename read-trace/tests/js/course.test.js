@@ -108,3 +108,18 @@ test("one's own trace is drawn from its first recorded step on", () => {
   assert.equal(panelOf(events, "mine", recorded).head.shift, -50_000);
   assert.equal(panelOf(events.slice(0, 1), "mine", recorded).head.shift, 0);
 });
+
+test("of slices that start together the longer one is the outer one", () => {
+  const panel = text.slice(text.indexOf("const KINDS"), text.indexOf("async function readOwn"));
+  const made = text.slice(text.indexOf("function panelOf"), text.indexOf("// The GPU work that both traces have"));
+  const { panelOf } = vm.runInNewContext(
+    `class Panel { constructor(head, columns) { Object.assign(this, { head, columns }); } }\n${panel}${made}\n;({ panelOf })`,
+    { Float64Array, Int32Array, Uint8Array },
+  );
+  const slice = (name, ts, dur) => ({ ph: "X", cat: "cpu_op", name, pid: 1, tid: 1, ts, dur });
+  const events = [slice("inner", 5, 2), slice("outer", 5, 9), slice("first", 1, 2)];
+  const { head, columns } = panelOf(events, "own", { names: [], labels: {}, categories: [["op"]], category: [], name: [], n: 0 });
+  const names = Array.from(columns.name, (i) => head.names[i]);
+  assert.deepEqual(names, ["first", "outer", "inner"]);
+  assert.deepEqual(Array.from(columns.parent), [-1, -1, 1]);
+});
