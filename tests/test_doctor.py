@@ -124,6 +124,9 @@ def test_a_compiler_that_is_missing_or_fails(staged, tmp_path):
     checks, code = staged(GPU_PROBE, GOOD, CC=str(failing))
     assert (code, checks["compiler"].text) == (0, "no working gcc")
     assert checks["03_triton_mlp.py"].text == "not yet: a C compiler is missing"
+    assert checks["01_matmul_add.py"].text == "runs on NVIDIA H200, without --compile"
+    checks, _ = staged(GPU_PROBE, GOOD, CXX="/nowhere/c++")  # which kernels for a GPU do not need
+    assert checks["01_matmul_add.py"].text == "runs on NVIDIA H200"
 
 
 def test_kernel_packages_from_nowhere_from_the_cache_and_from_a_broken_folder(staged, tmp_path):

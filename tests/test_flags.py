@@ -12,6 +12,8 @@ from typing import Any
 
 from common import job
 from common.cli import LessonError
+from common.device import choose_device
+import numpy as np
 import pytest
 import torch
 from torch._inductor import config as inductor
@@ -36,11 +38,16 @@ FLAGS = [
 ]  # fmt: skip
 
 
+def run_of(lesson, folder, *flags):
+    """What a lesson's main gives back, on the CPU."""
+    module = importlib.import_module(lesson)
+    return module.main(module.parse_args(["--device", "cpu", *flags, "--trace_dir", str(folder)]))
+
+
 def recorded(lesson, folder, *flags):
     """The events of a run on the CPU."""
     folder.mkdir()
-    module = importlib.import_module(lesson)
-    module.main(module.parse_args(["--device", "cpu", *flags, "--trace_dir", str(folder)]))
+    run_of(lesson, folder, *flags)
     (trace,) = folder.glob("*.json")
     return json.loads(trace.read_text())["traceEvents"]
 
@@ -70,6 +77,109 @@ def test_the_mode_of_compiling_is_torch_compiles(lesson, tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda function, mode: modes.append(mode) or function)
     recorded(lesson, tmp_path / "compiled", *SMALL[lesson], "--compile", "--compile_mode", "max-autotune-no-cudagraphs")
     assert modes == ["max-autotune-no-cudagraphs"]
+
+
+class Reached(Exception):
+    """What a lesson would work with: here it ends."""
+
+
+@pytest.fixture
+def batch_of(monkeypatch, tmp_path):
+    """A rank's part of the batch, as its first step gets it; of two ranks on two machines, so each is rank 0 of its own."""
+
+    def reach(lesson, rank, *flags):
+        module = importlib.import_module(lesson)
+
+        @contextlib.contextmanager
+        def alone(args):
+            yield job.Job(choose_device("cpu"), rank, 2, 0)
+
+        def stop(model, optimizer, x, **_):
+            raise Reached(x)
+
+        monkeypatch.setattr(module, "job", alone)
+        monkeypatch.setattr(module, "train_step", stop)
+        for name in ("DistributedDataParallel", "fully_shard", "parallelize_module", "init_device_mesh"):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, lambda model, *_, **__: model)
+        small = "--layers", "1", "--dim", "8", "--batch", "3", "--seq", "5", "--dtype", "fp32", "--device", "cpu", "--trace_dir"
+        with pytest.raises(Reached) as reached:
+            module.main(module.parse_args([*small, str(tmp_path), *flags]))
+        return reached.value.args[0]
+
+    return reach
+
+
+@pytest.mark.parametrize("lesson", ["06_a_data_parallel", "06_b_sharded", "06_c_tensor_parallel"])
+def test_the_seed_decides_the_batch_of_a_job(lesson, batch_of):
+    first, again, other = (batch_of(lesson, 0, "--seed", seed) for seed in ("1", "1", "2"))
+    assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("lesson", ["06_a_data_parallel", "06_b_sharded"])
+def test_each_rank_trains_on_its_own_part_of_the_batch(lesson, batch_of):
+    whole = torch.randn((6, 5, 8), generator=torch.Generator().manual_seed(4))
+    parts = [batch_of(lesson, rank, "--seed", "4") for rank in (0, 1)]
+    assert torch.equal(torch.cat(parts), whole)
+
+
+def test_a_sequence_is_cut_only_where_it_is_asked_for(batch_of):
+    """Five tokens for two ranks."""
+    assert batch_of("06_c_tensor_parallel", 1).shape == (3, 5, 8)
+    with pytest.raises(LessonError, match=r"^--seq 5 must be a multiple of the 2 ranks$"):
+        batch_of("06_c_tensor_parallel", 1, "--sequence_parallel")
+    assert batch_of("06_c_tensor_parallel", 1, "--sequence_parallel", "--seq", "6").shape == (3, 3, 8)
+
+
+class Language:
+    """Triton's language for one program, on the CPU; its numbers have 32 bits, as the GPU's have."""
+
+    int64, float32 = np.int64, np.float32
+
+    def __init__(self, program):
+        self.program, self.stored = program, []
+
+    def program_id(self, axis):
+        class Number(np.int32):
+            def to(self, dtype):
+                return dtype(self)
+
+        return Number(self.program)
+
+    def arange(self, first, end):
+        return np.arange(first, end, dtype=np.int32)
+
+    def load(self, address, mask=None):
+        return address
+
+    def store(self, address, value, mask=None):
+        self.stored.append(address)
+
+
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
+def test_an_index_beyond_32_bits_is_the_right_one(monkeypatch):
+    lesson = importlib.import_module("03_triton_mlp")
+    language = Language(2**31 // lesson.BLOCK + 5)
+    monkeypatch.setattr(lesson, "tl", language)
+    monkeypatch.setattr(lesson, "geglu_of", lambda gate, up: gate)
+    kernel = getattr(lesson.geglu_kernel, "fn", lesson.geglu_kernel)
+    kernel(0, 0, 0, 2**32, lesson.BLOCK)
+    ((first, *_, last),) = language.stored
+    assert (first, last) == (2**31 + 5 * lesson.BLOCK, 2**31 + 6 * lesson.BLOCK - 1)
+
+
+def test_flash_attention_has_kernels_up_to_256_features_per_head(capsys):
+    lesson = importlib.import_module("04_d_kernels_attention")
+    assert lesson.parse_args(["--head_dim", "256"]).head_dim == 256
+    with pytest.raises(SystemExit):
+        lesson.parse_args(["--head_dim", "257"])
+    assert capsys.readouterr().err.endswith("error: --head_dim 257: FlashAttention-2 has kernels for up to 256\n")
+
+
+def test_a_static_cache_has_room_for_all_steps(tmp_path):
+    """Those that the schedule waits for are steps, too."""
+    decoder = run_of("05_a_llm_decode", tmp_path, *LLM, "--layers", "1", "--cache", "static", "--wait", "3")
+    assert decoder.tokens == 8 + len(decoder.written) + 1
 
 
 @pytest.mark.parametrize("lesson", ["03_kernels_mlp", "04_d_kernels_attention"])

@@ -217,6 +217,7 @@ def test_a_checkpoint_brings_its_weights_architecture_and_sizes(tmp_path, checkp
     ("flags", "code", "said"),
     [
         (("--model", "{}", "--layers", "2"), 2, "--model brings its own architecture and sizes: leave --layers out"),
+        (("--model", "{}", "--layers=2"), 2, "--model brings its own architecture and sizes: leave --layers=2 out"),
         (("--model", "{}/no"), 1, "--model {}/no: cannot be loaded: "),
         (("--model", "{}/../cut"), 1, "--model {}/../cut: cannot be loaded: "),
     ],

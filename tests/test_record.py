@@ -120,7 +120,8 @@ def test_the_table_has_fifteen_rows(tmp_path):
 
 
 def test_a_healthy_runs_chatter_is_kept_off_and_all_else_is_passed_on(tmp_path, capfd, monkeypatch):
-    lines = ["INFO:2026-11-20 11:48:15 1:1 init.cpp:1] hello", "W1120 11:48:15.123 1 torch/x.py:1] careful", "a warning of yours"]
+    passed = ["E1120 11:48:15.123 1 torch/x.py:1] an error", "a warning of yours"]
+    lines = ["INFO:2026-11-20 11:48:15 1:1 init.cpp:1] hello", "W1120 11:48:15.123 1 torch/x.py:1] careful", *passed]
 
     def speak():
         with quiet(parse(tmp_path), Device("cpu", "a machine", None)):
@@ -128,7 +129,7 @@ def test_a_healthy_runs_chatter_is_kept_off_and_all_else_is_passed_on(tmp_path, 
 
     monkeypatch.delenv("TORCH_LOGS", raising=False)
     speak()
-    assert capfd.readouterr().err == "a warning of yours\n"
+    assert capfd.readouterr().err.splitlines() == passed
     monkeypatch.setenv("TORCH_LOGS", "output_code")  # then everything is wanted
     speak()
     assert capfd.readouterr().err.splitlines() == lines
@@ -290,6 +291,19 @@ def test_the_table_is_sorted_by_the_time_on_the_device(tmp_path, kind, column):
     profiler: Any = argparse.Namespace(key_averages=lambda **_: averages)
     artifacts._table(profiler, parse(tmp_path), Device(kind, "a device", None))
     assert asked == [column]
+
+
+def test_the_peak_of_a_gpu_is_the_most_that_was_given_out_at_once(monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "max_memory_allocated", lambda: 7)
+    monkeypatch.setattr(torch.accelerator, "memory_allocated", lambda: 3)
+    assert (Device("cuda", "a GPU", None).peak_bytes(), Device("cpu", "a machine", None).peak_bytes()) == (7, None)
+
+
+def test_two_paths_with_the_same_end_have_two_names():
+    end = "models/" + "x" * 60
+    same: dict[str, Any] = {"sizes": (), "dtype": "bf16", "warmup": False, "compile": False}
+    one, other = (run_names.run_tag(**same, changed={"model": f"/{root}/{end}"}) for root in ("a", "b"))
+    assert one != other and one.rpartition("-")[0] == other.rpartition("-")[0]
 
 
 def test_a_run_on_a_gpu_without_its_events_does_not_end_well(tmp_path):
