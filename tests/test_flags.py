@@ -74,7 +74,12 @@ SMALL = {
 @pytest.mark.parametrize("lesson", SMALL)
 def test_the_mode_of_compiling_is_torch_compiles(lesson, tmp_path, monkeypatch):
     modes = []
-    monkeypatch.setattr(torch, "compile", lambda function, mode: modes.append(mode) or function)
+
+    def compile(function, mode):
+        modes.append(mode)
+        return function
+
+    monkeypatch.setattr(torch, "compile", compile)
     recorded(lesson, tmp_path / "compiled", *SMALL[lesson], "--compile", "--compile_mode", "max-autotune-no-cudagraphs")
     assert modes == ["max-autotune-no-cudagraphs"]
 

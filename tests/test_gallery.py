@@ -349,7 +349,7 @@ def test_each_recording_compiles_with_a_cache_of_its_own(tmp_path, monkeypatch):
 def test_each_picture_shows_the_page_of_its_name(monkeypatch, capsys):
     """A browser that gives the name of the page as its picture."""
     screens = importlib.import_module("gallery.screens")
-    made = {}
+    made: dict[Path, bytes] = {}
 
     class Browser:
         chromium = property(lambda self: self)
