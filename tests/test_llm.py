@@ -101,10 +101,10 @@ def test_the_device_is_waited_for_before_the_clock_is_read(monkeypatch):
 @pytest.mark.parametrize(("phase", "tokens"), [("decode", 3), ("prefill", 21)])
 def test_the_rates_of_a_device_whose_times_are_known(monkeypatch, capsys, phase, tokens):
     """Three sequences of seven tokens in 2 ms and, recorded, 4 ms; 48 MB of weights at 4,800 GB/s take 10 us."""
-    config = SimpleNamespace(num_hidden_layers=5, num_key_value_heads=2)
+    config = SimpleNamespace(num_hidden_layers=5, num_key_value_heads=2000)
     model = SimpleNamespace(config=config, dtype=torch.bfloat16)
     args = SimpleNamespace(batch=3, prompt=7, phase=phase, head_dim=16)
-    cache = 2 * 5 * 2 * 16 * 7 * 3 * 2
+    cache = 2 * 5 * 2000 * 16 * 7 * 3 * 2  # 13.4 MB
     monkeypatch.setattr(decoding, "weight_bytes", lambda model: 48_000_000 - cache)
     monkeypatch.setattr(decoding, "_recorded_us", lambda args: 4000.0)
     decoder: Any = SimpleNamespace(args=args, model=model, device=SimpleNamespace(name="NVIDIA H200"))

@@ -588,16 +588,39 @@ def test_an_event_that_is_not_closed_costs_only_itself(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "said"),
     [
-        '{"traceEvents": [%s, %s], "traceEvents": [%s]}',
-        '{"traceEvents": [%s], %s, %s]}',  # closed too early
-        '{"traceEvents": [], "traceEvents": [%s, %s, %s]}',
+        ('{"traceEvents": [%s, %s], "traceEvents": [%s]}', None),
+        ('{"traceEvents": [%s, %s], "x": {}, "traceEvents": [%s], "y": 2}', None),
+        ('{"traceEvents": [%s], %s, %s]}', "traceEvents[1]: a bracket stands between two events"),  # closed too early
+        ("[%s, %s][%s]", "traceEvents[2]: a bracket stands between two events"),
+        ('{"traceEvents": [], "traceEvents": [%s, %s, %s]}', None),
     ],
 )
-def test_a_list_that_goes_on_is_read_on(tmp_path, text):
-    facts = read_text(tmp_path, text % tuple(slice_named(name) for name in "abc"))
-    assert (facts.events, {op.name for op in facts.ops}, facts.first_bad) == (3, set("abc"), None)
+@pytest.mark.parametrize("first_key", ["ph", "args"])
+def test_a_list_that_goes_on_is_read_on(tmp_path, text, said, first_key):
+    """Whether an event shows its "ph" first, or behind another object."""
+    arguments = {"args": {"list": [{"x": 1}]}}
+    events = [json.dumps({**(arguments if first_key == "args" else {}), **json.loads(slice_named(name))}) for name in "abc"]
+    facts = read_text(tmp_path, text % tuple(events))
+    assert (facts.events, {op.name for op in facts.ops}, facts.first_bad) == (3, set("abc"), said)
+
+
+def test_a_second_list_that_cannot_be_read_is_counted(tmp_path):
+    """No event in it shows its "ph" before an object, and none is whole."""
+    broken = ", ".join('{"args": {"x": 1}, "ph": "X", "dur": @}' for _ in range(3))
+    facts = read_text(tmp_path, f'{{"traceEvents": [{slice_named("a")}], "traceEvents": [{broken}]}}')
+    lost = sum(facts.skipped.get(reason, 0) for reason in ("malformed", "truncated", "not read"))
+    assert (facts.events, lost, facts.verdict) == (4, 3, "unknown")
+
+
+def test_zero_bytes_inside_events_are_said(tmp_path):
+    """A disk's empty block makes one string of all that stood there: how many events that were is not known."""
+    text = f'{{"traceEvents": [{", ".join(slice_named(f"event {n}") for n in range(50))}]}}'
+    for start in (text.index("event 20"), text.index("event 48")):
+        facts = read_text(tmp_path, (text[:start] + "\0" * 500 + text[start + 500 :]).encode())
+        assert facts.first_bad == f"zero bytes from byte {start} on: what was written there is lost", facts.first_bad
+        assert facts.events < 50 and facts.missing != () and facts.verdict == "unknown"
 
 
 def test_what_follows_the_document_is_said(tmp_path):
@@ -661,7 +684,10 @@ def test_from_the_first_block_that_is_none_on_nothing_is_certain(tmp_path, monke
     found = re.fullmatch(said, facts.first_bad)
     assert found and int(found[1]) >= 1000 and int(found[3]) <= 1300 and facts.events < 1500
     assert text.encode()[: int(found[2])].count(b'"ph"') == int(found[3])
-    assert facts.missing == ("the part of the file that is not read",)
+    assert facts.missing == (
+        "the part of the file that is not read",
+        f"{facts.skipped['malformed']} events that could not be read",
+    )
 
 
 @pytest.mark.parametrize("broken", ["nan", "N/A"])

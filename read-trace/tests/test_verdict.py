@@ -86,7 +86,7 @@ def test_what_a_trace_lacks_is_in_the_sentence(tmp_path):
     [
         ([launch(1, 1)], [], "unknown: the trace lacks the cut-off end of the file; it holds no GPU event"),
         ([], [{"id": 0}], "unknown: the trace lacks the cut-off end of the file; it holds no GPU event"),
-        ([], [], "cpu-only: the trace holds no GPU event"),  # nothing says that the program used a GPU
+        ([], [], "unknown: the trace lacks the cut-off end of the file; it holds no GPU event"),
     ],
 )
 def test_a_file_that_is_cut_off_before_its_first_gpu_event(tmp_path, capsys, events, devices, words):
@@ -114,3 +114,10 @@ def test_the_largest_things_of_a_class_come_first(tmp_path):
     work = [kernel(GEMM, 10, 20, 1), kernel("middle", 30, 30, 2), kernel("largest", 60, 300, 3), kernel(GEMM, 360, 20, 4)]
     facts = read(write(tmp_path / "t.json", step(0, 0, 20), *(launch(n, n) for n in range(1, 5)), *work))
     assert things(facts.critical_path, "compute") == [("largest", 300.0), ("nvjet GEMM 256x128", 40.0), ("middle", 30.0)]
+
+
+@pytest.mark.parametrize(("broken", "verdict"), [(1, "cpu-only"), (2, "unknown")])
+def test_a_hundredth_of_the_events_that_could_not_be_read_leaves_the_verdict_open(tmp_path, broken, verdict):
+    events = [op(f"a{n}", 2 * n, 1) for n in range(198)] + [{**op("bad", 0, 1), "dur": "x"} for _ in range(broken)]
+    facts = read(write(tmp_path / "t.json", step(0, 0, 500), *events[: 199 - broken], *events[198:]))
+    assert (facts.verdict, len(facts.missing)) == (verdict, verdict == "unknown")

@@ -25,7 +25,6 @@ from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, median
 from trace_reader.model.slices import Kind, Track
-from trace_reader.names.call_names import is_launch
 from trace_reader.system.processes import answers_of, copies
 from trace_reader.system.terminal import plain
 from trace_reader.units import percent, us
@@ -174,7 +173,6 @@ def summarize(trace: Trace) -> Facts:
     )
     path = parts["critical_paths"][0] if asked else None
     ratios = [s.gpu_to_cpu for s in parts["steps"] if s.gpu_to_cpu is not None]
-    used_gpu = bool(properties) or bool(trace.calls.is_named(is_launch).any())
     return Facts(
         **_of_file(trace, used_properties),
         **parts,
@@ -182,7 +180,7 @@ def summarize(trace: Trace) -> Facts:
         gpu_busy_us=gpu_busy,
         gpu_busy_share=share,
         gpu_to_cpu=median(np.array(ratios)) if ratios else None,
-        verdict=_verdict(path, parts["missing"], len(work) > 0, used_gpu),
+        verdict=_verdict(path, parts["missing"], len(work) > 0),
         critical_path=path,
         kernels_total=kinds[Kind.KERNEL],
         memcpys_total=kinds[Kind.MEMCPY],
@@ -267,8 +265,10 @@ def _window(trace: Trace) -> tuple[float, float | None]:
     return (end_ns - int(start_ns)) / 1000, busy_us(work, int(start_ns), end_ns) if len(work) else None
 
 
-def _verdict(path: CriticalPath | None, lost: tuple[str, ...], has_gpu_work: bool, used_gpu: bool) -> str:
+def _verdict(path: CriticalPath | None, lost: tuple[str, ...], has_gpu_work: bool) -> str:
     """The verdict: what the path says, unless what the trace does not hold could change it."""
-    if not has_gpu_work and not (lost and used_gpu):
+    if lost:
+        return "unknown"
+    if not has_gpu_work:
         return "cpu-only"
-    return "unknown" if path is None or lost else path.verdict
+    return "unknown" if path is None else path.verdict

@@ -5,6 +5,7 @@ from trace_reader.link.trace import Trace
 from trace_reader.names.call_names import begins_capture, is_launch
 from trace_reader.units import count, percent
 
+MOST_UNREAD = 0.01  # of the events
 MOST_WITHOUT_WORK = 0.1  # of the launches: those of the last moments are always cut off
 
 
@@ -17,13 +18,16 @@ def missing(trace: Trace) -> tuple[str, ...]:
         found.append("the cut-off end of the file")
     elif trace.header.get("damaged"):
         found.append("the damaged parts of the file")
+    lost = trace.skipped.get("malformed", 0)
+    if lost >= MOST_UNREAD * trace.total:
+        found.append(f"{count(lost, 'event')} that could not be read")
     if not len(trace.work):
         return tuple(found)
     calls = trace.calls
     launches = calls.where(calls.is_named(is_launch))
-    lost = ~np.isin(launches.correlation, trace.work.correlation) if len(launches) else np.zeros(0, bool)
-    if len(launches) and lost.mean() >= MOST_WITHOUT_WORK:
-        share = percent(float(lost.mean()))
+    without = ~np.isin(launches.correlation, trace.work.correlation) if len(launches) else np.zeros(0, bool)
+    if len(launches) and without.mean() >= MOST_WITHOUT_WORK:
+        share = percent(float(without.mean()))
         words = f"the GPU events of {share} of the launches"
         if calls.is_named(begins_capture).any():
             words += " (a graph was captured)"

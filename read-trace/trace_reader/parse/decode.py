@@ -22,7 +22,7 @@ from trace_reader.parse.event_columns import LONGEST_US, EventColumns
 from trace_reader.parse.event_types import SKIPPED, AnyEpochEvent, AnyEvent
 from trace_reader.parse.foreign_files import what_it_is
 from trace_reader.parse.parts import Part, cut
-from trace_reader.parse.repair import EVENT, FIRST_EVENT, mended, one_by_one
+from trace_reader.parse.repair import EVENT, mended, next_event, one_by_one
 from trace_reader.system.processes import workers
 from trace_reader.units import human_bytes
 
@@ -61,6 +61,7 @@ _BOUNDARY = re.compile(rb"\}\s*,\s*(?=" + EVENT.encode() + rb")")
 _ANY_BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{)")  # between two events, or two objects inside one
 _PH = re.compile(r'"ph"\s*:')
 _SECOND_LIST = re.compile(r'"traceEvents"\s*:\s*\[\s*$')
+_ZEROS = bytes(16)  # in a row: of no name, but of a disk or a transfer that failed
 _LONGEST_BOUNDARY = 1 << 14  # bytes to the first event's "ph", at most
 
 
@@ -208,7 +209,8 @@ class _Decoder:
 
     def decoded(self) -> Decoded:
         if not self.total:
-            raise NoEventsError(f"{self.path}: the trace has no events")
+            why = f"no event of it can be read: {self.first_bad}" if self._given_up else "the trace has no events"
+            raise NoEventsError(f"{self.path}: {why}")
         columns = self.columns
         finished = columns.finish()
         skipped = {reason: n for reason, n in sorted(columns.skipped.items()) if n}
@@ -299,6 +301,7 @@ class _Decoder:
         What stands beside them is no part of an event: brackets are put there, which costs less than a copy with brackets.
         Returns an end that is no whole event yet.
         """
+        self._look_for_zeros(buffer, start, end)
         if not carried and not self._left:
             buffer[start - 1], buffer[end] = b"[]"
             try:
@@ -321,6 +324,11 @@ class _Decoder:
         self._patience = 2 * len(left)
         return left
 
+    def _look_for_zeros(self, buffer: bytearray, start: int, end: int) -> None:
+        if (zeros := buffer.find(_ZEROS, start, end)) >= 0 and not self.header.get("damaged"):
+            self._say(f"zero bytes from byte {self._offset + zeros} on: what was written there is lost")
+            self.header["damaged"] = True
+
     def _give_up(self, byte: int, found: int) -> None:
         """What follows this byte, after so many events, is no trace."""
         self._given_up = self.header["unread"] = True
@@ -334,11 +342,11 @@ class _Decoder:
             self._leave(text, end)
             return ""
         left = one_by_one(text, self._take_one, self._bad, final)
-        while left.startswith("]") and (event := FIRST_EVENT.search(left)):
-            if not self._goes_on(left[1 : event.start()]):
-                self._leave(left[event.start() :], end)
+        while left.startswith("]") and (event := next_event(left, final)) is not None:
+            if not self._goes_on(left[1:event]):
+                self._leave(left[event:], end)
                 return ""
-            left = one_by_one(left[event.start() :], self._take_one, self._bad, final)
+            left = one_by_one(left[event:], self._take_one, self._bad, final)
         return left
 
     def _goes_on(self, between: str) -> bool:
@@ -349,7 +357,11 @@ class _Decoder:
             self._bad("cannot be read as JSON", lost)
             return True
         keys = _SECOND_LIST.sub("", between).strip(", \t\r\n")
-        return not keys.strip("[],") or self._add_to_header(f"{{{keys}}}")
+        if not keys.strip("[],"):
+            if not _SECOND_LIST.search(between):
+                self._bad("a bracket stands between two events", 0)
+            return True
+        return self._add_to_header(f"{{{keys}}}")
 
     def _leave(self, text: str, end: int) -> None:
         """Count the events of a text that ends at byte `end` and is not read."""
@@ -366,6 +378,7 @@ class _Decoder:
         if last := deque(_BOUNDARY.finditer(buffer), maxlen=1):
             carried = self._piece(carried, buffer, start, last[0].start() + 1)
             start = last[0].end()
+        self._look_for_zeros(buffer, start, len(buffer))
         rest = self._take_text(_after(carried, buffer[start:].decode(errors="replace")), end, final=True).strip()
         if rest.startswith("]"):
             after = rest[1:].lstrip().lstrip(",").strip()

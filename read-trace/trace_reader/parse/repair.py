@@ -21,6 +21,7 @@ _LENIENT = json.JSONDecoder(strict=False, parse_float=_decimal)
 EVENT = r'\{(?:[^{}\[\]"]|"(?:[^"\\]|\\.)*+")*?"ph"\s*:\s*"'
 FIRST_EVENT = re.compile(EVENT)
 _NEXT_EVENT = re.compile(rf",\s*(?={EVENT})")
+_OBJECT = re.compile(r"\{")
 _NEXT_OBJECT = re.compile(r"\}\s*,\s*(?=\{)")  # between two events, or two objects inside one
 _END = re.compile(r"\}(?=\s*\])")  # of the last event of the list, or of an object inside an event
 # A key of the header, which is none of an event.
@@ -101,6 +102,19 @@ def _skip(text: str, position: int, bad: Callable[[str, int], None], least: int 
     end = found.start() if found else len(text)
     bad("stands between two events, and is none", max(text.count('"ph"', position, end), least))
     return end
+
+
+def next_event(text: str, final: bool) -> int | None:
+    """Where the first event of `text` begins, also one whose "ph" stands behind other objects; the first object where none of the
+    nearest can be read and no more of the text comes (`final`). None: there is none, or not yet all of it.
+    """
+    if found := FIRST_EVENT.search(text):
+        return found.start()
+    if '"ph"' not in text:
+        return None
+    objects = [found.start() for found in islice(_OBJECT.finditer(text), _MOST_ENDS)]
+    whole = next((place for place in objects if _is_event(_decoded(text, place))), None)
+    return objects[0] if whole is None and final and objects else whole
 
 
 def _is_cut_off(error: Exception, text: str) -> bool:

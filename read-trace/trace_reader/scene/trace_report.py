@@ -16,6 +16,8 @@ MOST_RANKS = 8  # of a merged file, that are named
 MOST_KINDS = 12  # of kernels or ops in one line
 BRIEF_KINDS = 6
 BRIEF_VERSIONS = 2
+# Events that no report uses; others that are left out are told.
+ORDINARY = frozenset(["metadata", "flow", "instant", "counter", "other category", "other phase", "python_function"])
 FINDINGS_TITLE = "Findings (share: of the critical path)"
 
 
@@ -123,7 +125,7 @@ def header(facts: Facts, style: Style) -> list[str]:
         lines.append(f"peak memory: {facts.lesson['peak_memory']}")
     skipped = sum(facts.skipped.values())
     reasons = ", ".join(f"{n} {reason}" for reason, n in facts.skipped.items())
-    if not style.brief or facts.first_bad:
+    if not style.brief or facts.first_bad or not ORDINARY.issuperset(facts.skipped):
         lines.append(f"events: {facts.events} found, {skipped} not used{f' ({reasons})' if reasons else ''}")
     if facts.first_bad:
         lines.append(f"the first event that could not be read: {facts.first_bad}")
