@@ -513,9 +513,8 @@ def test_a_copy_that_somebody_asked_for_is_not_hidden(tmp_path, name):
 def test_a_hidden_copy_of_another_op_is_not_told_to_use_the_in_place_form(tmp_path):
     events = [op("aten::pow", 0, 20), op("aten::copy_", 1, 10), *copied(bytes=2_000_000)]
     assert advice(tmp_path, "hidden-copy", *events) == "Check why the op copies: another op may not need to."
-    more = [
-        {**e, "ts": e["ts"] + 40} for e in (op("aten::masked_fill", 0, 20), op("aten::clone", 1, 10), *copied(bytes=2_000_000))
-    ]
+    fill = [op("aten::masked_fill", 40, 20), op("aten::clone", 41, 10)]
+    more = [*fill, call("cudaMemcpyAsync", 42, 3, 2), memcpy(50, 9, 2, bytes=2_000_000)]
     both = [*({**e, "name": e["name"].replace("pow", "add")} for e in events), *more]
     assert advice(tmp_path, "hidden-copy", *both) == "Check why the op copies: another op may not need to."
 
