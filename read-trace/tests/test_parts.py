@@ -215,6 +215,11 @@ print(*total(answers_of([own(n) for n in range(3)], 1)))
 print(*total(answers_of([own(n, lambda: os.kill(os.getpid(), signal.SIGKILL)) for n in range(4)], 3)))
 print(*total(answers_of([own(n, fails) for n in range(4)], 3)))
 print(answers_of([lambda: None] * 5, 2), answers_of([], 4))
+def no_room():
+    raise OSError("no memory")
+os.fork, fork = no_room, os.fork
+print(*total(answers_of([own(n) for n in range(3)], 3)))
+os.fork = fork
 def everywhere():
     raise LookupError("this task fails everywhere")
 try:
@@ -224,6 +229,7 @@ except LookupError as error:
 """
     assert ran(code).splitlines() == [
         "[0, 1, 2] 3", "[0, 1, 2] 3", "[0, 1, 2] 1", "[0, 1, 2, 3] 1", "[0, 1, 2, 3] 1", "[None, None, None, None, None] []",
+        "[0, 1, 2] 1",
         "this task fails everywhere",
     ]  # fmt: skip
 

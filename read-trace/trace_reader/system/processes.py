@@ -1,7 +1,8 @@
 """Processes beside this one: copies of it that work for it, one for each core, and that none outlives who started it."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import contextlib
+from itertools import chain, repeat
 import os
 import sys
 import threading
@@ -67,8 +68,10 @@ def _done(tasks: Sequence[Callable[[], Any]], numbers: int) -> dict[int, Any]:
 
 
 @contextlib.contextmanager
-def workers(work: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Iterator[Any]]:
-    """Start a process for each task; gives their answers in order, None of one that failed. At the end none of them is left."""
+def workers(work: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Iterator[Any]]:
+    """Start a process for each task; gives their answers in order, None of one that failed or could not be started. At the end
+    none of them is left.
+    """
     import multiprocessing
 
     context: Any = multiprocessing.get_context("fork")  # nothing is to be imported, and `spawn` would take as long as it saves
@@ -80,10 +83,15 @@ def workers(work: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> Itera
             process = context.Process(target=_answer, args=(work, task, there), daemon=True)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # of the thread that waits for signals
-                process.start()
-            there.close()
+                try:
+                    process.start()
+                except OSError:  # no memory for a copy, or too many processes
+                    here.close()
+                    break
+                finally:
+                    there.close()
             started.append((process, here))
-        yield (_received(here) for _, here in started)
+        yield chain((_received(here) for _, here in started), repeat(None, len(tasks) - len(started)))
     finally:
         for process, here in started:
             process.kill()
