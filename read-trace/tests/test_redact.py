@@ -204,6 +204,13 @@ def test_numbers_that_the_reader_needs_stay_and_others_do_not():
     )
 
 
+def test_public_words_and_numbers_by_turns_are_a_key():
+    """`abc` and `def` are words of Python; a kernel's tile has letters, not words, between its numbers."""
+    kernel_name = "ampere_bf16_s16816gemm_bf16_128x128_MT128x128x32_ldg8_f2f_stages_32x5_tn"
+    _, data = redacted(op("token abc123DEF456", 0, 1), op("nccl:abc123def456", 1, 1), op(kernel_name, 2, 1))
+    assert names(data) == ["token name1", "nccl:name2", kernel_name]
+
+
 def test_keep_lets_more_through_and_names_it(tmp_path, capsys):
     source, target = tmp_path / "a.json", tmp_path / "b.json"
     source.write_text(json.dumps(document(step(2, 0, 9), op("acme::sekret", 1, 2), op("falcon stage", 2, 2), op("carol", 3, 1))))

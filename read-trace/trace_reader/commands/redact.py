@@ -58,6 +58,7 @@ _STRING = rb'"(?:[^"\\\n]|\\.)*+"'
 # A string, a key, or a key and the string that is its value; a string without an end goes to the end of the line.
 _TOKEN = re.compile(rb'(%b(?:\s*:(?:\s*%b)?+)?+|"(?:[^"\\\n]|\\[^\n])*+\\?)' % (_STRING, _STRING))
 _WHOLE = re.compile(_STRING)
+_LONG_NUMBER = re.compile(r"\d{3,}")
 _BARE = re.compile(rb"[^\s{}\[\]:,]+")
 _MARK = b"\xef\xbb\xbf"  # that some writers put before the text
 _LITERAL = re.compile(rb"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|true|false|null|[-+]?nan|[-+]?inf(?:inity)?|N/A", re.IGNORECASE)
@@ -358,6 +359,8 @@ def _state(symbol: str) -> str:
         return "neutral"
     runs = _LETTERS.findall(symbol)
     digits = len(symbol) - sum(map(len, runs))
+    if len(runs) > 1 and len(_LONG_NUMBER.findall(symbol)) > 1 and sum(len(run) > 1 for run in runs) > 1:
+        return "unknown"  # words and numbers by turns, as a key has them
     return "known" if digits <= 8 and any(len(run) > 1 for run in runs) and all(map(_is_known, runs)) else "unknown"
 
 
