@@ -506,6 +506,16 @@ def test_another_letter_in_the_place_of_the_lists_end_costs_no_event(tmp_path, o
     assert facts.first_bad is not None or facts.truncated
 
 
+@pytest.mark.parametrize("odd", '[]{}"')
+@pytest.mark.parametrize("between", ["%s,", ",%s"])
+def test_a_bracket_between_two_events_is_told(tmp_path, odd, between):
+    """It costs no event but the one that it opens again."""
+    events = [slice_named(name).replace(" ", "") for name in "abc"]
+    facts = read_text(tmp_path, f'{{"traceEvents": [{events[0]}{between % odd}{events[1]},{events[2]}]}}')
+    assert (facts.events, facts.skipped) == (3, {"malformed": 1} if odd + between[0] == "{," else {})
+    assert facts.first_bad is not None
+
+
 @pytest.mark.parametrize("at", [0, 3, 9, 14, 16])
 def test_a_broken_event_costs_only_itself_whatever_key_the_others_begin_with(tmp_path, at):
     events = [slice_named(f"a{n}") for n in range(10)] + [slice_named(f"b{n}", "name") for n in range(6)]

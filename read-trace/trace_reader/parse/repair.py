@@ -72,7 +72,8 @@ def one_by_one(text: str, take: Callable[[Any], None], bad: Callable[[str, int],
             cut, following = (found.start(), found.end()) if found else _next_object(text, position)
             if cut is not None:
                 if not _mend(text[position:cut], take):
-                    bad("cannot be read as JSON", max(text.count('"ph"', position, cut), 1))
+                    is_something = '"' in text[position:cut]  # an event whose "ph" is broken; else a bracket by itself
+                    bad("cannot be read as JSON", max(text.count('"ph"', position, cut), is_something))
                 position = following
             elif final and (mended_end := _mended_end(text, position, take)) is not None:
                 position = mended_end
