@@ -220,6 +220,23 @@ def test_the_samples_of_the_loader_differ_and_hold_a_token_to_predict():
     assert not torch.equal(first[3], first[4]) and not torch.equal(first[3], other[3])
 
 
+def test_a_step_begins_without_the_gradients_of_the_one_before(tmp_path):
+    """Else the backward pass of the second step would add to them."""
+    events = recorded("05_c_train_step", tmp_path / "run", *TRAIN[:-1], "2", "--wait", "0", "--schedule_warmup", "0")
+    steps = sorted((e["ts"], e["dur"]) for e in events if e["name"].startswith("ProfilerStep#") and e["cat"] == "user_annotation")
+    added = [sum(e["name"] == "aten::add_" and start <= e["ts"] < start + dur for e in events) for start, dur in steps]
+    assert len(added) == 2 and added[0] == added[1]
+
+
+def test_weights_in_8_bits_are_the_weights_within_half_a_unit():
+    lesson = importlib.import_module("05_b_decode_floor")
+    linear = torch.nn.Linear(3, 2, bias=False)
+    linear.weight.data = torch.tensor([[1.0, -1.0, 0.3], [0.5, 0.02, -0.25]])
+    small = lesson.Int8Linear(linear)
+    assert small.weight.tolist() == [[127, -127, 38], [127, 5, -64]]
+    assert torch.allclose(small.weight * small.scale[:, None], linear.weight, atol=1 / 254)
+
+
 # The tensors of 01 ask for no gradient: nothing is kept there, either, but its ops have numbers.
 @pytest.mark.parametrize("lesson", [lesson for lesson in SMALL if lesson != "01_matmul_add"])
 def test_nothing_is_kept_for_a_backward_pass(lesson, tmp_path):

@@ -1,11 +1,15 @@
 """Every finding once triggered, on the least evidence that it asks for, and silent without that evidence."""
 
+from types import SimpleNamespace
+from typing import Any
+
 from helpers.events import ADD, GEMM, H200, annotation, call, event, kernel, launch, memcpy, memory_training, on, op, step, write
 import pytest
 from trace_reader import analyze, cli, load, read
 from trace_reader.analysis.cpu_time import CpuActivity
 from trace_reader.analysis.critical_path import critical_path, windows
 from trace_reader.findings import PATTERNS
+from trace_reader.findings.registry import a_step
 
 HEAVY = dict(regs=168, shared=213188, grid=(2, 66, 1), block=(384, 1, 1))
 CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1_cga1x1x1_kernel0_0"
@@ -405,6 +409,21 @@ def test_a_grid_as_large_as_the_gpu_is_not_small(tmp_path):
     assert found(tmp_path, [step(0, 0, 200), *linked(ADD, 0, 99, grid=(66, 1, 1)), *even])["small-grid"].startswith(
         "1 kernel call"
     )
+
+
+@pytest.mark.parametrize(
+    ("n", "steps", "words"),
+    [
+        (4, 2, "2 copies per step"),
+        (2, 2, "1 copy per step"),
+        (3, 2, "3 copies in 2 steps"),
+        (1, 2, "1 copy in 2 steps"),
+        (3, 0, "3 copies"),
+    ],
+)
+def test_a_count_is_per_step_where_it_divides_evenly(n, steps, words):
+    facts: Any = SimpleNamespace(steps=[None] * steps)
+    assert a_step(n, facts, "copy", "copies") == words
 
 
 def test_a_prologue_is_told_per_prologue(tmp_path):

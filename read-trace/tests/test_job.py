@@ -705,6 +705,18 @@ def test_a_clock_that_is_far_off_is_said(tmp_path, capsys):
     assert "the clocks of ranks 0 and 1 are 10.00 s apart: is this one run?" in " ".join(capsys.readouterr().out.split())
 
 
+def test_the_waiting_of_a_rank_without_a_match_is_unknown(tmp_path, capsys):
+    """Its own collective has no partner in the other rank's trace."""
+    ranks = [[step(0, 0, 500), *collective(1, 10, 50, ranks=(0, 1))], [step(0, 0, 500), *compute(2, 10, 50)]]
+    paths = [write(tmp_path, rank, *events, **header(rank, 2)) for rank, events in enumerate(ranks)]
+    assert cli.main([*paths, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["ranks"]
+    assert [(rank["communication_us"], rank["waiting_us"], rank["last_to_arrive"]) for rank in told] == [
+        (50, None, None),
+        (0, 0, 0),
+    ]
+
+
 def test_a_rank_that_is_recorded_later_has_the_same_clock(tmp_path, capsys):
     """Its trace begins 0.2 s after the other one's; the collective ends at the same moment in both."""
     paths = [write(tmp_path, rank, step(0, early, 300_000 - early), *collective(1, 250_000, 50, ranks=(0, 1)),

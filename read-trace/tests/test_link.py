@@ -324,6 +324,8 @@ def test_a_union_and_what_lies_within_it():
 def test_groups_are_in_the_order_of_their_keys():
     order, starts = grouped(np.array([1, 0, 1, 0]), np.array([0, 1, 0, 0]))
     assert (order.tolist(), starts.tolist()) == ([3, 1, 0, 2], [0, 1, 2])
+    order, starts = grouped(np.arange(10_000) % 2)  # within a group in their own order, of however many
+    assert order.tolist() == [*range(0, 10_000, 2), *range(1, 10_000, 2)] and starts.tolist() == [0, 5000]
 
 
 @pytest.mark.parametrize(("outstanding", "blocked"), [(900, 5), (899, 4), (895, 0)])

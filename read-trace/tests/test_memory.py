@@ -120,6 +120,15 @@ def test_more_bytes_than_any_memory_has_are_not_added_up(tmp_path, size):
     assert ([m.peak_bytes for m in f.memory], f.skipped) == ([300], {"impossible size": 8})
 
 
+def test_what_is_left_out_is_told_in_every_report(tmp_path, capsys):
+    huge = {**memory(1, 5, 300), "args": {"Addr": 5, "Bytes": 2**61, "Device Type": 1, "Device Id": 0}}
+    path = write(tmp_path / "t.json", step(0, 0, 90), huge, memory(20, 70, 300, 300))
+    assert cli.main([path]) == 0
+    assert "events: 3 found, 1 not used (1 impossible size)\n" in capsys.readouterr().out
+    assert cli.main([write(tmp_path / "u.json", step(0, 0, 90), memory(20, 70, 300, 300))]) == 0
+    assert "events: " not in capsys.readouterr().out
+
+
 def test_a_trace_of_memory_alone_says_so(tmp_path):
     with pytest.raises(NoEventsError, match=r"its 2 events are allocations and frees, without an op or a kernel$"):
         read(write(tmp_path / "t.json", memory(1, 7, 300), memory(2, 7, -300)))

@@ -204,6 +204,11 @@ def test_numbers_that_the_reader_needs_stay_and_others_do_not():
     )
 
 
+def test_a_key_that_is_an_address_or_a_number_is_replaced():
+    text = json.dumps({"10.20.30.40": 1, "4915177883026402": 2, "rank": 3, **document(op("x", 0, 1))})
+    assert [*json.loads(redact(text.encode()).data)][:3] == ["key-1", "key-2", "rank"]
+
+
 def test_public_words_and_numbers_by_turns_are_a_key():
     """`abc` and `def` are words of Python; a kernel's tile has letters, not words, between its numbers."""
     kernel_name = "ampere_bf16_s16816gemm_bf16_128x128_MT128x128x32_ldg8_f2f_stages_32x5_tn"

@@ -189,6 +189,7 @@ FOREACH = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at:
         (FOREACH.format("FusedAdamMathFunctor<float>"), Kind.KERNEL, "aten::_fused_adamw_", None, False, "optimizer"),
         (FOREACH.format("Copy<float, float>"), Kind.KERNEL, "aten::_foreach_copy_", None, False, "copy"),
         (FOREACH.format("Copy<float, float>"), Kind.KERNEL, "aten::_foreach_copy_", None, True, "optimizer"),
+        ("void at::native::CatArrayBatchedCopy<float, 2>(int)", Kind.KERNEL, "aten::cat", None, False, "copy"),
         (FOREACH.format("ZeroFunctor<float>"), Kind.KERNEL, "aten::_foreach_zero_", None, False, "copy"),
         (FOREACH.format("LpNormFunctor<float>"), Kind.KERNEL, "aten::_foreach_norm", None, False, "softmax, norm, reduction"),
         (FOREACH.format("BinaryOpScalarFunctor<float>"), Kind.KERNEL, "aten::_foreach_mul_", None, False, "pointwise"),
