@@ -198,19 +198,19 @@ def test_tasks_are_shared_out_and_what_a_copy_does_not_bring_is_done_here():
 import os, signal, time
 from trace_reader.system.processes import answers_of
 main = os.getpid()
-def own(number, end=None):
+def own(number, end=None, pause=0.1):
     def task():
         if end and os.getpid() != main:
             end()
-        time.sleep(0.5)
+        time.sleep(pause)
         return number, os.getpid()
     return task
 def fails():
     raise ValueError("in the copy")
 def total(found):
     return [number for number, _ in found], len({pid for _, pid in found})
-print(*total(answers_of([own(n) for n in range(3)], 3)))
-print(*total(answers_of([own(n) for n in range(3)], 9)))
+print(*total(answers_of([own(n, pause=0.5) for n in range(3)], 3)))
+print(*total(answers_of([own(n, pause=0.5) for n in range(3)], 9)))
 print(*total(answers_of([own(n) for n in range(3)], 1)))
 print(*total(answers_of([own(n, lambda: os.kill(os.getpid(), signal.SIGKILL)) for n in range(4)], 3)))
 print(*total(answers_of([own(n, fails) for n in range(4)], 3)))
