@@ -624,8 +624,10 @@ def test_a_second_list_that_cannot_be_read_is_counted(tmp_path):
     assert (facts.events, lost, facts.verdict) == (4, 3, "unknown")
 
 
-def test_zero_bytes_inside_events_are_said(tmp_path):
+@pytest.mark.parametrize("size", [1, 1 << 19])
+def test_zero_bytes_inside_events_are_said(tmp_path, monkeypatch, size):
     """A disk's empty block makes one string of all that stood there: how many events that were is not known."""
+    monkeypatch.setattr(decode_module, "PIECE_BYTES", size)
     text = f'{{"traceEvents": [{", ".join(slice_named(f"event {n}") for n in range(50))}]}}'
     for start in (text.index("event 20"), text.index("event 48")):
         facts = read_text(tmp_path, (text[:start] + "\0" * 500 + text[start + 500 :]).encode())

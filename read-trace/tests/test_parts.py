@@ -66,6 +66,16 @@ def compared(*paths):
     return [line.split(" ", 1) for line in ran(COMPARE, *paths).splitlines()]
 
 
+def read_alike(folder, files):
+    """Whether processes were used for each of these files, which are read the same with and without."""
+    paths = [folder / f"{name}.json" for name in files]
+    for path, data in zip(paths, files.values(), strict=True):
+        path.write_bytes(data)
+    used, differs = zip(*compared(*paths), strict=True)
+    assert set(differs) == {"[]"}
+    return dict(zip(files, used, strict=True))
+
+
 def plain(path, folder):
     """The file without gzip."""
     target = folder / path.name.removesuffix(".gz")
@@ -99,12 +109,7 @@ def test_zipped_files_are_read_the_same(tmp_path):
         "too small": whole[:-4] + (len(text) // 3).to_bytes(4, "little"),
         "too large": whole[:-4] + (3 * len(text)).to_bytes(4, "little"),
     }
-    paths = [tmp_path / f"{name}.json.gz" for name in files]
-    for path, data in zip(paths, files.values(), strict=True):
-        path.write_bytes(data)
-    used, differs = zip(*compared(*paths), strict=True)
-    assert set(differs) == {"[]"}
-    assert dict(zip(files, used, strict=True)) == {
+    assert read_alike(tmp_path, files) == {
         "whole": "1", "padded": "1", "two": "0", "cut": "0", "bit": "0", "checksum": "0", "too small": "0", "too large": "0",
     }  # fmt: skip
 
@@ -148,16 +153,13 @@ def test_what_needs_the_events_once_more_is_read_by_one_process(tmp_path):
         )),
         # An annotation on a lane that only the second part shows to be the GPU's.
         "old annotations": json.dumps(document(old, *ops, *ops, *many[:2000], *ops, *ops)),
+        "longer than a part": json.dumps(document(*many[:600], op("long", 1, 1, note="x" * 200_000), *many[600:1200])),
         "empty": '{"traceEvents": []}' + " " * 50_000,
     }  # fmt: skip
-    paths = [tmp_path / f"{name}.json" for name in texts]
-    for path, text in zip(paths, texts.values(), strict=True):
-        path.write_text(text)
-    used, differs = zip(*compared(*paths), strict=True)
-    assert set(differs) == {"[]"}
-    assert dict(zip(texts, used, strict=True)) == {
+    assert read_alike(tmp_path, {name: text.encode() for name, text in texts.items()}) == {
         "plain": "1", "large ids": "0", "zeros": "0", "two lists": "1", "cut": "0", "names": "1", "header behind": "1",
-        "metadata": "1", "devices": "1", "no durations": "1", "old annotations": "1", "empty": "0",
+        "metadata": "1", "devices": "1", "no durations": "1", "old annotations": "1",
+        "longer than a part": "0", "empty": "0",
     }  # fmt: skip
 
 
