@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trace_reader.analysis.graph_names import join_names
     from trace_reader.analysis.job_facts import JobFacts
     from trace_reader.analysis.place_facts import layer_facts, op_facts_of
-    from trace_reader.analysis.verdict import verdict_sentence
+    from trace_reader.analysis.verdict import plain_sentence, verdict_sentence
     from trace_reader.commands.read_job import read_job
     from trace_reader.commands.redact import redact
     from trace_reader.errors import MissingExtraError, NoEventsError, NotATraceError, TraceError
@@ -45,7 +45,7 @@ _PARTS = {  # what is exported, by the module that has it
     "analysis.graph_names": ("join_names",),
     "analysis.job_facts": ("JobFacts",),
     "analysis.place_facts": ("layer_facts", "op_facts_of"),
-    "analysis.verdict": ("verdict_sentence",),
+    "analysis.verdict": ("plain_sentence", "verdict_sentence"),
     "commands.read_job": ("read_job",),
     "commands.redact": ("redact",),
     "errors": ("MissingExtraError", "NoEventsError", "NotATraceError", "TraceError"),
@@ -66,8 +66,8 @@ _MODULE_OF = {name: module for module, names in _PARTS.items() for name in names
 __all__ = [
     "GLOSSARY", "PATTERNS", "Facts", "JobFacts", "Kind", "MissingExtraError", "NoEventsError", "NotATraceError", "Slice", "Trace",
     "TraceError", "analyze", "bus_factor", "count", "draw_job", "draw_traces", "human_bytes", "job_sentence", "join_names",
-    "layer_facts", "load", "op_facts_of", "pages", "peak", "read", "read_job", "redact", "several_markdown", "us",
-    "verdict_sentence", "work_per_step", "write_all",
+    "layer_facts", "load", "op_facts_of", "pages", "peak", "plain_sentence", "read", "read_job", "redact", "several_markdown",
+    "us", "verdict_sentence", "work_per_step", "write_all",
 ]  # fmt: skip
 
 

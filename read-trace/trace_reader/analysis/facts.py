@@ -20,6 +20,7 @@ from trace_reader.analysis.memory_facts import MemoryFacts, memory_facts
 from trace_reader.analysis.missing_events import missing
 from trace_reader.analysis.op_facts import CallFacts, OpFacts, call_facts, op_facts
 from trace_reader.analysis.place_facts import PlaceFacts, annotation_facts
+from trace_reader.analysis.plain_run import PlainRun, plain_run
 from trace_reader.analysis.step_facts import StepFacts, busy_us, step_facts, step_period_us
 from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
@@ -89,6 +90,7 @@ class Facts(msgspec.Struct, frozen=True):
     zero_timestamps: int  # kernels with a start or a duration of 0
     steps: tuple[StepFacts, ...]
     step_period_us: float | None  # from one step's end to the next one's, on average
+    plain: PlainRun  # the run without the profiler
     kernels: tuple[KernelFacts, ...]
     families: tuple[FamilyFacts, ...]
     gemms: tuple[GemmFacts, ...]
@@ -154,11 +156,12 @@ def summarize(trace: Trace) -> Facts:
     kinds, origins = Counter(work.kind.tolist()), Counter(work.origin.tolist())
     window_us, gpu_busy = _window(trace)
     share = None if gpu_busy is None or window_us <= 0 else gpu_busy / window_us / len(used)
-    cpu, asked = CpuActivity(trace), windows(trace)
+    cpu, asked, period_us = CpuActivity(trace), windows(trace), step_period_us(trace)
     # What takes the longest stands first, as processes that share them want it.
     parts = _worked_out(
         trace,
         critical_paths=lambda: tuple(critical_path(trace, cpu, window) for window in asked),
+        plain=lambda: plain_run(trace, period_us),
         idle=lambda: idle_facts(trace, cpu, asked[0].device, asked[0].start_ns, asked[0].end_ns) if asked else None,
         ops=lambda: op_facts(trace),
         kernels=lambda: kernel_facts(trace, device_properties),
@@ -189,7 +192,7 @@ def summarize(trace: Trace) -> Facts:
         gpu_time_by_origin_us={origin.word: work.where(work.origin == origin).total_us for origin in Origin},
         gpu_events_by_origin={origin.word: origins[origin] for origin in Origin},
         zero_timestamps=trace.zero_timestamps,
-        step_period_us=step_period_us(trace),
+        step_period_us=period_us,
         families=family_facts(parts["kernels"]),
     )
 

@@ -2,8 +2,9 @@
 
 from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.plain_run import MEASURED
 from trace_reader.names.kernel_names import decode_name
-from trace_reader.units import about
+from trace_reader.units import about, us
 
 CLASSES = {  # of the critical path
     "compute": "GPU compute", "cpu": "CPU time", "input": "waiting for a DataLoader", "communication": "communication",
@@ -14,6 +15,8 @@ CPU_WORDS = {
     "call": "calls that launch no kernel",
     "memory": "memory management", "loading": "loading code", "compilation": "compiling", "profiler": "the profiler",
 }  # fmt: skip
+
+BUSY_SHARE = 0.8  # of a step without the profiler: so long the GPU is busy in a run that it limits, at least
 
 
 def verdict_sentence(facts: Facts) -> str:
@@ -31,13 +34,34 @@ def verdict_sentence(facts: Facts) -> str:
     return f"unknown: {lacks}; of what it holds, {words}" if facts.missing else f"{facts.verdict}: {words}"
 
 
+def plain_sentence(facts: Facts) -> str:
+    """One line: what a step takes without the profiler, where that was measured, and that the GPU is the limit then, where it is
+    not in the recorded run; else empty.
+    """
+    plain, path = facts.plain, facts.critical_path
+    if plain.step_us is None or plain.high_us is None:
+        return ""
+    recorded = "" if plain.recorded_step_us is None else f", {us(plain.recorded_step_us)} recorded"
+    if plain.how == MEASURED:
+        words = f"a step takes {us(plain.step_us)} without the profiler{recorded}"
+    else:
+        words = f"without the profiler a step takes an estimated {us(plain.low_us)} to {us(plain.high_us)}{recorded}"
+    busy_us = [step.gpu_busy_us for step in facts.steps if step.gpu_busy_us is not None]
+    differs = (
+        path is not None and plain.verdict == "gpu-bound" != facts.verdict == path.verdict and len(facts.critical_paths) == 1
+    )
+    if differs and (mean_us := sum(busy_us) / len(busy_us)) >= BUSY_SHARE * plain.high_us:
+        return f"{words}; the GPU is busy for {us(mean_us)} of it: that run is gpu-bound"
+    return words if plain.how == MEASURED else ""
+
+
 def what_limits(path: CriticalPath) -> str:
     """The share and the class of the path (of none with half of it, the two largest), and the two things that are most of it."""
     shares = [(name, share) for name, share in path.classes.items() if share > 0]
     limiting = shares[:2] if path.verdict == "mixed" else shares[:1]
     words = [f"{about(share)}{' of the critical path' * (not n)} is {CLASSES[name]}" for n, (name, share) in enumerate(limiting)]
     largest = sorted((thing for name, _ in limiting for thing in things(path, name)), key=lambda thing: -thing[1])[:2]
-    most = ", ".join(f"{what} {about(us / path.window_us)}" for what, us in largest)
+    most = ", ".join(f"{what} {about(us_ / path.window_us)}" for what, us_ in largest)
     return " and ".join(words) + (f" ({most})" if largest else "")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from trace_reader.analysis.dispatch_tree import Node
 from trace_reader.analysis.facts import Facts, Finding
-from trace_reader.analysis.verdict import CPU_WORDS, verdict_sentence
+from trace_reader.analysis.verdict import CPU_WORDS, plain_sentence, verdict_sentence
 from trace_reader.guard import Failures
 from trace_reader.scene.document import LABEL_WIDTH, Document, Item, Style, middle, short
 from trace_reader.scene.trace_tables import IDLE, MEMORY, TABLES, TraceView
@@ -33,7 +33,8 @@ def trace_report(facts: Facts, style: Style, tree: Node | None = None) -> Docume
     out.section("Verdict", "verdict")
     explained = [f for f in facts.findings if f.slug == facts.verdict]
     kinds = BRIEF_KINDS if style.brief else MOST_KINDS
-    out.lines([verdict_sentence(facts), *(f"{f.means} Next: {f.next}" for f in explained), work_per_step(facts, kinds)])
+    means = [f"{f.means} Next: {f.next}" for f in explained]
+    out.lines([line for line in (verdict_sentence(facts), plain_sentence(facts), *means, work_per_step(facts, kinds)) if line])
     _findings(out, [f for f in facts.findings if f.slug != facts.verdict])
     left_out = _tables(out, TraceView(facts, style))
     if style.brief:

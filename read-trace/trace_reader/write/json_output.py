@@ -19,6 +19,7 @@ from trace_reader.analysis.graph_names import Joined
 from trace_reader.analysis.job_facts import JobCollectiveFacts, JobFacts, RankFacts
 from trace_reader.analysis.kernel_facts import KernelFacts
 from trace_reader.analysis.place_facts import PlaceFacts, TimeFacts
+from trace_reader.analysis.plain_run import PlainRun
 from trace_reader.analysis.step_facts import StepFacts
 
 SCHEMA_VERSION = 1  # one more where a field is renamed or means something else
@@ -94,7 +95,7 @@ def values(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         of_its_own = OF_ITS_OWN.get(type(value))
         data = of_its_own(value) if of_its_own else _fields(value)
-        if "verdict" in data:
+        if "verdict" in data and not isinstance(value, PlainRun):
             data["regime"] = data["verdict"]  # its name until version 0.2; goes with 0.4
         return data
     if isinstance(value, tuple | list):

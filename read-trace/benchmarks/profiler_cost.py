@@ -1,0 +1,176 @@
+"""What the profiler costs: the same programs plain and recorded, in turns, with several flags of the profiler.
+
+    uv run read-trace/benchmarks/profiler_cost.py
+
+Takes about two minutes. Prints a table: of each program the time of a step without the profiler, how many times as long it is
+when it is recorded, and with shapes recorded what the trace says limits it, how long the GPU is busy of the plain step, and
+what the reader estimates of the plain step from the trace alone.
+"""
+
+import argparse
+from collections.abc import Callable
+import json
+import os
+from pathlib import Path
+import statistics
+import sys
+import tempfile
+import time
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.profiler import profile, schedule
+from trace_reader import Facts, read, us, write_all
+
+Step = Callable[[], object]
+ROUNDS, ROUND_S, ACTIVE = 3, 0.1, 5
+FLAGS: dict[str, dict[str, Any]] = {
+    "no flags": {},
+    "shapes": {"record_shapes": True},
+    "shapes, stack": {"record_shapes": True, "with_stack": True},
+    "shapes, memory": {"record_shapes": True, "profile_memory": True},
+}
+
+
+def matmul_add(size: int) -> Callable[[str], Step]:
+    def build(device: str) -> Step:
+        x, w, b = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(3))
+        return lambda: torch.add(torch.matmul(x, w), b)
+
+    return build
+
+
+def gated_mlp(tokens: int) -> Callable[[str], Step]:
+    def build(device: str) -> Step:
+        x = torch.randn(tokens, 768, device=device, dtype=torch.bfloat16)
+        gate, up, down = (
+            torch.randn(shape, device=device, dtype=torch.bfloat16) for shape in ((3072, 768), (3072, 768), (768, 3072))
+        )
+        return lambda: F.linear(F.gelu(F.linear(x, gate), approximate="tanh") * F.linear(x, up), down)
+
+    return build
+
+
+def forward(layers: int, size: int) -> Callable[[str], Step]:
+    def build(device: str) -> Step:
+        net = nn.Sequential(*(nn.Linear(size, size) for _ in range(layers))).to(device)
+        x = torch.randn(32, size, device=device)
+
+        @torch.no_grad()
+        def step():
+            return net(x)
+
+        return step
+
+    return build
+
+
+def training(layers: int, size: int) -> Callable[[str], Step]:
+    def build(device: str) -> Step:
+        net = nn.Sequential(*(nn.Sequential(nn.LayerNorm(size), nn.Linear(size, size), nn.GELU()) for _ in range(layers))).to(
+            device
+        )
+        x, optimizer = torch.randn(512, size, device=device), torch.optim.AdamW(net.parameters())
+
+        def step():
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+
+        return step
+
+    return build
+
+
+PROGRAMS: dict[str, Callable[[str], Step]] = {
+    "01: matmul and add, 64": matmul_add(64),
+    "01: matmul and add, 1024": matmul_add(1024),
+    "01: matmul and add, 2048": matmul_add(2048),
+    "01: matmul and add, 4096": matmul_add(4096),
+    "03: gated MLP, 512 tokens": gated_mlp(512),
+    "03: gated MLP, 8192 tokens": gated_mlp(8192),
+    "100 linear layers, forward": forward(100, 64),
+    "16 layers, training": training(16, 512),
+}
+
+
+def synchronize(device: str) -> None:
+    if device != "cpu":
+        torch.accelerator.synchronize()
+
+
+def plain_us(step: Step, device: str) -> float:
+    """The time of a step without the profiler."""
+    for _ in range(3):
+        step()
+    synchronize(device)
+    start, steps = time.perf_counter(), 0
+    while steps < 5 or time.perf_counter() - start < ROUND_S:
+        step()
+        steps += 1
+    synchronize(device)
+    return (time.perf_counter() - start) / steps * 1e6
+
+
+def recorded(step: Step, device: str, flags: dict[str, Any]) -> Facts:
+    """What the reader says of some recorded steps."""
+    with profile(schedule=schedule(wait=1, warmup=1, active=ACTIVE, repeat=1), acc_events=True, **flags) as profiler:
+        for number in range(2 + ACTIVE):
+            if number == 2:
+                synchronize(device)
+            step()
+            profiler.step()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        return read(str(path))
+
+
+def measure(build: Callable[[str], Step], device: str) -> tuple[list[float], dict[str, list[Facts]]]:
+    step = build(device)
+    times, facts = [], {flags: [] for flags in FLAGS}  # type: ignore[var-annotated]
+    for _ in range(ROUNDS):
+        times.append(plain_us(step, device))
+        for flags, given in FLAGS.items():
+            facts[flags].append(recorded(step, device, given))
+    return times, facts
+
+
+def row(name: str, times: list[float], facts: dict[str, list[Facts]]) -> list[str]:
+    """A line of the table: medians of the rounds."""
+    plain = statistics.median(times)
+    more = [f"{statistics.median(f.step_period_us or 0 for f in facts[flags]) / plain:.2f}" for flags in FLAGS]
+    # The round whose step is the median: its verdict, and its estimate.
+    middle = sorted(facts["shapes"], key=lambda f: f.step_period_us or 0)[ROUNDS // 2]
+    busy = [step.gpu_busy_us for step in middle.steps if step.gpu_busy_us is not None]
+    share = f"{statistics.mean(busy) / plain:.2f}" if busy else "-"
+    low, high = middle.plain.low_us, middle.plain.high_us
+    estimate = "-" if low is None or high is None else f"{us(low)} to {us(high)}{'' if low <= plain <= high else ' (outside)'}"
+    return [name, f"{us(plain)} ({min(times) / plain:.2f} to {max(times) / plain:.2f})", *more, middle.verdict, share, estimate]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--json", type=Path, help="keep the numbers there, too")
+    args = parser.parse_args()
+    # Else the steps after the first recording would pay for what it has attached to the GPU.
+    os.environ.setdefault("TEARDOWN_CUPTI", "1")
+    name = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
+    print(f"{name}, torch {torch.__version__}: medians of {ROUNDS} rounds; times as long as the plain step\n")
+    head = ["program", "plain step (rounds)", *FLAGS, "recorded verdict", "GPU busy / plain", "estimated from the trace"]
+    print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}", flush=True)
+    kept = {}
+    for program, build in PROGRAMS.items():
+        times, facts = measure(build, args.device)
+        print(f"| {' | '.join(row(program, times, facts))} |", flush=True)
+        kept[program] = {"plain_us": times, **{flags: [f.step_period_us for f in of] for flags, of in facts.items()}}
+    if args.json:
+        write_all({args.json: f"{json.dumps(kept, indent=1)}\n".encode()})
+
+
+if __name__ == "__main__":
+    main()
