@@ -93,7 +93,7 @@ def main(args):
     with pinned(args.backend):
         warm_up(step, args, device)
         with record(args, device) as profiler:
-            for _ in range(profiler.steps):
+            for _ in profiler.steps:
                 step()
                 profiler.step()
 

@@ -19,7 +19,7 @@ Writes traces/05_a_llm_decode/<sizes>_<arch>_<phase>_<cache>_<attention>_<dtype>
 """
 
 from common.cli import LessonParser, run
-from common.decoding import Decoder, print_rates, time_of_a_step
+from common.decoding import PLAIN_STEPS, Decoder, print_rates
 from common.device import choose_device
 from common.llm import add_model_flags, annotate_layers, make_model, published
 from common.record import record, warm_up
@@ -46,12 +46,11 @@ def main(args):
         decoder = Decoder(args, model, device)
         step = decoder.prefill_step if args.phase == "prefill" else decoder.decode_step
         warm_up(step, args, device)
-        plain_us = time_of_a_step(step, args, device)
-        with record(args, device) as profiler:
-            for _ in range(profiler.steps):
+        with record(args, device, PLAIN_STEPS) as profiler:
+            for _ in profiler.steps:
                 step()
                 profiler.step()
-    print_rates(decoder, plain_us)
+    print_rates(decoder, profiler.plain_step)
     return decoder
 
 

@@ -70,7 +70,7 @@ def main(args):
 
         warm_up(step, args, device)
         with record(args, device) as profiler:
-            for _ in range(profiler.steps):
+            for _ in profiler.steps:
                 step()
                 profiler.step()
     return model

@@ -7,10 +7,12 @@ import json
 from pathlib import Path
 import tempfile
 import time
+from typing import Any
 import zlib
 
 from common.cli import LessonError
 from common.device import Device, versions
+from common.plain_step import PlainStep
 from common.run_names import table_path, trace_path
 from common.units import human_bytes
 from common.watch.interrupts import temporary_folders
@@ -23,23 +25,31 @@ NAME_WIDTH = 120  # characters; kernels that differ do so well before
 
 @dataclass(frozen=True)
 class Artifacts:
-    """The bytes of the two files, the seconds that it took to make each, and the run's peak memory in words."""
+    """The bytes of the two files, the seconds that it took to make each, the step without the profiler, if it was timed, and the
+    run's peak memory in words."""
 
     trace: bytes
     trace_s: float
     table: str
     table_s: float
+    plain_step: PlainStep | None
     peak_memory: str | None
 
 
-def export(profiler: torch.profiler.profile, peak_memory: str | None, args: argparse.Namespace, device: Device) -> Artifacts:
+def export(
+    profiler: torch.profiler.profile,
+    plain_step: PlainStep | None,
+    peak_memory: str | None,
+    args: argparse.Namespace,
+    device: Device,
+) -> Artifacts:
     """The artifacts of what `profiler` recorded; writes only into the system's temporary folder.
 
-    `peak_memory` goes into the trace, which does not tell it otherwise.
+    `plain_step` and `peak_memory` go into the trace, which does not tell them otherwise.
     """
-    trace, trace_s = _timed(lambda: _trace(profiler, peak_memory, args, device))
+    trace, trace_s = _timed(lambda: _trace(profiler, plain_step, peak_memory, args, device))
     table, table_s = _timed(lambda: _table(profiler, args, device))
-    return Artifacts(trace, trace_s, table, table_s, peak_memory)
+    return Artifacts(trace, trace_s, table, table_s, plain_step, peak_memory)
 
 
 def write(artifacts: Artifacts, args: argparse.Namespace) -> None:
@@ -53,13 +63,24 @@ def write(artifacts: Artifacts, args: argparse.Namespace) -> None:
         print(f"wrote {path} ({human_bytes(len(data))}, {seconds + write_s:.3f} s)")
 
 
-def _trace(profiler: torch.profiler.profile, peak_memory: str | None, args: argparse.Namespace, device: Device) -> bytes:
-    """The Chrome trace, with what its events do not tell at the top, under the key `lesson`."""
+def _trace(
+    profiler: torch.profiler.profile,
+    plain_step: PlainStep | None,
+    peak_memory: str | None,
+    args: argparse.Namespace,
+    device: Device,
+) -> bytes:
+    """The Chrome trace, with what its events do not tell at the top, under the keys `lesson` and `plain_step_us`."""
     lesson = {"script": args.script, "run": args.tag, "device": device.name, "versions": versions()}
     if peak_memory:
         lesson["peak_memory"] = peak_memory
     trace = _chrome_trace(profiler, trace_path(args).name)
-    trace = b'{\n  "lesson": ' + json.dumps(lesson).encode() + b"," + trace.lstrip()[1:]
+    header: dict[str, Any] = {"lesson": lesson}
+    if plain_step:
+        low, median, high = (round(us, 3) for us in (plain_step.low_us, plain_step.median_us, plain_step.high_us))
+        header["plain_step_us"] = {"median": median, "low": low, "high": high, "steps": plain_step.steps}
+    said = "".join(f'\n  "{key}": {json.dumps(value)},' for key, value in header.items())
+    trace = b"{" + said.encode() + trace.lstrip()[1:]
     return encode(trace, args)
 
 

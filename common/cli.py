@@ -159,6 +159,12 @@ class LessonParser(argparse.ArgumentParser):
             default=Path("traces") / script,
             help="folder of the two artifacts (default: %(default)s)",
         )
+        detail.add_argument(
+            "--plain",
+            action=argparse.BooleanOptionalAction,
+            default=True,
+            help="afterwards, time the step without the profiler: three rounds, each of two steps or 0.07 s (default: on)",
+        )
         detail.add_argument("--gz", action="store_true", help="write the trace as .json.gz, about 10 times smaller")
         detail.add_argument("--seed", type=seed, default=0, help="of inputs and weights (default: %(default)s)")
 
@@ -200,7 +206,7 @@ class LessonParser(argparse.ArgumentParser):
 
     def _changed_settings(self, parsed: argparse.Namespace) -> dict[str, object]:
         """The settings that are not at their default and that the tag does not name otherwise, in the flags' order."""
-        named = {*self._size_flags, *self._variant_flags, "help", "dtype", "warmup", "compile", "trace_dir", "guess"}
+        named = {*self._size_flags, *self._variant_flags, "help", "dtype", "warmup", "compile", "trace_dir", "plain", "guess"}
         return {
             action.dest: getattr(parsed, action.dest)
             for action in self._actions

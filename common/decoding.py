@@ -5,12 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 from common.device import Device
-from common.llm import time_per_call_us, weight_bytes
+from common.llm import weight_bytes
+from common.plain_step import PlainStep
 from common.run_names import trace_path
 from common.watch.run import WARMUP_CALLS
 import torch
 
-PLAIN_STEPS = 10  # timed without the profiler
+PLAIN_STEPS = 11  # without the profiler, at most
 IN_CACHE_BYTES = 2e8  # what a GPU's L2 cache holds is not read from its memory each time: the largest have some 100 MB
 
 
@@ -60,13 +61,9 @@ class Decoder:
         self.written.append(self.token)
 
 
-def time_of_a_step(step: Callable[[], object], args: argparse.Namespace, device: Device) -> float | None:
-    """The time of a step without the profiler, in us; None without --warmup, where the first steps are for the recording."""
-    return time_per_call_us(step, PLAIN_STEPS, device) if args.warmup else None
-
-
-def print_rates(decoder: Decoder, plain_us: float | None) -> None:
+def print_rates(decoder: Decoder, plain_step: PlainStep | None) -> None:
     """What the profiler costs, and how far the step is from the time in which its memory can be read once."""
+    plain_us = plain_step.median_us if plain_step else None
     args, config = decoder.args, decoder.model.config
     tokens = args.batch * (args.prompt if getattr(args, "phase", "decode") == "prefill" else 1)
     rates = [("without the profiler", plain_us), ("with it" if plain_us else "with the profiler", _recorded_us(args))]

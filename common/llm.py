@@ -1,11 +1,10 @@
 """A decoder-only language model of transformers, made from sizes: seeded random weights, nothing downloaded."""
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 import contextlib
 import logging
 import sys
-import time
 from typing import Any
 
 from common.cli import DTYPES, LessonError, LessonParser
@@ -147,13 +146,3 @@ def weight_bytes(model: Any) -> int:
     if head is not None and head.weight.data_ptr() != embedding.weight.data_ptr():
         del weights[embedding.weight.data_ptr()]
     return sum(weights.values())
-
-
-def time_per_call_us(call: Callable[[], object], calls: int, device: Device) -> float:
-    """The time of one of so many calls, with the device synchronized at both ends only."""
-    device.synchronize()
-    start = time.perf_counter()
-    for _ in range(calls):
-        call()
-    device.synchronize()
-    return (time.perf_counter() - start) / calls * 1e6

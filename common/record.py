@@ -1,13 +1,16 @@
 """Recording a lesson: torch.profiler.profile with the lesson's flags. With torch alone it is in the README ("The same in plain
-torch"); `record` adds what is in common/watch, and writes the two artifacts (common/artifacts.py).
+torch"); `record` adds what is in common/watch, times the step without the profiler (common/plain_step.py), and writes the two
+artifacts (common/artifacts.py).
 """
 
 import argparse
 from collections.abc import Callable, Iterator
 import contextlib
+import os
 
 from common.artifacts import export, write
 from common.device import Device
+from common.plain_step import PlainStep
 from common.summary import print_summary
 from common.watch.run import WARMUP_CALLS, Watch, watched
 import torch
@@ -26,15 +29,18 @@ def warm_up(step: Callable[[], object], args: argparse.Namespace, device: Device
 
 
 @contextlib.contextmanager
-def record(args: argparse.Namespace, device: Device) -> Iterator["Profiler"]:
-    """Record what the block runs: `for _ in range(profiler.steps): step(); profiler.step()`.
+def record(args: argparse.Namespace, device: Device, most_plain_steps: int | None = None) -> Iterator["Profiler"]:
+    """Record what the block runs: `for _ in profiler.steps: step(); profiler.step()`.
 
-    At its end the trace and the table are written, and what they say is printed. Raises LessonError when the device runs out
+    At its end the trace and the table are written, and what they say is printed. `most_plain_steps`: how often the step may be
+    called without the profiler, where it cannot be called any number of times. Raises LessonError when the device runs out
     of memory, torch.compile finds no compiler, an artifact cannot be written, or a GPU was used and none of its events was
     recorded (the artifacts are kept then).
     """
+    # Else what the profiler has attached to a CUDA device stays, and each launch goes on costing more when nothing is recorded.
+    os.environ.setdefault("TEARDOWN_CUPTI", "1")
     with Watch(args, device) as watch:
-        profiler = Profiler(args, device, watch)
+        profiler = Profiler(args, device, watch, most_plain_steps)
         # Not as a context manager: in the middle of a failed step, stop() can raise an error of its own, which would hide
         # the step's. Left running, the profiler crashes the process at its end.
         profiler.start()
@@ -46,15 +52,15 @@ def record(args: argparse.Namespace, device: Device) -> Iterator["Profiler"]:
             raise
         profiler.stop()
         watch.ends()
-        artifacts = export(profiler, watch.peak_memory, args, device)
+        artifacts = export(profiler, profiler.plain_step, watch.peak_memory, args, device)
     write(artifacts, args)
     print_summary(artifacts, args, device)
 
 
 class Profiler(torch.profiler.profile):
-    """torch.profiler.profile with the lesson's flags; `steps` is how many times the step is to be called."""
+    """torch.profiler.profile with the lesson's flags. `plain_step` is what a step takes without it, where that was measured."""
 
-    def __init__(self, args: argparse.Namespace, device: Device, watch: Watch):
+    def __init__(self, args: argparse.Namespace, device: Device, watch: Watch, most_plain_steps: int | None):
         super().__init__(
             activities=device.activities(),
             schedule=torch.profiler.schedule(wait=args.wait, warmup=args.schedule_warmup, active=args.active, repeat=1),
@@ -63,15 +69,34 @@ class Profiler(torch.profiler.profile):
             with_stack=args.with_stack,
             acc_events=True,  # without it torch warns that a next cycle would drop the events; there is none
         )
-        self.steps = args.wait + args.schedule_warmup + args.active
-        self._watch = watch
+        self.plain_step: PlainStep | None = None
+        self._args, self._device, self._watch, self._most_plain_steps = args, device, watch, most_plain_steps
+        self._is_running = False
+
+    @property
+    def steps(self) -> Iterator[None]:
+        """As often as the step is to be called: first for the schedule, then, with the profiler stopped, to be timed."""
+        for _ in range(self._args.wait + self._args.schedule_warmup + self._args.active):
+            yield
+        self.stop()
+        if self._args.plain:
+            self._watch.timing()
+            self.plain_step = yield from PlainStep.measure(self._device, self._most_plain_steps)
 
     def start(self) -> None:
         """Begin with step #0."""
         self._watch.step_begins(0)
+        self._is_running = True
         super().start()
 
     def step(self) -> None:
-        """Say that a step has ended and the next one begins."""
-        self._watch.step_begins(self.step_num + 1)
-        super().step()
+        """Say that a step has ended and the next one begins; of the steps that are not recorded, nothing."""
+        if self._is_running:
+            self._watch.step_begins(self.step_num + 1)
+            super().step()
+
+    def stop(self) -> None:
+        """End the recording; once it has ended, nothing."""
+        if self._is_running:
+            self._is_running = False
+            super().stop()

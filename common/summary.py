@@ -18,13 +18,15 @@ def print_summary(artifacts: Artifacts, args: argparse.Namespace, device: Device
         print(f"peak memory: {artifacts.peak_memory}")
     path = str(trace_path(args))
     try:
-        from trace_reader import read, verdict_sentence, work_per_step  # here: a lesson records without it, too
+        from trace_reader import plain_sentence, read, verdict_sentence, work_per_step  # here: a lesson records without it, too
     except ImportError:
         print(NOT_INSTALLED)
         print(f"next: drag {shlex.quote(path)} into https://ui.perfetto.dev")
         return
     facts = read(path)
     print(f"verdict: {verdict_sentence(facts)}")
+    if said := plain_sentence(facts):
+        print(f"{said}{_profilers_share(facts, args)}")
     print(work_per_step(facts))
     if args.guess is not None:
         print(answer(args.guess, facts))
@@ -35,6 +37,14 @@ def print_summary(artifacts: Artifacts, args: argparse.Namespace, device: Device
             "another profiler is attached (nsys, ncu, compute-sanitizer, a debugger), the container lacks the "
             "permission, or WSL without GPU tracing"
         )
+
+
+def _profilers_share(facts, args: argparse.Namespace) -> str:
+    """How much of a recorded step is the profiler's; nothing of a cold run, whose recorded steps may pay for the start, too."""
+    recorded_us, high_us = facts.plain.recorded_step_us, facts.plain.high_us
+    if not args.warmup or recorded_us is None or recorded_us <= high_us:
+        return ""
+    return f"; {1 - facts.plain.step_us / recorded_us:.0%} of the recorded step is the profiler's own cost"
 
 
 def answer(guess: int, facts) -> str:

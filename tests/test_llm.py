@@ -6,13 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from common import decoding
-from common.llm import PUBLISHED, SIZES, time_per_call_us
+from common.llm import PUBLISHED, SIZES
+from common.plain_step import PlainStep
 import pytest
 import torch
 from trace_reader import read
 
 SMALL = ("--device", "cpu", "--dtype", "fp32", "--prompt", "8", "--active", "1")
-TRAIN = ("--device", "cpu", "--dtype", "fp32", "--batch", "2", "--seq", "8", "--no-warmup", "--active", "1")
+TRAIN = ("--device", "cpu", "--dtype", "fp32", "--batch", "2", "--seq", "8", "--no-warmup", "--no-plain", "--active", "1")
 
 
 def run(lesson, tmp_path, *flags):
@@ -53,9 +54,9 @@ def test_greedy_tokens_are_the_same_whichever_way(tmp_path, expected, flags):
     torch.testing.assert_close(logits, expected[1], rtol=1e-4, atol=1e-5)
 
 
-def test_a_cold_run_is_not_timed_before_it_is_recorded(tmp_path, capsys):
-    decoder = run("05_a_llm_decode", tmp_path, *SMALL, "--no-warmup", "--active", "2")
-    assert len(decoder.written) == 1 + 1 + 2  # the schedule's alone
+def test_without_the_plain_steps_only_the_schedule_runs(tmp_path, capsys):
+    decoder = run("05_a_llm_decode", tmp_path, *SMALL, "--no-warmup", "--no-plain", "--active", "2")
+    assert len(decoder.written) == 1 + 1 + 2
     assert re.search(
         r"^tokens per second: [\d,]+ with the profiler \([\d.]+ ms per step\)$", capsys.readouterr().out, re.MULTILINE
     )
@@ -68,7 +69,7 @@ def test_another_seed_gives_other_tokens(tmp_path, expected):
 @pytest.mark.parametrize("arch", ["llama", "gemma3", "smollm3"])
 def test_each_architecture_decodes(tmp_path, arch):
     (written,), _ = decoded(tmp_path, "--arch", arch)
-    assert len(written) == 3 + 10 + 3 and all(0 <= token < 512 for token in written)  # warm-up, timed, in the schedule
+    assert len(written) == 3 + 3 + 11 and all(0 <= token < 512 for token in written)  # warm-up, in the schedule, plain
 
 
 def test_a_step_is_one_forward_with_its_layers(tmp_path, capsys):
@@ -84,20 +85,6 @@ def test_a_step_is_one_forward_with_its_layers(tmp_path, capsys):
     assert f"floor: {4 * (weights + cache) / 1e6:.1f} MB of weights and cache, read once; how fast this device's memory" in out
 
 
-def test_the_device_is_waited_for_before_the_clock_is_read(monkeypatch):
-    """Else the rate would be that of the launches."""
-    said: list[str] = []
-    device: Any = SimpleNamespace(synchronize=lambda: said.append("synchronize"))
-
-    def clock():
-        said.append("clock")
-        return 3e-6 * len(said)
-
-    monkeypatch.setattr("time.perf_counter", clock)
-    assert time_per_call_us(lambda: said.append("call"), 2, device) == pytest.approx(3 * 4 / 2)
-    assert said == ["synchronize", "clock", "call", "call", "synchronize", "clock"]
-
-
 @pytest.mark.parametrize(("phase", "tokens"), [("decode", 3), ("prefill", 21)])
 def test_the_rates_of_a_device_whose_times_are_known(monkeypatch, capsys, phase, tokens):
     """Three sequences of seven tokens in 2 ms and, recorded, 4 ms; 48 MB of weights at 4,800 GB/s take 10 us."""
@@ -108,12 +95,12 @@ def test_the_rates_of_a_device_whose_times_are_known(monkeypatch, capsys, phase,
     monkeypatch.setattr(decoding, "weight_bytes", lambda model: 48_000_000 - cache)
     monkeypatch.setattr(decoding, "_recorded_us", lambda args: 4000.0)
     decoder: Any = SimpleNamespace(args=args, model=model, device=SimpleNamespace(name="NVIDIA H200"))
-    decoding.print_rates(decoder, 2000.0)
+    decoding.print_rates(decoder, PlainStep(2000.0, 1900.0, 2100.0, 9))
     rates = f"{tokens * 500:,} without the profiler (2.00 ms per step), {tokens * 250:,} with it (4.00 ms per step)"
     floor = "floor: 48.0 MB of weights and cache, read once"
     assert capsys.readouterr().out == f"tokens per second: {rates}\n{floor}; so little may stay in the device's cache\n"
     monkeypatch.setattr(decoding, "IN_CACHE_BYTES", 0)
-    decoding.print_rates(decoder, 2000.0)
+    decoding.print_rates(decoder, PlainStep(2000.0, 1900.0, 2100.0, 9))
     assert capsys.readouterr().out.endswith(f"\n{floor}, take 10.0 us at 4,800 GB/s; the step is 200.0 times as long\n")
 
 

@@ -1,6 +1,7 @@
 """What the lessons share, in process: warm-up, schedule, quiet, memory, progress, and the lines that a run prints."""
 
 import argparse
+import json
 import os
 from pathlib import Path
 import pty
@@ -12,6 +13,7 @@ from typing import Any
 from common import artifacts, run_names, units
 from common.cli import LessonError, LessonParser
 from common.device import Device, versions
+from common.plain_step import PlainStep
 from common.record import record, warm_up
 from common.summary import print_summary
 from common.watch.progress import Progress, progress
@@ -22,7 +24,7 @@ from helpers import ROOT, Trace
 import pytest
 import torch
 from torch.profiler import ProfilerAction
-from trace_reader import human_bytes
+from trace_reader import human_bytes, read, us
 
 
 def parse(tmp_path, *flags) -> argparse.Namespace:
@@ -46,7 +48,7 @@ def run(tmp_path, *flags, step=lambda: torch.ones(4) + 1, device=None):
     args = parse(tmp_path, *flags)
     device = device or Device("cpu", "a machine", None)
     with record(args, device) as profiler:
-        for _ in range(profiler.steps):
+        for _ in profiler.steps:
             step()
             profiler.step()
     return args, profiler
@@ -60,10 +62,13 @@ def test_warm_up_makes_three_plain_calls_or_none(flag, calls, tmp_path):
 
 
 def test_the_schedule_is_the_flags(tmp_path):
-    _, profiler = run(tmp_path, "--wait", "2", "--schedule_warmup", "1", "--active", "2")
+    called = []
+    _, profiler = run(
+        tmp_path, "--no-plain", "--wait", "2", "--schedule_warmup", "1", "--active", "2", step=lambda: called.append(1)
+    )
+    assert len(called) == 2 + 1 + 2
     off, trace, on, last = ProfilerAction.NONE, ProfilerAction.WARMUP, ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE
     assert [profiler.schedule(n) for n in range(6)] == [off, off, trace, on, last, off]
-    assert profiler.steps == 5
 
 
 @pytest.mark.parametrize(
@@ -72,8 +77,82 @@ def test_the_schedule_is_the_flags(tmp_path):
 )
 def test_the_device_is_idle_when_recording_starts(flags, before, tmp_path):
     said = []
-    run(tmp_path, *flags, step=lambda: said.append("step"), device=Idle(said))
+    run(tmp_path, "--no-plain", *flags, step=lambda: said.append("step"), device=Idle(said))
     assert said.index("synchronize") == before and said.count("synchronize") == 1
+
+
+def measured(monkeypatch, call_s, most_steps=None):
+    """What PlainStep.measure does with a clock on which a call takes so long, a wait for the device a thousandth of a second,
+    and what it returns.
+    """
+    said, clock = [], [0.0]
+
+    class Timed(Device):
+        def synchronize(self):
+            said.append("synchronize")
+            clock[0] += 1e-3
+
+    monkeypatch.setattr("common.plain_step.time.perf_counter", lambda: clock[0])
+    steps = PlainStep.measure(Timed("cuda", "a GPU", None), most_steps)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return said, done.value
+        said.append("step")
+        clock[0] += call_s(said.count("step"))
+
+
+def test_a_plain_step_is_timed_in_three_rounds_with_the_device_waited_for_at_their_ends_only(monkeypatch):
+    """The first call is not timed, the second says how many make a round: two of 50 ms, and of them the median round."""
+    took_s = [9, 0.05, 0.05, 0.07, 0.1, 0.1, 0.2, 0.1]
+    said, plain = measured(monkeypatch, lambda n: took_s[n - 1])
+    around, one_round = ["step", "synchronize", "step", "synchronize"], ["synchronize", "step", "step", "synchronize"]
+    assert said == around + 3 * one_round
+    assert (plain.low_us, plain.median_us, plain.high_us) == pytest.approx((60_500, 100_500, 150_500))
+    assert plain.steps == 6
+
+
+@pytest.mark.parametrize(("call_s", "most_steps", "calls"), [(0.0095, None, 7), (0.0095, 11, 3), (5.0, None, 2), (5.0, 11, 2)])
+def test_a_round_of_plain_steps_takes_so_many_calls(call_s, most_steps, calls, monkeypatch):
+    """0.07 s of them, but two at least, and no more in all than the lesson can make."""
+    said, plain = measured(monkeypatch, lambda n: call_s, most_steps)
+    assert (said.count("step"), plain.steps) == (2 + 3 * calls, 3 * calls)
+
+
+def test_ranks_make_equally_many_plain_steps_however_long_they_take(monkeypatch):
+    """Each waits for the others in a step: one more of it on one rank would wait for ever."""
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    assert [measured(monkeypatch, lambda n, s=s: s)[1].steps for s in (1e-4, 0.03, 2.0)] == [15, 15, 15]
+
+
+def test_the_steps_after_the_recording_are_timed_without_it_and_their_time_is_in_the_trace(tmp_path, capsys):
+    """Each step takes 20 ms: as long as the trace's header says, while the trace holds the three recorded steps alone."""
+    called = []
+
+    def step():
+        called.append(1)
+        time.sleep(0.02)
+
+    args, profiler = run(tmp_path, step=step)
+    header = json.loads(run_names.trace_path(args).read_text())
+    plain = header["plain_step_us"]
+    assert plain["steps"] == len(called) - 5 - 2 and 20_000 < plain["low"] <= plain["median"] <= plain["high"]
+    assert sum(event["name"].startswith("ProfilerStep#") for event in header["traceEvents"]) == 3
+    assert profiler.plain_step.steps == plain["steps"]
+    facts = read(str(run_names.trace_path(args)))
+    assert (facts.plain.how, facts.plain.step_us) == ("measured", plain["median"])
+    assert (
+        f"\na step takes {us(plain['median'])} without the profiler, {us(facts.step_period_us)} recorded\n"
+        in capsys.readouterr().out
+    )
+
+
+def test_a_warm_run_says_what_the_profiler_costs(tmp_path, capsys):
+    """A step that sleeps 20 ms only when it is recorded takes next to nothing without the profiler."""
+    numbers = iter(range(10**9))
+    run(tmp_path, "--warmup", step=lambda: time.sleep(0.02 if next(numbers) < 5 else 0))
+    assert "; 100% of the recorded step is the profiler's own cost\n" in capsys.readouterr().out
 
 
 def test_a_failed_step_says_so_leaves_nothing_and_lets_the_next_run_record(tmp_path):

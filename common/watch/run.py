@@ -64,8 +64,12 @@ class Watch:
         if number == 0 and self._counting:
             self._counting.__enter__()
 
+    def timing(self) -> None:
+        """The profiler has stopped; what follows are steps without it, which nothing may disturb, either."""
+        self._shown.recorded(self._steps, self._steps)
+
     def ends(self) -> None:
-        """The last step has ended, and the profiler has stopped."""
+        """The last step has ended."""
         self._shown.resume()
         self._shown.show("exporting", self._steps, self._steps)
 

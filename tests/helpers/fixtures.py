@@ -57,14 +57,16 @@ def zygote() -> Iterator[Callable[..., tuple[int, str, str]]]:
 @pytest.fixture(scope="session")
 def lesson(tmp_path_factory, zygote) -> Lesson:
     """Run a lesson, `lesson("01_matmul_add.py", "--size", "8")`, in a process of its own, with a folder of its own; with `ranks`,
-    in so many processes of the launcher. With variables beyond READ_LATE or other settings, Python starts for it alone.
+    in so many processes of the launcher. With variables beyond READ_LATE or other settings, Python starts for it alone. It times
+    no step without the profiler, which would take as long as the recording, unless asked with "--plain".
     """
 
     base = tmp_path_factory.mktemp("lessons")  # once and here: pytest's factory is not safe among threads
 
     def run(script: str, *flags: str, env: Mapping[str, str] | None = None, ranks: int = 0, **popen) -> Run:
         folder = popen.pop("folder", None) or Path(tempfile.mkdtemp(dir=base))
-        arguments = [str(ROOT / script), "--trace_dir", str(folder), *map(str, flags)]
+        quick = ("--no-plain",) if script[:2] not in ("00", "re") else ()
+        arguments = [str(ROOT / script), "--trace_dir", str(folder), *quick, *map(str, flags)]
         if READ_LATE.issuperset(env or {}) and not (ranks or popen):
             code, out, err = zygote(arguments, Path.cwd(), env)
             return Run(code, out, err, folder)

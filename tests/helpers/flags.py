@@ -15,6 +15,8 @@ SHARED = [
     "--with_stack",
     "--trace_dir",
     "--guess",
+    "--plain",
+    "--no-plain",
     "--gz",
     "--seed",
 ]
