@@ -266,7 +266,9 @@ COMMAND = re.compile(r"^```\n\$ uv run read_trace\.py (.*)\n(?:.*\n)*?```$", re.
 
 
 def _with_outputs(path: Path) -> str:
-    """A document with the outputs of its commands made anew: a dispatch tree, a report to its findings, a table of runs."""
+    """A document with the outputs of its commands made anew: a dispatch tree, what a change would bring, a report to its
+    findings, a table of runs.
+    """
     return COMMAND.sub(_printed, path.read_text())
 
 
@@ -276,9 +278,11 @@ def _printed(found: re.Match[str]) -> str:
     arguments = [path for word in shlex.split(found[1]) for path in (sorted(glob.glob(word, root_dir=ROOT)) or [word])]
     with contextlib.chdir(ROOT), contextlib.redirect_stdout(io.StringIO()) as out:
         assert read_trace.main(arguments) == 0
-    before, tree, after = out.getvalue().partition("\nDispatch of ")
-    report, steps, _ = before.partition("\n\nSteps ")
-    shown = f"...\n{tree.strip()} {after}" if tree else (report if steps else before.partition("\n\n")[0]) + "\n...\n"
+    if alone := re.search(r"^(?:Dispatch of|What if:) [\s\S]*", out.getvalue(), re.MULTILINE):
+        shown = f"...\n{alone[0]}"
+    else:
+        report, steps, _ = out.getvalue().partition("\n\nSteps ")
+        shown = (report if steps else report.partition("\n\n")[0]) + "\n...\n"
     return f"```\n$ uv run read_trace.py {found[1]}\n{shown}```"
 
 

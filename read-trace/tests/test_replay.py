@@ -92,8 +92,8 @@ def test_a_launch_into_a_full_queue_waits_for_the_event_that_makes_room(replay):
     (call_row,) = [row.row for row in run.trace.calls if row.duration_us == 1500]
     place = run.moments.place(np.array([call_row]), end=True)
     # It ended at 3100, as the kernel of 3098 to 3100 did: with the CPU's time gone that kernel still ends at its time.
-    assert run.nodes.times_ns()[run._number[place]].tolist() == [3_100_000]
-    earlier = run.nodes.times_ns(with_cpu(run, 0))[run._number[place]].tolist()
+    assert run.nodes.times_ns()[run.number[place]].tolist() == [3_100_000]
+    earlier = run.nodes.times_ns(with_cpu(run, 0))[run.number[place]].tolist()
     launches_us = 1000 * 1  # what the thousand calls take themselves; the first kernel comes so long after the first of them
     assert earlier == [pytest.approx((2990 + 100) * 1000, abs=launches_us * 1000)]
 
@@ -108,7 +108,7 @@ def test_an_event_that_waited_for_another_stream_ends_after_that_one(replay):
     after_ns = run.nodes.after_ns.copy()
     # Half the time of stream 7's kernels: what waited for them comes so much sooner, 2 x 25 in two steps, 25 of it before the
     # first step's end.
-    for node in run._number[len(run.moments) :][[0, 1]]:
+    for node in run.gpu_nodes[[0, 1]]:
         after_ns[node] -= 25_000
     assert run.play(after_ns).step_us == 82 - 25
 

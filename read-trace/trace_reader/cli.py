@@ -32,6 +32,7 @@ Read a profiler trace: what the bottleneck is, what each step launched, which ke
     {command} TRACE.json.gz --chain 3       the dispatch tree of ProfilerStep#3
     {command} TRACE.json --by layer         GPU time of each layer, forward and backward; annotation, stack
     {command} GRAPH.json --names EAGER.json     what a CUDA graph replays, by a trace of the same step without it
+    {command} TRACE.json --what_if 'drop aten::item'    what a step would take without these ops; graph, no waits, ...
     {command} TRACE.json --plot out.png     a picture (two traces: on one scale); --steps 3:4, --us 100:250
     {command} JOB_rank*.json --merge ALL.json.gz    one file for Perfetto, clocks aligned
     {command} TRACE.json --html out.html    the report as a page, with a timeline to click; two traces; a job
@@ -91,6 +92,14 @@ def _add_commands(group: argparse._ArgumentGroup) -> None:
         metavar="TRACE",
         type=named,
         help="name what a CUDA graph replayed by this trace of the same step without the graph; by op, or --by",
+    )
+    group.add_argument(
+        "--what_if",
+        metavar="CHANGE",
+        type=change,
+        action="append",
+        help="what a step takes, and saves, with this change: 'drop REGEX' (ops, annotations, calls), 'scale REGEX FACTOR' "
+        "(kernels, copies), 'no waits', 'graph', 'loader'; repeated, all of them together",
     )
     group.add_argument("--plot", metavar="FILE", type=picture, help="draw a picture into FILE, .png or .svg")
     group.add_argument("--html", metavar="FILE", type=html_page, help="write a page with a timeline to click; it opens offline")
@@ -174,6 +183,15 @@ def pattern(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise argparse.ArgumentTypeError(f"expected a regular expression, got {text!r}: {error}") from None
+
+
+def change(text: str) -> Any:
+    from trace_reader.analysis.what_if import parse_change  # here: most runs ask for no change
+
+    try:
+        return parse_change(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def picture(text: str) -> Path:

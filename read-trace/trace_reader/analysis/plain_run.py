@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from trace_reader.analysis.critical_path import SHARE_THAT_NAMES, VERDICTS
-from trace_reader.analysis.replay import Played, Replay
+from trace_reader.analysis.replay import Replay
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, median
 
@@ -71,15 +71,18 @@ def plain_run(trace: Trace, recorded_step_us: float | None) -> PlainRun:
     unknown = PlainRun(None, None, None, recorded_step_us, UNKNOWN)
     if measured := _measured(trace.header.get(HEADER_KEY)):
         low, middle, high = measured
-        verdict = _PricedRun(trace).verdict_at(middle / recorded_step_us) if recorded_step_us and len(trace.work) else None
+        verdict = None
+        if recorded_step_us and len(trace.work):
+            run = PricedRun(trace)
+            prices = run.prices_at(middle / recorded_step_us)
+            verdict = None if prices is None else run.ends(prices)[1]
         return PlainRun(middle, low, high, recorded_step_us, MEASURED, verdict)
     if not recorded_step_us or not _has_prices(trace):
         return unknown
-    run = _PricedRun(trace)
+    run = PricedRun(trace)
     if not run.is_sound(recorded_step_us):
         return unknown
-    cheap = CHEAP if trace.header.get("record_shapes") else msgspec.structs.replace(CHEAP, op_us=CHEAP_WITHOUT_SHAPES_US)
-    (least_share, at_least), (most_share, at_most) = run.ends(DEAR), run.ends(cheap)
+    (least_share, at_least), (most_share, at_most) = (run.ends(prices) for prices in run.estimated)
     least, most = least_share * recorded_step_us, most_share * recorded_step_us
     low, high = least * (1 - MARGIN), most * (1 + MARGIN)
     if low <= 0 or high - low > WIDEST * high:
@@ -108,14 +111,16 @@ def _verdict(shares: dict[str, float]) -> str:
     return VERDICTS[name] if share >= SHARE_THAT_NAMES else "mixed"
 
 
-class _PricedRun:
-    """A run, to be played again without what the profiler costs."""
+class PricedRun:
+    """A run, to be played again without what the profiler costs. `estimated`: the dear prices and the cheap ones."""
 
     def __init__(self, trace: Trace):
         self._trace = trace
         steps = max(len(trace.steps), 1)
         self.replay = Replay(trace, max(LEAST_STEPS, MOST_EVENTS * steps // max(len(trace.work), 1)))
         self._unchanged_us = self.replay.play().step_us
+        without_shapes = msgspec.structs.replace(CHEAP, op_us=CHEAP_WITHOUT_SHAPES_US)
+        self.estimated = DEAR, CHEAP if trace.header.get("record_shapes") else without_shapes
 
     @cached_property
     def _scale(self) -> float:
@@ -141,8 +146,8 @@ class _PricedRun:
         """Whether the run, played again as it was, takes as long as it did: clocks that disagree can make it another one."""
         return self.replay.is_exact or abs(self._unchanged_us - recorded_step_us) <= SOUND_SHARE * recorded_step_us
 
-    def without(self, prices: Prices) -> Played:
-        """The run with these prices taken away, and all that lies between two steps."""
+    def without(self, prices: Prices) -> np.ndarray:
+        """The times between the replay's nodes with these prices taken away, and all that lies between two steps."""
         stretches, after_ns = self.replay.stretches, self.replay.nodes.after_ns.copy()
         ops, compiled, calls = self._begun
         spent_ns = (ops * prices.op_us + compiled * prices.compiled_us + calls * prices.call_us) * self._scale
@@ -152,29 +157,26 @@ class _PricedRun:
         after_ns[stretches.node, 0] = np.where(stretches.between_steps, 0, left_ns)
         alone_ns = after_ns[self.replay.call_ends, 0]
         after_ns[self.replay.call_ends, 0] = np.maximum(alone_ns - prices.call_us * self._scale, alone_ns * LEAST_SHARE)
-        return self.replay.play(after_ns)
+        return after_ns
 
     def ends(self, prices: Prices) -> tuple[float, str]:
         """The time of a step with these prices taken away, as a share of the recorded one, and what limits the run then."""
-        played = self.without(prices)
+        played = self.replay.play(self.without(prices))
         return played.step_us / self._unchanged_us, _verdict(played.shares())
 
-    def verdict_at(self, share: float) -> str | None:
-        """What limits the run if a step takes this share of the recorded one: at the dear prices, if the replay does then, else
-        at those, all by one factor, at which it does. None: it does at no price.
+    def prices_at(self, share: float) -> Prices | None:
+        """The prices at which a step takes this share of the recorded one: the dear ones, if it does then, else those, all by
+        one factor. None: it does at no price.
         """
         low, high, step_us = 0.0, MOST_DEAR, share * self._unchanged_us
-        dear = self.without(DEAR)
-        if step_us * (1 - SPREAD) <= dear.step_us <= step_us * (1 + MARGIN):
-            return _verdict(dear.shares())
-        played = self.without(CHEAP.times(high))
-        if played.step_us > step_us * (1 + MARGIN):
+        if step_us * (1 - SPREAD) <= self._step_us(DEAR) <= step_us * (1 + MARGIN):
+            return DEAR
+        if self._step_us(CHEAP.times(high)) > step_us * (1 + MARGIN):
             return None
         for _ in range(TRIES):
             middle = (low + high) / 2
-            tried = self.without(CHEAP.times(middle))
-            if tried.step_us > step_us:
-                low = middle
-            else:
-                high, played = middle, tried
-        return _verdict(played.shares())
+            low, high = (middle, high) if self._step_us(CHEAP.times(middle)) > step_us else (low, middle)
+        return CHEAP.times(high)
+
+    def _step_us(self, prices: Prices) -> float:
+        return self.replay.play(self.without(prices)).step_us

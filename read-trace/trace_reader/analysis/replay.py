@@ -102,7 +102,8 @@ class Stretches(msgspec.Struct, frozen=True, eq=False):
 class Replay:
     """What can be played again of a trace, or of its first `steps`: as it was recorded, and with some of the times changed.
 
-    `is_exact`: unchanged, each node comes at its recorded time; false where a clock has something wait for what came later.
+    `number`: of each node its place in `nodes`, first those of the CPU's `moments`, then those of the GPU's `work`. `is_exact`:
+    unchanged, each node comes at its recorded time; false where a clock has something wait for what came later.
     """
 
     def __init__(self, trace: Trace, steps: int | None = None):
@@ -114,11 +115,11 @@ class Replay:
         work = work.where((work.call < 0) | (trace.slices.start_ns[work.call] < end_ns))
         self.work = work.where(np.lexsort((work.end_ns, work.start_ns, work.track)))
         self.moments = _moments(trace, self.steps, self.work, begin_ns, end_ns)
-        self._number = self._in_order()
+        self.number = self._in_order()
         waits_for, after_ns = self._links()
         at_ns = np.concatenate([self.moments.at_ns, self.work.end_ns])
-        waits_for[waits_for >= 0] = self._number[waits_for[waits_for >= 0]]
-        order = np.argsort(self._number)
+        waits_for[waits_for >= 0] = self.number[waits_for[waits_for >= 0]]
+        order = np.argsort(self.number)
         self.nodes = Nodes(at_ns[order], waits_for[order].astype(np.int32), after_ns[order])
         self.is_exact = _without_later_ones(self.nodes)
 
@@ -132,12 +133,17 @@ class Replay:
         of_step = moments.call < 0
         begins, ends = of_step & ~moments.is_end, of_step & moments.is_end
         at_edge = ends[places] | begins[self.earlier[places]]
-        return Stretches(self._number[places], start_ns, end_ns, begins[places], at_edge)
+        return Stretches(self.number[places], start_ns, end_ns, begins[places], at_edge)
 
     @cached_property
     def call_ends(self) -> np.ndarray:
         """The nodes at which calls end."""
-        return self._number[: len(self.moments)][(self.moments.call >= 0) & self.moments.is_end]
+        return self.number[: len(self.moments)][(self.moments.call >= 0) & self.moments.is_end]
+
+    @property
+    def gpu_nodes(self) -> np.ndarray:
+        """The nodes of the GPU's work."""
+        return self.number[len(self.moments) :]
 
     def _in_order(self) -> np.ndarray:
         """The number of each node, first of the CPU's and then of the GPU's: none comes before what it waits for."""
@@ -182,7 +188,7 @@ class Replay:
     def _edges(self, times_ns: np.ndarray) -> tuple[int, int, int]:
         """From when to when the time of a step is taken, and of how many steps."""
         n = len(self.moments)
-        at_ns = times_ns[self._number]
+        at_ns = times_ns[self.number]
         of_steps = np.flatnonzero(self.moments.call < 0)
         ends_ns = at_ns[of_steps[self.moments.is_end[of_steps]]].copy()
         launched = self.work.step >= 0
@@ -197,7 +203,7 @@ class Replay:
         """Of each node its class, how long it is itself (a GPU event's duration), and how much of the stretch before is input."""
         n = len(self.nodes.recorded_ns)
         kind, own_ns, input_share = np.full(n, Class.CPU), np.zeros(n, np.int64), np.zeros(n)
-        numbers = self._number[len(self.moments) :]
+        numbers = self.gpu_nodes
         collective = self.work.is_named(is_collective)
         of_kernels = np.where(collective, Class.COMMUNICATION, Class.COMPUTE)
         kind[numbers] = np.where(self.work.kind == Kind.KERNEL, of_kernels, Class.COPY)

@@ -1,0 +1,196 @@
+"""What a change would bring: each kind of change on a few events with the times worked out by hand, and the command."""
+
+import json
+
+from helpers import GALLERY
+from helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
+import pytest
+from trace_reader import analyze, cli, load
+from trace_reader.analysis.what_if import parse_change, what_if
+
+CUDNN = str(GALLERY / "04_c_sdpa_attention" / "8_16_1024_64_cudnn_bf16_warm_eager.json")
+SLOW = {"with_stack": 1}  # so that nothing is estimated: what is told is of the recorded step
+PAGEABLE = "Memcpy DtoH (Device -> Pageable)"
+
+
+@pytest.fixture
+def asked(tmp_path):
+    def ask(*events, changes, **header):
+        trace = load(write(tmp_path / "t.json", *events, **(header or SLOW)))
+        return what_if(trace, analyze(trace).plain, [parse_change(text) for text in changes])
+
+    return ask
+
+
+def two_steps(of_step):
+    """Steps of 100, with what a function of a moment and a number gives for each."""
+    return [e for n in (0, 1) for e in (step(n, 100 * n, 100), *of_step(100 * n, n * 10))]
+
+
+def told(changed):
+    assert (changed.changed_low_us, changed.gain_low) == (changed.changed_high_us, changed.gain_high)
+    return changed.of, changed.recorded_step_us, changed.changed_low_us, changed.gain_low
+
+
+def test_ops_that_are_dropped_take_their_calls_and_kernels_with_them(asked):
+    """The op takes 20 of the CPU's time, its launch is in it; the GPU has room for its kernel."""
+    events = two_steps(lambda at, n: [op("aten::add", at + 40, 20), launch(at + 50, n + 1), kernel(ADD, at + 55, 10, n + 1)])
+    assert told(asked(*events, changes=["drop aten::add"])) == ("recorded", 100, 80, pytest.approx(0.2))
+
+
+def test_where_the_cpu_is_the_limit_a_dropped_kernel_saves_its_ops_time_alone(asked):
+    """A kernel of 48 is gone from the GPU, and 3 of the CPU's 100."""
+    events = two_steps(
+        lambda at, n: [
+            op("aten::mm", at + 1, 3), launch(at + 2, n + 1), kernel(GEMM, at + 10, 50, n + 1),
+            op("aten::add", at + 5, 3), launch(at + 6, n + 2), kernel(ADD, at + 61, 48, n + 2),
+        ]
+    )  # fmt: skip
+    assert told(asked(*events, changes=["drop ^aten::add$"])) == ("recorded", 100, 97, pytest.approx(0.03))
+
+
+def test_an_annotation_that_is_dropped_takes_all_that_is_in_it(asked):
+    events = two_steps(lambda at, n: [annotation("log", at + 10, 60), call("cudaStreamSynchronize", at + 20, 50, n + 1)])
+    events += [launch(1, 99), kernel(GEMM, 6, 5, 99)]
+    assert told(asked(*events, changes=["drop log"])) == ("recorded", 100, 40, pytest.approx(0.6))
+
+
+def test_a_call_that_waited_and_is_dropped_lets_the_cpu_go_on(asked):
+    """The wait of 59 is gone; the kernel takes 60 and its latency 5 in each step, which the CPU no longer waits for."""
+    events = two_steps(
+        lambda at, n: [
+            launch(at + 10, n + 1), kernel(GEMM, at + 15, 60, n + 1), call("cudaDeviceSynchronize", at + 17, 59, n + 2)
+        ]
+    )  # fmt: skip
+    # Without it, the CPU takes 41 a step; the GPU 60, and a gap of 0, as it has none that is its own.
+    assert told(asked(*events, changes=["drop cudaDeviceSynchronize"])) == ("recorded", 100, 60, pytest.approx(0.4))
+    assert told(asked(*events, changes=["no waits"])) == ("recorded", 100, 60, pytest.approx(0.4))
+
+
+def test_no_waits_lets_a_blocking_copy_return(asked):
+    events = two_steps(lambda at, n: [call("cudaMemcpyAsync", at + 20, 60, n + 1), memcpy(at + 30, 48, n + 1, name=PAGEABLE)])
+    # The call takes 2 then, the rest of the step 40.
+    assert told(asked(*events, changes=["no waits"])) == ("recorded", 100, 48, pytest.approx(0.52))
+
+
+@pytest.mark.parametrize(
+    ("regex", "changed_us"), [("nvjet", 60), ("nvjet GEMM", 60), ("elementwise|nvjet", 50), ("elementwise", 90)]
+)
+def test_kernels_are_scaled_by_their_name_or_their_label(asked, regex, changed_us):
+    """The GPU is the limit: 80 and 20 in each step, one right after the other."""
+    events = two_steps(
+        lambda at, n: [
+            launch(at + 1, n + 1),
+            launch(at + 3, n + 2),
+            kernel(GEMM, at + 10, 80, n + 1),
+            kernel(ADD, at + 90, 20, n + 2),
+        ]
+    )
+    # At a hundredth of the CPU's time it would be the GPU's alone: drop what the CPU does to see it.
+    assert asked(*events, changes=[f"scale {regex} 0.5", "graph"]).changed_low_us == pytest.approx(changed_us)
+
+
+def test_a_graph_is_one_launch_a_step(asked):
+    events = two_steps(
+        lambda at, n: [e for k in range(4) for e in (launch(at + 20 * k, n + k), kernel(ADD, at + 20 * k + 5, 10, n + k))]
+    )
+    # The GPU's 40 in a step; a launch takes 20 of the CPU, which runs ahead.
+    assert told(asked(*events, changes=["graph"])) == ("recorded", 100, 40, pytest.approx(0.6))
+
+
+def test_a_loader_that_takes_no_time(asked):
+    loading = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    events = two_steps(lambda at, n: [annotation(loading, at, 70), launch(at + 80, n + 1), kernel(ADD, at + 85, 5, n + 1)])
+    assert told(asked(*events, changes=["loader"])) == ("recorded", 100, pytest.approx(30), pytest.approx(0.7))
+    # In a graph it still takes its time: 70 and the launch of 20.
+    assert asked(*events, changes=["graph"]).changed_low_us == pytest.approx(90)
+    assert asked(*events, changes=["loader", "graph"]).changed_low_us == pytest.approx(20)
+
+
+def test_of_a_measured_step_the_gain_is_of_that(asked):
+    """Recorded 100 and measured 50: dropping all of the CPU's ops leaves what it does outside of them."""
+    events = two_steps(
+        lambda at, n: [
+            op("aten::add", at + 10, 80), call("cudaLaunchKernel", at + 50, 4.7, n + 1), kernel(ADD, at + 55, 5, n + 1)
+        ]
+    )  # fmt: skip
+    changed = asked(*events, changes=["drop aten::add"], plain_step_us={"median": 50, "low": 49, "high": 51})
+    assert (changed.of, changed.recorded_step_us) == ("measured", 100)
+    assert changed.changed_low_us == changed.changed_high_us == pytest.approx(50 * (1 - changed.gain_low))
+    assert 0.7 < changed.gain_low < 0.9
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", "expected one of drop REGEX, scale REGEX FACTOR, no waits, graph, loader, got ''"),
+        ("drop", "expected one of drop REGEX, scale REGEX FACTOR, no waits, graph, loader, got 'drop'"),
+        ("graphs", "expected one of drop REGEX, scale REGEX FACTOR, no waits, graph, loader, got 'graphs'"),
+        ("scale gemm", "expected scale REGEX FACTOR, with a factor of 0 or more, got 'scale gemm'"),
+        ("scale gemm -1", "expected scale REGEX FACTOR, with a factor of 0 or more, got 'scale gemm -1'"),
+        ("scale gemm nan", "expected scale REGEX FACTOR, with a factor of 0 or more, got 'scale gemm nan'"),
+        ("scale gemm inf", "expected scale REGEX FACTOR, with a factor of 0 or more, got 'scale gemm inf'"),
+        ("drop (", "expected a regular expression in 'drop (': missing ), unterminated subpattern at position 0"),
+    ],
+)
+def test_a_change_that_cannot_be_read_says_what_can(text, error, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([CUDNN, "--what_if", text])
+    assert ended.value.code == 2 and capsys.readouterr().err.endswith(f"argument --what_if: {error}\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ("drop aten::nothing", "finds no op, annotation or call to change"),
+        ("scale aten::mm 0.5", "finds no GPU event to change"),
+        ("loader", "finds no DataLoader that was asked for a batch to change"),
+    ],
+)
+def test_a_change_of_nothing_is_an_error(change, error, capsys):
+    assert cli.main([CUDNN, "--what_if", change]) == 2
+    assert capsys.readouterr().err == f"error: {CUDNN}: {change!r} {error}\n"
+
+
+def test_a_trace_without_steps_has_none_to_change(tmp_path, capsys):
+    path = write(tmp_path / "t.json", launch(1, 1), kernel(GEMM, 5, 5, 1))
+    assert cli.main([path, "--what_if", "graph"]) == 2
+    assert capsys.readouterr().err == f"error: {path}: --what_if changes a step, and the trace has none\n"
+
+
+def test_the_report_and_its_json(capsys):
+    assert cli.main([CUDNN, "--what_if", "scale cudnn 0.5", "--what_if", "graph"]) == 0
+    out = capsys.readouterr().out
+    assert out.partition("What if: ")[2] == (
+        "scale cudnn 0.5, graph\n"
+        "  recorded: a step takes 97.6 µs\n"
+        "  without the profiler: 51.3 µs to 62.7 µs, estimated\n"
+        "  changed: 28.9 µs, which saves 49% of a step\n"
+    )
+    assert cli.main([CUDNN, "--what_if", "graph", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["changes"], data["of"], data["gain_low"], data["plain"]["how"]) == (["graph"], "estimated", 0, "estimated")
+    with pytest.raises(SystemExit):
+        cli.main([CUDNN, CUDNN, "--what_if", "graph"])
+    assert capsys.readouterr().err.endswith("--what_if takes one trace, got 2\n")
+    with pytest.raises(SystemExit):
+        cli.main([CUDNN, "--what_if", "graph", "--by", "layer"])
+    assert capsys.readouterr().err.endswith("--by and --what_if are two commands: give one of them\n")
+
+
+def test_what_is_told_of_the_recorded_step_alone_says_so(tmp_path, capsys):
+    path = write(
+        tmp_path / "t.json", step(0, 0, 100), launch(10, 1), kernel(GEMM, 20, 30, 1), event("x", "y", 0, 1), with_stack=1
+    )
+    assert cli.main([path, "--what_if", "no waits"]) == 2
+    assert "finds no call that waits for the GPU to change" in capsys.readouterr().err
+    assert cli.main([path, "--what_if", "scale gemm 2"]) == 2  # as it is written in the label: GEMM
+    capsys.readouterr()
+    assert cli.main([path, "--what_if", "scale GEMM 5"]) == 0
+    assert capsys.readouterr().out.partition("What if: ")[2] == (
+        "scale GEMM 5\n"
+        "  recorded: a step takes 100.0 µs\n"
+        "  without the profiler: unknown, so the change is told of the recorded step,\n"
+        "  which the profiler may lengthen\n"
+        "  changed: 170.0 µs, which makes the recorded step 70% longer\n"
+    )

@@ -1,0 +1,200 @@
+"""What a change would bring: the run without the profiler, played again with the change made (analysis/replay.py).
+
+A change is text: `drop REGEX` (ops, annotations and calls of these names, and what they launched), `scale REGEX FACTOR` (GPU
+events of these names), `no waits` (no call waits for the GPU), `graph` (each step is one launch), `loader` (no time goes into
+asking a DataLoader for a batch).
+"""
+
+import math
+import re
+
+import msgspec
+import numpy as np
+from trace_reader.analysis.plain_run import ESTIMATED, MEASURED, PlainRun, PricedRun
+from trace_reader.analysis.replay import LONG_AGO_NS, Replay
+from trace_reader.link.intervals import each_within_ns, merged
+from trace_reader.link.trace import Trace
+from trace_reader.link.waits import Reason
+from trace_reader.model.rows import Rows
+from trace_reader.model.slices import ON_CPU
+from trace_reader.names.kernel_names import decode_name
+
+GRAPH_LAUNCH_NS = 20_000  # what the CPU takes to launch a graph; one H200's took 10 to 60 us, behind the GPU's work
+NEVER_NS = LONG_AGO_NS // 2  # after that long a time, nothing is waited for
+RECORDED = "recorded"
+CHANGES = "drop REGEX, scale REGEX FACTOR, no waits, graph, loader"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A change by its `kind`: drop, scale, no waits, graph or loader. `pattern` and `factor`: of those that take them."""
+
+    text: str
+    kind: str
+    pattern: re.Pattern[str] | None = None
+    factor: float = 1.0
+
+
+class WhatIf(msgspec.Struct, frozen=True):
+    """What changes bring. `of`: which step they are told of: the plain one, measured or estimated, or the recorded one.
+
+    `changed`: the step's time after them, from the lowest to the highest (us); `gain`: the share of the step that they save.
+    """
+
+    trace: str
+    changes: tuple[str, ...]
+    of: str
+    recorded_step_us: float
+    plain: PlainRun
+    changed_low_us: float
+    changed_high_us: float
+    gain_low: float
+    gain_high: float
+
+
+def parse_change(text: str) -> Change:
+    """Raises ValueError, in words for the user."""
+    kind, _, rest = text.strip().partition(" ")
+    if text.strip() in ("no waits", "graph", "loader"):
+        return Change(text, text.strip())
+    if kind not in ("drop", "scale") or not rest.strip():
+        raise ValueError(f"expected one of {CHANGES}, got {text!r}")
+    factor = 1.0
+    if kind == "scale":
+        rest, _, number = rest.strip().rpartition(" ")
+        try:
+            factor = float(number)
+        except ValueError:
+            factor = math.nan
+        if not rest or not 0 <= factor < math.inf:
+            raise ValueError(f"expected scale REGEX FACTOR, with a factor of 0 or more, got {text!r}")
+    try:
+        return Change(text, kind, re.compile(rest.strip()), factor)
+    except re.error as error:
+        raise ValueError(f"expected a regular expression in {text!r}: {error}") from None
+
+
+def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
+    """What these changes bring, all together. Raises LookupError: the trace has no steps, or a change finds nothing to change."""
+    if not len(trace.steps):
+        raise LookupError(f"{trace.path}: --what_if changes a step, and the trace has none")
+    run = PricedRun(trace)
+    loads = all(change.kind != "loader" for change in changes)
+    of, times_ns = _plain_times(run, plain)
+    before_us = [run.replay.play(after_ns).step_us for after_ns in times_ns]
+    after_us = []
+    for after_ns in times_ns:
+        for change in changes:
+            _make(change, run.replay, after_ns, loads)
+        after_us.append(run.replay.play(np.maximum(after_ns, NEVER_NS)).step_us)
+    gains = [1 - after / before for before, after in zip(before_us, after_us, strict=True)]
+    recorded_us = plain.recorded_step_us or run.replay.play().step_us
+    whole_us = {MEASURED: plain.step_us, RECORDED: recorded_us}.get(of)
+    changed_us = after_us if whole_us is None else [whole_us * (1 - gain) for gain in gains]
+    return WhatIf(
+        trace=trace.path,
+        changes=tuple(change.text for change in changes),
+        of=of,
+        recorded_step_us=recorded_us,
+        plain=plain,
+        changed_low_us=min(changed_us),
+        changed_high_us=max(changed_us),
+        gain_low=min(gains),
+        gain_high=max(gains),
+    )
+
+
+def _plain_times(run: PricedRun, plain: PlainRun) -> tuple[str, list[np.ndarray]]:
+    """Which step it is, and the times between the nodes of the plain run: at its ends, where these are estimated."""
+    if plain.how == ESTIMATED:
+        return ESTIMATED, [run.without(prices) for prices in run.estimated]
+    if plain.how == MEASURED and plain.step_us and plain.recorded_step_us:
+        prices = run.prices_at(plain.step_us / plain.recorded_step_us)
+        if prices is not None:
+            return MEASURED, [run.without(prices)]
+    return RECORDED, [run.replay.nodes.after_ns.copy()]
+
+
+def _make(change: Change, replay: Replay, after_ns: np.ndarray, loads: bool) -> None:
+    """Change the times between the nodes; `loads`: whether a DataLoader still takes its time. Raises LookupError: there is
+    nothing to change.
+    """
+    if change.pattern is not None and change.kind == "drop":
+        _drop(change, replay, after_ns)
+    elif change.pattern is not None:
+        _scale(change, replay, after_ns)
+    elif change.kind == "no waits":
+        _wait_for_nothing(change, replay, after_ns)
+    elif change.kind == "loader":
+        _load_nothing(change, replay, after_ns)
+    else:
+        _launch_at_once(replay, after_ns, loads)
+
+
+def _nothing(change: Change, replay: Replay, what: str) -> LookupError:
+    return LookupError(f"{replay.trace.path}: {change.text!r} finds {what} to change")
+
+
+def _drop(change: Change, replay: Replay, after_ns: np.ndarray) -> None:
+    assert change.pattern is not None
+    slices = replay.trace.slices
+    spans = Rows(slices, slices.of(*ON_CPU))
+    spans = spans.where(spans.is_named(lambda name: bool(change.pattern and change.pattern.search(name))))
+    if not len(spans):
+        raise _nothing(change, replay, "no op, annotation or call")
+    stretches, moments = replay.stretches, replay.moments
+    inside = each_within_ns(stretches.start_ns, stretches.end_ns, merged(spans.start_ns, spans.end_ns))
+    left = 1 - inside / np.maximum(stretches.end_ns - stretches.start_ns, 1)
+    after_ns[stretches.node, 0] = (after_ns[stretches.node, 0] * left).astype(np.int64)
+    calls = np.unique(moments.call[moments.call >= 0])
+    dropped = np.zeros(len(calls), bool)
+    for (track,), own in spans.by(spans.track):
+        on_track = slices.track[calls] == track
+        starts = slices.start_ns[calls[on_track]]
+        dropped[on_track] |= each_within_ns(starts, starts + 1, merged(own.start_ns, own.end_ns)) > 0
+    ends = replay.number[moments.place(calls[dropped], end=True)]
+    after_ns[ends, 0], after_ns[ends, 1:] = 0, NEVER_NS
+    gone = replay.gpu_nodes[np.isin(replay.work.call, calls[dropped])]
+    after_ns[gone, :2], after_ns[gone, 2] = 0, NEVER_NS
+
+
+def _scale(change: Change, replay: Replay, after_ns: np.ndarray) -> None:
+    work = replay.work
+
+    def matches(name: str) -> bool:
+        return bool(change.pattern and (change.pattern.search(name) or change.pattern.search(decode_name(name).label)))
+
+    chosen = work.is_named(matches)
+    if not chosen.any():
+        raise _nothing(change, replay, "no GPU event")
+    saved_ns = (work.end_ns - work.start_ns)[chosen] * (1 - change.factor)
+    after_ns[replay.gpu_nodes[chosen]] -= np.rint(saved_ns).astype(np.int64)[:, None]
+
+
+def _wait_for_nothing(change: Change, replay: Replay, after_ns: np.ndarray) -> None:
+    calls = replay.trace.waits
+    ends = replay.moments.place(calls.at[calls.reason != Reason.QUEUE], end=True)
+    ends = replay.number[ends[ends >= 0]]
+    waiting = ends[replay.nodes.waits_for[ends, 1] >= 0]
+    if not len(waiting):
+        raise _nothing(change, replay, "no call that waits for the GPU")
+    after_ns[waiting, 1] = NEVER_NS
+
+
+def _load_nothing(change: Change, replay: Replay, after_ns: np.ndarray) -> None:
+    _, _, share = replay.nature
+    if not share.any():
+        raise _nothing(change, replay, "no DataLoader that was asked for a batch")
+    after_ns[:, 0] = np.where(share > 0, after_ns[:, 0] * (1 - share), after_ns[:, 0]).astype(np.int64)
+
+
+def _launch_at_once(replay: Replay, after_ns: np.ndarray, loads: bool) -> None:
+    """The CPU's time in a step is one launch and what a DataLoader takes; GPU events follow each other as they do in a queue."""
+    share = replay.nature[2] * loads
+    stretches, moments = replay.stretches, replay.moments
+    after_ns[stretches.node, 0] = (after_ns[stretches.node, 0] * share[stretches.node]).astype(np.int64)
+    of_steps = (moments.call < 0) & moments.is_end
+    after_ns[replay.number[: len(moments)][of_steps], 0] += GRAPH_LAUNCH_NS
+    launches = moments.place(np.unique(replay.work.call[replay.work.call >= 0]), end=True)
+    waits = moments.place(replay.trace.waits.at, end=True)
+    launches = np.setdiff1d(launches[launches >= 0], waits)
+    after_ns[replay.number[launches], 0] = 0

@@ -1,0 +1,43 @@
+"""What a change would bring, in words: the report of --what_if."""
+
+from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.plain_run import ESTIMATED, MEASURED
+from trace_reader.analysis.what_if import WhatIf
+from trace_reader.scene.document import Document, Style
+from trace_reader.scene.trace_report import header
+from trace_reader.units import us
+
+SMALLEST_GAIN = 0.005  # that is not nothing
+
+
+def what_if_report(facts: Facts, changed: WhatIf, style: Style) -> Document:
+    """The step as recorded, without the profiler, and with the changes made."""
+    out = Document(style)
+    out.title(facts.trace)
+    out.lines(header(facts, style))
+    out.section(f"What if: {', '.join(changed.changes)}", "what_if")
+    lines = [f"recorded: a step takes {us(changed.recorded_step_us)}"]
+    if changed.of == MEASURED:
+        lines.append(f"without the profiler: {us(changed.plain.step_us)}, measured")
+    elif changed.of == ESTIMATED:
+        lines.append(f"without the profiler: {us(changed.plain.low_us)} to {us(changed.plain.high_us)}, estimated")
+    else:
+        lines.append("without the profiler: unknown, so the change is told of the recorded step, which the profiler may lengthen")
+    lines.append(f"changed: {_between(us(changed.changed_low_us), us(changed.changed_high_us))}, which {_gain(changed)}")
+    out.lines(lines, indented=True)
+    return out
+
+
+def _between(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
+
+
+def _gain(changed: WhatIf) -> str:
+    """How much of a step is saved, or lost."""
+    step = "the recorded step" if changed.of not in (MEASURED, ESTIMATED) else "a step"
+    low, high = changed.gain_low, changed.gain_high
+    if max(-low, high) < SMALLEST_GAIN:
+        return f"saves nothing of {step}"
+    if high < 0:
+        return f"makes {step} {_between(f'{-high:.0%}', f'{-low:.0%}')} longer"
+    return f"saves {_between(f'{max(low, 0.0):.0%}', f'{high:.0%}')} of {step}"
