@@ -11,7 +11,7 @@ from common.run_names import trace_path
 from common.watch.run import WARMUP_CALLS
 import torch
 
-PLAIN_STEPS = 11  # without the profiler, at most
+PLAIN_STEPS = 11  # without the profiler
 IN_CACHE_BYTES = 2e8  # what a GPU's L2 cache holds is not read from its memory each time: the largest have some 100 MB
 
 

@@ -23,11 +23,12 @@ class PlainStep:
     steps: int
 
     @staticmethod
-    def measure(device: Device, most_steps: int | None = None) -> Generator[None, None, "PlainStep"]:
+    def measure(device: Device, steps: int | None = None) -> Generator[None, None, "PlainStep"]:
         """To be asked for one value after the other, with a call of the step after each, until it returns.
 
-        Two calls are not timed by themselves: the first, and one that says how many make a round, at least two. The device is
-        synchronized only at both ends of a round, so that the CPU can run ahead as it does in a real run.
+        Two calls are not timed by themselves: the first, and one that says how many make a round, at least two; with `steps`, all
+        calls together are so many at most, on every machine. The device is synchronized only at both ends of a round, so that the
+        CPU can run ahead as it does in a real run.
         """
         yield
         device.synchronize()
@@ -37,8 +38,8 @@ class PlainStep:
         calls = max(2, math.ceil(ROUND_S / (time.perf_counter() - start)))
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             calls = IN_A_JOB
-        if most_steps is not None:
-            calls = min(calls, (most_steps - 2) // ROUNDS)
+        if steps is not None:
+            calls = (steps - 2) // ROUNDS
         times_us = []
         for _ in range(ROUNDS):
             device.synchronize()

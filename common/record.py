@@ -29,10 +29,10 @@ def warm_up(step: Callable[[], object], args: argparse.Namespace, device: Device
 
 
 @contextlib.contextmanager
-def record(args: argparse.Namespace, device: Device, most_plain_steps: int | None = None) -> Iterator["Profiler"]:
+def record(args: argparse.Namespace, device: Device, plain_steps: int | None = None) -> Iterator["Profiler"]:
     """Record what the block runs: `for _ in profiler.steps: step(); profiler.step()`.
 
-    At its end the trace and the table are written, and what they say is printed. `most_plain_steps`: how often the step may be
+    At its end the trace and the table are written, and what they say is printed. `plain_steps`: how often the step is
     called without the profiler, where it cannot be called any number of times. Raises LessonError when the device runs out
     of memory, torch.compile finds no compiler, an artifact cannot be written, or a GPU was used and none of its events was
     recorded (the artifacts are kept then).
@@ -40,7 +40,7 @@ def record(args: argparse.Namespace, device: Device, most_plain_steps: int | Non
     # Else what the profiler has attached to a CUDA device stays, and each launch goes on costing more when nothing is recorded.
     os.environ.setdefault("TEARDOWN_CUPTI", "1")
     with Watch(args, device) as watch:
-        profiler = Profiler(args, device, watch, most_plain_steps)
+        profiler = Profiler(args, device, watch, plain_steps)
         # Not as a context manager: in the middle of a failed step, stop() can raise an error of its own, which would hide
         # the step's. Left running, the profiler crashes the process at its end.
         profiler.start()
@@ -60,7 +60,7 @@ def record(args: argparse.Namespace, device: Device, most_plain_steps: int | Non
 class Profiler(torch.profiler.profile):
     """torch.profiler.profile with the lesson's flags. `plain_step` is what a step takes without it, where that was measured."""
 
-    def __init__(self, args: argparse.Namespace, device: Device, watch: Watch, most_plain_steps: int | None):
+    def __init__(self, args: argparse.Namespace, device: Device, watch: Watch, plain_steps: int | None):
         super().__init__(
             activities=device.activities(),
             schedule=torch.profiler.schedule(wait=args.wait, warmup=args.schedule_warmup, active=args.active, repeat=1),
@@ -70,7 +70,7 @@ class Profiler(torch.profiler.profile):
             acc_events=True,  # without it torch warns that a next cycle would drop the events; there is none
         )
         self.plain_step: PlainStep | None = None
-        self._args, self._device, self._watch, self._most_plain_steps = args, device, watch, most_plain_steps
+        self._args, self._device, self._watch, self._plain_steps = args, device, watch, plain_steps
         self._is_running = False
 
     @property
@@ -81,7 +81,7 @@ class Profiler(torch.profiler.profile):
         self.stop()
         if self._args.plain:
             self._watch.timing()
-            self.plain_step = yield from PlainStep.measure(self._device, self._most_plain_steps)
+            self.plain_step = yield from PlainStep.measure(self._device, self._plain_steps)
 
     def start(self) -> None:
         """Begin with step #0."""

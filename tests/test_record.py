@@ -81,7 +81,7 @@ def test_the_device_is_idle_when_recording_starts(flags, before, tmp_path):
     assert said.index("synchronize") == before and said.count("synchronize") == 1
 
 
-def measured(monkeypatch, call_s, most_steps=None):
+def measured(monkeypatch, call_s, steps=None):
     """What PlainStep.measure does with a clock on which a call takes so long, a wait for the device a thousandth of a second,
     and what it returns.
     """
@@ -93,10 +93,10 @@ def measured(monkeypatch, call_s, most_steps=None):
             clock[0] += 1e-3
 
     monkeypatch.setattr("common.plain_step.time.perf_counter", lambda: clock[0])
-    steps = PlainStep.measure(Timed("cuda", "a GPU", None), most_steps)
+    calls = PlainStep.measure(Timed("cuda", "a GPU", None), steps)
     while True:
         try:
-            next(steps)
+            next(calls)
         except StopIteration as done:
             return said, done.value
         said.append("step")
@@ -113,10 +113,10 @@ def test_a_plain_step_is_timed_in_three_rounds_with_the_device_waited_for_at_the
     assert plain.steps == 6
 
 
-@pytest.mark.parametrize(("call_s", "most_steps", "calls"), [(0.0095, None, 7), (0.0095, 11, 3), (5.0, None, 2), (5.0, 11, 2)])
-def test_a_round_of_plain_steps_takes_so_many_calls(call_s, most_steps, calls, monkeypatch):
-    """0.07 s of them, but two at least, and no more in all than the lesson can make."""
-    said, plain = measured(monkeypatch, lambda n: call_s, most_steps)
+@pytest.mark.parametrize(("call_s", "steps", "calls"), [(0.0095, None, 7), (0.0095, 11, 3), (5.0, None, 2), (5.0, 11, 3)])
+def test_a_round_of_plain_steps_takes_so_many_calls(call_s, steps, calls, monkeypatch):
+    """0.07 s of them, but two at least; of a lesson that cannot make any number of them, three on every machine."""
+    said, plain = measured(monkeypatch, lambda n: call_s, steps)
     assert (said.count("step"), plain.steps) == (2 + 3 * calls, 3 * calls)
 
 

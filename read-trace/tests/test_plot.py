@@ -387,7 +387,10 @@ def test_the_command_writes_a_file(tmp_path, capsys):
         (["--plot", "a.png", "--us", "x:3"], "argument --us: expected A:B, two numbers, got 'x:3'"),
         (["--plot", "a.png", "--us", "0:inf"], "argument --us: expected A:B, two numbers, got '0:inf'"),
         (["--plot", "a.png", "--us", "nan:3"], "argument --us: expected A:B, two numbers, got 'nan:3'"),
-        (["--plot", "a.png", "--json"], "--json does nothing with --plot: it is for the report, --chain, --by and --names"),
+        (
+            ["--plot", "a.png", "--json"],
+            "--json does nothing with --plot: it is for the report, --chain, --by, --names and --what_if",
+        ),
         (["b", "--open"], "--open takes one trace, got 2"),
         (["b", "--redact", "c"], "--redact takes one trace, got 2"),
         (
