@@ -163,7 +163,8 @@ class LessonParser(argparse.ArgumentParser):
             "--plain",
             action=argparse.BooleanOptionalAction,
             default=True,
-            help="afterwards, time the step without the profiler: three rounds, each of two steps or 0.07 s (default: on)",
+            help="afterwards, call the step twice more without the profiler, and time three rounds of it, each of two steps or "
+            "0.07 s (default: on)",
         )
         detail.add_argument("--gz", action="store_true", help="write the trace as .json.gz, about 10 times smaller")
         detail.add_argument("--seed", type=seed, default=0, help="of inputs and weights (default: %(default)s)")

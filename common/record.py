@@ -47,6 +47,8 @@ def record(args: argparse.Namespace, device: Device, plain_steps: int | None = N
         try:
             yield profiler
         except BaseException:
+            if profiler.has_recorded:  # what failed is a step after the recording: that is kept
+                write(export(profiler, None, watch.peak_memory, args, device), args)
             with contextlib.suppress(Exception):
                 profiler.stop()
             raise
@@ -58,7 +60,9 @@ def record(args: argparse.Namespace, device: Device, plain_steps: int | None = N
 
 
 class Profiler(torch.profiler.profile):
-    """torch.profiler.profile with the lesson's flags. `plain_step` is what a step takes without it, where that was measured."""
+    """torch.profiler.profile with the lesson's flags. `plain_step` is what a step takes without it, where that was measured;
+    `has_recorded`: whether all steps of the schedule are over.
+    """
 
     def __init__(self, args: argparse.Namespace, device: Device, watch: Watch, plain_steps: int | None):
         super().__init__(
@@ -72,6 +76,7 @@ class Profiler(torch.profiler.profile):
         self.plain_step: PlainStep | None = None
         self._args, self._device, self._watch, self._plain_steps = args, device, watch, plain_steps
         self._is_running = False
+        self.has_recorded = False
 
     @property
     def steps(self) -> Iterator[None]:
@@ -79,6 +84,7 @@ class Profiler(torch.profiler.profile):
         for _ in range(self._args.wait + self._args.schedule_warmup + self._args.active):
             yield
         self.stop()
+        self.has_recorded = True
         if self._args.plain:
             self._watch.timing()
             self.plain_step = yield from PlainStep.measure(self._device, self._plain_steps)

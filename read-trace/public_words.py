@@ -36,7 +36,7 @@ composable instinct radeon geforce rtx gtx quadro titan hopper ampere ada turing
 level xe apple mps mtia privateuse onednn dnnl mkl openmp omp nvtx cutedsl cute mha gqa mla moe llm kv rope rms swiglu quant
 dequant fp bf int uint train training eval evaluation inference epoch epochs batch loss data loading dataloader dataset
 optimizer zero grad scaler clip warmup prefill token tokens sampling sample logits embedding encoder decoder attention mlp
-layer block head norm checkpoint validation hostname host user node command environment path file
+layer block head norm checkpoint validation plain high low median steps hostname host user node command environment path file
 """
 
 

@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 from typing import Any
 
 from common import artifacts, run_names, units
@@ -15,7 +16,7 @@ from common.cli import LessonError, LessonParser
 from common.device import Device, versions
 from common.plain_step import PlainStep
 from common.record import record, warm_up
-from common.summary import print_summary
+from common.summary import _profilers_share, print_summary
 from common.watch.progress import Progress, progress
 from common.watch.quiet import quiet
 from common.watch.run import peak_memory
@@ -148,11 +149,37 @@ def test_the_steps_after_the_recording_are_timed_without_it_and_their_time_is_in
     )
 
 
-def test_a_warm_run_says_what_the_profiler_costs(tmp_path, capsys):
-    """A step that sleeps 20 ms only when it is recorded takes next to nothing without the profiler."""
-    numbers = iter(range(10**9))
-    run(tmp_path, "--warmup", step=lambda: time.sleep(0.02 if next(numbers) < 5 else 0))
-    assert "; 100% of the recorded step is the profiler's own cost\n" in capsys.readouterr().out
+@pytest.mark.parametrize(("recorded_us", "flags", "said"), [
+    (90.0, ("--warmup",), "; 50% of the recorded step is the profiler's own cost"),
+    (90.0, (), ""),  # cold
+    (45.5, ("--warmup",), ""),  # within the rounds
+    (400.0, ("--warmup",), ""),  # more than ops and calls can cost
+])  # fmt: skip
+def test_what_the_profiler_costs_is_said_of_what_it_can_cost_alone(recorded_us, flags, said, tmp_path):
+    """Ten events in three steps: up to 100 us, and 15 for each event."""
+    plain = SimpleNamespace(step_us=45.0, low_us=44.0, high_us=46.0, recorded_step_us=recorded_us)
+    facts = SimpleNamespace(
+        plain=plain, world_size=None, steps=[0] * 3, ops=[SimpleNamespace(calls=6)], calls=[SimpleNamespace(calls=4)]
+    )
+    assert _profilers_share(facts, parse(tmp_path, *flags)) == said
+    facts.world_size = 2
+    assert _profilers_share(facts, parse(tmp_path, *flags)) == ""
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), KeyboardInterrupt()])
+def test_a_step_that_fails_after_the_recording_leaves_the_recording(error, tmp_path):
+    called = []
+
+    def step():
+        called.append(torch.ones(4) + 1)
+        if len(called) == 8:
+            raise error
+
+    with pytest.raises(type(error)):
+        run(tmp_path, step=step)
+    trace = json.loads(run_names.trace_path(parse(tmp_path)).read_text())
+    assert "plain_step_us" not in trace
+    assert sum(event["name"].startswith("ProfilerStep#") for event in trace["traceEvents"]) == 3
 
 
 def test_a_failed_step_says_so_leaves_nothing_and_lets_the_next_run_record(tmp_path):

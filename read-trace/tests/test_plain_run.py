@@ -1,15 +1,20 @@
 """The run without the profiler: what a header says of it, what is estimated and for which traces, and how it is told."""
 
 import json
+from pathlib import Path
 
 from helpers import GALLERY
-from helpers.events import GEMM, call, kernel, op, step, write
+from helpers.events import ADD, GEMM, call, event, kernel, memory, op, step, write
 import pytest
-from trace_reader import plain_sentence, read
+from trace_reader import cli, plain_sentence, read, redact
+from trace_reader.analysis.facts import Finding
 from trace_reader.analysis.plain_run import PlainRun
+from trace_reader.analysis.what_if import Gain
+from trace_reader.scene.trace_report import finding_item
 from trace_reader.write.json_output import trace_json
 
 SHAPES = {"record_shapes": 1}
+NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
 def run(n=3, period=100, kernel_us=80, ops=10):
@@ -40,7 +45,8 @@ def test_a_measured_step_is_the_headers(facts):
     [
         90.5, None, [], {}, {"median": 90.5}, {"median": "90", "low": 90, "high": 92}, {"median": 90, "low": 91, "high": 92},
         {"median": 90, "low": 89, "high": 88}, {"median": 0, "low": 0, "high": 0}, {"median": True, "low": True, "high": True},
-        {"median": -1, "low": -2, "high": 5},
+        {"median": -1, "low": -2, "high": 5}, {"median": 10**400, "low": 1, "high": 10**400},
+        {"median": 1e308, "low": 1, "high": 1e308}, {"median": 1e-320, "low": 1e-320, "high": 1},
     ],
 )  # fmt: skip
 def test_a_header_that_cannot_be_is_no_measurement(facts, said):
@@ -74,6 +80,64 @@ def test_what_was_recorded_with_other_flags_has_no_estimate(facts, flag):
     """Their prices were not measured."""
     assert facts(*run(kernel_us=95), **SHAPES).plain.how == "estimated"
     assert facts(*run(kernel_us=95), **SHAPES, **{flag: 1}).plain.how == "unknown"
+
+
+def test_stacks_and_memory_are_seen_in_the_events_where_no_header_tells_of_them(facts):
+    python = event("python_function", "forward", 1, 5)
+    assert facts(*run(kernel_us=95), python, **SHAPES).plain.how == "unknown"
+    assert facts(*run(kernel_us=95), memory(5, 1, 512, 512), **SHAPES).plain.how == "unknown"
+
+
+def test_a_rank_of_a_job_has_no_estimate_and_no_verdict(facts):
+    """Its collectives wait for other processes, which are slower where they are recorded, too."""
+    job = [e | {"name": NCCL} if e["cat"] == "kernel" and e["ts"] > 150 else e for e in run(kernel_us=95)]
+    assert facts(*job, **SHAPES).plain.how == "unknown"
+    measured = facts(*job, plain_step_us={"median": 98, "low": 97, "high": 99}).plain
+    assert (measured.how, measured.step_us, measured.verdict) == ("measured", 98, None)
+
+
+def test_launches_that_took_no_time_tell_nothing_of_the_cpu(facts):
+    flat = [e | {"dur": 0} if e["cat"] == "cuda_runtime" else e for e in run(kernel_us=95)]
+    assert facts(*flat, **SHAPES).plain.how == "unknown"
+
+
+def test_of_the_time_between_two_steps_no_more_than_the_profilers_is_taken(facts):
+    """400 between two steps, of which 100 may be the profiler's; the CPU takes 90 in a step, at any price 9 or more."""
+    events = []
+    for number in range(3):
+        at = number * 490
+        events += [step(number, at, 90), call("cudaLaunchKernel", at + 70, 4.7, number + 1), kernel(GEMM, at + 76, 9, number + 1)]
+    plain = facts(*events, **SHAPES).plain
+    assert plain.how == "estimated" and plain.low_us > 0.9 * (300 + 9)
+
+
+@pytest.mark.parametrize("kernel_us", [150, 240])
+def test_a_recording_that_begins_with_a_busy_gpu_has_no_estimate(facts, kernel_us):
+    """Without the profiler the first step would end sooner, but not the kernel that was launched before it: a step, from end to
+    end, would seem to take longer than recorded, or longer the dearer the profiler is.
+    """
+    events = [call("cudaLaunchKernel", 0, 4.7, 99), kernel(GEMM, 5, kernel_us, 99), step(0, 10, 90), step(1, 110, 90)]
+    events += [op("aten::view", at + 6 * n, 5) for at, ops in ((11, 12), (111, 10)) for n in range(ops)]
+    events += [call("cudaLaunchKernel", 175, 4.7, 2), kernel(GEMM, max(181, 6 + kernel_us), 40, 2)]
+    assert facts(*events, **SHAPES).plain.how == "unknown"
+
+
+def test_of_a_long_recording_whose_first_steps_differ_nothing_is_estimated(facts, monkeypatch):
+    """Three steps are played here: whose period is that of all but whose GPU works twice as long, or whose period is another."""
+    monkeypatch.setattr("trace_reader.analysis.plain_run.MOST_EVENTS", 3)
+    alike = run(n=8, kernel_us=95)
+    assert facts(*alike, **SHAPES).plain.how == "estimated"
+    busy_first = [e | {"dur": 40} if e["cat"] == "kernel" and e["ts"] > 300 else e for e in alike]
+    assert facts(*busy_first, **SHAPES).plain.how == "unknown"
+    slow_later = [e | {"ts": e["ts"] + max(e["ts"] - 300, 0)} for e in alike]
+    assert facts(*slow_later, **SHAPES).plain.how == "unknown"
+
+
+def test_a_long_kernel_on_another_stream_does_not_break_the_reading(facts, monkeypatch):
+    """It outlasts the steps that are played: they all end with it."""
+    monkeypatch.setattr("trace_reader.analysis.plain_run.MOST_EVENTS", 3)
+    long = [call("cudaLaunchKernel", 60, 4.7, 99), kernel(ADD, 66, 5000, 99, stream=9)]
+    assert facts(*run(n=8), *long, **SHAPES).plain.how == "unknown"
 
 
 def test_without_cudas_launches_or_steps_or_a_gpu_there_is_no_estimate(facts):
@@ -110,6 +174,38 @@ def test_a_time_that_no_price_explains_has_no_verdict(facts):
     assert (plain.how, plain.step_us, plain.verdict) == ("measured", 20, None)
 
 
+@pytest.mark.parametrize("median_us", [100, 105, 1e9])
+def test_a_step_that_takes_as_long_as_recorded_or_longer_has_no_verdict(facts, median_us):
+    """No price that is taken away explains it."""
+    measured = facts(*run(kernel_us=92), plain_step_us={"median": median_us, "low": median_us, "high": median_us})
+    assert (measured.plain.how, measured.plain.verdict) == ("measured", None)
+
+
+def test_a_gpu_that_is_busy_for_longer_than_the_step_is_not_told(facts):
+    said = plain_sentence(facts(*run(kernel_us=60), plain_step_us={"median": 57, "low": 56, "high": 58}))
+    assert said == "a step takes 57.0 µs without the profiler, 100.0 µs recorded"
+
+
+def test_where_the_trace_lacks_the_launches_a_measured_run_has_no_verdict(facts):
+    lost = [e for e in run(kernel_us=95) if e["cat"] != "cuda_runtime"]
+    assert facts(*lost, plain_step_us={"median": 95, "low": 95, "high": 95}).plain.verdict is None
+
+
+def test_where_the_recorded_verdict_is_unknown_no_other_one_is_told(facts):
+    """The GPU's clock is a second late."""
+    late = [e | {"ts": e["ts"] + 1e6} if e["cat"] == "kernel" else e for e in run(kernel_us=95)]
+    found = facts(*late, **SHAPES)
+    assert (found.verdict, plain_sentence(found)) == ("unknown", "")
+
+
+def test_a_redacted_copy_keeps_the_measured_step(tmp_path):
+    said = {"median": 90.5, "low": 90, "high": 92.25, "steps": 6}
+    path = tmp_path / "copy.json"
+    path.write_bytes(redact(Path(write(tmp_path / "t.json", *run(), plain_step_us=said)).read_bytes()).data)
+    assert json.loads(path.read_bytes())["plain_step_us"] == said
+    assert read(str(path)).plain.how == "measured"
+
+
 CUDNN = GALLERY / "04_c_sdpa_attention" / "8_16_1024_64_cudnn_bf16_warm_eager.json"
 
 
@@ -142,3 +238,79 @@ def test_the_json_has_all_of_it_and_no_second_name_for_the_verdict():
     data = trace_json(read(str(CUDNN)))["plain"]
     assert set(data) == {"step_us", "low_us", "high_us", "recorded_step_us", "how", "verdict"}
     assert (data["how"], data["verdict"]) == ("estimated", "gpu-bound")
+
+
+# --- What following a finding's advice saves
+
+
+def gains(facts):
+    return {finding.slug: finding.gain for finding in facts.findings if finding.gain is not None}
+
+
+def waiting():
+    """Steps of 200 in which a launch is followed by a call that waits for its kernel of 60, then by 107 of the CPU alone."""
+    events = []
+    for at in range(0, 800, 200):
+        events += [step(at // 200, at, 195), call("cudaLaunchKernel", at + 20, 4.7, at + 1), kernel(GEMM, at + 27, 60, at + 1)]
+        events += [call("cudaStreamSynchronize", at + 26, 62, at + 2)]
+    return events
+
+
+def test_a_synchronize_that_goes_saves_what_the_cpu_waits(facts):
+    """The call ends 7 + 60 + 1 after the launch began. Of that the CPU needs, without the profiler's part, some 2.5 for the
+    launch and to the call: the rest of the 150 that a step takes is saved.
+    """
+    found = facts(*waiting(), plain_step_us={"median": 150, "low": 149, "high": 151})
+    gain = gains(found)["sync-in-step"]
+    assert gain.low == gain.high == pytest.approx(65.5 / 150, abs=0.01)
+
+
+def test_of_a_run_whose_plain_step_is_unknown_no_gain_is_told(facts):
+    assert facts(*waiting(), with_stack=1).plain.how == "unknown"
+    assert gains(facts(*waiting(), with_stack=1)) == {}
+
+
+def test_in_a_job_no_gain_is_told(facts):
+    job = [e | {"name": NCCL} if e["cat"] == "kernel" and e["ts"] > 200 else e for e in waiting()]
+    assert gains(facts(*job, plain_step_us={"median": 150, "low": 149, "high": 151})) == {}
+
+
+def test_a_loader_that_goes_saves_what_it_takes(facts):
+    """70 of the 100 of a step, and of the 90 that a step takes without the profiler what is left of it."""
+    loading = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    events = [e for n in range(4) for e in (
+        step(n, 100 * n, 95), event("user_annotation", loading, 100 * n, 70),
+        call("cudaLaunchKernel", 100 * n + 80, 4.7, n + 1), kernel(GEMM, 100 * n + 86, 5, n + 1),
+    )]  # fmt: skip
+    gain = gains(facts(*events, plain_step_us={"median": 90, "low": 89, "high": 91}))["input-bound"]
+    assert gain.low == gain.high == pytest.approx(0.75, abs=0.05)
+
+
+def test_what_is_said_of_the_cpus_time_is_a_bound(facts, capsys, tmp_path):
+    """One launch per step and the GPU's work are left: of 80 measured, 20."""
+    said = {"median": 80, "low": 79, "high": 81}
+    found = facts(*run(kernel_us=20), plain_step_us=said)
+    assert (gains(found)["overhead-bound"].low, gains(found)["overhead-bound"].high) == (0, pytest.approx(0.75, abs=0.02))
+    path = write(tmp_path / "t.json", *run(kernel_us=20), plain_step_us=said)
+    assert cli.main([path, "--json"]) == 0
+    (told,) = [f for f in json.loads(capsys.readouterr().out)["findings"] if f["slug"] == "overhead-bound"]
+    assert told["gain"] == {"low": 0, "high": pytest.approx(0.75, abs=0.02)}
+    assert cli.main([path]) == 0
+    assert "At most 75% of a step without the profiler can be saved so." in " ".join(capsys.readouterr().out.split())
+
+
+def test_advice_that_brings_nothing_says_so_and_stands_behind_what_may(capsys):
+    """The H200's cuDNN attention: overhead-bound as recorded, but the GPU works all the time without the profiler."""
+    found = read(str(CUDNN))
+    slugs = [finding.slug for finding in found.findings]
+    assert gains(found)["overhead-bound"].high < 0.02 and slugs.index("opaque-op") < slugs.index("overhead-bound")
+    assert cli.main([str(CUDNN)]) == 0
+    assert "It saves next to nothing without the profiler." in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(("low", "high", "said"), [(0.2, 0.251, "20% to 25%"), (0.2, 0.204, "20%"), (-0.1, 0.3, "At most 30%")])
+def test_a_gain_in_words(low, high, said):
+    finding = Finding("sync-in-step", "seen", "means", "next.", 0.1, (), Gain(low, high))
+    of = "of a step without the profiler"
+    expected = f"next. {said} {of} can be saved so." if said.startswith("At") else f"next. That saves {said} {of}."
+    assert finding_item(finding).next == expected

@@ -22,6 +22,7 @@ from trace_reader.analysis.op_facts import CallFacts, OpFacts, call_facts, op_fa
 from trace_reader.analysis.place_facts import PlaceFacts, annotation_facts
 from trace_reader.analysis.plain_run import PlainRun, plain_run
 from trace_reader.analysis.step_facts import StepFacts, busy_us, step_facts, step_period_us
+from trace_reader.analysis.what_if import Gain
 from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, median
@@ -30,6 +31,7 @@ from trace_reader.system.processes import answers_of, copies
 from trace_reader.system.terminal import plain
 from trace_reader.units import percent, us
 
+WORTH_A_CHANGE = 0.02  # of a step
 LARGE = 1 << 17  # slices; of fewer, the facts are there before a process is copied
 
 
@@ -46,6 +48,7 @@ class Finding(msgspec.Struct, frozen=True):
     """A pattern that the trace shows: what was seen here, what it usually means, what to look at or try next.
 
     `share`: how much of the critical path it explains, 0 to 1; None without a path. `evidence`: the longest of its slices.
+    `gain`: what of a step without the profiler is saved by doing what it says next; None where that is not known.
     """
 
     slug: str
@@ -54,6 +57,12 @@ class Finding(msgspec.Struct, frozen=True):
     next: str
     share: float | None
     evidence: tuple[Evidence, ...]
+    gain: Gain | None = None
+
+    @property
+    def is_worthless(self) -> bool:
+        """Whether it is known that what it says next saves next to nothing."""
+        return self.gain is not None and self.gain.high < WORTH_A_CHANGE
 
 
 class Facts(msgspec.Struct, frozen=True):

@@ -5,7 +5,6 @@ is played again (analysis/replay.py) without what the profiler costs in each op 
 """
 
 from functools import cached_property
-import math
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ from trace_reader.analysis.critical_path import SHARE_THAT_NAMES, VERDICTS
 from trace_reader.analysis.replay import Replay
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, median
+from trace_reader.names.kernel_names import is_collective
 
 MEASURED, ESTIMATED, UNKNOWN = "measured", "estimated", "unknown"
 HEADER_KEY = "plain_step_us"  # {"median": us, "low": us, "high": us}
@@ -49,11 +49,15 @@ class Prices(msgspec.Struct, frozen=True):
         return Prices(*(getattr(self, name) * factor for name in self.__struct_fields__))
 
 
-# One NVIDIA H200, torch 2.11, record_shapes, 2026-11-23: 19 pairs of benchmarks/advice/pairs.py, before and after. Between the
-# two, and 5% more at each end, lay 24 of the 27 steps of CPU-bound recordings that had been timed in the same process before it
-# first profiled anything; half of the intervals were narrower than 21% of their upper end.
+# One NVIDIA H200, torch 2.11, record_shapes, 2026-11-23: 19 pairs of benchmarks/advice/pairs.py (those that the CPU limits,
+# before or after), each recorded after its steps had been timed in a process that had profiled nothing. Of the 26 recordings that
+# the CPU limits and that get an estimate, 24 measured steps lie between the two, and MARGIN more at each end; half of the
+# intervals are narrower than 28% of their upper end.
 CHEAP, DEAR = Prices(2.0, 2.0, 2.0, 20.0), Prices(3.5, 3.0, 40.0, 60.0)
 CHEAP_WITHOUT_SHAPES_US = 1.2  # of an op
+BETWEEN_US = 100.0  # of the time between two steps, the profiler's at most: it took 38 to 45 us there
+SHORTEST_STEP_US, LONGEST_STEP_US = 0.01, 1e12  # what a header can say of a step
+SHORTEST_LAUNCH_US = 0.5
 LAUNCH_US = 4.7  # the median of a kernel's launch in those recordings
 MARGIN = 0.1
 MOST_EVENTS, LEAST_STEPS = 20_000, 3  # of a longer recording, the first steps with so many events of the GPU are played
@@ -72,9 +76,9 @@ def plain_run(trace: Trace, recorded_step_us: float | None) -> PlainRun:
     if measured := _measured(trace.header.get(HEADER_KEY)):
         low, middle, high = measured
         verdict = None
-        if recorded_step_us and len(trace.work):
+        if recorded_step_us and _is_linked(trace) and not trace.work.is_named(is_collective).any():
             run = PricedRun(trace)
-            prices = run.prices_at(middle / recorded_step_us)
+            prices = run.prices_at(middle / recorded_step_us) if run.is_sound(recorded_step_us) else None
             verdict = None if prices is None else run.ends(prices)[1]
         return PlainRun(middle, low, high, recorded_step_us, MEASURED, verdict)
     if not recorded_step_us or not _has_prices(trace):
@@ -85,7 +89,8 @@ def plain_run(trace: Trace, recorded_step_us: float | None) -> PlainRun:
     (least_share, at_least), (most_share, at_most) = (run.ends(prices) for prices in run.estimated)
     least, most = least_share * recorded_step_us, most_share * recorded_step_us
     low, high = least * (1 - MARGIN), most * (1 + MARGIN)
-    if low <= 0 or high - low > WIDEST * high:
+    # A replay that takes longer than the recorded step, or longer at higher prices, begins with a GPU that was busy before.
+    if not 0 < least <= most <= recorded_step_us * (1 + SOUND_SHARE) or high - low > WIDEST * high:
         return unknown
     verdict = at_least if at_least == at_most else None
     return PlainRun((least + most) / 2, low, high, recorded_step_us, ESTIMATED, verdict)
@@ -94,16 +99,28 @@ def plain_run(trace: Trace, recorded_step_us: float | None) -> PlainRun:
 def _measured(said: Any) -> tuple[float, float, float] | None:
     """The lowest, the median and the highest time (us) that a header says; None where it says none that can be."""
     values: list[Any] = [said.get(key) for key in ("low", "median", "high")] if isinstance(said, dict) else []
-    if not values or not all(type(us) in (int, float) and math.isfinite(us) for us in values):
+    if not values or not all(type(us) in (int, float) for us in values):
+        return None
+    if not SHORTEST_STEP_US <= values[0] <= values[1] <= values[2] <= LONGEST_STEP_US:
         return None
     low, middle, high = (float(us) for us in values)
-    return (low, middle, high) if 0 < low <= middle <= high else None
+    return low, middle, high
 
 
 def _has_prices(trace: Trace) -> bool:
-    """Whether the trace is of a kind whose prices were measured: CUDA's launches, and no stacks, modules or memory."""
+    """Whether the trace is of a kind whose prices were measured: CUDA's launches, and no stacks, modules or memory; and of a
+    process that waits for no other one, whose profiler may hold up this one's collectives.
+    """
     flags = ("with_stack", "with_modules", "profile_memory")
-    return not any(trace.header.get(flag) for flag in flags) and bool(trace.calls.is_named(LAUNCHES.__contains__).any())
+    if any(trace.header.get(flag) for flag in flags) or "python_function" in trace.skipped or len(trace.memory):
+        return False
+    launches = trace.calls.where(trace.calls.is_named(LAUNCHES.__contains__))
+    return len(launches) > 0 and launches.median_us >= SHORTEST_LAUNCH_US and not trace.work.is_named(is_collective).any()
+
+
+def _is_linked(trace: Trace) -> bool:
+    """Whether there is GPU work whose launches are in the trace, but for a tenth at most."""
+    return 10 * int((trace.work.call < 0).sum()) <= len(trace.work) > 0
 
 
 def _verdict(shares: dict[str, float]) -> str:
@@ -142,19 +159,33 @@ class PricedRun:
             count(trace.ops.where(~compiled)) + count(trace.annotations), count(trace.ops.where(compiled)), count(trace.calls)
         )  # fmt: skip
 
-    def is_sound(self, recorded_step_us: float) -> bool:
-        """Whether the run, played again as it was, takes as long as it did: clocks that disagree can make it another one."""
-        return self.replay.is_exact or abs(self._unchanged_us - recorded_step_us) <= SOUND_SHARE * recorded_step_us
+    def is_sound(self, recorded_step_us: float | None) -> bool:
+        """Whether the run, played again as it was, takes as long as it did: clocks that disagree can make it another one. Of a
+        long recording, whether its first steps are like all of them.
+        """
+        trace, steps = self._trace, self.replay.steps
+        if self._unchanged_us <= 0:
+            return False
+        if recorded_step_us is None:  # of a single step
+            return self.replay.is_exact
+        if abs(self._unchanged_us - recorded_step_us) > SOUND_SHARE * recorded_step_us:
+            return False
+        if len(steps) == len(trace.steps):
+            return True
+        played = self.replay.work.where(self.replay.work.step >= 0).total_us / len(steps)
+        every = trace.work.where(trace.work.step >= 0).total_us / len(trace.steps)
+        return abs(played - every) <= SOUND_SHARE * every
 
     def without(self, prices: Prices) -> np.ndarray:
-        """The times between the replay's nodes with these prices taken away, and all that lies between two steps."""
+        """The times between the replay's nodes with these prices taken away, and what the profiler takes between two steps."""
         stretches, after_ns = self.replay.stretches, self.replay.nodes.after_ns.copy()
         ops, compiled, calls = self._begun
         spent_ns = (ops * prices.op_us + compiled * prices.compiled_us + calls * prices.call_us) * self._scale
         spent_ns[stretches.at_edge] += prices.step_us / 2 * self._scale
         length_ns = stretches.end_ns - stretches.start_ns
         left_ns = np.maximum(length_ns - spent_ns, length_ns * LEAST_SHARE)
-        after_ns[stretches.node, 0] = np.where(stretches.between_steps, 0, left_ns)
+        between_ns = np.maximum(length_ns - BETWEEN_US * self._scale, 0)
+        after_ns[stretches.node, 0] = np.where(stretches.between_steps, between_ns, left_ns)
         alone_ns = after_ns[self.replay.call_ends, 0]
         after_ns[self.replay.call_ends, 0] = np.maximum(alone_ns - prices.call_us * self._scale, alone_ns * LEAST_SHARE)
         return after_ns
@@ -169,6 +200,8 @@ class PricedRun:
         one factor. None: it does at no price.
         """
         low, high, step_us = 0.0, MOST_DEAR, share * self._unchanged_us
+        if share >= 1:
+            return None  # it takes as long as recorded, or longer: no price explains that
         if step_us * (1 - SPREAD) <= self._step_us(DEAR) <= step_us * (1 + MARGIN):
             return DEAR
         if self._step_us(CHEAP.times(high)) > step_us * (1 + MARGIN):

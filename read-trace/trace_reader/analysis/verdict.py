@@ -16,6 +16,7 @@ CPU_WORDS = {
     "memory": "memory management", "loading": "loading code", "compilation": "compiling", "profiler": "the profiler",
 }  # fmt: skip
 
+NOT_THE_GPU = frozenset(["overhead-bound", "latency-bound", "mixed"])  # verdicts that the profiler can be the reason of
 BUSY_SHARE = 0.8  # of a step without the profiler: so long the GPU is busy in a run that it limits, at least
 
 
@@ -38,19 +39,17 @@ def plain_sentence(facts: Facts) -> str:
     """One line: what a step takes without the profiler, where that was measured, and that the GPU is the limit then, where it is
     not in the recorded run; else empty.
     """
-    plain, path = facts.plain, facts.critical_path
+    plain = facts.plain
     if plain.step_us is None or plain.high_us is None:
         return ""
-    recorded = "" if plain.recorded_step_us is None else f", {us(plain.recorded_step_us)} recorded"
+    recorded = "" if not plain.recorded_step_us else f", {us(plain.recorded_step_us)} recorded"
     if plain.how == MEASURED:
         words = f"a step takes {us(plain.step_us)} without the profiler{recorded}"
     else:
         words = f"without the profiler a step takes an estimated {us(plain.low_us)} to {us(plain.high_us)}{recorded}"
     busy_us = [step.gpu_busy_us for step in facts.steps if step.gpu_busy_us is not None]
-    differs = (
-        path is not None and plain.verdict == "gpu-bound" != facts.verdict == path.verdict and len(facts.critical_paths) == 1
-    )
-    if differs and (mean_us := sum(busy_us) / len(busy_us)) >= BUSY_SHARE * plain.high_us:
+    differs = plain.verdict == "gpu-bound" and facts.verdict in NOT_THE_GPU and len(facts.critical_paths) == 1
+    if differs and BUSY_SHARE * plain.high_us <= (mean_us := sum(busy_us) / len(busy_us)) <= plain.high_us:
         return f"{words}; the GPU is busy for {us(mean_us)} of it: that run is gpu-bound"
     return words if plain.how == MEASURED else ""
 

@@ -5,6 +5,7 @@ events of these names), `no waits` (no call waits for the GPU), `graph` (each st
 asking a DataLoader for a batch).
 """
 
+from collections.abc import Callable
 import math
 import re
 
@@ -17,7 +18,7 @@ from trace_reader.link.trace import Trace
 from trace_reader.link.waits import Reason
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_CPU
-from trace_reader.names.kernel_names import decode_name
+from trace_reader.names.kernel_names import decode_name, is_collective
 
 GRAPH_LAUNCH_NS = 20_000  # what the CPU takes to launch a graph; one H200's took 10 to 60 us, behind the GPU's work
 NEVER_NS = LONG_AGO_NS // 2  # after that long a time, nothing is waited for
@@ -51,6 +52,16 @@ class WhatIf(msgspec.Struct, frozen=True):
     gain_high: float
 
 
+class Gain(msgspec.Struct, frozen=True):
+    """The share of a step without the profiler that a change saves, 0 to 1."""
+
+    low: float
+    high: float
+
+
+Edit = Callable[[Replay, np.ndarray], object]
+
+
 def parse_change(text: str) -> Change:
     """Raises ValueError, in words for the user."""
     kind, _, rest = text.strip().partition(" ")
@@ -78,6 +89,8 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
     if not len(trace.steps):
         raise LookupError(f"{trace.path}: --what_if changes a step, and the trace has none")
     run = PricedRun(trace)
+    if not run.is_sound(plain.recorded_step_us):
+        raise LookupError(f"{trace.path}: --what_if cannot play this trace again: clocks disagree, or its first steps are others")
     loads = all(change.kind != "loader" for change in changes)
     of, times_ns = _plain_times(run, plain)
     before_us = [run.replay.play(after_ns).step_us for after_ns in times_ns]
@@ -103,6 +116,23 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
     )
 
 
+def gain_of(run: PricedRun, plain: PlainRun, edit: Edit) -> Gain | None:
+    """What a change of the times between the nodes saves of the plain step; None where that is not known, and in a job, whose
+    other processes would change with this one.
+    """
+    if not run.is_sound(plain.recorded_step_us) or run.replay.work.is_named(is_collective).any():
+        return None
+    of, times_ns = _plain_times(run, plain)
+    if of == RECORDED:
+        return None
+    gains = []
+    for after_ns in times_ns:
+        before_us = run.replay.play(after_ns).step_us
+        edit(run.replay, after_ns)
+        gains.append(1 - run.replay.play(np.maximum(after_ns, NEVER_NS)).step_us / before_us)
+    return Gain(min(gains), max(gains))
+
+
 def _plain_times(run: PricedRun, plain: PlainRun) -> tuple[str, list[np.ndarray]]:
     """Which step it is, and the times between the nodes of the plain run: at its ends, where these are estimated."""
     if plain.how == ESTIMATED:
@@ -125,9 +155,10 @@ def _make(change: Change, replay: Replay, after_ns: np.ndarray, loads: bool) -> 
     elif change.kind == "no waits":
         _wait_for_nothing(change, replay, after_ns)
     elif change.kind == "loader":
-        _load_nothing(change, replay, after_ns)
+        if not load_nothing(replay, after_ns):
+            raise _nothing(change, replay, "no DataLoader that was asked for a batch")
     else:
-        _launch_at_once(replay, after_ns, loads)
+        launch_at_once(replay, after_ns, loads)
 
 
 def _nothing(change: Change, replay: Replay, what: str) -> LookupError:
@@ -135,13 +166,17 @@ def _nothing(change: Change, replay: Replay, what: str) -> LookupError:
 
 
 def _drop(change: Change, replay: Replay, after_ns: np.ndarray) -> None:
-    assert change.pattern is not None
     slices = replay.trace.slices
     spans = Rows(slices, slices.of(*ON_CPU))
     spans = spans.where(spans.is_named(lambda name: bool(change.pattern and change.pattern.search(name))))
     if not len(spans):
         raise _nothing(change, replay, "no op, annotation or call")
-    stretches, moments = replay.stretches, replay.moments
+    drop_spans(replay, after_ns, spans)
+
+
+def drop_spans(replay: Replay, after_ns: np.ndarray, spans: Rows) -> None:
+    """Take these spans and calls (in order) away, with what is in them and what they launched."""
+    slices, stretches, moments = replay.trace.slices, replay.stretches, replay.moments
     inside = each_within_ns(stretches.start_ns, stretches.end_ns, merged(spans.start_ns, spans.end_ns))
     left = 1 - inside / np.maximum(stretches.end_ns - stretches.start_ns, 1)
     after_ns[stretches.node, 0] = (after_ns[stretches.node, 0] * left).astype(np.int64)
@@ -172,22 +207,27 @@ def _scale(change: Change, replay: Replay, after_ns: np.ndarray) -> None:
 
 def _wait_for_nothing(change: Change, replay: Replay, after_ns: np.ndarray) -> None:
     calls = replay.trace.waits
-    ends = replay.moments.place(calls.at[calls.reason != Reason.QUEUE], end=True)
+    if not return_at_once(replay, after_ns, calls.at[calls.reason != Reason.QUEUE]):
+        raise _nothing(change, replay, "no call that waits for the GPU")
+
+
+def return_at_once(replay: Replay, after_ns: np.ndarray, calls: np.ndarray) -> bool:
+    """Let these calls (rows) wait for nothing. Whether there was one that did."""
+    ends = replay.moments.place(calls, end=True)
     ends = replay.number[ends[ends >= 0]]
     waiting = ends[replay.nodes.waits_for[ends, 1] >= 0]
-    if not len(waiting):
-        raise _nothing(change, replay, "no call that waits for the GPU")
     after_ns[waiting, 1] = NEVER_NS
+    return len(waiting) > 0
 
 
-def _load_nothing(change: Change, replay: Replay, after_ns: np.ndarray) -> None:
+def load_nothing(replay: Replay, after_ns: np.ndarray) -> bool:
+    """Let a DataLoader take no time. Whether there was one that did."""
     _, _, share = replay.nature
-    if not share.any():
-        raise _nothing(change, replay, "no DataLoader that was asked for a batch")
     after_ns[:, 0] = np.where(share > 0, after_ns[:, 0] * (1 - share), after_ns[:, 0]).astype(np.int64)
+    return bool(share.any())
 
 
-def _launch_at_once(replay: Replay, after_ns: np.ndarray, loads: bool) -> None:
+def launch_at_once(replay: Replay, after_ns: np.ndarray, loads: bool = True) -> None:
     """The CPU's time in a step is one launch and what a DataLoader takes; GPU events follow each other as they do in a queue."""
     share = replay.nature[2] * loads
     stretches, moments = replay.stretches, replay.moments

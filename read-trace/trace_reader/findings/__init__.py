@@ -5,6 +5,8 @@ from functools import partial
 import numpy as np
 from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.facts import Evidence, Facts, Finding, hands
+from trace_reader.analysis.plain_run import UNKNOWN, PricedRun
+from trace_reader.analysis.what_if import Gain, gain_of
 from trace_reader.findings import (
     attention,
     bottleneck,
@@ -20,7 +22,7 @@ from trace_reader.findings import (
     recording_effects,
     runtime_calls,
 )
-from trace_reader.findings.registry import RULES, Seen
+from trace_reader.findings.registry import RULES, Pattern, Seen
 from trace_reader.guard import Failures
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
@@ -43,13 +45,13 @@ MOST_EVIDENCE = 20  # slices of a finding
 
 
 def run_rules(trace: Trace, facts: Facts, everything: bool = False) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """What the rules find, and which of them failed: what explains most of the critical path first, trivia last. Trivia are
-    reported only for a trace no larger than a lesson's, or with `everything`.
+    """What the rules find, and which of them failed: what explains most of the critical path first, then what is known to bring
+    nothing, trivia last. Trivia are reported only for a trace no larger than a lesson's, or with `everything`.
     """
     asked = [slug for slug, pattern in PATTERNS.items() if everything or not pattern.trivia or len(trace.work) <= LESSON_SIZE]
     judged = answers_of([partial(_judged, trace, facts, slug) for slug in asked], hands(trace))
     found = [finding for finding, _ in judged if finding is not None]
-    found.sort(key=lambda finding: (PATTERNS[finding.slug].trivia, -(finding.share or 0.0)))
+    found.sort(key=lambda finding: (PATTERNS[finding.slug].trivia, finding.is_worthless, -(finding.share or 0.0)))
     return tuple(found), tuple(failure for _, failures in judged for failure in failures)
 
 
@@ -59,9 +61,17 @@ def _judged(trace: Trace, facts: Facts, slug: str) -> tuple[Finding | None, tupl
     with failures.caught(f"the finding {slug}"):
         if seen := pattern.rule(trace, facts):
             share = _share(seen, facts.critical_path, pattern.trivia)
-            evidence = _evidence(trace, seen.evidence)
-            finding = Finding(slug, seen.text, pattern.means, seen.next or pattern.next, share, evidence)
+            evidence, gain = _evidence(trace, seen.evidence), _gain(trace, facts, pattern, seen)
+            finding = Finding(slug, seen.text, pattern.means, seen.next or pattern.next, share, evidence, gain)
     return finding, tuple(failures)
+
+
+def _gain(trace: Trace, facts: Facts, pattern: Pattern, seen: Seen) -> Gain | None:
+    """What doing what the finding says next saves of a step without the profiler."""
+    if pattern.change is None or facts.plain.how == UNKNOWN or not len(trace.work):
+        return None
+    gain = gain_of(PricedRun(trace), facts.plain, pattern.change.edit(seen.evidence))
+    return Gain(0.0, gain.high) if gain and pattern.change.at_most else gain
 
 
 def evidence_of(trace: Trace, facts: Facts, slug: str) -> Rows | None:

@@ -5,7 +5,8 @@ from trace_reader.analysis.cpu_time import is_loader
 from trace_reader.analysis.critical_path import Class, CriticalPath
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.verdict import what_limits
-from trace_reader.findings.registry import Seen, finding
+from trace_reader.analysis.what_if import launch_at_once, load_nothing
+from trace_reader.findings.registry import Change, Seen, finding
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
@@ -48,6 +49,7 @@ def _no_gpu_events(trace: Trace, facts: Facts) -> Seen | None:
     "the GPU's lane: mostly gaps between short kernels",
     "The CPU cannot launch work fast enough to keep the GPU busy.",
     "Give each launch more work (larger batch), launch fewer kernels (fuse, torch.compile), or replay them (CUDA graphs).",
+    change=Change(lambda work: launch_at_once, at_most=True),
 )
 def _overhead_bound(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
@@ -129,6 +131,7 @@ def _mixed(trace: Trace, facts: Facts) -> Seen | None:
     "enumerate(DataLoader)...__next__ on the lane of the steps",
     "The GPU waits for the DataLoader's next batch.",
     "Use more workers (num_workers) or cheaper transforms, or do the transforms ahead of time.",
+    change=Change(lambda waits: load_nothing),
 )
 def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path

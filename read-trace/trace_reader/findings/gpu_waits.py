@@ -6,7 +6,8 @@ import numpy as np
 from trace_reader.analysis.cpu_time import is_compiling
 from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.facts import Facts
-from trace_reader.findings.registry import Seen, finding, listed, not_compiling
+from trace_reader.analysis.what_if import drop_spans, return_at_once
+from trace_reader.findings.registry import Change, Seen, finding, listed, not_compiling
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import PAGEABLE, Reason
@@ -15,6 +16,8 @@ from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import loads_code, manages_memory
 from trace_reader.units import about, count, us
 
+NO_WAITS = Change(lambda calls: lambda replay, after_ns: return_at_once(replay, after_ns, calls.at))
+NO_CALLS = Change(lambda calls: lambda replay, after_ns: drop_spans(replay, after_ns, calls))
 WORTH_TELLING = 0.01  # of the critical path's window
 LITTLE_BYTES = 100_000
 
@@ -25,6 +28,7 @@ LITTLE_BYTES = 100_000
     "cudaStreamSynchronize inside a step, and the op around it",
     "The CPU waits for the GPU in these calls. Afterwards the GPU waits for the CPU's next launch.",
     "Read values less often (.item(), .cpu(), nonzero, printing a loss), and keep torch.cuda.synchronize() out of the loop.",
+    change=NO_WAITS,
 )
 def _sync_in_step(trace: Trace, facts: Facts) -> Seen | None:
     path, calls = facts.critical_path, _in_path(trace, facts, Reason.SYNCHRONIZE)
@@ -45,6 +49,7 @@ def _on_path(path: CriticalPath, time_us: float) -> str:
     "These calls return only at about the end of their copies. A copy from or to pageable memory can block like this, even if "
     "its name says Async.",
     "Pin the host memory (pin_memory=True), copy with non_blocking=True, and leave results on the GPU.",
+    change=NO_WAITS,
 )
 def _blocking_copy(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
@@ -94,6 +99,7 @@ def _blocked_by_the_queue(trace: Trace, facts: Facts) -> Seen | None:
     "the runtime calls of a step",
     "Recorded steps allocate or free memory through the driver; cudaFree also waits for the GPU.",
     "Look for growing shapes, torch.cuda.empty_cache() or nearly full memory: a warm caching allocator rarely calls the driver.",
+    change=NO_CALLS,
 )
 def _allocation_in_step(trace: Trace, facts: Facts) -> Seen | None:
     path, frees = facts.critical_path, _in_path(trace, facts, Reason.FREE)

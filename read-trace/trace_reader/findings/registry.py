@@ -17,6 +17,7 @@ import msgspec
 from trace_reader.analysis.cpu_time import is_compiling
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernel_facts import KernelFacts
+from trace_reader.analysis.what_if import Edit
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
@@ -38,6 +39,15 @@ class Seen(msgspec.Struct, frozen=True):
 Rule = Callable[[Trace, Facts], Seen | None]
 
 
+class Change(msgspec.Struct, frozen=True):
+    """What doing what a finding says next makes of a run, given its evidence. `at_most`: the advice names other ways, too, which
+    may bring less.
+    """
+
+    edit: Callable[[Rows], Edit]
+    at_most: bool = False
+
+
 class Pattern(msgspec.Struct, frozen=True):
     """What one notices first (`symptom`), `where` to look, what it `means`, and what to do `next`."""
 
@@ -47,14 +57,17 @@ class Pattern(msgspec.Struct, frozen=True):
     means: str
     next: str
     trivia: bool  # teaches how to read a trace, and mends nothing: told of a lesson's trace only
+    change: Change | None  # what `next` makes of a run, where that can be played
 
 
 RULES: dict[str, Pattern] = {}  # by slug
 
 
-def finding(slug: str, symptom: str, where: str, means: str, next: str, trivia: bool = False) -> Callable[[Rule], Rule]:
+def finding(
+    slug: str, symptom: str, where: str, means: str, next: str, trivia: bool = False, change: Change | None = None
+) -> Callable[[Rule], Rule]:
     def register(rule: Rule) -> Rule:
-        RULES[slug] = Pattern(rule, symptom, where, means, next, trivia)
+        RULES[slug] = Pattern(rule, symptom, where, means, next, trivia, change)
         return rule
 
     return register

@@ -33,7 +33,7 @@ def trace_report(facts: Facts, style: Style, tree: Node | None = None) -> Docume
     out.section("Verdict", "verdict")
     explained = [f for f in facts.findings if f.slug == facts.verdict]
     kinds = BRIEF_KINDS if style.brief else MOST_KINDS
-    means = [f"{f.means} Next: {f.next}" for f in explained]
+    means = [f"{f.means} Next: {f.next}{_saves(f)}" for f in explained]
     out.lines([line for line in (verdict_sentence(facts), plain_sentence(facts), *means, work_per_step(facts, kinds)) if line])
     _findings(out, [f for f in facts.findings if f.slug != facts.verdict])
     left_out = _tables(out, TraceView(facts, style))
@@ -104,7 +104,19 @@ def finding_item(finding: Finding, name: str = "", number: int = 0) -> Item:
     """A finding with its share of the critical path; of several traces, of the one that is called `name`."""
     share = f" ({about(finding.share)})" if finding.share and finding.share >= SMALLEST_SHARE else ""
     title = f"{name}: {finding.slug}{share}" if name else f"{finding.slug}{share}"
-    return Item(title, finding.seen, finding.means, finding.next, finding.slug, number)
+    return Item(title, finding.seen, finding.means, f"{finding.next}{_saves(finding)}", finding.slug, number)
+
+
+def _saves(finding: Finding) -> str:
+    """What following the advice saves of a step without the profiler, as a sentence; empty where that is not known."""
+    if finding.gain is None:
+        return ""
+    low, high = (f"{gain:.0%}" for gain in (max(finding.gain.low, 0.0), finding.gain.high))
+    if finding.is_worthless:
+        return " It saves next to nothing without the profiler."
+    if low == "0%":
+        return f" At most {high} of a step without the profiler can be saved so."
+    return f" That saves {high if low == high else f'{low} to {high}'} of a step without the profiler."
 
 
 def header(facts: Facts, style: Style) -> list[str]:
