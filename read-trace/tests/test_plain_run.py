@@ -64,7 +64,7 @@ def test_an_estimate_takes_the_profilers_prices_from_the_cpu(facts):
     assert plain == PlainRun(None, None, None, 100, "unknown", None)  # between 9.2 and 52.8: that says nothing
     # The GPU is busy for 35: no step is shorter.
     plain = facts(*run(kernel_us=35), **SHAPES).plain
-    assert (plain.how, plain.low_us, plain.high_us) == ("estimated", pytest.approx(35 * 0.9), pytest.approx(48 * 1.1))
+    assert (plain.how, plain.low_us, plain.high_us) == ("estimated", pytest.approx(35 * 0.97), pytest.approx(48 * 1.1))
     assert (plain.step_us, plain.verdict) == (pytest.approx((35 + 48) / 2), None)  # at one end the GPU, at the other the CPU
 
 
@@ -72,7 +72,7 @@ def test_where_the_gpu_is_the_limit_at_any_price_the_step_is_its_own(facts):
     """Each kernel begins 5 after the one before has ended, which its launch did not wait for."""
     plain = facts(*run(kernel_us=95), **SHAPES).plain
     assert (plain.how, plain.verdict) == ("estimated", "gpu-bound")
-    assert (plain.low_us, plain.high_us) == (pytest.approx(90), pytest.approx(110))
+    assert (plain.low_us, plain.high_us) == (pytest.approx(97), pytest.approx(105))
 
 
 @pytest.mark.parametrize("flag", ["with_stack", "with_modules", "profile_memory"])
@@ -174,11 +174,11 @@ def test_a_time_that_no_price_explains_has_no_verdict(facts):
     assert (plain.how, plain.step_us, plain.verdict) == ("measured", 20, None)
 
 
-@pytest.mark.parametrize("median_us", [100, 105, 1e9])
-def test_a_step_that_takes_as_long_as_recorded_or_longer_has_no_verdict(facts, median_us):
-    """No price that is taken away explains it."""
+@pytest.mark.parametrize(("median_us", "same"), [(100, True), (104, True), (106, False), (1e9, False)])
+def test_a_step_that_takes_as_long_as_recorded_has_that_runs_verdict_and_a_longer_one_none(facts, median_us, same):
+    """Within a round's spread the profiler cost nothing; no price that is taken away explains a longer step."""
     measured = facts(*run(kernel_us=92), plain_step_us={"median": median_us, "low": median_us, "high": median_us})
-    assert (measured.plain.how, measured.plain.verdict) == ("measured", None)
+    assert (measured.plain.how, measured.plain.verdict) == ("measured", "overhead-bound" if same else None)
 
 
 def test_a_gpu_that_is_busy_for_longer_than_the_step_is_not_told(facts):
@@ -220,11 +220,11 @@ def test_a_recording_near_the_border_says_that_the_gpu_limits_the_real_run(tmp_p
     facts = read(str(CUDNN))
     assert (facts.verdict, facts.plain.how, facts.plain.verdict) == ("overhead-bound", "estimated", "gpu-bound")
     assert facts.plain.low_us < 58.8 < facts.plain.high_us
-    estimated = "without the profiler a step takes an estimated 51.3 µs to 62.7 µs, 97.6 µs recorded"
-    assert plain_sentence(facts) == f"{estimated}; the GPU is busy for 57.1 µs of it: that run is gpu-bound"
+    estimated = "without the profiler a step takes an estimated 55.3 µs to 59.9 µs, 97.6 µs recorded"
+    assert plain_sentence(facts) == f"{estimated}; the GPU is busy for 57.1 µs of that: without the profiler the run is gpu-bound"
     measured = with_header(tmp_path, {"median": 58.8, "low": 58.7, "high": 58.9})
     told = "a step takes 58.8 µs without the profiler, 97.6 µs recorded"
-    assert plain_sentence(measured) == f"{told}; the GPU is busy for 57.1 µs of it: that run is gpu-bound"
+    assert plain_sentence(measured) == f"{told}; the GPU is busy for 57.1 µs of that: without the profiler the run is gpu-bound"
 
 
 def test_where_the_gpu_is_not_busy_enough_only_a_measured_time_is_told(tmp_path):
@@ -296,7 +296,7 @@ def test_what_is_said_of_the_cpus_time_is_a_bound(facts, capsys, tmp_path):
     (told,) = [f for f in json.loads(capsys.readouterr().out)["findings"] if f["slug"] == "overhead-bound"]
     assert told["gain"] == {"low": 0, "high": pytest.approx(0.75, abs=0.02)}
     assert cli.main([path]) == 0
-    assert "At most 75% of a step without the profiler can be saved so." in " ".join(capsys.readouterr().out.split())
+    assert "At most 75% of a step without the profiler can be saved this way." in " ".join(capsys.readouterr().out.split())
 
 
 def test_advice_that_brings_nothing_says_so_and_stands_behind_what_may(capsys):
@@ -304,7 +304,7 @@ def test_advice_that_brings_nothing_says_so_and_stands_behind_what_may(capsys):
     found = read(str(CUDNN))
     slugs = [finding.slug for finding in found.findings]
     assert gains(found)["overhead-bound"].high < 0.02 and slugs.index("opaque-op") < slugs.index("overhead-bound")
-    assert cli.main([str(CUDNN)]) == 0
+    assert cli.main([str(CUDNN), "--all"]) == 0
     assert "It saves next to nothing without the profiler." in " ".join(capsys.readouterr().out.split())
 
 
@@ -312,5 +312,5 @@ def test_advice_that_brings_nothing_says_so_and_stands_behind_what_may(capsys):
 def test_a_gain_in_words(low, high, said):
     finding = Finding("sync-in-step", "seen", "means", "next.", 0.1, (), Gain(low, high))
     of = "of a step without the profiler"
-    expected = f"next. {said} {of} can be saved so." if said.startswith("At") else f"next. That saves {said} {of}."
+    expected = f"next. {said} {of} can be saved this way." if said.startswith("At") else f"next. That saves {said} {of}."
     assert finding_item(finding).next == expected

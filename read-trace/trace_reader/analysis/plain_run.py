@@ -49,17 +49,18 @@ class Prices(msgspec.Struct, frozen=True):
         return Prices(*(getattr(self, name) * factor for name in self.__struct_fields__))
 
 
-# One NVIDIA H200, torch 2.11, record_shapes, 2026-11-23: 19 pairs of benchmarks/advice/pairs.py (those that the CPU limits,
-# before or after), each recorded after its steps had been timed in a process that had profiled nothing. Of the 26 recordings that
-# the CPU limits and that get an estimate, 24 measured steps lie between the two, and MARGIN more at each end; half of the
-# intervals are narrower than 28% of their upper end.
+# One NVIDIA H200, torch 2.11, record_shapes, 2026-11-23: 19 pairs of benchmarks/advice/pairs.py (limited by the CPU, before
+# or after), each recorded after its steps had been timed in a process that had profiled nothing. Of the 26 recordings that the
+# CPU limits and that get an estimate, 23 measured steps lie between the two, with the margins below; half of the intervals are
+# narrower than 25% of their upper end.
 CHEAP, DEAR = Prices(2.0, 2.0, 2.0, 20.0), Prices(3.5, 3.0, 40.0, 60.0)
+NOTHING = Prices(0.0, 0.0, 0.0, 0.0)
 CHEAP_WITHOUT_SHAPES_US = 1.2  # of an op
 BETWEEN_US = 100.0  # of the time between two steps, the profiler's at most: it took 38 to 45 us there
 SHORTEST_STEP_US, LONGEST_STEP_US = 0.01, 1e12  # what a header can say of a step
 SHORTEST_LAUNCH_US = 0.5
 LAUNCH_US = 4.7  # the median of a kernel's launch in those recordings
-MARGIN = 0.1
+MARGIN, GPU_MARGIN = 0.1, 0.03
 MOST_EVENTS, LEAST_STEPS = 20_000, 3  # of a longer recording, the first steps with so many events of the GPU are played
 SPREAD = 0.05  # of a measured step: so much longer it can be than what the GPU takes, which limits it
 LEAST_SHARE = 0.1  # of a stretch of the CPU's time, that is left at any price
@@ -88,7 +89,9 @@ def plain_run(trace: Trace, recorded_step_us: float | None) -> PlainRun:
         return unknown
     (least_share, at_least), (most_share, at_most) = (run.ends(prices) for prices in run.estimated)
     least, most = least_share * recorded_step_us, most_share * recorded_step_us
-    low, high = least * (1 - MARGIN), most * (1 + MARGIN)
+    # What the GPU takes is known better than what the CPU does.
+    low = least * (1 - (GPU_MARGIN if at_least == "gpu-bound" else MARGIN))
+    high = most * (1 + (MARGIN / 2 if at_most == "gpu-bound" else MARGIN))
     # A replay that takes longer than the recorded step, or longer at higher prices, begins with a GPU that was busy before.
     if not 0 < least <= most <= recorded_step_us * (1 + SOUND_SHARE) or high - low > WIDEST * high:
         return unknown
@@ -179,6 +182,8 @@ class PricedRun:
     def without(self, prices: Prices) -> np.ndarray:
         """The times between the replay's nodes with these prices taken away, and what the profiler takes between two steps."""
         stretches, after_ns = self.replay.stretches, self.replay.nodes.after_ns.copy()
+        if prices == NOTHING:
+            return after_ns
         ops, compiled, calls = self._begun
         spent_ns = (ops * prices.op_us + compiled * prices.compiled_us + calls * prices.call_us) * self._scale
         spent_ns[stretches.at_edge] += prices.step_us / 2 * self._scale
@@ -200,8 +205,8 @@ class PricedRun:
         one factor. None: it does at no price.
         """
         low, high, step_us = 0.0, MOST_DEAR, share * self._unchanged_us
-        if share >= 1:
-            return None  # it takes as long as recorded, or longer: no price explains that
+        if share >= 1:  # within a round's spread the profiler cost nothing; a longer step no price explains
+            return NOTHING if share <= 1 + SPREAD else None
         if step_us * (1 - SPREAD) <= self._step_us(DEAR) <= step_us * (1 + MARGIN):
             return DEAR
         if self._step_us(CHEAP.times(high)) > step_us * (1 + MARGIN):

@@ -174,7 +174,7 @@ class Replay:
         after_ns[waits.end, 0] = waits.alone_ns
         waits_for[waits.end[seen], 1] = n + waits.event[seen]
         after_ns[waits.end[seen], 1] = waits.after_ns[seen]
-        waits_for[n:], after_ns[n:] = _gpu_links(self.work, self.moments)
+        waits_for[n:], after_ns[n:], self.latency_ns = _gpu_links(self.work, self.moments)
         return waits_for, after_ns
 
     def play(self, after_ns: np.ndarray | None = None) -> "Played":
@@ -359,12 +359,14 @@ def _place_of(work: Rows, places: np.ndarray, trace: Trace) -> np.ndarray:
     return np.where(work.at[found] == rows, found, -1)
 
 
-def _gpu_links(work: Rows, moments: Moments) -> tuple[np.ndarray, np.ndarray]:
-    """Of each GPU event: its launch, the event before it on its stream, and one of another stream that it waited for."""
+def _gpu_links(work: Rows, moments: Moments) -> tuple[np.ndarray, np.ndarray, int]:
+    """Of each GPU event: its launch, the event before it on its stream, and one of another stream that it waited for; and how
+    long it usually takes from a launch to its event.
+    """
     n, slices = len(work), work.slices
     waits_for, after_ns = np.full((n, 3), -1), np.zeros((n, 3), np.int64)
     if not n:
-        return waits_for, after_ns
+        return waits_for, after_ns, 0
     start, end, place = work.start_ns, work.end_ns, np.arange(n)
     launch = moments.place(work.call, end=False)
     launched = launch >= 0
@@ -392,7 +394,7 @@ def _gpu_links(work: Rows, moments: Moments) -> tuple[np.ndarray, np.ndarray]:
     after_ns[:, 0] = np.where(launched, latency_ns + length, np.where(alone, end - LONG_AGO_NS, 0))
     after_ns[:, 1] = gap_ns + length
     after_ns[:, 2] = np.where(between, start - end[other] + length, 0)
-    return waits_for, after_ns
+    return waits_for, after_ns, usual_ns[0]
 
 
 def _usual(values: np.ndarray, mask: np.ndarray, longest_ns: int) -> int:

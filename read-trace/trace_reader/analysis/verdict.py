@@ -50,7 +50,7 @@ def plain_sentence(facts: Facts) -> str:
     busy_us = [step.gpu_busy_us for step in facts.steps if step.gpu_busy_us is not None]
     differs = plain.verdict == "gpu-bound" and facts.verdict in NOT_THE_GPU and len(facts.critical_paths) == 1
     if differs and BUSY_SHARE * plain.high_us <= (mean_us := sum(busy_us) / len(busy_us)) <= plain.high_us:
-        return f"{words}; the GPU is busy for {us(mean_us)} of it: that run is gpu-bound"
+        return f"{words}; the GPU is busy for {us(mean_us)} of that: without the profiler the run is gpu-bound"
     return words if plain.how == MEASURED else ""
 
 

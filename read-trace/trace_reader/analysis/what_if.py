@@ -5,6 +5,7 @@ events of these names), `no waits` (no call waits for the GPU), `graph` (each st
 asking a DataLoader for a batch).
 """
 
+from collections import Counter
 from collections.abc import Callable
 import math
 import re
@@ -14,7 +15,7 @@ import numpy as np
 from trace_reader.analysis.plain_run import ESTIMATED, MEASURED, PlainRun, PricedRun
 from trace_reader.analysis.replay import LONG_AGO_NS, Replay
 from trace_reader.link.intervals import each_within_ns, merged
-from trace_reader.link.trace import Trace
+from trace_reader.link.trace import Trace, is_step
 from trace_reader.link.waits import Reason
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_CPU
@@ -23,6 +24,7 @@ from trace_reader.names.kernel_names import decode_name, is_collective
 GRAPH_LAUNCH_NS = 20_000  # what the CPU takes to launch a graph; one H200's took 10 to 60 us, behind the GPU's work
 NEVER_NS = LONG_AGO_NS // 2  # after that long a time, nothing is waited for
 RECORDED = "recorded"
+MOST_FACTOR, MOST_NAMES, LONGEST_NAME = 1000, 3, 60
 CHANGES = "drop REGEX, scale REGEX FACTOR, no waits, graph, loader"
 
 
@@ -38,11 +40,14 @@ class Change(msgspec.Struct, frozen=True):
 class WhatIf(msgspec.Struct, frozen=True):
     """What changes bring. `of`: which step they are told of: the plain one, measured or estimated, or the recorded one.
 
-    `changed`: the step's time after them, from the lowest to the highest (us); `gain`: the share of the step that they save.
+    `matched`: of each change with a name, what that matched. `changed`: the step's time after them, from the lowest to the
+    highest (us); `gain`: the share of the step that they save. `in_a_job`: whether the trace holds collectives, which are played
+    as long as they were, though other ranks may change them.
     """
 
     trace: str
     changes: tuple[str, ...]
+    matched: tuple[str, ...]
     of: str
     recorded_step_us: float
     plain: PlainRun
@@ -50,6 +55,7 @@ class WhatIf(msgspec.Struct, frozen=True):
     changed_high_us: float
     gain_low: float
     gain_high: float
+    in_a_job: bool
 
 
 class Gain(msgspec.Struct, frozen=True):
@@ -76,8 +82,8 @@ def parse_change(text: str) -> Change:
             factor = float(number)
         except ValueError:
             factor = math.nan
-        if not rest or not 0 <= factor < math.inf:
-            raise ValueError(f"expected scale REGEX FACTOR, with a factor of 0 or more, got {text!r}")
+        if not rest or not 0 <= factor <= MOST_FACTOR:
+            raise ValueError(f"expected scale REGEX FACTOR, with a factor from 0 to {MOST_FACTOR}, got {text!r}")
     try:
         return Change(text, kind, re.compile(rest.strip()), factor)
     except re.error as error:
@@ -85,19 +91,20 @@ def parse_change(text: str) -> Change:
 
 
 def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
-    """What these changes bring, all together. Raises LookupError: the trace has no steps, or a change finds nothing to change."""
+    """What these changes bring, all together, in whatever order. Raises LookupError: the trace has no steps, it cannot be played
+    again, or a change finds nothing to change.
+    """
     if not len(trace.steps):
         raise LookupError(f"{trace.path}: --what_if changes a step, and the trace has none")
     run = PricedRun(trace)
     if not run.is_sound(plain.recorded_step_us):
         raise LookupError(f"{trace.path}: --what_if cannot play this trace again: clocks disagree, or its first steps are others")
-    loads = all(change.kind != "loader" for change in changes)
     of, times_ns = _plain_times(run, plain)
     before_us = [run.replay.play(after_ns).step_us for after_ns in times_ns]
-    after_us = []
+    after_us: list[float] = []
+    matched: tuple[str, ...] = ()
     for after_ns in times_ns:
-        for change in changes:
-            _make(change, run.replay, after_ns, loads)
+        matched = _make(changes, run.replay, after_ns)
         after_us.append(run.replay.play(np.maximum(after_ns, NEVER_NS)).step_us)
     gains = [1 - after / before for before, after in zip(before_us, after_us, strict=True)]
     recorded_us = plain.recorded_step_us or run.replay.play().step_us
@@ -106,6 +113,7 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
     return WhatIf(
         trace=trace.path,
         changes=tuple(change.text for change in changes),
+        matched=matched,
         of=of,
         recorded_step_us=recorded_us,
         plain=plain,
@@ -113,6 +121,7 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
         changed_high_us=max(changed_us),
         gain_low=min(gains),
         gain_high=max(gains),
+        in_a_job=bool(run.replay.work.is_named(is_collective).any()),
     )
 
 
@@ -130,7 +139,7 @@ def gain_of(run: PricedRun, plain: PlainRun, edit: Edit) -> Gain | None:
         before_us = run.replay.play(after_ns).step_us
         edit(run.replay, after_ns)
         gains.append(1 - run.replay.play(np.maximum(after_ns, NEVER_NS)).step_us / before_us)
-    return Gain(min(gains), max(gains))
+    return Gain(max(min(gains), 0.0), max(*gains, 0.0))
 
 
 def _plain_times(run: PricedRun, plain: PlainRun) -> tuple[str, list[np.ndarray]]:
@@ -144,34 +153,71 @@ def _plain_times(run: PricedRun, plain: PlainRun) -> tuple[str, list[np.ndarray]
     return RECORDED, [run.replay.nodes.after_ns.copy()]
 
 
-def _make(change: Change, replay: Replay, after_ns: np.ndarray, loads: bool) -> None:
-    """Change the times between the nodes; `loads`: whether a DataLoader still takes its time. Raises LookupError: there is
-    nothing to change.
+def _make(changes: list[Change], replay: Replay, after_ns: np.ndarray) -> tuple[str, ...]:
+    """Make the changes: first the factors, which multiply, last what is dropped, which stays so. For each change in words what it
+    matched. Raises LookupError: there is nothing to change.
     """
-    if change.pattern is not None and change.kind == "drop":
-        _drop(change, replay, after_ns)
-    elif change.pattern is not None:
-        _scale(change, replay, after_ns)
-    elif change.kind == "no waits":
-        _wait_for_nothing(change, replay, after_ns)
-    elif change.kind == "loader":
-        if not load_nothing(replay, after_ns):
-            raise _nothing(change, replay, "no DataLoader that was asked for a batch")
-    else:
-        launch_at_once(replay, after_ns, loads)
+    kinds = {change.kind for change in changes}
+    factors, matched = np.ones(len(replay.work)), []
+    for change in changes:
+        if change.kind == "scale":
+            own, told = _scaled(change, replay)
+            factors *= own
+            matched.append(f"{change.text}: {told}")
+    saved_ns = (replay.work.end_ns - replay.work.start_ns) * (1 - np.minimum(factors, MOST_FACTOR))
+    after_ns[replay.gpu_nodes] -= np.rint(saved_ns).astype(np.int64)[:, None]
+    if "graph" in kinds:
+        if not len(replay.work):
+            raise _nothing("graph", replay, "no GPU event")
+        launch_at_once(replay, after_ns, "loader" not in kinds)
+    if "loader" in kinds and not load_nothing(replay, after_ns):
+        raise _nothing("loader", replay, "no DataLoader that was asked for a batch")
+    calls = replay.trace.waits.where(replay.trace.waits.reason != Reason.QUEUE)
+    if "no waits" in kinds and not return_at_once(replay, after_ns, calls.at):
+        raise _nothing("no waits", replay, "no call that waits for the GPU")
+    for change in changes:
+        if change.kind == "drop":
+            spans = _matching(change, replay)
+            matched.append(f"{change.text}: {_listed(spans.names)}")
+            drop_spans(replay, after_ns, spans)
+    return tuple(matched)
 
 
-def _nothing(change: Change, replay: Replay, what: str) -> LookupError:
-    return LookupError(f"{replay.trace.path}: {change.text!r} finds {what} to change")
+def _nothing(text: str, replay: Replay, what: str) -> LookupError:
+    return LookupError(f"{replay.trace.path}: {text!r} matches nothing: the trace has {what}")
 
 
-def _drop(change: Change, replay: Replay, after_ns: np.ndarray) -> None:
+def _listed(names: list[str]) -> str:
+    """How many there are, and of which names, the most frequent first."""
+    counts = Counter(names).most_common()
+    more = f" and {len(counts) - MOST_NAMES} more names" if len(counts) > MOST_NAMES else ""
+    return ", ".join(f"{n} x {name[:LONGEST_NAME]}" for name, n in counts[:MOST_NAMES]) + more
+
+
+def _scaled(change: Change, replay: Replay) -> tuple[np.ndarray, str]:
+    """For each GPU event, the change's factor, 1 for those that do not match; and what matches, in words."""
+    work = replay.work
+
+    def matches(name: str) -> bool:
+        return bool(change.pattern and (change.pattern.search(name) or change.pattern.search(decode_name(name).label)))
+
+    chosen = work.is_named(matches)
+    if not chosen.any():
+        raise _nothing(change.text, replay, "no kernel or copy of such a name (scale takes kernels and copies, drop takes ops)")
+    labels = [decode_name(name).label for name in work.where(chosen).names]
+    return np.where(chosen, change.factor, 1.0), _listed(labels)
+
+
+def _matching(change: Change, replay: Replay) -> Rows:
+    """The ops, annotations and calls of the steps that match."""
     slices = replay.trace.slices
     spans = Rows(slices, slices.of(*ON_CPU))
-    spans = spans.where(spans.is_named(lambda name: bool(change.pattern and change.pattern.search(name))))
+    spans = spans.where(spans.is_named(lambda name: bool(change.pattern and change.pattern.search(name) and not is_step(name))))
+    spans = spans.where((spans.start_ns >= replay.steps.start_ns[0]) & (spans.start_ns < replay.steps.end_ns[-1]))
     if not len(spans):
-        raise _nothing(change, replay, "no op, annotation or call")
-    drop_spans(replay, after_ns, spans)
+        what = "no op, annotation or call of such a name in its steps (drop takes ops, scale takes kernels and copies)"
+        raise _nothing(change.text, replay, what)
+    return spans
 
 
 def drop_spans(replay: Replay, after_ns: np.ndarray, spans: Rows) -> None:
@@ -190,25 +236,6 @@ def drop_spans(replay: Replay, after_ns: np.ndarray, spans: Rows) -> None:
     after_ns[ends, 0], after_ns[ends, 1:] = 0, NEVER_NS
     gone = replay.gpu_nodes[np.isin(replay.work.call, calls[dropped])]
     after_ns[gone, :2], after_ns[gone, 2] = 0, NEVER_NS
-
-
-def _scale(change: Change, replay: Replay, after_ns: np.ndarray) -> None:
-    work = replay.work
-
-    def matches(name: str) -> bool:
-        return bool(change.pattern and (change.pattern.search(name) or change.pattern.search(decode_name(name).label)))
-
-    chosen = work.is_named(matches)
-    if not chosen.any():
-        raise _nothing(change, replay, "no GPU event")
-    saved_ns = (work.end_ns - work.start_ns)[chosen] * (1 - change.factor)
-    after_ns[replay.gpu_nodes[chosen]] -= np.rint(saved_ns).astype(np.int64)[:, None]
-
-
-def _wait_for_nothing(change: Change, replay: Replay, after_ns: np.ndarray) -> None:
-    calls = replay.trace.waits
-    if not return_at_once(replay, after_ns, calls.at[calls.reason != Reason.QUEUE]):
-        raise _nothing(change, replay, "no call that waits for the GPU")
 
 
 def return_at_once(replay: Replay, after_ns: np.ndarray, calls: np.ndarray) -> bool:
@@ -238,3 +265,7 @@ def launch_at_once(replay: Replay, after_ns: np.ndarray, loads: bool = True) -> 
     waits = moments.place(replay.trace.waits.at, end=True)
     launches = np.setdiff1d(launches[launches >= 0], waits)
     after_ns[replay.number[launches], 0] = 0
+    # A launch that was the first of its kind can have taken long to reach the GPU.
+    late_ns = replay.nodes.after_ns[replay.gpu_nodes, 0] - (replay.work.end_ns - replay.work.start_ns) - replay.latency_ns
+    launched = replay.work.call >= 0
+    after_ns[replay.gpu_nodes[launched], 0] -= np.maximum(late_ns[launched], 0)

@@ -31,11 +31,11 @@ def trace_report(facts: Facts, style: Style, tree: Node | None = None) -> Docume
         out.block(_tree(tree, style))
         return out
     out.section("Verdict", "verdict")
-    explained = [f for f in facts.findings if f.slug == facts.verdict]
+    explained = [f for f in facts.findings if f.slug == facts.verdict and not f.is_worthless]
     kinds = BRIEF_KINDS if style.brief else MOST_KINDS
     means = [f"{f.means} Next: {f.next}{_saves(f)}" for f in explained]
     out.lines([line for line in (verdict_sentence(facts), plain_sentence(facts), *means, work_per_step(facts, kinds)) if line])
-    _findings(out, [f for f in facts.findings if f.slug != facts.verdict])
+    _findings(out, [f for f in facts.findings if f not in explained])
     left_out = _tables(out, TraceView(facts, style))
     if style.brief:
         out.lines(["", f"more with --all: {', '.join([*left_out, 'all rows and columns'])}"])
@@ -115,7 +115,7 @@ def _saves(finding: Finding) -> str:
     if finding.is_worthless:
         return " It saves next to nothing without the profiler."
     if low == "0%":
-        return f" At most {high} of a step without the profiler can be saved so."
+        return f" At most {high} of a step without the profiler can be saved this way."
     return f" That saves {high if low == high else f'{low} to {high}'} of a step without the profiler."
 
 

@@ -16,14 +16,17 @@ def what_if_report(facts: Facts, changed: WhatIf, style: Style) -> Document:
     out.title(facts.trace)
     out.lines(header(facts, style))
     out.section(f"What if: {', '.join(changed.changes)}", "what_if")
-    lines = [f"recorded: a step takes {us(changed.recorded_step_us)}"]
+    lines = [*changed.matched, f"recorded: a step takes {us(changed.recorded_step_us)}"]
     if changed.of == MEASURED:
         lines.append(f"without the profiler: {us(changed.plain.step_us)}, measured")
     elif changed.of == ESTIMATED:
         lines.append(f"without the profiler: {us(changed.plain.low_us)} to {us(changed.plain.high_us)}, estimated")
     else:
-        lines.append("without the profiler: unknown, so the change is told of the recorded step, which the profiler may lengthen")
+        known = f"{us(changed.plain.step_us)} measured, which the replay does not reach" if changed.plain.step_us else "unknown"
+        lines.append(f"without the profiler: {known}; what follows is computed from the recorded step")
     lines.append(f"changed: {_between(us(changed.changed_low_us), us(changed.changed_high_us))}, which {_gain(changed)}")
+    if changed.in_a_job:
+        lines.append("of a rank of a job: its collectives last as long as recorded here, though the other ranks may change that")
     out.lines(lines, indented=True)
     return out
 
