@@ -127,6 +127,16 @@ def test_ranks_make_equally_many_plain_steps_however_long_they_take(monkeypatch)
     assert [measured(monkeypatch, lambda n, s=s: s)[1].steps for s in (1e-4, 0.03, 2.0)] == [15, 15, 15]
 
 
+@pytest.mark.parametrize(("own", "then"), [(None, "1"), ("0", "0")])
+def test_the_profilers_library_is_told_to_let_go_of_the_gpu_unless_the_user_says_otherwise(own, then, tmp_path, monkeypatch):
+    monkeypatch.delenv("TEARDOWN_CUPTI", raising=False)
+    if own is not None:
+        monkeypatch.setenv("TEARDOWN_CUPTI", own)
+    run(tmp_path, "--no-plain")
+    assert os.environ["TEARDOWN_CUPTI"] == then
+    monkeypatch.delenv("TEARDOWN_CUPTI")
+
+
 def test_the_steps_after_the_recording_are_timed_without_it_and_their_time_is_in_the_trace(tmp_path, capsys):
     """Each step takes 20 ms: as long as the trace's header says, while the trace holds the three recorded steps alone."""
     called = []

@@ -6,10 +6,10 @@ from pathlib import Path
 from helpers import GALLERY
 from helpers.events import ADD, GEMM, call, event, kernel, memory, op, step, write
 import pytest
-from trace_reader import cli, plain_sentence, read, redact
+from trace_reader import cli, load, plain_sentence, read, redact
 from trace_reader.analysis.facts import Finding
-from trace_reader.analysis.plain_run import PlainRun
-from trace_reader.analysis.what_if import Gain
+from trace_reader.analysis.plain_run import PlainRun, PricedRun, plain_run
+from trace_reader.analysis.what_if import Gain, gain_of
 from trace_reader.scene.trace_report import finding_item
 from trace_reader.write.json_output import trace_json
 
@@ -127,7 +127,7 @@ def test_of_a_long_recording_whose_first_steps_differ_nothing_is_estimated(facts
     monkeypatch.setattr("trace_reader.analysis.plain_run.MOST_EVENTS", 3)
     alike = run(n=8, kernel_us=95)
     assert facts(*alike, **SHAPES).plain.how == "estimated"
-    busy_first = [e | {"dur": 40} if e["cat"] == "kernel" and e["ts"] > 300 else e for e in alike]
+    busy_first = [e | {"dur": 40} if e["cat"] == "kernel" and 300 < e["ts"] < 750 else e for e in alike]
     assert facts(*busy_first, **SHAPES).plain.how == "unknown"
     slow_later = [e | {"ts": e["ts"] + max(e["ts"] - 300, 0)} for e in alike]
     assert facts(*slow_later, **SHAPES).plain.how == "unknown"
@@ -184,6 +184,13 @@ def test_a_step_that_takes_as_long_as_recorded_has_that_runs_verdict_and_a_longe
 def test_a_gpu_that_is_busy_for_longer_than_the_step_is_not_told(facts):
     said = plain_sentence(facts(*run(kernel_us=60), plain_step_us={"median": 57, "low": 56, "high": 58}))
     assert said == "a step takes 57.0 µs without the profiler, 100.0 µs recorded"
+
+
+def test_a_gpu_that_may_be_idle_for_a_fifth_of_the_step_is_not_told(facts):
+    """Busy for 60 of a step that was measured at 60, but at 80, too."""
+    found = facts(*run(kernel_us=60), plain_step_us={"median": 60, "low": 60, "high": 80})
+    assert found.plain.verdict == "gpu-bound"
+    assert plain_sentence(found) == "a step takes 60.0 µs without the profiler, 100.0 µs recorded"
 
 
 def test_where_the_trace_lacks_the_launches_a_measured_run_has_no_verdict(facts):
@@ -297,6 +304,13 @@ def test_what_is_said_of_the_cpus_time_is_a_bound(facts, capsys, tmp_path):
     assert told["gain"] == {"low": 0, "high": pytest.approx(0.75, abs=0.02)}
     assert cli.main([path]) == 0
     assert "At most 75% of a step without the profiler can be saved this way." in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_gain_is_no_loss(tmp_path):
+    """A change that lengthens a step gains nothing."""
+    trace = load(write(tmp_path / "t.json", *run(), plain_step_us={"median": 90, "low": 90, "high": 90}))
+    gain = gain_of(PricedRun(trace), plain_run(trace, 100), lambda replay, after_ns: after_ns.__iadd__(1000))
+    assert gain == Gain(0, 0)
 
 
 def test_advice_that_brings_nothing_says_so_and_stands_behind_what_may(capsys):

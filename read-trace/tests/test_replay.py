@@ -135,6 +135,17 @@ def test_a_thread_that_runs_beside_does_not_hold_up_the_steps(replay):
     assert (run.play().step_us, at_share(run, 0.5)) == (100, 50.5)
 
 
+def test_a_call_of_another_thread_comes_after_the_steps_last_moment_before_it(replay):
+    """It is the program that hands it work: in a faster program it comes sooner."""
+    run = replay(
+        step(0, 0, 100), step(1, 100, 100), launch(10, 1), kernel(GEMM, 15, 5, 1), launch(110, 2), kernel(GEMM, 115, 5, 2),
+        event("cuda_runtime", "cudaLaunchKernel", 120, 2, LOADER, correlation=3), kernel(ADD, 130, 5, 3, stream=9),
+    )  # fmt: skip
+    (row,) = [own.row for own in run.trace.calls if own.duration_us == 2]
+    place = run.moments.place(np.array([row]), end=False)
+    assert run.moments.at_ns[run.earlier[place]].tolist() == [111_000]  # the end of the launch before
+
+
 def test_a_graphs_events_come_after_its_launch_and_after_each_other(replay):
     run = replay(
         step(0, 0, 60), step(1, 60, 60),

@@ -222,6 +222,17 @@ def test_a_change_of_nothing_is_an_error(change, error, capsys):
     assert capsys.readouterr().err == f"error: {CUDNN}: {change!r} matches nothing: the trace has {error}\n"
 
 
+def test_a_blocking_copy_waits_for_its_own_copy_alone(asked):
+    """A kernel of another stream ends later inside the call; without its time, the call takes as long."""
+    events = two_steps(
+        lambda at, n: [
+            launch(at + 5, n + 1), kernel(GEMM, at + 12, 47.5, n + 1, stream=8),
+            call("cudaMemcpyAsync", at + 20, 40, n + 2), memcpy(at + 30, 28, n + 2, name=PAGEABLE),
+        ]
+    )  # fmt: skip
+    assert told(asked(*events, changes=["scale nvjet 0"])) == ("recorded", 100, 100, 0)
+
+
 def test_a_trace_without_steps_has_none_to_change(tmp_path, capsys):
     path = write(tmp_path / "t.json", launch(1, 1), kernel(GEMM, 5, 5, 1))
     assert cli.main([path, "--what_if", "graph"]) == 2

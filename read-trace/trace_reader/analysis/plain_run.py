@@ -167,8 +167,6 @@ class PricedRun:
         long recording, whether its first steps are like all of them.
         """
         trace, steps = self._trace, self.replay.steps
-        if self._unchanged_us <= 0:
-            return False
         if recorded_step_us is None:  # of a single step
             return self.replay.is_exact
         if abs(self._unchanged_us - recorded_step_us) > SOUND_SHARE * recorded_step_us:
