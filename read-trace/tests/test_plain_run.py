@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from helpers import GALLERY
-from helpers.events import ADD, GEMM, call, event, kernel, memory, op, step, write
+from helpers.events import ADD, GEMM, call, event, kernel, memcpy, memory, op, step, write
 import pytest
 from trace_reader import cli, load, plain_sentence, read, redact
 from trace_reader.analysis.facts import Finding
@@ -290,7 +290,18 @@ def test_a_loader_that_goes_saves_what_it_takes(facts):
         call("cudaLaunchKernel", 100 * n + 80, 4.7, n + 1), kernel(GEMM, 100 * n + 86, 5, n + 1),
     )]  # fmt: skip
     gain = gains(facts(*events, plain_step_us={"median": 90, "low": 89, "high": 91}))["input-bound"]
-    assert gain.low == gain.high == pytest.approx(0.75, abs=0.05)
+    assert (gain.low, gain.high) == (0, pytest.approx(0.75, abs=0.05))  # more workers can still keep it waiting
+
+
+def test_of_a_blocking_copy_no_gain_is_told(facts):
+    """Pinned memory is also copied faster: on an H200 a step of 21.7 ms became 10.7, of which the waits were 1%."""
+    pageable = "Memcpy HtoD (Pageable -> Device)"
+    events = [e for n in range(4) for e in (
+        step(n, 200 * n, 195), call("cudaMemcpyAsync", 200 * n + 20, 60, n + 1), memcpy(200 * n + 30, 48, n + 1, name=pageable),
+        call("cudaLaunchKernel", 200 * n + 90, 4.7, n + 50), kernel(GEMM, 200 * n + 96, 80, n + 50),
+    )]  # fmt: skip
+    found = facts(*events, plain_step_us={"median": 150, "low": 149, "high": 151})
+    assert "blocking-copy" in [finding.slug for finding in found.findings] and "blocking-copy" not in gains(found)
 
 
 def test_what_is_said_of_the_cpus_time_is_a_bound(facts, capsys, tmp_path):
@@ -328,3 +339,8 @@ def test_a_gain_in_words(low, high, said):
     of = "of a step without the profiler"
     expected = f"next. {said} {of} can be saved this way." if said.startswith("At") else f"next. That saves {said} {of}."
     assert finding_item(finding).next == expected
+
+
+def test_a_bound_of_nearly_all_of_a_step_is_not_told():
+    finding = Finding("overhead-bound", "seen", "means", "next.", 0.9, (), Gain(0.0, 0.96))
+    assert finding_item(finding).next == "next."

@@ -131,7 +131,7 @@ def _mixed(trace: Trace, facts: Facts) -> Seen | None:
     "enumerate(DataLoader)...__next__ on the lane of the steps",
     "The GPU waits for the DataLoader's next batch.",
     "Use more workers (num_workers) or cheaper transforms, or do the transforms ahead of time.",
-    change=Change(lambda waits: load_nothing),
+    change=Change(lambda waits: load_nothing, at_most=True),
 )
 def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path

@@ -49,7 +49,6 @@ def _on_path(path: CriticalPath, time_us: float) -> str:
     "These calls return only at about the end of their copies. A copy from or to pageable memory can block like this, even if "
     "its name says Async.",
     "Pin the host memory (pin_memory=True), copy with non_blocking=True, and leave results on the GPU.",
-    change=NO_WAITS,
 )
 def _blocking_copy(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path

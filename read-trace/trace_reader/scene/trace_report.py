@@ -10,6 +10,7 @@ from trace_reader.scene.document import LABEL_WIDTH, Document, Item, Style, midd
 from trace_reader.scene.trace_tables import IDLE, MEMORY, TABLES, TraceView
 from trace_reader.units import about, count, human_bytes, us
 
+SAYS_NOTHING = 0.95  # a bound of nearly all of a step
 SMALLEST_SHARE = 0.0005  # that is not 0
 MOST_FINDINGS = 5  # of a brief report
 MOST_RANKS = 8  # of a merged file, that are named
@@ -114,6 +115,8 @@ def _saves(finding: Finding) -> str:
     low, high = (f"{gain:.0%}" for gain in (max(finding.gain.low, 0.0), finding.gain.high))
     if finding.is_worthless:
         return " It saves next to nothing without the profiler."
+    if low == "0%" and finding.gain.high >= SAYS_NOTHING:
+        return ""
     if low == "0%":
         return f" At most {high} of a step without the profiler can be saved this way."
     return f" That saves {high if low == high else f'{low} to {high}'} of a step without the profiler."
