@@ -227,11 +227,13 @@ def test_a_recording_near_the_border_says_that_the_gpu_limits_the_real_run(tmp_p
     facts = read(str(CUDNN))
     assert (facts.verdict, facts.plain.how, facts.plain.verdict) == ("overhead-bound", "estimated", "gpu-bound")
     assert facts.plain.low_us < 58.8 < facts.plain.high_us
-    estimated = "without the profiler a step takes an estimated 55.3 µs to 59.9 µs, 97.6 µs recorded"
-    assert plain_sentence(facts) == f"{estimated}; the GPU is busy for 57.1 µs of that: without the profiler the run is gpu-bound"
+    estimated = "without the profiler a step takes an estimated 55.3 µs to 59.9 µs"
+    assert (
+        plain_sentence(facts) == f"{estimated}, of which the GPU is busy for 57.1 µs, so that run is gpu-bound; 97.6 µs recorded"
+    )
     measured = with_header(tmp_path, {"median": 58.8, "low": 58.7, "high": 58.9})
-    told = "a step takes 58.8 µs without the profiler, 97.6 µs recorded"
-    assert plain_sentence(measured) == f"{told}; the GPU is busy for 57.1 µs of that: without the profiler the run is gpu-bound"
+    told = "a step takes 58.8 µs without the profiler"
+    assert plain_sentence(measured) == f"{told}, of which the GPU is busy for 57.1 µs, so that run is gpu-bound; 97.6 µs recorded"
 
 
 def test_where_the_gpu_is_not_busy_enough_only_a_measured_time_is_told(tmp_path):

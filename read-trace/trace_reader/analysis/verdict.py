@@ -42,16 +42,16 @@ def plain_sentence(facts: Facts) -> str:
     plain = facts.plain
     if plain.step_us is None or plain.high_us is None:
         return ""
-    recorded = "" if not plain.recorded_step_us else f", {us(plain.recorded_step_us)} recorded"
+    recorded = f"{us(plain.recorded_step_us)} recorded" if plain.recorded_step_us else ""
     if plain.how == MEASURED:
-        words = f"a step takes {us(plain.step_us)} without the profiler{recorded}"
+        words = f"a step takes {us(plain.step_us)} without the profiler"
     else:
-        words = f"without the profiler a step takes an estimated {us(plain.low_us)} to {us(plain.high_us)}{recorded}"
+        words = f"without the profiler a step takes an estimated {us(plain.low_us)} to {us(plain.high_us)}"
     busy_us = [step.gpu_busy_us for step in facts.steps if step.gpu_busy_us is not None]
     differs = plain.verdict == "gpu-bound" and facts.verdict in NOT_THE_GPU and len(facts.critical_paths) == 1
     if differs and BUSY_SHARE * plain.high_us <= (mean_us := sum(busy_us) / len(busy_us)) <= plain.high_us:
-        return f"{words}; the GPU is busy for {us(mean_us)} of that: without the profiler the run is gpu-bound"
-    return words if plain.how == MEASURED else ""
+        return f"{words}, of which the GPU is busy for {us(mean_us)}, so that run is gpu-bound; {recorded}"
+    return ", ".join(part for part in (words, recorded) if part) if plain.how == MEASURED else ""
 
 
 def what_limits(path: CriticalPath) -> str:
