@@ -170,3 +170,21 @@ def test_the_time_of_a_collective_is_that_of_the_timed_calls(monkeypatch, capsys
         ("allreduce", "1.05", "100.0", "10.5"), ("allgather", "1.05", "100.0", "5.2"),
         ("reducescatter", "1.05", "100.0", "5.2"),
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_pair_is_timed_before_anything_is_recorded_and_both_traces_are_kept(tmp_path):
+    """Rows one by one, and all in one matmul: the pair whose gain no machine hides."""
+    command = [sys.executable, "benchmarks/advice/record.py", str(tmp_path), "row_loop", "--device", "cpu"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"row_loop: [\d.]+ -> [\d.]+ ms, gain 0\.\d\d, recorded [\d.]+ times \(\d+ s\)\n", done.stdout)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "row_loop.json",
+        "row_loop_after.json.gz",
+        "row_loop_before.json.gz",
+    ]
+    measured = json.loads((tmp_path / "row_loop.json").read_text())
+    assert {name: len(times) for name, times in measured["plain_us"].items()} == {"before": 5, "after": 5}
+    before, after = (read(str(tmp_path / f"row_loop_{variant}.json.gz")) for variant in ("before", "after"))
+    assert len(before.steps) == len(after.steps) == 4
+    assert before.steps[1].kernels_or_ops > 256 > after.steps[1].kernels_or_ops

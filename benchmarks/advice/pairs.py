@@ -1,7 +1,6 @@
 """Pairs of programs: one before, one after a change that tuning guides recommend. Some bring much, some nothing.
 
-A pair is a function of the device and of whether the change is made, and returns the step. `finds` are the findings whose
-advice is this change; a pair of which a trace should promise nothing has none.
+A pair is a function of the device and of whether the change is made, and returns the step.
 """
 
 from collections.abc import Callable
@@ -26,16 +25,15 @@ class Pair:
     name: str
     change: str
     build: Callable[[str, bool], Step]
-    finds: tuple[str, ...]
     on: tuple[str, ...]
 
 
 PAIRS: dict[str, Pair] = {}
 
 
-def pair(change: str, finds: tuple[str, ...] = (), on: tuple[str, ...] = ("cuda",)):
+def pair(change: str, on: tuple[str, ...] = ("cuda",)):
     def register(build):
-        PAIRS[build.__name__] = Pair(build.__name__, change, build, finds, on)
+        PAIRS[build.__name__] = Pair(build.__name__, change, build, on)
         return build
 
     return register
@@ -97,42 +95,42 @@ def _without_gradients(net: nn.Module, *inputs: torch.Tensor) -> Step:
 # --- The GPU's time
 
 
-@pair("matmuls of float32 in TF32", ("fp32-matmul",))
+@pair("matmuls of float32 in TF32")
 def tf32(device, changed):
     return _gpt_training(device, batch=16, amp=False, tf32=changed)
 
 
-@pair("bfloat16 by autocast", ("fp32-matmul",))
+@pair("bfloat16 by autocast")
 def bf16(device, changed):
     return _gpt_training(device, batch=16, amp=changed)
 
 
-@pair("attention by scaled_dot_product_attention", ("unfused-attention",))
+@pair("attention by scaled_dot_product_attention")
 def sdpa(device, changed):
     return _gpt_training(device, batch=16, attention="sdpa" if changed else "written")
 
 
-@pair("torch's LayerNorm for one written out", ("pointwise-chain",))
+@pair("torch's LayerNorm for one written out")
 def layer_norm(device, changed):
     return _gpt_training(device, batch=16, norm=nn.LayerNorm if changed else OwnNorm)
 
 
-@pair("a vocabulary of 50304 for one of 50257", ("odd-gemm",))
+@pair("a vocabulary of 50304 for one of 50257")
 def vocabulary(device, changed):
     return _gpt_training(device, batch=16, vocab=50304 if changed else 50257)
 
 
-@pair("no activation checkpointing", ("recomputation",))
+@pair("no activation checkpointing")
 def checkpointing(device, changed):
     return _gpt_training(device, batch=16, checkpoint=not changed)
 
 
-@pair("torch.compile of a model with written-out norms and GELU", ("pointwise-chain", "many-small-kernels"))
+@pair("torch.compile of a model with written-out norms and GELU")
 def compile_large(device, changed):
     return _gpt_training(device, batch=16, norm=OwnNorm, gelu=OwnGelu, compiled=changed)
 
 
-@pair("channels_last for convolutions", ("layout-copies",))
+@pair("channels_last for convolutions")
 def channels_last(device, changed):
     net, images = conv_net().to(device), torch.randn(32, 3, 224, 224, device=device)
     if changed:
@@ -140,7 +138,7 @@ def channels_last(device, changed):
     return _training(device, net, images, amp=True)
 
 
-@pair("weights cast once, not at each use", ("repeated-cast",))
+@pair("weights cast once, not at each use")
 def casts(device, changed):
     dim, dtype = (4096, torch.bfloat16) if device == "cuda" else (512, torch.bfloat16)
     layer = nn.Linear if changed else CastingLinear
@@ -151,33 +149,33 @@ def casts(device, changed):
 # --- The CPU's time
 
 
-@pair("a fused optimizer for a loop over the parameters", ("optimizer-loop",))
+@pair("a fused optimizer for a loop over the parameters")
 def optimizer_loop(device, changed):
     return _gpt_training(device, batch=4, layers=12, fused=True if changed else None, foreach=None if changed else False)
 
 
-@pair("a fused optimizer for a foreach one", ("optimizer-loop",))
+@pair("a fused optimizer for a foreach one")
 def optimizer_foreach(device, changed):
     return _gpt_training(device, batch=4, layers=12, fused=True if changed else None, foreach=None if changed else True)
 
 
-@pair("torch.compile of a small model in training", ("many-small-kernels",))
+@pair("torch.compile of a small model in training")
 def compile_small(device, changed):
     return _gpt_training(device, batch=1, layers=12, dim=384, vocab=8192, norm=OwnNorm, gelu=OwnGelu, compiled=changed)
 
 
-@pair("torch's LSTM for a loop of cells", ("many-small-kernels",), on=("cuda", "cpu"))
+@pair("torch's LSTM for a loop of cells", on=("cuda", "cpu"))
 def lstm(device, changed):
     return _training(device, Recurrent(cells=not changed).to(device), torch.randn(64, 32, 256, device=device))
 
 
-@pair("one embedding table for 26", ("many-small-kernels",), on=("cuda", "cpu"))
+@pair("one embedding table for 26", on=("cuda", "cpu"))
 def tables(device, changed):
     ids = torch.randint(10_000, (512, 26), device=device)
     return _without_gradients(Tables(merged=changed).to(device), ids)
 
 
-@pair("a CUDA graph of small kernels", ("many-small-kernels",))
+@pair("a CUDA graph of small kernels")
 def graph_small(device, changed):
     return _graphed(Gpt(layers=12, dim=256, heads=4, vocab=4096, seq=128), torch.randint(4096, (1, 128), device=device), changed)
 
@@ -203,7 +201,7 @@ def _graphed(net: nn.Module, tokens: torch.Tensor, changed: bool) -> Step:
     return replayed
 
 
-@pair("no work of Python between the layers", ("python-between-ops",), on=("cuda", "cpu"))
+@pair("no work of Python between the layers", on=("cuda", "cpu"))
 def python_between(device, changed):
     net = mlp(16, 512).to(device)
     x = torch.randn(64, 512, device=device)
@@ -220,7 +218,7 @@ def python_between(device, changed):
     return step
 
 
-@pair("no garbage collection in a step", ("python-between-ops", "garbage-collection"), on=("cuda", "cpu"))
+@pair("no garbage collection in a step", on=("cuda", "cpu"))
 def collection(device, changed):
     step = _training(device, mlp(8, 256).to(device), torch.randn(64, 256, device=device))
 
@@ -232,7 +230,7 @@ def collection(device, changed):
     return collecting
 
 
-@pair("a mask made once on the GPU, not in each layer on the CPU", ("tensor-made-on-cpu", "synchronization"))
+@pair("a mask made once on the GPU, not in each layer on the CPU")
 def cpu_mask(device, changed):
     return _gpt_training(device, batch=4, layers=12, attention="written" if changed else "cpu_mask")
 
@@ -240,7 +238,7 @@ def cpu_mask(device, changed):
 # --- Waiting
 
 
-@pair("no .item() after each layer", ("synchronization",))
+@pair("no .item() after each layer")
 def item_small(device, changed):
     return _with_item(device, mlp(24, 512), 512, changed)
 
@@ -263,7 +261,7 @@ def _with_item(device: str, net: nn.Sequential, dim: int, changed: bool) -> Step
     return step
 
 
-@pair("no torch.cuda.empty_cache() in a step", ("allocation-in-a-step",))
+@pair("no torch.cuda.empty_cache() in a step")
 def empty_cache(device, changed):
     step = _gpt_training(device, batch=4)
 
@@ -275,12 +273,12 @@ def empty_cache(device, changed):
     return emptying
 
 
-@pair("workers of the DataLoader", ("input-bound",), on=("cuda", "cpu"))
+@pair("workers of the DataLoader", on=("cuda", "cpu"))
 def loader_workers(device, changed):
     return _with_loader(device, work_s=0.004, workers=4 if changed else 0, batch=4)
 
 
-@pair("a pageable copy of a large batch pinned", ("blocking-copy",))
+@pair("a pageable copy of a large batch pinned")
 def pinned_large(device, changed):
     images = torch.randn(64, 3, 384, 384)
     images = images.pin_memory() if changed else images
@@ -466,7 +464,7 @@ def gpt2_graph(device, changed):
 # --- The CPU alone
 
 
-@pair("a sum of products for a loop over the rows", ("many-small-ops",), on=("cpu",))
+@pair("a sum of products for a loop over the rows", on=("cpu",))
 def row_loop(device, changed):
     x, w = torch.randn(256, 512), torch.randn(512, 512)
     return (lambda: x @ w) if changed else (lambda: torch.stack([row @ w for row in x]))

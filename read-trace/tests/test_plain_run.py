@@ -96,9 +96,13 @@ def test_a_rank_of_a_job_has_no_estimate_and_no_verdict(facts):
     assert (measured.how, measured.step_us, measured.verdict) == ("measured", 98, None)
 
 
-def test_launches_that_took_no_time_tell_nothing_of_the_cpu(facts):
-    flat = [e | {"dur": 0} if e["cat"] == "cuda_runtime" else e for e in run(kernel_us=95)]
-    assert facts(*flat, **SHAPES).plain.how == "unknown"
+@pytest.mark.parametrize(
+    ("launch_us", "how"), [(0, "unknown"), (2.3, "unknown"), (2.4, "estimated"), (9.3, "estimated"), (9.5, "unknown")]
+)
+def test_a_cpu_unlike_the_one_where_the_prices_were_measured_has_no_estimate(facts, launch_us, how):
+    """There a launch took 4.7: half of it and twice as much is told."""
+    other = [e | {"dur": launch_us} if e["cat"] == "cuda_runtime" else e for e in run(kernel_us=95)]
+    assert facts(*other, **SHAPES).plain.how == how
 
 
 def test_of_the_time_between_two_steps_no_more_than_the_profilers_is_taken(facts):

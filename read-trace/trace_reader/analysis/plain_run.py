@@ -58,8 +58,8 @@ NOTHING = Prices(0.0, 0.0, 0.0, 0.0)
 CHEAP_WITHOUT_SHAPES_US = 1.2  # of an op
 BETWEEN_US = 100.0  # of the time between two steps, the profiler's at most: it took 38 to 45 us there
 SHORTEST_STEP_US, LONGEST_STEP_US = 0.01, 1e12  # what a header can say of a step
-SHORTEST_LAUNCH_US = 0.5
 LAUNCH_US = 4.7  # the median of a kernel's launch in those recordings
+LIKE = 2.0  # a CPU that launches so many times as fast or slowly was not tried
 MARGIN, GPU_MARGIN = 0.1, 0.03
 MOST_EVENTS, LEAST_STEPS = 20_000, 3  # of a longer recording, the first steps with so many events of the GPU are played
 SPREAD = 0.05  # of a measured step: so much longer it can be than what the GPU takes, which limits it
@@ -111,14 +111,16 @@ def _measured(said: Any) -> tuple[float, float, float] | None:
 
 
 def _has_prices(trace: Trace) -> bool:
-    """Whether the trace is of a kind whose prices were measured: CUDA's launches, and no stacks, modules or memory; and of a
-    process that waits for no other one, whose profiler may hold up this one's collectives.
+    """Whether the trace is of a kind whose prices were measured: CUDA's launches, by a CPU about as fast, and no stacks, modules
+    or memory; and of a process that waits for no other one, whose profiler may hold up this one's collectives.
     """
     flags = ("with_stack", "with_modules", "profile_memory")
     if any(trace.header.get(flag) for flag in flags) or "python_function" in trace.skipped or len(trace.memory):
         return False
     launches = trace.calls.where(trace.calls.is_named(LAUNCHES.__contains__))
-    return len(launches) > 0 and launches.median_us >= SHORTEST_LAUNCH_US and not trace.work.is_named(is_collective).any()
+    if not len(launches) or not LAUNCH_US / LIKE <= launches.median_us <= LAUNCH_US * LIKE:
+        return False
+    return not trace.work.is_named(is_collective).any()
 
 
 def _is_linked(trace: Trace) -> bool:
