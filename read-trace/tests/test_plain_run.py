@@ -283,6 +283,11 @@ def test_of_a_run_whose_plain_step_is_unknown_no_gain_is_told(facts):
     assert gains(facts(*waiting(), with_stack=1)) == {}
 
 
+def test_of_a_measured_step_that_no_replay_reaches_no_gain_is_told(facts):
+    """Half as long again as recorded."""
+    assert gains(facts(*waiting(), plain_step_us={"median": 300, "low": 299, "high": 301})) == {}
+
+
 def test_in_a_job_no_gain_is_told(facts):
     job = [e | {"name": NCCL} if e["cat"] == "kernel" and e["ts"] > 200 else e for e in waiting()]
     assert gains(facts(*job, plain_step_us={"median": 150, "low": 149, "high": 151})) == {}
