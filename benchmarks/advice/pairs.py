@@ -20,20 +20,21 @@ Step = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Pair:
-    """`change`: what is done, in words. `on`: the devices on which it is measured."""
+    """`change`: what is done, in words. `on`: the devices on which it is measured. `named_by`: the findings that advise it."""
 
     name: str
     change: str
     build: Callable[[str, bool], Step]
     on: tuple[str, ...]
+    named_by: tuple[str, ...]
 
 
 PAIRS: dict[str, Pair] = {}
 
 
-def pair(change: str, on: tuple[str, ...] = ("cuda",)):
+def pair(change: str, *named_by: str, on: tuple[str, ...] = ("cuda",)):
     def register(build):
-        PAIRS[build.__name__] = Pair(build.__name__, change, build, on)
+        PAIRS[build.__name__] = Pair(build.__name__, change, build, on, named_by)
         return build
 
     return register
@@ -95,42 +96,42 @@ def _without_gradients(net: nn.Module, *inputs: torch.Tensor) -> Step:
 # --- The GPU's time
 
 
-@pair("matmuls of float32 in TF32")
+@pair("matmuls of float32 in TF32", "fp32-cuda-cores")
 def tf32(device, changed):
     return _gpt_training(device, batch=16, amp=False, tf32=changed)
 
 
-@pair("bfloat16 by autocast")
+@pair("bfloat16 by autocast", "tf32-products")
 def bf16(device, changed):
     return _gpt_training(device, batch=16, amp=changed)
 
 
-@pair("attention by scaled_dot_product_attention")
+@pair("attention by scaled_dot_product_attention", "unfused-attention")
 def sdpa(device, changed):
     return _gpt_training(device, batch=16, attention="sdpa" if changed else "written")
 
 
-@pair("torch's LayerNorm for one written out")
+@pair("torch's LayerNorm for one written out", "unfused-pointwise")
 def layer_norm(device, changed):
     return _gpt_training(device, batch=16, norm=nn.LayerNorm if changed else OwnNorm)
 
 
-@pair("a vocabulary of 50304 for one of 50257")
+@pair("a vocabulary of 50304 for one of 50257", "unaligned-product")
 def vocabulary(device, changed):
     return _gpt_training(device, batch=16, vocab=50304 if changed else 50257)
 
 
-@pair("no activation checkpointing")
+@pair("no activation checkpointing", "recomputation")
 def checkpointing(device, changed):
     return _gpt_training(device, batch=16, checkpoint=not changed)
 
 
-@pair("torch.compile of a model with written-out norms and GELU")
+@pair("torch.compile of a model with written-out norms and GELU", "unfused-pointwise")
 def compile_large(device, changed):
     return _gpt_training(device, batch=16, norm=OwnNorm, gelu=OwnGelu, compiled=changed)
 
 
-@pair("channels_last for convolutions")
+@pair("channels_last for convolutions", "layout-copies")
 def channels_last(device, changed):
     net, images = conv_net().to(device), torch.randn(32, 3, 224, 224, device=device)
     if changed:
@@ -138,7 +139,7 @@ def channels_last(device, changed):
     return _training(device, net, images, amp=True)
 
 
-@pair("weights cast once, not at each use")
+@pair("weights cast once, not at each use", "dtype-conversions")
 def casts(device, changed):
     dim, dtype = (4096, torch.bfloat16) if device == "cuda" else (512, torch.bfloat16)
     layer = nn.Linear if changed else CastingLinear
@@ -149,33 +150,33 @@ def casts(device, changed):
 # --- The CPU's time
 
 
-@pair("a fused optimizer for a loop over the parameters")
+@pair("a fused optimizer for a loop over the parameters", "unfused-optimizer")
 def optimizer_loop(device, changed):
     return _gpt_training(device, batch=4, layers=12, fused=True if changed else None, foreach=None if changed else False)
 
 
-@pair("a fused optimizer for a foreach one")
+@pair("a fused optimizer for a foreach one", "unfused-optimizer")
 def optimizer_foreach(device, changed):
     return _gpt_training(device, batch=4, layers=12, fused=True if changed else None, foreach=None if changed else True)
 
 
-@pair("torch.compile of a small model in training")
+@pair("torch.compile of a small model in training", "many-small-kernels")
 def compile_small(device, changed):
     return _gpt_training(device, batch=1, layers=12, dim=384, vocab=8192, norm=OwnNorm, gelu=OwnGelu, compiled=changed)
 
 
-@pair("torch's LSTM for a loop of cells", on=("cuda", "cpu"))
+@pair("torch's LSTM for a loop of cells", "many-small-kernels", on=("cuda", "cpu"))
 def lstm(device, changed):
     return _training(device, Recurrent(cells=not changed).to(device), torch.randn(64, 32, 256, device=device))
 
 
-@pair("one embedding table for 26", on=("cuda", "cpu"))
+@pair("one embedding table for 26", "many-calls", on=("cuda", "cpu"))
 def tables(device, changed):
     ids = torch.randint(10_000, (512, 26), device=device)
     return _without_gradients(Tables(merged=changed).to(device), ids)
 
 
-@pair("a CUDA graph of small kernels")
+@pair("a CUDA graph of small kernels", "many-small-kernels")
 def graph_small(device, changed):
     return _graphed(Gpt(layers=12, dim=256, heads=4, vocab=4096, seq=128), torch.randint(4096, (1, 128), device=device), changed)
 
@@ -201,7 +202,7 @@ def _graphed(net: nn.Module, tokens: torch.Tensor, changed: bool) -> Step:
     return replayed
 
 
-@pair("no work of Python between the layers", on=("cuda", "cpu"))
+@pair("no work of Python between the layers", "python-between-ops", on=("cuda", "cpu"))
 def python_between(device, changed):
     net = mlp(16, 512).to(device)
     x = torch.randn(64, 512, device=device)
@@ -218,7 +219,7 @@ def python_between(device, changed):
     return step
 
 
-@pair("no garbage collection in a step", on=("cuda", "cpu"))
+@pair("no garbage collection in a step", "python-between-ops", on=("cuda", "cpu"))
 def collection(device, changed):
     step = _training(device, mlp(8, 256).to(device), torch.randn(64, 256, device=device))
 
@@ -230,7 +231,7 @@ def collection(device, changed):
     return collecting
 
 
-@pair("a mask made once on the GPU, not in each layer on the CPU")
+@pair("a mask made once on the GPU, not in each layer on the CPU", "mask-rebuilt")
 def cpu_mask(device, changed):
     return _gpt_training(device, batch=4, layers=12, attention="written" if changed else "cpu_mask")
 
@@ -238,7 +239,7 @@ def cpu_mask(device, changed):
 # --- Waiting
 
 
-@pair("no .item() after each layer")
+@pair("no .item() after each layer", "sync-in-step")
 def item_small(device, changed):
     return _with_item(device, mlp(24, 512), 512, changed)
 
@@ -261,7 +262,7 @@ def _with_item(device: str, net: nn.Sequential, dim: int, changed: bool) -> Step
     return step
 
 
-@pair("no torch.cuda.empty_cache() in a step")
+@pair("no torch.cuda.empty_cache() in a step", "allocation-in-step")
 def empty_cache(device, changed):
     step = _gpt_training(device, batch=4)
 
@@ -273,12 +274,12 @@ def empty_cache(device, changed):
     return emptying
 
 
-@pair("workers of the DataLoader", on=("cuda", "cpu"))
+@pair("workers of the DataLoader", "input-bound", on=("cuda", "cpu"))
 def loader_workers(device, changed):
     return _with_loader(device, work_s=0.004, workers=4 if changed else 0, batch=4)
 
 
-@pair("a pageable copy of a large batch pinned")
+@pair("a pageable copy of a large batch pinned", "blocking-copy")
 def pinned_large(device, changed):
     images = torch.randn(64, 3, 384, 384)
     images = images.pin_memory() if changed else images
@@ -326,12 +327,12 @@ def _with_loader(device: str, work_s: float, workers: int, batch: int, pinned=Fa
 # --- What brings nothing
 
 
-@pair("a CUDA graph of a large model")
+@pair("a CUDA graph of a large model", "many-small-kernels")
 def graph_large(device, changed):
     return _graphed(Gpt(layers=6, dim=2048, heads=16), torch.randint(50257, (8, 512), device=device), changed)
 
 
-@pair("no .item() of the loss where the GPU is far behind")
+@pair("no .item() of the loss where the GPU is far behind", "sync-in-step")
 def item_large(device, changed):
     step = _gpt_training(device, batch=32)
 
@@ -341,7 +342,7 @@ def item_large(device, changed):
     return step if changed else read
 
 
-@pair("no torch.cuda.synchronize() at the end of a large step")
+@pair("no torch.cuda.synchronize() at the end of a large step", "sync-in-step")
 def synchronize_large(device, changed):
     step = _gpt_training(device, batch=32, layers=8)
 
@@ -352,7 +353,7 @@ def synchronize_large(device, changed):
     return step if changed else synchronized
 
 
-@pair("a small batch pinned")
+@pair("a small batch pinned", "sync-in-step", "blocking-copy")
 def pinned_small(device, changed):
     batch = torch.randint(50257, (16, 513))
     batch = batch.pin_memory() if changed else batch
@@ -365,12 +366,12 @@ def pinned_small(device, changed):
     return step
 
 
-@pair("a fused optimizer for a foreach one where the GPU is the bottleneck")
+@pair("a fused optimizer for a foreach one where the GPU is the bottleneck", "unfused-optimizer")
 def optimizer_large(device, changed):
     return _gpt_training(device, batch=48, layers=4, fused=True if changed else None, foreach=None if changed else True)
 
 
-@pair("torch.compile of one large matmul", on=("cuda", "cpu"))
+@pair("torch.compile of one large matmul", "unfused-pointwise", on=("cuda", "cpu"))
 def compile_matmul(device, changed):
     size = 8192 if device == "cuda" else 1024
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
@@ -405,7 +406,7 @@ def zero_grad(device, changed):
 # --- Models of torchvision and transformers
 
 
-@pair("matmuls and convolutions of float32 in TF32")
+@pair("matmuls and convolutions of float32 in TF32", "fp32-cuda-cores")
 def resnet50(device, changed):
     from torchvision.models import resnet50
 
@@ -419,7 +420,7 @@ def resnet50(device, changed):
     return with_precision
 
 
-@pair("channels_last for a ResNet-50 in bfloat16")
+@pair("channels_last for a ResNet-50 in bfloat16", "layout-copies")
 def resnet50_layout(device, changed):
     from torchvision.models import resnet50
 
@@ -428,14 +429,14 @@ def resnet50_layout(device, changed):
     return _training(device, net, torch.randn(64, 3, 224, 224, device=device).contiguous(memory_format=layout), amp=True)
 
 
-@pair("bfloat16 by autocast for a vision transformer")
+@pair("bfloat16 by autocast for a vision transformer", "fp32-cuda-cores")
 def vit(device, changed):
     from torchvision.models import vit_b_16
 
     return _training(device, vit_b_16().to(device), torch.randn(32, 3, 224, 224, device=device), amp=changed)
 
 
-@pair("scaled_dot_product_attention in BERT")
+@pair("scaled_dot_product_attention in BERT", "unfused-attention")
 def bert(device, changed):
     from transformers import BertConfig, BertModel
 
@@ -453,7 +454,7 @@ def bert(device, changed):
     return step
 
 
-@pair("a CUDA graph of GPT-2 at batch 1")
+@pair("a CUDA graph of GPT-2 at batch 1", "many-small-kernels")
 def gpt2_graph(device, changed):
     from transformers import GPT2Config, GPT2Model
 

@@ -2,12 +2,14 @@
 
     uv run benchmarks/advice/record.py FOLDER [PAIR ...]
 
-Takes some ten minutes on a GPU. FOLDER/<pair>.json holds the times, FOLDER/<pair>_<before|after>.json.gz the traces. Each pair
-is a process of its own, in which nothing has been profiled before the times are taken: on a GPU, what the profiler has once
-attached goes on costing time when the recording is over.
+Takes some ten minutes on a GPU. FOLDER/<pair>.json holds the times, FOLDER/<pair>_<before|after>.json.gz the traces; ledger.py
+then puts what the reader says of them beside what was measured. Each pair is a process of its own, in which nothing has been
+profiled before the times are taken: on a GPU, what the profiler has once attached goes on
+costing time when the recording is over.
 """
 
 import argparse
+import datetime
 import gzip
 import json
 from pathlib import Path
@@ -78,7 +80,10 @@ def measure(name: str, device: str, folder: Path) -> None:
     for variant, step in steps.items():
         recorded_us[variant], trace = recorded(step, device)
         traces[folder / f"{name}_{variant}.json.gz"] = trace
-    measured = {"device": device, "torch": torch.__version__, "plain_us": plain, "recorded_us": recorded_us}
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    measured = {
+        "device": device, "torch": torch.__version__, "date": date, "plain_us": plain, "recorded_us": recorded_us
+    }  # fmt: skip
     write_all({folder / f"{name}.json": f"{json.dumps(measured, indent=1)}\n".encode(), **traces})
     before, after = (statistics.median(plain[variant]) for variant in ("before", "after"))
     print(

@@ -51,7 +51,7 @@ EXPECTED = {  # verdict, kernels a step, findings that the post teaches on this 
     "04_c_math": ("gpu-bound", 20, {"fp32-cuda-cores", "mask-rebuilt", "safe-softmax", "unfused-attention"}),
     "04_c_efficient": ("gpu-bound", 1, {"fused-attention", "views-launch-nothing", "low-occupancy-by-design"}),
     "04_c_flash": ("gpu-bound", 1, {"fused-attention", "views-launch-nothing", "low-occupancy-by-design"}),
-    "04_c_cudnn": ("overhead-bound", 1, {"fused-attention", "driver-launch", "opaque-op", "occupancy-not-estimated"}),
+    "04_c_cudnn": ("gpu-bound", 1, {"fused-attention", "driver-launch", "opaque-op", "occupancy-not-estimated"}),
     "04_d": ("gpu-bound", 1, {"fused-attention", "low-occupancy-by-design"}),
     "01_64_cpu": ("cpu-only", 0, set()),
 }
@@ -100,7 +100,7 @@ def test_the_json_has_the_fields_of_the_contract(in_data):
         "registers_per_thread", "shared_memory_bytes", "grid", "block", "theoretical_occupancy", "limited_by",
         "moved_bytes", "gb_per_s",
     } <= set(data["kernels"][0])  # fmt: skip
-    assert set(data["findings"][0]) == {"slug", "seen", "means", "next", "share", "evidence", "gain"}
+    assert set(data["findings"][0]) == {"slug", "seen", "means", "next", "share", "evidence", "gain", "no_gain"}
     assert set(data["findings"][0]["evidence"][0]) == {"name", "track", "start_us", "duration_us"}
 
 
@@ -255,7 +255,10 @@ def test_a_terminal_shows_progress_of_a_file_that_takes_long(tmp_path, monkeypat
 
 def test_markdown_is_markdown(in_data):
     text = printed(["03_eager", "--md"])
-    assert text.startswith(f"# {TRACES['03_eager']}\n") and "\n## Findings (share: of the critical path)\n" in text
+    assert (
+        text.startswith(f"# {TRACES['03_eager']}\n")
+        and "\n## Findings (what each saves, or its share of the critical path)\n" in text
+    )
     table = [line for line in text.splitlines() if line.startswith("| ProfilerStep")]
     assert len(table) == 3 and all(line.count("|") == 8 for line in table)
 

@@ -6,10 +6,11 @@ from helpers import GALLERY
 from helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
 import pytest
 from trace_reader import analyze, cli, load
+from trace_reader.analysis.plain_run import PlainRun
+from trace_reader.analysis.step_facts import step_period_us
 from trace_reader.analysis.what_if import parse_change, what_if
 
 CUDNN = str(GALLERY / "04_c_sdpa_attention" / "8_16_1024_64_cudnn_bf16_warm_eager.json")
-SLOW = {"with_stack": 1}  # so that nothing is estimated: what is told is of the recorded step
 NO_OP = "no op, annotation or call of such a name in its steps (drop takes ops, scale takes kernels and copies)"
 PAGEABLE = "Memcpy DtoH (Device -> Pageable)"
 
@@ -17,8 +18,9 @@ PAGEABLE = "Memcpy DtoH (Device -> Pageable)"
 @pytest.fixture
 def asked(tmp_path):
     def ask(*events, changes, **header):
-        trace = load(write(tmp_path / "t.json", *events, **(header or SLOW)))
-        return what_if(trace, analyze(trace).plain, [parse_change(text) for text in changes])
+        trace = load(write(tmp_path / "t.json", *events, **header))
+        plain = analyze(trace).plain if header else PlainRun(None, None, None, step_period_us(trace), "unknown")
+        return what_if(trace, plain, [parse_change(text) for text in changes])
 
     return ask
 

@@ -66,22 +66,24 @@ class CpuActivity:
             if mask.any()
         ]
 
-    def time(self, start_ns: np.ndarray, end_ns: np.ndarray, track: np.ndarray) -> CpuTime:
+    def time(self, start_ns: np.ndarray, end_ns: np.ndarray, track: np.ndarray, length_ns: np.ndarray | None = None) -> CpuTime:
         """What the CPU did in these stretches, which do not overlap, each on its thread; where that thread shows nothing, on the
-        thread of the steps, or on one of a backward pass. Where a DataLoader is being waited for, it is input.
+        thread of the steps, or on one of a backward pass. Where a DataLoader is being waited for, it is input. `length_ns`: how
+        long each stretch counts, if not as long as it is.
         """
         names = self.trace.slices.names
         order = np.argsort(start_ns, kind="stable")
         start, end, track = start_ns[order], end_ns[order], track[order]
-        input_ns, what_ns = 0, np.zeros(len(WHAT), np.int64)
-        op_ns: dict[int, int] = defaultdict(int)
+        worth = np.ones(len(start)) if length_ns is None else length_ns[order] / np.maximum(end - start, 1)
+        input_ns, what_ns = 0.0, np.zeros(len(WHAT))
+        op_ns: dict[int, float] = defaultdict(float)
         if len(start):
             # By blocks of time, so that a large trace takes no more memory.
             edges = [int(start[0]), *self.trace.slices.start_ns[BLOCK::BLOCK].tolist(), int(end[-1])]
             for begins, ends in pairwise(sorted(edge for edge in edges if start[0] <= edge <= end[-1])):
                 first, last = np.searchsorted(end, begins, "right"), np.searchsorted(start, ends)
                 own = np.maximum(start[first:last], begins), np.minimum(end[first:last], ends), track[first:last]
-                input_ns += self._add_block(*own, self._open_between(begins, ends), what_ns, op_ns)
+                input_ns += self._add_block(*own, worth[first:last], self._open_between(begins, ends), what_ns, op_ns)
         return CpuTime(
             input_us=input_ns / 1000,
             what_us={what: ns / 1000 for what, ns in zip(WHAT, what_ns.tolist(), strict=True) if ns},
@@ -93,12 +95,15 @@ class CpuActivity:
         start: np.ndarray,
         end: np.ndarray,
         track: np.ndarray,
+        worth: np.ndarray,
         spans: np.ndarray,
         what_ns: np.ndarray,
-        op_ns: dict[int, int],
-    ) -> int:
-        """Add the time of these stretches, in which `spans` are open, by what was done and by the op; returns what was input."""
-        slices = self.trace.slices
+        op_ns: dict[int, float],
+    ) -> float:
+        """Add the time of these stretches, in which `spans` are open, by what was done and by the op; returns what was input.
+        `worth`: how much of each stretch counts, as a share.
+        """
+        slices, begun = self.trace.slices, start
         start, end, row = self._by_thread(start, end, track, spans)
         start, end, row, loading = _marked(start, end, row, self._input)
         is_input, was = loading >= 0, np.zeros(len(start), np.int64)
@@ -108,7 +113,7 @@ class CpuActivity:
             start, end, packed, mark = _marked(start, end, np.arange(len(start)), union)
             row, was, is_input = row[packed], was[packed], is_input[packed]
             was[mark >= 0] = what
-        length = end - start
+        length = (end - start) * worth[np.searchsorted(begun, start, "right") - 1]
         np.add.at(what_ns, was[~is_input], length[~is_input])
         in_op = np.flatnonzero((row >= 0) & ~is_input)
         op = row[in_op]
@@ -116,8 +121,8 @@ class CpuActivity:
         op[inside] = innermost(slices, self.trace.parent, op[inside], self._is_op)
         names = distinct(slices.name[op[op >= 0]])
         for name, ns in zip(names.values.tolist(), np.bincount(names.which, length[in_op][op >= 0]).tolist(), strict=True):
-            op_ns[name] += int(ns)
-        return int(length[is_input].sum())
+            op_ns[name] += ns
+        return float(length[is_input].sum())
 
     def _what(self, row: np.ndarray) -> np.ndarray:
         """For each row of the CPU, the number in WHAT of what is done in it itself."""

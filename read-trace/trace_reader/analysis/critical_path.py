@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from trace_reader.analysis.cpu_time import CpuActivity
-from trace_reader.link.intervals import merged, within_ns
+from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.launches import devices_of
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import LATE_END_NS, SHORTEST_NS, Reason
@@ -50,38 +50,43 @@ class OnGpu(msgspec.Struct, frozen=True):
 
 
 class Pieces(msgspec.Struct, frozen=True, eq=False):
-    """Stretches of a path: from `start_ns` to `end_ns`, of a class; `row` is the GPU event's, `track` the thread of the CPU's,
-    `waited` the row of the call that waited for the GPU, before which the CPU could not go on; -1 for none.
+    """Stretches of a path: recorded from `start_ns` to `end_ns`, of a class, and how long they are on the path: in the recorded
+    run as long as that, in one without the profiler shorter. `row` is the GPU event's, `track` the thread of the CPU's, `waited`
+    the row of the call that waited for the GPU, before which the CPU could not go on; -1 for none.
     """
 
     start_ns: np.ndarray
     end_ns: np.ndarray
+    length_ns: np.ndarray
     kind: np.ndarray
     row: np.ndarray
     track: np.ndarray
     waited: np.ndarray
 
     def __eq__(self, other: object) -> bool:
-        columns = ("start_ns", "end_ns", "kind")  # the others are numbers that another file may give otherwise
+        columns = ("start_ns", "end_ns", "length_ns", "kind")  # the others are numbers that another file may give otherwise
         return isinstance(other, Pieces) and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in columns)
 
     def where(self, mask: np.ndarray) -> "Pieces":
         return Pieces(*(getattr(self, name)[mask] for name in self.__struct_fields__))
 
     def total_us(self, kind: Class) -> float:
-        of_kind = self.kind == kind
-        return int((self.end_ns[of_kind] - self.start_ns[of_kind]).sum()) / 1000
+        return int(self.length_ns[self.kind == kind].sum()) / 1000
 
 
 class CriticalPath(msgspec.Struct, frozen=True):
     """The path of one device. The times of the classes sum up to the window; `input_us` is no part of `cpu_us`.
+
+    `start_ns` and `end_ns` are where it was recorded, from the file's first slice; `window_us` is how long the run takes there,
+    which without the profiler is less.
 
     `cpu` splits `cpu_us` by what the CPU did, `ops` the same time by the op that was open, `kernels` the GPU's time on the path
     by kernel, copy and memset; the most first.
     """
 
     device: int | str
-    start_ns: int  # of the window, from the file's first slice
+    start_ns: int
+    end_ns: int
     window_us: float
     compute_us: float
     communication_us: float
@@ -101,12 +106,17 @@ class CriticalPath(msgspec.Struct, frozen=True):
         """
         asked = np.zeros(len(rows.slices), bool)
         asked[rows.at] = True
-        length = self.pieces.end_ns - self.pieces.start_ns
-        found_ns = int(length[(self.pieces.row >= 0) & asked[self.pieces.row]].sum())
+        pieces = self.pieces
+        found_us = int(pieces.length_ns[(pieces.row >= 0) & asked[pieces.row]].sum()) / 1000
         for (track,), intervals in rows.by(rows.track):
-            pieces = self.pieces.where((self.pieces.kind == Class.CPU) & (self.pieces.track == track))
-            found_ns += within_ns(pieces.start_ns, pieces.end_ns, merged(intervals.start_ns, intervals.end_ns))
-        return found_ns / 1000
+            found_us += self.cpu_within_us(track, merged(intervals.start_ns, intervals.end_ns))
+        return found_us
+
+    def cpu_within_us(self, track: int, union: tuple[np.ndarray, np.ndarray]) -> float:
+        """How much of the path is the time of this thread in these stretches (as `merged` gives them)."""
+        own = self.pieces.where((self.pieces.kind == Class.CPU) & (self.pieces.track == track))
+        inside_ns = each_within_ns(own.start_ns, own.end_ns, union)
+        return int((inside_ns * (own.length_ns / (own.end_ns - own.start_ns))).sum()) / 1000
 
     def after_waits_us(self, calls: Rows) -> float:
         """The most that could be saved if these calls (in order) had not waited for the GPU.
@@ -116,13 +126,9 @@ class CriticalPath(msgspec.Struct, frozen=True):
         """
         after = self.pieces.where(np.isin(self.pieces.waited, calls.at))
         length = np.zeros(len(calls), np.int64)
-        np.add.at(length, np.searchsorted(calls.at, after.waited), after.end_ns - after.start_ns)
+        np.add.at(length, np.searchsorted(calls.at, after.waited), after.length_ns)
         ahead = np.cumsum(calls.end_ns - calls.start_ns - length)
         return int(length.sum() - max(0, -ahead.min(initial=0))) / 1000
-
-    @property
-    def end_ns(self) -> int:
-        return self.start_ns + round(self.window_us * 1000)
 
     @property
     def classes(self) -> dict[str, float]:
@@ -180,19 +186,22 @@ def _window_start(trace: Trace, work: Rows) -> int:
 
 def critical_path(trace: Trace, cpu: CpuActivity, window: Window) -> CriticalPath:
     """The path in a window. Takes time n log n of the GPU's events."""
-    work, start_ns, end_ns = window.work, window.start_ns, window.end_ns
-    pieces = _walk(trace, work.where(work.end_ns <= end_ns), start_ns)
+    walked = _walk(trace, window.work.where(window.work.end_ns <= window.end_ns), window.start_ns)
+    return path_of(trace, cpu, walked, window, window.end_ns - window.start_ns)
+
+
+def path_of(trace: Trace, cpu: CpuActivity, pieces: Pieces, window: Window, length_ns: int) -> CriticalPath:
+    """The path that consists of these pieces, in a run of this length that was recorded in the window."""
     on_gpu = pieces.where(pieces.row >= 0)
-    by_name = Rows(trace.slices, on_gpu.row, kind=on_gpu.kind, ns=on_gpu.end_ns - on_gpu.start_ns).by(
-        on_gpu.kind, trace.slices.name[on_gpu.row]
-    )
+    by_name = Rows(trace.slices, on_gpu.row, kind=on_gpu.kind, ns=on_gpu.length_ns).by(on_gpu.kind, trace.slices.name[on_gpu.row])
     kernels = [OnGpu(rows[0].name, Class(kind).name.lower(), int(rows.ns.sum()) / 1000) for (kind, _), rows in by_name]
     on_cpu = pieces.where(pieces.kind == Class.CPU)
-    spent = cpu.time(on_cpu.start_ns, on_cpu.end_ns, on_cpu.track)
+    spent = cpu.time(on_cpu.start_ns, on_cpu.end_ns, on_cpu.track, on_cpu.length_ns)
     return CriticalPath(
         device=window.device,
-        start_ns=start_ns,
-        window_us=(end_ns - start_ns) / 1000,
+        start_ns=window.start_ns,
+        end_ns=window.end_ns,
+        window_us=length_ns / 1000,
         compute_us=pieces.total_us(Class.COMPUTE),
         communication_us=pieces.total_us(Class.COMMUNICATION),
         copy_us=pieces.total_us(Class.COPY),
@@ -257,21 +266,33 @@ def _walk(trace: Trace, work: Rows, start_ns: int) -> Pieces:
     cpu_start = np.where(was_late, np.minimum(np.maximum(wait_end, earlier), gap_start), gap_start)
     track = np.where(was_late, slices.track[work.call[at]], -1)
     tail_kind = np.where(waits.is_free[call], Class.CPU, Class.LATENCY)
-    pieces = _joined(
-        _pieces(event_start, arrival, event_kind, row=work.at[at]),
-        _pieces(gap_start, event_start, gap_kind),
-        _pieces(cpu_start, gap_start, Class.CPU, track=track, waited=waits.at[call]),
-        _pieces(np.where(was_late, earlier, cpu_start), cpu_start, tail_kind, track=waits.track[call], waited=waits.at[call]),
+    path = joined(
+        pieces(event_start, arrival, event_kind, row=work.at[at]),
+        pieces(gap_start, event_start, gap_kind),
+        pieces(cpu_start, gap_start, Class.CPU, track=track, waited=waits.at[call]),
+        pieces(np.where(was_late, earlier, cpu_start), cpu_start, tail_kind, track=waits.track[call], waited=waits.at[call]),
     )
-    pieces = msgspec.structs.replace(pieces, start_ns=np.maximum(pieces.start_ns, start_ns))
-    return pieces.where(pieces.end_ns > pieces.start_ns)
+    begun_ns = np.maximum(path.start_ns, start_ns)
+    path = msgspec.structs.replace(path, start_ns=begun_ns, length_ns=path.end_ns - begun_ns)
+    return path.where(path.length_ns > 0)
 
 
-def _pieces(start_ns: Any, end_ns: Any, kind: Any, row: Any = -1, track: Any = -1, waited: Any = -1) -> Pieces:
-    return Pieces(*np.broadcast_arrays(start_ns, end_ns, kind, row, track, waited))
+def pieces(
+    start_ns: np.ndarray,
+    end_ns: np.ndarray,
+    kind: Any,
+    row: Any = -1,
+    track: Any = -1,
+    waited: Any = -1,
+    length_ns: np.ndarray | None = None,
+) -> Pieces:
+    """Pieces of these columns, each an array or one value for all; as long as they were recorded, unless a length is given."""
+    length_ns = end_ns - start_ns if length_ns is None else length_ns
+    return Pieces(*np.broadcast_arrays(start_ns, end_ns, length_ns, kind, row, track, waited))
 
 
-def _joined(*parts: Pieces) -> Pieces:
+def joined(*parts: Pieces) -> Pieces:
+    """Several pieces as one."""
     return Pieces(*(np.concatenate([getattr(part, name) for part in parts]) for name in Pieces.__struct_fields__))
 
 

@@ -4,7 +4,7 @@ The report is made of these. A finding (findings/) looks at them, and at the tra
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import html
 from typing import Any
 
@@ -31,6 +31,7 @@ from trace_reader.system.processes import answers_of, copies
 from trace_reader.system.terminal import plain
 from trace_reader.units import percent, us
 
+UNEXPLAINED = 0.05  # of the recorded path, that may be waiting for what the trace does not show
 WORTH_A_CHANGE = 0.02  # of a step
 LARGE = 1 << 17  # slices; of fewer, the facts are there before a process is copied
 
@@ -48,7 +49,8 @@ class Finding(msgspec.Struct, frozen=True):
     """A pattern that the trace shows: what was seen here, what it usually means, what to look at or try next.
 
     `share`: how much of the critical path it explains, 0 to 1; None without a path. `evidence`: the longest of its slices.
-    `gain`: what of a step without the profiler is saved by doing what it says next; None where that is not known.
+    `gain`: what of a step without the profiler is saved by doing what it says next; None where that is not known, and `no_gain`
+    says why.
     """
 
     slug: str
@@ -58,6 +60,7 @@ class Finding(msgspec.Struct, frozen=True):
     share: float | None
     evidence: tuple[Evidence, ...]
     gain: Gain | None = None
+    no_gain: str | None = None
 
     @property
     def is_worthless(self) -> bool:
@@ -84,9 +87,11 @@ class Facts(msgspec.Struct, frozen=True):
     gpu_busy_us: float | None  # union of the work of each device, summed over devices
     gpu_busy_share: float | None  # of the window, of all devices used
     gpu_to_cpu: float | None  # median over the steps of GPU busy time over the CPU time that it did not wait
-    verdict: str  # the verdict: VERDICTS of the critical path, `mixed`, or cpu-only
-    critical_path: CriticalPath | None  # of the device that ends last
+    verdict: str  # VERDICTS of the critical path, `mixed`, or cpu-only
+    recorded_verdict: str  # the same of the recorded run, which the profiler may have made another one
+    critical_path: CriticalPath | None  # of the device that ends last; of the run without the profiler, where that is known
     critical_paths: tuple[CriticalPath, ...]  # of each device
+    recorded_critical_path: CriticalPath | None
     timeline: Timeline | None  # of that device, in the window of its path; as the next
     idle: IdleFacts | None
     missing: tuple[str, ...]  # what the trace does not hold, in words
@@ -169,8 +174,8 @@ def summarize(trace: Trace) -> Facts:
     # What takes the longest stands first, as processes that share them want it.
     parts = _worked_out(
         trace,
-        critical_paths=lambda: tuple(critical_path(trace, cpu, window) for window in asked),
-        plain=lambda: plain_run(trace, period_us),
+        recorded_paths=lambda: tuple(critical_path(trace, cpu, window) for window in asked),
+        known=lambda: plain_run(trace, period_us, cpu, asked[0] if len(asked) == 1 else None),
         idle=lambda: idle_facts(trace, cpu, asked[0].device, asked[0].start_ns, asked[0].end_ns) if asked else None,
         ops=lambda: op_facts(trace),
         kernels=lambda: kernel_facts(trace, device_properties),
@@ -183,7 +188,11 @@ def summarize(trace: Trace) -> Facts:
         gemms=lambda: gemm_facts(trace, device_properties),
         collectives=lambda: collective_facts(trace),
     )
-    path = parts["critical_paths"][0] if asked else None
+    recorded_paths, known = parts.pop("recorded_paths"), parts.pop("known")
+    recorded = recorded_paths[0] if asked else None
+    # What the trace does not show in the recorded run, a replay of it does not explain either.
+    explained = recorded is not None and recorded.unknown_us <= UNEXPLAINED * recorded.window_us
+    paths = (known.path,) if known.path is not None and explained else recorded_paths
     ratios = [s.gpu_to_cpu for s in parts["steps"] if s.gpu_to_cpu is not None]
     return Facts(
         **_of_file(trace, used_properties),
@@ -192,8 +201,12 @@ def summarize(trace: Trace) -> Facts:
         gpu_busy_us=gpu_busy,
         gpu_busy_share=share,
         gpu_to_cpu=median(np.array(ratios)) if ratios else None,
-        verdict=_verdict(path, parts["missing"], len(work) > 0),
-        critical_path=path,
+        verdict=_verdict(paths, parts["missing"], len(work) > 0),
+        recorded_verdict=_verdict(recorded_paths, parts["missing"], len(work) > 0),
+        critical_path=paths[0] if paths else None,
+        critical_paths=paths,
+        recorded_critical_path=recorded,
+        plain=known.run,
         kernels_total=kinds[Kind.KERNEL],
         memcpys_total=kinds[Kind.MEMCPY],
         memsets_total=kinds[Kind.MEMSET],
@@ -277,10 +290,10 @@ def _window(trace: Trace) -> tuple[float, float | None]:
     return (end_ns - int(start_ns)) / 1000, busy_us(work, int(start_ns), end_ns) if len(work) else None
 
 
-def _verdict(path: CriticalPath | None, lost: tuple[str, ...], has_gpu_work: bool) -> str:
+def _verdict(paths: Sequence[CriticalPath], lost: tuple[str, ...], has_gpu_work: bool) -> str:
     """The verdict: what the path says, unless what the trace does not hold could change it."""
     if lost:
         return "unknown"
     if not has_gpu_work:
         return "cpu-only"
-    return "unknown" if path is None else path.verdict
+    return paths[0].verdict if paths else "unknown"

@@ -9,8 +9,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.critical_path import SHARE_THAT_NAMES, VERDICTS
+from trace_reader.analysis.cpu_time import CpuActivity
+from trace_reader.analysis.critical_path import CriticalPath, Window
 from trace_reader.analysis.replay import Replay
+from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, median
 from trace_reader.names.kernel_names import is_collective
@@ -54,49 +56,69 @@ class Prices(msgspec.Struct, frozen=True):
 # CPU limits and that get an estimate, 23 measured steps lie between the two, with the margins below; half of the intervals are
 # narrower than 25% of their upper end.
 CHEAP, DEAR = Prices(2.0, 2.0, 2.0, 20.0), Prices(3.5, 3.0, 40.0, 60.0)
-NOTHING = Prices(0.0, 0.0, 0.0, 0.0)
+NOTHING, EVERYTHING = Prices(0.0, 0.0, 0.0, 0.0), Prices(1e6, 1e6, 1e6, 1e6)
 CHEAP_WITHOUT_SHAPES_US = 1.2  # of an op
 BETWEEN_US = 100.0  # of the time between two steps, the profiler's at most: it took 38 to 45 us there
 SHORTEST_STEP_US, LONGEST_STEP_US = 0.01, 1e12  # what a header can say of a step
 LAUNCH_US = 4.7  # the median of a kernel's launch in those recordings
 LIKE = 2.0  # a CPU that launches so many times as fast or slowly was not tried
 MARGIN, GPU_MARGIN = 0.1, 0.03
+GRAPH_MARGIN = 0.2  # recorded, the kernels of a graph stand further apart: two replays took 14 and 16% less without the profiler
 MOST_EVENTS, LEAST_STEPS = 20_000, 3  # of a longer recording, the first steps with so many events of the GPU are played
 SPREAD = 0.05  # of a measured step: so much longer it can be than what the GPU takes, which limits it
 LEAST_SHARE = 0.1  # of a stretch of the CPU's time, that is left at any price
 SOUND_SHARE = 0.02  # of a step: so far a replay of the unchanged run may be from it
+DEARER = 0.5  # than the dear prices, what the profiler may have cost where a change makes the CPU the limit
 WIDEST = 0.5  # of its upper end: a wider interval says nothing
 MOST_DEAR = 8.0  # times the prices: what stacks and memory cost besides was not measured
 TRIES = 10  # to find the factor at which the replay takes what was measured
 LAUNCHES = frozenset(["cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx"])
 
 
-def plain_run(trace: Trace, recorded_step_us: float | None) -> PlainRun:
-    """What is known of the run without the profiler. Takes time linear in the number of events."""
-    unknown = PlainRun(None, None, None, recorded_step_us, UNKNOWN)
+class Known(msgspec.Struct, frozen=True):
+    """What is known of the plain run, and the critical path that it has; None where it is not known what limits it."""
+
+    run: PlainRun
+    path: CriticalPath | None = None
+
+
+def plain_run(trace: Trace, recorded_step_us: float | None, cpu: CpuActivity, window: Window | None) -> Known:
+    """What is known of the run without the profiler. `window`: that of the recorded critical path, if one device worked. Takes
+    time linear in the number of events.
+    """
+    plain = PlainRun(None, None, None, recorded_step_us, UNKNOWN)
     if measured := _measured(trace.header.get(HEADER_KEY)):
         low, middle, high = measured
-        verdict = None
-        if recorded_step_us and _is_linked(trace) and not trace.work.is_named(is_collective).any():
-            run = PricedRun(trace)
-            prices = run.prices_at(middle / recorded_step_us) if run.is_sound(recorded_step_us) else None
-            verdict = None if prices is None else run.ends(prices)[1]
-        return PlainRun(middle, low, high, recorded_step_us, MEASURED, verdict)
-    if not recorded_step_us or not _has_prices(trace):
-        return unknown
+        plain = PlainRun(middle, low, high, recorded_step_us, MEASURED)
+    if not is_playable(trace):
+        return Known(plain)
     run = PricedRun(trace)
     if not run.is_sound(recorded_step_us):
-        return unknown
-    (least_share, at_least), (most_share, at_most) = (run.ends(prices) for prices in run.estimated)
-    least, most = least_share * recorded_step_us, most_share * recorded_step_us
-    # What the GPU takes is known better than what the CPU does.
-    low = least * (1 - (GPU_MARGIN if at_least == "gpu-bound" else MARGIN))
+        return Known(plain)
+    if plain.how == UNKNOWN and recorded_step_us:
+        plain = _estimated(run, recorded_step_us)
+    if plain.how == UNKNOWN:
+        return Known(plain)
+    times_ns = run.times_ns(plain)
+    verdicts = {run.replay.play(after_ns).verdict for after_ns in times_ns}
+    if len(verdicts) != 1:
+        return Known(plain)
+    plain = msgspec.structs.replace(plain, verdict=verdicts.pop())
+    if window is None:
+        return Known(plain)
+    return Known(plain, run.replay.play(np.mean(times_ns, axis=0).astype(np.int64)).critical_path(cpu, window))
+
+
+def _estimated(run: "PricedRun", recorded_step_us: float) -> PlainRun:
+    """The plain step by the prices; unknown where these tell too little."""
+    (least, at_least), (most, at_most) = (run.end(prices, recorded_step_us) for prices in run.estimated)
+    # What the GPU takes is known better than what the CPU does, but for what lies between the kernels of a graph.
+    at_gpu = GRAPH_MARGIN if (run.replay.work.origin == Origin.GRAPH).any() else GPU_MARGIN
+    low = least * (1 - (at_gpu if at_least == "gpu-bound" else MARGIN))
     high = most * (1 + (MARGIN / 2 if at_most == "gpu-bound" else MARGIN))
-    # A replay that takes longer than the recorded step, or longer at higher prices, begins with a GPU that was busy before.
-    if not 0 < least <= most <= recorded_step_us * (1 + SOUND_SHARE) or high - low > WIDEST * high:
-        return unknown
-    verdict = at_least if at_least == at_most else None
-    return PlainRun((least + most) / 2, low, high, recorded_step_us, ESTIMATED, verdict)
+    if not run.are_sound(least, most, recorded_step_us) or high - low > WIDEST * high:
+        return PlainRun(None, None, None, recorded_step_us, UNKNOWN)
+    return PlainRun((least + most) / 2, low, high, recorded_step_us, ESTIMATED)
 
 
 def _measured(said: Any) -> tuple[float, float, float] | None:
@@ -112,43 +134,42 @@ def _measured(said: Any) -> tuple[float, float, float] | None:
 
 def _has_prices(trace: Trace) -> bool:
     """Whether the trace is of a kind whose prices were measured: CUDA's launches, by a CPU about as fast, and no stacks, modules
-    or memory; and of a process that waits for no other one, whose profiler may hold up this one's collectives.
+    or memory.
     """
     flags = ("with_stack", "with_modules", "profile_memory")
     if any(trace.header.get(flag) for flag in flags) or "python_function" in trace.skipped or len(trace.memory):
         return False
     launches = trace.calls.where(trace.calls.is_named(LAUNCHES.__contains__))
-    if not len(launches) or not LAUNCH_US / LIKE <= launches.median_us <= LAUNCH_US * LIKE:
+    return len(launches) > 0 and LAUNCH_US / LIKE <= launches.median_us <= LAUNCH_US * LIKE
+
+
+def is_playable(trace: Trace) -> bool:
+    """Whether a run can be played again by what its trace holds: steps, GPU work whose launches are there (but for a tenth at
+    most, and for what was launched before the recording began), and no collectives, which wait for other processes.
+    """
+    if not len(trace.steps) or trace.work.is_named(is_collective).any():
         return False
-    return not trace.work.is_named(is_collective).any()
-
-
-def _is_linked(trace: Trace) -> bool:
-    """Whether there is GPU work whose launches are in the trace, but for a tenth at most."""
-    return 10 * int((trace.work.call < 0).sum()) <= len(trace.work) > 0
-
-
-def _verdict(shares: dict[str, float]) -> str:
-    name, share = max(shares.items(), key=lambda item: item[1])
-    return VERDICTS[name] if share >= SHARE_THAT_NAMES else "mixed"
+    return 10 * int((trace.work.origin == Origin.UNKNOWN).sum()) <= int((trace.work.call >= 0).sum()) > 0
 
 
 class PricedRun:
-    """A run, to be played again without what the profiler costs. `estimated`: the dear prices and the cheap ones."""
+    """A run, to be played again without what the profiler costs. `estimated`: the dearest and the cheapest prices of that."""
 
     def __init__(self, trace: Trace):
         self._trace = trace
+        self._plain_times: list[tuple[np.ndarray, float]] | None = None
         steps = max(len(trace.steps), 1)
         self.replay = Replay(trace, max(LEAST_STEPS, MOST_EVENTS * steps // max(len(trace.work), 1)))
         self._unchanged_us = self.replay.play().step_us
         without_shapes = msgspec.structs.replace(CHEAP, op_us=CHEAP_WITHOUT_SHAPES_US)
-        self.estimated = DEAR, CHEAP if trace.header.get("record_shapes") else without_shapes
+        known = DEAR, CHEAP if trace.header.get("record_shapes") else without_shapes
+        self.estimated = known if _has_prices(trace) else (EVERYTHING, NOTHING)
 
     @cached_property
     def _scale(self) -> float:
         """From the prices in us to this trace's nanoseconds: what a launch takes here tells how fast this CPU is."""
         launches = self._trace.calls.where(self._trace.calls.is_named(LAUNCHES.__contains__))
-        return (median(launches.duration_us) / LAUNCH_US if len(launches) else 1.0) * 1000
+        return (median(launches.duration_us) / LAUNCH_US if len(launches) else 0.0) * 1000 or 1000.0
 
     @cached_property
     def _begun(self) -> tuple[np.ndarray, ...]:
@@ -169,6 +190,8 @@ class PricedRun:
         long recording, whether its first steps are like all of them.
         """
         trace, steps = self._trace, self.replay.steps
+        if self._unchanged_us <= 0:
+            return False
         if recorded_step_us is None:  # of a single step
             return self.replay.is_exact
         if abs(self._unchanged_us - recorded_step_us) > SOUND_SHARE * recorded_step_us:
@@ -195,10 +218,37 @@ class PricedRun:
         after_ns[self.replay.call_ends, 0] = np.maximum(alone_ns - prices.call_us * self._scale, alone_ns * LEAST_SHARE)
         return after_ns
 
-    def ends(self, prices: Prices) -> tuple[float, str]:
-        """The time of a step with these prices taken away, as a share of the recorded one, and what limits the run then."""
+    def end(self, prices: Prices, recorded_step_us: float) -> tuple[float, str]:
+        """The time of a step with these prices taken away, in us, and what limits the run then."""
         played = self.replay.play(self.without(prices))
-        return played.step_us / self._unchanged_us, _verdict(played.shares())
+        return played.step_us / self._unchanged_us * recorded_step_us, played.verdict
+
+    def times_ns(self, plain: PlainRun) -> list[np.ndarray]:
+        """The times between the nodes of the plain run: of one that was not measured, at both ends. None, where no price explains
+        it.
+        """
+        recorded_us = plain.recorded_step_us or self._unchanged_us
+        if plain.how == MEASURED and plain.step_us:
+            prices = self.prices_at(plain.step_us / recorded_us)
+            return [] if prices is None else [self.without(prices)]
+        least, most = (self.end(prices, recorded_us)[0] for prices in self.estimated)
+        return [self.without(prices) for prices in self.estimated] if self.are_sound(least, most, recorded_us) else []
+
+    @staticmethod
+    def are_sound(least_us: float, most_us: float, recorded_us: float) -> bool:
+        """Whether these can be the ends of a step: a replay that takes longer than the recorded step, or longer at higher prices,
+        begins with a GPU that was busy before.
+        """
+        return 0 < least_us <= most_us <= recorded_us * (1 + SOUND_SHARE)
+
+    def plain_times(self, plain: PlainRun) -> list[tuple[np.ndarray, float]]:
+        """As `times_ns`, each with the time of a step (us) that is played with them. Worked out once."""
+        if self._plain_times is None:
+            times_ns = self.times_ns(plain)
+            if times_ns and plain.how == ESTIMATED:  # a change can show more of the CPU than the plain step does
+                times_ns.append(self.without(self.estimated[0].times(1 + DEARER)))
+            self._plain_times = [(after_ns, self.replay.play(after_ns).step_us) for after_ns in times_ns]
+        return self._plain_times
 
     def prices_at(self, share: float) -> Prices | None:
         """The prices at which a step takes this share of the recorded one: the dear ones, if it does then, else those, all by

@@ -16,8 +16,17 @@ from functools import cached_property
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.cpu_time import is_loader
-from trace_reader.analysis.critical_path import Class
+from trace_reader.analysis.cpu_time import CpuActivity, is_loader
+from trace_reader.analysis.critical_path import (
+    SHARE_THAT_NAMES,
+    VERDICTS,
+    Class,
+    CriticalPath,
+    Window,
+    joined,
+    path_of,
+    pieces,
+)
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import BLOCK
 from trace_reader.link.trace import Trace
@@ -199,6 +208,17 @@ class Replay:
         return int(ends_ns[0]), int(ends_ns[-1]), len(ends_ns) - 1
 
     @cached_property
+    def rows(self) -> tuple[np.ndarray, ...]:
+        """Of each node the row of the GPU's event, the CPU's thread, the row of its call, and whether that frees memory."""
+        n = len(self.nodes.recorded_ns)
+        row, track, call, frees = np.full(n, -1), np.full(n, -1), np.full(n, -1), np.zeros(n, bool)
+        row[self.gpu_nodes] = self.work.at
+        of_cpu, moments = self.number[: len(self.moments)], self.moments
+        track[of_cpu], call[of_cpu] = moments.track, moments.call
+        frees[of_cpu] = np.isin(moments.call, self.trace.waits.at[self.trace.waits.reason == Reason.FREE])
+        return row, track, call, frees
+
+    @cached_property
     def nature(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of each node its class, how long it is itself (a GPU event's duration), and how much of the stretch before is input."""
         n = len(self.nodes.recorded_ns)
@@ -246,6 +266,38 @@ class Played(msgspec.Struct, frozen=True, eq=False):
         spent_ns["latency"] = int((length_ns - own_ns)[~on_cpu].sum() + length_ns[waited].sum())
         spent_ns["cpu"], spent_ns["input"] = int(working_ns.sum()) - input_ns, input_ns
         return {name: ns / max(self.end_ns - self.begin_ns, 1) for name, ns in spent_ns.items()}
+
+    @property
+    def verdict(self) -> str:
+        """What limits the run: the class of time that has half of it or more, as a verdict; else `mixed`."""
+        name, share = max(self.shares().items(), key=lambda item: item[1])
+        return VERDICTS[name] if share >= SHARE_THAT_NAMES else "mixed"
+
+    def critical_path(self, cpu: CpuActivity, window: Window) -> CriticalPath:
+        """The critical path of this run, its pieces where they were recorded. `window`: that of the recorded run's path."""
+        at, earlier_ns, choice = self._path()
+        replay, nodes = self.replay, self.replay.nodes
+        kind, own_ns, _ = (column[at] for column in replay.nature)
+        length_ns, end_ns = self.times_ns[at] - earlier_ns, nodes.recorded_ns[at]
+        row, track, call, frees = (column[at] for column in replay.rows)
+        on_cpu = kind == Class.CPU
+        waited = on_cpu & (choice > 0)
+        # The call that had waited before a stretch of the CPU's: the next one on the way back.
+        place = np.minimum.accumulate(np.where(waited, np.arange(len(at)), len(at))[::-1])[::-1]
+        waited_for = np.append(call, -1)[place]
+        before = nodes.waits_for[at, 0]
+        begun_ns = np.where(before >= 0, nodes.recorded_ns[before], end_ns - length_ns)
+        own_ns = np.where(on_cpu, 0, np.minimum(own_ns, length_ns))
+        working, event = on_cpu & ~waited, ~on_cpu
+        tail = np.where(frees, Class.CPU, Class.LATENCY)
+        found = joined(
+            pieces(end_ns - own_ns, end_ns, kind, row=row).where(event),
+            pieces(end_ns - length_ns, end_ns - own_ns, Class.LATENCY).where(event),
+            pieces(begun_ns, end_ns, Class.CPU, track=track, waited=waited_for, length_ns=length_ns).where(working),
+            pieces(end_ns - length_ns, end_ns, tail, track=track, waited=waited_for).where(waited),
+        )
+        found = found.where((found.length_ns > 0) & (found.end_ns > found.start_ns))
+        return path_of(replay.trace, cpu, found, window, self.end_ns - self.begin_ns)
 
     def _path(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Going back from the end: the nodes, when (ns) what each waited for came, and which of the three that was."""

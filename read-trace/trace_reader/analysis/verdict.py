@@ -2,7 +2,7 @@
 
 from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.plain_run import MEASURED
+from trace_reader.analysis.plain_run import ESTIMATED, MEASURED
 from trace_reader.names.kernel_names import decode_name
 from trace_reader.units import about, us
 
@@ -15,9 +15,7 @@ CPU_WORDS = {
     "call": "calls that launch no kernel",
     "memory": "memory management", "loading": "loading code", "compilation": "compiling", "profiler": "the profiler",
 }  # fmt: skip
-
-NOT_THE_GPU = frozenset(["overhead-bound", "latency-bound", "mixed"])  # verdicts that the profiler can be the reason of
-BUSY_SHARE = 0.8  # of a step without the profiler: so long the GPU is busy in a run that it limits, at least
+NEARLY_BUSY = 0.8  # of a step: a GPU that is busy for so long may limit it
 
 
 def verdict_sentence(facts: Facts) -> str:
@@ -36,22 +34,36 @@ def verdict_sentence(facts: Facts) -> str:
 
 
 def plain_sentence(facts: Facts) -> str:
-    """One line: what a step takes without the profiler, where that was measured, and that the GPU is the limit then, where it is
-    not in the recorded run; else empty.
+    """One line: what a step takes without the profiler, where that was measured or differs from the recorded one, and what the
+    recorded run looks like, where the verdict on it is another one; else empty.
     """
-    plain = facts.plain
+    plain, recorded = facts.plain, facts.recorded_critical_path
     if plain.step_us is None or plain.high_us is None:
         return ""
-    recorded = f"{us(plain.recorded_step_us)} recorded" if plain.recorded_step_us else ""
+    step = us(plain.step_us) if plain.how == MEASURED else f"an estimated {us(plain.low_us)} to {us(plain.high_us)}"
+    if facts.verdict != facts.recorded_verdict and recorded is not None:
+        name, share = next(iter(recorded.classes.items()))
+        looks = f"recorded, the run looks {facts.recorded_verdict} ({about(share)} {CLASSES[name]})"
+        return f"{looks}; without the profiler {_busy(facts, step)}"
+    if plain.verdict is None and plain.how == ESTIMATED and _busy_us(facts) >= NEARLY_BUSY * (plain.low_us or 0.0):
+        return f"without the profiler it may be gpu-bound: {_busy(facts, step)}"
+    before = f", {us(plain.recorded_step_us)} recorded" if plain.recorded_step_us else ""
     if plain.how == MEASURED:
-        words = f"a step takes {us(plain.step_us)} without the profiler"
-    else:
-        words = f"without the profiler a step takes an estimated {us(plain.low_us)} to {us(plain.high_us)}"
-    busy_us = [step.gpu_busy_us for step in facts.steps if step.gpu_busy_us is not None]
-    differs = plain.verdict == "gpu-bound" and facts.verdict in NOT_THE_GPU and len(facts.critical_paths) == 1
-    if differs and BUSY_SHARE * plain.high_us <= (mean_us := sum(busy_us) / len(busy_us)) <= plain.high_us:
-        return f"{words}, of which the GPU is busy for {us(mean_us)}, so that run is gpu-bound; {recorded}"
-    return ", ".join(part for part in (words, recorded) if part) if plain.how == MEASURED else ""
+        return f"a step takes {step} without the profiler{before}"
+    return f"without the profiler a step takes {step}{before}" if (plain.recorded_step_us or 0.0) > plain.high_us else ""
+
+
+def _busy(facts: Facts, step: str) -> str:
+    """What the GPU has to do in a step without the profiler."""
+    if _busy_us(facts) > (facts.plain.high_us or 0.0):
+        return f"a step takes {step}, {us(facts.plain.recorded_step_us)} recorded"
+    return f"the GPU is busy for {us(_busy_us(facts))} of {step} per step"
+
+
+def _busy_us(facts: Facts) -> float:
+    """How long the GPU is busy with a step's work, on average."""
+    busy_us = [found.gpu_busy_us for found in facts.steps if found.gpu_busy_us is not None]
+    return sum(busy_us) / max(len(busy_us), 1)
 
 
 def what_limits(path: CriticalPath) -> str:

@@ -12,12 +12,12 @@ import re
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.plain_run import ESTIMATED, MEASURED, PlainRun, PricedRun
+from trace_reader.analysis.plain_run import MEASURED, UNKNOWN, PlainRun, PricedRun
 from trace_reader.analysis.replay import LONG_AGO_NS, Replay
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.trace import Trace, is_step
 from trace_reader.link.waits import Reason
-from trace_reader.model.rows import Rows
+from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import ON_CPU
 from trace_reader.names.kernel_names import decode_name, is_collective
 
@@ -65,7 +65,21 @@ class Gain(msgspec.Struct, frozen=True):
     high: float
 
 
-Edit = Callable[[Replay, np.ndarray], object]
+Edit = Callable[[Replay, np.ndarray], object]  # changes the times between the nodes of a replay
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """What following an advice makes of a run: `most`, where it succeeds as well as it can, and `least`, what of that is sure;
+    None for nothing.
+    """
+
+    most: Edit
+    least: Edit | None = None
+
+
+def surely(edit: Edit) -> Effect:
+    """The effect of an advice that can be played exactly."""
+    return Effect(edit, edit)
 
 
 def parse_change(text: str) -> Change:
@@ -99,7 +113,9 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
     run = PricedRun(trace)
     if not run.is_sound(plain.recorded_step_us):
         raise LookupError(f"{trace.path}: --what_if cannot play this trace again: clocks disagree, or its first steps are others")
-    of, times_ns = _plain_times(run, plain)
+    times_ns, of = run.times_ns(plain) if plain.how != UNKNOWN else [], plain.how
+    if not times_ns:
+        times_ns, of = [run.replay.nodes.after_ns.copy()], RECORDED
     before_us = [run.replay.play(after_ns).step_us for after_ns in times_ns]
     after_us: list[float] = []
     matched: tuple[str, ...] = ()
@@ -125,32 +141,21 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
     )
 
 
-def gain_of(run: PricedRun, plain: PlainRun, edit: Edit) -> Gain | None:
-    """What a change of the times between the nodes saves of the plain step; None where that is not known, and in a job, whose
-    other processes would change with this one.
-    """
-    if not run.is_sound(plain.recorded_step_us) or run.replay.work.is_named(is_collective).any():
+def gain_of(run: PricedRun, plain: PlainRun, effect: Effect) -> Gain | None:
+    """What an advice saves of the plain step; None where that step is not known."""
+    gains: dict[str, list[float]] = {"least": [], "most": []}
+    for after_ns, before_us in run.plain_times(plain):
+        for name, found in gains.items():
+            edit = getattr(effect, name)
+            changed_ns = after_ns.copy()
+            if edit is not None:
+                edit(run.replay, changed_ns)
+            after_us = before_us if edit is None else run.replay.play(np.maximum(changed_ns, NEVER_NS)).step_us
+            found.append(1 - after_us / before_us)
+    if not gains["most"]:
         return None
-    of, times_ns = _plain_times(run, plain)
-    if of == RECORDED:
-        return None
-    gains = []
-    for after_ns in times_ns:
-        before_us = run.replay.play(after_ns).step_us
-        edit(run.replay, after_ns)
-        gains.append(1 - run.replay.play(np.maximum(after_ns, NEVER_NS)).step_us / before_us)
-    return Gain(max(min(gains), 0.0), max(*gains, 0.0))
-
-
-def _plain_times(run: PricedRun, plain: PlainRun) -> tuple[str, list[np.ndarray]]:
-    """Which step it is, and the times between the nodes of the plain run: at its ends, where these are estimated."""
-    if plain.how == ESTIMATED:
-        return ESTIMATED, [run.without(prices) for prices in run.estimated]
-    if plain.how == MEASURED and plain.step_us and plain.recorded_step_us:
-        prices = run.prices_at(plain.step_us / plain.recorded_step_us)
-        if prices is not None:
-            return MEASURED, [run.without(prices)]
-    return RECORDED, [run.replay.nodes.after_ns.copy()]
+    low = max(min(gains["least"]), 0.0)
+    return Gain(low, max(*gains["most"], low))
 
 
 def _make(changes: list[Change], replay: Replay, after_ns: np.ndarray) -> tuple[str, ...]:
@@ -164,8 +169,7 @@ def _make(changes: list[Change], replay: Replay, after_ns: np.ndarray) -> tuple[
             own, told = _scaled(change, replay)
             factors *= own
             matched.append(f"{change.text}: {told}")
-    saved_ns = (replay.work.end_ns - replay.work.start_ns) * (1 - np.minimum(factors, MOST_FACTOR))
-    after_ns[replay.gpu_nodes] -= np.rint(saved_ns).astype(np.int64)[:, None]
+    _scale(replay, after_ns, np.minimum(factors, MOST_FACTOR))
     if "graph" in kinds:
         if not len(replay.work):
             raise _nothing("graph", replay, "no GPU event")
@@ -220,12 +224,66 @@ def _matching(change: Change, replay: Replay) -> Rows:
     return spans
 
 
-def drop_spans(replay: Replay, after_ns: np.ndarray, spans: Rows) -> None:
-    """Take these spans and calls (in order) away, with what is in them and what they launched."""
-    slices, stretches, moments = replay.trace.slices, replay.stretches, replay.moments
-    inside = each_within_ns(stretches.start_ns, stretches.end_ns, merged(spans.start_ns, spans.end_ns))
-    left = 1 - inside / np.maximum(stretches.end_ns - stretches.start_ns, 1)
-    after_ns[stretches.node, 0] = (after_ns[stretches.node, 0] * left).astype(np.int64)
+def _scale(replay: Replay, after_ns: np.ndarray, factors: np.ndarray) -> None:
+    """Let each GPU event take so many times as long."""
+    saved_ns = (replay.work.end_ns - replay.work.start_ns) * (1 - factors)
+    after_ns[replay.gpu_nodes] -= np.rint(saved_ns).astype(np.int64)[:, None]
+
+
+def scaled(rows: Rows, factor: float | np.ndarray) -> Edit:
+    """Let these GPU events (in order) take so many times as long, each or all."""
+    factors = np.broadcast_to(factor, len(rows))
+
+    def edit(replay: Replay, after_ns: np.ndarray) -> None:
+        if len(rows):
+            at = np.minimum(np.searchsorted(rows.at, replay.work.at), len(rows) - 1)
+            _scale(replay, after_ns, np.where(rows.at[at] == replay.work.at, factors[at], 1.0))
+
+    return edit
+
+
+def skip(replay: Replay, after_ns: np.ndarray, union: tuple[np.ndarray, np.ndarray], left: float = 0.0) -> None:
+    """Let the CPU take no time in these stretches (as `merged` gives them), or only so much of it."""
+    stretches = replay.stretches
+    inside = each_within_ns(stretches.start_ns, stretches.end_ns, union)
+    kept = 1 - (1 - left) * inside / np.maximum(stretches.end_ns - stretches.start_ns, 1)
+    after_ns[stretches.node, 0] = (after_ns[stretches.node, 0] * kept).astype(np.int64)
+
+
+def skipped(union: tuple[np.ndarray, np.ndarray]) -> Edit:
+    """Let the CPU take no time in these stretches (as `merged` gives them)."""
+    return lambda replay, after_ns: skip(replay, after_ns, union)
+
+
+def dropped(spans: Rows, left_of_cpu: float = 0.0, left_of_gpu: float = 0.0) -> Edit:
+    """Take these ops and calls (in order) away, with what they launched; or leave so much of the time."""
+    return lambda replay, after_ns: drop_spans(replay, after_ns, spans, left_of_cpu, left_of_gpu)
+
+
+def without_waits(calls: Rows) -> Edit:
+    """Let these calls wait for nothing."""
+    return lambda replay, after_ns: return_at_once(replay, after_ns, calls.at)
+
+
+def unlaunched(rows: Rows) -> Edit:
+    """Take these GPU events away, with the calls that launched them."""
+    return dropped(Rows(rows.slices, distinct(rows.call[rows.call >= 0]).values.astype(np.int64)))
+
+
+def all_of(*edits: Edit) -> Edit:
+    """Several edits, one after the other."""
+
+    def edit(replay: Replay, after_ns: np.ndarray) -> None:
+        for one in edits:
+            one(replay, after_ns)
+
+    return edit
+
+
+def drop_spans(replay: Replay, after_ns: np.ndarray, spans: Rows, left_of_cpu: float = 0.0, left_of_gpu: float = 0.0) -> None:
+    """Take these spans and calls (in order) away, with what is in them and what they launched; or leave so much of the time."""
+    slices, moments = replay.trace.slices, replay.moments
+    skip(replay, after_ns, merged(spans.start_ns, spans.end_ns), left_of_cpu)
     calls = np.unique(moments.call[moments.call >= 0])
     dropped = np.zeros(len(calls), bool)
     for (track,), own in spans.by(spans.track):
@@ -233,9 +291,12 @@ def drop_spans(replay: Replay, after_ns: np.ndarray, spans: Rows) -> None:
         starts = slices.start_ns[calls[on_track]]
         dropped[on_track] |= each_within_ns(starts, starts + 1, merged(own.start_ns, own.end_ns)) > 0
     ends = replay.number[moments.place(calls[dropped], end=True)]
-    after_ns[ends, 0], after_ns[ends, 1:] = 0, NEVER_NS
-    gone = replay.gpu_nodes[np.isin(replay.work.call, calls[dropped])]
-    after_ns[gone, :2], after_ns[gone, 2] = 0, NEVER_NS
+    after_ns[ends, 0] = (after_ns[ends, 0] * left_of_cpu).astype(np.int64)
+    after_ns[ends, 1:] = NEVER_NS
+    is_gone = np.isin(replay.work.call, calls[dropped])
+    gone, work = replay.gpu_nodes[is_gone], replay.work.where(is_gone)
+    after_ns[gone, :2] = np.rint((work.end_ns - work.start_ns) * left_of_gpu).astype(np.int64)[:, None]
+    after_ns[gone, 2] = NEVER_NS
 
 
 def return_at_once(replay: Replay, after_ns: np.ndarray, calls: np.ndarray) -> bool:
@@ -254,13 +315,18 @@ def load_nothing(replay: Replay, after_ns: np.ndarray) -> bool:
     return bool(share.any())
 
 
-def launch_at_once(replay: Replay, after_ns: np.ndarray, loads: bool = True) -> None:
+def need_no_cpu(replay: Replay, after_ns: np.ndarray) -> None:
+    """The CPU takes no time but what a DataLoader takes: what launching can bring at most, by whatever means."""
+    launch_at_once(replay, after_ns, launch_ns=0)
+
+
+def launch_at_once(replay: Replay, after_ns: np.ndarray, loads: bool = True, launch_ns: int = GRAPH_LAUNCH_NS) -> None:
     """The CPU's time in a step is one launch and what a DataLoader takes; GPU events follow each other as they do in a queue."""
     share = replay.nature[2] * loads
     stretches, moments = replay.stretches, replay.moments
     after_ns[stretches.node, 0] = (after_ns[stretches.node, 0] * share[stretches.node]).astype(np.int64)
     of_steps = (moments.call < 0) & moments.is_end
-    after_ns[replay.number[: len(moments)][of_steps], 0] += GRAPH_LAUNCH_NS
+    after_ns[replay.number[: len(moments)][of_steps], 0] += launch_ns
     launches = moments.place(np.unique(replay.work.call[replay.work.call >= 0]), end=True)
     waits = moments.place(replay.trace.waits.at, end=True)
     launches = np.setdiff1d(launches[launches >= 0], waits)

@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.facts import Evidence, Facts, Finding, hands
-from trace_reader.analysis.plain_run import UNKNOWN, PricedRun
-from trace_reader.analysis.what_if import Gain, gain_of
+from trace_reader.analysis.plain_run import PricedRun, is_playable
+from trace_reader.analysis.what_if import gain_of
 from trace_reader.findings import (
     attention,
     bottleneck,
@@ -22,10 +22,11 @@ from trace_reader.findings import (
     recording_effects,
     runtime_calls,
 )
-from trace_reader.findings.registry import RULES, Pattern, Seen
+from trace_reader.findings.registry import RULES, Seen
 from trace_reader.guard import Failures
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
+from trace_reader.names.kernel_names import is_collective
 from trace_reader.system.processes import answers_of
 
 __all__ = ["PATTERNS", "evidence_of", "run_rules"]
@@ -45,33 +46,46 @@ MOST_EVIDENCE = 20  # slices of a finding
 
 
 def run_rules(trace: Trace, facts: Facts, everything: bool = False) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """What the rules find, and which of them failed: what explains most of the critical path first, then what is known to bring
-    nothing, trivia last. Trivia are reported only for a trace no larger than a lesson's, or with `everything`.
+    """What the rules find, and which of them failed: first what explains the verdict, then the advice that saves most, then those
+    of which that is not known, by the share of the critical path that they explain, then what saves next to nothing, trivia
+    last. Trivia are reported only for a trace no larger than a lesson's, or with `everything`.
     """
     asked = [slug for slug, pattern in PATTERNS.items() if everything or not pattern.trivia or len(trace.work) <= LESSON_SIZE]
-    judged = answers_of([partial(_judged, trace, facts, slug) for slug in asked], hands(trace))
+    run = PricedRun(trace) if is_playable(trace) else None
+    run = run if run and run.is_sound(facts.plain.recorded_step_us) else None
+    judged = answers_of([partial(_judged, trace, facts, run, slug) for slug in asked], hands(trace))
     found = [finding for finding, _ in judged if finding is not None]
-    found.sort(key=lambda finding: (PATTERNS[finding.slug].trivia, finding.is_worthless, -(finding.share or 0.0)))
+    found.sort(key=lambda finding: (finding.slug != facts.verdict, *_rank(finding)))
     return tuple(found), tuple(failure for _, failures in judged for failure in failures)
 
 
-def _judged(trace: Trace, facts: Facts, slug: str) -> tuple[Finding | None, tuple[str, ...]]:
+def _rank(finding: Finding) -> tuple[bool, bool, bool, float, float]:
+    """What is told first has the smallest one. Of gains that are about the same, that of the larger share stands first."""
+    gain, share = finding.gain, finding.share or 0.0
+    middle = 0.0 if gain is None else float(f"{(gain.low + gain.high) / 2:.1g}")
+    return PATTERNS[finding.slug].trivia, finding.is_worthless, gain is None, -middle, -share
+
+
+def _judged(trace: Trace, facts: Facts, run: PricedRun | None, slug: str) -> tuple[Finding | None, tuple[str, ...]]:
     """What a rule finds, and whether it failed."""
     pattern, finding, failures = PATTERNS[slug], None, Failures()
     with failures.caught(f"the finding {slug}"):
         if seen := pattern.rule(trace, facts):
             share = _share(seen, facts.critical_path, pattern.trivia)
-            evidence, gain = _evidence(trace, seen.evidence), _gain(trace, facts, pattern, seen)
-            finding = Finding(slug, seen.text, pattern.means, seen.next or pattern.next, share, evidence, gain)
+            gain = gain_of(run, facts.plain, seen.effect) if run and seen.effect else None
+            evidence, next = _evidence(trace, seen.evidence), seen.next or pattern.next
+            no_gain = None if gain else _no_gain(trace, facts, seen)
+            finding = Finding(slug, seen.text, pattern.means, next, share, evidence, gain, no_gain)
     return finding, tuple(failures)
 
 
-def _gain(trace: Trace, facts: Facts, pattern: Pattern, seen: Seen) -> Gain | None:
-    """What doing what the finding says next saves of a step without the profiler."""
-    if pattern.change is None or facts.plain.how == UNKNOWN or not len(trace.work):
-        return None
-    gain = gain_of(PricedRun(trace), facts.plain, pattern.change.edit(seen.evidence))
-    return Gain(0.0, gain.high) if gain and pattern.change.at_most else gain
+def _no_gain(trace: Trace, facts: Facts, seen: Seen) -> str:
+    """Why it is not known what the advice saves."""
+    if seen.effect is None:
+        return "the advice names no change that can be played"
+    if trace.work.is_named(is_collective).any():
+        return "the other ranks of the job would change, too"
+    return "the run cannot be played again: without steps, without launches, or by clocks that disagree"
 
 
 def evidence_of(trace: Trace, facts: Facts, slug: str) -> Rows | None:

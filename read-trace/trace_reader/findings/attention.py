@@ -2,8 +2,9 @@
 
 import numpy as np
 from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.what_if import Effect, all_of, dropped, scaled, surely, unlaunched
 from trace_reader.findings.registry import Seen, a_step, calls_of, finding, listed, named
-from trace_reader.link.nesting import innermost, self_us
+from trace_reader.link.nesting import innermost, outermost, self_us
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Kind
@@ -37,7 +38,24 @@ def _mask_rebuilt(trace: Trace, facts: Facts) -> Seen | None:
     others = listed(sorted(op.name for op in facts.ops if op.name in makers), 4) or "none"
     seen = f"{tril.name} runs {count(tril.calls, 'time')} in {count(len(facts.steps), 'step')}; other mask ops: {others}"
     launched = trace.linked.where(trace.linked.op >= 0)
-    return Seen(seen, launched.where(np.isin(launched.op, named(trace.ops, tril.name).at)))
+    rows = launched.where(np.isin(launched.op, named(trace.ops, tril.name).at))
+    made = named(trace.ops, tril.name, *makers)
+    if len(rows):
+        return Seen(seen, rows, effect=Effect(dropped(made), dropped(named(trace.ops, tril.name))))
+    sent = _sent(trace, tril.name)
+    seen += f"; made on the CPU, then sent to the GPU ({a_step(len(sent), facts, 'copy', 'copies')})" if len(sent) else ""
+    every = Rows(trace.slices, np.sort(np.concatenate([made.at, sent.at])))
+    return Seen(seen, every, effect=surely(dropped(every)))
+
+
+def _sent(trace: Trace, maker: str) -> Rows:
+    """The ops right after such a maker, on its thread, that bring what it made to another device."""
+    outer = Rows(trace.slices, outermost(trace.slices, trace.ops.at))
+    after = outer.is_named("aten::to".__eq__)[1:] & outer.is_named(maker.__eq__)[:-1] & (outer.track[1:] == outer.track[:-1])
+    marked = np.zeros(len(trace.slices), bool)
+    marked[outer.at[np.append(False, after)]] = True
+    calls = innermost(trace.slices, trace.parent, trace.linked.call[trace.linked.call >= 0], marked)
+    return Rows(trace.slices, distinct(calls[calls >= 0]).values.astype(np.int64))
 
 
 @finding(
@@ -79,7 +97,7 @@ def _unfused_attention(trace: Trace, facts: Facts) -> Seen | None:
         each = sum(k.calls for k in facts.compute_kernels) // softmaxes
         rest = f", a softmax and {each - 3} more" if each > 3 else " and a softmax"
         kernels = trace.linked.where(trace.linked.kind == Kind.KERNEL)
-        return Seen(f"{each} kernels per softmax: 2 GEMMs{rest}", kernels)
+        return Seen(f"{each} kernels per softmax: 2 GEMMs{rest}", kernels, effect=_fused(trace.linked))
     return _softmax_between_gemms(trace, facts)
 
 
@@ -100,7 +118,17 @@ def _softmax_between_gemms(trace: Trace, facts: Facts) -> Seen | None:
     part = kernels.where(distinct(np.concatenate([np.arange(first, last + 1) for first, last in spans])).values)
     share = part.total_us / trace.linked.total_us
     softmaxes = a_step(int(between.sum()), facts, "softmax", "softmaxes")
-    return Seen(f"{softmaxes} between batched GEMMs; with these, {share:.0%} of GPU time", part)
+    return Seen(f"{softmaxes} between batched GEMMs; with these, {share:.0%} of GPU time", part, effect=_fused(part))
+
+
+def _fused(work: Rows) -> Effect:
+    """What one kernel makes of these: it surely takes no longer than their GEMMs, and at best a quarter of that; of GEMMs on CUDA
+    cores, which it brings to tensor cores, a twentieth.
+    """
+    is_gemm = work.is_named(lambda name: decode_name(name).is_gemm)
+    gemms, others = work.where(is_gemm), unlaunched(work.where(~is_gemm))
+    on_cuda_cores = gemms.is_named(lambda name: decode_name(name).unit == "CUDA cores")
+    return Effect(all_of(scaled(gemms, np.where(on_cuda_cores, 0.05, 0.25)), others), others)
 
 
 @finding(

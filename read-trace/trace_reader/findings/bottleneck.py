@@ -5,8 +5,9 @@ from trace_reader.analysis.cpu_time import is_loader
 from trace_reader.analysis.critical_path import Class, CriticalPath
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.verdict import what_limits
-from trace_reader.analysis.what_if import launch_at_once, load_nothing
-from trace_reader.findings.registry import Change, Seen, finding
+from trace_reader.analysis.what_if import Effect, launch_at_once, load_nothing, need_no_cpu, skipped
+from trace_reader.findings.registry import Seen, a_step, finding
+from trace_reader.link.intervals import merged, without
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
@@ -15,6 +16,7 @@ from trace_reader.names.call_names import is_launch
 from trace_reader.units import about, count, us
 
 WORTH_TELLING = 0.05  # of the path
+LONG_GAP_NS = 40_000  # between two ops; a module's call takes less
 GPU_CLASSES = (Class.COMPUTE, Class.COMMUNICATION, Class.COPY)
 SHARE_OF = {"gpu-bound": "compute", "copy-bound": "copy", "latency-bound": "latency"}  # of the path's classes
 OTHER_THAN_LAUNCHING = {  # what to do where most of the CPU's part is this
@@ -49,7 +51,6 @@ def _no_gpu_events(trace: Trace, facts: Facts) -> Seen | None:
     "the GPU's lane: mostly gaps between short kernels",
     "The CPU cannot launch work fast enough to keep the GPU busy.",
     "Give each launch more work (larger batch), launch fewer kernels (fuse, torch.compile), or replay them (CUDA graphs).",
-    change=Change(lambda work: launch_at_once, at_most=True),
 )
 def _overhead_bound(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
@@ -62,7 +63,7 @@ def _overhead_bound(trace: Trace, facts: Facts) -> Seen | None:
         next = "Look at what the CPU does between graph replays: most GPU time is replayed from a graph already."
     elif any(op.name.startswith("Torch-Compiled Region") for op in facts.ops):
         next = "Part of it is compiled already: give each launch more work (larger batch), or replay it as a CUDA graph."
-    return Seen(what_limits(path), _cpu_work(trace, path), next, path.classes["cpu"])
+    return Seen(what_limits(path), _cpu_work(trace, path), next, path.classes["cpu"], Effect(need_no_cpu))
 
 
 def _limits(trace: Trace, facts: Facts, verdict: str, *classes: Class) -> Seen | None:
@@ -72,13 +73,46 @@ def _limits(trace: Trace, facts: Facts, verdict: str, *classes: Class) -> Seen |
         return None
     found = path.pieces.row[np.isin(path.pieces.kind, classes)]
     share = sum(sorted(path.classes.values())[-2:]) if verdict == "mixed" else path.classes[SHARE_OF[verdict]]
-    return Seen(what_limits(path), Rows(trace.slices, np.sort(found[found >= 0])), share=share)
+    effect = Effect(launch_at_once) if verdict == "latency-bound" else None
+    return Seen(what_limits(path), Rows(trace.slices, np.sort(found[found >= 0])), share=share, effect=effect)
 
 
 def _cpu_work(trace: Trace, path: CriticalPath) -> Rows:
     """What the CPU did in the path's window: the outermost ops and calls."""
     rows = Rows(trace.slices, outermost(trace.slices, trace.slices.of(Kind.OP, Kind.CALL)))
     return rows.where((rows.start_ns >= path.start_ns) & (rows.end_ns <= path.end_ns))
+
+
+@finding(
+    "python-between-ops",
+    "white space between two ops on the CPU's lane",
+    "the gaps between the ops of a step",
+    "In these gaps of the steps' thread no op and no call is recorded. Python may be at work there (data, logging, loops), or "
+    "its garbage collector.",
+    "See what runs there: record with with_stack=True, or use py-spy. For the collector: gc.freeze() after warm-up.",
+)
+def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
+    path = facts.critical_path
+    if path is None or not len(trace.steps):
+        return None
+    track = int(trace.steps.track[-1])
+    spans = Rows(trace.slices, trace.slices.of(Kind.OP, Kind.CALL))
+    loading = trace.annotations.where(trace.annotations.is_named(is_loader))
+    at = np.sort(np.concatenate([spans.at[(spans.track == track) | np.isin(spans.track, trace.backward_tracks)], loading.at]))
+    spans = Rows(trace.slices, at)
+    gaps = without((trace.steps.start_ns, trace.steps.end_ns), merged(spans.start_ns, spans.end_ns))
+    long = gaps[1] - gaps[0] >= LONG_GAP_NS
+    gaps = gaps[0][long], gaps[1][long]
+    share = path.cpu_within_us(track, gaps) / path.window_us
+    if share < WORTH_TELLING:
+        return None
+    total_us, longest_us = int((gaps[1] - gaps[0]).sum()) / 1000, int((gaps[1] - gaps[0]).max()) / 1000
+    least = us(LONG_GAP_NS / 1000)
+    kinds = f"gap of {least} or more", f"gaps of {least} or more"
+    seen = f"{a_step(int(long.sum()), facts, *kinds)}, {us(total_us)} in all"
+    seen += f", the longest {us(longest_us)}: {about(share)} of the critical path"
+    around = spans.where(np.isin(spans.end_ns, gaps[0]) | np.isin(spans.start_ns, gaps[1]))
+    return Seen(seen, around, share=share, effect=Effect(skipped(gaps)))
 
 
 @finding(
@@ -131,7 +165,6 @@ def _mixed(trace: Trace, facts: Facts) -> Seen | None:
     "enumerate(DataLoader)...__next__ on the lane of the steps",
     "The GPU waits for the DataLoader's next batch.",
     "Use more workers (num_workers) or cheaper transforms, or do the transforms ahead of time.",
-    change=Change(lambda waits: load_nothing, at_most=True),
 )
 def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
@@ -141,4 +174,4 @@ def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
     waits = trace.annotations.where(trace.annotations.is_named(is_loader) & (trace.annotations.end_ns > path.start_ns))
     alone = any("_SingleProcessDataLoaderIter" in name for name in waits.names)
     next = "Set num_workers above 0: a DataLoader loads in the program's own process." if alone else ""
-    return Seen(seen, waits, next, path.input_us / path.window_us)
+    return Seen(seen, waits, next, path.input_us / path.window_us, Effect(load_nothing))

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.what_if import Effect, dropped
 from trace_reader.findings.registry import Seen, calls_of, finding, listed, named
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
@@ -56,7 +57,8 @@ def _compile_tax(trace: Trace, facts: Facts) -> Seen | None:
     prologue = next((op for op in facts.ops if "Runtime Wrapper Prologue" in op.name), None)
     extra = f", {us(prologue.total_us / prologue.calls)} in the runtime wrapper's prologue" if prologue else ""
     seen = f"on average per call: {us(lookups.total_us / lookups.calls)} in the cache lookup{extra}"
-    return Seen(seen, named(trace.ops, lookups.name, *([prologue.name] if prologue else [])))
+    spent = named(trace.ops, lookups.name, *([prologue.name] if prologue else []))
+    return Seen(seen, spent, effect=Effect(dropped(spent)))
 
 
 @finding(

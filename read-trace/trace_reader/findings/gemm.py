@@ -1,17 +1,24 @@
 """Matrix products: what is fused into them, their tiles, and the units that they run on."""
 
+import re
+
+import numpy as np
 from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.kernel_facts import product_cost
+from trace_reader.analysis.kernel_facts import KernelFacts, product_cost
+from trace_reader.analysis.what_if import Effect, all_of, scaled
 from trace_reader.findings.memory_traffic import bias_copies
 from trace_reader.findings.registry import Seen, calls_of, finding, listed
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct
-from trace_reader.model.slices import Inputs
+from trace_reader.model.slices import Inputs, Kind
 from trace_reader.names.devices import peak
 from trace_reader.names.op_names import GEMM_OPS
 from trace_reader.units import us
 
 WORTH_TELLING = 0.05  # of the GPU's time
+TF32 = 0.2  # of the GPU's time
+UNALIGNED = re.compile(r"_align[12]\b")
+SURELY_FASTER = 0.5  # what a matrix product takes on tensor cores, of its time on CUDA cores, at most
 FAR = 4  # times the floor
 NOT_IN_CACHE = 2e8  # bytes: an L2 cache holds some 100 MB at most
 
@@ -68,7 +75,67 @@ def _fp32_cuda_cores(trace: Trace, facts: Facts) -> Seen | None:
     next = ""
     if isinstance(major, int) and major < 8:
         next = "Use fp16: this GPU's tensor cores take neither bf16 nor tf32." if major >= 7 else "This GPU has no tensor cores."
-    return Seen(seen, calls_of(trace, *slow), next)
+    rows = calls_of(trace, *slow)
+    fp32, bf16 = (peak(facts.device or "", dtype) for dtype in ("fp32", "bf16"))
+    others = trace.linked.where((trace.linked.kind == Kind.KERNEL) & ~np.isin(trace.linked.at, rows.at))
+    best = all_of(scaled(rows, fp32 / bf16), scaled(others, 0.5)) if fp32 and bf16 else None
+    faster = Effect(best, scaled(rows, SURELY_FASTER)) if best else None
+    return Seen(seen, rows, next, effect=None if next else faster)
+
+
+@finding(
+    "tf32-products",
+    "GEMMs that read and write float32",
+    "the GEMM's name: tf32, or s1688gemm",
+    "These matrix products read float32 and multiply in tf32. In bf16 or fp16, tensor cores are twice as fast, and every kernel "
+    "moves half of the bytes.",
+    "Try bf16 by autocast: torch.autocast('cuda', torch.bfloat16). Check that the training still converges.",
+)
+def _tf32_products(trace: Trace, facts: Facts) -> Seen | None:
+    products = [k for k in facts.compute_kernels if k.decoded.dtype == "tf32"]
+    share = sum(k.share for k in products)
+    if share < TF32:
+        return None
+    rows = calls_of(trace, *products)
+    others = trace.linked.where((trace.linked.kind == Kind.KERNEL) & ~np.isin(trace.linked.at, rows.at))
+    effect = Effect(all_of(scaled(rows, 0.5), scaled(others, 0.5)))
+    return Seen(f"{listed(dict.fromkeys(k.decoded.label for k in products))}: {share:.0%} of GPU time", rows, effect=effect)
+
+
+@finding(
+    "unaligned-product",
+    "a GEMM whose name ends in align1 or align2",
+    "the shapes of the matrix product (--record_shapes)",
+    "This kernel reads one or two elements at a time, because a dimension of a matrix is no multiple of 8. It is usually several "
+    "times as slow as one for aligned matrices.",
+    "Pad that dimension to a multiple of 64 (a vocabulary of 50,257 to 50,304).",
+)
+def _unaligned_product(trace: Trace, facts: Facts) -> Seen | None:
+    slow = unaligned(facts)
+    share = sum(k.share for k in slow)
+    if share < WORTH_TELLING:
+        return None
+    rows = calls_of(trace, *slow)
+    seen = f"{listed(dict.fromkeys(k.decoded.label for k in slow))}: {share:.0%} of GPU time"
+    odd = sorted({n for g in facts.gemms if UNALIGNED.search(g.kernel) for n in (g.m, g.n, g.k) if n % 8})
+    seen += f"; of these sizes: {listed(map(str, odd))}" if odd else ""
+    return Seen(seen, rows, effect=aligned(facts, rows))
+
+
+def unaligned(facts: Facts) -> list[KernelFacts]:
+    """The matrix products that read one or two elements at a time."""
+    return [k for k in facts.compute_kernels if k.decoded.is_gemm and UNALIGNED.search(k.name)]
+
+
+def aligned(facts: Facts, rows: Rows) -> Effect | None:
+    """What padding makes of these products: at best they reach the device's peak; surely the geometric mean of their rate and of
+    the best one in the trace. None where their shapes are not known.
+    """
+    best = max((g.peak_share or 0.0 for g in facts.gemms if not UNALIGNED.search(g.kernel)), default=0.0)
+    reached = [(g, g.peak_share) for g in facts.gemms if UNALIGNED.search(g.kernel) and g.peak_share]
+    time_us = sum(g.median_us * g.calls for g, _ in reached)
+    rate = sum(share * g.median_us * g.calls for g, share in reached) / max(time_us, 1.0)
+    return Effect(scaled(rows, min(rate, 1.0)), scaled(rows, min(rate / best, 1.0) ** 0.5)) if reached and best else None
 
 
 @finding(

@@ -6,18 +6,17 @@ import numpy as np
 from trace_reader.analysis.cpu_time import is_compiling
 from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.what_if import drop_spans, return_at_once
-from trace_reader.findings.registry import Change, Seen, finding, listed, not_compiling
+from trace_reader.analysis.what_if import Effect, all_of, dropped, scaled, surely, without_waits
+from trace_reader.findings.registry import Seen, finding, listed, not_compiling
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import PAGEABLE, Reason
-from trace_reader.model.rows import Rows
+from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import loads_code, manages_memory
+from trace_reader.names.devices import peak
 from trace_reader.units import about, count, us
 
-NO_WAITS = Change(lambda calls: lambda replay, after_ns: return_at_once(replay, after_ns, calls.at))
-NO_CALLS = Change(lambda calls: lambda replay, after_ns: drop_spans(replay, after_ns, calls))
 WORTH_TELLING = 0.01  # of the critical path's window
 LITTLE_BYTES = 100_000
 
@@ -28,14 +27,22 @@ LITTLE_BYTES = 100_000
     "cudaStreamSynchronize inside a step, and the op around it",
     "The CPU waits for the GPU in these calls. Afterwards the GPU waits for the CPU's next launch.",
     "Read values less often (.item(), .cpu(), nonzero, printing a loss), and keep torch.cuda.synchronize() out of the loop.",
-    change=NO_WAITS,
 )
 def _sync_in_step(trace: Trace, facts: Facts) -> Seen | None:
     path, calls = facts.critical_path, _in_path(trace, facts, Reason.SYNCHRONIZE)
     if path is None or (saved_us := path.after_waits_us(calls)) < WORTH_TELLING * path.window_us:
         return None
     words = _waited(trace, path, calls, "synchronizing call", "synchronizing calls")
-    return Seen(f"{words}; the GPU's wait afterwards is {_on_path(path, saved_us)}", calls, share=saved_us / path.window_us)
+    seen = f"{words}; the GPU's wait afterwards is {_on_path(path, saved_us)}"
+    return Seen(seen, calls, share=saved_us / path.window_us, effect=_unread(trace, calls))
+
+
+def _unread(trace: Trace, calls: Rows) -> Effect:
+    """What is left if these calls wait for nothing; at best, if nothing is read either: what an .item() around them does."""
+    is_item = trace.slices.are_named(Kind.OP, "aten::item".__eq__)
+    around = innermost(trace.slices, trace.parent, calls.at, is_item)
+    items = Rows(trace.slices, distinct(around[around >= 0]).values.astype(np.int64))
+    return Effect(all_of(without_waits(calls), dropped(items)), without_waits(calls))
 
 
 def _on_path(path: CriticalPath, time_us: float) -> str:
@@ -65,10 +72,21 @@ def _blocking_copy(trace: Trace, facts: Facts) -> Seen | None:
     memory = f"; pageable memory: {pageable} of {len(copied)}" if pageable else ""
     words = _waited(trace, path, calls, "copy", "copies")
     little = "Read values less often: a copy this small is usually the result of .item() or a print."
-    next = little if sizes and max(sizes) < LITTLE_BYTES else ""
+    little = little if sizes and max(sizes) < LITTLE_BYTES else ""
     rows = Rows(trace.slices, np.sort(np.concatenate([calls.at, copied.at])))
     on_path = f"copies and the GPU's wait after them are {_on_path(path, saved_us)}"
-    return Seen(f"{words}{largest}{memory}; {on_path}", rows, next, saved_us / path.window_us)
+    effect = _unread(trace, calls) if little else _pinned(facts, calls, copied)
+    return Seen(f"{words}{largest}{memory}; {on_path}", rows, little, saved_us / path.window_us, effect)
+
+
+def _pinned(facts: Facts, calls: Rows, copied: Rows) -> Effect | None:
+    """What pinned memory makes of these copies: they wait for nothing, and at best move their bytes as fast as the link can."""
+    gb_per_s = peak(facts.device or "", "pcie")
+    if gb_per_s is None:
+        return None
+    sizes = np.array([size if isinstance(size, int) else 0 for size in (event.detail for event in copied)])
+    faster = np.minimum(sizes / gb_per_s / np.maximum(copied.duration_us * 1000, 1), 1.0)
+    return Effect(all_of(without_waits(calls), scaled(copied, np.where(sizes > 0, faster, 1.0))), without_waits(calls))
 
 
 def _in_window(trace: Trace, facts: Facts, calls: Rows) -> np.ndarray:
@@ -98,7 +116,6 @@ def _blocked_by_the_queue(trace: Trace, facts: Facts) -> Seen | None:
     "the runtime calls of a step",
     "Recorded steps allocate or free memory through the driver; cudaFree also waits for the GPU.",
     "Look for growing shapes, torch.cuda.empty_cache() or nearly full memory: a warm caching allocator rarely calls the driver.",
-    change=NO_CALLS,
 )
 def _allocation_in_step(trace: Trace, facts: Facts) -> Seen | None:
     path, frees = facts.critical_path, _in_path(trace, facts, Reason.FREE)
@@ -111,7 +128,9 @@ def _allocation_in_step(trace: Trace, facts: Facts) -> Seen | None:
     calls = _calls_that(trace, facts, manages_memory)
     saved_us = path.explained_us(calls) + path.after_waits_us(frees)
     on_path = f"with the GPU's wait after frees, {_on_path(path, saved_us)}"
-    return Seen(f"{words}; {on_path}", calls, share=saved_us / path.window_us) if words else None
+    if not words:
+        return None
+    return Seen(f"{words}; {on_path}", calls, share=saved_us / path.window_us, effect=surely(dropped(calls)))
 
 
 @finding(
@@ -132,7 +151,8 @@ def _loading_or_compiling(trace: Trace, facts: Facts) -> Seen | None:
     steps = set(trace.step_at(trace.slices.start_ns[compiling]).tolist())
     again = "It compiles in every step: mark what changes as dynamic (torch._dynamo.mark_dynamic), or pad to a few shapes."
     next = again if len(facts.steps) > 2 and steps >= set(range(len(facts.steps))) else ""
-    return Seen(words, Rows(trace.slices, rows), next, share=path_us / path.window_us if path else None)
+    effect = Effect(dropped(Rows(trace.slices, compiling))) if next else None
+    return Seen(words, Rows(trace.slices, rows), next, path_us / path.window_us if path else None, effect)
 
 
 def _calls_that(trace: Trace, facts: Facts, test: Callable[[str], bool]) -> Rows:
@@ -144,7 +164,8 @@ def _calls_that(trace: Trace, facts: Facts, test: Callable[[str], bool]) -> Rows
 def _waited(trace: Trace, path: CriticalPath, calls: Rows, one: str, many: str) -> str:
     """How many calls waited in the path's window, how long they took, and in which ops."""
     by_op = [f"{name} ({count(len(rows), 'call')}, {us(rows.total_us)})" for name, rows in _by_op(trace, calls)]
-    return f"{count(len(calls), one, many)} took {us(calls.total_us)} of {us(path.window_us)}: {listed(by_op)}"
+    recorded_us = (path.end_ns - path.start_ns) / 1000
+    return f"{count(len(calls), one, many)} took {us(calls.total_us)} of {us(recorded_us)}: {listed(by_op)}"
 
 
 def _in_path(trace: Trace, facts: Facts, reason: Reason) -> Rows:

@@ -5,9 +5,11 @@ from collections import defaultdict
 import numpy as np
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernel_facts import KernelFacts
+from trace_reader.analysis.what_if import Effect, all_of, launch_at_once, scaled, unlaunched
+from trace_reader.findings.gemm import aligned, unaligned
 from trace_reader.findings.registry import Seen, calls_of, finding, listed, named, not_compiling
 from trace_reader.link.launches import Origin
-from trace_reader.link.nesting import outermost
+from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, median
 from trace_reader.model.slices import Kind
@@ -18,12 +20,15 @@ from trace_reader.units import about, count, us
 
 HOTSPOT_SHARE = 0.5  # of the GPU's time
 MANY_CALLS_A_STEP = 50
+MANY_ALIKE = 20  # calls of one kernel a step
 SMALL_US = 10
 MOSTLY = 0.6  # of the kernels
 WAITING = 0.3  # of the path
 UNEVEN_SPREAD = 0.04  # of the median
 LARGE_BYTES = 10_000_000  # below, a kernel's start and end weigh as much as its work
-UNFUSED = 0.25  # of the path
+UNFUSED = 0.1  # of the path
+OPTIMIZER_STEP = "Optimizer.step#"
+FUSABLE = frozenset(["ATen elementwise", "ATen reduce"])
 NEAR_PEAK = 0.93
 SLOW_RATE = 0.6  # of the best in the trace
 
@@ -61,14 +66,14 @@ def _many_calls(trace: Trace, facts: Facts) -> Seen | None:
         labels[decode_name(name).label].append(rows)
     steps = len(facts.steps)
     counts = sorted(((sum(map(len, groups)), label) for label, groups in labels.items()), key=lambda item: (-item[0], item[1]))
-    many = [(n, label) for n, label in counts if n >= MANY_CALLS_A_STEP * steps]
+    many = [(n, label) for n, label in counts if n >= MANY_ALIKE * steps]
     if not many:
         return None
     seen = "per step: " + listed(
         f"{n / steps:.0f} x {label} ({us(sum(rows.total_us for rows in labels[label]) / n)} on average)" for n, label in many
     )
     found = calls.where(np.isin(calls.at, np.concatenate([rows.at for _, label in many for rows in labels[label]])))
-    return Seen(seen, found, share=_with_their_ops(trace, facts, found))
+    return Seen(seen, found, share=_with_their_ops(trace, facts, found), effect=Effect(launch_at_once))
 
 
 def _with_their_ops(trace: Trace, facts: Facts, calls: Rows) -> float | None:
@@ -100,7 +105,7 @@ def _many_small_kernels(trace: Trace, facts: Facts) -> Seen | None:
         f"{len(small) / recorded:.0f} of {len(launched) / recorded:.0f} kernels per step take less than {SMALL_US} µs (median "
         f"{us(median(small.duration_us))}); the GPU waits for the CPU or a launch in {about(waiting)} of the critical path"
     )
-    return Seen(seen, small, share=_with_their_ops(trace, facts, small))
+    return Seen(seen, small, share=_with_their_ops(trace, facts, small), effect=Effect(launch_at_once))
 
 
 @finding(
@@ -160,10 +165,35 @@ def _unfused_pointwise(trace: Trace, facts: Facts) -> Seen | None:
     if path is None or not facts.steps or any(k.decoded.inductor_kind for k in facts.kernels):
         return None
     rows = trace.linked.where(trace.linked.is_named(lambda name: decode_name(name).family == "ATen elementwise"))
+    rows = rows.where(~_of_the_optimizer(trace, rows))
     share = path.explained_us(rows) / path.window_us
     if len(rows) < MANY_CALLS_A_STEP * len(facts.steps) or share < UNFUSED:
         return None
-    return Seen(f"{len(rows) / len(facts.steps):.0f} elementwise kernels per step take {about(share)} of the critical path", rows)
+    seen = f"{len(rows) / len(facts.steps):.0f} elementwise kernels per step take {about(share)} of the critical path"
+    padded = aligned(facts, calls_of(trace, *unaligned(facts)))  # as torch.compile does, too
+    return Seen(seen, rows, effect=Effect(all_of(unlaunched(_fusable(trace)), *([padded.most] if padded else []))))
+
+
+def _of_the_optimizer(trace: Trace, rows: Rows) -> np.ndarray:
+    """For each GPU event whether an optimizer's step launched it: that has a finding of its own."""
+    is_step = trace.slices.are_named(Kind.ANNOTATION, lambda name: name.startswith(OPTIMIZER_STEP))
+    found = np.zeros(len(rows), bool)
+    launched = rows.call >= 0
+    found[launched] = innermost(trace.slices, trace.parent, rows.call[launched], is_step) >= 0
+    return found
+
+
+def _fusable(trace: Trace) -> Rows:
+    """Of each run of elementwise kernels and reductions on a stream, all but the longest: what a fused kernel at least takes."""
+    kernels = trace.work.where(trace.work.kind == Kind.KERNEL)
+    kernels = kernels.where(np.lexsort((kernels.start_ns, kernels.track)))
+    simple = kernels.is_named(lambda name: decode_name(name).family in FUSABLE) & ~_of_the_optimizer(trace, kernels)
+    begins = np.append(True, (simple[1:] != simple[:-1]) | (kernels.track[1:] != kernels.track[:-1]))
+    run = np.cumsum(begins)
+    order = np.lexsort((-kernels.duration_us, run))
+    longest = np.zeros(len(kernels), bool)
+    longest[order[np.append(True, run[order][1:] != run[order][:-1])]] = True
+    return trace.work.where(np.isin(trace.work.at, kernels.at[simple & ~longest]))
 
 
 @finding(
@@ -188,7 +218,9 @@ def _slow_pointwise(trace: Trace, facts: Facts) -> Seen | None:
     seen += f"; {best.decoded.label} reaches {_rate(best):.0f} GB/s"
     path = facts.critical_path
     saved_us = sum((1 - _rate(k) / _rate(best)) * path.explained_us(calls_of(trace, k)) for k in slow) if path else 0.0
-    return Seen(seen, calls_of(trace, *slow), share=saved_us / path.window_us if path else None)
+    faster = [(calls_of(trace, k), _rate(k) / _rate(best)) for k in slow]
+    effect = Effect(all_of(*(scaled(rows, factor) for rows, factor in faster)))
+    return Seen(seen, calls_of(trace, *slow), share=saved_us / path.window_us if path else None, effect=effect)
 
 
 def _rate(k: KernelFacts) -> float:

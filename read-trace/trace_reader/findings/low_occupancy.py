@@ -5,6 +5,7 @@ import math
 import numpy as np
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernel_facts import SMALL_SHARED_BYTES
+from trace_reader.analysis.what_if import Effect, all_of, scaled
 from trace_reader.findings.registry import Seen, calls_of, finding, listed
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
@@ -57,7 +58,7 @@ def _small_grid(trace: Trace, facts: Facts) -> Seen | None:
     path, sms = facts.critical_path, (facts.device_properties or {}).get("numSms")
     if path is None or not isinstance(sms, int) or sms < 1:
         return None
-    found = []
+    found, faster = [], []
     kernels = trace.linked.where((trace.linked.kind == Kind.KERNEL) & (trace.linked.duration_us >= SHORTEST_US))
     kernels = kernels.where(~kernels.is_named(is_collective))
     for (detail,), rows in kernels.by(kernels.detail):
@@ -65,6 +66,7 @@ def _small_grid(trace: Trace, facts: Facts) -> Seen | None:
         if not isinstance(footprint, Footprint) or not footprint.grid or (blocks := math.prod(footprint.grid)) >= sms:
             continue
         found.append((path.explained_us(rows) * (1 - blocks / sms), blocks, rows))
+        faster.append(scaled(rows, blocks / sms))
     idle_us = sum(idle_us for idle_us, *_ in found)
     if idle_us < SMALL_GRID * path.window_us:
         return None
@@ -75,7 +77,7 @@ def _small_grid(trace: Trace, facts: Facts) -> Seen | None:
         f"{about(idle_us / path.window_us)} of the critical path"
     )
     rows = Rows(trace.slices, np.sort(np.concatenate([rows.at for *_, rows in found])))
-    return Seen(seen, rows, share=idle_us / path.window_us)
+    return Seen(seen, rows, share=idle_us / path.window_us, effect=Effect(all_of(*faster)))
 
 
 @finding(

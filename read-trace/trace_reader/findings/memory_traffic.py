@@ -7,6 +7,7 @@ import re
 import numpy as np
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.place_facts import is_numbered
+from trace_reader.analysis.what_if import Effect, dropped, scaled, surely, unlaunched
 from trace_reader.findings.registry import Seen, a_step, finding, listed, named
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Activity, Trace
@@ -25,7 +26,16 @@ COPYING_OPS = frozenset(
 WORTH_TELLING = 0.01  # of the GPU's time
 CONVERSION = "aten::_to_copy"
 CONVERTS = re.compile(r"(?:float16|bfloat16|half|float32|float8\w*)_?(?:to\w+)?_copy_kernel|LoadWithCast|StoreWithCast")
-CONVERSIONS = 0.05  # of the path
+CONVERSIONS = 0.05  # of the path, or of the GPU's time
+LAYOUTS = re.compile(r"nchwToNhwc|nhwcToNchw")
+LAYOUT_TIME = 0.02  # of the GPU's time
+RECOMPUTED = 0.02  # of the GPU's time
+BACKWARD = "autograd::engine::evaluate_function"
+FORWARD_ONLY = frozenset(
+    f"aten::{name}"
+    for name in ("linear", "layer_norm", "rms_norm", "group_norm", "batch_norm", "scaled_dot_product_attention", "conv1d",
+                 "conv2d", "conv3d", "gelu", "silu", "relu", "dropout", "embedding", "softmax", "max_pool2d")
+)  # fmt: skip
 ACTIVATIONS = 0.3  # of the peak
 FEWEST_CATS = 4  # a step
 GROWING = 0.7  # of the calls take longer than the one before
@@ -54,7 +64,8 @@ def _hidden_copy(trace: Trace, facts: Facts) -> Seen | None:
     if not seen:
         return None
     next = "" if in_place else "Check why the op copies: another op may not need to."
-    return Seen("; ".join(seen), Rows(trace.slices, np.sort(np.array(rows))), next)
+    found = Rows(trace.slices, np.sort(np.array(rows)))
+    return Seen("; ".join(seen), found, next, effect=Effect(scaled(found, 0.0)))
 
 
 @finding(
@@ -108,7 +119,8 @@ def _by_path(trace: Trace, copies: Rows) -> dict[str, list[Activity]]:
 def _bias_copy(trace: Trace, facts: Facts) -> Seen | None:
     copies = bias_copies(trace)
     how_many = a_step(len(copies), facts, "device-to-device copy", "device-to-device copies")
-    return Seen(f"{how_many} inside an addmm that also launches a GEMM", copies) if len(copies) else None
+    seen = f"{how_many} inside an addmm that also launches a GEMM"
+    return Seen(seen, copies, effect=surely(scaled(copies, 0.0))) if len(copies) else None
 
 
 def bias_copies(trace: Trace) -> Rows:
@@ -132,11 +144,58 @@ def _dtype_conversions(trace: Trace, facts: Facts) -> Seen | None:
     # The kernel's own name says that it converts; a copy of one dtype in another order of memory is none.
     converting = launched.where(launched.is_named(lambda name: CONVERTS.search(name) is not None))
     inside = innermost(trace.slices, trace.parent, converting.call, is_conversion)
-    rows = converting.where(inside >= 0)
-    if path is None or path.explained_us(rows) < CONVERSIONS * path.window_us:
+    rows, ops = converting.where(inside >= 0), Rows(trace.slices, distinct(inside[inside >= 0]).values.astype(np.int64))
+    if path is None or not len(rows):
+        return None
+    share = path.explained_us(Rows(trace.slices, np.sort(np.concatenate([rows.at, ops.at])))) / path.window_us
+    if share < CONVERSIONS and rows.total_us < CONVERSIONS * trace.linked.total_us:
         return None
     words = a_step(len(rows), facts, "conversion", "conversions")
-    return Seen(f"{words}: {about(path.explained_us(rows) / path.window_us)} of the critical path", rows)
+    seen = f"{words}: {about(share)} of the critical path, {about(rows.total_us / trace.linked.total_us)} of GPU time"
+    return Seen(seen, rows, share=share, effect=Effect(dropped(ops)))
+
+
+@finding(
+    "layout-copies",
+    "kernels named nchwToNhwc and nhwcToNchw around convolutions",
+    "the GPU's lane, before and after a convolution",
+    "cuDNN brings tensors into another order of memory (channels last) and back, because these convolutions run faster in it.",
+    "Keep model and images in that order: .to(memory_format=torch.channels_last). Norms and pointwise kernels change with it.",
+)
+def _layout_copies(trace: Trace, facts: Facts) -> Seen | None:
+    rows = trace.linked.where(trace.linked.is_named(lambda name: LAYOUTS.search(name) is not None))
+    if not len(rows) or rows.total_us < LAYOUT_TIME * trace.linked.total_us:
+        return None
+    words = a_step(len(rows), facts, "such kernel", "such kernels")
+    return Seen(f"{words}: {about(rows.total_us / trace.linked.total_us)} of GPU time", rows)
+
+
+@finding(
+    "recomputation",
+    "forward ops inside the backward pass",
+    "below autograd::engine::evaluate_function: aten::linear, aten::layer_norm",
+    "The backward pass runs parts of the forward pass again, as activation checkpointing does, to keep less memory.",
+    "If the memory suffices, checkpoint less: fewer layers, or only what is cheap to compute again.",
+)
+def _recomputation(trace: Trace, facts: Facts) -> Seen | None:
+    in_backward = trace.slices.are_named(Kind.OP, lambda name: name.startswith(BACKWARD))
+    ops = trace.ops.where(trace.ops.is_named(FORWARD_ONLY.__contains__))
+    ops = ops.where(innermost(trace.slices, trace.parent, ops.at, in_backward) >= 0)
+    again = Rows(trace.slices, outermost(trace.slices, ops.at))
+    launched = trace.linked.where(trace.linked.op >= 0)
+    launched = launched.where(_are_inside(trace, launched.op, again))
+    if not len(launched) or launched.total_us < RECOMPUTED * trace.linked.total_us:
+        return None
+    named_ops = listed(f"{len(rows)} x {name}" for name, rows in sorted(again.by_name(), key=lambda item: -len(item[1])))
+    seen = f"in the backward pass: {named_ops}; {about(launched.total_us / trace.linked.total_us)} of GPU time"
+    return Seen(seen, launched, effect=surely(dropped(again)))
+
+
+def _are_inside(trace: Trace, rows: np.ndarray, around: Rows) -> np.ndarray:
+    """For each of these rows, whether it is one of the others or inside one of them."""
+    marked = np.zeros(len(trace.slices), bool)
+    marked[around.at] = True
+    return marked[rows] | (innermost(trace.slices, trace.parent, rows, marked) >= 0)
 
 
 @finding(
@@ -161,7 +220,7 @@ def _cache_by_cat(trace: Trace, facts: Facts) -> Seen | None:
         return None
     first_us, last_us = float(rows.duration_us[0]), float(rows.duration_us.max())
     words = f"{a_step(len(rows), facts, 'cat', 'cats')}: {about(path.explained_us(rows) / path.window_us)} of the critical path"
-    return Seen(f"{words}; the first takes {us(first_us)}, the longest {us(last_us)}", rows)
+    return Seen(f"{words}; the first takes {us(first_us)}, the longest {us(last_us)}", rows, effect=Effect(unlaunched(rows)))
 
 
 def _grow_in_a_step(rows: Rows) -> bool:

@@ -1,7 +1,9 @@
 """The optimizer's step."""
 
 import numpy as np
+from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.what_if import Effect, dropped
 from trace_reader.findings.registry import Seen, finding
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
@@ -12,6 +14,10 @@ from trace_reader.units import about, us
 STEP = "Optimizer.step#"
 MANY_KERNELS = 50  # a step
 WORTH_TELLING = 0.02  # of the path
+# What a fused optimizer leaves of the GPU's time of a loop over the parameters, at best and surely, and of the CPU's.
+FUSED_GPU, FUSED_CPU = (0.1, 0.6), 0.2
+FEW_KERNELS = 5  # a step, of an optimizer that goes over lists of parameters
+FUSED_OF_FOREACH = 0.3  # of the GPU's time of such a one, at best: it reads and writes all of them once, not several times
 
 
 @finding(
@@ -27,12 +33,28 @@ def _unfused_optimizer(trace: Trace, facts: Facts) -> Seen | None:
     launched = trace.linked.where((trace.linked.call >= 0) & (trace.linked.kind == Kind.KERNEL))
     own = launched.where(innermost(trace.slices, trace.parent, launched.call, is_step) >= 0)
     steps = trace.annotations.where(is_step[trace.annotations.at])
-    one_by_one = own.where(~own.is_named(lambda name: "multi_tensor_apply" in name))
-    if path is None or not len(steps) or len(one_by_one) < MANY_KERNELS * len(steps):
+    by_lists = own.is_named(lambda name: "multi_tensor_apply" in name)
+    if path is None or not len(steps) or own.is_named(lambda name: "Fused" in name).any():
+        return None
+    if by_lists.sum() >= FEW_KERNELS * len(steps) and (~by_lists).sum() < MANY_KERNELS * len(steps):
+        return _foreach(path, steps, own)
+    if (~by_lists).sum() < MANY_KERNELS * len(steps):
         return None
     spent = Rows(trace.slices, np.sort(np.concatenate([steps.at, own.at])))
     share = path.explained_us(spent) / path.window_us
     if share < WORTH_TELLING:
         return None
     kernels = f"{len(own) / len(steps):.0f} kernels per optimizer step (median {us(own.median_us)})"
-    return Seen(f"{kernels} and {us(steps.median_us)} of CPU time: {about(share)} of the critical path", steps, share=share)
+    seen = f"{kernels} and {us(steps.median_us)} of CPU time: {about(share)} of the critical path"
+    effect = Effect(dropped(steps, left_of_gpu=FUSED_GPU[0]), dropped(steps, FUSED_CPU, FUSED_GPU[1]))
+    return Seen(seen, steps, share=share, effect=effect)
+
+
+def _foreach(path: CriticalPath, steps: Rows, own: Rows) -> Seen | None:
+    """An optimizer that goes over lists of parameters, one operation after the other."""
+    kernels = f"{len(own) / len(steps):.0f} kernels per optimizer step, each over a list of parameters"
+    seen = f"{kernels} (foreach), and {us(steps.median_us)} of CPU time"
+    spent = Rows(steps.slices, np.sort(np.concatenate([steps.at, own.at])))
+    effect = Effect(dropped(steps, left_of_gpu=FUSED_OF_FOREACH))
+    next = "Use fused=True: one kernel then reads and writes a list of parameters once."
+    return Seen(seen, steps, next, path.explained_us(spent) / path.window_us, effect)

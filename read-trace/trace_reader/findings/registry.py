@@ -1,7 +1,8 @@
 """What a finding is. A rule takes the trace and its facts and returns what it saw, or None if the trace lacks the evidence.
 
-What it saw is a sentence with numbers, and the slices that show it. Findings are ranked by the time that these slices take on
-the critical path, unless the rule returns the share of the path that it explains.
+What it saw is a sentence with numbers, and the slices that show it. Findings are ranked by
+what following the advice saves of a step without the profiler (`effect`, played by analysis/what_if.py), else by the time that
+these slices take on the critical path, unless the rule returns the share of the path that it explains.
 
 To add a finding, write a function in the file of its subject, below the sentences that explain it. `means` says no more than
 the rule checks; a cause that the rule does not prove comes with "may":
@@ -17,7 +18,7 @@ import msgspec
 from trace_reader.analysis.cpu_time import is_compiling
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernel_facts import KernelFacts
-from trace_reader.analysis.what_if import Edit
+from trace_reader.analysis.what_if import Effect
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
@@ -27,25 +28,18 @@ from trace_reader.units import count
 
 class Seen(msgspec.Struct, frozen=True):
     """What a rule saw, and in which slices. `next`: what to do in this trace, if it differs from the usual advice. `share`: of
-    the critical path, 0 to 1, if it differs from the time of the slices.
+    the critical path, 0 to 1, if it differs from the time of the slices. `effect`: what following the advice makes of the run,
+    where that can be played.
     """
 
     text: str
     evidence: Rows
     next: str = ""
     share: float | None = None
+    effect: Effect | None = None
 
 
 Rule = Callable[[Trace, Facts], Seen | None]
-
-
-class Change(msgspec.Struct, frozen=True):
-    """What doing what a finding says next makes of a run, given its evidence. `at_most`: the advice names other ways, too, which
-    may bring less.
-    """
-
-    edit: Callable[[Rows], Edit]
-    at_most: bool = False
 
 
 class Pattern(msgspec.Struct, frozen=True):
@@ -57,17 +51,14 @@ class Pattern(msgspec.Struct, frozen=True):
     means: str
     next: str
     trivia: bool  # teaches how to read a trace, and mends nothing: told of a lesson's trace only
-    change: Change | None  # what `next` makes of a run, where that can be played
 
 
 RULES: dict[str, Pattern] = {}  # by slug
 
 
-def finding(
-    slug: str, symptom: str, where: str, means: str, next: str, trivia: bool = False, change: Change | None = None
-) -> Callable[[Rule], Rule]:
+def finding(slug: str, symptom: str, where: str, means: str, next: str, trivia: bool = False) -> Callable[[Rule], Rule]:
     def register(rule: Rule) -> Rule:
-        RULES[slug] = Pattern(rule, symptom, where, means, next, trivia, change)
+        RULES[slug] = Pattern(rule, symptom, where, means, next, trivia)
         return rule
 
     return register

@@ -313,7 +313,7 @@ def _cudnn(name: str, match: re.Match[str]) -> KernelName:
         label = f"{old['type']}cudnn {'winograd ' if old['wino'] else ''}{old['tile']}"
         arch, dtype = ARCHITECTURES.get(old["arch"]), "fp32" if old["type"] == "s" else "fp16"
         return KernelName(label, "cuDNN", arch, dtype, old["tile"], unit="CUDA cores")
-    if "::" in name and not sdpa:
+    if ("::" in name or "_engine<" in name) and not sdpa:
         # void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(...)
         kind = _template_dtype(name)
         unit = "CUDA cores" if kind == "fp32" and re.search(r"[dw]grad|winograd|conv|fft", name) else None
@@ -322,8 +322,9 @@ def _cudnn(name: str, match: re.Match[str]) -> KernelName:
         ("cuDNN attention" if sdpa else "cuDNN") + (f" {tile[1]}" if tile else ""),
         "cuDNN attention" if sdpa else "cuDNN",
         architecture=f"sm{architecture[1]}" if architecture else None,
+        dtype="fp32" if "_ffma_" in name else None,  # fused multiply-adds of float32: sm80_xmma_fprop_implicit_gemm_..._ffma_...
         tile=tile[1] if tile else None,
-        unit="tensor cores" if "mma" in name else None,
+        unit="CUDA cores" if "_ffma_" in name else "tensor cores" if "mma" in name else None,
         knob=knob[1] if knob else None,
     )
 
@@ -376,7 +377,7 @@ _DECODERS = [  # the first that fits; Inductor names what it fused, which may be
     ),
     (re.compile(r"flash_(?:fwd|bwd)|flash::|FlashAttn"), _flash),
     (re.compile(r"fmha_cutlass(?P<way>[FB])_(?P<dtype>[a-z]+\d+)_aligned_(?P<tile>\d+x\d+)\w*?_(?P<arch>sm\d+)"), _efficient),
-    (re.compile(r"cudnn"), _cudnn),
+    (re.compile(r"cudnn|\bwgrad_alg0_engine<"), _cudnn),
     (re.compile(r"(?P<arch>sm\d+)_xmma_(?P<kind>\w+?)_(?P<dtype>bf16|f16|f32|tf32|s8)"), _xmma),
     (re.compile(r"cutlass_?(?P<arch>\d{2,3})_(?P<rest>\w+)"), _cutlass),
     (

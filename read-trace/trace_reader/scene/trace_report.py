@@ -10,16 +10,16 @@ from trace_reader.scene.document import LABEL_WIDTH, Document, Item, Style, midd
 from trace_reader.scene.trace_tables import IDLE, MEMORY, TABLES, TraceView
 from trace_reader.units import about, count, human_bytes, us
 
-SAYS_NOTHING = 0.95  # a bound of nearly all of a step
+SAYS_NOTHING, WORTH_TELLING = 0.95, 0.005  # a bound of nearly all of a step; a gain that is not 0%
 SMALLEST_SHARE = 0.0005  # that is not 0
-MOST_FINDINGS = 5  # of a brief report
+MOST_FINDINGS = 4  # of a brief report
 MOST_RANKS = 8  # of a merged file, that are named
 MOST_KINDS = 12  # of kernels or ops in one line
 BRIEF_KINDS = 6
 BRIEF_VERSIONS = 2
 # Events that no report uses; others that are left out are told.
 ORDINARY = frozenset(["metadata", "flow", "instant", "counter", "other category", "other phase", "python_function"])
-FINDINGS_TITLE = "Findings (share: of the critical path)"
+FINDINGS_TITLE = "Findings (what each saves, or its share of the critical path)"
 
 
 def trace_report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
@@ -34,8 +34,10 @@ def trace_report(facts: Facts, style: Style, tree: Node | None = None) -> Docume
     out.section("Verdict", "verdict")
     explained = [f for f in facts.findings if f.slug == facts.verdict and not f.is_worthless]
     kinds = BRIEF_KINDS if style.brief else MOST_KINDS
-    means = [f"{f.means} Next: {f.next}{_saves(f)}" for f in explained]
-    out.lines([line for line in (verdict_sentence(facts), plain_sentence(facts), *means, work_per_step(facts, kinds)) if line])
+    best = best_change(facts)
+    means = [f.means if best and f.gain is None else f"{f.means} Next: {f.next}{_saves(f)}" for f in explained]
+    lines = (verdict_sentence(facts), plain_sentence(facts), best, *means, work_per_step(facts, kinds))
+    out.lines([line for line in lines if line])
     _findings(out, [f for f in facts.findings if f not in explained])
     left_out = _tables(out, TraceView(facts, style))
     if style.brief:
@@ -94,32 +96,45 @@ def _findings(out: Document, findings: list[Finding]) -> None:
     out.section(FINDINGS_TITLE, "findings")
     if not findings:
         out.lines(["none"], indented=True)
-    shown = findings[:MOST_FINDINGS] if out.style.brief else findings
+    shown = [f for f in findings if not f.is_worthless][:MOST_FINDINGS] if out.style.brief else findings
     for finding in shown:
         out.item(finding_item(finding))
-    if rest := findings[len(shown) :]:
-        out.lines([f"and {', '.join(finding.slug for finding in rest)} (--all)"], indented=True)
+    if rest := [finding.slug for finding in findings if finding not in shown]:
+        out.lines([f"and {', '.join(rest)} (--all)"], indented=True)
 
 
 def finding_item(finding: Finding, name: str = "", number: int = 0) -> Item:
-    """A finding with its share of the critical path; of several traces, of the one that is called `name`."""
-    share = f" ({about(finding.share)})" if finding.share and finding.share >= SMALLEST_SHARE else ""
-    title = f"{name}: {finding.slug}{share}" if name else f"{finding.slug}{share}"
+    """A finding with what it saves, or its share of the critical path; of several traces, of the one that is called `name`."""
+    told = f" (saves {told})" if (told := _told(finding)) and not finding.is_worthless else ""
+    if not told and finding.gain is None and finding.share and finding.share >= SMALLEST_SHARE:
+        told = f" ({about(finding.share)})"
+    title = f"{name}: {finding.slug}{told}" if name else f"{finding.slug}{told}"
     return Item(title, finding.seen, finding.means, f"{finding.next}{_saves(finding)}", finding.slug, number)
+
+
+def best_change(facts: Facts) -> str:
+    """One line: of the changes that the findings name, the one that saves most of a step; empty where none is known to."""
+    for finding in facts.findings:
+        if finding.slug != facts.verdict and not finding.is_worthless and (gain := _told(finding)):
+            return f"best change: {finding.slug} saves {gain} of a step"
+    return ""
+
+
+def _told(finding: Finding) -> str:
+    """What following the advice saves, in words; empty where that is not known, or says nothing."""
+    if finding.gain is None or (finding.gain.low < WORTH_TELLING and finding.gain.high >= SAYS_NOTHING):
+        return ""
+    low, high = (f"{gain:.0%}" for gain in (finding.gain.low, finding.gain.high))
+    if finding.gain.low < WORTH_TELLING:
+        return f"up to {high}"
+    return high if low == high else f"{low} to {high}"
 
 
 def _saves(finding: Finding) -> str:
     """What following the advice saves of a step without the profiler, as a sentence; empty where that is not known."""
-    if finding.gain is None:
-        return ""
-    low, high = (f"{gain:.0%}" for gain in (max(finding.gain.low, 0.0), finding.gain.high))
     if finding.is_worthless:
         return " It saves next to nothing without the profiler."
-    if low == "0%" and finding.gain.high >= SAYS_NOTHING:
-        return ""
-    if low == "0%":
-        return f" At most {high} of a step without the profiler can be saved this way."
-    return f" That saves {high if low == high else f'{low} to {high}'} of a step without the profiler."
+    return f" That saves {told} of a step without the profiler." if (told := _told(finding)) else ""
 
 
 def header(facts: Facts, style: Style) -> list[str]:

@@ -133,6 +133,8 @@ def _gap_light(timeline: Timeline, gap: Gap) -> Light | None:
 def _path_title(view: TraceView) -> str:
     facts, path = view.facts, view.facts.critical_path
     assert path is not None
+    if path is not facts.recorded_critical_path:
+        return f"Critical path without the profiler, {facts.plain.how}: {us(path.window_us)}"
     steps = len(facts.steps) - (len(facts.steps) >= 3)  # the path leaves the first of many out
     first = facts.steps[-steps].name if steps else ""
     return f"Critical path: {us(path.window_us)}" + (f" from {first} on ({steps} of {len(facts.steps)} steps)" if first else "")

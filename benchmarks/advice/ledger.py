@@ -1,0 +1,263 @@
+"""What the reader says of each pair's recordings, beside what the change brought: docs/advice.md.
+
+uv run benchmarks/advice/ledger.py FOLDER NAME    read what record.py wrote, and keep it as benchmarks/advice/NAME.json
+uv run benchmarks/advice/ledger.py                write docs/advice.md from what is kept
+"""
+
+import argparse
+import json
+from pathlib import Path
+import statistics
+import sys
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from advice.pairs import PAIRS
+from trace_reader import Facts, read, write_all
+
+HERE = Path(__file__).resolve().parent
+DOCUMENT = HERE.parents[1] / "docs" / "advice.md"
+KEPT = 5  # findings of a recording
+FIRST = 2  # findings, among which the change should be
+TOLERANCE = 0.03  # of a step
+NOTHING = 0.03  # of a step: a change that brought no more brought nothing
+PROMISE = 0.05  # of a step, at most, where a change brings nothing
+# Why the reader is wrong, where it is.
+NOTES = {
+    "cpu_mask": "the mask's copies wait for the GPU, and what the CPU loses of its lead is worth more than they take",
+    "channels_last": "with the layout, cuDNN's and ATen's norms change too: no gain is told",
+    "resnet50_layout": "with the layout, cuDNN's and ATen's norms change too: no gain is told",
+    "bert": "the CPU's prices: the GPU was busy for 95% of the step",
+    "pinned_small": "after the wait the CPU takes 1 ms in the trace to get ahead of the GPU again, without the profiler 0.3 ms",
+    "tables": "the CPU was slower in this process than its launches in the trace show",
+    "collection": "the collector's time differs by 17% between rounds",
+    "compile_matmul": "the GPU is slower when it is busy for long: its clock falls",
+    "optimizer_foreach": "the CPU's time: rounds differ by 20%",
+}
+
+
+def seen(trace: Path) -> dict[str, Any]:
+    """What the reader says of a recording."""
+    facts = read(str(trace))
+    return {
+        "device": facts.device,
+        "recorded_verdict": facts.recorded_verdict,
+        "verdict": facts.verdict,
+        "recorded_us": _rounded(facts.step_period_us),
+        "gpu_busy_us": _rounded(_busy_us(facts)),
+        "plain_us": [_rounded(us) for us in (facts.plain.low_us, facts.plain.high_us) if us is not None],
+        "findings": [_finding(finding) for finding in facts.findings if finding.slug != facts.verdict or finding.gain][:KEPT],
+    }
+
+
+def _busy_us(facts: Facts) -> float | None:
+    busy_us = [step.gpu_busy_us for step in facts.steps if step.gpu_busy_us is not None]
+    return statistics.mean(busy_us) if busy_us else None
+
+
+def _finding(finding: Any) -> list[Any]:
+    return [finding.slug, *((round(finding.gain.low, 3), round(finding.gain.high, 3)) if finding.gain else ())]
+
+
+def _rounded(us: float | None) -> float | None:
+    return None if us is None else round(us, 1)
+
+
+def keep(folder: Path, name: str) -> None:
+    """Read what record.py wrote into a folder, and keep what is needed of it."""
+    kept = {}
+    for pair in PAIRS:
+        if (measured := folder / f"{pair}.json").exists():
+            print(pair, file=sys.stderr, flush=True)
+            kept[pair] = json.loads(measured.read_text())
+            for when in ("before", "after"):
+                kept[pair][when] = seen(folder / f"{pair}_{when}.json.gz")
+    lines = ",\n".join(f" {json.dumps(pair)}: {json.dumps(values)}" for pair, values in kept.items())
+    write_all({HERE / f"{name}.json": f"{{\n{lines}\n}}\n".encode()})
+
+
+class Entry:
+    """A pair as it was kept: what the change brought, and what was said of it."""
+
+    def __init__(self, name: str, kept: dict[str, Any]):
+        self.name, self.kept, self.pair = name, kept, PAIRS[name]
+        self.before_us, self.after_us = (statistics.median(kept["plain_us"][when]) for when in ("before", "after"))
+        self.gain = 1 - self.after_us / self.before_us
+        # The finding that has the verdict's name explains the verdict, unless it is the change.
+        findings = [f for f in kept["before"]["findings"] if f[0] != kept["before"]["verdict"] or f[0] in self.pair.named_by]
+        named = [(place + 1, f) for place, f in enumerate(findings) if f[0] in self.pair.named_by]
+        self.place: int | None = named[0][0] if named else None
+        self.finding: list[Any] | None = named[0][1] if named else None
+        self.told = tuple(self.finding[1:]) if self.finding and len(self.finding) > 1 else None
+
+    @property
+    def brings_nothing(self) -> bool:
+        return self.gain <= NOTHING
+
+    @property
+    def is_inside(self) -> bool | None:
+        return None if self.told is None else self.told[0] - TOLERANCE <= self.gain <= self.told[1] + TOLERANCE
+
+    def steps(self) -> list[tuple[str, float, list[float], bool | None]]:
+        """Before and after: the measured plain step, what was estimated, and whether that holds it."""
+        found = []
+        for when, measured_us in (("before", self.before_us), ("after", self.after_us)):
+            ends = self.kept[when]["plain_us"]
+            found.append((when, measured_us, ends, ends[0] <= measured_us <= ends[1] if ends else None))
+        return found
+
+
+def document(kept: dict[str, dict[str, Any]]) -> str:
+    """The whole of docs/advice.md."""
+    gpu = [Entry(name, values) for name, values in kept["h200"].items()]
+    cpu = [Entry(name, values) for name, values in kept["cpu"].items()]
+    some = [entry for entry in gpu if not entry.brings_nothing]
+    none = [entry for entry in gpu if entry.brings_nothing]
+    told = [entry for entry in some if entry.told is not None]
+    steps = [step for entry in gpu for step in entry.steps()]
+    known = [step for step in steps if step[3] is not None]
+    widths = sorted((ends[1] - ends[0]) / ends[1] for _, _, ends, _ in known)
+    first = gpu[0].kept
+    lines = [
+        TITLE,
+        _where(first, gpu[0].kept["before"]["device"]),
+        "",
+        "| to reach: four of five | reached |",
+        "|---|---|",
+        f"| the change is named by the first {FIRST} findings, of {len(some)} that bring more than {NOTHING:.0%} | "
+        f"{_count(some, lambda e: e.place is not None and e.place <= FIRST)} |",
+        f"| what it brings lies in what was told (± {TOLERANCE:.2f}), of {len(told)} of which a gain was told | "
+        f"{_count(told, lambda e: e.is_inside)} |",
+        f"| at most {PROMISE:.0%} is promised, of {len(none)} that bring nothing | "
+        f"{_count(none, lambda e: e.told is None or e.told[1] <= PROMISE)} |",
+        f"| the step without the profiler lies in the estimate, of {len(known)} that have one (of {len(steps)}) | "
+        f"{_count(known, lambda step: step[3])} |",
+        "",
+        f"Half of the estimates are narrower than {widths[len(widths) // 2]:.0%} of their upper end.",
+        "",
+        "## Every pair",
+        "",
+        *_table(gpu),
+        "",
+        "Where the reader is wrong, or says nothing:",
+        "",
+        *_wrong(gpu),
+        "",
+        "## What limits the run",
+        "",
+        *_verdicts(gpu),
+        "",
+        "## On a CPU",
+        "",
+        _where(cpu[0].kept, "a CPU with two cores (x86-64)"),
+        "",
+        "Of a trace without a GPU the reader says no gain yet. What the changes brought:",
+        "",
+        "| change | before | after | brought |",
+        "|---|---|---|---|",
+        *(f"| {e.pair.change} | {_ms(e.before_us)} | {_ms(e.after_us)} | {e.gain:.2f} |" for e in cpu),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+TITLE = """# Does the advice hold?
+
+[Findings](../read-trace/docs/reading.md) name a change, and say what it saves of a step without the profiler. Here is what such
+changes brought: small programs and models of torchvision and transformers, each before and after one change that tuning guides
+recommend, timed without the profiler, and recorded. Guess first: of the changes in the table, which bring nothing?
+
+`uv run benchmarks/advice/record.py FOLDER` measures the pairs of
+[benchmarks/advice/pairs.py](../benchmarks/advice/pairs.py) on your machine, each in a process of its own, before and after in
+turns, in five rounds; `uv run benchmarks/advice/ledger.py FOLDER NAME` reads the recordings. This page is made from what is kept
+in benchmarks/advice/. The reader's rules were written with these pairs in view: of other programs expect less.
+"""
+
+
+def _where(kept: dict[str, Any], device: str) -> str:
+    return f"Measured on {device}, torch {kept['torch']}, {kept['date']}."
+
+
+def _count(entries: list[Any], test: Any) -> str:
+    found = sum(bool(test(entry)) for entry in entries)
+    return f"{found} of {len(entries)} ({found / max(len(entries), 1):.0%})"
+
+
+def _ms(us: float) -> str:
+    return f"{us / 1000:.3g} ms" if us >= 1000 else f"{us:.3g} µs"
+
+
+def _table(entries: list[Entry]) -> list[str]:
+    lines = [
+        "| change | before | after | brought | named by (place) | told | inside |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for e in sorted(entries, key=lambda entry: -entry.gain):
+        named = f"{e.finding[0]} ({e.place})" if e.finding else "-"
+        told = f"{max(e.told[0], 0):.2f} to {e.told[1]:.2f}" if e.told else "-"
+        inside = {None: "-", True: "yes", False: "**no**"}[e.is_inside]
+        times = f"{_ms(e.before_us)} | {_ms(e.after_us)} | {e.gain:.2f}"
+        lines.append(f"| {e.pair.change} (`{e.name}`) | {times} | {named} | {told} | {inside} |")
+    return lines
+
+
+def _wrong(entries: list[Entry]) -> list[str]:
+    lines = []
+    for e in entries:
+        faults = []
+        if not e.brings_nothing and (e.place is None or e.place > FIRST):
+            faults.append("not named by the first two" if e.place else "not named")
+        if e.is_inside is False:
+            faults.append("the gain is outside")
+        if e.brings_nothing and e.told and e.told[1] > PROMISE:
+            faults.append("promised, and brings nothing")
+        for when, measured_us, ends, inside in e.steps():
+            if inside is False:
+                faults.append(f"the step {when} takes {_ms(measured_us)}, estimated {_ms(ends[0])} to {_ms(ends[1])}")
+        if faults:
+            why = f" ({NOTES[e.name]})" if e.name in NOTES else ""
+            lines.append(f"- `{e.name}`: {'; '.join(faults)}{why}.")
+    return lines
+
+
+def _verdicts(entries: list[Entry]) -> list[str]:
+    lines = [
+        "Recordings whose verdict is another one without the profiler, and how long the GPU is busy of the measured plain step:",
+        "",
+        "| recording | recorded | without the profiler | GPU busy / plain step |",
+        "|---|---|---|---|",
+    ]
+    for e in entries:
+        for when, measured_us, _, _ in e.steps():
+            kept = e.kept[when]
+            if kept["verdict"] != kept["recorded_verdict"]:
+                share = f"{kept['gpu_busy_us'] / measured_us:.2f}"
+                lines.append(f"| {e.name}, {when} | {kept['recorded_verdict']} | {kept['verdict']} | {share} |")
+    hidden = [
+        f"{e.name}, {when} ({e.kept[when]['gpu_busy_us'] / measured_us:.2f})"
+        for e in entries
+        for when, measured_us, _, _ in e.steps()
+        if e.kept[when]["verdict"] not in ("gpu-bound", "copy-bound") and e.kept[when]["gpu_busy_us"] > 0.85 * measured_us
+    ]
+    others = ", ".join(hidden) or "none"
+    return [*lines, "", f"Still called otherwise, with a GPU that is busy for more than 85% of the step: {others}."]
+
+
+def read_kept() -> dict[str, dict[str, Any]]:
+    return {path.stem: json.loads(path.read_text()) for path in sorted(HERE.glob("*.json"))}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("name", nargs="?")
+    args = parser.parse_args()
+    if args.folder is not None:
+        if args.name is None:
+            parser.error("give what is read of FOLDER a NAME: h200 or cpu")
+        keep(args.folder, args.name)
+    write_all({DOCUMENT: document(read_kept()).encode()})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

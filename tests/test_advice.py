@@ -1,0 +1,79 @@
+"""The ledger of advice: what of a pair counts as named, told, inside and promised; and that its page is up to date."""
+
+import json
+from pathlib import Path
+import sys
+
+from helpers import ROOT
+import pytest
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from advice.ledger import DOCUMENT, HERE, NOTES, Entry, document, keep, read_kept
+from advice.pairs import PAIRS
+from trace_reader.findings import PATTERNS
+
+
+def entry(before_us=100, after_us=70, findings=(("sync-in-step", 0.2, 0.35),), verdict="overhead-bound", plain_us=(90, 110)):
+    when = {"findings": [list(f) for f in findings], "verdict": verdict, "plain_us": list(plain_us)}
+    return Entry("item_small", {"plain_us": {"before": [before_us], "after": [after_us]}, "before": when, "after": when})
+
+
+def test_the_page_is_what_is_kept():
+    assert DOCUMENT.read_text() == document(read_kept())
+
+
+def test_at_least_24_pairs_were_measured_on_the_gpu_and_eight_on_a_cpu_and_a_fifth_bring_nothing():
+    kept = read_kept()
+    assert len(kept["h200"]) >= 24 and len(kept["cpu"]) >= 8
+    assert sum(Entry(name, values).brings_nothing for name, values in kept["h200"].items()) >= len(kept["h200"]) / 5
+
+
+def test_every_pair_is_named_by_findings_that_there_are():
+    assert {slug for pair in PAIRS.values() for slug in pair.named_by} <= set(PATTERNS) and set(NOTES) <= set(PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("findings", "place", "told"),
+    [
+        ([("sync-in-step", 0.2, 0.35)], 1, (0.2, 0.35)),
+        ([("hotspot",), ("sync-in-step", 0, 0.3)], 2, (0, 0.3)),
+        ([("overhead-bound", 0, 0.9), ("sync-in-step", 0, 0.3)], 1, (0, 0.3)),  # it explains the verdict
+        ([("hotspot",), ("sync-in-step",)], 2, None),
+        ([("hotspot",)], None, None),
+    ],
+)
+def test_a_change_is_named_by_its_finding(findings, place, told):
+    found = entry(findings=findings)
+    assert (found.place, found.told) == (place, told)
+
+
+@pytest.mark.parametrize(("after_us", "inside"), [(83.1, False), (82.9, True), (62.1, True), (61.9, False)])
+def test_what_a_change_brings_is_inside_with_three_hundredths_more(after_us, inside):
+    """Told are 0.20 to 0.35."""
+    assert entry(after_us=after_us).is_inside is inside
+
+
+@pytest.mark.parametrize(("after_us", "nothing"), [(97.1, True), (96.9, False), (103, True)])
+def test_a_change_that_brings_no_more_than_three_hundredths_brings_nothing(after_us, nothing):
+    assert entry(after_us=after_us).brings_nothing is nothing
+
+
+def test_a_step_is_inside_its_estimate_or_has_none():
+    assert [inside for *_, inside in entry().steps()] == [True, False]
+    assert [inside for *_, inside in entry(plain_us=()).steps()] == [None, None]
+
+
+def test_what_is_kept_of_recordings_is_what_the_reader_says_of_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("advice.ledger.HERE", tmp_path)
+    fault = Path(ROOT / "read-trace" / "tests" / "data" / "faults" / "item_on_gradients.json.gz").read_bytes()
+    sound = Path(ROOT / "read-trace" / "tests" / "data" / "faults" / "sound.json.gz").read_bytes()
+    (tmp_path / "item_small_before.json.gz").write_bytes(fault)
+    (tmp_path / "item_small_after.json.gz").write_bytes(sound)
+    measured = {"torch": "2.11.0", "date": "2026-11-23", "plain_us": {"before": [3.0], "after": [2.0]}}
+    (tmp_path / "item_small.json").write_text(json.dumps(measured))
+    keep(tmp_path, "here")
+    kept = json.loads((tmp_path / "here.json").read_text())["item_small"]
+    assert kept["plain_us"] == {"before": [3.0], "after": [2.0]}
+    assert (kept["after"]["verdict"], kept["after"]["device"]) == ("gpu-bound", "NVIDIA H200")
+    assert Entry("item_small", kept).place == 1
+    assert tmp_path != HERE
