@@ -17,7 +17,7 @@ import sys
 import tomllib
 from typing import Any
 
-from trace_reader import Facts, Kind, Slice, Trace, analyze, load, us, verdict_sentence, work_per_step
+from trace_reader import Facts, Kind, Slice, Trace, analyze, load, plain_sentence, us, verdict_sentence, work_per_step
 
 ROOT = Path(__file__).resolve().parent.parent
 GALLERY = ROOT / "gallery" / "h200"
@@ -346,6 +346,16 @@ def _cpu(run: Run) -> str:
     return f"{us(run.facts.middle_step.cpu_us)} ({us(min(times))} to {us(max(times))} in {len(times)} processes)"
 
 
+def _plain_range(run: Run) -> str:
+    times = [measured["plain_us"] for measured in run.spread]
+    return f"{us(min(times))} and {us(max(times))}"
+
+
+def _recorded_ratio(run: Run) -> str:
+    plain = run.facts.plain
+    return f"{(plain.recorded_step_us or 0) / (plain.step_us or 1):.1f}"
+
+
 def _step_cpu(run: Run) -> str:
     times = [entry["cpu_us"] for entry in run.spread]
     middle = run.facts.middle_step
@@ -434,6 +444,11 @@ def _seen(slug: str) -> Callable[[Run], str]:
 Number = Callable[[Run], str]
 NUMBERS: dict[str, tuple[str, Number]] = {  # by name: what it is called in a table (empty: it says so itself), and the number
     "verdict": ("", lambda run: verdict_sentence(run.facts)),
+    "plain": ("", lambda run: plain_sentence(run.facts)),
+    "plain_step": ("a step without the profiler", lambda run: us(run.facts.plain.step_us)),
+    "plain_range": ("the same in all processes", _plain_range),
+    "recorded_step": ("a recorded step", lambda run: us(run.facts.plain.recorded_step_us)),
+    "recorded_ratio": ("recorded over plain step", _recorded_ratio),
     "ratios": ("GPU over CPU time of the middle step", _ratios),
     "work": ("", lambda run: work_per_step(run.facts)),
     "table_totals": ("the table's totals", lambda run: ", ".join(f"{name} {value}" for name, value in _totals(run))),

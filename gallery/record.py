@@ -109,6 +109,7 @@ def _measured(facts: Facts) -> dict[str, object]:
     return {
         "cpu_us": round(step.cpu_us, 3),
         "gpu_busy_us": None if step.gpu_busy_us is None else round(step.gpu_busy_us, 3),
+        **({"plain_us": round(facts.plain.step_us, 3)} if facts.plain.how == "measured" and facts.plain.step_us else {}),
     }
 
 

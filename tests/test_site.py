@@ -14,9 +14,9 @@ import pytest
 from trace_reader import cli
 
 EVERY = site.exercises()
-DOCUMENTS = {"lessons.md": 46, "llm.md": 3, "several_gpus.md": 6}
+DOCUMENTS = {"lessons.md": 47, "llm.md": 3, "several_gpus.md": 6}
 # Right answers that the text leaves to the reader to work out: by the exercise's number.
-WORKED_OUT = {8, 24, 27, 29, 33, 36, 38, 39, 49}
+WORKED_OUT = {8, 24, 27, 29, 33, 36, 38, 39, 50}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_every_exercise_of_the_documents_is_there_with_its_own_text():
         asked = len(re.findall(r"<details><summary>Answer</summary>", text))
         assert asked == n
         found += [" ".join(text.split())] * n
-    assert len(EVERY) == len(found) == 55
+    assert len(EVERY) == len(found) == 56
     for own, text in zip(EVERY, found, strict=True):
         assert f"{own.question}" in text
         assert " ".join(own.answer.split()) in text
@@ -78,7 +78,7 @@ def test_what_is_worked_out_is_right():
     assert facts(38).middle_step.gpu_busy_us / facts(29).middle_step.gpu_busy_us == pytest.approx(right[38], rel=0.02)
     assert right[39] == 258.0 / 64.5 and "258.0 MiB" in by_number[39].answer and "64.5 MiB" in by_number[39].answer
     # 7.7 of 15.7 GiB are the layers': more than the weights and the optimizer's 3.4, or the logits' 4 x 1.2.
-    assert by_number[49].check.right == "layers" and "7.7 are activations" in by_number[49].answer
+    assert by_number[50].check.right == "layers" and "7.7 are activations" in by_number[50].answer
 
 
 def test_the_recordings_of_a_pair_have_the_right_names():
@@ -145,7 +145,7 @@ def test_nonsense_shows_nothing_and_a_right_guess_the_recording_with_its_finding
 
 def test_a_wrong_guess_is_told_and_progress_is_kept(folder, opened):
     page = opened(folder / "index.html")
-    assert page.inner_text("#progress") == "0 of 55 exercises seen, 0 guessed right"
+    assert page.inner_text("#progress") == "0 of 56 exercises seen, 0 guessed right"
     page.click("a[data-exercise] >> nth=0")
     page.wait_for_selector("html[data-asked]", state="attached")
     assert page.is_hidden("#answer") and guess(page, "the GPU") == "Not this time: CPU."
@@ -156,17 +156,17 @@ def test_a_wrong_guess_is_told_and_progress_is_kept(folder, opened):
     assert guess(page, "1,000") == "Not this time: 262,144."
     page.click("nav a >> nth=0")
     page.wait_for_selector("html[data-ready]", state="attached")
-    assert page.inner_text("#progress") == "2 of 55 exercises seen, 0 guessed right"
+    assert page.inner_text("#progress") == "2 of 56 exercises seen, 0 guessed right"
     page.click("a[data-exercise] >> nth=1")
     page.wait_for_selector("html[data-asked]", state="attached")
     assert guess(page, "262144 times") == "Right."
     page.goto((folder / "index.html").as_uri())
-    assert page.inner_text("#progress") == "2 of 55 exercises seen, 0 guessed right"  # the first guess is the one that counts
+    assert page.inner_text("#progress") == "2 of 56 exercises seen, 0 guessed right"  # the first guess is the one that counts
     page.goto((folder / EVERY[2].file).as_uri())
     assert guess(page, "no") == "Right."
     assert guess(page, "yes") == "Not this time: no."
     page.goto((folder / "index.html").as_uri())
-    assert page.inner_text("#progress") == "3 of 55 exercises seen, 1 guessed right"
+    assert page.inner_text("#progress") == "3 of 56 exercises seen, 1 guessed right"
     assert [page.inner_text(f".state >> nth={n}") for n in range(4)] == ["seen", "seen", "✓ right", ""]
     keep_screen(page, "index")
 

@@ -149,7 +149,14 @@ def row(name: str, times: list[float], facts: dict[str, list[Facts]]) -> list[st
     share = f"{statistics.mean(busy) / plain:.2f}" if busy else "-"
     low, high = middle.plain.low_us, middle.plain.high_us
     estimate = "-" if low is None or high is None else f"{us(low)} to {us(high)}{'' if low <= plain <= high else ' (outside)'}"
-    return [name, f"{us(plain)} ({min(times) / plain:.2f} to {max(times) / plain:.2f})", *more, middle.verdict, share, estimate]
+    return [
+        name,
+        f"{us(plain)} ({min(times) / plain:.2f} to {max(times) / plain:.2f})",
+        *more,
+        middle.recorded_verdict,
+        share,
+        estimate,
+    ]
 
 
 def main() -> None:

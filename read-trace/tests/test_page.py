@@ -16,6 +16,8 @@ from trace_reader.scene.theme import CPU_COLOURS, GPU_COLOURS
 from trace_reader.scene.timeline import Timeline
 from trace_reader.write.page_payload import Shown, panel
 
+CUDNN = GALLERY / "04_c_sdpa_attention" / "8_16_1024_64_cudnn_bf16_warm_eager.json"
+MATH = GALLERY / "04_c_sdpa_attention" / "8_16_1024_64_math_bf16_warm_eager.json"
 NAIVE = GALLERY / "04_a_naive_attention" / "8_16_1024_64_bf16_warm_eager.json"
 COMPILED = GALLERY / "04_a_naive_attention" / "8_16_1024_64_bf16_warm_compile.json"
 COLD = GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json"
@@ -497,6 +499,55 @@ def test_the_path_is_drawn_at_its_slices(tmp_path, capsys, opened):
     assert path_us == {kind: told_path[f"{kind}_us"] for kind in path_us} and len(path_us) > 1
 
 
+PIECES = """() => { const { start, end, kind } = report.timeline.pieces(report.panels[0]), sums = {};
+for (let i = 0; i < start.length; i++) {
+  const k = report.panels[0].path[kind[i]]; sums[k] = (sums[k] || 0) + (end[i] - start[i]) / 1000; }
+return sums; }"""
+
+
+def test_the_path_is_that_of_the_run_without_the_profiler_or_as_recorded(tmp_path, capsys, opened):
+    """The H200's cuDNN attention: without the profiler the GPU's work follows upon itself; recorded, it waits for the CPU."""
+    page = opened(written(tmp_path, capsys, CUDNN))
+    facts = json.loads(told(capsys, CUDNN, "--json"))
+    assert page.is_checked("#plain") and page.is_visible("#plain-label")
+    plain = page.evaluate(PIECES)
+    assert "cpu" not in plain and plain["compute"] == pytest.approx(facts["critical_path"]["compute_us"], abs=0.1)
+    page.uncheck("#plain")
+    assert page.is_checked("#path")
+    recorded = page.evaluate(PIECES)
+    assert recorded["cpu"] == pytest.approx(facts["recorded_critical_path"]["cpu_us"], abs=0.1)
+
+
+def test_where_the_path_is_as_recorded_there_is_nothing_to_switch(tmp_path, capsys, opened):
+    page = opened(written(tmp_path, capsys, COLD))
+    assert page.is_visible("#path-label") and not page.is_visible("#plain-label")
+
+
+def test_changes_can_be_ticked_and_the_bar_of_a_step_becomes_shorter(tmp_path, capsys, opened):
+    """One alone saves what its finding says; all together more, and no more than there is."""
+    page = opened(written(tmp_path, capsys, MATH))
+    facts = json.loads(told(capsys, MATH, "--json"))
+    boxes = page.query_selector_all("input.change")
+    first = next(f for f in facts["findings"] if f["gain"] and f["slug"] != facts["verdict"])
+    assert len(boxes) == 4 and page.inner_text("#changed") == ""
+    rows = ["recorded", "without the profiler"]
+    assert [row.inner_text().split("\n")[0] for row in page.query_selector_all(".step")] == rows
+    boxes[0].check()
+    low, high = (f"{first['gain'][end]:.0%}" for end in ("low", "high"))
+    assert page.inner_text("#changed") == f"These changes together save {low} to {high} of a step."
+    assert [row.inner_text().split("\n")[0] for row in page.query_selector_all(".step")] == [*rows, "changed"]
+    width = "() => [...document.querySelectorAll('.step i')].map((own) => own.getBoundingClientRect().width)"
+    one = page.evaluate(width)
+    assert one[4] + one[5] < one[2] + one[3]  # changed: at most, beside the step without the profiler
+    for box in boxes[1:]:
+        box.check()
+    every = page.evaluate(width)
+    assert every[4] <= one[4] and every[4] + every[5] <= one[4] + one[5]
+    for box in boxes:
+        box.uncheck()
+    assert page.inner_text("#changed") == "" and len(page.query_selector_all(".step")) == 2
+
+
 def test_the_memory_curve_is_as_high_as_what_is_allocated(tmp_path, capsys, opened):
     page = opened(written(tmp_path, capsys, made(tmp_path, *memory_training())))
     heights = page.evaluate(
@@ -554,8 +605,8 @@ def test_the_mouse_and_the_arrows_find_each_of_many_small_slices(tmp_path, capsy
 def test_the_idle_lane_is_the_reports_idle_time(tmp_path, capsys, opened, trace):
     page = opened(written(tmp_path, capsys, trace))
     facts = json.loads(told(capsys, trace, "--json"))
-    window = facts["critical_path"]["window_us"]
-    start = analyze(load(str(trace))).critical_path.start_ns
+    window = facts["recorded_critical_path"]["window_us"]
+    start = analyze(load(str(trace))).recorded_critical_path.start_ns
     idle_us = page.evaluate("([a, b]) => report.panels[0].bands[0].halves[0].within(a, b) / 1000", [start, start + window * 1000])
     assert idle_us == pytest.approx(facts["idle"]["total_us"], abs=1)
 

@@ -7,9 +7,10 @@ from helpers import GALLERY
 from helpers.events import ADD, GEMM, call, event, kernel, memcpy, memory, op, step, write
 import pytest
 from trace_reader import cli, load, plain_sentence, read, redact
+from trace_reader.analysis.edits import surely
 from trace_reader.analysis.facts import Finding
 from trace_reader.analysis.plain_run import PlainRun, PricedRun
-from trace_reader.analysis.what_if import Gain, gain_of, surely
+from trace_reader.analysis.what_if import Gain, gain_of
 from trace_reader.scene.trace_report import finding_item
 from trace_reader.write.json_output import trace_json
 
@@ -374,7 +375,7 @@ def test_a_gain_is_no_loss(tmp_path):
     """A change that lengthens a step gains nothing."""
     trace = load(write(tmp_path / "t.json", *run(), plain_step_us={"median": 90, "low": 90, "high": 90}))
     plain = PlainRun(90, 90, 90, 100, "measured")
-    assert gain_of(PricedRun(trace), plain, surely(lambda replay, after_ns: after_ns.__iadd__(1000))) == Gain(0, 0)
+    assert gain_of(PricedRun(trace), plain, surely(lambda run: run.after_ns.__iadd__(1000))) == Gain(0, 0)
 
 
 def test_advice_that_brings_nothing_is_told_with_all_and_stands_behind_what_may(capsys):

@@ -78,7 +78,7 @@ def test_a_file_that_holds_everything_twice_has_twice_the_sums(recorded, tmp_pat
     )  # fmt: skip
     assert twice.gpu_busy_us == pytest.approx(2 * once.gpu_busy_us)
     assert twice.gpu_to_cpu == pytest.approx(once.gpu_to_cpu)
-    assert twice.verdict == once.verdict
+    assert twice.recorded_verdict == once.recorded_verdict
     by_name = {k.name: k for k in once.kernels}
     assert {k.name for k in twice.kernels} == set(by_name)
     for kernel in twice.kernels:

@@ -85,9 +85,9 @@ class CpuActivity:
                 own = np.maximum(start[first:last], begins), np.minimum(end[first:last], ends), track[first:last]
                 input_ns += self._add_block(*own, worth[first:last], self._open_between(begins, ends), what_ns, op_ns)
         return CpuTime(
-            input_us=input_ns / 1000,
-            what_us={what: ns / 1000 for what, ns in zip(WHAT, what_ns.tolist(), strict=True) if ns},
-            op_us={names[name]: ns / 1000 for name, ns in op_ns.items()},
+            input_us=round(input_ns) / 1000,
+            what_us={what: round(ns) / 1000 for what, ns in zip(WHAT, what_ns.tolist(), strict=True) if ns},
+            op_us={names[name]: round(ns) / 1000 for name, ns in op_ns.items()},
         )
 
     def _add_block(

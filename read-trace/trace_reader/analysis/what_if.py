@@ -6,23 +6,20 @@ asking a DataLoader for a batch).
 """
 
 from collections import Counter
-from collections.abc import Callable
 import math
 import re
 
 import msgspec
 import numpy as np
+from trace_reader.analysis.edits import Edit, Edited, Effect, all_of
 from trace_reader.analysis.plain_run import MEASURED, UNKNOWN, PlainRun, PricedRun
-from trace_reader.analysis.replay import LONG_AGO_NS, Replay
-from trace_reader.link.intervals import each_within_ns, merged
+from trace_reader.analysis.replay import Replay
 from trace_reader.link.trace import Trace, is_step
 from trace_reader.link.waits import Reason
-from trace_reader.model.rows import Rows, distinct
+from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_CPU
 from trace_reader.names.kernel_names import decode_name, is_collective
 
-GRAPH_LAUNCH_NS = 20_000  # what the CPU takes to launch a graph; one H200's took 10 to 60 us, behind the GPU's work
-NEVER_NS = LONG_AGO_NS // 2  # after that long a time, nothing is waited for
 RECORDED = "recorded"
 MOST_FACTOR, MOST_NAMES, LONGEST_NAME = 1000, 3, 60
 CHANGES = "drop REGEX, scale REGEX FACTOR, no waits, graph, loader"
@@ -65,23 +62,6 @@ class Gain(msgspec.Struct, frozen=True):
     high: float
 
 
-Edit = Callable[[Replay, np.ndarray], object]  # changes the times between the nodes of a replay
-
-
-class Effect(msgspec.Struct, frozen=True):
-    """What following an advice makes of a run: `most`, where it succeeds as well as it can, and `least`, what of that is sure;
-    None for nothing.
-    """
-
-    most: Edit
-    least: Edit | None = None
-
-
-def surely(edit: Edit) -> Effect:
-    """The effect of an advice that can be played exactly."""
-    return Effect(edit, edit)
-
-
 def parse_change(text: str) -> Change:
     """Raises ValueError, in words for the user."""
     kind, _, rest = text.strip().partition(" ")
@@ -120,8 +100,9 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
     after_us: list[float] = []
     matched: tuple[str, ...] = ()
     for after_ns in times_ns:
-        matched = _make(changes, run.replay, after_ns)
-        after_us.append(run.replay.play(np.maximum(after_ns, NEVER_NS)).step_us)
+        edited = Edited(run.replay, after_ns)
+        matched = _make(changes, edited)
+        after_us.append(edited.play().step_us)
     gains = [1 - after / before for before, after in zip(before_us, after_us, strict=True)]
     recorded_us = plain.recorded_step_us or run.replay.play().step_us
     whole_us = {MEASURED: plain.step_us, RECORDED: recorded_us}.get(of)
@@ -143,47 +124,57 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
 
 def gain_of(run: PricedRun, plain: PlainRun, effect: Effect) -> Gain | None:
     """What an advice saves of the plain step; None where that step is not known."""
-    gains: dict[str, list[float]] = {"least": [], "most": []}
-    for after_ns, before_us in run.plain_times(plain):
-        for name, found in gains.items():
-            edit = getattr(effect, name)
-            changed_ns = after_ns.copy()
-            if edit is not None:
-                edit(run.replay, changed_ns)
-            after_us = before_us if edit is None else run.replay.play(np.maximum(changed_ns, NEVER_NS)).step_us
-            found.append(1 - after_us / before_us)
-    if not gains["most"]:
+    gains = [(_gain(run, times, effect.least), _gain(run, times, effect.most)) for times in run.plain_times(plain)]
+    if not gains:
         return None
-    low = max(min(gains["least"]), 0.0)
-    return Gain(low, max(*gains["most"], low))
+    low = max(min(least for least, _ in gains), 0.0)
+    return Gain(low, max(*(most for _, most in gains), low))
 
 
-def _make(changes: list[Change], replay: Replay, after_ns: np.ndarray) -> tuple[str, ...]:
-    """Make the changes: first the factors, which multiply, last what is dropped, which stays so. For each change in words what it
-    matched. Raises LookupError: there is nothing to change.
-    """
-    kinds = {change.kind for change in changes}
-    factors, matched = np.ones(len(replay.work)), []
+def gains_together(run: PricedRun, plain: PlainRun, effects: list[Effect]) -> list[Gain]:
+    """What several advices save, all of some of them: by the number whose bits say which, from 0 on."""
+    found = []
+    for chosen in range(1 << len(effects)):
+        own = [effect for place, effect in enumerate(effects) if chosen >> place & 1]
+        least = all_of(*(effect.least for effect in own if effect.least is not None))
+        found.append(gain_of(run, plain, Effect(all_of(*(effect.most for effect in own)), least)) or Gain(0.0, 0.0))
+    return found
+
+
+def _gain(run: PricedRun, times: tuple[np.ndarray, float], edit: Edit | None) -> float:
+    """The share of a step that an edit saves, of these times between the nodes and the step's time with them."""
+    if edit is None:
+        return 0.0
+    after_ns, before_us = times
+    edited = Edited(run.replay, after_ns)
+    edit(edited)
+    return 1 - edited.play().step_us / before_us
+
+
+def _make(changes: list[Change], run: Edited) -> tuple[str, ...]:
+    """Make the changes. For each change in words what it matched. Raises LookupError: there is nothing to change."""
+    replay, kinds, matched = run.replay, {change.kind for change in changes}, []
+    factors = np.ones(len(replay.work))
     for change in changes:
         if change.kind == "scale":
             own, told = _scaled(change, replay)
             factors *= own
             matched.append(f"{change.text}: {told}")
-    _scale(replay, after_ns, np.minimum(factors, MOST_FACTOR))
+    run.scale(np.minimum(factors, MOST_FACTOR))
     if "graph" in kinds:
         if not len(replay.work):
             raise _nothing("graph", replay, "no GPU event")
-        launch_at_once(replay, after_ns, "loader" not in kinds)
-    if "loader" in kinds and not load_nothing(replay, after_ns):
+        run.launch_at_once("loader" not in kinds)
+    if "loader" in kinds and not run.load_nothing():
         raise _nothing("loader", replay, "no DataLoader that was asked for a batch")
     calls = replay.trace.waits.where(replay.trace.waits.reason != Reason.QUEUE)
-    if "no waits" in kinds and not return_at_once(replay, after_ns, calls.at):
+    if "no waits" in kinds and not run.return_at_once(calls.at):
         raise _nothing("no waits", replay, "no call that waits for the GPU")
     for change in changes:
         if change.kind == "drop":
             spans = _matching(change, replay)
             matched.append(f"{change.text}: {_listed(spans.names)}")
-            drop_spans(replay, after_ns, spans)
+            run.drop(spans)
     return tuple(matched)
 
 
@@ -222,116 +213,3 @@ def _matching(change: Change, replay: Replay) -> Rows:
         what = "no op, annotation or call of such a name in its steps (drop takes ops, scale takes kernels and copies)"
         raise _nothing(change.text, replay, what)
     return spans
-
-
-def _scale(replay: Replay, after_ns: np.ndarray, factors: np.ndarray) -> None:
-    """Let each GPU event take so many times as long."""
-    saved_ns = (replay.work.end_ns - replay.work.start_ns) * (1 - factors)
-    after_ns[replay.gpu_nodes] -= np.rint(saved_ns).astype(np.int64)[:, None]
-
-
-def scaled(rows: Rows, factor: float | np.ndarray) -> Edit:
-    """Let these GPU events (in order) take so many times as long, each or all."""
-    factors = np.broadcast_to(factor, len(rows))
-
-    def edit(replay: Replay, after_ns: np.ndarray) -> None:
-        if len(rows):
-            at = np.minimum(np.searchsorted(rows.at, replay.work.at), len(rows) - 1)
-            _scale(replay, after_ns, np.where(rows.at[at] == replay.work.at, factors[at], 1.0))
-
-    return edit
-
-
-def skip(replay: Replay, after_ns: np.ndarray, union: tuple[np.ndarray, np.ndarray], left: float = 0.0) -> None:
-    """Let the CPU take no time in these stretches (as `merged` gives them), or only so much of it."""
-    stretches = replay.stretches
-    inside = each_within_ns(stretches.start_ns, stretches.end_ns, union)
-    kept = 1 - (1 - left) * inside / np.maximum(stretches.end_ns - stretches.start_ns, 1)
-    after_ns[stretches.node, 0] = (after_ns[stretches.node, 0] * kept).astype(np.int64)
-
-
-def skipped(union: tuple[np.ndarray, np.ndarray]) -> Edit:
-    """Let the CPU take no time in these stretches (as `merged` gives them)."""
-    return lambda replay, after_ns: skip(replay, after_ns, union)
-
-
-def dropped(spans: Rows, left_of_cpu: float = 0.0, left_of_gpu: float = 0.0) -> Edit:
-    """Take these ops and calls (in order) away, with what they launched; or leave so much of the time."""
-    return lambda replay, after_ns: drop_spans(replay, after_ns, spans, left_of_cpu, left_of_gpu)
-
-
-def without_waits(calls: Rows) -> Edit:
-    """Let these calls wait for nothing."""
-    return lambda replay, after_ns: return_at_once(replay, after_ns, calls.at)
-
-
-def unlaunched(rows: Rows) -> Edit:
-    """Take these GPU events away, with the calls that launched them."""
-    return dropped(Rows(rows.slices, distinct(rows.call[rows.call >= 0]).values.astype(np.int64)))
-
-
-def all_of(*edits: Edit) -> Edit:
-    """Several edits, one after the other."""
-
-    def edit(replay: Replay, after_ns: np.ndarray) -> None:
-        for one in edits:
-            one(replay, after_ns)
-
-    return edit
-
-
-def drop_spans(replay: Replay, after_ns: np.ndarray, spans: Rows, left_of_cpu: float = 0.0, left_of_gpu: float = 0.0) -> None:
-    """Take these spans and calls (in order) away, with what is in them and what they launched; or leave so much of the time."""
-    slices, moments = replay.trace.slices, replay.moments
-    skip(replay, after_ns, merged(spans.start_ns, spans.end_ns), left_of_cpu)
-    calls = np.unique(moments.call[moments.call >= 0])
-    dropped = np.zeros(len(calls), bool)
-    for (track,), own in spans.by(spans.track):
-        on_track = slices.track[calls] == track
-        starts = slices.start_ns[calls[on_track]]
-        dropped[on_track] |= each_within_ns(starts, starts + 1, merged(own.start_ns, own.end_ns)) > 0
-    ends = replay.number[moments.place(calls[dropped], end=True)]
-    after_ns[ends, 0] = (after_ns[ends, 0] * left_of_cpu).astype(np.int64)
-    after_ns[ends, 1:] = NEVER_NS
-    is_gone = np.isin(replay.work.call, calls[dropped])
-    gone, work = replay.gpu_nodes[is_gone], replay.work.where(is_gone)
-    after_ns[gone, :2] = np.rint((work.end_ns - work.start_ns) * left_of_gpu).astype(np.int64)[:, None]
-    after_ns[gone, 2] = NEVER_NS
-
-
-def return_at_once(replay: Replay, after_ns: np.ndarray, calls: np.ndarray) -> bool:
-    """Let these calls (rows) wait for nothing. Whether there was one that did."""
-    ends = replay.moments.place(calls, end=True)
-    ends = replay.number[ends[ends >= 0]]
-    waiting = ends[replay.nodes.waits_for[ends, 1] >= 0]
-    after_ns[waiting, 1] = NEVER_NS
-    return len(waiting) > 0
-
-
-def load_nothing(replay: Replay, after_ns: np.ndarray) -> bool:
-    """Let a DataLoader take no time. Whether there was one that did."""
-    _, _, share = replay.nature
-    after_ns[:, 0] = np.where(share > 0, after_ns[:, 0] * (1 - share), after_ns[:, 0]).astype(np.int64)
-    return bool(share.any())
-
-
-def need_no_cpu(replay: Replay, after_ns: np.ndarray) -> None:
-    """The CPU takes no time but what a DataLoader takes: what launching can bring at most, by whatever means."""
-    launch_at_once(replay, after_ns, launch_ns=0)
-
-
-def launch_at_once(replay: Replay, after_ns: np.ndarray, loads: bool = True, launch_ns: int = GRAPH_LAUNCH_NS) -> None:
-    """The CPU's time in a step is one launch and what a DataLoader takes; GPU events follow each other as they do in a queue."""
-    share = replay.nature[2] * loads
-    stretches, moments = replay.stretches, replay.moments
-    after_ns[stretches.node, 0] = (after_ns[stretches.node, 0] * share[stretches.node]).astype(np.int64)
-    of_steps = (moments.call < 0) & moments.is_end
-    after_ns[replay.number[: len(moments)][of_steps], 0] += launch_ns
-    launches = moments.place(np.unique(replay.work.call[replay.work.call >= 0]), end=True)
-    waits = moments.place(replay.trace.waits.at, end=True)
-    launches = np.setdiff1d(launches[launches >= 0], waits)
-    after_ns[replay.number[launches], 0] = 0
-    # A launch that was the first of its kind can have taken long to reach the GPU.
-    late_ns = replay.nodes.after_ns[replay.gpu_nodes, 0] - (replay.work.end_ns - replay.work.start_ns) - replay.latency_ns
-    launched = replay.work.call >= 0
-    after_ns[replay.gpu_nodes[launched], 0] -= np.maximum(late_ns[launched], 0)

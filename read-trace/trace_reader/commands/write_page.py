@@ -10,6 +10,7 @@ from trace_reader.analysis.job_facts import JobFacts
 from trace_reader.commands.load_shown import load_shown
 from trace_reader.commands.read_job import ONE_RANK, expanded, is_job, read_job
 from trace_reader.errors import TraceError
+from trace_reader.findings import choices
 from trace_reader.model.slices import Kind
 from trace_reader.reading import analyze
 from trace_reader.scene.comparison_report import comparison_report
@@ -62,7 +63,9 @@ def page_of_one(timeline: Timeline, style: Style) -> Page:
     document = trace_report(timeline.facts, style)
     shown = {0: Shown(0, timeline, MOST_SLICES)}
     verdict = finding_light(timeline, timeline.facts.verdict)
-    return _page(document, [panel(shown[0], timeline.facts.trace)], shown, verdict={} if verdict is None else {0: verdict})
+    page = _page(document, [panel(shown[0], timeline.facts.trace)], shown, verdict={} if verdict is None else {0: verdict})
+    chosen = choices(timeline.trace, timeline.facts)
+    return page if chosen is None else msgspec.structs.replace(page, changes=(timeline.facts.plain, chosen))
 
 
 def page_of_two(timelines: Sequence[Timeline], style: Style) -> Page:

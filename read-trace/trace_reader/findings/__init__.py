@@ -2,11 +2,12 @@
 
 from functools import partial
 
+import msgspec
 import numpy as np
 from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.facts import Evidence, Facts, Finding, hands
 from trace_reader.analysis.plain_run import PricedRun, is_playable
-from trace_reader.analysis.what_if import gain_of
+from trace_reader.analysis.what_if import Gain, gain_of, gains_together
 from trace_reader.findings import (
     attention,
     bottleneck,
@@ -29,7 +30,7 @@ from trace_reader.model.rows import Rows
 from trace_reader.names.kernel_names import is_collective
 from trace_reader.system.processes import answers_of
 
-__all__ = ["PATTERNS", "evidence_of", "run_rules"]
+__all__ = ["PATTERNS", "Choices", "choices", "evidence_of", "run_rules"]
 # In the order in which they are told; in a file, from the top.
 _SUBJECTS = (
     bottleneck, gpu_waits, communication, optimizer, cold_steps, kernel_patterns, memory_traffic, gemm, attention, compiled,
@@ -43,6 +44,7 @@ LESSON_SIZE = 300  # kernels, copies and memsets, at most
 
 
 MOST_EVIDENCE = 20  # slices of a finding
+MOST_CHOICES = 4  # findings, whose changes can be chosen together
 
 
 def run_rules(trace: Trace, facts: Facts, everything: bool = False) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
@@ -51,12 +53,37 @@ def run_rules(trace: Trace, facts: Facts, everything: bool = False) -> tuple[tup
     last. Trivia are reported only for a trace no larger than a lesson's, or with `everything`.
     """
     asked = [slug for slug, pattern in PATTERNS.items() if everything or not pattern.trivia or len(trace.work) <= LESSON_SIZE]
-    run = PricedRun(trace) if is_playable(trace) else None
-    run = run if run and run.is_sound(facts.plain.recorded_step_us) else None
+    run = _run_to_play(trace, facts)
     judged = answers_of([partial(_judged, trace, facts, run, slug) for slug in asked], hands(trace))
     found = [finding for finding, _ in judged if finding is not None]
     found.sort(key=lambda finding: (finding.slug != facts.verdict, *_rank(finding)))
     return tuple(found), tuple(failure for _, failures in judged for failure in failures)
+
+
+def _run_to_play(trace: Trace, facts: Facts) -> PricedRun | None:
+    run = PricedRun(trace) if is_playable(trace) else None
+    return run if run and run.is_sound(facts.plain.recorded_step_us) else None
+
+
+class Choices(msgspec.Struct, frozen=True):
+    """The findings that save most, and what each choice of them saves together: `gains` by the number whose bits say which."""
+
+    findings: tuple[Finding, ...]
+    gains: tuple[Gain, ...]
+
+
+def choices(trace: Trace, facts: Facts) -> Choices | None:
+    """What the advice of several findings saves together; None where none is known to, or the plain step is not known."""
+    told = [
+        f for f in facts.findings if f.gain and not f.is_worthless and f.slug != facts.verdict and not PATTERNS[f.slug].trivia
+    ]
+    run = _run_to_play(trace, facts) if told and facts.plain.step_us else None
+    if run is None:
+        return None
+    told = told[:MOST_CHOICES]
+    seen = [PATTERNS[finding.slug].rule(trace, facts) for finding in told]
+    effects = [found.effect for found in seen if found and found.effect]
+    return Choices(tuple(told), tuple(gains_together(run, facts.plain, effects)))
 
 
 def _rank(finding: Finding) -> tuple[bool, bool, bool, float, float]:

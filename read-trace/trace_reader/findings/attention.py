@@ -1,8 +1,8 @@
 """Attention, written out or fused."""
 
 import numpy as np
+from trace_reader.analysis.edits import Effect, all_of, dropped, scaled, surely, unlaunched
 from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.what_if import Effect, all_of, dropped, scaled, surely, unlaunched
 from trace_reader.findings.registry import Seen, a_step, calls_of, finding, listed, named
 from trace_reader.link.nesting import innermost, outermost, self_us
 from trace_reader.link.trace import Trace

@@ -3,9 +3,9 @@
 import numpy as np
 from trace_reader.analysis.cpu_time import is_loader
 from trace_reader.analysis.critical_path import Class, CriticalPath
+from trace_reader.analysis.edits import Effect, launched_at_once, skipped, without_cpu, without_loader
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.verdict import what_limits
-from trace_reader.analysis.what_if import Effect, launch_at_once, load_nothing, need_no_cpu, skipped
 from trace_reader.findings.registry import Seen, a_step, finding
 from trace_reader.link.intervals import merged, without
 from trace_reader.link.nesting import outermost
@@ -63,7 +63,7 @@ def _overhead_bound(trace: Trace, facts: Facts) -> Seen | None:
         next = "Look at what the CPU does between graph replays: most GPU time is replayed from a graph already."
     elif any(op.name.startswith("Torch-Compiled Region") for op in facts.ops):
         next = "Part of it is compiled already: give each launch more work (larger batch), or replay it as a CUDA graph."
-    return Seen(what_limits(path), _cpu_work(trace, path), next, path.classes["cpu"], Effect(need_no_cpu))
+    return Seen(what_limits(path), _cpu_work(trace, path), next, path.classes["cpu"], Effect(without_cpu))
 
 
 def _limits(trace: Trace, facts: Facts, verdict: str, *classes: Class) -> Seen | None:
@@ -73,7 +73,7 @@ def _limits(trace: Trace, facts: Facts, verdict: str, *classes: Class) -> Seen |
         return None
     found = path.pieces.row[np.isin(path.pieces.kind, classes)]
     share = sum(sorted(path.classes.values())[-2:]) if verdict == "mixed" else path.classes[SHARE_OF[verdict]]
-    effect = Effect(launch_at_once) if verdict == "latency-bound" else None
+    effect = Effect(launched_at_once) if verdict == "latency-bound" else None
     return Seen(what_limits(path), Rows(trace.slices, np.sort(found[found >= 0])), share=share, effect=effect)
 
 
@@ -174,4 +174,4 @@ def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
     waits = trace.annotations.where(trace.annotations.is_named(is_loader) & (trace.annotations.end_ns > path.start_ns))
     alone = any("_SingleProcessDataLoaderIter" in name for name in waits.names)
     next = "Set num_workers above 0: a DataLoader loads in the program's own process." if alone else ""
-    return Seen(seen, waits, next, path.input_us / path.window_us, Effect(load_nothing))
+    return Seen(seen, waits, next, path.input_us / path.window_us, Effect(without_loader))

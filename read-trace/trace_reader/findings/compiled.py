@@ -4,8 +4,8 @@ from collections import Counter
 import re
 
 import numpy as np
+from trace_reader.analysis.edits import Effect, dropped
 from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.what_if import Effect, dropped
 from trace_reader.findings.registry import Seen, calls_of, finding, listed, named
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows

@@ -3,9 +3,9 @@
 import re
 
 import numpy as np
+from trace_reader.analysis.edits import Effect, all_of, scaled
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernel_facts import KernelFacts, product_cost
-from trace_reader.analysis.what_if import Effect, all_of, scaled
 from trace_reader.findings.memory_traffic import bias_copies
 from trace_reader.findings.registry import Seen, calls_of, finding, listed
 from trace_reader.link.trace import Trace

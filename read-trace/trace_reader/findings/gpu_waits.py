@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 from trace_reader.analysis.cpu_time import is_compiling
 from trace_reader.analysis.critical_path import CriticalPath
+from trace_reader.analysis.edits import Effect, all_of, dropped, scaled, surely, without_waits
 from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.what_if import Effect, all_of, dropped, scaled, surely, without_waits
 from trace_reader.findings.registry import Seen, finding, listed, not_compiling
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace

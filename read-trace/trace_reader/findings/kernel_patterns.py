@@ -3,9 +3,9 @@
 from collections import defaultdict
 
 import numpy as np
+from trace_reader.analysis.edits import Effect, all_of, launched_at_once, scaled, unlaunched
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernel_facts import KernelFacts
-from trace_reader.analysis.what_if import Effect, all_of, launch_at_once, scaled, unlaunched
 from trace_reader.findings.gemm import aligned, unaligned
 from trace_reader.findings.registry import Seen, calls_of, finding, listed, named, not_compiling
 from trace_reader.link.launches import Origin
@@ -73,7 +73,7 @@ def _many_calls(trace: Trace, facts: Facts) -> Seen | None:
         f"{n / steps:.0f} x {label} ({us(sum(rows.total_us for rows in labels[label]) / n)} on average)" for n, label in many
     )
     found = calls.where(np.isin(calls.at, np.concatenate([rows.at for _, label in many for rows in labels[label]])))
-    return Seen(seen, found, share=_with_their_ops(trace, facts, found), effect=Effect(launch_at_once))
+    return Seen(seen, found, share=_with_their_ops(trace, facts, found), effect=Effect(launched_at_once))
 
 
 def _with_their_ops(trace: Trace, facts: Facts, calls: Rows) -> float | None:
@@ -105,7 +105,7 @@ def _many_small_kernels(trace: Trace, facts: Facts) -> Seen | None:
         f"{len(small) / recorded:.0f} of {len(launched) / recorded:.0f} kernels per step take less than {SMALL_US} µs (median "
         f"{us(median(small.duration_us))}); the GPU waits for the CPU or a launch in {about(waiting)} of the critical path"
     )
-    return Seen(seen, small, share=_with_their_ops(trace, facts, small), effect=Effect(launch_at_once))
+    return Seen(seen, small, share=_with_their_ops(trace, facts, small), effect=Effect(launched_at_once))
 
 
 @finding(

@@ -5,9 +5,9 @@ import math
 import re
 
 import numpy as np
+from trace_reader.analysis.edits import Effect, dropped, scaled, surely, unlaunched
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.place_facts import is_numbered
-from trace_reader.analysis.what_if import Effect, dropped, scaled, surely, unlaunched
 from trace_reader.findings.registry import Seen, a_step, finding, listed, named
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Activity, Trace

@@ -2,8 +2,8 @@
 
 import numpy as np
 from trace_reader.analysis.critical_path import CriticalPath
+from trace_reader.analysis.edits import Effect, dropped
 from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.what_if import Effect, dropped
 from trace_reader.findings.registry import Seen, finding
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 from trace_reader.analysis.cpu_time import is_compiling
+from trace_reader.analysis.edits import Effect
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernel_facts import KernelFacts
-from trace_reader.analysis.what_if import Effect
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows

@@ -14,6 +14,8 @@ import re
 from typing import Any
 
 import msgspec
+from trace_reader.analysis.plain_run import PlainRun
+from trace_reader.findings import Choices
 from trace_reader.glossary import GLOSSARY
 from trace_reader.scene.document import Block, Document, Item, Lines, Part, Section, TablePart, Title
 from trace_reader.system.terminal import plain
@@ -54,6 +56,7 @@ class Page(msgspec.Struct, frozen=True):
     lit_verdict: dict[str, Any]
     left_out: str = ""
     navigation: str = ""  # HTML, above all
+    changes: tuple[PlainRun, Choices] | None = None  # that can be ticked
 
 
 def write(page: Page) -> bytes:
@@ -78,10 +81,11 @@ def write(page: Page) -> bytes:
         "</div></main>",
         '<aside class="side">',
         DETAILS,
+        *(_changes(page.changes[1]) if page.changes else []),
         *(_findings(own, page.lit_findings, lights) for own in sections if own.key == "findings"),
         "</aside>",
     ]
-    return html(title, _with_terms("\n".join(body)), page.panels, {"lights": lights.found})
+    return html(title, _with_terms("\n".join(body)), page.panels, {"lights": lights.found, **_bars(page.changes)})
 
 
 def html(
@@ -130,6 +134,7 @@ def timeline(left_out: str = "", job: bool = False) -> str:
 <button id="next" type="button" disabled>next</button>
 <output id="found" aria-live="polite"></output>
 <label id="path-label" hidden><input id="path" type="checkbox"> critical path</label>
+<label id="plain-label" hidden><input id="plain" type="checkbox" checked> without the profiler</label>
 <button id="nearer" type="button" aria-label="zoom in">+</button>
 <button id="farther" type="button" aria-label="zoom out">-</button>
 <button id="all" type="button">everything</button>
@@ -182,6 +187,29 @@ def _verdict(parts: Sequence[Part], light: int | None) -> str:
     first, *more = [_text(line) for part in parts if isinstance(part, Lines) for line in part.lines if line]
     show = "" if light is None else f' <button type="button" class="lights" data-light="{light}">show it</button>'
     return "\n".join([f'<p class="verdict">{first}{show}</p>', *(f"<p>{line}</p>" for line in more)])
+
+
+def _changes(choices: Choices) -> list[str]:
+    """The changes to tick, and the place of the bars."""
+    boxes = [
+        f'<li><label><input type="checkbox" class="change" value="{place}"> <strong>{_text(finding.slug)}</strong> '
+        f"{_text(finding.next)}</label></li>"
+        for place, finding in enumerate(choices.findings)
+    ]
+    return [
+        '<section class="changes"><h2>What changes would bring</h2><p>Guess, then tick what you would change.</p>',
+        '<div id="bars"></div><output id="changed" aria-live="polite"></output>',
+        *("<ul>", *boxes, "</ul></section>"),
+    ]
+
+
+def _bars(changes: tuple[PlainRun, Choices] | None) -> dict[str, Any]:
+    """What the bars need: the times of a step in us, and what each choice of the changes saves."""
+    if changes is None:
+        return {}
+    plain, choices = changes
+    gains = [[round(gain.low, 4), round(gain.high, 4)] for gain in choices.gains]
+    return {"changes": {"recorded": plain.recorded_step_us, "plain": [plain.low_us, plain.high_us], "gains": gains}}
 
 
 def _findings(section: _Part, lit: Sequence[dict[str, Any]], lights: "_Lights") -> str:

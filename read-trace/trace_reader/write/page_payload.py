@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from trace_reader.analysis.collectives import message_bytes
-from trace_reader.analysis.critical_path import Class
+from trace_reader.analysis.critical_path import Class, Pieces
 from trace_reader.analysis.job_facts import JobFacts
 from trace_reader.link.nesting import parents
 from trace_reader.link.trace import TOLERANCE_NS, Trace
@@ -163,21 +163,30 @@ def _nearest(shown: Shown, parent: np.ndarray) -> np.ndarray:
 
 
 def _pack_path(packed: "_Packed", shown: Shown) -> list[str] | None:
-    """Add the pieces of the critical path that lie in a lane that is shown; the names of their classes."""
+    """Add the critical path, and where that is not the recorded run's, the one of that; the names of their classes."""
     timeline = shown.timeline
-    if timeline.facts.critical_path is None:
+    path, recorded = timeline.facts.critical_path, timeline.facts.recorded_critical_path
+    if path is None:
         return None
-    pieces, slices = timeline.facts.critical_path.pieces, timeline.trace.slices
+    _pack_pieces(packed, shown, path.pieces, "path")
+    if recorded is not None and recorded is not path:
+        _pack_pieces(packed, shown, recorded.pieces, "recorded")
+    return [kind.name.lower() for kind in Class]
+
+
+def _pack_pieces(packed: "_Packed", shown: Shown, pieces: Pieces, name: str) -> None:
+    """Add the pieces of a path that lie in a lane that is shown, in order of time, as columns of this name."""
+    timeline, slices = shown.timeline, shown.timeline.trace.slices
+    pieces = pieces.where(np.argsort(pieces.start_ns, kind="stable"))
     number_of = {track: number for number, track in enumerate(timeline.drawn.slices.tracks)}
     same = np.array([number_of[track] for track in slices.tracks] + [-1])
     lane = same[np.where(pieces.row >= 0, slices.track[np.maximum(pieces.row, 0)], pieces.track)]
     drawn = (lane >= 0) & np.isin(lane, shown.tracks)
-    packed.add("path_start", pieces.start_ns[drawn].astype(np.float64))
-    packed.add("path_end", pieces.end_ns[drawn].astype(np.float64))
-    packed.add("path_kind", pieces.kind[drawn].astype(np.uint8))
-    packed.add("path_track", np.searchsorted(shown.tracks, lane[drawn]).astype(np.int32))
-    packed.add("path_row", shown.row_of[pieces.row[drawn]].astype(np.int32))
-    return [kind.name.lower() for kind in Class]
+    packed.add(f"{name}_start", pieces.start_ns[drawn].astype(np.float64))
+    packed.add(f"{name}_end", pieces.end_ns[drawn].astype(np.float64))
+    packed.add(f"{name}_kind", pieces.kind[drawn].astype(np.uint8))
+    packed.add(f"{name}_track", np.searchsorted(shown.tracks, lane[drawn]).astype(np.int32))
+    packed.add(f"{name}_row", shown.row_of[pieces.row[drawn]].astype(np.int32))
 
 
 def rank_panel(job: JobFacts, place: int, shown: Shown | None) -> Panel:

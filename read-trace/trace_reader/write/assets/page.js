@@ -31,6 +31,11 @@ class Report {
     get("clear").addEventListener("click", () => this.clear());
     get("path-label").hidden = !panels.some((panel) => panel.path);
     get("path").addEventListener("change", (event) => this.path(event.target.checked));
+    get("plain-label").hidden = !panels.some((panel) => panel.columns.recorded_start);
+    get("plain").addEventListener("change", (event) => {
+      this.timeline.recorded = !event.target.checked;
+      this.path(true);
+    });
     this.found = get("found");
     this.search = get("search");
     this.next = get("next");
@@ -266,6 +271,49 @@ class Report {
   }
 }
 
+// Changes to tick, and a step's time: as recorded, without the profiler, and with what is ticked.
+class Changes {
+  constructor(data) {
+    this.data = data;
+    this.bars = document.getElementById("bars");
+    this.said = document.getElementById("changed");
+    this.boxes = [...document.querySelectorAll("input.change")];
+    for (const box of this.boxes) box.addEventListener("change", () => this.draw());
+    this.draw();
+  }
+  draw() {
+    const { recorded, plain, gains } = this.data,
+      chosen = this.boxes.reduce((bits, box) => bits + (box.checked ? 1 << Number(box.value) : 0), 0),
+      [low, high] = gains[chosen],
+      changed = [plain[0] * (1 - high), plain[1] * (1 - low)],
+      most = Math.max(recorded || 0, plain[1]);
+    const rows = [["without the profiler", plain]];
+    if (recorded) rows.unshift(["recorded", [recorded, recorded]]);
+    if (chosen) rows.push(["changed", changed]);
+    this.bars.replaceChildren(...rows.map(([name, [from, to]]) => this.row(name, from, to, most)));
+    const percent = (share) => `${Math.round(share * 100)}%`;
+    const saved =
+      low < 0.005
+        ? `up to ${percent(high)}`
+        : percent(low) === percent(high)
+          ? percent(high)
+          : `${percent(low)} to ${percent(high)}`;
+    this.said.textContent = chosen ? `These changes together save ${high < 0.005 ? "nothing" : saved} of a step.` : "";
+  }
+  row(name, from, to, most) {
+    const row = element("div", undefined, { className: "step" }),
+      bar = element("span", undefined, { className: "length" }),
+      sure = element("i"),
+      perhaps = element("i", undefined, { className: "perhaps" });
+    sure.style.width = `${(100 * from) / most}%`;
+    perhaps.style.width = `${(100 * (to - from)) / most}%`;
+    bar.append(sure, perhaps);
+    const [least, longest] = [duration(from * 1000), duration(to * 1000)];
+    row.append(element("span", name), bar, element("span", least === longest ? least : `${least} to ${longest}`));
+    return row;
+  }
+}
+
 const UNITS = { us: 1, ms: 1e3, s: 1e6, B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, TiB: 2 ** 40, "%": 1 };
 const NOT_KNOWN = /^(unknown|none|not estimated|-|)$/;
 
@@ -320,6 +368,7 @@ async function start() {
     document.getElementById("found").textContent = `The timeline cannot be drawn by this browser: ${error.message}`;
     throw error;
   }
+  if (data.changes) window.changes = new Changes(data.changes);
   document.documentElement.dataset.ready = "true";
 }
 if (document.getElementById("lanes") && !document.getElementById("guess")) start(); // an exercise asks first

@@ -24,6 +24,7 @@ class Timeline {
     this.classes = {}; // of the critical path, that are lit, by panel
     this.measured = null; // [from, to]
     this.showPath = false;
+    this.recorded = false; // whether the path is the recorded run's
     this.held = new Set();
     this.theme();
     this.listen();
@@ -374,13 +375,19 @@ class Timeline {
       g.fillRect(x, top, Math.max(right - x, 1), bottom - top);
     }
   }
+  // The pieces of the critical path: of the run without the profiler, or, where that is another one and asked for, as recorded.
+  pieces(panel) {
+    const name = this.recorded && panel.columns.recorded_start ? "recorded" : "path";
+    const own = (column) => panel.columns[`${name}_${column}`];
+    return { start: own("start"), end: own("end"), track: own("track"), kind: own("kind"), row: own("row") };
+  }
   // The stretches of the critical path of one class, each in its lane.
   drawClasses() {
     const g = this.g;
     this.panels.forEach((panel, number) => {
       const wanted = this.classes[number];
       if (wanted === undefined || this.folded.has(panel)) return;
-      const { path_start: start, path_end: end, path_track: track, path_kind: kind } = panel.columns;
+      const { start, end, track, kind } = this.pieces(panel);
       const lanes = [];
       for (const lane of panel.lanes) lanes[lane.track] = this.laneItem.get(lane);
       g.fillStyle = "#e8a13a66";
@@ -397,7 +404,7 @@ class Timeline {
   drawPath(panel) {
     if (!panel.path || this.folded.has(panel)) return;
     const g = this.g,
-      { path_start: start, path_end: end, path_track: track, path_kind: kind, path_row: row } = panel.columns;
+      { start, end, track, kind, row } = this.pieces(panel);
     const lanes = [];
     for (const lane of panel.lanes) lanes[lane.track] = this.laneItem.get(lane);
     let before = null,
