@@ -188,9 +188,9 @@ def test_of_a_step_that_takes_as_long_as_recorded_the_change_is_told_of_that(ask
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("", "expected one of drop REGEX, scale REGEX FACTOR, no waits, graph, loader, got ''"),
-        ("drop", "expected one of drop REGEX, scale REGEX FACTOR, no waits, graph, loader, got 'drop'"),
-        ("graphs", "expected one of drop REGEX, scale REGEX FACTOR, no waits, graph, loader, got 'graphs'"),
+        ("", "expected one of drop REGEX, scale REGEX FACTOR, no waits, graph, loader, rank R like S, got ''"),
+        ("drop", "expected one of drop REGEX, scale REGEX FACTOR, no waits, graph, loader, rank R like S, got 'drop'"),
+        ("graphs", "expected one of drop REGEX, scale REGEX FACTOR, no waits, graph, loader, rank R like S, got 'graphs'"),
         ("scale gemm", "expected scale REGEX FACTOR, with a factor from 0 to 1000, got 'scale gemm'"),
         ("scale gemm -1", "expected scale REGEX FACTOR, with a factor from 0 to 1000, got 'scale gemm -1'"),
         ("scale gemm nan", "expected scale REGEX FACTOR, with a factor from 0 to 1000, got 'scale gemm nan'"),
@@ -254,9 +254,9 @@ def test_the_report_and_its_json(capsys):
     assert cli.main([CUDNN, "--what_if", "graph", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert (data["changes"], data["of"], data["gain_low"], data["plain"]["how"]) == (["graph"], "estimated", 0, "estimated")
-    with pytest.raises(SystemExit):
-        cli.main([CUDNN, CUDNN, "--what_if", "graph"])
-    assert capsys.readouterr().err.endswith("--what_if takes one trace, got 2\n")
+    assert cli.main([CUDNN, CUDNN, "--what_if", "graph"]) == 2
+    expected = "error: --what_if is of one trace, or of the ranks of a job, got 2 traces that are none\n"
+    assert capsys.readouterr().err == expected
     with pytest.raises(SystemExit):
         cli.main([CUDNN, "--what_if", "graph", "--by", "layer"])
     assert capsys.readouterr().err.endswith("--by and --what_if are two commands: give one of them\n")

@@ -99,7 +99,7 @@ def _add_commands(group: argparse._ArgumentGroup) -> None:
         type=change,
         action="append",
         help="what a step takes, and saves, with this change: 'drop REGEX' (ops, annotations, calls), 'scale REGEX FACTOR' "
-        "(kernels, copies), 'no waits', 'graph', 'loader'; repeated, all of them together",
+        "(kernels, copies), 'no waits', 'graph', 'loader', of a job also 'rank R like S'; repeated, all of them together",
     )
     group.add_argument("--plot", metavar="FILE", type=picture, help="draw a picture into FILE, .png or .svg")
     group.add_argument("--html", metavar="FILE", type=html_page, help="write a page with a timeline to click; it opens offline")

@@ -27,6 +27,10 @@ class Edited:
 
     def play(self) -> Played:
         """The changed run."""
+        return self.replay.play(self.times_ns())
+
+    def times_ns(self) -> np.ndarray:
+        """The times between the nodes of the changed run."""
         after_ns, stretches = self.after_ns.copy(), self.replay.stretches
         if self._skipped:
             starts, ends = (np.concatenate(column) for column in zip(*self._skipped, strict=True))
@@ -34,7 +38,7 @@ class Edited:
             inside = each_within_ns(stretches.start_ns, stretches.end_ns, merged(starts[order], ends[order]))
             left = 1 - inside / np.maximum(stretches.end_ns - stretches.start_ns, 1)
             after_ns[stretches.node, 0] = (after_ns[stretches.node, 0] * left).astype(np.int64)
-        return self.replay.play(np.maximum(after_ns, NEVER_NS))
+        return np.maximum(after_ns, NEVER_NS)
 
     def skip(self, union: Union, left: float = 0.0) -> None:
         """Let the CPU take no time in these stretches (as `merged` gives them), or only so much of it."""

@@ -51,11 +51,23 @@ class Nodes(msgspec.Struct, frozen=True, eq=False):
     waits_for: np.ndarray
     after_ns: np.ndarray
 
+    def begun(self) -> list[int]:
+        """The times of nodes of which none has come yet; behind them, at -1, of what nothing waits for."""
+        return [0] * len(self.recorded_ns) + [LONG_AGO_NS]
+
+    @staticmethod
+    def when(times: list[int], waits_for: list[int], after_ns: list[int]) -> int:
+        """When a node comes, by the times of those before it."""
+        time = times[waits_for[0]] + after_ns[0]
+        for before, after in zip(waits_for[1:], after_ns[1:], strict=True):
+            if before >= 0:
+                time = max(time, times[before] + after)
+        return time
+
     def times_ns(self, after_ns: np.ndarray | None = None) -> np.ndarray:
         """When each node comes, with these times between them. Takes time linear in their number."""
         after_ns = self.after_ns if after_ns is None else after_ns
-        times = [0] * len(after_ns)
-        times.append(LONG_AGO_NS)  # at -1: what nothing waits for
+        times = self.begun()
         node = 0
         for first in range(0, len(after_ns), BLOCK):  # by blocks, so that a large trace takes no more memory
             block = slice(first, first + BLOCK)
@@ -192,9 +204,9 @@ class Replay:
             raise ValueError("a trace without steps is not played again")
         after_ns = self.nodes.after_ns if after_ns is None else after_ns
         times_ns = self.nodes.times_ns(after_ns)
-        return Played(self, after_ns, times_ns, *self._edges(times_ns))
+        return Played(self, after_ns, times_ns, *self.edges(times_ns))
 
-    def _edges(self, times_ns: np.ndarray) -> tuple[int, int, int]:
+    def edges(self, times_ns: np.ndarray) -> tuple[int, int, int]:
         """From when to when the time of a step is taken, and of how many steps."""
         n = len(self.moments)
         at_ns = times_ns[self.number]

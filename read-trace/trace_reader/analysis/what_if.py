@@ -22,16 +22,20 @@ from trace_reader.names.kernel_names import decode_name, is_collective
 
 RECORDED = "recorded"
 MOST_FACTOR, MOST_NAMES, LONGEST_NAME = 1000, 3, 60
-CHANGES = "drop REGEX, scale REGEX FACTOR, no waits, graph, loader"
+CHANGES = "drop REGEX, scale REGEX FACTOR, no waits, graph, loader, rank R like S"
+_RANK = re.compile(r"rank (\d{1,7}) like (\d{1,7})")
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change by its `kind`: drop, scale, no waits, graph or loader. `pattern` and `factor`: of those that take them."""
+    """A change by its `kind`: drop, scale, no waits, graph, loader or rank. `pattern`, `factor` and `ranks` (R and S): of those
+    that take them.
+    """
 
     text: str
     kind: str
     pattern: re.Pattern[str] | None = None
     factor: float = 1.0
+    ranks: tuple[int, int] = (0, 0)
 
 
 class WhatIf(msgspec.Struct, frozen=True):
@@ -67,6 +71,11 @@ def parse_change(text: str) -> Change:
     kind, _, rest = text.strip().partition(" ")
     if text.strip() in ("no waits", "graph", "loader"):
         return Change(text, text.strip())
+    if named := _RANK.fullmatch(text.strip()):
+        ranks = int(named[1]), int(named[2])
+        if ranks[0] == ranks[1]:
+            raise ValueError(f"expected two ranks, got {text!r}")
+        return Change(text, "rank", ranks=ranks)
     if kind not in ("drop", "scale") or not rest.strip():
         raise ValueError(f"expected one of {CHANGES}, got {text!r}")
     factor = 1.0
@@ -88,6 +97,8 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
     """What these changes bring, all together, in whatever order. Raises LookupError: the trace has no steps, it cannot be played
     again, or a change finds nothing to change.
     """
+    if any(change.kind == "rank" for change in changes):
+        raise LookupError(f"{trace.path}: 'rank R like S' is of a job: name the traces of its ranks, or their folder")
     if not len(trace.steps):
         raise LookupError(f"{trace.path}: --what_if changes a step, and the trace has none")
     run = PricedRun(trace)
@@ -101,7 +112,7 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
     matched: tuple[str, ...] = ()
     for after_ns in times_ns:
         edited = Edited(run.replay, after_ns)
-        matched = _make(changes, edited)
+        matched = make(changes, edited)
         after_us.append(edited.play().step_us)
     gains = [1 - after / before for before, after in zip(before_us, after_us, strict=True)]
     recorded_us = plain.recorded_step_us or run.replay.play().step_us
@@ -151,7 +162,7 @@ def _gain(run: PricedRun, times: tuple[np.ndarray, float], edit: Edit | None) ->
     return 1 - edited.play().step_us / before_us
 
 
-def _make(changes: list[Change], run: Edited) -> tuple[str, ...]:
+def make(changes: list[Change], run: Edited) -> tuple[str, ...]:
     """Make the changes. For each change in words what it matched. Raises LookupError: there is nothing to change."""
     replay, kinds, matched = run.replay, {change.kind for change in changes}, []
     factors = np.ones(len(replay.work))

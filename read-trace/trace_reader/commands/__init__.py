@@ -67,7 +67,7 @@ def _names(args: argparse.Namespace) -> tuple[str, int]:
 def _what_if(args: argparse.Namespace) -> tuple[str, int]:
     from trace_reader.commands import change_run
 
-    return _written(args, change_run.run(args.traces[0], args.what_if, _style(args), args.steps_from)), 0
+    return _written(args, change_run.run(args.traces, args.what_if, _style(args), args.steps_from)), 0
 
 
 def _plot(args: argparse.Namespace) -> tuple[str, int]:
@@ -111,7 +111,7 @@ COMMANDS = (
     Command("chain", (*FORMS, "full", "steps_from"), True, _chain),
     Command("by", (*FORMS, "top", "all", "full", "steps_from"), True, _by),
     Command("names", (*FORMS, "by", "top", "all", "full", "steps_from"), True, _names),
-    Command("what_if", (*FORMS, "all", "steps_from"), True, _what_if),
+    Command("what_if", (*FORMS, "all", "steps_from"), False, _what_if),
     Command("plot", ("steps", "us", "steps_from", "scheduler"), False, _plot),
     Command("html", ("top", "all", "full", "steps_from", "scheduler"), False, _html),
     Command("folded", ("steps_from",), True, _folded),

@@ -1,10 +1,14 @@
 """What a change of the program would bring, by the trace: --what_if."""
 
+from collections.abc import Sequence
 import re
 from typing import TYPE_CHECKING
 
 from trace_reader.analysis.facts import summarize
 from trace_reader.commands.load_shown import load_shown
+from trace_reader.commands.read_job import expanded, is_job, read_rank
+from trace_reader.errors import TraceError
+from trace_reader.link.trace import Trace
 from trace_reader.scene.document import Style
 from trace_reader.write import Answer, json_output
 
@@ -12,12 +16,36 @@ if TYPE_CHECKING:
     from trace_reader.analysis.what_if import Change
 
 
-def run(path: str, changes: "list[Change]", style: Style, steps_from: re.Pattern[str] | None) -> Answer:
-    """The step with these changes made, all together. Raises TraceError and LookupError."""
+def run(paths: Sequence[str], changes: "list[Change]", style: Style, steps_from: re.Pattern[str] | None) -> Answer:
+    """The step of a trace, or of a job's ranks, with these changes made, all together. Raises TraceError and LookupError."""
+    paths = expanded(paths)
+    if is_job(paths):
+        return _of_job(paths, changes, style, steps_from)
+    if len(paths) > 1:
+        raise TraceError(f"--what_if is of one trace, or of the ranks of a job, got {len(paths)} traces that are none")
     from trace_reader.analysis.what_if import what_if
     from trace_reader.scene.what_if_report import what_if_report
 
-    trace = load_shown(path, steps_from)
+    trace = load_shown(paths[0], steps_from)
     facts = summarize(trace)
     changed = what_if(trace, facts.plain, changes)
     return Answer(lambda: what_if_report(facts, changed, style), lambda: json_output.values(changed))
+
+
+def _of_job(paths: Sequence[str], changes: "list[Change]", style: Style, steps_from: re.Pattern[str] | None) -> Answer:
+    from trace_reader.analysis.job_facts import job_facts
+    from trace_reader.analysis.job_what_if import job_what_if
+    from trace_reader.scene.what_if_report import job_what_if_report
+
+    traces: dict[str, Trace] = {}
+
+    def kept(path: str, steps_from: re.Pattern[str] | None) -> Trace:
+        traces[path] = load_shown(path, steps_from)
+        return traces[path]
+
+    read = [read_rank(path, steps_from, kept) for path in paths]
+    if errors := [found for found in read if isinstance(found, TraceError)]:
+        raise errors[0]
+    job = job_facts([found for found in read if not isinstance(found, TraceError)])
+    changed = job_what_if(job, [traces[summary.trace] for summary in job.summaries], changes)
+    return Answer(lambda: job_what_if_report(changed, style), lambda: json_output.values(changed))

@@ -1,11 +1,12 @@
 """What a change would bring, in words: the report of --what_if."""
 
 from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.job_what_if import JobWhatIf
 from trace_reader.analysis.plain_run import ESTIMATED, MEASURED
 from trace_reader.analysis.what_if import WhatIf
 from trace_reader.scene.document import Document, Style
 from trace_reader.scene.trace_report import header
-from trace_reader.units import us
+from trace_reader.units import count, us
 
 SMALLEST_GAIN = 0.005  # that is not nothing
 
@@ -27,6 +28,24 @@ def what_if_report(facts: Facts, changed: WhatIf, style: Style) -> Document:
     lines.append(f"changed: {_between(us(changed.changed_low_us), us(changed.changed_high_us))}, which {_gain(changed)}")
     if changed.in_a_job:
         lines.append("of a rank of a job: its collectives last as long as recorded here, though the other ranks may change that")
+    out.lines(lines, indented=True)
+    return out
+
+
+def job_what_if_report(changed: JobWhatIf, style: Style) -> Document:
+    """A step of a job as recorded, and with the changes made."""
+    out = Document(style)
+    out.title(*changed.traces)
+    out.lines([f"{len(changed.ranks)} ranks, held together by {count(changed.collectives, 'collective')}"])
+    out.section(f"What if: {', '.join(changed.changes)}", "what_if")
+    saved = f"saves {changed.gain:.0%} of it" if changed.gain >= SMALLEST_GAIN else "saves nothing of it"
+    if changed.gain <= -SMALLEST_GAIN:
+        saved = f"makes it {-changed.gain:.0%} longer"
+    lines = [
+        *changed.matched,
+        f"recorded: a step takes {us(changed.recorded_step_us)}",
+        f"changed: {us(changed.changed_step_us)}, which {saved}; the profiler's cost is in both",
+    ]
     out.lines(lines, indented=True)
     return out
 

@@ -1,0 +1,169 @@
+"""The ranks of a job played again together: made ranks with times worked out by hand, recorded jobs, and the command."""
+
+from collections import defaultdict
+import json
+from pathlib import Path
+
+from helpers import ROOT
+from helpers.events import GEMM, call, document, kernel, launch, op, step
+import pytest
+from trace_reader import cli, load
+from trace_reader.analysis.collective_matching import match
+from trace_reader.analysis.edits import Edited
+from trace_reader.analysis.job_facts import job_facts
+from trace_reader.analysis.job_replay import JobReplay
+from trace_reader.analysis.job_what_if import job_what_if
+from trace_reader.analysis.replay import Replay
+from trace_reader.analysis.step_facts import step_period_us
+from trace_reader.analysis.what_if import parse_change
+from trace_reader.commands.read_job import read_rank
+
+NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+SEVERAL = ROOT / "gallery" / "several_gpus"
+JOBS: dict[str, list[Path]] = defaultdict(list)
+for path in sorted(SEVERAL.glob("*_rank*.json.gz")):
+    JOBS[path.name.partition("_rank")[0]].append(path)
+
+
+def all_reduce(n, ts, dur, ranks):
+    said = {"Collective name": "allreduce", "In msg nelems": 1000, "Out msg nelems": 1000, "Group size": len(ranks),
+            "dtype": "BFloat16", "Process Group Name": "0", "Process Group Ranks": str(list(ranks))}  # fmt: skip
+    return kernel(NCCL, ts, dur, n, stream=17, **said)
+
+
+def job(folder, *late, shifts=(0, 0, 0), steps=3):
+    """Ranks of which each works so long on the CPU before it launches an all-reduce and waits for it; the last to come makes the
+    others wait. Then 30 of transfer, 2 until the call returns, and 8 more.
+    """
+    ranks, period = range(len(late)), max(late) + 45
+    paths = []
+    for rank, own in enumerate(late):
+        events = []
+        for n in range(steps):
+            at = n * period + shifts[rank]
+            end = at + max(late) + 35
+            events += [step(n, at, period - 1), op("aten::mul", at + 1, own - 2), launch(at + own, n + 1)]
+            events += [all_reduce(n + 1, at + own + 5, end - at - own - 5, ranks)]
+            events += [call("cudaDeviceSynchronize", at + own + 2, end + 2 - at - own - 2, n + 100)]
+        config = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": len(late), "ranks": list(ranks)}]
+        header = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": len(late), "pg_config": config}}
+        path = folder / f"t_rank{rank}.json"
+        path.write_text(json.dumps(document(*events, **header)))
+        paths.append(str(path))
+    return paths
+
+
+def asked(paths, *changes):
+    traces = {}
+
+    def kept(path, steps_from):
+        traces[path] = load(path)
+        return traces[path]
+
+    facts = job_facts([read_rank(str(path), None, kept) for path in paths])
+    return job_what_if(facts, [traces[own.trace] for own in facts.summaries], [parse_change(text) for text in changes])
+
+
+def test_a_rank_that_comes_like_another_is_waited_for_no_longer(tmp_path):
+    """A step takes 20 + 45 then: what rank 0 needs, and the transfer."""
+    changed = asked(job(tmp_path, 20, 80), "rank 1 like 0")
+    assert (changed.recorded_step_us, changed.changed_step_us, changed.collectives) == (125, 65, 3)
+    assert changed.gain == pytest.approx(60 / 125)
+
+
+def test_of_three_ranks_the_next_one_is_waited_for(tmp_path):
+    assert asked(job(tmp_path, 20, 80, 50), "rank 1 like 0").changed_step_us == 95
+    assert asked(job(tmp_path, 20, 80, 50), "rank 1 like 0", "rank 2 like 0").changed_step_us == 65
+    assert asked(job(tmp_path, 20, 80, 50), "rank 0 like 2").changed_step_us == 125
+
+
+@pytest.mark.parametrize("shifts", [(0, 5000, 0), (0, 0.5, 77777)])
+def test_the_clocks_of_the_ranks_make_no_difference(tmp_path, shifts):
+    changed = asked(job(tmp_path, 20, 80, 50, shifts=shifts), "rank 1 like 0")
+    assert (changed.recorded_step_us, changed.changed_step_us) == (125, 95)
+
+
+def test_a_change_is_made_on_every_rank_and_the_last_one_decides(tmp_path):
+    """Without their ops, both ranks come after 2."""
+    changed = asked(job(tmp_path, 20, 80), "drop aten::mul")
+    assert (changed.changed_step_us, changed.matched) == (47, ("drop aten::mul: 3 x aten::mul",))
+
+
+def test_a_collective_that_takes_half_as_long_saves_half_of_the_transfer_and_no_waiting(tmp_path):
+    """30 from the last one's coming to the end."""
+    assert asked(job(tmp_path, 20, 80), "scale nccl 0.5").changed_step_us == 110
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_recorded_job_is_played_again_as_it_was(name):
+    traces = {}
+
+    def kept(path, steps_from):
+        traces[path] = load(path)
+        return traces[path]
+
+    facts = job_facts([read_rank(str(path), None, kept) for path in JOBS[name]])
+    own = [traces[summary.trace] for summary in facts.summaries]
+    replay = JobReplay([Replay(trace) for trace in own], match(facts.summaries)[1], [shift or 0 for shift in facts.offset_ns])
+    played = replay.play([Edited(one, one.nodes.after_ns) for one in replay.replays])
+    assert replay.collectives > 2 and played == pytest.approx([step_period_us(trace) for trace in own], abs=1e-3)
+
+
+def test_without_its_straggler_a_job_takes_what_it_takes_without_the_fault():
+    """Rank 1 sleeps for 30 ms in each step: 39.0 ms. The same job without that takes 25.3 ms (gallery/several_gpus)."""
+    changed = asked(JOBS["data_parallel_slow30"], "rank 1 like 0")
+    assert changed.recorded_step_us == pytest.approx(38_960, abs=30)
+    assert changed.changed_step_us == pytest.approx(step_period_us(load(str(JOBS["data_parallel_25mb"][0]))), rel=0.05)
+
+
+def test_the_report_and_the_json(tmp_path, capsys, monkeypatch):
+    paths = job(tmp_path, 20, 80)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([".", "--what_if", "rank 1 like 0"]) == 0
+    assert capsys.readouterr().out == (
+        "./t_rank0.json\n./t_rank1.json\n2 ranks, held together by 3 collectives\n\nWhat if: rank 1 like 0\n"
+        "  recorded: a step takes 125.0 µs\n  changed: 65.0 µs, which saves 48% of it; the profiler's cost is in both\n"
+    )
+    assert cli.main([*paths, "--what_if", "rank 1 like 0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "schema_version": 1, "traces": paths, "changes": ["rank 1 like 0"], "matched": [], "ranks": [0, 1], "collectives": 3,
+        "recorded_step_us": 125, "changed_step_us": 65, "gain": 0.48,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ("rank 2 like 0", "'rank 2 like 0': the job has no trace of rank 2"),
+        ("rank 0 like 7", "'rank 0 like 7': the job has no trace of rank 7"),
+        ("drop nothing", "'drop nothing' matches nothing: the trace has no op"),
+    ],
+)
+def test_what_cannot_be_changed_is_said(tmp_path, capsys, change, error):
+    assert cli.main([*job(tmp_path, 20, 80), "--what_if", change]) == 2
+    assert error in capsys.readouterr().err
+
+
+def test_one_rank_alone_has_no_other_to_be_like(tmp_path, capsys):
+    path = job(tmp_path, 20, 80)[0]
+    assert cli.main([path, "--what_if", "rank 1 like 0"]) == 2
+    expected = f"error: {path}: 'rank R like S' is of a job: name the traces of its ranks, or their folder\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_ranks_that_share_nothing_are_not_played(tmp_path, capsys):
+    paths = job(tmp_path, 20, 80)
+    for path in paths:
+        data = json.loads(Path(path).read_text())
+        for own in data["traceEvents"]:
+            if own["name"] == NCCL:
+                own["name"] = GEMM
+        Path(path).write_text(json.dumps(data))
+    assert cli.main([*paths, "--what_if", "rank 1 like 0"]) == 2
+    assert "share none that can be matched" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["rank 1 like 1", "rank 1", "rank one like 0", "rank 1 like 0 0"])
+def test_a_change_of_ranks_names_two(text):
+    with pytest.raises(ValueError, match="expected"):
+        parse_change(text)
