@@ -263,8 +263,9 @@ GLOSSARY: dict[str, str] = {
         "of its durations over the ranks."
     ),
     "verdict": (
-        "What limits a run: the class that has at least half of the critical path, as in gpu-bound or overhead-bound. It is of "
-        "the whole run; a single kernel is compute-bound or memory-bound."
+        "What limits a run: the class that has at least half of the critical path, as in gpu-bound or overhead-bound. Where the "
+        "reader knows it, it is of the run without the profiler. It is of the whole run; a single kernel is compute-bound or "
+        "memory-bound."
     ),
     "view": (
         "An op that changes a tensor's shape or strides and copies no data, such as `aten::t` or `aten::view`. It costs CPU time "

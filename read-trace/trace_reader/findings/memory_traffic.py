@@ -5,7 +5,7 @@ import math
 import re
 
 import numpy as np
-from trace_reader.analysis.edits import Effect, dropped, scaled, surely, unlaunched
+from trace_reader.analysis.edits import Effect, all_of, dropped, scaled, surely, unlaunched
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.place_facts import is_numbered
 from trace_reader.findings.registry import Seen, a_step, finding, listed, named
@@ -27,6 +27,8 @@ WORTH_TELLING = 0.01  # of the GPU's time
 CONVERSION = "aten::_to_copy"
 CONVERTS = re.compile(r"(?:float16|bfloat16|half|float32|float8\w*)_?(?:to\w+)?_copy_kernel|LoadWithCast|StoreWithCast")
 CONVERSIONS = 0.05  # of the path, or of the GPU's time
+NORMS = re.compile(r"batch_norm|bn_(?:fw|bw)")
+LEFT_OF_NORMS = 0.25  # of their time, at best, where channels stand last
 LAYOUTS = re.compile(r"nchwToNhwc|nhwcToNchw")
 LAYOUT_TIME = 0.02  # of the GPU's time
 RECOMPUTED = 0.02  # of the GPU's time
@@ -167,7 +169,10 @@ def _layout_copies(trace: Trace, facts: Facts) -> Seen | None:
     if not len(rows) or rows.total_us < LAYOUT_TIME * trace.linked.total_us:
         return None
     words = a_step(len(rows), facts, "such kernel", "such kernels")
-    return Seen(f"{words}: {about(rows.total_us / trace.linked.total_us)} of GPU time", rows)
+    norms = trace.linked.where(trace.linked.is_named(lambda name: NORMS.search(name) is not None))
+    gone = scaled(rows, 0.0)
+    seen = f"{words}: {about(rows.total_us / trace.linked.total_us)} of GPU time"
+    return Seen(seen, rows, effect=Effect(all_of(gone, scaled(norms, LEFT_OF_NORMS)), gone))
 
 
 @finding(

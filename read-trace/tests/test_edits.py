@@ -1,0 +1,141 @@
+"""Changes to a replay: made in any order, and together with others; what one takes away, another does not take again."""
+
+from itertools import permutations
+
+from helpers import FAULTS
+from helpers.events import ADD, GEMM, call, kernel, launch, op, step, write
+import numpy as np
+import pytest
+from trace_reader import analyze, load
+from trace_reader.analysis.edits import (
+    Edited,
+    Effect,
+    all_of,
+    dropped,
+    launched_at_once,
+    scaled,
+    skipped,
+    surely,
+    unlaunched,
+    without_cpu,
+    without_waits,
+)
+from trace_reader.analysis.plain_run import PlainRun, PricedRun
+from trace_reader.analysis.replay import Replay
+from trace_reader.analysis.what_if import Gain, gain_of, gains_together
+from trace_reader.findings import choices
+from trace_reader.model.rows import Rows
+
+PERIOD = 200
+
+
+def events(steps=3):
+    """In each step of 200: an op of 50 with a kernel of 60, an op of 30 with a kernel of 20, a call that waits for both."""
+    found = []
+    for n in range(steps):
+        at = n * PERIOD
+        found += [
+            step(n, at, PERIOD), op("aten::mm", at + 10, 50), launch(at + 30, 10 * n + 1), kernel(GEMM, at + 70, 60, 10 * n + 1),
+            op("aten::add", at + 70, 30), launch(at + 80, 10 * n + 2), kernel(ADD, at + 130, 20, 10 * n + 2),
+            call("cudaDeviceSynchronize", at + 120, 31, 10 * n + 3),
+        ]  # fmt: skip
+    return found
+
+
+@pytest.fixture
+def replay(tmp_path):
+    return Replay(load(write(tmp_path / "t.json", *events())))
+
+
+def after(replay, *edits):
+    run = Edited(replay, replay.nodes.after_ns)
+    for edit in edits:
+        edit(run)
+    return run.play().step_us
+
+
+def kernels(replay, name):
+    return replay.trace.work.where(replay.trace.work.is_named(lambda own: own == name))
+
+
+def ops(replay, name):
+    return replay.trace.ops.where(replay.trace.ops.is_named(name.__eq__))
+
+
+def test_nothing_changed_is_the_recorded_run(replay):
+    assert after(replay) == PERIOD and after(replay, all_of()) == PERIOD
+
+
+def test_a_kernel_that_takes_half_as_long_ends_the_wait_sooner(replay):
+    """By 10, not 30: the next one then comes as long after its launch at 80 as the first after its own, 40."""
+    assert after(replay, scaled(kernels(replay, GEMM), 0.5)) == PERIOD - 10
+
+
+def test_factors_of_each_kernel_are_its_own(replay):
+    every = replay.trace.work
+    factors = np.where(every.is_named(GEMM.__eq__), 0.5, 0.0)
+    assert after(replay, scaled(every, factors)) == after(
+        replay, scaled(kernels(replay, GEMM), 0.5), scaled(kernels(replay, ADD), 0)
+    )
+
+
+def test_what_is_gone_is_not_scaled_again_in_any_order(replay):
+    gone, half = unlaunched(kernels(replay, GEMM)), scaled(kernels(replay, GEMM), 0.5)
+    assert after(replay, gone, half) == after(replay, half, gone) == after(replay, gone)
+    left = dropped(ops(replay, "aten::mm"), left_of_gpu=0.25)
+    assert after(replay, left, dropped(ops(replay, "aten::mm"), left_of_gpu=0.75)) == after(replay, left)
+
+
+def test_what_two_changes_skip_is_skipped_once(replay):
+    """Of the 10 to 60 that the op takes, 10 to 40 and 20 to 60: of the 30 before its launch 20, once."""
+    us = [np.array([(n * PERIOD + at) * 1000 for n in range(3)]) for at in (10, 40, 20, 60)]
+    zero = replay.trace.steps.start_ns[0]
+    first, second = (us[0] + zero, us[1] + zero), (us[2] + zero, us[3] + zero)
+    both = (us[0] + zero, us[3] + zero)
+    assert after(replay, skipped(first), skipped(second)) == after(replay, skipped(both)) == PERIOD - 20
+    assert after(replay, skipped(both), skipped(both)) == after(replay, skipped(both))
+
+
+def test_changes_bring_the_same_in_any_order(replay):
+    changes = [
+        scaled(kernels(replay, GEMM), 0.5), dropped(ops(replay, "aten::add")), without_waits(replay.trace.waits),
+        unlaunched(kernels(replay, ADD)),
+    ]  # fmt: skip
+    assert len({after(replay, *order) for order in permutations(changes)}) == 1
+
+
+def test_without_cpu_a_step_is_the_gpus_and_a_graph_one_launch_more(replay):
+    """80 of kernels, 40 from the launch to the first; the call that waits for them ends 1 later."""
+    assert after(replay, without_cpu) == 121
+    assert after(replay, launched_at_once) == 141
+
+
+@pytest.mark.parametrize("name", ["item_on_gradients", "loop_optimizer", "attention_written_out"])
+def test_what_is_chosen_together_saves_at_least_what_each_saves_and_less_than_everything(name):
+    trace = load(str(FAULTS / f"{name}.json.gz"))
+    facts = analyze(trace)
+    found = choices(trace, facts)
+    assert found is not None and found.findings
+    assert len(found.gains) == 1 << len(found.findings) and found.gains[0] == Gain(0, 0)
+    for place, finding in enumerate(found.findings):
+        assert found.gains[1 << place] == finding.gain
+    for chosen, gain in enumerate(found.gains):
+        assert 0 <= gain.low <= gain.high < 1
+        for place in range(len(found.findings)):
+            assert gain.high >= found.gains[chosen & ~(1 << place)].high - 1e-9
+
+
+def test_of_an_unknown_step_there_is_nothing_to_choose(tmp_path):
+    trace = load(write(tmp_path / "t.json", *events(steps=1)))
+    assert choices(trace, analyze(trace)) is None
+
+
+def test_what_is_sure_is_the_least_at_any_price_and_what_is_not_the_most(tmp_path):
+    trace = load(write(tmp_path / "t.json", *events()))
+    run, plain = PricedRun(trace), PlainRun(190, 190, 190, 200, "measured")
+    half = scaled(trace.work.where(trace.work.is_named(GEMM.__eq__)), 0.5)
+    both = gain_of(run, plain, surely(half))
+    assert both.low == both.high > 0.05 and gain_of(run, plain, Effect(half)) == Gain(0, both.high)
+    assert gains_together(run, plain, [Effect(half), surely(half)])[3].high >= both.high
+    none = Rows(trace.slices, np.zeros(0, np.int64))
+    assert gain_of(run, plain, surely(scaled(none, 0.5))) == Gain(0, 0)
