@@ -13,6 +13,7 @@ from trace_reader.analysis.edits import Edited
 from trace_reader.analysis.job_facts import job_facts
 from trace_reader.analysis.job_replay import JobReplay
 from trace_reader.analysis.job_what_if import job_what_if
+from trace_reader.analysis.rank_summary import RankSummary
 from trace_reader.analysis.replay import Replay
 from trace_reader.analysis.step_facts import step_period_us
 from trace_reader.analysis.what_if import parse_change
@@ -60,7 +61,7 @@ def asked(paths, *changes):
         traces[path] = load(path)
         return traces[path]
 
-    facts = job_facts([read_rank(str(path), None, kept) for path in paths])
+    facts = job_facts([own for path in paths if isinstance(own := read_rank(str(path), None, kept), RankSummary)])
     return job_what_if(facts, [traces[own.trace] for own in facts.summaries], [parse_change(text) for text in changes])
 
 
@@ -102,11 +103,11 @@ def test_a_recorded_job_is_played_again_as_it_was(name):
         traces[path] = load(path)
         return traces[path]
 
-    facts = job_facts([read_rank(str(path), None, kept) for path in JOBS[name]])
-    own = [traces[summary.trace] for summary in facts.summaries]
-    replay = JobReplay([Replay(trace) for trace in own], match(facts.summaries)[1], [shift or 0 for shift in facts.offset_ns])
+    facts = job_facts([own for path in JOBS[name] if isinstance(own := read_rank(str(path), None, kept), RankSummary)])
+    ranks = [traces[summary.trace] for summary in facts.summaries]
+    replay = JobReplay([Replay(trace) for trace in ranks], match(facts.summaries)[1], [shift or 0 for shift in facts.offset_ns])
     played = replay.play([Edited(one, one.nodes.after_ns) for one in replay.replays])
-    assert replay.collectives > 2 and played == pytest.approx([step_period_us(trace) for trace in own], abs=1e-3)
+    assert replay.collectives > 2 and played == pytest.approx([step_period_us(trace) for trace in ranks], abs=1e-3)
 
 
 def test_without_its_straggler_a_job_takes_what_it_takes_without_the_fault():

@@ -104,12 +104,10 @@ class JobReplay:
         times, came_further = replay.nodes.begun(), True
         length_ns = np.rint((replay.work.end_ns - replay.work.start_ns) * run.left).astype(np.int64)
         waits_for, after_ns = replay.nodes.waits_for.tolist(), run.times_ns().tolist()
-        arrived: dict[int, int] = {}
         for node, (before, after) in enumerate(zip(waits_for, after_ns, strict=True)):
             for kernel_node in meeting.ready.get(node, ()):
                 number, kernel = meeting.collective[kernel_node], meeting.kernel[kernel_node]
                 ready_ns = replay.nodes.when(times, waits_for[kernel_node], after_ns[kernel_node]) - int(length_ns[kernel])
-                arrived[kernel_node] = ready_ns
                 came[number][place] = ready_ns + offset
             if (number := meeting.collective.get(node, -1)) < 0:
                 times[node] = replay.nodes.when(times, before, after)
@@ -119,6 +117,6 @@ class JobReplay:
                 came_further = False
             last_ns = max(came[number][rank] for rank in waited_for[number]) - offset
             tail_ns = round(meeting.tail_ns[node] * float(run.left[meeting.kernel[node]]))
-            times[node] = max(last_ns + tail_ns, arrived[node])
+            times[node] = last_ns + tail_ns
             came_further = True
         times_ns[place] = np.array(times[:-1], np.int64)
