@@ -82,8 +82,26 @@ def test_factors_of_each_kernel_are_its_own(replay):
 def test_what_is_gone_is_not_scaled_again_in_any_order(replay):
     gone, half = unlaunched(kernels(replay, GEMM)), scaled(kernels(replay, GEMM), 0.5)
     assert after(replay, gone, half) == after(replay, half, gone) == after(replay, gone)
-    left = dropped(ops(replay, "aten::mm"), left_of_gpu=0.25)
-    assert after(replay, left, dropped(ops(replay, "aten::mm"), left_of_gpu=0.75)) == after(replay, left)
+    part, third = dropped(ops(replay, "aten::mm"), left_of_gpu=0.5), scaled(kernels(replay, GEMM), 1 / 3)
+    for order in permutations([part, third]):
+        run = Edited(replay, replay.nodes.after_ns)
+        all_of(*order)(run)
+        assert run.left[replay.work.is_named(GEMM.__eq__)] == pytest.approx([1 / 6] * 3)
+
+
+def test_whoever_waited_for_a_kernel_that_is_gone_waits_for_what_that_waited_for(tmp_path):
+    """In each step of 150 the second kernel, of 80, comes on another stream when the first has ended at 60; a call waits for
+    both.
+    """
+    found = [e for n in range(3) for at in [150 * n] for e in (
+        step(n, at, 149), op("aten::mm", at + 3, 3), launch(at + 4, 10 * n + 1), kernel(GEMM, at + 10, 50, 10 * n + 1),
+        op("aten::add", at + 7, 3), launch(at + 8, 10 * n + 2), kernel(ADD, at + 61, 80, 10 * n + 2, stream=9),
+        call("cudaDeviceSynchronize", at + 12, 130, 10 * n + 3),
+    )]  # fmt: skip
+    replay = Replay(load(write(tmp_path / "t.json", *found)))
+    assert after(replay) == 150
+    # What is left of a step: 60 to the first kernel's end, 1 to the call's, 8 to the next step; the op took 3.
+    assert after(replay, dropped(ops(replay, "aten::add"))) == pytest.approx(69, abs=3)
 
 
 def test_what_two_changes_skip_is_skipped_once(replay):

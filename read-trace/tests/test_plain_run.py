@@ -6,8 +6,8 @@ from pathlib import Path
 from helpers import GALLERY
 from helpers.events import ADD, GEMM, call, event, kernel, memcpy, memory, op, step, write
 import pytest
-from trace_reader import cli, load, plain_sentence, read, redact
-from trace_reader.analysis.edits import surely
+from trace_reader import analyze, cli, load, plain_sentence, read, redact
+from trace_reader.analysis.edits import Edited, scaled, surely
 from trace_reader.analysis.facts import Finding
 from trace_reader.analysis.plain_run import PlainRun, PricedRun
 from trace_reader.analysis.what_if import Gain, gain_of
@@ -200,12 +200,12 @@ def test_a_step_that_takes_as_long_as_recorded_has_that_runs_verdict_and_a_longe
     assert (measured.plain.how, measured.plain.verdict) == ("measured", "overhead-bound" if same else None)
 
 
-LOOKS = "recorded, the run looks overhead-bound (72% CPU time); without the profiler"
+LOOKS = "recorded, at 100.0 µs a step, the run looks overhead-bound (72% CPU time); without the profiler"
 
 
 def test_a_gpu_that_is_busy_for_longer_than_the_step_is_not_told(facts):
     said = plain_sentence(facts(*run(kernel_us=60), plain_step_us={"median": 57, "low": 56, "high": 58}))
-    assert said == f"{LOOKS} a step takes 57.0 µs, 100.0 µs recorded"
+    assert said == f"{LOOKS} it takes 57.0 µs"
 
 
 def test_the_verdict_and_the_path_are_those_of_the_run_without_the_profiler(facts):
@@ -267,7 +267,8 @@ def test_a_recording_near_the_border_says_that_the_gpu_limits_the_real_run(tmp_p
     facts = read(str(CUDNN))
     assert (facts.recorded_verdict, facts.verdict, facts.plain.how) == ("overhead-bound", "gpu-bound", "estimated")
     assert facts.plain.low_us < 58.8 < facts.plain.high_us
-    told = "recorded, the run looks overhead-bound (70% CPU time); without the profiler the GPU is busy for 57.1 µs of"
+    looks = "recorded, at 97.6 µs a step, the run looks overhead-bound (70% CPU time)"
+    told = f"{looks}; without the profiler the GPU is busy for 57.1 µs of"
     assert plain_sentence(facts) == f"{told} an estimated 55.3 µs to 59.9 µs per step"
     measured = with_header(tmp_path, {"median": 58.8, "low": 58.7, "high": 58.9})
     assert plain_sentence(measured) == f"{told} 58.8 µs per step"
@@ -399,3 +400,59 @@ def test_a_gain_in_words(low, high, said):
 def test_a_bound_of_nearly_all_of_a_step_is_not_told():
     finding = Finding("overhead-bound", "seen", "means", "next.", 0.9, (), Gain(0.0, 0.96))
     assert finding_item(finding).next == "next."
+
+
+def test_work_that_was_launched_before_the_recording_hides_nothing(facts):
+    """A third of the kernels has no launch: the GPU still worked on them when the recording began."""
+    later = [e | {"ts": e["ts"] + 500} for e in run(kernel_us=100)]
+    before = [kernel(ADD, 350 + 60 * n, 50, 900 + n) for n in range(2)]
+    assert facts(*before, *later, **SHAPES).plain.how == "estimated"
+    lost = [kernel(ADD, 510 + 60 * n, 50, 900 + n, stream=9) for n in range(2)]  # in the steps: the file lacks them
+    assert facts(*lost, kernel(GEMM, 505, 1, 950, stream=9), *later, **SHAPES).plain.how == "unknown"
+
+
+def test_the_path_of_an_estimated_run_lies_in_the_middle_of_the_estimate():
+    found = read(str(GALLERY / "01_matmul_add" / "64_bf16_cold_eager_wait-0_schedule_warmup-0_active-20.json"))
+    assert (found.plain.how, found.verdict) == ("estimated", "overhead-bound")
+    assert found.critical_path.window_us / (len(found.steps) - 1) == pytest.approx(found.plain.step_us, rel=0.02)
+
+
+def test_what_a_change_of_the_gpus_time_brings_may_be_more_than_at_the_dear_prices(tmp_path):
+    """Without its kernels the run is the CPU's, of which the profiler may have taken more than those."""
+    trace = load(write(tmp_path / "t.json", *run(kernel_us=60, ops=4), **SHAPES))
+    found = analyze(trace)
+    priced, gone = PricedRun(trace), scaled(trace.work, 0.0)
+    ends = []
+    for after_ns in priced.times_ns(found.plain):
+        edited = Edited(priced.replay, after_ns)
+        gone(edited)
+        ends.append(1 - edited.play().step_us / priced.replay.play(after_ns).step_us)
+    assert found.plain.how == "estimated"
+    assert gain_of(priced, found.plain, surely(gone)).high > max(ends) + 0.01
+
+
+def test_of_a_gpu_that_is_far_from_busy_nobody_says_that_it_may_be_the_limit(facts):
+    """At one end of the estimate no class has half of the path."""
+    found = facts(*waiting(kernel_us=60, period=170), **SHAPES)
+    assert (found.plain.how, found.plain.verdict) == ("estimated", None)
+    said = "without the profiler a step takes an estimated 113.5 µs to 159.5 µs, 170.0 µs recorded"
+    assert plain_sentence(found) == said
+
+
+def test_what_the_cpu_does_explains_no_more_than_is_left_of_it_without_the_profiler(tmp_path):
+    """Ops and calls recorded with 55 and 5 of each 100, of which a step of 60 has fewer."""
+    trace = load(write(tmp_path / "t.json", *run(kernel_us=20), plain_step_us={"median": 60, "low": 60, "high": 60}))
+    path = analyze(trace).critical_path
+    told = {part.name: part.us for part in path.cpu}
+    assert path.explained_us(trace.ops) == pytest.approx(told["op"], abs=0.1) and told["op"] < 2 * 40
+
+
+def test_findings_stand_in_the_order_of_what_they_save_and_not_of_their_shares():
+    """The H200's attention by PyTorch's own ops: the mask has a thousandth of the path, and with it 16% go."""
+    found = read(str(GALLERY / "04_c_sdpa_attention" / "8_16_1024_64_math_bf16_warm_eager.json"))
+    told = [f for f in found.findings if f.gain and not f.is_worthless and f.slug != found.verdict]
+    middles = [float(f"{(f.gain.low + f.gain.high) / 2:.1g}") for f in told]
+    assert len(told) >= 4 and middles == sorted(middles, reverse=True)
+    slugs = [f.slug for f in told]
+    assert slugs.index("mask-rebuilt") < slugs.index("dtype-conversions")
+    assert told[slugs.index("mask-rebuilt")].share < told[slugs.index("dtype-conversions")].share

@@ -15,7 +15,7 @@ Union = tuple[np.ndarray, np.ndarray]
 
 
 class Edited:
-    """A run that is being changed. Changes can be made in any order, and one that is made twice counts once.
+    """A run that is being changed. Changes can be made in any order; what one takes away, another does not take away again.
 
     `after_ns`: the times between the replay's nodes, without what `skip` takes; `left`: of each GPU event's time, what is left.
     """
@@ -76,11 +76,10 @@ class Edited:
         self.after_ns[ends, 0] = (self.after_ns[ends, 0] * left_of_cpu).astype(np.int64)
         self.after_ns[ends, 1:] = NEVER_NS
         gone = np.isin(replay.work.call, calls[dropped])
-        self._leave(np.where(gone, np.minimum(self.left, left_of_gpu), self.left))
-        # It comes when it is launched, and when the stream is free: no longer after an event of another one, or after a gap.
+        self._leave(np.where(gone, self.left * left_of_gpu, self.left))
+        # It takes no more than what is left of it: whoever waited for it still waits for what it waited for, itself.
         nodes, length_ns = replay.gpu_nodes[gone], (replay.work.end_ns - replay.work.start_ns)[gone]
-        self.after_ns[nodes, :2] = np.rint(length_ns * self.left[gone]).astype(np.int64)[:, None]
-        self.after_ns[nodes, 2] = NEVER_NS
+        self.after_ns[nodes] = np.rint(length_ns * self.left[gone]).astype(np.int64)[:, None]
 
     def return_at_once(self, calls: np.ndarray) -> bool:
         """Let these calls (rows) wait for nothing. Whether there was one that did."""

@@ -43,7 +43,8 @@ def plain_sentence(facts: Facts) -> str:
     step = us(plain.step_us) if plain.how == MEASURED else f"an estimated {us(plain.low_us)} to {us(plain.high_us)}"
     if facts.verdict != facts.recorded_verdict and recorded is not None:
         name, share = next(iter(recorded.classes.items()))
-        looks = f"recorded, the run looks {facts.recorded_verdict} ({about(share)} {CLASSES[name]})"
+        at = f", at {us(plain.recorded_step_us)} a step," if plain.recorded_step_us else ","
+        looks = f"recorded{at} the run looks {facts.recorded_verdict} ({about(share)} {CLASSES[name]})"
         return f"{looks}; without the profiler {_busy(facts, step)}"
     if plain.verdict is None and plain.how == ESTIMATED and _busy_us(facts) >= NEARLY_BUSY * (plain.low_us or 0.0):
         return f"without the profiler it may be gpu-bound: {_busy(facts, step)}"
@@ -56,7 +57,7 @@ def plain_sentence(facts: Facts) -> str:
 def _busy(facts: Facts, step: str) -> str:
     """What the GPU has to do in a step without the profiler."""
     if _busy_us(facts) > (facts.plain.high_us or 0.0):
-        return f"a step takes {step}, {us(facts.plain.recorded_step_us)} recorded"
+        return f"it takes {step}"
     return f"the GPU is busy for {us(_busy_us(facts))} of {step} per step"
 
 
