@@ -176,6 +176,12 @@ CASES = {
         [op("autograd::engine::evaluate_function: MmBackward0", 0, 90), op("aten::mm", 5, 30), *linked(GEMM, 10, 20),
          op("aten::linear", 91, 30), *linked(ADD, 100, 20, 2)],
     ),
+    "compute-on-the-cpu": (
+        [step(0, 0, 1000), op("aten::div", 100, 300), op("aten::to", 410, 50), op("aten::add", 900, 50), *linked(ADD, 910, 80)],
+        "1 aten::div per step (300.0 µs each): 30% of the critical path",  # 300 of the 991 up to the kernel's end
+        [step(0, 0, 1000), op("aten::div", 100, 300), call("cudaMalloc", 150, 9, 5), op("aten::to", 410, 50),
+         op("aten::add", 900, 50), *linked(ADD, 910, 80)],
+    ),
     "python-between-ops": (
         [step(0, 0, 100), op("aten::view", 1, 9), op("aten::add", 50, 20), *linked(ADD, 60, 9)],
         "1 gap of 40.0 µs or more per step, 40.0 µs in all, the longest 40.0 µs: 57% of the critical path",

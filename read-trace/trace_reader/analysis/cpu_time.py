@@ -7,7 +7,7 @@ import re
 import msgspec
 import numpy as np
 from trace_reader.link.intervals import merged
-from trace_reader.link.nesting import BLOCK, innermost, innermost_over_time
+from trace_reader.link.nesting import BLOCK, innermost, innermost_over_time, outermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Kind
@@ -15,6 +15,8 @@ from trace_reader.names.call_names import is_launch, loads_code, manages_memory
 
 _LOADER = re.compile(r"DataLoader\b.*(?:__next__|_next_data)|enumerate\(DataLoader\)")
 _COMPILING = re.compile(r"\(dynamo_timed\)|^(?:dynamo|entire_frame_compile|backend_compile|inductor_compile)$")
+_OF_A_LIBRARY = re.compile(r"(?!autograd::)[A-Za-z_]\w*::\w+(?:\.\w+)?$")
+LONG_NS = 100_000  # of an op that launches nothing: it computes, and does not only prepare
 WHAT = ("python", "annotation", "op", "launch", "call", "memory", "loading", "compilation", "profiler")
 
 
@@ -26,6 +28,26 @@ def is_loader(name: str) -> bool:
 def is_compiling(name: str) -> bool:
     """Whether an op is a row of torch.compile's own, at work."""
     return _COMPILING.search(name) is not None
+
+
+def cpu_computing(trace: Trace) -> Rows:
+    """The ops in which the CPU itself computes: outermost ones of a library (aten::add) that call nothing of a device, of LONG_NS
+    and more, on the thread of the steps or of a backward pass, outside of a DataLoader and of torch.compile at work.
+    """
+    slices, parent = trace.slices, trace.parent
+    calling = np.zeros(len(slices) + 1, bool)  # the last for -1
+    rows = parent[trace.calls.at]
+    while (rows >= 0).any():
+        rows = rows[(rows >= 0) & ~calling[rows]]
+        calling[rows] = True
+        rows = parent[rows]
+    calling[-1] = False
+    ops = trace.ops.where(~calling[trace.ops.at] & trace.ops.is_named(lambda name: _OF_A_LIBRARY.match(name) is not None))
+    tracks = np.append(trace.backward_tracks, trace.steps.track[-1:])
+    ops = ops.where((ops.duration_us * 1000 >= LONG_NS) & np.isin(ops.track, tracks))
+    ops = Rows(slices, outermost(slices, ops.at))
+    other = slices.are_named(Kind.ANNOTATION, is_loader) | slices.are_named(Kind.OP, is_compiling)
+    return ops.where(innermost(slices, parent, ops.at, other) < 0)
 
 
 class CpuTime(msgspec.Struct, frozen=True):

@@ -97,9 +97,11 @@ class Edited:
         return bool(share.any())
 
     def launch_at_once(self, loads: bool = True, launch_ns: int = GRAPH_LAUNCH_NS) -> None:
-        """The CPU's time in a step is one launch and what a DataLoader takes; GPU events follow each other as in a queue."""
+        """The CPU's time in a step is one launch, what it computes itself and what a DataLoader takes; GPU events follow each
+        other as in a queue.
+        """
         replay, after_ns = self.replay, self.after_ns
-        share = replay.nature[2] * loads
+        share = np.minimum(replay.nature[2] * loads + replay.computing, 1.0)
         stretches, moments = replay.stretches, replay.moments
         after_ns[stretches.node, 0] = (after_ns[stretches.node, 0] * share[stretches.node]).astype(np.int64)
         of_steps = (moments.call < 0) & moments.is_end
@@ -175,7 +177,7 @@ def launched_at_once(run: Edited) -> None:
 
 
 def without_cpu(run: Edited) -> None:
-    """The CPU takes no time but what a DataLoader takes: what launching can bring at most, by whatever means."""
+    """The CPU takes no time but what it computes itself and a DataLoader: what launching can bring at most, by any means."""
     run.launch_at_once(launch_ns=0)
 
 

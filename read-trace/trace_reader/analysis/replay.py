@@ -16,7 +16,7 @@ from functools import cached_property
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.cpu_time import CpuActivity, is_loader
+from trace_reader.analysis.cpu_time import CpuActivity, cpu_computing, is_loader
 from trace_reader.analysis.critical_path import (
     SHARE_THAT_NAMES,
     VERDICTS,
@@ -218,6 +218,15 @@ class Replay:
         if len(ends_ns) == 1:
             return int(at_ns[of_steps[0]]), int(ends_ns[0]), 1
         return int(ends_ns[0]), int(ends_ns[-1]), len(ends_ns) - 1
+
+    @cached_property
+    def computing(self) -> np.ndarray:
+        """Of each node how much of the stretch before it is the CPU's own computing, which no way to launch makes shorter."""
+        found, stretches = np.zeros(len(self.nodes.recorded_ns)), self.stretches
+        ops = cpu_computing(self.trace)
+        inside = each_within_ns(stretches.start_ns, stretches.end_ns, merged(ops.start_ns, ops.end_ns))
+        found[stretches.node] = inside / np.maximum(stretches.end_ns - stretches.start_ns, 1)
+        return found
 
     @cached_property
     def rows(self) -> tuple[np.ndarray, ...]:

@@ -86,11 +86,13 @@ def choices(trace: Trace, facts: Facts) -> Choices | None:
     return Choices(tuple(told), tuple(gains_together(run, facts.plain, effects)))
 
 
-def _rank(finding: Finding) -> tuple[bool, bool, bool, float, float]:
-    """What is told first has the smallest one. Of gains that are about the same, that of the larger share stands first."""
+def _rank(finding: Finding) -> tuple[bool, bool, bool, float, float, float]:
+    """What is told first has the smallest one. Of gains that are about the same, the one of which more is sure stands first, then
+    that of the larger share.
+    """
     gain, share = finding.gain, finding.share or 0.0
-    middle = 0.0 if gain is None else float(f"{(gain.low + gain.high) / 2:.1g}")
-    return PATTERNS[finding.slug].trivia, finding.is_worthless, gain is None, -middle, -share
+    middle, sure = (0.0, 0.0) if gain is None else (float(f"{(gain.low + gain.high) / 2:.1g}"), round(gain.low, 1))
+    return PATTERNS[finding.slug].trivia, finding.is_worthless, gain is None, -middle, -sure, -share
 
 
 def _judged(trace: Trace, facts: Facts, run: PricedRun | None, slug: str) -> tuple[Finding | None, tuple[str, ...]]:

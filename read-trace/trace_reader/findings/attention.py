@@ -1,7 +1,7 @@
 """Attention, written out or fused."""
 
 import numpy as np
-from trace_reader.analysis.edits import Effect, all_of, dropped, scaled, surely, unlaunched
+from trace_reader.analysis.edits import Effect, all_of, dropped, scaled, unlaunched
 from trace_reader.analysis.facts import Facts
 from trace_reader.findings.registry import Seen, a_step, calls_of, finding, listed, named
 from trace_reader.link.nesting import innermost, outermost, self_us
@@ -13,6 +13,8 @@ from trace_reader.units import count, us
 
 SOFTMAX_FOR_MASKED_ROWS = "aten::_safe_softmax"
 
+BUILD_ONCE = "Build it once outside, on the GPU."
+COMBINING = frozenset(["aten::eq", "aten::__and__", "aten::bitwise_and", "aten::logical_and"])
 BATCHED_GEMM_OPS = ("aten::bmm", "aten::baddbmm")
 NEAR = 8  # kernels: a scale, a mask and conversions stand between a GEMM and a softmax
 OPAQUE_SHARE = 0.2  # of a step's CPU time
@@ -41,11 +43,14 @@ def _mask_rebuilt(trace: Trace, facts: Facts) -> Seen | None:
     rows = launched.where(np.isin(launched.op, named(trace.ops, tril.name).at))
     made = named(trace.ops, tril.name, *makers)
     if len(rows):
-        return Seen(seen, rows, effect=Effect(dropped(made), dropped(named(trace.ops, tril.name))))
+        not_only_causal = any(op.name in COMBINING for op in facts.ops)
+        return Seen(
+            seen, rows, BUILD_ONCE if not_only_causal else "", effect=Effect(dropped(made), dropped(named(trace.ops, tril.name)))
+        )
     sent = _sent(trace, tril.name)
     seen += f"; made on the CPU, then sent to the GPU ({a_step(len(sent), facts, 'copy', 'copies')})" if len(sent) else ""
     every = Rows(trace.slices, np.sort(np.concatenate([made.at, sent.at])))
-    return Seen(seen, every, effect=surely(dropped(every)))
+    return Seen(seen, every, BUILD_ONCE, effect=Effect(dropped(every), dropped(named(trace.ops, tril.name))))
 
 
 def _sent(trace: Trace, maker: str) -> Rows:

@@ -1,21 +1,36 @@
 """The bottleneck, and what makes up most of it."""
 
 import numpy as np
-from trace_reader.analysis.cpu_time import is_loader
+from trace_reader.analysis.cpu_time import cpu_computing, is_loader
 from trace_reader.analysis.critical_path import Class, CriticalPath
-from trace_reader.analysis.edits import Effect, launched_at_once, skipped, without_cpu, without_loader
+from trace_reader.analysis.edits import (
+    Effect,
+    all_of,
+    dropped,
+    launched_at_once,
+    scaled,
+    skipped,
+    without_cpu,
+    without_loader,
+    without_waits,
+)
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.verdict import what_limits
-from trace_reader.findings.registry import Seen, a_step, finding
+from trace_reader.findings.registry import Seen, a_step, finding, listed
 from trace_reader.link.intervals import merged, without
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
+from trace_reader.link.waits import Reason
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import is_launch
 from trace_reader.units import about, count, us
 
 WORTH_TELLING = 0.05  # of the path
+SHARE_TO_NAME = 0.5  # of the CPU's part of the path
+LEFT_OF_COMPUTING = 0.2  # of its time, that launching it on the GPU may take
+LEFT_OF_SENT = 0.25  # of a copy's time, where bytes are sent in place of float32
+LONGEST_FREE_NS = 5_000_000
 LONG_GAP_NS = 40_000  # between two ops; a module's call takes less
 GPU_CLASSES = (Class.COMPUTE, Class.COMMUNICATION, Class.COPY)
 SHARE_OF = {"gpu-bound": "compute", "copy-bound": "copy", "latency-bound": "latency"}  # of the path's classes
@@ -49,7 +64,7 @@ def _no_gpu_events(trace: Trace, facts: Facts) -> Seen | None:
     "overhead-bound",
     "CPU total is many times the CUDA total in the table",
     "the GPU's lane: mostly gaps between short kernels",
-    "The CPU cannot launch work fast enough to keep the GPU busy.",
+    "The GPU waits for the CPU most of the time.",
     "Give each launch more work (larger batch), launch fewer kernels (fuse, torch.compile), or replay them (CUDA graphs).",
 )
 def _overhead_bound(trace: Trace, facts: Facts) -> Seen | None:
@@ -59,6 +74,8 @@ def _overhead_bound(trace: Trace, facts: Facts) -> Seen | None:
     most, next = path.cpu[0].name if path.cpu else "", ""
     if most in OTHER_THAN_LAUNCHING:
         next = OTHER_THAN_LAUNCHING[most]
+    elif _computes(trace, path) >= SHARE_TO_NAME * path.classes["cpu"]:
+        next = "See compute-on-the-cpu: most of the CPU's time goes into ops that it computes itself."
     elif facts.gpu_time_by_origin_us["graph"] > 0.5 * sum(facts.gpu_time_by_origin_us.values()):
         next = "Look at what the CPU does between graph replays: most GPU time is replayed from a graph already."
     elif any(op.name.startswith("Torch-Compiled Region") for op in facts.ops):
@@ -83,13 +100,49 @@ def _cpu_work(trace: Trace, path: CriticalPath) -> Rows:
     return rows.where((rows.start_ns >= path.start_ns) & (rows.end_ns <= path.end_ns))
 
 
+def _computes(trace: Trace, path: CriticalPath) -> float:
+    """The share of the path in which the CPU computes itself."""
+    return path.explained_us(cpu_computing(trace)) / path.window_us
+
+
+@finding(
+    "compute-on-the-cpu",
+    "long ops on the CPU's lane that launch nothing",
+    "wide ops of a step without a launch below them, and what their inputs' shapes are",
+    "The CPU computes these ops itself, on tensors in its own memory, while the GPU waits for what comes after them.",
+    "Send the inputs to the GPU and compute there, or do it once, or ahead of time in a DataLoader's workers.",
+)
+def _compute_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
+    path = facts.critical_path
+    if path is None or not len(trace.steps) or not facts.has_gpu_work:
+        return None
+    ops = cpu_computing(trace)
+    ops = ops.where(trace.step_at(ops.start_ns) >= 0)
+    share = path.explained_us(ops) / path.window_us
+    if share < WORTH_TELLING:
+        return None
+    longest = sorted(ops.by_name(), key=lambda item: -item[1].total_us)
+    told = listed(f"{a_step(len(rows), facts, name, name)} ({us(rows.total_us / len(rows))} each)" for name, rows in longest)
+    # What an op made and the next one took is freed behind it, where no op is recorded.
+    spans = trace.cpu_spans[0]
+    after = np.searchsorted(trace.slices.start_ns[spans], ops.end_ns)
+    freed_ns = np.minimum(trace.slices.start_ns[spans[np.minimum(after, len(spans) - 1)]], ops.end_ns + LONGEST_FREE_NS)
+    freed = merged(ops.end_ns, np.maximum(freed_ns, ops.end_ns))
+    # What is sent instead may be smaller, and need no wait.
+    sent = trace.work.where(trace.work.is_named(lambda name: "HtoD" in name))
+    waits = trace.waits.where(trace.waits.reason == Reason.COPY)
+    most = all_of(dropped(ops), skipped(freed), scaled(sent, LEFT_OF_SENT), without_waits(waits))
+    effect = Effect(most, dropped(ops, left_of_cpu=LEFT_OF_COMPUTING))
+    return Seen(f"{told}: {about(share)} of the critical path", ops, share=share, effect=effect)
+
+
 @finding(
     "python-between-ops",
     "white space between two ops on the CPU's lane",
     "the gaps between the ops of a step",
-    "In these gaps of the steps' thread no op and no call is recorded. Python may be at work there (data, logging, loops), or "
-    "its garbage collector.",
-    "See what runs there: record with with_stack=True, or use py-spy. For the collector: gc.freeze() after warm-up.",
+    "In these gaps of the steps' thread no op and no call is recorded. Python may be at work there (data, logging, loops), its "
+    "garbage collector, or memory of large tensors may be given back.",
+    "See what runs there: record with with_stack=True, or use py-spy. If it is the collector: gc.freeze() after warm-up.",
 )
 def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path

@@ -164,8 +164,10 @@ def _calls_that(trace: Trace, facts: Facts, test: Callable[[str], bool]) -> Rows
 def _waited(trace: Trace, path: CriticalPath, calls: Rows, one: str, many: str) -> str:
     """How many calls waited in the path's window, how long they took, and in which ops."""
     by_op = [f"{name} ({count(len(rows), 'call')}, {us(rows.total_us)})" for name, rows in _by_op(trace, calls)]
-    recorded_us = (path.end_ns - path.start_ns) / 1000
-    return f"{count(len(calls), one, many)} took {us(calls.total_us)} of {us(recorded_us)}: {listed(by_op)}"
+    recorded_us, steps = (path.end_ns - path.start_ns) / 1000, len(np.unique(trace.step_at(calls.start_ns)))
+    even = steps > 1 and len(calls) % steps == 0
+    each = f"{count(len(calls) // steps, one, many)} per step" if even else count(len(calls), one, many)
+    return f"{each} took {us(calls.total_us)} of {us(recorded_us)}{' in all' * even}: {listed(by_op)}"
 
 
 def _in_path(trace: Trace, facts: Facts, reason: Reason) -> Rows:

@@ -28,6 +28,7 @@ UNEVEN_SPREAD = 0.04  # of the median
 LARGE_BYTES = 10_000_000  # below, a kernel's start and end weigh as much as its work
 UNFUSED = 0.1  # of the path
 OPTIMIZER_STEP = "Optimizer.step#"
+LEFT_OF_LONGEST = 0.5  # of the longest kernel of a run, at best, of one that does the work of all: it reads and writes less
 FUSABLE = frozenset(["ATen elementwise", "ATen reduce"])
 NEAR_PEAK = 0.93
 SLOW_RATE = 0.6  # of the best in the trace
@@ -171,7 +172,9 @@ def _unfused_pointwise(trace: Trace, facts: Facts) -> Seen | None:
         return None
     seen = f"{len(rows) / len(facts.steps):.0f} elementwise kernels per step take {about(share)} of the critical path"
     padded = aligned(facts, calls_of(trace, *unaligned(facts)))  # as torch.compile does, too
-    return Seen(seen, rows, effect=Effect(all_of(unlaunched(_fusable(trace)), *([padded.most] if padded else []))))
+    gone, longest = _fusable(trace)
+    most = all_of(unlaunched(gone), scaled(longest, LEFT_OF_LONGEST), *([padded.most] if padded else []))
+    return Seen(seen, rows, effect=Effect(most))
 
 
 def _of_the_optimizer(trace: Trace, rows: Rows) -> np.ndarray:
@@ -183,17 +186,19 @@ def _of_the_optimizer(trace: Trace, rows: Rows) -> np.ndarray:
     return found
 
 
-def _fusable(trace: Trace) -> Rows:
-    """Of each run of elementwise kernels and reductions on a stream, all but the longest: what a fused kernel at least takes."""
+def _fusable(trace: Trace) -> tuple[Rows, Rows]:
+    """The runs of elementwise kernels, softmaxes and reductions on a stream: all but the longest of each, and the longest."""
     kernels = trace.work.where(trace.work.kind == Kind.KERNEL)
     kernels = kernels.where(np.lexsort((kernels.start_ns, kernels.track)))
-    simple = kernels.is_named(lambda name: decode_name(name).family in FUSABLE) & ~_of_the_optimizer(trace, kernels)
+    simple = kernels.is_named(lambda name: decode_name(name).is_softmax or decode_name(name).family in FUSABLE)
+    simple &= ~_of_the_optimizer(trace, kernels)
     begins = np.append(True, (simple[1:] != simple[:-1]) | (kernels.track[1:] != kernels.track[:-1]))
     run = np.cumsum(begins)
     order = np.lexsort((-kernels.duration_us, run))
     longest = np.zeros(len(kernels), bool)
     longest[order[np.append(True, run[order][1:] != run[order][:-1])]] = True
-    return trace.work.where(np.isin(trace.work.at, kernels.at[simple & ~longest]))
+    gone, left = (kernels.at[simple & which] for which in (~longest, longest))
+    return trace.work.where(np.isin(trace.work.at, gone)), trace.work.where(np.isin(trace.work.at, left))
 
 
 @finding(

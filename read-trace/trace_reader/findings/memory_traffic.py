@@ -138,7 +138,7 @@ def bias_copies(trace: Trace) -> Rows:
     "copy kernels under aten::to and aten::_to_copy",
     "the ops named aten::_to_copy, and what they launch",
     "Kernels convert tensors from one dtype to another: each reads and writes all of its data, and computes nothing.",
-    "Keep reused tensors in the dtype in which they are used (bf16 weights; under autocast, convert them once).",
+    "Keep tensors that are used again in the dtype in which they are used, and leave out conversions there and back.",
 )
 def _dtype_conversions(trace: Trace, facts: Facts) -> Seen | None:
     path, launched = facts.critical_path, trace.linked.where((trace.linked.call >= 0) & (trace.linked.kind == Kind.KERNEL))

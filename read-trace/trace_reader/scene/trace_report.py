@@ -1,6 +1,7 @@
 """The report on one trace: the verdict, its reasons and findings first, then the tables."""
 
 from collections.abc import Sequence
+import re
 
 from trace_reader.analysis.dispatch_tree import Node
 from trace_reader.analysis.facts import Facts, Finding
@@ -116,7 +117,8 @@ def best_change(facts: Facts) -> str:
     """One line: of the changes that the findings name, the one that saves most of a step; empty where none is known to."""
     for finding in facts.findings:
         if finding.slug != facts.verdict and not finding.is_worthless and (gain := _told(finding)):
-            return f"best change: {finding.slug} saves {gain} of a step"
+            advice = re.sub(r" \((?:[^()]|\([^()]*\))*\)", "", finding.next).split(". ")[0].rstrip(".")
+            return f"best change ({finding.slug}, saves {gain} of a step): {advice}"
     return ""
 
 

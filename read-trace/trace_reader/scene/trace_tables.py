@@ -23,7 +23,7 @@ from trace_reader.names.devices import peak
 from trace_reader.scene.document import LABEL_WIDTH, Column, Style, Table, middle, short
 from trace_reader.scene.lights import Light, Lights, rows_named
 from trace_reader.scene.timeline import Timeline
-from trace_reader.units import about, human_bytes, percent, us
+from trace_reader.units import about, count, human_bytes, percent, us
 
 WORTH_TELLING = 0.02  # of the path's window: idle time
 WORTH_SHOWING = 0.005  # of the path's window: a class of the path
@@ -134,7 +134,8 @@ def _path_title(view: TraceView) -> str:
     facts, path = view.facts, view.facts.critical_path
     assert path is not None
     if path is not facts.recorded_critical_path:
-        return f"Critical path without the profiler, {facts.plain.how}: {us(path.window_us)}"
+        told = count(max(round(path.window_us / (facts.plain.step_us or path.window_us)), 1), "step")
+        return f"Critical path without the profiler, {facts.plain.how}: {us(path.window_us)} in {told}"
     steps = len(facts.steps) - (len(facts.steps) >= 3)  # the path leaves the first of many out
     first = facts.steps[-steps].name if steps else ""
     return f"Critical path: {us(path.window_us)}" + (f" from {first} on ({steps} of {len(facts.steps)} steps)" if first else "")

@@ -1,0 +1,190 @@
+"""What the advice of each finding saves: made runs of which it can be worked out by hand, each with its step measured."""
+
+from helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
+import pytest
+from trace_reader import analyze, load, read
+from trace_reader.findings import choices
+from trace_reader.findings.kernel_patterns import _fusable
+from trace_reader.names.kernel_names import decode_name
+
+SOFTMAX = "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 10, false, false>(int)"
+SGEMM = "ampere_sgemm_128x64_tn"
+BMM = "nvjet_sm90_tst_128x128_64x4_1x2_h_bz_coopA_NNT"
+FOREACH = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::AddFunctor>(int)"
+FUSED = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::FusedOptimizerTensorListMetadata>(int)"
+ALIGNED = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_128x128_tn_align8>(int)"
+UNALIGNED = ALIGNED.replace("align8", "align1")
+PAGEABLE = "Memcpy HtoD (Pageable -> Device)"
+PERIOD = 2000
+
+
+def steps(of_step, n=4, period=PERIOD):
+    """Steps that take as long without the profiler as recorded, with what a function of a moment and a number makes in each."""
+    found = [e for number in range(n) for e in (step(number, number * period, period), *of_step(number * period, number * 100))]
+    return found, {"plain_step_us": {"median": period, "low": period, "high": period}}
+
+
+def busy(*kernels):
+    """Steps of kernels (name and time) that follow each other on the GPU, which is far behind the CPU's steps of 100."""
+    found, period = [], sum(us for _, us, *_ in kernels)
+    for n in range(4):
+        at, begins = 100 * n, 20 + n * period
+        found.append(step(n, at, 95))
+        for place, (name, us, *more) in enumerate(kernels):
+            inside, number = more[0] if more else {}, 100 * n + place + 1
+            found += [op("aten::mm", at + 1 + 3 * place, 2, **inside), launch(at + 1.5 + 3 * place, number)]
+            found += [kernel(name, begins, us, number)]
+            begins += us
+    return found, {"plain_step_us": {"median": period, "low": period, "high": period}}
+
+
+@pytest.fixture
+def gains(tmp_path):
+    def of(events, said):
+        facts = read(write(tmp_path / "t.json", *events, **said))
+        assert not facts.failed
+        return {finding.slug: finding.gain for finding in facts.findings if finding.gain}
+
+    return of
+
+
+def near(low, high):
+    return pytest.approx(low, abs=0.02), pytest.approx(high, abs=0.02)
+
+
+def ends(gain):
+    return gain.low, gain.high
+
+
+def test_of_attention_in_one_kernel_the_gemms_are_left_at_best_a_quarter_of_them(gains):
+    """Of 2000: 400 of two GEMMs, 1600 of a softmax and a mask."""
+    told = gains(*busy((BMM, 200), (ADD, 800), (SOFTMAX, 800), (BMM, 200)))
+    assert ends(told["unfused-attention"]) == near(0.8, 0.95)
+
+
+def test_of_gemms_on_cuda_cores_at_best_a_twentieth_is_left(gains):
+    told = gains(*busy((SGEMM, 2000), (ADD, 8000), (SOFTMAX, 8000), (SGEMM, 2000)))
+    assert ends(told["unfused-attention"]) == near(0.8, 0.99)
+
+
+def test_a_product_in_float32_takes_half_at_most_and_at_best_what_the_peaks_say(gains):
+    """1000 of 2000 on CUDA cores, of an H200: 67 against 989 TFLOP/s; in bf16, what is left moves half of its bytes."""
+    told = gains(*busy((SGEMM, 1000), (FUSED, 1000)))
+    assert ends(told["fp32-cuda-cores"]) == near(0.25, 1 - (1000 * 67 / 989 + 500) / 2000)
+
+
+def inputs(m, n, k):
+    return {"Input Dims": [[m, k], [k, n]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
+
+
+def test_a_product_of_odd_sizes_surely_comes_half_of_the_way_to_the_best_one_on_a_scale_of_factors(gains):
+    """The same work in 1600 and in 400, of which the best one takes 100 at the device's peak: 40, a sixteenth and a quarter."""
+    flop = 2 * 4096 * 4096 * 4096
+    at_peak_us = flop / 989e6
+    slow, fast = 16 * at_peak_us, 4 * at_peak_us
+    told = gains(*busy((UNALIGNED, slow, inputs(4096, 4097, 4096)), (ALIGNED, fast, inputs(4096, 4096, 4096))))
+    assert ends(told["unaligned-product"]) == near(0.8 * 0.5, 0.8 * 15 / 16)
+
+
+@pytest.mark.parametrize(("n", "told"), [(4097, "; of these sizes: 4097"), (4100, "; of these sizes: 4100"), (4096, "")])
+def test_the_odd_size_is_told(tmp_path, n, told):
+    events, said = busy((UNALIGNED, 1000, inputs(4096, n, 4096)), (ALIGNED, 1000, inputs(4096, 4096, 4096)))
+    facts = read(write(tmp_path / "t.json", *events, **said))
+    (seen,) = [f.seen for f in facts.findings if f.slug == "unaligned-product"]
+    assert seen == f"cutlass GEMM 128x128: 50% of GPU time{told}"
+
+
+def test_of_a_run_of_pointwise_kernels_at_best_half_of_the_longest_is_left(tmp_path):
+    """Three runs: 10, 30 and 20; 5 alone, of an optimizer's step none; 40 of a softmax between them."""
+    events, _ = busy((ADD, 10), (ADD, 30), (SOFTMAX, 40), (ADD, 20), (GEMM, 50), (ADD, 5), (GEMM, 50))
+    inside = [
+        annotation("Optimizer.step#AdamW.step", 500, 100),
+        op("aten::add_", 510, 5),
+        launch(511, 90),
+        kernel(ADD, 600, 7, 90),
+    ]
+    gone, longest = _fusable(load(write(tmp_path / "t.json", *events, *inside)))
+    assert gone.duration_us.tolist() == [10, 30, 20] * 4 and longest.duration_us.tolist() == [40, 5] * 4
+
+
+def test_a_foreach_optimizer_leaves_at_best_three_tenths_of_its_kernels_and_a_fused_one_is_not_told(gains):
+    """1000 of 2000 in six kernels over lists."""
+
+    def told(kernel_name):
+        events, said = busy((GEMM, 1000), *((kernel_name, 1000 / 6) for _ in range(6)))
+        return gains([*events, *(annotation("Optimizer.step#AdamW.step", 100 * n + 3.5, 40) for n in range(4))], said)
+
+    assert ends(told(FOREACH)["unfused-optimizer"]) == near(0, 0.35)
+    assert "unfused-optimizer" not in told(FUSED)
+
+
+def test_an_item_that_goes_saves_its_wait_and_at_best_its_op(gains):
+    """Of 2000, the CPU waits for 500 in an op of 700, and works for 1300."""
+
+    def of_step(at, n):
+        return [
+            op("aten::mm", at + 1, 100), launch(at + 50, n + 1), kernel(GEMM, at + 60, 600, n + 1),
+            op("aten::item", at + 110, 700), op("aten::_local_scalar_dense", at + 111, 690),
+            call("cudaStreamSynchronize", at + 162, 500, n + 2), op("aten::add", at + 1900, 50), launch(at + 1910, n + 3),
+            kernel(ADD, at + 1920, 10, n + 3),
+        ]  # fmt: skip
+
+    assert ends(gains(*steps(of_step))["sync-in-step"]) == near(0.25, 0.35)
+
+
+def masked(at, n):
+    """A mask that is made on the CPU and sent: of 2000, the CPU takes 150 for tril, 50 for ones, 300 for sending it."""
+    return [
+        op("aten::ones", at + 100, 50), op("aten::tril", at + 200, 150), op("aten::to", at + 400, 300),
+        call("cudaMemcpyAsync", at + 420, 250, n + 1), memcpy(at + 450, 200, n + 1, name=PAGEABLE, bytes=1_000_000),
+        op("aten::add", at + 1900, 50), launch(at + 1910, n + 3), kernel(ADD, at + 1920, 10, n + 3),
+    ]  # fmt: skip
+
+
+def test_a_mask_that_is_made_on_the_cpu_saves_at_best_all_that_makes_and_sends_it(tmp_path, gains):
+    assert ends(gains(*steps(masked))["mask-rebuilt"]) == near(150 / 2000, 500 / 2000)
+    events, said = steps(masked)
+    facts = read(write(tmp_path / "t.json", *events, **said))
+    (seen,) = [f.seen for f in facts.findings if f.slug == "mask-rebuilt"]
+    assert seen.endswith("; made on the CPU, then sent to the GPU (1 copy per step)")
+
+
+def test_what_the_cpu_computes_no_way_to_launch_saves(gains):
+    """Of 2000, 1000 in ops that launch nothing, 20 of the GPU; the rest is the CPU's to launch."""
+
+    def of_step(at, n):
+        return [op("aten::div", at + 100, 600), op("aten::sub", at + 800, 400), *(
+            e for k in range(60) for e in (launch(at + 1300 + 10 * k, n + k + 1), kernel(ADD, at + 1310 + 10 * k, 2, n + k + 1))
+        )]  # fmt: skip
+
+    told = gains(*steps(of_step))
+    assert told["overhead-bound"].high <= 0.5 and told["many-small-kernels"].high < 0.5
+    assert told["compute-on-the-cpu"].low == pytest.approx(0.8 * 0.5, abs=0.02)
+
+
+def test_waiting_for_a_loader_is_no_work_of_python_between_ops(gains, tmp_path):
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+    def of_step(at, n, name="data"):
+        return [event("user_annotation", name, at + 10, 1500), op("aten::add", at + 1900, 50), launch(at + 1910, n + 3),
+                kernel(ADD, at + 1920, 10, n + 3)]  # fmt: skip
+
+    assert gains(*steps(of_step))["python-between-ops"].high > 0.5
+    loading = gains(*steps(lambda at, n: of_step(at, n, loader)))
+    assert loading["input-bound"].high > 0.7 and loading["python-between-ops"].high < 0.3
+
+
+def test_at_most_four_changes_can_be_chosen(tmp_path):
+    events, said = busy((SGEMM, 200), (ADD, 500), (SOFTMAX, 800), (SGEMM, 200), (UNALIGNED, 300))
+    trace = load(write(tmp_path / "t.json", *events, **said))
+    facts = analyze(trace)
+    found = choices(trace, facts)
+    assert found is not None and len(found.findings) <= 4 and len(found.gains) == 1 << len(found.findings)
+
+
+@pytest.mark.parametrize("name", [
+    "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize256x64x8_stage3_warpsize2x2x1_g1_ffma_aligna4_cudnn",
+    "void wgrad_alg0_engine<float, 128, 5, 5, 3, 3, 3, false, 512>(int, int, int, float const*)",
+])  # fmt: skip
+def test_convolutions_in_float32_are_known_by_their_names(name):
+    assert (decode_name(name).unit, decode_name(name).dtype) == ("CUDA cores", "fp32")
