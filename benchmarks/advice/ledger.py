@@ -183,8 +183,8 @@ reader told then.
 
 Their plain steps were 65.3 ms (told: 69.5 to 75.6; one of four recorded steps was slow), 25.9 ms (20.1 to 24.7) and 31.0 ms
 (23.8 to 36.3). What the EfficientNet taught became the finding compute-on-the-cpu; its bound is still too low, since the copy of
-float32 images becomes one of bytes and overlaps. Two numbers are unsteady: the before of Llama's mask (beside the first measurement
-of the same program it brings 0.09), and ConvNeXt without its .item() calls (-0.16 to 0.11, round by round)."""
+float32 images becomes one of bytes and overlaps. Two numbers are unsteady: the before of Llama's mask (beside the first
+measurement of the same program it brings 0.09), and ConvNeXt without its .item() calls (-0.16 to 0.11, round by round)."""
 
 TITLE = """# Does the advice hold?
 

@@ -86,7 +86,7 @@ def test_what_is_gone_is_not_scaled_again_in_any_order(replay):
     for order in permutations([part, third]):
         run = Edited(replay, replay.nodes.after_ns)
         all_of(*order)(run)
-        assert run.left[replay.work.is_named(GEMM.__eq__)] == pytest.approx([1 / 6] * 3)
+        assert run.left[replay.work.is_named(GEMM.__eq__)] == pytest.approx([1 / 3] * 3)
 
 
 def test_whoever_waited_for_a_kernel_that_is_gone_waits_for_what_that_waited_for(tmp_path):

@@ -87,7 +87,7 @@ def test_the_clocks_of_the_ranks_make_no_difference(tmp_path, shifts):
 def test_a_change_is_made_on_every_rank_and_the_last_one_decides(tmp_path):
     """Without their ops, both ranks come after 2."""
     changed = asked(job(tmp_path, 20, 80), "drop aten::mul")
-    assert (changed.changed_step_us, changed.matched) == (47, ("drop aten::mul: 3 x aten::mul",))
+    assert (changed.changed_step_us, changed.matched) == (47, ("drop aten::mul: 3 x aten::mul (on 2 of 2 ranks)",))
 
 
 def test_a_collective_that_takes_half_as_long_saves_half_of_the_transfer_and_no_waiting(tmp_path):
@@ -130,6 +130,38 @@ def test_the_report_and_the_json(tmp_path, capsys, monkeypatch):
         "schema_version": 1, "traces": paths, "changes": ["rank 1 like 0"], "matched": [], "ranks": [0, 1], "collectives": 3,
         "recorded_step_us": 125, "changed_step_us": 65, "gain": 0.48,
     }  # fmt: skip
+
+
+def test_a_collective_that_is_gone_holds_no_rank_up(tmp_path):
+    """Rank 1 alone: 80 to its launch, and what the step takes besides."""
+    changed = asked(job(tmp_path, 20, 80), "drop nccl|cudaLaunch")
+    assert changed.changed_step_us == pytest.approx(90, abs=5)
+
+
+def test_where_a_rank_is_missing_nobody_can_say_who_waits_for_whom(tmp_path, capsys):
+    paths = job(tmp_path, 20, 80, 50)[:2]
+    assert cli.main([*paths, "--what_if", "rank 1 like 0"]) == 2
+    assert "share none that can be matched" in capsys.readouterr().err
+
+
+def test_of_ranks_with_more_steps_than_others_those_that_all_have_are_played(tmp_path):
+    for name in ("more", "fewer"):
+        (tmp_path / name).mkdir()
+    paths = [job(tmp_path / "more", 20, 80, steps=6)[0], job(tmp_path / "fewer", 20, 80, steps=4)[1]]
+    assert asked(paths, "rank 1 like 0").changed_step_us == 65
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        (["rank 1 like 0", "rank 1 like 2"], "'rank 1 like 2': rank 1 is given twice"),
+        (["rank 1 like 0", "rank 0 like 1"], "rank 0, 1 cannot come like another one and be the one that others come like"),
+        (["rank 2 like 1", "rank 1 like 0"], "rank 1 cannot come like another one and be the one that others come like"),
+    ],
+)
+def test_ranks_are_not_like_each_other_in_a_chain(tmp_path, changes, error):
+    with pytest.raises(LookupError, match=error):
+        asked(job(tmp_path, 20, 80, 50), *changes)
 
 
 @pytest.mark.parametrize(

@@ -456,3 +456,27 @@ def test_findings_stand_in_the_order_of_what_they_save_and_not_of_their_shares()
     slugs = [f.slug for f in told]
     assert slugs.index("mask-rebuilt") < slugs.index("dtype-conversions")
     assert told[slugs.index("mask-rebuilt")].share < told[slugs.index("dtype-conversions")].share
+
+
+def test_of_several_devices_the_recorded_run_is_told_and_no_gain(facts):
+    """A replay plays them all together, and a path is of one."""
+    other = [e | {"pid": 1, "args": e["args"] | {"device": 1}} for e in run(kernel_us=95) if e["cat"] == "kernel"]
+    other = [e | {"args": e["args"] | {"correlation": e["args"]["correlation"] + 50}} for e in other]
+    launches = [e | {"args": e["args"] | {"correlation": e["args"]["correlation"] + 50}, "ts": e["ts"] - 6}
+                for e in run() if e["cat"] == "cuda_runtime"]  # fmt: skip
+    found = facts(*run(kernel_us=95), *launches, *other, **SHAPES)
+    assert len(found.critical_paths) == 2 and (found.plain.verdict, found.verdict) == (None, found.recorded_verdict)
+    assert gains(found) == {} and found.findings
+    assert all("several devices" in f.no_gain for f in found.findings if "names no change" not in f.no_gain)
+
+
+def test_a_measured_step_that_is_shorter_than_the_gpus_work_is_the_reason_for_no_gain(facts):
+    found = facts(*waiting(), plain_step_us={"median": 1, "low": 0.9, "high": 1.1})
+    told = {finding.slug: finding.no_gain for finding in found.findings}
+    assert told["sync-in-step"] == "the replay does not reach the step that was measured without the profiler"
+
+
+def test_steps_without_work_of_their_own_have_no_plain_step(facts):
+    """Each launch comes between two steps."""
+    between = [e | {"ts": e["ts"] + 22, "dur": 1} if e["cat"] == "cuda_runtime" else e for e in run(kernel_us=5)]
+    assert facts(*between, **SHAPES).plain.how == "unknown"

@@ -1,6 +1,7 @@
 """What a change would bring: each kind of change on a few events with the times worked out by hand, and the command."""
 
 import json
+from types import SimpleNamespace
 
 from helpers import GALLERY
 from helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
@@ -9,6 +10,7 @@ from trace_reader import analyze, cli, load
 from trace_reader.analysis.plain_run import PlainRun
 from trace_reader.analysis.step_facts import step_period_us
 from trace_reader.analysis.what_if import parse_change, what_if
+from trace_reader.scene.what_if_report import _gain
 
 CUDNN = str(GALLERY / "04_c_sdpa_attention" / "8_16_1024_64_cudnn_bf16_warm_eager.json")
 NO_OP = "no op, annotation or call of such a name in its steps (drop takes ops, scale takes kernels and copies)"
@@ -249,7 +251,7 @@ def test_the_report_and_its_json(capsys):
         "  scale cudnn 0.5: 3 x cuDNN attention 64x128x64\n"
         "  recorded: a step takes 97.6 µs\n"
         "  without the profiler: 55.3 µs to 59.9 µs, estimated\n"
-        "  changed: 28.9 µs, which saves 49% of a step\n"
+        "  changed: 28.0 µs to 30.3 µs, which saves 49% of a step\n"
     )
     assert cli.main([CUDNN, "--what_if", "graph", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
@@ -278,3 +280,16 @@ def test_what_is_told_of_the_recorded_step_alone_says_so(tmp_path, capsys):
         "  without the profiler: unknown; what follows is computed from the recorded step\n"
         "  changed: 170.0 µs, which makes the recorded step 70% longer\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.2, 0.3, "saves 20% to 30% of a step"), (0.0, 0.3, "saves 0% to 30% of a step"),
+        (0.001, 0.004, "saves nothing of a step"),
+        (-0.11, 0.014, "is between 11% longer and 1% shorter than a step"), (-0.2, -0.1, "makes a step 10% to 20% longer"),
+        (-0.2, 0.0, "makes a step 0% to 20% longer"),
+    ],
+)  # fmt: skip
+def test_a_change_that_may_lengthen_a_step_says_so(low, high, said):
+    assert _gain(SimpleNamespace(of="estimated", gain_low=low, gain_high=high)) == said  # type: ignore[arg-type]

@@ -17,12 +17,15 @@ Union = tuple[np.ndarray, np.ndarray]
 class Edited:
     """A run that is being changed. Changes can be made in any order; what one takes away, another does not take away again.
 
-    `after_ns`: the times between the replay's nodes, without what `skip` takes; `left`: of each GPU event's time, what is left.
+    `after_ns`: the times between the replay's nodes, without what `skip` takes; `left`: of each GPU event's time, what is left;
+    `is_gone`: whether it was dropped.
     """
 
     def __init__(self, replay: Replay, after_ns: np.ndarray):
         self.replay, self.after_ns = replay, after_ns.copy()
         self.left = np.ones(len(replay.work))
+        self.is_gone = np.zeros(len(replay.work), bool)
+        self._launches = (np.zeros(0, np.int64), 0)
         self._skipped: list[Union] = []
 
     def play(self) -> Played:
@@ -38,6 +41,8 @@ class Edited:
             inside = each_within_ns(stretches.start_ns, stretches.end_ns, merged(starts[order], ends[order]))
             left = 1 - inside / np.maximum(stretches.end_ns - stretches.start_ns, 1)
             after_ns[stretches.node, 0] = (after_ns[stretches.node, 0] * left).astype(np.int64)
+        nodes, launch_ns = self._launches
+        after_ns[nodes, 0] += launch_ns
         return np.maximum(after_ns, NEVER_NS)
 
     def skip(self, union: Union, left: float = 0.0) -> None:
@@ -53,6 +58,10 @@ class Edited:
     def scale(self, factors: np.ndarray) -> None:
         """Let each GPU event take so many times as long."""
         self._leave(self.left * factors)
+
+    def limit(self, left: np.ndarray) -> None:
+        """Of each GPU event's time, let no more than so much be left: two kinds of advice for one kernel do not multiply."""
+        self._leave(np.minimum(self.left, left))
 
     def _leave(self, left: np.ndarray) -> None:
         """Of each GPU event's time, let so much be left."""
@@ -76,7 +85,8 @@ class Edited:
         self.after_ns[ends, 0] = (self.after_ns[ends, 0] * left_of_cpu).astype(np.int64)
         self.after_ns[ends, 1:] = NEVER_NS
         gone = np.isin(replay.work.call, calls[dropped])
-        self._leave(np.where(gone, self.left * left_of_gpu, self.left))
+        self._leave(np.where(gone, np.minimum(self.left, left_of_gpu), self.left))
+        self.is_gone |= gone & (not left_of_gpu)
         # It takes no more than what is left of it: whoever waited for it still waits for what it waited for, itself.
         nodes, length_ns = replay.gpu_nodes[gone], (replay.work.end_ns - replay.work.start_ns)[gone]
         self.after_ns[nodes] = np.rint(length_ns * self.left[gone]).astype(np.int64)[:, None]
@@ -105,7 +115,7 @@ class Edited:
         stretches, moments = replay.stretches, replay.moments
         after_ns[stretches.node, 0] = (after_ns[stretches.node, 0] * share[stretches.node]).astype(np.int64)
         of_steps = (moments.call < 0) & moments.is_end
-        after_ns[replay.number[: len(moments)][of_steps], 0] += launch_ns
+        self._launches = replay.number[: len(moments)][of_steps], launch_ns
         launches = moments.place(np.unique(replay.work.call[replay.work.call >= 0]), end=True)
         waits = moments.place(replay.trace.waits.at, end=True)
         launches = np.setdiff1d(launches[launches >= 0], waits)
@@ -139,14 +149,14 @@ def all_of(*edits: Edit) -> Edit:
 
 
 def scaled(rows: Rows, factor: float | np.ndarray) -> Edit:
-    """Let these GPU events (in order) take so many times as long, each or all."""
+    """Let these GPU events (in order) take so much of their time, each or all."""
     factors = np.broadcast_to(factor, len(rows))
 
     def edit(run: Edited) -> None:
         if len(rows):
             work = run.replay.work
             at = np.minimum(np.searchsorted(rows.at, work.at), len(rows) - 1)
-            run.scale(np.where(rows.at[at] == work.at, factors[at], 1.0))
+            run.limit(np.where(rows.at[at] == work.at, factors[at], 1.0))
 
     return edit
 

@@ -68,11 +68,13 @@ class JobReplay:
 
     def play(self, runs: Sequence[Edited], like: Mapping[int, int] | None = None) -> list[float]:
         """The time of a step on each rank (us), with these changes. `like`: ranks (places) that come when another one does, and
-        so are waited for no longer. Raises LookupError: the ranks wait for each other in a circle.
+        so are waited for no longer where that one takes part. Raises LookupError: the ranks wait for each other in a circle.
         """
         came: dict[int, dict[int, int]] = defaultdict(dict)
-        gone = set(like or ())
-        waited_for = {number: members - gone or members for number, members in self._members.items()}
+        waited_for = {
+            number: members - {place for place, other in (like or {}).items() if other in members}
+            for number, members in self._members.items()
+        }
         times_ns = [np.zeros(0)] * len(runs)
         playing = {place: self._play(place, runs[place], came, waited_for, times_ns) for place in range(len(runs))}
         while playing:
@@ -109,7 +111,8 @@ class JobReplay:
                 number, kernel = meeting.collective[kernel_node], meeting.kernel[kernel_node]
                 ready_ns = replay.nodes.when(times, waits_for[kernel_node], after_ns[kernel_node]) - int(length_ns[kernel])
                 came[number][place] = ready_ns + offset
-            if (number := meeting.collective.get(node, -1)) < 0:
+            number = meeting.collective.get(node, -1)
+            if number < 0 or run.is_gone[meeting.kernel[node]]:
                 times[node] = replay.nodes.when(times, before, after)
                 continue
             while not waited_for[number] <= came[number].keys():

@@ -36,9 +36,10 @@ def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change
     LookupError: the job cannot be played again, or a change finds nothing to change.
     """
     _, matched, _ = match(job.summaries)
-    if None in job.offset_ns or not len(matched.whole):
+    if None in job.offset_ns or not matched.whole.any():
         raise LookupError("--what_if plays ranks together that share collectives, and these share none that can be matched")
     steps = min(max(LEAST_STEPS, MOST_EVENTS * len(trace.steps) // max(len(trace.work), 1)) for trace in traces)
+    steps = min(steps, *(len(trace.steps) for trace in traces))  # a step that another rank lacks has nobody to wait for
     recorded_us = [step_period_us(trace) for trace in traces]
     if None in recorded_us:
         raise LookupError("--what_if changes a step, and a rank has fewer than two")
@@ -56,7 +57,12 @@ def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change
             unknown = [str(rank) for rank in change.ranks if rank not in places]
             if unknown:
                 raise LookupError(f"{change.text!r}: the job has no trace of rank {' or '.join(unknown)}")
+            if places[change.ranks[0]] in like:
+                raise LookupError(f"{change.text!r}: rank {change.ranks[0]} is given twice")
             like[places[change.ranks[0]]] = places[change.ranks[1]]
+    if chained := set(like) & set(like.values()):
+        ranks = ", ".join(str(job.ranks[place].rank) for place in sorted(chained))
+        raise LookupError(f"rank {ranks} cannot come like another one and be the one that others come like")
     runs, told = _changed(replay, [change for change in changes if change.kind != "rank"])
     after_us = replay.play(runs, like)
     counted = [place for place in range(len(traces)) if place not in like] or list(range(len(traces)))
@@ -76,14 +82,15 @@ def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change
 def _changed(replay: JobReplay, changes: Sequence[Change]) -> tuple[list[Edited], tuple[str, ...]]:
     """The ranks with the changes made on each that has what they change. Raises LookupError: none has."""
     runs = [Edited(own, own.nodes.after_ns) for own in replay.replays]
-    told: dict[str, None] = {}
+    told: dict[str, int] = {}
     for change in changes:
         missed = []
         for run in runs:
             try:
-                told |= dict.fromkeys(make([change], run))
+                for matched in make([change], run):
+                    told[matched] = told.get(matched, 0) + 1
             except LookupError as error:
                 missed.append(error)
         if len(missed) == len(runs):
             raise missed[0]
-    return runs, tuple(told)
+    return runs, tuple(f"{matched} (on {n} of {len(runs)} ranks)" for matched, n in told.items())

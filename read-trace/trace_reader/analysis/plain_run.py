@@ -101,11 +101,9 @@ def plain_run(trace: Trace, recorded_step_us: float | None, cpu: CpuActivity, wi
         return Known(plain)
     times_ns = run.times_ns(plain)
     verdicts = {run.replay.play(after_ns).verdict for after_ns in times_ns}
-    if len(verdicts) != 1:
+    if len(verdicts) != 1 or window is None:
         return Known(plain)
     plain = msgspec.structs.replace(plain, verdict=verdicts.pop())
-    if window is None:
-        return Known(plain)
     return Known(plain, run.replay.play(np.mean(times_ns, axis=0).astype(np.int64)).critical_path(cpu, window))
 
 
@@ -147,7 +145,7 @@ def is_playable(trace: Trace) -> bool:
     """Whether a run can be played again by what its trace holds: steps, GPU work whose launches are there (but for a tenth at
     most, and for what was launched before the recording began), and no collectives, which wait for other processes.
     """
-    if not len(trace.steps) or trace.work.is_named(is_collective).any():
+    if not (trace.work.step >= 0).any() or trace.work.is_named(is_collective).any():
         return False
     return 10 * int((trace.work.origin == Origin.UNKNOWN).sum()) <= int((trace.work.call >= 0).sum()) > 0
 

@@ -116,8 +116,10 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
         after_us.append(edited.play().step_us)
     gains = [1 - after / before for before, after in zip(before_us, after_us, strict=True)]
     recorded_us = plain.recorded_step_us or run.replay.play().step_us
-    whole_us = {MEASURED: plain.step_us, RECORDED: recorded_us}.get(of)
-    changed_us = after_us if whole_us is None else [whole_us * (1 - gain) for gain in gains]
+    whole_us = [plain.low_us or 0.0, plain.high_us or 0.0]  # of an estimate its ends, in the order of the gains
+    if len(gains) == 1:
+        whole_us = [(plain.step_us if of == MEASURED else None) or recorded_us]
+    changed_us = [whole * (1 - gain) for whole, gain in zip(whole_us, gains, strict=True)]
     return WhatIf(
         trace=trace.path,
         changes=tuple(change.text for change in changes),

@@ -44,6 +44,7 @@ LESSON_SIZE = 300  # kernels, copies and memsets, at most
 
 
 MOST_EVIDENCE = 20  # slices of a finding
+NAMING = frozenset(["input-bound"])  # verdicts that name one change
 MOST_CHOICES = 4  # findings, whose changes can be chosen together
 
 
@@ -61,7 +62,7 @@ def run_rules(trace: Trace, facts: Facts, everything: bool = False) -> tuple[tup
 
 
 def _run_to_play(trace: Trace, facts: Facts) -> PricedRun | None:
-    run = PricedRun(trace) if is_playable(trace) else None
+    run = PricedRun(trace) if is_playable(trace) and len(facts.critical_paths) == 1 else None
     return run if run and run.is_sound(facts.plain.recorded_step_us) else None
 
 
@@ -74,9 +75,7 @@ class Choices(msgspec.Struct, frozen=True):
 
 def choices(trace: Trace, facts: Facts) -> Choices | None:
     """What the advice of several findings saves together; None where none is known to, or the plain step is not known."""
-    told = [
-        f for f in facts.findings if f.gain and not f.is_worthless and f.slug != facts.verdict and not PATTERNS[f.slug].trivia
-    ]
+    told = [f for f in facts.findings if f.gain and not f.is_worthless and (f.slug != facts.verdict or f.slug in NAMING)]
     run = _run_to_play(trace, facts) if told and facts.plain.step_us else None
     if run is None:
         return None
@@ -103,18 +102,22 @@ def _judged(trace: Trace, facts: Facts, run: PricedRun | None, slug: str) -> tup
             share = _share(seen, facts.critical_path, pattern.trivia)
             gain = gain_of(run, facts.plain, seen.effect) if run and seen.effect else None
             evidence, next = _evidence(trace, seen.evidence), seen.next or pattern.next
-            no_gain = None if gain else _no_gain(trace, facts, seen)
+            no_gain = None if gain else _no_gain(trace, run, seen)
             finding = Finding(slug, seen.text, pattern.means, next, share, evidence, gain, no_gain)
     return finding, tuple(failures)
 
 
-def _no_gain(trace: Trace, facts: Facts, seen: Seen) -> str:
+def _no_gain(trace: Trace, run: PricedRun | None, seen: Seen) -> str:
     """Why it is not known what the advice saves."""
     if seen.effect is None:
         return "the advice names no change that can be played"
     if trace.work.is_named(is_collective).any():
         return "the other ranks of the job would change, too"
-    return "the run cannot be played again: without steps, without launches, or by clocks that disagree"
+    if run is not None:
+        return "the replay does not reach the step that was measured without the profiler"
+    return (
+        "the run cannot be played again: no steps with work, launches that are missing, several devices, or clocks that disagree"
+    )
 
 
 def evidence_of(trace: Trace, facts: Facts, slug: str) -> Rows | None:

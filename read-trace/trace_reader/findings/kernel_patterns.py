@@ -28,6 +28,10 @@ UNEVEN_SPREAD = 0.04  # of the median
 LARGE_BYTES = 10_000_000  # below, a kernel's start and end weigh as much as its work
 UNFUSED = 0.1  # of the path
 OPTIMIZER_STEP = "Optimizer.step#"
+ALSO_PADS = (
+    "Fuse them with torch.compile, which also pads matrix products of odd sizes (unaligned-product), or use a fused op "
+    "(F.rms_norm, F.layer_norm), which does not."
+)
 LEFT_OF_LONGEST = 0.5  # of the longest kernel of a run, at best, of one that does the work of all: it reads and writes less
 FUSABLE = frozenset(["ATen elementwise", "ATen reduce"])
 NEAR_PEAK = 0.93
@@ -174,7 +178,7 @@ def _unfused_pointwise(trace: Trace, facts: Facts) -> Seen | None:
     padded = aligned(facts, calls_of(trace, *unaligned(facts)))  # as torch.compile does, too
     gone, longest = _fusable(trace)
     most = all_of(unlaunched(gone), scaled(longest, LEFT_OF_LONGEST), *([padded.most] if padded else []))
-    return Seen(seen, rows, effect=Effect(most))
+    return Seen(seen, rows, ALSO_PADS if padded else "", effect=Effect(most))
 
 
 def _of_the_optimizer(trace: Trace, rows: Rows) -> np.ndarray:

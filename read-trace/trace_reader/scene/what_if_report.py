@@ -60,6 +60,8 @@ def _gain(changed: WhatIf) -> str:
     low, high = changed.gain_low, changed.gain_high
     if max(-low, high) < SMALLEST_GAIN:
         return f"saves nothing of {step}"
-    if high < 0:
-        return f"makes {step} {_between(f'{-high:.0%}', f'{-low:.0%}')} longer"
+    if low <= -SMALLEST_GAIN and high >= SMALLEST_GAIN:
+        return f"is between {-low:.0%} longer and {high:.0%} shorter than {step}"
+    if high < SMALLEST_GAIN:
+        return f"makes {step} {_between(f'{abs(min(high, 0.0)):.0%}', f'{-low:.0%}')} longer"
     return f"saves {_between(f'{max(low, 0.0):.0%}', f'{high:.0%}')} of {step}"
