@@ -24,15 +24,16 @@ NOTHING = 0.03  # of a step: a change that brought no more brought nothing
 PROMISE = 0.05  # of a step, at most, where a change brings nothing
 # Why the reader is wrong, where it is.
 NOTES = {
-    "cpu_mask": "the mask's copies wait for the GPU, and what the CPU loses of its lead is worth more than they take",
-    "channels_last": "with the layout, cuDNN's and ATen's norms change too: no gain is told",
-    "resnet50_layout": "with the layout, cuDNN's and ATen's norms change too: no gain is told",
-    "bert": "the CPU's prices: the GPU was busy for 95% of the step",
+    "cpu_mask": "the mask's copies wait for the GPU: what the CPU loses of its lead may be worth more than they take",
     "pinned_small": "after the wait the CPU takes 1 ms in the trace to get ahead of the GPU again, without the profiler 0.3 ms",
-    "tables": "the CPU was slower in this process than its launches in the trace show",
+    "sdpa": "its vocabulary of 50257 promises more, and brings it: see `vocabulary`",
+    "checkpointing": "its vocabulary of 50257 promises more, and brings it: see `vocabulary`",
+    "empty_cache": "its vocabulary of 50257 promises more; the driver's calls may hold up more than the trace shows",
+    "resnet50": "what is left is the CPU's, of which the profiler may have taken more than its prices say",
+    "tables": "the CPU may have been slower in this process than its launches in the trace show",
     "collection": "the collector's time differs by 17% between rounds",
-    "compile_matmul": "the GPU is slower when it is busy for long: its clock falls",
-    "optimizer_foreach": "the CPU's time: rounds differ by 20%",
+    "compile_matmul": "a GPU that is busy for long may have a lower clock",
+    "optimizer_foreach": "its vocabulary of 50257 promises more; and the CPU's time: rounds differ by 20%",
 }
 
 
