@@ -13,7 +13,7 @@ from trace_reader.units import count, us
 
 SOFTMAX_FOR_MASKED_ROWS = "aten::_safe_softmax"
 
-BUILD_ONCE = "Build it once outside, on the GPU."
+BUILD_ONCE = "Build the mask once outside, on the GPU."
 COMBINING = frozenset(["aten::eq", "aten::__and__", "aten::bitwise_and", "aten::logical_and"])
 BATCHED_GEMM_OPS = ("aten::bmm", "aten::baddbmm")
 NEAR = 8  # kernels: a scale, a mask and conversions stand between a GEMM and a softmax
@@ -30,7 +30,7 @@ LIBRARIES = {  # of fused attention
     "ones, tril and where in every step",
     "the ops before the first GEMM",
     "tril or triu runs at least as often as there are steps: the causal mask is probably built again in each call.",
-    "Build it once outside, or use an attention backend that needs none (flash, efficient, cudnn).",
+    "Build the mask once outside, or use an attention backend that needs none (flash, efficient, cudnn).",
 )
 def _mask_rebuilt(trace: Trace, facts: Facts) -> Seen | None:
     tril = next((op for op in facts.ops if op.name in ("aten::tril", "aten::triu")), None)

@@ -142,7 +142,8 @@ def _compute_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
     "the gaps between the ops of a step",
     "In these gaps of the steps' thread no op and no call is recorded. Python may be at work there (data, logging, loops), its "
     "garbage collector, or memory of large tensors may be given back.",
-    "See what runs there: record with with_stack=True, or use py-spy. If it is the collector: gc.freeze() after warm-up.",
+    "See what runs between the ops: record with with_stack=True, or use py-spy. If it is the collector: gc.freeze() after "
+    "warm-up.",
 )
 def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path

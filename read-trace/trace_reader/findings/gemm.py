@@ -76,11 +76,12 @@ def _fp32_cuda_cores(trace: Trace, facts: Facts) -> Seen | None:
     if isinstance(major, int) and major < 8:
         next = "Use fp16: this GPU's tensor cores take neither bf16 nor tf32." if major >= 7 else "This GPU has no tensor cores."
     rows = calls_of(trace, *slow)
-    fp32, bf16 = (peak(facts.device or "", dtype) for dtype in ("fp32", "bf16"))
+    fp32, bf16, fp16 = (peak(facts.device or "", dtype) for dtype in ("fp32", "bf16", "fp16"))
+    half = bf16 or fp16
     others = trace.linked.where((trace.linked.kind == Kind.KERNEL) & ~np.isin(trace.linked.at, rows.at))
-    best = all_of(scaled(rows, fp32 / bf16), scaled(others, 0.5)) if fp32 and bf16 else None
+    best = all_of(scaled(rows, fp32 / half), scaled(others, 0.5)) if fp32 and half else None
     faster = Effect(best, scaled(rows, SURELY_FASTER)) if best else None
-    return Seen(seen, rows, next, effect=None if next else faster)
+    return Seen(seen, rows, next, effect=faster)
 
 
 @finding(
@@ -108,7 +109,7 @@ def _tf32_products(trace: Trace, facts: Facts) -> Seen | None:
     "the shapes of the matrix product (--record_shapes)",
     "This kernel reads one or two elements at a time, because a dimension of a matrix is no multiple of 8. It is usually several "
     "times as slow as one for aligned matrices.",
-    "Pad that dimension to a multiple of 64 (a vocabulary of 50,257 to 50,304).",
+    "Pad the odd dimension of the matrices to a multiple of 64 (a vocabulary of 50,257 to 50,304).",
 )
 def _unaligned_product(trace: Trace, facts: Facts) -> Seen | None:
     slow = unaligned(facts)

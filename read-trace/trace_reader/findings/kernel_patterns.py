@@ -29,8 +29,8 @@ LARGE_BYTES = 10_000_000  # below, a kernel's start and end weigh as much as its
 UNFUSED = 0.1  # of the path
 OPTIMIZER_STEP = "Optimizer.step#"
 ALSO_PADS = (
-    "Fuse them with torch.compile, which also pads matrix products of odd sizes (unaligned-product), or use a fused op "
-    "(F.rms_norm, F.layer_norm), which does not."
+    "Fuse pointwise kernels with torch.compile, which also pads matrix products of odd sizes (unaligned-product), or use a "
+    "fused op (F.rms_norm, F.layer_norm), which does not."
 )
 LEFT_OF_LONGEST = 0.5  # of the longest kernel of a run, at best, of one that does the work of all: it reads and writes less
 FUSABLE = frozenset(["ATen elementwise", "ATen reduce"])
@@ -57,7 +57,7 @@ def _hotspot(trace: Trace, facts: Facts) -> Seen | None:
     "one row of the table has a huge number of calls",
     "many equal slices on the GPU's lane",
     "Each launch costs CPU time, and here the CPU is the bottleneck.",
-    "Fuse or batch these kernels, so that each step launches fewer.",
+    "Fuse or batch the kernels that are many, so that each step launches fewer.",
 )
 def _many_calls(trace: Trace, facts: Facts) -> Seen | None:
     if not facts.steps or facts.verdict != "overhead-bound" or _many_small_kernels(trace, facts):
@@ -163,7 +163,7 @@ def _uneven_kernel(trace: Trace, facts: Facts) -> Seen | None:
     "the GPU's lane: add, mul, copy, pow one after another",
     "Each elementwise kernel reads its inputs from memory and writes its result back. Fusing kernels that feed each other "
     "saves this traffic.",
-    "Fuse them with torch.compile, or use a fused op (F.rms_norm, F.layer_norm, a fused activation).",
+    "Fuse pointwise kernels with torch.compile, or use a fused op (F.rms_norm, F.layer_norm, a fused activation).",
 )
 def _unfused_pointwise(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path

@@ -52,7 +52,8 @@ def _low_occupancy(trace: Trace, facts: Facts) -> Seen | None:
     "a kernel with fewer blocks than the GPU has multiprocessors",
     "the kernel's grid, beside numSms in the file's header",
     "Each block runs on one multiprocessor, so a small grid leaves some of them without a block of this kernel.",
-    "Give it more parallel work: a larger batch, or split the dimension that it loops over (split-K, more blocks per head).",
+    "Give small kernels more parallel work: a larger batch, or split the dimension that they loop over (split-K, more blocks per "
+    "head).",
 )
 def _small_grid(trace: Trace, facts: Facts) -> Seen | None:
     path, sms = facts.critical_path, (facts.device_properties or {}).get("numSms")
