@@ -511,6 +511,9 @@ def test_the_path_is_that_of_the_run_without_the_profiler_or_as_recorded(tmp_pat
     facts = json.loads(told(capsys, CUDNN, "--json"))
     assert page.is_checked("#plain") and page.is_visible("#plain-label")
     plain = page.evaluate(PIECES)
+    in_order = """() => { const { start } = report.timeline.pieces(report.panels[0]);
+    return start.every((own, i) => !i || own >= start[i - 1]); }"""
+    assert page.evaluate(in_order)  # which zooming relies on
     assert "cpu" not in plain and plain["compute"] == pytest.approx(facts["critical_path"]["compute_us"], abs=0.1)
     page.uncheck("#plain")
     assert page.is_checked("#path")
