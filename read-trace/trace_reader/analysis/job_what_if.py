@@ -7,13 +7,11 @@ from trace_reader.analysis.collective_matching import match
 from trace_reader.analysis.edits import Edited
 from trace_reader.analysis.job_facts import JobFacts
 from trace_reader.analysis.job_replay import JobReplay
-from trace_reader.analysis.plain_run import SOUND_SHARE
+from trace_reader.analysis.plain_run import SOUND_SHARE, steps_to_play
 from trace_reader.analysis.replay import Replay
 from trace_reader.analysis.step_facts import step_period_us
 from trace_reader.analysis.what_if import Change, make
 from trace_reader.link.trace import Trace
-
-LEAST_STEPS, MOST_EVENTS = 3, 20_000  # of a longer recording, the first steps with so many events of the GPU are played
 
 
 class JobWhatIf(msgspec.Struct, frozen=True):
@@ -38,8 +36,8 @@ def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change
     _, matched, _ = match(job.summaries)
     if None in job.offset_ns or not matched.whole.any():
         raise LookupError("--what_if plays ranks together that share collectives, and these share none that can be matched")
-    steps = min(max(LEAST_STEPS, MOST_EVENTS * len(trace.steps) // max(len(trace.work), 1)) for trace in traces)
-    steps = min(steps, *(len(trace.steps) for trace in traces))  # a step that another rank lacks has nobody to wait for
+    # A step that another rank lacks has nobody to wait for.
+    steps = min(min(steps_to_play(trace), len(trace.steps)) for trace in traces)
     recorded_us = [step_period_us(trace) for trace in traces]
     if None in recorded_us:
         raise LookupError("--what_if changes a step, and a rank has fewer than two")

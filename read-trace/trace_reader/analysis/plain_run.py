@@ -150,14 +150,18 @@ def is_playable(trace: Trace) -> bool:
     return 10 * int((trace.work.origin == Origin.UNKNOWN).sum()) <= int((trace.work.call >= 0).sum()) > 0
 
 
+def steps_to_play(trace: Trace) -> int:
+    """How many of a trace's first steps are played: of a long recording, those with MOST_EVENTS events of the GPU."""
+    return max(LEAST_STEPS, MOST_EVENTS * max(len(trace.steps), 1) // max(len(trace.work), 1))
+
+
 class PricedRun:
     """A run, to be played again without what the profiler costs. `estimated`: the dearest and the cheapest prices of that."""
 
     def __init__(self, trace: Trace):
         self._trace = trace
         self._plain_times: list[tuple[np.ndarray, float]] | None = None
-        steps = max(len(trace.steps), 1)
-        self.replay = Replay(trace, max(LEAST_STEPS, MOST_EVENTS * steps // max(len(trace.work), 1)))
+        self.replay = Replay(trace, steps_to_play(trace))
         self._unchanged_us = self.replay.play().step_us
         without_shapes = msgspec.structs.replace(CHEAP, op_us=CHEAP_WITHOUT_SHAPES_US)
         known = DEAR, CHEAP if trace.header.get("record_shapes") else without_shapes

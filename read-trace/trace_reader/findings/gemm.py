@@ -87,7 +87,7 @@ def _fp32_cuda_cores(trace: Trace, facts: Facts) -> Seen | None:
 @finding(
     "tf32-products",
     "GEMMs that read and write float32",
-    "the GEMM's name: tf32, or s1688gemm",
+    "the GEMM's name: tf32",
     "These matrix products read float32 and multiply in tf32. In bf16 or fp16, tensor cores are twice as fast, and every kernel "
     "moves half of the bytes.",
     "Try bf16 by autocast: torch.autocast('cuda', torch.bfloat16). Check that the training still converges.",
@@ -107,8 +107,8 @@ def _tf32_products(trace: Trace, facts: Facts) -> Seen | None:
     "unaligned-product",
     "a GEMM whose name ends in align1 or align2",
     "the shapes of the matrix product (--record_shapes)",
-    "This kernel reads one or two elements at a time, because a dimension of a matrix is no multiple of 8. It is usually several "
-    "times as slow as one for aligned matrices.",
+    "This kernel reads one or two elements at a time. A dimension of a matrix may be no multiple of 8. One for aligned matrices "
+    "is often several times as fast.",
     "Pad the odd dimension of the matrices to a multiple of 64 (a vocabulary of 50,257 to 50,304).",
 )
 def _unaligned_product(trace: Trace, facts: Facts) -> Seen | None:

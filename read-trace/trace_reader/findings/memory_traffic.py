@@ -161,7 +161,7 @@ def _dtype_conversions(trace: Trace, facts: Facts) -> Seen | None:
     "layout-copies",
     "kernels named nchwToNhwc and nhwcToNchw around convolutions",
     "the GPU's lane, before and after a convolution",
-    "cuDNN brings tensors into another order of memory (channels last) and back, because these convolutions run faster in it.",
+    "cuDNN brings tensors into another order of memory (channels last) and back, for convolutions that it runs in that order.",
     "Keep model and images in channels_last: .to(memory_format=torch.channels_last). Norms and pointwise kernels change with it.",
 )
 def _layout_copies(trace: Trace, facts: Facts) -> Seen | None:
