@@ -24,12 +24,12 @@ def steps(of_step, n=4, period=PERIOD):
     return found, {"plain_step_us": {"median": period, "low": period, "high": period}}
 
 
-def busy(*kernels):
-    """Steps of kernels (name and time) that follow each other on the GPU, which is far behind the CPU's steps of 100."""
+def busy(*kernels, stride=100):
+    """Steps of kernels (name and time) that follow each other on the GPU, which is far behind the CPU's steps of `stride`."""
     found, period = [], sum(us for _, us, *_ in kernels)
     for n in range(4):
-        at, begins = 100 * n, 20 + n * period
-        found.append(step(n, at, 95))
+        at, begins = stride * n, 20 + n * period
+        found.append(step(n, at, stride - 5))
         for place, (name, us, *more) in enumerate(kernels):
             inside, number = more[0] if more else {}, 100 * n + place + 1
             found += [op("aten::mm", at + 1 + 3 * place, 2, **inside), launch(at + 1.5 + 3 * place, number)]
@@ -195,3 +195,25 @@ def test_where_tensor_cores_take_fp16_alone_that_is_what_is_told(gains):
     events, said = busy((SGEMM, 1000), (FUSED, 1000))
     volta = [{"id": 0, "name": "Tesla V100-SXM2-32GB", "numSms": 80, "computeMajor": 7}]
     assert ends(gains(events, said | {"deviceProperties": volta})["fp32-cuda-cores"]) == near(0.25, 1 - (15.7 / 125 + 0.5) / 2)
+
+
+def test_where_products_are_odd_the_advice_to_compile_says_that_it_pads_them(tmp_path):
+    """Its gain has the padding in it."""
+    pointwise = [(ADD, 20)] * 50
+    for n, pads in ((4097, True), (4096, False)):
+        gemm = UNALIGNED if pads else ALIGNED
+        events, said = busy((gemm, 1000, inputs(4096, n, 4096)), (ALIGNED, 500, inputs(4096, 4096, 4096)), *pointwise, stride=200)
+        facts = read(write(tmp_path / "t.json", *events, **said))
+        (told,) = [f.next for f in facts.findings if f.slug == "unfused-pointwise"]
+        assert ("also pads matrix products" in told) is pads
+
+
+def test_a_loader_that_limits_the_run_can_be_chosen(tmp_path):
+    """Other verdicts name no one change."""
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    events, said = steps(lambda at, n: [
+        event("user_annotation", loader, at + 10, 1500), launch(at + 1910, n + 3), kernel(ADD, at + 1920, 10, n + 3)
+    ])  # fmt: skip
+    trace = load(write(tmp_path / "t.json", *events, **said))
+    found = choices(trace, analyze(trace))
+    assert found is not None and "input-bound" in [finding.slug for finding in found.findings]

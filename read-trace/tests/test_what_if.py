@@ -293,3 +293,15 @@ def test_what_is_told_of_the_recorded_step_alone_says_so(tmp_path, capsys):
 )  # fmt: skip
 def test_a_change_that_may_lengthen_a_step_says_so(low, high, said):
     assert _gain(SimpleNamespace(of="estimated", gain_low=low, gain_high=high)) == said  # type: ignore[arg-type]
+
+
+def test_each_end_of_an_estimate_is_changed_by_what_the_change_brings_there(asked):
+    """The GPU is busy for 35 of a step that takes 34 to 53: at the low end, where it is the limit, ops that go bring nothing."""
+    events = [e for n in range(3) for at in [100 * n] for e in (
+        step(n, at, 90), *(op("aten::view", at + 1 + 6 * k, 5) for k in range(10)), call("cudaLaunchKernel", at + 70, 4.7, n + 1),
+        kernel(GEMM, at + 76, 35, n + 1),
+    )]  # fmt: skip
+    changed = asked(*events, changes=["drop aten::view"], record_shapes=1)
+    assert (changed.of, changed.gain_low) == ("estimated", 0) and changed.gain_high > 0.2
+    assert changed.changed_low_us == pytest.approx(changed.plain.low_us)
+    assert changed.changed_high_us == pytest.approx(changed.plain.high_us * (1 - changed.gain_high))
