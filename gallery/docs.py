@@ -1,5 +1,5 @@
-"""Write docs/figures.md, lessons.md, cheatsheet.md, patterns.md, glossary.md and fused_kernel.md from figures.toml, the findings,
-the glossary and the recordings.
+"""Write docs/figures.md, claims.md, lessons.md, cheatsheet.md, patterns.md, glossary.md and fused_kernel.md from figures.toml,
+claims.toml, the findings, the glossary and the recordings.
 
     uv run gallery/docs.py
 
@@ -20,7 +20,7 @@ import statistics
 import sys
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from gallery.figures import CHOICE, GALLERY, NUMBERS, ROOT, TITLES, Figure, Run, figures, filled, machine, trace_of
+from gallery.figures import CHOICE, GALLERY, NUMBERS, ROOT, TITLES, Figure, Run, claims, figures, filled, machine, trace_of
 import msgspec
 from trace_reader import GLOSSARY, PATTERNS, several_markdown, us, write_all
 
@@ -100,6 +100,37 @@ def _setups() -> list[str]:
         run = Run(trace_of(command))
         out.append(_row(name, run.kernels, run.step_gpu, run.cpu, run.ratios, run.facts.verdict))
     return out
+
+
+def claims_md() -> str:
+    """What the posts say, claim by claim, and whether our recordings show it."""
+    every = claims()
+    counts = [f"{sum(claim.status == status for claim in every)} {status}" for status in ("confirmed", "corrected", "unknown")]
+    out = [
+        "# What the posts say, and what an H200 shows of it",
+        "",
+        f"{WRITTEN} {len(every)} claims, in our words: {', '.join(counts)}. Guess first: which of the figures look",
+        "otherwise on a newer GPU, and which sentences say more than a trace can?",
+        "",
+        f"The A100's numbers are the posts'. The H200's are read from the recordings: {_machine()}.",
+        "*Confirmed*: our recording shows it, too. *Corrected*: it shows something else, or the cause named does not hold.",
+        "*Unknown*: no recording here can tell.",
+    ]
+    for post, title in TITLES.items():
+        own = [c for c in every if c.post == post]
+        if own:
+            out += [
+                "",
+                f"## {title}",
+                "",
+                _row("figure", "claim", "on the posts' A100", "", "on our H200"),
+                "|---|---|---|---|---|",
+            ]
+        for c in own:
+            shown = " ".join(text for text in (c.said(c.h200), c.said(c.why)) if text)
+            link = f" ([trace]({_link(trace_of(c.command))}))" if c.command else ""
+            out.append(_row(c.figure, c.claim, c.a100, f"*{c.status}*", f"{shown}{link}"))
+    return "\n".join([*out, ""])
 
 
 def lessons_md() -> str:
@@ -288,6 +319,7 @@ def _printed(found: re.Match[str]) -> str:
 
 DOCUMENTS: dict[Path, Callable[[], str]] = {
     DOCS / "figures.md": figures_md,
+    DOCS / "claims.md": claims_md,
     DOCS / "lessons.md": lessons_md,
     DOCS / "cheatsheet.md": cheatsheet_md,
     DOCS / "patterns.md": patterns_md,

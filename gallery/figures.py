@@ -107,6 +107,34 @@ def figures() -> list[Figure]:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """What a post says, and what our recording of `command` shows. `h200` and `why` may hold {numbers}, as a figure's texts.
+
+    `status`: confirmed, corrected (`why` says how, by which rows), or unknown (`why` says what the recordings cannot tell).
+    """
+
+    post: int
+    figure: str
+    claim: str
+    status: str
+    h200: str
+    a100: str = ""
+    command: str = ""  # empty: no recording shows it
+    why: str = ""
+    others: dict[str, str] = field(default_factory=dict)
+
+    def said(self, text: str) -> str:
+        """A text with the numbers of the recording."""
+        return filled(text, Figure(self.post, self.figure, self.command, "", "", (), others=self.others)) if text else ""
+
+
+def claims() -> list[Claim]:
+    """All entries of claims.toml, in its order. Raises TypeError for an unknown or missing field."""
+    entries = tomllib.loads((ROOT / "gallery" / "claims.toml").read_text())["claim"]
+    return [Claim(**_fields(entry)) for entry in entries]
+
+
+@dataclass(frozen=True)
 class Elsewhere:
     """An exercise that stands in a document of its own, under this number there. `traces` are paths in gallery/."""
 
@@ -512,7 +540,8 @@ NUMBERS: dict[str, tuple[str, Number]] = {  # by name: what it is called in a ta
     "graph": ("", _seen("cache-hits")),
     "graph_launch": ("", _seen("graph-launch")),
     "unfused": ("", _seen("unfused-optimizer")),
-    "opaque": ("", _seen("opaque-op")),
+    "opaque": ("", _seen("slow-call")),
+    "opaque_op": ("", _seen("opaque-op")),
     "recompiled": ("", _seen("recompile")),
     "compile_steps": ("steps", _compile_steps),
     "fused": ("", _seen("fused-triton")),

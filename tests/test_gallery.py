@@ -15,7 +15,7 @@ from common.job import collectives_per_step
 from gallery import docs
 from gallery import jobs as gallery_jobs
 from gallery import record as recording_of_gallery
-from gallery.figures import CHOICE, MACHINE, NUMBERS, SPREAD, Run, _beside, figures, filled, recording, trace_of
+from gallery.figures import CHOICE, MACHINE, NUMBERS, SPREAD, Run, _beside, claims, figures, filled, recording, trace_of
 from helpers import GALLERY, LESSONS, ROOT
 from helpers.events import op, step, write
 import pytest
@@ -85,7 +85,8 @@ def test_a_cpu_time_stands_with_its_spread():
 
 
 def test_every_number_and_every_other_recording_is_used():
-    assert {number for f in FIGURES for _, number in names_in(f)} == set(NUMBERS)
+    of_claims = {name.rpartition(".")[2] for claim in claims() for name in re.findall(r"{([\w.]+)}", claim.h200 + claim.why)}
+    assert {number for f in FIGURES for _, number in names_in(f)} | of_claims & set(NUMBERS) == set(NUMBERS)
     for figure in FIGURES:
         assert {other for other, _ in names_in(figure) if other} | {figure.pair} - {""} >= set(figure.others) - {figure.pair}
 
@@ -426,3 +427,12 @@ def test_a_jobs_step_takes_as_long_as_its_slowest_ranks(tmp_path, monkeypatch):
     monkeypatch.setattr(gallery_jobs.subprocess, "run", run)
     args = argparse.Namespace(ranks=2, out=tmp_path)
     assert gallery_jobs.record("data_parallel", ("06_a_data_parallel.py",), args, keep=False)["step_us"] == 250.0
+
+
+@pytest.mark.parametrize("claim", claims(), ids=lambda claim: f"{claim.post}-{claim.figure}: {claim.claim[:40]}")
+def test_a_claim_is_judged_by_a_recording_and_says_why_where_it_does_not_hold(claim):
+    assert claim.status in ("confirmed", "corrected", "unknown") and claim.claim.endswith(".")
+    assert bool(claim.why) is (claim.status != "confirmed")
+    assert claim.command or claim.status == "unknown"
+    told = f"{claim.said(claim.h200)} {claim.said(claim.why)}"
+    assert "{" not in told and "no such finding" not in told and told.rstrip().endswith(".")
