@@ -2,6 +2,8 @@
 
     uv run 05_a_llm_decode.py --phase prefill
     uv run 05_a_llm_decode.py --phase decode --cache dynamic
+    uv run 05_a_llm_decode.py --phase decode --attention flash
+    uv run 05_a_llm_decode.py --phase decode --again
     uv run 05_a_llm_decode.py --phase decode --cache static --compile
     uv run 05_a_llm_decode.py --like qwen3-0.6b --prompt 512 --cache static --compile --compile_mode reduce-overhead
 
@@ -10,20 +12,32 @@ the CPU? How many kernels does it launch, and how many does a prefill of 512 tok
 by one token per step? How close does the best variant come to the floor, the time that it takes to read the weights and the
 cache once?
 
-Then look: eager, one token takes as long as 512 do, because the CPU launches each kernel and is the bottleneck. A dynamic
-cache is copied by aten::cat in every layer and gives attention a new length in every step. Is there one op that takes far
-longer than its like? A static cache has all of its memory from the start, so the step can be compiled and replayed as a CUDA
+Then look: eager and with a static cache, one token takes about as long as 512 do: the CPU launches each kernel and is the
+bottleneck. A dynamic cache is copied by aten::cat in every layer and gives attention a new length in every step. Is there one
+op that takes far longer than its like, and is it still there with --attention flash, or with --again, where a generation before
+had the same lengths? A static cache has all of its memory from the start, so the step can be compiled and replayed as a CUDA
 graph. The last lines report what the profiler itself costs, and the distance to the floor.
 
 Writes traces/05_a_llm_decode/<sizes>_<arch>_<phase>_<cache>_<attention>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
 """
 
-from common.cli import LessonParser, run
+import contextlib
+
+from common.cli import LessonError, LessonParser, run
 from common.decoding import PLAIN_STEPS, Decoder, print_rates
 from common.device import choose_device
 from common.llm import add_model_flags, annotate_layers, make_model, published
 from common.record import record, warm_up
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+BACKENDS = {
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+ATTENTION = ("sdpa", "eager", *BACKENDS)
 
 
 def parse_args(argv=None):
@@ -33,18 +47,29 @@ def parse_args(argv=None):
     parser.add_size("--batch", 1, "sequences")
     parser.add_variant("--phase", ("decode", "prefill"), "decode", "what a step does: write one token, or read the whole prompt")
     parser.add_variant("--cache", ("dynamic", "static"), "dynamic", "of keys and values: growing, or allocated whole")
-    parser.add_variant("--attention", ("sdpa", "eager"), "sdpa", "one fused call, or attention written out")
+    parser.add_variant("--attention", ATTENTION, "sdpa", "one fused call, of a backend that torch or you choose; or written out")
+    parser.add_argument(
+        "--again", action="store_true", help="write all tokens once before, so that no length of the cache is new"
+    )
     return parser.parse_args(published(argv))
 
 
 def main(args):
     device = choose_device(args.device)
-    model = make_model(args, device, args.attention).eval()
+    model = make_model(args, device, "eager" if args.attention == "eager" else "sdpa").eval()
     if not args.compile:
         annotate_layers(model)
-    with torch.no_grad():
-        decoder = Decoder(args, model, device)
+    chosen = sdpa_kernel(BACKENDS[args.attention]) if args.attention in BACKENDS else contextlib.nullcontext()
+    with torch.no_grad(), chosen:
+        try:
+            decoder = Decoder(args, model, device)
+        except RuntimeError as error:
+            if "No available kernel" not in str(error) and "No viable backend" not in str(error):
+                raise
+            raise LessonError(f"--attention {args.attention}: torch has no such kernel for {device.name}") from None
         step = decoder.prefill_step if args.phase == "prefill" else decoder.decode_step
+        if args.again:
+            decoder.write_once()
         warm_up(step, args, device)
         with record(args, device, PLAIN_STEPS) as profiler:
             for _ in profiler.steps:

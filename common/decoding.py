@@ -23,8 +23,8 @@ class Decoder:
     def __init__(self, args: argparse.Namespace, model: Any, device: Device):
         self.args, self.model, self.device = args, model, device
         self.prompt = torch.randint(args.vocab, (args.batch, args.prompt), device=device.type)
-        steps = WARMUP_CALLS + PLAIN_STEPS + args.wait + args.schedule_warmup + args.active
-        self.tokens = args.prompt + steps + 1  # that a static cache has room for
+        self.steps = WARMUP_CALLS + PLAIN_STEPS + args.wait + args.schedule_warmup + args.active
+        self.tokens = args.prompt + self.steps + 1  # that a static cache has room for
         self.forward = torch.compile(model, mode=args.compile_mode) if args.compile else model
         self.cache = self.make_cache()
         self.logits: torch.Tensor | None = None
@@ -52,6 +52,13 @@ class Decoder:
             self.cache = self.make_cache()
         with torch.profiler.record_function("prefill_fwd"):
             return self.read(self.forward)
+
+    def write_once(self) -> None:
+        """Write as many tokens as all steps together will, and begin again at the prompt."""
+        for _ in range(self.steps):
+            self.decode_step()
+        self.token = self.prefill_step()
+        self.written.clear()
 
     def decode_step(self) -> None:
         """Write one token."""
