@@ -23,3 +23,11 @@ class MissingExtraError(ImportError):
 
 class LeftOverError(Exception):
     """Something of what was to be taken out is still in the copy."""
+
+
+class SeveralJobsError(TraceError):
+    """A folder with several jobs, of which one is to be named. `jobs`: a line for each."""
+
+    def __init__(self, message: str, jobs: list[str]):
+        super().__init__(message)
+        self.jobs = jobs

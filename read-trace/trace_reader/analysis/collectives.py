@@ -67,6 +67,14 @@ def plain_name(name: str) -> str:
     return name.lower().replace("_", "")
 
 
+def waits_for_all(name: str) -> bool:
+    """Whether no rank can leave a collective of this kind before the last has come."""
+    plain = plain_name(name)
+    return not plain.startswith(("broadcast", "gather", "scatter", "send", "recv")) and not (
+        plain.startswith("reduce") and "scatter" not in plain
+    )
+
+
 def bus_factor(name: str, ranks: int) -> float | None:
     """What a message's bytes are multiplied by to get those that each link carries, as nccl-tests has it in PERFORMANCE.md; None
     for a kind that is not there. Of all-gather, reduce-scatter and all-to-all the bytes are those of all ranks together.

@@ -13,7 +13,7 @@ import numpy as np
 from trace_reader.analysis.collective_matching import LeftOut, Matched, Unit, aligned, entries_of, match
 from trace_reader.analysis.collectives import bus_factor
 from trace_reader.analysis.rank_summary import Message, RankSummary, Union
-from trace_reader.analysis.straggler import NOBODY, Straggler, find_straggler, last_to_arrive
+from trace_reader.analysis.straggler import NOBODY, WORTH_TELLING, Straggler, find_straggler, last_to_arrive
 from trace_reader.errors import TraceError
 from trace_reader.link.intervals import merged, union_ns, within_ns
 from trace_reader.model.rows import median
@@ -67,7 +67,8 @@ class JobCollectiveFacts(msgspec.Struct, frozen=True):
 class JobFacts(msgspec.Struct, frozen=True, eq=False):
     """A job. `offset_ns`: what is added to each rank's times to make them the first's; None where nothing ties the two clocks.
     `residual_us`: how far the ends of one collective still are apart, the median; `ends_fit`: little
-    enough for the durations to be compared. `waits_ns`: of each rank, where it waited.
+    enough for the durations to be compared. `late`: the rank that causes half of the waiting, worth telling or not. `waits_ns`:
+    of each rank, where it waited.
     """
 
     summaries: tuple[RankSummary, ...]
@@ -79,11 +80,16 @@ class JobFacts(msgspec.Struct, frozen=True, eq=False):
     transfer_us: float
     clock_residual_us: float | None
     ends_fit: bool
-    straggler: Straggler | None
+    late: Straggler | None
     collectives: tuple[JobCollectiveFacts, ...]
     left_out: tuple[LeftOut, ...]
     offset_ns: tuple[int | None, ...]
     waits_ns: tuple[Union, ...]
+
+    @property
+    def straggler(self) -> Straggler | None:
+        """The late rank, where what the others wait for it is worth telling."""
+        return self.late if self.late is not None and self.late.cost >= WORTH_TELLING else None
 
     @property
     def missing_ranks(self) -> tuple[int, ...]:
@@ -122,7 +128,7 @@ def job_facts(summaries: Iterable[RankSummary]) -> JobFacts:
         transfer_us=math.fsum(shortest.tolist()),
         clock_residual_us=residual_us,
         ends_fit=ends_fit,
-        straggler=find_straggler(ranks, matched, last, waited_us, exposed) if ends_fit else None,
+        late=find_straggler(ranks, matched, last, waited_us, exposed) if ends_fit else None,
         collectives=_collective_facts(units, matched, shortest, longest),
         left_out=tuple(left_out),
         offset_ns=tuple(offset_ns),

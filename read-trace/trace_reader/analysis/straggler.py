@@ -7,12 +7,13 @@ import math
 import msgspec
 import numpy as np
 from trace_reader.analysis.collective_matching import Matched, Unit
-from trace_reader.analysis.collectives import plain_name
-from trace_reader.analysis.rank_summary import CAUSES, SEND_AND_RECEIVE, Place, RankSummary
+from trace_reader.analysis.collectives import waits_for_all
+from trace_reader.analysis.rank_summary import CAUSES, Place, RankSummary
 from trace_reader.model.rows import distinct, median
 
 WORTH_TELLING = 0.03  # of the window: what exposed waiting takes at least, where somebody is called late
-MOSTLY = 2 / 3  # of the waiting that one rank causes, to be called the late one
+SHARE_TO_NAME = 0.5  # of the waiting that one rank causes, to be called the late one
+MOSTLY = 2 / 3  # of what a rank causes, in one collective
 EXPLAINS = 0.5  # of it, to be called its cause
 SHORT = 0.25  # of a collective: waiting up to which the ranks are taken to come together
 NOT_WORTH_BLAME = 1e-6  # a share
@@ -22,14 +23,19 @@ NOBODY = -1
 
 class Straggler(msgspec.Struct, frozen=True):
     """The rank that the others wait for: of `of` collectives it was the last in `last`; `caused_us` is what all others together
-    waited because of it, in these and where that made another late. `once`: the step in which a single collective made most of
-    that; else empty. `cause`: compute, cpu, input, gap (see rank.CAUSES), or unknown; `place`: where its CPU was late.
+    waited because of it, in these and where that made another late, and `share` how much of all waiting that is. `cost`: the most
+    of its window that another rank waits while it computes nothing; below WORTH_TELLING that is small.
+
+    `once`: the step in which a single collective made most of that; else empty. `cause`: compute, cpu, input, gap (see
+    rank.CAUSES), or unknown; `place`: where its CPU was late.
     """
 
     rank: int
     last: int
     of: int
     caused_us: float
+    share: float
+    cost: float
     once: str
     cause: str
     place: Place | None
@@ -42,25 +48,15 @@ def last_to_arrive(matched: Matched, units: list[Unit], offset_ns: list[int | No
     started = matched.start_ns + np.array([own or 0 for own in offset_ns])[matched.rank]
     order = np.lexsort((-started, matched.duration_us, matched.collective))
     first = distinct(matched.collective[order]).first if len(order) else order
-    waits_for_all = np.array([_waits_for_all(unit.message.name) for unit in units] + [False])[matched.unit_of]
-    return np.where(matched.whole & waits_for_all & (skew_us > 0), matched.rank[order[first]], NOBODY)
-
-
-def _waits_for_all(name: str) -> bool:
-    """Whether no rank can leave a collective of this kind before the last has come."""
-    plain = plain_name(name)
-    return (
-        plain != plain_name(SEND_AND_RECEIVE)
-        and not plain.startswith(("broadcast", "gather", "scatter", "send", "recv"))
-        and not (plain.startswith("reduce") and "scatter" not in plain)
-    )
+    joint = np.array([waits_for_all(unit.message.name) for unit in units] + [False])[matched.unit_of]
+    return np.where(matched.whole & joint & (skew_us > 0), matched.rank[order[first]], NOBODY)
 
 
 def find_straggler(
     ranks: Sequence[RankSummary], matched: Matched, last: np.ndarray, waited_us: np.ndarray, exposed: Sequence[float]
 ) -> Straggler | None:
-    """The rank that causes most of the waiting, where so much of that is exposed that it is worth telling. `exposed`: of each
-    rank, the share of its window that it waits while nothing is computed.
+    """The rank that causes half of the waiting or more. `exposed`: of each rank, the share of its window that it waits while
+    nothing is computed.
     """
     counted = last[matched.collective] != NOBODY
     total_us = math.fsum(waited_us[counted].tolist())
@@ -70,7 +66,7 @@ def find_straggler(
     late = int(np.argmax(np.bincount(culprit, us, len(ranks))))
     caused_us = np.bincount(collective[culprit == late], us[culprit == late], len(last))
     most = max((share for place, share in enumerate(exposed) if place != late), default=0.0)
-    if most < WORTH_TELLING or caused_us.sum() < MOSTLY * total_us:
+    if caused_us.sum() < SHARE_TO_NAME * total_us:
         return None
     cause, place = _cause(ranks, matched, late, last, caused_us)
     largest = int(np.argmax(caused_us))
@@ -82,6 +78,8 @@ def find_straggler(
         last=int((last == late).sum()),
         of=int(((matched.rank == late) & counted).sum()),
         caused_us=float(caused_us.sum()),
+        share=float(caused_us.sum()) / total_us,
+        cost=most,
         once=(ranks[late].steps[step] if step >= 0 else "one place") if once else "",
         cause=cause,
         place=place,

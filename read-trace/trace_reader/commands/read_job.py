@@ -9,6 +9,7 @@ from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as
 import contextlib
 import json
 import multiprocessing
+from pathlib import Path
 import queue
 import re
 import threading
@@ -20,7 +21,7 @@ from trace_reader.analysis.facts import summarize
 from trace_reader.analysis.job_facts import JobFacts, job_facts
 from trace_reader.analysis.rank_summary import RankSummary, rank_of, summarize_rank
 from trace_reader.commands.load_shown import load_shown, showing
-from trace_reader.errors import MissingExtraError, TraceError
+from trace_reader.errors import MissingExtraError, SeveralJobsError, TraceError
 from trace_reader.link.trace import Trace
 from trace_reader.parse.byte_source import list_folder, open_blocks, size_of, traces_in
 from trace_reader.reading import load
@@ -30,9 +31,11 @@ from trace_reader.system.terminal import say_note
 ENDINGS = (".json", ".json.gz")
 HEAD_BYTES = 1 << 20  # of a file, in which the header is, where it stands first
 IN_PARALLEL_BYTES = 32 << 20  # of all files, from which on starting processes takes less time than it saves
+MOST_LISTED = 10_000  # files of folders in a folder
 CONNECT_S = 10  # that a scheduler has to answer
 ONE_RANK = "--scheduler reads the ranks of a job, and {} is one trace: name all of them, or their folder"
 TRIES = 2  # with all that are left, before each is tried alone
+_RANK = re.compile(r"(.*rank[-_]?)(\d+)(.*)", re.DOTALL | re.IGNORECASE)
 _TRACE_ID = re.compile(rb'"trace_id"\s*:\s*"([^"]+)"')
 
 Read = RankSummary | TraceError
@@ -64,6 +67,20 @@ def _without_merged(paths: list[str]) -> list[str]:
         return paths
     say_note(f"{', '.join(merged)}: made of ranks by --merge, and left out; name it to read it")
     return [path for path in paths if path not in merged]
+
+
+def jobs_of(paths: Sequence[str]) -> dict[str, list[str]]:
+    """The traces of ranks by the job that their names say: they differ in the rank's number alone. Of jobs with several ranks."""
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        if named := _RANK.fullmatch(path):
+            found.setdefault(f"{named[1]}*{named[3]}", []).append(path)
+    return {name: own for name, own in found.items() if len(own) > 1}
+
+
+def _several(folder: str, said: str, jobs: dict[str, list[str]]) -> SeveralJobsError:
+    """What to name of several jobs."""
+    return SeveralJobsError(f"{folder}: {said}", [f"{name} ({len(own)} ranks)" for name, own in sorted(jobs.items())])
 
 
 def is_job(paths: Sequence[str]) -> bool:
@@ -221,5 +238,10 @@ def _cluster(address: str) -> Iterator[Executor]:
 def _traces(folder: str, inside: list[str]) -> list[str]:
     found = sorted(path for path in inside if path.endswith(ENDINGS))
     if not found:
+        deeper = jobs_of([str(path) for path in sorted(Path(folder).glob("*/*")) if str(path).endswith(ENDINGS)][:MOST_LISTED])
+        if deeper:
+            raise _several(folder, "a folder of folders with jobs; name the traces of one, or of two to compare:", deeper)
         raise TraceError(f"{folder}: a folder; {traces_in(folder)}")
+    if len(jobs := jobs_of(found)) > 1:
+        raise _several(folder, f"a folder with {len(jobs)} jobs; name the traces of one, or of two to compare:", jobs)
     return _without_merged(found)

@@ -38,13 +38,16 @@ PLACES = {"annotation": annotation_facts, "layer": layer_facts, "stack": line_fa
 def report(paths: list[str], style: Style, steps_from: re.Pattern[str] | None, scheduler: str | None) -> Read:
     """The report on these traces; the exit code is 2 if one of several cannot be read. Raises TraceError and LookupError."""
     if len(paths) > 1 or scheduler is not None or list_folder(paths[0]) is not None:
-        from trace_reader.commands.read_job import expanded, is_job  # here: most runs are of one trace, and short
+        from trace_reader.commands.read_job import expanded, is_job, jobs_of  # here: most runs are of one trace, and short
 
         paths = expanded(paths)
         if scheduler is not None and len(paths) < 2:
             raise TraceError(
                 f"--scheduler reads the ranks of a job, and {paths[0]} is one trace: name all of them, or their folder"
             )
+        jobs = jobs_of(paths)
+        if len(jobs) == 2 and all(map(is_job, jobs.values())) and sum(map(len, jobs.values())) == len(paths):
+            return _two_jobs([*jobs.values()], style, steps_from, scheduler)
         if scheduler is not None or is_job(paths):
             return _job(paths, style, steps_from, scheduler)
     if len(paths) == 1:
@@ -77,6 +80,20 @@ def _job(paths: list[str], style: Style, steps_from: re.Pattern[str] | None, sch
     for error in errors:
         say_error(error)
     return Answer(lambda: job_report(facts, style), lambda: json_output.job_json(facts)), 2 if errors else 0
+
+
+def _two_jobs(jobs: list[list[str]], style: Style, steps_from: re.Pattern[str] | None, scheduler: str | None) -> Read:
+    from trace_reader.analysis.job_comparison import compare_jobs
+    from trace_reader.commands.read_job import read_job
+    from trace_reader.scene.job_comparison_report import job_comparison_report
+
+    read = [read_job(paths, steps_from, scheduler) for paths in jobs]
+    errors = [error for _, own in read for error in own]
+    for error in errors:
+        say_error(error)
+    compared = compare_jobs(read[0][0], read[1][0])
+    answer = Answer(lambda: job_comparison_report(compared, style), lambda: json_output.job_comparison_json(compared))
+    return answer, 2 if errors else 0
 
 
 def chain(path: str, step: int | Literal["middle"], style: Style, steps_from: re.Pattern[str] | None) -> Answer:

@@ -72,6 +72,13 @@ def job_sentence(job: JobFacts) -> str:
     """What a job waits for, in a sentence or two."""
     if job.straggler is not None:
         return _straggler(job, job.straggler)
+    who, late = "no rank causes half of the waiting", job.late
+    if not any(rank.waiting_us for rank in job.ranks):
+        who = "no rank waits for another"
+    if late is not None:
+        who = (
+            f"rank {late.rank} causes {about(late.share)} of the waiting, which costs {about(late.cost)} of a rank's time: small"
+        )
     where = _verdicts(job.ranks)
     window_us, exposed_us, waiting_us, transfer_us, communication_us, overlapped_us = (
         sum(getattr(rank, f"{what}_us") for rank in job.ranks)
@@ -92,12 +99,12 @@ def job_sentence(job: JobFacts) -> str:
         )
     if share < EXPOSED:
         hidden = f"{about(overlapped_us / communication_us)} of all communication is hidden"
-        return f"there is no straggler, and {exposed} ({hidden}); {where}"
+        return f"there is no straggler ({who}), and {exposed} ({hidden}); {where}"
     parts = [f"{about(transfer_us / exposed_us)} of it is transfer and {about(waiting_us / exposed_us)} waiting for other ranks"]
     if (rest := 1 - (transfer_us + waiting_us) / exposed_us) > NOT_MATCHED:
         parts.append(f"{about(rest)} could not be matched")
     if waiting_us > NOT_MATCHED * exposed_us:
-        parts.append("no single rank is named as the straggler")
+        parts.append(who)
     return f"{exposed}: {', '.join(parts)}; {where}"
 
 

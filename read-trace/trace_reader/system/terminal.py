@@ -58,5 +58,7 @@ def say_note(text: str) -> None:
 
 
 def say_error(error: Exception | str) -> None:
-    """An error as one line on stderr."""
+    """An error as one line on stderr; where it lists jobs, a line for each of them."""
     print(f"error: {plain(str(error), longest=2000)}", file=sys.stderr)
+    for job in getattr(error, "jobs", ()):
+        print(f"  {plain(job, longest=2000)}", file=sys.stderr)

@@ -16,6 +16,7 @@ from trace_reader.analysis.dispatch_tree import Node
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.gpu_idle import IdleFacts
 from trace_reader.analysis.graph_names import Joined
+from trace_reader.analysis.job_comparison import JobComparison
 from trace_reader.analysis.job_facts import JobCollectiveFacts, JobFacts, RankFacts
 from trace_reader.analysis.kernel_facts import KernelFacts
 from trace_reader.analysis.place_facts import PlaceFacts, TimeFacts
@@ -76,7 +77,12 @@ def names_json(graph: Facts, names: str, joined: Joined, by: str, rows: Sequence
 
 
 def job_json(job: JobFacts) -> dict[str, Any]:
-    """The facts of a job. Times are sums over the recorded steps; of `collectives`, medians over the matched calls of a kind."""
+    """The facts of a job. Times are sums over the recorded steps; of `collectives`, medians over the matched calls of a kind.
+
+    `late_rank`: who causes half of the waiting, its share of it, and what that costs another rank of its time at most; it is
+    the `straggler` where that is worth telling.
+    """
+    late = job.late
     return {
         "ranks": values(job.ranks),
         "matched": job.matched,
@@ -84,8 +90,16 @@ def job_json(job: JobFacts) -> dict[str, Any]:
         "transfer_us": values(job.transfer_us),
         "clock_residual_us": values(job.clock_residual_us),
         "straggler": job.straggler.rank if job.straggler else None,
+        "late_rank": {"rank": late.rank, "share": values(late.share), "cost": values(late.cost)} if late else None,
         "collectives": values(job.collectives),
     }
+
+
+def job_comparison_json(c: JobComparison) -> dict[str, Any]:
+    """What a step takes in two jobs, how the second scales, and their own facts under `a` and `b`."""
+    own = {"a": job_json(c.a), "b": job_json(c.b)}
+    steps = {"step_a": values(c.step_a), "step_b": values(c.step_b)}
+    return {**steps, "weak_efficiency": values(c.weak_efficiency), "strong_efficiency": values(c.strong_efficiency), **own}
 
 
 def values(value: Any) -> Any:

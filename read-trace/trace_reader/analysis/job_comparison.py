@@ -1,0 +1,61 @@
+"""Two jobs beside each other, also of different sizes: what a step takes on their ranks."""
+
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+from trace_reader.analysis.job_facts import JobFacts, RankFacts
+from trace_reader.model.rows import median
+
+
+class JobStep(msgspec.Struct, frozen=True):
+    """A step of a job. `step_us`: of the slowest rank, the mean over its recorded steps; the others are medians over the ranks
+    of what a step takes on average, exposed while nothing is computed.
+    """
+
+    ranks: int
+    step_us: float
+    compute_us: float
+    exposed_communication_us: float
+    exposed_waiting_us: float
+    idle_us: float
+
+
+class JobComparison(msgspec.Struct, frozen=True):
+    """`weak_efficiency`: how much of A's speed each rank of B keeps, where a rank has the same work in both; `strong_efficiency`:
+    the same where all ranks together have. None for jobs of one size.
+    """
+
+    a: JobFacts
+    b: JobFacts
+    step_a: JobStep
+    step_b: JobStep
+    weak_efficiency: float | None
+    strong_efficiency: float | None
+
+
+def compare_jobs(a: JobFacts, b: JobFacts) -> JobComparison:
+    """What a step takes in each, and how B scales. Raises LookupError: one has no steps."""
+    step_a, step_b = _step_of(a), _step_of(b)
+    weak = strong = None
+    if step_a.ranks != step_b.ranks and step_b.step_us:
+        weak = step_a.step_us / step_b.step_us
+        strong = weak * step_a.ranks / step_b.ranks
+    return JobComparison(a, b, step_a, step_b, weak, strong)
+
+
+def _step_of(job: JobFacts) -> JobStep:
+    if not all(rank.steps for rank in job.ranks):
+        raise LookupError(f"{job.ranks[0].trace}: two jobs are compared by their steps, and this one has none")
+
+    def middle(time_us: Callable[[RankFacts], float]) -> float:
+        return median(np.array([time_us(rank) / rank.steps for rank in job.ranks]))
+
+    return JobStep(
+        ranks=len(job.ranks),
+        step_us=max(rank.window_us / rank.steps for rank in job.ranks),
+        compute_us=middle(lambda rank: rank.compute_us),
+        exposed_communication_us=middle(lambda rank: rank.exposed_us),
+        exposed_waiting_us=middle(lambda rank: rank.exposed_waiting_us),
+        idle_us=middle(lambda rank: rank.idle_us),
+    )
