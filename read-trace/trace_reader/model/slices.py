@@ -67,11 +67,14 @@ class Footprint(msgspec.Struct, frozen=True, gc=False):
 
 
 class Inputs(msgspec.Struct, frozen=True, gc=False):
-    """An op's inputs, as recorded: for each its shape, type and strides, in tuples."""
+    """An op's inputs, as recorded: for each its shape, type and strides, in tuples; `values`, as text, of those that are no
+    tensors, where a list (a convolution's strides) or a flag (an attention's is_causal) is among them.
+    """
 
     dims: Any
     types: Any
     strides: Any
+    values: Any = ()
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):

@@ -36,6 +36,7 @@ from trace_reader.parse.event_types import (
 )
 
 LARGEST_BYTES = 2**50  # of a block of memory; larger numbers are none, and a sum of many has to fit into 64 bits
+NULL_VALUES = b"[]"
 LOST_TIME_NS = 10**9  # a GPU event at 0, this long before all others, has lost its time
 LONGEST_US = 3e15  # a time or duration beyond is none: in nanoseconds, a start and a duration fit into 64 bits
 _DECODE_ARGS = msgspec.json.Decoder(Args)
@@ -327,7 +328,7 @@ class EventColumns:
 
     def _inputs(self, ops: list[Args]) -> list[int]:
         details = self._details
-        return [-1 if a.dims is NULL else details[b",".join((a.dims, a.types, a.strides))] for a in ops]
+        return [-1 if a.dims is NULL else details[b",".join((a.dims, a.types, a.strides, _told_apart(a.values)))] for a in ops]
 
     def _gpu_details(self, all_args: list[Args], is_kernel: list[bool]) -> list[int]:
         details = self._details
@@ -374,6 +375,12 @@ class EventColumns:
         on_gpu[list(self._gpu_lanes)] = True
         on_cpu[track[(kind == Kind.OP) | (kind == Kind.CALL)]] = True
         kind[(kind == Kind.ANNOTATION) & (on_gpu & ~on_cpu)[track]] = Kind.GPU_ANNOTATION
+
+
+def _told_apart(values: msgspec.Raw) -> bytes:
+    """The values of an op's other inputs, where a list or a flag is among them; numbers alone are too many, and say little."""
+    text = bytes(values)
+    return text if b'"[' in text or b'e"' in text else NULL_VALUES
 
 
 def _at(values: list[Any], places: np.ndarray) -> list[Any]:

@@ -39,6 +39,7 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     dims: msgspec.Raw = msgspec.field(name="Input Dims", default=NULL)
     types: msgspec.Raw = msgspec.field(name="Input type", default=NULL)
     strides: msgspec.Raw = msgspec.field(name="Input Strides", default=NULL)
+    values: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=NULL)
     collective: Any = msgspec.field(name="Collective name", default=None)
     elements_in: Any = msgspec.field(name="In msg nelems", default=None)
     elements_out: Any = msgspec.field(name="Out msg nelems", default=None)

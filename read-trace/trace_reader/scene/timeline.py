@@ -15,6 +15,7 @@ from trace_reader.analysis.gpu_idle import gaps
 from trace_reader.analysis.job_facts import JobFacts
 from trace_reader.analysis.kernel_facts import gemm_calls
 from trace_reader.analysis.memory_facts import Curve, curves
+from trace_reader.analysis.op_shapes import OpShapeFacts, op_shapes
 from trace_reader.analysis.rank_summary import Union
 from trace_reader.analysis.verdict import CPU_WORDS
 from trace_reader.link.intervals import without
@@ -137,6 +138,11 @@ class Timeline:
     def gemms(self) -> dict[tuple[str, tuple[int, int, int, int], str, str | None], Rows]:
         """As `gemm_calls`: asked for by each row of a table."""
         return gemm_calls(self.trace)
+
+    @cached_property
+    def op_shapes(self) -> dict[OpShapeFacts, Rows]:
+        """What each row of the ops by shape is of."""
+        return dict(op_shapes(self.trace, str((self.facts.device_properties or {}).get("name", ""))))
 
     @cached_property
     def collectives(self) -> list[tuple[Collective, Rows]]:

@@ -5,7 +5,7 @@ import re
 
 from trace_reader.analysis.dispatch_tree import Node
 from trace_reader.analysis.facts import Facts, Finding
-from trace_reader.analysis.verdict import CPU_WORDS, plain_sentence, verdict_sentence
+from trace_reader.analysis.verdict import CPU_WORDS, plain_sentence, verdict_sentence, whole
 from trace_reader.guard import Failures
 from trace_reader.scene.document import LABEL_WIDTH, Document, Item, Style, middle, short
 from trace_reader.scene.trace_tables import IDLE, MEMORY, TABLES, TraceView
@@ -14,13 +14,14 @@ from trace_reader.units import about, count, human_bytes, us
 SAYS_NOTHING, WORTH_TELLING = 0.95, 0.005  # a bound of nearly all of a step; a gain that is not 0%
 SMALLEST_SHARE = 0.0005  # that is not 0
 MOST_FINDINGS = 4  # of a brief report
+LEAST_STEPS = 3  # annotations, that could be steps
 MOST_RANKS = 8  # of a merged file, that are named
 MOST_KINDS = 12  # of kernels or ops in one line
 BRIEF_KINDS = 6
 BRIEF_VERSIONS = 2
 # Events that no report uses; others that are left out are told.
 ORDINARY = frozenset(["metadata", "flow", "instant", "counter", "other category", "other phase", "python_function"])
-FINDINGS_TITLE = "Findings (what each saves, or its share of the critical path)"
+FINDINGS_TITLE = "Findings (what each saves, or its share of {})"
 
 
 def trace_report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
@@ -39,7 +40,7 @@ def trace_report(facts: Facts, style: Style, tree: Node | None = None) -> Docume
     means = [f.means if best and f.gain is None else f"{f.means} Next: {f.next}{_saves(f)}" for f in explained]
     lines = (verdict_sentence(facts), plain_sentence(facts), best, *means, work_per_step(facts, kinds))
     out.lines([line for line in lines if line])
-    _findings(out, [f for f in facts.findings if f not in explained])
+    _findings(out, [f for f in facts.findings if f not in explained], facts)
     left_out = _tables(out, TraceView(facts, style))
     if style.brief:
         out.lines(["", f"more with --all: {', '.join([*left_out, 'all rows and columns'])}"])
@@ -92,9 +93,9 @@ def work_per_step(facts: Facts, most: int = MOST_KINDS) -> str:
     return f"kernels per step: {step.kernels}{extras} ({listed})"
 
 
-def _findings(out: Document, findings: list[Finding]) -> None:
+def _findings(out: Document, findings: list[Finding], facts: Facts) -> None:
     """Those that explain most of the critical path; of the rest, the names."""
-    out.section(FINDINGS_TITLE, "findings")
+    out.section(FINDINGS_TITLE.format(whole(facts)), "findings")
     if not findings:
         out.lines(["none"], indented=True)
     shown = [f for f in findings if not f.is_worthless][:MOST_FINDINGS] if out.style.brief else findings
@@ -168,9 +169,22 @@ def header(facts: Facts, style: Style) -> list[str]:
     if facts.steps:
         period = f", one every {us(facts.step_period_us)}" if facts.step_period_us else ""
         lines.append(f"{steps_line([step.name for step in facts.steps])}{period}")
+        if facts.server_steps:
+            kinds = ", ".join(f"{own.steps} of {own.kind} (median {us(own.median_us)})" for own in facts.server_steps)
+            lines.append(f"an inference server's steps, by their annotations: {kinds}")
     else:
-        lines.append("steps: none")
+        lines.append(f"steps: none{_to_take(facts)}")
     return lines
+
+
+def _to_take(facts: Facts) -> str:
+    """Which annotations could be taken for steps: those whose names differ in numbers only, in the main, the most first."""
+    alike: dict[str, int] = {}
+    for place in facts.annotations:
+        if start := re.match(r"[^\d\[(#]{3,}", place.name):
+            alike[start[0]] = alike.get(start[0], 0) + place.calls
+    name, calls = max(alike.items(), key=lambda item: item[1], default=("", 0))
+    return f" (--steps_from '^{re.escape(name)}' would take {calls} annotations for steps)" if calls >= LEAST_STEPS else ""
 
 
 def steps_line(names: Sequence[str]) -> str:

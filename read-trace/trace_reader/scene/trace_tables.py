@@ -9,6 +9,7 @@ from functools import cached_property
 import math
 from typing import Any
 
+import msgspec
 import numpy as np
 from trace_reader.analysis.collectives import CollectiveFacts, message_bytes
 from trace_reader.analysis.critical_path import Class
@@ -16,6 +17,8 @@ from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.gpu_idle import Gap
 from trace_reader.analysis.kernel_facts import GemmFacts, KernelFacts
 from trace_reader.analysis.memory_facts import AliveFacts, MemoryFacts
+from trace_reader.analysis.op_shapes import MEMORY as BY_MEMORY
+from trace_reader.analysis.op_shapes import OpShapeFacts
 from trace_reader.analysis.verdict import CLASSES, CPU_WORDS, things
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_GPU, Kind
@@ -27,6 +30,7 @@ from trace_reader.units import about, count, human_bytes, percent, us
 
 WORTH_TELLING = 0.02  # of the path's window: idle time
 WORTH_SHOWING = 0.005  # of the path's window: a class of the path
+BRIEF_OP, BRIEF_SHAPES = 14, 24  # characters
 MOST_THINGS = 2  # of a class of the path
 ORIGINS = {
     "op": "launched inside a CPU op",
@@ -203,6 +207,28 @@ def _op_of(alive: AliveFacts, view: TraceView) -> str:
     return alive.op or ("none" if alive.blocks else "")
 
 
+def _op_shapes_title(view: TraceView) -> str:
+    per_step = "per step" if view.facts.steps else "in all"
+    if not on_gpu(view):
+        return f"Ops by shape ({per_step}, without the ops inside)"
+    return f"Ops by shape ({per_step}; of peak: of the limit; to gain: up to the usual)"
+
+
+def _rate(o: OpShapeFacts, view: TraceView) -> str:
+    """What an op reaches: of what limits it; without a known limit its operations, or its bytes."""
+    if o.tflop_per_s is not None and o.limited_by != BY_MEMORY:
+        return f"{o.tflop_per_s:.0f} TFLOP/s" if o.tflop_per_s >= 10 else f"{o.tflop_per_s * 1000:.0f} GFLOP/s"
+    return "unknown" if o.gb_per_s is None else f"{o.gb_per_s:.0f} GB/s" if o.gb_per_s >= 10 else f"{o.gb_per_s:.1f} GB/s"
+
+
+def _to_gain(o: OpShapeFacts, view: TraceView) -> float | None:
+    return None if o.to_gain_us is None else o.to_gain_us / max(len(view.facts.steps), 1)
+
+
+def _op_shape_light(timeline: Timeline, o: OpShapeFacts) -> Light | None:
+    return Light(timeline.op_shapes[o])
+
+
 def _peak_of(view: TraceView) -> float:
     assert view.memory is not None
     return view.memory.peak_bytes
@@ -250,7 +276,7 @@ PATH = Table(
     light=each(_class_light),
     brief=15,
     least=2,
-    shown=lambda view: view.facts.critical_path is not None,
+    shown=lambda view: view.facts.critical_path is not None and on_gpu(view),
 )
 OPS = Table(
     key="ops",
@@ -265,7 +291,7 @@ OPS = Table(
     ),
     light=each(lambda timeline, op: rows_named(timeline, op.name, Kind.OP)),
     brief=12,
-    shown=without_gpu,
+    shown=lambda view: without_gpu(view) and not _are_first(view),
 )
 KERNELS = Table(
     key="kernels",
@@ -286,8 +312,10 @@ KERNELS = Table(
     light=each(kernel_light),
     brief=8,
     least=4,
-    shown=on_gpu,
+    shown=lambda view: on_gpu(view) and not _are_first(view),
+    name="kernels",
 )
+LATER_KERNELS = msgspec.structs.replace(KERNELS, brief=None, shown=lambda view: on_gpu(view) and _are_first(view))
 
 
 def places_table(what: str, rows: Callable[[Any], Sequence[Any]], most: int | None = None) -> Table:
@@ -500,6 +528,33 @@ GEMMS = Table(
     shown=lambda view: bool(view.facts.gemms),
     name="GEMMs",
 )
+
+
+def _are_first(view: TraceView) -> bool:
+    """Whether the ops by shape stand among what is told first: where the GPU limits the run, or there is none."""
+    return bool(view.facts.op_shapes) and view.style.brief and view.facts.verdict in ("gpu-bound", "cpu-only")
+
+
+OP_SHAPES = Table(
+    key="op_shapes",
+    title=_op_shapes_title,
+    rows=lambda view: view.facts.op_shapes,
+    columns=(
+        Column("op", lambda o, view: middle(o.op.removeprefix("aten::"), BRIEF_OP if view.style.brief else LABEL_WIDTH)),
+        Column("inputs", lambda o, view: middle(o.shapes or "unknown", BRIEF_SHAPES if view.style.brief else LABEL_WIDTH * 2)),
+        Column("calls", lambda o, view: str(o.calls), brief=False),
+        Column("time", lambda o, view: us(o.per_step_us)),
+        Column("rate", _rate, shown=lambda view: not (on_gpu(view) and view.style.brief)),
+        Column("limit", lambda o, view: o.limited_by or "unknown", shown=on_gpu),
+        Column("of peak", lambda o, view: percent(o.peak_share), shown=on_gpu),
+        Column("to gain", lambda o, view: us(_to_gain(o, view)), shown=on_gpu),
+    ),
+    light=each(_op_shape_light),
+    shown=lambda view: bool(view.facts.op_shapes) and not _are_first(view),
+    name="ops by shape",
+)
+FIRST_OP_SHAPES = msgspec.structs.replace(OP_SHAPES, brief=6, shown=_are_first)
 TABLES = (
-    STEPS, PATH, OPS, KERNELS, ANNOTATIONS, GPU_TIME, ORIGIN, IDLE, FAMILIES, FOOTPRINTS, COLLECTIVES, MEMORY, BANDWIDTH, GEMMS,
+    STEPS, PATH, FIRST_OP_SHAPES, OPS, KERNELS, LATER_KERNELS, ANNOTATIONS, GPU_TIME, ORIGIN, IDLE, FAMILIES, FOOTPRINTS,
+    COLLECTIVES, MEMORY, BANDWIDTH, GEMMS, OP_SHAPES,
 )  # in the order of the report  # fmt: skip
