@@ -194,6 +194,8 @@ class LessonParser(argparse.ArgumentParser):
         parsed = super().parse_args([underscored(t) if t.startswith("--") else t for t in tokens], namespace)
         if parsed.compile_mode and not parsed.compile:
             self.error(f"--compile_mode {parsed.compile_mode} changes nothing without --compile: add --compile")
+        if parsed.compile:  # on a CPU the fused kernels are in the trace then
+            os.environ.setdefault("TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE", "1")
         parsed.script = self._script
         parsed.size_flags = tuple(self._size_flags)
         parsed.tag = run_tag(

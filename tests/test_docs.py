@@ -197,7 +197,11 @@ def test_the_sample_in_the_readme_is_what_the_run_prints_but_for_the_machine_and
     run = lesson("01_matmul_add.py", "--guess", "3", "--device", "cpu", "--plain")
     folder = str(run.folder)
     printed = run.out.replace("_device-cpu", "").replace(folder, "traces/01_matmul_add").splitlines()
-    assert [numbers_out(line) for line in printed[1:]] == [numbers_out(line) for line in sample[1:]]
+
+    def told(lines):  # which op takes most is the machine's
+        return [numbers_out(line.partition("; ")[0] if line.startswith("verdict: ") else line) for line in lines[1:]]
+
+    assert told(printed) == told(sample)
     same = [line for line in sample if line.startswith(("peak", "ops", "guess", "  1"))]
     assert len(same) == 5 and set(same) <= set(printed)
 

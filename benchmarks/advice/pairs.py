@@ -165,12 +165,12 @@ def compile_small(device, changed):
     return _gpt_training(device, batch=1, layers=12, dim=384, vocab=8192, norm=OwnNorm, gelu=OwnGelu, compiled=changed)
 
 
-@pair("torch's LSTM for a loop of cells", "many-small-kernels", on=("cuda", "cpu"))
+@pair("torch's LSTM for a loop of cells", "many-small-kernels", "many-small-ops", on=("cuda", "cpu"))
 def lstm(device, changed):
     return _training(device, Recurrent(cells=not changed).to(device), torch.randn(64, 32, 256, device=device))
 
 
-@pair("one embedding table for 26", "many-calls", on=("cuda", "cpu"))
+@pair("one embedding table for 26", "many-calls", "many-small-ops", on=("cuda", "cpu"))
 def tables(device, changed):
     ids = torch.randint(10_000, (512, 26), device=device)
     return _without_gradients(Tables(merged=changed).to(device), ids)
@@ -465,13 +465,54 @@ def gpt2_graph(device, changed):
 # --- The CPU alone
 
 
-@pair("a sum of products for a loop over the rows", on=("cpu",))
+@pair("a sum of products for a loop over the rows", "many-small-ops", on=("cpu",))
 def row_loop(device, changed):
     x, w = torch.randn(256, 512), torch.randn(512, 512)
     return (lambda: x @ w) if changed else (lambda: torch.stack([row @ w for row in x]))
 
 
-@pair("no gradients where none are used", on=("cpu",))
+@pair("no gradients where none are used", "gradients-unused", on=("cpu",))
 def no_grad(device, changed):
     net, x = mlp(12, 64), torch.randn(8, 64)
     return _without_gradients(net, x) if changed else (lambda: net(x))
+
+
+@pair("scaled_dot_product_attention on a CPU", "attention-in-parts-on-cpu", on=("cpu",))
+def cpu_attention(device, changed):
+    q, k, v = torch.randn(3, 2, 8, 512, 64).unbind()
+
+    def written():
+        return torch.softmax(q @ k.transpose(-1, -2) * 0.125, -1) @ v
+
+    return (lambda: F.scaled_dot_product_attention(q, k, v)) if changed else written
+
+
+@pair("no copies of a transposed matrix", "copies-on-the-cpu", on=("cpu",))
+def cpu_copies(device, changed):
+    x, w = torch.randn(64, 2048), torch.randn(2048, 2048)
+    return (lambda: x @ w.t()) if changed else (lambda: x @ w.t().contiguous())
+
+
+@pair("float32 for bfloat16 on a CPU", "half-precision-on-cpu", on=("cpu",))
+def cpu_half(device, changed):
+    dtype = torch.float32 if changed else torch.bfloat16
+    net, x = mlp(4, 1024).to(dtype), torch.randn(256, 1024, dtype=dtype)
+    return _without_gradients(net, x)
+
+
+@pair("a cache written in place on a CPU", "cache-growing-by-cat", on=("cpu",))
+def cpu_cat(device, changed):
+    new, kept = torch.randn(64, 1, 1024), torch.empty(64, 64, 1024)
+
+    def grown():
+        cache = new[:, :0]
+        for _ in range(64):
+            cache = torch.cat([cache, new], 1)
+        return cache
+
+    def written():
+        for place in range(64):
+            kept[:, place : place + 1] = new
+        return kept
+
+    return written if changed else grown

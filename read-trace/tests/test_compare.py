@@ -117,10 +117,12 @@ def test_a_trace_against_itself_shows_no_difference(eager):
 def test_the_sentence(eager, compiled):
     # 101 µs of GPU time per step against 95; 100 µs of CPU time against 140
     assert compare(eager, compiled).summary == EVERY_10_MS + (
-        "the same 1 GEMM call per step, gelu and mul became triton gelu+mul, GPU time per step -6%, CPU time per step +40%."
+        "the same 1 GEMM call per step, gelu and mul became triton gelu+mul, GPU time per step -6%, CPU time per step +40% "
+        "(of one recording each)."
     )
     assert compare(compiled, eager).summary == EVERY_10_MS + (
-        "the same 1 GEMM call per step, triton gelu+mul became gelu and mul, GPU time per step +6%, CPU time per step -29%."
+        "the same 1 GEMM call per step, triton gelu+mul became gelu and mul, GPU time per step +6%, CPU time per step -29% "
+        "(of one recording each)."
     )
 
 

@@ -3,7 +3,23 @@
 from types import SimpleNamespace
 from typing import Any
 
-from helpers.events import ADD, GEMM, H200, annotation, call, event, kernel, launch, memcpy, memory_training, on, op, step, write
+from helpers.events import (
+    ADD,
+    GEMM,
+    H200,
+    annotation,
+    call,
+    event,
+    forward,
+    kernel,
+    launch,
+    memcpy,
+    memory_training,
+    on,
+    op,
+    step,
+    write,
+)
 import pytest
 from trace_reader import analyze, cli, load, read
 from trace_reader.analysis.cpu_time import CpuActivity
@@ -55,6 +71,11 @@ def few_rows(m, n=4096, k=4096, calls=10, period=3000):
               for e in (op("aten::mm", at, 50, **shapes), *linked(GEMM, at + 10, 20, 1 + call + calls * number))),
         )
     ]  # fmt: skip
+
+
+def matrices(item):
+    """The recorded inputs of a product of two matrices of 64 x 64."""
+    return {"Input Dims": [[64, 64], [64, 64]], "Input type": [item, item], "Input Strides": [[64, 1], [64, 1]]}
 
 
 def runs(name, durations, **more):
@@ -182,6 +203,47 @@ CASES = {
         [step(0, 0, 1000), op("aten::div", 100, 300), call("cudaMalloc", 150, 9, 5), op("aten::to", 410, 50),
          op("aten::add", 900, 50), *linked(ADD, 910, 80)],
     ),
+    "cpu-only": (
+        [step(0, 0, 100), op("aten::mm", 0, 60), op("aten::add", 60, 25)],
+        "60% of the steps' time is aten::mm, 25% is aten::add",
+        [step(0, 0, 100), op("aten::mm", 0, 60), op("aten::add", 60, 25), *linked(ADD, 90, 5)],
+    ),
+    "half-precision-on-cpu": (
+        [step(0, 0, 100), op("aten::mm", 0, 90, **matrices("c10::BFloat16"))],  # 2 * 64**3 FLOP
+        "aten::mm in bf16: 90% of the time; the largest, of 2 of 64x64 bf16, at 6 GFLOP/s",
+        [step(0, 0, 100), op("aten::mm", 0, 90, **matrices("float"))],
+    ),
+    "many-small-ops": (
+        [step(0, 0, 100), *(op("aten::add", n * 1.5, 1) for n in range(50))],
+        "50 of 50 ops per step take less than 20 µs (median 1.0 µs; 50 x aten::add): 50% of the time",
+        [step(0, 0, 100), *(op("aten::add", n * 1.5, 1) for n in range(49))],
+    ),
+    "copies-on-the-cpu": (
+        [step(0, 0, 100), op("aten::contiguous", 0, 10), op("aten::clone", 1, 8), op("aten::mm", 20, 60)],
+        "1 x aten::contiguous (10.0 µs) per step: 10% of the time",
+        [step(0, 0, 100), op("aten::contiguous", 0, 9), op("aten::clone", 1, 8), op("aten::mm", 20, 60)],
+    ),
+    "attention-in-parts-on-cpu": (
+        [step(0, 0, 100), op("aten::bmm", 0, 20), op("aten::view", 20, 1), op("aten::_softmax", 30, 10), op("aten::bmm", 50, 20)],
+        "1 softmax per step between two batched products, 50.0 µs each: 50% of the time",
+        [step(0, 0, 100), op("aten::bmm", 0, 20), op("aten::_softmax", 30, 10), op("aten::mm", 50, 20)],
+    ),
+    "gradients-unused": (
+        [step(0, 0, 100), forward("aten::mm", 0, 5, 7), forward("aten::add", 10, 5, 8)],
+        "autograd recorded 2 nodes per step, and no backward pass is in the trace",
+        [step(0, 0, 100), forward("aten::mm", 0, 5, 7), forward("aten::add", 10, 5, 7)],
+    ),
+    "uneven-steps": (
+        [e for n, dur in enumerate((90, 40, 80, 40)) for e in (step(n, n * 100, dur), op("aten::mm", n * 100, dur - 10))],
+        "ProfilerStep#2 takes 80.0 µs, the median step 40.0 µs; most of the difference is aten::mm: 70.0 µs there, 30.0 µs in "
+        "the median step",
+        [e for n, dur in enumerate((90, 40, 79, 40)) for e in (step(n, n * 100, dur), op("aten::mm", n * 100, dur - 10))],
+    ),
+    "uneven-op": (
+        [step(0, 0, 100), *(op("aten::mm", n * 10, 2 + 7 * (n % 2), **matrices("float")) for n in range(10))],
+        "10 calls of aten::mm with inputs of one shape: a tenth of them take 2.0 µs and less, a tenth 9.0 µs and more",
+        [step(0, 0, 100), *(op("aten::mm", n * 10, 2 + 7 * (n % 2), **matrices("float")) for n in range(9))],
+    ),
     "python-between-ops": (
         [step(0, 0, 100), op("aten::view", 1, 9), op("aten::add", 50, 20), *linked(ADD, 60, 9)],
         "1 gap of 40.0 µs or more per step, 40.0 µs in all, the longest 40.0 µs: 57% of the critical path",
@@ -266,7 +328,7 @@ CASES = {
     ),
     "heavy-launch": (
         [step(0, 0, 9), call("cudaOccupancyMaxActiveBlocksPerMultiprocessor", 1, 1, 9), *linked(GEMM, 2, 5, **HEAVY)],
-        "1 occupancy query in 1 step; nvjet GEMM 256x128 has 168 registers per thread, 213,188 B of shared memory",
+        "1 occupancy query in 1 step; launched next: nvjet GEMM 256x128 (after 1)",
         [step(0, 0, 9), *linked(GEMM, 2, 5, **HEAVY)],
     ),
     "driver-launch": (
@@ -310,8 +372,13 @@ CASES = {
     "unfused-pointwise": (
         [step(0, 0, 1000), *(launch(n, n) for n in range(60)), *(kernel(ADD, 100 + 20 * n, 20, n) for n in range(60))],
         "60 elementwise kernels per step take 92% of the critical path",
-        [step(0, 0, 1000), *(launch(n, n) for n in range(60)), *(kernel(ADD, 100 + 20 * n, 20, n) for n in range(49)),
+        [step(0, 0, 1000), *(launch(n, n) for n in range(60)), *(kernel(ADD, 100 + 20 * n, 9, n) for n in range(49)),
          *(kernel(GEMM, 100 + 20 * n, 20, n) for n in range(49, 60))],
+    ),
+    "slow-call": (
+        [step(0, 0, 900), *(op("aten::x", 10 + 10 * n, 5) for n in range(3)), op("aten::x", 50, 60), *linked(ADD, 300, 400)],
+        "1 of 4 calls of aten::x takes 60.0 µs itself, the others 5.0 µs (median): 8.6% of the critical path",
+        [step(0, 0, 900), *(op("aten::x", 10 + 10 * n, 5) for n in range(3)), op("aten::x", 50, 49), *linked(ADD, 300, 400)],
     ),
     "slow-pointwise": (
         [*pointwise("aten::gelu", 0, 100, 1), *pointwise("aten::relu", 200, 20, 2)],
@@ -543,8 +610,11 @@ def test_what_to_do_fits_the_program(tmp_path):
     late = [step(0, 0, 100), call("cudaGraphLaunch", 80, 2, 1), kernel(ADD, 90, 10, 1)]
     assert "replayed from a graph already" in advice(tmp_path, "overhead-bound", *late)
     compiled = [step(0, 0, 100), op("Torch-Compiled Region: 0/0", 10, 80), *linked(ADD, 80, 19)]
-    assert advice(tmp_path, "overhead-bound", *compiled).startswith("Part of it is compiled already")
-    assert "torch.compile" in advice(tmp_path, "overhead-bound", step(0, 0, 100), *linked(ADD, 80, 19))
+    assert advice(tmp_path, "overhead-bound", *compiled).startswith("Most of it is compiled already")
+    short = [e for n in range(4) for e in (op("aten::view", 20 * n, 1), *linked(ADD, 20 * n + 10, 3, n))]
+    assert "torch.compile" in advice(tmp_path, "overhead-bound", step(0, 0, 100), *short)
+    long_gap = advice(tmp_path, "overhead-bound", step(0, 0, 100), *linked(ADD, 80, 19))
+    assert long_gap.startswith("See python-between-ops: ")
 
 
 @pytest.mark.parametrize(
@@ -785,3 +855,73 @@ def test_a_step_of_no_time_has_no_opaque_op(tmp_path):
     events = [step(0, 10, 0), op("aten::_cudnn_attention_forward", 10, 40), *linked(CUDNN, 30, 5)]
     facts = read(write(tmp_path / "t.json", *events))
     assert facts.steps[0].cpu_us == 0 and "opaque-op" not in {found.slug for found in facts.findings}
+
+
+def test_two_long_elementwise_kernels_of_a_step_are_told(tmp_path):
+    def mlp(add_us):
+        return [step(0, 0, 150), *(launch(n, n) for n in range(3)), kernel(GEMM, 10, 80, 0), kernel(ADD, 90, add_us, 1),
+                kernel(ADD, 90 + add_us, add_us, 2)]  # fmt: skip
+
+    assert found(tmp_path, mlp(30))["unfused-pointwise"].startswith("2 long elementwise kernels per step (add): ")
+    assert "unfused-pointwise" not in found(tmp_path, mlp(9))
+
+
+def test_an_add_in_the_epilogue_needs_an_addmm_that_launches_nothing_else(tmp_path):
+    def addmm(*more):
+        return found(tmp_path, [step(0, 0, 99), op("aten::addmm", 1, 20), *linked(GEMM, 2, 5), *more]).get("epilogue-bias")
+
+    alone = "each aten::addmm launches nvjet GEMM 256x128 and nothing else; the trace has no aten::add"
+    assert (addmm(), addmm(launch(10, 2), kernel("epilogue::impl::globalKernel", 12, 5, 2))) == (alone, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "late_us", "blocks"),
+    [("hipMemcpyWithStream", 9, True), ("hipMemcpyWithStream", 11, False), ("cudaMemcpyAsync", 0.4, True),
+     ("cudaMemcpyAsync", 0.6, False)],
+)  # fmt: skip
+def test_a_copy_that_waits_by_its_name_may_seem_to_end_later(tmp_path, name, late_us, blocks):
+    copy = memcpy(20, 180 + late_us, 1, name="Memcpy DtoH (Device -> Host)")
+    events = [step(0, 0, 400), call(name, 10, 190, 1), copy, *linked(ADD, 300, 50, 2)]
+    assert ("blocking-copy" in found(tmp_path, events)) is blocks
+
+
+def test_a_pageable_copy_that_begins_after_its_call_did_not_block_it(tmp_path):
+    def told(start):
+        copy = memcpy(start, 60, 1, name="Memcpy HtoD (Pageable -> Device)")
+        return found(tmp_path, [step(0, 0, 400), call("cudaMemcpyAsync", 10, 90, 1), copy, *linked(ADD, 300, 50, 2)])
+
+    assert "blocking-copy" in told(60) and "blocking-copy" not in told(101)
+
+
+def test_advice_for_time_in_python_asks_for_no_stacks_that_are_there(tmp_path):
+    events = [step(0, 0, 900), *linked(ADD, 800, 9)]
+    without = advice(tmp_path, "overhead-bound", *events)
+    assert "record with with_stack=True" in without
+    stacked = advice(tmp_path, "overhead-bound", *events, event("python_function", "t.py(7): load", 0, 700))
+    assert "--by stack" in stacked and "with_stack=True" not in stacked
+
+
+def test_a_little_of_a_run_that_is_compiled_is_no_compiled_run(tmp_path):
+    def regions(n):
+        return [step(0, 0, 900), op("Torch-Compiled Region: 0/0", 0, 40 * n),
+                *(e for k in range(10) for e in (op("aten::add", 40 * k + 1, 30), *linked(ADD, 40 * k + 2, 3, k)))]  # fmt: skip
+
+    assert "compiled already" in advice(tmp_path, "overhead-bound", *regions(5))
+    assert "compiled already" not in advice(tmp_path, "overhead-bound", *regions(4))
+
+
+def test_many_small_collectives_are_to_be_sent_together(tmp_path):
+    def reduced(n):
+        work = [e for k in range(n) for e in all_reduce(10 * k + 1, 8, k)]
+        return advice(tmp_path, "exposed-communication", step(0, 0, 10 * n + 20), *work)
+
+    assert reduced(50) == "Send more with each call: 50 collectives per step take less than 20 µs (median 8.0 µs)."
+    assert "Send more" not in reduced(49)
+
+
+def test_growing_cats_are_seen_without_a_gpu(tmp_path):
+    def grown(*durations):
+        return found(tmp_path, [step(0, 0, 100), *(op("aten::cat", 20 * n, us) for n, us in enumerate(durations))])
+
+    words = "4 cats per step: 28% of the steps' time; the first takes 4.0 µs, the longest 10.0 µs"
+    assert grown(4, 6, 8, 10)["cache-growing-by-cat"] == words and "cache-growing-by-cat" not in grown(4, 6, 8, 7)

@@ -62,14 +62,25 @@ def test_loading_compiling_and_what_the_profiler_does(idle):
 @pytest.mark.parametrize("name", ["cudaStreamSynchronize", "cudaDeviceSynchronize"])
 def test_after_a_synchronization_the_cpu_has_no_lead(idle, name):
     f = idle(step(0, 0, 90), launch(0, 1), kernel(GEMM, 0, 40, 1), call(name, 10, 32, 9), launch(70, 2), kernel(ADD, 74, 6, 2))
-    assert (f.total_us, dict(f.causes)) == (34, {"after a synchronization": 30, "latency": 4})
-    assert f.gaps[0].cause == "after a synchronization"
+    assert (f.total_us, dict(f.causes)) == (34, {"python": 28, "latency": 4, "a synchronization that returns late": 2})
+    assert f.gaps[0].cause == "python"
 
 
 def test_a_gap_after_a_synchronization_that_is_mostly_latency_is_called_so(idle):
     f = idle(step(0, 0, 90), launch(0, 1), kernel(GEMM, 0, 40, 1), call("cudaDeviceSynchronize", 10, 32, 9),
              launch(50, 2), kernel(ADD, 74, 6, 2))  # fmt: skip
-    assert (dict(f.causes), f.gaps[0].cause) == ({"after a synchronization": 10, "latency": 24}, "latency")
+    assert (dict(f.causes), f.gaps[0].cause) == (
+        {"latency": 24, "python": 8, "a synchronization that returns late": 2},
+        "latency",
+    )
+
+
+def test_a_loader_after_a_synchronization_is_input(idle):
+    f = idle(step(0, 0, 900), launch(0, 1), kernel(GEMM, 0, 40, 1), call("cudaDeviceSynchronize", 10, 32, 9),
+             annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 45, 500), launch(550, 2),
+             kernel(ADD, 554, 6, 2))  # fmt: skip
+    causes = {"input": 500, "python": 8, "latency": 4, "a synchronization that returns late": 2}
+    assert (dict(f.causes), f.gaps[0].cause) == (causes, "input")
 
 
 def test_what_the_thread_of_the_steps_is_in_counts_where_no_thread_works(idle):

@@ -98,7 +98,7 @@ def test_facts_of_a_trace_of_nothing_much(tmp_path):
         "  window: 2.50 ms",
         "  steps: 0",
         "  kernels: none",
-        "  findings: none",
+        "  findings: cpu-only",
     ]
 
 

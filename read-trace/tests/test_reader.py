@@ -502,7 +502,7 @@ def test_old_category_names(facts):
 
 def test_the_header_of_an_amd_gpu_and_of_cupti(facts):
     f = facts(op("a", 0, 1), hip_runtime_version=70051831, hip_driver_version=70051832, cupti_version=130001)
-    assert f.versions == {"HIP runtime": "70051831", "HIP driver": "70051832", "CUPTI": "130001"}
+    assert f.versions == {"HIP runtime": "7.0.51831", "HIP driver": "7.0.51832", "CUPTI": "130001"}
 
 
 def test_the_device_is_the_one_that_worked(facts):

@@ -48,7 +48,7 @@ def test_a_table_that_is_too_wide_is_several_and_loses_nothing(capsys, monkeypat
 def test_without_flags_four_findings_are_told_and_the_others_named(capsys):
     path = GALLERY / "03_simple_mlp" / "64_128_768_3072_bf16_warm_eager_record_shapes.json"
     brief, every = told(capsys, path), told(capsys, path, "--all")
-    slugs = re.compile(r"^  ([a-z0-9-]+)(?: \([0-9.]+%\))?: ", re.MULTILINE)
+    slugs = re.compile(r"^  ([a-z0-9-]+)(?: \((?:saves [a-z0-9 ]+)?[0-9.]+%\))?: ", re.MULTILINE)
     findings = brief[brief.index("\nFindings") : brief.index("\nSteps")]
     said = slugs.findall(findings)
     rest = re.search(r"  and ([a-z0-9, \n-]+)\(--all\)", findings)[1].replace("\n", " ").replace(",", "").split()

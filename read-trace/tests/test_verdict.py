@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from helpers.events import ADD, GEMM, annotation, call, document, event, kernel, launch, memcpy, op, step, write
+from helpers.events import ADD, GEMM, annotation, call, document, event, kernel, launch, memcpy, on, op, step, write
 import pytest
 from trace_reader import cli, load, read
 from trace_reader.analysis.comparison import rows
@@ -12,7 +12,18 @@ from trace_reader.analysis.verdict import things, verdict_sentence
 
 OTHER_ADD = ADD.replace("<8,", "<4,")
 CASES = {
-    "no GPU, no launch": ([step(0, 0, 10), op("aten::mm", 1, 5)], "cpu-only: the trace holds no GPU event"),
+    "no GPU, no launch": ([step(0, 0, 10), op("aten::mm", 1, 5)],
+                          "cpu-only: the trace holds no GPU event; 50% of the steps' time is Python, 50% is aten::mm"),
+    "no GPU, no steps": ([op("aten::mm", 1, 6), op("aten::add", 8, 3)],
+                         "cpu-only: the trace holds no GPU event; 60% of the time is aten::mm, 30% is aten::add"),
+    "no GPU, and nothing to wait for": ([step(0, 0, 10)], "cpu-only: the trace holds no GPU event"),
+    "no GPU, a loader": ([step(0, 0, 10), annotation("enumerate(DataLoader)#_Iter.__next__", 0, 8), op("aten::mm", 8, 2)],
+                         "cpu-only: the trace holds no GPU event; 80% of the steps' time is waiting for a DataLoader, 20% is "
+                         "aten::mm"),
+    "no GPU, a backward pass on its thread": (
+        [step(0, 0, 10), op("aten::mm", 0, 2),
+         *on(2, op("autograd::engine::evaluate_function: MmBackward0", 2, 8), op("aten::bmm", 3, 6))],
+        "cpu-only: the trace holds no GPU event; 60% of the steps' time is aten::bmm, 20% is aten::mm"),
     "no GPU, but launches": ([step(0, 0, 10), launch(1, 1)], "cpu-only: the trace holds launches, but no GPU event"),
     "launches outside the steps": ([step(0, 0, 10), launch(20, 1)], "cpu-only: the trace holds no GPU event"),
     "one class of one thing": (

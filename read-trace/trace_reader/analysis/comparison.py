@@ -169,6 +169,9 @@ def _labels_of(paths: Sequence[str]) -> list[str]:
     return [path.removesuffix(".gz").removesuffix(".json") for path in short]
 
 
+ONE_EACH, WORTH_A_REMARK = " (of one recording each)", 5  # %: another process may differ by more than its steps do
+
+
 def _summary(
     a: Facts,
     b: Facts,
@@ -197,13 +200,27 @@ def _summary(
         if change := _change(a, b, _gpu_us):
             parts.append(f"GPU time per step {change}")
     if change := _change(a, b, _cpu_us):
-        parts.append(f"CPU time per step {change}")
+        largest = "" if a.has_gpu_work or b.has_gpu_work else _largest_op(a, b)
+        alone = abs(int(change.split("%")[0])) >= WORTH_A_REMARK and not change.endswith(")")
+        parts.append(f"CPU time per step {change}{ONE_EACH * alone}{largest}")
     if a.step_period_us and b.step_period_us:
         change = f"{b.step_period_us / a.step_period_us - 1:+.0%}"
         parts.insert(0, f"the step period went from {us(a.step_period_us)} to {us(b.step_period_us)} ({change})")
     if a.verdict != b.verdict:
         parts.append(f"{a.verdict} became {b.verdict}")
     return (", ".join(parts) or "nothing to compare: neither steps nor kernels") + "."
+
+
+def _largest_op(a: Facts, b: Facts) -> str:
+    """Of two runs without a GPU, the op whose own time differs most: `, most of it aten::mm (1.0 ms became 3.2 ms)`."""
+    if not a.steps or not b.steps:
+        return ""
+    own = [{op.name: op.self_us / len(facts.steps) for op in facts.ops} for facts in (a, b)]
+    name = max(sorted(own[0].keys() & own[1].keys()), key=lambda name: abs(own[1][name] - own[0][name]), default=None)
+    middle = [median_of(_cpu_us(facts)) or 0.0 for facts in (a, b)]
+    if name is None or abs(own[1][name] - own[0][name]) < 0.5 * abs(middle[1] - middle[0]) or middle[0] == middle[1]:
+        return ""
+    return f", most of it {name} ({us(own[0][name])} became {us(own[1][name])})"
 
 
 def _labels(kernels: tuple[KernelFacts, ...], most: int = 3) -> str:

@@ -1,5 +1,7 @@
 """What limits a run: walking back from its end, and asking at each point what was being waited for.
 
+Without a GPU the path is the CPU's: that of the thread of the steps, and of the backward pass for which it waits.
+
 At a GPU event, the time back to its start is the event's. Then, if the device was still busy when the event was launched, it
 waited for the event before it: the walk goes on there. If the device had nothing to do, it waited for the CPU: the walk goes on
 at the launch, and back along the CPU to the last call that waited for the GPU, and on at the event for which it waited.
@@ -11,14 +13,18 @@ from typing import Any
 import msgspec
 import numpy as np
 from trace_reader.analysis.cpu_time import CpuActivity
-from trace_reader.link.intervals import each_within_ns, merged
+from trace_reader.analysis.missing_events import missing
+from trace_reader.link.intervals import each_within_ns, merged, without
 from trace_reader.link.launches import devices_of
+from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import LATE_END_NS, SHORTEST_NS, Reason
 from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Kind
+from trace_reader.names.call_names import is_launch
 from trace_reader.names.kernel_names import is_collective
 
+NO_GPU = "CPU"  # the device of a run without a GPU
 LONGEST_LATENCY_NS = 1_000_000  # a longer wait of the device: the trace does not show what for
 SHARE_THAT_NAMES = 0.5
 
@@ -154,20 +160,26 @@ VERDICTS = {
 
 
 class Window(msgspec.Struct, frozen=True):
-    """Of a device's `work`: from when to when a path goes, in ns from the file's first slice."""
+    """Of a device's `work`: from when to when a path goes, in ns from the file's first slice. `track`: of a run without a GPU the
+    thread.
+    """
 
     device: int | str
     work: Rows
     start_ns: int
     end_ns: int
+    track: int = -1
 
 
 def windows(trace: Trace) -> list[Window]:
     """The window of each device that has one, that of the device which ends last first.
 
     It begins with the second recorded step (with the first one of fewer than three; without steps, with the first GPU event or
-    its launch) and ends with the last GPU event that the recorded steps launched (without steps: with the last).
+    its launch) and ends with the last GPU event that the recorded steps launched (without steps: with the last). Where the trace
+    holds neither GPU events nor launches, it is the CPU's, of the same steps (without steps: of the busiest thread's ops).
     """
+    if not len(trace.work):
+        return _without_gpu(trace)
     found = []
     for _, work in trace.work.by(devices_of(trace.work)):
         start_ns = _window_start(trace, work)
@@ -175,6 +187,17 @@ def windows(trace: Trace) -> list[Window]:
         if launched.any() and (end_ns := int(work.end_ns[launched].max())) > start_ns:
             found.append(Window(trace.slices.tracks[work.track[0]][0], work, start_ns, end_ns))
     return sorted(found, key=lambda window: -window.end_ns)
+
+
+def _without_gpu(trace: Trace) -> list[Window]:
+    """The window of a run without a GPU; none where kernels were launched, or may be in what the trace lacks."""
+    if trace.calls.is_named(is_launch).any() or not len(trace.ops) or missing(trace):
+        return []
+    spans = trace.steps.where(np.arange(len(trace.steps)) >= (len(trace.steps) >= 3))
+    if not len(spans):
+        outer = Rows(trace.slices, outermost(trace.slices, trace.ops.at))
+        spans = max((rows for _, rows in outer.by(outer.track)), key=lambda rows: rows.total_us)
+    return [Window(NO_GPU, trace.work, int(spans.start_ns[0]), int(spans.end_ns.max()), int(spans.track[0]))]
 
 
 def _window_start(trace: Trace, work: Rows) -> int:
@@ -186,8 +209,23 @@ def _window_start(trace: Trace, work: Rows) -> int:
 
 def critical_path(trace: Trace, cpu: CpuActivity, window: Window) -> CriticalPath:
     """The path in a window. Takes time n log n of the GPU's events."""
-    walked = _walk(trace, window.work.where(window.work.end_ns <= window.end_ns), window.start_ns)
+    if window.device == NO_GPU:
+        walked = _of_threads(trace, window)
+    else:
+        walked = _walk(trace, window.work.where(window.work.end_ns <= window.end_ns), window.start_ns)
     return path_of(trace, cpu, walked, window, window.end_ns - window.start_ns)
+
+
+def _of_threads(trace: Trace, window: Window) -> Pieces:
+    """The pieces of a run without a GPU: the ops of a backward pass's thread, and its own thread between them."""
+    left, found = (np.array([window.start_ns]), np.array([window.end_ns])), []
+    for track in trace.backward_tracks.tolist():
+        ops = trace.ops.where(trace.ops.track == track)
+        waiting = without(left, merged(ops.start_ns, ops.end_ns))
+        found.append(pieces(*without(left, waiting), Class.CPU, track=track))
+        left = waiting
+    path = joined(*found, pieces(*left, Class.CPU, track=window.track))
+    return path.where(np.argsort(-path.end_ns, kind="stable"))
 
 
 def path_of(trace: Trace, cpu: CpuActivity, pieces: Pieces, window: Window, length_ns: int) -> CriticalPath:

@@ -19,8 +19,10 @@ from trace_reader.analysis.kernel_facts import FamilyFacts, GemmFacts, KernelFac
 from trace_reader.analysis.memory_facts import MemoryFacts, memory_facts
 from trace_reader.analysis.missing_events import missing
 from trace_reader.analysis.op_facts import CallFacts, OpFacts, call_facts, op_facts
+from trace_reader.analysis.op_shapes import OpShapeFacts, op_shape_facts
 from trace_reader.analysis.place_facts import PlaceFacts, annotation_facts
 from trace_reader.analysis.plain_run import PlainRun, plain_run
+from trace_reader.analysis.server_steps import ServerSteps, server_steps
 from trace_reader.analysis.step_facts import StepFacts, busy_us, step_facts, step_period_us
 from trace_reader.analysis.what_if import Gain
 from trace_reader.link.launches import Origin
@@ -103,12 +105,14 @@ class Facts(msgspec.Struct, frozen=True):
     gpu_events_by_origin: dict[str, int]
     zero_timestamps: int  # kernels with a start or a duration of 0
     steps: tuple[StepFacts, ...]
+    server_steps: tuple[ServerSteps, ...]  # of an inference server: prefill and decode apart
     step_period_us: float | None  # from one step's end to the next one's, on average
     plain: PlainRun  # the run without the profiler
     kernels: tuple[KernelFacts, ...]
     families: tuple[FamilyFacts, ...]
     gemms: tuple[GemmFacts, ...]
     ops: tuple[OpFacts, ...]
+    op_shapes: tuple[OpShapeFacts, ...]
     calls: tuple[CallFacts, ...]
     annotations: tuple[PlaceFacts, ...]
     collectives: tuple[CollectiveFacts, ...]
@@ -171,20 +175,23 @@ def summarize(trace: Trace) -> Facts:
     window_us, gpu_busy = _window(trace)
     share = None if gpu_busy is None or window_us <= 0 else gpu_busy / window_us / len(used)
     cpu, asked, period_us = CpuActivity(trace), windows(trace), step_period_us(trace)
+    on_gpu = len(asked) > 0 and len(work) > 0
     # What takes the longest stands first, as processes that share them want it.
     parts = _worked_out(
         trace,
         recorded_paths=lambda: tuple(critical_path(trace, cpu, window) for window in asked),
         known=lambda: plain_run(trace, period_us, cpu, asked[0] if len(asked) == 1 else None),
-        idle=lambda: idle_facts(trace, cpu, asked[0].device, asked[0].start_ns, asked[0].end_ns) if asked else None,
+        idle=lambda: idle_facts(trace, cpu, asked[0].device, asked[0].start_ns, asked[0].end_ns) if on_gpu else None,
         ops=lambda: op_facts(trace),
         kernels=lambda: kernel_facts(trace, device_properties),
         memory=lambda: memory_facts(trace) if len(trace.memory) else (),
         steps=lambda: step_facts(trace),
         missing=lambda: missing(trace),
         annotations=lambda: annotation_facts(trace),
-        timeline=lambda: timeline(trace, asked[0].device, asked[0].start_ns, asked[0].end_ns) if asked else None,
+        timeline=lambda: timeline(trace, asked[0].device, asked[0].start_ns, asked[0].end_ns) if on_gpu else None,
         calls=lambda: call_facts(trace),
+        server_steps=lambda: server_steps(trace),
+        op_shapes=lambda: op_shape_facts(trace, str((used_properties or [{}])[0].get("name", ""))),
         gemms=lambda: gemm_facts(trace, device_properties),
         collectives=lambda: collective_facts(trace),
     )
@@ -272,10 +279,15 @@ def _versions(header: dict[str, Any]) -> dict[str, str]:
         ("hip_driver_version", "HIP driver"),
     ):
         if isinstance(number := header.get(key), int):  # 13000 is 13.0
-            versions[name] = f"{number // 1000}.{number % 1000 // 10}" if name.startswith("CUDA") else str(number)
+            versions[name] = f"{number // 1000}.{number % 1000 // 10}" if name.startswith("CUDA") else _hip_version(number)
     if isinstance(number := header.get("cupti_version"), int):
         versions["CUPTI"] = str(number)
     return versions
+
+
+def _hip_version(number: int) -> str:
+    """HIP counts 10^7 for the major version, 10^5 for the minor one: 60443483 is 6.4.43483."""
+    return f"{number // 10**7}.{number // 10**5 % 100}.{number % 10**5}" if number >= 10**7 else str(number)
 
 
 def _window(trace: Trace) -> tuple[float, float | None]:

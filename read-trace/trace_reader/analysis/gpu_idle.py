@@ -9,7 +9,7 @@ from trace_reader.model.rows import Rows
 from trace_reader.names.kernel_names import decode_name
 
 MOST_GAPS = 5  # that are told one by one
-AFTER_A_WAIT = "after a synchronization"
+IN_A_WAIT = "a synchronization that returns late"
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -24,8 +24,8 @@ class Gap(msgspec.Struct, frozen=True):
 
 class IdleFacts(msgspec.Struct, frozen=True):
     """A device's idle time. The causes, the largest first, sum up to it: `latency` (the next event was launched already), what
-    the CPU did until it launched (as in cpu_time, with `input`), `after a synchronization` (it had waited for the GPU, and
-    could only then go on), `unknown` (no launch in the trace).
+    the CPU did until it launched (as in cpu_time, with `input`), `a synchronization that returns late` (the CPU still waited for
+    the GPU, which had nothing to do any more), `unknown` (no launch in the trace).
     """
 
     total_us: float
@@ -42,14 +42,13 @@ def idle_facts(trace: Trace, cpu: CpuActivity, device: int | str, start_ns: int,
     launched = after.call >= 0
     launch_ns = np.where(launched, np.clip(slices.start_ns[after.call], begins, ends), begins)
     track = np.where(launched, slices.track[after.call], -1)
-    freed = _ended_in(trace.waits, begins, launch_ns)
+    freed_ns = _last_end_in(trace.waits, begins, launch_ns)  # from then on the CPU could go on
     late = launched & (launch_ns > begins)
-    host = late & ~freed
-    spent = cpu.time(begins[host], launch_ns[host], track[host])
+    spent = cpu.time(freed_ns[late], launch_ns[late], track[late])
     causes = {
         **spent.what_us,
         "input": spent.input_us,
-        AFTER_A_WAIT: int((launch_ns - begins)[late & freed].sum()) / 1000,
+        IN_A_WAIT: int((freed_ns - begins)[late].sum()) / 1000,
         "latency": int((ends - launch_ns)[launched].sum()) / 1000,
         "unknown": int((ends - begins)[~launched].sum()) / 1000,
     }
@@ -57,14 +56,12 @@ def idle_facts(trace: Trace, cpu: CpuActivity, device: int | str, start_ns: int,
     before = np.array([int(np.argmax(own.end_ns[:index])) if index else -1 for index in at[largest].tolist()], np.int64)
     told_gaps = []
     for index, earlier in zip(largest.tolist(), before.tolist(), strict=True):
-        parts = {"latency": int(ends[index] - launch_ns[index]), AFTER_A_WAIT: 0}
+        parts = {"latency": int(ends[index] - launch_ns[index]), IN_A_WAIT: int(freed_ns[index] - begins[index]) * late[index]}
         if not launched[index]:
             parts = {"unknown": 1}
-        elif freed[index] and late[index]:
-            parts[AFTER_A_WAIT] = int(launch_ns[index] - begins[index])
         else:
             one = slice(index, index + 1)
-            alone = cpu.time(begins[one], launch_ns[one], track[one]) if late[index] else None
+            alone = cpu.time(freed_ns[one], launch_ns[one], track[one]) if late[index] else None
             parts |= {name: round(us * 1000) for name, us in alone.what_us.items()} if alone else {}
             parts["input"] = round(alone.input_us * 1000) if alone else 0
         told_gaps.append(
@@ -97,10 +94,11 @@ def _work_of(trace: Trace, device: int | str, start_ns: int, end_ns: int) -> Row
     return own.where((own.end_ns > start_ns) & (own.start_ns < end_ns))
 
 
-def _ended_in(calls: Rows, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """For each stretch: whether a call that waited for the GPU ended in it; its clock may be early."""
+def _last_end_in(calls: Rows, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """For each stretch: when the last call that waited for the GPU ended in it (its clock may be early); else its begin."""
     call_ends = np.sort(calls.end_ns[calls.reason != Reason.QUEUE])
-    return np.searchsorted(call_ends, ends, "right") > np.searchsorted(call_ends, begins - LATE_END_NS)
+    last = np.append(call_ends, 0)[np.searchsorted(call_ends, ends, "right") - 1]
+    return np.where(last >= begins - LATE_END_NS, np.clip(last, begins, ends), begins)
 
 
 def _label(rows: Rows, index: int) -> str:

@@ -4,12 +4,14 @@ from collections.abc import Callable
 
 import msgspec
 import numpy as np
+from trace_reader.analysis.cpu_time import is_compiling
 from trace_reader.link.intervals import union_ns, unions_ns
 from trace_reader.link.launches import devices_of
+from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import Reason
 from trace_reader.model.rows import Rows, distinct, grouped
-from trace_reader.model.slices import NO_CORRELATION, ON_GPU
+from trace_reader.model.slices import NO_CORRELATION, ON_GPU, Kind
 from trace_reader.names.call_names import asks_occupancy, is_launch
 from trace_reader.names.kernel_names import decode_name
 from trace_reader.names.op_names import CONVERTING_OPS, GEMM_OPS, IDLE_OPS, VIEW_OPS
@@ -151,11 +153,18 @@ def _launched(launched: Rows, steps: int) -> list[Counts]:
 
 
 def _leaf_ops(trace: Trace) -> list[Counts]:
-    """For each step: the ops that do the work: no views, and no op whose work another op inside it does."""
+    """For each step: the ops that do the work: no views, and no op whose work another op inside it does; and the kernels in C++
+    that torch.compile made (in the trace where TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE is set). What compiling runs is none.
+    """
     idle = VIEW_OPS | IDLE_OPS
-    working = _inside_steps(
-        trace, trace.ops.where(trace.ops.is_named(lambda name: name.startswith("aten::") and name not in idle))
-    )
+
+    def works(name: str) -> bool:
+        return (name.startswith("aten::") and name not in idle) or "cpp_fused" in name
+
+    working = _inside_steps(trace, trace.ops.where(trace.ops.is_named(works)))
+    compiling = trace.slices.are_named(Kind.OP, is_compiling)
+    if compiling.any():
+        working = working.where(innermost(trace.slices, trace.parent, working.at, compiling) < 0)
     found = [np.empty(0, np.int64)]
     for _, ops in working.by(working.track):
         converts = ops.is_named(CONVERTING_OPS.__contains__)

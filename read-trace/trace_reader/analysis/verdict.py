@@ -15,15 +15,17 @@ CPU_WORDS = {
     "call": "calls that launch no kernel",
     "memory": "memory management", "loading": "loading code", "compilation": "compiling", "profiler": "the profiler",
 }  # fmt: skip
+OUTSIDE_OF_OPS = frozenset(["python", "annotation", "profiler"])
 NEARLY_BUSY = 0.8  # of a step: a GPU that is busy for so long may limit it
 
 
 def verdict_sentence(facts: Facts) -> str:
     """One line: what limits the run, its share of the critical path, and what makes up most of that."""
+    path = facts.critical_path
     if facts.verdict == "cpu-only":
         launched = sum(step.launches for step in facts.steps)
-        return "cpu-only: " + ("the trace holds launches, but no GPU event" if launched else "the trace holds no GPU event")
-    path = facts.critical_path
+        held = "launches, but no GPU event" if launched else "no GPU event"
+        return f"cpu-only: the trace holds {held}" + (f"; {on_cpu(facts, path)}" if path else "")
     lacks = f"the trace lacks {' and '.join(facts.missing)}" if facts.missing else "no recorded step launched GPU work"
     if path is None:
         return f"unknown: {lacks}" + ("" if facts.has_gpu_work else "; it holds no GPU event")
@@ -75,6 +77,28 @@ def what_limits(path: CriticalPath) -> str:
     largest = sorted((thing for name, _ in limiting for thing in things(path, name)), key=lambda thing: -thing[1])[:2]
     most = ", ".join(f"{what} {about(us_ / path.window_us)}" for what, us_ in largest)
     return " and ".join(words) + (f" ({most})" if largest else "")
+
+
+def on_cpu(facts: Facts, path: CriticalPath) -> str:
+    """What takes most of a run without a GPU: the share and the name of the two largest of its ops and of what is no op."""
+    told = [
+        f"{about(time_us / path.window_us)}{f' of {whole(facts)}' * (not n)} is {what}"
+        for n, (what, time_us) in enumerate(parts(path)[:2])
+    ]
+    return ", ".join(told)
+
+
+def whole(facts: Facts) -> str:
+    """Of what a share is: of the critical path, which without a GPU is the steps' time."""
+    return "the critical path" if facts.has_gpu_work else "the steps' time" if facts.steps else "the time"
+
+
+def parts(path: CriticalPath) -> list[tuple[str, float]]:
+    """What a run without a GPU spends its time on: ops by name, Python and the like, waiting for a DataLoader; the most first."""
+    found = [(part.name, part.us) for part in path.ops]
+    found += [(CPU_WORDS[part.name], part.us) for part in path.cpu if part.name in OUTSIDE_OF_OPS]
+    found += [(CLASSES["input"], path.input_us)] if path.input_us else []
+    return sorted(found, key=lambda thing: (-thing[1], thing[0]))
 
 
 def things(path: CriticalPath, name: str) -> list[tuple[str, float]]:

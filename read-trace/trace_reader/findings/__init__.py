@@ -14,6 +14,7 @@ from trace_reader.findings import (
     cold_steps,
     communication,
     compiled,
+    cpu_ops,
     gemm,
     gpu_waits,
     kernel_patterns,
@@ -33,8 +34,8 @@ from trace_reader.system.processes import answers_of
 __all__ = ["PATTERNS", "Choices", "choices", "evidence_of", "run_rules"]
 # In the order in which they are told; in a file, from the top.
 _SUBJECTS = (
-    bottleneck, gpu_waits, communication, optimizer, cold_steps, kernel_patterns, memory_traffic, gemm, attention, compiled,
-    runtime_calls, low_occupancy, recording_effects,
+    bottleneck, cpu_ops, gpu_waits, communication, optimizer, cold_steps, kernel_patterns, memory_traffic, gemm, attention,
+    compiled, runtime_calls, low_occupancy, recording_effects,
 )  # fmt: skip
 _ORDER = [module.__name__ for module in _SUBJECTS]
 PATTERNS = dict(sorted(RULES.items(), key=lambda item: _ORDER.index(item[1].rule.__module__)))

@@ -3,20 +3,28 @@
 import numpy as np
 from trace_reader.analysis.edits import Effect, all_of, dropped, scaled, unlaunched
 from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.verdict import whole
 from trace_reader.findings.registry import Seen, a_step, calls_of, finding, listed, named
+from trace_reader.link.intervals import merged
 from trace_reader.link.nesting import innermost, outermost, self_us
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Kind
 from trace_reader.names.kernel_names import decode_name
-from trace_reader.units import count, us
+from trace_reader.names.op_names import BATCHED_GEMM_OPS
+from trace_reader.units import about, count, us
 
 SOFTMAX_FOR_MASKED_ROWS = "aten::_safe_softmax"
 
 BUILD_ONCE = "Build the mask once outside, on the GPU."
 COMBINING = frozenset(["aten::eq", "aten::__and__", "aten::bitwise_and", "aten::logical_and"])
-BATCHED_GEMM_OPS = ("aten::bmm", "aten::baddbmm")
 NEAR = 8  # kernels: a scale, a mask and conversions stand between a GEMM and a softmax
+FAR_ABOVE = 10  # times the median of the other calls of an op
+WORTH_TELLING = 0.05  # of the path
+OTHER_BACKEND = (
+    "cuDNN may plan anew for each new length, as that of a growing cache. Try another backend "
+    "(torch.backends.cuda.enable_cudnn_sdp(False)), or a cache of one length."
+)
 OPAQUE_SHARE = 0.2  # of a step's CPU time
 LIBRARIES = {  # of fused attention
     "FlashAttention": "FlashAttention",
@@ -171,6 +179,42 @@ def _opaque_op(trace: Trace, facts: Facts) -> Seen | None:
         own_us = float(self_us(trace.slices, trace.parent, inside.at).sum()) / max(len(facts.steps), 1)
         if step and step.cpu_us and own_us >= OPAQUE_SHARE * step.cpu_us:
             total_us = inside.total_us / len(facts.steps)
+            if (slow := _slow_call(trace, facts)) and slow.evidence[0].name == name:
+                return None
             seen = f"{name}: {us(own_us)} of its {us(total_us)} per step are self time, "
             return Seen(seen + f"{own_us / step.cpu_us:.0%} of {step.name}'s CPU time", calls)
     return None
+
+
+@finding(
+    "slow-call",
+    "one call of an op takes many times as long as the others",
+    "the longest slice of an op that runs often",
+    "One call of this op spends far more time in itself than the others do, where the trace records nothing. A library may plan, "
+    "load or compile something for inputs that are new to it.",
+    "Record again with the same shapes: where it is gone, it was for new ones. Then pad to lengths that come again.",
+)
+def _slow_call(trace: Trace, facts: Facts) -> Seen | None:
+    path = facts.critical_path
+    if path is None:
+        return None
+    ops = trace.ops.where(trace.step_at(trace.ops.start_ns) >= 0)
+    every = Rows(trace.slices, ops.at, own_us=self_us(trace.slices, trace.parent, ops.at))
+    slow: list[tuple[float, Rows]] = []
+    for _, rows in every.by_name():
+        longest = int(np.argmax(rows.own_us))
+        others_us = float(np.median(np.delete(rows.own_us, longest))) if len(rows) > 1 else 0.0
+        if len(rows) > 1 and rows.own_us[longest] >= FAR_ABOVE * max(others_us, 1.0):
+            slow.append((float(rows.own_us[longest]), rows))
+    if not slow:
+        return None
+    own_us, rows = max(slow, key=lambda item: item[0])
+    call = rows.where(rows.own_us == own_us)
+    share = path.explained_us(call) / path.window_us
+    if share < WORTH_TELLING:
+        return None
+    others_us = float(np.median(rows.own_us[rows.own_us < own_us]))
+    seen = f"1 of {len(rows)} calls of {call[0].name} takes {us(own_us)} itself, the others {us(others_us)} (median): "
+    planned = "cudnn_attention" in call[0].name
+    effect = Effect(lambda run: run.skip(merged(call.start_ns, call.end_ns), others_us / own_us))
+    return Seen(f"{seen}{about(share)} of {whole(facts)}", call, OTHER_BACKEND if planned else "", share, effect)

@@ -1,10 +1,12 @@
 """The bottleneck, and what makes up most of it."""
 
+import msgspec
 import numpy as np
 from trace_reader.analysis.cpu_time import cpu_computing, is_loader
 from trace_reader.analysis.critical_path import Class, CriticalPath
 from trace_reader.analysis.edits import (
     Effect,
+    Union,
     all_of,
     dropped,
     launched_at_once,
@@ -15,10 +17,10 @@ from trace_reader.analysis.edits import (
     without_waits,
 )
 from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.verdict import what_limits
+from trace_reader.analysis.verdict import what_limits, whole
 from trace_reader.findings.registry import Seen, a_step, finding, listed
 from trace_reader.link.intervals import merged, without
-from trace_reader.link.nesting import outermost
+from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import Reason
 from trace_reader.model.rows import Rows
@@ -34,6 +36,8 @@ LONGEST_FREE_NS = 5_000_000
 LONG_GAP_NS = 40_000  # between two ops; a module's call takes less
 GPU_CLASSES = (Class.COMPUTE, Class.COMMUNICATION, Class.COPY)
 SHARE_OF = {"gpu-bound": "compute", "copy-bound": "copy", "latency-bound": "latency"}  # of the path's classes
+STACKS = "--by stack tells which lines are at work there, from the Python functions in this trace."
+NO_STACKS = "record with with_stack=True, or use py-spy"
 OTHER_THAN_LAUNCHING = {  # what to do where most of the CPU's part is this
     "call": "Look for long calls that launch nothing, such as blocking copies: the CPU spends the most time there.",
     "memory": "See allocation-in-step: the CPU spends the most time managing memory.",
@@ -64,7 +68,7 @@ def _no_gpu_events(trace: Trace, facts: Facts) -> Seen | None:
     "overhead-bound",
     "CPU total is many times the CUDA total in the table",
     "the GPU's lane: mostly gaps between short kernels",
-    "The GPU waits for the CPU most of the time.",
+    "The CPU decides when the run ends: most of what the run waits for is work on the CPU.",
     "Give each launch more work (larger batch), launch fewer kernels (fuse, torch.compile), or replay them (CUDA graphs).",
 )
 def _overhead_bound(trace: Trace, facts: Facts) -> Seen | None:
@@ -78,9 +82,25 @@ def _overhead_bound(trace: Trace, facts: Facts) -> Seen | None:
         next = "See compute-on-the-cpu: most of the CPU's time goes into ops that it computes itself."
     elif facts.gpu_time_by_origin_us["graph"] > 0.5 * sum(facts.gpu_time_by_origin_us.values()):
         next = "Look at what the CPU does between graph replays: most GPU time is replayed from a graph already."
-    elif any(op.name.startswith("Torch-Compiled Region") for op in facts.ops):
-        next = "Part of it is compiled already: give each launch more work (larger batch), or replay it as a CUDA graph."
+    elif _compiled_share(trace) >= SHARE_TO_NAME:
+        next = "Most of it is compiled already: give each launch more work (larger batch), or replay it as a CUDA graph."
+    elif path.cpu_within_us(*_long_gaps(trace)[:2]) >= SHARE_TO_NAME * path.cpu_us:
+        next = f"See python-between-ops: {STACKS if has_stacks(trace) else f'most of it is in no op ({NO_STACKS}).'}"
     return Seen(what_limits(path), _cpu_work(trace, path), next, path.classes["cpu"], Effect(without_cpu))
+
+
+def has_stacks(trace: Trace) -> bool:
+    """Whether the file holds functions of Python, which are read where they are asked for."""
+    return "python_function" in trace.skipped or bool((trace.slices.kind == Kind.PYTHON).any())
+
+
+def _compiled_share(trace: Trace) -> float:
+    """Of the GPU's events whose launch is known, the share that was launched in a compiled region."""
+    compiled = trace.slices.are_named(Kind.OP, lambda name: name.startswith("Torch-Compiled Region"))
+    launched = trace.linked.call[trace.linked.call >= 0]
+    if not compiled.any() or not len(launched):
+        return 0.0
+    return float((innermost(trace.slices, trace.parent, launched, compiled) >= 0).mean())
 
 
 def _limits(trace: Trace, facts: Facts, verdict: str, *classes: Class) -> Seen | None:
@@ -149,6 +169,26 @@ def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
     if path is None or not len(trace.steps):
         return None
+    track, gaps, spans = _long_gaps(trace)
+    share = path.cpu_within_us(track, gaps) / path.window_us
+    if share < WORTH_TELLING:
+        return None
+    total_us, longest_us = int((gaps[1] - gaps[0]).sum()) / 1000, int((gaps[1] - gaps[0]).max()) / 1000
+    least = us(LONG_GAP_NS / 1000)
+    kinds = f"gap of {least} or more", f"gaps of {least} or more"
+    seen = f"{a_step(len(gaps[0]), facts, *kinds)}, {us(total_us)} in all"
+    seen += f", the longest {us(longest_us)}: {about(share)} of {whole(facts)}"
+    around = spans.where(np.isin(spans.end_ns, gaps[0]) | np.isin(spans.start_ns, gaps[1]))
+    next = f"See what runs between the ops: {STACKS}" if has_stacks(trace) else ""
+    return Seen(seen, around, next, share, Effect(skipped(gaps)))
+
+
+def _long_gaps(trace: Trace) -> tuple[int, Union, Rows]:
+    """The thread of the steps, the long gaps in them in which it is in no op and no call (nor a backward pass in one), and the
+    ops and calls around these.
+    """
+    if not len(trace.steps):
+        return -1, (np.zeros(0, np.int64), np.zeros(0, np.int64)), trace.ops
     track = int(trace.steps.track[-1])
     spans = Rows(trace.slices, trace.slices.of(Kind.OP, Kind.CALL))
     loading = trace.annotations.where(trace.annotations.is_named(is_loader))
@@ -156,17 +196,7 @@ def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
     spans = Rows(trace.slices, at)
     gaps = without((trace.steps.start_ns, trace.steps.end_ns), merged(spans.start_ns, spans.end_ns))
     long = gaps[1] - gaps[0] >= LONG_GAP_NS
-    gaps = gaps[0][long], gaps[1][long]
-    share = path.cpu_within_us(track, gaps) / path.window_us
-    if share < WORTH_TELLING:
-        return None
-    total_us, longest_us = int((gaps[1] - gaps[0]).sum()) / 1000, int((gaps[1] - gaps[0]).max()) / 1000
-    least = us(LONG_GAP_NS / 1000)
-    kinds = f"gap of {least} or more", f"gaps of {least} or more"
-    seen = f"{a_step(int(long.sum()), facts, *kinds)}, {us(total_us)} in all"
-    seen += f", the longest {us(longest_us)}: {about(share)} of the critical path"
-    around = spans.where(np.isin(spans.end_ns, gaps[0]) | np.isin(spans.start_ns, gaps[1]))
-    return Seen(seen, around, share=share, effect=Effect(skipped(gaps)))
+    return track, (gaps[0][long], gaps[1][long]), spans
 
 
 @finding(
@@ -174,10 +204,23 @@ def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
     "CPU total and CUDA total are about equal in the table",
     "the GPU's lane: no gaps between kernels",
     "The GPU is the bottleneck: faster kernels would end the run earlier.",
-    "Look at the longest kernels first.",
+    "Look at the longest kernels first. Recorded with record_shapes=True, the report says which op is furthest from what the "
+    "device can do.",
 )
 def _gpu_bound(trace: Trace, facts: Facts) -> Seen | None:
-    return _limits(trace, facts, "gpu-bound", Class.COMPUTE)
+    seen = _limits(trace, facts, "gpu-bound", Class.COMPUTE)
+    worth = [
+        op for op in facts.op_shapes if op.to_gain_us and op.to_gain_us >= WORTH_TELLING * sum(o.time_us for o in facts.op_shapes)
+    ]
+    if seen is None or not any(op.peak_share for op in facts.op_shapes):
+        return seen
+    if not worth:
+        next = "Fuse ops, or use a smaller dtype: no op of known cost is far from what its kind usually reaches."
+        return msgspec.structs.replace(seen, next=next)
+    most = max(worth, key=lambda op: op.to_gain_us or 0.0)
+    share = (most.to_gain_us or 0.0) / max(len(facts.steps), 1)
+    what = f"{most.op} of {most.shapes}: {most.peak_share:.0%} of the {'memory rate' if most.limited_by == 'memory' else 'peak'}"
+    return msgspec.structs.replace(seen, next=f"Look first at {what}, {us(share)} per step to gain.")
 
 
 @finding(
@@ -224,8 +267,10 @@ def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
     if path is None or path.input_us < WORTH_TELLING * path.window_us:
         return None
-    seen = f"waiting for the DataLoader takes {about(path.input_us / path.window_us)} of the critical path ({us(path.input_us)})"
+    seen = f"waiting for the DataLoader takes {about(path.input_us / path.window_us)} of {whole(facts)} ({us(path.input_us)})"
     waits = trace.annotations.where(trace.annotations.is_named(is_loader) & (trace.annotations.end_ns > path.start_ns))
     alone = any("_SingleProcessDataLoaderIter" in name for name in waits.names)
     next = "Set num_workers above 0: a DataLoader loads in the program's own process." if alone else ""
+    if not facts.has_gpu_work:
+        next = "Use cheaper transforms, or do them ahead of time: a DataLoader's workers take cores from the model."
     return Seen(seen, waits, next, path.input_us / path.window_us, Effect(without_loader))

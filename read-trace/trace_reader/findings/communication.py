@@ -4,7 +4,7 @@ from collections import defaultdict
 import math
 
 import numpy as np
-from trace_reader.analysis.collectives import collectives
+from trace_reader.analysis.collectives import collectives, waits_for_all
 from trace_reader.analysis.facts import Facts
 from trace_reader.findings.registry import Seen, a_step, finding
 from trace_reader.link.trace import Trace
@@ -17,6 +17,7 @@ WAITING = 0.3  # of the time in collectives
 FEWEST_CALLS = 3  # of one size, to tell a long one by
 FEW_CALLS = 2  # a step
 MOSTLY = 0.8
+SMALL_US, MANY_SMALL = 20, 50  # of a collective; a step
 
 
 @finding(
@@ -37,7 +38,11 @@ def _exposed_communication(trace: Trace, facts: Facts) -> Seen | None:
     if len(rows) <= FEW_CALLS * max(len(facts.steps), 1) and times.exposed_communication_us > MOSTLY * times.communication_us:
         calls = a_step(len(rows), facts, "collective", "collectives")
         next = f"If these are gradients, send them in more buckets during the backward pass (DDP's bucket_cap_mb): now {calls}."
-    return Seen(f"{seen}{about(share)} of the time", rows, next, share)
+    small = rows.where(rows.duration_us < SMALL_US)
+    if len(small) >= MANY_SMALL * max(len(facts.steps), 1) and small.total_us > MOSTLY * rows.total_us:
+        calls = a_step(len(small), facts, "collective", "collectives")
+        next = f"Send more with each call: {calls} take less than {SMALL_US} µs (median {us(small.median_us)})."
+    return Seen(f"{seen}{about(share)} of the time", rows, next, path.classes["communication"])
 
 
 @finding(
@@ -53,7 +58,7 @@ def _late_rank(trace: Trace, facts: Facts) -> Seen | None:
     by_step: dict[int, float] = defaultdict(float)
     fastest_us, slowest_us = math.inf, 0.0
     for said, rows in collectives(trace):
-        if len(rows) < FEWEST_CALLS or (said.group_size or 0) < 2:
+        if len(rows) < FEWEST_CALLS or (said.group_size or 0) < 2 or not waits_for_all(said.name):
             continue
         least_us = float(rows.duration_us.min())
         total_us += rows.total_us

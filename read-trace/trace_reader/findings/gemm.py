@@ -6,7 +6,7 @@ import numpy as np
 from trace_reader.analysis.edits import Effect, all_of, scaled
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernel_facts import KernelFacts, product_cost
-from trace_reader.findings.memory_traffic import bias_copies
+from trace_reader.findings.memory_traffic import CONVERTS, bias_copies
 from trace_reader.findings.registry import Seen, calls_of, finding, listed
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct
@@ -36,12 +36,13 @@ def _epilogue_bias(trace: Trace, facts: Facts) -> Seen | None:
         if k.decoded.is_gemm and "bias" in (k.decoded.epilogue or ""):
             return Seen(f"{k.decoded.label} names a bias in its epilogue ({k.decoded.epilogue})", calls_of(trace, k))
     gemm = next((k for k in facts.compute_kernels if k.decoded.is_gemm and k.op == "aten::addmm"), None)
-    if gemm and not len(bias_copies(trace)) and not any(op.name == "aten::add" for op in facts.ops):
-        return Seen(
-            f"aten::addmm launches {gemm.decoded.label}; the trace has no copy of the bias and no aten::add",
-            calls_of(trace, gemm),
-        )
-    return None
+    if gemm is None:
+        return None
+    rows = calls_of(trace, gemm)
+    alone = ~np.isin(rows.op, distinct(trace.linked.op).values[distinct(trace.linked.op).counts > 1])
+    if not alone.all() or len(bias_copies(trace)) or any(op.name == "aten::add" for op in facts.ops):
+        return None
+    return Seen(f"each aten::addmm launches {gemm.decoded.label} and nothing else; the trace has no aten::add", rows)
 
 
 @finding(
@@ -75,6 +76,8 @@ def _fp32_cuda_cores(trace: Trace, facts: Facts) -> Seen | None:
     next = ""
     if isinstance(major, int) and major < 8:
         next = "Use fp16: this GPU's tensor cores take neither bf16 nor tf32." if major >= 7 else "This GPU has no tensor cores."
+    if any(op.name == "aten::_scaled_dot_product_attention_math" for op in facts.ops) and _reads_half(facts):
+        next = "Use another backend of scaled_dot_product_attention: the one written out computes in fp32 here."
     rows = calls_of(trace, *slow)
     fp32, bf16, fp16 = (peak(facts.device or "", dtype) for dtype in ("fp32", "bf16", "fp16"))
     half = bf16 or fp16
@@ -84,12 +87,17 @@ def _fp32_cuda_cores(trace: Trace, facts: Facts) -> Seen | None:
     return Seen(seen, rows, next, effect=faster)
 
 
+def _reads_half(facts: Facts) -> bool:
+    """Whether a kernel converts bf16 or fp16 to float32: then fp32 is not what the program asked for."""
+    return any(CONVERTS.search(k.name) for k in facts.compute_kernels)
+
+
 @finding(
     "tf32-products",
     "GEMMs that read and write float32",
     "the GEMM's name: tf32",
-    "These matrix products read float32 and multiply in tf32. In bf16 or fp16, tensor cores are twice as fast, and every kernel "
-    "moves half of the bytes.",
+    "These matrix products read float32 and multiply in tf32. In bf16 or fp16, tensor cores are up to twice as fast, and kernels "
+    "that then work in 16 bits move half of the bytes.",
     "Try bf16 by autocast: torch.autocast('cuda', torch.bfloat16). Check that the training still converges.",
 )
 def _tf32_products(trace: Trace, facts: Facts) -> Seen | None:

@@ -53,8 +53,8 @@ def _on_path(path: CriticalPath, time_us: float) -> str:
     "blocking-copy",
     "inside a step, the CPU stands still in a copy",
     "a long cudaMemcpyAsync that returns when its own copy ends",
-    "These calls return only at about the end of their copies. A copy from or to pageable memory can block like this, even if "
-    "its name says Async.",
+    "These calls return while their copy runs, or when it is done, and not before. A copy from or to pageable memory can block "
+    "like this, even if its name says Async.",
     "Pin the host memory (pin_memory=True), copy with non_blocking=True, and leave results on the GPU.",
 )
 def _blocking_copy(trace: Trace, facts: Facts) -> Seen | None:

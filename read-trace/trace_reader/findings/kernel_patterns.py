@@ -1,15 +1,17 @@
 """Kernels that are many, slow or uneven, and ops that launch none."""
 
 from collections import defaultdict
+import math
 
 import numpy as np
+from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.edits import Effect, all_of, launched_at_once, scaled, unlaunched
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernel_facts import KernelFacts
 from trace_reader.findings.gemm import aligned, unaligned
-from trace_reader.findings.registry import Seen, calls_of, finding, listed, named, not_compiling
+from trace_reader.findings.registry import Seen, a_step, calls_of, finding, listed, named, not_compiling
 from trace_reader.link.launches import Origin
-from trace_reader.link.nesting import innermost, outermost
+from trace_reader.link.nesting import innermost, outermost, self_us
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, median
 from trace_reader.model.slices import Kind
@@ -22,11 +24,13 @@ HOTSPOT_SHARE = 0.5  # of the GPU's time
 MANY_CALLS_A_STEP = 50
 MANY_ALIKE = 20  # calls of one kernel a step
 SMALL_US = 10
+LONG_US = 50  # on average, of kernels that are no longer called many small ones: a launch takes less than half of that
 MOSTLY = 0.6  # of the kernels
+BUSY_ITSELF_US = 1000  # of an op: it does more than launch
 WAITING = 0.3  # of the path
 UNEVEN_SPREAD = 0.04  # of the median
 LARGE_BYTES = 10_000_000  # below, a kernel's start and end weigh as much as its work
-UNFUSED = 0.1  # of the path
+UNFUSED, UNFUSED_FEW = 0.1, 0.2  # of the path; of fewer kernels: a sound step of training has 0.14
 OPTIMIZER_STEP = "Optimizer.step#"
 ALSO_PADS = (
     "Fuse pointwise kernels with torch.compile, which also pads matrix products of odd sizes (unaligned-product), or use a "
@@ -71,7 +75,11 @@ def _many_calls(trace: Trace, facts: Facts) -> Seen | None:
         labels[decode_name(name).label].append(rows)
     steps = len(facts.steps)
     counts = sorted(((sum(map(len, groups)), label) for label, groups in labels.items()), key=lambda item: (-item[0], item[1]))
-    many = [(n, label) for n, label in counts if n >= MANY_ALIKE * steps]
+    many = [
+        (n, label)
+        for n, label in counts
+        if n >= MANY_ALIKE * steps and math.fsum(rows.total_us for rows in labels[label]) < LONG_US * n
+    ]
     if not many:
         return None
     seen = "per step: " + listed(
@@ -82,8 +90,9 @@ def _many_calls(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _with_their_ops(trace: Trace, facts: Facts, calls: Rows) -> float | None:
-    """The share of the path that kernels explain together with the ops that launched them."""
+    """The share of the path that kernels explain together with the ops that launched them, but for ops that do more than that."""
     path, ops = facts.critical_path, distinct(calls.op[calls.op >= 0]).values
+    ops = ops[self_us(trace.slices, trace.parent, ops) < BUSY_ITSELF_US]
     spent = Rows(trace.slices, np.sort(np.concatenate([calls.at, outermost(trace.slices, ops)])))
     return path.explained_us(spent) / path.window_us if path else None
 
@@ -171,14 +180,30 @@ def _unfused_pointwise(trace: Trace, facts: Facts) -> Seen | None:
         return None
     rows = trace.linked.where(trace.linked.is_named(lambda name: decode_name(name).family == "ATen elementwise"))
     rows = rows.where(~_of_the_optimizer(trace, rows))
+    if len(rows) < MANY_CALLS_A_STEP * len(facts.steps):
+        return _large_ones(trace, facts, path, rows)
     share = path.explained_us(rows) / path.window_us
-    if len(rows) < MANY_CALLS_A_STEP * len(facts.steps) or share < UNFUSED:
+    if share < UNFUSED:
         return None
     seen = f"{len(rows) / len(facts.steps):.0f} elementwise kernels per step take {about(share)} of the critical path"
     padded = aligned(facts, calls_of(trace, *unaligned(facts)))  # as torch.compile does, too
     gone, longest = _fusable(trace)
     most = all_of(unlaunched(gone), scaled(longest, LEFT_OF_LONGEST), *([padded.most] if padded else []))
     return Seen(seen, rows, ALSO_PADS if padded else "", effect=Effect(most))
+
+
+def _large_ones(trace: Trace, facts: Facts, path: CriticalPath, rows: Rows) -> Seen | None:
+    """A few elementwise kernels, each of them long: at best one in each step does the work of all."""
+    rows = rows.where((rows.duration_us >= SMALL_US) & (rows.step >= 0))
+    share = path.explained_us(rows) / path.window_us
+    if len(rows) < 2 * len(facts.steps) or share < UNFUSED_FEW:
+        return None
+    order = np.lexsort((-rows.duration_us, rows.step))
+    longest = np.append(True, rows.step[order][1:] != rows.step[order][:-1])
+    gone = rows.where(np.sort(order[~longest]))
+    names = listed(dict.fromkeys(decode_name(name).label for name in rows.names))
+    kernels = a_step(len(rows), facts, "long elementwise kernel", "long elementwise kernels")
+    return Seen(f"{kernels} ({names}): {about(share)} of the critical path", rows, effect=Effect(unlaunched(gone)))
 
 
 def _of_the_optimizer(trace: Trace, rows: Rows) -> np.ndarray:

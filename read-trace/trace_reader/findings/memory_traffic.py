@@ -114,15 +114,14 @@ def _by_path(trace: Trace, copies: Rows) -> dict[str, list[Activity]]:
     "bias-copy",
     "a Memcpy DtoD right before a GEMM",
     "the GPU's lane, under aten::addmm",
-    "addmm copies the bias into the output, and the GEMM then adds its product to it (beta = 1): the add is fused, at the "
-    "price of a copy.",
-    "Use a one-dimensional bias, as nn.Linear does: it usually needs no copy.",
+    "addmm copies the bias into the output, before the GEMM: the add is in the GEMM then, at the price of a copy.",
+    "If the bias is the same for each row, use a one-dimensional one, as nn.Linear does: it usually needs no copy.",
 )
 def _bias_copy(trace: Trace, facts: Facts) -> Seen | None:
     copies = bias_copies(trace)
     how_many = a_step(len(copies), facts, "device-to-device copy", "device-to-device copies")
     seen = f"{how_many} inside an addmm that also launches a GEMM"
-    return Seen(seen, copies, effect=surely(scaled(copies, 0.0))) if len(copies) else None
+    return Seen(seen, copies, effect=Effect(scaled(copies, 0.0))) if len(copies) else None
 
 
 def bias_copies(trace: Trace) -> Rows:
@@ -179,7 +178,7 @@ def _layout_copies(trace: Trace, facts: Facts) -> Seen | None:
     "recomputation",
     "forward ops inside the backward pass",
     "below autograd::engine::evaluate_function: aten::linear, aten::layer_norm",
-    "The backward pass runs parts of the forward pass again, as activation checkpointing does, to keep less memory.",
+    "Ops of the forward pass run in the backward pass, as activation checkpointing has it, which keeps less memory.",
     "If the memory suffices, checkpoint less: fewer layers, or only what is cheap to compute again.",
 )
 def _recomputation(trace: Trace, facts: Facts) -> Seen | None:
@@ -206,12 +205,14 @@ def _are_inside(trace: Trace, rows: np.ndarray, around: Rows) -> np.ndarray:
 @finding(
     "cache-growing-by-cat",
     "aten::cat takes longer each time",
-    "the CatArrayBatchedCopy kernels: their durations grow",
+    "the CatArrayBatchedCopy kernels (without a GPU aten::cat): their durations grow",
     "These concatenations grow. Each probably copies all that was kept so far into new memory, to add a little.",
     "Write into preallocated memory (a static cache, index_copy_), or keep a list and concatenate once.",
 )
 def _cache_by_cat(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
+    if facts.verdict == "cpu-only":
+        return _cats_on_the_cpu(trace, facts)
     every = trace.linked.where(trace.linked.is_named(lambda name: "CatArray" in name))
     # Those of one op of a thread: a stack, or a step of the backward pass, may cat other things.
     around = np.where(every.op >= 0, trace.parent[every.op], -1)
@@ -226,6 +227,21 @@ def _cache_by_cat(trace: Trace, facts: Facts) -> Seen | None:
     first_us, last_us = float(rows.duration_us[0]), float(rows.duration_us.max())
     words = f"{a_step(len(rows), facts, 'cat', 'cats')}: {about(path.explained_us(rows) / path.window_us)} of the critical path"
     return Seen(f"{words}; the first takes {us(first_us)}, the longest {us(last_us)}", rows, effect=Effect(unlaunched(rows)))
+
+
+def _cats_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
+    """The same without a GPU: the ops themselves."""
+    path, ops = facts.critical_path, named(trace.ops, "aten::cat")
+    ops = Rows(trace.slices, ops.at, op=ops.at, step=trace.step_at(ops.start_ns))
+    ops = ops.where(ops.step >= 0)
+    if path is None or not (_grow_in_a_step(ops) or _one_goes_into_the_next(trace, ops)):
+        return None
+    share = path.explained_us(ops) / path.window_us
+    if share < CONVERSIONS:
+        return None
+    words = f"{a_step(len(ops), facts, 'cat', 'cats')}: {about(share)} of the steps' time"
+    seen = f"{words}; the first takes {us(float(ops.duration_us[0]))}, the longest {us(float(ops.duration_us.max()))}"
+    return Seen(seen, ops, share=share, effect=Effect(dropped(ops)))
 
 
 def _grow_in_a_step(rows: Rows) -> bool:

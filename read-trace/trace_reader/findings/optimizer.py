@@ -24,7 +24,7 @@ FUSED_OF_FOREACH = 0.3  # of the GPU's time of such a one, at best: it reads and
     "unfused-optimizer",
     "hundreds of small kernels after the backward pass",
     "the annotation Optimizer.step#..., and what it launches",
-    "The optimizer step launches many separate kernels, as a loop over the parameters does.",
+    "The optimizer step launches several kernels for each parameter, or each list of parameters, one operation after another.",
     "Use fused=True (or foreach=True): a few kernels then update all parameters.",
 )
 def _unfused_optimizer(trace: Trace, facts: Facts) -> Seen | None:

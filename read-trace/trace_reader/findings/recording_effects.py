@@ -110,8 +110,8 @@ def crossing_slices(trace: Trace) -> Counter[str]:
     "zero-timestamps",
     "kernels with a start or a duration of 0",
     "the first kernels of the recording",
-    "These kernels have lost their times. CUPTI from CUDA 12.6 update 2 to 13.0 is known to do this at the start of a session.",
-    "Do not trust their durations; CUDA 13.1 fixes this.",
+    "These kernels may have lost their times. CUPTI from CUDA 12.6 update 2 to 13.0 is known to do this at a session's start.",
+    "Do not trust their durations; on a GPU of NVIDIA, CUDA 13.1 fixes this.",
 )
 def _zero_timestamps(trace: Trace, facts: Facts) -> Seen | None:
     zero = trace.work.where(trace.work.end_ns == trace.work.start_ns)

@@ -1,11 +1,16 @@
 """Calls of the runtime and driver: how kernels are launched, and the profiler's own synchronize."""
 
+from collections import Counter
+
+import numpy as np
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernel_facts import SMALL_SHARED_BYTES, KernelFacts
 from trace_reader.findings.registry import Seen, calls_of, finding, listed
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
+from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import asks_occupancy, is_synchronizing
+from trace_reader.names.kernel_names import decode_name
 from trace_reader.units import count, us
 
 LONG_SYNC_US = 100
@@ -24,18 +29,27 @@ def _footprint(k: KernelFacts) -> str:
     "heavy-launch",
     "a query named ...Occupancy... stands before a launch",
     "the runtime calls of a step",
-    "A library asked how many blocks of a kernel fit on an SM. The kernel named here has a large footprint; the query may be "
-    "about another.",
-    "Find the query in the trace, and see which kernel is launched after it.",
+    "A library asked what fits on the GPU at once (blocks, clusters, shared memory), before it launched the kernel that is named "
+    "here.",
+    "Compare that kernel's registers and shared memory with those of kernels that are launched without asking.",
     trivia=True,
 )
 def _heavy_launch(trace: Trace, facts: Facts) -> Seen | None:
-    queries = sum(s.occupancy_queries for s in facts.steps)
-    heavy = next((k for k in facts.compute_kernels if _is_heavy(k)), None)
-    if heavy is None or not queries:
+    queries = trace.calls.where(trace.calls.is_named(asks_occupancy))
+    queries = queries.where(trace.step_at(queries.start_ns) >= 0)
+    launched = trace.linked.where((trace.linked.call >= 0) & (trace.linked.kind == Kind.KERNEL))
+    called_ns, track = trace.slices.start_ns[launched.call], trace.slices.track[launched.call]
+    after: Counter[str] = Counter()
+    for (thread,), own in queries.by(queries.track):
+        mine = np.flatnonzero(track == thread)
+        mine = mine[np.argsort(called_ns[mine], kind="stable")]
+        next_ = np.searchsorted(called_ns[mine], own.start_ns)
+        names = launched.where(mine[next_[next_ < len(mine)]]).names
+        after.update(decode_name(name).label for name in names)
+    if not after:
         return None
-    how = f"{count(queries, 'occupancy query', 'occupancy queries')} in {count(len(facts.steps), 'step')}"
-    return Seen(f"{how}; {heavy.decoded.label} has {_footprint(heavy)}", trace.calls.where(trace.calls.is_named(asks_occupancy)))
+    how = f"{count(len(queries), 'occupancy query', 'occupancy queries')} in {count(len(facts.steps), 'step')}"
+    return Seen(f"{how}; launched next: {listed(f'{label} (after {n})' for label, n in after.most_common())}", queries)
 
 
 @finding(

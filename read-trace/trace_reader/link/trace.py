@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     import pandas
 
 STEP = re.compile(r"ProfilerStep#(\d{1,18})$")
+# What inference servers call their steps, where nobody called the profiler's step(): vLLM's batches, SGLang's, vLLM's forward
+# passes. The first of these that a trace has.
+SERVER_STEPS = tuple(
+    map(re.compile, (r"execute_(?:context_|new_|\d)", r"^step\[", r"^gpu_model_runner: forward$", r"^execute_model$"))
+)
 TOLERANCE_NS = 2  # times are written with three decimals: ends and starts that meet can differ by a rounding
 
 
@@ -173,6 +178,9 @@ def link(decoded: Decoded, steps_from: re.Pattern[str] | None = None) -> Trace:
     work = gpu_work(slices, parent)
     annotations = Rows(slices, slices.of(Kind.ANNOTATION))
     steps = annotations.is_named(is_step) if steps_from is None else _chosen(decoded.path, annotations, steps_from)
+    if steps_from is None and not steps.any():
+        server = next((name for name in SERVER_STEPS if _named(annotations, name).sum() >= 2), None)
+        steps = _chosen(decoded.path, annotations, server) if server else steps
     has_steps = _without_other_processes(annotations, steps)
     steps &= has_steps[annotations.track]
     recorded = annotations.where(steps)
@@ -208,9 +216,14 @@ def _without_other_processes(annotations: Rows, steps: np.ndarray) -> np.ndarray
     return np.array([pid == first or pid not in others for pid in processes])
 
 
+def _named(annotations: Rows, pattern: re.Pattern[str]) -> np.ndarray:
+    """For each annotation, whether its name matches."""
+    return annotations.is_named(lambda name: pattern.search(name) is not None)
+
+
 def _chosen(path: str, annotations: Rows, steps_from: re.Pattern[str]) -> np.ndarray:
     """For each annotation, whether its name matches, and it begins when no other such one is open."""
-    chosen = annotations.is_named(lambda name: steps_from.search(name) is not None)
+    chosen = _named(annotations, steps_from)
     matching = annotations.where(chosen)
     if not len(matching):
         there = ", ".join(repr(name) for name in sorted(dict.fromkeys(annotations.names))[:5]) or "none at all"

@@ -104,7 +104,11 @@ class KernelName(msgspec.Struct, frozen=True):
         return self.family == "softmax" or any("softmax" in op for op in self.merged_ops)
 
 
-_COLLECTIVE = re.compile(r"^(?:nccl|rccl|oneccl|hccl|xccl|mccl)|nccl(?:Dev)?Kernel|oneccl", re.IGNORECASE)
+_COLLECTIVE = re.compile(
+    r"^(?:nccl|rccl|oneccl|hccl|xccl|mccl)|nccl(?:Dev)?Kernel|oneccl|"
+    r"(?:multimem|one_?shot|two_?shot|cross_device)_?(?:lamport_)?(?:all_?reduce|all_?gather|reduce(?:_scatter)?)",
+    re.IGNORECASE,
+)
 FUSED_ATTENTION_FAMILIES = ("FlashAttention", "memory-efficient attention", "cuDNN attention")
 GEMM_FAMILIES = ("cuBLAS", "cuBLAS nvjet", "CUTLASS", "xmma", "ROCm Tensile")
 

@@ -11,6 +11,7 @@ VIEW_OPS = frozenset(
 )  # fmt: skip
 # Ops that leave all work to an op inside them, or find nothing to do.
 IDLE_OPS = frozenset(["aten::empty", "aten::empty_like", "aten::empty_strided", "aten::resize_", "aten::to", "aten::lift_fresh"])
+BATCHED_GEMM_OPS = ("aten::bmm", "aten::baddbmm")
 GEMM_OPS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 # Ops that work themselves though there can be an op inside them that converts a Python number.
 CONVERTING_OPS = frozenset(["aten::masked_fill_", *(f"aten::{op}{_}" for op in ("add", "sub", "mul", "div") for _ in ("", "_"))])

@@ -46,7 +46,7 @@ def comparison_report(comparison: Comparison, style: Style, with_findings: bool 
         ]
     )
     if with_findings:
-        out.section(FINDINGS_TITLE, "findings")
+        out.section(FINDINGS_TITLE.format("the critical path"), "findings")
         for number, (name, facts) in enumerate((("A", comparison.a), ("B", comparison.b))):
             for finding in facts.findings:
                 out.item(finding_item(finding, name, number))

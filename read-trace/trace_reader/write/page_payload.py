@@ -166,7 +166,7 @@ def _pack_path(packed: "_Packed", shown: Shown) -> list[str] | None:
     """Add the critical path, and where that is not the recorded run's, the one of that; the names of their classes."""
     timeline = shown.timeline
     path, recorded = timeline.facts.critical_path, timeline.facts.recorded_critical_path
-    if path is None:
+    if path is None or not timeline.facts.has_gpu_work:
         return None
     _pack_pieces(packed, shown, path.pieces, "path")
     if recorded is not None and recorded is not path:

@@ -1,0 +1,261 @@
+"""A run without a GPU: which ops take its time, and what would take less."""
+
+import numpy as np
+from trace_reader.analysis.cpu_time import is_compiling, is_loader
+from trace_reader.analysis.critical_path import CriticalPath
+from trace_reader.analysis.edits import Effect, dropped
+from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.op_shapes import op_shapes
+from trace_reader.analysis.verdict import CLASSES, CPU_WORDS, on_cpu, parts
+from trace_reader.findings.registry import Seen, a_step, finding, listed
+from trace_reader.link.intervals import merged
+from trace_reader.link.nesting import innermost, outermost, self_us
+from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows
+from trace_reader.model.slices import NO_NODE, Kind
+from trace_reader.names.op_names import BATCHED_GEMM_OPS, IDLE_OPS, VIEW_OPS
+from trace_reader.units import about, us
+
+WORTH_TELLING = 0.05  # of the steps' time
+MOSTLY = 0.3
+SMALL_US = 20.0  # of an op: calling it takes some µs of that
+MANY_OPS = 50  # a step
+SLOW_STEP = 2.0  # times the median
+UNEVEN = 3.0  # what a tenth of the calls takes, over what another tenth does
+FEWEST_CALLS = 10  # of one op and shape
+COPYING = frozenset(["aten::contiguous", "aten::clone", "aten::copy_", "aten::_to_copy", "aten::to"])
+HALF = ("bf16", "fp16")
+SLOW_HALF = 0.1  # TFLOP/s: two cores with AMX reached 0.4, and bf16 was four times as fast as fp32 there
+LEFT_OF_ATTENTION = 0.2  # of its time in parts, in a fused kernel: 16 cores took 0.21 of it, two 0.74
+SOFTMAX = frozenset(["aten::_softmax", "aten::_safe_softmax", "aten::softmax"])
+NEAR = 8  # ops: a scale and a mask stand between a product and a softmax
+NEXT = {
+    CLASSES["input"]: "See input-bound: the steps wait for a DataLoader most of the time.",
+    CPU_WORDS["python"]: "See what runs between the ops: record with with_stack=True, or use py-spy.",
+    CPU_WORDS["annotation"]: "See what runs between the ops: record with with_stack=True, or use py-spy.",
+}
+
+
+@finding(
+    "cpu-only",
+    "the trace has no GPU lane",
+    "the widest ops of a step",
+    "The run uses no GPU, or its work there was not recorded. Where several threads share an op, the trace shows the one that "
+    "called it.",
+    "Look at the op that takes most: the shapes and the type of its inputs (record_shapes=True), and on how many threads it runs "
+    "(torch.get_num_threads()).",
+)
+def _cpu_only(trace: Trace, facts: Facts) -> Seen | None:
+    path = _path(trace, facts)
+    if path is None or not (told := parts(path)):
+        return None
+    name, time_us = told[0]
+    ops = trace.ops.where(trace.ops.is_named(name.__eq__))
+    next = "Record after warm-up: the steps spend the most time compiling." if is_compiling(name) else NEXT.get(name, "")
+    return Seen(on_cpu(facts, path), ops, next, time_us / path.window_us)
+
+
+def _path(trace: Trace, facts: Facts) -> CriticalPath | None:
+    """The path of a run without a GPU; None of another one."""
+    return facts.critical_path if facts.verdict == "cpu-only" else None
+
+
+def _in_path(trace: Trace, path: CriticalPath) -> Rows:
+    """The ops of the path's stretch of time, without those of torch.compile at work and of a DataLoader."""
+    ops = trace.ops.where((trace.ops.start_ns >= path.start_ns) & (trace.ops.end_ns <= path.end_ns))
+    other = trace.slices.are_named(Kind.ANNOTATION, is_loader) | trace.slices.are_named(Kind.OP, is_compiling)
+    return ops.where((innermost(trace.slices, trace.parent, ops.at, other) < 0) & ~other[ops.at])
+
+
+def _steps(facts: Facts) -> int:
+    """How many steps the path has: of three and more it leaves the first out."""
+    return len(facts.steps) - (len(facts.steps) >= 3)
+
+
+@finding(
+    "half-precision-on-cpu",
+    "products in bf16 or fp16 on the CPU's lane",
+    "the types of the inputs of aten::mm, addmm and conv (record_shapes)",
+    "These products are computed in a type of 16 bits. A CPU that has no instructions for it converts the numbers, and may be "
+    "slower than in float32.",
+    "Time the same product in float32 on this CPU.",
+)
+def _half_precision(trace: Trace, facts: Facts) -> Seen | None:
+    if (path := _path(trace, facts)) is None:
+        return None
+    half = [(op, rows) for op, rows in op_shapes(trace, "") if op.flop and op.dtype in HALF]
+    if not half:
+        return None
+    ops = Rows(trace.slices, np.sort(np.concatenate([rows.at for _, rows in half])))
+    share = path.explained_us(ops) / path.window_us
+    if share < WORTH_TELLING:
+        return None
+    most = half[0][0]
+    if (most.tflop_per_s or 0) > SLOW_HALF:
+        return None
+    names = listed(dict.fromkeys(f"{op.op} in {op.dtype}" for op, _ in half))
+    largest = f"the largest, of {most.shapes}, at {(most.tflop_per_s or 0) * 1000:.0f} GFLOP/s"
+    return Seen(f"{names}: {about(share)} of the time; {largest}", ops, share=share)
+
+
+@finding(
+    "many-small-ops",
+    "hundreds of ops per step that take a few µs each",
+    "the CPU's lane: narrow ops, one after another",
+    "Much of the steps' time is ops that take less than 20 µs each, with the time to call them from Python.",
+    "Do more in each op: one op in place of a loop, larger batches, or torch.compile.",
+)
+def _many_small_ops(trace: Trace, facts: Facts) -> Seen | None:
+    path = _path(trace, facts)
+    if path is None or not facts.steps:
+        return None
+    ops = _in_path(trace, path)
+    outer = Rows(trace.slices, outermost(trace.slices, ops.where(ops.is_named(lambda name: name.startswith("aten::"))).at))
+    small = outer.where(outer.duration_us < SMALL_US)
+    share = path.explained_us(small) / path.window_us
+    if len(small) < MANY_OPS * _steps(facts) or share < MOSTLY:
+        return None
+    named = sorted(small.by_name(), key=lambda item: (-len(item[1]), item[0]))
+    each = f"{len(small) / _steps(facts):.0f} of {len(outer) / _steps(facts):.0f} ops per step take less than {SMALL_US:.0f} µs"
+    seen = f"{each} (median {us(small.median_us)}; {listed(f'{len(rows) / _steps(facts):.0f} x {name}' for name, rows in named)})"
+    return Seen(f"{seen}: {about(share)} of the time", small, share=share, effect=Effect(dropped(small)))
+
+
+@finding(
+    "copies-on-the-cpu",
+    "aten::contiguous, clone, copy_ and to among the largest ops",
+    "what stands before and after them",
+    "These ops copy tensors, or convert them to another type: they compute nothing.",
+    "Leave out copies that nothing needs, make a tensor contiguous once, and keep one type.",
+)
+def _copies(trace: Trace, facts: Facts) -> Seen | None:
+    if (path := _path(trace, facts)) is None:
+        return None
+    ops = _in_path(trace, path)
+    ops = ops.where(ops.is_named(COPYING.__contains__))
+    ops = Rows(trace.slices, outermost(trace.slices, ops.at))
+    share = path.explained_us(ops) / path.window_us
+    if share < 2 * WORTH_TELLING:
+        return None
+    named = sorted(ops.by_name(), key=lambda item: -item[1].total_us)
+    seen = listed(f"{len(rows) / max(_steps(facts), 1):.0f} x {name} ({us(rows.median_us)})" for name, rows in named)
+    per_step = " per step" if facts.steps else ""
+    return Seen(f"{seen}{per_step}: {about(share)} of the time", ops, share=share, effect=Effect(dropped(ops)))
+
+
+@finding(
+    "attention-in-parts-on-cpu",
+    "a softmax between two batched products",
+    "aten::bmm, _softmax, aten::bmm on the CPU's lane",
+    "This looks like attention that is not fused: its scores, [seq, seq] per head, go through memory between ops.",
+    "Use F.scaled_dot_product_attention, which has a fused kernel for the CPU, too.",
+)
+def _attention_in_parts(trace: Trace, facts: Facts) -> Seen | None:
+    if (path := _path(trace, facts)) is None:
+        return None
+    ops = _in_path(trace, path)
+    ops = ops.where(~ops.is_named((VIEW_OPS | IDLE_OPS).__contains__))
+    leaves = ops.where(~np.isin(ops.at, trace.parent[ops.at]))
+    product, softmax = leaves.is_named(BATCHED_GEMM_OPS.__contains__), np.flatnonzero(leaves.is_named(SOFTMAX.__contains__))
+    places = np.flatnonzero(product)
+    if not len(places):
+        return None
+    after = np.searchsorted(places, softmax)
+    before, later = places[np.maximum(after - 1, 0)], places[np.minimum(after, len(places) - 1)]
+    between = (before < softmax) & (softmax < later) & (softmax - before <= NEAR) & (later - softmax <= NEAR)
+    if not between.any():
+        return None
+    pairs = list(zip(before[between].tolist(), later[between].tolist(), strict=True))
+    inside = leaves.where(np.unique(np.concatenate([np.arange(first, last + 1) for first, last in pairs])))
+    share = path.explained_us(inside) / path.window_us
+    if share < WORTH_TELLING:
+        return None
+    starts, ends = (np.array(side) for side in zip(*((first, last) for first, last in pairs), strict=True))
+    union = merged(leaves.start_ns[starts], leaves.end_ns[ends])
+    seen = f"{a_step(len(pairs), facts, 'softmax', 'softmaxes')} between two batched products"
+    return Seen(f"{seen}, {us(inside.total_us / len(pairs))} each: {about(share)} of the time", inside, share=share,
+                effect=Effect(lambda run: run.skip(union, LEFT_OF_ATTENTION)))  # fmt: skip
+
+
+@finding(
+    "gradients-unused",
+    "autograd's numbers grow from op to op, and nothing runs backward",
+    "the argument Sequence number of the ops of a step",
+    "Autograd keeps a record of these ops, with the tensors that they would need, and the recording has no backward pass.",
+    "For inference, run the model under torch.inference_mode() or torch.no_grad(): it takes less memory, and less time per op.",
+)
+def _gradients_unused(trace: Trace, facts: Facts) -> Seen | None:
+    slices = trace.slices
+    if not facts.steps or len(trace.backward_tracks) or trace.ops.is_named(lambda name: "Backward" in name).any():
+        return None
+    ops = trace.ops.where((slices.node[trace.ops.at] != NO_NODE) & (trace.step_at(trace.ops.start_ns) >= 0))
+    outer = Rows(slices, outermost(slices, ops.at))
+    numbers = slices.node[outer.at]
+    made = int(numbers.max() - numbers.min()) if len(numbers) else 0
+    if made < len(facts.steps):
+        return None
+    return Seen(
+        f"autograd recorded {(made + 1) / len(facts.steps):.0f} nodes per step, and no backward pass is in the trace",
+        outer,
+        share=0.0,
+    )
+
+
+@finding(
+    "uneven-steps",
+    "one step takes several times as long as the others",
+    "the widest op of that step, beside the same op in another",
+    "One step takes much longer than the others. The machine may have been busy, or the step does something else.",
+    "Record again on a machine that does nothing else, and quote the median.",
+)
+def _uneven_steps(trace: Trace, facts: Facts) -> Seen | None:
+    if _path(trace, facts) is None or len(facts.steps) < 4:
+        return None
+    times_us = trace.steps.duration_us
+    middle_us = float(np.median(times_us[1:]))
+    slow = int(np.argmax(times_us[1:])) + 1
+    if times_us[slow] < SLOW_STEP * middle_us:
+        return None
+    step = trace.step_at(trace.ops.start_ns)
+    every = Rows(trace.slices, trace.ops.at, own_us=self_us(trace.slices, trace.parent, trace.ops.at), step=step)
+    longer: dict[str, tuple[float, float]] = {}
+    for name, rows in every.where(step >= 0).by_name():
+        by_step = np.bincount(rows.step, rows.own_us, len(trace.steps))
+        longer[name] = float(by_step[slow]), float(np.median(by_step[1:]))
+    seen = f"{facts.steps[slow].name} takes {us(float(times_us[slow]))}, the median step {us(middle_us)}"
+    name = max(longer, key=lambda name: longer[name][0] - longer[name][1], default="")
+    if name and longer[name][0] - longer[name][1] >= 0.5 * (times_us[slow] - middle_us):
+        seen += f"; most of the difference is {name}: {us(longer[name][0])} there, {us(longer[name][1])} in the median step"
+    return Seen(seen, trace.steps.where(np.arange(slow, slow + 1)), share=0.0)
+
+
+@finding(
+    "uneven-op",
+    "one op with equal inputs takes very different times",
+    "the durations of that op, call by call",
+    "The same op with inputs of one shape takes different times. More threads than cores, other programs on this machine, or "
+    "memory that is used for the first time may cause this.",
+    "Try fewer threads (torch.set_num_threads, OMP_NUM_THREADS), and a machine that does nothing else.",
+)
+def _uneven_op(trace: Trace, facts: Facts) -> Seen | None:
+    if (path := _path(trace, facts)) is None:
+        return None
+    ops = _in_path(trace, path)
+    every = Rows(trace.slices, ops.at, own_us=self_us(trace.slices, trace.parent, ops.at))
+    uneven: list[tuple[float, str, Rows, np.ndarray]] = []
+    for (number, detail), rows in every.by(every.name, every.detail):
+        fast, middle, slow = np.quantile(rows.own_us, [0.1, 0.5, 0.9])
+        excess = float((rows.own_us - middle).clip(0).sum())
+        if (
+            detail >= 0
+            and len(rows) >= FEWEST_CALLS
+            and slow > UNEVEN * max(fast, 1.0)
+            and excess >= WORTH_TELLING * path.window_us
+        ):
+            uneven.append((excess, trace.slices.names[number], rows, rows.own_us))
+    if not uneven:
+        return None
+    excess, name, rows, own_us = max(uneven, key=lambda item: item[0])
+    low, high = np.quantile(own_us, [0.1, 0.9])
+    seen = f"{len(rows)} calls of {name} with inputs of one shape: a tenth of them take {us(float(low))} and less, a tenth "
+    return Seen(f"{seen}{us(float(high))} and more", rows, share=excess / path.window_us)
