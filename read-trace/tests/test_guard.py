@@ -60,8 +60,8 @@ def test_a_table_that_fails_is_left_out_whole(tmp_path, capsys, monkeypatch):
 
 def test_a_rank_that_fails_is_named_and_the_others_are_read(tmp_path, capsys, monkeypatch):
     paths = [write(tmp_path / f"t_rank{rank}.json", *EVENTS) for rank in range(3)]
-    summarize = read_job.summarize
-    monkeypatch.setattr(read_job, "summarize", lambda trace: fails() if trace.path == paths[1] else summarize(trace))
+    summarize = read_job.analyze
+    monkeypatch.setattr(read_job, "analyze", lambda trace: fails() if trace.path == paths[1] else summarize(trace))
     assert cli.main(paths) == 2
     out, err = capsys.readouterr()
     assert err == f"error: {paths[1]}: reading it failed (ZeroDivisionError: float division by zero); please report it\n"

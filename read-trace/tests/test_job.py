@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 from pathlib import Path
+import re
 import signal
 import socket
 import subprocess
@@ -1166,8 +1167,20 @@ def test_two_jobs_of_different_sizes_are_compared_by_their_step(tmp_path, capsys
     assert told["strong_efficiency"] == pytest.approx(ratio / 2, abs=1e-5)
     assert (told["step_a"]["exposed_waiting_us"], told["step_b"]["exposed_waiting_us"]) == (
         10,
-        500,
+        300,
     )  # medians of 20, 0; 3 x 300, 0
     assert cli.main([str(a), str(b)]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert f"where a rank has the same work in both, the scaling efficiency is {100 * ratio:.1f}%" in text
+
+
+def test_a_finding_of_one_rank_alone_stands_on_the_jobs_report(tmp_path, capsys):
+    """Rank 1 spends 60 µs between two ops, in which nothing is recorded."""
+    for rank in range(2):
+        gap = 60 if rank else 5
+        events = [op("aten::mm", 0, 10), op("aten::mm", 10 + gap, 180 - gap), *compute(1, 90, 30)]
+        write(tmp_path, rank, step(0, 0, 200), *events, *collective(2, 150, 20), **header(rank, 2))
+    assert cli.main([str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "Findings of the ranks' own traces (what the one with the largest share shows)\n" in out
+    assert re.search(r"\n  rank 1 alone  python-between-ops  +[0-9.]+%  1 gap of 40.0 µs or more [a-z.]+\n", out)

@@ -132,3 +132,14 @@ def test_a_hundredth_of_the_events_that_could_not_be_read_leaves_the_verdict_ope
     events = [op(f"a{n}", 2 * n, 1) for n in range(198)] + [{**op("bad", 0, 1), "dur": "x"} for _ in range(broken)]
     facts = read(write(tmp_path / "t.json", step(0, 0, 500), *events[: 199 - broken], *events[198:]))
     assert (facts.verdict, len(facts.missing)) == (verdict, verdict == "unknown")
+
+
+def test_a_device_that_the_reader_does_not_know_is_not_nothing(tmp_path, capsys):
+    unknown = event("mtia_ccp_events", "kernel_0", 20, 9, {"pid": 3, "tid": 1})
+    path = write(tmp_path / "t.json", step(0, 0, 100), op("aten::mm", 1, 5), launch(2, 1), unknown)
+    facts = read(path)
+    assert (facts.verdict, [found.slug for found in facts.findings]) == ("unknown", [])
+    assert verdict_sentence(facts) == (
+        "unknown: the trace lacks what 1 event of a kind of device that this reader does not know would say; it holds no GPU "
+        "event"
+    )

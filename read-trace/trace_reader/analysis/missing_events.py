@@ -21,6 +21,8 @@ def missing(trace: Trace) -> tuple[str, ...]:
     lost = trace.skipped.get("malformed", 0)
     if lost >= MOST_UNREAD * trace.total:
         found.append(f"{count(lost, 'event')} that could not be read")
+    if unknown := trace.skipped.get("unknown device", 0):
+        found.append(f"what {count(unknown, 'event')} of a kind of device that this reader does not know would say")
     if not len(trace.work):
         return tuple(found)
     calls = trace.calls

@@ -25,6 +25,7 @@ Union = tuple[np.ndarray, np.ndarray]  # starts and ends (ns) of intervals that 
 SEND_AND_RECEIVE = "send and recv"  # what the two calls of one message are called together
 NO_NUMBER = -1
 MOST_RANKS = 1 << 20
+WORTH_TELLING = 0.05  # of a rank's path: what a finding of its own is of at least
 CAUSES = ("none", "cpu", "input", "gap")  # of a stretch in which nothing ran: the launch came late, with a loader open; other
 _OF_CPU = re.compile(r"(?:gloo|mpi|ucc):")  # an annotation around the work of a backend that runs on the CPU
 _OF_A_BACKEND = re.compile(r"(?:nccl|gloo|mpi|ucc):")
@@ -78,6 +79,14 @@ class Calls(msgspec.Struct, frozen=True, eq=False):
         return len(self.start_ns)
 
 
+class RankFinding(msgspec.Struct, frozen=True):
+    """What the reader finds in a rank's own trace, and its share of the rank's critical path."""
+
+    slug: str
+    seen: str
+    share: float
+
+
 class RankSummary(msgspec.Struct, frozen=True, eq=False):
     """One rank. `groups`: the process groups that it knows of, each with its ranks, as the header has them.
 
@@ -96,6 +105,7 @@ class RankSummary(msgspec.Struct, frozen=True, eq=False):
     zero_ns: int
     base_ns: int
     window_ns: tuple[int, int]
+    findings: tuple[RankFinding, ...]  # those that weigh something, the first first
     steps: tuple[str, ...]
     step_ns: np.ndarray  # [steps, 2]: start and end
     step_done_ns: np.ndarray  # [steps, 2]: computed and idled, from the window's start to the step's
@@ -145,6 +155,7 @@ def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
         device=facts.device,
         versions=facts.versions,
         verdict=facts.verdict,
+        findings=tuple(RankFinding(f.slug, f.seen, f.share) for f in facts.findings if f.share and f.share >= WORTH_TELLING),
         has_gpu=has_gpu,
         zero_ns=trace.zero_ns,
         base_ns=base_ns if type(base_ns) is int and abs(base_ns) < 2**62 else 0,

@@ -17,14 +17,13 @@ from typing import Any
 
 import msgspec
 from trace_reader import guard
-from trace_reader.analysis.facts import summarize
 from trace_reader.analysis.job_facts import JobFacts, job_facts
 from trace_reader.analysis.rank_summary import RankSummary, rank_of, summarize_rank
 from trace_reader.commands.load_shown import load_shown, showing
 from trace_reader.errors import MissingExtraError, SeveralJobsError, TraceError
 from trace_reader.link.trace import Trace
 from trace_reader.parse.byte_source import list_folder, open_blocks, size_of, traces_in
-from trace_reader.reading import load
+from trace_reader.reading import analyze, load
 from trace_reader.system.processes import cores, end_with_parent
 from trace_reader.system.terminal import say_note
 
@@ -154,7 +153,7 @@ def _summary(trace: Trace) -> RankSummary:
     rank = rank_of(trace.header, trace.path)
     if rank is None:
         raise TraceError(f"{trace.path}: neither the trace nor its name says which rank it is of")
-    return summarize_rank(trace, summarize(trace), rank)
+    return summarize_rank(trace, analyze(trace), rank)
 
 
 def _read_all(

@@ -33,6 +33,7 @@ from trace_reader.parse.event_types import (
     Metadata,
     Name,
     SliceEvent,
+    is_of_unknown_device,
 )
 
 LARGEST_BYTES = 2**50  # of a block of memory; larger numbers are none, and a sum of many has to fit into 64 bits
@@ -219,8 +220,10 @@ class EventColumns:
         used = kind < _PYTHON
         if not used.all():
             python = int((kind == _PYTHON).sum())
+            unknown = sum(map(is_of_unknown_device, _at([event.cat for event in slices], np.flatnonzero(~used))))
             self.skipped["python_function"] += python
-            self.skipped["other category"] += int((~used).sum()) - python
+            self.skipped["unknown device"] += unknown
+            self.skipped["other category"] += int((~used).sum()) - python - unknown
             slices, kind = _chosen(slices, used), kind[used]
         if slices:
             self._append(slices, kind)

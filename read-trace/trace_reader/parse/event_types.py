@@ -1,6 +1,7 @@
 """The events of a trace as msgspec decodes them: only the fields that the reader uses, of the types that traces have."""
 
 from decimal import Decimal
+import re
 from typing import Any
 
 import msgspec
@@ -18,10 +19,17 @@ KINDS = {
     "overhead": Kind.OVERHEAD,
     "gpu_user_annotation": Kind.GPU_ANNOTATION,
 }
+# Categories of devices that this reader does not know: what they did must not read as nothing.
+_OF_A_DEVICE = re.compile(r"(?:mtia|hpu|npu|ascend|musa|mlu|gcu|tpu|neuron|privateuse1)_(?!runtime|driver)", re.IGNORECASE)
 PHASES = {"M": "metadata", "s": "flow", "t": "flow", "f": "flow", "i": "instant", "I": "instant", "C": "counter"}
 OTHER_PHASES = "BEbeNODSnpFPTRcVv()"
 
 NULL = msgspec.Raw(b"null")
+
+
+def is_of_unknown_device(category: Any) -> bool:
+    """Whether events of this category are the work of a device of a kind that this reader does not know."""
+    return isinstance(category, str) and _OF_A_DEVICE.match(category) is not None
 
 
 class Args(msgspec.Struct, frozen=True, gc=False):

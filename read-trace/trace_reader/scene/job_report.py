@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Any
 
+import msgspec
 from trace_reader.analysis.job_facts import JobFacts, RankFacts
 from trace_reader.analysis.rank_summary import SEND_AND_RECEIVE
 from trace_reader.analysis.straggler import Straggler
@@ -12,7 +13,7 @@ from trace_reader.scene.document import Column, Document, Style, Table
 from trace_reader.scene.lights import waits_of
 from trace_reader.scene.trace_report import steps_line
 from trace_reader.scene.trace_tables import collective_light, each, known, megabytes
-from trace_reader.units import about, count, us
+from trace_reader.units import about, count, percent, us
 
 NOT_MATCHED = 0.005  # of what is exposed: less is left out of the sentence
 EXPOSED = 0.05  # of the time, from which on a job is said to wait for its communication
@@ -20,6 +21,8 @@ MOST_RANKS = 8  # that are shown in their order; of more, those that wait least 
 MOSTLY = {"transfer": "transfer", "arrival skew": "skew", "mixed": "mixed", "inconclusive": "unknown"}
 MOST_LEFT_OUT = 3
 APART_NS = 10**8  # of two machines' clocks
+TOLD_BETTER = ("exposed-communication", "late-rank-suspected")  # by the job's own tables and its verdict
+SEEN_WIDTH = 30  # characters
 MOST_NUMBERS = 6  # in a list of ranks
 
 
@@ -62,6 +65,8 @@ def job_report(job: JobFacts, style: Style) -> Document:
     out.section("Verdict", "verdict")
     out.lines([job_sentence(job)])
     out.table(RANKS, view)
+    if FOUND.shown(view):
+        out.table(FOUND, view)
     out.table(JOB_COLLECTIVES, view)
     out.section("Clocks and matching", "clocks")
     out.lines(_clocks(job))
@@ -180,6 +185,60 @@ RANKS = Table(
     ),
     light=lambda rank, timelines, job: {place: waits_of(job, place)} if (place := _place(job, rank)) in timelines else {},
     brief=MOST_RANKS,
+)
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A finding of some of the ranks, as the rank with the largest share of its path has it."""
+
+    slug: str
+    ranks: tuple[int, ...]
+    seen: str
+    share: float
+
+
+def _found(view: JobView) -> list[Found]:
+    """The findings of the ranks' own traces, those of few ranks first: they tell the ranks apart; of all ranks only where
+    everything is told. Not their verdicts, nor what the job itself tells better.
+    """
+    job = view.job
+    by_slug: dict[str, list[tuple[float, int, str]]] = {}
+    for summary in job.summaries:
+        for finding in summary.findings:
+            if finding.slug not in (summary.verdict, *TOLD_BETTER) or finding.slug == "input-bound":
+                by_slug.setdefault(finding.slug, []).append((finding.share, summary.rank, finding.seen))
+    found = []
+    for slug, own in by_slug.items():
+        share, _, seen = max(own, key=lambda item: (item[0], -item[1]))
+        found.append(Found(slug, tuple(sorted(rank for _, rank, _ in own)), seen, share))
+    found = [item for item in found if len(item.ranks) < len(job.ranks) or not view.style.brief]
+    return sorted(found, key=lambda item: (len(item.ranks), -item.share, item.slug))
+
+
+def _begun(text: str) -> str:
+    """The beginning of a sentence."""
+    return text if len(text) <= SEEN_WIDTH else f"{text[: SEEN_WIDTH - 3].rstrip()}..."
+
+
+def _whose(found: Found, view: JobView) -> str:
+    if len(found.ranks) == len(view.job.ranks):
+        return "all ranks" if len(found.ranks) > 1 else "the rank"
+    return f"{_ranks(found.ranks)}{' alone' if len(found.ranks) == 1 else ''}"
+
+
+FOUND = Table(
+    key="rank_findings",
+    title="Findings of the ranks' own traces (what the one with the largest share shows)",
+    rows=_found,
+    columns=(
+        Column("of", _whose),
+        Column("finding", lambda found, view: found.slug),
+        Column("share", lambda found, view: percent(found.share)),
+        Column("seen", lambda found, view: _begun(found.seen) if view.style.brief else found.seen),
+    ),
+    brief=3,
+    shown=lambda view: bool(_found(view)),
+    name="the ranks' own findings",
 )
 
 
