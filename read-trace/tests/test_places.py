@@ -260,3 +260,27 @@ def test_flags_that_do_not_go_together(capsys, flags, said):
     with pytest.raises(SystemExit) as ended:
         cli.main(["a.json", *flags])
     assert ended.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_the_cpus_time_is_that_of_python_too(tmp_path, capsys):
+    """A function of 60 µs holds an op of 10; the loop around it has 40 of its own; what comes before the step is not counted."""
+    path = write(
+        tmp_path / "t.json",
+        event("python_function", "train.py(1): loop", -500, 600), step(0, 0, 100),
+        event("python_function", "train.py(3): one", 0, 100), event("python_function", "data.py(9): normalize", 10, 60),
+        op("aten::mul", 20, 10), launch(25, 1), kernel(ADD, 30, 40, 1),
+    )  # fmt: skip
+    assert cli.main([path, "--by", "stack", "--time", "cpu", "--json"]) == 0
+    lines = json.loads(capsys.readouterr().out)["rows"]
+    assert [(line["name"], line["time_us"], line["share"]) for line in lines] == [
+        ("data.py(9): normalize", 60, 0.6), ("train.py(3): one", 40, 0.4),
+    ]  # fmt: skip
+    assert cli.main([path, "--folded", str(tmp_path / "f.txt"), "--time", "cpu"]) == 0
+    stacks = dict(line.rsplit(" ", 1) for line in (tmp_path / "f.txt").read_text().splitlines())
+    loop = "train.py(1): loop;train.py(3): one"
+    normalize = f"{loop};data.py(9): normalize"
+    assert {stack: int(ns) for stack, ns in stacks.items()} == {
+        loop: 40_000, normalize: 50_000, f"{normalize};aten::mul": 9000, f"{normalize};aten::mul;cudaLaunchKernel": 1000
+    }  # fmt: skip
+    assert cli.main([path, "--by", "annotation", "--time", "cpu"]) == 2
+    assert "--time cpu is of --by stack and --folded" in capsys.readouterr().err

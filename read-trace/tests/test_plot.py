@@ -10,14 +10,14 @@ import sys
 import time
 
 from helpers import GALLERY, ROOT
-from helpers.events import ADD, GEMM, annotation, event, kernel, launch, memcpy, memory_training, on, op, step, write
+from helpers.events import ADD, GEMM, H200, annotation, event, kernel, launch, memcpy, memory_training, on, op, step, write
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
 import numpy as np
 import pytest
-from trace_reader import analyze, load
+from trace_reader import analyze, cli, load, read
 from trace_reader.scene.theme import COLOURS, IDLE, MEMORY
 from trace_reader.scene.timeline import Timeline
 from trace_reader.write.trace_picture import COMPILE_ROWS, MOST_THREADS, OTHERS, Window, draw, plot
@@ -481,3 +481,42 @@ def test_the_names_of_threads_are_whole_words_inside_the_picture(tmp_path):
     assert isinstance(figure.canvas, FigureCanvasAgg)
     renderer = figure.canvas.get_renderer()
     assert all(label.get_window_extent(renderer).x0 >= 0 for label in labels)
+
+
+def products(*sizes):
+    """A step with a product of two square matrices of each size, which takes 10 µs."""
+    return [
+        step(0, 0, 500),
+        *(e for n, size in enumerate(sizes)
+          for shapes in [{"Input Dims": [[size, size]] * 2, "Input type": ["c10::BFloat16"] * 2}]
+          for e in (op("aten::mm", 20 * n, 5, **shapes), launch(20 * n + 1, n), kernel(GEMM, 100 + 20 * n, 10, n))),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_a_picture_called_roofline_has_a_dot_for_each_op_and_shape(tmp_path, suffix):
+    path, target = write(tmp_path / "t.json", *products(1024, 512)), tmp_path / f"roofline{suffix}"
+    assert cli.main([path, "--plot", str(target)]) == 0
+    first = target.read_bytes()
+    assert cli.main([path, "--plot", str(target)]) == 0 and target.read_bytes() == first
+    facts = read(path)
+    # 2 * 1024**3 FLOP in 10 µs are 214.7 TFLOP/s, of 989; 512 cubed an eighth of that
+    assert [(o.shapes, round(o.tflop_per_s, 1), round(o.peak_share, 3)) for o in facts.op_shapes] == [
+        ("2 of 1024x1024 bf16", 214.7, 0.217), ("2 of 512x512 bf16", 26.8, 0.033)
+    ]  # fmt: skip
+    assert [o.limited_by for o in facts.op_shapes] == ["compute", "memory"]  # 1.5 MB need 0.33 µs, the FLOP 0.27
+    assert facts.op_shapes[0].to_gain_us == pytest.approx(10 - 2 * 1024**3 / 989e6 / 0.7, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("events", "header", "words"),
+    [
+        ([op("aten::mm", 0, 5), launch(1, 1), kernel(GEMM, 5, 9, 1)], {}, "shapes were not recorded (record_shapes=True)"),
+        (products(64), {"deviceProperties": [{**H200, "name": "A GPU"}]}, "no peaks are known of A GPU"),
+    ],
+)
+def test_no_roofline_without_shapes_or_peaks(tmp_path, capsys, events, header, words):
+    path = write(tmp_path / "t.json", *events, **header)
+    assert cli.main([path, "--plot", str(tmp_path / "roofline.png")]) == 2
+    assert capsys.readouterr().err == f"error: {path}: no roofline: {words}\n"
+    assert not (tmp_path / "roofline.png").exists()

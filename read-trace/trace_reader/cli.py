@@ -101,11 +101,17 @@ def _add_commands(group: argparse._ArgumentGroup) -> None:
         help="what a step takes, and saves, with this change: 'drop REGEX' (ops, annotations, calls), 'scale REGEX FACTOR' "
         "(kernels, copies), 'no waits', 'graph', 'loader', of a job also 'rank R like S'; repeated, all of them together",
     )
-    group.add_argument("--plot", metavar="FILE", type=picture, help="draw a picture into FILE, .png or .svg")
+    group.add_argument(
+        "--plot",
+        metavar="FILE",
+        type=picture,
+        help="draw a picture into FILE, .png or .svg; into roofline.png, the ops by shape below the device's peaks",
+    )
     group.add_argument("--html", metavar="FILE", type=html_page, help="write a page with a timeline to click; it opens offline")
     group.add_argument(
         "--folded", metavar="FILE", type=named, help="write stacks for flame graph tools into FILE, with Python's where recorded"
     )
+    group.add_argument("--time", choices=("cpu", "gpu"), help="of --by stack and --folded: whose time (default: the GPU's)")
     group.add_argument(
         "--merge", metavar="FILE", type=merge_target, help="write the ranks of a job into one trace for Perfetto, clocks aligned"
     )

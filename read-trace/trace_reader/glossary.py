@@ -56,7 +56,8 @@ GLOSSARY: dict[str, str] = {
     ),
     "copy-bound": "The verdict where copies and memsets make up at least half of the critical path.",
     "cpu-only": (
-        "The verdict of a trace that holds no GPU event: the program used no GPU, or nothing of the GPU's work was recorded."
+        "The verdict of a trace that holds no GPU event: the program used no GPU, or nothing of the GPU's work was recorded. "
+        "Beside it stands what takes most of the steps' time."
     ),
     "critical path": (
         "The chain of work and waits that decides when a run ends. The reader finds it by walking back from the last GPU event "
@@ -208,6 +209,10 @@ GLOSSARY: dict[str, str] = {
     ),
     "replay": (
         "Running a captured CUDA graph: one launch starts all of its kernels, copies and memsets. They have no ops of their own."
+    ),
+    "roofline": (
+        "A bound on how fast an op can be: it takes at least its operations over the device's rate for their type, and at least "
+        "its bytes over the memory's rate. The longer of the two limits it."
     ),
     "runtime call": (
         "A call of the GPU's runtime or driver library that shows on the lane of a CPU thread: a launch, a copy, a "

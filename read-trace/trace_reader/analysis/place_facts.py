@@ -205,6 +205,21 @@ def asked_for(trace: Trace) -> Asked:
     return Asked(work.name, call, at, time_us, is_backward)
 
 
+def cpu_asked(trace: Trace) -> Asked:
+    """The CPU's time in the steps (without steps: in all), each piece by the innermost thing that is open: an op, a call, an
+    annotation, or, where the trace was loaded with stacks, a function of Python.
+    """
+    slices = trace.slices
+    kinds = (*ON_CPU, Kind.PYTHON) if len(slices.of(Kind.PYTHON)) else ON_CPU
+    parent = parents(slices, kinds) if Kind.PYTHON in kinds else trace.parent
+    rows = slices.of(*kinds)
+    if len(trace.steps):
+        rows = rows[(trace.step_at(slices.start_ns[rows]) >= 0) & trace.has_steps[slices.track[rows]]]
+        rows = np.setdiff1d(rows, trace.steps.at, assume_unique=True)
+    none = np.full(len(rows), -1)
+    return Asked(slices.name[rows], none, rows, self_us(slices, parent, rows), np.zeros(len(rows), bool))
+
+
 def op_facts_of(trace: Trace, asked: Asked) -> tuple[TimeFacts, ...]:
     """A row for each op that launched some of this work, itself or in its backward pass, the most time first."""
     known = np.flatnonzero(asked.at >= 0)
@@ -235,7 +250,9 @@ def line_facts(trace: Trace, asked: Asked | None = None) -> tuple[TimeFacts, ...
     is_chosen[chosen.at] = True
     known = np.flatnonzero(asked.at >= 0)
     row = np.full(len(asked.at), -1)
-    row[known] = innermost(slices, parents(slices, (*ON_CPU, Kind.PYTHON)), asked.at[known], is_chosen)
+    at = asked.at[known]
+    around = innermost(slices, parents(slices, (*ON_CPU, Kind.PYTHON)), at, is_chosen)
+    row[known] = np.where(is_chosen[at], at, around)
     key = np.where(row < 0, -1, slices.detail[row] if says_line else slices.name[row])
     return _by_key(asked, key, callers if says_line else slices.names, NO_LINE)
 
@@ -279,14 +296,15 @@ def is_own(file: str) -> bool:
     return top not in sys.stdlib_module_names and not _STANDARD.search(path)
 
 
-def folded(trace: Trace) -> dict[str, int]:
+def folded(trace: Trace, asked: Asked | None = None) -> dict[str, int]:
     """Stacks, from the outermost annotation, function or op to the GPU's kernel, with their summed time in ns.
 
     Frames are joined by `;` as tools for flame graphs read them, 200 at most. Functions of Python are there where the trace was
     loaded with stacks, without torch's own. What a backward pass launched stands at the forward op, below a frame `backward`.
-    Without a GPU it is the ops' own time.
+    Without a GPU it is the ops' own time. `asked`: what else it is the time of.
     """
-    slices, asked = trace.slices, asked_for(trace)
+    on_gpu = len(trace.linked) > 0 and asked is None
+    slices, asked = trace.slices, asked or asked_for(trace)
     parent = parents(slices, (*ON_CPU, Kind.PYTHON)) if len(slices.of(Kind.PYTHON)) else trace.parent
     own = slices.are_named(Kind.PYTHON, is_own_function)
     is_step = np.zeros(len(slices), bool)
@@ -311,12 +329,11 @@ def folded(trace: Trace) -> dict[str, int]:
 
     summed: Counter[str] = Counter()
     time_ns = np.rint(asked.time_us * 1000).astype(np.int64)
-    on_gpu = len(trace.linked) > 0
     is_call = slices.kind == Kind.CALL
     for row, work, later, ns in zip(
         asked.at.tolist(), asked.name.tolist(), asked.is_backward.tolist(), time_ns.tolist(), strict=True
     ):
-        around = stack(int(parent[row]) if row >= 0 and is_call[row] else row)
+        around = stack(int(parent[row]) if on_gpu and row >= 0 and is_call[row] else row)
         name = slices.names[work]
         leaf = _frame(decode_name(name).label) if on_gpu else _frame(name) if later else ""  # an op is the end of its own stack
         summed[(around + "backward;" * later + leaf).rstrip(";")] += ns

@@ -55,7 +55,7 @@ def _chain(args: argparse.Namespace) -> tuple[str, int]:
 def _by(args: argparse.Namespace) -> tuple[str, int]:
     from trace_reader.commands import report
 
-    return _written(args, report.by(args.traces[0], args.by, _style(args), args.steps_from)), 0
+    return _written(args, report.by(args.traces[0], args.by, _style(args), args.steps_from, args.time)), 0
 
 
 def _names(args: argparse.Namespace) -> tuple[str, int]:
@@ -85,7 +85,7 @@ def _html(args: argparse.Namespace) -> tuple[str, int]:
 def _folded(args: argparse.Namespace) -> tuple[str, int]:
     from trace_reader.commands import folded_stacks
 
-    return folded_stacks.run(args.traces[0], Path(args.folded), args.steps_from), 0
+    return folded_stacks.run(args.traces[0], Path(args.folded), args.steps_from, args.time), 0
 
 
 def _merge(args: argparse.Namespace) -> tuple[str, int]:
@@ -109,12 +109,12 @@ def _redact(args: argparse.Namespace) -> tuple[str, int]:
 COMMANDS = (
     Command(REPORT, (*FORMS, "top", "all", "full", "steps_from", "scheduler"), False, _report),
     Command("chain", (*FORMS, "full", "steps_from"), True, _chain),
-    Command("by", (*FORMS, "top", "all", "full", "steps_from"), True, _by),
+    Command("by", (*FORMS, "time", "top", "all", "full", "steps_from"), True, _by),
     Command("names", (*FORMS, "by", "top", "all", "full", "steps_from"), True, _names),
     Command("what_if", (*FORMS, "all", "steps_from"), False, _what_if),
     Command("plot", ("steps", "us", "steps_from", "scheduler"), False, _plot),
     Command("html", ("top", "all", "full", "steps_from", "scheduler"), False, _html),
-    Command("folded", ("steps_from",), True, _folded),
+    Command("folded", ("time", "steps_from"), True, _folded),
     Command("merge", ("scheduler",), False, _merge),
     Command("open", (), True, _open),
     Command("redact", ("keep", "all"), True, _redact),

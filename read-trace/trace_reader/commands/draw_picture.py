@@ -10,6 +10,8 @@ from trace_reader.reading import analyze
 from trace_reader.scene.timeline import Timeline
 from trace_reader.system.files import write_file
 
+ROOFLINE = "roofline"  # a picture of this name is that of the ops by shape
+
 
 def run(
     paths: list[str],
@@ -27,6 +29,8 @@ def run(
     except ImportError as error:
         raise MissingExtraError("--plot needs matplotlib: install read-trace with it, read-trace[plot]") from error
     window, paths = Window(us=window_us, steps=steps), expanded(paths)
+    if target.stem == ROOFLINE:
+        return _roofline(paths, target, steps_from)
     if is_job(paths) or (scheduler is not None and len(paths) > 1):
         from trace_reader.write import job_picture
 
@@ -41,5 +45,15 @@ def run(
     else:
         traces = [load_shown(path, steps_from) for path in paths]
         data = plot([Timeline(trace, analyze(trace)) for trace in traces], window, target.suffix)
+    write_file(target, data)
+    return f"wrote {target} ({len(data) / 1024:.1f} KiB)\n"
+
+
+def _roofline(paths: list[str], target: Path, steps_from: re.Pattern[str] | None) -> str:
+    from trace_reader.write import roofline_picture
+
+    if len(paths) != 1:
+        raise TraceError(f"--plot {target.name} draws the ops of one trace, got {len(paths)}")
+    data = roofline_picture.plot(analyze(load_shown(paths[0], steps_from)), target.suffix)
     write_file(target, data)
     return f"wrote {target} ({len(data) / 1024:.1f} KiB)\n"

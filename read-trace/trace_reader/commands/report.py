@@ -13,6 +13,7 @@ from trace_reader.analysis.place_facts import (
     PlaceFacts,
     TimeFacts,
     annotation_facts,
+    cpu_asked,
     layer_facts,
     line_facts,
     op_facts_of,
@@ -111,13 +112,21 @@ def chain(path: str, step: int | Literal["middle"], style: Style, steps_from: re
     return Answer(lambda: trace_report(facts, style, tree), lambda: json_output.trace_json(facts, tree))
 
 
-def by(path: str, place: str, style: Style, steps_from: re.Pattern[str] | None) -> Answer:
-    """Time by annotation, layer or line of Python (`place` is one of BY). Raises TraceError and LookupError."""
+def by(path: str, place: str, style: Style, steps_from: re.Pattern[str] | None, time: str | None = None) -> Answer:
+    """Time by annotation, layer or line of Python (`place` is one of BY). `time`: of lines "cpu" for the CPU's, in Python, too.
+    Raises TraceError and LookupError.
+    """
+    if time == "cpu" and place != "stack":
+        raise LookupError(f"--time cpu is of --by stack and --folded: --by {place} has the CPU's time in a column of its own")
     trace = load_shown(path, steps_from, stacks=place != "annotation")
     facts = summarize(trace)
     found: Sequence[PlaceFacts | TimeFacts]
-    found = facts.annotations if place == "annotation" else layer_facts(trace) if place == "layer" else line_facts(trace)
-    return Answer(lambda: place_report(facts, place, found, style), lambda: json_output.places_json(facts, place, found))
+    found = facts.annotations if place == "annotation" else layer_facts(trace) if place == "layer" else ()
+    if place == "stack":
+        found = line_facts(trace, cpu_asked(trace) if time == "cpu" else None)
+    return Answer(
+        lambda: place_report(facts, place, found, style, time == "cpu"), lambda: json_output.places_json(facts, place, found)
+    )
 
 
 def names(path: str, eager_path: str, place: str | None, style: Style, steps_from: re.Pattern[str] | None) -> Answer:

@@ -8,7 +8,7 @@ from trace_reader.findings.registry import Seen, a_step, calls_of, finding, list
 from trace_reader.link.intervals import merged
 from trace_reader.link.nesting import innermost, outermost, self_us
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows, distinct
+from trace_reader.model.rows import Rows, distinct, median
 from trace_reader.model.slices import Kind
 from trace_reader.names.kernel_names import decode_name
 from trace_reader.names.op_names import BATCHED_GEMM_OPS
@@ -19,7 +19,7 @@ SOFTMAX_FOR_MASKED_ROWS = "aten::_safe_softmax"
 BUILD_ONCE = "Build the mask once outside, on the GPU."
 COMBINING = frozenset(["aten::eq", "aten::__and__", "aten::bitwise_and", "aten::logical_and"])
 NEAR = 8  # kernels: a scale, a mask and conversions stand between a GEMM and a softmax
-FAR_ABOVE = 10  # times the median of the other calls of an op
+FAR_ABOVE = 10  # times the median call of an op
 WORTH_TELLING = 0.05  # of the path
 OTHER_BACKEND = (
     "cuDNN may plan anew for each new length, as that of a growing cache. Try another backend "
@@ -188,10 +188,10 @@ def _opaque_op(trace: Trace, facts: Facts) -> Seen | None:
 
 @finding(
     "slow-call",
-    "one call of an op takes many times as long as the others",
-    "the longest slice of an op that runs often",
-    "One call of this op spends far more time in itself than the others do, where the trace records nothing. A library may plan, "
-    "load or compile something for inputs that are new to it.",
+    "a few calls of an op take many times as long as the others",
+    "the longest slices of an op that runs often",
+    "These calls spend far more time in themselves than the others of this op, where the trace records nothing. A library may "
+    "plan, load or compile something for inputs that are new to it.",
     "Record again with the same shapes: where it is gone, it was for new ones. Then pad to lengths that come again.",
 )
 def _slow_call(trace: Trace, facts: Facts) -> Seen | None:
@@ -200,21 +200,21 @@ def _slow_call(trace: Trace, facts: Facts) -> Seen | None:
         return None
     ops = trace.ops.where(trace.step_at(trace.ops.start_ns) >= 0)
     every = Rows(trace.slices, ops.at, own_us=self_us(trace.slices, trace.parent, ops.at))
-    slow: list[tuple[float, Rows]] = []
+    most, usual_us, calls = None, 0.0, 0
     for _, rows in every.by_name():
-        longest = int(np.argmax(rows.own_us))
-        others_us = float(np.median(np.delete(rows.own_us, longest))) if len(rows) > 1 else 0.0
-        if len(rows) > 1 and rows.own_us[longest] >= FAR_ABOVE * max(others_us, 1.0):
-            slow.append((float(rows.own_us[longest]), rows))
-    if not slow:
+        middle_us = float(np.sort(rows.own_us)[(len(rows) - 1) // 2])
+        slow = rows.where(rows.own_us >= FAR_ABOVE * max(middle_us, 1.0))
+        if len(slow) and (most is None or slow.own_us.sum() > most.own_us.sum()):
+            most, usual_us, calls = slow, middle_us, len(rows)
+    if most is None:
         return None
-    own_us, rows = max(slow, key=lambda item: item[0])
-    call = rows.where(rows.own_us == own_us)
-    share = path.explained_us(call) / path.window_us
+    slow = Rows(trace.slices, most.at, own_us=most.own_us)
+    share = path.explained_us(slow) / path.window_us
     if share < WORTH_TELLING:
         return None
-    others_us = float(np.median(rows.own_us[rows.own_us < own_us]))
-    seen = f"1 of {len(rows)} calls of {call[0].name} takes {us(own_us)} itself, the others {us(others_us)} (median): "
-    planned = "cudnn_attention" in call[0].name
-    effect = Effect(lambda run: run.skip(merged(call.start_ns, call.end_ns), others_us / own_us))
-    return Seen(f"{seen}{about(share)} of {whole(facts)}", call, OTHER_BACKEND if planned else "", share, effect)
+    take = f"takes {us(float(slow.own_us[0]))} itself" if len(slow) == 1 else f"take {us(median(slow.own_us))} each themselves"
+    seen = f"{len(slow)} of {calls} calls of {slow[0].name} {take}, the others {us(usual_us)}: {about(share)} of {whole(facts)}"
+    planned = "cudnn_attention" in slow[0].name
+    left = len(slow) * usual_us / float(slow.own_us.sum())
+    effect = Effect(lambda run: run.skip(merged(slow.start_ns, slow.end_ns), left))
+    return Seen(seen, slow, OTHER_BACKEND if planned else "", share, effect)

@@ -36,7 +36,7 @@ LONGEST_FREE_NS = 5_000_000
 LONG_GAP_NS = 40_000  # between two ops; a module's call takes less
 GPU_CLASSES = (Class.COMPUTE, Class.COMMUNICATION, Class.COPY)
 SHARE_OF = {"gpu-bound": "compute", "copy-bound": "copy", "latency-bound": "latency"}  # of the path's classes
-STACKS = "--by stack tells which lines are at work there, from the Python functions in this trace."
+STACKS = "--by stack --time cpu tells which lines are at work there, from the Python functions in this trace."
 NO_STACKS = "record with with_stack=True, or use py-spy"
 OTHER_THAN_LAUNCHING = {  # what to do where most of the CPU's part is this
     "call": "Look for long calls that launch nothing, such as blocking copies: the CPU spends the most time there.",

@@ -23,10 +23,11 @@ class PlaceView:
         self.facts, self.by, self.rows, self.style, self.joined = facts, by, rows, style, joined
 
 
-def place_report(facts: Facts, by: str, rows: Sequence[PlaceFacts | TimeFacts], style: Style) -> Document:
-    """A row for each annotation, layer or line of Python ("stack")."""
+def place_report(facts: Facts, by: str, rows: Sequence[PlaceFacts | TimeFacts], style: Style, of_cpu: bool = False) -> Document:
+    """A row for each annotation, layer or line of Python ("stack"); `of_cpu`: of these all of the CPU's time."""
     out = _begun(facts, style)
-    table = LINES if by == "stack" else places_table(by, lambda view: view.rows, MOST_ROWS)
+    lines = CPU_LINES if of_cpu else LINES
+    table = lines if by == "stack" else places_table(by, lambda view: view.rows, MOST_ROWS)
     out.table(table, PlaceView(facts, by, rows, style))
     return out
 
@@ -102,6 +103,18 @@ LINES = Table(
         Column(lambda view: "launched" if on_gpu(view) else "ops", lambda row, view: str(row.launched)),
         Column(lambda view: "GPU time" if on_gpu(view) else "time", lambda row, view: us(row.time_us)),
         Column("backward", lambda row, view: us(row.backward_us)),
+        Column("share", lambda row, view: percent(row.share)),
+    ),
+    brief=MOST_ROWS,
+    every=lambda view: view.style.everything,
+)
+CPU_LINES = Table(
+    key="lines",
+    title="The CPU's time by line of Python, in ops, calls and Python itself (what torch does is told where it was called)",
+    rows=lambda view: view.rows,
+    columns=(
+        Column("line", _line),
+        Column("time", lambda row, view: us(row.time_us)),
         Column("share", lambda row, view: percent(row.share)),
     ),
     brief=MOST_ROWS,
