@@ -77,3 +77,10 @@ def test_what_is_kept_of_recordings_is_what_the_reader_says_of_them(tmp_path, mo
     assert (kept["after"]["verdict"], kept["after"]["device"]) == ("gpu-bound", "NVIDIA H200")
     assert Entry("item_small", kept).place == 1
     assert tmp_path != HERE
+
+
+@pytest.mark.parametrize(("device", "place"), [("cuda", 1), ("cpu", None)])
+def test_workers_are_not_what_the_reader_advises_without_a_gpu(device, place):
+    when = {"findings": [["input-bound", 0, 0.5]], "verdict": "input-bound", "plain_us": [90, 110]}
+    kept = {"device": device, "plain_us": {"before": [100], "after": [150]}, "before": when, "after": when}
+    assert Entry("loader_workers", kept).place == place

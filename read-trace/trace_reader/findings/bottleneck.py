@@ -18,7 +18,7 @@ from trace_reader.analysis.edits import (
 )
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.verdict import what_limits, whole
-from trace_reader.findings.registry import Seen, a_step, finding, listed
+from trace_reader.findings.registry import LONGEST_FREE_NS, Seen, a_step, finding, listed
 from trace_reader.link.intervals import merged, without
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
@@ -32,7 +32,6 @@ WORTH_TELLING = 0.05  # of the path
 SHARE_TO_NAME = 0.5  # of the CPU's part of the path
 LEFT_OF_COMPUTING = 0.2  # of its time, that launching it on the GPU may take
 LEFT_OF_SENT = 0.25  # of a copy's time, where bytes are sent in place of float32
-LONGEST_FREE_NS = 5_000_000
 LONG_GAP_NS = 40_000  # between two ops; a module's call takes less
 GPU_CLASSES = (Class.COMPUTE, Class.COMMUNICATION, Class.COPY)
 SHARE_OF = {"gpu-bound": "compute", "copy-bound": "copy", "latency-bound": "latency"}  # of the path's classes

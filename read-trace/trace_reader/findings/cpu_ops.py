@@ -3,22 +3,23 @@
 import numpy as np
 from trace_reader.analysis.cpu_time import is_compiling, is_loader
 from trace_reader.analysis.critical_path import CriticalPath
-from trace_reader.analysis.edits import Effect, dropped
+from trace_reader.analysis.edits import Effect
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.op_shapes import op_shapes
 from trace_reader.analysis.verdict import CLASSES, CPU_WORDS, on_cpu, parts
-from trace_reader.findings.registry import Seen, a_step, finding, listed
+from trace_reader.findings.registry import LONGEST_FREE_NS, Seen, a_step, finding, listed, until_the_next, with_what_is_freed
 from trace_reader.link.intervals import merged
 from trace_reader.link.nesting import innermost, outermost, self_us
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows
+from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import NO_NODE, Kind
 from trace_reader.names.op_names import BATCHED_GEMM_OPS, IDLE_OPS, VIEW_OPS
 from trace_reader.units import about, us
 
 WORTH_TELLING = 0.05  # of the steps' time
 MOSTLY = 0.3
-SMALL_US = 20.0  # of an op: calling it takes some µs of that
+SHORT_GAP_NS = 40_000  # from an op to the next one
+SMALL_US = 50.0  # of an op: calling it takes some µs of that
 MANY_OPS = 50  # a step
 SLOW_STEP = 2.0  # times the median
 UNEVEN = 3.0  # what a tenth of the calls takes, over what another tenth does
@@ -102,7 +103,8 @@ def _half_precision(trace: Trace, facts: Facts) -> Seen | None:
     "many-small-ops",
     "hundreds of ops per step that take a few µs each",
     "the CPU's lane: narrow ops, one after another",
-    "Much of the steps' time is ops that take less than 20 µs each, with the time to call them from Python.",
+    "Much of the steps' time is ops that take less than 50 µs each, and what is between two of them: Python and autograd, which "
+    "call them.",
     "Do more in each op: one op in place of a loop, larger batches, or torch.compile.",
 )
 def _many_small_ops(trace: Trace, facts: Facts) -> Seen | None:
@@ -112,13 +114,20 @@ def _many_small_ops(trace: Trace, facts: Facts) -> Seen | None:
     ops = _in_path(trace, path)
     outer = Rows(trace.slices, outermost(trace.slices, ops.where(ops.is_named(lambda name: name.startswith("aten::"))).at))
     small = outer.where(outer.duration_us < SMALL_US)
-    share = path.explained_us(small) / path.window_us
-    if len(small) < MANY_OPS * _steps(facts) or share < MOSTLY:
+    if len(small) < MANY_OPS * _steps(facts):
+        return None
+    starts, ends = small.start_ns, until_the_next(outer, small, SHORT_GAP_NS)
+    share = sum(
+        path.cpu_within_us(track, merged(starts[small.track == track], ends[small.track == track]))
+        for track in distinct(small.track).values.tolist()
+    ) / path.window_us  # fmt: skip
+    if share < MOSTLY:
         return None
     named = sorted(small.by_name(), key=lambda item: (-len(item[1]), item[0]))
     each = f"{len(small) / _steps(facts):.0f} of {len(outer) / _steps(facts):.0f} ops per step take less than {SMALL_US:.0f} µs"
     seen = f"{each} (median {us(small.median_us)}; {listed(f'{len(rows) / _steps(facts):.0f} x {name}' for name, rows in named)})"
-    return Seen(f"{seen}: {about(share)} of the time", small, share=share, effect=Effect(dropped(small)))
+    effect = Effect(lambda run: run.skip(merged(starts, ends)))
+    return Seen(f"{seen}: {about(share)} of the time with what is between them", small, share=share, effect=effect)
 
 
 @finding(
@@ -140,7 +149,7 @@ def _copies(trace: Trace, facts: Facts) -> Seen | None:
     named = sorted(ops.by_name(), key=lambda item: -item[1].total_us)
     seen = listed(f"{len(rows) / max(_steps(facts), 1):.0f} x {name} ({us(rows.median_us)})" for name, rows in named)
     per_step = " per step" if facts.steps else ""
-    return Seen(f"{seen}{per_step}: {about(share)} of the time", ops, share=share, effect=Effect(dropped(ops)))
+    return Seen(f"{seen}{per_step}: {about(share)} of the time", ops, share=share, effect=Effect(with_what_is_freed(trace, ops)))
 
 
 @finding(
@@ -171,7 +180,8 @@ def _attention_in_parts(trace: Trace, facts: Facts) -> Seen | None:
     if share < WORTH_TELLING:
         return None
     starts, ends = (np.array(side) for side in zip(*((first, last) for first, last in pairs), strict=True))
-    union = merged(leaves.start_ns[starts], leaves.end_ns[ends])
+    last = leaves.where(np.unique(ends))
+    union = merged(leaves.start_ns[starts], np.maximum(leaves.end_ns[ends], until_the_next(leaves, last, LONGEST_FREE_NS)))
     seen = f"{a_step(len(pairs), facts, 'softmax', 'softmaxes')} between two batched products"
     return Seen(f"{seen}, {us(inside.total_us / len(pairs))} each: {about(share)} of the time", inside, share=share,
                 effect=Effect(lambda run: run.skip(union, LEFT_OF_ATTENTION)))  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 from trace_reader.analysis.edits import Effect, all_of, dropped, scaled, surely, unlaunched
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.place_facts import is_numbered
-from trace_reader.findings.registry import Seen, a_step, finding, listed, named
+from trace_reader.findings.registry import Seen, a_step, finding, listed, named, with_what_is_freed
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Activity, Trace
 from trace_reader.model.rows import Rows, distinct
@@ -241,7 +241,7 @@ def _cats_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
         return None
     words = f"{a_step(len(ops), facts, 'cat', 'cats')}: {about(share)} of the steps' time"
     seen = f"{words}; the first takes {us(float(ops.duration_us[0]))}, the longest {us(float(ops.duration_us.max()))}"
-    return Seen(seen, ops, share=share, effect=Effect(dropped(ops)))
+    return Seen(seen, ops, share=share, effect=Effect(with_what_is_freed(trace, ops)))
 
 
 def _grow_in_a_step(rows: Rows) -> bool:

@@ -15,15 +15,19 @@ the rule checks; a cause that the rule does not prove comes with "may":
 from collections.abc import Callable, Iterable
 
 import msgspec
+import numpy as np
 from trace_reader.analysis.cpu_time import is_compiling
-from trace_reader.analysis.edits import Effect
+from trace_reader.analysis.edits import Edit, Effect, all_of, dropped, skipped
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernel_facts import KernelFacts
-from trace_reader.link.nesting import innermost
+from trace_reader.link.intervals import merged
+from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import Kind
 from trace_reader.units import count
+
+LONGEST_FREE_NS = 5_000_000  # that giving memory back takes
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -78,6 +82,21 @@ def calls_of(trace: Trace, *kernels: KernelFacts) -> Rows:
 def named(rows: Rows, *names: str) -> Rows:
     """The rows that have one of these names."""
     return rows.where(rows.is_named(names.__contains__))
+
+
+def until_the_next(every: Rows, ops: Rows, longest_ns: int) -> np.ndarray:
+    """For each of these ops, when the next of `every` begins, where that is soon; else its end."""
+    following = np.searchsorted(every.start_ns, ops.end_ns)
+    next_ns = np.append(every.start_ns, np.iinfo(np.int64).max)[following]
+    return np.where(next_ns - ops.end_ns <= longest_ns, np.maximum(next_ns, ops.end_ns), ops.end_ns)
+
+
+def with_what_is_freed(trace: Trace, ops: Rows) -> Edit:
+    """Take these ops of the CPU away, and the time up to the next one: large memory that one made and the next one took is given
+    back there, where no op is recorded.
+    """
+    every = Rows(trace.slices, outermost(trace.slices, trace.ops.at))
+    return all_of(dropped(ops), skipped(merged(ops.end_ns, until_the_next(every, ops, LONGEST_FREE_NS))))
 
 
 def not_compiling(trace: Trace, calls: Rows) -> Rows:
