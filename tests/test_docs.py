@@ -105,6 +105,7 @@ def test_the_pages_name_every_flag_and_no_other():
         "--steps_from",
         "--by",
         "--names",
+        "--time",
         "--what_if",
         "--folded",
         "--plot",

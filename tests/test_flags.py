@@ -29,6 +29,7 @@ FLAGS = [
     ("01_matmul_add", ("--size", "8"), ("--with_stack",), "[memory]", False, False),
     ("04_c_sdpa_attention", ATTENTION, ("--backend", "math"), "aten::_scaled_dot_product_attention_math", 0, 3),
     ("05_a_llm_decode", LLM, ("--attention", "eager"), "aten::scaled_dot_product_attention", 2, 0),
+    ("05_a_llm_decode", LLM, ("--attention", "math"), "aten::_scaled_dot_product_attention_math", 0, 2),
     ("05_a_llm_decode", (*LLM, "--phase", "prefill"), ("--cache", "static"), "aten::index_copy_", 0, 4),
     ("05_c_train_step", TRAIN, ("--optimizer", "sgd"), "Optimizer.step#SGD.step", 0, 1),
     ("05_c_train_step", TRAIN, ("--implementation", "for-loop"), "aten::_fused_adamw_", 1, 0),

@@ -66,6 +66,13 @@ def test_another_seed_gives_other_tokens(tmp_path, expected):
     assert decoded(tmp_path, "--seed", "1")[0] != expected[0]
 
 
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_what_was_written_before_changes_no_token(tmp_path, cache):
+    """--again writes all tokens once, and begins again at the prompt: the lengths are then no new ones, and nothing else differs."""
+    once = decoded(tmp_path / "a", "--cache", cache)[0]
+    assert decoded(tmp_path / "b", "--cache", cache, "--again")[0] == once
+
+
 @pytest.mark.parametrize("arch", ["llama", "gemma3", "smollm3"])
 def test_each_architecture_decodes(tmp_path, arch):
     (written,), _ = decoded(tmp_path, "--arch", arch)

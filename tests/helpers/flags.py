@@ -43,7 +43,7 @@ OWN = {
     "04_b_inplace_ops_attention.py": ["--batch", "--heads", "--seq", "--head_dim"],
     "04_c_sdpa_attention.py": ["--batch", "--heads", "--seq", "--head_dim", "--backend"],
     "04_d_kernels_attention.py": ["--batch", "--heads", "--seq", "--head_dim", "--kernel_version"],
-    "05_a_llm_decode.py": [*MODEL, "--prompt", "--batch", "--phase", "--cache", "--attention"],
+    "05_a_llm_decode.py": [*MODEL, "--prompt", "--batch", "--phase", "--cache", "--attention", "--again"],
     "05_b_decode_floor.py": [*MODEL, "--prompt", "--batch", "--rung"],
     "05_c_train_step.py": [
         *MODEL,
