@@ -68,7 +68,7 @@ def test_another_seed_gives_other_tokens(tmp_path, expected):
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_what_was_written_before_changes_no_token(tmp_path, cache):
-    """--again writes all tokens once, and begins again at the prompt: the lengths are then no new ones, and nothing else differs."""
+    """--again writes all tokens once, and begins again at the prompt: lengths are no new ones then, nothing else differs."""
     once = decoded(tmp_path / "a", "--cache", cache)[0]
     assert decoded(tmp_path / "b", "--cache", cache, "--again")[0] == once
 
