@@ -73,6 +73,12 @@ def few_rows(m, n=4096, k=4096, calls=10, period=3000):
     ]  # fmt: skip
 
 
+def calls_of_an_op(*durations):
+    """A step in which an op takes so long, call by call; a µs of that is a launch."""
+    calls = [e for n, dur in enumerate(durations) for e in (op("aten::x", 70 * n, dur), *linked(ADD, 70 * n + 1, 3, n))]
+    return [step(0, 0, 280), *calls]
+
+
 def matrices(item):
     """The recorded inputs of a product of two matrices of 64 x 64."""
     return {"Input Dims": [[64, 64], [64, 64]], "Input type": [item, item], "Input Strides": [[64, 1], [64, 1]]}
@@ -376,9 +382,9 @@ CASES = {
          *(kernel(GEMM, 100 + 20 * n, 20, n) for n in range(49, 60))],
     ),
     "slow-call": (
-        [step(0, 0, 900), *(op("aten::x", 10 + 10 * n, 5) for n in range(3)), op("aten::x", 50, 60), *linked(ADD, 300, 400)],
-        "1 of 4 calls of aten::x takes 60.0 µs itself, the others 5.0 µs: 8.6% of the critical path",
-        [step(0, 0, 900), *(op("aten::x", 10 + 10 * n, 5) for n in range(3)), op("aten::x", 50, 49), *linked(ADD, 300, 400)],
+        calls_of_an_op(60, 5, 5, 5),
+        "1 of 4 calls of aten::x takes 59.0 µs itself, the others 4.0 µs: 28% of the critical path",
+        calls_of_an_op(40, 5, 5, 5),
     ),
     "slow-pointwise": (
         [*pointwise("aten::gelu", 0, 100, 1), *pointwise("aten::relu", 200, 20, 2)],

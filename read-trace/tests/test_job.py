@@ -433,7 +433,8 @@ def test_merged_ranks_are_one_trace_with_the_sum_of_the_parts(tmp_path, capsys):
     assert whole.gpu_time_by_origin_us["op"] + whole.gpu_time_by_origin_us["library"] == sum(
         kernel.total_us for part in parts for kernel in part.kernels
     )
-    assert whole.unlinked == 0 and whole.events == sum(part.events for part in parts)
+    counters = whole.skipped["counter"]
+    assert whole.unlinked == 0 and whole.events - counters == sum(part.events for part in parts)
     assert cli.main([str(target)]) == 0
     assert "\nranks: 0, 1, 2, merged; steps, verdict and path are those of one rank" in capsys.readouterr().out
     # Steps are those of the first rank, and so is what they launched.
@@ -1184,3 +1185,17 @@ def test_a_finding_of_one_rank_alone_stands_on_the_jobs_report(tmp_path, capsys)
     out = capsys.readouterr().out
     assert "Findings of the ranks' own traces (what the one with the largest share shows)\n" in out
     assert re.search(r"\n  rank 1 alone  python-between-ops  +[0-9.]+%  1 gap of 40.0 µs or more [a-z.]+\n", out)
+
+
+def test_merged_ranks_have_counters_of_their_queues_and_waits(tmp_path):
+    """On rank 0 two kernels are launched at 10 and 12 µs and end at 30 and 50; rank 1 waits 35 µs for rank 2."""
+    paths = three(tmp_path, (0, 0, 0))
+    events = [launch(10, 91), launch(12, 92), kernel(ADD, 20, 10, 91, stream=9), kernel(ADD, 30, 20, 92, stream=9)]
+    write(tmp_path, 0, step(0, 0, 1000), *compute(1, 10, 50), *collective(2, 60, 40), *collective(3, 200, 20),
+          *collective(4, 310, 10, group="1", ranks=(0, 1)), *events)  # fmt: skip
+    assert cli.main([*paths, "--merge", str(tmp_path / "all.json")]) == 0
+    counters = [e for e in json.loads((tmp_path / "all.json").read_text())["traceEvents"] if e["ph"] == "C"]
+    depths = [(e["ts"], e["args"]["events"]) for e in counters if e["name"] == "launched and not done, stream 9"]
+    assert depths == [(10, 1), (12, 2), (30, 1), (50, 0)]
+    waits = [(e["ts"], e["args"]["us"]) for e in counters if e["name"] == "waits for another rank (us)"]
+    assert {(60, 30), (90, 0), (200, 5), (205, 0)} <= set(waits)

@@ -284,3 +284,15 @@ def test_the_cpus_time_is_that_of_python_too(tmp_path, capsys):
     }  # fmt: skip
     assert cli.main([path, "--by", "annotation", "--time", "cpu"]) == 2
     assert "--time cpu is of --by stack and --folded" in capsys.readouterr().err
+
+
+def test_an_annotation_that_outlives_the_function_which_began_it_takes_no_time_twice(tmp_path, capsys):
+    """record_function begins inside a function of torch's, and goes on after that has returned."""
+    path = write(
+        tmp_path / "t.json", step(0, 0, 100), event("python_function", "train.py(1): one", 0, 100),
+        event("python_function", "<built-in method _record_function_enter_new>", 10, 5), annotation("fwd", 12, 80),
+        event("python_function", "train.py(5): work", 20, 60),
+    )  # fmt: skip
+    assert cli.main([path, "--by", "stack", "--time", "cpu", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [(row["name"], row["time_us"]) for row in rows] == [("train.py(5): work", 60), ("train.py(1): one", 40)]

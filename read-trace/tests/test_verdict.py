@@ -13,7 +13,8 @@ from trace_reader.analysis.verdict import things, verdict_sentence
 OTHER_ADD = ADD.replace("<8,", "<4,")
 CASES = {
     "no GPU, no launch": ([step(0, 0, 10), op("aten::mm", 1, 5)],
-                          "cpu-only: the trace holds no GPU event; 50% of the steps' time is Python, 50% is aten::mm"),
+                          "cpu-only: the trace holds no GPU event; 50% of the steps' time is aten::mm, 50% is in no op "
+                          "(Python, or memory that is given back)"),
     "no GPU, no steps": ([op("aten::mm", 1, 6), op("aten::add", 8, 3)],
                          "cpu-only: the trace holds no GPU event; 60% of the time is aten::mm, 30% is aten::add"),
     "no GPU, and nothing to wait for": ([step(0, 0, 10)], "cpu-only: the trace holds no GPU event"),

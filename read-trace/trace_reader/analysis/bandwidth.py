@@ -10,6 +10,7 @@ from typing import Any
 from trace_reader.model.slices import Inputs
 from trace_reader.names.op_names import is_device_copy
 
+LARGEST, MOST_DIMENSIONS = 2**48, 64  # elements of a tensor
 ITEM_BYTES = {
     "double": 8, "float": 4, "c10::Half": 2, "c10::BFloat16": 2, "long": 8, "long int": 8, "int": 4, "short": 2,
     "short int": 2, "signed char": 1, "unsigned char": 1, "bool": 1,
@@ -60,9 +61,10 @@ def _tensors(inputs: Inputs) -> Any:
     for number, (shape, item) in enumerate(zip(inputs.dims, inputs.types, strict=True)):
         if shape == ():
             continue  # a number, or a tensor of one; what is no tensor has no shape, either
-        steps = strides[number] if strides else (1,) * len(shape)
-        known = isinstance(shape, tuple) and isinstance(steps, tuple) and len(steps) == len(shape) and item in ITEM_BYTES
-        if not known or not all(isinstance(n, int) and abs(n) < 2**63 for n in (*shape, *steps)):
+        rank = len(shape) if isinstance(shape, tuple) else 0
+        steps = strides[number] if strides else (1,) * rank
+        known = 0 < rank <= MOST_DIMENSIONS and isinstance(steps, tuple) and len(steps) == rank and item in ITEM_BYTES
+        if not known or not all(isinstance(n, int) and abs(n) < 2**63 for n in (*shape, *steps)) or math.prod(shape) >= LARGEST:
             yield None
             continue
         # A dimension of stride 0 is an expanded one: its elements are one in memory.

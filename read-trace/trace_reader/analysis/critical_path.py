@@ -197,7 +197,8 @@ def _without_gpu(trace: Trace) -> list[Window]:
     if not len(spans):
         outer = Rows(trace.slices, outermost(trace.slices, trace.ops.at))
         spans = max((rows for _, rows in outer.by(outer.track)), key=lambda rows: rows.total_us)
-    return [Window(NO_GPU, trace.work, int(spans.start_ns[0]), int(spans.end_ns.max()), int(spans.track[0]))]
+    start_ns, end_ns = int(spans.start_ns[0]), int(spans.end_ns.max())
+    return [Window(NO_GPU, trace.work, start_ns, end_ns, int(spans.track[0]))] if end_ns > start_ns else []
 
 
 def _window_start(trace: Trace, work: Rows) -> int:
@@ -217,11 +218,19 @@ def critical_path(trace: Trace, cpu: CpuActivity, window: Window) -> CriticalPat
 
 
 def _of_threads(trace: Trace, window: Window) -> Pieces:
-    """The pieces of a run without a GPU: the ops of a backward pass's thread, and its own thread between them."""
+    """The pieces of a run without a GPU: the ops of a backward pass's thread, those of other threads where its own is in none,
+    and its own thread.
+    """
     left, found = (np.array([window.start_ns]), np.array([window.end_ns])), []
-    for track in trace.backward_tracks.tolist():
+    own = trace.ops.where(trace.ops.track == window.track)
+    working = merged(own.start_ns, own.end_ns)
+    backward = trace.backward_tracks.tolist()
+    others = [track for track in distinct(trace.ops.track).values.tolist() if track not in (window.track, *backward)]
+    for track in (*backward, *others):
         ops = trace.ops.where(trace.ops.track == track)
-        waiting = without(left, merged(ops.start_ns, ops.end_ns))
+        theirs = merged(ops.start_ns, ops.end_ns)
+        theirs = theirs if track in backward else without(theirs, working)
+        waiting = without(left, theirs)
         found.append(pieces(*without(left, waiting), Class.CPU, track=track))
         left = waiting
     path = joined(*found, pieces(*left, Class.CPU, track=window.track))

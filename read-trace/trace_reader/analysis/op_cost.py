@@ -20,7 +20,7 @@ DTYPES = {
     "c10::Float8_e5m2": "fp8",
 }  # fmt: skip
 BYTES = {**ITEM_BYTES, "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1}
-LARGEST = 2**63
+LARGEST, MOST_DIMENSIONS = 2**48, 64  # elements of a tensor
 
 # Where an op's inputs have what a convolution needs: stride, padding and dilation.
 _CONVOLUTIONS = {
@@ -90,7 +90,7 @@ def cost_of(op: str, inputs: Inputs) -> Cost | None:
         for test, find in _KINDS:
             if test(op):
                 return find(op, tensors, inputs)
-    except (IndexError, TypeError, ValueError):  # other inputs than the op has in the versions that are known
+    except (ArithmeticError, IndexError, TypeError, ValueError):  # other inputs than the op has in the versions that are known
         return None
     return None
 
@@ -100,8 +100,13 @@ def tensors_of(inputs: Inputs) -> Iterator[Tensor | None]:
     if not isinstance(inputs.dims, tuple) or not isinstance(inputs.types, tuple) or len(inputs.dims) != len(inputs.types):
         return
     for shape, item in zip(inputs.dims, inputs.types, strict=True):
-        is_shape = isinstance(shape, tuple) and len(shape) > 0 and all(type(n) is int and 0 <= n < LARGEST for n in shape)
+        is_shape = isinstance(shape, tuple) and 0 < len(shape) <= MOST_DIMENSIONS and all(map(_is_size, shape))
+        is_shape = is_shape and math.prod(shape) < LARGEST
         yield Tensor(shape, item) if is_shape and isinstance(item, str) and item in BYTES else None
+
+
+def _is_size(n: Any) -> bool:
+    return type(n) is int and 0 <= n < LARGEST
 
 
 def dtype_of(tensors: list[Tensor | None]) -> str | None:

@@ -37,11 +37,18 @@ def op_facts(trace: Trace) -> tuple[OpFacts, ...]:
     by_op = {trace.slices.names[name]: work for (name,), work in launched.by(trace.slices.name[launched.op])}
     facts = []
     every = Rows(trace.slices, trace.ops.at, own_us=self_us(trace.slices, trace.parent, trace.ops.at))
+    around = trace.parent[every.at]
+    in_its_like = (around >= 0) & (trace.slices.name[around] == every.name)  # an op that dispatches to one of its own name
+    inner_us = {name: rows.total_us for name, rows in every.where(in_its_like).by_name()}
     for name, ops in every.by_name():
         work = by_op.get(name)
         gpu_us, count = (work.total_us, len(work)) if work else (0.0, 0)
         threads = len(distinct(ops.track).values)
-        facts.append(OpFacts(name, len(ops), ops.total_us, math.fsum(ops.own_us.tolist()), gpu_us, count, threads))
+        facts.append(
+            OpFacts(
+                name, len(ops), ops.total_us - inner_us.get(name, 0.0), math.fsum(ops.own_us.tolist()), gpu_us, count, threads
+            )
+        )
     return tuple(sorted(facts, key=lambda op: (-op.gpu_us, -op.total_us, op.name)))
 
 

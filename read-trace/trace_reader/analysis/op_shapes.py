@@ -24,6 +24,7 @@ from trace_reader.names.kernel_names import decode_name
 COMPUTE, MEMORY = "compute", "memory"
 MOST_TENSORS = 3  # of an op's inputs, whose shapes are told
 USUAL = {"gemm": 0.7, "convolution": 0.55, "attention": 0.45, "pointwise": 0.8, "reduction": 0.5}
+WRAPS = 0.5  # of its work: where an op inside it does so much, that is the one
 LEAST_US = 2.0  # of a kernel: one that does nothing takes as long
 SHORT_TYPES = {
     "c10::BFloat16": "bf16",
@@ -69,34 +70,74 @@ def op_shape_facts(trace: Trace, device: str) -> tuple[OpShapeFacts, ...]:
 def op_shapes(trace: Trace, device: str) -> list[tuple[OpShapeFacts, Rows]]:
     """As `op_shape_facts`, each with the GPU's work, or without a GPU the ops, that it is of."""
     steps = max(len(trace.steps), 1)
-    found = []
-    for op, detail, rows, calls, time_us in _groups(trace):
-        inputs = trace.slices.details[detail] if detail >= 0 else None
-        cost = cost_of(op, inputs) if isinstance(inputs, Inputs) else None
-        found.append((_fact(op, inputs, cost, rows, calls, time_us, steps, device), rows))
-    if not any(fact.shapes for fact, _ in found):
+    alike: dict[tuple[str, str, Cost | None], list[_Group]] = {}
+    inner = {} if len(trace.work) else _inner_work(trace)
+    for group in _groups(trace):
+        inputs = trace.slices.details[group.detail] if group.detail >= 0 else None
+        cost = cost_of(group.op, inputs) if isinstance(inputs, Inputs) else None
+        if cost and _work(cost) * WRAPS <= inner.get((group.op, group.detail), 0):
+            cost = None  # it leaves its work to an op inside it, which has a row of its own
+        alike.setdefault((group.op, _shapes(inputs), cost), []).append(group)
+    if not any(shapes for _, shapes, _ in alike):
         return []
+    found = []
+    for (op, shapes, cost), groups in alike.items():
+        rows = Rows(trace.slices, np.sort(np.concatenate([group.rows.at for group in groups])))
+        calls, time_us = sum(group.calls for group in groups), math.fsum(group.time_us for group in groups)
+        found.append((_fact(op, shapes, cost, rows, calls, time_us, steps, device), rows))
     return sorted(found, key=lambda item: (-item[0].time_us, item[0].op, item[0].shapes))
 
 
-def _groups(trace: Trace) -> list[tuple[str, int, Rows, int, float]]:
-    """By op and inputs: what the GPU did (without one: the ops), how many calls, and their time in us."""
+class _Group(msgspec.Struct, frozen=True, eq=False):
+    """What the GPU did (without one: the ops) for one op and its inputs: how many calls, and their time."""
+
+    op: str
+    detail: int
+    rows: Rows
+    calls: int
+    time_us: float
+
+
+def _work(cost: Cost) -> int:
+    """What is to be done, in operations; of an op without products in bytes."""
+    return cost.flop or cost.bytes or 0
+
+
+def _inner_work(trace: Trace) -> dict[tuple[str, int], int]:
+    """By op and inputs, the most that an op directly inside it does, as `_work` has it."""
+    slices, found = trace.slices, dict[tuple[str, int], int]()
+    around = trace.parent[trace.ops.at]
+    inside = trace.ops.where(around >= 0)
+    around = around[around >= 0]
+    for (outer, outer_detail, name, detail), _ in inside.by(
+        slices.name[around], slices.detail[around], inside.name, inside.detail
+    ):
+        inputs = slices.details[detail] if detail >= 0 else None
+        cost = cost_of(slices.names[name], inputs) if isinstance(inputs, Inputs) else None
+        if cost is not None:
+            key = slices.names[outer], outer_detail
+            found[key] = max(found.get(key, 0), _work(cost))
+    return found
+
+
+def _groups(trace: Trace) -> list[_Group]:
+    """By op and inputs."""
     slices, found = trace.slices, []
     if not len(trace.work):
         ops = trace.ops.where(trace.step_at(trace.ops.start_ns) >= 0) if len(trace.steps) else trace.ops
         every = Rows(slices, ops.at, own_us=self_us(slices, trace.parent, ops.at))
         for (name, detail), rows in every.by(every.name, every.detail):
-            found.append((slices.names[name], detail, rows, len(rows), math.fsum(rows.own_us.tolist())))
+            found.append(_Group(slices.names[name], detail, rows, len(rows), math.fsum(rows.own_us.tolist())))
         return found
     launched = trace.linked.where(trace.linked.op >= 0)
     launched = launched.where(launched.step >= 0) if len(trace.steps) else launched
     for (name, detail), rows in launched.by(slices.name[launched.op], slices.detail[launched.op]):
-        found.append((slices.names[name], detail, rows, len(distinct(rows.op).values), rows.total_us))
+        found.append(_Group(slices.names[name], detail, rows, len(distinct(rows.op).values), rows.total_us))
     return found
 
 
 def _fact(
-    op: str, inputs: Any, cost: Cost | None, rows: Rows, calls: int, time_us: float, steps: int, device: str
+    op: str, shapes: str, cost: Cost | None, rows: Rows, calls: int, time_us: float, steps: int, device: str
 ) -> OpShapeFacts:
     kernels = int(np.isin(rows.kind, (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)).sum())
     each_us = time_us / calls
@@ -104,7 +145,7 @@ def _fact(
     limited_by, share, to_gain_us = _roofline(cost, _unit(cost, rows), each_us, device)
     return OpShapeFacts(
         op=op,
-        shapes=_shapes(inputs),
+        shapes=shapes,
         dtype=cost.dtype if cost else None,
         kind=cost.kind if cost else None,
         calls=calls,
@@ -154,4 +195,14 @@ def _shapes(inputs: Any) -> str:
     shapes = [shape if n == 1 else f"{n} of {shape}" for shape, n in alike]
     types = list(dict.fromkeys(SHORT_TYPES.get(tensor.type, tensor.type) for tensor in tensors[:MOST_TENSORS]))
     more = f" and {len(shapes) - MOST_TENSORS} more" if len(shapes) > MOST_TENSORS else ""
-    return f"{', '.join(shapes[:MOST_TENSORS])}{more} {'/'.join(types)}" if shapes else ""
+    lists = (
+        [f"{len(shape)} tensors" for shape in inputs.dims if _is_list(shape)]
+        if isinstance(inputs, Inputs) and isinstance(inputs.dims, tuple) and not shapes
+        else []
+    )
+    return f"{', '.join(shapes[:MOST_TENSORS])}{more} {'/'.join(types)}" if shapes else ", ".join(lists)
+
+
+def _is_list(shape: Any) -> bool:
+    """Whether an input is a list of tensors."""
+    return isinstance(shape, tuple) and len(shape) > 0 and all(isinstance(own, tuple) for own in shape)

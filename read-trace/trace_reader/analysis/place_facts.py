@@ -11,7 +11,8 @@ import sys
 
 import msgspec
 import numpy as np
-from trace_reader.link.nesting import innermost, parents, self_us
+from trace_reader.link.intervals import each_within_ns, merged
+from trace_reader.link.nesting import innermost, innermost_over_time, parents, self_us
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, grouped
 from trace_reader.model.slices import NO_NODE, ON_CPU, Kind, Slices
@@ -213,11 +214,19 @@ def cpu_asked(trace: Trace) -> Asked:
     kinds = (*ON_CPU, Kind.PYTHON) if len(slices.of(Kind.PYTHON)) else ON_CPU
     parent = parents(slices, kinds) if Kind.PYTHON in kinds else trace.parent
     rows = slices.of(*kinds)
-    if len(trace.steps):
-        rows = rows[(trace.step_at(slices.start_ns[rows]) >= 0) & trace.has_steps[slices.track[rows]]]
-        rows = np.setdiff1d(rows, trace.steps.at, assume_unique=True)
-    none = np.full(len(rows), -1)
-    return Asked(slices.name[rows], none, rows, self_us(slices, parent, rows), np.zeros(len(rows), bool))
+    rows = rows[slices.end_ns[rows] > slices.start_ns[rows]]
+    steps = merged(trace.steps.start_ns, trace.steps.end_ns)
+    own_ns = np.zeros(len(slices), np.int64)
+    for track in distinct(slices.track[rows]).values.tolist():
+        if len(trace.steps) and not trace.has_steps[track]:
+            continue
+        times, inside = innermost_over_time(slices, parent, rows[slices.track[rows] == track])
+        starts, ends, inside = times[:-1], times[1:], inside[:-1]
+        length = each_within_ns(starts, ends, steps) if len(trace.steps) else ends - starts
+        np.add.at(own_ns, inside[inside >= 0], length[inside >= 0])
+    own_ns[trace.steps.at] = 0
+    found = np.flatnonzero(own_ns)
+    return Asked(slices.name[found], np.full(len(found), -1), found, own_ns[found] / 1000, np.zeros(len(found), bool))
 
 
 def op_facts_of(trace: Trace, asked: Asked) -> tuple[TimeFacts, ...]:

@@ -15,7 +15,7 @@ CPU_WORDS = {
     "call": "calls that launch no kernel",
     "memory": "memory management", "loading": "loading code", "compilation": "compiling", "profiler": "the profiler",
 }  # fmt: skip
-OUTSIDE_OF_OPS = frozenset(["python", "annotation", "profiler"])
+BETWEEN_OPS = "in no op (Python, or memory that is given back)"
 NEARLY_BUSY = 0.8  # of a step: a GPU that is busy for so long may limit it
 
 
@@ -94,11 +94,11 @@ def whole(facts: Facts) -> str:
 
 
 def parts(path: CriticalPath) -> list[tuple[str, float]]:
-    """What a run without a GPU spends its time on: ops by name, Python and the like, waiting for a DataLoader; the most first."""
+    """What a run without a GPU spends its time on: ops by name, what is in none, waiting for a DataLoader; the most first."""
     found = [(part.name, part.us) for part in path.ops]
-    found += [(CPU_WORDS[part.name], part.us) for part in path.cpu if part.name in OUTSIDE_OF_OPS]
-    found += [(CLASSES["input"], path.input_us)] if path.input_us else []
-    return sorted(found, key=lambda thing: (-thing[1], thing[0]))
+    found.append((BETWEEN_OPS, max(path.cpu_us - sum(part.us for part in path.ops), 0.0)))
+    found.append((CLASSES["input"], path.input_us))
+    return sorted(((name, time_us) for name, time_us in found if time_us > 0), key=lambda thing: (-thing[1], thing[0]))
 
 
 def things(path: CriticalPath, name: str) -> list[tuple[str, float]]:

@@ -1,5 +1,6 @@
 """The traces of a job's ranks in one file for Perfetto: clocks aligned, and lanes, ids and devices of their own for each rank."""
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 import io
 import json
@@ -8,7 +9,7 @@ from typing import Any
 
 import msgspec
 from trace_reader.analysis.job_facts import JobFacts
-from trace_reader.analysis.rank_summary import RankSummary
+from trace_reader.analysis.rank_summary import RankSummary, Union
 from trace_reader.commands.read_job import expanded, read_job
 from trace_reader.errors import NotATraceError, TraceError
 from trace_reader.parse.byte_source import read_bytes
@@ -19,6 +20,7 @@ FIRST_PROCESS = 100_000  # below it, processes are devices
 ID_BITS, SEQUENCE_BITS, ADDRESS_BITS = 33, 30, 48  # of a rank's own numbers; the rank's place stands above them
 IDS = ("correlation", "External id", "Python id", "Python parent id", "Python module id")
 PROCESS_LABELS = ("process_name", "process_labels", "process_sort_index")
+CALLS = ("cuda_runtime", "cuda_driver", "runtime", "driver")
 PART = 1000  # events that are written at once
 
 
@@ -59,6 +61,7 @@ def merged(job: JobFacts) -> bytes:
         listed = sorted((event for event in trace["traceEvents"] if isinstance(event, dict)), key=_is_label)
         events = list(map(rank.event, listed))
         kept = [event for event in events if event.get("ph") != "M" or rank.has_lane(event)]
+        kept += [*_queue_depths(events), *rank.waits(events, job.waits_ns[place])]
         for start in range(0, len(kept), PART):
             encoded = b",\n".join(map(msgspec.json.encode, kept[start : start + PART]))
             out.write(separator + encoded)
@@ -92,6 +95,34 @@ def _decoded(path: str) -> dict[str, Any]:
     if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
         raise NotATraceError(f"{path}: no trace: there is no list traceEvents in it")
     return trace
+
+
+def _queue_depths(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Counters: how many of each stream's events are launched and not done, at each moment at which that changes."""
+    launched_us = {
+        event["args"]["correlation"]: event["ts"]
+        for event in events
+        if event.get("cat") in CALLS and _is_timed(event) and type(event.get("args", {}).get("correlation")) is int
+    }
+    changes: dict[tuple[Any, Any], Counter[float]] = defaultdict(Counter)
+    for event in events:
+        args = event.get("args", {})
+        if _is_timed(event) and "stream" in args and args.get("correlation") in launched_us:
+            of_stream = changes[event.get("pid"), _hashable(args["stream"])]
+            of_stream[min(launched_us[args["correlation"]], event["ts"])] += 1
+            of_stream[event["ts"] + event["dur"]] -= 1
+    found = []
+    for (pid, stream), of_stream in changes.items():
+        depth = 0
+        for moment_us, change in sorted(of_stream.items()):
+            depth += change
+            name = f"launched and not done, stream {stream}"
+            found.append({"ph": "C", "name": name, "pid": pid, "ts": moment_us, "args": {"events": depth}})
+    return found
+
+
+def _is_timed(event: dict[str, Any]) -> bool:
+    return all(type(event.get(name)) in (int, float) for name in ("ts", "dur"))
 
 
 class _Rank:
@@ -141,6 +172,18 @@ class _Rank:
         if not args:
             del event["args"]
         return event
+
+    def waits(self, events: list[dict[str, Any]], union_ns: Union) -> list[dict[str, Any]]:
+        """A counter: while this rank waits in a collective for another one, how long it does, in us."""
+        pid = next((event["pid"] for event in events if "stream" in event.get("args", {}) and "pid" in event), None)
+        first_us = (self._own.zero_ns + self._later_ns) / 1000
+        found = []
+        for start_ns, end_ns in zip(*(side.tolist() for side in union_ns), strict=True):
+            for moment_ns, waited_ns in ((start_ns, end_ns - start_ns), (end_ns, 0)):
+                wait = {"us": waited_ns / 1000}
+                name = "waits for another rank (us)"
+                found.append({"ph": "C", "name": name, "pid": pid, "ts": first_us + moment_ns / 1000, "args": wait})
+        return found if pid is not None else []
 
     def has_lane(self, event: dict[str, Any]) -> bool:
         """Whether a label is of a process that has events: the profiler names all devices of the machine."""

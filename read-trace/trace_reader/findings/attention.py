@@ -1,6 +1,7 @@
 """Attention, written out or fused."""
 
 import numpy as np
+from trace_reader.analysis.cpu_time import is_loader
 from trace_reader.analysis.edits import Effect, all_of, dropped, scaled, unlaunched
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.verdict import whole
@@ -198,8 +199,11 @@ def _slow_call(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
     if path is None:
         return None
-    ops = trace.ops.where(trace.step_at(trace.ops.start_ns) >= 0)
-    every = Rows(trace.slices, ops.at, own_us=self_us(trace.slices, trace.parent, ops.at))
+    # What an op takes itself depends on its tensors' sizes where it computes, and not where it launches.
+    launching = distinct(trace.linked.op[(trace.linked.op >= 0) & (trace.linked.step >= 0)]).values.astype(np.int64)
+    loading = trace.slices.are_named(Kind.ANNOTATION, is_loader)
+    launching = launching[innermost(trace.slices, trace.parent, launching, loading) < 0]
+    every = Rows(trace.slices, launching, own_us=self_us(trace.slices, trace.parent, launching))
     most, usual_us, calls = None, 0.0, 0
     for _, rows in every.by_name():
         middle_us = float(np.sort(rows.own_us)[(len(rows) - 1) // 2])

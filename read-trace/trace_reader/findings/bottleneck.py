@@ -259,7 +259,7 @@ def _mixed(trace: Trace, facts: Facts) -> Seen | None:
     "input-bound",
     "the GPU is idle while the DataLoader fetches the next batch",
     "enumerate(DataLoader)...__next__ on the lane of the steps",
-    "The GPU waits for the DataLoader's next batch.",
+    "The run waits for the DataLoader's next batch.",
     "Use more workers (num_workers) or cheaper transforms, or do the transforms ahead of time.",
 )
 def _input_bound(trace: Trace, facts: Facts) -> Seen | None:

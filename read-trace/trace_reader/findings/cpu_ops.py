@@ -6,8 +6,9 @@ from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.edits import Effect
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.op_shapes import op_shapes
-from trace_reader.analysis.verdict import CLASSES, CPU_WORDS, on_cpu, parts
-from trace_reader.findings.registry import LONGEST_FREE_NS, Seen, a_step, finding, listed, until_the_next, with_what_is_freed
+from trace_reader.analysis.verdict import BETWEEN_OPS, CLASSES, on_cpu, parts
+from trace_reader.findings.bottleneck import NO_STACKS, STACKS, has_stacks
+from trace_reader.findings.registry import LONGEST_FREE_NS, Seen, finding, listed, until_the_next, with_what_is_freed
 from trace_reader.link.intervals import merged
 from trace_reader.link.nesting import innermost, outermost, self_us
 from trace_reader.link.trace import Trace
@@ -21,20 +22,18 @@ MOSTLY = 0.3
 SHORT_GAP_NS = 40_000  # from an op to the next one
 SMALL_US = 50.0  # of an op: calling it takes some µs of that
 MANY_OPS = 50  # a step
+SHARE_OF_NODES = 0.5  # of a step's ops, that autograd numbers
 SLOW_STEP = 2.0  # times the median
 UNEVEN = 3.0  # what a tenth of the calls takes, over what another tenth does
 FEWEST_CALLS = 10  # of one op and shape
+LEAST_COPY_US = 5.0
 COPYING = frozenset(["aten::contiguous", "aten::clone", "aten::copy_", "aten::_to_copy", "aten::to"])
 HALF = ("bf16", "fp16")
 SLOW_HALF = 0.1  # TFLOP/s: two cores with AMX reached 0.4, and bf16 was four times as fast as fp32 there
 LEFT_OF_ATTENTION = 0.2  # of its time in parts, in a fused kernel: 16 cores took 0.21 of it, two 0.74
 SOFTMAX = frozenset(["aten::_softmax", "aten::_safe_softmax", "aten::softmax"])
 NEAR = 8  # ops: a scale and a mask stand between a product and a softmax
-NEXT = {
-    CLASSES["input"]: "See input-bound: the steps wait for a DataLoader most of the time.",
-    CPU_WORDS["python"]: "See what runs between the ops: record with with_stack=True, or use py-spy.",
-    CPU_WORDS["annotation"]: "See what runs between the ops: record with with_stack=True, or use py-spy.",
-}
+NEXT = {CLASSES["input"]: "See input-bound: the steps wait for a DataLoader most of the time."}
 
 
 @finding(
@@ -53,6 +52,8 @@ def _cpu_only(trace: Trace, facts: Facts) -> Seen | None:
     name, time_us = told[0]
     ops = trace.ops.where(trace.ops.is_named(name.__eq__))
     next = "Record after warm-up: the steps spend the most time compiling." if is_compiling(name) else NEXT.get(name, "")
+    if name == BETWEEN_OPS:
+        next = f"See what runs between the ops: {STACKS if has_stacks(trace) else f'{NO_STACKS}.'}"
     return Seen(on_cpu(facts, path), ops, next, time_us / path.window_us)
 
 
@@ -141,7 +142,7 @@ def _copies(trace: Trace, facts: Facts) -> Seen | None:
     if (path := _path(trace, facts)) is None:
         return None
     ops = _in_path(trace, path)
-    ops = ops.where(ops.is_named(COPYING.__contains__))
+    ops = ops.where(ops.is_named(COPYING.__contains__) & (ops.duration_us >= LEAST_COPY_US))
     ops = Rows(trace.slices, outermost(trace.slices, ops.at))
     share = path.explained_us(ops) / path.window_us
     if share < 2 * WORTH_TELLING:
@@ -182,7 +183,9 @@ def _attention_in_parts(trace: Trace, facts: Facts) -> Seen | None:
     starts, ends = (np.array(side) for side in zip(*((first, last) for first, last in pairs), strict=True))
     last = leaves.where(np.unique(ends))
     union = merged(leaves.start_ns[starts], np.maximum(leaves.end_ns[ends], until_the_next(leaves, last, LONGEST_FREE_NS)))
-    seen = f"{a_step(len(pairs), facts, 'softmax', 'softmaxes')} between two batched products"
+    each = len(pairs) / max(_steps(facts), 1)
+    softmaxes = "1 softmax" if each == 1 else f"{each:.0f} softmaxes"
+    seen = f"{softmaxes}{' per step' * bool(facts.steps)} between two batched products"
     return Seen(f"{seen}, {us(inside.total_us / len(pairs))} each: {about(share)} of the time", inside, share=share,
                 effect=Effect(lambda run: run.skip(union, LEFT_OF_ATTENTION)))  # fmt: skip
 
@@ -202,8 +205,8 @@ def _gradients_unused(trace: Trace, facts: Facts) -> Seen | None:
     outer = Rows(slices, outermost(slices, ops.at))
     numbers = slices.node[outer.at]
     made = int(numbers.max() - numbers.min()) if len(numbers) else 0
-    if made < len(facts.steps):
-        return None
+    if made < len(facts.steps) or len(distinct(numbers).values) < SHARE_OF_NODES * len(outer):
+        return None  # autocast keeps the weights that it converts with autograd's numbers, also where nothing else has them
     return Seen(
         f"autograd recorded {(made + 1) / len(facts.steps):.0f} nodes per step, and no backward pass is in the trace",
         outer,

@@ -3,6 +3,7 @@
 from collections import defaultdict
 import math
 import re
+from typing import Any
 
 import numpy as np
 from trace_reader.analysis.edits import Effect, all_of, dropped, scaled, surely, unlaunched
@@ -234,14 +235,26 @@ def _cats_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
     path, ops = facts.critical_path, named(trace.ops, "aten::cat")
     ops = Rows(trace.slices, ops.at, op=ops.at, step=trace.step_at(ops.start_ns))
     ops = ops.where(ops.step >= 0)
-    if path is None or not (_grow_in_a_step(ops) or _one_goes_into_the_next(trace, ops)):
+    kinds = np.array([_kind_of_list(op.detail) for op in ops], np.int64)
+    growing = [rows.at for _, rows in ops.by(kinds) if _grow_in_a_step(rows) or _one_goes_into_the_next(trace, rows)]
+    if path is None or not growing:
         return None
+    ops = ops.where(np.isin(ops.at, np.concatenate(growing)))
     share = path.explained_us(ops) / path.window_us
     if share < CONVERSIONS:
         return None
     words = f"{a_step(len(ops), facts, 'cat', 'cats')}: {about(share)} of the steps' time"
     seen = f"{words}; the first takes {us(float(ops.duration_us[0]))}, the longest {us(float(ops.duration_us.max()))}"
     return Seen(seen, ops, share=share, effect=Effect(with_what_is_freed(trace, ops)))
+
+
+def _kind_of_list(detail: Any) -> int:
+    """A number for the tensors of a list, by their rank and last dimension: those of one cache are alike. 0: not known."""
+    dims = detail.dims[0] if isinstance(detail, Inputs) and isinstance(detail.dims, tuple) and detail.dims else None
+    first = dims[0] if isinstance(dims, tuple) and dims else None
+    if not isinstance(first, tuple) or not first or not isinstance(first[-1], int):
+        return 0
+    return len(first) + 100 * (abs(first[-1]) % 2**40)
 
 
 def _grow_in_a_step(rows: Rows) -> bool:

@@ -110,7 +110,10 @@ LINES = Table(
 )
 CPU_LINES = Table(
     key="lines",
-    title="The CPU's time by line of Python, in ops, calls and Python itself (what torch does is told where it was called)",
+    title=(
+        "The CPU's time by line of Python, in ops, calls and Python itself (what torch's code or a function itself takes, at the "
+        "line that called it)"
+    ),
     rows=lambda view: view.rows,
     columns=(
         Column("line", _line),

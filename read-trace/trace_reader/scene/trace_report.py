@@ -3,16 +3,20 @@
 from collections.abc import Sequence
 import re
 
+from trace_reader.analysis.critical_path import VERDICTS
 from trace_reader.analysis.dispatch_tree import Node
 from trace_reader.analysis.facts import Facts, Finding
 from trace_reader.analysis.verdict import CPU_WORDS, plain_sentence, verdict_sentence, whole
+from trace_reader.findings import NAMING
 from trace_reader.guard import Failures
 from trace_reader.scene.document import LABEL_WIDTH, Document, Item, Style, middle, short
 from trace_reader.scene.trace_tables import IDLE, MEMORY, TABLES, TraceView
 from trace_reader.units import about, count, human_bytes, us
 
 SAYS_NOTHING, WORTH_TELLING = 0.95, 0.005  # a bound of nearly all of a step; a gain that is not 0%
+SAYS_ENOUGH = 0.5  # a share of the path with which a bound of nearly all says something, after all
 SMALLEST_SHARE = 0.0005  # that is not 0
+OF_NO_CHANGE = frozenset(VERDICTS.values()) - NAMING
 MOST_FINDINGS = 4  # of a brief report
 LEAST_STEPS = 3  # annotations, that could be steps
 MOST_RANKS = 8  # of a merged file, that are named
@@ -37,7 +41,8 @@ def trace_report(facts: Facts, style: Style, tree: Node | None = None) -> Docume
     explained = [f for f in facts.findings if f.slug == facts.verdict and not f.is_worthless]
     kinds = BRIEF_KINDS if style.brief else MOST_KINDS
     best = best_change(facts)
-    means = [f.means if best and f.gain is None else f"{f.means} Next: {f.next}{_saves(f)}" for f in explained]
+    told = [best and (f.gain is None or f.slug in NAMING) for f in explained]  # by the line of the best change
+    means = [f.means if said else f"{f.means} Next: {f.next}{_saves(f)}" for f, said in zip(explained, told, strict=True)]
     lines = (verdict_sentence(facts), plain_sentence(facts), best, *means, work_per_step(facts, kinds))
     out.lines([line for line in lines if line])
     _findings(out, [f for f in facts.findings if f not in explained], facts)
@@ -117,7 +122,8 @@ def finding_item(finding: Finding, name: str = "", number: int = 0) -> Item:
 def best_change(facts: Facts) -> str:
     """One line: of the changes that the findings name, the one that saves most of a step; empty where none is known to."""
     for finding in facts.findings:
-        if finding.slug != facts.verdict and not finding.is_worthless and (gain := _told(finding)):
+        names_a_change = finding.slug != facts.verdict or finding.slug in NAMING
+        if names_a_change and not finding.is_worthless and (gain := _told(finding)):
             advice = re.sub(r" \((?:[^()]|\([^()]*\))*\)", "", finding.next).split(". ")[0].rstrip(".")
             return f"best change ({finding.slug}, saves {gain} of a step): {advice}"
     return ""
@@ -125,7 +131,10 @@ def best_change(facts: Facts) -> str:
 
 def _told(finding: Finding) -> str:
     """What following the advice saves, in words; empty where that is not known, or says nothing."""
-    if finding.gain is None or (finding.gain.low < WORTH_TELLING and finding.gain.high >= SAYS_NOTHING):
+    if finding.gain is None:
+        return ""
+    is_bound = finding.gain.low < WORTH_TELLING and finding.gain.high >= SAYS_NOTHING
+    if is_bound and ((finding.share or 0.0) < SAYS_ENOUGH or finding.slug in OF_NO_CHANGE):
         return ""
     low, high = (f"{gain:.0%}" for gain in (finding.gain.low, finding.gain.high))
     if finding.gain.low < WORTH_TELLING:

@@ -291,7 +291,7 @@ OPS = Table(
     ),
     light=each(lambda timeline, op: rows_named(timeline, op.name, Kind.OP)),
     brief=12,
-    shown=lambda view: without_gpu(view) and not _are_first(view),
+    shown=without_gpu,
 )
 KERNELS = Table(
     key="kernels",

@@ -29,7 +29,9 @@ def plot(facts: Facts, suffix: str) -> bytes:
     rated = [op for op in facts.op_shapes if op.peak_share]
     if memory is None or not rated:
         lacks = (
-            "shapes were not recorded (record_shapes=True)" if not facts.op_shapes else f"no peaks are known of {device or 'it'}"
+            "shapes were not recorded (record_shapes=True)"
+            if not facts.op_shapes
+            else f"no peaks are known of {device or 'its device'}"
         )
         raise LookupError(f"{facts.trace}: no roofline: {lacks}")
     figure = Figure(figsize=(11, 6), dpi=DPI, layout="constrained")
