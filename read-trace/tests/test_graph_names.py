@@ -156,3 +156,15 @@ def test_standard_input_is_read_once(capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(["-", "--names", "-"])
     assert ended.value.code == 2 and "standard input (-) can be read only once" in capsys.readouterr().err
+
+
+def test_a_capture_whose_launches_say_what_they_launch_names_the_kernels(joined):
+    """As on AMD's devices: no event of the GPU in the capture. A memset of the graph, which no launch names, is left out."""
+    said = [(op(name, 10 * n, 9), {**call("hipLaunchKernel", 10 * n + 2, 3, n), "args": {"correlation": n, "kernel": of}})
+            for n, (name, of) in enumerate((("aten::mm", GEMM), ("aten::add", ADD), ("aten::mm", GEMM)))]  # fmt: skip
+    graph = [*replay(GEMM, ADD, GEMM), event("gpu_memset", "Memset (Device)", 80, 1, {"pid": 0, "tid": 7}, correlation=0)]
+    found, named = joined(graph, [e for pair in said for e in pair])
+    assert (found.named, found.events, found.replays, found.step, found.differs) == (6, 6, 2, None, None)
+    assert [(r.name, r.launched, r.time_us) for r in op_facts_of(named, found.asked)] == [
+        ("aten::mm", 4, 8), ("aten::add", 2, 4)
+    ]  # fmt: skip

@@ -8,6 +8,7 @@ from trace_reader.analysis.place_facts import Asked, asked_for
 from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
+from trace_reader.model.slices import Kind
 
 
 class Joined(msgspec.Struct, frozen=True, eq=False):
@@ -25,8 +26,18 @@ class Joined(msgspec.Struct, frozen=True, eq=False):
     differs: tuple[int, str, str | None] | None
 
 
+class _Step(msgspec.Struct, frozen=True, eq=False):
+    """What the other trace launches in a step (or, where it is of a capture, in all), in order, as asked for there."""
+
+    names: list[str]
+    asked: Asked
+    name: str | None
+    kernels_only: bool
+
+
 def join_names(graph: Trace, eager: Trace) -> Joined:
-    """Name the kernels, copies and memsets of each graph launch by those of the middle step of `eager`, in order.
+    """Name the kernels, copies and memsets of each graph launch by those of the middle step of `eager`, in order; the kernels, by
+    the launches of a capture that say what they launch.
 
     A replay is looked for as a whole; where it is not there, as far as it agrees from its first event on, and what follows is not
     named. Raises LookupError: `graph` has no replay, or `eager` has only replays.
@@ -34,15 +45,14 @@ def join_names(graph: Trace, eager: Trace) -> Joined:
     replayed = graph.work.where((graph.work.origin == Origin.GRAPH) & (graph.work.call >= 0))
     if not len(replayed):
         raise LookupError(f"{graph.path}: nothing was replayed by a graph launch: there is nothing to name")
-    linked = np.flatnonzero(eager.linked.origin != Origin.GRAPH)
-    if len(eager.steps):
-        middle = len(eager.steps) // 2
-        linked = linked[eager.linked.step[linked] == middle]
-    if not len(linked):
+    other = _middle_step(eager) or _captured(eager)
+    if other is None:
         raise LookupError(f"{eager.path}: its middle step launches nothing outside a graph: it names nothing")
-    numbers = {name: number for number, name in enumerate(eager.slices.names)}
+    if other.kernels_only:
+        replayed = replayed.where(replayed.kind == Kind.KERNEL)
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(other.names))}
     unknown = len(numbers)
-    step = _text([int(number) for number in eager.linked.name[linked]])
+    step = _text([numbers[name] for name in other.names])
     places, events, differs, replays = [], [], None, 0
     reached: dict[int, int] = {}  # by step: a step may replay several graphs, one after the other
     rows: Rows
@@ -51,17 +61,38 @@ def join_names(graph: Trace, eager: Trace) -> Joined:
         replay = _text([numbers.get(name, unknown) for name in rows.names])
         start, length = _found(step, replay, reached.get(own_step, 0))
         reached[own_step] = start + length
-        places.append(linked[start : start + length])
+        places.append(np.arange(start, start + length))
         events.append(rows.at[:length])
         if length < len(rows) and differs is None:
             there = start + length
-            other = eager.linked[int(linked[there])].name if there < len(linked) else None
-            differs = length, rows[length].name, other
-    base, place = asked_for(eager), np.concatenate(places)
+            differs = length, rows[length].name, other.names[there] if there < len(other.names) else None
+    base, place = other.asked, np.concatenate(places)
     row = np.concatenate(events)
     asked = Asked(base.name[place], base.call[place], base.at[place], graph.slices.duration_us[row], base.is_backward[place])
-    name = eager.steps[len(eager.steps) // 2].name if len(eager.steps) else None
-    return Joined(asked, len(row), len(replayed), replays, name, differs)
+    return Joined(asked, len(row), len(replayed), replays, other.name, differs)
+
+
+def _middle_step(eager: Trace) -> _Step | None:
+    """What the middle step launches outside a graph (without steps, all that is); None for nothing."""
+    linked = np.flatnonzero(eager.linked.origin != Origin.GRAPH)
+    middle = len(eager.steps) // 2
+    if len(eager.steps):
+        linked = linked[eager.linked.step[linked] == middle]
+    if not len(linked):
+        return None
+    base = asked_for(eager)
+    asked = Asked(*(getattr(base, name)[linked] for name in Asked.__struct_fields__))
+    return _Step(eager.linked.where(linked).names, asked, eager.steps[middle].name if len(eager.steps) else None, False)
+
+
+def _captured(eager: Trace) -> _Step | None:
+    """The launches that say what they launch, in order: while a graph is captured, nothing runs. None for none."""
+    calls = eager.calls.where(eager.slices.detail[eager.calls.at] >= 0)
+    names = [eager.slices.details[number] for number in eager.slices.detail[calls.at].tolist()]
+    if not len(calls) or not all(isinstance(name, str) for name in names):
+        return None
+    nothing = np.zeros(len(calls))
+    return _Step(names, Asked(calls.name, calls.at, calls.at.copy(), nothing, nothing > 0), None, True)
 
 
 def _text(numbers: list[int]) -> str:

@@ -81,8 +81,8 @@ class Slice(msgspec.Struct, frozen=True, gc=False):
     """One slice. `row` is its place in the columns; `track` is the pair (pid, tid), a GPU event's (device, stream).
 
     `start_us` counts from the first slice of the file, exact to the nanosecond that traces are written in. `detail` is a
-    kernel's footprint, a copy's or memset's size in bytes, an op's inputs, or the line that called a function of Python, where
-    the trace has them.
+    kernel's footprint, a copy's or memset's size in bytes, an op's inputs, the kernel that a call says it launches, or the line
+    that called a function of Python, where the trace has them.
     """
 
     row: int

@@ -269,6 +269,10 @@ class EventColumns:
         places = np.flatnonzero(gpu | (kind == Kind.CALL))
         if len(places):
             correlation[places] = self._correlations([args.correlation for args in _at(every, places)])
+        launching = np.flatnonzero(kind == Kind.CALL)
+        kernels = [args.kernel for args in _at(every, launching)]
+        if any(name.__class__ is str for name in kernels):
+            detail[launching] = [self._details[name,] if name.__class__ is str else -1 for name in kernels]
         places = np.flatnonzero(gpu)
         if len(places):
             self._gpu_lanes.update(track[places].tolist())

@@ -60,6 +60,7 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     sender: Any = msgspec.field(name="Src Rank", default=None)
     receiver: Any = msgspec.field(name="Dst Rank", default=None)
     collective_sequence: Any = msgspec.field(name="Seq", default=None)
+    kernel: Any = None  # of a launch, what it launches: HIP's say so
     call_from: Any = msgspec.field(name="CallFrom", default=None)
 
 
