@@ -2,7 +2,9 @@
 
 import msgspec
 import pytest
+from trace_reader.model.slices import Kind
 from trace_reader.names.kernel_names import decode_name, split_ops
+from trace_reader.names.work_kinds import work_kind
 
 CASES = [
     (
@@ -171,3 +173,28 @@ def test_a_name_says_this_and_no_more(name, says):
 def test_merged_ops_with_underscores_of_their_own():
     assert split_ops("_to_copy_add_native_layer_norm_view") == ("_to_copy", "add", "native_layer_norm", "view")
     assert split_ops("") == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>(int)", "GEMM"),
+        ("_ZN5aiter41fmha_fwd_hd128_bf16_causalE", "attention"),
+        ("void ck_tile::kentry<ck_tile::FmhaFwdKernel<int> >(int)", "attention"),
+        ("void flashinfer::BatchDecodeWithPagedKVCacheKernel<int>(int)", "attention"),
+        ("deep_gemm::sm90_fp8_gemm_1d2d_impl<4096u>(int)", "GEMM"),
+        ("void marlin_moe_wna16::Marlin<long>(int)", "GEMM"),
+        ("fused_moe_kernel", "GEMM"),
+        ("void vllm::reshape_and_cache_flash_kernel<int>(int)", "copy"),
+        ("void vllm::rotary_embedding_kernel<int>(int)", "pointwise"),
+        ("void vllm::act_and_mul_kernel<int>(int)", "pointwise"),
+        ("void vllm::moe::topkGatingSoftmax<float>(int)", "softmax, norm, reduction"),
+        ("void at::native::(anonymous namespace)::kernel::lstm_cell_forward<float>(int)", "pointwise"),
+        ("void multimem_all_reduce_kernel<int, 16>(int)", "communication"),
+        ("void vllm::cross_device_reduce_1stage<__half, 4>(int)", "communication"),
+        ("void two_shot_all_reduce_kernel<int>(int)", "communication"),
+        ("my_kernel", "other"),
+    ],
+)
+def test_kernels_of_libraries_have_a_kind(name, kind):
+    assert work_kind(name, Kind.KERNEL, None, "cudaLaunchKernel") == kind

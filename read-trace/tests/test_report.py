@@ -131,3 +131,18 @@ def test_the_verdicts_own_change_is_the_best_where_it_names_one(capsys):
         "best change (input-bound, saves up to 82% of a step): Set num_workers above 0: a DataLoader loads in the program's"
         in told
     )
+
+
+@pytest.mark.parametrize(
+    ("header", "line"),
+    [
+        ({"record_shapes": 1}, None),
+        ({"with_stack": 1}, "recorded with stacks, which lengthens what the CPU does"),
+        ({"record_shapes": 1, "profile_memory": 1, "plain_step_us": {"low": 74, "median": 75, "high": 76}},
+         "recorded with shapes, memory: 25% of a recorded step is the profiler's"),
+    ],
+)  # fmt: skip
+def test_what_was_recorded_besides_has_its_price(tmp_path, capsys, header, line):
+    events = [e for n in range(3) for e in (step(n, 100 * n, 100), op("aten::mm", 100 * n, 90))]
+    lines = told(capsys, write(tmp_path / "t.json", *events, **header)).splitlines()
+    assert [text for text in lines if text.startswith("recorded with ")] == ([line] if line else [])

@@ -201,7 +201,7 @@ FOREACH = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at:
         ("void mine::kernel<float>(int)", Kind.KERNEL, None, "cuLaunchKernel", False, "other"),
         (ADD, Kind.KERNEL, "aten::convolution_backward", None, False, "convolution"),
         ("void splitKreduce_kernel<32, 16, int, c10::BFloat16, float>(int)", Kind.KERNEL, "aten::mm", None, False,
-         "other"),
+         "GEMM"),
         ("Cijk_Ailk_Bljk_BBS_BH_MT128x128x32_MI32x32x8x1_SN_1LDSB0", Kind.KERNEL, "aten::mm", None, False, "GEMM"),
     ],
 )  # fmt: skip

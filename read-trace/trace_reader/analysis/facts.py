@@ -35,6 +35,7 @@ from trace_reader.units import percent, us
 
 UNEXPLAINED = 0.05  # of the recorded path, that may be waiting for what the trace does not show
 WORTH_A_CHANGE = 0.02  # of a step
+RECORDED = {"record_shapes": "shapes", "with_stack": "stacks", "with_modules": "modules", "profile_memory": "memory"}
 LARGE = 1 << 17  # slices; of fewer, the facts are there before a process is copied
 
 
@@ -80,6 +81,7 @@ class Facts(msgspec.Struct, frozen=True):
     versions: dict[str, str]
     rank: int | None  # of a job with several processes, and how many they are
     world_size: int | None
+    recorded_with: tuple[str, ...]  # what the profiler was asked for besides: shapes, stacks, modules, memory
     merged_ranks: tuple[int, ...]  # of a file that --merge wrote
     events: int  # found in the file, of all kinds
     skipped: dict[str, int]  # of these, not used, by reason
@@ -251,6 +253,7 @@ def _of_file(trace: Trace, used_properties: list[dict[str, Any]]) -> dict[str, A
         "versions": _versions(header),
         "rank": _whole(distributed.get("rank")),
         "world_size": _whole(distributed.get("world_size")),
+        "recorded_with": tuple(word for flag, word in RECORDED.items() if header.get(flag)),
         "merged_ranks": tuple(rank for rank in merged if type(rank) is int) if isinstance(merged, list) else (),
         "events": trace.total,
         "skipped": trace.skipped,

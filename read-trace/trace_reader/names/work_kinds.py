@@ -14,6 +14,24 @@ CPU_KINDS = ("step", "annotation", "op", "call", "waiting", "profiler", "Python"
 _FUSED_OPTIMIZER = re.compile(r"Fused(?:Adam|AdamW|Sgd|SGD|Adagrad|Lamb|Lion)")
 _FOREACH_COPY = re.compile(r"_foreach_(?:copy|zero)")
 _FOREACH_NORM = re.compile(r"_foreach_(?:norm|max)|LpNorm")
+# Kernels of libraries that have no names of a fixed form (vLLM, FlashInfer, TensorRT-LLM, aiter, composable_kernel, DeepGEMM,
+# Marlin): what a part of the name says. The first that fits.
+_BY_A_PART = tuple(
+    (word, re.compile(part, re.IGNORECASE))
+    for word, part in (
+        (
+            "attention",
+            r"fmha|flash_?(?:attn|fwd|bwd|infer)|attention|paged_?attn|(?:^|[_:])mla_|dot_do_o|convert_dq|mha_(?:fwd|bwd)",
+        ),
+        ("GEMM", r"gemm|split_?k|matmul|Cijk_|marlin|(?:fused|grouped)_moe|moe_.*mm|w8a8|w4a16"),
+        ("softmax, norm, reduction", r"softmax|rms_?norm|layer_?norm|top_?k|arg_?max|sampl|reduce"),
+        ("copy", r"memcpy|reshape_and_cache|transpose|nchwToNhwc|nhwcToNchw|permute|concat_"),
+        (
+            "pointwise",
+            r"rotary|rope|silu|gelu|swiglu|act_and_mul|quant|dropout|(?:lstm|gru)_cell|gather|scatter|index_|align_block",
+        ),
+    )
+)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*$")
 
 
@@ -40,7 +58,9 @@ def work_kind(name: str, kind: Kind, op: str | None, launch: str | None, in_opti
         return "softmax, norm, reduction"
     if "Triton" in decoded.family or (decoded.family == "unknown" and _is_from_a_module(name, op, launch)):
         return "Triton"
-    return "pointwise" if decoded.family == "ATen elementwise" else "other"
+    if decoded.family == "ATen elementwise":
+        return "pointwise"
+    return next((word for word, part in _BY_A_PART if part.search(name)), "other")
 
 
 def cpu_kind(kind: Kind, name: str, is_step: bool) -> str:

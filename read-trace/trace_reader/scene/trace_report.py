@@ -6,6 +6,7 @@ import re
 from trace_reader.analysis.critical_path import VERDICTS
 from trace_reader.analysis.dispatch_tree import Node
 from trace_reader.analysis.facts import Facts, Finding
+from trace_reader.analysis.plain_run import MEASURED
 from trace_reader.analysis.verdict import CPU_WORDS, plain_sentence, verdict_sentence, whole
 from trace_reader.findings import NAMING
 from trace_reader.guard import Failures
@@ -156,6 +157,8 @@ def header(facts: Facts, style: Style) -> list[str]:
     lines = [f"device: {facts.device or 'unknown'}; {listed}"]
     if facts.world_size is not None and facts.world_size > 1:
         lines.append(f"rank: {'unknown' if facts.rank is None else facts.rank} of {facts.world_size}")
+    if with_ := recorded_with(facts):
+        lines.append(with_)
     if facts.merged_ranks:
         ranks = ", ".join(map(str, facts.merged_ranks[:MOST_RANKS])) + ", ..." * (len(facts.merged_ranks) > MOST_RANKS)
         lines.append(
@@ -194,6 +197,19 @@ def _to_take(facts: Facts) -> str:
             alike[start[0]] = alike.get(start[0], 0) + place.calls
     name, calls = max(alike.items(), key=lambda item: item[1], default=("", 0))
     return f" (--steps_from '^{re.escape(name)}' would take {calls} annotations for steps)" if calls >= LEAST_STEPS else ""
+
+
+def recorded_with(facts: Facts) -> str:
+    """One line: what was recorded besides the events, where that is more than shapes, and what the profiler costs a step, where
+    both are known; else empty.
+    """
+    asked, plain = facts.recorded_with, facts.plain
+    if not set(asked) - {"shapes"}:
+        return ""
+    words = f"recorded with {', '.join(asked)}"
+    if plain.how != MEASURED or not plain.step_us or not plain.recorded_step_us or plain.recorded_step_us <= plain.step_us:
+        return f"{words}, which lengthens what the CPU does"
+    return f"{words}: {about(1 - plain.step_us / plain.recorded_step_us)} of a recorded step is the profiler's"
 
 
 def steps_line(names: Sequence[str]) -> str:
