@@ -106,6 +106,7 @@ def test_the_pages_name_every_flag_and_no_other():
         "--by",
         "--names",
         "--time",
+        "--recompiles",
         "--what_if",
         "--folded",
         "--plot",

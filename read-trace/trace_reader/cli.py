@@ -146,6 +146,12 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         type=named,
         help="of a job: let this Dask cluster read its ranks (tcp://HOST:8786) instead of processes of this machine",
     )
+    parser.add_argument(
+        "--recompiles",
+        metavar="FILE",
+        type=Path,
+        help="what TORCH_LOGS=recompiles wrote to stderr: tell why torch.compile compiled again",
+    )
     window = parser.add_mutually_exclusive_group()
     window.add_argument("--steps", metavar="A:B", type=interval(int), help="of --plot: only ProfilerStep#A to #B")
     window.add_argument("--us", metavar="A:B", type=interval(float), help="of --plot: only these microseconds of the window")

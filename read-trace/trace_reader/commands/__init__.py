@@ -42,7 +42,7 @@ def _written(args: argparse.Namespace, answer: object) -> str:
 def _report(args: argparse.Namespace) -> tuple[str, int]:
     from trace_reader.commands import report
 
-    answer, code = report.report(args.traces, _style(args), args.steps_from, args.scheduler)
+    answer, code = report.report(args.traces, _style(args), args.steps_from, args.scheduler, args.recompiles)
     return _written(args, answer), code
 
 
@@ -107,7 +107,7 @@ def _redact(args: argparse.Namespace) -> tuple[str, int]:
 
 
 COMMANDS = (
-    Command(REPORT, (*FORMS, "top", "all", "full", "steps_from", "scheduler"), False, _report),
+    Command(REPORT, (*FORMS, "top", "all", "full", "steps_from", "scheduler", "recompiles"), False, _report),
     Command("chain", (*FORMS, "full", "steps_from"), True, _chain),
     Command("by", (*FORMS, "time", "top", "all", "full", "steps_from"), True, _by),
     Command("names", (*FORMS, "by", "top", "all", "full", "steps_from"), True, _names),

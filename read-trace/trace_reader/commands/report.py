@@ -1,6 +1,7 @@
 """The report on one trace, two, several, or a job; a step's dispatch tree; the tables of --by and --names."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 import re
 from typing import Literal
 
@@ -18,6 +19,7 @@ from trace_reader.analysis.place_facts import (
     line_facts,
     op_facts_of,
 )
+from trace_reader.analysis.recompiles import recompiles
 from trace_reader.commands.load_shown import load_shown
 from trace_reader.errors import TraceError
 from trace_reader.link.trace import Trace
@@ -36,8 +38,20 @@ PLACES: dict[str, Callable[[Trace, Asked], Sequence[PlaceFacts | TimeFacts]]]
 PLACES = {"annotation": annotation_facts, "layer": layer_facts, "stack": line_facts, "op": op_facts_of}
 
 
-def report(paths: list[str], style: Style, steps_from: re.Pattern[str] | None, scheduler: str | None) -> Read:
-    """The report on these traces; the exit code is 2 if one of several cannot be read. Raises TraceError and LookupError."""
+def report(
+    paths: list[str],
+    style: Style,
+    steps_from: re.Pattern[str] | None,
+    scheduler: str | None,
+    log: Path | None = None,
+) -> Read:
+    """The report on these traces; the exit code is 2 if one of several cannot be read. `log`: a file in which torch.compile says
+    what it compiled again; of one trace. Raises TraceError and LookupError.
+    """
+    if log is not None:
+        if len(paths) > 1:
+            raise TraceError(f"--recompiles is of one trace, got {len(paths)}")
+        return _with_log(analyze(load_shown(paths[0], steps_from), style.everything), log, style), 0
     if len(paths) > 1 or scheduler is not None or list_folder(paths[0]) is not None:
         from trace_reader.commands.read_job import expanded, is_job, jobs_of  # here: most runs are of one trace, and short
 
@@ -71,6 +85,19 @@ def report(paths: list[str], style: Style, steps_from: re.Pattern[str] | None, s
 
 def _one(facts: Facts, style: Style) -> Answer:
     return Answer(lambda: trace_report(facts, style), lambda: json_output.trace_json(facts))
+
+
+def _with_log(facts: Facts, log: Path, style: Style) -> Answer:
+    try:
+        found = recompiles(log.read_text(errors="replace"))
+    except OSError as error:
+        raise TraceError(f"{log}: {error.strerror}") from None
+    if not found:
+        raise LookupError(f"{log}: no line of it tells of a recompilation: record with TORCH_LOGS=recompiles, and keep stderr")
+    return Answer(
+        lambda: trace_report(facts, style, recompiled=found),
+        lambda: {**json_output.trace_json(facts), "recompiles": json_output.values(found)},
+    )
 
 
 def _job(paths: list[str], style: Style, steps_from: re.Pattern[str] | None, scheduler: str | None) -> Read:

@@ -84,7 +84,7 @@ def _cache_hits(trace: Trace, facts: Facts) -> Seen | None:
     "some steps take seconds, others microseconds",
     "more than one graph hash; compile_inner among the ops",
     "More than one compiled graph ran. New shapes, graph breaks, a backward pass or several compiled functions can cause this.",
-    "Set TORCH_LOGS=recompiles,graph_breaks to see which.",
+    "Set TORCH_LOGS=recompiles,graph_breaks to see which; --recompiles FILE reads what it wrote to stderr.",
 )
 def _recompile(trace: Trace, facts: Facts) -> Seen | None:
     graphs = _graphs(trace)

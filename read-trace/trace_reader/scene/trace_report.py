@@ -7,6 +7,7 @@ from trace_reader.analysis.critical_path import VERDICTS
 from trace_reader.analysis.dispatch_tree import Node
 from trace_reader.analysis.facts import Facts, Finding
 from trace_reader.analysis.plain_run import MEASURED
+from trace_reader.analysis.recompiles import Recompiled
 from trace_reader.analysis.verdict import CPU_WORDS, plain_sentence, verdict_sentence, whole
 from trace_reader.findings import NAMING
 from trace_reader.guard import Failures
@@ -29,8 +30,8 @@ ORDINARY = frozenset(["metadata", "flow", "instant", "counter", "other category"
 FINDINGS_TITLE = "Findings (what each saves, or its share of {})"
 
 
-def trace_report(facts: Facts, style: Style, tree: Node | None = None) -> Document:
-    """One trace; with a `tree` that alone. A brief report leaves out what `--all` tells of."""
+def trace_report(facts: Facts, style: Style, tree: Node | None = None, recompiled: Sequence[Recompiled] = ()) -> Document:
+    """One trace; with a `tree` that alone; with what was compiled again. A brief report leaves out what `--all` tells of."""
     out = Document(style)
     out.title(facts.trace)
     out.lines(header(facts, style))
@@ -47,6 +48,9 @@ def trace_report(facts: Facts, style: Style, tree: Node | None = None) -> Docume
     lines = (verdict_sentence(facts), plain_sentence(facts), best, *means, work_per_step(facts, kinds))
     out.lines([line for line in lines if line])
     _findings(out, [f for f in facts.findings if f not in explained], facts)
+    if recompiled:
+        out.section("Compiled again (TORCH_LOGS=recompiles): the function, and the guards that failed", "recompiles")
+        out.lines([line for own in recompiled for line in _again(own)], indented=True)
     left_out = _tables(out, TraceView(facts, style))
     if style.brief:
         out.lines(["", f"more with --all: {', '.join([*left_out, 'all rows and columns'])}"])
@@ -118,6 +122,12 @@ def finding_item(finding: Finding, name: str = "", number: int = 0) -> Item:
         told = f" ({about(finding.share)})"
     title = f"{name}: {finding.slug}{told}" if name else f"{finding.slug}{told}"
     return Item(title, finding.seen, finding.means, f"{finding.next}{_saves(finding)}", finding.slug, number)
+
+
+def _again(own: Recompiled) -> list[str]:
+    """A function that was compiled again, and why."""
+    guards = [f"  {guard}" + (f" ({times} times)" if times > 1 else "") for guard, times in own.guards]
+    return [f"{own.function} ({own.place}), {count(own.times, 'time')}", *guards]
 
 
 def best_change(facts: Facts) -> str:

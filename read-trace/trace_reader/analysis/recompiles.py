@@ -1,0 +1,36 @@
+"""Why torch.compile compiled again: what TORCH_LOGS=recompiles wrote while the trace was recorded."""
+
+from collections import Counter
+import re
+
+import msgspec
+
+_AGAIN = re.compile(r"\[__recompiles\] Recompiling function (?P<name>.+) in (?P<place>.+:\d+)\s*$")
+_GUARD = re.compile(r"\[__recompiles\]\s+- \d+/\d+: (?P<guard>[^#]+)")
+MOST_GUARDS = 3  # of a function, that are told
+
+
+class Recompiled(msgspec.Struct, frozen=True):
+    """A function that was compiled again so many `times`: the guards that failed, the most frequent first, with how often."""
+
+    function: str
+    place: str
+    times: int
+    guards: tuple[tuple[str, int], ...]
+
+
+def recompiles(log: str) -> tuple[Recompiled, ...]:
+    """What a log says, those that were compiled again most often first; empty where it says nothing of that."""
+    times: Counter[tuple[str, str]] = Counter()
+    guards: dict[tuple[str, str], Counter[str]] = {}
+    function: tuple[str, str] | None = None
+    for line in log.splitlines():
+        if again := _AGAIN.search(line):
+            function = again["name"], "/".join(again["place"].split("/")[-2:])
+            times[function] += 1
+        elif function is not None and (failed := _GUARD.search(line)):
+            guards.setdefault(function, Counter())[failed["guard"].strip()] += 1
+    return tuple(
+        Recompiled(*own, count, tuple(guards.get(own, Counter()).most_common(MOST_GUARDS)))
+        for own, count in sorted(times.items(), key=lambda item: (-item[1], item[0]))
+    )
