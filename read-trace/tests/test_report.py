@@ -146,3 +146,10 @@ def test_what_was_recorded_besides_has_its_price(tmp_path, capsys, header, line)
     events = [e for n in range(3) for e in (step(n, 100 * n, 100), op("aten::mm", 100 * n, 90))]
     lines = told(capsys, write(tmp_path / "t.json", *events, **header)).splitlines()
     assert [text for text in lines if text.startswith("recorded with ")] == ([line] if line else [])
+
+
+@pytest.mark.parametrize(("gap_us", "best"), [(300, True), (150, False)])
+def test_where_to_look_is_the_best_change_only_where_it_is_much(tmp_path, capsys, gap_us, best):
+    events = [e for n in range(3) for e in (step(n, 1000 * n, 1000), op("aten::mm", 1000 * n, 1000 - gap_us))]
+    out = told(capsys, write(tmp_path / "t.json", *events))
+    assert ("best change (python-between-ops, " in out) is best and "  python-between-ops (saves up to " in out

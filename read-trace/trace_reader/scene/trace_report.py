@@ -18,6 +18,7 @@ from trace_reader.units import about, count, human_bytes, us
 SAYS_NOTHING, WORTH_TELLING = 0.95, 0.005  # a bound of nearly all of a step; a gain that is not 0%
 SAYS_ENOUGH = 0.5  # a share of the path with which a bound of nearly all says something, after all
 SMALLEST_SHARE = 0.0005  # that is not 0
+TO_LOOK_INTO, WORTH_A_LOOK = frozenset(["python-between-ops"]), 0.2  # what says where to look is no change; a share of the path
 OF_NO_CHANGE = frozenset(VERDICTS.values()) - NAMING
 MOST_FINDINGS = 4  # of a brief report
 LEAST_STEPS = 3  # annotations, that could be steps
@@ -134,6 +135,8 @@ def best_change(facts: Facts) -> str:
     """One line: of the changes that the findings name, the one that saves most of a step; empty where none is known to."""
     for finding in facts.findings:
         names_a_change = finding.slug != facts.verdict or finding.slug in NAMING
+        if finding.slug in TO_LOOK_INTO and (finding.share or 0.0) < WORTH_A_LOOK:
+            continue
         if names_a_change and not finding.is_worthless and (gain := _told(finding)):
             advice = re.sub(r" \((?:[^()]|\([^()]*\))*\)", "", finding.next).split(". ")[0].rstrip(".")
             return f"best change ({finding.slug}, saves {gain} of a step): {advice}"
