@@ -1,5 +1,6 @@
 """What the reader says that an op has to do, against torch's own counter, on the same run."""
 
+import msgspec
 import pytest
 import torch
 from torch import nn
@@ -8,7 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 from trace_reader import analyze, load
-from trace_reader.analysis.op_cost import cost_of
+from trace_reader.analysis.op_cost import _ATTENTIONS, _CONVOLUTIONS, cost_of
 from trace_reader.model.slices import Inputs
 
 
@@ -104,3 +105,51 @@ def test_bytes_are_inputs_read_and_outputs_written_once(op, dims, values, kind, 
 )
 def test_what_the_inputs_do_not_tell_is_not_guessed(op, dims, types, values):
     assert cost_of(op, Inputs(dims, types, (), values)) is None
+
+
+def arguments(op):
+    """The names of an op's arguments, as torch has them; None where this torch has no such op."""
+    found = getattr(torch.ops.aten, op.removeprefix("aten::"), None)
+    return None if found is None else [argument.name for argument in found.default._schema.arguments]
+
+
+@pytest.mark.parametrize("op", _CONVOLUTIONS)
+def test_a_convolutions_stride_padding_and_dilation_stand_where_torch_has_them(op):
+    names, places = arguments(op), _CONVOLUTIONS[op]
+    if names is None:
+        pytest.skip(f"this torch has no {op}")
+    assert [names[place] for place in places if place is not None] == ["stride", "padding", "dilation"][: 3 - (places[2] is None)]
+    assert (places[2] is None) is ("dilation" not in names)
+
+
+@pytest.mark.parametrize("op", _ATTENTIONS)
+def test_an_attentions_query_and_its_mask_stand_where_torch_has_them(op):
+    names, (first, _, causal, products) = arguments(op), _ATTENTIONS[op]
+    if names is None:
+        pytest.skip(f"this torch has no {op}")
+    assert names[first : first + 3] == ["query", "key", "value"] and names[causal] in ("is_causal", "custom_mask_type")
+    assert products == (5 if "backward" in op else 2)
+
+
+@pytest.mark.parametrize(("custom_mask", "pairs"), [("0", 24 * 24), ("1", 24 * 25 // 2), ("2", 24 * 25 // 2)])
+def test_the_efficient_backend_says_by_a_number_that_it_is_causal(custom_mask, pairs):
+    shape, values = (2, 24, 4, 16), ("",) * 9 + (custom_mask, "True")
+    cost = cost_of("aten::_efficient_attention_forward", Inputs((shape,) * 3, ("c10::Half",) * 3, (), values))
+    assert cost is not None and cost.flop == 4 * 2 * 4 * pairs * 16
+
+
+def test_what_is_written_into_a_given_tensor_is_not_multiplied():
+    """mm.out, as torch.compile calls it; and addmm, where what is added is a matrix."""
+    types = ("c10::Half",) * 3
+    out = cost_of("aten::mm", Inputs(((64, 256), (256, 512), (64, 512)), types, ()))
+    added = cost_of("aten::addmm", Inputs(((64, 512), (64, 256), (256, 512)), types, ()))
+    assert out is not None and added is not None and out.flop == added.flop == 2 * 64 * 256 * 512
+
+
+def test_a_transposed_convolution_is_not_rated():
+    dims = ((2, 4, 6, 6), (4, 3, 3, 3), (), (), (), (), ())
+    values = ("", "", "", "[1, 1]", "[0, 0]", "[1, 1]", "True")
+    inputs = Inputs(dims, ("float", "float", *("",) * 5), (), values)
+    assert cost_of("aten::_convolution", inputs) is None
+    whole = msgspec.structs.replace(inputs, dims=((2, 3, 6, 6), *dims[1:]), values=(*values[:6], "False"))
+    assert cost_of("aten::_convolution", whole) is not None

@@ -79,9 +79,9 @@ def calls_of_an_op(*durations):
     return [step(0, 0, 280), *calls]
 
 
-def matrices(item):
-    """The recorded inputs of a product of two matrices of 64 x 64."""
-    return {"Input Dims": [[64, 64], [64, 64]], "Input type": [item, item], "Input Strides": [[64, 1], [64, 1]]}
+def matrices(item, size=64):
+    """The recorded inputs of a product of two square matrices."""
+    return {"Input Dims": [[size, size]] * 2, "Input type": [item, item], "Input Strides": [[size, 1]] * 2}
 
 
 def runs(name, durations, **more):
@@ -215,9 +215,9 @@ CASES = {
         [step(0, 0, 100), op("aten::mm", 0, 60), op("aten::add", 60, 25), *linked(ADD, 90, 5)],
     ),
     "half-precision-on-cpu": (
-        [step(0, 0, 100), op("aten::mm", 0, 90, **matrices("c10::BFloat16"))],  # 2 * 64**3 FLOP
-        "aten::mm in bf16: 90% of the time; the largest, of 2 of 64x64 bf16, at 6 GFLOP/s",
-        [step(0, 0, 100), op("aten::mm", 0, 90, **matrices("float"))],
+        [step(0, 0, 1000), op("aten::mm", 0, 900, **matrices("c10::BFloat16", 256))],  # 2 * 256**3 FLOP
+        "aten::mm in bf16: 90% of the time; the largest, of 2 of 256x256 bf16, at 37 GFLOP/s",
+        [step(0, 0, 1000), op("aten::mm", 0, 900, **matrices("c10::BFloat16"))],  # 2 * 64**3: the memory may be the limit
     ),
     "many-small-ops": (
         [step(0, 0, 100), *(op("aten::add", n * 1.5, 1) for n in range(50))],

@@ -83,6 +83,14 @@ def test_a_loader_after_a_synchronization_is_input(idle):
     assert (dict(f.causes), f.gaps[0].cause) == (causes, "input")
 
 
+def test_a_loader_before_a_synchronization_is_input_too(idle):
+    """The call began when the GPU had long been idle: it did not wait for that."""
+    f = idle(step(0, 0, 900), launch(0, 1), kernel(GEMM, 0, 40, 1),
+             annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 45, 200),
+             call("cudaDeviceSynchronize", 250, 10, 9), launch(270, 2), kernel(ADD, 274, 6, 2))  # fmt: skip
+    assert (dict(f.causes)["input"], f.gaps[0].cause) == (200, "input")
+
+
 def test_what_the_thread_of_the_steps_is_in_counts_where_no_thread_works(idle):
     """A backward pass has a thread of its own, which shows an op from 30 to 60; the annotation is open all the while."""
     node, name = {"Sequence number": 7}, "autograd::engine::evaluate_function: MmBackward0"

@@ -193,6 +193,8 @@ def test_merged_ops_with_underscores_of_their_own():
         ("void multimem_all_reduce_kernel<int, 16>(int)", "communication"),
         ("void vllm::cross_device_reduce_1stage<__half, 4>(int)", "communication"),
         ("void two_shot_all_reduce_kernel<int>(int)", "communication"),
+        ("void at::native::(anonymous namespace)::upsample_bilinear2d_out_frame<float>(int)", "other"),
+        ("my_property_kernel", "other"),
         ("my_kernel", "other"),
     ],
 )

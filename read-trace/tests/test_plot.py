@@ -520,3 +520,16 @@ def test_no_roofline_without_shapes_or_peaks(tmp_path, capsys, events, header, w
     assert cli.main([path, "--plot", str(tmp_path / "roofline.png")]) == 2
     assert capsys.readouterr().err == f"error: {path}: no roofline: {words}\n"
     assert not (tmp_path / "roofline.png").exists()
+
+
+@pytest.mark.parametrize(("op_name", "dims", "usual"), [
+    ("aten::cudnn_convolution", [[64, 256, 32, 32], [256, 256, 3, 3]], 0.55),
+    ("aten::_flash_attention_forward", [[8, 2048, 16, 64]] * 3, 0.45),
+])  # fmt: skip
+def test_what_there_is_to_gain_is_up_to_what_is_usual_for_the_kind(tmp_path, op_name, dims, usual):
+    values = ["", "", "[1, 1]", "[1, 1]", "[1, 1]"] if "conv" in op_name else [""] * 8 + ["False"]
+    shapes = {"Input Dims": dims + [[]] * (len(values) - len(dims)), "Concrete Inputs": values,
+              "Input type": ["c10::BFloat16"] * len(dims) + [""] * (len(values) - len(dims))}  # fmt: skip
+    events = [step(0, 0, 9000), op(op_name, 0, 5, **shapes), launch(1, 1), kernel("a_kernel", 100, 5000, 1)]
+    (row,) = read(write(tmp_path / "t.json", *events)).op_shapes
+    assert (row.limited_by, row.to_gain_us) == ("compute", pytest.approx(5000 - row.flop / 989e6 / usual, rel=1e-9))

@@ -7,16 +7,16 @@ from trace_reader import cli
 from trace_reader.analysis.recompiles import Recompiled, recompiles
 
 AT = "V1123 15:11:24.821000 15650 torch/_dynamo/guards.py:6374] [0/1] [__recompiles]"
-SIZE = "tensor 'args[0]' size mismatch at index 0. expected 16, actual 15"
+SIZE = "tensor 'args[0]' size mismatch at index 0. expected 16, actual another"
 LOG = f"""a line of the program
 {AT} Recompiling function inner in /home/me/torch/_dynamo/external_utils.py:67
 {AT}     triggered by the following guard failure(s):
-{AT}     - 0/0: {SIZE}
+{AT}     - 0/0: {SIZE.replace("another", "15")}
 {AT}
 {AT} Recompiling function inner in /home/me/torch/_dynamo/external_utils.py:67
 {AT}     triggered by the following guard failure(s):
 {AT}     - 0/1: 2 <= args[0].size()[0]  # return F.linear(input, self.weight)
-{AT}     - 0/0: {SIZE}
+{AT}     - 0/0: {SIZE.replace("another", "1")}
 {AT} Recompiling function step in train.py:9
 """
 

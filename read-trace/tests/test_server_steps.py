@@ -64,3 +64,10 @@ def test_where_nobody_marked_a_step_the_report_says_what_could_be_one(tmp_path, 
     assert "\nsteps: none (--steps_from '^batch\\ ' would take 3 annotations for steps)\n" in capsys.readouterr().out
     assert cli.main([path, "--steps_from", "^batch\\ "]) == 0
     assert "\nsteps: 3 (batch 0 to batch 2)" in capsys.readouterr().out
+
+
+def test_a_step_that_begins_before_the_last_ones_kernels_end_counts_from_there(tmp_path):
+    """The first one's kernel ends at 130, after the second has begun at 100: that takes from 130 to 180."""
+    events = [annotation("step[DECODE bs=1]", 0, 50), launch(1, 1), kernel(ADD, 50, 80, 1),
+              annotation("step[DECODE bs=1]", 100, 50), launch(101, 2), kernel(ADD, 130, 50, 2)]  # fmt: skip
+    assert read(write(tmp_path / "t.json", *events)).server_steps == (ServerSteps("decode", 2, 90),)  # of 130 and 50

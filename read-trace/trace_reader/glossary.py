@@ -245,7 +245,7 @@ GLOSSARY: dict[str, str] = {
     ),
     "straggler": (
         "A rank that makes the others wait. It arrives last, so its own collectives are short; the reader names one if it causes "
-        "at least two thirds of all waiting."
+        "at least half of all waiting, and that costs 3% of another rank's time or more."
     ),
     "stream": (
         "A queue of GPU work that is executed in order; a lane of the GPU in the timeline. Work on different streams may run at "

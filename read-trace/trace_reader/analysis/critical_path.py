@@ -218,19 +218,13 @@ def critical_path(trace: Trace, cpu: CpuActivity, window: Window) -> CriticalPat
 
 
 def _of_threads(trace: Trace, window: Window) -> Pieces:
-    """The pieces of a run without a GPU: the ops of a backward pass's thread, those of other threads where its own is in none,
-    and its own thread.
+    """The pieces of a run without a GPU: the ops of a backward pass's thread, and its own thread between them. That it waits for
+    others, no row says.
     """
     left, found = (np.array([window.start_ns]), np.array([window.end_ns])), []
-    own = trace.ops.where(trace.ops.track == window.track)
-    working = merged(own.start_ns, own.end_ns)
-    backward = trace.backward_tracks.tolist()
-    others = [track for track in distinct(trace.ops.track).values.tolist() if track not in (window.track, *backward)]
-    for track in (*backward, *others):
+    for track in trace.backward_tracks.tolist():
         ops = trace.ops.where(trace.ops.track == track)
-        theirs = merged(ops.start_ns, ops.end_ns)
-        theirs = theirs if track in backward else without(theirs, working)
-        waiting = without(left, theirs)
+        waiting = without(left, merged(ops.start_ns, ops.end_ns))
         found.append(pieces(*without(left, waiting), Class.CPU, track=track))
         left = waiting
     path = joined(*found, pieces(*left, Class.CPU, track=window.track))

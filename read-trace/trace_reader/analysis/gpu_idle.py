@@ -95,9 +95,13 @@ def _work_of(trace: Trace, device: int | str, start_ns: int, end_ns: int) -> Row
 
 
 def _last_end_in(calls: Rows, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """For each stretch: when the last call that waited for the GPU ended in it (its clock may be early); else its begin."""
-    call_ends = np.sort(calls.end_ns[calls.reason != Reason.QUEUE])
-    last = np.append(call_ends, 0)[np.searchsorted(call_ends, ends, "right") - 1]
+    """For each stretch: when the last of the calls that waited for the GPU as it began had returned (its clock may be early);
+    else its begin.
+    """
+    calls = calls.where(calls.reason != Reason.QUEUE)
+    order = np.argsort(calls.start_ns, kind="stable")
+    reached = np.append(np.maximum.accumulate(calls.end_ns[order]), np.iinfo(np.int64).min)
+    last = reached[np.searchsorted(calls.start_ns[order], begins, "right") - 1]
     return np.where(last >= begins - LATE_END_NS, np.clip(last, begins, ends), begins)
 
 

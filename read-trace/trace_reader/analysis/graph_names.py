@@ -45,7 +45,7 @@ def join_names(graph: Trace, eager: Trace) -> Joined:
     replayed = graph.work.where((graph.work.origin == Origin.GRAPH) & (graph.work.call >= 0))
     if not len(replayed):
         raise LookupError(f"{graph.path}: nothing was replayed by a graph launch: there is nothing to name")
-    other = _middle_step(eager) or _captured(eager)
+    other = max(filter(None, (_middle_step(eager), _captured(eager))), key=lambda step: len(step.names), default=None)
     if other is None:
         raise LookupError(f"{eager.path}: its middle step launches nothing outside a graph: it names nothing")
     if other.kernels_only:

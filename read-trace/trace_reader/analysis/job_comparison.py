@@ -5,12 +5,13 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 from trace_reader.analysis.job_facts import JobFacts, RankFacts
+from trace_reader.analysis.rank_summary import RankSummary
 from trace_reader.model.rows import median
 
 
 class JobStep(msgspec.Struct, frozen=True):
-    """A step of a job. `step_us`: of the slowest rank, the mean over its recorded steps; the others are medians over the ranks
-    of what a step takes on average, exposed while nothing is computed.
+    """A step of a job. `step_us`: of the slowest rank, the mean over its recorded steps (of three and more without the first);
+    the others are medians over the ranks of what a step takes on average, exposed while nothing is computed.
     """
 
     ranks: int
@@ -53,9 +54,15 @@ def _step_of(job: JobFacts) -> JobStep:
 
     return JobStep(
         ranks=len(job.ranks),
-        step_us=max(rank.window_us / rank.steps for rank in job.ranks),
+        step_us=max(map(_later_steps_us, job.summaries)),
         compute_us=middle(lambda rank: rank.compute_us),
         exposed_communication_us=middle(lambda rank: rank.exposed_us),
         exposed_waiting_us=middle(lambda rank: rank.exposed_waiting_us),
         idle_us=middle(lambda rank: rank.idle_us),
     )
+
+
+def _later_steps_us(rank: RankSummary) -> float:
+    """The mean of a rank's steps; of three and more without the first, which may pay for the start."""
+    begin_ns = rank.step_ns[0, 1] if len(rank.steps) >= 3 else rank.window_ns[0]
+    return float(rank.window_ns[1] - begin_ns) / 1000 / (len(rank.steps) - (len(rank.steps) >= 3))

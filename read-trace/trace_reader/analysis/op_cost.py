@@ -30,6 +30,7 @@ _CONVOLUTIONS = {
     "aten::_slow_conv2d_forward": (4, 5, None), "aten::slow_conv3d_forward": (4, 5, None),
     "aten::cudnn_convolution_relu": (3, 4, 5),
 }  # fmt: skip
+_MAY_BE_TRANSPOSED = ("aten::convolution", "aten::_convolution", "aten::convolution_overrideable")
 # Of an attention: the first of query, key and value among the inputs, whether heads stand before the sequence, where the inputs
 # say that it is causal, and how many products it takes.
 _ATTENTIONS = {
@@ -37,7 +38,7 @@ _ATTENTIONS = {
     "aten::_cudnn_attention_forward": (0, True, 10, 2), "aten::_scaled_dot_product_cudnn_attention": (0, True, 6, 2),
     "aten::_scaled_dot_product_flash_attention_for_cpu": (0, True, 4, 2),
     "aten::_flash_attention_backward": (1, False, 11, 5), "aten::_efficient_attention_backward": (1, False, 14, 5),
-    "aten::_cudnn_attention_backward": (1, True, 14, 5), "aten::_scaled_dot_product_cudnn_attention_backward": (1, True, 13, 5),
+    "aten::_cudnn_attention_backward": (1, True, 14, 5), "aten::_scaled_dot_product_cudnn_attention_backward": (1, True, 14, 5),
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward": (1, True, 7, 5),
 }  # fmt: skip
 # How often the first input's bytes go through memory, at least: read, and written once for an output of its size.
@@ -55,6 +56,16 @@ _PASSES = {
                      "aten::argmin", "aten::any", "aten::all", "aten::prod", "aten::var", "aten::std", "aten::var_mean",
                      "aten::linalg_vector_norm", "aten::norm", "aten::logsumexp", "aten::bernoulli_", "aten::normal_"], 1),
 }  # fmt: skip
+
+
+# Of these, the ops that do as much for each element.
+_POINTWISE = frozenset(
+    f"aten::{name}"
+    for name in (
+        "gelu_backward", "silu_backward", "threshold_backward", "sigmoid_backward", "tanh_backward", "hardswish_backward",
+        "native_dropout", "native_dropout_backward", "flip", "tril", "triu", "bernoulli_", "normal_",
+    )
+)  # fmt: skip
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -116,11 +127,9 @@ def dtype_of(tensors: list[Tensor | None]) -> str | None:
 
 
 def _gemm(op: str, tensors: list[Tensor | None], inputs: Inputs) -> Cost | None:
-    matrices = [tensor for tensor in tensors if tensor and len(tensor.shape) in (2, 3)]
-    if len(matrices) < 2:
-        return None
-    a, b = matrices[-2:]
-    if len(a.shape) != len(b.shape) or a.shape[-1] != b.shape[-2]:
+    first = 1 if "add" in op else 0  # of what is multiplied: what is added stands before it, and what is written (mm.out) behind
+    a, b = tensors[first : first + 2]
+    if a is None or b is None or not len(a.shape) == len(b.shape) >= 2 or a.shape[-1] != b.shape[-2]:
         return None
     out = math.prod(a.shape[:-1]) * b.shape[-1]
     dtype = dtype_of([a, b])
@@ -132,7 +141,7 @@ def _convolution(op: str, tensors: list[Tensor | None], inputs: Inputs) -> Cost 
     if image is None or weight is None or len(image.shape) != len(weight.shape):
         return None
     stride, padding, dilation = (_list(inputs, place, len(image.shape) - 2) for place in _CONVOLUTIONS[op])
-    if stride is None or padding is None or dilation is None or (op == "aten::convolution" and _value(inputs, 6) == "True"):
+    if stride is None or padding is None or dilation is None or (op in _MAY_BE_TRANSPOSED and _value(inputs, 6) == "True"):
         return None
     sizes = [
         (n + 2 * pad - step_in * (k - 1) - 1) // step + 1
@@ -150,7 +159,7 @@ def _convolution_backward(op: str, tensors: list[Tensor | None], inputs: Inputs)
         return None
     products = wanted.count("True")
     flop = 2 * products * grad.elements * math.prod(weight.shape[1:])
-    moved = products * grad.bytes + 2 * (image.bytes * (wanted[1] == "True") + weight.bytes * (wanted[0] == "True"))
+    moved = products * (grad.bytes + image.bytes + weight.bytes)  # of each two are read, and the third is written
     return Cost("convolution", dtype_of([grad, image, weight]), flop, moved)
 
 
@@ -175,7 +184,10 @@ def _attention(op: str, tensors: list[Tensor | None], inputs: Inputs) -> Cost | 
 
 def _passes(op: str, tensors: list[Tensor | None], inputs: Inputs) -> Cost | None:
     first = next(filter(None, tensors), None)
-    return None if first is None else Cost("reduction", DTYPES.get(first.type), None, _PASSES[op] * first.bytes)
+    if first is None or (op in ("aten::max", "aten::min") and sum(tensor is not None for tensor in tensors) > 1):
+        return None  # of two tensors it is the larger elements, not the largest one
+    kind = "pointwise" if op in _POINTWISE else "reduction"
+    return Cost(kind, DTYPES.get(first.type), None, _PASSES[op] * first.bytes)
 
 
 def _embedding(op: str, tensors: list[Tensor | None], inputs: Inputs) -> Cost | None:

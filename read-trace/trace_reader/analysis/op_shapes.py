@@ -69,7 +69,7 @@ def op_shape_facts(trace: Trace, device: str) -> tuple[OpShapeFacts, ...]:
 
 def op_shapes(trace: Trace, device: str) -> list[tuple[OpShapeFacts, Rows]]:
     """As `op_shape_facts`, each with the GPU's work, or without a GPU the ops, that it is of."""
-    steps = max(len(trace.steps), 1)
+    steps, device = max(len(trace.steps), 1), device if len(trace.work) else ""
     alike: dict[tuple[str, str, Cost | None], list[_Group]] = {}
     inner = {} if len(trace.work) else _inner_work(trace)
     for group in _groups(trace):

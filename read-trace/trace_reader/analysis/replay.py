@@ -28,7 +28,7 @@ from trace_reader.analysis.critical_path import (
     pieces,
 )
 from trace_reader.link.intervals import each_within_ns, merged
-from trace_reader.link.nesting import BLOCK
+from trace_reader.link.nesting import BLOCK, self_us
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import LATE_END_NS, Reason
 from trace_reader.model.rows import Rows, distinct, median
@@ -37,6 +37,7 @@ from trace_reader.names.kernel_names import is_collective
 
 OTHER_STREAM_NS = 5_000  # an event that begins so much later than its launch and its stream let it waits for another stream's
 LONGEST_LATENCY_NS = 50_000  # of a launch that waits for nothing
+BUSY_ITSELF_US = 1000  # of an op: it does more than launch, such as plan
 NO_WAIT_NS = 2_000  # what a call that waits takes where there is nothing to wait for
 LONG_AGO_NS = -(2**61)
 
@@ -221,10 +222,14 @@ class Replay:
 
     @cached_property
     def computing(self) -> np.ndarray:
-        """Of each node how much of the stretch before it is the CPU's own computing, which no way to launch makes shorter."""
+        """Of each node how much of the stretch before it is the CPU's own computing, which no way to launch makes shorter, or an
+        op that is busy with more than launching.
+        """
         found, stretches = np.zeros(len(self.nodes.recorded_ns)), self.stretches
-        ops = cpu_computing(self.trace)
-        inside = each_within_ns(stretches.start_ns, stretches.end_ns, merged(ops.start_ns, ops.end_ns))
+        ops, every = cpu_computing(self.trace), self.trace.ops
+        busy = every.where(self_us(self.trace.slices, self.trace.parent, every.at) >= BUSY_ITSELF_US)
+        spans = Rows(self.trace.slices, np.union1d(ops.at, busy.at))
+        inside = each_within_ns(stretches.start_ns, stretches.end_ns, merged(spans.start_ns, spans.end_ns))
         found[stretches.node] = inside / np.maximum(stretches.end_ns - stretches.start_ns, 1)
         return found
 

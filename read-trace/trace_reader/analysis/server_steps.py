@@ -14,7 +14,9 @@ PREFILL, DECODE, BOTH = "prefill", "decode", "prefill and decode"
 
 
 class ServerSteps(msgspec.Struct, frozen=True):
-    """The steps of one kind: how many, and from one's end to the next one's, what they take (median, us)."""
+    """The steps of one kind: how many, and what they take (median, us), from the later of their start and the end of the one
+    before to their end, the GPU's.
+    """
 
     kind: str
     steps: int

@@ -23,8 +23,8 @@ NEAR = 8  # kernels: a scale, a mask and conversions stand between a GEMM and a 
 FAR_ABOVE = 10  # times the median call of an op
 WORTH_TELLING = 0.05  # of the path
 OTHER_BACKEND = (
-    "cuDNN may plan anew for each new length, as that of a growing cache. Try another backend "
-    "(torch.backends.cuda.enable_cudnn_sdp(False)), or a cache of one length."
+    "Try another backend of attention (torch.backends.cuda.enable_cudnn_sdp(False)), or a cache of one length. cuDNN may plan "
+    "anew for each new length, as that of a growing cache."
 )
 OPAQUE_SHARE = 0.2  # of a step's CPU time
 LIBRARIES = {  # of fused attention

@@ -1,5 +1,7 @@
 """The bottleneck, and what makes up most of it."""
 
+import math
+
 import msgspec
 import numpy as np
 from trace_reader.analysis.cpu_time import cpu_computing, is_loader
@@ -208,18 +210,18 @@ def _long_gaps(trace: Trace) -> tuple[int, Union, Rows]:
 )
 def _gpu_bound(trace: Trace, facts: Facts) -> Seen | None:
     seen = _limits(trace, facts, "gpu-bound", Class.COMPUTE)
-    worth = [
-        op for op in facts.op_shapes if op.to_gain_us and op.to_gain_us >= WORTH_TELLING * sum(o.time_us for o in facts.op_shapes)
-    ]
-    if seen is None or not any(op.peak_share for op in facts.op_shapes):
+    all_us = math.fsum(op.time_us for op in facts.op_shapes)
+    rated_us = math.fsum(op.time_us for op in facts.op_shapes if op.peak_share)
+    if seen is None or rated_us < SHARE_TO_NAME * all_us or not rated_us:
         return seen
+    worth = [op for op in facts.op_shapes if (op.to_gain_us or 0.0) >= WORTH_TELLING * all_us]
     if not worth:
         next = "Fuse ops, or use a smaller dtype: no op of known cost is far from what its kind usually reaches."
         return msgspec.structs.replace(seen, next=next)
     most = max(worth, key=lambda op: op.to_gain_us or 0.0)
-    share = (most.to_gain_us or 0.0) / max(len(facts.steps), 1)
+    to_gain_us = (most.to_gain_us or 0.0) / max(len(facts.steps), 1)
     what = f"{most.op} of {most.shapes}: {most.peak_share:.0%} of the {'memory rate' if most.limited_by == 'memory' else 'peak'}"
-    return msgspec.structs.replace(seen, next=f"Look first at {what}, {us(share)} per step to gain.")
+    return msgspec.structs.replace(seen, next=f"Look first at {what}, {us(to_gain_us)} per step to gain.")
 
 
 @finding(

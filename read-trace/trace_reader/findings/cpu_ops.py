@@ -29,6 +29,7 @@ FEWEST_CALLS = 10  # of one op and shape
 LEAST_COPY_US = 5.0
 COPYING = frozenset(["aten::contiguous", "aten::clone", "aten::copy_", "aten::_to_copy", "aten::to"])
 HALF = ("bf16", "fp16")
+COMPUTES = 50  # operations for a byte: with fewer, the memory may be what limits a product
 SLOW_HALF = 0.1  # TFLOP/s: two cores with AMX reached 0.4, and bf16 was four times as fast as fp32 there
 LEFT_OF_ATTENTION = 0.2  # of its time in parts, in a fused kernel: 16 cores took 0.21 of it, two 0.74
 SOFTMAX = frozenset(["aten::_softmax", "aten::_safe_softmax", "aten::softmax"])
@@ -93,7 +94,7 @@ def _half_precision(trace: Trace, facts: Facts) -> Seen | None:
     if share < WORTH_TELLING:
         return None
     most = half[0][0]
-    if (most.tflop_per_s or 0) > SLOW_HALF:
+    if (most.tflop_per_s or 0) > SLOW_HALF or (most.flop or 0) < COMPUTES * (most.bytes or 1):
         return None
     names = listed(dict.fromkeys(f"{op.op} in {op.dtype}" for op, _ in half))
     largest = f"the largest, of {most.shapes}, at {(most.tflop_per_s or 0) * 1000:.0f} GFLOP/s"
@@ -257,6 +258,8 @@ def _uneven_op(trace: Trace, facts: Facts) -> Seen | None:
     every = Rows(trace.slices, ops.at, own_us=self_us(trace.slices, trace.parent, ops.at))
     uneven: list[tuple[float, str, Rows, np.ndarray]] = []
     for (number, detail), rows in every.by(every.name, every.detail):
+        if detail < 0 or len(rows) < FEWEST_CALLS:
+            continue
         fast, middle, slow = np.quantile(rows.own_us, [0.1, 0.5, 0.9])
         excess = float((rows.own_us - middle).clip(0).sum())
         if (

@@ -8,6 +8,7 @@ from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.edits import Effect, all_of, launched_at_once, scaled, unlaunched
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernel_facts import KernelFacts
+from trace_reader.analysis.replay import BUSY_ITSELF_US
 from trace_reader.findings.gemm import aligned, unaligned
 from trace_reader.findings.registry import Seen, a_step, calls_of, finding, listed, named, not_compiling
 from trace_reader.link.launches import Origin
@@ -26,7 +27,6 @@ MANY_ALIKE = 20  # calls of one kernel a step
 SMALL_US = 10
 LONG_US = 50  # on average, of kernels that are no longer called many small ones: a launch takes less than half of that
 MOSTLY = 0.6  # of the kernels
-BUSY_ITSELF_US = 1000  # of an op: it does more than launch
 WAITING = 0.3  # of the path
 UNEVEN_SPREAD = 0.04  # of the median
 LARGE_BYTES = 10_000_000  # below, a kernel's start and end weigh as much as its work
