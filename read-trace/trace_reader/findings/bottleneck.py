@@ -96,12 +96,13 @@ def has_stacks(trace: Trace) -> bool:
 
 
 def _compiled_share(trace: Trace) -> float:
-    """Of the GPU's events whose launch is known, the share that was launched in a compiled region."""
+    """Of the GPU's time whose launch is known, the share that was launched in a compiled region."""
     compiled = trace.slices.are_named(Kind.OP, lambda name: name.startswith("Torch-Compiled Region"))
-    launched = trace.linked.call[trace.linked.call >= 0]
-    if not compiled.any() or not len(launched):
+    launched = trace.linked.where(trace.linked.call >= 0)
+    if not compiled.any() or not launched.total_us:
         return 0.0
-    return float((innermost(trace.slices, trace.parent, launched, compiled) >= 0).mean())
+    inside = innermost(trace.slices, trace.parent, launched.call, compiled) >= 0
+    return launched.where(inside).total_us / launched.total_us
 
 
 def _limits(trace: Trace, facts: Facts, verdict: str, *classes: Class) -> Seen | None:
