@@ -311,7 +311,6 @@ KERNELS = Table(
     ),
     light=each(kernel_light),
     brief=8,
-    least=4,
     shown=lambda view: on_gpu(view) and not _are_first(view),
     name="kernels",
 )
