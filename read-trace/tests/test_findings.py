@@ -931,3 +931,21 @@ def test_growing_cats_are_seen_without_a_gpu(tmp_path):
 
     words = "4 cats per step: 28% of the steps' time; the first takes 4.0 µs, the longest 10.0 µs"
     assert grown(4, 6, 8, 10)["cache-growing-by-cat"] == words and "cache-growing-by-cat" not in grown(4, 6, 8, 7)
+
+
+def test_other_cats_between_do_not_hide_a_cache_that_grows(tmp_path):
+    """A cache [1, n, 8], and beside each of its cats a small one of another kind."""
+
+    def cat(ts, *dims):
+        return op("aten::cat", ts, 9, **{"Input Dims": [[list(own) for own in dims], []], "Input type": ["TensorList", "Scalar"]})
+
+    events = [e for n in range(6) for e in (cat(20 * n, (1, 16 + n, 8), (1, 1, 8)), cat(20 * n + 10, (3, 1), (3, 1)))]
+    assert found(tmp_path, [step(0, 0, 150), *events])["cache-growing-by-cat"].startswith(
+        "6 cats per step: 36% of the steps' time"
+    )
+
+
+def test_a_few_of_autograds_numbers_are_no_forward_pass(tmp_path):
+    """As autocast makes them for the weights that it converts, under no_grad, too."""
+    few = [forward("aten::to", 0, 5, 7), forward("aten::to", 5, 5, 8), *(forward("aten::mm", 10 + 5 * n, 4, 9) for n in range(6))]
+    assert "gradients-unused" not in found(tmp_path, [step(0, 0, 100), *few])

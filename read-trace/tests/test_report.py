@@ -4,7 +4,7 @@ import random
 import re
 
 from helpers import FAULTS, GALLERY
-from helpers.events import ADD, GEMM, kernel, launch, op, step, write
+from helpers.events import ADD, GEMM, annotation, kernel, launch, op, step, write
 import pytest
 from trace_reader import cli
 from trace_reader.write.plain_text import shortened
@@ -153,3 +153,12 @@ def test_where_to_look_is_the_best_change_only_where_it_is_much(tmp_path, capsys
     events = [e for n in range(3) for e in (step(n, 1000 * n, 1000), op("aten::mm", 1000 * n, 1000 - gap_us))]
     out = told(capsys, write(tmp_path / "t.json", *events))
     assert ("best change (python-between-ops, " in out) is best and "  python-between-ops (saves up to " in out
+
+
+@pytest.mark.parametrize(("loader_us", "told_of"), [(960, True), (300, False)])
+def test_a_bound_of_nearly_all_is_told_where_most_of_the_steps_is_of_it(tmp_path, capsys, loader_us, told_of):
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    events = [e for n in range(3) for e in (step(n, 1000 * n, 1000), annotation(loader, 1000 * n, loader_us),
+              op("aten::mm", 1000 * n + loader_us, 1000 - loader_us))]  # fmt: skip
+    out = told(capsys, write(tmp_path / "t.json", *events))
+    assert ("best change (input-bound, saves up to 96% of a step)" in out) is told_of
