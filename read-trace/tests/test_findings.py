@@ -949,3 +949,11 @@ def test_a_few_of_autograds_numbers_are_no_forward_pass(tmp_path):
     """As autocast makes them for the weights that it converts, under no_grad, too."""
     few = [forward("aten::to", 0, 5, 7), forward("aten::to", 5, 5, 8), *(forward("aten::mm", 10 + 5 * n, 4, 9) for n in range(6))]
     assert "gradients-unused" not in found(tmp_path, [step(0, 0, 100), *few])
+
+
+def test_a_query_is_about_the_kernel_that_its_own_op_launches_next(tmp_path):
+    query = call("cudaOccupancyMaxActiveBlocksPerMultiprocessor", 2, 1, 9)
+    own = [step(0, 0, 90), op("aten::mm", 1, 20), query, *linked(GEMM, 5, 5)]
+    assert found(tmp_path, own)["heavy-launch"] == "1 occupancy query in 1 step; launched next: nvjet GEMM 256x128 (after 1)"
+    others = [step(0, 0, 90), op("aten::mm", 1, 20), query, op("aten::add", 30, 20), *linked(ADD, 35, 5)]
+    assert "heavy-launch" not in found(tmp_path, others)

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 import msgspec
-from trace_reader.analysis.bandwidth import ITEM_BYTES, pointwise_bytes
+from trace_reader.analysis.bandwidth import ITEM_BYTES, LARGEST, MOST_DIMENSIONS, pointwise_bytes
 from trace_reader.model.slices import Inputs
 from trace_reader.names.op_names import GEMM_OPS
 
@@ -20,7 +20,6 @@ DTYPES = {
     "c10::Float8_e5m2": "fp8",
 }  # fmt: skip
 BYTES = {**ITEM_BYTES, "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1}
-LARGEST, MOST_DIMENSIONS = 2**48, 64  # elements of a tensor
 
 # Where an op's inputs have what a convolution needs: stride, padding and dilation.
 _CONVOLUTIONS = {

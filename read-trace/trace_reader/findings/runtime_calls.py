@@ -6,6 +6,7 @@ import numpy as np
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernel_facts import SMALL_SHARED_BYTES, KernelFacts
 from trace_reader.findings.registry import Seen, calls_of, finding, listed
+from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import Kind
@@ -29,14 +30,16 @@ def _footprint(k: KernelFacts) -> str:
     "heavy-launch",
     "a query named ...Occupancy... stands before a launch",
     "the runtime calls of a step",
-    "A library asked what fits on the GPU at once (blocks, clusters, shared memory), before it launched the kernel that is named "
-    "here.",
+    "A library asked what fits on the GPU at once (blocks, clusters, shared memory), in the op that then launched the kernel "
+    "named here.",
     "Compare that kernel's registers and shared memory with those of kernels that are launched without asking.",
     trivia=True,
 )
 def _heavy_launch(trace: Trace, facts: Facts) -> Seen | None:
     queries = trace.calls.where(trace.calls.is_named(asks_occupancy))
     queries = queries.where(trace.step_at(queries.start_ns) >= 0)
+    op = innermost(trace.slices, trace.parent, queries.at, trace.slices.kind == Kind.OP)
+    queries = Rows(trace.slices, queries.at, op=op)
     launched = trace.linked.where((trace.linked.call >= 0) & (trace.linked.kind == Kind.KERNEL))
     called_ns, track = trace.slices.start_ns[launched.call], trace.slices.track[launched.call]
     after: Counter[str] = Counter()
@@ -44,8 +47,9 @@ def _heavy_launch(trace: Trace, facts: Facts) -> Seen | None:
         mine = np.flatnonzero(track == thread)
         mine = mine[np.argsort(called_ns[mine], kind="stable")]
         next_ = np.searchsorted(called_ns[mine], own.start_ns)
-        names = launched.where(mine[next_[next_ < len(mine)]]).names
-        after.update(decode_name(name).label for name in names)
+        found = launched.where(mine[next_[next_ < len(mine)]])
+        same_op = found.op == own.op[next_ < len(mine)]
+        after.update(decode_name(name).label for name in found.where(same_op).names)
     if not after:
         return None
     how = f"{count(len(queries), 'occupancy query', 'occupancy queries')} in {count(len(facts.steps), 'step')}"
