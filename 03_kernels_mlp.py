@@ -16,7 +16,7 @@ Writes traces/03_kernels_mlp/<batch>_<seq>_<dim>_<hidden>_<dtype>_<cold|warm>_<e
 
 from types import SimpleNamespace
 
-from common.cli import DTYPES, LessonError, LessonParser, run
+from common.cli import DTYPES, LessonParser, run
 from common.device import choose_device
 from common.hub import load_kernel, version_or_commit
 from common.record import record, warm_up
@@ -54,11 +54,8 @@ def parse_args(argv=None):
 def main(args):
     device = choose_device(args.device)
     if device.type not in ("cuda", "xpu"):
-        raise LessonError(
-            f"Liger's kernel needs a GPU that Triton supports, and this run is on {device.type}. "
-            "The same fusion, written by torch.compile, runs anywhere: uv run 03_simple_mlp.py --compile",
-            exit_code=2,
-        )
+        otherwise = "The same fusion, written by torch.compile, runs anywhere: uv run 03_simple_mlp.py --compile"
+        raise device.lacks_gpu(args, "Liger's kernel needs a GPU that Triton supports", otherwise)
     layer_class = load_kernel(REPO, args.kernel_version).layers.LigerGEGLUMLP
 
     on, dtype = device.type, DTYPES[args.dtype]

@@ -91,9 +91,7 @@ def main(args):
         raise LessonError(f"this lesson needs Triton, which torch brings along on Linux only. {OTHERWISE}", exit_code=2)
     device = choose_device(args.device)
     if device.type not in ("cuda", "xpu"):
-        raise LessonError(
-            f"the kernel needs a GPU that Triton supports, and this run is on {device.type}. {OTHERWISE}", exit_code=2
-        )
+        raise device.lacks_gpu(args, "the kernel needs a GPU that Triton supports", OTHERWISE)
 
     on, dtype = device.type, DTYPES[args.dtype]
     with device.allocating(args):

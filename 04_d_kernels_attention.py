@@ -14,7 +14,7 @@ LOCAL_KERNELS="kernels-community/flash-attn2=<folder>" uv run 04_d_kernels_atten
 Writes traces/04_d_kernels_attention/<batch>_<heads>_<seq>_<head_dim>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
 """
 
-from common.cli import DTYPES, LessonError, LessonParser, run
+from common.cli import DTYPES, LessonParser, run
 from common.device import choose_device
 from common.hub import load_kernel, version_or_commit
 from common.record import record, warm_up
@@ -43,11 +43,8 @@ def parse_args(argv=None):
 def main(args):
     device = choose_device(args.device)
     if device.type not in ("cuda", "xpu"):
-        raise LessonError(
-            f"the package's kernel needs a GPU, and this run is on {device.type}. "
-            "torch's own flash attention runs here: uv run 04_c_sdpa_attention.py --backend flash",
-            exit_code=2,
-        )
+        otherwise = "torch's own flash attention runs here: uv run 04_c_sdpa_attention.py --backend flash"
+        raise device.lacks_gpu(args, "the package's kernel needs a GPU", otherwise)
     flash_attn_func = load_kernel(REPO, args.kernel_version).flash_attn_func
 
     def attention(q, k, v):

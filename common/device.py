@@ -8,6 +8,7 @@ import platform
 import re
 
 from common.cli import LessonError
+from common.run_names import recorded_on_a_gpu
 from common.units import human_bytes
 from common.watch.tensor_memory import BoundedMemory, TooLargeError
 import torch
@@ -75,6 +76,12 @@ class Device:
         """The most memory (bytes) that the allocator gave out at once since `reset_peak`, to tensors and to libraries;
         None where it does not count."""
         return torch.accelerator.max_memory_allocated() if self.type in ALLOCATORS_THAT_COUNT else None
+
+    def lacks_gpu(self, args, what: str, otherwise: str) -> LessonError:
+        """That `what` needs a GPU and this is none; what runs here, and the recording of this run where the gallery has it."""
+        recorded = recorded_on_a_gpu(args.script, args.tag)
+        read = f". Its recording on an H200: uv run read_trace.py {recorded}" if recorded else ""
+        return LessonError(f"{what}, and this run is on {self.type}. {otherwise}{read}", exit_code=2)
 
     def out_of_memory(self, args, needed: str = "") -> LessonError:
         has = "an unknown amount" if self.total_bytes is None else human_bytes(self.total_bytes)

@@ -9,6 +9,7 @@ import re
 import tempfile
 import zlib
 
+ROOT = Path(__file__).resolve().parent.parent
 TRACE_SUFFIX = ".json"
 TABLE_SUFFIX = ".txt"
 
@@ -39,6 +40,12 @@ def trace_path(args: argparse.Namespace) -> Path:
 
 def table_path(args: argparse.Namespace) -> Path:
     return args.trace_dir / f"{args.tag}{TABLE_SUFFIX}"
+
+
+def recorded_on_a_gpu(script: str, tag: str) -> Path | None:
+    """The gallery's recording of the same script and settings on a GPU, as a path in the clone; None: it has none."""
+    path = Path("gallery", "h200", script, f"{tag.removesuffix('_device-cpu')}{TRACE_SUFFIX}")
+    return path if (ROOT / path).is_file() else None
 
 
 def check_folder(args: argparse.Namespace) -> None:

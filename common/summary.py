@@ -1,15 +1,13 @@
 """What a run prints at its end: where its artifacts are, and what the reader says of the trace, where it is installed."""
 
 import argparse
-from pathlib import Path
 import shlex
 
 from common.artifacts import Artifacts
 from common.cli import LessonError
 from common.device import Device
-from common.run_names import trace_path
+from common.run_names import recorded_on_a_gpu, trace_path
 
-ROOT = Path(__file__).resolve().parent.parent
 # More than this the profiler never cost in docs/profiler_cost.md, stacks included: what is more has another cause.
 MOST_PER_STEP_US, MOST_PER_EVENT_US = 100, 15
 NOT_INSTALLED = "verdict: left out, because the reader is not installed: pip install ./read-trace"
@@ -35,7 +33,8 @@ def print_summary(artifacts: Artifacts, args: argparse.Namespace, device: Device
     if args.guess is not None:
         print(answer(args.guess, facts))
     print(f"next: uv run read_trace.py {shlex.quote(path)}, or drag it into https://ui.perfetto.dev")
-    if facts.verdict == "cpu-only" and (recorded := _on_a_gpu(facts.lesson)) is not None:
+    recorded = recorded_on_a_gpu(facts.lesson.get("script", ""), facts.lesson.get("run", ""))
+    if facts.verdict == "cpu-only" and recorded is not None:
         print(f"the same run on an H200: uv run read_trace.py {recorded}")
     if device.type == "cuda" and facts.verdict == "cpu-only":
         raise LessonError(
@@ -43,13 +42,6 @@ def print_summary(artifacts: Artifacts, args: argparse.Namespace, device: Device
             "another profiler is attached (nsys, ncu, compute-sanitizer, a debugger), the container lacks the "
             "permission, or WSL without GPU tracing"
         )
-
-
-def _on_a_gpu(lesson: dict[str, str]) -> Path | None:
-    """The recording of a GPU that has the same script and settings as this run, if the gallery has it."""
-    run = lesson.get("run", "").removesuffix("_device-cpu")
-    recorded = Path("gallery", "h200", lesson.get("script", ""), f"{run}.json")
-    return recorded if (ROOT / recorded).is_file() else None
 
 
 def _profilers_share(facts, args: argparse.Namespace) -> str:

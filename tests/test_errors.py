@@ -34,7 +34,8 @@ def test_kernels_mlp_names_the_way_out_where_triton_has_no_gpu(lesson):
     assert (run.code, run.files) == (2, [])
     assert run.err == (
         "error: Liger's kernel needs a GPU that Triton supports, and this run is on cpu. The same fusion, written by "
-        "torch.compile, runs anywhere: uv run 03_simple_mlp.py --compile\n"
+        "torch.compile, runs anywhere: uv run 03_simple_mlp.py --compile. Its recording on an H200: uv run "
+        "read_trace.py gallery/h200/03_kernels_mlp/64_128_768_3072_bf16_warm_eager.json\n"
     )
 
 
@@ -43,7 +44,8 @@ def test_triton_mlp_names_the_way_out_where_triton_has_no_gpu(lesson):
     assert (run.code, run.files) == (2, [])
     assert run.err == (
         "error: the kernel needs a GPU that Triton supports, and this run is on cpu. The same fusion, written by "
-        "torch.compile, runs anywhere: uv run 03_simple_mlp.py --compile\n"
+        "torch.compile, runs anywhere: uv run 03_simple_mlp.py --compile. Its recording on an H200: uv run "
+        "read_trace.py gallery/h200/03_triton_mlp/64_128_768_3072_bf16_warm_eager.json\n"
     )
 
 
@@ -62,7 +64,8 @@ def test_kernels_attention_names_the_way_out_where_there_is_no_gpu(lesson):
     assert (run.code, run.files) == (2, [])
     assert run.err == (
         "error: the package's kernel needs a GPU, and this run is on cpu. torch's own flash attention runs here: "
-        "uv run 04_c_sdpa_attention.py --backend flash\n"
+        "uv run 04_c_sdpa_attention.py --backend flash. Its recording on an H200: uv run "
+        "read_trace.py gallery/h200/04_d_kernels_attention/8_16_1024_64_bf16_warm_eager.json\n"
     )
 
 
