@@ -1,5 +1,5 @@
-"""Write docs/figures.md, claims.md, lessons.md, cheatsheet.md, patterns.md, glossary.md and fused_kernel.md from figures.toml,
-claims.toml, the findings, the glossary and the recordings.
+"""Write docs/figures.md, claims.md, lessons.md, exercises.md, cheatsheet.md, patterns.md, glossary.md and fused_kernel.md from
+figures.toml, claims.toml, exercises.toml, the findings, the glossary and the recordings.
 
     uv run gallery/docs.py
 
@@ -20,6 +20,7 @@ import statistics
 import sys
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from exercises.judge.book import Exercise, exercises
 from gallery.figures import CHOICE, GALLERY, NUMBERS, ROOT, TITLES, Figure, Run, claims, figures, filled, machine, trace_of
 import msgspec
 from trace_reader import GLOSSARY, PATTERNS, several_markdown, us, write_all
@@ -168,6 +169,71 @@ def lessons_md() -> str:
             out += ["<details><summary>Answer</summary>", "", filled(f.answer, f), "", f"![the trace]({_link(f.picture)})", ""]
             out += ["</details>"]
     return "\n".join(out) + "\n"
+
+
+MEASURED = ("cpu2", "cpu16", "h200")  # in benchmarks/exercise_gains/
+
+
+def exercises_md() -> str:
+    """The exercises of exercises/: how they go, what there is, and, folded away, how much faster their solutions are."""
+    every = exercises()
+    mend = [own for own in every if own.kind != "case"]
+    out = [
+        "# Something to mend",
+        "",
+        f"{WRITTEN} {len(every)} exercises: {len(mend)} small programs to mend, or to leave as they are,",
+        f"and {len(every) - len(mend)} traces without a program. Guess first, then look; then change it, and see whether you",
+        "were right.",
+        "",
+        "```",
+        "uv run exercise.py",
+        "```",
+        "",
+        "takes the next one. It asks what limits a step, and how many times as fast it can get; records the program; and",
+        "says what [the reader](../read-trace/README.md) sees. Then you change the program, which lies in `exercises/mine/`,",
+        "and run the same command again. The trace is the judge: the outputs have to be equal, the cause has to be gone from",
+        "the trace, and a step has to be as much faster as is possible, timed in nine rounds, in turns with the program as it",
+        "was given. Where the rounds cannot tell, it says so. In some exercises the obvious change brings nothing; there",
+        "`--leave` is right.",
+        "",
+        "- `--watch` judges whenever you save the file. `--hint` says more each time, three times; `--solution` prints it.",
+        "- `--html` opens a page: the report, or, of a trace without a program, its timeline.",
+        "- `--list` shows all exercises and how far you are, which `.exercises.json` keeps. `--reset` begins one again.",
+        "",
+        "The pages of `uv run gallery/site.py` have the same exercises among the others.",
+    ]
+    chapter = ""
+    for own in every:
+        if own.chapter != chapter:
+            chapter = own.chapter
+            out += ["", f"## {chapter}", ""]
+        where = "" if own.device == "cpu" else " (needs a GPU)" if own.device == "cuda" else f" ({own.device})"
+        files = f"[{own.name}.py](../exercises/{own.name}.py)" if own.kind != "case" else f"`{own.name}`"
+        out.append(f"{own.number}. {files}: {own.title}{where}. {own.limits.ask}")
+    out += ["", "## How much faster (spoilers)", "", "<details><summary>Measured</summary>", "", *_gains(mend), "", "</details>"]
+    return "\n".join(out) + "\n"
+
+
+def _gains(mend: list[Exercise]) -> list[str]:
+    """What the solutions and the obvious changes brought, on each machine."""
+    runs = [json.loads((ROOT / "benchmarks" / "exercise_gains" / f"{name}.json").read_text()) for name in MEASURED]
+    machines = "; ".join(f"{run['device']} (torch {run['torch']}, {run['date']})" for run in runs)
+    out = [
+        "How many times as fast a step became, with the interval that holds the median in 96% of cases, as measured by",
+        "`uv run benchmarks/exercise_gains.py`: with the solution, or, of a program to be left, with its obvious change.",
+        f"On {machines}.",
+        "",
+        _row("exercise", "change", "asked for", *(run["device"] for run in runs)),
+        "|---|---|---|" + "---|" * len(runs),
+    ]
+    for own in mend:
+        cells = []
+        for run in runs:
+            found = run["exercises"].get(own.name)
+            cells.append(f"{found['times']:.3g} ({found['low']:.3g} to {found['high']:.3g})" if found else "-")
+        change = f"{own.change}: nothing" if own.kind == "leave" else "the solution"
+        out.append(_row(own.name, change, f"{own.target:g}" if own.target else "to leave it", *cells))
+    return out
 
 
 ON_THE_SHEET = {  # findings, by where they catch the eye; all others are in patterns.md alone
@@ -321,6 +387,7 @@ DOCUMENTS: dict[Path, Callable[[], str]] = {
     DOCS / "figures.md": figures_md,
     DOCS / "claims.md": claims_md,
     DOCS / "lessons.md": lessons_md,
+    DOCS / "exercises.md": exercises_md,
     DOCS / "cheatsheet.md": cheatsheet_md,
     DOCS / "patterns.md": patterns_md,
     DOCS / "glossary.md": glossary_md,

@@ -138,11 +138,16 @@ def test_the_pages_name_every_flag_and_no_other():
         "--ranks",
         "--reduce",
         "--slices",
+        "--torch-backend",
+        "--no-sync",
+        "--index-url",
     }  # of other programs; another spelling
     assert set(SHARED) <= flags_in("docs/recording.md")
     assert {"--batch", "--op", "--vary_batch", "--backend", "--kernel_version"} <= flags_in("docs/recording.md")
     assert reading <= flags_in("read-trace/docs/reading.md", "docs/sharing.md")
-    assert flags_in("README.md", *PAGES) <= {*SHARED, *own, *reading, *foreign}
+    exercise = {"--watch", "--leave", "--hint", "--solution", "--html", "--reset", "--list"}
+    assert exercise <= flags_in("docs/exercises.md")
+    assert flags_in("README.md", *PAGES) <= {*SHARED, *own, *reading, *exercise, *foreign}
 
 
 @pytest.mark.parametrize("lesson", LESSONS)

@@ -159,7 +159,10 @@ def test_names_of_any_length(tmp_path):
 def test_nothing_else_writes_files():
     """One function does it in each package: no other place calls what writes a file under its own name."""
     here, lessons = Path(files.__file__), ROOT / "common" / "watch" / "whole_files.py"
-    sources = [*ROOT.glob("*.py"), *(p for folder in ("common", "gallery", "benchmarks") for p in (ROOT / folder).rglob("*.py"))]
+    sources = [
+        *ROOT.glob("*.py"),
+        *(p for folder in ("common", "exercises", "gallery", "benchmarks") for p in (ROOT / folder).rglob("*.py")),
+    ]
     sources += [p for folder in ("trace_reader", "benchmarks") for p in (TOOL / folder).rglob("*.py")]
     sources.remove(TOOL / "benchmarks" / "growth.py")  # its traces are written into pytest's folder
     writing = ("write_text(", "write_bytes(", '"wb"', '"w")', "savefig(str", "json.dump(")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from trace_reader.pictures import draw_job, draw_traces
     from trace_reader.reading import analyze, load, read
     from trace_reader.scene.job_report import job_sentence
-    from trace_reader.scene.trace_report import work_per_step
+    from trace_reader.scene.trace_report import best_change, work_per_step
     from trace_reader.system.files import write_all
     from trace_reader.units import count, human_bytes, us
 
@@ -58,16 +58,16 @@ _PARTS = {  # what is exported, by the module that has it
     "pictures": ("draw_job", "draw_traces"),
     "reading": ("analyze", "load", "read"),
     "scene.job_report": ("job_sentence",),
-    "scene.trace_report": ("work_per_step",),
+    "scene.trace_report": ("best_change", "work_per_step"),
     "system.files": ("write_all",),
     "units": ("count", "human_bytes", "us"),
 }
 _MODULE_OF = {name: module for module, names in _PARTS.items() for name in names}
 __all__ = [
     "GLOSSARY", "PATTERNS", "Facts", "JobFacts", "Kind", "MissingExtraError", "NoEventsError", "NotATraceError", "Slice", "Trace",
-    "TraceError", "analyze", "bus_factor", "count", "draw_job", "draw_traces", "human_bytes", "job_sentence", "join_names",
-    "layer_facts", "load", "op_facts_of", "pages", "peak", "plain_sentence", "read", "read_job", "redact", "several_markdown",
-    "us", "verdict_sentence", "work_per_step", "write_all",
+    "TraceError", "analyze", "best_change", "bus_factor", "count", "draw_job", "draw_traces", "human_bytes", "job_sentence",
+    "join_names", "layer_facts", "load", "op_facts_of", "pages", "peak", "plain_sentence", "read", "read_job", "redact",
+    "several_markdown", "us", "verdict_sentence", "work_per_step", "write_all",
 ]  # fmt: skip
 
 

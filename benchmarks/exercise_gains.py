@@ -1,0 +1,67 @@
+"""Judge each exercise three times: as given, with its solution, and, where it is to be left, with its obvious change.
+
+    uv run benchmarks/exercise_gains.py [--device cuda] [--out FILE] [EXERCISE ...]
+
+FILE (JSON) holds how many times as fast each became; those in benchmarks/exercise_gains/ are in docs/exercises.md. Takes ten
+seconds an exercise. The exit code is 1 where an exercise as given passes, a solution does not, or an obvious change is a gain.
+"""
+
+import argparse
+import datetime
+import json
+from pathlib import Path
+import sys
+import tempfile
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from exercises.judge.book import Exercise, exercises
+from exercises.judge.measure import device_of, measure
+from exercises.judge.verdict import Judgement, Speed, judge
+import torch
+from trace_reader import read, write_all
+
+WANTED = {"mend": "solved", "leave": "no gain"}
+
+
+def judged(own: Exercise, mine: Path) -> tuple[Speed, Judgement]:
+    """An exercise's program beside a changed one. Raises AssertionError where the outputs differ."""
+    found, traces = measure(own.given, mine, device_of(own.device))
+    assert not found["differs"], found["differs"]
+    with tempfile.TemporaryDirectory() as folder:
+        write_all({Path(folder) / f"{name}.json": trace for name, trace in traces.items()})
+        given, changed = (read(f"{folder}/{name}.json") for name in ("given", "mine"))
+    speed = Speed.of(found["times_us"]["given"], found["times_us"]["mine"])
+    return speed, judge(own, speed, given, changed)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("exercises", nargs="*", metavar="EXERCISE")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="those that run on it (default: cpu)")
+    parser.add_argument("--out", type=Path, metavar="FILE")
+    args = parser.parse_args()
+    found, wrong = {}, []
+    for own in exercises():
+        if own.kind == "case" or own.device != args.device or (args.exercises and own.name not in args.exercises):
+            continue
+        speed, judgement = judged(own, own.solution if own.kind == "mend" else own.obvious)
+        _, unchanged = judged(own, own.given) if own.kind == "mend" else (None, None)
+        found[own.name] = {"times": round(speed.median, 3), "low": round(speed.low, 3), "high": round(speed.high, 3)}
+        fine = judgement.outcome == WANTED[own.kind] and (unchanged is None or unchanged.outcome == "cause")
+        wrong += [] if fine else [own.name]
+        as_given = "" if unchanged is None else f"; as given: {unchanged.outcome}"
+        print(
+            f"{own.name}: {judgement.outcome} {' '.join(judgement.said)}, {speed}{as_given}{'' if fine else '  <- WRONG'}",
+            flush=True,
+        )
+    if args.out:
+        date = datetime.datetime.now(datetime.UTC).date().isoformat()
+        device = device_of(args.device).name
+        head = {"device": device, "torch": torch.__version__, "date": date, "exercises": found}
+        write_all({args.out: f"{json.dumps(head, indent=1)}\n".encode()})
+    print(f"{len(found) - len(wrong)} of {len(found)} as they should be")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

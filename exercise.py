@@ -1,0 +1,125 @@
+"""Exercises: small slow programs to mend, and traces whose cause is to be found. The trace is the judge.
+
+    uv run exercise.py             the next one that is not solved
+    uv run exercise.py 3           this one
+    uv run exercise.py --list      all of them, and how far you are
+
+An exercise asks for your guess first: what limits a step, and how many times as fast can it get? Then it records the program and
+shows what the reader says. You change the program, which lies in exercises/mine/, and run exercise.py again: the outputs have to
+be equal, the cause has to be gone from the trace, and a step has to be as much faster as is possible, timed in turns with the
+program as given. In some exercises the obvious change brings nothing: then --leave is right, and you say which row shows it.
+
+Writes exercises/mine/<exercise>.py, traces/exercises/<exercise>/ and .exercises.json, what you have done so far.
+"""
+
+import argparse
+import sys
+import webbrowser
+
+from common.watch.interrupts import at_once, unwind_on_signals
+from common.watch.streams import prepare_streams
+
+with at_once():
+    from exercises.judge.book import Exercise, exercises
+    from exercises.judge.progress import Progress
+    from exercises.judge.session import ExerciseError, Session
+
+
+def parse_args(argv=None):
+    parser = argparse.ArgumentParser(
+        prog="exercise.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("exercise", nargs="?", help="its number or name (default: the next one that is not solved)")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--watch", action="store_true", help="judge whenever the program is saved, until it is solved")
+    what.add_argument("--leave", action="store_true", help="say that there is nothing to gain, and why")
+    what.add_argument("--hint", action="store_true", help="a hint; three times, each says more")
+    what.add_argument("--solution", action="store_true", help="print the solution, and why it is one")
+    what.add_argument("--html", action="store_true", help="open the page: a report, or the timeline of a trace without a program")
+    what.add_argument("--reset", action="store_true", help="bring the program back as it was given, and forget the guess")
+    what.add_argument("--list", action="store_true", help="list all exercises, and what is solved")
+    return parser.parse_args(argv)
+
+
+def chosen(wanted: str | None, progress: Progress) -> Exercise:
+    """The exercise with this number or name, else the first that is not solved. Raises ExerciseError."""
+    every = exercises()
+    if wanted is not None:
+        for own in every:
+            if wanted in (str(own.number), own.name, own.name.partition("_")[0]):
+                return own
+        raise ExerciseError(f"no exercise {wanted}: they are 1 to {len(every)} (--list)", 2)
+    for own in every:
+        if progress.of(own.name).solved_s is None and (own.device != "cuda" or has_gpu()):
+            return own
+    raise ExerciseError("all exercises are solved that this machine can run; --list shows them, --reset N begins one again", 0)
+
+
+def has_gpu() -> bool:
+    import torch  # here: most exercises do without, and it takes seconds
+
+    return torch.cuda.is_available()
+
+
+def list_all(progress: Progress) -> None:
+    chapter = ""
+    for own in exercises():
+        if own.chapter != chapter:
+            chapter = own.chapter
+            print(f"{chapter}")
+        state = progress.of(own.name)
+        done = "begun" if state.began_s else ""
+        if state.solved_s is not None and state.measured is not None:
+            done = f"solved in {state.minutes} min, {state.measured:.3g} times as fast, you guessed {state.gain:g}"
+        print(f"  {own.number:2}  {own.title:45} {own.device:16} {done}".rstrip())
+    solved = sum(progress.of(own.name).solved_s is not None for own in exercises())
+    print(f"{solved} of {len(exercises())} solved")
+
+
+def main(args) -> int:
+    """Returns the exit code: 1 where a program was judged, and is not solved."""
+    progress = Progress()
+    if args.list:
+        list_all(progress)
+        return 0
+    own = chosen(args.exercise, progress)
+    session = Session(own, progress)
+    if args.reset:
+        own.mine.unlink(missing_ok=True)
+        progress.forget(own.name)
+        print(f"{own.number}. {own.title}: as it was given")
+    elif args.hint:
+        session.hint()
+    elif args.solution:
+        session.solution()
+    elif args.html:
+        path = session.open_page()
+        print(f"wrote {path}")
+        webbrowser.open(path.as_uri())
+    elif own.kind == "case":
+        session.case()
+    elif own.device == "cuda" and not has_gpu():
+        raise ExerciseError(f"{own.title} needs a GPU; a recording of one like it: uv run exercise.py {own.like}")
+    elif args.leave and session.state.limits:
+        return int(not session.leave())
+    elif args.watch and session.state.limits:
+        session.watch()
+    elif session.is_changed and session.state.limits:
+        return int(not session.judge())
+    else:
+        session.begin()
+        if args.watch:
+            session.watch()
+    return 0
+
+
+if __name__ == "__main__":
+    prepare_streams()
+    unwind_on_signals()
+    try:
+        sys.exit(main(parse_args()))
+    except (ExerciseError, ValueError) as error:
+        sys.stdout.flush()
+        code = getattr(error, "exit_code", 1)
+        print(f"error: {error}" if code else str(error), file=sys.stderr)
+        sys.exit(code)

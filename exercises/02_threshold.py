@@ -1,0 +1,24 @@
+"""The sum of all scores above a threshold.
+
+A detector gives 4096 scores. The program adds up those that are larger than one half.
+"""
+
+import torch
+
+SCORES = 4096
+
+
+def make(device):
+    return 0.5
+
+
+def data(device, n):
+    return torch.rand(SCORES, device=device)  # [scores]
+
+
+def step(threshold, scores):
+    total = 0.0
+    for score in scores:
+        if score.item() > threshold:
+            total += score.item()
+    return torch.tensor(total, device=scores.device)

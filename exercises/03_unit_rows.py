@@ -1,0 +1,24 @@
+"""Embeddings of length one, as a search by cosine needs them.
+
+Each of 512 embeddings is divided by its length.
+"""
+
+import torch
+
+ROWS, DIM = 512, 256
+
+
+def make(device):
+    return 1e-8  # added to each length, so that nothing is divided by zero
+
+
+def data(device, n):
+    return torch.randn(ROWS, DIM, device=device)  # [rows, dim]
+
+
+def step(epsilon, x):
+    rows = []
+    for row in x:
+        length = torch.sqrt((row * row).sum())
+        rows.append(row / (length + epsilon))
+    return torch.stack(rows)  # [rows, dim]

@@ -1,0 +1,25 @@
+"""A cache of keys that grows by one token at a time, as in a language model that writes.
+
+For each of 512 tokens the program adds a key to the cache, and asks how well the newest key agrees with all keys so far.
+"""
+
+import torch
+
+TOKENS, HEADS, HEAD_DIM = 512, 16, 64
+
+
+def make(device):
+    return None
+
+
+def data(device, n):
+    return torch.randn(TOKENS, HEADS, HEAD_DIM, device=device)  # [tokens, heads, head_dim]
+
+
+def step(model, keys):
+    cache = keys[:0]
+    best = []
+    for key in keys:  # [heads, head_dim]
+        cache = torch.cat([cache, key[None]])  # [tokens so far, heads, head_dim]
+        best.append(cache[-1, 0] @ cache[0, 0])
+    return torch.stack(best), cache

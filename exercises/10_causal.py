@@ -1,0 +1,20 @@
+"""Which token may look at which: scores of attention, where each token sees those before it and itself."""
+
+import torch
+
+HEADS, SEQ = 4, 512
+
+
+def make(device):
+    return None
+
+
+def data(device, n):
+    return torch.randn(HEADS, SEQ, SEQ, device=device)  # [heads, seq, seq]
+
+
+def step(model, scores):
+    mask = torch.full((SEQ, SEQ), float("-inf"), device=scores.device)
+    for token in range(SEQ):
+        mask[token, : token + 1] = 0
+    return torch.softmax(scores + mask, dim=-1)

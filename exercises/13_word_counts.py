@@ -1,0 +1,28 @@
+"""How often each word stands in a text: the input of a classifier of texts, and its one layer.
+
+A text is a row of 256 numbers of words; a vocabulary has 2000.
+"""
+
+import torch
+from torch import nn
+
+TEXTS, WORDS, VOCAB, CLASSES = 64, 256, 2000, 10
+
+
+def make(device):
+    return nn.Linear(VOCAB, CLASSES, device=device)
+
+
+def data(device, n):
+    return torch.randint(VOCAB, (TEXTS, WORDS), device=device)  # [texts, words]
+
+
+@torch.no_grad()
+def step(layer, texts):
+    rows = []
+    for text in texts.tolist():
+        counts = [0.0] * VOCAB
+        for word in text:
+            counts[word] += 1
+        rows.append(counts)
+    return layer(torch.tensor(rows, device=texts.device))  # [texts, classes]

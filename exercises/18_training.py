@@ -1,0 +1,36 @@
+"""A training step with more than one fault: images are flipped at random, a classifier learns, and the sizes of all weights are
+kept for a plot. What takes most of the step comes first, and then the next.
+"""
+
+import torch
+from torch import nn
+
+BATCH, SIDE, CLASSES, HIDDEN = 128, 24, 10, 32
+PIXELS = SIDE * SIDE
+
+
+def make(device):
+    net = nn.Sequential(nn.Linear(PIXELS, HIDDEN), nn.ReLU(), *(nn.Linear(HIDDEN, HIDDEN) for _ in range(6)))
+    net.append(nn.Linear(HIDDEN, CLASSES)).to(device)
+    return net, torch.optim.SGD(net.parameters(), lr=0.1)
+
+
+def data(device, n):
+    images = torch.rand(BATCH, SIDE, SIDE, device=device)  # [batch, side, side]
+    return images, torch.rand(BATCH, device=device) < 0.5, torch.randint(CLASSES, (BATCH,), device=device)
+
+
+def step(model, batch):
+    net, optimizer = model
+    images, flip, labels = batch
+    prepared = []
+    for n in range(BATCH):
+        image = images[n].flip(-1) if flip[n] else images[n]
+        image = (image - image.mean()) / image.std()
+        prepared.append(image.flatten())
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(net(torch.stack(prepared)), labels)
+    loss.backward()
+    optimizer.step()
+    sizes = [p.abs().max().item() for p in net.parameters()]
+    return loss.detach(), torch.tensor(sizes)

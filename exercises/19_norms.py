@@ -1,0 +1,24 @@
+"""A deep MLP that watches its own activations: after every second layer it keeps the largest of them, for a plot. Needs a GPU."""
+
+import torch
+from torch import nn
+
+ROWS, DIM, LAYERS = 256, 512, 24
+
+
+def make(device):
+    return nn.Sequential(*(layer for _ in range(LAYERS) for layer in (nn.Linear(DIM, DIM), nn.GELU()))).to(device)
+
+
+def data(device, n):
+    return torch.randn(ROWS, DIM, device=device)
+
+
+@torch.no_grad()
+def step(net, x):
+    largest = []
+    for n, layer in enumerate(net):
+        x = layer(x)
+        if n % 4 == 3:
+            largest.append(x.abs().max().item())
+    return x, torch.tensor(largest)

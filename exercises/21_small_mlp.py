@@ -1,0 +1,19 @@
+"""Answers from a small network, one question at a time: 32 layers on one row. Needs a GPU."""
+
+import torch
+from torch import nn
+
+DIM, LAYERS = 256, 32
+
+
+def make(device):
+    return nn.Sequential(*(layer for _ in range(LAYERS) for layer in (nn.Linear(DIM, DIM), nn.ReLU()))).to(device)
+
+
+def data(device, n):
+    return torch.randn(1, DIM, device=device)
+
+
+@torch.no_grad()
+def step(net, x):
+    return net(x)

@@ -1,0 +1,130 @@
+"""The list of exercises.toml, and where each exercise's files are."""
+
+from dataclasses import dataclass
+import json
+from pathlib import Path
+import statistics
+import tomllib
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "exercises"
+LIST = FOLDER / "exercises.toml"
+MEASURED = FOLDER / "cases" / "measured.json"
+MINE = FOLDER / "mine"  # the programs as their reader has changed them; git ignores it
+BROKEN = 3  # exit code of measure.py: the program that was changed does not run
+TRACES = ROOT / "traces" / "exercises"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A question with options, of which the one with the number `right`, from 1, is."""
+
+    ask: str
+    options: tuple[str, ...]
+    right: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.right <= len(self.options):
+            raise ValueError(f"no option {self.right} of {self.ask!r}")
+
+    @property
+    def answer(self) -> str:
+        return self.options[self.right - 1]
+
+
+@dataclass(frozen=True)
+class Gone:
+    """What the trace of a mended program shows, per step: `op` or `call` (part of a name) at most `most` times; the time of the
+    op `shrinks` (or of PYTHON) at most `to` of what it was; no op of the name `op` with an input of the type `dtype`.
+    """
+
+    op: str = ""
+    call: str = ""
+    shrinks: str = ""
+    dtype: str = ""
+    most: int = 0
+    to: float = 0.0
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise; the comments in exercises.toml say what each field is."""
+
+    number: int
+    name: str
+    title: str
+    chapter: str
+    kind: str
+    device: str
+    limits: Choice
+    why: str
+    finding: str
+    hints: tuple[str, ...] = ()
+    target: float = 0.0
+    gone: tuple[Gone, ...] = ()
+    change: str = ""
+    shows: Choice | None = None
+    traces: tuple[str, ...] = ()
+    program: str = ""
+    like: str = ""
+
+    def __post_init__(self) -> None:
+        needed = {"mend": self.target > 1 and self.gone, "leave": self.change and self.shows, "case": self.traces and self.shows}
+        if not needed[self.kind]:
+            raise ValueError(f"{self.name}: a field is missing for its kind {self.kind}")
+
+    @property
+    def given(self) -> Path:
+        """The program as it was given."""
+        return FOLDER / f"{self.name}.py"
+
+    @property
+    def mine(self) -> Path:
+        """The program for its reader to change."""
+        return MINE / f"{self.name}.py"
+
+    @property
+    def solution(self) -> Path:
+        return FOLDER / "solutions" / f"{self.name}.py"
+
+    @property
+    def obvious(self) -> Path:
+        """Of a `leave`: the program with the change that brings nothing."""
+        return FOLDER / "obvious" / f"{self.name}.py"
+
+    @property
+    def folder(self) -> Path:
+        """Where its recordings go."""
+        return TRACES / self.name
+
+    @property
+    def doc(self) -> str:
+        """What the program does, in its own words; of a case, in those of the list."""
+        return self.program if self.kind == "case" else self.given.read_text().split('"""')[1].strip()
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """Of a case: the times of a step before and after the change (us), and on what they were measured."""
+        return json.loads(MEASURED.read_text())[self.name]
+
+    @property
+    def brought(self) -> float:
+        """Of a case: how many times as fast the change made it."""
+        return statistics.median(self.measured["before_us"]) / statistics.median(self.measured["after_us"])
+
+
+def exercises() -> list[Exercise]:
+    """All exercises, in their order. Raises TypeError for an unknown or missing field, ValueError for a wrong one."""
+    entries = tomllib.loads(LIST.read_text())["exercise"]
+    return [Exercise(number=number, **_fields(entry)) for number, entry in enumerate(entries, 1)]
+
+
+def _fields(entry: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    for key in ("limits", "shows"):
+        if key in found:
+            found[key] = Choice(found[key]["ask"], tuple(found[key]["options"]), found[key]["right"])
+    if "gone" in found:
+        found["gone"] = tuple(Gone(**own) for own in found["gone"])
+    return found

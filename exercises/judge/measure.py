@@ -1,0 +1,198 @@
+"""The process that runs programs of exercises: outputs beside each other, times in turns, a trace of each.
+
+    python -m exercises.judge.measure FOLDER GIVEN [MINE] --device cpu
+
+FOLDER/measured.json holds what was measured, FOLDER/given.json and FOLDER/mine.json the traces. Where the reader's own program
+raises, its traceback is printed, without the lines of this file, and the exit code is BROKEN.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+import contextlib
+import importlib.util
+import json
+from pathlib import Path
+import platform
+import statistics
+import sys
+import tempfile
+import time
+import traceback
+from types import ModuleType
+from typing import Any
+
+from common.device import Device
+from common.watch.quiet import quiet
+from exercises.judge.book import BROKEN
+import torch
+from torch.profiler import profile, schedule
+from torch.utils._pytree import tree_flatten
+from trace_reader import write_all
+
+BATCHES = 3  # that the steps take in turns
+ROUNDS, ROUND_S, LEAST_STEPS, WARMUP_STEPS, ACTIVE = 9, 0.1, 3, 3, 3
+TOLERANCE = 1e-3  # of the largest number in the output
+
+
+class BrokenError(Exception):
+    """The program of the exercise does not run; the message is for its author."""
+
+
+@contextlib.contextmanager
+def _of_its_author(path: Path) -> Iterator[None]:
+    """Around calls of a program: what it raises becomes a BrokenError with the traceback of the program and what it calls."""
+    try:
+        yield
+    except BrokenError:
+        raise
+    except Exception as error:
+        frames = error.__traceback__
+        while frames is not None and Path(frames.tb_frame.f_code.co_filename) != path:
+            frames = frames.tb_next
+        raise BrokenError("".join(traceback.format_exception(type(error), error, frames)).rstrip()) from None
+
+
+class Program:
+    """A program of an exercise, with its model made and its batches: `step()` calls it with the next of them."""
+
+    def __init__(self, path: Path, given: ModuleType, device: str):
+        self.path = path.resolve()
+        with _of_its_author(self.path):
+            self.module = given if path.samefile(str(given.__file__)) else loaded(path)
+            for name in ("make", "step"):
+                if not callable(getattr(self.module, name, None)):
+                    raise BrokenError(f"{path.name} has no function `{name}` any more; --reset brings the program back")
+            torch.manual_seed(0)
+            self.model = self.module.make(device)
+        torch.manual_seed(1)
+        self.batches = [given.data(device, n) for n in range(BATCHES)]  # always as they were given
+        self.calls = 0
+
+    def step(self) -> Any:
+        self.calls += 1
+        return self.module.step(self.model, self.batches[self.calls % BATCHES])
+
+    def outputs(self) -> list[Any]:
+        """All numbers of its first steps."""
+        with _of_its_author(self.path):
+            found = [tree_flatten(self.step())[0] for _ in range(BATCHES)]
+        return [leaf.detach().cpu() if isinstance(leaf, torch.Tensor) else leaf for leaves in found for leaf in leaves]
+
+
+def loaded(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def difference(given: list[Any], mine: list[Any]) -> str:
+    """In what the outputs differ, in words; empty where they are equal within TOLERANCE."""
+    if len(given) != len(mine):
+        return f"a step gives {len(mine) // BATCHES} outputs, where the program as given gives {len(given) // BATCHES}"
+    for place, (own, other) in enumerate(zip(given, mine, strict=True)):
+        a, b = torch.as_tensor(own).double(), torch.as_tensor(other).double()
+        number = place % (len(given) // BATCHES) + 1
+        if a.shape != b.shape:
+            return f"output {number} has the shape {list(b.shape)}, where the program as given has {list(a.shape)}"
+        largest = max(a.abs().max().item(), 1e-12) if a.numel() else 1.0
+        apart = (a - b).abs().max().item() if a.numel() else 0.0
+        if not apart <= TOLERANCE * largest:  # nan is not
+            return f"output {number} differs by up to {apart:.3g}, where its largest number is {largest:.3g}"
+    return ""
+
+
+def step_us(step: Callable[[], object], device: Device) -> float:
+    """The time of a step without the profiler, the device synchronized at both ends only."""
+    device.synchronize()
+    start, steps = time.perf_counter(), 0
+    while steps < LEAST_STEPS or time.perf_counter() - start < ROUND_S:
+        step()
+        steps += 1
+    device.synchronize()
+    return (time.perf_counter() - start) / steps * 1e6
+
+
+def recorded(program: Program, device: Device, name: str, plain_us: list[float]) -> bytes:
+    """The trace of some steps, which tells the time of a step without the profiler, too."""
+    plan = schedule(wait=1, warmup=1, active=ACTIVE, repeat=1)
+    with quiet(argparse.Namespace(compile_mode=None), device), tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        with profile(activities=device.activities(), schedule=plan, acc_events=True, record_shapes=True) as profiler:
+            for number in range(2 + ACTIVE):
+                if number == 2:
+                    device.synchronize()
+                program.step()
+                if number == 1 + ACTIVE:
+                    device.synchronize()
+                profiler.step()
+        profiler.export_chrome_trace(str(path))
+        trace = path.read_bytes().replace(json.dumps(str(path)).encode(), json.dumps(f"{name}.json").encode())
+    low, median, high = min(plain_us), statistics.median(plain_us), max(plain_us)
+    header = {
+        "lesson": {"script": name, "device": device.name, "versions": {"torch": torch.__version__}},
+        "plain_step_us": {"median": median, "low": low, "high": high, "steps": ROUNDS},
+    }
+    return b"{" + json.dumps(header)[1:-1].encode() + b"," + trace.lstrip()[1:]
+
+
+def measure(given: Path, mine: Path | None, device: Device) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """What was measured, and the traces. Raises BrokenError."""
+    original = loaded(given)
+    programs = {"given": Program(given, original, device.type)}
+    if mine is not None:
+        programs["mine"] = Program(mine, original, device.type)
+        if said := difference(programs["given"].outputs(), programs["mine"].outputs()):
+            return {"differs": said}, {}
+    times_us: dict[str, list[float]] = {name: [] for name in programs}
+    for program in programs.values():
+        with _of_its_author(program.path):
+            for _ in range(WARMUP_STEPS):
+                program.step()
+    for done in range(ROUNDS):
+        show(f"timing, round {done + 1} of {ROUNDS}")
+        for name, program in programs.items():
+            with _of_its_author(program.path):
+                times_us[name].append(step_us(program.step, device))
+    show("recording")
+    traces = {}
+    for name, program in programs.items():
+        with _of_its_author(program.path):
+            traces[name] = recorded(program, device, given.stem, times_us[name])
+    show("")
+    return {"differs": "", "device": device.name, "torch": torch.__version__, "times_us": times_us}, traces
+
+
+def device_of(kind: str) -> Device:
+    """The device, with the name that traces and results have. Raises RuntimeError where there is none."""
+    if kind != "cpu":
+        return Device(kind, torch.cuda.get_device_name(), None)
+    return Device(kind, f"{platform.machine()}, {torch.get_num_threads()} threads", None)
+
+
+def show(text: str) -> None:
+    """Progress, on a terminal only: a line that the next one replaces."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("given", type=Path)
+    parser.add_argument("mine", type=Path, nargs="?")
+    parser.add_argument("--device", default="cpu")
+    args = parser.parse_args()
+    try:
+        found, traces = measure(args.given, args.mine, device_of(args.device))
+    except BrokenError as error:
+        print(f"\n{error}" if str(error) else "", file=sys.stderr)
+        return BROKEN
+    files = {args.folder / f"{name}.json": data for name, data in traces.items()}
+    write_all({args.folder / "measured.json": f"{json.dumps(found, indent=1)}\n".encode(), **files})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

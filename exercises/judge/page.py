@@ -1,0 +1,29 @@
+"""Pages of an exercise: a timeline that tells nothing else, to guess from, and the reader's own report."""
+
+from collections.abc import Sequence
+import contextlib
+import io
+from pathlib import Path
+
+from trace_reader import analyze, cli, load, pages
+
+
+def timeline_only(title: str, traces: Sequence[str]) -> bytes:
+    """The timeline of one trace, or of a job's ranks, without verdict, findings and tables."""
+    job = len(traces) > 1
+    if job:
+        panels = pages.job_panels(traces).panels
+    else:
+        trace = load(traces[0])
+        panels = pages.trace_panels([(trace, analyze(trace))], [Path(traces[0]).name]).panels
+    body = f"""<header class="top"><h1>{title}</h1></header>
+<main class="main">{pages.timeline(job=job)}</main>
+<aside class="side">{pages.DETAILS}</aside>"""
+    return pages.html(title, body, panels, {"lights": []})
+
+
+def report(traces: Sequence[Path], target: Path) -> Path:
+    """Write the reader's page of one trace, or of two beside each other."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        cli.main([*map(str, traces), "--html", str(target)])
+    return target

@@ -1,0 +1,56 @@
+"""What a reader has done so far: a file beside the programs, which git ignores."""
+
+from dataclasses import asdict, dataclass, field
+import json
+from pathlib import Path
+from typing import Any
+
+from exercises.judge.book import ROOT
+from trace_reader import write_all
+
+FILE = ROOT / ".exercises.json"
+
+
+@dataclass
+class State:
+    """Of one exercise. `limits` and `shows`: the numbers of the options guessed, first and second; `gain`: the guess of how many
+    times as fast; `measured`: what it then was; `began_s` and `solved_s`: Unix times.
+    """
+
+    limits: list[int] = field(default_factory=list)
+    shows: list[int] = field(default_factory=list)
+    gain: float | None = None
+    hints: int = 0
+    judged: int = 0
+    began_s: float | None = None
+    solved_s: float | None = None
+    measured: float | None = None
+
+    @property
+    def minutes(self) -> int | None:
+        """From the first look to the solution."""
+        return None if self.began_s is None or self.solved_s is None else round((self.solved_s - self.began_s) / 60)
+
+
+class Progress:
+    """The states of all exercises, by their names. Raises ValueError for a file that does not hold them."""
+
+    def __init__(self, file: Path = FILE):
+        self.file = file
+        self.states: dict[str, State] = {}
+        if file.is_file():
+            try:
+                self.states = {name: State(**own) for name, own in json.loads(file.read_text()).items()}
+            except (ValueError, TypeError, AttributeError) as error:
+                raise ValueError(f"{file}: not the progress of exercises: {error}") from error
+
+    def of(self, name: str) -> State:
+        return self.states.setdefault(name, State())
+
+    def forget(self, name: str) -> None:
+        self.states.pop(name, None)
+        self.save()
+
+    def save(self) -> None:
+        found: dict[str, Any] = {name: asdict(own) for name, own in self.states.items()}
+        write_all({self.file: f"{json.dumps(found, indent=1)}\n".encode()})

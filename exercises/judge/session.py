@@ -1,0 +1,331 @@
+"""The conversation of exercise.py: it asks for a guess, records, shows what the reader says, waits for the edit, and judges."""
+
+from collections.abc import Callable
+import json
+import math
+from pathlib import Path
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+
+from exercises.judge import page
+from exercises.judge.book import BROKEN, ROOT, Choice, Exercise
+from exercises.judge.progress import Progress, State
+from exercises.judge.verdict import Judgement, Speed, judge, times
+from trace_reader import Facts, best_change, plain_sentence, read, verdict_sentence, work_per_step, write_all
+
+LONGEST_RUN_S = 600
+NEAR, FAR = 1.25, 2  # factors between a guess of a gain and what was measured
+POLL_S = 0.3
+
+
+class ExerciseError(Exception):
+    """Something the reader can mend; `exit_code` as of a lesson."""
+
+    def __init__(self, message: str, exit_code: int = 1):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class Session:
+    """One exercise and what its reader has done of it. `ask` takes a prompt and returns a line, as input does."""
+
+    def __init__(self, exercise: Exercise, progress: Progress, ask: Callable[[str], str] = input):
+        self.exercise, self.progress, self._ask = exercise, progress, ask
+
+    @property
+    def state(self) -> State:
+        return self.progress.of(self.exercise.name)
+
+    @property
+    def is_changed(self) -> bool:
+        own = self.exercise
+        return own.mine.is_file() and own.mine.read_bytes() != own.given.read_bytes()
+
+    # --- From the first look to the first guess
+
+    def begin(self) -> None:
+        """Say what the program does, ask for the guess, record the program as given, and show what the reader says."""
+        own = self.exercise
+        own.mine.parent.mkdir(exist_ok=True)
+        if not own.mine.is_file():
+            shutil.copyfile(own.given, own.mine)
+        self.introduce()
+        if not self.state.limits:
+            said = f"How many times as fast can {f'{own.change} make it' if own.change else 'it get'}? (1: leave it as it is)"
+            self.guess(said)
+        print("recording the program as given ...")
+        self.run(mine=False)
+        self.show(read(str(own.folder / "given.json")), own.folder / "given.json")
+        print(f"you said: {self.told()}")
+        print(self.what_next())
+
+    def introduce(self) -> None:
+        own = self.exercise
+        where = {"cpu": "on the CPU", "cuda": "on a GPU"}.get(own.device, f"recorded on {own.device}")
+        print(f"{own.number}. {own.title} ({own.chapter.partition(':')[0]}; {where})\n")
+        for paragraph in own.doc.split("\n\n"):
+            print(textwrap.fill(" ".join(paragraph.split()), 100))
+        if own.kind != "case":
+            print(f"\nthe program: {_shown(own.mine)}. Read it, and guess before anything runs.")
+        print()
+
+    def guess(self, how_fast: str) -> None:
+        """Ask what limits a step and what the change brings."""
+        state, own = self.state, self.exercise
+        state.began_s = state.began_s or time.time()
+        state.limits = [self.choose(own.limits)]
+        state.gain = self.number(how_fast)
+        self.progress.save()
+
+    def choose(self, choice: Choice) -> int:
+        print(choice.ask)
+        for number, option in enumerate(choice.options, 1):
+            print(f"  {number}  {option}")
+        while True:
+            typed = self.line(f"your guess (1 to {len(choice.options)}): ")
+            if typed.isdecimal() and 1 <= int(typed) <= len(choice.options):
+                return int(typed)
+            print(f"Type one of the numbers 1 to {len(choice.options)}.")
+
+    def number(self, ask: str) -> float:
+        print(ask)
+        while True:
+            found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(?:x|times)?", self.line("your guess, as a number of times: "))
+            if found and 0 < float(found[1]) < 1e6:
+                return float(found[1])
+            print("Type a number such as 1.5: half as fast again. 1 is as fast as now.")
+
+    def line(self, prompt: str) -> str:
+        """Raises ExerciseError where nobody answers."""
+        try:
+            typed = self._ask(prompt).strip()
+        except EOFError:
+            print()
+            raise ExerciseError("no guess: it takes a terminal, or lines on standard input, one for each question", 2) from None
+        if not sys.stdin.isatty():
+            print(typed)
+        return typed
+
+    def run(self, mine: bool) -> dict:
+        """Record the program as given, and mine beside it, in a process of their own. Raises ExerciseError."""
+        own = self.exercise
+        own.folder.mkdir(parents=True, exist_ok=True)
+        programs = [str(own.given), *([str(own.mine)] if mine else [])]
+        command = [sys.executable, "-m", "exercises.judge.measure", str(own.folder), *programs, "--device", own.device]
+        try:
+            done = subprocess.run(command, cwd=ROOT, timeout=LONGEST_RUN_S)
+        except subprocess.TimeoutExpired:
+            raise ExerciseError(f"the program still runs after {LONGEST_RUN_S / 60:g} minutes: does a loop not end?") from None
+        if done.returncode == BROKEN:
+            raise ExerciseError(f"{_shown(own.mine)} does not run: what it raised stands above")
+        if done.returncode:
+            raise ExerciseError(f"the process that runs the program ended with exit code {done.returncode}")
+        return json.loads((own.folder / "measured.json").read_text())
+
+    def show(self, facts: Facts, path: Path) -> None:
+        """What the reader says of a trace: the verdict, and the finding that saves most."""
+        print(f"verdict: {verdict_sentence(facts)}")
+        lines = [plain_sentence(facts), work_per_step(facts)]
+        lines += [finding_line(facts), f"trace: {_shown(path)} (https://ui.perfetto.dev, or --html)"]
+        print(*(line for line in lines if line), sep="\n")
+
+    def told(self) -> str:
+        """The guess in words."""
+        own, state = self.exercise, self.state
+        right = "right" if state.limits[0] == own.limits.right else "not what the trace shows; look again"
+        return f"{own.limits.options[state.limits[0] - 1]} ({right})"
+
+    def what_next(self) -> str:
+        own, again = self.exercise, f"uv run exercise.py {self.exercise.number}"
+        todo = f"{times(own.target)} as fast is possible. " * bool(own.target)
+        return (
+            f"next: {todo}Change {_shown(own.mine)}, then run `{again}` again\n"
+            f"  whenever the file is saved: `{again} --watch`; stuck: `--hint`; nothing to gain: `--leave`; a page: `--html`"
+        )
+
+    # --- The judge
+
+    def judge(self) -> bool:
+        """Measure the changed program beside the one that was given, and judge it; whether it is solved. Raises ExerciseError."""
+        own, state = self.exercise, self.state
+        print(f"running {_shown(own.mine)} beside the program as given ...")
+        state.judged += 1
+        self.progress.save()
+        found = self.run(mine=True)
+        if found["differs"]:
+            print(f"not yet: the outputs are not those of the program as given: {found['differs']}")
+            return False
+        speed, judgement = self.judged(found)
+        if judgement.outcome == "noise":  # once more, with the rounds of both
+            found = self.run(mine=True)
+            speed, judgement = self.judged(found)
+        print(f"outputs: equal. Speed: {speed}")
+        if judgement.outcome not in ("solved", "gain"):
+            print({"no gain": "no gain: ", "noise": ""}.get(judgement.outcome, "not yet: ") + " ".join(judgement.said))
+            if judgement.outcome == "no gain":
+                print(f"next: uv run exercise.py {own.number} --leave, if the trace says why; or another change")
+            return False
+        print(*judgement.said, sep="\n", end="\n" if judgement.said else "")
+        self.solved(speed.median, read(str(own.folder / "given.json")))
+        return True
+
+    def judged(self, found: dict) -> tuple[Speed, Judgement]:
+        given, mine = (read(str(self.exercise.folder / f"{name}.json")) for name in ("given", "mine"))
+        speed = Speed.of(found["times_us"]["given"], found["times_us"]["mine"])
+        return speed, judge(self.exercise, speed, given, mine)
+
+    def leave(self) -> bool:
+        """The reader says that there is nothing to gain; whether that is right, and for the right reason."""
+        own, state = self.exercise, self.state
+        if own.kind == "mend":
+            print(f"not this one: {times(own.target)} as fast is possible.")
+            return False
+        assert own.shows is not None
+        state.shows.append(self.choose(own.shows))
+        self.progress.save()
+        if state.shows[-1] != own.shows.right:
+            print("To leave it is right, but that is not why. Look at the trace again, and say --leave once more.")
+            return False
+        self.solved(1.0, read(str(own.folder / "given.json")))
+        return True
+
+    def solved(self, measured: float, facts: Facts) -> None:
+        """Say what was gained, what the reader had predicted, what was guessed, and why."""
+        own, state = self.exercise, self.state
+        state.measured, state.solved_s = measured, state.solved_s or time.time()
+        self.progress.save()
+        print(f"\nsolved: {own.title}" + (f", in {state.minutes} min" if state.minutes else ""))
+        print(f"you guessed {self.told()}, and {state.gain:g} times as fast: {how_near(state.gain or 1, measured)}")
+        if own.kind != "leave":
+            print(f"the reader told: {predicted(facts, own.finding)}")
+        print(textwrap.fill(f"why: {own.why}", 100))
+        print("next: uv run exercise.py")
+
+    # --- Traces without a program
+
+    def case(self) -> None:
+        """Ask for the cause, the proof and the gain of a trace recorded elsewhere, and judge them by what was measured."""
+        own, state = self.exercise, self.state
+        assert own.shows is not None
+        self.introduce()
+        look = self.look()
+        print(f"the trace: {own.traces[0]}" + (" and the other rank's" if len(own.traces) > 1 else ""))
+        print(f"its timeline without any verdict: {_shown(look)} (--html opens it)\n")
+        state.began_s = state.began_s or time.time()
+        state.limits, state.shows = [self.choose(own.limits)], [self.choose(own.shows)]
+        for choice, guesses in ((own.limits, state.limits), (own.shows, state.shows)):
+            if guesses[0] != choice.right:
+                print("Not that. Look at the timeline once more, and guess again.")
+                guesses.append(self.choose(choice))
+        state.gain = self.number(f"The change: {own.change}. How many times as fast did it make a step? (1: nothing)")
+        for choice, guesses, what in ((own.limits, state.limits, "the cause"), (own.shows, state.shows, "what proves it")):
+            said = (
+                "right" if guesses[0] == choice.right else "right the second time" if guesses[-1] == choice.right else "not found"
+            )
+            print(f"{what}: {choice.answer} ({said})")
+        measured = own.measured
+        how = "without the profiler" if measured["how"] == "plain" else "recorded"
+        where = f"{measured['device']}, torch {measured['torch']}, {measured['date']}"
+        print(f"measured on {where}, {how}: {times(own.brought)} as fast")
+        print(f"you guessed {state.gain:g}: {how_near(state.gain, own.brought)}")
+        if own.finding:
+            print(f"the reader tells: {predicted(read(str(ROOT / own.traces[0])), own.finding)}")
+        print(textwrap.fill(f"why: {own.why}", 100))
+        print(f"the whole report: uv run read_trace.py {' '.join(map(shlex.quote, own.traces))}")
+        state.measured, state.solved_s = own.brought, state.solved_s or time.time()
+        self.progress.save()
+        print("next: uv run exercise.py")
+
+    def look(self) -> Path:
+        """The page of a case's timeline, with no word on what it means."""
+        own = self.exercise
+        path = own.folder / "look.html"
+        own.folder.mkdir(parents=True, exist_ok=True)
+        write_all({path: page.timeline_only(f"{own.number}. {own.title}", [str(ROOT / trace) for trace in own.traces])})
+        return path
+
+    # --- Help
+
+    def hint(self) -> None:
+        state, hints = self.state, self.exercise.hints
+        if not hints:
+            print("no hints for a trace without a program: `uv run exercise.py --html` shows its timeline")
+            return
+        state.hints = min(state.hints + 1, len(hints))
+        self.progress.save()
+        for number, hint in enumerate(hints[: state.hints], 1):
+            print(textwrap.fill(f"hint {number} of {len(hints)}: {hint}", 100))
+
+    def solution(self) -> None:
+        own = self.exercise
+        if own.kind == "mend":
+            print(own.solution.read_text(), end="")
+        else:
+            assert own.shows is not None
+            print(f"{own.limits.ask} {own.limits.answer}.\n{own.shows.ask} {own.shows.answer}.")
+        print(textwrap.fill(f"\nwhy: {own.why}", 100))
+
+    def watch(self) -> bool:
+        """Judge whenever the program is saved, until it is solved."""
+        path = self.exercise.mine
+        print(f"watching {_shown(path)}; Ctrl-C ends it")
+        seen = None if self.is_changed else path.stat().st_mtime_ns
+        while True:
+            now = path.stat().st_mtime_ns if path.is_file() else seen
+            if now != seen:
+                seen = now
+                try:
+                    if self.judge():
+                        return True
+                except ExerciseError as error:
+                    print(f"not yet: {error}")
+                print("waiting for the next edit", flush=True)
+            time.sleep(POLL_S)
+
+    def open_page(self) -> Path:
+        """The page to look at: of a case its timeline, of a program its report, both runs' once it was changed."""
+        own = self.exercise
+        if own.kind == "case":
+            return self.look()
+        traces = [path for name in ("given", "mine") if (path := own.folder / f"{name}.json").is_file()]
+        if not traces:
+            raise ExerciseError(f"nothing is recorded yet: uv run exercise.py {own.number}")
+        return page.report(traces, own.folder / "report.html")
+
+
+def finding_line(facts: Facts) -> str:
+    """The first finding that is more than the verdict, with its advice; empty where there is none."""
+    for finding in facts.findings:
+        if finding.slug != facts.verdict and not finding.is_worthless:
+            return f"finding: {finding.slug}: {finding.seen}. {finding.next}"
+    return best_change(facts)
+
+
+def predicted(facts: Facts, slug: str) -> str:
+    """What the reader says that a change would bring, as times as fast."""
+    finding = next((own for own in facts.findings if own.slug == slug), None)
+    if finding is None:
+        return "of this cause, nothing; the table of ops was all there was to see"
+    if finding.gain is None:
+        return f"{slug}, without a gain"
+    low, high = (1 / (1 - min(gain, 0.999)) for gain in (finding.gain.low, finding.gain.high))
+    return f"{slug}, {f'up to {times(high)}' if low < 1.02 else f'{low:.3g} to {times(high)}'} as fast"
+
+
+def how_near(guess: float, measured: float) -> str:
+    """A guess of a gain beside what was measured."""
+    apart = math.exp(abs(math.log(guess / measured)))
+    side = "low" if guess < measured else "high"
+    if apart <= NEAR:
+        return f"near ({times(measured)})"
+    return f"{'a little too' if apart <= FAR else 'too'} {side} ({times(measured)})"
+
+
+def _shown(path: Path) -> str:
+    """A path as one would type it in this folder."""
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)

@@ -1,0 +1,90 @@
+"""The judge: is the cause gone from the trace, and is the program as much faster as it can be?"""
+
+from dataclasses import dataclass
+import statistics
+
+from exercises.judge.book import Exercise, Gone
+from trace_reader import Facts, us
+
+PYTHON = "Python"  # in `shrinks`: not an op
+A_GAIN = 1.1  # times as fast; less is no gain that one could tell from noise
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How many times as fast one program is as another: the median of rounds that were timed in turns, and where it lies.
+
+    The median lies between the second lowest and the second highest of nine rounds in 96% of all cases, whatever their
+    distribution: 1 - 2 (1 + 9) / 2^9, since each round is above the median as often as a coin shows heads.
+    """
+
+    low: float
+    median: float
+    high: float
+    given_us: float
+    mine_us: float
+
+    @staticmethod
+    def of(given_us: list[float], mine_us: list[float]) -> "Speed":
+        ratios = sorted(a / b for a, b in zip(given_us, mine_us, strict=True))
+        return Speed(ratios[1], statistics.median(ratios), ratios[-2], statistics.median(given_us), statistics.median(mine_us))
+
+    def __str__(self) -> str:
+        return (
+            f"{times(self.median)} as fast ({self.low:.3g} to {self.high:.3g} in 96% of cases): "
+            f"{us(self.given_us)} a step as given, {us(self.mine_us)} as it is now"
+        )
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:.3g} times"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """`outcome`: solved, cause (it is still in the trace), slow (the target is not reached), noise (this machine cannot tell), or
+    of an exercise that is to be left: no gain, gain. `said`: why, in sentences.
+    """
+
+    outcome: str
+    said: tuple[str, ...]
+
+
+def judge(exercise: Exercise, speed: Speed, given: Facts, mine: Facts) -> Judgement:
+    """Whether a changed program solves its exercise."""
+    if exercise.kind == "leave":
+        if speed.low >= A_GAIN:
+            return Judgement("gain", ("That is a gain, more than this exercise knows of.",))
+        return Judgement("no gain", (f"That a step is {times(A_GAIN)} as fast or more, these rounds do not show.",))
+    if left := [said for gone in exercise.gone if (said := still_there(gone, given, mine))]:
+        return Judgement("cause", tuple(left))
+    if speed.low >= exercise.target:
+        return Judgement("solved", ())
+    if speed.high < exercise.target:
+        return Judgement("slow", (f"The cause is gone from the trace, but {times(exercise.target)} as fast is possible.",))
+    return Judgement(
+        "noise", (f"Inconclusive: this machine is busy. The rounds do not tell whether it is {times(exercise.target)} as fast.",)
+    )
+
+
+def still_there(gone: Gone, given: Facts, mine: Facts) -> str:
+    """What of a cause the trace still shows, in words; empty if nothing."""
+    if gone.shrinks:
+        before, after = (_self_us(facts, gone.shrinks) for facts in (given, mine))
+        if after > gone.to * before:
+            return f"{gone.shrinks} still takes {us(after)} of a step ({us(before)} as given)."
+        return ""
+    if gone.dtype:
+        left = any(own.op == gone.op and gone.dtype in (own.dtype or own.shapes) for own in mine.op_shapes)
+        return f"{gone.op} still has inputs of the type {gone.dtype}." if left else ""
+    what, rows = (gone.op, mine.ops) if gone.op else (gone.call, mine.calls)
+    calls = sum(own.calls for own in rows if (own.name == what if gone.op else what in own.name)) / len(mine.steps)
+    return f"{what} still runs {calls:g} times a step (at most {gone.most} are needed)." if calls > gone.most else ""
+
+
+def _self_us(facts: Facts, name: str) -> float:
+    """The own time of an op per step; of PYTHON, the path's time in no op and no call."""
+    if name == PYTHON:
+        path = facts.recorded_critical_path
+        return sum(own.us for own in path.cpu if own.name == "python") / len(facts.steps) if path else 0.0
+    return sum(own.self_us for own in facts.ops if own.name == name) / len(facts.steps)

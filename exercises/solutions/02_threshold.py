@@ -1,0 +1,20 @@
+"""The sum of all scores above a threshold.
+
+A detector gives 4096 scores. The program adds up those that are larger than one half.
+"""
+
+import torch
+
+SCORES = 4096
+
+
+def make(device):
+    return 0.5
+
+
+def data(device, n):
+    return torch.rand(SCORES, device=device)  # [scores]
+
+
+def step(threshold, scores):
+    return torch.where(scores > threshold, scores, 0).sum()

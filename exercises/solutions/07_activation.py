@@ -1,0 +1,19 @@
+"""An activation between two layers: gelu by its formula with tanh (Hendrycks and Gimpel 2016, arXiv:1606.08415)."""
+
+import math
+
+import torch
+
+ROWS, DIM = 2048, 1024
+
+
+def make(device):
+    return math.sqrt(2 / math.pi)
+
+
+def data(device, n):
+    return torch.randn(ROWS, DIM, device=device)
+
+
+def step(factor, x):
+    return torch.nn.functional.gelu(x, approximate="tanh")

@@ -1,0 +1,20 @@
+"""The next token of a language model, of which only the last layer is here: the most likely word after each text."""
+
+import torch
+from torch import nn
+
+BATCH, SEQ, DIM, VOCAB = 4, 256, 256, 8192
+
+
+def make(device):
+    return nn.Linear(DIM, VOCAB, bias=False, device=device)
+
+
+def data(device, n):
+    return torch.randn(BATCH, SEQ, DIM, device=device)  # [batch, seq, dim]
+
+
+@torch.no_grad()
+def step(head, hidden):
+    logits = head(hidden[:, -1])  # [batch, vocab]: only the last token's are used
+    return logits.softmax(-1)

@@ -1,0 +1,24 @@
+"""How often each word stands in a text: the input of a classifier of texts, and its one layer.
+
+A text is a row of 256 numbers of words; a vocabulary has 2000.
+"""
+
+import torch
+from torch import nn
+
+TEXTS, WORDS, VOCAB, CLASSES = 64, 256, 2000, 10
+
+
+def make(device):
+    return nn.Linear(VOCAB, CLASSES, device=device)
+
+
+def data(device, n):
+    return torch.randint(VOCAB, (TEXTS, WORDS), device=device)  # [texts, words]
+
+
+@torch.no_grad()
+def step(layer, texts):
+    counts = torch.zeros(TEXTS, VOCAB, device=texts.device)
+    counts.scatter_add_(1, texts, torch.ones(texts.shape, device=texts.device))  # [texts, vocab]
+    return layer(counts)  # [texts, classes]

@@ -1,0 +1,34 @@
+"""A training step with more than one fault: images are flipped at random, a classifier learns, and the sizes of all weights are
+kept for a plot. What takes most of the step comes first, and then the next.
+"""
+
+import torch
+from torch import nn
+
+BATCH, SIDE, CLASSES, HIDDEN = 128, 24, 10, 32
+PIXELS = SIDE * SIDE
+
+
+def make(device):
+    net = nn.Sequential(nn.Linear(PIXELS, HIDDEN), nn.ReLU(), *(nn.Linear(HIDDEN, HIDDEN) for _ in range(6)))
+    net.append(nn.Linear(HIDDEN, CLASSES)).to(device)
+    return net, torch.optim.SGD(net.parameters(), lr=0.1)
+
+
+def data(device, n):
+    images = torch.rand(BATCH, SIDE, SIDE, device=device)  # [batch, side, side]
+    return images, torch.rand(BATCH, device=device) < 0.5, torch.randint(CLASSES, (BATCH,), device=device)
+
+
+def step(model, batch):
+    net, optimizer = model
+    images, flip, labels = batch
+    flipped = torch.where(flip[:, None, None], images.flip(-1), images).flatten(1)  # [batch, pixels]
+    std, mean = torch.std_mean(flipped, -1, keepdim=True)
+    prepared = (flipped - mean) / std
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(net(prepared), labels)
+    loss.backward()
+    optimizer.step()
+    sizes = torch.stack(torch._foreach_norm(list(net.parameters()), float("inf")))  # read once, if at all
+    return loss.detach(), sizes
