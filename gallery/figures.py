@@ -50,13 +50,14 @@ def trace_of(command: str) -> Path:
 @dataclass(frozen=True)
 class Check:
     """What the course asks for in an exercise, and what is right: one of `options`, or a number, of which a guess may be off by
-    the share `within`. `lights`: parts of the names of the slices that explain the answer, where no finding does.
+    the share `within`, in `unit`. `lights`: parts of the names of the slices that explain the answer, where no finding does.
     """
 
     ask: str
     right: str | float
     options: tuple[str, ...] = ()
     within: float = 0.0
+    unit: str = ""
     lights: tuple[str, ...] = ()
 
 
@@ -136,13 +137,16 @@ def claims() -> list[Claim]:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """An exercise that stands in a document of its own, under this number there. `traces` are paths in gallery/."""
+    """An exercise that stands in a document of its own, under this number there. `traces` are paths in gallery/; `note` says what
+    of the question they do not show.
+    """
 
     document: str
     number: int
     traces: tuple[str, ...]
     check: Check
     finding: str = ""
+    note: str = ""
 
 
 def elsewhere() -> list[Elsewhere]:

@@ -6,14 +6,15 @@ import re
 import subprocess
 import sys
 
-from gallery import docs, site
-from gallery.figures import figures, trace_of
+from gallery import docs, exercise_pages, site
+from gallery.figures import figures, recording, trace_of
 from helpers import GALLERY, ROOT, keep_screen
 from helpers.browser import LIT
 import pytest
 from trace_reader import cli
 
-EVERY = site.exercises()
+ALL = exercise_pages.exercises()
+EVERY = [own for own in ALL if own.file.startswith("exercise_")]  # of the documents
 DOCUMENTS = {"lessons.md": 47, "llm.md": 3, "several_gpus.md": 6}
 # Right answers that the text leaves to the reader to work out: by the exercise's number.
 WORKED_OUT = {8, 24, 27, 29, 33, 36, 38, 39, 50}
@@ -43,8 +44,8 @@ def test_every_exercise_of_the_documents_is_there_with_its_own_text():
 
 @pytest.mark.parametrize("own", EVERY, ids=lambda own: own.file)
 def test_what_is_right_is_what_the_answer_says(own):
-    check = own.check
-    assert check.ask.endswith("?")
+    (check,) = own.questions
+    assert check.ask.endswith("?") and bool(check.unit) == (not check.options)
     if isinstance(check.right, str):
         assert check.right in check.options and len(check.options) > 1 and not check.within
         return
@@ -52,18 +53,18 @@ def test_what_is_right_is_what_the_answer_says(own):
     said = {float(number.replace(",", "")) for number in re.findall(r"(?<![\w.])\d[\d,]*(?:\.\d+)?", own.answer)}
     words = {"One": 1, "5": 5}
     said |= {float(value) for word, value in words.items() if own.answer.startswith(word)}
-    assert check.right in said or own.number in WORKED_OUT, (check, sorted(said))
+    assert check.right in said or int(own.label) in WORKED_OUT, (check, sorted(said))
 
 
 def test_what_is_worked_out_is_right():
-    by_number = {own.number: own for own in EVERY}
+    by_number = {int(own.label): own for own in EVERY}
 
     def facts(number):
-        return site.recording(by_number[number].traces[-1])[1]
+        return recording(by_number[number].traces[-1])[1]
 
-    right = {number: by_number[number].check.right for number in WORKED_OUT}
+    right = {number: by_number[number].questions[0].right for number in WORKED_OUT}
     step = facts(8).middle_step
-    trace = site.recording(by_number[8].traces[-1])[0]
+    trace = recording(by_number[8].traces[-1])[0]
     slice_ = next(own for own in trace.steps if own.name == step.name)
     inside = [op.name for op in trace.ops if slice_.start_us <= op.start_us < slice_.end_us and op.name.startswith("aten::")]
     assert len(inside) == right[8]
@@ -78,7 +79,7 @@ def test_what_is_worked_out_is_right():
     assert facts(38).middle_step.gpu_busy_us / facts(29).middle_step.gpu_busy_us == pytest.approx(right[38], rel=0.02)
     assert right[39] == 258.0 / 64.5 and "258.0 MiB" in by_number[39].answer and "64.5 MiB" in by_number[39].answer
     # 7.7 of 15.7 GiB are the layers': more than the weights and the optimizer's 3.4, or the logits' 4 x 1.2.
-    assert by_number[50].check.right == "layers" and "7.7 are activations" in by_number[50].answer
+    assert by_number[50].questions[0].right == "layers" and "7.7 are activations" in by_number[50].answer
 
 
 def test_the_recordings_of_a_pair_have_the_right_names():
@@ -88,16 +89,25 @@ def test_the_recordings_of_a_pair_have_the_right_names():
     assert pairs
     for own, figure in pairs:
         beside = trace_of(figure.others[figure.pair])
-        labels = [panel.head["label"] for panel in site._panels(own).panels]
-        assert labels == [f"{figure.pair}: {beside.relative_to(site.GALLERY)}", str(figure.trace.relative_to(site.GALLERY))]
+        shown = exercise_pages._panels(own)
+        assert shown is not None
+        labels = [panel.head["label"] for panel in shown.panels]
+        assert labels == [f"{figure.pair}: {beside.relative_to(GALLERY.parent)}", str(figure.trace.relative_to(GALLERY.parent))]
 
 
-def test_the_list_of_exercises_goes_on_counting_in_each_part():
-    first: dict[str, int] = {}
-    for own in EVERY:
-        first.setdefault(own.part, own.number)
+def test_the_start_page_has_a_chapter_for_each_part_with_a_picture_and_its_exercises():
+    chapters = exercise_pages.chapters()
+    assert [own for chapter in chapters for own in chapter.exercises] != ALL  # programs to mend stand in between
+    assert sorted(own.file for chapter in chapters for own in chapter.exercises) == sorted(own.file for own in ALL)
+    assert all(chapter.exercises for chapter in chapters) and len(ALL) == 56 + 31
     index = site.site()["index.html"].decode()
-    assert [int(n) for n in re.findall(r'<ol start="(\d+)">', index)] == list(first.values()) and len(first) > 3
+    assert index.count('<svg class="thumb"') == len(chapters) and index.count("data-exercise=") == len(ALL)
+    assert f"{len(ALL)} exercises, each with" in index
+
+
+def test_yes_is_as_often_right_as_no():
+    said = [own.questions[0].right for own in EVERY if own.questions[0].options == ("yes", "no")]
+    assert len(said) == 20 and abs(said.count("yes") - said.count("no")) <= 2
 
 
 def test_the_command_of_a_jobs_exercise_reads_all_of_its_ranks():
@@ -109,102 +119,188 @@ def test_the_command_of_a_jobs_exercise_reads_all_of_its_ranks():
 
 
 def guess(page, typed):
-    page.fill("#typed", typed)
-    page.click("#guess button[type=submit]")
+    """A guess: a button where there are options, else what is typed."""
+    if page.query_selector("#typed"):
+        page.fill("#typed", typed)
+        page.click("#guess button[type=submit]")
+    else:
+        page.click(f".option:text-is({json.dumps(typed)})")
     return page.inner_text("#said")
 
 
+def explained(page):
+    page.click("#explain" if page.is_visible("#explain") else "#tell")
+    page.wait_for_selector("html[data-ready]", state="attached")
+    page.wait_for_selector("#answer", state="visible")
+
+
+MARK = " Mark a slice that shows it, or read why."
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("part", sorted({own.part for own in EVERY}))
-def test_nonsense_shows_nothing_and_a_right_guess_the_recording_with_its_finding_lit(folder, opened, part):
-    for own in (own for own in EVERY if own.part == part):
+@pytest.mark.parametrize("part", sorted({own.part for own in ALL if own.traces}))
+def test_a_right_guess_shows_the_recording_and_the_explanation_lights_its_slices(folder, opened, part):
+    for own in (own for own in ALL if own.part == part and own.traces):
         page = opened(folder / own.file, wait="html[data-asked]")
-        check = own.check
-        for typed in ("hm, let me see", "?"):
-            assert guess(page, typed) == (
-                f"Say one of: {', '.join(check.options)}." if check.options else "Type one number, without a unit."
-            )
-            assert page.is_hidden("#answer")
-        typed = f"I say {check.right}" if check.options else f"about {check.right:,}"
-        assert guess(page, typed) == "Right."
+        for number, check in enumerate(own.questions):
+            said = guess(page, check.right if check.options else f"{check.right:,} {check.unit}")
+            assert said == "Right." + (" And then:" if number < len(own.questions) - 1 else MARK), (own.file, said)
         page.wait_for_selector("html[data-ready]", state="attached")
+        page.wait_for_function("() => exercise.report")
         assert page.is_visible("#lanes") and page.evaluate("report.panels.reduce((n, p) => n + p.n, 0)") > 0
         shown = page.evaluate("report.panels.length - 1")
+        assert page.is_hidden("#answer") and page.evaluate(LIT, shown) == []
+        explained(page)
         lit, spans = page.evaluate(LIT, shown), page.evaluate("report.timeline.spans.length")
-        if own.finding:
-            _, facts = site.recording(own.traces[-1])
-            evidence = next(finding.evidence for finding in facts.findings if finding.slug == own.finding)
+        if own.finding and not own.is_job:
+            _, facts = recording(own.traces[-1])
+            evidence = next((finding.evidence for finding in facts.findings if finding.slug == own.finding), ())
             assert {each.name for each in evidence} <= {name for name, *_ in lit}
-            assert bool(lit) == bool(evidence) and page.inner_text(".finding") == own.finding
-        if own.check.lights:
-            assert lit and all(any(part in name for part in own.check.lights) for name, *_ in lit)
-            assert page.inner_text(".finding") == ", ".join(own.check.lights)
-        assert lit or spans or len(own.traces) == 2
+            assert page.inner_text(".finding") == own.finding
+        if own.lights and not own.is_job:
+            assert lit and all(any(part in name for part in own.lights) for name, *_ in lit)
+            assert page.inner_text(".finding") == ", ".join(own.lights)
+        assert lit or spans or own.is_job
         page.context.close()
 
 
-def test_a_wrong_guess_is_told_and_progress_is_kept(folder, opened):
+def test_a_guess_a_second_one_a_mark_and_the_progress(folder, opened):
     page = opened(folder / "index.html")
-    assert page.inner_text("#progress") == "0 of 56 exercises seen, 0 guessed right"
-    page.click("a[data-exercise] >> nth=0")
+    assert page.inner_text("#progress") == "87 exercises" and page.inner_text("#continue") == "begin"
+    page.click("#continue")
     page.wait_for_selector("html[data-asked]", state="attached")
-    assert page.is_hidden("#answer") and guess(page, "the GPU") == "Not this time: CPU."
-    assert page.is_visible("#answer") and "it waits for the CPU" in page.inner_text("#answer")
+    assert page.inner_text("legend") == "Which total is larger, the CPU's or the GPU's?" and page.is_hidden("#recorded")
+    assert guess(page, "GPU") == f"Not this time: CPU.{MARK}"  # of two options the second guess would be none
+    page.wait_for_function("() => exercise.report")
+    assert page.is_visible("#recorded") and page.is_hidden("#answer") and page.inner_text("[aria-current=step]") == "Look"
+    keep_screen(page, "exercise_look")
+    page.click("#mark")
+    assert page.inner_text("#marked") == "Select a slice first: click it, or go there with the arrow keys."
+    for name, said in (("ProfilerStep#2", "Not this one: look again, or read why."), ("aten::matmul", "Yes: it is one of ")):
+        page.evaluate("(name) => { const p = report.panels[0]; for (let i = 0; i < p.n; i++) if (p.names[p.name[i]] === name)"
+                      " { report.timeline.select(p, i); break; } }", name)  # fmt: skip
+        page.click("#mark")
+        assert page.inner_text("#marked").startswith(said)
+    explained(page)
+    assert "it waits for the CPU" in page.inner_text("#answer") and page.inner_text("[aria-current=step]") == "Explained"
     keep_screen(page, "exercise_answered")
     page.click("a[rel=next]")
     page.wait_for_selector("html[data-asked]", state="attached")
-    assert guess(page, "1,000") == "Not this time: 262,144."
-    page.click("nav a >> nth=0")
-    page.wait_for_selector("html[data-ready]", state="attached")
-    assert page.inner_text("#progress") == "2 of 56 exercises seen, 0 guessed right"
-    page.click("a[data-exercise] >> nth=1")
-    page.wait_for_selector("html[data-asked]", state="attached")
-    assert guess(page, "262144 times") == "Right."
-    page.goto((folder / "index.html").as_uri())
-    assert page.inner_text("#progress") == "2 of 56 exercises seen, 0 guessed right"  # the first guess is the one that counts
+    assert guess(page, "4096") == "Not that. It is far too low. Look below, and guess again."
+    assert guess(page, "262,144") == f"Right, the second time.{MARK}"
+    explained(page)
+    scale = "your guess: 4,096 times, second guess: 262,144 times, right: 262,144 times"
+    assert page.get_attribute(".scale", "aria-label") == scale
     page.goto((folder / EVERY[2].file).as_uri())
-    assert guess(page, "no") == "Right."
-    assert guess(page, "yes") == "Not this time: no."
+    assert guess(page, "yes").startswith("Right.")
+    explained(page)
     page.goto((folder / "index.html").as_uri())
-    assert page.inner_text("#progress") == "3 of 56 exercises seen, 1 guessed right"
-    assert [page.inner_text(f".state >> nth={n}") for n in range(4)] == ["seen", "seen", "✓ right", ""]
+    assert page.inner_text("#progress") == "3 of 87 done, 1 right at the first guess"
+    assert page.inner_text("#continue") == "continue: A launch only queues a kernel, and returns at once."
+    assert page.inner_text(".chapter >> nth=0 >> .done") == "· 3 of 20 done" and page.is_hidden("#again")
+    page.click(".chapter >> nth=0 >> summary")
+    states = ["seen", "✓ right the second time", "✓ right", ""]
+    assert [page.inner_text(f".state >> nth={n}") for n in range(4)] == states
     keep_screen(page, "index")
+
+
+def test_what_was_missed_comes_again_and_can_be_mended(folder, opened):
+    page = opened(folder / EVERY[0].file, wait="html[data-asked]")
+    guess(page, "GPU")
+    explained(page)
+    for own in EVERY[2:6]:
+        page.goto((folder / own.file).as_uri())
+        guess(page, own.questions[0].right if own.questions[0].options else str(own.questions[0].right))
+        explained(page)
+    page.goto((folder / "index.html").as_uri())
+    assert page.inner_text("#again li").startswith("The table ends with two totals")
+    page.click("#again a")
+    page.wait_for_selector("html[data-asked]", state="attached")
+    assert guess(page, "CPU").startswith("Right.")
+    explained(page)
+    page.goto((folder / "index.html").as_uri())
+    assert page.is_hidden("#again")
+    page.click(".chapter >> nth=0 >> summary")
+    assert page.inner_text(".state >> nth=0") == "✓ right when it came again"
+    assert page.inner_text("#progress") == "5 of 87 done, 4 right at the first guess"
+    page.click("#forget")
+    assert page.inner_text("#progress") == "87 exercises"
+
+
+def test_the_progress_of_an_earlier_course_is_read(folder, opened):
+    page = opened(folder / "index.html")
+    page.evaluate(
+        """localStorage.setItem('profiling-in-pytorch', '{"exercise_01.html": "right", "exercise_02.html": "wrong"}')"""
+    )
+    page.reload()
+    page.wait_for_selector("html[data-ready]", state="attached")
+    assert page.inner_text("#progress") == "2 of 87 done, 1 right at the first guess"
+
+
+NOT_THAT = "Not that. It is {}. Look below, and guess again."
 
 
 @pytest.mark.parametrize(
     ("number", "typed", "said"),
     [
-        (1, "CPU or GPU", "Say one of: CPU, GPU."),
-        (3, "No!", "Right."),
-        (3, "nothing like that", "Say one of: yes, no."),
-        (17, "max-autotune", "Not this time: none."),
-        (17, "reduce-overhead", "Not this time: none."),
+        (17, "max-autotune", "Not that. Look below, and guess again."),
         (21, "one", "Right."),
+        (21, "1 kernel", "Right."),
+        (21, "1 ms", "Type one number, in kernels."),
         (20, "90%", "Right."),  # within 15%
-        (20, "97", "Not this time: 83."),
-        (25, "-5", "Not this time: 5."),
+        (20, "97 percent", NOT_THAT.format("near, but too high")),
+        (25, "-5", NOT_THAT.format("far too low")),
         (36, "none", "Right."),
-        (2, "262,144", "Right."),
         (2, "262 144", "Right."),
         (2, "262k", "Right."),
-        (2, "2.6e5", "Right."),
-        (2, "64 * 64", "Type one number, without a unit."),
-        (21, "1 or 2", "Type one number, without a unit."),
-        (4, ".5", "Not this time: 1.9."),
+        (2, "2.6e5x", "Right."),
+        (2, "64 * 64", "Type one number, in times."),
+        (21, "1 or 2", "Type one number, in kernels."),
+        (4, ".5", NOT_THAT.format("too low")),
+        (4, "2 µs", "Right."),
+        (4, "2000 ns", "Right."),
+        (4, "2 ms", NOT_THAT.format("far too high")),
+        (4, "2 s", NOT_THAT.format("far too high")),
+        (4, "2 GB", "Type one number, in µs or another unit of time."),
     ],
 )
 def test_how_a_guess_is_read(folder, opened, number, typed, said):
     page = opened(folder / EVERY[number - 1].file, wait="html[data-asked]")
-    assert guess(page, typed) == said
+    assert guess(page, typed).removesuffix(MARK) == said
 
 
 def test_the_answer_can_be_asked_for(folder, opened):
     page = opened(folder / EVERY[28].file, wait="html[data-asked]")
-    page.click("#tell")
-    page.wait_for_selector("html[data-ready]", state="attached")
+    explained(page)
     assert "Nobody wrote the copy" in page.inner_text("#answer")
     assert page.inner_text("#command") == "uv run 04_a_naive_attention.py --batch 8 --heads 16 --seq 1024 --head_dim 64"
     page.click("#copy")
+
+
+def test_a_program_to_be_mended(folder, opened):
+    own = next(own for own in ALL if own.file == "mend_03.html")
+    page = opened(folder / own.file, wait="html[data-asked]")
+    assert "def step(epsilon, x):" in page.inner_text(".program >> nth=0") and page.is_hidden("#look")
+    assert guess(page, "square roots, which are slow") == "Not that. Look below, and guess again."
+    assert page.inner_text("#command") == "uv run exercise.py 3" and page.locator("#look details").count() == 3
+    assert guess(page, "the number of ops, each on one row") == "Right, the second time."
+    explained(page)
+    assert "Five ops for each of 512 rows" in page.inner_text("#answer")
+    page.click("#answer summary")
+    assert "keepdim=True" in page.inner_text("#answer .program")
+    keep_screen(page, "exercise_mend")
+
+
+def test_a_case_asks_for_cause_proof_and_gain(folder, opened):
+    page = opened(folder / "case_23.html", wait="html[data-asked]")
+    assert guess(page, "the products") == "Not that. Look below, and guess again."
+    assert guess(page, "converting weights from one type to another, in each step") == "Right, the second time. And then:"
+    assert guess(page, "bfloat16_copy, two before each product") == "Right. And then:"
+    assert page.inner_text("legend").startswith("The change: weights converted once, not at each use.")
+    assert guess(page, "2") == f"Right.{MARK}"
+    explained(page)
+    assert "made a step 2.23 times as fast, measured without the profiler on NVIDIA H200" in page.inner_text("#answer")
+    assert {name for name, *_ in page.evaluate(LIT, 0)} and page.inner_text(".finding") == "dtype-conversions"
 
 
 def test_ones_own_trace_beside_the_recorded_one(folder, tmp_path, capsys, opened):
@@ -216,8 +312,7 @@ def test_ones_own_trace_beside_the_recorded_one(folder, tmp_path, capsys, opened
     assert cli.main([str(trace), "--html", str(page_file)]) == 0
     capsys.readouterr()
     page = opened(folder / own.file, wait="html[data-asked]")
-    page.click("#tell")
-    page.wait_for_selector("html[data-ready]", state="attached")
+    explained(page)
     recorded = page.evaluate("report.panels[0].n")
     for file in (trace, zipped, page_file):
         page.set_input_files("#file", str(file))
@@ -247,6 +342,27 @@ def test_ones_own_trace_beside_the_recorded_one(folder, tmp_path, capsys, opened
     assert page.evaluate("report.panels.length") == 1 and page.inner_text("#compared") == ""
 
 
+def test_ones_own_trace_fits_a_scale_of_its_own(folder, tmp_path, opened):
+    """Of a step a thousand times as long: drawn as wide as the recording's, with its own times."""
+    own = next(own for own in EVERY if own.command.startswith("uv run 01_matmul_add.py --size 4096 --warmup"))
+    trace = json.loads((GALLERY / "01_matmul_add" / "4096_bf16_warm_eager.json").read_text())
+    for event in trace["traceEvents"]:
+        if event.get("ph") == "X":
+            event["ts"], event["dur"] = event["ts"] * 1000, event["dur"] * 1000
+    (tmp_path / "slow.json").write_text(json.dumps(trace))
+    page = opened(folder / own.file, wait="html[data-asked]")
+    explained(page)
+    page.set_input_files("#file", str(tmp_path / "slow.json"))
+    page.wait_for_function("() => document.getElementById('dropped').textContent")
+    assert " It is drawn 0.0010 times as wide, so that its steps fit; its times are its own." in page.inner_text("#dropped")
+    found = page.evaluate("""() => report.panels.map((p) => {
+        const i = [...p.start.keys()].find((k) => p.isGpu(k) && p.call[k] >= 0);
+        return [p.start[i], p.duration[i], describe(p, i).find(([what]) => what === "launch")[1]]; })""")
+    (start, duration, said), (own_start, own_duration, own_said) = found
+    assert own_start == pytest.approx(start, rel=0.01) and own_duration == pytest.approx(1000 * duration, rel=0.01)
+    assert said.endswith("µs before") and own_said.endswith("ms before")
+
+
 def test_the_pages_hold_together_and_load_nothing(folder):
     files = {path.name: path.read_text() for path in folder.iterdir()}
     assert len(files) > 100 and {"index.html", "figures.html", "cheatsheet.html"} <= set(files)
@@ -258,22 +374,29 @@ def test_the_pages_hold_together_and_load_nothing(folder):
                 continue
             file, _, anchor = link.partition("#")
             assert not anchor or f'id="{anchor}"' in files[file], (name, link)
-            assert file in files or link.startswith(("data:image/png", "https://docs.nvidia.com", "https://github.com")), (
-                name,
-                link,
-            )
+            allowed = ("data:image/png", "https://docs.nvidia.com", "https://github.com", exercise_pages.BLOG)
+            assert file in files or link.startswith(allowed), (name, link)
         assert len(text) < 2_000_000 and "default-src 'none'" in text and str(ROOT) not in text, name
         assert 'href="index.html"' in text and "|---|" not in text, name
 
 
 @pytest.mark.parametrize(
-    "name", ["index.html", "figures.html", "cheatsheet.html", "patterns.html", "exercise_15.html", "exercise_51.html"]
+    "name",
+    [
+        "index.html",
+        "figures.html",
+        "cheatsheet.html",
+        "patterns.html",
+        "exercise_15.html",
+        "exercise_51.html",
+        "mend_03.html",
+        "case_30.html",
+    ],
 )
 def test_nothing_sticks_out_on_a_phone(folder, opened, name):
     page = opened(folder / name, wait="main", viewport={"width": 390, "height": 844})
-    if name.startswith("exercise"):
-        page.click("#tell")
-        page.wait_for_selector("html[data-ready]", state="attached")
+    if name.startswith(("exercise", "mend", "case")):
+        explained(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     keep_screen(page, f"phone_{name.removesuffix('.html')}")
 

@@ -1,39 +1,94 @@
-// The course: it asks for a guess before it shows the answer, keeps the progress in the browser, and compares a trace of your
-// own with the recording.
+// The course: an exercise asks for a guess, lets one look and guess again or mark the slice that shows it, and explains at last.
+// The progress is kept in the browser.
 
-const PROGRESS = "profiling-in-pytorch";
+const PROGRESS = "profiling-in-pytorch",
+  COME_AGAIN_AFTER = 3; // exercises
 
+// What is known of each exercise: `right` is the guess that was (1, 2, or 0: none), `at` how many others had been done before it.
 function progress() {
   try {
-    return JSON.parse(localStorage.getItem(PROGRESS)) || {};
+    const known = JSON.parse(localStorage.getItem(PROGRESS)) || {};
+    for (const [file, own] of Object.entries(known)) {
+      // As an earlier course wrote it.
+      if (typeof own === "string") known[file] = { right: own === "right" ? 1 : 0, guesses: [], at: 0 };
+    }
+    return known;
   } catch {
     return {};
   }
 }
 
+// The first round counts; a later one can only mend that a question was missed.
 function remember(exercise, state) {
-  const known = progress();
-  if (known[exercise]) return; // the first guess is the one that counts
+  const known = progress(),
+    before = known[exercise];
+  known[exercise] = before
+    ? { ...before, again: state.right === 1 || before.again, at: Object.keys(known).length }
+    : { ...state, at: Object.keys(known).length };
   try {
-    localStorage.setItem(PROGRESS, JSON.stringify({ ...known, [exercise]: state }));
+    localStorage.setItem(PROGRESS, JSON.stringify(known));
   } catch {
     // a browser without storage: the course works all the same
   }
 }
 
-function showProgress() {
-  const known = progress(),
-    links = [...document.querySelectorAll("a[data-exercise]")];
-  let right = 0,
-    seen = 0;
-  for (const link of links) {
-    const state = known[link.dataset.exercise];
-    link.nextElementSibling.textContent = state === "right" ? "✓ right" : state ? "seen" : "";
-    right += state === "right" ? 1 : 0;
-    seen += state ? 1 : 0;
-  }
-  document.getElementById("progress").textContent = `${seen} of ${links.length} exercises seen, ${right} guessed right`;
+function stateOf(own) {
+  if (!own) return "";
+  if (own.right === 1) return "✓ right";
+  if (own.again) return "✓ right when it came again";
+  return own.right === 2 ? "✓ right the second time" : "seen";
 }
+
+class Start {
+  constructor() {
+    addEventListener("pageshow", () => this.show());
+    document.getElementById("forget").addEventListener("click", () => {
+      localStorage.removeItem(PROGRESS);
+      this.show();
+    });
+    this.show();
+  }
+  show() {
+    const known = progress(),
+      links = [...document.querySelectorAll("a[data-exercise]")],
+      file = (link) => link.dataset.exercise;
+    for (const link of links) link.nextElementSibling.textContent = stateOf(known[file(link)]);
+    for (const chapter of document.querySelectorAll(".chapter")) {
+      const own = [...chapter.querySelectorAll("a[data-exercise]")],
+        done = own.filter((link) => known[file(link)]).length;
+      chapter.querySelector(".done").textContent = done ? `· ${done} of ${own.length} done` : "";
+      chapter.classList.toggle("complete", done === own.length);
+    }
+    const seen = links.filter((link) => known[file(link)]),
+      right = seen.filter((link) => known[file(link)].right === 1);
+    document.getElementById("progress").textContent = seen.length
+      ? `${seen.length} of ${links.length} done, ${right.length} right at the first guess`
+      : `${links.length} exercises`;
+    const next = links.find((link) => !known[file(link)]),
+      go = document.getElementById("continue");
+    go.textContent = !seen.length ? "begin" : next ? `continue: ${next.textContent}` : "all done: once more";
+    go.href = file(next || links[0]);
+    this.again(seen.filter((link) => this.isDue(known, file(link))).slice(0, 5));
+  }
+  // Missed, not mended since, and some exercises ago.
+  isDue(known, file) {
+    const own = known[file];
+    return own.right !== 1 && !own.again && Object.keys(known).length - own.at > COME_AGAIN_AFTER;
+  }
+  again(links) {
+    const place = document.getElementById("again");
+    place.hidden = !links.length;
+    place.querySelector("ul").replaceChildren(
+      ...links.map((link) => {
+        const item = element("li");
+        item.append(element("a", link.textContent, { href: link.dataset.exercise }));
+        return item;
+      }),
+    );
+  }
+}
+
+// ---- guesses
 
 const WORDS = {
   none: 0,
@@ -52,70 +107,219 @@ const WORDS = {
   twice: 2,
   once: 1,
 };
+const SCALES = [
+  { ns: 1e-9, us: 1e-6, µs: 1e-6, μs: 1e-6, ms: 1e-3, s: 1, microseconds: 1e-6, milliseconds: 1e-3, seconds: 1 },
+  { times: 1, x: 1, fold: 1 },
+  { "%": 1, percent: 1 },
+  { "MB/s": 1e-3, "GB/s": 1, "TB/s": 1e3 },
+];
 
-// Whether a guess is right; null if it names none of the options, or more than one, or is no single number.
-function judge(check, typed) {
-  const text = typed.trim().toLowerCase();
-  if (check.options.length) {
-    const said = check.options.filter((option) => new RegExp(`(^|[^a-z0-9-])${option.toLowerCase()}([^a-z0-9-]|$)`).test(text));
-    return said.length === 1 ? said[0] === check.right : null;
-  }
-  const numbers = text.replaceAll(/(?<=\d)[, ](?=\d{3}(?!\d))/g, "").match(/-?(\d+\.?\d*|\.\d+)(e\d+)?k?(?![\w.])/g) || [];
-  const values = numbers.length
-    ? numbers.map((own) => parseFloat(own) * (own.endsWith("k") ? 1000 : 1))
-    : text in WORDS
-      ? [WORDS[text]]
-      : [];
-  if (values.length !== 1) return null;
-  const [value] = values;
-  return Math.abs(value - check.right) <= check.within * Math.abs(check.right) + 1e-9;
+// The number that a guess means, in the question's unit; null if it is no single number, or in a unit of something else.
+function valueOf(question, typed) {
+  const text = typed.trim().replaceAll(/(?<=\d)[, ](?=\d{3}(?!\d))/g, "");
+  const found = /^(?:about |~|≈)?\s*(-?(?:\d+\.?\d*|\.\d+)(?:e\d+)?|[a-z]+)\s*(k(?![a-z]))?\s*([^\d\s].*)?$/i.exec(text);
+  if (!found) return null;
+  const [, number, thousands, named] = found;
+  const value = /^[a-z]/i.test(number) ? WORDS[number.toLowerCase()] : parseFloat(number) * (thousands ? 1000 : 1);
+  if (value === undefined) return null;
+  const unit = named?.trim().replace(/[.!]$/, "");
+  if (!unit || unit === question.unit) return value;
+  const scale = SCALES.find((own) => question.unit in own);
+  if (scale) return unit in scale ? (value * scale[unit]) / scale[question.unit] : null;
+  return /^[a-z-]+$/i.test(unit) && !SCALES.some((own) => unit in own) ? value : null; // "5 kernels": a count has any name
 }
+
+// Whether a guess is right; null if it cannot be told.
+function judge(question, typed) {
+  if (question.options.length) return question.options.includes(typed) ? typed === question.right : null;
+  const value = valueOf(question, typed);
+  if (value === null) return null;
+  return Math.abs(value - question.right) <= question.within * Math.abs(question.right) + 1e-9;
+}
+
+function shown(question, value) {
+  const text = typeof value === "number" ? value.toLocaleString("en", { maximumSignificantDigits: 6 }) : value;
+  return typeof value === "number" && question.unit ? `${text}${question.unit === "%" ? "" : " "}${question.unit}` : text;
+}
+
+// How far off a number is, without the number.
+function tooMuch(question, value) {
+  const side = value < question.right ? "too low" : "too high",
+    apart = value > 0 && question.right > 0 ? Math.max(value / question.right, question.right / value) : Infinity;
+  return apart > 10 ? `far ${side}` : apart < 1.5 ? `near, but ${side}` : side;
+}
+
+// Guesses and what is right on a line, each by its name and number; in powers of ten where all are above 0.
+function scale(question, guesses) {
+  const marks = [...guesses.map((value, n) => [n ? "second guess" : "your guess", value]), ["right", question.right]],
+    logs = marks.every(([, value]) => value > 0),
+    at = marks.map(([, value]) => (logs ? Math.log10(value) : value)),
+    least = Math.min(...at),
+    most = Math.max(...at),
+    room = Math.max(most - least, logs ? 0.3 : 1);
+  const line = element("div", undefined, { className: "scale", role: "img" });
+  line.setAttribute("aria-label", marks.map(([name, value]) => `${name}: ${shown(question, value)}`).join(", "));
+  marks.forEach(([name, value], n) => {
+    const mark = element("span", `${name}: ${shown(question, value)}`, { className: name === "right" ? "right" : "guess" });
+    mark.style.left = `${10 + (80 * (at[n] - least + (room - (most - least)) / 2)) / room}%`;
+    mark.style.top = `${n * 1.4}rem`;
+    line.append(mark);
+  });
+  line.style.height = `${marks.length * 1.4 + 0.4}rem`;
+  return line;
+}
+
+// ---- an exercise
 
 class Exercise {
   constructor(data) {
     this.data = data;
     const get = (id) => document.getElementById(id);
     this.said = get("said");
-    get("guess").addEventListener("submit", (event) => {
+    this.form = get("guess");
+    this.guesses = data.questions.map(() => []);
+    this.stages = [...document.querySelectorAll(".stages li")];
+    this.form.addEventListener("submit", (event) => {
       event.preventDefault();
-      this.guess(get("typed").value);
+      const field = get("typed");
+      if (field) this.guess(field.value);
     });
-    get("tell").addEventListener("click", () => this.answer("seen"));
+    get("tell").addEventListener("click", () => this.explain());
+    get("explain").addEventListener("click", () => this.explain());
     get("copy").addEventListener("click", () => this.copy(get("command")));
-    const drop = get("drop");
-    if (!drop) return;
-    for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event) => event.preventDefault());
-    drop.addEventListener("dragover", () => drop.classList.add("over"));
-    drop.addEventListener("dragleave", () => drop.classList.remove("over"));
-    drop.addEventListener("drop", (event) => {
-      drop.classList.remove("over");
-      if (event.dataTransfer.files[0]) this.compare(event.dataTransfer.files[0]);
-    });
-    get("file").addEventListener("change", (event) => event.target.files[0] && this.compare(event.target.files[0]));
+    get("mark")?.addEventListener("click", () => this.mark());
+    this.stage(0);
+    this.ask(0);
+    if (get("drop")) this.takesTraces(get("drop"), get("file"));
+  }
+  stage(now) {
+    this.stages.forEach((item, n) =>
+      n === now ? item.setAttribute("aria-current", "step") : item.removeAttribute("aria-current"),
+    );
+  }
+  get question() {
+    return this.data.questions[this.asked];
+  }
+  ask(number) {
+    this.asked = number;
+    const { ask, options, unit } = this.question,
+      set = element("fieldset");
+    set.append(element("legend", ask));
+    for (const option of options) {
+      const button = element("button", option, { type: "button", className: "option" });
+      button.addEventListener("click", () => this.guess(option));
+      set.append(button);
+    }
+    if (!options.length) {
+      const label = element("label", "", { htmlFor: "typed" }),
+        field = element("input", undefined, { id: "typed", type: "text", autocomplete: "off", required: true });
+      label.append(element("span", `a number${unit ? `, in ${unit}` : ""}`, { className: "hidden" }));
+      set.append(label, field, element("span", ` ${unit} `), element("button", "check my guess", { type: "submit" }));
+    }
+    this.form.replaceChildren(set);
   }
   guess(typed) {
-    const { check } = this.data,
-      right = judge(check, typed);
+    const { question } = this,
+      right = judge(question, typed);
     if (right === null) {
-      this.said.textContent = check.options.length
-        ? `Say one of: ${check.options.join(", ")}.`
-        : "Type one number, without a unit.";
+      this.said.textContent = question.unit
+        ? `Type one number, in ${question.unit}${/µs|ms/.test(question.unit) ? " or another unit of time" : ""}.`
+        : "Type one number.";
       return;
     }
-    const what = check.options.length ? check.right : check.right.toLocaleString("en");
-    this.said.textContent = right ? "Right." : `Not this time: ${what}.`;
-    this.answer(right ? "right" : "wrong");
+    const own = this.guesses[this.asked];
+    own.push(question.options.length ? typed : valueOf(question, typed));
+    for (const button of this.form.querySelectorAll(".option"))
+      if (button.textContent === typed) button.classList.add(right ? "hit" : "missed");
+    this.look();
+    const first = own.length === 1,
+      answer = shown(question, question.right);
+    if (right) this.said.textContent = first ? "Right." : "Right, the second time.";
+    else if (first && question.options.length !== 2) {
+      const off = question.options.length ? "" : ` It is ${tooMuch(question, own[0])}.`;
+      this.said.textContent = `Not that.${off} Look below, and guess again.`;
+      return;
+    } else this.said.textContent = `Not this time: ${answer}.`;
+    this.goOn();
   }
-  async answer(state) {
-    remember(this.data.exercise, state);
-    document.getElementById("answer").hidden = false;
-    if (!this.report) {
-      this.report = true;
-      await start();
-      this.report = window.report;
+  goOn() {
+    if (this.asked + 1 < this.data.questions.length) {
+      this.said.textContent += " And then:";
+      this.ask(this.asked + 1);
+      return;
     }
-    if (this.data.lights.length) this.report.keep(document.querySelector("button.lights"), this.data.lights[0]);
-    this.report.timeline.everything(); // the highlighted slices with everything around them
+    this.form.replaceChildren();
+    if (document.getElementById("mark")) this.said.textContent += " Mark a slice that shows it, or read why.";
+    document.getElementById("explain").focus({ preventScroll: true });
+  }
+  // The recording, with nothing lit; of a program to be mended, the command and the hints.
+  async look() {
+    if (this.looking) return this.looking;
+    this.stage(1);
+    document.getElementById("tell").hidden = true;
+    document.getElementById("look").hidden = false;
+    const place = document.getElementById("recorded");
+    if (!place) {
+      document.documentElement.dataset.ready = "true";
+      return;
+    }
+    place.hidden = false;
+    this.looking = start().then(() => {
+      this.report = window.report;
+      document.getElementById("marking").hidden = !this.lit().some((found) => found.size) && !this.report.timeline.spans.length;
+      this.report.timeline.light(null);
+    });
+    return this.looking;
+  }
+  // Of each panel, the slices that show what is right.
+  lit() {
+    const own = this.data.lights[0];
+    return own ? this.report.timeline.light(own).map((ids) => new Set(ids)) : this.report.panels.map(() => new Set());
+  }
+  mark() {
+    const told = document.getElementById("marked"),
+      [panel, slice] = this.report.timeline.selected || [];
+    if (!panel) {
+      told.textContent = "Select a slice first: click it, or go there with the arrow keys.";
+      return;
+    }
+    const number = this.report.panels.indexOf(panel),
+      found = this.lit()[number],
+      middle = (panel.start[slice] + panel.end[slice]) / 2 - panel.shift,
+      inSpan = this.report.timeline.spans.some(([k, from, to]) => k === number && from <= middle && middle <= to);
+    this.report.timeline.light(null);
+    const names = new Set([...found].map((i) => panel.name[i])); // another of the same name shows it as well
+    this.marked = names.has(panel.name[slice]) || inSpan;
+    const many = found.size > 1 ? `it is one of ${found.size.toLocaleString("en")} that do` : "it does";
+    told.textContent = this.marked
+      ? `Yes: ${inSpan && !found.size ? "it lies where it shows" : many}.`
+      : "Not this one: look again, or read why.";
+  }
+  async explain() {
+    const { questions, exercise } = this.data;
+    if (!this.explained) {
+      this.explained = true;
+      // How the hardest question was met: at the first guess, at the second, or not.
+      const each = questions.map((question, n) => this.guesses[n].findIndex((own) => judge(question, String(own)) === true) + 1);
+      remember(exercise, {
+        right: each.includes(0) ? 0 : Math.max(...each),
+        guesses: this.guesses,
+        marked: this.marked === true,
+      });
+      if (each.includes(0) && !this.guesses.flat().length) this.said.textContent = "";
+    }
+    await this.look();
+    this.stage(2);
+    this.form.replaceChildren();
+    document.getElementById("answer").hidden = false;
+    for (const id of ["explain", "marking"]) if (document.getElementById(id)) document.getElementById(id).hidden = true;
+    const scales = questions.flatMap((own, n) => (own.options.length ? [] : [scale(own, this.guesses[n])]));
+    document.getElementById("scale").replaceChildren(...scales);
+    if (this.report) {
+      if (this.data.lights.length) this.report.keep(document.querySelector("button.lights"), this.data.lights[0]);
+      this.report.timeline.everything(); // the highlighted slices with everything around them
+    }
+    document.getElementById("answer").scrollIntoView({ block: "nearest" });
   }
   // Some browsers give no clipboard to pages opened from a file: then the text is selected instead.
   async copy(code) {
@@ -126,15 +330,31 @@ class Exercise {
       getSelection().selectAllChildren(code);
     }
   }
+
+  // ---- a trace of one's own
+
+  takesTraces(drop, field) {
+    for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event) => event.preventDefault());
+    drop.addEventListener("dragover", () => drop.classList.add("over"));
+    drop.addEventListener("dragleave", () => drop.classList.remove("over"));
+    drop.addEventListener("drop", (event) => {
+      drop.classList.remove("over");
+      if (event.dataTransfer.files[0]) this.compare(event.dataTransfer.files[0]);
+    });
+    field.addEventListener("change", (event) => event.target.files[0] && this.compare(event.target.files[0]));
+  }
   async compare(file) {
     const told = document.getElementById("dropped"),
       recorded = this.report.recorded || (this.report.recorded = this.report.panels.at(-1));
     try {
       const own = await readOwn(file, recorded);
+      const times = fitted(own, recorded);
       this.report.show([recorded, own]);
       const slices = `${own.n.toLocaleString("en")} slices`;
       const cut = own.cutOff ? " It is cut off: its whole events are shown." : "";
-      told.textContent = `${file.name}: ${slices}, drawn below the recording, both from their first step on.${cut}`;
+      const drawn =
+        times === 1 ? "" : ` It is drawn ${times.toPrecision(2)} times as wide, so that its steps fit; its times are its own.`;
+      told.textContent = `${file.name}: ${slices}, drawn below the recording, both from their first step on.${drawn}${cut}`;
       document.getElementById("compared").replaceChildren(compared(recorded, own));
     } catch (error) {
       told.textContent = `${file.name}: ${error.message}`;
@@ -144,211 +364,14 @@ class Exercise {
   }
 }
 
-// ---- one's own trace
-
-const KINDS = {
-  __proto__: null, // a category may have any name
-  cpu_op: "op",
-  user_annotation: "annotation",
-  cuda_runtime: "call",
-  cuda_driver: "call",
-  xpu_runtime: "call",
-  overhead: "profiler",
-  python_function: "Python",
-  kernel: "kernel",
-  gpu_memcpy: "copy",
-  gpu_memset: "copy",
-  gpu_user_annotation: "GPU annotation",
-};
-const GPU = new Set(["kernel", "copy", "GPU annotation"]);
-
-async function readOwn(file, recorded) {
-  let bytes = await file.arrayBuffer();
-  if (/\.html?$/i.test(file.name)) {
-    const text = new TextDecoder().decode(bytes),
-      block = (start) => text.split(start)[1]?.split("</" + "script>")[0]; // whole, it would end this script
-    const opens = (kind) => `<${"script"} type="${kind}"`;
-    const data = block(`${opens("application/json")} id="data">`),
-      columns = block(`${opens("text/plain")} class="columns">`);
-    if (!data || !columns) throw new Error("no page of --html");
-    const head = JSON.parse(data).panels[0];
-    head.shift = head.steps.length ? -head.steps[0][1] : head.shift;
-    return new Panel({ ...head, folded: false }, unpack(head.columns, await inflate(columns)));
+function begin() {
+  if (document.getElementById("continue")) {
+    window.course = new Start();
+    document.documentElement.dataset.ready = "true";
   }
-  let cutOff = false;
-  if (new Uint8Array(bytes)[0] === 0x1f) ({ bytes, cutOff } = await unzipped(bytes));
-  const trace = parsed(new TextDecoder().decode(bytes));
-  const events = Array.isArray(trace) ? trace : trace?.traceEvents;
-  if (!Array.isArray(events)) throw new Error("no trace: there is no list traceEvents in it");
-  const panel = panelOf(events, file.name, recorded);
-  panel.cutOff = cutOff || trace.cutOff;
-  return panel;
-}
-
-// The bytes in a gzip file, and whether it ends too early: then those that came out of it.
-async function unzipped(zipped) {
-  const reader = new Blob([zipped]).stream().pipeThrough(new DecompressionStream("gzip")).getReader();
-  const parts = [];
-  let cutOff = false;
-  try {
-    for (let part; !(part = await reader.read()).done; ) parts.push(part.value);
-  } catch {
-    cutOff = true;
-  }
-  return { bytes: await new Blob(parts).arrayBuffer(), cutOff };
-}
-
-// The trace in a text; of one that is cut off, the events that are whole.
-function parsed(text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    const ends = [...text.matchAll(/\}(?=\s*,\s*\{[^{}]*?"ph")/g)];
-    const end = ends.at(-1)?.index + 1;
-    try {
-      return Object.assign(JSON.parse(text.slice(0, end) + (/^\s*\[/.test(text) ? "]" : "]}")), { cutOff: true });
-    } catch {
-      throw new Error("no trace: this is not JSON");
-    }
+  if (document.getElementById("guess")) {
+    window.exercise = new Exercise(JSON.parse(document.getElementById("data").textContent));
+    document.documentElement.dataset.asked = "true";
   }
 }
-
-// A panel of the events of a trace, without the reader: lanes, nesting, launches, and colours as far as the recording knows the
-// names.
-function panelOf(events, title, recorded) {
-  const known = new Map();
-  recorded.names.forEach((name, i) => known.set(name, recorded.labels[i]));
-  const kindOf = new Map();
-  for (let i = 0; i < recorded.n; i++) kindOf.set(recorded.names[recorded.name[i]], recorded.category[i]);
-  const slices = [];
-  for (const event of events) {
-    const kind = KINDS[event?.cat];
-    if (
-      event?.ph !== "X" ||
-      !kind ||
-      !Number.isFinite(+event.ts) ||
-      !Number.isFinite(+event.dur) ||
-      typeof event.name !== "string"
-    )
-      continue;
-    const gpu = GPU.has(kind),
-      args = event.args || {};
-    const track = gpu ? `GPU stream ${args.stream ?? event.tid}` : `thread ${event.tid}`;
-    slices.push({
-      kind,
-      gpu,
-      track,
-      name: event.name,
-      start: +event.ts * 1000,
-      duration: +event.dur * 1000,
-      correlation: args.correlation,
-    });
-  }
-  if (!slices.length) throw new Error("no slices in it");
-  slices.sort((a, b) => a.start - b.start || b.duration - a.duration);
-  const zero = slices[0].start,
-    names = new Map(),
-    tracks = new Map(),
-    n = slices.length;
-  const number = (map, key) => map.get(key) ?? (map.set(key, map.size), map.size - 1);
-  const columns = {
-    start: new Float64Array(n),
-    duration: new Float64Array(n),
-    name: new Int32Array(n),
-    track: new Int32Array(n),
-    category: new Uint8Array(n),
-    parent: new Int32Array(n).fill(-1),
-    call: new Int32Array(n).fill(-1),
-    detail: new Int32Array(n),
-  };
-  const calls = new Map(),
-    open = new Map(),
-    steps = [],
-    categoryOf = (name) => recorded.categories.findIndex(([own]) => own === name);
-  let before = 0;
-  slices.forEach((own, i) => {
-    const start = Math.round(own.start - zero);
-    columns.start[i] = start - before;
-    before = start;
-    columns.duration[i] = Math.round(own.duration);
-    columns.name[i] = number(names, own.name);
-    columns.track[i] = number(tracks, own.track);
-    const step = own.kind === "annotation" && /^ProfilerStep#\d+$/.test(own.name);
-    if (step) steps.push([own.name, start, start + columns.duration[i]]);
-    const kind = step ? "step" : own.kind === "call" && own.name.includes("Synchronize") ? "waiting" : own.kind;
-    columns.category[i] = own.kind === "kernel" ? (kindOf.get(own.name) ?? categoryOf("other")) : categoryOf(kind);
-    if (own.kind === "call" && own.correlation !== undefined) calls.set(own.correlation, i);
-    if (own.gpu) return;
-    const stack = open.get(own.track) || [];
-    while (stack.length && stack.at(-1)[1] <= start) stack.pop();
-    columns.parent[i] = stack.length ? stack.at(-1)[0] : -1;
-    if (own.kind !== "call") stack.push([i, start + columns.duration[i]]);
-    open.set(own.track, stack);
-  });
-  slices.forEach((own, i) => {
-    if (own.gpu && own.kind !== "GPU annotation") columns.call[i] = calls.get(own.correlation) ?? -1;
-  });
-  const lanes = [...tracks]
-    .map(([label, track]) => ({ label, track, gpu: label.startsWith("GPU") }))
-    .sort((a, b) => a.gpu - b.gpu);
-  const labels = {};
-  for (const [name, i] of names) if (known.get(name)) labels[i] = known.get(name);
-  const head = {
-    label: title,
-    n,
-    shift: steps.length ? -steps[0][1] : 0,
-    from: "the first recorded step",
-    tolerance: 2,
-    names: [...names.keys()],
-    labels,
-    details: [""],
-    lanes,
-    bands: [],
-    curves: [],
-    steps,
-    path: null,
-    categories: recorded.categories,
-  };
-  return new Panel(head, columns);
-}
-
-// The GPU work that both traces have, by name: how many calls, and their mean duration.
-function compared(recorded, own) {
-  const sums = [recorded, own].map((panel) => {
-    const found = new Map();
-    for (let i = 0; i < panel.n; i++) {
-      if (!panel.isGpu(i)) continue;
-      const name = panel.names[panel.name[i]],
-        sum = found.get(name) || { label: panel.called(i), calls: 0, total: 0 };
-      sum.calls++;
-      sum.total += panel.duration[i];
-      found.set(name, sum);
-    }
-    return found;
-  });
-  const both = [...sums[0]]
-    .filter(([name]) => sums[1].has(name))
-    .sort(([, a], [, b]) => b.total - a.total)
-    .slice(0, 20);
-  if (!both.length) return element("p", "The two traces have no kernel name in common.");
-  const table = element("table"),
-    head = table.createTHead().insertRow();
-  for (const text of ["kernel", "recorded", "yours"]) head.append(element("th", text, { scope: "col" }));
-  const body = table.createTBody(),
-    mean = (sum) => `${sum.calls} x ${duration(sum.total / sum.calls)}`;
-  for (const [name, sum] of both) {
-    const row = body.insertRow();
-    row.append(element("th", sum.label, { scope: "row" }), element("td", mean(sum)), element("td", mean(sums[1].get(name))));
-  }
-  return table;
-}
-
-if (document.getElementById("progress")) {
-  showProgress();
-  addEventListener("pageshow", showProgress);
-  document.documentElement.dataset.ready = "true";
-}
-if (document.getElementById("guess")) {
-  window.exercise = new Exercise(JSON.parse(document.getElementById("data").textContent));
-  document.documentElement.dataset.asked = "true";
-}
+begin();

@@ -55,6 +55,7 @@ def box_of(page, name, nth=0, panel=0):
 @pytest.mark.parametrize("trace", [COLD, NAIVE, STACKS, TRAIN], ids=lambda path: path.parent.name + path.stem[:9])
 def test_every_finding_lights_the_slices_that_the_json_lists(tmp_path, capsys, opened, trace):
     page = opened(written(tmp_path, capsys, trace, flags=["--all"]))
+    page.click("#unfold")
     facts = json.loads(told(capsys, trace, "--json", "--all"))
     buttons = {button.inner_text().split(" ")[0]: button for button in page.query_selector_all(".findings button.lights")}
     seen = 0
@@ -96,6 +97,7 @@ def test_the_tables_are_those_of_the_report(tmp_path, capsys, opened, trace):
 
 def test_a_row_lights_its_slices_while_it_is_pointed_at(tmp_path, capsys, opened):
     page = opened(written(tmp_path, capsys, NAIVE))
+    page.click("#unfold")
     page.hover("tr:has(button:text-is('masked_fill')) >> nth=0")
     assert [name for name, *_ in page.evaluate(LIT, 0)] and all("masked_fill" in name for name, *_ in page.evaluate(LIT, 0))
     page.hover("h1")
@@ -230,6 +232,7 @@ def test_it_can_be_used_by_keyboard_alone(tmp_path, capsys, opened):
 
 def test_a_table_is_sorted_by_its_numbers_with_their_units(tmp_path, capsys, opened):
     page = opened(written(tmp_path, capsys, TRAIN))
+    page.click("#unfold")
     table = page.locator("table", has_text="median").filter(has_text="launch").first
     head = table.locator("th button", has_text="max").first
     column = head.evaluate("(b) => b.closest('th').cellIndex")
@@ -262,6 +265,7 @@ def test_two_traces_are_on_one_scale_and_equal_kernels_paired(tmp_path, capsys, 
         load(str(NAIVE)).work.is_named(lambda name: "64x512" in name)).names[0]][1]  # fmt: skip
     assert pairs == [["nvjet GEMM 64x512", round(second.duration_us * 1000)]]
     assert f"the same in the other\n{second.duration_us:.1f} µs (B: {COMPILED})" in page.inner_text("#details")
+    page.click("#unfold")
     page.click("tbody button:has-text('masked_fill')")
     assert len(page.evaluate(LIT, 0)) == 3 and page.evaluate(LIT, 1) == []
     page.click(".findings button:has-text('A: unfused-attention')")
@@ -534,12 +538,12 @@ def test_changes_can_be_ticked_and_the_bar_of_a_step_becomes_shorter(tmp_path, c
     first = next(f for f in facts["findings"] if f["gain"] and f["slug"] != facts["verdict"])
     assert len(boxes) == 4 and page.inner_text("#changed") == ""
     rows = ["recorded", "without the profiler"]
-    assert [row.inner_text().split("\n")[0] for row in page.query_selector_all(".step")] == rows
+    assert [row.inner_text().split("\n")[0] for row in page.query_selector_all("#bars .step")] == rows
     boxes[0].check()
     low, high = (f"{first['gain'][end]:.0%}" for end in ("low", "high"))
     assert page.inner_text("#changed") == f"These changes together save {low} to {high} of a step."
-    assert [row.inner_text().split("\n")[0] for row in page.query_selector_all(".step")] == [*rows, "changed"]
-    width = "() => [...document.querySelectorAll('.step i')].map((own) => own.getBoundingClientRect().width)"
+    assert [row.inner_text().split("\n")[0] for row in page.query_selector_all("#bars .step")] == [*rows, "changed"]
+    width = "() => [...document.querySelectorAll('#bars .step i')].map((own) => own.getBoundingClientRect().width)"
     one = page.evaluate(width)
     assert one[4] + one[5] < one[2] + one[3]  # changed: at most, beside the step without the profiler
     for box in boxes[1:]:
@@ -548,7 +552,7 @@ def test_changes_can_be_ticked_and_the_bar_of_a_step_becomes_shorter(tmp_path, c
     assert every[4] <= one[4] and every[4] + every[5] <= one[4] + one[5]
     for box in boxes:
         box.uncheck()
-    assert page.inner_text("#changed") == "" and len(page.query_selector_all(".step")) == 2
+    assert page.inner_text("#changed") == "" and len(page.query_selector_all("#bars .step")) == 2
 
 
 def test_the_memory_curve_is_as_high_as_what_is_allocated(tmp_path, capsys, opened):
@@ -645,6 +649,7 @@ def test_the_keys_work_after_a_click_on_the_checkbox_and_gap_rows_light_their_ti
     page.keyboard.press("P")
     assert not page.is_checked("#path")
     gap = json.loads(told(capsys, COLD, "--json"))["idle"]["gaps"][0]
+    page.click("#unfold")
     page.click("table:has(button:text-is('cause')) tbody button >> nth=0")
     assert page.evaluate("report.timeline.spans") == [
         [0, round(gap["start_us"] * 1000), round((gap["start_us"] + gap["duration_us"]) * 1000)]

@@ -8,33 +8,41 @@ const { test } = require("node:test");
 const vm = require("node:vm");
 
 const text = fs.readFileSync(path.join(__dirname, "../../../gallery/course/course.js"), "utf8");
-const part = text.slice(text.indexOf("const WORDS"), text.indexOf("class Exercise"));
+const part = text.slice(text.indexOf("const WORDS"), text.indexOf("function shown"));
 const judge = vm.runInNewContext(`${part}\n;judge`);
 
 test("a number, written in any way, within its share", () => {
-  const check = { right: 262144, within: 0.05, options: [] };
-  for (const right of ["262144", "262,144", "262 144", "262k", "2.6e5", "about 262144 times"])
-    assert.equal(judge(check, right), true);
-  for (const wrong of ["64", "-262144", "300k"]) assert.equal(judge(check, wrong), false);
-  for (const none of ["many", "1 or 2", ""]) assert.equal(judge(check, none), null);
+  const question = { right: 262144, within: 0.05, options: [], unit: "times" };
+  for (const right of ["262144", "262,144", "262 144", "262k", "2.6e5", "about 262144 times", "262144x"])
+    assert.equal(judge(question, right), true, right);
+  for (const wrong of ["64", "-262144", "300k"]) assert.equal(judge(question, wrong), false, wrong);
+  for (const none of ["many", "1 or 2", "", "64 * 64", "262144 ms"]) assert.equal(judge(question, none), null, none);
+});
+
+test("a unit counts", () => {
+  const question = { right: 2, within: 0.1, options: [], unit: "ms" };
+  for (const right of ["2", "2 ms", "2000 us", "2000 µs", "0.002 s", "2 milliseconds"])
+    assert.equal(judge(question, right), true, right);
+  for (const wrong of ["2 s", "2 µs"]) assert.equal(judge(question, wrong), false, wrong);
+  for (const none of ["2 GB", "2 kernels", "two or three"]) assert.equal(judge(question, none), null, none);
 });
 
 test("a word for a number", () => {
-  assert.equal(judge({ right: 3, within: 0, options: [] }, "three"), true);
-  assert.equal(judge({ right: 0, within: 0, options: [] }, "none"), true);
+  assert.equal(judge({ right: 3, within: 0, options: [], unit: "kernels" }, "three kernels"), true);
+  assert.equal(judge({ right: 0, within: 0, options: [], unit: "kernels" }, "none"), true);
 });
 
-test("one of the options, and no more than one", () => {
-  const check = { right: "no", options: ["yes", "no"] };
-  assert.equal(judge(check, "No!"), true);
-  assert.equal(judge(check, "yes, I think"), false);
-  assert.equal(judge(check, "yes or no"), null);
-  assert.equal(judge(check, "nope"), null);
+test("one of the options, and nothing else", () => {
+  const question = { right: "no", options: ["yes", "no"] };
+  assert.equal(judge(question, "no"), true);
+  assert.equal(judge(question, "yes"), false);
+  assert.equal(judge(question, "nope"), null);
 });
 
+const traces = fs.readFileSync(path.join(__dirname, "../../../gallery/course/own_trace.js"), "utf8");
 const own =
-  text.slice(text.indexOf("const KINDS"), text.indexOf("const GPU ")) +
-  text.slice(text.indexOf("// The bytes in a gzip"), text.indexOf("// A panel of the events"));
+  traces.slice(traces.indexOf("const KINDS"), traces.indexOf("const GPU ")) +
+  traces.slice(traces.indexOf("// The bytes in a gzip"), traces.indexOf("// A panel of the events"));
 const { KINDS, unzipped, parsed } = vm.runInNewContext(`${own}\n;({ KINDS, unzipped, parsed })`, {
   Blob,
   DecompressionStream,
@@ -77,8 +85,8 @@ function element(tag, said = "") {
 const words = (own) => (own.children.length ? own.children.map(words) : own.said);
 
 test("the recorded kernels' mean durations stand left of one's own", () => {
-  const begins = text.indexOf("function compared(");
-  const code = text.slice(begins, text.indexOf("\n}\n", begins) + 2);
+  const begins = traces.indexOf("function compared(");
+  const code = traces.slice(begins, traces.indexOf("\n}\n", begins) + 2);
   const compared = vm.runInNewContext(`${code};compared`, { element, duration: (ns) => `${ns} ns` });
   const panel = (duration, name) => ({
     n: duration.length,
@@ -93,9 +101,9 @@ test("the recorded kernels' mean durations stand left of one's own", () => {
 });
 
 test("one's own trace is drawn from its first recorded step on", () => {
-  const kinds = text.slice(text.indexOf("const KINDS"), text.indexOf("// The bytes in a gzip"));
-  const begins = text.indexOf("function panelOf(");
-  const code = text.slice(begins, text.indexOf("\n}\n", begins) + 2);
+  const kinds = traces.slice(traces.indexOf("const KINDS"), traces.indexOf("// The bytes in a gzip"));
+  const begins = traces.indexOf("function panelOf(");
+  const code = traces.slice(begins, traces.indexOf("\n}\n", begins) + 2);
   class Panel {
     constructor(head) {
       this.head = head;
@@ -110,8 +118,8 @@ test("one's own trace is drawn from its first recorded step on", () => {
 });
 
 test("of slices that start together the longer one is the outer one", () => {
-  const panel = text.slice(text.indexOf("const KINDS"), text.indexOf("async function readOwn"));
-  const made = text.slice(text.indexOf("function panelOf"), text.indexOf("// The GPU work that both traces have"));
+  const panel = traces.slice(traces.indexOf("const KINDS"), traces.indexOf("async function readOwn"));
+  const made = traces.slice(traces.indexOf("function panelOf"), traces.indexOf("// The GPU work that both traces have"));
   const { panelOf } = vm.runInNewContext(
     `class Panel { constructor(head, columns) { Object.assign(this, { head, columns }); } }\n${panel}${made}\n;({ panelOf })`,
     { Float64Array, Int32Array, Uint8Array },

@@ -17,6 +17,7 @@ from trace_reader.scene.comparison_report import comparison_report
 from trace_reader.scene.document import Document, Item, Style, TablePart
 from trace_reader.scene.job_report import job_report
 from trace_reader.scene.lights import Light, Lights, finding_light, waits_for_straggler
+from trace_reader.scene.step_bars import step_bars
 from trace_reader.scene.timeline import Timeline
 from trace_reader.scene.trace_report import trace_report
 from trace_reader.system.files import write_file
@@ -65,6 +66,7 @@ def page_of_one(timeline: Timeline, style: Style) -> Page:
     verdict = finding_light(timeline, timeline.facts.verdict)
     page = _page(document, [panel(shown[0], timeline.facts.trace)], shown, verdict={} if verdict is None else {0: verdict})
     chosen = choices(timeline.trace, timeline.facts)
+    page = msgspec.structs.replace(page, bars=step_bars(timeline.facts))
     return page if chosen is None else msgspec.structs.replace(page, changes=(timeline.facts.plain, chosen))
 
 

@@ -15,6 +15,10 @@ GPU_COLOURS = {
     "optimizer": "#7a4a2b", "softmax, norm, reduction": "#ffe80b", "Triton": "#e63800", "pointwise": "#19a862",
     "other": "#6b6b6b", "GPU annotation": "#d3d0ff",
 }  # fmt: skip
+PATH_COLOURS = {  # the classes of the critical path, as a bar of a step has them
+    "cpu": "#a6cbf2", "input": "#55623f", "latency": "#dda929", "compute": "#0072b2", "copy": "#b4e8a4",
+    "communication": "#ffb74d", "unknown": "#c8ccd2",
+}  # fmt: skip
 COLOURS = {**CPU_COLOURS, **GPU_COLOURS}
 IDLE = "#f4e9e2"
 MEMORY = "#a9cfc0"

@@ -18,12 +18,17 @@ from trace_reader.analysis.plain_run import PlainRun
 from trace_reader.findings import Choices
 from trace_reader.glossary import GLOSSARY
 from trace_reader.scene.document import Block, Document, Item, Lines, Part, Section, TablePart, Title
+from trace_reader.scene.step_bars import Part as BarPart
+from trace_reader.scene.step_bars import StepBar
+from trace_reader.scene.theme import PATH_COLOURS
 from trace_reader.system.terminal import plain
+from trace_reader.units import us
 from trace_reader.write.page_payload import NO_NAME, Panel
 
 ASSETS = files("trace_reader.write") / "assets"
 SCRIPTS = ("trace.js", "timeline.js", "page.js")
 LONGEST_CELL, LONGEST_LINE = 300, 4000
+FIRST_FINDINGS = 3  # the others are folded
 KEYS = (
     ("W S", "zoom"), ("A D", "pan"), ("drag", "measure"), ("shift drag", "pan"), ("ctrl wheel", "zoom"), ("click", "select"),
     ("← →", "next slice"), ("↑ ↓", "outer, inner, next lane"), ("F", "fit what is selected"), ("L", "fit launch and kernel"),
@@ -34,8 +39,8 @@ KEYS = (
 DETAILS = """<section id="details" aria-live="polite" aria-label="What is selected"><h2>Selected</h2>
 <p>Nothing yet: click a slice.</p></section>"""
 _TAG = re.compile(r"(<[^>]*>)")
-_NOT_PROSE = re.compile(r"<(?:a|button|caption|h1|kbd|label|nav|output|pre|strong|td|th)\b")
-_NOT_PROSE_END = re.compile(r"</(?:a|button|caption|h1|kbd|label|nav|output|pre|strong|td|th)>")
+_NOT_PROSE = re.compile(r"<(?:a|button|caption|figure|h1|kbd|label|nav|output|pre|strong|summary|td|th)\b")
+_NOT_PROSE_END = re.compile(r"</(?:a|button|caption|figure|h1|kbd|label|nav|output|pre|strong|summary|td|th)>")
 _TERMS = re.compile(
     rf"(?<![\w-])(?:{'|'.join(sorted(map(re.escape, map(escape, GLOSSARY)), key=len, reverse=True))})(?![\w-])", re.IGNORECASE
 )
@@ -57,6 +62,7 @@ class Page(msgspec.Struct, frozen=True):
     left_out: str = ""
     navigation: str = ""  # HTML, above all
     changes: tuple[PlainRun, Choices] | None = None  # that can be ticked
+    bars: tuple[StepBar, ...] = ()  # of a step
 
 
 def write(page: Page) -> bytes:
@@ -68,22 +74,25 @@ def write(page: Page) -> bytes:
     lights = _Lights()
     head = [
         *_head(sections[0].parts),
-        *(_verdict(own.parts, lights.number(page.lit_verdict)) for own in sections if own.key == "verdict"),
+        *(_verdict(own.parts, lights.number(page.lit_verdict), page.bars) for own in sections if own.key == "verdict"),
     ]
+    tables = _tables([own for own in sections[1:] if own.key not in ("verdict", "findings")], page.lit_rows, lights)
     body = [
         f'<header class="top">{page.navigation}<a class="skip" href="#tables">to the tables</a>',
         *head,
         "</header>",
         '<main class="main">',
         timeline(page.left_out, any(panel.head.get("folded") for panel in page.panels)),
-        '<div class="tables" id="tables">',
-        *_tables([own for own in sections[1:] if own.key not in ("verdict", "findings")], page.lit_rows, lights),
-        "</div></main>",
+        "</main>",
         '<aside class="side">',
         DETAILS,
-        *(_changes(page.changes[1]) if page.changes else []),
         *(_findings(own, page.lit_findings, lights) for own in sections if own.key == "findings"),
+        *(_changes(page.changes[1]) if page.changes else []),
         "</aside>",
+        '<div class="tables top" id="tables">',
+        '<p><button type="button" id="unfold">unfold everything</button></p>' if tables else "",
+        *tables,
+        "</div>",
     ]
     return html(title, _with_terms("\n".join(body)), page.panels, {"lights": lights.found, **_bars(page.changes)})
 
@@ -127,6 +136,7 @@ def timeline(left_out: str = "", job: bool = False) -> str:
     """The place where the script draws; of a `job`, whose ranks can be opened."""
     every = (("click a rank", "open its lanes"), ("Enter", "open the next rank"), *KEYS) if job else KEYS
     keys = " ".join(f"<span><kbd>{escape(key)}</kbd> {escape(what)}</span>" for key, what in every)
+    keys = f'<details class="help"><summary title="keys and mouse">?</summary><p class="keys">{keys}</p></details>'
     note = f'<p class="left-out">{escape(left_out)}</p>' if left_out else ""
     return f"""<section class="timeline" aria-label="Timeline">
 <div class="bar">
@@ -139,6 +149,7 @@ def timeline(left_out: str = "", job: bool = False) -> str:
 <button id="farther" type="button" aria-label="zoom out">-</button>
 <button id="all" type="button">everything</button>
 <button id="clear" type="button">clear</button>
+{keys}
 </div>
 {note}
 <div id="scroll"><canvas id="lanes" tabindex="0" role="application" aria-roledescription="timeline"
@@ -146,8 +157,8 @@ aria-label="Timeline. Arrow keys go from slice to slice, Enter opens the next ra
 ></canvas><div id="height"></div></div>
 <div id="tip" role="tooltip" hidden></div>
 </section>
-<p class="keys">{keys}</p>
 <div id="legend"></div>
+<details id="in-view"><summary>the slices in view, as a table</summary><div class="wide"></div></details>
 <noscript><p>The timeline needs scripts; the report's tables do not.</p></noscript>"""
 
 
@@ -171,22 +182,58 @@ def _sections(parts: Sequence[Part]) -> list[_Part]:
 
 
 def _head(parts: Sequence[Part]) -> list[str]:
-    """The titles, and the lines below them."""
+    """The titles, and the lines below them: the first of them, and the others folded."""
     out: list[str] = []
+    facts: list[str] = []
     for part in parts:
         match part:
             case Title(lines):
                 out += [f"<h1>{_text(line)}</h1>" for line in lines]
             case Lines(lines):
-                out += [f'<p class="head">{_text(line)}</p>' for line in lines if line]
-    return out
+                facts += [f'<p class="head">{_text(line)}</p>' for line in lines if line]
+    if len(facts) > 1:
+        first = facts[0].removeprefix('<p class="head">').removesuffix("</p>")
+        return [*out, f'<details class="facts"><summary class="head">{first}</summary>', *facts[1:], "</details>"]
+    return [*out, *facts]
 
 
-def _verdict(parts: Sequence[Part], light: int | None) -> str:
-    """The lines of the verdict, the first of which lights up `light`."""
+def _verdict(parts: Sequence[Part], light: int | None, bars: Sequence[StepBar]) -> str:
+    """The lines of the verdict, the first of which lights up `light`, and the bars of a step."""
     first, *more = [_text(line) for part in parts if isinstance(part, Lines) for line in part.lines if line]
     show = "" if light is None else f' <button type="button" class="lights" data-light="{light}">show it</button>'
-    return "\n".join([f'<p class="verdict">{first}{show}</p>', *(f"<p>{line}</p>" for line in more)])
+    return "\n".join([f'<p class="verdict">{first}{show}</p>', *_step(bars), *(f"<p>{line}</p>" for line in more)])
+
+
+def _step(bars: Sequence[StepBar]) -> list[str]:
+    """A step as bars on one scale: what it is made of, how long it is; paler, how long it may be."""
+    if not bars:
+        return []
+    longest_us = max(bar.high_us for bar in bars)
+    out = ['<figure class="steps" aria-label="A step, by its critical path">']
+    for bar in bars:
+        low, high = us(bar.low_us), us(bar.high_us)
+        time = low if low == high else f"{low} to {high}"
+        boxes = f'<svg class="length">{_boxes(bar, longest_us)}</svg>'
+        out.append(f'<div class="step"><span>{_text(bar.name)}</span>{boxes}<span>{time}</span></div>')
+    whose = next((bar for bar in reversed(bars) if bar.parts), None)
+    if whose is not None:
+        key = '<svg width="12" height="12"><rect width="12" height="12" fill="{}"/></svg> {} {:.0%}'
+        legend = "".join(f"<span>{key.format(own.colour, _text(own.name), own.share)}</span>" for own in whose.parts)
+        out.append(f"<figcaption>{legend} of the critical path, {_text(whose.name)}</figcaption>")
+    return [*out, "</figure>"]
+
+
+def _boxes(bar: StepBar, longest_us: float) -> str:
+    """The parts of a bar, and the stretch that it may be longer."""
+    sure, perhaps = (100 * length_us / longest_us for length_us in (bar.low_us, bar.high_us - bar.low_us))
+    at, out = 0.0, []
+    for part in bar.parts or (BarPart("", 1.0, PATH_COLOURS["unknown"]),):
+        title = f"<title>{_text(part.name)} {part.share:.0%}</title>" if part.name else ""
+        wide = part.share * sure
+        out.append(f'<rect x="{at:.2f}%" width="{wide:.2f}%" height="100%" fill="{part.colour}">{title}</rect>')
+        at += wide
+    out.append(f'<rect class="perhaps" x="{sure:.2f}%" width="{perhaps:.2f}%" height="100%"/>')
+    return "".join(out)
 
 
 def _changes(choices: Choices) -> list[str]:
@@ -217,12 +264,14 @@ def _findings(section: _Part, lit: Sequence[dict[str, Any]], lights: "_Lights") 
     if not items:
         return ""
     out = [f'<section class="findings"><h2>{_text(section.text)}</h2>', "<ol>"]
-    for item, light in zip(items, lit, strict=True):
+    for place, (item, light) in enumerate(zip(items, lit, strict=True)):
+        if place == FIRST_FINDINGS:
+            out.append(f'</ol><details><summary>{len(items) - place} more</summary><ol start="{place + 1}">')
         number = lights.number(light)
         name = f"<strong>{_text(item.name)}</strong>"
         head = name if number is None else f'<button type="button" class="lights" data-light="{number}">{name}</button>'
         out.append(f"<li>{head}<p>{_text(item.seen)}</p><p>{_text(item.means)} <em>Next:</em> {_text(item.next)}</p></li>")
-    return "\n".join([*out, "</ol></section>"])
+    return "\n".join([*out, "</ol></details></section>" if len(items) > FIRST_FINDINGS else "</ol></section>"])
 
 
 def _tables(sections: Sequence[_Part], lit_rows: Sequence[Sequence[dict[str, Any]]], lights: "_Lights") -> list[str]:
@@ -240,7 +289,7 @@ def _tables(sections: Sequence[_Part], lit_rows: Sequence[Sequence[dict[str, Any
                 case Lines(lines):
                     body += [f"<p>{_text(line)}</p>" for line in lines if line]
         if body:
-            out += [f"<h2>{_text(section.text)}</h2>", *body]
+            out += [f"<details><summary><h2>{_text(section.text)}</h2></summary>", *body, "</details>"]
     return out
 
 

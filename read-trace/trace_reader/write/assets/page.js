@@ -1,6 +1,9 @@
 "use strict";
 // The page around the timeline: what is selected, findings and table rows that light up, search, sorting.
 
+const MOST_LISTED = 200,
+  REST_MS = 200;
+
 function element(tag, text, more = {}) {
   return Object.assign(document.createElement(tag), text === undefined ? {} : { textContent: text }, more);
 }
@@ -54,6 +57,12 @@ class Report {
       if (event.key === "Escape") this.clear();
       if (event.key.toLowerCase() === "p" && !get("path-label").hidden) this.path(!this.timeline.showPath);
     });
+    get("unfold")?.addEventListener("click", () => {
+      for (const own of document.querySelectorAll(".tables details, .findings details")) own.open = true;
+    });
+    this.inView = get("in-view");
+    this.inView.addEventListener("toggle", () => this.listed());
+    this.timeline.onDraw = () => this.inView.open && this.listed();
     for (const button of document.querySelectorAll("button.lights")) this.wire(button);
     for (const button of document.querySelectorAll("button.sort")) button.addEventListener("click", () => sort(button));
     this.legend(get("legend"));
@@ -206,6 +215,42 @@ class Report {
     this.timeline.select(panel, i);
   }
 
+  // ---- what is in view, for those who do not see the drawing
+
+  // The longest slices in view, in their order; again when the view has moved and come to rest.
+  listed() {
+    clearTimeout(this.waiting);
+    this.waiting = setTimeout(() => {
+      const { t0, t1 } = this.timeline,
+        found = [];
+      for (const panel of this.panels)
+        for (let i = 0; i < panel.n; i++)
+          if (panel.end[i] >= t0 && panel.start[i] <= t1 && !this.timeline.folded.has(panel)) found.push([panel, i]);
+      const shown = found
+        .sort(([a, i], [b, k]) => b.duration[k] - a.duration[i])
+        .slice(0, MOST_LISTED)
+        .sort(([a, i], [b, k]) => a.start[i] - b.start[k]);
+      const table = element("table"),
+        head = table.createTHead().insertRow(),
+        body = table.createTBody();
+      for (const text of ["slice", "kind", "on", "start", "duration"]) head.append(element("th", text, { scope: "col" }));
+      for (const [panel, i] of shown) {
+        const row = body.insertRow(),
+          name = element("th", undefined, { scope: "row" }),
+          button = element("button", panel.called(i) || "(no name)", { type: "button" });
+        button.addEventListener("click", () => this.timeline.select(panel, i));
+        name.append(button);
+        row.append(name);
+        const [kind] = panel.categories[panel.category[i]],
+          cells = [kind, panel.laneOf(i).label, startOf(panel, i), duration(panel.duration[i])];
+        for (const text of cells) row.append(element("td", text));
+      }
+      const left = found.length - shown.length,
+        more = left ? [element("p", `and ${left.toLocaleString("en")} shorter ones: zoom in`)] : [];
+      this.inView.querySelector("div").replaceChildren(table, ...more);
+    }, REST_MS);
+  }
+
   // ---- what is selected
 
   told(panel, i, measured) {
@@ -260,7 +305,7 @@ class Report {
           busy = 0;
         lane.rows.forEach((row, level) => {
           n += Math.max(0, place(row.start, to) - place(row.start, from));
-          if (level === 0 || lane.gpu) busy += level >= lane.notes ? row.within(from, to) : 0;
+          if (level === 0 || lane.gpu) busy += level >= lane.notes ? row.within(from, to) / panel.drawn : 0;
         });
         const what = lane.gpu ? "busy" : "something open";
         const said = `${what} ${duration(busy)}; ${n.toLocaleString("en")} slice${n === 1 ? "" : "s"} begin`;

@@ -12,7 +12,8 @@ const ROW = 18,
   LETTER = 6.4;
 const NARROW = 1.5,
   FAINTEST = 0.15; // px, and the opacity of the least that is in one
-const MOST_ARROWS = 20;
+const MOST_ARROWS = 20,
+  ARROW_PX = 12;
 
 class Timeline {
   constructor(panels, parts, onSelect) {
@@ -148,6 +149,10 @@ class Timeline {
     this.drawMeasured();
     this.drawLabels();
     this.drawAxis();
+    if (this.seen?.[0] !== this.t0 || this.seen[1] !== this.t1) {
+      this.seen = [this.t0, this.t1];
+      this.onDraw?.();
+    }
   }
   drawSlices(panel, row, y) {
     const g = this.g,
@@ -369,8 +374,10 @@ class Timeline {
       const x = Math.max(this.x(from + panel.shift), this.left),
         right = Math.min(this.x(to + panel.shift), this.width);
       if (right < this.left || x > this.width) continue;
-      const top = this.top(items[0]),
-        bottom = this.top(items.at(-1)) + items.at(-1).height;
+      // Of a rank of a job, its summary alone: its lanes have slices of their own to see.
+      const last = panel.folded ? items[0] : items.at(-1),
+        top = this.top(items[0]),
+        bottom = this.top(last) + last.height;
       g.fillStyle = "#e8a13a55";
       g.fillRect(x, top, Math.max(right - x, 1), bottom - top);
     }
@@ -463,7 +470,14 @@ class Timeline {
     outline(panel, i);
     const launches =
       panel.call[i] >= 0 ? [[panel.call[i], i]] : (panel.launched.get(i) || []).slice(0, MOST_ARROWS).map((k) => [i, k]);
-    for (const [call, work] of launches) this.arrow(panel, call, work);
+    // Heads side by side would be a block: of those that end in the same few pixels, the first.
+    let before = -Infinity;
+    for (const [call, work] of launches) {
+      const x = this.x(panel.start[work]);
+      if (Math.abs(x - before) < ARROW_PX && launches.length > 1) continue;
+      before = x;
+      this.arrow(panel, call, work);
+    }
     for (const [other, k] of this.paired) {
       outline(other, k);
       const a = this.box(panel, i),
@@ -493,7 +507,7 @@ class Timeline {
   arrow(panel, call, work) {
     const from = this.box(panel, call),
       to = this.box(panel, work),
-      apart = duration(panel.start[work] - panel.start[call]);
+      apart = duration((panel.start[work] - panel.start[call]) / panel.drawn);
     if (!from || !to) return;
     if (!this.isSeen(panel, call) || !this.isSeen(panel, work)) {
       if (this.isSeen(panel, work)) this.edge(`← launched ${apart} earlier (L)`, to);
@@ -866,6 +880,10 @@ class Timeline {
 }
 
 // What is known of a slice, in pairs of what and value.
+function startOf(panel, i) {
+  return `${duration(panel.start[i] / panel.drawn)}${panel.start[i] < 0 ? " before" : " after"} ${panel.from}`;
+}
+
 function describe(panel, i) {
   const lane = panel.laneOf(i),
     full = panel.names[panel.name[i]],
@@ -882,7 +900,7 @@ function describe(panel, i) {
     said.push([
       "launch",
       call >= 0
-        ? `${panel.called(call)}, ${duration(panel.start[i] - panel.start[call])} before`
+        ? `${panel.called(call)}, ${duration((panel.start[i] - panel.start[call]) / panel.drawn)} before`
         : call === -2
           ? "not drawn"
           : "not in the trace",
@@ -894,7 +912,7 @@ function describe(panel, i) {
   if (detail) said.push([what || (gpu ? "footprint" : "inputs"), detail]);
   said.push(["kind", kind]);
   said.push(["on", lane.label]);
-  said.push(["start", `${duration(panel.start[i])}${panel.start[i] < 0 ? " before" : " after"} ${panel.from}`]);
+  said.push(["start", startOf(panel, i)]);
   if (full !== label) said.push(["name", full]);
   return said;
 }

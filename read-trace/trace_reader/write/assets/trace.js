@@ -82,6 +82,7 @@ class Panel {
       this.start[i] = moment;
       this.end[i] = moment + duration[i];
     }
+    this.drawn = 1; // how many times as wide as its times say
     this.mask = null; // of each slice, whether it is lit
     this.lower = head.names.map((own, i) => `${own}\n${head.labels[i] || ""}`.toLowerCase());
     this.layOut();
@@ -156,6 +157,18 @@ class Panel {
         }
     this.first = first;
     this.last = last;
+  }
+
+  // Draws all of it `times` as wide, from the page's moment 0 on; what its times are stays as it is.
+  stretch(times) {
+    this.drawn = times;
+    this.shift *= times;
+    this.steps = this.steps.map(([name, start, end]) => [name, start * times, end * times]);
+    for (let i = 0; i < this.n; i++) {
+      this.start[i] *= times;
+      this.end[i] *= times;
+    }
+    this.layOut();
   }
 
   called(i) {

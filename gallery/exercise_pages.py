@@ -1,0 +1,412 @@
+"""The exercises of the course as pages, in chapters: those of the documents and those of exercises/."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from html import escape
+from pathlib import Path
+import re
+
+from exercises.judge import book
+from gallery.figures import ROOT, TITLES, Elsewhere, Figure, elsewhere, figures, filled, recording
+from gallery.rendering import inline, rendered
+from trace_reader import PATTERNS, Kind, pages
+
+GALLERY, RECORDED = ROOT / "gallery", ROOT / "gallery" / "course" / "recorded"
+ELSEWHERE = {"llm.md": "A language model", "several_gpus.md": "Several GPUs"}
+BLOG = "https://huggingface.co/blog/"
+POSTS = {1: "torch-profiler", 2: "torch-mlp-fusion", 3: "torch-attention-profile"}
+NEAR = 0.25  # how far off a guess of a measured gain may be
+
+
+@dataclass(frozen=True)
+class Question:
+    """One field of a page: choose one of `options`, or type a number, which may be off by the share `within`."""
+
+    ask: str
+    right: str | float
+    options: tuple[str, ...] = ()
+    unit: str = ""
+    within: float = 0.0
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One page of the course. `question`, `look` and `answer` are Markdown; `traces`: what is shown, one, two, a job's ranks;
+    `lights` parts of the names of slices, or `finding`: what explains the answer. `hints` and `program`: of one to be mended.
+    """
+
+    file: str
+    label: str
+    part: str
+    question: str
+    command: str
+    look: str
+    answer: str
+    questions: tuple[Question, ...]
+    traces: tuple[Path, ...] = ()
+    names: tuple[str, ...] = ()
+    finding: str = ""
+    lights: tuple[str, ...] = ()
+    post: int = 0
+    lesson: str = ""
+    hints: tuple[str, ...] = ()
+    program: str = ""
+    solution: str = ""
+
+    @property
+    def is_job(self) -> bool:
+        return len(self.traces) > 1 and "_rank" in self.traces[0].name
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A part of the way: what one learns in it, how hard it is (1 to 3), the recording of its picture, and its exercises."""
+
+    title: str
+    learn: str
+    level: int
+    picture: Path
+    exercises: list[Exercise] = field(default_factory=list)
+
+
+def _chapters() -> list[Chapter]:
+    h200 = GALLERY / "h200"
+    return [
+        Chapter(TITLES[1], "Read a trace: lanes, launches, steps. Is the CPU or the GPU the bottleneck?", 1,
+                h200 / "01_matmul_add" / "64_bf16_cold_eager.json"),
+        Chapter("Views, loops and types", "Mend your first programs, on your own machine.", 1, RECORDED / "01_heads.json.gz"),
+        Chapter(TITLES[2], "What fuses with what, and what torch.compile changes.", 2,
+                h200 / "03_simple_mlp" / "64_128_768_3072_bf16_warm_eager.json"),
+        Chapter("Fused ops", "Put in one op what ran in many.", 1, RECORDED / "09_attention.json.gz"),
+        Chapter(TITLES[3], "Copies that nobody wrote, masks, and one kernel in place of five.", 2,
+                h200 / "04_a_naive_attention" / "8_16_1024_64_bf16_warm_eager.json"),
+        Chapter("Work that nobody uses", "Time without an op, and ops without a use.", 2, RECORDED / "13_word_counts.json.gz"),
+        Chapter(TITLES[4], "Kernels of one's own, decoding, training, and what the profiler costs.", 2,
+                h200 / "05_c_train_step" / "2_64_4_2_16_128_512_4_64_qwen3_adamw_fused_bf16_warm_eager_active-1.json"),
+        Chapter(ELSEWHERE["llm.md"], "Layers, memory and launches of a model of real size.", 3,
+                GALLERY / "llm" / "eager.json.gz"),
+        Chapter("Training", "Gradients, optimizers and memory: mend, or leave.", 2, RECORDED / "14_head_on_encoder.json.gz"),
+        Chapter("On a GPU", "Waits, copies and launches. These need a GPU.", 3,
+                ROOT / "exercises" / "cases" / "22_watched_mlp.json.gz"),
+        Chapter(ELSEWHERE["several_gpus.md"], "Which rank waits for which, and what hides behind what.", 3,
+                GALLERY / "several_gpus" / "data_parallel_25mb_rank0.json.gz"),
+        Chapter("Detective work: traces without a program", "Name the cause, mark the slice that proves it, predict the gain.", 3,
+                ROOT / "exercises" / "cases" / "23_linear_stack.json.gz"),
+    ]  # fmt: skip
+
+
+def chapters() -> list[Chapter]:
+    """The way through, each chapter with its exercises: the posts' order, with programs to mend in between."""
+    found = _chapters()
+    by_title = {chapter.title: chapter for chapter in found}
+    for exercise in exercises():
+        by_title[exercise.part].exercises.append(exercise)
+    return found
+
+
+def exercises() -> list[Exercise]:
+    """All of them: those of the documents, then those of exercises/."""
+    found: list[Exercise] = []
+    for post, title in TITLES.items():
+        answered = [f for f in figures() if f.post == post and f.answer]
+        found += [_of_figure(f, title, len(found) + n) for n, f in enumerate(answered, 1)]
+    for number, exercise in enumerate(elsewhere(), len(found) + 1):
+        found.append(_of_document(exercise, number))
+    return [*found, *map(_of_book, book.exercises())]
+
+
+def _of_figure(f: Figure, part: str, number: int) -> Exercise:
+    assert f.check is not None
+    check = f.check
+    return Exercise(
+        file=f"exercise_{number:02}.html",
+        label=str(number),
+        part=part,
+        question=f.guess,
+        command=f"uv run {f.command}",
+        look=f.look,
+        answer=filled(f.answer, f),
+        questions=(Question(check.ask, check.right, check.options, check.unit, check.within),),
+        traces=tuple(f.pictured),
+        names=(*[f"{f.pair}: "] * bool(f.pair), ""),
+        finding="" if check.lights else f.findings[0],
+        lights=check.lights,
+        post=f.post,
+        lesson=f.command.split()[0],
+    )
+
+
+def _of_document(exercise: Elsewhere, number: int) -> Exercise:
+    question, answer = in_document(exercise.document, exercise.number)
+    traces = tuple(GALLERY / name for name in exercise.traces)
+    files = re.sub(r"_rank\d+\.", "_rank*.", str(traces[0].relative_to(ROOT)))
+    question, _, command = question.partition(" `uv run ")  # where it ends with one
+    check = exercise.check
+    return Exercise(
+        file=f"exercise_{number:02}.html",
+        label=str(number),
+        part=ELSEWHERE[exercise.document],
+        question=question,
+        command=f"uv run {command.removesuffix('`')}" if command else f"uv run read_trace.py {files} --html page.html",
+        look=exercise.note or "The timeline below: it is the recording that the answer is read from.",
+        answer=answer,
+        questions=(Question(check.ask, check.right, check.options, check.unit, check.within),),
+        traces=traces,
+        names=("",) * len(traces),
+        finding=exercise.finding,
+        lights=check.lights,
+    )
+
+
+def in_document(document: str, number: int) -> tuple[str, str]:
+    """The question and the answer of an exercise that stands in a document. Raises LookupError: it does not."""
+    text = (ROOT / "docs" / document).read_text()
+    found = re.search(
+        rf"^(?:### )?{number}\. ((?:(?!\n(?:### |\d+\. )).)*?)\s*<details><summary>Answer</summary>\n(.*?)</details>",
+        text[text.find("## Exercises") if "## Exercises" in text else 0 :],
+        re.MULTILINE | re.DOTALL,
+    )
+    if found is None:
+        raise LookupError(f"docs/{document} has no exercise {number}")
+    question, answer = (re.sub(r"^ +", "", part, flags=re.MULTILINE).strip() for part in found.groups())
+    return " ".join(question.split()), answer
+
+
+def _of_book(own: book.Exercise) -> Exercise:
+    choices = [own.limits, *([own.shows] if own.shows is not None and own.kind == "case" else [])]
+    questions = [Question(choice.ask, choice.answer, choice.options) for choice in choices]
+    answer = own.why
+    if own.kind == "case":
+        measured = own.measured
+        ask = f"The change: {own.change}. How many times as fast did it make a step? (1: nothing)"
+        questions.append(Question(ask, round(own.brought, 2), (), "times", NEAR))
+        how = "without the profiler" if measured["how"] == "plain" else "with the profiler"
+        where = f"{measured['device']}, torch {measured['torch']}, {measured['date']}"
+        answer += f"\n\nThe change, {own.change}, made a step **{own.brought:.3g} times** as fast, measured {how} on {where}."
+    elif own.kind == "leave":
+        answer += f"\n\nThe obvious change, {own.change}, brings nothing: `uv run exercise.py {own.number} --leave`."
+    traces = tuple(ROOT / trace for trace in own.traces)
+    named = re.split(r"[,:]| a step|, ", own.shows.answer)[0] if own.shows is not None else ""
+    return Exercise(
+        file=f"{'case' if own.kind == 'case' else 'mend'}_{own.number:02}.html",
+        label=f"{'case' if own.kind == 'case' else 'mend'} {own.number}",
+        part=own.chapter,
+        question=own.title,
+        command=f"uv run exercise.py {own.number}",
+        look=own.doc,
+        answer=answer,
+        questions=tuple(questions),
+        traces=traces,
+        names=("",) * len(traces),
+        finding=own.finding if own.kind == "case" else "",
+        lights=() if own.finding or own.kind != "case" else (named,),
+        hints=own.hints,
+        program="" if own.kind == "case" else own.given.read_text(),
+        solution=own.solution.read_text() if own.kind == "mend" else "",
+    )
+
+
+# --- A page
+
+
+def page(exercise: Exercise, before: Exercise | None, after: Exercise | None, navigation: str, script: str, style: str) -> bytes:
+    """The page of an exercise: it asks, lets one look, and explains at last."""
+    shown = _panels(exercise)
+    after_it = "Mend" if exercise.program else "Look"
+    stages = "".join(f"<li>{stage}</li>" for stage in ("Guess", after_it, "Explained"))
+    body = f"""<main class="top">
+{navigation}
+<p class="crumb">{_crumb(exercise)}</p>
+<h1>{inline(exercise.question)}</h1>
+{rendered(exercise.look) if not exercise.traces or exercise.file.startswith("case") else ""}
+{f'<pre class="program">{escape(exercise.program)}</pre>' if exercise.program else ""}
+<ol class="stages">{stages}</ol>
+<form id="guess"></form>
+<p id="said" role="status"></p>
+<p><button type="button" id="tell">show the answer</button></p>
+<noscript><p>The course needs scripts.</p></noscript>
+</main>
+{_mend(exercise) if exercise.program else _look(exercise)}
+<section id="answer" class="top" hidden><h2>Explained</h2><div id="scale"></div>{rendered(exercise.answer)}{_explained(exercise)}
+{_solution(exercise)}</section>
+{"" if exercise.program else _recorded(exercise)}
+<nav class="top ends" aria-label="Beside">{_beside(before, "prev")}{_beside(after, "next")}</nav>"""
+    data = {
+        "lights": shown.lights if shown else [],
+        "questions": [asdict(question) for question in exercise.questions],
+        "exercise": exercise.file,
+    }
+    title = f"{exercise.label}. {exercise.question}"
+    return pages.html(title, body, shown.panels if shown else [], data, script, style)
+
+
+def _crumb(exercise: Exercise) -> str:
+    """The chapter, and what else belongs to the page: its post, its lesson, its recording."""
+    out = [f'<a href="index.html">{escape(exercise.part.partition(":")[0])}</a>', escape(exercise.label)]
+    if exercise.post in POSTS:
+        out.append(f'<a href="{BLOG}{POSTS[exercise.post]}">the post</a>')
+    if exercise.lesson:
+        out.append(f"lesson <code>{escape(exercise.lesson)}</code>")
+    return " · ".join(out)
+
+
+def _look(exercise: Exercise) -> str:
+    where = "" if exercise.file.startswith("case") else f"<p>{inline(exercise.look)}</p>"
+    return f"""<section id="look" class="top" hidden><h2>Look yourself</h2>{where}
+<p class="command"><code id="command">{escape(exercise.command)}</code> <button type="button" id="copy">copy</button></p>
+<p id="marking"><button type="button" id="mark">the selected slice shows it</button>
+<output id="marked" aria-live="polite"></output></p>
+<p><button type="button" id="explain" class="go">explain it</button></p></section>"""
+
+
+def _recorded(exercise: Exercise) -> str:
+    drop = "" if exercise.is_job else DROP
+    return f"""<div id="recorded" hidden><div class="main">{pages.timeline(job=exercise.is_job)}</div>
+<aside class="side">{pages.DETAILS}{drop}</aside></div>"""
+
+
+def _mend(exercise: Exercise) -> str:
+    hints = "".join(
+        f"<details><summary>Hint {n}</summary><p>{inline(hint)}</p></details>" for n, hint in enumerate(exercise.hints, 1)
+    )
+    return f"""<section id="look" class="top" hidden><h2>Mend it, or leave it</h2>
+<p>In your clone, this asks for your guess, records the program, and judges what you make of it:</p>
+<p class="command"><code id="command">{escape(exercise.command)}</code> <button type="button" id="copy">copy</button></p>
+{hints}
+<p><button type="button" id="explain" class="go">explain it</button></p></section>"""
+
+
+def _solution(exercise: Exercise) -> str:
+    if not exercise.solution:
+        return ""
+    return f'<details><summary>The solution</summary><pre class="program">{escape(exercise.solution)}</pre></details>'
+
+
+def _explained(exercise: Exercise) -> str:
+    """The button of what is lit, and what the finding means."""
+    if exercise.is_job or not exercise.traces:
+        return ""
+    name = exercise.finding or ", ".join(exercise.lights)
+    button = f'<button type="button" class="lights" data-light="0">{escape(name)}</button>'
+    meaning = f"<p>{escape(PATTERNS[name].means)}</p>" if name in PATTERNS else ""
+    return f'<p class="finding">{button}</p>{meaning}'
+
+
+def _beside(exercise: Exercise | None, rel: str) -> str:
+    if exercise is None:
+        return ""
+    name = f"{escape(exercise.label)}: {inline(_short(exercise.question))}"
+    return f'<a href="{exercise.file}" rel="{rel}">{f"← {name}" if rel == "prev" else f"{name} →"}</a>'
+
+
+def _short(text: str) -> str:
+    """A question's first sentence."""
+    return re.split(r"(?<=[.?:])\s", text)[0]
+
+
+DROP = """<section id="drop"><h2>Your own trace beside it</h2>
+<p>Drop a trace (.json, .json.gz) or a page of <code>--html</code> here, or <label for="file">choose a file</label>. The file does
+not leave this browser.</p>
+<input id="file" type="file" accept=".json,.gz,.html"><p id="dropped" role="status"></p><div id="compared"></div></section>"""
+
+
+def _panels(exercise: Exercise) -> pages.Panels | None:
+    """The recordings from their first recorded step on, and what explains the answer in the last of them."""
+    if exercise.is_job:
+        return pages.job_panels([str(path) for path in exercise.traces])
+    if not exercise.traces:
+        return None
+    labels = [f"{name}{path.relative_to(ROOT)}" for name, path in zip(exercise.names, exercise.traces, strict=True)]
+    labels = [label.replace("gallery/", "") for label in labels]
+    return pages.trace_panels(
+        [recording(path) for path in exercise.traces],
+        labels,
+        exercise.finding,
+        lambda name: any(part in name for part in exercise.lights),
+    )
+
+
+# --- The start page
+
+
+def start_page(navigation: str, script: str, style: str) -> bytes:
+    """What one learns, how far one is, and the chapters, each with a picture."""
+    every = chapters()
+    count = sum(len(chapter.exercises) for chapter in every)
+    cards = "".join(_card(number, chapter) for number, chapter in enumerate(every, 1))
+    body = f"""<main class="text">{navigation}
+<h1>Profiling in PyTorch: guess first, then look</h1>
+<p class="lead">You will read a trace and say what limits a program, predict what a change brings, make the change,
+and see whether you were right. {count} exercises, each with a recording or a program: say your guess, look yourself, mark the
+slice that shows it, and only then read why.</p>
+<p><a id="continue" class="go" href="{every[0].exercises[0].file}">begin</a> <span id="progress" aria-live="polite"></span></p>
+<section id="again" hidden><h2>Come again</h2><p>Questions that you missed, some pages ago:</p><ul></ul></section>
+<div class="chapters">{cards}</div>
+<p>Your progress is kept in this browser only. <button type="button" id="forget">forget it</button></p></main>"""
+    return pages.html("Profiling in PyTorch", body, [], {}, script, style)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+LEVELS = {1: "for a start", 2: "with some practice", 3: "harder"}
+
+
+def _card(number: int, chapter: Chapter) -> str:
+    items = "".join(
+        f'<li><a href="{own.file}" data-exercise="{own.file}">{inline(_short(own.question))}</a> <span class="state"></span></li>'
+        for own in chapter.exercises
+    )
+    title, _, rest = chapter.title.partition(": ")
+    kind = "to mend" if chapter.exercises[0].program else "to look at"
+    dots = "●" * chapter.level + "○" * (3 - chapter.level)
+    return f"""<section class="chapter"><h2><span class="number">{number}</span> {escape(_capital(rest or title))}</h2>
+{thumbnail(chapter.picture)}
+<p>{escape(chapter.learn)}</p>
+<p class="facts"><span title="{LEVELS[chapter.level]}">{dots}</span> {len(chapter.exercises)} {kind}
+<span class="done"></span></p>
+<details><summary>exercises</summary><ol>{items}</ol></details></section>"""
+
+
+WIDE, ROW, MOST_BOXES = 320, 16, 500
+
+
+def thumbnail(path: Path) -> str:
+    """A recording as a small picture: the ops of its steps above, the GPU's work below."""
+    trace, _ = recording(path)
+    ops = [(op.start_us, op.end_us) for op in trace.ops]
+    work = [(a.event.start_us, a.event.end_us) for a in trace.activities() if a.event.kind in (Kind.KERNEL, Kind.MEMCPY)]
+    begin = trace.steps[0].start_us
+    end = max(high for _, high in [*ops, *work] if high > begin)
+    boxes = [*_boxes(_outer(ops), begin, end, "op", 0), *_boxes(_inner(ops), begin, end, "inner", ROW)]
+    boxes += _boxes(work, begin, end, "kernel", 2 * ROW) if work else []
+    high = ROW * (3 if work else 2)
+    return f'<svg class="thumb" viewBox="0 0 {WIDE} {high}" preserveAspectRatio="none" aria-hidden="true">{"".join(boxes)}</svg>'
+
+
+def _outer(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Those that are in no other."""
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+        if not found or start >= found[-1][1]:
+            found.append((start, end))
+    return found
+
+
+def _inner(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Of those that are in another, the outermost."""
+    outer = set(_outer(spans))
+    return _outer([span for span in spans if span not in outer])
+
+
+def _boxes(spans: Sequence[tuple[float, float]], begin: float, end: float, name: str, y: int) -> list[str]:
+    """Rectangles, of those narrower than a quarter of a unit only the first."""
+    scale, found, last = WIDE / (end - begin), [], -1.0
+    for start, stop in sorted(spans):
+        x, wide = (start - begin) * scale, (stop - start) * scale
+        if x < 0 or (wide < 0.25 and x - last < 0.5):
+            continue
+        last = x
+        found.append(f'<rect class="{name}" x="{x:.1f}" y="{y + 1}" width="{max(wide, 0.3):.1f}" height="{ROW - 2}"/>')
+    return found[:MOST_BOXES]

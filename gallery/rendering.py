@@ -1,0 +1,48 @@
+"""Markdown of the documents as HTML of the course, and links between its pages."""
+
+import base64
+from pathlib import Path
+import re
+
+from gallery.figures import ROOT
+from markdown_it import MarkdownIt
+
+GALLERY = ROOT / "gallery"
+MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
+
+
+def trace_file(path: Path) -> str:
+    """The page of a recording."""
+    name = str(path.relative_to(GALLERY)).removesuffix(".gz").removesuffix(".json")
+    return f"trace_{name.removeprefix('h200/').replace('/', '_')}.html"
+
+
+def inline(text: str) -> str:
+    return MARKDOWN.renderInline(text)
+
+
+def rendered(text: str) -> str:
+    """Markdown as HTML, pictures in it. Links to recordings lead to their pages; others, whose files are not here, are text."""
+    html = re.sub(r'<a href="([^"]*)">(.*?)</a>', _linked, MARKDOWN.render(text), flags=re.DOTALL)
+    html = re.sub(r"<h2>([^<]+)</h2>", _anchored, html)
+    return re.sub(r'<img src="([^"]*)"', _pictured, html)
+
+
+def _anchored(found: re.Match[str]) -> str:
+    """A heading under the name that links to it use, as on GitHub."""
+    return f'<h2 id="{re.sub(r"[^a-z0-9 -]", "", found[1].lower()).replace(" ", "-")}">{found[1]}</h2>'
+
+
+def _linked(found: re.Match[str]) -> str:
+    name, _, anchor = found[1].partition("#")
+    path = (ROOT / "docs" / name).resolve()
+    if found[1].startswith("https://"):
+        return found[0]
+    if path.stem in ("figures", "cheatsheet", "patterns", "glossary") and path.suffix == ".md":
+        return f'<a href="{path.stem}.html{f"#{anchor}" * bool(anchor)}">{found[2]}</a>'
+    return f'<a href="{trace_file(path)}">{found[2]}</a>' if path.name.endswith((".json", ".json.gz")) else found[2]
+
+
+def _pictured(found: re.Match[str]) -> str:
+    picture = base64.b64encode((ROOT / "docs" / found[1]).resolve().read_bytes()).decode()
+    return f'<img src="data:image/png;base64,{picture}"'
