@@ -8,7 +8,7 @@ import re
 
 from exercises.judge import book
 from gallery.figures import ROOT, TITLES, Elsewhere, Figure, elsewhere, figures, filled, recording
-from gallery.rendering import inline, rendered
+from gallery.rendering import inline, rendered, trace_file
 from trace_reader import PATTERNS, Kind, pages
 
 GALLERY, RECORDED = ROOT / "gallery", ROOT / "gallery" / "course" / "recorded"
@@ -237,7 +237,7 @@ def page(exercise: Exercise, before: Exercise | None, after: Exercise | None, na
         "exercise": exercise.file,
     }
     title = f"{exercise.label}. {exercise.question}"
-    return pages.html(title, body, shown.panels if shown else [], data, script, style)
+    return pages.html(title, pages.with_terms(body), shown.panels if shown else [], data, script, style)
 
 
 def _crumb(exercise: Exercise) -> str:
@@ -289,7 +289,15 @@ def _explained(exercise: Exercise) -> str:
     name = exercise.finding or ", ".join(exercise.lights)
     button = f'<button type="button" class="lights" data-light="0">{escape(name)}</button>'
     meaning = f"<p>{escape(PATTERNS[name].means)}</p>" if name in PATTERNS else ""
-    return f'<p class="finding">{button}</p>{meaning}'
+    return f'<p class="finding">{button}</p>{meaning}{_report(exercise)}'
+
+
+def _report(exercise: Exercise) -> str:
+    """A link to the whole report of the recording, where the course has its page."""
+    path = exercise.traces[-1]
+    if not path.is_relative_to(GALLERY):
+        return ""
+    return f'<p><a href="{trace_file(path)}">the whole report of this recording</a></p>'
 
 
 def _beside(exercise: Exercise | None, rel: str) -> str:

@@ -9,7 +9,7 @@ from helpers.browser import LIT
 from helpers.events import ADD, annotation, call, document, kernel, launch, memory_training, op, step
 import numpy as np
 import pytest
-from trace_reader import analyze, cli, load
+from trace_reader import analyze, cli, load, us
 from trace_reader.commands import write_page
 from trace_reader.scene.document import Style
 from trace_reader.scene.theme import CPU_COLOURS, GPU_COLOURS
@@ -292,6 +292,69 @@ def test_the_ranks_of_a_job_are_lanes_that_open(tmp_path, capsys, opened):
     page.keyboard.press("Enter")
     assert page.evaluate(labels) == ["rank 0", "rank 1"]
     keep_screen(page, "report_job")
+
+
+def test_what_lights_up_in_a_job_lies_on_the_ranks_summary_alone(tmp_path, capsys, opened):
+    """The lanes below it have slices of their own to see."""
+    page = opened(written(tmp_path, capsys, *SLOW))
+    page.click(".verdict button")
+    page.evaluate("() => { report.timeline.toggle(report.panels[0]); report.timeline.frame(); }")
+    filled = page.evaluate(
+        """() => { const t = report.timeline, g = t.g, found = []; const own = g.fillRect;
+        g.fillRect = (x, y, w, h) => { if (g.fillStyle === "rgba(232, 161, 58, 0.333)") found.push([y, h]); };
+        t.drawSpans(); g.fillRect = own; const [item] = t.items; return [found, t.top(item), item.height, t.items.length]; }"""
+    )
+    boxes, top, height, items = filled
+    assert items > 3 and boxes and {tuple(box) for box in boxes} == {(top, height)}
+
+
+def test_arrows_side_by_side_are_never_a_block(tmp_path, capsys, opened):
+    """A launch of many kernels that lie in a few pixels has one arrow to them, and one to each that is apart."""
+    kernels = [kernel(f"k{n}", 20 + n * 0.01, 0.005, 1) for n in range(15)] + [kernel("apart", 80, 5, 1)]
+    path = tmp_path / "graph.json"
+    path.write_text(json.dumps(document(step(0, 0, 100), launch(10, 1, "cudaGraphLaunch"), *kernels)))
+    page = opened(written(tmp_path, capsys, path))
+    drawn = page.evaluate(
+        """() => { const t = report.timeline, p = report.panels[0]; let n = 0; const own = t.arrow;
+        t.arrow = (...rest) => { n++; own.apply(t, rest); };
+        for (let i = 0; i < p.n; i++) if (p.called(i) === "cudaGraphLaunch") t.selected = [p, i];
+        t.frame(); return [n, p.launched.get(t.selected[1]).length]; }"""
+    )
+    assert drawn == [2, 16]
+
+
+def test_the_bars_of_a_step_are_the_reports_numbers(tmp_path, capsys, opened):
+    page = opened(written(tmp_path, capsys, MATH))
+    facts = json.loads(told(capsys, MATH, "--json"))
+    rows = [row.inner_text().split("\n") for row in page.query_selector_all(".steps .step")]
+    assert [row[0] for row in rows] == ["recorded", "without the profiler (estimated)"]
+    assert rows[0][1] == us(facts["plain"]["recorded_step_us"])
+    assert rows[1][1] == f"{us(facts['plain']['low_us'])} to {us(facts['plain']['high_us'])}"
+    widths = page.evaluate(
+        "() => [...document.querySelectorAll('.steps svg.length')].map((own) => [...own.querySelectorAll('rect')]"
+        ".map((r) => r.getBoundingClientRect().width / own.getBoundingClientRect().width))"
+    )
+    longest = max(facts["plain"]["recorded_step_us"], facts["plain"]["high_us"])
+    path = facts["recorded_critical_path"]
+    told_shares = [path[f"{name}_us"] / path["window_us"] for name in ("cpu", "input", "latency", "compute", "copy")]
+    drawn = [share * facts["plain"]["recorded_step_us"] / longest for share in told_shares if share >= 0.004]
+    assert widths[0][:-1] == pytest.approx(drawn, abs=0.003) and widths[0][-1] == 0
+    assert widths[1][-1] == pytest.approx((facts["plain"]["high_us"] - facts["plain"]["low_us"]) / longest, abs=0.003)
+    assert "of the critical path" in page.inner_text(".steps figcaption")
+
+
+def test_the_slices_in_view_can_be_read_as_a_table(tmp_path, capsys, opened):
+    page = opened(written(tmp_path, capsys, COLD))
+    page.click("#in-view summary")
+    page.wait_for_selector("#in-view td")
+    n = page.evaluate("report.panels[0].n")
+    assert page.locator("#in-view tbody tr").count() == n
+    page.click("#in-view button:text-is('ProfilerStep#3')")
+    assert page.inner_text("#details .name") == "ProfilerStep#3"
+    page.evaluate("() => report.timeline.fit(report.panels[0], [report.timeline.selected[1]])")
+    page.wait_for_function("(n) => document.querySelectorAll('#in-view tbody tr').length < n", arg=n)
+    first = page.locator("#in-view tbody tr").first.inner_text().split("\t")
+    assert first[0] == "ProfilerStep#3" and first[1] == "step" and first[4] == page.inner_text("#details dd >> nth=0")
 
 
 EVIL = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>\" onload=\"window.hacked = 1 & <b>"

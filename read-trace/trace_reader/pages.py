@@ -15,10 +15,10 @@ from trace_reader.scene.document import Style
 from trace_reader.scene.lights import Light, finding_light
 from trace_reader.scene.timeline import Timeline
 from trace_reader.write import html_page, markdown
-from trace_reader.write.html_page import DETAILS, html, timeline
+from trace_reader.write.html_page import DETAILS, html, timeline, with_terms
 from trace_reader.write.page_payload import Panel, Shown, lit_values, panel
 
-__all__ = ["DETAILS", "Panels", "html", "job_panels", "several_markdown", "timeline", "trace_page", "trace_panels"]
+__all__ = ["DETAILS", "Panels", "html", "job_panels", "several_markdown", "timeline", "trace_page", "trace_panels", "with_terms"]
 
 
 class Panels(msgspec.Struct, frozen=True):

@@ -94,7 +94,7 @@ def write(page: Page) -> bytes:
         *tables,
         "</div>",
     ]
-    return html(title, _with_terms("\n".join(body)), page.panels, {"lights": lights.found, **_bars(page.changes)})
+    return html(title, with_terms("\n".join(body)), page.panels, {"lights": lights.found, **_bars(page.changes)})
 
 
 def html(
@@ -329,7 +329,7 @@ class _Lights:
         return len(self.found) - 1
 
 
-def _with_terms(body: str) -> str:
+def with_terms(body: str) -> str:
     """The body with each term of the glossary explained on hover where it first stands in text."""
     pieces = _TAG.split(body)  # text, tag, text, ...
     seen: set[str] = set()
