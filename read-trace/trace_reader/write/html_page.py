@@ -308,7 +308,9 @@ def _table(table: TablePart, caption: str, lit: Sequence[dict[str, Any]], lights
         first = first or NO_NAME
         if number is not None:
             first = f'<button type="button" class="lights" data-light="{number}">{first}</button>'
-        out.append(f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>')
+        named = zip(table.head[1:], rest, strict=True)  # a phone shows a row's cells below each other, each with its heading
+        cells_html = "".join(f'<td data-head="{_text(head)}">{cell}</td>' for head, cell in named)
+        out.append(f'<tr><th scope="row">{first}</th>{cells_html}</tr>')
     out.append("</tbody></table></div>")
     if table.more:
         out.append(f"<p>and {table.more} more</p>")
