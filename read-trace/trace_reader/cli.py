@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 import re
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 from trace_reader import __version__, guard
 from trace_reader.errors import MissingExtraError, NotWrittenError, TraceError
@@ -22,6 +22,7 @@ with at_once():
     from trace_reader.commands.report import BY
     from trace_reader.write import OUTPUTS
 
+WORDS = ("check", "baseline")  # commands with flags of their own
 DESCRIPTION = """\
 Read a profiler trace: what the bottleneck is, what each step launched, which kernels took the time, and what it means.
 
@@ -38,6 +39,7 @@ Read a profiler trace: what the bottleneck is, what each step launched, which ke
     {command} TRACE.json --html out.html    the report as a page, with a timeline to click; two traces; a job
     {command} TRACE.json --open             in Perfetto, from this machine, without an upload
     {command} TRACE.json --redact B.json    a copy to share, without names that are not public
+    {command} check NEW*.json --baseline OLD*.json      a gate for CI: is it worse? (check --help, baseline --help)
     zcat TRACE.json.gz | {command} - --json
 
 Any Chrome trace of torch.profiler will do: .json or .json.gz, from any torch and any GPU. The exit code is 0; 2 for a file
@@ -231,11 +233,30 @@ def interval(number: type) -> Callable[[str], tuple[Any, Any]]:
 
 def main(argv: list[str] | None = None, prog: str = "read-trace", command: str = "read-trace") -> int:
     """Do what the arguments say; the exit code. `command` is how the help's examples call the program."""
+    argv = sys.argv[1:] if argv is None else argv
+    if argv and argv[0] in WORDS and not Path(argv[0]).exists():
+        return _answered(lambda: _of_word(argv[0])(argv[1:], prog, command), lambda: sys.stdout)
     args = parse_args(argv, prog, command)
-    try:
+
+    def run() -> tuple[str, int]:
         with protected(_inputs(args)):
             _check_targets(args)
-            text, code = args.run(args)
+            return args.run(args)
+
+    # A copy itself went to stdout: what is said of it does not.
+    return _answered(run, lambda: sys.stderr if args.redact == "-" else sys.stdout)
+
+
+def _of_word(word: str) -> Callable[[list[str], str, str], tuple[str, int]]:
+    from trace_reader.commands import check  # here: a report does without
+
+    return getattr(check, word)
+
+
+def _answered(run: Callable[[], tuple[str, int]], stream_of: Callable[[], TextIO]) -> int:
+    """Run a command and print its answer; the exit code."""
+    try:
+        text, code = run()
     except (TraceError, LookupError) as error:
         say_error(error)
         return 2
@@ -253,8 +274,7 @@ def main(argv: list[str] | None = None, prog: str = "read-trace", command: str =
         say_error(f"read-trace {__version__} failed on this: {guard.words_of(error)}; please report it")
         return 1
     try:
-        # A copy itself went to stdout: what is said of it does not.
-        stream = sys.stderr if args.redact == "-" else sys.stdout
+        stream = stream_of()
         stream.write(text)
         stream.flush()
         sys.stdout.flush()

@@ -1,0 +1,161 @@
+"""Is a run worse than its baseline? Counts are compared as they are, times with their noise.
+
+Noise is measured by repeating runs: the ratio of the medians lies in an interval that bootstrap over the runs gives (percentiles
+of resampled medians; Efron 1979, Annals of Statistics 7). It is worse only where the interval begins above the limit, and above
+what the runs of one side differ by among themselves. One run alone says nothing of the noise between runs: then the interval is
+widened by ONE_RUN on each side.
+"""
+
+from collections.abc import Sequence
+import math
+import re
+import statistics
+
+import msgspec
+import numpy as np
+from trace_reader.analysis.run_measures import RowMeasure, RunMeasures
+
+COUNTS = ("kernels", "ops", "copies", "syncs", "compiled")
+TIMES = ("step", "gpu", "exposed", "peak_memory")
+FINDINGS = "findings"
+ALIASES = {"communication.exposed": "exposed", "recompiles": "compiled"}
+DEFAULTS = ("step=+10%", "gpu=+10%", "kernels=+0", "ops=+0", "copies=+0", "syncs=+0", "compiled=+0", "peak_memory=+5%")
+ONE_RUN = 0.25  # five processes of one lesson differ by so much and more (docs/figures.md: 49.6 to 79.1 us of one step)
+RESAMPLES, CONFIDENCE = 4000, 0.95
+ENOUGH_RUNS = 3  # of each side, for an interval of their own
+ROW_SHARE, MOST_CAUSES = 0.02, 5  # of a step, that a row has to change by to be told
+FINE, WORSE, INCONCLUSIVE, UNKNOWN = "fine", "worse", "inconclusive", "not in the trace"
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """How much more a measure may be: by `share`, or by `amount`; of findings, that no new one comes."""
+
+    text: str
+    measure: str
+    share: float | None = None
+    amount: float | None = None
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """A limit, and what came of it. `low`, `high`: by what the measure grew, as a ratio of times, or as a difference of counts;
+    `more_runs`: how many more of each would do, where it is inconclusive.
+    """
+
+    limit: Limit
+    verdict: str
+    old: float | None = None
+    new: float | None = None
+    low: float | None = None
+    high: float | None = None
+    more_runs: int | None = None
+    findings: tuple[str, ...] = ()
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """A row that changed: calls and us per step, before and after."""
+
+    name: str
+    calls: tuple[float, float]
+    us: tuple[float, float]
+
+
+class Gate(msgspec.Struct, frozen=True):
+    """All outcomes, and the rows that changed most. `runs`: how many of the baseline, and of the new one."""
+
+    outcomes: tuple[Outcome, ...]
+    causes: tuple[Cause, ...]
+    runs: tuple[int, int]
+
+    @property
+    def verdict(self) -> str:
+        """The worst of all."""
+        said = {outcome.verdict for outcome in self.outcomes}
+        return WORSE if WORSE in said else INCONCLUSIVE if INCONCLUSIVE in said else FINE
+
+
+def parse_limit(text: str) -> Limit:
+    """A limit as it is written: step=+5%, kernels=+0, peak_memory=+1000000, findings=new. Raises ValueError."""
+    name, _, value = text.partition("=")
+    measure = ALIASES.get(name.strip(), name.strip())
+    if measure == FINDINGS and value.strip() == "new":
+        return Limit(text, FINDINGS)
+    found = re.fullmatch(r"\s*\+?(\d+(?:\.\d+)?)\s*(%?)\s*", value)
+    if measure not in (*COUNTS, *TIMES) or found is None:
+        known = ", ".join((*TIMES, *COUNTS))
+        raise ValueError(f"expected MEASURE=+N, MEASURE=+N% or findings=new, got {text!r}; measures: {known}")
+    number = float(found[1])
+    return Limit(text, measure, share=number / 100) if found[2] else Limit(text, measure, amount=number)
+
+
+def gate(old: Sequence[RunMeasures], new: Sequence[RunMeasures], limits: Sequence[Limit]) -> Gate:
+    """Judge new runs beside a baseline's. Raises ValueError: one of them has no run."""
+    if not old or not new:
+        raise ValueError("no run to compare")
+    outcomes = tuple(_outcome(limit, old, new) for limit in limits)
+    return Gate(outcomes, _causes(old, new), (len(old), len(new)))
+
+
+def _outcome(limit: Limit, old: Sequence[RunMeasures], new: Sequence[RunMeasures]) -> Outcome:
+    if limit.measure == FINDINGS:
+        known = {slug for own in old for slug in own.findings}
+        fresh = [slug for slug in new[0].findings if slug not in known and all(slug in own.findings for own in new)]
+        return Outcome(limit, WORSE if fresh else FINE, findings=tuple(fresh))
+    before, after = ([v for own in runs if (v := getattr(own, limit.measure)) is not None] for runs in (old, new))
+    if not before or not after:
+        return Outcome(limit, UNKNOWN)
+    medians = statistics.median(before), statistics.median(after)
+    if limit.measure in COUNTS or limit.amount is not None:
+        return _counted(limit, before, after, medians)
+    low, high = _ratio(before, after)
+    most = 1 + (limit.share or 0.0)
+    noise = max(max(runs) / min(runs) for runs in (before, after)) if min(*before, *after) > 0 else 1.0
+    verdict = WORSE if low > max(most, noise) else FINE if high <= most else INCONCLUSIVE
+    more = _more_runs(low, high, medians[1] / medians[0] if medians[0] else math.inf, most, min(len(before), len(after)))
+    return Outcome(limit, verdict, *medians, low, high, more if verdict == INCONCLUSIVE else None)
+
+
+def _counted(limit: Limit, before: list[float], after: list[float], medians: tuple[float, float]) -> Outcome:
+    """What a run launches is the same in each run of the same program; where runs differ, the intervals of both are compared."""
+    room = limit.amount if limit.amount is not None else (limit.share or 0.0) * max(before)
+    low, high = min(after) - max(before), max(after) - min(before)
+    verdict = WORSE if low > room else FINE if max(after) - max(before) <= room else INCONCLUSIVE
+    return Outcome(limit, verdict, *medians, low, high, 1 if verdict == INCONCLUSIVE else None)
+
+
+def _ratio(before: list[float], after: list[float]) -> tuple[float, float]:
+    """Where the ratio of the medians lies, after over before."""
+    if min(before) <= 0:
+        return (1.0, 1.0) if max(after) <= 0 else (1.0, math.inf)
+    if min(len(before), len(after)) < ENOUGH_RUNS:
+        return min(after) / max(before) * (1 - ONE_RUN), max(after) / min(before) * (1 + ONE_RUN)
+    random = np.random.default_rng(0)  # the same runs give the same answer
+    drawn = [np.median(random.choice(runs, (RESAMPLES, len(runs))), axis=1) for runs in (before, after)]
+    low, high = np.quantile(drawn[1] / drawn[0], [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)
+
+
+def _more_runs(low: float, high: float, ratio: float, most: float, runs: int) -> int:
+    """How many more runs of each would narrow the interval to one side of the limit: its width falls as one over the root."""
+    if runs < ENOUGH_RUNS:
+        return ENOUGH_RUNS - runs
+    room = abs(ratio - most)
+    half = (high - low) / 2
+    needed = math.ceil(runs * (half / room) ** 2) if room > half / 10 else 100 * runs
+    return min(max(1, needed - runs), 99)
+
+
+def _causes(old: Sequence[RunMeasures], new: Sequence[RunMeasures]) -> tuple[Cause, ...]:
+    """The rows that take more than before, or run more often, those that cost most first."""
+    nothing = RowMeasure(0.0, 0.0)
+
+    def middle(runs: Sequence[RunMeasures], name: str) -> tuple[float, float]:
+        rows = [own.rows.get(name, nothing) for own in runs]
+        return statistics.median(row.calls for row in rows), statistics.median(row.us for row in rows)
+
+    step_us = statistics.median([own.step for own in old if own.step is not None] or [0.0])
+    found = []
+    for name in dict.fromkeys(name for own in (*new, *old) for name in own.rows):
+        (calls_a, us_a), (calls_b, us_b) = middle(old, name), middle(new, name)
+        if us_b - us_a > ROW_SHARE * step_us or calls_b > calls_a:
+            found.append(Cause(name, (calls_a, calls_b), (us_a, us_b)))
+    return tuple(sorted(found, key=lambda own: own.us[0] - own.us[1])[:MOST_CAUSES])

@@ -1,0 +1,160 @@
+"""`read-trace check` and `read-trace baseline`: a gate for continuous integration."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+import tomllib
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+import msgspec
+from trace_reader.analysis.gate import DEFAULTS, FINE, INCONCLUSIVE, UNKNOWN, WORSE, Gate, Limit, gate, parse_limit
+from trace_reader.analysis.run_measures import RunMeasures, measures, of_job
+from trace_reader.commands.load_shown import load_shown
+from trace_reader.commands.read_job import expanded, jobs_of
+from trace_reader.errors import TraceError
+from trace_reader.reading import analyze
+from trace_reader.scene.document import Style
+from trace_reader.scene.gate_report import change, gate_report
+from trace_reader.system.files import write_file
+from trace_reader.write import OUTPUTS, TEXT, Answer
+
+SCHEMA = 1
+EXIT = {FINE: 0, WORSE: 1, INCONCLUSIVE: 3}
+CHECK = """\
+Is a run worse than its baseline? Exit code 0: no; 1: it is, with what and by how much; 3: the noise between runs is wider than
+the limit, and how many more runs would do; 2: a mistake in the call, or a file that is no trace.
+
+    {command} check new*.json --baseline old*.json
+    {command} check new*.json --baseline base.json --max step=+5% --max kernels=+0 --md
+"""
+BASELINE = """\
+Write what `check` compares of some runs into a small file, to be kept beside the program.
+
+    {command} baseline run1.json run2.json run3.json -o base.json
+"""
+
+
+class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file that `baseline` writes."""
+
+    read_trace_baseline: int
+    runs: tuple[RunMeasures, ...]
+
+
+def check(argv: list[str], prog: str, command: str) -> tuple[str, int]:
+    """What is printed, and the exit code. Raises TraceError."""
+    parser = _parser(prog, "check", CHECK.format(command=command))
+    parser.add_argument("new", nargs="+", metavar="NEW", help="traces of the new runs, a folder of them, or ranks of jobs")
+    old, most = "the same of the old runs, or a baseline's file", f"how much more (default: {' '.join(DEFAULTS)})"
+    parser.add_argument("--baseline", nargs="+", required=True, metavar="OLD", help=old)
+    parser.add_argument("--max", action="append", type=_limit, metavar="LIMIT", help=most.replace("%", "%%"))
+    config = "a TOML file with max = [...] (default: [tool.read-trace] of pyproject.toml)"
+    parser.add_argument("--config", type=Path, metavar="FILE", help=config)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="for programs")
+    form.add_argument("--md", action="store_true", help="Markdown, for a pull request")
+    form.add_argument("--github", action="store_true", help="annotations of a GitHub workflow")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write a JUnit report, too")
+    args = parser.parse_args(argv)
+    try:
+        limits = args.max or _configured(args.config)
+    except (OSError, ValueError, tomllib.TOMLDecodeError) as error:
+        parser.error(str(error))
+    found = gate(_runs(args.baseline), _runs(args.new), limits)
+    if args.junit is not None:
+        write_file(args.junit, _junit(found).encode())
+    if args.github:
+        return _github(found), EXIT[found.verdict]
+    answer = Answer(lambda: gate_report(found, Style()), lambda: {"verdict": found.verdict, **msgspec.to_builtins(found)})
+    form_of = OUTPUTS["json"] if args.json else OUTPUTS["md"] if args.md else TEXT
+    return form_of.write(answer), EXIT[found.verdict]
+
+
+def baseline(argv: list[str], prog: str, command: str) -> tuple[str, int]:
+    """Write a baseline's file; what is printed, and the exit code. Raises TraceError, NotWrittenError."""
+    parser = _parser(prog, "baseline", BASELINE.format(command=command))
+    parser.add_argument("traces", nargs="+", metavar="TRACE")
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the file to write, .json")
+    args = parser.parse_args(argv)
+    runs = tuple(_runs(args.traces))
+    write_file(args.out, msgspec.json.format(msgspec.json.encode(Baseline(SCHEMA, runs)), indent=1) + b"\n")
+    return f"wrote {args.out}: {len(runs)} run{'s' * (len(runs) > 1)}\n", 0
+
+
+def _parser(prog: str, name: str, text: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(prog=f"{prog} {name}", description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def _limit(text: str) -> Limit:
+    try:
+        return parse_limit(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _configured(file: Path | None) -> list[Limit]:
+    """The limits of a TOML file, of this folder's pyproject.toml, or the defaults. Raises OSError, ValueError."""
+    texts: Any = list(DEFAULTS)
+    if file is not None:
+        texts = tomllib.loads(file.read_text("utf-8")).get("max", texts)
+    elif Path("pyproject.toml").is_file():
+        texts = tomllib.loads(Path("pyproject.toml").read_text("utf-8")).get("tool", {}).get("read-trace", {}).get("max", texts)
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError("max: expected a list of limits such as ['step=+5%']")
+    return [parse_limit(text) for text in texts]
+
+
+def _runs(paths: Sequence[str]) -> list[RunMeasures]:
+    """The runs of these traces, a job's ranks as one; of a baseline's file, those that it holds. Raises TraceError."""
+    if len(paths) == 1 and (kept := _kept(Path(paths[0]))) is not None:
+        return [*kept.runs]
+    paths = expanded(list(paths))
+    jobs = jobs_of(paths)
+    in_jobs = {path for ranks in jobs.values() for path in ranks}
+    groups = [*jobs.values(), *([path] for path in paths if path not in in_jobs)]
+    return [of_job([measures(analyze(load_shown(path))) for path in ranks]) for ranks in groups]
+
+
+def _kept(path: Path) -> Baseline | None:
+    """A baseline's file; None: another one. Raises TraceError: it is of another version, or damaged."""
+    try:
+        with path.open("rb") as file:
+            if b"read_trace_baseline" not in file.read(200):
+                return None
+        found = msgspec.json.decode(path.read_bytes(), type=Baseline)
+    except OSError:
+        return None  # the reader says why
+    except msgspec.MsgspecError as error:
+        raise TraceError(f"{path}: a baseline that this version does not read: {error}") from error
+    if found.read_trace_baseline != SCHEMA or not found.runs:
+        raise TraceError(f"{path}: a baseline of version {found.read_trace_baseline}, and this reads version {SCHEMA}")
+    return found
+
+
+def _github(found: Gate) -> str:
+    """A line of a GitHub workflow for each limit that was not kept."""
+    level = {WORSE: "error", INCONCLUSIVE: "warning"}
+    lines = [
+        f"::{level[own.verdict]} title=read-trace {own.limit.text}::{own.limit.measure} grew by {change(own)}"
+        for own in found.outcomes
+        if own.verdict in level
+    ]
+    lines += [
+        f"::notice title=read-trace::{own.name}: calls {own.calls[0]:g} -> {own.calls[1]:g}" for own in found.causes if lines
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _junit(found: Gate) -> str:
+    """A test case for each limit, as JUnit's XML has them."""
+    cases = []
+    for own in found.outcomes:
+        said = quoteattr(f"grew by {change(own)}")
+        inside = {
+            WORSE: f"<failure message={said}/>", INCONCLUSIVE: f"<skipped message={said}/>", UNKNOWN: "<skipped/>"
+        }.get(own.verdict, "")  # fmt: skip
+        cases.append(f'  <testcase classname="read-trace" name={quoteattr(own.limit.text)}>{inside}</testcase>\n')
+    failures, skipped = (sum(own.verdict in named for own in found.outcomes) for named in ((WORSE,), (INCONCLUSIVE, UNKNOWN)))
+    head = f'<testsuite name="{escape("read-trace check")}" tests="{len(cases)}" failures="{failures}" skipped="{skipped}">'
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{head}\n{"".join(cases)}</testsuite>\n'
