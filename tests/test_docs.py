@@ -12,6 +12,7 @@ from helpers import GALLERY, LESSONS, ROOT, TOOL
 from helpers.flags import OWN, SHARED
 import pytest
 from trace_reader import cli, read
+from trace_reader.commands.check import check_parser
 
 README = (ROOT / "README.md").read_text()
 DOCS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))
@@ -52,6 +53,9 @@ def test_every_command_parses(document, command):
 @pytest.mark.parametrize(("document", "command"), READING)
 def test_every_command_that_reads_a_trace_parses_and_its_recordings_are_there(document, command):
     _, *arguments = shlex.split(re.sub(r" {2,}.*", "", command))
+    if arguments[0] == "check":
+        check_parser("read-trace", "read-trace").parse_args(arguments[1:])
+        return
     for path in cli.parse_args(arguments).traces:
         if path.startswith(("tests/", "gallery/")):
             assert list(ROOT.glob(path)), path
@@ -147,7 +151,9 @@ def test_the_pages_name_every_flag_and_no_other():
     assert reading <= flags_in("read-trace/docs/reading.md", "docs/sharing.md")
     exercise = {"--watch", "--leave", "--hint", "--solution", "--html", "--reset", "--list"}
     assert exercise <= flags_in("docs/exercises.md")
-    assert flags_in("README.md", *PAGES) <= {*SHARED, *own, *reading, *exercise, *foreign}
+    check = {"--baseline", "--max", "--config", "--github", "--junit", "--md", "--json"}
+    assert check - {"--json"} <= flags_in("read-trace/docs/check.md")
+    assert flags_in("README.md", *PAGES) <= {*SHARED, *own, *reading, *exercise, *check, *foreign}
 
 
 @pytest.mark.parametrize("lesson", LESSONS)

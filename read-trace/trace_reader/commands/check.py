@@ -42,8 +42,8 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     runs: tuple[RunMeasures, ...]
 
 
-def check(argv: list[str], prog: str, command: str) -> tuple[str, int]:
-    """What is printed, and the exit code. Raises TraceError."""
+def check_parser(prog: str, command: str) -> argparse.ArgumentParser:
+    """The flags of `check`."""
     parser = _parser(prog, "check", CHECK.format(command=command))
     parser.add_argument("new", nargs="+", metavar="NEW", help="traces of the new runs, a folder of them, or ranks of jobs")
     old, most = "the same of the old runs, or a baseline's file", f"how much more (default: {' '.join(DEFAULTS)})"
@@ -56,6 +56,12 @@ def check(argv: list[str], prog: str, command: str) -> tuple[str, int]:
     form.add_argument("--md", action="store_true", help="Markdown, for a pull request")
     form.add_argument("--github", action="store_true", help="annotations of a GitHub workflow")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write a JUnit report, too")
+    return parser
+
+
+def check(argv: list[str], prog: str, command: str) -> tuple[str, int]:
+    """What is printed, and the exit code. Raises TraceError."""
+    parser = check_parser(prog, command)
     args = parser.parse_args(argv)
     try:
         limits = args.max or _configured(args.config)
