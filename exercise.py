@@ -70,7 +70,8 @@ def list_all(progress: Progress) -> None:
         state = progress.of(own.name)
         done = "begun" if state.began_s else ""
         if state.solved_s is not None and state.measured is not None:
-            done = f"solved in {state.minutes} min, {state.measured:.3g} times as fast, you guessed {state.gain:g}"
+            brought = "left as it is" if own.kind == "leave" else f"{state.measured:.3g} times as fast"
+            done = f"solved in {state.minutes or '<1'} min, {brought}, you guessed {state.gain:g}"
         print(f"  {own.number:2}  {own.title:45} {own.device:16} {done}".rstrip())
     solved = sum(progress.of(own.name).solved_s is not None for own in exercises())
     print(f"{solved} of {len(exercises())} solved")
@@ -85,9 +86,10 @@ def main(args) -> int:
     own = chosen(args.exercise, progress)
     session = Session(own, progress)
     if args.reset:
-        own.mine.unlink(missing_ok=True)
-        progress.forget(own.name)
-        print(f"{own.number}. {own.title}: as it was given")
+        if args.exercise is None:
+            raise ExerciseError("--reset takes the number of an exercise", 2)
+        kept = session.reset()
+        print(f"{own.number}. {own.title}: as it was given{f'; yours is kept as {kept}' if kept else ''}")
     elif args.hint:
         session.hint()
     elif args.solution:
@@ -97,6 +99,8 @@ def main(args) -> int:
         print(f"wrote {path}")
         webbrowser.open(path.as_uri())
     elif own.kind == "case":
+        if args.watch or args.leave:
+            raise ExerciseError(f"{own.number} is a trace without a program: there is nothing to watch or to leave", 2)
         session.case()
     elif own.device == "cuda" and not has_gpu():
         raise ExerciseError(f"{own.title} needs a GPU; a recording of one like it: uv run exercise.py {own.like}")

@@ -12,7 +12,7 @@ def make(device):
     return 0.5
 
 
-def data(device, n):
+def data(device, n):  # the n-th batch; it stays as it is
     return torch.rand(SCORES, device=device)  # [scores]
 
 

@@ -12,7 +12,7 @@ def make(device):
     return None
 
 
-def data(device, n):
+def data(device, n):  # the n-th batch; it stays as it is
     return torch.randn(TOKENS, HEADS, HEAD_DIM, device=device)  # [tokens, heads, head_dim]
 
 

@@ -1,6 +1,6 @@
 """A training step that keeps its loss for a plot.
 
-The obvious change is to do without .item() in the step: return the loss as a tensor, and read it later.
+Somebody proposes to do without .item() in the step: return the loss as a tensor, and read it later.
 """
 
 import torch
@@ -14,7 +14,7 @@ def make(device):
     return net, torch.optim.SGD(net.parameters(), lr=0.01)
 
 
-def data(device, n):
+def data(device, n):  # the n-th batch; it stays as it is
     return torch.randn(2, ROWS, DIM, device=device).unbind()
 
 

@@ -1,6 +1,6 @@
 """A training step of two wide layers, with AdamW.
 
-The obvious change is the fused optimizer, in which one kernel updates all weights: AdamW(..., fused=True).
+Somebody proposes the fused optimizer, in which one kernel updates all weights: AdamW(..., fused=True).
 """
 
 import torch
@@ -14,7 +14,7 @@ def make(device):
     return net, torch.optim.AdamW(net.parameters(), lr=1e-3)
 
 
-def data(device, n):
+def data(device, n):  # the n-th batch; it stays as it is
     return torch.randn(2, ROWS, DIM, device=device).unbind()
 
 

@@ -10,7 +10,7 @@ def make(device):
     return nn.Sequential(*(layer for _ in range(LAYERS) for layer in (nn.Linear(DIM, DIM), nn.GELU()))).to(device)
 
 
-def data(device, n):
+def data(device, n):  # the n-th batch; it stays as it is
     return torch.randn(ROWS, DIM, device=device)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import re
 
 from exercises.judge import book
-from gallery.figures import ROOT, TITLES, Elsewhere, Figure, elsewhere, figures, filled, recording
+from gallery.figures import ROOT, TITLES, Elsewhere, Figure, elsewhere, figures, filled, recording, trace_of
 from gallery.rendering import inline, rendered, trace_file
 from trace_reader import PATTERNS, Kind, pages
 
@@ -15,6 +15,7 @@ GALLERY, RECORDED = ROOT / "gallery", ROOT / "gallery" / "course" / "recorded"
 ELSEWHERE = {"llm.md": "A language model", "several_gpus.md": "Several GPUs"}
 BLOG = "https://huggingface.co/blog/"
 POSTS = {1: "torch-profiler", 2: "torch-mlp-fusion", 3: "torch-attention-profile"}
+MOST_TRACES = 3  # on a page: the exercise's own, and those that it is compared with
 NEAR = 0.25  # how far off a guess of a measured gain may be
 
 
@@ -127,8 +128,8 @@ def _of_figure(f: Figure, part: str, number: int) -> Exercise:
         look=f.look,
         answer=filled(f.answer, f),
         questions=(Question(check.ask, check.right, check.options, check.unit, check.within),),
-        traces=tuple(f.pictured),
-        names=(*[f"{f.pair}: "] * bool(f.pair), ""),
+        traces=(*(trace_of(command) for command in f.others.values()), f.trace)[-MOST_TRACES:],
+        names=(*(f"{name}: " for name in f.others), "")[-MOST_TRACES:],
         finding="" if check.lights else f.findings[0],
         lights=check.lights,
         post=f.post,
@@ -218,11 +219,11 @@ def page(exercise: Exercise, before: Exercise | None, after: Exercise | None, na
 {navigation}
 <p class="crumb">{_crumb(exercise)}</p>
 <h1>{inline(exercise.question)}</h1>
-{rendered(exercise.look) if not exercise.traces or exercise.file.startswith("case") else ""}
+{rendered(exercise.look) if exercise.file.startswith("case") else ""}
 {f'<pre class="program">{escape(exercise.program)}</pre>' if exercise.program else ""}
 <ol class="stages">{stages}</ol>
-<form id="guess"></form>
 <p id="said" role="status"></p>
+<form id="guess"></form>
 <p><button type="button" id="tell">show the answer</button></p>
 <noscript><p>The course needs scripts.</p></noscript>
 </main>
@@ -254,9 +255,18 @@ def _look(exercise: Exercise) -> str:
     where = "" if exercise.file.startswith("case") else f"<p>{inline(exercise.look)}</p>"
     return f"""<section id="look" class="top" hidden><h2>Look yourself</h2>{where}
 <p class="command"><code id="command">{escape(exercise.command)}</code> <button type="button" id="copy">copy</button></p>
+{_folded("the profiler's table", exercise.traces[-1].with_suffix(".txt")) if exercise.traces else ""}
+{_folded(f"the program, {exercise.lesson}", ROOT / exercise.lesson) if exercise.lesson else ""}
 <p id="marking"><button type="button" id="mark">the selected slice shows it</button>
 <output id="marked" aria-live="polite"></output></p>
 <p><button type="button" id="explain" class="go">explain it</button></p></section>"""
+
+
+def _folded(title: str, path: Path) -> str:
+    """A text file to unfold; nothing where it is not there."""
+    if not path.is_file():
+        return ""
+    return f'<details><summary>{escape(title)}</summary><pre class="program">{escape(path.read_text())}</pre></details>'
 
 
 def _recorded(exercise: Exercise) -> str:
@@ -286,7 +296,7 @@ def _explained(exercise: Exercise) -> str:
     """The button of what is lit, and what the finding means."""
     if exercise.is_job or not exercise.traces:
         return ""
-    name = exercise.finding or ", ".join(exercise.lights)
+    name = exercise.finding or "what shows it"
     button = f'<button type="button" class="lights" data-light="0">{escape(name)}</button>'
     meaning = f"<p>{escape(PATTERNS[name].means)}</p>" if name in PATTERNS else ""
     return f'<p class="finding">{button}</p>{meaning}{_report(exercise)}'
@@ -309,7 +319,7 @@ def _beside(exercise: Exercise | None, rel: str) -> str:
 
 def _short(text: str) -> str:
     """A question's first sentence."""
-    return re.split(r"(?<=[.?:])\s", text)[0]
+    return re.split(r"(?<=[.?])\s", text)[0]
 
 
 DROP = """<section id="drop"><h2>Your own trace beside it</h2>
@@ -363,18 +373,18 @@ LEVELS = {1: "for a start", 2: "with some practice", 3: "harder"}
 
 def _card(number: int, chapter: Chapter) -> str:
     items = "".join(
-        f'<li><a href="{own.file}" data-exercise="{own.file}">{inline(_short(own.question))}</a> <span class="state"></span></li>'
+        f'<li><span class="label">{own.label}</span> <a href="{own.file}" data-exercise="{own.file}">'
+        f'{inline(_short(own.question))}</a> <span class="state"></span></li>'
         for own in chapter.exercises
     )
     title, _, rest = chapter.title.partition(": ")
     kind = "to mend" if chapter.exercises[0].program else "to look at"
-    dots = "●" * chapter.level + "○" * (3 - chapter.level)
     return f"""<section class="chapter"><h2><span class="number">{number}</span> {escape(_capital(rest or title))}</h2>
 {thumbnail(chapter.picture)}
 <p>{escape(chapter.learn)}</p>
-<p class="facts"><span title="{LEVELS[chapter.level]}">{dots}</span> {len(chapter.exercises)} {kind}
+<p class="facts">{len(chapter.exercises)} {kind}, {LEVELS[chapter.level]}
 <span class="done"></span></p>
-<details><summary>exercises</summary><ol>{items}</ol></details></section>"""
+<details><summary>exercises</summary><ul>{items}</ul></details></section>"""
 
 
 WIDE, ROW, MOST_BOXES = 320, 16, 500

@@ -136,6 +136,7 @@ def cpu(monkeypatch):
         ("model * x", "(model * x)[:2]", "output 1 has the shape [2], where the program as given has [4]"),
         ("model * x", "model * x, x", "a step gives 2 outputs, where the program as given gives 1"),
         ("model * x", "model * x / 0 * 0", "output 1 differs by up to nan, where its largest number is 6"),
+        ("return model * x", "model * x", "a step gives NoneType, where numbers or tensors are expected"),
     ],
 )
 def test_outputs_that_are_not_equal_are_said(program, cpu, old, new, said):
@@ -158,10 +159,11 @@ def test_outputs_within_the_tolerance_are_equal_and_both_runs_are_recorded(progr
     assert str(tmp_path) not in traces["mine"].decode()
 
 
-def test_the_data_is_always_the_given_ones(program, cpu):
-    """Else one could make it smaller."""
-    found, _ = measure.measure(program(), program("mine", "+ n", "* 0"), cpu)
-    assert found["differs"] == ""
+def test_the_data_stays_as_it_is(program, cpu):
+    """Else one could make it smaller; its comments may change."""
+    with pytest.raises(measure.BrokenError, match=r"mine.py: data\(\) is changed; the batches are what they are"):
+        measure.measure(program(), program("mine", "+ n", "* 0"), cpu)
+    assert measure.measure(program(), program("mine", "+ n", "+ n  # the n-th"), cpu)[0]["differs"] == ""
 
 
 @pytest.mark.parametrize(
@@ -170,6 +172,7 @@ def test_the_data_is_always_the_given_ones(program, cpu):
         ("return model * x", "return model * y", "NameError: name 'y' is not defined"),
         ("def step(model, x):", "def step(model, x)", "SyntaxError: expected ':'"),
         ("def step(", "def stop(", "mine.py has no function `step` any more; --reset brings the program back"),
+        ("return model * x", "raise SystemExit(3)", "SystemExit: 3"),
         ("torch.ones(4", "torch.ones(-4", "RuntimeError: Trying to create tensor with negative dimension -4: [-4]"),
     ],
 )
@@ -205,9 +208,10 @@ def some(name, at, duration=10, times=1, **args):
     ("gone", "before", "after", "said"),
     [
         (Gone(op="aten::item", most=1), some("aten::item", 0, times=5), some("aten::item", 0), ""),
-        (Gone(op="aten::item", most=1), [], some("aten::item", 0, times=2), "aten::item still runs 2 times a step (at most 1 "),
+        (Gone(op="aten::item", most=1), [], some("aten::item", 0, times=2),
+         "aten::item still runs 2 times a step (at most 1 of them needed)."),
         (Gone(op="aten::item"), [], some("aten::items", 0), ""),  # an op by its whole name
-        (Gone(call="Memcpy"), [], [lambda t: call("cudaMemcpyAsync", t, 5, t)], "Memcpy still runs 1 times a step (at most 0 "),
+        (Gone(call="Memcpy"), [], [lambda t: call("cudaMemcpyAsync", t, 5, t)], "Memcpy still runs once a step."),
         (Gone(shrinks="aten::mm", to=0.5), some("aten::mm", 0, 41), some("aten::mm", 0, 21), ""),
         (Gone(shrinks="aten::mm", to=0.5), some("aten::mm", 0, 41), some("aten::mm", 0, 31),
          "aten::mm still takes 30.0 µs of a step (40.0 "),
@@ -236,18 +240,23 @@ def test_the_judge_knows_five_outcomes(trace):
     assert judge(own, speed(99, 100, 101), many, many).outcome == "cause"
     assert judge(own, speed(10, 11, 12), many, nothing).outcome == "solved"
     slow = judge(own, speed(8, 9, 9.9), many, nothing)
-    assert (slow.outcome, slow.said) == ("slow", ("The cause is gone from the trace, but 10 times as fast is possible.",))
+    assert (slow.outcome, slow.said) == (
+        "slow",
+        ("The cause is gone from the trace, but at least 10 times as fast is possible.",),
+    )
     noise = judge(own, speed(9, 11, 12), many, nothing)
     assert noise.outcome == "noise" and noise.said[0].startswith("Inconclusive: this machine is busy. ")
+    slower = judge(own, speed(0.4, 0.5, 0.6), many, nothing)  # threads that wait for a core that is taken
+    assert slower.outcome == "noise" and "OMP_NUM_THREADS=1" in slower.said[1]
     leave = BY_NAME["05_product"]
     assert judge(leave, speed(1.09, 1.2, 1.3), nothing, nothing).outcome == "no gain"
     assert judge(leave, speed(1.1, 1.2, 1.3), nothing, nothing).outcome == "gain"
 
 
 def test_the_speed_is_the_median_of_ratios_between_the_second_lowest_and_the_second_highest():
-    given, mine = [float(n) for n in (10, 20, 30, 40, 50, 60, 70, 80, 900)], [10.0] * 9
+    given, mine = [float(n) for n in (900, 20, 30, 40, 50, 60, 70, 80, 10)], [10.0] * 9
     own = Speed.of(given, mine)
-    assert (own.low, own.median, own.high) == (2.0, 5.0, 8.0)
+    assert (own.low, own.median, own.high, own.given_us) == (2.0, 5.0, 8.0, 50.0)
     assert str(own) == "5 times as fast (2 to 8 in 96% of cases): 50.0 µs a step as given, 10.0 µs as it is now"
 
 
@@ -255,9 +264,9 @@ def test_the_speed_is_the_median_of_ratios_between_the_second_lowest_and_the_sec
     ("guess", "measured", "said"),
     [
         (2, 2.4, "near (2.4 times)"),
-        (1, 2, "a little too low (2 times)"),
+        (2, 2.9, "a little too low (2.9 times)"),
         (9, 2, "too high (2 times)"),
-        (5, 3, "a little too high (3 times)"),
+        (4, 3, "a little too high (3 times)"),
     ],
 )
 def test_how_near_a_guess_is(guess, measured, said):
@@ -295,14 +304,9 @@ def test_from_the_guess_to_the_solution(copied):
         "Type one of the numbers 1 to 4.\n" in out
         and "Type a number such as 1.5: half as fast again. 1 is as fast as now.\n" in out
     )
-    assert re.search(
-        r"^verdict: cpu-only: .*\na step takes .* without the profiler, .* recorded\nops per step: \d+ ", out, re.MULTILINE
-    )
-    assert "\nfinding: " in out and "\nyou said: thousands of ops that each touch one number (right)\n" in out
-    assert (
-        "next: 10 times as fast is possible. Change exercises/mine/02_threshold.py, then run `uv run exercise.py 2` again\n"
-        in out
-    )
+    assert re.search(r"^verdict: cpu-only: .*\na step takes .* without the profiler, .* recorded\nfinding: ", out, re.MULTILINE)
+    assert "\nyou said: thousands of ops that each touch one number (right)\n" in out
+    assert "next: at least 10 times as fast is possible. Change exercises/mine/02_threshold.py, then run " in out
     assert mine.read_bytes() == (ROOT / "exercises" / "02_threshold.py").read_bytes()
 
     mine.write_text(mine.read_text().replace("total += score.item()", "total += scores.item()"))
@@ -315,10 +319,12 @@ def test_from_the_guess_to_the_solution(copied):
     assert (code, err) == (0, "")
     assert "outputs: equal. Speed: " in out and "\nsolved: Scores above a threshold" in out
     assert "you guessed thousands of ops that each touch one number (right), and 10 times as fast: too low (" in out
-    assert "\nthe reader told: many-small-ops, up to " in out and "\nwhy: Each element costs an aten::select" in out
+    assert "\nthe reader's estimate before: many-small-ops, up to " in out and "\nwhy: Each element costs an aten::select" in out
     code, out, _ = run(copied, "--list")
     assert re.search(
-        r"^   2  Scores above a threshold +cpu +solved in \d+ min, [\d.e+]+ times as fast, you guessed 10$", out, re.MULTILINE
+        r"^   2  Scores above a threshold +cpu +solved in (?:\d+|<1) min, [\d.e+]+ times as fast, you guessed 10$",
+        out,
+        re.MULTILINE,
     )
     assert out.endswith(f"1 of {len(EVERY)} solved\n")
 
@@ -326,7 +332,7 @@ def test_from_the_guess_to_the_solution(copied):
 def test_a_case_is_judged_by_what_was_measured(copied):
     code, out, err = run(copied, "23", typed="3\n1\n4\n2\n")
     assert (code, err) == (0, "")
-    assert "Not that. Look at the timeline once more, and guess again.\n" in out
+    assert "What proves it: not that. Look at the timeline once more, and guess again.\n" in out
     assert "the cause: converting weights from one type to another, in each step (right)\n" in out
     assert "what proves it: bfloat16_copy, two before each product (right the second time)\n" in out
     assert "measured on NVIDIA H200, torch 2.11.0+cu130, 2026-11-23, without the profiler: 2.23 times as fast\n" in out
@@ -350,8 +356,17 @@ def test_what_needs_no_run(copied):
     assert run(copied, "12", "--solution")[1].startswith("What takes most of a step? products of the forward and backward pass")
     assert run(copied, "3", "--html") == (1, "", "error: nothing is recorded yet: uv run exercise.py 3\n")
     assert run(copied, "5", "--reset") == (0, "5. One large product: as it was given\n", "")
+    assert run(copied, "--reset") == (2, "", "error: --reset takes the number of an exercise\n")
+    said = "error: 22 is a trace without a program: there is nothing to watch or to leave\n"
+    assert run(copied, "22", "--leave") == (2, "", said)
+    mine = copied / "exercises" / "mine" / "05_product.py"
+    mine.write_text("mine")
+    said = "5. One large product: as it was given; yours is kept as exercises/mine/05_product.before_reset.py\n"
+    assert run(copied, "5", "--reset") == (0, said, "")
+    assert mine.read_bytes() == (ROOT / "exercises" / "05_product.py").read_bytes()
+    assert mine.with_suffix(".before_reset.py").read_text() == "mine"
     code, _, err = run(copied, "3")
-    assert code == 2 and err == "error: no guess: it takes a terminal, or lines on standard input, one for each question\n"
+    assert code == 2 and err == "error: no guess, no run: type it, or give a line on standard input for each question\n"
     (copied / ".exercises.json").write_text("{")
     code, _, err = run(copied, "--list")
     assert code == 1 and err.startswith(f"error: {copied / '.exercises.json'}: not the progress of exercises: ")
@@ -406,7 +421,7 @@ def test_what_is_to_be_left_is_left_for_the_right_reason(talk, trace, capsys):
     assert own.leave() is True
     assert "and 1 times as fast: near (1 times)\nwhy: The step is one aten::mm." in capsys.readouterr().out
     assert talk("01_heads").leave() is False
-    assert capsys.readouterr().out == "not this one: 1.7 times as fast is possible.\n"
+    assert capsys.readouterr().out == "not this one: at least 1.7 times as fast is possible.\n"
 
 
 @pytest.mark.parametrize(
@@ -422,7 +437,7 @@ def test_a_predicted_gain_is_said_as_times_as_fast(trace, low, high, said):
         facts, findings=(msgspec.structs.replace(finding, slug="sync-in-step", gain=Gain(low, high)),)
     )
     assert session.predicted(facts, "sync-in-step") == f"sync-in-step, {said} as fast"
-    assert session.predicted(facts, "casts") == "of this cause, nothing; the table of ops was all there was to see"
+    assert session.predicted(facts, "casts") == "none; what its tables show of the ops was all there was to see"
 
 
 def test_watching_judges_each_save(talk, monkeypatch, capsys):

@@ -16,11 +16,12 @@ from exercises.judge import page
 from exercises.judge.book import BROKEN, ROOT, Choice, Exercise
 from exercises.judge.progress import Progress, State
 from exercises.judge.verdict import Judgement, Speed, judge, times
-from trace_reader import Facts, best_change, plain_sentence, read, verdict_sentence, work_per_step, write_all
+from trace_reader import Facts, best_change, plain_sentence, read, verdict_sentence, write_all
 
 LONGEST_RUN_S = 600
-NEAR, FAR = 1.25, 2  # factors between a guess of a gain and what was measured
+NEAR, FAR = 1.25, 1.5  # factors between a guess of a gain and what was measured
 POLL_S = 0.3
+BUSY = 2  # how many times as long as the shortest round the longest is on a busy machine
 
 
 class ExerciseError(Exception):
@@ -58,10 +59,12 @@ class Session:
         if not self.state.limits:
             said = f"How many times as fast can {f'{own.change} make it' if own.change else 'it get'}? (1: leave it as it is)"
             self.guess(said)
-        print("recording the program as given ...")
-        self.run(mine=False)
+        print("recording the program as given ...", flush=True)
+        found = self.run(mine=False)
         self.show(read(str(own.folder / "given.json")), own.folder / "given.json")
         print(f"you said: {self.told()}")
+        if max(found["means_us"]["given"]) > BUSY * min(found["means_us"]["given"]):
+            print("note: the rounds differ a lot, so that other programs seem to use this machine: times are not to be trusted")
         print(self.what_next())
 
     def introduce(self) -> None:
@@ -106,7 +109,7 @@ class Session:
             typed = self._ask(prompt).strip()
         except EOFError:
             print()
-            raise ExerciseError("no guess: it takes a terminal, or lines on standard input, one for each question", 2) from None
+            raise ExerciseError("no guess, no run: type it, or give a line on standard input for each question", 2) from None
         if not sys.stdin.isatty():
             print(typed)
         return typed
@@ -130,8 +133,11 @@ class Session:
     def show(self, facts: Facts, path: Path) -> None:
         """What the reader says of a trace: the verdict, and the finding that saves most."""
         print(f"verdict: {verdict_sentence(facts)}")
-        lines = [plain_sentence(facts), work_per_step(facts)]
-        lines += [finding_line(facts), f"trace: {_shown(path)} (https://ui.perfetto.dev, or --html)"]
+        lines = [
+            plain_sentence(facts),
+            textwrap.fill(finding_line(facts), 100),
+            f"trace: {_shown(path)} (https://ui.perfetto.dev, or --html)",
+        ]
         print(*(line for line in lines if line), sep="\n")
 
     def told(self) -> str:
@@ -142,7 +148,7 @@ class Session:
 
     def what_next(self) -> str:
         own, again = self.exercise, f"uv run exercise.py {self.exercise.number}"
-        todo = f"{times(own.target)} as fast is possible. " * bool(own.target)
+        todo = f"at least {times(own.target)} as fast is possible. " * bool(own.target)
         return (
             f"next: {todo}Change {_shown(own.mine)}, then run `{again}` again\n"
             f"  whenever the file is saved: `{again} --watch`; stuck: `--hint`; nothing to gain: `--leave`; a page: `--html`"
@@ -153,7 +159,7 @@ class Session:
     def judge(self) -> bool:
         """Measure the changed program beside the one that was given, and judge it; whether it is solved. Raises ExerciseError."""
         own, state = self.exercise, self.state
-        print(f"running {_shown(own.mine)} beside the program as given ...")
+        print(f"running {_shown(own.mine)} beside the program as given ...", flush=True)
         state.judged += 1
         self.progress.save()
         found = self.run(mine=True)
@@ -183,7 +189,7 @@ class Session:
         """The reader says that there is nothing to gain; whether that is right, and for the right reason."""
         own, state = self.exercise, self.state
         if own.kind == "mend":
-            print(f"not this one: {times(own.target)} as fast is possible.")
+            print(f"not this one: at least {times(own.target)} as fast is possible.")
             return False
         assert own.shows is not None
         state.shows.append(self.choose(own.shows))
@@ -197,12 +203,13 @@ class Session:
     def solved(self, measured: float, facts: Facts) -> None:
         """Say what was gained, what the reader had predicted, what was guessed, and why."""
         own, state = self.exercise, self.state
-        state.measured, state.solved_s = measured, state.solved_s or time.time()
+        if state.solved_s is None:
+            state.measured, state.solved_s = measured, time.time()
         self.progress.save()
         print(f"\nsolved: {own.title}" + (f", in {state.minutes} min" if state.minutes else ""))
         print(f"you guessed {self.told()}, and {state.gain:g} times as fast: {how_near(state.gain or 1, measured)}")
         if own.kind != "leave":
-            print(f"the reader told: {predicted(facts, own.finding)}")
+            print(f"the reader's estimate before: {predicted(facts, own.finding)}")
         print(textwrap.fill(f"why: {own.why}", 100))
         print("next: uv run exercise.py")
 
@@ -214,13 +221,13 @@ class Session:
         assert own.shows is not None
         self.introduce()
         look = self.look()
-        print(f"the trace: {own.traces[0]}" + (" and the other rank's" if len(own.traces) > 1 else ""))
-        print(f"its timeline without any verdict: {_shown(look)} (--html opens it)\n")
+        print(f"the timeline without any verdict: {_shown(look)} (--html opens it)\n")
         state.began_s = state.began_s or time.time()
         state.limits, state.shows = [self.choose(own.limits)], [self.choose(own.shows)]
-        for choice, guesses in ((own.limits, state.limits), (own.shows, state.shows)):
+        self.progress.save()
+        for choice, guesses, what in ((own.limits, state.limits, "The cause"), (own.shows, state.shows, "What proves it")):
             if guesses[0] != choice.right:
-                print("Not that. Look at the timeline once more, and guess again.")
+                print(f"{what}: not that. Look at the timeline once more, and guess again.")
                 guesses.append(self.choose(choice))
         state.gain = self.number(f"The change: {own.change}. How many times as fast did it make a step? (1: nothing)")
         for choice, guesses, what in ((own.limits, state.limits, "the cause"), (own.shows, state.shows, "what proves it")):
@@ -234,7 +241,7 @@ class Session:
         print(f"measured on {where}, {how}: {times(own.brought)} as fast")
         print(f"you guessed {state.gain:g}: {how_near(state.gain, own.brought)}")
         if own.finding:
-            print(f"the reader tells: {predicted(read(str(ROOT / own.traces[0])), own.finding)}")
+            print(f"the reader's estimate: {predicted(read(str(ROOT / own.traces[0])), own.finding)}")
         print(textwrap.fill(f"why: {own.why}", 100))
         print(f"the whole report: uv run read_trace.py {' '.join(map(shlex.quote, own.traces))}")
         state.measured, state.solved_s = own.brought, state.solved_s or time.time()
@@ -251,6 +258,20 @@ class Session:
 
     # --- Help
 
+    def reset(self) -> str:
+        """Forget the guess and the recordings, and bring the program back; a changed one is kept, and this is its name."""
+        own, kept = self.exercise, ""
+        if self.is_changed:
+            backup = own.mine.with_suffix(".before_reset.py")
+            own.mine.replace(backup)
+            kept = _shown(backup)
+        if own.kind != "case":
+            own.mine.parent.mkdir(exist_ok=True)
+            shutil.copyfile(own.given, own.mine)
+        shutil.rmtree(own.folder, ignore_errors=True)
+        self.progress.forget(own.name)
+        return kept
+
     def hint(self) -> None:
         state, hints = self.state, self.exercise.hints
         if not hints:
@@ -260,6 +281,8 @@ class Session:
         self.progress.save()
         for number, hint in enumerate(hints[: state.hints], 1):
             print(textwrap.fill(f"hint {number} of {len(hints)}: {hint}", 100))
+        if state.hints == len(hints):
+            print(f"that was all; the solution: uv run exercise.py {self.exercise.number} --solution")
 
     def solution(self) -> None:
         own = self.exercise
@@ -268,7 +291,7 @@ class Session:
         else:
             assert own.shows is not None
             print(f"{own.limits.ask} {own.limits.answer}.\n{own.shows.ask} {own.shows.answer}.")
-        print(textwrap.fill(f"\nwhy: {own.why}", 100))
+        print(textwrap.fill(f"why: {own.why}", 100))
 
     def watch(self) -> bool:
         """Judge whenever the program is saved, until it is solved."""
@@ -310,9 +333,9 @@ def predicted(facts: Facts, slug: str) -> str:
     """What the reader says that a change would bring, as times as fast."""
     finding = next((own for own in facts.findings if own.slug == slug), None)
     if finding is None:
-        return "of this cause, nothing; the table of ops was all there was to see"
+        return "none; what its tables show of the ops was all there was to see"
     if finding.gain is None:
-        return f"{slug}, without a gain"
+        return f"none; it names the cause ({slug})"
     low, high = (1 / (1 - min(gain, 0.999)) for gain in (finding.gain.low, finding.gain.high))
     return f"{slug}, {f'up to {times(high)}' if low < 1.02 else f'{low:.3g} to {times(high)}'} as fast"
 

@@ -1,7 +1,6 @@
 """The judge: is the cause gone from the trace, and is the program as much faster as it can be?"""
 
 from dataclasses import dataclass
-import statistics
 
 from exercises.judge.book import Exercise, Gone
 from trace_reader import Facts, us
@@ -12,7 +11,8 @@ A_GAIN = 1.1  # times as fast; less is no gain that one could tell from noise
 
 @dataclass(frozen=True)
 class Speed:
-    """How many times as fast one program is as another: the median of rounds that were timed in turns, and where it lies.
+    """How many times as fast one program is as another: the median of an odd number of rounds that were timed in turns, with the
+    times of that round, and where it lies.
 
     The median lies between the second lowest and the second highest of nine rounds in 96% of all cases, whatever their
     distribution: 1 - 2 (1 + 9) / 2^9, since each round is above the median as often as a coin shows heads.
@@ -26,8 +26,9 @@ class Speed:
 
     @staticmethod
     def of(given_us: list[float], mine_us: list[float]) -> "Speed":
-        ratios = sorted(a / b for a, b in zip(given_us, mine_us, strict=True))
-        return Speed(ratios[1], statistics.median(ratios), ratios[-2], statistics.median(given_us), statistics.median(mine_us))
+        rounds = sorted((a / b, a, b) for a, b in zip(given_us, mine_us, strict=True))
+        ratio, given, mine = rounds[len(rounds) // 2]
+        return Speed(rounds[1][0], ratio, rounds[-2][0], given, mine)
 
     def __str__(self) -> str:
         return (
@@ -60,11 +61,13 @@ def judge(exercise: Exercise, speed: Speed, given: Facts, mine: Facts) -> Judgem
         return Judgement("cause", tuple(left))
     if speed.low >= exercise.target:
         return Judgement("solved", ())
+    wanted = f"at least {times(exercise.target)} as fast"
+    if speed.median < 1:
+        said = "Inconclusive: the cause is gone from the trace, and yet a step is slower. Another program may be using the cores:"
+        return Judgement("noise", (said, "close it, or set OMP_NUM_THREADS=1, and run it again."))
     if speed.high < exercise.target:
-        return Judgement("slow", (f"The cause is gone from the trace, but {times(exercise.target)} as fast is possible.",))
-    return Judgement(
-        "noise", (f"Inconclusive: this machine is busy. The rounds do not tell whether it is {times(exercise.target)} as fast.",)
-    )
+        return Judgement("slow", (f"The cause is gone from the trace, but {wanted} is possible.",))
+    return Judgement("noise", (f"Inconclusive: this machine is busy. The rounds do not tell whether it is {wanted}.",))
 
 
 def still_there(gone: Gone, given: Facts, mine: Facts) -> str:
@@ -79,7 +82,8 @@ def still_there(gone: Gone, given: Facts, mine: Facts) -> str:
         return f"{gone.op} still has inputs of the type {gone.dtype}." if left else ""
     what, rows = (gone.op, mine.ops) if gone.op else (gone.call, mine.calls)
     calls = sum(own.calls for own in rows if (own.name == what if gone.op else what in own.name)) / len(mine.steps)
-    return f"{what} still runs {calls:g} times a step (at most {gone.most} are needed)." if calls > gone.most else ""
+    needed = f" (at most {gone.most} of them needed)" if gone.most else ""
+    return f"{what} still runs {'once' if calls == 1 else f'{calls:g} times'} a step{needed}." if calls > gone.most else ""
 
 
 def _self_us(facts: Facts, name: str) -> float:

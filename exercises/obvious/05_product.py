@@ -1,6 +1,6 @@
 """One large product of matrices.
 
-The obvious change is torch.compile: step = torch.compile(step), in which one kernel can do what several did.
+Somebody proposes torch.compile: step = torch.compile(step), in which one kernel can do what several did.
 """
 
 import torch
@@ -12,7 +12,7 @@ def make(device):
     return torch.randn(SIZE, SIZE, device=device)
 
 
-def data(device, n):
+def data(device, n):  # the n-th batch; it stays as it is
     return torch.randn(SIZE, SIZE, device=device)
 
 

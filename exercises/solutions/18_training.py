@@ -15,7 +15,7 @@ def make(device):
     return net, torch.optim.SGD(net.parameters(), lr=0.1)
 
 
-def data(device, n):
+def data(device, n):  # the n-th batch; it stays as it is
     images = torch.rand(BATCH, SIDE, SIDE, device=device)  # [batch, side, side]
     return images, torch.rand(BATCH, device=device) < 0.5, torch.randint(CLASSES, (BATCH,), device=device)
 

@@ -19,7 +19,7 @@ def make(device):
     return net, graph, x, y  # the graph uses the net's weights, and does not keep them alive
 
 
-def data(device, n):
+def data(device, n):  # the n-th batch; it stays as it is
     return torch.randn(1, DIM, device=device)
 
 

@@ -190,6 +190,8 @@ class Exercise {
     get("mark")?.addEventListener("click", () => this.mark());
     this.stage(0);
     this.ask(0);
+    const before = stateOf(progress()[data.exercise]);
+    if (before) this.said.textContent = `Last time: ${before.replace("✓ ", "")}.`;
     if (get("drop")) this.takesTraces(get("drop"), get("file"));
   }
   stage(now) {
@@ -237,7 +239,8 @@ class Exercise {
     if (right) this.said.textContent = first ? "Right." : "Right, the second time.";
     else if (first && question.options.length !== 2) {
       const off = question.options.length ? "" : ` It is ${tooMuch(question, own[0])}.`;
-      this.said.textContent = `Not that.${off} Look below, and guess again.`;
+      const where = document.getElementById("recorded") ? "below" : "at the program once more";
+      this.said.textContent = `Not that.${off} Look ${where}, and guess again.`;
       return;
     } else this.said.textContent = `Not this time: ${answer}.`;
     this.goOn();
@@ -249,11 +252,13 @@ class Exercise {
       return;
     }
     this.form.replaceChildren();
-    if (document.getElementById("mark")) this.said.textContent += " Mark a slice that shows it, or read why.";
-    document.getElementById("explain").focus({ preventScroll: true });
+    this.look()?.then(() => {
+      if (!document.getElementById("marking").hidden && !this.explained)
+        this.said.textContent += " Mark a slice that shows it, or read why.";
+    });
   }
   // The recording, with nothing lit; of a program to be mended, the command and the hints.
-  async look() {
+  look() {
     if (this.looking) return this.looking;
     this.stage(1);
     document.getElementById("tell").hidden = true;
@@ -261,7 +266,7 @@ class Exercise {
     const place = document.getElementById("recorded");
     if (!place) {
       document.documentElement.dataset.ready = "true";
-      return;
+      return undefined;
     }
     place.hidden = false;
     this.looking = start().then(() => {
@@ -289,9 +294,10 @@ class Exercise {
       inSpan = this.report.timeline.spans.some(([k, from, to]) => k === number && from <= middle && middle <= to);
     this.report.timeline.light(null);
     const names = new Set([...found].map((i) => panel.name[i])); // another of the same name shows it as well
-    this.marked = names.has(panel.name[slice]) || inSpan;
+    const hit = names.has(panel.name[slice]) || inSpan;
+    this.marked ||= hit;
     const many = found.size > 1 ? `it is one of ${found.size.toLocaleString("en")} that do` : "it does";
-    told.textContent = this.marked
+    told.textContent = hit
       ? `Yes: ${inSpan && !found.size ? "it lies where it shows" : many}.`
       : "Not this one: look again, or read why.";
   }
@@ -310,6 +316,7 @@ class Exercise {
     }
     await this.look();
     this.stage(2);
+    this.said.textContent = this.said.textContent.replace(" Mark a slice that shows it, or read why.", "");
     this.form.replaceChildren();
     document.getElementById("answer").hidden = false;
     for (const id of ["explain", "marking"]) if (document.getElementById(id)) document.getElementById(id).hidden = true;

@@ -22,6 +22,7 @@ MOSTLY = 0.3
 SHORT_GAP_NS = 40_000  # from an op to the next one
 SMALL_US = 50.0  # of an op: calling it takes some µs of that
 MANY_OPS = 50  # a step
+MANY_INSIDE = 16  # ops in an op that is a loop over them
 SHARE_OF_NODES = 0.5  # of a step's ops, that autograd numbers
 SLOW_STEP = 2.0  # times the median
 UNEVEN = 3.0  # what a tenth of the calls takes, over what another tenth does
@@ -115,7 +116,7 @@ def _many_small_ops(trace: Trace, facts: Facts) -> Seen | None:
         return None
     ops = _in_path(trace, path)
     outer = Rows(trace.slices, outermost(trace.slices, ops.where(ops.is_named(lambda name: name.startswith("aten::"))).at))
-    small = outer.where(outer.duration_us < SMALL_US)
+    small = outer.where((outer.duration_us < SMALL_US) | _made_of_small(ops, outer))
     if len(small) < MANY_OPS * _steps(facts):
         return None
     starts, ends = small.start_ns, until_the_next(outer, small, SHORT_GAP_NS)
@@ -130,6 +131,17 @@ def _many_small_ops(trace: Trace, facts: Facts) -> Seen | None:
     seen = f"{each} (median {us(small.median_us)}; {listed(f'{len(rows) / _steps(facts):.0f} x {name}' for name, rows in named)})"
     effect = Effect(lambda run: run.skip(merged(starts, ends)))
     return Seen(f"{seen}: {about(share)} of the time with what is between them", small, share=share, effect=effect)
+
+
+def _made_of_small(ops: Rows, outer: Rows) -> np.ndarray:
+    """Of each outer op whether it is a loop over small ones: aten::unbind, which makes a tensor of each row."""
+    found = np.zeros(len(outer), bool)
+    for (track,), own in ops.by(ops.track):
+        here = outer.track == track
+        starts = np.sort(own.start_ns)
+        inside = np.searchsorted(starts, outer.end_ns[here]) - np.searchsorted(starts, outer.start_ns[here], side="right")
+        found[here] = (inside >= MANY_INSIDE) & (outer.duration_us[here] < SMALL_US * inside)
+    return found
 
 
 @finding(

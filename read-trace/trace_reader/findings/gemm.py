@@ -132,8 +132,15 @@ def _unaligned_product(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def unaligned(facts: Facts) -> list[KernelFacts]:
-    """The matrix products that read one or two elements at a time."""
-    return [k for k in facts.compute_kernels if k.decoded.is_gemm and UNALIGNED.search(k.name)]
+    """The matrix products that read one or two elements at a time, and need not: on CUDA cores (simt) all kernels do."""
+    named = [k for k in facts.compute_kernels if k.decoded.is_gemm and UNALIGNED.search(k.name) and "simt" not in k.name]
+    return [k for k in named if _may_be_odd(facts, k)]
+
+
+def _may_be_odd(facts: Facts, kernel: KernelFacts) -> bool:
+    """Whether a side of its matrices is no multiple of 8, or their shapes were not recorded."""
+    shapes = [(g.m, g.n, g.k) for g in facts.gemms if g.kernel == kernel.name]
+    return not shapes or any(n % 8 for sides in shapes for n in sides)
 
 
 def aligned(facts: Facts, rows: Rows) -> Effect | None:

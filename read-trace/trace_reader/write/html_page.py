@@ -83,16 +83,16 @@ def write(page: Page) -> bytes:
         "</header>",
         '<main class="main">',
         timeline(page.left_out, any(panel.head.get("folded") for panel in page.panels)),
-        "</main>",
-        '<aside class="side">',
-        DETAILS,
+        '<div class="beside"><div>',
         *(_findings(own, page.lit_findings, lights) for own in sections if own.key == "findings"),
+        '</div><aside class="side">',
+        DETAILS,
         *(_changes(page.changes[1]) if page.changes else []),
-        "</aside>",
-        '<div class="tables top" id="tables">',
+        "</aside></div>",
+        '<div class="tables" id="tables">',
         '<p><button type="button" id="unfold">unfold everything</button></p>' if tables else "",
         *tables,
-        "</div>",
+        "</div></main>",
     ]
     return html(title, with_terms("\n".join(body)), page.panels, {"lights": lights.found, **_bars(page.changes)})
 

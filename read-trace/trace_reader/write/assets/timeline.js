@@ -11,6 +11,7 @@ const ROW = 18,
   HEADING = 20,
   LETTER = 6.4;
 const NARROW = 1.5,
+  FADED = 0.65,
   FAINTEST = 0.15; // px, and the opacity of the least that is in one
 const MOST_ARROWS = 20,
   ARROW_PX = 12;
@@ -133,7 +134,8 @@ class Timeline {
     g.fillRect(0, 0, this.width, this.view);
     g.font = "11px system-ui, sans-serif";
     g.textBaseline = "middle";
-    this.dimmed = this.spans.length > 0 || Object.keys(this.classes).length > 0 || this.panels.some((panel) => panel.mask);
+    const isOfLanes = ([k]) => !this.panels[k].folded; // of a rank of a job the summary lights up, and nothing fades
+    this.dimmed = this.spans.some(isOfLanes) || Object.keys(this.classes).length > 0 || this.panels.some((panel) => panel.mask);
     this.drawGrid();
     for (const item of this.items) {
       const top = this.top(item);
@@ -180,7 +182,9 @@ class Timeline {
       g.fillStyle = colour;
       g.fillRect(from, y, Math.max(to - from - (wide > 3 ? 1 : 0), 1), ROW - 2);
       if (name === "waiting" && wide > 3) this.hatch(from, y, to - from - 1, ROW - 2);
-      if (to - from > 22) this.write(panel.called(ids[i]), from + 3, y + ROW / 2 - 1, to - from - 6, ink);
+      if (g.globalAlpha < FADED) g.globalAlpha = FADED; // a name stays readable where its slice has faded
+      if (to - from > 22)
+        this.write(panel.called(ids[i]), from + 3, y + ROW / 2 - 1, to - from - 6, g.globalAlpha < 1 ? this.ink : ink);
       i++;
     }
     g.globalAlpha = 1;
@@ -880,6 +884,10 @@ class Timeline {
 }
 
 // What is known of a slice, in pairs of what and value.
+function ago(ns) {
+  return `${duration(ns)} ${ns < 0 ? "after" : "before"}`;
+}
+
 function startOf(panel, i) {
   return `${duration(panel.start[i] / panel.drawn)}${panel.start[i] < 0 ? " before" : " after"} ${panel.from}`;
 }
@@ -900,7 +908,8 @@ function describe(panel, i) {
     said.push([
       "launch",
       call >= 0
-        ? `${panel.called(call)}, ${duration((panel.start[i] - panel.start[call]) / panel.drawn)} before`
+        ? `${panel.called(call)}, ${duration((panel.start[i] - panel.start[call]) / panel.drawn)} before, its end ` +
+          `${ago((panel.start[i] - panel.end[call]) / panel.drawn)}`
         : call === -2
           ? "not drawn"
           : "not in the trace",
