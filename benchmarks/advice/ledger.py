@@ -212,7 +212,7 @@ def _on_cpu(entries: list[Entry]) -> list[str]:
     inside, steps = _count(told, lambda e: e.is_inside), _count(known, lambda step: step[3])
     return [
         f"Of those that bring more than {NOTHING:.0%}, the first {FIRST} findings name {named}; of the gains that were told,",
-        f"what the change brought lies inside {inside}, as all begin at 0, and the upper end is too low; of the estimated steps,",
+        f"what the change brought lies inside {inside}, all of them begin at 0; of the estimated steps,",
         f"the measured one {steps}. A step of a CPU is unsteady: other programs take cores and caches.",
     ]
 
