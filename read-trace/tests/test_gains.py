@@ -86,12 +86,23 @@ def test_a_product_of_odd_sizes_surely_comes_half_of_the_way_to_the_best_one_on_
     assert ends(told["unaligned-product"]) == near(0.8 * 0.5, 0.8 * 15 / 16)
 
 
-@pytest.mark.parametrize(("n", "told"), [(4097, "; of these sizes: 4097"), (4100, "; of these sizes: 4100"), (4096, "")])
-def test_the_odd_size_is_told(tmp_path, n, told):
-    events, said = busy((UNALIGNED, 1000, inputs(4096, n, 4096)), (ALIGNED, 1000, inputs(4096, 4096, 4096)))
-    facts = read(write(tmp_path / "t.json", *events, **said))
-    (seen,) = [f.seen for f in facts.findings if f.slug == "unaligned-product"]
-    assert seen == f"cutlass GEMM 128x128: 50% of GPU time{told}"
+def unaligned_products(folder, kernel_name, *sizes):
+    """What is seen of a kernel's products, each of one size that may be odd, beside one of aligned matrices."""
+    products = [(kernel_name, 1000 / len(sizes), inputs(4096, n, 4096)) for n in sizes]
+    events, said = busy(*products, (ALIGNED, 1000, inputs(4096, 4096, 4096)))
+    facts = read(write(folder / "t.json", *events, **said))
+    return [f.seen for f in facts.findings if f.slug == "unaligned-product"]
+
+
+@pytest.mark.parametrize("n", [4097, 4100])
+def test_the_odd_size_is_told(tmp_path, n):
+    assert unaligned_products(tmp_path, UNALIGNED, n) == [f"cutlass GEMM 128x128: 50% of GPU time; of these sizes: {n}"]
+    assert len(unaligned_products(tmp_path, UNALIGNED, 4096, n)) == 1
+
+
+def test_where_no_size_is_odd_or_the_kernel_is_of_cuda_cores_there_is_nothing_to_pad(tmp_path):
+    assert unaligned_products(tmp_path, UNALIGNED, 4096) == []
+    assert unaligned_products(tmp_path, "cutlass_80_simt_sgemm_64x64_8x5_tn_align1", 4097) == []
 
 
 def test_of_a_run_of_pointwise_kernels_at_best_half_of_the_longest_is_left(tmp_path):
