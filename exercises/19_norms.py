@@ -7,7 +7,10 @@ ROWS, DIM, LAYERS = 256, 512, 24
 
 
 def make(device):
-    return nn.Sequential(*(layer for _ in range(LAYERS) for layer in (nn.Linear(DIM, DIM), nn.GELU()))).to(device)
+    net = nn.Sequential(*(layer for _ in range(LAYERS) for layer in (nn.Linear(DIM, DIM), nn.GELU()))).to(device)
+    for weight in (p for p in net.parameters() if p.ndim == 2):
+        nn.init.kaiming_normal_(weight)  # so that outputs depend on inputs, however deep
+    return net
 
 
 def data(device, n):  # the n-th batch; it stays as it is

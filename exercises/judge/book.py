@@ -68,6 +68,7 @@ class Exercise:
     traces: tuple[str, ...] = ()
     program: str = ""
     like: str = ""
+    lights: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         needed = {"mend": self.target > 1 and self.gone, "leave": self.change and self.shows, "case": self.traces and self.shows}

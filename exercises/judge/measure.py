@@ -79,8 +79,12 @@ class Program:
     def outputs(self) -> list[Any]:
         """All numbers of its first steps."""
         with _of_its_author(self.path):
-            found = [tree_flatten(self.step())[0] for _ in range(BATCHES)]
-        return [leaf.detach().cpu() if isinstance(leaf, torch.Tensor) else leaf for leaves in found for leaf in leaves]
+            return [_kept(leaf) for _ in range(BATCHES) for leaf in tree_flatten(self.step())[0]]
+
+
+def _kept(output: Any) -> Any:
+    """An output that stays as it is: the next step may write into the same memory."""
+    return output.detach().clone().cpu() if isinstance(output, torch.Tensor) else output
 
 
 def _source_of_data(path: Path) -> str:

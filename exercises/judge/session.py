@@ -118,6 +118,8 @@ class Session:
         """Record the program as given, and mine beside it, in a process of their own. Raises ExerciseError."""
         own = self.exercise
         own.folder.mkdir(parents=True, exist_ok=True)
+        for name in ("measured", "given", "mine"):  # nothing of an earlier run is taken for this one's
+            (own.folder / f"{name}.json").unlink(missing_ok=True)
         programs = [str(own.given), *([str(own.mine)] if mine else [])]
         command = [sys.executable, "-m", "exercises.judge.measure", str(own.folder), *programs, "--device", own.device]
         try:
@@ -128,7 +130,10 @@ class Session:
             raise ExerciseError(f"{_shown(own.mine)} does not run: what it raised stands above")
         if done.returncode:
             raise ExerciseError(f"the process that runs the program ended with exit code {done.returncode}")
-        return json.loads((own.folder / "measured.json").read_text())
+        result = own.folder / "measured.json"
+        if not result.is_file():
+            raise ExerciseError("the process that runs the program ended without a result: does the program end it?")
+        return json.loads(result.read_text())
 
     def show(self, facts: Facts, path: Path) -> None:
         """What the reader says of a trace: the verdict, and the finding that saves most."""

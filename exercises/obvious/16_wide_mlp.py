@@ -1,4 +1,4 @@
-"""A training step of two wide layers, with AdamW.
+"""A training step of four layers on many rows, with AdamW.
 
 Somebody proposes the fused optimizer, in which one kernel updates all weights: AdamW(..., fused=True).
 """

@@ -1,6 +1,7 @@
 """A cache of keys that grows by one token at a time, as in a language model that writes.
 
-For each of 512 tokens the program adds a key to the cache, and asks how well the newest key agrees with all keys so far.
+For each of 512 tokens the program adds a key to the cache, and asks how well the newest key agrees with the first one, in one
+head.
 """
 
 import torch

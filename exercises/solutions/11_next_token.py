@@ -1,4 +1,4 @@
-"""The next token of a language model, of which only the last layer is here: the most likely word after each text."""
+"""The next token of a language model, of which only the last layer is here: how likely each word is after each text."""
 
 import torch
 from torch import nn

@@ -252,10 +252,8 @@ class Exercise {
       return;
     }
     this.form.replaceChildren();
-    this.look()?.then(() => {
-      if (!document.getElementById("marking").hidden && !this.explained)
-        this.said.textContent += " Mark a slice that shows it, or read why.";
-    });
+    if (document.getElementById("mark") && this.data.lights.length)
+      this.said.textContent += " Mark a slice that shows it, or read why.";
   }
   // The recording, with nothing lit; of a program to be mended, the command and the hints.
   look() {
@@ -271,7 +269,7 @@ class Exercise {
     place.hidden = false;
     this.looking = start().then(() => {
       this.report = window.report;
-      document.getElementById("marking").hidden = !this.lit().some((found) => found.size) && !this.report.timeline.spans.length;
+      if (!this.explained) document.getElementById("marking").hidden = !this.data.lights.length;
       this.report.timeline.light(null);
     });
     return this.looking;
