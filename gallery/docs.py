@@ -192,7 +192,7 @@ def exercises_md() -> str:
         "takes the next one. It asks what limits a step, and how many times as fast it can get; records the program; and",
         "says what [the reader](../read-trace/README.md) sees. Then you change the program, which lies in `exercises/mine/`,",
         "and run the same command again. The trace is the judge: the outputs have to be equal, the cause has to be gone from",
-        "the trace, and a step has to be as much faster as is possible, timed in nine rounds, in turns with the program as it",
+        "the trace, and a step has to be as much faster as is asked for, timed in nine rounds, in turns with the program as it",
         "was given. Where the rounds cannot tell, it says so. In some exercises the obvious change brings nothing; there",
         "`--leave` is right.",
         "",

@@ -184,6 +184,19 @@ def test_a_program_that_does_not_run_gives_its_own_traceback(program, cpu, old, 
     assert "measure.py" not in text and ("mine.py" in text)
 
 
+@pytest.mark.parametrize("own", [own for own in MEND if own.device == "cpu"], ids=lambda own: own.name)
+def test_outputs_depend_on_the_batch(own):
+    """Else a program that computes something else would be called equal."""
+    program = measure.Program(own.given, measure.loaded(own.given), "cpu")
+    found = program.outputs()
+    each = len(found) // measure.BATCHES
+    apart = []
+    for a, b in zip(found[:each], found[each : 2 * each], strict=True):
+        a, b = torch.as_tensor(a).double(), torch.as_tensor(b).double()
+        apart.append(((a - b).abs().max() / a.abs().max()).item())
+    assert max(apart) > 0.03, apart
+
+
 # --- The judge
 
 
@@ -369,7 +382,9 @@ def test_what_needs_no_run(copied):
     assert code == 2 and err == "error: no guess, no run: type it, or give a line on standard input for each question\n"
     (copied / ".exercises.json").write_text("{")
     code, _, err = run(copied, "--list")
-    assert code == 1 and err.startswith(f"error: {copied / '.exercises.json'}: not the progress of exercises: ")
+    assert code == 1 and err.startswith(
+        f"error: {copied / '.exercises.json'}: not the progress of exercises (delete it to begin anew): "
+    )
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

@@ -42,7 +42,7 @@ class Progress:
             try:
                 self.states = {name: State(**own) for name, own in json.loads(file.read_text()).items()}
             except (ValueError, TypeError, AttributeError) as error:
-                raise ValueError(f"{file}: not the progress of exercises: {error}") from error
+                raise ValueError(f"{file}: not the progress of exercises (delete it to begin anew): {error}") from error
 
     def of(self, name: str) -> State:
         return self.states.setdefault(name, State())

@@ -118,7 +118,7 @@ class Session:
         """Record the program as given, and mine beside it, in a process of their own. Raises ExerciseError."""
         own = self.exercise
         own.folder.mkdir(parents=True, exist_ok=True)
-        for name in ("measured", "given", "mine"):  # nothing of an earlier run is taken for this one's
+        for name in ("measured", "mine"):  # nothing of an earlier run is taken for this one's
             (own.folder / f"{name}.json").unlink(missing_ok=True)
         programs = [str(own.given), *([str(own.mine)] if mine else [])]
         command = [sys.executable, "-m", "exercises.judge.measure", str(own.folder), *programs, "--device", own.device]
@@ -172,8 +172,11 @@ class Session:
             print(f"not yet: the outputs are not those of the program as given: {found['differs']}")
             return False
         speed, judgement = self.judged(found)
-        if judgement.outcome == "noise":  # once more, with the rounds of both
+        if judgement.outcome == "noise":  # once more
             found = self.run(mine=True)
+            if found["differs"]:
+                print(f"not yet: the outputs are not the same each time: {found['differs']}")
+                return False
             speed, judgement = self.judged(found)
         print(f"outputs: equal. Speed: {speed}")
         if judgement.outcome not in ("solved", "gain"):
@@ -197,6 +200,8 @@ class Session:
             print(f"not this one: at least {times(own.target)} as fast is possible.")
             return False
         assert own.shows is not None
+        if not (own.folder / "given.json").is_file():
+            raise ExerciseError(f"nothing is recorded yet: uv run exercise.py {own.number}")
         state.shows.append(self.choose(own.shows))
         self.progress.save()
         if state.shows[-1] != own.shows.right:
@@ -280,7 +285,9 @@ class Session:
     def hint(self) -> None:
         state, hints = self.state, self.exercise.hints
         if not hints:
-            print("no hints for a trace without a program: `uv run exercise.py --html` shows its timeline")
+            print(
+                f"no hints for a trace without a program: `uv run exercise.py {self.exercise.number} --html` shows its timeline"
+            )
             return
         state.hints = min(state.hints + 1, len(hints))
         self.progress.save()
