@@ -15,23 +15,20 @@ import tempfile
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from exercises.judge.book import Exercise, exercises
-from exercises.judge.measure import device_of, measure
-from exercises.judge.verdict import Judgement, Speed, judge
+from exercises.judge.measure import device_of, measure_into
+from exercises.judge.verdict import Judgement, Speed, judged
 import torch
-from trace_reader import read, write_all
+from trace_reader import write_all
 
 WANTED = {"mend": "solved", "leave": "no gain"}
 
 
-def judged(own: Exercise, mine: Path) -> tuple[Speed, Judgement]:
+def measured(own: Exercise, mine: Path) -> tuple[Speed, Judgement]:
     """An exercise's program beside a changed one. Raises AssertionError where the outputs differ."""
-    found, traces = measure(own.given, mine, device_of(own.device))
-    assert not found["differs"], found["differs"]
     with tempfile.TemporaryDirectory() as folder:
-        write_all({Path(folder) / f"{name}.json": trace for name, trace in traces.items()})
-        given, changed = (read(f"{folder}/{name}.json") for name in ("given", "mine"))
-    speed = Speed.of(found["times_us"]["given"], found["times_us"]["mine"])
-    return speed, judge(own, speed, given, changed)
+        found = measure_into(Path(folder), own.given, mine, device_of(own.device))
+        assert not found["differs"], found["differs"]
+        return judged(own, found["times_us"], Path(folder))
 
 
 def main() -> int:
@@ -44,8 +41,8 @@ def main() -> int:
     for own in exercises():
         if own.kind == "case" or own.device != args.device or (args.exercises and own.name not in args.exercises):
             continue
-        speed, judgement = judged(own, own.solution if own.kind == "mend" else own.obvious)
-        _, unchanged = judged(own, own.given) if own.kind == "mend" else (None, None)
+        speed, judgement = measured(own, own.solution if own.kind == "mend" else own.obvious)
+        _, unchanged = measured(own, own.given) if own.kind == "mend" else (None, None)
         found[own.name] = {"times": round(speed.median, 3), "low": round(speed.low, 3), "high": round(speed.high, 3)}
         fine = judgement.outcome == WANTED[own.kind] and (unchanged is None or unchanged.outcome == "cause")
         wrong += [] if fine else [own.name]

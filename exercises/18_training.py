@@ -14,7 +14,7 @@ def make(device):
     net.append(nn.Linear(HIDDEN, CLASSES)).to(device)
     for weight in (p for p in net.parameters() if p.ndim == 2):
         nn.init.kaiming_normal_(weight)  # so that outputs depend on inputs, however deep
-    return net, torch.optim.SGD(net.parameters(), lr=0.1)
+    return net, torch.optim.SGD(net.parameters(), lr=0.01)
 
 
 def data(device, n):  # the n-th batch; it stays as it is

@@ -216,7 +216,7 @@ def exercises_md() -> str:
 
 def _gains(mend: list[Exercise]) -> list[str]:
     """What the solutions and the obvious changes brought, on each machine."""
-    runs = [json.loads((ROOT / "benchmarks" / "exercise_gains" / f"{name}.json").read_text()) for name in MEASURED]
+    runs = [json.loads((ROOT / "benchmarks" / "exercise_gains" / f"{name}.json").read_text("utf-8")) for name in MEASURED]
     machines = "; ".join(f"{run['device']} (torch {run['torch']}, {run['date']})" for run in runs)
     out = [
         "How many times as fast a step became, with the interval that holds the median in 96% of cases, as measured by",
@@ -294,7 +294,7 @@ def glossary_md() -> str:
 
 def fused_kernel_md() -> str:
     """Ours, Liger's and Inductor's kernel for gelu(gate) * up, over ten processes each."""
-    measured = json.loads(CHOICE.read_text())
+    measured = json.loads(CHOICE.read_text("utf-8"))
     runs = measured["programs"]
     count = len(next(iter(runs.values())))
     out = [
@@ -366,7 +366,7 @@ def _with_outputs(path: Path) -> str:
     """A document with the outputs of its commands made anew: a dispatch tree, what a change would bring, a report to its
     findings, a table of runs.
     """
-    return COMMAND.sub(_printed, path.read_text())
+    return COMMAND.sub(_printed, path.read_text("utf-8"))
 
 
 def _printed(found: re.Match[str]) -> str:

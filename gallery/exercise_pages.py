@@ -7,6 +7,7 @@ from pathlib import Path
 import re
 
 from exercises.judge import book
+from exercises.judge.verdict import near
 from gallery.figures import ROOT, TITLES, Elsewhere, Figure, elsewhere, figures, filled, recording, trace_of
 from gallery.rendering import inline, rendered, trace_file
 from trace_reader import PATTERNS, Kind, pages
@@ -16,7 +17,6 @@ ELSEWHERE = {"llm.md": "A language model", "several_gpus.md": "Several GPUs"}
 BLOG = "https://huggingface.co/blog/"
 POSTS = {1: "torch-profiler", 2: "torch-mlp-fusion", 3: "torch-attention-profile"}
 MOST_TRACES = 3  # on a page: the exercise's own, and those that it is compared with
-NEAR = 0.25  # how far off a guess of a measured gain may be
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _of_document(exercise: Elsewhere, number: int) -> Exercise:
 
 def in_document(document: str, number: int) -> tuple[str, str]:
     """The question and the answer of an exercise that stands in a document. Raises LookupError: it does not."""
-    text = (ROOT / "docs" / document).read_text()
+    text = (ROOT / "docs" / document).read_text("utf-8")
     found = re.search(
         rf"^(?:### )?{number}\. ((?:(?!\n(?:### |\d+\. )).)*?)\s*<details><summary>Answer</summary>\n(.*?)</details>",
         text[text.find("## Exercises") if "## Exercises" in text else 0 :],
@@ -180,7 +180,7 @@ def _of_book(own: book.Exercise) -> Exercise:
     if own.kind == "case":
         measured = own.measured
         ask = f"The change: {own.change}. How many times as fast did it make a step? (1: nothing)"
-        questions.append(Question(ask, round(own.brought, 2), (), "times", NEAR))
+        questions.append(Question(ask, round(own.brought, 2), (), "times", round(near(own.brought) / own.brought, 3)))
         how = "without the profiler" if measured["how"] == "plain" else "with the profiler"
         where = f"{measured['device']}, torch {measured['torch']}, {measured['date']}"
         answer += f"\n\nThe change, {own.change}, made a step **{own.brought:.3g} times** as fast, measured {how} on {where}."
@@ -202,8 +202,8 @@ def _of_book(own: book.Exercise) -> Exercise:
         finding="" if own.lights or own.kind != "case" else own.finding,
         lights=own.lights or (() if own.finding or own.kind != "case" else (named,)),
         hints=own.hints,
-        program="" if own.kind == "case" else own.given.read_text(),
-        solution=own.solution.read_text() if own.kind == "mend" else "",
+        program="" if own.kind == "case" else own.given.read_text("utf-8"),
+        solution=own.solution.read_text("utf-8") if own.kind == "mend" else "",
     )
 
 
@@ -228,7 +228,8 @@ def page(exercise: Exercise, before: Exercise | None, after: Exercise | None, na
 <noscript><p>The course needs scripts.</p></noscript>
 </main>
 {_mend(exercise) if exercise.program else _look(exercise)}
-<section id="answer" class="top" hidden><h2>Explained</h2><div id="scale"></div>{rendered(exercise.answer)}{_explained(exercise)}
+<section id="answer" class="top" tabindex="-1" aria-label="Explained" hidden>
+<h2>Explained</h2><div id="scale"></div>{rendered(exercise.answer)}{_explained(exercise)}
 {_solution(exercise)}</section>
 {"" if exercise.program else _recorded(exercise)}
 <nav class="top ends" aria-label="Beside">{_beside(before, "prev")}{_beside(after, "next")}</nav>"""
@@ -266,7 +267,7 @@ def _folded(title: str, path: Path) -> str:
     """A text file to unfold; nothing where it is not there."""
     if not path.is_file():
         return ""
-    return f'<details><summary>{escape(title)}</summary><pre class="program">{escape(path.read_text())}</pre></details>'
+    return f'<details><summary>{escape(title)}</summary><pre class="program">{escape(path.read_text("utf-8"))}</pre></details>'
 
 
 def _recorded(exercise: Exercise) -> str:
@@ -356,7 +357,8 @@ def start_page(navigation: str, script: str, style: str) -> bytes:
 <h1>Profiling in PyTorch: guess first, then look</h1>
 <p class="lead">You will read a trace and say what limits a program, predict what a change brings, make the change,
 and see whether you were right. {count} exercises, each with a recording or a program: say your guess, look yourself, mark the
-slice that shows it, and only then read why.</p>
+slice that shows it, and only then read why. (Minutes are for reading 200 words each, one more for each question, and five for
+each program.)</p>
 <p><a id="continue" class="go" href="{every[0].exercises[0].file}">begin</a> <span id="progress" aria-live="polite"></span></p>
 <section id="again" hidden><h2>Come again</h2><p>Questions that you missed, some pages ago:</p><ul></ul></section>
 <div class="chapters">{cards}</div>
@@ -366,6 +368,17 @@ slice that shows it, and only then read why.</p>
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+WORDS_A_MINUTE, TO_LOOK, TO_MEND = 200, 1, 5  # minutes: a question, and a program
+
+
+def minutes(chapter: Chapter) -> int:
+    """About how long a chapter takes: to read it, to look for each answer, and to mend each program; no one was timed."""
+    read = sum(len(f"{own.question} {own.look} {own.answer} {own.program}".split()) for own in chapter.exercises) / WORDS_A_MINUTE
+    look = sum(TO_LOOK * len(own.questions) for own in chapter.exercises)
+    mend = sum(TO_MEND * bool(own.program) for own in chapter.exercises)
+    return 5 * max(1, round((read + look + mend) / 5))
 
 
 LEVELS = {1: "for a start", 2: "with some practice", 3: "harder"}
@@ -382,7 +395,7 @@ def _card(number: int, chapter: Chapter) -> str:
     return f"""<section class="chapter"><h2><span class="number">{number}</span> {escape(_capital(rest or title))}</h2>
 {thumbnail(chapter.picture)}
 <p>{escape(chapter.learn)}</p>
-<p class="facts">{len(chapter.exercises)} {kind}, {LEVELS[chapter.level]}
+<p class="facts">{len(chapter.exercises)} {kind}, {LEVELS[chapter.level]}, about {minutes(chapter)} minutes
 <span class="done"></span></p>
 <details><summary>exercises</summary><ul>{items}</ul></details></section>"""
 

@@ -131,7 +131,7 @@ class Claim:
 
 def claims() -> list[Claim]:
     """All entries of claims.toml, in its order. Raises TypeError for an unknown or missing field."""
-    entries = tomllib.loads((ROOT / "gallery" / "claims.toml").read_text())["claim"]
+    entries = tomllib.loads((ROOT / "gallery" / "claims.toml").read_text("utf-8"))["claim"]
     return [Claim(**_fields(entry)) for entry in entries]
 
 
@@ -155,7 +155,7 @@ def elsewhere() -> list[Elsewhere]:
 
 
 def _entries(kind: str) -> list[dict[str, Any]]:
-    return tomllib.loads((ROOT / "gallery" / "figures.toml").read_text())[kind]
+    return tomllib.loads((ROOT / "gallery" / "figures.toml").read_text("utf-8"))[kind]
 
 
 def _fields(entry: dict[str, Any]) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class Run:
     @property
     def spread(self) -> list[dict[str, Any]]:
         """What each of the five processes measured of its middle step."""
-        return json.loads(SPREAD.read_text())[str(self.path.relative_to(GALLERY))]
+        return json.loads(SPREAD.read_text("utf-8"))[str(self.path.relative_to(GALLERY))]
 
     def __getattr__(self, name: str) -> str:
         if name not in NUMBERS:
@@ -362,7 +362,7 @@ def _durations(run: Run) -> str:
 
 def _totals(run: Run) -> list[list[str]]:
     """The two totals under the profiler's table, the CPU's and the GPU's: name and value, as it prints them."""
-    lines = run.path.with_suffix(".txt").read_text().splitlines()
+    lines = run.path.with_suffix(".txt").read_text("utf-8").splitlines()
     return [line.split(": ") for line in lines if line.startswith("Self ")]
 
 
@@ -569,4 +569,4 @@ NUMBERS: dict[str, tuple[str, Number]] = {  # by name: what it is called in a ta
 
 def machine() -> dict[str, Any]:
     """What the recordings were made on."""
-    return json.loads(MACHINE.read_text())
+    return json.loads(MACHINE.read_text("utf-8"))

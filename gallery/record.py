@@ -74,7 +74,7 @@ def record_all(wanted: list[str], runs: Path, env: dict[str, str]) -> int:
 
 def choose(wanted: list[str], runs: Path) -> None:
     """Make the recordings: of each command, the run whose middle step has the median CPU time."""
-    spread = json.loads(SPREAD.read_text()) if SPREAD.exists() else {}
+    spread = json.loads(SPREAD.read_text("utf-8")) if SPREAD.exists() else {}
     for command in wanted:
         target = _trace_of(command)
         paths = [runs / str(number) / target.parent.name / target.name for number in range(RUNS)]

@@ -1,5 +1,6 @@
 """The course as pages: what a guess brings, progress, one's own trace beside the recording; in a real browser."""
 
+from dataclasses import replace
 import gzip
 import json
 import re
@@ -105,6 +106,14 @@ def test_the_start_page_has_a_chapter_for_each_part_with_a_picture_and_its_exerc
     assert f"{len(ALL)} exercises, each with" in index
 
 
+def test_the_minutes_of_a_chapter_are_for_reading_looking_and_mending():
+    one = replace(EVERY[0], question="word " * 1000, look="", answer="", program="")  # five minutes of words, one question
+    chapter = replace(exercise_pages.chapters()[0], exercises=[one] * 4)
+    assert exercise_pages.minutes(chapter) == 25  # 24
+    assert exercise_pages.minutes(replace(chapter, exercises=[replace(one, program="code")] * 4)) == 45  # 44
+    assert exercise_pages.minutes(replace(chapter, exercises=[])) == 5
+
+
 def test_yes_is_as_often_right_as_no():
     said = [own.questions[0].right for own in EVERY if own.questions[0].options == ("yes", "no")]
     assert len(said) == 20 and abs(said.count("yes") - said.count("no")) <= 2
@@ -191,6 +200,10 @@ def test_a_guess_a_second_one_a_mark_and_the_progress(folder, opened):
     explained(page)
     scale = "your guess: 4,096 times, second guess: 262,144 times, right: 262,144 times"
     assert page.get_attribute(".scale", "aria-label") == scale
+    page.reload()
+    page.wait_for_selector("html[data-asked]", state="attached")
+    again = "Last time: right the second time (you said 4,096 times, then 262,144 times)."
+    assert page.inner_text("#said") == again
     page.goto((folder / EVERY[2].file).as_uri())
     assert guess(page, "yes").startswith("Right.")
     explained(page)
@@ -282,10 +295,12 @@ def test_a_program_to_be_mended(folder, opened):
     page = opened(folder / own.file, wait="html[data-asked]")
     assert "def step(epsilon, x):" in page.inner_text(".program >> nth=0") and page.is_hidden("#look")
     assert guess(page, "square roots, which are slow") == "Not that. Look at the program once more, and guess again."
+    assert page.is_disabled(".option.missed")  # it is no second guess
     assert page.inner_text("#command") == "uv run exercise.py 3" and page.locator("#look details").count() == 3
     assert guess(page, "the number of ops, each on one row") == "Right, the second time."
     explained(page)
     assert "Five ops for each of 512 rows" in page.inner_text("#answer")
+    assert page.evaluate("document.activeElement.id") == "answer"  # the button that was pressed is gone
     page.click("#answer summary")
     assert "keepdim=True" in page.inner_text("#answer .program")
     keep_screen(page, "exercise_mend")
@@ -346,9 +361,10 @@ def test_ones_own_trace_fits_a_scale_of_its_own(folder, tmp_path, opened):
     """Of a step a thousand times as long: drawn as wide as the recording's, with its own times."""
     own = next(own for own in EVERY if own.command.startswith("uv run 01_matmul_add.py --size 4096 --warmup"))
     trace = json.loads((GALLERY / "01_matmul_add" / "4096_bf16_warm_eager.json").read_text())
+    first = min(event["ts"] for event in trace["traceEvents"] if event.get("ph") == "X")
     for event in trace["traceEvents"]:
         if event.get("ph") == "X":
-            event["ts"], event["dur"] = event["ts"] * 1000, event["dur"] * 1000
+            event["ts"], event["dur"] = (event["ts"] - first) * 1000, event["dur"] * 1000
     (tmp_path / "slow.json").write_text(json.dumps(trace))
     page = opened(folder / own.file, wait="html[data-asked]")
     explained(page)
@@ -361,6 +377,12 @@ def test_ones_own_trace_fits_a_scale_of_its_own(folder, tmp_path, opened):
     (start, duration, said), (own_start, own_duration, own_said) = found
     assert own_start == pytest.approx(start, rel=0.01) and own_duration == pytest.approx(1000 * duration, rel=0.01)
     assert said.endswith("µs before") and own_said.endswith("ms before") and ", its end " in said
+    # A page of it has bands, too: what runs in each moment, drawn to the same scale.
+    assert cli.main([str(tmp_path / "slow.json"), "--html", str(tmp_path / "slow.html")]) == 0
+    page.set_input_files("#file", str(tmp_path / "slow.html"))
+    page.wait_for_function("() => document.getElementById('dropped').textContent.startsWith('slow.html')")
+    last, bands = page.evaluate("() => [report.panels.map((p) => p.last), report.panels[1].bands.length]")
+    assert bands and last[1] == pytest.approx(last[0], rel=0.05)
 
 
 def test_the_pages_hold_together_and_load_nothing(folder):

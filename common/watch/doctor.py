@@ -224,7 +224,7 @@ def _surroundings() -> list[Check]:
     """Where traces are known to miss GPU events; said so that it is seen beside the profiler's line."""
     places = []
     kernel_version = Path("/proc/version")
-    if kernel_version.exists() and "microsoft" in kernel_version.read_text().lower():
+    if kernel_version.exists() and "microsoft" in kernel_version.read_text("utf-8").lower():
         places.append("WSL")
     if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
         places.append("a container")

@@ -102,12 +102,12 @@ class Exercise:
     @property
     def doc(self) -> str:
         """What the program does, in its own words; of a case, in those of the list."""
-        return self.program if self.kind == "case" else self.given.read_text().split('"""')[1].strip()
+        return self.program if self.kind == "case" else self.given.read_text("utf-8").split('"""')[1].strip()
 
     @property
     def measured(self) -> dict[str, Any]:
         """Of a case: the times of a step before and after the change (us), and on what they were measured."""
-        return json.loads(MEASURED.read_text())[self.name]
+        return json.loads(MEASURED.read_text("utf-8"))[self.name]
 
     @property
     def brought(self) -> float:
@@ -117,7 +117,7 @@ class Exercise:
 
 def exercises() -> list[Exercise]:
     """All exercises, in their order. Raises TypeError for an unknown or missing field, ValueError for a wrong one."""
-    entries = tomllib.loads(LIST.read_text())["exercise"]
+    entries = tomllib.loads(LIST.read_text("utf-8"))["exercise"]
     return [Exercise(number=number, **_fields(entry)) for number, entry in enumerate(entries, 1)]
 
 

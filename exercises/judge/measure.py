@@ -13,6 +13,7 @@ import contextlib
 import importlib.util
 import json
 import math
+import os
 from pathlib import Path
 import platform
 import statistics
@@ -32,6 +33,7 @@ from torch.utils._pytree import tree_flatten
 from trace_reader import write_all
 
 BATCHES = 3  # that the steps take in turns
+COMPARED = 2 * BATCHES  # steps whose outputs are compared: each batch comes twice, so that one that was written to shows
 ROUNDS, ROUND_S, LEAST_STEPS, WARMUP_STEPS, ACTIVE = 9, 0.1, 3, 3, 3
 TOLERANCE = 1e-3  # of the largest number in the output
 
@@ -59,17 +61,23 @@ class Program:
 
     def __init__(self, path: Path, given: ModuleType, device: str):
         self.path = path.resolve()
+        self.given, self.device = given, device
         with _of_its_author(self.path):
             self.module = given if path.samefile(str(given.__file__)) else loaded(path)
             for name in ("make", "step"):
                 if not callable(getattr(self.module, name, None)):
                     raise BrokenError(f"{path.name} has no function `{name}` any more; --reset brings the program back")
-            torch.manual_seed(0)
-            self.model = self.module.make(device)
             if _source_of_data(self.path) != _source_of_data(Path(str(given.__file__))):
                 raise BrokenError(f"{path.name}: data() is changed; the batches are what they are, so put it back as it was")
+        self.begin(0)
+
+    def begin(self, first_batch: int) -> None:
+        """Make the model anew, and BATCHES batches from this one on."""
+        with _of_its_author(self.path):
+            torch.manual_seed(0)
+            self.model = self.module.make(self.device)
         torch.manual_seed(1)
-        self.batches = [given.data(device, n) for n in range(BATCHES)]
+        self.batches = [self.given.data(self.device, first_batch + n) for n in range(BATCHES)]
         self.calls = 0
 
     def step(self) -> Any:
@@ -79,7 +87,7 @@ class Program:
     def outputs(self) -> list[Any]:
         """All numbers of its first steps."""
         with _of_its_author(self.path):
-            return [_kept(leaf) for _ in range(BATCHES) for leaf in tree_flatten(self.step())[0]]
+            return [_kept(leaf) for _ in range(COMPARED) for leaf in tree_flatten(self.step())[0]]
 
 
 def _kept(output: Any) -> Any:
@@ -94,9 +102,14 @@ def _source_of_data(path: Path) -> str:
 
 
 def loaded(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    """A program as a module of its own, which finds modules that lie beside it."""
+    name = f"{path.resolve().parent.name}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up there
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
     spec.loader.exec_module(module)
     return module
 
@@ -104,12 +117,12 @@ def loaded(path: Path) -> ModuleType:
 def difference(given: list[Any], mine: list[Any]) -> str:
     """In what the outputs differ, in words; empty where they are equal within TOLERANCE."""
     if len(given) != len(mine):
-        return f"a step gives {len(mine) // BATCHES} outputs, where the program as given gives {len(given) // BATCHES}"
+        return f"a step gives {len(mine) // COMPARED} outputs, where the program as given gives {len(given) // COMPARED}"
     if found := {type(own).__name__ for own in mine if not isinstance(own, torch.Tensor | bool | int | float)}:
         return f"a step gives {', '.join(sorted(found))}, where numbers or tensors are expected"
     for place, (own, other) in enumerate(zip(given, mine, strict=True)):
         a, b = torch.as_tensor(own).double(), torch.as_tensor(other).double()
-        number = place % (len(given) // BATCHES) + 1
+        number = place % (len(given) // COMPARED) + 1
         if a.shape != b.shape:
             return f"output {number} has the shape {list(b.shape)}, where the program as given has {list(a.shape)}"
         largest = max(a.abs().max().item(), 1e-12) if a.numel() else 1.0
@@ -117,6 +130,13 @@ def difference(given: list[Any], mine: list[Any]) -> str:
         if not apart <= TOLERANCE * largest:  # nan is not
             return f"output {number} differs by up to {apart:.3g}, where its largest number is {largest:.3g}"
     return ""
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """What a program prints is shown for the steps whose outputs are compared, not for the hundreds that are timed."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
+        yield
 
 
 def round_us(step: Callable[[], object], device: Device) -> tuple[float, float]:
@@ -169,23 +189,38 @@ def measure(given: Path, mine: Path | None, device: Device) -> tuple[dict[str, A
     means_us: dict[str, list[float]] = {name: [] for name in programs}
     times_us: dict[str, list[float]] = {name: [] for name in programs}
     for program in programs.values():
-        with _of_its_author(program.path):
+        with _of_its_author(program.path), _silent():
             for _ in range(WARMUP_STEPS):
                 program.step()
     for done in range(ROUNDS):
         show(f"timing, round {done + 1} of {ROUNDS}")
         for name, program in programs.items():
-            with _of_its_author(program.path):
+            with _of_its_author(program.path), _silent():
                 mean_us, time_us = round_us(program.step, device)
             means_us[name].append(mean_us)
             times_us[name].append(time_us)
     show("recording")
     traces = {}
     for name, program in programs.items():
-        with _of_its_author(program.path):
+        with _of_its_author(program.path), _silent():
             traces[name] = recorded(program, device, given.stem, means_us[name])
+    if mine is not None:  # batches not seen before: what was kept of the others is of no use
+        for program in programs.values():
+            program.begin(BATCHES)
+        with _silent():
+            said = difference(programs["given"].outputs(), programs["mine"].outputs())
+        if said:
+            return {"differs": f"of batches not seen before, {said}"}, {}
     show("")
     return {"differs": "", "device": device.name, "torch": torch.__version__, "times_us": times_us, "means_us": means_us}, traces
+
+
+def measure_into(folder: Path, given: Path, mine: Path | None, device: Device) -> dict[str, Any]:
+    """What was measured, written beside the traces to this folder. Raises BrokenError."""
+    found, traces = measure(given, mine, device)
+    files = {folder / f"{name}.json": data for name, data in traces.items()}
+    write_all({folder / "measured.json": f"{json.dumps(found, indent=1)}\n".encode(), **files})
+    return found
 
 
 def device_of(kind: str) -> Device:
@@ -209,12 +244,10 @@ def main() -> int:
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     try:
-        found, traces = measure(args.given, args.mine, device_of(args.device))
+        measure_into(args.folder, args.given, args.mine, device_of(args.device))
     except BrokenError as error:
         print(f"\n{error}" if str(error) else "", file=sys.stderr)
         return BROKEN
-    files = {args.folder / f"{name}.json": data for name, data in traces.items()}
-    write_all({args.folder / "measured.json": f"{json.dumps(found, indent=1)}\n".encode(), **files})
     return 0
 
 

@@ -23,7 +23,9 @@ def timeline_only(title: str, traces: Sequence[str]) -> bytes:
 
 
 def report(traces: Sequence[Path], target: Path) -> Path:
-    """Write the reader's page of one trace, or of two beside each other."""
+    """Write the reader's page of one trace, or of two beside each other. Raises ValueError where it cannot."""
     with contextlib.redirect_stdout(io.StringIO()):
-        cli.main([*map(str, traces), "--html", str(target)])
+        code = cli.main([*map(str, traces), "--html", str(target)])
+    if code:
+        raise ValueError(f"no page of {' and '.join(path.name for path in traces)}: record it anew")
     return target

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from exercises.judge.book import ROOT
+import msgspec
 from trace_reader import write_all
 
 FILE = ROOT / ".exercises.json"
@@ -38,19 +39,33 @@ class Progress:
     def __init__(self, file: Path = FILE):
         self.file = file
         self.states: dict[str, State] = {}
-        if file.is_file():
+        for name, own in self._kept().items():
             try:
-                self.states = {name: State(**own) for name, own in json.loads(file.read_text()).items()}
-            except (ValueError, TypeError, AttributeError) as error:
-                raise ValueError(f"{file}: not the progress of exercises (delete it to begin anew): {error}") from error
+                self.states[name] = msgspec.convert(own, State)
+            except msgspec.ValidationError as error:
+                raise ValueError(
+                    f"{self.file}: not the progress of exercises (delete it to begin anew): {name}: {error}"
+                ) from error
+
+    def _kept(self) -> dict[str, Any]:
+        if not self.file.is_file():
+            return {}
+        try:
+            return msgspec.json.decode(self.file.read_bytes(), type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise ValueError(f"{self.file}: not the progress of exercises (delete it to begin anew): {error}") from error
 
     def of(self, name: str) -> State:
         return self.states.setdefault(name, State())
 
     def forget(self, name: str) -> None:
         self.states.pop(name, None)
-        self.save()
+        self.save(name)
 
-    def save(self) -> None:
-        found: dict[str, Any] = {name: asdict(own) for name, own in self.states.items()}
-        write_all({self.file: f"{json.dumps(found, indent=1)}\n".encode()})
+    def save(self, name: str) -> None:
+        """Write the state of one exercise; of the others the file keeps what it has, which another process may have written."""
+        kept = self._kept()
+        kept.pop(name, None)
+        if name in self.states:
+            kept[name] = asdict(self.states[name])
+        write_all({self.file: f"{json.dumps(kept, indent=1)}\n".encode()})

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 import json
-import math
 from pathlib import Path
 import re
 import shlex
@@ -15,11 +14,11 @@ import time
 from exercises.judge import page
 from exercises.judge.book import BROKEN, ROOT, Choice, Exercise
 from exercises.judge.progress import Progress, State
-from exercises.judge.verdict import Judgement, Speed, judge, times
+from exercises.judge.verdict import judged, near, times
 from trace_reader import Facts, best_change, plain_sentence, read, verdict_sentence, write_all
 
 LONGEST_RUN_S = 600
-NEAR, FAR = 1.25, 1.5  # factors between a guess of a gain and what was measured
+FAR = 1.5  # a factor between a guess of a gain and what was measured
 POLL_S = 0.3
 BUSY = 2  # how many times as long as the shortest round the longest is on a busy machine
 
@@ -37,6 +36,8 @@ class Session:
 
     def __init__(self, exercise: Exercise, progress: Progress, ask: Callable[[str], str] = input):
         self.exercise, self.progress, self._ask = exercise, progress, ask
+        if self.state.gain is None or not all(1 <= own <= len(exercise.limits.options) for own in self.state.limits):
+            self.state.limits = []  # not asked to the end, or of an earlier list of options: asked again
 
     @property
     def state(self) -> State:
@@ -83,7 +84,7 @@ class Session:
         state.began_s = state.began_s or time.time()
         state.limits = [self.choose(own.limits)]
         state.gain = self.number(how_fast)
-        self.progress.save()
+        self.progress.save(self.exercise.name)
 
     def choose(self, choice: Choice) -> int:
         print(choice.ask)
@@ -133,7 +134,7 @@ class Session:
         result = own.folder / "measured.json"
         if not result.is_file():
             raise ExerciseError("the process that runs the program ended without a result: does the program end it?")
-        return json.loads(result.read_text())
+        return json.loads(result.read_text("utf-8"))
 
     def show(self, facts: Facts, path: Path) -> None:
         """What the reader says of a trace: the verdict, and the finding that saves most."""
@@ -166,18 +167,18 @@ class Session:
         own, state = self.exercise, self.state
         print(f"running {_shown(own.mine)} beside the program as given ...", flush=True)
         state.judged += 1
-        self.progress.save()
+        self.progress.save(self.exercise.name)
         found = self.run(mine=True)
         if found["differs"]:
             print(f"not yet: the outputs are not those of the program as given: {found['differs']}")
             return False
-        speed, judgement = self.judged(found)
+        speed, judgement = judged(own, found["times_us"], own.folder)
         if judgement.outcome == "noise":  # once more
             found = self.run(mine=True)
             if found["differs"]:
                 print(f"not yet: the outputs are not the same each time: {found['differs']}")
                 return False
-            speed, judgement = self.judged(found)
+            speed, judgement = judged(own, found["times_us"], own.folder)
         print(f"outputs: equal. Speed: {speed}")
         if judgement.outcome not in ("solved", "gain"):
             print({"no gain": "no gain: ", "noise": ""}.get(judgement.outcome, "not yet: ") + " ".join(judgement.said))
@@ -187,11 +188,6 @@ class Session:
         print(*judgement.said, sep="\n", end="\n" if judgement.said else "")
         self.solved(speed.median, read(str(own.folder / "given.json")))
         return True
-
-    def judged(self, found: dict) -> tuple[Speed, Judgement]:
-        given, mine = (read(str(self.exercise.folder / f"{name}.json")) for name in ("given", "mine"))
-        speed = Speed.of(found["times_us"]["given"], found["times_us"]["mine"])
-        return speed, judge(self.exercise, speed, given, mine)
 
     def leave(self) -> bool:
         """The reader says that there is nothing to gain; whether that is right, and for the right reason."""
@@ -203,7 +199,7 @@ class Session:
         if not (own.folder / "given.json").is_file():
             raise ExerciseError(f"nothing is recorded yet: uv run exercise.py {own.number}")
         state.shows.append(self.choose(own.shows))
-        self.progress.save()
+        self.progress.save(self.exercise.name)
         if state.shows[-1] != own.shows.right:
             print("To leave it is right, but that is not why. Look at the trace again, and say --leave once more.")
             return False
@@ -215,7 +211,7 @@ class Session:
         own, state = self.exercise, self.state
         if state.solved_s is None:
             state.measured, state.solved_s = measured, time.time()
-        self.progress.save()
+        self.progress.save(self.exercise.name)
         print(f"\nsolved: {own.title}" + (f", in {state.minutes} min" if state.minutes else ""))
         print(f"you guessed {self.told()}, and {state.gain:g} times as fast: {how_near(state.gain or 1, measured)}")
         if own.kind != "leave":
@@ -234,7 +230,7 @@ class Session:
         print(f"the timeline without any verdict: {_shown(look)} (--html opens it)\n")
         state.began_s = state.began_s or time.time()
         state.limits, state.shows = [self.choose(own.limits)], [self.choose(own.shows)]
-        self.progress.save()
+        self.progress.save(self.exercise.name)
         for choice, guesses, what in ((own.limits, state.limits, "The cause"), (own.shows, state.shows, "What proves it")):
             if guesses[0] != choice.right:
                 print(f"{what}: not that. Look at the timeline once more, and guess again.")
@@ -255,7 +251,7 @@ class Session:
         print(textwrap.fill(f"why: {own.why}", 100))
         print(f"the whole report: uv run read_trace.py {' '.join(map(shlex.quote, own.traces))}")
         state.measured, state.solved_s = own.brought, state.solved_s or time.time()
-        self.progress.save()
+        self.progress.save(self.exercise.name)
         print("next: uv run exercise.py")
 
     def look(self) -> Path:
@@ -290,7 +286,7 @@ class Session:
             )
             return
         state.hints = min(state.hints + 1, len(hints))
-        self.progress.save()
+        self.progress.save(self.exercise.name)
         for number, hint in enumerate(hints[: state.hints], 1):
             print(textwrap.fill(f"hint {number} of {len(hints)}: {hint}", 100))
         if state.hints == len(hints):
@@ -299,7 +295,7 @@ class Session:
     def solution(self) -> None:
         own = self.exercise
         if own.kind == "mend":
-            print(own.solution.read_text(), end="")
+            print(own.solution.read_text("utf-8"), end="")
         else:
             assert own.shows is not None
             print(f"{own.limits.ask} {own.limits.answer}.\n{own.shows.ask} {own.shows.answer}.")
@@ -308,18 +304,22 @@ class Session:
     def watch(self) -> bool:
         """Judge whenever the program is saved, until it is solved."""
         path = self.exercise.mine
+        if not path.is_file():
+            path.parent.mkdir(exist_ok=True)
+            shutil.copyfile(self.exercise.given, path)
         print(f"watching {_shown(path)}; Ctrl-C ends it")
-        seen = None if self.is_changed else path.stat().st_mtime_ns
+        before, judged = None, self.exercise.given.read_bytes()
         while True:
-            now = path.stat().st_mtime_ns if path.is_file() else seen
-            if now != seen:
-                seen = now
+            now = path.read_bytes() if path.is_file() else judged
+            if now == before and now != judged:  # twice the same: an editor has written all of it
+                judged = now
                 try:
                     if self.judge():
                         return True
                 except ExerciseError as error:
                     print(f"not yet: {error}")
                 print("waiting for the next edit", flush=True)
+            before = now
             time.sleep(POLL_S)
 
     def open_page(self) -> Path:
@@ -354,11 +354,10 @@ def predicted(facts: Facts, slug: str) -> str:
 
 def how_near(guess: float, measured: float) -> str:
     """A guess of a gain beside what was measured."""
-    apart = math.exp(abs(math.log(guess / measured)))
     side = "low" if guess < measured else "high"
-    if apart <= NEAR:
+    if abs(guess - measured) <= near(measured) + 1e-9:
         return f"near ({times(measured)})"
-    return f"{'a little too' if apart <= FAR else 'too'} {side} ({times(measured)})"
+    return f"{'a little too' if max(guess / measured, measured / guess) <= FAR else 'too'} {side} ({times(measured)})"
 
 
 def _shown(path: Path) -> str:

@@ -1,9 +1,10 @@
 """The judge: is the cause gone from the trace, and is the program as much faster as it can be?"""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from exercises.judge.book import Exercise, Gone
-from trace_reader import Facts, us
+from trace_reader import Facts, read, us
 
 PYTHON = "Python"  # in `shrinks`: not an op
 A_GAIN = 1.1  # times as fast; less is no gain that one could tell from noise
@@ -41,6 +42,11 @@ def times(ratio: float) -> str:
     return f"{ratio:.3g} times"
 
 
+def near(measured: float) -> float:
+    """How far off a guess of a gain may be: a quarter, or, of a gain that is small, half of it; 0.05 in any case."""
+    return min(0.25 * measured, max(0.05, 0.5 * abs(measured - 1)))
+
+
 @dataclass(frozen=True)
 class Judgement:
     """`outcome`: solved, cause (it is still in the trace), slow (the target is not reached), noise (this machine cannot tell), or
@@ -49,6 +55,12 @@ class Judgement:
 
     outcome: str
     said: tuple[str, ...]
+
+
+def judged(exercise: Exercise, times_us: dict[str, list[float]], folder: Path) -> tuple[Speed, Judgement]:
+    """What is to be said of a program that was measured into this folder beside the one as given."""
+    speed = Speed.of(times_us["given"], times_us["mine"])
+    return speed, judge(exercise, speed, read(str(folder / "given.json")), read(str(folder / "mine.json")))
 
 
 def judge(exercise: Exercise, speed: Speed, given: Facts, mine: Facts) -> Judgement:

@@ -190,9 +190,16 @@ class Exercise {
     get("mark")?.addEventListener("click", () => this.mark());
     this.stage(0);
     this.ask(0);
-    const before = stateOf(progress()[data.exercise]);
-    if (before) this.said.textContent = `Last time: ${before.replace("✓ ", "")}.`;
+    const before = progress()[data.exercise];
+    if (before) this.said.textContent = `Last time: ${stateOf(before).replace("✓ ", "")}${this.told(before.guesses)}.`;
     if (get("drop")) this.takesTraces(get("drop"), get("file"));
+  }
+  // The guesses of an earlier visit, of each question the first and the second.
+  told(guesses) {
+    const each = guesses
+      .map((own, n) => own.map((value) => shown(this.data.questions[n], value)).join(", then "))
+      .filter((own) => own);
+    return each.length ? ` (you said ${each.join("; ")})` : "";
   }
   stage(now) {
     this.stages.forEach((item, n) =>
@@ -232,7 +239,10 @@ class Exercise {
     const own = this.guesses[this.asked];
     own.push(question.options.length ? typed : valueOf(question, typed));
     for (const button of this.form.querySelectorAll(".option"))
-      if (button.textContent === typed) button.classList.add(right ? "hit" : "missed");
+      if (button.textContent === typed) {
+        button.classList.add(right ? "hit" : "missed");
+        button.disabled = true;
+      }
     this.look();
     const first = own.length === 1,
       answer = shown(question, question.right);
@@ -293,7 +303,6 @@ class Exercise {
     this.report.timeline.light(null);
     const names = new Set([...found].map((i) => panel.name[i])); // another of the same name shows it as well
     const hit = names.has(panel.name[slice]) || inSpan;
-    this.marked ||= hit;
     const many = found.size > 1 ? `it is one of ${found.size.toLocaleString("en")} that do` : "it does";
     told.textContent = hit
       ? `Yes: ${inSpan && !found.size ? "it lies where it shows" : many}.`
@@ -308,7 +317,6 @@ class Exercise {
       remember(exercise, {
         right: each.includes(0) ? 0 : Math.max(...each),
         guesses: this.guesses,
-        marked: this.marked === true,
       });
       if (each.includes(0) && !this.guesses.flat().length) this.said.textContent = "";
     }
@@ -316,7 +324,8 @@ class Exercise {
     this.stage(2);
     this.said.textContent = this.said.textContent.replace(" Mark a slice that shows it, or read why.", "");
     this.form.replaceChildren();
-    document.getElementById("answer").hidden = false;
+    const answer = document.getElementById("answer");
+    answer.hidden = false;
     for (const id of ["explain", "marking"]) if (document.getElementById(id)) document.getElementById(id).hidden = true;
     const scales = questions.flatMap((own, n) => (own.options.length ? [] : [scale(own, this.guesses[n])]));
     document.getElementById("scale").replaceChildren(...scales);
@@ -324,7 +333,8 @@ class Exercise {
       if (this.data.lights.length) this.report.keep(document.querySelector("button.lights"), this.data.lights[0]);
       this.report.timeline.everything(); // the highlighted slices with everything around them
     }
-    document.getElementById("answer").scrollIntoView({ block: "nearest" });
+    answer.scrollIntoView({ block: "nearest" });
+    answer.focus({ preventScroll: true }); // the button that had it is gone
   }
   // Some browsers give no clipboard to pages opened from a file: then the text is selected instead.
   async copy(code) {

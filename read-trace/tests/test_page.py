@@ -108,6 +108,14 @@ def test_a_row_lights_its_slices_while_it_is_pointed_at(tmp_path, capsys, opened
         assert [name] in lights
 
 
+def test_what_is_printed_has_its_tables_unfolded(tmp_path, capsys, opened):
+    page = opened(written(tmp_path, capsys, NAIVE))
+    folded = "() => [...document.querySelectorAll('.tables details, .findings details')].filter((own) => !own.open).length"
+    assert page.evaluate(folded) > 3
+    page.pdf()
+    assert page.evaluate(folded) == 0
+
+
 def test_search_counts_and_sums_and_goes_from_one_to_the_next(tmp_path, capsys, opened):
     page = opened(written(tmp_path, capsys, NAIVE))
     facts = json.loads(told(capsys, NAIVE, "--json"))

@@ -57,9 +57,11 @@ class Report {
       if (event.key === "Escape") this.clear();
       if (event.key.toLowerCase() === "p" && !get("path-label").hidden) this.path(!this.timeline.showPath);
     });
-    get("unfold")?.addEventListener("click", () => {
+    const unfold = () => {
       for (const own of document.querySelectorAll(".tables details, .findings details")) own.open = true;
-    });
+    };
+    get("unfold")?.addEventListener("click", unfold);
+    addEventListener("beforeprint", unfold);
     this.inView = get("in-view");
     this.inView.addEventListener("toggle", () => this.listed());
     this.timeline.onDraw = () => this.inView.open && this.listed();

@@ -130,8 +130,8 @@ class Panel {
     }
     for (const band of this.bands) {
       const own = (what) => this.columns[`${band.name}_${what}`];
-      const start = own("start").map((t) => t + this.shift),
-        end = own("end").map((t) => t + this.shift),
+      const start = own("start").map((t) => t * this.drawn + this.shift),
+        end = own("end").map((t) => t * this.drawn + this.shift),
         text = own("text");
       band.halves = [0, 1, 2].map((half) => {
         const at = [];
