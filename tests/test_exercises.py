@@ -66,7 +66,14 @@ def test_the_right_option_has_no_place_of_its_own():
     """So that its place does not tell it."""
     for choices in ([own.limits for own in EVERY], [own.shows for own in EVERY if own.shows]):
         places = [choice.right for choice in choices]
-        assert {1, 2, 3} <= set(places) and max(map(places.count, places)) <= 0.6 * len(places)
+        assert {1, 2, 3, 4} == set(places) and max(map(places.count, places)) <= 0.4 * len(places)
+
+
+def test_the_right_option_is_as_often_the_longest_as_another():
+    """So that its length does not tell it: of four options, one in four."""
+    choices = [choice for own in EVERY for choice in (own.limits, own.shows) if choice is not None]
+    longest = sum(len(choice.answer) == max(map(len, choice.options)) for choice in choices)
+    assert 0.15 * len(choices) <= longest <= 0.35 * len(choices)
 
 
 def test_a_list_with_a_fault_is_refused():
@@ -409,7 +416,7 @@ def test_a_case_is_judged_by_what_was_measured(copied):
     code, out, err = run(copied, "23", typed="3\n1\n4\n2\n")
     assert (code, err) == (0, "")
     assert "What proves it: not that. Look at the timeline once more, and guess again.\n" in out
-    assert "the cause: converting weights from one type to another, in each step (right)\n" in out
+    assert "the cause: converting weights to another type (right)\n" in out
     assert "what proves it: bfloat16_copy, two before each product (right the second time)\n" in out
     assert "measured on NVIDIA H200, torch 2.11.0+cu130, 2026-11-23, without the profiler: 2.23 times as fast\n" in out
     assert "you guessed 2: near (2.23 times)\n" in out
@@ -430,7 +437,7 @@ def test_what_needs_no_run(copied):
         and out.startswith((ROOT / "exercises" / "solutions" / "01_heads.py").read_text())
         and "why: contiguous()" in out
     )
-    assert run(copied, "12", "--solution")[1].startswith("What takes most of a step? products of the forward and backward pass")
+    assert run(copied, "12", "--solution")[1].startswith("What takes most of a step? products, forward and backward (aten::mm, aten::addmm).\n")
     assert run(copied, "3", "--html") == (1, "", "error: nothing is recorded yet: uv run exercise.py 3\n")
     assert run(copied, "5", "--reset") == (0, "5. One large product: as it was given\n", "")
     assert run(copied, "--reset") == (2, "", "error: --reset takes the number of an exercise\n")
@@ -490,7 +497,7 @@ def talk(tmp_path, monkeypatch):
 
 
 def test_what_is_to_be_left_is_left_for_the_right_reason(talk, trace, capsys):
-    own = talk("05_product", "3", "1")
+    own = talk("05_product", "3", "4")
     own.state.limits, own.state.gain = [3], 1.0
     own.exercise.folder.mkdir(parents=True)
     path = own.exercise.folder / "given.json"

@@ -294,10 +294,10 @@ def test_a_program_to_be_mended(folder, opened):
     own = next(own for own in ALL if own.file == "mend_03.html")
     page = opened(folder / own.file, wait="html[data-asked]")
     assert "def step(epsilon, x):" in page.inner_text(".program >> nth=0") and page.is_hidden("#look")
-    assert guess(page, "square roots, which are slow") == "Not that. Look at the program once more, and guess again."
+    assert guess(page, "square roots, which are slow on a CPU") == "Not that. Look at the program once more, and guess again."
     assert page.is_disabled(".option.missed")  # it is no second guess
     assert page.inner_text("#command") == "uv run exercise.py 3" and page.locator("#look details").count() == 3
-    assert guess(page, "the number of ops, each on one row") == "Right, the second time."
+    assert guess(page, "the number of ops: five for each of the 512 rows") == "Right, the second time."
     explained(page)
     assert "Five ops for each of 512 rows" in page.inner_text("#answer")
     assert page.evaluate("document.activeElement.id") == "answer"  # the button that was pressed is gone
@@ -308,8 +308,8 @@ def test_a_program_to_be_mended(folder, opened):
 
 def test_a_case_asks_for_cause_proof_and_gain(folder, opened):
     page = opened(folder / "case_23.html", wait="html[data-asked]")
-    assert guess(page, "the products") == "Not that. Look below, and guess again."
-    assert guess(page, "converting weights from one type to another, in each step") == "Right, the second time. And then:"
+    assert guess(page, "moving the input to the GPU") == "Not that. Look below, and guess again."
+    assert guess(page, "converting weights to another type") == "Right, the second time. And then:"
     assert guess(page, "bfloat16_copy, two before each product") == "Right. And then:"
     assert page.inner_text("legend").startswith("The change: weights converted once, not at each use.")
     assert guess(page, "2") == f"Right.{MARK}"
