@@ -287,6 +287,9 @@ def test_the_ranks_of_a_job_are_lanes_that_open(tmp_path, capsys, opened):
     assert page.inner_text(".verdict").startswith("rank 1 is the straggler: it arrives last in 51 of 51 collectives")
     labels = "() => report.timeline.items.map((item) => item.own.label)"
     assert page.evaluate(labels) == ["rank 0", "rank 1"]
+    assert (
+        page.is_visible("table:has-text('arrives last'), table:has-text('last')") and page.locator("details[open]").count() == 1
+    )
     page.click(".verdict button")
     assert page.evaluate("() => report.timeline.spans.map(([k]) => k)").count(0) > 10
     box = page.locator("#lanes").bounding_box()

@@ -76,7 +76,10 @@ def write(page: Page) -> bytes:
         *_head(sections[0].parts),
         *(_verdict(own.parts, lights.number(page.lit_verdict), page.bars) for own in sections if own.key == "verdict"),
     ]
+    findings = [_findings(own, page.lit_findings, lights) for own in sections if own.key == "findings"]
     tables = _tables([own for own in sections[1:] if own.key not in ("verdict", "findings")], page.lit_rows, lights)
+    if not findings and tables:  # of a job, or of two traces: its first table is what the verdict is read from
+        findings.append(f'<div class="tables">{tables.pop(0).replace("<details>", "<details open>", 1)}</div>')
     body = [
         f'<header class="top">{page.navigation}<a class="skip" href="#tables">to the tables</a>',
         *head,
@@ -84,7 +87,7 @@ def write(page: Page) -> bytes:
         '<main class="main">',
         timeline(page.left_out, any(panel.head.get("folded") for panel in page.panels)),
         '<div class="beside"><div>',
-        *(_findings(own, page.lit_findings, lights) for own in sections if own.key == "findings"),
+        *findings,
         '</div><aside class="side">',
         DETAILS,
         *(_changes(page.changes[1]) if page.changes else []),
@@ -275,7 +278,7 @@ def _findings(section: _Part, lit: Sequence[dict[str, Any]], lights: "_Lights") 
 
 
 def _tables(sections: Sequence[_Part], lit_rows: Sequence[Sequence[dict[str, Any]]], lights: "_Lights") -> list[str]:
-    """The sections with their tables and lines, each under its heading."""
+    """The sections with their tables and lines, each folded under its heading."""
     out: list[str] = []
     lit = iter(lit_rows)
     for section in sections:
@@ -289,7 +292,7 @@ def _tables(sections: Sequence[_Part], lit_rows: Sequence[Sequence[dict[str, Any
                 case Lines(lines):
                     body += [f"<p>{_text(line)}</p>" for line in lines if line]
         if body:
-            out += [f"<details><summary><h2>{_text(section.text)}</h2></summary>", *body, "</details>"]
+            out.append("\n".join([f"<details><summary><h2>{_text(section.text)}</h2></summary>", *body, "</details>"]))
     return out
 
 
