@@ -152,6 +152,7 @@ def test_the_pages_name_every_flag_and_no_other():
     exercise = {"--watch", "--leave", "--hint", "--solution", "--html", "--reset", "--list"}
     assert exercise <= flags_in("docs/exercises.md")
     check = {"--baseline", "--max", "--config", "--github", "--junit", "--md", "--json"}
+    check |= {"--sort", "--csv"}
     assert check - {"--json"} <= flags_in("read-trace/docs/check.md")
     assert flags_in("README.md", *PAGES) <= {*SHARED, *own, *reading, *exercise, *check, *foreign}
 

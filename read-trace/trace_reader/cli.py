@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable
 import contextlib
 import gc
+import importlib
 import math
 from pathlib import Path
 import re
@@ -22,7 +23,7 @@ with at_once():
     from trace_reader.commands.report import BY
     from trace_reader.write import OUTPUTS
 
-WORDS = ("check", "baseline")  # commands with flags of their own
+WORDS = {"check": "check", "baseline": "check", "runs": "list_runs"}  # with flags of their own; the file in commands/
 DESCRIPTION = """\
 Read a profiler trace: what the bottleneck is, what each step launched, which kernels took the time, and what it means.
 
@@ -40,6 +41,7 @@ Read a profiler trace: what the bottleneck is, what each step launched, which ke
     {command} TRACE.json --open             in Perfetto, from this machine, without an upload
     {command} TRACE.json --redact B.json    a copy to share, without names that are not public
     {command} check NEW*.json --baseline OLD*.json      a gate for CI: is it worse? (check --help, baseline --help)
+    {command} runs SWEEP/*.json      a table of runs with the time of a step (runs --help)
     zcat TRACE.json.gz | {command} - --json
 
 Any Chrome trace of torch.profiler will do: .json or .json.gz, from any torch and any GPU. The exit code is 0; 2 for a file
@@ -248,9 +250,9 @@ def main(argv: list[str] | None = None, prog: str = "read-trace", command: str =
 
 
 def _of_word(word: str) -> Callable[[list[str], str, str], tuple[str, int]]:
-    from trace_reader.commands import check  # here: a report does without
-
-    return getattr(check, word)
+    """The function of a word."""
+    commands = importlib.import_module(f"trace_reader.commands.{WORDS[word]}")  # here: a report does without
+    return getattr(commands, word)
 
 
 def _answered(run: Callable[[], tuple[str, int]], stream_of: Callable[[], TextIO]) -> int:

@@ -1,5 +1,7 @@
 """Numbers in words, in one way everywhere."""
 
+import re
+
 
 def us(value: float | None) -> str:
     """Microseconds, in the unit that suits them; `unknown` for None."""
@@ -27,6 +29,11 @@ def human_bytes(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def natural(text: str) -> list[tuple[int, str]]:
+    """What a name sorts by so that step10 comes after step5: its pieces, those that are numbers by their value."""
+    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d+)", text)]
 
 
 def count(n: int, one: str, many: str | None = None) -> str:

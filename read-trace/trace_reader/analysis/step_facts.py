@@ -100,18 +100,26 @@ def _busy_us(launched: Rows, steps: int) -> list[float]:
 
 
 def step_period_us(trace: Trace) -> float | None:
-    """The time from one step's end to the next one's, on average; None for fewer than two steps.
+    """The time from one step's end to the next one's, on average; None for fewer than two steps."""
+    ends_ns = _ends_ns(trace)
+    return int(ends_ns[-1] - ends_ns[0]) / 1000 / (len(ends_ns) - 1) if len(ends_ns) > 1 else None
 
-    A step ends when its last GPU event has ended, or on the CPU, whichever is later: where the CPU runs ahead, its own time says
+
+def step_periods_us(trace: Trace) -> list[float]:
+    """The times from one step's end to the next one's."""
+    return (np.diff(_ends_ns(trace)) / 1000).tolist()
+
+
+def _ends_ns(trace: Trace) -> np.ndarray:
+    """When each step ends.
+
+    That is when its last GPU event has ended, or on the CPU, whichever is later: where the CPU runs ahead, its own time says
     nothing of how fast the run is.
     """
-    if len(trace.steps) < 2:
-        return None
     ends_ns = trace.steps.end_ns.copy()
     launched = trace.work.where(trace.work.step >= 0)
     np.maximum.at(ends_ns, launched.step, launched.end_ns)
-    ends_ns = np.maximum.accumulate(ends_ns)
-    return int(ends_ns[-1] - ends_ns[0]) / 1000 / (len(ends_ns) - 1)
+    return np.maximum.accumulate(ends_ns)
 
 
 def _waited_us(trace: Trace) -> list[float]:

@@ -67,7 +67,7 @@ def check(argv: list[str], prog: str, command: str) -> tuple[str, int]:
         limits = args.max or _configured(args.config)
     except (OSError, ValueError, tomllib.TOMLDecodeError) as error:
         parser.error(str(error))
-    found = gate(_runs(args.baseline), _runs(args.new), limits)
+    found = gate(runs_of(args.baseline), runs_of(args.new), limits)
     if args.junit is not None:
         write_file(args.junit, _junit(found).encode())
     if args.github:
@@ -83,7 +83,7 @@ def baseline(argv: list[str], prog: str, command: str) -> tuple[str, int]:
     parser.add_argument("traces", nargs="+", metavar="TRACE")
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the file to write, .json")
     args = parser.parse_args(argv)
-    runs = tuple(_runs(args.traces))
+    runs = tuple(runs_of(args.traces))
     write_file(args.out, msgspec.json.format(msgspec.json.encode(Baseline(SCHEMA, runs)), indent=1) + b"\n")
     return f"wrote {args.out}: {len(runs)} run{'s' * (len(runs) > 1)}\n", 0
 
@@ -111,7 +111,7 @@ def _configured(file: Path | None) -> list[Limit]:
     return [parse_limit(text) for text in texts]
 
 
-def _runs(paths: Sequence[str]) -> list[RunMeasures]:
+def runs_of(paths: Sequence[str]) -> list[RunMeasures]:
     """The runs of these traces, a job's ranks as one; of a baseline's file, those that it holds. Raises TraceError."""
     if len(paths) == 1 and (kept := _kept(Path(paths[0]))) is not None:
         return [*kept.runs]

@@ -24,7 +24,7 @@ from trace_reader.parse.byte_source import Bytes, read_bytes
 from trace_reader.parse.decode import decode_bytes
 from trace_reader.system.files import gzipped, protected, write_file
 from trace_reader.system.terminal import plain
-from trace_reader.units import count
+from trace_reader.units import count, natural
 
 CHUNK_BYTES = 1 << 22
 SHOWN = 20  # lines of each list
@@ -123,7 +123,7 @@ def redact(data: bytes, keep: str | re.Pattern[str] | None = None) -> Redacted:
     for token, n in places.items():
         for word in tokens.used[token]:
             counts[word] += n
-    ranked = sorted(counts.items(), key=lambda c: (-c[1], _natural(c[0])))
+    ranked = sorted(counts.items(), key=lambda c: (-c[1], natural(c[0])))
     replaced = tuple(Replaced(word, words.original[word], n) for word, n in ranked)
     same = {token: n for token, n in places.items() if tokens[token] == token}
     return Redacted(bytes(copy), replaced, _suspicious(same, words.let_through))
@@ -387,11 +387,6 @@ def _suspicious(same: dict[bytes, int], let_through: set[str]) -> tuple[tuple[st
             if text in let_through or any(find.search(text) for find in finds):
                 counts[text] += n
     return tuple(sorted(counts.items(), key=lambda found: (-found[1], found[0])))
-
-
-def _natural(word: str) -> tuple[str, int]:
-    """So that name-10 comes after name-9."""
-    return re.sub(r"\d+", "", word, count=1), int(re.search(r"\d+", word)[0])  # type: ignore[index]  # each word has a number
 
 
 def _this_host() -> str:

@@ -1,0 +1,106 @@
+"""The table of runs: `read-trace runs`."""
+
+import csv
+import json
+import shutil
+
+from helpers.events import document, kernel, launch, step
+import pytest
+from trace_reader import cli
+from trace_reader.units import natural
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Writes a trace of steps of these lengths, one after the other, each with a kernel; its path."""
+
+    def written(name, *steps_us, plain_us=None):
+        events, at = [], 1000.0
+        for n, long_us in enumerate(steps_us, 1):
+            events += [step(n, at, long_us), launch(at + 1, n), kernel("gemm", at + 2, 4, n)]
+            at += long_us
+        header = {} if plain_us is None else {"plain_step_us": {"median": plain_us, "low": plain_us, "high": plain_us, "steps": 5}}
+        path = tmp_path / f"{name}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({**document(*events), **header}))
+        return str(path)
+
+    return written
+
+
+def told(capsys, *arguments):
+    code = cli.main(["runs", *arguments])
+    caught = capsys.readouterr()
+    return code, caught.out, caught.err
+
+
+def rows_of(capsys, *arguments):
+    code, out, _ = told(capsys, *arguments, "--json")
+    return code, json.loads(out)["runs"]
+
+
+def test_a_row_tells_the_median_of_its_steps_and_what_they_lie_between(run, capsys):
+    """A step lasts from the end of the one before to its own: of the first, nothing is known."""
+    code, out, _ = told(capsys, run("a", 500, 100, 120, 180), run("b", 100, 100, plain_us=80))
+    assert code == 0
+    assert out.splitlines()[0] == "2 runs"
+    cells = [line.split("  ") for line in out.splitlines()[-2:]]
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in cells]
+    assert cells[0][:3] == ["a", "120.0 µs", "67%"]
+    assert cells[1][:4] == ["b", "100.0 µs", "-", "80.0 µs"]
+
+
+def test_names_count_and_what_is_sorted_by_comes_first(run, capsys):
+    paths = [run(f"step{n}", 100, us) for n, us in ((10, 300), (5, 400), (9, 200))]
+    assert [own["run"] for own in rows_of(capsys, *paths)[1]] == ["step5", "step9", "step10"]
+    assert [own["run"] for own in rows_of(capsys, *paths, "--sort", "recorded")[1]] == ["step5", "step10", "step9"]
+    assert sorted(["step10", "step9", "10", "9a", "a"], key=natural) == ["9a", "10", "a", "step9", "step10"]
+
+
+def test_a_step_is_told_beside_the_baselines(run, tmp_path, capsys):
+    olds = [run(f"old{n}", 100, us, plain_us=us) for n, us in enumerate((100, 90, 200))]
+    news = [run("same", 100, 100, plain_us=100), run("slow", 100, 150, plain_us=125)]
+    code, rows = rows_of(capsys, *news, "--baseline", *olds)
+    assert code == 0 and [own["change"] for own in rows] == [0.0, 0.25]
+    base = tmp_path / "base.json"
+    assert cli.main(["baseline", *olds, "-o", str(base)]) == 0
+    capsys.readouterr()
+    out = told(capsys, *news, "--baseline", str(base))[1]
+    assert "+0.0%" in out and "+25.0%" in out and "to baseline" in out
+    assert "to baseline" not in told(capsys, *news)[1]
+    assert [own["change"] for own in rows_of(capsys, *news)[1]] == [None, None]
+
+
+def test_a_spreadsheet_gets_microseconds(run, tmp_path, capsys):
+    file = tmp_path / "runs.csv"
+    code, out, _ = told(capsys, run("a", 100, 1200), "--csv", str(file))
+    assert (code, out) == (0, f"wrote {file}: 1 run\n")
+    (row,) = csv.DictReader(file.open(encoding="utf-8"))
+    assert (row["run"], row["steps"], row["recorded_us"], row["verdict"]) == ("a", "2", "1200.0", "overhead-bound")
+
+
+def test_the_ranks_of_a_job_are_one_row_of_the_slowest(run, tmp_path, capsys):
+    run("job_rank0", 100, 100)
+    run("job_rank1", 100, 300)
+    run("alone", 100, 200)
+    code, rows = rows_of(capsys, str(tmp_path))
+    assert code == 0 and [(own["run"], own["recorded_us"], own["kernels"]) for own in rows] == [
+        ("alone", 200.0, 1),
+        ("job_rank*", 300.0, 2),
+    ]
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_is_told(run, tmp_path, capsys):
+    (tmp_path / "broken.json").write_text("{")
+    code, out, err = told(capsys, run("a", 100, 100), str(tmp_path / "broken.json"))
+    assert code == 2 and out.startswith("1 run\n") and err.startswith(f"error: {tmp_path / 'broken.json'}: ")
+    code, out, err = told(capsys, str(tmp_path / "broken.json"))
+    assert code == 2 and out == "" and err.endswith("error: none of them could be read\n")
+
+
+def test_runs_of_several_folders_keep_what_tells_them_apart(run, tmp_path, capsys):
+    paths = []
+    for name in ("x", "y"):
+        (tmp_path / name).mkdir()
+        paths.append(shutil.move(run("same", 100, 100), tmp_path / name / "same.json"))
+    assert [own["run"] for own in rows_of(capsys, *map(str, paths))[1]] == ["x/same", "y/same"]

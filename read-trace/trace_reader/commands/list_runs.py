@@ -1,0 +1,149 @@
+"""`read-trace runs`: many runs beside each other, each with the time of its step, and how far steps differ."""
+
+import argparse
+from collections.abc import Callable, Sequence
+import csv
+import io
+from pathlib import Path
+import statistics
+from typing import Any
+
+import msgspec
+import numpy as np
+from trace_reader.analysis.run_measures import RunMeasures, measures, of_job
+from trace_reader.analysis.step_facts import step_periods_us
+from trace_reader.commands.check import runs_of
+from trace_reader.commands.load_shown import load_shown
+from trace_reader.commands.read_job import expanded, jobs_of
+from trace_reader.errors import TraceError
+from trace_reader.reading import analyze
+from trace_reader.scene.document import Style
+from trace_reader.scene.runs_report import RunRow, runs_report
+from trace_reader.system.files import write_file
+from trace_reader.system.terminal import say_error
+from trace_reader.units import count, natural
+from trace_reader.write import OUTPUTS, TEXT, Answer
+
+RUNS = """\
+A table of runs: the time of a step, recorded and without the profiler, how far the steps of a run differ, and what limits it.
+
+    {command} runs sweep/*.json
+    {command} runs sweep/*.json --baseline base.json --sort step --csv runs.csv
+
+A job's ranks are one run, told by the slowest of them. The exit code is 2 where a file cannot be read; the others are told.
+"""
+BY: dict[str, Callable[[RunRow], Any]] = {  # what to sort by: its value in a row
+    "name": lambda own: natural(own.name),
+    "step": lambda own: own.measures.step,
+    "recorded": lambda own: own.recorded_us,
+    "gpu": lambda own: own.measures.gpu,
+    "kernels": lambda own: own.measures.kernels,
+    "peak_memory": lambda own: own.measures.peak_memory,
+}
+
+
+def runs(argv: list[str], prog: str, command: str) -> tuple[str, int]:
+    """What is printed, and the exit code. Raises TraceError, NotWrittenError."""
+    args = parser(prog, command).parse_args(argv)
+    rows, failed = _rows(args.traces)
+    base_us = None
+    if args.baseline:
+        known = [own.step for own in runs_of(args.baseline) if own.step is not None]
+        base_us = statistics.median(known) if known else None
+        rows = [msgspec.structs.replace(own, base_us=base_us) for own in rows]
+    rows.sort(key=BY["name"])
+    if args.sort != "name":  # the largest first; what is not known at the end
+        rows.sort(key=lambda own: -value if (value := BY[args.sort](own)) is not None else np.inf)
+    if args.csv is not None:
+        write_file(args.csv, _csv(rows).encode())
+        return f"wrote {args.csv}: {count(len(rows), 'run')}\n", failed
+    answer = Answer(lambda: runs_report(rows, Style()), lambda: {"runs": [_values(own) for own in rows]})
+    return (OUTPUTS["json"] if args.json else OUTPUTS["md"] if args.md else TEXT).write(answer), failed
+
+
+def parser(prog: str, command: str) -> argparse.ArgumentParser:
+    """The flags of `runs`."""
+    own = argparse.ArgumentParser(
+        prog=f"{prog} runs", description=RUNS.format(command=command), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    own.add_argument("traces", nargs="+", metavar="TRACE", help="traces, folders of them, ranks of jobs")
+    base = "traces or a baseline's file: how much longer or shorter a step is than their median"
+    own.add_argument("--baseline", nargs="+", metavar="OLD", help=base)
+    own.add_argument("--sort", choices=BY, default="name", help="the largest first; names as one counts: step5 before step10")
+    form = own.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="for programs")
+    form.add_argument("--md", action="store_true", help="Markdown, for notes")
+    form.add_argument("--csv", type=Path, metavar="FILE", help="write a table for a spreadsheet, times in us")
+    return own
+
+
+def _rows(paths: Sequence[str]) -> tuple[list[RunRow], int]:
+    """A row for each run that can be read, and the exit code. Raises TraceError: none can."""
+    paths = expanded(list(paths))
+    jobs = jobs_of(paths)
+    in_jobs = {path for ranks in jobs.values() for path in ranks}
+    groups = {**jobs, **{path: [path] for path in paths if path not in in_jobs}}
+    found = []
+    for name, ranks in groups.items():
+        try:
+            found.append(_row(name, ranks))
+        except TraceError as error:
+            say_error(error)
+    if not found:
+        raise TraceError("none of them could be read")
+    names = _short([own.name for own in found])
+    found = [msgspec.structs.replace(own, name=name) for own, name in zip(found, names, strict=True)]
+    return found, 0 if len(found) == len(groups) else 2
+
+
+def _row(name: str, ranks: Sequence[str]) -> RunRow:
+    """One run; of a job, its slowest rank's steps."""
+    each: list[tuple[RunMeasures, RunRow]] = []
+    for path in ranks:
+        trace = load_shown(path)
+        facts = analyze(trace)
+        steps_us = step_periods_us(trace) or [step.cpu_us for step in facts.steps]
+        middle, low, high = (statistics.median(steps_us), min(steps_us), max(steps_us)) if steps_us else (None, None, None)
+        own = measures(facts)
+        each.append((own, RunRow(name, own, middle, low, high, facts.plain, facts.verdict, len(facts.steps))))
+    _, slowest = max(each, key=lambda pair: pair[0].step or 0.0)
+    return msgspec.structs.replace(slowest, measures=of_job([own for own, _ in each]))
+
+
+def _short(names: Sequence[str]) -> list[str]:
+    """The names without the folder that they share, and without their ending."""
+    parts = [Path(name).parts for name in names]
+    same = 0
+    while all(len(own) > same + 1 for own in parts) and len({own[same] for own in parts}) == 1:
+        same += 1
+    return [str(Path(*own[same:])).removesuffix(".gz").removesuffix(".json") for own in parts]
+
+
+def _values(own: RunRow) -> dict[str, Any]:
+    """A run as values, times in us."""
+    plain = own.plain
+    return {
+        "run": own.name,
+        "steps": own.steps,
+        "recorded_us": own.recorded_us,
+        "recorded_low_us": own.low_us,
+        "recorded_high_us": own.high_us,
+        "plain_us": plain.step_us,
+        "plain_low_us": plain.low_us,
+        "plain_high_us": plain.high_us,
+        "plain_how": plain.how,
+        "gpu_us": own.measures.gpu,
+        "kernels": own.measures.kernels,
+        "peak_memory_bytes": own.measures.peak_memory,
+        "verdict": own.verdict,
+        "change": own.change,
+    }
+
+
+def _csv(rows: Sequence[RunRow]) -> str:
+    table = [_values(own) for own in rows]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, table[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    return out.getvalue()

@@ -1,0 +1,83 @@
+"""The table of runs: a row for each, with the time of its step."""
+
+from collections.abc import Sequence
+
+import msgspec
+from trace_reader.analysis.plain_run import MEASURED, PlainRun
+from trace_reader.analysis.run_measures import RunMeasures
+from trace_reader.scene.document import Column, Document, Style, Table
+from trace_reader.units import about, count, human_bytes, us
+
+
+class RunRow(msgspec.Struct, frozen=True):
+    """A run: what is measured of it, and its recorded steps from the end of one to the end of the next (median, least and most,
+    in us). `base_us`: the step of the baseline's runs, their median.
+    """
+
+    name: str
+    measures: RunMeasures
+    recorded_us: float | None
+    low_us: float | None
+    high_us: float | None
+    plain: PlainRun
+    verdict: str
+    steps: int
+    base_us: float | None = None
+
+    @property
+    def change(self) -> float | None:
+        """How much longer its step is than the baseline's, as a share of that."""
+        step_us = self.measures.step
+        return step_us / self.base_us - 1 if self.base_us and step_us is not None else None
+
+
+def runs_report(rows: Sequence[RunRow], style: Style) -> Document:
+    """The runs, a row for each."""
+    out = Document(style)
+    out.title(count(len(rows), "run"))
+    out.lines(["A step, recorded: the median, and the spread of its steps. plain: without the profiler (~ estimated)."])
+    out.rows(RUNS, rows)
+    return out
+
+
+def _spread(own: RunRow) -> str:
+    """From the shortest step to the longest, as a share of the median."""
+    if not own.recorded_us or own.low_us is None or own.high_us is None or own.low_us == own.high_us:
+        return "-"
+    return about((own.high_us - own.low_us) / own.recorded_us)
+
+
+def _plain(own: RunRow) -> str:
+    if own.plain.step_us is None:
+        return "unknown"
+    return f"{'' if own.plain.how == MEASURED else '~'}{us(own.plain.step_us)}"
+
+
+RUNS = Table(
+    key="runs",
+    title="Runs",
+    rows=lambda rows: rows,
+    columns=(
+        Column("run", lambda own, rows: own.name),
+        Column("recorded", lambda own, rows: us(own.recorded_us)),
+        Column("spread", lambda own, rows: _spread(own)),
+        Column("plain", lambda own, rows: _plain(own)),
+        Column(
+            "to baseline",
+            lambda own, rows: "-" if own.change is None else f"{own.change:+.1%}",
+            shown=lambda rows: any(own.base_us for own in rows),
+        ),
+        Column(
+            "GPU busy",
+            lambda own, rows: us(own.measures.gpu),
+            shown=lambda rows: any(own.measures.gpu is not None for own in rows),
+        ),
+        Column(
+            "peak memory",
+            lambda own, rows: "-" if own.measures.peak_memory is None else human_bytes(own.measures.peak_memory),
+            shown=lambda rows: any(own.measures.peak_memory is not None for own in rows),
+        ),
+        Column("verdict", lambda own, rows: own.verdict),
+    ),
+    every=lambda rows: True,
+)
