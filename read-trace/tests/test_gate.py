@@ -100,6 +100,20 @@ def test_a_count_is_compared_as_it_is(old, new, limit, verdict, low, high):
     assert (own.verdict, own.low, own.high) == (verdict, low, high)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        ([100], [104], "fine"),
+        ([100], [106], "worse"),
+        ([100, 90], [104, 104], "fine"),  # as much as one of the baseline's, and a little
+        ([100, 90], [100, 110], "inconclusive"),
+    ],
+)
+def test_the_peak_of_memory_needs_no_more_than_a_run(old, new, verdict):
+    outcome = judged([run(peak_memory=b) for b in old], [run(peak_memory=b) for b in new], "peak_memory=+5%")
+    assert outcome.verdict == verdict
+
+
 def test_a_new_finding_has_to_be_in_each_new_run():
     old, shown, not_shown = run(findings=("a",)), run(findings=("a", "b")), run(findings=("a",))
     assert judged([old], [shown, shown], "findings=new").findings == ("b",)

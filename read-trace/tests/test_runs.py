@@ -19,7 +19,9 @@ def run(tmp_path):
         for n, long_us in enumerate(steps_us, 1):
             events += [step(n, at, long_us), launch(at + 1, n), kernel("gemm", at + 2, 4, n)]
             at += long_us
-        header = {} if plain_us is None else {"plain_step_us": {"median": plain_us, "low": plain_us, "high": plain_us, "steps": 5}}
+        header = (
+            {} if plain_us is None else {"plain_step_us": {"median": plain_us, "low": plain_us, "high": plain_us, "steps": 5}}
+        )
         path = tmp_path / f"{name}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps({**document(*events), **header}))

@@ -16,7 +16,8 @@ import numpy as np
 from trace_reader.analysis.run_measures import RowMeasure, RunMeasures
 
 COUNTS = ("kernels", "ops", "copies", "syncs", "compiled")
-TIMES = ("step", "gpu", "exposed", "peak_memory")
+TIMES = ("step", "gpu", "exposed")
+MEMORY = "peak_memory"  # the same in each run of the same program, as counts are
 FINDINGS = "findings"
 ALIASES = {"communication.exposed": "exposed", "recompiles": "compiled"}
 DEFAULTS = ("step=+10%", "gpu=+10%", "kernels=+0", "ops=+0", "copies=+0", "syncs=+0", "compiled=+0", "peak_memory=+5%")
@@ -80,8 +81,8 @@ def parse_limit(text: str) -> Limit:
     if measure == FINDINGS and value.strip() == "new":
         return Limit(text, FINDINGS)
     found = re.fullmatch(r"\s*\+?(\d+(?:\.\d+)?)\s*(%?)\s*", value)
-    if measure not in (*COUNTS, *TIMES) or found is None:
-        known = ", ".join((*TIMES, *COUNTS))
+    if measure not in (*COUNTS, *TIMES, MEMORY) or found is None:
+        known = ", ".join((*TIMES, MEMORY, *COUNTS))
         raise ValueError(f"expected MEASURE=+N, MEASURE=+N% or findings=new, got {text!r}; measures: {known}")
     number = float(found[1])
     return Limit(text, measure, share=number / 100) if found[2] else Limit(text, measure, amount=number)
@@ -106,8 +107,12 @@ def _outcome(limit: Limit, old: Sequence[RunMeasures], new: Sequence[RunMeasures
     medians = statistics.median(before), statistics.median(after)
     if limit.measure in COUNTS or limit.amount is not None:
         return _counted(limit, before, after, medians)
-    low, high = _ratio(before, after)
     most = 1 + (limit.share or 0.0)
+    if limit.measure == MEMORY and min(before) > 0:
+        low, high = min(after) / max(before), max(after) / min(before)
+        verdict = WORSE if low > most else FINE if max(after) / max(before) <= most else INCONCLUSIVE
+        return Outcome(limit, verdict, *medians, low, high, 1 if verdict == INCONCLUSIVE else None)
+    low, high = _ratio(before, after)
     noise = max(max(runs) / min(runs) for runs in (before, after)) if min(*before, *after) > 0 else 1.0
     verdict = WORSE if low > max(most, noise) else FINE if high <= most else INCONCLUSIVE
     more = _more_runs(low, high, medians[1] / medians[0] if medians[0] else math.inf, most, min(len(before), len(after)))

@@ -1,0 +1,43 @@
+"""The gate where it works: a repository of its own, and the shell lines that the reader's document says."""
+
+import importlib.util
+import re
+
+from helpers import ROOT
+import pytest
+
+DOCUMENT = ROOT / "read-trace" / "docs" / "check.md"
+_spec = importlib.util.spec_from_file_location("gate_benchmark", ROOT / "read-trace" / "benchmarks" / "gate" / "gate.py")
+assert _spec is not None and _spec.loader is not None
+benchmark = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(benchmark)
+
+
+def test_the_document_says_the_lines_that_are_run():
+    assert benchmark.lines_of(DOCUMENT, "## In a workflow") == [
+        "pip install wheels/read_trace-*.whl",
+        "for n in 1 2 3; do python train_profiled.py --out new$n.json; done",
+        "read-trace check new1.json new2.json new3.json --baseline base.json --github --junit profile.xml",
+    ]
+    text = DOCUMENT.read_text("utf-8")
+    for line in ("for n in 1 2 3; do python train_profiled.py --out old$n.json; done", "read-trace baseline old1.json"):
+        assert line in text
+
+
+@pytest.mark.slow
+def test_a_workflow_and_a_hook_stop_a_fault_and_nothing_else(tmp_path):
+    own = benchmark.Repository(tmp_path, DOCUMENT)
+    own.baseline()
+    (hook,) = re.findall(r"^ +entry: sh -c '(.*)'$", DOCUMENT.read_text("utf-8"), re.MULTILINE)
+    unchanged = own.shell(hook)
+    assert unchanged.returncode == 0, unchanged.stdout + unchanged.stderr  # counts alone: no noise
+    code, said = own.run()
+    assert code in (0, 3) and not benchmark.worse(said), said  # a busy machine cannot tell a time
+    old, new, _ = benchmark.FAULTS["kernels"]
+    own.change(old, new)
+    code, said = own.run()
+    assert code == 1 and "ops" in benchmark.worse(said), said
+    assert '<failure message="grew by +' in (tmp_path / "profile.xml").read_text("utf-8")
+    assert own.shell(hook).returncode == 1
+    own.restore()
+    assert own.shell("git status --porcelain").stdout == ""
