@@ -176,7 +176,7 @@ def in_document(document: str, number: int) -> tuple[str, str]:
 def _of_book(own: book.Exercise) -> Exercise:
     choices = [own.limits, *([own.shows] if own.shows is not None and own.kind == "case" else [])]
     questions = [Question(choice.ask, choice.answer, choice.options) for choice in choices]
-    answer = own.why
+    answer = "\n".join(f"- {choice.ask} **{choice.answer}**" for choice in choices) + f"\n\n{own.why}"
     if own.kind == "case":
         measured = own.measured
         ask = f"The change: {own.change}. How many times as fast did it make a step? (1: nothing)"
@@ -202,7 +202,7 @@ def _of_book(own: book.Exercise) -> Exercise:
         finding="" if own.lights or own.kind != "case" else own.finding,
         lights=own.lights or (() if own.finding or own.kind != "case" else (named,)),
         hints=own.hints,
-        program="" if own.kind == "case" else own.given.read_text("utf-8"),
+        program="" if own.kind == "case" else own.given.read_text("utf-8").split('"""')[2].strip(),
         solution=own.solution.read_text("utf-8") if own.kind == "mend" else "",
     )
 
@@ -219,7 +219,7 @@ def page(exercise: Exercise, before: Exercise | None, after: Exercise | None, na
 {navigation}
 <p class="crumb">{_crumb(exercise)}</p>
 <h1>{inline(exercise.question)}</h1>
-{rendered(exercise.look) if exercise.file.startswith("case") else ""}
+{rendered(exercise.look) if exercise.file.startswith(("case", "mend")) else ""}
 {f'<pre class="program">{escape(exercise.program)}</pre>' if exercise.program else ""}
 <ol class="stages">{stages}</ol>
 <p id="said" role="status"></p>
@@ -244,7 +244,7 @@ def page(exercise: Exercise, before: Exercise | None, after: Exercise | None, na
 
 def _crumb(exercise: Exercise) -> str:
     """The chapter, and what else belongs to the page: its post, its lesson, its recording."""
-    out = [f'<a href="index.html">{escape(exercise.part.partition(":")[0])}</a>', escape(exercise.label)]
+    out = [f'<a href="index.html">{escape(_titled(exercise.part))}</a>', escape(exercise.label)]
     if exercise.post in POSTS:
         out.append(f'<a href="{BLOG}{POSTS[exercise.post]}">the post</a>')
     if exercise.lesson:
@@ -253,7 +253,8 @@ def _crumb(exercise: Exercise) -> str:
 
 
 def _look(exercise: Exercise) -> str:
-    where = "" if exercise.file.startswith("case") else f"<p>{inline(exercise.look)}</p>"
+    case = "<p>The timeline is below, and its slices as a table. The same questions, in a terminal:</p>"
+    where = case if exercise.file.startswith("case") else f"<p>{inline(exercise.look)}</p>"
     return f"""<section id="look" class="top" hidden><h2>Look yourself</h2>{where}
 <p class="command"><code id="command">{escape(exercise.command)}</code> <button type="button" id="copy">copy</button></p>
 {_folded("the profiler's table", exercise.traces[-1].with_suffix(".txt")) if exercise.traces else ""}
@@ -314,13 +315,8 @@ def _report(exercise: Exercise) -> str:
 def _beside(exercise: Exercise | None, rel: str) -> str:
     if exercise is None:
         return ""
-    name = f"{escape(exercise.label)}: {inline(_short(exercise.question))}"
+    name = f"{escape(exercise.label)}: {inline(exercise.question)}"
     return f'<a href="{exercise.file}" rel="{rel}">{f"← {name}" if rel == "prev" else f"{name} →"}</a>'
-
-
-def _short(text: str) -> str:
-    """A question's first sentence."""
-    return re.split(r"(?<=[.?])\s", text)[0]
 
 
 DROP = """<section id="drop"><h2>Your own trace beside it</h2>
@@ -357,8 +353,8 @@ def start_page(navigation: str, script: str, style: str) -> bytes:
 <h1>Profiling in PyTorch: guess first, then look</h1>
 <p class="lead">You will read a trace and say what limits a program, predict what a change brings, make the change,
 and see whether you were right. {count} exercises, each with a recording or a program: say your guess, look yourself, mark the
-slice that shows it, and only then read why. (Minutes are for reading 200 words each, one more for each question, and five for
-each program.)</p>
+slice that shows it, and only then read why. (The minutes of a chapter: one for each 200 words and each question, five for each
+program to mend.)</p>
 <p><a id="continue" class="go" href="{every[0].exercises[0].file}">begin</a> <span id="progress" aria-live="polite"></span></p>
 <section id="again" hidden><h2>Come again</h2><p>Questions that you missed, some pages ago:</p><ul></ul></section>
 <div class="chapters">{cards}</div>
@@ -366,8 +362,11 @@ each program.)</p>
     return pages.html("Profiling in PyTorch", body, [], {}, script, style)
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _titled(chapter: str) -> str:
+    """A chapter's title without its number: the cards are numbered themselves."""
+    title, _, rest = chapter.partition(": ")
+    shown = rest or title
+    return shown[:1].upper() + shown[1:]
 
 
 WORDS_A_MINUTE, TO_LOOK, TO_MEND = 200, 1, 5  # minutes: a question, and a program
@@ -387,12 +386,11 @@ LEVELS = {1: "for a start", 2: "with some practice", 3: "harder"}
 def _card(number: int, chapter: Chapter) -> str:
     items = "".join(
         f'<li><span class="label">{own.label}</span> <a href="{own.file}" data-exercise="{own.file}">'
-        f'{inline(_short(own.question))}</a> <span class="state"></span></li>'
+        f'{inline(own.question)}</a> <span class="state"></span></li>'
         for own in chapter.exercises
     )
-    title, _, rest = chapter.title.partition(": ")
     kind = "to mend" if chapter.exercises[0].program else "to look at"
-    return f"""<section class="chapter"><h2><span class="number">{number}</span> {escape(_capital(rest or title))}</h2>
+    return f"""<section class="chapter"><h2><span class="number">{number}</span> {escape(_titled(chapter.title))}</h2>
 {thumbnail(chapter.picture)}
 <p>{escape(chapter.learn)}</p>
 <p class="facts">{len(chapter.exercises)} {kind}, {LEVELS[chapter.level]}, about {minutes(chapter)} minutes

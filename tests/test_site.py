@@ -209,7 +209,10 @@ def test_a_guess_a_second_one_a_mark_and_the_progress(folder, opened):
     explained(page)
     page.goto((folder / "index.html").as_uri())
     assert page.inner_text("#progress") == "3 of 87 done, 1 right at the first guess"
-    assert page.inner_text("#continue") == "continue: A launch only queues a kernel, and returns at once."
+    assert (
+        page.inner_text("#continue")
+        == "continue: A launch only queues a kernel, and returns at once. How long after that does the kernel start?"
+    )
     assert page.inner_text(".chapter >> nth=0 >> .done") == "· 3 of 20 done" and page.is_hidden("#again")
     page.click(".chapter >> nth=0 >> summary")
     states = ["seen", "✓ right the second time", "✓ right", ""]

@@ -15,11 +15,12 @@ from exercises.judge import page
 from exercises.judge.book import BROKEN, ROOT, Choice, Exercise
 from exercises.judge.progress import Progress, State
 from exercises.judge.verdict import judged, near, times
-from trace_reader import Facts, best_change, plain_sentence, read, verdict_sentence, write_all
+from trace_reader import Facts, best_change, plain_sentence, read, us, verdict_sentence, write_all
 
 LONGEST_RUN_S = 600
 FAR = 1.5  # a factor between a guess of a gain and what was measured
 POLL_S = 0.3
+MOST_OPS = 5  # that are listed
 BUSY = 2  # how many times as long as the shortest round the longest is on a busy machine
 
 
@@ -53,20 +54,30 @@ class Session:
     def begin(self) -> None:
         """Say what the program does, ask for the guess, record the program as given, and show what the reader says."""
         own = self.exercise
-        own.mine.parent.mkdir(exist_ok=True)
-        if not own.mine.is_file():
-            shutil.copyfile(own.given, own.mine)
+        self.bring()
         self.introduce()
         if not self.state.limits:
             said = f"How many times as fast can {f'{own.change} make it' if own.change else 'it get'}? (1: leave it as it is)"
             self.guess(said)
         print("recording the program as given ...", flush=True)
         found = self.run(mine=False)
-        self.show(read(str(own.folder / "given.json")), own.folder / "given.json")
+        facts = read(str(own.folder / "given.json"))
+        self.show(facts, own.folder / "given.json")
         print(f"you said: {self.told()}")
-        if max(found["means_us"]["given"]) > BUSY * min(found["means_us"]["given"]):
-            print("note: the rounds differ a lot, so that other programs seem to use this machine: times are not to be trusted")
+        rounds_us = found["means_us"]["given"]
+        longer = facts.plain.recorded_step_us is not None and min(rounds_us) > facts.plain.recorded_step_us
+        if max(rounds_us) > BUSY * min(rounds_us) or longer:
+            print("note: times differ a lot, so that other programs seem to use this machine: they are not to be trusted")
         print(self.what_next())
+
+    def bring(self) -> None:
+        """Put the program to change where its reader finds it, if it is not there."""
+        own = self.exercise
+        if not own.mine.is_file():
+            if self.state.limits:
+                print(f"note: {_shown(own.mine)} was gone, and is as it was given again")
+            own.mine.parent.mkdir(exist_ok=True)
+            shutil.copyfile(own.given, own.mine)
 
     def introduce(self) -> None:
         own = self.exercise
@@ -142,6 +153,7 @@ class Session:
         lines = [
             plain_sentence(facts),
             textwrap.fill(finding_line(facts), 100),
+            longest_ops(facts),
             f"trace: {_shown(path)} (https://ui.perfetto.dev, or --html)",
         ]
         print(*(line for line in lines if line), sep="\n")
@@ -154,7 +166,7 @@ class Session:
 
     def what_next(self) -> str:
         own, again = self.exercise, f"uv run exercise.py {self.exercise.number}"
-        todo = f"at least {times(own.target)} as fast is possible. " * bool(own.target)
+        todo = f"at least {times(own.target)} as fast is possible, with the same outputs. " * bool(own.target)
         return (
             f"next: {todo}Change {_shown(own.mine)}, then run `{again}` again\n"
             f"  whenever the file is saved: `{again} --watch`; stuck: `--hint`; nothing to gain: `--leave`; a page: `--html`"
@@ -180,6 +192,8 @@ class Session:
                 return False
             speed, judgement = judged(own, found["times_us"], own.folder)
         print(f"outputs: equal. Speed: {speed}")
+        if found["prints"]:
+            print("note: the program prints in each step, which takes time, too")
         if judgement.outcome not in ("solved", "gain"):
             print({"no gain": "no gain: ", "noise": ""}.get(judgement.outcome, "not yet: ") + " ".join(judgement.said))
             if judgement.outcome == "no gain":
@@ -304,9 +318,7 @@ class Session:
     def watch(self) -> bool:
         """Judge whenever the program is saved, until it is solved."""
         path = self.exercise.mine
-        if not path.is_file():
-            path.parent.mkdir(exist_ok=True)
-            shutil.copyfile(self.exercise.given, path)
+        self.bring()
         print(f"watching {_shown(path)}; Ctrl-C ends it")
         before, judged = None, self.exercise.given.read_bytes()
         while True:
@@ -333,6 +345,14 @@ class Session:
         return page.report(traces, own.folder / "report.html")
 
 
+def longest_ops(facts: Facts) -> str:
+    """The ops that take most of a step by themselves, how often each runs, and how much of the step's time is its own."""
+    steps = len(facts.steps)
+    rows = sorted(facts.ops, key=lambda own: -own.self_us)[:MOST_OPS]
+    lines = [f"  {own.name:28} {own.calls / steps:8g} {us(own.self_us / steps):>10}" for own in rows]
+    return "\n".join([f"  {'op':28} {'calls':>8} {'own time':>10}  (a step, recorded)", *lines])
+
+
 def finding_line(facts: Facts) -> str:
     """The first finding that is more than the verdict, with its advice; empty where there is none."""
     for finding in facts.findings:
@@ -349,7 +369,7 @@ def predicted(facts: Facts, slug: str) -> str:
     if finding.gain is None:
         return f"none; it names the cause ({slug})"
     low, high = (1 / (1 - min(gain, 0.999)) for gain in (finding.gain.low, finding.gain.high))
-    return f"{slug}, {f'up to {times(high)}' if low < 1.02 else f'{low:.3g} to {times(high)}'} as fast"
+    return f"{slug} alone, {f'up to {times(high)}' if low < 1.02 else f'{low:.3g} to {times(high)}'} as fast"
 
 
 def how_near(guess: float, measured: float) -> str:

@@ -1,6 +1,6 @@
 """Two layers on features that numpy has read from a table.
 
-The weights come from numpy, too. Outputs may differ by 0.001 of their size.
+The weights come from numpy, too.
 """
 
 import numpy

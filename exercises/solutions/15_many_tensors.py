@@ -1,7 +1,7 @@
 """Adam by its formula (Kingma and Ba 2014, arXiv:1412.6980), for a model of 300 small tensors.
 
 The gradients come with the data; what is trained here is only what an optimizer does. Somebody proposes torch's own
-Adam, with fused=True. Outputs may differ by 0.001 of their size.
+Adam, with fused=True.
 """
 
 import torch

@@ -280,6 +280,7 @@ class Exercise {
     this.looking = start().then(() => {
       this.report = window.report;
       if (!this.explained) document.getElementById("marking").hidden = !this.data.lights.length;
+      for (const panel of this.report.panels) if (panel.folded) this.report.timeline.toggle(); // a job's next rank: slices to select
       this.report.timeline.light(null);
     });
     return this.looking;
@@ -318,11 +319,11 @@ class Exercise {
         right: each.includes(0) ? 0 : Math.max(...each),
         guesses: this.guesses,
       });
-      if (each.includes(0) && !this.guesses.flat().length) this.said.textContent = "";
+      const met = ["Not this time.", "Right.", "Right, the second time."];
+      this.said.textContent = this.guesses.flat().length ? met[each.includes(0) ? 0 : Math.max(...each)] : "";
     }
     await this.look();
     this.stage(2);
-    this.said.textContent = this.said.textContent.replace(" Mark a slice that shows it, or read why.", "");
     this.form.replaceChildren();
     const answer = document.getElementById("answer");
     answer.hidden = false;

@@ -252,7 +252,7 @@ CASES = {
     ),
     "python-between-ops": (
         [step(0, 0, 100), op("aten::view", 1, 9), op("aten::add", 50, 20), *linked(ADD, 60, 9)],
-        "1 gap of 40.0 µs or more per step, 40.0 µs in all, the longest 40.0 µs: 57% of the critical path",
+        "1 gap of 40.0 µs or more per step, 40.0 µs of a step, the longest 40.0 µs: 57% of the critical path",
         [step(0, 0, 100), op("aten::view", 1, 10), op("aten::add", 50, 20), *linked(ADD, 60, 9)],
     ),
     "tf32-products": (

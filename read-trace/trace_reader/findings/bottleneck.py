@@ -178,7 +178,7 @@ def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
     total_us, longest_us = int((gaps[1] - gaps[0]).sum()) / 1000, int((gaps[1] - gaps[0]).max()) / 1000
     least = us(LONG_GAP_NS / 1000)
     kinds = f"gap of {least} or more", f"gaps of {least} or more"
-    seen = f"{a_step(len(gaps[0]), facts, *kinds)}, {us(total_us)} in all"
+    seen = f"{a_step(len(gaps[0]), facts, *kinds)}, {us(total_us / len(trace.steps))} of a step"
     seen += f", the longest {us(longest_us)}: {about(share)} of {whole(facts)}"
     around = spans.where(np.isin(spans.end_ns, gaps[0]) | np.isin(spans.start_ns, gaps[1]))
     next = f"See what runs between the ops: {STACKS}" if has_stacks(trace) else ""
