@@ -154,6 +154,8 @@ def test_the_pages_name_every_flag_and_no_other():
     check = {"--baseline", "--max", "--config", "--github", "--junit", "--md", "--json"}
     check |= {"--sort", "--csv"}
     assert check - {"--json"} <= flags_in("read-trace/docs/check.md")
+    check |= {"--top", "--every", "--once", "--brief"}
+    assert {"--top", "--every", "--once", "--brief"} <= flags_in("read-trace/docs/own_loop.md")
     assert flags_in("README.md", *PAGES) <= {*SHARED, *own, *reading, *exercise, *check, *foreign}
 
 

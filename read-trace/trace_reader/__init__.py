@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from trace_reader.pages import several_markdown
     from trace_reader.pictures import draw_job, draw_traces
     from trace_reader.reading import analyze, load, read
+    from trace_reader.recording.handler import handler
+    from trace_reader.recording.recorded import profiled, recorded
     from trace_reader.scene.job_report import job_sentence
     from trace_reader.scene.trace_report import best_change, work_per_step
     from trace_reader.system.files import write_all
@@ -57,6 +59,8 @@ _PARTS = {  # what is exported, by the module that has it
     "pages": ("several_markdown",),
     "pictures": ("draw_job", "draw_traces"),
     "reading": ("analyze", "load", "read"),
+    "recording.handler": ("handler",),
+    "recording.recorded": ("profiled", "recorded"),
     "scene.job_report": ("job_sentence",),
     "scene.trace_report": ("best_change", "work_per_step"),
     "system.files": ("write_all",),
@@ -64,10 +68,11 @@ _PARTS = {  # what is exported, by the module that has it
 }
 _MODULE_OF = {name: module for module, names in _PARTS.items() for name in names}
 __all__ = [
-    "GLOSSARY", "PATTERNS", "Facts", "JobFacts", "Kind", "MissingExtraError", "NoEventsError", "NotATraceError", "Slice", "Trace",
-    "TraceError", "analyze", "best_change", "bus_factor", "count", "draw_job", "draw_traces", "human_bytes", "job_sentence",
-    "join_names", "layer_facts", "load", "op_facts_of", "pages", "peak", "plain_sentence", "read", "read_job", "redact",
-    "several_markdown", "us", "verdict_sentence", "work_per_step", "write_all",
+    "GLOSSARY", "PATTERNS", "Facts", "JobFacts", "Kind", "MissingExtraError", "NoEventsError", "NotATraceError", "Slice",
+    "Trace", "TraceError", "analyze", "best_change", "bus_factor", "count", "draw_job", "draw_traces", "handler",
+    "human_bytes", "job_sentence", "join_names", "layer_facts", "load", "op_facts_of", "pages", "peak", "plain_sentence",
+    "profiled", "read", "read_job", "recorded", "redact", "several_markdown", "us", "verdict_sentence", "work_per_step",
+    "write_all",
 ]  # fmt: skip
 
 

@@ -23,7 +23,13 @@ with at_once():
     from trace_reader.commands.report import BY
     from trace_reader.write import OUTPUTS
 
-WORDS = {"check": "check", "baseline": "check", "runs": "list_runs"}  # with flags of their own; the file in commands/
+WORDS = {
+    "check": "check",
+    "baseline": "check",
+    "runs": "list_runs",
+    "show": "show_finding",
+    "watch": "watch_folder",
+}  # with flags of their own; the file in commands/
 DESCRIPTION = """\
 Read a profiler trace: what the bottleneck is, what each step launched, which kernels took the time, and what it means.
 
@@ -42,6 +48,8 @@ Read a profiler trace: what the bottleneck is, what each step launched, which ke
     {command} TRACE.json --redact B.json    a copy to share, without names that are not public
     {command} check NEW*.json --baseline OLD*.json      a gate for CI: is it worse? (check --help, baseline --help)
     {command} runs SWEEP/*.json      a table of runs with the time of a step (runs --help)
+    {command} watch FOLDER       new traces as they land, a row each (watch --help)
+    {command} TRACE.json --brief; {command} show TRACE.json ID      for scripts: twenty lines; the slices of a finding
     zcat TRACE.json.gz | {command} - --json
 
 Any Chrome trace of torch.profiler will do: .json or .json.gz, from any torch and any GPU. The exit code is 0; 2 for a file
@@ -80,6 +88,11 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", command:
 
 
 def _add_commands(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--brief",
+        action="store_true",
+        help="at most twenty lines for scripts: verdict, step, three changes with their ids (show)",
+    )
     group.add_argument(
         "--chain",
         nargs="?",

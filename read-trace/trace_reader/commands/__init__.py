@@ -46,6 +46,12 @@ def _report(args: argparse.Namespace) -> tuple[str, int]:
     return _written(args, answer), code
 
 
+def _brief(args: argparse.Namespace) -> tuple[str, int]:
+    from trace_reader.commands import report
+
+    return report.brief(args.traces[0], args.steps_from), 0
+
+
 def _chain(args: argparse.Namespace) -> tuple[str, int]:
     from trace_reader.commands import report
 
@@ -108,6 +114,7 @@ def _redact(args: argparse.Namespace) -> tuple[str, int]:
 
 COMMANDS = (
     Command(REPORT, (*FORMS, "top", "all", "full", "steps_from", "scheduler", "recompiles"), False, _report),
+    Command("brief", ("steps_from",), True, _brief),
     Command("chain", (*FORMS, "full", "steps_from"), True, _chain),
     Command("by", (*FORMS, "time", "top", "all", "full", "steps_from"), True, _by),
     Command("names", (*FORMS, "by", "top", "all", "full", "steps_from"), True, _names),

@@ -86,7 +86,7 @@ def _rows(paths: Sequence[str]) -> tuple[list[RunRow], int]:
     found = []
     for name, ranks in groups.items():
         try:
-            found.append(_row(name, ranks))
+            found.append(run_row(name, ranks))
         except TraceError as error:
             say_error(error)
     if not found:
@@ -96,7 +96,7 @@ def _rows(paths: Sequence[str]) -> tuple[list[RunRow], int]:
     return found, 0 if len(found) == len(groups) else 2
 
 
-def _row(name: str, ranks: Sequence[str]) -> RunRow:
+def run_row(name: str, ranks: Sequence[str]) -> RunRow:
     """One run; of a job, its slowest rank's steps."""
     each: list[tuple[RunMeasures, RunRow]] = []
     for path in ranks:

@@ -25,11 +25,12 @@ from trace_reader.errors import TraceError
 from trace_reader.link.trace import Trace
 from trace_reader.parse.byte_source import list_folder
 from trace_reader.reading import analyze
+from trace_reader.scene.brief_report import brief_lines
 from trace_reader.scene.comparison_report import comparison_report, several_report
-from trace_reader.scene.document import Style
+from trace_reader.scene.document import LONGEST_LINE, Style
 from trace_reader.scene.place_report import names_report, place_report
 from trace_reader.scene.trace_report import trace_report
-from trace_reader.system.terminal import say_error
+from trace_reader.system.terminal import plain, say_error
 from trace_reader.write import Answer, json_output
 
 BY = ("annotation", "layer", "stack")
@@ -81,6 +82,11 @@ def report(
         return Answer(lambda: comparison_report(compared, style), lambda: json_output.comparison_json(compared)), code
     table = rows(found)
     return Answer(lambda: several_report(table, style), lambda: json_output.table_json(table)), code
+
+
+def brief(path: str, steps_from: re.Pattern[str] | None) -> str:
+    """The lines of --brief, as long as they are. Raises TraceError and LookupError."""
+    return "".join(f"{plain(line, LONGEST_LINE)}\n" for line in brief_lines(analyze(load_shown(path, steps_from))))
 
 
 def _one(facts: Facts, style: Style) -> Answer:

@@ -15,7 +15,7 @@ from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import NO_NODE, Kind
 from trace_reader.names.op_names import BATCHED_GEMM_OPS, IDLE_OPS, VIEW_OPS
-from trace_reader.units import about, us
+from trace_reader.units import about, count, us
 
 WORTH_TELLING = 0.05  # of the steps' time
 MOSTLY = 0.3
@@ -221,7 +221,7 @@ def _gradients_unused(trace: Trace, facts: Facts) -> Seen | None:
     if made < len(facts.steps) or len(distinct(numbers).values) < SHARE_OF_NODES * len(outer):
         return None  # autocast keeps the weights that it converts with autograd's numbers, also where nothing else has them
     return Seen(
-        f"autograd recorded {(made + 1) / len(facts.steps):.0f} nodes per step, and no backward pass is in the trace",
+        f"autograd recorded {count(round((made + 1) / len(facts.steps)), 'node')} per step, and no backward pass is in the trace",
         outer,
         share=0.0,
     )

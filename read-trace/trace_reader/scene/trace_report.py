@@ -118,7 +118,7 @@ def _findings(out: Document, findings: list[Finding], facts: Facts) -> None:
 
 def finding_item(finding: Finding, name: str = "", number: int = 0) -> Item:
     """A finding with what it saves, or its share of the critical path; of several traces, of the one that is called `name`."""
-    told = f" (saves {told})" if (told := _told(finding)) and not finding.is_worthless else ""
+    told = f" (saves {told})" if (told := gain_words(finding)) and not finding.is_worthless else ""
     if not told and finding.gain is None and finding.share and finding.share >= SMALLEST_SHARE:
         told = f" ({about(finding.share)})"
     title = f"{name}: {finding.slug}{told}" if name else f"{finding.slug}{told}"
@@ -137,13 +137,13 @@ def best_change(facts: Facts) -> str:
         names_a_change = finding.slug != facts.verdict or finding.slug in NAMING
         if finding.slug in TO_LOOK_INTO and (finding.share or 0.0) < WORTH_A_LOOK:
             continue
-        if names_a_change and not finding.is_worthless and (gain := _told(finding)):
+        if names_a_change and not finding.is_worthless and (gain := gain_words(finding)):
             advice = re.sub(r" \((?:[^()]|\([^()]*\))*\)", "", finding.next).split(". ")[0].rstrip(".")
             return f"best change ({finding.slug}, saves {gain} of a step): {advice}"
     return ""
 
 
-def _told(finding: Finding) -> str:
+def gain_words(finding: Finding) -> str:
     """What following the advice saves, in words; empty where that is not known, or says nothing."""
     if finding.gain is None:
         return ""
@@ -160,7 +160,7 @@ def _saves(finding: Finding) -> str:
     """What following the advice saves of a step without the profiler, as a sentence; empty where that is not known."""
     if finding.is_worthless:
         return " It saves next to nothing without the profiler."
-    return f" That saves {told} of a step without the profiler." if (told := _told(finding)) else ""
+    return f" That saves {told} of a step without the profiler." if (told := gain_words(finding)) else ""
 
 
 def header(facts: Facts, style: Style) -> list[str]:

@@ -1,0 +1,265 @@
+"""Recording in a program of one's own: the handler, a block, the fixture of pytest, and what the document shows."""
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from typing import Any
+
+from helpers import TOOL
+import pytest
+from trace_reader import handler, profiled, read, recorded
+from trace_reader.recording.handler import _Clock
+
+torch = pytest.importorskip("torch")
+profiler = torch.profiler
+DOCUMENT = TOOL / "docs" / "own_loop.md"
+
+
+def loop(own, steps, **schedule):
+    """Steps of a small product, recorded by this handler."""
+    x = torch.ones(32, 32)
+    with profiler.profile(
+        schedule=schedule.pop("plan", None) or own.schedule(**schedule), on_trace_ready=own, acc_events=True
+    ) as p:
+        for _ in range(steps):
+            torch.mm(x, x)
+            p.step()
+
+
+# --- The handler
+
+
+def test_traces_are_written_by_step_and_tell_the_plain_step(tmp_path):
+    own = handler(tmp_path / "traces", report=False)
+    loop(own, 20, wait=6, warmup=1, active=3, repeat=2)
+    assert [path.name for path in own.written] == ["trace_step10.json", "trace_step20.json"]
+    assert sorted(path.name for path in (tmp_path / "traces").iterdir()) == sorted(path.name for path in own.written)
+    for path, steps in zip(own.written, (3, 6), strict=True):
+        header = json.loads(path.read_text())["plain_step_us"]
+        assert header["steps"] == steps and 0 < header["low"] <= header["median"] <= header["high"]
+        facts = read(str(path))
+        assert len(facts.steps) == 3 and facts.plain.how == "measured"
+
+
+def test_a_schedule_of_torchs_own_is_timed_from_the_second_cycle_on(tmp_path):
+    own = handler(tmp_path, name="mine", zipped=True, report=False)
+    loop(own, 20, plan=profiler.schedule(wait=6, warmup=1, active=3, repeat=2))
+    assert [path.name for path in own.written] == ["mine_step10.json.gz", "mine_step20.json.gz"]
+    headers = [json.loads(gzip.decompress(path.read_bytes())).get("plain_step_us") for path in own.written]
+    assert headers[0] is None and headers[1]["steps"] == 2
+
+
+@pytest.mark.parametrize(
+    ("plan", "timed"),
+    [
+        ({"wait": 1, "warmup": 1, "active": 1}, 0),  # the only one may be the first of all
+        ({"wait": 2, "warmup": 1, "active": 1}, 1),
+        ({"wait": 9, "warmup": 0, "active": 2}, 4),
+        ({"wait": 100, "warmup": 1, "active": 1}, 20),
+        ({"wait": 0, "warmup": 1, "active": 1}, 0),
+    ],
+)
+def test_the_later_half_of_the_steps_without_the_profiler_counts(plan, timed):
+    clock = _Clock(profiler.schedule(**plan))
+    for number in range(sum(plan.values()) + 1):
+        clock(number)
+    assert clock.steps == timed and len(clock.times_us) == (timed > 0)
+
+
+def test_the_time_is_that_of_the_steps(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    clock = _Clock(profiler.schedule(wait=4, warmup=1, active=1))
+    for number, long_s in enumerate((9.0, 7.0, 0.25, 0.75, 5.0, 5.0)):
+        clock(number)
+        now[0] += long_s
+    assert clock.plain_us() == {"median": 500000.0, "low": 500000.0, "high": 500000.0, "steps": 2}
+
+
+def test_a_rank_writes_its_own_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    own = handler(tmp_path)  # not rank 0: nothing is printed
+    loop(own, 5, wait=1, warmup=1, active=3)
+    assert [path.name for path in own.written] == ["trace_step5_rank3.json"] and not own._reading
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    own = handler(tmp_path, report=False)
+    loop(own, 5, wait=1, warmup=1, active=3)
+    assert [path.name for path in own.written] == ["trace_step5.json"]
+
+
+def test_what_fails_in_it_does_not_reach_the_loop(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    own = handler(tmp_path / "file" / "traces", report=False)
+    loop(own, 5, wait=1, warmup=1, active=3)
+    assert own.written == [] and re.match(r"read-trace: no trace was written: \w+Error: ", capsys.readouterr().err)
+
+
+def test_rank_0_prints_the_verdict_from_a_process_of_its_own(tmp_path, capfd):
+    own = handler(tmp_path)
+    loop(own, 5, wait=1, warmup=1, active=3)
+    own.wait()
+    out = capfd.readouterr().out
+    assert out.startswith(f"trace: {own.written[0]}\n") and "\nverdict: cpu-only: " in out and out.count("\n") <= 20
+
+
+def test_a_program_waits_for_its_report(tmp_path):
+    program = f"""
+import torch
+from torch.profiler import profile
+from trace_reader import handler
+own = handler({str(tmp_path)!r})
+with profile(schedule=own.schedule(wait=1, warmup=1, active=1), on_trace_ready=own) as p:
+    for _ in range(3):
+        torch.ones(4).sum(); p.step()
+"""
+    env = {**os.environ, "PYTHONPATH": str(TOOL)}
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env, timeout=100)
+    assert ran.returncode == 0 and "verdict: cpu-only" in ran.stdout, ran.stderr
+
+
+# --- A block, a function, the fixture
+
+
+def test_a_block_is_recorded_with_its_steps(tmp_path, capfd):
+    x = torch.ones(32, 32)
+    with recorded(tmp_path / "new" / "block.json") as steps:
+        for own in steps([x] * 4):
+            torch.mm(own, own)
+    out = capfd.readouterr().out
+    assert "\nops per step: 1 (aten::mm)\n" in out
+    facts = read(str(tmp_path / "new" / "block.json"))
+    assert [step.name for step in facts.steps] == [f"ProfilerStep#{n}" for n in range(4)]
+    assert facts.op_shapes[0].shapes == "2 of 32x32 fp32"
+    with pytest.raises(ValueError, match="mine"), recorded(tmp_path / "failed.json"):
+        raise ValueError("mine")
+    assert not (tmp_path / "failed.json").exists()
+
+
+def test_the_fixture_tells_what_a_call_does(profiled, tmp_path):
+    x = torch.ones(32, 32)
+    calls = []
+
+    def step():
+        calls.append(1)
+        return torch.mul(x, x) + x
+
+    own = profiled(step)
+    assert (own.ops, own.kernels, own.copies, own.syncs, own.recompiles) == (2, None, None, None, 0) or torch.cuda.is_available()
+    assert len(calls) == 3 + 5 + 3 and own.step_us > 0 and own.facts.plain.how == "measured"
+    assert own.peak_memory == 2 * 32 * 32 * 4
+    assert own.trace.parent == tmp_path and re.match(
+        r"<Profiled ops=2, .*peak_memory=8192; cpu-only: .*profiled_1.json>", repr(own)
+    )
+    assert profiled(step, warmup=0).trace.name == "profiled_2.json"
+
+
+def test_recompilations_and_waits_are_counted(profiled):
+    number = iter(range(100))
+    compiled = torch.compile(lambda x, name: x + 1 if name != "nothing" else x, backend="eager", dynamic=False)
+    x = torch.ones(4)
+    assert profiled(lambda: compiled(x, "same")).recompiles == 0
+    torch._dynamo.reset()
+    torch._dynamo.config.recompile_limit = 64
+    assert profiled(lambda: compiled(x, str(next(number))), warmup=1).recompiles >= 3
+
+
+def test_without_pytest_the_file_is_kept_where_it_is_asked_for(tmp_path):
+    x = torch.ones(4)
+    assert profiled(lambda: x + 1).trace is None
+    assert profiled(lambda: x + 1, tmp_path / "kept" / "a.json").trace == tmp_path / "kept" / "a.json"
+    assert len(read(str(tmp_path / "kept" / "a.json")).steps) == 3
+
+
+def test_the_fixture_is_there_where_the_package_is_installed(tmp_path):
+    (tmp_path / "test_it.py").write_text("def test_it(profiled):\n    assert callable(profiled)\n")
+    ran = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"], cwd=tmp_path,
+                         capture_output=True, text=True, timeout=100)  # fmt: skip
+    if ran.returncode and "fixture 'profiled' not found" in ran.stdout:
+        pytest.skip("the package is not installed here: it is on the path")
+    assert ran.returncode == 0, ran.stdout
+
+
+# --- What the document shows
+
+
+def snippets():
+    return re.findall(r"```python\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
+
+
+def snippet(word):
+    (code,) = [own for own in snippets() if word in own]
+    return code
+
+
+def test_the_loop_and_the_block_of_the_document_run(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    x = torch.ones(8, 8)
+    names = {"loader": [x] * 20, "step": lambda batch: batch @ batch, "texts": [x] * 3, "model": lambda text: text + 1}
+    exec(snippet("for batch in loader"), dict(names))
+    assert [path.name for path in (tmp_path / "traces").iterdir()] == ["trace_step15.json"]
+    exec(snippet("recorded("), dict(names))
+    assert len(read("traces/answer.json").steps) == 3
+
+
+def test_the_callback_for_transformers_is_called_as_it_is_written(tmp_path):
+    pytest.importorskip("transformers")
+    names: dict = {}
+    exec(snippet("TrainerCallback"), names)
+    own = names["Profile"](tmp_path, wait=2, warmup=1, active=2, repeat=1)
+    own.profiler.on_trace_ready.report = False
+    own.on_train_begin(None, None, None)
+    for _ in range(6):
+        torch.ones(4).sum()
+        own.on_step_end(None, None, None)
+    own.on_train_end(None, None, None)
+    assert [path.name for path in tmp_path.iterdir()] == ["trace_step5.json"]
+
+
+def test_a_trainer_of_transformers_is_recorded(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    names: dict = {}
+    exec(snippet("TrainerCallback"), names)
+    config = transformers.GPT2Config(n_layer=2, n_embd=64, n_head=2, vocab_size=100, n_positions=32)
+    texts = [{"input_ids": [n % 100] * 32, "labels": [n % 100] * 32} for n in range(64)]
+    own = names["Profile"](tmp_path / "traces", wait=4, warmup=2, active=3, repeat=1)
+    trainer = transformers.Trainer(
+        transformers.GPT2LMHeadModel(config),
+        transformers.TrainingArguments(str(tmp_path / "out"), max_steps=12, per_device_train_batch_size=4, report_to=[]),
+        train_dataset=texts,
+        callbacks=[own],
+    )
+    trainer.train()
+    (path,) = (tmp_path / "traces").iterdir()
+    facts = read(str(path))
+    assert path.name == "trace_step9.json" and len(facts.steps) == 3 and facts.plain.how == "measured"
+
+
+def test_a_trainer_of_lightning_is_recorded(tmp_path):
+    lightning = pytest.importorskip("lightning.pytorch")
+    base: Any = lightning.LightningModule
+    names: dict = {}
+    exec(snippet("lightning.pytorch"), names)
+
+    class Small(base):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(8, 8)
+
+        def training_step(self, batch, number):
+            return self.layer(batch).square().mean()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    own = names["Profile"](tmp_path / "traces", wait=4, warmup=2, active=3, repeat=1)
+    trainer = lightning.Trainer(max_steps=12, callbacks=[own], logger=False, enable_checkpointing=False,
+                                enable_progress_bar=False, default_root_dir=tmp_path)  # fmt: skip
+    trainer.fit(Small(), torch.utils.data.DataLoader([torch.ones(8)] * 64, 4))
+    (path,) = (tmp_path / "traces").iterdir()
+    assert path.name == "trace_step9.json" and len(read(str(path)).steps) == 3

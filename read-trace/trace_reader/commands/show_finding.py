@@ -1,0 +1,112 @@
+"""`read-trace show TRACE FINDING`: one finding, with the slices that prove it."""
+
+import argparse
+from typing import Any
+
+import msgspec
+import numpy as np
+from trace_reader.analysis.place_facts import is_own_function
+from trace_reader.commands.load_shown import load_shown
+from trace_reader.errors import TraceError
+from trace_reader.findings import PATTERNS, evidence_of
+from trace_reader.link.nesting import parents
+from trace_reader.link.trace import Trace
+from trace_reader.model.slices import NO_CORRELATION, ON_CPU, Kind
+from trace_reader.names.kernel_names import decode_name
+from trace_reader.reading import analyze
+from trace_reader.scene.document import Style
+from trace_reader.scene.finding_report import Proof, finding_report
+from trace_reader.write import OUTPUTS, TEXT, Answer
+
+SHOW = """\
+One finding of a trace, by its id (--brief and the report name them), and the slices that prove it, the longest first: when, how
+long, in which step, of which op, and of which line of Python where the trace has stacks.
+
+    {command} show A.json sync-in-step
+"""
+TOP = 15
+
+
+def show(argv: list[str], prog: str, command: str) -> tuple[str, int]:
+    """What is printed, and the exit code. Raises TraceError and LookupError."""
+    args = parser(prog, command).parse_args(argv)
+    if args.finding not in PATTERNS:
+        raise TraceError(f"no finding is called {args.finding!r}: {', '.join(PATTERNS)}")
+    trace = load_shown(args.trace, stacks=True)
+    facts = analyze(trace, everything=True)
+    found = next((own for own in facts.findings if own.slug == args.finding), None)
+    if found is None:
+        raise TraceError(f"{args.trace} does not show {args.finding}; it shows {', '.join(own.slug for own in facts.findings)}")
+    proofs = _proofs(trace, evidence_of(trace, facts, found.slug))
+    answer = Answer(lambda: finding_report(found, proofs, Style(top=args.top)), lambda: _values(found, proofs[: args.top]))
+    return (OUTPUTS["json"] if args.json else OUTPUTS["md"] if args.md else TEXT).write(answer), 0
+
+
+def parser(prog: str, command: str) -> argparse.ArgumentParser:
+    """The flags of `show`."""
+    own = argparse.ArgumentParser(
+        prog=f"{prog} show", description=SHOW.format(command=command), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    own.add_argument("trace", metavar="TRACE")
+    own.add_argument("finding", metavar="FINDING", help="its id, such as sync-in-step")
+    own.add_argument("--top", type=int, default=TOP, metavar="N", help=f"how many slices (default: {TOP})")
+    form = own.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="for programs")
+    form.add_argument("--md", action="store_true", help="Markdown, for notes")
+    return own
+
+
+def _proofs(trace: Trace, rows: Any) -> list[Proof]:
+    """The slices of a finding, the longest first."""
+    if rows is None or not len(rows):
+        return []
+    slices = trace.slices
+    parent = parents(slices, (*ON_CPU, Kind.PYTHON)) if len(slices.of(Kind.PYTHON)) else trace.parent
+    own_code = slices.are_named(Kind.PYTHON, is_own_function)
+    launcher = np.full(len(slices), -1)
+    launcher[trace.work.at] = np.where(trace.work.op >= 0, trace.work.op, trace.work.call)
+    found = []
+    for at in rows.at[np.argsort(-slices.duration_us[rows.at], kind="stable")].tolist():
+        step = trace.step_at(slices.start_ns[[at]])[0] if launcher[at] < 0 else trace.step_at(slices.start_ns[[launcher[at]]])[0]
+        around = _around(parent, launcher[at] if launcher[at] >= 0 else at)
+        ops = [slices.names[slices.name[own]] for own in around if slices.kind[own] == Kind.OP]
+        correlation = int(slices.correlation[at])
+        found.append(
+            Proof(
+                name=_called(slices.names[slices.name[at]], Kind(slices.kind[at])),
+                kind=Kind(slices.kind[at]).word,
+                start_us=float(slices.start_ns[at]) / 1000,
+                duration_us=float(slices.duration_us[at]),
+                step=trace.steps.names[step] if step >= 0 else None,
+                ops=tuple(dict.fromkeys(reversed(ops))),
+                line=next((slices.names[slices.name[own]] for own in around if own_code[own]), None),
+                correlation=None if correlation == NO_CORRELATION else correlation,
+            )
+        )
+    return found
+
+
+def _called(name: str, kind: Kind) -> str:
+    return decode_name(name).label if kind == Kind.KERNEL else name
+
+
+def _around(parent: np.ndarray, at: int) -> list[int]:
+    """The slice and those around it, from the inside out."""
+    found = []
+    while at >= 0:
+        found.append(int(at))
+        at = parent[at]
+    return found
+
+
+def _values(found: Any, proofs: list[Proof]) -> dict[str, Any]:
+    gain = None if found.gain is None else {"low": found.gain.low, "high": found.gain.high}
+    own = {
+        "finding": found.slug,
+        "seen": found.seen,
+        "means": found.means,
+        "next": found.next,
+        "share": found.share,
+        "gain": gain,
+    }
+    return {**own, "slices": msgspec.to_builtins(proofs)}

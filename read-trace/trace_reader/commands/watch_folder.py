@@ -1,0 +1,80 @@
+"""`read-trace watch FOLDER`: traces as they land, a row each."""
+
+import argparse
+from pathlib import Path
+import sys
+import time
+
+from trace_reader.commands.list_runs import run_row
+from trace_reader.errors import TraceError
+from trace_reader.scene.runs_report import RunRow
+from trace_reader.system.terminal import plain, say_error
+from trace_reader.units import natural, us
+
+WATCH = """\
+Read the traces of a folder, and then each new one as soon as it is whole: the time of its step, recorded and without the
+profiler, how much longer that is than of the first, and what limits it. Ctrl-C ends it.
+
+    {command} watch traces/
+"""
+HEAD = ("trace", "recorded", "plain", "to first", "verdict")
+WIDTHS = (44, 11, 11, 9, 0)
+
+
+def watch(argv: list[str], prog: str, command: str) -> tuple[str, int]:
+    """Print a row for each trace; what is left to print, and the exit code. Raises TraceError: there is no such folder."""
+    args = parser(prog, command).parse_args(argv)
+    if not args.folder.is_dir():
+        raise TraceError(f"{args.folder}: not a folder")
+    _print(HEAD)
+    sizes: dict[Path, int] = {}
+    done: set[Path] = set()
+    first_us: float | None = None
+    while True:
+        for path in sorted(_traces(args.folder), key=lambda path: natural(str(path))):
+            size = path.stat().st_size if path.exists() else 0
+            if path in done or (sizes.get(path) != size and not args.once):  # it still grows
+                sizes[path] = size
+                continue
+            done.add(path)
+            try:
+                own = run_row(str(path), [str(path)])
+            except (TraceError, OSError) as error:
+                say_error(error)
+                continue
+            first_us = first_us or own.measures.step
+            _print(_cells(own, path.relative_to(args.folder), first_us))
+        if args.once:
+            return "", 0
+        time.sleep(args.every)
+
+
+def parser(prog: str, command: str) -> argparse.ArgumentParser:
+    """The flags of `watch`."""
+    own = argparse.ArgumentParser(
+        prog=f"{prog} watch", description=WATCH.format(command=command), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    own.add_argument("folder", type=Path, metavar="FOLDER")
+    own.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="how often to look (default: 1)")
+    own.add_argument("--once", action="store_true", help="read what is there, and end")
+    return own
+
+
+def _traces(folder: Path) -> list[Path]:
+    """The files of the folder, and those below it, that are called as traces are; none that is hidden, as one being written."""
+    return [path for path in folder.rglob("*") if path.name.endswith((".json", ".json.gz")) and not path.name.startswith(".")]
+
+
+def _cells(own: RunRow, name: Path, first_us: float | None) -> tuple[str, ...]:
+    step_us = own.measures.step
+    change = "-" if step_us is None or not first_us else f"{step_us / first_us - 1:+.1%}"
+    estimated = "" if own.plain.how == "measured" else "~"
+    plain_step = "unknown" if own.plain.step_us is None else f"{estimated}{us(own.plain.step_us)}"
+    return str(name).removesuffix(".gz").removesuffix(".json"), us(own.recorded_us), plain_step, change, own.verdict
+
+
+def _print(cells: tuple[str, ...]) -> None:
+    first, *rest, last = (plain(cell, 200) for cell in cells)
+    middle = "  ".join(f"{cell:>{width}}" for cell, width in zip(rest, WIDTHS[1:-1], strict=True))
+    sys.stdout.write(f"{first:{WIDTHS[0]}}  {middle}  {last}\n")
+    sys.stdout.flush()

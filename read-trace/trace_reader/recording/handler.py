@@ -1,0 +1,188 @@
+"""`handler`: what torch.profiler calls when a trace is there.
+
+    with profile(schedule=schedule(wait=10, warmup=2, active=3), on_trace_ready=handler("traces")) as profiler:
+        for batch in loader:
+            step(batch)
+            profiler.step()
+
+It writes the trace whole or not at all, by rank and step; times the steps that the schedule waits in, so that the trace tells
+what a step takes without the profiler; and has rank 0 print the verdict. What fails in it is one line on stderr: the training
+goes on.
+"""
+
+import atexit
+from collections.abc import Callable
+import contextlib
+import gzip
+import json
+import os
+from pathlib import Path
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, TextIO
+
+MOST_STEPS = 20  # that are timed, of those that a schedule waits in
+LONGEST_S = 120  # that a program waits at its end for a report to be printed
+HEADER_KEY = "plain_step_us"
+
+
+def handler(folder: str | os.PathLike[str], name: str = "trace", zipped: bool = False, report: bool = True) -> "Handler":
+    """For profile(on_trace_ready=...): writes FOLDER/NAME_step12.json (of a job NAME_step12_rank0.json), `zipped` as .json.gz,
+    and has rank 0 print what the reader says of it, in a process of its own; with `report=False`, nothing.
+    """
+    return Handler(Path(folder), name, zipped, report)
+
+
+class Handler:
+    """See `handler`. `written` are the traces so far. The time of a step without the profiler is known from the second cycle of
+    a schedule on; with `schedule=own.schedule(...)`, which takes what torch.profiler.schedule does, from the first.
+    """
+
+    def __init__(self, folder: Path, name: str, zipped: bool, report: bool):
+        self.folder, self.name, self.zipped, self.report = folder, name, zipped, report
+        self.written: list[Path] = []
+        self._clock: _Clock | None = None
+        self._reading: list[subprocess.Popen[bytes]] = []
+
+    def schedule(self, **options: int) -> Callable[[int], Any]:
+        """torch.profiler.schedule(**options), and the steps that it waits in are timed."""
+        import torch
+
+        self._clock = _Clock(torch.profiler.schedule(**options))
+        return self._clock
+
+    def __call__(self, profiler: Any) -> None:
+        try:
+            self._write(profiler)
+        except Exception as error:
+            self._say(f"no trace was written: {type(error).__name__}: {error}")
+
+    def _write(self, profiler: Any) -> None:
+        rank = _rank()
+        ending = f"_step{profiler.step_num}{'' if rank is None else f'_rank{rank}'}.json{'.gz' if self.zipped else ''}"
+        path = self.folder / f"{self.name}{ending}"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        clock = self._clock
+        header = {HEADER_KEY: clock.plain_us()} if clock is not None and clock.times_us else {}
+        write_trace(profiler, path, header)
+        self.written.append(path)
+        if clock is None and callable(getattr(profiler, "schedule", None)):
+            self._clock = profiler.schedule = _Clock(profiler.schedule)
+        if self.report and rank in (None, 0):
+            self._reading.append(report_on(path))
+
+    def wait(self) -> None:
+        """Wait for the reports that are being made."""
+        for process in self._reading:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(LONGEST_S)
+        self._reading.clear()
+
+    def _say(self, text: str) -> None:
+        stream: TextIO = sys.stderr
+        with contextlib.suppress(OSError, ValueError):
+            print(f"read-trace: {text}", file=stream, flush=True)
+
+
+class _Clock:
+    """A schedule that times the steps in which nothing is recorded: torch asks it what to do in each step, when the one before
+    has ended. Of the steps between two recordings the later ones count, MOST_STEPS at most: what happens once has happened. The
+    device is synchronized at both ends only.
+    """
+
+    def __init__(self, inner: Callable[[int], Any]):
+        self._inner = inner
+        self._waited = 0  # steps without the profiler, since the last recording
+        self._begun: tuple[int, float] | None = None
+        self.times_us: list[float] = []  # of a step, one for each time between two recordings
+        self.steps = 0
+
+    def __call__(self, number: int) -> Any:
+        action = self._inner(number)
+        if _waits(action):
+            self._wait(number)
+        else:
+            self._end(number)
+        return action
+
+    def _wait(self, number: int) -> None:
+        left = next((n for n in range(MOST_STEPS + 1) if not _waits(self._inner(number + n))), MOST_STEPS + 1)
+        # Not the first: the trace of the cycle before is written in it.
+        if self._begun is None and self._waited >= 1 and left <= min(MOST_STEPS, self._waited):
+            _synchronize()
+            self._begun = number, time.perf_counter()
+        self._waited += 1
+
+    def _end(self, number: int) -> None:
+        if self._begun is not None:
+            first, begun = self._begun
+            _synchronize()
+            self.times_us.append((time.perf_counter() - begun) / (number - first) * 1e6)
+            self.steps += number - first
+        self._waited, self._begun = 0, None
+
+    def plain_us(self) -> dict[str, float]:
+        """The header's entry: the median of the times, the shortest, the longest."""
+        low, median, high = min(self.times_us), statistics.median(self.times_us), max(self.times_us)
+        return {"median": median, "low": low, "high": high, "steps": self.steps}
+
+
+def _waits(action: Any) -> bool:
+    return getattr(action, "name", "") == "NONE"
+
+
+def _synchronize() -> None:
+    import torch
+
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def _rank() -> int | None:
+    """This process's rank; None where there are no others."""
+    import torch
+
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank() if torch.distributed.get_world_size() > 1 else None
+    return (
+        int(os.environ["RANK"]) if os.environ.get("RANK", "").isdecimal() and os.environ.get("WORLD_SIZE", "1") != "1" else None
+    )
+
+
+def write_trace(profiler: Any, path: Path, header: dict[str, Any]) -> None:
+    """A profiler's trace, with these entries at its beginning, as one file that is there when it is whole. Raises OSError."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".json")
+    os.close(handle)
+    exported, whole = Path(name), Path(f"{name}.whole")
+    try:
+        profiler.export_chrome_trace(str(exported))
+        if not exported.stat().st_size:
+            raise OSError("torch wrote an empty file: is the disk full?")
+        open_: Callable[[Path, str], Any] = gzip.open if path.suffix == ".gz" else open
+        with exported.open("rb") as source, open_(whole, "wb") as target:
+            first = source.read(1 << 16).lstrip()
+            if header and first.startswith(b"{"):
+                first = b"{" + json.dumps(header)[1:-1].encode() + b"," + first[1:]
+            target.write(first)
+            shutil.copyfileobj(source, target, 1 << 20)
+        os.replace(whole, path)
+    finally:
+        for left in (exported, whole):
+            left.unlink(missing_ok=True)
+
+
+def report_on(path: Path) -> "subprocess.Popen[bytes]":
+    """Print what the reader says of a trace, from a process of its own: neither its time nor its faults are the program's."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])}
+    process = subprocess.Popen([sys.executable, "-m", "trace_reader", str(path), "--brief"], env=env, stdin=subprocess.DEVNULL)
+    atexit.register(_ended, process)
+    return process
+
+
+def _ended(process: "subprocess.Popen[bytes]") -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(LONGEST_S)

@@ -1,0 +1,97 @@
+"""`recorded`: a block that is recorded. `profiled`: a function that is, and the numbers to assert on."""
+
+from collections.abc import Callable, Iterable, Iterator
+import contextlib
+import os
+from pathlib import Path
+import tempfile
+import time
+from typing import Any
+
+from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.run_measures import RunMeasures, measures
+from trace_reader.analysis.verdict import verdict_sentence
+from trace_reader.reading import read
+from trace_reader.recording.handler import HEADER_KEY, report_on, write_trace
+
+WARMUP, ACTIVE, PLAIN = 3, 3, 5  # calls of a function
+
+
+@contextlib.contextmanager
+def recorded(path: str | os.PathLike[str], report: bool = True, **options: Any) -> Iterator[Callable[..., Iterator[Any]]]:
+    """Record the block with torch.profiler, write the trace to `path` (.json or .json.gz) and print what the reader says of it.
+    What it gives goes through anything in steps:
+
+        with recorded("traces/answer.json") as steps:
+            for text in steps(texts):
+                model(text)
+
+    `options` are those of torch.profiler.profile; shapes are recorded without asking.
+    """
+    from torch.profiler import profile, record_function
+
+    def steps(values: Iterable[Any]) -> Iterator[Any]:
+        for number, value in enumerate(values):
+            with record_function(f"ProfilerStep#{number}"):
+                yield value
+
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with profile(**{"record_shapes": True, "acc_events": True, **options}) as profiler:
+        yield steps
+    write_trace(profiler, target, {})
+    if report:
+        report_on(target).wait()
+
+
+class Profiled:
+    """What a function does each time it is called: `kernels`, `copies` and `syncs` (None where there is no GPU), `ops` of aten,
+    `recompiles` (events of torch.compile at work, in all recorded calls), `peak_memory` in bytes, `step_us` without the profiler.
+    `facts` are all that the reader tells, `trace` is the file (None where it was not kept).
+    """
+
+    def __init__(self, facts: Facts, trace: Path | None):
+        own: RunMeasures = measures(facts)
+        self.facts, self.trace = facts, trace
+        self.kernels, self.ops, self.copies, self.syncs = own.kernels, own.ops, own.copies, own.syncs
+        self.recompiles, self.peak_memory, self.step_us = own.compiled, own.peak_memory, own.step
+        self.findings = own.findings
+
+    def __repr__(self) -> str:
+        """For a failed assertion: what limits it, and where the trace is."""
+        known = {name: getattr(self, name) for name in ("kernels", "ops", "copies", "syncs", "recompiles", "peak_memory")}
+        listed = ", ".join(f"{name}={value:g}" for name, value in known.items() if value is not None)
+        return f"<Profiled {listed}; {verdict_sentence(self.facts)}{f'; {self.trace}' if self.trace else ''}>"
+
+
+def profiled(step: Callable[[], object], path: str | os.PathLike[str] | None = None, warmup: int = WARMUP) -> Profiled:
+    """Call `step` a few times to warm up, then some times without the profiler, then ACTIVE times with it, and read the trace;
+    `path` keeps it.
+    """
+    import torch
+    from torch.profiler import profile, record_function
+
+    def synchronize() -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+
+    for _ in range(warmup):
+        step()
+    synchronize()
+    begin = time.perf_counter()
+    for _ in range(PLAIN):
+        step()
+    synchronize()
+    plain_us = (time.perf_counter() - begin) / PLAIN * 1e6
+    with profile(record_shapes=True, profile_memory=True, acc_events=True) as profiler:
+        for number in range(ACTIVE):
+            with record_function(f"ProfilerStep#{number}"):
+                step()
+        synchronize()
+    header = {HEADER_KEY: {"median": plain_us, "low": plain_us, "high": plain_us, "steps": PLAIN}}
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) if path is None else Path(path).parent
+        target = folder / "profiled.json" if path is None else Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_trace(profiler, target, header)
+        return Profiled(read(str(target)), None if path is None else target)

@@ -1,0 +1,52 @@
+"""One finding, and the slices that prove it."""
+
+from collections.abc import Sequence
+
+import msgspec
+from trace_reader.analysis.facts import Finding
+from trace_reader.scene.document import Column, Document, Style, Table, middle
+from trace_reader.scene.trace_report import finding_item
+from trace_reader.units import count, us
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """A slice that shows a finding. `start_us` from the file's first slice; `ops`: those that launched or hold it, from the
+    outside in; `line`: of Python, file(line): function, where stacks were recorded; `correlation`: of the launch and its work.
+    """
+
+    name: str
+    kind: str
+    start_us: float
+    duration_us: float
+    step: str | None
+    ops: tuple[str, ...]
+    line: str | None
+    correlation: int | None
+
+
+def finding_report(finding: Finding, proofs: Sequence[Proof], style: Style) -> Document:
+    """What the finding says, and its slices, the longest first."""
+    out = Document(style)
+    out.item(finding_item(finding))
+    if not proofs:
+        out.lines(["", "No slice shows it: it is what the trace lacks."])
+        return out
+    total_us = sum(own.duration_us for own in proofs)
+    out.lines(["", f"{count(len(proofs), 'slice')}, {us(total_us)} together:"])
+    out.rows(PROOFS, proofs)
+    return out
+
+
+PROOFS = Table(
+    key="slices",
+    title="Slices",
+    rows=lambda proofs: proofs,
+    columns=(
+        Column("slice", lambda own, proofs: middle(own.name, 60)),
+        Column("at", lambda own, proofs: us(own.start_us)),
+        Column("takes", lambda own, proofs: us(own.duration_us)),
+        Column("step", lambda own, proofs: (own.step or "-").removeprefix("ProfilerStep")),
+        Column("of", lambda own, proofs: own.ops[-1] if own.ops else "-"),
+        Column("line", lambda own, proofs: own.line or "-", shown=lambda proofs: any(own.line for own in proofs)),
+    ),
+)
