@@ -17,7 +17,7 @@ PACKAGE = TOOL / "trace_reader"
 # From the ground up: a part imports from itself and from those before it.
 LAYERS = [
     "errors", "guard", "units", "glossary", "system", "model", "names", "parse", "link", "analysis", "findings", "reading",
-    "scene", "write", "commands", "pictures", "pages", "cli", "__main__",
+    "recording", "scene", "write", "commands", "pictures", "pages", "cli", "__main__",
 ]  # fmt: skip
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 LONGEST = 60  # lines of a function
@@ -57,8 +57,20 @@ def test_the_reader_needs_what_its_wheel_installs():
     extras = {Requirement(text).name for texts in PROJECT["project"]["optional-dependencies"].values() for text in texts}
     top = {name.split(".")[0] for path in MODULES for name in imported(path)}
     third_party = top - sys.stdlib_module_names - {"trace_reader"}
-    assert third_party == declared | extras
+    assert third_party == declared | extras | {"torch", "pytest"}
     assert declared == {"msgspec", "numpy", "rich"}
+
+
+def test_only_what_records_needs_torch():
+    """And what is a plugin of pytest, pytest: where they are not installed, the reader works."""
+    needing = {
+        name: {str(path.relative_to(PACKAGE)) for path in MODULES if name in {own.split(".")[0] for own in imported(path)}}
+        for name in ("torch", "pytest")
+    }
+    assert needing == {
+        "torch": {"recording/handler.py", "recording/recorded.py"},
+        "pytest": {"recording/pytest_plugin.py"},
+    }
 
 
 def test_no_module_shares_its_name_with_another():
