@@ -29,6 +29,7 @@ WORDS = {
     "runs": "list_runs",
     "show": "show_finding",
     "watch": "watch_folder",
+    "mcp": "serve_tools",
 }  # with flags of their own; the file in commands/
 DESCRIPTION = """\
 Read a profiler trace: what the bottleneck is, what each step launched, which kernels took the time, and what it means.
@@ -50,6 +51,7 @@ Read a profiler trace: what the bottleneck is, what each step launched, which ke
     {command} runs SWEEP/*.json      a table of runs with the time of a step (runs --help)
     {command} watch FOLDER       new traces as they land, a row each (watch --help)
     {command} TRACE.json --brief; {command} show TRACE.json ID      for scripts: twenty lines; the slices of a finding
+    {command} mcp FOLDER        its answers as tools of the Model Context Protocol, for agents (mcp --help)
     zcat TRACE.json.gz | {command} - --json
 
 Any Chrome trace of torch.profiler will do: .json or .json.gz, from any torch and any GPU. The exit code is 0; 2 for a file

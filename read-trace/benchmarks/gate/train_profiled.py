@@ -8,7 +8,7 @@ from torch.profiler import profile, schedule
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROWS, WIDTH, LAYERS = 256, 512, 4
-WAIT, WARMUP, ACTIVE = 1, 2, 5
+WAIT, WARMUP, ACTIVE = 1, 2, 10
 
 
 class Net(nn.Module):

@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 import msgspec
 from trace_reader.analysis.gate import DEFAULTS, FINE, INCONCLUSIVE, UNKNOWN, WORSE, Gate, Limit, gate, parse_limit
 from trace_reader.analysis.run_measures import RunMeasures, measures, of_job
+from trace_reader.analysis.step_facts import step_periods_us
 from trace_reader.commands.load_shown import load_shown
 from trace_reader.commands.read_job import expanded, jobs_of
 from trace_reader.errors import TraceError
@@ -119,7 +120,12 @@ def runs_of(paths: Sequence[str]) -> list[RunMeasures]:
     jobs = jobs_of(paths)
     in_jobs = {path for ranks in jobs.values() for path in ranks}
     groups = [*jobs.values(), *([path] for path in paths if path not in in_jobs)]
-    return [of_job([measures(analyze(load_shown(path))) for path in ranks]) for ranks in groups]
+    return [of_job([_measured(path) for path in ranks]) for ranks in groups]
+
+
+def _measured(path: str) -> RunMeasures:
+    trace = load_shown(path)
+    return measures(analyze(trace), step_periods_us(trace))
 
 
 def _kept(path: Path) -> Baseline | None:

@@ -102,9 +102,10 @@ def run_row(name: str, ranks: Sequence[str]) -> RunRow:
     for path in ranks:
         trace = load_shown(path)
         facts = analyze(trace)
-        steps_us = step_periods_us(trace) or [step.cpu_us for step in facts.steps]
+        periods_us = step_periods_us(trace)
+        steps_us = periods_us or [step.cpu_us for step in facts.steps]
         middle, low, high = (statistics.median(steps_us), min(steps_us), max(steps_us)) if steps_us else (None, None, None)
-        own = measures(facts)
+        own = measures(facts, periods_us)
         each.append((own, RunRow(name, own, middle, low, high, facts.plain, facts.verdict, len(facts.steps))))
     _, slowest = max(each, key=lambda pair: pair[0].step or 0.0)
     return msgspec.structs.replace(slowest, measures=of_job([own for own, _ in each]))

@@ -30,16 +30,25 @@ TOP = 15
 def show(argv: list[str], prog: str, command: str) -> tuple[str, int]:
     """What is printed, and the exit code. Raises TraceError and LookupError."""
     args = parser(prog, command).parse_args(argv)
-    if args.finding not in PATTERNS:
-        raise TraceError(f"no finding is called {args.finding!r}: {', '.join(PATTERNS)}")
-    trace = load_shown(args.trace, stacks=True)
+    form = OUTPUTS["json"] if args.json else OUTPUTS["md"] if args.md else TEXT
+    return form.write(_answer(args.trace, args.finding, args.top)), 0
+
+
+def finding_text(path: str, finding: str, top: int) -> str:
+    """A finding and its slices, as text. Raises TraceError: the trace does not show it."""
+    return TEXT.write(_answer(path, finding, top))
+
+
+def _answer(path: str, finding: str, top: int) -> Answer:
+    if finding not in PATTERNS:
+        raise TraceError(f"no finding is called {finding!r}: {', '.join(PATTERNS)}")
+    trace = load_shown(path, stacks=True)
     facts = analyze(trace, everything=True)
-    found = next((own for own in facts.findings if own.slug == args.finding), None)
+    found = next((own for own in facts.findings if own.slug == finding), None)
     if found is None:
-        raise TraceError(f"{args.trace} does not show {args.finding}; it shows {', '.join(own.slug for own in facts.findings)}")
+        raise TraceError(f"{path} does not show {finding}; it shows {', '.join(own.slug for own in facts.findings)}")
     proofs = _proofs(trace, evidence_of(trace, facts, found.slug))
-    answer = Answer(lambda: finding_report(found, proofs, Style(top=args.top)), lambda: _values(found, proofs[: args.top]))
-    return (OUTPUTS["json"] if args.json else OUTPUTS["md"] if args.md else TEXT).write(answer), 0
+    return Answer(lambda: finding_report(found, proofs, Style(top=top)), lambda: _values(found, proofs[:top]))
 
 
 def parser(prog: str, command: str) -> argparse.ArgumentParser:

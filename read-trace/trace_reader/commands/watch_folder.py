@@ -6,6 +6,7 @@ import sys
 import time
 
 from trace_reader.commands.list_runs import run_row
+from trace_reader.commands.read_job import ENDINGS
 from trace_reader.errors import TraceError
 from trace_reader.scene.runs_report import RunRow
 from trace_reader.system.terminal import plain, say_error
@@ -62,7 +63,7 @@ def parser(prog: str, command: str) -> argparse.ArgumentParser:
 
 def _traces(folder: Path) -> list[Path]:
     """The files of the folder, and those below it, that are called as traces are; none that is hidden, as one being written."""
-    return [path for path in folder.rglob("*") if path.name.endswith((".json", ".json.gz")) and not path.name.startswith(".")]
+    return [path for path in folder.rglob("*") if path.name.endswith(ENDINGS) and not path.name.startswith(".")]
 
 
 def _cells(own: RunRow, name: Path, first_us: float | None) -> tuple[str, ...]:

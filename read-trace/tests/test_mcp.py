@@ -1,0 +1,92 @@
+"""The reader as tools for an agent: `read-trace mcp`, asked by the protocol's own client over standard input and output."""
+
+import asyncio
+import os
+import shutil
+import sys
+
+from helpers import GALLERY, TOOL
+import pytest
+from trace_reader import cli
+from trace_reader.commands.serve_tools import Tools
+from trace_reader.errors import TraceError
+
+NAIVE = GALLERY / "04_a_naive_attention" / "8_16_1024_64_bf16_warm_eager.json"
+SDPA = GALLERY / "04_c_sdpa_attention" / "8_16_1024_64_flash_bf16_warm_eager.json"
+
+
+@pytest.fixture
+def root(tmp_path):
+    folder = tmp_path / "traces"
+    (folder / "in").mkdir(parents=True)
+    shutil.copyfile(NAIVE, folder / "naive.json")
+    shutil.copyfile(SDPA, folder / "in" / "step10.json")
+    shutil.copyfile(SDPA, folder / "in" / "step9.json")
+    (tmp_path / "secret.json").write_text("{}")
+    (folder / "link.json").symlink_to(tmp_path / "secret.json")
+    return folder
+
+
+def asked(root, *calls):
+    """What the server answers to these calls of tools, each as its text and whether it is an error; and its tools."""
+    mcp = pytest.importorskip("mcp")
+    env = {**os.environ, "PYTHONPATH": str(TOOL)}
+    command = mcp.StdioServerParameters(command=sys.executable, args=["-m", "trace_reader", "mcp", str(root)], env=env)
+
+    async def run():
+        async with mcp.Client(command) as client:
+            tools = await client.list_tools()
+            answers = [await client.call_tool(name, arguments) for name, arguments in calls]
+            return [tool.name for tool in tools.tools], [(own.content[0].text, bool(own.is_error)) for own in answers]
+
+    return asyncio.run(asyncio.wait_for(run(), 100))
+
+
+def test_an_agent_lists_reads_shows_compares_and_asks_what_if(root):
+    tools, answers = asked(
+        root,
+        ("traces", {}),
+        ("read", {"trace": "naive.json"}),
+        ("show", {"trace": "naive.json", "finding": "unfused-attention", "top": 2}),
+        ("compare", {"before": "naive.json", "after": "in/step9.json"}),
+        ("what_if", {"trace": "naive.json", "changes": ["drop aten::masked_fill", "no waits"]}),
+    )
+    assert tools == ["traces", "read", "show", "compare", "what_if"]
+    (listed, _), (read, _), (shown, _), (compared, _), (changed, _) = answers
+    assert not any(is_error for _, is_error in answers)
+    assert listed.split("\n") == ["in/step9.json", "in/step10.json", "naive.json"]  # not what a link leads out to
+    assert "\nverdict: gpu-bound: 87% of the critical path is GPU compute" in read and "1. unfused-attention (saves" in read
+    assert "15 slices, 2.81 ms together:" in shown and "and 13 more" in shown
+    assert "naive.json" in compared and "flash" in compared
+    assert "recorded" in changed and "masked_fill" in changed
+
+
+def test_what_is_asked_wrongly_is_told_in_words(root):
+    _, answers = asked(
+        root,
+        ("read", {"trace": "../secret.json"}),
+        ("read", {"trace": str(NAIVE)}),
+        ("read", {"trace": "link.json"}),
+        ("read", {"trace": "http://localhost/x.json"}),
+        ("show", {"trace": "naive.json", "finding": "nothing"}),
+        ("what_if", {"trace": "naive.json", "changes": ["drop ("]}),
+        ("what_if", {"trace": "naive.json", "changes": ["fly"]}),
+    )
+    assert all(is_error for _, is_error in answers)
+    for (text, _), name in zip(answers, ("../secret.json", str(NAIVE), "link.json", "http://localhost/x.json"), strict=False):
+        assert f"{name!r} is not among the traces; `traces` lists them" in text
+    assert "no finding is called 'nothing'" in answers[4][0] and "Traceback" not in "".join(text for text, _ in answers)
+
+
+@pytest.mark.parametrize("name", ["..", "", ".", "in", "naive.json\0", "in/../../secret.json", "s3://x/y.json", "-"])
+def test_no_path_leads_out_of_the_root(root, name):
+    with pytest.raises(TraceError, match="is not among the traces"):
+        Tools(root).read(name)
+
+
+def test_without_a_folder_or_the_sdk_it_is_said(tmp_path, capsys, monkeypatch):
+    assert cli.main(["mcp", str(tmp_path / "none")]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path / 'none'}: not a folder\n"
+    monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
+    assert cli.main(["mcp", str(tmp_path)]) == 1
+    assert "install read-trace with it, read-trace[mcp]" in capsys.readouterr().err

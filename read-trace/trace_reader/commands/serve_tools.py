@@ -1,0 +1,120 @@
+"""`read-trace mcp ROOT`: the reader as tools of the Model Context Protocol, over standard input and output.
+
+An agent asks for traces below ROOT, and for no other file. Needs the extra `mcp` (the protocol's own SDK).
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+import re
+
+from trace_reader.commands import change_run, report
+from trace_reader.commands.read_job import ENDINGS
+from trace_reader.commands.show_finding import finding_text
+from trace_reader.errors import MissingExtraError, TraceError
+from trace_reader.scene.document import Style
+from trace_reader.units import natural
+from trace_reader.write import TEXT
+
+MCP = """\
+Serve the reader's answers to an agent: a server of the Model Context Protocol on standard input and output. It reads traces below
+ROOT and no other file, writes none, and needs no network.
+
+    {command} mcp traces/
+"""
+MOST_TRACES = 200  # that are listed
+
+
+def mcp(argv: list[str], prog: str, command: str) -> tuple[str, int]:
+    """Serve until standard input ends. Raises TraceError: there is no such folder; MissingExtraError: the SDK is not there."""
+    args = parser(prog, command).parse_args(argv)
+    if not args.root.is_dir():
+        raise TraceError(f"{args.root}: not a folder")
+    try:
+        from mcp.server.mcpserver import MCPServer
+        from mcp.server.mcpserver.exceptions import ToolError
+    except ImportError as error:
+        raise MissingExtraError("`mcp` needs the protocol's SDK: install read-trace with it, read-trace[mcp]") from error
+    server = MCPServer(
+        "read-trace", instructions="Reads traces of torch.profiler. Begin with `traces`, then `read`, then `show`."
+    )
+    for tool in Tools(args.root).all():
+        server.tool()(_guarded(tool, ToolError))
+    server.run()
+    return "", 0
+
+
+def parser(prog: str, command: str) -> argparse.ArgumentParser:
+    """The flags of `mcp`."""
+    own = argparse.ArgumentParser(
+        prog=f"{prog} mcp", description=MCP.format(command=command), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    own.add_argument("root", type=Path, metavar="ROOT", help="the folder whose traces may be read")
+    return own
+
+
+def _guarded(tool: Callable[..., str], error_type: type[Exception]) -> Callable[..., str]:
+    """The tool, whose errors are told in the reader's words."""
+    import functools
+
+    @functools.wraps(tool)
+    def run(*args: object, **kwargs: object) -> str:
+        try:
+            return tool(*args, **kwargs)
+        except (TraceError, LookupError, ValueError) as error:
+            raise error_type(str(error)) from None
+
+    return run
+
+
+class Tools:
+    """What an agent may ask. Paths are those below the root, as `traces` lists them."""
+
+    def __init__(self, root: Path):
+        self.root = root.resolve()
+
+    def all(self) -> list[Callable[..., str]]:
+        return [self.traces, self.read, self.show, self.compare, self.what_if]
+
+    def traces(self) -> str:
+        """List the traces that can be read, a path in each line."""
+        found = [path for path in self.root.rglob("*") if path.name.endswith(ENDINGS) and self._is_inside(path)]
+        names = sorted((str(path.relative_to(self.root)) for path in found), key=natural)
+        more = [f"and {len(names) - MOST_TRACES} more"] if len(names) > MOST_TRACES else []
+        return "\n".join([*names[:MOST_TRACES], *more]) or "no trace: no file ends with .json or .json.gz"
+
+    def read(self, trace: str) -> str:
+        """Say what limits a recorded run: the verdict, the time of a step with and without the profiler, and up to three changes
+        with what they would save and the id of their finding.
+        """
+        return report.brief(self._path(trace), None)
+
+    def show(self, trace: str, finding: str, top: int = 10) -> str:
+        """Show one finding of a trace by its id, and the slices that prove it: when, how long, in which step, of which op, of
+        which line of Python where stacks were recorded.
+        """
+        return finding_text(self._path(trace), finding, max(1, min(top, 100)))
+
+    def compare(self, before: str, after: str) -> str:
+        """Say what differs between two traces: the step, kernels that came, went or changed, findings that are gone or new."""
+        paths = [self._path(before), self._path(after)]
+        answer, _ = report.report(paths, Style(), None, None)
+        return TEXT.write(answer) if answer is not None else "neither could be read"
+
+    def what_if(self, trace: str, changes: list[str]) -> str:
+        """Estimate what a step would take with changes, without the profiler: 'drop REGEX' (ops, annotations, calls), 'scale
+        REGEX FACTOR' (kernels, copies), 'no waits', 'graph' (one launch per step), 'loader' (no waiting for input).
+        """
+        from trace_reader.analysis.what_if import parse_change
+
+        return TEXT.write(change_run.run([self._path(trace)], [parse_change(own) for own in changes], Style(), None))
+
+    def _is_inside(self, path: Path) -> bool:
+        """Whether it is a file below the root, links followed."""
+        return path.is_file() and path.resolve().is_relative_to(self.root)
+
+    def _path(self, name: str) -> str:
+        """The file that a name means. Raises TraceError: it is none of the root's traces."""
+        if "\0" in name or re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", name) or not self._is_inside(self.root / name):
+            raise TraceError(f"{name!r} is not among the traces; `traces` lists them")
+        return str((self.root / name).resolve())
