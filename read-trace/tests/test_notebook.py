@@ -25,7 +25,9 @@ def made(tmp_path):
 
 def test_every_slice_is_a_row(made):
     events = made.events()
-    assert events.to_dict("records") == [
+    assert events.correlation.tolist() == [-1, -1, -1, 1, 1, 9]
+    assert events[["shapes", "types", "grid", "block", "bytes"]].isna().all(axis=None)
+    assert events.iloc[:, :10].to_dict("records") == [
         {"name": name, "kind": kind, "pid": pid, "tid": tid, "start_us": start_us, "duration_us": duration_us, "parent": parent,
          "step": the_step, "call": call, "op": the_op}
         for name, kind, pid, tid, start_us, duration_us, parent, the_step, call, the_op in (

@@ -122,6 +122,17 @@ with profile(schedule=own.schedule(wait=1, warmup=1, active=1), on_trace_ready=o
     assert ran.returncode == 0 and "verdict: cpu-only" in ran.stdout, ran.stderr
 
 
+def test_a_trace_that_cannot_be_written_whole_is_not_there(tmp_path, capsys, monkeypatch):
+    """And the one of an earlier run stays as it was."""
+    (tmp_path / "trace_step5.json").write_text("earlier")
+    monkeypatch.setattr("shutil.copyfileobj", lambda *rest: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    own = handler(tmp_path, report=False)
+    loop(own, 5, wait=1, warmup=1, active=3)
+    assert capsys.readouterr().err == "read-trace: no trace was written: OSError: [Errno 28] No space left on device\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["trace_step5.json"]
+    assert (tmp_path / "trace_step5.json").read_text() == "earlier" and not own.written
+
+
 # --- A block, a function, the fixture
 
 

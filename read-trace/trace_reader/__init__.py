@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from trace_reader.analysis.job_facts import JobFacts
     from trace_reader.analysis.place_facts import layer_facts, op_facts_of
     from trace_reader.analysis.verdict import plain_sentence, verdict_sentence
+    from trace_reader.commands.change_run import replay
     from trace_reader.commands.read_job import read_job
     from trace_reader.commands.redact import redact
+    from trace_reader.commands.write_page import to_html
     from trace_reader.errors import MissingExtraError, NoEventsError, NotATraceError, TraceError
     from trace_reader.findings import PATTERNS
     from trace_reader.glossary import GLOSSARY
@@ -48,8 +50,10 @@ _PARTS = {  # what is exported, by the module that has it
     "analysis.job_facts": ("JobFacts",),
     "analysis.place_facts": ("layer_facts", "op_facts_of"),
     "analysis.verdict": ("plain_sentence", "verdict_sentence"),
+    "commands.change_run": ("replay",),
     "commands.read_job": ("read_job",),
     "commands.redact": ("redact",),
+    "commands.write_page": ("to_html",),
     "errors": ("MissingExtraError", "NoEventsError", "NotATraceError", "TraceError"),
     "findings": ("PATTERNS",),
     "glossary": ("GLOSSARY",),
@@ -71,8 +75,8 @@ __all__ = [
     "GLOSSARY", "PATTERNS", "Facts", "JobFacts", "Kind", "MissingExtraError", "NoEventsError", "NotATraceError", "Slice",
     "Trace", "TraceError", "analyze", "best_change", "bus_factor", "count", "draw_job", "draw_traces", "handler",
     "human_bytes", "job_sentence", "join_names", "layer_facts", "load", "op_facts_of", "pages", "peak", "plain_sentence",
-    "profiled", "read", "read_job", "recorded", "redact", "several_markdown", "us", "verdict_sentence", "work_per_step",
-    "write_all",
+    "profiled", "read", "read_job", "recorded", "redact", "replay", "several_markdown", "to_html", "us", "verdict_sentence",
+    "work_per_step", "write_all",
 ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from trace_reader.scene.document import Style
 from trace_reader.write import Answer, json_output
 
 if TYPE_CHECKING:
-    from trace_reader.analysis.what_if import Change
+    from trace_reader.analysis.what_if import Change, WhatIf
 
 
 def run(paths: Sequence[str], changes: "list[Change]", style: Style, steps_from: re.Pattern[str] | None) -> Answer:
@@ -30,6 +30,17 @@ def run(paths: Sequence[str], changes: "list[Change]", style: Style, steps_from:
     facts = summarize(trace)
     changed = what_if(trace, facts.plain, changes)
     return Answer(lambda: what_if_report(facts, changed, style), lambda: json_output.values(changed))
+
+
+def replay(path: str, *changes: str) -> "WhatIf":
+    """What a step of a trace takes without the profiler, and what it would with these changes, as `--what_if` writes them.
+    Raises TraceError, and ValueError for a change that is none.
+    """
+    from trace_reader.analysis.what_if import parse_change, what_if
+
+    parsed = [parse_change(own) for own in changes]
+    trace = load_shown(str(path))
+    return what_if(trace, summarize(trace).plain, parsed)
 
 
 def _of_job(paths: Sequence[str], changes: "list[Change]", style: Style, steps_from: re.Pattern[str] | None) -> Answer:

@@ -51,6 +51,13 @@ def run(paths: list[str], target: Path, style: Style, steps_from: re.Pattern[str
     return f"wrote {target} ({human_bytes(len(data))}): open it in a browser\n"
 
 
+def to_html(*paths: str) -> bytes:
+    """The page of one trace, or of two beside each other, as `--html` writes it. Raises TraceError."""
+    timelines = [_timeline(str(path), None) for path in paths]
+    style = Style(top=ROWS, everything=True)
+    return html_page.write(page_of_one(timelines[0], style) if len(paths) == 1 else page_of_two(timelines, style))
+
+
 def _timeline(path: str, steps_from: re.Pattern[str] | None, everything: bool = False) -> Timeline:
     """The trace at `path`, with the functions of Python where it has them: they are drawn, and the facts are without."""
     drawn = load_shown(path, steps_from, stacks=path != "-")

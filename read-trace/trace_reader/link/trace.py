@@ -14,7 +14,7 @@ from trace_reader.link.launches import Origin, gpu_work
 from trace_reader.link.nesting import outermost, parents
 from trace_reader.link.waits import waits
 from trace_reader.model.rows import Rows, distinct
-from trace_reader.model.slices import Kind, Memory, Slice, Slices, Track
+from trace_reader.model.slices import NO_CORRELATION, Footprint, Inputs, Kind, Memory, Slice, Slices, Track
 from trace_reader.parse.decode import Decoded
 
 if TYPE_CHECKING:
@@ -141,7 +141,9 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
         where `load` was asked for stacks), `pid` and `tid` (of
         a GPU's: device and stream), `start_us` from the first slice, `duration_us`, `parent` (the row of the span around
         it), `step` (an index of the recorded steps: the one that is open at the start, of the GPU's work the one that launched
-        it), and of the GPU's work `call` and `op` (rows); -1 for none. Raises MissingExtraError where pandas is not installed.
+        it), and of the GPU's work `call` and `op` (rows); -1 for none; `correlation` of a launch with its work, -1 for none.
+        What an event says of itself, as far as it was recorded, else None: an op's `shapes` (one for each input) and `types`, a
+        kernel's `grid` and `block`, `bytes` of a copy or memset. Raises MissingExtraError where pandas is not installed.
         """
         try:
             import pandas
@@ -161,8 +163,27 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
                 "duration_us": slices.duration_us,
                 "parent": self.parent,
                 **columns,
+                "correlation": np.where(slices.correlation == NO_CORRELATION, -1, slices.correlation),
+                **self._said(),
             }
         )
+
+    def _said(self) -> dict[str, list[Any]]:
+        """What each event says of itself: columns of `events`."""
+        details: list[Any] = [*self.slices.details, None]  # the last for those that say nothing
+        of = {
+            "shapes": [own.dims if isinstance(own, Inputs) else None for own in details],
+            "types": [own.types if isinstance(own, Inputs) else None for own in details],
+            "grid": [own.grid if isinstance(own, Footprint) else None for own in details],
+            "block": [own.block if isinstance(own, Footprint) else None for own in details],
+        }
+        which = self.slices.detail.tolist()
+        moved = np.isin(self.slices.kind, (Kind.MEMCPY, Kind.MEMSET)).tolist()
+        size = [
+            details[own] if is_moved and isinstance(details[own], int) else None
+            for own, is_moved in zip(which, moved, strict=True)
+        ]
+        return {**{name: [values[own] for own in which] for name, values in of.items()}, "bytes": size}
 
     def __repr__(self) -> str:
         return f"<Trace {self.path}: {len(self.slices)} slices, {len(self.work)} on a GPU, {len(self.steps)} steps>"
