@@ -26,7 +26,7 @@ def made(tmp_path):
 def test_every_slice_is_a_row(made):
     events = made.events()
     assert events.correlation.tolist() == [-1, -1, -1, 1, 1, 9]
-    assert events[["shapes", "types", "grid", "block", "bytes"]].isna().all(axis=None)
+    assert events[["shapes", "types", "bytes"]].isna().all(axis=None) and set(events.grid.dropna()) == {(1, 1, 1)}
     assert events.iloc[:, :10].to_dict("records") == [
         {"name": name, "kind": kind, "pid": pid, "tid": tid, "start_us": start_us, "duration_us": duration_us, "parent": parent,
          "step": the_step, "call": call, "op": the_op}

@@ -2,6 +2,7 @@
 
 import json
 
+from helpers import TOOL
 from helpers.events import ADD, GEMM, SGEMM, annotation, backward, event, forward, kernel, launch, on, op, step, write
 import pytest
 from trace_reader import cli, load
@@ -284,6 +285,15 @@ def test_the_cpus_time_is_that_of_python_too(tmp_path, capsys):
     }  # fmt: skip
     assert cli.main([path, "--by", "annotation", "--time", "cpu"]) == 2
     assert "--time cpu is of --by stack and --folded" in capsys.readouterr().err
+
+
+def test_a_thread_that_may_wait_is_no_cpu_time(tmp_path, capsys):
+    """One function is open in it all the time; the trace does not say whether it does anything."""
+    trace = TOOL / "benchmarks" / "with_stacks.json.gz"
+    assert cli.main([str(trace), "--folded", str(tmp_path / "f.txt"), "--time", "cpu"]) == 0
+    assert capsys.readouterr().out.startswith(f"wrote {tmp_path / 'f.txt'}: 63 stacks, 1.04 ms of the CPU's time")
+    text = (tmp_path / "f.txt").read_text()
+    assert "_watch" not in text and "03_simple_mlp.py(35): forward" in text
 
 
 def test_an_annotation_that_outlives_the_function_which_began_it_takes_no_time_twice(tmp_path, capsys):

@@ -208,7 +208,8 @@ def asked_for(trace: Trace) -> Asked:
 
 def cpu_asked(trace: Trace) -> Asked:
     """The CPU's time in the steps (without steps: in all), each piece by the innermost thing that is open: an op, a call, an
-    annotation, or, where the trace was loaded with stacks, a function of Python.
+    annotation, or, where the trace was loaded with stacks, a function of Python. Without threads in which one function is open
+    all the time and nothing else happens: they may wait.
     """
     slices = trace.slices
     kinds = (*ON_CPU, Kind.PYTHON) if len(slices.of(Kind.PYTHON)) else ON_CPU
@@ -223,6 +224,8 @@ def cpu_asked(trace: Trace) -> Asked:
         times, inside = innermost_over_time(slices, parent, rows[slices.track[rows] == track])
         starts, ends, inside = times[:-1], times[1:], inside[:-1]
         length = each_within_ns(starts, ends, steps) if len(trace.steps) else ends - starts
+        if len(set(inside[length > 0].tolist())) == 1 and slices.kind[inside[length > 0][0]] == Kind.PYTHON:
+            continue
         np.add.at(own_ns, inside[inside >= 0], length[inside >= 0])
     own_ns[trace.steps.at] = 0
     found = np.flatnonzero(own_ns)
