@@ -80,7 +80,7 @@ def test_what_is_in_a_folder_is_told_and_what_lands_in_it(tmp_path):
     (tmp_path / ".hidden.json").write_bytes(trace)
     (tmp_path / "note.txt").write_text("no trace")
     command = [sys.executable, "-m", "trace_reader", "watch", str(tmp_path), "--every", "0.05"]
-    env = {**os.environ, "PYTHONPATH": str(TOOL)}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TOOL), os.environ.get("PYTHONPATH", "")])}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     assert process.stdout is not None and process.stderr is not None
     try:

@@ -117,7 +117,7 @@ with profile(schedule=own.schedule(wait=1, warmup=1, active=1), on_trace_ready=o
     for _ in range(3):
         torch.ones(4).sum(); p.step()
 """
-    env = {**os.environ, "PYTHONPATH": str(TOOL)}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TOOL), os.environ.get("PYTHONPATH", "")])}
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env, timeout=100)
     assert ran.returncode == 0 and "verdict: cpu-only" in ran.stdout, ran.stderr
 
@@ -269,7 +269,7 @@ def test_a_trainer_of_lightning_is_recorded(tmp_path):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
     own = names["Profile"](tmp_path / "traces", wait=4, warmup=2, active=3, repeat=1)
-    trainer = lightning.Trainer(max_steps=12, callbacks=[own], logger=False, enable_checkpointing=False,
+    trainer = lightning.Trainer(devices=1, max_steps=12, callbacks=[own], logger=False, enable_checkpointing=False,
                                 enable_progress_bar=False, default_root_dir=tmp_path)  # fmt: skip
     trainer.fit(Small(), torch.utils.data.DataLoader([torch.ones(8)] * 64, 4))
     (path,) = (tmp_path / "traces").iterdir()

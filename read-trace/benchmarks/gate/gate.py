@@ -4,7 +4,7 @@
 
 A program that records some steps, train_profiled.py, is put into a new repository with a baseline of three runs. Then the shell
 lines of the workflow run: on the program as it is, and with each of eight faults in it. FILE (JSON) holds the exit codes and what
-was said; those in this folder are in docs/check.md. A round takes about twenty seconds. The exit code is 1 if the gate stopped
+was said; those in this folder are in docs/check.md. A round takes about half a minute. The exit code is 1 if the gate stopped
 an unchanged program or let a fault pass.
 """
 
