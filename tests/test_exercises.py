@@ -391,8 +391,8 @@ def test_from_the_guess_to_the_solution(copied):
     assert re.search(r"^verdict: cpu-only: .*\na step takes .* without the profiler, .* recorded\nfinding: ", out, re.MULTILINE)
     assert "\nyou said: thousands of ops that each touch one number (right)\n" in out
     assert (
-        "next: at least 10 times as fast is possible, with the same outputs. Change exercises/mine/02_threshold.py, then run "
-        in out
+        "next: at least 10 times as fast counts, with the same outputs (within 0.00002 of the largest number).\n"
+        "  Change exercises/mine/02_threshold.py, then run " in out
     )
     assert mine.read_bytes() == (ROOT / "exercises" / "02_threshold.py").read_bytes()
 
@@ -435,6 +435,14 @@ def test_a_case_is_judged_by_what_was_measured(copied):
     assert state["solved_s"] >= state["began_s"] and round(state["measured"], 2) == 2.23
     page = (copied / "traces" / "exercises" / "23_linear_stack" / "look.html").read_text()
     assert "dtype-conversions" not in page and "Verdict" not in page and "default-src 'none'" in page
+
+
+def test_a_case_whose_cause_was_not_found_is_not_solved(copied):
+    code, out, err = run(copied, "28", typed="1\n2\n1\n2\n4\n1.5\n")
+    assert (code, err) == (0, "") and "the cause: the GPU, which has work all the time (not found)\n" in out
+    listed = run(copied, "--list")[1]
+    assert re.search(r"^  28  .* seen, and not found, in <1 min, 1\.03 times as fast, you guessed 4$", listed, re.MULTILINE)
+    assert listed.endswith(f"\n0 of {len(EVERY)} solved\n")
 
 
 def test_what_needs_no_run(copied):

@@ -198,7 +198,7 @@ def test_a_guess_a_second_one_a_mark_and_the_progress(folder, opened):
     assert guess(page, "4096") == "Not that. It is far too low. Look below, and guess again."
     assert guess(page, "262,144") == f"Right, the second time.{MARK}"
     explained(page)
-    scale = "your guess: 4,096 times, second guess: 262,144 times, right: 262,144 times"
+    scale = "your guess: 4,096 times, second guess: 262,144 times, right: 262,144 times (249,000 to 275,000 counts)"
     assert page.get_attribute(".scale", "aria-label") == scale
     page.reload()
     page.wait_for_selector("html[data-asked]", state="attached")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 import json
 from pathlib import Path
+import re
 import statistics
 import tomllib
 from typing import Any
@@ -12,6 +13,8 @@ FOLDER = ROOT / "exercises"
 LIST = FOLDER / "exercises.toml"
 MEASURED = FOLDER / "cases" / "measured.json"
 MINE = FOLDER / "mine"  # the programs as their reader has changed them; git ignores it
+A_GAIN = 1.1  # times as fast; less is no gain that one could tell from noise
+TOLERANCE = 2e-5  # of the largest number in an output; sums in another order differ by 1e-6, another formula by more
 BROKEN = 3  # exit code of measure.py: the program that was changed does not run
 TRACES = ROOT / "traces" / "exercises"
 
@@ -103,6 +106,19 @@ class Exercise:
     def doc(self) -> str:
         """What the program does, in its own words; of a case, in those of the list."""
         return self.program if self.kind == "case" else self.given.read_text("utf-8").split('"""')[1].strip()
+
+    @property
+    def asked_for(self) -> float:
+        """How many times as fast a change has to make it, to count."""
+        return self.target or A_GAIN
+
+    @property
+    def each_hint(self) -> tuple[str, ...]:
+        """Three hints, each saying more; of a case those that its proof and its reason give."""
+        if self.kind != "case" or self.shows is None:
+            return self.hints
+        where = "Which lane is full in a step, the CPU's or the GPU's (of two ranks: whose)? Where is white space?"
+        return where, f"Look at this: {self.shows.answer}.", re.split(r"(?<=[.])\s", self.why)[0]
 
     @property
     def measured(self) -> dict[str, Any]:

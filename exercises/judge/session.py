@@ -12,7 +12,7 @@ import textwrap
 import time
 
 from exercises.judge import page
-from exercises.judge.book import BROKEN, ROOT, Choice, Exercise
+from exercises.judge.book import BROKEN, ROOT, TOLERANCE, Choice, Exercise
 from exercises.judge.progress import Progress, State
 from exercises.judge.verdict import judged, near, times
 from trace_reader import Facts, best_change, plain_sentence, read, us, verdict_sentence, write_all
@@ -166,9 +166,10 @@ class Session:
 
     def what_next(self) -> str:
         own, again = self.exercise, f"uv run exercise.py {self.exercise.number}"
-        todo = f"at least {times(own.target)} as fast is possible, with the same outputs. " * bool(own.target)
+        equal = f"with the same outputs (within {TOLERANCE:.5f} of the largest number)"
         return (
-            f"next: {todo}Change {_shown(own.mine)}, then run `{again}` again\n"
+            f"next: at least {times(own.asked_for)} as fast counts, {equal}.\n"
+            f"  Change {_shown(own.mine)}, then run `{again}` again\n"
             f"  whenever the file is saved: `{again} --watch`; stuck: `--hint`; nothing to gain: `--leave`; a page: `--html`"
         )
 
@@ -293,12 +294,7 @@ class Session:
         return kept
 
     def hint(self) -> None:
-        state, hints = self.state, self.exercise.hints
-        if not hints:
-            print(
-                f"no hints for a trace without a program: `uv run exercise.py {self.exercise.number} --html` shows its timeline"
-            )
-            return
+        state, hints = self.state, self.exercise.each_hint
         state.hints = min(state.hints + 1, len(hints))
         self.progress.save(self.exercise.name)
         for number, hint in enumerate(hints[: state.hints], 1):

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from exercises.judge.book import Exercise, Gone
+from exercises.judge.book import A_GAIN, Exercise, Gone
 from trace_reader import Facts, read, us
 
 PYTHON = "Python"  # in `shrinks`: not an op
-A_GAIN = 1.1  # times as fast; less is no gain that one could tell from noise
 
 
 @dataclass(frozen=True)

@@ -142,6 +142,10 @@ function shown(question, value) {
   return typeof value === "number" && question.unit ? `${text}${question.unit === "%" ? "" : " "}${question.unit}` : text;
 }
 
+function rounded(value) {
+  return value.toLocaleString("en", { maximumSignificantDigits: 3 });
+}
+
 // How far off a number is, without the number.
 function tooMuch(question, value) {
   const side = value < question.right ? "too low" : "too high",
@@ -158,9 +162,12 @@ function scale(question, guesses) {
     most = Math.max(...at),
     room = Math.max(most - least, logs ? 0.3 : 1);
   const line = element("div", undefined, { className: "scale", role: "img" });
-  line.setAttribute("aria-label", marks.map(([name, value]) => `${name}: ${shown(question, value)}`).join(", "));
+  const off = question.within * Math.abs(question.right),
+    counts = off ? ` (${rounded(question.right - off)} to ${rounded(question.right + off)} counts)` : "",
+    said = (name, value) => `${name}: ${shown(question, value)}${name === "right" ? counts : ""}`;
+  line.setAttribute("aria-label", marks.map(([name, value]) => said(name, value)).join(", "));
   marks.forEach(([name, value], n) => {
-    const mark = element("span", `${name}: ${shown(question, value)}`, { className: name === "right" ? "right" : "guess" });
+    const mark = element("span", said(name, value), { className: name === "right" ? "right" : "guess" });
     mark.style.left = `${10 + (80 * (at[n] - least + (room - (most - least)) / 2)) / room}%`;
     mark.style.top = `${n * 1.4}rem`;
     line.append(mark);

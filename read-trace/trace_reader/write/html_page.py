@@ -28,6 +28,7 @@ from trace_reader.write.page_payload import NO_NAME, Panel
 ASSETS = files("trace_reader.write") / "assets"
 SCRIPTS = ("trace.js", "timeline.js", "page.js")
 LONGEST_CELL, LONGEST_LINE = 300, 4000
+PERHAPS = '<svg width="12" height="12"><rect class="perhaps" width="12" height="12"/></svg>'
 FIRST_FINDINGS = 3  # the others are folded
 KEYS = (
     ("W S", "zoom"), ("A D", "pan"), ("drag", "measure"), ("shift drag", "pan"), ("ctrl wheel", "zoom"), ("click", "select"),
@@ -222,7 +223,8 @@ def _step(bars: Sequence[StepBar]) -> list[str]:
     if whose is not None:
         key = '<svg width="12" height="12"><rect width="12" height="12" fill="{}"/></svg> {} {:.0%}'
         legend = "".join(f"<span>{key.format(own.colour, _text(own.name), own.share)}</span>" for own in whose.parts)
-        out.append(f"<figcaption>{legend} of the critical path, {_text(whose.name)}</figcaption>")
+        perhaps = f"<span>{PERHAPS} up to here, by the estimate</span>" if any(bar.high_us > bar.low_us for bar in bars) else ""
+        out.append(f"<figcaption>{legend} of the critical path, {_text(whose.name)} {perhaps}</figcaption>")
     return [*out, "</figure>"]
 
 
