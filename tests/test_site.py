@@ -321,6 +321,15 @@ def test_a_case_asks_for_cause_proof_and_gain(folder, opened):
     assert {name for name, *_ in page.evaluate(LIT, 0)} and page.inner_text(".finding") == "dtype-conversions"
 
 
+def test_the_ranks_of_a_job_are_open_so_that_their_slices_can_be_marked(folder, opened):
+    page = opened(folder / "exercise_52.html", wait="html[data-asked]")
+    assert guess(page, "1").startswith("Not this time: 0.")
+    page.wait_for_function("() => exercise.report")
+    assert page.evaluate("report.timeline.items.filter((item) => item.kind === 'lane').length") > 4
+    explained(page)
+    assert page.inner_text("#said") == "Not this time."
+
+
 def test_ones_own_trace_beside_the_recorded_one(folder, tmp_path, capsys, opened):
     own = next(own for own in EVERY if own.command.startswith("uv run 01_matmul_add.py --size 4096 --warmup"))
     trace = GALLERY / "01_matmul_add" / "4096_bf16_warm_eager.json"

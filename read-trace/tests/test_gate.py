@@ -191,6 +191,19 @@ def test_equal_runs_pass_and_more_kernels_copies_and_waits_do_not(traces, capsys
     assert re.search(r"^  aten::mm +1 -> 3 ", out, re.MULTILINE) and re.search(r"^  kernel gemm1 +0 -> 1 ", out, re.MULTILINE)
 
 
+def test_a_steps_time_is_the_median_of_its_periods(tmp_path, capsys):
+    """One hiccup says nothing of the others."""
+    events, at = [], 0.0
+    for n, long_us in enumerate((50, 100, 100, 1000, 100, 100)):
+        events += [step(n, at, long_us), op("aten::mm", at, 10)]
+        at += long_us
+    path = tmp_path / "hiccup.json"
+    path.write_text(json.dumps(document(*events)))
+    assert cli.main(["baseline", str(path), "-o", str(tmp_path / "base.json")]) == 0
+    capsys.readouterr()
+    assert json.loads((tmp_path / "base.json").read_text())["runs"][0]["step"] == 100
+
+
 def test_a_baseline_is_a_small_file_that_gives_the_same_answer(traces, tmp_path, capsys):
     old, new, base = traces("old"), traces("new", kernels=2), tmp_path / "base.json"
     assert cli.main(["baseline", old, old, "-o", str(base)]) == 0
