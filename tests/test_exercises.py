@@ -671,18 +671,18 @@ def test_the_page_of_a_case_tells_nothing_but_the_timeline(talk, opened):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("own", [own for own in (*MEND, *LEAVE) if own.device == "cpu"], ids=lambda own: own.name)
-def test_as_given_it_fails_and_solved_it_passes(own, tmp_path):
-    passes(own, tmp_path)
+def test_as_given_it_fails_and_solved_it_passes(own, tmp_path, monkeypatch):
+    passes(own, tmp_path, monkeypatch)
 
 
 @pytest.mark.gpu
 @GPU
 @pytest.mark.parametrize("own", [own for own in MEND if own.device == "cuda"], ids=lambda own: own.name)
-def test_those_of_a_gpu_fail_as_given_and_pass_solved(own, tmp_path):
-    passes(own, tmp_path)
+def test_those_of_a_gpu_fail_as_given_and_pass_solved(own, tmp_path, monkeypatch):
+    passes(own, tmp_path, monkeypatch)
 
 
-def passes(own, folder):
+def passes(own, folder, monkeypatch):
     """The cause is in the trace as given, and not in the solution's; an obvious change is no gain. How fast a busy machine is,
     no test can say: what the judge calls noise is not held against a solution.
     """
@@ -695,5 +695,7 @@ def passes(own, folder):
     if own.kind == "leave":
         assert outcome(own.obvious) == "no gain"
         return
-    assert outcome(own.given) == "cause"
     assert outcome(own.solution) in ("solved", "noise")
+    monkeypatch.setattr(measure, "ROUND_S", 0.0)  # what is still there, the trace says
+    monkeypatch.setattr(measure, "LEAST_STEPS", 1)
+    assert outcome(own.given) == "cause"
