@@ -251,6 +251,7 @@ def test_models_and_batches_are_made_with_the_same_seeds(program, cpu):
     assert measure.measure(given, mine, cpu)[0]["differs"] == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [own for own in MEND if own.device == "cpu"], ids=lambda own: own.name)
 def test_outputs_depend_on_the_batch(own):
     """Else a program that computes something else would be called equal."""
@@ -377,6 +378,7 @@ def run(folder, *arguments, typed=""):
     return ran.returncode, ran.stdout, ran.stderr
 
 
+@pytest.mark.slow
 def test_from_the_guess_to_the_solution(copied):
     mine = copied / "exercises" / "mine" / "02_threshold.py"
     code, out, err = run(copied, "2", typed="7\n4\nfast\n10x\n")

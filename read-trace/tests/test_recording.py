@@ -107,6 +107,7 @@ def test_rank_0_prints_the_verdict_from_a_process_of_its_own(tmp_path, capfd):
     assert out.startswith(f"trace: {own.written[0]}\n") and "\nverdict: cpu-only: " in out and out.count("\n") <= 20
 
 
+@pytest.mark.slow
 def test_a_program_waits_for_its_report(tmp_path):
     program = f"""
 import torch
