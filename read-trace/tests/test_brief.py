@@ -41,6 +41,14 @@ def test_brief_is_short_and_no_line_is_wrapped(capsys):
     assert sorted([*told_of, *also]) == sorted(finding.slug for finding in facts.findings)
 
 
+def test_brief_names_three_changes_at_most_and_nothing_that_changes_nothing(capsys):
+    shapes = NAIVE.with_name("8_16_1024_64_bf16_warm_eager_record_shapes.json")
+    numbered = [line.split()[1] for line in told(capsys, shapes, "--brief")[1].splitlines() if line[0].isdigit()]
+    assert numbered == ["unfused-attention", "slow-pointwise", "unfused-pointwise"]
+    cold = told(capsys, GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json", "--brief")[1]
+    assert "\nno finding that names a change\nalso: overhead-bound, cold-start, " in cold
+
+
 @pytest.mark.parametrize("trace", sorted(GALLERY.glob("0[13]*/*.json"))[::4], ids=lambda path: path.stem)
 def test_brief_holds_for_all_of_them(capsys, trace):
     code, out, _ = told(capsys, trace, "--brief")
