@@ -112,7 +112,7 @@ class _Clock:
     def _wait(self, number: int) -> None:
         left = next((n for n in range(MOST_STEPS + 1) if not _waits(self._inner(number + n))), MOST_STEPS + 1)
         # Never from the first on: the trace of the cycle before is written in it.
-        if self._begun is None and self._waited >= 1 and left <= min(MOST_STEPS, self._waited):
+        if self._begun is None and left <= min(MOST_STEPS, self._waited):
             _synchronize()
             self._begun = number, time.perf_counter()
         self._waited += 1
