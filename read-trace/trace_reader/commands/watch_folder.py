@@ -8,7 +8,7 @@ import time
 from trace_reader.commands.list_runs import run_row
 from trace_reader.commands.read_job import ENDINGS
 from trace_reader.errors import TraceError
-from trace_reader.scene.runs_report import RunRow
+from trace_reader.scene.runs_report import RunRow, plain_words
 from trace_reader.system.terminal import plain, say_error
 from trace_reader.units import natural, us
 
@@ -69,9 +69,7 @@ def _traces(folder: Path) -> list[Path]:
 def _cells(own: RunRow, name: Path, first_us: float | None) -> tuple[str, ...]:
     step_us = own.measures.step
     change = "-" if step_us is None or not first_us else f"{step_us / first_us - 1:+.1%}"
-    estimated = "" if own.plain.how == "measured" else "~"
-    plain_step = "unknown" if own.plain.step_us is None else f"{estimated}{us(own.plain.step_us)}"
-    return str(name).removesuffix(".gz").removesuffix(".json"), us(own.recorded_us), plain_step, change, own.verdict
+    return str(name).removesuffix(".gz").removesuffix(".json"), us(own.recorded_us), plain_words(own), change, own.verdict
 
 
 def _print(cells: tuple[str, ...]) -> None:

@@ -47,7 +47,8 @@ def _spread(own: RunRow) -> str:
     return about((own.high_us - own.low_us) / own.recorded_us)
 
 
-def _plain(own: RunRow) -> str:
+def plain_words(own: RunRow) -> str:
+    """The step without the profiler; ~ where it is estimated."""
     if own.plain.step_us is None:
         return "unknown"
     return f"{'' if own.plain.how == MEASURED else '~'}{us(own.plain.step_us)}"
@@ -61,7 +62,7 @@ RUNS = Table(
         Column("run", lambda own, rows: own.name),
         Column("recorded", lambda own, rows: us(own.recorded_us)),
         Column("spread", lambda own, rows: _spread(own)),
-        Column("plain", lambda own, rows: _plain(own)),
+        Column("plain", lambda own, rows: plain_words(own)),
         Column(
             "to baseline",
             lambda own, rows: "-" if own.change is None else f"{own.change:+.1%}",
