@@ -59,7 +59,7 @@ def test_a_file_that_is_no_trace_is_named_with_the_place(tmp_path, text, error, 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(TraceError, match=r"none\.json: No such file or directory"):
         read(str(tmp_path / "none.json"))
-    with pytest.raises(TraceError, match=r"a folder; no \.json and no \.json\.gz lies in it"):
+    with pytest.raises(TraceError, match=r"a folder; no trace lies in it"):
         read(str(tmp_path))
 
 
@@ -312,13 +312,6 @@ def test_many_repaired_events_take_no_longer_each(tmp_path):
     start = time.perf_counter()
     assert read(str(path)).ops[0].calls == 20_000
     assert time.perf_counter() - start < 30  # about a second
-
-
-@pytest.mark.parametrize("start", [b"\x0a\x10perfetto", b"\x0aX"])
-def test_perfettos_own_format_is_named(tmp_path, start):
-    (tmp_path / "t.pftrace").write_bytes(start)
-    with pytest.raises(NotATraceError, match=r"a trace in Perfetto's own format; this reads the \.json"):
-        read(str(tmp_path / "t.pftrace"))
 
 
 def test_numbers_beyond_all_reason(tmp_path):

@@ -194,18 +194,18 @@ def foreign(tmp_path):
         "a pickle, such as a snapshot of CUDA's memory; this reads the traces of torch.profiler: "
         "drop it on pytorch.org/memory_viz"
     )
+    nsys = "a report of Nsight Systems; this reads its exports (nsys export --type sqlite), and the traces of torch.profiler"
     ncu = "a report of Nsight Compute; this reads the traces of torch.profiler: open this file with ncu-ui"
     return {
         "artifact": zip_words,
         "t.zip": zip_words,
         "snapshot.pickle": pickle,
         "snapshot": pickle,
-        "t.pftrace": "a trace in Perfetto's own format; this reads the .json that torch.profiler's export_chrome_trace writes",
-        "report.nsys-rep": "a report of Nsight Systems; this reads the traces of torch.profiler: record one with it "
-        "(export_chrome_trace), or open this file with nsys-ui",
+        "t.pftrace": "a trace in Perfetto's format, of which no packet can be read",
+        "report.nsys-rep": nsys,
         "report.ncu-rep": ncu,
         "report": ncu,
-        "export.sqlite": "a SQLite database, such as nsys exports; this reads the .json that torch.profiler writes",
+        "export.sqlite": "a SQLite database, but no export of nsys: it has no table of kernels, calls or ranges",
         "t.json.xz": "compressed with xz; unpack it first: xz -d",
         "t.json.zst": "compressed with zstd; unpack it first: zstd -d",
         "t.json.bz2": "compressed with bzip2; unpack it first: bzip2 -d",
@@ -214,8 +214,7 @@ def foreign(tmp_path):
         "traces.tgz": "a tar archive; unpack it and name the .json or .json.gz in it",
         "twice.json.gz": "zipped twice; unzip it once: gzip -d",
         "powershell.json": "text in UTF-16, as PowerShell's > writes it; save it as UTF-8",
-        "stream.qdstrm": "a report of Nsight Systems; this reads the traces of torch.profiler: record one with it "
-        "(export_chrome_trace), or open this file with nsys-ui",
+        "stream.qdstrm": nsys,
         "weights.bin": r"not JSON: it starts with b'\x00\x01'",
     }
 
@@ -233,7 +232,7 @@ def test_a_folder(tmp_path, capsys):
 
     folder = tmp_path / "runs"
     folder.mkdir()
-    assert said(str(tmp_path)) == "no .json and no .json.gz lies in it"
+    assert said(str(tmp_path)) == "no trace lies in it: no .json, .json.gz, .pftrace or .sqlite"
     (folder / "a.json.gz").touch()
     assert said(f"{folder}/") == f"name the traces in it: {folder}/*.json.gz"
     assert said(str(tmp_path)) == f"name the traces in it: {tmp_path}/*/*.json.gz"

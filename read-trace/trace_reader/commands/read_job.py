@@ -27,7 +27,7 @@ from trace_reader.reading import analyze, load
 from trace_reader.system.processes import cores, end_with_parent
 from trace_reader.system.terminal import say_note
 
-ENDINGS = (".json", ".json.gz")
+ENDINGS = (".json", ".json.gz", ".pftrace", ".sqlite")
 HEAD_BYTES = 1 << 20  # of a file, in which the header is, where it stands first
 IN_PARALLEL_BYTES = 32 << 20  # of all files, from which on starting processes takes less time than it saves
 MOST_LISTED = 10_000  # files of folders in a folder

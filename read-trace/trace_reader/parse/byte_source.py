@@ -1,11 +1,13 @@
-"""A file's bytes, block by block: plain or gzipped (by content), from a path or from standard input.
+"""A trace's bytes, block by block: plain or gzipped (by content), from a path or from standard input.
 
-A gzip file is unzipped ahead of who takes the blocks, by a thread; a damaged one as far as it goes.
+A gzip file is unzipped ahead of who takes the blocks, by a thread; a damaged one as far as it goes. Of a trace in another form
+(Perfetto's own, an export of nsys), the blocks are those of the Chrome trace that it is as well.
 """
 
 from collections.abc import Callable, Iterator
 import contextlib
 import errno
+import io
 import os
 from pathlib import Path
 import queue
@@ -17,12 +19,15 @@ import zlib
 
 import msgspec
 from trace_reader.errors import MissingExtraError, NotATraceError, TraceError
+from trace_reader.parse.foreign_files import is_perfetto
 
 BLOCK_BYTES = 1 << 20
 ZIPPED_BYTES = 1 << 17  # of a gzip file: unzipped, a trace is 10 to 20 times as large
 UNZIPPED_BYTES = 1 << 22  # at once: what was packed to a thousandth is not unpacked as a whole
 GZIP_MAGIC = b"\x1f\x8b"
 AHEAD = 2  # blocks
+BEGINNING_BYTES = 1 << 12  # of a file, by which its form is told
+SQLITE_MAGIC = b"SQLite format 3\x00"
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://")
 _GZIP_HEADER = 31  # zlib's word for: with gzip's header
 
@@ -131,6 +136,35 @@ def _ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
         gone.set()
 
 
+def form_of(first: bytes) -> str | None:
+    """The form of a file that begins with these bytes, where it is a trace in another one than JSON: "perfetto" or "nsys"."""
+    if first.startswith(GZIP_MAGIC):
+        try:
+            first = zlib.decompressobj(wbits=_GZIP_HEADER).decompress(first[:BEGINNING_BYTES], BEGINNING_BYTES)
+        except zlib.error:
+            return None
+        return "perfetto" if is_perfetto(first) else None
+    return "nsys" if first.startswith(SQLITE_MAGIC) else "perfetto" if is_perfetto(first) else None
+
+
+def _converted(form: str, source: str, blocks: Blocks) -> Blocks:
+    """The Chrome trace that a trace in another form is. Raises NotATraceError, MissingExtraError."""
+    if form == "perfetto":
+        from trace_reader.parse.perfetto_trace import as_chrome as of_perfetto  # here, and below: most traces are JSON
+
+        data, damage = of_perfetto(b"".join(blocks), blocks.path)
+        damage = "; ".join(filter(None, [blocks.damage, damage]))
+    elif source == "-" or is_remote(source):
+        raise NotATraceError(f"{blocks.path}: a SQLite database, such as nsys exports: save it as a file, and name that")
+    else:
+        from trace_reader.parse.nsys_export import as_chrome as of_nsys
+
+        data, damage = of_nsys(source), ""
+    found = Blocks(io.BytesIO(data[BLOCK_BYTES:]), blocks.path, data[:BLOCK_BYTES], len(data), None)
+    found.damage = damage
+    return found
+
+
 def shown(source: str) -> str:
     return "standard input" if source == "-" else source
 
@@ -156,7 +190,8 @@ def open_blocks(source: str, progress: Callable[[float], None] | None = None, ah
             first = file.read(BLOCK_BYTES)
             if not first:
                 raise NotATraceError(f"{path}: the file is empty" if source != "-" else f"{path}: there is nothing on it")
-            yield Blocks(file, path, first, size, progress, ahead)
+            blocks = Blocks(file, path, first, size, progress, ahead)
+            yield blocks if (form := form_of(first)) is None else _converted(form, source, blocks)
     except IsADirectoryError as error:
         raise TraceError(f"{path}: a folder; {traces_in(path.rstrip('/'))}") from error
     except FileNotFoundError as error:  # of fsspec's, some say only the path
@@ -216,10 +251,11 @@ def _fsspec() -> Any:
 
 def traces_in(folder: str) -> str:
     """What to do with a folder, in words."""
-    for pattern in ("*.json", "*.json.gz", "*/*.json", "*/*.json.gz"):
-        if next(Path(folder).glob(pattern), None):
-            return f"name the traces in it: {folder}/{pattern}"
-    return "no .json and no .json.gz lies in it"
+    for ending in (".json", ".json.gz", ".pftrace", ".sqlite"):
+        for pattern in (f"*{ending}", f"*/*{ending}"):
+            if next(Path(folder).glob(pattern), None):
+                return f"name the traces in it: {folder}/{pattern}"
+    return "no trace lies in it: no .json, .json.gz, .pftrace or .sqlite"
 
 
 class Bytes(msgspec.Struct, frozen=True):

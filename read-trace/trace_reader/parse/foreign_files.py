@@ -1,22 +1,18 @@
 """Files that are no Chrome trace, and what to do with them instead: one line each."""
 
+import re
+
 ZIP = "a zip file; unzip it and name the .json or .json.gz in it"
 TAR = "a tar archive; unpack it and name the .json or .json.gz in it"
-NSYS = (
-    "a report of Nsight Systems; this reads the traces of torch.profiler: record one with it "
-    "(export_chrome_trace), or open this file with nsys-ui"
-)
+NSYS = "a report of Nsight Systems; this reads its exports (nsys export --type sqlite), and the traces of torch.profiler"
 NCU = "a report of Nsight Compute; this reads the traces of torch.profiler: open this file with ncu-ui"
 PICKLE = (
     "a pickle, such as a snapshot of CUDA's memory; this reads the traces of torch.profiler: drop it on pytorch.org/memory_viz"
 )
-PERFETTO = "a trace in Perfetto's own format; this reads the .json that torch.profiler's export_chrome_trace writes"
 _BY_START = (
     (b"PK\x03\x04", ZIP),
-    (b"SQLite format 3\x00", "a SQLite database, such as nsys exports; this reads the .json that torch.profiler writes"),
     (b"NVR\x00", NCU),
     (b"\x80", PICKLE),
-    (b"\x0a", PERFETTO),
     (b"\xfd7zXZ", "compressed with xz; unpack it first: xz -d"),
     (b"\x28\xb5\x2f\xfd", "compressed with zstd; unpack it first: zstd -d"),
     (b"BZh", "compressed with bzip2; unpack it first: bzip2 -d"),
@@ -25,7 +21,7 @@ _BY_START = (
 )
 _BY_SUFFIX = {
     ".zip": ZIP, ".tar": TAR, ".tar.gz": TAR, ".tgz": TAR, ".nsys-rep": NSYS, ".qdrep": NSYS, ".qdstrm": NSYS, ".ncu-rep": NCU,
-    ".pickle": PICKLE, ".pkl": PICKLE, ".pftrace": PERFETTO, ".perfetto-trace": PERFETTO,
+    ".pickle": PICKLE, ".pkl": PICKLE,
 }  # fmt: skip
 
 
@@ -40,3 +36,11 @@ def what_it_is(path: str, start: bytes) -> str:
     if not start:
         return "a gzip file with nothing in it: it is empty or cut off"
     return f"not JSON: it starts with {start!r}"
+
+
+_JSON = re.compile(rb'\s*[{\[]\s*(?:["{\[\]}]|$)')
+
+
+def is_perfetto(start: bytes) -> bool:
+    """Whether a file that begins so is a trace in Perfetto's own format: a packet, and no JSON behind an empty line."""
+    return len(start) > 1 and start.startswith(b"\x0a") and not _JSON.match(start)

@@ -6,7 +6,7 @@ import os
 import re
 
 from trace_reader.errors import NotATraceError
-from trace_reader.parse.byte_source import BLOCK_BYTES, GZIP_MAGIC, open_blocks
+from trace_reader.parse.byte_source import BEGINNING_BYTES, BLOCK_BYTES, GZIP_MAGIC, form_of, open_blocks
 from trace_reader.system.processes import copies
 
 LARGE_BYTES = 1 << 26  # below, starting processes costs what it saves
@@ -98,6 +98,9 @@ def cut(source: str, boundary: re.Pattern[bytes], progress: Callable[[float], No
     try:
         if not os.path.isfile(source):
             return []
+        with open(source, "rb") as file:
+            if form_of(file.read(BEGINNING_BYTES)) is not None:
+                return []
         size, is_zipped = _unzipped_bytes(source)
     except (OSError, ValueError):
         return []
