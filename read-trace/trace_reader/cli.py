@@ -30,6 +30,7 @@ WORDS = {
     "show": "show_finding",
     "watch": "watch_folder",
     "mcp": "serve_tools",
+    "memory": "read_memory",
 }  # with flags of their own; the file in commands/
 DESCRIPTION = """\
 Read a profiler trace: what the bottleneck is, what each step launched, which kernels took the time, and what it means.
@@ -51,6 +52,7 @@ Read a profiler trace: what the bottleneck is, what each step launched, which ke
     {command} runs SWEEP/*.json      a table of runs with the time of a step (runs --help)
     {command} watch FOLDER       new traces as they land, a row each (watch --help)
     {command} TRACE.json --brief; {command} show TRACE.json ID      for scripts: twenty lines; the slices of a finding
+    {command} memory SNAPSHOT.pickle      a snapshot of CUDA's memory: its peak, by line; of two, what grew (memory --help)
     {command} mcp FOLDER        its answers as tools of the Model Context Protocol, for agents (mcp --help)
     zcat TRACE.json.gz | {command} - --json
 
@@ -170,6 +172,12 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         type=Path,
         help="what TORCH_LOGS=recompiles wrote to stderr: tell why torch.compile compiled again",
+    )
+    parser.add_argument(
+        "--snapshot",
+        metavar="FILE",
+        type=named,
+        help="of --html: the memory of this run by torch.cuda.memory._dump_snapshot(FILE), beside the timeline",
     )
     window = parser.add_mutually_exclusive_group()
     window.add_argument("--steps", metavar="A:B", type=interval(int), help="of --plot: only ProfilerStep#A to #B")
@@ -302,7 +310,7 @@ def _answered(run: Callable[[], tuple[str, int]], stream_of: Callable[[], TextIO
 
 def _inputs(args: argparse.Namespace) -> list[str | int]:
     """The files that are read, those in folders, too; 0 is standard input."""
-    named = [*args.traces, *([args.names] if args.names else [])]
+    named = [*args.traces, *filter(None, (args.names, args.snapshot))]
     every = [own for path in named for own in ([path] if path == "-" or is_remote(path) else list_folder(path) or [path])]
     return [0 if path == "-" else path for path in every]
 

@@ -85,7 +85,7 @@ def _plot(args: argparse.Namespace) -> tuple[str, int]:
 def _html(args: argparse.Namespace) -> tuple[str, int]:
     from trace_reader.commands import write_page
 
-    return write_page.run(args.traces, args.html, _style(args), args.steps_from, args.scheduler), 0
+    return write_page.run(args.traces, args.html, _style(args), args.steps_from, args.scheduler, args.snapshot), 0
 
 
 def _folded(args: argparse.Namespace) -> tuple[str, int]:
@@ -120,7 +120,7 @@ COMMANDS = (
     Command("names", (*FORMS, "by", "top", "all", "full", "steps_from"), True, _names),
     Command("what_if", (*FORMS, "all", "steps_from"), False, _what_if),
     Command("plot", ("steps", "us", "steps_from", "scheduler"), False, _plot),
-    Command("html", ("top", "all", "full", "steps_from", "scheduler"), False, _html),
+    Command("html", ("top", "all", "full", "steps_from", "scheduler", "snapshot"), False, _html),
     Command("folded", ("time", "steps_from"), True, _folded),
     Command("merge", ("scheduler",), False, _merge),
     Command("open", (), True, _open),

@@ -5,18 +5,22 @@ from pathlib import Path
 import re
 
 import msgspec
+import numpy as np
 from trace_reader.analysis.comparison import compare
 from trace_reader.analysis.job_facts import JobFacts
+from trace_reader.analysis.snapshot_facts import snapshot_curves, snapshot_facts
 from trace_reader.commands.load_shown import load_shown
 from trace_reader.commands.read_job import ONE_RANK, expanded, is_job, read_job
 from trace_reader.errors import TraceError
 from trace_reader.findings import choices
 from trace_reader.model.slices import Kind
+from trace_reader.parse.memory_snapshot import read_snapshot
 from trace_reader.reading import analyze
 from trace_reader.scene.comparison_report import comparison_report
 from trace_reader.scene.document import Document, Item, Style, TablePart
 from trace_reader.scene.job_report import job_report
 from trace_reader.scene.lights import Light, Lights, finding_light, waits_for_straggler
+from trace_reader.scene.memory_report import add_snapshot
 from trace_reader.scene.step_bars import step_bars
 from trace_reader.scene.timeline import Timeline
 from trace_reader.scene.trace_report import trace_report
@@ -31,12 +35,21 @@ MOST_RANKS = 8  # of a job, whose own lanes are on the page
 FIRST_STEP = "the first recorded step"
 
 
-def run(paths: list[str], target: Path, style: Style, steps_from: re.Pattern[str] | None, scheduler: str | None) -> str:
-    """Write a page on one trace, two, or a job's ranks into `target`; says where it is. Raises TraceError, LookupError,
-    NotWrittenError.
+def run(
+    paths: list[str],
+    target: Path,
+    style: Style,
+    steps_from: re.Pattern[str] | None,
+    scheduler: str | None,
+    snapshot: str | None = None,
+) -> str:
+    """Write a page on one trace, two, or a job's ranks into `target`; says where it is. `snapshot`: of CUDA's memory, while the
+    one trace was recorded. Raises TraceError, LookupError, NotWrittenError.
     """
     style, everything = msgspec.structs.replace(style, top=style.top or ROWS, everything=True), style.everything
     paths = expanded(paths)
+    if snapshot is not None and len(paths) > 1:
+        raise TraceError(f"--snapshot is of one trace, got {len(paths)}")
     if is_job(paths) or (scheduler is not None and len(paths) > 1):
         page = page_of_job(paths, style, steps_from, scheduler)
     elif len(paths) > 2:
@@ -45,7 +58,7 @@ def run(paths: list[str], target: Path, style: Style, steps_from: re.Pattern[str
         raise TraceError(ONE_RANK.format(paths[0]))
     else:
         timelines = [_timeline(path, steps_from, everything) for path in paths]
-        page = page_of_one(timelines[0], style) if len(paths) == 1 else page_of_two(timelines, style)
+        page = page_of_one(timelines[0], style, snapshot) if len(paths) == 1 else page_of_two(timelines, style)
     data = html_page.write(page)
     write_file(target, data)
     return f"wrote {target} ({human_bytes(len(data))}): open it in a browser\n"
@@ -66,15 +79,34 @@ def _timeline(path: str, steps_from: re.Pattern[str] | None, everything: bool = 
     return Timeline(trace, analyze(trace, everything), drawn)
 
 
-def page_of_one(timeline: Timeline, style: Style) -> Page:
-    """The page of one trace."""
+def page_of_one(timeline: Timeline, style: Style, snapshot: str | None = None) -> Page:
+    """The page of one trace, with its memory by the snapshot at this path."""
     document = trace_report(timeline.facts, style)
+    if snapshot is not None:
+        timeline = _with_snapshot(timeline, snapshot, document)
     shown = {0: Shown(0, timeline, MOST_SLICES)}
     verdict = finding_light(timeline, timeline.facts.verdict)
     page = _page(document, [panel(shown[0], timeline.facts.trace)], shown, verdict={} if verdict is None else {0: verdict})
     chosen = choices(timeline.trace, timeline.facts)
     page = msgspec.structs.replace(page, bars=step_bars(timeline.facts))
     return page if chosen is None else msgspec.structs.replace(page, changes=(timeline.facts.plain, chosen))
+
+
+def _with_snapshot(timeline: Timeline, path: str, document: Document) -> Timeline:
+    """The timeline with the snapshot's curves in place of its own; what it says of this time goes behind the report."""
+    trace, snapshot = timeline.trace, read_snapshot(path)
+    base_ns = trace.header.get("baseTimeNanoseconds")
+    zero_ns = (base_ns if isinstance(base_ns, int) else 0) + trace.zero_ns
+    length_ns = int(trace.slices.end_ns.max(initial=0))
+    drawn = snapshot_curves(snapshot, zero_ns, length_ns)
+    if not drawn:
+        raise LookupError(f"{path}: no allocation or free of it is from the time of the trace: is it of the same run?")
+    devices = snapshot_facts(snapshot, (zero_ns / 1000, (zero_ns + length_ns) / 1000))
+    peaks_ns = [None if own.peak_us is None else own.peak_us * 1000 - zero_ns for own in devices]
+    at = [-1 if moment_ns is None else int(trace.step_at(np.array([moment_ns]))[0]) for moment_ns in peaks_ns]
+    steps = [None if number < 0 else trace.steps[number].name for number in at]
+    add_snapshot(document, path, devices, steps, snapshot.lost)
+    return Timeline(trace, timeline.facts, timeline.drawn, drawn)
 
 
 def page_of_two(timelines: Sequence[Timeline], style: Style) -> Page:

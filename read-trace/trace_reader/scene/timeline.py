@@ -3,7 +3,7 @@
 Painters (write/) choose what of it fits, and where it is drawn; they decide nothing of this.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import msgspec
@@ -59,11 +59,12 @@ class Band(msgspec.Struct, frozen=True, eq=False):
 
 class Timeline:
     """A trace with its facts, on its time axis (ns from the first slice). `drawn`: the trace whose slices are shown, which may
-    have the functions of Python, too; the facts are those of `trace`.
+    have the functions of Python, too; the facts are those of `trace`. `snapshot`: curves of the allocated bytes from elsewhere,
+    which go before the trace's own.
     """
 
-    def __init__(self, trace: Trace, facts: Facts, drawn: Trace | None = None):
-        self.trace, self.facts, self.drawn = trace, facts, drawn or trace
+    def __init__(self, trace: Trace, facts: Facts, drawn: Trace | None = None, snapshot: Sequence[Curve] = ()):
+        self.trace, self.facts, self.drawn, self.snapshot = trace, facts, drawn or trace, snapshot
 
     @cached_property
     def lanes(self) -> tuple[Lane, ...]:
@@ -132,7 +133,8 @@ class Timeline:
     @cached_property
     def curves(self) -> list[Curve]:
         """The allocated bytes of each device whose memory was recorded."""
-        return curves(self.trace) if len(self.trace.memory) else []
+        known = {curve.device for curve in self.snapshot}
+        return [*self.snapshot, *(own for own in curves(self.trace) if own.device not in known)]
 
     @cached_property
     def gemms(self) -> dict[tuple[str, tuple[int, int, int, int], str, str | None], Rows]:

@@ -1,0 +1,401 @@
+"""Snapshots of CUDA's memory: made by hand, with numbers worked out by hand, and recorded ones (NVIDIA H100, torch 2.11)."""
+
+import gzip
+import json
+from pathlib import Path
+import pickle
+import random
+import struct
+import sys
+
+from helpers import GALLERY
+import pytest
+from trace_reader.errors import NotATraceError
+from trace_reader.parse.memory_snapshot import read_snapshot
+from trace_reader.parse.plain_pickle import NotPlainError, loads
+
+import read_trace
+
+DATA = Path(__file__).parent / "data" / "snapshot"
+MIB = 2**20
+SITE = "/home/me/lib/python3.12/site-packages/torch"
+OWN = "/home/me/project/train.py"
+
+
+def frames(*named):
+    return [{"filename": file, "line": line, "name": name} for file, line, name in named]
+
+
+WEIGHTS = frames((f"{SITE}/nn/modules/module.py", 934, "_apply"), (OWN, 5, "main"))
+FORWARD = frames(("??", 0, "at::_ops::relu::call(x)"), (f"{SITE}/nn/modules/linear.py", 134, "forward"), (OWN, 9, "forward"))
+BACKWARD = frames(
+    ("??", 0, "at::_ops::mm::call(x)"), ("??", 0, "torch::autograd::generated::MmBackward0::apply(x)"),
+    ("", 0, "torch::autograd::Engine::thread_main(x)"),
+)  # fmt: skip
+STATES = frames((f"{SITE}/optim/adam.py", 178, "_init_group"), (OWN, 12, "step"))
+LOSS = frames((f"{SITE}/autograd/__init__.py", 231, "backward"), (OWN, 11, "step"))
+REDUCED = frames((f"{SITE}/distributed/c10d.py", 9, "all_reduce"), (OWN, 13, "step"))
+BLAS = frames(("", 0, "at::cuda::setWorkspaceForHandle(x)"), (OWN, 9, "forward"))
+ONLY_TORCH = frames((f"{SITE}/functional.py", 3, "split"))
+WINDOWS = frames(("C:\\work\\code\\own.py", 4, "main"))
+
+
+def event(action, address, size, at_us=0, stack=FORWARD, **more):
+    return {"action": action, "addr": address, "size": size, "time_us": at_us, "stream": 0, "frames": stack, **more}
+
+
+def block(size, stack, state="active_allocated", **more):
+    return {"size": size, "requested_size": size, "state": state, "frames": stack, **more}
+
+
+def segment(device, address, *blocks):
+    total = sum(own["size"] for own in blocks)
+    return {"device": device, "address": address, "total_size": total, "blocks": list(blocks)}
+
+
+# 10 MiB of weights from before, 4 of activations (freed), 6 of a gradient (freed), 8 of states, 3 of a loss (freed):
+#   after each event  14  20  16  24  27  24  18; the peak is 27, and the first 10 MiB are from before.
+RUN = {
+    "segments": [
+        segment(0, 1000, block(10 * MIB, WEIGHTS), block(8 * MIB, STATES), block(2 * MIB, [], "inactive")),
+        segment(0, 10**9, block(5 * MIB, FORWARD, "active_awaiting_free"), block(MIB, [], "inactive")),
+    ],
+    "device_traces": [[
+        event("segment_alloc", 1000, 20 * MIB), event("alloc", 1, 4 * MIB, 100), event("alloc", 2, 6 * MIB, 200, BACKWARD),
+        event("free_requested", 1, 4 * MIB, 300), event("free_completed", 1, 4 * MIB, 301),
+        event("alloc", 3, 8 * MIB, 400, STATES),
+        event("alloc", 1, 3 * MIB - 100, 500, LOSS), event("free_requested", 1, 3 * MIB - 100, 600, LOSS),
+        event("free_requested", 2, 6 * MIB, 700, BACKWARD), event("snapshot", 0, 0),
+    ]],
+}  # fmt: skip
+
+
+def kept(path, snapshot):
+    path.write_bytes(pickle.dumps(snapshot))
+    return str(path)
+
+
+def told(capsys, *arguments):
+    assert read_trace.main(["memory", *map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def devices(capsys, path):
+    return json.loads(told(capsys, path, "--json"))["devices"]
+
+
+def test_the_peak_what_was_in_use_then_and_at_the_end(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = kept(Path("a.pickle"), RUN)
+    assert told(capsys, path) == (
+        f"""{path}
+
+GPU 0
+  in use at the end: 18.0 MiB of 26.0 MiB reserved, the largest free piece: 2.0
+  MiB
+  peak of the recorded history: 27.0 MiB, 10.0 MiB of it from before the
+  recording (7 events)
+
+In use at the peak, by the line that asked for it
+  line                      category   blocks     bytes  share
+  before the recording                         10.0 MiB  37.0%
+  project/train.py:12 step  optimizer       1   8.0 MiB  29.6%
+  MmBackward0               backward        1   6.0 MiB  22.2%
+  project/train.py:11 step  backward        1   3.0 MiB  11.1%
+
+In use at the end, by the line that asked for it
+  line                      category   blocks     bytes  share
+  project/train.py:5 main   module          1  10.0 MiB  55.6%
+  project/train.py:12 step  optimizer       1   8.0 MiB  44.4%
+"""
+    )
+    (own,) = devices(capsys, path)
+    assert (own["peak_bytes"], own["peak_us"], own["before_bytes"], own["events"]) == (27 * MIB, 500, 10 * MIB, 7)
+    assert (own["allocated_bytes"], own["reserved_bytes"], own["largest_free_bytes"]) == (18 * MIB, 26 * MIB, 2 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("stack", "line", "category"),
+    [
+        (FORWARD, "project/train.py:9 forward", "forward"),
+        (REDUCED, "project/train.py:13 step", "collective"),
+        (BLAS, "project/train.py:9 forward", "workspace"),
+        (ONLY_TORCH, "torch/functional.py:3 split", "other"),
+        (WINDOWS, "code/own.py:4 main", "other"),
+        (BACKWARD[:1], "at::_ops::mm", "other"),
+        (BACKWARD[2:], "torch::autograd::Engine::thread_main(x)", "backward"),
+        (frames(("", 0, "torch::autograd::AccumulateGrad::apply(x)")), "AccumulateGrad", "other"),
+        (frames(("x.cpp", 0, "")), "no stack was recorded", "other"),
+        ([], "no stack was recorded", "other"),
+        (None, "no stack was recorded", "other"),
+    ],
+)
+def test_the_line_and_the_category_of_a_stack(tmp_path, capsys, stack, line, category):
+    (own,) = devices(capsys, kept(tmp_path / "a.pickle", {"segments": [segment(1, 0, block(512, stack))]}))
+    assert own["device"] == "GPU 1"
+    assert own["at_end"] == [{"line": line, "category": category, "blocks": 1, "bytes": 512}]
+
+
+def test_without_a_history_there_is_no_peak(tmp_path, capsys):
+    """And in older files the stack of a block is in its history."""
+    old = {"size": 512, "state": "active_allocated", "history": [{"addr": 0, "frames": FORWARD, "real_size": 512}]}
+    path = kept(tmp_path / "a.pickle", {"segments": [segment(0, 0, old, block(1024, FORWARD))], "device_traces": [[], []]})
+    lines = told(capsys, path).splitlines()
+    assert lines[3:7] == [
+        "  in use at the end: 1.5 KiB of 1.5 KiB reserved, the largest free piece: 0 B",
+        "  no history was recorded: call torch.cuda.memory._record_memory_history()",
+        "  before, for the peak",
+        "",
+    ]
+    assert lines[7:] == [
+        "In use at the end, by the line that asked for it",
+        "  line                        category  blocks    bytes   share",
+        "  project/train.py:9 forward  forward        2  1.5 KiB  100.0%",
+    ]
+    (own,) = devices(capsys, path)
+    assert (own["peak_bytes"], own["peak_us"], own["at_peak"]) == (None, None, [])
+
+
+def test_a_peak_before_the_first_event(tmp_path, capsys):
+    trace = [event("free_requested", 1, 4 * MIB, 100), event("alloc", 1, MIB, 200)]
+    run = {"segments": [segment(0, 0, block(MIB, FORWARD))], "device_traces": [trace]}
+    (own,) = devices(capsys, kept(tmp_path / "a.pickle", run))
+    assert (own["peak_bytes"], own["before_bytes"], own["peak_us"], own["at_peak"]) == (4 * MIB, 4 * MIB, None, [])
+
+
+def test_out_of_memory_and_what_cannot_be_read(tmp_path, capsys):
+    failed = {"action": "oom", "size": 3 * MIB, "device_free": MIB, "time_us": 5, "frames": FORWARD}
+    odd = [
+        event("alloc", None, 512), event("alloc", 1, "512"), event("alloc", 1, -1), event("alloc", 1, 2**44),
+        event("alloc", True, 512), event("free", 1, 512, at_us=0.5), {"action": "oom", "size": None}, "no event", None,
+        event(["alloc"], 1, 512),
+    ]  # fmt: skip
+    run = {"segments": [segment(0, 0, block(512, LOSS)), 5], "device_traces": [[failed, *odd, {**failed, "device_free": None}]]}
+    run["segments"][0]["blocks"] += [{"size": None}, {"size": "512", "state": "active_allocated"}]
+    lines = told(capsys, kept(tmp_path / "a.pickle", run)).splitlines()
+    assert lines[1] == "12 entries could not be read, and are not counted"
+    assert lines[7:11] == [
+        "  out of memory: 3.0 MiB asked for by project/train.py:9 forward; the device had",
+        "  1.0 MiB free",
+        "  out of memory: 3.0 MiB asked for by project/train.py:9 forward",
+        "",
+    ]
+
+
+def test_two_snapshots_beside_each_other(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    later = {
+        "segments": [
+            segment(0, 0, block(10 * MIB, WEIGHTS), block(MIB, STATES), block(4 * MIB, FORWARD), block(4 * MIB, FORWARD)),
+            segment(2, 0, block(512, LOSS)),
+        ]
+    }
+    early = {"segments": [*RUN["segments"], segment(1, 0, block(512, LOSS))]}
+    paths = kept(Path("a.pickle"), early), kept(Path("b.pickle"), later)
+    assert told(capsys, *paths) == (
+        f"""A: {paths[0]}
+B: {paths[1]}
+
+GPU 0
+  in use at the end: 18.0 MiB, then 19.0 MiB (+1.0 MiB)
+
+What grew and shrank, by the line that asked for it
+  line                        category         A        B     bytes  blocks
+  project/train.py:9 forward  forward        0 B  8.0 MiB  +8.0 MiB      +2
+  project/train.py:12 step    optimizer  8.0 MiB  1.0 MiB  -7.0 MiB       0
+
+GPU 1
+  in A only
+
+GPU 2
+  in B only
+"""
+    )
+    grown = json.loads(told(capsys, *paths, "--json"))["grown"]
+    assert [(own["line"], own["bytes"], own["blocks"]) for own in grown["GPU 0"]] == [
+        ("project/train.py:9 forward", [0, 8 * MIB], [0, 2]), ("project/train.py:12 step", [8 * MIB, MIB], [1, 1]),
+        ("project/train.py:5 main", [10 * MIB, 10 * MIB], [1, 1]),
+    ]  # fmt: skip
+    assert list(grown) == ["GPU 0"]
+
+
+def test_a_recorded_run_has_the_peak_that_torch_counted(capsys):
+    """The script that recorded them (tests/helpers/record_snapshot.py) printed torch's own numbers."""
+    for name, allocated, peak in (("before", 189853696, 324093440), ("after", 357625856, 382791680)):
+        (own,) = devices(capsys, DATA / f"{name}.pickle")
+        assert (own["allocated_bytes"], own["peak_bytes"], own["reserved_bytes"]) == (allocated, peak, 421527552)
+        assert own["before_bytes"] == 12 * MIB
+    assert own["ooms"] == [{"line": "me/record_snapshot.py:78 main", "bytes": 1 << 43, "free_bytes": 83796099072}]
+    assert told(capsys, DATA / "before.pickle", DATA / "after.pickle").splitlines()[4:] == [
+        "  in use at the end: 181.1 MiB, then 341.1 MiB (+160.0 MiB)",
+        "",
+        "What grew and shrank, by the line that asked for it",
+        "  line                              category    A          B       bytes  blocks",
+        "  me/record_snapshot.py:29 forward  forward   0 B  160.0 MiB  +160.0 MiB      +8",
+    ]
+
+
+def test_beside_the_timeline_of_its_step(tmp_path, capsys, opened):
+    """The curve and the peak are those of the trace's own allocations; but what the snapshot knows from before, it names."""
+    arguments = [str(DATA / "train.json.gz"), "--html", str(tmp_path / "a.html"), "--snapshot", str(DATA / "before.pickle")]
+    assert read_trace.main(arguments) == 0
+    page = opened(tmp_path / "a.html")
+    curve = page.evaluate("() => report.panels[0].curves")
+    assert [(own["label"], own["peak"]) for own in curve] == [("GPU 0 memory", 324093440)]
+    text = page.text_content("body")
+    assert "GPU 0: peak in ProfilerStep#2: 309.1 MiB, 12.0 MiB of it from before the recording (156 events)" in text
+    assert "me/record_snapshot.py:35 train_step" in text
+
+
+def test_a_peak_at_the_trace_s_start_is_in_no_step(tmp_path, capsys):
+    """Of a history that begins in a step and holds only frees, the most was allocated before all of it."""
+    snapshot = pickle.loads((DATA / "before.pickle").read_bytes())
+    snapshot["device_traces"] = [[own for own in snapshot["device_traces"][0] if own["action"] == "free_requested"][-20:]]
+    arguments = [str(DATA / "train.json.gz"), "--html", str(tmp_path / "a.html"), "--snapshot"]
+    assert read_trace.main([*arguments, kept(tmp_path / "a.pickle", snapshot)]) == 0
+    assert "GPU 0: peak: 445.1 MiB, 445.1 MiB of it from before the recording" in (tmp_path / "a.html").read_text()
+
+
+def test_of_another_run_it_is_refused(tmp_path, capsys):
+    other = GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json"
+    page = ["--html", str(tmp_path / "a.html")]
+    assert read_trace.main([str(other), *page, "--snapshot", str(DATA / "before.pickle")]) == 2
+    words = "no allocation or free of it is from the time of the trace: is it of the same run?"
+    assert capsys.readouterr() == ("", f"error: {DATA / 'before.pickle'}: {words}\n")
+    assert read_trace.main([str(other), str(other), *page, "--snapshot", str(DATA / "before.pickle")]) == 2
+    assert capsys.readouterr() == ("", "error: --snapshot is of one trace, got 2\n")
+    timeless = {"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": 512}]]}
+    assert read_trace.main([str(other), *page, "--snapshot", kept(tmp_path / "a.pickle", timeless)]) == 2
+    assert capsys.readouterr().err.endswith(f"{words}\n")
+    assert not (tmp_path / "a.html").exists()
+
+
+def test_mistakes_in_a_command(tmp_path, capsys):
+    for arguments, words in (
+        (["a", "b", "c"], "one snapshot, or two to compare, got 3"),
+        (["a", "--top", "0"], "argument --top: expected a whole number, 1 or more, got 0"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            read_trace.main(["memory", *arguments])
+        assert capsys.readouterr().err.endswith(f"read_trace.py memory: error: {words}\n")
+    for name, data, words in (
+        ("missing", None, "No such file or directory"),
+        ("text", b"hello", "no snapshot of CUDA's memory, which is a pickle"),
+        ("zipped", gzip.compress(pickle.dumps(RUN)), "no snapshot of CUDA's memory, which is a pickle"),
+        ("cut", pickle.dumps(RUN)[:-9], "no snapshot of CUDA's memory: cut off: it does not end"),
+        ("list", pickle.dumps([1]), "a pickle, but no snapshot of CUDA's memory: it has neither segments nor device_traces"),
+    ):
+        if data is not None:
+            (tmp_path / name).write_bytes(data)
+        assert read_trace.main(["memory", str(tmp_path / name)]) == 2
+        assert capsys.readouterr().err.startswith(f"error: {tmp_path / name}: {words}")
+
+
+# Pickles that would run something, if Python's unpickler read them.
+
+
+class Runs:
+    def __init__(self, how):
+        self.how = how
+
+    def __reduce__(self):
+        return self.how
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_nothing_is_run(tmp_path, protocol):
+    made = tmp_path / "made"
+    runs = Runs((open, (str(made), "w")))
+    data = pickle.dumps({"segments": [runs], "device_traces": []}, protocol)
+    if protocol >= 2:
+        with pytest.raises(NotPlainError, match=r"instruction b'.+' at byte \d+ is not of plain data: it was not run"):
+            loads(data)
+    else:
+        with pytest.raises(NotPlainError):
+            loads(data)
+    assert not made.exists()
+    pickle.loads(data)  # which does
+    assert made.exists()
+
+
+@pytest.mark.parametrize("code", [b"c", b"i", b"o", b"R", b"b", b"\x81", b"\x92", b"\x93", b"P", b"Q", b"\x82", b"\x83", b"\x84"])
+def test_no_instruction_that_names_anything_is_known(code):
+    with pytest.raises(NotPlainError, match="is not of plain data: it was not run"):
+        loads(b"\x80\x04(" + code + b"os\nsystem\n.")
+
+
+def test_plain_data_is_what_pythons_unpickler_makes_of_it():
+    plain = {
+        "segments": [1, -1, 2**31, -(2**40), 2**100, 1.5, True, False, None, (), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)],
+        "ü" * 300: b"x" * 300, 5: {"empty": {}, "list": [], "bytes": b"1", "long": "x" * 70000, "bytes long": b"1" * 70000},
+    }  # fmt: skip
+    plain["twice"] = [plain["segments"]] * 300
+    for protocol in range(3, pickle.HIGHEST_PROTOCOL + 1):  # before, bytes are made by a call
+        own = loads(pickle.dumps(plain, protocol))
+        assert own == plain
+        assert own["twice"][0] is own["segments"]
+
+
+def test_pickles_that_would_take_all_memory_or_the_stack():
+    deep = b"\x80\x04" + b")" + b"\x85" * 1_000_000
+    for data, words in (
+        (b"\x80\x04B" + struct.pack("<I", 2**32 - 1) + b"x.", "cut off: a value goes on behind its end"),
+        (b"\x80\x04\x8d" + struct.pack("<Q", 2**60) + b"x.", "cut off: a value goes on behind its end"),
+        (b"\x80\x04}" + deep[2:] + b"Ns.", "keys that are neither strings nor whole numbers"),
+        (b"\x80\x04}(" + deep[2:] + b"Nu.", "keys that are neither strings nor whole numbers"),
+        (b"\x80\x04}(K\x01u.", "keys that are neither strings nor whole numbers"),
+        (b"\x80\x04" + b"(" * 1_000_000, "cut off: it does not end"),
+        (b"\x80\x04K\x01K\x02.", "it ends with 2 values"),
+        (b"\x80\x04)a.", "damaged at byte 4: IndexError"),
+        (b"\x80\x04h\x07.", "damaged at byte 4: KeyError"),
+        (b"\x80\x04e.", "damaged at byte 3: no mark"),
+        (b"\x80\x04K\x01\x86.", "damaged at byte 5: too few values"),
+    ):
+        with pytest.raises(NotPlainError, match=words):
+            loads(data)
+    laughs = b"\x80\x04]\x94" + b"(h\x00h\x00e" * 40 + b"."  # a list that is put into itself
+    assert len(loads(laughs)) == 80
+
+
+def test_damaged_snapshots_are_one_line_or_a_report(tmp_path, capsys):
+    """300 with wrong bytes, and one that ends at each byte."""
+    whole = pickle.dumps(RUN)
+    pick = random.Random(7)
+    damaged = [whole[:end] for end in range(0, len(whole), 3)]
+    for _ in range(300):
+        raw = bytearray(whole)
+        for _ in range(pick.randint(1, 8)):
+            raw[pick.randrange(len(raw))] = pick.randrange(256)
+        damaged.append(bytes(raw))
+    codes = set()
+    for data in damaged:
+        (tmp_path / "a.pickle").write_bytes(data)
+        codes.add(read_trace.main(["memory", str(tmp_path / "a.pickle")]))
+        assert "Traceback" not in capsys.readouterr().err
+    assert codes == {0, 2}
+
+
+def test_values_of_other_types_are_counted_or_refused(tmp_path, capsys):
+    """Every value of the snapshot, in turn, becomes one of another type."""
+    strange: tuple[object, ...] = (None, "x", 1.5, b"x", (), [], {}, -1, 2**70, True, [[]], [None], {"frames": 5})
+
+    def places(value, path=()):
+        if isinstance(value, dict | list):
+            for key, own in value.items() if isinstance(value, dict) else enumerate(value):
+                yield (*path, key)
+                yield from places(own, (*path, key))
+
+    for number, path in enumerate(places(RUN)):
+        changed = pickle.loads(pickle.dumps(RUN))
+        own = changed
+        for key in path[:-1]:
+            own = own[key]
+        own[path[-1]] = strange[number % len(strange)]
+        kept(tmp_path / "a.pickle", changed)
+        try:
+            read_snapshot(str(tmp_path / "a.pickle"))
+        except NotATraceError:
+            continue
+        assert read_trace.main(["memory", str(tmp_path / "a.pickle")]) == 0
+        capsys.readouterr()
+    assert sys.exc_info() == (None, None, None)

@@ -1,0 +1,143 @@
+"""A snapshot of CUDA's memory as a report: the peak, and what held it, by line; two beside each other."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from trace_reader.analysis.snapshot_facts import HeldChange, HeldFacts, SnapshotFacts, compare_held
+from trace_reader.scene.document import Column, Document, Style, Table, middle
+from trace_reader.units import count, human_bytes, percent
+
+LONGEST_LINE = 60
+BEFORE = "before the recording"
+
+
+class HeldView:
+    """The rows of a table, and of how many bytes their shares are."""
+
+    def __init__(self, rows: Sequence[Any], total_bytes: int):
+        self.rows, self.total_bytes = rows, total_bytes
+
+
+def memory_report(path: str, devices: Sequence[SnapshotFacts], lost: int, style: Style) -> Document:
+    """One snapshot."""
+    out = Document(style)
+    out.title(path)
+    out.lines(_of_file(devices, lost))
+    for own in devices:
+        out.section(own.device, "memory")
+        out.lines(_device(own), indented=True)
+        _at_peak(out, own)
+        out.table(AT_END, HeldView(own.at_end, own.allocated_bytes))
+    return out
+
+
+def add_snapshot(out: Document, path: str, devices: Sequence[SnapshotFacts], steps: Sequence[str | None], lost: int) -> None:
+    """What a snapshot says of the time of a trace, behind the trace's report. `steps`: for each device the step of its peak."""
+    out.section(f"Memory, by {path}", "snapshot")
+    out.lines(_of_file(devices, lost))
+    for own, step in zip(devices, steps, strict=True):
+        if own.peak_bytes is not None:
+            out.lines([f"{own.device}: {_peak(own, f' in {step}' if step else '')}"], indented=True)
+            _at_peak(out, own)
+
+
+def _at_peak(out: Document, own: SnapshotFacts) -> None:
+    if own.peak_bytes is not None:
+        before = [HeldFacts(BEFORE, "", 0, own.before_bytes)] if own.before_bytes else []
+        out.table(AT_PEAK, HeldView(sorted([*before, *own.at_peak], key=lambda row: -row.bytes), own.peak_bytes))
+
+
+def snapshots_report(paths: Sequence[str], facts: Sequence[Sequence[SnapshotFacts]], lost: int, style: Style) -> Document:
+    """Two snapshots: what is in use at the end of each, by line."""
+    before, after = facts
+    out = Document(style)
+    out.title(*(f"{name}: {path}" for name, path in zip("AB", paths, strict=True)))
+    out.lines(_of_file([*before, *after], lost))
+    both = {own.device: own for own in after}
+    for own in before:
+        other = both.pop(own.device, None)
+        out.section(own.device, "memory")
+        if other is None:
+            out.lines(["in A only"], indented=True)
+            continue
+        change = other.allocated_bytes - own.allocated_bytes
+        words = f"in use at the end: {human_bytes(own.allocated_bytes)}, then {human_bytes(other.allocated_bytes)}"
+        out.lines([f"{words} ({signed(change)})"], indented=True)
+        out.table(GROWN, HeldView([row for row in compare_held(own, other) if row.grown_bytes], own.allocated_bytes))
+    for name in both:
+        out.section(name, "memory")
+        out.lines(["in B only"], indented=True)
+    return out
+
+
+def _of_file(devices: Sequence[SnapshotFacts], lost: int) -> list[str]:
+    lines = [] if devices else ["no device has memory"]
+    if lost:
+        lines.append(f"{count(lost, 'entry', 'entries')} could not be read, and are not counted")
+    return lines
+
+
+def _device(own: SnapshotFacts) -> list[str]:
+    reserved = f"{human_bytes(own.reserved_bytes)} reserved, the largest free piece: {human_bytes(own.largest_free_bytes)}"
+    lines = [f"in use at the end: {human_bytes(own.allocated_bytes)} of {reserved}"]
+    if own.peak_bytes is None:
+        lines.append("no history was recorded: call torch.cuda.memory._record_memory_history() before, for the peak")
+    else:
+        lines.append(_peak(own, " of the recorded history"))
+    for oom in own.ooms:
+        free = "" if oom.free_bytes is None else f"; the device had {human_bytes(oom.free_bytes)} free"
+        lines.append(f"out of memory: {human_bytes(oom.bytes)} asked for by {oom.line}{free}")
+    return lines
+
+
+def _peak(own: SnapshotFacts, where: str) -> str:
+    before = f", {human_bytes(own.before_bytes)} of it from before the recording" if own.before_bytes else ""
+    return f"peak{where}: {human_bytes(own.peak_bytes or 0)}{before} ({count(own.events, 'event')})"
+
+
+def signed(size: int) -> str:
+    return f"{'-' if size < 0 else '+'}{human_bytes(abs(size))}"
+
+
+def _share(row: HeldFacts, view: HeldView) -> str:
+    return percent(row.bytes / view.total_bytes) if view.total_bytes else "-"
+
+
+def _held_table(key: str, title: str) -> Table:
+    return Table(
+        key=key,
+        title=title,
+        rows=lambda view: view.rows,
+        columns=(
+            Column("line", lambda row, view: middle(row.line, LONGEST_LINE)),
+            Column("category", lambda row, view: row.category),
+            Column("blocks", lambda row, view: str(row.blocks) if row.blocks else ""),
+            Column("bytes", lambda row, view: human_bytes(row.bytes)),
+            Column("share", _share),
+        ),
+        brief=10,
+    )
+
+
+def _blocks(row: HeldChange) -> str:
+    change = row.blocks[1] - row.blocks[0]
+    return f"{change:+d}" if change else "0"
+
+
+AT_PEAK = _held_table("at_peak", "In use at the peak, by the line that asked for it")
+AT_END = _held_table("at_end", "In use at the end, by the line that asked for it")
+GROWN = Table(
+    key="grown",
+    title="What grew and shrank, by the line that asked for it",
+    rows=lambda view: view.rows,
+    columns=(
+        Column("line", lambda row, view: middle(row.line, LONGEST_LINE)),
+        Column("category", lambda row, view: row.category),
+        Column("A", lambda row, view: human_bytes(row.bytes[0])),
+        Column("B", lambda row, view: human_bytes(row.bytes[1])),
+        Column("bytes", lambda row, view: signed(row.grown_bytes)),
+        Column("blocks", lambda row, view: _blocks(row)),
+    ),
+    brief=15,
+    empty="nothing",
+)
