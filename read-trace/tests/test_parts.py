@@ -42,8 +42,9 @@ for path in sys.argv[1:]:
         differs += [name for name in ("names", "tracks") if getattr(one.slices, name) != getattr(many.slices, name)]
         # Details are numbered in the order of the pieces, which are others.
         both = one.slices, many.slices
-        details = [[own.details[place] if place >= 0 else None for place in own.detail.tolist()] for own in both]
-        differs += ["details"] * (details[0] != details[1])
+        for name in ("detail", "region"):
+            said = [[own.details[at] if at >= 0 else None for at in getattr(own, name).tolist()] for own in both]
+            differs += [name] * (said[0] != said[1])
         memory = [(getattr(one.memory, name), getattr(many.memory, name)) for name in one.memory.__struct_fields__]
         differs += [f"memory {n}" for n, (a, b) in enumerate(memory) if not np.array_equal(a, b)]
     print(int(used), differs, flush=True)
@@ -136,6 +137,9 @@ def test_what_needs_the_events_once_more_is_read_by_one_process(tmp_path):
     ops = [op("aten::mm", 10 * n, 5) for n in range(5000)]
     old = event("user_annotation", "fwd", 1, 9, {"pid": 0, "tid": 7})
     name = {"ph": "M", "name": "thread_name", "pid": 1, "tid": 7, "args": {"name": "worker"}}
+    marked = [kernel("k", 5000 + n, 1, n) for n in range(1500)]
+    for n, own in enumerate(marked):
+        own["args"] |= {"graph node id": n, "name": f"layer {n // 7}"}
     texts = {
         "plain": json.dumps(document(step(0, 0, 30_000), *many)),
         "large ids": json.dumps(document(*many, op("x", 1, 1), *large)),
@@ -153,12 +157,13 @@ def test_what_needs_the_events_once_more_is_read_by_one_process(tmp_path):
         )),
         # An annotation on a lane that only the second part shows to be the GPU's.
         "old annotations": json.dumps(document(old, *ops, *ops, *many[:2000], *ops, *ops)),
+        "regions": json.dumps(document(*many[:1500], *marked)),
         "longer than a part": json.dumps(document(*many[:600], op("long", 1, 1, note="x" * 200_000), *many[600:1200])),
         "empty": '{"traceEvents": []}' + " " * 50_000,
     }  # fmt: skip
     assert read_alike(tmp_path, {name: text.encode() for name, text in texts.items()}) == {
         "plain": "1", "large ids": "0", "zeros": "0", "two lists": "1", "cut": "0", "names": "1", "header behind": "1",
-        "metadata": "1", "devices": "1", "no durations": "1", "old annotations": "1",
+        "metadata": "1", "devices": "1", "no durations": "1", "old annotations": "1", "regions": "1",
         "longer than a part": "0", "empty": "0",
     }  # fmt: skip
 

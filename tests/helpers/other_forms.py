@@ -104,6 +104,7 @@ class _Runtime(enum.IntEnum):
     cudaLaunchKernel_v7000 = 211
     cudaMemcpyAsync_v3020 = 41
     cudaDeviceSynchronize_v3020 = 165
+    cudaGraphLaunch_v10000 = 311
 
 
 def torchs_exporter():

@@ -35,13 +35,14 @@ _CALLER = re.compile(r"(?P<file>.*):\d+", re.DOTALL)
 class PlaceFacts(msgspec.Struct, frozen=True):
     """All calls of one annotation or layer. `gpu_us` and `launched`: the summed time and the number of what was launched inside
     it, on its thread. `backward_us`: the summed GPU time of the backward pass of what was done inside it (in a trace without a
-    GPU, the CPU's time in its ops); None where the trace has none.
+    GPU, the CPU's time in its ops); None where the trace has none. A region of a CUDA graph takes no time on the CPU (None); its
+    calls are the replays.
     """
 
     name: str
     calls: int
-    total_us: float
-    median_us: float
+    total_us: float | None
+    median_us: float | None
     gpu_us: float
     launched: int
     backward_us: float | None
@@ -73,21 +74,26 @@ class Asked(msgspec.Struct, frozen=True, eq=False):
 
 
 def annotation_facts(trace: Trace, asked: Asked | None = None) -> tuple[PlaceFacts, ...]:
-    """A row for each name of the CPU's annotations but the steps, the most GPU time first. Takes time by how deep they nest.
+    """A row for each name of the CPU's annotations but the steps, and of the regions of CUDA graphs, the most GPU time first.
+    Takes time by how deep they nest.
 
     Here and below: `asked` is the work that is told of, where it is not the trace's own.
     """
-    found = _place_facts(trace, trace.annotations, trace.parent, asked)
-    return tuple(sorted(found, key=lambda a: (-a.gpu_us - (a.backward_us or 0.0), -a.total_us, a.name)))
+    found = [*_place_facts(trace, trace.annotations, trace.parent, asked), *region_facts(trace)]
+    return tuple(sorted(found, key=lambda a: (-a.gpu_us - (a.backward_us or 0.0), -(a.total_us or 0.0), a.name)))
 
 
 def layer_facts(trace: Trace, asked: Asked | None = None) -> tuple[PlaceFacts, ...]:
     """A row for each layer, in the order in which they run first.
 
-    Layers are the annotations that end with a number; where there are none, the modules, if the trace was loaded with stacks and
-    has them. Raises LookupError where there is neither.
+    Layers are the annotations and regions of CUDA graphs that end with a number; where there are none, all regions, else the
+    modules, if the trace was loaded with stacks and has them. Raises LookupError where there is none of them.
     """
     layers, parent = trace.annotations.where(trace.annotations.is_named(is_numbered)), trace.parent
+    regions = region_facts(trace)
+    numbered = [region for region in regions if is_numbered(region.name)]
+    if regions and not len(layers):
+        return tuple(numbered or regions)
     if not len(layers):
         functions = Rows(trace.slices, trace.slices.of(Kind.PYTHON))
         layers = functions.where(functions.is_named(lambda name: name.startswith(MODULE)))
@@ -96,7 +102,22 @@ def layer_facts(trace: Trace, asked: Asked | None = None) -> tuple[PlaceFacts, .
         raise LookupError(
             f"{trace.path}: no layers: no annotation ends with a number (layer 3), and no modules were recorded (with_stack)"
         )
-    return tuple(_place_facts(trace, layers, parent, asked))
+    return (*_place_facts(trace, layers, parent, asked), *numbered)
+
+
+def region_facts(trace: Trace) -> tuple[PlaceFacts, ...]:
+    """A row for each region of CUDA graphs, in the order in which they run first."""
+    details, work = trace.slices.details, trace.linked
+    region = trace.slices.region[work.at]
+    rows = work.where(region >= 0)
+    names = np.array([details[number].name for number in region[region >= 0].tolist()], object)
+    later = np.array([details[number].is_backward for number in region[region >= 0].tolist()], bool)
+    found = []
+    for name in dict.fromkeys(names.tolist()):
+        now, back = (rows.where((names == name) & (later == when)) for when in (False, True))
+        calls = len(distinct(np.append(now.call, back.call)).values)
+        found.append(PlaceFacts(name, calls, None, None, now.total_us, len(now), back.total_us if later.any() else None))
+    return tuple(found)
 
 
 def is_numbered(name: str) -> bool:

@@ -40,7 +40,7 @@ NAMES = frozenset(
      "pg_name", "pg_desc", "Collective name", "Process Group Name", "Process Group Description", "Process Group Ranks",
      "Input type", "Input Dims", "Input Strides", "Concrete Inputs", "In split size", "Out split size", "kernel_backend",
      "Module Hierarchy", "Call stack", "External id", "nccl_version", "grid", "block", "device", "script", "run",
-     "versions", "peak_memory"]
+     "versions", "peak_memory", "autograd_phase"]
 )  # fmt: skip
 PATHS = frozenset(["traceName", "kernel_file", "CallFrom"])
 # Numbers, which some traces write as strings; of any length, as the reader needs them.

@@ -14,7 +14,7 @@ from trace_reader.link.launches import Origin, gpu_work
 from trace_reader.link.nesting import outermost, parents
 from trace_reader.link.waits import waits
 from trace_reader.model.rows import Rows, distinct
-from trace_reader.model.slices import NO_CORRELATION, Footprint, Inputs, Kind, Memory, Slice, Slices, Track
+from trace_reader.model.slices import NO_CORRELATION, Footprint, Inputs, Kind, Memory, Region, Slice, Slices, Track
 from trace_reader.parse.decode import Decoded
 
 if TYPE_CHECKING:
@@ -177,13 +177,15 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
             "grid": [own.grid if isinstance(own, Footprint) else None for own in details],
             "block": [own.block if isinstance(own, Footprint) else None for own in details],
         }
+        regions = [own.name if isinstance(own, Region) else None for own in details]
         which = self.slices.detail.tolist()
         moved = np.isin(self.slices.kind, (Kind.MEMCPY, Kind.MEMSET)).tolist()
         size = [
             details[own] if is_moved and isinstance(details[own], int) else None
             for own, is_moved in zip(which, moved, strict=True)
         ]
-        return {**{name: [values[own] for own in which] for name, values in of.items()}, "bytes": size}
+        said = {name: [values[own] for own in which] for name, values in of.items()}
+        return {**said, "bytes": size, "region": [regions[own] for own in self.slices.region.tolist()]}
 
     def __repr__(self) -> str:
         return f"<Trace {self.path}: {len(self.slices)} slices, {len(self.work)} on a GPU, {len(self.steps)} steps>"

@@ -66,6 +66,13 @@ class Footprint(msgspec.Struct, frozen=True, gc=False):
     collective: Collective | None = None
 
 
+class Region(msgspec.Struct, frozen=True, gc=False):
+    """The part of a CUDA graph that a kernel, copy or memset was captured in: torch 2.15's mark_kernels names it."""
+
+    name: str
+    is_backward: bool
+
+
 class Inputs(msgspec.Struct, frozen=True, gc=False):
     """An op's inputs, as recorded: for each its shape, type and strides, in tuples; `values`, as text, of those that are no
     tensors, where a list (a convolution's strides) or a flag (an attention's is_causal) is among them.
@@ -128,7 +135,7 @@ class Slices:
         tracks: list[Track],
         details: list[Any],
     ):
-        """`columns`: of one length each, in any order; `name`, `track` and `detail` are places in the lists."""
+        """`columns`: of one length each, in any order; `name`, `track`, `detail` and `region` are places in the lists."""
         self.names, self.tracks, self.details = names, tracks, details
         order = _in_order(columns["start_ns"], columns["duration_us"])
         if order is not None:
@@ -144,6 +151,7 @@ class Slices:
         # the node that it runs, and autograd's number of the thread that made it (int32; 0: this op makes the node itself).
         self.node, self.forward_thread = columns["node"], columns["forward_thread"]
         self.detail = columns["detail"]  # int32
+        self.region = columns["region"]  # int32: of what a graph replayed, the place of its Region in `details`; -1 for none
         self.end_ns = self.start_ns + np.rint(self.duration_us * 1000).astype(np.int64)
 
     def __len__(self) -> int:

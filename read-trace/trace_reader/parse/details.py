@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from trace_reader.model.slices import Collective, Footprint, Inputs
+from trace_reader.model.slices import Collective, Footprint, Inputs, Region
 from trace_reader.parse.event_types import Args
 
 
-def detail_of(key: Any) -> Footprint | Inputs | int | str | None:
-    """What a key of the details stands for: a kernel's arguments, an op's, a size in bytes, or a line of Python."""
+def detail_of(key: Any) -> Footprint | Inputs | Region | int | str | None:
+    """What a key of the details stands for: a kernel's arguments, an op's, a size in bytes, a line of Python, or a region."""
     if isinstance(key, bytes):  # an op's: its inputs' dims, types and strides
         try:
             return Inputs(*map(_as_tuples, msgspec.json.decode(b"[" + key + b"]")))
@@ -21,6 +21,8 @@ def detail_of(key: Any) -> Footprint | Inputs | int | str | None:
         return integer(key)
     if len(key) == 1:
         return key[0]
+    if len(key) == 2:
+        return Region(*key)
     registers, shared_memory, grid, block, occupancy, said = key
     reported = occupancy if isinstance(occupancy, int | float) else None
     collective = None
@@ -41,6 +43,20 @@ def collective_key(args: Args) -> Any:
     peer = args.sender if args.receiver is None else args.receiver
     return (args.collective, args.elements_in, args.elements_out, args.group_size, args.dtype, args.group,
             args.ranks, peer, args.collective_sequence)  # fmt: skip
+
+
+def region_key(args: Args) -> tuple[str, bool] | None:
+    """In which region of a graph something was captured, and whether in its backward pass; None: it says none."""
+    said: dict[Any, Any] = {"name": args.region, "autograd_phase": args.region_phase}
+    if isinstance(args.regions, str):
+        try:
+            marks = msgspec.json.decode(args.regions)
+        except (msgspec.MsgspecError, RecursionError):
+            marks = None
+        for mark in marks if isinstance(marks, list) else ():
+            said |= mark if isinstance(mark, dict) else {}
+    name = said["name"]
+    return (name, said["autograd_phase"] == "backward") if isinstance(name, str) and name else None
 
 
 def hashable(key: Any) -> Any:

@@ -17,7 +17,7 @@ from trace_reader.model.slices import (
     Track,
 )
 from trace_reader.names.demangle import demangled
-from trace_reader.parse.details import collective_key, detail_of, hashable, integer, integers
+from trace_reader.parse.details import collective_key, detail_of, hashable, integer, integers, region_key
 from trace_reader.parse.event_types import (
     KINDS,
     NO_ARGS,
@@ -152,7 +152,7 @@ class EventColumns:
             moved_ns = state["base_ns"] - self._base_ns
             columns["start_ns"] += moved_ns
             self._first_ns = min(self._first_ns, state["first_ns"] + moved_ns)
-            for column, numbers in (("name", name), ("track", track), ("detail", detail)):
+            for column, numbers in (("name", name), ("track", track), ("detail", detail), ("region", detail)):
                 columns[column] = numbers[columns[column]].astype(np.int32)
             self._columns.append(columns)
         for at_ns, own_track, own_device, *sizes in state["memory"]:
@@ -181,7 +181,7 @@ class EventColumns:
         zero_ns = (self._base_ns or 0) + int(first_ns)
         memory = self._decoded_memory(zero_ns)
         self._tell_gpu_annotations(columns["kind"], columns["track"])
-        details = self._distinct_details(columns["detail"])
+        details = self._distinct_details(columns["detail"], columns["region"])
         return Slices(columns, list(map(demangled, self._names)), list(self._tracks), details), memory, zero_ns
 
     def _take_metadata(self, events: Iterable[Metadata]) -> None:
@@ -265,6 +265,7 @@ class EventColumns:
         columns["node"] = node = np.full(len(slices), NO_NODE)
         columns["forward_thread"] = forward_thread = np.zeros(len(slices), np.int32)
         columns["detail"] = detail = np.full(len(slices), -1, np.int32)
+        columns["region"] = region = np.full(len(slices), -1, np.int32)
         gpu = _IS_ON_GPU[kind]
         places = np.flatnonzero(gpu | (kind == Kind.CALL))
         if len(places):
@@ -279,6 +280,8 @@ class EventColumns:
             args = _at(every, places)
             track[places] = self._streams(args, _at(slices, places))
             detail[places] = self._gpu_details(args, (kind[places] == Kind.KERNEL).tolist())
+            if any(own.graph_node is not None for own in args):
+                region[places] = self._regions(args)
             self._zero_durations += int(((kind == Kind.KERNEL) & (columns["duration_us"] == 0)).sum())
         places = np.flatnonzero(kind == Kind.OP)
         if len(places):
@@ -348,6 +351,10 @@ class EventColumns:
         except TypeError:  # a list or object where a number should be
             return [details[hashable(key)] for key in keys]
 
+    def _regions(self, all_args: list[Args]) -> list[int]:
+        keys = (None if args.graph_node is None else region_key(args) for args in all_args)
+        return [-1 if key is None else self._details[key] for key in keys]
+
     def _judge_zeros(self) -> None:
         """A GPU event at 0 is a real one if the others start near 0, too; else its time was lost."""
         if (self._base_ns or 0) + self._first_ns > LOST_TIME_NS:
@@ -362,8 +369,8 @@ class EventColumns:
         at_ns, track, device, address, size, total = (column[order] for column in columns)
         return Memory(at_ns - zero_ns, track, device, address, size, total, list(self._devices))
 
-    def _distinct_details(self, detail: np.ndarray) -> list[Any]:
-        """The details, equal ones once; `detail` is renumbered. One that is written in two ways has two keys."""
+    def _distinct_details(self, *columns: np.ndarray) -> list[Any]:
+        """The details, equal ones once; the columns are renumbered. One that is written in two ways has two keys."""
         numbers: dict[Any, int] = {}
         found = []
         for key in self._details:
@@ -372,8 +379,8 @@ class EventColumns:
                 found.append(numbers.setdefault(value, len(numbers)))
             except TypeError:  # objects among an op's inputs
                 found.append(numbers.setdefault(key, len(numbers)))
-        if found:
-            detail[:] = np.where(detail >= 0, np.array(found, np.int32)[detail], -1)
+        for column in columns if found else ():
+            column[:] = np.where(column >= 0, np.array(found, np.int32)[column], -1)
         return [detail_of(value) if type(value) is bytes else value for value in numbers]
 
     def _tell_gpu_annotations(self, kind: np.ndarray, track: np.ndarray) -> None:

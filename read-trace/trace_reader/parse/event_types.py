@@ -62,6 +62,10 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     collective_sequence: Any = msgspec.field(name="Seq", default=None)
     kernel: Any = None  # of a launch, what it launches: HIP's say so
     call_from: Any = msgspec.field(name="CallFrom", default=None)
+    graph_node: Any = msgspec.field(name="graph node id", default=None)
+    region: Any = msgspec.field(name="name", default=None)  # of what a graph replays, by torch 2.15's mark_kernels
+    regions: Any = msgspec.field(name="annotation", default=None)  # the same, as JSON
+    region_phase: Any = msgspec.field(name="autograd_phase", default=None)
 
 
 NO_ARGS = Args()

@@ -6,7 +6,7 @@ from trace_reader.analysis.critical_path import Class
 from trace_reader.analysis.job_facts import JobFacts
 from trace_reader.findings import evidence_of
 from trace_reader.model.rows import Rows
-from trace_reader.model.slices import ON_GPU, Kind
+from trace_reader.model.slices import ON_GPU, Kind, Region
 from trace_reader.scene.timeline import Timeline
 
 MOST_SPANS = 2000
@@ -28,6 +28,15 @@ def rows_named(timeline: Timeline, name: str | None, *kinds: Kind) -> Light | No
     trace = timeline.trace
     rows = trace.linked if kinds == ON_GPU else Rows(trace.slices, trace.slices.of(*kinds))
     return None if name is None else Light(rows.where(rows.is_named(lambda other: other == name)))
+
+
+def place_named(timeline: Timeline, name: str, on_gpu: bool) -> Light | None:
+    """The annotations of this name, or what was captured in the regions of this name."""
+    if not on_gpu:
+        return rows_named(timeline, name, Kind.ANNOTATION)
+    slices, work = timeline.trace.slices, timeline.trace.linked
+    of_name = [isinstance(own, Region) and own.name == name for own in slices.details]
+    return Light(work.where(np.array([*of_name, False])[slices.region[work.at]]))
 
 
 def finding_light(timeline: Timeline, slug: str) -> Light | None:

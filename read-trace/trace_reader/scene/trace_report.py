@@ -205,7 +205,7 @@ def header(facts: Facts, style: Style) -> list[str]:
 def _to_take(facts: Facts) -> str:
     """Which annotations could be taken for steps: those whose names differ in numbers only, in the main, the most first."""
     alike: dict[str, int] = {}
-    for place in facts.annotations:
+    for place in (own for own in facts.annotations if own.total_us is not None):
         if start := re.match(r"[^\d\[(#]{3,}", place.name):
             alike[start[0]] = alike.get(start[0], 0) + place.calls
     name, calls = max(alike.items(), key=lambda item: item[1], default=("", 0))

@@ -24,7 +24,7 @@ from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_GPU, Kind
 from trace_reader.names.devices import peak
 from trace_reader.scene.document import LABEL_WIDTH, Column, Style, Table, middle, short
-from trace_reader.scene.lights import Light, Lights, rows_named
+from trace_reader.scene.lights import Light, Lights, place_named, rows_named
 from trace_reader.scene.timeline import Timeline
 from trace_reader.units import about, count, human_bytes, percent, us
 
@@ -336,13 +336,13 @@ def places_table(what: str, rows: Callable[[Any], Sequence[Any]], most: int | No
         columns=(
             Column(what, lambda a, view: short(a.name, view.style)),
             Column("calls", lambda a, view: str(a.calls)),
-            Column("CPU", lambda a, view: us(a.total_us)),
-            Column("median", lambda a, view: us(a.median_us)),
+            Column("CPU", lambda a, view: "-" if a.total_us is None else us(a.total_us)),
+            Column("median", lambda a, view: "-" if a.median_us is None else us(a.median_us)),
             Column("launched", lambda a, view: str(a.launched), shown=on_gpu),
             Column("GPU time", lambda a, view: us(a.gpu_us), shown=on_gpu),
             Column("backward", lambda a, view: us(a.backward_us), shown=has_backward),
         ),
-        light=each(lambda timeline, a: rows_named(timeline, a.name, Kind.ANNOTATION)),
+        light=each(lambda timeline, a: place_named(timeline, a.name, a.total_us is None)),
         brief=most,
         every=lambda view: most is not None and view.style.everything,
         shown=lambda view: bool(rows(view)),

@@ -105,7 +105,8 @@ def panel(shown: Shown, label: str, shift_ns: int = 0, counted_from: str = "") -
     trace, slices = timeline.drawn, timeline.drawn.slices
     has_python = trace is not timeline.trace
     packed = _Packed()
-    details = distinct(slices.detail[rows])
+    every = len(slices.details) + 1
+    details = distinct((slices.detail[rows] + np.int64(1)) * every + slices.region[rows] + 1)
     _pack_slices(packed, shown, details.which)
     path = _pack_path(packed, shown)
     names = [plain(slices.names[name], LONGEST_NAME) or NO_NAME for name in shown.names.tolist()]
@@ -121,7 +122,7 @@ def panel(shown: Shown, label: str, shift_ns: int = 0, counted_from: str = "") -
         "tolerance": TOLERANCE_NS,
         "names": names,
         "labels": {str(n): plain(label, 200) for n, label in decoded.items() if label and plain(label, 200) != names[n]},
-        "details": [_detail(slices.details[number]) if number >= 0 else "" for number in details.values.tolist()],
+        "details": [_said(slices.details, *divmod(number, every)) for number in details.values.tolist()],
         "lanes": [
             {"track": shown.tracks.index(lane.track), "label": plain(lane.label, 100), "gpu": lane.on_gpu} for lane in lanes
         ],
@@ -232,6 +233,12 @@ def _kept(trace: Trace, most: int) -> tuple[np.ndarray, str]:
         rows,
         f"Not drawn: {', '.join(left)}; {len(rows):,} slices are. The verdict, findings and tables are of the whole trace.",
     )
+
+
+def _said(details: list[Any], detail: int, region: int) -> str:
+    """A detail and a region, each the number of its place plus 1, 0 for none, in words."""
+    parts = [_detail(details[detail - 1])] if detail else []
+    return ", ".join([*parts, f"in {plain(details[region - 1].name, LONGEST_NAME)}"] if region else parts)
 
 
 def _detail(detail: Any) -> str:
