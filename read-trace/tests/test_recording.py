@@ -252,6 +252,26 @@ def test_a_trainer_of_transformers_is_recorded(tmp_path):
     assert path.name == "trace_step9.json" and len(facts.steps) == 3 and facts.plain.how == "measured"
 
 
+def test_a_loop_of_accelerate_is_recorded(tmp_path, monkeypatch):
+    pytest.importorskip("accelerate")
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    exec(snippet("ProfileKwargs").replace('"wait": 10', '"wait": 4'), names)
+    accelerator = names["accelerator"]
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    with accelerator.profile() as profiler:
+        for _ in range(20):
+            accelerator.backward(model(torch.ones(4, 8, device=accelerator.device)).square().mean())
+            optimizer.step()
+            profiler.step()
+    first, second = sorted((tmp_path / "traces").iterdir(), key=lambda path: len(path.name))
+    assert (first.name, second.name) == ("trace_step9.json", "trace_step18.json")
+    assert [len(read(str(path)).steps) for path in (first, second)] == [3, 3]
+    assert read(str(first)).plain.how != "measured" and read(str(second)).plain.how == "measured"
+
+
 def test_a_trainer_of_lightning_is_recorded(tmp_path):
     lightning = pytest.importorskip("lightning.pytorch")
     base: Any = lightning.LightningModule
