@@ -48,3 +48,17 @@ def test_a_replay_is_the_commands_answer():
     assert changed.changes == ("drop aten::masked_fill",) and 0 < changed.changed_high_us < changed.plain.low_us
     with pytest.raises(ValueError, match="fly"):
         replay(str(NAIVE), "fly")
+
+
+def test_the_notebook_prints_what_it_holds(monkeypatch):
+    """Run by Jupyter's own client, in its folder."""
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    stored = nbformat.read(TOOL / "docs" / "notebook.ipynb", 4)
+    fresh = nbformat.read(TOOL / "docs" / "notebook.ipynb", 4)
+    nbclient.NotebookClient(fresh, timeout=120, resources={"metadata": {"path": TOOL / "docs"}}).execute()
+
+    def printed(notebook):
+        cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+        return [[output.get("text") or output.data["text/plain"] for output in cell.outputs] for cell in cells]
+
+    assert printed(fresh) == printed(stored) and len(printed(stored)) == 7
