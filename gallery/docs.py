@@ -380,7 +380,7 @@ COMMAND = re.compile(r"^```\n\$ uv run read_trace\.py (.*)\n(?:.*\n)*?```$", re.
 
 def _with_outputs(path: Path) -> str:
     """A document with the outputs of its commands made anew: a dispatch tree, what a change would bring, a report to its
-    findings, a table of runs.
+    findings, what a snapshot says of its peak, a table of runs.
     """
     return COMMAND.sub(_printed, path.read_text("utf-8"))
 
@@ -394,8 +394,8 @@ def _printed(found: re.Match[str]) -> str:
     if alone := re.search(r"^(?:Dispatch of|What if:) [\s\S]*", out.getvalue(), re.MULTILINE):
         shown = f"...\n{alone[0]}"
     else:
-        report, steps, _ = out.getvalue().partition("\n\nSteps ")
-        shown = (report if steps else report.partition("\n\n")[0]) + "\n...\n"
+        report, *rest = re.split(r"\n\n(?:Steps |In use at the end, )", out.getvalue(), maxsplit=1)
+        shown = (report if rest else report.partition("\n\n")[0]) + "\n...\n"
     return f"```\n$ uv run read_trace.py {found[1]}\n{shown}```"
 
 
