@@ -8,7 +8,7 @@ from helpers import ROOT
 import pytest
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from advice.ledger import DOCUMENT, HERE, NOTES, Entry, document, keep, read_kept
+from advice.ledger import DOCUMENT, HERE, NOTES, Entry, _wrong, document, keep, read_kept
 from advice.pairs import PAIRS
 from trace_reader.findings import PATTERNS
 
@@ -84,3 +84,10 @@ def test_workers_are_not_what_the_reader_advises_without_a_gpu(device, place):
     when = {"findings": [["input-bound", 0, 0.5]], "verdict": "input-bound", "plain_us": [90, 110]}
     kept = {"device": device, "plain_us": {"before": [100], "after": [150]}, "before": when, "after": when}
     assert Entry("loader_workers", kept).place == place
+
+
+def test_what_promises_at_most_something_and_brings_nothing_is_wrong():
+    """The upper end is the promise."""
+    promised = entry(100, 100, findings=(("sync-in-step", 0.0, 0.35),))
+    assert "promised, and brings nothing" in _wrong([promised])[0]
+    assert not _wrong([entry(100, 100, findings=(("sync-in-step", 0.0, 0.01),))])

@@ -34,6 +34,21 @@ def test_the_overhead_is_the_lessons_time_by_the_bare_ones(monkeypatch, capsys):
     assert "recorded step, CPU: lesson 45.00 us, bare 30.00 us, ratio 1.500 " in out
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "wrong"),
+    [(("solved", "cause"), False), (("solved", "solved"), True), (("slow", "cause"), True)],
+)
+def test_an_exercise_that_passes_as_given_is_wrong(monkeypatch, capsys, outcomes, wrong):
+    gains = script("benchmarks/exercise_gains")
+    left = [(gains.Speed(9, 11, 12, 100.0, 9.1), gains.Judgement(outcome, ("said",))) for outcome in outcomes]
+    monkeypatch.setattr(gains, "measured", lambda own, mine: left.pop(0))
+    monkeypatch.setattr("sys.argv", ["exercise_gains.py", "03_unit_rows"])
+    assert gains.main() == int(wrong)
+    out = capsys.readouterr().out
+    assert f"; as given: {outcomes[1]}{'  <- WRONG' if wrong else ''}\n" in out
+    assert out.endswith(f"{int(not wrong)} of 1 as they should be\n")
+
+
 def test_the_steps_of_the_cpu_are_those_that_count(monkeypatch):
     """On a GPU each step stands in the trace twice."""
     overhead = script("benchmarks/overhead")

@@ -19,6 +19,8 @@ import pytest
 import torch
 from trace_reader import PATTERNS, read
 
+from exercise import is_solved
+
 EVERY = exercises()
 BY_NAME = {own.name: own for own in EVERY}
 MEND = [own for own in EVERY if own.kind == "mend"]
@@ -208,6 +210,14 @@ def test_outputs_that_were_kept_are_of_no_use(program, cpu):
     assert found["differs"].startswith("of batches not seen before, output 1 differs by up to ") and not traces
 
 
+def test_outputs_that_were_kept_by_what_is_in_the_batch_are_of_no_use(program, cpu):
+    body = "key = float(x.sum())\n    if key not in kept and len(kept) == 3:\n        key = min(kept)\n"
+    mine = program("mine", "return model * x", f"{body}    return kept.setdefault(key, model * x)")
+    mine.write_text(f"kept = {{}}\n{mine.read_text()}")
+    found, traces = measure.measure(program(), mine, cpu)
+    assert found["differs"].startswith("of batches not seen before, output 1 differs by up to ") and not traces
+
+
 def test_a_program_may_use_dataclasses_and_modules_beside_it(program, cpu, tmp_path):
     (tmp_path / "beside.py").write_text("ONE = 1\n")
     head = "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom beside import ONE\n"
@@ -328,6 +338,7 @@ def test_the_judge_knows_five_outcomes(trace):
     )
     noise = judge(own, speed(9, 11, 12), many, nothing)
     assert noise.outcome == "noise" and noise.said[0].startswith("Inconclusive: this machine is busy. ")
+    assert judge(own, speed(9, 9.5, 12), many, nothing).outcome == "noise"  # it may be fast enough
     slower = judge(own, speed(0.4, 0.5, 0.6), many, nothing)  # threads that wait for a core that is taken
     assert slower.outcome == "noise" and "OMP_NUM_THREADS=1" in slower.said[1]
     leave = BY_NAME["05_product"]
@@ -445,6 +456,18 @@ def test_a_case_whose_cause_was_not_found_is_not_solved(copied):
     listed = run(copied, "--list")[1]
     assert re.search(r"^  28  .* seen, and not found, in <1 min, 1\.03 times as fast, you guessed 4$", listed, re.MULTILINE)
     assert listed.endswith(f"\n0 of {len(EVERY)} solved\n")
+
+
+def test_a_case_wants_its_cause_and_its_proof(tmp_path):
+    own = BY_NAME["23_linear_stack"]
+    assert own.shows is not None
+    progress = Progress(tmp_path / "progress.json")
+    state = progress.of(own.name)
+    state.solved_s = 1.0
+    for cause in (0, 1):
+        for proof in (0, 1):
+            state.limits, state.shows = [own.limits.right + cause], [own.shows.right + proof]
+            assert is_solved(own, progress) is (cause == proof == 0)
 
 
 def test_what_needs_no_run(copied):
@@ -586,6 +609,15 @@ def test_what_noise_hides_is_measured_once_more(talk, rounds, capsys, outcomes, 
     assert said in out and ("solved" in out) is solved
     assert (own.state.solved_s is not None, own.state.judged) == (solved, 1)
     assert "\nnote: the program prints in each step, which takes time, too\n" in out
+
+
+def test_solving_it_again_changes_nothing(talk, rounds):
+    own, _ = talk("03_unit_rows"), rounds("solved", "solved")
+    own.state.limits, own.state.gain = [2], 10.0
+    assert own.judge() is True
+    own.state.solved_s, own.state.measured = 1.0, 7.0
+    assert own.judge() is True
+    assert (own.state.solved_s, own.state.measured) == (1.0, 7.0)
 
 
 def test_other_outputs_are_not_judged(talk, rounds, capsys):

@@ -243,6 +243,26 @@ def test_what_was_missed_comes_again_and_can_be_mended(folder, opened):
     assert page.inner_text("#progress") == "87 exercises"
 
 
+def test_what_comes_again_and_is_missed_again_is_not_mended(folder, opened):
+    """A second guess that is right mends nothing."""
+    page = opened(folder / EVERY[1].file, wait="html[data-asked]")
+    guess(page, "4096")
+    explained(page)
+    for own in EVERY[2:6]:
+        page.goto((folder / own.file).as_uri())
+        guess(page, own.questions[0].right if own.questions[0].options else str(own.questions[0].right))
+        explained(page)
+    page.goto((folder / "index.html").as_uri())
+    page.click("#again a")
+    page.wait_for_selector("html[data-asked]", state="attached")
+    assert guess(page, "4096").startswith("Not that.")
+    assert guess(page, "262,144").startswith("Right, the second time.")
+    explained(page)
+    page.goto((folder / "index.html").as_uri())
+    page.click(".chapter >> nth=0 >> summary")
+    assert page.inner_text(".state >> nth=1") == "seen"
+
+
 def test_the_progress_of_an_earlier_course_is_read(folder, opened):
     page = opened(folder / "index.html")
     page.evaluate(

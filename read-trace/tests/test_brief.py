@@ -89,7 +89,11 @@ def test_what_is_in_a_folder_is_told_and_what_lands_in_it(tmp_path):
     (tmp_path / "note.txt").write_text("no trace")
     command = [sys.executable, "-m", "trace_reader", "watch", str(tmp_path), "--every", "0.05"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TOOL), os.environ.get("PYTHONPATH", "")])}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
+        # A shell's job in the background ignores SIGINT, and so would what it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
     assert process.stdout is not None and process.stderr is not None
     try:
         assert process.stdout.readline().split() == ["trace", "recorded", "plain", "to", "first", "verdict"]

@@ -957,3 +957,36 @@ def test_a_query_is_about_the_kernel_that_its_own_op_launches_next(tmp_path):
     assert found(tmp_path, own)["heavy-launch"] == "1 occupancy query in 1 step; launched next: nvjet GEMM 256x128 (after 1)"
     others = [step(0, 0, 90), op("aten::mm", 1, 20), query, op("aten::add", 30, 20), *linked(ADD, 35, 5)]
     assert "heavy-launch" not in found(tmp_path, others)
+
+
+def test_a_thread_that_launches_nothing_may_wait(tmp_path):
+    """As the watchdog of NCCL does."""
+    watchdog = on(5, call("cudaEventSynchronize", 100, 20, 9))
+    events = [step(0, 0, 300), *linked(GEMM, 0, 40), call("cudaDeviceSynchronize", 5, 40, 8), *watchdog]
+    told = found(tmp_path, [*events, launch(120, 3), kernel(GEMM, 122, 50, 3)])
+    assert told["sync-in-step"].startswith("1 synchronizing call took 40.0 µs")
+
+
+def test_neighbours_that_meet_within_a_rounding_do_not_cross(tmp_path):
+    """Beside two that do."""
+    crossing = kernel("a", 10, 10, 1), kernel("b", 15, 10, 2)
+    meeting = kernel("c", 40, 10.001, 3), kernel("d", 50, 10, 4)
+    told = found(tmp_path, [step(0, 0, 200), *(launch(n, n + 1) for n in range(4)), *crossing, *meeting])
+    assert told["crossing-slices"] == "1 crossing slice: b"
+
+
+def test_a_broadcast_that_takes_longer_once_waits_for_nobody(tmp_path):
+    said = {"Collective name": "broadcast", "In msg nelems": 4096, "Out msg nelems": 4096, "Group size": 2, "dtype": "BFloat16",
+            "Process Group Name": "0"}  # fmt: skip
+    name = "ncclDevKernel_Broadcast_RING_LL"
+    calls = [e for n, us in enumerate((10, 11, 12, 90)) for e in linked(name, 100 * n, us, n, **said)]
+    assert "late-rank-suspected" not in found(tmp_path, [step(0, 0, 1000), *calls])
+    said["Collective name"] = "allreduce"
+    calls = [e for n, us in enumerate((10, 11, 12, 90)) for e in linked(NCCL, 100 * n, us, n, **said)]
+    assert "late-rank-suspected" in found(tmp_path, [step(0, 0, 1000), *calls])
+
+
+def test_a_compiled_backward_pass_uses_the_gradients(tmp_path):
+    events = [step(0, 0, 100), forward("aten::mm", 0, 5, 7), forward("aten::add", 10, 5, 8)]
+    assert "gradients-unused" in found(tmp_path, events)
+    assert "gradients-unused" not in found(tmp_path, [*events, op("CompiledFunctionBackward", 30, 20)])

@@ -139,6 +139,11 @@ def test_the_rows_that_grew_are_named_those_that_cost_most_first():
     assert found.causes[1].calls == (2, 4) and found.causes[1].us == (10, 20)
 
 
+def test_the_rows_of_a_job_are_those_of_its_slowest_rank():
+    ranks = [run(100.0, rows={"a": RowMeasure(1, 50)}), run(120.0, rows={"b": RowMeasure(1, 90)})]
+    assert of_job(ranks).rows == {"b": RowMeasure(1, 90)}
+
+
 def test_the_ranks_of_a_job_are_one_run():
     ranks = [run(100.0, kernels=5.0, exposed=3.0, findings=("a",)), run(120.0, kernels=6.0, exposed=2.0, findings=("b", "a"))]
     own = of_job(ranks)

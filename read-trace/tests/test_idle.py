@@ -151,3 +151,14 @@ def test_idle_time_is_that_of_the_timeline(tmp_path):
         facts = read(str(path))
         assert facts.idle.total_us == pytest.approx(facts.timeline.idle_us, abs=0.01), path
         assert sum(us for _, us in facts.idle.causes) == pytest.approx(facts.idle.total_us, abs=0.01)
+
+
+def test_a_launch_into_another_device_s_full_queue_is_no_synchronization(idle):
+    """GPU 1's queue is full, and a launch for it waits from 300 to 400; GPU 0 has nothing to do from 310 on, until the launch at
+    450.
+    """
+    full = [own for n in range(950) for own in (launch(0.1 * n, 10 + n), kernel("k", 1000 + n, 1, 10 + n, device=1))]
+    waits = call("cudaLaunchKernel", 300, 100, 5000), kernel("k", 3000, 1, 5000, device=1)
+    own = launch(200, 5001), kernel(GEMM, 201, 109, 5001), launch(450, 5002), kernel(GEMM, 451, 10, 5002)
+    f = idle(step(0, 0, 600), *full, *waits, *own, window=(200, 461))
+    assert dict(f.causes) == {"launch": 90, "python": 50, "latency": 2}

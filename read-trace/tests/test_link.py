@@ -378,3 +378,8 @@ def test_steps_that_meet_are_both_steps(linked, tmp_path):
         load(write(tmp_path / "n.json", op("a", 0, 1)), steps_from=re.compile("no"))
     with pytest.raises(LookupError, match=r"there are 'a', 'b', 'c', 'd', 'e'$"):
         load(write(tmp_path / "m.json", *(annotation(name, 0, 1) for name in "fedcba")), steps_from=re.compile("no"))
+
+
+def test_a_blocking_copy_whose_gpu_event_begins_behind_it_is_a_wait(linked):
+    trace = linked(step(0, 0, 100), call("cudaMemcpy", 0, 20, 1), memcpy(21, 4, 1, name="Memcpy HtoD (Pageable -> Device)"))
+    assert trace.waits.names == ["cudaMemcpy"]

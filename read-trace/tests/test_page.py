@@ -190,6 +190,11 @@ def test_dragging_measures(tmp_path, capsys, opened):
     begin += sum(first <= own.start_us * 1000 < last for own in load(str(NAIVE)).gpu_annotations)
     lane = page.inner_text("#details dl").split("GPU stream 7\n")[1]
     assert lane.startswith(f"busy {us(busy_us)}; {begin} slice")
+    # Drawn twice as wide, the same part takes what it took.
+    page.evaluate("([from, to]) => { report.panels[0].stretch(2); report.measured([2 * from, 2 * to]); }", [first, last])
+    assert (
+        page.locator("#details dl").last.inner_text().split("GPU stream 7\n")[1].startswith(f"busy {us(busy_us)}; {begin} slice")
+    )
     page.keyboard.press("Escape")
     assert page.evaluate("report.timeline.measured") is None
 

@@ -2,19 +2,24 @@
 
 import base64
 import gzip
+from types import SimpleNamespace
+from typing import cast
 
 from helpers import FAULTS, GALLERY, ROOT
-from helpers.events import ADD, GEMM, annotation, kernel, launch, memcpy, memset, on, op, step, write
+from helpers.events import ADD, GEMM, MIB, annotation, kernel, launch, memcpy, memory, memset, on, op, step, write
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 import numpy as np
 import pytest
 from trace_reader import analyze, load, read_job
+from trace_reader.analysis.job_facts import JobFacts
 from trace_reader.model.slices import ON_GPU, Kind
 from trace_reader.names.work_kinds import work_kind
+from trace_reader.scene import lights
 from trace_reader.scene.theme import COLOURS, IDLE
 from trace_reader.scene.timeline import KINDS, Timeline, rank_band
+from trace_reader.scene.trace_tables import collective_light
 from trace_reader.write import job_picture, trace_picture
 from trace_reader.write.page_payload import Shown, panel, rank_panel
 from trace_reader.write.trace_picture import Window, draw
@@ -234,3 +239,41 @@ def test_a_ranks_band_fills_its_window(tmp_path):
         idle = int((band.end_ns - band.start_ns)[band.kind == 0].sum())
         assert idle / 1000 == pytest.approx(facts.ranks[place].idle_us, abs=0.001)
         assert (band.start_ns[upper][1:] >= band.end_ns[upper][:-1]).all()
+
+
+def test_a_row_of_a_collective_lights_up_the_calls_of_its_group(tmp_path):
+    events = [step(0, 0, 1000)]
+    for n, group in enumerate("01"):
+        said = {"Collective name": "allreduce", "In msg nelems": 4096, "Out msg nelems": 4096, "Group size": 2,
+                "dtype": "BFloat16", "Process Group Name": group, "Process Group Ranks": "[0, 1]"}  # fmt: skip
+        events += [launch(100 * n, n + 1), kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 100 * n + 1, 10, n + 1, **said)]
+    trace = load(write(tmp_path / "t.json", *events))
+    timeline = Timeline(trace, analyze(trace))
+    lit = {row.group: collective_light(timeline, row).rows.start_ns.tolist() for row in timeline.facts.collectives}
+    assert lit == {"0": [1000], "1": [101_000]}
+
+
+def test_the_causes_of_idle_time_are_those_of_the_device_that_ends_last(tmp_path):
+    """Two GPUs that are idle from the same moment on."""
+    events = [step(0, 0, 300)]
+    for device in (0, 1):
+        events += [launch(device, 1 + device), kernel(GEMM, 10, 40, 1 + device, device=device)]
+        events += [launch(200 + device, 3 + device), kernel(GEMM, 210, 40 + device, 3 + device, device=device)]
+    trace = load(write(tmp_path / "t.json", *events))
+    (first, of_first), (second, of_second) = Timeline(trace, analyze(trace)).idle
+    assert (first, second) == (1, 0)
+    assert [of_first.kinds[kind].text for kind in of_first.kind.tolist()][-1] == "idle, Python"
+    assert [of_second.kinds[kind].text for kind in of_second.kind.tolist()] == ["idle", "idle"]
+
+
+def test_of_many_waits_the_longest_light_up(monkeypatch):
+    monkeypatch.setattr(lights, "MOST_SPANS", 1)
+    job = SimpleNamespace(waits_ns=[(np.array([0, 100]), np.array([10, 200]))])
+    assert lights.waits_of(cast(JobFacts, job), 0).spans_ns.tolist() == [[100, 200]]
+
+
+def test_the_peak_of_memory_that_only_falls_is_its_beginning(tmp_path):
+    events = step(0, 0, 100), memory(20, 100, -2 * MIB, 8 * MIB), memory(30, 101, -MIB, 7 * MIB)
+    trace = load(write(tmp_path / "t.json", *events))
+    (curve,) = panel(Shown(0, Timeline(trace, analyze(trace))), "t").head["curves"]
+    assert (curve["first"], curve["peak"]) == (10 * MIB, 10 * MIB)
