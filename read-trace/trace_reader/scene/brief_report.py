@@ -3,7 +3,7 @@
 from trace_reader.analysis.facts import WORTH_A_CHANGE, Facts, Finding
 from trace_reader.analysis.verdict import plain_sentence, verdict_sentence
 from trace_reader.findings import PATTERNS
-from trace_reader.scene.trace_report import gain_words, recorded_with, work_per_step
+from trace_reader.scene.trace_report import NAMING, gain_words, recorded_with, work_per_step
 from trace_reader.units import about, us
 
 MOST_CHANGES = 3
@@ -19,7 +19,7 @@ def brief_lines(facts: Facts) -> list[str]:
     lines.append(work_per_step(facts))
     if with_ := recorded_with(facts):
         lines.append(with_)
-    shown = [own for own in facts.findings if own.slug != facts.verdict and _names_a_change(own)][:MOST_CHANGES]
+    shown = [own for own in facts.findings if _names_a_change(own, facts)][:MOST_CHANGES]
     for number, finding in enumerate(shown, 1):
         gain = gain_words(finding)
         worth = f"saves {gain}" if gain else f"{about(finding.share or 0.0)} of the path"
@@ -33,8 +33,8 @@ def brief_lines(facts: Facts) -> list[str]:
     return lines
 
 
-def _names_a_change(finding: Finding) -> bool:
+def _names_a_change(finding: Finding, facts: Facts) -> bool:
     """Whether doing what it says may save something that shows."""
-    if finding.is_worthless:
+    if finding.is_worthless or (finding.slug == facts.verdict and finding.slug not in NAMING):
         return False
     return bool(gain_words(finding)) or (finding.gain is None and (finding.share or 0.0) >= WORTH_A_CHANGE)
