@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any, cast
 
 from exercises.judge import measure, session
@@ -733,3 +734,15 @@ def passes(own, folder, monkeypatch):
     monkeypatch.setattr(measure, "ROUND_S", 0.0)  # what is still there, the trace says
     monkeypatch.setattr(measure, "LEAST_STEPS", 1)
     assert outcome(own.given) == "cause"
+
+
+@pytest.mark.parametrize(("rounds_us", "noted"), [([80.0] * 8 + [110.0], False), ([110.0] * 9, True)])
+def test_times_longer_than_the_recorded_step_are_not_to_be_trusted(talk, monkeypatch, capsys, rounds_us, noted):
+    """The profiler cannot make a step shorter: if all rounds took longer, other programs did it."""
+    own = talk("03_unit_rows")
+    own.state.limits, own.state.gain = [2], 10.0
+    monkeypatch.setattr(session.Session, "run", lambda self, mine: {"means_us": {"given": rounds_us}})
+    monkeypatch.setattr(session.Session, "show", lambda self, *rest: None)
+    monkeypatch.setattr(session, "read", lambda path: SimpleNamespace(plain=SimpleNamespace(recorded_step_us=100.0)))
+    own.begin()
+    assert ("note: times differ a lot" in capsys.readouterr().out) is noted

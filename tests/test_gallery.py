@@ -9,7 +9,8 @@ import re
 import statistics
 import subprocess
 import sys
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import NamedTuple, cast
 
 from common.job import collectives_per_step
 from gallery import docs
@@ -19,7 +20,19 @@ from gallery.figures import CHOICE, MACHINE, NUMBERS, SPREAD, Run, _beside, clai
 from helpers import GALLERY, LESSONS, ROOT
 from helpers.events import op, step, write
 import pytest
-from trace_reader import PATTERNS, analyze, human_bytes, job_sentence, join_names, layer_facts, load, op_facts_of, read_job, us
+from trace_reader import (
+    PATTERNS,
+    Facts,
+    analyze,
+    human_bytes,
+    job_sentence,
+    join_names,
+    layer_facts,
+    load,
+    op_facts_of,
+    read_job,
+    us,
+)
 
 FIGURES = figures()
 RECORDED = sorted(GALLERY.glob("*/*.json"))
@@ -436,3 +449,10 @@ def test_a_claim_is_judged_by_a_recording_and_says_why_where_it_does_not_hold(cl
     assert claim.command or claim.status == "unknown"
     told = f"{claim.said(claim.h200)} {claim.said(claim.why)}"
     assert "{" not in told and "no such finding" not in told and told.rstrip().endswith(".")
+
+
+def test_of_a_plain_step_what_is_measured_is_kept():
+    step = SimpleNamespace(cpu_us=5.0, gpu_busy_us=3.0)
+    for how, kept in (("measured", {"plain_us": 4.0}), ("estimated", {})):
+        facts = SimpleNamespace(middle_step=step, plain=SimpleNamespace(how=how, step_us=4.0))
+        assert recording_of_gallery._measured(cast(Facts, facts)) == {"cpu_us": 5.0, "gpu_busy_us": 3.0, **kept}

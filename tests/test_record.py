@@ -161,6 +161,7 @@ def test_the_steps_after_the_recording_are_timed_without_it_and_their_time_is_in
 
 @pytest.mark.parametrize(("recorded_us", "flags", "said"), [
     (90.0, ("--warmup",), "; 50% of the recorded step is the profiler's own cost"),
+    (180.0, ("--warmup",), "; 75% of the recorded step is the profiler's own cost"),  # of calls, too
     (90.0, (), ""),  # cold
     (45.5, ("--warmup",), ""),  # within the rounds
     (400.0, ("--warmup",), ""),  # more than ops and calls can cost

@@ -990,3 +990,19 @@ def test_a_compiled_backward_pass_uses_the_gradients(tmp_path):
     events = [step(0, 0, 100), forward("aten::mm", 0, 5, 7), forward("aten::add", 10, 5, 8)]
     assert "gradients-unused" in found(tmp_path, events)
     assert "gradients-unused" not in found(tmp_path, [*events, op("CompiledFunctionBackward", 30, 20)])
+
+
+def test_what_the_backward_pass_computes_on_the_cpu_counts(tmp_path):
+    """It runs on a thread of its own."""
+    node = op("autograd::engine::evaluate_function: DivBackward0", 100, 400, **{"Fwd thread id": 1, "Sequence number": 3})
+    later = [node, op("aten::div", 110, 300), op("aten::add", 900, 50), call("cudaLaunchKernel", 910, 5, 55)]
+    events = [step(0, 0, 1000), op("aten::to", 5, 20), *linked(ADD, 10, 30), *on(77, *later), kernel(ADD, 920, 70, 55)]
+    assert found(tmp_path, events)["compute-on-the-cpu"].startswith("1 aten::div per step (300.0 µs each): 30%")
+
+
+def test_a_query_before_the_steps_is_not_counted_in_them(tmp_path):
+    query = "cudaOccupancyMaxActiveBlocksPerMultiprocessor"
+    before = [call(query, 1, 1, 9), *linked(GEMM, 2, 5, **HEAVY), step(0, 50, 20)]
+    assert "heavy-launch" not in found(tmp_path, before)
+    inside = [call(query, 1, 1, 10), step(0, 50, 20), call(query, 51, 1, 9), *linked(GEMM, 52, 8, **HEAVY)]
+    assert found(tmp_path, inside)["heavy-launch"].startswith("1 occupancy query in 1 step; ")

@@ -72,7 +72,8 @@ def test_what_a_row_of_an_export_becomes(tmp_path):
     export = Export(tmp_path / "a.sqlite")
     thread = 5 << 48 | 77 << 24 | 78
     times = {"start": 1_000_000, "end": 1_002_500}
-    for text, more in {"by text": {"eventType": 60}, "a mark": {"eventType": 34}, "open": {"end": None, "eventType": 59}}.items():
+    ranges = {text: {"eventType": kind} for text, kind in (("by text", 60), ("by schema", 70), ("another", 71), ("a mark", 34))}
+    for text, more in {**ranges, "open": {"end": None, "eventType": 59}}.items():
         export.add("NVTX_EVENTS", **{**times, "text": text, "globalTid": thread, **more})
     said = "aten::conv2d, op_id = 12, seq = 40, sizes = [[1, 3], []], input_op_ids = [(1, 0)]"
     export.add("NVTX_EVENTS", **times, textId=export.string(said), eventType=59, globalTid=thread)
@@ -84,7 +85,9 @@ def test_what_a_row_of_an_export_becomes(tmp_path):
         export.add("CUPTI_ACTIVITY_KIND_RUNTIME", **times, globalTid=thread, correlationId=5, nameId=export.string(name))
     export.close()
     trace = load(str(tmp_path / "a.sqlite"))
-    assert sorted((row.name, row.track, row.duration_us) for row in trace.annotations) == [("by text", (77, 78), 2.5)]
+    assert sorted((row.name, row.track, row.duration_us) for row in trace.annotations) == [
+        (text, (77, 78), 2.5) for text in ("another", "by schema", "by text")
+    ]
     assert [(row.name, getattr(row.detail, "dims", None)) for row in trace.ops] == [
         ("aten::conv2d", ((1, 3), ())),
         ("aten::relu_", None),

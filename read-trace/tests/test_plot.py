@@ -20,6 +20,7 @@ import pytest
 from trace_reader import analyze, cli, load, read
 from trace_reader.scene.theme import COLOURS, IDLE, MEMORY
 from trace_reader.scene.timeline import Timeline
+from trace_reader.write.roofline_picture import _place
 from trace_reader.write.trace_picture import COMPILE_ROWS, MOST_THREADS, OTHERS, Window, draw, plot
 
 import read_trace
@@ -505,6 +506,8 @@ def test_a_picture_called_roofline_has_a_dot_for_each_op_and_shape(tmp_path, suf
         ("2 of 1024x1024 bf16", 214.7, 0.217), ("2 of 512x512 bf16", 26.8, 0.033)
     ]  # fmt: skip
     assert [o.limited_by for o in facts.op_shapes] == ["compute", "memory"]  # 1.5 MB need 0.33 µs, the FLOP 0.27
+    # FLOP per byte: 2 n^3 over the 6 n^2 bytes of three matrices
+    assert [_place(own)[0] for own in facts.op_shapes] == pytest.approx([1024 / 3, 512 / 3])
     assert facts.op_shapes[0].to_gain_us == pytest.approx(10 - 2 * 1024**3 / 989e6 / 0.7, abs=1e-6)
 
 

@@ -27,6 +27,9 @@ def test_functions_and_their_guards_are_counted():
         Recompiled("step", "train.py:9", 1, ()),
     )
     assert recompiles("nothing of that kind\n") == ()
+    # A guard that fails for two entries of the cache fails in one recompilation.
+    twice = f"{AT}     - 0/2: {SIZE.replace('another', '7')}\n{AT} Recompiling function step"
+    assert recompiles(LOG.replace(f"{AT} Recompiling function step", twice)) == recompiles(LOG)
 
 
 def test_the_report_says_why(tmp_path, capsys):

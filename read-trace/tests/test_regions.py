@@ -9,6 +9,7 @@ from helpers.events import ADD, GEMM, annotation, call, document, kernel, memcpy
 from helpers.other_forms import torchs_exporter, window
 import pytest
 from trace_reader import load, read
+from trace_reader.analysis.place_facts import region_facts
 
 import read_trace
 
@@ -158,3 +159,14 @@ def test_a_copy_to_share_keeps_them_apart(tmp_path, capsys):
     assert "secret" not in (tmp_path / "b.json").read_text()
     rows = json.loads(told(capsys, tmp_path / "b.json", "--by", "layer", "--json"))["rows"]
     assert [(row["gpu_us"], row["backward_us"]) for row in rows] == [(24, 16), (42, 10)]
+
+
+def test_a_graph_of_the_backward_pass_alone_is_replayed_too(tmp_path):
+    back = node(kernel(GEMM, 60, 5, 2), 2, {"name": "layers.0", "autograd_phase": "backward"})
+    forward = node(kernel(GEMM, 11, 10, 1), 1, {"name": "layers.1"})
+    trace = document(step(2, 0, 100), call("cudaGraphLaunch", 5, 4, 1), forward, call("cudaGraphLaunch", 45, 4, 2), back)
+    rows = region_facts(load(str(spliced(tmp_path / "a.json", trace))))
+    assert [(own.name, own.calls, own.launched, own.backward_us) for own in rows] == [
+        ("layers.1", 1, 1, 0),
+        ("layers.0", 1, 0, 5),
+    ]

@@ -10,6 +10,7 @@ import sys
 
 from helpers import GALLERY
 import pytest
+from trace_reader.analysis.snapshot_facts import compare_held, snapshot_curves, snapshot_facts
 from trace_reader.errors import NotATraceError
 from trace_reader.parse.memory_snapshot import read_snapshot
 from trace_reader.parse.plain_pickle import NotPlainError, loads
@@ -217,6 +218,27 @@ GPU 2
         ("project/train.py:5 main", [10 * MIB, 10 * MIB], [1, 1]),
     ]  # fmt: skip
     assert list(grown) == ["GPU 0"]
+
+
+def test_a_line_that_holds_nothing_any_more_shrank(tmp_path):
+    later = {"segments": [segment(0, 1000, block(10 * MIB, WEIGHTS))]}
+    paths = kept(tmp_path / "a.pickle", RUN), kept(tmp_path / "b.pickle", later)
+    (before,), (after,) = (snapshot_facts(read_snapshot(path)) for path in paths)
+    assert [(own.line, own.bytes) for own in compare_held(before, after)] == [
+        ("project/train.py:12 step", (8 * MIB, 0)), ("project/train.py:5 main", (10 * MIB, 10 * MIB)),
+    ]  # fmt: skip
+
+
+def test_the_curve_has_what_is_allocated_after_each_event(tmp_path):
+    (curve,) = snapshot_curves(read_snapshot(kept(tmp_path / "a.pickle", RUN)), 0, 10**6)
+    assert (curve.device, curve.first_bytes) == ("GPU 0", 10 * MIB)
+    assert [size / MIB for size in curve.bytes.tolist()] == [14, 20, 16, 24, 27, 24, 18]
+    assert curve.moment_ns.tolist() == [n * 100_000 for n in range(1, 8)]
+
+
+def test_a_device_that_holds_nothing_at_the_end_is_told(tmp_path, capsys):
+    (own,) = devices(capsys, kept(tmp_path / "a.pickle", {**RUN, "segments": []}))
+    assert (own["device"], own["peak_bytes"], own["allocated_bytes"]) == ("GPU 0", 9 * MIB, 0)
 
 
 def test_a_recorded_run_has_the_peak_that_torch_counted(capsys):
