@@ -202,19 +202,20 @@ def test_a_batch_that_is_written_to_is_said(program, cpu):
         measure.measure(program(), program("mine", "return model * x", "y = model * x; x.add_(1); return y"), cpu)
 
 
-def test_outputs_that_were_kept_are_of_no_use(program, cpu):
-    """What a step looks up by the number of its call, or once for all, is wrong for batches that it has not seen."""
-    kept = "kept.setdefault(x.data_ptr() % 1 or len(calls) % 3, model * x)"
-    mine = program("mine", "return model * x", f"calls.append(0); return {kept}")
-    mine.write_text(f"kept, calls = {{}}, []\n{mine.read_text()}")
-    found, traces = measure.measure(program(), mine, cpu)
-    assert found["differs"].startswith("of batches not seen before, output 1 differs by up to ") and not traces
-
-
-def test_outputs_that_were_kept_by_what_is_in_the_batch_are_of_no_use(program, cpu):
-    body = "key = float(x.sum())\n    if key not in kept and len(kept) == 3:\n        key = min(kept)\n"
-    mine = program("mine", "return model * x", f"{body}    return kept.setdefault(key, model * x)")
-    mine.write_text(f"kept = {{}}\n{mine.read_text()}")
+@pytest.mark.parametrize(
+    ("before", "body"),
+    [
+        ("kept, calls = {}, []", "calls.append(0); return kept.setdefault(x.data_ptr() % 1 or len(calls) % 3, model * x)"),
+        ("kept = {}", "key = float(x.sum()) if len(kept) < 3 or float(x.sum()) in kept else min(kept)\n"
+                      "    return kept.setdefault(key, model * x)"),
+    ],
+)  # fmt: skip
+def test_outputs_that_were_kept_are_of_no_use(program, cpu, before, body):
+    """What a step looks up by the number of its call, once for all, or by what is in the batch, is wrong for batches that it has
+    not seen.
+    """
+    mine = program("mine", "return model * x", body)
+    mine.write_text(f"{before}\n{mine.read_text()}")
     found, traces = measure.measure(program(), mine, cpu)
     assert found["differs"].startswith("of batches not seen before, output 1 differs by up to ") and not traces
 

@@ -220,14 +220,18 @@ def test_a_guess_a_second_one_a_mark_and_the_progress(folder, opened):
     keep_screen(page, "index")
 
 
+def answer_rightly(page, folder, exercises):
+    for own in exercises:
+        page.goto((folder / own.file).as_uri())
+        guess(page, own.questions[0].right if own.questions[0].options else str(own.questions[0].right))
+        explained(page)
+
+
 def test_what_was_missed_comes_again_and_can_be_mended(folder, opened):
     page = opened(folder / EVERY[0].file, wait="html[data-asked]")
     guess(page, "GPU")
     explained(page)
-    for own in EVERY[2:6]:
-        page.goto((folder / own.file).as_uri())
-        guess(page, own.questions[0].right if own.questions[0].options else str(own.questions[0].right))
-        explained(page)
+    answer_rightly(page, folder, EVERY[2:6])
     page.goto((folder / "index.html").as_uri())
     assert page.inner_text("#again li").startswith("The table ends with two totals")
     page.click("#again a")
@@ -248,10 +252,7 @@ def test_what_comes_again_and_is_missed_again_is_not_mended(folder, opened):
     page = opened(folder / EVERY[1].file, wait="html[data-asked]")
     guess(page, "4096")
     explained(page)
-    for own in EVERY[2:6]:
-        page.goto((folder / own.file).as_uri())
-        guess(page, own.questions[0].right if own.questions[0].options else str(own.questions[0].right))
-        explained(page)
+    answer_rightly(page, folder, EVERY[2:6])
     page.goto((folder / "index.html").as_uri())
     page.click("#again a")
     page.wait_for_selector("html[data-asked]", state="attached")

@@ -11,6 +11,8 @@ from pathlib import Path
 import re
 import sys
 
+from trace_reader import cli
+
 FAULTS = Path(__file__).parents[1] / "tests" / "data" / "faults"
 # By recording: the finding that names its fault, and what the line that proves it must have: the fault's call or op (None: it is
 # of many). A name that is too long is shown without its middle.
@@ -36,8 +38,6 @@ UNIT_US = {"µs": 1.0, "ms": 1e3, "s": 1e6}
 
 def asked(*arguments: str) -> str:
     """What the command prints."""
-    from trace_reader import cli
-
     with contextlib.redirect_stdout(io.StringIO()) as out:
         assert cli.main(list(arguments)) == 0
     return out.getvalue()
@@ -91,5 +91,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parents[1])]
     sys.exit(main())

@@ -5,7 +5,7 @@ The files are made by hand, with the arguments that torch's exporters write: no 
 
 import json
 
-from helpers.events import ADD, GEMM, annotation, call, document, kernel, memcpy, memset, step
+from helpers.events import ADD, GEMM, annotation, call, document, kernel, launch, memcpy, memset, step
 from helpers.other_forms import torchs_exporter, window
 import pytest
 from trace_reader import load, read
@@ -170,3 +170,16 @@ def test_a_graph_of_the_backward_pass_alone_is_replayed_too(tmp_path):
         ("layers.1", 1, 1, 0),
         ("layers.0", 1, 0, 5),
     ]
+
+
+def test_what_names_another_graph_brings_no_regions_of_its_own(tmp_path, capsys):
+    """--names tells the time of the graph's work; the regions of the trace that names it took other time."""
+    eager = document(
+        step(2, 0, 100), annotation("layer 5", 1, 30), launch(2, 8), kernel(GEMM, 10, 3, 8),
+        call("cudaGraphLaunch", 40, 4, 9), node(kernel(ADD, 50, 7, 9), 1, {"name": "layer 6"}),
+    )  # fmt: skip
+    graph = document(step(2, 0, 100), call("cudaGraphLaunch", 5, 4, 1), node(kernel(GEMM, 11, 10, 1), 1))
+    paths = spliced(tmp_path / "graph.json", graph), spliced(tmp_path / "eager.json", eager)
+    for by in ("layer", "annotation"):
+        told_of = json.loads(told(capsys, paths[0], "--names", str(paths[1]), "--by", by, "--json"))
+        assert [(row["name"], row["gpu_us"]) for row in told_of["rows"]] == [("layer 5", 10)]

@@ -35,7 +35,12 @@ BACKWARD = frames(
 )  # fmt: skip
 STATES = frames((f"{SITE}/optim/adam.py", 178, "_init_group"), (OWN, 12, "step"))
 LOSS = frames((f"{SITE}/autograd/__init__.py", 231, "backward"), (OWN, 11, "step"))
-REDUCED = frames((f"{SITE}/distributed/c10d.py", 9, "all_reduce"), (OWN, 13, "step"))
+REDUCED = frames((f"{SITE}/distributed/distributed_c10d.py", 9, "all_reduce"), (OWN, 13, "step"))
+CALLED = (f"{SITE}/nn/modules/module.py", 1790, "_call_impl")
+SHARDED = frames((OWN, 9, "forward"), CALLED, (f"{SITE}/distributed/fsdp/fully_sharded_data_parallel.py", 900, "forward"))
+LAUNCHED = frames((OWN, 3, "main"), (f"{SITE}/distributed/elastic/multiprocessing/errors/__init__.py", 300, "wrapper"))
+MADE = frames((f"{SITE}/nn/modules/linear.py", 100, "__init__"), (OWN, 4, "__init__"))
+CLOSURE = frames((f"{SITE}/nn/modules/linear.py", 134, "forward"), (OWN, 9, "closure"), (f"{SITE}/optim/lbfgs.py", 330, "step"))
 BLAS = frames(("", 0, "at::cuda::setWorkspaceForHandle(x)"), (OWN, 9, "forward"))
 ONLY_TORCH = frames((f"{SITE}/functional.py", 3, "split"))
 WINDOWS = frames(("C:\\work\\code\\own.py", 4, "main"))
@@ -120,6 +125,10 @@ In use at the end, by the line that asked for it
     [
         (FORWARD, "project/train.py:9 forward", "forward"),
         (REDUCED, "project/train.py:13 step", "collective"),
+        (SHARDED, "project/train.py:9 forward", "forward"),  # not all that FSDP wraps is a collective
+        (LAUNCHED, "project/train.py:3 main", "other"),  # nor all that torchrun starts
+        (MADE, "project/train.py:4 __init__", "module"),
+        (CLOSURE, "project/train.py:9 closure", "forward"),  # what LBFGS calls again
         (BLAS, "project/train.py:9 forward", "workspace"),
         (ONLY_TORCH, "torch/functional.py:3 split", "other"),
         (WINDOWS, "code/own.py:4 main", "other"),
@@ -286,6 +295,12 @@ def test_of_another_run_it_is_refused(tmp_path, capsys):
     assert capsys.readouterr() == ("", f"error: {DATA / 'before.pickle'}: {words}\n")
     assert read_trace.main([str(other), str(other), *page, "--snapshot", str(DATA / "before.pickle")]) == 2
     assert capsys.readouterr() == ("", "error: --snapshot is of one trace, got 2\n")
+    odd = gzip.decompress((DATA / "train.json.gz").read_bytes()).replace(
+        b'"baseTimeNanoseconds": 1', b'"baseTimeNanoseconds": 1' + b"0" * 40
+    )
+    (tmp_path / "odd.json").write_bytes(odd)
+    assert read_trace.main([str(tmp_path / "odd.json"), *page, "--snapshot", str(DATA / "before.pickle")]) == 2
+    assert capsys.readouterr().err.endswith(f"{words}\n")
     timeless = {"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": 512}]]}
     assert read_trace.main([str(other), *page, "--snapshot", kept(tmp_path / "a.pickle", timeless)]) == 2
     assert capsys.readouterr().err.endswith(f"{words}\n")

@@ -79,7 +79,7 @@ def annotation_facts(trace: Trace, asked: Asked | None = None) -> tuple[PlaceFac
 
     Here and below: `asked` is the work that is told of, where it is not the trace's own.
     """
-    found = [*_place_facts(trace, trace.annotations, trace.parent, asked), *region_facts(trace)]
+    found = [*_place_facts(trace, trace.annotations, trace.parent, asked), *(region_facts(trace) if asked is None else ())]
     return tuple(sorted(found, key=lambda a: (-a.gpu_us - (a.backward_us or 0.0), -(a.total_us or 0.0), a.name)))
 
 
@@ -90,7 +90,7 @@ def layer_facts(trace: Trace, asked: Asked | None = None) -> tuple[PlaceFacts, .
     modules, if the trace was loaded with stacks and has them. Raises LookupError where there is none of them.
     """
     layers, parent = trace.annotations.where(trace.annotations.is_named(is_numbered)), trace.parent
-    regions = region_facts(trace)
+    regions = region_facts(trace) if asked is None else ()
     numbered = [region for region in regions if is_numbered(region.name)]
     if regions and not len(layers):
         return tuple(numbered or regions)
@@ -106,7 +106,7 @@ def layer_facts(trace: Trace, asked: Asked | None = None) -> tuple[PlaceFacts, .
 
 
 def region_facts(trace: Trace) -> tuple[PlaceFacts, ...]:
-    """A row for each region of CUDA graphs, in the order in which they run first."""
+    """A row for each region of this trace's CUDA graphs, in the order in which they run first."""
     details, work = trace.slices.details, trace.linked
     region = trace.slices.region[work.at]
     rows = work.where(region >= 0)

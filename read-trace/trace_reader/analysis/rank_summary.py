@@ -130,7 +130,6 @@ def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
     """What a job's report needs of this trace, whose facts these are."""
     header = trace.header
     distributed = _distributed(header)
-    base_ns = header.get("baseTimeNanoseconds")
     start_ns = int(trace.steps.start_ns[0]) if len(trace.steps) else 0
     has_gpu = len(trace.work) > 0
     communication, computation, work = _of_gpu(trace) if has_gpu else _of_cpu(trace)
@@ -158,7 +157,7 @@ def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
         findings=tuple(RankFinding(f.slug, f.seen, f.share) for f in facts.findings if f.share and f.share >= WORTH_TELLING),
         has_gpu=has_gpu,
         zero_ns=trace.zero_ns,
-        base_ns=base_ns if type(base_ns) is int and abs(base_ns) < 2**62 else 0,
+        base_ns=trace.base_ns,
         window_ns=(start_ns, end_ns),
         steps=tuple(trace.steps.names),
         step_ns=np.stack([trace.steps.start_ns, trace.steps.end_ns], axis=1),

@@ -13,6 +13,12 @@ NO_STACK = "no stack was recorded"
 OTHER = "other"
 _NODE = re.compile(r"torch::autograd::(?:generated::)?(\w+)::apply\(")  # of the backward pass, whose threads run no Python
 _WORKSPACE = ("at::cuda::setWorkspaceForHandle(", "at::cuda::getCUDABlasLtWorkspace(")
+_COLLECTIVES = tuple(
+    f"torch/distributed/{file}.py"  # only these: all that FSDP wraps, and what torchrun starts, passes through that folder
+    for file in ("distributed_c10d", "_functional_collectives", "fsdp/_fully_shard/_fsdp_collectives")
+)
+_MAKING = ("__init__", "reset_parameters", "_apply", "to", "to_empty")  # functions of torch.nn.modules
+_CALLING = ("forward", "_call_impl", "_wrapped_call_impl")
 _OP = re.compile(r"(at::_ops::\w+)::call\(")
 
 
@@ -187,23 +193,23 @@ def _short(frame: Frame) -> str:
 
 
 def category_of(stack: Stack) -> str:
-    """What a stack passes through."""
-    files = [file.replace("\\", "/") for file, _, _ in stack]
-    functions = list(zip(files, (name for _, _, name in stack), strict=True))
-    if any(name.startswith(_WORKSPACE) for _, name in functions):
+    """What a stack passes through: as the innermost frame that tells it."""
+    return next((word for frame in stack if (word := _category(*frame))), OTHER)
+
+
+def _category(file: str, line: int, name: str) -> str:
+    file = file.replace("\\", "/")
+    if name.startswith(_WORKSPACE):
         return "workspace"
-    if any("torch/optim/" in file for file in files):
-        return "optimizer"
-    if any(
-        name.startswith("torch::autograd::Engine::") or ("torch/autograd/" in file and "backward" in name)
-        for file, name in functions
-    ):
+    if name.startswith("torch::autograd::Engine::") or ("torch/autograd/" in file and "backward" in name):
         return "backward"
-    if any("torch/distributed/" in file for file in files):
+    if "torch/optim/" in file:
+        return "optimizer"
+    if file.endswith(_COLLECTIVES):
         return "collective"
-    if any(file.endswith("torch/nn/modules/module.py") and name in ("_apply", "to", "to_empty") for file, name in functions):
-        return "module"
-    return "forward" if any("torch/nn/modules/" in file for file in files) else OTHER
+    if "torch/nn/modules/" in file:
+        return "module" if name in _MAKING else "forward" if name in _CALLING else ""
+    return ""
 
 
 def compare_held(before: SnapshotFacts, after: SnapshotFacts) -> tuple[HeldChange, ...]:

@@ -95,8 +95,7 @@ def page_of_one(timeline: Timeline, style: Style, snapshot: str | None = None) -
 def _with_snapshot(timeline: Timeline, path: str, document: Document) -> Timeline:
     """The timeline with the snapshot's curves in place of its own; what it says of this time goes behind the report."""
     trace, snapshot = timeline.trace, read_snapshot(path)
-    base_ns = trace.header.get("baseTimeNanoseconds")
-    zero_ns = (base_ns if isinstance(base_ns, int) else 0) + trace.zero_ns
+    zero_ns = trace.base_ns + trace.zero_ns
     length_ns = int(trace.slices.end_ns.max(initial=0))
     drawn = snapshot_curves(snapshot, zero_ns, length_ns)
     if not drawn:

@@ -70,6 +70,12 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     memory: Memory
     zero_ns: int
 
+    @property
+    def base_ns(self) -> int:
+        """What the file's times count from, since 1970; 0 where its header does not say: then they may count from there."""
+        base_ns = self.header.get("baseTimeNanoseconds")
+        return base_ns if type(base_ns) is int and abs(base_ns) < 2**62 else 0
+
     @cached_property
     def ops(self) -> Rows:
         return Rows(self.slices, self.slices.of(Kind.OP))

@@ -59,12 +59,12 @@ class Band(msgspec.Struct, frozen=True, eq=False):
 
 class Timeline:
     """A trace with its facts, on its time axis (ns from the first slice). `drawn`: the trace whose slices are shown, which may
-    have the functions of Python, too; the facts are those of `trace`. `snapshot`: curves of the allocated bytes from elsewhere,
-    which go before the trace's own.
+    have the functions of Python, too; the facts are those of `trace`. `curves_before`: of the allocated bytes, from a snapshot;
+    they go before the trace's own.
     """
 
-    def __init__(self, trace: Trace, facts: Facts, drawn: Trace | None = None, snapshot: Sequence[Curve] = ()):
-        self.trace, self.facts, self.drawn, self.snapshot = trace, facts, drawn or trace, snapshot
+    def __init__(self, trace: Trace, facts: Facts, drawn: Trace | None = None, curves_before: Sequence[Curve] = ()):
+        self.trace, self.facts, self.drawn, self.curves_before = trace, facts, drawn or trace, curves_before
 
     @cached_property
     def lanes(self) -> tuple[Lane, ...]:
@@ -133,8 +133,8 @@ class Timeline:
     @cached_property
     def curves(self) -> list[Curve]:
         """The allocated bytes of each device whose memory was recorded."""
-        known = {curve.device for curve in self.snapshot}
-        return [*self.snapshot, *(own for own in curves(self.trace) if own.device not in known)]
+        known = {curve.device for curve in self.curves_before}
+        return [*self.curves_before, *(own for own in curves(self.trace) if own.device not in known)]
 
     @cached_property
     def gemms(self) -> dict[tuple[str, tuple[int, int, int, int], str, str | None], Rows]:
