@@ -183,3 +183,9 @@ def test_what_names_another_graph_brings_no_regions_of_its_own(tmp_path, capsys)
     for by in ("layer", "annotation"):
         told_of = json.loads(told(capsys, paths[0], "--names", str(paths[1]), "--by", by, "--json"))
         assert [(row["name"], row["gpu_us"]) for row in told_of["rows"]] == [("layer 5", 10)]
+
+
+def test_a_graph_without_regions_is_to_be_named_by_another_trace(tmp_path, capsys):
+    trace = document(step(2, 0, 100), call("cudaGraphLaunch", 5, 4, 1), node(kernel(GEMM, 11, 10, 1), 1))
+    assert read_trace.main([str(spliced(tmp_path / "a.json", trace)), "--by", "layer"]) == 2
+    assert capsys.readouterr().err.endswith("recorded (with_stack); what a CUDA graph replays: --names EAGER.json\n")

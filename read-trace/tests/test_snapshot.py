@@ -59,11 +59,11 @@ def segment(device, address, *blocks):
     return {"device": device, "address": address, "total_size": total, "blocks": list(blocks)}
 
 
-# 10 MiB of weights from before, 4 of activations (freed), 6 of a gradient (freed), 8 of states, 3 of a loss (freed):
-#   after each event  14  20  16  24  27  24  18; the peak is 27, and the first 10 MiB are from before.
+# 10 MiB of weights from before, which stay, 4 of activations (freed), 6 of a gradient (freed), 8 of states, 3 of a loss (freed):
+#   after each event  14  20  16  24  27  24  18; the peak is 27.
 RUN = {
     "segments": [
-        segment(0, 1000, block(10 * MIB, WEIGHTS), block(8 * MIB, STATES), block(2 * MIB, [], "inactive")),
+        segment(0, 1000, block(10 * MIB, WEIGHTS), block(8 * MIB, STATES, address=3), block(2 * MIB, [], "inactive")),
         segment(0, 10**9, block(5 * MIB, FORWARD, "active_awaiting_free"), block(MIB, [], "inactive")),
     ],
     "device_traces": [[
@@ -99,12 +99,11 @@ def test_the_peak_what_was_in_use_then_and_at_the_end(tmp_path, capsys, monkeypa
 GPU 0
   in use at the end: 18.0 MiB of 26.0 MiB reserved, the largest free piece: 2.0
   MiB
-  peak of the recorded history: 27.0 MiB, 10.0 MiB of it from before the
-  recording (7 events)
+  peak of the recorded history: 27.0 MiB (7 events)
 
 In use at the peak, by the line that asked for it
   line                      category   blocks     bytes  share
-  before the recording                         10.0 MiB  37.0%
+  project/train.py:5 main   module          1  10.0 MiB  37.0%
   project/train.py:12 step  optimizer       1   8.0 MiB  29.6%
   MmBackward0               backward        1   6.0 MiB  22.2%
   project/train.py:11 step  backward        1   3.0 MiB  11.1%
@@ -113,10 +112,12 @@ In use at the end, by the line that asked for it
   line                      category   blocks     bytes  share
   project/train.py:5 main   module          1  10.0 MiB  55.6%
   project/train.py:12 step  optimizer       1   8.0 MiB  44.4%
+
+next: uv run read_trace.py memory {path} LATER.pickle tells what grew since
 """
     )
     (own,) = devices(capsys, path)
-    assert (own["peak_bytes"], own["peak_us"], own["before_bytes"], own["events"]) == (27 * MIB, 500, 10 * MIB, 7)
+    assert (own["peak_bytes"], own["peak_us"], own["before_bytes"], own["events"]) == (27 * MIB, 500, 0, 7)
     assert (own["allocated_bytes"], own["reserved_bytes"], own["largest_free_bytes"]) == (18 * MIB, 26 * MIB, 2 * MIB)
 
 
@@ -157,7 +158,7 @@ def test_without_a_history_there_is_no_peak(tmp_path, capsys):
         "  before, for the peak",
         "",
     ]
-    assert lines[7:] == [
+    assert lines[7:10] == [
         "In use at the end, by the line that asked for it",
         "  line                        category  blocks    bytes   share",
         "  project/train.py:9 forward  forward        2  1.5 KiB  100.0%",
@@ -168,9 +169,36 @@ def test_without_a_history_there_is_no_peak(tmp_path, capsys):
 
 def test_a_peak_before_the_first_event(tmp_path, capsys):
     trace = [event("free_requested", 1, 4 * MIB, 100), event("alloc", 1, MIB, 200)]
-    run = {"segments": [segment(0, 0, block(MIB, FORWARD))], "device_traces": [trace]}
+    run = {"segments": [segment(0, 1, block(MIB, FORWARD))], "device_traces": [trace]}
     (own,) = devices(capsys, kept(tmp_path / "a.pickle", run))
     assert (own["peak_bytes"], own["before_bytes"], own["peak_us"], own["at_peak"]) == (4 * MIB, 4 * MIB, None, [])
+
+
+def test_what_was_allocated_before_the_history_and_stays_is_named(tmp_path, capsys):
+    """A history of few events (max_entries) has lost the allocations of what is still in use."""
+    run = {**RUN, "device_traces": [RUN["device_traces"][0][-3:]]}  # two frees, of 3 and 6 MiB, and no allocation
+    (own,) = devices(capsys, kept(tmp_path / "a.pickle", run))
+    assert (own["peak_bytes"], own["before_bytes"], own["events"]) == (27 * MIB, 9 * MIB, 2)
+    assert [(row["line"], row["bytes"]) for row in own["at_peak"]] == [
+        ("project/train.py:5 main", 10 * MIB), ("project/train.py:12 step", 8 * MIB),
+    ]  # fmt: skip
+    assert "27.0 MiB, 9.0 MiB of it allocated before the first event, freed later" in " ".join(
+        told(capsys, tmp_path / "a.pickle").split()
+    )
+
+
+def test_a_block_that_the_allocator_did_not_split_counts_whole(tmp_path, capsys):
+    """19.5 MiB were asked for, 20 were taken, twice; one address was used before."""
+    run = {
+        "segments": [segment(0, 100, block(20 * MIB, FORWARD)), segment(0, 10**9, block(20 * MIB, FORWARD))],
+        "device_traces": [[
+            event("alloc", 100, MIB, 1), event("free_requested", 100, MIB, 2),
+            event("alloc", 100, 39 * MIB // 2, 3), event("alloc", 10**9, 39 * MIB // 2, 4),
+        ]],
+    }  # fmt: skip
+    (own,) = devices(capsys, kept(tmp_path / "a.pickle", run))
+    assert (own["peak_bytes"], own["before_bytes"]) == (40 * MIB, 0)
+    assert own["at_peak"] == [{"line": "project/train.py:9 forward", "category": "forward", "blocks": 2, "bytes": 40 * MIB}]
 
 
 def test_out_of_memory_and_what_cannot_be_read(tmp_path, capsys):
@@ -229,6 +257,22 @@ GPU 2
     assert list(grown) == ["GPU 0"]
 
 
+def test_blocks_without_addresses_follow_each_other(tmp_path, capsys):
+    """As in older files; what is known by its event counts once."""
+    run = {
+        "segments": [segment(0, 1000, block(10 * MIB, WEIGHTS), block(8 * MIB, STATES))],
+        "device_traces": [[event("alloc", 1000 + 10 * MIB, 8 * MIB, 1, STATES)]],
+    }
+    (own,) = devices(capsys, kept(tmp_path / "a.pickle", run))
+    assert (own["peak_bytes"], [row["bytes"] for row in own["at_peak"]]) == (18 * MIB, [10 * MIB, 8 * MIB])
+
+
+def test_peaks_are_compared_where_both_are_known(tmp_path, capsys):
+    known, unknown = kept(tmp_path / "a.pickle", RUN), kept(tmp_path / "b.pickle", {"segments": RUN["segments"]})
+    assert "  peak of the recorded history: 27.0 MiB, then 27.0 MiB\n" in told(capsys, known, known)
+    assert "peak" not in told(capsys, known, unknown) and "peak" not in told(capsys, unknown, known)
+
+
 def test_a_line_that_holds_nothing_any_more_shrank(tmp_path):
     later = {"segments": [segment(0, 1000, block(10 * MIB, WEIGHTS))]}
     paths = kept(tmp_path / "a.pickle", RUN), kept(tmp_path / "b.pickle", later)
@@ -250,15 +294,23 @@ def test_a_device_that_holds_nothing_at_the_end_is_told(tmp_path, capsys):
     assert (own["device"], own["peak_bytes"], own["allocated_bytes"]) == ("GPU 0", 9 * MIB, 0)
 
 
+def test_a_snapshot_without_a_gpu(tmp_path, capsys):
+    path = kept(tmp_path / "a.pickle", {"segments": [], "device_traces": [[]]})
+    assert told(capsys, path).endswith("\nno memory of a GPU is in it: was CUDA used before it was dumped?\n")
+
+
 def test_a_recorded_run_has_the_peak_that_torch_counted(capsys):
     """The script that recorded them (tests/helpers/record_snapshot.py) printed torch's own numbers."""
     for name, allocated, peak in (("before", 189853696, 324093440), ("after", 357625856, 382791680)):
         (own,) = devices(capsys, DATA / f"{name}.pickle")
         assert (own["allocated_bytes"], own["peak_bytes"], own["reserved_bytes"]) == (allocated, peak, 421527552)
-        assert own["before_bytes"] == 12 * MIB
+        assert own["before_bytes"] == 0
     assert own["ooms"] == [{"line": "me/record_snapshot.py:78 main", "bytes": 1 << 43, "free_bytes": 83796099072}]
     assert told(capsys, DATA / "before.pickle", DATA / "after.pickle").splitlines()[4:] == [
         "  in use at the end: 181.1 MiB, then 341.1 MiB (+160.0 MiB)",
+        "  peak of the recorded history: 309.1 MiB, then 365.1 MiB",
+        "  B: out of memory: 8.0 TiB asked for by me/record_snapshot.py:78 main; the",
+        "  device had 78.0 GiB free",
         "",
         "What grew and shrank, by the line that asked for it",
         "  line                              category    A          B       bytes  blocks",
@@ -267,14 +319,14 @@ def test_a_recorded_run_has_the_peak_that_torch_counted(capsys):
 
 
 def test_beside_the_timeline_of_its_step(tmp_path, capsys, opened):
-    """The curve and the peak are those of the trace's own allocations; but what the snapshot knows from before, it names."""
+    """The curve and the peak are those of the trace's own allocations; what was there before the trace, the snapshot names."""
     arguments = [str(DATA / "train.json.gz"), "--html", str(tmp_path / "a.html"), "--snapshot", str(DATA / "before.pickle")]
     assert read_trace.main(arguments) == 0
     page = opened(tmp_path / "a.html")
     curve = page.evaluate("() => report.panels[0].curves")
     assert [(own["label"], own["peak"]) for own in curve] == [("GPU 0 memory", 324093440)]
     text = page.text_content("body")
-    assert "GPU 0: peak in ProfilerStep#2: 309.1 MiB, 12.0 MiB of it from before the recording (156 events)" in text
+    assert "GPU 0: peak in the trace's time, in ProfilerStep#2: 309.1 MiB (156 events)" in text
     assert "me/record_snapshot.py:35 train_step" in text
 
 
@@ -284,7 +336,8 @@ def test_a_peak_at_the_trace_s_start_is_in_no_step(tmp_path, capsys):
     snapshot["device_traces"] = [[own for own in snapshot["device_traces"][0] if own["action"] == "free_requested"][-20:]]
     arguments = [str(DATA / "train.json.gz"), "--html", str(tmp_path / "a.html"), "--snapshot"]
     assert read_trace.main([*arguments, kept(tmp_path / "a.pickle", snapshot)]) == 0
-    assert "GPU 0: peak: 445.1 MiB, 445.1 MiB of it from before the recording" in (tmp_path / "a.html").read_text()
+    words = "s time: 445.1 MiB, 264.0 MiB of it allocated before the first event, freed later (20 events)"
+    assert words in (tmp_path / "a.html").read_text()
 
 
 def test_of_another_run_it_is_refused(tmp_path, capsys):
@@ -301,6 +354,9 @@ def test_of_another_run_it_is_refused(tmp_path, capsys):
     (tmp_path / "odd.json").write_bytes(odd)
     assert read_trace.main([str(tmp_path / "odd.json"), *page, "--snapshot", str(DATA / "before.pickle")]) == 2
     assert capsys.readouterr().err.endswith(f"{words}\n")
+    without = {"segments": RUN["segments"]}
+    assert read_trace.main([str(other), *page, "--snapshot", kept(tmp_path / "a.pickle", without)]) == 2
+    assert "a.pickle: no history was recorded: call torch.cuda.memory._record_memory_history()" in capsys.readouterr().err
     timeless = {"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": 512}]]}
     assert read_trace.main([str(other), *page, "--snapshot", kept(tmp_path / "a.pickle", timeless)]) == 2
     assert capsys.readouterr().err.endswith(f"{words}\n")
@@ -318,7 +374,8 @@ def test_mistakes_in_a_command(tmp_path, capsys):
     for name, data, words in (
         ("missing", None, "No such file or directory"),
         ("text", b"hello", "no snapshot of CUDA's memory, which is a pickle"),
-        ("zipped", gzip.compress(pickle.dumps(RUN)), "no snapshot of CUDA's memory, which is a pickle"),
+        ("zipped", gzip.compress(pickle.dumps(RUN)), "zipped; unzip it first: gzip -d"),
+        ("trace", b' {"traceEvents": []}', "JSON, and no snapshot of CUDA's memory: a trace is read by read-trace FILE"),
         ("cut", pickle.dumps(RUN)[:-9], "no snapshot of CUDA's memory: cut off: it does not end"),
         ("list", pickle.dumps([1]), "a pickle, but no snapshot of CUDA's memory: it has neither segments nor device_traces"),
     ):
@@ -376,8 +433,8 @@ def test_plain_data_is_what_pythons_unpickler_makes_of_it():
 def test_pickles_that_would_take_all_memory_or_the_stack():
     deep = b"\x80\x04" + b")" + b"\x85" * 1_000_000
     for data, words in (
-        (b"\x80\x04B" + struct.pack("<I", 2**32 - 1) + b"x.", "cut off: a value goes on behind its end"),
-        (b"\x80\x04\x8d" + struct.pack("<Q", 2**60) + b"x.", "cut off: a value goes on behind its end"),
+        (b"\x80\x04B" + struct.pack("<I", 2**32 - 1) + b"x.", "cut off: it ends within a value"),
+        (b"\x80\x04\x8d" + struct.pack("<Q", 2**60) + b"x.", "cut off: it ends within a value"),
         (b"\x80\x04}" + deep[2:] + b"Ns.", "keys that are neither strings nor whole numbers"),
         (b"\x80\x04}(" + deep[2:] + b"Nu.", "keys that are neither strings nor whole numbers"),
         (b"\x80\x04}(K\x01u.", "keys that are neither strings nor whole numbers"),

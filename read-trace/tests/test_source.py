@@ -190,7 +190,7 @@ def foreign(tmp_path):
     (tmp_path / "powershell.json").write_text(TEXT.decode(), "utf-16")
     (tmp_path / "stream.qdstrm").write_bytes(b"\x00")
     (tmp_path / "weights.bin").write_bytes(b"\x00\x01")
-    pickle = "a pickle, such as a snapshot of CUDA's memory, of which read-trace memory FILE tells"
+    pickle = "a pickle; if it is a snapshot of CUDA's memory: read-trace memory FILE"
     nsys = "a report of Nsight Systems; this reads its exports (nsys export --type sqlite), and the traces of torch.profiler"
     ncu = "a report of Nsight Compute; this reads the traces of torch.profiler: open this file with ncu-ui"
     return {

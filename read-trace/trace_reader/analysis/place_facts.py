@@ -12,6 +12,7 @@ import sys
 import msgspec
 import numpy as np
 from trace_reader.link.intervals import each_within_ns, merged
+from trace_reader.link.launches import Origin
 from trace_reader.link.nesting import innermost, innermost_over_time, parents, self_us
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, grouped
@@ -99,9 +100,9 @@ def layer_facts(trace: Trace, asked: Asked | None = None) -> tuple[PlaceFacts, .
         layers = functions.where(functions.is_named(lambda name: name.startswith(MODULE)))
         parent = parents(trace.slices, (*ON_CPU, Kind.PYTHON))
     if not len(layers):
-        raise LookupError(
-            f"{trace.path}: no layers: no annotation ends with a number (layer 3), and no modules were recorded (with_stack)"
-        )
+        graph = "; what a CUDA graph replays: --names EAGER.json" if (trace.work.origin == Origin.GRAPH).any() else ""
+        why = "no annotation ends with a number (layer 3), and no modules were recorded (with_stack)"
+        raise LookupError(f"{trace.path}: no layers: {why}{graph}")
     return (*_place_facts(trace, layers, parent, asked), *numbered)
 
 

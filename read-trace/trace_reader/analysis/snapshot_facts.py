@@ -44,8 +44,8 @@ class OomFacts(msgspec.Struct, frozen=True):
 
 class SnapshotFacts(msgspec.Struct, frozen=True):
     """One device. The peak is that of the recorded history (None: there is none), or of the part of it that was asked for;
-    `before_bytes` of it are from before the recording. `peak_us`: when, in us since 1970 (None: before the first event, or not in
-    the file). `at_peak` and `at_end`: the most bytes first.
+    `before_bytes` of it were allocated before the first event and freed after it: what asked for them is not known. `peak_us`:
+    when, in us since 1970 (None: before the first event, or not in the file). `at_peak` and `at_end`: the most bytes first.
     """
 
     device: str
@@ -111,9 +111,10 @@ def _facts(device: DeviceSnapshot, stacks: tuple[Stack, ...], window: tuple[int,
         levels = _levels(device)
         peak = first + int(np.argmax(levels[first : until + 1]))  # before the event of this number
         peak_bytes = max(int(levels[peak]), 0)
-        alive = _alive_before(device, peak)
-        at_peak = named.held(device.stack[alive], device.bytes[alive])
-        before = max(peak_bytes - int(device.bytes[alive].sum()), 0)
+        alive, always = _alive_before(device, peak), ~np.isin(device.block_address, device.address)
+        sizes = np.append(_taken_bytes(device)[alive], device.block_bytes[always])
+        at_peak = named.held(np.append(device.stack[alive], device.block_stack[always]), sizes)
+        before = max(peak_bytes - int(sizes.sum()), 0)
         moment_us = int(device.at_us[peak - 1]) if peak and device.at_us[peak - 1] >= 0 else None
     return SnapshotFacts(
         device=f"GPU {device.index}",
@@ -132,8 +133,20 @@ def _facts(device: DeviceSnapshot, stacks: tuple[Stack, ...], window: tuple[int,
 
 def _levels(device: DeviceSnapshot) -> np.ndarray:
     """The allocated bytes before the first event and after each: what is in use at the end, less what came and went since."""
-    change = np.append(0, np.cumsum(device.change * device.bytes))
+    change = np.append(0, np.cumsum(device.change * _taken_bytes(device)))
     return change + (int(device.block_bytes.sum()) - int(change[-1]))
+
+
+def _taken_bytes(device: DeviceSnapshot) -> np.ndarray:
+    """The bytes of each event. Of what is in use at the end its block's: where the allocator does not split, that is more."""
+    sizes = device.bytes.copy()
+    alive = _alive_before(device, len(sizes))
+    order = np.argsort(device.block_address)
+    if len(order):
+        place = order[np.minimum(np.searchsorted(device.block_address[order], device.address[alive]), len(order) - 1)]
+        found = device.block_address[place] == device.address[alive]
+        sizes[alive[found]] = device.block_bytes[place[found]]
+    return sizes
 
 
 def _alive_before(device: DeviceSnapshot, place: int) -> np.ndarray:

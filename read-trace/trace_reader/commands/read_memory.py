@@ -34,7 +34,7 @@ def memory(argv: list[str], prog: str, command: str) -> tuple[str, int]:
     lost = sum(snapshot.lost for snapshot in read)
     if len(read) == 1:
         told = {"snapshot": read[0].path, "lost": lost, "devices": json_output.values(facts[0])}
-        answer = Answer(lambda: memory_report(read[0].path, facts[0], lost, style), lambda: told)
+        answer = Answer(lambda: memory_report(read[0].path, facts[0], lost, style, command), lambda: told)
     else:
         paths = [snapshot.path for snapshot in read]
         later = {own.device: own for own in facts[1]}

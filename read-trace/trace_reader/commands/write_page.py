@@ -98,6 +98,8 @@ def _with_snapshot(timeline: Timeline, path: str, document: Document) -> Timelin
     zero_ns = trace.base_ns + trace.zero_ns
     length_ns = int(trace.slices.end_ns.max(initial=0))
     drawn = snapshot_curves(snapshot, zero_ns, length_ns)
+    if not any(len(own.change) for own in snapshot.devices):
+        raise LookupError(f"{path}: no history was recorded: call torch.cuda.memory._record_memory_history() before")
     if not drawn:
         raise LookupError(f"{path}: no allocation or free of it is from the time of the trace: is it of the same run?")
     devices = snapshot_facts(snapshot, (zero_ns / 1000, (zero_ns + length_ns) / 1000))

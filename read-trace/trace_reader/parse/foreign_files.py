@@ -6,7 +6,7 @@ ZIP = "a zip file; unzip it and name the .json or .json.gz in it"
 TAR = "a tar archive; unpack it and name the .json or .json.gz in it"
 NSYS = "a report of Nsight Systems; this reads its exports (nsys export --type sqlite), and the traces of torch.profiler"
 NCU = "a report of Nsight Compute; this reads the traces of torch.profiler: open this file with ncu-ui"
-PICKLE = "a pickle, such as a snapshot of CUDA's memory, of which read-trace memory FILE tells"
+PICKLE = "a pickle; if it is a snapshot of CUDA's memory: read-trace memory FILE"
 _BY_START = (
     (b"PK\x03\x04", ZIP),
     (b"NVR\x00", NCU),

@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 import msgspec
 import numpy as np
 from trace_reader.errors import NotATraceError, TraceError
+from trace_reader.parse.byte_source import GZIP_MAGIC
 from trace_reader.parse.plain_pickle import NotPlainError, loads
 
 ALLOCATED, FREED = 1, -1  # `change` of an event
@@ -17,7 +18,7 @@ OOM = "oom"
 CHANGES = {"alloc": ALLOCATED, "free_requested": FREED, "free": FREED}
 IN_USE, FREE = "active_allocated", "inactive"  # states of a block; a third waits for a stream, and counts for neither
 MOST_FRAMES, LONGEST_NAME = 400, 1000  # of a stack
-ROUNDED_BYTES = 512  # the allocator's kMinBlockSize: an event has what was asked for, a block what it takes
+ROUNDED_BYTES = 512  # the allocator's kMinBlockSize: an event has what was asked for, a block in use what it takes
 LARGEST_BYTES = 2**44  # of a block: a sum of many has to fit into 64 bits
 LATEST_US = 2**53
 
@@ -35,7 +36,7 @@ class Oom(msgspec.Struct, frozen=True):
 
 class DeviceSnapshot(msgspec.Struct, frozen=True, eq=False):
     """One device. Of each allocation and free that was recorded, in order: the `change` (1 or -1), the block's address and bytes,
-    the moment (us since 1970, -1: not in the file) and the number of its stack. Of each block in use: bytes, stack.
+    the moment (us since 1970, -1: not in the file) and the number of its stack. Of each block in use: address, bytes, stack.
     """
 
     index: int
@@ -44,6 +45,7 @@ class DeviceSnapshot(msgspec.Struct, frozen=True, eq=False):
     bytes: np.ndarray
     at_us: np.ndarray
     stack: np.ndarray
+    block_address: np.ndarray
     block_bytes: np.ndarray
     block_stack: np.ndarray
     reserved_bytes: int
@@ -67,6 +69,10 @@ def read_snapshot(path: str) -> Snapshot:
             data = file.read()
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or error}") from error
+    if data.startswith(GZIP_MAGIC):
+        raise NotATraceError(f"{path}: zipped; unzip it first: gzip -d")
+    if data.lstrip().startswith((b"{", b"[")):
+        raise NotATraceError(f"{path}: JSON, and no snapshot of CUDA's memory: a trace is read by read-trace FILE")
     if not data.startswith((b"\x80", b"}", b"(")):
         raise NotATraceError(f"{path}: no snapshot of CUDA's memory, which is a pickle")
     try:
@@ -107,24 +113,24 @@ class _Reading:
                 events.append((change, address, size, at_us, self._stack(own.get("frames"))))
             elif change or action == OOM:
                 self.lost += 1
-        blocks: list[tuple[int, int]] = []
+        blocks: list[tuple[int, int, int]] = []
         reserved, largest = 0, 0
         for segment in segments:
             if segment.get("device") != number:
                 continue
             total = segment.get("total_size")
             reserved += total if _is(total, LARGEST_BYTES) else 0
-            for size, block in self._blocks(segment):
+            for address, size, block in self._blocks(segment):
                 if block.get("state") == IN_USE:
                     # Older snapshots keep the stack in the block's history.
                     history = block.get("history")
                     first = history[0] if isinstance(history, list) and history and isinstance(history[0], dict) else {}
-                    blocks.append((size, self._stack(block.get("frames") or first.get("frames"))))
+                    blocks.append((address, size, self._stack(block.get("frames") or first.get("frames"))))
                 elif block.get("state") == FREE:
                     largest = max(largest, size)
         change_of, addresses, sizes, at, stack = np.array(events, np.int64).reshape(-1, 5).T
         sizes = -(-sizes // ROUNDED_BYTES) * ROUNDED_BYTES
-        block_bytes, block_stack = np.array(blocks, np.int64).reshape(-1, 2).T
+        block_address, block_bytes, block_stack = np.array(blocks, np.int64).reshape(-1, 3).T
         return DeviceSnapshot(
             number,
             change_of,
@@ -132,6 +138,7 @@ class _Reading:
             sizes,
             at,
             stack,
+            block_address,
             block_bytes,
             block_stack,
             reserved,
@@ -139,11 +146,13 @@ class _Reading:
             tuple(ooms),
         )
 
-    def _blocks(self, segment: dict[Any, Any]) -> Iterator[tuple[int, dict[Any, Any]]]:
+    def _blocks(self, segment: dict[Any, Any]) -> Iterator[tuple[int, int, dict[Any, Any]]]:
+        at = segment.get("address", 0)
         for block in self._rows(segment.get("blocks")):
-            size = block.get("size")
-            if _is(size, LARGEST_BYTES):
-                yield size, block
+            size, address = block.get("size"), block.get("address", at)  # older ones have no addresses: one follows the other
+            if _is(size, LARGEST_BYTES) and _is(address, 2**63):
+                yield address, size, block
+                at = address + size
             else:
                 self.lost += 1
 

@@ -48,7 +48,7 @@ class _Reader:
     def take(self, size: int) -> bytes:
         end = self.at + size
         if size > LARGEST or end > len(self.data):
-            raise NotPlainError("cut off: a value goes on behind its end")
+            raise NotPlainError("cut off: it ends within a value")
         found = self.data[self.at : end]
         self.at = end
         return found

@@ -8,7 +8,7 @@ from trace_reader.scene.document import Column, Document, Style, Table, middle
 from trace_reader.units import count, human_bytes, percent
 
 LONGEST_LINE = 60
-BEFORE = "before the recording"
+BEFORE = "before the first event, freed later"
 
 
 class HeldView:
@@ -18,8 +18,8 @@ class HeldView:
         self.rows, self.total_bytes = rows, total_bytes
 
 
-def memory_report(path: str, devices: Sequence[SnapshotFacts], lost: int, style: Style) -> Document:
-    """One snapshot."""
+def memory_report(path: str, devices: Sequence[SnapshotFacts], lost: int, style: Style, command: str) -> Document:
+    """One snapshot. `command`: how the program is called."""
     out = Document(style)
     out.title(path)
     out.lines(_of_file(devices, lost))
@@ -28,6 +28,8 @@ def memory_report(path: str, devices: Sequence[SnapshotFacts], lost: int, style:
         out.lines(_device(own), indented=True)
         _at_peak(out, own)
         out.table(AT_END, HeldView(own.at_end, own.allocated_bytes))
+    if devices:
+        out.lines(["", f"next: {command} memory {path} LATER.pickle tells what grew since"])
     return out
 
 
@@ -37,7 +39,7 @@ def add_snapshot(out: Document, path: str, devices: Sequence[SnapshotFacts], ste
     out.lines(_of_file(devices, lost))
     for own, step in zip(devices, steps, strict=True):
         if own.peak_bytes is not None:
-            out.lines([f"{own.device}: {_peak(own, f' in {step}' if step else '')}"], indented=True)
+            out.lines([f"{own.device}: {_peak(own, f" in the trace's time{f', in {step}' if step else ''}")}"], indented=True)
             _at_peak(out, own)
 
 
@@ -62,7 +64,7 @@ def snapshots_report(paths: Sequence[str], facts: Sequence[Sequence[SnapshotFact
             continue
         change = other.allocated_bytes - own.allocated_bytes
         words = f"in use at the end: {human_bytes(own.allocated_bytes)}, then {human_bytes(other.allocated_bytes)}"
-        out.lines([f"{words} ({signed(change)})"], indented=True)
+        out.lines([f"{words} ({signed(change)})", *_peaks(own, other)], indented=True)
         out.table(GROWN, HeldView([row for row in compare_held(own, other) if row.grown_bytes], own.allocated_bytes))
     for name in both:
         out.section(name, "memory")
@@ -71,7 +73,7 @@ def snapshots_report(paths: Sequence[str], facts: Sequence[Sequence[SnapshotFact
 
 
 def _of_file(devices: Sequence[SnapshotFacts], lost: int) -> list[str]:
-    lines = [] if devices else ["no device has memory"]
+    lines = [] if devices else ["no memory of a GPU is in it: was CUDA used before it was dumped?"]
     if lost:
         lines.append(f"{count(lost, 'entry', 'entries')} could not be read, and are not counted")
     return lines
@@ -84,14 +86,27 @@ def _device(own: SnapshotFacts) -> list[str]:
         lines.append("no history was recorded: call torch.cuda.memory._record_memory_history() before, for the peak")
     else:
         lines.append(_peak(own, " of the recorded history"))
+    return [*lines, *_ooms(own)]
+
+
+def _ooms(own: SnapshotFacts) -> list[str]:
+    lines = []
     for oom in own.ooms:
         free = "" if oom.free_bytes is None else f"; the device had {human_bytes(oom.free_bytes)} free"
         lines.append(f"out of memory: {human_bytes(oom.bytes)} asked for by {oom.line}{free}")
     return lines
 
 
+def _peaks(a: SnapshotFacts, b: SnapshotFacts) -> list[str]:
+    """What two snapshots say of a device beside what is in use."""
+    lines = [f"{name}: {line}" for name, own in (("A", a), ("B", b)) for line in _ooms(own)]
+    if a.peak_bytes is None or b.peak_bytes is None:
+        return lines
+    return [f"peak of the recorded history: {human_bytes(a.peak_bytes)}, then {human_bytes(b.peak_bytes)}", *lines]
+
+
 def _peak(own: SnapshotFacts, where: str) -> str:
-    before = f", {human_bytes(own.before_bytes)} of it from before the recording" if own.before_bytes else ""
+    before = f", {human_bytes(own.before_bytes)} of it allocated {BEFORE}" if own.before_bytes else ""
     return f"peak{where}: {human_bytes(own.peak_bytes or 0)}{before} ({count(own.events, 'event')})"
 
 
