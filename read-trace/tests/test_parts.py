@@ -47,6 +47,9 @@ for path in sys.argv[1:]:
             differs += [name] * (said[0] != said[1])
         memory = [(getattr(one.memory, name), getattr(many.memory, name)) for name in one.memory.__struct_fields__]
         differs += [f"memory {n}" for n, (a, b) in enumerate(memory) if not np.array_equal(a, b)]
+        counted = [(own.at_ns.tolist(), [own.series[n] for n in own.of.tolist()], own.value.tolist())
+                   for own in (one.counters, many.counters)]
+        differs += ["counters"] * (counted[0] != counted[1])
     print(int(used), differs, flush=True)
 """
 
@@ -140,6 +143,10 @@ def test_what_needs_the_events_once_more_is_read_by_one_process(tmp_path):
     marked = [kernel("k", 5000 + n, 1, n) for n in range(1500)]
     for n, own in enumerate(marked):
         own["args"] |= {"graph node id": n, "name": f"layer {n // 7}"}
+    counted = [
+        {"ph": "C", "name": name, "pid": f"GPU {n % 2} Counters", "ts": 10 * n, "args": {"": n / 7}}
+        for n in range(400) for name in ("SM Active (%)", "Power (W)")[: n % 3]
+    ]  # fmt: skip
     texts = {
         "plain": json.dumps(document(step(0, 0, 30_000), *many)),
         "large ids": json.dumps(document(*many, op("x", 1, 1), *large)),
@@ -158,12 +165,15 @@ def test_what_needs_the_events_once_more_is_read_by_one_process(tmp_path):
         # An annotation on a lane that only the second part shows to be the GPU's.
         "old annotations": json.dumps(document(old, *ops, *ops, *many[:2000], *ops, *ops)),
         "regions": json.dumps(document(*many[:1500], *marked)),
+        # The second part meets the counters in another order.
+        "counters": json.dumps(document(*many[:3000], *counted, *many[3000:], *counted[::-1])),
         "longer than a part": json.dumps(document(*many[:600], op("long", 1, 1, note="x" * 200_000), *many[600:1200])),
         "empty": '{"traceEvents": []}' + " " * 50_000,
     }  # fmt: skip
     assert read_alike(tmp_path, {name: text.encode() for name, text in texts.items()}) == {
         "plain": "1", "large ids": "0", "zeros": "0", "two lists": "1", "cut": "0", "names": "1", "header behind": "1",
         "metadata": "1", "devices": "1", "no durations": "1", "old annotations": "1", "regions": "1",
+        "counters": "1",
         "longer than a part": "0", "empty": "0",
     }  # fmt: skip
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from trace_reader.analysis.collectives import CollectiveFacts, collective_facts
+from trace_reader.analysis.counter_facts import CounterFacts, KernelCounter, counter_facts, kernel_counters
 from trace_reader.analysis.cpu_time import CpuActivity
 from trace_reader.analysis.critical_path import CriticalPath, critical_path, windows
 from trace_reader.analysis.gpu_idle import IdleFacts, idle_facts
@@ -119,6 +120,8 @@ class Facts(msgspec.Struct, frozen=True):
     annotations: tuple[PlaceFacts, ...]
     collectives: tuple[CollectiveFacts, ...]
     memory: tuple[MemoryFacts, ...]
+    counters: tuple[CounterFacts, ...]
+    kernel_counters: tuple[KernelCounter, ...]
     findings: tuple[Finding, ...] = ()
     failed: tuple[str, ...] = ()  # findings whose rule failed, each as one line
 
@@ -187,6 +190,8 @@ def summarize(trace: Trace) -> Facts:
         ops=lambda: op_facts(trace),
         kernels=lambda: kernel_facts(trace, device_properties),
         memory=lambda: memory_facts(trace) if len(trace.memory) else (),
+        counters=lambda: counter_facts(trace),
+        kernel_counters=lambda: kernel_counters(trace),
         steps=lambda: step_facts(trace),
         missing=lambda: missing(trace),
         annotations=lambda: annotation_facts(trace),

@@ -13,6 +13,7 @@ from trace_reader.analysis.rank_summary import RankSummary, Union
 from trace_reader.commands.read_job import expanded, read_job
 from trace_reader.errors import NotATraceError, TraceError
 from trace_reader.parse.byte_source import read_bytes
+from trace_reader.parse.event_types import GPU_COUNTERS
 from trace_reader.system.files import gzipped, write_file
 from trace_reader.units import count, human_bytes
 
@@ -196,8 +197,10 @@ class _Rank:
         known = [(self._devices.get((self._place, _hashable(own.get("id")))), own) for own in listed if isinstance(own, dict)]
         return [{**own, "id": number} for number, own in known if number is not None]
 
-    def _process(self, pid: Any, on_gpu: bool, meta: bool) -> int:
+    def _process(self, pid: Any, on_gpu: bool, meta: bool) -> int | str:
         pid = _hashable(pid)
+        if isinstance(pid, str) and (counters := GPU_COUNTERS.fullmatch(pid)):
+            return f"GPU {self._device(int(counters[1]))} Counters"
         if (self._place, pid) in self._devices and (on_gpu or meta):
             return self._devices[self._place, pid]
         if on_gpu:

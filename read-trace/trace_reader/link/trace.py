@@ -14,7 +14,7 @@ from trace_reader.link.launches import Origin, gpu_work
 from trace_reader.link.nesting import outermost, parents
 from trace_reader.link.waits import waits
 from trace_reader.model.rows import Rows, distinct
-from trace_reader.model.slices import NO_CORRELATION, Footprint, Inputs, Kind, Memory, Region, Slice, Slices, Track
+from trace_reader.model.slices import NO_CORRELATION, Counters, Footprint, Inputs, Kind, Memory, Region, Slice, Slices, Track
 from trace_reader.parse.decode import Decoded
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     `steps` are the CPU's ProfilerStep slices (or those that `load` was told to take), `annotations` the others; `parent` has for
     each row the row of the span around it, or -1. `work` are the kernels, copies and memsets, with the columns `call` and `op`
     (rows; -1: none), `origin` and `step` (an index of `steps`; -1: none). `has_steps`: for each track, whether what
-    begins on it inside a step is of that step. `memory`: the allocations and frees. `zero_ns`: when
-    the first slice starts, by the file's own clock; all other times count from it.
+    begins on it inside a step is of that step. `memory`: the allocations and frees; `counters`: the samples of hardware
+    counters. `zero_ns`: when the first slice starts, by the file's own clock; all other times count from it.
     """
 
     path: str
@@ -68,6 +68,7 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     work: Rows
     has_steps: np.ndarray
     memory: Memory
+    counters: Counters
     zero_ns: int
 
     @property
@@ -232,6 +233,7 @@ def link(decoded: Decoded, steps_from: re.Pattern[str] | None = None) -> Trace:
         work=Rows(slices, work.at, call=work.call, op=work.op, origin=work.origin, step=step),
         has_steps=has_steps,
         memory=decoded.memory,
+        counters=decoded.counters,
         zero_ns=decoded.zero_ns,
     )
 

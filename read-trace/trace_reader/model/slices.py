@@ -125,6 +125,20 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
         return len(self.at_ns)
 
 
+class Counters(msgspec.Struct, frozen=True, eq=False):
+    """Samples of hardware counters, in order, as columns: the moment (ns from the first slice), the place of the series in
+    `series`, and the value. `series`: the pairs (device, name), the unit in the name, as in `SM Active (%)`.
+    """
+
+    at_ns: np.ndarray
+    of: np.ndarray
+    value: np.ndarray
+    series: list[tuple[int, str]]
+
+    def __len__(self) -> int:
+        return len(self.at_ns)
+
+
 class Slices:
     """The columns. `start_ns` counts from the file's first slice; `detail` is -1 where there is none."""
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 from trace_reader.errors import NoEventsError, NotATraceError, TraceError
-from trace_reader.model.slices import Memory, Slices, Track
+from trace_reader.model.slices import Counters, Memory, Slices, Track
 from trace_reader.parse.byte_source import Blocks, Bytes, open_blocks, shown
 from trace_reader.parse.event_columns import LONGEST_US, EventColumns
 from trace_reader.parse.event_types import SKIPPED, AnyEpochEvent, AnyEvent
@@ -48,6 +48,7 @@ class Decoded(msgspec.Struct, frozen=True, eq=False):
     zero_timestamps: int  # kernels with a start or a duration of 0
     thread_names: dict[Track, str]
     memory: Memory
+    counters: Counters
     zero_ns: int  # when the first slice starts, by the file's own clock
 
 
@@ -151,7 +152,8 @@ class _Decoder:
     def prepare(self, epoch: bool) -> None:
         """`epoch`: times count since 1970."""
         self.columns = EventColumns(epoch, self.stacks)
-        every = reduce(operator.or_, SKIPPED, self.columns.slice_type | self.columns.instant_type)
+        own = self.columns
+        every = reduce(operator.or_, SKIPPED, own.slice_type | own.instant_type | own.counter_type)
         self._many: Any = msgspec.json.Decoder(list[every], strict=False)  # type: ignore[valid-type]  # times may be strings
         self._one: Any = msgspec.json.Decoder(AnyEpochEvent if epoch else AnyEvent, strict=False)
 
@@ -220,7 +222,7 @@ class _Decoder:
             if not reasons:
                 raise NoEventsError(f"{self.path}: its {self.total} events are allocations and frees, without an op or a kernel")
             raise NoEventsError(f"{self.path}: none of the {self.total} events is one that a profiler writes ({reasons}{place})")
-        slices, memory, zero_ns = finished
+        slices, memory, counters, zero_ns = finished
         return Decoded(
             path=self.path,
             slices=slices,
@@ -231,6 +233,7 @@ class _Decoder:
             zero_timestamps=columns.zero_timestamps,
             thread_names=columns.thread_names,
             memory=memory,
+            counters=counters,
             zero_ns=zero_ns,
         )
 

@@ -11,6 +11,7 @@ from trace_reader.model.slices import (
     NO_CORRELATION,
     NO_NODE,
     ON_GPU,
+    Counters,
     Kind,
     Memory,
     Slices,
@@ -19,6 +20,7 @@ from trace_reader.model.slices import (
 from trace_reader.names.demangle import demangled
 from trace_reader.parse.details import collective_key, detail_of, hashable, integer, integers, region_key
 from trace_reader.parse.event_types import (
+    GPU_COUNTERS,
     KINDS,
     NO_ARGS,
     NULL,
@@ -26,6 +28,8 @@ from trace_reader.parse.event_types import (
     SKIPPED,
     AnyEvent,
     Args,
+    CounterEvent,
+    EpochCounterEvent,
     EpochInstant,
     EpochSliceEvent,
     Instant,
@@ -36,6 +40,7 @@ from trace_reader.parse.event_types import (
     is_of_unknown_device,
 )
 
+LARGEST_VALUE = 1e18  # of a counter; a larger one is none
 LARGEST_BYTES = 2**50  # of a block of memory; larger numbers are none, and a sum of many has to fit into 64 bits
 NULL_VALUES = b"[]"
 LOST_TIME_NS = 10**9  # a GPU event at 0, this long before all others, has lost its time
@@ -43,6 +48,7 @@ LONGEST_US = 3e15  # a time or duration beyond is none: in nanoseconds, a start 
 _DECODE_ARGS = msgspec.json.Decoder(Args)
 _DECODE_NAME = msgspec.json.Decoder(Name)
 _DECODE_MEMORY = msgspec.json.Decoder(MemoryArgs)
+_DECODE_VALUES = msgspec.json.Decoder(dict[str, Any])
 _PYTHON, _OTHER = 254, 255  # codes of categories that are not used
 _IS_ON_GPU = np.array([code in ON_GPU for code in range(256)])
 
@@ -75,6 +81,7 @@ class EventColumns:
         """`epoch`: times count since 1970, and have more digits than a float; `stacks`: keep the functions of Python."""
         self.slice_type: Any = EpochSliceEvent if epoch else SliceEvent
         self.instant_type: Any = EpochInstant if epoch else Instant
+        self.counter_type: Any = EpochCounterEvent if epoch else CounterEvent
         self.epoch = epoch
         self.skipped: Counter[str] = Counter()
         self.thread_names: dict[Track, str] = {}
@@ -83,6 +90,8 @@ class EventColumns:
         self._columns: list[dict[str, np.ndarray]] = []  # a piece each
         self._devices = _Numbers()
         self._memory: list[tuple[np.ndarray, ...]] = []  # a piece each: the columns of Memory
+        self._series = _Numbers()  # (device, name) of the hardware counters
+        self._counters: list[tuple[np.ndarray, ...]] = []  # a piece each: the columns of Counters
         self._gpu_lanes: set[int] = set()  # (pid, tid) of the GPU events
         self._base_ns: int | None = None  # of the first slice
         self._first_ns = 0  # the earliest start
@@ -99,6 +108,9 @@ class EventColumns:
                 if kind is self.instant_type:
                     self.skipped["instant"] += n
                     self._take_memory([event for event in others if event.__class__ is kind])
+                elif kind is self.counter_type:
+                    self.skipped["counter"] += n
+                    self._take_counters([event for event in others if event.__class__ is kind])
                 else:
                     self.skipped[SKIPPED[kind]] += n
                 if kind is Metadata:
@@ -118,6 +130,8 @@ class EventColumns:
         elif event.ph == "i":
             args = _decoded(_DECODE_MEMORY, event.args)
             self._take_memory([self.instant_type(event.name, event.pid, event.tid, event.ts, args)])
+        elif event.ph == "C":
+            self._take_counters([self.counter_type(event.name, event.pid, event.ts, _decoded(_DECODE_VALUES, event.args))])
 
     def state(self) -> dict[str, Any] | None:
         """What another process needs to go on: see `merge`. None where it would have to look at the events again."""
@@ -130,6 +144,8 @@ class EventColumns:
             "details": list(self._details),
             "devices": list(self._devices),
             "memory": self._memory,
+            "series": list(self._series),
+            "counters": self._counters,
             "gpu_lanes": self._gpu_lanes,
             "base_ns": self._base_ns,
             "first_ns": self._first_ns,
@@ -140,10 +156,11 @@ class EventColumns:
 
     def merge(self, state: dict[str, Any]) -> None:
         """Take the columns of the next part of the file, numbered as these are."""
-        name, track, detail, device = (
+        name, track, detail, device, series = (
             np.array([numbers[key] for key in state[kind]] + [-1], np.int64)
             for numbers, kind in (
-                (self._names, "names"), (self._tracks, "tracks"), (self._details, "details"), (self._devices, "devices")
+                (self._names, "names"), (self._tracks, "tracks"), (self._details, "details"), (self._devices, "devices"),
+                (self._series, "series"),
             )
         )  # fmt: skip
         if columns := state["columns"]:
@@ -157,6 +174,7 @@ class EventColumns:
             self._columns.append(columns)
         for at_ns, own_track, own_device, *sizes in state["memory"]:
             self._memory.append((at_ns, track[own_track], device[own_device], *sizes))
+        self._counters += [(at_ns, series[own], value) for at_ns, own, value in state["counters"]]
         self._gpu_lanes |= {int(track[lane]) for lane in state["gpu_lanes"]}
         self._zero_durations += state["zero_durations"]
         self.thread_names |= state["thread_names"]
@@ -170,8 +188,10 @@ class EventColumns:
         """How many kernels have a start or a duration of 0."""
         return self.skipped["zero timestamp"] + self._zero_durations
 
-    def finish(self) -> tuple[Slices, Memory, int] | None:
-        """The slices, the allocations and frees, and when the first slice starts (ns by the file's own clock). None: no slice."""
+    def finish(self) -> tuple[Slices, Memory, Counters, int] | None:
+        """The slices, the allocations and frees, the hardware counters, and when the first slice starts (ns by the file's own
+        clock). None: no slice.
+        """
         self._judge_zeros()
         if not self._columns:
             return None
@@ -179,10 +199,10 @@ class EventColumns:
         first_ns = columns["start_ns"].min()
         columns["start_ns"] -= first_ns
         zero_ns = (self._base_ns or 0) + int(first_ns)
-        memory = self._decoded_memory(zero_ns)
+        memory, counters = self._decoded_memory(zero_ns), self._decoded_counters(zero_ns)
         self._tell_gpu_annotations(columns["kind"], columns["track"])
         details = self._distinct_details(columns["detail"], columns["region"])
-        return Slices(columns, list(map(demangled, self._names)), list(self._tracks), details), memory, zero_ns
+        return Slices(columns, list(map(demangled, self._names)), list(self._tracks), details), memory, counters, zero_ns
 
     def _take_metadata(self, events: Iterable[Metadata]) -> None:
         for event in events:
@@ -213,6 +233,21 @@ class EventColumns:
         track = np.array([tracks[event.pid, event.tid] for event in _chosen(events, fine)], np.int64)
         self.skipped["instant"] -= len(device)
         self._memory.append((at_ns[fine], track, device, address[fine], size[fine], total[fine]))
+
+    def _take_counters(self, events: list[Any]) -> None:
+        """Keep the samples of hardware counters among these events, which are counted as not used already."""
+        numbers, moments, values = [], [], []
+        for event in events:
+            found = GPU_COUNTERS.fullmatch(event.pid) if event.pid.__class__ is str else None
+            said = list(event.args.values()) if event.args.__class__ is dict else []
+            if found and len(said) == 1 and said[0].__class__ in (int, float) and abs(said[0]) < LARGEST_VALUE:
+                numbers.append(self._series[int(found[1]), event.name])
+                moments.append(event.ts)
+                values.append(float(said[0]))
+        if values:
+            at_ns, fine = self._nanoseconds(moments)
+            self.skipped["counter"] -= int(fine.sum())
+            self._counters.append((at_ns[fine], np.array(numbers)[fine], np.array(values)[fine]))
 
     def _keep(self, slices: list[Any]) -> None:
         """Append what is used of these slices to the columns, and count the rest."""
@@ -368,6 +403,12 @@ class EventColumns:
         order = np.argsort(columns[0], kind="stable")
         at_ns, track, device, address, size, total = (column[order] for column in columns)
         return Memory(at_ns - zero_ns, track, device, address, size, total, list(self._devices))
+
+    def _decoded_counters(self, zero_ns: int) -> Counters:
+        columns = [np.concatenate(parts) for parts in zip(*self._counters, strict=True)] or [np.zeros(0, np.int64)] * 3
+        order = np.argsort(columns[0], kind="stable")
+        at_ns, series, value = (column[order] for column in columns)
+        return Counters(at_ns - zero_ns, series, value, list(self._series))
 
     def _distinct_details(self, *columns: np.ndarray) -> list[Any]:
         """The details, equal ones once; the columns are renumbered. One that is written in two ways has two keys."""

@@ -22,6 +22,7 @@ KINDS = {
 # Categories of devices that this reader does not know: what they did must not read as nothing.
 _OF_A_DEVICE = re.compile(r"(?:mtia|hpu|npu|ascend|musa|mlu|gcu|tpu|neuron|privateuse1)_(?!runtime|driver)", re.IGNORECASE)
 PHASES = {"M": "metadata", "s": "flow", "t": "flow", "f": "flow", "i": "instant", "I": "instant", "C": "counter"}
+GPU_COUNTERS = re.compile(r"GPU (\d{1,4}) Counters")  # the process of the hardware counters that torch 2.15 writes
 OTHER_PHASES = "BEbeNODSnpFPTRcVv()"
 
 NULL = msgspec.Raw(b"null")
@@ -135,7 +136,18 @@ class EpochInstant(Instant, gc=False, tag_field="ph", tag="i"):
     ts: Decimal | None = None  # type: ignore[assignment]
 
 
+class CounterEvent(msgspec.Struct, gc=False, tag_field="ph", tag="C"):
+    name: str = ""
+    pid: Id = None
+    ts: float | None = None
+    args: dict[str, Any] | str | int | float | bool | list | None = None
+
+
+class EpochCounterEvent(CounterEvent, gc=False, tag_field="ph", tag="C"):
+    ts: Decimal | None = None  # type: ignore[assignment]
+
+
 SKIPPED: dict[type, str] = {Metadata: PHASES["M"]}  # by the type that an event of another phase is decoded to
 for _phase in (*PHASES, *OTHER_PHASES):
-    if _phase not in ("M", "i"):
+    if _phase not in ("M", "i", "C"):
         SKIPPED[msgspec.defstruct("_Skipped", [], gc=False, tag_field="ph", tag=_phase)] = PHASES.get(_phase, "other phase")

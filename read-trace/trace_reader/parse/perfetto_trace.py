@@ -1,8 +1,9 @@
 """A trace in Perfetto's own format (`.pftrace`), as torch.profiler writes it from 2.15 on, as the events of a Chrome trace.
 
 The messages are those of Perfetto's package (extra `perfetto`): slices of threads (TrackEvent), the work of GPUs
-(GpuRenderStageEvent, a lane for each stream) and the tables of names that both refer to. What torch leaves out of this format, a
-report lacks: the devices' names and limits, a kernel's static shared memory, where a copy comes from and goes to.
+(GpuRenderStageEvent, a lane for each stream), hardware counters (GpuCounterEvent), and the tables of names that these refer to.
+What torch leaves out of this format, a report lacks: the devices' names and limits, a kernel's static shared memory, where a copy
+comes from and goes to.
 """
 
 from collections.abc import Iterator
@@ -75,6 +76,7 @@ class _Names:
         self.annotations: dict[int, str] = {}
         self.strings: dict[int, str] = {}
         self.specifications: dict[int, str] = {}
+        self.counters: dict[int, tuple[int, dict[int, str]]] = {}  # by the number of a descriptor: the device, and its names
 
     def take(self, interned: Any) -> None:
         for own, names in (
@@ -84,6 +86,8 @@ class _Names:
             (self.specifications, interned.gpu_specifications),
         ):
             own.update((entry.iid, _text(entry.name)) for entry in names)
+        for described in interned.gpu_counter_descriptors:
+            self.counters[described.iid] = described.gpu_id, _counter_names(described.counter_descriptor)
         self.strings.update((entry.iid, entry.str.decode(errors="replace")) for entry in interned.debug_annotation_string_values)
 
 
@@ -97,6 +101,7 @@ class _Trace:
         self._ended: list[tuple[int, int]] = []
         self._done: list[dict[str, Any]] = []
         self._gpu: list[dict[str, Any]] = []  # with times in ns
+        self._samples: list[dict[str, Any]] = []
         self._base_ns: int | None = None
 
     def take(self, packet: Any) -> None:
@@ -115,6 +120,9 @@ class _Trace:
         elif packet.HasField("gpu_render_stage_event"):
             # The packets of the GPU's work need not name their sequence: torch writes one.
             self._stage(packet.timestamp, packet.gpu_render_stage_event, names if names.specifications else self._only_names())
+
+        elif packet.HasField("gpu_counter_event"):
+            self._sample(packet.timestamp, packet.gpu_counter_event, names)
 
     def _only_names(self) -> _Names:
         return next((own for own in self._names.values() if own.specifications), _Names())
@@ -184,6 +192,14 @@ class _Trace:
              "ts": moment_ns, "dur": event.duration, "args": args}
         )  # fmt: skip
 
+    def _sample(self, moment_ns: int, event: Any, names: _Names) -> None:
+        """As torch writes it into a Chrome trace: one event for each value."""
+        device, said = names.counters.get(event.counter_descriptor_iid, (event.gpu_id, {}))
+        for own in event.counters:
+            value = getattr(own, own.WhichOneof("value") or "int_value")
+            name = said.get(own.counter_id, f"counter {own.counter_id}")
+            self._samples.append({"ph": "C", "name": name, "pid": f"GPU {device} Counters", "ts": moment_ns, "args": {"": value}})
+
     def chrome(self) -> dict[str, Any]:
         if self._ended or self._begun:
             self._close()
@@ -192,10 +208,12 @@ class _Trace:
         base_ns = self._base_ns if self._base_ns is not None and self._base_ns <= first_ns else first_ns
         for event in events:
             event["ts"], event["dur"] = (event["ts"] - base_ns) / 1000, event["dur"] / 1000
+        for sample in self._samples:
+            sample["ts"] = (sample["ts"] - base_ns) / 1000
         header: dict[str, Any] = {"baseTimeNanoseconds": base_ns, "exportedBy": "perfetto"}
         if self._begun:
             header["unfinished"] = len(self._begun)
-        return {**header, "traceEvents": self._labels + events}
+        return {**header, "traceEvents": self._labels + events + self._samples}
 
 
 def _by_stack(
@@ -213,6 +231,10 @@ def _by_stack(
         elif stack := is_open.get(ended[-1 - number][0]):
             pairs.append((stack.pop(), moment_ns))
     return pairs, [own for stack in is_open.values() for own in stack]
+
+
+def _counter_names(descriptor: Any) -> dict[int, str]:
+    return {spec.counter_id: _text(spec.name) for spec in descriptor.specs}
 
 
 def _whole(text: str | None) -> int | None:

@@ -485,6 +485,54 @@ MEMORY = Table(  # one for each device
     shown=lambda view: bool(view.facts.memory),
     name="memory",
 )
+
+
+def _one_gpu(view: TraceView) -> bool:
+    return len({c.device for c in view.facts.counters}) <= 1
+
+
+def _counters_title(view: TraceView) -> str:
+    of = f" of GPU {view.facts.counters[0].device}" if _one_gpu(view) else ""
+    window = "the recorded steps" if view.facts.steps else "the time of the GPU's work"
+    return f"Hardware counters{of} (means by time, in {window}; GPU busy: while it works)"
+
+
+def _counted(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:,.1f}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+COUNTERS = Table(
+    key="counters",
+    title=_counters_title,
+    rows=lambda view: view.facts.counters,
+    columns=(
+        Column("GPU", lambda c, view: str(c.device), shown=lambda view: not _one_gpu(view)),
+        Column("counter", lambda c, view: c.name),
+        Column("samples", lambda c, view: str(c.samples)),
+        Column("each", lambda c, view: us(c.interval_us)),
+        Column("mean", lambda c, view: _counted(c.mean)),
+        Column("GPU busy", lambda c, view: _counted(c.mean_busy)),
+        Column("lowest", lambda c, view: _counted(c.low)),
+        Column("highest", lambda c, view: _counted(c.high)),
+    ),
+    brief=6,
+    shown=lambda view: bool(view.facts.counters),
+)
+KERNEL_COUNTERS = Table(
+    key="kernel_counters",
+    title="Hardware counters by kernel (of samples that a kernel fills alone)",
+    rows=lambda view: view.facts.kernel_counters,
+    columns=(
+        Column("GPU", lambda k, view: str(k.device), shown=lambda view: not _one_gpu(view)),
+        Column("kernel", lambda k, view: view.labels[k.kernel]),
+        Column("counter", lambda k, view: k.counter),
+        Column("samples", lambda k, view: str(k.samples)),
+        Column("mean", lambda k, view: _counted(k.mean)),
+    ),
+    light=each(lambda timeline, k: rows_named(timeline, k.kernel, *ON_GPU)),
+    brief=6,
+    shown=lambda view: bool(view.facts.kernel_counters),
+)
 BANDWIDTH = Table(
     key="bandwidth",
     title=_bandwidth_title,
@@ -554,6 +602,6 @@ OP_SHAPES = Table(
 )
 FIRST_OP_SHAPES = msgspec.structs.replace(OP_SHAPES, brief=6, shown=_are_first)
 TABLES = (
-    STEPS, PATH, FIRST_OP_SHAPES, OPS, KERNELS, LATER_KERNELS, ANNOTATIONS, GPU_TIME, ORIGIN, IDLE, FAMILIES, FOOTPRINTS,
-    COLLECTIVES, MEMORY, BANDWIDTH, GEMMS, OP_SHAPES,
+    STEPS, PATH, FIRST_OP_SHAPES, OPS, KERNELS, LATER_KERNELS, COUNTERS, KERNEL_COUNTERS, ANNOTATIONS, GPU_TIME, ORIGIN, IDLE,
+    FAMILIES, FOOTPRINTS, COLLECTIVES, MEMORY, BANDWIDTH, GEMMS, OP_SHAPES,
 )  # in the order of the report  # fmt: skip

@@ -1,0 +1,178 @@
+"""Hardware counters, which torch 2.15 samples on the GPU.
+
+The files are made by hand, or by torch's own exporter from columns made by hand: no GPU with torch 2.15 was at hand.
+"""
+
+import gzip
+import json
+
+from helpers.events import ADD, GEMM, call, document, kernel, launch, step
+from helpers.other_forms import torchs_exporter, window
+import numpy as np
+import pytest
+from trace_reader import read
+
+import read_trace
+
+BASE_NS = 1_700_000_000_000_000_000
+
+
+def sample(at_us, name, value, device=0):
+    return {"ph": "C", "name": name, "pid": f"GPU {device} Counters", "ts": float(at_us), "args": {"": value}}
+
+
+# Ten samples in two steps; the GEMM fills those at 20, 30 and 40, two runs of the add that at 60, both together that at 80.
+KERNELS = (
+    launch(1, 1), kernel(GEMM, 20, 30, 1), launch(4, 2), kernel(ADD, 60, 5, 2), launch(7, 3), kernel(ADD, 65, 5, 3),
+    launch(71, 4), kernel(GEMM, 80, 10, 4), launch(74, 5), kernel(ADD, 80, 10, 5, stream=9),
+)  # fmt: skip
+ACTIVE = [0, 0, 90, 80, 100, 5, 40, 0, 99, 7]
+RUN = document(
+    step(2, 0, 70), *KERNELS, step(3, 70, 30), call("cudaDeviceSynchronize", 92, 6, 9),
+    *(sample(10 * n, "SM Active (%)", value) for n, value in enumerate(ACTIVE)),
+    *(sample(50 * n, "Power (W)", value) for n, value in enumerate((400.5, 600, 700))),
+)  # fmt: skip
+
+
+def written(path, trace=RUN):
+    path.write_text(json.dumps(trace))
+    return path
+
+
+def told(capsys, path, *flags):
+    assert read_trace.main([str(path), *flags]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_report_tells_means_by_time(tmp_path, capsys):
+    """The sample at 10 holds while the GPU is idle, that at 20 while it works; the third of power begins after the window."""
+    said = told(capsys, written(tmp_path / "a.json"), "--all")
+    assert said.partition("Hardware counters of")[2].partition("\n\nThe GPU's time")[0] == (
+        """ GPU 0 (means by time, in the recorded steps; GPU busy:
+while it works)
+  counter        samples     each   mean  GPU busy  lowest  highest
+  SM Active (%)       10  10.0 µs   42.1      81.8     0.0    100.0
+  Power (W)            2  50.0 µs  500.2     480.3   400.5    600.0
+
+Hardware counters by kernel (of samples that a kernel fills alone)
+  kernel              counter        samples  mean
+  nvjet GEMM 256x128  SM Active (%)        3  90.0
+  add                 SM Active (%)        1  40.0"""
+    )
+
+
+def test_the_json_tells_the_same(tmp_path, capsys):
+    own = json.loads(told(capsys, written(tmp_path / "a.json"), "--json"))
+    assert own["counters"][0] == {
+        "device": 0, "name": "SM Active (%)", "samples": 10, "interval_us": 10.0, "mean": 42.1, "mean_busy": 81.8,
+        "low": 0.0, "high": 100.0,
+    }  # fmt: skip
+    assert [(k["device"], k["counter"], k["samples"], k["mean"]) for k in own["kernel_counters"]] == [
+        (0, "SM Active (%)", 3, 90.0), (0, "SM Active (%)", 1, 40.0),
+    ]  # fmt: skip
+
+
+def test_a_lost_sample_does_not_stretch_the_one_before(tmp_path):
+    """The samples from 50 to 70 are lost; that at 40 holds for twice the usual interval, no longer."""
+    events = [own for own in RUN["traceEvents"] if own["ph"] != "C" or own["ts"] not in (50, 60, 70)]
+    (active, _) = read(str(written(tmp_path / "a.json", document(*events)))).counters
+    assert active.samples == 7 and active.interval_us == 10
+    assert active.mean == pytest.approx((0 + 0 + 90 + 80 + 100 * 2 + 99 + 7) / 8)
+
+
+def test_without_steps_the_window_is_the_gpu_s_work(tmp_path):
+    events = [own for own in RUN["traceEvents"] if not own["name"].startswith("ProfilerStep")]
+    (active,) = read(str(written(tmp_path / "a.json", document(*events)))).counters
+    assert (active.samples, active.low, active.high) == (7, 0, 100)  # from 20 to 90
+
+
+def test_each_device_has_its_own(tmp_path, capsys):
+    more = [sample(10 * n, "SM Active (%)", 50, device=1) for n in range(10)]
+    path = written(tmp_path / "a.json", document(*RUN["traceEvents"], *more))
+    facts = read(str(path))
+    assert [(own.device, own.mean_busy) for own in facts.counters] == [
+        (0, pytest.approx(81.8)),
+        (0, pytest.approx(480.3)),
+        (1, None),
+    ]
+    assert {own.device for own in facts.kernel_counters} == {0}
+    assert "\n  1    SM Active (%)       10  10.0 µs   50.0   unknown    50.0     50.0\n" in told(capsys, path, "--all")
+
+
+@pytest.mark.parametrize(
+    ("change", "left_out"),
+    [
+        *((other, 10) for other in (
+            {"pid": "GPU x Counters"}, {"pid": 7}, {"ts": None}, {"args": 5}, {"args": None}, {"args": {}}, {"args": {"": "8"}},
+            {"args": {"": True}}, {"args": {"": 1e300}}, {"args": {"": 10**400}}, {"args": {"a": 1, "b": 2}},
+        )),
+        ({"name": "Cycles (Current Kernel)"}, 0),
+    ],
+)  # fmt: skip
+def test_what_is_no_counter_is_none(tmp_path, change, left_out):
+    events = [{**own, **change} if own["name"] == "SM Active (%)" else own for own in RUN["traceEvents"]]
+    facts = read(str(written(tmp_path / "a.json", document(*events))))
+    assert [own.name for own in facts.counters] == ["Power (W)"] and facts.kernel_counters == ()
+    assert facts.skipped.get("counter", 0) == left_out and facts.events == len(events)
+
+
+def test_times_since_1970_and_a_broken_event_change_nothing(tmp_path):
+    """Where one event cannot be read, the others are read one by one."""
+    whole = read(str(written(tmp_path / "a.json")))
+    later = [{**own, "ts": own["ts"] + 1.7e15} if "ts" in own else own for own in RUN["traceEvents"]]
+    assert read(str(written(tmp_path / "b.json", document(*later)))).counters == whole.counters
+    text = json.dumps(RUN).replace('"traceEvents": [', '"traceEvents": [{"ph": "X", "name": 5, "dur": []}, ')
+    (tmp_path / "c.json").write_text(text)
+    broken = read(str(tmp_path / "c.json"))
+    assert broken.counters == whole.counters and broken.kernel_counters == whole.kernel_counters and broken.first_bad
+
+
+def test_both_forms_that_torch_writes_say_the_same(tmp_path, capsys):
+    """Two devices, whose samples name their counters in descriptors of their own."""
+    try:
+        exporter = torchs_exporter()
+    except ImportError:
+        pytest.skip("torch before 2.15 does not write counters")
+    other = [launch(11, 21), kernel(GEMM, 30, 40, 21, device=1)]
+    cpu, columns = window(document(step(2, 0, 70), *KERNELS, *other, step(3, 70, 30)), BASE_NS)
+    at = BASE_NS + 10_000 * np.arange(10)
+    columns["columns"]["pm_sampling"] = {
+        "start_ns": np.concatenate([at, at]),
+        "device_id": np.repeat([0, 1], 10),
+        "sm__cycles_active.avg.pct_of_peak_sustained_elapsed": np.array([*ACTIVE, *ACTIVE[::-1]], float),
+        "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": np.arange(20.0),
+        "lts__hits": np.arange(20.0),
+    }
+    watts = 1000 * np.array([400, 600], np.uint64)
+    columns["columns"]["environment"] = {
+        "start_ns": BASE_NS + np.array([0, 50_000]), "device_id": np.zeros(2, int), "environment_kind": np.array([3, 3]),
+        "data": watts,
+    }  # fmt: skip
+    (tmp_path / "cpu.json").write_text(json.dumps(cpu))
+    facts = []
+    for name in ("run.pftrace", "run.json"):
+        exporter.merge_trace_window_into_chrome_trace(tmp_path / "cpu.json", tmp_path / name, columns)
+        facts.append(read(str(tmp_path / name)))
+    assert facts[0].counters == facts[1].counters and facts[0].kernel_counters == facts[1].kernel_counters
+    assert [(own.device, own.name, own.mean) for own in facts[1].counters] == [
+        (0, "SM Active (%)", 42.1), (0, "DRAM BW (%)", 4.5), (0, "lts__hits", 4.5), (0, "Power (W)", 500.0),
+        (1, "SM Active (%)", 42.1), (1, "DRAM BW (%)", 14.5), (1, "lts__hits", 14.5),
+    ]  # fmt: skip
+    assert {(own.device, own.samples) for own in facts[1].kernel_counters if own.counter == "SM Active (%)"} == {
+        (0, 3),
+        (0, 1),
+        (1, 4),
+    }
+
+
+def test_a_redacted_copy_and_a_merged_file_keep_them(tmp_path, capsys):
+    path = written(tmp_path / "a.json")
+    told(capsys, path, "--redact", str(tmp_path / "copy.json"))
+    own, copied = (read(str(name)) for name in (path, tmp_path / "copy.json"))
+    assert copied.counters == own.counters
+    for rank in range(2):
+        trace = {**RUN, "distributedInfo": {"rank": rank, "world_size": 2}}
+        written(tmp_path / f"rank{rank}.json", trace)
+    told(capsys, tmp_path / "rank0.json", str(tmp_path / "rank1.json"), "--merge", str(tmp_path / "job.json.gz"))
+    merged = json.loads(gzip.decompress((tmp_path / "job.json.gz").read_bytes()))["traceEvents"]
+    assert {event["pid"] for event in merged if event["name"] == "SM Active (%)"} == {"GPU 0 Counters", "GPU 1 Counters"}

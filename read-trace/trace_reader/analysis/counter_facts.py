@@ -1,0 +1,125 @@
+"""Hardware counters, of a trace that samples them: torch 2.15's PerformanceMetricsConfig, and its samples of power and clocks.
+
+A sample says what held from its moment on, until the next one of its series (torch/profiler/_cuspy/trace.py: its time is the
+start of what is sampled). Means are weighted by time. A kernel has counters where it fills whole samples alone; of shorter
+kernels a sample says only what all that ran meanwhile did together.
+"""
+
+import msgspec
+import numpy as np
+from trace_reader.link.intervals import each_within_ns, merged
+from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows, median
+
+DERIVED = "Cycles (Current Kernel)"  # no sample: a kernel's duration, times the clock
+LONGEST_GAP = (
+    2  # of a series' usual interval: what comes later than that was lost, and the sample before it does not hold so long
+)
+FILLED, SHARED = 0.95, 0.05  # of a sample, that a kernel takes, and that others take meanwhile
+
+
+class CounterFacts(msgspec.Struct, frozen=True):
+    """One counter of one device, in the window of the recorded steps (without steps, of the GPU's work)."""
+
+    device: int
+    name: str  # with its unit: SM Active (%)
+    samples: int
+    interval_us: float  # from one sample to the next: the median
+    mean: float
+    mean_busy: float | None  # while the device was at work
+    low: float
+    high: float
+
+
+class KernelCounter(msgspec.Struct, frozen=True):
+    """What a counter says of a kernel that fills whole samples alone."""
+
+    device: int
+    kernel: str
+    counter: str
+    samples: int
+    mean: float
+
+
+class _Series(msgspec.Struct, frozen=True, eq=False):
+    device: int
+    name: str
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    value: np.ndarray
+
+
+def _series(trace: Trace) -> list[_Series]:
+    """The samples of each counter that lie in the window, with how long each holds; of a device, the finest first."""
+    if not len(trace.counters):
+        return []
+    rows = trace.steps if len(trace.steps) else trace.work
+    if not len(rows):
+        return []
+    first_ns, last_ns = int(rows.start_ns[0]), max(int(own.end_ns.max()) for own in (rows, trace.work) if len(own))
+    found = []
+    for number, (device, name) in enumerate(trace.counters.series):
+        at = np.flatnonzero(trace.counters.of == number)
+        start_ns = trace.counters.at_ns[at]
+        if name == DERIVED or len(at) < 2:  # of one sample it is not known how long it holds
+            continue
+        apart = np.diff(start_ns)
+        usual = int(np.median(apart))
+        end_ns = start_ns + np.append(np.minimum(apart, LONGEST_GAP * usual), usual)
+        inside = (start_ns >= first_ns) & (end_ns <= last_ns) & (end_ns > start_ns)
+        if inside.any():
+            found.append(_Series(device, name, start_ns[inside], end_ns[inside], trace.counters.value[at][inside]))
+    return sorted(found, key=lambda own: (own.device, median(own.end_ns - own.start_ns)))
+
+
+def counter_facts(trace: Trace) -> tuple[CounterFacts, ...]:
+    """A row for each counter of each device."""
+    facts = []
+    for own in _series(trace):
+        work = _of_device(trace, own.device)
+        busy = each_within_ns(own.start_ns, own.end_ns, merged(work.start_ns, work.end_ns))
+        held = own.end_ns - own.start_ns
+        facts.append(
+            CounterFacts(
+                device=own.device,
+                name=own.name,
+                samples=len(own.value),
+                interval_us=median(held) / 1000,
+                mean=float(np.average(own.value, weights=held)),
+                mean_busy=float(np.average(own.value, weights=busy)) if busy.any() else None,
+                low=float(own.value.min()),
+                high=float(own.value.max()),
+            )
+        )
+    return tuple(facts)
+
+
+def kernel_counters(trace: Trace) -> tuple[KernelCounter, ...]:
+    """The counters of each kernel that fills samples alone, the kernel with the most time first."""
+    every = _series(trace)
+    found = []
+    for device in dict.fromkeys(own.device for own in every):
+        work = _of_device(trace, device)
+        for name, calls in sorted(work.by_name(), key=lambda own: (-own[1].total_us, own[0])):
+            for series in every:
+                if series.device == device and (filled := _filled(series, calls, work)).any():
+                    held = (series.end_ns - series.start_ns)[filled]
+                    mean = float(np.average(series.value[filled], weights=held))
+                    found.append(KernelCounter(device, name, series.name, int(filled.sum()), mean))
+    return tuple(found)
+
+
+def _filled(series: _Series, calls: Rows, work: Rows) -> np.ndarray:
+    """For each sample, whether this kernel fills it, and no other kernel or copy runs beside it."""
+    held = series.end_ns - series.start_ns
+    filled = each_within_ns(series.start_ns, series.end_ns, merged(calls.start_ns, calls.end_ns)) >= FILLED * held
+    if filled.any():
+        others = work.where(work.name != calls.name[0])
+        beside = each_within_ns(series.start_ns, series.end_ns, merged(others.start_ns, others.end_ns))
+        filled &= beside <= SHARED * held
+    return filled
+
+
+def _of_device(trace: Trace, device: int) -> Rows:
+    devices = np.array([own == device for own, _ in trace.slices.tracks], bool)
+    return trace.work.where(devices[trace.work.track])
