@@ -102,11 +102,9 @@ def test_each_device_has_its_own(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "left_out"),
     [
-        *((other, 10) for other in (
-            {"pid": "GPU x Counters"}, {"pid": 7}, {"ts": None}, {"args": 5}, {"args": None}, {"args": {}}, {"args": {"": "8"}},
-            {"args": {"": True}}, {"args": {"": 1e300}}, {"args": {"": 10**400}}, {"args": {"a": 1, "b": 2}},
-        )),
-        ({"name": "Cycles (Current Kernel)"}, 0),
+        ({"pid": "GPU x Counters"}, 10), ({"pid": 7}, 10), ({"ts": None}, 10), ({"args": 5}, 10), ({"args": None}, 10),
+        ({"args": {}}, 10), ({"args": {"": "8"}}, 10), ({"args": {"": True}}, 10), ({"args": {"": 1e300}}, 10),
+        ({"args": {"": 10**400}}, 10), ({"args": {"a": 1, "b": 2}}, 10), ({"name": "Cycles (Current Kernel)"}, 0),
     ],
 )  # fmt: skip
 def test_what_is_no_counter_is_none(tmp_path, change, left_out):
