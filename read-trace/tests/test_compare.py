@@ -184,7 +184,7 @@ def test_a_step_lasts_to_its_last_gpu_event(tmp_path):
 
 def test_nothing_to_compare(tmp_path):
     bare = read(write(tmp_path / "bare.json", op("aten::mm", 0, 1)))
-    assert compare(bare, bare).summary == "nothing to compare: neither steps nor kernels."
+    assert compare(bare, bare).summary == "nothing to compare: no steps and no kernels that both have."
 
 
 @pytest.mark.parametrize(

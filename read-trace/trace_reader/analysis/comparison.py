@@ -208,7 +208,7 @@ def _summary(
         parts.insert(0, f"the step period went from {us(a.step_period_us)} to {us(b.step_period_us)} ({change})")
     if a.verdict != b.verdict:
         parts.append(f"{a.verdict} became {b.verdict}")
-    return (", ".join(parts) or "nothing to compare: neither steps nor kernels") + "."
+    return (", ".join(parts) or "nothing to compare: no steps and no kernels that both have") + "."
 
 
 def _largest_op(a: Facts, b: Facts) -> str:
