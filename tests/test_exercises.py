@@ -361,6 +361,7 @@ def test_the_speed_is_the_median_of_ratios_between_the_second_lowest_and_the_sec
         (2, 2.4, "near (2.4 times)"),
         (2, 2.9, "a little too low (2.9 times)"),
         (9, 2, "too high (2 times)"),
+        (1.1, 10, "too low (10 times)"),
         (1.2, 1, "a little too high (1 times)"),
         (1.05, 1, "near (1 times)"),
         (1, 1.13, "a little too low (1.13 times)"),
@@ -476,6 +477,9 @@ def test_what_needs_no_run(copied):
     assert run(copied, "99") == (2, "", f"error: no exercise 99: they are 1 to {len(EVERY)} (--list)\n")
     assert run(copied, "5", "--hint")[1] == "hint 1 of 3: How many ops does the step run? What could a compiler put together?\n"
     assert run(copied, "05_product", "--hint")[1].count("\n") == 3
+    for _ in range(2):  # the last one, and once more
+        said = run(copied, "5", "--hint")[1]
+        assert "hint 3 of 3: " in said and said.endswith("that was all; the solution: uv run exercise.py 5 --solution\n")
     code, out, _ = run(copied, "1", "--solution")
     assert (
         code == 0

@@ -138,6 +138,15 @@ def test_the_efficient_backend_says_by_a_number_that_it_is_causal(custom_mask, p
     assert cost is not None and cost.flop == 4 * 2 * 4 * pairs * 16
 
 
+@pytest.mark.parametrize(("asked", "kept"), [(1024, 128), (128, 1024)])
+def test_of_other_many_queries_than_keys_all_pairs_are_counted(asked, kept):
+    """Where the mask begins is the backend's; more than all pairs there are not."""
+    dims, values = ((1, asked, 16, 64), *((1, kept, 16, 64),) * 2), ("",) * 8 + ("True", "False")
+    first, _, causal, _ = _ATTENTIONS["aten::_flash_attention_forward"]
+    cost = cost_of("aten::_flash_attention_forward", Inputs(dims, ("c10::Half",) * 3, (), values))
+    assert (first, values[causal]) == (0, "True") and cost is not None and cost.flop == 4 * 16 * asked * kept * 64
+
+
 def test_what_is_written_into_a_given_tensor_is_not_multiplied():
     """mm.out, as torch.compile calls it; and addmm, where what is added is a matrix."""
     types = ("c10::Half",) * 3

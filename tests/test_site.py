@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 
+from exercises.judge.book import exercises
+from exercises.judge.verdict import near
 from gallery import docs, exercise_pages, site
 from gallery.figures import figures, recording, trace_of
 from helpers import GALLERY, ROOT, keep_screen
@@ -497,3 +499,9 @@ def test_the_command(tmp_path):
         [sys.executable, "gallery/site.py", "--out", str(tmp_path / "file")], cwd=ROOT, capture_output=True, text=True
     )
     assert (ran.returncode, ran.stderr) == (1, f"error: {tmp_path / 'file'}: File exists\n")
+
+
+@pytest.mark.parametrize("own", [own for own in exercises() if own.kind == "case"], ids=lambda own: own.name)
+def test_a_guess_of_a_gain_counts_as_right_where_it_does_in_the_terminal(own):
+    question = exercise_pages._of_book(own).questions[-1]
+    assert question.within * question.right == pytest.approx(near(own.brought), rel=0.02)

@@ -304,6 +304,12 @@ def test_a_merged_file_among_the_ranks_is_left_out(tmp_path, capsys):
     assert err == f"note: {merged}: made of ranks by --merge, and left out; name it to read it\n"
     assert cli.main([str(merged)]) == 0
     assert "ranks: 0, 1, merged" in capsys.readouterr().out
+    (tmp_path / "merged").mkdir()  # a folder of such files alone is what they are
+    for name in "ab":
+        (tmp_path / "merged" / f"{name}.json.gz").write_bytes(merged.read_bytes())
+    assert cli.main([str(tmp_path / "merged")]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("A: ") and "\nB: " in out and err == ""
 
 
 def test_an_empty_name_is_refused(capsys):

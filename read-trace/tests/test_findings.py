@@ -1006,3 +1006,28 @@ def test_a_query_before_the_steps_is_not_counted_in_them(tmp_path):
     assert "heavy-launch" not in found(tmp_path, before)
     inside = [call(query, 1, 1, 10), step(0, 50, 20), call(query, 51, 1, 9), *linked(GEMM, 52, 8, **HEAVY)]
     assert found(tmp_path, inside)["heavy-launch"].startswith("1 occupancy query in 1 step; ")
+
+
+def test_a_gap_of_less_than_ten_microseconds_is_none(tmp_path):
+    assert "entry-gap" not in found(tmp_path, gaps(9, 3, 2)) and "entry-gap" in found(tmp_path, gaps(11, 3, 2))
+
+
+def test_a_graph_that_ran_in_one_step_alone_hits_no_cache(tmp_path):
+    once = [own for own in COMPILED if "CompiledFxGraph" not in own["name"] or own["ts"] < 100]
+    assert "cache-hits" in found(tmp_path, COMPILED) and "cache-hits" not in found(tmp_path, once)
+
+
+def test_a_kernel_that_steps_call_differently_often_is_not_uneven(tmp_path):
+    events = [step(0, 0, 400), step(1, 400, 200), *linked(GEMM, 1, 70, 1), *linked(GEMM, 101, 90, 2), *linked(GEMM, 401, 71, 3)]
+    assert "uneven-kernel" not in found(tmp_path, events)
+    twice = [*events, *linked(GEMM, 501, 72, 4)]
+    assert "uneven-kernel" in found(tmp_path, twice)
+
+
+def test_one_little_copy_does_not_make_the_large_ones_little(tmp_path):
+    """A copy of 4 MB gains by pinned memory, whatever else is copied."""
+    events = [step(0, 0, 300)]
+    for n, size in enumerate((4_000_000, 400)):
+        name = "Memcpy HtoD (Pageable -> Device)"
+        events += [call("cudaMemcpyAsync", 100 * n + 5, 50, n + 1), memcpy(100 * n + 10, 44, n + 1, name=name, bytes=size)]
+    assert advice(tmp_path, "blocking-copy", *events, *linked(ADD, 280, 19, 9)).startswith("Pin the host memory")

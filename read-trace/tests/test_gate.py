@@ -81,6 +81,8 @@ def test_how_many_more_runs_would_do():
     assert judged(runs(100), runs(110), "step=+5%").more_runs == 2
     assert judged(runs(100, 101, 102), runs(104, 105, 106), "step=+5%").more_runs > 1
     assert judged(runs(100, 101), runs(200, 201), "step=+5%").more_runs is None
+    # An interval falls as one over the root: of four runs each, 20 more.
+    assert judged(runs(100, 110, 120, 130), runs(100, 112, 124, 130), "step=+10%").more_runs == 20
 
 
 @pytest.mark.parametrize(
@@ -247,6 +249,7 @@ def test_the_forms(traces, tmp_path, capsys):
     code, out = checked(capsys, new, "--baseline", old, *limits, "--github")
     assert code == 1 and out.splitlines()[0] == "::error title=read-trace kernels=+0::kernels grew by +1"
     assert all(line.startswith("::notice title=read-trace::") for line in out.splitlines()[1:]) and len(out.splitlines()) > 1
+    assert checked(capsys, new, "--baseline", old, "--max", "step=+100%", "--github") == (0, "")  # what grew is no news
     assert "| kernels=+0 | 1 | 2 | +1 | worse |" in checked(capsys, new, "--baseline", old, *limits, "--md")[1]
 
 

@@ -358,8 +358,8 @@ def test_a_folder_is_its_traces(tmp_path, capsys):
 
 
 def test_the_rank_in_the_name_of_a_file(tmp_path):
-    names = "a_rank3.json", "rank-12.json.gz", "x/rank_0/b.json", "frank3.json", "ranks.json"
-    assert [rank_of({}, name) for name in names] == [3, 12, None, None, None]
+    names = "a_rank3.json", "rank-12.json.gz", "x/rank_0/b.json", "frank3.json", "ranks.json", "node_rank0_rank3.json"
+    assert [rank_of({}, name) for name in names] == [3, 12, None, None, None, 3]
     assert rank_of({"distributedInfo": {"rank": 1}}, "a_rank3.json") == 1
     assert rank_of({"distributedInfo": {"rank": True}}, "a.json") is None
     assert rank_of({"distributedInfo": []}, "a.json") is None
@@ -893,6 +893,17 @@ def test_the_picture_of_a_window(tmp_path, capsys):
     assert target.read_bytes()[:4] == b"\x89PNG"
 
 
+def test_the_steps_of_a_picture_end_where_the_clocks_of_all_ranks_say(tmp_path):
+    """Rank 1's file begins 5 ms before its first step: its clock is moved, and so is the end of its step."""
+    paths = []
+    for rank, early in enumerate((0, 5000)):
+        work = [own for n in range(2) for own in collective(2 + n, early + 1000 * n + 500, 20, ranks=(0, 1))]
+        spans = [step(n, early + 1000 * n, 1000) for n in range(2)]
+        before = [op("aten::mm", 0, 10)] if early else []
+        paths.append(write(tmp_path, rank, *before, *spans, *work, **header(rank, 2)))
+    assert job_picture._window(facts_of(*paths), [0, 1], Window(us=None, steps=(0, 0))) == (0, 1_000_000)
+
+
 def test_of_more_ranks_than_can_be_drawn_those_that_wait_least(tmp_path):
     everyone = tuple(range(66))
     paths = [
@@ -1174,6 +1185,19 @@ def test_two_jobs_of_different_sizes_are_compared_by_their_step(tmp_path, capsys
     assert cli.main([str(a), str(b)]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert f"where a rank has the same work in both, the scaling efficiency is {100 * ratio:.1f}%" in text
+
+
+def test_the_first_of_several_steps_is_left_out_where_two_jobs_are_compared(tmp_path, capsys):
+    """The first step of the second job pays for its start: 1,000 µs beside 100."""
+    for name, first_us in (("a", 100), ("b", 1000)):
+        (tmp_path / name).mkdir()
+        for rank in range(2):
+            starts = [0, *(first_us + 100 * n for n in range(3))]
+            steps = [step(n, at, 100 if n else first_us) for n, at in enumerate(starts)]
+            work = [own for n, at in enumerate(starts) for own in collective(2 + n, at + 50, 20, ranks=(0, 1))]
+            write(tmp_path / name, rank, *steps, *work, **header(rank, 2))
+    assert cli.main([str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    assert "a step takes 100.0 µs on 2 ranks, 100.0 µs on 2 ranks (+0%" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_finding_of_one_rank_alone_stands_on_the_jobs_report(tmp_path, capsys):

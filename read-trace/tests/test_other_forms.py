@@ -309,3 +309,15 @@ def test_a_large_file_in_another_form_is_read_by_one_process(tmp_path, monkeypat
     monkeypatch.setattr(parts, "LARGE_BYTES", 1)
     monkeypatch.setattr(parts, "copies", lambda: 2)
     assert parts.cut(str(tmp_path / "a.sqlite"), None, None) == [] and len(parts.cut(str(tmp_path / "a.json"), None, None)) == 2
+
+
+def test_a_kernels_shared_memory_is_what_it_has_and_what_its_launch_adds(tmp_path):
+    export = Export(tmp_path / "a.sqlite")
+    sizes = {"staticSharedMemory": 16384, "dynamicSharedMemory": 1024, "registersPerThread": 32}
+    axes = {f"{what}{axis}": 1 for what in ("grid", "block") for axis in "XYZ"}
+    names = {"demangledName": export.string("gemm"), "shortName": export.string("gemm")}
+    times = {"start": 1000, "end": 2000, "deviceId": 0, "streamId": 7, "correlationId": 3}
+    export.add("CUPTI_ACTIVITY_KIND_KERNEL", **times, **sizes, **axes, **names)
+    export.close()
+    (found,) = load(str(tmp_path / "a.sqlite")).work
+    assert found.detail.shared_memory_bytes == 17408

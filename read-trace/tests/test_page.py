@@ -132,6 +132,8 @@ def test_search_counts_and_sums_and_goes_from_one_to_the_next(tmp_path, capsys, 
     page.fill("#search", "softmax_warp ")
     page.keyboard.press("Shift+Enter")  # backwards: the last one first
     assert page.inner_text("#found").startswith(f"{asked['calls']} of {asked['calls']} slices")
+    page.fill("#search", "mul #2")  # as a table numbers kernels of one label
+    assert page.inner_text("#found").startswith("12 slices: ")
     page.fill("#search", "no such thing")
     assert page.inner_text("#found") == "nothing has this in its name" and page.is_disabled("#next")
     page.keyboard.press("Escape")
@@ -628,6 +630,11 @@ def test_changes_can_be_ticked_and_the_bar_of_a_step_becomes_shorter(tmp_path, c
     low, high = (f"{first['gain'][end]:.0%}" for end in ("low", "high"))
     assert page.inner_text("#changed") == f"These changes together save {low} to {high} of a step."
     assert [row.inner_text().split("\n")[0] for row in page.query_selector_all("#bars .step")] == [*rows, "changed"]
+    plain, gain = facts["plain"], first["gain"]
+    said = page.query_selector_all("#bars .step")[2].inner_text()
+    low_us, high_us = (float(n) * {"µs": 1, "ms": 1000}[unit] for n, unit in re.findall(r"([\d.]+) (µs|ms)", said))
+    assert low_us == pytest.approx(plain["low_us"] * (1 - gain["high"]), rel=0.01)
+    assert high_us == pytest.approx(plain["high_us"] * (1 - gain["low"]), rel=0.01)
     width = "() => [...document.querySelectorAll('#bars .step i')].map((own) => own.getBoundingClientRect().width)"
     one = page.evaluate(width)
     assert one[4] + one[5] < one[2] + one[3]  # changed: at most, beside the step without the profiler
@@ -863,3 +870,19 @@ def test_an_occupancy_of_0_is_not_told(tmp_path, capsys, opened):
     told_occupancy = page.evaluate("() => report.panels[0].details.map((own) => own.includes('occupancy'))")
     assert sorted(told_occupancy) == [False, False, True]  # the first of them is of no detail
     assert "occupancy 50% as the profiler estimates it" in " ".join(page.evaluate("report.panels[0].details"))
+
+
+def test_without_the_mouse_it_zooms_around_what_is_selected_where_that_is_in_sight(tmp_path, capsys, opened):
+    page = opened(written(tmp_path, capsys, COLD))
+    view = "() => [report.timeline.t0, report.timeline.t1]"
+    last = "() => { const p = report.panels[0]; report.timeline.select(p, p.n - 1); }"
+    page.evaluate(last)
+    page.evaluate("() => report.timeline.show(0, 200_000)")
+    page.click("#nearer")
+    assert page.evaluate(view) == [50_000, 150_000]  # out of sight: around the middle
+    at = page.evaluate("() => { const p = report.panels[0], i = p.n - 1; return (p.start[i] + p.end[i]) / 2; }")
+    place = "(at) => (at - report.timeline.t0) / (report.timeline.t1 - report.timeline.t0)"
+    page.evaluate("(at) => report.timeline.show(at - 80_000, at + 20_000)", at)
+    before = page.evaluate(place, at)
+    page.click("#nearer")
+    assert before > 0.7 and page.evaluate(place, at) == pytest.approx(before, abs=0.02)  # where it stood

@@ -20,6 +20,7 @@ import pytest
 from trace_reader import analyze, cli, load, read
 from trace_reader.scene.theme import COLOURS, IDLE, MEMORY
 from trace_reader.scene.timeline import Timeline
+from trace_reader.write.picture_axis import silences
 from trace_reader.write.roofline_picture import _place
 from trace_reader.write.trace_picture import COMPILE_ROWS, MOST_THREADS, OTHERS, Window, draw, plot
 
@@ -536,3 +537,8 @@ def test_what_there_is_to_gain_is_up_to_what_is_usual_for_the_kind(tmp_path, op_
     events = [step(0, 0, 9000), op(op_name, 0, 5, **shapes), launch(1, 1), kernel("a_kernel", 100, 5000, 1)]
     (row,) = read(write(tmp_path / "t.json", *events)).op_shapes
     assert (row.limited_by, row.to_gain_us) == ("compute", pytest.approx(5000 - row.flop / 989e6 / usual, rel=1e-9))
+
+
+def test_a_silence_is_measured_by_what_is_left_without_it():
+    """4 ms of silence beside 6 ms of work: two thirds of that."""
+    assert silences(0, 10_000, [0, 3000, 7000, 10_000], [(0, 1000), (1000, 3000), (7000, 10_000)]) == [(3000, 7000)]

@@ -103,6 +103,8 @@ NAMES = {
     "tcp://kestrel:29500": "path-1:29500",
     "from 10.1.2.3 to fe80::1c2a:7": "from host-1 to name-1",
     "call 555-01-2345 or 4111111111111111": "call name-1 or name2",
+    "run 2024-05-03": "run name-1",
+    "call 555-1234": "call name-1",
     "HB-QX 7714": "name-1",
     "jürgen and 山田": "name1 and name2",
     "tokens/s": "tokens/s",

@@ -71,3 +71,11 @@ def test_a_step_that_begins_before_the_last_ones_kernels_end_counts_from_there(t
     events = [annotation("step[DECODE bs=1]", 0, 50), launch(1, 1), kernel(ADD, 50, 80, 1),
               annotation("step[DECODE bs=1]", 100, 50), launch(101, 2), kernel(ADD, 130, 50, 2)]  # fmt: skip
     assert read(write(tmp_path / "t.json", *events)).server_steps == (ServerSteps("decode", 2, 90),)  # of 130 and 50
+
+
+def test_one_annotation_alone_is_no_servers_steps(tmp_path):
+    path = write(
+        tmp_path / "t.json", annotation("execute_model", 0, 50), launch(1, 0), kernel(ADD, 10, 20, 0),
+        *(own for n in range(1, 10) for own in (launch(100 * n, n), kernel(ADD, 100 * n + 5, 60, n))),
+    )  # fmt: skip
+    assert not len(load(path).steps)

@@ -44,6 +44,9 @@ CLOSURE = frames((f"{SITE}/nn/modules/linear.py", 134, "forward"), (OWN, 9, "clo
 BLAS = frames(("", 0, "at::cuda::setWorkspaceForHandle(x)"), (OWN, 9, "forward"))
 ONLY_TORCH = frames((f"{SITE}/functional.py", 3, "split"))
 WINDOWS = frames(("C:\\work\\code\\own.py", 4, "main"))
+WINDOWS_STATES = frames(
+    (r"C:\py\Lib\site-packages\torch\optim\adam.py", 178, "_init_group"), (r"C:\work\code\own.py", 12, "step")
+)
 
 
 def event(action, address, size, at_us=0, stack=FORWARD, **more):
@@ -493,3 +496,9 @@ def test_values_of_other_types_are_counted_or_refused(tmp_path, capsys):
         assert read_trace.main(["memory", str(tmp_path / "a.pickle")]) == 0
         capsys.readouterr()
     assert sys.exc_info() == (None, None, None)
+
+
+def test_the_category_of_a_line_on_windows(tmp_path, capsys):
+    path = kept(tmp_path / "a.pickle", {"segments": [segment(0, 0, block(MIB, WINDOWS_STATES))], "device_traces": []})
+    lines = [line.split() for line in told(capsys, path).splitlines()]
+    assert ["code/own.py:12", "step", "optimizer", "1", "1.0", "MiB", "100.0%"] in lines

@@ -32,6 +32,27 @@ test("a word for a number", () => {
   assert.equal(judge({ right: 0, within: 0, options: [], unit: "kernels" }, "none"), true);
 });
 
+test("a guess of nothing has its place on the scale, which is no power of ten then", () => {
+  const begins = text.indexOf("function shown("),
+    code = text.slice(begins, text.indexOf("\n}\n", text.indexOf("function scale(")) + 3);
+  const made = [];
+  const element = (tag, said) => {
+    const own = { tag, said, style: {}, setAttribute: () => {}, append: () => {} };
+    made.push(own);
+    return own;
+  };
+  const scale = vm.runInNewContext(`${code};scale`, { element });
+  const places = (guesses) => {
+    made.length = 0;
+    scale({ within: 0.1, right: 5, unit: "kernels" }, guesses);
+    return made.filter((own) => own.tag === "span").map((own) => Number.parseFloat(own.style.left));
+  };
+  const [none, four, right] = places([0, 4]);
+  assert.equal((four - none) / (right - none), 4 / 5);
+  const [one, ten, five] = places([1, 10]);
+  assert.ok(Math.abs((five - one) / (ten - one) - Math.log10(5)) < 0.02, `${one} ${ten} ${five}`);
+});
+
 test("one of the options, and nothing else", () => {
   const question = { right: "no", options: ["yes", "no"] };
   assert.equal(judge(question, "no"), true);
@@ -126,8 +147,11 @@ test("of slices that start together the longer one is the outer one", () => {
   );
   const slice = (name, ts, dur) => ({ ph: "X", cat: "cpu_op", name, pid: 1, tid: 1, ts, dur });
   const events = [slice("inner", 5, 2), slice("outer", 5, 9), slice("first", 1, 2)];
-  const { head, columns } = panelOf(events, "own", { names: [], labels: {}, categories: [["op"]], category: [], name: [], n: 0 });
+  const NOTHING = { names: [], labels: {}, categories: [["op"]], category: [], name: [], n: 0 };
+  const { head, columns } = panelOf(events, "own", NOTHING);
   const names = Array.from(columns.name, (i) => head.names[i]);
   assert.deepEqual(names, ["first", "outer", "inner"]);
   assert.deepEqual(Array.from(columns.parent), [-1, -1, 1]);
+  const after = panelOf([slice("a", 0, 10), slice("b", 10, 5)], "own", { ...NOTHING });
+  assert.deepEqual(Array.from(after.columns.parent), [-1, -1], "one that begins as another ends is not in it");
 });
