@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 import sys
+from types import SimpleNamespace
 
 from helpers import ROOT
 import pytest
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
+from advice import record
 from advice.ledger import DOCUMENT, HERE, NOTES, Entry, _wrong, document, keep, read_kept
 from advice.pairs import PAIRS
 from trace_reader.findings import PATTERNS
@@ -69,6 +71,8 @@ def test_what_is_kept_of_recordings_is_what_the_reader_says_of_them(tmp_path, mo
     sound = Path(ROOT / "read-trace" / "tests" / "data" / "faults" / "sound.json.gz").read_bytes()
     (tmp_path / "item_small_before.json.gz").write_bytes(fault)
     (tmp_path / "item_small_after.json.gz").write_bytes(sound)
+    for what in ("stacks", "memory"):
+        (tmp_path / f"item_small_before_{what}.json.gz").write_bytes(fault)
     measured = {"torch": "2.11.0", "date": "2026-11-23", "plain_us": {"before": [3.0], "after": [2.0]}}
     (tmp_path / "item_small.json").write_text(json.dumps(measured))
     keep(tmp_path, "here")
@@ -76,6 +80,8 @@ def test_what_is_kept_of_recordings_is_what_the_reader_says_of_them(tmp_path, mo
     assert kept["plain_us"] == {"before": [3.0], "after": [2.0]}
     assert (kept["after"]["verdict"], kept["after"]["device"]) == ("gpu-bound", "NVIDIA H200")
     assert Entry("item_small", kept).place == 1
+    assert [when for when, *_ in Entry("item_small", kept).steps_with_more()] == ["before, stacks", "before, memory"]
+    assert kept["before, stacks"] == kept["before"]["plain_us"] != []
     assert tmp_path != HERE
 
 
@@ -91,3 +97,17 @@ def test_what_promises_at_most_something_and_brings_nothing_is_wrong():
     promised = entry(100, 100, findings=(("sync-in-step", 0.0, 0.35),))
     assert "promised, and brings nothing" in _wrong([promised])[0]
     assert not _wrong([entry(100, 100, findings=(("sync-in-step", 0.0, 0.01),))])
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_pairs_are_measured_where_they_are_for(device, tmp_path, monkeypatch):
+    ran = []
+
+    def run(command):
+        ran.append(command[3])
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(record.subprocess, "run", run)
+    monkeypatch.setattr(sys, "argv", ["record.py", str(tmp_path), "--device", device])
+    assert record.main() == 0
+    assert ran == [name for name, pair in PAIRS.items() if device in pair.on] and 0 < len(ran) < len(PAIRS)

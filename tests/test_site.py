@@ -504,4 +504,4 @@ def test_the_command(tmp_path):
 @pytest.mark.parametrize("own", [own for own in exercises() if own.kind == "case"], ids=lambda own: own.name)
 def test_a_guess_of_a_gain_counts_as_right_where_it_does_in_the_terminal(own):
     question = exercise_pages._of_book(own).questions[-1]
-    assert question.within * question.right == pytest.approx(near(own.brought), rel=0.02)
+    assert question.within * float(question.right) == pytest.approx(near(own.brought), rel=0.02)

@@ -2,7 +2,8 @@
 
     uv run benchmarks/advice/record.py FOLDER [PAIR ...]
 
-Takes some ten minutes on a GPU. FOLDER/<pair>.json holds the times, FOLDER/<pair>_<before|after>.json.gz the traces; ledger.py
+Takes some fifteen minutes on a GPU. FOLDER/<pair>.json holds the times, FOLDER/<pair>_<before|after>.json.gz the traces, and
+FOLDER/<pair>_before_<stacks|memory>.json.gz the step before its change, recorded with more flags; ledger.py
 then puts what the reader says of them beside what was measured. Each pair is a process of its own, in which nothing has been
 profiled before the times are taken: on a GPU, what the profiler has once attached goes on
 costing time when the recording is over.
@@ -26,6 +27,7 @@ from torch.profiler import profile, schedule
 from trace_reader import write_all
 
 ROUNDS, LEAST_STEPS, LEAST_S, WARMUP_STEPS, ACTIVE = 5, 5, 0.2, 4, 4
+MORE = {"stacks": {"with_stack": True}, "memory": {"profile_memory": True}}  # flags of further recordings
 
 
 def synchronize(device: str) -> None:
@@ -44,9 +46,12 @@ def plain_us(step: Step, device: str) -> float:
     return (time.perf_counter() - start) / steps * 1e6
 
 
-def recorded(step: Step, device: str) -> tuple[float, bytes]:
+def recorded(step: Step, device: str, with_stack: bool = False, profile_memory: bool = False) -> tuple[float, bytes]:
     """Some steps under the profiler: the time of one in us, and their trace, gzipped."""
-    with profile(schedule=schedule(wait=1, warmup=1, active=ACTIVE, repeat=1), acc_events=True, record_shapes=True) as profiler:
+    plan = schedule(wait=1, warmup=1, active=ACTIVE, repeat=1)
+    with profile(
+        schedule=plan, acc_events=True, record_shapes=True, with_stack=with_stack, profile_memory=profile_memory
+    ) as profiler:
         for number in range(2 + ACTIVE):
             if number == 2:
                 synchronize(device)
@@ -80,6 +85,8 @@ def measure(name: str, device: str, folder: Path) -> None:
     for variant, step in steps.items():
         recorded_us[variant], trace = recorded(step, device)
         traces[folder / f"{name}_{variant}.json.gz"] = trace
+    for what, flags in MORE.items():
+        _, traces[folder / f"{name}_before_{what}.json.gz"] = recorded(steps["before"], device, **flags)
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     measured = {
         "device": device, "torch": torch.__version__, "date": date, "plain_us": plain, "recorded_us": recorded_us

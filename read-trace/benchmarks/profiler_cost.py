@@ -2,13 +2,16 @@
 
     uv run read-trace/benchmarks/profiler_cost.py
 
-Takes about two minutes. Prints a table: of each program the time of a step without the profiler, how many times as long it is
+Takes about three minutes. Prints a table: of each program the time of a step without the profiler, how many times as long it is
 when it is recorded, and with shapes recorded what the trace says limits it, how long the GPU is busy of the plain step, and
-what the reader estimates of the plain step from the trace alone.
+what the reader estimates of the plain step from the trace alone. Then, of each program that the GPU does not limit, what each
+function of Python cost that stacks recorded besides, and each allocation or free that memory did: the prices of
+trace_reader/analysis/plain_run.py.
 """
 
 import argparse
 from collections.abc import Callable
+import datetime
 import json
 import os
 from pathlib import Path
@@ -23,16 +26,19 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.profiler import profile, schedule
-from trace_reader import Facts, read, us, write_all
+from trace_reader import Facts, analyze, load, us, write_all
 
 Step = Callable[[], object]
-ROUNDS, ROUND_S, ACTIVE = 3, 0.1, 5
+ROUNDS, ROUND_S, ACTIVE = 5, 0.1, 5
+LEAST = 10  # functions or allocations of a step, of fewer no price is told
 FLAGS: dict[str, dict[str, Any]] = {
     "no flags": {},
     "shapes": {"record_shapes": True},
     "shapes, stack": {"record_shapes": True, "with_stack": True},
     "shapes, memory": {"record_shapes": True, "profile_memory": True},
+    "all": {"record_shapes": True, "with_stack": True, "profile_memory": True, "with_modules": True},
 }
+DEARER_BY = {"functions": "shapes, stack", "allocations": "shapes, memory"}  # what is counted, and the flags that record it
 
 
 def matmul_add(size: int) -> Callable[[str], Step]:
@@ -85,6 +91,24 @@ def training(layers: int, size: int) -> Callable[[str], Step]:
     return build
 
 
+def python_between(calls: int) -> Callable[[str], Step]:
+    def add(total: int, n: int) -> int:
+        return total + n
+
+    def build(device: str) -> Step:
+        x = torch.randn(64, 64, device=device)
+
+        def step():
+            total = 0
+            for n in range(calls):
+                total = add(total, n)
+            return x + total
+
+        return step
+
+    return build
+
+
 PROGRAMS: dict[str, Callable[[str], Step]] = {
     "01: matmul and add, 64": matmul_add(64),
     "01: matmul and add, 1024": matmul_add(1024),
@@ -94,6 +118,7 @@ PROGRAMS: dict[str, Callable[[str], Step]] = {
     "03: gated MLP, 8192 tokens": gated_mlp(8192),
     "100 linear layers, forward": forward(100, 64),
     "16 layers, training": training(16, 512),
+    "1,000 functions of Python": python_between(1000),
 }
 
 
@@ -115,8 +140,8 @@ def plain_us(step: Step, device: str) -> float:
     return (time.perf_counter() - start) / steps * 1e6
 
 
-def recorded(step: Step, device: str, flags: dict[str, Any]) -> Facts:
-    """What the reader says of some recorded steps."""
+def recorded(step: Step, device: str, flags: dict[str, Any]) -> tuple[Facts, dict[str, float]]:
+    """What the reader says of some recorded steps, and how many functions of Python and allocations and frees a step has."""
     with profile(schedule=schedule(wait=1, warmup=1, active=ACTIVE, repeat=1), acc_events=True, **flags) as profiler:
         for number in range(2 + ACTIVE):
             if number == 2:
@@ -126,23 +151,39 @@ def recorded(step: Step, device: str, flags: dict[str, Any]) -> Facts:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
-        return read(str(path))
+        trace = load(str(path))
+        counts = {"functions": len(trace.functions_ns) / ACTIVE, "allocations": len(trace.memory) / ACTIVE}
+        return analyze(trace), counts
 
 
-def measure(build: Callable[[str], Step], device: str) -> tuple[list[float], dict[str, list[Facts]]]:
+def measure(build: Callable[[str], Step], device: str) -> tuple[list[float], dict[str, list[Facts]], dict[str, float]]:
     step = build(device)
     times, facts = [], {flags: [] for flags in FLAGS}  # type: ignore[var-annotated]
+    counts: dict[str, float] = {}
     for _ in range(ROUNDS):
         times.append(plain_us(step, device))
         for flags, given in FLAGS.items():
-            facts[flags].append(recorded(step, device, given))
-    return times, facts
+            found, counted = recorded(step, device, given)
+            facts[flags].append(found)
+            counts |= {what: n for what, n in counted.items() if DEARER_BY[what] == flags}
+    return times, facts, counts
+
+
+def period_us(facts: list[Facts]) -> float:
+    return statistics.median(f.step_period_us or 0 for f in facts)
+
+
+def price_us(facts: dict[str, list[Facts]], counts: dict[str, float], what: str) -> float | None:
+    """What each of these cost besides; None where there are too few, or the GPU limits the step."""
+    limited = any(f.recorded_verdict == "gpu-bound" for f in facts["shapes"])
+    besides_us = period_us(facts[DEARER_BY[what]]) - period_us(facts["shapes"])
+    return besides_us / counts[what] if counts[what] >= LEAST and not limited else None
 
 
 def row(name: str, times: list[float], facts: dict[str, list[Facts]]) -> list[str]:
     """A line of the table: medians of the rounds."""
     plain = statistics.median(times)
-    more = [f"{statistics.median(f.step_period_us or 0 for f in facts[flags]) / plain:.2f}" for flags in FLAGS]
+    more = [f"{period_us(facts[flags]) / plain:.2f}" for flags in FLAGS]
     # The round whose step is the median: its verdict, and its estimate.
     middle = sorted(facts["shapes"], key=lambda f: f.step_period_us or 0)[ROUNDS // 2]
     busy = [step.gpu_busy_us for step in middle.steps if step.gpu_busy_us is not None]
@@ -166,17 +207,25 @@ def main() -> None:
     args = parser.parse_args()
     # Else the steps after the first recording would pay for what it has attached to the GPU.
     os.environ.setdefault("TEARDOWN_CUPTI", "1")
-    name = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
+    name = torch.cuda.get_device_name() if args.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     print(f"{name}, torch {torch.__version__}: medians of {ROUNDS} rounds; times as long as the plain step\n")
     head = ["program", "plain step (rounds)", *FLAGS, "recorded verdict", "GPU busy / plain", "estimated from the trace"]
     print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}", flush=True)
-    kept = {}
+    kept, prices = {}, {what: {} for what in DEARER_BY}  # type: ignore[var-annotated]
     for program, build in PROGRAMS.items():
-        times, facts = measure(build, args.device)
+        times, facts, counts = measure(build, args.device)
         print(f"| {' | '.join(row(program, times, facts))} |", flush=True)
-        kept[program] = {"plain_us": times, **{flags: [f.step_period_us for f in of] for flags, of in facts.items()}}
+        kept[program] = {"plain_us": times, **{flags: [f.step_period_us for f in of] for flags, of in facts.items()}, **counts}
+        for what, each in prices.items():
+            if (price := price_us(facts, counts, what)) is not None:
+                each[program] = price
+    for what, each in prices.items():
+        listed = ", ".join(f"{program} {price:.2f} ({kept[program][what]:.0f} a step)" for program, price in each.items())
+        print(f"\n{what}, us each: {listed or 'too few'}", flush=True)
     if args.json:
-        write_all({args.json: f"{json.dumps(kept, indent=1)}\n".encode()})
+        date = datetime.datetime.now(datetime.UTC).date().isoformat()
+        found = {"device": name, "torch": torch.__version__, "date": date, "programs": kept}
+        write_all({args.json: f"{json.dumps(found, indent=1)}\n".encode()})
 
 
 if __name__ == "__main__":

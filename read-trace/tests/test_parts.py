@@ -50,6 +50,7 @@ for path in sys.argv[1:]:
         counted = [(own.at_ns.tolist(), [own.series[n] for n in own.of.tolist()], own.value.tolist())
                    for own in (one.counters, many.counters)]
         differs += ["counters"] * (counted[0] != counted[1])
+        differs += ["functions"] * (not np.array_equal(one.functions_ns, many.functions_ns))
     print(int(used), differs, flush=True)
 """
 

@@ -14,7 +14,7 @@ from trace_reader.analysis.critical_path import CriticalPath, Window
 from trace_reader.analysis.replay import Replay
 from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows, median
+from trace_reader.model.rows import median
 from trace_reader.names.call_names import is_launch
 from trace_reader.names.kernel_names import is_collective
 
@@ -40,28 +40,33 @@ class Prices(msgspec.Struct, frozen=True):
     """What the profiler costs, in us, on a machine on which a kernel's launch is recorded with LAUNCH_US.
 
     `op_us`: of an op or an annotation; `call_us`: of a call of the runtime or driver; `compiled_us`: of a kernel of
-    torch.compile, which tells more of itself where a profiler listens; `step_us`: of a step's own annotation.
+    torch.compile, which tells more of itself where a profiler listens; `step_us`: of a step's own annotation. With stacks,
+    `function_us`: of a function of Python; with memory, `allocation_us`: of an allocation or a free.
     """
 
     op_us: float
     call_us: float
     compiled_us: float
     step_us: float
+    function_us: float = 0.0
+    allocation_us: float = 0.0
 
     def times(self, factor: float) -> "Prices":
         return Prices(*(getattr(self, name) * factor for name in self.__struct_fields__))
 
 
-# One NVIDIA H200, torch 2.11, record_shapes, 2026-11-23: 19 pairs of benchmarks/advice/pairs.py (limited by the CPU, before
-# or after), each recorded after its steps had been timed in a process that had profiled nothing. Of the 26 recordings that the
-# CPU limits and that get an estimate, 23 measured steps lie between the two, with the margins below; half of the intervals are
-# narrower than 25% of their upper end.
-CHEAP, DEAR = Prices(2.0, 2.0, 2.0, 20.0), Prices(3.5, 3.0, 40.0, 60.0)
-NOTHING, EVERYTHING = Prices(0.0, 0.0, 0.0, 0.0), Prices(1e6, 1e6, 1e6, 1e6)
+# Of ops, calls and steps: one NVIDIA H200, torch 2.11, record_shapes, 2026-11-23: 19 pairs of benchmarks/advice/pairs.py
+# (limited by the CPU, before or after), each recorded after its steps had been timed in a process that had profiled nothing. Of
+# the 26 recordings that the CPU limits and that get an estimate, 23 measured steps lie between the two, with the margins below;
+# half of the intervals are narrower than 25% of their upper end. Of functions and allocations:
+# read-trace/benchmarks/profiler_cost/, three machines, 2026-11-24: of programs with 200 a step and more, a function took 0.25
+# to 1.13 us besides, an allocation up to 2.6.
+CHEAP, DEAR = Prices(2.0, 2.0, 2.0, 20.0, 0.2, 0.0), Prices(3.5, 3.0, 40.0, 60.0, 1.2, 2.0)
+NOTHING, EVERYTHING = Prices(0.0, 0.0, 0.0, 0.0), Prices(1e6, 1e6, 1e6, 1e6, 1e6, 1e6)
 # Without a GPU, of an op: 13 pairs of benchmarks/advice on 16 cores (Xeon), torch 2.11, 2026-11-23. Where ops are many, each was
 # recorded 0.3 to 3.1 us longer than it took; where they are long, by up to a third: 16 of 17 measured steps lie in the estimate.
 CPU_MARGIN = 0.3
-CPU_CHEAP, CPU_DEAR = Prices(0.3, 0.0, 0.0, 5.0), Prices(3.5, 0.0, 0.0, 60.0)
+CPU_CHEAP, CPU_DEAR = Prices(0.3, 0.0, 0.0, 5.0, 0.2, 0.0), Prices(3.5, 0.0, 0.0, 60.0, 1.2, 2.0)
 CHEAP_WITHOUT_SHAPES_US = 1.2  # of an op
 BETWEEN_US = 100.0  # of the time between two steps, the profiler's at most: it took 38 to 45 us there
 SHORTEST_STEP_US, LONGEST_STEP_US = 0.01, 1e12  # what a header can say of a step
@@ -75,7 +80,7 @@ LEAST_SHARE = 0.1  # of a stretch of the CPU's time, that is left at any price
 SOUND_SHARE = 0.02  # of a step: so far a replay of the unchanged run may be from it
 DEARER = 0.5  # than the dear prices, what the profiler may have cost where a change makes the CPU the limit
 WIDEST = 0.5  # of its upper end: a wider interval says nothing
-MOST_DEAR = 8.0  # times the prices: what stacks and memory cost besides was not measured
+MOST_DEAR = 8.0  # times the prices, at which a replay is tried
 TRIES = 10  # to find the factor at which the replay takes what was measured
 LAUNCHES = frozenset(["cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx"])
 
@@ -137,12 +142,7 @@ def _measured(said: Any) -> tuple[float, float, float] | None:
 
 
 def _has_prices(trace: Trace) -> bool:
-    """Whether the trace is of a kind whose prices were measured: CUDA's launches, by a CPU about as fast, or no GPU; and no
-    stacks, modules or memory.
-    """
-    flags = ("with_stack", "with_modules", "profile_memory")
-    if any(trace.header.get(flag) for flag in flags) or "python_function" in trace.skipped or len(trace.memory):
-        return False
+    """Whether the trace is of a kind whose prices were measured: CUDA's launches, by a CPU about as fast, or no GPU."""
     if not len(trace.work):
         return True
     launches = trace.calls.where(trace.calls.is_named(LAUNCHES.__contains__))
@@ -188,17 +188,18 @@ class PricedRun:
 
     @cached_property
     def _begun(self) -> tuple[np.ndarray, ...]:
-        """In each stretch of the CPU's time, how many ops and annotations begin, how many compiled kernels, how many calls."""
+        """In each stretch of the CPU's time, how many ops and annotations begin, how many compiled kernels, how many calls, how
+        many functions of Python, and how many allocations and frees are in it.
+        """
         trace, stretches = self._trace, self.replay.stretches
 
-        def count(rows: Rows) -> np.ndarray:
-            starts_ns = rows.start_ns
+        def count(starts_ns: np.ndarray) -> np.ndarray:
             return np.searchsorted(starts_ns, stretches.end_ns) - np.searchsorted(starts_ns, stretches.start_ns)
 
         compiled = trace.ops.is_named(lambda name: name.startswith("triton_"))
-        return (
-            count(trace.ops.where(~compiled)) + count(trace.annotations), count(trace.ops.where(compiled)), count(trace.calls)
-        )  # fmt: skip
+        ops = count(trace.ops.where(~compiled).start_ns) + count(trace.annotations.start_ns)
+        besides = count(trace.functions_ns), count(trace.memory.at_ns)
+        return ops, count(trace.ops.where(compiled).start_ns), count(trace.calls.start_ns), *besides
 
     def is_sound(self, recorded_step_us: float | None) -> bool:
         """Whether the run, played again as it was, takes as long as it did: clocks that disagree can make it another one. Of a
@@ -222,8 +223,9 @@ class PricedRun:
         stretches, after_ns = self.replay.stretches, self.replay.nodes.after_ns.copy()
         if prices == NOTHING:
             return after_ns
-        ops, compiled, calls = self._begun
-        spent_ns = (ops * prices.op_us + compiled * prices.compiled_us + calls * prices.call_us) * self._scale
+        ops, compiled, calls, functions, allocations = self._begun
+        spent_us = ops * prices.op_us + compiled * prices.compiled_us + calls * prices.call_us
+        spent_ns = (spent_us + functions * prices.function_us + allocations * prices.allocation_us) * self._scale
         spent_ns[stretches.at_edge] += prices.step_us / 2 * self._scale
         length_ns = stretches.end_ns - stretches.start_ns
         left_ns = np.maximum(length_ns - spent_ns, length_ns * LEAST_SHARE)

@@ -51,7 +51,8 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     each row the row of the span around it, or -1. `work` are the kernels, copies and memsets, with the columns `call` and `op`
     (rows; -1: none), `origin` and `step` (an index of `steps`; -1: none). `has_steps`: for each track, whether what
     begins on it inside a step is of that step. `memory`: the allocations and frees; `counters`: the samples of hardware
-    counters. `zero_ns`: when the first slice starts, by the file's own clock; all other times count from it.
+    counters; `functions_ns`: when each recorded function of Python began, in order. `zero_ns`: when the first slice starts, by
+    the file's own clock; all other times count from it.
     """
 
     path: str
@@ -69,6 +70,7 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     has_steps: np.ndarray
     memory: Memory
     counters: Counters
+    functions_ns: np.ndarray
     zero_ns: int
 
     @property
@@ -234,6 +236,7 @@ def link(decoded: Decoded, steps_from: re.Pattern[str] | None = None) -> Trace:
         has_steps=has_steps,
         memory=decoded.memory,
         counters=decoded.counters,
+        functions_ns=decoded.functions_ns,
         zero_ns=decoded.zero_ns,
     )
 

@@ -15,6 +15,7 @@ import re
 from typing import Any
 
 import msgspec
+import numpy as np
 from trace_reader.errors import NoEventsError, NotATraceError, TraceError
 from trace_reader.model.slices import Counters, Memory, Slices, Track
 from trace_reader.parse.byte_source import Blocks, Bytes, open_blocks, shown
@@ -49,6 +50,7 @@ class Decoded(msgspec.Struct, frozen=True, eq=False):
     thread_names: dict[Track, str]
     memory: Memory
     counters: Counters
+    functions_ns: np.ndarray  # when each function of Python began
     zero_ns: int  # when the first slice starts, by the file's own clock
 
 
@@ -222,7 +224,7 @@ class _Decoder:
             if not reasons:
                 raise NoEventsError(f"{self.path}: its {self.total} events are allocations and frees, without an op or a kernel")
             raise NoEventsError(f"{self.path}: none of the {self.total} events is one that a profiler writes ({reasons}{place})")
-        slices, memory, counters, zero_ns = finished
+        slices, memory, counters, functions_ns, zero_ns = finished
         return Decoded(
             path=self.path,
             slices=slices,
@@ -234,6 +236,7 @@ class _Decoder:
             thread_names=columns.thread_names,
             memory=memory,
             counters=counters,
+            functions_ns=functions_ns,
             zero_ns=zero_ns,
         )
 

@@ -92,6 +92,7 @@ class EventColumns:
         self._memory: list[tuple[np.ndarray, ...]] = []  # a piece each: the columns of Memory
         self._series = _Numbers()  # (device, name) of the hardware counters
         self._counters: list[tuple[np.ndarray, ...]] = []  # a piece each: the columns of Counters
+        self._functions_ns: list[np.ndarray] = []  # a piece each: when the functions of Python begin
         self._gpu_lanes: set[int] = set()  # (pid, tid) of the GPU events
         self._base_ns: int | None = None  # of the first slice
         self._first_ns = 0  # the earliest start
@@ -146,6 +147,7 @@ class EventColumns:
             "memory": self._memory,
             "series": list(self._series),
             "counters": self._counters,
+            "functions_ns": self._functions_ns,
             "gpu_lanes": self._gpu_lanes,
             "base_ns": self._base_ns,
             "first_ns": self._first_ns,
@@ -174,6 +176,7 @@ class EventColumns:
             self._columns.append(columns)
         for at_ns, own_track, own_device, *sizes in state["memory"]:
             self._memory.append((at_ns, track[own_track], device[own_device], *sizes))
+        self._functions_ns += state["functions_ns"]
         self._counters += [(at_ns, series[own], value) for at_ns, own, value in state["counters"]]
         self._gpu_lanes |= {int(track[lane]) for lane in state["gpu_lanes"]}
         self._zero_durations += state["zero_durations"]
@@ -188,9 +191,9 @@ class EventColumns:
         """How many kernels have a start or a duration of 0."""
         return self.skipped["zero timestamp"] + self._zero_durations
 
-    def finish(self) -> tuple[Slices, Memory, Counters, int] | None:
-        """The slices, the allocations and frees, the hardware counters, and when the first slice starts (ns by the file's own
-        clock). None: no slice.
+    def finish(self) -> tuple[Slices, Memory, Counters, np.ndarray, int] | None:
+        """The slices, the allocations and frees, the hardware counters, when the functions of Python begin, and when the first
+        slice starts (ns by the file's own clock). None: no slice.
         """
         self._judge_zeros()
         if not self._columns:
@@ -202,7 +205,9 @@ class EventColumns:
         memory, counters = self._decoded_memory(zero_ns), self._decoded_counters(zero_ns)
         self._tell_gpu_annotations(columns["kind"], columns["track"])
         details = self._distinct_details(columns["detail"], columns["region"])
-        return Slices(columns, list(map(demangled, self._names)), list(self._tracks), details), memory, counters, zero_ns
+        functions_ns = np.sort(np.concatenate([np.zeros(0, np.int64), *self._functions_ns])) - zero_ns
+        slices = Slices(columns, list(map(demangled, self._names)), list(self._tracks), details)
+        return slices, memory, counters, functions_ns, zero_ns
 
     def _take_metadata(self, events: Iterable[Metadata]) -> None:
         for event in events:
@@ -252,6 +257,10 @@ class EventColumns:
     def _keep(self, slices: list[Any]) -> None:
         """Append what is used of these slices to the columns, and count the rest."""
         kind = np.frombuffer(bytes(map(self._codes.__getitem__, [event.cat for event in slices])), np.uint8)
+        functions = np.flatnonzero((kind == _PYTHON) | (kind == Kind.PYTHON))
+        if len(functions):
+            begun_ns, timed = self._nanoseconds([event.ts for event in _at(slices, functions)])
+            self._functions_ns.append(begun_ns[timed])
         used = kind < _PYTHON
         if not used.all():
             python = int((kind == _PYTHON).sum())
