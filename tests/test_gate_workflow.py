@@ -14,10 +14,17 @@ _spec.loader.exec_module(benchmark)
 
 
 def test_the_document_says_the_lines_that_are_run():
-    assert benchmark.lines_of(DOCUMENT, "## In a workflow") == [
+    assert benchmark.lines_of(DOCUMENT, benchmark.WITH_BASELINE) == [
         "pip install wheels/read_trace-*.whl",
         "for n in 1 2 3; do python train_profiled.py --out new$n.json; done",
         "read-trace check new1.json new2.json new3.json --baseline base.json --github --junit profile.xml",
+    ]
+    assert benchmark.lines_of(DOCUMENT, benchmark.IN_TURNS) == [
+        "pip install wheels/read_trace-*.whl",
+        "git worktree add old origin/$GITHUB_BASE_REF",
+        "for n in 1 2 3 4 5; do python train_profiled.py --out new$n.json; "
+        "(cd old && python train_profiled.py --out ../old$n.json); done",
+        "read-trace check new?.json --baseline old?.json --github --junit profile.xml",
     ]
     text = DOCUMENT.read_text("utf-8")
     for line in ("for n in 1 2 3; do python train_profiled.py --out old$n.json; done", "read-trace baseline old1.json"):
@@ -27,7 +34,6 @@ def test_the_document_says_the_lines_that_are_run():
 @pytest.mark.slow
 def test_a_workflow_and_a_hook_stop_a_fault_and_nothing_else(tmp_path):
     own = benchmark.Repository(tmp_path, DOCUMENT)
-    own.baseline()
     (hook,) = re.findall(r"^ +entry: sh -c '(.*)'$", DOCUMENT.read_text("utf-8"), re.MULTILINE)
     unchanged = own.shell(hook)
     assert unchanged.returncode == 0, unchanged.stdout + unchanged.stderr  # counts alone: no noise
@@ -38,3 +44,14 @@ def test_a_workflow_and_a_hook_stop_a_fault_and_nothing_else(tmp_path):
     assert '<failure message="grew by +' in (tmp_path / "profile.xml").read_text("utf-8")
     own.restore()
     assert own.shell("git status --porcelain").stdout == ""
+
+
+@pytest.mark.slow
+def test_a_workflow_in_turns_stops_a_fault(tmp_path):
+    """The old commit is recorded beside the new one: what is compared is the change, and not an unchanged program with itself."""
+    own = benchmark.Repository(tmp_path, DOCUMENT, benchmark.IN_TURNS)
+    own.change(*benchmark.FAULTS["kernels"][:2])
+    code, said = own.run()
+    assert code == 1 and "ops" in benchmark.worse(said), said
+    own.restore()
+    assert own.shell("git status --porcelain").stdout == "" and not (tmp_path / "old").exists()

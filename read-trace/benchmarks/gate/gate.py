@@ -1,11 +1,12 @@
 """Does the gate pass what is unchanged, and stop what is not? A repository of its own, whose CI is the workflow of docs/check.md.
 
-    uv run read-trace/benchmarks/gate/gate.py [--unchanged 10] [--out FILE] [FAULT ...]
+    uv run read-trace/benchmarks/gate/gate.py [--unchanged 10] [--in-turns] [--out FILE] [FAULT ...]
 
 A program that records some steps, train_profiled.py, is put into a new repository with a baseline of three runs. Then the shell
-lines of the workflow run: on the program as it is, and with each of eight faults in it. FILE (JSON) holds the exit codes and what
-was said; those in this folder are in docs/check.md. A round takes about half a minute. The exit code is 1 if the gate stopped
-an unchanged program or let a fault pass.
+lines of the workflow run: on the program as it is, and with each of eight faults in it. With --in-turns, it is the workflow for a
+shared machine, without a baseline. FILE (JSON) holds the exit codes and what was said; those in this folder are in docs/check.md.
+A round takes about half a minute, in turns one and a half. The exit code is 1 if the gate stopped an unchanged program or let a
+fault pass.
 """
 
 import argparse
@@ -24,6 +25,7 @@ import torch
 
 FOLDER = Path(__file__).resolve().parent
 PROGRAM = "train_profiled.py"
+WITH_BASELINE, IN_TURNS = "## In a workflow", "## On a shared machine"  # headings of docs/check.md
 GPU = torch.cuda.is_available()
 # What is put in: the program's text, what takes its place, and the limits of which one has to say so.
 FAULTS = {
@@ -47,15 +49,20 @@ def lines_of(document: Path, heading: str) -> list[str]:
 
 
 class Repository:
-    """A repository with the program in it; `run` runs the lines of its workflow."""
+    """A repository with the program in it; `run` runs the lines of its workflow, the one below that heading of the document."""
 
-    def __init__(self, folder: Path, document: Path):
+    def __init__(self, folder: Path, document: Path, heading: str = WITH_BASELINE):
         self.folder = folder
-        self.lines = [line for line in lines_of(document, "## In a workflow") if not line.startswith("pip install")]
-        self.env = {**os.environ, "PATH": f"{self._commands()}{os.pathsep}{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1"}
+        self.lines = [line for line in lines_of(document, heading) if not line.startswith("pip install")]
+        path = f"{self._commands()}{os.pathsep}{os.environ['PATH']}"
+        self.env = {**os.environ, "PATH": path, "PYTHONDONTWRITEBYTECODE": "1", "GITHUB_BASE_REF": "main"}
         shutil.copyfile(FOLDER / PROGRAM, folder / PROGRAM)
         self.shell("git init -q")
         self.commit("Train")
+        if heading == WITH_BASELINE:
+            self.baseline()
+        else:
+            self.shell("git update-ref refs/remotes/origin/main HEAD").check_returncode()
 
     def _commands(self) -> Path:
         """A folder in which `python` and `read-trace` are this interpreter's."""
@@ -64,7 +71,7 @@ class Repository:
         for name, module in (("python", ""), ("read-trace", "-m trace_reader ")):
             (place / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module}"$@"\n')
             (place / name).chmod(0o755)
-        (self.folder / ".gitignore").write_text(".bin/\nnew*.json\nold*.json\nprofile.xml\n")
+        (self.folder / ".gitignore").write_text(".bin/\nold/\nnew*.json\nold*.json\nprofile.xml\n")
         return place
 
     def shell(self, line: str) -> subprocess.CompletedProcess[str]:
@@ -98,6 +105,7 @@ class Repository:
 
     def restore(self) -> None:
         self.shell(f"git checkout -q {PROGRAM}").check_returncode()
+        self.shell("git worktree remove --force old")  # where the workflow made one
 
 
 def worse(said: str) -> list[str]:
@@ -109,19 +117,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"of {', '.join(FAULTS)} (default: all)")
     parser.add_argument("--unchanged", type=int, default=10, metavar="N", help="rounds without a fault (default: 10)")
+    parser.add_argument("--in-turns", action="store_true", help="the workflow for a shared machine")
     parser.add_argument("--out", type=Path, metavar="FILE")
     args = parser.parse_args()
     if unknown := set(args.faults) - set(FAULTS):
         parser.error(f"no fault {', '.join(sorted(unknown))}")
     unchanged, faults, wrong = [], {}, 0
     with tempfile.TemporaryDirectory() as folder:
-        own = Repository(Path(folder), FOLDER.parents[1] / "docs" / "check.md")
-        own.baseline()
+        own = Repository(Path(folder), FOLDER.parents[1] / "docs" / "check.md", IN_TURNS if args.in_turns else WITH_BASELINE)
         for n in range(args.unchanged):
             code, said = own.run()
+            own.restore()
             unchanged.append(code)
             wrong += code not in (0, 3)
-            print(f"unchanged {n + 1}: {code} {worse(said) or ''}", flush=True)
+            print(f"unchanged {n + 1}: {code} {'' if code in (0, 3) else f'  <- WRONG {said}'}", flush=True)
         for name in args.faults or FAULTS:
             old, new, expected = FAULTS[name]
             own.change(old, new)
