@@ -203,3 +203,14 @@ def test_a_pair_is_timed_before_anything_is_recorded_and_both_traces_are_kept(tm
     before, after = (read(str(tmp_path / f"row_loop_{variant}.json.gz")) for variant in ("before", "after"))
     assert len(before.steps) == len(after.steps) == 4
     assert before.steps[1].kernels_or_ops > 256 > after.steps[1].kernels_or_ops
+
+
+def test_a_step_that_became_slower_has_a_ratio_above_one(monkeypatch, capsys):
+    from benchmarks import after_profiling
+
+    rounds = iter([[100.0] * after_profiling.ROUNDS] * 2 + [[200.0] * after_profiling.ROUNDS])
+    monkeypatch.setattr(after_profiling, "rounds_us", lambda net, x: next(rounds))
+    monkeypatch.setattr(torch.nn.Module, "cuda", lambda self: self)
+    monkeypatch.setattr(torch, "randn", lambda *sizes, device: None)
+    after_profiling.measure("nothing")
+    assert capsys.readouterr().out.endswith(": 2.00 times the fastest tenth\n")

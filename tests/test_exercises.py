@@ -751,3 +751,9 @@ def test_times_longer_than_the_recorded_step_are_not_to_be_trusted(talk, monkeyp
     monkeypatch.setattr(session, "read", lambda path: SimpleNamespace(plain=SimpleNamespace(recorded_step_us=100.0)))
     own.begin()
     assert ("note: times differ a lot" in capsys.readouterr().out) is noted
+
+
+def test_outputs_may_be_narrower_and_not_wider():
+    wide, narrow = [torch.ones(2, dtype=torch.float64)] * 6, [torch.ones(2)] * 6
+    assert measure.difference(wide, narrow) == ""
+    assert measure.difference(narrow, wide) == "output 1 is float64, where the program as given has float32"

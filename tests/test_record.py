@@ -255,6 +255,26 @@ def test_a_healthy_runs_chatter_is_kept_off_and_all_else_is_passed_on(tmp_path, 
     assert capfd.readouterr().err.splitlines() == lines
 
 
+@pytest.mark.parametrize(("kind", "passed"), [("cpu", False), ("cuda", True)])
+def test_that_no_gpu_is_found_is_news_on_a_gpu_alone(kind, passed, tmp_path, capfd, monkeypatch):
+    monkeypatch.delenv("TORCH_LOGS", raising=False)
+    line = "ERROR:2026-11-24 10:00:00 7:7 DeviceUtil.cpp:17] gpuGetDeviceCount failed with code 35"
+    with quiet(parse(tmp_path), Device(kind, "a machine", None)):
+        os.write(2, f"{line}\n".encode())
+    assert capfd.readouterr().err.splitlines() == [line] * passed
+
+
+@pytest.mark.parametrize("written", ["", '{"traceEvents": [{"ph": "X"', None])
+def test_a_trace_that_kineto_wrote_in_part_is_none(written):
+    def export(path):
+        if written is not None:
+            Path(path).write_text(written)
+
+    profiler: Any = SimpleNamespace(export_chrome_trace=export)
+    with pytest.raises(LessonError, match="cannot write the trace: no room in the temporary folder"):
+        artifacts._chrome_trace(profiler, "x.json")
+
+
 @pytest.mark.parametrize(("module", "passed"), [("torch.nn", False), ("mine", True)])
 def test_warnings_of_torch_are_kept_off_and_others_are_not(module, passed):
     code = (

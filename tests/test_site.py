@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 import gzip
+import html
 import json
 import re
 import subprocess
@@ -83,6 +84,19 @@ def test_what_is_worked_out_is_right():
     assert right[39] == 258.0 / 64.5 and "258.0 MiB" in by_number[39].answer and "64.5 MiB" in by_number[39].answer
     # 7.7 of 15.7 GiB are the layers': more than the weights and the optimizer's 3.4, or the logits' 4 x 1.2.
     assert by_number[50].questions[0].right == "layers" and "7.7 are activations" in by_number[50].answer
+
+
+def test_the_recordings_of_a_page_have_their_own_names_and_the_table_is_that_of_its_command():
+    several = 0
+    for own in EVERY:
+        figure = next((f for f in figures() if f"uv run {f.command}" == own.command and f.guess == own.question), None)
+        if figure is not None:
+            names = {trace_of(command): f"{name}: " for name, command in figure.others.items()} | {figure.trace: ""}
+            assert [names[trace] for trace in own.traces] == list(own.names)
+            several += len(names) > len(own.names)
+            table = html.escape(figure.trace.with_suffix(".txt").read_text("utf-8").strip())
+            assert table in exercise_pages._look(own)
+    assert several  # more than a page shows
 
 
 def test_the_recordings_of_a_pair_have_the_right_names():

@@ -2,10 +2,10 @@
 
 import json
 
-from helpers.events import ADD, GEMM, annotation, kernel, launch, memcpy, memset, op, step, write
+from helpers.events import ADD, GEMM, annotation, document, kernel, launch, memcpy, memset, op, step, write
 import msgspec
 import pytest
-from trace_reader import read
+from trace_reader import cli, read
 from trace_reader.analysis.comparison import compare, rows
 
 import read_trace
@@ -263,3 +263,10 @@ def test_the_json_of_a_comparison_has_each_traces_own_values(eager, compiled, ca
         "findings_only_a": [],
         "findings_only_b": ["fused-triton"],
     }
+
+
+def test_a_name_that_is_the_common_ending_itself_is_whole(tmp_path, capsys):
+    for name in ("x_y.json", "z_y.json", "_y.json"):
+        (tmp_path / name).write_text(json.dumps(document(step(0, 0, 100), op("aten::mm", 1, 50))))
+    assert cli.main([str(tmp_path / name) for name in ("x_y.json", "z_y.json", "_y.json")]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.split("\n\n")[0].splitlines()[3:]] == ["x_y", "z_y", "_y"]

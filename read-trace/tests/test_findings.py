@@ -1031,3 +1031,39 @@ def test_one_little_copy_does_not_make_the_large_ones_little(tmp_path):
         name = "Memcpy HtoD (Pageable -> Device)"
         events += [call("cudaMemcpyAsync", 100 * n + 5, 50, n + 1), memcpy(100 * n + 10, 44, n + 1, name=name, bytes=size)]
     assert advice(tmp_path, "blocking-copy", *events, *linked(ADD, 280, 19, 9)).startswith("Pin the host memory")
+
+
+def test_what_an_opaque_op_does_before_the_steps_is_not_counted(tmp_path):
+    before = [op("aten::_cudnn_attention_forward", 0, 400), *linked(CUDNN, 300, 5, 1)]
+    inside = [step(0, 500, 100), op("aten::_cudnn_attention_forward", 510, 20), *linked(CUDNN, 520, 5, 2)]
+    assert "opaque-op" not in found(tmp_path, [*before, *inside])
+
+
+def test_what_the_cpu_computes_before_the_steps_is_not_counted(tmp_path):
+    events = [op("aten::div", 0, 800), step(0, 1000, 1000), op("aten::div", 1100, 300), op("aten::to", 1410, 50),
+              op("aten::add", 1900, 50), *linked(ADD, 1910, 5)]  # fmt: skip
+    (path,) = [write(tmp_path / "a.json", *events)]
+    (seen,) = [f.seen for f in read(path).findings if f.slug == "compute-on-the-cpu"]
+    assert seen.startswith("1 aten::div per step (300.0 µs each)")
+
+
+def test_one_step_that_compiles_is_to_be_warmed_up(tmp_path):
+    events = [step(0, 0, 100), op("fx (dynamo_timed)", 20, 40), *linked(ADD, 80, 19)]
+    assert advice(tmp_path, "loading-or-compiling-in-step", *events).startswith("Record after warm-up")
+
+
+def test_a_synchronization_that_begins_in_the_last_step_and_ends_after_it(tmp_path):
+    events = [step(0, 0, 100), launch(5, 1), kernel(ADD, 6, 300, 1), call("cudaDeviceSynchronize", 90, 220, 9)]
+    assert "profiler-sync" in found(tmp_path, events)
+
+
+def test_few_kernels_of_an_optimizer_do_not_become_many_by_many_steps(tmp_path):
+    def steps(kernels):
+        for n in range(3):
+            yield from (step(n, 1000 * n, 900), annotation("Optimizer.step#AdamW.step", 1000 * n + 10, 700))
+            for k in range(kernels):
+                number, at = 100 * n + k, 1000 * n + 20 + 11 * k
+                yield from (op("aten::mul_", at, 8), launch(at + 1, number), kernel(ADD, at + 4, 8, number))
+
+    assert "unfused-optimizer" not in found(tmp_path, list(steps(20)))
+    assert "unfused-optimizer" in found(tmp_path, list(steps(60)))

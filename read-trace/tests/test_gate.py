@@ -10,6 +10,8 @@ import pytest
 from trace_reader import cli
 from trace_reader.analysis.gate import DEFAULTS, Limit, gate, parse_limit
 from trace_reader.analysis.run_measures import RowMeasure, RunMeasures, of_job
+from trace_reader.scene.document import Lines, Style
+from trace_reader.scene.gate_report import gate_report
 
 
 def run(step_us=None, rows=None, findings=(), **more):
@@ -60,6 +62,7 @@ def test_a_limit_that_is_none(text):
         ((100, 101, 102), (104, 105, 106), "step=+5%", "inconclusive"),  # up to 5% more, but perhaps not
         ((100, 101, 102), (80, 81, 82), "step=+0%", "fine"),
         ((100, 150, 200), (210, 220, 230), "step=+5%", "inconclusive"),  # the old runs differ by more than the new one is longer
+        ((100, 150, 200), (220, 230, 240), "step=+5%", "inconclusive"),  # above the limit, and within the noise
         ((100, 150, 200), (450, 460, 470), "step=+5%", "worse"),
         ((100,), (110,), "step=+5%", "inconclusive"),  # one run each: who knows
         ((100,), (200,), "step=+5%", "worse"),
@@ -300,3 +303,11 @@ def test_the_readme_shows_both_commands():
     assert "read-trace check" in text and "read-trace baseline" in text
     told = (TOOL / "docs" / "check.md").read_text()
     assert {"--max", "--config", "--github", "--md", "--junit"} <= set(re.findall(r"--[a-z]+", told))
+
+
+def test_as_many_more_runs_are_asked_for_as_the_widest_limit_needs():
+    old, new = ([run(step_us=us, gpu=us / 2)] for us in (100, 110))
+    found = gate(old, new, [parse_limit("step=+5%"), parse_limit("gpu=+5%")])
+    assert [own.more_runs for own in found.outcomes] == [2, 2]
+    (said,) = [own.lines for own in gate_report(found, Style()).parts if isinstance(own, Lines)]
+    assert said[1].startswith("record 2 more runs of each: ")

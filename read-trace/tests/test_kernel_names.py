@@ -200,3 +200,9 @@ def test_merged_ops_with_underscores_of_their_own():
 )
 def test_kernels_of_libraries_have_a_kind(name, kind):
     assert work_kind(name, Kind.KERNEL, None, "cudaLaunchKernel") == kind
+
+
+def test_the_copies_of_hip_are_copies():
+    assert [decode_name(name).family for name in ("CopyDeviceToDevice", "CopyHostToDevice", "FillBuffer")] == ["memcpy"] * 2 + [
+        "memset"
+    ]

@@ -12,6 +12,7 @@ import pytest
 from trace_reader import analyze, cli, load, us
 from trace_reader.commands import write_page
 from trace_reader.scene.document import Style
+from trace_reader.scene.step_bars import step_bars
 from trace_reader.scene.theme import CPU_COLOURS, GPU_COLOURS
 from trace_reader.scene.timeline import Timeline
 from trace_reader.write.page_payload import Shown, panel
@@ -886,3 +887,40 @@ def test_without_the_mouse_it_zooms_around_what_is_selected_where_that_is_in_sig
     before = page.evaluate(place, at)
     page.click("#nearer")
     assert before > 0.7 and page.evaluate(place, at) == pytest.approx(before, abs=0.02)  # where it stood
+
+
+def test_without_a_gpu_the_step_without_the_profiler_has_its_parts(tmp_path):
+    path = ROOT / "gallery" / "course" / "recorded" / "01_heads.json.gz"
+    bars = step_bars(analyze(load(str(path))))
+    assert [bar.name for bar in bars] == ["recorded", "without the profiler"] and all(bar.parts for bar in bars)
+
+
+def test_of_many_slices_in_view_the_longest_are_listed(tmp_path, capsys, opened):
+    events = [op(f"op {n}", 1000 * n, n + 1) for n in range(300)]
+    page = opened(written(tmp_path, capsys, made(tmp_path, step(1, 0, 300_000), *events)))
+    page.click("#in-view summary")
+    page.wait_for_selector("#in-view td")
+    rows = page.locator("#in-view tbody tr")
+    names = [rows.nth(n).inner_text().split("\t")[0] for n in range(rows.count())]
+    assert "op 299" in names and "op 5" not in names and 100 < len(names) < 300
+
+
+def test_the_memory_of_two_traces_is_drawn_on_one_scale(tmp_path, capsys, opened):
+    """A peak of 19 MiB beside one of a quarter of that."""
+    paths = []
+    for name, part in (("large", 1), ("small", 4)):
+        events = json.loads(json.dumps(memory_training()))
+        for own in events:
+            if own["name"] == "[memory]":
+                own["args"]["Bytes"] //= part
+                own["args"]["Total Allocated"] //= part
+        paths.append(made(tmp_path, *events, name=f"{name}.json"))
+    page = opened(written(tmp_path, capsys, *paths))
+    heights = page.evaluate(
+        """() => { const t = report.timeline; t.frame();
+        return t.items.filter((own) => own.kind === "curve").map((item) => { let n = 0;
+          const { data } = t.g.getImageData(t.x(320e3), t.top(item), 1, 44);
+          for (let y = 0; y < 44; y++) if (data[4 * y + 1] > data[4 * y] && data[4 * y + 1] > data[4 * y + 2]) n++;
+          return n; }); }"""
+    )
+    assert heights == pytest.approx([40, 10], abs=2.5)

@@ -11,6 +11,7 @@ import time
 
 from helpers import GALLERY, ROOT
 from helpers.events import ADD, GEMM, H200, annotation, event, kernel, launch, memcpy, memory_training, on, op, step, write
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
@@ -20,6 +21,7 @@ import pytest
 from trace_reader import analyze, cli, load, read
 from trace_reader.scene.theme import COLOURS, IDLE, MEMORY
 from trace_reader.scene.timeline import Timeline
+from trace_reader.write import roofline_picture
 from trace_reader.write.picture_axis import silences
 from trace_reader.write.roofline_picture import _place
 from trace_reader.write.trace_picture import COMPILE_ROWS, MOST_THREADS, OTHERS, Window, draw, plot
@@ -542,3 +544,30 @@ def test_what_there_is_to_gain_is_up_to_what_is_usual_for_the_kind(tmp_path, op_
 def test_a_silence_is_measured_by_what_is_left_without_it():
     """4 ms of silence beside 6 ms of work: two thirds of that."""
     assert silences(0, 10_000, [0, 3000, 7000, 10_000], [(0, 1000), (1000, 3000), (7000, 10_000)]) == [(3000, 7000)]
+
+
+def test_a_picture_has_the_steps_that_it_is_told_to_take(tmp_path, capsys):
+    events = [
+        own
+        for n in range(3)
+        for own in (annotation("my_step", 100 * n, 90), launch(100 * n + 5, n), kernel(GEMM, 100 * n + 9, 60, n))
+    ]
+    path, target = write(tmp_path / "a.json", *events), tmp_path / "a.svg"
+    pictures = []
+    for flags in ((), ("--steps_from", "my_step")):
+        assert cli.main([path, "--plot", str(target), *flags]) == 0
+        pictures.append(target.read_bytes())
+    assert pictures[0] != pictures[1]
+    capsys.readouterr()
+
+
+def test_the_list_of_a_roofline_tells_times_per_step(monkeypatch):
+    said, written = [], Axes.text
+
+    def text(self, x, y, words, **more):
+        said.append(words)
+        return written(self, x, y, words, **more)
+
+    monkeypatch.setattr(Axes, "text", text)
+    roofline_picture.plot(read(str(GALLERY / "01_matmul_add" / "4096_bf16_warm_eager_record_shapes.json")), ".png")
+    assert "169.7 µs per step" in said[0]

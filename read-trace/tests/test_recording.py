@@ -295,3 +295,11 @@ def test_a_trainer_of_lightning_is_recorded(tmp_path):
     trainer.fit(Small(), torch.utils.data.DataLoader([torch.ones(8)] * 64, 4))
     (path,) = (tmp_path / "traces").iterdir()
     assert path.name == "trace_step9.json" and len(read(str(path)).steps) == 3
+
+
+def test_a_block_is_recorded_without_shapes_where_it_is_told_to(tmp_path, capfd):
+    x = torch.ones(32, 32)
+    with recorded(tmp_path / "a.json", report=False, record_shapes=False) as steps:
+        for own in steps([x] * 3):
+            torch.mm(own, own)
+    assert "Input Dims" not in (tmp_path / "a.json").read_text()

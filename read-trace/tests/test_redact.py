@@ -471,3 +471,7 @@ def test_an_error_names_the_file_that_it_is_about(tmp_path, capsys):
     target = tmp_path / "no" / "b.json"
     assert read_trace.main([str(tmp_path / "a.json"), "--redact", str(target)]) == 1
     assert capsys.readouterr().err == f"error: {target}: No such file or directory\n"
+
+
+def test_a_key_and_a_value_of_the_same_text_have_words_of_their_own():
+    assert b'{"key-1": "name-1"}' in redact(b'{"traceEvents":[{"ph":"i","args":{"zyxwv": "zyxwv"}}]}').data

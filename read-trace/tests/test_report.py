@@ -162,3 +162,10 @@ def test_a_bound_of_nearly_all_is_told_where_most_of_the_steps_is_of_it(tmp_path
               op("aten::mm", 1000 * n + loader_us, 1000 - loader_us))]  # fmt: skip
     out = told(capsys, write(tmp_path / "t.json", *events))
     assert ("best change (input-bound, saves up to 96% of a step)" in out) is told_of
+
+
+def test_a_long_name_loses_its_middle_in_markdown_too(capsys):
+    path = GALLERY.parent / "llm" / "compiled.json.gz"
+    assert cli.main([str(path), "--md", "--all"]) == 0
+    cells = [cell for line in capsys.readouterr().out.splitlines() if line.startswith("|") for cell in line.split(" | ")]
+    assert max(map(len, cells)) <= 130 and any("..." in cell for cell in cells)

@@ -4,7 +4,7 @@ import csv
 import json
 import shutil
 
-from helpers.events import document, kernel, launch, step
+from helpers.events import document, kernel, launch, memory, step
 import pytest
 from trace_reader import cli
 from trace_reader.units import natural
@@ -106,3 +106,12 @@ def test_runs_of_several_folders_keep_what_tells_them_apart(run, tmp_path, capsy
         (tmp_path / name).mkdir()
         paths.append(shutil.move(run("same", 100, 100), tmp_path / name / "same.json"))
     assert [own["run"] for own in rows_of(capsys, *map(str, paths))[1]] == ["x/same", "y/same"]
+
+
+def test_the_peak_of_memory_has_a_column_where_one_run_has_one(run, tmp_path, capsys):
+    one, other = run("a", 100, 100), run("b", 100, 100)
+    trace = json.loads((tmp_path / "b.json").read_text())
+    trace["traceEvents"] += [memory(1010, 7, 1024, 1024), memory(1020, 7, -1024, 0)]
+    (tmp_path / "b.json").write_text(json.dumps(trace))
+    out = told(capsys, one, other)[1]
+    assert "peak memory" in out and "1.0 KiB" in out and "peak memory" not in told(capsys, one)[1]

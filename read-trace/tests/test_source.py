@@ -315,3 +315,11 @@ def test_a_header_without_end_is_no_trace(tmp_path, monkeypatch):
     path = bomb(tmp_path / "t.json.gz", b'{"a":"', b"x" * 1_000_000, 30, b'","traceEvents":[' + SMALL + b'{"ph":"X"}]}')
     with pytest.raises(NotATraceError, match=r"no trace: there is no list traceEvents in its first 8\.0 MiB$"):
         read(path)
+
+
+def test_the_place_of_a_damage_counts_from_the_files_first_byte(file):
+    """Of two gzip files in a row, in the second."""
+    first, second = gzip.compress(b'{"traceEvents":[\n'), bytearray(gzip.compress(MANY[len(b'{"traceEvents":[') :], 0))
+    second[10] = 7  # the head of its first block
+    damage = read_bytes(file(first + bytes(second))).damage
+    assert damage.startswith(f"the gzip file is damaged at byte {len(first) + 10} (") or str(len(first) + 11) in damage, damage
