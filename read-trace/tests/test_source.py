@@ -58,6 +58,10 @@ def test_a_large_gzip_file_is_unzipped_ahead(file):
 def test_gzip_files_in_a_row_are_one(file, parts):
     size = len(TEXT) // parts + 1
     assert read(file(b"".join(gzip.compress(TEXT[n * size : (n + 1) * size]) for n in range(parts)))).kernels_total == 1
+    ones = [
+        bytes([65 + n]) * size for n, size in enumerate((5_000_000, 70_000, 90))
+    ]  # more than is unzipped at once, then little
+    assert read_bytes(file(b"".join(map(gzip.compress, ones)))).data == b"".join(ones)
     half = len(MANY) // 2
     assert read_bytes(file(gzip.compress(MANY[:half], 1) + gzip.compress(MANY[half:], 1))).data == MANY
 

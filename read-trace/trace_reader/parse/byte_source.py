@@ -93,7 +93,7 @@ class Blocks:
                     else:
                         self.damage = f"the gzip file is damaged at byte {position} ({why})"
                     return
-                left = unzipper.unused_data + unzipper.unconsumed_tail
+                left = unzipper.unused_data if unzipper.eof else unzipper.unconsumed_tail  # at the end, zlib can give it in both
                 zipped = left + zipped[size:]
                 position += len(part) - len(left)
                 if unzipper.eof:
