@@ -125,6 +125,7 @@ def test_the_pages_name_every_flag_and_no_other():
         "--snapshot",
     }
     foreign = {
+        "--in-turns",  # of a benchmark
         "--no-delete",
         "--help",
         "--version",
