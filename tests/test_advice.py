@@ -81,7 +81,10 @@ def test_what_is_kept_of_recordings_is_what_the_reader_says_of_them(tmp_path, mo
     assert (kept["after"]["verdict"], kept["after"]["device"]) == ("gpu-bound", "NVIDIA H200")
     assert Entry("item_small", kept).place == 1
     assert [when for when, *_ in Entry("item_small", kept).steps_with_more()] == ["before, stacks", "before, memory"]
-    assert kept["before, stacks"] == kept["before"]["plain_us"] != []
+    assert kept["before, stacks"] == kept["before"] and kept["before"]["plain_us"]
+    kept["before, memory"]["findings"] = [["hotspot"], ["sync-in-step", 0.0, 0.2]]
+    other = Entry("item_small", kept).recorded_with("memory")
+    assert (other.place, other.told, other.gain) == (2, (0.0, 0.2), Entry("item_small", kept).gain)
     assert tmp_path != HERE
 
 

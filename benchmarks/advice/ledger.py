@@ -80,8 +80,7 @@ def keep(folder: Path, name: str) -> None:
             for when in ("before", "after"):
                 kept[pair][when] = seen(folder / f"{pair}_{when}.json.gz")
             for what in MORE:
-                plain = read(str(folder / f"{pair}_before_{what}.json.gz")).plain
-                kept[pair][f"before, {what}"] = [_rounded(us) for us in (plain.low_us, plain.high_us) if us is not None]
+                kept[pair][f"before, {what}"] = seen(folder / f"{pair}_before_{what}.json.gz")
     lines = ",\n".join(f" {json.dumps(pair)}: {json.dumps(values)}" for pair, values in kept.items())
     write_all({HERE / f"{name}.json": f"{{\n{lines}\n}}\n".encode()})
 
@@ -118,9 +117,12 @@ class Entry:
 
     def steps_with_more(self) -> list[tuple[str, float, list[float], bool | None]]:
         """The same of the step before its change, recorded with stacks, and with memory."""
-        return [
-            _step(f"before, {what}", self.before_us, self.kept[key]) for what in MORE if (key := f"before, {what}") in self.kept
-        ]
+        keys = [key for what in MORE if (key := f"before, {what}") in self.kept]
+        return [_step(key, self.before_us, self.kept[key]["plain_us"]) for key in keys]
+
+    def recorded_with(self, what: str) -> "Entry":
+        """The same pair, as the reader sees the step before its change recorded with stacks, or with memory."""
+        return Entry(self.name, {**self.kept, "before": self.kept[f"before, {what}"]})
 
 
 def _step(when: str, measured_us: float, ends: list[float]) -> tuple[str, float, list[float], bool | None]:
@@ -161,6 +163,8 @@ def document(kept: dict[str, dict[str, Any]]) -> str:
         f"{sum(e.gain > e.told[1] for e in told if e.told)} were more than the upper end. Half of the estimated steps are "
         f"narrower than {widths[len(widths) // 2]:.0%} of their upper end; of runs that the GPU does not limit, "
         "[they are wider](profiler_cost.md#when-nobody-measured).",
+        "",
+        *_with_more(gpu),
         "",
         "## Every pair",
         "",
@@ -224,6 +228,21 @@ in benchmarks/advice/. The reader's rules were written with these pairs in view:
 measurement is an anecdote: a day before, on the same kind of machine and by the same rules, the first four numbers were 23 of 27
 (85%), 21 of 27 (78%), 8 of 8 and 60 of 63 (95%).
 """
+
+
+def _with_more(entries: list[Entry]) -> list[str]:
+    """How far the advice holds where more was recorded: those numbers alone that the table above has of shapes."""
+    lines = ["The same pairs, told from the step before its change recorded with more:", ""]
+    for what in MORE:
+        every = [entry.recorded_with(what) for entry in entries]
+        some, none = ([e for e in every if e.brings_nothing is nothing] for nothing in (False, True))
+        told = [e for e in some if e.told is not None]
+        lines.append(
+            f"- with {what}: named {_count(some, lambda e: e.place is not None and e.place <= FIRST)}, inside "
+            f"{_count(told, lambda e: e.is_inside)}, at most {PROMISE:.0%} promised "
+            f"{_count(none, lambda e: e.told is None or e.told[1] <= PROMISE)}."
+        )
+    return lines
 
 
 def _on_cpu(entries: list[Entry]) -> list[str]:

@@ -174,3 +174,10 @@ def test_a_redacted_copy_and_a_merged_file_keep_them(tmp_path, capsys):
     told(capsys, tmp_path / "rank0.json", str(tmp_path / "rank1.json"), "--merge", str(tmp_path / "job.json.gz"))
     merged = json.loads(gzip.decompress((tmp_path / "job.json.gz").read_bytes()))["traceEvents"]
     assert {event["pid"] for event in merged if event["name"] == "SM Active (%)"} == {"GPU 0 Counters", "GPU 1 Counters"}
+
+
+def test_a_longer_sample_weighs_more_in_a_kernels_mean(tmp_path):
+    """Without the sample at 40, that at 30 holds for 20: 90 for 10, and 80 for 20."""
+    events = [own for own in RUN["traceEvents"] if own["ph"] != "C" or own["ts"] != 40]
+    first = read(str(written(tmp_path / "a.json", document(*events)))).kernel_counters[0]
+    assert (first.samples, first.mean) == (2, pytest.approx((90 * 10 + 80 * 20) / 30))

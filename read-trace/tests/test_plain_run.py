@@ -89,7 +89,10 @@ def blocks(n=3, each=10):
 
 def test_stacks_and_memory_have_prices_of_their_own(facts, tmp_path):
     """Ten of each stand before the launch of a step."""
-    both = PricedRun(load(write(tmp_path / "a.json", *run(kernel_us=2), *functions(), *blocks())))
+    untimed = {**functions()[0], "ts": None}
+    trace = load(write(tmp_path / "a.json", *run(kernel_us=2), *functions(), untimed, *blocks()))
+    assert len(trace.functions_ns) == len(trace.memory) == 30
+    both = PricedRun(trace)
     most = both.end(Prices(1e-9, 0, 0, 0), 100)[0]
     assert both.end(Prices(1e-9, 0, 0, 0, function_us=2.0), 100)[0] == pytest.approx(most - 20, abs=0.01)
     assert both.end(Prices(1e-9, 0, 0, 0, allocation_us=0.5), 100)[0] == pytest.approx(most - 5, abs=0.01)

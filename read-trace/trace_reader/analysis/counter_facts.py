@@ -12,9 +12,7 @@ from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, median
 
 DERIVED = "Cycles (Current Kernel)"  # no sample: a kernel's duration, times the clock
-LONGEST_GAP = (
-    2  # of a series' usual interval: what comes later than that was lost, and the sample before it does not hold so long
-)
+LONGEST_GAP = 2  # of a series' usual interval: what should have come before was lost, and no sample holds for longer
 FILLED, SHARED = 0.95, 0.05  # of a sample, that a kernel takes, and that others take meanwhile
 
 
