@@ -21,7 +21,7 @@ def test_the_document_says_the_lines_that_are_run():
     ]
     assert benchmark.lines_of(DOCUMENT, benchmark.IN_TURNS) == [
         "pip install wheels/read_trace-*.whl",
-        "git worktree add old origin/$GITHUB_BASE_REF",
+        "rm -rf old && git worktree prune && git worktree add old origin/$GITHUB_BASE_REF",
         "for n in 1 2 3 4 5; do python train_profiled.py --out new$n.json; "
         "(cd old && python train_profiled.py --out ../old$n.json); done",
         "read-trace check new?.json --baseline old?.json --github --junit profile.xml",
@@ -53,5 +53,7 @@ def test_a_workflow_in_turns_stops_a_fault(tmp_path):
     own.change(*benchmark.FAULTS["kernels"][:2])
     code, said = own.run()
     assert code == 1 and "ops" in benchmark.worse(said), said
+    again = own.shell(own.lines[0])  # in a checkout that is kept
+    assert again.returncode == 0, again.stderr
     own.restore()
     assert own.shell("git status --porcelain").stdout == "" and not (tmp_path / "old").exists()

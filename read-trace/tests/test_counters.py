@@ -82,8 +82,9 @@ def test_a_lost_sample_does_not_stretch_the_one_before(tmp_path):
 
 def test_without_steps_the_window_is_the_gpu_s_work(tmp_path):
     events = [own for own in RUN["traceEvents"] if not own["name"].startswith("ProfilerStep")]
-    (active,) = read(str(written(tmp_path / "a.json", document(*events)))).counters
+    active, power = read(str(written(tmp_path / "a.json", document(*events)))).counters
     assert (active.samples, active.low, active.high) == (7, 0, 100)  # from 20 to 90
+    assert power.samples == 2 and power.mean == pytest.approx((400.5 * 30 + 600 * 40) / 70)
 
 
 def test_each_device_has_its_own(tmp_path, capsys):
@@ -181,3 +182,25 @@ def test_a_longer_sample_weighs_more_in_a_kernels_mean(tmp_path):
     events = [own for own in RUN["traceEvents"] if own["ph"] != "C" or own["ts"] != 40]
     first = read(str(written(tmp_path / "a.json", document(*events)))).kernel_counters[0]
     assert (first.samples, first.mean) == (2, pytest.approx((90 * 10 + 80 * 20) / 30))
+
+
+def test_a_sample_that_holds_beyond_the_window_counts_in_it(tmp_path):
+    """Every 100 µs from before the steps on: the one at -50 holds for 50 of them, the next one for the other 50."""
+    events = [own for own in RUN["traceEvents"] if own["name"] != "SM Active (%)" and own["name"] != "Power (W)"]
+    more = [sample(at, "Power (W)", value) for at, value in ((-150, 9), (-50, 300), (50, 500), (150, 9))]
+    twice = [sample(at, "Twice", at) for at in (10, 10, 20, 20, 30, 30)]
+    power, double = read(str(written(tmp_path / "a.json", document(*events, *more, *twice)))).counters[::-1]
+    assert (power.name, power.samples, power.interval_us, power.mean) == ("Power (W)", 2, 100, 400)
+    assert (double.samples, double.interval_us, double.mean) == (3, 10, 20)
+
+
+def test_what_a_kernel_fills_in_the_window_alone_is_no_whole_sample(tmp_path):
+    """The only samples are longer than the window, all of which a kernel takes."""
+    events = [
+        step(2, 0, 100),
+        launch(-6, 1),
+        kernel(GEMM, -5, 110, 1),
+        *(sample(200 * n - 50, "SM Active (%)", 7) for n in range(3)),
+    ]
+    facts = read(str(written(tmp_path / "a.json", document(*events))))
+    assert facts.counters[0].mean == 7 and facts.kernel_counters == ()

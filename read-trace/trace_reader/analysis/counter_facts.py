@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows, median
+from trace_reader.model.rows import Rows
 
 DERIVED = "Cycles (Current Kernel)"  # no sample: a kernel's duration, times the clock
 LONGEST_GAP = 2  # of a series' usual interval: what should have come before was lost, and no sample holds for longer
@@ -21,7 +21,7 @@ class CounterFacts(msgspec.Struct, frozen=True):
 
     device: int
     name: str  # with its unit: SM Active (%)
-    samples: int
+    samples: int  # that hold in the window, or in a part of it
     interval_us: float  # from one sample to the next: the median
     mean: float
     mean_busy: float | None  # while the device was at work
@@ -42,13 +42,15 @@ class KernelCounter(msgspec.Struct, frozen=True):
 class _Series(msgspec.Struct, frozen=True, eq=False):
     device: int
     name: str
-    start_ns: np.ndarray
+    usual_ns: int  # from one sample to the next
+    start_ns: np.ndarray  # in the window: cut at its ends
     end_ns: np.ndarray
+    is_whole: np.ndarray  # whether the window holds all of a sample
     value: np.ndarray
 
 
 def _series(trace: Trace) -> list[_Series]:
-    """The samples of each counter that lie in the window, with how long each holds; of a device, the finest first."""
+    """The samples of each counter that hold in the window, and when; of a device, the finest first."""
     if not len(trace.counters):
         return []
     rows = trace.steps if len(trace.steps) else trace.work
@@ -62,12 +64,17 @@ def _series(trace: Trace) -> list[_Series]:
         if name == DERIVED or len(at) < 2:  # of one sample it is not known how long it holds
             continue
         apart = np.diff(start_ns)
-        usual = int(np.median(apart))
+        if not apart.any():
+            continue
+        usual = int(np.median(apart[apart > 0]))
         end_ns = start_ns + np.append(np.minimum(apart, LONGEST_GAP * usual), usual)
-        inside = (start_ns >= first_ns) & (end_ns <= last_ns) & (end_ns > start_ns)
-        if inside.any():
-            found.append(_Series(device, name, start_ns[inside], end_ns[inside], trace.counters.value[at][inside]))
-    return sorted(found, key=lambda own: (own.device, median(own.end_ns - own.start_ns)))
+        is_whole = (start_ns >= first_ns) & (end_ns <= last_ns)
+        start_ns, end_ns = np.maximum(start_ns, first_ns), np.minimum(end_ns, last_ns)
+        kept = end_ns > start_ns
+        if kept.any():
+            value = trace.counters.value[at]
+            found.append(_Series(device, name, usual, start_ns[kept], end_ns[kept], is_whole[kept], value[kept]))
+    return sorted(found, key=lambda own: (own.device, own.usual_ns))
 
 
 def counter_facts(trace: Trace) -> tuple[CounterFacts, ...]:
@@ -82,7 +89,7 @@ def counter_facts(trace: Trace) -> tuple[CounterFacts, ...]:
                 device=own.device,
                 name=own.name,
                 samples=len(own.value),
-                interval_us=median(held) / 1000,
+                interval_us=own.usual_ns / 1000,
                 mean=float(np.average(own.value, weights=held)),
                 mean_busy=float(np.average(own.value, weights=busy)) if busy.any() else None,
                 low=float(own.value.min()),
@@ -110,7 +117,8 @@ def kernel_counters(trace: Trace) -> tuple[KernelCounter, ...]:
 def _filled(series: _Series, calls: Rows, work: Rows) -> np.ndarray:
     """For each sample, whether this kernel fills it, and no other kernel or copy runs beside it."""
     held = series.end_ns - series.start_ns
-    filled = each_within_ns(series.start_ns, series.end_ns, merged(calls.start_ns, calls.end_ns)) >= FILLED * held
+    alone = each_within_ns(series.start_ns, series.end_ns, merged(calls.start_ns, calls.end_ns))
+    filled = series.is_whole & (alone >= FILLED * held)
     if filled.any():
         others = work.where(work.name != calls.name[0])
         beside = each_within_ns(series.start_ns, series.end_ns, merged(others.start_ns, others.end_ns))

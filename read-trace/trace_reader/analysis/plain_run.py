@@ -63,8 +63,9 @@ class Prices(msgspec.Struct, frozen=True):
 # to 1.13 us besides, an allocation up to 2.6.
 CHEAP, DEAR = Prices(2.0, 2.0, 2.0, 20.0, 0.2, 0.0), Prices(3.5, 3.0, 40.0, 60.0, 1.2, 2.0)
 NOTHING, EVERYTHING = Prices(0.0, 0.0, 0.0, 0.0), Prices(1e6, 1e6, 1e6, 1e6, 1e6, 1e6)
-# Without a GPU, of an op: 13 pairs of benchmarks/advice on 16 cores (Xeon), torch 2.11, 2026-11-23. Where ops are many, each was
-# recorded 0.3 to 3.1 us longer than it took; where they are long, by up to a third: 16 of 17 measured steps lie in the estimate.
+# Without a GPU, of an op: 13 pairs of benchmarks/advice on 16 cores (Xeon), torch 2.11, 2026-11-23. Where ops are many, each
+# was recorded 0.3 to 3.1 us longer than it took; where they are long, by up to a third: 16 of 17 measured steps lie in the
+# estimate, of a later recording 14 of 18 (docs/advice.md).
 CPU_MARGIN = 0.3
 CPU_CHEAP, CPU_DEAR = Prices(0.3, 0.0, 0.0, 5.0, 0.2, 0.0), Prices(3.5, 0.0, 0.0, 60.0, 1.2, 2.0)
 CHEAP_WITHOUT_SHAPES_US = 1.2  # of an op
