@@ -197,10 +197,18 @@ def test_a_pair_is_timed_before_anything_is_recorded_and_both_traces_are_kept(tm
         "row_loop.json",
         "row_loop_after.json.gz",
         "row_loop_before.json.gz",
+        "row_loop_before_memory.json.gz",
+        "row_loop_before_stacks.json.gz",
     ]
     measured = json.loads((tmp_path / "row_loop.json").read_text())
     assert {name: len(times) for name, times in measured["plain_us"].items()} == {"before": 5, "after": 5}
-    before, after = (read(str(tmp_path / f"row_loop_{variant}.json.gz")) for variant in ("before", "after"))
+    variants = ("before", "after", "before_stacks", "before_memory")
+    before, after, stacks, memory = (read(str(tmp_path / f"row_loop_{variant}.json.gz")) for variant in variants)
+    assert [facts.recorded_with for facts in (before, stacks, memory)] == [
+        ("shapes",),
+        ("shapes", "stacks"),
+        ("shapes", "memory"),
+    ]
     assert len(before.steps) == len(after.steps) == 4
     assert before.steps[1].kernels_or_ops > 256 > after.steps[1].kernels_or_ops
 
