@@ -35,6 +35,8 @@ ajlk bjlk bbs bh bss cijk hbh hhs hss lds ldsb mi mt sb sn isa tensile hip hipbl
 composable instinct radeon geforce rtx gtx quadro titan hopper ampere ada turing laptop graphics intel arc xpu ze zecommand
 level xe apple mps mtia privateuse onednn dnnl mkl openmp omp nvtx cutedsl cute mha gqa mla moe llm kv rope rms swiglu quant
 dequant fp bf int uint train training eval evaluation inference epoch epochs batch loss data loading dataloader dataset
+inst executed hmma imma dmma bmma lsu xu adu alu cbu idc fma sectors wavefronts tex lts ltc fbpa smsp tpc gpc gcc ld st red
+dram throughput elapsed sustained pct peak issued stalled eligible cycles nvlink nvlrx nvltx tx fan speed
 optimizer zero grad scaler clip warmup prefill token tokens sampling sample logits embedding encoder decoder attention mlp
 layer block head norm checkpoint validation plain high low median steps hostname host user node command environment path file
 """

@@ -6,11 +6,14 @@ The files are made by hand, or by torch's own exporter from columns made by hand
 import gzip
 import json
 
-from helpers.events import ADD, GEMM, call, document, kernel, launch, step
+from helpers.events import ADD, GEMM, call, document, kernel, launch, op, step
 from helpers.other_forms import torchs_exporter, window
+from matplotlib.axes import Axes
 import numpy as np
 import pytest
 from trace_reader import read
+from trace_reader.analysis.counter_facts import short_name
+from trace_reader.write import roofline_picture
 
 import read_trace
 
@@ -164,6 +167,61 @@ def test_both_forms_that_torch_writes_say_the_same(tmp_path, capsys):
     }
 
 
+# Two products of matrices; each GEMM fills samples alone, the smaller one on two devices.
+PRODUCTS = document(
+    step(2, 0, 100),
+    *(e for n, size in enumerate((1024, 512, 512))
+      for shapes in [{"Input Dims": [[size, size]] * 2, "Input type": ["c10::BFloat16"] * 2}]
+      for e in (op("aten::mm", 3 * n, 2, **shapes), launch(3 * n + 1, n),
+                kernel(GEMM, 20 + 25 * min(n, 1), 20, n, device=n // 2))),
+    *(sample(5 * n, name, value + n, device) for device in (0, 1) for n in range(20)
+      for name, value in (("SM Active (%)", 80), ("HBM BW (%)", 40), ("SM Clock (MHz)", 1900))),
+    *(sample(5 * n, "sm__inst_executed_pipe_tensor_op_hmma.max.pct_of_peak_sustained_active", 70.0) for n in range(20)),
+)  # fmt: skip
+
+
+def test_ops_by_shape_say_what_was_counted(tmp_path, capsys, monkeypatch):
+    """One kernel name, two shapes: what the counters say of the one is not said of the other."""
+    path = written(tmp_path / "a.json", PRODUCTS)
+    own = json.loads(told(capsys, path, "--json"))
+    assert [tuple(c.values()) for c in own["op_counters"] if c["counter"] == "SM Active (%)"] == [
+        (0, "aten::mm", "2 of 512x512 bf16", "SM Active (%)", 8, 90.5),
+        (1, "aten::mm", "2 of 1024x1024 bf16", "SM Active (%)", 4, 85.5),
+    ]  # fmt: skip
+    assert told(capsys, path, "--md", "--all").partition("Ops by shape")[2].strip() == (
+        """(per step; of peak: of the limit; to gain: up to the usual; DRAM, SM: as counted)
+
+| op | inputs | calls | time | rate | limit | of peak | to gain | DRAM | SM |
+|---|---|---|---|---|---|---|---|---|---|
+| mm | 2 of 512x512 bf16 | 2 | 40.0 µs | 79 GB/s | memory | 1.6% | 36.0 µs | 50.5% | 90.5% |
+| mm | 2 of 1024x1024 bf16 | 1 | 20.0 µs | 107 TFLOP/s | compute | 10.9% | 16.9 µs | 45.5% | 85.5% |"""
+    )
+    texts = []
+    monkeypatch.setattr(Axes, "text", lambda axes, x, y, text, **how: texts.append(text))
+    roofline_picture.plot(read(str(path)), ".svg")
+    assert [line.partition("limit")[2] for line in texts[0].splitlines()] == [
+        ", SM Active 90%, HBM BW 50%",
+        ", SM Active 86%, HBM BW 46%",
+    ]
+
+
+def test_a_metric_is_told_as_torch_tells_those_that_it_knows(tmp_path, capsys):
+    """Its name without how the share of the peak is taken; in the JSON as it is."""
+    path = written(tmp_path / "a.json", PRODUCTS)
+    assert "| sm__inst_executed_pipe_tensor_op_hmma.max (% of active) | 20 | 5.0 µs |" in told(capsys, path, "--md", "--all")
+    assert [short_name(f"dram__bytes_read.{end}") for end in ("sum", "avg.per_second", "avg.pct_of_peak_sustained_elapsed")] == [
+        "dram__bytes_read.sum", "dram__bytes_read.avg.per_second", "dram__bytes_read (%)",
+    ]  # fmt: skip
+    told(capsys, path, "--redact", str(tmp_path / "copy.json"))
+    assert read(str(tmp_path / "copy.json")).counters == read(str(path)).counters
+
+
+def test_without_counters_ops_by_shape_have_no_columns_for_them(tmp_path, capsys):
+    events = [own for own in PRODUCTS["traceEvents"] if own["ph"] != "C"]
+    said = told(capsys, written(tmp_path / "a.json", document(*events)), "--all").partition("Ops by shape")[2]
+    assert said.splitlines()[0] == " (per step; of peak: of the limit; to gain: up to the usual)" and " SM" not in said
+
+
 def test_a_redacted_copy_and_a_merged_file_keep_them(tmp_path, capsys):
     path = written(tmp_path / "a.json")
     told(capsys, path, "--redact", str(tmp_path / "copy.json"))
@@ -182,6 +240,12 @@ def test_a_longer_sample_weighs_more_in_a_kernels_mean(tmp_path):
     events = [own for own in RUN["traceEvents"] if own["ph"] != "C" or own["ts"] != 40]
     first = read(str(written(tmp_path / "a.json", document(*events)))).kernel_counters[0]
     assert (first.samples, first.mean) == (2, pytest.approx((90 * 10 + 80 * 20) / 30))
+    events = [own for own in PRODUCTS["traceEvents"] if own["ph"] != "C" or own["ts"] != 30]
+    (larger,) = [
+        own for own in read(str(written(tmp_path / "b.json", document(*events)))).op_counters
+        if own.row == 1 and own.counter == "SM Active (%)"
+    ]  # fmt: skip
+    assert (larger.samples, larger.mean) == (3, pytest.approx((84 * 5 + 85 * 10 + 87 * 5) / 20))
 
 
 def test_a_sample_that_holds_beyond_the_window_counts_in_it(tmp_path):
@@ -204,3 +268,17 @@ def test_what_a_kernel_fills_in_the_window_alone_is_no_whole_sample(tmp_path):
     ]
     facts = read(str(written(tmp_path / "a.json", document(*events))))
     assert facts.counters[0].mean == 7 and facts.kernel_counters == ()
+
+
+def test_two_ops_whose_kernels_overlap_share_their_samples(tmp_path):
+    """One kernel's name, side by side on two streams: the counter is the kernel's, and neither op's."""
+    events = [
+        *(e for n, size in enumerate((1024, 512))
+          for shapes in [{"Input Dims": [[size, size]] * 2, "Input type": ["float"] * 2}]
+          for e in (op("aten::mm", 3 * n, 2, **shapes), launch(3 * n + 1, n),
+                    kernel(GEMM, 20, 20, n, stream=7 + n))),
+        *(sample(5 * n, "SM Active (%)", 80 + n) for n in range(10)),
+    ]  # fmt: skip
+    facts = read(str(written(tmp_path / "a.json", document(*events))))
+    assert [own.samples for own in facts.kernel_counters] == [4] and len(facts.op_shapes) == 2
+    assert facts.op_counters == ()

@@ -27,6 +27,7 @@ MADE = document(
     step(2, 0, 100), annotation("fwd", 1, 90), op("aten::mm", 2, 20, **{"Input Dims": [[8, 8], [8, 8]]}), launch(5, 1),
     kernel(GEMM, 30, 40, 1), op("aten::add", 40, 20), launch(45, 2), kernel(ADD, 80, 5, 2), memcpy(90, 3, 3), memset(95, 1, 4),
     call("cudaDeviceSynchronize", 105, 60, 9), event("overhead", "Activity Buffer Request", 0, 3), step(3, 110, 50),
+    *({"ph": "C", "name": "SM Active (%)", "pid": "GPU 0 Counters", "ts": 10.0 * n, "args": {"": n}} for n in range(12)),
 )  # fmt: skip
 ODD = [
     None, True, -1, 0, 1e308, -1e308, 2**70, "7", "x" * 3000, "\x1b[31m\x07\x00", "\u202e\ud800", [], {}, [[1, [2]]], {"a": {}},

@@ -7,13 +7,26 @@ kernels a sample says only what all that ran meanwhile did together.
 
 import msgspec
 import numpy as np
+from trace_reader.analysis.op_shapes import op_shapes
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 
+SM_ACTIVE = ("SM Active (%)",)
+DRAM = ("DRAM BW (%)", "HBM BW (%)")  # the memory's rate: of what the hardware can sustain
 DERIVED = "Cycles (Current Kernel)"  # no sample: a kernel's duration, times the clock
 LONGEST_GAP = 2  # of a series' usual interval: what should have come before was lost, and no sample holds for longer
 FILLED, SHARED = 0.95, 0.05  # of a sample, that a kernel takes, and that others take meanwhile
+
+
+def short_name(counter: str) -> str:
+    """A metric that torch has no words for, as torch names those that it has: without how the share of the peak is taken."""
+    metric, _, rollup = counter.partition(".")
+    kind, _, of = rollup.partition(".")
+    if not of.startswith("pct_of_peak_sustained"):
+        return counter
+    end = "" if of == "pct_of_peak_sustained_elapsed" else f" of {of.removeprefix('pct_of_peak_sustained_')}"
+    return f"{metric}{'' if kind == 'avg' else f'.{kind}'} (%{end})"
 
 
 class CounterFacts(msgspec.Struct, frozen=True):
@@ -34,6 +47,20 @@ class KernelCounter(msgspec.Struct, frozen=True):
 
     device: int
     kernel: str
+    counter: str
+    samples: int
+    mean: float
+
+
+class OpCounter(msgspec.Struct, frozen=True):
+    """What a counter says of an op with inputs of one shape, whose work fills whole samples alone.
+
+    `row`: which of the ops by shape it is, from 0. Of several devices the mean is over the samples of all.
+    """
+
+    row: int
+    op: str
+    shapes: str
     counter: str
     samples: int
     mean: float
@@ -114,13 +141,34 @@ def kernel_counters(trace: Trace) -> tuple[KernelCounter, ...]:
     return tuple(found)
 
 
+def op_counters(trace: Trace, device: str) -> tuple[OpCounter, ...]:
+    """The counters of each op by shape whose work fills samples alone, in the order of `op_shapes`. `device`: its name."""
+    every = _series(trace)
+    if not every:
+        return ()
+    work = {number: _of_device(trace, number) for number in {own.device for own in every}}
+    found = []
+    for row, (op, rows) in enumerate(op_shapes(trace, device)):
+        values: dict[str, list[np.ndarray]] = {}
+        for series in every:
+            calls = rows.where(np.isin(rows.at, work[series.device].at))
+            filled = _filled(series, calls, work[series.device])
+            if filled.any():
+                held = (series.end_ns - series.start_ns)[filled]
+                values.setdefault(series.name, []).append(np.stack([series.value[filled], held]))
+        for counter, parts in values.items():
+            value, held = np.concatenate(parts, axis=1)
+            found.append(OpCounter(row, op.op, op.shapes, counter, len(value), float(np.average(value, weights=held))))
+    return tuple(found)
+
+
 def _filled(series: _Series, calls: Rows, work: Rows) -> np.ndarray:
-    """For each sample, whether this kernel fills it, and no other kernel or copy runs beside it."""
+    """For each sample, whether these calls fill it, and no other kernel or copy runs beside them."""
     held = series.end_ns - series.start_ns
     alone = each_within_ns(series.start_ns, series.end_ns, merged(calls.start_ns, calls.end_ns))
     filled = series.is_whole & (alone >= FILLED * held)
     if filled.any():
-        others = work.where(work.name != calls.name[0])
+        others = work.where(~np.isin(work.at, calls.at))
         beside = each_within_ns(series.start_ns, series.end_ns, merged(others.start_ns, others.end_ns))
         filled &= beside <= SHARED * held
     return filled

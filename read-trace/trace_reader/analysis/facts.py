@@ -11,7 +11,14 @@ from typing import Any
 import msgspec
 import numpy as np
 from trace_reader.analysis.collectives import CollectiveFacts, collective_facts
-from trace_reader.analysis.counter_facts import CounterFacts, KernelCounter, counter_facts, kernel_counters
+from trace_reader.analysis.counter_facts import (
+    CounterFacts,
+    KernelCounter,
+    OpCounter,
+    counter_facts,
+    kernel_counters,
+    op_counters,
+)
 from trace_reader.analysis.cpu_time import CpuActivity
 from trace_reader.analysis.critical_path import CriticalPath, critical_path, windows
 from trace_reader.analysis.gpu_idle import IdleFacts, idle_facts
@@ -122,6 +129,7 @@ class Facts(msgspec.Struct, frozen=True):
     memory: tuple[MemoryFacts, ...]
     counters: tuple[CounterFacts, ...]
     kernel_counters: tuple[KernelCounter, ...]
+    op_counters: tuple[OpCounter, ...]
     findings: tuple[Finding, ...] = ()
     failed: tuple[str, ...] = ()  # findings whose rule failed, each as one line
 
@@ -179,6 +187,7 @@ def summarize(trace: Trace) -> Facts:
     kinds, origins = Counter(work.kind.tolist()), Counter(work.origin.tolist())
     window_us, gpu_busy = _window(trace)
     share = None if gpu_busy is None or window_us <= 0 else gpu_busy / window_us / len(used)
+    used_name = str((used_properties or [{}])[0].get("name", ""))
     cpu, asked, period_us = CpuActivity(trace), windows(trace), step_period_us(trace)
     on_gpu = len(asked) > 0 and len(work) > 0
     # What takes the longest stands first, as processes that share them want it.
@@ -192,13 +201,14 @@ def summarize(trace: Trace) -> Facts:
         memory=lambda: memory_facts(trace) if len(trace.memory) else (),
         counters=lambda: counter_facts(trace),
         kernel_counters=lambda: kernel_counters(trace),
+        op_counters=lambda: op_counters(trace, used_name),
         steps=lambda: step_facts(trace),
         missing=lambda: missing(trace),
         annotations=lambda: annotation_facts(trace),
         timeline=lambda: timeline(trace, asked[0].device, asked[0].start_ns, asked[0].end_ns) if on_gpu else None,
         calls=lambda: call_facts(trace),
         server_steps=lambda: server_steps(trace),
-        op_shapes=lambda: op_shape_facts(trace, str((used_properties or [{}])[0].get("name", ""))),
+        op_shapes=lambda: op_shape_facts(trace, used_name),
         gemms=lambda: gemm_facts(trace, device_properties),
         collectives=lambda: collective_facts(trace),
     )

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from trace_reader.analysis.collectives import CollectiveFacts, message_bytes
+from trace_reader.analysis.counter_facts import DRAM, SM_ACTIVE, short_name
 from trace_reader.analysis.critical_path import Class
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.gpu_idle import Gap
@@ -51,6 +52,14 @@ class TraceView:
     def labels(self) -> dict[str, str]:
         """The label of each kernel, by its name."""
         return distinct_labels(self.facts.kernels, self.style)
+
+    @cached_property
+    def counted(self) -> dict[OpShapeFacts, dict[str, float]]:
+        """Of ops by shape that hardware counters say something of: each counter's mean."""
+        found: dict[OpShapeFacts, dict[str, float]] = {}
+        for own in self.facts.op_counters:
+            found.setdefault(self.facts.op_shapes[own.row], {})[own.counter] = own.mean
+        return found
 
     @cached_property
     def peak_gb_per_s(self) -> float | None:
@@ -211,7 +220,8 @@ def _op_shapes_title(view: TraceView) -> str:
     per_step = "per step" if view.facts.steps else "in all"
     if not on_gpu(view):
         return f"Ops by shape ({per_step}, without the ops inside)"
-    return f"Ops by shape ({per_step}; of peak: of the limit; to gain: up to the usual)"
+    counted = "; DRAM, SM: as counted" if view.counted else ""
+    return f"Ops by shape ({per_step}; of peak: of the limit; to gain: up to the usual{counted})"
 
 
 def _rate(o: OpShapeFacts, view: TraceView) -> str:
@@ -219,6 +229,20 @@ def _rate(o: OpShapeFacts, view: TraceView) -> str:
     if o.tflop_per_s is not None and o.limited_by != BY_MEMORY:
         return f"{o.tflop_per_s:.0f} TFLOP/s" if o.tflop_per_s >= 10 else f"{o.tflop_per_s * 1000:.0f} GFLOP/s"
     return "unknown" if o.gb_per_s is None else f"{o.gb_per_s:.0f} GB/s" if o.gb_per_s >= 10 else f"{o.gb_per_s:.1f} GB/s"
+
+
+def _counter(head: str, names: tuple[str, ...]) -> Column:
+    """The first of these counters that was sampled, in percent: of an op by shape whose work fills samples alone."""
+
+    def name(view: TraceView) -> str | None:
+        sampled = {own.counter for own in view.facts.op_counters}
+        return next((name for name in names if name in sampled), None)
+
+    def cell(o: OpShapeFacts, view: TraceView) -> str:
+        share = view.counted.get(o, {}).get(name(view) or "")
+        return "unknown" if share is None else percent(share / 100)
+
+    return Column(head, cell, shown=lambda view: name(view) is not None)
 
 
 def _to_gain(o: OpShapeFacts, view: TraceView) -> float | None:
@@ -507,7 +531,7 @@ COUNTERS = Table(
     rows=lambda view: view.facts.counters,
     columns=(
         Column("GPU", lambda c, view: str(c.device), shown=lambda view: not _one_gpu(view)),
-        Column("counter", lambda c, view: c.name),
+        Column("counter", lambda c, view: short_name(c.name)),
         Column("samples", lambda c, view: str(c.samples)),
         Column("each", lambda c, view: us(c.interval_us)),
         Column("mean", lambda c, view: _counted(c.mean)),
@@ -525,7 +549,7 @@ KERNEL_COUNTERS = Table(
     columns=(
         Column("GPU", lambda k, view: str(k.device), shown=lambda view: not _one_gpu(view)),
         Column("kernel", lambda k, view: view.labels[k.kernel]),
-        Column("counter", lambda k, view: k.counter),
+        Column("counter", lambda k, view: short_name(k.counter)),
         Column("samples", lambda k, view: str(k.samples)),
         Column("mean", lambda k, view: _counted(k.mean)),
     ),
@@ -595,6 +619,8 @@ OP_SHAPES = Table(
         Column("limit", lambda o, view: o.limited_by or "unknown", shown=on_gpu),
         Column("of peak", lambda o, view: percent(o.peak_share), shown=on_gpu),
         Column("to gain", lambda o, view: us(_to_gain(o, view)), shown=on_gpu),
+        _counter("DRAM", DRAM),
+        _counter("SM", SM_ACTIVE),
     ),
     light=each(_op_shape_light),
     shown=lambda view: bool(view.facts.op_shapes) and not _are_first(view),

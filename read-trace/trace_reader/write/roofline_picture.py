@@ -1,8 +1,11 @@
 """The roofline of a run as a picture: each op and shape a dot, below the roofs of the device's peaks. Needs matplotlib."""
 
+from collections import defaultdict
+
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 import numpy as np
+from trace_reader.analysis.counter_facts import DRAM, SM_ACTIVE
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.op_shapes import OpShapeFacts
 from trace_reader.names.devices import peak
@@ -49,10 +52,14 @@ def plot(facts: Facts, suffix: str) -> bytes:
         place = _place(op)
         size = SMALLEST_DOT + LARGEST_DOT * op.time_us / longest / 2
         axes.scatter(*place, s=size, color=COLOURS[KINDS[op.kind or ""]], alpha=0.7, edgecolors="#333333", linewidths=0.5)
+    counted = defaultdict[OpShapeFacts, str](str)
+    for own in facts.op_counters:
+        if own.counter in DRAM + SM_ACTIVE:
+            counted[facts.op_shapes[own.row]] += f", {own.counter.removesuffix(' (%)')} {own.mean:.0f}%"
     names = []
     for number, op in enumerate(rated[:MOST_NAMES], 1):
         axes.annotate(str(number), _place(op), ha="center", va="center", fontsize=LABEL_SIZE, fontweight="bold")
-        reached = f"{us(op.per_step_us)} {'per step' if facts.steps else 'in all'}, {op.peak_share:.0%} of its limit"
+        reached = f"{us(op.per_step_us)} {'per step' if facts.steps else 'in all'}, {op.peak_share:.0%} of its limit{counted[op]}"
         names.append(f"{number:2}  {op.op.removeprefix('aten::')} {middle(op.shapes, 36)}: {reached}")
     axes.text(0.3, 0.04, "\n".join(names), transform=axes.transAxes, fontsize=LABEL_SIZE, va="bottom", linespacing=1.5)
     for kind in dict.fromkeys(op.kind or "" for op in rated):
