@@ -723,8 +723,8 @@ def test_those_of_a_gpu_fail_as_given_and_pass_solved(own, tmp_path, monkeypatch
 
 
 def passes(own, folder, monkeypatch):
-    """The cause is in the trace as given, and not in the solution's; an obvious change is no gain. How fast a busy machine is,
-    no test can say: what the judge calls noise is not held against a solution.
+    """The cause is in the trace as given, and not in the solution's; an obvious change is no gain. How fast the solution is on a
+    busy machine, no test can say.
     """
 
     def outcome(mine: Path) -> str:
@@ -735,7 +735,7 @@ def passes(own, folder, monkeypatch):
     if own.kind == "leave":
         assert outcome(own.obvious) == "no gain"
         return
-    assert outcome(own.solution) in ("solved", "noise")
+    assert outcome(own.solution) != "cause"
     monkeypatch.setattr(measure, "ROUND_S", 0.0)  # what is still there, the trace says
     monkeypatch.setattr(measure, "LEAST_STEPS", 1)
     assert outcome(own.given) == "cause"
