@@ -1,22 +1,38 @@
-"""What a change of a job would bring: its ranks played again together, as recorded, with the change made (job_replay.py)."""
+"""What a change of a job would bring: its ranks without the profiler, played again together, with the change made
+(job_replay.py).
+"""
 
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 from trace_reader.analysis.collective_matching import match
 from trace_reader.analysis.edits import Edited
 from trace_reader.analysis.job_facts import JobFacts
 from trace_reader.analysis.job_replay import JobReplay
-from trace_reader.analysis.plain_run import SOUND_SHARE, steps_to_play
-from trace_reader.analysis.replay import Replay
+from trace_reader.analysis.plain_run import (
+    ESTIMATED,
+    GPU_MARGIN,
+    HEADER_KEY,
+    MARGIN,
+    MEASURED,
+    SOUND_SHARE,
+    UNKNOWN,
+    WIDEST,
+    PlainRun,
+    PricedRun,
+    has_prices,
+    measured,
+    steps_to_play,
+)
 from trace_reader.analysis.step_facts import step_period_us
-from trace_reader.analysis.what_if import Change, make
+from trace_reader.analysis.what_if import RECORDED, Change, make
 from trace_reader.link.trace import Trace
 
 
 class JobWhatIf(msgspec.Struct, frozen=True):
-    """What changes of a job bring. Times in us, of the slowest rank; `matched`: of each change with a name, what that matched;
-    `collectives`: how many of them hold the ranks together; `gain`: the share of a recorded step that is saved.
+    """What changes of a job bring, as WhatIf has it of a trace. Times in us, of the slowest rank; `collectives`: how many of them
+    hold the ranks together.
     """
 
     traces: tuple[str, ...]
@@ -24,9 +40,13 @@ class JobWhatIf(msgspec.Struct, frozen=True):
     matched: tuple[str, ...]
     ranks: tuple[int, ...]
     collectives: int
+    of: str
     recorded_step_us: float
-    changed_step_us: float
-    gain: float
+    plain: PlainRun
+    changed_low_us: float
+    changed_high_us: float
+    gain_low: float
+    gain_high: float
 
 
 def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change]) -> JobWhatIf:
@@ -41,8 +61,10 @@ def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change
     recorded_us = [step_period_us(trace) for trace in traces]
     if None in recorded_us:
         raise LookupError("--what_if changes a step, and a rank has fewer than two")
-    replay = JobReplay([Replay(trace, steps) for trace in traces], matched, [offset or 0 for offset in job.offset_ns])
-    before_us = replay.play([Edited(own, own.nodes.after_ns) for own in replay.replays])
+    priced = [PricedRun(trace, steps) for trace in traces]
+    replay = JobReplay([run.replay for run in priced], matched, [offset or 0 for offset in job.offset_ns])
+    as_recorded = [own.nodes.after_ns for own in replay.replays]
+    before_us = _play(replay, as_recorded)
     for played, recorded, trace in zip(before_us, recorded_us, traces, strict=True):
         if abs(played - (recorded or 0.0)) > SOUND_SHARE * (recorded or 0.0):
             raise LookupError(
@@ -61,25 +83,72 @@ def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change
     if chained := set(like) & set(like.values()):
         ranks = ", ".join(str(job.ranks[place].rank) for place in sorted(chained))
         raise LookupError(f"rank {ranks} cannot come like another one and be the one that others come like")
-    runs, told = _changed(replay, [change for change in changes if change.kind != "rank"])
-    after_us = replay.play(runs, like)
     counted = [place for place in range(len(traces)) if place not in like] or list(range(len(traces)))
-    before, after = max(before_us[place] for place in counted), max(after_us[place] for place in counted)
+
+    def slowest(times_us: Sequence[float]) -> float:
+        return max(times_us[place] for place in counted)
+
+    plain, times_ns = _plain(replay, priced, traces, max(before_us))
+    times_ns = times_ns or [as_recorded]
+    gains, told = [], tuple[str, ...]()
+    for own in times_ns:
+        runs, told = _changed(replay, own, [change for change in changes if change.kind != "rank"])
+        gains.append(1 - slowest(replay.play(runs, like)) / slowest(_play(replay, own)))
+    whole_us = [slowest(before_us)] * len(gains)
+    if plain.how != UNKNOWN:  # of an estimate its ends, in the order of the gains
+        whole_us = [plain.low_us or 0.0, plain.high_us or 0.0] if plain.how == ESTIMATED else [plain.step_us or 0.0] * len(gains)
+    changed_us = [whole * (1 - gain) for whole, gain in zip(whole_us, gains, strict=True)]
     return JobWhatIf(
         traces=tuple(trace.path for trace in traces),
         changes=tuple(change.text for change in changes),
         matched=told,
         ranks=tuple(rank.rank for rank in job.ranks),
         collectives=replay.collectives,
-        recorded_step_us=before,
-        changed_step_us=after,
-        gain=1 - after / before,
+        of=plain.how if plain.how != UNKNOWN else RECORDED,
+        recorded_step_us=slowest(before_us),
+        plain=plain,
+        changed_low_us=min(changed_us),
+        changed_high_us=max(changed_us),
+        gain_low=min(gains),
+        gain_high=max(gains),
     )
 
 
-def _changed(replay: JobReplay, changes: Sequence[Change]) -> tuple[list[Edited], tuple[str, ...]]:
+def _play(replay: JobReplay, times_ns: Sequence[np.ndarray]) -> list[float]:
+    """The time of a step on each rank (us), with these times between its nodes."""
+    return replay.play([Edited(own, after_ns) for own, after_ns in zip(replay.replays, times_ns, strict=True)])
+
+
+def _plain(
+    replay: JobReplay, priced: Sequence[PricedRun], traces: Sequence[Trace], recorded_us: float
+) -> tuple[PlainRun, list[list[np.ndarray]]]:
+    """The job's step without the profiler, of the slowest rank, and the times between each rank's nodes at the dearest and at the
+    cheapest prices. None of these: no price is known, or they tell too little.
+    """
+    unknown = PlainRun(None, None, None, recorded_us, UNKNOWN)
+    if not all(map(has_prices, traces)):
+        return unknown, []
+    times_ns = [[run.without(run.estimated[end]) for run in priced] for end in (0, 1)]
+    least, most = (max(_play(replay, own)) for own in times_ns)
+    if not PricedRun.are_sound(least, most, recorded_us):
+        return unknown, []
+    told = [measured(trace.header.get(HEADER_KEY)) for trace in traces]
+    if all(told):
+        low, middle, high = (max(own[at] for own in told if own) for at in range(3))
+        return PlainRun(middle, low, high, recorded_us, MEASURED), times_ns
+    # Where both ends are one, the GPUs limit the job, and what they take is known better.
+    low = least * (1 - (GPU_MARGIN if most - least < GPU_MARGIN * most else MARGIN))
+    high = most * (1 + (MARGIN / 2 if most - least < GPU_MARGIN * most else MARGIN))
+    if high - low > WIDEST * high:
+        return unknown, []
+    return PlainRun((least + most) / 2, low, high, recorded_us, ESTIMATED), times_ns
+
+
+def _changed(
+    replay: JobReplay, times_ns: Sequence[np.ndarray], changes: Sequence[Change]
+) -> tuple[list[Edited], tuple[str, ...]]:
     """The ranks with the changes made on each that has what they change. Raises LookupError: none has."""
-    runs = [Edited(own, own.nodes.after_ns) for own in replay.replays]
+    runs = [Edited(own, after_ns) for own, after_ns in zip(replay.replays, times_ns, strict=True)]
     told: dict[str, int] = {}
     for change in changes:
         missed = []

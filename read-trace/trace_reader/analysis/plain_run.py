@@ -98,8 +98,8 @@ def plain_run(trace: Trace, recorded_step_us: float | None, cpu: CpuActivity, wi
     time linear in the number of events.
     """
     plain = PlainRun(None, None, None, recorded_step_us, UNKNOWN)
-    if measured := _measured(trace.header.get(HEADER_KEY)):
-        low, middle, high = measured
+    if told := measured(trace.header.get(HEADER_KEY)):
+        low, middle, high = told
         plain = PlainRun(middle, low, high, recorded_step_us, MEASURED)
     if not is_playable(trace):
         return Known(plain)
@@ -131,7 +131,7 @@ def _estimated(run: "PricedRun", recorded_step_us: float) -> PlainRun:
     return PlainRun((least + most) / 2, low, high, recorded_step_us, ESTIMATED)
 
 
-def _measured(said: Any) -> tuple[float, float, float] | None:
+def measured(said: Any) -> tuple[float, float, float] | None:
     """The lowest, the median and the highest time (us) that a header says; None where it says none that can be."""
     values: list[Any] = [said.get(key) for key in ("low", "median", "high")] if isinstance(said, dict) else []
     if not values or not all(type(us) in (int, float) for us in values):
@@ -142,7 +142,7 @@ def _measured(said: Any) -> tuple[float, float, float] | None:
     return low, middle, high
 
 
-def _has_prices(trace: Trace) -> bool:
+def has_prices(trace: Trace) -> bool:
     """Whether the trace is of a kind whose prices were measured: CUDA's launches, by a CPU about as fast, or no GPU."""
     if not len(trace.work):
         return True
@@ -168,18 +168,20 @@ def steps_to_play(trace: Trace) -> int:
 
 
 class PricedRun:
-    """A run, to be played again without what the profiler costs. `estimated`: the dearest and the cheapest prices of that."""
+    """A run, to be played again without what the profiler costs. `estimated`: the dearest and the cheapest prices of that.
+    `steps`: how many are played; what is usual for the trace, unless given.
+    """
 
-    def __init__(self, trace: Trace):
+    def __init__(self, trace: Trace, steps: int | None = None):
         self._trace = trace
         self._plain_times: list[tuple[np.ndarray, float]] | None = None
-        self.replay = Replay(trace, steps_to_play(trace))
+        self.replay = Replay(trace, steps or steps_to_play(trace))
         self._unchanged_us = self.replay.play().step_us
         without_shapes = msgspec.structs.replace(CHEAP, op_us=CHEAP_WITHOUT_SHAPES_US)
         known = DEAR, CHEAP if trace.header.get("record_shapes") else without_shapes
         if not len(trace.work):
             known = CPU_DEAR, CPU_CHEAP
-        self.estimated = known if _has_prices(trace) else (EVERYTHING, NOTHING)
+        self.estimated = known if has_prices(trace) else (EVERYTHING, NOTHING)
 
     @cached_property
     def _scale(self) -> float:

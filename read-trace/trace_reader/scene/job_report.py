@@ -64,6 +64,8 @@ def job_report(job: JobFacts, style: Style) -> Document:
         out.lines([steps_line(steps[0]) if steps[0] else "steps: none"])
     out.section("Verdict", "verdict")
     out.lines([job_sentence(job)])
+    if (late := job.straggler) is not None and _can_be_played(job):
+        out.lines([f"what it costs: --what_if 'rank {late.rank} like {_worst(job, late).rank}'"])
     out.table(RANKS, view)
     if FOUND.shown(view):
         out.table(FOUND, view)
@@ -137,12 +139,23 @@ def _straggler(job: JobFacts, late: Straggler) -> str:
         "gap": "Its device waits for something that is not the CPU.",
     }.get(late.cause, "Its compute and launches do not show what delays it.")
     once = f", most of it in one collective, in {late.once}" if late.once else ""
-    worst = max(others, key=lambda rank: rank.exposed_waiting_us / rank.window_us if rank.window_us else 0.0)
+    worst = _worst(job, late)
     return (
         f"rank {late.rank} is the straggler: it arrives last in {late.last} of {count(late.of, 'collective')}; {who} in "
         f"collectives{once}, rank {late.rank} waits {us(last.waiting_us)}. {why} Rank {worst.rank} spends "
         f"{about(worst.exposed_waiting_us / worst.window_us)} of its time in exposed waiting."
     )
+
+
+def _can_be_played(job: JobFacts) -> bool:
+    """Whether --what_if can tell of this job what a change brings: it takes a step's time from one end to the next."""
+    return job.whole and None not in job.offset_ns and all(len(summary.steps) > 1 for summary in job.summaries)
+
+
+def _worst(job: JobFacts, late: Straggler) -> RankFacts:
+    """The rank that waits for the straggler for most of its time."""
+    others = [rank for rank in job.ranks if rank.rank != late.rank]
+    return max(others, key=lambda rank: rank.exposed_waiting_us / rank.window_us if rank.window_us else 0.0)
 
 
 def _time(what: str, if_matched: bool = False) -> Callable[[RankFacts, JobView], str]:

@@ -17,6 +17,24 @@ def what_if_report(facts: Facts, changed: WhatIf, style: Style) -> Document:
     out.title(facts.trace)
     out.lines(header(facts, style))
     out.section(f"What if: {', '.join(changed.changes)}", "what_if")
+    lines = _lines(changed)
+    if changed.in_a_job:
+        lines.append("of a rank of a job: its collectives last as long as recorded here, though the other ranks may change that")
+    out.lines(lines, indented=True)
+    return out
+
+
+def job_what_if_report(changed: JobWhatIf, style: Style) -> Document:
+    """A step of a job as recorded, without the profiler, and with the changes made."""
+    out = Document(style)
+    out.title(*changed.traces)
+    out.lines([f"{len(changed.ranks)} ranks, held together by {count(changed.collectives, 'collective')}"])
+    out.section(f"What if: {', '.join(changed.changes)}", "what_if")
+    out.lines(_lines(changed), indented=True)
+    return out
+
+
+def _lines(changed: WhatIf | JobWhatIf) -> list[str]:
     lines = [*changed.matched, f"recorded: a step takes {us(changed.recorded_step_us)}"]
     if changed.of == MEASURED:
         lines.append(f"without the profiler: {us(changed.plain.step_us)}, measured")
@@ -26,35 +44,14 @@ def what_if_report(facts: Facts, changed: WhatIf, style: Style) -> Document:
         known = f"{us(changed.plain.step_us)} measured, which the replay does not reach" if changed.plain.step_us else "unknown"
         lines.append(f"without the profiler: {known}; what follows is computed from the recorded step")
     lines.append(f"changed: {_between(us(changed.changed_low_us), us(changed.changed_high_us))}, which {_gain(changed)}")
-    if changed.in_a_job:
-        lines.append("of a rank of a job: its collectives last as long as recorded here, though the other ranks may change that")
-    out.lines(lines, indented=True)
-    return out
-
-
-def job_what_if_report(changed: JobWhatIf, style: Style) -> Document:
-    """A step of a job as recorded, and with the changes made."""
-    out = Document(style)
-    out.title(*changed.traces)
-    out.lines([f"{len(changed.ranks)} ranks, held together by {count(changed.collectives, 'collective')}"])
-    out.section(f"What if: {', '.join(changed.changes)}", "what_if")
-    saved = f"saves {changed.gain:.0%} of it" if changed.gain >= SMALLEST_GAIN else "saves nothing of it"
-    if changed.gain <= -SMALLEST_GAIN:
-        saved = f"makes it {-changed.gain:.0%} longer"
-    lines = [
-        *changed.matched,
-        f"recorded: a step takes {us(changed.recorded_step_us)}",
-        f"changed: {us(changed.changed_step_us)}, which {saved}; the profiler's cost is in both",
-    ]
-    out.lines(lines, indented=True)
-    return out
+    return lines
 
 
 def _between(low: str, high: str) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _gain(changed: WhatIf) -> str:
+def _gain(changed: WhatIf | JobWhatIf) -> str:
     """How much of a step is saved, or lost."""
     step = "the recorded step" if changed.of not in (MEASURED, ESTIMATED) else "a step"
     low, high = changed.gain_low, changed.gain_high
