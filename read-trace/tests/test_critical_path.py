@@ -7,7 +7,7 @@ import random
 from helpers import GALLERY
 from helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, on, op, step, write
 import pytest
-from trace_reader import analyze, load, read
+from trace_reader import analyze, cli, load, read
 from trace_reader.analysis import cpu_time
 from trace_reader.analysis.critical_path import critical_path, windows
 from trace_reader.analysis.verdict import verdict_sentence
@@ -449,3 +449,45 @@ def test_the_size_of_the_blocks_changes_nothing(tmp_path, monkeypatch, size):
     for file, facts in zip(files, whole, strict=True):
         again = read(file)
         assert (again.critical_paths, again.ops) == (facts.critical_paths, facts.ops)
+
+
+def _kernels(n, *far_us):
+    """So many kernels, one after the other, 10 us each; and others at these times."""
+    times = [*(10 * k for k in range(n)), *far_us]
+    return [e for k, at in enumerate(times) for e in (launch(at, k + 1), kernel(GEMM, at + 2, 8, k + 1))]
+
+
+@pytest.mark.parametrize(
+    ("n", "far_us", "left_out"),
+    [
+        (20, [2179], 1), (20, [2178], 0), (20, [-1989], 1), (20, [-1988], 0),
+        (19, [5000], 1), (18, [5000], 0), (200, [90_000, 90_010], 2),
+        (100, [90_000, 90_010], 0), (100, [90_000, -5_000_000], 2), (20, [90_000, 90_010], 0),
+    ],
+)  # fmt: skip
+def test_a_few_events_far_from_the_rest_do_not_stretch_the_window(tmp_path, capsys, n, far_us, left_out):
+    """Far: behind more than ten times what the others take, from 2 to 200. Few: a hundredth, or one."""
+    path = write(tmp_path / "t.json", *_kernels(n, *far_us))
+    facts = read(path)
+    assert facts.lone_events == left_out
+    assert (facts.window_us < 10 * n) is (left_out == len(far_us))
+    assert (facts.verdict == "gpu-bound") is (left_out == len(far_us))
+    assert cli.main([path]) == 0
+    said = {
+        0: "",
+        1: "\n1 event far from all others is left out of the window\n",
+        2: "\n2 events far from all others are left out",
+    }
+    assert said[left_out] in (out := capsys.readouterr().out) and ("far from all others" in out) is bool(left_out)
+
+
+def test_in_recorded_steps_nothing_is_left_out(tmp_path):
+    """There the steps say what belongs together."""
+    path = write(tmp_path / "t.json", step(0, 0, 300), *_kernels(20), step(1, 50_000, 20), *_kernels(0, 50_001))
+    assert read(path).lone_events == 0
+
+
+def test_a_lone_op_of_a_run_without_a_gpu_does_not_stretch_its_window(tmp_path):
+    path = write(tmp_path / "t.json", *(op("aten::mm", 10 * k, 9) for k in range(20)), op("aten::mm", 9000, 9))
+    facts = read(path)
+    assert (facts.lone_events, facts.window_us, facts.critical_path.window_us) == (1, 199, 199)

@@ -20,7 +20,7 @@ from trace_reader.analysis.counter_facts import (
     op_counters,
 )
 from trace_reader.analysis.cpu_time import CpuActivity
-from trace_reader.analysis.critical_path import CriticalPath, critical_path, windows
+from trace_reader.analysis.critical_path import CriticalPath, critical_path, lone, windows
 from trace_reader.analysis.gpu_idle import IdleFacts, idle_facts
 from trace_reader.analysis.gpu_time import Timeline, timeline
 from trace_reader.analysis.kernel_facts import FamilyFacts, GemmFacts, KernelFacts, family_facts, gemm_facts, kernel_facts
@@ -96,6 +96,7 @@ class Facts(msgspec.Struct, frozen=True):
     first_bad: str | None  # where and why the first event could not be read
     truncated: bool
     window_us: float  # from the first step (without steps: the first GPU event) to the last end
+    lone_events: int  # without steps: those that are few, far from all others, and left out of the window
     gpu_busy_us: float | None  # union of the work of each device, summed over devices
     gpu_busy_share: float | None  # of the window, of all devices used
     gpu_to_cpu: float | None  # median over the steps of GPU busy time over the CPU time that it did not wait
@@ -185,7 +186,7 @@ def summarize(trace: Trace) -> Facts:
     device_properties = {p["id"]: p for p in properties if isinstance(p.get("id"), int)}
     used_properties = [p for number, p in device_properties.items() if number in used] or properties
     kinds, origins = Counter(work.kind.tolist()), Counter(work.origin.tolist())
-    window_us, gpu_busy = _window(trace)
+    window_us, gpu_busy, lone_events = _window(trace)
     share = None if gpu_busy is None or window_us <= 0 else gpu_busy / window_us / len(used)
     used_name = str((used_properties or [{}])[0].get("name", ""))
     cpu, asked, period_us = CpuActivity(trace), windows(trace), step_period_us(trace)
@@ -222,6 +223,7 @@ def summarize(trace: Trace) -> Facts:
         **_of_file(trace, used_properties),
         **parts,
         window_us=window_us,
+        lone_events=lone_events,
         gpu_busy_us=gpu_busy,
         gpu_busy_share=share,
         gpu_to_cpu=median(np.array(ratios)) if ratios else None,
@@ -308,16 +310,21 @@ def _hip_version(number: int) -> str:
     return f"{number // 10**7}.{number // 10**5 % 100}.{number % 10**5}" if number >= 10**7 else str(number)
 
 
-def _window(trace: Trace) -> tuple[float, float | None]:
-    """From the first step's start to the end of the last step or GPU event, and the GPU's busy time in it."""
-    work = trace.work
+def _window(trace: Trace) -> tuple[float, float | None, int]:
+    """From the first step's start to the end of the last step or GPU event, the GPU's busy time in it, and how many events are
+    left out because they are far from the others.
+    """
+    work, left_out = trace.work, 0
     if len(trace.steps):
         start_ns, ends = trace.steps.start_ns[0], [trace.steps.end_ns, work.end_ns]
     else:
         events = work if len(work) else Rows(trace.slices, np.arange(len(trace.slices)))
+        is_lone = lone(events)
+        events, left_out = events.where(~is_lone), int(is_lone.sum())
         start_ns, ends = events.start_ns[0], [events.end_ns]
     end_ns = max(int(end.max()) for end in ends if len(end))
-    return (end_ns - int(start_ns)) / 1000, busy_us(work, int(start_ns), end_ns) if len(work) else None
+    busy = busy_us(work, int(start_ns), end_ns) if len(work) else None
+    return (end_ns - int(start_ns)) / 1000, busy, left_out
 
 
 def _verdict(paths: Sequence[CriticalPath], lost: tuple[str, ...], has_gpu_work: bool) -> str:

@@ -199,6 +199,9 @@ def header(facts: Facts, style: Style) -> list[str]:
             lines.append(f"an inference server's steps, by their annotations: {kinds}")
     else:
         lines.append(f"steps: none{_to_take(facts)}")
+        if facts.lone_events:
+            verb = "is" if facts.lone_events == 1 else "are"
+            lines.append(f"{count(facts.lone_events, 'event')} far from all others {verb} left out of the window")
     return lines
 
 
