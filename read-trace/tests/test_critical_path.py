@@ -484,7 +484,14 @@ def test_a_few_events_far_from_the_rest_do_not_stretch_the_window(tmp_path, caps
 def test_in_recorded_steps_nothing_is_left_out(tmp_path):
     """There the steps say what belongs together."""
     path = write(tmp_path / "t.json", step(0, 0, 300), *_kernels(20), step(1, 50_000, 20), *_kernels(0, 50_001))
-    assert read(path).lone_events == 0
+    facts = read(path)
+    assert facts.lone_events == 0 and facts.critical_path.window_us == 50_011
+
+
+def test_a_long_kernel_on_another_stream_ends_where_it_ends(tmp_path):
+    """What comes soon after it is not far."""
+    beside = [launch(-5, 90), kernel(ADD, -3, 50_000, 90, stream=9)]
+    assert read(write(tmp_path / "t.json", *beside, *_kernels(20, 50_100))).lone_events == 0
 
 
 def test_a_lone_op_of_a_run_without_a_gpu_does_not_stretch_its_window(tmp_path):
