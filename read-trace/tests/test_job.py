@@ -15,14 +15,16 @@ import time
 from typing import Any
 
 from helpers import free_ports
-from helpers.events import ADD, annotation, document, event, kernel, launch, memcpy, op, step
+from helpers.events import ADD, GEMM, annotation, document, event, kernel, launch, memcpy, op, step
 from matplotlib.colors import to_hex
+import msgspec
 import pytest
 from trace_reader import analyze, cli, load
 from trace_reader.analysis.job_facts import job_facts
 from trace_reader.analysis.rank_summary import rank_of, summarize_rank
 from trace_reader.commands import merge_ranks as commands_merge
 from trace_reader.commands import read_job as commands
+from trace_reader.scene.job_report import job_sentence
 from trace_reader.write import job_picture
 from trace_reader.write.trace_picture import Window
 
@@ -804,6 +806,63 @@ def test_waiting_is_told_from_three_hundredths_of_the_time_on(tmp_path, late_us,
     slow = [*compute(1, 10, 50 + late_us), *collective(2, 60 + late_us, 10, ranks=(0, 1))]
     job = facts_of(*(write(tmp_path, rank, step(0, 0, 1000), *own, **header(rank, 2)) for rank, own in enumerate((fine, slow))))
     assert (job.straggler is not None) is told
+
+
+def steps_of_two(folder, *late_us):
+    """Two ranks of which the second computes so much longer in each step of 1000 µs before their collective of 10; the first
+    waits. In each step the rank computes 20 besides, while the first rank's collective runs.
+    """
+    paths = []
+    for rank in range(2):
+        events = []
+        for n, late in enumerate(late_us):
+            at, end = 1000 * n, 1000 * n + 120 + late
+            began = end - 10 if rank else at + 110
+            events += [step(n, at, 999), *compute(100 * n + 1, at + 10, began - at - 10)]
+            events += [*collective(100 * n + 2, began, end - began, ranks=(0, 1))]
+            events += [launch(at + 60, 100 * n + 3), kernel(GEMM, end - 5, 20, 100 * n + 3, stream=9)]
+        paths.append(write(folder, rank, *events, **header(rank, 2)))
+    return paths
+
+
+def test_each_ranks_steps_are_told_with_the_first_apart(tmp_path, capsys):
+    """Exposed is what the collective takes but for its last 5; waiting but for nothing of that."""
+    paths = steps_of_two(tmp_path, 500, 100, 300, 200)
+    first, second = facts_of(*paths).ranks
+    assert [tuple(msgspec.structs.astuple(own)) for own in first.by_step] == [
+        ("ProfilerStep#0", 999, 120, 505, 500), ("ProfilerStep#1", 1000, 120, 105, 100), ("ProfilerStep#2", 1000, 120, 305, 300),
+        ("ProfilerStep#3", 1000, 120, 205, 200),
+    ]  # fmt: skip
+    assert [(own.compute_us, own.exposed_us, own.waiting_us) for own in second.by_step[:2]] == [(620, 5, 0), (220, 5, 0)]
+    assert cli.main([*paths, "--all"]) == 0
+    assert capsys.readouterr().out.partition("Steps of the ranks ")[2].partition("\n\n")[0] == (
+        """(first: the first one, from its start; else from end to end,
+the median of the later ones)
+  rank     first     step   compute   exposed  first waiting   waiting
+  0     999.0 µs  1.00 ms  120.0 µs  205.0 µs       500.0 µs  200.0 µs
+  1     999.0 µs  1.00 ms  320.0 µs    5.0 µs         0.0 µs    0.0 µs"""
+    )
+    assert cli.main(paths) == 0
+    assert "Steps of the ranks" not in capsys.readouterr().out
+
+
+def test_a_step_of_a_rank_ends_with_the_work_that_it_launched(tmp_path):
+    """Where the CPU runs ahead, its own steps say nothing."""
+    events = [e for n in range(3) for e in (step(n, 10 * n, 9), launch(10 * n + 1, n), kernel(GEMM, 100 + 200 * n, 200, n))]
+    path = write(tmp_path, 0, *events, *collective(9, 30, 5, ranks=(0,)), **header(0, 1))
+    assert [(own.period_us, own.compute_us) for own in facts_of(path).ranks[0].by_step] == [(300, 200), (200, 200), (200, 200)]
+
+
+@pytest.mark.parametrize(
+    ("late_us", "in_steps", "said"),
+    [((300, 300, 300), 3, ", in 3 of 3 steps: "), ((800, 44, 0), 1, ", in 1 of 3 steps: "), ((600, 100, 101), 1, "1 of 3"),
+     ((599, 134, 67), 2, "2 of 3")],
+)  # fmt: skip
+def test_a_straggler_is_late_in_each_step_or_once(tmp_path, late_us, in_steps, said):
+    """A step counts from half of what the rank causes in one on average."""
+    job = facts_of(*steps_of_two(tmp_path, *late_us))
+    assert (job.straggler.rank, job.straggler.in_steps, job.straggler.of_steps) == (1, in_steps, 3)
+    assert said in job_sentence(job)
 
 
 def blamed(folder, most):

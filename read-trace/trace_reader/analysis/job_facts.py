@@ -15,13 +15,23 @@ from trace_reader.analysis.collectives import bus_factor
 from trace_reader.analysis.rank_summary import Message, RankSummary, Union
 from trace_reader.analysis.straggler import NOBODY, WORTH_TELLING, Straggler, find_straggler, last_to_arrive
 from trace_reader.errors import TraceError
-from trace_reader.link.intervals import merged, union_ns, within_ns
+from trace_reader.link.intervals import each_within_ns, merged, union_ns, within_ns
 from trace_reader.model.rows import median
 
 TOGETHER = 0.5  # of a collective: the most that its ends are apart, where its durations are compared
 MOSTLY_TRANSFER, MOSTLY_WAITING = 0.25, 0.5  # the share of skew in transfer and skew: up to, and from
 APART_US = 40.0  # ends of one collective, by clocks that are aligned: those of one job are 0.5 to 25 us apart, on H200s
 NO_ENTRIES = np.empty(0, np.int64)
+
+
+class RankStep(msgspec.Struct, frozen=True):
+    """A rank in a recorded step, from the end of the one before, of its work, to its own; the first one from its start."""
+
+    step: str
+    period_us: float
+    compute_us: float
+    exposed_us: float
+    waiting_us: float
 
 
 class RankFacts(msgspec.Struct, frozen=True):
@@ -45,6 +55,7 @@ class RankFacts(msgspec.Struct, frozen=True):
     last_to_arrive: int
     matched: int
     verdict: str
+    by_step: tuple[RankStep, ...]
 
 
 class JobCollectiveFacts(msgspec.Struct, frozen=True):
@@ -217,8 +228,26 @@ def _rank_facts(
         last_to_arrive=last,
         matched=len(entries),
         verdict=summary.verdict,
+        by_step=_by_step(summary, waiting),
     )
     return told, waiting
+
+
+def _by_step(summary: RankSummary, waiting: Union) -> tuple[RankStep, ...]:
+    """What a rank did in each step. Waiting is what is exposed of it."""
+    end_ns = summary.step_ends_ns
+    if not len(end_ns):
+        return ()
+    start_ns = np.append(summary.window_ns[0], end_ns[:-1])
+    computing_ns = each_within_ns(start_ns, end_ns, summary.computing)
+
+    def exposed_ns(union: Union) -> np.ndarray:
+        both = tuple(np.concatenate([own, other]) for own, other in zip(union, summary.computing, strict=True))
+        return each_within_ns(start_ns, end_ns, merged_in_order(*both)) - computing_ns
+
+    communicating_ns = exposed_ns(summary.communicating)
+    columns = end_ns - start_ns, computing_ns, communicating_ns, np.minimum(exposed_ns(waiting), communicating_ns)
+    return tuple(RankStep(name, *own) for name, own in zip(summary.steps, (np.stack(columns, 1) / 1000).tolist(), strict=True))
 
 
 def merged_in_order(start_ns: np.ndarray, end_ns: np.ndarray) -> Union:

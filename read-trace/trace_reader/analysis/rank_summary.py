@@ -14,6 +14,7 @@ import numpy as np
 from trace_reader.analysis.collectives import message_bytes
 from trace_reader.analysis.cpu_time import is_loader
 from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.step_facts import step_ends_ns
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
@@ -108,6 +109,7 @@ class RankSummary(msgspec.Struct, frozen=True, eq=False):
     findings: tuple[RankFinding, ...]  # those that weigh something, the first first
     steps: tuple[str, ...]
     step_ns: np.ndarray  # [steps, 2]: start and end
+    step_ends_ns: np.ndarray  # where what each launched has ended, too
     step_done_ns: np.ndarray  # [steps, 2]: computed and idled, from the window's start to the step's
     computing: Union
     communicating: Union
@@ -161,6 +163,7 @@ def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
         window_ns=(start_ns, end_ns),
         steps=tuple(trace.steps.names),
         step_ns=np.stack([trace.steps.start_ns, trace.steps.end_ns], axis=1),
+        step_ends_ns=step_ends_ns(trace),
         step_done_ns=np.stack([*_done(trace.steps.start_ns, start_ns, computing, busy)], axis=1),
         computing=computing,
         communicating=union(communication),

@@ -101,16 +101,16 @@ def _busy_us(launched: Rows, steps: int) -> list[float]:
 
 def step_period_us(trace: Trace) -> float | None:
     """The time from one step's end to the next one's, on average; None for fewer than two steps."""
-    ends_ns = _ends_ns(trace)
+    ends_ns = step_ends_ns(trace)
     return int(ends_ns[-1] - ends_ns[0]) / 1000 / (len(ends_ns) - 1) if len(ends_ns) > 1 else None
 
 
 def step_periods_us(trace: Trace) -> list[float]:
     """The times from one step's end to the next one's."""
-    return (np.diff(_ends_ns(trace)) / 1000).tolist()
+    return (np.diff(step_ends_ns(trace)) / 1000).tolist()
 
 
-def _ends_ns(trace: Trace) -> np.ndarray:
+def step_ends_ns(trace: Trace) -> np.ndarray:
     """When each step ends.
 
     That is when its last GPU event has ended, or on the CPU, whichever is later: where the CPU runs ahead, its own time says

@@ -14,6 +14,7 @@ from trace_reader.model.rows import distinct, median
 WORTH_TELLING = 0.03  # of the window: what exposed waiting takes at least, where somebody is called late
 SHARE_TO_NAME = 0.5  # of the waiting that one rank causes, to be called the late one
 MOSTLY = 2 / 3  # of what a rank causes, in one collective
+RECURS = 0.5  # of what it causes in a step on average, from which on a step counts
 EXPLAINS = 0.5  # of it, to be called its cause
 SHORT = 0.25  # of a collective: waiting up to which the ranks are taken to come together
 NOT_WORTH_BLAME = 1e-6  # a share
@@ -26,6 +27,7 @@ class Straggler(msgspec.Struct, frozen=True):
     waited because of it, in these and where that made another late, and `share` how much of all waiting that is. `cost`: the most
     of its window that another rank waits while it computes nothing; below WORTH_TELLING that is small.
 
+    `in_steps`: in how many of all recorded steps, `of_steps`, it caused at least half of what it causes in one on average.
     `once`: the step in which a single collective made most of that; else empty. `cause`: compute, cpu, input, gap (see
     rank.CAUSES), or unknown; `place`: where its CPU was late.
     """
@@ -36,6 +38,8 @@ class Straggler(msgspec.Struct, frozen=True):
     caused_us: float
     share: float
     cost: float
+    in_steps: int
+    of_steps: int
     once: str
     cause: str
     place: Place | None
@@ -73,6 +77,9 @@ def find_straggler(
     once = caused_us[largest] > MOSTLY * caused_us.sum() and len(last) >= SEVERAL
     mine = matched.call[(matched.collective == largest) & (matched.rank == late)]
     step = int(ranks[late].calls.step[mine[0]]) if once and len(mine) else -1
+    steps = np.full(len(last), -1)
+    steps[matched.collective[matched.rank == late]] = ranks[late].calls.step[matched.call[matched.rank == late]]
+    by_step = np.bincount(steps[steps >= 0], caused_us[steps >= 0], len(ranks[late].steps))
     return Straggler(
         ranks[late].rank,
         last=int((last == late).sum()),
@@ -80,6 +87,8 @@ def find_straggler(
         caused_us=float(caused_us.sum()),
         share=float(caused_us.sum()) / total_us,
         cost=most,
+        in_steps=int((by_step >= RECURS * by_step.mean()).sum()) if by_step.any() else 0,
+        of_steps=len(by_step),
         once=(ranks[late].steps[step] if step >= 0 else "one place") if once else "",
         cause=cause,
         place=place,

@@ -5,9 +5,11 @@ from itertools import takewhile
 from typing import Any
 
 import msgspec
+import numpy as np
 from trace_reader.analysis.job_facts import JobFacts, RankFacts
 from trace_reader.analysis.rank_summary import SEND_AND_RECEIVE
 from trace_reader.analysis.straggler import Straggler
+from trace_reader.model.rows import median
 from trace_reader.names.devices import peak
 from trace_reader.scene.document import Column, Document, Style, Table
 from trace_reader.scene.lights import waits_of
@@ -67,8 +69,9 @@ def job_report(job: JobFacts, style: Style) -> Document:
     if (late := job.straggler) is not None and _can_be_played(job):
         out.lines([f"what it costs: --what_if 'rank {late.rank} like {_worst(job, late).rank}'"])
     out.table(RANKS, view)
-    if FOUND.shown(view):
-        out.table(FOUND, view)
+    for table in (RANK_STEPS, FOUND):
+        if table.shown(view):
+            out.table(table, view)
     out.table(JOB_COLLECTIVES, view)
     out.section("Clocks and matching", "clocks")
     out.lines(_clocks(job))
@@ -140,9 +143,10 @@ def _straggler(job: JobFacts, late: Straggler) -> str:
     }.get(late.cause, "Its compute and launches do not show what delays it.")
     once = f", most of it in one collective, in {late.once}" if late.once else ""
     worst = _worst(job, late)
+    in_steps = f", in {late.in_steps} of {late.of_steps} steps" if late.of_steps > 1 and late.in_steps else ""
     return (
-        f"rank {late.rank} is the straggler: it arrives last in {late.last} of {count(late.of, 'collective')}; {who} in "
-        f"collectives{once}, rank {late.rank} waits {us(last.waiting_us)}. {why} Rank {worst.rank} spends "
+        f"rank {late.rank} is the straggler{in_steps}: it arrives last in {late.last} of {count(late.of, 'collective')}; {who} "
+        f"in collectives{once}, rank {late.rank} waits {us(last.waiting_us)}. {why} Rank {worst.rank} spends "
         f"{about(worst.exposed_waiting_us / worst.window_us)} of its time in exposed waiting."
     )
 
@@ -198,6 +202,37 @@ RANKS = Table(
     ),
     light=lambda rank, timelines, job: {place: waits_of(job, place)} if (place := _place(job, rank)) in timelines else {},
     brief=MOST_RANKS,
+)
+
+
+def _has_several_steps(view: JobView) -> bool:
+    return all(len(rank.by_step) > 2 for rank in view.job.ranks)
+
+
+def _first(what: str) -> Callable[[RankFacts, JobView], str]:
+    return lambda rank, view: us(getattr(rank.by_step[0], what))
+
+
+def _later(what: str) -> Callable[[RankFacts, JobView], str]:
+    """The median of the steps after the first, which often is a cold one."""
+    return lambda rank, view: us(median(np.array([getattr(step, what) for step in rank.by_step[1:]])))
+
+
+RANK_STEPS = Table(
+    key="rank_steps",
+    title="Steps of the ranks (first: the first one, from its start; else from end to end, the median of the later ones)",
+    rows=lambda view: view.ranks,
+    columns=(
+        Column("rank", lambda rank, view: str(rank.rank)),
+        Column("first", _first("period_us")),
+        Column("step", _later("period_us")),
+        Column("compute", _later("compute_us")),
+        Column("exposed", _later("exposed_us")),
+        Column("first waiting", _first("waiting_us")),
+        Column("waiting", _later("waiting_us")),
+    ),
+    shown=lambda view: _has_several_steps(view) and not view.style.brief,
+    name="the steps of the ranks",
 )
 
 
