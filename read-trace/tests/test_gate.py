@@ -1,6 +1,7 @@
 """The gate: what is worse, what is not, and what the noise between runs does not tell."""
 
 import json
+from pathlib import Path
 import re
 import xml.etree.ElementTree as ET
 
@@ -15,7 +16,7 @@ from trace_reader.scene.gate_report import gate_report
 
 
 def run(step_us=None, rows=None, findings=(), **more):
-    names = ("gpu", "exposed", "kernels", "ops", "copies", "syncs", "compiled", "peak_memory")
+    names = ("plain_step", "gpu", "exposed", "kernels", "ops", "copies", "syncs", "compiled", "peak_memory")
     return RunMeasures(
         trace="run.json",
         device=None,
@@ -127,20 +128,68 @@ def test_a_new_finding_has_to_be_in_each_new_run():
 
 
 def test_what_is_not_in_a_trace_is_said_and_is_no_fault():
-    found = gate([run(100.0)], [run(60.0)], [parse_limit(text) for text in DEFAULTS])
-    assert found.verdict == "fine" and [own.verdict for own in found.outcomes][1:] == ["not in the trace"] * (len(DEFAULTS) - 1)
+    found = gate([run(100.0)], [run(60.0, kernels=5)], [parse_limit(text) for text in DEFAULTS])
+    assert found.verdict == "fine" and [own.verdict for own in found.outcomes][1:] == ["not in the traces"] * (len(DEFAULTS) - 1)
+    assert [(own.old, own.new) for own in found.outcomes if own.limit.measure == "kernels"] == [(None, 5)]
+
+
+def test_what_the_baseline_has_and_the_new_run_lacks_fails():
+    """A job that lost its GPU would pass any limit on kernels."""
+    found = gate([run(100.0, kernels=5)], [run(60.0)], [parse_limit("step=+5%"), parse_limit("kernels=+0")])
+    assert (found.verdict, found.outcomes[1].verdict, found.outcomes[1].old) == ("worse", "not in the new run", 5)
+    with pytest.raises(
+        ValueError, match=r"^nothing to compare: the traces hold none of what the limits are of \(kernels, syncs\)$"
+    ):
+        gate([run(100.0)], [run(60.0)], [parse_limit("kernels=+0"), parse_limit("syncs=+0")])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "low", "plain"),
+    [
+        ((100, 40), (100, 80), 2.0, True), ((100, 40), (110, None), 1.1, False), ((100, None), (110, 10), 1.1, False),
+        ((100, None), (110, None), 1.1, False),
+    ],
+)  # fmt: skip
+def test_a_step_without_the_profiler_is_beside_its_like(old, new, low, plain):
+    """Where one side did not measure that, both are as recorded."""
+    before, after = ([run(step_us, plain_step=plain_us)] * 3 for step_us, plain_us in (old, new))
+    found = judged(before, after, "step=+5%")
+    assert (found.verdict, found.low, found.plain) == ("worse", pytest.approx(low), plain)
+    first = [
+        line for part in gate_report(gate(before, after, [found.limit]), Style()).parts for line in getattr(part, "rows", [])
+    ]
+    assert first[0][0] == ("step=+5%, without the profiler" if plain else "step=+5%")
+
+
+def test_a_job_has_a_step_without_the_profiler_where_each_rank_has():
+    ranks = [run(100.0, plain_step=50), run(120.0, plain_step=40)]
+    assert of_job(ranks).plain_step == 50 and of_job([*ranks, run(90.0)]).plain_step is None
+
+
+def test_of_a_count_that_grew_its_own_rows_are_named():
+    """Five rows cost more than any kernel; the kernels are named all the same, those with the most new calls first."""
+    slow = {f"op aten::op{n}": RowMeasure(1, 100 + n) for n in range(7)}
+    fast = {name: RowMeasure(1, 1) for name in slow}
+    new = {f"kernel k{n}": RowMeasure(n, 1) for n in range(1, 6)} | {"call cudaStreamSynchronize": RowMeasure(2, 1)}
+    found = gate(
+        [run(100.0, fast, kernels=0, syncs=0)], [run(900.0, slow | new, kernels=15, syncs=2)],
+        [parse_limit("kernels=+0"), parse_limit("syncs=+0")],
+    )  # fmt: skip
+    assert [own.name for own in found.causes] == [
+        *(f"op aten::op{n}" for n in (6, 5, 4, 3, 2)), "kernel k5", "kernel k4", "kernel k3", "call cudaStreamSynchronize",
+    ]  # fmt: skip
 
 
 def test_the_rows_that_grew_are_named_those_that_cost_most_first():
-    before = {"aten::mm": RowMeasure(1, 50), "aten::add": RowMeasure(2, 10), "aten::relu": RowMeasure(1, 10)}
+    before = {"op aten::mm": RowMeasure(1, 50), "op aten::add": RowMeasure(2, 10), "op aten::relu": RowMeasure(1, 10)}
     after = {
-        "aten::mm": RowMeasure(1, 51),
-        "aten::add": RowMeasure(4, 20),
-        "aten::relu": RowMeasure(1, 30),
+        "op aten::mm": RowMeasure(1, 51),
+        "op aten::add": RowMeasure(4, 20),
+        "op aten::relu": RowMeasure(1, 30),
         "new": RowMeasure(1, 1),
     }
     found = gate([run(100.0, before)], [run(140.0, after)], [parse_limit("step=+5%")])
-    assert [own.name for own in found.causes] == ["aten::relu", "aten::add", "new"]  # 1 us of aten::mm is no cause
+    assert [own.name for own in found.causes] == ["op aten::relu", "op aten::add", "new"]  # 1 us of aten::mm is no cause
     assert found.causes[1].calls == (2, 4) and found.causes[1].us == (10, 20)
 
 
@@ -198,7 +247,76 @@ def test_equal_runs_pass_and_more_kernels_copies_and_waits_do_not(traces, capsys
         ["copies=+0", "0", "1", "+1", "worse"],
         ["syncs=+0", "0", "2", "+2", "worse"],
     ]
-    assert re.search(r"^  aten::mm +1 -> 3 ", out, re.MULTILINE) and re.search(r"^  kernel gemm1 +0 -> 1 ", out, re.MULTILINE)
+    for row in ("aten::mm +1 -> 3", "gemm1 +0 -> 1", "Memcpy DtoD +0 -> 1", "cudaStreamSynchronize +0 -> 2"):
+        assert re.search(f"^  {row} ", out, re.MULTILINE), row
+
+
+def test_a_wait_after_the_last_step_is_not_of_a_step(traces, tmp_path, capsys):
+    """The profiler's own, when it ends: of one recorded step it would be one, of three a third."""
+    paths = []
+    for steps in (1, 3):
+        events = json.loads(Path(traces("one")).read_text())["traceEvents"]
+        events = [own for own in events if own.get("ts", 0) < 1000 * (steps + 1)]
+        path = tmp_path / f"of_{steps}.json"
+        path.write_text(json.dumps(document(*events, call("cudaDeviceSynchronize", 9000, 5, 999))))
+        paths.append(str(path))
+    code, out = checked(capsys, paths[0], "--baseline", paths[1], "--max", "syncs=+0")
+    assert code == 0 and re.search(r"^  syncs=\+0 +0 +0 +\+0 +fine$", out, re.MULTILINE)
+
+
+def test_steps_are_the_annotations_that_are_named(traces, tmp_path, capsys):
+    """As in a trace of another program. Without that, all is compared of the whole trace."""
+    paths = []
+    for name, kernels in (("old", 1), ("new", 2)):
+        text = Path(traces(name, kernels=kernels, syncs=1)).read_text().replace("ProfilerStep#", "train_")
+        path = tmp_path / f"{name}_train.json"
+        path.write_text(text)
+        paths.append(str(path))
+    steps = ["--steps_from", r"train_\d"]
+    for more, lines in ((steps, ("1 +2", "1 +1")), ([], ("3 +6", "3 +3"))):
+        code, out = checked(capsys, paths[1], "--baseline", paths[0], "--max", "kernels=+0", "--max", "syncs=+0", *more)
+        assert code == 1 and all(
+            re.search(rf"^  {name}=\+0 +{line} ", out, re.MULTILINE)
+            for name, line in zip(("kernels", "syncs"), lines, strict=True)
+        )
+    base = str(tmp_path / "base.json")
+    assert cli.main(["baseline", paths[0], "-o", base, *steps]) == 0
+    capsys.readouterr()
+    assert checked(capsys, paths[0], "--baseline", base, "--max", "kernels=+0", *steps)[0] == 0
+    assert cli.main(["runs", *paths, "--baseline", base, "--json", *steps]) == 0
+    assert [own["kernels"] for own in json.loads(capsys.readouterr().out)["runs"]] == [2, 1]
+    assert cli.main(["watch", str(tmp_path), "--once", *steps]) == 0
+    assert re.search(r"^old_train +1\.00 ms ", capsys.readouterr().out, re.MULTILINE)
+    assert cli.main(["show", paths[0], "gpu-bound", *steps]) == 2
+    assert "does not show gpu-bound; it shows" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main(["check", paths[0], "--baseline", base, "--steps_from", "["])
+    assert "expected a regular expression, got '['" in capsys.readouterr().err
+
+
+def test_an_op_that_became_slower_is_named_with_its_shape(tmp_path, capsys):
+    def written(name, us):
+        shape = {"Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"]}
+        events = [
+            e for n in range(3)
+            for e in (step(n, 1000 * n, 900), op("aten::mm", 1000 * n + 5, 10, **shape), launch(1000 * n + 6, n + 1),
+                      kernel("ampere_sgemm_128x64_tn", 1000 * n + 20, us, n + 1))
+        ]  # fmt: skip
+        path = tmp_path / name
+        path.write_text(json.dumps(document(*events)))
+        return str(path)
+
+    code, out = checked(capsys, written("new.json", 300), "--baseline", written("old.json", 100), "--max", "gpu=+5%")
+    assert code == 1
+    for name in ("aten::mm 2 of 64x64 fp32", "sgemm 128x64"):
+        assert re.search(rf"^  {name} +1 +100\.0 µs -> 300\.0 µs$", out, re.MULTILINE), out
+
+
+def test_new_findings_are_named_whole(capsys):
+    names = tuple(f"finding-number-{n}" for n in range(6))
+    found = gate([run(100.0)], [run(100.0, findings=names)], [parse_limit("findings=new")])
+    parts = gate_report(found, Style()).parts
+    assert ["", f"new findings: {', '.join(names)}"] in [part.lines for part in parts if isinstance(part, Lines)]
 
 
 def test_a_steps_time_is_the_median_of_its_periods(tmp_path, capsys):
@@ -219,15 +337,18 @@ def test_a_baseline_is_a_small_file_that_gives_the_same_answer(traces, tmp_path,
     assert cli.main(["baseline", old, old, "-o", str(base)]) == 0
     assert capsys.readouterr().out == f"wrote {base}: 2 runs\n"
     kept = json.loads(base.read_text())
-    assert kept["read_trace_baseline"] == 1 and [own["kernels"] for own in kept["runs"]] == [1, 1]
+    assert kept["read_trace_baseline"] == 2 and [own["kernels"] for own in kept["runs"]] == [1, 1]
     assert checked(capsys, new, "--baseline", str(base)) == checked(capsys, new, "--baseline", old, old)
     before = base.read_bytes()
     assert cli.main(["baseline", old, old, "-o", str(base)]) == 0 and base.read_bytes() == before
     capsys.readouterr()
     for text, said in (
-        ('{"read_trace_baseline": 2, "runs": []}', "a baseline of version 2, and this reads version 1"),
-        ('{"read_trace_baseline": 1, "runs": [{"trace": "x"}]}', "a baseline that this version does not read: "),
-        ('{"read_trace_baseline": 1, "runs": []}', "a baseline of version 1, and this reads version 1"),
+        (
+            '{"read_trace_baseline": 1, "runs": [{"trace": "x"}]}',
+            "a baseline of version 1, and this reads version 2: make it again",
+        ),
+        ('{"read_trace_baseline": 2, "runs": [{"trace": "x"}]}', "a baseline that this version does not read: "),
+        ('{"read_trace_baseline": 2, "runs": []}', "a baseline without a run"),
         ('{"read_trace_baseline"', "a baseline that this version does not read: "),
     ):
         base.write_text(text)
@@ -264,10 +385,18 @@ def test_limits_come_from_a_file(traces, tmp_path, capsys, monkeypatch):
     assert code == 0 and "kernels=+1" in out and "step" not in out
     (tmp_path / "limits.toml").write_text('max = ["kernels=+0"]\n')
     assert checked(capsys, new, "--baseline", old, "--config", "limits.toml")[0] == 1
-    (tmp_path / "limits.toml").write_text("max = 3\n")
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["check", new, "--baseline", old, "--config", "limits.toml"])
-    assert ended.value.code == 2 and "max: expected a list of limits" in capsys.readouterr().err
+    (tmp_path / "limits.toml").write_text('[tool.read-trace]\nmax = ["kernels=+0"]\n')  # as pyproject.toml has it
+    assert checked(capsys, new, "--baseline", old, "--config", "limits.toml")[0] == 1
+    for text, said in (
+        ("max = 3\n", "max: expected a list of limits"),
+        ('maxx = ["kernels=+0"]\n', "limits.toml: 'maxx' is no key of read-trace; expected max = [...]"),
+        ("[tool.read-trace]\nlimits = []\n", "limits.toml: 'limits' is no key of read-trace; expected max = [...]"),
+        ("[tool.other]\nmax = []\n", "limits.toml: it has no limits; expected max = [...], or that under [tool.read-trace]"),
+    ):
+        (tmp_path / "limits.toml").write_text(text)
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["check", new, "--baseline", old, "--config", "limits.toml"])
+        assert ended.value.code == 2 and said in capsys.readouterr().err
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n")
     assert all(text in checked(capsys, new, "--baseline", old)[1] for text in DEFAULTS)
 

@@ -292,7 +292,9 @@ def test_two_traces_are_on_one_scale_and_equal_kernels_paired(tmp_path, capsys, 
 
 def test_the_ranks_of_a_job_are_lanes_that_open(tmp_path, capsys, opened):
     page = opened(written(tmp_path, capsys, *SLOW))
-    assert page.inner_text(".verdict").startswith("rank 1 is the straggler, in 3 of 3 steps: it arrives last in 51 of 51 collectives")
+    assert page.inner_text(".verdict").startswith(
+        "rank 1 is the straggler, in 3 of 3 steps: it arrives last in 51 of 51 collectives"
+    )
     labels = "() => report.timeline.items.map((item) => item.own.label)"
     assert page.evaluate(labels) == ["rank 0", "rank 1"]
     assert (

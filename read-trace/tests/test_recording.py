@@ -161,7 +161,7 @@ def test_the_fixture_tells_what_a_call_does(profiled, tmp_path):
         return torch.mul(x, x) + x
 
     own = profiled(step)
-    assert (own.ops, own.kernels, own.copies, own.syncs, own.recompiles) == (2, None, None, None, 0) or torch.cuda.is_available()
+    assert (own.ops, own.kernels, own.copies, own.syncs, own.recompiles) == (2, None, None, None, 0)  # on the CPU, also of a GPU
     assert len(calls) == 3 + 5 + 3 and own.step_us > 0 and own.facts.plain.how == "measured"
     assert own.peak_memory == 2 * 32 * 32 * 4
     assert own.trace.parent == tmp_path and re.match(

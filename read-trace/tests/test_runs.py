@@ -2,11 +2,13 @@
 
 import csv
 import json
+from pathlib import Path
 import shutil
 
 from helpers.events import document, kernel, launch, memory, step
 import pytest
 from trace_reader import cli
+from trace_reader.commands.watch_folder import watch
 from trace_reader.units import natural
 
 
@@ -115,3 +117,34 @@ def test_the_peak_of_memory_has_a_column_where_one_run_has_one(run, tmp_path, ca
     (tmp_path / "b.json").write_text(json.dumps(trace))
     out = told(capsys, one, other)[1]
     assert "peak memory" in out and "1.0 KiB" in out and "peak memory" not in told(capsys, one)[1]
+
+
+def test_a_recorded_step_is_beside_a_recorded_one(run, tmp_path, capsys):
+    """One run measured its step without the profiler, the other did not."""
+    paths = [run("both", 100, 100, plain_us=40), run("recorded", 110, 110)]
+    for old, new, change in ((0, 1, "+10.0%"), (1, 0, "-9.1%"), (0, 0, "+0.0%")):
+        assert cli.main(["runs", str(paths[new]), "--baseline", str(paths[old])]) == 0
+        assert f" {change} " in capsys.readouterr().out
+    assert cli.main(["watch", str(tmp_path), "--once"]) == 0
+    assert [line.split()[-2] for line in capsys.readouterr().out.splitlines()[1:]] == ["+0.0%", "+10.0%"]
+
+
+def test_a_trace_that_is_written_on_is_read_again(run, tmp_path, capsys, monkeypatch):
+    """Of a program that stops while it writes, half a file stands still for a while."""
+    path = Path(run("late", 100, 100, 300, 300))
+    whole = path.read_text()
+    path.write_text(whole[: whole.rindex('"ProfilerStep#3"') - 60])
+    looks = iter(range(10))
+
+    def sleep(seconds):
+        look = next(looks)
+        if look == 2:
+            path.write_text(whole)
+        if look == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", sleep)
+    with pytest.raises(KeyboardInterrupt):
+        watch([str(tmp_path)], "read-trace", "read-trace")
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [row[0] for row in rows] == ["late", "late"] and rows[0] != rows[1] and rows[1][1:3] == ["300.0", "µs"]

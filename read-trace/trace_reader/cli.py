@@ -7,11 +7,11 @@ import gc
 import importlib
 import math
 from pathlib import Path
-import re
 import sys
 from typing import Any, TextIO
 
 from trace_reader import __version__, guard
+from trace_reader.commands.flags import add_steps_from, pattern
 from trace_reader.errors import MissingExtraError, NotWrittenError, TraceError
 from trace_reader.parse.byte_source import is_remote, list_folder
 from trace_reader.system.files import check_target, protected
@@ -155,12 +155,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         "--all", action="store_true", help="all findings and all tables, also what only teaches how to read a trace"
     )
     parser.add_argument("--full", action="store_true", help="full kernel names instead of short labels")
-    parser.add_argument(
-        "--steps_from",
-        metavar="REGEX",
-        type=pattern,
-        help="the annotations that are the steps, where these are not ProfilerStep#N: their names match",
-    )
+    add_steps_from(parser)
     parser.add_argument(
         "--scheduler",
         metavar="ADDRESS",
@@ -215,13 +210,6 @@ def html_page(text: str) -> Path:
     if not text.lower().endswith((".html", ".htm")):
         raise argparse.ArgumentTypeError(f"expected a name that ends with .html, got {text!r}")
     return Path(text)
-
-
-def pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"expected a regular expression, got {text!r}: {error}") from None
 
 
 def change(text: str) -> Any:

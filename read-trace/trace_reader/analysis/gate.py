@@ -17,6 +17,7 @@ from trace_reader.analysis.run_measures import RowMeasure, RunMeasures
 
 COUNTS = ("kernels", "ops", "copies", "syncs", "compiled")
 TIMES = ("step", "gpu", "exposed")
+STEP, PLAIN = "step", "plain_step"
 MEMORY = "peak_memory"  # the same in each run of the same program, as counts are
 FINDINGS = "findings"
 ALIASES = {"communication.exposed": "exposed", "recompiles": "compiled"}
@@ -25,7 +26,10 @@ ONE_RUN = 0.25  # five processes of one lesson differ by so much and more (docs/
 RESAMPLES, CONFIDENCE = 4000, 0.95
 ENOUGH_RUNS = 3  # of each side, for an interval of their own
 ROW_SHARE, MOST_CAUSES = 0.02, 5  # of a step, that a row has to change by to be told
-FINE, WORSE, INCONCLUSIVE, UNKNOWN = "fine", "worse", "inconclusive", "not in the trace"
+MOST_COUNTED = 3  # rows that are told of a count that grew
+ROWS_OF = {"kernels": ("kernel ",), "copies": ("kernel Mem",), "ops": ("op aten::",), "syncs": ("call ",)}  # by how they begin
+FINE, WORSE, INCONCLUSIVE, UNKNOWN = "fine", "worse", "inconclusive", "not in the traces"
+GONE = "not in the new run"  # though the baseline has it: what cannot be judged any more
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -39,7 +43,8 @@ class Limit(msgspec.Struct, frozen=True):
 
 class Outcome(msgspec.Struct, frozen=True):
     """A limit, and what came of it. `low`, `high`: by what the measure grew, as a ratio of times, or as a difference of counts;
-    `more_runs`: how many more of each would do, where it is inconclusive.
+    `more_runs`: how many more of each would do, where it is inconclusive. `plain`: of `step`, whether it is the one without the
+    profiler, which it is where all runs of both sides measured that.
     """
 
     limit: Limit
@@ -50,6 +55,7 @@ class Outcome(msgspec.Struct, frozen=True):
     high: float | None = None
     more_runs: int | None = None
     findings: tuple[str, ...] = ()
+    plain: bool = False
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -71,7 +77,7 @@ class Gate(msgspec.Struct, frozen=True):
     def verdict(self) -> str:
         """The worst of all."""
         said = {outcome.verdict for outcome in self.outcomes}
-        return WORSE if WORSE in said else INCONCLUSIVE if INCONCLUSIVE in said else FINE
+        return WORSE if said & {WORSE, GONE} else INCONCLUSIVE if INCONCLUSIVE in said else FINE
 
 
 def parse_limit(text: str) -> Limit:
@@ -89,11 +95,15 @@ def parse_limit(text: str) -> Limit:
 
 
 def gate(old: Sequence[RunMeasures], new: Sequence[RunMeasures], limits: Sequence[Limit]) -> Gate:
-    """Judge new runs beside a baseline's. Raises ValueError: one of them has no run."""
+    """Judge new runs beside a baseline's. Raises ValueError: one of them has no run, or there is nothing to compare."""
     if not old or not new:
         raise ValueError("no run to compare")
     outcomes = tuple(_outcome(limit, old, new) for limit in limits)
-    return Gate(outcomes, _causes(old, new), (len(old), len(new)))
+    if all(own.verdict == UNKNOWN for own in outcomes):
+        asked = ", ".join(limit.measure for limit in limits)
+        raise ValueError(f"nothing to compare: the traces hold none of what the limits are of ({asked})")
+    grown = [own.limit.measure for own in outcomes if own.verdict == WORSE]
+    return Gate(outcomes, _causes(old, new, grown), (len(old), len(new)))
 
 
 def _outcome(limit: Limit, old: Sequence[RunMeasures], new: Sequence[RunMeasures]) -> Outcome:
@@ -101,9 +111,22 @@ def _outcome(limit: Limit, old: Sequence[RunMeasures], new: Sequence[RunMeasures
         known = {slug for own in old for slug in own.findings}
         fresh = [slug for slug in new[0].findings if slug not in known and all(slug in own.findings for own in new)]
         return Outcome(limit, WORSE if fresh else FINE, findings=tuple(fresh))
-    before, after = ([v for own in runs if (v := getattr(own, limit.measure)) is not None] for runs in (old, new))
+    measure = PLAIN if limit.measure == STEP and are_plain([*old, *new]) else limit.measure
+    before, after = ([v for own in runs if (v := getattr(own, measure)) is not None] for runs in (old, new))
     if not before or not after:
-        return Outcome(limit, UNKNOWN)
+        old_value, new_value = (statistics.median(values) if values else None for values in (before, after))
+        return Outcome(limit, GONE if before else UNKNOWN, old_value, new_value)
+    if measure == PLAIN:
+        return msgspec.structs.replace(_timed(limit, before, after), plain=True)
+    return _timed(limit, before, after)
+
+
+def are_plain(runs: Sequence[RunMeasures]) -> bool:
+    """Whether all of these runs measured a step without the profiler: such a step is not beside a recorded one."""
+    return all(own.plain_step is not None for own in runs)
+
+
+def _timed(limit: Limit, before: list[float], after: list[float]) -> Outcome:
     medians = statistics.median(before), statistics.median(after)
     if limit.measure in COUNTS or limit.amount is not None:
         return _counted(limit, before, after, medians)
@@ -149,8 +172,10 @@ def _more_runs(low: float, high: float, ratio: float, most: float, runs: int) ->
     return min(max(1, needed - runs), 99)
 
 
-def _causes(old: Sequence[RunMeasures], new: Sequence[RunMeasures]) -> tuple[Cause, ...]:
-    """The rows that take more than before, or run more often, those that cost most first."""
+def _causes(old: Sequence[RunMeasures], new: Sequence[RunMeasures], grown: Sequence[str]) -> tuple[Cause, ...]:
+    """The rows that take more than before, or run more often, those that cost most first; then those of the counts that grew
+    (`grown`), those that did so most first.
+    """
     nothing = RowMeasure(0.0, 0.0)
 
     def middle(runs: Sequence[RunMeasures], name: str) -> tuple[float, float]:
@@ -163,4 +188,8 @@ def _causes(old: Sequence[RunMeasures], new: Sequence[RunMeasures]) -> tuple[Cau
         (calls_a, us_a), (calls_b, us_b) = middle(old, name), middle(new, name)
         if us_b - us_a > ROW_SHARE * step_us or calls_b > calls_a:
             found.append(Cause(name, (calls_a, calls_b), (us_a, us_b)))
-    return tuple(sorted(found, key=lambda own: own.us[0] - own.us[1])[:MOST_CAUSES])
+    told = sorted(found, key=lambda own: own.us[0] - own.us[1])[:MOST_CAUSES]
+    for measure in grown:
+        counted = [own for own in found if own.name.startswith(ROWS_OF.get(measure, ())) and own.calls[1] > own.calls[0]]
+        told += sorted(counted, key=lambda own: own.calls[0] - own.calls[1])[:MOST_COUNTED]
+    return tuple(dict.fromkeys(told))

@@ -11,10 +11,14 @@ from trace_reader.names.call_names import is_synchronizing
 
 LEAST_US = 0.5  # per step, of a row that is kept
 MOST_ROWS = 300
+OF_A_GPU = ("gpu", "kernels", "copies", "syncs")
 
 
 class RowMeasure(msgspec.Struct, frozen=True):
-    """An op (by shape, where recorded) or a kernel, per step: calls, and µs of its own on the CPU, of a kernel on the GPU."""
+    """A row, per step: calls, and their us. Its name begins with what it is: `op NAME` (us of its own on the CPU), `op NAME
+    SHAPES` (of the GPU's work that it launched; without a GPU its own), `kernel NAME` (kernels and copies), `call NAME` (calls
+    that wait for the GPU).
+    """
 
     calls: float
     us: float
@@ -23,14 +27,15 @@ class RowMeasure(msgspec.Struct, frozen=True):
 class RunMeasures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One run; of a job, its slowest rank's times and all ranks' counts. None: not in the trace, or of no GPU.
 
-    `step`, `gpu`, `exposed`: us per step (`step`: without the profiler where that was measured). `kernels`, `ops`, `copies`,
-    `syncs`: per step, of the middle one or the mean; ops are those of aten. `compiled`: events of torch.compile at work, in all.
-    `peak_memory`: bytes. `rows`: by name.
+    `step`, `gpu`, `exposed`: us per step, as recorded; `plain_step`: without the profiler, where that was measured. `kernels`,
+    `ops`, `copies`, `syncs`: per step, of the middle one or the mean; ops are those of aten. Without steps all are of the whole
+    trace. `compiled`: events of torch.compile at work, in all. `peak_memory`: bytes. `rows`: by name.
     """
 
     trace: str
     device: str | None
     step: float | None
+    plain_step: float | None
     gpu: float | None
     exposed: float | None
     kernels: float | None
@@ -46,30 +51,54 @@ class RunMeasures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def measures(facts: Facts, periods_us: Sequence[float] = ()) -> RunMeasures:
     """The numbers of one trace. `periods_us`: of its steps, whose median tells less of a hiccup than their mean does."""
     steps = len(facts.steps) or 1
-    middle = facts.middle_step
-    is_measured = facts.plain.how == MEASURED
-    gpu_us = [step.gpu_busy_us for step in facts.steps if step.gpu_busy_us is not None]
-    syncs = sum(call.calls for call in facts.calls if is_synchronizing(call.name)) if facts.has_gpu_work else None
     return RunMeasures(
         trace=facts.trace,
         device=facts.device,
-        step=facts.plain.step_us if is_measured else _median(periods_us or [step.cpu_us for step in facts.steps]),
-        gpu=_median(gpu_us),
+        plain_step=facts.plain.step_us if facts.plain.how == MEASURED else None,
         exposed=facts.timeline.exposed_communication_us / steps if facts.collectives and facts.timeline else None,
-        kernels=middle.kernels if middle and facts.has_gpu_work else None,
         ops=sum(op.calls for op in facts.ops if op.name.startswith("aten::")) / steps,
-        copies=middle.memcpys if middle and facts.has_gpu_work else None,
-        syncs=None if syncs is None else syncs / steps,
         compiled=sum(op.calls for op in facts.ops if is_compiling(op.name)),
         peak_memory=max((own.peak_bytes for own in facts.memory), default=None),
         findings=tuple(finding.slug for finding in facts.findings if not finding.is_worthless),
         rows=_rows(facts, steps),
+        **(_of_steps(facts, periods_us) if facts.steps else _of_all(facts)),
     )
 
 
+def _of_steps(facts: Facts, periods_us: Sequence[float]) -> dict[str, float | None]:
+    middle = facts.middle_step
+    assert middle is not None
+    gpu_us = [step.gpu_busy_us for step in facts.steps if step.gpu_busy_us is not None]
+    found: dict[str, float | None] = {
+        "step": statistics.median(periods_us or [step.cpu_us for step in facts.steps]),
+        "gpu": statistics.median(gpu_us) if gpu_us else None,
+        "kernels": middle.kernels,
+        "copies": middle.memcpys,
+        "syncs": sum(step.syncs for step in facts.steps) / len(facts.steps),
+    }
+    return found if facts.has_gpu_work else found | dict.fromkeys(OF_A_GPU)
+
+
+def _of_all(facts: Facts) -> dict[str, float | None]:
+    found: dict[str, float | None] = {
+        "step": facts.window_us,
+        "gpu": facts.gpu_busy_us,
+        "kernels": facts.kernels_total,
+        "copies": facts.memcpys_total,
+        "syncs": sum(call.calls for call in facts.calls if is_synchronizing(call.name)),
+    }
+    return found if facts.has_gpu_work else found | dict.fromkeys(OF_A_GPU)
+
+
 def _rows(facts: Facts, steps: int) -> dict[str, RowMeasure]:
-    found = {op.name: RowMeasure(op.calls / steps, round(op.self_us / steps, 3)) for op in facts.ops}
-    found |= {f"kernel {own.name}": RowMeasure(own.calls / steps, round(own.total_us / steps, 3)) for own in facts.kernels}
+    by_shape = set() if facts.has_gpu_work else {own.op for own in facts.op_shapes if own.shapes}  # without a GPU: the same time
+    every = [
+        *((f"op {own.name}", own.calls, own.self_us) for own in facts.ops if own.name not in by_shape),
+        *((f"op {own.op} {own.shapes}", own.calls, own.time_us) for own in facts.op_shapes if own.shapes),
+        *((f"kernel {own.name}", own.calls, own.total_us) for own in facts.kernels),
+        *((f"call {own.name}", own.calls, own.total_us) for own in facts.calls if is_synchronizing(own.name)),
+    ]
+    found = {name: RowMeasure(calls / steps, round(us / steps, 3)) for name, calls, us in every}
     kept = sorted((name for name, own in found.items() if own.us >= LEAST_US), key=lambda name: -found[name].us)[:MOST_ROWS]
     return {name: found[name] for name in kept}
 
@@ -85,10 +114,7 @@ def of_job(ranks: Sequence[RunMeasures]) -> RunMeasures:
     return msgspec.structs.replace(
         slowest,
         **{name: over(name, "max") for name in ("step", "gpu", "exposed", "peak_memory")},
+        plain_step=over("plain_step", "max") if all(own.plain_step is not None for own in ranks) else None,
         **{name: over(name, "sum") for name in ("kernels", "ops", "copies", "syncs", "compiled")},
         findings=tuple(dict.fromkeys(slug for own in ranks for slug in own.findings)),
     )
-
-
-def _median(values: Sequence[float]) -> float | None:
-    return statistics.median(values) if values else None

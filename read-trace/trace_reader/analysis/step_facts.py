@@ -12,7 +12,7 @@ from trace_reader.link.trace import Trace
 from trace_reader.link.waits import Reason
 from trace_reader.model.rows import Rows, distinct, grouped
 from trace_reader.model.slices import NO_CORRELATION, ON_GPU, Kind
-from trace_reader.names.call_names import asks_occupancy, is_launch
+from trace_reader.names.call_names import asks_occupancy, is_launch, is_synchronizing
 from trace_reader.names.kernel_names import decode_name
 from trace_reader.names.op_names import CONVERTING_OPS, GEMM_OPS, IDLE_OPS, VIEW_OPS
 
@@ -31,6 +31,7 @@ class StepFacts(msgspec.Struct, frozen=True):
     memcpys: int
     memsets: int
     launches: int
+    syncs: int  # synchronizing calls, which wait for the GPU
     occupancy_queries: int
     entry_gap_us: float | None  # from the annotation's start to the first op inside it
     work: Counts  # what it launched; without a GPU: its leaf ops
@@ -50,6 +51,7 @@ def step_facts(trace: Trace) -> tuple[StepFacts, ...]:
     launched = trace.work.where(trace.work.step >= 0)
     calls = _inside_steps(trace, trace.calls)
     kernels, memcpys, memsets = (_each_step(launched.where(launched.kind == kind).step, n) for kind in ON_GPU)
+    syncs = _each_step(calls.where(calls.is_named(is_synchronizing)).step, n)
     queries = _each_step(calls.where(calls.is_named(asks_occupancy)).step, n)
     columns = zip(
         trace.steps.names,
@@ -60,6 +62,7 @@ def step_facts(trace: Trace) -> tuple[StepFacts, ...]:
         memcpys,
         memsets,
         _launches(calls, n),
+        syncs,
         queries,
         _entry_gaps_us(trace),
         _launched(launched, n) if has_gpu else _leaf_ops(trace),

@@ -3,24 +3,38 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+import re
 import tomllib
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 import msgspec
-from trace_reader.analysis.gate import DEFAULTS, FINE, INCONCLUSIVE, UNKNOWN, WORSE, Gate, Limit, gate, parse_limit
+from trace_reader.analysis.gate import (
+    DEFAULTS,
+    FINE,
+    GONE,
+    INCONCLUSIVE,
+    UNKNOWN,
+    WORSE,
+    Gate,
+    Limit,
+    Outcome,
+    gate,
+    parse_limit,
+)
 from trace_reader.analysis.run_measures import RunMeasures, measures, of_job
 from trace_reader.analysis.step_facts import step_periods_us
+from trace_reader.commands.flags import add_steps_from
 from trace_reader.commands.load_shown import load_shown
 from trace_reader.commands.read_job import expanded, jobs_of
 from trace_reader.errors import TraceError
 from trace_reader.reading import analyze
 from trace_reader.scene.document import Style
-from trace_reader.scene.gate_report import change, gate_report
+from trace_reader.scene.gate_report import called, change, gate_report
 from trace_reader.system.files import write_file
 from trace_reader.write import OUTPUTS, TEXT, Answer
 
-SCHEMA = 1
+SCHEMA = 2
 EXIT = {FINE: 0, WORSE: 1, INCONCLUSIVE: 3}
 CHECK = """\
 Is a run worse than its baseline? Exit code 0: no; 1: it is, with what and by how much; 3: the noise between runs is wider than
@@ -34,6 +48,10 @@ Write what `check` compares of some runs into a small file, to be kept beside th
 
     {command} baseline run1.json run2.json run3.json -o base.json
 """
+
+
+class _Version(msgspec.Struct, frozen=True):
+    read_trace_baseline: int
 
 
 class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,6 +70,7 @@ def check_parser(prog: str, command: str) -> argparse.ArgumentParser:
     parser.add_argument("--max", action="append", type=_limit, metavar="LIMIT", help=most.replace("%", "%%"))
     config = "a TOML file with max = [...] (default: [tool.read-trace] of pyproject.toml)"
     parser.add_argument("--config", type=Path, metavar="FILE", help=config)
+    add_steps_from(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="for programs")
     form.add_argument("--md", action="store_true", help="Markdown, for a pull request")
@@ -68,7 +87,11 @@ def check(argv: list[str], prog: str, command: str) -> tuple[str, int]:
         limits = args.max or _configured(args.config)
     except (OSError, ValueError, tomllib.TOMLDecodeError) as error:
         parser.error(str(error))
-    found = gate(runs_of(args.baseline), runs_of(args.new), limits)
+    old, new = (runs_of(paths, args.steps_from) for paths in (args.baseline, args.new))
+    try:
+        found = gate(old, new, limits)
+    except ValueError as error:
+        raise TraceError(str(error)) from None
     if args.junit is not None:
         write_file(args.junit, _junit(found).encode())
     if args.github:
@@ -83,8 +106,9 @@ def baseline(argv: list[str], prog: str, command: str) -> tuple[str, int]:
     parser = _parser(prog, "baseline", BASELINE.format(command=command))
     parser.add_argument("traces", nargs="+", metavar="TRACE")
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the file to write, .json")
+    add_steps_from(parser)
     args = parser.parse_args(argv)
-    runs = tuple(runs_of(args.traces))
+    runs = tuple(runs_of(args.traces, args.steps_from))
     write_file(args.out, msgspec.json.format(msgspec.json.encode(Baseline(SCHEMA, runs)), indent=1) + b"\n")
     return f"wrote {args.out}: {len(runs)} run{'s' * (len(runs) > 1)}\n", 0
 
@@ -102,17 +126,22 @@ def _limit(text: str) -> Limit:
 
 def _configured(file: Path | None) -> list[Limit]:
     """The limits of a TOML file, of this folder's pyproject.toml, or the defaults. Raises OSError, ValueError."""
-    texts: Any = list(DEFAULTS)
-    if file is not None:
-        texts = tomllib.loads(file.read_text("utf-8")).get("max", texts)
-    elif Path("pyproject.toml").is_file():
-        texts = tomllib.loads(Path("pyproject.toml").read_text("utf-8")).get("tool", {}).get("read-trace", {}).get("max", texts)
+    path = file or Path("pyproject.toml")
+    if file is None and not path.is_file():
+        return [parse_limit(text) for text in DEFAULTS]
+    said = tomllib.loads(path.read_text("utf-8"))
+    own = said.get("tool", {}).get("read-trace", said if file is not None and "tool" not in said else {})
+    if unknown := [key for key in own if key != "max"]:
+        raise ValueError(f"{path}: {', '.join(map(repr, unknown))} is no key of read-trace; expected max = [...]")
+    if file is not None and "max" not in own:
+        raise ValueError(f"{path}: it has no limits; expected max = [...], or that under [tool.read-trace]")
+    texts: Any = own.get("max", list(DEFAULTS))
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError("max: expected a list of limits such as ['step=+5%']")
     return [parse_limit(text) for text in texts]
 
 
-def runs_of(paths: Sequence[str]) -> list[RunMeasures]:
+def runs_of(paths: Sequence[str], steps_from: re.Pattern[str] | None = None) -> list[RunMeasures]:
     """The runs of these traces, a job's ranks as one; of a baseline's file, those that it holds. Raises TraceError."""
     if len(paths) == 1 and (kept := _kept(Path(paths[0]))) is not None:
         return [*kept.runs]
@@ -120,11 +149,11 @@ def runs_of(paths: Sequence[str]) -> list[RunMeasures]:
     jobs = jobs_of(paths)
     in_jobs = {path for ranks in jobs.values() for path in ranks}
     groups = [*jobs.values(), *([path] for path in paths if path not in in_jobs)]
-    return [of_job([_measured(path) for path in ranks]) for ranks in groups]
+    return [of_job([_measured(path, steps_from) for path in ranks]) for ranks in groups]
 
 
-def _measured(path: str) -> RunMeasures:
-    trace = load_shown(path)
+def _measured(path: str, steps_from: re.Pattern[str] | None) -> RunMeasures:
+    trace = load_shown(path, steps_from)
     return measures(analyze(trace), step_periods_us(trace))
 
 
@@ -134,39 +163,47 @@ def _kept(path: Path) -> Baseline | None:
         with path.open("rb") as file:
             if b"read_trace_baseline" not in file.read(200):
                 return None
-        found = msgspec.json.decode(path.read_bytes(), type=Baseline)
+        data = path.read_bytes()
+        version = msgspec.json.decode(data, type=_Version).read_trace_baseline
+        if version != SCHEMA:
+            raise TraceError(f"{path}: a baseline of version {version}, and this reads version {SCHEMA}: make it again")
+        found = msgspec.json.decode(data, type=Baseline)
     except OSError:
         return None  # the reader says why
     except msgspec.MsgspecError as error:
         raise TraceError(f"{path}: a baseline that this version does not read: {error}") from error
-    if found.read_trace_baseline != SCHEMA or not found.runs:
-        raise TraceError(f"{path}: a baseline of version {found.read_trace_baseline}, and this reads version {SCHEMA}")
+    if not found.runs:
+        raise TraceError(f"{path}: a baseline without a run")
     return found
 
 
 def _github(found: Gate) -> str:
     """A line of a GitHub workflow for each limit that was not kept."""
-    level = {WORSE: "error", INCONCLUSIVE: "warning"}
+    level = {WORSE: "error", GONE: "error", INCONCLUSIVE: "warning"}
     lines = [
-        f"::{level[own.verdict]} title=read-trace {own.limit.text}::{own.limit.measure} grew by {change(own)}"
+        f"::{level[own.verdict]} title=read-trace {own.limit.text}::{own.limit.measure} {_how(own)}"
         for own in found.outcomes
         if own.verdict in level
     ]
     lines += [
-        f"::notice title=read-trace::{own.name}: calls {own.calls[0]:g} -> {own.calls[1]:g}" for own in found.causes if lines
+        f"::notice title=read-trace::{called(own)}: calls {own.calls[0]:g} -> {own.calls[1]:g}" for own in found.causes if lines
     ]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _how(own: Outcome) -> str:
+    return GONE if own.verdict == GONE else f"grew by {change(own)}"
 
 
 def _junit(found: Gate) -> str:
     """A test case for each limit, as JUnit's XML has them."""
     cases = []
     for own in found.outcomes:
-        said = quoteattr(f"grew by {change(own)}")
-        inside = {
-            WORSE: f"<failure message={said}/>", INCONCLUSIVE: f"<skipped message={said}/>", UNKNOWN: "<skipped/>"
-        }.get(own.verdict, "")  # fmt: skip
+        said = quoteattr(_how(own))
+        failed, skipped_for = f"<failure message={said}/>", f"<skipped message={said}/>"
+        inside = {WORSE: failed, GONE: failed, INCONCLUSIVE: skipped_for, UNKNOWN: "<skipped/>"}.get(own.verdict, "")
         cases.append(f'  <testcase classname="read-trace" name={quoteattr(own.limit.text)}>{inside}</testcase>\n')
-    failures, skipped = (sum(own.verdict in named for own in found.outcomes) for named in ((WORSE,), (INCONCLUSIVE, UNKNOWN)))
+    kinds = (WORSE, GONE), (INCONCLUSIVE, UNKNOWN)
+    failures, skipped = (sum(own.verdict in named for own in found.outcomes) for named in kinds)
     head = f'<testsuite name="{escape("read-trace check")}" tests="{len(cases)}" failures="{failures}" skipped="{skipped}">'
     return f'<?xml version="1.0" encoding="utf-8"?>\n{head}\n{"".join(cases)}</testsuite>\n'

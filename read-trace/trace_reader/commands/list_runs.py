@@ -5,20 +5,23 @@ from collections.abc import Callable, Sequence
 import csv
 import io
 from pathlib import Path
+import re
 import statistics
 from typing import Any
 
 import msgspec
 import numpy as np
+from trace_reader.analysis.gate import are_plain
 from trace_reader.analysis.run_measures import RunMeasures, measures, of_job
 from trace_reader.analysis.step_facts import step_periods_us
 from trace_reader.commands.check import runs_of
+from trace_reader.commands.flags import add_steps_from
 from trace_reader.commands.load_shown import load_shown
 from trace_reader.commands.read_job import expanded, jobs_of
 from trace_reader.errors import TraceError
 from trace_reader.reading import analyze
 from trace_reader.scene.document import Style
-from trace_reader.scene.runs_report import RunRow, runs_report
+from trace_reader.scene.runs_report import Base, RunRow, runs_report
 from trace_reader.system.files import write_file
 from trace_reader.system.terminal import say_error
 from trace_reader.units import count, natural
@@ -34,7 +37,7 @@ A job's ranks are one run, told by the slowest of them. The exit code is 2 where
 """
 BY: dict[str, Callable[[RunRow], Any]] = {  # what to sort by: its value in a row
     "name": lambda own: natural(own.name),
-    "step": lambda own: own.measures.step,
+    "step": lambda own: own.measures.plain_step or own.measures.step,
     "recorded": lambda own: own.recorded_us,
     "gpu": lambda own: own.measures.gpu,
     "kernels": lambda own: own.measures.kernels,
@@ -45,12 +48,10 @@ BY: dict[str, Callable[[RunRow], Any]] = {  # what to sort by: its value in a ro
 def runs(argv: list[str], prog: str, command: str) -> tuple[str, int]:
     """What is printed, and the exit code. Raises TraceError, NotWrittenError."""
     args = parser(prog, command).parse_args(argv)
-    rows, failed = _rows(args.traces)
-    base_us = None
+    rows, failed = _rows(args.traces, args.steps_from)
     if args.baseline:
-        known = [own.step for own in runs_of(args.baseline) if own.step is not None]
-        base_us = statistics.median(known) if known else None
-        rows = [msgspec.structs.replace(own, base_us=base_us) for own in rows]
+        base = _base(runs_of(args.baseline, args.steps_from))
+        rows = [msgspec.structs.replace(own, base=base) for own in rows]
     rows.sort(key=BY["name"])
     if args.sort != "name":  # the largest first; what is not known at the end
         rows.sort(key=lambda own: -value if (value := BY[args.sort](own)) is not None else np.inf)
@@ -70,6 +71,7 @@ def parser(prog: str, command: str) -> argparse.ArgumentParser:
     base = "traces or a baseline's file: how much longer or shorter a step is than their median"
     own.add_argument("--baseline", nargs="+", metavar="OLD", help=base)
     own.add_argument("--sort", choices=BY, default="name", help="the largest first; names as one counts: step5 before step10")
+    add_steps_from(own)
     form = own.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="for programs")
     form.add_argument("--md", action="store_true", help="Markdown, for notes")
@@ -77,7 +79,16 @@ def parser(prog: str, command: str) -> argparse.ArgumentParser:
     return own
 
 
-def _rows(paths: Sequence[str]) -> tuple[list[RunRow], int]:
+def _base(old: Sequence[RunMeasures]) -> Base:
+    """The medians of the baseline's runs."""
+    recorded_us = [own.step for own in old if own.step is not None]
+    plain_us = [own.plain_step for own in old if own.plain_step is not None]
+    return Base(
+        statistics.median(recorded_us) if recorded_us else None, statistics.median(plain_us) if old and are_plain(old) else None
+    )
+
+
+def _rows(paths: Sequence[str], steps_from: re.Pattern[str] | None) -> tuple[list[RunRow], int]:
     """A row for each run that can be read, and the exit code. Raises TraceError: none can."""
     paths = expanded(list(paths))
     jobs = jobs_of(paths)
@@ -86,8 +97,8 @@ def _rows(paths: Sequence[str]) -> tuple[list[RunRow], int]:
     found = []
     for name, ranks in groups.items():
         try:
-            found.append(run_row(name, ranks))
-        except TraceError as error:
+            found.append(run_row(name, ranks, steps_from))
+        except (TraceError, LookupError) as error:
             say_error(error)
     if not found:
         raise TraceError("none of them could be read")
@@ -96,11 +107,11 @@ def _rows(paths: Sequence[str]) -> tuple[list[RunRow], int]:
     return found, 0 if len(found) == len(groups) else 2
 
 
-def run_row(name: str, ranks: Sequence[str]) -> RunRow:
+def run_row(name: str, ranks: Sequence[str], steps_from: re.Pattern[str] | None = None) -> RunRow:
     """One run; of a job, its slowest rank's steps."""
     each: list[tuple[RunMeasures, RunRow]] = []
     for path in ranks:
-        trace = load_shown(path)
+        trace = load_shown(path, steps_from)
         facts = analyze(trace)
         periods_us = step_periods_us(trace)
         steps_us = periods_us or [step.cpu_us for step in facts.steps]

@@ -1,11 +1,13 @@
 """`read-trace show TRACE FINDING`: one finding, with the slices that prove it."""
 
 import argparse
+import re
 from typing import Any
 
 import msgspec
 import numpy as np
 from trace_reader.analysis.place_facts import is_own_function
+from trace_reader.commands.flags import add_steps_from
 from trace_reader.commands.load_shown import load_shown
 from trace_reader.errors import TraceError
 from trace_reader.findings import PATTERNS, evidence_of
@@ -31,7 +33,7 @@ def show(argv: list[str], prog: str, command: str) -> tuple[str, int]:
     """What is printed, and the exit code. Raises TraceError and LookupError."""
     args = parser(prog, command).parse_args(argv)
     form = OUTPUTS["json"] if args.json else OUTPUTS["md"] if args.md else TEXT
-    return form.write(_answer(args.trace, args.finding, args.top)), 0
+    return form.write(_answer(args.trace, args.finding, args.top, args.steps_from)), 0
 
 
 def finding_text(path: str, finding: str, top: int) -> str:
@@ -39,10 +41,10 @@ def finding_text(path: str, finding: str, top: int) -> str:
     return TEXT.write(_answer(path, finding, top))
 
 
-def _answer(path: str, finding: str, top: int) -> Answer:
+def _answer(path: str, finding: str, top: int, steps_from: re.Pattern[str] | None = None) -> Answer:
     if finding not in PATTERNS:
         raise TraceError(f"no finding is called {finding!r}: {', '.join(PATTERNS)}")
-    trace = load_shown(path, stacks=True)
+    trace = load_shown(path, steps_from, stacks=True)
     facts = analyze(trace, everything=True)
     found = next((own for own in facts.findings if own.slug == finding), None)
     if found is None:
@@ -59,6 +61,7 @@ def parser(prog: str, command: str) -> argparse.ArgumentParser:
     own.add_argument("trace", metavar="TRACE")
     own.add_argument("finding", metavar="FINDING", help="its id, such as sync-in-step")
     own.add_argument("--top", type=int, default=TOP, metavar="N", help=f"how many slices (default: {TOP})")
+    add_steps_from(own)
     form = own.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="for programs")
     form.add_argument("--md", action="store_true", help="Markdown, for notes")

@@ -5,10 +5,12 @@ from pathlib import Path
 import sys
 import time
 
+import msgspec
+from trace_reader.commands.flags import add_steps_from
 from trace_reader.commands.list_runs import run_row
 from trace_reader.commands.read_job import ENDINGS
 from trace_reader.errors import TraceError
-from trace_reader.scene.runs_report import RunRow, plain_words
+from trace_reader.scene.runs_report import Base, RunRow, plain_words
 from trace_reader.system.terminal import plain, say_error
 from trace_reader.units import natural, us
 
@@ -19,6 +21,7 @@ profiler, how much longer that is than of the first, and what limits it. Ctrl-C 
     {command} watch traces/
 """
 HEAD = ("trace", "recorded", "plain", "to first", "verdict")
+State = tuple[int, int]
 WIDTHS = (44, 11, 11, 9, 0)
 
 
@@ -28,23 +31,23 @@ def watch(argv: list[str], prog: str, command: str) -> tuple[str, int]:
     if not args.folder.is_dir():
         raise TraceError(f"{args.folder}: not a folder")
     _print(HEAD)
-    sizes: dict[Path, int] = {}
-    done: set[Path] = set()
-    first_us: float | None = None
+    seen: dict[Path, State] = {}  # as they were at the last look
+    told: dict[Path, State] = {}  # as they were when they were read: one that is written on is read again
+    base: Base | None = None
     while True:
         for path in sorted(_traces(args.folder), key=lambda path: natural(str(path))):
-            size = path.stat().st_size if path.exists() else 0
-            if path in done or (sizes.get(path) != size and not args.once):  # it still grows
-                sizes[path] = size
+            state = _state(path)
+            if told.get(path) == state or (seen.get(path) != state and not args.once):  # it still grows
+                seen[path] = state
                 continue
-            done.add(path)
+            told[path] = state
             try:
-                own = run_row(str(path), [str(path)])
-            except (TraceError, OSError) as error:
+                own = run_row(str(path), [str(path)], args.steps_from)
+            except (TraceError, LookupError, OSError) as error:
                 say_error(error)
                 continue
-            first_us = first_us or own.measures.step
-            _print(_cells(own, path.relative_to(args.folder), first_us))
+            base = base or Base(own.measures.step, own.measures.plain_step)
+            _print(_cells(msgspec.structs.replace(own, base=base), path.relative_to(args.folder)))
         if args.once:
             return "", 0
         time.sleep(args.every)
@@ -57,6 +60,7 @@ def parser(prog: str, command: str) -> argparse.ArgumentParser:
     )
     own.add_argument("folder", type=Path, metavar="FOLDER")
     own.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="how often to look (default: 1)")
+    add_steps_from(own)
     own.add_argument("--once", action="store_true", help="read what is there, and end")
     return own
 
@@ -66,9 +70,17 @@ def _traces(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.name.endswith(ENDINGS) and not path.name.startswith(".")]
 
 
-def _cells(own: RunRow, name: Path, first_us: float | None) -> tuple[str, ...]:
-    step_us = own.measures.step
-    change = "-" if step_us is None or not first_us else f"{step_us / first_us - 1:+.1%}"
+def _state(path: Path) -> State:
+    """A file's size and when it was written last (ns)."""
+    try:
+        own = path.stat()
+    except OSError:
+        return 0, 0
+    return own.st_size, own.st_mtime_ns
+
+
+def _cells(own: RunRow, name: Path) -> tuple[str, ...]:
+    change = "-" if own.change is None else f"{own.change:+.1%}"
     return str(name).removesuffix(".gz").removesuffix(".json"), us(own.recorded_us), plain_words(own), change, own.verdict
 
 

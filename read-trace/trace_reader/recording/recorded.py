@@ -54,7 +54,7 @@ class Profiled:
         own: RunMeasures = measures(facts)
         self.facts, self.trace = facts, trace
         self.kernels, self.ops, self.copies, self.syncs = own.kernels, own.ops, own.copies, own.syncs
-        self.recompiles, self.peak_memory, self.step_us = own.compiled, own.peak_memory, own.step
+        self.recompiles, self.peak_memory, self.step_us = own.compiled, own.peak_memory, own.plain_step
         self.findings = own.findings
 
     def __repr__(self) -> str:

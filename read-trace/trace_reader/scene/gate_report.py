@@ -1,6 +1,7 @@
 """What the gate says: a line for each limit, and what changed."""
 
 from trace_reader.analysis.gate import COUNTS, FINDINGS, Cause, Gate, Limit, Outcome
+from trace_reader.names.kernel_names import decode_name
 from trace_reader.scene.document import Column, Document, Style, Table
 from trace_reader.units import count, human_bytes, us
 
@@ -13,6 +14,8 @@ def gate_report(gate: Gate, style: Style) -> Document:
     old, new = gate.runs
     out.title(f"{WORDS[gate.verdict]} ({count(new, 'run')} beside {count(old, 'run')})")
     out.table(LIMITS, gate)
+    if fresh := [slug for own in gate.outcomes for slug in own.findings]:
+        out.lines(["", f"new findings: {', '.join(fresh)}"])
     if gate.verdict != "fine" and gate.causes:
         out.table(CAUSES, gate)
     if gate.verdict == "inconclusive":
@@ -46,10 +49,10 @@ LIMITS = Table(
     "Limits (by how much it grew, with the noise between runs)",
     lambda gate: gate.outcomes,
     (
-        Column("limit", lambda own, view: own.limit.text),
+        Column("limit", lambda own, view: f"{own.limit.text}{', without the profiler' if own.plain else ''}"),
         Column("baseline", lambda own, view: shown(own.limit, own.old)),
         Column("new", lambda own, view: shown(own.limit, own.new)),
-        Column("grew by", lambda own, view: change(own)),
+        Column("grew by", lambda own, view: f"{len(own.findings)} new" if own.findings else change(own)),
         Column("", lambda own, view: own.verdict),
     ),
     every=lambda gate: True,
@@ -60,8 +63,10 @@ def _pair(pair: tuple[float, float]) -> str:
     return f"{pair[0]:g} -> {pair[1]:g}" if pair[0] != pair[1] else f"{pair[0]:g}"
 
 
-def _name(own: Cause) -> str:
-    return own.name
+def called(own: Cause) -> str:
+    """A row's name as the report on a trace has it."""
+    kind, _, name = own.name.partition(" ")
+    return decode_name(name).label if kind == "kernel" else name
 
 
 CAUSES = Table(
@@ -69,9 +74,9 @@ CAUSES = Table(
     "What grew, per step",
     lambda gate: gate.causes,
     (
-        Column("op or kernel", lambda own, view: _name(own)),
+        Column("op, kernel or call", lambda own, view: called(own)),
         Column("calls", lambda own, view: _pair(own.calls)),
-        Column("own time", lambda own, view: f"{us(own.us[0])} -> {us(own.us[1])}"),
+        Column("time", lambda own, view: f"{us(own.us[0])} -> {us(own.us[1])}"),
     ),
     every=lambda gate: True,
 )

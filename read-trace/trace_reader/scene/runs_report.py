@@ -9,9 +9,16 @@ from trace_reader.scene.document import Column, Document, Style, Table
 from trace_reader.units import about, count, human_bytes, us
 
 
+class Base(msgspec.Struct, frozen=True):
+    """The step of the runs that others are beside (us): as recorded, and without the profiler where all of them measured that."""
+
+    recorded_us: float | None
+    plain_us: float | None
+
+
 class RunRow(msgspec.Struct, frozen=True):
     """A run: what is measured of it, and its recorded steps from the end of one to the end of the next (median, least and most,
-    in us). `base_us`: the step of the baseline's runs, their median.
+    in us).
     """
 
     name: str
@@ -22,13 +29,17 @@ class RunRow(msgspec.Struct, frozen=True):
     plain: PlainRun
     verdict: str
     steps: int
-    base_us: float | None = None
+    base: Base = Base(None, None)
 
     @property
     def change(self) -> float | None:
-        """How much longer its step is than the baseline's, as a share of that."""
-        step_us = self.measures.step
-        return step_us / self.base_us - 1 if self.base_us and step_us is not None else None
+        """How much longer its step is than the baseline's, as a share of that: without the profiler, where both are measured."""
+        for own_us, base_us in (
+            (self.measures.plain_step, self.base.plain_us), (self.measures.step, self.base.recorded_us)
+        ):  # fmt: skip
+            if own_us is not None and base_us:
+                return own_us / base_us - 1
+        return None
 
 
 def runs_report(rows: Sequence[RunRow], style: Style) -> Document:
@@ -66,7 +77,7 @@ RUNS = Table(
         Column(
             "to baseline",
             lambda own, rows: "-" if own.change is None else f"{own.change:+.1%}",
-            shown=lambda rows: any(own.base_us for own in rows),
+            shown=lambda rows: any(own.base.recorded_us for own in rows),
         ),
         Column(
             "GPU busy",
