@@ -3,12 +3,14 @@
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 
 from helpers import GALLERY, TOOL
+from helpers.events import op, step, write
 import pytest
 from trace_reader import cli, read
 
@@ -134,3 +136,28 @@ def test_the_questions_that_a_script_answers_from_the_text_alone():
     sound_us = questions.step_us(questions.asked(str(questions.FAULTS / "sound.json.gz"), "--brief"))
     found = {name: questions.answers(name, sound_us) for name in questions.TRUTH}
     assert {name: row for name, row in found.items() if False in row} == {"kept_by_cat": (True, True, False)}
+
+
+def test_of_a_finding_about_gaps_the_gaps_are_shown(tmp_path, capsys):
+    """When each begins, how long it lasts, and what stands before and after it."""
+    events = [
+        e for n in range(3)
+        for e in (step(n, 1000 * n, 990), op("aten::mm", 1000 * n + 20, 100), op("aten::add", 1000 * n + 420 + 50 * n, 100))
+    ]  # fmt: skip
+    path = write(tmp_path / "t.json", *events)
+    assert cli.main(["show", path, "python-between-ops"]) == 0
+    out = capsys.readouterr().out
+    # 300, 350 and 400 between the ops; 470, 420 and 370 behind them, to the step's end. The first 20 are short.
+    assert "\n6 gaps, 2.31 ms together:\n" in out
+    rows = [re.split(r"  +", line.strip()) for line in out.partition("together:\n")[2].splitlines()[1:]]
+    assert rows == [
+        ["after aten::add", "520.0 µs", "470.0 µs", "#0"], ["after aten::add", "1.57 ms", "420.0 µs", "#1"],
+        ["after aten::mm, before aten::add", "2.12 ms", "400.0 µs", "#2"], ["after aten::add", "2.62 ms", "370.0 µs", "#2"],
+        ["after aten::mm, before aten::add", "1.12 ms", "350.0 µs", "#1"],
+        ["after aten::mm, before aten::add", "120.0 µs", "300.0 µs", "#0"],
+    ]  # fmt: skip
+    assert cli.main(["show", path, "python-between-ops", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)["slices"][0]
+    assert (first["kind"], first["start_us"], first["duration_us"], first["name"]) == ("gap", 520, 470, "after aten::add")
+    assert cli.main(["show", path, "python-between-ops", "--md"]) == 0
+    assert "together:\n\n| gap | at | takes | step |\n" in capsys.readouterr().out  # a table of Markdown begins a paragraph

@@ -185,9 +185,7 @@ def summarize(trace: Trace) -> Facts:
     used = {trace.slices.tracks[track][0] for track in distinct(work.track).values.tolist()}
     device_properties = {p["id"]: p for p in properties if isinstance(p.get("id"), int)}
     used_properties = [p for number, p in device_properties.items() if number in used] or properties
-    kinds, origins = Counter(work.kind.tolist()), Counter(work.origin.tolist())
     window_us, gpu_busy, lone_events = _window(trace)
-    share = None if gpu_busy is None or window_us <= 0 else gpu_busy / window_us / len(used)
     used_name = str((used_properties or [{}])[0].get("name", ""))
     cpu, asked, period_us = CpuActivity(trace), windows(trace), step_period_us(trace)
     on_gpu = len(asked) > 0 and len(work) > 0
@@ -218,31 +216,43 @@ def summarize(trace: Trace) -> Facts:
     # What the trace does not show in the recorded run, a replay of it does not explain either.
     explained = recorded is not None and recorded.unknown_us <= UNEXPLAINED * recorded.window_us
     paths = (known.path,) if known.path is not None and explained else recorded_paths
-    ratios = [s.gpu_to_cpu for s in parts["steps"] if s.gpu_to_cpu is not None]
     return Facts(
         **_of_file(trace, used_properties),
         **parts,
         window_us=window_us,
         lone_events=lone_events,
         gpu_busy_us=gpu_busy,
-        gpu_busy_share=share,
-        gpu_to_cpu=median(np.array(ratios)) if ratios else None,
+        gpu_busy_share=None if gpu_busy is None or window_us <= 0 else gpu_busy / window_us / len(used),
+        gpu_to_cpu=_gpu_to_cpu(parts["steps"]),
         verdict=_verdict(paths, parts["missing"], len(work) > 0),
         recorded_verdict=_verdict(recorded_paths, parts["missing"], len(work) > 0),
         critical_path=paths[0] if paths else None,
         critical_paths=paths,
         recorded_critical_path=recorded,
         plain=known.run,
-        kernels_total=kinds[Kind.KERNEL],
-        memcpys_total=kinds[Kind.MEMCPY],
-        memsets_total=kinds[Kind.MEMSET],
-        unlinked=origins[Origin.CARRIED_OVER] + origins[Origin.UNKNOWN],
-        gpu_time_by_origin_us={origin.word: work.where(work.origin == origin).total_us for origin in Origin},
-        gpu_events_by_origin={origin.word: origins[origin] for origin in Origin},
+        **_of_work(work),
         zero_timestamps=trace.zero_timestamps,
         step_period_us=period_us,
         families=family_facts(parts["kernels"]),
     )
+
+
+def _of_work(work: Rows) -> dict[str, Any]:
+    """How many GPU events there are of each kind, and from where they were launched."""
+    kinds, origins = Counter(work.kind.tolist()), Counter(work.origin.tolist())
+    return {
+        "kernels_total": kinds[Kind.KERNEL],
+        "memcpys_total": kinds[Kind.MEMCPY],
+        "memsets_total": kinds[Kind.MEMSET],
+        "unlinked": origins[Origin.CARRIED_OVER] + origins[Origin.UNKNOWN],
+        "gpu_time_by_origin_us": {origin.word: work.where(work.origin == origin).total_us for origin in Origin},
+        "gpu_events_by_origin": {origin.word: origins[origin] for origin in Origin},
+    }
+
+
+def _gpu_to_cpu(steps: Sequence[StepFacts]) -> float | None:
+    ratios = [step.gpu_to_cpu for step in steps if step.gpu_to_cpu is not None]
+    return median(np.array(ratios)) if ratios else None
 
 
 def _worked_out(trace: Trace, **parts: Callable[[], Any]) -> dict[str, Any]:

@@ -142,20 +142,30 @@ def _launches(calls: Rows, steps: int) -> list[int]:
 
 
 def _entry_gaps_us(trace: Trace) -> list[float | None]:
-    """For each step: from the start of its first annotation to the first op that starts inside that annotation."""
+    """For each step: how long its entry gap is."""
+    gaps: list[float | None] = [None] * len(trace.steps)
+    for step, start_ns, end_ns in zip(*(own.tolist() for own in entry_gaps(trace)), strict=True):
+        gaps[step] = (end_ns - start_ns) / 1000
+    return gaps
+
+
+def entry_gaps(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each step that has one, from the start of its first annotation to the first op that starts inside that annotation: which
+    step, start and end (ns).
+    """
     annotations = _inside_steps(trace, trace.annotations)
     annotations = annotations.where(annotations.track == trace.steps.track[annotations.step])
     outer = annotations.where(distinct(annotations.step).first)
-    gaps: list[float | None] = [None] * len(trace.steps)
+    found = []
     for (track,), group in outer.by(outer.track):
         starts = trace.ops.start_ns[trace.ops.track == track]
         place = np.searchsorted(starts, group.start_ns)
         first_ns = np.append(starts, np.iinfo(np.int64).max)[place]
-        inside = group.where(first_ns < group.end_ns)
-        waited = first_ns[first_ns < group.end_ns] - inside.start_ns
-        for step, gap_ns in zip(inside.step.tolist(), waited.tolist(), strict=True):
-            gaps[step] = gap_ns / 1000
-    return gaps
+        inside = first_ns < group.end_ns
+        found.append(np.stack([group.step[inside], group.start_ns[inside], first_ns[inside]]))
+    step, start_ns, end_ns = np.concatenate(found, axis=1) if found else np.zeros((3, 0), np.int64)
+    order = np.argsort(step, kind="stable")
+    return step[order], start_ns[order], end_ns[order]
 
 
 def _launched(launched: Rows, steps: int) -> list[Counts]:

@@ -26,6 +26,7 @@ from trace_reader.parse.byte_source import list_folder, open_blocks, size_of, tr
 from trace_reader.reading import analyze, load
 from trace_reader.system.processes import cores, end_with_parent
 from trace_reader.system.terminal import say_note
+from trace_reader.units import natural
 
 ENDINGS = (".json", ".json.gz", ".pftrace", ".sqlite")
 HEAD_BYTES = 1 << 20  # of a file, in which the header is, where it stands first
@@ -235,7 +236,7 @@ def _cluster(address: str) -> Iterator[Executor]:
 
 
 def _traces(folder: str, inside: list[str]) -> list[str]:
-    found = sorted(path for path in inside if path.endswith(ENDINGS))
+    found = sorted((path for path in inside if path.endswith(ENDINGS)), key=natural)
     if not found:
         deeper = jobs_of([str(path) for path in sorted(Path(folder).glob("*/*")) if str(path).endswith(ENDINGS)][:MOST_LISTED])
         if deeper:

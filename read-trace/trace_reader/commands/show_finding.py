@@ -10,9 +10,10 @@ from trace_reader.analysis.place_facts import is_own_function
 from trace_reader.commands.flags import add_steps_from
 from trace_reader.commands.load_shown import load_shown
 from trace_reader.errors import TraceError
-from trace_reader.findings import PATTERNS, evidence_of
+from trace_reader.findings import PATTERNS, seen_of
 from trace_reader.link.nesting import parents
 from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows
 from trace_reader.model.slices import NO_CORRELATION, ON_CPU, Kind
 from trace_reader.names.kernel_names import decode_name
 from trace_reader.reading import analyze
@@ -22,7 +23,7 @@ from trace_reader.write import OUTPUTS, TEXT, Answer
 
 SHOW = """\
 One finding of a trace, by its id (--brief and the report name them), and the slices that prove it, the longest first: when, how
-long, in which step, of which op, and of which line of Python where the trace has stacks.
+long, in which step, of which op, and of which line of Python where the trace has stacks. Of a finding about gaps, the gaps.
 
     {command} show A.json sync-in-step
 """
@@ -49,7 +50,8 @@ def _answer(path: str, finding: str, top: int, steps_from: re.Pattern[str] | Non
     found = next((own for own in facts.findings if own.slug == finding), None)
     if found is None:
         raise TraceError(f"{path} does not show {finding}; it shows {', '.join(own.slug for own in facts.findings)}")
-    proofs = _proofs(trace, evidence_of(trace, facts, found.slug))
+    seen = seen_of(trace, facts, found.slug)
+    proofs = [] if seen is None else _proofs(trace, seen.evidence) if seen.gaps is None else _gaps(trace, *seen.gaps)
     return Answer(lambda: finding_report(found, proofs, Style(top=top)), lambda: _values(found, proofs[:top]))
 
 
@@ -93,6 +95,31 @@ def _proofs(trace: Trace, rows: Any) -> list[Proof]:
                 ops=tuple(dict.fromkeys(reversed(ops))),
                 line=next((slices.names[slices.name[own]] for own in around if own_code[own]), None),
                 correlation=None if correlation == NO_CORRELATION else correlation,
+            )
+        )
+    return found
+
+
+def _gaps(trace: Trace, start_ns: np.ndarray, end_ns: np.ndarray) -> list[Proof]:
+    """The gaps of a finding, the longest first, each with what stands before and after it."""
+    slices = trace.slices
+    spans = Rows(slices, slices.of(Kind.OP, Kind.CALL, Kind.ANNOTATION))
+    begins, ends = (dict(zip(own.tolist(), spans.names, strict=True)) for own in (spans.start_ns, spans.end_ns))
+    found = []
+    for at in np.argsort(start_ns - end_ns, kind="stable").tolist():
+        first, last = int(start_ns[at]), int(end_ns[at])
+        step = int(trace.step_at(start_ns[[at]])[0])
+        around = [f"after {ends[first]}" if first in ends else "", f"before {begins[last]}" if last in begins else ""]
+        found.append(
+            Proof(
+                name=", ".join(filter(None, around)) or "in nothing else",
+                kind="gap",
+                start_us=first / 1000,
+                duration_us=(last - first) / 1000,
+                step=trace.steps.names[step] if step >= 0 else None,
+                ops=(),
+                line=None,
+                correlation=None,
             )
         )
     return found

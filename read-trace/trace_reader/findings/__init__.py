@@ -31,7 +31,7 @@ from trace_reader.model.rows import Rows
 from trace_reader.names.kernel_names import is_collective
 from trace_reader.system.processes import answers_of
 
-__all__ = ["PATTERNS", "Choices", "choices", "evidence_of", "run_rules"]
+__all__ = ["PATTERNS", "Choices", "choices", "evidence_of", "run_rules", "seen_of"]
 # In the order in which they are told; in a file, from the top.
 _SUBJECTS = (
     bottleneck, cpu_ops, gpu_waits, communication, optimizer, cold_steps, kernel_patterns, memory_traffic, gemm, attention,
@@ -121,9 +121,14 @@ def _no_gain(trace: Trace, run: PricedRun | None, seen: Seen) -> str:
     )
 
 
+def seen_of(trace: Trace, facts: Facts, slug: str) -> Seen | None:
+    """What a finding's rule saw, with all slices that show it (the finding lists the longest); None if the trace does not."""
+    return PATTERNS[slug].rule(trace, facts) if slug in PATTERNS else None
+
+
 def evidence_of(trace: Trace, facts: Facts, slug: str) -> Rows | None:
-    """All slices that show a finding, which itself lists only the longest; None if the trace does not show it."""
-    seen = PATTERNS[slug].rule(trace, facts) if slug in PATTERNS else None
+    """All slices that show a finding; None if the trace does not show it."""
+    seen = seen_of(trace, facts, slug)
     return seen.evidence if seen else None
 
 

@@ -182,7 +182,7 @@ def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
     seen += f", the longest {us(longest_us)}: {about(share)} of {whole(facts)}"
     around = spans.where(np.isin(spans.end_ns, gaps[0]) | np.isin(spans.start_ns, gaps[1]))
     next = f"See what runs between the ops: {STACKS}" if has_stacks(trace) else ""
-    return Seen(seen, around, next, share, Effect(skipped(gaps)))
+    return Seen(seen, around, next, share, Effect(skipped(gaps)), gaps)
 
 
 def _long_gaps(trace: Trace) -> tuple[int, Union, Rows]:

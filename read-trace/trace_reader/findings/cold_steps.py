@@ -2,6 +2,7 @@
 
 import numpy as np
 from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.step_facts import entry_gaps
 from trace_reader.findings.registry import Seen, finding
 from trace_reader.link.trace import Trace
 from trace_reader.units import us
@@ -41,4 +42,4 @@ def _entry_gap(trace: Trace, facts: Facts) -> Seen | None:
     if not gaps or max(gaps) < 10 or max(gaps) < 2 * min(gaps):
         return None
     each = (f"{s.name.removeprefix('ProfilerStep')} {us(s.entry_gap_us)}" for s in facts.steps[:5] if s.entry_gap_us is not None)
-    return Seen(f"from the annotation's start to its first op: {', '.join(each)}", trace.steps)
+    return Seen(f"from the annotation's start to its first op: {', '.join(each)}", trace.steps, gaps=entry_gaps(trace)[1:])

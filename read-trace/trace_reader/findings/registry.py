@@ -33,7 +33,7 @@ LONGEST_FREE_NS = 5_000_000  # that giving memory back takes
 class Seen(msgspec.Struct, frozen=True):
     """What a rule saw, and in which slices. `next`: what to do in this trace, if it differs from the usual advice. `share`: of
     the critical path, 0 to 1, if it differs from the time of the slices. `effect`: what following the advice makes of the run,
-    where that can be played.
+    where that can be played. `gaps`: starts and ends (ns) of what it is about, where that is time in which no slice is.
     """
 
     text: str
@@ -41,6 +41,7 @@ class Seen(msgspec.Struct, frozen=True):
     next: str = ""
     share: float | None = None
     effect: Effect | None = None
+    gaps: tuple[np.ndarray, np.ndarray] | None = None
 
 
 Rule = Callable[[Trace, Facts], Seen | None]

@@ -32,9 +32,14 @@ def finding_report(finding: Finding, proofs: Sequence[Proof], style: Style) -> D
         out.lines(["", "No slice shows it: it is what the trace lacks."])
         return out
     total_us = sum(own.duration_us for own in proofs)
-    out.lines(["", f"{count(len(proofs), 'slice')}, {us(total_us)} together:"])
+    kind = "gap" if proofs[0].kind == "gap" else "slice"
+    out.lines(["", f"{count(len(proofs), kind)}, {us(total_us)} together:"])
     out.rows(PROOFS, proofs)
     return out
+
+
+def _head(proofs: Sequence[Proof]) -> str:
+    return "gap" if proofs and proofs[0].kind == "gap" else "slice"
 
 
 PROOFS = Table(
@@ -42,11 +47,11 @@ PROOFS = Table(
     title="Slices",
     rows=lambda proofs: proofs,
     columns=(
-        Column("slice", lambda own, proofs: middle(own.name, 60)),
+        Column(_head, lambda own, proofs: middle(own.name, 60)),
         Column("at", lambda own, proofs: us(own.start_us)),
         Column("takes", lambda own, proofs: us(own.duration_us)),
         Column("step", lambda own, proofs: (own.step or "-").removeprefix("ProfilerStep")),
-        Column("of", lambda own, proofs: own.ops[-1] if own.ops else "-"),
+        Column("of", lambda own, proofs: own.ops[-1] if own.ops else "-", shown=lambda proofs: any(own.ops for own in proofs)),
         Column("line", lambda own, proofs: own.line or "-", shown=lambda proofs: any(own.line for own in proofs)),
     ),
 )

@@ -24,8 +24,8 @@ def write(document: Document) -> str:
                 out += ["```", *(plain(line, LONGEST_LINE) for line in lines), "```"]
             case Item(name, seen, means, next, _, _):
                 out.append(f"- **{name}**: {_text(seen)}. {_text(means)} Next: {_text(next)}")
-            case TablePart():
-                out += _table(part)
+            case TablePart():  # behind a list it begins after an empty line, or it is a part of the last item
+                out += [*([""] if out and out[-1].startswith("- ") else []), *_table(part)]
     return "\n".join(out).strip() + "\n"
 
 
