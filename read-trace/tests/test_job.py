@@ -1283,3 +1283,22 @@ def test_merged_ranks_have_counters_of_their_queues_and_waits(tmp_path):
     assert depths == [(10, 1), (12, 2), (30, 1), (50, 0)]
     waits = [(e["ts"], e["args"]["us"]) for e in counters if e["name"] == "waits for another rank (us)"]
     assert {(60, 30), (90, 0), (200, 5), (205, 0)} <= set(waits)
+
+
+def test_traces_with_collectives_that_say_no_rank_are_compared_with_a_note(tmp_path, capsys):
+    """As dynolog names them: by process. With the rank in its name each is one of a job."""
+    for rank, late in enumerate((0, 300)):
+        events = []
+        for n in range(3):
+            events += [step(n, 1000 * n, 900), *compute(20 * n + 1, 1000 * n + 10, 50 + late)]
+            events += collective(20 * n + 2, 1000 * n + 60 + late, 310 - late, ranks=(0, 1))
+        path = tmp_path / f"libkineto_trace_47{rank}1.json"
+        path.write_text(json.dumps(document(*events)))
+    paths = sorted(map(str, tmp_path.iterdir()))
+    note = "note: these traces hold collectives, and do not say of which ranks they are; name them ..._rank0.json, ..._rank1.json"
+    assert cli.main(paths) == 0 and capsys.readouterr().err.startswith(note)
+    for rank, path in enumerate(paths):
+        Path(path).rename(tmp_path / f"dynolog_rank{rank}.json")
+    assert cli.main([str(tmp_path)]) == 0
+    caught = capsys.readouterr()
+    assert "rank 1 is the straggler, in 3 of 3 steps" in caught.out and not caught.err

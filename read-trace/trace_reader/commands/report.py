@@ -30,7 +30,7 @@ from trace_reader.scene.comparison_report import comparison_report, several_repo
 from trace_reader.scene.document import LONGEST_LINE, Style
 from trace_reader.scene.place_report import names_report, place_report
 from trace_reader.scene.trace_report import trace_report
-from trace_reader.system.terminal import plain, say_error
+from trace_reader.system.terminal import plain, say_error, say_note
 from trace_reader.write import Answer, json_output
 
 BY = ("annotation", "layer", "stack")
@@ -77,6 +77,11 @@ def report(
     code = 0 if len(found) == len(paths) else 2
     if len(found) < 2:
         return _one(found[0], style) if found else None, code
+    if all(own.collectives and own.rank is None for own in found):
+        say_note(
+            "these traces hold collectives, and do not say of which ranks they are; name them ..._rank0.json, ..._rank1.json to "
+            "read them as one job"
+        )
     if len(paths) == 2:
         compared = compare(*found)
         return Answer(lambda: comparison_report(compared, style), lambda: json_output.comparison_json(compared)), code
