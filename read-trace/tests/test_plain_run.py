@@ -262,7 +262,7 @@ def test_where_only_one_end_of_an_estimate_is_gpu_bound_the_run_may_be(facts):
     """The GPU is busy for 40 of a step that takes between 39 and 53."""
     found = facts(*run(kernel_us=40), **SHAPES)
     assert (found.plain.how, found.plain.verdict, found.verdict) == ("estimated", None, "overhead-bound")
-    busy = "the GPU is busy for 40.0 µs of an estimated 38.8 µs to 52.8 µs per step"
+    busy = "a step takes an estimated 38.8 µs to 52.8 µs, and the GPU's work in it, as recorded, 40.0 µs"
     assert plain_sentence(found) == f"without the profiler it may be gpu-bound: {busy}"
 
 
@@ -301,10 +301,18 @@ def test_a_recording_near_the_border_says_that_the_gpu_limits_the_real_run(tmp_p
     assert (facts.recorded_verdict, facts.verdict, facts.plain.how) == ("overhead-bound", "gpu-bound", "estimated")
     assert facts.plain.low_us < 58.8 < facts.plain.high_us
     looks = "recorded, at 97.6 µs a step, the run looks overhead-bound (70% CPU time)"
-    told = f"{looks}; without the profiler the GPU is busy for 57.1 µs of"
-    assert plain_sentence(facts) == f"{told} an estimated 55.3 µs to 59.9 µs per step"
+    step_us = "a step takes an estimated 55.3 µs to 59.9 µs, and the GPU's work in it, as recorded, 57.1 µs"
+    assert plain_sentence(facts) == f"{looks}; without the profiler {step_us}"
     measured = with_header(tmp_path, {"median": 58.8, "low": 58.7, "high": 58.9})
-    assert plain_sentence(measured) == f"{told} 58.8 µs per step"
+    assert plain_sentence(measured) == f"{looks}; without the profiler the GPU is busy for 57.1 µs of 58.8 µs per step"
+
+
+def test_rounds_that_lie_far_apart_are_told(tmp_path):
+    """Another program may have used the cores in one of them."""
+    measured = with_header(tmp_path, {"median": 80, "low": 60, "high": 130})
+    rounds = "80.0 µs (60.0 µs to 130.0 µs in its rounds)"
+    assert rounds in plain_sentence(measured)
+    assert "in its rounds" not in plain_sentence(with_header(tmp_path, {"median": 80, "low": 60, "high": 120}))
 
 
 def test_where_the_gpu_is_not_busy_enough_only_a_measured_time_is_told(tmp_path):

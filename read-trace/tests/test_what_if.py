@@ -4,7 +4,7 @@ import json
 from types import SimpleNamespace
 
 from helpers import GALLERY
-from helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
+from helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, on, op, step, write
 import pytest
 from trace_reader import analyze, cli, load
 from trace_reader.analysis.plain_run import PlainRun
@@ -305,3 +305,33 @@ def test_each_end_of_an_estimate_is_changed_by_what_the_change_brings_there(aske
     assert (changed.of, changed.gain_low) == ("estimated", 0) and changed.gain_high > 0.2
     assert changed.changed_low_us == pytest.approx(changed.plain.low_us)
     assert changed.changed_high_us == pytest.approx(changed.plain.high_us * (1 - changed.gain_high))
+
+
+def test_what_another_thread_does_is_not_taken_from_the_steps_thread(asked):
+    """An op on a thread of its own, over both steps; and the same op on the steps' thread."""
+    (side,) = on(9, op("side_work", 1, 198))
+    events = two_steps(lambda at, n: [op("aten::add", at + 40, 20), launch(at + 50, n + 1), kernel(ADD, at + 55, 10, n + 1)])
+    assert told(asked(*events, side, changes=["drop side_work"])) == ("recorded", 100, 100, 0)
+    same = [op("side_work", 101, 35)]
+    assert told(asked(*events, *same, changes=["drop side_work"])) == ("recorded", 100, 65, pytest.approx(0.35))
+
+
+def test_what_is_taken_away_never_lengthens_a_step(asked):
+    """Of the first step the GPU's work ends 500 after the CPU's; without it the second one seems longer."""
+    events = [
+        step(0, 0, 100), launch(50, 1), kernel(GEMM, 60, 540, 1), step(1, 100, 800), launch(850, 2), kernel(ADD, 860, 10, 2),
+    ]  # fmt: skip
+    assert told(asked(*events, changes=["scale .* 0"])) == ("recorded", 300, 300, 0)
+    assert told(asked(*events, changes=["drop cudaLaunchKernel"]))[2:] == (300, 0)
+    assert asked(*events, changes=["scale add 40"]).gain_low < 0  # more work may
+
+
+def test_a_changed_step_is_no_shorter_than_what_the_gpu_still_does(asked):
+    """The estimate's low end is a tenth below what its prices say, which is the CPU's; the GPU's work stays, but for 3%."""
+    events = [
+        e for n in range(3)
+        for e in (step(n, 1000 * n, 990), call("cudaLaunchKernel", 1000 * n + 40, 4.7, n + 1),
+                  op("aten::add", 1000 * n + 60, 900), kernel(GEMM, 1000 * n + 50, 800, n + 1))
+    ]  # fmt: skip
+    changed = asked(*events, changes=["drop aten::add"], record_shapes=1)
+    assert changed.of == "estimated" and changed.changed_low_us == pytest.approx(0.97 * 800)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.replay import LONG_AGO_NS, Played, Replay
+from trace_reader.analysis.replay import LONG_AGO_NS, STEPS_CHAIN, Played, Replay
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.model.rows import Rows, distinct
 
@@ -26,7 +26,7 @@ class Edited:
         self.left = np.ones(len(replay.work))
         self.is_gone = np.zeros(len(replay.work), bool)
         self._launches = (np.zeros(0, np.int64), 0)
-        self._skipped: list[Union] = []
+        self._skipped: dict[int, list[Union]] = {}  # by chain of threads
 
     def play(self) -> Played:
         """The changed run."""
@@ -35,25 +35,36 @@ class Edited:
     def times_ns(self) -> np.ndarray:
         """The times between the nodes of the changed run."""
         after_ns, stretches = self.after_ns.copy(), self.replay.stretches
-        if self._skipped:
-            starts, ends = (np.concatenate(column) for column in zip(*self._skipped, strict=True))
+        for chain, unions in self._skipped.items():
+            starts, ends = (np.concatenate(column) for column in zip(*unions, strict=True))
             order = np.argsort(starts, kind="stable")
-            inside = each_within_ns(stretches.start_ns, stretches.end_ns, merged(starts[order], ends[order]))
-            left = 1 - inside / np.maximum(stretches.end_ns - stretches.start_ns, 1)
+            left = 1 - self._share_inside(merged(starts[order], ends[order]), chain)
             after_ns[stretches.node, 0] = (after_ns[stretches.node, 0] * left).astype(np.int64)
         nodes, launch_ns = self._launches
         after_ns[nodes, 0] += launch_ns
         return np.maximum(after_ns, NEVER_NS)
 
-    def skip(self, union: Union, left: float = 0.0) -> None:
-        """Let the CPU take no time in these stretches (as `merged` gives them), or only so much of it."""
+    def busy_us(self) -> float:
+        """How long the GPU is busy in a step at least, with what is left, if it is as fast as recorded."""
+        replay = self.replay
+        begin_ns, end_ns, steps = replay.edges(replay.nodes.recorded_ns)
+        inside = np.minimum(replay.work.end_ns, end_ns) - np.maximum(replay.work.start_ns, begin_ns)
+        gone_us = float((np.maximum(inside, 0) * (1 - self.left)).sum()) / 1000 / steps
+        return max(replay.busy_us - gone_us, 0.0)
+
+    def skip(self, union: Union, left: float = 0.0, chain: int = STEPS_CHAIN) -> None:
+        """Let the threads of a chain take no time in these stretches (as `merged` gives them), or only so much of it."""
         if not left:
-            self._skipped.append(union)
+            self._skipped.setdefault(chain, []).append(union)
             return
+        stretches, kept = self.replay.stretches, 1 - (1 - left) * self._share_inside(union, chain)
+        self.after_ns[stretches.node, 0] = (self.after_ns[stretches.node, 0] * kept).astype(np.int64)
+
+    def _share_inside(self, union: Union, chain: int) -> np.ndarray:
+        """How much of each stretch of the CPU's time is inside a union: of those of this chain."""
         stretches = self.replay.stretches
         inside = each_within_ns(stretches.start_ns, stretches.end_ns, union)
-        kept = 1 - (1 - left) * inside / np.maximum(stretches.end_ns - stretches.start_ns, 1)
-        self.after_ns[stretches.node, 0] = (self.after_ns[stretches.node, 0] * kept).astype(np.int64)
+        return np.where(stretches.chain == chain, inside / np.maximum(stretches.end_ns - stretches.start_ns, 1), 0.0)
 
     def scale(self, factors: np.ndarray) -> None:
         """Let each GPU event take so many times as long."""
@@ -74,7 +85,10 @@ class Edited:
         time.
         """
         replay, slices, moments = self.replay, self.replay.trace.slices, self.replay.moments
-        self.skip(merged(spans.start_ns, spans.end_ns), left_of_cpu)
+        tracks = distinct(spans.track)
+        chains = np.array([replay.chain_of(track) for track in tracks.values.tolist()], np.int64)[tracks.which]
+        for (chain,), own in spans.by(chains):
+            self.skip(merged(own.start_ns, own.end_ns), left_of_cpu, chain)
         calls = np.unique(moments.call[moments.call >= 0])
         dropped = np.zeros(len(calls), bool)
         for (track,), own in spans.by(spans.track):

@@ -26,7 +26,7 @@ from trace_reader.analysis.plain_run import (
     steps_to_play,
 )
 from trace_reader.analysis.step_facts import step_period_us
-from trace_reader.analysis.what_if import RECORDED, Change, make
+from trace_reader.analysis.what_if import RECORDED, Change, make, only_removes
 from trace_reader.link.trace import Trace
 
 
@@ -90,14 +90,20 @@ def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change
 
     plain, times_ns = _plain(replay, priced, traces, max(before_us))
     times_ns = times_ns or [as_recorded]
-    gains, told = [], tuple[str, ...]()
+    gains, told, busy_us = [], tuple[str, ...](), 0.0
     for own in times_ns:
         runs, told = _changed(replay, own, [change for change in changes if change.kind != "rank"])
+        busy_us = max(run.busy_us() for run in runs)
         gains.append(1 - slowest(replay.play(runs, like)) / slowest(_play(replay, own)))
-    whole_us = [slowest(before_us)] * len(gains)
+    whole_us = [max(before_us)] * len(gains)
     if plain.how != UNKNOWN:  # of an estimate its ends, in the order of the gains
         whole_us = [plain.low_us or 0.0, plain.high_us or 0.0] if plain.how == ESTIMATED else [plain.step_us or 0.0] * len(gains)
-    changed_us = [whole * (1 - gain) for whole, gain in zip(whole_us, gains, strict=True)]
+    if all(map(only_removes, changes)):
+        gains = [max(gain, 0.0) for gain in gains]
+    # The wide margin of an estimate is the CPU's: what the GPUs do in a step is known better.
+    changed_us = [
+        max(whole * (1 - gain), min(busy_us * (1 - GPU_MARGIN), whole)) for whole, gain in zip(whole_us, gains, strict=True)
+    ]
     return JobWhatIf(
         traces=tuple(trace.path for trace in traces),
         changes=tuple(change.text for change in changes),
@@ -105,7 +111,7 @@ def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change
         ranks=tuple(rank.rank for rank in job.ranks),
         collectives=replay.collectives,
         of=plain.how if plain.how != UNKNOWN else RECORDED,
-        recorded_step_us=slowest(before_us),
+        recorded_step_us=max(before_us),
         plain=plain,
         changed_low_us=min(changed_us),
         changed_high_us=max(changed_us),
@@ -139,6 +145,7 @@ def _plain(
     # Where both ends are one, the GPUs limit the job, and what they take is known better.
     low = least * (1 - (GPU_MARGIN if most - least < GPU_MARGIN * most else MARGIN))
     high = most * (1 + (MARGIN / 2 if most - least < GPU_MARGIN * most else MARGIN))
+    low = min(max(low, *(run.replay.busy_us * (1 - GPU_MARGIN) for run in priced)), most)
     if high - low > WIDEST * high:
         return unknown, []
     return PlainRun((least + most) / 2, low, high, recorded_us, ESTIMATED), times_ns

@@ -27,7 +27,8 @@ from trace_reader.analysis.critical_path import (
     path_of,
     pieces,
 )
-from trace_reader.link.intervals import each_within_ns, merged
+from trace_reader.link.intervals import each_within_ns, merged, union_ns
+from trace_reader.link.launches import devices_of
 from trace_reader.link.nesting import BLOCK, self_us
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import LATE_END_NS, Reason
@@ -40,6 +41,7 @@ LONGEST_LATENCY_NS = 50_000  # of a launch that waits for nothing
 BUSY_ITSELF_US = 1000  # of an op: it does more than launch, such as plan
 NO_WAIT_NS = 2_000  # what a call that waits takes where there is nothing to wait for
 LONG_AGO_NS = -(2**61)
+STEPS_CHAIN = 0
 
 
 class Nodes(msgspec.Struct, frozen=True, eq=False):
@@ -87,7 +89,7 @@ class Nodes(msgspec.Struct, frozen=True, eq=False):
 
 class Moments(msgspec.Struct, frozen=True, eq=False):
     """The CPU's nodes, in order of time: when, on which thread, of which call (a row; -1: the start or end of a step), and
-    whether the call ends; `chain`: 0 for the steps' thread and those of the backward pass, else the thread's own.
+    whether the call ends; `chain`: STEPS_CHAIN for the steps' thread and those of the backward pass, else the thread's own.
     """
 
     at_ns: np.ndarray
@@ -110,11 +112,12 @@ class Moments(msgspec.Struct, frozen=True, eq=False):
 
 
 class Stretches(msgspec.Struct, frozen=True, eq=False):
-    """Stretches of the CPU's time, in order, as columns: the `node` at which each ends, whether it lies between two steps, and
-    whether it is the first or the last of a step.
+    """Stretches of the CPU's time, in order, as columns: the `node` at which each ends, the chain of threads that it is of (see
+    Moments), whether it lies between two steps, and whether it is the first or the last of a step.
     """
 
     node: np.ndarray
+    chain: np.ndarray
     start_ns: np.ndarray
     end_ns: np.ndarray
     between_steps: np.ndarray
@@ -155,12 +158,32 @@ class Replay:
         of_step = moments.call < 0
         begins, ends = of_step & ~moments.is_end, of_step & moments.is_end
         at_edge = ends[places] | begins[self.earlier[places]]
-        return Stretches(self.number[places], start_ns, end_ns, begins[places], at_edge)
+        return Stretches(self.number[places], moments.chain[places], start_ns, end_ns, begins[places], at_edge)
+
+    def chain_of(self, track: int) -> int:
+        """The chain of a thread: that of the steps, or its own."""
+        mine = self.moments.chain[self.moments.track == track]
+        if len(mine):
+            return int(mine[0])
+        return STEPS_CHAIN if track in self.trace.backward_tracks else 1 + track
 
     @cached_property
     def call_ends(self) -> np.ndarray:
         """The nodes at which calls end."""
         return self.number[: len(self.moments)][(self.moments.call >= 0) & self.moments.is_end]
+
+    @cached_property
+    def busy_us(self) -> float:
+        """How long the GPU was busy in a step, as recorded, but for collectives, which wait for others: of several GPUs the one
+        that was for longest.
+        """
+        begin_ns, end_ns, steps = self.edges(self.nodes.recorded_ns)
+        own = self.work.where(~self.work.is_named(is_collective))
+        busy = [
+            union_ns(np.clip(work.start_ns, begin_ns, end_ns), np.clip(work.end_ns, begin_ns, end_ns))
+            for _, work in own.by(devices_of(own))
+        ]
+        return max(busy, default=0) / 1000 / steps
 
     @property
     def gpu_nodes(self) -> np.ndarray:
@@ -365,7 +388,7 @@ def _moments(trace: Trace, of_steps: Rows, work: Rows, begin_ns: int, end_ns: in
         threads = distinct(track)
         own |= track == threads.values[np.argmax(threads.counts)]
     order = np.lexsort((~is_end, at_ns))
-    chain = np.where(own, 0, 1 + track)
+    chain = np.where(own, STEPS_CHAIN, 1 + track)
     return Moments(*(column[order] for column in (at_ns, track, call, is_end, chain)))
 
 
@@ -375,8 +398,8 @@ def _earlier(moments: Moments) -> np.ndarray:
     """
     places = np.arange(len(moments))
     earlier = np.full(len(moments), -1)
-    for chain in [0, *(value for value in distinct(moments.chain).values.tolist() if value)]:
-        own = (moments.chain == chain) | (moments.chain == 0)
+    for chain in [STEPS_CHAIN, *(value for value in distinct(moments.chain).values.tolist() if value)]:
+        own = (moments.chain == chain) | (moments.chain == STEPS_CHAIN)
         last = np.maximum.accumulate(np.where(own, places, -1))
         before = np.append(-1, last[:-1])
         earlier[moments.chain == chain] = before[moments.chain == chain]

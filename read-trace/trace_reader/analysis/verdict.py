@@ -17,6 +17,7 @@ CPU_WORDS = {
 }  # fmt: skip
 BETWEEN_OPS = "in no op (Python, or memory that is given back)"
 NEARLY_BUSY = 0.8  # of a step: a GPU that is busy for so long may limit it
+ROUNDS_APART = 2.0  # times the shortest round of a measured step, from which on the longest is told, too
 
 
 def verdict_sentence(facts: Facts) -> str:
@@ -42,7 +43,10 @@ def plain_sentence(facts: Facts) -> str:
     plain, recorded = facts.plain, facts.recorded_critical_path
     if plain.step_us is None or plain.high_us is None:
         return ""
-    step = us(plain.step_us) if plain.how == MEASURED else f"an estimated {us(plain.low_us)} to {us(plain.high_us)}"
+    step = f"an estimated {us(plain.low_us)} to {us(plain.high_us)}"
+    if plain.how == MEASURED:
+        apart = (plain.low_us or 0.0) * ROUNDS_APART < plain.high_us
+        step = us(plain.step_us) + (f" ({us(plain.low_us)} to {us(plain.high_us)} in its rounds)" if apart else "")
     if facts.verdict != facts.recorded_verdict and recorded is not None:
         name, share = next(iter(recorded.classes.items()))
         at = f", at {us(plain.recorded_step_us)} a step," if plain.recorded_step_us else ","
@@ -60,6 +64,8 @@ def _busy(facts: Facts, step: str) -> str:
     """What the GPU has to do in a step without the profiler."""
     if _busy_us(facts) > (facts.plain.high_us or 0.0):
         return f"it takes {step}"
+    if facts.plain.how == ESTIMATED and _busy_us(facts) > (facts.plain.low_us or 0.0):
+        return f"a step takes {step}, and the GPU's work in it, as recorded, {us(_busy_us(facts))}"
     return f"the GPU is busy for {us(_busy_us(facts))} of {step} per step"
 
 

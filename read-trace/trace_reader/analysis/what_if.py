@@ -12,7 +12,7 @@ import re
 import msgspec
 import numpy as np
 from trace_reader.analysis.edits import Edit, Edited, Effect, all_of
-from trace_reader.analysis.plain_run import MEASURED, UNKNOWN, PlainRun, PricedRun
+from trace_reader.analysis.plain_run import GPU_MARGIN, MEASURED, UNKNOWN, PlainRun, PricedRun
 from trace_reader.analysis.replay import Replay
 from trace_reader.link.trace import Trace, is_step
 from trace_reader.link.waits import Reason
@@ -109,17 +109,22 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
         times_ns, of = [run.replay.nodes.after_ns.copy()], RECORDED
     before_us = [run.replay.play(after_ns).step_us for after_ns in times_ns]
     after_us: list[float] = []
-    matched: tuple[str, ...] = ()
+    matched, busy_us = tuple[str, ...](), 0.0
     for after_ns in times_ns:
         edited = Edited(run.replay, after_ns)
-        matched = make(changes, edited)
+        matched, busy_us = make(changes, edited), edited.busy_us()
         after_us.append(edited.play().step_us)
     gains = [1 - after / before for before, after in zip(before_us, after_us, strict=True)]
+    if all(map(only_removes, changes)):
+        gains = [max(gain, 0.0) for gain in gains]
     recorded_us = plain.recorded_step_us or run.replay.play().step_us
     whole_us = [plain.low_us or 0.0, plain.high_us or 0.0]  # of an estimate its ends, in the order of the gains
     if len(gains) == 1:
         whole_us = [(plain.step_us if of == MEASURED else None) or recorded_us]
-    changed_us = [whole * (1 - gain) for whole, gain in zip(whole_us, gains, strict=True)]
+    # The wide margin of an estimate is the CPU's: what the GPU does in a step is known better.
+    changed_us = [
+        max(whole * (1 - gain), min(busy_us * (1 - GPU_MARGIN), whole)) for whole, gain in zip(whole_us, gains, strict=True)
+    ]
     return WhatIf(
         trace=trace.path,
         changes=tuple(change.text for change in changes),
@@ -133,6 +138,13 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
         gain_high=max(gains),
         in_a_job=bool(run.replay.work.is_named(is_collective).any()),
     )
+
+
+def only_removes(change: Change) -> bool:
+    """Whether a change takes work or waits away and adds none: then no step is longer. One can seem so, where the first one ends
+    earlier, from whose end on the others are told.
+    """
+    return change.kind in ("drop", "no waits", "loader", "rank") or (change.kind == "scale" and change.factor <= 1)
 
 
 def gain_of(run: PricedRun, plain: PlainRun, effect: Effect) -> Gain | None:

@@ -86,13 +86,15 @@ def choices(trace: Trace, facts: Facts) -> Choices | None:
     return Choices(tuple(told), tuple(gains_together(run, facts.plain, effects)))
 
 
-def _rank(finding: Finding) -> tuple[bool, bool, bool, float, float, float]:
+def _rank(finding: Finding) -> tuple[bool, bool, bool, float, float, float, float]:
     """What is told first has the smallest one. Of gains that are about the same, the one of which more is sure stands first, then
-    that of the larger share.
+    the one that can be larger, then that of the larger share.
     """
     gain, share = finding.gain, finding.share or 0.0
-    middle, sure = (0.0, 0.0) if gain is None else (float(f"{(gain.low + gain.high) / 2:.1g}"), round(gain.low, 1))
-    return PATTERNS[finding.slug].trivia, finding.is_worthless, gain is None, -middle, -sure, -share
+    middle, sure, most = (0.0, 0.0, 0.0)
+    if gain is not None:
+        middle, sure, most = float(f"{(gain.low + gain.high) / 2:.1g}"), round(gain.low, 1), round(gain.high, 2)
+    return PATTERNS[finding.slug].trivia, finding.is_worthless, gain is None, -middle, -sure, -most, -share
 
 
 def _judged(trace: Trace, facts: Facts, run: PricedRun | None, slug: str) -> tuple[Finding | None, tuple[str, ...]]:
