@@ -37,6 +37,10 @@ RUNS = {
     "dilated": conv(6, 8, 3, dilation=2, padding=1),
     # Of a grouped one, torch's counter takes the weight's gradient as if it had no groups.
     "grouped, forward": lambda: F.conv2d(torch.randn(2, 6, 15, 12), torch.randn(12, 2, 3, 3), groups=3),
+    "transposed": lambda: F.conv_transpose2d(torch.randn(2, 6, 9, 7), torch.randn(6, 4, 3, 5), stride=2, padding=1),
+    "transposed, grouped": lambda: F.conv_transpose2d(
+        torch.randn(2, 6, 9, 7), torch.randn(6, 4, 3, 5), groups=2, output_padding=0
+    ),
     "attention": attention(),
     "attention to other keys": attention(length=40),
     "grouped queries": attention(grouped=True),
@@ -139,12 +143,41 @@ def test_the_efficient_backend_says_by_a_number_that_it_is_causal(custom_mask, p
 
 
 @pytest.mark.parametrize(("asked", "kept"), [(1024, 128), (128, 1024)])
-def test_of_other_many_queries_than_keys_all_pairs_are_counted(asked, kept):
-    """Where the mask begins is the backend's; more than all pairs there are not."""
-    dims, values = ((1, asked, 16, 64), *((1, kept, 16, 64),) * 2), ("",) * 8 + ("True", "False")
+def test_of_other_many_queries_than_keys_a_causal_attention_is_not_rated(asked, kept):
+    """Where the mask begins is the backend's. Without a mask all pairs count."""
+    dims = ((1, asked, 16, 64), *((1, kept, 16, 64),) * 2)
     first, _, causal, _ = _ATTENTIONS["aten::_flash_attention_forward"]
-    cost = cost_of("aten::_flash_attention_forward", Inputs(dims, ("c10::Half",) * 3, (), values))
-    assert (first, values[causal]) == (0, "True") and cost is not None and cost.flop == 4 * 16 * asked * kept * 64
+    for masked in ("True", "False"):
+        values = ("",) * 8 + (masked, "False")
+        assert (first, values[causal]) == (0, masked)
+        cost = cost_of("aten::_flash_attention_forward", Inputs(dims, ("c10::Half",) * 3, (), values))
+        assert cost is None if masked == "True" else cost is not None and cost.flop == 4 * 16 * asked * kept * 64
+
+
+def test_an_attentions_output_is_as_wide_as_its_values():
+    """The queries and keys are 192 wide, the values 128. Backward reads these, the output and its gradient, and writes three."""
+    query, value = (2, 24, 4, 192), (2, 24, 4, 128)
+    forward = cost_of(
+        "aten::_flash_attention_forward", Inputs((query, query, value), ("c10::Half",) * 3, (), ("",) * 8 + ("False",))
+    )
+    rows = 2 * 24 * 4 * 2
+    assert forward is not None and forward.bytes == rows * (192 + 192 + 128 + 128)
+    backward = cost_of(
+        "aten::_flash_attention_backward", Inputs((value, query, query, value), ("c10::Half",) * 4, (), ("",) * 11 + ("False",))
+    )
+    assert backward is not None and backward.bytes == 2 * forward.bytes
+
+
+@pytest.mark.parametrize(
+    ("op", "added", "values", "read"),
+    [
+        ("aten::addmm", (512,), (), 512), ("aten::addmm", (64, 512), ("", "", "", "1", "1"), 64 * 512),
+        ("aten::addmm", (64, 512), ("", "", "", "0", "1"), 0),
+    ],
+)  # fmt: skip
+def test_what_is_added_to_a_product_is_read_once(op, added, values, read):
+    cost = cost_of(op, Inputs((added, (64, 256), (256, 512)), ("c10::Half",) * 3, (), values))
+    assert cost is not None and cost.bytes == 2 * (64 * 256 + 256 * 512 + 64 * 512 + read)
 
 
 def test_what_is_written_into_a_given_tensor_is_not_multiplied():
@@ -155,10 +188,14 @@ def test_what_is_written_into_a_given_tensor_is_not_multiplied():
     assert out is not None and added is not None and out.flop == added.flop == 2 * 64 * 256 * 512
 
 
-def test_a_transposed_convolution_is_not_rated():
+def test_a_transposed_convolution_multiplies_each_element_of_its_image():
+    """Its output has 2 times 3 channels and (6 - 1) * 2 - 2 + 2 + 1 + 1 = 12 by 12 elements of each."""
     dims = ((2, 4, 6, 6), (4, 3, 3, 3), (), (), (), (), ())
-    values = ("", "", "", "[1, 1]", "[0, 0]", "[1, 1]", "True")
+    values = ("", "", "", "[2, 2]", "[1, 1]", "[1, 1]", "True", "[1, 1]", "2")
     inputs = Inputs(dims, ("float", "float", *("",) * 5), (), values)
-    assert cost_of("aten::_convolution", inputs) is None
+    cost = cost_of("aten::_convolution", inputs)
+    assert cost is not None and cost.flop == 2 * (2 * 4 * 6 * 6) * (3 * 3 * 3)
+    assert cost.bytes == 4 * (2 * 4 * 6 * 6 + 4 * 3 * 3 * 3 + 2 * 6 * 12 * 12)
+    assert cost_of("aten::_convolution", msgspec.structs.replace(inputs, values=values[:7])) is None
     whole = msgspec.structs.replace(inputs, dims=((2, 3, 6, 6), *dims[1:]), values=(*values[:6], "False"))
     assert cost_of("aten::_convolution", whole) is not None

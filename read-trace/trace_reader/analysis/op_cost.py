@@ -2,7 +2,8 @@
 
 Operations are counted as `torch.utils.flop_counter` does: 2 for each multiplication and addition of a product; 2 products for
 attention, 5 for its backward pass, which computes the scores again. Unlike there, a causal attention counts half. Bytes: each
-input read once, each output written once, as if nothing else went through memory; what a cache holds moves faster.
+input read once, each output written once, as if nothing else went through memory; what a cache holds moves faster. Of a list of
+tensors (an optimizer's, what cat joins) the trace does not say the type. docs/coming_from.md compares all this with TraceLens.
 """
 
 from collections.abc import Callable, Iterator
@@ -131,8 +132,9 @@ def _gemm(op: str, tensors: list[Tensor | None], inputs: Inputs) -> Cost | None:
     if a is None or b is None or not len(a.shape) == len(b.shape) >= 2 or a.shape[-1] != b.shape[-2]:
         return None
     out = math.prod(a.shape[:-1]) * b.shape[-1]
-    dtype = dtype_of([a, b])
-    return Cost("gemm", dtype, 2 * out * a.shape[-1], a.bytes + b.bytes + out * BYTES[a.type])
+    added = tensors[0] if first and _value(inputs, 3) != "0" else None  # beta: by 0 it is not read
+    moved = a.bytes + b.bytes + out * BYTES[a.type] + (added.bytes if added else 0)
+    return Cost("gemm", dtype_of([a, b]), 2 * out * a.shape[-1], moved)
 
 
 def _convolution(op: str, tensors: list[Tensor | None], inputs: Inputs) -> Cost | None:
@@ -140,14 +142,30 @@ def _convolution(op: str, tensors: list[Tensor | None], inputs: Inputs) -> Cost 
     if image is None or weight is None or len(image.shape) != len(weight.shape):
         return None
     stride, padding, dilation = (_list(inputs, place, len(image.shape) - 2) for place in _CONVOLUTIONS[op])
-    if stride is None or padding is None or dilation is None or (op in _MAY_BE_TRANSPOSED and _value(inputs, 6) == "True"):
+    if stride is None or padding is None or dilation is None:
         return None
+    if op in _MAY_BE_TRANSPOSED and _value(inputs, 6) == "True":
+        return _transposed(image, weight, inputs, (stride, padding, dilation))
     sizes = [
         (n + 2 * pad - step_in * (k - 1) - 1) // step + 1
         for n, k, step, pad, step_in in zip(image.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
     ]
     out = image.shape[0] * weight.shape[0] * math.prod(sizes)
     flop = 2 * out * math.prod(weight.shape[1:])
+    return Cost("convolution", dtype_of([image, weight]), flop, image.bytes + weight.bytes + out * BYTES[image.type])
+
+
+def _transposed(image: Tensor, weight: Tensor, inputs: Inputs, lists: tuple[list[int], ...]) -> Cost | None:
+    """A transposed convolution: each element of the image is multiplied with the weights of its channel."""
+    more, groups = _list(inputs, 7, len(image.shape) - 2), _value(inputs, 8)
+    if more is None or groups is None:
+        return None
+    sizes = [
+        (n - 1) * step - 2 * pad + step_in * (k - 1) + extra + 1
+        for n, k, step, pad, step_in, extra in zip(image.shape[2:], weight.shape[2:], *lists, more, strict=True)
+    ]
+    out = image.shape[0] * weight.shape[1] * int(groups) * math.prod(sizes)
+    flop = 2 * image.elements * math.prod(weight.shape[1:])
     return Cost("convolution", dtype_of([image, weight]), flop, image.bytes + weight.bytes + out * BYTES[image.type])
 
 
@@ -173,11 +191,14 @@ def _attention(op: str, tensors: list[Tensor | None], inputs: Inputs) -> Cost | 
     if said is None:
         return None
     causal = said in ("True", "1", "2")
-    pairs = asked * (asked + 1) // 2 if causal and asked == kept else asked * kept
+    if causal and asked != kept:
+        return None  # which keys a query then sees differs between kernels
+    pairs = asked * (asked + 1) // 2 if causal else asked * kept
     heads = query.shape[0] * query.shape[3 - at]
     backward = products > 2
     width = 3 * query.shape[-1] + 2 * value.shape[-1] if backward else query.shape[-1] + value.shape[-1]
-    moved = query.bytes + key.bytes + value.bytes + query.bytes
+    out = query.bytes // query.shape[-1] * value.shape[-1]
+    moved = query.bytes + key.bytes + value.bytes + out
     return Cost("attention", dtype_of([query, key, value]), 2 * heads * pairs * width, moved * (1 + backward))
 
 
