@@ -3,10 +3,12 @@
 from types import SimpleNamespace
 from typing import Any
 
+from helpers import GALLERY
 from helpers.events import (
     ADD,
     GEMM,
     H200,
+    MIB,
     annotation,
     call,
     event,
@@ -14,6 +16,7 @@ from helpers.events import (
     kernel,
     launch,
     memcpy,
+    memory,
     memory_training,
     on,
     op,
@@ -1067,3 +1070,29 @@ def test_few_kernels_of_an_optimizer_do_not_become_many_by_many_steps(tmp_path):
 
     assert "unfused-optimizer" not in found(tmp_path, list(steps(20)))
     assert "unfused-optimizer" in found(tmp_path, list(steps(60)))
+
+
+def test_recomputation_says_what_memory_it_saves(tmp_path):
+    """Two layers: one allocates 6 MiB when it computes again, and frees 1 of them; the other 3. One at a time is there."""
+    node = "autograd::engine::evaluate_function: MmBackward0"
+    events = [
+        op(node, 0, 90), op("aten::linear", 5, 30), *linked(GEMM, 10, 20), memory(1, 1, 2 * MIB, 12 * MIB),
+        memory(6, 2, 4 * MIB, 16 * MIB), memory(8, 3, MIB, 17 * MIB), memory(9, 3, -MIB, 16 * MIB),
+        memory(60, 4, 9 * MIB, 25 * MIB),
+        memory(70, 4, -9 * MIB, 16 * MIB), op(node, 100, 90), op("aten::linear", 105, 30), *linked(GEMM, 110, 20, 2),
+        memory(106, 5, 3 * MIB, 19 * MIB),
+    ]  # fmt: skip
+    said = "in the backward pass: 2 x aten::linear; 100% of GPU time"
+    (seen,) = [own.seen for own in read(write(tmp_path / "t.json", *events)).findings if own.slug == "recomputation"]
+    assert seen == f"{said}; else about 3.0 MiB more would be kept for the backward pass"
+    without = [own for own in events if own["name"] != "[memory]"]
+    (seen,) = [own.seen for own in read(write(tmp_path / "t.json", *without)).findings if own.slug == "recomputation"]
+    assert seen == said
+
+
+def test_what_recomputation_saves_is_near_what_the_same_step_without_it_needs():
+    """Two recordings of one training step on an H200: without checkpointing the peak is higher by 7.5 GiB."""
+    plain, checkpointed = (read(str(GALLERY.parent / "llm" / f"{name}.json.gz")) for name in ("train", "train_checkpoint"))
+    higher = plain.memory[0].peak_bytes - checkpointed.memory[0].peak_bytes
+    (seen,) = [own.seen for own in checkpointed.findings if own.slug == "recomputation"]
+    assert f"{higher / 2**30:.1f}" == "7.5" and "else about 7.6 GiB more would be kept" in seen

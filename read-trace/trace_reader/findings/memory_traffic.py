@@ -193,7 +193,27 @@ def _recomputation(trace: Trace, facts: Facts) -> Seen | None:
         return None
     named_ops = listed(f"{len(rows)} x {name}" for name, rows in sorted(again.by_name(), key=lambda item: -len(item[1])))
     seen = f"in the backward pass: {named_ops}; {about(launched.total_us / trace.linked.total_us)} of GPU time"
+    if kept := _kept_less(trace, again, innermost(trace.slices, trace.parent, again.at, in_backward)):
+        seen += f"; else about {human_bytes(kept)} more would be kept for the backward pass"
     return Seen(seen, launched, effect=surely(dropped(again)))
+
+
+def _kept_less(trace: Trace, again: Rows, node: np.ndarray) -> int:
+    """The bytes that recomputation saves, where allocations were recorded: what each node of the backward pass has allocated when
+    it has computed again, all together, but for the largest, as one is there at a time.
+    """
+    memory = trace.memory
+    if not len(memory):
+        return 0
+    kinds = np.array([kind for kind, _ in memory.devices])
+    on_device = (kinds == kinds.max())[memory.device]  # the GPUs, where there are any
+    at_ns, total = memory.at_ns[on_device], np.append(0, np.cumsum(memory.bytes[on_device]))
+    starts, ends = [], []
+    for (at,), rows in again.by(node):
+        starts.append(int(trace.slices.start_ns[at]))
+        ends.append(int(rows.end_ns.max()))
+    grown = total[np.searchsorted(at_ns, ends, "right")] - total[np.searchsorted(at_ns, starts)]
+    return max(int(grown.sum() - grown.max()) // max(len(trace.steps), 1), 0)
 
 
 def _are_inside(trace: Trace, rows: np.ndarray, around: Rows) -> np.ndarray:
