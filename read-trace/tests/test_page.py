@@ -2,6 +2,7 @@
 
 import html
 import json
+import math
 import re
 
 from helpers import GALLERY, ROOT, TOOL, keep_screen
@@ -928,3 +929,34 @@ def test_the_memory_of_two_traces_is_drawn_on_one_scale(tmp_path, capsys, opened
           return n; }); }"""
     )
     assert heights == pytest.approx([40, 10], abs=2.5)
+
+
+SHAPES = GALLERY / "01_matmul_add" / "4096_bf16_warm_eager_record_shapes.json"
+
+
+def test_the_roofline_has_a_dot_for_each_op_and_shape(tmp_path, capsys):
+    """mm: 2 * 4096**3 FLOP over 3 * 4096**2 * 2 bytes are 1365 for a byte, at 82% of 989 TFLOP/s; the right edge is 10,000."""
+    text = written(tmp_path, capsys, SHAPES).read_text()
+    figure = re.search(r'<figure class="roofline">.*?</figure>', text)[0]
+    dots = re.findall(r'aria-label="([^"]+)"><title>\1</title><circle cx="([\d.]+)" cy="([\d.]+)" r="([\d.]+)"', figure)
+    assert [dot[0] for dot in dots] == [
+        "add 2 of 4096x4096 bf16: 67.8 µs in all, 93% of its limit",
+        "mm 2 of 4096x4096 bf16: 509.2 µs in all, 82% of its limit",
+    ]
+    assert float(dots[1][1]) == pytest.approx(640 * math.log10(1365.3 / 0.1) / 5, abs=0.1)
+    assert float(dots[1][3]) == 14 and float(dots[0][3]) == pytest.approx(14 * (67.8 / 509.2) ** 0.5, abs=0.1)
+    assert "989 TFLOP/s in bf16" in figure and "4,800 GB/s" in figure
+    assert 'class="roofline"' not in written(tmp_path, capsys, GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json").read_text()
+
+
+def test_a_dot_lights_its_slices_by_mouse_and_by_key(tmp_path, capsys, opened):
+    page = opened(written(tmp_path, capsys, SHAPES))
+    page.click("#unfold")
+    dot = page.locator("figure.roofline g.lights").last
+
+    dot.focus()
+    page.keyboard.press("Enter")
+    assert dot.get_attribute("aria-pressed") == "true"
+    assert {name.partition("_")[0] for name, *_ in page.evaluate(LIT, 0)} == {"nvjet"}  # the kernels of aten::mm
+    dot.click()
+    assert dot.get_attribute("aria-pressed") == "false" and page.evaluate(LIT, 0) == []

@@ -19,11 +19,11 @@ from matplotlib.text import Text
 import numpy as np
 import pytest
 from trace_reader import analyze, cli, load, read
+from trace_reader.scene import roofline
 from trace_reader.scene.theme import COLOURS, IDLE, MEMORY
 from trace_reader.scene.timeline import Timeline
 from trace_reader.write import roofline_picture
 from trace_reader.write.picture_axis import silences
-from trace_reader.write.roofline_picture import _place
 from trace_reader.write.trace_picture import COMPILE_ROWS, MOST_THREADS, OTHERS, Window, draw, plot
 
 import read_trace
@@ -510,7 +510,7 @@ def test_a_picture_called_roofline_has_a_dot_for_each_op_and_shape(tmp_path, suf
     ]  # fmt: skip
     assert [o.limited_by for o in facts.op_shapes] == ["compute", "memory"]  # 1.5 MB need 0.33 µs, the FLOP 0.27
     # FLOP per byte: 2 n^3 over the 6 n^2 bytes of three matrices
-    assert [_place(own)[0] for own in facts.op_shapes] == pytest.approx([1024 / 3, 512 / 3])
+    assert [roofline.place(own)[0] for own in facts.op_shapes] == pytest.approx([1024 / 3, 512 / 3])
     assert facts.op_shapes[0].to_gain_us == pytest.approx(10 - 2 * 1024**3 / 989e6 / 0.7, abs=1e-6)
 
 

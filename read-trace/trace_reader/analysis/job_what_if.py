@@ -70,19 +70,7 @@ def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change
             raise LookupError(
                 f"{trace.path}: --what_if cannot play this rank again: clocks disagree, or its first steps are others"
             )
-    places = {rank.rank: place for place, rank in enumerate(job.ranks)}
-    like = {}
-    for change in changes:
-        if change.kind == "rank":
-            unknown = [str(rank) for rank in change.ranks if rank not in places]
-            if unknown:
-                raise LookupError(f"{change.text!r}: the job has no trace of rank {' or '.join(unknown)}")
-            if places[change.ranks[0]] in like:
-                raise LookupError(f"{change.text!r}: rank {change.ranks[0]} is given twice")
-            like[places[change.ranks[0]]] = places[change.ranks[1]]
-    if chained := set(like) & set(like.values()):
-        ranks = ", ".join(str(job.ranks[place].rank) for place in sorted(chained))
-        raise LookupError(f"rank {ranks} cannot come like another one and be the one that others come like")
+    like = _like(job, changes)
     counted = [place for place in range(len(traces)) if place not in like] or list(range(len(traces)))
 
     def slowest(times_us: Sequence[float]) -> float:
@@ -118,6 +106,24 @@ def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change
         gain_low=min(gains),
         gain_high=max(gains),
     )
+
+
+def _like(job: JobFacts, changes: Sequence[Change]) -> dict[int, int]:
+    """The ranks (places) that come when another one does. Raises LookupError: a rank that is not there, or in two changes."""
+    places = {rank.rank: place for place, rank in enumerate(job.ranks)}
+    like = {}
+    for change in changes:
+        if change.kind == "rank":
+            unknown = [str(rank) for rank in change.ranks if rank not in places]
+            if unknown:
+                raise LookupError(f"{change.text!r}: the job has no trace of rank {' or '.join(unknown)}")
+            if places[change.ranks[0]] in like:
+                raise LookupError(f"{change.text!r}: rank {change.ranks[0]} is given twice")
+            like[places[change.ranks[0]]] = places[change.ranks[1]]
+    if chained := set(like) & set(like.values()):
+        ranks = ", ".join(str(job.ranks[place].rank) for place in sorted(chained))
+        raise LookupError(f"rank {ranks} cannot come like another one and be the one that others come like")
+    return like
 
 
 def _play(replay: JobReplay, times_ns: Sequence[np.ndarray]) -> list[float]:

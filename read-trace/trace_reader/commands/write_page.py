@@ -88,7 +88,7 @@ def page_of_one(timeline: Timeline, style: Style, snapshot: str | None = None) -
     verdict = finding_light(timeline, timeline.facts.verdict)
     page = _page(document, [panel(shown[0], timeline.facts.trace)], shown, verdict={} if verdict is None else {0: verdict})
     chosen = choices(timeline.trace, timeline.facts)
-    page = msgspec.structs.replace(page, bars=step_bars(timeline.facts))
+    page = msgspec.structs.replace(page, bars=step_bars(timeline.facts), device=timeline.facts.device or "")
     return page if chosen is None else msgspec.structs.replace(page, changes=(timeline.facts.plain, chosen))
 
 

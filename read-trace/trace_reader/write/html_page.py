@@ -24,6 +24,7 @@ from trace_reader.scene.theme import PATH_COLOURS
 from trace_reader.system.terminal import plain
 from trace_reader.units import us
 from trace_reader.write.page_payload import NO_NAME, Panel
+from trace_reader.write.page_roofline import roofline
 
 ASSETS = files("trace_reader.write") / "assets"
 SCRIPTS = ("trace.js", "timeline.js", "page.js")
@@ -64,6 +65,7 @@ class Page(msgspec.Struct, frozen=True):
     navigation: str = ""  # HTML, above all
     changes: tuple[PlainRun, Choices] | None = None  # that can be ticked
     bars: tuple[StepBar, ...] = ()  # of a step
+    device: str = ""  # of a single trace: the one whose peaks its ops are below
 
 
 def write(page: Page) -> bytes:
@@ -78,7 +80,7 @@ def write(page: Page) -> bytes:
         *(_verdict(own.parts, lights.number(page.lit_verdict), page.bars) for own in sections if own.key == "verdict"),
     ]
     findings = [_findings(own, page.lit_findings, lights) for own in sections if own.key == "findings"]
-    tables = _tables([own for own in sections[1:] if own.key not in ("verdict", "findings")], page.lit_rows, lights)
+    tables = _tables([own for own in sections[1:] if own.key not in ("verdict", "findings")], page.lit_rows, lights, page.device)
     if not findings and tables:  # of a job, or of two traces: its first table is what the verdict is read from
         findings.append(f'<div class="tables">{tables.pop(0).replace("<details>", "<details open>", 1)}</div>')
     body = [
@@ -279,7 +281,7 @@ def _findings(section: _Part, lit: Sequence[dict[str, Any]], lights: "_Lights") 
     return "\n".join([*out, "</ol></details></section>" if len(items) > FIRST_FINDINGS else "</ol></section>"])
 
 
-def _tables(sections: Sequence[_Part], lit_rows: Sequence[Sequence[dict[str, Any]]], lights: "_Lights") -> list[str]:
+def _tables(sections: Sequence[_Part], lit_rows: Sequence[Sequence[dict[str, Any]]], lights: "_Lights", device: str) -> list[str]:
     """The sections with their tables and lines, each folded under its heading."""
     out: list[str] = []
     lit = iter(lit_rows)
@@ -288,7 +290,10 @@ def _tables(sections: Sequence[_Part], lit_rows: Sequence[Sequence[dict[str, Any
         for part in section.parts:
             match part:
                 case TablePart():
-                    body += _table(part, section.text, next(lit), lights)
+                    numbers = [lights.number(light) for light in next(lit)]
+                    if part.table.key == "op_shapes":
+                        body.append(roofline(part.items, device, numbers))
+                    body += _table(part, section.text, numbers)
                 case Block(lines):
                     body.append(f"<pre>{_text(chr(10).join(lines))}</pre>")
                 case Lines(lines):
@@ -298,7 +303,7 @@ def _tables(sections: Sequence[_Part], lit_rows: Sequence[Sequence[dict[str, Any
     return out
 
 
-def _table(table: TablePart, caption: str, lit: Sequence[dict[str, Any]], lights: "_Lights") -> list[str]:
+def _table(table: TablePart, caption: str, numbers: Sequence[int | None]) -> list[str]:
     if not table.rows:
         return [f"<p>{_text(table.table.empty)}</p>"]
     heads = "".join(
@@ -307,8 +312,7 @@ def _table(table: TablePart, caption: str, lit: Sequence[dict[str, Any]], lights
     out = [f'<div class="wide" role="region" tabindex="0" aria-label="{_text(caption)}">']
     out.append(f'<table><caption class="hidden">{_text(caption)}')
     out.append(f"</caption><thead><tr>{heads}</tr></thead><tbody>")
-    for cells, light in zip(table.rows, lit, strict=True):
-        number = lights.number(light)
+    for cells, number in zip(table.rows, numbers, strict=True):
         first, *rest = (_text(cell, LONGEST_CELL) for cell in cells)
         first = first or NO_NAME
         if number is not None:

@@ -10,19 +10,12 @@ from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.op_shapes import OpShapeFacts
 from trace_reader.names.devices import peak
 from trace_reader.scene.document import middle
-from trace_reader.scene.theme import COLOURS
+from trace_reader.scene.roofline import BYTES_ONLY, LEFT, RIGHT, dtypes, kind, place
 from trace_reader.units import us
 from trace_reader.write.trace_picture import DPI, LABEL_SIZE, encoded
 
-KINDS = {  # of an op's cost: its colour's name
-    "gemm": "GEMM", "convolution": "convolution", "attention": "attention", "reduction": "softmax, norm, reduction",
-    "pointwise": "pointwise",
-}  # fmt: skip
-UNITS = {"fp32": ("tf32",)}  # tensor cores take products of fp32 as tf32, where they may
-BYTES_ONLY = 0.25  # operations for a byte, at which ops that have no products stand
 LARGEST_DOT, SMALLEST_DOT = 900.0, 25.0  # square points, of all the time and of nearly none
 MOST_NAMES = 8
-LEFT, RIGHT = 0.1, 10_000.0  # operations for a byte
 
 
 def plot(facts: Facts, suffix: str) -> bytes:
@@ -41,7 +34,7 @@ def plot(facts: Facts, suffix: str) -> bytes:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     x = np.logspace(np.log10(LEFT), np.log10(RIGHT), 200)
-    for dtype in dict.fromkeys(name for op in rated if op.flop and op.dtype for name in (op.dtype, *UNITS.get(op.dtype, ()))):
+    for dtype in dtypes(rated):
         if top := peak(device, dtype):
             axes.plot(x, np.minimum(top, x * memory / 1000), color="#888888", linewidth=1)
             axes.annotate(f"{top:,.0f} TFLOP/s in {dtype}", (RIGHT, top), ha="right", va="bottom", fontsize=LABEL_SIZE)
@@ -49,21 +42,20 @@ def plot(facts: Facts, suffix: str) -> bytes:
     axes.annotate(f"{memory:,.0f} GB/s", (LEFT * 1.3, LEFT * 1.3 * memory / 1000), rotation=0, va="bottom", fontsize=LABEL_SIZE)
     longest = max(op.time_us for op in rated)
     for op in reversed(rated):
-        place = _place(op)
         size = SMALLEST_DOT + LARGEST_DOT * op.time_us / longest / 2
-        axes.scatter(*place, s=size, color=COLOURS[KINDS[op.kind or ""]], alpha=0.7, edgecolors="#333333", linewidths=0.5)
+        axes.scatter(*place(op), s=size, color=kind(op)[1], alpha=0.7, edgecolors="#333333", linewidths=0.5)
     counted = defaultdict[OpShapeFacts, str](str)
     for own in facts.op_counters:
         if own.counter in DRAM + SM_ACTIVE:
             counted[facts.op_shapes[own.row]] += f", {own.counter.removesuffix(' (%)')} {own.mean:.0f}%"
     names = []
     for number, op in enumerate(rated[:MOST_NAMES], 1):
-        axes.annotate(str(number), _place(op), ha="center", va="center", fontsize=LABEL_SIZE, fontweight="bold")
+        axes.annotate(str(number), place(op), ha="center", va="center", fontsize=LABEL_SIZE, fontweight="bold")
         reached = f"{us(op.per_step_us)} {'per step' if facts.steps else 'in all'}, {op.peak_share:.0%} of its limit{counted[op]}"
         names.append(f"{number:2}  {op.op.removeprefix('aten::')} {middle(op.shapes, 36)}: {reached}")
     axes.text(0.3, 0.04, "\n".join(names), transform=axes.transAxes, fontsize=LABEL_SIZE, va="bottom", linespacing=1.5)
-    for kind in dict.fromkeys(op.kind or "" for op in rated):
-        axes.scatter([], [], color=COLOURS[KINDS[kind]], label=KINDS[kind])
+    for name, colour in dict.fromkeys(kind(op) for op in rated):
+        axes.scatter([], [], color=colour, label=name)
     axes.legend(fontsize=LABEL_SIZE, loc="lower right")
     top = max((peak(device, op.dtype or "") or 1.0) for op in rated)
     axes.set(xscale="log", yscale="log", xlim=(LEFT, RIGHT), ylim=(LEFT * memory / 1000 / 10, 2 * top))
@@ -72,10 +64,3 @@ def plot(facts: Facts, suffix: str) -> bytes:
     axes.set_title(f"{facts.device}: ops by shape below the maker's peaks; a dot's area: its time", fontsize=LABEL_SIZE + 2)
     axes.tick_params(labelsize=LABEL_SIZE)
     return encoded(figure, suffix)
-
-
-def _place(op: OpShapeFacts) -> tuple[float, float]:
-    """Where an op's dot is: operations for a byte, and 10^12 operations a second."""
-    if op.flop and op.bytes and op.tflop_per_s:
-        return op.flop / op.bytes, op.tflop_per_s
-    return BYTES_ONLY, BYTES_ONLY * (op.gb_per_s or 0.0) / 1000

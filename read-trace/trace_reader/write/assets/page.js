@@ -65,7 +65,7 @@ class Report {
     this.inView = get("in-view");
     this.inView.addEventListener("toggle", () => this.listed());
     this.timeline.onDraw = () => this.inView.open && this.listed();
-    for (const button of document.querySelectorAll("button.lights")) this.wire(button);
+    for (const button of document.querySelectorAll("button.lights, g.lights")) this.wire(button);
     for (const button of document.querySelectorAll("button.sort")) button.addEventListener("click", () => sort(button));
     this.legend(get("legend"));
   }
@@ -121,6 +121,14 @@ class Report {
       this.keep(button, own);
       document.querySelector(".timeline").scrollIntoView({ block: "nearest" });
     });
+    if (button.localName === "g") {
+      // A dot of the roofline.
+      button.addEventListener("keydown", (event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        button.dispatchEvent(new MouseEvent("click"));
+      });
+    }
     if (row !== button) {
       row.addEventListener("pointerenter", () => this.timeline.light(own));
       row.addEventListener("pointerleave", () =>
