@@ -1096,3 +1096,24 @@ def test_what_recomputation_saves_is_near_what_the_same_step_without_it_needs():
     higher = plain.memory[0].peak_bytes - checkpointed.memory[0].peak_bytes
     (seen,) = [own.seen for own in checkpointed.findings if own.slug == "recomputation"]
     assert f"{higher / 2**30:.1f}" == "7.5" and "else about 7.6 GiB more would be kept" in seen
+
+
+def test_a_first_step_that_only_waited_for_the_gpu_is_not_cold(tmp_path):
+    """It takes twice as long as the others, half of that in a synchronize that waits for work from before."""
+    events = [
+        launch(-30, 99), kernel(GEMM, -20, 115, 99), step(0, 0, 200), call("cudaDeviceSynchronize", 1, 99, 1),
+        *(e for n in (1, 2) for e in (step(n, 100 + 100 * n, 100),)),
+        *(e for n in range(3) for e in (launch(150 + 100 * n, n + 2), kernel(GEMM, 160 + 100 * n, 20, n + 2))),
+    ]  # fmt: skip
+    slugs = [own.slug for own in read(write(tmp_path / "t.json", *events)).findings]
+    assert "cold-start" not in slugs
+    without = [own for own in events if own["name"] != "cudaDeviceSynchronize"]
+    assert "cold-start" in [own.slug for own in read(write(tmp_path / "u.json", *without)).findings]
+
+
+def test_a_bias_is_in_the_epilogue_only_where_no_addmm_launches_anything_else(tmp_path):
+    """Two shapes of addmm: the one's kernel stands alone, the other one copies its bias first."""
+    alone = [op("aten::addmm", 0, 10), *linked(GEMM, 1, 20)]
+    both = [op("aten::addmm", 100, 10), *linked(ADD, 101, 3, 2), *linked("gemv", 105, 9, 3)]
+    found = [[own.slug for own in read(write(tmp_path / "t.json", *events)).findings] for events in (alone, [*alone, *both])]
+    assert ["epilogue-bias" in slugs for slugs in found] == [True, False]

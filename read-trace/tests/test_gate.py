@@ -8,9 +8,9 @@ import xml.etree.ElementTree as ET
 from helpers import TOOL
 from helpers.events import call, document, kernel, launch, memcpy, op, step
 import pytest
-from trace_reader import cli
+from trace_reader import cli, read
 from trace_reader.analysis.gate import DEFAULTS, Limit, gate, parse_limit
-from trace_reader.analysis.run_measures import RowMeasure, RunMeasures, of_job
+from trace_reader.analysis.run_measures import RowMeasure, RunMeasures, measures, of_job
 from trace_reader.scene.document import Lines, Style
 from trace_reader.scene.gate_report import gate_report
 
@@ -440,3 +440,31 @@ def test_as_many_more_runs_are_asked_for_as_the_widest_limit_needs():
     assert [own.more_runs for own in found.outcomes] == [2, 2]
     (said,) = [own.lines for own in gate_report(found, Style()).parts if isinstance(own, Lines)]
     assert said[1].startswith("record 2 more runs of each: ")
+
+
+def test_without_steps_all_is_of_the_whole_trace(tmp_path):
+    """Two kernels of 4 and 6, from 5 to 31, launched from 1 on; one copy, one wait."""
+    events = [
+        launch(1, 1), kernel("a", 5, 4, 1), launch(10, 2), kernel("b", 20, 6, 2), call("cudaMemcpyAsync", 12, 1, 3),
+        memcpy(30, 1, 3), call("cudaStreamSynchronize", 14, 17, 4),
+    ]  # fmt: skip
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(document(*events)))
+    facts = read(str(path))
+    own = measures(facts)
+    assert (own.step, own.gpu, own.kernels, own.copies, own.syncs) == (facts.window_us, 11, 2, 1, 1) and facts.window_us == 26
+
+
+def test_without_a_gpu_an_op_has_one_row_by_its_shapes(tmp_path):
+    shape = {"Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"]}
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(document(step(0, 0, 99), op("aten::mm", 5, 40, **shape), op("aten::add", 50, 9))))
+    assert set(measures(read(str(path))).rows) == {"op aten::mm 2 of 64x64 fp32", "op aten::add"}
+
+
+def test_a_kernel_that_only_takes_longer_is_not_told_of_a_count():
+    slow = {f"op aten::op{n}": RowMeasure(1, 100 + n) for n in range(6)}
+    fast = {name: RowMeasure(1, 1) for name in slow}
+    before, after = ({**rows, "kernel same": RowMeasure(1, us)} for rows, us in ((fast, 1), (slow, 50)))
+    found = gate([run(100.0, before, kernels=1)], [run(900.0, after, kernels=2)], [parse_limit("kernels=+0")])
+    assert [own.name for own in found.causes] == [f"op aten::op{n}" for n in (5, 4, 3, 2, 1)]

@@ -256,3 +256,9 @@ def test_ranks_that_share_nothing_are_not_played(tmp_path, capsys):
 def test_a_change_of_ranks_names_two(text):
     with pytest.raises(ValueError, match="expected"):
         parse_change(text)
+
+
+def test_a_changed_job_is_no_shorter_than_what_its_gpus_still_do():
+    """The estimate's low end is a tenth below its prices', which is the CPU's: by that alone it would be 23.6 ms."""
+    changed = asked(JOBS["data_parallel_slow30"], "graph")
+    assert changed.changed_low_us == pytest.approx(0.97 * 25_828, abs=2)

@@ -93,7 +93,7 @@ def test_the_json_has_the_fields_of_the_contract(in_data):
     assert set(data["gpu_time_by_origin_us"]) == {"op", "library", "graph", "carried_over", "unknown"}
     assert set(data["steps"][0]) == {
         "name", "cpu_us", "sync_us", "gpu_busy_us", "gpu_to_cpu", "kernels", "memcpys", "memsets", "launches",
-        "occupancy_queries", "entry_gap_us",
+        "syncs", "occupancy_queries", "entry_gap_us",
     }  # fmt: skip
     assert {
         "name", "label", "family", "calls", "total_us", "median_us", "min_us", "max_us", "share", "op", "launch",
@@ -315,7 +315,7 @@ def test_the_json_of_a_trace_says_what_was_put_in(tmp_path, capsys):
     (only,) = data["steps"]
     assert only == {
         "name": "ProfilerStep#0", "cpu_us": 100, "sync_us": 0, "gpu_busy_us": 24, "gpu_to_cpu": 0.24, "kernels": 2, "memcpys": 1,
-        "memsets": 2, "launches": 2, "occupancy_queries": 0, "entry_gap_us": None,
+        "memsets": 2, "launches": 2, "syncs": 0, "occupancy_queries": 0, "entry_gap_us": None,
     }  # fmt: skip
     (gemm,) = data["gemms"]
     assert gemm == {

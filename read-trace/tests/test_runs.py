@@ -148,3 +148,11 @@ def test_a_trace_that_is_written_on_is_read_again(run, tmp_path, capsys, monkeyp
         watch([str(tmp_path)], "read-trace", "read-trace")
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
     assert [row[0] for row in rows] == ["late", "late"] and rows[0] != rows[1] and rows[1][1:3] == ["300.0", "µs"]
+
+
+def test_a_baseline_of_which_one_run_was_not_measured_is_as_recorded(run, capsys):
+    paths = [run("a", 100, 100, plain_us=40), run("b", 100, 100), run("c", 120, 120, plain_us=44)]
+    assert cli.main(["runs", paths[2], "--baseline", *paths[:2]]) == 0
+    assert " +20.0% " in capsys.readouterr().out
+    assert cli.main(["runs", paths[2], "--baseline", paths[0]]) == 0
+    assert " +10.0% " in capsys.readouterr().out

@@ -20,11 +20,11 @@ COLD_FACTOR = 1.5
 def _cold_start(trace: Trace, facts: Facts) -> Seen | None:
     if len(facts.steps) < 3:
         return None
-    later = sorted(s.cpu_us for s in facts.steps[1:])
-    middle = later[len(later) // 2]
-    if facts.steps[0].cpu_us < COLD_FACTOR * middle:
+    first, *later = (s.cpu_us - s.sync_us for s in facts.steps)  # what the CPU waits for the GPU is no cost of its own
+    middle = sorted(later)[len(later) // 2]
+    if first < COLD_FACTOR * middle:
         return None
-    seen = f"{facts.steps[0].name} takes {us(facts.steps[0].cpu_us)} of CPU time, the later steps {us(middle)} (median)"
+    seen = f"{facts.steps[0].name} takes {us(first)} of CPU time, the later steps {us(middle)} (median)"
     return Seen(seen, trace.steps.where(np.arange(1)), share=0.0)  # the path begins with the second step
 
 

@@ -39,7 +39,9 @@ def _epilogue_bias(trace: Trace, facts: Facts) -> Seen | None:
     if gemm is None:
         return None
     rows = calls_of(trace, gemm)
-    alone = ~np.isin(rows.op, distinct(trace.linked.op).values[distinct(trace.linked.op).counts > 1])
+    every = trace.linked.where(trace.linked.op >= 0)
+    every = every.where(trace.slices.are_named(Kind.OP, "aten::addmm".__eq__)[every.op])
+    alone = (every.name == rows.name[0]) & ~np.isin(every.op, distinct(every.op).values[distinct(every.op).counts > 1])
     if not alone.all() or len(bias_copies(trace)) or any(op.name == "aten::add" for op in facts.ops):
         return None
     return Seen(f"each aten::addmm launches {gemm.decoded.label} and nothing else; the trace has no aten::add", rows)

@@ -51,7 +51,8 @@ def _whole(part: Part) -> int:
 
 def _to_shorten(document: Document) -> Iterator[int]:
     """The places of parts, in the order in which a brief report takes something away: what the findings mean, the last's first
-    and the first's not yet; rows of the tables, those of the longest first; at last what to do next.
+    and the first's not yet; rows of the tables, those of the longest first; what to do next; at last rows of the tables down to
+    one, from the last table on.
     """
     items = [index for index, part in enumerate(document.parts) if isinstance(part, Item)]
     yield from reversed(items[1:])
@@ -62,6 +63,9 @@ def _to_shorten(document: Document) -> Iterator[int]:
         yield index
     yield from reversed(items)
     yield from items[:1]
+    for index, part in reversed(list(enumerate(document.parts))):
+        if isinstance(part, TablePart):
+            yield from [index] * (min(part.least, len(part.rows)) - 1)
 
 
 def _lines(document: Document, width: int, amounts: list[int]) -> list[_Line]:
