@@ -151,7 +151,6 @@ def _plain(
     # Where both ends are one, the GPUs limit the job, and what they take is known better.
     low = least * (1 - (GPU_MARGIN if most - least < GPU_MARGIN * most else MARGIN))
     high = most * (1 + (MARGIN / 2 if most - least < GPU_MARGIN * most else MARGIN))
-    low = min(max(low, *(run.replay.busy_us * (1 - GPU_MARGIN) for run in priced)), most)
     if high - low > WIDEST * high:
         return unknown, []
     return PlainRun((least + most) / 2, low, high, recorded_us, ESTIMATED), times_ns
