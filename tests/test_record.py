@@ -153,10 +153,9 @@ def test_the_steps_after_the_recording_are_timed_without_it_and_their_time_is_in
     assert profiler.plain_step.steps == plain["steps"]
     facts = read(str(run_names.trace_path(args)))
     assert (facts.plain.how, facts.plain.step_us) == ("measured", plain["median"])
-    assert (
-        f"\na step takes {us(plain['median'])} without the profiler, {us(facts.step_period_us)} recorded\n"
-        in capsys.readouterr().out
-    )
+    said = plain_sentence(facts)  # with the rounds, where a busy machine makes them differ
+    assert said.startswith(f"a step takes {us(plain['median'])} ") and said.endswith(f", {us(facts.step_period_us)} recorded")
+    assert f"\n{said}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("recorded_us", "flags", "said"), [
