@@ -25,7 +25,7 @@ from helpers import ROOT, Trace
 import pytest
 import torch
 from torch.profiler import ProfilerAction
-from trace_reader import human_bytes, read, us
+from trace_reader import human_bytes, plain_sentence, read, us
 
 
 def parse(tmp_path, *flags) -> argparse.Namespace:
