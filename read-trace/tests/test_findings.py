@@ -1085,6 +1085,13 @@ def test_recomputation_says_what_memory_it_saves(tmp_path):
     said = "in the backward pass: 2 x aten::linear; 100% of GPU time"
     (seen,) = [own.seen for own in read(write(tmp_path / "t.json", *events)).findings if own.slug == "recomputation"]
     assert seen == f"{said}; else about 3.0 MiB more would be kept for the backward pass"
+    twice = [step(0, 0, 200), *events, step(1, 1000, 200)]
+    for own in events:  # the same step again
+        again = {**own, "ts": own["ts"] + 1000, "args": {**own["args"]}}
+        again["args"].update({"correlation": own["args"]["correlation"] + 10} if "correlation" in own["args"] else {})
+        twice.append(again)
+    (seen,) = [own.seen for own in read(write(tmp_path / "t.json", *twice)).findings if own.slug == "recomputation"]
+    assert seen.endswith("; else about 3.0 MiB more would be kept for the backward pass")
     without = [own for own in events if own["name"] != "[memory]"]
     (seen,) = [own.seen for own in read(write(tmp_path / "t.json", *without)).findings if own.slug == "recomputation"]
     assert seen == said

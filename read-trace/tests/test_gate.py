@@ -391,6 +391,7 @@ def test_limits_come_from_a_file(traces, tmp_path, capsys, monkeypatch):
         ("max = 3\n", "max: expected a list of limits"),
         ('maxx = ["kernels=+0"]\n', "limits.toml: 'maxx' is no key of read-trace; expected max = [...]"),
         ("[tool.read-trace]\nlimits = []\n", "limits.toml: 'limits' is no key of read-trace; expected max = [...]"),
+        ("[tool]\nread-trace = 3\n", "limits.toml: read-trace: expected a table with max = [...]"),
         ("[tool.other]\nmax = []\n", "limits.toml: it has no limits; expected max = [...], or that under [tool.read-trace]"),
     ):
         (tmp_path / "limits.toml").write_text(text)

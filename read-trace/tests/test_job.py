@@ -1297,6 +1297,10 @@ def test_traces_with_collectives_that_say_no_rank_are_compared_with_a_note(tmp_p
     paths = sorted(map(str, tmp_path.iterdir()))
     note = "note: these traces hold collectives, and do not say of which ranks they are; name them ..._rank0.json, ..._rank1.json"
     assert cli.main(paths) == 0 and capsys.readouterr().err.startswith(note)
+    alone = tmp_path / "alone.json"  # a trace without collectives is no rank
+    alone.write_text(json.dumps(document(step(0, 0, 900), *compute(1, 10, 50))))
+    assert cli.main([paths[0], str(alone)]) == 0 and not capsys.readouterr().err
+    alone.unlink()
     for rank, path in enumerate(paths):
         Path(path).rename(tmp_path / f"dynolog_rank{rank}.json")
     assert cli.main([str(tmp_path)]) == 0

@@ -131,6 +131,8 @@ def _configured(file: Path | None) -> list[Limit]:
         return [parse_limit(text) for text in DEFAULTS]
     said = tomllib.loads(path.read_text("utf-8"))
     own = said.get("tool", {}).get("read-trace", said if file is not None and "tool" not in said else {})
+    if not isinstance(own, dict):
+        raise ValueError(f"{path}: read-trace: expected a table with max = [...]")
     if unknown := [key for key in own if key != "max"]:
         raise ValueError(f"{path}: {', '.join(map(repr, unknown))} is no key of read-trace; expected max = [...]")
     if file is not None and "max" not in own:

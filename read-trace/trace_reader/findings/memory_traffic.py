@@ -213,7 +213,7 @@ def _kept_less(trace: Trace, again: Rows, node: np.ndarray) -> int:
         starts.append(int(trace.slices.start_ns[at]))
         ends.append(int(rows.end_ns.max()))
     grown = total[np.searchsorted(at_ns, ends, "right")] - total[np.searchsorted(at_ns, starts)]
-    return max(int(grown.sum() - grown.max()) // max(len(trace.steps), 1), 0)
+    return max(int(grown.sum()) // max(len(trace.steps), 1) - int(grown.max()), 0)
 
 
 def _are_inside(trace: Trace, rows: np.ndarray, around: Rows) -> np.ndarray:
