@@ -27,7 +27,7 @@ def print_summary(artifacts: Artifacts, args: argparse.Namespace, device: Device
         return
     facts = read(path)
     print(f"verdict: {verdict_sentence(facts)}")
-    if said := plain_sentence(facts):
+    if facts.plain.step_us is not None and (said := plain_sentence(facts)):
         print(f"{said}{_profilers_share(facts, args)}")
     print(work_per_step(facts))
     if args.guess is not None:

@@ -119,6 +119,10 @@ def all_reduce(ts, dur, n, elements=4096):
     return linked(NCCL, ts, dur, n, **said)
 
 
+def products(m, n, k=4096):
+    return {"Input Dims": [[m, k], [k, n]], "Input type": ["c10::BFloat16"] * 2}
+
+
 def cats(*durations):
     """Concatenations, launched one after the other, that run one after the other from 12 µs on."""
     starts = [12 + sum(durations[:n]) for n in range(len(durations))]
@@ -268,6 +272,12 @@ CASES = {
          *linked(ALIGN1, 1, 20), *linked(ADD, 30, 80, 2)],
         "cutlass GEMM 128x128: 20% of GPU time; of these sizes: 50257",
         [*linked(ALIGN1.replace("align1", "align8"), 0, 20), *linked(ADD, 30, 80, 2)],
+    ),
+    # 224 tiles of 256x128 are two rounds on 132 SMs, 264 of them; 256 tiles fill them.
+    "partial-wave": (
+        [op("aten::mm", 0, 20, **products(4096, 1792)), *linked(GEMM, 1, 20), *linked(ADD, 30, 80, 2)],
+        "a product of 4,096 x 1,792 is 224 tiles of 256x128: 2 rounds on 132 SMs, filled to 85%",
+        [op("aten::mm", 0, 20, **products(4096, 2048)), *linked(GEMM, 1, 20), *linked(ADD, 30, 80, 2)],
     ),
     "cache-growing-by-cat": (
         cats(4, 6, 8, 10),

@@ -175,8 +175,23 @@ def test_what_the_cpu_computes_no_way_to_launch_saves(gains):
         )]  # fmt: skip
 
     told = gains(*steps(of_step))
-    assert told["overhead-bound"].high <= 0.5 and told["many-small-kernels"].high < 0.5
+    assert told["overhead-bound"].high <= 0.5 and told["many-small-kernels"].high < 0.52  # fused kernels save some of the GPU's
     assert told["compute-on-the-cpu"].low == pytest.approx(0.8 * 0.5, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("n", "name", "slug", "left_us"),
+    [(60, ADD, "many-small-kernels", 60 * 3), (60, GEMM, "many-small-kernels", 60 * 8), (30, ADD, "many-calls", 30 * 3)],
+)
+def test_small_kernels_can_be_replayed_and_but_for_matrix_products_fused(gains, n, name, slug, left_us):
+    """Of 2000, each kernel's 8, of which 5 are its start and end; launched at once, in 20."""
+
+    def of_step(at, number):
+        return [
+            e for k in range(n) for e in (launch(at + 30 * k, number + k + 1), kernel(name, at + 30 * k + 5, 8, number + k + 1))
+        ]
+
+    assert ends(gains(*steps(of_step))[slug]) == near(0, 1 - (20 + left_us) / 2000)
 
 
 def test_waiting_for_a_loader_is_no_work_of_python_between_ops(gains, tmp_path):

@@ -11,18 +11,23 @@ from trace_reader.analysis.edits import Edited
 from trace_reader.analysis.job_facts import JobFacts
 from trace_reader.analysis.job_replay import JobReplay
 from trace_reader.analysis.plain_run import (
+    CHEAP,
     ESTIMATED,
     GPU_MARGIN,
     HEADER_KEY,
     MARGIN,
     MEASURED,
+    MOST_DEAR,
     SOUND_SHARE,
+    SPREAD,
+    TRIES,
     UNKNOWN,
     WIDEST,
     PlainRun,
     PricedRun,
     has_prices,
     measured,
+    narrowed,
     steps_to_play,
 )
 from trace_reader.analysis.step_facts import step_period_us
@@ -76,21 +81,19 @@ def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change
     def slowest(times_us: Sequence[float]) -> float:
         return max(times_us[place] for place in counted)
 
-    plain, times_ns = _plain(replay, priced, traces, max(before_us))
-    times_ns = times_ns or [as_recorded]
+    plain, each = _plain(replay, priced, traces, max(before_us))
+    of = plain.how if each else RECORDED
+    each = each or [(max(before_us), as_recorded)]
     gains, told, busy_us = [], tuple[str, ...](), 0.0
-    for own in times_ns:
+    for _, own in each:
         runs, told = _changed(replay, own, [change for change in changes if change.kind != "rank"])
         busy_us = max(run.busy_us() for run in runs)
         gains.append(1 - slowest(replay.play(runs, like)) / slowest(_play(replay, own)))
-    whole_us = [max(before_us)] * len(gains)
-    if plain.how != UNKNOWN:  # of an estimate its ends, in the order of the gains
-        whole_us = [plain.low_us or 0.0, plain.high_us or 0.0] if plain.how == ESTIMATED else [plain.step_us or 0.0] * len(gains)
     if all(map(only_removes, changes)):
         gains = [max(gain, 0.0) for gain in gains]
     # The wide margin of an estimate is the CPU's: what the GPUs do in a step is known better.
     changed_us = [
-        max(whole * (1 - gain), min(busy_us * (1 - GPU_MARGIN), whole)) for whole, gain in zip(whole_us, gains, strict=True)
+        max(whole * (1 - gain), min(busy_us * (1 - GPU_MARGIN), whole)) for (whole, _), gain in zip(each, gains, strict=True)
     ]
     return JobWhatIf(
         traces=tuple(trace.path for trace in traces),
@@ -98,7 +101,7 @@ def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change
         matched=told,
         ranks=tuple(rank.rank for rank in job.ranks),
         collectives=replay.collectives,
-        of=plain.how if plain.how != UNKNOWN else RECORDED,
+        of=of,
         recorded_step_us=max(before_us),
         plain=plain,
         changed_low_us=min(changed_us),
@@ -133,27 +136,47 @@ def _play(replay: JobReplay, times_ns: Sequence[np.ndarray]) -> list[float]:
 
 def _plain(
     replay: JobReplay, priced: Sequence[PricedRun], traces: Sequence[Trace], recorded_us: float
-) -> tuple[PlainRun, list[list[np.ndarray]]]:
-    """The job's step without the profiler, of the slowest rank, and the times between each rank's nodes at the dearest and at the
-    cheapest prices. None of these: no price is known, or they tell too little.
+) -> tuple[PlainRun, list[tuple[float, list[np.ndarray]]]]:
+    """The job's step without the profiler, of the slowest rank, and the runs that it may be: how long a step is in each (us), and
+    the times between the nodes of each rank. None of these: no price is known, or they tell too little.
     """
     unknown = PlainRun(None, None, None, recorded_us, UNKNOWN)
+    told = [measured(trace.header.get(HEADER_KEY)) for trace in traces]
+    if all(told):
+        low, middle, high = (max(own[at] for own in told if own) for at in range(3))
+        times = _times_at(replay, priced, middle, recorded_us)
+        return PlainRun(middle, low, high, recorded_us, MEASURED), [(middle, times)] if times else []
     if not all(map(has_prices, traces)):
         return unknown, []
     times_ns = [[run.without(run.estimated[end]) for run in priced] for end in (0, 1)]
     least, most = (max(_play(replay, own)) for own in times_ns)
     if not PricedRun.are_sound(least, most, recorded_us):
         return unknown, []
-    told = [measured(trace.header.get(HEADER_KEY)) for trace in traces]
-    if all(told):
-        low, middle, high = (max(own[at] for own in told if own) for at in range(3))
-        return PlainRun(middle, low, high, recorded_us, MEASURED), times_ns
     # Where both ends are one, the GPUs limit the job, and what they take is known better.
     low = least * (1 - (GPU_MARGIN if most - least < GPU_MARGIN * most else MARGIN))
     high = most * (1 + (MARGIN / 2 if most - least < GPU_MARGIN * most else MARGIN))
     if high - low > WIDEST * high:
         return unknown, []
-    return PlainRun((least + most) / 2, low, high, recorded_us, ESTIMATED), times_ns
+    low, high = narrowed(low, high)
+    runs = list(zip((low, high), times_ns, strict=True))
+    if high > recorded_us:  # then the profiler may have cost the slowest rank nothing
+        runs.append((recorded_us, [run.replay.nodes.after_ns for run in priced]))
+    return PlainRun(min(max((least + most) / 2, low), high), low, high, recorded_us, ESTIMATED), runs
+
+
+def _times_at(replay: JobReplay, priced: Sequence[PricedRun], step_us: float, recorded_us: float) -> list[np.ndarray] | None:
+    """The times between each rank's nodes at the prices, all by one factor, at which the slowest rank's step takes so long; None:
+    it does at none.
+    """
+    low, high = 0.0, MOST_DEAR if step_us < recorded_us else 0.0
+    times = [run.without(CHEAP.times(high)) for run in priced]
+    if step_us > recorded_us * (1 + SPREAD) or max(_play(replay, times)) > step_us * (1 + MARGIN):
+        return None
+    for _ in range(TRIES if high else 0):
+        middle = (low + high) / 2
+        times = [run.without(CHEAP.times(middle)) for run in priced]
+        low, high = (middle, high) if max(_play(replay, times)) > step_us else (low, middle)
+    return times
 
 
 def _changed(

@@ -42,7 +42,8 @@ def plain_sentence(facts: Facts) -> str:
     """
     plain, recorded = facts.plain, facts.recorded_critical_path
     if plain.step_us is None or plain.high_us is None:
-        return ""
+        because = plain.unknown_because
+        return f"what a step takes without the profiler is not known: {because}" if because else ""
     step = f"an estimated {us(plain.low_us)} to {us(plain.high_us)}"
     if plain.how == MEASURED:
         apart = (plain.low_us or 0.0) * ROUNDS_APART < plain.high_us

@@ -1,25 +1,30 @@
 """Matrix products: what is fused into them, their tiles, and the units that they run on."""
 
+from collections.abc import Iterator
+import math
 import re
 
+import msgspec
 import numpy as np
 from trace_reader.analysis.edits import Effect, all_of, scaled
 from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.kernel_facts import KernelFacts, product_cost
+from trace_reader.analysis.kernel_facts import KernelFacts, gemm_calls, product_cost
 from trace_reader.findings.memory_traffic import CONVERTS, bias_copies
 from trace_reader.findings.registry import Seen, calls_of, finding, listed
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Inputs, Kind
 from trace_reader.names.devices import peak
+from trace_reader.names.kernel_names import decode_name
 from trace_reader.names.op_names import GEMM_OPS
-from trace_reader.units import us
+from trace_reader.units import count, us
 
 WORTH_TELLING = 0.05  # of the GPU's time
 TF32 = 0.2  # of the GPU's time
 UNALIGNED = re.compile(r"_align[12]\b")
 SURELY_FASTER = 0.5  # what a matrix product takes on tensor cores, of its time on CUDA cores, at most
 FAR = 4  # times the floor
+FULL = 0.9  # of its SMs' time, at least, that tiles fill in a product which no size near it would do much better
 NOT_IN_CACHE = 2e8  # bytes: an L2 cache holds some 100 MB at most
 
 
@@ -154,6 +159,61 @@ def aligned(facts: Facts, rows: Rows) -> Effect | None:
     time_us = sum(g.median_us * g.calls for g, _ in reached)
     rate = sum(share * g.median_us * g.calls for g, share in reached) / max(time_us, 1.0)
     return Effect(scaled(rows, min(rate, 1.0)), scaled(rows, min(rate / best, 1.0) ** 0.5)) if reached and best else None
+
+
+@finding(
+    "partial-wave",
+    "a somewhat larger matrix product takes hardly longer",
+    "the tile in the GEMM's name, the product's shape (--record_shapes), and the device's SMs",
+    "An SM computes one tile of these kernels after the other. In the last round there are fewer tiles than SMs.",
+    "Try sizes whose tiles fill whole rounds: more rows or columns up to that take hardly longer.",
+)
+def _partial_wave(trace: Trace, facts: Facts) -> Seen | None:
+    sms = (facts.device_properties or {}).get("numSms")
+    if not isinstance(sms, int) or sms < 1:
+        return None
+    partial = sorted(
+        (own for own in _tiled(trace) if own.tiles > sms and own.filled(sms) < FULL), key=lambda own: -own.calls.total_us
+    )
+    if not partial:
+        return None
+    most = partial[0]
+    seen = (
+        f"a product of {most.shape} is {most.tiles:,} tiles of {most.tile}: {math.ceil(most.tiles / sms)} rounds on {sms} SMs, "
+        f"filled to {most.filled(sms):.0%}"
+    )
+    seen += f"; and {count(len(partial) - 1, 'other shape')}" if len(partial) > 1 else ""
+    at = np.concatenate([own.calls.at for own in partial])
+    left = np.repeat([own.filled(sms) for own in partial], [len(own.calls) for own in partial])
+    order = np.argsort(at)
+    rows = Rows(trace.slices, at[order])
+    return Seen(seen, rows, effect=Effect(scaled(rows, left[order])))
+
+
+class Tiled(msgspec.Struct, frozen=True):
+    """Products of one shape, in words, by one kernel: how many tiles of which size each is."""
+
+    shape: str
+    tile: str
+    tiles: int
+    calls: Rows
+
+    def filled(self, sms: int) -> float:
+        """How much of the time of so many SMs the tiles take, if each takes the same."""
+        return self.tiles / (math.ceil(self.tiles / sms) * sms)
+
+
+def _tiled(trace: Trace) -> Iterator[Tiled]:
+    """The products of cuBLAS' nvjet kernels, which keep one block on an SM. Such a kernel can take the matrices the other way
+    round: the fewer tiles count.
+    """
+    for (_, (batch, m, n, _), kernel, _), calls in gemm_calls(trace).items():
+        name = decode_name(kernel)
+        if name.family == "cuBLAS nvjet" and name.tile and "splitK" not in kernel:
+            a, b = map(int, name.tile.split("x"))
+            tiles = min(math.ceil(m / a) * math.ceil(n / b), math.ceil(n / a) * math.ceil(m / b))
+            shape = f"{f'{batch:,} x ' if batch > 1 else ''}{m:,} x {n:,}"
+            yield Tiled(shape, name.tile, batch * tiles, calls)
 
 
 @finding(

@@ -25,6 +25,7 @@ HOTSPOT_SHARE = 0.5  # of the GPU's time
 MANY_CALLS_A_STEP = 50
 MANY_ALIKE = 20  # calls of one kernel a step
 SMALL_US = 10
+START_US = 5  # of a small kernel, at most, goes into its start and end, which one that does the work of several has once
 LONG_US = 50  # on average, of kernels that are no longer called many small ones: a launch takes less than half of that
 MOSTLY = 0.6  # of the kernels
 WAITING = 0.3  # of the path
@@ -86,7 +87,14 @@ def _many_calls(trace: Trace, facts: Facts) -> Seen | None:
         f"{n / steps:.0f} x {label} ({us(sum(rows.total_us for rows in labels[label]) / n)} on average)" for n, label in many
     )
     found = calls.where(np.isin(calls.at, np.concatenate([rows.at for _, label in many for rows in labels[label]])))
-    return Seen(seen, found, share=_with_their_ops(trace, facts, found), effect=Effect(launched_at_once))
+    return Seen(seen, found, share=_with_their_ops(trace, facts, found), effect=_fused_or_replayed(found, steps))
+
+
+def _fused_or_replayed(small: Rows, steps: int) -> Effect:
+    """What it brings at most to launch once, and to let one kernel a step do the work of these, but for the matrix products."""
+    small = small.where(~small.is_named(lambda name: decode_name(name).is_gemm or decode_name(name).is_fused_attention))
+    left_us = np.maximum(small.duration_us - START_US, small.duration_us * steps / max(len(small), 1))
+    return Effect(all_of(launched_at_once, scaled(small, np.minimum(left_us / np.maximum(small.duration_us, 1e-9), 1.0))))
 
 
 def _with_their_ops(trace: Trace, facts: Facts, calls: Rows) -> float | None:
@@ -119,7 +127,7 @@ def _many_small_kernels(trace: Trace, facts: Facts) -> Seen | None:
         f"{len(small) / recorded:.0f} of {len(launched) / recorded:.0f} kernels per step take less than {SMALL_US} µs (median "
         f"{us(median(small.duration_us))}); the GPU waits for the CPU or a launch in {about(waiting)} of the critical path"
     )
-    return Seen(seen, small, share=_with_their_ops(trace, facts, small), effect=Effect(launched_at_once))
+    return Seen(seen, small, share=_with_their_ops(trace, facts, small), effect=_fused_or_replayed(small, recorded))
 
 
 @finding(

@@ -14,7 +14,9 @@ def brief_lines(facts: Facts) -> list[str]:
     """The verdict, the step recorded and without the profiler, and the changes that save most, by the id of their finding."""
     lines = [f"trace: {facts.trace}", f"device: {facts.device or 'unknown'}", f"verdict: {verdict_sentence(facts)}"]
     lines.append(f"step: {us(facts.step_period_us)} recorded" if facts.step_period_us else NO_PERIOD)
-    if plain := plain_sentence(facts):
+    if facts.plain.unknown_because:
+        lines.append(f"plain step: not known: {facts.plain.unknown_because}")
+    elif plain := plain_sentence(facts):
         lines.append(f"plain step: {plain}")
     lines.append(work_per_step(facts))
     if with_ := recorded_with(facts):
