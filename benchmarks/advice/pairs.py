@@ -309,8 +309,8 @@ class _Images(torch.utils.data.Dataset):
         return torch.full((3, 64, 64), float(index % 7))
 
 
-def _with_loader(device: str, work_s: float, workers: int, batch: int, pinned=False) -> Step:
-    loader = torch.utils.data.DataLoader(_Images(work_s), batch, num_workers=workers, pin_memory=pinned)
+def _with_loader(device: str, work_s: float, workers: int, batch: int, pinned=False, prefetch: int | None = None) -> Step:
+    loader = torch.utils.data.DataLoader(_Images(work_s), batch, num_workers=workers, pin_memory=pinned, prefetch_factor=prefetch)
     batches = itertools.chain.from_iterable(itertools.repeat(loader))
     net = conv_net(4, 128).to(device)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
@@ -401,6 +401,35 @@ def zero_grad(device, changed):
         net(x).mean().backward()
 
     return step
+
+
+@pair("twelve workers of the DataLoader for four, where the GPU is the bottleneck", "input-bound")
+def more_workers(device, changed):
+    return _with_loader(device, work_s=0.0003, workers=12 if changed else 4, batch=64, pinned=True)
+
+
+@pair("eight batches for two that each worker of a DataLoader prepares ahead", "input-bound")
+def prefetch(device, changed):
+    return _with_loader(device, work_s=0.0003, workers=12, batch=64, pinned=True, prefetch=8 if changed else 2)
+
+
+@pair("embeddings gathered by an index that is 32 bits wide for one of 64")
+def narrow_index(device, changed):
+    ids = torch.randint(50257, (16, 512), device=device, dtype=torch.int32 if changed else torch.int64)
+    return _without_gradients(Gpt(layers=8, dim=1024, heads=16).to(device, torch.bfloat16), ids)
+
+
+@pair("TF32 for a model that autocast runs in bfloat16", "fp32-cuda-cores", "tf32-products")
+def tf32_of_bf16(device, changed):
+    return _gpt_training(device, batch=16, vocab=50304, tf32=changed)
+
+
+@pair("ReLU in place in a convolutional network")
+def relu_in_place(device, changed):
+    layers = [(nn.Conv2d(128, 128, 3, padding=1), nn.BatchNorm2d(128), nn.ReLU(inplace=changed)) for _ in range(8)]
+    net = nn.Sequential(*(layer for own in layers for layer in own)).to(memory_format=torch.channels_last).to(device)
+    images = torch.randn(32, 128, 64, 64, device=device).contiguous(memory_format=torch.channels_last)
+    return _training(device, net, images, amp=True)
 
 
 # --- Models of torchvision and transformers
