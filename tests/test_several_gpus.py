@@ -17,7 +17,7 @@ from trace_reader.analysis.job_facts import job_facts
 from trace_reader.commands.read_job import read_job
 
 LAUNCH = [sys.executable, "-m", "torch.distributed.run"]
-ENV = os.environ | {"OMP_NUM_THREADS": "1"}
+ENV = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}  # gloo, also on a machine with GPUs
 
 
 @pytest.fixture(scope="module")
