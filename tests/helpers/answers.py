@@ -41,7 +41,8 @@ def groups() -> dict[str, tuple[list[str], tuple[str, ...]]]:
     """By name: recordings, as paths from the repository's root, and the forms that are asked for. Each recording alone, each
     two neighbours of a folder beside each other, and the ranks of each job.
     """
-    folders = ("gallery/h200/*", "gallery/llm", "gallery/several_gpus", "exercises/cases", "read-trace/tests/data/faults")
+    folders = ("gallery/h200/*", "gallery/llm", "gallery/several_gpus", "exercises/cases", "read-trace/tests/data/faults",
+               "read-trace/tests/data/detailed")  # fmt: skip
     found: dict[str, tuple[list[str], tuple[str, ...]]] = {"read-trace/tests/data/01_64_cpu.json": ([], OF_ONE)}
     jobs: dict[str, list[str]] = {}
     for folder in (own for pattern in folders for own in sorted(ROOT.glob(pattern)) if own.is_dir()):
@@ -62,23 +63,28 @@ def _is_recording(path: Path) -> bool:
     return path.suffix == ".gz" or b'"traceEvents"' in path.read_bytes()[:200_000]
 
 
-def answer(paths: list[str], form: str) -> str:
-    """What is printed, or written, of these recordings; the current folder has to be the root."""
+def printed(arguments: list[str]) -> str:
+    """The exit code or what was said at the end, where it is not 0, stdout and stderr."""
     import read_trace
 
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code: object = read_trace.main(arguments)
+        except SystemExit as end:
+            code = end.code
+    return "\n".join(filter(None, [str(code) if code else "", out.getvalue(), err.getvalue()]))
+
+
+def answer(paths: list[str], form: str) -> str:
+    """What is printed, or written, of these recordings; the current folder has to be the root."""
     arguments = [word.replace("~", " ") for word in form.split()]
     with tempfile.TemporaryDirectory() as folder:
         target = None
         if (name := WRITES.get(arguments[0])) is not None:
             target = Path(folder) / name
             arguments.insert(1, str(target))
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                code: object = read_trace.main([*paths, *arguments])
-            except SystemExit as end:
-                code = end.code
-        said = "\n".join(filter(None, [str(code) if code else "", out.getvalue(), err.getvalue()]))
+        said = printed([*paths, *arguments])
         if target is None or not target.exists():
             return said
         text = target.read_text()
