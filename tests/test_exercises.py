@@ -547,6 +547,25 @@ def talk(tmp_path, monkeypatch):
     return made
 
 
+@pytest.mark.parametrize(("asked", "is_changed", "called"), [(["5", "--leave"], True, "leave"), (["5"], True, "judge")])
+@pytest.mark.parametrize("solved", [False, True])
+def test_what_is_judged_and_not_solved_ends_with_1(monkeypatch, asked, is_changed, called, solved):
+    import exercise
+
+    said = []
+
+    class Judged:
+        def __init__(self, own, progress):
+            self.is_changed, self.state = is_changed, State(limits=[3])
+
+        def __getattr__(self, name):
+            return lambda: said.append(name) or solved
+
+    monkeypatch.setattr(exercise, "Session", Judged)
+    assert exercise.main(exercise.parse_args(asked)) == (0 if solved else 1)
+    assert said == [called]
+
+
 def test_what_is_to_be_left_is_left_for_the_right_reason(talk, trace, capsys):
     own = talk("05_product", "3", "4")
     own.state.limits, own.state.gain = [3], 1.0

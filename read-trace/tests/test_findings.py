@@ -860,6 +860,21 @@ def test_how_far_from_the_floor_is_told(tmp_path, more, told):
     assert ("far-from-the-floor" in found(tmp_path, events)) is told
 
 
+def test_a_measured_step_is_set_beside_the_floor(tmp_path):
+    header = {"plain_step_us": {"median": 1500, "low": 1400, "high": 1600}}
+    facts = read(write(tmp_path / "t.json", *few_rows(1), **header))
+    (seen,) = [f.seen for f in facts.findings if f.slug == "far-from-the-floor"]
+    assert seen.endswith("; a step takes 1.50 ms without the profiler (measured), 21 times as long")
+
+
+def test_views_that_are_the_same_in_each_step_are_counted_by_step(tmp_path):
+    each = [[step(n, 100 * n, 100), *[op("aten::t", 100 * n + 10 * k, 5) for k in range(3)]] for n in range(2)]
+    events = [*each[0], *each[1], *linked(GEMM, 50, 5)]
+    assert found(tmp_path, events)["views-launch-nothing"] == "3 x aten::t of a step launched nothing themselves"
+    uneven = [*events, op("aten::t", 190, 5)]
+    assert found(tmp_path, uneven)["views-launch-nothing"] == "7 x aten::t launched nothing themselves"
+
+
 def test_without_all_shapes_no_floor_is_told(tmp_path):
     events = few_rows(1)
     del events[1]["args"]["Input Dims"]

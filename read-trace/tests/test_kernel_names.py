@@ -156,6 +156,10 @@ CASES = [
         "void splitKreduce_kernel<32, 16, int, c10::BFloat16, float>(int)",
         dict(label="split-k reduce", family="cuBLAS", dtype="bf16"),
     ),
+    (
+        "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int, float, float, float, float, false>(int)",
+        dict(label="gemv", family="cuBLAS", dtype="fp32"),
+    ),
     ("Memcpy DtoD (Device -> Device)", dict(label="Memcpy DtoD", family="memcpy")),
     ("Memset (Device)", dict(label="Memset", family="memset")),
     ("_geglu_tanh_forward_kernel", dict(label="_geglu_tanh_forward_kernel", family="unknown")),

@@ -5,7 +5,7 @@
     uv run tests/helpers/perturbed.py --keep [SEED ...]     keep today's answers, also of these seeds
 
 A seed is one to four changes of a recording of this repository and one command. Those that are kept changed their answer when a
-fault was put into the reader that no answer about a recording as it is noticed (tests/helpers/mutants.py).
+fault was put into the reader that no answer about a recording as it is noticed.
 """
 
 import argparse

@@ -69,7 +69,7 @@ def _no_gpu_events(trace: Trace, facts: Facts) -> Seen | None:
     "overhead-bound",
     "CPU total is many times the CUDA total in the table",
     "the GPU's lane: mostly gaps between short kernels",
-    "The CPU decides when the run ends: most of what the run waits for is work on the CPU.",
+    "Most of what the run waits for is work on the CPU.",
     "Give each launch more work (larger batch), launch fewer kernels (fuse, torch.compile), or replay them (CUDA graphs).",
 )
 def _overhead_bound(trace: Trace, facts: Facts) -> Seen | None:

@@ -224,7 +224,11 @@ def _tiled(trace: Trace) -> Iterator[Tiled]:
     "Follow the verdict first; then use a larger batch, kernels for few rows, or 8-bit weights.",
 )
 def _far_from_the_floor(trace: Trace, facts: Facts) -> Seen | None:
-    period_us = facts.step_period_us or (facts.critical_path.window_us if facts.critical_path and len(facts.steps) == 1 else None)
+    period_us = (
+        facts.plain.step_us
+        or facts.step_period_us
+        or (facts.critical_path.window_us if facts.critical_path and len(facts.steps) == 1 else None)
+    )
     gb_per_s = peak(facts.device or "", "memory")
     if period_us is None or gb_per_s is None:
         return None
@@ -243,8 +247,9 @@ def _far_from_the_floor(trace: Trace, facts: Facts) -> Seen | None:
     floor_us, each = weights / gb_per_s / 1e3 / len(facts.steps), weights / len(facts.steps)
     if each < NOT_IN_CACHE or flop_us / len(facts.steps) > floor_us or period_us < FAR * floor_us:
         return None
+    plainly = f" without the profiler ({facts.plain.how})" if facts.plain.step_us else ""
     seen = (
         f"{each / 1e9:.2f} GB of weights (the products' second matrices) per step need {us(floor_us)} at the published "
-        f"{gb_per_s:,.0f} GB/s; a step takes {us(period_us)}, {period_us / floor_us:.0f} times as long"
+        f"{gb_per_s:,.0f} GB/s; a step takes {us(period_us)}{plainly}, {period_us / floor_us:.0f} times as long"
     )
     return Seen(seen, launched, share=0.0)

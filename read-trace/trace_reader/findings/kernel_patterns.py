@@ -284,5 +284,8 @@ def _views(trace: Trace, facts: Facts) -> Seen | None:
     if not views:
         return None
     views.sort(key=lambda op: (-op.calls, op.name))
-    seen = f"{listed((f'{op.calls} x {op.name}' for op in views), 5)} launched nothing themselves"
+    steps = max(len(facts.steps), 1)
+    each = all(op.calls % steps == 0 for op in views)  # what is outside of the steps, or in some of them, has no count per step
+    names = listed((f"{op.calls // steps if each else op.calls} x {op.name}" for op in views), 5)
+    seen = f"{names}{' of a step' if each and facts.steps else ''} launched nothing themselves"
     return Seen(seen, named(trace.ops, *(op.name for op in views)))

@@ -359,8 +359,8 @@ def _memory(name: str, match: re.Match[str]) -> KernelName:
 
 
 def _other_cublas(name: str, match: re.Match[str]) -> KernelName:
-    label = _plain(name)
-    return KernelName("split-k reduce" if "splitKreduce" in name else label, "cuBLAS", dtype=_template_dtype(name))
+    label = "split-k reduce" if "splitKreduce" in name else "gemv" if "::gemv" in name else _plain(name)
+    return KernelName(label, "cuBLAS", dtype=_template_dtype(name))
 
 
 def _plain(name: str) -> str:
