@@ -65,6 +65,7 @@ def test_a_limit_that_is_none(text):
         ((100, 150, 200), (210, 220, 230), "step=+5%", "inconclusive"),  # the old runs differ by more than the new one is longer
         ((100, 150, 200), (220, 230, 240), "step=+5%", "inconclusive"),  # above the limit, and within the noise
         ((100, 150, 200), (450, 460, 470), "step=+5%", "worse"),
+        ((100, 101, 102), (130, 160, 300), "step=+5%", "inconclusive"),  # the new runs differ by more than they are longer
         ((100,), (110,), "step=+5%", "inconclusive"),  # one run each: who knows
         ((100,), (200,), "step=+5%", "worse"),
         ((100,), (70,), "step=+5%", "fine"),
