@@ -12,7 +12,7 @@ from trace_reader import cli, read
 from trace_reader.analysis.gate import DEFAULTS, Limit, gate, parse_limit
 from trace_reader.analysis.run_measures import RowMeasure, RunMeasures, measures, of_job
 from trace_reader.scene.document import Lines, Style
-from trace_reader.scene.gate_report import gate_report
+from trace_reader.scene.gate_report import change, gate_report
 
 
 def run(step_us=None, rows=None, findings=(), **more):
@@ -360,6 +360,14 @@ def test_a_baseline_is_a_small_file_that_gives_the_same_answer(traces, tmp_path,
 def test_one_run_each_that_could_be_either_is_inconclusive(traces, capsys):
     code, out = checked(capsys, traces("new", us=105), "--baseline", traces("old"), "--max", "step=+1%")
     assert code == 3 and out.startswith("inconclusive") and "record 2 more runs of each: " in out
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [("step=+500", "+900 to +1100"), ("step=+5%", "+42.5% to +162.5%"), ("kernels=+9", "+2"), ("kernels=+9%", "+2")],
+)
+def test_what_grew_is_told_as_its_limit_is_an_amount_or_a_share(limit, said):
+    assert change(judged(runs(1000, kernels=5), runs(1900, 2100, kernels=7), limit)) == said
 
 
 def test_the_forms(traces, tmp_path, capsys):
