@@ -409,6 +409,22 @@ def test_each_picture_shows_the_page_of_its_name(monkeypatch, capsys):
     }
 
 
+@pytest.mark.parametrize("name", gallery_jobs.COMMANDS)
+def test_the_first_runs_numbers_are_those_of_the_traces_that_are_kept(tmp_path, monkeypatch, name):
+    """Of one step, of the rank that says most; transfer and communication of a job that waits for nobody are the same."""
+
+    def ran(command, **how):
+        for rank in range(2):
+            kept = SEVERAL / f"{name}_rank{rank}.json.gz"
+            (Path(command[-1]) / f"run_rank{rank}.json.gz").write_bytes(kept.read_bytes())
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(gallery_jobs.subprocess, "run", ran)
+    found = gallery_jobs.record(name, gallery_jobs.COMMANDS[name], argparse.Namespace(ranks=2, out=tmp_path), keep=True)
+    assert found == json.loads((SEVERAL / "spread.json").read_text())["runs"][name][0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}_rank{rank}.json.gz" for rank in range(2)]
+
+
 def test_of_several_runs_of_the_jobs_the_first_is_kept(tmp_path, monkeypatch, capsys):
     asked = []
 
