@@ -222,3 +222,39 @@ def test_a_step_that_became_slower_has_a_ratio_above_one(monkeypatch, capsys):
     monkeypatch.setattr(torch, "randn", lambda *sizes, device: None)
     after_profiling.measure("nothing")
     assert capsys.readouterr().out.endswith(": 2.00 times the fastest tenth\n")
+
+
+@pytest.mark.parametrize(
+    ("limit", "functions", "price_us"), [("overhead-bound", 10, 3.0), ("overhead-bound", 9, None), ("gpu-bound", 10, None)]
+)
+def test_a_function_of_python_costs_what_stacks_add_to_a_step_with_shapes(limit, functions, price_us):
+    """Medians of three rounds: 100 without a flag, 120 with shapes, 150 with stacks besides."""
+    cost = script("read-trace/benchmarks/profiler_cost")
+
+    def rounds(*steps_us):
+        return [types.SimpleNamespace(step_period_us=us, recorded_verdict=limit) for us in steps_us]
+
+    facts = {"no flags": rounds(100, 90, 200), "shapes": rounds(120, 119, 300), "shapes, stack": rounds(150, 149, 900)}
+    assert cost.price_us(facts, {"functions": functions}, "functions") == price_us
+
+
+def test_a_row_of_what_the_profiler_costs():
+    """Plain 80 to 200, the median 100; the estimate is that of the round with the median step."""
+    cost = script("read-trace/benchmarks/profiler_cost")
+    cost.ROUNDS = 3
+
+    def rounds(*steps_us):
+        return [
+            types.SimpleNamespace(
+                step_period_us=us, recorded_verdict=f"verdict of {us}", steps=[types.SimpleNamespace(gpu_busy_us=us / 4)],
+                plain=types.SimpleNamespace(low_us=us / 2, high_us=us - 25),
+            )
+            for us in steps_us
+        ]  # fmt: skip
+
+    facts = {flags: rounds(*[us + 10 * n for us in (120, 110, 300)]) for n, flags in enumerate(cost.FLAGS)}
+    shapes = 120 + 10 * list(cost.FLAGS).index("shapes")
+    assert cost.row("name", [100, 80, 200], facts) == [
+        "name", "100.0 µs (0.80 to 2.00)", *[f"{1.2 + 0.1 * n:.2f}" for n in range(len(cost.FLAGS))],
+        f"verdict of {shapes}", f"{shapes / 400:.2f}", f"{shapes / 2:.1f} µs to {shapes - 25:.1f} µs",
+    ]  # fmt: skip

@@ -31,6 +31,29 @@ def test_the_document_says_the_lines_that_are_run():
         assert line in text
 
 
+@pytest.mark.parametrize(
+    ("of_unchanged", "of_fault", "code"),
+    [
+        ((0, ""), (1, "::error title=read-trace syncs=+0::syncs grew by +1\n"), 0),
+        ((3, ""), (1, "::error title=read-trace ops=+0::ops grew by +1\n"), 0),
+        ((0, ""), (1, "::error title=read-trace step=+10%::step grew by +30%\n"), 1),  # not what the fault is
+        ((0, ""), (1, ""), 1),
+        ((0, ""), (0, ""), 1),
+        ((0, ""), (3, "::error title=read-trace syncs=+0::syncs grew by +1\n"), 1),
+        ((1, ""), (1, "::error title=read-trace syncs=+0::syncs grew by +1\n"), 1),
+    ],
+)
+def test_a_fault_is_found_where_the_gate_stops_and_names_it(monkeypatch, capsys, of_unchanged, of_fault, code):
+    said = iter([of_unchanged, of_fault])
+    monkeypatch.setattr(benchmark.Repository, "__init__", lambda self, *arguments: None)
+    for name in ("change", "restore"):
+        monkeypatch.setattr(benchmark.Repository, name, lambda self, *arguments: None)
+    monkeypatch.setattr(benchmark.Repository, "run", lambda self: next(said))
+    monkeypatch.setattr("sys.argv", ["gate.py", "--unchanged", "1", "sync"])
+    assert benchmark.main() == code
+    assert ("WRONG" in capsys.readouterr().out) is bool(code)
+
+
 @pytest.mark.slow
 def test_a_workflow_and_a_hook_stop_a_fault_and_nothing_else(tmp_path):
     own = benchmark.Repository(tmp_path, DOCUMENT)
