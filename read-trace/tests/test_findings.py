@@ -630,6 +630,8 @@ def test_what_to_do_fits_the_program(tmp_path):
     assert "replayed from a graph already" in advice(tmp_path, "overhead-bound", *late)
     compiled = [step(0, 0, 100), op("Torch-Compiled Region: 0/0", 10, 80), *linked(ADD, 80, 19)]
     assert advice(tmp_path, "overhead-bound", *compiled).startswith("Most of it is compiled already")
+    backward = [step(0, 0, 100), op("CompiledFunctionBackward", 10, 80), *linked(ADD, 80, 19)]
+    assert advice(tmp_path, "overhead-bound", *backward).startswith("Most of it is compiled already")
     short = [e for n in range(4) for e in (op("aten::view", 20 * n, 1), *linked(ADD, 20 * n + 10, 3, n))]
     assert "torch.compile" in advice(tmp_path, "overhead-bound", step(0, 0, 100), *short)
     long_gap = advice(tmp_path, "overhead-bound", step(0, 0, 100), *linked(ADD, 80, 19))
@@ -865,6 +867,12 @@ def test_a_measured_step_is_set_beside_the_floor(tmp_path):
     facts = read(write(tmp_path / "t.json", *few_rows(1), **header))
     (seen,) = [f.seen for f in facts.findings if f.slug == "far-from-the-floor"]
     assert seen.endswith("; a step takes 1.50 ms without the profiler (measured), 21 times as long")
+
+
+def test_a_step_that_a_header_tells_and_the_trace_lacks_has_no_floor(tmp_path):
+    header = {"plain_step_us": {"median": 1500, "low": 1400, "high": 1600}}
+    facts = read(write(tmp_path / "t.json", *(e for e in few_rows(1) if not e["name"].startswith("ProfilerStep")), **header))
+    assert "far-from-the-floor" not in [f.slug for f in facts.findings] and not facts.failed
 
 
 def test_views_that_are_the_same_in_each_step_are_counted_by_step(tmp_path):

@@ -22,6 +22,7 @@ import pytest
 from trace_reader import analyze, cli, load
 from trace_reader.analysis.job_facts import job_facts
 from trace_reader.analysis.rank_summary import rank_of, summarize_rank
+from trace_reader.analysis.step_facts import step_period_us
 from trace_reader.commands import merge_ranks as commands_merge
 from trace_reader.commands import read_job as commands
 from trace_reader.scene.job_report import job_sentence
@@ -1231,9 +1232,11 @@ def test_a_folder_with_several_jobs_lists_them(tmp_path, capsys):
 
 def test_two_jobs_of_different_sizes_are_compared_by_their_step(tmp_path, capsys):
     a, b = small_job(tmp_path / "a", 20), small_job(tmp_path / "b", 300, ranks=4, steps=2)
+    own_us = step_period_us(load(str(b / "t_rank0.json")))
     assert cli.main([str(a), str(b), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["step_a"]["ranks"], told["step_b"]["ranks"], told["b"]["straggler"]) == (2, 4, 1)
+    assert told["step_b"]["step_us"] == own_us  # as a rank's own report has it
     ratio = told["step_a"]["step_us"] / told["step_b"]["step_us"]
     assert told["weak_efficiency"] == pytest.approx(ratio, abs=1e-5)
     assert told["strong_efficiency"] == pytest.approx(ratio / 2, abs=1e-5)

@@ -158,7 +158,7 @@ CASES = [
     ),
     (
         "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int, float, float, float, float, false>(int)",
-        dict(label="gemv", family="cuBLAS", dtype="fp32"),
+        dict(label="gemv", family="cuBLAS"),
     ),
     ("Memcpy DtoD (Device -> Device)", dict(label="Memcpy DtoD", family="memcpy")),
     ("Memset (Device)", dict(label="Memset", family="memset")),

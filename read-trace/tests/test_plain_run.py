@@ -11,7 +11,7 @@ from trace_reader import analyze, cli, load, plain_sentence, read, redact
 from trace_reader.analysis.edits import Edited, scaled, surely
 from trace_reader.analysis.facts import Finding
 from trace_reader.analysis.plain_run import CHEAP, DEAR, PlainRun, PricedRun, Prices
-from trace_reader.analysis.what_if import Gain, gain_of
+from trace_reader.analysis.what_if import Gain, gain_of, parse_change, what_if
 from trace_reader.scene.trace_report import finding_item
 from trace_reader.write.json_output import trace_json
 
@@ -231,7 +231,7 @@ def test_prices_are_those_of_this_traces_cpu(facts):
 
 def test_of_a_machine_without_prices_a_wide_estimate_is_unknown_because_nobody_measured_them(facts):
     slow = [e | {"dur": 9.5} if e["cat"] == "cuda_runtime" else e for e in run(kernel_us=20)]
-    because = "what the profiler costs on such a machine was not measured"
+    because = "its launches take 9.5 µs, and what the profiler costs was measured where they take 4.7 µs"
     assert facts(*slow, **SHAPES).plain == PlainRun(None, None, None, 100, "unknown", None, because)
 
 
@@ -245,6 +245,31 @@ def test_what_limits_a_measured_run_is_what_limits_the_replay_that_takes_as_long
     """Kernels of 60 in recorded steps of 100: the GPU is the limit of a step of 60 and up to 5% more, of a longer one the CPU."""
     measured = facts(*run(kernel_us=60), plain_step_us={"median": median_us, "low": 60, "high": 80})
     assert (measured.plain.how, measured.plain.verdict) == ("measured", verdict)
+
+
+def test_a_measured_step_that_the_gpu_limits_does_not_tell_what_the_cpu_takes():
+    """A convolutional network's training on an H200, whose GPU is busy for 96% of the measured step: at any price that is high
+    enough the replay takes as long, so that what limits it is not known.
+    """
+    path = str(TOOL / "tests" / "data" / "detailed" / "h200_relu_in_place.json.gz")
+    bound = read(path)
+    assert (bound.plain.how, bound.plain.verdict, bound.verdict) == ("measured", None, "overhead-bound")
+    assert plain_sentence(bound) == ("without the profiler it may be gpu-bound: the GPU is busy for 4.64 ms of 4.85 ms per step")
+    trace = load(path)
+    half = what_if(trace, bound.plain, [parse_change("scale . 0.5")])
+    assert half.gain_low < 0.01 and half.gain_high > 0.4  # the CPU may be the limit, or have time left
+
+
+def test_why_a_step_is_not_known(facts):
+    nccl = [kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)", 100 * at + 80, 5, 50 + at) for at in range(3)]
+    unlaunched = [kernel(GEMM, 100 * at + 20 * k, 15, 1000 + 10 * at + k) for at in range(3) for k in range(4)]
+    assert facts(*run(kernel_us=2, n=1)).plain.unknown_because == "only one step was recorded"
+    assert facts(*run(kernel_us=2), *nccl).plain.unknown_because == "its collectives wait for other ranks"
+    missing = facts(*run(kernel_us=2), *unlaunched).plain
+    assert missing.unknown_because == "the launches of too much of its GPU work are missing"
+    assert facts(*run(kernel_us=95), **SHAPES).plain.unknown_because is None
+    measured = facts(*run(kernel_us=2), *nccl, plain_step_us={"median": 64, "low": 63, "high": 65}).plain
+    assert (measured.how, measured.unknown_because) == ("measured", None)
 
 
 def test_a_time_that_no_price_explains_has_no_verdict(facts):

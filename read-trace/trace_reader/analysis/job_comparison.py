@@ -10,8 +10,8 @@ from trace_reader.model.rows import median
 
 
 class JobStep(msgspec.Struct, frozen=True):
-    """A step of a job. `step_us`: of the slowest rank, the mean over its recorded steps (of three and more without the first);
-    the others are medians over the ranks of what a step takes on average, exposed while nothing is computed.
+    """A step of a job. `step_us`: of the slowest rank, from one step's end to the next one's on average (of a single step, what
+    it takes); the others are medians over the ranks of what a step takes on average, exposed while nothing is computed.
     """
 
     ranks: int
@@ -54,7 +54,7 @@ def _step_of(job: JobFacts) -> JobStep:
 
     return JobStep(
         ranks=len(job.ranks),
-        step_us=max(map(_later_steps_us, job.summaries)),
+        step_us=max(map(_period_us, job.summaries)),
         compute_us=middle(lambda rank: rank.compute_us),
         exposed_communication_us=middle(lambda rank: rank.exposed_us),
         exposed_waiting_us=middle(lambda rank: rank.exposed_waiting_us),
@@ -62,7 +62,9 @@ def _step_of(job: JobFacts) -> JobStep:
     )
 
 
-def _later_steps_us(rank: RankSummary) -> float:
-    """The mean of a rank's steps; of three and more without the first, which may pay for the start."""
-    begin_ns = rank.step_ns[0, 1] if len(rank.steps) >= 3 else rank.window_ns[0]
-    return float(rank.window_ns[1] - begin_ns) / 1000 / (len(rank.steps) - (len(rank.steps) >= 3))
+def _period_us(rank: RankSummary) -> float:
+    """From one step's end to the next one's, on average, where the work that a step launched ends, too."""
+    ends_ns = rank.step_ends_ns
+    if len(ends_ns) < 2:
+        return float(rank.window_ns[1] - rank.window_ns[0]) / 1000
+    return float(ends_ns[-1] - ends_ns[0]) / 1000 / (len(ends_ns) - 1)

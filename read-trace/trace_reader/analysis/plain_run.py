@@ -17,6 +17,7 @@ from trace_reader.link.trace import Trace
 from trace_reader.model.rows import median
 from trace_reader.names.call_names import is_launch
 from trace_reader.names.kernel_names import is_collective
+from trace_reader.units import us
 
 MEASURED, ESTIMATED, UNKNOWN = "measured", "estimated", "unknown"
 HEADER_KEY = "plain_step_us"  # {"median": us, "low": us, "high": us}
@@ -25,8 +26,8 @@ HEADER_KEY = "plain_step_us"  # {"median": us, "low": us, "high": us}
 class PlainRun(msgspec.Struct, frozen=True):
     """A step without the profiler, in us: between `low_us` and `high_us`. `how` it is known: measured, estimated, or unknown.
 
-    `verdict`: what limits that run, where it is the same in all of the interval; else None. `unknown_because`: of an unknown one,
-    why, where that is the profiler's own cost; else None.
+    `verdict`: what limits that run, where it is the same in all of the interval; else None. `unknown_because`: of an unknown one
+    of a trace with steps, why; else None.
     """
 
     step_us: float | None
@@ -108,20 +109,33 @@ def plain_run(trace: Trace, recorded_step_us: float | None, cpu: CpuActivity, wi
         low, middle, high = told
         plain = PlainRun(middle, low, high, recorded_step_us, MEASURED)
     if not is_playable(trace):
-        return Known(plain)
+        return Known(_because(plain, trace, _not_playable(trace)))
     run = PricedRun(trace)
     if not run.is_sound(recorded_step_us):
-        return Known(plain)
+        return Known(_because(plain, trace, "clocks disagree, or its first steps are not like the others"))
     if plain.how == UNKNOWN and recorded_step_us:
         plain = _estimated(run, recorded_step_us)
     if plain.how == UNKNOWN:
-        return Known(plain)
+        return Known(_because(plain, trace, "only one step was recorded" if recorded_step_us is None else None))
     times_ns = run.times_ns(plain)
     verdicts = {run.replay.play(after_ns).verdict for after_ns in times_ns}
     if len(verdicts) != 1 or window is None or not len(trace.work):
         return Known(plain)
     plain = msgspec.structs.replace(plain, verdict=verdicts.pop())
     return Known(plain, run.replay.play(np.mean(times_ns, axis=0).astype(np.int64)).critical_path(cpu, window))
+
+
+def _because(plain: PlainRun, trace: Trace, why: str | None) -> PlainRun:
+    """The same, and if it is unknown, why: of a trace with steps, unless it is said already."""
+    if plain.how != UNKNOWN or plain.unknown_because or not len(trace.steps):
+        return plain
+    return msgspec.structs.replace(plain, unknown_because=why)
+
+
+def _not_playable(trace: Trace) -> str | None:
+    if trace.work.is_named(is_collective).any():
+        return "its collectives wait for other ranks"
+    return "the launches of too much of its GPU work are missing" if (trace.work.step >= 0).any() else None
 
 
 def _estimated(run: "PricedRun", recorded_step_us: float) -> PlainRun:
@@ -138,7 +152,12 @@ def _estimated(run: "PricedRun", recorded_step_us: float) -> PlainRun:
         took = [max(1 - step_us / recorded_step_us, 0.0) for step_us in (high, low)]
         because = f"its ops are so short that the profiler may have taken {took[0]:.0%} to {took[1]:.0%} of the recorded one"
         if run.estimated == (EVERYTHING, NOTHING):
+            launch_us = run.launch_us
             because = "what the profiler costs on such a machine was not measured"
+            if launch_us:
+                because = (
+                    f"its launches take {us(launch_us)}, and what the profiler costs was measured where they take {us(LAUNCH_US)}"
+                )
         return PlainRun(None, None, None, recorded_step_us, UNKNOWN, unknown_because=because)
     low, high = narrowed(low, high, FROM_LOWER if len(run.replay.work) else 1.0)
     return PlainRun(min(max((least + most) / 2, low), high), low, high, recorded_step_us, ESTIMATED)
@@ -205,10 +224,15 @@ class PricedRun:
         self.estimated = known if has_prices(trace) else (EVERYTHING, NOTHING)
 
     @cached_property
+    def launch_us(self) -> float:
+        """The median of the kernels' launches, as recorded; 0 where there are none."""
+        launches = self._trace.calls.where(self._trace.calls.is_named(LAUNCHES.__contains__))
+        return median(launches.duration_us) if len(launches) else 0.0
+
+    @property
     def _scale(self) -> float:
         """From the prices in us to this trace's nanoseconds: what a launch takes here tells how fast this CPU is."""
-        launches = self._trace.calls.where(self._trace.calls.is_named(LAUNCHES.__contains__))
-        return (median(launches.duration_us) / LAUNCH_US if len(launches) else 0.0) * 1000 or 1000.0
+        return self.launch_us / LAUNCH_US * 1000 or 1000.0
 
     @cached_property
     def _begun(self) -> tuple[np.ndarray, ...]:
@@ -273,7 +297,10 @@ class PricedRun:
             share = plain.step_us / recorded_us
             # Without a GPU a recorded step can be the shorter one: the machine was busier meanwhile.
             prices = self.prices_at(share if len(self._trace.work) else min(share, 1.0))
-            return [] if prices is None else [self.without(prices)]
+            if prices is None:
+                return []
+            dearest = self._dearest(prices, share * self._unchanged_us)
+            return [self.without(prices)] if dearest == prices else [self.without(prices), self.without(dearest)]
         least, most = (self.end(prices, recorded_us)[0] for prices in self.estimated)
         return [self.without(prices) for prices in self.estimated] if self.are_sound(least, most, recorded_us) else []
 
@@ -308,6 +335,13 @@ class PricedRun:
             middle = (low + high) / 2
             low, high = (middle, high) if self._step_us(CHEAP.times(middle)) > step_us else (low, middle)
         return CHEAP.times(high)
+
+    def _dearest(self, prices: Prices, step_us: float) -> Prices:
+        """Where higher prices leave the step as long, since the GPU limits it: the highest that are tried; else these. A
+        measured step then does not tell what the CPU takes.
+        """
+        highest = prices.times(MOST_DEAR)
+        return highest if prices != NOTHING and self._step_us(highest) >= step_us * (1 - SPREAD) else prices
 
     def _step_us(self, prices: Prices) -> float:
         return self.replay.play(self.without(prices)).step_us

@@ -53,7 +53,8 @@ def plain_sentence(facts: Facts) -> str:
         at = f", at {us(plain.recorded_step_us)} a step," if plain.recorded_step_us else ","
         looks = f"recorded{at} the run looks {facts.recorded_verdict} ({about(share)} {CLASSES[name]})"
         return f"{looks}; without the profiler {_busy(facts, step)}"
-    if plain.verdict is None and plain.how == ESTIMATED and _busy_us(facts) >= NEARLY_BUSY * (plain.low_us or 0.0):
+    least_us = plain.step_us if plain.how == MEASURED else plain.low_us
+    if plain.verdict is None and _busy_us(facts) >= NEARLY_BUSY * (least_us or 0.0) and facts.verdict != "gpu-bound":
         return f"without the profiler it may be gpu-bound: {_busy(facts, step)}"
     before = f", {us(plain.recorded_step_us)} recorded" if plain.recorded_step_us else ""
     if plain.how == MEASURED:

@@ -20,9 +20,10 @@ from trace_reader.analysis.edits import (
 )
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.verdict import what_limits, whole
+from trace_reader.findings.compiled import compiled_share
 from trace_reader.findings.registry import LONGEST_FREE_NS, Seen, a_step, finding, listed
 from trace_reader.link.intervals import merged, without
-from trace_reader.link.nesting import innermost, outermost
+from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import Reason
 from trace_reader.model.rows import Rows
@@ -83,7 +84,7 @@ def _overhead_bound(trace: Trace, facts: Facts) -> Seen | None:
         next = "See compute-on-the-cpu: most of the CPU's time goes into ops that it computes itself."
     elif facts.gpu_time_by_origin_us["graph"] > 0.5 * sum(facts.gpu_time_by_origin_us.values()):
         next = "Look at what the CPU does between graph replays: most GPU time is replayed from a graph already."
-    elif _compiled_share(trace) >= SHARE_TO_NAME:
+    elif compiled_share(trace) >= SHARE_TO_NAME:
         next = "Most of it is compiled already: give each launch more work (larger batch), or replay it as a CUDA graph."
     elif path.cpu_within_us(*_long_gaps(trace)[:2]) >= SHARE_TO_NAME * path.cpu_us:
         next = f"See python-between-ops: {STACKS if has_stacks(trace) else f'most of it is in no op ({NO_STACKS}).'}"
@@ -93,16 +94,6 @@ def _overhead_bound(trace: Trace, facts: Facts) -> Seen | None:
 def has_stacks(trace: Trace) -> bool:
     """Whether the file holds functions of Python, which are read where they are asked for."""
     return "python_function" in trace.skipped or bool((trace.slices.kind == Kind.PYTHON).any())
-
-
-def _compiled_share(trace: Trace) -> float:
-    """Of the GPU's time whose launch is known, the share that was launched in a compiled region."""
-    compiled = trace.slices.are_named(Kind.OP, lambda name: name.startswith("Torch-Compiled Region"))
-    launched = trace.linked.where(trace.linked.call >= 0)
-    if not compiled.any() or not launched.total_us:
-        return 0.0
-    inside = innermost(trace.slices, trace.parent, launched.call, compiled) >= 0
-    return launched.where(inside).total_us / launched.total_us
 
 
 def _limits(trace: Trace, facts: Facts, verdict: str, *classes: Class) -> Seen | None:

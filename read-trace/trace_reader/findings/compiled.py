@@ -7,14 +7,29 @@ import numpy as np
 from trace_reader.analysis.edits import Effect, dropped
 from trace_reader.analysis.facts import Facts
 from trace_reader.findings.registry import Seen, calls_of, finding, listed, named
+from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
+from trace_reader.model.slices import Kind
 from trace_reader.units import count, us
 
 SHOWN = 12  # letters of a hash
 GRAPH_HASH = re.compile(r"## Call CompiledFxGraph (\w+) ##")
 LONGEST_NAME = 80  # characters
 MOST_OPS = 5  # of a fused kernel, that are named
+
+
+COMPILED = ("Torch-Compiled Region", "CompiledFunction")  # forward, and backward: CompiledFunctionBackward
+
+
+def compiled_share(trace: Trace) -> float:
+    """Of the GPU's time whose launch is known, the share that was launched in a compiled region, forward or backward."""
+    compiled = trace.slices.are_named(Kind.OP, lambda name: name.startswith(COMPILED))
+    launched = trace.linked.where(trace.linked.call >= 0)
+    if not compiled.any() or not launched.total_us:
+        return 0.0
+    inside = innermost(trace.slices, trace.parent, launched.call, compiled) >= 0
+    return launched.where(inside).total_us / launched.total_us
 
 
 def _graphs(trace: Trace) -> dict[str, int]:

@@ -230,7 +230,7 @@ def _far_from_the_floor(trace: Trace, facts: Facts) -> Seen | None:
         or (facts.critical_path.window_us if facts.critical_path and len(facts.steps) == 1 else None)
     )
     gb_per_s = peak(facts.device or "", "memory")
-    if period_us is None or gb_per_s is None:
+    if period_us is None or gb_per_s is None or not facts.steps:
         return None
     slices = trace.slices
     launched = trace.linked.where((trace.linked.op >= 0) & (trace.linked.step >= 0))

@@ -9,6 +9,7 @@ from trace_reader.analysis.edits import Effect, all_of, launched_at_once, scaled
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernel_facts import KernelFacts
 from trace_reader.analysis.replay import BUSY_ITSELF_US
+from trace_reader.findings.compiled import compiled_share
 from trace_reader.findings.gemm import aligned, unaligned
 from trace_reader.findings.registry import Seen, a_step, calls_of, finding, listed, named, not_compiling
 from trace_reader.link.launches import Origin
@@ -127,7 +128,10 @@ def _many_small_kernels(trace: Trace, facts: Facts) -> Seen | None:
         f"{len(small) / recorded:.0f} of {len(launched) / recorded:.0f} kernels per step take less than {SMALL_US} µs (median "
         f"{us(median(small.duration_us))}); the GPU waits for the CPU or a launch in {about(waiting)} of the critical path"
     )
-    return Seen(seen, small, share=_with_their_ops(trace, facts, small), effect=_fused_or_replayed(small, recorded))
+    next = (
+        "Launch fewer, larger kernels (larger batch), or replay them as a CUDA graph." if compiled_share(trace) >= MOSTLY else ""
+    )
+    return Seen(seen, small, next, _with_their_ops(trace, facts, small), _fused_or_replayed(small, recorded))
 
 
 @finding(
