@@ -20,6 +20,16 @@ def told(capsys, *arguments):
     return capsys.readouterr().out
 
 
+def test_what_only_teaches_is_on_the_first_screen_of_a_lesson_alone(capsys, tmp_path):
+    events = [step(0, 0, 100), op("aten::t", 10, 5), launch(20, 1), kernel(GEMM, 25, 70, 1)]
+    lesson = {"script": "01_matmul_add", "run": "64"}
+    of_a_lesson = told(capsys, write(tmp_path / "a.json", *events, lesson=lesson))
+    of_another, everything = (told(capsys, write(tmp_path / "b.json", *events), *flags) for flags in ([], ["--all"]))
+    assert "\n  views-launch-nothing: 1 x aten::t of a step launched nothing themselves\n" in of_a_lesson
+    assert "\n  views-launch-nothing: " in everything and "\n  views-launch-nothing: " not in of_another
+    assert "views-launch-nothing" in of_another.partition("and ")[2]  # by its name
+
+
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}/{path.name.partition('.')[0]}")
 def test_a_report_keeps_to_50_lines_of_80_columns(capsys, path):
     lines = told(capsys, path).splitlines()

@@ -51,6 +51,21 @@ def test_the_annotations_of_a_server_are_its_steps(tmp_path, capsys):
     )
 
 
+def test_a_servers_prefill_is_no_cold_start(tmp_path):
+    """A first step of 300 of CPU time, the others 50: of a program that says nothing of its steps it would be one."""
+    names = ("execute_context_1(512)_generation_0(0)", *(f"execute_context_0(0)_generation_{n}({n})" for n in (1, 2, 3)))
+
+    def slow(first):
+        return [e | {"dur": 300} if e["name"] == first else e | {"ts": e["ts"] + 300} for e in served(first, *names[1:])]
+
+    def slugs(events):
+        return [found.slug for found in read(write(tmp_path / "t.json", *events)).findings]
+
+    assert "cold-start" not in slugs(slow(names[0]))
+    plain = [{**e, "name": f"ProfilerStep#{names.index(e['name'])}"} if e["name"] in names else e for e in slow(names[0])]
+    assert "cold-start" in slugs(plain)
+
+
 def test_the_profilers_own_steps_come_first(tmp_path):
     path = write(tmp_path / "t.json", step(0, 0, 300), *served("step[DECODE bs=1]", "step[DECODE bs=2]"))
     assert load(path).steps.names == ["ProfilerStep#0"]

@@ -18,7 +18,7 @@ COLD_FACTOR = 1.5
     "Read the later steps; a warm-up removes the program's one-time cost, not the profiler's.",
 )
 def _cold_start(trace: Trace, facts: Facts) -> Seen | None:
-    if len(facts.steps) < 3:
+    if len(facts.steps) < 3 or facts.server_steps:  # of a server, prefill and decode are no equal steps
         return None
     first, *later = (s.cpu_us - s.sync_us for s in facts.steps)  # what the CPU waits for the GPU is no cost of its own
     middle = sorted(later)[len(later) // 2]

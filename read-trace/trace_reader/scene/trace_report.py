@@ -9,7 +9,7 @@ from trace_reader.analysis.facts import Facts, Finding
 from trace_reader.analysis.plain_run import MEASURED
 from trace_reader.analysis.recompiles import Recompiled
 from trace_reader.analysis.verdict import CPU_WORDS, plain_sentence, verdict_sentence, whole
-from trace_reader.findings import NAMING
+from trace_reader.findings import NAMING, PATTERNS
 from trace_reader.guard import Failures
 from trace_reader.scene.document import LABEL_WIDTH, Document, Item, Style, middle, short
 from trace_reader.scene.trace_tables import IDLE, MEMORY, TABLES, TraceView
@@ -105,11 +105,15 @@ def work_per_step(facts: Facts, most: int = MOST_KINDS) -> str:
 
 
 def _findings(out: Document, findings: list[Finding], facts: Facts) -> None:
-    """Those that explain most of the critical path; of the rest, the names."""
+    """Those that explain most of the critical path; of the rest, the names. What only teaches how to read a trace is told of a
+    lesson's, and with --all.
+    """
     out.section(FINDINGS_TITLE.format(whole(facts)), "findings")
-    if not findings:
+    shown = findings
+    if out.style.brief:
+        shown = [f for f in findings if not f.is_worthless and (facts.lesson or not PATTERNS[f.slug].trivia)][:MOST_FINDINGS]
+    if not shown:
         out.lines(["none"], indented=True)
-    shown = [f for f in findings if not f.is_worthless][:MOST_FINDINGS] if out.style.brief else findings
     for finding in shown:
         out.item(finding_item(finding))
     if rest := [finding.slug for finding in findings if finding not in shown]:
