@@ -875,6 +875,14 @@ def test_a_step_that_a_header_tells_and_the_trace_lacks_has_no_floor(tmp_path):
     assert "far-from-the-floor" not in [f.slug for f in facts.findings] and not facts.failed
 
 
+def test_of_a_later_gpus_products_no_rounds_are_told(tmp_path):
+    """They were not measured."""
+    later = GEMM.replace("sm90", "sm100")
+    for name, told in ((GEMM, True), (later, False)):
+        events = [op("aten::mm", 0, 20, **products(4096, 1792)), *linked(name, 1, 20)]
+        assert ("partial-wave" in found(tmp_path, events)) is told
+
+
 def test_views_that_are_the_same_in_each_step_are_counted_by_step(tmp_path):
     each = [[step(n, 100 * n, 100), *[op("aten::t", 100 * n + 10 * k, 5) for k in range(3)]] for n in range(2)]
     events = [*each[0], *each[1], *linked(GEMM, 50, 5)]

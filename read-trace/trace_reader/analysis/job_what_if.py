@@ -148,9 +148,7 @@ def _plain(
         runs = [(middle, times)] if times else []
         dearest = [run.without(CHEAP.times(MOST_DEAR)) for run in priced]
         if times and middle < recorded_us and max(_play(replay, dearest)) >= middle * (1 - SPREAD):
-            runs.append(
-                (middle, dearest)
-            )  # the GPUs limit it, and how much of the CPU's time is the profiler's, it does not tell
+            runs.append((middle, dearest))  # the GPUs limit it: it does not tell what the CPU takes
         return PlainRun(middle, low, high, recorded_us, MEASURED), runs
     if not all(map(has_prices, traces)):
         return unknown, []

@@ -204,12 +204,12 @@ class Tiled(msgspec.Struct, frozen=True):
 
 
 def _tiled(trace: Trace) -> Iterator[Tiled]:
-    """The products of cuBLAS' nvjet kernels, which keep one block on an SM. Such a kernel can take the matrices the other way
-    round: the fewer tiles count.
+    """The products of cuBLAS' nvjet kernels for Hopper, which keep one block on an SM; those for later GPUs were not measured.
+    Such a kernel can take the matrices the other way round: the fewer tiles count.
     """
     for (_, (batch, m, n, _), kernel, _), calls in gemm_calls(trace).items():
         name = decode_name(kernel)
-        if name.family == "cuBLAS nvjet" and name.tile and "splitK" not in kernel:
+        if name.family == "cuBLAS nvjet" and name.architecture == "sm90" and name.tile and "splitK" not in kernel:
             a, b = map(int, name.tile.split("x"))
             tiles = min(math.ceil(m / a) * math.ceil(n / b), math.ceil(n / a) * math.ceil(m / b))
             shape = f"{f'{batch:,} x ' if batch > 1 else ''}{m:,} x {n:,}"
