@@ -133,13 +133,13 @@ def test_what_is_chosen_together_saves_at_least_what_each_saves_and_less_than_ev
     trace = load(str(FAULTS / f"{name}.json.gz"))
     facts = analyze(trace)
     found = choices(trace, facts)
-    assert found is not None and found.findings
-    assert len(found.gains) == 1 << len(found.findings) and found.gains[0] == Gain(0, 0)
-    for place, finding in enumerate(found.findings):
-        assert found.gains[1 << place] == finding.gain
+    assert found is not None and found.changes
+    assert len(found.gains) == 1 << len(found.changes) and found.gains[0] == Gain(0, 0)
+    for place, change in enumerate(found.changes):
+        assert found.gains[1 << place] == next(own.gain for own in facts.findings if own.slug == change.name)
     for chosen, gain in enumerate(found.gains):
         assert 0 <= gain.low <= gain.high < 1
-        for place in range(len(found.findings)):
+        for place in range(len(found.changes)):
             assert gain.high >= found.gains[chosen & ~(1 << place)].high - 1e-9
 
 

@@ -211,7 +211,7 @@ def test_at_most_four_changes_can_be_chosen(tmp_path):
     trace = load(write(tmp_path / "t.json", *events, **said))
     facts = analyze(trace)
     found = choices(trace, facts)
-    assert found is not None and len(found.findings) <= 4 and len(found.gains) == 1 << len(found.findings)
+    assert found is not None and len(found.changes) <= 4 and len(found.gains) == 1 << len(found.changes)
 
 
 @pytest.mark.parametrize("name", [
@@ -248,4 +248,4 @@ def test_a_loader_that_limits_the_run_can_be_chosen(tmp_path):
     ])  # fmt: skip
     trace = load(write(tmp_path / "t.json", *events, **said))
     found = choices(trace, analyze(trace))
-    assert found is not None and "input-bound" in [finding.slug for finding in found.findings]
+    assert found is not None and "input-bound" in [change.name for change in found.changes]

@@ -62,7 +62,7 @@ ONE_RANK = "--scheduler reads the ranks of a job, and one.json is one trace: nam
         (["bad", "--plot", "a.png"], "bad/t_rank1.json: the file is empty"),
         (["bad", "--html", "a.html"], "bad/t_rank1.json: the file is empty"),
         (["bad", "--what_if", "no waits"], "bad/t_rank1.json: the file is empty"),
-        (["nosteps", "--what_if", "no waits"], "--what_if changes a step, and a rank has fewer than two"),
+        (["nosteps", "--what_if", "no waits"], "--what_if cannot play this job again: a rank has fewer than two steps"),
         (["job", "nosteps"], "nosteps/t_rank0.json: two jobs are compared by their steps, and this one has none"),
         (["job/t_rank0.json", "object_rank1.json", "--merge", "a.json"],
          "object_rank1.json: no trace: there is no list traceEvents in it"),

@@ -12,8 +12,11 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.collective_matching import LeftOut, Matched, Unit, aligned, entries_of, match
 from trace_reader.analysis.collectives import bus_factor
-from trace_reader.analysis.rank_summary import Message, RankSummary, Union
+from trace_reader.analysis.facts import WORTH_A_CHANGE
+from trace_reader.analysis.plain_run import MEASURED, UNKNOWN, PlainRun
+from trace_reader.analysis.rank_summary import Message, RankFinding, RankSummary, Union
 from trace_reader.analysis.straggler import NOBODY, WORTH_TELLING, Straggler, find_straggler, last_to_arrive
+from trace_reader.analysis.what_if import Gain
 from trace_reader.errors import TraceError
 from trace_reader.link.intervals import each_within_ns, merged, union_ns, within_ns
 from trace_reader.model.rows import median
@@ -21,6 +24,7 @@ from trace_reader.model.rows import median
 TOGETHER = 0.5  # of a collective: the most that its ends are apart, where its durations are compared
 MOSTLY_TRANSFER, MOSTLY_WAITING = 0.25, 0.5  # the share of skew in transfer and skew: up to, and from
 APART_US = 40.0  # ends of one collective, by clocks that are aligned: those of one job are 0.5 to 25 us apart, on H200s
+TOLD_BETTER = ("exposed-communication", "late-rank-suspected")  # by the job's own tables and its verdict
 NO_ENTRIES = np.empty(0, np.int64)
 
 
@@ -75,11 +79,32 @@ class JobCollectiveFacts(msgspec.Struct, frozen=True):
     kind: str
 
 
+class JobFinding(msgspec.Struct, frozen=True):
+    """A finding of some of the ranks' own traces, as that one has it which has the largest share.
+    `gain`: what following its advice on all of them saves of a step of the job without the profiler; None where that is not
+    known, and `no_gain` says why.
+    """
+
+    slug: str
+    ranks: tuple[int, ...]
+    seen: str
+    next: str
+    share: float
+    gain: Gain | None = None
+    no_gain: str | None = None
+
+    @property
+    def is_worthless(self) -> bool:
+        """Whether it is known that what it says next saves next to nothing."""
+        return self.gain is not None and self.gain.high < WORTH_A_CHANGE
+
+
 class JobFacts(msgspec.Struct, frozen=True, eq=False):
     """A job. `offset_ns`: what is added to each rank's times to make them the first's; None where nothing ties the two clocks.
     `residual_us`: how far the ends of one collective still are apart, the median; `ends_fit`: little
     enough for the durations to be compared. `late`: the rank that causes half of the waiting, worth telling or not. `waits_ns`:
-    of each rank, where it waited.
+    of each rank, where it waited. `plain`: a step without the profiler, of the slowest rank; `late_gain`: what is saved of it if
+    the late rank comes when the one does that waits longest, where that is known.
     """
 
     summaries: tuple[RankSummary, ...]
@@ -96,11 +121,22 @@ class JobFacts(msgspec.Struct, frozen=True, eq=False):
     left_out: tuple[LeftOut, ...]
     offset_ns: tuple[int | None, ...]
     waits_ns: tuple[Union, ...]
+    plain: PlainRun
+    findings: tuple[JobFinding, ...]
+    late_gain: Gain | None = None
 
     @property
     def straggler(self) -> Straggler | None:
-        """The late rank, where what the others wait for it is worth telling."""
-        return self.late if self.late is not None and self.late.cost >= WORTH_TELLING else None
+        """The late rank, where what it costs the job is worth telling; where that is not known, what the others wait for it."""
+        if self.late is None or self.late.cost < WORTH_TELLING:
+            return None
+        return self.late if self.late_gain is None or self.late_gain.high >= WORTH_TELLING else None
+
+    @property
+    def waits_longest(self) -> RankFacts:
+        """Of the ranks that are not the late one, that which waits for most of its time."""
+        others = [rank for rank in self.ranks if self.late is None or rank.rank != self.late.rank]
+        return max(others, key=lambda rank: rank.exposed_waiting_us / rank.window_us if rank.window_us else 0.0)
 
     @property
     def missing_ranks(self) -> tuple[int, ...]:
@@ -144,6 +180,8 @@ def job_facts(summaries: Iterable[RankSummary]) -> JobFacts:
         left_out=tuple(left_out),
         offset_ns=tuple(offset_ns),
         waits_ns=tuple(waits),
+        plain=_plain(ranks),
+        findings=_findings(ranks),
     )
 
 
@@ -184,6 +222,31 @@ def _check_times(ranks: Sequence[RankSummary], matched: Matched, offset_ns: list
                 f"not one job: {first.trace} and {summary.trace} were recorded {apart_ns / 1e9:.1f} s apart, and their "
                 "collectives do not fit each other"
             )
+
+
+def _plain(ranks: Sequence[RankSummary]) -> PlainRun:
+    """The step of the slowest rank without the profiler, where each has measured its own."""
+    slowest = max(ranks, key=lambda rank: (rank.plain.step_us or 0.0, -rank.rank)).plain
+    if all(rank.plain.how == MEASURED for rank in ranks):
+        low_us, high_us = (max(getattr(rank.plain, end) for rank in ranks) for end in ("low_us", "high_us"))
+        return PlainRun(slowest.step_us, low_us, high_us, slowest.recorded_step_us, MEASURED)
+    return PlainRun(None, None, None, None, UNKNOWN)
+
+
+def _findings(ranks: Sequence[RankSummary]) -> tuple[JobFinding, ...]:
+    """The findings of the ranks' own traces, but for what the job itself tells better; those of few ranks first, which tell the
+    ranks apart.
+    """
+    by_slug: dict[str, list[tuple[float, int, RankFinding]]] = defaultdict(list)
+    for summary in ranks:
+        for finding in summary.findings:
+            if finding.slug not in TOLD_BETTER:
+                by_slug[finding.slug].append((finding.share, -summary.rank, finding))
+    found = []
+    for slug, own in by_slug.items():
+        _, _, finding = max(own, key=lambda item: item[:2])
+        found.append(JobFinding(slug, tuple(sorted(-rank for _, rank, _ in own)), finding.seen, finding.next, finding.share))
+    return tuple(sorted(found, key=lambda item: (len(item.ranks), -item.share, item.slug)))
 
 
 def _unmatched(left_out: list[LeftOut]) -> int:

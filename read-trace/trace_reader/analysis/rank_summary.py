@@ -14,6 +14,7 @@ import numpy as np
 from trace_reader.analysis.collectives import message_bytes
 from trace_reader.analysis.cpu_time import is_loader
 from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.plain_run import PlainRun
 from trace_reader.analysis.step_facts import step_ends_ns
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import outermost
@@ -81,10 +82,11 @@ class Calls(msgspec.Struct, frozen=True, eq=False):
 
 
 class RankFinding(msgspec.Struct, frozen=True):
-    """What the reader finds in a rank's own trace, and its share of the rank's critical path."""
+    """What the reader finds in a rank's own trace, what to do next, and its share of the rank's critical path."""
 
     slug: str
     seen: str
+    next: str
     share: float
 
 
@@ -102,6 +104,7 @@ class RankSummary(msgspec.Struct, frozen=True, eq=False):
     device: str | None
     versions: dict[str, str]
     verdict: str
+    plain: PlainRun
     has_gpu: bool
     zero_ns: int
     base_ns: int
@@ -156,7 +159,10 @@ def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
         device=facts.device,
         versions=facts.versions,
         verdict=facts.verdict,
-        findings=tuple(RankFinding(f.slug, f.seen, f.share) for f in facts.findings if f.share and f.share >= WORTH_TELLING),
+        plain=facts.plain,
+        findings=tuple(
+            RankFinding(f.slug, f.seen, f.next, f.share) for f in facts.findings if f.share and f.share >= WORTH_TELLING
+        ),
         has_gpu=has_gpu,
         zero_ns=trace.zero_ns,
         base_ns=trace.base_ns,

@@ -49,12 +49,7 @@ def _of_job(paths: Sequence[str], changes: "list[Change]", style: Style, steps_f
     from trace_reader.scene.what_if_report import job_what_if_report
 
     traces: dict[str, Trace] = {}
-
-    def kept(path: str, steps_from: re.Pattern[str] | None) -> Trace:
-        traces[path] = load_shown(path, steps_from)
-        return traces[path]
-
-    read = [read_rank(path, steps_from, kept) for path in paths]
+    read = [read_rank(path, steps_from, load_shown, lambda trace, _: traces.update({trace.path: trace})) for path in paths]
     if errors := [found for found in read if isinstance(found, TraceError)]:
         raise errors[0]
     job = job_facts([found for found in read if not isinstance(found, TraceError)])

@@ -17,16 +17,18 @@ from typing import Any
 
 import msgspec
 from trace_reader import guard
+from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.job_facts import JobFacts, job_facts
 from trace_reader.analysis.rank_summary import RankSummary, rank_of, summarize_rank
 from trace_reader.commands.load_shown import load_shown, showing
 from trace_reader.errors import MissingExtraError, SeveralJobsError, TraceError
+from trace_reader.findings.of_jobs import PlayedJob, without_gains
 from trace_reader.link.trace import Trace
 from trace_reader.parse.byte_source import list_folder, open_blocks, size_of, traces_in
 from trace_reader.reading import analyze, load
 from trace_reader.system.processes import cores, end_with_parent
 from trace_reader.system.terminal import say_note
-from trace_reader.units import natural
+from trace_reader.units import human_bytes, natural
 
 ENDINGS = (".json", ".json.gz", ".pftrace", ".sqlite")
 HEAD_BYTES = 1 << 20  # of a file, in which the header is, where it stands first
@@ -136,10 +138,45 @@ def read_job(
     return job_facts(found), sorted(errors, key=str)
 
 
-def read_rank(path: str, steps_from: re.Pattern[str] | None = None, load: Callable[..., Trace] = load) -> Read:
-    """The summary of the rank at `path`, or what is wrong with it: what one process does of the map."""
+def play_job(
+    paths: Sequence[str], steps_from: re.Pattern[str] | None = None, scheduler: str | None = None
+) -> tuple[JobFacts, list[TraceError], PlayedJob | None]:
+    """As `read_job`; a job of which all can be held at once is played again, and its facts say what a step takes without the
+    profiler and what its findings' advice saves.
+    """
+    if scheduler is not None or sum(map(size_of, paths)) >= IN_PARALLEL_BYTES:
+        job, errors = read_job(paths, steps_from, scheduler)
+        because = f"a job of more than {human_bytes(IN_PARALLEL_BYTES)} is played again by --what_if alone"
+        return without_gains(job, because), errors, None
+    read: dict[str, tuple[Trace, Facts]] = {}
+    found = [
+        read_rank(path, steps_from, load_shown, lambda trace, facts: read.update({trace.path: (trace, facts)})) for path in paths
+    ]
+    summaries = [own for own in found if isinstance(own, RankSummary)]
+    errors = [own for own in found if isinstance(own, TraceError)]
+    if not summaries:
+        raise errors[0]
+    job = job_facts(summaries)
+    played = PlayedJob(job, [read[summary.trace] for summary in job.summaries])
+    return played.job, sorted(errors, key=str), played
+
+
+def read_rank(
+    path: str,
+    steps_from: re.Pattern[str] | None = None,
+    load: Callable[..., Trace] = load,
+    keep: Callable[[Trace, Facts], object] | None = None,
+) -> Read:
+    """The summary of the rank at `path`, or what is wrong with it: what one process does of the map. `keep` gets what was
+    read.
+    """
     try:
-        return _summary(load(path, steps_from=steps_from))
+        trace = load(path, steps_from=steps_from)
+        facts = analyze(trace)
+        summary = _summary(trace, facts)
+        if keep is not None:
+            keep(trace, facts)
+        return summary
     except TraceError as error:
         return error
     except LookupError as error:
@@ -150,11 +187,11 @@ def read_rank(path: str, steps_from: re.Pattern[str] | None = None, load: Callab
         return TraceError(f"{path}: reading it failed ({type(error).__name__}: {error}); please report it")
 
 
-def _summary(trace: Trace) -> RankSummary:
+def _summary(trace: Trace, facts: Facts) -> RankSummary:
     rank = rank_of(trace.header, trace.path)
     if rank is None:
         raise TraceError(f"{trace.path}: neither the trace nor its name says which rank it is of")
-    return summarize_rank(trace, analyze(trace), rank)
+    return summarize_rank(trace, facts, rank)
 
 
 def _read_all(

@@ -112,10 +112,10 @@ def _with_log(facts: Facts, log: Path, style: Style) -> Answer:
 
 
 def _job(paths: list[str], style: Style, steps_from: re.Pattern[str] | None, scheduler: str | None) -> Read:
-    from trace_reader.commands.read_job import read_job
+    from trace_reader.commands.read_job import play_job
     from trace_reader.scene.job_report import job_report
 
-    facts, errors = read_job(paths, steps_from, scheduler)
+    facts, errors, _ = play_job(paths, steps_from, scheduler)
     for error in errors:
         say_error(error)
     return Answer(lambda: job_report(facts, style), lambda: json_output.job_json(facts)), 2 if errors else 0
@@ -123,11 +123,11 @@ def _job(paths: list[str], style: Style, steps_from: re.Pattern[str] | None, sch
 
 def _two_jobs(jobs: list[list[str]], style: Style, steps_from: re.Pattern[str] | None, scheduler: str | None) -> Read:
     from trace_reader.analysis.job_comparison import compare_jobs
-    from trace_reader.commands.read_job import read_job
+    from trace_reader.commands.read_job import play_job
     from trace_reader.scene.job_comparison_report import job_comparison_report
 
-    read = [read_job(paths, steps_from, scheduler) for paths in jobs]
-    errors = [error for _, own in read for error in own]
+    read = [play_job(paths, steps_from, scheduler) for paths in jobs]
+    errors = [error for _, own, _ in read for error in own]
     for error in errors:
         say_error(error)
     compared = compare_jobs(read[0][0], read[1][0])

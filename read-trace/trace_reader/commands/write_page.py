@@ -10,7 +10,7 @@ from trace_reader.analysis.comparison import compare
 from trace_reader.analysis.job_facts import JobFacts
 from trace_reader.analysis.snapshot_facts import snapshot_curves, snapshot_facts
 from trace_reader.commands.load_shown import load_shown
-from trace_reader.commands.read_job import ONE_RANK, expanded, is_job, read_job
+from trace_reader.commands.read_job import ONE_RANK, expanded, is_job, play_job
 from trace_reader.errors import TraceError
 from trace_reader.findings import choices
 from trace_reader.model.slices import Kind
@@ -123,7 +123,7 @@ def page_of_two(timelines: Sequence[Timeline], style: Style) -> Page:
 
 def page_of_job(paths: Sequence[str], style: Style, steps_from: re.Pattern[str] | None, scheduler: str | None) -> Page:
     """The page of a job: a lane for each rank, and of the first ranks their own lanes, to be opened."""
-    job, errors = read_job(paths, steps_from, scheduler)
+    job, errors, played = play_job(paths, steps_from, scheduler)
     if errors:
         raise errors[0]
     opened = set(range(min(len(job.summaries), MOST_RANKS)))
@@ -141,7 +141,9 @@ def page_of_job(paths: Sequence[str], style: Style, steps_from: re.Pattern[str] 
         ranks = ", ".join(str(job.ranks[n].rank) for n in sorted(opened))
         cut.append(f"Of {len(panels)} ranks, {len(shown)} can be opened: {ranks}.")
     names = {place: f"rank {summary.rank}" for place, summary in enumerate(job.summaries)}
-    return _page(job_report(job, style), panels, shown, names, waits_for_straggler(job), job, cut)
+    page = _page(job_report(job, style), panels, shown, names, waits_for_straggler(job), job, cut)
+    chosen = played.choices() if played else None
+    return page if chosen is None else msgspec.structs.replace(page, changes=(job.plain, chosen))
 
 
 def _page(

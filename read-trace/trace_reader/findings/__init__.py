@@ -31,7 +31,7 @@ from trace_reader.model.rows import Rows
 from trace_reader.names.kernel_names import is_collective
 from trace_reader.system.processes import answers_of
 
-__all__ = ["PATTERNS", "Choices", "choices", "evidence_of", "run_rules", "seen_of"]
+__all__ = ["PATTERNS", "Choice", "Choices", "choices", "evidence_of", "run_rules", "seen_of"]
 # In the order in which they are told; in a file, from the top.
 _SUBJECTS = (
     bottleneck, cpu_ops, gpu_waits, communication, optimizer, cold_steps, kernel_patterns, memory_traffic, gemm, attention,
@@ -67,10 +67,17 @@ def _run_to_play(trace: Trace, facts: Facts) -> PricedRun | None:
     return run if run and run.is_sound(facts.plain.recorded_step_us) else None
 
 
-class Choices(msgspec.Struct, frozen=True):
-    """The findings that save most, and what each choice of them saves together: `gains` by the number whose bits say which."""
+class Choice(msgspec.Struct, frozen=True):
+    """A change that can be chosen: what it is called, and what to do."""
 
-    findings: tuple[Finding, ...]
+    name: str
+    advice: str
+
+
+class Choices(msgspec.Struct, frozen=True):
+    """The changes that save most, and what each choice of them saves together: `gains` by the number whose bits say which."""
+
+    changes: tuple[Choice, ...]
     gains: tuple[Gain, ...]
 
 
@@ -83,7 +90,8 @@ def choices(trace: Trace, facts: Facts) -> Choices | None:
     told = told[:MOST_CHOICES]
     seen = [PATTERNS[finding.slug].rule(trace, facts) for finding in told]
     effects = [found.effect for found in seen if found and found.effect]
-    return Choices(tuple(told), tuple(gains_together(run, facts.plain, effects)))
+    changes = tuple(Choice(finding.slug, finding.next) for finding in told)
+    return Choices(changes, tuple(gains_together(run, facts.plain, effects)))
 
 
 def _rank(finding: Finding) -> tuple[bool, bool, bool, float, float, float, float]:

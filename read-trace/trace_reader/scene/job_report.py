@@ -4,16 +4,17 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Any
 
-import msgspec
 import numpy as np
-from trace_reader.analysis.job_facts import JobFacts, RankFacts
+from trace_reader.analysis.job_facts import JobFacts, JobFinding, RankFacts
+from trace_reader.analysis.plain_run import MEASURED
 from trace_reader.analysis.rank_summary import SEND_AND_RECEIVE
-from trace_reader.analysis.straggler import Straggler
+from trace_reader.analysis.straggler import WORTH_TELLING, Straggler
+from trace_reader.findings import NAMING
 from trace_reader.model.rows import median
 from trace_reader.names.devices import peak
 from trace_reader.scene.document import Column, Document, Style, Table
 from trace_reader.scene.lights import waits_of
-from trace_reader.scene.trace_report import steps_line
+from trace_reader.scene.trace_report import OF_NO_CHANGE, TO_LOOK_INTO, WORTH_A_LOOK, advice, gain_words, saved, steps_line
 from trace_reader.scene.trace_tables import collective_light, each, known, megabytes
 from trace_reader.units import about, count, percent, us
 
@@ -23,8 +24,8 @@ MOST_RANKS = 8  # that are shown in their order; of more, those that wait least 
 MOSTLY = {"transfer": "transfer", "arrival skew": "skew", "mixed": "mixed", "inconclusive": "unknown"}
 MOST_LEFT_OUT = 3
 APART_NS = 10**8  # of two machines' clocks
-TOLD_BETTER = ("exposed-communication", "late-rank-suspected")  # by the job's own tables and its verdict
-SEEN_WIDTH = 30  # characters
+SEEN_WIDTH = 22  # characters
+SMALLEST_GAIN = 0.005  # that is not nothing
 MOST_NUMBERS = 6  # in a list of ranks
 
 
@@ -65,9 +66,7 @@ def job_report(job: JobFacts, style: Style) -> Document:
     else:
         out.lines([steps_line(steps[0]) if steps[0] else "steps: none"])
     out.section("Verdict", "verdict")
-    out.lines([job_sentence(job)])
-    if (late := job.straggler) is not None and _can_be_played(job):
-        out.lines([f"what it costs: --what_if 'rank {late.rank} like {_worst(job, late).rank}'"])
+    out.lines([line for line in (job_sentence(job), _late(job), _plain(job), _best(job)) if line])
     out.table(RANKS, view)
     for table in (RANK_STEPS, FOUND):
         if table.shown(view):
@@ -86,10 +85,12 @@ def job_sentence(job: JobFacts) -> str:
     if not any(rank.waiting_us for rank in job.ranks):
         who = "no rank waits for another"
     if late is not None:
-        who = (
-            f"rank {late.rank} causes {about(late.share)} of the waiting, which costs {about(late.cost)} of a rank's time: small"
-        )
-    where = _verdicts(job.ranks)
+        costs = f"which costs {about(late.cost)} of a rank's time"
+        if late.cost >= WORTH_TELLING and job.late_gain is not None:
+            most = f"{job.late_gain.high:.1%} at most" if job.late_gain.high >= SMALLEST_GAIN else "nothing"
+            costs = f"which takes {about(late.cost)} of a rank's time, and of a step without the profiler {most}"
+        who = f"rank {late.rank} causes {about(late.share)} of the waiting, {costs}: small"
+    where = _verdicts(job)
     window_us, exposed_us, waiting_us, transfer_us, communication_us, overlapped_us = (
         sum(getattr(rank, f"{what}_us") for rank in job.ranks)
         for what in ("window", "exposed", "exposed_waiting", "exposed_transfer", "communication", "overlapped")
@@ -118,13 +119,20 @@ def job_sentence(job: JobFacts) -> str:
     return f"{exposed}: {', '.join(parts)}; {where}"
 
 
-def _verdicts(ranks: Sequence[RankFacts]) -> str:
+def _verdicts(job: JobFacts) -> str:
+    """What the ranks are bound by, each by its own trace; where the CPU is what limits them as recorded, what it is of a step."""
+    ranks = job.ranks
     by_verdict: dict[str, list[int]] = {}
     for rank in ranks:
         by_verdict.setdefault(rank.verdict, []).append(rank.rank)
-    if len(by_verdict) == 1:
-        return f"all ranks are {ranks[0].verdict}" if len(ranks) > 1 else f"rank {ranks[0].rank} is {ranks[0].verdict}"
-    return ", ".join(f"{_ranks(own)} {'is' if len(own) == 1 else 'are'} {verdict}" for verdict, own in by_verdict.items())
+    told = ", ".join(f"{_ranks(own)} {'is' if len(own) == 1 else 'are'} {verdict}" for verdict, own in by_verdict.items())
+    if len(by_verdict) == 1 and len(ranks) > 1:
+        told = f"all ranks are {ranks[0].verdict}"
+    launching = next((own.gain for own in job.findings if own.slug == "overhead-bound"), None)
+    if launching is None or job.straggler is not None:
+        return told
+    most = "nothing" if launching.high < SMALLEST_GAIN else f"{launching.high:.0%} at most"
+    return f"{told} as recorded (of a step without the profiler, less work on the CPU saves {most})"
 
 
 def _straggler(job: JobFacts, late: Straggler) -> str:
@@ -142,7 +150,7 @@ def _straggler(job: JobFacts, late: Straggler) -> str:
         "gap": "Its device waits for something that is not the CPU.",
     }.get(late.cause, "Its compute and launches do not show what delays it.")
     once = f", most of it in one collective, in {late.once}" if late.once else ""
-    worst = _worst(job, late)
+    worst = job.waits_longest
     in_steps = f", in {late.in_steps} of {late.of_steps} steps" if late.of_steps > 1 and late.in_steps else ""
     return (
         f"rank {late.rank} is the straggler{in_steps}: it arrives last in {late.last} of {count(late.of, 'collective')}; {who} "
@@ -151,15 +159,46 @@ def _straggler(job: JobFacts, late: Straggler) -> str:
     )
 
 
+def _plain(job: JobFacts) -> str:
+    """One line: what a step of the job takes without the profiler; empty where nothing was recorded that could tell."""
+    plain = job.plain
+    if plain.step_us is None:
+        return f"what a step takes without the profiler is not known: {plain.unknown_because}" if plain.unknown_because else ""
+    recorded = f", {us(plain.recorded_step_us)} recorded" if plain.recorded_step_us else ""
+    if plain.how == MEASURED:
+        return f"a step takes {us(plain.step_us)} without the profiler{recorded}"
+    return f"without the profiler a step takes an estimated {us(plain.low_us)} to {us(plain.high_us)}{recorded}"
+
+
+def _late(job: JobFacts) -> str:
+    """One line: what the straggler costs."""
+    if job.straggler is None:
+        return ""
+    change = f"rank {job.straggler.rank} like {job.waits_longest.rank}"
+    if job.late_gain is not None:
+        return f"what it costs: {saved(job.late_gain)} of a step (--what_if '{change}')"
+    return f"what it costs: --what_if '{change}'" if _can_be_played(job) else ""
+
+
 def _can_be_played(job: JobFacts) -> bool:
     """Whether --what_if can tell of this job what a change brings: it takes a step's time from one end to the next."""
     return job.whole and None not in job.offset_ns and all(len(summary.steps) > 1 for summary in job.summaries)
 
 
-def _worst(job: JobFacts, late: Straggler) -> RankFacts:
-    """The rank that waits for the straggler for most of its time."""
-    others = [rank for rank in job.ranks if rank.rank != late.rank]
-    return max(others, key=lambda rank: rank.exposed_waiting_us / rank.window_us if rank.window_us else 0.0)
+def _saved_most(finding: JobFinding) -> tuple[bool, float]:
+    """What saves most has the smallest one; of what is not known the order stays."""
+    return finding.gain is None, -(finding.gain.low + finding.gain.high) if finding.gain else 0.0
+
+
+def _best(job: JobFacts) -> str:
+    """One line: of the changes that the ranks' findings name, the one that saves most of the job's step."""
+    for finding in sorted(job.findings, key=_saved_most):
+        no_change = finding.slug in OF_NO_CHANGE or (finding.slug in TO_LOOK_INTO and finding.share < WORTH_A_LOOK)
+        if no_change or finding.is_worthless or not gain_words(finding):
+            continue
+        ranks = "all ranks" if len(finding.ranks) == len(job.ranks) else _ranks(finding.ranks)
+        return f"best change ({finding.slug} of {ranks}, saves {gain_words(finding)} of a step): {advice(finding.next)}"
+    return ""
 
 
 def _time(what: str, if_matched: bool = False) -> Callable[[RankFacts, JobView], str]:
@@ -174,7 +213,7 @@ def _time(what: str, if_matched: bool = False) -> Callable[[RankFacts, JobView],
 
 
 def _ranks_title(view: JobView) -> str:
-    per_step = f"mean of {view.steps} steps" if view.steps > 1 else "all that was recorded"
+    per_step = f"as recorded, the mean of {view.steps} steps" if view.steps > 1 else "all that was recorded"
     order = "; those that wait least first" if len(view.job.ranks) > MOST_RANKS else ""
     return f"Ranks ({per_step}; waiting and transfer: the exposed part; last: how often it arrived last, in all steps{order})"
 
@@ -220,7 +259,7 @@ def _later(what: str) -> Callable[[RankFacts, JobView], str]:
 
 RANK_STEPS = Table(
     key="rank_steps",
-    title="Steps of the ranks (first: the first one, from its start; else from end to end, the median of the later ones)",
+    title="Steps of the ranks (as recorded; first: the first one, from its start; else the later ones' median, end to end)",
     rows=lambda view: view.ranks,
     columns=(
         Column("rank", lambda rank, view: str(rank.rank)),
@@ -236,31 +275,15 @@ RANK_STEPS = Table(
 )
 
 
-class Found(msgspec.Struct, frozen=True):
-    """A finding of some of the ranks, as the rank with the largest share of its path has it."""
-
-    slug: str
-    ranks: tuple[int, ...]
-    seen: str
-    share: float
-
-
-def _found(view: JobView) -> list[Found]:
-    """The findings of the ranks' own traces, those of few ranks first: they tell the ranks apart; of all ranks only where
-    everything is told. Not their verdicts, nor what the job itself tells better.
+def _found(view: JobView) -> list[JobFinding]:
+    """What is worth telling: by what it saves, the most first; then what tells the ranks apart. Of all ranks, where it is not
+    known to save anything, only where everything is told. A verdict is told in its place, unless it is known what it costs.
     """
-    job = view.job
-    by_slug: dict[str, list[tuple[float, int, str]]] = {}
-    for summary in job.summaries:
-        for finding in summary.findings:
-            if finding.slug not in (summary.verdict, *TOLD_BETTER) or finding.slug == "input-bound":
-                by_slug.setdefault(finding.slug, []).append((finding.share, summary.rank, finding.seen))
-    found = []
-    for slug, own in by_slug.items():
-        share, _, seen = max(own, key=lambda item: (item[0], -item[1]))
-        found.append(Found(slug, tuple(sorted(rank for _, rank, _ in own)), seen, share))
-    found = [item for item in found if len(item.ranks) < len(job.ranks) or not view.style.brief]
-    return sorted(found, key=lambda item: (len(item.ranks), -item.share, item.slug))
+    verdicts = {summary.verdict for summary in view.job.summaries} - NAMING
+    found = [item for item in view.job.findings if item.slug not in verdicts or gain_words(item)]
+    if view.style.brief:
+        found = [item for item in found if not item.is_worthless and (item.gain or len(item.ranks) < len(view.job.ranks))]
+    return sorted(found, key=_saved_most)
 
 
 def _begun(text: str) -> str:
@@ -268,20 +291,26 @@ def _begun(text: str) -> str:
     return text if len(text) <= SEEN_WIDTH else f"{text[: SEEN_WIDTH - 3].rstrip()}..."
 
 
-def _whose(found: Found, view: JobView) -> str:
+def _whose(found: JobFinding, view: JobView) -> str:
     if len(found.ranks) == len(view.job.ranks):
         return "all ranks" if len(found.ranks) > 1 else "the rank"
     return f"{_ranks(found.ranks)}{' alone' if len(found.ranks) == 1 else ''}"
 
 
+def _saved(found: JobFinding) -> str:
+    """What following the advice saves; unknown where that is not known, or the bound says nothing."""
+    return "nothing" if found.is_worthless else gain_words(found) or "unknown"
+
+
 FOUND = Table(
     key="rank_findings",
-    title="Findings of the ranks' own traces (what the one with the largest share shows)",
+    title="Findings of the ranks' own traces (share: of the path of the one that shows most; saves: of the job's step)",
     rows=_found,
     columns=(
         Column("of", _whose),
         Column("finding", lambda found, view: found.slug),
         Column("share", lambda found, view: percent(found.share)),
+        Column("saves", lambda found, view: _saved(found)),
         Column("seen", lambda found, view: _begun(found.seen) if view.style.brief else found.seen),
     ),
     brief=3,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import re
+from typing import TYPE_CHECKING
 
 from trace_reader.analysis.critical_path import VERDICTS
 from trace_reader.analysis.dispatch_tree import Node
@@ -9,11 +10,15 @@ from trace_reader.analysis.facts import Facts, Finding
 from trace_reader.analysis.plain_run import MEASURED
 from trace_reader.analysis.recompiles import Recompiled
 from trace_reader.analysis.verdict import CPU_WORDS, plain_sentence, verdict_sentence, whole
+from trace_reader.analysis.what_if import Gain
 from trace_reader.findings import NAMING, PATTERNS
 from trace_reader.guard import Failures
 from trace_reader.scene.document import LABEL_WIDTH, Document, Item, Style, middle, short
 from trace_reader.scene.trace_tables import IDLE, MEMORY, TABLES, TraceView
 from trace_reader.units import about, count, human_bytes, us
+
+if TYPE_CHECKING:
+    from trace_reader.analysis.job_facts import JobFinding
 
 SAYS_NOTHING, WORTH_TELLING = 0.95, 0.005  # a bound of nearly all of a step; a gain that is not 0%
 SAYS_ENOUGH = 0.5  # a share of the path with which a bound of nearly all says something, after all
@@ -142,20 +147,29 @@ def best_change(facts: Facts) -> str:
         if finding.slug in TO_LOOK_INTO and (finding.share or 0.0) < WORTH_A_LOOK:
             continue
         if names_a_change and not finding.is_worthless and (gain := gain_words(finding)):
-            advice = re.sub(r" \((?:[^()]|\([^()]*\))*\)", "", finding.next).split(". ")[0].rstrip(".")
-            return f"best change ({finding.slug}, saves {gain} of a step): {advice}"
+            return f"best change ({finding.slug}, saves {gain} of a step): {advice(finding.next)}"
     return ""
 
 
-def gain_words(finding: Finding) -> str:
+def advice(next: str) -> str:
+    """The first sentence of what to do next, without what stands in brackets."""
+    return re.sub(r" \((?:[^()]|\([^()]*\))*\)", "", next).split(". ")[0].rstrip(".")
+
+
+def gain_words(finding: "Finding | JobFinding") -> str:
     """What following the advice saves, in words; empty where that is not known, or says nothing."""
     if finding.gain is None:
         return ""
     is_bound = finding.gain.low < WORTH_TELLING and finding.gain.high >= SAYS_NOTHING
     if is_bound and ((finding.share or 0.0) < SAYS_ENOUGH or finding.slug in OF_NO_CHANGE):
         return ""
-    low, high = (f"{gain:.0%}" for gain in (finding.gain.low, finding.gain.high))
-    if finding.gain.low < WORTH_TELLING:
+    return saved(finding.gain)
+
+
+def saved(gain: Gain) -> str:
+    """The share of a step that is saved, in words."""
+    low, high = f"{gain.low:.0%}", f"{gain.high:.0%}"
+    if gain.low < WORTH_TELLING:
         return f"up to {high}"
     return high if low == high else f"{low} to {high}"
 

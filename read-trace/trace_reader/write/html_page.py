@@ -246,9 +246,9 @@ def _boxes(bar: StepBar, longest_us: float) -> str:
 def _changes(choices: Choices) -> list[str]:
     """The changes to tick, and the place of the bars."""
     boxes = [
-        f'<li><label><input type="checkbox" class="change" value="{place}"> <strong>{_text(finding.slug)}</strong> '
-        f"{_text(finding.next)}</label></li>"
-        for place, finding in enumerate(choices.findings)
+        f'<li><label><input type="checkbox" class="change" value="{place}"> <strong>{_text(change.name)}</strong> '
+        f"{_text(change.advice)}</label></li>"
+        for place, change in enumerate(choices.changes)
     ]
     return [
         '<section class="changes"><h2>What changes would bring</h2><p>Guess, then tick what you would change.</p>',

@@ -79,8 +79,8 @@ def names_json(graph: Facts, names: str, joined: Joined, by: str, rows: Sequence
 def job_json(job: JobFacts) -> dict[str, Any]:
     """The facts of a job. Times are sums over the recorded steps; of `collectives`, medians over the matched calls of a kind.
 
-    `late_rank`: who causes half of the waiting, its share of it, and what that costs another rank of its time at most; it is
-    the `straggler` where that is worth telling.
+    `late_rank`: who causes half of the waiting, its share of it, what that costs another rank of its time at most, and what the
+    job would save of a step without it; it is the `straggler` where that is worth telling. `plain`: a step without the profiler.
     """
     late = job.late
     return {
@@ -90,7 +90,11 @@ def job_json(job: JobFacts) -> dict[str, Any]:
         "transfer_us": values(job.transfer_us),
         "clock_residual_us": values(job.clock_residual_us),
         "straggler": job.straggler.rank if job.straggler else None,
-        "late_rank": {"rank": late.rank, "share": values(late.share), "cost": values(late.cost)} if late else None,
+        "late_rank": {"rank": late.rank, "share": values(late.share), "cost": values(late.cost), "gain": values(job.late_gain)}
+        if late
+        else None,
+        "plain": values(job.plain),
+        "findings": values(job.findings),
         "collectives": values(job.collectives),
     }
 

@@ -1,0 +1,112 @@
+"""What the advice of its ranks' findings saves of a job's step, in which the ranks wait for each other."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from trace_reader.analysis.edits import Edited, Effect, all_of
+from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.job_facts import JobFacts, JobFinding
+from trace_reader.analysis.job_run import JobRun
+from trace_reader.analysis.plain_run import UNKNOWN
+from trace_reader.analysis.what_if import Gain
+from trace_reader.findings import MOST_CHOICES, NAMING, PATTERNS, Choice, Choices
+from trace_reader.link.trace import Trace
+
+Effects = Mapping[int, Effect]  # by the rank's place in the job
+
+
+class PlayedJob:
+    """A job and its ranks' traces, played again. `job`: with what a step takes without the profiler, and the findings' gains; of
+    one that cannot be played, or whose plain step is not known, with the reason.
+    """
+
+    def __init__(self, job: JobFacts, read: Sequence[tuple[Trace, Facts]]):
+        """`read`: of the job's ranks, in their order."""
+        self._read, self._run = read, None
+        try:
+            self._run = JobRun(job, [trace for trace, _ in read])
+        except LookupError as error:
+            self.job = without_gains(job, str(error))
+            return
+        self.job = msgspec.structs.replace(job, plain=self._run.plain)
+        if not self._run.is_plain:
+            self.job = without_gains(self.job, self.job.plain.unknown_because or "the replay does not reach the measured step")
+            return
+        findings = tuple(self._with_gain(finding) for finding in job.findings)
+        late_gain = None if job.late is None else self._gain({}, self._like)
+        self.job = msgspec.structs.replace(self.job, findings=findings, late_gain=late_gain)
+
+    @property
+    def _like(self) -> dict[int, int]:
+        """The late rank, coming when the one does that waits for it longest."""
+        if self.job.late is None:
+            return {}
+        places = [rank.rank for rank in self.job.ranks]
+        return {places.index(self.job.late.rank): places.index(self.job.waits_longest.rank)}
+
+    def choices(self) -> Choices | None:
+        """What the late rank and the findings that save most save together, to be chosen from; None where none is known to."""
+        job, offered = self.job, list[tuple[Choice, Effects, dict[int, int]]]()
+        if job.straggler is not None and job.late_gain is not None:
+            advice = "Mend what keeps it, or let it do less: what its own trace shows."
+            name = f"rank {job.straggler.rank} like rank {job.waits_longest.rank}"
+            offered.append((Choice(name, advice), {}, self._like))
+        for finding in job.findings:
+            if finding.gain and not finding.is_worthless and (finding.slug in NAMING or not self._is_verdict(finding)):
+                offered.append((Choice(finding.slug, finding.next), self._effects(finding), {}))
+        if not offered:
+            return None
+        offered, gains = offered[:MOST_CHOICES], []
+        for chosen in range(1 << len(offered)):
+            own = [item for place, item in enumerate(offered) if chosen >> place & 1]
+            ranks = {place for _, effects, _ in own for place in effects}
+            together = {place: _together([effects[place] for _, effects, _ in own if place in effects]) for place in ranks}
+            gains.append(self._gain(together, {late: other for _, _, like in own for late, other in like.items()}))
+        return Choices(tuple(choice for choice, _, _ in offered), tuple(gains))
+
+    def _is_verdict(self, finding: JobFinding) -> bool:
+        return any(summary.verdict == finding.slug for summary in self.job.summaries)
+
+    def _with_gain(self, finding: JobFinding) -> JobFinding:
+        effects = self._effects(finding)
+        if not effects:
+            return msgspec.structs.replace(finding, no_gain="the advice names no change that can be played")
+        return msgspec.structs.replace(finding, gain=self._gain(effects))
+
+    def _effects(self, finding: JobFinding) -> dict[int, Effect]:
+        """What following the advice does to each of the ranks that have the finding."""
+        found = {}
+        for place, (trace, facts) in enumerate(self._read):
+            if self.job.ranks[place].rank in finding.ranks:
+                seen = PATTERNS[finding.slug].rule(trace, facts)
+                if seen is not None and seen.effect is not None:
+                    found[place] = seen.effect
+        return found
+
+    def _gain(self, effects: Effects, like: Mapping[int, int] | None = None) -> Gain:
+        """From what is sure in the worst of the runs that the job may be to the most in the best of them."""
+        assert self._run is not None
+
+        def change(ranks: Sequence[Edited], most: bool) -> None:
+            for place, effect in effects.items():
+                edit = effect.most if most else effect.least
+                if edit is not None:
+                    edit(ranks[place])
+
+        least, _ = self._run.changed(lambda ranks: change(ranks, False), like)
+        most, _ = self._run.changed(lambda ranks: change(ranks, True), like)
+        low = max(min(least), 0.0)
+        return Gain(low, max(*most, low))
+
+
+def _together(effects: Sequence[Effect]) -> Effect:
+    least = [effect.least for effect in effects if effect.least is not None]
+    return Effect(all_of(*(effect.most for effect in effects)), all_of(*least))
+
+
+def without_gains(job: JobFacts, because: str) -> JobFacts:
+    """A job of which it is not known what changes bring, and why. A measured step stays known."""
+    findings = tuple(msgspec.structs.replace(finding, no_gain=because) for finding in job.findings)
+    known = job.plain.how != UNKNOWN or job.plain.unknown_because
+    plain = job.plain if known else msgspec.structs.replace(job.plain, unknown_because=because)
+    return msgspec.structs.replace(job, plain=plain, findings=findings)
