@@ -687,11 +687,10 @@ def test_a_rank_is_found_wherever_the_header_stands(tmp_path, capsys):
             data["distributedInfo"] = data.pop("distributedInfo")  # behind the events
         (tmp_path / f"{rank}.json").write_text(json.dumps(data))
     (tmp_path / "config.json").write_text('{"dim": 3}')  # no trace, and no reason to read the others one by one
-    assert cli.main([str(tmp_path)]) == 2
+    assert cli.main([str(tmp_path)]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("2 ranks of one job: ") and err == (
-        f"error: {tmp_path}/config.json: no trace: there is no list traceEvents in it\n"
-    )
+    assert out.startswith("2 ranks of one job: ")
+    assert err == f"note: {tmp_path}/config.json: no trace, and left out; name it to read it\n"
 
 
 def test_two_runs_that_fit_each_other_badly_are_not_one_job(tmp_path, capsys):
@@ -1203,7 +1202,7 @@ def test_workers_end_with_who_started_them(tmp_path, number):
 
 def small_job(folder, late_us, ranks=2, steps=1):
     """A job whose rank 1 is late by so much in each step of 1,000 µs."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     for rank in range(ranks):
         wait_us = late_us if rank != 1 else 0
         events = [e for n in range(steps) for e in (step(n, 1000 * n, 1000),
@@ -1218,20 +1217,73 @@ def test_a_late_rank_that_costs_little_is_named_and_called_small(tmp_path, capsy
     assert "there is no straggler (rank 1 causes 100% of the waiting, which costs 2.0% of a rank's time: small), and" in told
 
 
-def test_a_folder_with_several_jobs_lists_them(tmp_path, capsys):
+def test_a_folder_with_several_jobs_lists_them_with_their_commands(tmp_path, capsys, monkeypatch):
+    """Each command, run by a shell, reads the job; of a folder with nothing but one job it names the folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "some jobs").mkdir()
+    a, b = small_job(Path("some jobs/a"), 20), small_job(Path("some jobs/deep/b"), 20)
+    for rank in range(2):
+        (a / f"other_rank{rank}.json").write_bytes((a / f"t_rank{rank}.json").read_bytes())
+    (a / "alone.json").write_bytes(Path(three(tmp_path)[0]).read_bytes())
+    (a / "spread.json").write_text('{"spread": [1, 2]}')
+    assert cli.main([str(a)]) == 0
+    said = capsys.readouterr()
+    assert said.out == (
+        "2 jobs and 1 trace of no job\n\nRead one job\n  read-trace 'some jobs/a/other_rank'*.json  # 2 ranks\n"
+        "  read-trace 'some jobs/a/t_rank'*.json  # 2 ranks\n\nCompare two\n  read-trace 'some jobs/a/other_rank'*.json 'some "
+        "jobs/a/t_rank'*.json\n\nOf no job\n  read-trace 'some jobs/a/alone.json'\n"
+    )
+    assert said.err == "note: some jobs/a/spread.json: no trace, and left out; name it to read it\n"
+    (command,) = re.findall(r"read-trace (.*t_rank.*)  #", said.out)
+    listed = subprocess.run(["sh", "-c", f"ls {command}"], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert listed == ["some jobs/a/t_rank0.json", "some jobs/a/t_rank1.json"]
+    assert cli.main([*map(str, sorted(a.glob("*_rank*"))), str(b / "t_rank0.json"), str(b / "t_rank1.json")]) == 0
+    assert capsys.readouterr().out.startswith(
+        "3 jobs\n\nRead one job\n  read-trace 'some jobs/a/other_rank'*.json  # 2 ranks\n"
+        "  read-trace 'some jobs/a/t_rank'*.json  # 2 ranks\n  read-trace 'some jobs/deep/b'  # 2 ranks\n\nCompare two\n"
+    )
+    assert cli.main(["some jobs", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(job["argument"], len(job["traces"])) for job in told["jobs"]] == [
+        ("'some jobs/a/other_rank'*.json", 2), ("'some jobs/a/t_rank'*.json", 2), ("'some jobs/deep/b'", 2)
+    ]  # fmt: skip
+    assert told["others"] == []
+
+
+def test_a_job_beside_another_trace_is_listed_and_two_jobs_that_are_named_are_compared(tmp_path, capsys):
+    a, b = small_job(tmp_path / "in" / "a", 20), small_job(tmp_path / "in" / "b", 20)
+    assert cli.main([str(tmp_path / "in")]) == 0
+    assert capsys.readouterr().out.startswith("2 jobs\n")
+    assert cli.main([str(a), str(b)]) == 0
+    assert capsys.readouterr().out.startswith("A: 2 ranks, ")
+    (a / "alone.json").write_bytes((a / "t_rank0.json").read_bytes().replace(b'"distributedInfo"', b'"nothing"'))
+    assert cli.main([str(a)]) == 0
+    assert capsys.readouterr().out.startswith("1 job and 1 trace of no job\n")
+    assert cli.main(["runs", str(tmp_path / "in")]) == 0
+    assert capsys.readouterr().out.startswith("2 runs\n")  # of folders of jobs what lies in jobs
+
+
+@pytest.mark.parametrize("option", [["--html", "x.html"], ["--merge", "x.json"], ["--what_if", "graph"]])
+def test_what_is_of_one_job_names_those_of_a_folder(tmp_path, capsys, option):
     a = small_job(tmp_path / "a", 20)
     for rank in range(2):
         (a / f"other_rank{rank}.json").write_bytes((a / f"t_rank{rank}.json").read_bytes())
-    assert cli.main([str(a)]) == 2
-    assert capsys.readouterr().err == (
-        f"error: {a}: a folder with 2 jobs; name the traces of one, or of two to compare:\n"
-        f"  {a}/other_rank*.json (2 ranks)\n  {a}/t_rank*.json (2 ranks)\n"
+    assert cli.main([str(a), *option]) == 2
+    listed = f"  {a}/other_rank*.json (2 ranks)\n  {a}/t_rank*.json (2 ranks)\n"
+    assert capsys.readouterr().err == f"error: {a}: a folder with 2 jobs; name the traces of one:\n{listed}"
+    assert cli.main([str(tmp_path), *option]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path}: a folder of folders with jobs; name the traces of one:\n{listed}"
+
+
+def test_a_file_that_is_no_trace_hides_no_job(tmp_path, capsys):
+    a = small_job(tmp_path / "a", 20)
+    (a / "package.json").write_text('{"name": "x"}')
+    assert cli.main([str(a)]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("2 ranks of one job: ") and said.err.endswith(
+        "package.json: no trace, and left out; name it to read it\n"
     )
-    assert cli.main([str(tmp_path)]) == 2
-    assert capsys.readouterr().err == (
-        f"error: {tmp_path}: a folder of folders with jobs; name the traces of one, or of two to compare:\n"
-        f"  {a}/other_rank*.json (2 ranks)\n  {a}/t_rank*.json (2 ranks)\n"
-    )
+    assert cli.main([str(a / "package.json")]) == 2
 
 
 def test_two_jobs_of_different_sizes_are_compared_by_their_step(tmp_path, capsys):

@@ -147,7 +147,7 @@ def runs_of(paths: Sequence[str], steps_from: re.Pattern[str] | None = None) -> 
     """The runs of these traces, a job's ranks as one; of a baseline's file, those that it holds. Raises TraceError."""
     if len(paths) == 1 and (kept := _kept(Path(paths[0]))) is not None:
         return [*kept.runs]
-    paths = expanded(list(paths))
+    paths = expanded(list(paths), several=True)
     jobs = jobs_of(paths)
     in_jobs = {path for ranks in jobs.values() for path in ranks}
     groups = [*jobs.values(), *([path] for path in paths if path not in in_jobs)]

@@ -90,7 +90,7 @@ def _base(old: Sequence[RunMeasures]) -> Base:
 
 def _rows(paths: Sequence[str], steps_from: re.Pattern[str] | None) -> tuple[list[RunRow], int]:
     """A row for each run that can be read, and the exit code. Raises TraceError: none can."""
-    paths = expanded(list(paths))
+    paths = expanded(list(paths), several=True)
     jobs = jobs_of(paths)
     in_jobs = {path for ranks in jobs.values() for path in ranks}
     groups = {**jobs, **{path: [path] for path in paths if path not in in_jobs}}

@@ -4,14 +4,17 @@ The map runs through the interface of concurrent.futures: by a pool of processes
 client offers it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as_completed
 import contextlib
+from itertools import islice
 import json
 import multiprocessing
-from pathlib import Path
+from pathlib import Path, PurePath
 import queue
 import re
+import shlex
 import threading
 from typing import Any
 
@@ -26,6 +29,7 @@ from trace_reader.findings.of_jobs import PlayedJob, without_gains
 from trace_reader.link.trace import Trace
 from trace_reader.parse.byte_source import list_folder, open_blocks, size_of, traces_in
 from trace_reader.reading import analyze, load
+from trace_reader.scene.jobs_list import ListedJob, argument_of
 from trace_reader.system.processes import cores, end_with_parent
 from trace_reader.system.terminal import say_note
 from trace_reader.units import human_bytes, natural
@@ -52,23 +56,30 @@ class Claim(msgspec.Struct, frozen=True):
     is_merged: bool  # by --merge
 
 
-def expanded(paths: Sequence[str]) -> list[str]:
-    """The paths, and in the place of a folder the traces in it, in the order of their names. Raises TraceError: it holds none."""
+def expanded(paths: Sequence[str], several: bool = False) -> list[str]:
+    """The paths, and in the place of a folder the traces in it, in the order of their names; of one whose folders hold jobs,
+    theirs. Raises TraceError: it holds none, or, unless `several` are wanted, more than one job.
+    """
     found: list[str] = []
     for path in paths:
         inside = None if path == "-" else list_folder(path)
-        found += [path] if inside is None else _traces(path, inside)
+        found += [path] if inside is None else _traces(path, inside, several)
     return found
 
 
-def _without_merged(paths: list[str]) -> list[str]:
-    """Of the traces in a folder those that are not made of others by --merge, unless there is nothing else."""
-    claims = {path: claim(path) for path in paths} if len(paths) > 1 else {}
-    merged = [path for path, own in claims.items() if own.is_merged]
-    if not merged or len(merged) == len(paths):
-        return paths
-    say_note(f"{', '.join(merged)}: made of ranks by --merge, and left out; name it to read it")
-    return [path for path in paths if path not in merged]
+def _left_in(folder: list[str]) -> list[str]:
+    """Of the files in a folder the traces that --merge has not made of others, unless there is nothing else."""
+    claims = {path: claim(path) for path in folder} if len(folder) > 1 else {}
+    left = folder
+    for is_out, why in (
+        (lambda path: claims[path].is_merged, "made of ranks by --merge"),
+        (lambda path: ".json" in path and not claims[path].is_trace and claims[path].rank is None, "no trace"),
+    ):
+        out = [path for path in left if path in claims and is_out(path)]
+        if out and len(out) < len(left):
+            say_note(f"{', '.join(out)}: {why}, and left out; name it to read it")
+            left = [path for path in left if path not in out]
+    return left
 
 
 def jobs_of(paths: Sequence[str]) -> dict[str, list[str]]:
@@ -80,9 +91,21 @@ def jobs_of(paths: Sequence[str]) -> dict[str, list[str]]:
     return {name: own for name, own in found.items() if len(own) > 1}
 
 
-def _several(folder: str, said: str, jobs: dict[str, list[str]]) -> SeveralJobsError:
+def listed_jobs(paths: Sequence[str]) -> tuple[list[ListedJob], list[str]]:
+    """The jobs among these traces, and the traces of none."""
+    jobs, folders = jobs_of(paths), Counter(str(PurePath(path).parent) for path in paths)
+    found = []
+    for name, own in sorted(jobs.items(), key=lambda job: natural(job[0])):
+        (folder, *others) = {str(PurePath(path).parent) for path in own}
+        has_folder = not others and folders[folder] == len(own) and folder != "."
+        found.append(ListedJob(name, shlex.quote(folder) if has_folder else argument_of(name), tuple(own)))
+    in_jobs = {path for own in jobs.values() for path in own}
+    return found, [path for path in paths if path not in in_jobs]
+
+
+def _several(folder: str, said: str, paths: Sequence[str]) -> SeveralJobsError:
     """What to name of several jobs."""
-    return SeveralJobsError(f"{folder}: {said}", [f"{name} ({len(own)} ranks)" for name, own in sorted(jobs.items())])
+    return SeveralJobsError(f"{folder}: {said}", [f"{job.argument} ({len(job.traces)} ranks)" for job in listed_jobs(paths)[0]])
 
 
 def is_job(paths: Sequence[str]) -> bool:
@@ -272,13 +295,16 @@ def _cluster(address: str) -> Iterator[Executor]:
         yield client.get_executor()
 
 
-def _traces(folder: str, inside: list[str]) -> list[str]:
+def _traces(folder: str, inside: list[str], several: bool) -> list[str]:
     found = sorted((path for path in inside if path.endswith(ENDINGS)), key=natural)
     if not found:
-        deeper = jobs_of([str(path) for path in sorted(Path(folder).glob("*/*")) if str(path).endswith(ENDINGS)][:MOST_LISTED])
-        if deeper:
-            raise _several(folder, "a folder of folders with jobs; name the traces of one, or of two to compare:", deeper)
-        raise TraceError(f"{folder}: a folder; {traces_in(folder)}")
-    if len(jobs := jobs_of(found)) > 1:
-        raise _several(folder, f"a folder with {len(jobs)} jobs; name the traces of one, or of two to compare:", jobs)
-    return _without_merged(found)
+        deeper = [str(path) for path in islice(Path(folder).rglob("*"), MOST_LISTED) if str(path).endswith(ENDINGS)]
+        in_jobs = [path for own in jobs_of(sorted(deeper, key=natural)).values() for path in own]
+        if not in_jobs:
+            raise TraceError(f"{folder}: a folder; {traces_in(folder)}")
+        if not several:
+            raise _several(folder, "a folder of folders with jobs; name the traces of one:", in_jobs)
+        return in_jobs
+    if not several and len(jobs := jobs_of(found)) > 1:
+        raise _several(folder, f"a folder with {len(jobs)} jobs; name the traces of one:", found)
+    return _left_in(found)

@@ -56,14 +56,16 @@ def report(
     if len(paths) > 1 or scheduler is not None or list_folder(paths[0]) is not None:
         from trace_reader.commands.read_job import expanded, is_job, jobs_of  # here: most runs are of one trace, and short
 
-        paths = expanded(paths)
+        named, paths = len(paths), expanded(paths, several=True)
         if scheduler is not None and len(paths) < 2:
             raise TraceError(
                 f"--scheduler reads the ranks of a job, and {paths[0]} is one trace: name all of them, or their folder"
             )
         jobs = jobs_of(paths)
-        if len(jobs) == 2 and all(map(is_job, jobs.values())) and sum(map(len, jobs.values())) == len(paths):
+        if named > 1 and len(jobs) == 2 and all(map(is_job, jobs.values())) and sum(map(len, jobs.values())) == len(paths):
             return _two_jobs([*jobs.values()], style, steps_from, scheduler)
+        if jobs and all(map(is_job, jobs.values())) and (len(jobs) > 1 or len(*jobs.values()) < len(paths)):
+            return _listed(paths, style), 0
         if scheduler is not None or is_job(paths):
             return _job(paths, style, steps_from, scheduler)
     if len(paths) == 1:
@@ -119,6 +121,15 @@ def _job(paths: list[str], style: Style, steps_from: re.Pattern[str] | None, sch
     for error in errors:
         say_error(error)
     return Answer(lambda: job_report(facts, style), lambda: json_output.job_json(facts)), 2 if errors else 0
+
+
+def _listed(paths: list[str], style: Style) -> Answer:
+    """What there is, where it is more than one job."""
+    from trace_reader.commands.read_job import listed_jobs
+    from trace_reader.scene.jobs_list import jobs_list
+
+    jobs, others = listed_jobs(paths)
+    return Answer(lambda: jobs_list(jobs, others, style), lambda: {"jobs": json_output.values(jobs), "others": others})
 
 
 def _two_jobs(jobs: list[list[str]], style: Style, steps_from: re.Pattern[str] | None, scheduler: str | None) -> Read:

@@ -76,9 +76,10 @@ class Lines(msgspec.Struct, frozen=True):
 
 
 class Block(msgspec.Struct, frozen=True):
-    """Lines whose indentation matters."""
+    """Lines whose indentation matters. `is_whole`: they are commands, which are not cut."""
 
     lines: list[str]
+    is_whole: bool = False
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -134,8 +135,8 @@ class Document:
     def lines(self, lines: Iterable[str], indented: bool = False) -> None:
         self.parts.append(Lines(list(lines), indented))
 
-    def block(self, lines: Iterable[str]) -> None:
-        self.parts.append(Block(list(lines)))
+    def block(self, lines: Iterable[str], is_whole: bool = False) -> None:
+        self.parts.append(Block(list(lines), is_whole))
 
     def item(self, item: Item) -> None:
         self.parts.append(item)

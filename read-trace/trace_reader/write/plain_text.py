@@ -74,8 +74,8 @@ def _lines(document: Document, width: int, amounts: list[int]) -> list[_Line]:
         match part:
             case Title(lines):
                 out += [_Line(line, TITLE, len(line)) for line in (middle(plain(text, LONGEST_LINE), width) for text in lines)]
-            case Block(lines):
-                out += [_Line(_cut(plain(line, LONGEST_LINE), width)) for line in lines]
+            case Block(lines, is_whole):
+                out += [_Line(_cut(plain(line, LONGEST_LINE), LONGEST_LINE if is_whole else width)) for line in lines]
             case Lines(lines, indented):
                 out += [_Line(line) for text in lines for line in _wrapped(text, width, "  " * indented, "  ")]
             case Section(text, _):
