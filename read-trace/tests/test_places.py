@@ -3,7 +3,7 @@
 import json
 
 from helpers import TOOL
-from helpers.events import ADD, GEMM, SGEMM, annotation, backward, event, forward, kernel, launch, on, op, step, write
+from helpers.events import ADD, GEMM, SGEMM, annotation, backward, document, event, forward, kernel, launch, on, op, step, write
 import pytest
 from trace_reader import cli, load
 from trace_reader.analysis.place_facts import (
@@ -18,6 +18,7 @@ from trace_reader.analysis.place_facts import (
     line_facts,
     op_facts_of,
 )
+from trace_reader.reading import analyze_file
 
 
 def python(name, ts, dur, call_from=None):
@@ -306,3 +307,62 @@ def test_an_annotation_that_outlives_the_function_which_began_it_takes_no_time_t
     assert cli.main([path, "--by", "stack", "--time", "cpu", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [(row["name"], row["time_us"]) for row in rows] == [("train.py(5): work", 60), ("train.py(1): one", 40)]
+
+
+def loop_with_stacks(**more):
+    """Steps of 100 that the CPU limits: 55 in normalize (of which 10 in an op), 35 in the loop and 6 in torch under it; on
+    another thread somebody waits. The kernel takes 5. In front of the first step, a function that is not counted.
+    """
+    events = [event("python_function", "train.py(1): main", -500, 900)]
+    for n in range(3):
+        at = 100 * n
+        events += [step(n, at, 98), event("python_function", "train.py(3): loop", at, 98)]
+        events += [event("python_function", "data.py(9): normalize", at + 10, 55), op("aten::mul", at + 20, 10)]
+        events += [event("python_function", "torch/nn/modules/linear.py(134): forward", at + 70, 6), launch(at + 72, n + 1)]
+        events += [kernel(ADD, at + 80, 5, n + 1), *on(7, event("python_function", "watch.py(7): wait", at, 90))]
+    return document(*events, **more)
+
+
+def test_the_report_names_the_lines_that_the_cpu_is_in(tmp_path, capsys):
+    """Of the path, 185 from the end of the first step to that of the last kernel: twice 55 of normalize."""
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(loop_with_stacks(with_stack=1)))
+    assert cli.main([str(path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["verdict"] == "overhead-bound"
+    shares = {line["line"]: line["share"] for line in told["cpu_lines"]}
+    cpu = told["critical_path"]["cpu_us"] / told["critical_path"]["window_us"]
+    assert list(shares) == ["data.py(9): normalize", "train.py(3): loop"] and sum(shares.values()) == pytest.approx(cpu, abs=0.05)
+    assert shares["data.py(9): normalize"] == pytest.approx(110 / 185, abs=1e-5)
+    for flags in ([], ["--brief"], ["--md"]):
+        assert cli.main([str(path), *flags]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        line = "of the critical path, by line of Python (with what it calls in torch): data.py(9): normalize 59%, train.py("
+        assert line in said and "recorded without stacks" not in said
+
+
+def test_a_trace_without_stacks_that_the_cpu_limits_says_how_to_see_the_lines(tmp_path, capsys):
+    data = loop_with_stacks()
+    data["traceEvents"] = [own for own in data["traceEvents"] if own.get("cat") != "python_function"]
+    path = tmp_path / "t.json"
+    line = "\nrecorded without stacks: with_stack=True would show which lines of Python the\n  CPU is at\n"
+    for own, said in ((data, True), ({**data, "lesson": {"script": "01_matmul_add"}}, False)):
+        path.write_text(json.dumps(own))
+        assert cli.main([str(path)]) == 0
+        assert (line in capsys.readouterr().out) is said
+    assert analyze_file(str(path)).cpu_lines == ()
+
+
+def test_a_trace_that_the_gpu_limits_names_no_lines_and_is_read_once():
+    """The run is gpu-bound without the profiler."""
+    read = []
+
+    def counted(path, steps_from=None, stacks=False):
+        read.append(stacks)
+        return load(path, steps_from=steps_from, stacks=stacks)
+
+    assert analyze_file(str(TOOL / "benchmarks" / "with_stacks.json.gz"), counted).cpu_lines == () and read == [False]
+    casts = TOOL / "tests" / "data" / "detailed" / "h200_casts_stacks.json.gz"
+    (first, second) = analyze_file(str(casts), counted).cpu_lines
+    assert first.line == "path-1.py(54): forward" and 0.8 < first.share < 0.95 and second.share >= 0.05
+    assert read == [False, False, True]

@@ -127,6 +127,21 @@ def test_an_estimate_with_stacks_or_memory(facts):
     assert (plain.how, plain.low_us, plain.high_us) == ("estimated", *narrowed(35 * 0.97, 48 * 1.1))
 
 
+def test_of_many_short_functions_it_is_not_known_what_they_cost(facts):
+    """A step of 1000 with 2,600 functions of some 0.3: by 0.2 each, more than half of it would be the profiler's."""
+    events = []
+    for at in range(3):
+        events += [step(at, 1000 * at, 990), call("cudaLaunchKernel", 1000 * at + 900, 4.7, at + 1)]
+        events += [kernel(GEMM, 1000 * at + 950, 20, at + 1)]
+    names = [event("python_function", "f", 1000 * at + 10 + 0.3 * k, 0.25) for at in range(3) for k in range(2600)]
+    plain = facts(*events, *names, **SHAPES, with_stack=1).plain
+    assert (plain.how, plain.unknown_because) == (
+        "unknown", "it holds 2,600 short functions of Python per step, of which the profiler's cost is not known"
+    )  # fmt: skip
+    few = facts(*events, *names[::2], **SHAPES, with_stack=1)  # 1,300 a step: at least 260, at most all but a tenth
+    assert few.plain.unknown_because.startswith("its ops are so short that")
+
+
 @pytest.mark.parametrize(
     ("what", "price", "flags"),
     [("functions", "function_us", "shapes, stack"), ("allocations", "allocation_us", "shapes, memory")],

@@ -5,9 +5,12 @@ import re
 
 import msgspec
 from trace_reader.analysis.facts import Facts, summarize
+from trace_reader.analysis.place_facts import path_lines
 from trace_reader.findings import run_rules
 from trace_reader.link.trace import Trace, link
 from trace_reader.parse.decode import decode
+
+OF_THE_CPU = frozenset(["overhead-bound", "input-bound", "cpu-only", "mixed"])
 
 
 def load(
@@ -34,4 +37,29 @@ def analyze(trace: Trace, everything: bool = False) -> Facts:
 
 def read(path: str) -> Facts:
     """The facts of the trace at `path`, with their findings. Raises TraceError."""
-    return analyze(load(path))
+    return analyze_file(path)
+
+
+def analyze_file(
+    path: str,
+    load: Callable[..., Trace] = load,
+    steps_from: re.Pattern[str] | None = None,
+    everything: bool = False,
+) -> Facts:
+    """As `analyze` of the trace at `path`. Where the CPU limits the run and the functions of Python were recorded, the file is
+    read once more with them, for the lines in which the CPU is. Raises TraceError, and LookupError, as `load` does.
+    """
+    trace = load(path, steps_from=steps_from)
+    facts = analyze(trace, everything)
+    if path == "-" or facts.verdict not in OF_THE_CPU or "python_function" not in trace.skipped:
+        return facts
+    return with_lines(facts, trace, load(path, steps_from=steps_from, stacks=True))
+
+
+def with_lines(facts: Facts, trace: Trace, stacks: Trace) -> Facts:
+    """The facts of a trace with the lines of Python in which the CPU is where the run waits for it. `stacks`: the same trace,
+    loaded with stacks.
+    """
+    if facts.verdict not in OF_THE_CPU or facts.critical_path is None:
+        return facts
+    return msgspec.structs.replace(facts, cpu_lines=path_lines(trace, facts.critical_path, stacks))

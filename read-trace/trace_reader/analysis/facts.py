@@ -28,7 +28,7 @@ from trace_reader.analysis.memory_facts import MemoryFacts, memory_facts
 from trace_reader.analysis.missing_events import missing
 from trace_reader.analysis.op_facts import CallFacts, OpFacts, call_facts, op_facts
 from trace_reader.analysis.op_shapes import OpShapeFacts, op_shape_facts
-from trace_reader.analysis.place_facts import PlaceFacts, annotation_facts
+from trace_reader.analysis.place_facts import CpuLine, PlaceFacts, annotation_facts
 from trace_reader.analysis.plain_run import PlainRun, plain_run
 from trace_reader.analysis.server_steps import ServerSteps, server_steps
 from trace_reader.analysis.step_facts import StepFacts, busy_us, step_facts, step_period_us
@@ -132,6 +132,7 @@ class Facts(msgspec.Struct, frozen=True):
     kernel_counters: tuple[KernelCounter, ...]
     op_counters: tuple[OpCounter, ...]
     findings: tuple[Finding, ...] = ()
+    cpu_lines: tuple[CpuLine, ...] = ()  # where the CPU limits the run and stacks were recorded: the lines that it is in
     failed: tuple[str, ...] = ()  # findings whose rule failed, each as one line
 
     @property

@@ -11,6 +11,7 @@ import sys
 
 import msgspec
 import numpy as np
+from trace_reader.analysis.critical_path import Class, CriticalPath
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.launches import Origin
 from trace_reader.link.nesting import innermost, innermost_over_time, parents, self_us
@@ -19,8 +20,10 @@ from trace_reader.model.rows import Rows, distinct, grouped
 from trace_reader.model.slices import NO_NODE, ON_CPU, Kind, Slices
 from trace_reader.names.kernel_names import decode_name
 
+Union = tuple[np.ndarray, np.ndarray]
 MODULE = "nn.Module: "  # so torch names the call of a module among the functions of Python
 NO_LINE = "no line of Python is known"
+MOST_LINES, WORTH_TELLING = 3, 0.05  # of the critical path
 NO_OP = "no op"
 MOST_FRAMES = 200  # of a stack
 MOST_THREADS = 16  # that may have made the nodes of a backward pass
@@ -59,6 +62,13 @@ class TimeFacts(msgspec.Struct, frozen=True):
     launched: int
     time_us: float
     backward_us: float
+    share: float
+
+
+class CpuLine(msgspec.Struct, frozen=True):
+    """A line of Python, and the share of the critical path in which the CPU is in it."""
+
+    line: str
     share: float
 
 
@@ -228,10 +238,28 @@ def asked_for(trace: Trace) -> Asked:
     return Asked(work.name, call, at, time_us, is_backward)
 
 
-def cpu_asked(trace: Trace) -> Asked:
-    """The CPU's time in the steps (without steps: in all), each piece by the innermost thing that is open: an op, a call, an
-    annotation, or, where the trace was loaded with stacks, a function of Python. Without threads in which one function is open
-    all the time and nothing else happens: they may wait.
+def path_lines(trace: Trace, path: CriticalPath, stacks: Trace) -> tuple[CpuLine, ...]:
+    """The lines of Python, as `line_facts` has them, in which the CPU is where a trace's path waits for it, the most time first;
+    those that are worth telling. `stacks`: the same trace, loaded with stacks.
+    """
+    pieces, shift_ns = path.pieces.where(path.pieces.kind == Class.CPU), trace.zero_ns - stacks.zero_ns
+    pieces = pieces.where(np.argsort(pieces.start_ns, kind="stable"))
+    within: dict[int, Union] = {}
+    for track, name in enumerate(stacks.slices.tracks):
+        number = trace.slices.tracks.index(name) if name in trace.slices.tracks else -1
+        own = pieces.where((pieces.track == number) & (pieces.track >= 0))
+        within[track] = merged(own.start_ns + shift_ns, own.end_ns + shift_ns)
+    whole_us = float((pieces.end_ns - pieces.start_ns).sum()) / 1000
+    # Without the profiler the path's stretches are shorter: each line's by as much as all of them.
+    left = float(pieces.length_ns.sum()) / 1000 / path.window_us / whole_us if whole_us else 0.0
+    lines = [own for own in line_facts(stacks, cpu_asked(stacks, within)) if own.name != NO_LINE]
+    return tuple(CpuLine(own.name, own.time_us * left) for own in lines if own.time_us * left >= WORTH_TELLING)[:MOST_LINES]
+
+
+def cpu_asked(trace: Trace, within: dict[int, Union] | None = None) -> Asked:
+    """The CPU's time in the steps (without steps: in all) or `within` these stretches of each track, each piece by the innermost
+    thing that is open: an op, a call, an annotation, or, where the trace was loaded with stacks, a function of Python. Without
+    threads in which one function is open all the time and nothing else happens: they may wait.
     """
     slices = trace.slices
     kinds = (*ON_CPU, Kind.PYTHON) if len(slices.of(Kind.PYTHON)) else ON_CPU
@@ -245,7 +273,8 @@ def cpu_asked(trace: Trace) -> Asked:
             continue
         times, inside = innermost_over_time(slices, parent, rows[slices.track[rows] == track])
         starts, ends, inside = times[:-1], times[1:], inside[:-1]
-        length = each_within_ns(starts, ends, steps) if len(trace.steps) else ends - starts
+        asked = steps if within is None else within[track]
+        length = each_within_ns(starts, ends, asked) if within is not None or len(trace.steps) else ends - starts
         if len(set(inside[length > 0].tolist())) == 1 and slices.kind[inside[length > 0][0]] == Kind.PYTHON:
             continue
         np.add.at(own_ns, inside[inside >= 0], length[inside >= 0])

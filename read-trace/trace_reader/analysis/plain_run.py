@@ -83,6 +83,9 @@ SPREAD = 0.05  # of a measured step: so much longer it can be than what the GPU 
 LEAST_SHARE = 0.1  # of a stretch of the CPU's time, that is left at any price
 SOUND_SHARE = 0.02  # of a step: so far a replay of the unchanged run may be from it
 DEARER = 0.5  # than the dear prices, what the profiler may have cost where a change makes the CPU the limit
+# Of a recorded step: if the functions of Python take so much by the cheap price, they take some 0.2 us each, of which it would
+# leave nothing; a loop that read the clock 67,000 times a step lost next to nothing without the profiler.
+MOST_OF_FUNCTIONS = 0.5
 WIDEST = 0.5  # of its upper end: a wider interval says nothing
 # Of its upper end: of a wider interval so much is told. What is too much goes from both ends, by ratios, less of it from the
 # lower one: so the 75 intervals of docs/advice.md (17 of them wider) hold 63 measured steps, and whole they hold 64. Without a
@@ -151,6 +154,10 @@ def _estimated(run: "PricedRun", recorded_step_us: float) -> PlainRun:
     if high - low > WIDEST * high:
         took = [max(1 - step_us / recorded_step_us, 0.0) for step_us in (high, low)]
         because = f"its ops are so short that the profiler may have taken {took[0]:.0%} to {took[1]:.0%} of the recorded one"
+        if run.has_short_functions:
+            because = (
+                f"it holds {run.functions:,.0f} short functions of Python per step, of which the profiler's cost is not known"
+            )
         if run.estimated == (EVERYTHING, NOTHING):
             launch_us = run.launch_us
             because = "what the profiler costs on such a machine was not measured"
@@ -221,6 +228,8 @@ class PricedRun:
         known = DEAR, CHEAP if trace.header.get("record_shapes") else without_shapes
         if not len(trace.work):
             known = CPU_DEAR, CPU_CHEAP
+        if self.has_short_functions:
+            known = known[0], msgspec.structs.replace(known[1], function_us=0.0)
         self.estimated = known if has_prices(trace) else (EVERYTHING, NOTHING)
 
     @cached_property
@@ -228,6 +237,16 @@ class PricedRun:
         """The median of the kernels' launches, as recorded; 0 where there are none."""
         launches = self._trace.calls.where(self._trace.calls.is_named(LAUNCHES.__contains__))
         return median(launches.duration_us) if len(launches) else 0.0
+
+    @property
+    def functions(self) -> float:
+        """The functions of Python in a step, on average."""
+        return float(self._begun[3].sum()) / len(self.replay.steps)
+
+    @property
+    def has_short_functions(self) -> bool:
+        """Whether its functions of Python are so many and short that the cheap price would leave little of the step."""
+        return self.functions * CHEAP.function_us * self._scale / 1000 > MOST_OF_FUNCTIONS * self._unchanged_us
 
     @property
     def _scale(self) -> float:

@@ -62,6 +62,18 @@ def plain_sentence(facts: Facts) -> str:
     return f"without the profiler a step takes {step}{before}" if (plain.recorded_step_us or 0.0) > plain.high_us else ""
 
 
+def cpu_lines(facts: Facts) -> str:
+    """One line: in which lines of Python the CPU is where the run waits for it; of one that the CPU limits and that was recorded
+    without stacks, how to see them.
+    """
+    if facts.cpu_lines:
+        told = ", ".join(f"{own.line} {about(own.share)}" for own in facts.cpu_lines)
+        return f"of {whole(facts)}, by line of Python (with what it calls in torch): {told}"
+    if facts.verdict == "overhead-bound" and "stacks" not in facts.recorded_with and not facts.lesson:
+        return "recorded without stacks: with_stack=True would show which lines of Python the CPU is at"
+    return ""
+
+
 def _busy(facts: Facts, step: str) -> str:
     """What the GPU has to do in a step without the profiler."""
     if _busy_us(facts) > (facts.plain.high_us or 0.0):

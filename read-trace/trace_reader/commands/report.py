@@ -24,7 +24,7 @@ from trace_reader.commands.load_shown import load_shown
 from trace_reader.errors import TraceError
 from trace_reader.link.trace import Trace
 from trace_reader.parse.byte_source import list_folder
-from trace_reader.reading import analyze
+from trace_reader.reading import analyze, analyze_file
 from trace_reader.scene.brief_report import brief_lines
 from trace_reader.scene.comparison_report import comparison_report, several_report
 from trace_reader.scene.document import LONGEST_LINE, Style
@@ -52,7 +52,7 @@ def report(
     if log is not None:
         if len(paths) > 1:
             raise TraceError(f"--recompiles is of one trace, got {len(paths)}")
-        return _with_log(analyze(load_shown(paths[0], steps_from), style.everything), log, style), 0
+        return _with_log(analyze_file(paths[0], load_shown, steps_from, style.everything), log, style), 0
     if len(paths) > 1 or scheduler is not None or list_folder(paths[0]) is not None:
         from trace_reader.commands.read_job import expanded, is_job, jobs_of  # here: most runs are of one trace, and short
 
@@ -69,7 +69,7 @@ def report(
         if scheduler is not None or is_job(paths):
             return _job(paths, style, steps_from, scheduler)
     if len(paths) == 1:
-        return _one(analyze(load_shown(paths[0], steps_from), style.everything), style), 0
+        return _one(analyze_file(paths[0], load_shown, steps_from, style.everything), style), 0
     found: list[Facts] = []
     for path in paths:
         try:
@@ -93,7 +93,7 @@ def report(
 
 def brief(path: str, steps_from: re.Pattern[str] | None) -> str:
     """The lines of --brief, as long as they are. Raises TraceError and LookupError."""
-    return "".join(f"{plain(line, LONGEST_LINE)}\n" for line in brief_lines(analyze(load_shown(path, steps_from))))
+    return "".join(f"{plain(line, LONGEST_LINE)}\n" for line in brief_lines(analyze_file(path, load_shown, steps_from)))
 
 
 def _one(facts: Facts, style: Style) -> Answer:

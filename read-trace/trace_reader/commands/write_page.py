@@ -15,7 +15,7 @@ from trace_reader.errors import TraceError
 from trace_reader.findings import choices
 from trace_reader.model.slices import Kind
 from trace_reader.parse.memory_snapshot import read_snapshot
-from trace_reader.reading import analyze
+from trace_reader.reading import analyze, with_lines
 from trace_reader.scene.comparison_report import comparison_report
 from trace_reader.scene.document import Document, Item, Style, TablePart
 from trace_reader.scene.job_report import job_report
@@ -76,7 +76,8 @@ def _timeline(path: str, steps_from: re.Pattern[str] | None, everything: bool = 
     drawn = load_shown(path, steps_from, stacks=path != "-")
     has_python = bool((drawn.slices.kind == Kind.PYTHON).any())
     trace = load_shown(path, steps_from) if has_python else drawn
-    return Timeline(trace, analyze(trace, everything), drawn)
+    facts = analyze(trace, everything)
+    return Timeline(trace, with_lines(facts, trace, drawn) if has_python else facts, drawn)
 
 
 def page_of_one(timeline: Timeline, style: Style, snapshot: str | None = None) -> Page:

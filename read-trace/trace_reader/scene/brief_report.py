@@ -1,7 +1,7 @@
 """`--brief`: what scripts and agents need of a trace, in twenty lines at most, none of them wrapped."""
 
 from trace_reader.analysis.facts import WORTH_A_CHANGE, Facts, Finding
-from trace_reader.analysis.verdict import plain_sentence, verdict_sentence
+from trace_reader.analysis.verdict import cpu_lines, plain_sentence, verdict_sentence
 from trace_reader.findings import PATTERNS
 from trace_reader.scene.trace_report import NAMING, gain_words, recorded_with, work_per_step
 from trace_reader.units import about, us
@@ -18,6 +18,8 @@ def brief_lines(facts: Facts) -> list[str]:
         lines.append(f"plain step: not known: {facts.plain.unknown_because}")
     elif plain := plain_sentence(facts):
         lines.append(f"plain step: {plain}")
+    if facts.cpu_lines:
+        lines.append(f"lines: {cpu_lines(facts)}")
     lines.append(work_per_step(facts))
     if with_ := recorded_with(facts):
         lines.append(with_)

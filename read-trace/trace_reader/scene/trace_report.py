@@ -9,7 +9,7 @@ from trace_reader.analysis.dispatch_tree import Node
 from trace_reader.analysis.facts import Facts, Finding
 from trace_reader.analysis.plain_run import MEASURED
 from trace_reader.analysis.recompiles import Recompiled
-from trace_reader.analysis.verdict import CPU_WORDS, plain_sentence, verdict_sentence, whole
+from trace_reader.analysis.verdict import CPU_WORDS, cpu_lines, plain_sentence, verdict_sentence, whole
 from trace_reader.analysis.what_if import Gain
 from trace_reader.findings import NAMING, PATTERNS
 from trace_reader.guard import Failures
@@ -51,7 +51,7 @@ def trace_report(facts: Facts, style: Style, tree: Node | None = None, recompile
     best = best_change(facts)
     told = [best and (f.gain is None or f.slug in NAMING) for f in explained]  # by the line of the best change
     means = [f.means if said else f"{f.means} Next: {f.next}{_saves(f)}" for f, said in zip(explained, told, strict=True)]
-    lines = (verdict_sentence(facts), plain_sentence(facts), best, *means, work_per_step(facts, kinds))
+    lines = (verdict_sentence(facts), plain_sentence(facts), cpu_lines(facts), best, *means, work_per_step(facts, kinds))
     out.lines([line for line in lines if line])
     _findings(out, [f for f in facts.findings if f not in explained], facts)
     if recompiled:
