@@ -41,6 +41,22 @@ def test_a_late_host_is_told_by_what_it_did(idle):
     assert [(g.duration_us, g.cause) for g in f.gaps] == [(133, "input"), (55, "python"), (53, "memory"), (1, "latency")]
 
 
+@pytest.mark.parametrize(
+    ("launched", "more", "cause"),
+    [
+        (41.5, [], "silent"),  # 40.5 from the end of the first launch on
+        (40.5, [], "python"),
+        (60, on(7, op("aten::mul", 25, 1)), "python"),  # 24 before it, and 34 behind it
+        (60, on(7, op("aten::mul", 55, 1)), "silent"),
+        (60, [event("python_function", "data.py(9): normalize", -5, 100)], "python"),
+    ],
+)
+def test_a_long_time_in_which_nothing_is_recorded_is_not_called_python(idle, launched, more, cause):
+    f = idle(step(0, 0, 500), launch(0, 1), kernel(GEMM, 1, 9, 1), *more, launch(launched, 2), kernel(ADD, launched + 1, 5, 2))
+    (gap,) = [own for own in f.gaps if own.start_us]
+    assert gap.cause == cause
+
+
 def test_a_gap_comes_after_the_kernel_that_ended_last(idle):
     """Not the one that began last: another stream's ended before."""
     f = idle(step(0, 0, 90), launch(0, 1), launch(0.5, 2), kernel(GEMM, 1, 49, 1), kernel("other", 10, 9, 2, stream=8),
@@ -161,4 +177,4 @@ def test_a_launch_into_another_device_s_full_queue_is_no_synchronization(idle):
     waits = call("cudaLaunchKernel", 300, 100, 5000), kernel("k", 3000, 1, 5000, device=1)
     own = launch(200, 5001), kernel(GEMM, 201, 109, 5001), launch(450, 5002), kernel(GEMM, 451, 10, 5002)
     f = idle(step(0, 0, 600), *full, *waits, *own, window=(200, 461))
-    assert dict(f.causes) == {"launch": 90, "python": 50, "latency": 2}
+    assert dict(f.causes) == {"launch": 90, "silent": 50, "latency": 2}

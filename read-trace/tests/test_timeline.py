@@ -262,7 +262,7 @@ def test_the_causes_of_idle_time_are_those_of_the_device_that_ends_last(tmp_path
     trace = load(write(tmp_path / "t.json", *events))
     (first, of_first), (second, of_second) = Timeline(trace, analyze(trace)).idle
     assert (first, second) == (1, 0)
-    assert [of_first.kinds[kind].text for kind in of_first.kind.tolist()][-1] == "idle, Python"
+    assert [of_first.kinds[kind].text for kind in of_first.kind.tolist()][-1] == "idle, nothing recorded"
     assert [of_second.kinds[kind].text for kind in of_second.kind.tolist()] == ["idle", "idle"]
 
 

@@ -17,7 +17,8 @@ _LOADER = re.compile(r"DataLoader\b.*(?:__next__|_next_data)|enumerate\(DataLoad
 _COMPILING = re.compile(r"\(dynamo_timed\)|^(?:dynamo|entire_frame_compile|backend_compile|inductor_compile)$")
 _OF_A_LIBRARY = re.compile(r"(?!autograd::)[A-Za-z_]\w*::\w+(?:\.\w+)?$")
 LONG_NS = 100_000  # of an op that launches nothing: it computes, and does not only prepare
-WHAT = ("python", "annotation", "op", "launch", "call", "memory", "loading", "compilation", "profiler")
+SILENT_NS = 40_000  # in which no thread records anything: it need not be Python; a module's call takes less
+WHAT = ("python", "silent", "annotation", "op", "launch", "call", "memory", "loading", "compilation", "profiler")
 
 
 def is_loader(name: str) -> bool:
@@ -81,6 +82,7 @@ class CpuActivity:
         self._is_op = slices.kind == Kind.OP
         self._works = np.append(self._is_op | (slices.kind == Kind.CALL), False)  # the last for -1
         self._input = _union(trace.annotations.where(trace.annotations.is_named(is_loader)))
+        self._silent = _silence(trace, self._is_step)
         loading = trace.overheads.is_named(lambda name: "Loading" in name)
         self._overheads = [
             (_union(trace.overheads.where(mask)), WHAT.index(what))
@@ -131,6 +133,9 @@ class CpuActivity:
         is_input, was = loading >= 0, np.zeros(len(start), np.int64)
         known = np.flatnonzero(row >= 0)
         was[known] = self._what(row[known])
+        start, end, packed, mark = _marked(start, end, np.arange(len(start)), self._silent)
+        row, was, is_input = row[packed], was[packed], is_input[packed]
+        was[(mark >= 0) & (was == WHAT.index("python"))] = WHAT.index("silent")
         for union, what in self._overheads:
             start, end, packed, mark = _marked(start, end, np.arange(len(start)), union)
             row, was, is_input = row[packed], was[packed], is_input[packed]
@@ -214,11 +219,26 @@ def _cut(start: np.ndarray, end: np.ndarray, times: np.ndarray, values: np.ndarr
     return points[:-1][kept], points[1:][kept], values[value[:-1][kept]]
 
 
+def _silence(trace: Trace, is_step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The long stretches in which no thread is in anything but a step, as `_union` gives them; none where the functions of Python
+    were recorded, of which one is always open.
+    """
+    rows, _ = trace.cpu_spans
+    rows = rows[~is_step[rows]] if not len(trace.functions_ns) else rows[:0]
+    begins, ends = merged(trace.slices.start_ns[rows], trace.slices.end_ns[rows])
+    begins, ends = ends[:-1], begins[1:]
+    silent = ends - begins >= SILENT_NS
+    return _marks(begins[silent], ends[silent])
+
+
 def _union(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     """The union of these rows, as moments and marks: 0 from where it begins, -1 from where it ends."""
-    if not len(rows):
+    return _marks(*merged(rows.start_ns, rows.end_ns))
+
+
+def _marks(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if not len(begins):
         return np.zeros(1, np.int64), np.full(1, -1)
-    begins, ends = merged(rows.start_ns, rows.end_ns)
     times = np.stack([begins, ends], axis=1).ravel()
     return np.append(np.iinfo(np.int64).min, times), np.append(-1, np.tile([0, -1], len(begins)))
 

@@ -11,8 +11,8 @@ CLASSES = {  # of the critical path
     "copy": "copying", "latency": "launch latency", "unknown": "waiting that the trace does not explain",
 }  # fmt: skip
 CPU_WORDS = {
-    "python": "Python", "annotation": "Python in annotations", "op": "ops", "launch": "launch calls",
-    "call": "calls that launch no kernel",
+    "python": "Python", "silent": "nothing recorded", "annotation": "Python in annotations", "op": "ops",
+    "launch": "launch calls", "call": "calls that launch no kernel",
     "memory": "memory management", "loading": "loading code", "compilation": "compiling", "profiler": "the profiler",
 }  # fmt: skip
 BETWEEN_OPS = "in no op (Python, or memory that is given back)"
