@@ -210,3 +210,21 @@ def test_the_copies_of_hip_are_copies():
     assert [decode_name(name).family for name in ("CopyDeviceToDevice", "CopyHostToDevice", "FillBuffer")] == ["memcpy"] * 2 + [
         "memset"
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "family"),
+    [
+        ("void flashinfer::BatchDecodeWithPagedKVCacheKernel<int>(int)", "BatchDecodeWithPagedKVCacheKernel", "FlashInfer"),
+        ("void vllm::moe::topkGatingSoftmax<float>(int)", "topkGatingSoftmax", "vLLM"),
+        ("deep_gemm::sm90_fp8_gemm_1d2d_impl<4096u>(int)", "sm90_fp8_gemm_1d2d_impl", "DeepGEMM"),
+        ("void ck_tile::kentry<256, 2, ck_tile::FmhaFwdKernel<int>>(int)", "kentry", "composable_kernel"),
+        ("void ck::kernel_gemm_xdl_cshuffle_v3<int>(int)", "kernel_gemm_xdl_cshuffle_v3", "composable_kernel"),
+        ("void tensorrt_llm::kernels::fusedQKNormRopeKernel<int>(int)", "fusedQKNormRopeKernel", "TensorRT-LLM"),
+        ("void mine::vllm::kernel<int>(int)", "kernel", "unknown"),
+        ("vllm_kernel", "vllm_kernel", "unknown"),
+    ],
+)
+def test_a_kernel_of_a_library_is_of_its_family(name, label, family):
+    decoded = decode_name(name)
+    assert (decoded.label, decoded.family) == (label, family)

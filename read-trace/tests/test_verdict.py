@@ -135,8 +135,10 @@ def test_a_hundredth_of_the_events_that_could_not_be_read_leaves_the_verdict_ope
     assert (facts.verdict, len(facts.missing)) == (verdict, verdict == "unknown")
 
 
-def test_a_device_that_the_reader_does_not_know_is_not_nothing(tmp_path, capsys):
-    unknown = event("mtia_ccp_events", "kernel_0", 20, 9, {"pid": 3, "tid": 1})
+@pytest.mark.parametrize("unknown", [("mtia_ccp_events", {}), ("acme_work", {"device": 0, "stream": 7})])
+def test_a_device_that_the_reader_does_not_know_is_not_nothing(tmp_path, unknown):
+    category, said = unknown
+    unknown = event(category, "kernel_0", 20, 9, {"pid": 3, "tid": 1}, **said)
     path = write(tmp_path / "t.json", step(0, 0, 100), op("aten::mm", 1, 5), launch(2, 1), unknown)
     facts = read(path)
     assert (facts.verdict, [found.slug for found in facts.findings]) == ("unknown", [])
@@ -144,3 +146,9 @@ def test_a_device_that_the_reader_does_not_know_is_not_nothing(tmp_path, capsys)
         "unknown: the trace lacks what 1 event of a kind of device that this reader does not know would say; it holds no GPU "
         "event"
     )
+
+
+def test_what_is_of_another_category_without_a_stream_is_no_devices_work(tmp_path):
+    path = write(tmp_path / "t.json", step(0, 0, 100), op("aten::mm", 1, 5), event("acme_work", "marker", 20, 9, device=0))
+    facts = read(path)
+    assert (facts.verdict, facts.skipped["other category"]) == ("cpu-only", 1)

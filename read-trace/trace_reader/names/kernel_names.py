@@ -358,6 +358,10 @@ def _memory(name: str, match: re.Match[str]) -> KernelName:
     return KernelName(re.sub(r" \(Device -> Device\)| \(Unknown\)| \(Device\)", "", name), family)
 
 
+def _library(name: str, match: re.Match[str]) -> KernelName:
+    return KernelName(_plain(name), LIBRARIES[match["library"]], dtype=_template_dtype(name))
+
+
 def _other_cublas(name: str, match: re.Match[str]) -> KernelName:
     label = "split-k reduce" if "splitKreduce" in name else "gemv" if "::gemv" in name else _plain(name)
     return KernelName(label, "cuBLAS", dtype=_template_dtype(name))
@@ -370,6 +374,12 @@ def _plain(name: str) -> str:
     return bare.rsplit("::", 1)[-1].strip() or name
 
 
+LIBRARIES = {  # by the outermost namespace of their kernels
+    "aiter": "aiter", "bitsandbytes": "bitsandbytes", "causal_conv1d": "causal-conv1d", "ck": "composable_kernel",
+    "ck_tile": "composable_kernel", "deep_ep": "DeepEP", "deep_gemm": "DeepGEMM", "fbgemm_gpu": "FBGEMM",
+    "flashinfer": "FlashInfer", "marlin": "Marlin", "sglang": "SGLang", "tensorrt_llm": "TensorRT-LLM",
+    "transformer_engine": "Transformer Engine", "vllm": "vLLM",
+}  # fmt: skip
 _DECODERS = [  # the first that fits; Inductor names what it fused, which may be anything below
     (re.compile(r"^triton_(?P<kind>poi|red|per|tem|for|mm)_(?:fused_)?(?P<ops>\w*?)_?\d*$"), _inductor),
     (re.compile(r"^(?:Memcpy|Memset|CopyDeviceToDevice|CopyHostTo|CopyDeviceTo|FillBuffer)", re.IGNORECASE), _memory),
@@ -394,5 +404,6 @@ _DECODERS = [  # the first that fits; Inductor names what it fused, which may be
     (re.compile(r"nccl\w*?Kernel_(?P<what>[A-Za-z]+)"), _nccl),
     (re.compile(r"^Cijk_"), _tensile),
     (re.compile(r"cublas|splitKreduce|gemv"), _other_cublas),
+    (re.compile(rf"^(?:void )?(?P<library>{'|'.join(sorted(LIBRARIES, key=len, reverse=True))})::"), _library),
     (re.compile(r"at::native|at_cuda_detail|softmax_warp|cunn_SoftMax"), _aten),
 ]  # fmt: skip

@@ -264,7 +264,8 @@ class EventColumns:
         used = kind < _PYTHON
         if not used.all():
             python = int((kind == _PYTHON).sum())
-            unknown = sum(map(is_of_unknown_device, _at([event.cat for event in slices], np.flatnonzero(~used))))
+            others = _at(slices, np.flatnonzero(~used & (kind != _PYTHON)))
+            unknown = sum(is_of_unknown_device(event.cat, event.args) for event in others)
             self.skipped["python_function"] += python
             self.skipped["unknown device"] += unknown
             self.skipped["other category"] += int((~used).sum()) - python - unknown

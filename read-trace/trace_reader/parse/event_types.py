@@ -28,9 +28,13 @@ OTHER_PHASES = "BEbeNODSnpFPTRcVv()"
 NULL = msgspec.Raw(b"null")
 
 
-def is_of_unknown_device(category: Any) -> bool:
-    """Whether events of this category are the work of a device of a kind that this reader does not know."""
-    return isinstance(category, str) and _OF_A_DEVICE.match(category) is not None
+def is_of_unknown_device(category: Any, args: Any) -> bool:
+    """Whether an event of a category that is not read is the work of a device of a kind that this reader does not know: by its
+    name, or since it has a device and a stream.
+    """
+    if isinstance(category, str) and _OF_A_DEVICE.match(category) is not None:
+        return True
+    return args.__class__ is Args and args.device is not None and args.stream is not None
 
 
 class Args(msgspec.Struct, frozen=True, gc=False):
