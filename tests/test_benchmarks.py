@@ -11,9 +11,10 @@ import sys
 import types
 
 from helpers import GALLERY, ROOT
+from helpers.events import GEMM, kernel, launch, step, write
 import pytest
 import torch
-from trace_reader import read
+from trace_reader import load, read
 
 
 def script(path):
@@ -258,3 +259,35 @@ def test_a_row_of_what_the_profiler_costs():
         "name", "100.0 µs (0.80 to 2.00)", *[f"{1.2 + 0.1 * n:.2f}" for n in range(len(cost.FLAGS))],
         f"verdict of {shapes}", f"{shapes / 400:.2f}", f"{shapes / 2:.1f} µs to {shapes - 25:.1f} µs",
     ]  # fmt: skip
+
+
+def test_the_error_of_a_replay_is_a_share_of_the_recorded_step(tmp_path, capsys, monkeypatch):
+    """A run that can be played, ranks of a job, one step, a step whose launch is missing, and what is no trace."""
+    replays = script("read-trace/benchmarks/replay_error")
+    sound = [
+        event for n in range(3) for event in (step(n, 100 * n, 90), launch(100 * n + 5, n), kernel(GEMM, 100 * n + 20, 60, n))
+    ]
+    unlaunched = [event for n in range(3) for event in (step(n, 100 * n, 90), kernel(GEMM, 100 * n + 20, 60, n))]
+    for name, events in {"sound": sound, "unlaunched": unlaunched, "one": sound[:3]}.items():
+        write(tmp_path / f"{name}.json", *events)
+    (tmp_path / "none.json").write_text("{}")
+    job = [str(path) for path in sorted((ROOT / "gallery" / "several_gpus").glob("data_parallel_25mb_rank*.gz"))]
+    monkeypatch.setattr(
+        sys, "argv", ["", *(str(tmp_path / f"{name}.json") for name in ("sound", "unlaunched", "one", "none")), *job]
+    )
+    assert replays.main() == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-3:] == [
+        "1 recordings: error 0.0000 (median), 0.0000 at most",
+        "not played: 1 (launches or ops are missing), 2 (of a job, played with its other ranks)",
+        "1 of 1 jobs: error 0.0000 at most",
+    ]
+    assert f"{tmp_path}/one.json: no two steps; reading " in "".join(lines)
+    played = replays.PricedRun.__init__
+
+    def slower(self, trace, steps=None):
+        played(self, trace, steps)
+        self.replay.nodes.after_ns[:, 0] += 1000
+
+    monkeypatch.setattr(replays.PricedRun, "__init__", slower)
+    assert "its first steps are not like the others" in str(replays.error_of(load(str(tmp_path / "sound.json"))))

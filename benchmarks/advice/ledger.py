@@ -32,8 +32,6 @@ NOTES = {
     "checkpointing": "its vocabulary of 50257 promises more, and brings it: see `vocabulary`",
     "empty_cache": "its vocabulary of 50257 promises more; the driver's calls may hold up more than the trace shows",
     "resnet50": "what is left is the CPU's, of which the profiler may have taken more than its prices say",
-    "loader_workers": "its loader waits by asking for the time 68,000 times a step, and does not wait longer under the profiler",
-    "python_between": "its Python is a loop of some 48,000 functions a step, which cost less than functions elsewhere",
     "optimizer_loop": "of the CPU's time, the profiler took more than the prices say: a recorded step is 2.9 times as long",
     "gpt2_graph": "the rounds of the step before take 4.5 to 8.3 ms",
     "tables": "the CPU may have been slower in this process than its launches in the trace show",
