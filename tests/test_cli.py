@@ -134,6 +134,11 @@ def test_hyphens_and_underscores_are_the_same(flag):
             "--op addmm takes matrices without a batch axis: drop --batch, or use --op matmul_add",
         ),
         (
+            "01_matmul_add.py",
+            "--op addmm --batch 1",
+            "--op addmm takes matrices without a batch axis: drop --batch, or use --op matmul_add",
+        ),
+        (
             "04_c_sdpa_attention.py",
             "--backend fastest",
             "argument --backend: invalid choice: 'fastest' (choose from auto, math, flash, efficient, cudnn)",

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from common import decoding
+from common.cli import LessonError
 from common.llm import PUBLISHED, SIZES
 from common.plain_step import PlainStep
 import pytest
@@ -52,6 +53,13 @@ def test_greedy_tokens_are_the_same_whichever_way(tmp_path, expected, flags):
     tokens, logits = decoded(tmp_path, *flags)
     assert tokens == expected[0]
     torch.testing.assert_close(logits, expected[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["cudnn", "efficient"])
+def test_an_attention_of_which_torch_has_no_kernel_is_said_in_one_line(tmp_path, backend):
+    with pytest.raises(LessonError, match=f"^--attention {backend}: torch has no such kernel for "):
+        run("05_a_llm_decode", tmp_path, *SMALL, "--attention", backend)
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_the_plain_steps_only_the_schedule_runs(tmp_path, capsys):
