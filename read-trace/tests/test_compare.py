@@ -173,6 +173,14 @@ def test_a_change_that_the_steps_of_one_trace_show_too_is_noise(tmp_path, before
     assert compare(a, b).summary.partition("), ")[2] == words
 
 
+def test_a_period_that_one_long_step_makes_is_noise(tmp_path):
+    """Steps begin every 10 ms; of b the third takes 30 ms."""
+    a, b = run(tmp_path, "a", [(100, [])] * 4), run(tmp_path, "b", [(100, []), (100, []), (100, []), (29_000, [])])
+    assert compare(a, b).summary.startswith(
+        "the step period went from 10.00 ms to 19.63 ms (+96%; within noise: the steps of B differ by 28900%), "
+    )
+
+
 def test_a_step_lasts_to_its_last_gpu_event(tmp_path):
     # The steps begin every 10 ms; their GPU work ends 100 µs after the CPU, and in b's last step 500 µs after it.
     a = run(tmp_path, "a", [(100, [("aten::mm", GEMM, 100)])] * 3)

@@ -347,7 +347,7 @@ CASES = {
     ),
     "heavy-launch": (
         [step(0, 0, 9), call("cudaOccupancyMaxActiveBlocksPerMultiprocessor", 1, 1, 9), *linked(GEMM, 2, 5, **HEAVY)],
-        "1 occupancy query in 1 step; launched next: nvjet GEMM 256x128 (after 1)",
+        "1 occupancy query in ProfilerStep#0; launched next: nvjet GEMM 256x128 (after 1)",
         [step(0, 0, 9), *linked(GEMM, 2, 5, **HEAVY)],
     ),
     "driver-launch": (
@@ -921,7 +921,15 @@ def test_an_add_in_the_epilogue_needs_an_addmm_that_launches_nothing_else(tmp_pa
         return found(tmp_path, [step(0, 0, 99), op("aten::addmm", 1, 20), *linked(GEMM, 2, 5), *more]).get("epilogue-bias")
 
     alone = "each aten::addmm launches nvjet GEMM 256x128 and nothing else; the trace has no aten::add"
+    named = "nvjet_sm90_tst_64x8_64x16_1x2_h_bz_bias_TNT"
+    second = [launch(10, 2), kernel("epilogue::impl::globalKernel", 12, 5, 2)]
+    both = [step(0, 0, 99), op("aten::addmm", 1, 20), *linked(named, 2, 5), *second]
+    assert "epilogue-bias" not in found(tmp_path, both)  # whatever its name says, another kernel runs, too
     assert (addmm(), addmm(launch(10, 2), kernel("epilogue::impl::globalKernel", 12, 5, 2))) == (alone, None)
+
+
+def test_a_copy_behind_the_gemm_is_not_of_the_bias(tmp_path):
+    assert "bias-copy" not in found(tmp_path, [op("aten::addmm", 0, 40), *linked(GEMM, 5, 5, 2), *copied(at=15)])
 
 
 @pytest.mark.parametrize(
@@ -998,7 +1006,9 @@ def test_a_few_of_autograds_numbers_are_no_forward_pass(tmp_path):
 def test_a_query_is_about_the_kernel_that_its_own_op_launches_next(tmp_path):
     query = call("cudaOccupancyMaxActiveBlocksPerMultiprocessor", 2, 1, 9)
     own = [step(0, 0, 90), op("aten::mm", 1, 20), query, *linked(GEMM, 5, 5)]
-    assert found(tmp_path, own)["heavy-launch"] == "1 occupancy query in 1 step; launched next: nvjet GEMM 256x128 (after 1)"
+    assert (
+        found(tmp_path, own)["heavy-launch"] == "1 occupancy query in ProfilerStep#0; launched next: nvjet GEMM 256x128 (after 1)"
+    )
     others = [step(0, 0, 90), op("aten::mm", 1, 20), query, op("aten::add", 30, 20), *linked(ADD, 35, 5)]
     assert "heavy-launch" not in found(tmp_path, others)
 
@@ -1049,7 +1059,7 @@ def test_a_query_before_the_steps_is_not_counted_in_them(tmp_path):
     before = [call(query, 1, 1, 9), *linked(GEMM, 2, 5, **HEAVY), step(0, 50, 20)]
     assert "heavy-launch" not in found(tmp_path, before)
     inside = [call(query, 1, 1, 10), step(0, 50, 20), call(query, 51, 1, 9), *linked(GEMM, 52, 8, **HEAVY)]
-    assert found(tmp_path, inside)["heavy-launch"].startswith("1 occupancy query in 1 step; ")
+    assert found(tmp_path, inside)["heavy-launch"].startswith("1 occupancy query in ProfilerStep#0; ")
 
 
 def test_a_gap_of_less_than_ten_microseconds_is_none(tmp_path):

@@ -439,6 +439,7 @@ def test_header_device_and_versions(facts):
     assert f.device == "NVIDIA H200"
     assert f.versions == {"torch": "2.11.0", "CUDA runtime": "13.0", "CUDA driver": "12.6"}
     assert facts(op("a", 0, 1), deviceProperties=[]).device is None
+    assert facts(op("a", 0, 1), lesson={"versions": {"torch": "2.15.0+cu132"}}).versions["torch"] == "2.15.0+cu132"
 
 
 def test_the_chain_is_the_tree_of_one_step(tmp_path):

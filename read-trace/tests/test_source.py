@@ -103,7 +103,9 @@ def test_damage_that_hides_all_gpu_events_leaves_no_verdict(file):
     data = bytearray(gzip.compress(TEXT, 0))
     data[data.index(b'"kernel"') + 1] ^= 1
     facts = read(file(bytes(data), "t.json.gz"))
-    assert (facts.kernels_total, facts.verdict, facts.missing) == (0, "unknown", ("the damaged parts of the file",))
+    assert (facts.kernels_total, facts.verdict) == (0, "unknown")
+    unknown = "what 1 event of a kind of device that this reader does not know would say"  # of a category that is damaged
+    assert facts.missing == ("the damaged parts of the file", unknown)
 
 
 def test_a_damaged_start_is_an_error(file):

@@ -204,8 +204,9 @@ def _summary(
         alone = abs(int(change.split("%")[0])) >= WORTH_A_REMARK and not change.endswith(")")
         parts.append(f"CPU time per step {change}{ONE_EACH * alone}{largest}")
     if a.step_period_us and b.step_period_us:
-        change = f"{b.step_period_us / a.step_period_us - 1:+.0%}"
-        parts.insert(0, f"the step period went from {us(a.step_period_us)} to {us(b.step_period_us)} ({change})")
+        longer = b.step_period_us / a.step_period_us - 1
+        told = f"{longer:+.0%}{_noise(a, b, _cpu_us, longer, '; ') if abs(100 * longer) >= WORTH_A_REMARK else ''}"
+        parts.insert(0, f"the step period went from {us(a.step_period_us)} to {us(b.step_period_us)} ({told})")
     if a.verdict != b.verdict:
         parts.append(f"{a.verdict} became {b.verdict}")
     return (", ".join(parts) or "nothing to compare: no steps and no kernels that both have") + "."
@@ -255,9 +256,14 @@ def _change(a: Facts, b: Facts, times_us: Callable[[Facts], list[float]]) -> str
     before, after = median_of(times_us(a)), median_of(times_us(b))
     if not before or after is None:
         return None
-    change = f"{after / before - 1:+.0%}"
+    noise = _noise(a, b, times_us, after / before - 1)
+    return f"{after / before - 1:+.0%}{f' ({noise})' if noise else ''}"
+
+
+def _noise(a: Facts, b: Facts, times_us: Callable[[Facts], list[float]], change: float, before: str = "") -> str:
+    """Whether the steps of one trace differ by as much as that among themselves; empty if they do not."""
     spread, which = max((_spread(times_us(facts)), name) for facts, name in ((a, "A"), (b, "B")))
-    return f"{change} (within noise: the steps of {which} differ by {spread:.0%})" if abs(after / before - 1) < spread else change
+    return f"{before}within noise: the steps of {which} differ by {spread:.0%}" if abs(change) < spread else ""
 
 
 def _spread(times: list[float]) -> float:

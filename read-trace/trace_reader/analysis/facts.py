@@ -302,7 +302,9 @@ def _whole(value: Any) -> int | None:
 def _versions(header: dict[str, Any]) -> dict[str, str]:
     versions = {}
     if isinstance(header.get("lesson"), dict) and "versions" in header["lesson"]:
-        versions["torch"] = str(header["lesson"]["versions"]).split(",")[0].removeprefix("torch ")
+        said = header["lesson"]["versions"]
+        said = said.get("torch", "unknown") if isinstance(said, dict) else said
+        versions["torch"] = str(said).split(",")[0].removeprefix("torch ")
     for key, name in (
         ("cuda_runtime_version", "CUDA runtime"),
         ("cuda_driver_version", "CUDA driver"),

@@ -11,7 +11,7 @@ CLASSES = {  # of the critical path
     "copy": "copying", "latency": "launch latency", "unknown": "waiting that the trace does not explain",
 }  # fmt: skip
 CPU_WORDS = {
-    "python": "Python", "silent": "nothing recorded", "annotation": "Python in annotations", "op": "ops",
+    "python": "Python", "silent": "nothing recorded", "annotation": "annotations, in no op", "op": "ops",
     "launch": "launch calls", "call": "calls that launch no kernel",
     "memory": "memory management", "loading": "loading code", "compilation": "compiling", "profiler": "the profiler",
 }  # fmt: skip

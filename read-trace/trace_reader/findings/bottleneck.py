@@ -45,7 +45,7 @@ OTHER_THAN_LAUNCHING = {  # what to do where most of the CPU's part is this
     "memory": "See allocation-in-step: the CPU spends the most time managing memory.",
     "loading": "Record after warm-up: the CPU spends the most time loading code.",
     "compilation": "Record after warm-up: the CPU spends the most time compiling (TORCH_LOGS=recompiles shows what and why).",
-    "annotation": "Profile the Python code (with_stack, py-spy): the CPU spends the most time in Python inside annotations.",
+    "annotation": "Profile the Python code (with_stack, py-spy): the CPU spends the most time in annotations, in no op there.",
     "profiler": "Record less (no stacks, no shapes) or fewer steps: the CPU spends the most time in the profiler itself.",
 }
 
@@ -70,7 +70,7 @@ def _no_gpu_events(trace: Trace, facts: Facts) -> Seen | None:
     "overhead-bound",
     "CPU total is many times the CUDA total in the table",
     "the GPU's lane: mostly gaps between short kernels",
-    "Most of what the run waits for is work on the CPU.",
+    "Most of what the run waits for is the CPU.",
     "Give each launch more work (larger batch), launch fewer kernels (fuse, torch.compile), or replay them (CUDA graphs).",
 )
 def _overhead_bound(trace: Trace, facts: Facts) -> Seen | None:

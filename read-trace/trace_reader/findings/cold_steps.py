@@ -15,7 +15,7 @@ COLD_FACTOR = 1.5
     "the first recorded step is much longer than the others",
     "the ProfilerStep slices",
     "The first recorded step may pay one-time costs, of the program or of the profiler.",
-    "Read the later steps; a warm-up removes the program's one-time cost, not the profiler's.",
+    "Read the later steps; a warm-up removes what the program pays once. What is left then, the trace does not explain.",
 )
 def _cold_start(trace: Trace, facts: Facts) -> Seen | None:
     if len(facts.steps) < 3 or facts.server_steps:  # of a server, prefill and decode are no equal steps

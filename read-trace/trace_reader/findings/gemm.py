@@ -33,20 +33,23 @@ NOT_IN_CACHE = 2e8  # bytes: an L2 cache holds some 100 MB at most
     "a bias is added, and there is no add op",
     "the GEMM's name: bias",
     "The library adds the bias itself, usually in the GEMM's epilogue.",
-    "Leave it as it is: there is no separate add to fuse.",
+    "Leave it as it is: this bias needs no add of its own.",
     trivia=True,
 )
 def _epilogue_bias(trace: Trace, facts: Facts) -> Seen | None:
+    every = trace.linked.where(trace.linked.op >= 0)
+    kernels = distinct(every.where(every.kind == Kind.KERNEL).op)
+    shared = kernels.values[kernels.counts > 1]  # ops that launch another kernel, too
     for k in facts.compute_kernels:
-        if k.decoded.is_gemm and "bias" in (k.decoded.epilogue or ""):
+        if k.decoded.is_gemm and "bias" in (k.decoded.epilogue or "") and not np.isin(calls_of(trace, k).op, shared).any():
             return Seen(f"{k.decoded.label} names a bias in its epilogue ({k.decoded.epilogue})", calls_of(trace, k))
     gemm = next((k for k in facts.compute_kernels if k.decoded.is_gemm and k.op == "aten::addmm"), None)
     if gemm is None:
         return None
     rows = calls_of(trace, gemm)
-    every = trace.linked.where(trace.linked.op >= 0)
     every = every.where(trace.slices.are_named(Kind.OP, "aten::addmm".__eq__)[every.op])
-    alone = (every.name == rows.name[0]) & ~np.isin(every.op, distinct(every.op).values[distinct(every.op).counts > 1])
+    several = distinct(every.op).values[distinct(every.op).counts > 1]
+    alone = (every.name == rows.name[0]) & ~np.isin(every.op, several)
     if not alone.all() or len(bias_copies(trace)) or any(op.name == "aten::add" for op in facts.ops):
         return None
     return Seen(f"each aten::addmm launches {gemm.decoded.label} and nothing else; the trace has no aten::add", rows)

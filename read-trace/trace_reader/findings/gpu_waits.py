@@ -52,9 +52,9 @@ def _on_path(path: CriticalPath, time_us: float) -> str:
 @finding(
     "blocking-copy",
     "inside a step, the CPU stands still in a copy",
-    "a long cudaMemcpyAsync that returns when its own copy ends",
+    "a long cudaMemcpyAsync, and the copy's own time on the GPU's lane",
     "These calls return while their copy runs, or when it is done, and not before. A copy from or to pageable memory can block "
-    "like this, even if its name says Async.",
+    "like this, even if its name says Async: to the GPU it may return once the bytes are staged, from it when they are there.",
     "Pin the host memory (pin_memory=True), copy with non_blocking=True, and leave results on the GPU.",
 )
 def _blocking_copy(trace: Trace, facts: Facts) -> Seen | None:

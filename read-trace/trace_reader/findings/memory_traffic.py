@@ -126,10 +126,13 @@ def _bias_copy(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def bias_copies(trace: Trace) -> Rows:
-    """Device-to-device copies whose op is an addmm that launches a GEMM, too."""
+    """Device-to-device copies whose op is an addmm that launches a GEMM after them."""
     gemms = trace.linked.where((trace.linked.op >= 0) & trace.linked.is_named(lambda name: decode_name(name).is_gemm))
     copies = _device_copies(trace)
     copies = copies.where((copies.op >= 0) & np.isin(copies.op, gemms.op))
+    last_ns = np.zeros(len(trace.slices), np.int64)
+    np.maximum.at(last_ns, gemms.op, gemms.start_ns)
+    copies = copies.where(copies.start_ns < last_ns[copies.op])
     return copies.where(trace.slices.is_named(copies.op, lambda name: "addmm" in name))
 
 

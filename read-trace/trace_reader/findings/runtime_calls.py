@@ -8,7 +8,7 @@ from trace_reader.analysis.kernel_facts import SMALL_SHARED_BYTES, KernelFacts
 from trace_reader.findings.registry import Seen, calls_of, finding, listed
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows
+from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import asks_occupancy, is_synchronizing
 from trace_reader.names.kernel_names import decode_name
@@ -31,7 +31,7 @@ def _footprint(k: KernelFacts) -> str:
     "a query named ...Occupancy... stands before a launch",
     "the runtime calls of a step",
     "A library asked what fits on the GPU at once (blocks, clusters, shared memory), in the op that then launched the kernel "
-    "named here.",
+    "named here. Far ahead of the launch, it may have asked for the set-up of the process.",
     "Compare that kernel's registers and shared memory with those of kernels that are launched without asking.",
     trivia=True,
 )
@@ -52,7 +52,9 @@ def _heavy_launch(trace: Trace, facts: Facts) -> Seen | None:
         after.update(decode_name(name).label for name in found.where(same_op).names)
     if not after:
         return None
-    how = f"{count(len(queries), 'occupancy query', 'occupancy queries')} in {count(len(facts.steps), 'step')}"
+    in_steps = distinct(trace.step_at(queries.start_ns)).values
+    where = trace.steps[int(in_steps[0])].name if len(in_steps) == 1 else count(len(in_steps), "step")
+    how = f"{count(len(queries), 'occupancy query', 'occupancy queries')} in {where}"
     return Seen(f"{how}; launched next: {listed(f'{label} (after {n})' for label, n in after.most_common())}", queries)
 
 
@@ -73,9 +75,10 @@ def _driver_launch(trace: Trace, facts: Facts) -> Seen | None:
 
 @finding(
     "light-launch",
-    "a kernel with few registers and little shared memory",
+    "a kernel with fewer registers and less shared memory than others",
     "the kernel's registers per thread and shared memory",
-    "This kernel has a small footprint: fewer than 128 registers per thread and at most 48 KiB of shared memory.",
+    "This kernel has fewer than 128 registers per thread and at most 48 KiB of shared memory. Registers can limit its occupancy "
+    "all the same.",
     "Compare its footprint with that of a heavy kernel.",
     trivia=True,
 )

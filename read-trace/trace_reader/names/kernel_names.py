@@ -106,7 +106,8 @@ class KernelName(msgspec.Struct, frozen=True):
 
 _COLLECTIVE = re.compile(
     r"^(?:nccl|rccl|oneccl|hccl|xccl|mccl)|nccl(?:Dev)?Kernel|oneccl|"
-    r"(?:multimem|one_?shot|two_?shot|cross_device)_?(?:lamport_)?(?:all_?reduce|all_?gather|reduce(?:_scatter)?)",
+    r"(?:multimem|one_?shot|two_?shot|cross_device)_?(?:lamport_)?(?:all_?reduce|all_?gather|reduce(?:_scatter)?)|"
+    r"(?:all_?reduce|all_?gather|reduce_?scatter)_?fusion|mscclpp|deep_ep::\w+::(?:dispatch|combine)|moe_?(?:a2a|all_?to_?all)",
     re.IGNORECASE,
 )
 FUSED_ATTENTION_FAMILIES = ("FlashAttention", "memory-efficient attention", "cuDNN attention")

@@ -21,14 +21,15 @@ _BY_A_PART = tuple(
     for word, part in (
         (
             "attention",
-            r"fmha|flash_?(?:attn|fwd|bwd|infer)|attention|paged_?attn|(?:^|[_:])mla_|dot_do_o|convert_dq|mha_(?:fwd|bwd)",
+            r"fmha|flash_?(?:attn|fwd|bwd)|flashinfer\W.*(?:prefill|decode|mla)|attention|paged_?attn|(?:^|[_:])mla_|dot_do_o|convert_dq|mha_(?:fwd|bwd)",
         ),
-        ("GEMM", r"gemm|split_?k|matmul|Cijk_|marlin|(?:fused|grouped)_moe|moe_.*mm|w8a8|w4a16"),
+        ("GEMM", r"gemm|(?:^|[_:])bmm_|split_?k|matmul|Cijk_|marlin|(?:fused|grouped)_moe|moe_.*mm|w8a8|w4a16"),
         ("softmax, norm, reduction", r"softmax|rms_?norm|layer_?norm|top_?k|arg_?max|(?<!up)sampl(?!er_[23]d)|reduce"),
         ("copy", r"memcpy|reshape_and_cache|transpose|nchwToNhwc|nhwcToNchw|permute|concat_"),
         (
             "pointwise",
-            r"rotary|(?:^|_)rope|silu|gelu|swiglu|act_and_mul|quant|dropout|(?:lstm|gru)_cell|gather|scatter|index_|align_block",
+            r"rotary|(?:^|[_:])rope|(?-i:RoPE|Rope)|activation|silu|gelu|swiglu|act_and_mul|quant|dropout|(?:lstm|gru)_cell|"
+            r"gather|scatter|index_|align_block",
         ),
     )
 )

@@ -84,12 +84,15 @@ def job_sentence(job: JobFacts) -> str:
     who, late = "no rank causes half of the waiting", job.late
     if not any(rank.waiting_us for rank in job.ranks):
         who = "no rank waits for another"
+    elif not any(rank.last_to_arrive for rank in job.ranks):
+        who = "which rank causes it is not known"
     if late is not None:
         costs = f"which costs {about(late.cost)} of a rank's time"
         if late.cost >= WORTH_TELLING and job.late_gain is not None:
-            most = f"{job.late_gain.high:.1%} at most" if job.late_gain.high >= SMALLEST_GAIN else "nothing"
+            most = f"up to {job.late_gain.high:.1%}" if job.late_gain.high >= SMALLEST_GAIN else "nothing that the replay shows"
             costs = f"which takes {about(late.cost)} of a rank's time, and of a step without the profiler {most}"
-        who = f"rank {late.rank} causes {about(late.share)} of the waiting, {costs}: small"
+        small = ": small" if late.cost < WORTH_TELLING else ""
+        who = f"rank {late.rank} causes {about(late.share)} of the waiting, {costs}{small}"
     where = _verdicts(job)
     window_us, exposed_us, waiting_us, transfer_us, communication_us, overlapped_us = (
         sum(getattr(rank, f"{what}_us") for rank in job.ranks)
@@ -131,7 +134,7 @@ def _verdicts(job: JobFacts) -> str:
     launching = next((own.gain for own in job.findings if own.slug == "overhead-bound"), None)
     if launching is None or job.straggler is not None:
         return told
-    most = "nothing" if launching.high < SMALLEST_GAIN else f"{launching.high:.0%} at most"
+    most = "nothing" if launching.high < SMALLEST_GAIN else f"up to {launching.high:.0%}"
     return f"{told} as recorded (of a step without the profiler, less work on the CPU saves {most})"
 
 
@@ -150,11 +153,12 @@ def _straggler(job: JobFacts, late: Straggler) -> str:
         "gap": "Its device waits for something that is not the CPU.",
     }.get(late.cause, "Its compute and launches do not show what delays it.")
     once = f", most of it in one collective, in {late.once}" if late.once else ""
+    in_all = f" (in all {last.steps} steps, hidden or not)" if last.steps > 1 else ""
     worst = job.waits_longest
     in_steps = f", in {late.in_steps} of {late.of_steps} steps" if late.of_steps > 1 and late.in_steps else ""
     return (
         f"rank {late.rank} is the straggler{in_steps}: it arrives last in {late.last} of {count(late.of, 'collective')}; {who} "
-        f"in collectives{once}, rank {late.rank} waits {us(last.waiting_us)}. {why} Rank {worst.rank} spends "
+        f"in collectives{once}{in_all}, rank {late.rank} waits {us(last.waiting_us)}. {why} Rank {worst.rank} spends "
         f"{about(worst.exposed_waiting_us / worst.window_us)} of its time in exposed waiting."
     )
 
