@@ -1275,6 +1275,30 @@ def test_what_is_of_one_job_names_those_of_a_folder(tmp_path, capsys, option):
     assert capsys.readouterr().err == f"error: {tmp_path}: a folder of folders with jobs; name the traces of one:\n{listed}"
 
 
+def test_a_file_that_is_no_trace_hides_no_job_in_a_folder_below(tmp_path, capsys):
+    small_job(tmp_path / "a", 20)
+    (tmp_path / "config.json").write_text("{}")
+    assert cli.main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("2 ranks of one job: ")
+    (tmp_path / "b").mkdir()
+    assert cli.main([str(tmp_path / "b")]) == 2  # nothing in it
+    (tmp_path / "b" / "config.json").write_text("{}")
+    assert cli.main([str(tmp_path / "b")]) == 2
+    assert "config.json: no trace: there is no list traceEvents in it" in capsys.readouterr().err
+
+
+def test_a_command_for_a_job_reads_no_other(tmp_path, capsys):
+    """run_rank*.json would match run_rank0_step10.json, too; and a folder is no job's where a trace of no job lies in it."""
+    a = small_job(tmp_path / "a", 20)
+    for rank in range(2):
+        (a / f"t_rank{rank}_step10.json").write_bytes((a / f"t_rank{rank}.json").read_bytes())
+    assert cli.main([str(a)]) == 0
+    assert capsys.readouterr().out.startswith(
+        f"2 jobs\n\nRead one job\n  read-trace {a}/t_rank0.json {a}/t_rank1.json  # 2 ranks\n"
+        f"  read-trace {a}/t_rank*_step10.json  # 2 ranks\n"
+    )
+
+
 def test_a_file_that_is_no_trace_hides_no_job(tmp_path, capsys):
     a = small_job(tmp_path / "a", 20)
     (a / "package.json").write_text('{"name": "x"}')
@@ -1366,3 +1390,21 @@ def test_traces_with_collectives_that_say_no_rank_are_compared_with_a_note(tmp_p
     assert cli.main([str(tmp_path)]) == 0
     caught = capsys.readouterr()
     assert "rank 1 is the straggler, in 3 of 3 steps" in caught.out and not caught.err
+
+
+def test_waiting_for_a_rank_on_the_cpu_is_no_python_and_names_no_command_that_fails(tmp_path, capsys):
+    """Rank 0 waits 60 of 100 for rank 1, in a thread of gloo's; --what_if plays GPUs alone."""
+    for rank in range(2):
+        events = []
+        for n in range(3):
+            at, began = 100 * n, 100 * n + (30 if rank == 0 else 90)
+            events += [step(n, at, 99), op("aten::mm", at + 1, began - at - 2)]
+            events += [event("user_annotation", "gloo:all_reduce", began, at + 95 - began, {"pid": 1, "tid": 9})]
+        write(tmp_path, rank, *events, **header(rank, 2))
+    assert cli.main([str(tmp_path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "rank 1 is the straggler" in said and "what it costs" not in said
+    assert "is not known: what waits for other ranks is played on GPUs alone, and none was used" in said
+    facts = analyze(load(str(tmp_path / "t_rank0.json")))
+    assert "python-between-ops" not in [finding.slug for finding in facts.findings]
+    assert facts.plain.unknown_because == "its collectives wait for other ranks"

@@ -282,6 +282,43 @@ def test_of_a_job_whose_measured_step_the_replay_does_not_reach_no_gain_is_told(
     assert "\na step takes 6.00 ms without the profiler, 8.04 ms recorded\n" in capsys.readouterr().out
 
 
+def test_the_gpu_of_a_late_rank_is_no_floor_for_a_step_without_it(tmp_path):
+    """Rank 1 computes 6000 longer on its GPU: without it, a step takes what rank 0 needs, 1040."""
+    paths = []
+    for rank, own in enumerate((1000, 7000)):
+        events = []
+        for n in range(4):
+            at, end = 8000 * n, 8000 * n + 7040
+            events += [step(n, at, 7990), op("aten::mm", at + 1, 20), call("cudaLaunchKernel", at + 5, 4.7, 3 * n + 1)]
+            events += [kernel(GEMM, at + 10, own, 3 * n + 1), call("cudaLaunchKernel", at + 30, 4.7, 3 * n + 2)]
+            events += [all_reduce(3 * n + 2, at + 10 + own, end - at - 10 - own, (0, 1))]
+            events += [call("cudaDeviceSynchronize", at + 50, end + 2 - at - 50, 3 * n + 3)]
+        config = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": 2, "ranks": [0, 1]}]
+        header = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2, "pg_config": config}}
+        (tmp_path / f"t_rank{rank}.json").write_text(json.dumps(document(*events, **header)))
+        paths.append(str(tmp_path / f"t_rank{rank}.json"))
+    changed = asked(paths, "rank 1 like 0")
+    assert changed.gain_high == pytest.approx(6000 / 8000, abs=0.03)
+    assert 1850 < changed.changed_low_us <= changed.changed_high_us < 2200  # 1000 of it until the CPU of rank 0 begins again
+
+
+def test_a_cut_off_rank_is_named_and_its_job_may_cost_more(tmp_path, capsys):
+    paths = job(tmp_path, 2000, 8000, launch_us=4.7, steps=4)
+    text = Path(paths[1]).read_text()
+    Path(paths[1]).write_text(text[: text.rindex('{"ph"', 0, text.rindex("ProfilerStep#3"))])
+    assert cli.main(paths) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "rank 1: the file is cut off, and its whole part was read Verdict" in said
+    assert "of a step, or more: not all of its collectives are here (--what_if 'rank 1 like 0')" in said
+
+
+def test_a_measured_step_of_a_job_is_told_with_its_rounds_where_they_are_far_apart(tmp_path, capsys):
+    told = [{"low": 4000, "median": 7950, "high": 8100}] * 2
+    assert cli.main(job(tmp_path, 2000, 8000, launch_us=4.7, plain_step_us=told)) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "a step takes 7.95 ms without the profiler (4.00 ms to 8.10 ms in its rounds), 8.04 ms recorded" in said
+
+
 def test_a_large_job_is_not_played_for_its_report(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("trace_reader.commands.read_job.IN_PARALLEL_BYTES", 1000)
     for measured in (False, True):
@@ -299,7 +336,7 @@ def test_the_page_of_a_job_offers_its_changes(tmp_path, monkeypatch):
     """The late rank first; then what its ranks' findings name, each choice with what it saves."""
     page = page_of_job(list(map(str, JOBS["data_parallel_slow30"])), Style(), None, None)
     plain, choices = page.changes
-    assert [own.name for own in choices.changes] == ["rank 1 like rank 0", "python-between-ops"]
+    assert [own.name for own in choices.changes] == ["rank 1 like 0", "python-between-ops"]
     assert plain.how == "estimated" and choices.gains[0] == Gain(0, 0) and len(choices.gains) == 4
     late, between, both = choices.gains[1:]
     assert 0.2 < late.low < late.high < 0.35 and both.high == pytest.approx(between.high, abs=1e-3)

@@ -14,7 +14,7 @@ OTHER_ADD = ADD.replace("<8,", "<4,")
 CASES = {
     "no GPU, no launch": ([step(0, 0, 10), op("aten::mm", 1, 5)],
                           "cpu-only: the trace holds no GPU event; 50% of the steps' time is aten::mm, 50% is in no op "
-                          "(Python, or memory that is given back)"),
+                          "(Python, waiting, or memory that is given back)"),
     "no GPU, no steps": ([op("aten::mm", 1, 6), op("aten::add", 8, 3)],
                          "cpu-only: the trace holds no GPU event; 60% of the time is aten::mm, 30% is aten::add"),
     "no GPU, and nothing to wait for": ([step(0, 0, 10)], "cpu-only: the trace holds no GPU event"),
@@ -149,6 +149,6 @@ def test_a_device_that_the_reader_does_not_know_is_not_nothing(tmp_path, unknown
 
 
 def test_what_is_of_another_category_without_a_stream_is_no_devices_work(tmp_path):
-    path = write(tmp_path / "t.json", step(0, 0, 100), op("aten::mm", 1, 5), event("acme_work", "marker", 20, 9, device=0))
-    facts = read(path)
-    assert (facts.verdict, facts.skipped["other category"]) == ("cpu-only", 1)
+    others = [event("acme_work", "marker", 20, 9, device=0), event("cuda_sync", "Stream Sync", 40, 9, device=0, stream=7)]
+    facts = read(write(tmp_path / "t.json", step(0, 0, 100), op("aten::mm", 1, 5), *others))
+    assert (facts.verdict, facts.skipped["other category"]) == ("cpu-only", 2)

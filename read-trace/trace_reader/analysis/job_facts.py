@@ -104,7 +104,8 @@ class JobFacts(msgspec.Struct, frozen=True, eq=False):
     `residual_us`: how far the ends of one collective still are apart, the median; `ends_fit`: little
     enough for the durations to be compared. `late`: the rank that causes half of the waiting, worth telling or not. `waits_ns`:
     of each rank, where it waited. `plain`: a step without the profiler, of the slowest rank; `late_gain`: what is saved of it if
-    the late rank comes when the one does that waits longest, where that is known.
+    the late rank comes when the one does that waits longest, where that is known. `can_be_played`: whether --what_if can tell
+    what a change brings, as far as that was tried.
     """
 
     summaries: tuple[RankSummary, ...]
@@ -124,6 +125,7 @@ class JobFacts(msgspec.Struct, frozen=True, eq=False):
     plain: PlainRun
     findings: tuple[JobFinding, ...]
     late_gain: Gain | None = None
+    can_be_played: bool = True
 
     @property
     def straggler(self) -> Straggler | None:
@@ -131,6 +133,11 @@ class JobFacts(msgspec.Struct, frozen=True, eq=False):
         if self.late is None or self.late.cost < WORTH_TELLING:
             return None
         return self.late if self.late_gain is None or self.late_gain.high >= WORTH_TELLING else None
+
+    @property
+    def whole_matched(self) -> bool:
+        """Whether every collective of the ranks was matched, and no file is cut off."""
+        return not self.unmatched and not any(summary.truncated for summary in self.summaries)
 
     @property
     def waits_longest(self) -> RankFacts:

@@ -69,17 +69,18 @@ class JobRun:
         self, change: Callable[[Sequence[Edited]], object], like: Mapping[int, int] | None = None
     ) -> tuple[list[float], float]:
         """What a change of the ranks saves of a step, a share for each of `runs`; and how long a GPU is busy after it, in us, at
-        least. `like`: as JobReplay.play has it; the step is then that of the other ranks.
+        least. `like`: as JobReplay.play has it; step and GPU are then those of the other ranks.
         """
         counted = [place for place in range(len(self._traces)) if place not in (like or {})] or list(range(len(self._traces)))
         key = frozenset(counted)
         if key not in self._before_us:
-            self._before_us[key] = [max(self._play(own)[place] for place in counted) for _, own in self.runs]
+            played = [self._play(own) for _, own in self.runs]
+            self._before_us[key] = [max(times_us[place] for place in counted) for times_us in played]
         gains, busy_us = [], 0.0
         for (_, own), before_us in zip(self.runs, self._before_us[key], strict=True):
             ranks = self._edited(own)
             change(ranks)
-            busy_us = max(rank.busy_us() for rank in ranks)
+            busy_us = max(ranks[place].busy_us() for place in counted)
             times_us = self.replay.play(ranks, like)
             gains.append(1 - max(times_us[place] for place in counted) / before_us)
         return gains, busy_us

@@ -16,7 +16,7 @@ from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import median
 from trace_reader.names.call_names import is_launch
-from trace_reader.names.kernel_names import is_collective
+from trace_reader.names.kernel_names import is_collective, is_collective_on_cpu
 from trace_reader.units import us
 
 MEASURED, ESTIMATED, UNKNOWN = "measured", "estimated", "unknown"
@@ -136,7 +136,7 @@ def _because(plain: PlainRun, trace: Trace, why: str | None) -> PlainRun:
 
 
 def _not_playable(trace: Trace) -> str | None:
-    if trace.work.is_named(is_collective).any():
+    if trace.work.is_named(is_collective).any() or trace.annotations.is_named(is_collective_on_cpu).any():
         return "its collectives wait for other ranks"
     return "the launches of too much of its GPU work are missing" if (trace.work.step >= 0).any() else None
 
@@ -200,10 +200,11 @@ def has_prices(trace: Trace) -> bool:
 def is_playable(trace: Trace) -> bool:
     """Whether a run can be played again by what its trace holds: steps, GPU work whose launches are there (but for a tenth at
     most, and for what was launched before the recording began), and no collectives, which wait for other processes. Without a
-    GPU: steps with ops, and no launches.
+    GPU: steps with ops, no launches, and no collectives either.
     """
     if not len(trace.work):
-        return len(trace.steps) > 0 and len(trace.ops) > 0 and not trace.calls.is_named(is_launch).any()
+        waits = trace.annotations.is_named(is_collective_on_cpu).any()
+        return len(trace.steps) > 0 and len(trace.ops) > 0 and not waits and not trace.calls.is_named(is_launch).any()
     if not (trace.work.step >= 0).any() or trace.work.is_named(is_collective).any():
         return False
     return 10 * int((trace.work.origin == Origin.UNKNOWN).sum()) <= int((trace.work.call >= 0).sum()) > 0

@@ -21,7 +21,7 @@ from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_GPU, Collective, Footprint, Kind
-from trace_reader.names.kernel_names import decode_name, is_collective
+from trace_reader.names.kernel_names import decode_name, is_collective, is_collective_on_cpu
 
 Union = tuple[np.ndarray, np.ndarray]  # starts and ends (ns) of intervals that do not touch
 SEND_AND_RECEIVE = "send and recv"  # what the two calls of one message are called together
@@ -105,6 +105,7 @@ class RankSummary(msgspec.Struct, frozen=True, eq=False):
     versions: dict[str, str]
     verdict: str
     plain: PlainRun
+    truncated: bool  # the file
     has_gpu: bool
     zero_ns: int
     base_ns: int
@@ -160,6 +161,7 @@ def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
         versions=facts.versions,
         verdict=facts.verdict,
         plain=facts.plain,
+        truncated=facts.truncated,
         findings=tuple(
             RankFinding(f.slug, f.seen, f.next, f.share) for f in facts.findings if f.share and f.share >= WORTH_TELLING
         ),
@@ -229,7 +231,7 @@ def _of_gpu(trace: Trace) -> tuple[Rows, Rows, Rows]:
 
 def _of_cpu(trace: Trace) -> tuple[Rows, Rows, Rows]:
     """The same without a GPU: the backend's annotations on its threads, and aten's ops, outermost ones, which wait for nobody."""
-    communication = trace.annotations.where(trace.annotations.is_named(lambda name: _OF_CPU.match(name) is not None))
+    communication = trace.annotations.where(trace.annotations.is_named(is_collective_on_cpu))
     ops = trace.ops.where(trace.ops.is_named(lambda name: name.startswith("aten::")))
     computation = Rows(trace.slices, np.sort(outermost(trace.slices, ops.at)))
     both = Rows(trace.slices, np.sort(np.concatenate([communication.at, computation.at])))

@@ -15,7 +15,7 @@ CPU_WORDS = {
     "launch": "launch calls", "call": "calls that launch no kernel",
     "memory": "memory management", "loading": "loading code", "compilation": "compiling", "profiler": "the profiler",
 }  # fmt: skip
-BETWEEN_OPS = "in no op (Python, or memory that is given back)"
+BETWEEN_OPS = "in no op (Python, waiting, or memory that is given back)"
 NEARLY_BUSY = 0.8  # of a step: a GPU that is busy for so long may limit it
 ROUNDS_APART = 2.0  # times the shortest round of a measured step, from which on the longest is told, too
 

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as_completed
 import contextlib
+from fnmatch import fnmatchcase
+from glob import escape
 from itertools import islice
 import json
 import multiprocessing
@@ -97,8 +99,15 @@ def listed_jobs(paths: Sequence[str]) -> tuple[list[ListedJob], list[str]]:
     found = []
     for name, own in sorted(jobs.items(), key=lambda job: natural(job[0])):
         (folder, *others) = {str(PurePath(path).parent) for path in own}
-        has_folder = not others and folders[folder] == len(own) and folder != "."
-        found.append(ListedJob(name, shlex.quote(folder) if has_folder else argument_of(name), tuple(own)))
+        before, _, behind = name.rpartition("*")
+        beside = [path for path in list_folder(folder) or () if path.endswith(ENDINGS)]
+        has_folder = not others and len(beside) == len(own) == folders[folder] and folder != "."
+        argument = shlex.quote(folder) if has_folder else argument_of(name)
+        if not has_folder and len([path for path in beside if fnmatchcase(path, f"{escape(before)}*{escape(behind)}")]) > len(
+            own
+        ):
+            argument = " ".join(map(shlex.quote, own))
+        found.append(ListedJob(name, argument, tuple(own)))
     in_jobs = {path for own in jobs.values() for path in own}
     return found, [path for path in paths if path not in in_jobs]
 
@@ -134,7 +143,7 @@ def claim(path: str) -> Claim:
         text = head[head.index(b"{", at) :].decode(errors="replace") if at >= 0 else ""
         header["distributedInfo"] = json.JSONDecoder().raw_decode(text)[0]
     number = _TRACE_ID.search(head)
-    is_trace = b'"traceEvents"' in head or head[:1] in (b"[", b"") or len(head) >= HEAD_BYTES
+    is_trace = b'"traceEvents"' in head or (head[:1] == b"[" and b'"ph"' in head) or len(head) >= HEAD_BYTES
     trace_id = number[1].decode(errors="replace") if number else ""
     return Claim(rank_of(header, path), trace_id, is_trace, b'"mergedRanks"' in head)
 
@@ -296,10 +305,12 @@ def _cluster(address: str) -> Iterator[Executor]:
 
 
 def _traces(folder: str, inside: list[str], several: bool) -> list[str]:
-    found = sorted((path for path in inside if path.endswith(ENDINGS)), key=natural)
-    if not found:
+    found = _left_in(sorted((path for path in inside if path.endswith(ENDINGS)), key=natural))
+    if not any(claim(path).is_trace or not path.endswith((".json", ".json.gz")) for path in found):
         deeper = [str(path) for path in islice(Path(folder).rglob("*"), MOST_LISTED) if str(path).endswith(ENDINGS)]
         in_jobs = [path for own in jobs_of(sorted(deeper, key=natural)).values() for path in own]
+        if not in_jobs and found:
+            return found  # whoever reads them says what they are
         if not in_jobs:
             raise TraceError(f"{folder}: a folder; {traces_in(folder)}")
         if not several:
@@ -307,4 +318,4 @@ def _traces(folder: str, inside: list[str], several: bool) -> list[str]:
         return in_jobs
     if not several and len(jobs := jobs_of(found)) > 1:
         raise _several(folder, f"a folder with {len(jobs)} jobs; name the traces of one:", found)
-    return _left_in(found)
+    return found

@@ -29,6 +29,7 @@ from trace_reader.link.waits import Reason
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import is_launch
+from trace_reader.names.kernel_names import is_collective_on_cpu
 from trace_reader.units import about, count, us
 
 WORTH_TELLING = 0.05  # of the path
@@ -184,7 +185,8 @@ def _long_gaps(trace: Trace) -> tuple[int, Union, Rows]:
         return -1, (np.zeros(0, np.int64), np.zeros(0, np.int64)), trace.ops
     track = int(trace.steps.track[-1])
     spans = Rows(trace.slices, trace.slices.of(Kind.OP, Kind.CALL))
-    loading = trace.annotations.where(trace.annotations.is_named(is_loader))
+    # What waits for a loader, or for other ranks, is no Python at work.
+    loading = trace.annotations.where(trace.annotations.is_named(lambda name: is_loader(name) or is_collective_on_cpu(name)))
     at = np.sort(np.concatenate([spans.at[(spans.track == track) | np.isin(spans.track, trace.backward_tracks)], loading.at]))
     spans = Rows(trace.slices, at)
     gaps = without((trace.steps.start_ns, trace.steps.end_ns), merged(spans.start_ns, spans.end_ns))

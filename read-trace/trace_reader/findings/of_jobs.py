@@ -26,7 +26,7 @@ class PlayedJob:
         try:
             self._run = JobRun(job, [trace for trace, _ in read])
         except LookupError as error:
-            self.job = without_gains(job, str(error))
+            self.job = msgspec.structs.replace(without_gains(job, str(error)), can_be_played=False)
             return
         self.job = msgspec.structs.replace(job, plain=self._run.plain)
         if not self._run.is_plain:
@@ -49,7 +49,7 @@ class PlayedJob:
         job, offered = self.job, list[tuple[Choice, Effects, dict[int, int]]]()
         if job.straggler is not None and job.late_gain is not None:
             advice = "Mend what keeps it, or let it do less: what its own trace shows."
-            name = f"rank {job.straggler.rank} like rank {job.waits_longest.rank}"
+            name = f"rank {job.straggler.rank} like {job.waits_longest.rank}"
             offered.append((Choice(name, advice), {}, self._like))
         for finding in job.findings:
             if finding.gain and not finding.is_worthless and (finding.slug in NAMING or not self._is_verdict(finding)):
@@ -74,13 +74,12 @@ class PlayedJob:
         return msgspec.structs.replace(finding, gain=self._gain(effects))
 
     def _effects(self, finding: JobFinding) -> dict[int, Effect]:
-        """What following the advice does to each of the ranks that have the finding."""
+        """What following the advice does to each of the ranks that show it, also where it is too small there to be a finding."""
         found = {}
         for place, (trace, facts) in enumerate(self._read):
-            if self.job.ranks[place].rank in finding.ranks:
-                seen = PATTERNS[finding.slug].rule(trace, facts)
-                if seen is not None and seen.effect is not None:
-                    found[place] = seen.effect
+            seen = PATTERNS[finding.slug].rule(trace, facts)
+            if seen is not None and seen.effect is not None:
+                found[place] = seen.effect
         return found
 
     def _gain(self, effects: Effects, like: Mapping[int, int] | None = None) -> Gain:

@@ -110,6 +110,7 @@ _COLLECTIVE = re.compile(
     r"(?:all_?reduce|all_?gather|reduce_?scatter)_?fusion|mscclpp|deep_ep::\w+::(?:dispatch|combine)|moe_?(?:a2a|all_?to_?all)",
     re.IGNORECASE,
 )
+_ON_CPU = re.compile(r"(?:gloo|mpi|ucc):")
 FUSED_ATTENTION_FAMILIES = ("FlashAttention", "memory-efficient attention", "cuDNN attention")
 GEMM_FAMILIES = ("cuBLAS", "cuBLAS nvjet", "CUTLASS", "xmma", "ROCm Tensile")
 
@@ -117,6 +118,11 @@ GEMM_FAMILIES = ("cuBLAS", "cuBLAS nvjet", "CUTLASS", "xmma", "ROCm Tensile")
 def is_collective(name: str) -> bool:
     """Whether a kernel is communication between devices: NCCL's, RCCL's and kin."""
     return _COLLECTIVE.search(name) is not None
+
+
+def is_collective_on_cpu(annotation: str) -> bool:
+    """Whether an annotation is around the work of a backend that communicates on the CPU."""
+    return _ON_CPU.match(annotation) is not None
 
 
 @cache

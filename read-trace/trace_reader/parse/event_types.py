@@ -21,6 +21,7 @@ KINDS = {
 }
 # Categories of devices that this reader does not know: what they did must not read as nothing.
 _OF_A_DEVICE = re.compile(r"(?:mtia|hpu|npu|ascend|musa|mlu|gcu|tpu|neuron|privateuse1)_(?!runtime|driver)", re.IGNORECASE)
+_OF_A_KNOWN_DEVICE = re.compile(r"(?:cuda|hip|roc|gpu|xpu|cpu)_", re.IGNORECASE)  # as cuda_sync, which a GPU's stream has, too
 PHASES = {"M": "metadata", "s": "flow", "t": "flow", "f": "flow", "i": "instant", "I": "instant", "C": "counter"}
 GPU_COUNTERS = re.compile(r"GPU (\d{1,4}) Counters")  # the process of the hardware counters that torch 2.15 writes
 OTHER_PHASES = "BEbeNODSnpFPTRcVv()"
@@ -34,6 +35,8 @@ def is_of_unknown_device(category: Any, args: Any) -> bool:
     """
     if isinstance(category, str) and _OF_A_DEVICE.match(category) is not None:
         return True
+    if isinstance(category, str) and _OF_A_KNOWN_DEVICE.match(category) is not None:
+        return False
     return args.__class__ is Args and args.device is not None and args.stream is not None
 
 

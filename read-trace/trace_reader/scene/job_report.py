@@ -9,6 +9,7 @@ from trace_reader.analysis.job_facts import JobFacts, JobFinding, RankFacts
 from trace_reader.analysis.plain_run import MEASURED
 from trace_reader.analysis.rank_summary import SEND_AND_RECEIVE
 from trace_reader.analysis.straggler import WORTH_TELLING, Straggler
+from trace_reader.analysis.verdict import ROUNDS_APART
 from trace_reader.findings import NAMING
 from trace_reader.model.rows import median
 from trace_reader.names.devices import peak
@@ -65,6 +66,8 @@ def job_report(job: JobFacts, style: Style) -> Document:
         out.lines(["steps: the ranks did not record the same ones"])
     else:
         out.lines([steps_line(steps[0]) if steps[0] else "steps: none"])
+    if cut := [summary.rank for summary in job.summaries if summary.truncated]:
+        out.lines([f"{_ranks(cut)}: the file is cut off, and its whole part was read"])
     out.section("Verdict", "verdict")
     out.lines([line for line in (job_sentence(job), _late(job), _plain(job), _best(job)) if line])
     out.table(RANKS, view)
@@ -170,7 +173,10 @@ def _plain(job: JobFacts) -> str:
         return f"what a step takes without the profiler is not known: {plain.unknown_because}" if plain.unknown_because else ""
     recorded = f", {us(plain.recorded_step_us)} recorded" if plain.recorded_step_us else ""
     if plain.how == MEASURED:
-        return f"a step takes {us(plain.step_us)} without the profiler{recorded}"
+        rounds = ""
+        if plain.low_us and plain.high_us and plain.low_us * ROUNDS_APART < plain.high_us:
+            rounds = f" ({us(plain.low_us)} to {us(plain.high_us)} in its rounds)"
+        return f"a step takes {us(plain.step_us)} without the profiler{rounds}{recorded}"
     return f"without the profiler a step takes an estimated {us(plain.low_us)} to {us(plain.high_us)}{recorded}"
 
 
@@ -180,13 +186,15 @@ def _late(job: JobFacts) -> str:
         return ""
     change = f"rank {job.straggler.rank} like {job.waits_longest.rank}"
     if job.late_gain is not None:
-        return f"what it costs: {saved(job.late_gain)} of a step (--what_if '{change}')"
+        more = "" if job.whole_matched else ", or more: not all of its collectives are here"
+        return f"what it costs: {saved(job.late_gain)} of a step{more} (--what_if '{change}')"
     return f"what it costs: --what_if '{change}'" if _can_be_played(job) else ""
 
 
 def _can_be_played(job: JobFacts) -> bool:
     """Whether --what_if can tell of this job what a change brings: it takes a step's time from one end to the next."""
-    return job.whole and None not in job.offset_ns and all(len(summary.steps) > 1 for summary in job.summaries)
+    steps = all(len(summary.steps) > 1 and summary.has_gpu for summary in job.summaries)
+    return job.can_be_played and job.whole and None not in job.offset_ns and steps
 
 
 def _saved_most(finding: JobFinding) -> tuple[bool, float]:
