@@ -339,6 +339,8 @@ def test_the_page_of_a_job_offers_its_changes(tmp_path, monkeypatch):
     assert [own.name for own in choices.changes] == ["rank 1 like 0", "python-between-ops"]
     assert plain.how == "estimated" and choices.gains[0] == Gain(0, 0) and len(choices.gains) == 4
     late, between, both = choices.gains[1:]
+    told = asked(JOBS["data_parallel_slow30"], "rank 1 like 0")
+    assert max(plain.low_us * (1 - late.high), choices.busy_us[1] * 0.97) == pytest.approx(told.changed_low_us, rel=1e-6)
     assert 0.2 < late.low < late.high < 0.35 and both.high == pytest.approx(between.high, abs=1e-3)
     assert page_of_job(list(map(str, JOBS["sharded"])), Style(), None, None).changes is None
 

@@ -159,11 +159,22 @@ def gain_of(run: PricedRun, plain: PlainRun, effect: Effect) -> Gain | None:
 def gains_together(run: PricedRun, plain: PlainRun, effects: list[Effect]) -> list[Gain]:
     """What several advices save, all of some of them: by the number whose bits say which, from 0 on."""
     found = []
-    for chosen in range(1 << len(effects)):
-        own = [effect for place, effect in enumerate(effects) if chosen >> place & 1]
+    for own in chosen_of(effects):
         least = all_of(*(effect.least for effect in own if effect.least is not None))
         found.append(gain_of(run, plain, Effect(all_of(*(effect.most for effect in own)), least)) or Gain(0.0, 0.0))
     return found
+
+
+def chosen_of[T](offered: list[T]) -> list[list[T]]:
+    """Each choice of some of these, by the number whose bits say which."""
+    return [[own for place, own in enumerate(offered) if chosen >> place & 1] for chosen in range(1 << len(offered))]
+
+
+def busy_after(run: PricedRun, edit: Edit) -> float:
+    """How long the GPU is busy in a step at least, after a change (us)."""
+    edited = Edited(run.replay, run.replay.nodes.after_ns)
+    edit(edited)
+    return edited.busy_us()
 
 
 def _gain(run: PricedRun, times: tuple[np.ndarray, float], edit: Edit | None) -> float:

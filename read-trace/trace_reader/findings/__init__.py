@@ -5,9 +5,10 @@ from functools import partial
 import msgspec
 import numpy as np
 from trace_reader.analysis.critical_path import CriticalPath
+from trace_reader.analysis.edits import all_of
 from trace_reader.analysis.facts import Evidence, Facts, Finding, hands
 from trace_reader.analysis.plain_run import PricedRun, is_playable
-from trace_reader.analysis.what_if import Gain, gain_of, gains_together
+from trace_reader.analysis.what_if import Gain, busy_after, chosen_of, gain_of, gains_together
 from trace_reader.findings import (
     attention,
     bottleneck,
@@ -75,10 +76,13 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Choices(msgspec.Struct, frozen=True):
-    """The changes that save most, and what each choice of them saves together: `gains` by the number whose bits say which."""
+    """The changes that save most, and what each choice of them saves together, and how long a GPU is busy then in a step at least
+    (us): `gains` and `busy_us` by the number whose bits say which.
+    """
 
     changes: tuple[Choice, ...]
     gains: tuple[Gain, ...]
+    busy_us: tuple[float, ...]
 
 
 def choices(trace: Trace, facts: Facts) -> Choices | None:
@@ -91,7 +95,9 @@ def choices(trace: Trace, facts: Facts) -> Choices | None:
     seen = [PATTERNS[finding.slug].rule(trace, facts) for finding in told]
     effects = [found.effect for found in seen if found and found.effect]
     changes = tuple(Choice(finding.slug, finding.next) for finding in told)
-    return Choices(changes, tuple(gains_together(run, facts.plain, effects)))
+    every = chosen_of(effects)
+    busy_us = tuple(busy_after(run, all_of(*(effect.most for effect in own))) for own in every)
+    return Choices(changes, tuple(gains_together(run, facts.plain, effects)), busy_us)
 
 
 def _rank(finding: Finding) -> tuple[bool, bool, bool, float, float, float, float]:

@@ -8,7 +8,7 @@ from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.job_facts import JobFacts, JobFinding
 from trace_reader.analysis.job_run import JobRun
 from trace_reader.analysis.plain_run import UNKNOWN
-from trace_reader.analysis.what_if import Gain
+from trace_reader.analysis.what_if import Gain, chosen_of
 from trace_reader.findings import MOST_CHOICES, NAMING, PATTERNS, Choice, Choices
 from trace_reader.link.trace import Trace
 
@@ -33,7 +33,7 @@ class PlayedJob:
             self.job = without_gains(self.job, self.job.plain.unknown_because or "the replay does not reach the measured step")
             return
         findings = tuple(self._with_gain(finding) for finding in job.findings)
-        late_gain = None if job.late is None else self._gain({}, self._like)
+        late_gain = None if job.late is None else self._gain({}, self._like)[0]
         self.job = msgspec.structs.replace(self.job, findings=findings, late_gain=late_gain)
 
     @property
@@ -56,13 +56,14 @@ class PlayedJob:
                 offered.append((Choice(finding.slug, finding.next), self._effects(finding), {}))
         if not offered:
             return None
-        offered, gains = offered[:MOST_CHOICES], []
-        for chosen in range(1 << len(offered)):
-            own = [item for place, item in enumerate(offered) if chosen >> place & 1]
+        offered, gains, busy_us = offered[:MOST_CHOICES], [], []
+        for own in chosen_of(offered):
             ranks = {place for _, effects, _ in own for place in effects}
             together = {place: _together([effects[place] for _, effects, _ in own if place in effects]) for place in ranks}
-            gains.append(self._gain(together, {late: other for _, _, like in own for late, other in like.items()}))
-        return Choices(tuple(choice for choice, _, _ in offered), tuple(gains))
+            gain, busy = self._gain(together, {late: other for _, _, like in own for late, other in like.items()})
+            gains.append(gain)
+            busy_us.append(busy)
+        return Choices(tuple(choice for choice, _, _ in offered), tuple(gains), tuple(busy_us))
 
     def _is_verdict(self, finding: JobFinding) -> bool:
         return any(summary.verdict == finding.slug for summary in self.job.summaries)
@@ -71,7 +72,7 @@ class PlayedJob:
         effects = self._effects(finding)
         if not effects:
             return msgspec.structs.replace(finding, no_gain="the advice names no change that can be played")
-        return msgspec.structs.replace(finding, gain=self._gain(effects))
+        return msgspec.structs.replace(finding, gain=self._gain(effects)[0])
 
     def _effects(self, finding: JobFinding) -> dict[int, Effect]:
         """What following the advice does to each of the ranks that show it, also where it is too small there to be a finding."""
@@ -82,8 +83,10 @@ class PlayedJob:
                 found[place] = seen.effect
         return found
 
-    def _gain(self, effects: Effects, like: Mapping[int, int] | None = None) -> Gain:
-        """From what is sure in the worst of the runs that the job may be to the most in the best of them."""
+    def _gain(self, effects: Effects, like: Mapping[int, int] | None = None) -> tuple[Gain, float]:
+        """From what is sure in the worst of the runs that the job may be to the most in the best of them; and how long a GPU is
+        busy then at least (us).
+        """
         assert self._run is not None
 
         def change(ranks: Sequence[Edited], most: bool) -> None:
@@ -93,9 +96,9 @@ class PlayedJob:
                     edit(ranks[place])
 
         least, _ = self._run.changed(lambda ranks: change(ranks, False), like)
-        most, _ = self._run.changed(lambda ranks: change(ranks, True), like)
+        most, busy_us = self._run.changed(lambda ranks: change(ranks, True), like)
         low = max(min(least), 0.0)
-        return Gain(low, max(*most, low))
+        return Gain(low, max(*most, low)), busy_us
 
 
 def _together(effects: Sequence[Effect]) -> Effect:

@@ -14,7 +14,7 @@ import re
 from typing import Any
 
 import msgspec
-from trace_reader.analysis.plain_run import PlainRun
+from trace_reader.analysis.plain_run import GPU_MARGIN, PlainRun
 from trace_reader.findings import Choices
 from trace_reader.glossary import GLOSSARY
 from trace_reader.scene.document import Block, Document, Item, Lines, Part, Section, TablePart, Title
@@ -258,12 +258,14 @@ def _changes(choices: Choices) -> list[str]:
 
 
 def _bars(changes: tuple[PlainRun, Choices] | None) -> dict[str, Any]:
-    """What the bars need: the times of a step in us, and what each choice of the changes saves."""
+    """What the bars need: the times of a step in us, and what each choice of the changes saves, and leaves at least."""
     if changes is None:
         return {}
     plain, choices = changes
     gains = [[round(gain.low, 4), round(gain.high, 4)] for gain in choices.gains]
-    return {"changes": {"recorded": plain.recorded_step_us, "plain": [plain.low_us, plain.high_us], "gains": gains}}
+    step = {"recorded": plain.recorded_step_us, "plain": [plain.low_us, plain.high_us]}
+    least = [round(busy_us * (1 - GPU_MARGIN), 1) for busy_us in choices.busy_us]
+    return {"changes": {**step, "gains": gains, "least": least}}
 
 
 def _findings(section: _Part, lit: Sequence[dict[str, Any]], lights: "_Lights") -> str:

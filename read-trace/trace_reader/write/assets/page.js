@@ -337,10 +337,14 @@ class Changes {
     this.draw();
   }
   draw() {
-    const { recorded, plain, gains } = this.data,
+    const { recorded, plain, gains, least } = this.data,
       chosen = this.boxes.reduce((bits, box) => bits + (box.checked ? 1 << Number(box.value) : 0), 0),
       [low, high] = gains[chosen],
-      changed = [plain[0] * (1 - high), plain[1] * (1 - low)],
+      // No shorter than what its GPUs have to do.
+      changed = [
+        Math.max(plain[0] * (1 - high), Math.min(least[chosen], plain[0])),
+        Math.max(plain[1] * (1 - low), Math.min(least[chosen], plain[1])),
+      ],
       most = Math.max(recorded || 0, plain[1]);
     const rows = [["without the profiler", plain]];
     if (recorded) rows.unshift(["recorded", [recorded, recorded]]);
