@@ -101,5 +101,5 @@ def _self_us(facts: Facts, name: str) -> float:
     """The own time of an op per step; of PYTHON, the path's time in no op and no call."""
     if name == PYTHON:
         path = facts.recorded_critical_path
-        return sum(own.us for own in path.cpu if own.name == "python") / len(facts.steps) if path else 0.0
+        return sum(own.us for own in path.cpu if own.name in ("python", "silent")) / len(facts.steps) if path else 0.0
     return sum(own.self_us for own in facts.ops if own.name == name) / len(facts.steps)

@@ -54,7 +54,9 @@ def plain_sentence(facts: Facts) -> str:
         looks = f"recorded{at} the run looks {facts.recorded_verdict} ({about(share)} {CLASSES[name]})"
         return f"{looks}; without the profiler {_busy(facts, step)}"
     least_us = plain.step_us if plain.how == MEASURED else plain.low_us
-    if plain.verdict is None and _busy_us(facts) >= NEARLY_BUSY * (least_us or 0.0) and facts.verdict != "gpu-bound":
+    # A kernel of a collective is busy while it waits for other ranks.
+    may_limit = plain.verdict is None and not facts.collectives and facts.verdict != "gpu-bound"
+    if may_limit and _busy_us(facts) >= NEARLY_BUSY * (least_us or 0.0):
         return f"without the profiler it may be gpu-bound: {_busy(facts, step)}"
     before = f", {us(plain.recorded_step_us)} recorded" if plain.recorded_step_us else ""
     if plain.how == MEASURED:
