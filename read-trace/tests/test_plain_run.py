@@ -589,3 +589,14 @@ def test_steps_without_work_of_their_own_have_no_plain_step(facts):
     """Each launch comes between two steps."""
     between = [e | {"ts": e["ts"] + 22, "dur": 1} if e["cat"] == "cuda_runtime" else e for e in run(kernel_us=5)]
     assert facts(*between, **SHAPES).plain.how == "unknown"
+
+
+def test_a_collective_that_waits_for_other_ranks_is_no_gpu_that_limits_the_run(facts):
+    """Its kernel takes 90 of each step of 100."""
+    events, name = [], "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    for n in range(3):
+        events += [step(n, 100 * n, 99), op("aten::mm", 100 * n + 1, 4), call("cudaLaunchKernel", 100 * n + 2, 1, n + 1)]
+        events += [kernel(name, 100 * n + 5, 90, n + 1)]
+    found = facts(*events, plain_step_us={"low": 94, "median": 95, "high": 96})
+    assert found.verdict != "gpu-bound" and found.steps[1].gpu_busy_us == 90
+    assert plain_sentence(found) == "a step takes 95.0 µs without the profiler, 100.0 µs recorded"
