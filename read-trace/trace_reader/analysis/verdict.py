@@ -55,7 +55,8 @@ def plain_sentence(facts: Facts) -> str:
         return f"{looks}; without the profiler {_busy(facts, step)}"
     least_us = plain.step_us if plain.how == MEASURED else plain.low_us
     # A kernel of a collective is busy while it waits for other ranks.
-    may_limit = plain.verdict is None and not facts.collectives and facts.verdict != "gpu-bound"
+    waits = any(kernel.work_kind == "communication" for kernel in facts.kernels)
+    may_limit = plain.verdict is None and not waits and facts.verdict != "gpu-bound"
     if may_limit and _busy_us(facts) >= NEARLY_BUSY * (least_us or 0.0):
         return f"without the profiler it may be gpu-bound: {_busy(facts, step)}"
     before = f", {us(plain.recorded_step_us)} recorded" if plain.recorded_step_us else ""
