@@ -8,6 +8,7 @@ asking a DataLoader for a batch).
 from collections import Counter
 import math
 import re
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -165,7 +166,7 @@ def gains_together(run: PricedRun, plain: PlainRun, effects: list[Effect]) -> li
     return found
 
 
-def chosen_of[T](offered: list[T]) -> list[list[T]]:
+def chosen_of(offered: list[Any]) -> list[list[Any]]:
     """Each choice of some of these, by the number whose bits say which."""
     return [[own for place, own in enumerate(offered) if chosen >> place & 1] for chosen in range(1 << len(offered))]
 

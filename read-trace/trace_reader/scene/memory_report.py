@@ -39,7 +39,8 @@ def add_snapshot(out: Document, path: str, devices: Sequence[SnapshotFacts], ste
     out.lines(_of_file(devices, lost))
     for own, step in zip(devices, steps, strict=True):
         if own.peak_bytes is not None:
-            out.lines([f"{own.device}: {_peak(own, f" in the trace's time{f', in {step}' if step else ''}")}"], indented=True)
+            when = " in the trace's time" + (f", in {step}" if step else "")
+            out.lines([f"{own.device}: {_peak(own, when)}"], indented=True)
             _at_peak(out, own)
 
 
