@@ -1259,6 +1259,9 @@ def test_a_job_beside_another_trace_is_listed_and_two_jobs_that_are_named_are_co
     (a / "alone.json").write_bytes((a / "t_rank0.json").read_bytes().replace(b'"distributedInfo"', b'"nothing"'))
     assert cli.main([str(a)]) == 0
     assert capsys.readouterr().out.startswith("1 job and 1 trace of no job\n")
+    # The folder is not the job's alone: naming it would list again.
+    assert cli.main([str(tmp_path / "in")]) == 0
+    assert f"\n  read-trace {a}/t_rank*.json  # 2 ranks\n  read-trace {b}  # 2 ranks\n" in capsys.readouterr().out
     assert cli.main(["runs", str(tmp_path / "in")]) == 0
     assert capsys.readouterr().out.startswith("2 runs\n")  # of folders of jobs what lies in jobs
 

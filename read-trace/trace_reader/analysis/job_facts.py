@@ -135,11 +135,6 @@ class JobFacts(msgspec.Struct, frozen=True, eq=False):
         return self.late if self.late_gain is None or self.late_gain.high >= WORTH_TELLING else None
 
     @property
-    def whole_matched(self) -> bool:
-        """Whether every collective of the ranks was matched, and no file is cut off."""
-        return not self.unmatched and not any(summary.truncated for summary in self.summaries)
-
-    @property
     def waits_longest(self) -> RankFacts:
         """Of the ranks that are not the late one, that which waits for most of its time."""
         others = [rank for rank in self.ranks if self.late is None or rank.rank != self.late.rank]

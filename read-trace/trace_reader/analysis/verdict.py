@@ -2,7 +2,7 @@
 
 from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.plain_run import ESTIMATED, MEASURED
+from trace_reader.analysis.plain_run import ESTIMATED, MEASURED, PlainRun
 from trace_reader.names.kernel_names import decode_name
 from trace_reader.units import about, us
 
@@ -46,8 +46,7 @@ def plain_sentence(facts: Facts) -> str:
         return f"what a step takes without the profiler is not known: {because}" if because else ""
     step = f"an estimated {us(plain.low_us)} to {us(plain.high_us)}"
     if plain.how == MEASURED:
-        apart = (plain.low_us or 0.0) * ROUNDS_APART < plain.high_us
-        step = us(plain.step_us) + (f" ({us(plain.low_us)} to {us(plain.high_us)} in its rounds)" if apart else "")
+        step = f"{us(plain.step_us)}{far_rounds(plain)}"
     if facts.verdict != facts.recorded_verdict and recorded is not None:
         name, share = next(iter(recorded.classes.items()))
         at = f", at {us(plain.recorded_step_us)} a step," if plain.recorded_step_us else ","
@@ -63,6 +62,12 @@ def plain_sentence(facts: Facts) -> str:
     if plain.how == MEASURED:
         return f"a step takes {step} without the profiler{before}"
     return f"without the profiler a step takes {step}{before}" if (plain.recorded_step_us or 0.0) > plain.high_us else ""
+
+
+def far_rounds(plain: PlainRun) -> str:
+    """From when to when the rounds of a measured step are, where that is far: ` (1.0 ms to 3.0 ms in its rounds)`; else empty."""
+    low_us, high_us = plain.low_us or 0.0, plain.high_us or 0.0
+    return f" ({us(low_us)} to {us(high_us)} in its rounds)" if low_us * ROUNDS_APART < high_us else ""
 
 
 def cpu_lines(facts: Facts) -> str:

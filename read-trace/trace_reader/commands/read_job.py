@@ -103,9 +103,8 @@ def listed_jobs(paths: Sequence[str]) -> tuple[list[ListedJob], list[str]]:
         beside = [path for path in list_folder(folder) or () if path.endswith(ENDINGS)]
         has_folder = not others and len(beside) == len(own) == folders[folder] and folder != "."
         argument = shlex.quote(folder) if has_folder else argument_of(name)
-        if not has_folder and len([path for path in beside if fnmatchcase(path, f"{escape(before)}*{escape(behind)}")]) > len(
-            own
-        ):
+        matched = [path for path in beside if fnmatchcase(path, f"{escape(before)}*{escape(behind)}")]
+        if not has_folder and len(matched) > len(own):
             argument = " ".join(map(shlex.quote, own))
         found.append(ListedJob(name, argument, tuple(own)))
     in_jobs = {path for own in jobs.values() for path in own}

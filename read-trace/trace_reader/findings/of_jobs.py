@@ -10,6 +10,7 @@ from trace_reader.analysis.job_run import JobRun
 from trace_reader.analysis.plain_run import UNKNOWN
 from trace_reader.analysis.what_if import Gain, chosen_of
 from trace_reader.findings import MOST_CHOICES, NAMING, PATTERNS, Choice, Choices
+from trace_reader.guard import Failures
 from trace_reader.link.trace import Trace
 
 Effects = Mapping[int, Effect]  # by the rank's place in the job
@@ -76,11 +77,12 @@ class PlayedJob:
 
     def _effects(self, finding: JobFinding) -> dict[int, Effect]:
         """What following the advice does to each of the ranks that show it, also where it is too small there to be a finding."""
-        found = {}
+        found, failures = {}, Failures()
         for place, (trace, facts) in enumerate(self._read):
-            seen = PATTERNS[finding.slug].rule(trace, facts)
-            if seen is not None and seen.effect is not None:
-                found[place] = seen.effect
+            with failures.caught(f"the finding {finding.slug}"):  # which the rank's own report says
+                seen = PATTERNS[finding.slug].rule(trace, facts)
+                if seen is not None and seen.effect is not None:
+                    found[place] = seen.effect
         return found
 
     def _gain(self, effects: Effects, like: Mapping[int, int] | None = None) -> tuple[Gain, float]:

@@ -9,7 +9,7 @@ from trace_reader.analysis.job_facts import JobFacts, JobFinding, RankFacts
 from trace_reader.analysis.plain_run import MEASURED
 from trace_reader.analysis.rank_summary import SEND_AND_RECEIVE
 from trace_reader.analysis.straggler import WORTH_TELLING, Straggler
-from trace_reader.analysis.verdict import ROUNDS_APART
+from trace_reader.analysis.verdict import far_rounds
 from trace_reader.findings import NAMING
 from trace_reader.model.rows import median
 from trace_reader.names.devices import peak
@@ -135,7 +135,7 @@ def _verdicts(job: JobFacts) -> str:
     if len(by_verdict) == 1 and len(ranks) > 1:
         told = f"all ranks are {ranks[0].verdict}"
     launching = next((own.gain for own in job.findings if own.slug == "overhead-bound"), None)
-    if launching is None or job.straggler is not None:
+    if launching is None:
         return told
     most = "nothing" if launching.high < SMALLEST_GAIN else f"up to {launching.high:.0%}"
     return f"{told} as recorded (of a step without the profiler, less work on the CPU saves {most})"
@@ -173,10 +173,7 @@ def _plain(job: JobFacts) -> str:
         return f"what a step takes without the profiler is not known: {plain.unknown_because}" if plain.unknown_because else ""
     recorded = f", {us(plain.recorded_step_us)} recorded" if plain.recorded_step_us else ""
     if plain.how == MEASURED:
-        rounds = ""
-        if plain.low_us and plain.high_us and plain.low_us * ROUNDS_APART < plain.high_us:
-            rounds = f" ({us(plain.low_us)} to {us(plain.high_us)} in its rounds)"
-        return f"a step takes {us(plain.step_us)} without the profiler{rounds}{recorded}"
+        return f"a step takes {us(plain.step_us)}{far_rounds(plain)} without the profiler{recorded}"
     return f"without the profiler a step takes an estimated {us(plain.low_us)} to {us(plain.high_us)}{recorded}"
 
 
@@ -186,7 +183,7 @@ def _late(job: JobFacts) -> str:
         return ""
     change = f"rank {job.straggler.rank} like {job.waits_longest.rank}"
     if job.late_gain is not None:
-        more = "" if job.whole_matched else ", or more: not all of its collectives are here"
+        more = "" if not job.unmatched else ", or more: not all of its collectives are here"
         return f"what it costs: {saved(job.late_gain)} of a step{more} (--what_if '{change}')"
     return f"what it costs: --what_if '{change}'" if _can_be_played(job) else ""
 
