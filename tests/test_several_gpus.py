@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 from common.blocks import make_blocks, train_step
-from helpers import ROOT, free_ports, jobs
+from helpers import ROOT, free_port, jobs
 import pytest
 import torch
 from trace_reader.analysis.job_facts import job_facts
@@ -24,9 +24,8 @@ ENV = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}  # gloo,
 def ran(tmp_path_factory):
     """The folder of all jobs of tests/helpers/jobs.py, two processes each, and what rank 0 printed of each."""
     folder = tmp_path_factory.mktemp("jobs")
-    names = [f"{name}:{port}" for name, port in zip(jobs.JOBS, free_ports(len(jobs.JOBS)), strict=True)]
     done = subprocess.run(
-        [*LAUNCH, "--standalone", "--nproc_per_node", "2", ROOT / "tests" / "helpers" / "jobs.py", folder, *names],
+        [*LAUNCH, "--standalone", "--nproc_per_node", "2", ROOT / "tests" / "helpers" / "jobs.py", folder, *jobs.JOBS],
         capture_output=True, text=True, env=ENV, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -107,8 +106,8 @@ def test_gradients_that_are_views_of_their_bucket_are_not_copied(ran):
 
 @pytest.mark.slow
 def test_blocks_are_compiled_where_that_is_asked_for(tmp_path):
-    names = [f"{name}:{port}" for name, port in zip(jobs.COMPILED, free_ports(len(jobs.COMPILED)), strict=True)]
-    command = [*LAUNCH, "--standalone", "--nproc_per_node", "2", ROOT / "tests" / "helpers" / "jobs.py", tmp_path, *names]
+    helper = ROOT / "tests" / "helpers" / "jobs.py"
+    command = [*LAUNCH, "--standalone", "--nproc_per_node", "2", helper, tmp_path, *jobs.COMPILED]
     done = subprocess.run(command, capture_output=True, text=True, env=ENV, timeout=500)
     assert done.returncode == 0, done.stderr
     for name in jobs.COMPILED:
@@ -163,7 +162,7 @@ def test_a_rank_that_dies_ends_all_and_its_error_is_said(tmp_path):
 def test_two_launchers_are_two_nodes(tmp_path):
     flags = jobs.flags_of("b", tmp_path)
     (tmp_path / "b").mkdir()
-    (port,) = free_ports(1)
+    port = free_port()
     node = [*LAUNCH, "--nnodes", "2", "--nproc_per_node", "1", "--rdzv_backend", "c10d", "--rdzv_id", "test",
             "--rdzv_endpoint", f"127.0.0.1:{port}", str(ROOT / "06_b_sharded.py"), *flags]  # fmt: skip
     nodes = [subprocess.Popen(node, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV) for _ in range(2)]

@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any
 
-from helpers import free_ports
+from helpers import free_port
 from helpers.events import ADD, GEMM, annotation, document, event, kernel, launch, memcpy, op, step
 from matplotlib.colors import to_hex
 import msgspec
@@ -796,7 +796,7 @@ def test_a_worker_that_is_killed_changes_nothing(tmp_path, cluster):
 
 
 def test_a_scheduler_that_is_not_there(tmp_path, capsys, monkeypatch):
-    (port,) = free_ports(1)
+    port = free_port()
     monkeypatch.setattr(commands, "CONNECT_S", 1)
     assert cli.main([*three(tmp_path), "--scheduler", f"tcp://127.0.0.1:{port}"]) == 2
     assert capsys.readouterr().err.startswith(f"error: --scheduler tcp://127.0.0.1:{port}: no Dask scheduler answers there")

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 from pathlib import Path
+import random
 import socket
 from typing import Any
 
@@ -25,11 +26,11 @@ def fuzz_seed() -> int:
     return int(os.environ.get("FUZZ_SEED") or 20261123)
 
 
-def free_ports(n: int) -> list[int]:
-    """Ports of this machine that nobody listens on."""
-    with contextlib.ExitStack() as open_now:
-        servers = [open_now.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(n)]
-        return [server.getsockname()[1] for server in servers]
+def free_port() -> int:
+    """A port of this machine that nobody listens on, below those that the system itself gives to the tests beside this one."""
+    while True:
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", random.randrange(20_000, 32_000))) as server:
+            return server.getsockname()[1]
 
 
 @dataclass(frozen=True)

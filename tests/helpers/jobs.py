@@ -1,11 +1,12 @@
 """What the processes of tests/test_several_gpus.py run: lessons, one after the other.
 
-    torchrun --standalone --nproc_per_node 2 tests/helpers/jobs.py FOLDER NAME:PORT...
+    torchrun --standalone --nproc_per_node 2 tests/helpers/jobs.py FOLDER NAME...
 
 Rank 0 saves of each the weights and gradients, whole, as FOLDER/<name>.pt.
 """
 
 from collections.abc import Callable
+import functools
 import importlib
 import os
 from pathlib import Path
@@ -44,7 +45,8 @@ def main(folder: Path, names: list[str]) -> None:
     from torch.distributed.tensor import DTensor
 
     made: list[torch.nn.Module] = []
-    leave = job.dist.destroy_process_group
+    join, leave = job.dist.init_process_group, job.dist.destroy_process_group
+    rank, world = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
 
     def save_and_leave(group: object = None) -> None:
         """What is cut over the ranks is gathered while they are still a group."""
@@ -56,9 +58,11 @@ def main(folder: Path, names: list[str]) -> None:
         leave()
 
     job.dist.destroy_process_group = save_and_leave
-    for name, _, port in (word.partition(":") for word in names):
-        # A store of its own: in the launcher's, the next group would find what the one before left there.
-        os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "False", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    for name in names:
+        # A store of its own: in the launcher's, the next group would find what the one before left there. A file: a port that is
+        # free now may be taken when the group begins.
+        group = f"file://{folder.resolve() / name}.group"
+        job.dist.init_process_group = functools.partial(join, init_method=group, rank=rank, world_size=world)
         module: Any = importlib.import_module(EVERY[name][0])
         make = module.make_blocks
 
@@ -68,7 +72,7 @@ def main(folder: Path, names: list[str]) -> None:
 
         module.make_blocks = make_and_keep
         (folder / name).mkdir(exist_ok=True)
-        if os.environ["RANK"] == "0":
+        if rank == 0:
             print(f"== {name}", flush=True)
         module.main(module.parse_args(flags_of(name, folder)))
         module.make_blocks = make
