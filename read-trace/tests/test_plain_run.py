@@ -114,9 +114,9 @@ def test_stacks_and_memory_have_prices_of_their_own(facts, tmp_path):
     trace = load(write(tmp_path / "a.json", *run(kernel_us=2), *functions(), untimed, *blocks()))
     assert len(trace.functions_ns) == len(trace.memory) == 30
     both = PricedRun(trace)
-    most = both.end(Prices(1e-9, 0, 0, 0), 100)[0]
-    assert both.end(Prices(1e-9, 0, 0, 0, function_us=2.0), 100)[0] == pytest.approx(most - 20, abs=0.01)
-    assert both.end(Prices(1e-9, 0, 0, 0, allocation_us=0.5), 100)[0] == pytest.approx(most - 5, abs=0.01)
+    most = 100 * both.recorded_times(both.at(Prices(1e-9, 0, 0, 0)))
+    assert 100 * both.recorded_times(both.at(Prices(1e-9, 0, 0, 0, function_us=2.0))) == pytest.approx(most - 20, abs=0.01)
+    assert 100 * both.recorded_times(both.at(Prices(1e-9, 0, 0, 0, allocation_us=0.5))) == pytest.approx(most - 5, abs=0.01)
 
 
 def test_an_estimate_with_stacks_or_memory(facts):
@@ -532,10 +532,10 @@ def test_what_a_change_of_the_gpus_time_brings_may_be_more_than_at_the_dear_pric
     found = analyze(trace)
     priced, gone = PricedRun(trace), scaled(trace.work, 0.0)
     ends = []
-    for after_ns in priced.times_ns(found.plain):
-        edited = Edited(priced.replay, after_ns)
+    for played in priced.played(found.plain):
+        edited = Edited(priced.replay, played.after_ns)
         gone(edited)
-        ends.append(1 - edited.play().step_us / priced.replay.play(after_ns).step_us)
+        ends.append(1 - edited.play().step_us / played.step_us)
     assert found.plain.how == "estimated"
     assert gain_of(priced, found.plain, surely(gone)).high > max(ends) + 0.01
 

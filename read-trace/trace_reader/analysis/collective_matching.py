@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.collectives import plain_name
 from trace_reader.analysis.rank_summary import SEND_AND_RECEIVE, Message, RankSummary
-from trace_reader.model.rows import grouped, median
+from trace_reader.model.rows import among, grouped, median
 
 UNEQUAL = "not all ranks have equally many"
 ALONE = "no other rank of its group is here"
@@ -164,7 +164,7 @@ def aligned(ranks: Sequence[RankSummary], matched: Matched, units: list[Unit]) -
         while True:
             at, known = _reference(matched, end_ns, used, offset)
             open_ = [place for place, shift_ns in enumerate(offset) if shift_ns is None]
-            tied = used[np.isin(matched.rank[used], open_) & known[matched.collective[used]]]
+            tied = used[among(matched.rank[used], open_) & known[matched.collective[used]]]
             if not len(tied):
                 break
             order, starts = grouped(matched.rank[tied])

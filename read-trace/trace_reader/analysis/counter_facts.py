@@ -10,7 +10,7 @@ import numpy as np
 from trace_reader.analysis.op_shapes import op_shapes
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows
+from trace_reader.model.rows import Rows, among
 
 SM_ACTIVE = ("SM Active (%)",)
 DRAM = ("DRAM BW (%)", "HBM BW (%)")  # the memory's rate: of what the hardware can sustain
@@ -151,7 +151,7 @@ def op_counters(trace: Trace, device: str) -> tuple[OpCounter, ...]:
     for row, (op, rows) in enumerate(op_shapes(trace, device)):
         values: dict[str, list[np.ndarray]] = {}
         for series in every:
-            calls = rows.where(np.isin(rows.at, work[series.device].at))
+            calls = rows.where(among(rows.at, work[series.device].at))
             filled = _filled(series, calls, work[series.device])
             if filled.any():
                 held = (series.end_ns - series.start_ns)[filled]
@@ -168,7 +168,7 @@ def _filled(series: _Series, calls: Rows, work: Rows) -> np.ndarray:
     alone = each_within_ns(series.start_ns, series.end_ns, merged(calls.start_ns, calls.end_ns))
     filled = series.is_whole & (alone >= FILLED * held)
     if filled.any():
-        others = work.where(~np.isin(work.at, calls.at))
+        others = work.where(~among(work.at, calls.at))
         beside = each_within_ns(series.start_ns, series.end_ns, merged(others.start_ns, others.end_ns))
         filled &= beside <= SHARED * held
     return filled

@@ -9,7 +9,7 @@ import numpy as np
 from trace_reader.link.intervals import merged
 from trace_reader.link.nesting import BLOCK, innermost, innermost_over_time, outermost
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows, distinct
+from trace_reader.model.rows import Rows, among, distinct
 from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import is_launch, loads_code, manages_memory
 
@@ -45,7 +45,7 @@ def cpu_computing(trace: Trace) -> Rows:
     calling[-1] = False
     ops = trace.ops.where(~calling[trace.ops.at] & trace.ops.is_named(lambda name: _OF_A_LIBRARY.match(name) is not None))
     tracks = np.append(trace.backward_tracks, trace.steps.track[-1:])
-    ops = ops.where((ops.duration_us * 1000 >= LONG_NS) & np.isin(ops.track, tracks))
+    ops = ops.where((ops.duration_us * 1000 >= LONG_NS) & among(ops.track, tracks))
     ops = Rows(slices, outermost(slices, ops.at))
     other = slices.are_named(Kind.ANNOTATION, is_loader) | slices.are_named(Kind.OP, is_compiling)
     return ops.where(innermost(slices, parent, ops.at, other) < 0)
@@ -146,9 +146,9 @@ class CpuActivity:
         op = row[in_op]
         inside = slices.kind[op] != Kind.OP
         op[inside] = innermost(slices, self.trace.parent, op[inside], self._is_op)
-        names = distinct(slices.name[op[op >= 0]])
-        for name, ns in zip(names.values.tolist(), np.bincount(names.which, length[in_op][op >= 0]).tolist(), strict=True):
-            op_ns[name] += ns
+        known_ns = np.bincount(slices.name[op[op >= 0]], length[in_op][op >= 0])
+        for name in np.flatnonzero(known_ns).tolist():
+            op_ns[name] += float(known_ns[name])
         return float(length[is_input].sum())
 
     def _what(self, row: np.ndarray) -> np.ndarray:
@@ -181,7 +181,7 @@ class CpuActivity:
         found: list[tuple[np.ndarray, ...]] = [(start[:0], end[:0], start[:0])]
         for thread in distinct(track).values.tolist():
             own = track == thread
-            pieces: tuple[np.ndarray, ...] = _cut(start[own], end[own], *self._innermost_over_time(thread, spans))
+            *pieces, _ = _cut(start[own], end[own], *self._innermost_over_time(thread, spans))
             others = [self._steps_track] if self._steps_track >= 0 else []
             for other in (*others, *self.trace.backward_tracks.tolist()):
                 if other == thread:
@@ -190,10 +190,10 @@ class CpuActivity:
                 open_ = pieces[2] < 0 if other == self._steps_track else ~self._works[pieces[2]]
                 found.append(tuple(part[~open_] for part in pieces))
                 asked = tuple(part[open_] for part in pieces)
-                first, last, row = _cut(asked[0], asked[1], *self._innermost_over_time(other, spans))
-                before = asked[2][np.searchsorted(asked[0], first, "right") - 1] if len(first) else row
-                pieces = first, last, np.where(self._works[row] | (before < 0), row, before)
-            found.append(pieces)
+                first, last, row, which = _cut(asked[0], asked[1], *self._innermost_over_time(other, spans))
+                before = asked[2][which]
+                pieces = [first, last, np.where(self._works[row] | (before < 0), row, before)]
+            found.append(tuple(pieces))
         starts, ends, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
         order = np.argsort(starts, kind="stable")
         return starts[order], ends[order], rows[order]
@@ -204,19 +204,21 @@ class CpuActivity:
         return innermost_over_time(slices, self.trace.parent, spans[slices.track[spans] == track])
 
 
-def _cut(start: np.ndarray, end: np.ndarray, times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The stretches (in order, none overlapping) cut at `times`, each with the value from the last of the times on."""
-    if not len(start):
-        return start, end, np.zeros(0, np.int64)
-    inside = slice(int(np.searchsorted(times, start[0])), int(np.searchsorted(times, end[-1])))
-    points = np.concatenate([start, end, times[inside]])
-    order = np.argsort(points, kind="stable")  # three runs in order
-    is_start, is_end = order < len(start), (order >= len(start)) & (order < 2 * len(start))
-    stretch = np.cumsum(is_start)  # begun so far
-    value = inside.start - 1 + np.cumsum(~is_start & ~is_end)  # the last of the times so far
-    points = points[order]
-    kept = (points[1:] > points[:-1]) & (stretch > np.cumsum(is_end))[:-1]
-    return points[:-1][kept], points[1:][kept], values[value[:-1][kept]]
+def _cut(start: np.ndarray, end: np.ndarray, times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The stretches (in order, none overlapping) cut at `times`, of which the first is before them: start, end, the value from
+    the last of the times on, and the place of the stretch.
+    """
+    last = np.searchsorted(times, start, "right") - 1  # of the times, as a stretch begins
+    pieces = np.where(end > start, np.searchsorted(times, end) - last, 0)
+    own = np.flatnonzero(pieces)
+    first = np.cumsum(pieces) - pieces
+    which = np.repeat(np.arange(len(start)), pieces)
+    at = np.arange(len(which)) + (last - first)[which]
+    begins = times[at]
+    begins[first[own]] = start[own]
+    ends = np.append(begins[1:], 0)[: len(begins)]
+    ends[(first + pieces)[own] - 1] = end[own]
+    return begins, ends, values[at], which
 
 
 def _silence(trace: Trace, is_step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -249,5 +251,5 @@ def _marked(
     """The stretches cut at the ends of a union: start, end, their value, and its mark."""
     if len(union[0]) == 1:
         return start, end, value, np.full(len(start), -1)
-    first, last, mark = _cut(start, end, *union)
-    return first, last, value[np.searchsorted(start, first, "right") - 1], mark
+    first, last, mark, which = _cut(start, end, *union)
+    return first, last, value[which], mark

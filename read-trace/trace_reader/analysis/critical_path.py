@@ -19,7 +19,7 @@ from trace_reader.link.launches import devices_of
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import LATE_END_NS, SHORTEST_NS, Reason
-from trace_reader.model.rows import Rows, distinct
+from trace_reader.model.rows import Rows, among, distinct
 from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import is_launch
 from trace_reader.names.kernel_names import is_collective
@@ -131,7 +131,7 @@ class CriticalPath(msgspec.Struct, frozen=True):
         That is the path's time on the CPU from the end of each to the launch for which the GPU then waited, as far as the CPU
         would have been ahead: by what the calls took up to then, less what was saved by it before.
         """
-        after = self.pieces.where(np.isin(self.pieces.waited, calls.at))
+        after = self.pieces.where(among(self.pieces.waited, calls.at))
         length = np.zeros(len(calls), np.int64)
         np.add.at(length, np.searchsorted(calls.at, after.waited), after.length_ns)
         ahead = np.cumsum(calls.end_ns - calls.start_ns - length)
@@ -389,7 +389,7 @@ class _Waits:
         found = np.full(len(moment_ns), -1)
         for thread in distinct(track).values.tolist():
             asked = np.flatnonzero(track == thread)
-            candidates = np.flatnonzero((self.track[:-1] == thread) | np.isin(self.track[:-1], self._shared))
+            candidates = np.flatnonzero((self.track[:-1] == thread) | among(self.track[:-1], self._shared))
             if thread < 0 or not len(candidates):
                 continue
             at = np.searchsorted(self.end_ns[candidates], moment_ns[asked], "right") - 1

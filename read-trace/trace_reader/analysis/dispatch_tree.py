@@ -5,7 +5,7 @@ from collections import defaultdict
 import msgspec
 import numpy as np
 from trace_reader.link.trace import STEP, Trace
-from trace_reader.model.rows import Rows
+from trace_reader.model.rows import Rows, among
 from trace_reader.model.slices import ON_CPU, Slice
 from trace_reader.names.kernel_names import decode_name
 
@@ -44,7 +44,7 @@ def dispatch_tree(trace: Trace, number: int | None = None) -> Node:
         else:
             threads[track].append(row)
     launched: dict[int, list[tuple[str, float]]] = defaultdict(list)
-    for activity in trace.activities(trace.work.where(np.isin(trace.work.call, rows.at))):
+    for activity in trace.activities(trace.work.where(among(trace.work.call, rows.at))):
         if activity.call:
             launched[activity.call.row].append((decode_name(activity.event.name).label, activity.event.duration_us))
 
@@ -91,8 +91,8 @@ def rows_in_step(trace: Trace, step: Slice) -> Rows:
     start_ns, end_ns = slices.start_ns[step.row], slices.end_ns[step.row]
     first, last = np.searchsorted(slices.start_ns, [start_ns, end_ns])
     kind = slices.kind[first:last]
-    is_step = np.isin(np.arange(first, last), trace.steps.at)
-    return Rows(slices, first + np.flatnonzero(np.isin(kind, ON_CPU) & ~is_step))
+    is_step = among(np.arange(first, last), trace.steps.at)
+    return Rows(slices, first + np.flatnonzero(among(kind, ON_CPU) & ~is_step))
 
 
 def thread_label(trace: Trace, track: int) -> str:

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.replay import LONG_AGO_NS, STEPS_CHAIN, Played, Replay
 from trace_reader.link.intervals import each_within_ns, merged
-from trace_reader.model.rows import Rows, distinct
+from trace_reader.model.rows import Rows, among, distinct, once
 
 GRAPH_LAUNCH_NS = 20_000  # what the CPU takes to launch a graph; one H200's took 10 to 60 us, behind the GPU's work
 NEVER_NS = LONG_AGO_NS // 2  # after that long a time, nothing is waited for
@@ -89,7 +89,7 @@ class Edited:
         chains = np.array([replay.chain_of(track) for track in tracks.values.tolist()], np.int64)[tracks.which]
         for (chain,), own in spans.by(chains):
             self.skip(merged(own.start_ns, own.end_ns), left_of_cpu, chain)
-        calls = np.unique(moments.call[moments.call >= 0])
+        calls = once(moments.call[moments.call >= 0])
         dropped = np.zeros(len(calls), bool)
         for (track,), own in spans.by(spans.track):
             on_track = slices.track[calls] == track
@@ -98,7 +98,7 @@ class Edited:
         ends = replay.number[moments.place(calls[dropped], end=True)]
         self.after_ns[ends, 0] = (self.after_ns[ends, 0] * left_of_cpu).astype(np.int64)
         self.after_ns[ends, 1:] = NEVER_NS
-        gone = np.isin(replay.work.call, calls[dropped])
+        gone = among(replay.work.call, calls[dropped])
         self._leave(np.where(gone, np.minimum(self.left, left_of_gpu), self.left))
         self.is_gone |= gone & (not left_of_gpu)
         # It takes no more than what is left of it: whoever waited for it still waits for what it waited for, itself.
@@ -130,10 +130,7 @@ class Edited:
         after_ns[stretches.node, 0] = (after_ns[stretches.node, 0] * share[stretches.node]).astype(np.int64)
         of_steps = (moments.call < 0) & moments.is_end
         self._launches = replay.number[: len(moments)][of_steps], launch_ns
-        launches = moments.place(np.unique(replay.work.call[replay.work.call >= 0]), end=True)
-        waits = moments.place(replay.trace.waits.at, end=True)
-        launches = np.setdiff1d(launches[launches >= 0], waits)
-        after_ns[replay.number[launches], 0] = 0
+        after_ns[replay.launch_ends, 0] = 0
         # A launch that was the first of its kind can have taken long to reach the GPU.
         late_ns = replay.nodes.after_ns[replay.gpu_nodes, 0] - (replay.work.end_ns - replay.work.start_ns) - replay.latency_ns
         launched = replay.work.call >= 0

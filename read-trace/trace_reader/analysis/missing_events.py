@@ -2,6 +2,7 @@
 
 import numpy as np
 from trace_reader.link.trace import Trace
+from trace_reader.model.rows import among
 from trace_reader.names.call_names import begins_capture, is_launch
 from trace_reader.units import count, percent
 
@@ -27,7 +28,7 @@ def missing(trace: Trace) -> tuple[str, ...]:
         return tuple(found)
     calls = trace.calls
     launches = calls.where(calls.is_named(is_launch))
-    without = ~np.isin(launches.correlation, trace.work.correlation) if len(launches) else np.zeros(0, bool)
+    without = ~among(launches.correlation, trace.work.correlation) if len(launches) else np.zeros(0, bool)
     if len(launches) and without.mean() >= MOST_WITHOUT_WORK:
         share = percent(float(without.mean()))
         words = f"the GPU events of {share} of the launches"

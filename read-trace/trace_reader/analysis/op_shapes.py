@@ -16,7 +16,7 @@ import numpy as np
 from trace_reader.analysis.op_cost import Cost, cost_of, tensors_of
 from trace_reader.link.nesting import self_us
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows, distinct
+from trace_reader.model.rows import Rows, among, distinct
 from trace_reader.model.slices import Inputs, Kind
 from trace_reader.names.devices import peak
 from trace_reader.names.kernel_names import decode_name
@@ -139,7 +139,7 @@ def _groups(trace: Trace) -> list[_Group]:
 def _fact(
     op: str, shapes: str, cost: Cost | None, rows: Rows, calls: int, time_us: float, steps: int, device: str
 ) -> OpShapeFacts:
-    kernels = int(np.isin(rows.kind, (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)).sum())
+    kernels = int(among(rows.kind, (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)).sum())
     each_us = time_us / calls
     flop, moved = (cost.flop, cost.bytes) if cost else (None, None)
     limited_by, share, to_gain_us = _roofline(cost, _unit(cost, rows), each_us, device)

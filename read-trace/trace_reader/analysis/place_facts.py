@@ -16,7 +16,7 @@ from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.launches import Origin
 from trace_reader.link.nesting import innermost, innermost_over_time, parents, self_us
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows, distinct, grouped
+from trace_reader.model.rows import Rows, among, distinct, grouped, once
 from trace_reader.model.slices import NO_NODE, ON_CPU, Kind, Slices
 from trace_reader.names.kernel_names import decode_name
 
@@ -144,7 +144,8 @@ def _place_facts(trace: Trace, places: Rows, parent: np.ndarray, asked: Asked | 
     known, later = np.flatnonzero(asked.call >= 0), np.flatnonzero(asked.is_backward)
     backward = _inside(slices, parent, is_place, asked.at[later], later)
     # What checkpointing computes again is launched inside the layer, in its backward pass: it is counted there alone.
-    forward = np.setdiff1d(_inside(slices, parent, is_place, asked.call[known], known), backward, assume_unique=True)
+    forward = _inside(slices, parent, is_place, asked.call[known], known)
+    forward = forward[~among(forward, backward)]
     gpu_ns, launched = _by_name(slices, asked, forward)
     backward_ns, _ = _by_name(slices, asked, backward)
     found = []
@@ -170,7 +171,7 @@ def _inside(slices: Slices, parent: np.ndarray, is_place: np.ndarray, inner: np.
         around = is_place[span] & (slices.end_ns[span] > start_ns[every])
         counted.append(ids[every[around]] * len(slices.names) + slices.name[span[around]])
         span = parent[span]
-    return distinct(np.concatenate(counted)).values
+    return once(np.concatenate(counted))
 
 
 def _by_name(slices: Slices, asked: Asked, inside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.cpu_time import CpuActivity
 from trace_reader.analysis.critical_path import CriticalPath, Window
-from trace_reader.analysis.replay import Replay
+from trace_reader.analysis.replay import Played, Replay
 from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import median
@@ -120,12 +120,13 @@ def plain_run(trace: Trace, recorded_step_us: float | None, cpu: CpuActivity, wi
         plain = _estimated(run, recorded_step_us)
     if plain.how == UNKNOWN:
         return Known(_because(plain, trace, "only one step was recorded" if recorded_step_us is None else None))
-    times_ns = run.times_ns(plain)
-    verdicts = {run.replay.play(after_ns).verdict for after_ns in times_ns}
+    played = run.played(plain)
+    verdicts = {own.verdict for own in played}
     if len(verdicts) != 1 or window is None or not len(trace.work):
         return Known(plain)
     plain = msgspec.structs.replace(plain, verdict=verdicts.pop())
-    return Known(plain, run.replay.play(np.mean(times_ns, axis=0).astype(np.int64)).critical_path(cpu, window))
+    middle_ns = np.mean([own.after_ns for own in played], axis=0).astype(np.int64)
+    return Known(plain, run.replay.play(middle_ns).critical_path(cpu, window))
 
 
 def _because(plain: PlainRun, trace: Trace, why: str | None) -> PlainRun:
@@ -143,7 +144,8 @@ def _not_playable(trace: Trace) -> str | None:
 
 def _estimated(run: "PricedRun", recorded_step_us: float) -> PlainRun:
     """The plain step by the prices; unknown where these tell too little."""
-    (least, at_least), (most, at_most) = (run.end(prices, recorded_step_us) for prices in run.estimated)
+    least, most = (run.recorded_times(own) * recorded_step_us for own in run.ends)
+    at_least, at_most = (own.verdict for own in run.ends)
     # What the GPU takes is known better than what the CPU does, but for what lies between the kernels of a graph.
     at_gpu = GRAPH_MARGIN if (run.replay.work.origin == Origin.GRAPH).any() else GPU_MARGIN
     at_cpu = MARGIN if len(run.replay.work) else CPU_MARGIN
@@ -303,15 +305,17 @@ class PricedRun:
         after_ns[self.replay.call_ends, 0] = np.maximum(alone_ns - prices.call_us * self._scale, alone_ns * LEAST_SHARE)
         return after_ns
 
-    def end(self, prices: Prices, recorded_step_us: float) -> tuple[float, str]:
-        """The time of a step with these prices taken away, in us, and what limits the run then."""
-        played = self.replay.play(self.without(prices))
-        return played.step_us / self._unchanged_us * recorded_step_us, played.verdict
+    @cached_property
+    def ends(self) -> list[Played]:
+        """The run at both ends of the estimate: without the most that the profiler may take, and without the least."""
+        return [self.at(prices) for prices in self.estimated]
 
-    def times_ns(self, plain: PlainRun) -> list[np.ndarray]:
-        """The times between the nodes of the plain run: of one that was not measured, at both ends. None, where no price explains
-        it.
-        """
+    def recorded_times(self, played: Played) -> float:
+        """How many times as long as the recorded one a step of the run is then."""
+        return played.step_us / self._unchanged_us
+
+    def played(self, plain: PlainRun) -> list[Played]:
+        """The plain run: of one that was not measured, at both ends. None, where no price explains it."""
         recorded_us = plain.recorded_step_us or self._unchanged_us
         if plain.how == MEASURED and plain.step_us:
             share = plain.step_us / recorded_us
@@ -320,9 +324,9 @@ class PricedRun:
             if prices is None:
                 return []
             dearest = self._dearest(prices, share * self._unchanged_us)
-            return [self.without(prices)] if dearest == prices else [self.without(prices), self.without(dearest)]
-        least, most = (self.end(prices, recorded_us)[0] for prices in self.estimated)
-        return [self.without(prices) for prices in self.estimated] if self.are_sound(least, most, recorded_us) else []
+            return [self.at(own) for own in ((prices,) if dearest == prices else (prices, dearest))]
+        least, most = (self.recorded_times(own) * recorded_us for own in self.ends)
+        return self.ends if self.are_sound(least, most, recorded_us) else []
 
     @staticmethod
     def are_sound(least_us: float, most_us: float, recorded_us: float) -> bool:
@@ -332,12 +336,14 @@ class PricedRun:
         return 0 < least_us <= most_us <= recorded_us * (1 + SOUND_SHARE)
 
     def plain_times(self, plain: PlainRun) -> list[tuple[np.ndarray, float]]:
-        """As `times_ns`, each with the time of a step (us) that is played with them. Worked out once."""
+        """The times between the nodes of the plain run, each with the time of a step (us) that is played with them. Worked out
+        once.
+        """
         if self._plain_times is None:
-            times_ns = self.times_ns(plain)
-            if times_ns and plain.how == ESTIMATED:  # a change can show more of the CPU than the plain step does
-                times_ns.append(self.without(self.estimated[0].times(1 + DEARER)))
-            self._plain_times = [(after_ns, self.replay.play(after_ns).step_us) for after_ns in times_ns]
+            played = self.played(plain)
+            if played and plain.how == ESTIMATED:  # a change can show more of the CPU than the plain step does
+                played = [*played, self.at(self.estimated[0].times(1 + DEARER))]
+            self._plain_times = [(own.after_ns, own.step_us) for own in played]
         return self._plain_times
 
     def prices_at(self, share: float) -> Prices | None:
@@ -364,4 +370,8 @@ class PricedRun:
         return highest if prices != NOTHING and self._step_us(highest) >= step_us * (1 - SPREAD) else prices
 
     def _step_us(self, prices: Prices) -> float:
-        return self.replay.play(self.without(prices)).step_us
+        return self.at(prices).step_us
+
+    def at(self, prices: Prices) -> Played:
+        """The run with these prices taken away."""
+        return self.replay.play(self.without(prices))

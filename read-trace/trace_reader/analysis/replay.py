@@ -32,7 +32,7 @@ from trace_reader.link.launches import devices_of
 from trace_reader.link.nesting import BLOCK, self_us
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import LATE_END_NS, Reason
-from trace_reader.model.rows import Rows, distinct, median
+from trace_reader.model.rows import Rows, among, distinct, median, once
 from trace_reader.model.slices import Kind
 from trace_reader.names.kernel_names import is_collective
 
@@ -173,6 +173,16 @@ class Replay:
         return self.number[: len(self.moments)][(self.moments.call >= 0) & self.moments.is_end]
 
     @cached_property
+    def launch_ends(self) -> np.ndarray:
+        """The nodes at which launches end, but for those that wait."""
+        moments, calls = self.moments, once(self.work.call[self.work.call >= 0])
+        ends = moments.place(calls, end=True)
+        is_launch = np.zeros(len(moments) + 1, bool)  # the last for -1
+        is_launch[ends] = True
+        is_launch[moments.place(self.trace.waits.at, end=True)] = False
+        return self.number[np.flatnonzero(is_launch[:-1])]
+
+    @cached_property
     def busy_us(self) -> float:
         """How long the GPU was busy in a step, as recorded, but for collectives, which wait for others: of several GPUs the one
         that was for longest.
@@ -251,7 +261,7 @@ class Replay:
         found, stretches = np.zeros(len(self.nodes.recorded_ns)), self.stretches
         ops, every = cpu_computing(self.trace), self.trace.ops
         busy = every.where(self_us(self.trace.slices, self.trace.parent, every.at) >= BUSY_ITSELF_US)
-        spans = Rows(self.trace.slices, np.union1d(ops.at, busy.at))
+        spans = Rows(self.trace.slices, once(np.concatenate([ops.at, busy.at])))
         inside = each_within_ns(stretches.start_ns, stretches.end_ns, merged(spans.start_ns, spans.end_ns))
         found[stretches.node] = inside / np.maximum(stretches.end_ns - stretches.start_ns, 1)
         return found
@@ -264,7 +274,7 @@ class Replay:
         row[self.gpu_nodes] = self.work.at
         of_cpu, moments = self.number[: len(self.moments)], self.moments
         track[of_cpu], call[of_cpu] = moments.track, moments.call
-        frees[of_cpu] = np.isin(moments.call, self.trace.waits.at[self.trace.waits.reason == Reason.FREE])
+        frees[of_cpu] = among(moments.call, self.trace.waits.at[self.trace.waits.reason == Reason.FREE])
         return row, track, call, frees
 
     @cached_property
@@ -284,7 +294,7 @@ class Replay:
         return kind, own_ns, input_share
 
 
-class Played(msgspec.Struct, frozen=True, eq=False):
+class Played(msgspec.Struct, frozen=True, eq=False, dict=True):
     """A run as it was played: when each node came, and from when to when (ns) the time of so many `steps` is taken."""
 
     replay: Replay
@@ -316,7 +326,7 @@ class Played(msgspec.Struct, frozen=True, eq=False):
         spent_ns["cpu"], spent_ns["input"] = int(working_ns.sum()) - input_ns, input_ns
         return {name: ns / max(self.end_ns - self.begin_ns, 1) for name, ns in spent_ns.items()}
 
-    @property
+    @cached_property
     def verdict(self) -> str:
         """What limits the run: the class of time that has half of it or more, as a verdict; else `mixed`."""
         name, share = max(self.shares().items(), key=lambda item: item[1])
@@ -381,7 +391,7 @@ def _moments(trace: Trace, of_steps: Rows, work: Rows, begin_ns: int, end_ns: in
     call = np.concatenate([none, none, calls, calls])
     is_end = np.concatenate([none >= 0, none < 0, np.zeros(len(calls), bool), np.ones(len(calls), bool)])
     track = slices.track[rows]
-    own = np.isin(track, trace.backward_tracks)
+    own = among(track, trace.backward_tracks)
     if len(steps):
         own |= track == slices.track[steps[-1]]
     elif len(calls):

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.memory_facts import Curve
 from trace_reader.analysis.place_facts import is_own
+from trace_reader.model.rows import among
 from trace_reader.parse.memory_snapshot import ALLOCATED, DeviceSnapshot, Frame, Snapshot, Stack
 
 NO_STACK = "no stack was recorded"
@@ -111,7 +112,7 @@ def _facts(device: DeviceSnapshot, stacks: tuple[Stack, ...], window: tuple[int,
         levels = _levels(device)
         peak = first + int(np.argmax(levels[first : until + 1]))  # before the event of this number
         peak_bytes = max(int(levels[peak]), 0)
-        alive, always = _alive_before(device, peak), ~np.isin(device.block_address, device.address)
+        alive, always = _alive_before(device, peak), ~among(device.block_address, device.address)
         sizes = np.append(_taken_bytes(device)[alive], device.block_bytes[always])
         at_peak = named.held(np.append(device.stack[alive], device.block_stack[always]), sizes)
         before = max(peak_bytes - int(sizes.sum()), 0)

@@ -105,17 +105,16 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
     run = PricedRun(trace)
     if not run.is_sound(plain.recorded_step_us):
         raise LookupError(f"{trace.path}: --what_if cannot play this trace again: clocks disagree, or its first steps are others")
-    times_ns, of = run.times_ns(plain) if plain.how != UNKNOWN else [], plain.how
-    if not times_ns:
-        times_ns, of = [run.replay.nodes.after_ns.copy()], RECORDED
-    before_us = [run.replay.play(after_ns).step_us for after_ns in times_ns]
+    played, of = run.played(plain) if plain.how != UNKNOWN else [], plain.how
+    if not played:
+        played, of = [run.replay.play()], RECORDED
     after_us: list[float] = []
     matched, busy_us = tuple[str, ...](), 0.0
-    for after_ns in times_ns:
-        edited = Edited(run.replay, after_ns)
+    for before in played:
+        edited = Edited(run.replay, before.after_ns)
         matched, busy_us = make(changes, edited), edited.busy_us()
         after_us.append(edited.play().step_us)
-    gains = [1 - after / before for before, after in zip(before_us, after_us, strict=True)]
+    gains = [1 - after / before.step_us for before, after in zip(played, after_us, strict=True)]
     if all(map(only_removes, changes)):
         gains = [max(gain, 0.0) for gain in gains]
     recorded_us = plain.recorded_step_us or run.replay.play().step_us

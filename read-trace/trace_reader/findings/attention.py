@@ -9,7 +9,7 @@ from trace_reader.findings.registry import Seen, a_step, calls_of, finding, list
 from trace_reader.link.intervals import merged
 from trace_reader.link.nesting import innermost, outermost, self_us
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows, distinct, median
+from trace_reader.model.rows import Rows, among, distinct, median
 from trace_reader.model.slices import Kind
 from trace_reader.names.kernel_names import decode_name
 from trace_reader.names.op_names import BATCHED_GEMM_OPS
@@ -49,7 +49,7 @@ def _mask_rebuilt(trace: Trace, facts: Facts) -> Seen | None:
     others = listed(sorted(op.name for op in facts.ops if op.name in makers), 4) or "none"
     seen = f"{tril.name} runs {count(tril.calls, 'time')} in {count(len(facts.steps), 'step')}; other mask ops: {others}"
     launched = trace.linked.where(trace.linked.op >= 0)
-    rows = launched.where(np.isin(launched.op, named(trace.ops, tril.name).at))
+    rows = launched.where(among(launched.op, named(trace.ops, tril.name).at))
     made = named(trace.ops, tril.name, *makers)
     if len(rows):
         not_only_causal = any(op.name in COMBINING for op in facts.ops)
@@ -118,7 +118,7 @@ def _unfused_attention(trace: Trace, facts: Facts) -> Seen | None:
 def _softmax_between_gemms(trace: Trace, facts: Facts) -> Seen | None:
     """A model has other GEMMs, too. Those of attention are batched, and stand on both sides of a softmax."""
     kernels = trace.linked.where(trace.linked.kind == Kind.KERNEL)
-    batched = np.isin(kernels.op, trace.ops.at[trace.ops.is_named(BATCHED_GEMM_OPS.__contains__)])
+    batched = among(kernels.op, trace.ops.at[trace.ops.is_named(BATCHED_GEMM_OPS.__contains__)])
     softmax = np.flatnonzero(kernels.is_named(lambda name: decode_name(name).is_softmax))
     places = np.flatnonzero(batched & kernels.is_named(lambda name: decode_name(name).is_gemm))
     if not len(places):

@@ -26,7 +26,7 @@ from trace_reader.link.intervals import merged, without
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import Reason
-from trace_reader.model.rows import Rows
+from trace_reader.model.rows import Rows, among
 from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import is_launch
 from trace_reader.names.kernel_names import is_collective_on_cpu
@@ -102,7 +102,7 @@ def _limits(trace: Trace, facts: Facts, verdict: str, *classes: Class) -> Seen |
     path = facts.critical_path
     if path is None or facts.verdict != verdict:
         return None
-    found = path.pieces.row[np.isin(path.pieces.kind, classes)]
+    found = path.pieces.row[among(path.pieces.kind, classes)]
     share = sum(sorted(path.classes.values())[-2:]) if verdict == "mixed" else path.classes[SHARE_OF[verdict]]
     effect = Effect(launched_at_once) if verdict == "latency-bound" else None
     return Seen(what_limits(path), Rows(trace.slices, np.sort(found[found >= 0])), share=share, effect=effect)
@@ -172,7 +172,7 @@ def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
     kinds = f"gap of {least} or more", f"gaps of {least} or more"
     seen = f"{a_step(len(gaps[0]), facts, *kinds)}, {us(total_us / len(trace.steps))} of a step"
     seen += f", the longest {us(longest_us)}: {about(share)} of {whole(facts)}"
-    around = spans.where(np.isin(spans.end_ns, gaps[0]) | np.isin(spans.start_ns, gaps[1]))
+    around = spans.where(among(spans.end_ns, gaps[0]) | among(spans.start_ns, gaps[1]))
     next = f"See what runs between the ops: {STACKS}" if has_stacks(trace) else ""
     return Seen(seen, around, next, share, Effect(skipped(gaps)), gaps)
 
@@ -187,7 +187,7 @@ def _long_gaps(trace: Trace) -> tuple[int, Union, Rows]:
     spans = Rows(trace.slices, trace.slices.of(Kind.OP, Kind.CALL))
     # What waits for a loader, or for other ranks, is no Python at work.
     loading = trace.annotations.where(trace.annotations.is_named(lambda name: is_loader(name) or is_collective_on_cpu(name)))
-    at = np.sort(np.concatenate([spans.at[(spans.track == track) | np.isin(spans.track, trace.backward_tracks)], loading.at]))
+    at = np.sort(np.concatenate([spans.at[(spans.track == track) | among(spans.track, trace.backward_tracks)], loading.at]))
     spans = Rows(trace.slices, at)
     gaps = without((trace.steps.start_ns, trace.steps.end_ns), merged(spans.start_ns, spans.end_ns))
     long = gaps[1] - gaps[0] >= LONG_GAP_NS

@@ -12,7 +12,7 @@ from trace_reader.findings.registry import LONGEST_FREE_NS, Seen, finding, liste
 from trace_reader.link.intervals import merged
 from trace_reader.link.nesting import innermost, outermost, self_us
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows, distinct
+from trace_reader.model.rows import Rows, among, distinct, once
 from trace_reader.model.slices import NO_NODE, Kind
 from trace_reader.names.op_names import BATCHED_GEMM_OPS, IDLE_OPS, VIEW_OPS
 from trace_reader.units import about, count, us
@@ -178,7 +178,7 @@ def _attention_in_parts(trace: Trace, facts: Facts) -> Seen | None:
         return None
     ops = _in_path(trace, path)
     ops = ops.where(~ops.is_named((VIEW_OPS | IDLE_OPS).__contains__))
-    leaves = ops.where(~np.isin(ops.at, trace.parent[ops.at]))
+    leaves = ops.where(~among(ops.at, trace.parent[ops.at]))
     product, softmax = leaves.is_named(BATCHED_GEMM_OPS.__contains__), np.flatnonzero(leaves.is_named(SOFTMAX.__contains__))
     places = np.flatnonzero(product)
     if not len(places):
@@ -189,12 +189,12 @@ def _attention_in_parts(trace: Trace, facts: Facts) -> Seen | None:
     if not between.any():
         return None
     pairs = list(zip(before[between].tolist(), later[between].tolist(), strict=True))
-    inside = leaves.where(np.unique(np.concatenate([np.arange(first, last + 1) for first, last in pairs])))
+    inside = leaves.where(once(np.concatenate([np.arange(first, last + 1) for first, last in pairs])))
     share = path.explained_us(inside) / path.window_us
     if share < WORTH_TELLING:
         return None
     starts, ends = (np.array(side) for side in zip(*((first, last) for first, last in pairs), strict=True))
-    last = leaves.where(np.unique(ends))
+    last = leaves.where(once(ends))
     union = merged(leaves.start_ns[starts], np.maximum(leaves.end_ns[ends], until_the_next(leaves, last, LONGEST_FREE_NS)))
     each = len(pairs) / max(_steps(facts), 1)
     softmaxes = "1 softmax" if each == 1 else f"{each:.0f} softmaxes"

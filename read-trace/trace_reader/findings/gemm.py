@@ -12,7 +12,7 @@ from trace_reader.analysis.kernel_facts import KernelFacts, gemm_calls, product_
 from trace_reader.findings.memory_traffic import CONVERTS, bias_copies
 from trace_reader.findings.registry import Seen, calls_of, finding, listed
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows, distinct
+from trace_reader.model.rows import Rows, among, distinct
 from trace_reader.model.slices import Inputs, Kind
 from trace_reader.names.devices import peak
 from trace_reader.names.kernel_names import decode_name
@@ -41,7 +41,7 @@ def _epilogue_bias(trace: Trace, facts: Facts) -> Seen | None:
     kernels = distinct(every.where(every.kind == Kind.KERNEL).op)
     shared = kernels.values[kernels.counts > 1]  # ops that launch another kernel, too
     for k in facts.compute_kernels:
-        if k.decoded.is_gemm and "bias" in (k.decoded.epilogue or "") and not np.isin(calls_of(trace, k).op, shared).any():
+        if k.decoded.is_gemm and "bias" in (k.decoded.epilogue or "") and not among(calls_of(trace, k).op, shared).any():
             return Seen(f"{k.decoded.label} names a bias in its epilogue ({k.decoded.epilogue})", calls_of(trace, k))
     gemm = next((k for k in facts.compute_kernels if k.decoded.is_gemm and k.op == "aten::addmm"), None)
     if gemm is None:
@@ -49,7 +49,7 @@ def _epilogue_bias(trace: Trace, facts: Facts) -> Seen | None:
     rows = calls_of(trace, gemm)
     every = every.where(trace.slices.are_named(Kind.OP, "aten::addmm".__eq__)[every.op])
     several = distinct(every.op).values[distinct(every.op).counts > 1]
-    alone = (every.name == rows.name[0]) & ~np.isin(every.op, several)
+    alone = (every.name == rows.name[0]) & ~among(every.op, several)
     if not alone.all() or len(bias_copies(trace)) or any(op.name == "aten::add" for op in facts.ops):
         return None
     return Seen(f"each aten::addmm launches {gemm.decoded.label} and nothing else; the trace has no aten::add", rows)
@@ -91,7 +91,7 @@ def _fp32_cuda_cores(trace: Trace, facts: Facts) -> Seen | None:
     rows = calls_of(trace, *slow)
     fp32, bf16, fp16 = (peak(facts.device or "", dtype) for dtype in ("fp32", "bf16", "fp16"))
     half = bf16 or fp16
-    others = trace.linked.where((trace.linked.kind == Kind.KERNEL) & ~np.isin(trace.linked.at, rows.at))
+    others = trace.linked.where((trace.linked.kind == Kind.KERNEL) & ~among(trace.linked.at, rows.at))
     best = all_of(scaled(rows, fp32 / half), scaled(others, 0.5)) if fp32 and half else None
     faster = Effect(best, scaled(rows, SURELY_FASTER)) if best else None
     return Seen(seen, rows, next, effect=faster)
@@ -116,7 +116,7 @@ def _tf32_products(trace: Trace, facts: Facts) -> Seen | None:
     if share < TF32:
         return None
     rows = calls_of(trace, *products)
-    others = trace.linked.where((trace.linked.kind == Kind.KERNEL) & ~np.isin(trace.linked.at, rows.at))
+    others = trace.linked.where((trace.linked.kind == Kind.KERNEL) & ~among(trace.linked.at, rows.at))
     effect = Effect(all_of(scaled(rows, 0.5), scaled(others, 0.5)))
     return Seen(f"{listed(dict.fromkeys(k.decoded.label for k in products))}: {share:.0%} of GPU time", rows, effect=effect)
 

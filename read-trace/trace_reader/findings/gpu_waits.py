@@ -11,7 +11,7 @@ from trace_reader.findings.registry import Seen, finding, listed, not_compiling
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import PAGEABLE, Reason
-from trace_reader.model.rows import Rows, distinct
+from trace_reader.model.rows import Rows, among, distinct, once
 from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import loads_code, manages_memory
 from trace_reader.names.devices import peak
@@ -62,7 +62,7 @@ def _blocking_copy(trace: Trace, facts: Facts) -> Seen | None:
     if path is None:
         return None
     calls = _in_path(trace, facts, Reason.COPY)
-    copied = trace.work.where(np.isin(trace.work.call, calls.at))
+    copied = trace.work.where(among(trace.work.call, calls.at))
     saved_us = path.explained_us(copied) + path.after_waits_us(calls)
     if saved_us < WORTH_TELLING * path.window_us:
         return None
@@ -164,7 +164,7 @@ def _calls_that(trace: Trace, facts: Facts, test: Callable[[str], bool]) -> Rows
 def _waited(trace: Trace, path: CriticalPath, calls: Rows, one: str, many: str) -> str:
     """How many calls waited in the path's window, how long they took, and in which ops."""
     by_op = [f"{name} ({count(len(rows), 'call')}, {us(rows.total_us)})" for name, rows in _by_op(trace, calls)]
-    recorded_us, steps = (path.end_ns - path.start_ns) / 1000, len(np.unique(trace.step_at(calls.start_ns)))
+    recorded_us, steps = (path.end_ns - path.start_ns) / 1000, len(once(trace.step_at(calls.start_ns)))
     even = steps > 1 and len(calls) % steps == 0
     each = f"{count(len(calls) // steps, one, many)} per step" if even else count(len(calls), one, many)
     return f"{each} took {us(calls.total_us)} of {us(recorded_us)}{' in all' * even}: {listed(by_op)}"
@@ -174,8 +174,8 @@ def _in_path(trace: Trace, facts: Facts, reason: Reason) -> Rows:
     """The calls that waited for this reason in the path's steps, on a thread that launches work or records the steps."""
     calls = not_compiling(trace, trace.waits.where(trace.waits.reason == reason))
     calls = calls.where(_in_window(trace, facts, calls))
-    launching = np.isin(calls.track, trace.slices.track[trace.work.call[trace.work.call >= 0]])
-    return calls.where(launching | np.isin(calls.track, trace.steps.track[-1:]))
+    launching = among(calls.track, trace.slices.track[trace.work.call[trace.work.call >= 0]])
+    return calls.where(launching | among(calls.track, trace.steps.track[-1:]))
 
 
 def _by_op(trace: Trace, calls: Rows) -> list[tuple[str, Rows]]:

@@ -15,7 +15,7 @@ from trace_reader.findings.registry import Seen, a_step, calls_of, finding, list
 from trace_reader.link.launches import Origin
 from trace_reader.link.nesting import innermost, outermost, self_us
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows, distinct, median
+from trace_reader.model.rows import Rows, among, distinct, median
 from trace_reader.model.slices import Kind
 from trace_reader.names.devices import peak
 from trace_reader.names.kernel_names import decode_name
@@ -71,7 +71,7 @@ def _many_calls(trace: Trace, facts: Facts) -> Seen | None:
     calls = trace.linked.where((trace.linked.kind == Kind.KERNEL) & (trace.linked.origin != Origin.GRAPH))
     calls = calls.where(calls.call >= 0)
     made = not_compiling(trace, Rows(trace.slices, calls.call)).at
-    calls = calls.where(np.isin(calls.call, made))
+    calls = calls.where(among(calls.call, made))
     labels: dict[str, list[Rows]] = defaultdict(list)
     for name, rows in calls.by_name():
         labels[decode_name(name).label].append(rows)
@@ -87,7 +87,7 @@ def _many_calls(trace: Trace, facts: Facts) -> Seen | None:
     seen = "per step: " + listed(
         f"{n / steps:.0f} x {label} ({us(sum(rows.total_us for rows in labels[label]) / n)} on average)" for n, label in many
     )
-    found = calls.where(np.isin(calls.at, np.concatenate([rows.at for _, label in many for rows in labels[label]])))
+    found = calls.where(among(calls.at, np.concatenate([rows.at for _, label in many for rows in labels[label]])))
     return Seen(seen, found, share=_with_their_ops(trace, facts, found), effect=_fused_or_replayed(found, steps))
 
 
@@ -239,7 +239,7 @@ def _fusable(trace: Trace) -> tuple[Rows, Rows]:
     longest = np.zeros(len(kernels), bool)
     longest[order[np.append(True, run[order][1:] != run[order][:-1])]] = True
     gone, left = (kernels.at[simple & which] for which in (~longest, longest))
-    return trace.work.where(np.isin(trace.work.at, gone)), trace.work.where(np.isin(trace.work.at, left))
+    return trace.work.where(among(trace.work.at, gone)), trace.work.where(among(trace.work.at, left))
 
 
 @finding(

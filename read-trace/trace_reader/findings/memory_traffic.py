@@ -12,7 +12,7 @@ from trace_reader.analysis.place_facts import is_numbered
 from trace_reader.findings.registry import Seen, a_step, finding, listed, named, with_what_is_freed
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Activity, Trace
-from trace_reader.model.rows import Rows, distinct
+from trace_reader.model.rows import Rows, among, distinct
 from trace_reader.model.slices import Inputs, Kind
 from trace_reader.names.kernel_names import decode_name
 from trace_reader.names.op_names import is_device_copy
@@ -129,7 +129,7 @@ def bias_copies(trace: Trace) -> Rows:
     """Device-to-device copies whose op is an addmm that launches a GEMM after them."""
     gemms = trace.linked.where((trace.linked.op >= 0) & trace.linked.is_named(lambda name: decode_name(name).is_gemm))
     copies = _device_copies(trace)
-    copies = copies.where((copies.op >= 0) & np.isin(copies.op, gemms.op))
+    copies = copies.where((copies.op >= 0) & among(copies.op, gemms.op))
     last_ns = np.zeros(len(trace.slices), np.int64)
     np.maximum.at(last_ns, gemms.op, gemms.start_ns)
     copies = copies.where(copies.start_ns < last_ns[copies.op])
@@ -245,7 +245,7 @@ def _cache_by_cat(trace: Trace, facts: Facts) -> Seen | None:
     growing = [rows.at for rows in groups if _grow_in_a_step(rows) or _one_goes_into_the_next(trace, rows)]
     if path is None or not growing:
         return None
-    rows = every.where(np.isin(every.at, np.concatenate(growing)))
+    rows = every.where(among(every.at, np.concatenate(growing)))
     if path.explained_us(rows) < CONVERSIONS * path.window_us:
         return None
     first_us, last_us = float(rows.duration_us[0]), float(rows.duration_us.max())
@@ -262,7 +262,7 @@ def _cats_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
     growing = [rows.at for _, rows in ops.by(kinds) if _grow_in_a_step(rows) or _one_goes_into_the_next(trace, rows)]
     if path is None or not growing:
         return None
-    ops = ops.where(np.isin(ops.at, np.concatenate(growing)))
+    ops = ops.where(among(ops.at, np.concatenate(growing)))
     share = path.explained_us(ops) / path.window_us
     if share < CONVERSIONS:
         return None

@@ -1,6 +1,7 @@
 """Unions of intervals of time, in whole nanoseconds."""
 
 import numpy as np
+from trace_reader.model.rows import once
 
 
 def union_ns(start_ns: np.ndarray, end_ns: np.ndarray) -> int:
@@ -64,7 +65,7 @@ def has_overlaps(start_ns: np.ndarray, end_ns: np.ndarray, by_more_than_ns: int 
 
 def without(union: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """What of the first union lies in none of the second."""
-    edges = np.unique(np.concatenate([*union, *other]))
+    edges = once(np.concatenate([*union, *other]))
     starts, ends = edges[:-1], edges[1:]
 
     def inside(which: tuple[np.ndarray, np.ndarray]) -> np.ndarray:

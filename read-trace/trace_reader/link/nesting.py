@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from trace_reader.link.intervals import unions_ns
+from trace_reader.model.rows import once
 from trace_reader.model.slices import ON_CPU, Kind, Slices
 
 BLOCK = 1 << 16  # slices that are worked on at once
@@ -40,7 +41,7 @@ def innermost_over_time(slices: Slices, parent: np.ndarray, spans: np.ndarray) -
     start, end, around = slices.start_ns[spans], slices.end_ns[spans], parent[spans]
     inner, is_call = around >= 0, slices.kind[spans[:-1]] == Kind.CALL
     if np.any(end[inner] > slices.end_ns[around[inner]]) or np.any(is_call & (start[1:] < end[:-1])):  # some cross
-        times = np.unique(np.concatenate([start, end]))
+        times = once(np.concatenate([start, end]))
         _, index = _holders(slices, spans, times)
         rows = np.where(index >= 0, spans[index], -1)
     else:

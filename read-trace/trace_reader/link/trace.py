@@ -13,7 +13,7 @@ from trace_reader.errors import MissingExtraError
 from trace_reader.link.launches import Origin, gpu_work
 from trace_reader.link.nesting import outermost, parents
 from trace_reader.link.waits import waits
-from trace_reader.model.rows import Rows, distinct
+from trace_reader.model.rows import Rows, among, distinct
 from trace_reader.model.slices import NO_CORRELATION, Counters, Footprint, Inputs, Kind, Memory, Region, Slice, Slices, Track
 from trace_reader.parse.decode import Decoded
 
@@ -188,7 +188,7 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
         }
         regions = [own.name if isinstance(own, Region) else None for own in details]
         which = self.slices.detail.tolist()
-        moved = np.isin(self.slices.kind, (Kind.MEMCPY, Kind.MEMSET)).tolist()
+        moved = among(self.slices.kind, (Kind.MEMCPY, Kind.MEMSET)).tolist()
         size = [
             details[own] if is_moved and isinstance(details[own], int) else None
             for own, is_moved in zip(which, moved, strict=True)

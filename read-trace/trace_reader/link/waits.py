@@ -5,7 +5,7 @@ from enum import IntEnum
 
 import numpy as np
 from trace_reader.link.launches import devices_of
-from trace_reader.model.rows import Rows, distinct, median
+from trace_reader.model.rows import Rows, among, distinct, median
 from trace_reader.names.call_names import is_copy, is_free, is_synchronizing
 
 SHORTEST_NS = 5_000  # a call that returns earlier did not wait
@@ -35,7 +35,7 @@ def waits(calls: Rows, work: Rows) -> Rows:
     reason, copied = np.full(len(calls), -1), _blocking_copies(calls, work)
     reason[calls.is_named(is_free) & _is_long(calls)] = Reason.FREE
     reason[calls.is_named(is_synchronizing)] = Reason.SYNCHRONIZE
-    reason[np.isin(calls.at, _blocked_launches(work))] = Reason.QUEUE
+    reason[among(calls.at, _blocked_launches(work))] = Reason.QUEUE
     reason[copied >= 0] = Reason.COPY
     return Rows(calls.slices, calls.at, reason=reason, copied=copied).where(reason >= 0)
 

@@ -74,13 +74,39 @@ class Rows:
 
 def grouped(*keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The stable order that puts equal keys together, and where in it each group starts."""
-    order = np.lexsort(keys[::-1]) if len(keys) > 1 else np.argsort(keys[0], kind="stable")
+    *others, last = keys
+    order = _order(last)
+    for key in reversed(others):
+        order = order[_order(key[order])]
     new = np.zeros(len(order), bool)
     new[:1] = True
     for key in keys:
         ordered = key[order]
         new[1:] |= ordered[1:] != ordered[:-1]
     return order, np.flatnonzero(new)
+
+
+def once(values: np.ndarray) -> np.ndarray:
+    """The distinct values, in order: as `np.unique`, which imports the masked arrays, and hashes what is nearly in order."""
+    ordered = np.sort(values, kind="stable")
+    new = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
+    return ordered[new]
+
+
+def among(values: np.ndarray, wanted: Any) -> np.ndarray:
+    """For each value, whether it is one of the wanted: as `np.isin`, whose first call imports the masked arrays."""
+    ordered = np.sort(np.asarray(wanted))
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
+
+
+def _order(key: np.ndarray) -> np.ndarray:
+    """The stable order of integers. Of 16 bits, which the numbers of names and tracks need, numpy sorts in linear time."""
+    if key.itemsize > 2 and len(key) and key.min() >= -(2**15) and key.max() < 2**15:
+        key = key.astype(np.int16)
+    return np.argsort(key, kind="stable")
 
 
 class Distinct(NamedTuple):

@@ -307,7 +307,6 @@ class _Decoder:
         What stands beside them is no part of an event: brackets are put there, which costs less than a copy with brackets.
         Returns an end that is no whole event yet.
         """
-        self._look_for_zeros(buffer, start, end)
         if not carried and not self._left:
             buffer[start - 1], buffer[end] = b"[]"
             try:
@@ -318,6 +317,7 @@ class _Decoder:
                 self.total += len(events)
                 self.columns.take(events)
                 return ""
+        self._look_for_zeros(buffer, start, end)  # of the others: zeros are no JSON
         joined = _after(carried, buffer[start:end].decode(errors="replace"))
         # What is left over is looked at again when there is twice as much of it: an event may be larger than many pieces.
         if carried and len(joined) < self._patience:

@@ -16,7 +16,7 @@ from trace_reader.analysis.critical_path import Class, Pieces
 from trace_reader.analysis.job_facts import JobFacts
 from trace_reader.link.nesting import parents
 from trace_reader.link.trace import TOLERANCE_NS, Trace
-from trace_reader.model.rows import distinct
+from trace_reader.model.rows import among, distinct
 from trace_reader.model.slices import ON_CPU, ON_GPU, Collective, Footprint, Inputs, Kind
 from trace_reader.names.kernel_names import decode_name
 from trace_reader.scene.lights import MOST_SPANS, Light
@@ -110,7 +110,7 @@ def panel(shown: Shown, label: str, shift_ns: int = 0, counted_from: str = "") -
     _pack_slices(packed, shown, details.which)
     path = _pack_path(packed, shown)
     names = [plain(slices.names[name], LONGEST_NAME) or NO_NAME for name in shown.names.tolist()]
-    on_gpu = set(slices.name[rows][np.isin(slices.kind[rows], ON_GPU)].tolist())
+    on_gpu = set(slices.name[rows][among(slices.kind[rows], ON_GPU)].tolist())
     decoded = {place: decode_name(slices.names[name]).label for place, name in enumerate(shown.names.tolist()) if name in on_gpu}
     lanes = [lane for lane in timeline.lanes if lane.track in shown.tracks]
     steps = list(timeline.trace.steps)[:MOST_SPANS]
@@ -182,7 +182,7 @@ def _pack_pieces(packed: "_Packed", shown: Shown, pieces: Pieces, name: str) -> 
     number_of = {track: number for number, track in enumerate(timeline.drawn.slices.tracks)}
     same = np.array([number_of[track] for track in slices.tracks] + [-1])
     lane = same[np.where(pieces.row >= 0, slices.track[np.maximum(pieces.row, 0)], pieces.track)]
-    drawn = (lane >= 0) & np.isin(lane, shown.tracks)
+    drawn = (lane >= 0) & among(lane, shown.tracks)
     packed.add(f"{name}_start", pieces.start_ns[drawn].astype(np.float64))
     packed.add(f"{name}_end", pieces.end_ns[drawn].astype(np.float64))
     packed.add(f"{name}_kind", pieces.kind[drawn].astype(np.uint8))

@@ -22,7 +22,7 @@ import numpy as np
 from trace_reader.analysis.memory_facts import Curve
 from trace_reader.analysis.verdict import verdict_sentence
 from trace_reader.link.trace import STEP, Activity, Trace
-from trace_reader.model.rows import Rows
+from trace_reader.model.rows import Rows, among, once
 from trace_reader.model.slices import ON_CPU, Kind, Slice
 from trace_reader.names.call_names import is_synchronizing
 from trace_reader.names.kernel_names import decode_name
@@ -170,7 +170,7 @@ def _panel(timeline: Timeline, window: Window) -> _Panel:
         start_us, end_us = origin_us, max((int(end.max()) for end in ends), default=0) / 1000
     threads = _threads(timeline, main, start_us, end_us, steps if window.steps else None)
     overheads = list(_between(trace.overheads, start_us, end_us))
-    others = trace.work.where(~np.isin(trace.work.at, work.at))
+    others = trace.work.where(~among(trace.work.at, work.at))
     streams = _streams(timeline, _between(work, start_us, end_us), _between(others, start_us, end_us))
     if end_us <= start_us or not (threads or overheads or streams):
         raise LookupError(f"{timeline.facts.trace}: nothing was recorded in that window")
@@ -188,7 +188,7 @@ def _of_steps(timeline: Timeline, chosen: tuple[int, int]) -> tuple[Rows, Rows]:
     wanted = [i for i, name in enumerate(steps.names) if (m := STEP.match(name)) and first <= int(m[1]) <= last]
     if not wanted:
         raise LookupError(f"{timeline.facts.trace}: no recorded step from #{first} to #{last}")
-    return steps.where(np.array(wanted)), work.where(np.isin(work.step, wanted))
+    return steps.where(np.array(wanted)), work.where(among(work.step, wanted))
 
 
 def _between(rows: Rows, start_us: float, end_us: float) -> Rows:
@@ -414,7 +414,7 @@ class _Painter:
         before = int(curve.bytes[first - 1]) if first else curve.first_bytes
         moments = np.append(x.start_us, curve.moment_ns[first:last] / 1000)
         height = np.append(before, curve.bytes[first:last]).astype(float)
-        kept = np.unique(np.linspace(0, len(height), MOST_POINTS + 1).astype(int)[:-1])  # of many, the highest of each stretch
+        kept = once(np.linspace(0, len(height), MOST_POINTS + 1).astype(int)[:-1])  # of many, the highest of each stretch
         peak = max(float(height.max()), 1.0)
         tops = top - 2.2 + 2 * np.maximum.reduceat(height, kept) / peak
         places = [x(moment) for moment in [*moments[kept].tolist(), x.end_us]]
