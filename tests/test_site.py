@@ -259,6 +259,9 @@ def test_what_was_missed_comes_again_and_can_be_mended(folder, opened):
     page.click(".chapter >> nth=0 >> summary")
     assert page.inner_text(".state >> nth=0") == "✓ right when it came again"
     assert page.inner_text("#progress") == "5 of 87 done, 4 right at the first guess"
+    answer_rightly(page, folder, EVERY[6:10])
+    page.goto((folder / "index.html").as_uri())
+    assert page.is_hidden("#again") and page.inner_text("#progress").startswith("9 of 87 done")
     page.click("#forget")
     assert page.inner_text("#progress") == "87 exercises"
 

@@ -156,6 +156,10 @@ def test_the_keys_and_the_wheel_zoom_and_pan(tmp_path, capsys, opened):
     assert page.evaluate(VIEW)[0] < panned[0]
     page.keyboard.press("s")
     assert np.diff(page.evaluate(VIEW))[0] > end - start
+    for share in (20, -20):  # beyond an end there is nothing to see
+        page.evaluate("(share) => { report.timeline.zoom(0.5); report.timeline.pan(share); }", share)
+        assert page.evaluate(VIEW)[share > 0] == pytest.approx(whole[share > 0])
+        assert whole[0] <= page.evaluate(VIEW)[0] < page.evaluate(VIEW)[1] <= whole[1]
     page.keyboard.press("0")
     assert page.evaluate(VIEW) == pytest.approx(whole)
     for _ in range(200):
