@@ -43,9 +43,9 @@ def cpu_computing(trace: Trace) -> Rows:
         calling[rows] = True
         rows = parent[rows]
     calling[-1] = False
-    ops = trace.ops.where(~calling[trace.ops.at] & trace.ops.is_named(lambda name: _OF_A_LIBRARY.match(name) is not None))
     tracks = np.append(trace.backward_tracks, trace.steps.track[-1:])
-    ops = ops.where((ops.duration_us * 1000 >= LONG_NS) & among(ops.track, tracks))
+    ops = trace.ops.where((trace.ops.duration_us * 1000 >= LONG_NS) & ~calling[trace.ops.at])
+    ops = ops.where(among(ops.track, tracks) & ops.is_named(lambda name: _OF_A_LIBRARY.match(name) is not None))
     ops = Rows(slices, outermost(slices, ops.at))
     other = slices.are_named(Kind.ANNOTATION, is_loader) | slices.are_named(Kind.OP, is_compiling)
     return ops.where(innermost(slices, parent, ops.at, other) < 0)

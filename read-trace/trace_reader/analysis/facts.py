@@ -29,7 +29,7 @@ from trace_reader.analysis.missing_events import missing
 from trace_reader.analysis.op_facts import CallFacts, OpFacts, call_facts, op_facts
 from trace_reader.analysis.op_shapes import OpShapeFacts, op_shape_facts
 from trace_reader.analysis.place_facts import CpuLine, PlaceFacts, annotation_facts
-from trace_reader.analysis.plain_run import PlainRun, plain_run
+from trace_reader.analysis.plain_run import PlainRun, plain_run, priced
 from trace_reader.analysis.server_steps import ServerSteps, server_steps
 from trace_reader.analysis.step_facts import StepFacts, busy_us, step_facts, step_period_us
 from trace_reader.analysis.what_if import Gain
@@ -190,6 +190,7 @@ def summarize(trace: Trace) -> Facts:
     used_name = str((used_properties or [{}])[0].get("name", ""))
     cpu, asked, period_us = CpuActivity(trace), windows(trace), step_period_us(trace)
     on_gpu = len(asked) > 0 and len(work) > 0
+    priced(trace)  # here, where all processes and the findings have it
     # What takes the longest stands first, as processes that share them want it.
     parts = _worked_out(
         trace,

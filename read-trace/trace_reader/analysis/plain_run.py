@@ -111,9 +111,9 @@ def plain_run(trace: Trace, recorded_step_us: float | None, cpu: CpuActivity, wi
     if told := measured(trace.header.get(HEADER_KEY)):
         low, middle, high = told
         plain = PlainRun(middle, low, high, recorded_step_us, MEASURED)
-    if not is_playable(trace):
+    run = priced(trace)
+    if run is None:
         return Known(_because(plain, trace, _not_playable(trace)))
-    run = PricedRun(trace)
     if not run.is_sound(recorded_step_us):
         return Known(_because(plain, trace, "clocks disagree, or its first steps are not like the others"))
     if plain.how == UNKNOWN and recorded_step_us:
@@ -210,6 +210,14 @@ def is_playable(trace: Trace) -> bool:
     if not (trace.work.step >= 0).any() or trace.work.is_named(is_collective).any():
         return False
     return 10 * int((trace.work.origin == Origin.UNKNOWN).sum()) <= int((trace.work.call >= 0).sum()) > 0
+
+
+def priced(trace: Trace) -> "PricedRun | None":
+    """A trace's run, to be played again, worked out once; None where it is not playable."""
+    kept = trace.__dict__
+    if "priced" not in kept:
+        kept["priced"] = PricedRun(trace) if is_playable(trace) else None
+    return kept["priced"]
 
 
 def steps_to_play(trace: Trace) -> int:

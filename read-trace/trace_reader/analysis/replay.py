@@ -259,8 +259,8 @@ class Replay:
         op that is busy with more than launching.
         """
         found, stretches = np.zeros(len(self.nodes.recorded_ns)), self.stretches
-        ops, every = cpu_computing(self.trace), self.trace.ops
-        busy = every.where(self_us(self.trace.slices, self.trace.parent, every.at) >= BUSY_ITSELF_US)
+        ops, long = cpu_computing(self.trace), self.trace.ops.where(self.trace.ops.duration_us >= BUSY_ITSELF_US)
+        busy = long.where(self_us(self.trace.slices, self.trace.parent, long.at) >= BUSY_ITSELF_US)
         spans = Rows(self.trace.slices, once(np.concatenate([ops.at, busy.at])))
         inside = each_within_ns(stretches.start_ns, stretches.end_ns, merged(spans.start_ns, spans.end_ns))
         found[stretches.node] = inside / np.maximum(stretches.end_ns - stretches.start_ns, 1)

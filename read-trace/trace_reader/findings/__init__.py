@@ -7,7 +7,7 @@ import numpy as np
 from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.edits import all_of
 from trace_reader.analysis.facts import Evidence, Facts, Finding, hands
-from trace_reader.analysis.plain_run import PricedRun, is_playable
+from trace_reader.analysis.plain_run import PricedRun, priced
 from trace_reader.analysis.what_if import Gain, busy_after, chosen_of, gain_of, gains_together
 from trace_reader.findings import (
     attention,
@@ -64,7 +64,7 @@ def run_rules(trace: Trace, facts: Facts, everything: bool = False) -> tuple[tup
 
 
 def _run_to_play(trace: Trace, facts: Facts) -> PricedRun | None:
-    run = PricedRun(trace) if is_playable(trace) and len(facts.critical_paths) == 1 else None
+    run = priced(trace) if len(facts.critical_paths) == 1 else None
     return run if run and run.is_sound(facts.plain.recorded_step_us) else None
 
 

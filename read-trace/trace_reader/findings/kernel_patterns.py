@@ -101,7 +101,8 @@ def _fused_or_replayed(small: Rows, steps: int) -> Effect:
 def _with_their_ops(trace: Trace, facts: Facts, calls: Rows) -> float | None:
     """The share of the path that kernels explain together with the ops that launched them, but for ops that do more than that."""
     path, ops = facts.critical_path, distinct(calls.op[calls.op >= 0]).values
-    ops = ops[self_us(trace.slices, trace.parent, ops) < BUSY_ITSELF_US]
+    long = ops[trace.slices.duration_us[ops] >= BUSY_ITSELF_US]
+    ops = ops[~among(ops, long[self_us(trace.slices, trace.parent, long) >= BUSY_ITSELF_US])]
     spent = Rows(trace.slices, np.sort(np.concatenate([calls.at, outermost(trace.slices, ops)])))
     return path.explained_us(spent) / path.window_us if path else None
 
