@@ -45,6 +45,7 @@ UNEXPLAINED = 0.05  # of the recorded path, that may be waiting for what the tra
 WORTH_A_CHANGE = 0.02  # of a step
 RECORDED = {"record_shapes": "shapes", "with_stack": "stacks", "with_modules": "modules", "profile_memory": "memory"}
 LARGE = 1 << 17  # slices; of fewer, the facts are there before a process is copied
+MOST_HANDS = 6  # the longest of the facts takes a fifth of the time of all, and copying a process 5 ms
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -264,7 +265,7 @@ def _worked_out(trace: Trace, **parts: Callable[[], Any]) -> dict[str, Any]:
 
 def hands(trace: Trace) -> int:
     """How many processes work on a trace beside each other."""
-    return copies() if len(trace.slices) >= LARGE else 1
+    return min(copies(), MOST_HANDS) if len(trace.slices) >= LARGE else 1
 
 
 def _of_file(trace: Trace, used_properties: list[dict[str, Any]]) -> dict[str, Any]:

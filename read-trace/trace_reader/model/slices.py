@@ -166,7 +166,9 @@ class Slices:
         self.node, self.forward_thread = columns["node"], columns["forward_thread"]
         self.detail = columns["detail"]  # int32
         self.region = columns["region"]  # int32: of what a graph replayed, the place of its Region in `details`; -1 for none
-        self.end_ns = self.start_ns + np.rint(self.duration_us * 1000).astype(np.int64)
+        length_ns = self.duration_us * 1000
+        self.end_ns = np.rint(length_ns, out=length_ns).astype(np.int64)
+        self.end_ns += self.start_ns
 
     def __len__(self) -> int:
         return len(self.kind)

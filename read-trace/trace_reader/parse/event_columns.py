@@ -410,8 +410,10 @@ class EventColumns:
     def _decoded_memory(self, zero_ns: int) -> Memory:
         """The allocations and frees; `zero_ns` is the time of the first slice."""
         columns = [np.concatenate(parts) for parts in zip(*self._memory, strict=True)] or [np.zeros(0, np.int64)] * 6
-        order = np.argsort(columns[0], kind="stable")
-        at_ns, track, device, address, size, total = (column[order] for column in columns)
+        if np.any(columns[0][1:] < columns[0][:-1]):
+            order = np.argsort(columns[0], kind="stable")
+            columns = [column[order] for column in columns]
+        at_ns, track, device, address, size, total = columns
         return Memory(at_ns - zero_ns, track, device, address, size, total, list(self._devices))
 
     def _decoded_counters(self, zero_ns: int) -> Counters:
