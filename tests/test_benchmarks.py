@@ -291,3 +291,14 @@ def test_the_error_of_a_replay_is_a_share_of_the_recorded_step(tmp_path, capsys,
 
     monkeypatch.setattr(replays.PricedRun, "__init__", slower)
     assert "its first steps are not like the others" in str(replays.error_of(load(str(tmp_path / "sound.json"))))
+
+
+def test_a_kernel_twice_as_slow_as_the_copy_has_half_of_its_speed(monkeypatch, capsys):
+    geglu = script("benchmarks/geglu_kernel")
+    monkeypatch.setattr(geglu.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(geglu.torch.cuda, "get_device_name", lambda: "a device")
+    monkeypatch.setattr(geglu, "measure", lambda *arguments: ({"ours": 20.0, "copy": 10.0}, 40_000))
+    assert geglu.main(["--shape", "10x500"]) == 0
+    ours, copy = capsys.readouterr().out.splitlines()[2:]
+    assert ours.split() == ["[10,", "500]", "ours", "20.0", "2", "50%"]
+    assert copy.split() == ["[10,", "500]", "copy", "10.0", "4", "100%"]
