@@ -1313,6 +1313,50 @@ def test_a_file_that_is_no_trace_hides_no_job(tmp_path, capsys):
     assert cli.main([str(a / "package.json")]) == 2
 
 
+def as_tensorboard_names(folder, jobs=2, gap_us=20_000, spread_us=7_000):
+    """What torch's handler for TensorBoard writes on two hosts of a job of two ranks, which is recorded so often: no rank in a
+    name, the times are of the end. The second rank's process starts late.
+    """
+    folder.mkdir()
+    for job, rank in [(job, rank) for job in range(jobs) for rank in (1, 0)]:
+        at_us = 4_000_000 + job * gap_us
+        work = [step(0, 0, 1000), *compute(1, 10 + spread_us * rank, 30), *collective(2, 500, 20, ranks=(0, 1))]
+        name = f"node{1 - rank}_77.{at_us}000.pt.trace.json"
+        first = {"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "ts": spread_us * rank, "args": {"name": "python"}}
+        write(folder, rank, first, *work, shift=at_us, name=name, baseTimeNanoseconds=10**18, **header(rank, 2))
+    return sorted(map(str, folder.iterdir()))
+
+
+def test_jobs_whose_traces_names_tell_no_rank_are_told_apart_by_their_start(tmp_path, capsys):
+    a, c, b, d = as_tensorboard_names(tmp_path / "runs")  # node0's (rank 1) two and node1's (rank 0) two
+    assert cli.main([str(tmp_path / "runs")]) == 0
+    assert capsys.readouterr().out == (
+        f"2 jobs\n\nRead one job\n  read-trace {b} {a}  # 2 ranks\n  read-trace {d} {c}  # 2 ranks\n\n"
+        f"Compare two\n  read-trace {b} {a} {d} {c}\n"
+    )
+    assert cli.main([b, a]) == 0
+    assert capsys.readouterr().out.startswith("2 ranks of one job: ")
+    assert cli.main([d, c, b, a]) == 0  # in the order of what is named
+    told = capsys.readouterr().out
+    assert told.startswith("A: 2 ranks, ") and told.index(Path(d).name) < told.index(Path(b).name)
+    assert cli.main(["runs", str(tmp_path / "runs")]) == 0
+    assert capsys.readouterr().out.startswith("2 runs\n")
+    assert cli.main([str(tmp_path / "runs"), "--merge", str(tmp_path / "all.json")]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path}/runs: a folder with 2 jobs; name the traces of one:\n  {b} {a} (2 ranks)\n  {d} {c} (2 ranks)\n"
+    )
+
+
+def test_traces_that_may_be_of_either_job_are_told_apart_by_nothing(tmp_path, capsys):
+    """The second job's first rank starts before the first job's last; or a trace is lacking."""
+    a, c, b, d = as_tensorboard_names(tmp_path / "mixed", gap_us=5_000)
+    assert cli.main([a, b, c, d]) == 2
+    assert capsys.readouterr().err == f"error: two files are of rank 0: {b} and {d}; name one for each rank of one job\n"
+    a, c, b, d = as_tensorboard_names(tmp_path / "one less")
+    assert cli.main([a, b, c]) == 2
+    assert capsys.readouterr().err == f"error: two files are of rank 1: {a} and {c}; name one for each rank of one job\n"
+
+
 def test_two_jobs_of_different_sizes_are_compared_by_their_step(tmp_path, capsys):
     a, b = small_job(tmp_path / "a", 20), small_job(tmp_path / "b", 300, ranks=4, steps=2)
     own_us = step_period_us(load(str(b / "t_rank0.json")))

@@ -132,6 +132,11 @@ def rank_of(header: dict[str, Any], path: str) -> int | None:
     return int(found[-1]) if found and int(found[-1]) < MOST_RANKS else None
 
 
+def world_size_of(header: dict[str, Any]) -> int | None:
+    """How many ranks the job has that a trace is of, as its header says."""
+    return _count(_distributed(header).get("world_size"))
+
+
 def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
     """What a job's report needs of this trace, whose facts these are."""
     header = trace.header
@@ -155,7 +160,7 @@ def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
     return RankSummary(
         trace=trace.path,
         rank=rank,
-        world_size=_count(distributed.get("world_size")),
+        world_size=world_size_of(header),
         groups=_groups(distributed),
         device=facts.device,
         versions=facts.versions,

@@ -10,7 +10,7 @@ from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as
 import contextlib
 from fnmatch import fnmatchcase
 from glob import escape
-from itertools import islice
+from itertools import islice, pairwise
 import json
 import multiprocessing
 from pathlib import Path, PurePath
@@ -24,7 +24,7 @@ import msgspec
 from trace_reader import guard
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.job_facts import JobFacts, job_facts
-from trace_reader.analysis.rank_summary import RankSummary, rank_of, summarize_rank
+from trace_reader.analysis.rank_summary import RankSummary, rank_of, summarize_rank, world_size_of
 from trace_reader.commands.load_shown import load_shown, showing
 from trace_reader.errors import MissingExtraError, SeveralJobsError, TraceError
 from trace_reader.findings.of_jobs import PlayedJob, without_gains
@@ -45,14 +45,18 @@ ONE_RANK = "--scheduler reads the ranks of a job, and {} is one trace: name all 
 TRIES = 2  # with all that are left, before each is tried alone
 _RANK = re.compile(r"(.*rank[-_]?)(\d+)(.*)", re.DOTALL | re.IGNORECASE)
 _TRACE_ID = re.compile(rb'"trace_id"\s*:\s*"([^"]+)"')
+_BASE_NS = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b')
+_FIRST_TS = re.compile(rb'"ts"\s*:\s*(\d{1,16})')  # in us
 
 Read = RankSummary | TraceError
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """What a file says of itself before it is read: a rank, if any, and the number of its trace."""
+    """What a file says of itself before it is read: a rank, if any, of how many, when it starts and the number of its trace."""
 
     rank: int | None
+    world_size: int | None
+    start_ns: int | None
     trace_id: str
     is_trace: bool
     is_merged: bool  # by --merge
@@ -85,12 +89,36 @@ def _left_in(folder: list[str]) -> list[str]:
 
 
 def jobs_of(paths: Sequence[str]) -> dict[str, list[str]]:
-    """The traces of ranks by the job that their names say: they differ in the rank's number alone. Of jobs with several ranks."""
+    """The traces of ranks by the job that their names say: they differ in the rank's number alone; of the others, by what their
+    headers say. Of jobs with several ranks.
+    """
     found: dict[str, list[str]] = {}
     for path in paths:
         if named := _RANK.fullmatch(path):
             found.setdefault(f"{named[1]}*{named[3]}", []).append(path)
-    return {name: own for name, own in found.items() if len(own) > 1}
+    found = {name: own for name, own in found.items() if len(own) > 1}
+    named_paths = {path for own in found.values() for path in own}
+    return found | _jobs_by_start([path for path in paths if path not in named_paths])
+
+
+def _jobs_by_start(paths: Sequence[str]) -> dict[str, list[str]]:
+    """The jobs of traces whose names tell no rank, as torch's handler for TensorBoard calls them: the n-th trace of each rank,
+    where all ranks have as many and one job's traces start before those of the next.
+    """
+    by_rank: dict[int, dict[int, list[tuple[int, str]]]] = {}
+    for path in paths if len(paths) > 1 else ():
+        own = claim(path)
+        if own.rank is not None and own.world_size is not None and own.start_ns is not None:
+            by_rank.setdefault(own.world_size, {}).setdefault(own.rank, []).append((own.start_ns, path))
+    found: list[list[str]] = []
+    for world_size, ranks in by_rank.items():
+        if len(ranks) != world_size or world_size < 2 or len(set(map(len, ranks.values()))) > 1:
+            continue
+        jobs = [*zip(*(sorted(ranks[rank]) for rank in sorted(ranks)), strict=True)]
+        if all(max(before)[0] < min(after)[0] for before, after in pairwise(jobs)):
+            found += [[path for _, path in own] for own in jobs]
+    order = {path: n for n, path in enumerate(paths)}
+    return {f"{own[0]} and {len(own) - 1} more": own for own in sorted(found, key=lambda own: min(order[path] for path in own))}
 
 
 def listed_jobs(paths: Sequence[str]) -> tuple[list[ListedJob], list[str]]:
@@ -100,11 +128,12 @@ def listed_jobs(paths: Sequence[str]) -> tuple[list[ListedJob], list[str]]:
     for name, own in sorted(jobs.items(), key=lambda job: natural(job[0])):
         (folder, *others) = {str(PurePath(path).parent) for path in own}
         before, _, behind = name.rpartition("*")
+        pattern = f"{escape(before)}*{escape(behind)}"
         beside = [path for path in list_folder(folder) or () if path.endswith(ENDINGS)]
         has_folder = not others and len(beside) == len(own) == folders[folder] and folder != "."
         argument = shlex.quote(folder) if has_folder else argument_of(name)
-        matched = [path for path in beside if fnmatchcase(path, f"{escape(before)}*{escape(behind)}")]
-        if not has_folder and len(matched) > len(own):
+        matched = [path for path in beside if fnmatchcase(path, pattern)]
+        if not has_folder and (len(matched) > len(own) or not fnmatchcase(own[0], pattern)):
             argument = " ".join(map(shlex.quote, own))
         found.append(ListedJob(name, argument, tuple(own)))
     in_jobs = {path for own in jobs.values() for path in own}
@@ -141,10 +170,11 @@ def claim(path: str) -> Claim:
     with contextlib.suppress(ValueError, RecursionError):
         text = head[head.index(b"{", at) :].decode(errors="replace") if at >= 0 else ""
         header["distributedInfo"] = json.JSONDecoder().raw_decode(text)[0]
-    number = _TRACE_ID.search(head)
+    number, base_ns, first_us = (found.search(head) for found in (_TRACE_ID, _BASE_NS, _FIRST_TS))
     is_trace = b'"traceEvents"' in head or (head[:1] == b"[" and b'"ph"' in head) or len(head) >= HEAD_BYTES
     trace_id = number[1].decode(errors="replace") if number else ""
-    return Claim(rank_of(header, path), trace_id, is_trace, b'"mergedRanks"' in head)
+    start_ns = int(base_ns[1]) + 1000 * int(first_us[1]) if base_ns and first_us else None
+    return Claim(rank_of(header, path), world_size_of(header), start_ns, trace_id, is_trace, b'"mergedRanks"' in head)
 
 
 def read_job(
