@@ -41,6 +41,8 @@ def test_the_report_of_this_machine():
     checks = {check["name"]: check for check in json.loads(done.stdout)}
     assert [name for name in checks if name.endswith(".py")] == LESSONS
     assert checks["01_matmul_add.py"]["text"].startswith("runs on ") and checks["profiler"]["status"] == OK
+    on_cpu = checks["01_matmul_add.py"]["text"].startswith("runs on the CPU")
+    assert ("bf16" in checks) == on_cpu
     assert set(checks["torch"]) == {"name", "status", "text", "todo"}
 
 
@@ -88,6 +90,19 @@ def test_kernels_without_launches_and_without_times_are_warnings(staged):
 def test_the_oldest_torch_that_suffices(staged, torch, status):
     checks, _ = staged(CPU_PROBE | {"torch": torch}, [op("aten::mm", 0, 5)])
     assert (checks["torch"].status == OK) == (status == OK)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "status", "text"),
+    [
+        (2.0, OK, "a product in bf16 takes 2 times as long as in fp32"),
+        (30.4, WARNING, "a product in bf16 takes 30 times as long as in fp32"),
+    ],
+)
+def test_a_cpu_on_which_the_lessons_type_is_slow(staged, ratio, status, text):
+    checks, code = staged(CPU_PROBE | {"bf16_over_fp32": ratio}, [op("aten::mm", 0, 5)])
+    assert (code, checks["bf16"].status, checks["bf16"].text) == (0, status, text)
+    assert "--dtype fp32" in checks["bf16"].todo
 
 
 def test_a_kernel_in_the_cache_of_hf_home(monkeypatch, tmp_path):

@@ -22,6 +22,7 @@ OK, WARNING, PROBLEM = "ok", "warning", "problem"
 NEWEST_NEEDED = (2, 11)  # of torch
 NO_READER = "a matmul was recorded, but the reader is not installed to read it"
 PROBE_TIMEOUT_S = 120
+SLOW_BF16 = 2.0  # times as long as in fp32, a product on the CPU
 HUB_TIMEOUT_S = 4
 PACKAGES = {"03_kernels_mlp.py": "kernels-community/liger-kernels", "04_d_kernels_attention.py": "kernels-community/flash-attn2"}
 # Environment variables that a profiler or debugger sets in the processes that it watches.
@@ -36,7 +37,7 @@ ATTACHED = {
 INJECTED = re.compile(r"nsys|nsight|ncu|sanitizer|cupti|rocprof", re.IGNORECASE)
 
 PROBE = """
-import json, sys
+import json, sys, time
 import torch
 from torch.profiler import ProfilerActivity, profile
 
@@ -52,6 +53,17 @@ try:
     said["triton"] = triton.__version__
 except ImportError:
     said["triton"] = None
+
+def product_s(dtype):
+    x, times_s = torch.ones(256, 256, dtype=dtype), []
+    for _ in range(6):
+        start_s = time.perf_counter()
+        x @ x
+        times_s.append(time.perf_counter() - start_s)
+    return min(times_s[1:])
+
+if kind == "cpu":
+    said["bf16_over_fp32"] = product_s(torch.bfloat16) / product_s(torch.float32)
 print(json.dumps(said), flush=True)
 x = torch.ones(64, 64, device=kind)
 x @ x
@@ -124,7 +136,8 @@ def examine(env: Mapping[str, str] = os.environ) -> list[Check]:
     probed = probe()
     compilers = {language: _compiles(language, env) for language in ("c++", "c")}
     kernels = {repo: _kernel(repo, env) if probed.has_gpu else ("", "not needed without a GPU") for repo in PACKAGES.values()}
-    checks = [_python(), _torch(probed), _device(probed), _recording(probed), *_attached(env, probed), *_surroundings()]
+    checks = [_python(), _torch(probed), _device(probed), *_bf16(probed), _recording(probed)]
+    checks += [*_attached(env, probed), *_surroundings()]
     checks += [_compiler(compilers, probed), *(_package(repo, *where, probed.has_gpu) for repo, where in kernels.items())]
     return checks + _lessons(probed, compilers, kernels)
 
@@ -172,6 +185,16 @@ def _device(probed: Probe) -> Check:
             "uv run python -c \"import torch; torch.zeros(1, device='cuda')\" says why",
         )
     return Check("device", OK, f"{probed.device if probed.said else 'unknown'}: no GPU here; the lessons run on the CPU")
+
+
+def _bf16(probed: Probe) -> list[Check]:
+    """Of a CPU: whether the lessons' type is slow there."""
+    ratio = probed.said.get("bf16_over_fp32")
+    if ratio is None:
+        return []
+    text = f"a product in bf16 takes {ratio:.2g} times as long as in fp32"
+    todo = "give lessons with large sizes --dtype fp32: a 4096 x 4096 product in bf16 may take minutes on this CPU"
+    return [Check("bf16", WARNING if ratio > SLOW_BF16 else OK, text, todo)]
 
 
 def _recording(probed: Probe) -> Check:
