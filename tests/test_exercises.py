@@ -770,7 +770,7 @@ def test_times_longer_than_the_recorded_step_are_not_to_be_trusted(talk, monkeyp
     monkeypatch.setattr(session.Session, "show", lambda self, *rest: None)
     monkeypatch.setattr(session, "read", lambda path: SimpleNamespace(plain=SimpleNamespace(recorded_step_us=100.0)))
     own.begin()
-    assert ("note: times differ a lot" in capsys.readouterr().out) is noted
+    assert ("note: the times vary a lot" in capsys.readouterr().out) is noted
 
 
 def test_outputs_may_be_narrower_and_not_wider():

@@ -67,7 +67,7 @@ class Session:
         rounds_us = found["means_us"]["given"]
         longer = facts.plain.recorded_step_us is not None and min(rounds_us) > facts.plain.recorded_step_us
         if max(rounds_us) > BUSY * min(rounds_us) or longer:
-            print("note: times differ a lot, so that other programs seem to use this machine: they are not to be trusted")
+            print("note: the times vary a lot, probably because other programs are running: do not trust them")
         print(self.what_next())
 
     def bring(self) -> None:
