@@ -279,6 +279,8 @@ def test_what_is_told_of_the_recorded_step_alone_says_so(tmp_path, capsys):
         "  recorded: a step takes 100.0 µs\n"
         "  without the profiler: unknown; what follows is computed from the recorded step\n"
         "  changed: 170.0 µs, which makes the recorded step 70% longer\n"
+        "  at least: what would wait for the longer kernels and did not wait as recorded\n"
+        "  is not known\n"
     )
 
 
@@ -335,3 +337,25 @@ def test_a_changed_step_is_no_shorter_than_what_the_gpu_still_does(asked):
     ]  # fmt: skip
     changed = asked(*events, changes=["drop aten::add"], record_shapes=1)
     assert changed.of == "estimated" and changed.changed_low_us == pytest.approx(0.97 * 800)
+    ends = sorted([1 - changed.changed_low_us / changed.plain.low_us, 1 - changed.changed_high_us / changed.plain.high_us])
+    assert [changed.gain_low, changed.gain_high] == ends  # of what is told
+
+
+def test_no_change_leaves_a_measured_step_as_it_is(asked):
+    """Its rounds were from 990 to 1,300; a change is of their median."""
+    events = [
+        e for n in range(3)
+        for e in (step(n, 1000 * n, 990), call("cudaLaunchKernel", 1000 * n + 40, 4.7, n + 1),
+                  op("aten::add", 1000 * n + 60, 20), kernel(GEMM, 1000 * n + 50, 985, n + 1))
+    ]  # fmt: skip
+    changed = asked(*events, changes=["scale . 1"], plain_step_us={"median": 995, "low": 990, "high": 1300})
+    assert (changed.of, changed.changed_low_us, changed.changed_high_us) == ("measured", 995, 995)
+    assert (changed.gain_low, changed.gain_high) == (0, 0)
+
+
+def test_longer_kernels_may_let_others_wait_that_did_not(tmp_path, capsys):
+    path = write(tmp_path / "t.json", *GPU_BOUND)
+    least = "at least: what would wait for the longer kernels and did not wait as recorded is not known"
+    for factor, is_told in (("1", False), ("1.5", True)):
+        assert cli.main([path, "--what_if", f"scale nvjet {factor}"]) == 0
+        assert (least in " ".join(capsys.readouterr().out.split())) is is_told

@@ -7,7 +7,7 @@ from trace_reader.analysis.edits import Edited
 from trace_reader.analysis.job_facts import JobFacts
 from trace_reader.analysis.job_run import JobRun
 from trace_reader.analysis.plain_run import GPU_MARGIN, PlainRun
-from trace_reader.analysis.what_if import RECORDED, Change, make, only_removes
+from trace_reader.analysis.what_if import RECORDED, Change, gains_of, make, only_removes
 from trace_reader.link.trace import Trace
 
 
@@ -62,8 +62,7 @@ def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change
         plain=run.plain,
         changed_low_us=min(changed_us),
         changed_high_us=max(changed_us),
-        gain_low=min(gains),
-        gain_high=max(gains),
+        **gains_of([whole for whole, _ in run.runs], changed_us),
     )
 
 

@@ -155,7 +155,8 @@ def _estimated(run: "PricedRun", recorded_step_us: float) -> PlainRun:
         return PlainRun(None, None, None, recorded_step_us, UNKNOWN)
     if high - low > WIDEST * high:
         took = [max(1 - step_us / recorded_step_us, 0.0) for step_us in (high, low)]
-        because = f"its ops are so short that the profiler may have taken {took[0]:.0%} to {took[1]:.0%} of the recorded one"
+        what = "its functions of Python are so many" if run.are_functions_dearest else "its ops are so short"
+        because = f"{what} that the profiler may have taken {took[0]:.0%} to {took[1]:.0%} of the recorded one"
         if run.has_short_functions:
             because = (
                 f"it holds {run.functions:,.0f} short functions of Python per step, of which the profiler's cost is not known"
@@ -258,6 +259,16 @@ class PricedRun:
     def has_short_functions(self) -> bool:
         """Whether its functions of Python are so many and short that the cheap price would leave little of the step."""
         return self.functions * CHEAP.function_us * self._scale / 1000 > MOST_OF_FUNCTIONS * self._unchanged_us
+
+    @property
+    def are_functions_dearest(self) -> bool:
+        """Whether more of what is not known of the profiler's cost lies in functions of Python than in all else."""
+        dear, cheap = self.estimated
+        apart = [high - low for high, low in zip(msgspec.structs.astuple(dear), msgspec.structs.astuple(cheap), strict=True)]
+        ops, compiled, calls, functions, allocations = (float(begun.sum()) for begun in self._begun)
+        spent = [ops, compiled, calls, len(self.replay.steps), functions, allocations]
+        by_field = dict(zip(Prices.__struct_fields__, [n * us for n, us in zip(spent, apart, strict=True)], strict=True))
+        return by_field["function_us"] > sum(by_field.values()) / 2
 
     @property
     def _scale(self) -> float:

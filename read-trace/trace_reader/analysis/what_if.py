@@ -6,6 +6,7 @@ asking a DataLoader for a batch).
 """
 
 from collections import Counter
+from collections.abc import Sequence
 import math
 import re
 from typing import Any
@@ -119,8 +120,8 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
         gains = [max(gain, 0.0) for gain in gains]
     recorded_us = plain.recorded_step_us or run.replay.play().step_us
     whole_us = [plain.low_us or 0.0, plain.high_us or 0.0]  # of an estimate its ends, in the order of the gains
-    if len(gains) == 1:
-        whole_us = [(plain.step_us if of == MEASURED else None) or recorded_us]
+    if of == MEASURED or len(gains) == 1:
+        whole_us = [(plain.step_us if of == MEASURED else None) or recorded_us] * len(gains)
     # The wide margin of an estimate is the CPU's: what the GPU does in a step is known better.
     changed_us = [
         max(whole * (1 - gain), min(busy_us * (1 - GPU_MARGIN), whole)) for whole, gain in zip(whole_us, gains, strict=True)
@@ -134,10 +135,15 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
         plain=plain,
         changed_low_us=min(changed_us),
         changed_high_us=max(changed_us),
-        gain_low=min(gains),
-        gain_high=max(gains),
+        **gains_of(whole_us, changed_us),
         in_a_job=bool(run.replay.work.is_named(is_collective).any()),
     )
+
+
+def gains_of(whole_us: Sequence[float], changed_us: Sequence[float]) -> dict[str, float]:
+    """The least and the most that is saved of these steps, as shares."""
+    gains = [1 - changed / whole if whole else 0.0 for whole, changed in zip(whole_us, changed_us, strict=True)]
+    return {"gain_low": min(gains), "gain_high": max(gains)}
 
 
 def only_removes(change: Change) -> bool:

@@ -3,7 +3,7 @@
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.job_what_if import JobWhatIf
 from trace_reader.analysis.plain_run import ESTIMATED, MEASURED
-from trace_reader.analysis.what_if import WhatIf
+from trace_reader.analysis.what_if import WhatIf, parse_change
 from trace_reader.scene.document import Document, Style
 from trace_reader.scene.trace_report import header
 from trace_reader.units import count, us
@@ -44,6 +44,8 @@ def _lines(changed: WhatIf | JobWhatIf) -> list[str]:
         known = f"{us(changed.plain.step_us)} measured, which the replay does not reach" if changed.plain.step_us else "unknown"
         lines.append(f"without the profiler: {known}; what follows is computed from the recorded step")
     lines.append(f"changed: {_between(us(changed.changed_low_us), us(changed.changed_high_us))}, which {_gain(changed)}")
+    if any(parse_change(text).factor > 1 for text in changed.changes):
+        lines.append("at least: what would wait for the longer kernels and did not wait as recorded is not known")
     return lines
 
 
