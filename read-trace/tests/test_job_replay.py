@@ -246,7 +246,7 @@ def test_who_is_late_in_the_first_step_alone_costs_a_step_nothing(tmp_path, caps
     assert cli.main(paths) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "rank 1 causes 100% of the waiting, which takes 97% of a rank's time, and of a step without the profiler nothing" in said
+        "rank 1 causes 100% of the waiting, which takes 97% of rank 0's time, and of a step without the profiler nothing" in said
     )
     assert "straggler" not in said.partition("Ranks (")[0] or "there is no straggler" in said
 

@@ -1,17 +1,18 @@
 """Two jobs beside each other, also of different sizes: what a step takes on their ranks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.job_facts import JobFacts, RankFacts
+from trace_reader.analysis.job_facts import JobFacts, RankStep
 from trace_reader.analysis.rank_summary import RankSummary
 from trace_reader.model.rows import median
 
 
 class JobStep(msgspec.Struct, frozen=True):
     """A step of a job. `step_us`: of the slowest rank, from one step's end to the next one's on average (of a single step, what
-    it takes); the others are medians over the ranks of what a step takes on average, exposed while nothing is computed.
+    it takes); the others are medians over the ranks of what is done in the same stretch of time, by step, exposed while nothing
+    is computed.
     """
 
     ranks: int
@@ -49,17 +50,22 @@ def _step_of(job: JobFacts) -> JobStep:
     if not all(rank.steps for rank in job.ranks):
         raise LookupError(f"{job.ranks[0].trace}: two jobs are compared by their steps, and this one has none")
 
-    def middle(time_us: Callable[[RankFacts], float]) -> float:
-        return median(np.array([time_us(rank) / rank.steps for rank in job.ranks]))
+    def middle(time_us: Callable[[RankStep], float]) -> float:
+        return median(np.array([np.mean([time_us(step) for step in _after_the_first(rank.by_step)]) for rank in job.ranks]))
 
     return JobStep(
         ranks=len(job.ranks),
         step_us=max(map(_period_us, job.summaries)),
-        compute_us=middle(lambda rank: rank.compute_us),
-        exposed_communication_us=middle(lambda rank: rank.exposed_us),
-        exposed_waiting_us=middle(lambda rank: rank.exposed_waiting_us),
-        idle_us=middle(lambda rank: rank.idle_us),
+        compute_us=middle(lambda step: step.compute_us),
+        exposed_communication_us=middle(lambda step: step.exposed_us),
+        exposed_waiting_us=middle(lambda step: step.waiting_us),
+        idle_us=middle(lambda step: step.idle_us),
     )
+
+
+def _after_the_first(steps: Sequence[RankStep]) -> Sequence[RankStep]:
+    """The steps that begin with another one's end; of a single step, that."""
+    return steps[1:] or steps
 
 
 def _period_us(rank: RankSummary) -> float:

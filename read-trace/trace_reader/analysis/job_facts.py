@@ -36,6 +36,7 @@ class RankStep(msgspec.Struct, frozen=True):
     compute_us: float
     exposed_us: float
     waiting_us: float
+    idle_us: float
 
 
 class RankFacts(msgspec.Struct, frozen=True):
@@ -276,7 +277,13 @@ def _rank_facts(
     waiting_ns = _length(waiting) - within_ns(*waiting, summary.computing)
     end_ns = start_ns + np.rint(matched.duration_us[entries] * 1000).astype(np.int64)
     transferring = merged_in_order(start_ns + np.rint(waited_us[entries] * 1000).astype(np.int64), end_ns)
-    transfer_ns = _length(transferring) - within_ns(*transferring, summary.computing)
+    # Of several collectives at once one may transfer while another waits: that is waiting.
+    not_transferring = merged_in_order(
+        *(np.concatenate(ends) for ends in zip(waiting, summary.computing, strict=True))
+    )  # fmt: skip
+    transfer_ns = _length(transferring) - within_ns(*transferring, not_transferring)
+    exposed_ns = communication_ns - overlapped_ns
+    exposed_waiting_ns = min(waiting_ns, exposed_ns)
     told = RankFacts(
         rank=summary.rank,
         trace=summary.trace,
@@ -285,10 +292,10 @@ def _rank_facts(
         compute_us=compute_ns / 1000,
         communication_us=communication_ns / 1000,
         overlapped_us=overlapped_ns / 1000,
-        exposed_us=(communication_ns - overlapped_ns) / 1000,
+        exposed_us=exposed_ns / 1000,
         waiting_us=math.fsum(waited_us[entries].tolist()),
-        exposed_waiting_us=min(waiting_ns, communication_ns - overlapped_ns) / 1000,
-        exposed_transfer_us=min(transfer_ns, communication_ns - overlapped_ns) / 1000,
+        exposed_waiting_us=exposed_waiting_ns / 1000,
+        exposed_transfer_us=min(transfer_ns, exposed_ns - exposed_waiting_ns) / 1000,
         idle_us=(summary.window_ns[1] - summary.window_ns[0] - _length(summary.busy)) / 1000,
         last_to_arrive=last,
         matched=len(entries),
@@ -311,7 +318,8 @@ def _by_step(summary: RankSummary, waiting: Union) -> tuple[RankStep, ...]:
         return each_within_ns(start_ns, end_ns, merged_in_order(*both)) - computing_ns
 
     communicating_ns = exposed_ns(summary.communicating)
-    columns = end_ns - start_ns, computing_ns, communicating_ns, np.minimum(exposed_ns(waiting), communicating_ns)
+    idle_ns = end_ns - start_ns - each_within_ns(start_ns, end_ns, summary.busy)
+    columns = end_ns - start_ns, computing_ns, communicating_ns, np.minimum(exposed_ns(waiting), communicating_ns), idle_ns
     return tuple(RankStep(name, *own) for name, own in zip(summary.steps, (np.stack(columns, 1) / 1000).tolist(), strict=True))
 
 

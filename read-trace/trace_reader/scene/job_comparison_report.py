@@ -11,7 +11,7 @@ ROWS = {
 }  # fmt: skip
 STEP = Table(
     key="job_steps",
-    title="A step (means over the recorded steps; but for the first row, medians over the ranks)",
+    title="A step, recorded (the mean of those after the first; below the first row, medians over the ranks)",
     rows=lambda c: list(ROWS),
     columns=(
         Column("", lambda key, c: ROWS[key]),
@@ -36,7 +36,7 @@ def job_comparison_report(c: JobComparison, style: Style) -> Document:
 
 def _sentence(c: JobComparison) -> str:
     a, b = c.step_a, c.step_b
-    step = f"a step takes {us(a.step_us)} on {count(a.ranks, 'rank')}, {us(b.step_us)} on {count(b.ranks, 'rank')}"
+    step = f"a recorded step takes {us(a.step_us)} on {count(a.ranks, 'rank')}, {us(b.step_us)} on {count(b.ranks, 'rank')}"
     if c.weak_efficiency is None or c.strong_efficiency is None:
         return f"{step} ({_change(a.step_us, b.step_us)}; of one recording each)"
     weak = f"where a rank has the same work in both, the scaling efficiency is {percent(c.weak_efficiency)}"

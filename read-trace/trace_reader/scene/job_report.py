@@ -90,10 +90,11 @@ def job_sentence(job: JobFacts) -> str:
     elif not any(rank.last_to_arrive for rank in job.ranks):
         who = "which rank causes it is not known"
     if late is not None:
-        costs = f"which costs {about(late.cost)} of a rank's time"
+        whose = f"{about(late.cost)} of rank {job.waits_longest.rank}'s time"
+        costs = f"which costs {whose}"
         if late.cost >= WORTH_TELLING and job.late_gain is not None:
             most = f"up to {job.late_gain.high:.1%}" if job.late_gain.high >= SMALLEST_GAIN else "nothing that the replay shows"
-            costs = f"which takes {about(late.cost)} of a rank's time, and of a step without the profiler {most}"
+            costs = f"which takes {whose}, and of a step without the profiler {most}"
         small = ": small" if late.cost < WORTH_TELLING else ""
         who = f"rank {late.rank} causes {about(late.share)} of the waiting, {costs}{small}"
     where = _verdicts(job)
@@ -116,7 +117,8 @@ def job_sentence(job: JobFacts) -> str:
         )
     if share < EXPOSED:
         hidden = f"{about(overlapped_us / communication_us)} of all communication is hidden"
-        return f"there is no straggler ({who}), and {exposed} ({hidden}); {where}"
+        none = "there is no straggler" if late is None else "there is no straggler that costs much"
+        return f"{none} ({who}), and {exposed} ({hidden}); {where}"
     parts = [f"{about(transfer_us / exposed_us)} of it is transfer and {about(waiting_us / exposed_us)} waiting for other ranks"]
     if (rest := 1 - (transfer_us + waiting_us) / exposed_us) > NOT_MATCHED:
         parts.append(f"{about(rest)} could not be matched")
