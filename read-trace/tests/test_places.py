@@ -10,6 +10,7 @@ from trace_reader.analysis.place_facts import (
     NO_LINE,
     NO_OP,
     asked_for,
+    cpu_asked,
     folded,
     is_own,
     is_own_caller,
@@ -18,6 +19,7 @@ from trace_reader.analysis.place_facts import (
     line_facts,
     op_facts_of,
 )
+from trace_reader.analysis.verdict import cpu_lines
 from trace_reader.reading import analyze_file
 
 
@@ -366,3 +368,21 @@ def test_a_trace_that_the_gpu_limits_names_no_lines_and_is_read_once():
     (first, second) = analyze_file(str(casts), counted).cpu_lines
     assert first.line == "path-1.py(54): forward" and 0.8 < first.share < 0.95 and second.share >= 0.05
     assert read == [False, False, True]
+
+
+def test_what_a_function_does_itself_is_at_it_and_what_it_calls_in_c_is_named(tmp_path):
+    """torch 2.15 says the line that called: load (run.py:9) works for 105 itself, and calls C from line 5 for 800."""
+    events = []
+    for n in range(3):
+        at = 1000 * n
+        events += [step(n, at, 990), python("run.py(1): main", at, 985), python("data.py(3): load", at + 1, 905, "run.py:9")]
+        events += [python("<built-in function collect>", at + 101, 800, "data.py:5"), op("aten::mm", at + 950, 20)]
+    path = write(tmp_path / "t.json", *events)
+    trace = load(path, stacks=True)
+    first, second, *_ = line_facts(trace, cpu_asked(trace))
+    assert (first.name, first.time_us, second.name, second.time_us) == ("data.py:5", 2400, "data.py(3): load", 315)
+    facts = analyze_file(path)
+    assert [(own.line, own.mostly) for own in facts.cpu_lines[:2]] == [
+        ("data.py:5", "<built-in function collect>"), ("data.py(3): load", "")
+    ]  # fmt: skip
+    assert "data.py:5 80% (mostly built-in function collect), data.py(3): load 11%" in cpu_lines(facts)

@@ -24,6 +24,7 @@ Union = tuple[np.ndarray, np.ndarray]
 MODULE = "nn.Module: "  # so torch names the call of a module among the functions of Python
 NO_LINE = "no line of Python is known"
 MOST_LINES, WORTH_TELLING = 3, 0.05  # of the critical path
+BUILT_IN, MOSTLY = "<built-in ", 0.5
 NO_OP = "no op"
 MOST_FRAMES = 200  # of a stack
 MOST_THREADS = 16  # that may have made the nodes of a backward pass
@@ -66,10 +67,13 @@ class TimeFacts(msgspec.Struct, frozen=True):
 
 
 class CpuLine(msgspec.Struct, frozen=True):
-    """A line of Python, and the share of the critical path in which the CPU is in it."""
+    """A line of Python, and the share of the critical path in which the CPU is in it; `mostly`: the function of C that has most
+    of that, as Python calls it (`<built-in function collect>`), or empty.
+    """
 
     line: str
     share: float
+    mostly: str = ""
 
 
 class Asked(msgspec.Struct, frozen=True, eq=False):
@@ -253,8 +257,23 @@ def path_lines(trace: Trace, path: CriticalPath, stacks: Trace) -> tuple[CpuLine
     whole_us = float((pieces.end_ns - pieces.start_ns).sum()) / 1000
     # Without the profiler the path's stretches are shorter: each line's by as much as all of them.
     left = float(pieces.length_ns.sum()) / 1000 / path.window_us / whole_us if whole_us else 0.0
-    lines = [own for own in line_facts(stacks, cpu_asked(stacks, within)) if own.name != NO_LINE]
-    return tuple(CpuLine(own.name, own.time_us * left) for own in lines if own.time_us * left >= WORTH_TELLING)[:MOST_LINES]
+    asked = cpu_asked(stacks, within)
+    key, names = _line_of(stacks, asked)
+    lines = [own for own in _by_key(asked, key, names, NO_LINE) if own.name != NO_LINE and own.time_us * left >= WORTH_TELLING]
+    mostly = {names[line]: name for line, name in _in_c(stacks, asked, key).items()}
+    return tuple(CpuLine(own.name, own.time_us * left, mostly.get(own.name, "")) for own in lines[:MOST_LINES])
+
+
+def _in_c(trace: Trace, asked: Asked, key: np.ndarray) -> dict[int, str]:
+    """By the key of a line, the function of C that has most of its time."""
+    total_us = np.bincount(key[key >= 0], asked.time_us[key >= 0]) if (key >= 0).any() else np.zeros(0)
+    in_c = np.flatnonzero((key >= 0) & trace.slices.is_named(asked.at, lambda name: name.startswith(BUILT_IN)))
+    inside = Rows(trace.slices, asked.at[in_c], own_us=asked.time_us[in_c], line=key[in_c])
+    return {
+        line: trace.slices.names[name]
+        for (line, name), rows in inside.by(inside.line, inside.name)
+        if math.fsum(rows.own_us.tolist()) > MOSTLY * total_us[line]
+    }
 
 
 def cpu_asked(trace: Trace, within: dict[int, Union] | None = None) -> Asked:
@@ -296,10 +315,17 @@ def op_facts_of(trace: Trace, asked: Asked) -> tuple[TimeFacts, ...]:
 def line_facts(trace: Trace, asked: Asked | None = None) -> tuple[TimeFacts, ...]:
     """A row for each line of Python that is not torch's own or the standard library's, the most time first.
 
-    It is the line from which such code called what asked for the work; where the trace does not say which line called (torch
-    before 2.15), the function, with the line at which it begins. Raises LookupError: the trace was recorded without stacks.
+    It is the line from which such code called what asked for the work; for what a function does itself, and where the trace does
+    not say which line called (torch before 2.15), the function, with the line at which it begins. Raises LookupError: the trace
+    was recorded without stacks.
     """
-    slices, asked = trace.slices, asked or asked_for(trace)
+    asked = asked or asked_for(trace)
+    return _by_key(asked, *_line_of(trace, asked), NO_LINE)
+
+
+def _line_of(trace: Trace, asked: Asked) -> tuple[np.ndarray, list[str]]:
+    """For each piece of work the number of its line in a list of names, or -1. Raises LookupError as `line_facts`."""
+    slices = trace.slices
     python = Rows(slices, slices.of(Kind.PYTHON))
     if not len(python):
         raise LookupError(f"{trace.path}: no functions of Python: record with stacks (with_stack=True, a lesson's --with_stack)")
@@ -317,8 +343,13 @@ def line_facts(trace: Trace, asked: Asked | None = None) -> tuple[TimeFacts, ...
     at = asked.at[known]
     around = innermost(slices, parents(slices, (*ON_CPU, Kind.PYTHON)), at, is_chosen)
     row[known] = np.where(is_chosen[at], at, around)
-    key = np.where(row < 0, -1, slices.detail[row] if says_line else slices.name[row])
-    return _by_key(asked, key, callers if says_line else slices.names, NO_LINE)
+    if not says_line:
+        return np.where(row < 0, -1, slices.name[row]), slices.names
+    # What a function does itself, which calls nothing that is recorded, is not at the line that called it.
+    itself = np.zeros(len(row), bool)
+    itself[known] = (slices.kind[at] == Kind.PYTHON) & slices.is_named(at, is_own_function)
+    key = np.where(itself, len(callers) + slices.name[asked.at], np.where(row < 0, -1, slices.detail[row]))
+    return key, [*callers, *slices.names]
 
 
 def _by_key(asked: Asked, key: np.ndarray, names: list[str], without: str) -> tuple[TimeFacts, ...]:

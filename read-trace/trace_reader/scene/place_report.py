@@ -111,8 +111,8 @@ LINES = Table(
 CPU_LINES = Table(
     key="lines",
     title=(
-        "The CPU's time by line of Python, in ops, calls and Python itself (what torch's code or a function itself takes, at the "
-        "line that called it)"
+        "The CPU's time by line of Python, in ops, calls and Python itself (what torch's code takes, at the line that "
+        "called it; what a function itself takes, at its own)"
     ),
     rows=lambda view: view.rows,
     columns=(
