@@ -248,7 +248,7 @@ def test_what_the_cpu_did(paths):
     )  # fmt: skip
     assert spent(path)[1] == {"compute": 90, "latency": 10, "cpu": 900}
     assert named(path.cpu) == {
-        "python": 100,  # the step alone
+        "silent": 100,  # the step alone, before its first annotation
         "memory": 50,  # the driver's call is inside
         "op": 50 + 100 + 28,  # empty, torch_compile around compiling, mm without what is the driver's, the profiler's, a call
         "compilation": 100,

@@ -27,6 +27,7 @@ import pytest
 from trace_reader import analyze, cli, load, read
 from trace_reader.analysis.cpu_time import CpuActivity
 from trace_reader.analysis.critical_path import critical_path, windows
+from trace_reader.analysis.verdict import verdict_sentence
 from trace_reader.findings import PATTERNS
 from trace_reader.findings.registry import a_step
 
@@ -161,7 +162,7 @@ CASES = {
     ),
     "mixed": (
         [step(0, 0, 100), launch(40, 1), kernel(ADD, 60, 40, 1)],
-        "40% of the critical path is GPU compute and 40% is CPU time (add 40%, Python 40%)",
+        "40% of the critical path is GPU compute and 40% is CPU time (add 40%, nothing recorded 40%)",
         [step(0, 0, 100), launch(40, 1), kernel(ADD, 50, 50, 1)],
     ),
     "input-bound": (
@@ -171,7 +172,7 @@ CASES = {
     ),
     "exposed-communication": (
         [step(0, 0, 100), *linked(GEMM, 0, 59), *linked(NCCL, 10, 89, 2, stream=17)],
-        "40.0 µs of 89.0 µs of communication are exposed: 40% of the time",
+        "40.0 µs of 89.0 µs of communication are exposed: 40% of the recorded time",
         [step(0, 0, 100), *linked(GEMM, 0, 99), *linked(NCCL, 10, 39, 2, stream=17)],
     ),
     "late-rank-suspected": (
@@ -228,13 +229,19 @@ CASES = {
     ),
     "many-small-ops": (
         [step(0, 0, 100), *(op("aten::add", n * 1.5, 1) for n in range(50))],
-        "50 of 50 ops per step take less than 50 µs (median 1.0 µs; 50 x aten::add): 74% of the time with what is between them",
+        "50 of 50 outermost ops per step take less than 50 µs (median 1.0 µs; 50 x aten::add): 74% of the time with what is "
+        "between them",
         [step(0, 0, 100), *(op("aten::add", n * 1.5, 1) for n in range(49))],
     ),
     "copies-on-the-cpu": (
         [step(0, 0, 100), op("aten::contiguous", 0, 10), op("aten::clone", 1, 8), op("aten::mm", 20, 60)],
         "1 x aten::contiguous (10.0 µs) per step: 10% of the time",
         [step(0, 0, 100), op("aten::contiguous", 0, 9), op("aten::clone", 1, 8), op("aten::mm", 20, 60)],
+    ),
+    "double-precision-on-cpu": (
+        [step(0, 0, 1000), op("aten::mm", 0, 45, **matrices("double")), op("aten::relu", 50, 5, **matrices("double"))],
+        "aten::mm in fp64, aten::relu in fp64: 5.0% of the time; the largest product, aten::mm of 2 of 64x64 fp64",
+        [step(0, 0, 1000), op("aten::mm", 0, 44, **matrices("double")), op("aten::relu", 50, 5, **matrices("double"))],
     ),
     "attention-in-parts-on-cpu": (
         [step(0, 0, 100), op("aten::bmm", 0, 20), op("aten::view", 20, 1), op("aten::_softmax", 30, 10), op("aten::bmm", 50, 20)],
@@ -337,7 +344,7 @@ CASES = {
     ),
     "cold-start": (
         [step(2, 0, 90), step(3, 100, 60), step(4, 200, 40)],
-        "ProfilerStep#2 takes 90.0 µs of CPU time, the later steps 60.0 µs (median)",
+        "ProfilerStep#2 takes 90.0 µs of CPU time, the later steps 50.0 µs (median)",
         [step(2, 0, 70), step(3, 100, 60), step(4, 200, 40)],
     ),
     "entry-gap": (
@@ -1177,3 +1184,127 @@ def test_a_bias_is_in_the_epilogue_only_where_no_addmm_launches_anything_else(tm
     both = [op("aten::addmm", 100, 10), *linked(ADD, 101, 3, 2), *linked("gemv", 105, 9, 3)]
     found = [[own.slug for own in read(write(tmp_path / "t.json", *events)).findings] for events in (alone, [*alone, *both])]
     assert ["epilogue-bias" in slugs for slugs in found] == [True, False]
+
+
+def test_on_a_cpu_workers_share_its_cores(tmp_path):
+    """One thread waits for the next batch; which of the two helps, the trace does not say."""
+    begins = {"_SingleProcess": "Set num_workers above 0", "_MultiProcessing": "Use more workers (num_workers)"}
+    for iterator, begin in begins.items():
+        name = f"enumerate(DataLoader)#{iterator}DataLoaderIter.__next__"
+        events = [step(0, 0, 100), annotation(name, 10, 30), op("aten::mm", 50, 49)]
+        rest = ", or cheaper transforms; time both: workers and the model share the CPU's cores."
+        assert advice(tmp_path, "input-bound", *events) == begin + rest
+
+
+def test_what_a_product_copies_itself_is_no_copy_to_leave_out(tmp_path):
+    """The bias, on which a product adds up; a Python number that is added."""
+    for outer in ("aten::addmm", "aten::mul"):
+        events = [step(0, 0, 100), op(outer, 0, 90), op("aten::copy_" if outer == "aten::addmm" else "aten::to", 5, 60)]
+        assert "copies-on-the-cpu" not in found(tmp_path, events)
+    events = [step(0, 0, 100), op("aten::matmul", 0, 90), op("aten::copy_", 5, 60)]
+    assert found(tmp_path, events)["copies-on-the-cpu"] == "1 x aten::copy_ (60.0 µs) per step: 60% of the time"
+
+
+def test_a_loop_of_small_ops_is_told_as_one(tmp_path):
+    events = [step(0, 0, 5000)]
+    for at in range(0, 5000, 100):
+        events += [op("aten::lstm_cell", at, 99), *(op("aten::mul", at + 1 + 6 * k, 5) for k in range(16))]
+    assert found(tmp_path, events)["many-small-ops"] == (
+        "50 of 50 outermost ops per step take less than 50 µs or are loops over such ops (median 99.0 µs; 50 x aten::lstm_cell): "
+        "100% of the time with what is between them"
+    )
+
+
+def test_a_softmax_whose_result_the_next_product_cannot_take_is_no_attention(tmp_path):
+    def events(scores):
+        shapes = {"Input Dims": [[8, scores, scores]], "Input type": ["float"]}
+        product = {"Input Dims": [[8, 64, 64], [8, 64, 16]], "Input type": ["float"] * 2}
+        return [step(0, 0, 100), op("aten::bmm", 0, 20, **product), op("aten::_softmax", 30, 10, **shapes),
+                op("aten::bmm", 50, 20, **product)]  # fmt: skip
+
+    assert "attention-in-parts-on-cpu" in found(tmp_path, events(64))
+    assert "attention-in-parts-on-cpu" not in found(tmp_path, events(65))
+
+
+def test_a_slow_step_that_does_more_is_told_so(tmp_path):
+    """Two large products in the third step; then the same products in each step, of other sizes."""
+
+    def steps(sizes):
+        events = []
+        for n, size in enumerate(sizes):
+            at, dur = 1000 * n, 800 if n == 2 else 100
+            events += [step(n, at, dur), op("aten::mm", at, 40, **matrices("float", 64))]
+            events += [op("aten::mm", at + 50, dur - 60, **matrices("float", size))] if size else []
+        return events
+
+    events = steps((0, 0, 512, 0, 0))
+    assert found(tmp_path, events)["uneven-steps"] == (
+        "ProfilerStep#2 takes 800.0 µs, the median step 100.0 µs; it calls aten::mm 1 time with inputs of one shape, no other "
+        "step does: 740.0 µs"
+    )
+    assert advice(tmp_path, "uneven-steps", *events) == "Look at what that step does and the others do not."
+    growing = steps((1, 2, 3, 4, 5))
+    assert "most of the difference is aten::mm" in found(tmp_path, growing)["uneven-steps"]
+    assert advice(tmp_path, "uneven-steps", *growing).startswith("Record again on a machine that does nothing else")
+
+
+def test_calls_that_take_as_long_in_each_step_at_the_same_place_are_not_uneven(tmp_path):
+    """The first of ten products meet cold memory in each step; then others do in each."""
+
+    def steps(slow_at):
+        events = []
+        for n in range(4):
+            events += [step(n, 1000 * n, 500)]
+            for k in range(10):
+                events += [op("aten::mm", 1000 * n + 45 * k, 40 if k in slow_at(n) else 5, **matrices("float"))]
+        return events
+
+    assert "uneven-op" not in found(tmp_path, steps(lambda n: (0, 1)))
+    assert "uneven-op" in found(tmp_path, steps(lambda n: (2 * n, 2 * n + 1)))
+
+
+def test_an_optimizer_on_a_cpu_that_has_a_fused_one(tmp_path):
+    """60 of 1,000 µs; not where it is fused, takes less, or has no fused one that was faster."""
+
+    def events(name, dur, inside="aten::mul_"):
+        return [step(0, 0, 1000), op("aten::mm", 0, 900), annotation(f"Optimizer.step#{name}.step", 900, dur), op(inside, 901, 8)]
+
+    trace = read(write(tmp_path / "t.json", *events("AdamW", 60)))
+    (told,) = (own for own in trace.findings if own.slug == "unfused-optimizer")
+    assert told.seen == "1 ops per optimizer step, and 60.0 µs: 6.0% of the time"
+    assert told.next == "Use fused=True: one op then reads and writes each parameter once."
+    assert told.gain is not None and (told.gain.low, told.gain.high) == (pytest.approx(0.024), pytest.approx(0.054, abs=1e-4))
+    for other in (events("AdamW", 49), events("SGD", 60), events("AdamW", 60, "aten::_fused_adamw_")):
+        assert "unfused-optimizer" not in found(tmp_path, other)
+
+
+def test_the_later_steps_of_a_cold_run_have_their_median(tmp_path):
+    events = [e for n, dur in enumerate((90, 10, 30)) for e in (step(n, 100 * n, dur), *linked(ADD, 100 * n + 1, 3, n))]
+    assert found(tmp_path, events)["cold-start"] == "ProfilerStep#0 takes 90.0 µs of CPU time, the later steps 20.0 µs (median)"
+
+
+def test_time_in_no_op_while_a_collective_runs_is_told_apart(tmp_path):
+    gloo = event("user_annotation", "gloo:all_reduce", 20, 70, {"pid": 1, "tid": 9})
+    facts = read(write(tmp_path / "t.json", step(0, 0, 100), op("aten::mm", 0, 30), gloo))
+    assert verdict_sentence(facts) == (
+        "cpu-only: the trace holds no GPU event; 60% of the steps' time is in no op while a collective runs on the CPU, 30% is "
+        "aten::mm"
+    )
+    assert advice(tmp_path, "cpu-only", step(0, 0, 100), op("aten::mm", 0, 30), gloo) == (
+        "Read the traces of all ranks together: that shows which rank waits for which."
+    )
+
+
+def test_gaps_with_functions_of_python_in_them_promise_nothing_where_their_price_is_not_known(tmp_path):
+    """A single step: what it takes without the profiler is not known."""
+
+    def gain(*more):
+        events = [step(0, 0, 1000), op("aten::view", 1, 9), op("aten::add", 500, 20), *linked(ADD, 510, 9), *more]
+        (told,) = (f for f in read(write(tmp_path / "t.json", *events)).findings if f.slug == "python-between-ops")
+        return told
+
+    assert gain().gain is not None
+    told = gain(*(event("python_function", "t.py(7): load", 20 + n, 1) for n in range(400)))
+    assert told.gain is None and told.no_gain == (
+        "the gaps hold what the profiler takes for functions of Python, which is not known"
+    )

@@ -43,7 +43,7 @@ CASES = {
     ),
     "two classes": (
         [step(0, 0, 100), launch(40, 1), kernel(GEMM, 52, 48, 1)],
-        "mixed: 48% of the critical path is GPU compute and 40% is CPU time (nvjet GEMM 256x128 48%, Python 40%)",
+        "mixed: 48% of the critical path is GPU compute and 40% is CPU time (nvjet GEMM 256x128 48%, nothing recorded 40%)",
     ),
     "copies": (
         [step(0, 0, 100), call("cudaMemcpyAsync", 0, 2, 1), memcpy(8, 92, 1, name="Memcpy HtoD (Pinned -> Device)")],

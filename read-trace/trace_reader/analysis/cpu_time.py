@@ -12,13 +12,15 @@ from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, among, distinct
 from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import is_launch, loads_code, manages_memory
+from trace_reader.names.kernel_names import is_collective_on_cpu
 
 _LOADER = re.compile(r"DataLoader\b.*(?:__next__|_next_data)|enumerate\(DataLoader\)")
 _COMPILING = re.compile(r"\(dynamo_timed\)|^(?:dynamo|entire_frame_compile|backend_compile|inductor_compile)$")
 _OF_A_LIBRARY = re.compile(r"(?!autograd::)[A-Za-z_]\w*::\w+(?:\.\w+)?$")
 LONG_NS = 100_000  # of an op that launches nothing: it computes, and does not only prepare
 SILENT_NS = 40_000  # in which no thread records anything: it need not be Python; a module's call takes less
-WHAT = ("python", "silent", "annotation", "op", "launch", "call", "memory", "loading", "compilation", "profiler")
+WHAT = ("python", "silent", "annotation", "op", "launch", "call", "memory", "loading", "compilation", "profiler", "collective")
+IN_NO_OP = tuple(WHAT.index(what) for what in ("python", "silent", "annotation"))
 
 
 def is_loader(name: str) -> bool:
@@ -82,6 +84,7 @@ class CpuActivity:
         self._is_op = slices.kind == Kind.OP
         self._works = np.append(self._is_op | (slices.kind == Kind.CALL), False)  # the last for -1
         self._input = _union(trace.annotations.where(trace.annotations.is_named(is_loader)))
+        self._collective = _union(trace.annotations.where(trace.annotations.is_named(is_collective_on_cpu)))
         self._silent = _silence(trace, self._is_step)
         loading = trace.overheads.is_named(lambda name: "Loading" in name)
         self._overheads = [
@@ -136,6 +139,9 @@ class CpuActivity:
         start, end, packed, mark = _marked(start, end, np.arange(len(start)), self._silent)
         row, was, is_input = row[packed], was[packed], is_input[packed]
         was[(mark >= 0) & (was == WHAT.index("python"))] = WHAT.index("silent")
+        start, end, packed, mark = _marked(start, end, np.arange(len(start)), self._collective)
+        row, was, is_input = row[packed], was[packed], is_input[packed]
+        was[(mark >= 0) & among(was, IN_NO_OP)] = WHAT.index("collective")
         for union, what in self._overheads:
             start, end, packed, mark = _marked(start, end, np.arange(len(start)), union)
             row, was, is_input = row[packed], was[packed], is_input[packed]
@@ -228,7 +234,8 @@ def _silence(trace: Trace, is_step: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     rows, _ = trace.cpu_spans
     rows = rows[~is_step[rows]] if not len(trace.functions_ns) else rows[:0]
     begins, ends = merged(trace.slices.start_ns[rows], trace.slices.end_ns[rows])
-    begins, ends = ends[:-1], begins[1:]
+    first, last = (trace.steps.start_ns[:1], trace.steps.end_ns[-1:]) if len(begins) else (begins, ends)
+    begins, ends = np.concatenate([first, ends]), np.concatenate([begins, last])
     silent = ends - begins >= SILENT_NS
     return _marks(begins[silent], ends[silent])
 

@@ -104,19 +104,20 @@ def _work(cost: Cost) -> int:
 
 
 def _inner_work(trace: Trace) -> dict[tuple[str, int], int]:
-    """By op and inputs, the most that an op directly inside it does, as `_work` has it."""
+    """By op and inputs, the most that an op inside it does, at any depth, as `_work` has it."""
     slices, found = trace.slices, dict[tuple[str, int], int]()
-    around = trace.parent[trace.ops.at]
-    inside = trace.ops.where(around >= 0)
-    around = around[around >= 0]
-    for (outer, outer_detail, name, detail), _ in inside.by(
-        slices.name[around], slices.detail[around], inside.name, inside.detail
-    ):
-        inputs = slices.details[detail] if detail >= 0 else None
-        cost = cost_of(slices.names[name], inputs) if isinstance(inputs, Inputs) else None
-        if cost is not None:
-            key = slices.names[outer], outer_detail
-            found[key] = max(found.get(key, 0), _work(cost))
+    inside, around = trace.ops, trace.parent[trace.ops.at]
+    while len(inside := inside.where(around >= 0)):
+        around = around[around >= 0]
+        for (outer, outer_detail, name, detail), _ in inside.by(
+            slices.name[around], slices.detail[around], inside.name, inside.detail
+        ):
+            inputs = slices.details[detail] if detail >= 0 else None
+            cost = cost_of(slices.names[name], inputs) if isinstance(inputs, Inputs) else None
+            if cost is not None:
+                key = slices.names[outer], outer_detail
+                found[key] = max(found.get(key, 0), _work(cost))
+        around = trace.parent[around]
     return found
 
 

@@ -14,7 +14,9 @@ CPU_WORDS = {
     "python": "Python", "silent": "nothing recorded", "annotation": "annotations, in no op", "op": "ops",
     "launch": "launch calls", "call": "calls that launch no kernel",
     "memory": "memory management", "loading": "loading code", "compilation": "compiling", "profiler": "the profiler",
+    "collective": "no op, while a collective runs on the CPU",
 }  # fmt: skip
+DURING_COLLECTIVES = "in no op while a collective runs on the CPU"
 BETWEEN_OPS = "in no op (Python, waiting, or memory that is given back)"
 NEARLY_BUSY = 0.8  # of a step: a GPU that is busy for so long may limit it
 ROUNDS_APART = 2.0  # times the shortest round of a measured step, from which on the longest is told, too
@@ -75,7 +77,9 @@ def cpu_lines(facts: Facts) -> str:
     without stacks, how to see them.
     """
     if facts.cpu_lines:
-        told = ", ".join(f"{own.line} {about(own.share)}" for own in facts.cpu_lines)
+        told = ", ".join(
+            f"{own.line} {about(own.share)}" + f" (mostly {own.mostly.strip('<>')})" * bool(own.mostly) for own in facts.cpu_lines
+        )
         return f"of {whole(facts)}, by line of Python (with what it calls in torch): {told}"
     if facts.verdict == "overhead-bound" and "stacks" not in facts.recorded_with and not facts.lesson:
         return "recorded without stacks: with_stack=True would show which lines of Python the CPU is at"
@@ -124,7 +128,9 @@ def whole(facts: Facts) -> str:
 def parts(path: CriticalPath) -> list[tuple[str, float]]:
     """What a run without a GPU spends its time on: ops by name, what is in none, waiting for a DataLoader; the most first."""
     found = [(part.name, part.us) for part in path.ops]
-    found.append((BETWEEN_OPS, max(path.cpu_us - sum(part.us for part in path.ops), 0.0)))
+    collective_us = sum(part.us for part in path.cpu if part.name == "collective")
+    found.append((DURING_COLLECTIVES, collective_us))
+    found.append((BETWEEN_OPS, max(path.cpu_us - sum(part.us for part in path.ops) - collective_us, 0.0)))
     found.append((CLASSES["input"], path.input_us))
     return sorted(((name, time_us) for name, time_us in found if time_us > 0), key=lambda thing: (-thing[1], thing[0]))
 

@@ -127,7 +127,7 @@ def _judged(trace: Trace, facts: Facts, run: PricedRun | None, slug: str) -> tup
 def _no_gain(trace: Trace, run: PricedRun | None, seen: Seen) -> str:
     """Why it is not known what the advice saves."""
     if seen.effect is None:
-        return "the advice names no change that can be played"
+        return seen.no_effect
     if trace.work.is_named(is_collective).any():
         return "the other ranks of the job would change, too"
     if run is not None:

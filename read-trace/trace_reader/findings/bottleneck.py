@@ -19,6 +19,8 @@ from trace_reader.analysis.edits import (
     without_waits,
 )
 from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.op_shapes import OpShapeFacts
+from trace_reader.analysis.plain_run import UNKNOWN
 from trace_reader.analysis.verdict import what_limits, whole
 from trace_reader.findings.compiled import compiled_share
 from trace_reader.findings.registry import LONGEST_FREE_NS, Seen, a_step, finding, listed
@@ -174,6 +176,9 @@ def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
     seen += f", the longest {us(longest_us)}: {about(share)} of {whole(facts)}"
     around = spans.where(among(spans.end_ns, gaps[0]) | among(spans.start_ns, gaps[1]))
     next = f"See what runs between the ops: {STACKS}" if has_stacks(trace) else ""
+    if facts.plain.how == UNKNOWN and len(trace.functions_ns):
+        because = "the gaps hold what the profiler takes for functions of Python, which is not known"
+        return Seen(seen, around, next, share, None, gaps, because)
     return Seen(seen, around, next, share, Effect(skipped(gaps)), gaps)
 
 
@@ -204,11 +209,9 @@ def _long_gaps(trace: Trace) -> tuple[int, Union, Rows]:
 )
 def _gpu_bound(trace: Trace, facts: Facts) -> Seen | None:
     seen = _limits(trace, facts, "gpu-bound", Class.COMPUTE)
-    all_us = math.fsum(op.time_us for op in facts.op_shapes)
-    rated_us = math.fsum(op.time_us for op in facts.op_shapes if op.peak_share)
-    if seen is None or rated_us < SHARE_TO_NAME * all_us or not rated_us:
+    worth = far_from_usual(facts)
+    if seen is None or worth is None:
         return seen
-    worth = [op for op in facts.op_shapes if (op.to_gain_us or 0.0) >= WORTH_TELLING * all_us]
     if not worth:
         next = "Fuse ops, or use a smaller dtype: no op of known cost is far from what its kind usually reaches."
         return msgspec.structs.replace(seen, next=next)
@@ -216,6 +219,17 @@ def _gpu_bound(trace: Trace, facts: Facts) -> Seen | None:
     to_gain_us = (most.to_gain_us or 0.0) / max(len(facts.steps), 1)
     what = f"{most.op} of {most.shapes}: {most.peak_share:.0%} of the {'memory rate' if most.limited_by == 'memory' else 'peak'}"
     return msgspec.structs.replace(seen, next=f"Look first at {what}, {us(to_gain_us)} per step to gain.")
+
+
+def far_from_usual(facts: Facts) -> list[OpShapeFacts] | None:
+    """The ops by shape that would save much of the time if they reached what is usual for their kind; None where of most of the
+    time that is not known.
+    """
+    all_us = math.fsum(op.time_us for op in facts.op_shapes)
+    rated_us = math.fsum(op.time_us for op in facts.op_shapes if op.peak_share)
+    if rated_us < SHARE_TO_NAME * all_us or not rated_us:
+        return None
+    return [op for op in facts.op_shapes if (op.to_gain_us or 0.0) >= WORTH_TELLING * all_us]
 
 
 @finding(
@@ -267,5 +281,6 @@ def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
     alone = any("_SingleProcessDataLoaderIter" in name for name in waits.names)
     next = "Set num_workers above 0: a DataLoader loads in the program's own process." if alone else ""
     if not facts.has_gpu_work:
-        next = "Use cheaper transforms, or do them ahead of time: a DataLoader's workers take cores from the model."
+        workers = "Set num_workers above 0" if alone else "Use more workers (num_workers)"
+        next = f"{workers}, or cheaper transforms; time both: workers and the model share the CPU's cores."
     return Seen(seen, waits, next, path.input_us / path.window_us, Effect(without_loader))

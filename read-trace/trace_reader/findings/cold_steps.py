@@ -21,7 +21,7 @@ def _cold_start(trace: Trace, facts: Facts) -> Seen | None:
     if len(facts.steps) < 3 or facts.server_steps:  # of a server, prefill and decode are no equal steps
         return None
     first, *later = (s.cpu_us - s.sync_us for s in facts.steps)  # what the CPU waits for the GPU is no cost of its own
-    middle = sorted(later)[len(later) // 2]
+    middle = float(np.median(later))
     if first < COLD_FACTOR * middle:
         return None
     seen = f"{facts.steps[0].name} takes {us(first)} of CPU time, the later steps {us(middle)} (median)"

@@ -5,16 +5,17 @@ from trace_reader.analysis.cpu_time import is_compiling, is_loader
 from trace_reader.analysis.critical_path import CriticalPath
 from trace_reader.analysis.edits import Effect
 from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.op_cost import tensors_of
 from trace_reader.analysis.op_shapes import op_shapes
-from trace_reader.analysis.verdict import BETWEEN_OPS, CLASSES, on_cpu, parts
+from trace_reader.analysis.verdict import BETWEEN_OPS, CLASSES, DURING_COLLECTIVES, on_cpu, parts
 from trace_reader.findings.bottleneck import NO_STACKS, STACKS, has_stacks
 from trace_reader.findings.registry import LONGEST_FREE_NS, Seen, finding, listed, until_the_next, with_what_is_freed
 from trace_reader.link.intervals import merged
 from trace_reader.link.nesting import innermost, outermost, self_us
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, among, distinct, once
-from trace_reader.model.slices import NO_NODE, Kind
-from trace_reader.names.op_names import BATCHED_GEMM_OPS, IDLE_OPS, VIEW_OPS
+from trace_reader.model.slices import NO_NODE, Inputs, Kind
+from trace_reader.names.op_names import BATCHED_GEMM_OPS, CONVERTING_OPS, IDLE_OPS, VIEW_OPS
 from trace_reader.units import about, count, us
 
 WORTH_TELLING = 0.05  # of the steps' time
@@ -25,17 +26,24 @@ MANY_OPS = 50  # a step
 MANY_INSIDE = 16  # ops in an op that is a loop over them
 SHARE_OF_NODES = 0.5  # of a step's ops, that autograd numbers
 SLOW_STEP = 2.0  # times the median
+LITTLE = 0.1  # of what a step does, that only one step does
 UNEVEN = 3.0  # what a tenth of the calls takes, over what another tenth does
 FEWEST_CALLS = 10  # of one op and shape
 LEAST_COPY_US = 5.0
 COPYING = frozenset(["aten::contiguous", "aten::clone", "aten::copy_", "aten::_to_copy", "aten::to"])
+# Inside these it is the bias, which the product is added to, or a Python number: the program cannot leave it out.
+NEEDS_ITS_COPY = frozenset(["aten::addmm", "aten::baddbmm", "aten::addmv", "aten::addbmm"]) | CONVERTING_OPS
 HALF = ("bf16", "fp16")
+LEFT_OF_DOUBLE = 0.4  # of its time, in float32, at best: half of the bytes, and what then fits into a cache
 COMPUTES = 50  # operations for a byte: with fewer, the memory may be what limits a product
 SLOW_HALF = 0.1  # TFLOP/s: two cores with AMX reached 0.4, and bf16 was four times as fast as fp32 there
 LEFT_OF_ATTENTION = 0.15  # of its time in parts, in a fused kernel, at best: 16 cores took 0.2 of it, two 0.74
 SOFTMAX = frozenset(["aten::_softmax", "aten::_safe_softmax", "aten::softmax"])
 NEAR = 8  # ops: a scale and a mask stand between a product and a softmax
-NEXT = {CLASSES["input"]: "See input-bound: the steps wait for a DataLoader most of the time."}
+NEXT = {
+    CLASSES["input"]: "See input-bound: the steps wait for a DataLoader most of the time.",
+    DURING_COLLECTIVES: "Read the traces of all ranks together: that shows which rank waits for which.",
+}
 
 
 @finding(
@@ -127,7 +135,9 @@ def _many_small_ops(trace: Trace, facts: Facts) -> Seen | None:
     if share < MOSTLY:
         return None
     named = sorted(small.by_name(), key=lambda item: (-len(item[1]), item[0]))
-    each = f"{len(small) / _steps(facts):.0f} of {len(outer) / _steps(facts):.0f} ops per step take less than {SMALL_US:.0f} µs"
+    loops = " or are loops over such ops" * bool((small.duration_us >= SMALL_US).any())
+    of = f"{len(small) / _steps(facts):.0f} of {len(outer) / _steps(facts):.0f} outermost ops per step"
+    each = f"{of} take less than {SMALL_US:.0f} µs{loops}"
     seen = f"{each} (median {us(small.median_us)}; {listed(f'{len(rows) / _steps(facts):.0f} x {name}' for name, rows in named)})"
     effect = Effect(lambda run: run.skip(merged(starts, ends)))
     return Seen(f"{seen}: {about(share)} of the time with what is between them", small, share=share, effect=effect)
@@ -157,11 +167,14 @@ def _copies(trace: Trace, facts: Facts) -> Seen | None:
     ops = _in_path(trace, path)
     ops = ops.where(ops.is_named(COPYING.__contains__) & (ops.duration_us >= LEAST_COPY_US))
     ops = Rows(trace.slices, outermost(trace.slices, ops.at))
+    needed = trace.slices.are_named(Kind.OP, NEEDS_ITS_COPY.__contains__)
+    ops = ops.where(~np.append(needed, False)[trace.parent[ops.at]])
     share = path.explained_us(ops) / path.window_us
     if share < 2 * WORTH_TELLING:
         return None
     named = sorted(ops.by_name(), key=lambda item: -item[1].total_us)
-    seen = listed(f"{len(rows) / max(_steps(facts), 1):.0f} x {name} ({us(rows.median_us)})" for name, rows in named)
+    steps = max(_steps(facts), 1)
+    seen = listed(f"{len(rows) / steps:.0f} x {name} ({us(rows.total_us / steps)})" for name, rows in named)
     per_step = " per step" if facts.steps else ""
     return Seen(f"{seen}{per_step}: {about(share)} of the time", ops, share=share, effect=Effect(with_what_is_freed(trace, ops)))
 
@@ -188,7 +201,10 @@ def _attention_in_parts(trace: Trace, facts: Facts) -> Seen | None:
     between = (before < softmax) & (softmax < later) & (softmax - before <= NEAR) & (later - softmax <= NEAR)
     if not between.any():
         return None
-    pairs = list(zip(before[between].tolist(), later[between].tolist(), strict=True))
+    middle = zip(before[between].tolist(), softmax[between].tolist(), later[between].tolist(), strict=True)
+    pairs = [(first, last) for first, at, last in middle if _may_take(trace, leaves.at[at], leaves.at[last])]
+    if not pairs:
+        return None
     inside = leaves.where(once(np.concatenate([np.arange(first, last + 1) for first, last in pairs])))
     share = path.explained_us(inside) / path.window_us
     if share < WORTH_TELLING:
@@ -201,6 +217,39 @@ def _attention_in_parts(trace: Trace, facts: Facts) -> Seen | None:
     seen = f"{softmaxes}{' per step' * bool(facts.steps)} between two batched products"
     return Seen(f"{seen}, {us(inside.total_us / len(pairs))} each: {about(share)} of the time", inside, share=share,
                 effect=Effect(lambda run: run.skip(union, LEFT_OF_ATTENTION)))  # fmt: skip
+
+
+def _may_take(trace: Trace, softmax: int, product: int) -> bool:
+    """Whether a product may have a softmax's result for an input, by the shapes where these were recorded."""
+    details = (trace.slices.details[n] if n >= 0 else None for n in trace.slices.detail[[softmax, product]].tolist())
+    made, taken = ([own.elements for own in tensors_of(one) if own] if isinstance(one, Inputs) else [] for one in details)
+    return not made or not taken or made[0] in taken
+
+
+@finding(
+    "double-precision-on-cpu",
+    "products in fp64 on the CPU's lane",
+    "the types of the inputs of aten::mm, addmm and conv (record_shapes)",
+    "These ops compute in float64, which has twice as many bytes as float32 and half as many numbers in a register. Tensors made "
+    "of numpy's arrays are float64 unless these say otherwise.",
+    "Convert the inputs to float32 once (tensor.float()), unless the numbers need float64.",
+)
+def _double_precision(trace: Trace, facts: Facts) -> Seen | None:
+    if (path := _path(trace, facts)) is None:
+        return None
+    double = [(op, rows) for op, rows in op_shapes(trace, "") if op.dtype == "fp64"]
+    products = [op for op, _ in double if op.flop]
+    if not products:
+        return None
+    ops = Rows(trace.slices, np.sort(np.concatenate([rows.at for _, rows in double])))
+    share = path.explained_us(ops) / path.window_us
+    if share < WORTH_TELLING:
+        return None
+    names = listed(dict.fromkeys(f"{op.op} in fp64" for op, _ in double))
+    seen = f"{names}: {about(share)} of the time; the largest product, {products[0].op} of {products[0].shapes}"
+    outer = Rows(trace.slices, outermost(trace.slices, ops.at))
+    union = merged(outer.start_ns, outer.end_ns)
+    return Seen(seen, ops, share=share, effect=Effect(lambda run: run.skip(union, LEFT_OF_DOUBLE)))
 
 
 @finding(
@@ -249,10 +298,37 @@ def _uneven_steps(trace: Trace, facts: Facts) -> Seen | None:
         by_step = np.bincount(rows.step, rows.own_us, len(trace.steps))
         longer[name] = float(by_step[slow]), float(np.median(by_step[1:]))
     seen = f"{facts.steps[slow].name} takes {us(float(times_us[slow]))}, the median step {us(middle_us)}"
+    slow_step = trace.steps.where(np.arange(slow, slow + 1))
+    if more := _only_there(every.where(step >= 0), len(trace.steps), slow, 0.5 * (times_us[slow] - middle_us)):
+        return Seen(f"{seen}; {more}", slow_step, "Look at what that step does and the others do not.", share=0.0)
     name = max(longer, key=lambda name: longer[name][0] - longer[name][1], default="")
     if name and longer[name][0] - longer[name][1] >= 0.5 * (times_us[slow] - middle_us):
         seen += f"; most of the difference is {name}: {us(longer[name][0])} there, {us(longer[name][1])} in the median step"
-    return Seen(seen, trace.steps.where(np.arange(slow, slow + 1)), share=0.0)
+    return Seen(seen, slow_step, share=0.0)
+
+
+def _only_there(ops: Rows, steps: int, slow: int, least_us: float) -> str:
+    """What one step calls more often than any other, with the same inputs, where that takes so long; else empty, also where each
+    step has inputs of its own.
+    """
+    more_us = np.zeros(steps)
+    most: tuple[float, str] = 0.0, ""
+    for (name, _), rows in ops.by(ops.name, ops.detail):
+        calls, own_us = np.bincount(rows.step, minlength=steps), np.bincount(rows.step, rows.own_us, steps)
+        first = int(np.argmax(calls))
+        others = int(np.delete(calls, first).max())
+        if calls[first] == others:
+            continue
+        extra_us = float(own_us[first]) * (1 - others / int(calls[first]))
+        more_us[first] += extra_us
+        if first == slow and extra_us > most[0]:
+            than = f", no other step more than {others}" if others else ", no other step does"
+            calls_it = count(int(calls[first]), "time")
+            most = extra_us, f"it calls {ops.slices.names[name]} {calls_it} with inputs of one shape{than}: {us(extra_us)}"
+    others_us = np.delete(more_us, [0, slow] if slow else [slow])
+    every_us = np.bincount(ops.step, ops.own_us, steps)
+    is_alone = more_us[slow] >= least_us and float(np.median(others_us)) < LITTLE * float(np.median(every_us))
+    return most[1] if is_alone else ""
 
 
 @finding(
@@ -261,25 +337,22 @@ def _uneven_steps(trace: Trace, facts: Facts) -> Seen | None:
     "the durations of that op, call by call",
     "The same op with inputs of one shape takes different times. More threads than cores, other programs on this machine, or "
     "memory that is used for the first time may cause this.",
-    "Try fewer threads (torch.set_num_threads, OMP_NUM_THREADS), and a machine that does nothing else.",
+    "Record again on a machine that does nothing else; if it stays, try fewer threads (torch.set_num_threads, OMP_NUM_THREADS).",
 )
 def _uneven_op(trace: Trace, facts: Facts) -> Seen | None:
     if (path := _path(trace, facts)) is None:
         return None
     ops = _in_path(trace, path)
-    every = Rows(trace.slices, ops.at, own_us=self_us(trace.slices, trace.parent, ops.at))
+    every = Rows(
+        trace.slices, ops.at, own_us=self_us(trace.slices, trace.parent, ops.at), step=trace.step_at(ops.start_ns)
+    )  # fmt: skip
     uneven: list[tuple[float, str, Rows, np.ndarray]] = []
     for (number, detail), rows in every.by(every.name, every.detail):
         if detail < 0 or len(rows) < FEWEST_CALLS:
             continue
-        fast, middle, slow = np.quantile(rows.own_us, [0.1, 0.5, 0.9])
-        excess = float((rows.own_us - middle).clip(0).sum())
-        if (
-            detail >= 0
-            and len(rows) >= FEWEST_CALLS
-            and slow > UNEVEN * max(fast, 1.0)
-            and excess >= WORTH_TELLING * path.window_us
-        ):
+        fast, slow = np.quantile(rows.own_us, [0.1, 0.9])
+        excess = float((rows.own_us - _usual_us(rows)).clip(0).sum())
+        if slow > UNEVEN * max(fast, 1.0) and excess >= WORTH_TELLING * path.window_us:
             uneven.append((excess, trace.slices.names[number], rows, rows.own_us))
     if not uneven:
         return None
@@ -287,3 +360,15 @@ def _uneven_op(trace: Trace, facts: Facts) -> Seen | None:
     low, high = np.quantile(own_us, [0.1, 0.9])
     seen = f"{len(rows)} calls of {name} with inputs of one shape: a tenth of them take {us(float(low))} and less, a tenth "
     return Seen(f"{seen}{us(float(high))} and more", rows, share=excess / path.window_us)
+
+
+def _usual_us(rows: Rows) -> np.ndarray:
+    """What each call usually takes: the median of those of its place in a step, where each step has as many; else of all."""
+    calls = np.bincount(rows.step[rows.step >= 0])
+    calls = calls[calls > 0]
+    if (rows.step < 0).any() or len(calls) < 2 or (calls != calls[0]).any():
+        return np.full(len(rows), np.median(rows.own_us))
+    by_step = rows.own_us[np.argsort(rows.step, kind="stable")].reshape(len(calls), -1)
+    usual_us = np.empty(len(rows))
+    usual_us[np.argsort(rows.step, kind="stable")] = np.tile(np.median(by_step, axis=0), len(calls))
+    return usual_us

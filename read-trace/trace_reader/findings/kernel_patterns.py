@@ -9,6 +9,7 @@ from trace_reader.analysis.edits import Effect, all_of, launched_at_once, scaled
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.kernel_facts import KernelFacts
 from trace_reader.analysis.replay import BUSY_ITSELF_US
+from trace_reader.findings.bottleneck import far_from_usual
 from trace_reader.findings.compiled import compiled_share
 from trace_reader.findings.gemm import aligned, unaligned
 from trace_reader.findings.registry import Seen, a_step, calls_of, finding, listed, named, not_compiling
@@ -55,7 +56,9 @@ def _hotspot(trace: Trace, facts: Facts) -> Seen | None:
     top = next(iter(facts.compute_kernels), None)
     if facts.verdict != "gpu-bound" or top is None or top.share < HOTSPOT_SHARE or len(facts.kernels) < 2:
         return None
-    return Seen(f"{top.decoded.label} takes {top.share:.0%} of GPU time in {count(top.calls, 'call')}", calls_of(trace, top))
+    seen = f"{top.decoded.label} takes {top.share:.0%} of GPU time in {count(top.calls, 'call')}"
+    near = "Call it less often, or use a smaller dtype: no op of known cost is far from what its kind usually reaches."
+    return Seen(seen, calls_of(trace, top), near if far_from_usual(facts) == [] else "")
 
 
 @finding(

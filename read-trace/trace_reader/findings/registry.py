@@ -33,7 +33,8 @@ LONGEST_FREE_NS = 5_000_000  # that giving memory back takes
 class Seen(msgspec.Struct, frozen=True):
     """What a rule saw, and in which slices. `next`: what to do in this trace, if it differs from the usual advice. `share`: of
     the critical path, 0 to 1, if it differs from the time of the slices. `effect`: what following the advice makes of the run,
-    where that can be played. `gaps`: starts and ends (ns) of what it is about, where that is time in which no slice is.
+    where that can be played; `no_effect`: why it cannot. `gaps`: starts and ends (ns) of what it is about, where that is time in
+    which no slice is.
     """
 
     text: str
@@ -42,6 +43,7 @@ class Seen(msgspec.Struct, frozen=True):
     share: float | None = None
     effect: Effect | None = None
     gaps: tuple[np.ndarray, np.ndarray] | None = None
+    no_effect: str = "the advice names no change that can be played"
 
 
 Rule = Callable[[Trace, Facts], Seen | None]
