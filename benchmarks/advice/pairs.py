@@ -529,6 +529,26 @@ def cpu_half(device, changed):
     return _without_gradients(net, x)
 
 
+@pair("float32 for float64 on a CPU", "double-precision-on-cpu", on=("cpu",))
+def cpu_double(device, changed):
+    dtype = torch.float32 if changed else torch.float64
+    net, x = mlp(4, 512).to(dtype), torch.randn(256, 512, dtype=dtype)
+    return _without_gradients(net, x)
+
+
+@pair("a fused optimizer on a CPU", "unfused-optimizer", on=("cpu",))
+def cpu_optimizer(device, changed):
+    net, x = mlp(6, 512), torch.randn(32, 512)
+    optimizer = torch.optim.AdamW(net.parameters(), fused=changed)
+
+    def step():
+        net(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
 @pair("a cache written in place on a CPU", "cache-growing-by-cat", on=("cpu",))
 def cpu_cat(device, changed):
     new, kept = torch.randn(64, 1, 1024), torch.empty(64, 64, 1024)
