@@ -261,6 +261,16 @@ def test_what_the_cpu_did(paths):
                                "_compile.compile_inner (dynamo_timed)": 50}  # fmt: skip
 
 
+def test_what_nothing_is_recorded_in_at_a_steps_ends_is_no_python(tmp_path):
+    """40 before the first op and 110 after the last one; of 39, as long as a module's call, it may be Python."""
+
+    def cpu(*events):
+        return named(read(write(tmp_path / "t.json", *events)).critical_path.cpu)
+
+    assert cpu(step(0, 0, 1000), op("aten::mm", 40, 850)) == {"op": 850, "silent": 150}
+    assert cpu(step(0, 0, 1000), op("aten::mm", 39, 922)) == {"op": 922, "python": 78}
+
+
 def test_clocks_that_disagree_do_not_make_it_walk_in_circles(paths):
     (path,) = paths(
         step(0, 0, 100), launch(50, 1), kernel(ADD, 49.8, 0.1, 1), call("cudaDeviceSynchronize", 30, 19.7, 5),

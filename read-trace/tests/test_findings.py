@@ -172,7 +172,7 @@ CASES = {
     ),
     "exposed-communication": (
         [step(0, 0, 100), *linked(GEMM, 0, 59), *linked(NCCL, 10, 89, 2, stream=17)],
-        "40.0 µs of 89.0 µs of communication are exposed: 40% of the recorded time",
+        "40.0 µs of 89.0 µs of communication are exposed: 40% of the time",
         [step(0, 0, 100), *linked(GEMM, 0, 99), *linked(NCCL, 10, 39, 2, stream=17)],
     ),
     "late-rank-suspected": (
@@ -1308,3 +1308,12 @@ def test_gaps_with_functions_of_python_in_them_promise_nothing_where_their_price
     assert told.gain is None and told.no_gain == (
         "the gaps hold what the profiler takes for functions of Python, which is not known"
     )
+
+
+def test_of_communication_on_the_path_no_more_is_exposed_than_is_told(tmp_path):
+    """The last kernel waits for a collective of 80, beside which 60 are computed."""
+    events = [step(0, 0, 100), *linked(NCCL, 0, 80, 1, stream=17), launch(2, 2), kernel(GEMM, 11, 60, 2)]
+    events += [launch(4, 3), kernel(ADD, 81, 10, 3, stream=17)]
+    (told,) = (f for f in read(write(tmp_path / "t.json", *events)).findings if f.slug == "exposed-communication")
+    assert told.seen == "20.0 µs of 80.0 µs of communication are exposed: 22% of the time"
+    assert told.share == pytest.approx(20 / 91, abs=0.01)

@@ -1326,7 +1326,7 @@ def test_a_file_that_is_no_trace_hides_no_job(tmp_path, capsys):
     assert cli.main([str(a / "package.json")]) == 2
 
 
-def as_tensorboard_names(folder, jobs=2, gap_us=20_000, spread_us=7_000):
+def as_tensorboard_names(folder, jobs=2, gap_us=20_000, spread_us=7_000, world=2):
     """What torch's handler for TensorBoard writes on two hosts of a job of two ranks, which is recorded so often: no rank in a
     name, the times are of the end. The second rank's process starts late.
     """
@@ -1336,7 +1336,7 @@ def as_tensorboard_names(folder, jobs=2, gap_us=20_000, spread_us=7_000):
         work = [step(0, 0, 1000), *compute(1, 10 + spread_us * rank, 30), *collective(2, 500, 20, ranks=(0, 1))]
         name = f"node{1 - rank}_77.{at_us}000.pt.trace.json"
         first = {"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "ts": spread_us * rank, "args": {"name": "python"}}
-        write(folder, rank, first, *work, shift=at_us, name=name, baseTimeNanoseconds=10**18, **header(rank, 2))
+        write(folder, rank, first, *work, shift=at_us, name=name, baseTimeNanoseconds=10**18, **header(rank, world))
     return sorted(map(str, folder.iterdir()))
 
 
@@ -1361,8 +1361,11 @@ def test_jobs_whose_traces_names_tell_no_rank_are_told_apart_by_their_start(tmp_
 
 
 def test_traces_that_may_be_of_either_job_are_told_apart_by_nothing(tmp_path, capsys):
-    """The second job's first rank starts before the first job's last; or a trace is lacking."""
+    """The second job's first rank starts before the first job's last; or a trace is lacking, or a rank of each."""
     a, c, b, d = as_tensorboard_names(tmp_path / "mixed", gap_us=5_000)
+    assert cli.main([a, b, c, d]) == 2
+    assert capsys.readouterr().err == f"error: two files are of rank 0: {b} and {d}; name one for each rank of one job\n"
+    a, c, b, d = as_tensorboard_names(tmp_path / "of three", world=3)
     assert cli.main([a, b, c, d]) == 2
     assert capsys.readouterr().err == f"error: two files are of rank 0: {b} and {d}; name one for each rank of one job\n"
     a, c, b, d = as_tensorboard_names(tmp_path / "one less")
@@ -1399,7 +1402,9 @@ def test_the_first_of_several_steps_is_left_out_where_two_jobs_are_compared(tmp_
             work = [own for n, at in enumerate(starts) for own in collective(2 + n, at + 50, 20, ranks=(0, 1))]
             write(tmp_path / name, rank, *steps, *work, **header(rank, 2))
     assert cli.main([str(tmp_path / "a"), str(tmp_path / "b")]) == 0
-    assert "a recorded step takes 100.0 µs on 2 ranks, 100.0 µs on 2 ranks (+0%" in " ".join(capsys.readouterr().out.split())
+    told = " ".join(capsys.readouterr().out.split())
+    assert "a recorded step takes 100.0 µs on 2 ranks, 100.0 µs on 2 ranks (+0%" in told
+    assert told.endswith("idle 80.0 µs 80.0 µs +0%")  # of the same steps
 
 
 def test_a_finding_of_one_rank_alone_stands_on_the_jobs_report(tmp_path, capsys):

@@ -371,12 +371,15 @@ def test_a_trace_that_the_gpu_limits_names_no_lines_and_is_read_once():
 
 
 def test_what_a_function_does_itself_is_at_it_and_what_it_calls_in_c_is_named(tmp_path):
-    """torch 2.15 says the line that called: load (run.py:9) works for 105 itself, and calls C from line 5 for 800."""
+    """torch 2.15 says the line that called: load (run.py:9) works for 105 itself, and calls C from line 5 for 600 and
+    200.
+    """
     events = []
     for n in range(3):
         at = 1000 * n
         events += [step(n, at, 990), python("run.py(1): main", at, 985), python("data.py(3): load", at + 1, 905, "run.py:9")]
-        events += [python("<built-in function collect>", at + 101, 800, "data.py:5"), op("aten::mm", at + 950, 20)]
+        events += [python("<built-in function collect>", at + 101, 600, "data.py:5"), op("aten::mm", at + 950, 20)]
+        events += [python("<built-in function sleep>", at + 701, 200, "data.py:5")]
     path = write(tmp_path / "t.json", *events)
     trace = load(path, stacks=True)
     first, second, *_ = line_facts(trace, cpu_asked(trace))

@@ -571,3 +571,14 @@ def test_the_list_of_a_roofline_tells_times_per_step(monkeypatch):
     monkeypatch.setattr(Axes, "text", text)
     roofline_picture.plot(read(str(GALLERY / "01_matmul_add" / "4096_bf16_warm_eager_record_shapes.json")), ".png")
     assert "169.7 µs per step" in said[0]
+
+
+def test_on_a_cpu_an_op_whose_work_is_done_deep_inside_it_has_no_rate(tmp_path):
+    """The gradient of an embedding: its table of 4 MB is filled with zeros two ops deeper, which takes 90 of 100."""
+    table = {"Input Dims": [[1000, 1000]], "Input type": ["float"]}
+    own = {"Input Dims": [[8, 1000], [8], [], [], []], "Input type": ["float", "long int", "Scalar", "Scalar", "Scalar"],
+           "Concrete Inputs": ["", "", "1000", "-1", "False"]}  # fmt: skip
+    events = [step(0, 0, 1000), op("aten::embedding_dense_backward", 0, 100, **own), op("aten::zeros", 2, 94)]
+    events += [op("aten::zero_", 3, 92, **table), op("aten::fill_", 4, 90, **table)]
+    rates = {row.op: row.gb_per_s for row in read(write(tmp_path / "t.json", *events)).op_shapes}
+    assert rates["aten::embedding_dense_backward"] is None and rates["aten::fill_"] == pytest.approx(4000 / 90, abs=0.01)

@@ -283,7 +283,6 @@ def _rank_facts(
     )  # fmt: skip
     transfer_ns = _length(transferring) - within_ns(*transferring, not_transferring)
     exposed_ns = communication_ns - overlapped_ns
-    exposed_waiting_ns = min(waiting_ns, exposed_ns)
     told = RankFacts(
         rank=summary.rank,
         trace=summary.trace,
@@ -294,8 +293,8 @@ def _rank_facts(
         overlapped_us=overlapped_ns / 1000,
         exposed_us=exposed_ns / 1000,
         waiting_us=math.fsum(waited_us[entries].tolist()),
-        exposed_waiting_us=exposed_waiting_ns / 1000,
-        exposed_transfer_us=min(transfer_ns, exposed_ns - exposed_waiting_ns) / 1000,
+        exposed_waiting_us=min(waiting_ns, exposed_ns) / 1000,
+        exposed_transfer_us=min(transfer_ns, exposed_ns) / 1000,
         idle_us=(summary.window_ns[1] - summary.window_ns[0] - _length(summary.busy)) / 1000,
         last_to_arrive=last,
         matched=len(entries),

@@ -42,7 +42,7 @@ def _exposed_communication(trace: Trace, facts: Facts) -> Seen | None:
     if len(small) >= MANY_SMALL * max(len(facts.steps), 1) and small.total_us > MOSTLY * rows.total_us:
         calls = a_step(len(small), facts, "collective", "collectives")
         next = f"Send more with each call: {calls} take less than {SMALL_US} µs (median {us(small.median_us)})."
-    return Seen(f"{seen}{about(share)} of the recorded time", rows, next, min(path.classes["communication"], share))
+    return Seen(f"{seen}{about(share)} of the time", rows, next, min(path.classes["communication"], share))
 
 
 @finding(

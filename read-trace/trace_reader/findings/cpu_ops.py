@@ -317,8 +317,6 @@ def _only_there(ops: Rows, steps: int, slow: int, least_us: float) -> str:
         calls, own_us = np.bincount(rows.step, minlength=steps), np.bincount(rows.step, rows.own_us, steps)
         first = int(np.argmax(calls))
         others = int(np.delete(calls, first).max())
-        if calls[first] == others:
-            continue
         extra_us = float(own_us[first]) * (1 - others / int(calls[first]))
         more_us[first] += extra_us
         if first == slow and extra_us > most[0]:
