@@ -25,6 +25,8 @@ COMPUTE, MEMORY = "compute", "memory"
 MOST_TENSORS = 3  # of an op's inputs, whose shapes are told
 USUAL = {"gemm": 0.7, "convolution": 0.55, "attention": 0.45, "pointwise": 0.8, "reduction": 0.5}
 WRAPS = 0.5  # of its work: where an op inside it does so much, that is the one
+DEEPEST = 4  # ops: where the gradient of an embedding is filled with zeros, it is three ops further in
+MOST_WORK = 1 << 62
 LEAST_US = 2.0  # of a kernel: one that does nothing takes as long
 SHORT_TYPES = {
     "c10::BFloat16": "bf16",
@@ -104,21 +106,22 @@ def _work(cost: Cost) -> int:
 
 
 def _inner_work(trace: Trace) -> dict[tuple[str, int], int]:
-    """By op and inputs, the most that an op inside it does, at any depth, as `_work` has it."""
-    slices, found = trace.slices, dict[tuple[str, int], int]()
-    inside, around = trace.ops, trace.parent[trace.ops.at]
-    while len(inside := inside.where(around >= 0)):
-        around = around[around >= 0]
-        for (outer, outer_detail, name, detail), _ in inside.by(
-            slices.name[around], slices.detail[around], inside.name, inside.detail
-        ):
-            inputs = slices.details[detail] if detail >= 0 else None
-            cost = cost_of(slices.names[name], inputs) if isinstance(inputs, Inputs) else None
-            if cost is not None:
-                key = slices.names[outer], outer_detail
-                found[key] = max(found.get(key, 0), _work(cost))
-        around = trace.parent[around]
-    return found
+    """By op and inputs, the most that an op inside it does, as `_work` has it: DEEPEST ops further in at most."""
+    slices, keys, work = trace.slices, list[tuple[str, int]](), list[int]()
+    number = np.full(len(slices) + 1, -1)  # of each op's name and inputs; the last for -1
+    for (name, detail), rows in trace.ops.by(trace.ops.name, trace.ops.detail):
+        inputs = slices.details[detail] if detail >= 0 else None
+        cost = cost_of(slices.names[name], inputs) if isinstance(inputs, Inputs) else None
+        number[rows.at] = len(keys)
+        keys.append((slices.names[name], detail))
+        work.append(min(_work(cost), MOST_WORK) if cost else 0)
+    most, own = np.zeros(len(keys), np.int64), np.array(work, np.int64)
+    inner, around = number[trace.ops.at], trace.parent[trace.ops.at]
+    for _ in range(DEEPEST):
+        known = number[around] >= 0
+        np.maximum.at(most, number[around[known]], own[inner[known]])
+        around = np.where(around >= 0, trace.parent[around], -1)
+    return dict(zip(keys, most.tolist(), strict=True))
 
 
 def _groups(trace: Trace) -> list[_Group]:
