@@ -311,22 +311,30 @@ def _only_there(ops: Rows, steps: int, slow: int, least_us: float) -> str:
     """What one step calls more often than any other, with the same inputs, where that takes so long; else empty, also where each
     step has inputs of its own.
     """
-    more_us = np.zeros(steps)
-    most: tuple[float, str] = 0.0, ""
+    if not len(ops):
+        return ""
+    number, names = np.zeros(len(ops), np.int64), list[str]()
     for (name, _), rows in ops.by(ops.name, ops.detail):
-        calls, own_us = np.bincount(rows.step, minlength=steps), np.bincount(rows.step, rows.own_us, steps)
-        first = int(np.argmax(calls))
-        others = int(np.delete(calls, first).max())
-        extra_us = float(own_us[first]) * (1 - others / int(calls[first]))
-        more_us[first] += extra_us
-        if first == slow and extra_us > most[0]:
-            than = f", no other step more than {others}" if others else ", no other step does"
-            calls_it = count(int(calls[first]), "time")
-            most = extra_us, f"it calls {ops.slices.names[name]} {calls_it} with inputs of one shape{than}: {us(extra_us)}"
-    others_us = np.delete(more_us, [0, slow] if slow else [slow])
-    every_us = np.bincount(ops.step, ops.own_us, steps)
-    is_alone = more_us[slow] >= least_us and float(np.median(others_us)) < LITTLE * float(np.median(every_us))
-    return most[1] if is_alone else ""
+        number[np.searchsorted(ops.at, rows.at)] = len(names)
+        names.append(ops.slices.names[name])
+    both = distinct(number * steps + ops.step)
+    calls, own_us = both.counts, np.bincount(both.which, ops.own_us)
+    group, step = np.divmod(both.values, steps)
+    # By inputs, the step with the most calls and the one after it.
+    order = np.lexsort((step, -calls, group))
+    first = np.flatnonzero(np.append(True, group[order][1:] != group[order][:-1]))
+    second = np.minimum(first + 1, len(order) - 1)
+    is_other = (second > first) & (group[order[second]] == group[order[first]])
+    top, others = order[first], np.where(is_other, calls[order[second]], 0)
+    extra_us = own_us[top] * (1 - others / calls[top])
+    more_us, every_us = np.bincount(step[top], extra_us, steps), np.bincount(ops.step, ops.own_us, steps)
+    others_us = np.delete(more_us, [0, slow])
+    if more_us[slow] < least_us or np.median(others_us) >= LITTLE * np.median(every_us):
+        return ""
+    most = int(np.argmax(np.where(step[top] == slow, extra_us, -1.0)))
+    than = f", no other step more than {others[most]}" if others[most] else ", no other step does"
+    times = count(int(calls[top[most]]), "time")
+    return f"it calls {names[group[top[most]]]} {times} with inputs of one shape{than}: {us(float(extra_us[most]))}"
 
 
 @finding(
