@@ -1245,6 +1245,8 @@ def test_a_slow_step_that_does_more_is_told_so(tmp_path):
     assert advice(tmp_path, "uneven-steps", *events) == "Look at what that step does and the others do not."
     outside = [e for e in events if e["name"] != "aten::mm"] + [op("aten::add", 1000 * n + 900, 10) for n in range(5)]
     assert found(tmp_path, outside)["uneven-steps"] == "ProfilerStep#2 takes 800.0 µs, the median step 100.0 µs"
+    unknown = [{**e, "args": {}} if e["name"] == "aten::mm" else e for e in events]  # without record_shapes
+    assert found(tmp_path, unknown)["uneven-steps"].endswith("; it calls aten::mm 2 times, no other step more than 1: 740.0 µs")
     growing = steps((1, 2, 3, 4, 5))
     assert "most of the difference is aten::mm" in found(tmp_path, growing)["uneven-steps"]
     assert advice(tmp_path, "uneven-steps", *growing).startswith("Record again on a machine that does nothing else")

@@ -172,9 +172,9 @@ def scaled(rows: Rows, factor: float | np.ndarray) -> Edit:
     return edit
 
 
-def skipped(union: Union) -> Edit:
-    """Let the CPU take no time in these stretches (as `merged` gives them)."""
-    return lambda run: run.skip(union)
+def skipped(union: Union, left: float = 0.0) -> Edit:
+    """Let the CPU take no time in these stretches (as `merged` gives them), or only so much of it."""
+    return lambda run: run.skip(union, left)
 
 
 def dropped(spans: Rows, left_of_cpu: float = 0.0, left_of_gpu: float = 0.0) -> Edit:

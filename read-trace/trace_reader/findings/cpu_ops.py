@@ -3,7 +3,7 @@
 import numpy as np
 from trace_reader.analysis.cpu_time import is_compiling, is_loader
 from trace_reader.analysis.critical_path import CriticalPath
-from trace_reader.analysis.edits import Effect
+from trace_reader.analysis.edits import Effect, skipped
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.op_cost import tensors_of
 from trace_reader.analysis.op_shapes import op_shapes
@@ -139,7 +139,7 @@ def _many_small_ops(trace: Trace, facts: Facts) -> Seen | None:
     of = f"{len(small) / _steps(facts):.0f} of {len(outer) / _steps(facts):.0f} outermost ops per step"
     each = f"{of} take less than {SMALL_US:.0f} µs{loops}"
     seen = f"{each} (median {us(small.median_us)}; {listed(f'{len(rows) / _steps(facts):.0f} x {name}' for name, rows in named)})"
-    effect = Effect(lambda run: run.skip(merged(starts, ends)))
+    effect = Effect(skipped(merged(starts, ends)))
     return Seen(f"{seen}: {about(share)} of the time with what is between them", small, share=share, effect=effect)
 
 
@@ -216,7 +216,7 @@ def _attention_in_parts(trace: Trace, facts: Facts) -> Seen | None:
     softmaxes = "1 softmax" if each == 1 else f"{each:.0f} softmaxes"
     seen = f"{softmaxes}{' per step' * bool(facts.steps)} between two batched products"
     return Seen(f"{seen}, {us(inside.total_us / len(pairs))} each: {about(share)} of the time", inside, share=share,
-                effect=Effect(lambda run: run.skip(union, LEFT_OF_ATTENTION)))  # fmt: skip
+                effect=Effect(skipped(union, LEFT_OF_ATTENTION)))  # fmt: skip
 
 
 def _may_take(trace: Trace, softmax: int, product: int) -> bool:
@@ -249,7 +249,7 @@ def _double_precision(trace: Trace, facts: Facts) -> Seen | None:
     seen = f"{names}: {about(share)} of the time; the largest product, {products[0].op} of {products[0].shapes}"
     outer = Rows(trace.slices, outermost(trace.slices, ops.at))
     union = merged(outer.start_ns, outer.end_ns)
-    return Seen(seen, ops, share=share, effect=Effect(lambda run: run.skip(union, LEFT_OF_DOUBLE)))
+    return Seen(seen, ops, share=share, effect=Effect(skipped(union, LEFT_OF_DOUBLE)))
 
 
 @finding(
@@ -308,15 +308,16 @@ def _uneven_steps(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _only_there(ops: Rows, steps: int, slow: int, least_us: float) -> str:
-    """What one step calls more often than any other, with the same inputs, where that takes so long; else empty, also where each
-    step has inputs of its own.
+    """What one step calls more often than any other, by inputs where these were recorded, where that takes so long; else empty,
+    also where each step has inputs of its own.
     """
     if not len(ops):
         return ""
-    number, names = np.zeros(len(ops), np.int64), list[str]()
-    for (name, _), rows in ops.by(ops.name, ops.detail):
+    number, names, has_inputs = np.zeros(len(ops), np.int64), list[str](), list[bool]()
+    for (name, detail), rows in ops.by(ops.name, ops.detail):
         number[np.searchsorted(ops.at, rows.at)] = len(names)
         names.append(ops.slices.names[name])
+        has_inputs.append(detail >= 0)
     both = distinct(number * steps + ops.step)
     calls, own_us = both.counts, np.bincount(both.which, ops.own_us)
     group, step = np.divmod(both.values, steps)
@@ -326,7 +327,10 @@ def _only_there(ops: Rows, steps: int, slow: int, least_us: float) -> str:
     second = np.minimum(first + 1, len(order) - 1)
     is_other = (second > first) & (group[order[second]] == group[order[first]])
     top, others = order[first], np.where(is_other, calls[order[second]], 0)
-    extra_us = own_us[top] * (1 - others / calls[top])
+    # With inputs of one shape each call takes as long; else the ones that no other step makes may be the long ones.
+    other_us = np.where(is_other, own_us[order[second]], 0.0)
+    by_call_us, by_step_us = own_us[top] * (1 - others / calls[top]), np.maximum(own_us[top] - other_us, 0.0)
+    extra_us = np.where(np.array(has_inputs)[group[top]], by_call_us, np.where(calls[top] > others, by_step_us, 0.0))
     more_us, every_us = np.bincount(step[top], extra_us, steps), np.bincount(ops.step, ops.own_us, steps)
     others_us = np.delete(more_us, [0, slow])
     if more_us[slow] < least_us or np.median(others_us) >= LITTLE * np.median(every_us):
@@ -334,7 +338,8 @@ def _only_there(ops: Rows, steps: int, slow: int, least_us: float) -> str:
     most = int(np.argmax(np.where(step[top] == slow, extra_us, -1.0)))
     than = f", no other step more than {others[most]}" if others[most] else ", no other step does"
     times = count(int(calls[top[most]]), "time")
-    return f"it calls {names[group[top[most]]]} {times} with inputs of one shape{than}: {us(float(extra_us[most]))}"
+    alike = " with inputs of one shape" * has_inputs[group[top[most]]]
+    return f"it calls {names[group[top[most]]]} {times}{alike}{than}: {us(float(extra_us[most]))}"
 
 
 @finding(

@@ -1,10 +1,8 @@
 """The optimizer's step."""
 
-from functools import partial
-
 import numpy as np
 from trace_reader.analysis.critical_path import CriticalPath
-from trace_reader.analysis.edits import Edited, Effect, Union, dropped
+from trace_reader.analysis.edits import Effect, dropped, skipped
 from trace_reader.analysis.facts import Facts
 from trace_reader.findings.registry import Seen, finding
 from trace_reader.link.intervals import each_within_ns, merged
@@ -74,12 +72,8 @@ def _on_cpu(trace: Trace, path: CriticalPath) -> Seen | None:
         return None
     seen = f"{len(ops) / len(steps):.0f} ops per optimizer step, and {us(steps.median_us)}: {about(share)} of the time"
     union = merged(steps.start_ns, steps.end_ns)
-    most, least = (partial(_leave, union, left) for left in LEFT_ON_CPU)
+    most, least = (skipped(union, left) for left in LEFT_ON_CPU)
     return Seen(seen, steps, "Use fused=True: one op then reads and writes each parameter once.", share, Effect(most, least))
-
-
-def _leave(union: Union, left: float, run: Edited) -> None:
-    run.skip(union, left)
 
 
 def _foreach(path: CriticalPath, steps: Rows, own: Rows) -> Seen | None:
