@@ -196,7 +196,8 @@ def _bf16(probed: Probe) -> list[Check]:
         return []
     text = f"a product in bf16 takes {ratio:.2g} times as long as in fp32"
     large_s = probed.said["bf16_4096_s"]
-    todo = f"give lessons with large sizes --dtype fp32: by this time, a product of --size 4096 takes {large_s:.0f} s in bf16 on one thread"
+    large = f"by this time, a product of --size 4096 takes {large_s:.0f} s in bf16 on one thread"
+    todo = f"give lessons with large sizes --dtype fp32: {large}"
     return [Check("bf16", WARNING if ratio > SLOW_BF16 else OK, text, todo)]
 
 
