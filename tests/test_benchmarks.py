@@ -11,8 +11,8 @@ import sys
 import types
 
 from helpers import GALLERY, ROOT
-from helpers.events import GEMM, kernel, launch, step, write
 import pytest
+from reader_helpers.events import GEMM, kernel, launch, step, write
 import torch
 from trace_reader import load, read
 

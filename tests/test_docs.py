@@ -147,6 +147,8 @@ def test_the_pages_name_every_flag_and_no_other():
         "--torch-backend",
         "--no-sync",
         "--index-url",
+        "--no-project",
+        "--with-editable",
         "--type",
     }  # of other programs; another spelling
     assert set(SHARED) <= flags_in("docs/recording.md")

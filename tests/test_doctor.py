@@ -8,9 +8,9 @@ import sys
 from common.watch import doctor
 from common.watch.doctor import OK, PROBLEM, WARNING, Check, Probe
 from helpers import LESSONS, ROOT
-from helpers.events import GEMM, kernel, launch, op, write
 from helpers.stand_ins import LIGER, package
 import pytest
+from reader_helpers.events import GEMM, kernel, launch, op, write
 from trace_reader import read
 
 NOWHERE = "http://127.0.0.1:9"

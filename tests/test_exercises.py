@@ -15,8 +15,8 @@ from exercises.judge.book import FOLDER, Choice, Gone, exercises
 from exercises.judge.progress import Progress, State
 from exercises.judge.verdict import Judgement, Speed, judge, judged, still_there
 from helpers import ROOT
-from helpers.events import call, op, step
 import pytest
+from reader_helpers.events import call, op, step
 import torch
 from trace_reader import PATTERNS, read
 

@@ -18,8 +18,8 @@ from gallery import jobs as gallery_jobs
 from gallery import record as recording_of_gallery
 from gallery.figures import CHOICE, MACHINE, NUMBERS, SPREAD, Run, _beside, claims, figures, filled, recording, trace_of
 from helpers import GALLERY, LESSONS, ROOT
-from helpers.events import op, step, write
 import pytest
+from reader_helpers.events import op, step, write
 from trace_reader import (
     PATTERNS,
     Facts,

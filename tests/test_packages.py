@@ -90,3 +90,11 @@ def test_no_function_is_long():
                 lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
                 long += [f"{path.name}: {node.name}, {lines} lines"] * (lines > 60)
     assert long == []
+
+
+def test_the_readers_recordings_are_the_gallerys():
+    """Copied byte for byte, so that the reader's tests run without the gallery."""
+    copies = ROOT / "read-trace" / "tests" / "data" / "gallery"
+    files = [path.relative_to(copies) for path in copies.rglob("*.json*")]
+    changed = [str(path) for path in files if (copies / path).read_bytes() != (ROOT / "gallery" / path).read_bytes()]
+    assert len(files) > 40 and not changed, f"copy them again: cp gallery/PATH {copies.relative_to(ROOT)}/PATH"

@@ -10,8 +10,9 @@ import subprocess
 import sys
 
 from common.blocks import make_blocks, train_step
-from helpers import ROOT, free_port, jobs
+from helpers import ROOT, jobs
 import pytest
+from reader_helpers import free_port
 import torch
 from trace_reader.analysis.job_facts import job_facts
 from trace_reader.commands.read_job import read_job

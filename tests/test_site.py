@@ -12,9 +12,10 @@ from exercises.judge.book import exercises
 from exercises.judge.verdict import near
 from gallery import docs, exercise_pages, site
 from gallery.figures import figures, recording, trace_of
-from helpers import GALLERY, ROOT, keep_screen
-from helpers.browser import LIT
+from helpers import GALLERY, ROOT
 import pytest
+from reader_helpers import keep_screen
+from reader_helpers.browser import LIT
 from trace_reader import cli
 
 ALL = exercise_pages.exercises()

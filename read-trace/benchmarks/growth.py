@@ -8,8 +8,8 @@ It times doublings, and tries again where the machine was busy: so it is a bench
 import json
 import time
 
-from helpers.events import ADD, annotation, event, kernel, launch, memcpy, op, step
 import pytest
+from reader_helpers.events import ADD, annotation, event, kernel, launch, memcpy, op, step
 from trace_reader import analyze, load
 from trace_reader.analysis.memory_facts import memory_facts
 from trace_reader.analysis.place_facts import folded, line_facts

@@ -1,3 +1,3 @@
-"""The fixtures and hooks of tests/helpers/fixtures.py."""
+"""The fixtures and hooks of reader_helpers/fixtures.py."""
 
-from helpers.fixtures import *  # noqa: F403  # pytest finds fixtures by their names here
+from reader_helpers.fixtures import *  # noqa: F403  # pytest finds fixtures by their names here

@@ -1,7 +1,7 @@
 """How many bytes a kernel has to move, from its op's recorded inputs or a copy's size, and the rate that follows."""
 
-from helpers.events import call, kernel, launch, memcpy, op, write
 import pytest
+from reader_helpers.events import call, kernel, launch, memcpy, op, write
 from trace_reader import read
 from trace_reader.analysis.bandwidth import pointwise_bytes
 from trace_reader.model.slices import Inputs

@@ -9,9 +9,9 @@ import subprocess
 import sys
 import time
 
-from helpers import GALLERY, TOOL
-from helpers.events import op, step, write
 import pytest
+from reader_helpers import GALLERY, TOOL
+from reader_helpers.events import op, step, write
 from trace_reader import cli, read
 
 NAIVE = GALLERY / "04_a_naive_attention" / "8_16_1024_64_bf16_warm_eager.json"

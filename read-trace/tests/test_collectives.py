@@ -2,8 +2,8 @@
 
 import json
 
-from helpers.events import kernel, launch, step, write
 import pytest
+from reader_helpers.events import kernel, launch, step, write
 from trace_reader import cli, read
 from trace_reader.analysis.collectives import bus_factor
 from trace_reader.names.devices import peak

@@ -2,13 +2,11 @@
 
 import json
 
-from helpers.events import ADD, GEMM, annotation, document, kernel, launch, memcpy, memset, op, step, write
 import msgspec
 import pytest
+from reader_helpers.events import ADD, GEMM, annotation, document, kernel, launch, memcpy, memset, op, step, write
 from trace_reader import cli, read
 from trace_reader.analysis.comparison import compare, rows
-
-import read_trace
 
 EVERY_10_MS = "the step period went from 10.00 ms to 10.00 ms (+0%), "
 TRITON = "triton_poi_fused_gelu_mul_0"
@@ -247,7 +245,7 @@ def test_labels(eager, paths, labels):
 
 
 def test_the_json_of_a_comparison_has_each_traces_own_values(eager, compiled, capsys):
-    assert read_trace.main([eager.trace, compiled.trace, "--json"]) == 0
+    assert cli.main([eager.trace, compiled.trace, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert (data["a"]["trace"], data["b"]["trace"]) == (eager.trace, compiled.trace)
     assert (data["a"]["window_us"], data["b"]["window_us"]) == (20401, 10275)

@@ -6,16 +6,14 @@ The files are made by hand, or by torch's own exporter from columns made by hand
 import gzip
 import json
 
-from helpers.events import ADD, GEMM, call, document, kernel, launch, op, step
-from helpers.other_forms import torchs_exporter, window
 from matplotlib.axes import Axes
 import numpy as np
 import pytest
-from trace_reader import read
+from reader_helpers.events import ADD, GEMM, call, document, kernel, launch, op, step
+from reader_helpers.other_forms import torchs_exporter, window
+from trace_reader import cli, read
 from trace_reader.analysis.counter_facts import short_name
 from trace_reader.write import roofline_picture
-
-import read_trace
 
 BASE_NS = 1_700_000_000_000_000_000
 
@@ -43,7 +41,7 @@ def written(path, trace=RUN):
 
 
 def told(capsys, path, *flags):
-    assert read_trace.main([str(path), *flags]) == 0
+    assert cli.main([str(path), *flags]) == 0
     return capsys.readouterr().out
 
 

@@ -4,9 +4,9 @@ follows the definition word by word."""
 import json
 import random
 
-from helpers import GALLERY
-from helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, on, op, step, write
 import pytest
+from reader_helpers import GALLERY
+from reader_helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, on, op, step, write
 from trace_reader import analyze, cli, load, read
 from trace_reader.analysis import cpu_time
 from trace_reader.analysis.critical_path import critical_path, windows

@@ -1,7 +1,7 @@
 """C++ names as a compiler mangles them: those that are, those that only look so, and those that would fill the memory."""
 
-from helpers.events import kernel, launch, write
 import pytest
+from reader_helpers.events import kernel, launch, write
 from trace_reader import read
 from trace_reader.names import demangle
 from trace_reader.names.demangle import demangled

@@ -2,10 +2,10 @@
 
 from itertools import permutations
 
-from helpers import FAULTS
-from helpers.events import ADD, GEMM, call, kernel, launch, op, step, write
 import numpy as np
 import pytest
+from reader_helpers import FAULTS
+from reader_helpers.events import ADD, GEMM, call, kernel, launch, op, step, write
 from trace_reader import analyze, load
 from trace_reader.analysis.edits import (
     Edited,

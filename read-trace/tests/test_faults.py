@@ -2,8 +2,8 @@
 names the fault, with what it costs; of the sound one, nothing is said.
 """
 
-from helpers import FAULTS
 import pytest
+from reader_helpers import FAULTS
 from trace_reader import analyze, load, read
 
 NAMED = {  # by recording: the finding that names its fault

@@ -1,6 +1,5 @@
 """Writing: all files or none, whole on the disk, an earlier one kept whatever goes wrong, and no temporary file left."""
 
-import ast
 from concurrent.futures import ThreadPoolExecutor
 import errno
 import os
@@ -11,16 +10,16 @@ import stat
 import subprocess
 import sys
 
-from helpers import ROOT, TOOL
-from helpers.events import GEMM, kernel, launch, op, step, write
 import pytest
+from reader_helpers import TOOL
+from reader_helpers.events import GEMM, kernel, launch, op, step, write
 from trace_reader import cli
 from trace_reader.errors import NotWrittenError
 from trace_reader.system import files
 from trace_reader.system.files import protected, write_all, write_file
 
 EVENTS = (step(0, 0, 40), op("aten::mm", 2, 9), launch(3, 1), kernel(GEMM, 9, 90, 1))
-READ = (sys.executable, str(ROOT / "read_trace.py"))
+READ = (sys.executable, "-m", "trace_reader")
 
 WRITE = """
 import os, signal, sys
@@ -38,7 +37,7 @@ write_all(Contents({{a: b"", b: b""}}))
 
 def write_in_process(folder, between, **popen):
     code = WRITE.format(between=between)
-    return subprocess.run([sys.executable, "-c", code, folder], cwd=ROOT, capture_output=True, text=True, **popen)
+    return subprocess.run([sys.executable, "-c", code, folder], cwd=TOOL, capture_output=True, text=True, **popen)
 
 
 @pytest.fixture
@@ -70,7 +69,7 @@ def test_no_room_for_the_second_file(old, unnamed):
     code = WRITE.format(between="pass").replace("class Contents", f"{between}\nclass Contents")
     done = subprocess.run(
         [sys.executable, "-c", code, old],
-        cwd=ROOT,
+        cwd=TOOL,
         capture_output=True,
         text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000)),
@@ -157,54 +156,29 @@ def test_names_of_any_length(tmp_path):
 
 
 def test_nothing_else_writes_files():
-    """One function does it in each package: no other place calls what writes a file under its own name."""
-    here, lessons = Path(files.__file__), ROOT / "common" / "watch" / "whole_files.py"
-    sources = [
-        *ROOT.glob("*.py"),
-        *(p for folder in ("common", "exercises", "gallery", "benchmarks") for p in (ROOT / folder).rglob("*.py")),
-    ]
-    sources += [p for folder in ("trace_reader", "benchmarks") for p in (TOOL / folder).rglob("*.py")]
+    """One function does it: no other place calls what writes a file under its own name."""
+    sources = [path for folder in ("trace_reader", "benchmarks") for path in (TOOL / folder).rglob("*.py")]
     sources.remove(TOOL / "benchmarks" / "growth.py")  # its traces are written into pytest's folder
     sources.remove(TOOL / "benchmarks" / "gate" / "gate.py")  # a repository of its own, in a temporary folder
     writing = ("write_text(", "write_bytes(", '"wb"', '"w")', "savefig(str", "json.dump(")
     found = {
-        f"{path.relative_to(ROOT)}: {line.strip()}"
+        f"{path.relative_to(TOOL)}: {line.strip()}"
         for path in sources
-        if path not in (here, lessons)
+        if path != Path(files.__file__)
         for line in path.read_text().splitlines()
         if any(call in line for call in writing)
     }
-    streams = 'for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):'
     assert found == {
-        'common/watch/progress.py: self._terminal = os.fdopen(os.dup(2), "w")  # stderr is redirected while a lesson runs',
-        f"common/watch/streams.py: {streams}",
-        f"read-trace/trace_reader/system/terminal.py: {streams}",
+        'trace_reader/system/terminal.py: for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), '
+        '("stderr", "w"))):',
         # A trace of any size, which takes its name when it is whole.
-        'read-trace/trace_reader/recording/handler.py: with exported.open("rb") as source, open_(whole, "wb") as target:',
-        # Inputs of a measurement, in a temporary folder, and a script that shows what it is to record without the suite.
-        'read-trace/benchmarks/read_speed.py: with open(target, "w") as file:',
-        'read-trace/benchmarks/read_speed.py: with open(large, "rb") as plain, gzip.open(f"{large}.gz", "wb", 6) as zipped:',
-        'read-trace/benchmarks/read_ranks.py: (folder / f"job_rank{rank}.json.gz")'
+        'trace_reader/recording/handler.py: with exported.open("rb") as source, open_(whole, "wb") as target:',
+        # Inputs of a measurement, in a temporary folder.
+        'benchmarks/read_speed.py: with open(target, "w") as file:',
+        'benchmarks/read_speed.py: with open(large, "rb") as plain, gzip.open(f"{large}.gz", "wb", 6) as zipped:',
+        'benchmarks/read_ranks.py: (folder / f"job_rank{rank}.json.gz")'
         ".write_bytes(gzip.compress(json.dumps(trace).encode(), 1, mtime=0))",
-        'benchmarks/bare_matmul_add.py: (folder / "trace.txt").write_text'
-        "(profiler.key_averages().table(sort_by=sort_by, row_limit=15))",
     }
-
-
-@pytest.mark.parametrize(
-    ("ours", "lessons"),
-    [("files.py", "whole_files.py"), ("interrupts.py", "interrupts.py"), ("terminal.py", "streams.py")],
-)
-def test_what_stands_in_both_packages_is_the_same(ours, lessons):
-    """The lessons record where the tool is not installed, so they have a copy of these functions: to the letter."""
-
-    def functions(path):
-        tree = ast.parse(path.read_text())
-        return {node.name: ast.unparse(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
-
-    here = functions(Path(files.__file__).parent / ours)
-    there = functions(ROOT / "common" / "watch" / lessons)
-    assert there and {name: here.get(name) for name in there} == there
 
 
 @pytest.fixture

@@ -3,8 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-from helpers import GALLERY
-from helpers.events import (
+import pytest
+from reader_helpers import GALLERY
+from reader_helpers.events import (
     ADD,
     GEMM,
     H200,
@@ -23,7 +24,6 @@ from helpers.events import (
     step,
     write,
 )
-import pytest
 from trace_reader import analyze, cli, load, read
 from trace_reader.analysis.cpu_time import CpuActivity
 from trace_reader.analysis.critical_path import critical_path, windows

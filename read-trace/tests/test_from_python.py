@@ -3,8 +3,8 @@
 import re
 import shutil
 
-from helpers import GALLERY, TOOL
 import pytest
+from reader_helpers import GALLERY, TOOL
 from trace_reader import cli, load, replay, to_html
 
 NAIVE = GALLERY / "04_a_naive_attention" / "8_16_1024_64_bf16_warm_eager.json"

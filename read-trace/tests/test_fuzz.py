@@ -12,13 +12,12 @@ import re
 import sys
 import time
 
-from helpers import GALLERY, fuzz_seed
-from helpers.events import ADD, GEMM, annotation, call, document, event, kernel, launch, memcpy, memset, op, step
 import pytest
+from reader_helpers import GALLERY, fuzz_seed
+from reader_helpers.events import ADD, GEMM, annotation, call, document, event, kernel, launch, memcpy, memset, op, step
+from trace_reader import cli
 from trace_reader.errors import TraceError
 from trace_reader.parse.decode import decode
-
-import read_trace
 
 SEED = fuzz_seed()
 TRACES, COMMAND_LINES = 300, 100
@@ -133,7 +132,7 @@ def answered(arguments: list[str], capsys, monkeypatch, stdin: bytes = b"") -> s
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
     start = time.monotonic()
     try:
-        code: str | int | None = read_trace.main(arguments)
+        code: str | int | None = cli.main(arguments)
     except SystemExit as end:
         code = end.code
     out, err = capsys.readouterr()
@@ -142,7 +141,7 @@ def answered(arguments: list[str], capsys, monkeypatch, stdin: bytes = b"") -> s
     assert len(out) < 3_000_000 and not RAW.search(out) and not RAW.search(err)
     if code:
         last = err.rstrip("\n").split("\n")[-1]
-        assert last.startswith(("error: ", "read_trace.py: error: ")), err
+        assert last.startswith(("error: ", "read-trace: error: ")), err
     return out
 
 

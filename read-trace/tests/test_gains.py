@@ -1,7 +1,7 @@
 """What the advice of each finding saves: made runs of which it can be worked out by hand, each with its step measured."""
 
-from helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
 import pytest
+from reader_helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
 from trace_reader import analyze, load, read
 from trace_reader.findings import choices
 from trace_reader.findings.kernel_patterns import _fusable

@@ -5,9 +5,9 @@ from pathlib import Path
 import re
 import xml.etree.ElementTree as ET
 
-from helpers import TOOL
-from helpers.events import call, document, kernel, launch, memcpy, op, step
 import pytest
+from reader_helpers import TOOL
+from reader_helpers.events import call, document, kernel, launch, memcpy, op, step
 from trace_reader import cli, read
 from trace_reader.analysis.gate import DEFAULTS, Limit, gate, parse_limit
 from trace_reader.analysis.run_measures import RowMeasure, RunMeasures, measures, of_job

@@ -4,9 +4,9 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-from helpers.events import ADD, GEMM, SGEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
 import numpy as np
 import pytest
+from reader_helpers.events import ADD, GEMM, SGEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
 from trace_reader import cli, load
 from trace_reader.analysis.graph_names import join_names
 from trace_reader.analysis.place_facts import NO_OP, TimeFacts, layer_facts, op_facts_of

@@ -2,9 +2,9 @@
 
 import json
 
-from helpers.events import ADD, GEMM, kernel, launch, op, step, write
 import msgspec
 import pytest
+from reader_helpers.events import ADD, GEMM, kernel, launch, op, step, write
 from trace_reader import cli, guard
 from trace_reader.commands import read_job
 from trace_reader.findings import PATTERNS

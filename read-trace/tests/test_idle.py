@@ -1,8 +1,8 @@
 """When the GPU did nothing, and why: gaps of a few events, worked out by hand."""
 
-from helpers import GALLERY
-from helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, on, op, step, write
 import pytest
+from reader_helpers import GALLERY
+from reader_helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, on, op, step, write
 from trace_reader import load, read
 from trace_reader.analysis.cpu_time import CpuActivity
 from trace_reader.analysis.gpu_idle import idle_facts

@@ -14,11 +14,11 @@ import threading
 import time
 from typing import Any
 
-from helpers import free_port
-from helpers.events import ADD, GEMM, annotation, document, event, kernel, launch, memcpy, op, step
 from matplotlib.colors import to_hex
 import msgspec
 import pytest
+from reader_helpers import free_port
+from reader_helpers.events import ADD, GEMM, annotation, document, event, kernel, launch, memcpy, op, step
 from trace_reader import analyze, cli, load
 from trace_reader.analysis.job_facts import job_facts
 from trace_reader.analysis.rank_summary import rank_of, summarize_rank
@@ -754,9 +754,9 @@ def test_what_is_left_out_is_no_transfer(tmp_path, capsys):
 @pytest.fixture(scope="module")
 def cluster():
     """A Dask scheduler with two workers on this machine."""
-    from distributed import LocalCluster
-
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50) as started:
+    distributed = pytest.importorskip("distributed")
+    here = {"dashboard_address": None, "host": "127.0.0.1", "silence_logs": 50}
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, **here) as started:
         yield started
 
 
@@ -796,6 +796,7 @@ def test_a_worker_that_is_killed_changes_nothing(tmp_path, cluster):
 
 
 def test_a_scheduler_that_is_not_there(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("distributed")
     port = free_port()
     monkeypatch.setattr(commands, "CONNECT_S", 1)
     assert cli.main([*three(tmp_path), "--scheduler", f"tcp://127.0.0.1:{port}"]) == 2

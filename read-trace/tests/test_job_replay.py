@@ -4,10 +4,10 @@ from collections import defaultdict
 import json
 from pathlib import Path
 
-from helpers import ROOT
-from helpers.events import GEMM, call, document, kernel, op, step
 import msgspec
 import pytest
+from reader_helpers import RECORDINGS
+from reader_helpers.events import GEMM, call, document, kernel, op, step
 from trace_reader import cli, load
 from trace_reader.analysis.collective_matching import match
 from trace_reader.analysis.edits import Edited
@@ -25,7 +25,7 @@ from trace_reader.findings.of_jobs import PlayedJob
 from trace_reader.scene.document import Style
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-SEVERAL = ROOT / "gallery" / "several_gpus"
+SEVERAL = RECORDINGS / "several_gpus"
 JOBS: dict[str, list[Path]] = defaultdict(list)
 for path in sorted(SEVERAL.glob("*_rank*.json.gz")):
     JOBS[path.name.partition("_rank")[0]].append(path)

@@ -3,9 +3,9 @@
 import random
 import re
 
-from helpers.events import ADD, annotation, call, event, kernel, launch, memcpy, memset, on, op, step, write
 import numpy as np
 import pytest
+from reader_helpers.events import ADD, annotation, call, event, kernel, launch, memcpy, memset, on, op, step, write
 from trace_reader import analyze, load
 from trace_reader.link.intervals import has_overlaps, merged, union_ns, unions_ns, within_ns
 from trace_reader.link.nesting import innermost_over_time, outermost, self_us

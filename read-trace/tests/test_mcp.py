@@ -5,8 +5,8 @@ import os
 import shutil
 import sys
 
-from helpers import GALLERY, TOOL
 import pytest
+from reader_helpers import GALLERY, TOOL
 from trace_reader import cli
 from trace_reader.commands.serve_tools import Tools
 from trace_reader.errors import TraceError

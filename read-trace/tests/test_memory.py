@@ -2,9 +2,8 @@
 
 import json
 
-from helpers.events import MIB, annotation, backward, forward, kernel, launch, memory, memory_training, on, op, step, write
 import pytest
-import torch
+from reader_helpers.events import MIB, annotation, backward, forward, kernel, launch, memory, memory_training, on, op, step, write
 from trace_reader import cli, load, read
 from trace_reader.analysis.memory_facts import curves
 from trace_reader.errors import NoEventsError
@@ -190,6 +189,7 @@ def test_where_layers_keep_little_nothing_is_said_of_them(tmp_path):
 
 def test_the_curve_of_a_small_program(tmp_path):
     """a: 4 KiB, b: 8 KiB, a is freed, c = b + 1: 8 KiB."""
+    torch = pytest.importorskip("torch")
     torch.zeros(8) + 1  # what the first call allocates for itself
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
         a = torch.empty(1024)

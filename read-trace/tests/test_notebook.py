@@ -3,9 +3,9 @@
 import subprocess
 import sys
 
-from helpers import GALLERY, ROOT
-from helpers.events import ADD, annotation, kernel, launch, on, op, step, write
 import pytest
+from reader_helpers import GALLERY, TOOL
+from reader_helpers.events import ADD, annotation, kernel, launch, on, op, step, write
 from trace_reader import MissingExtraError, analyze, load, read
 
 COLD = GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json"
@@ -64,7 +64,7 @@ sys.modules["matplotlib"] = None
 from trace_reader import cli
 sys.exit(cli.main([{str(COLD)!r}, "--plot", {str(tmp_path / "a.png")!r}]))
 """
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=TOOL)
     assert run.returncode == 1 and run.stdout == ""
     assert run.stderr.strip().endswith("read-trace[plot]") and run.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())

@@ -10,11 +10,10 @@ import subprocess
 import threading
 from urllib.parse import quote
 
-from helpers import GALLERY
 import pytest
+from reader_helpers import GALLERY
+from trace_reader import cli
 from trace_reader.commands import open_perfetto as serve
-
-import read_trace
 
 TRACE = GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json"
 PAGE = "https://ui.perfetto.dev"
@@ -179,7 +178,7 @@ def test_no_request_says_what_helps(monkeypatch, capsys):
     monkeypatch.setattr(serve, "TIMEOUT_S", 0.1)
     monkeypatch.setattr(serve.serve, "__kwdefaults__", {**serve.serve.__kwdefaults__, "port": port, "timeout_s": 0.1})
     monkeypatch.setattr(serve, "open_browser", lambda link: None)
-    assert read_trace.main([str(TRACE), "--open"]) == 1
+    assert cli.main([str(TRACE), "--open"]) == 1
     out = capsys.readouterr().out
     assert f"open https://ui.perfetto.dev/#!/?url=http://127.0.0.1:{port}/64_bf16_cold_eager.json\n" in out
     assert "nothing is uploaded" in out and "no request came" in out
@@ -189,7 +188,7 @@ def test_no_request_says_what_helps(monkeypatch, capsys):
 def test_a_port_that_is_taken_is_one_line(monkeypatch, capsys):
     with socket.create_server(("127.0.0.1", 0)) as other:
         monkeypatch.setattr(serve.serve, "__kwdefaults__", {**serve.serve.__kwdefaults__, "port": other.getsockname()[1]})
-        assert read_trace.main([str(TRACE), "--open"]) == 1
+        assert cli.main([str(TRACE), "--open"]) == 1
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("error: port ") and err.count("\n") == 1
     assert "is taken (Address already in use)" in err and "drag the file" in err

@@ -6,16 +6,16 @@ import random
 import sqlite3
 import sys
 
-from helpers import GALLERY
-from helpers.events import ADD, GEMM, annotation, call, document, kernel, launch, memcpy, op, step
-from helpers.golden import TRACES
-from helpers.other_forms import Export, torchs_exporter, window, write_nsys
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 import pytest
-from trace_reader import NotATraceError, load, read
+from reader_helpers import GALLERY
+from reader_helpers.events import ADD, GEMM, annotation, call, document, kernel, launch, memcpy, op, step
+from reader_helpers.other_forms import Export, torchs_exporter, window, write_nsys
+from reader_helpers.recordings import TRACES
+from trace_reader import NotATraceError, cli, load, read
 from trace_reader.parse.byte_source import form_of
 
-import read_trace
+_written = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+Trace, TrackEvent = _written.Trace, _written.TrackEvent
 
 BASE_NS = 1_700_000_000_000_000_000
 RUN = document(
@@ -28,7 +28,7 @@ RUN = document(
 
 def report(path, capsys, *flags):
     """The report as JSON, without the file's name and what only counts events that are not read."""
-    assert read_trace.main([str(path), "--json", *flags]) == 0
+    assert cli.main([str(path), "--json", *flags]) == 0
     told = json.loads(capsys.readouterr().out)
     return {key: value for key, value in told.items() if key not in ("trace", "events", "skipped", "versions", "recorded_with")}
 
@@ -119,11 +119,11 @@ def test_a_database_that_is_no_export(tmp_path, capsys):
     with sqlite3.connect(tmp_path / "a.sqlite") as database:
         database.execute("CREATE TABLE kernels (name)")
     database.close()
-    assert read_trace.main([str(tmp_path / "a.sqlite")]) == 2
+    assert cli.main([str(tmp_path / "a.sqlite")]) == 2
     words = "a SQLite database, but no export of nsys: it has no table of kernels, calls or ranges"
     assert capsys.readouterr().err == f"error: {tmp_path / 'a.sqlite'}: {words}\n"
     (tmp_path / "b.sqlite").write_bytes(b"SQLite format 3\x00" + bytes(range(200)))
-    assert read_trace.main([str(tmp_path / "b.sqlite")]) == 2
+    assert cli.main([str(tmp_path / "b.sqlite")]) == 2
     assert ": a SQLite database that cannot be read: " in capsys.readouterr().err
 
 
@@ -137,7 +137,7 @@ def test_hostile_exports_are_one_line_or_a_report(tmp_path, capsys):
         for _ in range(pick.randint(1, 30)):
             raw[pick.randrange(16, len(raw))] = pick.randrange(256)
         (tmp_path / "b.sqlite").write_bytes(raw)
-        assert read_trace.main([str(tmp_path / "b.sqlite")]) in (0, 2)
+        assert cli.main([str(tmp_path / "b.sqlite")]) in (0, 2)
         assert "Traceback" not in capsys.readouterr().err
         assert (tmp_path / "b.sqlite").read_bytes() == raw
     with sqlite3.connect(tmp_path / "c.sqlite") as database:
@@ -147,7 +147,7 @@ def test_hostile_exports_are_one_line_or_a_report(tmp_path, capsys):
             database.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, 59, ?, 1)", (odd, odd, odd, odd, odd))
         database.execute("INSERT INTO NVTX_EVENTS VALUES (1000, 3000, 'fine', NULL, 59, 5, 1)")
     database.close()
-    assert read_trace.main([str(tmp_path / "c.sqlite")]) == 2
+    assert cli.main([str(tmp_path / "c.sqlite")]) == 2
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -193,13 +193,13 @@ def test_a_recording_in_both_forms(tmp_path, capsys):
 
 def test_what_else_takes_a_file_in_perfettos_format(tmp_path, capsys):
     packed, plain = both_forms(tmp_path, RUN)
-    assert read_trace.main([str(packed), "--redact", str(tmp_path / "copy.json")]) == 0
-    assert read_trace.main([str(packed), "--html", str(tmp_path / "page.html")]) == 0
+    assert cli.main([str(packed), "--redact", str(tmp_path / "copy.json")]) == 0
+    assert cli.main([str(packed), "--html", str(tmp_path / "page.html")]) == 0
     ranks = [tmp_path / "job_rank0.pftrace", tmp_path / "job_rank1.pftrace"]
     for rank in ranks:
         rank.write_bytes(packed.read_bytes())
     capsys.readouterr()
-    assert read_trace.main([*map(str, ranks), "--merge", str(tmp_path / "all.json")]) == 0
+    assert cli.main([*map(str, ranks), "--merge", str(tmp_path / "all.json")]) == 0
     merged = json.loads((tmp_path / "all.json").read_text())
     assert merged["mergedRanks"] == [0, 1]
     assert sum(event.get("cat") == "kernel" for event in merged["traceEvents"]) == 4
@@ -275,7 +275,7 @@ def test_hostile_files_in_perfettos_format_are_one_line_or_a_report(tmp_path, ca
         for _ in range(pick.randint(1, 8)):
             raw[pick.randrange(1, len(raw))] = pick.randrange(256)
         (tmp_path / "a.pftrace").write_bytes(raw)
-        assert read_trace.main([str(tmp_path / "a.pftrace")]) in (0, 2)
+        assert cli.main([str(tmp_path / "a.pftrace")]) in (0, 2)
         assert "Traceback" not in capsys.readouterr().err
 
 
@@ -297,7 +297,7 @@ def test_what_begins_as_perfettos_format_does_and_is_none(tmp_path):
 def test_without_the_extra_it_is_named(tmp_path, monkeypatch, capsys):
     (tmp_path / "a.pftrace").write_bytes(made(("a", 1000, 2000)).SerializeToString())
     monkeypatch.setitem(sys.modules, "google.protobuf.message", None)
-    assert read_trace.main([str(tmp_path / "a.pftrace")]) == 1
+    assert cli.main([str(tmp_path / "a.pftrace")]) == 1
     assert capsys.readouterr().err == "error: a trace in Perfetto's format needs its messages: install read-trace[perfetto]\n"
 
 

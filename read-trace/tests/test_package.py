@@ -6,9 +6,9 @@ import sys
 import textwrap
 import tomllib
 
-from helpers import TOOL
 from packaging.requirements import Requirement
 import pytest
+from reader_helpers import TOOL
 import trace_reader
 from trace_reader import cli
 

@@ -5,11 +5,11 @@ import json
 import math
 import re
 
-from helpers import GALLERY, ROOT, TOOL, keep_screen
-from helpers.browser import LIT
-from helpers.events import ADD, annotation, call, document, kernel, launch, memory_training, op, step
 import numpy as np
 import pytest
+from reader_helpers import GALLERY, RECORDINGS, TOOL, keep_screen
+from reader_helpers.browser import LIT
+from reader_helpers.events import ADD, annotation, call, document, kernel, launch, memory_training, op, step
 from trace_reader import analyze, cli, load, us
 from trace_reader.commands import write_page
 from trace_reader.scene.document import Style
@@ -24,8 +24,8 @@ NAIVE = GALLERY / "04_a_naive_attention" / "8_16_1024_64_bf16_warm_eager.json"
 COMPILED = GALLERY / "04_a_naive_attention" / "8_16_1024_64_bf16_warm_compile.json"
 COLD = GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json"
 STACKS = TOOL / "benchmarks" / "with_stacks.json.gz"
-TRAIN = ROOT / "gallery" / "llm" / "train.json.gz"
-SLOW = [ROOT / "gallery" / "several_gpus" / f"data_parallel_slow30_rank{rank}.json.gz" for rank in range(2)]
+TRAIN = RECORDINGS / "llm" / "train.json.gz"
+SLOW = [RECORDINGS / "several_gpus" / f"data_parallel_slow30_rank{rank}.json.gz" for rank in range(2)]
 VIEW = "() => [report.timeline.t0, report.timeline.t1]"
 
 
@@ -899,7 +899,7 @@ def test_without_the_mouse_it_zooms_around_what_is_selected_where_that_is_in_sig
 
 
 def test_without_a_gpu_the_step_without_the_profiler_has_its_parts(tmp_path):
-    path = ROOT / "gallery" / "course" / "recorded" / "01_heads.json.gz"
+    path = RECORDINGS / "course" / "recorded" / "01_heads.json.gz"
     bars = step_bars(analyze(load(str(path))))
     assert [bar.name for bar in bars] == ["recorded", "without the profiler"] and all(bar.parts for bar in bars)
 

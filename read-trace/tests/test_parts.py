@@ -10,9 +10,9 @@ import subprocess
 import sys
 import time
 
-from helpers import FAULTS, GALLERY, ROOT
-from helpers.events import document, event, kernel, launch, memory, op, step
 import pytest
+from reader_helpers import FAULTS, GALLERY, TOOL
+from reader_helpers.events import document, event, kernel, launch, memory, op, step
 
 # In a process with one thread: others are not copied. It prints, for each file, what differs, and how often processes were used.
 COMPARE = """
@@ -55,7 +55,7 @@ for path in sys.argv[1:]:
 """
 
 
-ENV = {**os.environ, "PYTHONPATH": str(ROOT / "read-trace")}
+ENV = {**os.environ, "PYTHONPATH": str(TOOL)}
 
 
 def ran(code, *args, stderr=""):
@@ -90,7 +90,7 @@ def plain(path, folder):
 
 def test_recordings_are_read_the_same(tmp_path):
     zipped = [*sorted(FAULTS.glob("*.gz"))[:1], GALLERY.parent / "several_gpus" / "data_parallel_25mb_rank1.json.gz"]
-    zipped += [ROOT / "read-trace" / "benchmarks" / "with_stacks.json.gz", GALLERY.parent / "llm" / "graph.json.gz"]
+    zipped += [TOOL / "benchmarks" / "with_stacks.json.gz", GALLERY.parent / "llm" / "graph.json.gz"]
     shapes = GALLERY / "03_simple_mlp" / "64_128_768_3072_bf16_warm_eager_record_shapes.json"
     assert compared(shapes, *(plain(path, tmp_path) for path in zipped)) == [["1", "[]"]] * 5
 

@@ -2,9 +2,24 @@
 
 import json
 
-from helpers import TOOL
-from helpers.events import ADD, GEMM, SGEMM, annotation, backward, document, event, forward, kernel, launch, on, op, step, write
 import pytest
+from reader_helpers import TOOL
+from reader_helpers.events import (
+    ADD,
+    GEMM,
+    SGEMM,
+    annotation,
+    backward,
+    document,
+    event,
+    forward,
+    kernel,
+    launch,
+    on,
+    op,
+    step,
+    write,
+)
 from trace_reader import cli, load
 from trace_reader.analysis.place_facts import (
     NO_LINE,

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 import statistics
 
-from helpers import GALLERY, TOOL
-from helpers.events import ADD, GEMM, call, event, kernel, memcpy, memory, op, step, write
 import pytest
+from reader_helpers import GALLERY, TOOL
+from reader_helpers.events import ADD, GEMM, call, event, kernel, memcpy, memory, op, step, write
 from trace_reader import analyze, cli, load, plain_sentence, read, redact
 from trace_reader.analysis.edits import Edited, scaled, surely
 from trace_reader.analysis.facts import Finding

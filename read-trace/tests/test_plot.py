@@ -9,8 +9,6 @@ import subprocess
 import sys
 import time
 
-from helpers import GALLERY, ROOT
-from helpers.events import ADD, GEMM, H200, annotation, event, kernel, launch, memcpy, memory_training, on, op, step, write
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
@@ -18,6 +16,8 @@ from matplotlib.colors import to_hex
 from matplotlib.text import Text
 import numpy as np
 import pytest
+from reader_helpers import GALLERY, TOOL
+from reader_helpers.events import ADD, GEMM, H200, annotation, event, kernel, launch, memcpy, memory_training, on, op, step, write
 from trace_reader import analyze, cli, load, read
 from trace_reader.scene import roofline
 from trace_reader.scene.theme import COLOURS, IDLE, MEMORY
@@ -25,8 +25,6 @@ from trace_reader.scene.timeline import Timeline
 from trace_reader.write import roofline_picture
 from trace_reader.write.picture_axis import silences
 from trace_reader.write.trace_picture import COMPILE_ROWS, MOST_THREADS, OTHERS, Window, draw, plot
-
-import read_trace
 
 RECORDED = sorted(GALLERY.glob("*/*.json"))
 COLD = GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json"
@@ -378,7 +376,7 @@ def test_the_same_trace_gives_the_same_bytes(suffix):
 
 def test_the_command_writes_a_file(tmp_path, capsys):
     target = tmp_path / "out.png"
-    assert read_trace.main([str(COLD), str(LINEAR), "--plot", str(target), "--us", "0:400"]) == 0
+    assert cli.main([str(COLD), str(LINEAR), "--plot", str(target), "--us", "0:400"]) == 0
     assert capsys.readouterr().out == f"wrote {target} ({target.stat().st_size / 1024:.1f} KiB)\n"
 
 
@@ -405,9 +403,9 @@ def test_the_command_writes_a_file(tmp_path, capsys):
 )
 def test_mistakes_in_the_flags(flags, message, capsys):
     with pytest.raises(SystemExit) as end:
-        read_trace.main(["a.json", *flags])
+        cli.main(["a.json", *flags])
     assert end.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"read_trace.py: error: {message}"
+    assert capsys.readouterr().err.splitlines()[-1] == f"read-trace: error: {message}"
 
 
 def test_what_is_not_there_is_one_line_that_names_the_file(tmp_path, capsys):
@@ -417,10 +415,10 @@ def test_what_is_not_there_is_one_line_that_names_the_file(tmp_path, capsys):
         ([str(LINEAR), "--plot", target, "--us", "9e9:1e10"], f"{LINEAR}: nothing was recorded in that window"),
         ([str(LINEAR), "--plot", str(tmp_path / "no" / "a.png")], f"{tmp_path / 'no' / 'a.png'}: No such file or directory"),
     ):
-        assert read_trace.main(arguments) == (1 if "No such" in message else 2)
+        assert cli.main(arguments) == (1 if "No such" in message else 2)
         assert capsys.readouterr().err == f"error: {message}\n"
     (tmp_path / "b.json").write_text(COLD.read_text().replace("ProfilerStep#3", "ProfilerStep#8"))
-    assert read_trace.main([str(COLD), str(tmp_path / "b.json"), "--plot", target, "--steps", "3:3"]) == 2
+    assert cli.main([str(COLD), str(tmp_path / "b.json"), "--plot", target, "--steps", "3:3"]) == 2
     assert capsys.readouterr().err == f"error: {tmp_path / 'b.json'}: no recorded step from #3 to #3\n"
     assert not Path(target).exists()
 
@@ -429,7 +427,7 @@ def test_a_full_disk_leaves_the_earlier_picture(tmp_path):
     target = tmp_path / "a.png"
     target.write_bytes(b"earlier")
     done = subprocess.run(
-        [sys.executable, ROOT / "read_trace.py", LINEAR, "--plot", target],
+        [sys.executable, "-m", "trace_reader", LINEAR, "--plot", target],
         capture_output=True,
         text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
@@ -440,8 +438,8 @@ def test_a_full_disk_leaves_the_earlier_picture(tmp_path):
 
 
 def test_the_reader_does_not_import_matplotlib_before_a_plot():
-    code = "import sys, read_trace; read_trace.main([sys.argv[1]]); assert 'matplotlib' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code, LINEAR], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    code = "import sys; from trace_reader import cli; cli.main([sys.argv[1]]); assert 'matplotlib' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code, LINEAR], cwd=TOOL, check=True, stdout=subprocess.DEVNULL)
 
 
 def test_what_other_steps_launched_is_pale_and_not_idle(tmp_path):

@@ -4,8 +4,8 @@ import gzip
 import json
 import random
 
-from helpers import GALLERY
 import pytest
+from reader_helpers import GALLERY
 from trace_reader import read
 from trace_reader.analysis.comparison import compare
 

@@ -1,4 +1,4 @@
-"""The command: golden outputs of traces recorded on an H200, exit codes and messages, and the shape of its JSON."""
+"""The command: what is found in traces recorded on an H200, exit codes and messages, and the shape of its JSON."""
 
 import gzip
 import io
@@ -7,13 +7,11 @@ import os
 import subprocess
 import sys
 
-from helpers import GALLERY, ROOT
-from helpers.events import ADD, GEMM, annotation, kernel, launch, memcpy, memset, op, step, write
-from helpers.golden import DATA, GOLDEN, PART_3, TRACES
-from helpers.golden import read_trace as printed
 import pytest
-
-import read_trace
+from reader_helpers import GALLERY, TOOL
+from reader_helpers.events import ADD, GEMM, annotation, kernel, launch, memcpy, memset, op, step, write
+from reader_helpers.recordings import PART_3, TRACES, printed
+from trace_reader import cli
 
 LINEAR, MLP = GALLERY / TRACES["02"], GALLERY / TRACES["03_eager"]
 
@@ -21,17 +19,6 @@ LINEAR, MLP = GALLERY / TRACES["02"], GALLERY / TRACES["03_eager"]
 @pytest.fixture
 def in_data(monkeypatch):
     monkeypatch.chdir(GALLERY)
-
-
-@pytest.mark.parametrize("name", GOLDEN)
-def test_the_output_is_the_golden_one(in_data, name):
-    """After a change that is meant: uv run tests/helpers/golden.py, and look at the difference."""
-    assert printed(GOLDEN[name]) == (DATA / "golden" / name).read_text()
-
-
-def test_the_data_holds_what_the_gallery_cannot_have_and_no_stale_output():
-    assert [path.name for path in DATA.glob("*.json")] == ["01_64_cpu.json"]
-    assert sorted(path.name for path in (DATA / "golden").iterdir()) == sorted(GOLDEN)
 
 
 EXPECTED = {  # verdict, kernels a step, findings that the post teaches on this trace
@@ -123,12 +110,12 @@ def test_labels_leave_out_the_folders_that_all_traces_share(tmp_path, capsys):
     for name in ("a/x", "a/y", "b/x"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         paths.append(write(tmp_path / f"{name}.json", *events))
-    assert read_trace.main(paths) == 0
+    assert cli.main(paths) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[3:6]] == ["a/x", "a/y", "b/x"]
 
 
 def test_unknown_is_null(tmp_path, capsys):
-    assert read_trace.main([write(tmp_path / "t.json", step(0, 0, 9), deviceProperties=[]), "--json"]) == 0
+    assert cli.main([write(tmp_path / "t.json", step(0, 0, 9), deviceProperties=[]), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["device"] is data["gpu_busy_us"] is data["gpu_busy_share"] is data["gpu_to_cpu"] is None
     assert data["steps"][0]["gpu_busy_us"] is data["steps"][0]["entry_gap_us"] is None
@@ -147,13 +134,13 @@ def test_what_cannot_be_read_is_one_line_and_exit_code_2(tmp_path, capsys, conte
     path = tmp_path / "x.json"
     if content is not None:
         path.write_bytes(content)
-    assert read_trace.main([str(path)]) == 2
+    assert cli.main([str(path)]) == 2
     assert capsys.readouterr() == ("", f"error: {path}: {message}\n")
 
 
 def test_of_three_traces_the_two_that_can_be_read_have_rows(tmp_path, capsys):
     good = [write(tmp_path / f"{name}.json", step(0, 0, 10), op("aten::mm", 1, 5)) for name in "ab"]
-    assert read_trace.main([*good, str(tmp_path / "none.json"), "--json"]) == 2
+    assert cli.main([*good, str(tmp_path / "none.json"), "--json"]) == 2
     data = json.loads(capsys.readouterr().out)
     assert [row["facts"]["trace"] for row in data["rows"]] == good
 
@@ -162,11 +149,11 @@ def test_of_three_traces_the_two_that_can_be_read_have_rows(tmp_path, capsys):
 def test_of_two_traces_the_one_that_can_be_read_is_told(tmp_path, capsys, order, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     good, bad = write(tmp_path / "good.json", step(0, 0, 10), op("aten::mm", 1, 5)), str(tmp_path / "none.json")
-    assert read_trace.main([good, bad][::order]) == 2
+    assert cli.main([good, bad][::order]) == 2
     out, err = capsys.readouterr()
     assert err == f"error: {bad}: No such file or directory\n"
     assert out.startswith(f"{good}\n") and "aten::mm" in out
-    assert read_trace.main([bad, bad]) == 2
+    assert cli.main([bad, bad]) == 2
     assert capsys.readouterr().out == ""
 
 
@@ -181,19 +168,19 @@ def test_of_two_traces_the_one_that_can_be_read_is_told(tmp_path, capsys, order,
 )
 def test_mistakes_in_the_flags(arguments, message, capsys):
     with pytest.raises(SystemExit) as end:
-        read_trace.main(arguments)
+        cli.main(arguments)
     assert end.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"read_trace.py: error: {message}"
+    assert capsys.readouterr().err.splitlines()[-1] == f"read-trace: error: {message}"
 
 
 def test_a_step_that_is_not_there(in_data, capsys):
-    assert read_trace.main([TRACES["02"], "--chain", "9"]) == 2
+    assert cli.main([TRACES["02"], "--chain", "9"]) == 2
     assert capsys.readouterr().err == f"error: {TRACES['02']}: the trace has no ProfilerStep#9; it has #2 to #4\n"
 
 
 def test_launches_without_gpu_events_are_said(tmp_path, capsys):
     path = write(tmp_path / "t.json", step(0, 0, 100), op("aten::mm", 1, 9), launch(2, 1))
-    assert read_trace.main([path]) == 0
+    assert cli.main([path]) == 0
     out = capsys.readouterr().out
     assert "\ncpu-only: the trace holds launches, but no GPU event\n" in out
     assert "  no-gpu-events: 1 kernel launch and no GPU event\n" in out and "(nsys, ncu) attached" in " ".join(out.split())
@@ -201,7 +188,7 @@ def test_launches_without_gpu_events_are_said(tmp_path, capsys):
 
 def test_the_first_bad_event_is_shown_with_its_place(tmp_path, capsys):
     path = write(tmp_path / "t.json", step(0, 0, 100), {**op("aten::mm", 1, 9), "dur": "long"})
-    assert read_trace.main([path]) == 0
+    assert cli.main([path]) == 0
     out = capsys.readouterr().out
     assert "events: 2 found, 1 not used (1 malformed)\n" in out
     assert " read: traceEvents[1].dur: expected `float | null`, got `str` steps: 1 " in " ".join(out.split())
@@ -212,7 +199,7 @@ def test_standard_input_plain_and_zipped(monkeypatch, capsys):
     outputs = []
     for content in (data, gzip.compress(data)):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-        assert read_trace.main(["-"]) == 0
+        assert cli.main(["-"]) == 0
         outputs.append(capsys.readouterr().out)
     assert outputs[0] == outputs[1]
     assert outputs[0].startswith("standard input\ndevice: NVIDIA H200;")
@@ -224,27 +211,28 @@ def test_top_cuts_the_tables_and_says_what_is_left(in_data):
 
 
 def test_a_pipe_gets_plain_text_and_the_same_bytes_each_time(tmp_path):
-    command = [sys.executable, "read_trace.py", str(MLP)]
-    runs = [subprocess.run(command, cwd=ROOT, capture_output=True, check=True) for _ in range(2)]
+    command = [sys.executable, "-m", "trace_reader", str(MLP)]
+    runs = [subprocess.run(command, cwd=TOOL, capture_output=True, check=True) for _ in range(2)]
     assert runs[0].stdout == runs[1].stdout and b"\x1b" not in runs[0].stdout
     assert runs[0].stderr == b""
 
 
 def test_it_does_not_import_torch():
-    code = "import sys, read_trace; read_trace.main([sys.argv[1]]); assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code, MLP], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    code = "import sys; from trace_reader import cli; cli.main([sys.argv[1]]); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code, MLP], cwd=TOOL, check=True, stdout=subprocess.DEVNULL)
 
 
 def test_a_terminal_shows_progress_of_a_file_that_takes_long(tmp_path, monkeypatch):
     """Without waiting for a large file: the pieces are small, and the second is over at once."""
     path = write(tmp_path / "t.json", *(op(f"a{n}", n, 1) for n in range(2000)))
     code = (
-        "import sys, read_trace; from trace_reader.commands import load_shown; from trace_reader.parse import byte_source;"
-        "load_shown.PROGRESS_AFTER_S = 0; byte_source.BLOCK_BYTES = 50_000; sys.exit(read_trace.main([sys.argv[1]]))"
+        "import sys; from trace_reader import cli; from trace_reader.commands import load_shown;"
+        "from trace_reader.parse import byte_source;"
+        "load_shown.PROGRESS_AFTER_S = 0; byte_source.BLOCK_BYTES = 50_000; sys.exit(cli.main([sys.argv[1]]))"
     )
     leader, follower = os.openpty()
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
-    done = subprocess.run([sys.executable, "-c", code, path], cwd=ROOT, stdout=subprocess.PIPE, stderr=follower, env=env)
+    done = subprocess.run([sys.executable, "-c", code, path], cwd=TOOL, stdout=subprocess.PIPE, stderr=follower, env=env)
     os.close(follower)
     shown = os.read(leader, 100_000).decode()
     os.close(leader)
@@ -265,7 +253,7 @@ def test_markdown_is_markdown(in_data):
 
 def test_in_markdown_a_name_is_no_markup(tmp_path, capsys):
     name = "std::f<float>(int&) <img src=x onerror=alert(1)> a|b [c](d) `e` *f* _g_ h_i"
-    assert read_trace.main([write(tmp_path / "t.json", op(name, 1, 2)), "--md"]) == 0
+    assert cli.main([write(tmp_path / "t.json", op(name, 1, 2)), "--md"]) == 0
     (row,) = [line for line in capsys.readouterr().out.splitlines() if "float" in line and line.startswith("|")]
     assert row == (
         "| std::f&lt;float&gt;(int&amp;) &lt;img src=x onerror=alert(1)&gt; a\\|b \\[c\\](d) \\`e\\` \\*f\\* \\_g\\_ h_i "
@@ -284,14 +272,14 @@ def test_the_library_prints_nothing(capsys):
 def test_two_traces_without_a_gpu_compare_their_cpu_time(tmp_path, capsys):
     a = write(tmp_path / "a.json", step(0, 0, 100), annotation("fwd", 1, 9), op("aten::mm", 2, 3))
     b = write(tmp_path / "b.json", step(0, 0, 150), annotation("fwd", 1, 9), op("aten::bmm", 2, 3))
-    assert read_trace.main([a, b]) == 0
+    assert cli.main([a, b]) == 0
     assert "\nCPU time per step +50% (of one recording each).\n" in capsys.readouterr().out
 
 
 def test_the_same_kernels_are_said_to_be(tmp_path, capsys):
     events = step(0, 0, 100), launch(1, 1), kernel(GEMM, 5, 10, 1)
     a, b = write(tmp_path / "a.json", *events), write(tmp_path / "b.json", *events)
-    assert read_trace.main([a, b]) == 0
+    assert cli.main([a, b]) == 0
     assert "\nthe same 1 GEMM call per step, GPU time per step +0%, CPU time per step +0%.\n" in capsys.readouterr().out
 
 
@@ -306,7 +294,7 @@ def test_the_json_of_a_trace_says_what_was_put_in(tmp_path, capsys):
         kernel(GEMM, 30, 12, 1, regs=168, shared=100_000, grid=(4, 5, 6), block=(384, 1, 1)), kernel(ADD, 50, 4, 2),
         memcpy(60, 5, 3, bytes=10_000_000), memset(70, 1, 4), memset(72, 2, 5),
     )  # fmt: skip
-    assert read_trace.main([path, "--json"]) == 0
+    assert cli.main([path, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     totals = {key: data[key] for key in ("kernels_total", "memcpys_total", "memsets_total", "events", "window_us", "gpu_busy_us")}
     assert totals == {

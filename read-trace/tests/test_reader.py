@@ -3,7 +3,8 @@
 from pathlib import Path
 import re
 
-from helpers.events import (
+import pytest
+from reader_helpers.events import (
     ADD,
     CPU,
     GEMM,
@@ -20,7 +21,6 @@ from helpers.events import (
     step,
     write,
 )
-import pytest
 from trace_reader import cli, load, read
 from trace_reader.analysis.dispatch_tree import dispatch_tree
 from trace_reader.analysis.occupancy import occupancy

@@ -2,7 +2,7 @@
 
 import json
 
-from helpers.events import op, step, write
+from reader_helpers.events import op, step, write
 from trace_reader import cli
 from trace_reader.analysis.recompiles import Recompiled, recompiles
 

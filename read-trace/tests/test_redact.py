@@ -9,17 +9,15 @@ import subprocess
 import sys
 import time
 
-from helpers import GALLERY, ROOT
-from helpers.events import document, kernel, launch, op, step
 import pytest
-from trace_reader import read
+from reader_helpers import GALLERY, TOOL
+from reader_helpers.events import document, kernel, launch, op, step
+from trace_reader import cli, read
 from trace_reader.commands import redact as redact_module
 from trace_reader.commands.redact import CHUNK_BYTES, redact
 from trace_reader.names.public_words import public_words
 
-import read_trace
-
-FAULTS = ROOT / "read-trace" / "tests" / "data" / "faults"
+FAULTS = TOOL / "tests" / "data" / "faults"
 RECORDINGS = sorted([*GALLERY.glob("*/*.json"), *GALLERY.parent.glob("*/*.json.gz"), *FAULTS.glob("*.json.gz")])
 
 
@@ -51,7 +49,7 @@ def test_what_is_public_stays_and_the_rest_gets_words_of_its_kind(tmp_path, caps
     ]
     source, target = tmp_path / "a.json", tmp_path / "b.json"
     source.write_text(json.dumps(document(*events, hostname="gpu-box.lab.example", traceName="/scratch/alice/run 7/t.json")))
-    assert read_trace.main([str(source), "--redact", str(target)]) == 0
+    assert cli.main([str(source), "--redact", str(target)]) == 0
     data = json.loads(target.read_text())
     assert names(data) == [
         "ProfilerStep#2",
@@ -221,14 +219,14 @@ def test_public_words_and_numbers_by_turns_are_a_key():
 def test_keep_lets_more_through_and_names_it(tmp_path, capsys):
     source, target = tmp_path / "a.json", tmp_path / "b.json"
     source.write_text(json.dumps(document(step(2, 0, 9), op("acme::sekret", 1, 2), op("falcon stage", 2, 2), op("carol", 3, 1))))
-    assert read_trace.main([str(source), "--redact", str(target), "--keep", "acme|falcon stage"]) == 0
+    assert cli.main([str(source), "--redact", str(target), "--keep", "acme|falcon stage"]) == 0
     assert names(json.loads(target.read_text())) == ["ProfilerStep#2", "acme::name1", "falcon stage", "name2"]
     assert capsys.readouterr().out.endswith("these stay: look at them before you share the copy\n     1  falcon stage\n")
     with pytest.raises(SystemExit):
-        read_trace.main([str(source), "--redact", str(target), "--keep", "("])
+        cli.main([str(source), "--redact", str(target), "--keep", "("])
     assert "argument --keep: expected a regular expression, got '('" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        read_trace.main([str(source), "--keep", "x"])
+        cli.main([str(source), "--keep", "x"])
     assert "--keep does nothing in a report: it is for --redact" in capsys.readouterr().err
 
 
@@ -237,7 +235,7 @@ def test_a_public_word_that_is_this_machines_name_is_named(monkeypatch, tmp_path
     monkeypatch.setattr(getpass, "getuser", lambda: "adam")
     source = tmp_path / "a.json"
     source.write_text(json.dumps(document(step(2, 0, 9), op("Optimizer.step#Adam.step", 1, 2), op("Adamax", 2, 2))))
-    assert read_trace.main([str(source), "--redact", str(tmp_path / "b.json")]) == 0
+    assert cli.main([str(source), "--redact", str(tmp_path / "b.json")]) == 0
     assert (tmp_path / "b.json").read_bytes() == source.read_bytes()
     assert capsys.readouterr().out == (
         f"wrote {tmp_path / 'b.json'}: 0 strings replaced in 0 places\n"
@@ -249,7 +247,7 @@ def test_a_long_list_is_cut_and_counted(tmp_path, capsys):
     letters = "abcdefghijklmnopqrstuvwxyz"
     source = tmp_path / "a.json"
     source.write_text(json.dumps(document(*(op(f"zq{letter}zq" + "x" * 200, 0, 1) for letter in letters))))
-    assert read_trace.main([str(source), "--redact", str(tmp_path / "b.json")]) == 0
+    assert cli.main([str(source), "--redact", str(tmp_path / "b.json")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in lines[2:22]] == [f"name{n}" for n in range(1, 21)]
     assert len(lines) == 23 and lines[-1] == "        and 6 more (--all)" and lines[2].endswith(f"  zqazq{'x' * 82}...")
@@ -265,7 +263,7 @@ def meant(value, words):
 
 
 def said(path, capsys, words):
-    assert read_trace.main([str(path), "--json"]) == 0
+    assert cli.main([str(path), "--json"]) == 0
     return meant(json.loads(capsys.readouterr().out.replace(str(path), "T")), words)
 
 
@@ -349,11 +347,11 @@ def test_a_damaged_original_whose_copy_holds_less_says_so(tmp_path, capsys):
     source, target = tmp_path / "a.json", tmp_path / "b.json"
     text = json.dumps(document(op("aten::mm", 0, 1), op("aten::add", 2, 1), op("aten::mul", 4, 1), hostname="kestrel"))
     source.write_text(text.replace('"kestrel"', '"kestrel'))
-    assert read_trace.main([str(source), "--redact", str(target), "--all"]) == 0
+    assert cli.main([str(source), "--redact", str(target), "--all"]) == 0
     out = capsys.readouterr().out
     assert "kestrel" not in target.read_text() and "the original is damaged: of its 3 events, " in out
     source.write_bytes(b"\xef\xbb\xbf" + text.encode())
-    assert read_trace.main([str(source), "--redact", str(target)]) == 0
+    assert cli.main([str(source), "--redact", str(target)]) == 0
     assert "the original is" not in capsys.readouterr().out and read(str(target)).events == 3
 
 
@@ -364,11 +362,11 @@ def secret_trace(**header):
 def test_a_gzipped_source_is_unpacked_first_and_the_copy_has_the_same_bytes(tmp_path, monkeypatch):
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(secret_trace()))
     target = tmp_path / "b.json.gz"
-    assert read_trace.main([str(tmp_path / "a.json.gz"), "--redact", str(target)]) == 0
+    assert cli.main([str(tmp_path / "a.json.gz"), "--redact", str(target)]) == 0
     first = target.read_bytes()
     assert names(json.loads(gzip.decompress(first)))[1] == "path-1.py(0): f"
     monkeypatch.setattr(time, "time", lambda: 1e9)  # no time stamp in the file
-    assert read_trace.main([str(tmp_path / "a.json.gz"), "--redact", str(target)]) == 0 and target.read_bytes() == first
+    assert cli.main([str(tmp_path / "a.json.gz"), "--redact", str(target)]) == 0 and target.read_bytes() == first
 
 
 @pytest.mark.parametrize("broken", ["cut gzip", "corrupt gzip", "cut text", "control character"])
@@ -383,7 +381,7 @@ def test_what_the_reader_reads_can_be_redacted(broken, tmp_path):
     source, target = tmp_path / "a", tmp_path / "b"
     source.write_bytes(data)
     before = read(str(source))
-    assert read_trace.main([str(source), "--redact", str(target)]) == 0
+    assert cli.main([str(source), "--redact", str(target)]) == 0
     assert b"alice" not in target.read_bytes()
     assert [op.calls for op in before.ops] == [op.calls for op in read(str(target)).ops]
 
@@ -429,8 +427,8 @@ def test_a_piece_may_end_anywhere(monkeypatch):
 
 
 def test_from_stdin_to_stdout():
-    code = "import sys, read_trace; sys.exit(read_trace.main(['-', '--redact', '-']))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, input=secret_trace(), capture_output=True)
+    code = "import sys; from trace_reader import cli; sys.exit(cli.main(['-', '--redact', '-']))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=TOOL, input=secret_trace(), capture_output=True)
     assert done.returncode == 0 and names(json.loads(done.stdout))[1] == "path-1.py(0): f"
     assert done.stderr.startswith(b"wrote standard output: 1 string replaced in 99 places\n")
 
@@ -438,15 +436,15 @@ def test_from_stdin_to_stdout():
 def test_from_a_pipe_once_and_nothing_of_what_is_no_trace(tmp_path, capsys):
     source, target = tmp_path / "a.json", tmp_path / "b.json"
     source.write_bytes(secret_trace())
-    command = f"{sys.executable} read_trace.py <(cat {source}) --redact {target}"
-    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    command = f"{sys.executable} -m trace_reader <(cat {source}) --redact {target}"
+    done = subprocess.run(["bash", "-c", command], cwd=TOOL, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "") and b"alice" not in target.read_bytes()
     refused = subprocess.run(
-        [sys.executable, "read_trace.py", "-", "--redact", tmp_path / "c.json"], cwd=ROOT, input=b"{}", capture_output=True
+        [sys.executable, "-m", "trace_reader", "-", "--redact", tmp_path / "c.json"], cwd=TOOL, input=b"{}", capture_output=True
     )
     assert refused.returncode == 2 and not (tmp_path / "c.json").exists()
     with pytest.raises(SystemExit):
-        read_trace.main([str(source), "--redact", ""])
+        cli.main([str(source), "--redact", ""])
     assert "argument --redact: expected the name of a file, got ''" in capsys.readouterr().err
 
 
@@ -455,21 +453,21 @@ def test_from_a_pipe_once_and_nothing_of_what_is_no_trace(tmp_path, capsys):
 )
 def test_a_stdout_that_fails_is_no_traceback(redirection, code, error, tmp_path):
     (tmp_path / "a.json").write_bytes(secret_trace())
-    command = f"{sys.executable} read_trace.py {tmp_path / 'a.json'} --redact - {redirection}"
-    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, timeout=60)
+    command = f"{sys.executable} -m trace_reader {tmp_path / 'a.json'} --redact - {redirection}"
+    done = subprocess.run(["bash", "-c", command], cwd=TOOL, capture_output=True, timeout=60)
     assert done.returncode == code and error in done.stderr and b"Traceback" not in done.stderr
 
 
 def test_what_is_no_trace_is_not_copied(tmp_path, capsys):
     (tmp_path / "a.json").write_text("{}")
-    assert read_trace.main([str(tmp_path / "a.json"), "--redact", str(tmp_path / "b.json")]) == 2
+    assert cli.main([str(tmp_path / "a.json"), "--redact", str(tmp_path / "b.json")]) == 2
     assert "no trace" in capsys.readouterr().err and not (tmp_path / "b.json").exists()
 
 
 def test_an_error_names_the_file_that_it_is_about(tmp_path, capsys):
     (tmp_path / "a.json").write_bytes(secret_trace())
     target = tmp_path / "no" / "b.json"
-    assert read_trace.main([str(tmp_path / "a.json"), "--redact", str(target)]) == 1
+    assert cli.main([str(tmp_path / "a.json"), "--redact", str(target)]) == 1
     assert capsys.readouterr().err == f"error: {target}: No such file or directory\n"
 
 

@@ -4,8 +4,8 @@ import io
 import json
 import sys
 
-from helpers.events import GEMM, call, document, kernel, launch, op, step
 import pytest
+from reader_helpers.events import GEMM, call, document, kernel, launch, op, step
 from trace_reader import analyze, cli, load, read
 from trace_reader.analysis.gate import gate
 from trace_reader.analysis.job_facts import job_facts

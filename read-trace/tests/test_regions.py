@@ -5,13 +5,11 @@ The files are made by hand, with the arguments that torch's exporters write: no 
 
 import json
 
-from helpers.events import ADD, GEMM, annotation, call, document, kernel, launch, memcpy, memset, step
-from helpers.other_forms import torchs_exporter, window
 import pytest
-from trace_reader import load, read
+from reader_helpers.events import ADD, GEMM, annotation, call, document, kernel, launch, memcpy, memset, step
+from reader_helpers.other_forms import torchs_exporter, window
+from trace_reader import cli, load, read
 from trace_reader.analysis.place_facts import region_facts
-
-import read_trace
 
 BASE_NS = 1_700_000_000_000_000_000
 
@@ -70,7 +68,7 @@ def spliced(path, trace=RUN):
 
 
 def told(capsys, path, *flags):
-    assert read_trace.main([str(path), *flags]) == 0
+    assert cli.main([str(path), *flags]) == 0
     return capsys.readouterr().out
 
 
@@ -187,5 +185,5 @@ def test_what_names_another_graph_brings_no_regions_of_its_own(tmp_path, capsys)
 
 def test_a_graph_without_regions_is_to_be_named_by_another_trace(tmp_path, capsys):
     trace = document(step(2, 0, 100), call("cudaGraphLaunch", 5, 4, 1), node(kernel(GEMM, 11, 10, 1), 1))
-    assert read_trace.main([str(spliced(tmp_path / "a.json", trace)), "--by", "layer"]) == 2
+    assert cli.main([str(spliced(tmp_path / "a.json", trace)), "--by", "layer"]) == 2
     assert capsys.readouterr().err.endswith("recorded (with_stack); what a CUDA graph replays: --names EAGER.json\n")

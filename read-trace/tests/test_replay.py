@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from helpers import GALLERY
-from helpers.events import ADD, GEMM, call, event, kernel, launch, memcpy, step, write
 import numpy as np
 import pytest
+from reader_helpers import GALLERY
+from reader_helpers.events import ADD, GEMM, call, event, kernel, launch, memcpy, step, write
 from trace_reader import load, read
 from trace_reader.analysis.replay import Replay
 from trace_reader.analysis.step_facts import step_period_us

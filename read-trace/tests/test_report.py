@@ -3,9 +3,9 @@
 import random
 import re
 
-from helpers import FAULTS, GALLERY
-from helpers.events import ADD, GEMM, annotation, kernel, launch, op, step, write
 import pytest
+from reader_helpers import FAULTS, GALLERY
+from reader_helpers.events import ADD, GEMM, annotation, kernel, launch, op, step, write
 from trace_reader import cli
 from trace_reader.scene.document import Column, Document, Style, Table, TablePart
 from trace_reader.write import plain_text

@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 import shutil
 
-from helpers.events import document, kernel, launch, memory, step
 import pytest
+from reader_helpers.events import document, kernel, launch, memory, step
 from trace_reader import cli
 from trace_reader.commands.watch_folder import watch
 from trace_reader.units import natural

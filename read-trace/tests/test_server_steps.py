@@ -1,7 +1,7 @@
 """Steps of inference servers, which nobody marked by the profiler's step()."""
 
-from helpers.events import ADD, annotation, kernel, launch, op, step, write
 import pytest
+from reader_helpers.events import ADD, annotation, kernel, launch, op, step, write
 from trace_reader import cli, load, read
 from trace_reader.analysis.server_steps import ServerSteps, kind_of_step
 

@@ -8,14 +8,13 @@ import random
 import struct
 import sys
 
-from helpers import GALLERY
 import pytest
+from reader_helpers import GALLERY
+from trace_reader import cli
 from trace_reader.analysis.snapshot_facts import compare_held, snapshot_curves, snapshot_facts
 from trace_reader.errors import NotATraceError
 from trace_reader.parse.memory_snapshot import read_snapshot
 from trace_reader.parse.plain_pickle import NotPlainError, loads
-
-import read_trace
 
 DATA = Path(__file__).parent / "data" / "snapshot"
 MIB = 2**20
@@ -85,7 +84,7 @@ def kept(path, snapshot):
 
 
 def told(capsys, *arguments):
-    assert read_trace.main(["memory", *map(str, arguments)]) == 0
+    assert cli.main(["memory", *map(str, arguments)]) == 0
     return capsys.readouterr().out
 
 
@@ -116,7 +115,7 @@ In use at the end, by the line that asked for it
   project/train.py:5 main   module          1  10.0 MiB  55.6%
   project/train.py:12 step  optimizer       1   8.0 MiB  44.4%
 
-next: uv run read_trace.py memory {path} LATER.pickle tells what grew since
+next: read-trace memory {path} LATER.pickle tells what grew since
 """
     )
     (own,) = devices(capsys, path)
@@ -324,7 +323,7 @@ def test_a_recorded_run_has_the_peak_that_torch_counted(capsys):
 def test_beside_the_timeline_of_its_step(tmp_path, capsys, opened):
     """The curve and the peak are those of the trace's own allocations; what was there before the trace, the snapshot names."""
     arguments = [str(DATA / "train.json.gz"), "--html", str(tmp_path / "a.html"), "--snapshot", str(DATA / "before.pickle")]
-    assert read_trace.main(arguments) == 0
+    assert cli.main(arguments) == 0
     page = opened(tmp_path / "a.html")
     curve = page.evaluate("() => report.panels[0].curves")
     assert [(own["label"], own["peak"]) for own in curve] == [("GPU 0 memory", 324093440)]
@@ -338,7 +337,7 @@ def test_a_peak_at_the_trace_s_start_is_in_no_step(tmp_path, capsys):
     snapshot = pickle.loads((DATA / "before.pickle").read_bytes())
     snapshot["device_traces"] = [[own for own in snapshot["device_traces"][0] if own["action"] == "free_requested"][-20:]]
     arguments = [str(DATA / "train.json.gz"), "--html", str(tmp_path / "a.html"), "--snapshot"]
-    assert read_trace.main([*arguments, kept(tmp_path / "a.pickle", snapshot)]) == 0
+    assert cli.main([*arguments, kept(tmp_path / "a.pickle", snapshot)]) == 0
     words = "s time: 445.1 MiB, 264.0 MiB of it allocated before the first event, freed later (20 events)"
     assert words in (tmp_path / "a.html").read_text()
 
@@ -346,22 +345,22 @@ def test_a_peak_at_the_trace_s_start_is_in_no_step(tmp_path, capsys):
 def test_of_another_run_it_is_refused(tmp_path, capsys):
     other = GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json"
     page = ["--html", str(tmp_path / "a.html")]
-    assert read_trace.main([str(other), *page, "--snapshot", str(DATA / "before.pickle")]) == 2
+    assert cli.main([str(other), *page, "--snapshot", str(DATA / "before.pickle")]) == 2
     words = "no allocation or free of it is from the time of the trace: is it of the same run?"
     assert capsys.readouterr() == ("", f"error: {DATA / 'before.pickle'}: {words}\n")
-    assert read_trace.main([str(other), str(other), *page, "--snapshot", str(DATA / "before.pickle")]) == 2
+    assert cli.main([str(other), str(other), *page, "--snapshot", str(DATA / "before.pickle")]) == 2
     assert capsys.readouterr() == ("", "error: --snapshot is of one trace, got 2\n")
     odd = gzip.decompress((DATA / "train.json.gz").read_bytes()).replace(
         b'"baseTimeNanoseconds": 1', b'"baseTimeNanoseconds": 1' + b"0" * 40
     )
     (tmp_path / "odd.json").write_bytes(odd)
-    assert read_trace.main([str(tmp_path / "odd.json"), *page, "--snapshot", str(DATA / "before.pickle")]) == 2
+    assert cli.main([str(tmp_path / "odd.json"), *page, "--snapshot", str(DATA / "before.pickle")]) == 2
     assert capsys.readouterr().err.endswith(f"{words}\n")
     without = {"segments": RUN["segments"]}
-    assert read_trace.main([str(other), *page, "--snapshot", kept(tmp_path / "a.pickle", without)]) == 2
+    assert cli.main([str(other), *page, "--snapshot", kept(tmp_path / "a.pickle", without)]) == 2
     assert "a.pickle: no history was recorded: call torch.cuda.memory._record_memory_history()" in capsys.readouterr().err
     timeless = {"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": 512}]]}
-    assert read_trace.main([str(other), *page, "--snapshot", kept(tmp_path / "a.pickle", timeless)]) == 2
+    assert cli.main([str(other), *page, "--snapshot", kept(tmp_path / "a.pickle", timeless)]) == 2
     assert capsys.readouterr().err.endswith(f"{words}\n")
     assert not (tmp_path / "a.html").exists()
 
@@ -372,8 +371,8 @@ def test_mistakes_in_a_command(tmp_path, capsys):
         (["a", "--top", "0"], "argument --top: expected a whole number, 1 or more, got 0"),
     ):
         with pytest.raises(SystemExit, match="2"):
-            read_trace.main(["memory", *arguments])
-        assert capsys.readouterr().err.endswith(f"read_trace.py memory: error: {words}\n")
+            cli.main(["memory", *arguments])
+        assert capsys.readouterr().err.endswith(f"read-trace memory: error: {words}\n")
     for name, data, words in (
         ("missing", None, "No such file or directory"),
         ("text", b"hello", "no snapshot of CUDA's memory, which is a pickle"),
@@ -384,7 +383,7 @@ def test_mistakes_in_a_command(tmp_path, capsys):
     ):
         if data is not None:
             (tmp_path / name).write_bytes(data)
-        assert read_trace.main(["memory", str(tmp_path / name)]) == 2
+        assert cli.main(["memory", str(tmp_path / name)]) == 2
         assert capsys.readouterr().err.startswith(f"error: {tmp_path / name}: {words}")
 
 
@@ -467,7 +466,7 @@ def test_damaged_snapshots_are_one_line_or_a_report(tmp_path, capsys):
     codes = set()
     for data in damaged:
         (tmp_path / "a.pickle").write_bytes(data)
-        codes.add(read_trace.main(["memory", str(tmp_path / "a.pickle")]))
+        codes.add(cli.main(["memory", str(tmp_path / "a.pickle")]))
         assert "Traceback" not in capsys.readouterr().err
     assert codes == {0, 2}
 
@@ -493,7 +492,7 @@ def test_values_of_other_types_are_counted_or_refused(tmp_path, capsys):
             read_snapshot(str(tmp_path / "a.pickle"))
         except NotATraceError:
             continue
-        assert read_trace.main(["memory", str(tmp_path / "a.pickle")]) == 0
+        assert cli.main(["memory", str(tmp_path / "a.pickle")]) == 0
         capsys.readouterr()
     assert sys.exc_info() == (None, None, None)
 

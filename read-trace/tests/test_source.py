@@ -13,16 +13,13 @@ import threading
 import zipfile
 import zlib
 
-import fsspec
-from helpers import GALLERY
-from helpers.events import document, kernel, launch, op, step
 import pytest
-from trace_reader import MissingExtraError, NotATraceError, TraceError, load, read
+from reader_helpers import GALLERY
+from reader_helpers.events import document, kernel, launch, op, step
+from trace_reader import MissingExtraError, NotATraceError, TraceError, cli, load, read
 from trace_reader.parse import decode as decode_module
 from trace_reader.parse.byte_source import BLOCK_BYTES, list_folder, open_blocks, read_bytes, size_of
 from trace_reader.parse.decode import decode_bytes
-
-import read_trace
 
 EVENTS = [step(0, 0, 100), op("aten::mm", 10, 20), launch(12, 1), kernel("a", 30, 5, 1), op("aten::add", 50, 9)]
 TEXT = json.dumps(document(*EVENTS)).encode()
@@ -224,13 +221,13 @@ def foreign(tmp_path):
 
 def test_a_file_that_is_something_else_is_one_line_and_what_to_do(tmp_path, capsys):
     for name, words in foreign(tmp_path).items():
-        assert read_trace.main([str(tmp_path / name)]) == 2
+        assert cli.main([str(tmp_path / name)]) == 2
         assert capsys.readouterr() == ("", f"error: {tmp_path / name}: {words}\n")
 
 
 def test_a_folder(tmp_path, capsys):
     def said(path):
-        assert read_trace.main([path, "--by", "layer"]) == 2
+        assert cli.main([path, "--by", "layer"]) == 2
         return capsys.readouterr().err.removeprefix(f"error: {path}: a folder; ").removesuffix("\n")
 
     folder = tmp_path / "runs"
@@ -263,14 +260,14 @@ def test_of_a_folder_the_traces_in_it_are_named(tmp_path, name):
 
 def test_a_place_that_fsspec_knows(capsys):
     """A file and a folder of its memory:, which stands for s3: and others."""
-    there = fsspec.filesystem("memory")
+    there = pytest.importorskip("fsspec").filesystem("memory")
     there.pipe({"/runs/a.json": TEXT, "/runs/b.json.gz": gzip.compress(TEXT)})
     assert names("memory://runs/a.json") == names("memory://runs/b.json.gz") == ["aten::mm", "aten::add"]
     assert sorted(list_folder("memory://runs")) == ["memory:///runs/a.json", "memory:///runs/b.json.gz"]
     assert list_folder("memory://runs/a.json") is None
     assert [size_of(f"memory://runs/{name}") for name in ("a.json", "none.json")] == [len(TEXT), 0]
     for path, why in (("memory://runs/none.json", "No such file or directory"), ("nosuch://a", "Protocol not known: nosuch")):
-        assert read_trace.main([path, "--json"]) == 2
+        assert cli.main([path, "--json"]) == 2
         assert capsys.readouterr() == ("", f"error: {path}: {why}\n")
 
 

@@ -5,13 +5,13 @@ import gzip
 from types import SimpleNamespace
 from typing import cast
 
-from helpers import FAULTS, GALLERY, ROOT
-from helpers.events import ADD, GEMM, MIB, annotation, kernel, launch, memcpy, memory, memset, on, op, step, write
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 import numpy as np
 import pytest
+from reader_helpers import FAULTS, GALLERY, RECORDINGS
+from reader_helpers.events import ADD, GEMM, MIB, annotation, kernel, launch, memcpy, memory, memset, on, op, step, write
 from trace_reader import analyze, load, read_job
 from trace_reader.analysis.job_facts import JobFacts
 from trace_reader.model.slices import ON_GPU, Kind
@@ -24,8 +24,8 @@ from trace_reader.write import job_picture, trace_picture
 from trace_reader.write.page_payload import Shown, panel, rank_panel
 from trace_reader.write.trace_picture import Window, draw
 
-RECORDINGS = sorted([*GALLERY.glob("*/*.json"), *(ROOT / "gallery" / "llm").glob("*.json.gz"), *FAULTS.glob("*.json.gz")])
-JOBS = sorted({path.name.partition("_rank")[0] for path in (ROOT / "gallery" / "several_gpus").glob("*_rank*.json.gz")})
+EVERY = sorted([*GALLERY.glob("*/*.json"), *(RECORDINGS / "llm").glob("*.json.gz"), *FAULTS.glob("*.json.gz")])
+JOBS = sorted({path.name.partition("_rank")[0] for path in (RECORDINGS / "several_gpus").glob("*_rank*.json.gz")})
 NEAR = (-1, 0, 1)  # ns: the picture's axis is a float
 TYPES = {"f64": "<f8", "i32": "<i4", "u8": "u1"}
 
@@ -111,7 +111,7 @@ def check(timeline, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}/{path.name.partition('.')[0]}")
+@pytest.mark.parametrize("path", EVERY, ids=lambda path: f"{path.parent.name}/{path.name.partition('.')[0]}")
 def test_the_picture_and_the_page_show_the_same(path, monkeypatch):
     trace = load(str(path))
     check(Timeline(trace, analyze(trace)), monkeypatch)
@@ -121,7 +121,7 @@ def test_the_picture_and_the_page_show_the_same(path, monkeypatch):
 @pytest.mark.parametrize("job", JOBS)
 def test_the_picture_and_the_page_of_a_job_show_the_same(job):
     """A rank's band: its stretches on the page, and what its lane in the picture is made of."""
-    paths = sorted(map(str, (ROOT / "gallery" / "several_gpus").glob(f"{job}_rank*.json.gz")))
+    paths = sorted(map(str, (RECORDINGS / "several_gpus").glob(f"{job}_rank*.json.gz")))
     facts, _ = read_job(paths)
     start_ns = min(own.window_ns[0] + (offset or 0) for own, offset in zip(facts.summaries, facts.offset_ns, strict=True))
     ax = job_picture.draw(facts, Window()).axes[0]
@@ -229,7 +229,7 @@ def test_a_list_of_tensors_in_an_optimizers_step_is_the_optimizers(tmp_path):
 
 
 def test_a_ranks_band_fills_its_window(tmp_path):
-    paths = sorted(map(str, (ROOT / "gallery" / "several_gpus").glob("data_parallel_slow5_rank*.json.gz")))
+    paths = sorted(map(str, (RECORDINGS / "several_gpus").glob("data_parallel_slow5_rank*.json.gz")))
     facts, _ = read_job(paths)
     for place, own in enumerate(facts.summaries):
         band = rank_band(facts, place)

@@ -1,7 +1,7 @@
 """The dispatch tree of a step, over all threads that have a part in it."""
 
-from helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, on, op, step, write
 import pytest
+from reader_helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, on, op, step, write
 from trace_reader import load
 from trace_reader.analysis.dispatch_tree import DEEPEST, dispatch_tree
 

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from helpers.events import ADD, GEMM, annotation, call, document, event, kernel, launch, memcpy, on, op, step, write
 import pytest
+from reader_helpers.events import ADD, GEMM, annotation, call, document, event, kernel, launch, memcpy, on, op, step, write
 from trace_reader import cli, load, read
 from trace_reader.analysis.comparison import rows
 from trace_reader.analysis.missing_events import missing

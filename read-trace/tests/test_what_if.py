@@ -3,9 +3,9 @@
 import json
 from types import SimpleNamespace
 
-from helpers import GALLERY
-from helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, on, op, step, write
 import pytest
+from reader_helpers import GALLERY
+from reader_helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, on, op, step, write
 from trace_reader import analyze, cli, load
 from trace_reader.analysis.plain_run import PlainRun
 from trace_reader.analysis.step_facts import step_period_us

@@ -1,14 +1,9 @@
-"""What the tests of both packages share: where things are, a lesson's run, and the events of a trace as plain JSON."""
+"""What the tutorial's tests share: where things are, a lesson's run, and the events of a trace as plain JSON."""
 
-import contextlib
 from dataclasses import dataclass
 import gzip
 import json
-import os
 from pathlib import Path
-import random
-import socket
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "read-trace"  # the reader's package
@@ -19,18 +14,6 @@ LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node")
 LESSONS = sorted(path.name for path in ROOT.glob("0[1-9]_*.py"))  # 00_doctor.py is none
 SMALL_ATTENTION = ("--batch", "1", "--heads", "2", "--seq", "256")
 SMALL_MLP = ("--batch", "2", "--seq", "8", "--dim", "32", "--hidden", "64")
-
-
-def fuzz_seed() -> int:
-    """What read-trace/tests/test_fuzz.py begins with: FUZZ_SEED, or always the same number: a change is judged by itself."""
-    return int(os.environ.get("FUZZ_SEED") or 20261123)
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on, below those that the system itself gives to the tests beside this one."""
-    while True:
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", random.randrange(20_000, 32_000))) as server:
-            return server.getsockname()[1]
 
 
 @dataclass(frozen=True)
@@ -94,9 +77,3 @@ class Run:
     def table(self) -> str:
         (path,) = self.folder.glob("*.txt")
         return path.read_text()
-
-
-def keep_screen(page: Any, name: str) -> None:
-    """A picture of what the page shows, in the folder that SCREENSHOTS names, if it does: CI keeps it."""
-    if folder := os.environ.get("SCREENSHOTS"):
-        page.screenshot(path=f"{folder}/{name}.png")

@@ -1,23 +1,19 @@
-"""Fixtures of both packages' tests: conftest.py of each imports them."""
+"""Fixtures and hooks of the tutorial's tests, which tests/conftest.py imports."""
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 import json
 import os
 from pathlib import Path
-import shutil
 import subprocess
 import sys
 import tempfile
 import threading
-from typing import Any
 
-from helpers import LAUNCHER, ROOT, Run, fuzz_seed
+from helpers import LAUNCHER, ROOT, Run
 import pytest
+from reader_helpers.fixtures import chromium, opened  # noqa: F401  # fixtures
 import torch
-from trace_reader import guard
-
-guard.raises = True
 
 Lesson = Callable[..., Run]
 # Variables that are read where they are needed, not when torch is imported: a fork of the process that has it heeds them.
@@ -88,54 +84,6 @@ def lessons(lesson) -> Callable[[Mapping[str, tuple[str, ...]]], dict[str, Futur
 
     pool = ThreadPoolExecutor(2)
     return start
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """The system's Chromium, without a window; skips, with the reason, where there is none."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip("no Chromium on this machine")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def opened(chromium: Any) -> Iterator[Callable[..., Any]]:
-    """Opens a page by file:// and returns it, once its scripts are done. At the end: nothing was asked of any other address, and
-    nothing was complained of.
-    """
-    contexts, complaints, asked = [], [], []
-
-    def complain(message: Any) -> None:
-        if not message.text.startswith("Canvas2D:"):  # reading pixels back is the tests' own doing
-            complaints.append(message.text)
-
-    def open_page(path: Path, wait: str = "html[data-ready]", **options: Any) -> Any:
-        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(20_000)
-        page.on("console", complain)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(path.as_uri())
-        page.wait_for_selector(wait, state="attached")
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert complaints == []
-    assert [url for url in asked if not url.startswith("file://")] == []
-
-
-def pytest_report_header():
-    return f"fuzz seed: {fuzz_seed()}"
 
 
 def pytest_collection_modifyitems(items):

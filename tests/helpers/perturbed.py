@@ -1,11 +1,9 @@
 """Recordings changed by a seed: times, names, shapes, streams, steps and headers that no recording has, and what the reader says.
 
-    uv run tests/helpers/perturbed.py                       which answers differ from those that are kept
     uv run tests/helpers/perturbed.py SEED --write FOLDER   the files of a seed, and the command
-    uv run tests/helpers/perturbed.py --keep [SEED ...]     keep today's answers, also of these seeds
 
-A seed is one to four changes of a recording of this repository and one command. Those that are kept changed their answer when a
-fault was put into the reader that no answer about a recording as it is noticed.
+A seed is one to four changes of a recording of this repository and one command. Those in tests/answers/numbers.tsv changed their
+answer when a fault was put into the reader that no answer about a recording as it is noticed.
 """
 
 import argparse
@@ -14,23 +12,19 @@ import contextlib
 from functools import cache
 import gzip
 import json
-import os
 from pathlib import Path
 import random
 import sys
 import tempfile
 from typing import Any
-import unittest.mock
 
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (2, 1)]
 
-from helpers.answers import ROOT, answer, hashed, printed
-from helpers.other_forms import write_nsys
-import numpy as np
+from helpers.snapshots import ROOT, answer, figures, printed
+from reader_helpers.other_forms import write_nsys
 
-DATA = ROOT / "read-trace" / "tests" / "data"
-KEPT, RECORDINGS = DATA / "perturbed.tsv", DATA / "perturbed_recordings.txt"
+RECORDINGS = ROOT / "tests" / "answers" / "perturbed_recordings.txt"
 FORMS = (
     "--json", "--all", "--json --all", "--all", "--json", "--brief", "--md --all --top 3", "--html", "--html", "--chain",
     "--by annotation", "--by layer --json", "--by stack", "--by stack --time cpu", "--folded", "--redact", "--what_if graph",
@@ -271,26 +265,6 @@ def _read(path: Path) -> dict[str, Any]:
     return read
 
 
-def _number(*values: float) -> str:
-    return " ".join(f"{value:.4g}" for value in np.ravel(values))
-
-
-def described(figure: Any, _suffix: str) -> bytes:
-    """What is drawn, and where: the same words with any matplotlib."""
-    lines = [_number(figure.get_figheight())]
-    for ax in figure.axes:
-        lines += [ax.get_title(loc="left"), ax.get_xlabel(), ax.get_ylabel(), _number(*ax.get_xlim(), *ax.get_ylim())]
-        lines += [f"{text.get_text()} {text.get_color()} {_number(*text.get_position())}" for text in ax.texts]
-        lines += [f"{_number(line.get_xdata())} {_number(line.get_ydata())} {line.get_color()}" for line in ax.lines]
-        lines += [f"{_number(patch.get_extents().bounds)} {_number(patch.get_facecolor())}" for patch in ax.patches]
-        for own in ax.collections:
-            lines.append(_number(own.get_facecolor()))
-            lines += [_number(path.vertices) for path in own.get_paths()]
-        lines += [label.get_text() for label in ax.get_yticklabels()]
-    lines += [text.get_text() for legend in figure.legends for text in legend.get_texts()] + [t.get_text() for t in figure.texts]
-    return "\n".join(lines).encode()
-
-
 def damaged(chance: random.Random, text: bytes) -> bytes:
     """A cut, a hole, another byte, a second list, or only half of the .gz."""
     where, how = chance.randrange(len(text) // 4, len(text)), chance.randrange(5)
@@ -346,47 +320,26 @@ def said(names: list[str], form: str) -> str:
     if command == "show":
         report = printed([*names, "--json"])
         ids = [found["slug"] for found in json.loads(report)["findings"]] if report.startswith("{") else ["low-occupancy"]
-        return "\n".join(printed(["show", *names, own, *more]) for own in ids)
+        return "\n".join(printed(["show", *names, slug, *more]) for slug in ids)
     if command == "--names":
         return printed([*names, "--names", names[0], *more])
-    if command == "--plot":
-        with contextlib.ExitStack() as stack:
-            for own in ("trace", "job", "roofline"):
-                stack.enter_context(unittest.mock.patch(f"trace_reader.write.{own}_picture.encoded", described))
-            text = printed([*names, "--plot", *(more or ["a.svg"])])
-        return "\n".join([text, *(path.read_text() for path in sorted(Path.cwd().glob("*.svg")))])
     return answer(names, form)
 
 
-def answer_of(seed: int) -> str:
-    """What the reader says of a seed's files."""
+def figures_of(seed: int) -> str:
+    """What the reader says of a seed's files, without its sentences."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        return said(*changed(seed, Path(folder)))
-
-
-def kept() -> dict[int, str]:
-    """The hash of each seed's answer."""
-    return {int(seed): value for seed, value in (line.split("\t") for line in KEPT.read_text().splitlines())}
+        names, form = changed(seed, Path(folder))
+        return figures(said(names, form), form)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("seed", type=int, nargs="*", help="with --keep: seeds that are kept from now on, too")
-    parser.add_argument("--keep", action="store_true", help="keep today's answers")
-    parser.add_argument("--write", type=Path, metavar="FOLDER", help="write the files of a seed, and print what is run on them")
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--write", type=Path, metavar="FOLDER", required=True, help="where")
     args = parser.parse_args()
-    os.chdir(ROOT)
-    if args.write:
-        names, form = changed(args.seed[0], args.write)
-        print(" ".join([*(str(args.write / name) for name in names), *form.split()]))
-        return
-    before = kept() if KEPT.exists() else {}
-    today = {seed: hashed(answer_of(seed)) for seed in sorted({*before, *args.seed})}
-    if args.keep:
-        KEPT.write_text("".join(f"{seed}\t{value}\n" for seed, value in today.items()))
-        return
-    differ = [seed for seed, value in today.items() if before.get(seed) != value]
-    print(f"{len(differ)} of {len(today)} answers differ from those that are kept: {' '.join(map(str, differ))}")
+    names, form = changed(args.seed, args.write)
+    print(" ".join([*(str(args.write / name) for name in names), *form.split()]))
 
 
 if __name__ == "__main__":

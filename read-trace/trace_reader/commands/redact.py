@@ -54,9 +54,9 @@ _OF_A_HOST = frozenset(
      "endpoint", "master", "worker"]
 )  # fmt: skip
 
-_STRING = rb'"(?:[^"\\\n]|\\.)*+"'
+_STRING = rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*"'
 # A string, a key, or a key and the string that is its value; a string without an end goes to the end of the line.
-_TOKEN = re.compile(rb'(%b(?:\s*:(?:\s*%b)?+)?+|"(?:[^"\\\n]|\\[^\n])*+\\?)' % (_STRING, _STRING))
+_TOKEN = re.compile(rb'(%b(?:\s*:(?:\s*%b)?)?|"[^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*\\?)' % (_STRING, _STRING))
 _WHOLE = re.compile(_STRING)
 _LONG_NUMBER = re.compile(r"\d{3,}")
 _BARE = re.compile(rb"[^\s{}\[\]:,]+")

@@ -58,7 +58,7 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _TIME = re.compile(rb'"ts"\s*:\s*"?(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)')
 _OPENING = re.compile(rb"(?:\xef\xbb\xbf)?\s*([\[{])")
 _TRACE_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
-_TOKEN = re.compile(rb'("traceEvents"\s*:\s*\[)|"(?:[^"\\]|\\.)*+"|[{}\[\]]', re.DOTALL)
+_TOKEN = re.compile(rb'("traceEvents"\s*:\s*\[)|"[^"\\]*+(?:\\.[^"\\]*+)*"|[{}\[\]]', re.DOTALL)
 # The end of one event and the start of the next. No string holds it: a quote inside a string is escaped.
 _BOUNDARY = re.compile(rb"\}\s*,\s*(?=" + EVENT.encode() + rb")")
 _ANY_BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{)")  # between two events, or two objects inside one
