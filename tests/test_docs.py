@@ -147,6 +147,7 @@ def test_the_pages_name_every_flag_and_no_other():
         "--torch-backend",
         "--no-sync",
         "--index-url",
+        "--accept",
         "--no-project",
         "--with-editable",
         "--type",

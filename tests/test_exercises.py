@@ -202,6 +202,14 @@ def test_a_batch_that_is_written_to_is_said(program, cpu):
         measure.measure(program(), program("mine", "return model * x", "y = model * x; x.add_(1); return y"), cpu)
 
 
+def test_each_batch_is_compared_twice(program, cpu):
+    """What is right the first time that a batch comes, and wrong the second time."""
+    mine = program("mine", "return model * x", "calls.append(0); return model * x + (len(calls) > 3)")
+    mine.write_text(f"calls = []\n{mine.read_text()}")
+    found, traces = measure.measure(program(), mine, cpu)
+    assert found["differs"].startswith("output 1 differs by up to ") and not traces
+
+
 @pytest.mark.parametrize(
     ("before", "body"),
     [

@@ -166,6 +166,8 @@ def test_an_attentions_output_is_as_wide_as_its_values():
         "aten::_flash_attention_backward", Inputs((value, query, query, value), ("c10::Half",) * 4, (), ("",) * 11 + ("False",))
     )
     assert backward is not None and backward.bytes == 2 * forward.bytes
+    # Three products are as wide as the queries, two as the values.
+    assert backward.flop == 2 * 2 * 4 * 24 * 24 * (3 * 192 + 2 * 128)
 
 
 @pytest.mark.parametrize(

@@ -829,14 +829,15 @@ def test_only_the_cats_that_grow_are_counted(tmp_path):
 
 
 def test_by_their_shapes_cats_grow_whatever_they_take(tmp_path):
-    def shaped(*sizes):
+    def shaped(*sizes, more=lambda size: 1):
         events = cats(*(9 for _ in sizes))
-        ops = [op("aten::cat", n, 0.9, **{"Input Dims": [[[1, size, 8], [1, 1, 8]], []], "Input type": ["", ""],
+        ops = [op("aten::cat", n, 0.9, **{"Input Dims": [[[1, size, 8], [1, more(size), 8]], []], "Input type": ["", ""],
                "Input Strides": [[], []]}) for n, size in enumerate(sizes)]  # fmt: skip
         launches = [{**e, "ts": e["ts"] + 0.1, "dur": 0.5} if e["name"] == "cudaLaunchKernel" else e for e in events]
         return found(tmp_path, [*launches, *ops])
 
     assert "cache-growing-by-cat" in shaped(16, 17, 18, 19) and "cache-growing-by-cat" not in shaped(16, 16, 16, 16)
+    assert "cache-growing-by-cat" not in shaped(16, 48, 112, 240, more=lambda size: size + 16)  # what is joined to it is larger
 
 
 def test_a_rate_that_only_a_cache_gives_is_no_yardstick(tmp_path):
@@ -1213,6 +1214,26 @@ def test_a_loop_of_small_ops_is_told_as_one(tmp_path):
         "50 of 50 outermost ops per step take less than 50 µs or are loops over such ops (median 99.0 µs; 50 x aten::lstm_cell): "
         "100% of the time with what is between them"
     )
+
+
+def test_on_a_busy_machine_small_ops_that_waited_for_a_core_are_small(tmp_path):
+    """Of 50 adds of 1 one takes 80 in each step, another one; a large one takes 80 in all of them."""
+
+    def steps(*waited):
+        events = []
+        for number, late in enumerate(waited):
+            at = number * 300
+            events.append(step(number, at, 290))
+            for n in range(50):
+                events.append(op("aten::add", at, 80 if n == late else 1))
+                at += events[-1]["dur"] + 0.5
+        return events
+
+    assert found(tmp_path, steps(7, 31))["many-small-ops"] == (
+        "50 of 50 outermost ops per step take less than 50 µs in at least one step (median 1.0 µs; 50 x aten::add): "
+        "52% of the time with what is between them"
+    )
+    assert "many-small-ops" not in found(tmp_path, steps(7, 7))
 
 
 def test_a_softmax_whose_result_the_next_product_cannot_take_is_no_attention(tmp_path):

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 from reader_helpers import TOOL
-from reader_helpers.events import call, document, kernel, launch, memcpy, op, step
+from reader_helpers.events import call, document, kernel, launch, memcpy, memory, op, step
 from trace_reader import cli, read
 from trace_reader.analysis.gate import DEFAULTS, Limit, gate, parse_limit
 from trace_reader.analysis.run_measures import RowMeasure, RunMeasures, measures, of_job
@@ -212,7 +212,7 @@ def test_the_ranks_of_a_job_are_one_run():
 def traces(tmp_path):
     """Traces of three steps with kernels, a copy and a synchronization each, as asked for."""
 
-    def written(name, kernels=1, copies=0, syncs=0, us=100):
+    def written(name, kernels=1, copies=0, syncs=0, us=100, with_memory=False):
         events = []
         for n in range(1, 4):
             at, number = n * 1000, n * 100
@@ -223,6 +223,7 @@ def traces(tmp_path):
             for k in range(copies):
                 events += [call("cudaMemcpyAsync", at + 50 + k, 1, number + 50 + k), memcpy(at + 55 + k, 1, number + 50 + k)]
             events += [call("cudaStreamSynchronize", at + 70 + k, 1, number + 70 + k) for k in range(syncs)]
+        events += [memory(1005, 100, 4096, 4096)] if with_memory else []
         path = tmp_path / f"{name}.json"
         path.write_text(json.dumps(document(*events)))
         return str(path)
@@ -379,6 +380,10 @@ def test_the_forms(traces, tmp_path, capsys):
     suite = ET.parse(junit).getroot()
     assert (suite.tag, suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("testsuite", "3", "1", "1")
     assert suite[0].find("failure").get("message") == "grew by +1" and suite[0].get("name") == "kernels=+0"
+    recorded = traces("recorded", with_memory=True)
+    assert checked(capsys, new, "--baseline", recorded, *limits, "--junit", str(junit))[0] == 1
+    suite = ET.parse(junit).getroot()
+    assert (suite.get("failures"), suite.get("skipped")) == ("2", "0")  # the kernel that is new, the memory that is gone
     code, out = checked(capsys, new, "--baseline", old, *limits, "--github")
     assert code == 1 and out.splitlines()[0] == "::error title=read-trace kernels=+0::kernels grew by +1"
     assert all(line.startswith("::notice title=read-trace::") for line in out.splitlines()[1:]) and len(out.splitlines()) > 1

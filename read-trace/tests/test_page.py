@@ -335,6 +335,29 @@ def test_what_lights_up_in_a_job_lies_on_the_ranks_summary_alone(tmp_path, capsy
     assert items > 3 and boxes and {tuple(box) for box in boxes} == {(top, height)}
 
 
+def test_what_is_drawn_lies_at_its_trace_s_own_place(tmp_path, capsys, opened):
+    """Two traces, one drawn later than its own clock says: the stretches and curves of both move with their slices."""
+    paths = [made(tmp_path, *memory_training(), launch(5, 1), kernel("a", 8, 500, 1), name=f"{name}.json") for name in "ab"]
+    page = opened(written(tmp_path, capsys, *paths))
+    drawn = page.evaluate(
+        """() => { const t = report.timeline, g = t.g, [, p] = report.panels, places = [];
+        t.spans = [[1, 10_000, 200_000]];
+        for (const shift of [0, 300_000]) {
+          p.shift = shift; t.frame();
+          const boxes = [], points = [], fill = g.fillRect, line = g.lineTo;
+          g.fillRect = (x, y, w, h) => { if (g.fillStyle === "rgba(232, 161, 58, 0.333)") boxes.push(x, x + w); };
+          t.drawSpans(); g.fillRect = fill;
+          g.lineTo = (x, y) => points.push(x);
+          t.drawCurve(p, { ...p.curves[0], number: 0 }, 0); g.lineTo = line;
+          places.push([boxes, points.filter((x) => x > t.left && x < t.width)]);
+        }
+        return [places, t.x(300_000) - t.x(0)]; }"""
+    )
+    ((boxes, points), (later_boxes, later_points)), moved = drawn
+    assert len(boxes) == 2 and later_boxes == pytest.approx([x + moved for x in boxes])
+    assert len(points) > 10 and later_points == pytest.approx([x + moved for x in points][: len(later_points)])
+
+
 def test_arrows_side_by_side_are_never_a_block(tmp_path, capsys, opened):
     """A launch of many kernels that lie in a few pixels has one arrow to them, and one to each that is apart."""
     kernels = [kernel(f"k{n}", 20 + n * 0.01, 0.005, 1) for n in range(15)] + [kernel("apart", 80, 5, 1)]

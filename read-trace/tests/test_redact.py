@@ -90,6 +90,7 @@ NAMES = {
     "~mallory/x.py": "path-1.py",
     "../corp/net.py(1): f": "path-1.py(1): f",
     "torch/../../corp/x.py": "torch/path-1.py",
+    "/opt/site-packages/torch/../data.py": "torch/path-1.py",
     "file:///opt/corp/a.py see /opt/corp/b.py": "path-1.py see path-2.py",
     "/opt/venv/lib/python3.12/site-packages/torch/nn/functional.py(9): linear": "torch/nn/functional.py(9): linear",
     "torch/nn/sekret.py(9): linear": "torch/path-1.py(9): linear",

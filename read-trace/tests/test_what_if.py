@@ -7,9 +7,11 @@ import pytest
 from reader_helpers import GALLERY
 from reader_helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, on, op, step, write
 from trace_reader import analyze, cli, load
-from trace_reader.analysis.plain_run import PlainRun
+from trace_reader.analysis.edits import scaled
+from trace_reader.analysis.plain_run import PlainRun, PricedRun
 from trace_reader.analysis.step_facts import step_period_us
-from trace_reader.analysis.what_if import parse_change, what_if
+from trace_reader.analysis.what_if import busy_after, parse_change, what_if
+from trace_reader.findings.registry import named
 from trace_reader.scene.what_if_report import _gain
 
 CUDNN = str(GALLERY / "04_c_sdpa_attention" / "8_16_1024_64_cudnn_bf16_warm_eager.json")
@@ -52,6 +54,21 @@ def test_where_the_cpu_is_the_limit_a_dropped_kernel_saves_its_ops_time_alone(as
         ]
     )  # fmt: skip
     assert told(asked(*events, changes=["drop ^aten::add$"])) == ("recorded", 100, 97, pytest.approx(0.03))
+
+
+def test_of_two_gpus_the_one_that_is_busier_is_left(asked, tmp_path):
+    """In a step of 100 each is busy for 55; without one of the kernels the other still is, by an edit or as a graph."""
+    events = two_steps(
+        lambda at, n: [
+            launch(at + 2, n + 1), kernel(GEMM, at + 10, 55, n + 1), launch(at + 6, n + 2), kernel(ADD, at + 12, 55, n + 2, device=1)
+        ]
+    )  # fmt: skip
+    assert told(asked(*events, changes=["graph"]))[2] == pytest.approx(55)
+    trace = load(write(tmp_path / "t.json", *events))
+    run = PricedRun(trace)
+    for name in (GEMM, ADD):
+        assert busy_after(run, scaled(named(trace.work, name), 0.0)) == pytest.approx(55)
+    assert busy_after(run, scaled(trace.work, 0.2)) == pytest.approx(11)
 
 
 def test_an_annotation_that_is_dropped_takes_all_that_is_in_it(asked):

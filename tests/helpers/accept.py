@@ -20,7 +20,7 @@ import re
 import sys
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (2, 1)]
+    sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in (".", "tests", "read-trace/tests")]
 
 from helpers import perturbed
 from helpers.snapshots import ROOT, answer, figures, hashed, words_of_page

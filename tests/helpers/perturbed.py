@@ -19,7 +19,7 @@ import tempfile
 from typing import Any
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (2, 1)]
+    sys.path[:0] = [str(Path(__file__).resolve().parents[2] / folder) for folder in (".", "tests", "read-trace/tests")]
 
 from helpers.snapshots import ROOT, answer, figures, printed
 from reader_helpers.other_forms import write_nsys

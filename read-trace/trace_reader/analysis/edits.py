@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.replay import LONG_AGO_NS, STEPS_CHAIN, Played, Replay
 from trace_reader.link.intervals import each_within_ns, merged
+from trace_reader.link.launches import devices_of
 from trace_reader.model.rows import Rows, among, distinct, once
 
 GRAPH_LAUNCH_NS = 20_000  # what the CPU takes to launch a graph; one H200's took 10 to 60 us, behind the GPU's work
@@ -45,12 +46,16 @@ class Edited:
         return np.maximum(after_ns, NEVER_NS)
 
     def busy_us(self) -> float:
-        """How long the GPU is busy in a step at least, with what is left, if it is as fast as recorded."""
+        """How long the GPU is busy in a step at least, with what is left, if it is as fast as recorded: of several GPUs the one
+        that is for longest.
+        """
         replay = self.replay
         begin_ns, end_ns, steps = replay.edges(replay.nodes.recorded_ns)
         inside = np.minimum(replay.work.end_ns, end_ns) - np.maximum(replay.work.start_ns, begin_ns)
-        gone_us = float((np.maximum(inside, 0) * (1 - self.left)).sum()) / 1000 / steps
-        return max(replay.busy_us - gone_us, 0.0)
+        gone_us = np.maximum(inside, 0) * (1 - self.left) / 1000 / steps
+        devices = devices_of(replay.work)
+        left_us = (busy_us - float(gone_us[devices == device].sum()) for device, busy_us in replay.busy_us_by_device.items())
+        return max((0.0, *left_us))
 
     def skip(self, union: Union, left: float = 0.0, chain: int = STEPS_CHAIN) -> None:
         """Let the threads of a chain take no time in these stretches (as `merged` gives them), or only so much of it."""

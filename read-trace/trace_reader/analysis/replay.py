@@ -183,17 +183,14 @@ class Replay:
         return self.number[np.flatnonzero(is_launch[:-1])]
 
     @cached_property
-    def busy_us(self) -> float:
-        """How long the GPU was busy in a step, as recorded, but for collectives, which wait for others: of several GPUs the one
-        that was for longest.
-        """
+    def busy_us_by_device(self) -> dict[int, float]:
+        """How long each GPU was busy in a step, as recorded, but for collectives, which wait for others."""
         begin_ns, end_ns, steps = self.edges(self.nodes.recorded_ns)
-        own = self.work.where(~self.work.is_named(is_collective))
-        busy = [
-            union_ns(np.clip(work.start_ns, begin_ns, end_ns), np.clip(work.end_ns, begin_ns, end_ns))
-            for _, work in own.by(devices_of(own))
-        ]
-        return max(busy, default=0) / 1000 / steps
+        computing = self.work.where(~self.work.is_named(is_collective))
+        return {
+            device: union_ns(np.clip(work.start_ns, begin_ns, end_ns), np.clip(work.end_ns, begin_ns, end_ns)) / 1000 / steps
+            for (device,), work in computing.by(devices_of(computing))
+        }
 
     @property
     def gpu_nodes(self) -> np.ndarray:

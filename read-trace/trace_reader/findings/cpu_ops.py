@@ -124,7 +124,8 @@ def _many_small_ops(trace: Trace, facts: Facts) -> Seen | None:
         return None
     ops = _in_path(trace, path)
     outer = Rows(trace.slices, outermost(trace.slices, ops.where(ops.is_named(lambda name: name.startswith("aten::"))).at))
-    small = outer.where((outer.duration_us < SMALL_US) | _made_of_small(ops, outer))
+    short, loops = _uninterrupted_us(trace, outer) < SMALL_US, _made_of_small(ops, outer)
+    small = outer.where(short | loops)
     if len(small) < MANY_OPS * _steps(facts):
         return None
     starts, ends = small.start_ns, until_the_next(outer, small, SHORT_GAP_NS)
@@ -135,12 +136,30 @@ def _many_small_ops(trace: Trace, facts: Facts) -> Seen | None:
     if share < MOSTLY:
         return None
     named = sorted(small.by_name(), key=lambda item: (-len(item[1]), item[0]))
-    loops = " or are loops over such ops" * bool((small.duration_us >= SMALL_US).any())
     of = f"{len(small) / _steps(facts):.0f} of {len(outer) / _steps(facts):.0f} outermost ops per step"
-    each = f"{of} take less than {SMALL_US:.0f} µs{loops}"
+    once = " in at least one step" * bool((short & (outer.duration_us >= SMALL_US)).any())
+    each = f"{of} take less than {SMALL_US:.0f} µs{once}{' or are loops over such ops' * bool((loops & ~short).any())}"
     seen = f"{each} (median {us(small.median_us)}; {listed(f'{len(rows) / _steps(facts):.0f} x {name}' for name, rows in named)})"
     effect = Effect(skipped(merged(starts, ends)))
     return Seen(f"{seen}: {about(share)} of the time with what is between them", small, share=share, effect=effect)
+
+
+def _uninterrupted_us(trace: Trace, outer: Rows) -> np.ndarray:
+    """How long each of these ops takes where nothing interrupts it: the shortest of the n-th calls of its name in the steps. On a
+    busy machine a small op is as long as it had to wait for its core, in one step, and not in the next.
+    """
+    shortest_us = np.array(outer.duration_us)
+    for _, calls in outer.by_name():
+        rows = np.searchsorted(outer.at, calls.at)
+        step = trace.step_at(calls.start_ns)
+        order = np.lexsort((calls.start_ns, step))
+        first = np.flatnonzero(np.r_[True, np.diff(step[order]) != 0])
+        nth = np.empty(len(rows), np.int64)
+        nth[order] = np.arange(len(rows)) - np.repeat(first, np.diff(np.r_[first, len(rows)]))
+        least_us = np.full(nth.max() + 1, np.inf)
+        np.minimum.at(least_us, nth, outer.duration_us[rows])
+        shortest_us[rows] = least_us[nth]
+    return shortest_us
 
 
 def _made_of_small(ops: Rows, outer: Rows) -> np.ndarray:
