@@ -13,7 +13,7 @@ import dataclasses
 import json
 import sys
 
-from common.watch.doctor import examine, exit_code, report
+from doctor.checks import examine, exit_code, report
 
 
 def parse_args(argv=None):

@@ -11,15 +11,19 @@ Then look: in the table, do the CPU total and the CUDA total have the same unit?
 ProfilerStep#N > matmul_add > aten::matmul > aten::mm, and after it aten::add. Below each of the last two is a kernel launch,
 and its arrow leads to the kernel on the GPU's lane. The white space there is time in which the GPU waits.
 
-Every lesson ends in the same loop. `record` is torch.profiler.profile with the lesson's flags, see common/record.py.
-
 Writes traces/01_matmul_add/<size>_<dtype>_<cold|warm>_<eager|compile>.json (the trace) and .txt (the table).
 """
 
+from common.artifacts import TABLE, writing
 from common.cli import DTYPES, LessonParser, positive_int, run
 from common.device import choose_device
-from common.record import record, warm_up
+from common.plain_step import time_plain_steps
+from common.quiet import watched
+from common.record import warm_up
+from common.summary import finish
+from common.tensor_memory import PeakMemory
 import torch
+from torch.profiler import profile, record_function, schedule
 
 
 def matmul_add(x, w, b):
@@ -56,14 +60,33 @@ def main(args):
         fn = torch.compile(fn, mode=args.compile_mode)
 
     def step():
-        with torch.profiler.record_function("matmul_add"):
+        with record_function("matmul_add"):
             return fn(x, w, b)
 
     warm_up(step, args, device)
-    with record(args, device) as profiler:
-        for _ in profiler.steps:
-            step()
-            profiler.step()
+    memory = PeakMemory(args, device)
+    with watched(args, device):  # torch's log stays off the terminal, and an error that you can mend is one line
+        device.synchronize()
+        with profile(
+            activities=device.activities(),
+            schedule=schedule(wait=args.wait, warmup=args.schedule_warmup, active=args.active, repeat=1),
+            record_shapes=args.record_shapes,
+            profile_memory=args.profile_memory,
+            with_stack=args.with_stack,
+            acc_events=True,  # or torch warns that a next cycle drops the events; there is none
+        ) as profiler:
+            for number in range(args.wait + args.schedule_warmup + args.active):
+                with memory.of_step(number):
+                    step()
+                if number + 1 == args.wait + args.schedule_warmup:
+                    device.synchronize()  # a kernel that still ran would be in the first recorded step
+                profiler.step()
+        with writing(args, device, memory.peak) as files:
+            profiler.export_chrome_trace(str(files.trace))
+            averages = profiler.key_averages(group_by_input_shape=args.record_shapes)
+            files.table.write_text(averages.table(sort_by=device.sort_by, **TABLE))
+    # From 02 on, `record` is the lines from `memory` to here (common/record.py).
+    finish(files, time_plain_steps(step, args, device), args, device)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,9 @@ Writes traces/03_simple_mlp/<batch>_<seq>_<dim>_<hidden>_<dtype>_<cold|warm>_<ea
 
 from common.cli import DTYPES, LessonParser, run
 from common.device import choose_device
+from common.plain_step import time_plain_steps
 from common.record import record, warm_up
+from common.summary import finish
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -64,6 +66,7 @@ def main(args):
         for _ in profiler.steps:
             step()
             profiler.step()
+    finish(profiler.files, time_plain_steps(step, args, device), args, device)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ from types import SimpleNamespace
 
 from common.cli import DTYPES, LessonError, LessonParser, run
 from common.device import choose_device
+from common.plain_step import time_plain_steps
 from common.record import record, warm_up
+from common.summary import finish
 import torch
 from torch import nn
 
@@ -109,6 +111,7 @@ def main(args):
         for _ in profiler.steps:
             step()
             profiler.step()
+    finish(profiler.files, time_plain_steps(step, args, device), args, device)
 
 
 if __name__ == "__main__":

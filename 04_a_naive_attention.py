@@ -15,7 +15,9 @@ Writes traces/04_a_naive_attention/<batch>_<heads>_<seq>_<head_dim>_<dtype>_<col
 
 from common.cli import DTYPES, LessonParser, run
 from common.device import choose_device
+from common.plain_step import time_plain_steps
 from common.record import record, warm_up
+from common.summary import finish
 import torch
 
 
@@ -56,6 +58,7 @@ def main(args):
         for _ in profiler.steps:
             step()
             profiler.step()
+    finish(profiler.files, time_plain_steps(step, args, device), args, device)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ Writes traces/04_b_inplace_ops_attention/<batch>_<heads>_<seq>_<head_dim>_<dtype
 
 from common.cli import DTYPES, LessonParser, run
 from common.device import choose_device
+from common.plain_step import time_plain_steps
 from common.record import record, warm_up
+from common.summary import finish
 import torch
 
 
@@ -55,6 +57,7 @@ def main(args):
         for _ in profiler.steps:
             step()
             profiler.step()
+    finish(profiler.files, time_plain_steps(step, args, device), args, device)
 
 
 if __name__ == "__main__":

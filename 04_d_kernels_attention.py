@@ -17,7 +17,9 @@ Writes traces/04_d_kernels_attention/<batch>_<heads>_<seq>_<head_dim>_<dtype>_<c
 from common.cli import DTYPES, LessonParser, run
 from common.device import choose_device
 from common.hub import load_kernel, version_or_commit
+from common.plain_step import time_plain_steps
 from common.record import record, warm_up
+from common.summary import finish
 import torch
 
 REPO = "kernels-community/flash-attn2"
@@ -65,6 +67,7 @@ def main(args):
         for _ in profiler.steps:
             step()
             profiler.step()
+    finish(profiler.files, time_plain_steps(step, args, device), args, device)
 
 
 if __name__ == "__main__":

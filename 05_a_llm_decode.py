@@ -24,10 +24,12 @@ Writes traces/05_a_llm_decode/<sizes>_<arch>_<phase>_<cache>_<attention>_<dtype>
 import contextlib
 
 from common.cli import LessonError, LessonParser, run
-from common.decoding import PLAIN_STEPS, Decoder, print_rates
 from common.device import choose_device
-from common.llm import add_model_flags, annotate_layers, make_model, published
+from common.plain_step import time_plain_steps
 from common.record import record, warm_up
+from common.summary import finish
+from models.decoding import PLAIN_STEPS, Decoder, print_rates
+from models.llm import add_model_flags, annotate_layers, make_model, published
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -71,11 +73,13 @@ def main(args):
         if args.again:
             decoder.write_once()
         warm_up(step, args, device)
-        with record(args, device, PLAIN_STEPS) as profiler:
+        with record(args, device) as profiler:
             for _ in profiler.steps:
                 step()
                 profiler.step()
-    print_rates(decoder, profiler.plain_step)
+        plain_step = time_plain_steps(step, args, device, most=PLAIN_STEPS)
+        finish(profiler.files, plain_step, args, device)
+    print_rates(decoder, plain_step)
     return decoder
 
 

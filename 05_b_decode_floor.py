@@ -21,10 +21,12 @@ Writes traces/05_b_decode_floor/<sizes>_<arch>_<rung>_<dtype>_<cold|warm>_compil
 """
 
 from common.cli import LessonParser, run
-from common.decoding import PLAIN_STEPS, Decoder, print_rates
 from common.device import choose_device
-from common.llm import add_model_flags, make_model, published
+from common.plain_step import time_plain_steps
 from common.record import record, warm_up
+from common.summary import finish
+from models.decoding import PLAIN_STEPS, Decoder, print_rates
+from models.llm import add_model_flags, make_model, published
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -76,11 +78,13 @@ def main(args):
         decoder = Decoder(args, model, device)
         step = decoder.decode_step
         warm_up(step, args, device)
-        with record(args, device, PLAIN_STEPS) as profiler:
+        with record(args, device) as profiler:
             for _ in profiler.steps:
                 step()
                 profiler.step()
-    print_rates(decoder, profiler.plain_step)
+        plain_step = time_plain_steps(step, args, device, most=PLAIN_STEPS)
+        finish(profiler.files, plain_step, args, device)
+    print_rates(decoder, plain_step)
     return decoder
 
 

@@ -21,8 +21,10 @@ import time
 
 from common.cli import LessonParser, count, positive_int, run
 from common.device import choose_device
-from common.llm import add_model_flags, annotate_layers, make_model, published
+from common.plain_step import time_plain_steps
 from common.record import record, warm_up
+from common.summary import finish
+from models.llm import add_model_flags, annotate_layers, make_model, published
 import torch
 from torch.nn import functional as F
 from torch.profiler import record_function
@@ -108,6 +110,7 @@ def main(args):
         for _ in profiler.steps:
             step()
             profiler.step()
+    finish(profiler.files, time_plain_steps(step, args, device), args, device)
     return [float(loss) for loss in losses]
 
 

@@ -19,10 +19,12 @@ Writes traces/06_a_data_parallel/<layers>_<dim>_<batch>_<seq>_<dtype>_<cold|warm
 import contextlib
 import time
 
-from common.blocks import make_blocks, train_step
 from common.cli import DTYPES, count, positive_int, run
 from common.job import job, job_parser
+from common.plain_step import time_plain_steps
 from common.record import record, warm_up
+from common.summary import finish
+from models.blocks import make_blocks, train_step
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
@@ -73,6 +75,7 @@ def main(args):
             for _ in profiler.steps:
                 step()
                 profiler.step()
+        finish(profiler.files, time_plain_steps(step, args, device), args, device)
     return model
 
 

@@ -16,10 +16,12 @@ Writes traces/06_b_sharded/<layers>_<dim>_<batch>_<seq>_<dtype>_<cold|warm>_<eag
 
 import argparse
 
-from common.blocks import make_blocks, train_step
 from common.cli import DTYPES, run
 from common.job import job, job_parser
+from common.plain_step import time_plain_steps
 from common.record import record, warm_up
+from common.summary import finish
+from models.blocks import make_blocks, train_step
 import torch
 from torch.distributed.fsdp import fully_shard
 
@@ -60,6 +62,7 @@ def main(args):
             for _ in profiler.steps:
                 step()
                 profiler.step()
+        finish(profiler.files, time_plain_steps(step, args, device), args, device)
     return model
 
 

@@ -14,10 +14,12 @@ number of bytes, and what comes between two blocks is computed and kept once in 
 Writes traces/06_c_tensor_parallel/<layers>_<dim>_<batch>_<seq>_<dtype>_<cold|warm>_<eager|compile>_w<ranks>_rank<rank>.json .txt.
 """
 
-from common.blocks import make_blocks, train_step
 from common.cli import DTYPES, LessonError, run
 from common.job import job, job_parser
+from common.plain_step import time_plain_steps
 from common.record import record, warm_up
+from common.summary import finish
+from models.blocks import make_blocks, train_step
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
@@ -67,6 +69,7 @@ def main(args):
             for _ in profiler.steps:
                 step()
                 profiler.step()
+        finish(profiler.files, time_plain_steps(step, args, device), args, device)
     return model
 
 

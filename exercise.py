@@ -16,13 +16,9 @@ import argparse
 import sys
 import webbrowser
 
-from common.watch.interrupts import at_once, unwind_on_signals
-from common.watch.streams import prepare_streams
-
-with at_once():
-    from exercises.judge.book import Exercise, exercises
-    from exercises.judge.progress import Progress
-    from exercises.judge.session import ExerciseError, Session
+from exercises.judge.book import Exercise, exercises
+from exercises.judge.progress import Progress
+from exercises.judge.session import ExerciseError, Session
 
 
 def parse_args(argv=None):
@@ -127,10 +123,10 @@ def main(args) -> int:
 
 
 if __name__ == "__main__":
-    prepare_streams()
-    unwind_on_signals()
     try:
         sys.exit(main(parse_args()))
+    except KeyboardInterrupt:
+        sys.exit(130)
     except (ExerciseError, ValueError) as error:
         sys.stdout.flush()
         code = getattr(error, "exit_code", 1)

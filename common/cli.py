@@ -5,15 +5,12 @@ from collections.abc import Callable, Collection, Sequence
 import errno
 import os
 from pathlib import Path
+import signal
 import sys
 from typing import NoReturn
 
-from common.run_names import check_folder, run_tag
-from common.watch.interrupts import at_once, unwind_on_signals
-from common.watch.streams import prepare_streams, stdout_failed
-
-with at_once():  # a lesson imports this module before torch, whose import takes seconds
-    import torch
+from common.run_names import Run, check_folder, run_tag
+import torch
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -64,9 +61,8 @@ class LessonParser(argparse.ArgumentParser):
     """The flags that all lessons share; a lesson adds its sizes with `add_size`, a choice that names the run
     with `add_variant`, and the rest with `add_argument`.
 
-    `parse_args` returns, beside the flags: `script` (the lesson's name), `size_flags` (their names, in order)
-    and `tag` (the run's name, see `common.run_names.run_tag`). Flags are spelled with underscores, as in the
-    posts; the spelling with hyphens means the same.
+    `parse_args` returns, beside the flags, the `run` (`common.run_names.Run`: what it is called, and where its artifacts lie).
+    Flags are spelled with underscores, as in the posts; the spelling with hyphens means the same.
     """
 
     def __init__(
@@ -77,10 +73,7 @@ class LessonParser(argparse.ArgumentParser):
         """
         script = Path(file).stem
         super().__init__(
-            prog=f"{script}.py",
-            description=doc,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
+            prog=f"{script}.py", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
         )
         self._script = script
         self._sizes = self.add_argument_group("sizes")
@@ -88,10 +81,7 @@ class LessonParser(argparse.ArgumentParser):
         self._variant_flags: list[str] = []
 
         self.add_argument(
-            "--guess",
-            type=count,
-            metavar="N",
-            help=f"how many {counted} you expect a step to launch; the run answers",
+            "--guess", type=count, metavar="N", help=f"how many {counted} you expect a step to launch; the run answers"
         )
         self._add_shared(warmup)
         self._add_schedule()
@@ -109,9 +99,7 @@ class LessonParser(argparse.ArgumentParser):
         )
         shared.add_argument("--compile", action="store_true", help="run through torch.compile")
         shared.add_argument(
-            "--compile_mode",
-            choices=COMPILE_MODES,
-            help="torch.compile's mode; needs --compile (default: default)",
+            "--compile_mode", choices=COMPILE_MODES, help="torch.compile's mode; needs --compile (default: default)"
         )
         shared.add_argument(
             "--device",
@@ -154,10 +142,7 @@ class LessonParser(argparse.ArgumentParser):
             help="record the Python stack of each op; costs the most CPU time and a trace many times larger",
         )
         detail.add_argument(
-            "--trace_dir",
-            type=Path,
-            default=Path("traces") / script,
-            help="folder of the two artifacts (default: %(default)s)",
+            "--trace_dir", type=Path, default=Path("traces") / script, help="folder of the two artifacts (default: %(default)s)"
         )
         detail.add_argument(
             "--plain",
@@ -196,15 +181,14 @@ class LessonParser(argparse.ArgumentParser):
             self.error(f"--compile_mode {parsed.compile_mode} changes nothing without --compile: add --compile")
         if parsed.compile:  # on a CPU the fused kernels are in the trace then
             os.environ.setdefault("TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE", "1")
-        parsed.script = self._script
-        parsed.size_flags = tuple(self._size_flags)
-        parsed.tag = run_tag(
+        tag = run_tag(
             sizes=[getattr(parsed, name) for name in (*self._size_flags, *self._variant_flags)],
             dtype=parsed.dtype,
             warmup=parsed.warmup,
             compile=parsed.compile,
             changed=self._changed_settings(parsed),
         )
+        parsed.run = Run(self._script, tag, tuple(self._size_flags), parsed.trace_dir, parsed.gz)
         return parsed
 
     def _changed_settings(self, parsed: argparse.Namespace) -> dict[str, object]:
@@ -221,26 +205,26 @@ def run(main: Callable[[argparse.Namespace], None], parse_args: Callable[[], arg
     """Run a lesson, `main(parse_args())`, and end the process.
 
     Checks the trace folder first, and turns what the user can mend into one line. The exit code is 0; 1 or 2 after an
-    error; 130 or 143 after Ctrl-C or SIGTERM.
+    error; 130 or 143 after Ctrl-C or SIGTERM; 141 where nobody reads what it prints any more.
     """
-    prepare_streams()
-    unwind_on_signals()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         args = parse_args()
         try:
-            check_folder(args)
+            check_folder(args.run)
         except OSError as error:
             raise LessonError(f"--trace_dir {args.trace_dir}: cannot write there: {error}", exit_code=2) from error
         main(args)
         sys.stdout.flush()
     except LessonError as error:
         stop(error)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
     except OSError as error:
-        if error.filename is not None or error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EIO):
+        if error.filename is not None or error.errno not in (errno.EPIPE, errno.ENOSPC):
             raise
-        sys.exit(stdout_failed(error))
-    except SystemExit as end:
-        if end.code in (130, 143):
-            os._exit(end.code)  # what had to be put away is; torch's own end can take seconds
-        raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try again at its end
+        if error.errno == errno.EPIPE:  # `| head`
+            sys.exit(128 + signal.SIGPIPE)
+        stop(LessonError(f"cannot write to standard output: {error.strerror}"))
     sys.exit(0)

@@ -9,8 +9,8 @@ import re
 
 from common.cli import LessonError
 from common.run_names import recorded_on_a_gpu
+from common.tensor_memory import BoundedMemory, TooLargeError
 from common.units import human_bytes
-from common.watch.tensor_memory import BoundedMemory, TooLargeError
 import torch
 from torch.profiler import ProfilerActivity
 
@@ -35,6 +35,11 @@ class Device:
     total_bytes: int | None
     input_bytes: int = field(default=0, init=False)
     input_storages: frozenset[int] = field(default=frozenset(), init=False)
+
+    @property
+    def sort_by(self) -> str:
+        """The column that the table is sorted by: the time on the device."""
+        return "cpu_time_total" if self.type in ("cpu", "mps") else "device_time_total"
 
     def synchronize(self) -> None:
         """Wait until the device has done all that was launched on it."""
@@ -79,7 +84,7 @@ class Device:
 
     def lacks_gpu(self, args, what: str, otherwise: str) -> LessonError:
         """That `what` needs a GPU and this is none; what runs here, and the recording of this run where the gallery has it."""
-        recorded = recorded_on_a_gpu(args.script, args.tag)
+        recorded = recorded_on_a_gpu(args.run.script, args.run.tag)
         read = f". Its recording on an H200: uv run read_trace.py {recorded}" if recorded else ""
         return LessonError(f"{what}, and this run is on {self.type}. {otherwise}{read}", exit_code=2)
 
@@ -96,6 +101,8 @@ def choose_device(requested: str) -> Device:
 
     Raises LessonError (exit code 2) if the device that was asked for is not there.
     """
+    # Else what the profiler has attached to a CUDA device stays, and each launch goes on costing more when nothing is recorded.
+    os.environ.setdefault("TEARDOWN_CUPTI", "1")
     current = torch.accelerator.current_accelerator()
     if requested != "auto":
         chosen, why = requested, f"asked for with --device {requested}"
@@ -131,7 +138,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _flags(args) -> str:
-    return " or ".join(f"--{name}" for name in args.size_flags)
+    return " or ".join(f"--{name}" for name in args.run.sizes)
 
 
 def _product_name(device_type: str) -> str:

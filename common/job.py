@@ -15,7 +15,6 @@ import traceback
 
 from common.cli import LessonError, LessonParser
 from common.device import Device, choose_device
-from common.run_names import trace_path
 from common.summary import NOT_INSTALLED
 import torch
 import torch.distributed as dist
@@ -37,14 +36,13 @@ class Job:
 
 class JobParser(LessonParser):
     """The parser of a lesson in several processes: under the launcher, a run's name ends with how many they are, and the rank.
-    The guess is `job_guess`, of collectives: the job counts them, where a single lesson counts kernels.
+    The guess is of collectives: the job counts them, where a single lesson counts kernels.
     """
 
     def parse_args(self, args: Sequence[str] | None = None, namespace=None):  # type: ignore[override]
         parsed = super().parse_args(args, namespace)
         if "RANK" in os.environ:
-            parsed.tag += f"_w{os.environ['WORLD_SIZE']}_rank{os.environ['RANK']}"
-        parsed.job_guess, parsed.guess = parsed.guess, None
+            parsed.run = parsed.run.of_rank(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
         return parsed
 
 
@@ -68,7 +66,7 @@ def job(args: argparse.Namespace) -> Iterator[Job]:
     """
     if "LOCAL_RANK" not in os.environ:
         raise LessonError(
-            f"this lesson runs in several processes: uv run torchrun --standalone --nproc_per_node 2 {args.script}.py",
+            f"this lesson runs in several processes: uv run torchrun --standalone --nproc_per_node 2 {args.run.script}.py",
             exit_code=2,
         )
     rank, world, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
@@ -105,8 +103,7 @@ def _joined(args: argparse.Namespace, rank: int, world: int, local_rank: int) ->
 
 def _print_job(args: argparse.Namespace, world: int) -> None:
     """What the traces of all ranks say together. Those of other machines may lie there: then it is of what is here."""
-    tag = args.tag.removesuffix("0")
-    paths = [trace_path(argparse.Namespace(**{**vars(args), "tag": f"{tag}{rank}"})) for rank in range(world)]
+    paths = [args.run.of_rank(rank, world).trace for rank in range(world)]
     try:
         from trace_reader import TraceError, job_sentence, read_job  # here: a lesson records without it, too
     except ImportError:
@@ -119,11 +116,9 @@ def _print_job(args: argparse.Namespace, world: int) -> None:
     counts = collectives_per_step(facts)
     print(f"job: {job_sentence(facts)}")
     print(f"collectives per step: {', '.join(f'{n} x {name}' for name, n in counts.items()) or 'none'}")
-    if args.job_guess is not None:
+    if args.guess is not None:
         made = sum(counts.values())
-        print(
-            f"guess: {args.job_guess} collectives per step{'. Correct.' if args.job_guess == made else f'; the job has {made}'}"
-        )
+        print(f"guess: {args.guess} collectives per step{'. Correct.' if args.guess == made else f'; the job has {made}'}")
     before, _, after = str(paths[0]).rpartition("rank0")
     files = f"{shlex.quote(before + 'rank')}*{shlex.quote(after)}"
     print(f"next: uv run read_trace.py {files}")

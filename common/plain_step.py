@@ -1,11 +1,13 @@
 """What a step takes without the profiler, which lengthens what it records."""
 
-from collections.abc import Generator
+import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
 import math
 import time
 
 from common.device import Device
+from common.quiet import watched
 import torch
 
 ROUNDS = 3
@@ -22,31 +24,34 @@ class PlainStep:
     high_us: float
     steps: int
 
-    @staticmethod
-    def measure(device: Device, steps: int | None = None) -> Generator[None, None, "PlainStep"]:
-        """To be asked for one value after the other, with a call of the step after each, until it returns.
 
-        Two calls are not timed by themselves: the first, and one that says how many make a round, at least two; with `steps`, all
-        calls together are so many at most, on every machine. The device is synchronized only at both ends of a round, so that the
-        CPU can run ahead as it does in a real run.
-        """
-        yield
-        device.synchronize()
-        start = time.perf_counter()
-        yield
-        device.synchronize()
-        calls = max(2, math.ceil(ROUND_S / (time.perf_counter() - start)))
+def time_plain_steps(
+    step: Callable[[], object], args: argparse.Namespace, device: Device, most: int | None = None
+) -> PlainStep | None:
+    """Time the step without the profiler; None with --no-plain. `most`: how often it can be called, where that is limited.
+
+    Two calls are not timed by themselves: the first, and one that says how many make a round, at least two. The device is
+    synchronized only at both ends of a round, so that the CPU can run ahead as it does in a real run.
+    """
+    if not args.plain:
+        return None
+    with watched(args, device):
+        step()
+        first_s = _timed(step, 1, device)
+        calls = max(2, math.ceil(ROUND_S / first_s))
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             calls = IN_A_JOB
-        if steps is not None:
-            calls = max(1, (steps - 2) // ROUNDS)
-        times_us = []
-        for _ in range(ROUNDS):
-            device.synchronize()
-            start = time.perf_counter()
-            for _ in range(calls):
-                yield
-            device.synchronize()
-            times_us.append((time.perf_counter() - start) / calls * 1e6)
-        low_us, median_us, high_us = sorted(times_us)
-        return PlainStep(median_us, low_us, high_us, ROUNDS * calls)
+        if most is not None:
+            calls = max(1, (most - 2) // ROUNDS)
+        low_s, median_s, high_s = sorted(_timed(step, calls, device) / calls for _ in range(ROUNDS))
+    return PlainStep(median_s * 1e6, low_s * 1e6, high_s * 1e6, ROUNDS * calls)
+
+
+def _timed(step: Callable[[], object], calls: int, device: Device) -> float:
+    """How long so many calls take, in seconds."""
+    device.synchronize()
+    start_s = time.perf_counter()
+    for _ in range(calls):
+        step()
+    device.synchronize()
+    return time.perf_counter() - start_s

@@ -1,7 +1,7 @@
 """What a run is called, and the paths of its two artifacts, the trace and the table."""
 
-import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 import errno
 import os
 from pathlib import Path
@@ -34,12 +34,31 @@ def _in_a_name(value: object) -> str:
     return f"{re.sub(r'[^A-Za-z0-9.-]', '-', text)[-40:].strip('-.')}-{zlib.crc32(text.encode()):08x}"
 
 
-def trace_path(args: argparse.Namespace) -> Path:
-    return args.trace_dir / f"{args.tag}{TRACE_SUFFIX}{'.gz' if args.gz else ''}"
+@dataclass(frozen=True)
+class Run:
+    """What belongs to a run: the lesson's name, the run's own, its sizes' flags, and where its artifacts lie. `rank`: of a job,
+    which process this is.
+    """
 
+    script: str
+    tag: str
+    sizes: tuple[str, ...]
+    folder: Path
+    is_gzipped: bool
+    rank: int | None = None
 
-def table_path(args: argparse.Namespace) -> Path:
-    return args.trace_dir / f"{args.tag}{TABLE_SUFFIX}"
+    @property
+    def trace(self) -> Path:
+        return self.folder / f"{self.tag}{TRACE_SUFFIX}{'.gz' if self.is_gzipped else ''}"
+
+    @property
+    def table(self) -> Path:
+        return self.folder / f"{self.tag}{TABLE_SUFFIX}"
+
+    def of_rank(self, rank: int, world: int) -> "Run":
+        """The same run of one of the job's ranks."""
+        tag = self.tag if self.rank is None else self.tag.removesuffix(f"_w{world}_rank{self.rank}")
+        return replace(self, tag=f"{tag}_w{world}_rank{rank}", rank=rank)
 
 
 def recorded_on_a_gpu(script: str, tag: str) -> Path | None:
@@ -48,14 +67,14 @@ def recorded_on_a_gpu(script: str, tag: str) -> Path | None:
     return path if (ROOT / path).is_file() else None
 
 
-def check_folder(args: argparse.Namespace) -> None:
+def check_folder(run: Run) -> None:
     """Make the trace folder and see that this run's artifacts can be written there.
 
     Raises OSError if not. Nothing is left but the folder.
     """
-    args.trace_dir.mkdir(parents=True, exist_ok=True)
-    for path in (trace_path(args), table_path(args)):
+    run.folder.mkdir(parents=True, exist_ok=True)
+    for path in (run.trace, run.table):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    with tempfile.TemporaryFile(dir=args.trace_dir):
+    with tempfile.TemporaryFile(dir=run.folder):
         pass

@@ -3,22 +3,33 @@
 import argparse
 import shlex
 
-from common.artifacts import Artifacts
+from common.artifacts import Files, add_header
 from common.cli import LessonError
 from common.device import Device
-from common.run_names import recorded_on_a_gpu, trace_path
+from common.plain_step import PlainStep
+from common.run_names import recorded_on_a_gpu
+from common.units import human_bytes
 
 # More than this the profiler never cost in docs/profiler_cost.md, stacks included: what is more has another cause.
 MOST_PER_STEP_US, MOST_PER_EVENT_US = 100, 15
 NOT_INSTALLED = "verdict: left out, because the reader is not installed: pip install ./read-trace"
 
 
-def print_summary(artifacts: Artifacts, args: argparse.Namespace, device: Device) -> None:
-    """Raises LessonError where a GPU was used and none of its events was recorded."""
-    print(*(line for line in artifacts.table.splitlines() if line.startswith("Self ")), sep="\n")
-    if artifacts.peak_memory:
-        print(f"peak memory: {artifacts.peak_memory}")
-    path = str(trace_path(args))
+def finish(files: Files, plain_step: PlainStep | None, args: argparse.Namespace, device: Device) -> None:
+    """Write the time of a step without the profiler into the trace, which does not tell it otherwise, and print the summary.
+
+    Raises LessonError where a GPU was used and none of its events was recorded; the artifacts are kept.
+    """
+    if plain_step is not None:
+        times = {"median": plain_step.median_us, "low": plain_step.low_us, "high": plain_step.high_us}
+        header = {**{name: round(time_us, 3) for name, time_us in times.items()}, "steps": plain_step.steps}
+        add_header(args.run.trace, {"plain_step_us": header})
+    for path in (args.run.trace, args.run.table):
+        print(f"wrote {path} ({human_bytes(path.stat().st_size)}, {files.seconds:.3f} s)")
+    print(*(line for line in args.run.table.read_text().splitlines() if line.startswith("Self ")), sep="\n")
+    if files.peak_memory:
+        print(f"peak memory: {files.peak_memory}")
+    path = str(args.run.trace)
     try:
         from trace_reader import plain_sentence, read, verdict_sentence, work_per_step  # here: a lesson records without it, too
     except ImportError:
@@ -30,7 +41,7 @@ def print_summary(artifacts: Artifacts, args: argparse.Namespace, device: Device
     if facts.plain.step_us is not None and (said := plain_sentence(facts)):
         print(f"{said}{_profilers_share(facts, args)}")
     print(work_per_step(facts))
-    if args.guess is not None:
+    if args.guess is not None and args.run.rank is None:
         print(answer(args.guess, facts))
     print(f"next: uv run read_trace.py {shlex.quote(path)}, or drag it into https://ui.perfetto.dev")
     recorded = recorded_on_a_gpu(facts.lesson.get("script", ""), facts.lesson.get("run", ""))

@@ -36,7 +36,7 @@ sys.path.insert(0, str(ROOT))
 @lru_cache
 def tag(script: str, flags: tuple[str, ...]) -> str:
     """The name of the run, as the lesson's own parser makes it."""
-    return importlib.import_module(script).parse_args(list(flags)).tag
+    return importlib.import_module(script).parse_args(list(flags)).run.tag
 
 
 @lru_cache

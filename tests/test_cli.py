@@ -63,7 +63,7 @@ def test_the_help_says_whether_a_lesson_warms_up(script, default, capsys):
 )
 def test_the_tag_names_sizes_dtype_warmup_compile_and_what_else_was_changed(script, flags, tag):
     args = parse(script, *flags.split())
-    assert args.tag == tag
+    assert args.run.tag == tag
     assert str(args.trace_dir) == f"traces/{script.removesuffix('.py')}"
 
 
@@ -96,7 +96,7 @@ def test_runs_with_different_settings_never_share_a_name():
             settings.pop("--op", None)
         tokens = [token for flag, value in settings.items() if value is not None for token in (flag, value) if token]
         args = vars(parse("01_matmul_add.py", *tokens)).copy()
-        tag = args.pop("tag")
+        tag = args.pop("run").tag
         assert by_tag.setdefault(tag, args) == args
     assert len(by_tag) > 2000
 

@@ -5,8 +5,8 @@ import json
 import subprocess
 import sys
 
-from common.watch import doctor
-from common.watch.doctor import OK, PROBLEM, WARNING, Check, Probe
+from doctor import checks as doctor
+from doctor.checks import OK, PROBLEM, WARNING, Check, Probe
 from helpers import LESSONS, ROOT
 from helpers.stand_ins import LIGER, package
 import pytest

@@ -45,7 +45,7 @@ each = pytest.mark.parametrize("figure", FIGURES, ids=lambda f: f"{f.post}-{f.fi
 def test_the_command_parses_and_its_recording_is_there(figure):
     args = importlib.import_module(figure.script).parse_args(figure.flags)
     for suffix in (".json", ".txt", ".png"):
-        path = GALLERY / figure.script / f"{args.tag}{suffix}"
+        path = GALLERY / figure.script / f"{args.run.tag}{suffix}"
         assert path.stat().st_size > 1000 and path.stat().st_size < 2_000_000
     assert figure.picture.is_file() and all(trace_of(command).is_file() for command in figure.others.values())
 

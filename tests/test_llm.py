@@ -5,10 +5,10 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
-from common import decoding
 from common.cli import LessonError
-from common.llm import PUBLISHED, SIZES
 from common.plain_step import PlainStep
+from models import decoding
+from models.llm import PUBLISHED, SIZES
 import pytest
 import torch
 from trace_reader import read
@@ -187,7 +187,7 @@ def test_a_loader_is_an_annotation_and_its_workers_need_it(tmp_path, lesson):
 def checkpoint(tmp_path_factory):
     """A checkpoint of one layer, as transformers saves it."""
     from common.device import choose_device
-    from common.llm import make_model
+    from models.llm import make_model
 
     module = importlib.import_module("05_a_llm_decode")
     args = module.parse_args(

@@ -14,7 +14,7 @@ import pytest
 import trace_reader
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-CODE = sorted([*ROOT.glob("*.py"), *(p for folder in ("common", "gallery", "benchmarks") for p in (ROOT / folder).rglob("*.py"))])
+CODE = sorted([*ROOT.glob("*.py"), *(p for folder in ("common", "doctor", "models", "gallery", "benchmarks") for p in (ROOT / folder).rglob("*.py"))])
 PROGRAM = {"read_trace.py"}  # it is the tool's main
 
 
@@ -37,8 +37,8 @@ def test_the_tutorial_uses_what_the_tool_exports(path):
 
 
 @pytest.mark.parametrize("lesson", LESSONS)
-def test_a_lesson_needs_torch_and_common_alone(lesson):
-    allowed = {"torch", "common", "triton", *sys.stdlib_module_names}
+def test_a_lesson_needs_torch_and_what_lessons_share_alone(lesson):
+    allowed = {"torch", "common", "models", "triton", *sys.stdlib_module_names}
     assert {module.split(".")[0] for module, _ in imports(ROOT / lesson)} <= allowed
 
 

@@ -1,10 +1,10 @@
 """What the lessons share, in process: warm-up, schedule, quiet, memory, progress, and the lines that a run prints."""
 
 import argparse
+import gzip
 import json
 import os
 from pathlib import Path
-import pty
 import subprocess
 import sys
 import time
@@ -13,14 +13,12 @@ from typing import Any
 
 from common import artifacts, run_names, units
 from common.cli import LessonError, LessonParser
-from common.device import Device, versions
-from common.plain_step import PlainStep
+from common.device import Device, choose_device, versions
+from common.plain_step import time_plain_steps
+from common.quiet import quiet
 from common.record import record, warm_up
-from common.summary import _profilers_share, print_summary
-from common.watch.progress import Progress, progress
-from common.watch.quiet import quiet
-from common.watch.run import peak_memory
-from common.watch.tensor_memory import BoundedMemory, TensorMemory, TooLargeError
+from common.summary import _profilers_share, finish
+from common.tensor_memory import BoundedMemory, TensorMemory, TooLargeError, peak_memory
 from helpers import ROOT, Trace
 import pytest
 import torch
@@ -52,6 +50,7 @@ def run(tmp_path, *flags, step=lambda: torch.ones(4) + 1, device=None):
         for _ in profiler.steps:
             step()
             profiler.step()
+    finish(profiler.files, time_plain_steps(step, args, device), args, device)
     return args, profiler
 
 
@@ -69,7 +68,7 @@ def test_the_schedule_is_the_flags(tmp_path):
     )
     assert len(called) == 2 + 1 + 2
     off, trace, on, last = ProfilerAction.NONE, ProfilerAction.WARMUP, ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE
-    assert [profiler.schedule(n) for n in range(6)] == [off, off, trace, on, last, off]
+    assert [profiler._profiler.schedule(n) for n in range(6)] == [off, off, trace, on, last, off]
 
 
 @pytest.mark.parametrize(
@@ -79,12 +78,13 @@ def test_the_schedule_is_the_flags(tmp_path):
 def test_the_device_is_idle_when_recording_starts(flags, before, tmp_path):
     said = []
     run(tmp_path, "--no-plain", *flags, step=lambda: said.append("step"), device=Idle(said))
-    assert said.index("synchronize") == before and said.count("synchronize") == 1
+    assert said[: before + 2] == ["synchronize", *["step"] * before, *["synchronize", "step"][not before :]][: before + 2]
+    assert said.count("synchronize") == 1 + bool(before)
 
 
-def measured(monkeypatch, call_s, steps=None):
-    """What PlainStep.measure does with a clock on which a call takes so long, a wait for the device a thousandth of a second,
-    and what it returns.
+def measured(monkeypatch, call_s, most=None):
+    """What time_plain_steps does with a clock on which a call takes so long, a wait for the device a thousandth of a second, and
+    what it returns.
     """
     said, clock = [], [0.0]
 
@@ -93,23 +93,21 @@ def measured(monkeypatch, call_s, steps=None):
             said.append("synchronize")
             clock[0] += 1e-3
 
-    monkeypatch.setattr("common.plain_step.time.perf_counter", lambda: clock[0])
-    calls = PlainStep.measure(Timed("cuda", "a GPU", None), steps)
-    while True:
-        try:
-            next(calls)
-        except StopIteration as done:
-            return said, done.value
+    def step():
         said.append("step")
         clock[0] += call_s(said.count("step"))
+
+    monkeypatch.setattr("common.plain_step.time.perf_counter", lambda: clock[0])
+    args = argparse.Namespace(plain=True, compile=False, compile_mode=None)
+    return said, time_plain_steps(step, args, Timed("cuda", "a GPU", None), most)
 
 
 def test_a_plain_step_is_timed_in_three_rounds_with_the_device_waited_for_at_their_ends_only(monkeypatch):
     """The first call is not timed, the second says how many make a round: two of 50 ms, and of them the median round."""
     took_s = [9, 0.05, 0.05, 0.07, 0.1, 0.1, 0.2, 0.1]
     said, plain = measured(monkeypatch, lambda n: took_s[n - 1])
-    around, one_round = ["step", "synchronize", "step", "synchronize"], ["synchronize", "step", "step", "synchronize"]
-    assert said == around + 3 * one_round
+    first, one_round = ["step", "synchronize", "step", "synchronize"], ["synchronize", "step", "step", "synchronize"]
+    assert said == first + 3 * one_round
     assert (plain.low_us, plain.median_us, plain.high_us) == pytest.approx((60_500, 100_500, 150_500))
     assert plain.steps == 6
 
@@ -128,11 +126,11 @@ def test_ranks_make_equally_many_plain_steps_however_long_they_take(monkeypatch)
 
 
 @pytest.mark.parametrize(("own", "then"), [(None, "1"), ("0", "0")])
-def test_the_profilers_library_is_told_to_let_go_of_the_gpu_unless_the_user_says_otherwise(own, then, tmp_path, monkeypatch):
+def test_the_profilers_library_is_told_to_let_go_of_the_gpu_unless_the_user_says_otherwise(own, then, monkeypatch):
     monkeypatch.delenv("TEARDOWN_CUPTI", raising=False)
     if own is not None:
         monkeypatch.setenv("TEARDOWN_CUPTI", own)
-    run(tmp_path, "--no-plain")
+    choose_device("cpu")
     assert os.environ["TEARDOWN_CUPTI"] == then
     monkeypatch.delenv("TEARDOWN_CUPTI")
 
@@ -145,13 +143,12 @@ def test_the_steps_after_the_recording_are_timed_without_it_and_their_time_is_in
         called.append(1)
         time.sleep(0.02)
 
-    args, profiler = run(tmp_path, step=step)
-    header = json.loads(run_names.trace_path(args).read_text())
+    args, _ = run(tmp_path, step=step)
+    header = json.loads(args.run.trace.read_text())
     plain = header["plain_step_us"]
     assert plain["steps"] == len(called) - 5 - 2 and 20_000 < plain["low"] <= plain["median"] <= plain["high"]
     assert sum(event["name"].startswith("ProfilerStep#") for event in header["traceEvents"]) == 3
-    assert profiler.plain_step.steps == plain["steps"]
-    facts = read(str(run_names.trace_path(args)))
+    facts = read(str(args.run.trace))
     assert (facts.plain.how, facts.plain.step_us) == ("measured", plain["median"])
     said = plain_sentence(facts)  # with the rounds, where a busy machine makes them differ
     assert said.startswith(f"a step takes {us(plain['median'])} ") and said.endswith(f", {us(facts.step_period_us)} recorded")
@@ -190,7 +187,7 @@ def test_a_step_that_fails_after_the_recording_leaves_the_recording(error, tmp_p
 
     with pytest.raises(type(error)):
         run(tmp_path, step=step)
-    trace = json.loads(run_names.trace_path(parse(tmp_path)).read_text())
+    trace = json.loads(parse(tmp_path).run.trace.read_text())
     assert "plain_step_us" not in trace
     assert sum(event["name"].startswith("ProfilerStep#") for event in trace["traceEvents"]) == 3
 
@@ -203,30 +200,31 @@ def test_a_failed_step_says_so_leaves_nothing_and_lets_the_next_run_record(tmp_p
         run(tmp_path, step=fail)
     assert list(tmp_path.iterdir()) == []
     args, _ = run(tmp_path)
-    assert Trace.load(run_names.trace_path(args)).steps() == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
+    assert Trace.load(args.run.trace).steps() == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
 
 
-def test_a_disk_that_is_full_at_the_second_file_is_one_line_and_keeps_both_earlier_ones(tmp_path, monkeypatch, capsys):
+def test_a_disk_that_is_full_at_the_second_file_is_one_line_and_keeps_both_earlier_ones(tmp_path, monkeypatch):
     args, _ = run(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    synced = []
+    write = Path.write_bytes
 
-    def full(handle):
-        synced.append(handle)
-        if len(synced) == 2:
+    def full(path, data):
+        if ".txt" in path.name:
+            write(path, data[:10])
             raise OSError(28, "No space left on device")
+        return write(path, data)
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(LessonError, match=f"^cannot write to {tmp_path}: No space left on device; earlier artifacts are kept$"):
         run(tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    assert len(before) == 2 and args.tag == "8_bf16_cold_eager_device-cpu"
+    assert len(before) == 2 and args.run.tag == "8_bf16_cold_eager_device-cpu"
 
 
 def test_a_folder_in_which_nothing_can_be_written_is_found_before_the_run(tmp_path):
     """It is there, and takes no files: not a matter of its name, nor of who asks."""
     with pytest.raises(OSError):
-        run_names.check_folder(parse(tmp_path, "--trace_dir", "/proc/self/task"))
+        run_names.check_folder(parse(tmp_path, "--trace_dir", "/proc/self/task").run)
 
 
 def test_the_table_has_fifteen_rows(tmp_path):
@@ -234,7 +232,7 @@ def test_the_table_has_fifteen_rows(tmp_path):
     ops += [torch.floor, torch.ceil, torch.round, torch.trunc, torch.erf, torch.square, torch.log1p, torch.expm1]
     x = torch.ones(8)
     args, _ = run(tmp_path, step=lambda: [op(x) for op in ops])
-    lines = run_names.table_path(args).read_text().split("\n")
+    lines = args.run.table.read_text().split("\n")
     assert lines.index(lines[0], 3) - 3 == 15
 
 
@@ -264,20 +262,21 @@ def test_that_no_gpu_is_found_is_news_on_a_gpu_alone(kind, passed, tmp_path, cap
 
 
 @pytest.mark.parametrize("written", ["", '{"traceEvents": [{"ph": "X"', None])
-def test_a_trace_that_kineto_wrote_in_part_is_none(written):
-    def export(path):
+def test_a_trace_that_kineto_wrote_in_part_is_none(written, tmp_path):
+    with (
+        pytest.raises(LessonError, match="cannot write the trace: no room in the temporary folder"),
+        artifacts.writing(parse(tmp_path), Device("cpu", "a machine", None)) as files,
+    ):
+        files.table.write_text("")
         if written is not None:
-            Path(path).write_text(written)
-
-    profiler: Any = SimpleNamespace(export_chrome_trace=export)
-    with pytest.raises(LessonError, match="cannot write the trace: no room in the temporary folder"):
-        artifacts._chrome_trace(profiler, "x.json")
+            files.trace.write_text(written)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("module", "passed"), [("torch.nn", False), ("mine", True)])
 def test_warnings_of_torch_are_kept_off_and_others_are_not(module, passed):
     code = (
-        "import argparse, warnings; from common.watch.quiet import quiet; from common.device import Device\n"
+        "import argparse, warnings; from common.quiet import quiet; from common.device import Device\n"
         "with quiet(argparse.Namespace(compile_mode=None), Device('cpu', 'a machine', None)):\n"
         f"    warnings.warn_explicit('think of it', UserWarning, 'file.py', 1, module={module!r})"
     )
@@ -324,10 +323,17 @@ def test_versions_name_what_torch_is_built_for_and_nothing_else():
 
 
 def test_the_same_trace_gives_the_same_gz_bytes(tmp_path, monkeypatch):
-    args = parse(tmp_path, "--gz")
-    first = artifacts.encode(b"x" * 100, args)
-    monkeypatch.setattr(time, "time", lambda: 1e9)
-    assert artifacts.encode(b"x" * 100, args) == first
+    args, written = parse(tmp_path, "--gz"), []
+    for moment_s in (1e9, 2e9):
+        monkeypatch.setattr(time, "time", lambda moment_s=moment_s: moment_s)
+        with artifacts.writing(args, Device("cpu", "a machine", None)) as files:
+            files.trace.write_text('{"traceEvents": []}')
+            files.table.write_text("")
+        artifacts.add_header(args.run.trace, {"plain_step_us": {"median": 1.0}})
+        written.append(args.run.trace.read_bytes())
+    assert written[0] == written[1]
+    header = json.loads(gzip.decompress(written[0]))
+    assert list(header) == ["plain_step_us", "lesson", "traceEvents"] and header["lesson"]["run"] == args.run.tag
 
 
 def test_an_error_comes_after_what_was_printed():
@@ -419,17 +425,8 @@ def test_memory_in_cuda_graphs_is_not_what_the_allocator_says(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("kind", "column"), [("cuda", "device_time_total"), ("cpu", "cpu_time_total"), ("mps", "cpu_time_total")]
 )
-def test_the_table_is_sorted_by_the_time_on_the_device(tmp_path, kind, column):
-    asked: list[str] = []
-
-    def table(sort_by, **_):
-        asked.append(sort_by)
-        return ""
-
-    averages = argparse.Namespace(table=table)
-    profiler: Any = argparse.Namespace(key_averages=lambda **_: averages)
-    artifacts._table(profiler, parse(tmp_path), Device(kind, "a device", None))
-    assert asked == [column]
+def test_the_table_is_sorted_by_the_time_on_the_device(kind, column):
+    assert Device(kind, "a device", None).sort_by == column
 
 
 def test_the_peak_of_a_gpu_is_the_most_that_was_given_out_at_once(monkeypatch):
@@ -446,11 +443,10 @@ def test_two_paths_with_the_same_end_have_two_names():
 
 
 def test_a_run_on_a_gpu_without_its_events_does_not_end_well(tmp_path):
-    args, _ = run(tmp_path)
-    made: Any = argparse.Namespace(table="", peak_memory=None)
-    print_summary(made, args, Device("cpu", "a machine", None))
+    args, profiler = run(tmp_path)
+    finish(profiler.files, None, args, Device("cpu", "a machine", None))
     with pytest.raises(LessonError, match=r"^the lesson ran on the GPU, but no GPU event was recorded "):
-        print_summary(made, args, Device("cuda", "a GPU", None))
+        finish(profiler.files, None, args, Device("cuda", "a GPU", None))
 
 
 @pytest.mark.parametrize("flags", [("--wait", "0"), ("--compile",)])
@@ -463,89 +459,11 @@ def test_the_next_command_can_be_pasted_where_the_folder_has_spaces(tmp_path, ca
     folder = tmp_path / "my traces"
     folder.mkdir()
     args, _ = run(folder)
-    assert f"\nnext: uv run read_trace.py '{run_names.trace_path(args)}', or drag it" in capsys.readouterr().out
-
-
-def on_a_terminal(code):
-    """What a program shows on a terminal (its stderr), beside what it prints."""
-    leader, follower = pty.openpty()
-    env = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=follower, env=env, text=True
-    )
-    os.close(follower)
-    shown = b""
-    while True:
-        try:
-            data = os.read(leader, 10_000)
-        except OSError:  # the other side is closed
-            break
-        if not data:
-            break
-        shown += data
-    os.close(leader)
-    return process.communicate()[0], shown.decode(errors="replace"), process.returncode
-
-
-SLOW = """
-import time
-from common.watch import progress as module
-module.AFTER_S = 0.2
-with module.progress() as shown:
-    shown.show("warm-up call 1 of 3", 0, 3)
-    time.sleep(1.0)
-    shown.recorded(2, 5)
-    shown.pause()
-    shown.show("must not be seen", 4, 5)
-    time.sleep(0.6)
-    shown.resume()
-    shown.show("exporting", 5, 5)
-    time.sleep(0.6)
-print("done")
-"""
-
-
-def test_a_terminal_shows_how_far_a_long_run_is_and_stands_still_while_steps_are_recorded():
-    out, shown, code = on_a_terminal(SLOW)
-    assert (out, code) == ("done\n", 0)
-    assert "warm-up call 1 of 3" in shown and "recording step 3 of 5" in shown and "exporting" in shown
-    assert "must not be seen" not in shown
-    assert shown.rstrip().endswith("\x1b[2K") or shown.endswith("\x1b[?25h")  # cleared: nothing stays on the screen
-
-
-def test_a_short_run_shows_nothing_and_nobody_watching_sees_nothing():
-    _, shown, code = on_a_terminal(SLOW.replace("module.AFTER_S = 0.2", "module.AFTER_S = 60"))
-    assert (shown, code) == ("", 0)
-    done = subprocess.run([sys.executable, "-c", SLOW], cwd=ROOT, capture_output=True, text=True)
-    assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
-
-
-def test_only_long_recorded_steps_are_told(monkeypatch):
-    """A step that is over at once would be longer by the line on the terminal."""
-    _, shown, _ = on_a_terminal(
-        "import time; from common.watch import progress as module; module.AFTER_S = 0; module.LONG_STEP_S = 0.3\n"
-        "with module.progress() as shown:\n"
-        "    shown.pause()\n"
-        "    for n in range(5):\n"
-        "        time.sleep(0.5 if n == 3 else 0.01)\n"
-        "        shown.recorded(n, 5)\n"
-    )
-    assert "recording step 4 of 5" in shown and "recording step 2 of 5" not in shown and "recording step 3 of 5" not in shown
-
-
-def test_without_a_terminal_there_is_no_thread():
-    with progress() as shown:
-        assert type(shown) is Progress
+    assert f"\nnext: uv run read_trace.py '{args.run.trace}', or drag it" in capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_streams_that_are_closed_full_or_of_another_encoding(tmp_path):
+def test_output_that_cannot_be_written_is_one_line(tmp_path):
     command = f"{sys.executable} 01_matmul_add.py --device cpu --trace_dir {tmp_path}"
-    for redirection, code, error in (
-        (">/dev/full", 1, "error: cannot write to standard output: No space left on device\n"),
-        (">&-", 0, ""),
-        ("<&- >&- 2>&-", 0, ""),
-    ):
-        done = subprocess.run(f"{command} {redirection}", shell=True, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-        assert (done.returncode, done.stderr) == (code, error), redirection
-        assert len(list(Path(tmp_path).iterdir())) == 2 or code
+    done = subprocess.run(f"{command} >/dev/full", shell=True, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "error: cannot write to standard output: No space left on device\n")

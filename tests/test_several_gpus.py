@@ -9,8 +9,8 @@ import re
 import subprocess
 import sys
 
-from common.blocks import make_blocks, train_step
 from helpers import ROOT, jobs
+from models.blocks import make_blocks, train_step
 import pytest
 from reader_helpers import free_port
 import torch
@@ -147,7 +147,7 @@ def test_a_rank_that_dies_ends_all_and_its_error_is_said(tmp_path):
     """Rank 1 cannot write its trace; rank 0 has written its own, and waits for it."""
     flags = jobs.flags_of("a", tmp_path)
     (tmp_path / "a").mkdir()
-    tag = importlib.import_module("06_a_data_parallel").parse_args(flags).tag
+    tag = importlib.import_module("06_a_data_parallel").parse_args(flags).run.tag
     (tmp_path / "a" / f"{tag}_w2_rank1.json").symlink_to("/dev/full")
     done = subprocess.run(
         [*LAUNCH, "--standalone", "--nproc_per_node", "2", ROOT / "06_a_data_parallel.py", *flags],

@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from common.device import Device
-from common.watch.quiet import quiet
+from common.quiet import quiet
 from exercises.judge.book import BROKEN, TOLERANCE
 import torch
 from torch.profiler import profile, schedule

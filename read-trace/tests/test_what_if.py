@@ -60,7 +60,8 @@ def test_of_two_gpus_the_one_that_is_busier_is_left(asked, tmp_path):
     """In a step of 100 each is busy for 55; without one of the kernels the other still is, by an edit or as a graph."""
     events = two_steps(
         lambda at, n: [
-            launch(at + 2, n + 1), kernel(GEMM, at + 10, 55, n + 1), launch(at + 6, n + 2), kernel(ADD, at + 12, 55, n + 2, device=1)
+            launch(at + 2, n + 1), kernel(GEMM, at + 10, 55, n + 1),
+            launch(at + 6, n + 2), kernel(ADD, at + 12, 55, n + 2, device=1),
         ]
     )  # fmt: skip
     assert told(asked(*events, changes=["graph"]))[2] == pytest.approx(55)

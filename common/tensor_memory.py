@@ -4,12 +4,19 @@ An allocator's count is not: libraries take scratch of their own (cuBLAS a works
 instructions call for).
 """
 
-from collections.abc import Collection
+import argparse
+from collections.abc import Collection, Iterator
+import contextlib
+from typing import TYPE_CHECKING
 
+from common.units import human_bytes
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+if TYPE_CHECKING:
+    from common.device import Device
 
 
 class TensorMemory(TorchDispatchMode):
@@ -23,7 +30,6 @@ class TensorMemory(TorchDispatchMode):
         """`but`: `storages` that are there already, and are not counted again when an op returns them."""
         super().__init__()
         self.peak_bytes = 0
-        self.is_on = False
         self._but = frozenset(but)
         self._alive: dict[int, tuple[StorageWeakRef, int]] = {}  # by the storage's address
 
@@ -41,14 +47,6 @@ class TensorMemory(TorchDispatchMode):
     @property
     def alive_bytes(self) -> int:
         return sum(self._alive[key][1] for key in self.storages)
-
-    def __enter__(self):
-        self.is_on = True
-        return super().__enter__()
-
-    def __exit__(self, *error):
-        self.is_on = False
-        return super().__exit__(*error)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
@@ -84,3 +82,43 @@ class BoundedMemory(TensorMemory):
             if needed > self._most_bytes:
                 raise TooLargeError(needed)
         return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+class PeakMemory:
+    """The most memory that tensors hold in step #0, inputs included, and on a GPU all that its allocator gave out since."""
+
+    def __init__(self, args: argparse.Namespace, device: "Device"):
+        self._device = device
+        # Where step #0 is recorded (--wait 0), counting would slow it down; the tensors of compiled code cannot be seen.
+        self._is_counting = bool(args.wait) and not args.compile
+        self._in_graphs = args.compile_mode in ("reduce-overhead", "max-autotune")  # their memory is no longer the allocator's
+        self._tensor_bytes: int | None = None
+        device.reset_peak()
+
+    @contextlib.contextmanager
+    def of_step(self, number: int) -> Iterator[None]:
+        """Around the step of this number: of #0, the tensors are counted."""
+        if number or not self._is_counting:
+            yield
+            return
+        with TensorMemory(self._device.input_storages) as memory:
+            yield
+        self._tensor_bytes = self._device.input_bytes + memory.peak_bytes
+
+    @property
+    def peak(self) -> str | None:
+        """In words; None if neither is known."""
+        return peak_memory(self._tensor_bytes, None if self._in_graphs else self._device.peak_bytes(), self._device.input_bytes)
+
+
+def peak_memory(tensor_bytes: int | None, allocated_bytes: int | None, input_bytes: int) -> str | None:
+    """A peak of tensors, of all that a GPU's allocator gave out, or of both, in words; None if neither is known."""
+    of_inputs = f"of which {human_bytes(input_bytes)} are inputs and weights"
+    if tensor_bytes is None:
+        if allocated_bytes is None:
+            return None
+        return f"{human_bytes(allocated_bytes)}, {of_inputs}; workspaces of libraries are counted"
+    line = f"{human_bytes(tensor_bytes)} of tensors, {of_inputs}"
+    if allocated_bytes is not None and human_bytes(allocated_bytes) != human_bytes(tensor_bytes):
+        line += f"; {human_bytes(allocated_bytes)} with what libraries took for themselves"
+    return line

@@ -320,7 +320,7 @@ def _lessons(probed: Probe, compilers: Mapping[str, str | None], kernels: Mappin
     """A line for each lesson: will it run here?"""
     works = probed.facts is not None or probed.error == NO_READER
     checks = []
-    for script in sorted(path.name for path in Path(__file__).resolve().parents[2].glob("0[1-9]_*.py")):
+    for script in sorted(path.name for path in Path(__file__).resolve().parents[1].glob("0[1-9]_*.py")):
         needs_gpu = script in PACKAGES or script == "03_triton_mlp.py"
         if not works:
             checks.append(Check(script, PROBLEM, "will not run", "see the lines above"))

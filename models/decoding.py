@@ -5,10 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from common.device import Device
-from common.llm import weight_bytes
 from common.plain_step import PlainStep
-from common.run_names import trace_path
-from common.watch.run import WARMUP_CALLS
+from common.record import WARMUP_CALLS
+from models.llm import weight_bytes
 import torch
 
 PLAIN_STEPS = 11  # without the profiler
@@ -98,7 +97,7 @@ def _recorded_us(args: argparse.Namespace) -> float | None:
         from trace_reader import read
     except ImportError:
         return None
-    return read(str(trace_path(args))).step_period_us
+    return read(str(args.run.trace)).step_period_us
 
 
 def _memory_peak(device: str) -> float | None:

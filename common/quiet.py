@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -21,6 +20,13 @@ NOISE = re.compile(
     rb'|Autotune Choices Stats:|\{"num_choices":|ERROR:.* output_json\.cpp'
 )
 NOISE_WITHOUT_GPU = re.compile(rb"ERROR:.* gpuGetDeviceCount failed")
+
+
+@contextlib.contextmanager
+def watched(args: argparse.Namespace, device: Device) -> Iterator[None]:
+    """For the block: torch's own messages are kept off the terminal, and failures that the user can mend are one line."""
+    with quiet(args, device), explained(args, device):
+        yield
 
 
 @contextlib.contextmanager
@@ -62,7 +68,9 @@ def explained(args: argparse.Namespace, device: Device) -> Iterator[None]:
     """Turn the failures of a step that the user can mend into a LessonError."""
     try:
         yield
-    except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
+    except Exception as error:
+        if isinstance(error.__context__, (KeyboardInterrupt, SystemExit)):
+            raise error.__context__ from None  # the profiler could not stop where it was interrupted
         if is_out_of_memory(error):
             raise device.out_of_memory(args) from error
         if compiler := _missing_compiler(str(error)):

@@ -1,0 +1,1 @@
+"""The networks of the lessons on language models and on several GPUs."""
