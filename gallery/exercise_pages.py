@@ -403,7 +403,7 @@ WIDE, ROW, MOST_BOXES = 320, 16, 500
 
 def thumbnail(path: Path) -> str:
     """A recording as a small picture: the ops of its steps above, the GPU's work below."""
-    trace, _ = recording(path)
+    trace = recording(path).trace
     ops = [(op.start_us, op.end_us) for op in trace.ops]
     work = [(a.event.start_us, a.event.end_us) for a in trace.activities() if a.event.kind in (Kind.KERNEL, Kind.MEMCPY)]
     begin = trace.steps[0].start_us

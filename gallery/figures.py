@@ -17,7 +17,7 @@ import sys
 import tomllib
 from typing import Any
 
-from trace_reader import Facts, Kind, Slice, Trace, analyze, load, plain_sentence, us, verdict_sentence, work_per_step
+from trace_reader import Kind, Reading, Slice, examine, load, plain_sentence, us, verdict_sentence, work_per_step
 
 ROOT = Path(__file__).resolve().parent.parent
 GALLERY = ROOT / "gallery" / "h200"
@@ -167,9 +167,8 @@ def _frozen(value: Any) -> Any:
 
 
 @lru_cache
-def recording(path: Path) -> tuple[Trace, Facts]:
-    trace = load(str(path))
-    return trace, analyze(trace)
+def recording(path: Path) -> Reading:
+    return examine(load(str(path)))
 
 
 class Run:
@@ -177,7 +176,8 @@ class Run:
 
     def __init__(self, path: Path):
         self.path = path
-        self.trace, self.facts = recording(path)
+        reading = recording(path)
+        self.trace, self.facts = reading.trace, reading.facts
 
     @property
     def spread(self) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ import time
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from gallery.figures import GALLERY, MACHINE, ROOT, SPREAD, figures, recording
 import torch
-from trace_reader import Facts, analyze, draw_job, draw_traces, load, read, read_job, redact, write_all
+from trace_reader import Facts, draw_job, draw_traces, examine, load, read, read_job, redact, write_all
 
 RUNS = 5
 LLM = GALLERY.parent / "llm"
@@ -124,7 +124,7 @@ def draw() -> None:
     for trace in sorted(LLM.glob("*.json.gz")):  # of docs/llm.md: one step of each
         loaded = load(str(trace))
         last = int(loaded.steps[len(loaded.steps) - 1].name.partition("#")[2])
-        drawn = draw_traces([(loaded, analyze(loaded))], steps=(last, last))
+        drawn = draw_traces([examine(loaded)], steps=(last, last))
         write_all({trace.with_name(trace.name.replace(".json.gz", ".png")): drawn})
 
 

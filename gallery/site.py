@@ -38,9 +38,9 @@ def site() -> dict[str, bytes]:
     used = {path for f in figures() for path in (f.trace, *f.pictured)}
     used |= {path for own in exercise_pages.exercises() for path in own.traces if path.is_relative_to(GALLERY)}
     for path in sorted(used):
-        trace, facts = recording(path)
-        facts = msgspec.structs.replace(facts, trace=str(path.relative_to(ROOT)))
-        found[trace_file(path)] = pages.trace_page(trace, facts, NAVIGATION)
+        reading = recording(path)
+        facts = msgspec.structs.replace(reading.facts, trace=str(path.relative_to(ROOT)))
+        found[trace_file(path)] = pages.trace_page(msgspec.structs.replace(reading, facts=facts), NAVIGATION)
     for name, title, text in (
         ("figures", "Figures", figures_md()),
         ("cheatsheet", "Cheat sheet", cheatsheet_md()),

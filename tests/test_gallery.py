@@ -52,7 +52,7 @@ def test_the_command_parses_and_its_recording_is_there(figure):
 
 @each
 def test_the_reader_finds_what_the_figure_shows(figure):
-    _, facts = recording(figure.trace)
+    facts = recording(figure.trace).facts
     assert set(figure.findings) <= {finding.slug for finding in facts.findings}
     assert facts.device == "NVIDIA H200" and facts.lesson["script"] == figure.script
 
@@ -164,7 +164,7 @@ def test_a_recording_is_the_run_in_the_middle_of_five():
     for path in RECORDED:
         runs = spread[str(path.relative_to(GALLERY))]
         times = [run["cpu_us"] for run in runs]
-        step = recording(path)[1].middle_step
+        step = recording(path).facts.middle_step
         assert step is not None and len(times) == 5 and times == sorted(times)
         assert times[2] == pytest.approx(step.cpu_us, abs=0.001), path
         assert runs[2]["gpu_busy_us"] == pytest.approx(step.gpu_busy_us, abs=0.001)

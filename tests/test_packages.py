@@ -14,7 +14,12 @@ import pytest
 import trace_reader
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-CODE = sorted([*ROOT.glob("*.py"), *(p for folder in ("common", "doctor", "models", "gallery", "benchmarks") for p in (ROOT / folder).rglob("*.py"))])
+CODE = sorted(
+    [
+        *ROOT.glob("*.py"),
+        *(p for folder in ("common", "doctor", "models", "gallery", "benchmarks") for p in (ROOT / folder).rglob("*.py")),
+    ]
+)
 PROGRAM = {"read_trace.py"}  # it is the tool's main
 
 

@@ -65,11 +65,11 @@ def test_what_is_worked_out_is_right():
     by_number = {int(own.label): own for own in EVERY}
 
     def facts(number):
-        return recording(by_number[number].traces[-1])[1]
+        return recording(by_number[number].traces[-1]).facts
 
     right = {number: by_number[number].questions[0].right for number in WORKED_OUT}
     step = facts(8).middle_step
-    trace = recording(by_number[8].traces[-1])[0]
+    trace = recording(by_number[8].traces[-1]).trace
     slice_ = next(own for own in trace.steps if own.name == step.name)
     inside = [op.name for op in trace.ops if slice_.start_us <= op.start_us < slice_.end_us and op.name.startswith("aten::")]
     assert len(inside) == right[8]
@@ -179,7 +179,7 @@ def test_a_right_guess_shows_the_recording_and_the_explanation_lights_its_slices
         explained(page)
         lit, spans = page.evaluate(LIT, shown), page.evaluate("report.timeline.spans.length")
         if own.finding and not own.is_job:
-            _, facts = recording(own.traces[-1])
+            facts = recording(own.traces[-1]).facts
             evidence = next((finding.evidence for finding in facts.findings if finding.slug == own.finding), ())
             assert {each.name for each in evidence} <= {name for name, *_ in lit}
             assert page.inner_text(".finding") == own.finding

@@ -5,7 +5,7 @@ import contextlib
 import io
 from pathlib import Path
 
-from trace_reader import analyze, cli, load, pages
+from trace_reader import cli, examine, load, pages
 
 
 def timeline_only(title: str, traces: Sequence[str]) -> bytes:
@@ -14,8 +14,7 @@ def timeline_only(title: str, traces: Sequence[str]) -> bytes:
     if job:
         panels = pages.job_panels(traces).panels
     else:
-        trace = load(traces[0])
-        panels = pages.trace_panels([(trace, analyze(trace))], [Path(traces[0]).name]).panels
+        panels = pages.trace_panels([examine(load(traces[0]))], [Path(traces[0]).name]).panels
     body = f"""<header class="top"><h1>{title}</h1></header>
 <main class="main">{pages.timeline(job=job)}</main>
 <aside class="side">{pages.DETAILS}</aside>"""

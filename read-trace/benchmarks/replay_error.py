@@ -50,7 +50,7 @@ def error_of(trace: Trace) -> float | str | None:
 def error_of_job(paths: list[str]) -> float | str:
     """The largest error of a job's ranks, played together, or why they are not."""
     read: dict[str, Trace] = {}
-    found = [read_rank(path, None, load, lambda trace, _: read.update({trace.path: trace})) for path in paths]
+    found = [read_rank(path, None, load, lambda one: read.update({one.trace.path: one.trace})) for path in paths]
     try:
         job = job_facts([own for own in found if isinstance(own, RankSummary)])
         traces = [read[summary.trace] for summary in job.summaries]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from reader_helpers import FAULTS
 from reader_helpers.events import ADD, GEMM, call, kernel, launch, op, step, write
-from trace_reader import analyze, load
+from trace_reader import examine, load
 from trace_reader.analysis.edits import (
     Edited,
     Effect,
@@ -131,8 +131,8 @@ def test_without_cpu_a_step_is_the_gpus_and_a_graph_one_launch_more(replay):
 @pytest.mark.parametrize("name", ["item_on_gradients", "loop_optimizer", "attention_written_out"])
 def test_what_is_chosen_together_saves_at_least_what_each_saves_and_less_than_everything(name):
     trace = load(str(FAULTS / f"{name}.json.gz"))
-    facts = analyze(trace)
-    found = choices(trace, facts)
+    reading = examine(trace)
+    facts, found = reading.facts, choices(reading)
     assert found is not None and found.changes
     assert len(found.gains) == 1 << len(found.changes) and found.gains[0] == Gain(0, 0)
     for place, change in enumerate(found.changes):
@@ -145,7 +145,7 @@ def test_what_is_chosen_together_saves_at_least_what_each_saves_and_less_than_ev
 
 def test_of_an_unknown_step_there_is_nothing_to_choose(tmp_path):
     trace = load(write(tmp_path / "t.json", *events(steps=1)))
-    assert choices(trace, analyze(trace)) is None
+    assert choices(examine(trace)) is None
 
 
 def test_what_is_sure_is_the_least_at_any_price_and_what_is_not_the_most(tmp_path):

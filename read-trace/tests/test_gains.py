@@ -2,7 +2,7 @@
 
 import pytest
 from reader_helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
-from trace_reader import analyze, load, read
+from trace_reader import examine, load, read
 from trace_reader.findings import choices
 from trace_reader.findings.kernel_patterns import _fusable
 from trace_reader.names.kernel_names import decode_name
@@ -208,9 +208,7 @@ def test_waiting_for_a_loader_is_no_work_of_python_between_ops(gains, tmp_path):
 
 def test_at_most_four_changes_can_be_chosen(tmp_path):
     events, said = busy((SGEMM, 200), (ADD, 500), (SOFTMAX, 800), (SGEMM, 200), (UNALIGNED, 300))
-    trace = load(write(tmp_path / "t.json", *events, **said))
-    facts = analyze(trace)
-    found = choices(trace, facts)
+    found = choices(examine(load(write(tmp_path / "t.json", *events, **said))))
     assert found is not None and len(found.changes) <= 4 and len(found.gains) == 1 << len(found.changes)
 
 
@@ -246,6 +244,15 @@ def test_a_loader_that_limits_the_run_can_be_chosen(tmp_path):
     events, said = steps(lambda at, n: [
         event("user_annotation", loader, at + 10, 1500), launch(at + 1910, n + 3), kernel(ADD, at + 1920, 10, n + 3)
     ])  # fmt: skip
-    trace = load(write(tmp_path / "t.json", *events, **said))
-    found = choices(trace, analyze(trace))
+    found = choices(examine(load(write(tmp_path / "t.json", *events, **said))))
     assert found is not None and "input-bound" in [change.name for change in found.changes]
+
+
+def test_the_advice_to_see_another_finding_promises_what_that_one_does(tmp_path):
+    """The CPU's 1,900 of 2,000: of these 1,800 are in no op, and removing them leaves the ops and their launches."""
+    events, said = steps(lambda at, n: [
+        op("aten::mm", at + 1850, 40), launch(at + 1860, n + 1), kernel(GEMM, at + 1890, 20, n + 1)
+    ])  # fmt: skip
+    findings = {finding.slug: finding for finding in read(write(tmp_path / "t.json", *events, **said)).findings}
+    assert findings["overhead-bound"].next.startswith("See python-between-ops: ")
+    assert findings["overhead-bound"].gain == findings["python-between-ops"].gain is not None

@@ -4,6 +4,7 @@ import json
 
 import msgspec
 import pytest
+from reader_helpers import FAULTS, RECORDINGS
 from reader_helpers.events import ADD, GEMM, kernel, launch, op, step, write
 from trace_reader import cli, guard
 from trace_reader.commands import read_job
@@ -60,8 +61,8 @@ def test_a_table_that_fails_is_left_out_whole(tmp_path, capsys, monkeypatch):
 
 def test_a_rank_that_fails_is_named_and_the_others_are_read(tmp_path, capsys, monkeypatch):
     paths = [write(tmp_path / f"t_rank{rank}.json", *EVENTS) for rank in range(3)]
-    summarize = read_job.analyze
-    monkeypatch.setattr(read_job, "analyze", lambda trace: fails() if trace.path == paths[1] else summarize(trace))
+    examine = read_job.examine
+    monkeypatch.setattr(read_job, "examine", lambda trace: fails() if trace.path == paths[1] else examine(trace))
     assert cli.main(paths) == 2
     out, err = capsys.readouterr()
     assert err == f"error: {paths[1]}: reading it failed (ZeroDivisionError: float division by zero); please report it\n"
@@ -83,3 +84,26 @@ def test_anything_else_is_one_line(tmp_path, capsys, monkeypatch, error, said):
     assert cli.main([write(tmp_path / "t.json", *EVENTS)]) == 1
     out, err = capsys.readouterr()
     assert out == "" and said in err and err.startswith("error: ") and err.count("\n") == 1
+
+
+def test_no_rule_is_called_twice(tmp_path, capsys, monkeypatch):
+    """The report, the page, a finding's slices and a job are made of what each rule saw once, of each trace."""
+    called: list[tuple[str, str]] = []
+
+    def counting(slug, rule):
+        def counted(trace, facts):
+            called.append((slug, trace.path))
+            return rule(trace, facts)
+
+        return counted
+
+    for slug, pattern in PATTERNS.items():
+        monkeypatch.setitem(PATTERNS, slug, msgspec.structs.replace(pattern, rule=counting(slug, pattern.rule)))
+    faults = [str(FAULTS / f"{name}.json.gz") for name in ("item_on_gradients", "loop_optimizer")]
+    job = [str(path) for path in sorted(RECORDINGS.glob("several_gpus/data_parallel_slow30_rank*"))]
+    html = ("--html", str(tmp_path / "a.html"))
+    for arguments in (faults[:1], [faults[0], *html], [*faults, *html], ["show", faults[0], "sync-in-step"], job, [*job, *html]):
+        called.clear()
+        assert cli.main(arguments) == 0
+        assert len(called) > 50 and len(called) == len(set(called)), arguments
+    capsys.readouterr()

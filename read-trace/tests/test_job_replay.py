@@ -4,7 +4,6 @@ from collections import defaultdict
 import json
 from pathlib import Path
 
-import msgspec
 import pytest
 from reader_helpers import RECORDINGS
 from reader_helpers.events import GEMM, call, document, kernel, op, step
@@ -20,8 +19,6 @@ from trace_reader.analysis.step_facts import step_period_us
 from trace_reader.analysis.what_if import Gain, parse_change
 from trace_reader.commands.read_job import read_rank
 from trace_reader.commands.write_page import page_of_job
-from trace_reader.findings import PATTERNS
-from trace_reader.findings.of_jobs import PlayedJob
 from trace_reader.scene.document import Style
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -322,23 +319,6 @@ def test_a_measured_step_of_a_job_is_told_with_its_rounds_where_they_are_far_apa
     assert cli.main(job(tmp_path, 2000, 8000, launch_us=4.7, plain_step_us=told)) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "a step takes 7.95 ms (4.00 ms to 8.10 ms in its rounds) without the profiler, 8.04 ms recorded" in said
-
-
-def test_a_rule_that_fails_on_a_rank_leaves_the_jobs_report(monkeypatch):
-    """As for the report on a trace: the rest holds."""
-    monkeypatch.setattr("trace_reader.guard.raises", False)
-
-    def broken(trace, facts):
-        raise ZeroDivisionError
-
-    pattern = PATTERNS["unfused-pointwise"]
-    paths = [str(path) for path in JOBS["data_parallel_25mb"]]
-    read = {}
-    found = [read_rank(path, None, load, lambda trace, facts: read.update({trace.path: (trace, facts)})) for path in paths]
-    monkeypatch.setitem(PATTERNS, "unfused-pointwise", msgspec.structs.replace(pattern, rule=broken))
-    job = job_facts([own for own in found if isinstance(own, RankSummary)])
-    (told,) = [own for own in PlayedJob(job, list(read.values())).job.findings if own.slug == "unfused-pointwise"]
-    assert told.gain is None and told.no_gain == "the advice names no change that can be played"
 
 
 def test_a_large_job_is_not_played_for_its_report(tmp_path, capsys, monkeypatch):

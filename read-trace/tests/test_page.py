@@ -10,7 +10,7 @@ import pytest
 from reader_helpers import GALLERY, RECORDINGS, TOOL, keep_screen
 from reader_helpers.browser import LIT
 from reader_helpers.events import ADD, annotation, call, document, kernel, launch, memory_training, op, step
-from trace_reader import analyze, cli, load, us
+from trace_reader import analyze, cli, examine, load, us
 from trace_reader.commands import write_page
 from trace_reader.scene.document import Style
 from trace_reader.scene.step_bars import step_bars
@@ -482,7 +482,7 @@ def test_the_memory_curve_has_the_peak_of_the_report(tmp_path, capsys, opened):
 
 def test_what_is_left_out_of_a_large_trace_is_said(tmp_path):
     trace = load(str(TRAIN))
-    shown = Shown(0, Timeline(trace, analyze(trace)), 1000)
+    shown = Shown(0, Timeline(examine(trace)), 1000)
     assert panel(shown, "").head["n"] == 1000
     n = len(trace.slices) - 1000
     assert shown.left_out == (
@@ -490,7 +490,7 @@ def test_what_is_left_out_of_a_large_trace_is_said(tmp_path):
     )
     with_python = load(str(STACKS), stacks=True)
     without = load(str(STACKS))
-    shown = Shown(0, Timeline(without, analyze(without), with_python), len(without.slices))
+    shown = Shown(0, Timeline(examine(without), with_python), len(without.slices))
     assert shown.left_out.startswith("Not drawn: 375 functions of Python; 139 slices are.")
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from reader_helpers import GALLERY, TOOL
 from reader_helpers.events import ADD, GEMM, H200, annotation, event, kernel, launch, memcpy, memory_training, on, op, step, write
-from trace_reader import analyze, cli, load, read
+from trace_reader import cli, examine, load, read
 from trace_reader.scene import roofline
 from trace_reader.scene.theme import COLOURS, IDLE, MEMORY
 from trace_reader.scene.timeline import Timeline
@@ -50,7 +50,7 @@ def overlapping_labels(figure):
 
 def timeline(path):
     trace = load(str(path))
-    return Timeline(trace, analyze(trace))
+    return Timeline(examine(trace))
 
 
 def texts(figure):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from reader_helpers.events import GEMM, call, document, kernel, launch, op, step
-from trace_reader import analyze, cli, load, read
+from trace_reader import analyze, cli, examine, load, read
 from trace_reader.analysis.gate import gate
 from trace_reader.analysis.job_facts import job_facts
 from trace_reader.analysis.op_cost import Cost, cost_of
@@ -260,13 +260,13 @@ def test_the_name_of_the_verdict_until_version_02(measured):
 def test_pictures_for_programs_are_those_of_the_command(here, capsys):
     told(capsys, "one.json", "--plot", "a.svg", "--steps", "2:2")
     trace = load("one.json")
-    assert draw_traces([(trace, read("one.json"))], ".svg", (2, 2)) == (here / "a.svg").read_bytes()
+    assert draw_traces([examine(trace)], ".svg", (2, 2)) == (here / "a.svg").read_bytes()
     told(capsys, "job", "--plot", "b.png")
     traces = [load(f"job/t_rank{rank}.json") for rank in range(2)]
     facts = job_facts(summarize_rank(own, analyze(own), rank) for rank, own in enumerate(traces))
     assert draw_job(facts) == (here / "b.png").read_bytes()
     with pytest.raises(LookupError):
-        draw_traces([(trace, read("one.json"))], steps=(7, 8))
+        draw_traces([examine(trace)], steps=(7, 8))
 
 
 def test_ranks_of_other_steps_and_more_kinds_than_are_listed(here, capsys):

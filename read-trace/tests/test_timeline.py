@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from reader_helpers import FAULTS, GALLERY, RECORDINGS
 from reader_helpers.events import ADD, GEMM, MIB, annotation, kernel, launch, memcpy, memory, memset, on, op, step, write
-from trace_reader import analyze, load, read_job
+from trace_reader import examine, load, read_job
 from trace_reader.analysis.job_facts import JobFacts
 from trace_reader.model.slices import ON_GPU, Kind
 from trace_reader.names.work_kinds import work_kind
@@ -114,7 +114,7 @@ def check(timeline, monkeypatch):
 @pytest.mark.parametrize("path", EVERY, ids=lambda path: f"{path.parent.name}/{path.name.partition('.')[0]}")
 def test_the_picture_and_the_page_show_the_same(path, monkeypatch):
     trace = load(str(path))
-    check(Timeline(trace, analyze(trace)), monkeypatch)
+    check(Timeline(examine(trace)), monkeypatch)
 
 
 @pytest.mark.slow
@@ -144,7 +144,7 @@ def test_the_picture_and_the_page_of_a_job_show_the_same(job):
 
 def made(tmp_path, *events):
     trace = load(write(tmp_path / "t.json", *events))
-    return Timeline(trace, analyze(trace))
+    return Timeline(examine(trace))
 
 
 def test_a_made_trace_is_shown_the_same(tmp_path, monkeypatch):
@@ -248,7 +248,7 @@ def test_a_row_of_a_collective_lights_up_the_calls_of_its_group(tmp_path):
                 "dtype": "BFloat16", "Process Group Name": group, "Process Group Ranks": "[0, 1]"}  # fmt: skip
         events += [launch(100 * n, n + 1), kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 100 * n + 1, 10, n + 1, **said)]
     trace = load(write(tmp_path / "t.json", *events))
-    timeline = Timeline(trace, analyze(trace))
+    timeline = Timeline(examine(trace))
     lit = {row.group: collective_light(timeline, row).rows.start_ns.tolist() for row in timeline.facts.collectives}
     assert lit == {"0": [1000], "1": [101_000]}
 
@@ -260,7 +260,7 @@ def test_the_causes_of_idle_time_are_those_of_the_device_that_ends_last(tmp_path
         events += [launch(device, 1 + device), kernel(GEMM, 10, 40, 1 + device, device=device)]
         events += [launch(200 + device, 3 + device), kernel(GEMM, 210, 40 + device, 3 + device, device=device)]
     trace = load(write(tmp_path / "t.json", *events))
-    (first, of_first), (second, of_second) = Timeline(trace, analyze(trace)).idle
+    (first, of_first), (second, of_second) = Timeline(examine(trace)).idle
     assert (first, second) == (1, 0)
     assert [of_first.kinds[kind].text for kind in of_first.kind.tolist()][-1] == "idle, nothing recorded"
     assert [of_second.kinds[kind].text for kind in of_second.kind.tolist()] == ["idle", "idle"]
@@ -275,5 +275,5 @@ def test_of_many_waits_the_longest_light_up(monkeypatch):
 def test_the_peak_of_memory_that_only_falls_is_its_beginning(tmp_path):
     events = step(0, 0, 100), memory(20, 100, -2 * MIB, 8 * MIB), memory(30, 101, -MIB, 7 * MIB)
     trace = load(write(tmp_path / "t.json", *events))
-    (curve,) = panel(Shown(0, Timeline(trace, analyze(trace))), "t").head["curves"]
+    (curve,) = panel(Shown(0, Timeline(examine(trace))), "t").head["curves"]
     assert (curve["first"], curve["peak"]) == (10 * MIB, 10 * MIB)

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from trace_reader.commands.redact import redact
     from trace_reader.commands.write_page import to_html
     from trace_reader.errors import MissingExtraError, NoEventsError, NotATraceError, TraceError
-    from trace_reader.findings import PATTERNS
+    from trace_reader.findings import PATTERNS, Reading
     from trace_reader.glossary import GLOSSARY
     from trace_reader.link.trace import Trace
     from trace_reader.model.slices import Kind, Slice
     from trace_reader.names.devices import peak
     from trace_reader.pages import several_markdown
     from trace_reader.pictures import draw_job, draw_traces
-    from trace_reader.reading import analyze, load, read
+    from trace_reader.reading import analyze, examine, load, read
     from trace_reader.recording.handler import handler
     from trace_reader.recording.recorded import profiled, recorded
     from trace_reader.scene.job_report import job_sentence
@@ -55,14 +55,14 @@ _PARTS = {  # what is exported, by the module that has it
     "commands.redact": ("redact",),
     "commands.write_page": ("to_html",),
     "errors": ("MissingExtraError", "NoEventsError", "NotATraceError", "TraceError"),
-    "findings": ("PATTERNS",),
+    "findings": ("PATTERNS", "Reading"),
     "glossary": ("GLOSSARY",),
     "link.trace": ("Trace",),
     "model.slices": ("Kind", "Slice"),
     "names.devices": ("peak",),
     "pages": ("several_markdown",),
     "pictures": ("draw_job", "draw_traces"),
-    "reading": ("analyze", "load", "read"),
+    "reading": ("analyze", "examine", "load", "read"),
     "recording.handler": ("handler",),
     "recording.recorded": ("profiled", "recorded"),
     "scene.job_report": ("job_sentence",),
@@ -72,11 +72,11 @@ _PARTS = {  # what is exported, by the module that has it
 }
 _MODULE_OF = {name: module for module, names in _PARTS.items() for name in names}
 __all__ = [
-    "GLOSSARY", "PATTERNS", "Facts", "JobFacts", "Kind", "MissingExtraError", "NoEventsError", "NotATraceError", "Slice",
-    "Trace", "TraceError", "analyze", "best_change", "bus_factor", "count", "draw_job", "draw_traces", "handler",
-    "human_bytes", "job_sentence", "join_names", "layer_facts", "load", "op_facts_of", "pages", "peak", "plain_sentence",
-    "profiled", "read", "read_job", "recorded", "redact", "replay", "several_markdown", "to_html", "us", "verdict_sentence",
-    "work_per_step", "write_all",
+    "GLOSSARY", "PATTERNS", "Facts", "JobFacts", "Kind", "MissingExtraError", "NoEventsError", "NotATraceError", "Reading",
+    "Slice", "Trace", "TraceError", "analyze", "best_change", "bus_factor", "count", "draw_job", "draw_traces", "examine",
+    "handler", "human_bytes", "job_sentence", "join_names", "layer_facts", "load", "op_facts_of", "pages", "peak",
+    "plain_sentence", "profiled", "read", "read_job", "recorded", "redact", "replay", "several_markdown", "to_html", "us",
+    "verdict_sentence", "work_per_step", "write_all",
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from trace_reader.analysis.comparison import rows
 from trace_reader.analysis.facts import Facts
 from trace_reader.commands import write_page
-from trace_reader.link.trace import Trace
+from trace_reader.findings import Reading
 from trace_reader.model.rows import Rows
 from trace_reader.scene.comparison_report import several_report
 from trace_reader.scene.document import Style
@@ -28,14 +28,14 @@ class Panels(msgspec.Struct, frozen=True):
     lights: list[dict[str, Any]]
 
 
-def trace_page(trace: Trace, facts: Facts, navigation: str = "") -> bytes:
+def trace_page(reading: Reading, navigation: str = "") -> bytes:
     """The page of one trace with everything, below some HTML of one's own."""
-    page = write_page.page_of_one(Timeline(trace, facts), Style(top=write_page.ROWS, everything=True))
+    page = write_page.page_of_one(Timeline(reading), Style(top=write_page.ROWS, everything=True))
     return html_page.write(msgspec.structs.replace(page, navigation=navigation))
 
 
 def trace_panels(
-    traces: Sequence[tuple[Trace, Facts]],
+    traces: Sequence[Reading],
     labels: Sequence[str],
     finding: str = "",
     named: Callable[[str], bool] = lambda name: False,
@@ -43,7 +43,7 @@ def trace_panels(
     """Traces above each other, each from its first recorded step on. In the last of them a finding lights up, by its slug, or the
     slices whose names are `named`.
     """
-    shown = [Shown(number, Timeline(trace, facts)) for number, (trace, facts) in enumerate(traces)]
+    shown = [Shown(number, Timeline(reading)) for number, reading in enumerate(traces)]
     panels = [panel(own, label, -own.timeline.begins_ns, write_page.FIRST_STEP) for own, label in zip(shown, labels, strict=True)]
     last = shown[-1]
     slices = last.timeline.trace.slices

@@ -2,20 +2,19 @@
 
 from collections.abc import Sequence
 
-from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.job_facts import JobFacts
-from trace_reader.link.trace import Trace
+from trace_reader.findings import Reading
 from trace_reader.scene.timeline import Timeline
 
 
-def draw_traces(traces: Sequence[tuple[Trace, Facts]], suffix: str = ".png", steps: tuple[int, int] | None = None) -> bytes:
+def draw_traces(traces: Sequence[Reading], suffix: str = ".png", steps: tuple[int, int] | None = None) -> bytes:
     """One trace, or several above each other on one scale, as a .png or .svg file; of these `steps` only, where they are given.
 
     The same traces give the same bytes, with the same matplotlib. Raises LookupError if the window holds nothing.
     """
     from trace_reader.write.trace_picture import Window, plot
 
-    return plot([Timeline(trace, facts) for trace, facts in traces], Window(steps=steps), suffix)
+    return plot([Timeline(reading) for reading in traces], Window(steps=steps), suffix)
 
 
 def draw_job(job: JobFacts, suffix: str = ".png", steps: tuple[int, int] | None = None) -> bytes:

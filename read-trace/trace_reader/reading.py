@@ -6,7 +6,8 @@ import re
 import msgspec
 from trace_reader.analysis.facts import Facts, summarize
 from trace_reader.analysis.place_facts import path_lines
-from trace_reader.findings import run_rules
+from trace_reader.analysis.plain_run import run_without_profiler
+from trace_reader.findings import Reading, run_rules
 from trace_reader.link.trace import Trace, link
 from trace_reader.parse.decode import decode
 
@@ -30,9 +31,13 @@ def load(
 
 def analyze(trace: Trace, everything: bool = False) -> Facts:
     """The facts of a loaded trace, with their findings: of a large one, for `everything`, also those that mend nothing."""
-    facts = summarize(trace)
-    findings, failed = run_rules(trace, facts, everything)
-    return msgspec.structs.replace(facts, findings=findings, failed=failed)
+    return examine(trace, everything).facts
+
+
+def examine(trace: Trace, everything: bool = False) -> Reading:
+    """A loaded trace with its facts and what each finding's rule saw: pages are made of this."""
+    run = run_without_profiler(trace)
+    return run_rules(trace, summarize(trace, run), run, everything)
 
 
 def read(path: str) -> Facts:

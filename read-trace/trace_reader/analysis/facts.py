@@ -29,7 +29,7 @@ from trace_reader.analysis.missing_events import missing
 from trace_reader.analysis.op_facts import CallFacts, OpFacts, call_facts, op_facts
 from trace_reader.analysis.op_shapes import OpShapeFacts, op_shape_facts
 from trace_reader.analysis.place_facts import CpuLine, PlaceFacts, annotation_facts
-from trace_reader.analysis.plain_run import PlainRun, plain_run, priced
+from trace_reader.analysis.plain_run import PlainRun, PricedRun, plain_run
 from trace_reader.analysis.server_steps import ServerSteps, server_steps
 from trace_reader.analysis.step_facts import StepFacts, busy_us, step_facts, step_period_us
 from trace_reader.analysis.what_if import Gain
@@ -180,8 +180,8 @@ class Facts(msgspec.Struct, frozen=True):
         return [k for k in self.kernels if k.kind == Kind.KERNEL]
 
 
-def summarize(trace: Trace) -> Facts:
-    """The facts of a trace, still without findings."""
+def summarize(trace: Trace, run: PricedRun | None) -> Facts:
+    """The facts of a trace, still without findings. `run`: the trace's, to be played again, if it can be."""
     work = trace.work
     properties = _device_properties(trace.header)
     used = {trace.slices.tracks[track][0] for track in distinct(work.track).values.tolist()}
@@ -191,12 +191,11 @@ def summarize(trace: Trace) -> Facts:
     used_name = str((used_properties or [{}])[0].get("name", ""))
     cpu, asked, period_us = CpuActivity(trace), windows(trace), step_period_us(trace)
     on_gpu = len(asked) > 0 and len(work) > 0
-    priced(trace)  # here, where all processes and the findings have it
     # What takes the longest stands first, as processes that share them want it.
     parts = _worked_out(
         trace,
         recorded_paths=lambda: tuple(critical_path(trace, cpu, window) for window in asked),
-        known=lambda: plain_run(trace, period_us, cpu, asked[0] if len(asked) == 1 else None),
+        known=lambda: plain_run(trace, run, period_us, cpu, asked[0] if len(asked) == 1 else None),
         idle=lambda: idle_facts(trace, cpu, asked[0].device, asked[0].start_ns, asked[0].end_ns) if on_gpu else None,
         ops=lambda: op_facts(trace),
         kernels=lambda: kernel_facts(trace, device_properties),

@@ -103,15 +103,16 @@ class Known(msgspec.Struct, frozen=True):
     path: CriticalPath | None = None
 
 
-def plain_run(trace: Trace, recorded_step_us: float | None, cpu: CpuActivity, window: Window | None) -> Known:
-    """What is known of the run without the profiler. `window`: that of the recorded critical path, if one device worked. Takes
-    time linear in the number of events.
+def plain_run(
+    trace: Trace, run: "PricedRun | None", recorded_step_us: float | None, cpu: CpuActivity, window: Window | None
+) -> Known:
+    """What is known of the run without the profiler, which `run` plays. `window`: that of the recorded critical path, if one
+    device worked. Takes time linear in the number of events.
     """
     plain = PlainRun(None, None, None, recorded_step_us, UNKNOWN)
     if told := measured(trace.header.get(HEADER_KEY)):
         low, middle, high = told
         plain = PlainRun(middle, low, high, recorded_step_us, MEASURED)
-    run = priced(trace)
     if run is None:
         return Known(_because(plain, trace, _not_playable(trace)))
     if not run.is_sound(recorded_step_us):
@@ -213,12 +214,9 @@ def is_playable(trace: Trace) -> bool:
     return 10 * int((trace.work.origin == Origin.UNKNOWN).sum()) <= int((trace.work.call >= 0).sum()) > 0
 
 
-def priced(trace: Trace) -> "PricedRun | None":
-    """A trace's run, to be played again, worked out once; None where it is not playable."""
-    kept = trace.__dict__
-    if "priced" not in kept:
-        kept["priced"] = PricedRun(trace) if is_playable(trace) else None
-    return kept["priced"]
+def run_without_profiler(trace: Trace) -> "PricedRun | None":
+    """A trace's run, to be played again; None where it is not playable."""
+    return PricedRun(trace) if is_playable(trace) else None
 
 
 def steps_to_play(trace: Trace) -> int:

@@ -5,6 +5,7 @@ import re
 from typing import TYPE_CHECKING
 
 from trace_reader.analysis.facts import summarize
+from trace_reader.analysis.plain_run import run_without_profiler
 from trace_reader.commands.load_shown import load_shown
 from trace_reader.commands.read_job import expanded, is_job, read_rank
 from trace_reader.errors import TraceError
@@ -27,7 +28,7 @@ def run(paths: Sequence[str], changes: "list[Change]", style: Style, steps_from:
     from trace_reader.scene.what_if_report import what_if_report
 
     trace = load_shown(paths[0], steps_from)
-    facts = summarize(trace)
+    facts = summarize(trace, run_without_profiler(trace))
     changed = what_if(trace, facts.plain, changes)
     return Answer(lambda: what_if_report(facts, changed, style), lambda: json_output.values(changed))
 
@@ -40,7 +41,7 @@ def replay(path: str, *changes: str) -> "WhatIf":
 
     parsed = [parse_change(own) for own in changes]
     trace = load_shown(str(path))
-    return what_if(trace, summarize(trace).plain, parsed)
+    return what_if(trace, summarize(trace, run_without_profiler(trace)).plain, parsed)
 
 
 def _of_job(paths: Sequence[str], changes: "list[Change]", style: Style, steps_from: re.Pattern[str] | None) -> Answer:
@@ -49,7 +50,8 @@ def _of_job(paths: Sequence[str], changes: "list[Change]", style: Style, steps_f
     from trace_reader.scene.what_if_report import job_what_if_report
 
     traces: dict[str, Trace] = {}
-    read = [read_rank(path, steps_from, load_shown, lambda trace, _: traces.update({trace.path: trace})) for path in paths]
+    keep = lambda one: traces.update({one.trace.path: one.trace})  # noqa: E731
+    read = [read_rank(path, steps_from, load_shown, keep) for path in paths]
     if errors := [found for found in read if isinstance(found, TraceError)]:
         raise errors[0]
     job = job_facts([found for found in read if not isinstance(found, TraceError)])

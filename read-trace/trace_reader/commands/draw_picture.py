@@ -6,7 +6,7 @@ import re
 from trace_reader.commands.load_shown import load_shown
 from trace_reader.commands.read_job import ONE_RANK, expanded, is_job, read_job
 from trace_reader.errors import MissingExtraError, TraceError
-from trace_reader.reading import analyze
+from trace_reader.reading import examine
 from trace_reader.scene.timeline import Timeline
 from trace_reader.system.files import write_file
 
@@ -44,7 +44,7 @@ def run(
         raise TraceError(ONE_RANK.format(paths[0]))
     else:
         traces = [load_shown(path, steps_from) for path in paths]
-        data = plot([Timeline(trace, analyze(trace)) for trace in traces], window, target.suffix)
+        data = plot([Timeline(examine(trace)) for trace in traces], window, target.suffix)
     write_file(target, data)
     return f"wrote {target} ({len(data) / 1024:.1f} KiB)\n"
 
@@ -54,6 +54,6 @@ def _roofline(paths: list[str], target: Path, steps_from: re.Pattern[str] | None
 
     if len(paths) != 1:
         raise TraceError(f"--plot {target.name} draws the ops of one trace, got {len(paths)}")
-    data = roofline_picture.plot(analyze(load_shown(paths[0], steps_from)), target.suffix)
+    data = roofline_picture.plot(examine(load_shown(paths[0], steps_from)).facts, target.suffix)
     write_file(target, data)
     return f"wrote {target} ({len(data) / 1024:.1f} KiB)\n"

@@ -27,10 +27,11 @@ from trace_reader.analysis.job_facts import JobFacts, job_facts
 from trace_reader.analysis.rank_summary import RankSummary, rank_of, summarize_rank, world_size_of
 from trace_reader.commands.load_shown import load_shown, showing
 from trace_reader.errors import MissingExtraError, SeveralJobsError, TraceError
+from trace_reader.findings import Reading
 from trace_reader.findings.of_jobs import PlayedJob, without_gains
 from trace_reader.link.trace import Trace
 from trace_reader.parse.byte_source import list_folder, open_blocks, size_of, traces_in
-from trace_reader.reading import analyze, load
+from trace_reader.reading import examine, load
 from trace_reader.scene.jobs_list import ListedJob, argument_of
 from trace_reader.system.processes import cores, end_with_parent
 from trace_reader.system.terminal import say_note
@@ -209,9 +210,9 @@ def play_job(
         job, errors = read_job(paths, steps_from, scheduler)
         because = f"a job of more than {human_bytes(IN_PARALLEL_BYTES)} is played again by --what_if alone"
         return without_gains(job, because), errors, None
-    read: dict[str, tuple[Trace, Facts]] = {}
+    read: dict[str, Reading] = {}
     found = [
-        read_rank(path, steps_from, load_shown, lambda trace, facts: read.update({trace.path: (trace, facts)})) for path in paths
+        read_rank(path, steps_from, load_shown, lambda reading: read.update({reading.trace.path: reading})) for path in paths
     ]
     summaries = [own for own in found if isinstance(own, RankSummary)]
     errors = [own for own in found if isinstance(own, TraceError)]
@@ -226,17 +227,17 @@ def read_rank(
     path: str,
     steps_from: re.Pattern[str] | None = None,
     load: Callable[..., Trace] = load,
-    keep: Callable[[Trace, Facts], object] | None = None,
+    keep: Callable[[Reading], object] | None = None,
 ) -> Read:
     """The summary of the rank at `path`, or what is wrong with it: what one process does of the map. `keep` gets what was
     read.
     """
     try:
         trace = load(path, steps_from=steps_from)
-        facts = analyze(trace)
-        summary = _summary(trace, facts)
+        reading = examine(trace)
+        summary = _summary(trace, reading.facts)
         if keep is not None:
-            keep(trace, facts)
+            keep(reading)
         return summary
     except TraceError as error:
         return error

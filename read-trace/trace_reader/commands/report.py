@@ -19,6 +19,7 @@ from trace_reader.analysis.place_facts import (
     line_facts,
     op_facts_of,
 )
+from trace_reader.analysis.plain_run import run_without_profiler
 from trace_reader.analysis.recompiles import recompiles
 from trace_reader.commands.load_shown import load_shown
 from trace_reader.errors import TraceError
@@ -168,7 +169,7 @@ def by(path: str, place: str, style: Style, steps_from: re.Pattern[str] | None, 
     if time == "cpu" and place != "stack":
         raise LookupError(f"--time cpu is of --by stack and --folded: --by {place} has the CPU's time in a column of its own")
     trace = load_shown(path, steps_from, stacks=place != "annotation")
-    facts = summarize(trace)
+    facts = summarize(trace, run_without_profiler(trace))
     found: Sequence[PlaceFacts | TimeFacts]
     found = facts.annotations if place == "annotation" else layer_facts(trace) if place == "layer" else ()
     if place == "stack":
@@ -184,7 +185,7 @@ def names(path: str, eager_path: str, place: str | None, style: Style, steps_fro
     """
     place = place or "op"
     graph, eager = load_shown(path, steps_from), load_shown(eager_path, steps_from, stacks=place == "stack")
-    joined, facts = join_names(graph, eager), summarize(graph)
+    joined, facts = join_names(graph, eager), summarize(graph, run_without_profiler(graph))
     found = PLACES[place](eager, joined.asked)
     return Answer(
         lambda: names_report(facts, eager.path, joined, found, place, style),

@@ -10,13 +10,13 @@ from trace_reader.analysis.place_facts import is_own_function
 from trace_reader.commands.flags import add_steps_from
 from trace_reader.commands.load_shown import load_shown
 from trace_reader.errors import TraceError
-from trace_reader.findings import PATTERNS, seen_of
+from trace_reader.findings import PATTERNS
 from trace_reader.link.nesting import parents
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import NO_CORRELATION, ON_CPU, Kind
 from trace_reader.names.kernel_names import decode_name
-from trace_reader.reading import analyze
+from trace_reader.reading import examine
 from trace_reader.scene.document import Style
 from trace_reader.scene.finding_report import Proof, finding_report
 from trace_reader.write import OUTPUTS, TEXT, Answer
@@ -46,12 +46,12 @@ def _answer(path: str, finding: str, top: int, steps_from: re.Pattern[str] | Non
     if finding not in PATTERNS:
         raise TraceError(f"no finding is called {finding!r}: {', '.join(PATTERNS)}")
     trace = load_shown(path, steps_from, stacks=True)
-    facts = analyze(trace, everything=True)
-    found = next((own for own in facts.findings if own.slug == finding), None)
-    if found is None:
-        raise TraceError(f"{path} does not show {finding}; it shows {', '.join(own.slug for own in facts.findings)}")
-    seen = seen_of(trace, facts, found.slug)
-    proofs = [] if seen is None else _proofs(trace, seen.evidence) if seen.gaps is None else _gaps(trace, *seen.gaps)
+    reading = examine(trace, everything=True)
+    findings = {found.slug: found for found in reading.facts.findings}
+    if finding not in findings:
+        raise TraceError(f"{path} does not show {finding}; it shows {', '.join(findings)}")
+    found, seen = findings[finding], reading.seen[finding]
+    proofs = _proofs(trace, seen.evidence) if seen.gaps is None else _gaps(trace, *seen.gaps)
     return Answer(lambda: finding_report(found, proofs, Style(top=top)), lambda: _values(found, proofs[:top]))
 
 

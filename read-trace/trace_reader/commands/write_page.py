@@ -12,14 +12,14 @@ from trace_reader.analysis.snapshot_facts import snapshot_curves, snapshot_facts
 from trace_reader.commands.load_shown import load_shown
 from trace_reader.commands.read_job import ONE_RANK, expanded, is_job, play_job
 from trace_reader.errors import TraceError
-from trace_reader.findings import choices
+from trace_reader.findings import Reading, choices
 from trace_reader.model.slices import Kind
 from trace_reader.parse.memory_snapshot import read_snapshot
-from trace_reader.reading import analyze, with_lines
+from trace_reader.reading import examine, with_lines
 from trace_reader.scene.comparison_report import comparison_report
-from trace_reader.scene.document import Document, Item, Style, TablePart
+from trace_reader.scene.document import Document, Item, Part, Style, TablePart
 from trace_reader.scene.job_report import job_report
-from trace_reader.scene.lights import Light, Lights, finding_light, waits_for_straggler
+from trace_reader.scene.lights import Lights, finding_light, waits_for_straggler
 from trace_reader.scene.memory_report import add_snapshot
 from trace_reader.scene.step_bars import step_bars
 from trace_reader.scene.timeline import Timeline
@@ -71,13 +71,20 @@ def to_html(*paths: str) -> bytes:
     return html_page.write(page_of_one(timelines[0], style) if len(paths) == 1 else page_of_two(timelines, style))
 
 
-def _timeline(path: str, steps_from: re.Pattern[str] | None, everything: bool = False) -> Timeline:
-    """The trace at `path`, with the functions of Python where it has them: they are drawn, and the facts are without."""
+def _timeline(
+    path: str, steps_from: re.Pattern[str] | None, everything: bool = False, reading: Reading | None = None
+) -> Timeline:
+    """The trace at `path`, with the functions of Python where it has them: they are drawn, and the facts are without. `reading`:
+    the trace without them, where it was read before.
+    """
+    if reading is not None and "python_function" not in reading.trace.skipped:
+        return Timeline(reading)
     drawn = load_shown(path, steps_from, stacks=path != "-")
     has_python = bool((drawn.slices.kind == Kind.PYTHON).any())
-    trace = load_shown(path, steps_from) if has_python else drawn
-    facts = analyze(trace, everything)
-    return Timeline(trace, with_lines(facts, trace, drawn) if has_python else facts, drawn)
+    reading = reading or examine(load_shown(path, steps_from) if has_python else drawn, everything)
+    if has_python:
+        reading = msgspec.structs.replace(reading, facts=with_lines(reading.facts, reading.trace, drawn))
+    return Timeline(reading, drawn)
 
 
 def page_of_one(timeline: Timeline, style: Style, snapshot: str | None = None) -> Page:
@@ -88,7 +95,7 @@ def page_of_one(timeline: Timeline, style: Style, snapshot: str | None = None) -
     shown = {0: Shown(0, timeline, MOST_SLICES)}
     verdict = finding_light(timeline, timeline.facts.verdict)
     page = _page(document, [panel(shown[0], timeline.facts.trace)], shown, verdict={} if verdict is None else {0: verdict})
-    chosen = choices(timeline.trace, timeline.facts)
+    chosen = choices(timeline.reading)
     page = msgspec.structs.replace(page, bars=step_bars(timeline.facts), device=timeline.facts.device or "")
     return page if chosen is None else msgspec.structs.replace(page, changes=(timeline.facts.plain, chosen))
 
@@ -108,7 +115,7 @@ def _with_snapshot(timeline: Timeline, path: str, document: Document) -> Timelin
     at = [-1 if moment_ns is None else int(trace.step_at(np.array([moment_ns]))[0]) for moment_ns in peaks_ns]
     steps = [None if number < 0 else trace.steps[number].name for number in at]
     add_snapshot(document, path, devices, steps, snapshot.lost)
-    return Timeline(trace, timeline.facts, timeline.drawn, drawn)
+    return Timeline(timeline.reading, timeline.drawn, drawn)
 
 
 def page_of_two(timelines: Sequence[Timeline], style: Style) -> Page:
@@ -131,11 +138,12 @@ def page_of_job(paths: Sequence[str], style: Style, steps_from: re.Pattern[str] 
     most = MOST_SLICES // len(opened)
     if job.straggler is not None:
         opened.add(next(place for place, facts in enumerate(job.ranks) if facts.rank == job.straggler.rank))
+    readings = dict(enumerate(played.readings)) if played else {}
     shown: dict[int, Shown] = {}
     panels: list[Panel] = []
     for place, summary in enumerate(job.summaries):
         if place in opened:
-            shown[place] = Shown(place, _timeline(summary.trace, steps_from), most)
+            shown[place] = Shown(place, _timeline(summary.trace, steps_from, reading=readings.get(place)), most)
         panels.append(rank_panel(job, place, shown.get(place)))
     cut = [f"rank {job.summaries[n].rank}: the file is cut off." for n, panel in shown.items() if panel.timeline.facts.truncated]
     if len(panels) > len(shown):
@@ -159,20 +167,20 @@ def _page(
     """A page with what each part of the document lights up. `names`: of the traces; `notes`: more of what is not drawn."""
     timelines = {number: panel.timeline for number, panel in shown.items()}
 
-    def finding(item: Item) -> Lights:
-        light: Light | None = finding_light(timelines[item.number], item.slug)
-        return {} if light is None else {item.number: light}
+    def lit(part: Part) -> Part:
+        if isinstance(part, Item):
+            light = finding_light(timelines[part.number], part.slug)
+            return msgspec.structs.replace(part, light=lit_values({} if light is None else {part.number: light}, shown))
+        if isinstance(part, TablePart):
+            lights = [lit_values(part.table.light(item, timelines, job), shown) for item in part.items]
+            return msgspec.structs.replace(part, lights=lights)
+        return part
 
+    document.parts = [lit(part) for part in document.parts]
     left_out = [f"{names[n]}: {panel.left_out}".removeprefix(": ") for n, panel in shown.items() if panel.left_out]
     return Page(
         document,
         panels,
-        [lit_values(finding(part), shown) for part in document.parts if isinstance(part, Item)],
-        [
-            [lit_values(part.table.light(item, timelines, job), shown) for item in part.items]
-            for part in document.parts
-            if isinstance(part, TablePart)
-        ],
         lit_values(verdict or {}, shown),
         " ".join([*left_out, *notes]),
     )

@@ -1,13 +1,16 @@
 """The patterns to look for in a trace, as rules, a file for each subject. A rule is silent without its evidence."""
 
+from collections.abc import Mapping
 from functools import partial
+import re
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 from trace_reader.analysis.critical_path import CriticalPath
-from trace_reader.analysis.edits import all_of
+from trace_reader.analysis.edits import Effect, all_of
 from trace_reader.analysis.facts import Evidence, Facts, Finding, hands
-from trace_reader.analysis.plain_run import PricedRun, priced
+from trace_reader.analysis.plain_run import PricedRun
 from trace_reader.analysis.what_if import Gain, busy_after, chosen_of, gain_of, gains_together
 from trace_reader.findings import (
     attention,
@@ -32,7 +35,7 @@ from trace_reader.model.rows import Rows
 from trace_reader.names.kernel_names import is_collective
 from trace_reader.system.processes import answers_of
 
-__all__ = ["PATTERNS", "Choice", "Choices", "choices", "evidence_of", "run_rules", "seen_of"]
+__all__ = ["PATTERNS", "Choice", "Choices", "Reading", "choices", "run_rules"]
 # In the order in which they are told; in a file, from the top.
 _SUBJECTS = (
     bottleneck, cpu_ops, gpu_waits, communication, optimizer, cold_steps, kernel_patterns, memory_traffic, gemm, attention,
@@ -45,27 +48,60 @@ PATTERNS = dict(sorted(RULES.items(), key=lambda item: _ORDER.index(item[1].rule
 LESSON_SIZE = 300  # kernels, copies and memsets, at most
 
 
+ELSEWHERE = Effect(all_of())  # in the place of an effect that another process has
 MOST_EVIDENCE = 20  # slices of a finding
 NAMING = frozenset(["input-bound"])  # verdicts that name one change
 MOST_CHOICES = 4  # findings, whose changes can be chosen together
 
 
-def run_rules(trace: Trace, facts: Facts, everything: bool = False) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """What the rules find, and which of them failed: first what explains the verdict, then the advice that saves most, then those
-    of which that is not known, by the share of the critical path that they explain, then what saves next to nothing, trivia
-    last. Trivia are reported only for a trace no larger than a lesson's, or with `everything`.
+class Reading(msgspec.Struct, frozen=True, eq=False):
+    """A trace that was read: its facts with their findings, what each rule saw (by slug), and its run, to be played again where
+    that is possible.
+    """
+
+    trace: Trace
+    facts: Facts
+    seen: Mapping[str, Seen] = {}
+    run: PricedRun | None = None
+
+    def effect(self, slug: str) -> Effect | None:
+        """What following a finding's advice makes of the run, where that can be played."""
+        seen = self.seen.get(slug)
+        if seen is not None and seen.effect is ELSEWHERE:  # it could not be sent to this process
+            seen = PATTERNS[slug].rule(self.trace, self.facts)
+        return seen.effect if seen else None
+
+
+def run_rules(trace: Trace, facts: Facts, run: PricedRun | None, everything: bool = False) -> Reading:
+    """The facts with what the rules find, and which of them failed: first what explains the verdict, then the advice that saves
+    most, then those of which that is not known, by the share of the critical path that they explain, then what saves next to
+    nothing, trivia last. Trivia are reported only for a trace no larger than a lesson's, or with `everything`.
     """
     asked = [slug for slug, pattern in PATTERNS.items() if everything or not pattern.trivia or len(trace.work) <= LESSON_SIZE]
-    run = _run_to_play(trace, facts)
-    judged = answers_of([partial(_judged, trace, facts, run, slug) for slug in asked], hands(trace))
-    found = [finding for finding, _ in judged if finding is not None]
+    playable = run if _can_be_asked(run, facts) else None
+    processes = hands(trace)
+    judge = partial(_judged_elsewhere if processes > 1 else _judged, trace, facts, playable)
+    judged = answers_of([partial(judge, slug) for slug in asked], processes)
+    found = _with_one_gain([finding for finding, _, _ in judged if finding is not None])
     found.sort(key=lambda finding: (finding.slug != facts.verdict, *_rank(finding)))
-    return tuple(found), tuple(failure for _, failures in judged for failure in failures)
+    failed = tuple(failure for _, _, failures in judged for failure in failures)
+    seen = {slug: _here(trace, what) for slug, (_, what, _) in zip(asked, judged, strict=True) if what is not None}
+    return Reading(trace, msgspec.structs.replace(facts, findings=tuple(found), failed=failed), seen, run)
 
 
-def _run_to_play(trace: Trace, facts: Facts) -> PricedRun | None:
-    run = priced(trace) if len(facts.critical_paths) == 1 else None
-    return run if run and run.is_sound(facts.plain.recorded_step_us) else None
+def _with_one_gain(findings: list[Finding]) -> list[Finding]:
+    """The findings, of which those that give another one's advice ("See python-between-ops: ...") promise what that one does."""
+    by_slug = {finding.slug: finding for finding in findings}
+    found = []
+    for finding in findings:
+        other = by_slug.get(see[1]) if (see := re.match(r"See ([\w-]+): ", finding.next)) else None
+        gain = {"gain": other.gain, "no_gain": other.no_gain} if other else {}
+        found.append(msgspec.structs.replace(finding, **gain))
+    return found
+
+
+def _can_be_asked(run: PricedRun | None, facts: Facts) -> bool:
+    return run is not None and len(facts.critical_paths) == 1 and run.is_sound(facts.plain.recorded_step_us)
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -85,18 +121,17 @@ class Choices(msgspec.Struct, frozen=True):
     busy_us: tuple[float, ...]
 
 
-def choices(trace: Trace, facts: Facts) -> Choices | None:
+def choices(reading: Reading) -> Choices | None:
     """What the advice of several findings saves together; None where none is known to, or the plain step is not known."""
+    facts, run = reading.facts, reading.run
     told = [f for f in facts.findings if f.gain and not f.is_worthless and (f.slug != facts.verdict or f.slug in NAMING)]
-    run = _run_to_play(trace, facts) if told and facts.plain.step_us else None
-    if run is None:
+    if run is None or not told or not facts.plain.step_us or not _can_be_asked(run, facts):
         return None
     told = told[:MOST_CHOICES]
-    seen = [PATTERNS[finding.slug].rule(trace, facts) for finding in told]
-    effects = [found.effect for found in seen if found and found.effect]
+    effects = [effect for finding in told if (effect := reading.effect(finding.slug))]
     changes = tuple(Choice(finding.slug, finding.next) for finding in told)
     every = chosen_of(effects)
-    busy_us = tuple(busy_after(run, all_of(*(effect.most for effect in own))) for own in every)
+    busy_us = tuple(busy_after(run, all_of(*(effect.most for effect in chosen))) for chosen in every)
     return Choices(changes, tuple(gains_together(run, facts.plain, effects)), busy_us)
 
 
@@ -111,9 +146,12 @@ def _rank(finding: Finding) -> tuple[bool, bool, bool, float, float, float, floa
     return PATTERNS[finding.slug].trivia, finding.is_worthless, gain is None, -middle, -sure, -most, -share
 
 
-def _judged(trace: Trace, facts: Facts, run: PricedRun | None, slug: str) -> tuple[Finding | None, tuple[str, ...]]:
-    """What a rule finds, and whether it failed."""
-    pattern, finding, failures = PATTERNS[slug], None, Failures()
+Judged = tuple[Finding | None, Seen | None, tuple[str, ...]]
+
+
+def _judged(trace: Trace, facts: Facts, run: PricedRun | None, slug: str) -> Judged:
+    """What a rule finds, what it saw, and whether it failed."""
+    pattern, finding, seen, failures = PATTERNS[slug], None, None, Failures()
     with failures.caught(f"the finding {slug}"):
         if seen := pattern.rule(trace, facts):
             share = _share(seen, facts.critical_path, pattern.trivia)
@@ -121,7 +159,24 @@ def _judged(trace: Trace, facts: Facts, run: PricedRun | None, slug: str) -> tup
             evidence, next = _evidence(trace, seen.evidence), seen.next or pattern.next
             no_gain = None if gain else _no_gain(trace, run, seen)
             finding = Finding(slug, seen.text, pattern.means, next, share, evidence, gain, no_gain)
-    return finding, tuple(failures)
+    return finding, seen if finding else None, tuple(failures)
+
+
+def _judged_elsewhere(trace: Trace, facts: Facts, run: PricedRun | None, slug: str) -> Judged:
+    """The same in a form that another process can take: rows as their numbers, no effect."""
+    finding, seen, failures = _judged(trace, facts, run, slug)
+    if seen is None:
+        return finding, None, failures
+    numbers, has_effect = cast(Any, (seen.evidence.at, seen.effect is not None))
+    return finding, msgspec.structs.replace(seen, evidence=numbers, effect=has_effect), failures
+
+
+def _here(trace: Trace, seen: Seen) -> Seen:
+    """What a rule saw in this or another process."""
+    if isinstance(seen.evidence, Rows):
+        return seen
+    there = ELSEWHERE if seen.effect else None
+    return msgspec.structs.replace(seen, evidence=Rows(trace.slices, seen.evidence), effect=there)
 
 
 def _no_gain(trace: Trace, run: PricedRun | None, seen: Seen) -> str:
@@ -135,17 +190,6 @@ def _no_gain(trace: Trace, run: PricedRun | None, seen: Seen) -> str:
     return (
         "the run cannot be played again: no steps with work, launches that are missing, several devices, or clocks that disagree"
     )
-
-
-def seen_of(trace: Trace, facts: Facts, slug: str) -> Seen | None:
-    """What a finding's rule saw, with all slices that show it (the finding lists the longest); None if the trace does not."""
-    return PATTERNS[slug].rule(trace, facts) if slug in PATTERNS else None
-
-
-def evidence_of(trace: Trace, facts: Facts, slug: str) -> Rows | None:
-    """All slices that show a finding; None if the trace does not show it."""
-    seen = seen_of(trace, facts, slug)
-    return seen.evidence if seen else None
 
 
 def _share(seen: Seen, path: CriticalPath | None, trivia: bool) -> float | None:

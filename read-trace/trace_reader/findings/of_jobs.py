@@ -4,14 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 from trace_reader.analysis.edits import Edited, Effect, all_of
-from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.job_facts import JobFacts, JobFinding
 from trace_reader.analysis.job_run import JobRun
 from trace_reader.analysis.plain_run import UNKNOWN
 from trace_reader.analysis.what_if import Gain, chosen_of
-from trace_reader.findings import MOST_CHOICES, NAMING, PATTERNS, Choice, Choices
-from trace_reader.guard import Failures
-from trace_reader.link.trace import Trace
+from trace_reader.findings import MOST_CHOICES, NAMING, Choice, Choices, Reading
 
 Effects = Mapping[int, Effect]  # by the rank's place in the job
 
@@ -21,11 +18,11 @@ class PlayedJob:
     one that cannot be played, or whose plain step is not known, with the reason.
     """
 
-    def __init__(self, job: JobFacts, read: Sequence[tuple[Trace, Facts]]):
+    def __init__(self, job: JobFacts, read: Sequence[Reading]):
         """`read`: of the job's ranks, in their order."""
-        self._read, self._run = read, None
+        self.readings, self._run = read, None
         try:
-            self._run = JobRun(job, [trace for trace, _ in read])
+            self._run = JobRun(job, [reading.trace for reading in read])
         except LookupError as error:
             self.job = msgspec.structs.replace(without_gains(job, str(error)), can_be_played=False)
             return
@@ -77,13 +74,8 @@ class PlayedJob:
 
     def _effects(self, finding: JobFinding) -> dict[int, Effect]:
         """What following the advice does to each of the ranks that show it, also where it is too small there to be a finding."""
-        found, failures = {}, Failures()
-        for place, (trace, facts) in enumerate(self._read):
-            with failures.caught(f"the finding {finding.slug}"):  # which the rank's own report says
-                seen = PATTERNS[finding.slug].rule(trace, facts)
-                if seen is not None and seen.effect is not None:
-                    found[place] = seen.effect
-        return found
+        effects = {place: reading.effect(finding.slug) for place, reading in enumerate(self.readings)}
+        return {place: effect for place, effect in effects.items() if effect is not None}
 
     def _gain(self, effects: Effects, like: Mapping[int, int] | None = None) -> tuple[Gain, float]:
         """From what is sure in the worst of the runs that the job may be to the most in the best of them; and how long a GPU is

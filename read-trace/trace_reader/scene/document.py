@@ -83,7 +83,9 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class Item(msgspec.Struct, frozen=True):
-    """A finding: its name, what was seen, what it means, what to do next; its `slug`, and of which of the traces it is."""
+    """A finding: its name, what was seen, what it means, what to do next; its `slug`, and of which of the traces it is. `light`:
+    what it lights up on a page (write/page_payload.py).
+    """
 
     name: str
     seen: str
@@ -91,11 +93,13 @@ class Item(msgspec.Struct, frozen=True):
     next: str
     slug: str
     number: int
+    light: dict[str, Any] = {}
 
 
 class TablePart(msgspec.Struct, frozen=True):
     """A table that is filled in: cells, and the `items` that its rows are of. `more` rows were left out, and `how` they are
-    shown. A cell longer than `longest` loses its middle. In a brief report it can come down to `least` rows.
+    shown. A cell longer than `longest` loses its middle. In a brief report it can come down to `least` rows. `lights`: what each
+    row lights up on a page.
     """
 
     table: Table
@@ -106,6 +110,7 @@ class TablePart(msgspec.Struct, frozen=True):
     how: str
     longest: int
     least: int
+    lights: Sequence[dict[str, Any]] = ()
 
 
 Part = Title | Section | Lines | Block | Item | TablePart

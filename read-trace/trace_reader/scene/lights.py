@@ -4,7 +4,6 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.critical_path import Class
 from trace_reader.analysis.job_facts import JobFacts
-from trace_reader.findings import evidence_of
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_GPU, Kind, Region
 from trace_reader.scene.timeline import Timeline
@@ -41,8 +40,8 @@ def place_named(timeline: Timeline, name: str, on_gpu: bool) -> Light | None:
 
 def finding_light(timeline: Timeline, slug: str) -> Light | None:
     """All slices that show a finding; None where the trace does not show it."""
-    rows = evidence_of(timeline.trace, timeline.facts, slug)
-    return None if rows is None else Light(rows)
+    seen = timeline.reading.seen.get(slug)
+    return None if seen is None else Light(seen.evidence)
 
 
 def waits_of(job: JobFacts, place: int) -> Light:

@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.collectives import collectives
 from trace_reader.analysis.dispatch_tree import thread_label
-from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.gpu_idle import gaps
 from trace_reader.analysis.job_facts import JobFacts
 from trace_reader.analysis.kernel_facts import gemm_calls
@@ -18,6 +17,7 @@ from trace_reader.analysis.memory_facts import Curve, curves
 from trace_reader.analysis.op_shapes import OpShapeFacts, op_shapes
 from trace_reader.analysis.rank_summary import Union
 from trace_reader.analysis.verdict import CPU_WORDS
+from trace_reader.findings import Reading
 from trace_reader.link.intervals import without
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct
@@ -58,13 +58,14 @@ class Band(msgspec.Struct, frozen=True, eq=False):
 
 
 class Timeline:
-    """A trace with its facts, on its time axis (ns from the first slice). `drawn`: the trace whose slices are shown, which may
+    """A trace that was read, on its time axis (ns from the first slice). `drawn`: the trace whose slices are shown, which may
     have the functions of Python, too; the facts are those of `trace`. `curves_before`: of the allocated bytes, from a snapshot;
     they go before the trace's own.
     """
 
-    def __init__(self, trace: Trace, facts: Facts, drawn: Trace | None = None, curves_before: Sequence[Curve] = ()):
-        self.trace, self.facts, self.drawn, self.curves_before = trace, facts, drawn or trace, curves_before
+    def __init__(self, reading: Reading, drawn: Trace | None = None, curves_before: Sequence[Curve] = ()):
+        self.reading, self.trace, self.facts = reading, reading.trace, reading.facts
+        self.drawn, self.curves_before = drawn or reading.trace, curves_before
 
     @cached_property
     def lanes(self) -> tuple[Lane, ...]:

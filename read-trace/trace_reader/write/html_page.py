@@ -49,17 +49,12 @@ _TERMS = re.compile(
 
 
 class Page(msgspec.Struct, frozen=True):
-    """What a page shows: a document, the panels of its timeline, and what each finding, each table row and the verdict light up
-    there, as JSON values.
-
-    `lit_findings` has for each finding of the document (in order) what it lights, `lit_rows` for each table one for each row.
-    `left_out` says what of the traces is not drawn; empty if all is.
+    """What a page shows: a document, whose findings and tables' rows carry what they light up, the panels of its timeline, and
+    what the verdict lights up there. `left_out` says what of the traces is not drawn; empty if all is.
     """
 
     document: Document
     panels: Sequence[Panel]
-    lit_findings: Sequence[dict[str, Any]]
-    lit_rows: Sequence[Sequence[dict[str, Any]]]
     lit_verdict: dict[str, Any]
     left_out: str = ""
     navigation: str = ""  # HTML, above all
@@ -79,8 +74,8 @@ def write(page: Page) -> bytes:
         *_head(sections[0].parts),
         *(_verdict(own.parts, lights.number(page.lit_verdict), page.bars) for own in sections if own.key == "verdict"),
     ]
-    findings = [_findings(own, page.lit_findings, lights) for own in sections if own.key == "findings"]
-    tables = _tables([own for own in sections[1:] if own.key not in ("verdict", "findings")], page.lit_rows, lights, page.device)
+    findings = [_findings(own, lights) for own in sections if own.key == "findings"]
+    tables = _tables([own for own in sections[1:] if own.key not in ("verdict", "findings")], lights, page.device)
     if not findings and tables:  # of a job, or of two traces: its first table is what the verdict is read from
         findings.append(f'<div class="tables">{tables.pop(0).replace("<details>", "<details open>", 1)}</div>')
     body = [
@@ -268,31 +263,30 @@ def _bars(changes: tuple[PlainRun, Choices] | None) -> dict[str, Any]:
     return {"changes": {**step, "gains": gains, "least": least}}
 
 
-def _findings(section: _Part, lit: Sequence[dict[str, Any]], lights: "_Lights") -> str:
+def _findings(section: _Part, lights: "_Lights") -> str:
     items = [part for part in section.parts if isinstance(part, Item)]
     if not items:
         return ""
     out = [f'<section class="findings"><h2>{_text(section.text)}</h2>', "<ol>"]
-    for place, (item, light) in enumerate(zip(items, lit, strict=True)):
+    for place, item in enumerate(items):
         if place == FIRST_FINDINGS:
             out.append(f'</ol><details><summary>{len(items) - place} more</summary><ol start="{place + 1}">')
-        number = lights.number(light)
+        number = lights.number(item.light)
         name = f"<strong>{_text(item.name)}</strong>"
         head = name if number is None else f'<button type="button" class="lights" data-light="{number}">{name}</button>'
         out.append(f"<li>{head}<p>{_text(item.seen)}</p><p>{_text(item.means)} <em>Next:</em> {_text(item.next)}</p></li>")
     return "\n".join([*out, "</ol></details></section>" if len(items) > FIRST_FINDINGS else "</ol></section>"])
 
 
-def _tables(sections: Sequence[_Part], lit_rows: Sequence[Sequence[dict[str, Any]]], lights: "_Lights", device: str) -> list[str]:
+def _tables(sections: Sequence[_Part], lights: "_Lights", device: str) -> list[str]:
     """The sections with their tables and lines, each folded under its heading."""
     out: list[str] = []
-    lit = iter(lit_rows)
     for section in sections:
         body: list[str] = []
         for part in section.parts:
             match part:
                 case TablePart():
-                    numbers = [lights.number(light) for light in next(lit)]
+                    numbers = [lights.number(light) for light in part.lights]
                     if part.table.key == "op_shapes":
                         body.append(roofline(part.items, device, numbers))
                     body += _table(part, section.text, numbers)
