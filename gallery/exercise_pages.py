@@ -148,7 +148,7 @@ def _of_document(exercise: Elsewhere, number: int) -> Exercise:
         label=str(number),
         part=ELSEWHERE[exercise.document],
         question=question,
-        command=f"uv run {command.removesuffix('`')}" if command else f"uv run read_trace.py {files} --html page.html",
+        command=f"uv run {command.removesuffix('`')}" if command else f"uv run read_trace.py page {files} -o page.html",
         look=exercise.note or "The timeline below: it is the recording that the answer is read from.",
         answer=answer,
         questions=(Question(check.ask, check.right, check.options, check.unit, check.within),),

@@ -85,9 +85,9 @@ def test_a_slice_has_its_line_where_stacks_were_recorded(capsys):
 
 def test_what_is_no_finding_or_not_there_is_said(capsys):
     code, _, err = told(capsys, "show", NAIVE, "nothing")
-    assert code == 2 and err.startswith("error: no finding is called 'nothing': no-gpu-events, ")
+    assert code == 2 and err.startswith("error: no finding is called 'nothing'; this trace shows gpu-bound, ")
     code, _, err = told(capsys, "show", NAIVE, "recompile")
-    assert code == 2 and err.startswith(f"error: {NAIVE} does not show recompile; it shows gpu-bound, ")
+    assert code == 2 and err.startswith(f"error: {NAIVE} does not show recompile; this trace shows gpu-bound, ")
 
 
 def test_what_is_in_a_folder_is_told_and_what_lands_in_it(tmp_path):

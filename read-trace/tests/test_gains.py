@@ -175,7 +175,8 @@ def test_what_the_cpu_computes_no_way_to_launch_saves(gains):
         )]  # fmt: skip
 
     told = gains(*steps(of_step))
-    assert told["overhead-bound"].high <= 0.5 and told["many-small-kernels"].high < 0.52  # fused kernels save some of the GPU's
+    assert told["overhead-bound"] == told["compute-on-the-cpu"]  # which it says to see
+    assert told["many-small-kernels"].high < 0.52  # fused kernels save some of the GPU's
     assert told["compute-on-the-cpu"].low == pytest.approx(0.8 * 0.5, abs=0.02)
 
 

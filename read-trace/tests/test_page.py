@@ -509,7 +509,11 @@ def test_a_lessons_page_is_small_and_the_same_each_time(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        ([str(COLD), "--html", "out.pdf"], 2, "argument --html: expected a name that ends with .html, got 'out.pdf'"),
+        (
+            [str(COLD), "--html", "out.pdf"],
+            2,
+            "argument -o/--out/--html: expected a name that ends with .html or .htm, got",
+        ),
         ([str(COLD), "--html", "no/such/out.html"], 1, "error: no/such/out.html: No such file or directory\n"),
         (
             [str(COLD), str(COLD), str(COMPILED), "--html", "out.html"],

@@ -271,8 +271,8 @@ def test_what_was_not_recorded_is_said(tmp_path, capsys, by, said):
             ["--by", "layer", "--chain"],
             "--chain and --by are two commands: give one of them",
         ),
-        (["b.json", "--by", "layer"], "--by takes one trace, got 2"),
-        (["b.json", "--folded", "x"], "--folded takes one trace, got 2"),
+        (["b.json", "--by", "layer"], "time takes one trace, got 'b.json' beside it"),
+        (["b.json", "--folded", "x"], "folded takes one trace, got 'b.json' beside it"),
     ],
 )
 def test_flags_that_do_not_go_together(capsys, flags, said):

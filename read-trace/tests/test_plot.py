@@ -383,18 +383,18 @@ def test_the_command_writes_a_file(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--plot", "a.pdf"], "argument --plot: expected a name that ends with .png or .svg, got 'a.pdf'"),
-        (["--steps", "3:4"], "--steps does nothing in a report: it is for --plot"),
+        (["--plot", "a.pdf"], "argument -o/--out/--plot: expected a name that ends with .png or .svg, got 'a.pdf'"),
+        (["--steps", "3:4"], "--steps does nothing with report: it is for plot"),
         (["--plot", "a.png", "--steps", "4:3"], "argument --steps: expected A:B with A before B, got '4:3'"),
         (["--plot", "a.png", "--us", "x:3"], "argument --us: expected A:B, two numbers, got 'x:3'"),
         (["--plot", "a.png", "--us", "0:inf"], "argument --us: expected A:B, two numbers, got '0:inf'"),
         (["--plot", "a.png", "--us", "nan:3"], "argument --us: expected A:B, two numbers, got 'nan:3'"),
         (
             ["--plot", "a.png", "--json"],
-            "--json does nothing with --plot: it is for the report, --chain, --by, --names and --what_if",
+            "--json does nothing with plot: it is for report, show, tree, time, names, what-if, compare, check, runs and memory",
         ),
-        (["b", "--open"], "--open takes one trace, got 2"),
-        (["b", "--redact", "c"], "--redact takes one trace, got 2"),
+        (["b", "--open"], "open takes one trace, got 'b' beside it"),
+        (["b", "--redact", "c"], "redact takes one trace, got 'b' beside it"),
         (
             ["--redact", "b", "--chain"],
             "--chain and --redact are two commands: give one of them",
@@ -405,7 +405,7 @@ def test_mistakes_in_the_flags(flags, message, capsys):
     with pytest.raises(SystemExit) as end:
         cli.main(["a.json", *flags])
     assert end.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"read-trace: error: {message}"
+    assert capsys.readouterr().err.splitlines()[0] == f"error: {message}"
 
 
 def test_what_is_not_there_is_one_line_that_names_the_file(tmp_path, capsys):

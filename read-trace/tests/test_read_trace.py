@@ -160,17 +160,17 @@ def test_of_two_traces_the_one_that_can_be_read_is_told(tmp_path, capsys, order,
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a", "b", "c", "--chain"], "--chain takes one trace, got 3"),
-        (["a", "--top", "0"], "argument --top: expected a whole number, 1 or more, got '0'"),
-        (["a", "b", "--chain"], "--chain takes one trace, got 2"),
-        (["a", "--json", "--md"], "argument --md: not allowed with argument --json"),
+        (["a.json", "b.json", "c.json", "--chain"], "tree takes one trace, got 'b.json' beside it"),
+        (["a.json", "--top", "0"], "argument --top: expected a whole number, 1 or more, got '0'"),
+        (["a.json", "b.json", "--chain"], "tree takes one trace, got 'b.json' beside it"),
+        (["a.json", "--json", "--md"], "argument --md: not allowed with argument --json"),
     ],
 )
 def test_mistakes_in_the_flags(arguments, message, capsys):
     with pytest.raises(SystemExit) as end:
         cli.main(arguments)
     assert end.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"read-trace: error: {message}"
+    assert capsys.readouterr().err.splitlines()[0] == f"error: {message}"
 
 
 def test_a_step_that_is_not_there(in_data, capsys):

@@ -79,15 +79,15 @@ def test_what_cannot_be_done_is_one_line_and_nothing_is_written(here, capsys, ar
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-", "--open"], "--open takes a file, not standard input"),
-        (["job", "--merge", "a.txt"], "argument --merge: expected a name that ends with .json or .json.gz, got 'a.txt'"),
+        (["-", "--open"], "open takes a file, not standard input"),
+        (["job", "--merge", "a.txt"], "argument -o/--out/--merge: expected a name that ends with .json or .json.gz, got 'a.txt'"),
     ],
 )
 def test_mistakes_in_the_flags(here, capsys, arguments, message):
     with pytest.raises(SystemExit) as end:
         cli.main(arguments)
     assert end.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"read-trace: error: {message}"
+    assert capsys.readouterr().err.splitlines()[0] == f"error: {message}"
 
 
 def test_an_export_of_nsys_is_read_from_a_file_alone(monkeypatch, capsys):

@@ -8,7 +8,6 @@ import shutil
 import pytest
 from reader_helpers.events import document, kernel, launch, memory, step
 from trace_reader import cli
-from trace_reader.commands.watch_folder import watch
 from trace_reader.units import natural
 
 
@@ -145,7 +144,7 @@ def test_a_trace_that_is_written_on_is_read_again(run, tmp_path, capsys, monkeyp
 
     monkeypatch.setattr("time.sleep", sleep)
     with pytest.raises(KeyboardInterrupt):
-        watch([str(tmp_path)], "read-trace", "read-trace")
+        cli.main(["watch", str(tmp_path)])
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
     assert [row[0] for row in rows] == ["late", "late"] and rows[0] != rows[1] and rows[1][1:3] == ["300.0", "µs"]
 

@@ -221,7 +221,7 @@ def test_of_a_step_that_takes_as_long_as_recorded_the_change_is_told_of_that(ask
 def test_a_change_that_cannot_be_read_says_what_can(text, error, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main([CUDNN, "--what_if", text])
-    assert ended.value.code == 2 and capsys.readouterr().err.endswith(f"argument --what_if: {error}\n")
+    assert ended.value.code == 2 and capsys.readouterr().err.startswith(f"error: argument -c/--change/--what_if: {error}\n")
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_the_report_and_its_json(capsys):
     assert capsys.readouterr().err == expected
     with pytest.raises(SystemExit):
         cli.main([CUDNN, "--what_if", "graph", "--by", "layer"])
-    assert capsys.readouterr().err.endswith("--by and --what_if are two commands: give one of them\n")
+    assert capsys.readouterr().err.startswith("error: --by and --what_if are two commands: give one of them\n")
 
 
 def test_what_is_told_of_the_recorded_step_alone_says_so(tmp_path, capsys):

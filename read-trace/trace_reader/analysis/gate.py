@@ -18,6 +18,8 @@ from trace_reader.analysis.run_measures import RowMeasure, RunMeasures
 COUNTS = ("kernels", "ops", "copies", "syncs", "compiled")
 TIMES = ("step", "gpu", "exposed")
 STEP, PLAIN = "step", "plain_step"
+UNITS_US = {"us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6}
+UNITS_BYTES = {"B": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3}
 MEMORY = "peak_memory"  # the same in each run of the same program, as counts are
 FINDINGS = "findings"
 ALIASES = {"communication.exposed": "exposed", "recompiles": "compiled"}
@@ -81,17 +83,20 @@ class Gate(msgspec.Struct, frozen=True):
 
 
 def parse_limit(text: str) -> Limit:
-    """A limit as it is written: step=+5%, kernels=+0, peak_memory=+1000000, findings=new. Raises ValueError."""
+    """A limit as it is written: step=+5%, step=+20us, kernels=+0, peak_memory=+64MiB, findings=new. Raises ValueError."""
     name, _, value = text.partition("=")
     measure = ALIASES.get(name.strip(), name.strip())
     if measure == FINDINGS and value.strip() == "new":
         return Limit(text, FINDINGS)
-    found = re.fullmatch(r"\s*\+?(\d+(?:\.\d+)?)\s*(%?)\s*", value)
+    found = re.fullmatch(r"\s*\+?(\d+(?:\.\d+)?)\s*([a-zA-Zµ%]*)\s*", value)
     if measure not in (*COUNTS, *TIMES, MEMORY) or found is None:
         known = ", ".join((*TIMES, MEMORY, *COUNTS))
-        raise ValueError(f"expected MEASURE=+N, MEASURE=+N% or findings=new, got {text!r}; measures: {known}")
-    number = float(found[1])
-    return Limit(text, measure, share=number / 100) if found[2] else Limit(text, measure, amount=number)
+        raise ValueError(f"expected MEASURE=+N%, MEASURE=+N with a unit or findings=new, got {text!r}; measures: {known}")
+    number, unit = float(found[1]), found[2]
+    units = UNITS_US if measure in TIMES else UNITS_BYTES if measure == MEMORY else {"": 1}
+    if unit != "%" and unit not in units:
+        raise ValueError(f"{text!r} needs a unit that {measure} has: {', '.join(filter(None, ('%', *units)))}")
+    return Limit(text, measure, share=number / 100) if unit == "%" else Limit(text, measure, amount=number * units[unit])
 
 
 def gate(old: Sequence[RunMeasures], new: Sequence[RunMeasures], limits: Sequence[Limit]) -> Gate:

@@ -1,42 +1,70 @@
-"""The commands: what each is asked with, how many traces it takes, and which other flags change what it does.
+"""The commands: the word that asks for each, the question that it answers, its flags, and what it does.
 
-The first is the report. To add one: a file in this folder, an entry here, and its flag in cli.py.
+The first is the report. To add one: a file in this folder with `add_flags` and `run`, and an entry here. `alias` is the flag that
+asks for it, too, in the place of the word.
 """
 
 import argparse
 from collections.abc import Callable
+import importlib
 from pathlib import Path
 
 import msgspec
-from trace_reader.scene.document import Style
+from trace_reader.commands.flags import (
+    BY,
+    add_amount,
+    add_forms,
+    add_out,
+    add_scheduler,
+    add_steps_from,
+    add_time,
+    add_traces,
+    change,
+    ending,
+    interval,
+    named,
+    pattern,
+    step_number,
+)
 
-REPORT = ""  # the command without a flag of its own
-FORMS = ("json", "md")
+Run = Callable[[argparse.Namespace], tuple[str, int]]
+Flags = Callable[[argparse.ArgumentParser], None]
 
 
 class Command(msgspec.Struct, frozen=True):
-    """A command. `flag` asks for it; `takes` are the other flags that it heeds: any other one is an error. `one`: whether it
-    takes one trace only. `run` returns what is printed, and the exit code.
-
-    What only some commands need is imported when they run: most runs are short.
+    """A command. `run` returns what is printed, and the exit code. What only some commands need is imported when they run: most
+    runs are short.
     """
 
-    flag: str
-    takes: tuple[str, ...]
-    one: bool
-    run: Callable[[argparse.Namespace], tuple[str, int]]
-
-
-def _style(args: argparse.Namespace) -> Style:
-    return Style(top=args.top, full=args.full, everything=args.all)
+    word: str
+    help: str
+    add_flags: Flags
+    run: Run
+    alias: str = ""
 
 
 def _written(args: argparse.Namespace, answer: object) -> str:
     """An answer in the form that was asked for."""
     from trace_reader.write import OUTPUTS, TEXT, Answer
 
-    form = next((OUTPUTS[name] for name in FORMS if getattr(args, name)), TEXT)
+    form = OUTPUTS["json"] if args.json else OUTPUTS["md"] if args.md else TEXT
     return form.write(answer) if isinstance(answer, Answer) else ""
+
+
+def _style(args: argparse.Namespace):
+    from trace_reader.scene.document import Style
+
+    return Style(top=getattr(args, "top", None), full=getattr(args, "full", False), everything=args.all)
+
+
+def _report_flags(parser: argparse.ArgumentParser) -> None:
+    add_traces(parser, "one trace to read, two to compare, more or a folder for a table, the ranks of a job; - is stdin", True)
+    add_forms(parser)
+    add_amount(parser)
+    add_steps_from(parser)
+    add_scheduler(parser)
+    told = "what TORCH_LOGS=recompiles wrote to stderr: tell why torch.compile compiled again"
+    parser.add_argument("--recompiles", metavar="FILE", type=Path, help=told)
 
 
 def _report(args: argparse.Namespace) -> tuple[str, int]:
@@ -46,58 +74,155 @@ def _report(args: argparse.Namespace) -> tuple[str, int]:
     return _written(args, answer), code
 
 
+def _compare_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("traces", nargs=2, type=named, metavar=("BEFORE", "AFTER"), help="traces, or folders of a job's ranks")
+    add_forms(parser)
+    add_amount(parser)
+    add_steps_from(parser)
+    parser.set_defaults(scheduler=None, recompiles=None)
+
+
+def _brief_flags(parser: argparse.ArgumentParser) -> None:
+    add_traces(parser)
+    add_steps_from(parser)
+    parser.add_argument("--brief", action="store_true", help=argparse.SUPPRESS)
+
+
 def _brief(args: argparse.Namespace) -> tuple[str, int]:
     from trace_reader.commands import report
 
     return report.brief(args.traces[0], args.steps_from), 0
 
 
-def _chain(args: argparse.Namespace) -> tuple[str, int]:
+def _tree_flags(parser: argparse.ArgumentParser) -> None:
+    add_traces(parser)
+    step = "ProfilerStep#N (default: the middle recorded one)"
+    parser.add_argument(
+        "--step", "--chain", dest="step", nargs="?", type=step_number, default="middle", const="middle", metavar="N", help=step
+    )
+    add_forms(parser)
+    add_amount(parser)
+    add_steps_from(parser)
+
+
+def _tree(args: argparse.Namespace) -> tuple[str, int]:
     from trace_reader.commands import report
 
-    return _written(args, report.chain(args.traces[0], args.chain, _style(args), args.steps_from)), 0
+    return _written(args, report.chain(args.traces[0], args.step, _style(args), args.steps_from)), 0
 
 
-def _by(args: argparse.Namespace) -> tuple[str, int]:
+def _time_flags(parser: argparse.ArgumentParser) -> None:
+    add_traces(parser)
+    parser.add_argument("--by", choices=BY, required=True, help="what to add up by, forward and backward beside each other")
+    add_time(parser, "of --by stack: ")
+    add_forms(parser)
+    add_amount(parser)
+    add_steps_from(parser)
+
+
+def _time(args: argparse.Namespace) -> tuple[str, int]:
     from trace_reader.commands import report
 
     return _written(args, report.by(args.traces[0], args.by, _style(args), args.steps_from, args.time)), 0
 
 
+def _names_flags(parser: argparse.ArgumentParser) -> None:
+    add_traces(parser, "the trace of a replayed CUDA graph")
+    eager = "a trace of the same step without the graph"
+    parser.add_argument("--eager", "--names", dest="eager", type=named, required=True, metavar="TRACE", help=eager)
+    parser.add_argument("--by", choices=BY, help="name what was replayed by this (default: by op)")
+    add_forms(parser)
+    add_amount(parser)
+    add_steps_from(parser)
+
+
 def _names(args: argparse.Namespace) -> tuple[str, int]:
     from trace_reader.commands import report
 
-    return _written(args, report.names(args.traces[0], args.names, args.by, _style(args), args.steps_from)), 0
+    return _written(args, report.names(args.traces[0], args.eager, args.by, _style(args), args.steps_from)), 0
+
+
+def _what_if_flags(parser: argparse.ArgumentParser) -> None:
+    add_traces(parser, "a trace, or the ranks of a job", several=True)
+    changes = (
+        "'drop REGEX' (ops, annotations, calls), 'scale REGEX FACTOR' (kernels, copies), 'no waits', 'graph', 'loader', of a job "
+        "also 'rank R like S'; repeated, all of them together"
+    )
+    parser.add_argument(
+        "-c", "--change", "--what_if", dest="change", type=change, action="append", required=True, metavar="CHANGE", help=changes
+    )
+    add_forms(parser)
+    parser.add_argument("--all", action="store_true", help="all rows")
+    add_steps_from(parser)
 
 
 def _what_if(args: argparse.Namespace) -> tuple[str, int]:
     from trace_reader.commands import change_run
 
-    return _written(args, change_run.run(args.traces, args.what_if, _style(args), args.steps_from)), 0
+    return _written(args, change_run.run(args.traces, args.change, _style(args), args.steps_from)), 0
+
+
+def _page_flags(parser: argparse.ArgumentParser) -> None:
+    add_traces(parser, "one trace, two, or the ranks of a job", several=True)
+    add_out(parser, "html", "the page, .html; it opens offline", ending(".html", ".htm"))
+    memory = "the memory of this run by torch.cuda.memory._dump_snapshot(FILE), beside the timeline"
+    parser.add_argument("--snapshot", metavar="FILE", type=named, help=memory)
+    add_amount(parser)
+    add_steps_from(parser)
+    add_scheduler(parser)
+
+
+def _page(args: argparse.Namespace) -> tuple[str, int]:
+    from trace_reader.commands import write_page
+
+    return write_page.run(args.traces, args.out, _style(args), args.steps_from, args.scheduler, args.snapshot), 0
+
+
+def _plot_flags(parser: argparse.ArgumentParser) -> None:
+    add_traces(parser, "traces, on one scale, or the ranks of a job", several=True)
+    drawn = "the picture, .png or .svg; into roofline.png, the ops by shape below the device's peaks"
+    add_out(parser, "plot", drawn, ending(".png", ".svg"))
+    window = parser.add_mutually_exclusive_group()
+    window.add_argument("--steps", metavar="A:B", type=interval(int), help="only ProfilerStep#A to #B")
+    window.add_argument("--us", metavar="A:B", type=interval(float), help="only these microseconds of the window")
+    add_steps_from(parser)
+    add_scheduler(parser)
 
 
 def _plot(args: argparse.Namespace) -> tuple[str, int]:
     from trace_reader.commands import draw_picture
 
-    return draw_picture.run(args.traces, args.plot, args.steps, args.us, args.steps_from, args.scheduler), 0
+    return draw_picture.run(args.traces, args.out, args.steps, args.us, args.steps_from, args.scheduler), 0
 
 
-def _html(args: argparse.Namespace) -> tuple[str, int]:
-    from trace_reader.commands import write_page
-
-    return write_page.run(args.traces, args.html, _style(args), args.steps_from, args.scheduler, args.snapshot), 0
+def _folded_flags(parser: argparse.ArgumentParser) -> None:
+    add_traces(parser)
+    add_out(parser, "folded", "stacks for flame graph tools, with Python's where recorded")
+    add_time(parser)
+    add_steps_from(parser)
 
 
 def _folded(args: argparse.Namespace) -> tuple[str, int]:
     from trace_reader.commands import folded_stacks
 
-    return folded_stacks.run(args.traces[0], Path(args.folded), args.steps_from, args.time), 0
+    return folded_stacks.run(args.traces[0], args.out, args.steps_from, args.time), 0
+
+
+def _merge_flags(parser: argparse.ArgumentParser) -> None:
+    add_traces(parser, "the ranks of a job, or their folder", several=True)
+    add_out(parser, "merge", "one trace for Perfetto, clocks aligned", ending(".json", ".json.gz"))
+    add_scheduler(parser)
 
 
 def _merge(args: argparse.Namespace) -> tuple[str, int]:
     from trace_reader.commands import merge_ranks
 
-    return merge_ranks.run(args.traces, args.merge, args.scheduler), 0
+    return merge_ranks.run(args.traces, args.out, args.scheduler), 0
+
+
+def _open_flags(parser: argparse.ArgumentParser) -> None:
+    add_traces(parser, "a trace, which is served to your browser, once")
+    parser.add_argument("--open", action="store_true", help=argparse.SUPPRESS)
 
 
 def _open(args: argparse.Namespace) -> tuple[str, int]:
@@ -106,48 +231,48 @@ def _open(args: argparse.Namespace) -> tuple[str, int]:
     return "", open_perfetto.run(args.traces[0])
 
 
+def _redact_flags(parser: argparse.ArgumentParser) -> None:
+    add_traces(parser)
+    add_out(parser, "redact", "a copy to share, in which strings that are not public are replaced; - is stdout", named)
+    parser.add_argument("--keep", metavar="REGEX", type=pattern, help="what matches as a whole stays, too")
+    parser.add_argument("--all", action="store_true", help="say of every string what became of it")
+
+
 def _redact(args: argparse.Namespace) -> tuple[str, int]:
     from trace_reader.commands import redact
 
-    return redact.run(args.traces[0], args.redact, args.keep, args.all), 0
+    return redact.run(args.traces[0], args.out, args.keep, args.all), 0
+
+
+def _in_file(word: str, module: str, help: str) -> Command:
+    """A command whose flags are in its file, too."""
+
+    def own(name: str):
+        return lambda argument: getattr(importlib.import_module(f"trace_reader.commands.{module}"), name)(argument)
+
+    return Command(word, help, own("add_flags"), own("run"))
 
 
 COMMANDS = (
-    Command(REPORT, (*FORMS, "top", "all", "full", "steps_from", "scheduler", "recompiles"), False, _report),
-    Command("brief", ("steps_from",), True, _brief),
-    Command("chain", (*FORMS, "full", "steps_from"), True, _chain),
-    Command("by", (*FORMS, "time", "top", "all", "full", "steps_from"), True, _by),
-    Command("names", (*FORMS, "by", "top", "all", "full", "steps_from"), True, _names),
-    Command("what_if", (*FORMS, "all", "steps_from"), False, _what_if),
-    Command("plot", ("steps", "us", "steps_from", "scheduler"), False, _plot),
-    Command("html", ("top", "all", "full", "steps_from", "scheduler", "snapshot"), False, _html),
-    Command("folded", ("time", "steps_from"), True, _folded),
-    Command("merge", ("scheduler",), False, _merge),
-    Command("open", (), True, _open),
-    Command("redact", ("keep", "all"), True, _redact),
+    Command("report", "what limits the run, the steps, the kernels, what to try", _report_flags, _report),
+    Command("brief", "twenty lines, for scripts and agents", _brief_flags, _brief, "brief"),
+    _in_file("show", "show_finding", "a finding of a trace, and the slices that prove it"),
+    Command("tree", "the dispatch tree of a step", _tree_flags, _tree, "chain"),
+    Command("time", "which annotation, layer or line of Python takes the time", _time_flags, _time, "by"),
+    Command("names", "what a CUDA graph replays, by a trace without it", _names_flags, _names, "names"),
+    Command("what-if", "what a step would take with a change", _what_if_flags, _what_if, "what_if"),
+    Command("compare", "what changed between two traces, or two jobs", _compare_flags, _report),
+    _in_file("check", "check", "is it worse than a baseline? For CI: exit code 0, 1 or 3"),
+    _in_file("baseline", "write_baseline", "what check compares of some runs, as a small file"),
+    _in_file("runs", "list_runs", "a table of runs, with the time of a step"),
+    _in_file("watch", "watch_folder", "new traces of a folder as they land, a row each"),
+    _in_file("memory", "read_memory", "a snapshot of CUDA's memory, by line; of two, what grew"),
+    Command("page", "the report as a page, with a timeline to click", _page_flags, _page, "html"),
+    Command("plot", "a picture", _plot_flags, _plot, "plot"),
+    Command("folded", "stacks for flame graph tools", _folded_flags, _folded, "folded"),
+    Command("open", "the trace in Perfetto, from this machine, without an upload", _open_flags, _open, "open"),
+    Command("merge", "the ranks of a job as one file for Perfetto", _merge_flags, _merge, "merge"),
+    Command("redact", "a copy to share, without names that are not public", _redact_flags, _redact, "redact"),
+    _in_file("mcp", "serve_tools", "the answers as tools for agents (Model Context Protocol)"),
 )
-
-
-def command_of(args: argparse.Namespace) -> Command:
-    """The command that the flags ask for. Raises ValueError, in words for the user: two are asked for, or a flag does nothing."""
-    given = [name for name, value in vars(args).items() if name != "traces" and value is not None and value is not False]
-    asked = [own for own in COMMANDS if own.flag in given]
-    # --by has a table of its own, and chooses the rows of that of --names.
-    asked = [own for own in asked if not any(own.flag in other.takes for other in asked)]
-    if len(asked) > 1:
-        raise ValueError(f"{' and '.join(f'--{own.flag}' for own in asked)} are two commands: give one of them")
-    command = asked[0] if asked else COMMANDS[0]
-    for name in given:
-        if name != command.flag and name not in command.takes:
-            raise ValueError(f"--{name} does nothing {_with(command)}: it is for {_heeding(name)}")
-    return command
-
-
-def _with(command: Command) -> str:
-    return f"with --{command.flag}" if command.flag else "in a report"
-
-
-def _heeding(name: str) -> str:
-    """The commands that heed a flag, in words."""
-    words = [f"--{own.flag}" if own.flag else "the report" for own in COMMANDS if name in own.takes]
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+BY_WORD = {command.word: command for command in COMMANDS}

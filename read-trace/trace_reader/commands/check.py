@@ -1,4 +1,4 @@
-"""`read-trace check` and `read-trace baseline`: a gate for continuous integration."""
+"""`read-trace check`: a gate for continuous integration."""
 
 import argparse
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from trace_reader.analysis.gate import (
 )
 from trace_reader.analysis.run_measures import RunMeasures, measures, of_job
 from trace_reader.analysis.step_facts import step_periods_us
-from trace_reader.commands.flags import add_steps_from
+from trace_reader.commands.flags import add_forms, add_steps_from
 from trace_reader.commands.load_shown import load_shown
 from trace_reader.commands.read_job import expanded, jobs_of
 from trace_reader.errors import TraceError
@@ -40,13 +40,8 @@ CHECK = """\
 Is a run worse than its baseline? Exit code 0: no; 1: it is, with what and by how much; 3: the noise between runs is wider than
 the limit, and how many more runs would do; 2: a mistake in the call, or a file that is no trace.
 
-    {command} check new*.json --baseline old*.json
-    {command} check new*.json --baseline base.json --max step=+5% --max kernels=+0 --md
-"""
-BASELINE = """\
-Write what `check` compares of some runs into a small file, to be kept beside the program.
-
-    {command} baseline run1.json run2.json run3.json -o base.json
+    read-trace check new*.json --baseline old*.json
+    read-trace check new*.json --baseline base.json --max step=+5% --max kernels=+0 --md
 """
 
 
@@ -61,9 +56,8 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     runs: tuple[RunMeasures, ...]
 
 
-def check_parser(prog: str, command: str) -> argparse.ArgumentParser:
-    """The flags of `check`."""
-    parser = _parser(prog, "check", CHECK.format(command=command))
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.description = CHECK
     parser.add_argument("new", nargs="+", metavar="NEW", help="traces of the new runs, a folder of them, or ranks of jobs")
     old, most = "the same of the old runs, or a baseline's file", f"how much more (default: {' '.join(DEFAULTS)})"
     parser.add_argument("--baseline", nargs="+", required=True, metavar="OLD", help=old)
@@ -71,26 +65,17 @@ def check_parser(prog: str, command: str) -> argparse.ArgumentParser:
     config = "a TOML file with max = [...] (default: [tool.read-trace] of pyproject.toml)"
     parser.add_argument("--config", type=Path, metavar="FILE", help=config)
     add_steps_from(parser)
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="for programs")
-    form.add_argument("--md", action="store_true", help="Markdown, for a pull request")
-    form.add_argument("--github", action="store_true", help="annotations of a GitHub workflow")
+    add_forms(parser).add_argument("--github", action="store_true", help="annotations of a GitHub workflow")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write a JUnit report, too")
-    return parser
 
 
-def check(argv: list[str], prog: str, command: str) -> tuple[str, int]:
+def run(args: argparse.Namespace) -> tuple[str, int]:
     """What is printed, and the exit code. Raises TraceError."""
-    parser = check_parser(prog, command)
-    args = parser.parse_args(argv)
     try:
         limits = args.max or _configured(args.config)
-    except (OSError, ValueError, tomllib.TOMLDecodeError) as error:
-        parser.error(str(error))
-    old, new = (runs_of(paths, args.steps_from) for paths in (args.baseline, args.new))
-    try:
+        old, new = (runs_of(paths, args.steps_from) for paths in (args.baseline, args.new))
         found = gate(old, new, limits)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise TraceError(str(error)) from None
     if args.junit is not None:
         write_file(args.junit, _junit(found).encode())
@@ -99,22 +84,6 @@ def check(argv: list[str], prog: str, command: str) -> tuple[str, int]:
     answer = Answer(lambda: gate_report(found, Style()), lambda: {"verdict": found.verdict, **msgspec.to_builtins(found)})
     form_of = OUTPUTS["json"] if args.json else OUTPUTS["md"] if args.md else TEXT
     return form_of.write(answer), EXIT[found.verdict]
-
-
-def baseline(argv: list[str], prog: str, command: str) -> tuple[str, int]:
-    """Write a baseline's file; what is printed, and the exit code. Raises TraceError, NotWrittenError."""
-    parser = _parser(prog, "baseline", BASELINE.format(command=command))
-    parser.add_argument("traces", nargs="+", metavar="TRACE")
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the file to write, .json")
-    add_steps_from(parser)
-    args = parser.parse_args(argv)
-    runs = tuple(runs_of(args.traces, args.steps_from))
-    write_file(args.out, msgspec.json.format(msgspec.json.encode(Baseline(SCHEMA, runs)), indent=1) + b"\n")
-    return f"wrote {args.out}: {len(runs)} run{'s' * (len(runs) > 1)}\n", 0
-
-
-def _parser(prog: str, name: str, text: str) -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(prog=f"{prog} {name}", description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def _limit(text: str) -> Limit:

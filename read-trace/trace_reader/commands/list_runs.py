@@ -15,7 +15,7 @@ from trace_reader.analysis.gate import are_plain
 from trace_reader.analysis.run_measures import RunMeasures, measures, of_job
 from trace_reader.analysis.step_facts import step_periods_us
 from trace_reader.commands.check import runs_of
-from trace_reader.commands.flags import add_steps_from
+from trace_reader.commands.flags import add_forms, add_steps_from, add_traces
 from trace_reader.commands.load_shown import load_shown
 from trace_reader.commands.read_job import expanded, jobs_of
 from trace_reader.errors import TraceError
@@ -30,8 +30,8 @@ from trace_reader.write import OUTPUTS, TEXT, Answer
 RUNS = """\
 A table of runs: the time of a step, recorded and without the profiler, how far the steps of a run differ, and what limits it.
 
-    {command} runs sweep/*.json
-    {command} runs sweep/*.json --baseline base.json --sort step --csv runs.csv
+    read-trace runs sweep/*.json
+    read-trace runs sweep/*.json --baseline base.json --sort step --csv runs.csv
 
 A job's ranks are one run, told by the slowest of them. The exit code is 2 where a file cannot be read; the others are told.
 """
@@ -45,9 +45,8 @@ BY: dict[str, Callable[[RunRow], Any]] = {  # what to sort by: its value in a ro
 }
 
 
-def runs(argv: list[str], prog: str, command: str) -> tuple[str, int]:
+def run(args: argparse.Namespace) -> tuple[str, int]:
     """What is printed, and the exit code. Raises TraceError, NotWrittenError."""
-    args = parser(prog, command).parse_args(argv)
     rows, failed = _rows(args.traces, args.steps_from)
     if args.baseline:
         base = _base(runs_of(args.baseline, args.steps_from))
@@ -62,21 +61,15 @@ def runs(argv: list[str], prog: str, command: str) -> tuple[str, int]:
     return (OUTPUTS["json"] if args.json else OUTPUTS["md"] if args.md else TEXT).write(answer), failed
 
 
-def parser(prog: str, command: str) -> argparse.ArgumentParser:
-    """The flags of `runs`."""
-    own = argparse.ArgumentParser(
-        prog=f"{prog} runs", description=RUNS.format(command=command), formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    own.add_argument("traces", nargs="+", metavar="TRACE", help="traces, folders of them, ranks of jobs")
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.description = RUNS
+    add_traces(parser, "traces, folders of them, ranks of jobs", several=True)
     base = "traces or a baseline's file: how much longer or shorter a step is than their median"
-    own.add_argument("--baseline", nargs="+", metavar="OLD", help=base)
-    own.add_argument("--sort", choices=BY, default="name", help="the largest first; names as one counts: step5 before step10")
-    add_steps_from(own)
-    form = own.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="for programs")
-    form.add_argument("--md", action="store_true", help="Markdown, for notes")
+    parser.add_argument("--baseline", nargs="+", metavar="OLD", help=base)
+    parser.add_argument("--sort", choices=BY, default="name", help="the largest first; names as one counts: step5 before step10")
+    add_steps_from(parser)
+    form = add_forms(parser)
     form.add_argument("--csv", type=Path, metavar="FILE", help="write a table for a spreadsheet, times in us")
-    return own
 
 
 def _base(old: Sequence[RunMeasures]) -> Base:

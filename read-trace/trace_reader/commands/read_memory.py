@@ -3,6 +3,8 @@
 import argparse
 
 from trace_reader.analysis.snapshot_facts import compare_held, snapshot_facts
+from trace_reader.commands.flags import add_forms, at_least_one
+from trace_reader.errors import TraceError
 from trace_reader.parse.memory_snapshot import read_snapshot
 from trace_reader.scene.document import Style
 from trace_reader.scene.memory_report import memory_report, snapshots_report
@@ -12,29 +14,25 @@ MEMORY = """\
 A snapshot of CUDA's memory: the peak, what was in use then and at the end, by the line of Python that asked for it; of two,
 what grew.
 
-    {command} memory snapshot.pickle
-    {command} memory before.pickle after.pickle
+    read-trace memory snapshot.pickle
+    read-trace memory before.pickle after.pickle
 
 A snapshot is what torch.cuda.memory._dump_snapshot(FILE) writes, after torch.cuda.memory._record_memory_history(). The file is
 read without running what a pickle can hold.
 """
 
 
-def memory(argv: list[str], prog: str, command: str) -> tuple[str, int]:
+def run(args: argparse.Namespace) -> tuple[str, int]:
     """What is printed, and the exit code. Raises TraceError."""
-    own = parser(prog, command)
-    args = own.parse_args(argv)
     if len(args.snapshots) > 2:
-        own.error(f"one snapshot, or two to compare, got {len(args.snapshots)}")
-    if args.top is not None and args.top < 1:
-        own.error(f"argument --top: expected a whole number, 1 or more, got {args.top}")
+        raise TraceError(f"one snapshot, or two to compare, got {len(args.snapshots)}")
     style = Style(top=args.top, everything=args.all)
     read = [read_snapshot(path) for path in args.snapshots]
     facts = [snapshot_facts(snapshot) for snapshot in read]
     lost = sum(snapshot.lost for snapshot in read)
     if len(read) == 1:
         told = {"snapshot": read[0].path, "lost": lost, "devices": json_output.values(facts[0])}
-        answer = Answer(lambda: memory_report(read[0].path, facts[0], lost, style, command), lambda: told)
+        answer = Answer(lambda: memory_report(read[0].path, facts[0], lost, style, args.called), lambda: told)
     else:
         paths = [snapshot.path for snapshot in read]
         later = {own.device: own for own in facts[1]}
@@ -45,15 +43,9 @@ def memory(argv: list[str], prog: str, command: str) -> tuple[str, int]:
     return (OUTPUTS["json"] if args.json else OUTPUTS["md"] if args.md else TEXT).write(answer), 0
 
 
-def parser(prog: str, command: str) -> argparse.ArgumentParser:
-    """The flags of `memory`."""
-    own = argparse.ArgumentParser(
-        prog=f"{prog} memory", description=MEMORY.format(command=command), formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    own.add_argument("snapshots", nargs="+", metavar="SNAPSHOT", help="one snapshot, or two to compare")
-    form = own.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="for programs")
-    form.add_argument("--md", action="store_true", help="Markdown, for notes")
-    own.add_argument("--top", type=int, metavar="N", help="rows of each table")
-    own.add_argument("--all", action="store_true", help="all rows")
-    return own
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.description = MEMORY
+    parser.add_argument("snapshots", nargs="+", metavar="SNAPSHOT", help="one snapshot, or two to compare")
+    add_forms(parser)
+    parser.add_argument("--top", type=at_least_one, metavar="N", help="rows of each table")
+    parser.add_argument("--all", action="store_true", help="all rows")

@@ -20,14 +20,13 @@ MCP = """\
 Serve the reader's answers to an agent: a server of the Model Context Protocol on standard input and output. It reads traces below
 ROOT and no other file, writes none, and needs no network.
 
-    {command} mcp traces/
+    read-trace mcp traces/
 """
 MOST_TRACES = 200  # that are listed
 
 
-def mcp(argv: list[str], prog: str, command: str) -> tuple[str, int]:
+def run(args: argparse.Namespace) -> tuple[str, int]:
     """Serve until standard input ends. Raises TraceError: there is no such folder; MissingExtraError: the SDK is not there."""
-    args = parser(prog, command).parse_args(argv)
     if not args.root.is_dir():
         raise TraceError(f"{args.root}: not a folder")
     try:
@@ -44,13 +43,9 @@ def mcp(argv: list[str], prog: str, command: str) -> tuple[str, int]:
     return "", 0
 
 
-def parser(prog: str, command: str) -> argparse.ArgumentParser:
-    """The flags of `mcp`."""
-    own = argparse.ArgumentParser(
-        prog=f"{prog} mcp", description=MCP.format(command=command), formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    own.add_argument("root", type=Path, metavar="ROOT", help="the folder whose traces may be read")
-    return own
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.description = MCP
+    parser.add_argument("root", type=Path, metavar="ROOT", help="the folder whose traces may be read")
 
 
 def _guarded(tool: Callable[..., str], error_type: type[Exception]) -> Callable[..., str]:

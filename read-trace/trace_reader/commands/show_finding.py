@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from trace_reader.analysis.place_facts import is_own_function
-from trace_reader.commands.flags import add_steps_from
+from trace_reader.commands.flags import add_forms, add_steps_from, at_least_one
 from trace_reader.commands.load_shown import load_shown
 from trace_reader.errors import TraceError
 from trace_reader.findings import PATTERNS
@@ -25,14 +25,22 @@ SHOW = """\
 One finding of a trace, by its id (--brief and the report name them), and the slices that prove it, the longest first: when, how
 long, in which step, of which op, and of which line of Python where the trace has stacks. Of a finding about gaps, the gaps.
 
-    {command} show A.json sync-in-step
+    read-trace show A.json sync-in-step
 """
 TOP = 15
 
 
-def show(argv: list[str], prog: str, command: str) -> tuple[str, int]:
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.description = SHOW
+    parser.add_argument("trace", metavar="TRACE")
+    parser.add_argument("finding", metavar="FINDING", help="its id, such as sync-in-step")
+    parser.add_argument("--top", type=at_least_one, default=TOP, metavar="N", help=f"how many slices (default: {TOP})")
+    add_steps_from(parser)
+    add_forms(parser)
+
+
+def run(args: argparse.Namespace) -> tuple[str, int]:
     """What is printed, and the exit code. Raises TraceError and LookupError."""
-    args = parser(prog, command).parse_args(argv)
     form = OUTPUTS["json"] if args.json else OUTPUTS["md"] if args.md else TEXT
     return form.write(_answer(args.trace, args.finding, args.top, args.steps_from)), 0
 
@@ -43,31 +51,15 @@ def finding_text(path: str, finding: str, top: int) -> str:
 
 
 def _answer(path: str, finding: str, top: int, steps_from: re.Pattern[str] | None = None) -> Answer:
-    if finding not in PATTERNS:
-        raise TraceError(f"no finding is called {finding!r}: {', '.join(PATTERNS)}")
     trace = load_shown(path, steps_from, stacks=True)
     reading = examine(trace, everything=True)
     findings = {found.slug: found for found in reading.facts.findings}
     if finding not in findings:
-        raise TraceError(f"{path} does not show {finding}; it shows {', '.join(findings)}")
+        unknown = f"{path} does not show {finding}" if finding in PATTERNS else f"no finding is called {finding!r}"
+        raise TraceError(f"{unknown}; this trace shows {', '.join(findings) or 'none'}")
     found, seen = findings[finding], reading.seen[finding]
     proofs = _proofs(trace, seen.evidence) if seen.gaps is None else _gaps(trace, *seen.gaps)
     return Answer(lambda: finding_report(found, proofs, Style(top=top)), lambda: _values(found, proofs[:top]))
-
-
-def parser(prog: str, command: str) -> argparse.ArgumentParser:
-    """The flags of `show`."""
-    own = argparse.ArgumentParser(
-        prog=f"{prog} show", description=SHOW.format(command=command), formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    own.add_argument("trace", metavar="TRACE")
-    own.add_argument("finding", metavar="FINDING", help="its id, such as sync-in-step")
-    own.add_argument("--top", type=int, default=TOP, metavar="N", help=f"how many slices (default: {TOP})")
-    add_steps_from(own)
-    form = own.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="for programs")
-    form.add_argument("--md", action="store_true", help="Markdown, for notes")
-    return own
 
 
 def _proofs(trace: Trace, rows: Any) -> list[Proof]:

@@ -18,16 +18,15 @@ WATCH = """\
 Read the traces of a folder, and then each new one as soon as it is whole: the time of its step, recorded and without the
 profiler, how much longer that is than of the first, and what limits it. Ctrl-C ends it.
 
-    {command} watch traces/
+    read-trace watch traces/
 """
 HEAD = ("trace", "recorded", "plain", "to first", "verdict")
 State = tuple[int, int]
 WIDTHS = (44, 11, 11, 9, 0)
 
 
-def watch(argv: list[str], prog: str, command: str) -> tuple[str, int]:
+def run(args: argparse.Namespace) -> tuple[str, int]:
     """Print a row for each trace; what is left to print, and the exit code. Raises TraceError: there is no such folder."""
-    args = parser(prog, command).parse_args(argv)
     if not args.folder.is_dir():
         raise TraceError(f"{args.folder}: not a folder")
     _print(HEAD)
@@ -53,16 +52,12 @@ def watch(argv: list[str], prog: str, command: str) -> tuple[str, int]:
         time.sleep(args.every)
 
 
-def parser(prog: str, command: str) -> argparse.ArgumentParser:
-    """The flags of `watch`."""
-    own = argparse.ArgumentParser(
-        prog=f"{prog} watch", description=WATCH.format(command=command), formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    own.add_argument("folder", type=Path, metavar="FOLDER")
-    own.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="how often to look (default: 1)")
-    add_steps_from(own)
-    own.add_argument("--once", action="store_true", help="read what is there, and end")
-    return own
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.description = WATCH
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="how often to look (default: 1)")
+    add_steps_from(parser)
+    parser.add_argument("--once", action="store_true", help="read what is there, and end")
 
 
 def _traces(folder: Path) -> list[Path]:

@@ -1,0 +1,102 @@
+"""The words of the command line: each flag of before stands for one, and a mistake is answered with what helps."""
+
+import re
+
+import pytest
+from reader_helpers import FAULTS, GALLERY
+from trace_reader import cli
+from trace_reader.commands import COMMANDS
+
+TRACE = str(FAULTS / "item_on_gradients.json.gz")
+GRAPH = str(GALLERY / "01_matmul_add" / "4096_bf16_warm_compile_compile_mode-reduce-overhead.json")
+EAGER = str(GALLERY / "01_matmul_add" / "4096_bf16_warm_eager.json")
+
+
+def told(capsys, *arguments):
+    """Exit code, stdout and stderr."""
+    try:
+        code: object = cli.main(list(arguments))
+    except SystemExit as end:
+        code = end.code
+    return (code, *capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([TRACE, "--brief"], ["brief", TRACE]),
+        ([TRACE, "--chain", "3"], ["tree", TRACE, "--step", "3"]),
+        ([TRACE, "--chain"], ["tree", TRACE]),
+        ([TRACE, "--by", "annotation", "--json"], ["time", TRACE, "--by", "annotation", "--json"]),
+        ([GRAPH, "--names", EAGER], ["names", GRAPH, "--eager", EAGER]),
+        ([GRAPH, "--names", EAGER, "--by", "annotation"], ["names", GRAPH, "--eager", EAGER, "--by", "annotation"]),
+        ([TRACE, "--what_if", "graph"], ["what-if", TRACE, "-c", "graph"]),
+        ([TRACE, "--what-if", "graph"], ["what-if", TRACE, "--change", "graph"]),
+        ([TRACE, "--html", "x.html"], ["page", TRACE, "-o", "x.html"]),
+        ([TRACE, "--plot", "x.svg", "--steps", "3:3"], ["plot", TRACE, "--out", "x.svg", "--steps", "3:3"]),
+        ([TRACE, "--folded", "x.txt"], ["folded", TRACE, "-o", "x.txt"]),
+        ([TRACE, "--redact=x.json"], ["redact", TRACE, "-o", "x.json"]),
+        ([EAGER, GRAPH], ["compare", EAGER, GRAPH]),
+        ([TRACE, "--steps-from", "^ProfilerStep"], ["report", TRACE, "--steps_from", "^ProfilerStep"]),
+    ],
+)
+def test_a_flag_of_before_is_its_command(flags, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    before = told(capsys, *flags)
+    written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert told(capsys, *words) == before and before[0] == 0
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == written
+
+
+def test_the_help_fits_a_screen_and_answers_four_questions(capsys):
+    _, out, _ = told(capsys, "--help")
+    lines = out.splitlines()
+    assert len(lines) <= 36 and max(map(len, lines)) <= 88
+    for question, answer in (
+        ("Which line takes the time?", "time TRACE --by stack"),
+        ("What holds the memory?", "memory SNAPSHOT.pickle"),
+        ("What changed?", "compare BEFORE AFTER"),
+        ("Is it worse?", "check NEW... --baseline OLD..."),
+    ):
+        assert re.search(rf"^{re.escape(question)} +read-trace {re.escape(answer)}$", out, re.MULTILINE)
+    assert [line.split()[0] for line in lines if re.match(r"  [a-z]", line)] == [command.word for command in COMMANDS]
+    assert told(capsys, "help") == told(capsys, "-h") == (0, out, "")
+    assert told(capsys, "help", "page") == told(capsys, "page", "--help")
+    assert told(capsys, "page", "--help")[1].startswith("usage: read-trace page [-h] -o FILE ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "usage", "flags"),
+    [
+        (["pgae", TRACE], "no command and no file is called 'pgae'; did you mean page?", "report ", "read-trace --help"),
+        (["what_fi", TRACE], "no command and no file is called 'what_fi'; did you mean what-if?", "report ", "read-trace --help"),
+        ([TRACE, "--tpo", "3"], "report has no flag --tpo; did you mean --top?", "report ", "read-trace report --help"),
+        (["page", TRACE], "the following arguments are required: -o/--out/--html", "page -o FILE ", "read-trace page --help"),
+        (
+            ["page", TRACE, "-o", "x.html", "--recompiles", "y"],
+            "--recompiles does nothing with page: it is for report", "page -o FILE ", "read-trace page --help",
+        ),
+        (["check", TRACE], "the following arguments are required: --baseline", "check --baseline ", "read-trace check --help"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_a_sentence_and_two_lines_that_help(arguments, error, usage, flags, capsys):
+    code, out, err = told(capsys, *arguments)
+    assert (code, out) == (2, "")
+    first, second, third = err.splitlines()
+    assert first == f"error: {error}" and third == f"  flags: {flags}"
+    assert second.startswith(f"  usage: read-trace {usage}")
+
+
+def test_a_file_with_the_name_of_a_command_is_a_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "page").write_bytes((GALLERY / "02_linear" / "1024_32_64_bf16_warm_eager.json").read_bytes())
+    code, out, _ = told(capsys, "page")
+    assert code == 0 and out.startswith("page\ndevice: NVIDIA H200")
+
+
+@pytest.mark.parametrize("limit", ["step=5", "gpu=+0.1", "peak_memory=+1000"])
+def test_a_limit_of_a_time_or_of_memory_needs_a_unit(limit, capsys):
+    code, _, err = told(capsys, "check", TRACE, "--baseline", TRACE, "--max", limit)
+    measure = limit.partition("=")[0]
+    units = "%, B, KiB, MiB, GiB" if measure == "peak_memory" else "%, us, µs, ms, s"
+    assert code == 2 and err.startswith(f"error: argument --max: {limit!r} needs a unit that {measure} has: {units}\n")
