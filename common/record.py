@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable, Iterator
 import contextlib
+import sys
 
 from common.artifacts import TABLE, Files, writing
 from common.device import Device
@@ -16,8 +17,8 @@ WARMUP_CALLS = 3
 
 def warm_up(step: Callable[[], object], args: argparse.Namespace, device: Device) -> None:
     """With --warmup: three plain calls of `step`, so that what happens once has happened before recording starts."""
-    if args.compile:
-        print("compiling in the first call, which can take minutes", flush=True)
+    if args.compile and sys.stderr.isatty():
+        print("compiling in the first call, which can take minutes", file=sys.stderr)
     if args.warmup:
         with watched(args, device):
             for _ in range(WARMUP_CALLS):
