@@ -24,6 +24,11 @@ class PlainStep:
     high_us: float
     steps: int
 
+    def as_header(self) -> dict[str, dict[str, float]]:
+        """The entry of the trace's header, as trace_reader.recording.header has it."""
+        times = {"median": self.median_us, "low": self.low_us, "high": self.high_us}
+        return {"plain_step_us": {**{name: round(time_us, 3) for name, time_us in times.items()}, "steps": self.steps}}
+
 
 def time_plain_steps(
     step: Callable[[], object], args: argparse.Namespace, device: Device, most: int | None = None

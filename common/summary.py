@@ -21,9 +21,7 @@ def finish(files: Files, plain_step: PlainStep | None, args: argparse.Namespace,
     Raises LessonError where a GPU was used and none of its events was recorded; the artifacts are kept.
     """
     if plain_step is not None:
-        times = {"median": plain_step.median_us, "low": plain_step.low_us, "high": plain_step.high_us}
-        header = {**{name: round(time_us, 3) for name, time_us in times.items()}, "steps": plain_step.steps}
-        add_header(args.run.trace, {"plain_step_us": header})
+        add_header(args.run.trace, plain_step.as_header())
     for path in (args.run.trace, args.run.table):
         print(f"wrote {path} ({human_bytes(path.stat().st_size)}, {files.seconds:.3f} s)")
     print(*(line for line in args.run.table.read_text().splitlines() if line.startswith("Self ")), sep="\n")

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tomllib
 
+from common import artifacts
+from common.plain_step import PlainStep
 from helpers import LESSONS, ROOT, TOOL
 from packaging.requirements import Requirement
 import pytest
@@ -103,3 +105,17 @@ def test_the_readers_recordings_are_the_gallerys():
     files = [path.relative_to(copies) for path in copies.rglob("*.json*")]
     changed = [str(path) for path in files if (copies / path).read_bytes() != (ROOT / "gallery" / path).read_bytes()]
     assert len(files) > 40 and not changed, f"copy them again: cp gallery/PATH {copies.relative_to(ROOT)}/PATH"
+
+
+def test_lessons_and_the_reader_write_the_same_header():
+    """Each has its own few lines: a lesson records where the reader is not installed."""
+    times_us = [101.23456, 99.0, 140.5]
+    own = PlainStep(median_us=101.23456, low_us=99.0, high_us=140.5, steps=21).as_header()
+    assert (
+        own
+        == trace_reader.plain_step_us(times_us, 21)
+        == {"plain_step_us": {"median": 101.235, "low": 99.0, "high": 140.5, "steps": 21}}
+    )
+    header = {"lesson": {"device": 'ü "1"'}, **own}
+    trace = b' {"traceEvents": []}'
+    assert artifacts.with_header(trace, header) == trace_reader.with_header(trace, header)

@@ -16,7 +16,6 @@ import json
 import math
 from pathlib import Path
 import platform
-import statistics
 import sys
 import tempfile
 import time
@@ -30,7 +29,7 @@ from exercises.judge.book import BROKEN, TOLERANCE
 import torch
 from torch.profiler import profile, schedule
 from torch.utils._pytree import tree_flatten
-from trace_reader import write_all
+from trace_reader import Stopwatch, plain_step_us, with_header, write_all
 
 BATCHES = 3  # that the steps take in turns
 COMPARED = 2 * BATCHES  # steps whose outputs are compared: each batch comes twice, so that one that was written to shows
@@ -157,15 +156,14 @@ def round_us(step: Callable[[], object], device: Device) -> tuple[float, float]:
     """A round of steps without the profiler: the mean, the device synchronized at both ends only, and what tells the least of
     other programs: on a CPU the fastest step (where a core is taken, the threads of an op wait for each other), else the mean.
     """
-    device.synchronize()
-    start, steps, fastest_s = time.perf_counter(), 0, math.inf
-    begin = start
+    watch = Stopwatch(device.synchronize)
+    start = begin = time.perf_counter()
+    steps, fastest_s = 0, math.inf
     while steps < LEAST_STEPS or begin - start < ROUND_S:
         step()
         end = time.perf_counter()
         fastest_s, begin, steps = min(fastest_s, end - begin), end, steps + 1
-    device.synchronize()
-    mean_us = (time.perf_counter() - start) / steps * 1e6
+    mean_us = watch.step_us(steps)
     return mean_us, fastest_s * 1e6 if device.type == "cpu" else mean_us
 
 
@@ -184,12 +182,8 @@ def recorded(program: Program, device: Device, name: str, plain_us: list[float])
                 profiler.step()
         profiler.export_chrome_trace(str(path))
         trace = path.read_bytes().replace(json.dumps(str(path)).encode(), json.dumps(f"{name}.json").encode())
-    low, median, high = min(plain_us), statistics.median(plain_us), max(plain_us)
-    header = {
-        "lesson": {"script": name, "device": device.name, "versions": f"torch {torch.__version__}"},
-        "plain_step_us": {"median": median, "low": low, "high": high, "steps": ROUNDS},
-    }
-    return b"{" + json.dumps(header)[1:-1].encode() + b"," + trace.lstrip()[1:]
+    lesson = {"script": name, "device": device.name, "versions": f"torch {torch.__version__}"}
+    return with_header(trace, {"lesson": lesson, **plain_step_us(plain_us, ROUNDS)})
 
 
 def measure(given: Path, mine: Path | None, device: Device) -> tuple[dict[str, Any], dict[str, bytes]]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from trace_reader.pictures import draw_job, draw_traces
     from trace_reader.reading import analyze, examine, load, read
     from trace_reader.recording.handler import handler
+    from trace_reader.recording.header import Stopwatch, plain_step_us, with_header
     from trace_reader.recording.recorded import profiled, recorded
     from trace_reader.scene.job_report import job_sentence
     from trace_reader.scene.trace_report import best_change, work_per_step
@@ -64,6 +65,7 @@ _PARTS = {  # what is exported, by the module that has it
     "pictures": ("draw_job", "draw_traces"),
     "reading": ("analyze", "examine", "load", "read"),
     "recording.handler": ("handler",),
+    "recording.header": ("Stopwatch", "plain_step_us", "with_header"),
     "recording.recorded": ("profiled", "recorded"),
     "scene.job_report": ("job_sentence",),
     "scene.trace_report": ("best_change", "work_per_step"),
@@ -73,10 +75,10 @@ _PARTS = {  # what is exported, by the module that has it
 _MODULE_OF = {name: module for module, names in _PARTS.items() for name in names}
 __all__ = [
     "GLOSSARY", "PATTERNS", "Facts", "JobFacts", "Kind", "MissingExtraError", "NoEventsError", "NotATraceError", "Reading",
-    "Slice", "Trace", "TraceError", "analyze", "best_change", "bus_factor", "count", "draw_job", "draw_traces", "examine",
-    "handler", "human_bytes", "job_sentence", "join_names", "layer_facts", "load", "op_facts_of", "pages", "peak",
-    "plain_sentence", "profiled", "read", "read_job", "recorded", "redact", "replay", "several_markdown", "to_html", "us",
-    "verdict_sentence", "work_per_step", "write_all",
+    "Slice", "Stopwatch", "Trace", "TraceError", "analyze", "best_change", "bus_factor", "count", "draw_job", "draw_traces",
+    "examine", "handler", "human_bytes", "job_sentence", "join_names", "layer_facts", "load", "op_facts_of", "pages", "peak",
+    "plain_sentence", "plain_step_us", "profiled", "read", "read_job", "recorded", "redact", "replay", "several_markdown",
+    "to_html", "us", "verdict_sentence", "with_header", "work_per_step", "write_all",
 ]  # fmt: skip
 
 

@@ -11,7 +11,6 @@ from trace_reader.analysis.plain_run import (
     CHEAP,
     ESTIMATED,
     GPU_MARGIN,
-    HEADER_KEY,
     MARGIN,
     MEASURED,
     MOST_DEAR,
@@ -29,6 +28,7 @@ from trace_reader.analysis.plain_run import (
 )
 from trace_reader.analysis.step_facts import step_period_us
 from trace_reader.link.trace import Trace
+from trace_reader.names.header_keys import PLAIN_STEP
 
 
 class JobRun:
@@ -97,7 +97,7 @@ class JobRun:
         known, or they tell too little.
         """
         recorded_us, priced = self.recorded_us, self._priced
-        told = [measured(trace.header.get(HEADER_KEY)) for trace in self._traces]
+        told = [measured(trace.header.get(PLAIN_STEP)) for trace in self._traces]
         if all(told):
             low, middle, high = (max(own[at] for own in told if own) for at in range(3))
             times = self._times_at(middle)

@@ -16,11 +16,11 @@ from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import median
 from trace_reader.names.call_names import is_launch
+from trace_reader.names.header_keys import PLAIN_STEP
 from trace_reader.names.kernel_names import is_collective, is_collective_on_cpu
 from trace_reader.units import us
 
 MEASURED, ESTIMATED, UNKNOWN = "measured", "estimated", "unknown"
-HEADER_KEY = "plain_step_us"  # {"median": us, "low": us, "high": us}
 
 
 class PlainRun(msgspec.Struct, frozen=True):
@@ -110,7 +110,7 @@ def plain_run(
     device worked. Takes time linear in the number of events.
     """
     plain = PlainRun(None, None, None, recorded_step_us, UNKNOWN)
-    if told := measured(trace.header.get(HEADER_KEY)):
+    if told := measured(trace.header.get(PLAIN_STEP)):
         low, middle, high = told
         plain = PlainRun(middle, low, high, recorded_step_us, MEASURED)
     if run is None:

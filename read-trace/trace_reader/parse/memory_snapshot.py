@@ -1,17 +1,20 @@
 """A snapshot of CUDA's memory, as torch.cuda.memory._dump_snapshot writes it, to columns.
 
-It is a pickle, and is read without running it (parse/plain_pickle.py). What is not as PyTorch's documentation has it
+It is a pickle, and is read without what a pickle can call. What is not as PyTorch's documentation has it
 ("Understanding CUDA Memory Usage") is left out and counted.
 """
 
 from collections.abc import Iterator
-from typing import Any, TypeGuard
+import io
+import pickle
+import struct
+import threading
+from typing import Any, NoReturn, TypeGuard
 
 import msgspec
 import numpy as np
 from trace_reader.errors import NotATraceError, TraceError
 from trace_reader.parse.byte_source import GZIP_MAGIC
-from trace_reader.parse.plain_pickle import NotPlainError, loads
 
 ALLOCATED, FREED = 1, -1  # `change` of an event
 OOM = "oom"
@@ -21,6 +24,8 @@ MOST_FRAMES, LONGEST_NAME = 400, 1000  # of a stack
 ROUNDED_BYTES = 512  # the allocator's kMinBlockSize: an event has what was asked for, a block in use what it takes
 LARGEST_BYTES = 2**44  # of a block: a sum of many has to fit into 64 bits
 LATEST_US = 2**53
+
+STACK_BYTES, MOST_STACK = 160, 1 << 30  # for each byte of the file: tuples inside each other are hashed as deep as they are
 
 Frame = tuple[str, int, str]  # file, line, function
 Stack = tuple[Frame, ...]  # the innermost first
@@ -60,6 +65,47 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     devices: tuple[DeviceSnapshot, ...]
     stacks: tuple[Stack, ...]
     lost: int
+
+
+class NotPlainError(ValueError):
+    """The pickle is cut off or damaged, or holds more than plain data."""
+
+
+class _Plain(pickle.Unpickler):
+    """Lists, dictionaries, tuples, strings, numbers, True, False and None: all that is made without a name."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise NotPlainError(f"it names {module}.{name}, which is not of plain data: it was not run")
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise NotPlainError("it names something outside the file, which is not of plain data")
+
+
+def loads(data: bytes) -> Any:
+    """The value that the pickle holds. Raises NotPlainError. In a thread, whose stack is as deep as the data can be."""
+    found: list[Any] = []
+
+    def load() -> None:
+        try:
+            found.append(_Plain(io.BytesIO(data)).load())
+        except NotPlainError as error:
+            found.append(error)
+        except (EOFError, pickle.UnpicklingError) as error:
+            found.append(NotPlainError(f"cut off or damaged: {error}"))
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, struct.error, MemoryError) as error:
+            found.append(NotPlainError(f"damaged: {type(error).__name__}"))
+
+    before = threading.stack_size(min(max(STACK_BYTES * len(data), 1 << 23), MOST_STACK))
+    try:
+        thread = threading.Thread(target=load)
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    (value,) = found
+    if isinstance(value, NotPlainError):
+        raise value
+    return value
 
 
 def read_snapshot(path: str) -> Snapshot:

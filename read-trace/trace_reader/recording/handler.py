@@ -14,20 +14,18 @@ import atexit
 from collections.abc import Callable
 import contextlib
 import gzip
-import json
 import os
 from pathlib import Path
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from typing import Any, TextIO
+
+from trace_reader.recording.header import Stopwatch, plain_step_us, with_header
 
 MOST_STEPS = 20  # that are timed, of those that a schedule waits in
 LONGEST_S = 120  # that a program waits at its end for a report to be printed
-HEADER_KEY = "plain_step_us"
 
 
 def handler(folder: str | os.PathLike[str], name: str = "trace", zipped: bool = False, report: bool = True) -> "Handler":
@@ -67,7 +65,7 @@ class Handler:
         path = self.folder / f"{self.name}{ending}"
         self.folder.mkdir(parents=True, exist_ok=True)
         clock = self._clock
-        header = {HEADER_KEY: clock.plain_us()} if clock is not None and clock.times_us else {}
+        header = plain_step_us(clock.times_us, clock.steps) if clock is not None and clock.times_us else {}
         write_trace(profiler, path, header)
         self.written.append(path)
         if clock is None and callable(getattr(profiler, "schedule", None)):
@@ -97,7 +95,7 @@ class _Clock:
     def __init__(self, inner: Callable[[int], Any]):
         self._inner = inner
         self._waited = 0  # steps without the profiler, since the last recording
-        self._begun: tuple[int, float] | None = None
+        self._begun: tuple[int, Stopwatch] | None = None
         self.times_us: list[float] = []  # of a step, one for each time between two recordings
         self.steps = 0
 
@@ -113,22 +111,15 @@ class _Clock:
         left = next((n for n in range(MOST_STEPS + 1) if not _waits(self._inner(number + n))), MOST_STEPS + 1)
         # Never from the first on: the trace of the cycle before is written in it.
         if self._begun is None and left <= min(MOST_STEPS, self._waited):
-            _synchronize()
-            self._begun = number, time.perf_counter()
+            self._begun = number, Stopwatch(_synchronize)
         self._waited += 1
 
     def _end(self, number: int) -> None:
         if self._begun is not None:
-            first, begun = self._begun
-            _synchronize()
-            self.times_us.append((time.perf_counter() - begun) / (number - first) * 1e6)
+            first, watch = self._begun
+            self.times_us.append(watch.step_us(number - first))
             self.steps += number - first
         self._waited, self._begun = 0, None
-
-    def plain_us(self) -> dict[str, float]:
-        """The header's entry: the median of the times, the shortest, the longest."""
-        low, median, high = min(self.times_us), statistics.median(self.times_us), max(self.times_us)
-        return {"median": median, "low": low, "high": high, "steps": self.steps}
 
 
 def _waits(action: Any) -> bool:
@@ -166,7 +157,7 @@ def write_trace(profiler: Any, path: Path, header: dict[str, Any]) -> None:
         with exported.open("rb") as source, open_(whole, "wb") as target:
             first = source.read(1 << 16).lstrip()
             if header and first.startswith(b"{"):
-                first = b"{" + json.dumps(header)[1:-1].encode() + b"," + first[1:]
+                first = with_header(first, header)
             target.write(first)
             shutil.copyfileobj(source, target, 1 << 20)
         os.replace(whole, path)

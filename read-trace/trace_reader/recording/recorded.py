@@ -5,14 +5,14 @@ import contextlib
 import os
 from pathlib import Path
 import tempfile
-import time
 from typing import Any
 
 from trace_reader.analysis.facts import Facts
 from trace_reader.analysis.run_measures import RunMeasures, measures
 from trace_reader.analysis.verdict import verdict_sentence
 from trace_reader.reading import read
-from trace_reader.recording.handler import HEADER_KEY, report_on, write_trace
+from trace_reader.recording.handler import report_on, write_trace
+from trace_reader.recording.header import Stopwatch, plain_step_us
 
 WARMUP, ACTIVE, PLAIN = 3, 3, 5  # calls of a function
 
@@ -77,18 +77,15 @@ def profiled(step: Callable[[], object], path: str | os.PathLike[str] | None = N
 
     for _ in range(warmup):
         step()
-    synchronize()
-    begin = time.perf_counter()
+    watch = Stopwatch(synchronize)
     for _ in range(PLAIN):
         step()
-    synchronize()
-    plain_us = (time.perf_counter() - begin) / PLAIN * 1e6
+    header = plain_step_us([watch.step_us(PLAIN)], PLAIN)
     with profile(record_shapes=True, profile_memory=True, acc_events=True) as profiler:
         for number in range(ACTIVE):
             with record_function(f"ProfilerStep#{number}"):
                 step()
         synchronize()
-    header = {HEADER_KEY: {"median": plain_us, "low": plain_us, "high": plain_us, "steps": PLAIN}}
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) if path is None else Path(path).parent
         target = folder / "profiled.json" if path is None else Path(path)
