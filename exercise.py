@@ -41,13 +41,13 @@ def chosen(wanted: str | None, progress: Progress) -> Exercise:
     """The exercise with this number or name, else the first that is not solved. Raises ExerciseError."""
     every = exercises()
     if wanted is not None:
-        for own in every:
-            if wanted in (str(own.number), own.name, own.name.partition("_")[0]):
-                return own
+        for one in every:
+            if wanted in (str(one.number), one.name, one.name.partition("_")[0]):
+                return one
         raise ExerciseError(f"no exercise {wanted}: they are 1 to {len(every)} (--list)", 2)
-    for own in every:
-        if progress.of(own.name).solved_s is None and (own.device != "cuda" or has_gpu()):
-            return own
+    for one in every:
+        if progress.of(one.name).solved_s is None and (one.device != "cuda" or has_gpu()):
+            return one
     raise ExerciseError("all exercises are solved that this machine can run; --list shows them, --reset N begins one again", 0)
 
 
@@ -57,28 +57,28 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def is_solved(own: Exercise, progress: Progress) -> bool:
+def is_solved(exercise: Exercise, progress: Progress) -> bool:
     """Whether it is done, and, of a trace without a program, cause and proof were found, at the second guess at the latest."""
-    state = progress.of(own.name)
-    if state.solved_s is None or own.kind != "case" or own.shows is None:
+    state = progress.of(exercise.name)
+    if state.solved_s is None or exercise.kind != "case" or exercise.shows is None:
         return state.solved_s is not None
-    return state.limits[-1:] == [own.limits.right] and state.shows[-1:] == [own.shows.right]
+    return state.limits[-1:] == [exercise.limits.right] and state.shows[-1:] == [exercise.shows.right]
 
 
 def list_all(progress: Progress) -> None:
     chapter = ""
-    for own in exercises():
-        if own.chapter != chapter:
-            chapter = own.chapter
+    for exercise in exercises():
+        if exercise.chapter != chapter:
+            chapter = exercise.chapter
             print(f"{chapter}")
-        state = progress.of(own.name)
+        state = progress.of(exercise.name)
         done = "begun" if state.began_s else ""
         if state.solved_s is not None and state.measured is not None:
-            brought = "left as it is" if own.kind == "leave" else f"{state.measured:.3g} times as fast"
-            word = "solved" if is_solved(own, progress) else "seen, and not found,"
+            brought = "left as it is" if exercise.kind == "leave" else f"{state.measured:.3g} times as fast"
+            word = "solved" if is_solved(exercise, progress) else "seen, and not found,"
             done = f"{word} in {state.minutes or '<1'} min, {brought}, you guessed {state.gain:g}"
-        print(f"  {own.number:2}  {own.title:45} {own.device:16} {done}".rstrip())
-    solved = sum(is_solved(own, progress) for own in exercises())
+        print(f"  {exercise.number:2}  {exercise.title:45} {exercise.device:16} {done}".rstrip())
+    solved = sum(is_solved(exercise, progress) for exercise in exercises())
     print(f"{solved} of {len(exercises())} solved")
 
 
@@ -88,13 +88,13 @@ def main(args) -> int:
     if args.list:
         list_all(progress)
         return 0
-    own = chosen(args.exercise, progress)
-    session = Session(own, progress)
+    exercise = chosen(args.exercise, progress)
+    session = Session(exercise, progress)
     if args.reset:
         if args.exercise is None:
             raise ExerciseError("--reset takes the number of an exercise", 2)
         kept = session.reset()
-        print(f"{own.number}. {own.title}: as it was given{f'; yours is kept as {kept}' if kept else ''}")
+        print(f"{exercise.number}. {exercise.title}: as it was given{f'; yours is kept as {kept}' if kept else ''}")
     elif args.hint:
         session.hint()
     elif args.solution:
@@ -103,12 +103,12 @@ def main(args) -> int:
         path = session.open_page()
         print(f"wrote {path}")
         webbrowser.open(path.as_uri())
-    elif own.kind == "case":
+    elif exercise.kind == "case":
         if args.watch or args.leave:
-            raise ExerciseError(f"{own.number} is a trace without a program: there is nothing to watch or to leave", 2)
+            raise ExerciseError(f"{exercise.number} is a trace without a program: there is nothing to watch or to leave", 2)
         session.case()
-    elif own.device == "cuda" and not has_gpu():
-        raise ExerciseError(f"{own.title} needs a GPU; a recording of one like it: uv run exercise.py {own.like}")
+    elif exercise.device == "cuda" and not has_gpu():
+        raise ExerciseError(f"{exercise.title} needs a GPU; a recording of one like it: uv run exercise.py {exercise.like}")
     elif args.leave and session.state.limits:
         return int(not session.leave())
     elif args.watch and session.state.limits:

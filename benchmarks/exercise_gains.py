@@ -23,12 +23,12 @@ from trace_reader import write_all
 WANTED = {"mend": "solved", "leave": "no gain"}
 
 
-def measured(own: Exercise, mine: Path) -> tuple[Speed, Judgement]:
+def measured(exercise: Exercise, mine: Path) -> tuple[Speed, Judgement]:
     """An exercise's program beside a changed one. Raises AssertionError where the outputs differ."""
     with tempfile.TemporaryDirectory() as folder:
-        found = measure_into(Path(folder), own.given, mine, device_of(own.device))
+        found = measure_into(Path(folder), exercise.given, mine, device_of(exercise.device))
         assert not found["differs"], found["differs"]
-        return judged(own, found["times_us"], Path(folder))
+        return judged(exercise, found["times_us"], Path(folder))
 
 
 def main() -> int:
@@ -38,17 +38,17 @@ def main() -> int:
     parser.add_argument("--out", type=Path, metavar="FILE")
     args = parser.parse_args()
     found, wrong = {}, []
-    for own in exercises():
-        if own.kind == "case" or own.device != args.device or (args.exercises and own.name not in args.exercises):
+    for exercise in exercises():
+        if exercise.kind == "case" or exercise.device != args.device or (args.exercises and exercise.name not in args.exercises):
             continue
-        speed, judgement = measured(own, own.solution if own.kind == "mend" else own.obvious)
-        _, unchanged = measured(own, own.given) if own.kind == "mend" else (None, None)
-        found[own.name] = {"times": round(speed.median, 3), "low": round(speed.low, 3), "high": round(speed.high, 3)}
-        fine = judgement.outcome == WANTED[own.kind] and (unchanged is None or unchanged.outcome == "cause")
-        wrong += [] if fine else [own.name]
+        speed, judgement = measured(exercise, exercise.solution if exercise.kind == "mend" else exercise.obvious)
+        _, unchanged = measured(exercise, exercise.given) if exercise.kind == "mend" else (None, None)
+        found[exercise.name] = {"times": round(speed.median, 3), "low": round(speed.low, 3), "high": round(speed.high, 3)}
+        fine = judgement.outcome == WANTED[exercise.kind] and (unchanged is None or unchanged.outcome == "cause")
+        wrong += [] if fine else [exercise.name]
         as_given = "" if unchanged is None else f"; as given: {unchanged.outcome}"
         print(
-            f"{own.name}: {judgement.outcome} {' '.join(judgement.said)}, {speed}{as_given}{'' if fine else '  <- WRONG'}",
+            f"{exercise.name}: {judgement.outcome} {' '.join(judgement.said)}, {speed}{as_given}{'' if fine else '  <- WRONG'}",
             flush=True,
         )
     if args.out:

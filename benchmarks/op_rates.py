@@ -1,4 +1,4 @@
-"""What share of a GPU's peak ops reach: where USUAL in read-trace/trace_reader/analysis/op_shapes.py comes from.
+"""What share of a GPU's peak ops reach: where USUAL in read-trace/trace_reader/analysis/trace/op_shapes.py comes from.
 
     uv run benchmarks/op_rates.py TRACE.json
 

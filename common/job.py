@@ -95,8 +95,8 @@ def _joined(args: argparse.Namespace, rank: int, world: int, local_rank: int) ->
         torch.cuda.set_device(local_rank)
     device = choose_device(args.device)
     backend = dist.get_default_backend_for_device(device.type)
-    own = torch.device(device.type, local_rank) if device.type != "cpu" else None
-    dist.init_process_group(backend, device_id=own)
+    one = torch.device(device.type, local_rank) if device.type != "cpu" else None
+    dist.init_process_group(backend, device_id=one)
     print(f"job: {world} processes, {backend}; this is rank 0", flush=True)
     return Job(device, rank, world, local_rank)
 
@@ -127,12 +127,12 @@ def _print_job(args: argparse.Namespace, world: int) -> None:
 
 def collectives_per_step(facts) -> dict[str, int]:
     """How many calls of each kind rank 0 makes in the middle recorded step. `facts`: the reader's, of the job."""
-    own = facts.summaries[0]
-    middle = len(own.steps) // 2
+    one = facts.summaries[0]
+    middle = len(one.steps) // 2
     counts: dict[str, int] = {}
-    for message, step in zip(own.calls.message.tolist(), own.calls.step.tolist(), strict=True):
+    for message, step in zip(one.calls.message.tolist(), one.calls.step.tolist(), strict=True):
         if step == middle:
-            name = own.messages[message].name
+            name = one.messages[message].name
             counts[name] = counts.get(name, 0) + 1
     return counts
 

@@ -62,7 +62,7 @@ def _profilers_share(facts, args: argparse.Namespace) -> str:
         return ""
     if (facts.world_size or 1) > 1 or getattr(args, "vary_batch", False):
         return ""
-    events = sum(own.calls for own in (*facts.ops, *facts.calls)) / len(facts.steps)
+    events = sum(op.calls for op in (*facts.ops, *facts.calls)) / len(facts.steps)
     if recorded_us - plain.step_us > MOST_PER_STEP_US + MOST_PER_EVENT_US * events:
         return ""
     return f"; {1 - plain.step_us / recorded_us:.0%} of the recorded step is the profiler's own cost"

@@ -118,8 +118,8 @@ def claims_md() -> str:
         "*Unknown*: no recording here can tell.",
     ]
     for post, title in TITLES.items():
-        own = [c for c in every if c.post == post]
-        if own:
+        one = [c for c in every if c.post == post]
+        if one:
             out += [
                 "",
                 f"## {title}",
@@ -127,7 +127,7 @@ def claims_md() -> str:
                 _row("figure", "claim", "on the posts' A100", "", "on our H200"),
                 "|---|---|---|---|---|",
             ]
-        for c in own:
+        for c in one:
             shown = " ".join(text for text in (c.said(c.h200), c.said(c.why)) if text)
             link = f" ([trace]({_link(trace_of(c.command))}))" if c.command else ""
             out.append(_row(c.figure, c.claim, c.a100, f"*{c.status}*", f"{shown}{link}"))
@@ -177,7 +177,7 @@ MEASURED = ("cpu2", "cpu16", "h200")  # in benchmarks/exercise_gains/
 def exercises_md() -> str:
     """The exercises of exercises/: how they go, what there is, and, folded away, how much faster their solutions are."""
     every = exercises()
-    mend = [own for own in every if own.kind != "case"]
+    mend = [one for one in every if one.kind != "case"]
     out = [
         "# Something to mend",
         "",
@@ -203,13 +203,13 @@ def exercises_md() -> str:
         "The pages of `uv run gallery/site.py` have the same exercises among the others.",
     ]
     chapter = ""
-    for own in every:
-        if own.chapter != chapter:
-            chapter = own.chapter
+    for one in every:
+        if one.chapter != chapter:
+            chapter = one.chapter
             out += ["", f"## {chapter}", ""]
-        where = "" if own.device == "cpu" else " (needs a GPU)" if own.device == "cuda" else f" ({own.device})"
-        files = f"[{own.name}.py](../exercises/{own.name}.py)" if own.kind != "case" else f"`{own.name}`"
-        out.append(f"{own.number}. {files}: {own.title}{where}. {own.limits.ask}")
+        where = "" if one.device == "cpu" else " (needs a GPU)" if one.device == "cuda" else f" ({one.device})"
+        files = f"[{one.name}.py](../exercises/{one.name}.py)" if one.kind != "case" else f"`{one.name}`"
+        out.append(f"{one.number}. {files}: {one.title}{where}. {one.limits.ask}")
     out += ["", "## Tried", "", *TRIED]
     out += ["", "## How much faster (spoilers)", "", "<details><summary>Measured</summary>", "", *_gains(mend), "", "</details>"]
     return "\n".join(out) + "\n"
@@ -242,13 +242,13 @@ def _gains(mend: list[Exercise]) -> list[str]:
         _row("exercise", "change", "asked for", *(run["device"] for run in runs)),
         "|---|---|---|" + "---|" * len(runs),
     ]
-    for own in mend:
+    for one in mend:
         cells = []
         for run in runs:
-            found = run["exercises"].get(own.name)
+            found = run["exercises"].get(one.name)
             cells.append(f"{found['times']:.3g} ({found['low']:.3g} to {found['high']:.3g})" if found else "-")
-        change = f"{own.change}: nothing" if own.kind == "leave" else "the solution"
-        out.append(_row(own.name, change, f"{own.target:g}" if own.target else "to leave it", *cells))
+        change = f"{one.change}: nothing" if one.kind == "leave" else "the solution"
+        out.append(_row(one.name, change, f"{one.target:g}" if one.target else "to leave it", *cells))
     return out
 
 

@@ -173,37 +173,41 @@ def in_document(document: str, number: int) -> tuple[str, str]:
     return " ".join(question.split()), answer
 
 
-def _of_book(own: book.Exercise) -> Exercise:
-    choices = [own.limits, *([own.shows] if own.shows is not None and own.kind == "case" else [])]
+def _of_book(exercise: book.Exercise) -> Exercise:
+    choices = [exercise.limits, *([exercise.shows] if exercise.shows is not None and exercise.kind == "case" else [])]
     questions = [Question(choice.ask, choice.answer, choice.options) for choice in choices]
-    answer = "\n".join(f"- {choice.ask} **{choice.answer}**" for choice in choices) + f"\n\n{own.why}"
-    if own.kind == "case":
-        measured = own.measured
-        ask = f"The change: {own.change}. How many times as fast did it make a step? (1: nothing)"
-        questions.append(Question(ask, round(own.brought, 2), (), "times", round(near(own.brought) / own.brought, 3)))
+    answer = "\n".join(f"- {choice.ask} **{choice.answer}**" for choice in choices) + f"\n\n{exercise.why}"
+    if exercise.kind == "case":
+        measured = exercise.measured
+        ask = f"The change: {exercise.change}. How many times as fast did it make a step? (1: nothing)"
+        questions.append(
+            Question(ask, round(exercise.brought, 2), (), "times", round(near(exercise.brought) / exercise.brought, 3))
+        )
         how = "without the profiler" if measured["how"] == "plain" else "with the profiler"
         where = f"{measured['device']}, torch {measured['torch']}, {measured['date']}"
-        answer += f"\n\nThe change, {own.change}, made a step **{own.brought:.3g} times** as fast, measured {how} on {where}."
-    elif own.kind == "leave":
-        answer += f"\n\nThe obvious change, {own.change}, brings nothing: `uv run exercise.py {own.number} --leave`."
-    traces = tuple(ROOT / trace for trace in own.traces)
-    named = re.split(r"[,:]| a step|, ", own.shows.answer)[0] if own.shows is not None else ""
+        answer += (
+            f"\n\nThe change, {exercise.change}, made a step **{exercise.brought:.3g} times** as fast, measured {how} on {where}."
+        )
+    elif exercise.kind == "leave":
+        answer += f"\n\nThe obvious change, {exercise.change}, brings nothing: `uv run exercise.py {exercise.number} --leave`."
+    traces = tuple(ROOT / trace for trace in exercise.traces)
+    named = re.split(r"[,:]| a step|, ", exercise.shows.answer)[0] if exercise.shows is not None else ""
     return Exercise(
-        file=f"{'case' if own.kind == 'case' else 'mend'}_{own.number:02}.html",
-        label=f"{'case' if own.kind == 'case' else 'mend'} {own.number}",
-        part=own.chapter,
-        question=own.title,
-        command=f"uv run exercise.py {own.number}",
-        look=own.doc,
+        file=f"{'case' if exercise.kind == 'case' else 'mend'}_{exercise.number:02}.html",
+        label=f"{'case' if exercise.kind == 'case' else 'mend'} {exercise.number}",
+        part=exercise.chapter,
+        question=exercise.title,
+        command=f"uv run exercise.py {exercise.number}",
+        look=exercise.doc,
         answer=answer,
         questions=tuple(questions),
         traces=traces,
         names=("",) * len(traces),
-        finding="" if own.lights or own.kind != "case" else own.finding,
-        lights=own.lights or (() if own.finding or own.kind != "case" else (named,)),
-        hints=own.hints,
-        program="" if own.kind == "case" else own.given.read_text("utf-8").split('"""')[2].strip(),
-        solution=own.solution.read_text("utf-8") if own.kind == "mend" else "",
+        finding="" if exercise.lights or exercise.kind != "case" else exercise.finding,
+        lights=exercise.lights or (() if exercise.finding or exercise.kind != "case" else (named,)),
+        hints=exercise.hints,
+        program="" if exercise.kind == "case" else exercise.given.read_text("utf-8").split('"""')[2].strip(),
+        solution=exercise.solution.read_text("utf-8") if exercise.kind == "mend" else "",
     )
 
 
@@ -273,7 +277,7 @@ def _folded(title: str, path: Path) -> str:
 
 def _recorded(exercise: Exercise) -> str:
     drop = "" if exercise.is_job else DROP
-    return f"""<div id="recorded" hidden><div class="main">{pages.timeline(job=exercise.is_job)}</div>
+    return f"""<div id="recorded" hidden><div class="main">{pages.timeline_html(job=exercise.is_job)}</div>
 <aside class="side">{pages.DETAILS}{drop}</aside></div>"""
 
 
@@ -374,9 +378,15 @@ WORDS_A_MINUTE, TO_LOOK, TO_MEND = 200, 1, 5  # minutes: a question, and a progr
 
 def minutes(chapter: Chapter) -> int:
     """About how long a chapter takes: to read it, to look for each answer, and to mend each program; no one was timed."""
-    read = sum(len(f"{own.question} {own.look} {own.answer} {own.program}".split()) for own in chapter.exercises) / WORDS_A_MINUTE
-    look = sum(TO_LOOK * len(own.questions) for own in chapter.exercises)
-    mend = sum(TO_MEND * bool(own.program) for own in chapter.exercises)
+    read = (
+        sum(
+            len(f"{exercise.question} {exercise.look} {exercise.answer} {exercise.program}".split())
+            for exercise in chapter.exercises
+        )
+        / WORDS_A_MINUTE
+    )
+    look = sum(TO_LOOK * len(exercise.questions) for exercise in chapter.exercises)
+    mend = sum(TO_MEND * bool(exercise.program) for exercise in chapter.exercises)
     return 5 * max(1, round((read + look + mend) / 5))
 
 
@@ -385,9 +395,9 @@ LEVELS = {1: "for a start", 2: "with some practice", 3: "harder"}
 
 def _card(number: int, chapter: Chapter) -> str:
     items = "".join(
-        f'<li><span class="label">{own.label}</span> <a href="{own.file}" data-exercise="{own.file}">'
-        f'{inline(own.question)}</a> <span class="state"></span></li>'
-        for own in chapter.exercises
+        f'<li><span class="label">{exercise.label}</span> <a href="{exercise.file}" data-exercise="{exercise.file}">'
+        f'{inline(exercise.question)}</a> <span class="state"></span></li>'
+        for exercise in chapter.exercises
     )
     kind = "to mend" if chapter.exercises[0].program else "to look at"
     return f"""<section class="chapter"><h2><span class="number">{number}</span> {escape(_titled(chapter.title))}</h2>

@@ -261,8 +261,8 @@ def _first_launches(run: Run) -> list[tuple[Slice, Slice]]:
     """In each step, its first kernel with the call that launched it."""
     found = []
     for index in range(len(run.trace.steps)):
-        own = (a for a in run.trace.activities() if a.step == index and a.event.kind == Kind.KERNEL and a.call)
-        if first := next(own, None):
+        one = (a for a in run.trace.activities() if a.step == index and a.event.kind == Kind.KERNEL and a.call)
+        if first := next(one, None):
             assert first.call is not None
             found.append((first.call, first.event))
     return found
@@ -509,7 +509,10 @@ NUMBERS: dict[str, tuple[str, Number]] = {  # by name: what it is called in a ta
     "calls_a_step": ("runtime and driver calls per step", _calls_a_step),
     "call_count": ("how many calls", lambda run: _calls_a_step(run).partition(" ")[0]),
     "ops_a_step": ("ops per step", _ops_a_step),
-    "self_us": ("", lambda run: "; ".join(f"{name} total {us(total)}, self {us(own)}" for name, total, own in _self_times(run))),
+    "self_us": (
+        "",
+        lambda run: "; ".join(f"{name} total {us(total)}, self {us(self_time)}" for name, total, self_time in _self_times(run)),
+    ),
     "op_total": ("CPU total of the first op", lambda run: us(_self_times(run)[0][1])),
     "op_self": ("Self CPU of the first op", lambda run: us(_self_times(run)[0][2])),
     "queries": ("occupancy queries", _queries),

@@ -31,12 +31,12 @@ def site() -> dict[str, bytes]:
     """All files of the site, by their names."""
     script, style = _asset("own_trace.js") + _asset("course.js"), _asset("course.css")
     found = {"index.html": exercise_pages.start_page(NAVIGATION, script, style)}
-    way = [None, *(own for chapter in exercise_pages.chapters() for own in chapter.exercises), None]
-    for (before, own), (_, after) in pairwise(pairwise(way)):
-        assert own is not None
-        found[own.file] = exercise_pages.page(own, before, after, NAVIGATION, script, style)
+    way = [None, *(exercise for chapter in exercise_pages.chapters() for exercise in chapter.exercises), None]
+    for (before, one), (_, after) in pairwise(pairwise(way)):
+        assert one is not None
+        found[one.file] = exercise_pages.page(one, before, after, NAVIGATION, script, style)
     used = {path for f in figures() for path in (f.trace, *f.pictured)}
-    used |= {path for own in exercise_pages.exercises() for path in own.traces if path.is_relative_to(GALLERY)}
+    used |= {path for exercise in exercise_pages.exercises() for path in exercise.traces if path.is_relative_to(GALLERY)}
     for path in sorted(used):
         reading = recording(path)
         facts = msgspec.structs.replace(reading.facts, trace=str(path.relative_to(ROOT)))

@@ -50,8 +50,8 @@ def published(argv: list[str] | None) -> list[str]:
     except argparse.ArgumentError:  # a flag without its value: the lesson's own parser says so
         return tokens
     if known.model:
-        own = {"--like", "--arch", *(f"--{size}" for size in SIZES)}
-        if clash := next((token for token in tokens if token.partition("=")[0] in own), None):
+        one = {"--like", "--arch", *(f"--{size}" for size in SIZES)}
+        if clash := next((token for token in tokens if token.partition("=")[0] in one), None):
             raise LessonError(f"--model brings its own architecture and sizes: leave {clash} out", exit_code=2)
         return [*tokens, *_flags(*_sizes_of(known.model))]
     if known.like in PUBLISHED:

@@ -42,7 +42,7 @@ def test_the_overhead_is_the_lessons_time_by_the_bare_ones(monkeypatch, capsys):
 def test_an_exercise_that_passes_as_given_is_wrong(monkeypatch, capsys, outcomes, wrong):
     gains = script("benchmarks/exercise_gains")
     left = [(gains.Speed(9, 11, 12, 100.0, 9.1), gains.Judgement(outcome, ("said",))) for outcome in outcomes]
-    monkeypatch.setattr(gains, "measured", lambda own, mine: left.pop(0))
+    monkeypatch.setattr(gains, "measured", lambda one, mine: left.pop(0))
     monkeypatch.setattr("sys.argv", ["exercise_gains.py", "03_unit_rows"])
     assert gains.main() == int(wrong)
     out = capsys.readouterr().out
@@ -283,13 +283,13 @@ def test_the_error_of_a_replay_is_a_share_of_the_recorded_step(tmp_path, capsys,
         "1 of 1 jobs: error 0.0000 at most",
     ]
     assert f"{tmp_path}/one.json: no two steps; reading " in "".join(lines)
-    played = replays.PricedRun.__init__
+    played = replays.RunWithoutProfiler.__init__
 
     def slower(self, trace, steps=None):
         played(self, trace, steps)
         self.replay.nodes.after_ns[:, 0] += 1000
 
-    monkeypatch.setattr(replays.PricedRun, "__init__", slower)
+    monkeypatch.setattr(replays.RunWithoutProfiler, "__init__", slower)
     assert "its first steps are not like the others" in str(replays.error_of(load(str(tmp_path / "sound.json"))))
 
 

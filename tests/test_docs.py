@@ -96,7 +96,7 @@ def flags_in(*documents):
 
 
 def test_the_pages_name_every_flag_and_no_other():
-    own = {flag for flags in OWN.values() for flag in flags}
+    one = {flag for flags in OWN.values() for flag in flags}
     reading = {
         "--json",
         "--md",
@@ -164,7 +164,7 @@ def test_the_pages_name_every_flag_and_no_other():
     assert check - {"--json"} <= flags_in("read-trace/docs/check.md")
     check |= {"--top", "--every", "--once"}
     assert {"--top", "--every", "--once"} <= flags_in("read-trace/docs/own_loop.md")
-    assert flags_in("README.md", *PAGES) <= {*SHARED, *own, *reading, *exercise, *check, *foreign}
+    assert flags_in("README.md", *PAGES) <= {*SHARED, *one, *reading, *exercise, *check, *foreign}
 
 
 @pytest.mark.parametrize("lesson", LESSONS)

@@ -85,14 +85,14 @@ def test_an_attention_backend_that_the_cpu_lacks(lesson, backend):
         ("gallery/record.py", "error: the gallery is recorded on a CUDA GPU, and torch finds none here\n"),
     ],
 )
-def test_what_needs_a_gpu_says_so(zygote, script, message):
-    assert zygote([str(ROOT / script)], ROOT, WITHOUT_GPU) == (2, "", message)
+def test_what_needs_a_gpu_says_so(forked_lessons, script, message):
+    assert forked_lessons([str(ROOT / script)], ROOT, WITHOUT_GPU) == (2, "", message)
 
 
 @pytest.mark.parametrize("script", sorted(path.name for path in (ROOT / "benchmarks").glob("*.py") if "bare" not in path.name))
-def test_a_benchmark_explains_itself_and_does_no_work(zygote, script):
+def test_a_benchmark_explains_itself_and_does_no_work(forked_lessons, script):
     """Whatever it needs beyond torch is asked for when it runs, not when its help is."""
-    code, out, _ = zygote([str(ROOT / "benchmarks" / script), "--help"], ROOT)
+    code, out, _ = forked_lessons([str(ROOT / "benchmarks" / script), "--help"], ROOT)
     assert code == 0 and out.startswith("usage: ") and "uv run " in out
 
 

@@ -23,10 +23,10 @@ from trace_reader import PATTERNS, read
 from exercise import is_solved
 
 EVERY = exercises()
-BY_NAME = {own.name: own for own in EVERY}
-MEND = [own for own in EVERY if own.kind == "mend"]
-LEAVE = [own for own in EVERY if own.kind == "leave"]
-CASES = [own for own in EVERY if own.kind == "case"]
+BY_NAME = {item.name: item for item in EVERY}
+MEND = [item for item in EVERY if item.kind == "mend"]
+LEAVE = [item for item in EVERY if item.kind == "leave"]
+CASES = [item for item in EVERY if item.kind == "case"]
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
@@ -35,18 +35,18 @@ GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA dev
 
 def test_there_are_exercises_of_each_kind_and_each_file_belongs_to_one():
     assert (len(MEND), len(LEAVE), len(CASES)) == (18, 3, 10)
-    assert len([own for own in (*MEND, *LEAVE) if own.device == "cpu"]) == 18
-    programs = {f"{own.name}.py" for own in (*MEND, *LEAVE)}
+    assert len([one for one in (*MEND, *LEAVE) if one.device == "cpu"]) == 18
+    programs = {f"{one.name}.py" for one in (*MEND, *LEAVE)}
     assert {path.name for path in FOLDER.glob("*.py")} == {*programs, "__init__.py"}
-    assert {path.stem for path in FOLDER.glob("solutions/*.py")} == {own.name for own in MEND}
-    assert {path.stem for path in FOLDER.glob("obvious/*.py")} == {own.name for own in LEAVE}
-    own_traces = {trace for own in CASES for trace in own.traces if trace.startswith("exercises/")}
+    assert {path.stem for path in FOLDER.glob("solutions/*.py")} == {one.name for one in MEND}
+    assert {path.stem for path in FOLDER.glob("obvious/*.py")} == {one.name for one in LEAVE}
+    own_traces = {trace for one in CASES for trace in one.traces if trace.startswith("exercises/")}
     assert {f"exercises/cases/{path.name}" for path in FOLDER.glob("cases/*.gz")} == own_traces
-    assert all((ROOT / trace).is_file() for own in CASES for trace in own.traces)
-    assert set(json.loads((FOLDER / "cases" / "measured.json").read_text())) == {own.name for own in CASES}
+    assert all((ROOT / trace).is_file() for one in CASES for trace in one.traces)
+    assert set(json.loads((FOLDER / "cases" / "measured.json").read_text())) == {one.name for one in CASES}
 
 
-@pytest.mark.parametrize("own", EVERY, ids=lambda own: own.name)
+@pytest.mark.parametrize("own", EVERY, ids=lambda one: one.name)
 def test_an_exercise_is_whole(own):
     assert own.name.startswith(f"{own.number:02}_") and own.why and own.title
     assert len(own.hints) == (0 if own.kind == "case" else 3)
@@ -67,14 +67,14 @@ def test_an_exercise_is_whole(own):
 
 def test_the_right_option_has_no_place_of_its_own():
     """So that its place does not tell it."""
-    for choices in ([own.limits for own in EVERY], [own.shows for own in EVERY if own.shows]):
+    for choices in ([one.limits for one in EVERY], [one.shows for one in EVERY if one.shows]):
         places = [choice.right for choice in choices]
         assert {1, 2, 3, 4} == set(places) and max(map(places.count, places)) <= 0.4 * len(places)
 
 
 def test_the_right_option_is_as_often_the_longest_as_another():
     """So that its length does not tell it: of four options, one in four."""
-    choices = [choice for own in EVERY for choice in (own.limits, own.shows) if choice is not None]
+    choices = [choice for one in EVERY for choice in (one.limits, one.shows) if choice is not None]
     longest = sum(len(choice.answer) == max(map(len, choice.options)) for choice in choices)
     assert 0.15 * len(choices) <= longest <= 0.35 * len(choices)
 
@@ -84,13 +84,13 @@ def test_a_list_with_a_fault_is_refused():
         Choice("What?", ("a", "b"), 3)
 
 
-@pytest.mark.parametrize("own", [own for own in CASES if own.finding], ids=lambda own: own.name)
+@pytest.mark.parametrize("own", [one for one in CASES if one.finding], ids=lambda one: one.name)
 def test_the_reader_names_the_cause_of_a_case(own):
     facts = read(str(ROOT / own.traces[0]))
     assert own.finding in [finding.slug for finding in facts.findings]
 
 
-@pytest.mark.parametrize("own", [own for own in CASES if own.traces[0].startswith("exercises/")], ids=lambda own: own.name)
+@pytest.mark.parametrize("own", [one for one in CASES if one.traces[0].startswith("exercises/")], ids=lambda one: one.name)
 def test_what_proves_a_case_is_in_its_trace(own):
     """Each name of a kernel, call or op that the options and the reason say is in the report of the trace."""
     facts = read(str(ROOT / own.traces[0]))
@@ -165,9 +165,9 @@ def test_outputs_within_the_tolerance_are_equal_and_both_runs_are_recorded(progr
     for name, trace in traces.items():
         (tmp_path / f"{name}.json").write_bytes(trace)
         facts[name] = read(str(tmp_path / f"{name}.json"))
-    assert [len(own.steps) for own in facts.values()] == [measure.ACTIVE] * 2
-    assert [own.plain.how for own in facts.values()] == ["measured"] * 2
-    assert [own.middle_step.kernels_or_ops for own in facts.values()] == [1, 2]
+    assert [len(rank_facts.steps) for rank_facts in facts.values()] == [measure.ACTIVE] * 2
+    assert [rank_facts.plain.how for rank_facts in facts.values()] == ["measured"] * 2
+    assert [rank_facts.middle_step.kernels_or_ops for rank_facts in facts.values()] == [1, 2]
     assert str(tmp_path) not in traces["mine"].decode()
 
 
@@ -272,7 +272,7 @@ def test_models_and_batches_are_made_with_the_same_seeds(program, cpu):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("own", [own for own in MEND if own.device == "cpu"], ids=lambda own: own.name)
+@pytest.mark.parametrize("own", [one for one in MEND if one.device == "cpu"], ids=lambda one: one.name)
 def test_outputs_depend_on_the_batch(own):
     """Else a program that computes something else would be called equal."""
     program = measure.Program(own.given, measure.loaded(own.given), "cpu")
@@ -295,7 +295,7 @@ def trace(tmp_path):
 
     def made(*events, name="trace"):
         path = tmp_path / f"{name}.json"
-        every = [step(n, 100 * n, 100) for n in (1, 2)] + [own(100 * n) for n in (1, 2) for own in events]
+        every = [step(n, 100 * n, 100) for n in (1, 2)] + [event(100 * n) for n in (1, 2) for event in events]
         path.write_text(json.dumps({"traceEvents": every}))
         return read(str(path))
 
@@ -358,9 +358,9 @@ def test_the_judge_knows_five_outcomes(trace):
 
 def test_the_speed_is_the_median_of_ratios_between_the_second_lowest_and_the_second_highest():
     given, mine = [float(n) for n in (900, 20, 30, 40, 50, 60, 70, 80, 10)], [10.0] * 9
-    own = Speed.of(given, mine)
-    assert (own.low, own.median, own.high, own.given_us) == (2.0, 5.0, 8.0, 50.0)
-    assert str(own) == "5 times as fast (2 to 8 in 96% of cases): 50.0 µs a step as given, 10.0 µs as it is now"
+    rows = Speed.of(given, mine)
+    assert (rows.low, rows.median, rows.high, rows.given_us) == (2.0, 5.0, 8.0, 50.0)
+    assert str(rows) == "5 times as fast (2 to 8 in 96% of cases): 50.0 µs a step as given, 10.0 µs as it is now"
 
 
 @pytest.mark.parametrize(
@@ -470,15 +470,15 @@ def test_a_case_whose_cause_was_not_found_is_not_solved(copied):
 
 
 def test_a_case_wants_its_cause_and_its_proof(tmp_path):
-    own = BY_NAME["23_linear_stack"]
-    assert own.shows is not None
+    one = BY_NAME["23_linear_stack"]
+    assert one.shows is not None
     progress = Progress(tmp_path / "progress.json")
-    state = progress.of(own.name)
+    state = progress.of(one.name)
     state.solved_s = 1.0
     for cause in (0, 1):
         for proof in (0, 1):
-            state.limits, state.shows = [own.limits.right + cause], [own.shows.right + proof]
-            assert is_solved(own, progress) is (cause == proof == 0)
+            state.limits, state.shows = [one.limits.right + cause], [one.shows.right + proof]
+            assert is_solved(one, progress) is (cause == proof == 0)
 
 
 def test_what_needs_no_run(copied):
@@ -530,14 +530,14 @@ def test_the_next_one_is_the_first_that_is_not_solved(tmp_path, monkeypatch):
 
     progress = Progress(tmp_path / "progress.json")
     assert exercise.chosen(None, progress).number == 1
-    for own in EVERY[:18]:
-        progress.states[own.name] = State(solved_s=1.0)
+    for one in EVERY[:18]:
+        progress.states[one.name] = State(solved_s=1.0)
     monkeypatch.setattr(exercise, "has_gpu", lambda: False)
     assert exercise.chosen(None, progress).number == 22
     monkeypatch.setattr(exercise, "has_gpu", lambda: True)
     assert exercise.chosen(None, progress).number == 19
-    for own in EVERY:
-        progress.states[own.name] = State(solved_s=1.0)
+    for one in EVERY:
+        progress.states[one.name] = State(solved_s=1.0)
     with pytest.raises(session.ExerciseError, match="all exercises are solved"):
         exercise.chosen(None, progress)
 
@@ -563,7 +563,7 @@ def test_what_is_judged_and_not_solved_ends_with_1(monkeypatch, asked, is_change
     said = []
 
     class Judged:
-        def __init__(self, own, progress):
+        def __init__(self, one, progress):
             self.is_changed, self.state = is_changed, State(limits=[3])
 
         def __getattr__(self, name):
@@ -576,14 +576,14 @@ def test_what_is_judged_and_not_solved_ends_with_1(monkeypatch, asked, is_change
 
 
 def test_what_is_to_be_left_is_left_for_the_right_reason(talk, trace, capsys):
-    own = talk("05_product", "3", "4")
-    own.state.limits, own.state.gain = [3], 1.0
-    own.exercise.folder.mkdir(parents=True)
-    path = own.exercise.folder / "given.json"
+    one = talk("05_product", "3", "4")
+    one.state.limits, one.state.gain = [3], 1.0
+    one.exercise.folder.mkdir(parents=True)
+    path = one.exercise.folder / "given.json"
     path.write_text(json.dumps({"traceEvents": [step(1, 0, 100), op("aten::mm", 0, 90)]}))
-    assert own.leave() is False
+    assert one.leave() is False
     assert "To leave it is right, but that is not why." in capsys.readouterr().out
-    assert own.leave() is True
+    assert one.leave() is True
     assert "and 1 times as fast: near (1 times)\nwhy: The step is one aten::mm." in capsys.readouterr().out
     assert talk("01_heads").leave() is False
     assert capsys.readouterr().out == "not this one: at least 1.7 times as fast is possible.\n"
@@ -594,7 +594,7 @@ def test_what_is_to_be_left_is_left_for_the_right_reason(talk, trace, capsys):
 )
 def test_a_predicted_gain_is_said_as_times_as_fast(trace, low, high, said):
     import msgspec
-    from trace_reader.analysis.what_if import Gain
+    from trace_reader.analysis.replay.what_if import Gain
 
     facts = trace(*some("aten::mm", 0))
     finding = facts.findings[0]
@@ -661,13 +661,13 @@ def test_other_outputs_are_not_judged(talk, rounds, capsys):
 
 
 def test_a_program_that_does_not_end_is_stopped(talk, monkeypatch, tmp_path):
-    own = talk("03_unit_rows")
+    one = talk("03_unit_rows")
     endless = tmp_path / "03_unit_rows.py"
     endless.write_text(f"{PROGRAM}\n\nwhile True:\n    pass\n")
     monkeypatch.setattr("exercises.judge.book.FOLDER", tmp_path)
     monkeypatch.setattr(session, "LONGEST_RUN_S", 0.6)
     with pytest.raises(session.ExerciseError, match=r"the program still runs after 0\.01 minutes: "):
-        own.run(mine=False)
+        one.run(mine=False)
 
 
 def test_two_that_run_at_once_keep_each_others_progress(tmp_path):
@@ -676,7 +676,7 @@ def test_two_that_run_at_once_keep_each_others_progress(tmp_path):
     one.save("a")
     two.save("b")
     kept = Progress(tmp_path / "kept.json")
-    assert {name: own.gain for name, own in kept.states.items()} == {"a": 2.0, "b": 3.0}
+    assert {name: state.gain for name, state in kept.states.items()} == {"a": 2.0, "b": 3.0}
     kept.forget("a")
     assert set(Progress(tmp_path / "kept.json").states) == {"b"}
 
@@ -694,17 +694,17 @@ def test_progress_of_another_version_is_read_as_far_as_it_holds(talk, tmp_path):
 
 
 def test_no_page_is_made_of_a_trace_that_cannot_be_read(talk):
-    own = talk("03_unit_rows")
-    own.exercise.folder.mkdir(parents=True)
-    (own.exercise.folder / "given.json").write_text("{")
+    one = talk("03_unit_rows")
+    one.exercise.folder.mkdir(parents=True)
+    (one.exercise.folder / "given.json").write_text("{")
     with pytest.raises(ValueError, match=r"no page of given.json: record it anew"):
-        own.open_page()
+        one.open_page()
 
 
 def test_watching_judges_each_save(talk, monkeypatch, capsys):
-    own = talk("01_heads")
-    own.exercise.mine.parent.mkdir(parents=True)
-    shutil.copyfile(own.exercise.given, own.exercise.mine)
+    one = talk("01_heads")
+    one.exercise.mine.parent.mkdir(parents=True)
+    shutil.copyfile(one.exercise.given, one.exercise.mine)
     results = iter([False, session.ExerciseError("broken"), True])
     slept = []
 
@@ -717,17 +717,17 @@ def test_watching_judges_each_save(talk, monkeypatch, capsys):
     def sleep(seconds):
         slept.append(seconds)
         if len(slept) % 2 == 0:  # saved after each second look
-            own.exercise.mine.write_text(f"changed {len(slept)}")
+            one.exercise.mine.write_text(f"changed {len(slept)}")
 
     monkeypatch.setattr(session.Session, "judge", judged)
     monkeypatch.setattr("time.sleep", sleep)
-    assert own.watch() is True and len(slept) == 7
+    assert one.watch() is True and len(slept) == 7
     assert capsys.readouterr().out.count("waiting for the next edit") == 2
 
 
 def test_the_page_of_a_case_tells_nothing_but_the_timeline(talk, opened):
-    own = talk("24_mlp_by_hand")
-    page = opened(own.look())
+    one = talk("24_mlp_by_hand")
+    page = opened(one.look())
     assert page.inner_text("h1") == "24. A loop over layers" and page.locator("table").count() == 0
     page.focus("#lanes")
     page.keyboard.press("ArrowRight")
@@ -738,46 +738,46 @@ def test_the_page_of_a_case_tells_nothing_but_the_timeline(talk, opened):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("own", [own for own in (*MEND, *LEAVE) if own.device == "cpu"], ids=lambda own: own.name)
+@pytest.mark.parametrize("own", [one for one in (*MEND, *LEAVE) if one.device == "cpu"], ids=lambda one: one.name)
 def test_as_given_it_fails_and_solved_it_passes(own, tmp_path, monkeypatch):
     passes(own, tmp_path, monkeypatch)
 
 
 @pytest.mark.gpu
 @GPU
-@pytest.mark.parametrize("own", [own for own in MEND if own.device == "cuda"], ids=lambda own: own.name)
+@pytest.mark.parametrize("own", [one for one in MEND if one.device == "cuda"], ids=lambda one: one.name)
 def test_those_of_a_gpu_fail_as_given_and_pass_solved(own, tmp_path, monkeypatch):
     passes(own, tmp_path, monkeypatch)
 
 
-def passes(own, folder, monkeypatch):
+def passes(one, folder, monkeypatch):
     """The cause is in the trace as given, and not in the solution's; an obvious change is no gain. How fast the solution is on a
     busy machine, no test can say.
     """
 
     def outcome(mine: Path) -> str:
-        found = measure.measure_into(folder, own.given, mine, measure.device_of(own.device))
+        found = measure.measure_into(folder, one.given, mine, measure.device_of(one.device))
         assert found["differs"] == ""
-        return judged(own, found["times_us"], folder)[1].outcome
+        return judged(one, found["times_us"], folder)[1].outcome
 
-    if own.kind == "leave":
-        assert outcome(own.obvious) == "no gain"
+    if one.kind == "leave":
+        assert outcome(one.obvious) == "no gain"
         return
-    assert outcome(own.solution) != "cause"
+    assert outcome(one.solution) != "cause"
     monkeypatch.setattr(measure, "ROUND_S", 0.0)  # what is still there, the trace says
     monkeypatch.setattr(measure, "LEAST_STEPS", 1)
-    assert outcome(own.given) == "cause"
+    assert outcome(one.given) == "cause"
 
 
 @pytest.mark.parametrize(("rounds_us", "noted"), [([80.0] * 8 + [110.0], False), ([110.0] * 9, True)])
 def test_times_longer_than_the_recorded_step_are_not_to_be_trusted(talk, monkeypatch, capsys, rounds_us, noted):
     """The profiler cannot make a step shorter: if all rounds took longer, other programs did it."""
-    own = talk("03_unit_rows")
-    own.state.limits, own.state.gain = [2], 10.0
+    one = talk("03_unit_rows")
+    one.state.limits, one.state.gain = [2], 10.0
     monkeypatch.setattr(session.Session, "run", lambda self, mine: {"means_us": {"given": rounds_us}})
     monkeypatch.setattr(session.Session, "show", lambda self, *rest: None)
     monkeypatch.setattr(session, "read", lambda path: SimpleNamespace(plain=SimpleNamespace(recorded_step_us=100.0)))
-    own.begin()
+    one.begin()
     assert ("note: the times vary a lot" in capsys.readouterr().out) is noted
 
 

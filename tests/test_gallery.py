@@ -123,7 +123,7 @@ def of_the_runs(runs, what):
 
 def waited(job):
     """What each call of the first of two ranks took longer than the other's."""
-    a, b = (own.calls.duration_us for own in job.summaries)
+    a, b = (summary.calls.duration_us for summary in job.summaries)
     return [max(x - y, 0) for x, y in zip(a, b, strict=True)]
 
 
@@ -144,8 +144,8 @@ def test_the_page_of_several_gpus_says_what_the_recordings_say():
         if name == "data_parallel_slow30":
             assert job_sentence(job) in " ".join(page.split())
         if name == "data_parallel_slow5":
-            own = job.summaries[0].calls
-            first = sum(us for us, step in zip(waited(job), own.step, strict=True) if step == 0)
+            one = job.summaries[0].calls
+            first = sum(us for us, step in zip(waited(job), one.step, strict=True) if step == 0)
             assert f"{job.ranks[0].waiting_us / 1000:.1f} ms of waiting, {first / 1000:.1f} are in the first" in " ".join(
                 page.split()
             )
@@ -258,8 +258,8 @@ def test_the_language_models_recordings_are_what_its_page_shows():
     joined = join_names(traces["graph"], traces["compiled"])
     said = f"{joined.named} of {joined.events} kernels, copies and memsets that {joined.replays} graph launches replayed"
     assert joined.differs is None and said in page
-    for own in op_facts_of(traces["compiled"], joined.asked)[:2]:
-        cells = ["", *own.name.split(), str(own.launched), *us(own.time_us).split(), f"{own.share:.1%}"]
+    for one in op_facts_of(traces["compiled"], joined.asked)[:2]:
+        cells = ["", *one.name.split(), str(one.launched), *us(one.time_us).split(), f"{one.share:.1%}"]
         assert any(line.split() == cells[1:] for line in page.splitlines()), cells
     for name, rung in (("graph", "| `graph` | 2.36 |"), ("tuned", "| `tuned` | 1.58, 3.30 |")):
         row = next(line for line in page.splitlines() if line.startswith(rung))

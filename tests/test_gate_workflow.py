@@ -56,27 +56,27 @@ def test_a_fault_is_found_where_the_gate_stops_and_names_it(monkeypatch, capsys,
 
 @pytest.mark.slow
 def test_a_workflow_and_a_hook_stop_a_fault_and_nothing_else(tmp_path):
-    own = benchmark.Repository(tmp_path, DOCUMENT)
+    repository = benchmark.Repository(tmp_path, DOCUMENT)
     (hook,) = re.findall(r"^ +entry: sh -c '(.*)'$", DOCUMENT.read_text("utf-8"), re.MULTILINE)
-    unchanged = own.shell(hook)
+    unchanged = repository.shell(hook)
     assert unchanged.returncode == 0, unchanged.stdout + unchanged.stderr  # counts alone: no noise
     old, new, _ = benchmark.FAULTS["kernels"]
-    own.change(old, new)
-    code, said = own.run()
+    repository.change(old, new)
+    code, said = repository.run()
     assert code == 1 and "ops" in benchmark.worse(said), said
     assert '<failure message="grew by +' in (tmp_path / "profile.xml").read_text("utf-8")
-    own.restore()
-    assert own.shell("git status --porcelain").stdout == ""
+    repository.restore()
+    assert repository.shell("git status --porcelain").stdout == ""
 
 
 @pytest.mark.slow
 def test_a_workflow_in_turns_stops_a_fault(tmp_path):
     """The old commit is recorded beside the new one: what is compared is the change, and not an unchanged program with itself."""
-    own = benchmark.Repository(tmp_path, DOCUMENT, benchmark.IN_TURNS)
-    own.change(*benchmark.FAULTS["kernels"][:2])
-    code, said = own.run()
+    repository = benchmark.Repository(tmp_path, DOCUMENT, benchmark.IN_TURNS)
+    repository.change(*benchmark.FAULTS["kernels"][:2])
+    code, said = repository.run()
     assert code == 1 and "ops" in benchmark.worse(said), said
-    again = own.shell(own.lines[0])  # in a checkout that is kept
+    again = repository.shell(repository.lines[0])  # in a checkout that is kept
     assert again.returncode == 0, again.stderr
-    own.restore()
-    assert own.shell("git status --porcelain").stdout == "" and not (tmp_path / "old").exists()
+    repository.restore()
+    assert repository.shell("git status --porcelain").stdout == "" and not (tmp_path / "old").exists()

@@ -328,7 +328,7 @@ def test_the_compiled_step_names_every_kernel_of_the_graph(llm):
 def test_fewer_kernels_where_torch_compile_writes_the_products(llm):
     tuned, graph = facts_of(llm("05_b")), facts_of(llm("05_a graph"))
     assert 0 < tuned.kernels_total < graph.kernels_total
-    assert not any(k.decoded.is_gemm and "Triton" not in k.decoded.family for k in tuned.kernels)
+    assert not any(k.decoded.is_gemm and "Triton" not in k.decoded.library for k in tuned.kernels)
 
 
 def test_the_peak_of_the_curve_is_that_of_the_allocator(llm):

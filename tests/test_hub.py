@@ -19,7 +19,7 @@ def package(folder):
 
 
 @pytest.fixture
-def load(zygote, tmp_path, monkeypatch):
+def load(forked_lessons, tmp_path, monkeypatch):
     """Load the package in a process of its own, with a cache of its own, and print what is `wanted` of it."""
 
     def run(wanted="answer", version="1", **env):
@@ -31,17 +31,17 @@ try:
 except LessonError as error:
     sys.exit(f"error: {{error}}")
 """
-        return run_code(zygote, tmp_path, code, CUDA_VISIBLE_DEVICES="", HF_HUB_CACHE=str(tmp_path / "hub"), **env)
+        return run_code(forked_lessons, tmp_path, code, CUDA_VISIBLE_DEVICES="", HF_HUB_CACHE=str(tmp_path / "hub"), **env)
 
     monkeypatch.delenv("LOCAL_KERNELS", raising=False)
     return run
 
 
-def run_code(zygote, tmp_path, code, **env):
+def run_code(forked_lessons, tmp_path, code, **env):
     """(exit code, stdout, stderr) of a script beside common/."""
     script = tmp_path / "script.py"
     script.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{code}")
-    return zygote([str(script)], ROOT, env)
+    return forked_lessons([str(script)], ROOT, env)
 
 
 class StandIn(HTTPServer):
@@ -183,14 +183,14 @@ print(calls)
         "OSError(errno.EHOSTUNREACH, 'No route to host')",
     ],
 )
-def test_a_hub_that_cannot_be_reached_in_any_way_leaves_the_cache(zygote, tmp_path, cause):
-    _, out, err = run_code(zygote, tmp_path, OFFLINE.replace("CAUSE", cause), HF_HUB_OFFLINE="0")
+def test_a_hub_that_cannot_be_reached_in_any_way_leaves_the_cache(forked_lessons, tmp_path, cause):
+    _, out, err = run_code(forked_lessons, tmp_path, OFFLINE.replace("CAUSE", cause), HF_HUB_OFFLINE="0")
     assert out == "from the cache\n[('a/b', 7, False), ('a/b', 7, True)]\n", err
 
 
 @pytest.mark.parametrize("cause", ["PermissionError('401')", "ValueError('no such version')", "OSError(errno.ENOSPC, 'full')"])
-def test_any_other_failure_is_told_and_never_answered_from_the_cache(zygote, tmp_path, cause):
-    _, out, _ = run_code(zygote, tmp_path, OFFLINE.replace("CAUSE", cause), HF_HUB_OFFLINE="0")
+def test_any_other_failure_is_told_and_never_answered_from_the_cache(forked_lessons, tmp_path, cause):
+    _, out, _ = run_code(forked_lessons, tmp_path, OFFLINE.replace("CAUSE", cause), HF_HUB_OFFLINE="0")
     said, calls = out.splitlines()
     assert said.startswith("cannot load a/b version 7: ") and "trust" not in said
     assert calls == "[('a/b', 7, False)]"

@@ -9,7 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 from trace_reader import analyze, load
-from trace_reader.analysis.op_cost import _ATTENTIONS, _CONVOLUTIONS, cost_of
+from trace_reader.analysis.trace.op_cost import _ATTENTIONS, _CONVOLUTIONS, cost_of
 from trace_reader.model.slices import Inputs
 
 

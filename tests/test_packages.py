@@ -110,12 +110,12 @@ def test_the_readers_recordings_are_the_gallerys():
 def test_lessons_and_the_reader_write_the_same_header():
     """Each has its own few lines: a lesson records where the reader is not installed."""
     times_us = [101.23456, 99.0, 140.5]
-    own = PlainStep(median_us=101.23456, low_us=99.0, high_us=140.5, steps=21).as_header()
+    one = PlainStep(median_us=101.23456, low_us=99.0, high_us=140.5, steps=21).as_header()
     assert (
-        own
+        one
         == trace_reader.plain_step_us(times_us, 21)
         == {"plain_step_us": {"median": 101.235, "low": 99.0, "high": 140.5, "steps": 21}}
     )
-    header = {"lesson": {"device": 'ü "1"'}, **own}
+    header = {"lesson": {"device": 'ü "1"'}, **one}
     trace = b' {"traceEvents": []}'
     assert artifacts.with_header(trace, header) == trace_reader.with_header(trace, header)

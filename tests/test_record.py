@@ -345,7 +345,11 @@ def test_an_error_comes_after_what_was_printed():
 
 
 def peak_of(step, *inputs):
-    tensors = [tensor for own in inputs for tensor in (own.parameters() if isinstance(own, torch.nn.Module) else [own])]
+    tensors = [
+        tensor
+        for inputs_of in inputs
+        for tensor in (inputs_of.parameters() if isinstance(inputs_of, torch.nn.Module) else [inputs_of])
+    ]
     with TensorMemory({tensor.untyped_storage()._cdata for tensor in tensors}) as memory:
         step(*inputs)
     return memory.peak_bytes

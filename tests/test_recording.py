@@ -19,11 +19,11 @@ profiler = torch.profiler
 DOCUMENT = TOOL / "docs" / "own_loop.md"
 
 
-def loop(own, steps, **schedule):
+def loop(one, steps, **schedule):
     """Steps of a small product, recorded by this handler."""
     x = torch.ones(32, 32)
     with profiler.profile(
-        schedule=schedule.pop("plan", None) or own.schedule(**schedule), on_trace_ready=own, acc_events=True
+        schedule=schedule.pop("plan", None) or one.schedule(**schedule), on_trace_ready=one, acc_events=True
     ) as p:
         for _ in range(steps):
             torch.mm(x, x)
@@ -34,11 +34,11 @@ def loop(own, steps, **schedule):
 
 
 def test_traces_are_written_by_step_and_tell_the_plain_step(tmp_path):
-    own = handler(tmp_path / "traces", report=False)
-    loop(own, 20, wait=6, warmup=1, active=3, repeat=2)
-    assert [path.name for path in own.written] == ["trace_step10.json", "trace_step20.json"]
-    assert sorted(path.name for path in (tmp_path / "traces").iterdir()) == sorted(path.name for path in own.written)
-    for path, steps in zip(own.written, (3, 6), strict=True):
+    handler_ = handler(tmp_path / "traces", report=False)
+    loop(handler_, 20, wait=6, warmup=1, active=3, repeat=2)
+    assert [path.name for path in handler_.written] == ["trace_step10.json", "trace_step20.json"]
+    assert sorted(path.name for path in (tmp_path / "traces").iterdir()) == sorted(path.name for path in handler_.written)
+    for path, steps in zip(handler_.written, (3, 6), strict=True):
         header = json.loads(path.read_text())["plain_step_us"]
         assert header["steps"] == steps and 0 < header["low"] <= header["median"] <= header["high"]
         facts = read(str(path))
@@ -46,10 +46,10 @@ def test_traces_are_written_by_step_and_tell_the_plain_step(tmp_path):
 
 
 def test_a_schedule_of_torchs_own_is_timed_from_the_second_cycle_on(tmp_path):
-    own = handler(tmp_path, name="mine", zipped=True, report=False)
-    loop(own, 20, plan=profiler.schedule(wait=6, warmup=1, active=3, repeat=2))
-    assert [path.name for path in own.written] == ["mine_step10.json.gz", "mine_step20.json.gz"]
-    headers = [json.loads(gzip.decompress(path.read_bytes())).get("plain_step_us") for path in own.written]
+    handler_ = handler(tmp_path, name="mine", zipped=True, report=False)
+    loop(handler_, 20, plan=profiler.schedule(wait=6, warmup=1, active=3, repeat=2))
+    assert [path.name for path in handler_.written] == ["mine_step10.json.gz", "mine_step20.json.gz"]
+    headers = [json.loads(gzip.decompress(path.read_bytes())).get("plain_step_us") for path in handler_.written]
     assert headers[0] is None and headers[1]["steps"] == 2
 
 
@@ -94,17 +94,17 @@ def test_a_rank_writes_its_own_file(tmp_path, monkeypatch):
 
 def test_what_fails_in_it_does_not_reach_the_loop(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    own = handler(tmp_path / "file" / "traces", report=False)
-    loop(own, 5, wait=1, warmup=1, active=3)
-    assert own.written == [] and re.match(r"read-trace: no trace was written: \w+Error: ", capsys.readouterr().err)
+    handler_ = handler(tmp_path / "file" / "traces", report=False)
+    loop(handler_, 5, wait=1, warmup=1, active=3)
+    assert handler_.written == [] and re.match(r"read-trace: no trace was written: \w+Error: ", capsys.readouterr().err)
 
 
 def test_rank_0_prints_the_verdict_from_a_process_of_its_own(tmp_path, capfd):
-    own = handler(tmp_path)
-    loop(own, 5, wait=1, warmup=1, active=3)
-    own.wait()
+    handler_ = handler(tmp_path)
+    loop(handler_, 5, wait=1, warmup=1, active=3)
+    handler_.wait()
     out = capfd.readouterr().out
-    assert out.startswith(f"trace: {own.written[0]}\n") and "\nverdict: cpu-only: " in out and out.count("\n") <= 20
+    assert out.startswith(f"trace: {handler_.written[0]}\n") and "\nverdict: cpu-only: " in out and out.count("\n") <= 20
 
 
 @pytest.mark.slow
@@ -127,11 +127,11 @@ def test_a_trace_that_cannot_be_written_whole_is_not_there(tmp_path, capsys, mon
     """And the one of an earlier run stays as it was."""
     (tmp_path / "trace_step5.json").write_text("earlier")
     monkeypatch.setattr("shutil.copyfileobj", lambda *rest: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    own = handler(tmp_path, report=False)
-    loop(own, 5, wait=1, warmup=1, active=3)
+    handler_ = handler(tmp_path, report=False)
+    loop(handler_, 5, wait=1, warmup=1, active=3)
     assert capsys.readouterr().err == "read-trace: no trace was written: OSError: [Errno 28] No space left on device\n"
     assert [path.name for path in tmp_path.iterdir()] == ["trace_step5.json"]
-    assert (tmp_path / "trace_step5.json").read_text() == "earlier" and not own.written
+    assert (tmp_path / "trace_step5.json").read_text() == "earlier" and not handler_.written
 
 
 # --- A block, a function, the fixture
@@ -140,8 +140,8 @@ def test_a_trace_that_cannot_be_written_whole_is_not_there(tmp_path, capsys, mon
 def test_a_block_is_recorded_with_its_steps(tmp_path, capfd):
     x = torch.ones(32, 32)
     with recorded(tmp_path / "new" / "block.json") as steps:
-        for own in steps([x] * 4):
-            torch.mm(own, own)
+        for one in steps([x] * 4):
+            torch.mm(one, one)
     out = capfd.readouterr().out
     assert "\nops per step: 1 (aten::mm)\n" in out
     facts = read(str(tmp_path / "new" / "block.json"))
@@ -160,12 +160,12 @@ def test_the_fixture_tells_what_a_call_does(profiled, tmp_path):
         calls.append(1)
         return torch.mul(x, x) + x
 
-    own = profiled(step)
-    assert (own.ops, own.kernels, own.copies, own.syncs, own.recompiles) == (2, None, None, None, 0)  # on the CPU, also of a GPU
-    assert len(calls) == 3 + 5 + 3 and own.step_us > 0 and own.facts.plain.how == "measured"
-    assert own.peak_memory == 2 * 32 * 32 * 4
-    assert own.trace.parent == tmp_path and re.match(
-        r"<Profiled ops=2, .*peak_memory=8192; cpu-only: .*profiled_1.json>", repr(own)
+    one = profiled(step)
+    assert (one.ops, one.kernels, one.copies, one.syncs, one.recompiles) == (2, None, None, None, 0)  # on the CPU, also of a GPU
+    assert len(calls) == 3 + 5 + 3 and one.step_us > 0 and one.facts.plain.how == "measured"
+    assert one.peak_memory == 2 * 32 * 32 * 4
+    assert one.trace.parent == tmp_path and re.match(
+        r"<Profiled ops=2, .*peak_memory=8192; cpu-only: .*profiled_1.json>", repr(one)
     )
     assert profiled(step, warmup=0).trace.name == "profiled_2.json"
 
@@ -204,7 +204,7 @@ def snippets():
 
 
 def snippet(word):
-    (code,) = [own for own in snippets() if word in own]
+    (code,) = [one for one in snippets() if word in one]
     return code
 
 
@@ -222,13 +222,13 @@ def test_the_callback_for_transformers_is_called_as_it_is_written(tmp_path):
     pytest.importorskip("transformers")
     names: dict = {}
     exec(snippet("TrainerCallback"), names)
-    own = names["Profile"](tmp_path, wait=2, warmup=1, active=2, repeat=1)
-    own.profiler.on_trace_ready.report = False
-    own.on_train_begin(None, None, None)
+    one = names["Profile"](tmp_path, wait=2, warmup=1, active=2, repeat=1)
+    one.profiler.on_trace_ready.report = False
+    one.on_train_begin(None, None, None)
     for _ in range(6):
         torch.ones(4).sum()
-        own.on_step_end(None, None, None)
-    own.on_train_end(None, None, None)
+        one.on_step_end(None, None, None)
+    one.on_train_end(None, None, None)
     assert [path.name for path in tmp_path.iterdir()] == ["trace_step5.json"]
 
 
@@ -239,12 +239,12 @@ def test_a_trainer_of_transformers_is_recorded(tmp_path):
     exec(snippet("TrainerCallback"), names)
     config = transformers.GPT2Config(n_layer=2, n_embd=64, n_head=2, vocab_size=100, n_positions=32)
     texts = [{"input_ids": [n % 100] * 32, "labels": [n % 100] * 32} for n in range(64)]
-    own = names["Profile"](tmp_path / "traces", wait=4, warmup=2, active=3, repeat=1)
+    one = names["Profile"](tmp_path / "traces", wait=4, warmup=2, active=3, repeat=1)
     trainer = transformers.Trainer(
         transformers.GPT2LMHeadModel(config),
         transformers.TrainingArguments(str(tmp_path / "out"), max_steps=12, per_device_train_batch_size=4, report_to=[]),
         train_dataset=texts,
-        callbacks=[own],
+        callbacks=[one],
     )
     trainer.train()
     (path,) = (tmp_path / "traces").iterdir()
@@ -289,8 +289,8 @@ def test_a_trainer_of_lightning_is_recorded(tmp_path):
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    own = names["Profile"](tmp_path / "traces", wait=4, warmup=2, active=3, repeat=1)
-    trainer = lightning.Trainer(devices=1, max_steps=12, callbacks=[own], logger=False, enable_checkpointing=False,
+    one = names["Profile"](tmp_path / "traces", wait=4, warmup=2, active=3, repeat=1)
+    trainer = lightning.Trainer(devices=1, max_steps=12, callbacks=[one], logger=False, enable_checkpointing=False,
                                 enable_progress_bar=False, default_root_dir=tmp_path)  # fmt: skip
     trainer.fit(Small(), torch.utils.data.DataLoader([torch.ones(8)] * 64, 4))
     (path,) = (tmp_path / "traces").iterdir()
@@ -300,6 +300,6 @@ def test_a_trainer_of_lightning_is_recorded(tmp_path):
 def test_a_block_is_recorded_without_shapes_where_it_is_told_to(tmp_path, capfd):
     x = torch.ones(32, 32)
     with recorded(tmp_path / "a.json", report=False, record_shapes=False) as steps:
-        for own in steps([x] * 3):
-            torch.mm(own, own)
+        for step in steps([x] * 3):
+            torch.mm(step, step)
     assert "Input Dims" not in (tmp_path / "a.json").read_text()

@@ -14,7 +14,7 @@ from models.blocks import make_blocks, train_step
 import pytest
 from reader_helpers import free_port
 import torch
-from trace_reader.analysis.job_facts import job_facts
+from trace_reader.analysis.jobs.job_facts import job_facts
 from trace_reader.commands.read_job import read_job
 
 LAUNCH = [sys.executable, "-m", "torch.distributed.run"]
@@ -54,8 +54,8 @@ def expected(name):
 @pytest.mark.parametrize("name", [name for name in jobs.JOBS if "large" not in name])
 def test_weights_and_gradients_are_those_of_one_process_with_the_whole_batch(ran, name):
     found = torch.load(ran[0] / f"{name}.pt")
-    for own, whole in zip(found, expected(name), strict=True):
-        torch.testing.assert_close(own, whole, rtol=1e-4, atol=1e-7)
+    for one, whole in zip(found, expected(name), strict=True):
+        torch.testing.assert_close(one, whole, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", jobs.JOBS)
@@ -112,7 +112,7 @@ def test_blocks_are_compiled_where_that_is_asked_for(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env=ENV, timeout=500)
     assert done.returncode == 0, done.stderr
     for name in jobs.COMPILED:
-        assert any(own.startswith("Torch-Compiled Region") for own in ops_of(tmp_path, name)), name
+        assert any(one.startswith("Torch-Compiled Region") for one in ops_of(tmp_path, name)), name
 
 
 def test_the_rank_that_sleeps_is_found(ran):

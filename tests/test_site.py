@@ -19,7 +19,7 @@ from reader_helpers.browser import LIT
 from trace_reader import cli
 
 ALL = exercise_pages.exercises()
-EVERY = [own for own in ALL if own.file.startswith("exercise_")]  # of the documents
+EVERY = [item for item in ALL if item.file.startswith("exercise_")]  # of the documents
 DOCUMENTS = {"lessons.md": 47, "llm.md": 3, "several_gpus.md": 6}
 # Right answers that the text leaves to the reader to work out: by the exercise's number.
 WORKED_OUT = {8, 24, 27, 29, 33, 36, 38, 39, 50}
@@ -41,13 +41,13 @@ def test_every_exercise_of_the_documents_is_there_with_its_own_text():
         assert asked == n
         found += [" ".join(text.split())] * n
     assert len(EVERY) == len(found) == 56
-    for own, text in zip(EVERY, found, strict=True):
-        assert f"{own.question}" in text
-        assert " ".join(own.answer.split()) in text
+    for one, text in zip(EVERY, found, strict=True):
+        assert f"{one.question}" in text
+        assert " ".join(one.answer.split()) in text
     assert site.cheatsheet_md is docs.cheatsheet_md and site.figures_md is docs.figures_md
 
 
-@pytest.mark.parametrize("own", EVERY, ids=lambda own: own.file)
+@pytest.mark.parametrize("own", EVERY, ids=lambda one: one.file)
 def test_what_is_right_is_what_the_answer_says(own):
     (check,) = own.questions
     assert check.ask.endswith("?") and bool(check.unit) == (not check.options)
@@ -62,7 +62,7 @@ def test_what_is_right_is_what_the_answer_says(own):
 
 
 def test_what_is_worked_out_is_right():
-    by_number = {int(own.label): own for own in EVERY}
+    by_number = {int(one.label): one for one in EVERY}
 
     def facts(number):
         return recording(by_number[number].traces[-1]).facts
@@ -70,7 +70,7 @@ def test_what_is_worked_out_is_right():
     right = {number: by_number[number].questions[0].right for number in WORKED_OUT}
     step = facts(8).middle_step
     trace = recording(by_number[8].traces[-1]).trace
-    slice_ = next(own for own in trace.steps if own.name == step.name)
+    slice_ = next(one for one in trace.steps if one.name == step.name)
     inside = [op.name for op in trace.ops if slice_.start_us <= op.start_us < slice_.end_us and op.name.startswith("aten::")]
     assert len(inside) == right[8]
     compiling = [found for found in facts(24).findings if found.slug == "recompile"]
@@ -89,24 +89,24 @@ def test_what_is_worked_out_is_right():
 
 def test_the_recordings_of_a_page_have_their_own_names_and_the_table_is_that_of_its_command():
     several = 0
-    for own in EVERY:
-        figure = next((f for f in figures() if f"uv run {f.command}" == own.command and f.guess == own.question), None)
+    for one in EVERY:
+        figure = next((f for f in figures() if f"uv run {f.command}" == one.command and f.guess == one.question), None)
         if figure is not None:
             names = {trace_of(command): f"{name}: " for name, command in figure.others.items()} | {figure.trace: ""}
-            assert [names[trace] for trace in own.traces] == list(own.names)
-            several += len(names) > len(own.names)
+            assert [names[trace] for trace in one.traces] == list(one.names)
+            several += len(names) > len(one.names)
             table = html.escape(figure.trace.with_suffix(".txt").read_text("utf-8").strip())
-            assert table in exercise_pages._look(own)
+            assert table in exercise_pages._look(one)
     assert several  # more than a page shows
 
 
 def test_the_recordings_of_a_pair_have_the_right_names():
     """Those that are beside it come first, under their names; the exercise's own comes last, without."""
-    pairs = [(own, figure) for own in EVERY for figure in figures() if f"uv run {figure.command}" == own.command and figure.pair]
-    pairs = [(own, figure) for own, figure in pairs if own.question == figure.guess]
+    pairs = [(one, figure) for one in EVERY for figure in figures() if f"uv run {figure.command}" == one.command and figure.pair]
+    pairs = [(pair, figure) for pair, figure in pairs if pair.question == figure.guess]
     assert pairs
-    for own, figure in pairs:
-        shown = exercise_pages._panels(own)
+    for pair, figure in pairs:
+        shown = exercise_pages._panels(pair)
         assert shown is not None
         labels = [panel.head["label"] for panel in shown.panels]
         beside = [f"{name}: {trace_of(command).relative_to(GALLERY.parent)}" for name, command in figure.others.items()]
@@ -115,8 +115,8 @@ def test_the_recordings_of_a_pair_have_the_right_names():
 
 def test_the_start_page_has_a_chapter_for_each_part_with_a_picture_and_its_exercises():
     chapters = exercise_pages.chapters()
-    assert [own for chapter in chapters for own in chapter.exercises] != ALL  # programs to mend stand in between
-    assert sorted(own.file for chapter in chapters for own in chapter.exercises) == sorted(own.file for own in ALL)
+    assert [exercise for chapter in chapters for exercise in chapter.exercises] != ALL  # programs to mend stand in between
+    assert sorted(exercise.file for chapter in chapters for exercise in chapter.exercises) == sorted(one.file for one in ALL)
     assert all(chapter.exercises for chapter in chapters) and len(ALL) == 56 + 31
     index = site.site()["index.html"].decode()
     assert index.count('<svg class="thumb"') == len(chapters) and index.count("data-exercise=") == len(ALL)
@@ -132,16 +132,16 @@ def test_the_minutes_of_a_chapter_are_for_reading_looking_and_mending():
 
 
 def test_yes_is_as_often_right_as_no():
-    said = [own.questions[0].right for own in EVERY if own.questions[0].options == ("yes", "no")]
+    said = [one.questions[0].right for one in EVERY if one.questions[0].options == ("yes", "no")]
     assert len(said) == 20 and abs(said.count("yes") - said.count("no")) <= 2
 
 
 def test_the_command_of_a_jobs_exercise_reads_all_of_its_ranks():
-    jobs = [own for own in EVERY if any("_rank" in path.name for path in own.traces) and "read_trace.py" in own.command]
+    jobs = [one for one in EVERY if any("_rank" in path.name for path in one.traces) and "read_trace.py" in one.command]
     assert jobs
-    for own in jobs:
-        pattern = next(word for word in own.command.split() if ".json" in word)
-        assert {ROOT / path for path in ROOT.glob(pattern)} >= set(own.traces), own.command
+    for job in jobs:
+        pattern = next(word for word in job.command.split() if ".json" in word)
+        assert {ROOT / path for path in ROOT.glob(pattern)} >= set(job.traces), job.command
 
 
 def guess(page, typed):
@@ -164,13 +164,13 @@ MARK = " Mark a slice that shows it, or read why."
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", sorted({own.part for own in ALL if own.traces}))
+@pytest.mark.parametrize("part", sorted({one.part for one in ALL if one.traces}))
 def test_a_right_guess_shows_the_recording_and_the_explanation_lights_its_slices(folder, opened, part):
-    for own in (own for own in ALL if own.part == part and own.traces):
-        page = opened(folder / own.file, wait="html[data-asked]")
-        for check in own.questions:
+    for item in (one for one in ALL if one.part == part and one.traces):
+        page = opened(folder / item.file, wait="html[data-asked]")
+        for check in item.questions:
             said = guess(page, check.right if check.options else f"{check.right:,} {check.unit}")
-            assert said.removesuffix(MARK).removesuffix(" And then:") == "Right.", (own.file, said)
+            assert said.removesuffix(MARK).removesuffix(" And then:") == "Right.", (item.file, said)
         page.wait_for_selector("html[data-ready]", state="attached")
         page.wait_for_function("() => exercise.report")
         assert page.is_visible("#lanes") and page.evaluate("report.panels.reduce((n, p) => n + p.n, 0)") > 0
@@ -178,15 +178,15 @@ def test_a_right_guess_shows_the_recording_and_the_explanation_lights_its_slices
         assert page.is_hidden("#answer") and page.evaluate(LIT, shown) == []
         explained(page)
         lit, spans = page.evaluate(LIT, shown), page.evaluate("report.timeline.spans.length")
-        if own.finding and not own.is_job:
-            facts = recording(own.traces[-1]).facts
-            evidence = next((finding.evidence for finding in facts.findings if finding.slug == own.finding), ())
+        if item.finding and not item.is_job:
+            facts = recording(item.traces[-1]).facts
+            evidence = next((finding.evidence for finding in facts.findings if finding.slug == item.finding), ())
             assert {each.name for each in evidence} <= {name for name, *_ in lit}
-            assert page.inner_text(".finding") == own.finding
-        if own.lights and not own.is_job:
-            assert lit and all(any(part in name for part in own.lights) for name, *_ in lit)
+            assert page.inner_text(".finding") == item.finding
+        if item.lights and not item.is_job:
+            assert lit and all(any(part in name for part in item.lights) for name, *_ in lit)
             assert page.inner_text(".finding") == "what shows it"
-        assert lit or spans or own.is_job
+        assert lit or spans or item.is_job
         page.context.close()
 
 
@@ -238,9 +238,9 @@ def test_a_guess_a_second_one_a_mark_and_the_progress(folder, opened):
 
 
 def answer_rightly(page, folder, exercises):
-    for own in exercises:
-        page.goto((folder / own.file).as_uri())
-        guess(page, own.questions[0].right if own.questions[0].options else str(own.questions[0].right))
+    for exercise in exercises:
+        page.goto((folder / exercise.file).as_uri())
+        guess(page, exercise.questions[0].right if exercise.questions[0].options else str(exercise.questions[0].right))
         explained(page)
 
 
@@ -336,8 +336,8 @@ def test_the_answer_can_be_asked_for(folder, opened):
 
 
 def test_a_program_to_be_mended(folder, opened):
-    own = next(own for own in ALL if own.file == "mend_03.html")
-    page = opened(folder / own.file, wait="html[data-asked]")
+    item = next(one for one in ALL if one.file == "mend_03.html")
+    page = opened(folder / item.file, wait="html[data-asked]")
     assert "def step(epsilon, x):" in page.inner_text(".program >> nth=0") and page.is_hidden("#look")
     assert guess(page, "square roots, which are slow on a CPU") == "Not that. Look at the program once more, and guess again."
     assert page.is_disabled(".option.missed")  # it is no second guess
@@ -373,14 +373,14 @@ def test_the_ranks_of_a_job_are_open_so_that_their_slices_can_be_marked(folder, 
 
 
 def test_ones_own_trace_beside_the_recorded_one(folder, tmp_path, capsys, opened):
-    own = next(own for own in EVERY if own.command.startswith("uv run 01_matmul_add.py --size 4096 --warmup"))
+    item = next(one for one in EVERY if one.command.startswith("uv run 01_matmul_add.py --size 4096 --warmup"))
     trace = GALLERY / "01_matmul_add" / "4096_bf16_warm_eager.json"
     zipped = tmp_path / "mine.json.gz"
     zipped.write_bytes(gzip.compress(trace.read_bytes()))
     page_file = tmp_path / "report.html"
     assert cli.main([str(trace), "--html", str(page_file)]) == 0
     capsys.readouterr()
-    page = opened(folder / own.file, wait="html[data-asked]")
+    page = opened(folder / item.file, wait="html[data-asked]")
     explained(page)
     recorded = page.evaluate("report.panels.at(-1).n")
     for file in (trace, zipped, page_file):
@@ -413,14 +413,14 @@ def test_ones_own_trace_beside_the_recorded_one(folder, tmp_path, capsys, opened
 
 def test_ones_own_trace_fits_a_scale_of_its_own(folder, tmp_path, opened):
     """Of a step a thousand times as long: drawn as wide as the recording's, with its own times."""
-    own = next(own for own in EVERY if own.command.startswith("uv run 01_matmul_add.py --size 4096 --warmup"))
+    item = next(one for one in EVERY if one.command.startswith("uv run 01_matmul_add.py --size 4096 --warmup"))
     trace = json.loads((GALLERY / "01_matmul_add" / "4096_bf16_warm_eager.json").read_text())
     first = min(event["ts"] for event in trace["traceEvents"] if event.get("ph") == "X")
     for event in trace["traceEvents"]:
         if event.get("ph") == "X":
             event["ts"], event["dur"] = (event["ts"] - first) * 1000, event["dur"] * 1000
     (tmp_path / "slow.json").write_text(json.dumps(trace))
-    page = opened(folder / own.file, wait="html[data-asked]")
+    page = opened(folder / item.file, wait="html[data-asked]")
     explained(page)
     page.set_input_files("#file", str(tmp_path / "slow.json"))
     page.wait_for_function("() => document.getElementById('dropped').textContent")
@@ -520,7 +520,7 @@ def test_the_command(tmp_path):
     assert (ran.returncode, ran.stderr) == (1, f"error: {tmp_path / 'file'}: File exists\n")
 
 
-@pytest.mark.parametrize("own", [own for own in exercises() if own.kind == "case"], ids=lambda own: own.name)
+@pytest.mark.parametrize("own", [exercise for exercise in exercises() if exercise.kind == "case"], ids=lambda one: one.name)
 def test_a_guess_of_a_gain_counts_as_right_where_it_does_in_the_terminal(own):
     question = exercise_pages._of_book(own).questions[-1]
     assert question.within * float(question.right) == pytest.approx(near(own.brought), rel=0.02)

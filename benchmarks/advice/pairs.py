@@ -427,7 +427,7 @@ def tf32_of_bf16(device, changed):
 @pair("ReLU in place in a convolutional network")
 def relu_in_place(device, changed):
     layers = [(nn.Conv2d(128, 128, 3, padding=1), nn.BatchNorm2d(128), nn.ReLU(inplace=changed)) for _ in range(8)]
-    net = nn.Sequential(*(layer for own in layers for layer in own)).to(memory_format=torch.channels_last).to(device)
+    net = nn.Sequential(*(layer for one in layers for layer in one)).to(memory_format=torch.channels_last).to(device)
     images = torch.randn(32, 128, 64, 64, device=device).contiguous(memory_format=torch.channels_last)
     return _training(device, net, images, amp=True)
 

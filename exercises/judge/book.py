@@ -108,7 +108,7 @@ class Exercise:
         return self.program if self.kind == "case" else self.given.read_text("utf-8").split('"""')[1].strip()
 
     @property
-    def asked_for(self) -> float:
+    def attribute_gpu_work(self) -> float:
         """How many times as fast a change has to make it, to count."""
         return self.target or A_GAIN
 
@@ -143,5 +143,5 @@ def _fields(entry: dict[str, Any]) -> dict[str, Any]:
         if key in found:
             found[key] = Choice(found[key]["ask"], tuple(found[key]["options"]), found[key]["right"])
     if "gone" in found:
-        found["gone"] = tuple(Gone(**own) for own in found["gone"])
+        found["gone"] = tuple(Gone(**one) for one in found["gone"])
     return found

@@ -88,7 +88,7 @@ class Program:
         with _of_its_author(self.path):
             found = [_kept(leaf) for _ in range(COMPARED) for leaf in tree_flatten(self.step())[0]]
             after = [_kept(leaf) for leaf in tree_flatten(self.batches)[0]]
-            if any(isinstance(own, torch.Tensor) and not torch.equal(own, now) for own, now in zip(before, after, strict=True)):
+            if any(isinstance(one, torch.Tensor) and not torch.equal(one, now) for one, now in zip(before, after, strict=True)):
                 raise BrokenError(f"{self.path.name}: step writes into its batch, which comes again: make a new tensor of it")
         return found
 
@@ -105,7 +105,7 @@ def _type(tensor: torch.Tensor) -> str:
 def _source_of_data(path: Path) -> str:
     """What `data` does, without its comments; empty where there is none."""
     tree = ast.parse(path.read_text("utf-8"))
-    return "".join(ast.dump(own) for own in tree.body if isinstance(own, ast.FunctionDef) and own.name == "data")
+    return "".join(ast.dump(one) for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == "data")
 
 
 def loaded(path: Path) -> ModuleType:
@@ -125,13 +125,13 @@ def difference(given: list[Any], mine: list[Any]) -> str:
     """In what the outputs differ, in words; empty where they are equal within TOLERANCE."""
     if len(given) != len(mine):
         return f"a step gives {len(mine) // COMPARED} outputs, where the program as given gives {len(given) // COMPARED}"
-    if found := {type(own).__name__ for own in mine if not isinstance(own, torch.Tensor | bool | int | float)}:
+    if found := {type(one).__name__ for one in mine if not isinstance(one, torch.Tensor | bool | int | float)}:
         return f"a step gives {', '.join(sorted(found))}, where numbers or tensors are expected"
-    for place, (own, other) in enumerate(zip(given, mine, strict=True)):
-        a, b = torch.as_tensor(own).double(), torch.as_tensor(other).double()
+    for place, (one, other) in enumerate(zip(given, mine, strict=True)):
+        a, b = torch.as_tensor(one).double(), torch.as_tensor(other).double()
         number = place % (len(given) // COMPARED) + 1
-        if isinstance(own, torch.Tensor) and isinstance(other, torch.Tensor) and other.element_size() > own.element_size():
-            return f"output {number} is {_type(other)}, where the program as given has {_type(own)}"
+        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and other.element_size() > one.element_size():
+            return f"output {number} is {_type(other)}, where the program as given has {_type(one)}"
         if a.shape != b.shape:
             return f"output {number} has the shape {list(b.shape)}, where the program as given has {list(a.shape)}"
         largest = max(a.abs().max().item(), 1e-12) if a.numel() else 1.0

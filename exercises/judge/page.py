@@ -16,7 +16,7 @@ def timeline_only(title: str, traces: Sequence[str]) -> bytes:
     else:
         panels = pages.trace_panels([examine(load(traces[0]))], [Path(traces[0]).name]).panels
     body = f"""<header class="top"><h1>{title}</h1></header>
-<main class="main">{pages.timeline(job=job)}</main>
+<main class="main">{pages.timeline_html(job=job)}</main>
 <aside class="side">{pages.DETAILS}</aside>"""
     return pages.html(title, body, panels, {"lights": []})
 

@@ -39,9 +39,9 @@ class Progress:
     def __init__(self, file: Path = FILE):
         self.file = file
         self.states: dict[str, State] = {}
-        for name, own in self._kept().items():
+        for name, one in self._kept().items():
             try:
-                self.states[name] = msgspec.convert(own, State)
+                self.states[name] = msgspec.convert(one, State)
             except msgspec.ValidationError as error:
                 raise ValueError(
                     f"{self.file}: not the progress of exercises (delete it to begin anew): {name}: {error}"

@@ -37,7 +37,7 @@ class Session:
 
     def __init__(self, exercise: Exercise, progress: Progress, ask: Callable[[str], str] = input):
         self.exercise, self.progress, self._ask = exercise, progress, ask
-        if self.state.gain is None or not all(1 <= own <= len(exercise.limits.options) for own in self.state.limits):
+        if self.state.gain is None or not all(1 <= limit <= len(exercise.limits.options) for limit in self.state.limits):
             self.state.limits = []  # not asked to the end, or of an earlier list of options: asked again
 
     @property
@@ -46,23 +46,23 @@ class Session:
 
     @property
     def is_changed(self) -> bool:
-        own = self.exercise
-        return own.mine.is_file() and own.mine.read_bytes() != own.given.read_bytes()
+        one = self.exercise
+        return one.mine.is_file() and one.mine.read_bytes() != one.given.read_bytes()
 
     # --- From the first look to the first guess
 
     def begin(self) -> None:
         """Say what the program does, ask for the guess, record the program as given, and show what the reader says."""
-        own = self.exercise
+        one = self.exercise
         self.bring()
         self.introduce()
         if not self.state.limits:
-            said = f"How many times as fast can {f'{own.change} make it' if own.change else 'it get'}? (1: leave it as it is)"
+            said = f"How many times as fast can {f'{one.change} make it' if one.change else 'it get'}? (1: leave it as it is)"
             self.guess(said)
         print("recording the program as given ...", flush=True)
         found = self.run(mine=False)
-        facts = read(str(own.folder / "given.json"))
-        self.show(facts, own.folder / "given.json")
+        facts = read(str(one.folder / "given.json"))
+        self.show(facts, one.folder / "given.json")
         print(f"you said: {self.told()}")
         rounds_us = found["means_us"]["given"]
         longer = facts.plain.recorded_step_us is not None and min(rounds_us) > facts.plain.recorded_step_us
@@ -72,21 +72,21 @@ class Session:
 
     def bring(self) -> None:
         """Put the program to change where its reader finds it, if it is not there."""
-        own = self.exercise
-        if not own.mine.is_file():
+        one = self.exercise
+        if not one.mine.is_file():
             if self.state.limits:
-                print(f"note: {_shown(own.mine)} was gone, and is as it was given again")
-            own.mine.parent.mkdir(exist_ok=True)
-            shutil.copyfile(own.given, own.mine)
+                print(f"note: {_shown(one.mine)} was gone, and is as it was given again")
+            one.mine.parent.mkdir(exist_ok=True)
+            shutil.copyfile(one.given, one.mine)
 
     def introduce(self) -> None:
-        own = self.exercise
-        where = {"cpu": "on the CPU", "cuda": "on a GPU"}.get(own.device, f"recorded on {own.device}")
-        print(f"{own.number}. {own.title} ({own.chapter.partition(':')[0]}; {where})\n")
-        for paragraph in own.doc.split("\n\n"):
+        one = self.exercise
+        where = {"cpu": "on the CPU", "cuda": "on a GPU"}.get(one.device, f"recorded on {one.device}")
+        print(f"{one.number}. {one.title} ({one.chapter.partition(':')[0]}; {where})\n")
+        for paragraph in one.doc.split("\n\n"):
             print(textwrap.fill(" ".join(paragraph.split()), 100))
-        if own.kind != "case":
-            print(f"\nthe program: {_shown(own.mine)}. Read it, and guess before anything runs.")
+        if one.kind != "case":
+            print(f"\nthe program: {_shown(one.mine)}. Read it, and guess before anything runs.")
         print()
 
     def guess(self, how_fast: str) -> None:
@@ -128,21 +128,21 @@ class Session:
 
     def run(self, mine: bool) -> dict:
         """Record the program as given, and mine beside it, in a process of their own. Raises ExerciseError."""
-        own = self.exercise
-        own.folder.mkdir(parents=True, exist_ok=True)
+        one = self.exercise
+        one.folder.mkdir(parents=True, exist_ok=True)
         for name in ("measured", "mine"):  # nothing of an earlier run is taken for this one's
-            (own.folder / f"{name}.json").unlink(missing_ok=True)
-        programs = [str(own.given), *([str(own.mine)] if mine else [])]
-        command = [sys.executable, "-m", "exercises.judge.measure", str(own.folder), *programs, "--device", own.device]
+            (one.folder / f"{name}.json").unlink(missing_ok=True)
+        programs = [str(one.given), *([str(one.mine)] if mine else [])]
+        command = [sys.executable, "-m", "exercises.judge.measure", str(one.folder), *programs, "--device", one.device]
         try:
             done = subprocess.run(command, cwd=ROOT, timeout=LONGEST_RUN_S)
         except subprocess.TimeoutExpired:
             raise ExerciseError(f"the program still runs after {LONGEST_RUN_S / 60:g} minutes: does a loop not end?") from None
         if done.returncode == BROKEN:
-            raise ExerciseError(f"{_shown(own.mine)} does not run: what it raised stands above")
+            raise ExerciseError(f"{_shown(one.mine)} does not run: what it raised stands above")
         if done.returncode:
             raise ExerciseError(f"the process that runs the program ended with exit code {done.returncode}")
-        result = own.folder / "measured.json"
+        result = one.folder / "measured.json"
         if not result.is_file():
             raise ExerciseError("the process that runs the program ended without a result: does the program end it?")
         return json.loads(result.read_text("utf-8"))
@@ -168,7 +168,7 @@ class Session:
         own, again = self.exercise, f"uv run exercise.py {self.exercise.number}"
         equal = f"with the same outputs (within {TOLERANCE:.5f} of the largest number)"
         return (
-            f"next: at least {times(own.asked_for)} as fast counts, {equal}.\n"
+            f"next: at least {times(own.attribute_gpu_work)} as fast counts, {equal}.\n"
             f"  Change {_shown(own.mine)}, then run `{again}` again\n"
             f"  whenever the file is saved: `{again} --watch`; stuck: `--hint`; nothing to gain: `--leave`; a page: `--html`"
         )
@@ -271,10 +271,10 @@ class Session:
 
     def look(self) -> Path:
         """The page of a case's timeline, with no word on what it means."""
-        own = self.exercise
-        path = own.folder / "look.html"
-        own.folder.mkdir(parents=True, exist_ok=True)
-        write_all({path: page.timeline_only(f"{own.number}. {own.title}", [str(ROOT / trace) for trace in own.traces])})
+        one = self.exercise
+        path = one.folder / "look.html"
+        one.folder.mkdir(parents=True, exist_ok=True)
+        write_all({path: page.timeline_only(f"{one.number}. {one.title}", [str(ROOT / trace) for trace in one.traces])})
         return path
 
     # --- Help
@@ -303,13 +303,13 @@ class Session:
             print(f"that was all; the solution: uv run exercise.py {self.exercise.number} --solution")
 
     def solution(self) -> None:
-        own = self.exercise
-        if own.kind == "mend":
-            print(own.solution.read_text("utf-8"), end="")
+        one = self.exercise
+        if one.kind == "mend":
+            print(one.solution.read_text("utf-8"), end="")
         else:
-            assert own.shows is not None
-            print(f"{own.limits.ask} {own.limits.answer}.\n{own.shows.ask} {own.shows.answer}.")
-        print(textwrap.fill(f"why: {own.why}", 100))
+            assert one.shows is not None
+            print(f"{one.limits.ask} {one.limits.answer}.\n{one.shows.ask} {one.shows.answer}.")
+        print(textwrap.fill(f"why: {one.why}", 100))
 
     def watch(self) -> bool:
         """Judge whenever the program is saved, until it is solved."""
@@ -332,20 +332,20 @@ class Session:
 
     def open_page(self) -> Path:
         """The page to look at: of a case its timeline, of a program its report, both runs' once it was changed."""
-        own = self.exercise
-        if own.kind == "case":
+        one = self.exercise
+        if one.kind == "case":
             return self.look()
-        traces = [path for name in ("given", "mine") if (path := own.folder / f"{name}.json").is_file()]
+        traces = [path for name in ("given", "mine") if (path := one.folder / f"{name}.json").is_file()]
         if not traces:
-            raise ExerciseError(f"nothing is recorded yet: uv run exercise.py {own.number}")
-        return page.report(traces, own.folder / "report.html")
+            raise ExerciseError(f"nothing is recorded yet: uv run exercise.py {one.number}")
+        return page.report(traces, one.folder / "report.html")
 
 
 def longest_ops(facts: Facts) -> str:
     """The ops that take most of a step by themselves, how often each runs, and how much of the step's time is its own."""
     steps = len(facts.steps)
-    rows = sorted(facts.ops, key=lambda own: -own.self_us)[:MOST_OPS]
-    lines = [f"  {own.name:28} {own.calls / steps:8g} {us(own.self_us / steps):>10}" for own in rows]
+    rows = sorted(facts.ops, key=lambda one: -one.self_us)[:MOST_OPS]
+    lines = [f"  {row.name:28} {row.calls / steps:8g} {us(row.self_us / steps):>10}" for row in rows]
     return "\n".join([f"  {'op':28} {'calls':>8} {'own time':>10}  (a step, recorded)", *lines])
 
 
@@ -359,7 +359,7 @@ def finding_line(facts: Facts) -> str:
 
 def predicted(facts: Facts, slug: str) -> str:
     """What the reader says that a change would bring, as times as fast."""
-    finding = next((own for own in facts.findings if own.slug == slug), None)
+    finding = next((one for one in facts.findings if one.slug == slug), None)
     if finding is None:
         return "none; what its tables show of the ops was all there was to see"
     if finding.gain is None:

@@ -89,10 +89,10 @@ def still_there(gone: Gone, given: Facts, mine: Facts) -> str:
             return f"{gone.shrinks} still takes {us(after)} of a step ({us(before)} as given)."
         return ""
     if gone.dtype:
-        left = any(own.op == gone.op and gone.dtype in (own.dtype or own.shapes) for own in mine.op_shapes)
+        left = any(shape.op == gone.op and gone.dtype in (shape.dtype or shape.shapes) for shape in mine.op_shapes)
         return f"{gone.op} still has inputs of the type {gone.dtype}." if left else ""
     what, rows = (gone.op, mine.ops) if gone.op else (gone.call, mine.calls)
-    calls = sum(own.calls for own in rows if (own.name == what if gone.op else what in own.name)) / len(mine.steps)
+    calls = sum(row.calls for row in rows if (row.name == what if gone.op else what in row.name)) / len(mine.steps)
     needed = f" (at most {gone.most} of them needed)" if gone.most else ""
     return f"{what} still runs {'once' if calls == 1 else f'{calls:g} times'} a step{needed}." if calls > gone.most else ""
 
@@ -101,5 +101,5 @@ def _self_us(facts: Facts, name: str) -> float:
     """The own time of an op per step; of PYTHON, the path's time in no op and no call."""
     if name == PYTHON:
         path = facts.recorded_critical_path
-        return sum(own.us for own in path.cpu if own.name in ("python", "silent")) / len(facts.steps) if path else 0.0
-    return sum(own.self_us for own in facts.ops if own.name == name) / len(facts.steps)
+        return sum(one.us for one in path.cpu if one.name in ("python", "silent")) / len(facts.steps) if path else 0.0
+    return sum(op.self_us for op in facts.ops if op.name == name) / len(facts.steps)

@@ -11,11 +11,11 @@ import time
 import pytest
 from reader_helpers.events import ADD, annotation, event, kernel, launch, memcpy, op, step
 from trace_reader import analyze, load
-from trace_reader.analysis.memory_facts import memory_facts
-from trace_reader.analysis.place_facts import folded, line_facts
+from trace_reader.analysis.trace.memory_facts import memory_facts
+from trace_reader.analysis.trace.time_by_place import folded, line_facts
 from trace_reader.model.slices import Kind
-from trace_reader.scene.document import Style
-from trace_reader.scene.trace_report import trace_report
+from trace_reader.report.document import Style
+from trace_reader.report.trace_report import trace_report
 from trace_reader.write import json_output, plain_text
 
 FLASH = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4, false>>(int)"

@@ -6,7 +6,7 @@ Takes about three minutes. Prints a table: of each program the time of a step wi
 when it is recorded, and with shapes recorded what the trace says limits it, how long the GPU is busy of the plain step, and
 what the reader estimates of the plain step from the trace alone. Then, of each program that the GPU does not limit, what each
 function of Python cost that stacks recorded besides, and each allocation or free that memory did: the prices of
-trace_reader/analysis/plain_run.py.
+trace_reader/analysis/replay/plain_run.py.
 """
 
 import argparse

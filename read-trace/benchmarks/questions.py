@@ -47,7 +47,7 @@ def ids(brief: str) -> list[str]:
     """The findings that --brief names: its changes in their order, then the others, a verdict's last."""
     changes = re.findall(r"^\d\. ([\w-]+) ", brief, re.MULTILINE)
     also = re.search(r"^also: (.*)", brief, re.MULTILINE)
-    return [*changes, *sorted(also[1].split(", ") if also else (), key=lambda own: own.endswith("-bound"))]
+    return [*changes, *sorted(also[1].split(", ") if also else (), key=lambda one: one.endswith("-bound"))]
 
 
 def saved(brief: str) -> float:
@@ -80,10 +80,10 @@ def main() -> int:
     found = {name: answers(name, sound_us) for name in TRUTH}
     print(f"{'recording':24}{'what is wrong':16}{'what proves it':16}worth a tenth of a step")
     for name, row in found.items():
-        print(f"{name:24}" + "".join(f"{ {True: 'right', False: 'wrong', None: '-'}[own]:16}" for own in row).rstrip())
+        print(f"{name:24}" + "".join(f"{ {True: 'right', False: 'wrong', None: '-'}[one]:16}" for one in row).rstrip())
     print(
         "right: " + ", ".join(
-            f"{sum(own is True for own in column)} of {sum(own is not None for own in column)}"
+            f"{sum(one is True for one in column)} of {sum(one is not None for one in column)}"
             for column in zip(*found.values(), strict=True)
         )
     )  # fmt: skip

@@ -28,7 +28,7 @@ TIMES = 3
 OURS = """
 import pickle, sys, time
 from trace_reader.commands.read_job import _read_all, expanded
-from trace_reader.analysis.job_facts import job_facts
+from trace_reader.analysis.jobs.job_facts import job_facts
 if __name__ == "__main__":
     summaries = list(_read_all(expanded([sys.argv[1]]), None, None, int(sys.argv[2])))
     mapped = time.perf_counter()
@@ -40,8 +40,8 @@ REDUCE = """
 import sys, time
 import msgspec
 from trace_reader import analyze, load
-from trace_reader.analysis.job_facts import job_facts
-from trace_reader.analysis.rank_summary import summarize_rank
+from trace_reader.analysis.jobs.job_facts import job_facts
+from trace_reader.analysis.jobs.rank_summary import summarize_rank
 if __name__ == "__main__":
     n, traces = int(sys.argv[1]), [load(path) for path in sys.argv[2:]]
     two = [summarize_rank(trace, analyze(trace), rank) for rank, trace in enumerate(traces)]

@@ -196,8 +196,8 @@ class Together(threading.Thread):
 
 def started_by(pid: int) -> list[int]:
     """The processes that this one started, and those that they did."""
-    own = [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
-    return own + [further for child in own for further in started_by(child)]
+    one = [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
+    return one + [further for child in one for further in started_by(child)]
 
 
 def share_mb(pid: int) -> float:

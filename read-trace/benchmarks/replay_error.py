@@ -14,12 +14,12 @@ import sys
 import time
 
 from trace_reader import TraceError, analyze, load
-from trace_reader.analysis.edits import Edited
-from trace_reader.analysis.job_facts import job_facts
-from trace_reader.analysis.job_run import JobRun
-from trace_reader.analysis.plain_run import SOUND_SHARE, PricedRun, is_playable
-from trace_reader.analysis.rank_summary import RankSummary
-from trace_reader.analysis.step_facts import step_period_us
+from trace_reader.analysis.jobs.job_facts import job_facts
+from trace_reader.analysis.jobs.job_run import JobRun
+from trace_reader.analysis.jobs.rank_summary import RankSummary
+from trace_reader.analysis.replay.edits import Edited
+from trace_reader.analysis.replay.plain_run import SOUND_SHARE, RunWithoutProfiler, is_playable
+from trace_reader.analysis.trace.step_facts import step_period_us
 from trace_reader.commands.read_job import jobs_of, read_rank
 from trace_reader.link.trace import Trace
 from trace_reader.names.kernel_names import is_collective
@@ -42,7 +42,7 @@ def error_of(trace: Trace) -> float | str | None:
         return "of a job, played with its other ranks"
     if not is_playable(trace):
         return "launches or ops are missing"
-    played_us = PricedRun(trace).replay.play().step_us
+    played_us = RunWithoutProfiler(trace).replay.play().step_us
     error = abs(played_us / recorded_us - 1)
     return error if error <= SOUND_SHARE else "its first steps are not like the others, or clocks disagree"
 
@@ -52,12 +52,12 @@ def error_of_job(paths: list[str]) -> float | str:
     read: dict[str, Trace] = {}
     found = [read_rank(path, None, load, lambda one: read.update({one.trace.path: one.trace})) for path in paths]
     try:
-        job = job_facts([own for own in found if isinstance(own, RankSummary)])
+        job = job_facts([item for item in found if isinstance(item, RankSummary)])
         traces = [read[summary.trace] for summary in job.summaries]
         run = JobRun(job, traces)
     except (TraceError, LookupError) as error:
         return str(error)
-    played_us = run.replay.play([Edited(own, own.nodes.after_ns) for own in run.replay.replays])
+    played_us = run.replay.play([Edited(replay, replay.nodes.after_ns) for replay in run.replay.replays])
     return max(abs(us / (step_period_us(trace) or us) - 1) for us, trace in zip(played_us, traces, strict=True))
 
 
@@ -78,7 +78,7 @@ def main() -> int:
             left_out[error] += 1
         if paths:
             begun = time.perf_counter()
-            run = PricedRun(trace)
+            run = RunWithoutProfiler(trace)
             run.replay.play()
             played_s, begun = time.perf_counter() - begun, time.perf_counter()
             analyze(trace)
@@ -87,7 +87,7 @@ def main() -> int:
                 f"{path}: {told}; reading {read_s:.2f} s, one replay {played_s:.2f} s, all facts and findings "
                 f"{time.perf_counter() - begun:.2f} s; {len(trace.slices)} slices"
             )
-    jobs = [error_of_job(own) for own in jobs_of(paths or recordings()).values()]
+    jobs = [error_of_job(one) for one in jobs_of(paths or recordings()).values()]
     played = [error for error in jobs if isinstance(error, float)]
     worst, middle = (max(errors), statistics.median(errors)) if errors else (0.0, 0.0)
     print(f"{len(errors)} recordings: error {middle:.4f} (median), {worst:.4f} at most")

@@ -3,7 +3,7 @@
 import pytest
 from reader_helpers.events import call, kernel, launch, memcpy, op, write
 from trace_reader import read
-from trace_reader.analysis.bandwidth import pointwise_bytes
+from trace_reader.analysis.trace.bandwidth import pointwise_bytes
 from trace_reader.model.slices import Inputs
 
 BF16, BOOL, FLOAT = "c10::BFloat16", "bool", "float"

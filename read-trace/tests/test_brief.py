@@ -79,7 +79,7 @@ def test_a_finding_is_shown_with_its_slices(capsys):
 
 def test_a_slice_has_its_line_where_stacks_were_recorded(capsys):
     code, out, _ = told(capsys, "show", STACKS, "views-launch-nothing", "--json")
-    lines = {own["line"] for own in json.loads(out)["slices"]}
+    lines = {load["line"] for load in json.loads(out)["slices"]}
     assert code == 0 and any(line and ".py(" in line and "site-packages" not in line for line in lines), lines
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from reader_helpers.events import kernel, launch, step, write
 from trace_reader import cli, read
-from trace_reader.analysis.collectives import bus_factor
+from trace_reader.analysis.trace.collectives import bus_factor
 from trace_reader.names.devices import peak
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

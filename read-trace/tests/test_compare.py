@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from reader_helpers.events import ADD, GEMM, annotation, document, kernel, launch, memcpy, memset, op, step, write
 from trace_reader import cli, read
-from trace_reader.analysis.comparison import compare, rows
+from trace_reader.analysis.runs.comparison import compare, rows
 
 EVERY_10_MS = "the step period went from 10.00 ms to 10.00 ms (+0%), "
 TRITON = "triton_poi_fused_gelu_mul_0"

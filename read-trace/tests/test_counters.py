@@ -12,7 +12,7 @@ import pytest
 from reader_helpers.events import ADD, GEMM, call, document, kernel, launch, op, step
 from reader_helpers.other_forms import torchs_exporter, window
 from trace_reader import cli, read
-from trace_reader.analysis.counter_facts import short_name
+from trace_reader.analysis.trace.counter_facts import short_name
 from trace_reader.write import roofline_picture
 
 BASE_NS = 1_700_000_000_000_000_000
@@ -63,26 +63,26 @@ Hardware counters by kernel (of samples that a kernel fills alone)
 
 
 def test_the_json_tells_the_same(tmp_path, capsys):
-    own = json.loads(told(capsys, written(tmp_path / "a.json"), "--json"))
-    assert own["counters"][0] == {
+    data = json.loads(told(capsys, written(tmp_path / "a.json"), "--json"))
+    assert data["counters"][0] == {
         "device": 0, "name": "SM Active (%)", "samples": 10, "interval_us": 10.0, "mean": 42.1, "mean_busy": 81.8,
         "low": 0.0, "high": 100.0,
     }  # fmt: skip
-    assert [(k["device"], k["counter"], k["samples"], k["mean"]) for k in own["kernel_counters"]] == [
+    assert [(k["device"], k["counter"], k["samples"], k["mean"]) for k in data["kernel_counters"]] == [
         (0, "SM Active (%)", 3, 90.0), (0, "SM Active (%)", 1, 40.0),
     ]  # fmt: skip
 
 
 def test_a_lost_sample_does_not_stretch_the_one_before(tmp_path):
     """The samples from 50 to 70 are lost; that at 40 holds for twice the usual interval, no longer."""
-    events = [own for own in RUN["traceEvents"] if own["ph"] != "C" or own["ts"] not in (50, 60, 70)]
+    events = [one for one in RUN["traceEvents"] if one["ph"] != "C" or one["ts"] not in (50, 60, 70)]
     (active, _) = read(str(written(tmp_path / "a.json", document(*events)))).counters
     assert active.samples == 7 and active.interval_us == 10
     assert active.mean == pytest.approx((0 + 0 + 90 + 80 + 100 * 2 + 99 + 7) / 8)
 
 
 def test_without_steps_the_window_is_the_gpu_s_work(tmp_path):
-    events = [own for own in RUN["traceEvents"] if not own["name"].startswith("ProfilerStep")]
+    events = [one for one in RUN["traceEvents"] if not one["name"].startswith("ProfilerStep")]
     active, power = read(str(written(tmp_path / "a.json", document(*events)))).counters
     assert (active.samples, active.low, active.high) == (7, 0, 100)  # from 20 to 90
     assert power.samples == 2 and power.mean == pytest.approx((400.5 * 30 + 600 * 40) / 70)
@@ -92,12 +92,12 @@ def test_each_device_has_its_own(tmp_path, capsys):
     more = [sample(10 * n, "SM Active (%)", 50, device=1) for n in range(10)]
     path = written(tmp_path / "a.json", document(*RUN["traceEvents"], *more))
     facts = read(str(path))
-    assert [(own.device, own.mean_busy) for own in facts.counters] == [
+    assert [(counter.device, counter.mean_busy) for counter in facts.counters] == [
         (0, pytest.approx(81.8)),
         (0, pytest.approx(480.3)),
         (1, None),
     ]
-    assert {own.device for own in facts.kernel_counters} == {0}
+    assert {counter.device for counter in facts.kernel_counters} == {0}
     assert "\n  1    SM Active (%)       10  10.0 µs   50.0   unknown    50.0     50.0\n" in told(capsys, path, "--all")
 
 
@@ -110,16 +110,16 @@ def test_each_device_has_its_own(tmp_path, capsys):
     ],
 )  # fmt: skip
 def test_what_is_no_counter_is_none(tmp_path, change, left_out):
-    events = [{**own, **change} if own["name"] == "SM Active (%)" else own for own in RUN["traceEvents"]]
+    events = [{**one, **change} if one["name"] == "SM Active (%)" else one for one in RUN["traceEvents"]]
     facts = read(str(written(tmp_path / "a.json", document(*events))))
-    assert [own.name for own in facts.counters] == ["Power (W)"] and facts.kernel_counters == ()
+    assert [counter.name for counter in facts.counters] == ["Power (W)"] and facts.kernel_counters == ()
     assert facts.skipped.get("counter", 0) == left_out and facts.events == len(events)
 
 
 def test_times_since_1970_and_a_broken_event_change_nothing(tmp_path):
     """Where one event cannot be read, the others are read one by one."""
     whole = read(str(written(tmp_path / "a.json")))
-    later = [{**own, "ts": own["ts"] + 1.7e15} if "ts" in own else own for own in RUN["traceEvents"]]
+    later = [{**one, "ts": one["ts"] + 1.7e15} if "ts" in one else one for one in RUN["traceEvents"]]
     assert read(str(written(tmp_path / "b.json", document(*later)))).counters == whole.counters
     text = json.dumps(RUN).replace('"traceEvents": [', '"traceEvents": [{"ph": "X", "name": 5, "dur": []}, ')
     (tmp_path / "c.json").write_text(text)
@@ -154,11 +154,11 @@ def test_both_forms_that_torch_writes_say_the_same(tmp_path, capsys):
         exporter.merge_trace_window_into_chrome_trace(tmp_path / "cpu.json", tmp_path / name, columns)
         facts.append(read(str(tmp_path / name)))
     assert facts[0].counters == facts[1].counters and facts[0].kernel_counters == facts[1].kernel_counters
-    assert [(own.device, own.name, own.mean) for own in facts[1].counters] == [
+    assert [(counter.device, counter.name, counter.mean) for counter in facts[1].counters] == [
         (0, "SM Active (%)", 42.1), (0, "DRAM BW (%)", 4.5), (0, "lts__hits", 4.5), (0, "Power (W)", 500.0),
         (1, "SM Active (%)", 42.1), (1, "DRAM BW (%)", 14.5), (1, "lts__hits", 14.5),
     ]  # fmt: skip
-    assert {(own.device, own.samples) for own in facts[1].kernel_counters if own.counter == "SM Active (%)"} == {
+    assert {(counter.device, counter.samples) for counter in facts[1].kernel_counters if counter.counter == "SM Active (%)"} == {
         (0, 3),
         (0, 1),
         (1, 4),
@@ -181,8 +181,8 @@ PRODUCTS = document(
 def test_ops_by_shape_say_what_was_counted(tmp_path, capsys, monkeypatch):
     """One kernel name, two shapes: what the counters say of the one is not said of the other."""
     path = written(tmp_path / "a.json", PRODUCTS)
-    own = json.loads(told(capsys, path, "--json"))
-    assert [tuple(c.values()) for c in own["op_counters"] if c["counter"] == "SM Active (%)"] == [
+    data = json.loads(told(capsys, path, "--json"))
+    assert [tuple(c.values()) for c in data["op_counters"] if c["counter"] == "SM Active (%)"] == [
         (0, "aten::mm", "2 of 512x512 bf16", "SM Active (%)", 8, 90.5),
         (1, "aten::mm", "2 of 1024x1024 bf16", "SM Active (%)", 4, 85.5),
     ]  # fmt: skip
@@ -215,7 +215,7 @@ def test_a_metric_is_told_as_torch_tells_those_that_it_knows(tmp_path, capsys):
 
 
 def test_without_counters_ops_by_shape_have_no_columns_for_them(tmp_path, capsys):
-    events = [own for own in PRODUCTS["traceEvents"] if own["ph"] != "C"]
+    events = [one for one in PRODUCTS["traceEvents"] if one["ph"] != "C"]
     said = told(capsys, written(tmp_path / "a.json", document(*events)), "--all").partition("Ops by shape")[2]
     assert said.splitlines()[0] == " (per step; of peak: of the limit; to gain: up to the usual)" and " SM" not in said
 
@@ -235,20 +235,20 @@ def test_a_redacted_copy_and_a_merged_file_keep_them(tmp_path, capsys):
 
 def test_a_longer_sample_weighs_more_in_a_kernels_mean(tmp_path):
     """Without the sample at 40, that at 30 holds for 20: 90 for 10, and 80 for 20."""
-    events = [own for own in RUN["traceEvents"] if own["ph"] != "C" or own["ts"] != 40]
+    events = [one for one in RUN["traceEvents"] if one["ph"] != "C" or one["ts"] != 40]
     first = read(str(written(tmp_path / "a.json", document(*events)))).kernel_counters[0]
     assert (first.samples, first.mean) == (2, pytest.approx((90 * 10 + 80 * 20) / 30))
-    events = [own for own in PRODUCTS["traceEvents"] if own["ph"] != "C" or own["ts"] != 30]
+    events = [one for one in PRODUCTS["traceEvents"] if one["ph"] != "C" or one["ts"] != 30]
     (larger,) = [
-        own for own in read(str(written(tmp_path / "b.json", document(*events)))).op_counters
-        if own.row == 1 and own.counter == "SM Active (%)"
+        counter for counter in read(str(written(tmp_path / "b.json", document(*events)))).op_counters
+        if counter.row == 1 and counter.counter == "SM Active (%)"
     ]  # fmt: skip
     assert (larger.samples, larger.mean) == (3, pytest.approx((84 * 5 + 85 * 10 + 87 * 5) / 20))
 
 
 def test_a_sample_that_holds_beyond_the_window_counts_in_it(tmp_path):
     """Every 100 µs from before the steps on: the one at -50 holds for 50 of them, the next one for the other 50."""
-    events = [own for own in RUN["traceEvents"] if own["name"] != "SM Active (%)" and own["name"] != "Power (W)"]
+    events = [one for one in RUN["traceEvents"] if one["name"] != "SM Active (%)" and one["name"] != "Power (W)"]
     more = [sample(at, "Power (W)", value) for at, value in ((-150, 9), (-50, 300), (50, 500), (150, 9))]
     twice = [sample(at, "Twice", at) for at in (10, 10, 20, 20, 30, 30)]
     power, double = read(str(written(tmp_path / "a.json", document(*events, *more, *twice)))).counters[::-1]
@@ -278,5 +278,5 @@ def test_two_ops_whose_kernels_overlap_share_their_samples(tmp_path):
         *(sample(5 * n, "SM Active (%)", 80 + n) for n in range(10)),
     ]  # fmt: skip
     facts = read(str(written(tmp_path / "a.json", document(*events))))
-    assert [own.samples for own in facts.kernel_counters] == [4] and len(facts.op_shapes) == 2
+    assert [counter.samples for counter in facts.kernel_counters] == [4] and len(facts.op_shapes) == 2
     assert facts.op_counters == ()

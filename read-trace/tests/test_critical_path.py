@@ -8,9 +8,9 @@ import pytest
 from reader_helpers import GALLERY
 from reader_helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, on, op, step, write
 from trace_reader import analyze, cli, load, read
-from trace_reader.analysis import cpu_time
-from trace_reader.analysis.critical_path import critical_path, windows
-from trace_reader.analysis.verdict import verdict_sentence
+from trace_reader.analysis.trace import cpu_time
+from trace_reader.analysis.trace.critical_path import critical_path, windows
+from trace_reader.findings.verdict import verdict_sentence
 from trace_reader.link import nesting
 from trace_reader.write import json_output
 
@@ -284,26 +284,26 @@ def test_clocks_that_disagree_do_not_make_it_walk_in_circles(paths):
 
 def slow_walk(trace, device):
     slices = trace.slices
-    own = [a for a in trace.activities() if a.event.track[0] == device]
+    one = [a for a in trace.activities() if a.event.track[0] == device]
 
     def ns(us):
         return round(us * 1000)
 
-    begin = {a.event.row: ns(a.event.start_us) for a in own}
+    begin = {a.event.row: ns(a.event.start_us) for a in one}
     end = {row: int(slices.end_ns[row]) for row in begin}
     steps = [(ns(s.start_us), int(slices.end_ns[s.row])) for s in trace.steps]
-    in_steps = [a for a in own if a.step is not None] if steps else own
+    in_steps = [a for a in one if a.step is not None] if steps else one
     if not in_steps:
         return None
     if steps:
         first = steps[1 if len(steps) >= 3 else 0][0]
     else:
-        first = min([*begin.values(), *(ns(a.call.start_us) for a in own if a.call)])
+        first = min([*begin.values(), *(ns(a.call.start_us) for a in one if a.call)])
     last = max(end[a.event.row] for a in in_steps)
     if last <= first:
         return None
     order = sorted(
-        (a for a in own if end[a.event.row] <= last), key=lambda a: (end[a.event.row], begin[a.event.row], a.event.row)
+        (a for a in one if end[a.event.row] <= last), key=lambda a: (end[a.event.row], begin[a.event.row], a.event.row)
     )
     place = {a.event.row: n for n, a in enumerate(order)}
     steps_track = trace.steps[-1].track if steps else None
@@ -479,7 +479,7 @@ def test_a_few_events_far_from_the_rest_do_not_stretch_the_window(tmp_path, caps
     """Far: behind more than ten times what the others take, from 2 to 200. Few: a hundredth, or one."""
     path = write(tmp_path / "t.json", *_kernels(n, *far_us))
     facts = read(path)
-    assert facts.lone_events == left_out
+    assert facts.outliers == left_out
     assert (facts.window_us < 10 * n) is (left_out == len(far_us))
     assert (facts.verdict == "gpu-bound") is (left_out == len(far_us))
     assert cli.main([path]) == 0
@@ -495,16 +495,16 @@ def test_in_recorded_steps_nothing_is_left_out(tmp_path):
     """There the steps say what belongs together."""
     path = write(tmp_path / "t.json", step(0, 0, 300), *_kernels(20), step(1, 50_000, 20), *_kernels(0, 50_001))
     facts = read(path)
-    assert facts.lone_events == 0 and facts.critical_path.window_us == 50_011
+    assert facts.outliers == 0 and facts.critical_path.window_us == 50_011
 
 
 def test_a_long_kernel_on_another_stream_ends_where_it_ends(tmp_path):
     """What comes soon after it is not far."""
     beside = [launch(-5, 90), kernel(ADD, -3, 50_000, 90, stream=9)]
-    assert read(write(tmp_path / "t.json", *beside, *_kernels(20, 50_100))).lone_events == 0
+    assert read(write(tmp_path / "t.json", *beside, *_kernels(20, 50_100))).outliers == 0
 
 
 def test_a_lone_op_of_a_run_without_a_gpu_does_not_stretch_its_window(tmp_path):
     path = write(tmp_path / "t.json", *(op("aten::mm", 10 * k, 9) for k in range(20)), op("aten::mm", 9000, 9))
     facts = read(path)
-    assert (facts.lone_events, facts.window_us, facts.critical_path.window_us) == (1, 199, 199)
+    assert (facts.outliers, facts.window_us, facts.critical_path.window_us) == (1, 199, 199)

@@ -12,11 +12,11 @@ import pytest
 from reader_helpers import GALLERY
 from reader_helpers.events import CPU, GEMM, annotation, document, kernel, launch, memcpy, op, step, write
 from trace_reader import NoEventsError, NotATraceError, TraceError, load, read
-from trace_reader.analysis.verdict import verdict_sentence
+from trace_reader.findings.verdict import verdict_sentence
 from trace_reader.model.slices import Footprint, Inputs
 from trace_reader.parse import decode as decode_module
-from trace_reader.scene.document import Style
-from trace_reader.scene.trace_report import trace_report
+from trace_reader.report.document import Style
+from trace_reader.report.trace_report import trace_report
 from trace_reader.write import json_output, plain_text
 
 EVENTS = [step(0, 0, 100), op("aten::mm", 10, 20), launch(12, 1), kernel("a", 30, 5, 1), op("aten::add", 50, 9)]

@@ -16,7 +16,7 @@ there = pytest.mark.skipif(demangle._demangler() is None, reason="this machine h
 def test_a_mangled_name_is_the_programs(tmp_path):
     assert demangled(ADD) == PLAIN and demangled("_Z3addPfS_i") == "add(float*, float*, int)"
     (k,) = read(write(tmp_path / "t.json", launch(0, 1), kernel(ADD, 5, 5, 1))).kernels
-    assert (k.name, k.decoded.label, k.decoded.family) == (PLAIN, "add", "ATen elementwise")
+    assert (k.name, k.decoded.label, k.decoded.library) == (PLAIN, "add", "ATen elementwise")
 
 
 @pytest.mark.parametrize(

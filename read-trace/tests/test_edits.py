@@ -7,7 +7,7 @@ import pytest
 from reader_helpers import FAULTS
 from reader_helpers.events import ADD, GEMM, call, kernel, launch, op, step, write
 from trace_reader import examine, load
-from trace_reader.analysis.edits import (
+from trace_reader.analysis.replay.edits import (
     Edited,
     Effect,
     all_of,
@@ -20,9 +20,9 @@ from trace_reader.analysis.edits import (
     without_cpu,
     without_waits,
 )
-from trace_reader.analysis.plain_run import PlainRun, PricedRun
-from trace_reader.analysis.replay import Replay
-from trace_reader.analysis.what_if import Gain, gain_of, gains_together
+from trace_reader.analysis.replay.plain_run import PlainRun, RunWithoutProfiler
+from trace_reader.analysis.replay.replay import Replay
+from trace_reader.analysis.replay.what_if import Gain, gain_of, gains_together
 from trace_reader.findings import choices
 from trace_reader.model.rows import Rows
 
@@ -55,7 +55,7 @@ def after(replay, *edits):
 
 
 def kernels(replay, name):
-    return replay.trace.work.where(replay.trace.work.is_named(lambda own: own == name))
+    return replay.trace.work.where(replay.trace.work.is_named(lambda one: one == name))
 
 
 def ops(replay, name):
@@ -136,7 +136,7 @@ def test_what_is_chosen_together_saves_at_least_what_each_saves_and_less_than_ev
     assert found is not None and found.changes
     assert len(found.gains) == 1 << len(found.changes) and found.gains[0] == Gain(0, 0)
     for place, change in enumerate(found.changes):
-        assert found.gains[1 << place] == next(own.gain for own in facts.findings if own.slug == change.name)
+        assert found.gains[1 << place] == next(finding.gain for finding in facts.findings if finding.slug == change.name)
     for chosen, gain in enumerate(found.gains):
         assert 0 <= gain.low <= gain.high < 1
         for place in range(len(found.changes)):
@@ -150,7 +150,7 @@ def test_of_an_unknown_step_there_is_nothing_to_choose(tmp_path):
 
 def test_what_is_sure_is_the_least_at_any_price_and_what_is_not_the_most(tmp_path):
     trace = load(write(tmp_path / "t.json", *events()))
-    run, plain = PricedRun(trace), PlainRun(190, 190, 190, 200, "measured")
+    run, plain = RunWithoutProfiler(trace), PlainRun(190, 190, 190, 200, "measured")
     half = scaled(trace.work.where(trace.work.is_named(GEMM.__eq__)), 0.5)
     both = gain_of(run, plain, surely(half))
     assert both.low == both.high > 0.05 and gain_of(run, plain, Effect(half)) == Gain(0, both.high)

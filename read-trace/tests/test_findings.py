@@ -25,11 +25,11 @@ from reader_helpers.events import (
     write,
 )
 from trace_reader import analyze, cli, load, read
-from trace_reader.analysis.cpu_time import CpuActivity
-from trace_reader.analysis.critical_path import critical_path, windows
-from trace_reader.analysis.verdict import verdict_sentence
+from trace_reader.analysis.trace.cpu_time import CpuActivity
+from trace_reader.analysis.trace.critical_path import critical_path, windows
 from trace_reader.findings import PATTERNS
 from trace_reader.findings.registry import a_step
+from trace_reader.findings.verdict import verdict_sentence
 
 HEAVY = dict(regs=168, shared=213188, grid=(2, 66, 1), block=(384, 1, 1))
 CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1_cga1x1x1_kernel0_0"
@@ -999,7 +999,7 @@ def test_other_cats_between_do_not_hide_a_cache_that_grows(tmp_path):
     """A cache [1, n, 8], and beside each of its cats a small one of another kind."""
 
     def cat(ts, *dims):
-        return op("aten::cat", ts, 9, **{"Input Dims": [[list(own) for own in dims], []], "Input type": ["TensorList", "Scalar"]})
+        return op("aten::cat", ts, 9, **{"Input Dims": [[list(one) for one in dims], []], "Input type": ["TensorList", "Scalar"]})
 
     events = [e for n in range(6) for e in (cat(20 * n, (1, 16 + n, 8), (1, 1, 8)), cat(20 * n + 10, (3, 1), (3, 1)))]
     assert found(tmp_path, [step(0, 0, 150), *events])["cache-growing-by-cat"].startswith(
@@ -1015,9 +1015,9 @@ def test_a_few_of_autograds_numbers_are_no_forward_pass(tmp_path):
 
 def test_a_query_is_about_the_kernel_that_its_own_op_launches_next(tmp_path):
     query = call("cudaOccupancyMaxActiveBlocksPerMultiprocessor", 2, 1, 9)
-    own = [step(0, 0, 90), op("aten::mm", 1, 20), query, *linked(GEMM, 5, 5)]
+    one = [step(0, 0, 90), op("aten::mm", 1, 20), query, *linked(GEMM, 5, 5)]
     assert (
-        found(tmp_path, own)["heavy-launch"] == "1 occupancy query in ProfilerStep#0; launched next: nvjet GEMM 256x128 (after 1)"
+        found(tmp_path, one)["heavy-launch"] == "1 occupancy query in ProfilerStep#0; launched next: nvjet GEMM 256x128 (after 1)"
     )
     others = [step(0, 0, 90), op("aten::mm", 1, 20), query, op("aten::add", 30, 20), *linked(ADD, 35, 5)]
     assert "heavy-launch" not in found(tmp_path, others)
@@ -1077,7 +1077,7 @@ def test_a_gap_of_less_than_ten_microseconds_is_none(tmp_path):
 
 
 def test_a_graph_that_ran_in_one_step_alone_hits_no_cache(tmp_path):
-    once = [own for own in COMPILED if "CompiledFxGraph" not in own["name"] or own["ts"] < 100]
+    once = [one for one in COMPILED if "CompiledFxGraph" not in one["name"] or one["ts"] < 100]
     assert "cache-hits" in found(tmp_path, COMPILED) and "cache-hits" not in found(tmp_path, once)
 
 
@@ -1144,17 +1144,17 @@ def test_recomputation_says_what_memory_it_saves(tmp_path):
         memory(106, 5, 3 * MIB, 19 * MIB),
     ]  # fmt: skip
     said = "in the backward pass: 2 x aten::linear; 100% of GPU time"
-    (seen,) = [own.seen for own in read(write(tmp_path / "t.json", *events)).findings if own.slug == "recomputation"]
+    (seen,) = [finding.seen for finding in read(write(tmp_path / "t.json", *events)).findings if finding.slug == "recomputation"]
     assert seen == f"{said}; else about 3.0 MiB more would be kept for the backward pass"
     twice = [step(0, 0, 200), *events, step(1, 1000, 200)]
-    for own in events:  # the same step again
-        again = {**own, "ts": own["ts"] + 1000, "args": {**own["args"]}}
-        again["args"].update({"correlation": own["args"]["correlation"] + 10} if "correlation" in own["args"] else {})
+    for one in events:  # the same step again
+        again = {**one, "ts": one["ts"] + 1000, "args": {**one["args"]}}
+        again["args"].update({"correlation": one["args"]["correlation"] + 10} if "correlation" in one["args"] else {})
         twice.append(again)
-    (seen,) = [own.seen for own in read(write(tmp_path / "t.json", *twice)).findings if own.slug == "recomputation"]
+    (seen,) = [finding.seen for finding in read(write(tmp_path / "t.json", *twice)).findings if finding.slug == "recomputation"]
     assert seen.endswith("; else about 3.0 MiB more would be kept for the backward pass")
-    without = [own for own in events if own["name"] != "[memory]"]
-    (seen,) = [own.seen for own in read(write(tmp_path / "t.json", *without)).findings if own.slug == "recomputation"]
+    without = [one for one in events if one["name"] != "[memory]"]
+    (seen,) = [finding.seen for finding in read(write(tmp_path / "t.json", *without)).findings if finding.slug == "recomputation"]
     assert seen == said
 
 
@@ -1162,7 +1162,7 @@ def test_what_recomputation_saves_is_near_what_the_same_step_without_it_needs():
     """Two recordings of one training step on an H200: without checkpointing the peak is higher by 7.5 GiB."""
     plain, checkpointed = (read(str(GALLERY.parent / "llm" / f"{name}.json.gz")) for name in ("train", "train_checkpoint"))
     higher = plain.memory[0].peak_bytes - checkpointed.memory[0].peak_bytes
-    (seen,) = [own.seen for own in checkpointed.findings if own.slug == "recomputation"]
+    (seen,) = [finding.seen for finding in checkpointed.findings if finding.slug == "recomputation"]
     assert f"{higher / 2**30:.1f}" == "7.5" and "else about 7.6 GiB more would be kept" in seen
 
 
@@ -1173,17 +1173,19 @@ def test_a_first_step_that_only_waited_for_the_gpu_is_not_cold(tmp_path):
         *(e for n in (1, 2) for e in (step(n, 100 + 100 * n, 100),)),
         *(e for n in range(3) for e in (launch(150 + 100 * n, n + 2), kernel(GEMM, 160 + 100 * n, 20, n + 2))),
     ]  # fmt: skip
-    slugs = [own.slug for own in read(write(tmp_path / "t.json", *events)).findings]
+    slugs = [finding.slug for finding in read(write(tmp_path / "t.json", *events)).findings]
     assert "cold-start" not in slugs
-    without = [own for own in events if own["name"] != "cudaDeviceSynchronize"]
-    assert "cold-start" in [own.slug for own in read(write(tmp_path / "u.json", *without)).findings]
+    without = [one for one in events if one["name"] != "cudaDeviceSynchronize"]
+    assert "cold-start" in [finding.slug for finding in read(write(tmp_path / "u.json", *without)).findings]
 
 
 def test_a_bias_is_in_the_epilogue_only_where_no_addmm_launches_anything_else(tmp_path):
     """Two shapes of addmm: the one's kernel stands alone, the other one copies its bias first."""
     alone = [op("aten::addmm", 0, 10), *linked(GEMM, 1, 20)]
     both = [op("aten::addmm", 100, 10), *linked(ADD, 101, 3, 2), *linked("gemv", 105, 9, 3)]
-    found = [[own.slug for own in read(write(tmp_path / "t.json", *events)).findings] for events in (alone, [*alone, *both])]
+    found = [
+        [finding.slug for finding in read(write(tmp_path / "t.json", *events)).findings] for events in (alone, [*alone, *both])
+    ]
     assert ["epilogue-bias" in slugs for slugs in found] == [True, False]
 
 
@@ -1295,7 +1297,7 @@ def test_an_optimizer_on_a_cpu_that_has_a_fused_one(tmp_path):
         return [step(0, 0, 1000), op("aten::mm", 0, 900), annotation(f"Optimizer.step#{name}.step", 900, dur), op(inside, 901, 8)]
 
     trace = read(write(tmp_path / "t.json", *events("AdamW", 60)))
-    (told,) = (own for own in trace.findings if own.slug == "unfused-optimizer")
+    (told,) = (finding for finding in trace.findings if finding.slug == "unfused-optimizer")
     assert told.seen == "1 ops per optimizer step, and 60.0 µs: 6.0% of the time"
     assert told.next == "Use fused=True: one op then reads and writes each parameter once."
     assert told.gain is not None and (told.gain.low, told.gain.high) == (pytest.approx(0.024), pytest.approx(0.054, abs=1e-4))
@@ -1330,7 +1332,7 @@ def test_gaps_with_functions_of_python_in_them_promise_nothing_where_their_price
 
     assert gain().gain is not None
     told = gain(*(event("python_function", "t.py(7): load", 20 + n, 1) for n in range(400)))
-    assert told.gain is None and told.no_gain == (
+    assert told.gain is None and told.gain_unknown_because == (
         "the gaps hold what the profiler takes for functions of Python, which is not known"
     )
 

@@ -14,7 +14,7 @@ pandas = pytest.importorskip("pandas")
 
 def test_the_readmes_program_runs(tmp_path, monkeypatch, capsys):
     (code,) = [
-        own for own in re.findall(r"```python\n(.*?)```", (TOOL / "README.md").read_text("utf-8"), re.DOTALL) if "load" in own
+        one for one in re.findall(r"```python\n(.*?)```", (TOOL / "README.md").read_text("utf-8"), re.DOTALL) if "load" in one
     ]
     monkeypatch.chdir(tmp_path)
     shutil.copyfile(NAIVE, "trace.json")

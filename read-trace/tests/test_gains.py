@@ -89,7 +89,9 @@ def test_a_product_of_odd_sizes_surely_comes_half_of_the_way_to_the_best_one_on_
 def test_a_gemm_of_unaligned_sizes_is_told_without_shapes(tmp_path):
     events, said = busy((UNALIGNED, 1000), (ALIGNED, 1000))
     facts = read(write(tmp_path / "t.json", *events, **said))
-    assert [own.seen for own in facts.findings if own.slug == "unaligned-product"] == ["cutlass GEMM 128x128: 50% of GPU time"]
+    assert [finding.seen for finding in facts.findings if finding.slug == "unaligned-product"] == [
+        "cutlass GEMM 128x128: 50% of GPU time"
+    ]
 
 
 def unaligned_products(folder, kernel_name, *sizes):

@@ -9,10 +9,10 @@ import pytest
 from reader_helpers import TOOL
 from reader_helpers.events import call, document, kernel, launch, memcpy, memory, op, step
 from trace_reader import cli, read
-from trace_reader.analysis.gate import DEFAULTS, Limit, gate, parse_limit
-from trace_reader.analysis.run_measures import RowMeasure, RunMeasures, measures, of_job
-from trace_reader.scene.document import Lines, Style
-from trace_reader.scene.gate_report import change, gate_report
+from trace_reader.analysis.runs.gate import DEFAULTS, Limit, gate, parse_limit
+from trace_reader.analysis.runs.run_measures import RowMeasure, RunMeasures, measures, of_job
+from trace_reader.report.document import Lines, Style
+from trace_reader.report.gate_report import change, gate_report
 
 
 def run(step_us=None, rows=None, findings=(), **more):
@@ -77,9 +77,9 @@ def test_a_time_is_worse_only_beyond_the_noise(old, new, limit, verdict):
 
 
 def test_the_interval_holds_the_ratio_and_is_the_same_each_time():
-    own = judged(runs(100, 110, 120), runs(130, 140, 150), "step=+5%")
-    assert own == judged(runs(100, 110, 120), runs(130, 140, 150), "step=+5%")
-    assert (own.old, own.new) == (110, 140) and own.low == pytest.approx(130 / 120) and own.high == pytest.approx(150 / 100)
+    one = judged(runs(100, 110, 120), runs(130, 140, 150), "step=+5%")
+    assert one == judged(runs(100, 110, 120), runs(130, 140, 150), "step=+5%")
+    assert (one.old, one.new) == (110, 140) and one.low == pytest.approx(130 / 120) and one.high == pytest.approx(150 / 100)
 
 
 def test_how_many_more_runs_would_do():
@@ -103,8 +103,8 @@ def test_how_many_more_runs_would_do():
 )
 def test_a_count_is_compared_as_it_is(old, new, limit, verdict, low, high):
     before, after = ([run(kernels=float(n)) for n in each] for each in (old, new))
-    own = judged(before, after, limit)
-    assert (own.verdict, own.low, own.high) == (verdict, low, high)
+    one = judged(before, after, limit)
+    assert (one.verdict, one.low, one.high) == (verdict, low, high)
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,10 @@ def test_a_new_finding_has_to_be_in_each_new_run():
 
 def test_what_is_not_in_a_trace_is_said_and_is_no_fault():
     found = gate([run(100.0)], [run(60.0, kernels=5)], [parse_limit(text) for text in DEFAULTS])
-    assert found.verdict == "fine" and [own.verdict for own in found.outcomes][1:] == ["not in the traces"] * (len(DEFAULTS) - 1)
-    assert [(own.old, own.new) for own in found.outcomes if own.limit.measure == "kernels"] == [(None, 5)]
+    assert found.verdict == "fine" and [outcome.verdict for outcome in found.outcomes][1:] == ["not in the traces"] * (
+        len(DEFAULTS) - 1
+    )
+    assert [(outcome.old, outcome.new) for outcome in found.outcomes if outcome.limit.measure == "kernels"] == [(None, 5)]
 
 
 def test_what_the_baseline_has_and_the_new_run_lacks_fails():
@@ -176,7 +178,7 @@ def test_of_a_count_that_grew_its_own_rows_are_named():
         [run(100.0, fast, kernels=0, syncs=0)], [run(900.0, slow | new, kernels=15, syncs=2)],
         [parse_limit("kernels=+0"), parse_limit("syncs=+0")],
     )  # fmt: skip
-    assert [own.name for own in found.causes] == [
+    assert [cause.name for cause in found.causes] == [
         *(f"op aten::op{n}" for n in (6, 5, 4, 3, 2)), "kernel k5", "kernel k4", "kernel k3", "call cudaStreamSynchronize",
     ]  # fmt: skip
 
@@ -190,7 +192,7 @@ def test_the_rows_that_grew_are_named_those_that_cost_most_first():
         "new": RowMeasure(1, 1),
     }
     found = gate([run(100.0, before)], [run(140.0, after)], [parse_limit("step=+5%")])
-    assert [own.name for own in found.causes] == ["op aten::relu", "op aten::add", "new"]  # 1 us of aten::mm is no cause
+    assert [cause.name for cause in found.causes] == ["op aten::relu", "op aten::add", "new"]  # 1 us of aten::mm is no cause
     assert found.causes[1].calls == (2, 4) and found.causes[1].us == (10, 20)
 
 
@@ -201,8 +203,8 @@ def test_the_rows_of_a_job_are_those_of_its_slowest_rank():
 
 def test_the_ranks_of_a_job_are_one_run():
     ranks = [run(100.0, kernels=5.0, exposed=3.0, findings=("a",)), run(120.0, kernels=6.0, exposed=2.0, findings=("b", "a"))]
-    own = of_job(ranks)
-    assert (own.step, own.kernels, own.exposed, own.findings, own.syncs) == (120.0, 11.0, 3.0, ("a", "b"), None)
+    one = of_job(ranks)
+    assert (one.step, one.kernels, one.exposed, one.findings, one.syncs) == (120.0, 11.0, 3.0, ("a", "b"), None)
 
 
 # --- The command
@@ -258,7 +260,7 @@ def test_a_wait_after_the_last_step_is_not_of_a_step(traces, tmp_path, capsys):
     paths = []
     for steps in (1, 3):
         events = json.loads(Path(traces("one")).read_text())["traceEvents"]
-        events = [own for own in events if own.get("ts", 0) < 1000 * (steps + 1)]
+        events = [event for event in events if event.get("ts", 0) < 1000 * (steps + 1)]
         path = tmp_path / f"of_{steps}.json"
         path.write_text(json.dumps(document(*events, call("cudaDeviceSynchronize", 9000, 5, 999))))
         paths.append(str(path))
@@ -286,7 +288,7 @@ def test_steps_are_the_annotations_that_are_named(traces, tmp_path, capsys):
     capsys.readouterr()
     assert checked(capsys, paths[0], "--baseline", base, "--max", "kernels=+0", *steps)[0] == 0
     assert cli.main(["runs", *paths, "--baseline", base, "--json", *steps]) == 0
-    assert [own["kernels"] for own in json.loads(capsys.readouterr().out)["runs"]] == [2, 1]
+    assert [load["kernels"] for load in json.loads(capsys.readouterr().out)["runs"]] == [2, 1]
     assert cli.main(["watch", str(tmp_path), "--once", *steps]) == 0
     assert re.search(r"^old_train +1\.00 ms ", capsys.readouterr().out, re.MULTILINE)
     assert cli.main(["show", paths[0], "gpu-bound", *steps]) == 2
@@ -339,7 +341,7 @@ def test_a_baseline_is_a_small_file_that_gives_the_same_answer(traces, tmp_path,
     assert cli.main(["baseline", old, old, "-o", str(base)]) == 0
     assert capsys.readouterr().out == f"wrote {base}: 2 runs\n"
     kept = json.loads(base.read_text())
-    assert kept["read_trace_baseline"] == 2 and [own["kernels"] for own in kept["runs"]] == [1, 1]
+    assert kept["read_trace_baseline"] == 2 and [one["kernels"] for one in kept["runs"]] == [1, 1]
     assert checked(capsys, new, "--baseline", str(base)) == checked(capsys, new, "--baseline", old, old)
     before = base.read_bytes()
     assert cli.main(["baseline", old, old, "-o", str(base)]) == 0 and base.read_bytes() == before
@@ -460,8 +462,8 @@ def test_the_readme_shows_both_commands():
 def test_as_many_more_runs_are_asked_for_as_the_widest_limit_needs():
     old, new = ([run(step_us=us, gpu=us / 2)] for us in (100, 110))
     found = gate(old, new, [parse_limit("step=+5%"), parse_limit("gpu=+5%")])
-    assert [own.more_runs for own in found.outcomes] == [2, 2]
-    (said,) = [own.lines for own in gate_report(found, Style()).parts if isinstance(own, Lines)]
+    assert [outcome.more_runs for outcome in found.outcomes] == [2, 2]
+    (said,) = [part.lines for part in gate_report(found, Style()).parts if isinstance(part, Lines)]
     assert said[1].startswith("record 2 more runs of each: ")
 
 
@@ -474,8 +476,8 @@ def test_without_steps_all_is_of_the_whole_trace(tmp_path):
     path = tmp_path / "t.json"
     path.write_text(json.dumps(document(*events)))
     facts = read(str(path))
-    own = measures(facts)
-    assert (own.step, own.gpu, own.kernels, own.copies, own.syncs) == (facts.window_us, 11, 2, 1, 1) and facts.window_us == 26
+    one = measures(facts)
+    assert (one.step, one.gpu, one.kernels, one.copies, one.syncs) == (facts.window_us, 11, 2, 1, 1) and facts.window_us == 26
 
 
 def test_without_a_gpu_an_op_has_one_row_by_its_shapes(tmp_path):
@@ -490,4 +492,4 @@ def test_a_kernel_that_only_takes_longer_is_not_told_of_a_count():
     fast = {name: RowMeasure(1, 1) for name in slow}
     before, after = ({**rows, "kernel same": RowMeasure(1, us)} for rows, us in ((fast, 1), (slow, 50)))
     found = gate([run(100.0, before, kernels=1)], [run(900.0, after, kernels=2)], [parse_limit("kernels=+0")])
-    assert [own.name for own in found.causes] == [f"op aten::op{n}" for n in (5, 4, 3, 2, 1)]
+    assert [cause.name for cause in found.causes] == [f"op aten::op{n}" for n in (5, 4, 3, 2, 1)]

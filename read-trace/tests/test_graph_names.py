@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from reader_helpers.events import ADD, GEMM, SGEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
 from trace_reader import cli, load
-from trace_reader.analysis.graph_names import join_names
-from trace_reader.analysis.place_facts import NO_OP, TimeFacts, layer_facts, op_facts_of
-from trace_reader.scene import place_report
+from trace_reader.analysis.trace.graph_names import join_names
+from trace_reader.analysis.trace.time_by_place import NO_OP, TimeFacts, layer_facts, op_facts_of
+from trace_reader.report import place_report
 
 
 def eager(*more):

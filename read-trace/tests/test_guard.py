@@ -9,8 +9,8 @@ from reader_helpers.events import ADD, GEMM, kernel, launch, op, step, write
 from trace_reader import cli, guard
 from trace_reader.commands import read_job
 from trace_reader.findings import PATTERNS
-from trace_reader.scene import trace_report
-from trace_reader.scene.trace_tables import KERNELS, TABLES
+from trace_reader.report import trace_report
+from trace_reader.report.trace_tables import KERNELS, TABLES
 
 EVENTS = (
     step(0, 0, 40), op("aten::mm", 2, 9), launch(3, 1), op("aten::add", 12, 9), launch(13, 2), kernel(GEMM, 9, 90, 1),

@@ -4,8 +4,8 @@ import pytest
 from reader_helpers import GALLERY
 from reader_helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, on, op, step, write
 from trace_reader import load, read
-from trace_reader.analysis.cpu_time import CpuActivity
-from trace_reader.analysis.gpu_idle import idle_facts
+from trace_reader.analysis.trace.cpu_time import CpuActivity
+from trace_reader.analysis.trace.gpu_idle import idle_facts
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_late_host_is_told_by_what_it_did(idle):
 )
 def test_a_long_time_in_which_nothing_is_recorded_is_not_called_python(idle, launched, more, cause):
     f = idle(step(0, 0, 500), launch(0, 1), kernel(GEMM, 1, 9, 1), *more, launch(launched, 2), kernel(ADD, launched + 1, 5, 2))
-    (gap,) = [own for own in f.gaps if own.start_us]
+    (gap,) = [one for one in f.gaps if one.start_us]
     assert gap.cause == cause
 
 
@@ -165,7 +165,7 @@ def test_the_largest_are_told(idle):
 def test_idle_time_is_that_of_the_timeline(tmp_path):
     for path in sorted(GALLERY.glob("*/*.json"))[::4]:
         facts = read(str(path))
-        assert facts.idle.total_us == pytest.approx(facts.timeline.idle_us, abs=0.01), path
+        assert facts.idle.total_us == pytest.approx(facts.gpu_time.idle_us, abs=0.01), path
         assert sum(us for _, us in facts.idle.causes) == pytest.approx(facts.idle.total_us, abs=0.01)
 
 
@@ -173,8 +173,8 @@ def test_a_launch_into_another_device_s_full_queue_is_no_synchronization(idle):
     """GPU 1's queue is full, and a launch for it waits from 300 to 400; GPU 0 has nothing to do from 310 on, until the launch at
     450.
     """
-    full = [own for n in range(950) for own in (launch(0.1 * n, 10 + n), kernel("k", 1000 + n, 1, 10 + n, device=1))]
+    full = [one for n in range(950) for one in (launch(0.1 * n, 10 + n), kernel("k", 1000 + n, 1, 10 + n, device=1))]
     waits = call("cudaLaunchKernel", 300, 100, 5000), kernel("k", 3000, 1, 5000, device=1)
-    own = launch(200, 5001), kernel(GEMM, 201, 109, 5001), launch(450, 5002), kernel(GEMM, 451, 10, 5002)
-    f = idle(step(0, 0, 600), *full, *waits, *own, window=(200, 461))
+    item = launch(200, 5001), kernel(GEMM, 201, 109, 5001), launch(450, 5002), kernel(GEMM, 451, 10, 5002)
+    f = idle(step(0, 0, 600), *full, *waits, *item, window=(200, 461))
     assert dict(f.causes) == {"launch": 90, "silent": 50, "latency": 2}

@@ -20,14 +20,14 @@ import pytest
 from reader_helpers import free_port
 from reader_helpers.events import ADD, GEMM, annotation, document, event, kernel, launch, memcpy, op, step
 from trace_reader import analyze, cli, load
-from trace_reader.analysis.job_facts import job_facts
-from trace_reader.analysis.rank_summary import rank_of, summarize_rank
-from trace_reader.analysis.step_facts import step_period_us
+from trace_reader.analysis.jobs.job_facts import job_facts
+from trace_reader.analysis.jobs.rank_summary import rank_of, summarize_rank
+from trace_reader.analysis.trace.step_facts import step_period_us
 from trace_reader.commands import merge_ranks as commands_merge
 from trace_reader.commands import read_job as commands
-from trace_reader.scene.job_report import job_sentence
+from trace_reader.report.job_report import job_sentence
 from trace_reader.write import job_picture
-from trace_reader.write.trace_picture import Window
+from trace_reader.write.trace_picture import PictureRange
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
@@ -268,8 +268,8 @@ def test_a_rank_that_is_not_here(tmp_path, capsys):
 
 
 def test_ranks_that_share_no_collective_have_clocks_of_their_own(tmp_path):
-    own = [collective(1, 10, 20, group="1", ranks=(0, 1)), collective(1, 10, 20, group="1", ranks=(0, 1)), compute(1, 10, 20)]
-    job = facts_of(*(write(tmp_path, rank, step(0, 0, 100), *events, shift=rank) for rank, events in enumerate(own)))
+    one = [collective(1, 10, 20, group="1", ranks=(0, 1)), collective(1, 10, 20, group="1", ranks=(0, 1)), compute(1, 10, 20)]
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 100), *events, shift=rank) for rank, events in enumerate(one)))
     assert job.offset_ns == (0, 0, None)
 
 
@@ -413,7 +413,7 @@ def test_without_a_gpu_the_backends_annotations_are_the_collectives(tmp_path):
         return write(tmp_path, number, step(0, 0, 200), *ops, gloo, **header(number, 2))
 
     job = facts_of(rank(0, 30), rank(1, 90))
-    assert [(own.compute_us, own.communication_us, own.waiting_us) for own in job.ranks] == [(20, 70, 60), (80, 10, 0)]
+    assert [(one.compute_us, one.communication_us, one.waiting_us) for one in job.ranks] == [(20, 70, 60), (80, 10, 0)]
     assert (job.straggler.rank, job.straggler.cause, job.collectives[0].name) == (1, "compute", "all_reduce")
     assert (job.collectives[0].bytes, job.collectives[0].bus_gb_per_s) == (None, None)
 
@@ -459,7 +459,7 @@ def test_merged_ranks_keep_lanes_ids_and_devices_apart_and_meet_in_time(tmp_path
     commands_merge.run(paths, tmp_path / "all.json")
     merged = json.loads((tmp_path / "all.json").read_text())
     assert "distributedInfo" not in merged and merged["mergedRanks"] == [0, 1]
-    assert [own["id"] for own in merged["deviceProperties"]] == [0, 1]
+    assert [one["id"] for one in merged["deviceProperties"]] == [0, 1]
     kernels = [event for event in merged["traceEvents"] if event.get("cat") == "kernel"]
     assert [(event["pid"], event["args"]["device"], event["ts"], event["ts"] + event["dur"]) for event in kernels] == [
         (0, 0, 60, 100), (1, 1, 80, 100),
@@ -492,10 +492,10 @@ def test_merged_numbers_of_ranks_stay_apart(tmp_path):
         write(tmp_path, rank, step(0, 0, 200), *collective(2, 60, 40, ranks=(0, 1)), *events, **header(rank, 2))
     commands_merge.run([str(tmp_path)], tmp_path / "all.json")
     merged = json.loads((tmp_path / "all.json").read_text())["traceEvents"]
-    own = [event["args"] for event in merged if event["name"] == "aten::add"]
-    assert [args.get("Sequence number") for args in own] == [7, None, 7 + (1 << 30), None]
-    assert [args["Addr"] for args in own] == [140000000000000, 5, 140000000000000 + (1 << 48), 5 + (1 << 48)]
-    assert [args["Device Id"] for args in own] == [1, 0, 3, 1]  # on GPUs: after those that the kernels ran on, 0 and 2
+    one = [event["args"] for event in merged if event["name"] == "aten::add"]
+    assert [args.get("Sequence number") for args in one] == [7, None, 7 + (1 << 30), None]
+    assert [args["Addr"] for args in one] == [140000000000000, 5, 140000000000000 + (1 << 48), 5 + (1 << 48)]
+    assert [args["Device Id"] for args in one] == [1, 0, 3, 1]  # on GPUs: after those that the kernels ran on, 0 and 2
 
 
 def test_what_cannot_be_merged(tmp_path, capsys):
@@ -809,7 +809,7 @@ def test_a_scheduler_that_is_not_there(tmp_path, capsys, monkeypatch):
 def test_waiting_is_told_from_three_hundredths_of_the_time_on(tmp_path, late_us, told):
     fine = [*compute(1, 10, 50), *collective(2, 60, 10 + late_us, ranks=(0, 1))]
     slow = [*compute(1, 10, 50 + late_us), *collective(2, 60 + late_us, 10, ranks=(0, 1))]
-    job = facts_of(*(write(tmp_path, rank, step(0, 0, 1000), *own, **header(rank, 2)) for rank, own in enumerate((fine, slow))))
+    job = facts_of(*(write(tmp_path, rank, step(0, 0, 1000), *one, **header(rank, 2)) for rank, one in enumerate((fine, slow))))
     assert (job.straggler is not None) is told
 
 
@@ -834,11 +834,11 @@ def test_each_ranks_steps_are_told_with_the_first_apart(tmp_path, capsys):
     """Exposed is what the collective takes but for its last 5; waiting but for nothing of that."""
     paths = steps_of_two(tmp_path, 500, 100, 300, 200)
     first, second = facts_of(*paths).ranks
-    assert [tuple(msgspec.structs.astuple(own)) for own in first.by_step] == [
+    assert [tuple(msgspec.structs.astuple(one)) for one in first.by_step] == [
         ("ProfilerStep#0", 999, 120, 505, 500, 374), ("ProfilerStep#1", 1000, 120, 105, 100, 775),
         ("ProfilerStep#2", 1000, 120, 305, 300, 575), ("ProfilerStep#3", 1000, 120, 205, 200, 675),
     ]  # fmt: skip
-    assert [(own.compute_us, own.exposed_us, own.waiting_us) for own in second.by_step[:2]] == [(620, 5, 0), (220, 5, 0)]
+    assert [(one.compute_us, one.exposed_us, one.waiting_us) for one in second.by_step[:2]] == [(620, 5, 0), (220, 5, 0)]
     assert cli.main([*paths, "--all"]) == 0
     assert capsys.readouterr().out.partition("Steps of the ranks ")[2].partition("\n\n")[0] == (
         """(as recorded; first: the first one, from its start; else the
@@ -855,7 +855,7 @@ def test_a_step_of_a_rank_ends_with_the_work_that_it_launched(tmp_path):
     """Where the CPU runs ahead, its own steps say nothing."""
     events = [e for n in range(3) for e in (step(n, 10 * n, 9), launch(10 * n + 1, n), kernel(GEMM, 100 + 200 * n, 200, n))]
     path = write(tmp_path, 0, *events, *collective(9, 30, 5, ranks=(0,)), **header(0, 1))
-    assert [(own.period_us, own.compute_us) for own in facts_of(path).ranks[0].by_step] == [(300, 200), (200, 200), (200, 200)]
+    assert [(one.period_us, one.compute_us) for one in facts_of(path).ranks[0].by_step] == [(300, 200), (200, 200), (200, 200)]
 
 
 @pytest.mark.parametrize(
@@ -879,7 +879,7 @@ def blamed(folder, most):
     ]
     two = [*compute(1, 10, 50 + most), *collective(2, 60 + most, 10, ranks=(0, 1)), *compute(3, 200, 50),
            *collective(4, 250, 110 - most, ranks=(0, 1))]  # fmt: skip
-    return [write(folder, rank, step(0, 0, 400), *own, **header(rank, 2)) for rank, own in enumerate((one, two))]
+    return [write(folder, rank, step(0, 0, 400), *item, **header(rank, 2)) for rank, item in enumerate((one, two))]
 
 
 @pytest.mark.parametrize(("most", "rank"), [(51, 1), (50, 0), (49, 0)])
@@ -930,7 +930,7 @@ def lanes(figure):
 
 
 def test_the_picture_has_a_lane_for_each_rank(tmp_path):
-    drawn = lanes(job_picture.draw(facts_of(*three(tmp_path, (0, 5000, 123))), Window()))
+    drawn = lanes(job_picture.draw(facts_of(*three(tmp_path, (0, 5000, 123))), PictureRange()))
     busy = {
         0: ([(10, 60)], [(90, 100), (205, 220), (310, 320)], [(60, 90), (200, 205), (300, 310)]),
         1: ([(10, 60)], [(90, 100), (205, 220), (310, 320)], [(60, 90), (200, 205)]),
@@ -944,7 +944,7 @@ def test_the_picture_has_a_lane_for_each_rank(tmp_path):
 
 def test_the_picture_of_a_window(tmp_path, capsys):
     job = facts_of(*three(tmp_path))
-    drawn = lanes(job_picture.draw(job, Window(us=(70, 210))))
+    drawn = lanes(job_picture.draw(job, PictureRange(us=(70, 210))))
     assert drawn[0]["transfer"] == [(20, 30), (135, 140)] and drawn[0]["waiting for another rank"] == [(0, 20), (130, 135)]
     target = tmp_path / "out.png"
     for flags, message in (
@@ -961,11 +961,11 @@ def test_the_steps_of_a_picture_end_where_the_clocks_of_all_ranks_say(tmp_path):
     """Rank 1's file begins 5 ms before its first step: its clock is moved, and so is the end of its step."""
     paths = []
     for rank, early in enumerate((0, 5000)):
-        work = [own for n in range(2) for own in collective(2 + n, early + 1000 * n + 500, 20, ranks=(0, 1))]
+        work = [one for n in range(2) for one in collective(2 + n, early + 1000 * n + 500, 20, ranks=(0, 1))]
         spans = [step(n, early + 1000 * n, 1000) for n in range(2)]
         before = [op("aten::mm", 0, 10)] if early else []
         paths.append(write(tmp_path, rank, *before, *spans, *work, **header(rank, 2)))
-    assert job_picture._window(facts_of(*paths), [0, 1], Window(us=None, steps=(0, 0))) == (0, 1_000_000)
+    assert job_picture._window(facts_of(*paths), [0, 1], PictureRange(us=None, steps=(0, 0))) == (0, 1_000_000)
 
 
 def test_of_more_ranks_than_can_be_drawn_those_that_wait_least(tmp_path):
@@ -974,7 +974,7 @@ def test_of_more_ranks_than_can_be_drawn_those_that_wait_least(tmp_path):
         write(tmp_path, rank, step(0, 0, 400), *collective(1, 60 + rank, 140 - rank, ranks=everyone), **header(rank, 66))
         for rank in everyone
     ]
-    axes = job_picture.draw(facts_of(*paths), Window()).axes[0]
+    axes = job_picture.draw(facts_of(*paths), PictureRange()).axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == [f"rank {rank}" for rank in range(2, 66)]
     assert "(64 of 66, those that wait least)" in axes.get_title(loc="left").replace("\n", " ")
 
@@ -1400,7 +1400,7 @@ def test_the_first_of_several_steps_is_left_out_where_two_jobs_are_compared(tmp_
         for rank in range(2):
             starts = [0, *(first_us + 100 * n for n in range(3))]
             steps = [step(n, at, 100 if n else first_us) for n, at in enumerate(starts)]
-            work = [own for n, at in enumerate(starts) for own in collective(2 + n, at + 50, 20, ranks=(0, 1))]
+            work = [one for n, at in enumerate(starts) for one in collective(2 + n, at + 50, 20, ranks=(0, 1))]
             write(tmp_path / name, rank, *steps, *work, **header(rank, 2))
     assert cli.main([str(tmp_path / "a"), str(tmp_path / "b")]) == 0
     told = " ".join(capsys.readouterr().out.split())

@@ -8,18 +8,18 @@ import pytest
 from reader_helpers import RECORDINGS
 from reader_helpers.events import GEMM, call, document, kernel, op, step
 from trace_reader import cli, load
-from trace_reader.analysis.collective_matching import match
-from trace_reader.analysis.edits import Edited
-from trace_reader.analysis.job_facts import job_facts
-from trace_reader.analysis.job_replay import JobReplay
-from trace_reader.analysis.job_what_if import job_what_if
-from trace_reader.analysis.rank_summary import RankSummary
-from trace_reader.analysis.replay import Replay
-from trace_reader.analysis.step_facts import step_period_us
-from trace_reader.analysis.what_if import Gain, parse_change
+from trace_reader.analysis.jobs.collective_matching import match
+from trace_reader.analysis.jobs.job_facts import job_facts
+from trace_reader.analysis.jobs.job_replay import JobReplay
+from trace_reader.analysis.jobs.job_what_if import job_what_if
+from trace_reader.analysis.jobs.rank_summary import RankSummary
+from trace_reader.analysis.replay.edits import Edited
+from trace_reader.analysis.replay.replay import Replay
+from trace_reader.analysis.replay.what_if import Gain, parse_change
+from trace_reader.analysis.trace.step_facts import step_period_us
 from trace_reader.commands.read_job import read_rank
 from trace_reader.commands.write_page import page_of_job
-from trace_reader.scene.document import Style
+from trace_reader.report.document import Style
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 SEVERAL = RECORDINGS / "several_gpus"
@@ -43,15 +43,15 @@ def job(folder, *late, shifts=(0, 0, 0), steps=3, launch_us=1.0, **plain):
     """
     ranks, period = range(len(late)), max(late) + 45
     paths = []
-    for rank, own in enumerate(late):
+    for rank, one in enumerate(late):
         events = []
         for n in range(steps):
             at = n * period + shifts[rank]
             end = at + max(late) + 35
-            events += [step(n, at, period - 1), op("aten::mul", at + 1, own - 1 - launch_us)]
-            events += [call("cudaLaunchKernel", at + own + 1 - launch_us, launch_us, n + 1)]
-            events += [all_reduce(n + 1, at + own + 5, end - at - own - 5, ranks)]
-            events += [call("cudaDeviceSynchronize", at + own + 2, end + 2 - at - own - 2, n + 100)]
+            events += [step(n, at, period - 1), op("aten::mul", at + 1, one - 1 - launch_us)]
+            events += [call("cudaLaunchKernel", at + one + 1 - launch_us, launch_us, n + 1)]
+            events += [all_reduce(n + 1, at + one + 5, end - at - one - 5, ranks)]
+            events += [call("cudaDeviceSynchronize", at + one + 2, end + 2 - at - one - 2, n + 100)]
         config = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": len(late), "ranks": list(ranks)}]
         header = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": len(late), "pg_config": config}}
         header |= {key: said[rank] for key, said in plain.items() if said[rank]}
@@ -69,7 +69,7 @@ def asked(paths, *changes):
         return traces[path]
 
     facts = job_facts([own for path in paths if isinstance(own := read_rank(str(path), None, kept), RankSummary)])
-    return job_what_if(facts, [traces[own.trace] for own in facts.summaries], [parse_change(text) for text in changes])
+    return job_what_if(facts, [traces[summary.trace] for summary in facts.summaries], [parse_change(text) for text in changes])
 
 
 def test_a_rank_that_comes_like_another_is_waited_for_no_longer(tmp_path):
@@ -194,7 +194,7 @@ def test_an_estimate_of_a_job_that_is_wide_is_none(tmp_path, monkeypatch):
     """Between 0.9 * 84.2 and 1.1 * 106.5: 35% of that."""
     paths = job(tmp_path, 20, 80, launch_us=4.7)
     assert asked(paths, "rank 1 like 0").of == "estimated"
-    monkeypatch.setattr("trace_reader.analysis.job_run.WIDEST", 0.34)
+    monkeypatch.setattr("trace_reader.analysis.jobs.job_run.WIDEST", 0.34)
     changed = asked(paths, "rank 1 like 0")
     assert (changed.of, changed.plain.how, changed.changed_high_us) == ("recorded", "unknown", 65)
 
@@ -229,8 +229,8 @@ def test_who_is_late_in_the_first_step_alone_costs_a_step_nothing(tmp_path, caps
     paths, late = [], 8000
     for rank, first in enumerate((20, late)):
         (tmp_path / str(rank)).mkdir()
-        own = job(tmp_path / str(rank), 20, 20, steps=4, launch_us=4.7)[rank]
-        data = json.loads(Path(own).read_text())
+        one = job(tmp_path / str(rank), 20, 20, steps=4, launch_us=4.7)[rank]
+        data = json.loads(Path(one).read_text())
         for event in data["traceEvents"]:
             if event.get("ts", 0) < 60 and event["name"] == NCCL:
                 event["ts"] -= late - first
@@ -238,8 +238,8 @@ def test_who_is_late_in_the_first_step_alone_costs_a_step_nothing(tmp_path, caps
             elif event.get("ts", 0) < 60 and event["ph"] == "X" and event["name"].startswith("ProfilerStep"):
                 event["ts"] -= late
                 event["dur"] += late
-        Path(own).write_text(json.dumps(data))
-        paths.append(own)
+        Path(one).write_text(json.dumps(data))
+        paths.append(one)
     assert cli.main(paths) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert (
@@ -261,7 +261,7 @@ def test_a_late_rank_is_judged_by_what_it_costs(name, capsys):
 def test_a_ranks_finding_is_told_with_what_it_saves_of_the_jobs_step(capsys):
     """What rank 1 does between its ops makes the other wait; the job's elementwise kernels are on all ranks."""
     assert cli.main([*map(str, JOBS["data_parallel_slow30"]), "--json"]) == 0
-    found = {own["slug"]: own for own in json.loads(capsys.readouterr().out)["findings"]}
+    found = {one["slug"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
     between = found["python-between-ops"]
     assert between["ranks"] == [1] and between["gain"]["low"] == 0 and 0.3 < between["gain"]["high"] < 0.37
     assert cli.main([*map(str, JOBS["data_parallel_slow30"])]) == 0
@@ -279,7 +279,7 @@ def test_of_a_job_whose_measured_step_the_replay_does_not_reach_no_gain_is_told(
     assert cli.main([*paths, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert (data["plain"]["how"], data["plain"]["step_us"], data["late_rank"]["gain"]) == ("measured", 6000, None)
-    assert {own["no_gain"] for own in data["findings"]} == {"the replay does not reach the measured step"}
+    assert {one["no_gain"] for one in data["findings"]} == {"the replay does not reach the measured step"}
     assert cli.main(paths) == 0
     assert "\na step takes 6.00 ms without the profiler, 8.04 ms recorded\n" in capsys.readouterr().out
 
@@ -287,13 +287,13 @@ def test_of_a_job_whose_measured_step_the_replay_does_not_reach_no_gain_is_told(
 def test_the_gpu_of_a_late_rank_is_no_floor_for_a_step_without_it(tmp_path):
     """Rank 1 computes 6000 longer on its GPU: without it, a step takes what rank 0 needs, 1040."""
     paths = []
-    for rank, own in enumerate((1000, 7000)):
+    for rank, one in enumerate((1000, 7000)):
         events = []
         for n in range(4):
             at, end = 8000 * n, 8000 * n + 7040
             events += [step(n, at, 7990), op("aten::mm", at + 1, 20), call("cudaLaunchKernel", at + 5, 4.7, 3 * n + 1)]
-            events += [kernel(GEMM, at + 10, own, 3 * n + 1), call("cudaLaunchKernel", at + 30, 4.7, 3 * n + 2)]
-            events += [all_reduce(3 * n + 2, at + 10 + own, end - at - 10 - own, (0, 1))]
+            events += [kernel(GEMM, at + 10, one, 3 * n + 1), call("cudaLaunchKernel", at + 30, 4.7, 3 * n + 2)]
+            events += [all_reduce(3 * n + 2, at + 10 + one, end - at - 10 - one, (0, 1))]
             events += [call("cudaDeviceSynchronize", at + 50, end + 2 - at - 50, 3 * n + 3)]
         config = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": 2, "ranks": [0, 1]}]
         header = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2, "pg_config": config}}
@@ -338,7 +338,7 @@ def test_the_page_of_a_job_offers_its_changes(tmp_path, monkeypatch):
     """The late rank first; then what its ranks' findings name, each choice with what it saves."""
     page = page_of_job(list(map(str, JOBS["data_parallel_slow30"])), Style(), None, None)
     plain, choices = page.changes
-    assert [own.name for own in choices.changes] == ["rank 1 like 0", "python-between-ops"]
+    assert [change.name for change in choices.changes] == ["rank 1 like 0", "python-between-ops"]
     assert plain.how == "estimated" and choices.gains[0] == Gain(0, 0) and len(choices.gains) == 4
     late, between, both = choices.gains[1:]
     told = asked(JOBS["data_parallel_slow30"], "rank 1 like 0")
@@ -403,9 +403,9 @@ def test_ranks_that_share_nothing_are_not_played(tmp_path, capsys):
     paths = job(tmp_path, 20, 80)
     for path in paths:
         data = json.loads(Path(path).read_text())
-        for own in data["traceEvents"]:
-            if own["name"] == NCCL:
-                own["name"] = GEMM
+        for one in data["traceEvents"]:
+            if one["name"] == NCCL:
+                one["name"] = GEMM
         Path(path).write_text(json.dumps(data))
     assert cli.main([*paths, "--what_if", "rank 1 like 0"]) == 2
     assert capsys.readouterr().err == NOT_SHARED

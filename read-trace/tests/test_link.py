@@ -253,8 +253,8 @@ def test_self_time_is_without_what_lies_directly_inside(linked):
         op("outer", 0, 100), op("a", 10, 20), op("inside a", 12, 10), call("cudaMalloc", 50, 5, 1), op("b", 52, 10),
         *on(2, op("beside", 0, 90)),
     )  # fmt: skip
-    own = dict(zip(trace.ops.names, self_us(trace.slices, trace.parent, trace.ops.at).tolist(), strict=True))
-    assert own == {"outer": 68, "a": 10, "inside a": 10, "b": 10, "beside": 90}  # 100 - 20 - (50 to 62)
+    one = dict(zip(trace.ops.names, self_us(trace.slices, trace.parent, trace.ops.at).tolist(), strict=True))
+    assert one == {"outer": 68, "a": 10, "inside a": 10, "b": 10, "beside": 90}  # 100 - 20 - (50 to 62)
 
 
 def test_self_time_of_a_span_that_another_outlives(linked):

@@ -37,7 +37,7 @@ def asked(root, *calls):
         async with mcp.Client(command) as client:
             tools = await client.list_tools()
             answers = [await client.call_tool(name, arguments) for name, arguments in calls]
-            return [tool.name for tool in tools.tools], [(own.content[0].text, bool(own.is_error)) for own in answers]
+            return [tool.name for tool in tools.tools], [(answer.content[0].text, bool(answer.is_error)) for answer in answers]
 
     return asyncio.run(asyncio.wait_for(run(), 100))
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from reader_helpers.events import MIB, annotation, backward, forward, kernel, launch, memory, memory_training, on, op, step, write
 from trace_reader import cli, load, read
-from trace_reader.analysis.memory_facts import curves
+from trace_reader.analysis.trace.memory_facts import curves
 from trace_reader.errors import NoEventsError
 
 

@@ -64,7 +64,7 @@ def test_recordings_as_exports_of_nsys(tmp_path, name):
     assert numbers_of(export.recorded_critical_path) == numbers_of(facts.recorded_critical_path)
     assert export.steps == facts.steps and len(facts.steps) == 3
     assert export.kernels == facts.kernels and len(facts.kernels) > 0
-    assert [(own.name, own.calls, own.self_us) for own in export.ops] == [(own.name, own.calls, own.self_us) for own in facts.ops]
+    assert [(one.name, one.calls, one.self_us) for one in export.ops] == [(one.name, one.calls, one.self_us) for one in facts.ops]
     assert export.device == "NVIDIA H200"
 
 
@@ -107,7 +107,7 @@ def test_an_export_without_some_tables_and_with_a_row_that_has_no_end(tmp_path, 
     on_gpu = {"deviceId": 0, "streamId": 7, "shortName": export.string("k")}
     export.add("CUPTI_ACTIVITY_KIND_KERNEL", start=5000, end=6000, correlationId=1, **on_gpu)
     export.close()
-    assert [(own.name, own.total_us) for own in read(str(tmp_path / "a.sqlite")).kernels] == [("k", 1.0)]
+    assert [(one.name, one.total_us) for one in read(str(tmp_path / "a.sqlite")).kernels] == [("k", 1.0)]
     export = Export(tmp_path / "b.sqlite")
     export.add("CUPTI_ACTIVITY_KIND_KERNEL", start=5000, end=6000, **on_gpu)
     export.add("CUPTI_ACTIVITY_KIND_KERNEL", start=5000, **on_gpu)
@@ -213,7 +213,7 @@ def made(*slices, stack=False):
     trace.packet[0].track_descriptor.thread.pid, trace.packet[0].track_descriptor.thread.tid = 4, 5
     begins = [(start, 1, name) for name, start, end in slices]
     ends = [(end, 0, "") for _, _, end in slices]
-    order = sorted(begins + ends, key=lambda own: own[:2]) if stack else begins + ends
+    order = sorted(begins + ends, key=lambda one: one[:2]) if stack else begins + ends
     for moment, is_begin, name in order:
         packet = trace.packet.add(timestamp=moment, trusted_packet_sequence_id=3)
         packet.track_event.track_uuid = 9
@@ -257,14 +257,14 @@ def test_a_file_in_perfettos_format_that_is_cut_or_damaged(tmp_path):
     cut = read(str(tmp_path / "cut.pftrace"))
     assert cut.missing == ("the damaged parts of the file",)
     assert cut.first_bad.startswith("cut off, or no Perfetto trace, from byte ")
-    assert sum(own.calls for own in cut.ops) == 39
+    assert sum(one.calls for one in cut.ops) == 39
     damaged = bytearray(whole)
     at = whole.index(b"op 7")
     damaged[at - 1] = 0x7F  # the length of the name
     (tmp_path / "bad.pftrace").write_bytes(damaged)
     bad = read(str(tmp_path / "bad.pftrace"))
     assert bad.first_bad == "1 packet cannot be read" and bad.missing == ("the damaged parts of the file",)
-    assert "op 7" not in {own.name for own in bad.ops}
+    assert "op 7" not in {one.name for one in bad.ops}
 
 
 def test_hostile_files_in_perfettos_format_are_one_line_or_a_report(tmp_path, capsys):
@@ -307,7 +307,7 @@ def test_a_large_file_in_another_form_is_read_by_one_process(tmp_path, monkeypat
     write_nsys(tmp_path / "a.sqlite", RUN)
     (tmp_path / "a.json").write_text((GALLERY / TRACES["02"]).read_text())
     monkeypatch.setattr(parts, "LARGE_BYTES", 1)
-    monkeypatch.setattr(parts, "copies", lambda: 2)
+    monkeypatch.setattr(parts, "usable_processes", lambda: 2)
     assert parts.cut(str(tmp_path / "a.sqlite"), None, None) == [] and len(parts.cut(str(tmp_path / "a.json"), None, None)) == 2
 
 

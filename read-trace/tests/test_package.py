@@ -17,7 +17,7 @@ PACKAGE = TOOL / "trace_reader"
 # From the ground up: a part imports from itself and from those before it.
 LAYERS = [
     "errors", "guard", "units", "glossary", "system", "model", "names", "parse", "link", "analysis", "findings", "reading",
-    "recording", "scene", "write", "commands", "pictures", "pages", "cli", "__main__",
+    "recording", "report", "write", "commands", "pictures", "pages", "cli", "__main__",
 ]  # fmt: skip
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 LONGEST = 60  # lines of a function
@@ -41,9 +41,9 @@ def layer(module: str) -> int:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_go_only_downward(path):
-    own = layer(".".join(path.relative_to(TOOL).with_suffix("").parts))
+    one = layer(".".join(path.relative_to(TOOL).with_suffix("").parts))
     used = {name for name in imported(path) if name.startswith("trace_reader.")} - {"trace_reader.__version__"}
-    assert {name for name in used if layer(name) > own} == set()
+    assert {name for name in used if layer(name) > one} == set()
 
 
 def test_the_version_is_said(capsys):
@@ -64,7 +64,7 @@ def test_the_reader_needs_what_its_wheel_installs():
 def test_only_what_records_needs_torch():
     """And what is a plugin of pytest, pytest: where they are not installed, the reader works."""
     needing = {
-        name: {str(path.relative_to(PACKAGE)) for path in MODULES if name in {own.split(".")[0] for own in imported(path)}}
+        name: {str(path.relative_to(PACKAGE)) for path in MODULES if name in {one.split(".")[0] for one in imported(path)}}
         for name in ("torch", "pytest")
     }
     assert needing == {

@@ -12,11 +12,11 @@ from reader_helpers.browser import LIT
 from reader_helpers.events import ADD, annotation, call, document, kernel, launch, memory_training, op, step
 from trace_reader import analyze, cli, examine, load, us
 from trace_reader.commands import write_page
-from trace_reader.scene.document import Style
-from trace_reader.scene.step_bars import step_bars
-from trace_reader.scene.theme import CPU_COLOURS, GPU_COLOURS
-from trace_reader.scene.timeline import Timeline
-from trace_reader.write.page_payload import Shown, panel
+from trace_reader.report.document import Style
+from trace_reader.report.step_bars import step_bars
+from trace_reader.report.theme import CPU_COLOURS, GPU_COLOURS
+from trace_reader.report.timeline import Timeline
+from trace_reader.write.page_payload import DrawnSlices, panel
 
 CUDNN = GALLERY / "04_c_sdpa_attention" / "8_16_1024_64_cudnn_bf16_warm_eager.json"
 MATH = GALLERY / "04_c_sdpa_attention" / "8_16_1024_64_math_bf16_warm_eager.json"
@@ -62,7 +62,7 @@ def test_every_finding_lights_the_slices_that_the_json_lists(tmp_path, capsys, o
     buttons = {button.inner_text().split(" ")[0]: button for button in page.query_selector_all(".findings button.lights")}
     seen = 0
     for finding in facts["findings"]:
-        listed = {(own["name"], own["start_us"], own["duration_us"]) for own in finding["evidence"]}
+        listed = {(one["name"], one["start_us"], one["duration_us"]) for one in finding["evidence"]}
         if finding["slug"] == facts["verdict"]:
             button = page.query_selector(".verdict button.lights")
         else:
@@ -192,10 +192,10 @@ def test_dragging_measures(tmp_path, capsys, opened):
     left, wide = page.evaluate("[report.timeline.left, report.timeline.width]")
     assert page.inner_text("#details dd") == us((end - start) * 300 / (wide - left) / 1e3)
     first, last = page.evaluate("report.timeline.measured")
-    kernels = [own for own in load(str(NAIVE)).work if own.end_us * 1000 > first and own.start_us * 1000 < last]
-    busy_us = sum(min(own.end_us, last / 1000) - max(own.start_us, first / 1000) for own in kernels)
-    begin = sum(own.start_us * 1000 >= first for own in kernels)
-    begin += sum(first <= own.start_us * 1000 < last for own in load(str(NAIVE)).gpu_annotations)
+    kernels = [event for event in load(str(NAIVE)).work if event.end_us * 1000 > first and event.start_us * 1000 < last]
+    busy_us = sum(min(one.end_us, last / 1000) - max(one.start_us, first / 1000) for one in kernels)
+    begin = sum(one.start_us * 1000 >= first for one in kernels)
+    begin += sum(first <= one.start_us * 1000 < last for one in load(str(NAIVE)).gpu_annotations)
     lane = page.inner_text("#details dl").split("GPU stream 7\n")[1]
     assert lane.startswith(f"busy {us(busy_us)}; {begin} slice")
     # Drawn twice as wide, the same part takes what it took.
@@ -216,7 +216,7 @@ def test_a_click_shows_the_way_from_python_to_the_kernel(tmp_path, capsys, opene
     assert said.startswith("Selected\n\ngelu\n") and f"\n{gelu['op']}\n" in said and gelu["name"] in said
     grid = "x".join(map(str, gelu["grid"]))
     assert f"grid {grid}, block " in said and f"{gelu['registers_per_thread']} registers per thread" in said
-    chain = [own.inner_text().rpartition("  ")[0] or own.inner_text() for own in page.query_selector_all(".chain button")]
+    chain = [one.inner_text().rpartition("  ")[0] or one.inner_text() for one in page.query_selector_all(".chain button")]
     names = [re.sub(r"\s+[\d.]+ (µs|ms|s)$", "", name) for name in chain]
     assert names[-1] == "gelu" and names[-2] == "cudaLaunchKernel" and "aten::gelu" in names
     assert any(name.startswith("ProfilerStep#") for name in names) and any(".py" in name for name in names)
@@ -283,7 +283,7 @@ def test_two_traces_are_on_one_scale_and_equal_kernels_paired(tmp_path, capsys, 
         """() => { const t = report.timeline, [p, i] = t.selected;
         return t.pairs(p, i).map(([o, k]) => [o.called(k), o.duration[k]]); }"""
     )
-    second = [own for own in load(str(COMPILED)).work if own.name == load(str(NAIVE)).work.where(
+    second = [event for event in load(str(COMPILED)).work if event.name == load(str(NAIVE)).work.where(
         load(str(NAIVE)).work.is_named(lambda name: "64x512" in name)).names[0]][1]  # fmt: skip
     assert pairs == [["nvjet GEMM 64x512", round(second.duration_us * 1000)]]
     assert f"the same in the other\n{second.duration_us:.1f} µs (B: {COMPILED})" in page.inner_text("#details")
@@ -415,7 +415,7 @@ def test_names_are_never_markup(tmp_path, capsys, opened):
     events = [step(0, 0, 100), annotation(EVIL, 1, 90), op(EVIL + "op", 2, 50), launch(10, 1), kernel(EVIL + "kernel", 20, 30, 1),
               {"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "ts": 0, "args": {"name": EVIL}}]  # fmt: skip
     made = document(*events)
-    made["deviceProperties"] = [{**own, "name": EVIL} for own in made["deviceProperties"]]
+    made["deviceProperties"] = [{**one, "name": EVIL} for one in made["deviceProperties"]]
     path.write_text(json.dumps(made))
     page = opened(written(tmp_path, capsys, path))
     page.fill("#search", "hacked")
@@ -461,7 +461,7 @@ def test_the_memory_curve_has_the_peak_of_the_report(tmp_path, capsys, opened):
     page = opened(written(tmp_path, capsys, path))
     facts = json.loads(told(capsys, path, "--json", "--all"))
     peaks = page.evaluate("() => report.panels[0].curves.map((curve) => curve.peak)")
-    assert peaks == [own["peak_bytes"] for own in facts["memory"]] == [19 << 20]
+    assert peaks == [rank_facts["peak_bytes"] for rank_facts in facts["memory"]] == [19 << 20]
     x, y = page.evaluate(
         """() => { const t = report.timeline, item = t.items.find((own) => own.kind === "curve");
         const at = t.canvas.getBoundingClientRect(); return [at.left + t.x(320e3), at.top + t.top(item) + 10]; }"""
@@ -482,7 +482,7 @@ def test_the_memory_curve_has_the_peak_of_the_report(tmp_path, capsys, opened):
 
 def test_what_is_left_out_of_a_large_trace_is_said(tmp_path):
     trace = load(str(TRAIN))
-    shown = Shown(0, Timeline(examine(trace)), 1000)
+    shown = DrawnSlices(0, Timeline(examine(trace)), 1000)
     assert panel(shown, "").head["n"] == 1000
     n = len(trace.slices) - 1000
     assert shown.left_out == (
@@ -490,7 +490,7 @@ def test_what_is_left_out_of_a_large_trace_is_said(tmp_path):
     )
     with_python = load(str(STACKS), stacks=True)
     without = load(str(STACKS))
-    shown = Shown(0, Timeline(examine(without), with_python), len(without.slices))
+    shown = DrawnSlices(0, Timeline(examine(without), with_python), len(without.slices))
     assert shown.left_out.startswith("Not drawn: 375 functions of Python; 139 slices are.")
 
 
@@ -754,11 +754,11 @@ def test_the_lanes_of_ranks_are_the_jobs_table(tmp_path, capsys, opened):
           sums[text] = (sums[text] || 0) + (half.end[i] - half.start[i]) / 1e3; });
         return sums; })"""
     )
-    for rank, own in zip(job["ranks"], sums, strict=True):
-        assert own["compute"] == pytest.approx(rank["compute_us"], abs=0.1)
-        assert own.get("idle", 0) == pytest.approx(rank["idle_us"], abs=0.1)
-        assert own.get("waiting for another rank", 0) == pytest.approx(rank["waiting_us"], rel=1e-4, abs=0.1)
-        assert own.get("waiting for another rank", 0) + own["transfer"] == pytest.approx(rank["communication_us"], abs=0.1)
+    for rank, one in zip(job["ranks"], sums, strict=True):
+        assert one["compute"] == pytest.approx(rank["compute_us"], abs=0.1)
+        assert one.get("idle", 0) == pytest.approx(rank["idle_us"], abs=0.1)
+        assert one.get("waiting for another rank", 0) == pytest.approx(rank["waiting_us"], rel=1e-4, abs=0.1)
+        assert one.get("waiting for another rank", 0) + one["transfer"] == pytest.approx(rank["communication_us"], abs=0.1)
     # By the first rank's clock, the ends of one collective are together.
     ends = page.evaluate(
         """() => report.panels.map((p) => { const found = []; for (let i = 0; i < p.n; i++)
@@ -819,7 +819,7 @@ def test_what_was_launched_by_what_is_not_drawn_is_said(tmp_path, capsys, opened
         "() => [...report.panels[0].start.keys()].map((i) => describe(report.panels[0], i).find(([w]) => w === 'launch')?.[1])"
     )
     assert said.count("not drawn") == 15 and "not in the trace" not in said
-    assert sum("before" in (own or "") for own in said) == 10
+    assert sum("before" in (one or "") for one in said) == 10
 
 
 def dark(page, x, y, wide, high):
@@ -946,10 +946,10 @@ def test_the_memory_of_two_traces_is_drawn_on_one_scale(tmp_path, capsys, opened
     paths = []
     for name, part in (("large", 1), ("small", 4)):
         events = json.loads(json.dumps(memory_training()))
-        for own in events:
-            if own["name"] == "[memory]":
-                own["args"]["Bytes"] //= part
-                own["args"]["Total Allocated"] //= part
+        for event in events:
+            if event["name"] == "[memory]":
+                event["args"]["Bytes"] //= part
+                event["args"]["Total Allocated"] //= part
         paths.append(made(tmp_path, *events, name=f"{name}.json"))
     page = opened(written(tmp_path, capsys, *paths))
     heights = page.evaluate(

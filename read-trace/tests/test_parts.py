@@ -21,7 +21,7 @@ import numpy as np
 from trace_reader.errors import TraceError
 from trace_reader.parse import decode as module, parts
 
-parts.END_BYTES, parts.copies = 1 << 12, lambda: 4
+parts.END_BYTES, parts.usable_processes = 1 << 12, lambda: 4
 COLUMNS = "kind name track start_ns duration_us correlation node forward_thread end_ns".split()
 PLAIN = "total skipped header first_bad zero_timestamps thread_names zero_ns".split()
 
@@ -142,8 +142,8 @@ def test_what_needs_the_events_once_more_is_read_by_one_process(tmp_path):
     old = event("user_annotation", "fwd", 1, 9, {"pid": 0, "tid": 7})
     name = {"ph": "M", "name": "thread_name", "pid": 1, "tid": 7, "args": {"name": "worker"}}
     marked = [kernel("k", 5000 + n, 1, n) for n in range(1500)]
-    for n, own in enumerate(marked):
-        own["args"] |= {"graph node id": n, "name": f"layer {n // 7}"}
+    for n, one in enumerate(marked):
+        one["args"] |= {"graph node id": n, "name": f"layer {n // 7}"}
     counted = [
         {"ph": "C", "name": name, "pid": f"GPU {n % 2} Counters", "ts": 10 * n, "args": {"": n / 7}}
         for n in range(400) for name in ("SM Active (%)", "Power (W)")[: n % 3]
@@ -186,11 +186,11 @@ def test_the_program_itself_reads_on_all_cores(tmp_path):
     code = """
 import sys, threading
 from trace_reader import cli, findings
-from trace_reader.analysis import facts
+from trace_reader.analysis.trace import summarize
 from trace_reader.parse import decode as module, parts
 from trace_reader.system import processes
-parts.LARGE_BYTES, parts.END_BYTES, processes.cores, facts.LARGE = 1, 1 << 12, lambda: 3, 1
-inner, worked = module._on_all_cores, processes.answers_of
+parts.LARGE_BYTES, parts.END_BYTES, processes.cores, summarize.LARGE = 1, 1 << 12, lambda: 3, 1
+inner, worked = module._on_all_cores, processes.run_in_processes
 def used(*asked):
     found = inner(*asked)
     print("all cores:", found is not None, file=sys.stderr)
@@ -198,7 +198,7 @@ def used(*asked):
 def shared(tasks, processes):
     print("processes:", processes, file=sys.stderr)
     return worked(tasks, processes)
-module._on_all_cores, facts.answers_of, findings.answers_of = used, shared, shared
+module._on_all_cores, summarize.run_in_processes, findings.run_in_processes = used, shared, shared
 if sys.argv[2] == "another":
     threading.Thread(target=threading.Event().wait, daemon=True).start()
 sys.argv = ["read-trace", sys.argv[1]]
@@ -214,7 +214,7 @@ def test_tasks_are_shared_out_and_what_a_copy_does_not_bring_is_done_here():
     """A copy that is killed, or fails, loses its answers; None is an answer; what fails everywhere is raised."""
     code = """
 import os, signal, time
-from trace_reader.system.processes import answers_of
+from trace_reader.system.processes import run_in_processes
 main = os.getpid()
 def own(number, end=None, pause=0.1):
     def task():
@@ -227,21 +227,21 @@ def fails():
     raise ValueError("in the copy")
 def total(found):
     return [number for number, _ in found], len({pid for _, pid in found})
-print(*total(answers_of([own(n, pause=0.5) for n in range(3)], 3)))
-print(*total(answers_of([own(n, pause=0.5) for n in range(3)], 9)))
-print(*total(answers_of([own(n) for n in range(3)], 1)))
-print(*total(answers_of([own(n, lambda: os.kill(os.getpid(), signal.SIGKILL)) for n in range(4)], 3)))
-print(*total(answers_of([own(n, fails) for n in range(4)], 3)))
-print(answers_of([lambda: None] * 5, 2), answers_of([], 4))
+print(*total(run_in_processes([own(n, pause=0.5) for n in range(3)], 3)))
+print(*total(run_in_processes([own(n, pause=0.5) for n in range(3)], 9)))
+print(*total(run_in_processes([own(n) for n in range(3)], 1)))
+print(*total(run_in_processes([own(n, lambda: os.kill(os.getpid(), signal.SIGKILL)) for n in range(4)], 3)))
+print(*total(run_in_processes([own(n, fails) for n in range(4)], 3)))
+print(run_in_processes([lambda: None] * 5, 2), run_in_processes([], 4))
 def no_room():
     raise OSError("no memory")
 os.fork, fork = no_room, os.fork
-print(*total(answers_of([own(n) for n in range(3)], 3)))
+print(*total(run_in_processes([own(n) for n in range(3)], 3)))
 os.fork = fork
 def everywhere():
     raise LookupError("this task fails everywhere")
 try:
-    answers_of([own(0), everywhere, own(2)], 2)
+    run_in_processes([own(0), everywhere, own(2)], 2)
 except LookupError as error:
     print(error)
 """

@@ -21,11 +21,11 @@ from reader_helpers.events import (
     write,
 )
 from trace_reader import cli, load
-from trace_reader.analysis.place_facts import (
+from trace_reader.analysis.trace.time_by_place import (
     NO_LINE,
     NO_OP,
-    asked_for,
-    cpu_asked,
+    attribute_cpu_time,
+    attribute_gpu_work,
     folded,
     is_own,
     is_own_caller,
@@ -34,7 +34,7 @@ from trace_reader.analysis.place_facts import (
     line_facts,
     op_facts_of,
 )
-from trace_reader.analysis.verdict import cpu_lines
+from trace_reader.findings.verdict import cpu_lines
 from trace_reader.reading import analyze_file
 
 
@@ -168,7 +168,7 @@ def test_the_first_slice_and_the_first_node_count_as_the_others(tmp_path):
     trace = load(path)
     assert folded(trace) == {"aten::mm;nvjet GEMM 256x128": 10_000, "aten::mm;backward;sgemm 128x64": 20_000,
                              "add": 40_000}  # fmt: skip
-    assert [(row.name, row.launched, row.time_us, row.backward_us) for row in op_facts_of(trace, asked_for(trace))] == [
+    assert [(row.name, row.launched, row.time_us, row.backward_us) for row in op_facts_of(trace, attribute_gpu_work(trace))] == [
         (NO_OP, 1, 40, 0), ("aten::mm", 2, 10, 20),
     ]  # fmt: skip
 
@@ -360,11 +360,11 @@ def test_the_report_names_the_lines_that_the_cpu_is_in(tmp_path, capsys):
 
 def test_a_trace_without_stacks_that_the_cpu_limits_says_how_to_see_the_lines(tmp_path, capsys):
     data = loop_with_stacks()
-    data["traceEvents"] = [own for own in data["traceEvents"] if own.get("cat") != "python_function"]
+    data["traceEvents"] = [one for one in data["traceEvents"] if one.get("cat") != "python_function"]
     path = tmp_path / "t.json"
     line = "\nrecorded without stacks: with_stack=True would show which lines of Python the\n  CPU is at\n"
-    for own, said in ((data, True), ({**data, "lesson": {"script": "01_matmul_add"}}, False)):
-        path.write_text(json.dumps(own))
+    for one, said in ((data, True), ({**data, "lesson": {"script": "01_matmul_add"}}, False)):
+        path.write_text(json.dumps(one))
         assert cli.main([str(path)]) == 0
         assert (line in capsys.readouterr().out) is said
     assert analyze_file(str(path)).cpu_lines == ()
@@ -397,10 +397,10 @@ def test_what_a_function_does_itself_is_at_it_and_what_it_calls_in_c_is_named(tm
         events += [python("<built-in function sleep>", at + 701, 200, "data.py:5")]
     path = write(tmp_path / "t.json", *events)
     trace = load(path, stacks=True)
-    first, second, *_ = line_facts(trace, cpu_asked(trace))
+    first, second, *_ = line_facts(trace, attribute_cpu_time(trace))
     assert (first.name, first.time_us, second.name, second.time_us) == ("data.py:5", 2400, "data.py(3): load", 315)
     facts = analyze_file(path)
-    assert [(own.line, own.mostly) for own in facts.cpu_lines[:2]] == [
+    assert [(line.line, line.mostly) for line in facts.cpu_lines[:2]] == [
         ("data.py:5", "<built-in function collect>"), ("data.py(3): load", "")
     ]  # fmt: skip
     assert "data.py:5 80% (mostly built-in function collect), data.py(3): load 11%" in cpu_lines(facts)

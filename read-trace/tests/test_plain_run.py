@@ -8,11 +8,11 @@ import pytest
 from reader_helpers import GALLERY, TOOL
 from reader_helpers.events import ADD, GEMM, call, event, kernel, memcpy, memory, op, step, write
 from trace_reader import analyze, cli, load, plain_sentence, read, redact
-from trace_reader.analysis.edits import Edited, scaled, surely
-from trace_reader.analysis.facts import Finding
-from trace_reader.analysis.plain_run import CHEAP, DEAR, PlainRun, PricedRun, Prices
-from trace_reader.analysis.what_if import Gain, gain_of, parse_change, what_if
-from trace_reader.scene.trace_report import finding_item
+from trace_reader.analysis.replay.edits import Edited, scaled, surely
+from trace_reader.analysis.replay.plain_run import CHEAP, DEAR, PlainRun, ProfilerOverhead, RunWithoutProfiler
+from trace_reader.analysis.replay.what_if import Gain, gain_of, parse_change, what_if
+from trace_reader.analysis.trace.facts import Finding
+from trace_reader.report.trace_report import finding_item
 from trace_reader.write.json_output import trace_json
 
 SHAPES = {"record_shapes": 1}
@@ -113,10 +113,14 @@ def test_stacks_and_memory_have_prices_of_their_own(facts, tmp_path):
     untimed = {**functions()[0], "ts": None}
     trace = load(write(tmp_path / "a.json", *run(kernel_us=2), *functions(), untimed, *blocks()))
     assert len(trace.functions_ns) == len(trace.memory) == 30
-    both = PricedRun(trace)
-    most = 100 * both.recorded_times(both.at(Prices(1e-9, 0, 0, 0)))
-    assert 100 * both.recorded_times(both.at(Prices(1e-9, 0, 0, 0, function_us=2.0))) == pytest.approx(most - 20, abs=0.01)
-    assert 100 * both.recorded_times(both.at(Prices(1e-9, 0, 0, 0, allocation_us=0.5))) == pytest.approx(most - 5, abs=0.01)
+    both = RunWithoutProfiler(trace)
+    most = 100 * both.recorded_times(both.at(ProfilerOverhead(1e-9, 0, 0, 0)))
+    assert 100 * both.recorded_times(both.at(ProfilerOverhead(1e-9, 0, 0, 0, function_us=2.0))) == pytest.approx(
+        most - 20, abs=0.01
+    )
+    assert 100 * both.recorded_times(both.at(ProfilerOverhead(1e-9, 0, 0, 0, allocation_us=0.5))) == pytest.approx(
+        most - 5, abs=0.01
+    )
 
 
 def test_an_estimate_with_stacks_or_memory(facts):
@@ -138,7 +142,7 @@ def test_of_many_short_functions_it_is_not_known_what_they_cost(facts):
     assert (plain.how, plain.unknown_because) == (
         "unknown", "it holds 2,600 short functions of Python per step, of which the profiler's cost is not known"
     )  # fmt: skip
-    few = facts(*events, *[own for n, own in enumerate(names) if n % 6], **SHAPES, with_stack=1)  # 2,167 a step: at least 433
+    few = facts(*events, *[name for n, name in enumerate(names) if n % 6], **SHAPES, with_stack=1)  # 2,167 a step: at least 433
     assert few.plain.unknown_because.startswith("its functions of Python are so many that the profiler may have taken 41%")
 
 
@@ -154,7 +158,7 @@ def test_the_prices_hold_what_was_measured(what, price, flags):
             if program[what] >= 200:
                 besides_us = statistics.median(program[flags]) - statistics.median(program["shapes"])
                 measured.append(besides_us / program[what])
-    inside = sum(getattr(CHEAP, price) <= own <= getattr(DEAR, price) for own in measured)
+    inside = sum(getattr(CHEAP, price) <= one <= getattr(DEAR, price) for one in measured)
     assert len(measured) >= 6 and inside >= 0.6 * len(measured)
 
 
@@ -212,7 +216,7 @@ def test_a_recording_that_begins_with_a_busy_gpu_has_no_estimate(facts, kernel_u
 
 def test_of_a_long_recording_whose_first_steps_differ_nothing_is_estimated(facts, monkeypatch):
     """Three steps are played here: whose period is that of all but whose GPU works twice as long, or whose period is another."""
-    monkeypatch.setattr("trace_reader.analysis.plain_run.MOST_EVENTS", 3)
+    monkeypatch.setattr("trace_reader.analysis.replay.plain_run.MOST_EVENTS", 3)
     alike = run(n=8, kernel_us=95)
     assert facts(*alike, **SHAPES).plain.how == "estimated"
     busy_first = [e | {"dur": 40} if e["cat"] == "kernel" and 300 < e["ts"] < 750 else e for e in alike]
@@ -223,7 +227,7 @@ def test_of_a_long_recording_whose_first_steps_differ_nothing_is_estimated(facts
 
 def test_a_long_kernel_on_another_stream_does_not_break_the_reading(facts, monkeypatch):
     """It outlasts the steps that are played: they all end with it."""
-    monkeypatch.setattr("trace_reader.analysis.plain_run.MOST_EVENTS", 3)
+    monkeypatch.setattr("trace_reader.analysis.replay.plain_run.MOST_EVENTS", 3)
     long = [call("cudaLaunchKernel", 60, 4.7, 99), kernel(ADD, 66, 5000, 99, stream=9)]
     assert facts(*run(n=8), *long, **SHAPES).plain.how == "unknown"
 
@@ -423,7 +427,7 @@ def test_a_synchronize_that_goes_saves_what_the_cpu_waits(facts):
 
 def test_of_a_run_whose_plain_step_is_unknown_a_gain_is_as_wide(facts):
     """Recorded, 60 of 200 are saved. A CPU whose launches take 12 was not tried."""
-    found = facts(*(own | {"dur": 12} if own["name"] == "cudaLaunchKernel" else own for own in waiting()))
+    found = facts(*(one | {"dur": 12} if one["name"] == "cudaLaunchKernel" else one for one in waiting()))
     assert found.plain.how == "unknown"
     assert gains(found)["sync-in-step"].high >= 0.3 > gains(found)["sync-in-step"].low > 0.2
 
@@ -437,7 +441,9 @@ def test_in_a_job_no_gain_is_told(facts):
     job = [e | {"name": NCCL} if e["cat"] == "kernel" and e["ts"] > 200 else e for e in waiting()]
     found = facts(*job, plain_step_us={"median": 150, "low": 149, "high": 151})
     assert gains(found) == {}
-    assert {f.slug: f.no_gain for f in found.findings}["sync-in-step"] == "the other ranks of the job would change, too"
+    assert {f.slug: f.gain_unknown_because for f in found.findings}[
+        "sync-in-step"
+    ] == "the other ranks of the job would change, too"
 
 
 def test_a_loader_that_goes_saves_what_it_takes(facts):
@@ -485,7 +491,7 @@ def test_a_gain_is_no_loss(tmp_path):
     """A change that lengthens a step gains nothing."""
     trace = load(write(tmp_path / "t.json", *run(), plain_step_us={"median": 90, "low": 90, "high": 90}))
     plain = PlainRun(90, 90, 90, 100, "measured")
-    assert gain_of(PricedRun(trace), plain, surely(lambda run: run.after_ns.__iadd__(1000))) == Gain(0, 0)
+    assert gain_of(RunWithoutProfiler(trace), plain, surely(lambda run: run.after_ns.__iadd__(1000))) == Gain(0, 0)
 
 
 def test_advice_that_brings_nothing_is_told_with_all_and_stands_behind_what_may(capsys):
@@ -530,7 +536,7 @@ def test_what_a_change_of_the_gpus_time_brings_may_be_more_than_at_the_dear_pric
     """Without its kernels the run is the CPU's, of which the profiler may have taken more than those."""
     trace = load(write(tmp_path / "t.json", *run(kernel_us=60, ops=4), **SHAPES))
     found = analyze(trace)
-    priced, gone = PricedRun(trace), scaled(trace.work, 0.0)
+    priced, gone = RunWithoutProfiler(trace), scaled(trace.work, 0.0)
     ends = []
     for played in priced.played(found.plain):
         edited = Edited(priced.replay, played.after_ns)
@@ -576,12 +582,14 @@ def test_of_several_devices_the_recorded_run_is_told_and_no_gain(facts):
     found = facts(*run(kernel_us=95), *launches, *other, **SHAPES)
     assert len(found.critical_paths) == 2 and (found.plain.verdict, found.verdict) == (None, found.recorded_verdict)
     assert gains(found) == {} and found.findings
-    assert all("several devices" in f.no_gain for f in found.findings if "names no change" not in f.no_gain)
+    assert all(
+        "several devices" in f.gain_unknown_because for f in found.findings if "names no change" not in f.gain_unknown_because
+    )
 
 
 def test_a_measured_step_that_is_shorter_than_the_gpus_work_is_the_reason_for_no_gain(facts):
     found = facts(*waiting(), plain_step_us={"median": 1, "low": 0.9, "high": 1.1})
-    told = {finding.slug: finding.no_gain for finding in found.findings}
+    told = {finding.slug: finding.gain_unknown_because for finding in found.findings}
     assert told["sync-in-step"] == "the replay does not reach the step that was measured without the profiler"
 
 

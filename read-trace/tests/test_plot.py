@@ -19,12 +19,12 @@ import pytest
 from reader_helpers import GALLERY, TOOL
 from reader_helpers.events import ADD, GEMM, H200, annotation, event, kernel, launch, memcpy, memory_training, on, op, step, write
 from trace_reader import cli, examine, load, read
-from trace_reader.scene import roofline
-from trace_reader.scene.theme import COLOURS, IDLE, MEMORY
-from trace_reader.scene.timeline import Timeline
+from trace_reader.report import roofline
+from trace_reader.report.theme import COLOURS, IDLE, MEMORY
+from trace_reader.report.timeline import Timeline
 from trace_reader.write import roofline_picture
 from trace_reader.write.picture_axis import silences
-from trace_reader.write.trace_picture import COMPILE_ROWS, MOST_THREADS, OTHERS, Window, draw, plot
+from trace_reader.write.trace_picture import COMPILE_ROWS, MOST_THREADS, OTHERS, PictureRange, draw, plot
 
 RECORDED = sorted(GALLERY.glob("*/*.json"))
 COLD = GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json"
@@ -78,7 +78,7 @@ def idle(ax):
     return sorted((round(p.get_x(), 3), round(p.get_x() + p.get_width(), 3)) for p in spans)
 
 
-def picture(tmp_path, *events, window=Window(), **header):  # noqa: B008  # it is frozen
+def picture(tmp_path, *events, window=PictureRange(), **header):  # noqa: B008  # it is frozen
     return draw([timeline(write(tmp_path / "t.json", *events, **header))], window)
 
 
@@ -107,15 +107,15 @@ def test_arrows_go_from_the_end_of_a_launch_to_the_start_of_its_kernel(tmp_path)
 
 
 def test_steps_shows_these_steps_with_the_gpu_work_that_they_launched_and_nothing_else(tmp_path):
-    (ax,) = picture(tmp_path, *STEPS, window=Window(steps=(3, 3))).axes
+    (ax,) = picture(tmp_path, *STEPS, window=PictureRange(steps=(3, 3))).axes
     assert of_colour(ax, COLOURS["step"]) == [(0, 40)] and of_colour(ax, COLOURS["op"]) == [(10, 30)]
     assert (of_colour(ax, BLUE), of_colour(ax, GREEN)) == ([(30, 90)], [])  # though step 4 began meanwhile
-    (ax,) = picture(tmp_path, *STEPS, window=Window(steps=(4, 4))).axes
+    (ax,) = picture(tmp_path, *STEPS, window=PictureRange(steps=(4, 4))).axes
     assert (of_colour(ax, BLUE), of_colour(ax, GREEN)) == ([], [(50, 60)])
 
 
 def test_us_counts_from_the_first_step_and_cuts_slices_at_its_ends(tmp_path):
-    (ax,) = picture(tmp_path, *STEPS, window=Window(us=(20.0, 70.0))).axes
+    (ax,) = picture(tmp_path, *STEPS, window=PictureRange(us=(20.0, 70.0))).axes
     assert of_colour(ax, COLOURS["step"]) == [(0, 20), (30, 50)]
     assert of_colour(ax, BLUE) == [(10, 50)]
     assert ax.get_xlim() == pytest.approx((-0.15, 50.15))
@@ -155,7 +155,7 @@ def test_every_thread_with_a_part_has_lanes_with_its_name(tmp_path):
 
 
 def test_a_thread_that_does_nothing_in_the_window_has_no_lane(tmp_path):
-    (ax,) = picture(tmp_path, *STEPS, event("cpu_op", "aten::other", 900, 20, BACKWARD), window=Window(us=(0, 150))).axes
+    (ax,) = picture(tmp_path, *STEPS, event("cpu_op", "aten::other", 900, 20, BACKWARD), window=PictureRange(us=(0, 150))).axes
     assert ax.get_yticklabels()[0].get_text() == "CPU"
 
 
@@ -279,7 +279,7 @@ def test_control_characters_in_names_do_nothing(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_no_label_runs_into_its_neighbour(path):
-    figure = draw([timeline(path)], Window())
+    figure = draw([timeline(path)], PictureRange())
     assert overlapping_labels(figure) == []
     width, height = figure.get_size_inches() * figure.dpi
     assert width == 1100 and 250 < height < 1200
@@ -289,7 +289,7 @@ def test_no_label_runs_into_its_neighbour(path):
 
 def test_allocated_memory_has_a_lane(tmp_path):
     path = write(tmp_path / "t.json", *memory_training())
-    figure = draw([timeline(path)], Window())
+    figure = draw([timeline(path)], PictureRange())
     ax = figure.axes[0]
     assert ax.get_yticklabels()[-1].get_text() == "GPU 0\nmemory"
     assert "peak 19.0 MiB" in texts(figure)
@@ -301,11 +301,11 @@ def test_allocated_memory_has_a_lane(tmp_path):
     heights = {round((y - low) / (high - low) * 19, 3) for y in edge.tolist()}
     assert heights == {0, 10, 12, 13, 14, 15, 16, 17, 19}  # MiB; 10 before the first
     # A window between two events: what was allocated before it.
-    assert "peak 16.0 MiB" in texts(draw([timeline(path)], Window(us=(200, 290))))
+    assert "peak 16.0 MiB" in texts(draw([timeline(path)], PictureRange(us=(200, 290))))
 
 
 def test_a_recording_shows_steps_kernels_launches_and_a_legend_of_what_is_there():
-    figure = draw([timeline(COLD)], Window())
+    figure = draw([timeline(COLD)], PictureRange())
     shown = texts(figure)
     assert {"ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4", "matmul_add", "aten::mm", "nvjet GEMM 64x8"} <= set(shown)
     assert {"cuLaunchKernelEx", "cudaLaunchKernel"} <= set(shown)
@@ -319,7 +319,7 @@ def test_two_traces_share_one_scale_that_holds_the_longer(tmp_path):
     long = write(tmp_path / "long.json", step(3, 0, 1000), op("aten::mm", 0, 1000))
     short = write(tmp_path / "short.json", step(3, 0, 100), op("aten::mm", 0, 100))
     for first, second in ((long, short), (short, long)):
-        above, below = draw([timeline(first), timeline(second)], Window()).axes
+        above, below = draw([timeline(first), timeline(second)], PictureRange()).axes
         assert above.get_xlim() == below.get_xlim() == pytest.approx((-3, 1003))
 
 
@@ -369,7 +369,7 @@ def test_traces_without_steps_without_a_gpu_and_with_two_streams(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_the_same_trace_gives_the_same_bytes(suffix):
-    first, second = (plot([timeline(LINEAR)], Window(), suffix) for _ in range(2))
+    first, second = (plot([timeline(LINEAR)], PictureRange(), suffix) for _ in range(2))
     assert first == second
     assert first.startswith(b"\x89PNG" if suffix == ".png" else b"<?xml")
 
@@ -453,7 +453,7 @@ def test_what_other_steps_launched_is_pale_and_not_idle(tmp_path):
         launch(15, 2),
         kernel("b", 60, 40, 2),
     )
-    ax = draw([timeline(path)], Window(steps=(2, 2))).axes[0]
+    ax = draw([timeline(path)], PictureRange(steps=(2, 2))).axes[0]
     assert [text for text in texts(ax.figure) if text.startswith("idle")] == ["idle 20.0 µs"]
     pale = [(left, right) for left, right, colour in boxes(ax) if colour == OTHERS]
     assert pale == [(0, 30)]  # from the window's start, at 10, on
@@ -462,14 +462,14 @@ def test_what_other_steps_launched_is_pale_and_not_idle(tmp_path):
 def test_arrows_that_are_left_out_are_said(tmp_path):
     def label(n):
         events = [e for k in range(n) for e in (launch(10 * k, k + 1), kernel("a", 10 * k + 5, 2, k + 1))]
-        return draw([timeline(write(tmp_path / "t.json", step(0, 0, 10 * n), *events))], Window()).axes[0].get_xlabel()
+        return draw([timeline(write(tmp_path / "t.json", step(0, 0, 10 * n), *events))], PictureRange()).axes[0].get_xlabel()
 
     assert label(200).endswith("s") and label(201).endswith("s (arrows of the first 200 launches)")
 
 
 def test_us_is_told_by_the_axis(tmp_path):
     path = write(tmp_path / "t.json", step(0, 1000, 500), op("aten::mm", 1120, 60))
-    ax = draw([timeline(path)], Window(us=(100, 250))).axes[0]
+    ax = draw([timeline(path)], PictureRange(us=(100, 250))).axes[0]
     labels = [text.get_text() for text in ax.get_xticklabels()]
     assert (labels[0], labels[-1]) == ("100", "240") and ax.get_xticks()[0] == 0
 
@@ -477,7 +477,9 @@ def test_us_is_told_by_the_axis(tmp_path):
 def test_the_names_of_threads_are_whole_words_inside_the_picture(tmp_path):
     names = {"ph": "M", "name": "thread_name", "pid": 1, "tid": 2, "args": {"name": "thread 1511 (pt_autograd_0)"}}
     backward = on(2, op("autograd::engine::evaluate_function: MmBackward0", 20, 30))
-    figure = draw([timeline(write(tmp_path / "t.json", names, step(0, 0, 100), op("aten::mm", 5, 10), *backward))], Window())
+    figure = draw(
+        [timeline(write(tmp_path / "t.json", names, step(0, 0, 100), op("aten::mm", 5, 10), *backward))], PictureRange()
+    )
     labels = figure.axes[0].get_yticklabels()
     assert [label.get_text() for label in labels] == ["CPU\nthread 1", "CPU\nthread 1511\n(pt_autograd_0),\nautograd's"]
     assert isinstance(figure.canvas, FigureCanvasAgg)
@@ -508,7 +510,7 @@ def test_a_picture_called_roofline_has_a_dot_for_each_op_and_shape(tmp_path, suf
     ]  # fmt: skip
     assert [o.limited_by for o in facts.op_shapes] == ["compute", "memory"]  # 1.5 MB need 0.33 µs, the FLOP 0.27
     # FLOP per byte: 2 n^3 over the 6 n^2 bytes of three matrices
-    assert [roofline.place(own)[0] for own in facts.op_shapes] == pytest.approx([1024 / 3, 512 / 3])
+    assert [roofline.place(shape)[0] for shape in facts.op_shapes] == pytest.approx([1024 / 3, 512 / 3])
     assert facts.op_shapes[0].to_gain_us == pytest.approx(10 - 2 * 1024**3 / 989e6 / 0.7, abs=1e-6)
 
 
@@ -546,9 +548,9 @@ def test_a_silence_is_measured_by_what_is_left_without_it():
 
 def test_a_picture_has_the_steps_that_it_is_told_to_take(tmp_path, capsys):
     events = [
-        own
+        one
         for n in range(3)
-        for own in (annotation("my_step", 100 * n, 90), launch(100 * n + 5, n), kernel(GEMM, 100 * n + 9, 60, n))
+        for one in (annotation("my_step", 100 * n, 90), launch(100 * n + 5, n), kernel(GEMM, 100 * n + 9, 60, n))
     ]
     path, target = write(tmp_path / "a.json", *events), tmp_path / "a.svg"
     pictures = []
@@ -574,9 +576,9 @@ def test_the_list_of_a_roofline_tells_times_per_step(monkeypatch):
 def test_on_a_cpu_an_op_whose_work_is_done_deep_inside_it_has_no_rate(tmp_path):
     """The gradient of an embedding: its table of 4 MB is filled with zeros two ops deeper, which takes 90 of 100."""
     table = {"Input Dims": [[1000, 1000]], "Input type": ["float"]}
-    own = {"Input Dims": [[8, 1000], [8], [], [], []], "Input type": ["float", "long int", "Scalar", "Scalar", "Scalar"],
+    one = {"Input Dims": [[8, 1000], [8], [], [], []], "Input type": ["float", "long int", "Scalar", "Scalar", "Scalar"],
            "Concrete Inputs": ["", "", "1000", "-1", "False"]}  # fmt: skip
-    events = [step(0, 0, 1000), op("aten::embedding_dense_backward", 0, 100, **own), op("aten::zeros", 2, 94)]
+    events = [step(0, 0, 1000), op("aten::embedding_dense_backward", 0, 100, **one), op("aten::zeros", 2, 94)]
     events += [op("aten::zero_", 3, 92, **table), op("aten::fill_", 4, 90, **table)]
     rates = {row.op: row.gb_per_s for row in read(write(tmp_path / "t.json", *events)).op_shapes}
     assert rates["aten::embedding_dense_backward"] is None and rates["aten::fill_"] == pytest.approx(4000 / 90, abs=0.01)

@@ -7,7 +7,7 @@ import random
 import pytest
 from reader_helpers import GALLERY
 from trace_reader import read
-from trace_reader.analysis.comparison import compare
+from trace_reader.analysis.runs.comparison import compare
 
 RECORDED = sorted(path for path in GALLERY.glob("*/*.json") if path.stat().st_size < 150_000)[::4]
 

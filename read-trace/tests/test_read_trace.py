@@ -226,9 +226,9 @@ def test_a_terminal_shows_progress_of_a_file_that_takes_long(tmp_path, monkeypat
     """Without waiting for a large file: the pieces are small, and the second is over at once."""
     path = write(tmp_path / "t.json", *(op(f"a{n}", n, 1) for n in range(2000)))
     code = (
-        "import sys; from trace_reader import cli; from trace_reader.commands import load_shown;"
+        "import sys; from trace_reader import cli; from trace_reader.commands import load_with_progress;"
         "from trace_reader.parse import byte_source;"
-        "load_shown.PROGRESS_AFTER_S = 0; byte_source.BLOCK_BYTES = 50_000; sys.exit(cli.main([sys.argv[1]]))"
+        "load_with_progress.PROGRESS_AFTER_S = 0; byte_source.BLOCK_BYTES = 50_000; sys.exit(cli.main([sys.argv[1]]))"
     )
     leader, follower = os.openpty()
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}

@@ -22,8 +22,8 @@ from reader_helpers.events import (
     write,
 )
 from trace_reader import cli, load, read
-from trace_reader.analysis.dispatch_tree import dispatch_tree
-from trace_reader.analysis.occupancy import occupancy
+from trace_reader.analysis.trace.dispatch_tree import dispatch_tree
+from trace_reader.analysis.trace.occupancy import occupancy
 from trace_reader.model.slices import Footprint
 from trace_reader.names.call_names import is_free, loads_code, manages_memory
 
@@ -679,7 +679,7 @@ def test_the_gpus_time_by_kind_of_work(facts):
         op("aten::cudnn_batch_norm", 10, 5), launch(11, 91), kernel("void bn_fw(int)", 3010, 1, 91, stream=9),
     )  # fmt: skip
     total = 10 + 11 + 12 + 13 + 14 + 15 + 16 + 17 + 18 + 40 + 5 + 2 + 1
-    assert [(x.family, x.calls, x.total_us, round(x.share * total)) for x in f.families] == [
+    assert [(x.work_kind, x.calls, x.total_us, round(x.share * total)) for x in f.work_kinds] == [
         ("copy", 2, 45, 45), ("other", 2, 35, 35), ("GEMM", 2, 21, 21), ("Triton", 1, 16, 16), ("optimizer", 1, 15, 15),
         ("softmax, norm, reduction", 2, 15, 15), ("communication", 1, 13, 13), ("pointwise", 1, 12, 12), ("convolution", 1, 2, 2),
     ]  # fmt: skip
@@ -868,5 +868,5 @@ def test_copies_are_exposed_where_nothing_computes(tmp_path):
         kernel(GEMM, 10, 100, 1),
         memcpy(50, 100, 2, stream=9),
     ]
-    copying = read(write(tmp_path / "t.json", *events)).timeline
+    copying = read(write(tmp_path / "t.json", *events)).gpu_time
     assert (copying.compute_us, copying.copy_us, copying.exposed_copy_us, copying.idle_us) == (100, 100, 40, 10)

@@ -4,7 +4,7 @@ import json
 
 from reader_helpers.events import op, step, write
 from trace_reader import cli
-from trace_reader.analysis.recompiles import Recompiled, recompiles
+from trace_reader.analysis.trace.recompiles import Recompiled, recompiles
 
 AT = "V1123 15:11:24.821000 15650 torch/_dynamo/guards.py:6374] [0/1] [__recompiles]"
 SIZE = "tensor 'args[0]' size mismatch at index 0. expected 16, actual another"
@@ -42,7 +42,10 @@ def test_the_report_says_why(tmp_path, capsys):
     ) in capsys.readouterr().out
     assert cli.main([trace, "--recompiles", str(log), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["recompiles"]
-    assert [(own["function"], own["times"], own["guards"][:1]) for own in told] == [("inner", 2, [[SIZE, 2]]), ("step", 1, [])]
+    assert [(finding["function"], finding["times"], finding["guards"][:1]) for finding in told] == [
+        ("inner", 2, [[SIZE, 2]]),
+        ("step", 1, []),
+    ]
 
 
 def test_a_log_that_says_nothing_or_is_not_there(tmp_path, capsys):

@@ -7,10 +7,10 @@ import sys
 import pytest
 from reader_helpers.events import GEMM, call, document, kernel, launch, op, step
 from trace_reader import analyze, cli, examine, load, read
-from trace_reader.analysis.gate import gate
-from trace_reader.analysis.job_facts import job_facts
-from trace_reader.analysis.op_cost import Cost, cost_of
-from trace_reader.analysis.rank_summary import summarize_rank
+from trace_reader.analysis.jobs.job_facts import job_facts
+from trace_reader.analysis.jobs.rank_summary import summarize_rank
+from trace_reader.analysis.runs.gate import gate
+from trace_reader.analysis.trace.op_cost import Cost, cost_of
 from trace_reader.model.slices import Inputs
 from trace_reader.names.kernel_names import decode_name
 from trace_reader.pictures import draw_job, draw_traces
@@ -119,7 +119,7 @@ def test_ids_below_zero_and_beyond_their_bits_stay_apart_in_a_merged_file(here, 
         path.write_text(json.dumps(trace))
     told(capsys, "job", "--merge", "a.json")
     merged = json.loads((here / "a.json").read_text())["traceEvents"]
-    ids = {name: [own["args"]["correlation"] for own in merged if own.get("name") == name] for name in ("none", "large")}
+    ids = {name: [one["args"]["correlation"] for one in merged if one.get("name") == name] for name in ("none", "large")}
     assert ids["none"] == [-1, -1] and len(set(ids["large"])) == 2
 
 
@@ -149,11 +149,11 @@ def test_of_a_graph_launch_three_kernels_are_named_in_the_tree(tmp_path, capsys)
 @pytest.fixture
 def measured(tmp_path):
     """A trace with stacks and shapes whose step was measured without the profiler, too."""
-    own = [op("aten::mm", 1, 50), launch(2, 1), kernel(GEMM, 10, 30, 1)]
+    one = [op("aten::mm", 1, 50), launch(2, 1), kernel(GEMM, 10, 30, 1)]
     again = [op("aten::mm", 101, 50), launch(102, 2), kernel(GEMM, 110, 30, 2), call("cudaDeviceSynchronize", 150, 45, 9)]
     plain = {"plain_step_us": {"median": 95.0, "low": 94, "high": 96}, "record_shapes": True, "with_stack": True}
     path = tmp_path / "a.json"
-    path.write_text(json.dumps(document(step(1, 0, 100), *own, step(2, 100, 100), *again, **plain)))
+    path.write_text(json.dumps(document(step(1, 0, 100), *one, step(2, 100, 100), *again, **plain)))
     return str(path)
 
 
@@ -230,7 +230,7 @@ def test_a_step_of_no_time_has_no_ratio(tmp_path, capsys):
 )
 def test_old_names_of_cudnn(name, label, arch, dtype, tile):
     found = decode_name(name)
-    assert (found.label, found.family, found.unit) == (label, "cuDNN", "CUDA cores")
+    assert (found.label, found.library, found.unit) == (label, "cuDNN", "CUDA cores")
     assert (found.architecture, found.dtype, found.tile) == (arch, dtype, tile)
 
 
@@ -263,7 +263,7 @@ def test_pictures_for_programs_are_those_of_the_command(here, capsys):
     assert draw_traces([examine(trace)], ".svg", (2, 2)) == (here / "a.svg").read_bytes()
     told(capsys, "job", "--plot", "b.png")
     traces = [load(f"job/t_rank{rank}.json") for rank in range(2)]
-    facts = job_facts(summarize_rank(own, analyze(own), rank) for rank, own in enumerate(traces))
+    facts = job_facts(summarize_rank(one, analyze(one), rank) for rank, one in enumerate(traces))
     assert draw_job(facts) == (here / "b.png").read_bytes()
     with pytest.raises(LookupError):
         draw_traces([examine(trace)], steps=(7, 8))

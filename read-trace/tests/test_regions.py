@@ -9,7 +9,7 @@ import pytest
 from reader_helpers.events import ADD, GEMM, annotation, call, document, kernel, launch, memcpy, memset, step
 from reader_helpers.other_forms import torchs_exporter, window
 from trace_reader import cli, load, read
-from trace_reader.analysis.place_facts import region_facts
+from trace_reader.analysis.trace.time_by_place import region_facts
 
 BASE_NS = 1_700_000_000_000_000_000
 
@@ -99,8 +99,8 @@ def test_regions_change_nothing_else(tmp_path):
     (tmp_path / "b.json").write_text(json.dumps(plain))
     with_regions, without = read(str(spliced(tmp_path / "a.json"))), read(str(tmp_path / "b.json"))
     assert with_regions.kernels == without.kernels and with_regions.steps == without.steps
-    assert [own.slug for own in with_regions.findings] == [own.slug for own in without.findings]
-    assert [own.name for own in without.annotations] == ["replay"]
+    assert [finding.slug for finding in with_regions.findings] == [finding.slug for finding in without.findings]
+    assert [one.name for one in without.annotations] == ["replay"]
 
 
 def test_names_that_are_no_layers(tmp_path, capsys):
@@ -164,7 +164,7 @@ def test_a_graph_of_the_backward_pass_alone_is_replayed_too(tmp_path):
     forward = node(kernel(GEMM, 11, 10, 1), 1, {"name": "layers.1"})
     trace = document(step(2, 0, 100), call("cudaGraphLaunch", 5, 4, 1), forward, call("cudaGraphLaunch", 45, 4, 2), back)
     rows = region_facts(load(str(spliced(tmp_path / "a.json", trace))))
-    assert [(own.name, own.calls, own.launched, own.backward_us) for own in rows] == [
+    assert [(row.name, row.calls, row.launched, row.backward_us) for row in rows] == [
         ("layers.1", 1, 1, 0),
         ("layers.0", 1, 0, 5),
     ]

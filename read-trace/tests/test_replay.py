@@ -7,8 +7,8 @@ import pytest
 from reader_helpers import GALLERY
 from reader_helpers.events import ADD, GEMM, call, event, kernel, launch, memcpy, step, write
 from trace_reader import load, read
-from trace_reader.analysis.replay import Replay
-from trace_reader.analysis.step_facts import step_period_us
+from trace_reader.analysis.replay.replay import Replay
+from trace_reader.analysis.trace.step_facts import step_period_us
 
 BACKWARD, LOADER = {"pid": 1, "tid": 2}, {"pid": 1, "tid": 3}
 RECORDED = sorted(path for folder in ("h200", "llm", "several_gpus") for path in (GALLERY.parent / folder).rglob("*.json*"))
@@ -141,7 +141,7 @@ def test_a_call_of_another_thread_comes_after_the_steps_last_moment_before_it(re
         step(0, 0, 100), step(1, 100, 100), launch(10, 1), kernel(GEMM, 15, 5, 1), launch(110, 2), kernel(GEMM, 115, 5, 2),
         event("cuda_runtime", "cudaLaunchKernel", 120, 2, LOADER, correlation=3), kernel(ADD, 130, 5, 3, stream=9),
     )  # fmt: skip
-    (row,) = [own.row for own in run.trace.calls if own.duration_us == 2]
+    (row,) = [one.row for one in run.trace.calls if one.duration_us == 2]
     place = run.moments.place(np.array([row]), end=False)
     assert run.moments.at_ns[run.earlier[place]].tolist() == [111_000]  # the end of the launch before
 

@@ -7,7 +7,7 @@ import pytest
 from reader_helpers import FAULTS, GALLERY
 from reader_helpers.events import ADD, GEMM, annotation, kernel, launch, op, step, write
 from trace_reader import cli
-from trace_reader.scene.document import Column, Document, Style, Table, TablePart
+from trace_reader.report.document import Column, Document, Style, Table, TablePart
 from trace_reader.write import plain_text
 from trace_reader.write.plain_text import shortened
 
@@ -186,7 +186,7 @@ def test_a_long_name_loses_its_middle_in_markdown_too(capsys):
 def test_where_nothing_else_is_left_to_shorten_tables_come_down_to_a_row(monkeypatch):
     """The rows that a table has at least go, one by one, but for the first."""
     monkeypatch.setattr("trace_reader.write.plain_text.MOST_LINES", 3)
-    table = Table("t", "T", lambda view: (), (Column("a", lambda own, view: own),), brief=6)
+    table = Table("t", "T", lambda view: (), (Column("a", lambda one, view: one),), short_rows=6)
     document = Document(Style())
     document.parts.append(TablePart(table, ["a"], [["x"], ["y"], ["z"]], ["x", "y", "z"], 0, "--all", 40, 3))
     assert [line.strip() for line in plain_text.write(document).splitlines()] == ["a", "x", "and 2 more (--all)"]

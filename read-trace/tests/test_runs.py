@@ -55,8 +55,8 @@ def test_a_row_tells_the_median_of_its_steps_and_what_they_lie_between(run, caps
 
 def test_names_count_and_what_is_sorted_by_comes_first(run, capsys):
     paths = [run(f"step{n}", 100, us) for n, us in ((10, 300), (5, 400), (9, 200))]
-    assert [own["run"] for own in rows_of(capsys, *paths)[1]] == ["step5", "step9", "step10"]
-    assert [own["run"] for own in rows_of(capsys, *paths, "--sort", "recorded")[1]] == ["step5", "step10", "step9"]
+    assert [one["run"] for one in rows_of(capsys, *paths)[1]] == ["step5", "step9", "step10"]
+    assert [one["run"] for one in rows_of(capsys, *paths, "--sort", "recorded")[1]] == ["step5", "step10", "step9"]
     assert sorted(["step10", "step9", "10", "9a", "a"], key=natural) == ["9a", "10", "a", "step9", "step10"]
 
 
@@ -64,14 +64,14 @@ def test_a_step_is_told_beside_the_baselines(run, tmp_path, capsys):
     olds = [run(f"old{n}", 100, us, plain_us=us) for n, us in enumerate((100, 90, 200))]
     news = [run("same", 100, 100, plain_us=100), run("slow", 100, 150, plain_us=125)]
     code, rows = rows_of(capsys, *news, "--baseline", *olds)
-    assert code == 0 and [own["change"] for own in rows] == [0.0, 0.25]
+    assert code == 0 and [row["change"] for row in rows] == [0.0, 0.25]
     base = tmp_path / "base.json"
     assert cli.main(["baseline", *olds, "-o", str(base)]) == 0
     capsys.readouterr()
     out = told(capsys, *news, "--baseline", str(base))[1]
     assert "+0.0%" in out and "+25.0%" in out and "to baseline" in out
     assert "to baseline" not in told(capsys, *news)[1]
-    assert [own["change"] for own in rows_of(capsys, *news)[1]] == [None, None]
+    assert [one["change"] for one in rows_of(capsys, *news)[1]] == [None, None]
 
 
 def test_a_spreadsheet_gets_microseconds(run, tmp_path, capsys):
@@ -87,7 +87,7 @@ def test_the_ranks_of_a_job_are_one_row_of_the_slowest(run, tmp_path, capsys):
     run("job_rank1", 100, 300)
     run("alone", 100, 200)
     code, rows = rows_of(capsys, str(tmp_path))
-    assert code == 0 and [(own["run"], own["recorded_us"], own["kernels"]) for own in rows] == [
+    assert code == 0 and [(row["run"], row["recorded_us"], row["kernels"]) for row in rows] == [
         ("alone", 200.0, 1),
         ("job_rank*", 300.0, 2),
     ]
@@ -106,7 +106,7 @@ def test_runs_of_several_folders_keep_what_tells_them_apart(run, tmp_path, capsy
     for name in ("x", "y"):
         (tmp_path / name).mkdir()
         paths.append(shutil.move(run("same", 100, 100), tmp_path / name / "same.json"))
-    assert [own["run"] for own in rows_of(capsys, *map(str, paths))[1]] == ["x/same", "y/same"]
+    assert [one["run"] for one in rows_of(capsys, *map(str, paths))[1]] == ["x/same", "y/same"]
 
 
 def test_the_peak_of_memory_has_a_column_where_one_run_has_one(run, tmp_path, capsys):

@@ -3,7 +3,7 @@
 import pytest
 from reader_helpers.events import ADD, annotation, kernel, launch, op, step, write
 from trace_reader import cli, load, read
-from trace_reader.analysis.server_steps import ServerSteps, kind_of_step
+from trace_reader.analysis.trace.server_steps import ServerSteps, kind_of_step
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,6 @@ def test_a_step_that_begins_before_the_last_ones_kernels_end_counts_from_there(t
 def test_one_annotation_alone_is_no_servers_steps(tmp_path):
     path = write(
         tmp_path / "t.json", annotation("execute_model", 0, 50), launch(1, 0), kernel(ADD, 10, 20, 0),
-        *(own for n in range(1, 10) for own in (launch(100 * n, n), kernel(ADD, 100 * n + 5, 60, n))),
+        *(one for n in range(1, 10) for one in (launch(100 * n, n), kernel(ADD, 100 * n + 5, 60, n))),
     )  # fmt: skip
     assert not len(load(path).steps)

@@ -56,7 +56,7 @@ def block(size, stack, state="active_allocated", **more):
 
 
 def segment(device, address, *blocks):
-    total = sum(own["size"] for own in blocks)
+    total = sum(one["size"] for one in blocks)
     return {"device": device, "address": address, "total_size": total, "blocks": list(blocks)}
 
 
@@ -251,7 +251,7 @@ GPU 2
 """
     )
     grown = json.loads(told(capsys, *paths, "--json"))["grown"]
-    assert [(own["line"], own["bytes"], own["blocks"]) for own in grown["GPU 0"]] == [
+    assert [(one["line"], one["bytes"], one["blocks"]) for one in grown["GPU 0"]] == [
         ("project/train.py:9 forward", [0, 8 * MIB], [0, 2]), ("project/train.py:12 step", [8 * MIB, MIB], [1, 1]),
         ("project/train.py:5 main", [10 * MIB, 10 * MIB], [1, 1]),
     ]  # fmt: skip
@@ -278,7 +278,7 @@ def test_a_line_that_holds_nothing_any_more_shrank(tmp_path):
     later = {"segments": [segment(0, 1000, block(10 * MIB, WEIGHTS))]}
     paths = kept(tmp_path / "a.pickle", RUN), kept(tmp_path / "b.pickle", later)
     (before,), (after,) = (snapshot_facts(read_snapshot(path)) for path in paths)
-    assert [(own.line, own.bytes) for own in compare_held(before, after)] == [
+    assert [(one.line, one.bytes) for one in compare_held(before, after)] == [
         ("project/train.py:12 step", (8 * MIB, 0)), ("project/train.py:5 main", (10 * MIB, 10 * MIB)),
     ]  # fmt: skip
 
@@ -325,7 +325,7 @@ def test_beside_the_timeline_of_its_step(tmp_path, capsys, opened):
     assert cli.main(arguments) == 0
     page = opened(tmp_path / "a.html")
     curve = page.evaluate("() => report.panels[0].curves")
-    assert [(own["label"], own["peak"]) for own in curve] == [("GPU 0 memory", 324093440)]
+    assert [(one["label"], one["peak"]) for one in curve] == [("GPU 0 memory", 324093440)]
     text = page.text_content("body")
     assert "GPU 0: peak in the trace's time, in ProfilerStep#2: 309.1 MiB (156 events)" in text
     assert "me/record_snapshot.py:35 train_step" in text
@@ -334,7 +334,7 @@ def test_beside_the_timeline_of_its_step(tmp_path, capsys, opened):
 def test_a_peak_at_the_trace_s_start_is_in_no_step(tmp_path, capsys):
     """Of a history that begins in a step and holds only frees, the most was allocated before all of it."""
     snapshot = pickle.loads((DATA / "before.pickle").read_bytes())
-    snapshot["device_traces"] = [[own for own in snapshot["device_traces"][0] if own["action"] == "free_requested"][-20:]]
+    snapshot["device_traces"] = [[one for one in snapshot["device_traces"][0] if one["action"] == "free_requested"][-20:]]
     arguments = [str(DATA / "train.json.gz"), "--html", str(tmp_path / "a.html"), "--snapshot"]
     assert cli.main([*arguments, kept(tmp_path / "a.pickle", snapshot)]) == 0
     words = "s time: 445.1 MiB, 264.0 MiB of it allocated before the first event, freed later (20 events)"
@@ -429,9 +429,9 @@ def test_plain_data_is_what_pythons_unpickler_makes_of_it():
     }  # fmt: skip
     plain["twice"] = [plain["segments"]] * 300
     for protocol in range(3, pickle.HIGHEST_PROTOCOL + 1):  # before, bytes are made by a call
-        own = loads(pickle.dumps(plain, protocol))
-        assert own == plain
-        assert own["twice"][0] is own["segments"]
+        data = loads(pickle.dumps(plain, protocol))
+        assert data == plain
+        assert data["twice"][0] is data["segments"]
 
 
 def test_pickles_that_would_take_all_memory_or_the_stack():
@@ -472,9 +472,9 @@ def test_values_of_other_types_are_counted_or_refused(tmp_path, capsys):
 
     def places(value, path=()):
         if isinstance(value, dict | list):
-            for key, own in value.items() if isinstance(value, dict) else enumerate(value):
+            for key, one in value.items() if isinstance(value, dict) else enumerate(value):
                 yield (*path, key)
-                yield from places(own, (*path, key))
+                yield from places(one, (*path, key))
 
     for number, path in enumerate(places(RUN)):
         changed = pickle.loads(pickle.dumps(RUN))

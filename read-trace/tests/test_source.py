@@ -124,10 +124,10 @@ def test_who_stops_early_stops_the_thread(file):
         iterator = iter(blocks)
         assert isinstance(iterator, Generator)
         next(iterator)
-        own = set(threading.enumerate()) - before
+        one = set(threading.enumerate()) - before
         iterator.close()
-    assert len(own) == 1
-    for thread in own:
+    assert len(one) == 1
+    for thread in one:
         thread.join(5)
         assert not thread.is_alive()
 

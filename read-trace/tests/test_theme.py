@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from trace_reader.scene.theme import COLOURS, CPU_COLOURS, GPU_COLOURS, ink
+from trace_reader.report.theme import COLOURS, CPU_COLOURS, GPU_COLOURS, ink
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, for linear RGB.
 BLINDNESS = {

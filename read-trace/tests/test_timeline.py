@@ -13,16 +13,16 @@ import pytest
 from reader_helpers import FAULTS, GALLERY, RECORDINGS
 from reader_helpers.events import ADD, GEMM, MIB, annotation, kernel, launch, memcpy, memory, memset, on, op, step, write
 from trace_reader import examine, load, read_job
-from trace_reader.analysis.job_facts import JobFacts
+from trace_reader.analysis.jobs.job_facts import JobFacts
 from trace_reader.model.slices import ON_GPU, Kind
 from trace_reader.names.work_kinds import work_kind
-from trace_reader.scene import lights
-from trace_reader.scene.theme import COLOURS, IDLE
-from trace_reader.scene.timeline import KINDS, Timeline, rank_band
-from trace_reader.scene.trace_tables import collective_light
+from trace_reader.report import lights
+from trace_reader.report.theme import COLOURS, IDLE
+from trace_reader.report.timeline import KINDS, Timeline, rank_band
+from trace_reader.report.trace_tables import collective_light
 from trace_reader.write import job_picture, trace_picture
-from trace_reader.write.page_payload import Shown, panel, rank_panel
-from trace_reader.write.trace_picture import Window, draw
+from trace_reader.write.page_payload import DrawnSlices, panel, rank_panel
+from trace_reader.write.trace_picture import PictureRange, draw
 
 EVERY = sorted([*GALLERY.glob("*/*.json"), *(RECORDINGS / "llm").glob("*.json.gz"), *FAULTS.glob("*.json.gz")])
 JOBS = sorted({path.name.partition("_rank")[0] for path in (RECORDINGS / "several_gpus").glob("*_rank*.json.gz")})
@@ -43,7 +43,7 @@ def columns_of(panel_):
 
 def page_of(timeline):
     """(the kinds of each slice, by name and start, and the idle bands) as the page has them."""
-    shown = Shown(0, timeline)
+    shown = DrawnSlices(0, timeline)
     made = panel(shown, "")
     columns = columns_of(made)
     starts = np.cumsum(columns["start"])
@@ -64,7 +64,7 @@ def page_of(timeline):
 
 def picture_of(timeline):
     """(the colours of the slices on the GPU that are drawn, by their start on the axis; where idle is drawn) in the picture."""
-    figure = draw([timeline], Window())
+    figure = draw([timeline], PictureRange())
     ax = figure.axes[0]
     colours: dict[tuple[float, float], set[str]] = {}
     for collection in ax.collections:
@@ -123,8 +123,8 @@ def test_the_picture_and_the_page_of_a_job_show_the_same(job):
     """A rank's band: its stretches on the page, and what its lane in the picture is made of."""
     paths = sorted(map(str, (RECORDINGS / "several_gpus").glob(f"{job}_rank*.json.gz")))
     facts, _ = read_job(paths)
-    start_ns = min(own.window_ns[0] + (offset or 0) for own, offset in zip(facts.summaries, facts.offset_ns, strict=True))
-    ax = job_picture.draw(facts, Window()).axes[0]
+    start_ns = min(summary.window_ns[0] + (offset or 0) for summary, offset in zip(facts.summaries, facts.offset_ns, strict=True))
+    ax = job_picture.draw(facts, PictureRange()).axes[0]
     drawn: dict[tuple[int, str], set[tuple[int, int]]] = {}
     for collection in ax.collections:
         for path in collection.get_paths():
@@ -224,18 +224,18 @@ def test_a_list_of_tensors_in_an_optimizers_step_is_the_optimizers(tmp_path):
     ]
     outside = [op("aten::_foreach_add_", 12, 10), launch(14, 1), kernel(name, 60, 5, 1)]
     for events, kind in ((inside, "optimizer"), (outside, "pointwise")):
-        (family,) = made(tmp_path, step(0, 0, 100), *events).facts.families
-        assert family.family == kind
+        (family,) = made(tmp_path, step(0, 0, 100), *events).facts.work_kinds
+        assert family.work_kind == kind
 
 
 def test_a_ranks_band_fills_its_window(tmp_path):
     paths = sorted(map(str, (RECORDINGS / "several_gpus").glob("data_parallel_slow5_rank*.json.gz")))
     facts, _ = read_job(paths)
-    for place, own in enumerate(facts.summaries):
+    for place, summary in enumerate(facts.summaries):
         band = rank_band(facts, place)
         whole = [kind.half == 0 for kind in band.kinds]
         upper = np.array([kind.half in (0, 1) for kind in band.kinds])[band.kind]
-        assert band.label == f"rank {own.rank}" and whole == [True, False, False, False, False]
+        assert band.label == f"rank {summary.rank}" and whole == [True, False, False, False, False]
         idle = int((band.end_ns - band.start_ns)[band.kind == 0].sum())
         assert idle / 1000 == pytest.approx(facts.ranks[place].idle_us, abs=0.001)
         assert (band.start_ns[upper][1:] >= band.end_ns[upper][:-1]).all()
@@ -275,5 +275,5 @@ def test_of_many_waits_the_longest_light_up(monkeypatch):
 def test_the_peak_of_memory_that_only_falls_is_its_beginning(tmp_path):
     events = step(0, 0, 100), memory(20, 100, -2 * MIB, 8 * MIB), memory(30, 101, -MIB, 7 * MIB)
     trace = load(write(tmp_path / "t.json", *events))
-    (curve,) = panel(Shown(0, Timeline(examine(trace))), "t").head["curves"]
+    (curve,) = panel(DrawnSlices(0, Timeline(examine(trace))), "t").head["curves"]
     assert (curve["first"], curve["peak"]) == (10 * MIB, 10 * MIB)

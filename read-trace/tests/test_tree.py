@@ -3,7 +3,7 @@
 import pytest
 from reader_helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, on, op, step, write
 from trace_reader import load
-from trace_reader.analysis.dispatch_tree import DEEPEST, dispatch_tree
+from trace_reader.analysis.trace.dispatch_tree import DEEPEST, dispatch_tree
 
 
 def tree_of(tmp_path, *events, number=None):

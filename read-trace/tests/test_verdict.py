@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from reader_helpers.events import ADD, GEMM, annotation, call, document, event, kernel, launch, memcpy, on, op, step, write
 from trace_reader import cli, load, read
-from trace_reader.analysis.comparison import rows
-from trace_reader.analysis.missing_events import missing
-from trace_reader.analysis.verdict import things, verdict_sentence
+from trace_reader.analysis.runs.comparison import rows
+from trace_reader.analysis.trace.missing_events import missing
+from trace_reader.findings.verdict import things, verdict_sentence
 
 OTHER_ADD = ADD.replace("<8,", "<4,")
 CASES = {

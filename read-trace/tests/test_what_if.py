@@ -7,12 +7,12 @@ import pytest
 from reader_helpers import GALLERY
 from reader_helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, on, op, step, write
 from trace_reader import analyze, cli, load
-from trace_reader.analysis.edits import scaled
-from trace_reader.analysis.plain_run import PlainRun, PricedRun
-from trace_reader.analysis.step_facts import step_period_us
-from trace_reader.analysis.what_if import busy_after, parse_change, what_if
+from trace_reader.analysis.replay.edits import scaled
+from trace_reader.analysis.replay.plain_run import PlainRun, RunWithoutProfiler
+from trace_reader.analysis.replay.what_if import busy_after, parse_change, what_if
+from trace_reader.analysis.trace.step_facts import step_period_us
 from trace_reader.findings.registry import named
-from trace_reader.scene.what_if_report import _gain
+from trace_reader.report.what_if_report import _gain
 
 CUDNN = str(GALLERY / "04_c_sdpa_attention" / "8_16_1024_64_cudnn_bf16_warm_eager.json")
 NO_OP = "no op, annotation or call of such a name in its steps (drop takes ops, scale takes kernels and copies)"
@@ -66,7 +66,7 @@ def test_of_two_gpus_the_one_that_is_busier_is_left(asked, tmp_path):
     )  # fmt: skip
     assert told(asked(*events, changes=["graph"]))[2] == pytest.approx(55)
     trace = load(write(tmp_path / "t.json", *events))
-    run = PricedRun(trace)
+    run = RunWithoutProfiler(trace)
     for name in (GEMM, ADD):
         assert busy_after(run, scaled(named(trace.work, name), 0.0)) == pytest.approx(55)
     assert busy_after(run, scaled(trace.work, 0.2)) == pytest.approx(11)

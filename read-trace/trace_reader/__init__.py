@@ -7,7 +7,7 @@
 
 What is listed in __all__ is the package's interface; all else may change. One way through, each part using only those before it:
 names and model, parse (bytes to columns), link (who holds and who launched what), analysis (numbers), findings (what they mean),
-scene (what a report says and shows), write (text, Markdown, JSON, page, picture), commands. It does not import torch, prints
+report (what a report says and shows), write (text, Markdown, JSON, page, picture), commands. It does not import torch, prints
 nothing but in commands, and raises TraceError for a file that cannot be read.
 """
 
@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trace_reader import pages
-    from trace_reader.analysis.collectives import bus_factor
-    from trace_reader.analysis.facts import Facts
-    from trace_reader.analysis.graph_names import join_names
-    from trace_reader.analysis.job_facts import JobFacts
-    from trace_reader.analysis.place_facts import layer_facts, op_facts_of
-    from trace_reader.analysis.verdict import plain_sentence, verdict_sentence
+    from trace_reader.analysis.jobs.job_facts import JobFacts
+    from trace_reader.analysis.trace.collectives import bus_factor
+    from trace_reader.analysis.trace.facts import Facts
+    from trace_reader.analysis.trace.graph_names import join_names
+    from trace_reader.analysis.trace.time_by_place import layer_facts, op_facts_of
     from trace_reader.commands.change_run import replay
     from trace_reader.commands.read_job import read_job
     from trace_reader.commands.redact import redact
     from trace_reader.commands.write_page import to_html
     from trace_reader.errors import MissingExtraError, NoEventsError, NotATraceError, TraceError
     from trace_reader.findings import PATTERNS, Reading
+    from trace_reader.findings.verdict import plain_sentence, verdict_sentence
     from trace_reader.glossary import GLOSSARY
     from trace_reader.link.trace import Trace
     from trace_reader.model.slices import Kind, Slice
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
     from trace_reader.recording.handler import handler
     from trace_reader.recording.header import Stopwatch, plain_step_us, with_header
     from trace_reader.recording.recorded import profiled, recorded
-    from trace_reader.scene.job_report import job_sentence
-    from trace_reader.scene.trace_report import best_change, work_per_step
+    from trace_reader.report.job_report import job_sentence
+    from trace_reader.report.trace_report import best_change, work_per_step
     from trace_reader.system.files import write_all
     from trace_reader.units import count, human_bytes, us
 
 __version__ = "0.3.0"  # of pyproject.toml
 _PARTS = {  # what is exported, by the module that has it
-    "analysis.collectives": ("bus_factor",),
-    "analysis.facts": ("Facts",),
-    "analysis.graph_names": ("join_names",),
-    "analysis.job_facts": ("JobFacts",),
-    "analysis.place_facts": ("layer_facts", "op_facts_of"),
-    "analysis.verdict": ("plain_sentence", "verdict_sentence"),
+    "analysis.trace.collectives": ("bus_factor",),
+    "analysis.trace.facts": ("Facts",),
+    "analysis.trace.graph_names": ("join_names",),
+    "analysis.jobs.job_facts": ("JobFacts",),
+    "analysis.trace.time_by_place": ("layer_facts", "op_facts_of"),
+    "findings.verdict": ("plain_sentence", "verdict_sentence"),
     "commands.change_run": ("replay",),
     "commands.read_job": ("read_job",),
     "commands.redact": ("redact",),
@@ -67,8 +67,8 @@ _PARTS = {  # what is exported, by the module that has it
     "recording.handler": ("handler",),
     "recording.header": ("Stopwatch", "plain_step_us", "with_header"),
     "recording.recorded": ("profiled", "recorded"),
-    "scene.job_report": ("job_sentence",),
-    "scene.trace_report": ("best_change", "work_per_step"),
+    "report.job_report": ("job_sentence",),
+    "report.trace_report": ("best_change", "work_per_step"),
     "system.files": ("write_all",),
     "units": ("count", "human_bytes", "us"),
 }

@@ -14,7 +14,7 @@ from trace_reader.errors import MissingExtraError, NotWrittenError, TraceError
 from trace_reader.parse.byte_source import is_remote, list_folder
 from trace_reader.system.files import check_target, protected
 from trace_reader.system.interrupts import at_once, unwind_on_signals
-from trace_reader.system.terminal import plain, prepare_streams, say_error, stdout_failed
+from trace_reader.system.terminal import prepare_streams, printable, say_error, stdout_failed
 
 with at_once():
     from trace_reader.commands import BY_WORD, COMMANDS, Command
@@ -46,16 +46,16 @@ class Parser(argparse.ArgumentParser):
         usage = re.sub(r"\s+", " ", self.format_usage().removeprefix("usage: ").replace("[-h] ", "")).strip()
         flags = f"{self.called} --help"
         sys.stdout.flush()
-        print(f"error: {plain(message, 2000)}\n  usage: {plain(usage, 2000)}\n  flags: {flags}", file=sys.stderr)
+        print(f"error: {printable(message, 2000)}\n  usage: {printable(usage, 2000)}\n  flags: {flags}", file=sys.stderr)
         sys.exit(2)
 
     def spelled(self, tokens: list[str]) -> list[str]:
         """The tokens with this parser's own spelling of its flags."""
-        own = {option.replace("-", "_"): option for option in self._option_string_actions if option.startswith("--")}
+        one = {option.replace("-", "_"): option for option in self._option_string_actions if option.startswith("--")}
         spelled = []
         for token in tokens:
             flag, equals, value = token.partition("=")
-            spelled.append(own.get(flag.replace("-", "_"), flag) + equals + value if flag.startswith("--") else token)
+            spelled.append(one.get(flag.replace("-", "_"), flag) + equals + value if flag.startswith("--") else token)
         return spelled
 
 
@@ -99,7 +99,7 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", called: 
 def help_text(prog: str, called: str) -> str:
     """What `--help` prints: a screen, in which the questions stand first."""
     default = " (the default)"
-    lines = "".join(f"  {own.word:<9} {own.help}{default * (own is COMMANDS[0])}\n" for own in COMMANDS)
+    lines = "".join(f"  {one.word:<9} {one.help}{default * (one is COMMANDS[0])}\n" for one in COMMANDS)
     return HELP.format(prog=prog, command=called, commands=lines)
 
 
@@ -130,7 +130,7 @@ def _not_of(command: Command, token: str, prog: str) -> str:
     if not token.startswith("-"):
         return f"{command.word} takes one trace, got {token!r} beside it"
     flag = token.partition("=")[0]
-    heeding = [own.word for own in COMMANDS if flag.replace("-", "_") in _flags_of(own)]
+    heeding = [one.word for one in COMMANDS if flag.replace("-", "_") in _flags_of(one)]
     if heeding:
         *before, last = heeding
         return f"{flag} does nothing with {command.word}: it is for {f'{", ".join(before)} and ' if before else ''}{last}"
@@ -174,7 +174,7 @@ def _answered(args: argparse.Namespace, run, stream: TextIO) -> int:
     except Exception as error:
         if guard.raises:
             raise
-        say_error(f"read-trace {__version__} failed on this: {guard.words_of(error)}; please report it")
+        say_error(f"read-trace {__version__} failed on this: {guard.error_line(error)}; please report it")
         return 1
     try:
         stream.write(text)

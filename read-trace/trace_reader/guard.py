@@ -24,7 +24,7 @@ class Failures(list[str]):
             self.append(f"{what} failed on this trace ({type(error).__name__}); the rest holds; please report it")
 
 
-def words_of(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """What went wrong, and where in the reader, for a report of it."""
     where = traceback.extract_tb(error.__traceback__)[-1:]
     place = "".join(f", {Path(frame.filename).name}:{frame.lineno}" for frame in where)

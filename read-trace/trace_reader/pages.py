@@ -5,20 +5,30 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.comparison import rows
-from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.runs.comparison import rows
+from trace_reader.analysis.trace.facts import Facts
 from trace_reader.commands import write_page
 from trace_reader.findings import Reading
 from trace_reader.model.rows import Rows
-from trace_reader.scene.comparison_report import several_report
-from trace_reader.scene.document import Style
-from trace_reader.scene.lights import Light, finding_light
-from trace_reader.scene.timeline import Timeline
+from trace_reader.report.comparison_report import several_report
+from trace_reader.report.document import Style
+from trace_reader.report.lights import Light, finding_light
+from trace_reader.report.timeline import Timeline
 from trace_reader.write import html_page, markdown
-from trace_reader.write.html_page import DETAILS, html, timeline, with_terms
-from trace_reader.write.page_payload import Panel, Shown, lit_values, panel
+from trace_reader.write.html_page import DETAILS, html, timeline_html, with_terms
+from trace_reader.write.page_payload import DrawnSlices, Panel, lit_values, panel
 
-__all__ = ["DETAILS", "Panels", "html", "job_panels", "several_markdown", "timeline", "trace_page", "trace_panels", "with_terms"]
+__all__ = [
+    "DETAILS",
+    "Panels",
+    "html",
+    "job_panels",
+    "several_markdown",
+    "timeline_html",
+    "trace_page",
+    "trace_panels",
+    "with_terms",
+]
 
 
 class Panels(msgspec.Struct, frozen=True):
@@ -43,8 +53,10 @@ def trace_panels(
     """Traces above each other, each from its first recorded step on. In the last of them a finding lights up, by its slug, or the
     slices whose names are `named`.
     """
-    shown = [Shown(number, Timeline(reading)) for number, reading in enumerate(traces)]
-    panels = [panel(own, label, -own.timeline.begins_ns, write_page.FIRST_STEP) for own, label in zip(shown, labels, strict=True)]
+    shown = [DrawnSlices(number, Timeline(reading)) for number, reading in enumerate(traces)]
+    panels = [
+        panel(drawn, label, -drawn.timeline.begins_ns, write_page.FIRST_STEP) for drawn, label in zip(shown, labels, strict=True)
+    ]
     last = shown[-1]
     slices = last.timeline.trace.slices
     every = Rows(slices, np.arange(len(slices)))

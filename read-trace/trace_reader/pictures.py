@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from trace_reader.analysis.job_facts import JobFacts
+from trace_reader.analysis.jobs.job_facts import JobFacts
 from trace_reader.findings import Reading
-from trace_reader.scene.timeline import Timeline
+from trace_reader.report.timeline import Timeline
 
 
 def draw_traces(traces: Sequence[Reading], suffix: str = ".png", steps: tuple[int, int] | None = None) -> bytes:
@@ -12,14 +12,14 @@ def draw_traces(traces: Sequence[Reading], suffix: str = ".png", steps: tuple[in
 
     The same traces give the same bytes, with the same matplotlib. Raises LookupError if the window holds nothing.
     """
-    from trace_reader.write.trace_picture import Window, plot
+    from trace_reader.write.trace_picture import PictureRange, plot
 
-    return plot([Timeline(reading) for reading in traces], Window(steps=steps), suffix)
+    return plot([Timeline(reading) for reading in traces], PictureRange(steps=steps), suffix)
 
 
 def draw_job(job: JobFacts, suffix: str = ".png", steps: tuple[int, int] | None = None) -> bytes:
     """The ranks of a job, a lane each, as a .png or .svg file. Raises LookupError if no rank has these `steps`."""
     from trace_reader.write import job_picture
-    from trace_reader.write.trace_picture import Window
+    from trace_reader.write.trace_picture import PictureRange
 
-    return job_picture.plot(job, Window(steps=steps), suffix)
+    return job_picture.plot(job, PictureRange(steps=steps), suffix)

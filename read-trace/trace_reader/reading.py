@@ -4,9 +4,10 @@ from collections.abc import Callable
 import re
 
 import msgspec
-from trace_reader.analysis.facts import Facts, summarize
-from trace_reader.analysis.place_facts import path_lines
-from trace_reader.analysis.plain_run import run_without_profiler
+from trace_reader.analysis.replay.plain_run import run_without_profiler
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.summarize import summarize
+from trace_reader.analysis.trace.time_by_place import path_lines
 from trace_reader.findings import Reading, run_rules
 from trace_reader.link.trace import Trace, link
 from trace_reader.parse.decode import decode

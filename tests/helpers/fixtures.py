@@ -21,7 +21,7 @@ READ_LATE = {"CUDA_VISIBLE_DEVICES", "HF_ENDPOINT", "HF_HUB_CACHE", "HF_HUB_OFFL
 
 
 @pytest.fixture(scope="session")
-def zygote() -> Iterator[Callable[..., tuple[int, str, str]]]:
+def forked_lessons() -> Iterator[Callable[..., tuple[int, str, str]]]:
     """Runs a script in a fork of a process that has imported torch: (exit code, stdout, stderr). One at a time. `env`: the
     variables that differ, of READ_LATE.
     """
@@ -32,7 +32,7 @@ def zygote() -> Iterator[Callable[..., tuple[int, str, str]]]:
         assert READ_LATE.issuperset(env or {}), "torch was imported without it"
         with lock, tempfile.TemporaryDirectory() as folder:
             if not started:
-                command = [sys.executable, str(ROOT / "tests" / "helpers" / "zygote.py")]
+                command = [sys.executable, str(ROOT / "tests" / "helpers" / "forked_lessons.py")]
                 started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
             (process,) = started
             files = {"out": f"{folder}/out", "err": f"{folder}/err"}
@@ -51,7 +51,7 @@ def zygote() -> Iterator[Callable[..., tuple[int, str, str]]]:
 
 
 @pytest.fixture(scope="session")
-def lesson(tmp_path_factory, zygote) -> Lesson:
+def lesson(tmp_path_factory, forked_lessons) -> Lesson:
     """Run a lesson, `lesson("01_matmul_add.py", "--size", "8")`, in a process of its own, with a folder of its own; with `ranks`,
     in so many processes of the launcher. With variables beyond READ_LATE or other settings, Python starts for it alone. It times
     no step without the profiler, which would take as long as the recording, unless asked with "--plain".
@@ -64,7 +64,7 @@ def lesson(tmp_path_factory, zygote) -> Lesson:
         quick = ("--no-plain",) if script[:2] not in ("00", "re") else ()
         arguments = [str(ROOT / script), "--trace_dir", str(folder), *quick, *map(str, flags)]
         if READ_LATE.issuperset(env or {}) and not (ranks or popen):
-            code, out, err = zygote(arguments, Path.cwd(), env)
+            code, out, err = forked_lessons(arguments, Path.cwd(), env)
             return Run(code, out, err, folder)
         launcher = (*LAUNCHER, str(ranks)) if ranks else ()
         done = subprocess.run(

@@ -87,14 +87,14 @@ def _some(chance: random.Random, events: Events, *kinds: str) -> Events:
     if not present:
         return []
     kind = chance.choice(present)
-    own = [e for e in events if e.get("ph") == "X" and e.get("cat") == kind]
+    one = [e for e in events if e.get("ph") == "X" and e.get("cat") == kind]
     how = chance.randrange(4)
     if how == 0:
-        return chance.sample(own, min(len(own), 3))
+        return chance.sample(one, min(len(one), 3))
     if how == 1:
-        name = chance.choice(own)["name"]
-        return [e for e in own if e["name"] == name]
-    return own if how == 2 else [e for e in own if chance.random() < 0.5]
+        name = chance.choice(one)["name"]
+        return [e for e in one if e["name"] == name]
+    return one if how == 2 else [e for e in one if chance.random() < 0.5]
 
 
 WORK, CPU = (
@@ -151,7 +151,7 @@ def reshape(chance: random.Random, data: dict[str, Any], events: Events) -> None
         if which == "Input Dims" and which in args:
             args[which] = [[n * factor + (factor == 1) for n in dims] if isinstance(dims, list) else dims for dims in args[which]]
         elif which == "Input type" and which in args:
-            args[which] = [kind if own else own for own in args[which]]
+            args[which] = [kind if one else one for one in args[which]]
         else:
             args.pop(which, None)
 

@@ -42,8 +42,8 @@ def shorten(value: Any, done: set[int]) -> None:
     if id(value) in done or not isinstance(value, dict | list):
         return
     done.add(id(value))
-    for own in value.values() if isinstance(value, dict) else value:
-        shorten(own, done)
+    for one in value.values() if isinstance(value, dict) else value:
+        shorten(one, done)
     if isinstance(value, dict) and "filename" in value:
         value["filename"] = sys.intern(_FOLDERS.sub("/home/me/", value["filename"], count=1))
 

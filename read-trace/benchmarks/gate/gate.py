@@ -124,18 +124,20 @@ def main() -> int:
         parser.error(f"no fault {', '.join(sorted(unknown))}")
     unchanged, faults, wrong = [], {}, 0
     with tempfile.TemporaryDirectory() as folder:
-        own = Repository(Path(folder), FOLDER.parents[1] / "docs" / "check.md", IN_TURNS if args.in_turns else WITH_BASELINE)
+        repository = Repository(
+            Path(folder), FOLDER.parents[1] / "docs" / "check.md", IN_TURNS if args.in_turns else WITH_BASELINE
+        )
         for n in range(args.unchanged):
-            code, said = own.run()
-            own.restore()
+            code, said = repository.run()
+            repository.restore()
             unchanged.append(code)
             wrong += code not in (0, 3)
             print(f"unchanged {n + 1}: {code} {'' if code in (0, 3) else f'  <- WRONG {said}'}", flush=True)
         for name in args.faults or FAULTS:
             old, new, expected = FAULTS[name]
-            own.change(old, new)
-            code, said = own.run()
-            own.restore()
+            repository.change(old, new)
+            code, said = repository.run()
+            repository.restore()
             found = worse(said)
             fine = code == 1 and bool(set(expected) & set(found))
             wrong += not fine

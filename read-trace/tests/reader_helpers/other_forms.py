@@ -62,9 +62,9 @@ class Export:
 def write_nsys(path, trace, first_ns=10**15):
     """The tables of a Chrome trace: ops as torch's emit_nvtx names them."""
     export = Export(path)
-    for own in trace.get("deviceProperties", []):
-        warps = own["maxThreadsPerMultiprocessor"] // own["warpSize"]
-        export.add("TARGET_INFO_GPU", maxWarpsPerSm=warps, **{column: own[key] for column, key in DEVICE.items()})
+    for one in trace.get("deviceProperties", []):
+        warps = one["maxThreadsPerMultiprocessor"] // one["warpSize"]
+        export.add("TARGET_INFO_GPU", maxWarpsPerSm=warps, **{column: one[key] for column, key in DEVICE.items()})
     for event in trace["traceEvents"]:
         if event["ph"] == "X":
             start = first_ns + round(event["ts"] * 1000)
@@ -128,12 +128,12 @@ def window(trace, base_ns):
     events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
 
     def columns(category, **names):
-        own = [event for event in events if event["cat"] == category]
-        if not own:
+        item = [event for event in events if event["cat"] == category]
+        if not item:
             return {}
-        starts = [base_ns + round(event["ts"] * 1000) for event in own]
-        every = {"start_ns": starts, "end_ns": [at + round(e["dur"] * 1000) for at, e in zip(starts, own, strict=True)]}
-        every |= {column: [value(event) for event in own] for column, value in names.items()}
+        starts = [base_ns + round(event["ts"] * 1000) for event in item]
+        every = {"start_ns": starts, "end_ns": [at + round(e["dur"] * 1000) for at, e in zip(starts, item, strict=True)]}
+        every |= {column: [value(event) for event in item] for column, value in names.items()}
         objects = ("name", "annotation")
         return {key: np.array(values, object if key in objects else np.int64) for key, values in every.items()}
 
@@ -149,7 +149,7 @@ def window(trace, base_ns):
     kernel = {"registers_per_thread": of("registers per thread"), "dynamic_shared_memory": of("shared memory")}
     kernel |= {"static_shared_memory": zero, "name": lambda event: event["name"], **axes, **work}
     kinds = {"copy_kind": zero, "src_kind": zero, "dst_kind": zero}
-    called = {own.name.split("_")[0]: own.value for own in _Runtime}
+    called = {one.name.split("_")[0]: one.value for one in _Runtime}
     runtime = {"process_id": lambda e: e["pid"], "thread_id": lambda e: e["tid"], "correlation_id": of("correlation")}
     found = {
         "kernel": columns("kernel", **kernel),
@@ -158,4 +158,4 @@ def window(trace, base_ns):
         "cuda_runtime": columns("cuda_runtime", cbid=lambda event: called[event["name"]], **runtime),
     }
     cpu = [event for event in events if event["cat"] in ("cpu_op", "user_annotation")]
-    return {"baseTimeNanoseconds": base_ns, "traceEvents": cpu}, {"columns": {k: own for k, own in found.items() if own}}
+    return {"baseTimeNanoseconds": base_ns, "traceEvents": cpu}, {"columns": {k: one for k, one in found.items() if one}}

@@ -5,8 +5,8 @@ import re
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.memory_facts import Curve
-from trace_reader.analysis.place_facts import is_own
+from trace_reader.analysis.trace.memory_facts import Curve
+from trace_reader.analysis.trace.time_by_place import is_own
 from trace_reader.model.rows import among
 from trace_reader.parse.memory_snapshot import ALLOCATED, DeviceSnapshot, Frame, Snapshot, Stack
 
@@ -77,7 +77,7 @@ class HeldChange(msgspec.Struct, frozen=True):
 
 def snapshot_facts(snapshot: Snapshot, window_us: tuple[float, float] | None = None) -> tuple[SnapshotFacts, ...]:
     """A row for each device that has memory. `window_us`: since 1970; only there is the peak looked for."""
-    return tuple(_facts(own, snapshot.stacks, _within(own, window_us)) for own in snapshot.devices)
+    return tuple(_facts(device, snapshot.stacks, _within(device, window_us)) for device in snapshot.devices)
 
 
 def snapshot_curves(snapshot: Snapshot, zero_ns: int, until_ns: int) -> list[Curve]:
@@ -128,7 +128,7 @@ def _facts(device: DeviceSnapshot, stacks: tuple[Stack, ...], window: tuple[int,
         events=until - first,
         at_peak=at_peak,
         at_end=named.held(device.block_stack, device.block_bytes),
-        ooms=tuple(OomFacts(named.of(own.stack)[0], own.bytes, own.free_bytes) for own in device.ooms),
+        ooms=tuple(OomFacts(named.of(one.stack)[0], one.bytes, one.free_bytes) for one in device.ooms),
     )
 
 
@@ -178,16 +178,16 @@ class _Lines:
             sums[self.of(number)] += own_bytes
             blocks[self.of(number)] += 1
         rows = [HeldFacts(*key, blocks[key], total) for key, total in sums.items()]
-        return tuple(sorted(rows, key=lambda own: (-own.bytes, own.line, own.category)))
+        return tuple(sorted(rows, key=lambda one: (-one.bytes, one.line, one.category)))
 
 
 def line_of(stack: Stack) -> str:
     """`folder/file.py:line function` of the innermost line that is neither torch's nor the standard library's; else the node of
     autograd, the innermost line of Python, the op, or the innermost function.
     """
-    own = next((frame for frame in stack if frame[0].endswith(".py") and is_own(frame[0])), None)
-    if own is not None:
-        return _short(own)
+    one = next((frame for frame in stack if frame[0].endswith(".py") and is_own(frame[0])), None)
+    if one is not None:
+        return _short(one)
     node, op = _first(_NODE, stack), _first(_OP, stack)
     python = next((frame for frame in stack if frame[0].endswith(".py")), None)
     if node is not None:
@@ -228,10 +228,10 @@ def _category(file: str, line: int, name: str) -> str:
 
 def compare_held(before: SnapshotFacts, after: SnapshotFacts) -> tuple[HeldChange, ...]:
     """What each line holds at the end of both, what changed most first."""
-    old = {(own.line, own.category): own for own in before.at_end}
-    new = {(own.line, own.category): own for own in after.at_end}
+    old = {(one.line, one.category): one for one in before.at_end}
+    new = {(one.line, one.category): one for one in after.at_end}
     rows, nothing = [], HeldFacts("", "", 0, 0)
     for key in dict.fromkeys([*new, *old]):
         a, b = old.get(key, nothing), new.get(key, nothing)
         rows.append(HeldChange(*key, (a.bytes, b.bytes), (a.blocks, b.blocks)))
-    return tuple(sorted(rows, key=lambda own: (-abs(own.grown_bytes), own.line, own.category)))
+    return tuple(sorted(rows, key=lambda one: (-abs(one.grown_bytes), one.line, one.category)))

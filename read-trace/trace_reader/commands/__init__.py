@@ -52,7 +52,7 @@ def _written(args: argparse.Namespace, answer: object) -> str:
 
 
 def _style(args: argparse.Namespace):
-    from trace_reader.scene.document import Style
+    from trace_reader.report.document import Style
 
     return Style(top=getattr(args, "top", None), full=getattr(args, "full", False), everything=args.all)
 

@@ -9,7 +9,7 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 import msgspec
-from trace_reader.analysis.gate import (
+from trace_reader.analysis.runs.gate import (
     DEFAULTS,
     FINE,
     GONE,
@@ -22,15 +22,15 @@ from trace_reader.analysis.gate import (
     gate,
     parse_limit,
 )
-from trace_reader.analysis.run_measures import RunMeasures, measures, of_job
-from trace_reader.analysis.step_facts import step_periods_us
+from trace_reader.analysis.runs.run_measures import RunMeasures, measures, of_job
+from trace_reader.analysis.trace.step_facts import step_periods_us
 from trace_reader.commands.flags import add_forms, add_steps_from
-from trace_reader.commands.load_shown import load_shown
+from trace_reader.commands.load_with_progress import load_with_progress
 from trace_reader.commands.read_job import expanded, jobs_of
 from trace_reader.errors import TraceError
 from trace_reader.reading import analyze
-from trace_reader.scene.document import Style
-from trace_reader.scene.gate_report import called, change, gate_report
+from trace_reader.report.document import Style
+from trace_reader.report.gate_report import called, change, gate_report
 from trace_reader.system.files import write_file
 from trace_reader.write import OUTPUTS, TEXT, Answer
 
@@ -99,14 +99,14 @@ def _configured(file: Path | None) -> list[Limit]:
     if file is None and not path.is_file():
         return [parse_limit(text) for text in DEFAULTS]
     said = tomllib.loads(path.read_text("utf-8"))
-    own = said.get("tool", {}).get("read-trace", said if file is not None and "tool" not in said else {})
-    if not isinstance(own, dict):
+    entry = said.get("tool", {}).get("read-trace", said if file is not None and "tool" not in said else {})
+    if not isinstance(entry, dict):
         raise ValueError(f"{path}: read-trace: expected a table with max = [...]")
-    if unknown := [key for key in own if key != "max"]:
+    if unknown := [key for key in entry if key != "max"]:
         raise ValueError(f"{path}: {', '.join(map(repr, unknown))} is no key of read-trace; expected max = [...]")
-    if file is not None and "max" not in own:
+    if file is not None and "max" not in entry:
         raise ValueError(f"{path}: it has no limits; expected max = [...], or that under [tool.read-trace]")
-    texts: Any = own.get("max", list(DEFAULTS))
+    texts: Any = entry.get("max", list(DEFAULTS))
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError("max: expected a list of limits such as ['step=+5%']")
     return [parse_limit(text) for text in texts]
@@ -124,7 +124,7 @@ def runs_of(paths: Sequence[str], steps_from: re.Pattern[str] | None = None) -> 
 
 
 def _measured(path: str, steps_from: re.Pattern[str] | None) -> RunMeasures:
-    trace = load_shown(path, steps_from)
+    trace = load_with_progress(path, steps_from)
     return measures(analyze(trace), step_periods_us(trace))
 
 
@@ -152,29 +152,31 @@ def _github(found: Gate) -> str:
     """A line of a GitHub workflow for each limit that was not kept."""
     level = {WORSE: "error", GONE: "error", INCONCLUSIVE: "warning"}
     lines = [
-        f"::{level[own.verdict]} title=read-trace {own.limit.text}::{own.limit.measure} {_how(own)}"
-        for own in found.outcomes
-        if own.verdict in level
+        f"::{level[outcome.verdict]} title=read-trace {outcome.limit.text}::{outcome.limit.measure} {_how(outcome)}"
+        for outcome in found.outcomes
+        if outcome.verdict in level
     ]
     lines += [
-        f"::notice title=read-trace::{called(own)}: calls {own.calls[0]:g} -> {own.calls[1]:g}" for own in found.causes if lines
+        f"::notice title=read-trace::{called(cause)}: calls {cause.calls[0]:g} -> {cause.calls[1]:g}"
+        for cause in found.causes
+        if lines
     ]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _how(own: Outcome) -> str:
-    return GONE if own.verdict == GONE else f"grew by {change(own)}"
+def _how(outcome: Outcome) -> str:
+    return GONE if outcome.verdict == GONE else f"grew by {change(outcome)}"
 
 
 def _junit(found: Gate) -> str:
     """A test case for each limit, as JUnit's XML has them."""
     cases = []
-    for own in found.outcomes:
-        said = quoteattr(_how(own))
+    for outcome in found.outcomes:
+        said = quoteattr(_how(outcome))
         failed, skipped_for = f"<failure message={said}/>", f"<skipped message={said}/>"
-        inside = {WORSE: failed, GONE: failed, INCONCLUSIVE: skipped_for, UNKNOWN: "<skipped/>"}.get(own.verdict, "")
-        cases.append(f'  <testcase classname="read-trace" name={quoteattr(own.limit.text)}>{inside}</testcase>\n')
+        inside = {WORSE: failed, GONE: failed, INCONCLUSIVE: skipped_for, UNKNOWN: "<skipped/>"}.get(outcome.verdict, "")
+        cases.append(f'  <testcase classname="read-trace" name={quoteattr(outcome.limit.text)}>{inside}</testcase>\n')
     kinds = (WORSE, GONE), (INCONCLUSIVE, UNKNOWN)
-    failures, skipped = (sum(own.verdict in named for own in found.outcomes) for named in kinds)
+    failures, skipped = (sum(outcome.verdict in named for outcome in found.outcomes) for named in kinds)
     head = f'<testsuite name="{escape("read-trace check")}" tests="{len(cases)}" failures="{failures}" skipped="{skipped}">'
     return f'<?xml version="1.0" encoding="utf-8"?>\n{head}\n{"".join(cases)}</testsuite>\n'

@@ -3,11 +3,11 @@
 from pathlib import Path
 import re
 
-from trace_reader.commands.load_shown import load_shown
+from trace_reader.commands.load_with_progress import load_with_progress
 from trace_reader.commands.read_job import ONE_RANK, expanded, is_job, read_job
 from trace_reader.errors import MissingExtraError, TraceError
 from trace_reader.reading import examine
-from trace_reader.scene.timeline import Timeline
+from trace_reader.report.timeline import Timeline
 from trace_reader.system.files import write_file
 
 ROOFLINE = "roofline"  # a picture of this name is that of the ops by shape
@@ -25,10 +25,10 @@ def run(
     NotWrittenError.
     """
     try:
-        from trace_reader.write.trace_picture import Window, plot  # here, because matplotlib takes half a second
+        from trace_reader.write.trace_picture import PictureRange, plot  # here, because matplotlib takes half a second
     except ImportError as error:
         raise MissingExtraError("--plot needs matplotlib: install read-trace with it, read-trace[plot]") from error
-    window, paths = Window(us=window_us, steps=steps), expanded(paths)
+    window, paths = PictureRange(us=window_us, steps=steps), expanded(paths)
     if target.stem == ROOFLINE:
         return _roofline(paths, target, steps_from)
     if is_job(paths) or (scheduler is not None and len(paths) > 1):
@@ -43,7 +43,7 @@ def run(
     elif scheduler is not None:
         raise TraceError(ONE_RANK.format(paths[0]))
     else:
-        traces = [load_shown(path, steps_from) for path in paths]
+        traces = [load_with_progress(path, steps_from) for path in paths]
         data = plot([Timeline(examine(trace)) for trace in traces], window, target.suffix)
     write_file(target, data)
     return f"wrote {target} ({len(data) / 1024:.1f} KiB)\n"
@@ -54,6 +54,6 @@ def _roofline(paths: list[str], target: Path, steps_from: re.Pattern[str] | None
 
     if len(paths) != 1:
         raise TraceError(f"--plot {target.name} draws the ops of one trace, got {len(paths)}")
-    data = roofline_picture.plot(examine(load_shown(paths[0], steps_from)).facts, target.suffix)
+    data = roofline_picture.plot(examine(load_with_progress(paths[0], steps_from)).facts, target.suffix)
     write_file(target, data)
     return f"wrote {target} ({len(data) / 1024:.1f} KiB)\n"

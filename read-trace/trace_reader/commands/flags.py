@@ -102,7 +102,7 @@ def ending(*ends: str) -> Callable[[str], Path]:
 
 
 def change(text: str) -> Any:
-    from trace_reader.analysis.what_if import parse_change  # here: most runs ask for no change
+    from trace_reader.analysis.replay.what_if import parse_change  # here: most runs ask for no change
 
     try:
         return parse_change(text)

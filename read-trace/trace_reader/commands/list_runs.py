@@ -11,17 +11,17 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.gate import are_plain
-from trace_reader.analysis.run_measures import RunMeasures, measures, of_job
-from trace_reader.analysis.step_facts import step_periods_us
+from trace_reader.analysis.runs.gate import are_plain
+from trace_reader.analysis.runs.run_measures import RunMeasures, measures, of_job
+from trace_reader.analysis.trace.step_facts import step_periods_us
 from trace_reader.commands.check import runs_of
 from trace_reader.commands.flags import add_forms, add_steps_from, add_traces
-from trace_reader.commands.load_shown import load_shown
+from trace_reader.commands.load_with_progress import load_with_progress
 from trace_reader.commands.read_job import expanded, jobs_of
 from trace_reader.errors import TraceError
 from trace_reader.reading import analyze
-from trace_reader.scene.document import Style
-from trace_reader.scene.runs_report import Base, RunRow, runs_report
+from trace_reader.report.document import Style
+from trace_reader.report.runs_report import Base, RunRow, runs_report
 from trace_reader.system.files import write_file
 from trace_reader.system.terminal import say_error
 from trace_reader.units import count, natural
@@ -36,12 +36,12 @@ A table of runs: the time of a step, recorded and without the profiler, how far 
 A job's ranks are one run, told by the slowest of them. The exit code is 2 where a file cannot be read; the others are told.
 """
 BY: dict[str, Callable[[RunRow], Any]] = {  # what to sort by: its value in a row
-    "name": lambda own: natural(own.name),
-    "step": lambda own: own.measures.plain_step or own.measures.step,
-    "recorded": lambda own: own.recorded_us,
-    "gpu": lambda own: own.measures.gpu,
-    "kernels": lambda own: own.measures.kernels,
-    "peak_memory": lambda own: own.measures.peak_memory,
+    "name": lambda one: natural(one.name),
+    "step": lambda one: one.measures.plain_step or one.measures.step,
+    "recorded": lambda one: one.recorded_us,
+    "gpu": lambda one: one.measures.gpu,
+    "kernels": lambda one: one.measures.kernels,
+    "peak_memory": lambda one: one.measures.peak_memory,
 }
 
 
@@ -50,14 +50,14 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
     rows, failed = _rows(args.traces, args.steps_from)
     if args.baseline:
         base = _base(runs_of(args.baseline, args.steps_from))
-        rows = [msgspec.structs.replace(own, base=base) for own in rows]
+        rows = [msgspec.structs.replace(row, base=base) for row in rows]
     rows.sort(key=BY["name"])
     if args.sort != "name":  # the largest first; what is not known at the end
-        rows.sort(key=lambda own: -value if (value := BY[args.sort](own)) is not None else np.inf)
+        rows.sort(key=lambda one: -value if (value := BY[args.sort](one)) is not None else np.inf)
     if args.csv is not None:
         write_file(args.csv, _csv(rows).encode())
         return f"wrote {args.csv}: {count(len(rows), 'run')}\n", failed
-    answer = Answer(lambda: runs_report(rows, Style()), lambda: {"runs": [_values(own) for own in rows]})
+    answer = Answer(lambda: runs_report(rows, Style()), lambda: {"runs": [_values(row) for row in rows]})
     return (OUTPUTS["json"] if args.json else OUTPUTS["md"] if args.md else TEXT).write(answer), failed
 
 
@@ -74,8 +74,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def _base(old: Sequence[RunMeasures]) -> Base:
     """The medians of the baseline's runs."""
-    recorded_us = [own.step for own in old if own.step is not None]
-    plain_us = [own.plain_step for own in old if own.plain_step is not None]
+    recorded_us = [one.step for one in old if one.step is not None]
+    plain_us = [one.plain_step for one in old if one.plain_step is not None]
     return Base(
         statistics.median(recorded_us) if recorded_us else None, statistics.median(plain_us) if old and are_plain(old) else None
     )
@@ -95,8 +95,8 @@ def _rows(paths: Sequence[str], steps_from: re.Pattern[str] | None) -> tuple[lis
             say_error(error)
     if not found:
         raise TraceError("none of them could be read")
-    names = _short([own.name for own in found])
-    found = [msgspec.structs.replace(own, name=name) for own, name in zip(found, names, strict=True)]
+    names = _short([one.name for one in found])
+    found = [msgspec.structs.replace(one, name=name) for one, name in zip(found, names, strict=True)]
     return found, 0 if len(found) == len(groups) else 2
 
 
@@ -104,49 +104,49 @@ def run_row(name: str, ranks: Sequence[str], steps_from: re.Pattern[str] | None 
     """One run; of a job, its slowest rank's steps."""
     each: list[tuple[RunMeasures, RunRow]] = []
     for path in ranks:
-        trace = load_shown(path, steps_from)
+        trace = load_with_progress(path, steps_from)
         facts = analyze(trace)
         periods_us = step_periods_us(trace)
         steps_us = periods_us or [step.cpu_us for step in facts.steps]
         middle, low, high = (statistics.median(steps_us), min(steps_us), max(steps_us)) if steps_us else (None, None, None)
-        own = measures(facts, periods_us)
-        each.append((own, RunRow(name, own, middle, low, high, facts.plain, facts.verdict, len(facts.steps))))
+        item = measures(facts, periods_us)
+        each.append((item, RunRow(name, item, middle, low, high, facts.plain, facts.verdict, len(facts.steps))))
     _, slowest = max(each, key=lambda pair: pair[0].step or 0.0)
-    return msgspec.structs.replace(slowest, measures=of_job([own for own, _ in each]))
+    return msgspec.structs.replace(slowest, measures=of_job([one for one, _ in each]))
 
 
 def _short(names: Sequence[str]) -> list[str]:
     """The names without the folder that they share, and without their ending."""
     parts = [Path(name).parts for name in names]
     same = 0
-    while all(len(own) > same + 1 for own in parts) and len({own[same] for own in parts}) == 1:
+    while all(len(part) > same + 1 for part in parts) and len({part[same] for part in parts}) == 1:
         same += 1
-    return [str(Path(*own[same:])).removesuffix(".gz").removesuffix(".json") for own in parts]
+    return [str(Path(*part[same:])).removesuffix(".gz").removesuffix(".json") for part in parts]
 
 
-def _values(own: RunRow) -> dict[str, Any]:
+def _values(row: RunRow) -> dict[str, Any]:
     """A run as values, times in us."""
-    plain = own.plain
+    plain = row.plain
     return {
-        "run": own.name,
-        "steps": own.steps,
-        "recorded_us": own.recorded_us,
-        "recorded_low_us": own.low_us,
-        "recorded_high_us": own.high_us,
+        "run": row.name,
+        "steps": row.steps,
+        "recorded_us": row.recorded_us,
+        "recorded_low_us": row.low_us,
+        "recorded_high_us": row.high_us,
         "plain_us": plain.step_us,
         "plain_low_us": plain.low_us,
         "plain_high_us": plain.high_us,
         "plain_how": plain.how,
-        "gpu_us": own.measures.gpu,
-        "kernels": own.measures.kernels,
-        "peak_memory_bytes": own.measures.peak_memory,
-        "verdict": own.verdict,
-        "change": own.change,
+        "gpu_us": row.measures.gpu,
+        "kernels": row.measures.kernels,
+        "peak_memory_bytes": row.measures.peak_memory,
+        "verdict": row.verdict,
+        "change": row.change,
     }
 
 
 def _csv(rows: Sequence[RunRow]) -> str:
-    table = [_values(own) for own in rows]
+    table = [_values(row) for row in rows]
     out = io.StringIO()
     writer = csv.DictWriter(out, table[0], lineterminator="\n")
     writer.writeheader()

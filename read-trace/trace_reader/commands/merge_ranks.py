@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from trace_reader.analysis.job_facts import JobFacts
-from trace_reader.analysis.rank_summary import RankSummary, Union
+from trace_reader.analysis.jobs.job_facts import JobFacts
+from trace_reader.analysis.jobs.rank_summary import RankSummary, Union
 from trace_reader.commands.read_job import expanded, read_job
 from trace_reader.errors import NotATraceError, TraceError
 from trace_reader.parse.byte_source import read_bytes
@@ -194,8 +194,8 @@ class _Rank:
         """Those of the devices that this rank used, under their new numbers."""
         if not isinstance(listed, list):
             return []
-        known = [(self._devices.get((self._place, _hashable(own.get("id")))), own) for own in listed if isinstance(own, dict)]
-        return [{**own, "id": number} for number, own in known if number is not None]
+        known = [(self._devices.get((self._place, _hashable(one.get("id")))), one) for one in listed if isinstance(one, dict)]
+        return [{**one, "id": number} for number, one in known if number is not None]
 
     def _process(self, pid: Any, on_gpu: bool, meta: bool) -> int | str:
         pid = _hashable(pid)

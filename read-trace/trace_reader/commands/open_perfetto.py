@@ -15,7 +15,7 @@ import threading
 from urllib.parse import quote, unquote
 import webbrowser
 
-from trace_reader.commands.load_shown import load_shown
+from trace_reader.commands.load_with_progress import load_with_progress
 
 ORIGIN = "https://ui.perfetto.dev"
 PORT = 9001
@@ -126,7 +126,7 @@ def open_browser(link: str) -> None:
 
 def run(path: str) -> int:
     """Serve the trace to Perfetto's page; 0: it was fetched, 1: it was not. Raises TraceError."""
-    load_shown(path)  # a file that cannot be read is said here, not by the page
+    load_with_progress(path)  # a file that cannot be read is said here, not by the page
 
     def ready(link: str) -> None:
         print(

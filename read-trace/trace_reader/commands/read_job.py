@@ -22,17 +22,17 @@ from typing import Any
 
 import msgspec
 from trace_reader import guard
-from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.job_facts import JobFacts, job_facts
-from trace_reader.analysis.rank_summary import RankSummary, rank_of, summarize_rank, world_size_of
-from trace_reader.commands.load_shown import load_shown, showing
+from trace_reader.analysis.jobs.job_facts import JobFacts, job_facts
+from trace_reader.analysis.jobs.rank_summary import RankSummary, rank_of, summarize_rank, world_size_of
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.commands.load_with_progress import load_with_progress, showing
 from trace_reader.errors import MissingExtraError, SeveralJobsError, TraceError
 from trace_reader.findings import Reading
 from trace_reader.findings.of_jobs import PlayedJob, without_gains
 from trace_reader.link.trace import Trace
 from trace_reader.parse.byte_source import list_folder, open_blocks, size_of, traces_in
 from trace_reader.reading import examine, load
-from trace_reader.scene.jobs_list import ListedJob, argument_of
+from trace_reader.report.jobs_list import ListedJob, argument_of
 from trace_reader.system.processes import cores, end_with_parent
 from trace_reader.system.terminal import say_note
 from trace_reader.units import human_bytes, natural
@@ -97,8 +97,8 @@ def jobs_of(paths: Sequence[str]) -> dict[str, list[str]]:
     for path in paths:
         if named := _RANK.fullmatch(path):
             found.setdefault(f"{named[1]}*{named[3]}", []).append(path)
-    found = {name: own for name, own in found.items() if len(own) > 1}
-    named_paths = {path for own in found.values() for path in own}
+    found = {name: one for name, one in found.items() if len(one) > 1}
+    named_paths = {path for one in found.values() for path in one}
     return found | _jobs_by_start([path for path in paths if path not in named_paths])
 
 
@@ -117,27 +117,29 @@ def _jobs_by_start(paths: Sequence[str]) -> dict[str, list[str]]:
             continue
         jobs = [*zip(*(sorted(ranks[rank]) for rank in sorted(ranks)), strict=True)]
         if all(max(before)[0] < min(after)[0] for before, after in pairwise(jobs)):
-            found += [[path for _, path in own] for own in jobs]
+            found += [[path for _, path in job] for job in jobs]
     order = {path: n for n, path in enumerate(paths)}
-    return {f"{own[0]} and {len(own) - 1} more": own for own in sorted(found, key=lambda own: min(order[path] for path in own))}
+    return {
+        f"{item[0]} and {len(item) - 1} more": item for item in sorted(found, key=lambda one: min(order[path] for path in one))
+    }
 
 
 def listed_jobs(paths: Sequence[str]) -> tuple[list[ListedJob], list[str]]:
     """The jobs among these traces, and the traces of none."""
     jobs, folders = jobs_of(paths), Counter(str(PurePath(path).parent) for path in paths)
     found = []
-    for name, own in sorted(jobs.items(), key=lambda job: natural(job[0])):
-        (folder, *others) = {str(PurePath(path).parent) for path in own}
+    for name, one in sorted(jobs.items(), key=lambda job: natural(job[0])):
+        (folder, *others) = {str(PurePath(path).parent) for path in one}
         before, _, behind = name.rpartition("*")
         pattern = f"{escape(before)}*{escape(behind)}"
         beside = [path for path in list_folder(folder) or () if path.endswith(ENDINGS)]
-        has_folder = not others and len(beside) == len(own) == folders[folder] and folder != "."
+        has_folder = not others and len(beside) == len(one) == folders[folder] and folder != "."
         argument = shlex.quote(folder) if has_folder else argument_of(name)
         matched = [path for path in beside if fnmatchcase(path, pattern)]
-        if not has_folder and (len(matched) > len(own) or not fnmatchcase(own[0], pattern)):
-            argument = " ".join(map(shlex.quote, own))
-        found.append(ListedJob(name, argument, tuple(own)))
-    in_jobs = {path for own in jobs.values() for path in own}
+        if not has_folder and (len(matched) > len(one) or not fnmatchcase(one[0], pattern)):
+            argument = " ".join(map(shlex.quote, one))
+        found.append(ListedJob(name, argument, tuple(one)))
+    in_jobs = {path for one in jobs.values() for path in one}
     return found, [path for path in paths if path not in in_jobs]
 
 
@@ -152,9 +154,9 @@ def is_job(paths: Sequence[str]) -> bool:
     """
     if len(paths) < 2 or "-" in paths:
         return False
-    claims = [own for own in map(claim, paths) if own.rank is not None or own.is_trace]
-    ranks = {own.rank for own in claims}
-    twice = len({own.trace_id for own in claims}) == 1 < len(claims) and bool(claims[0].trace_id)
+    claims = [one for one in map(claim, paths) if one.rank is not None or one.is_trace]
+    ranks = {one.rank for one in claims}
+    twice = len({one.trace_id for one in claims}) == 1 < len(claims) and bool(claims[0].trace_id)
     return None not in ranks and (len(ranks) > 1 or twice)
 
 
@@ -212,10 +214,11 @@ def play_job(
         return without_gains(job, because), errors, None
     read: dict[str, Reading] = {}
     found = [
-        read_rank(path, steps_from, load_shown, lambda reading: read.update({reading.trace.path: reading})) for path in paths
+        read_rank(path, steps_from, load_with_progress, lambda reading: read.update({reading.trace.path: reading}))
+        for path in paths
     ]
-    summaries = [own for own in found if isinstance(own, RankSummary)]
-    errors = [own for own in found if isinstance(own, TraceError)]
+    summaries = [one for one in found if isinstance(one, RankSummary)]
+    errors = [one for one in found if isinstance(one, TraceError)]
     if not summaries:
         raise errors[0]
     job = job_facts(summaries)
@@ -272,7 +275,7 @@ def _read_all(
         processes = min(len(paths), cores()) if sum(map(size_of, paths)) >= IN_PARALLEL_BYTES else 1
     if processes < 2:
         for path in paths:
-            yield read_rank(path, steps_from, load_shown)
+            yield read_rank(path, steps_from, load_with_progress)
         return
     yield from _in_processes(list(paths), steps_from, processes)
 
@@ -338,7 +341,7 @@ def _traces(folder: str, inside: list[str], several: bool) -> list[str]:
     found = _left_in(sorted((path for path in inside if path.endswith(ENDINGS)), key=natural))
     if not any(claim(path).is_trace or not path.endswith((".json", ".json.gz")) for path in found):
         deeper = [str(path) for path in islice(Path(folder).rglob("*"), MOST_LISTED) if str(path).endswith(ENDINGS)]
-        in_jobs = [path for own in jobs_of(sorted(deeper, key=natural)).values() for path in own]
+        in_jobs = [path for one in jobs_of(sorted(deeper, key=natural)).values() for path in one]
         if not in_jobs and found:
             return found  # whoever reads them says what they are
         if not in_jobs:

@@ -6,8 +6,8 @@ from trace_reader.analysis.snapshot_facts import compare_held, snapshot_facts
 from trace_reader.commands.flags import add_forms, at_least_one
 from trace_reader.errors import TraceError
 from trace_reader.parse.memory_snapshot import read_snapshot
-from trace_reader.scene.document import Style
-from trace_reader.scene.memory_report import memory_report, snapshots_report
+from trace_reader.report.document import Style
+from trace_reader.report.memory_report import memory_report, snapshots_report
 from trace_reader.write import OUTPUTS, TEXT, Answer, json_output
 
 MEMORY = """\
@@ -35,9 +35,9 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
         answer = Answer(lambda: memory_report(read[0].path, facts[0], lost, style, args.called), lambda: told)
     else:
         paths = [snapshot.path for snapshot in read]
-        later = {own.device: own for own in facts[1]}
-        both = [(own, later[own.device]) for own in facts[0] if own.device in later]
-        grown = {own.device: json_output.values(compare_held(own, other)) for own, other in both}
+        later = {rank_facts.device: rank_facts for rank_facts in facts[1]}
+        both = [(rank_facts, later[rank_facts.device]) for rank_facts in facts[0] if rank_facts.device in later]
+        grown = {one.device: json_output.values(compare_held(one, other)) for one, other in both}
         told = {"a": json_output.values(facts[0]), "b": json_output.values(facts[1]), "lost": lost, "grown": grown}
         answer = Answer(lambda: snapshots_report(paths, facts, lost, style), lambda: told)
     return (OUTPUTS["json"] if args.json else OUTPUTS["md"] if args.md else TEXT).write(answer), 0

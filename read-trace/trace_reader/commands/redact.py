@@ -16,14 +16,14 @@ import socket
 import sys
 
 import msgspec
-from trace_reader.analysis.place_facts import is_own
+from trace_reader.analysis.trace.time_by_place import is_own
 from trace_reader.errors import TraceError
 from trace_reader.names.demangle import demangled
 from trace_reader.names.public_words import pieces, public_words
 from trace_reader.parse.byte_source import Bytes, read_bytes
 from trace_reader.parse.decode import decode_bytes
 from trace_reader.system.files import gzipped, protected, write_file
-from trace_reader.system.terminal import plain
+from trace_reader.system.terminal import printable
 from trace_reader.units import count, natural
 
 CHUNK_BYTES = 1 << 22
@@ -429,11 +429,11 @@ def run(source: str, target: str, keep: re.Pattern[str] | None, everything: bool
     text = f"wrote {where}: {count(len(redacted.replaced), 'string')} replaced in {count(places, 'place')}\n"
     if redacted.readable != redacted.events:
         text += f"the original is damaged: of its {redacted.events} events, {redacted.readable} can be read in the copy\n"
-    rows = [(found.places, found.word, plain(found.original)) for found in redacted.replaced]
+    rows = [(found.places, found.word, printable(found.original)) for found in redacted.replaced]
     text += _listed(
         "places  in the copy  before", [f"{n:>6}  {word:<11}  {_short(before)}" for n, word, before in rows], everything
     )
-    rows_kept = [f"{n:>6}  {_short(plain(name))}" for name, n in redacted.suspicious]
+    rows_kept = [f"{n:>6}  {_short(printable(name))}" for name, n in redacted.suspicious]
     return text + _listed("these stay: look at them before you share the copy", rows_kept, everything)
 
 

@@ -5,38 +5,39 @@ from pathlib import Path
 import re
 from typing import Literal
 
-from trace_reader.analysis.comparison import compare, rows
-from trace_reader.analysis.dispatch_tree import dispatch_tree
-from trace_reader.analysis.facts import Facts, summarize
-from trace_reader.analysis.graph_names import join_names
-from trace_reader.analysis.place_facts import (
-    Asked,
+from trace_reader.analysis.replay.plain_run import run_without_profiler
+from trace_reader.analysis.runs.comparison import compare, rows
+from trace_reader.analysis.trace.dispatch_tree import dispatch_tree
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.graph_names import join_names
+from trace_reader.analysis.trace.recompiles import recompiles
+from trace_reader.analysis.trace.summarize import summarize
+from trace_reader.analysis.trace.time_by_place import (
+    AttributedWork,
     PlaceFacts,
     TimeFacts,
     annotation_facts,
-    cpu_asked,
+    attribute_cpu_time,
     layer_facts,
     line_facts,
     op_facts_of,
 )
-from trace_reader.analysis.plain_run import run_without_profiler
-from trace_reader.analysis.recompiles import recompiles
-from trace_reader.commands.load_shown import load_shown
+from trace_reader.commands.load_with_progress import load_with_progress
 from trace_reader.errors import TraceError
 from trace_reader.link.trace import Trace
 from trace_reader.parse.byte_source import list_folder
 from trace_reader.reading import analyze, analyze_file
-from trace_reader.scene.brief_report import brief_lines
-from trace_reader.scene.comparison_report import comparison_report, several_report
-from trace_reader.scene.document import LONGEST_LINE, Style
-from trace_reader.scene.place_report import names_report, place_report
-from trace_reader.scene.trace_report import trace_report
-from trace_reader.system.terminal import plain, say_error, say_note
+from trace_reader.report.brief_report import brief_lines
+from trace_reader.report.comparison_report import comparison_report, several_report
+from trace_reader.report.document import LONGEST_LINE, Style
+from trace_reader.report.place_report import names_report, place_report
+from trace_reader.report.trace_report import trace_report
+from trace_reader.system.terminal import printable, say_error, say_note
 from trace_reader.write import Answer, json_output
 
 BY = ("annotation", "layer", "stack")
 Read = tuple[Answer | None, int]  # what there is to print, None where no trace could be read; and the exit code
-PLACES: dict[str, Callable[[Trace, Asked], Sequence[PlaceFacts | TimeFacts]]]
+PLACES: dict[str, Callable[[Trace, AttributedWork], Sequence[PlaceFacts | TimeFacts]]]
 PLACES = {"annotation": annotation_facts, "layer": layer_facts, "stack": line_facts, "op": op_facts_of}
 
 
@@ -53,7 +54,7 @@ def report(
     if log is not None:
         if len(paths) > 1:
             raise TraceError(f"--recompiles is of one trace, got {len(paths)}")
-        return _with_log(analyze_file(paths[0], load_shown, steps_from, style.everything), log, style), 0
+        return _with_log(analyze_file(paths[0], load_with_progress, steps_from, style.everything), log, style), 0
     if len(paths) > 1 or scheduler is not None or list_folder(paths[0]) is not None:
         from trace_reader.commands.read_job import expanded, is_job, jobs_of  # here: most runs are of one trace, and short
 
@@ -70,17 +71,17 @@ def report(
         if scheduler is not None or is_job(paths):
             return _job(paths, style, steps_from, scheduler)
     if len(paths) == 1:
-        return _one(analyze_file(paths[0], load_shown, steps_from, style.everything), style), 0
+        return _one(analyze_file(paths[0], load_with_progress, steps_from, style.everything), style), 0
     found: list[Facts] = []
     for path in paths:
         try:
-            found.append(analyze(load_shown(path, steps_from), style.everything))
+            found.append(analyze(load_with_progress(path, steps_from), style.everything))
         except TraceError as error:
             say_error(error)
     code = 0 if len(found) == len(paths) else 2
     if len(found) < 2:
         return _one(found[0], style) if found else None, code
-    if all(own.collectives and own.rank is None for own in found):
+    if all(one.collectives and one.rank is None for one in found):
         say_note(
             "these traces hold collectives, and do not say of which ranks they are; name them ..._rank0.json, ..._rank1.json to "
             "read them as one job"
@@ -94,7 +95,9 @@ def report(
 
 def brief(path: str, steps_from: re.Pattern[str] | None) -> str:
     """The lines of --brief, as long as they are. Raises TraceError and LookupError."""
-    return "".join(f"{plain(line, LONGEST_LINE)}\n" for line in brief_lines(analyze_file(path, load_shown, steps_from)))
+    return "".join(
+        f"{printable(line, LONGEST_LINE)}\n" for line in brief_lines(analyze_file(path, load_with_progress, steps_from))
+    )
 
 
 def _one(facts: Facts, style: Style) -> Answer:
@@ -116,7 +119,7 @@ def _with_log(facts: Facts, log: Path, style: Style) -> Answer:
 
 def _job(paths: list[str], style: Style, steps_from: re.Pattern[str] | None, scheduler: str | None) -> Read:
     from trace_reader.commands.read_job import play_job
-    from trace_reader.scene.job_report import job_report
+    from trace_reader.report.job_report import job_report
 
     facts, errors, _ = play_job(paths, steps_from, scheduler)
     for error in errors:
@@ -127,19 +130,19 @@ def _job(paths: list[str], style: Style, steps_from: re.Pattern[str] | None, sch
 def _listed(paths: list[str], style: Style) -> Answer:
     """What there is, where it is more than one job."""
     from trace_reader.commands.read_job import listed_jobs
-    from trace_reader.scene.jobs_list import jobs_list
+    from trace_reader.report.jobs_list import jobs_list
 
     jobs, others = listed_jobs(paths)
     return Answer(lambda: jobs_list(jobs, others, style), lambda: {"jobs": json_output.values(jobs), "others": others})
 
 
 def _two_jobs(jobs: list[list[str]], style: Style, steps_from: re.Pattern[str] | None, scheduler: str | None) -> Read:
-    from trace_reader.analysis.job_comparison import compare_jobs
+    from trace_reader.analysis.jobs.job_comparison import compare_jobs
     from trace_reader.commands.read_job import play_job
-    from trace_reader.scene.job_comparison_report import job_comparison_report
+    from trace_reader.report.job_comparison_report import job_comparison_report
 
     read = [play_job(paths, steps_from, scheduler) for paths in jobs]
-    errors = [error for _, own, _ in read for error in own]
+    errors = [error for _, summary, _ in read for error in summary]
     for error in errors:
         say_error(error)
     compared = compare_jobs(read[0][0], read[1][0])
@@ -156,7 +159,7 @@ def chain(path: str, step: int | Literal["middle"], style: Style, steps_from: re
         if len(inside) > 1:
             raise TraceError(f"--chain shows one trace: name one of these {len(inside)}, as {inside[0]}")
         (path,) = inside
-    trace = load_shown(path, steps_from)
+    trace = load_with_progress(path, steps_from)
     tree = dispatch_tree(trace, None if step == "middle" else step)
     facts = analyze(trace, style.everything)
     return Answer(lambda: trace_report(facts, style, tree), lambda: json_output.trace_json(facts, tree))
@@ -168,12 +171,12 @@ def by(path: str, place: str, style: Style, steps_from: re.Pattern[str] | None, 
     """
     if time == "cpu" and place != "stack":
         raise LookupError(f"--time cpu is of --by stack and --folded: --by {place} has the CPU's time in a column of its own")
-    trace = load_shown(path, steps_from, stacks=place != "annotation")
+    trace = load_with_progress(path, steps_from, stacks=place != "annotation")
     facts = summarize(trace, run_without_profiler(trace))
     found: Sequence[PlaceFacts | TimeFacts]
     found = facts.annotations if place == "annotation" else layer_facts(trace) if place == "layer" else ()
     if place == "stack":
-        found = line_facts(trace, cpu_asked(trace) if time == "cpu" else None)
+        found = line_facts(trace, attribute_cpu_time(trace) if time == "cpu" else None)
     return Answer(
         lambda: place_report(facts, place, found, style, time == "cpu"), lambda: json_output.places_json(facts, place, found)
     )
@@ -184,7 +187,7 @@ def names(path: str, eager_path: str, place: str | None, style: Style, steps_fro
     LookupError.
     """
     place = place or "op"
-    graph, eager = load_shown(path, steps_from), load_shown(eager_path, steps_from, stacks=place == "stack")
+    graph, eager = load_with_progress(path, steps_from), load_with_progress(eager_path, steps_from, stacks=place == "stack")
     joined, facts = join_names(graph, eager), summarize(graph, run_without_profiler(graph))
     found = PLACES[place](eager, joined.asked)
     return Answer(

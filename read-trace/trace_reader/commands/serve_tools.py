@@ -12,7 +12,7 @@ from trace_reader.commands import change_run, report
 from trace_reader.commands.read_job import ENDINGS
 from trace_reader.commands.show_finding import finding_text
 from trace_reader.errors import MissingExtraError, TraceError
-from trace_reader.scene.document import Style
+from trace_reader.report.document import Style
 from trace_reader.units import natural
 from trace_reader.write import TEXT
 
@@ -100,9 +100,9 @@ class Tools:
         """Estimate what a step would take with changes, without the profiler: 'drop REGEX' (ops, annotations, calls), 'scale
         REGEX FACTOR' (kernels, copies), 'no waits', 'graph' (one launch per step), 'loader' (no waiting for input).
         """
-        from trace_reader.analysis.what_if import parse_change
+        from trace_reader.analysis.replay.what_if import parse_change
 
-        return TEXT.write(change_run.run([self._path(trace)], [parse_change(own) for own in changes], Style(), None))
+        return TEXT.write(change_run.run([self._path(trace)], [parse_change(change) for change in changes], Style(), None))
 
     def _is_inside(self, path: Path) -> bool:
         """Whether it is a file below the root, links followed."""

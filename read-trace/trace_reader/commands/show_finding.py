@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.place_facts import is_own_function
+from trace_reader.analysis.trace.time_by_place import is_own_function
 from trace_reader.commands.flags import add_forms, add_steps_from, at_least_one
-from trace_reader.commands.load_shown import load_shown
+from trace_reader.commands.load_with_progress import load_with_progress
 from trace_reader.errors import TraceError
 from trace_reader.findings import PATTERNS
 from trace_reader.link.nesting import parents
@@ -17,8 +17,8 @@ from trace_reader.model.rows import Rows
 from trace_reader.model.slices import NO_CORRELATION, ON_CPU, Kind
 from trace_reader.names.kernel_names import decode_name
 from trace_reader.reading import examine
-from trace_reader.scene.document import Style
-from trace_reader.scene.finding_report import Proof, finding_report
+from trace_reader.report.document import Style
+from trace_reader.report.finding_report import Proof, finding_report
 from trace_reader.write import OUTPUTS, TEXT, Answer
 
 SHOW = """\
@@ -51,7 +51,7 @@ def finding_text(path: str, finding: str, top: int) -> str:
 
 
 def _answer(path: str, finding: str, top: int, steps_from: re.Pattern[str] | None = None) -> Answer:
-    trace = load_shown(path, steps_from, stacks=True)
+    trace = load_with_progress(path, steps_from, stacks=True)
     reading = examine(trace, everything=True)
     findings = {found.slug: found for found in reading.facts.findings}
     if finding not in findings:
@@ -75,7 +75,7 @@ def _proofs(trace: Trace, rows: Any) -> list[Proof]:
     for at in rows.at[np.argsort(-slices.duration_us[rows.at], kind="stable")].tolist():
         step = trace.step_at(slices.start_ns[[at]])[0] if launcher[at] < 0 else trace.step_at(slices.start_ns[[launcher[at]]])[0]
         around = _around(parent, launcher[at] if launcher[at] >= 0 else at)
-        ops = [slices.names[slices.name[own]] for own in around if slices.kind[own] == Kind.OP]
+        ops = [slices.names[slices.name[one]] for one in around if slices.kind[one] == Kind.OP]
         correlation = int(slices.correlation[at])
         found.append(
             Proof(
@@ -85,7 +85,7 @@ def _proofs(trace: Trace, rows: Any) -> list[Proof]:
                 duration_us=float(slices.duration_us[at]),
                 step=trace.steps.names[step] if step >= 0 else None,
                 ops=tuple(dict.fromkeys(reversed(ops))),
-                line=next((slices.names[slices.name[own]] for own in around if own_code[own]), None),
+                line=next((slices.names[slices.name[one]] for one in around if own_code[one]), None),
                 correlation=None if correlation == NO_CORRELATION else correlation,
             )
         )
@@ -96,7 +96,7 @@ def _gaps(trace: Trace, start_ns: np.ndarray, end_ns: np.ndarray) -> list[Proof]
     """The gaps of a finding, the longest first, each with what stands before and after it."""
     slices = trace.slices
     spans = Rows(slices, slices.of(Kind.OP, Kind.CALL, Kind.ANNOTATION))
-    begins, ends = (dict(zip(own.tolist(), spans.names, strict=True)) for own in (spans.start_ns, spans.end_ns))
+    begins, ends = (dict(zip(start_n.tolist(), spans.names, strict=True)) for start_n in (spans.start_ns, spans.end_ns))
     found = []
     for at in np.argsort(start_ns - end_ns, kind="stable").tolist():
         first, last = int(start_ns[at]), int(end_ns[at])
@@ -132,7 +132,7 @@ def _around(parent: np.ndarray, at: int) -> list[int]:
 
 def _values(found: Any, proofs: list[Proof]) -> dict[str, Any]:
     gain = None if found.gain is None else {"low": found.gain.low, "high": found.gain.high}
-    own = {
+    one = {
         "finding": found.slug,
         "seen": found.seen,
         "means": found.means,
@@ -140,4 +140,4 @@ def _values(found: Any, proofs: list[Proof]) -> dict[str, Any]:
         "share": found.share,
         "gain": gain,
     }
-    return {**own, "slices": msgspec.to_builtins(proofs)}
+    return {**one, "slices": msgspec.to_builtins(proofs)}

@@ -10,8 +10,8 @@ from trace_reader.commands.flags import add_steps_from
 from trace_reader.commands.list_runs import run_row
 from trace_reader.commands.read_job import ENDINGS
 from trace_reader.errors import TraceError
-from trace_reader.scene.runs_report import Base, RunRow, plain_words
-from trace_reader.system.terminal import plain, say_error
+from trace_reader.report.runs_report import Base, RunRow, plain_words
+from trace_reader.system.terminal import printable, say_error
 from trace_reader.units import natural, us
 
 WATCH = """\
@@ -41,12 +41,12 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
                 continue
             told[path] = state
             try:
-                own = run_row(str(path), [str(path)], args.steps_from)
+                one = run_row(str(path), [str(path)], args.steps_from)
             except (TraceError, LookupError, OSError) as error:
                 say_error(error)
                 continue
-            base = base or Base(own.measures.step, own.measures.plain_step)
-            _print(_cells(msgspec.structs.replace(own, base=base), path.relative_to(args.folder)))
+            base = base or Base(one.measures.step, one.measures.plain_step)
+            _print(_cells(msgspec.structs.replace(one, base=base), path.relative_to(args.folder)))
         if args.once:
             return "", 0
         time.sleep(args.every)
@@ -68,19 +68,19 @@ def _traces(folder: Path) -> list[Path]:
 def _state(path: Path) -> State:
     """A file's size and when it was written last (ns)."""
     try:
-        own = path.stat()
+        status = path.stat()
     except OSError:
         return 0, 0
-    return own.st_size, own.st_mtime_ns
+    return status.st_size, status.st_mtime_ns
 
 
-def _cells(own: RunRow, name: Path) -> tuple[str, ...]:
-    change = "-" if own.change is None else f"{own.change:+.1%}"
-    return str(name).removesuffix(".gz").removesuffix(".json"), us(own.recorded_us), plain_words(own), change, own.verdict
+def _cells(row: RunRow, name: Path) -> tuple[str, ...]:
+    change = "-" if row.change is None else f"{row.change:+.1%}"
+    return str(name).removesuffix(".gz").removesuffix(".json"), us(row.recorded_us), plain_words(row), change, row.verdict
 
 
 def _print(cells: tuple[str, ...]) -> None:
-    first, *rest, last = (plain(cell, 200) for cell in cells)
+    first, *rest, last = (printable(cell, 200) for cell in cells)
     middle = "  ".join(f"{cell:>{width}}" for cell, width in zip(rest, WIDTHS[1:-1], strict=True))
     sys.stdout.write(f"{first:{WIDTHS[0]}}  {middle}  {last}\n")
     sys.stdout.flush()

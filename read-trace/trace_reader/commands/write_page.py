@@ -6,32 +6,32 @@ import re
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.comparison import compare
-from trace_reader.analysis.job_facts import JobFacts
+from trace_reader.analysis.jobs.job_facts import JobFacts
+from trace_reader.analysis.runs.comparison import compare
 from trace_reader.analysis.snapshot_facts import snapshot_curves, snapshot_facts
-from trace_reader.commands.load_shown import load_shown
+from trace_reader.commands.load_with_progress import load_with_progress
 from trace_reader.commands.read_job import ONE_RANK, expanded, is_job, play_job
 from trace_reader.errors import TraceError
 from trace_reader.findings import Reading, choices
 from trace_reader.model.slices import Kind
 from trace_reader.parse.memory_snapshot import read_snapshot
 from trace_reader.reading import examine, with_lines
-from trace_reader.scene.comparison_report import comparison_report
-from trace_reader.scene.document import Document, Item, Part, Style, TablePart
-from trace_reader.scene.job_report import job_report
-from trace_reader.scene.lights import Lights, finding_light, waits_for_straggler
-from trace_reader.scene.memory_report import add_snapshot
-from trace_reader.scene.step_bars import step_bars
-from trace_reader.scene.timeline import Timeline
-from trace_reader.scene.trace_report import trace_report
+from trace_reader.report.comparison_report import comparison_report
+from trace_reader.report.document import Document, Item, Part, Style, TablePart
+from trace_reader.report.job_report import job_report
+from trace_reader.report.lights import Lights, finding_light, waits_for_straggler
+from trace_reader.report.memory_report import add_snapshot
+from trace_reader.report.step_bars import step_bars
+from trace_reader.report.timeline import Timeline
+from trace_reader.report.trace_report import trace_report
 from trace_reader.system.files import write_file
 from trace_reader.units import human_bytes
 from trace_reader.write import html_page
 from trace_reader.write.html_page import Page
-from trace_reader.write.page_payload import MOST_SLICES, Panel, Shown, lit_values, panel, rank_panel
+from trace_reader.write.page_payload import MOST_SLICES, DrawnSlices, Panel, lit_values, panel, rank_panel
 
 ROWS = 100  # of a table
-MOST_RANKS = 8  # of a job, whose own lanes are on the page
+MOST_OPENED_RANKS = 8  # of a job, whose own lanes are on the page
 FIRST_STEP = "the first recorded step"
 
 
@@ -79,9 +79,9 @@ def _timeline(
     """
     if reading is not None and "python_function" not in reading.trace.skipped:
         return Timeline(reading)
-    drawn = load_shown(path, steps_from, stacks=path != "-")
+    drawn = load_with_progress(path, steps_from, stacks=path != "-")
     has_python = bool((drawn.slices.kind == Kind.PYTHON).any())
-    reading = reading or examine(load_shown(path, steps_from) if has_python else drawn, everything)
+    reading = reading or examine(load_with_progress(path, steps_from) if has_python else drawn, everything)
     if has_python:
         reading = msgspec.structs.replace(reading, facts=with_lines(reading.facts, reading.trace, drawn))
     return Timeline(reading, drawn)
@@ -92,7 +92,7 @@ def page_of_one(timeline: Timeline, style: Style, snapshot: str | None = None) -
     document = trace_report(timeline.facts, style)
     if snapshot is not None:
         timeline = _with_snapshot(timeline, snapshot, document)
-    shown = {0: Shown(0, timeline, MOST_SLICES)}
+    shown = {0: DrawnSlices(0, timeline, MOST_SLICES)}
     verdict = finding_light(timeline, timeline.facts.verdict)
     page = _page(document, [panel(shown[0], timeline.facts.trace)], shown, verdict={} if verdict is None else {0: verdict})
     chosen = choices(timeline.reading)
@@ -106,12 +106,12 @@ def _with_snapshot(timeline: Timeline, path: str, document: Document) -> Timelin
     zero_ns = trace.base_ns + trace.zero_ns
     length_ns = int(trace.slices.end_ns.max(initial=0))
     drawn = snapshot_curves(snapshot, zero_ns, length_ns)
-    if not any(len(own.change) for own in snapshot.devices):
+    if not any(len(device.change) for device in snapshot.devices):
         raise LookupError(f"{path}: no history was recorded: call torch.cuda.memory._record_memory_history() before")
     if not drawn:
         raise LookupError(f"{path}: no allocation or free of it is from the time of the trace: is it of the same run?")
     devices = snapshot_facts(snapshot, (zero_ns / 1000, (zero_ns + length_ns) / 1000))
-    peaks_ns = [None if own.peak_us is None else own.peak_us * 1000 - zero_ns for own in devices]
+    peaks_ns = [None if device.peak_us is None else device.peak_us * 1000 - zero_ns for device in devices]
     at = [-1 if moment_ns is None else int(trace.step_at(np.array([moment_ns]))[0]) for moment_ns in peaks_ns]
     steps = [None if number < 0 else trace.steps[number].name for number in at]
     add_snapshot(document, path, devices, steps, snapshot.lost)
@@ -121,7 +121,7 @@ def _with_snapshot(timeline: Timeline, path: str, document: Document) -> Timelin
 def page_of_two(timelines: Sequence[Timeline], style: Style) -> Page:
     """The page of two traces, above each other on one scale, each from its first recorded step on."""
     document = comparison_report(compare(timelines[0].facts, timelines[1].facts), style, with_findings=True)
-    shown = {number: Shown(number, timeline, MOST_SLICES // 2) for number, timeline in enumerate(timelines)}
+    shown = {number: DrawnSlices(number, timeline, MOST_SLICES // 2) for number, timeline in enumerate(timelines)}
     panels = [
         panel(shown[number], f"{name}: {timelines[number].facts.trace}", -timelines[number].begins_ns, FIRST_STEP)
         for number, name in enumerate("AB")
@@ -134,16 +134,16 @@ def page_of_job(paths: Sequence[str], style: Style, steps_from: re.Pattern[str] 
     job, errors, played = play_job(paths, steps_from, scheduler)
     if errors:
         raise errors[0]
-    opened = set(range(min(len(job.summaries), MOST_RANKS)))
+    opened = set(range(min(len(job.summaries), MOST_OPENED_RANKS)))
     most = MOST_SLICES // len(opened)
     if job.straggler is not None:
         opened.add(next(place for place, facts in enumerate(job.ranks) if facts.rank == job.straggler.rank))
     readings = dict(enumerate(played.readings)) if played else {}
-    shown: dict[int, Shown] = {}
+    shown: dict[int, DrawnSlices] = {}
     panels: list[Panel] = []
     for place, summary in enumerate(job.summaries):
         if place in opened:
-            shown[place] = Shown(place, _timeline(summary.trace, steps_from, reading=readings.get(place)), most)
+            shown[place] = DrawnSlices(place, _timeline(summary.trace, steps_from, reading=readings.get(place)), most)
         panels.append(rank_panel(job, place, shown.get(place)))
     cut = [f"rank {job.summaries[n].rank}: the file is cut off." for n, panel in shown.items() if panel.timeline.facts.truncated]
     if len(panels) > len(shown):
@@ -158,7 +158,7 @@ def page_of_job(paths: Sequence[str], style: Style, steps_from: re.Pattern[str] 
 def _page(
     document: Document,
     panels: Sequence[Panel],
-    shown: dict[int, Shown],
+    shown: dict[int, DrawnSlices],
     names: Sequence[str] | dict[int, str] = ("",),
     verdict: Lights | None = None,
     job: JobFacts | None = None,

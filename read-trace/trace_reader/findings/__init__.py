@@ -7,11 +7,12 @@ from typing import Any, cast
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.critical_path import CriticalPath
-from trace_reader.analysis.edits import Effect, all_of
-from trace_reader.analysis.facts import Evidence, Facts, Finding, hands
-from trace_reader.analysis.plain_run import PricedRun
-from trace_reader.analysis.what_if import Gain, busy_after, chosen_of, gain_of, gains_together
+from trace_reader.analysis.replay.edits import Effect, all_of
+from trace_reader.analysis.replay.plain_run import RunWithoutProfiler
+from trace_reader.analysis.replay.what_if import Gain, busy_after, gain_of, gains_together, subsets
+from trace_reader.analysis.trace.critical_path import CriticalPath
+from trace_reader.analysis.trace.facts import Evidence, Facts, Finding
+from trace_reader.analysis.trace.summarize import processes_for
 from trace_reader.findings import (
     attention,
     bottleneck,
@@ -33,7 +34,7 @@ from trace_reader.guard import Failures
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 from trace_reader.names.kernel_names import is_collective
-from trace_reader.system.processes import answers_of
+from trace_reader.system.processes import run_in_processes
 
 __all__ = ["PATTERNS", "Choice", "Choices", "Reading", "choices", "run_rules"]
 # In the order in which they are told; in a file, from the top.
@@ -62,7 +63,7 @@ class Reading(msgspec.Struct, frozen=True, eq=False):
     trace: Trace
     facts: Facts
     seen: Mapping[str, Seen] = {}
-    run: PricedRun | None = None
+    run: RunWithoutProfiler | None = None
 
     def effect(self, slug: str) -> Effect | None:
         """What following a finding's advice makes of the run, where that can be played."""
@@ -72,16 +73,16 @@ class Reading(msgspec.Struct, frozen=True, eq=False):
         return seen.effect if seen else None
 
 
-def run_rules(trace: Trace, facts: Facts, run: PricedRun | None, everything: bool = False) -> Reading:
+def run_rules(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, everything: bool = False) -> Reading:
     """The facts with what the rules find, and which of them failed: first what explains the verdict, then the advice that saves
     most, then those of which that is not known, by the share of the critical path that they explain, then what saves next to
     nothing, trivia last. Trivia are reported only for a trace no larger than a lesson's, or with `everything`.
     """
     asked = [slug for slug, pattern in PATTERNS.items() if everything or not pattern.trivia or len(trace.work) <= LESSON_SIZE]
     playable = run if _can_be_asked(run, facts) else None
-    processes = hands(trace)
+    processes = processes_for(trace)
     judge = partial(_judged_elsewhere if processes > 1 else _judged, trace, facts, playable)
-    judged = answers_of([partial(judge, slug) for slug in asked], processes)
+    judged = run_in_processes([partial(judge, slug) for slug in asked], processes)
     found = _with_one_gain([finding for finding, _, _ in judged if finding is not None])
     found.sort(key=lambda finding: (finding.slug != facts.verdict, *_rank(finding)))
     failed = tuple(failure for _, _, failures in judged for failure in failures)
@@ -95,13 +96,13 @@ def _with_one_gain(findings: list[Finding]) -> list[Finding]:
     found = []
     for finding in findings:
         other = by_slug.get(see[1]) if (see := re.match(r"See ([\w-]+): ", finding.next)) else None
-        gain = {"gain": other.gain, "no_gain": other.no_gain} if other else {}
+        gain = {"gain": other.gain, "gain_unknown_because": other.gain_unknown_because} if other else {}
         found.append(msgspec.structs.replace(finding, **gain))
     return found
 
 
-def _can_be_asked(run: PricedRun | None, facts: Facts) -> bool:
-    return run is not None and len(facts.critical_paths) == 1 and run.is_sound(facts.plain.recorded_step_us)
+def _can_be_asked(run: RunWithoutProfiler | None, facts: Facts) -> bool:
+    return run is not None and len(facts.critical_paths) == 1 and run.replays_as_recorded(facts.plain.recorded_step_us)
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -130,7 +131,7 @@ def choices(reading: Reading) -> Choices | None:
     told = told[:MOST_CHOICES]
     effects = [effect for finding in told if (effect := reading.effect(finding.slug))]
     changes = tuple(Choice(finding.slug, finding.next) for finding in told)
-    every = chosen_of(effects)
+    every = subsets(effects)
     busy_us = tuple(busy_after(run, all_of(*(effect.most for effect in chosen))) for chosen in every)
     return Choices(changes, tuple(gains_together(run, facts.plain, effects)), busy_us)
 
@@ -149,7 +150,7 @@ def _rank(finding: Finding) -> tuple[bool, bool, bool, float, float, float, floa
 Judged = tuple[Finding | None, Seen | None, tuple[str, ...]]
 
 
-def _judged(trace: Trace, facts: Facts, run: PricedRun | None, slug: str) -> Judged:
+def _judged(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, slug: str) -> Judged:
     """What a rule finds, what it saw, and whether it failed."""
     pattern, finding, seen, failures = PATTERNS[slug], None, None, Failures()
     with failures.caught(f"the finding {slug}"):
@@ -157,12 +158,12 @@ def _judged(trace: Trace, facts: Facts, run: PricedRun | None, slug: str) -> Jud
             share = _share(seen, facts.critical_path, pattern.trivia)
             gain = gain_of(run, facts.plain, seen.effect) if run and seen.effect else None
             evidence, next = _evidence(trace, seen.evidence), seen.next or pattern.next
-            no_gain = None if gain else _no_gain(trace, run, seen)
-            finding = Finding(slug, seen.text, pattern.means, next, share, evidence, gain, no_gain)
+            gain_unknown_because = None if gain else _why_gain_is_unknown(trace, run, seen)
+            finding = Finding(slug, seen.text, pattern.means, next, share, evidence, gain, gain_unknown_because)
     return finding, seen if finding else None, tuple(failures)
 
 
-def _judged_elsewhere(trace: Trace, facts: Facts, run: PricedRun | None, slug: str) -> Judged:
+def _judged_elsewhere(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, slug: str) -> Judged:
     """The same in a form that another process can take: rows as their numbers, no effect."""
     finding, seen, failures = _judged(trace, facts, run, slug)
     if seen is None:
@@ -179,7 +180,7 @@ def _here(trace: Trace, seen: Seen) -> Seen:
     return msgspec.structs.replace(seen, evidence=Rows(trace.slices, seen.evidence), effect=there)
 
 
-def _no_gain(trace: Trace, run: PricedRun | None, seen: Seen) -> str:
+def _why_gain_is_unknown(trace: Trace, run: RunWithoutProfiler | None, seen: Seen) -> str:
     """Why it is not known what the advice saves."""
     if seen.effect is None:
         return seen.no_effect

@@ -4,9 +4,7 @@ import math
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.cpu_time import cpu_computing, is_loader
-from trace_reader.analysis.critical_path import Class, CriticalPath
-from trace_reader.analysis.edits import (
+from trace_reader.analysis.replay.edits import (
     Effect,
     Union,
     all_of,
@@ -18,12 +16,14 @@ from trace_reader.analysis.edits import (
     without_loader,
     without_waits,
 )
-from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.op_shapes import OpShapeFacts
-from trace_reader.analysis.plain_run import UNKNOWN
-from trace_reader.analysis.verdict import what_limits, whole
+from trace_reader.analysis.replay.plain_run import UNKNOWN
+from trace_reader.analysis.trace.cpu_time import cpu_computing, is_loader
+from trace_reader.analysis.trace.critical_path import CriticalPath, PathClass
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.op_shapes import OpShapeFacts
 from trace_reader.findings.compiled import compiled_share
 from trace_reader.findings.registry import LONGEST_FREE_NS, Seen, a_step, finding, listed
+from trace_reader.findings.verdict import what_limits, whole
 from trace_reader.link.intervals import merged, without
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
@@ -34,12 +34,12 @@ from trace_reader.names.call_names import is_launch
 from trace_reader.names.kernel_names import is_collective_on_cpu
 from trace_reader.units import about, count, us
 
-WORTH_TELLING = 0.05  # of the path
+MIN_SHARE_OF_PATH = 0.05  # of the path
 SHARE_TO_NAME = 0.5  # of the CPU's part of the path
 LEFT_OF_COMPUTING = 0.2  # of its time, that launching it on the GPU may take
 LEFT_OF_SENT = 0.25  # of a copy's time, where bytes are sent in place of float32
 LONG_GAP_NS = 40_000  # between two ops; a module's call takes less
-GPU_CLASSES = (Class.COMPUTE, Class.COMMUNICATION, Class.COPY)
+GPU_CLASSES = (PathClass.COMPUTE, PathClass.COMMUNICATION, PathClass.COPY)
 SHARE_OF = {"gpu-bound": "compute", "copy-bound": "copy", "latency-bound": "latency"}  # of the path's classes
 STACKS = "--by stack --time cpu tells which lines are at work there, from the Python functions in this trace."
 NO_STACKS = "record with with_stack=True, or use py-spy"
@@ -99,7 +99,7 @@ def has_stacks(trace: Trace) -> bool:
     return "python_function" in trace.skipped or bool((trace.slices.kind == Kind.PYTHON).any())
 
 
-def _limits(trace: Trace, facts: Facts, verdict: str, *classes: Class) -> Seen | None:
+def _limits(trace: Trace, facts: Facts, verdict: str, *classes: PathClass) -> Seen | None:
     """The verdict `verdict`: its share of the path (the two largest of a mixed one), and the GPU events of `classes` on it."""
     path = facts.critical_path
     if path is None or facts.verdict != verdict:
@@ -135,7 +135,7 @@ def _compute_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
     ops = cpu_computing(trace)
     ops = ops.where(trace.step_at(ops.start_ns) >= 0)
     share = path.explained_us(ops) / path.window_us
-    if share < WORTH_TELLING:
+    if share < MIN_SHARE_OF_PATH:
         return None
     longest = sorted(ops.by_name(), key=lambda item: -item[1].total_us)
     told = listed(f"{a_step(len(rows), facts, name, name)} ({us(rows.total_us / len(rows))} each)" for name, rows in longest)
@@ -167,7 +167,7 @@ def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
         return None
     track, gaps, spans = _long_gaps(trace)
     share = path.cpu_within_us(track, gaps) / path.window_us
-    if share < WORTH_TELLING:
+    if share < MIN_SHARE_OF_PATH:
         return None
     total_us, longest_us = int((gaps[1] - gaps[0]).sum()) / 1000, int((gaps[1] - gaps[0]).max()) / 1000
     least = us(LONG_GAP_NS / 1000)
@@ -208,7 +208,7 @@ def _long_gaps(trace: Trace) -> tuple[int, Union, Rows]:
     "device can do.",
 )
 def _gpu_bound(trace: Trace, facts: Facts) -> Seen | None:
-    seen = _limits(trace, facts, "gpu-bound", Class.COMPUTE)
+    seen = _limits(trace, facts, "gpu-bound", PathClass.COMPUTE)
     worth = far_from_usual(facts)
     if seen is None or worth is None:
         return seen
@@ -229,7 +229,7 @@ def far_from_usual(facts: Facts) -> list[OpShapeFacts] | None:
     rated_us = math.fsum(op.time_us for op in facts.op_shapes if op.peak_share)
     if rated_us < SHARE_TO_NAME * all_us or not rated_us:
         return None
-    return [op for op in facts.op_shapes if (op.to_gain_us or 0.0) >= WORTH_TELLING * all_us]
+    return [op for op in facts.op_shapes if (op.to_gain_us or 0.0) >= MIN_SHARE_OF_PATH * all_us]
 
 
 @finding(
@@ -240,7 +240,7 @@ def far_from_usual(facts: Facts) -> list[OpShapeFacts] | None:
     "Copy less, use pinned memory, and overlap copies with compute on another stream.",
 )
 def _copy_bound(trace: Trace, facts: Facts) -> Seen | None:
-    return _limits(trace, facts, "copy-bound", Class.COPY)
+    return _limits(trace, facts, "copy-bound", PathClass.COPY)
 
 
 @finding(
@@ -274,7 +274,7 @@ def _mixed(trace: Trace, facts: Facts) -> Seen | None:
 )
 def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
-    if path is None or path.input_us < WORTH_TELLING * path.window_us:
+    if path is None or path.input_us < MIN_SHARE_OF_PATH * path.window_us:
         return None
     seen = f"waiting for the DataLoader takes {about(path.input_us / path.window_us)} of {whole(facts)} ({us(path.input_us)})"
     waits = trace.annotations.where(trace.annotations.is_named(is_loader) & (trace.annotations.end_ns > path.start_ns))

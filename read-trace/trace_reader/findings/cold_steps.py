@@ -1,8 +1,8 @@
 """A first step that takes longer, and the gap before a step's first op."""
 
 import numpy as np
-from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.step_facts import entry_gaps
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.step_facts import entry_gaps
 from trace_reader.findings.registry import Seen, finding
 from trace_reader.link.trace import Trace
 from trace_reader.units import us

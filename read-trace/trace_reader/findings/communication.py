@@ -4,19 +4,19 @@ from collections import defaultdict
 import math
 
 import numpy as np
-from trace_reader.analysis.collectives import collectives, waits_for_all
-from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.trace.collectives import collectives, waits_for_all
+from trace_reader.analysis.trace.facts import Facts
 from trace_reader.findings.registry import Seen, a_step, finding
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 from trace_reader.names.kernel_names import is_collective
 from trace_reader.units import about, count, us
 
-WORTH_TELLING = 0.05  # of the path
+MIN_SHARE_OF_PATH = 0.05  # of the path
 WAITING = 0.3  # of the time in collectives
 FEWEST_CALLS = 3  # of one size, to tell a long one by
 FEW_CALLS = 2  # a step
-MOSTLY = 0.8
+MIN_SHARE_OF_MESSAGES = 0.8
 SMALL_US, MANY_SMALL = 20, 50  # of a collective; a step
 
 
@@ -28,18 +28,21 @@ SMALL_US, MANY_SMALL = 20, 50  # of a collective; a step
     "Look for a straggler first, a rank whose own collectives are short; else overlap communication with compute, or send less.",
 )
 def _exposed_communication(trace: Trace, facts: Facts) -> Seen | None:
-    path, times = facts.critical_path, facts.timeline
-    if path is None or times is None or times.exposed_communication_us < WORTH_TELLING * times.window_us:
+    path, times = facts.critical_path, facts.gpu_time
+    if path is None or times is None or times.exposed_communication_us < MIN_SHARE_OF_PATH * times.window_us:
         return None
     share = times.exposed_communication_us / times.window_us
     seen = f"{us(times.exposed_communication_us)} of {us(times.communication_us)} of communication are exposed: "
     rows = trace.linked.where(trace.linked.is_named(is_collective))
     next = ""
-    if len(rows) <= FEW_CALLS * max(len(facts.steps), 1) and times.exposed_communication_us > MOSTLY * times.communication_us:
+    if (
+        len(rows) <= FEW_CALLS * max(len(facts.steps), 1)
+        and times.exposed_communication_us > MIN_SHARE_OF_MESSAGES * times.communication_us
+    ):
         calls = a_step(len(rows), facts, "collective", "collectives")
         next = f"If these are gradients, send them in more buckets during the backward pass (DDP's bucket_cap_mb): now {calls}."
     small = rows.where(rows.duration_us < SMALL_US)
-    if len(small) >= MANY_SMALL * max(len(facts.steps), 1) and small.total_us > MOSTLY * rows.total_us:
+    if len(small) >= MANY_SMALL * max(len(facts.steps), 1) and small.total_us > MIN_SHARE_OF_MESSAGES * rows.total_us:
         calls = a_step(len(small), facts, "collective", "collectives")
         next = f"Send more with each call: {calls} take less than {SMALL_US} µs (median {us(small.median_us)})."
     return Seen(f"{seen}{about(share)} of the time", rows, next, min(path.classes["communication"], share))
@@ -63,14 +66,14 @@ def _late_rank(trace: Trace, facts: Facts) -> Seen | None:
         least_us = float(rows.duration_us.min())
         total_us += rows.total_us
         waited_us += rows.total_us - len(rows) * least_us
-        for (step,), own in rows.by(rows.step):
-            by_step[step] += own.total_us - len(own) * least_us
+        for (step,), row in rows.by(rows.step):
+            by_step[step] += row.total_us - len(row) * least_us
         longer = rows.where(rows.duration_us > 2 * least_us)
         slow.append(longer.at)
         if len(longer) and longer.duration_us.max() > slowest_us:
             fastest_us, slowest_us = least_us, float(longer.duration_us.max())
-    path, times = facts.critical_path, facts.timeline
-    if path is None or times is None or not slowest_us or waited_us < max(WAITING * total_us, WORTH_TELLING * path.window_us):
+    path, times = facts.critical_path, facts.gpu_time
+    if path is None or times is None or not slowest_us or waited_us < max(WAITING * total_us, MIN_SHARE_OF_PATH * path.window_us):
         return None
     late = Rows(trace.slices, np.sort(np.concatenate(slow)))
     seen = (
@@ -78,7 +81,7 @@ def _late_rank(trace: Trace, facts: Facts) -> Seen | None:
         f"{count(len(late), 'call')} took over twice as long, one of them {us(slowest_us)} instead of {us(fastest_us)}"
     )
     step = max(by_step, key=lambda step: by_step[step])
-    if step >= 0 and len(by_step) > 1 and by_step[step] > MOSTLY * waited_us:
+    if step >= 0 and len(by_step) > 1 and by_step[step] > MIN_SHARE_OF_MESSAGES * waited_us:
         seen += f"; {us(by_step[step])} of it in {trace.steps[step].name}"
     # What is computed meanwhile costs nothing.
     exposed = times.exposed_communication_us / times.window_us

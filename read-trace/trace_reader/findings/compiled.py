@@ -4,8 +4,8 @@ from collections import Counter
 import re
 
 import numpy as np
-from trace_reader.analysis.edits import Effect, dropped
-from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.replay.edits import Effect, dropped
+from trace_reader.analysis.trace.facts import Facts
 from trace_reader.findings.registry import Seen, calls_of, finding, listed, named
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
@@ -15,7 +15,7 @@ from trace_reader.units import count, us
 
 SHOWN = 12  # letters of a hash
 GRAPH_HASH = re.compile(r"## Call CompiledFxGraph (\w+) ##")
-LONGEST_NAME = 80  # characters
+LONGEST_FUSED_NAME = 80  # characters
 MOST_OPS = 5  # of a fused kernel, that are named
 
 
@@ -52,7 +52,7 @@ def _fused_triton(trace: Trace, facts: Facts) -> Seen | None:
     if not fused:
         return None
     k = fused[0]
-    name = k.name if len(k.name) <= LONGEST_NAME else f"{k.name[:LONGEST_NAME]}..."
+    name = k.name if len(k.name) <= LONGEST_FUSED_NAME else f"{k.name[:LONGEST_FUSED_NAME]}..."
     seen = f"{name}: a {k.decoded.inductor_kind} kernel of {listed(k.decoded.merged_ops, MOST_OPS)}; {us(k.median_us)}"
     return Seen(seen, calls_of(trace, k))
 

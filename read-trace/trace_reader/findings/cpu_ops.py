@@ -1,15 +1,15 @@
 """A run without a GPU: which ops take its time, and what would take less."""
 
 import numpy as np
-from trace_reader.analysis.cpu_time import is_compiling, is_loader
-from trace_reader.analysis.critical_path import CriticalPath
-from trace_reader.analysis.edits import Effect, skipped
-from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.op_cost import tensors_of
-from trace_reader.analysis.op_shapes import op_shapes
-from trace_reader.analysis.verdict import BETWEEN_OPS, CLASSES, DURING_COLLECTIVES, on_cpu, parts
+from trace_reader.analysis.replay.edits import Effect, skipped
+from trace_reader.analysis.trace.cpu_time import is_compiling, is_loader
+from trace_reader.analysis.trace.critical_path import CriticalPath
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.op_cost import tensors_of
+from trace_reader.analysis.trace.op_shapes import op_shapes
 from trace_reader.findings.bottleneck import NO_STACKS, STACKS, has_stacks
 from trace_reader.findings.registry import LONGEST_FREE_NS, Seen, finding, listed, until_the_next, with_what_is_freed
+from trace_reader.findings.verdict import BETWEEN_OPS, CLASSES, DURING_COLLECTIVES, on_cpu, parts
 from trace_reader.link.intervals import merged
 from trace_reader.link.nesting import innermost, outermost, self_us
 from trace_reader.link.trace import Trace
@@ -18,8 +18,8 @@ from trace_reader.model.slices import NO_NODE, Inputs, Kind
 from trace_reader.names.op_names import BATCHED_GEMM_OPS, CONVERTING_OPS, IDLE_OPS, VIEW_OPS
 from trace_reader.units import about, count, us
 
-WORTH_TELLING = 0.05  # of the steps' time
-MOSTLY = 0.3
+MIN_SHARE_OF_STEPS = 0.05  # of the steps' time
+MIN_SHARE_OF_SMALL_OPS = 0.3
 SHORT_GAP_NS = 40_000  # from an op to the next one
 SMALL_US = 50.0  # of an op: calling it takes some µs of that
 MANY_OPS = 50  # a step
@@ -100,7 +100,7 @@ def _half_precision(trace: Trace, facts: Facts) -> Seen | None:
         return None
     ops = Rows(trace.slices, np.sort(np.concatenate([rows.at for _, rows in half])))
     share = path.explained_us(ops) / path.window_us
-    if share < WORTH_TELLING:
+    if share < MIN_SHARE_OF_STEPS:
         return None
     most = half[0][0]
     if (most.tflop_per_s or 0) > SLOW_HALF or (most.flop or 0) < COMPUTES * (most.bytes or 1):
@@ -133,7 +133,7 @@ def _many_small_ops(trace: Trace, facts: Facts) -> Seen | None:
         path.cpu_within_us(track, merged(starts[small.track == track], ends[small.track == track]))
         for track in distinct(small.track).values.tolist()
     ) / path.window_us  # fmt: skip
-    if share < MOSTLY:
+    if share < MIN_SHARE_OF_SMALL_OPS:
         return None
     named = sorted(small.by_name(), key=lambda item: (-len(item[1]), item[0]))
     of = f"{len(small) / _steps(facts):.0f} of {len(outer) / _steps(facts):.0f} outermost ops per step"
@@ -165,9 +165,9 @@ def _uninterrupted_us(trace: Trace, outer: Rows) -> np.ndarray:
 def _made_of_small(ops: Rows, outer: Rows) -> np.ndarray:
     """Of each outer op whether it is a loop over small ones: aten::unbind, which makes a tensor of each row."""
     found = np.zeros(len(outer), bool)
-    for (track,), own in ops.by(ops.track):
+    for (track,), op in ops.by(ops.track):
         here = outer.track == track
-        starts = np.sort(own.start_ns)
+        starts = np.sort(op.start_ns)
         inside = np.searchsorted(starts, outer.end_ns[here]) - np.searchsorted(starts, outer.start_ns[here], side="right")
         found[here] = (inside >= MANY_INSIDE) & (outer.duration_us[here] < SMALL_US * inside)
     return found
@@ -189,7 +189,7 @@ def _copies(trace: Trace, facts: Facts) -> Seen | None:
     needed = trace.slices.are_named(Kind.OP, NEEDS_ITS_COPY.__contains__)
     ops = ops.where(~np.append(needed, False)[trace.parent[ops.at]])
     share = path.explained_us(ops) / path.window_us
-    if share < 2 * WORTH_TELLING:
+    if share < 2 * MIN_SHARE_OF_STEPS:
         return None
     named = sorted(ops.by_name(), key=lambda item: -item[1].total_us)
     steps = max(_steps(facts), 1)
@@ -226,7 +226,7 @@ def _attention_in_parts(trace: Trace, facts: Facts) -> Seen | None:
         return None
     inside = leaves.where(once(np.concatenate([np.arange(first, last + 1) for first, last in pairs])))
     share = path.explained_us(inside) / path.window_us
-    if share < WORTH_TELLING:
+    if share < MIN_SHARE_OF_STEPS:
         return None
     starts, ends = (np.array(side) for side in zip(*((first, last) for first, last in pairs), strict=True))
     last = leaves.where(once(ends))
@@ -241,7 +241,7 @@ def _attention_in_parts(trace: Trace, facts: Facts) -> Seen | None:
 def _may_take(trace: Trace, softmax: int, product: int) -> bool:
     """Whether a product may have a softmax's result for an input, by the shapes where these were recorded."""
     details = (trace.slices.details[n] if n >= 0 else None for n in trace.slices.detail[[softmax, product]].tolist())
-    made, taken = ([own.elements for own in tensors_of(one) if own] if isinstance(one, Inputs) else [] for one in details)
+    made, taken = ([item.elements for item in tensors_of(one) if item] if isinstance(one, Inputs) else [] for one in details)
     return not made or not taken or made[0] in taken
 
 
@@ -262,7 +262,7 @@ def _double_precision(trace: Trace, facts: Facts) -> Seen | None:
         return None
     ops = Rows(trace.slices, np.sort(np.concatenate([rows.at for _, rows in double])))
     share = path.explained_us(ops) / path.window_us
-    if share < WORTH_TELLING:
+    if share < MIN_SHARE_OF_STEPS:
         return None
     names = listed(dict.fromkeys(f"{op.op} in fp64" for op, _ in double))
     seen = f"{names}: {about(share)} of the time; the largest product, {products[0].op} of {products[0].shapes}"
@@ -382,7 +382,7 @@ def _uneven_op(trace: Trace, facts: Facts) -> Seen | None:
             continue
         fast, slow = np.quantile(rows.own_us, [0.1, 0.9])
         excess = float((rows.own_us - _usual_us(rows)).clip(0).sum())
-        if slow > UNEVEN * max(fast, 1.0) and excess >= WORTH_TELLING * path.window_us:
+        if slow > UNEVEN * max(fast, 1.0) and excess >= MIN_SHARE_OF_STEPS * path.window_us:
             uneven.append((excess, trace.slices.names[number], rows, rows.own_us))
     if not uneven:
         return None

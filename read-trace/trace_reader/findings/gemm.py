@@ -6,20 +6,20 @@ import re
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.edits import Effect, all_of, scaled
-from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.kernel_facts import KernelFacts, gemm_calls, product_cost
-from trace_reader.findings.memory_traffic import CONVERTS, bias_copies
+from trace_reader.analysis.replay.edits import Effect, all_of, scaled
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.kernel_facts import KernelFacts, gemm_calls, product_cost
+from trace_reader.findings.memory_traffic import bias_copies
 from trace_reader.findings.registry import Seen, calls_of, finding, listed
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, among, distinct
 from trace_reader.model.slices import Inputs, Kind
 from trace_reader.names.devices import peak
-from trace_reader.names.kernel_names import decode_name
+from trace_reader.names.kernel_names import CONVERTS, decode_name
 from trace_reader.names.op_names import GEMM_OPS
 from trace_reader.units import count, us
 
-WORTH_TELLING = 0.05  # of the GPU's time
+MIN_SHARE_OF_GPU_TIME = 0.05  # of the GPU's time
 TF32 = 0.2  # of the GPU's time
 UNALIGNED = re.compile(r"_align[12]\b")
 SURELY_FASTER = 0.5  # what a matrix product takes on tensor cores, of its time on CUDA cores, at most
@@ -79,7 +79,7 @@ def _two_gemm_tiles(trace: Trace, facts: Facts) -> Seen | None:
 def _fp32_cuda_cores(trace: Trace, facts: Facts) -> Seen | None:
     slow = [k for k in facts.compute_kernels if k.decoded.unit == "CUDA cores" and k.decoded.dtype == "fp32"]
     share = sum(k.share for k in slow)
-    if share < WORTH_TELLING:
+    if share < MIN_SHARE_OF_GPU_TIME:
         return None
     seen = f"{listed(dict.fromkeys(k.decoded.label for k in slow))}: {share:.0%} of GPU time"
     major = (facts.device_properties or {}).get("computeMajor")
@@ -132,7 +132,7 @@ def _tf32_products(trace: Trace, facts: Facts) -> Seen | None:
 def _unaligned_product(trace: Trace, facts: Facts) -> Seen | None:
     slow = unaligned(facts)
     share = sum(k.share for k in slow)
-    if share < WORTH_TELLING:
+    if share < MIN_SHARE_OF_GPU_TIME:
         return None
     rows = calls_of(trace, *slow)
     seen = f"{listed(dict.fromkeys(k.decoded.label for k in slow))}: {share:.0%} of GPU time"
@@ -176,7 +176,7 @@ def _partial_wave(trace: Trace, facts: Facts) -> Seen | None:
     if not isinstance(sms, int) or sms < 1:
         return None
     partial = sorted(
-        (own for own in _tiled(trace) if own.tiles > sms and own.filled(sms) < FULL), key=lambda own: -own.calls.total_us
+        (one for one in _tiled(trace) if one.tiles > sms and one.filled(sms) < FULL), key=lambda one: -one.calls.total_us
     )
     if not partial:
         return None
@@ -186,8 +186,8 @@ def _partial_wave(trace: Trace, facts: Facts) -> Seen | None:
         f"filled to {most.filled(sms):.0%}"
     )
     seen += f"; and {count(len(partial) - 1, 'other shape')}" if len(partial) > 1 else ""
-    at = np.concatenate([own.calls.at for own in partial])
-    left = np.repeat([own.filled(sms) for own in partial], [len(own.calls) for own in partial])
+    at = np.concatenate([one.calls.at for one in partial])
+    left = np.repeat([one.filled(sms) for one in partial], [len(one.calls) for one in partial])
     order = np.argsort(at)
     rows = Rows(trace.slices, at[order])
     return Seen(seen, rows, effect=Effect(scaled(rows, left[order])))
@@ -212,7 +212,7 @@ def _tiled(trace: Trace) -> Iterator[Tiled]:
     """
     for (_, (batch, m, n, _), kernel, _), calls in gemm_calls(trace).items():
         name = decode_name(kernel)
-        if name.family == "cuBLAS nvjet" and name.architecture == "sm90" and name.tile and "splitK" not in kernel:
+        if name.library == "cuBLAS nvjet" and name.architecture == "sm90" and name.tile and "splitK" not in kernel:
             a, b = map(int, name.tile.split("x"))
             tiles = min(math.ceil(m / a) * math.ceil(n / b), math.ceil(n / a) * math.ceil(m / b))
             shape = f"{f'{batch:,} x ' if batch > 1 else ''}{m:,} x {n:,}"

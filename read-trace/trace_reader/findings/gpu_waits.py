@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import numpy as np
-from trace_reader.analysis.cpu_time import is_compiling
-from trace_reader.analysis.critical_path import CriticalPath
-from trace_reader.analysis.edits import Effect, all_of, dropped, scaled, surely, without_waits
-from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.replay.edits import Effect, all_of, dropped, scaled, surely, without_waits
+from trace_reader.analysis.trace.cpu_time import is_compiling
+from trace_reader.analysis.trace.critical_path import CriticalPath
+from trace_reader.analysis.trace.facts import Facts
 from trace_reader.findings.registry import Seen, finding, listed, not_compiling
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
@@ -17,7 +17,7 @@ from trace_reader.names.call_names import loads_code, manages_memory
 from trace_reader.names.devices import peak
 from trace_reader.units import about, count, us
 
-WORTH_TELLING = 0.01  # of the critical path's window
+MIN_SHARE_OF_PATH = 0.01  # of the critical path's window
 LITTLE_BYTES = 100_000
 
 
@@ -30,7 +30,7 @@ LITTLE_BYTES = 100_000
 )
 def _sync_in_step(trace: Trace, facts: Facts) -> Seen | None:
     path, calls = facts.critical_path, _in_path(trace, facts, Reason.SYNCHRONIZE)
-    if path is None or (saved_us := path.after_waits_us(calls)) < WORTH_TELLING * path.window_us:
+    if path is None or (saved_us := path.after_waits_us(calls)) < MIN_SHARE_OF_PATH * path.window_us:
         return None
     words = _waited(trace, path, calls, "synchronizing call", "synchronizing calls")
     seen = f"{words}; the GPU's wait afterwards is {_on_path(path, saved_us)}"
@@ -64,7 +64,7 @@ def _blocking_copy(trace: Trace, facts: Facts) -> Seen | None:
     calls = _in_path(trace, facts, Reason.COPY)
     copied = trace.work.where(among(trace.work.call, calls.at))
     saved_us = path.explained_us(copied) + path.after_waits_us(calls)
-    if saved_us < WORTH_TELLING * path.window_us:
+    if saved_us < MIN_SHARE_OF_PATH * path.window_us:
         return None
     sizes = [size for size in (event.detail for event in copied) if isinstance(size, int)]
     largest = f"; up to {max(sizes) / 1e6:.1f} MB each" if sizes and max(sizes) >= LITTLE_BYTES else ""
@@ -105,7 +105,7 @@ def _in_window(trace: Trace, facts: Facts, calls: Rows) -> np.ndarray:
 )
 def _blocked_by_the_queue(trace: Trace, facts: Facts) -> Seen | None:
     path, calls = facts.critical_path, _in_path(trace, facts, Reason.QUEUE)
-    if path is None or calls.total_us < WORTH_TELLING * path.window_us:
+    if path is None or calls.total_us < MIN_SHARE_OF_PATH * path.window_us:
         return None
     return Seen(_waited(trace, path, calls, "call", "calls"), calls)
 
@@ -122,7 +122,7 @@ def _allocation_in_step(trace: Trace, facts: Facts) -> Seen | None:
     if path is None:
         return None
     told = [_cpu_share(facts, ("memory",), "managing memory")]
-    if frees.total_us >= WORTH_TELLING * path.window_us:
+    if frees.total_us >= MIN_SHARE_OF_PATH * path.window_us:
         told.append(_waited(trace, path, frees, "free", "frees"))
     words = "; ".join(words for words in told if words)
     calls = _calls_that(trace, facts, manages_memory)
@@ -191,6 +191,6 @@ def _cpu_share(facts: Facts, what: tuple[str, ...], words: str) -> str | None:
     if path is None:
         return None
     spent_us = sum(part.us for part in path.cpu if part.name in what)
-    if not spent_us or spent_us < WORTH_TELLING * path.window_us:
+    if not spent_us or spent_us < MIN_SHARE_OF_PATH * path.window_us:
         return None
     return f"{words} takes {about(spent_us / path.window_us)} of the critical path ({us(spent_us)})"

@@ -4,11 +4,11 @@ from collections import defaultdict
 import math
 
 import numpy as np
-from trace_reader.analysis.critical_path import CriticalPath
-from trace_reader.analysis.edits import Effect, all_of, launched_at_once, scaled, unlaunched
-from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.kernel_facts import KernelFacts
-from trace_reader.analysis.replay import BUSY_ITSELF_US
+from trace_reader.analysis.replay.edits import Effect, all_of, launched_at_once, scaled, unlaunched
+from trace_reader.analysis.replay.replay import BUSY_ITSELF_US
+from trace_reader.analysis.trace.critical_path import CriticalPath
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.kernel_facts import KernelFacts
 from trace_reader.findings.bottleneck import far_from_usual
 from trace_reader.findings.compiled import compiled_share
 from trace_reader.findings.gemm import aligned, unaligned
@@ -29,7 +29,7 @@ MANY_ALIKE = 20  # calls of one kernel a step
 SMALL_US = 10
 START_US = 5  # of a small kernel, at most, goes into its start and end, which one that does the work of several has once
 LONG_US = 50  # on average, of kernels that are no longer called many small ones: a launch takes less than half of that
-MOSTLY = 0.6  # of the kernels
+MIN_SHARE_OF_KERNELS = 0.6  # of the kernels
 WAITING = 0.3  # of the path
 UNEVEN_SPREAD = 0.04  # of the median
 LARGE_BYTES = 10_000_000  # below, a kernel's start and end weigh as much as its work
@@ -126,14 +126,16 @@ def _many_small_kernels(trace: Trace, facts: Facts) -> Seen | None:
     small = launched.where(launched.duration_us < SMALL_US)
     waiting = path.classes["cpu"] + path.classes["latency"]
     recorded = steps - 1 if steps >= 3 else steps  # the path leaves the first one out
-    if len(small) < max(MANY_CALLS_A_STEP * recorded, MOSTLY * len(launched)) or waiting < WAITING:
+    if len(small) < max(MANY_CALLS_A_STEP * recorded, MIN_SHARE_OF_KERNELS * len(launched)) or waiting < WAITING:
         return None
     seen = (
         f"{len(small) / recorded:.0f} of {len(launched) / recorded:.0f} kernels per step take less than {SMALL_US} µs (median "
         f"{us(median(small.duration_us))}); the GPU waits for the CPU or a launch in {about(waiting)} of the critical path"
     )
     next = (
-        "Launch fewer, larger kernels (larger batch), or replay them as a CUDA graph." if compiled_share(trace) >= MOSTLY else ""
+        "Launch fewer, larger kernels (larger batch), or replay them as a CUDA graph."
+        if compiled_share(trace) >= MIN_SHARE_OF_KERNELS
+        else ""
     )
     return Seen(seen, small, next, _with_their_ops(trace, facts, small), _fused_or_replayed(small, recorded))
 
@@ -194,7 +196,7 @@ def _unfused_pointwise(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
     if path is None or not facts.steps or any(k.decoded.inductor_kind for k in facts.kernels):
         return None
-    rows = trace.linked.where(trace.linked.is_named(lambda name: decode_name(name).family == "ATen elementwise"))
+    rows = trace.linked.where(trace.linked.is_named(lambda name: decode_name(name).library == "ATen elementwise"))
     rows = rows.where(~_of_the_optimizer(trace, rows))
     if len(rows) < MANY_CALLS_A_STEP * len(facts.steps):
         return _large_ones(trace, facts, path, rows)
@@ -235,7 +237,7 @@ def _fusable(trace: Trace) -> tuple[Rows, Rows]:
     """The runs of elementwise kernels, softmaxes and reductions on a stream: all but the longest of each, and the longest."""
     kernels = trace.work.where(trace.work.kind == Kind.KERNEL)
     kernels = kernels.where(np.lexsort((kernels.start_ns, kernels.track)))
-    simple = kernels.is_named(lambda name: decode_name(name).is_softmax or decode_name(name).family in FUSABLE)
+    simple = kernels.is_named(lambda name: decode_name(name).is_softmax or decode_name(name).library in FUSABLE)
     simple &= ~_of_the_optimizer(trace, kernels)
     begins = np.append(True, (simple[1:] != simple[:-1]) | (kernels.track[1:] != kernels.track[:-1]))
     run = np.cumsum(begins)

@@ -3,9 +3,9 @@
 import math
 
 import numpy as np
-from trace_reader.analysis.edits import Effect, all_of, scaled
-from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.kernel_facts import SMALL_SHARED_BYTES
+from trace_reader.analysis.replay.edits import Effect, all_of, scaled
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.kernel_facts import SMALL_SHARED_BYTES
 from trace_reader.findings.registry import Seen, calls_of, finding, listed
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows

@@ -6,15 +6,15 @@ import re
 from typing import Any
 
 import numpy as np
-from trace_reader.analysis.edits import Effect, all_of, dropped, scaled, surely, unlaunched
-from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.place_facts import is_numbered
+from trace_reader.analysis.replay.edits import Effect, all_of, dropped, scaled, surely, unlaunched
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.time_by_place import is_numbered
 from trace_reader.findings.registry import Seen, a_step, finding, listed, named, with_what_is_freed
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Activity, Trace
 from trace_reader.model.rows import Rows, among, distinct
 from trace_reader.model.slices import Inputs, Kind
-from trace_reader.names.kernel_names import decode_name
+from trace_reader.names.kernel_names import CONVERTS, decode_name
 from trace_reader.names.op_names import is_device_copy
 from trace_reader.units import about, count, human_bytes, us
 
@@ -24,9 +24,8 @@ COPYING_OPS = frozenset(
     for name in ("copy_", "to", "_to_copy", "clone", "contiguous", "cat", "stack", "item", "_local_scalar_dense", "lift_fresh",
                  "repeat", "reshape", "_foreach_copy_", "index_select", "narrow_copy", "fill_", "scatter", "full_like")
 )  # fmt: skip
-WORTH_TELLING = 0.01  # of the GPU's time
+MIN_SHARE_OF_GPU_TIME = 0.01  # of the GPU's time
 CONVERSION = "aten::_to_copy"
-CONVERTS = re.compile(r"(?:float16|bfloat16|half|float32|float8\w*)_?(?:to\w+)?_copy_kernel|LoadWithCast|StoreWithCast")
 CONVERSIONS = 0.05  # of the path, or of the GPU's time
 NORMS = re.compile(r"batch_norm|bn_(?:fw|bw)")
 LEFT_OF_NORMS = 0.25  # of their time, at best, where channels stand last
@@ -57,7 +56,7 @@ def _hidden_copy(trace: Trace, facts: Facts) -> Seen | None:
     for path, copies in sorted(_by_path(trace, _device_copies(trace)).items()):
         outer, _, inner = path.partition(" > ")
         share = sum(copy.event.duration_us for copy in copies) / total_us
-        if outer in COPYING_OPS or not inner or "addmm" in path or share < WORTH_TELLING:
+        if outer in COPYING_OPS or not inner or "addmm" in path or share < MIN_SHARE_OF_GPU_TIME:
             continue
         megabytes = sum(copy.event.detail or 0 for copy in copies) / len(copies) / 1e6  # type: ignore[misc, operator]
         how_many = a_step(len(copies), facts, "copy", "copies")
@@ -282,9 +281,9 @@ def _kind_of_list(detail: Any) -> int:
 
 def _grow_in_a_step(rows: Rows) -> bool:
     """Whether the calls of a step become longer and longer: almost every one, up to twice the first's time and more."""
-    for (step,), own in rows.by(rows.step):
-        times = own.duration_us
-        if step >= 0 and len(own) >= FEWEST_CATS and times[-1] > 2 * times[0] and (np.diff(times) > 0).mean() >= GROWING:
+    for (step,), row in rows.by(rows.step):
+        times = row.duration_us
+        if step >= 0 and len(row) >= FEWEST_CATS and times[-1] > 2 * times[0] and (np.diff(times) > 0).mean() >= GROWING:
             return True
     return False
 

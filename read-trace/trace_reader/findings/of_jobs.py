@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 import msgspec
-from trace_reader.analysis.edits import Edited, Effect, all_of
-from trace_reader.analysis.job_facts import JobFacts, JobFinding
-from trace_reader.analysis.job_run import JobRun
-from trace_reader.analysis.plain_run import UNKNOWN
-from trace_reader.analysis.what_if import Gain, chosen_of
+from trace_reader.analysis.jobs.job_facts import JobFacts, JobFinding
+from trace_reader.analysis.jobs.job_run import JobRun
+from trace_reader.analysis.replay.edits import Edited, Effect, all_of
+from trace_reader.analysis.replay.plain_run import UNKNOWN
+from trace_reader.analysis.replay.what_if import Gain, subsets
 from trace_reader.findings import MOST_CHOICES, NAMING, Choice, Choices, Reading
 
 Effects = Mapping[int, Effect]  # by the rank's place in the job
@@ -55,10 +55,10 @@ class PlayedJob:
         if not offered:
             return None
         offered, gains, busy_us = offered[:MOST_CHOICES], [], []
-        for own in chosen_of(offered):
-            ranks = {place for _, effects, _ in own for place in effects}
-            together = {place: _together([effects[place] for _, effects, _ in own if place in effects]) for place in ranks}
-            gain, busy = self._gain(together, {late: other for _, _, like in own for late, other in like.items()})
+        for subset in subsets(offered):
+            ranks = {place for _, effects, _ in subset for place in effects}
+            together = {place: _together([effects[place] for _, effects, _ in subset if place in effects]) for place in ranks}
+            gain, busy = self._gain(together, {late: other for _, _, like in subset for late, other in like.items()})
             gains.append(gain)
             busy_us.append(busy)
         return Choices(tuple(choice for choice, _, _ in offered), tuple(gains), tuple(busy_us))
@@ -69,7 +69,7 @@ class PlayedJob:
     def _with_gain(self, finding: JobFinding) -> JobFinding:
         effects = self._effects(finding)
         if not effects:
-            return msgspec.structs.replace(finding, no_gain="the advice names no change that can be played")
+            return msgspec.structs.replace(finding, gain_unknown_because="the advice names no change that can be played")
         return msgspec.structs.replace(finding, gain=self._gain(effects)[0])
 
     def _effects(self, finding: JobFinding) -> dict[int, Effect]:
@@ -102,7 +102,7 @@ def _together(effects: Sequence[Effect]) -> Effect:
 
 def without_gains(job: JobFacts, because: str) -> JobFacts:
     """A job of which it is not known what changes bring, and why. A measured step stays known."""
-    findings = tuple(msgspec.structs.replace(finding, no_gain=because) for finding in job.findings)
+    findings = tuple(msgspec.structs.replace(finding, gain_unknown_because=because) for finding in job.findings)
     known = job.plain.how != UNKNOWN or job.plain.unknown_because
     plain = job.plain if known else msgspec.structs.replace(job.plain, unknown_because=because)
     return msgspec.structs.replace(job, plain=plain, findings=findings)

@@ -1,9 +1,9 @@
 """The optimizer's step."""
 
 import numpy as np
-from trace_reader.analysis.critical_path import CriticalPath
-from trace_reader.analysis.edits import Effect, dropped, skipped
-from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.replay.edits import Effect, dropped, skipped
+from trace_reader.analysis.trace.critical_path import CriticalPath
+from trace_reader.analysis.trace.facts import Facts
 from trace_reader.findings.registry import Seen, finding
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import innermost, outermost
@@ -14,7 +14,7 @@ from trace_reader.units import about, us
 
 STEP = "Optimizer.step#"
 MANY_KERNELS = 50  # a step
-WORTH_TELLING = 0.02  # of the path
+MIN_SHARE_OF_PATH = 0.02  # of the path
 # What a fused optimizer leaves of the GPU's time of a loop over the parameters, at best and surely, and of the CPU's.
 FUSED_GPU, FUSED_CPU = (0.1, 0.6), 0.2
 # On a CPU: two cores took 0.10 to 0.38 of the time that one operation after another took, in parameters of 64 to 16 M numbers
@@ -40,20 +40,20 @@ def _unfused_optimizer(trace: Trace, facts: Facts) -> Seen | None:
         return _on_cpu(trace, path)
     is_step = trace.slices.are_named(Kind.ANNOTATION, lambda name: name.startswith(STEP))
     launched = trace.linked.where((trace.linked.call >= 0) & (trace.linked.kind == Kind.KERNEL))
-    own = launched.where(innermost(trace.slices, trace.parent, launched.call, is_step) >= 0)
+    rows = launched.where(innermost(trace.slices, trace.parent, launched.call, is_step) >= 0)
     steps = trace.annotations.where(is_step[trace.annotations.at])
-    by_lists = own.is_named(lambda name: "multi_tensor_apply" in name)
-    if path is None or not len(steps) or own.is_named(lambda name: "Fused" in name).any():
+    by_lists = rows.is_named(lambda name: "multi_tensor_apply" in name)
+    if path is None or not len(steps) or rows.is_named(lambda name: "Fused" in name).any():
         return None
     if by_lists.sum() >= FEW_KERNELS * len(steps) and (~by_lists).sum() < MANY_KERNELS * len(steps):
-        return _foreach(path, steps, own)
+        return _foreach(path, steps, rows)
     if (~by_lists).sum() < MANY_KERNELS * len(steps):
         return None
-    spent = Rows(trace.slices, np.sort(np.concatenate([steps.at, own.at])))
+    spent = Rows(trace.slices, np.sort(np.concatenate([steps.at, rows.at])))
     share = path.explained_us(spent) / path.window_us
-    if share < WORTH_TELLING:
+    if share < MIN_SHARE_OF_PATH:
         return None
-    kernels = f"{len(own) / len(steps):.0f} kernels per optimizer step (median {us(own.median_us)})"
+    kernels = f"{len(rows) / len(steps):.0f} kernels per optimizer step (median {us(rows.median_us)})"
     seen = f"{kernels} and {us(steps.median_us)} of CPU time: {about(share)} of the critical path"
     effect = Effect(dropped(steps, left_of_gpu=FUSED_GPU[0]), dropped(steps, FUSED_CPU, FUSED_GPU[1]))
     return Seen(seen, steps, share=share, effect=effect)
@@ -76,11 +76,11 @@ def _on_cpu(trace: Trace, path: CriticalPath) -> Seen | None:
     return Seen(seen, steps, "Use fused=True: one op then reads and writes each parameter once.", share, Effect(most, least))
 
 
-def _foreach(path: CriticalPath, steps: Rows, own: Rows) -> Seen | None:
+def _foreach(path: CriticalPath, steps: Rows, rows: Rows) -> Seen | None:
     """An optimizer that goes over lists of parameters, one operation after the other."""
-    kernels = f"{len(own) / len(steps):.0f} kernels per optimizer step, each over a list of parameters"
+    kernels = f"{len(rows) / len(steps):.0f} kernels per optimizer step, each over a list of parameters"
     seen = f"{kernels} (foreach), and {us(steps.median_us)} of CPU time"
-    spent = Rows(steps.slices, np.sort(np.concatenate([steps.at, own.at])))
+    spent = Rows(steps.slices, np.sort(np.concatenate([steps.at, rows.at])))
     effect = Effect(dropped(steps, left_of_gpu=FUSED_OF_FOREACH))
     next = "Use fused=True: one kernel then reads and writes a list of parameters once."
     return Seen(seen, steps, next, path.explained_us(spent) / path.window_us, effect)

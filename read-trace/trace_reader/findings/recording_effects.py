@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from trace_reader.analysis.facts import Facts
+from trace_reader.analysis.trace.facts import Facts
 from trace_reader.findings.registry import Seen, finding, listed, named
 from trace_reader.link.intervals import has_overlaps
 from trace_reader.link.launches import Origin

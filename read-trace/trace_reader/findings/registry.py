@@ -1,7 +1,7 @@
 """What a finding is. A rule takes the trace and its facts and returns what it saw, or None if the trace lacks the evidence.
 
 What it saw is a sentence with numbers, and the slices that show it. Findings are ranked by
-what following the advice saves of a step without the profiler (`effect`, played by analysis/what_if.py), else by the time that
+what following the advice saves of a step without the profiler (`effect`, played by what_if.py), else by the time that
 these slices take on the critical path, unless the rule returns the share of the path that it explains.
 
 To add a finding, write a function in the file of its subject, below the sentences that explain it. `means` says no more than
@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.cpu_time import is_compiling
-from trace_reader.analysis.edits import Edit, Effect, all_of, dropped, skipped
-from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.kernel_facts import KernelFacts
+from trace_reader.analysis.replay.edits import Edit, Effect, all_of, dropped, skipped
+from trace_reader.analysis.trace.cpu_time import is_compiling
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.kernel_facts import KernelFacts
 from trace_reader.link.intervals import merged
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace

@@ -3,8 +3,8 @@
 from collections import Counter
 
 import numpy as np
-from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.kernel_facts import SMALL_SHARED_BYTES, KernelFacts
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.kernel_facts import SMALL_SHARED_BYTES, KernelFacts
 from trace_reader.findings.registry import Seen, calls_of, finding, listed
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
@@ -43,12 +43,12 @@ def _heavy_launch(trace: Trace, facts: Facts) -> Seen | None:
     launched = trace.linked.where((trace.linked.call >= 0) & (trace.linked.kind == Kind.KERNEL))
     called_ns, track = trace.slices.start_ns[launched.call], trace.slices.track[launched.call]
     after: Counter[str] = Counter()
-    for (thread,), own in queries.by(queries.track):
+    for (thread,), query in queries.by(queries.track):
         mine = np.flatnonzero(track == thread)
         mine = mine[np.argsort(called_ns[mine], kind="stable")]
-        next_ = np.searchsorted(called_ns[mine], own.start_ns)
+        next_ = np.searchsorted(called_ns[mine], query.start_ns)
         found = launched.where(mine[next_[next_ < len(mine)]])
-        same_op = found.op == own.op[next_ < len(mine)]
+        same_op = found.op == query.op[next_ < len(mine)]
         after.update(decode_name(name).label for name in found.where(same_op).names)
     if not after:
         return None

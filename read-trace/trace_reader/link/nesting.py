@@ -64,11 +64,11 @@ def spans_at(slices: Slices, tracks: np.ndarray, moments_ns: np.ndarray) -> np.n
     found = np.full(len(moments_ns), -1, np.int64)
     spans = slices.of(Kind.OP, Kind.ANNOTATION)
     spans = spans[slices.end_ns[spans] > slices.start_ns[spans]]
-    for own in _by_track(slices, spans):
-        asked = np.flatnonzero(tracks == slices.track[own[0]])
+    for one in _by_track(slices, spans):
+        asked = np.flatnonzero(tracks == slices.track[one[0]])
         asked = asked[np.argsort(moments_ns[asked], kind="stable")]
-        _, index = _holders(slices, own, moments_ns[asked])
-        found[asked] = np.where(index >= 0, own[index], -1)
+        _, index = _holders(slices, one, moments_ns[asked])
+        found[asked] = np.where(index >= 0, one[index], -1)
     return found
 
 
@@ -91,9 +91,9 @@ def innermost(slices: Slices, parent: np.ndarray, rows: np.ndarray, wanted: np.n
 def outermost(slices: Slices, rows: np.ndarray) -> np.ndarray:
     """Those of `rows` (in order) that begin when no earlier one of their thread is open."""
     kept = []
-    for own in _by_track(slices, rows):
-        reached = np.maximum.accumulate(slices.end_ns[own])
-        kept.append(own[np.append(True, slices.start_ns[own][1:] >= reached[:-1])])
+    for one in _by_track(slices, rows):
+        reached = np.maximum.accumulate(slices.end_ns[one])
+        kept.append(one[np.append(True, slices.start_ns[one][1:] >= reached[:-1])])
     return np.sort(np.concatenate(kept)) if kept else rows
 
 

@@ -181,20 +181,20 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
         """What each event says of itself: columns of `events`."""
         details: list[Any] = [*self.slices.details, None]  # the last for those that say nothing
         of = {
-            "shapes": [own.dims if isinstance(own, Inputs) else None for own in details],
-            "types": [own.types if isinstance(own, Inputs) else None for own in details],
-            "grid": [own.grid if isinstance(own, Footprint) else None for own in details],
-            "block": [own.block if isinstance(own, Footprint) else None for own in details],
+            "shapes": [detail.dims if isinstance(detail, Inputs) else None for detail in details],
+            "types": [detail.types if isinstance(detail, Inputs) else None for detail in details],
+            "grid": [detail.grid if isinstance(detail, Footprint) else None for detail in details],
+            "block": [detail.block if isinstance(detail, Footprint) else None for detail in details],
         }
-        regions = [own.name if isinstance(own, Region) else None for own in details]
+        regions = [detail.name if isinstance(detail, Region) else None for detail in details]
         which = self.slices.detail.tolist()
         moved = among(self.slices.kind, (Kind.MEMCPY, Kind.MEMSET)).tolist()
         size = [
-            details[own] if is_moved and isinstance(details[own], int) else None
-            for own, is_moved in zip(which, moved, strict=True)
+            details[one] if is_moved and isinstance(details[one], int) else None
+            for one, is_moved in zip(which, moved, strict=True)
         ]
-        said = {name: [values[own] for own in which] for name, values in of.items()}
-        return {**said, "bytes": size, "region": [regions[own] for own in self.slices.region.tolist()]}
+        said = {name: [values[one] for one in which] for name, values in of.items()}
+        return {**said, "bytes": size, "region": [regions[one] for one in self.slices.region.tolist()]}
 
     def __repr__(self) -> str:
         return f"<Trace {self.path}: {len(self.slices)} slices, {len(self.work)} on a GPU, {len(self.steps)} steps>"

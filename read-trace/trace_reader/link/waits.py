@@ -70,9 +70,9 @@ def _blocked_launches(work: Rows) -> np.ndarray:
     slices = work.slices
     work = work.where(work.call >= 0)
     found = [np.empty(0, np.int64)]
-    for _, own in work.by(devices_of(work)):
-        called_ns, ends_ns = np.sort(slices.start_ns[own.call]), np.sort(own.end_ns)
-        call = distinct(own.call).values  # each once: a graph's launch has many events
+    for _, event in work.by(devices_of(work)):
+        called_ns, ends_ns = np.sort(slices.start_ns[event.call]), np.sort(event.end_ns)
+        call = distinct(event.call).values  # each once: a graph's launch has many events
         moment = slices.start_ns[call]
         full = np.searchsorted(called_ns, moment) - np.searchsorted(ends_ns, moment, "right") >= FULL_QUEUE
         if not full.any():

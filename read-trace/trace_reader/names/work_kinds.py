@@ -4,7 +4,7 @@ import re
 
 from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import is_synchronizing
-from trace_reader.names.kernel_names import decode_name, is_collective
+from trace_reader.names.kernel_names import decode_name, is_collective, work_of_part
 
 WORK_KINDS = (
     "communication", "copy", "attention", "convolution", "GEMM", "optimizer", "softmax, norm, reduction", "Triton", "pointwise",
@@ -14,25 +14,6 @@ CPU_KINDS = ("step", "annotation", "op", "call", "waiting", "profiler", "Python"
 _FUSED_OPTIMIZER = re.compile(r"Fused(?:Adam|AdamW|Sgd|SGD|Adagrad|Lamb|Lion)")
 _FOREACH_COPY = re.compile(r"_foreach_(?:copy|zero)")
 _FOREACH_NORM = re.compile(r"_foreach_(?:norm|max)|LpNorm")
-# Kernels of libraries that have no names of a fixed form (vLLM, FlashInfer, TensorRT-LLM, aiter, composable_kernel, DeepGEMM,
-# Marlin): what a part of the name says. The first that fits.
-_BY_A_PART = tuple(
-    (word, re.compile(part, re.IGNORECASE))
-    for word, part in (
-        (
-            "attention",
-            r"fmha|flash_?(?:attn|fwd|bwd)|flashinfer\W.*(?:prefill|decode|mla)|attention|paged_?attn|(?:^|[_:])mla_|dot_do_o|convert_dq|mha_(?:fwd|bwd)",
-        ),
-        ("GEMM", r"gemm|(?:^|[_:])bmm_|split_?k|matmul|Cijk_|marlin|(?:fused|grouped)_moe|moe_.*mm|w8a8|w4a16"),
-        ("softmax, norm, reduction", r"softmax|rms_?norm|layer_?norm|top_?k|arg_?max|(?<!up)sampl(?!er_[23]d)|reduce"),
-        ("copy", r"memcpy|reshape_and_cache|transpose|nchwToNhwc|nhwcToNchw|permute|concat_"),
-        (
-            "pointwise",
-            r"rotary|(?:^|[_:])rope|(?-i:RoPE|Rope)|activation|silu|gelu|swiglu|act_and_mul|quant|dropout|(?:lstm|gru)_cell|"
-            r"gather|scatter|index_|align_block",
-        ),
-    )
-)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*$")
 
 
@@ -55,13 +36,13 @@ def work_kind(name: str, kind: Kind, op: str | None, launch: str | None, in_opti
         return "GEMM"
     if "multi_tensor_apply" in name:
         return _foreach_kind(name, op or "", in_optimizer)
-    if decoded.is_softmax or decoded.family == "ATen reduce" or _normalizes(name, op or ""):
+    if decoded.is_softmax or decoded.library == "ATen reduce" or _normalizes(name, op or ""):
         return "softmax, norm, reduction"
-    if "Triton" in decoded.family or (decoded.family == "unknown" and _is_from_a_module(name, op, launch)):
+    if "Triton" in decoded.library or (decoded.library == "unknown" and _is_from_a_module(name, op, launch)):
         return "Triton"
-    if decoded.family == "ATen elementwise":
+    if decoded.library == "ATen elementwise":
         return "pointwise"
-    return next((word for word, part in _BY_A_PART if part.search(name)), "other")
+    return decoded.work or work_of_part(name) or "other"
 
 
 def cpu_kind(kind: Kind, name: str, is_step: bool) -> str:

@@ -154,8 +154,8 @@ class _Decoder:
     def prepare(self, epoch: bool) -> None:
         """`epoch`: times count since 1970."""
         self.columns = EventColumns(epoch, self.stacks)
-        own = self.columns
-        every = reduce(operator.or_, SKIPPED, own.slice_type | own.instant_type | own.counter_type)
+        one = self.columns
+        every = reduce(operator.or_, SKIPPED, one.slice_type | one.instant_type | one.counter_type)
         self._many: Any = msgspec.json.Decoder(list[every], strict=False)  # type: ignore[valid-type]  # times may be strings
         self._one: Any = msgspec.json.Decoder(AnyEpochEvent if epoch else AnyEvent, strict=False)
 

@@ -177,7 +177,7 @@ class EventColumns:
         for at_ns, own_track, own_device, *sizes in state["memory"]:
             self._memory.append((at_ns, track[own_track], device[own_device], *sizes))
         self._functions_ns += state["functions_ns"]
-        self._counters += [(at_ns, series[own], value) for at_ns, own, value in state["counters"]]
+        self._counters += [(at_ns, series[one], value) for at_ns, one, value in state["counters"]]
         self._gpu_lanes |= {int(track[lane]) for lane in state["gpu_lanes"]}
         self._zero_durations += state["zero_durations"]
         self.thread_names |= state["thread_names"]
@@ -325,7 +325,7 @@ class EventColumns:
             args = _at(every, places)
             track[places] = self._streams(args, _at(slices, places))
             detail[places] = self._gpu_details(args, (kind[places] == Kind.KERNEL).tolist())
-            if any(own.graph_node is not None for own in args):
+            if any(one.graph_node is not None for one in args):
                 region[places] = self._regions(args)
             self._zero_durations += int(((kind == Kind.KERNEL) & (columns["duration_us"] == 0)).sum())
         places = np.flatnonzero(kind == Kind.OP)

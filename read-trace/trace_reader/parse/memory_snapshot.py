@@ -20,7 +20,7 @@ ALLOCATED, FREED = 1, -1  # `change` of an event
 OOM = "oom"
 CHANGES = {"alloc": ALLOCATED, "free_requested": FREED, "free": FREED}
 IN_USE, FREE = "active_allocated", "inactive"  # states of a block; a third waits for a stream, and counts for neither
-MOST_FRAMES, LONGEST_NAME = 400, 1000  # of a stack
+MOST_FRAMES, LONGEST_FRAME_NAME = 400, 1000  # of a stack
 ROUNDED_BYTES = 512  # the allocator's kMinBlockSize: an event has what was asked for, a block in use what it takes
 LARGEST_BYTES = 2**44  # of a block: a sum of many has to fit into 64 bits
 LATEST_US = 2**53
@@ -140,23 +140,23 @@ class _Reading:
         segments = list(self._rows(value.get("segments")))
         traces = value.get("device_traces")
         traces = traces if isinstance(traces, list) else []
-        used = {own["device"] for own in segments if type(own.get("device")) is int}
-        used |= {number for number, own in enumerate(traces) if isinstance(own, list) and own}
+        used = {segment["device"] for segment in segments if type(segment.get("device")) is int}
+        used |= {number for number, trace in enumerate(traces) if isinstance(trace, list) and trace}
         devices = [self._device(number, segments, traces[number] if 0 <= number < len(traces) else []) for number in sorted(used)]
         return Snapshot(self.path, tuple(devices), tuple(self._stacks), self.lost)
 
     def _device(self, number: int, segments: list[dict[Any, Any]], trace: Any) -> DeviceSnapshot:
         events: list[tuple[int, int, int, int, int]] = []
         ooms: list[Oom] = []
-        for own in self._rows(trace):
-            size, address, at_us = own.get("size"), own.get("addr", own.get("address")), own.get("time_us", -1)
-            action = own.get("action")
+        for row in self._rows(trace):
+            size, address, at_us = row.get("size"), row.get("addr", row.get("address")), row.get("time_us", -1)
+            action = row.get("action")
             change = CHANGES.get(action, 0) if isinstance(action, str) else 0
             if action == OOM and _is(size, 2**63):
-                free = own.get("device_free")
-                ooms.append(Oom(size, free if _is(free, 2**63) else None, self._stack(own.get("frames"))))
+                free = row.get("device_free")
+                ooms.append(Oom(size, free if _is(free, 2**63) else None, self._stack(row.get("frames"))))
             elif change and _is(size, LARGEST_BYTES) and _is(address, 2**63) and (at_us == -1 or _is(at_us, LATEST_US)):
-                events.append((change, address, size, at_us, self._stack(own.get("frames"))))
+                events.append((change, address, size, at_us, self._stack(row.get("frames"))))
             elif change or action == OOM:
                 self.lost += 1
         blocks: list[tuple[int, int, int]] = []
@@ -203,9 +203,9 @@ class _Reading:
                 self.lost += 1
 
     def _rows(self, listed: Any) -> Iterator[dict[Any, Any]]:
-        for own in listed if isinstance(listed, list) else []:
-            if isinstance(own, dict):
-                yield own
+        for one in listed if isinstance(listed, list) else []:
+            if isinstance(one, dict):
+                yield one
             else:
                 self.lost += 1
 
@@ -215,18 +215,18 @@ class _Reading:
             return -1
         if (known := self._seen.get(id(frames))) is not None:
             return known
-        stack = tuple(map(_frame, filter(lambda own: isinstance(own, dict), frames[:MOST_FRAMES])))
+        stack = tuple(map(_frame, filter(lambda one: isinstance(one, dict), frames[:MOST_FRAMES])))
         number = self._seen[id(frames)] = self._stacks.setdefault(stack, len(self._stacks))
         return number
 
 
-def _frame(own: dict[Any, Any]) -> Frame:
-    file, line, name = own.get("filename"), own.get("line"), own.get("name")
+def _frame(entry: dict[Any, Any]) -> Frame:
+    file, line, name = entry.get("filename"), entry.get("line"), entry.get("name")
     return _text(file), line if type(line) is int else 0, _text(name)
 
 
 def _text(value: Any) -> str:
-    return value[:LONGEST_NAME] if isinstance(value, str) else ""
+    return value[:LONGEST_FRAME_NAME] if isinstance(value, str) else ""
 
 
 def _is(value: Any, limit: int) -> TypeGuard[int]:

@@ -51,7 +51,7 @@ class _Export:
         self.tables = {name: self._columns_of(name) for (name,) in listed}
         self.lost = 0  # rows without a time
         self._strings: dict[int, str] = dict(self._rows("StringIds", "id", "value"))
-        self._first_ns = min((own for own in map(self._earliest, self.tables) if own is not None), default=0)
+        self._first_ns = min((one for one in map(self._earliest, self.tables) if one is not None), default=0)
 
     def _columns_of(self, table: str) -> set[str]:
         return {row[1] for row in self._database.execute(f"PRAGMA table_info({_quoted(table)})")}
@@ -59,7 +59,7 @@ class _Export:
     def _rows(self, table: str, *columns: str, where: str = "") -> Iterator[tuple[Any, ...]]:
         """Rows of a table; None for a column that it lacks. Nothing where there is no such table."""
         if table in self.tables:
-            asked = ", ".join(_quoted(own) if own in self.tables[table] else "NULL" for own in columns)
+            asked = ", ".join(_quoted(column) if column in self.tables[table] else "NULL" for column in columns)
             yield from self._database.execute(f"SELECT {asked} FROM {_quoted(table)} {where}")
 
     def _earliest(self, table: str) -> int | None:

@@ -7,7 +7,7 @@ import re
 
 from trace_reader.errors import NotATraceError
 from trace_reader.parse.byte_source import BEGINNING_BYTES, BLOCK_BYTES, GZIP_MAGIC, form_of, open_blocks
-from trace_reader.system.processes import copies
+from trace_reader.system.processes import usable_processes
 
 LARGE_BYTES = 1 << 26  # below, starting processes costs what it saves
 MOST_PARTS = 16
@@ -104,7 +104,7 @@ def cut(source: str, boundary: re.Pattern[bytes], progress: Callable[[float], No
         size, is_zipped = _unzipped_bytes(source)
     except (OSError, ValueError):
         return []
-    if size < LARGE_BYTES or (parts := min(copies(), MOST_PARTS)) < 2:
+    if size < LARGE_BYTES or (parts := min(usable_processes(), MOST_PARTS)) < 2:
         return []
     # Each process unzips what is before its part, too: the later ones are smaller. The first part is not sent.
     weights = [(UNZIPPED_SHARE**number if is_zipped else 1) * (SENT_SHARE if number else 1) for number in range(parts)]

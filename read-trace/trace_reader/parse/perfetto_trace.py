@@ -79,13 +79,13 @@ class _Names:
         self.counters: dict[int, tuple[int, dict[int, str]]] = {}  # by the number of a descriptor: the device, and its names
 
     def take(self, interned: Any) -> None:
-        for own, names in (
+        for event, names in (
             (self.events, interned.event_names),
             (self.categories, interned.event_categories),
             (self.annotations, interned.debug_annotation_names),
             (self.specifications, interned.gpu_specifications),
         ):
-            own.update((entry.iid, _text(entry.name)) for entry in names)
+            event.update((entry.iid, _text(entry.name)) for entry in names)
         for described in interned.gpu_counter_descriptors:
             self.counters[described.iid] = described.gpu_id, _counter_names(described.counter_descriptor)
         self.strings.update((entry.iid, entry.str.decode(errors="replace")) for entry in interned.debug_annotation_string_values)
@@ -125,7 +125,7 @@ class _Trace:
             self._sample(packet.timestamp, packet.gpu_counter_event, names)
 
     def _only_names(self) -> _Names:
-        return next((own for own in self._names.values() if own.specifications), _Names())
+        return next((name for name in self._names.values() if name.specifications), _Names())
 
     def _describe(self, track: Any) -> None:
         if track.HasField("thread"):
@@ -144,7 +144,7 @@ class _Trace:
             if self._ended:
                 self._close()
             categories = [names.categories.get(iid, "") for iid in event.category_iids] or list(map(_text, event.categories))
-            args = {_key(own, names): _value(own, names) for own in event.debug_annotations}
+            args = {_key(annotation, names): _value(annotation, names) for annotation in event.debug_annotations}
             name = _text(event.name) or names.events.get(event.name_iid, "")
             slice = {"ph": "X", "cat": categories[0] if categories else "", "name": name, "args": args}
             self._begun.append((event.track_uuid, moment_ns, slice))
@@ -154,8 +154,8 @@ class _Trace:
         where the packets are in the order of time, what began last on a track ends first.
         """
         begun, ended = self._begun, self._ended
-        ends_ns = [own[1] for own in ended]
-        in_time = bool(begun and ended) and max(own[1] for own in begun) <= ends_ns[0] and ends_ns == sorted(ends_ns)
+        ends_ns = [one[1] for one in ended]
+        in_time = bool(begun and ended) and max(one[1] for one in begun) <= ends_ns[0] and ends_ns == sorted(ends_ns)
         in_pairs = len(begun) == len(ended) and all(a[0] == b[0] and a[1] <= b[1] for a, b in zip(begun, ended, strict=True))
         if in_pairs and not in_time:
             pairs, self._begun = list(zip(begun, ends_ns, strict=True)), []
@@ -167,7 +167,7 @@ class _Trace:
             self._done.append({**event, **lane, "ts": start_ns, "dur": end_ns - start_ns})
 
     def _stage(self, moment_ns: int, event: Any, names: _Names) -> None:
-        said = {_text(own.name): _text(own.value) for own in event.extra_data}
+        said = {_text(one.name): _text(one.value) for one in event.extra_data}
         lane = names.specifications.get(event.hw_queue_iid, "")
         found = _STREAM.fullmatch(lane)
         stream: int | str | None = _whole(said.get("stream id"))
@@ -175,16 +175,16 @@ class _Trace:
             stream = int(found[1]) if found else lane
         stage = names.specifications.get(event.stage_iid, "")
         args: dict[str, Any] = {"device": event.gpu_id, "stream": stream}
-        for key, own in (("correlation", "correlation"), ("bytes", "bytes"), ("graph node id", "graph node id")):
+        for key, one in (("correlation", "correlation"), ("bytes", "bytes"), ("graph node id", "graph node id")):
             if (number := _whole(said.get(key))) is not None:
-                args[own] = number
+                args[one] = number
         known = {"device id", "context id", "stream id", "process_id", "process_name", "arch", "priority", "queued", "channel",
                  "channel_type", "graph id", "value", "memory kind", *args}  # fmt: skip
         args |= {key: value for key, value in said.items() if key not in known}
         if event.HasField("launch"):
             sizes = event.launch.grid_size, event.launch.workgroup_size
             args |= {name: [size.x, size.y, size.z] for name, size in zip(("grid", "block"), sizes, strict=True)}
-            numbers = {own.name_iid: own.uint_value for own in event.launch.args}
+            numbers = {one.name_iid: one.uint_value for one in event.launch.args}
             args |= {"registers per thread": numbers.get(1, 0), "shared memory": numbers.get(2, 0)}
         name = _text(event.name) or names.events.get(event.name_iid) or stage
         self._gpu.append(
@@ -195,9 +195,9 @@ class _Trace:
     def _sample(self, moment_ns: int, event: Any, names: _Names) -> None:
         """As torch writes it into a Chrome trace: one event for each value."""
         device, said = names.counters.get(event.counter_descriptor_iid, (event.gpu_id, {}))
-        for own in event.counters:
-            value = getattr(own, own.WhichOneof("value") or "int_value")
-            name = said.get(own.counter_id, f"counter {own.counter_id}")
+        for counter in event.counters:
+            value = getattr(counter, counter.WhichOneof("value") or "int_value")
+            name = said.get(counter.counter_id, f"counter {counter.counter_id}")
             self._samples.append({"ph": "C", "name": name, "pid": f"GPU {device} Counters", "ts": moment_ns, "args": {"": value}})
 
     def chrome(self) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def _by_stack(
 ) -> tuple[list[tuple[tuple[int, int, dict[str, Any]], int]], list[tuple[int, int, dict[str, Any]]]]:
     """Pairs of a slice and its end, and the slices that are still open."""
     moments = sorted(
-        [(own[1], 1, number) for number, own in enumerate(begun)] + [(ns, 0, -1 - n) for n, (_, ns) in enumerate(ended)]
+        [(one[1], 1, number) for number, one in enumerate(begun)] + [(ns, 0, -1 - n) for n, (_, ns) in enumerate(ended)]
     )
     is_open: dict[int, list[tuple[int, int, dict[str, Any]]]] = {}
     pairs = []
@@ -230,7 +230,7 @@ def _by_stack(
             is_open.setdefault(begun[number][0], []).append(begun[number])
         elif stack := is_open.get(ended[-1 - number][0]):
             pairs.append((stack.pop(), moment_ns))
-    return pairs, [own for stack in is_open.values() for own in stack]
+    return pairs, [one for stack in is_open.values() for one in stack]
 
 
 def _counter_names(descriptor: Any) -> dict[int, str]:
@@ -246,20 +246,20 @@ def _text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 
-def _key(own: Any, names: _Names) -> str:
-    return _text(own.name) or names.annotations.get(own.name_iid, "")
+def _key(item: Any, names: _Names) -> str:
+    return _text(item.name) or names.annotations.get(item.name_iid, "")
 
 
-def _value(own: Any, names: _Names) -> Any:
+def _value(item: Any, names: _Names) -> Any:
     """The value of a debug annotation, which may hold others."""
-    if own.dict_entries:
-        return {_key(entry, names): _value(entry, names) for entry in own.dict_entries}
-    if own.array_values:
-        return [_value(entry, names) for entry in own.array_values]
-    which = own.WhichOneof("value")
+    if item.dict_entries:
+        return {_key(entry, names): _value(entry, names) for entry in item.dict_entries}
+    if item.array_values:
+        return [_value(entry, names) for entry in item.array_values]
+    which = item.WhichOneof("value")
     if which is None:
         return []
     if which == "string_value_iid":
-        return names.strings.get(own.string_value_iid, "")
-    value = getattr(own, which)
+        return names.strings.get(item.string_value_iid, "")
+    value = getattr(item, which)
     return _text(value) if isinstance(value, str | bytes) else value if isinstance(value, bool | int | float) else None

@@ -7,9 +7,9 @@ from pathlib import Path
 import tempfile
 from typing import Any
 
-from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.run_measures import RunMeasures, measures
-from trace_reader.analysis.verdict import verdict_sentence
+from trace_reader.analysis.runs.run_measures import RunMeasures, measures
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.findings.verdict import verdict_sentence
 from trace_reader.reading import read
 from trace_reader.recording.handler import report_on, write_trace
 from trace_reader.recording.header import Stopwatch, plain_step_us

@@ -20,9 +20,9 @@ def protected(paths: Iterable[str | int]) -> Iterator[None]:
     try:
         for path in paths:
             with contextlib.suppress(OSError, ValueError):
-                own = os.stat(path)
-                if stat.S_ISREG(own.st_mode):
-                    _INPUTS[own.st_dev, own.st_ino] = "standard input" if isinstance(path, int) else path
+                status = os.stat(path)
+                if stat.S_ISREG(status.st_mode):
+                    _INPUTS[status.st_dev, status.st_ino] = "standard input" if isinstance(path, int) else path
         yield
     finally:
         _INPUTS.clear()
@@ -32,12 +32,12 @@ def protected(paths: Iterable[str | int]) -> Iterator[None]:
 def check_target(path: Path | str | int) -> None:
     """Raises NotWrittenError: it is one of the files that are read, by whatever name."""
     try:
-        own = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return
-    if (own.st_dev, own.st_ino) in _INPUTS:
+    if (status.st_dev, status.st_ino) in _INPUTS:
         name = "standard output" if isinstance(path, int) else path
-        raise NotWrittenError(f"{name}: it is {_INPUTS[own.st_dev, own.st_ino]}, which is read here: name another file")
+        raise NotWrittenError(f"{name}: it is {_INPUTS[status.st_dev, status.st_ino]}, which is read here: name another file")
 
 
 def write_all(contents: Mapping[Path, bytes]) -> None:

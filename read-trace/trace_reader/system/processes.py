@@ -26,7 +26,7 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
-def copies() -> int:
+def usable_processes() -> int:
     """How many copies of this process, with itself, can work beside each other; 1 where it cannot be copied.
 
     A copy of a process with several threads may wait for ever for what one of them holds; the one that waits for signals holds
@@ -39,7 +39,7 @@ def copies() -> int:
     return cores() if can else 1
 
 
-def answers_of(tasks: Sequence[Callable[[], Any]], processes: int) -> list[Any]:
+def run_in_processes(tasks: Sequence[Callable[[], Any]], processes: int) -> list[Any]:
     """What each of the tasks (255 at most) gives, in their order, worked out by so many copies of this process, with itself.
 
     Each takes the next one that none has taken, so the longest should stand first. Raises what a task raises.

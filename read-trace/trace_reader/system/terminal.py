@@ -7,12 +7,12 @@ import os
 import re
 import sys
 
-LONGEST_NAME = 300  # characters; the longest kernel names that differ late do so before
+LONGEST_PRINTED = 300  # characters; the longest kernel names that differ late do so before
 # Control characters (C0, DEL, C1), line and paragraph separators, and those that change the direction of the text.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 
-def plain(name: str, longest: int = LONGEST_NAME) -> str:
+def printable(name: str, longest: int = LONGEST_PRINTED) -> str:
     """A name from a trace, fit to be printed: control characters as escapes, and the middle left out beyond `longest`."""
     if len(name) > longest:
         name = f"{name[: longest // 2]}...{name[3 - longest // 2 :]}"
@@ -54,11 +54,11 @@ def stdout_failed(error: OSError) -> int:
 
 def say_note(text: str) -> None:
     """A remark as one line on stderr."""
-    print(f"note: {plain(text, longest=2000)}", file=sys.stderr)
+    print(f"note: {printable(text, longest=2000)}", file=sys.stderr)
 
 
 def say_error(error: Exception | str) -> None:
     """An error as one line on stderr; where it lists jobs, a line for each of them."""
-    print(f"error: {plain(str(error), longest=2000)}", file=sys.stderr)
+    print(f"error: {printable(str(error), longest=2000)}", file=sys.stderr)
     for job in getattr(error, "jobs", ()):
-        print(f"  {plain(job, longest=2000)}", file=sys.stderr)
+        print(f"  {printable(job, longest=2000)}", file=sys.stderr)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from trace_reader.scene.document import Document
+from trace_reader.report.document import Document
 from trace_reader.write import json_output, markdown, plain_text
 
 

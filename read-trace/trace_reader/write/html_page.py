@@ -14,14 +14,14 @@ import re
 from typing import Any
 
 import msgspec
-from trace_reader.analysis.plain_run import GPU_MARGIN, PlainRun
+from trace_reader.analysis.replay.plain_run import GPU_MARGIN, PlainRun
 from trace_reader.findings import Choices
 from trace_reader.glossary import GLOSSARY
-from trace_reader.scene.document import Block, Document, Item, Lines, Part, Section, TablePart, Title
-from trace_reader.scene.step_bars import Part as BarPart
-from trace_reader.scene.step_bars import StepBar
-from trace_reader.scene.theme import PATH_COLOURS
-from trace_reader.system.terminal import plain
+from trace_reader.report.document import Block, Document, Item, Lines, Part, Section, TablePart, Title
+from trace_reader.report.step_bars import Part as BarPart
+from trace_reader.report.step_bars import StepBar
+from trace_reader.report.theme import PATH_COLOURS
+from trace_reader.system.terminal import printable
 from trace_reader.units import us
 from trace_reader.write.page_payload import NO_NAME, Panel
 from trace_reader.write.page_roofline import roofline
@@ -67,15 +67,19 @@ def write(page: Page) -> bytes:
     """The bytes of the page: the same report gives the same bytes."""
     sections = _sections(page.document.parts)
     title = " and ".join(
-        plain(line, LONGEST_LINE) for part in sections[0].parts if isinstance(part, Title) for line in part.lines
+        printable(line, LONGEST_LINE) for part in sections[0].parts if isinstance(part, Title) for line in part.lines
     )
     lights = _Lights()
     head = [
         *_head(sections[0].parts),
-        *(_verdict(own.parts, lights.number(page.lit_verdict), page.bars) for own in sections if own.key == "verdict"),
+        *(
+            _verdict(section.parts, lights.number(page.lit_verdict), page.bars)
+            for section in sections
+            if section.key == "verdict"
+        ),
     ]
-    findings = [_findings(own, lights) for own in sections if own.key == "findings"]
-    tables = _tables([own for own in sections[1:] if own.key not in ("verdict", "findings")], lights, page.device)
+    findings = [_findings(section, lights) for section in sections if section.key == "findings"]
+    tables = _tables([section for section in sections[1:] if section.key not in ("verdict", "findings")], lights, page.device)
     if not findings and tables:  # of a job, or of two traces: its first table is what the verdict is read from
         findings.append(f'<div class="tables">{tables.pop(0).replace("<details>", "<details open>", 1)}</div>')
     body = [
@@ -83,7 +87,7 @@ def write(page: Page) -> bytes:
         *head,
         "</header>",
         '<main class="main">',
-        timeline(page.left_out, any(panel.head.get("folded") for panel in page.panels)),
+        timeline_html(page.left_out, any(panel.head.get("folded") for panel in page.panels)),
         '<div class="beside"><div>',
         *findings,
         '</div><aside class="side">',
@@ -133,7 +137,7 @@ def html(
     return text.encode("utf-8", "replace")
 
 
-def timeline(left_out: str = "", job: bool = False) -> str:
+def timeline_html(left_out: str = "", job: bool = False) -> str:
     """The place where the script draws; of a `job`, whose ranks can be opened."""
     every = (("click a rank", "open its lanes"), ("Enter", "open the next rank"), *KEYS) if job else KEYS
     keys = " ".join(f"<span><kbd>{escape(key)}</kbd> {escape(what)}</span>" for key, what in every)
@@ -219,7 +223,7 @@ def _step(bars: Sequence[StepBar]) -> list[str]:
     whose = next((bar for bar in reversed(bars) if bar.parts), None)
     if whose is not None:
         key = '<svg width="12" height="12"><rect width="12" height="12" fill="{}"/></svg> {} {:.0%}'
-        legend = "".join(f"<span>{key.format(own.colour, _text(own.name), own.share)}</span>" for own in whose.parts)
+        legend = "".join(f"<span>{key.format(part.colour, _text(part.name), part.share)}</span>" for part in whose.parts)
         perhaps = f"<span>{PERHAPS} up to here, by the estimate</span>" if any(bar.high_us > bar.low_us for bar in bars) else ""
         out.append(f"<figcaption>{legend} of the critical path, {_text(whose.name)} {perhaps}</figcaption>")
     return [*out, "</figure>"]
@@ -358,7 +362,7 @@ def with_terms(body: str) -> str:
 
 
 def _text(text: str, longest: int = LONGEST_LINE) -> str:
-    return escape(plain(text, longest))
+    return escape(printable(text, longest))
 
 
 def _json(values: Any) -> str:

@@ -8,22 +8,22 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 import numpy as np
-from trace_reader.analysis.job_facts import JobFacts
-from trace_reader.analysis.rank_summary import RankSummary
+from trace_reader.analysis.jobs.job_facts import JobFacts
+from trace_reader.analysis.jobs.rank_summary import RankSummary
 from trace_reader.link.trace import STEP
-from trace_reader.scene.job_report import job_sentence
-from trace_reader.scene.theme import COLOURS, IDLE
-from trace_reader.scene.timeline import Band, Stretch, rank_band
-from trace_reader.system.terminal import plain
-from trace_reader.write.trace_picture import BETWEEN_IN, DPI, LABEL_SIZE, MARGINS_IN, WIDTH_IN, Window, encoded
+from trace_reader.report.job_report import job_sentence
+from trace_reader.report.theme import COLOURS, IDLE
+from trace_reader.report.timeline import Band, Stretch, rank_band
+from trace_reader.system.terminal import printable
+from trace_reader.write.trace_picture import BETWEEN_IN, DPI, LABEL_SIZE, MARGINS_IN, WIDTH_IN, PictureRange, encoded
 
 LANE_IN = 0.42  # height of a rank's lane
-MOST_RANKS = 64
+MOST_LANES = 64
 LETTERS = 150  # of a title's line
 HIGH = 0.9  # of a lane
 
 
-def plot(job: JobFacts, window: Window, suffix: str) -> bytes:
+def plot(job: JobFacts, window: PictureRange, suffix: str) -> bytes:
     """The picture as the bytes of a .png or .svg file: the same job gives the same bytes, with the same matplotlib.
 
     Above in a lane is what computes and copies, below it the communication: waiting, then transfer. Of more than 64 ranks, those
@@ -32,10 +32,10 @@ def plot(job: JobFacts, window: Window, suffix: str) -> bytes:
     return encoded(draw(job, window), suffix)
 
 
-def draw(job: JobFacts, window: Window) -> Figure:
+def draw(job: JobFacts, window: PictureRange) -> Figure:
     """The figure, laid out and not yet encoded."""
     order = sorted(range(len(job.ranks)), key=lambda place: (job.ranks[place].waiting_us, place))
-    shown = sorted(order[:MOST_RANKS])
+    shown = sorted(order[:MOST_LANES])
     start_ns, end_ns = _window(job, shown, window)
     figure = Figure(figsize=(WIDTH_IN, LANE_IN * len(shown) + BETWEEN_IN + MARGINS_IN + 0.3), dpi=DPI)
     FigureCanvasAgg(figure)
@@ -52,7 +52,7 @@ def draw(job: JobFacts, window: Window) -> Figure:
     ax.tick_params(labelsize=LABEL_SIZE, length=2)
     ax.set_xlabel("ms, by the clock of the first rank", fontsize=LABEL_SIZE)
     more = f" ({len(shown)} of {len(job.ranks)}, those that wait least)" if len(shown) < len(job.ranks) else ""
-    title = textwrap.wrap(plain(job_sentence(job), 1000) + more, LETTERS)
+    title = textwrap.wrap(printable(job_sentence(job), 1000) + more, LETTERS)
     ax.set_title("\n".join(title), fontsize=LABEL_SIZE + 1, loc="left", pad=10)
     handles = [Patch(facecolor=colour, edgecolor="#888888", linewidth=0.5, label=name) for name, colour in legend.items()]
     figure.legend(handles=handles, loc="lower center", ncols=len(handles), fontsize=LABEL_SIZE, frameon=False)
@@ -62,7 +62,7 @@ def draw(job: JobFacts, window: Window) -> Figure:
     return figure
 
 
-def _window(job: JobFacts, shown: list[int], window: Window) -> tuple[int, int]:
+def _window(job: JobFacts, shown: list[int], window: PictureRange) -> tuple[int, int]:
     """From the earliest start to the latest end of what is shown, by the first rank's clock."""
     spans = []
     for place in shown:
@@ -102,8 +102,8 @@ def _draw_lane(ax: Axes, row: int, band: Band, offset_ns: int, start_ns: int, en
         ax.add_collection(PolyCollection(corners, facecolors=_colour(kind), edgecolors="none"))
 
 
-def _draw_steps(ax: Axes, own: RankSummary, offset_ns: int, start_ns: int, end_ns: int, rows: int) -> None:
-    for name, (begins, _) in zip(own.steps, own.step_ns.tolist(), strict=True):
+def _draw_steps(ax: Axes, summary: RankSummary, offset_ns: int, start_ns: int, end_ns: int, rows: int) -> None:
+    for name, (begins, _) in zip(summary.steps, summary.step_ns.tolist(), strict=True):
         x = (begins + offset_ns - start_ns) / 1e6
         if not start_ns <= begins + offset_ns < end_ns - 0.05 * (end_ns - start_ns):  # its name would be cut off
             continue

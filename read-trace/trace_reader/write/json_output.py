@@ -10,18 +10,19 @@ import re
 from typing import Any
 
 import msgspec
-from trace_reader.analysis.comparison import Change, Comparison, Row
-from trace_reader.analysis.critical_path import CriticalPath, Named
-from trace_reader.analysis.dispatch_tree import Node
-from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.gpu_idle import IdleFacts
-from trace_reader.analysis.graph_names import Joined
-from trace_reader.analysis.job_comparison import JobComparison
-from trace_reader.analysis.job_facts import JobCollectiveFacts, JobFacts, RankFacts
-from trace_reader.analysis.kernel_facts import KernelFacts
-from trace_reader.analysis.place_facts import PlaceFacts, TimeFacts
-from trace_reader.analysis.plain_run import PlainRun
-from trace_reader.analysis.step_facts import StepFacts
+from trace_reader.analysis.jobs.job_comparison import JobComparison
+from trace_reader.analysis.jobs.job_facts import JobCollectiveFacts, JobFacts, JobFinding, RankFacts
+from trace_reader.analysis.replay.plain_run import PlainRun
+from trace_reader.analysis.runs.comparison import Change, Comparison, Row
+from trace_reader.analysis.trace.critical_path import CpuShare, CriticalPath
+from trace_reader.analysis.trace.dispatch_tree import Node
+from trace_reader.analysis.trace.facts import Facts, Finding
+from trace_reader.analysis.trace.gpu_idle import IdleFacts
+from trace_reader.analysis.trace.graph_names import Joined
+from trace_reader.analysis.trace.kernel_facts import KernelFacts, WorkKindFacts
+from trace_reader.analysis.trace.step_facts import StepFacts
+from trace_reader.analysis.trace.time_by_place import PlaceFacts, TimeFacts
+from trace_reader.names.kernel_names import KernelName
 
 SCHEMA_VERSION = 1  # one more where a field is renamed or means something else
 LEFT_OUT = {  # fields that are not in the JSON, by struct
@@ -31,7 +32,17 @@ LEFT_OUT = {  # fields that are not in the JSON, by struct
     CriticalPath: ("start_ns", "end_ns", "pieces"),
     KernelFacts: ("kind", "bytes", "reported_occupancy_percent", "outlier_steps"),
     RankFacts: ("window_us", "exposed_waiting_us", "exposed_transfer_us", "matched"),
+    KernelName: ("work",),
 }  # fmt: skip
+
+
+KEYS = {  # of fields that are called otherwise in the JSON: programs read them
+    Facts: {"outliers": "lone_events", "work_kinds": "families", "gpu_time": "timeline"},
+    Finding: {"gain_unknown_because": "no_gain"},
+    JobFinding: {"gain_unknown_because": "no_gain"},
+    KernelName: {"library": "family"},
+    WorkKindFacts: {"work_kind": "family"},
+}
 
 
 def trace_json(facts: Facts, tree: Node | None = None) -> dict[str, Any]:
@@ -101,9 +112,9 @@ def job_json(job: JobFacts) -> dict[str, Any]:
 
 def job_comparison_json(c: JobComparison) -> dict[str, Any]:
     """What a step takes in two jobs, how the second scales, and their own facts under `a` and `b`."""
-    own = {"a": job_json(c.a), "b": job_json(c.b)}
+    one = {"a": job_json(c.a), "b": job_json(c.b)}
     steps = {"step_a": values(c.step_a), "step_b": values(c.step_b)}
-    return {**steps, "weak_efficiency": values(c.weak_efficiency), "strong_efficiency": values(c.strong_efficiency), **own}
+    return {**steps, "weak_efficiency": values(c.weak_efficiency), "strong_efficiency": values(c.strong_efficiency), **one}
 
 
 def values(value: Any) -> Any:
@@ -124,7 +135,8 @@ def values(value: Any) -> Any:
 
 
 def _fields(struct: msgspec.Struct, *but: str) -> dict[str, Any]:
-    return {name: values(getattr(struct, name)) for name in _names_of(type(struct)) if name not in but}
+    keys = KEYS.get(type(struct), {})
+    return {keys.get(name, name): values(getattr(struct, name)) for name in _names_of(type(struct)) if name not in but}
 
 
 @cache
@@ -168,7 +180,7 @@ def _path(path: CriticalPath) -> dict[str, Any]:
     }
 
 
-def _part(part: Named) -> dict[str, Any]:
+def _part(part: CpuShare) -> dict[str, Any]:
     return {"what": part.name, "us": values(part.us)}
 
 

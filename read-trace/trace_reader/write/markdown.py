@@ -2,8 +2,8 @@
 
 import re
 
-from trace_reader.scene.document import LONGEST_LINE, Block, Document, Item, Lines, Section, TablePart, Title
-from trace_reader.system.terminal import plain
+from trace_reader.report.document import LONGEST_LINE, Block, Document, Item, Lines, Section, TablePart, Title
+from trace_reader.system.terminal import printable
 
 # What Markdown, and HTML inside it, gives a meaning; an underscore has none inside a word, which most names need.
 _MARKUP = re.compile(r"[\\`*<>&|\[\]]|(?<!\w)_|_(?!\w)")
@@ -21,7 +21,7 @@ def write(document: Document) -> str:
             case Lines(lines):
                 out += [f"- {_text(line)}" if line else line for line in lines]
             case Block(lines):
-                out += ["```", *(plain(line, LONGEST_LINE) for line in lines), "```"]
+                out += ["```", *(printable(line, LONGEST_LINE) for line in lines), "```"]
             case Item(name, seen, means, next, _, _):
                 out.append(f"- **{name}**: {_text(seen)}. {_text(means)} Next: {_text(next)}")
             case TablePart():  # behind a list it begins after an empty line, or it is a part of the last item
@@ -41,4 +41,4 @@ def _table(table: TablePart) -> list[str]:
 
 def _text(text: str, longest: int = LONGEST_LINE) -> str:
     """As it is to be seen: no name is markup."""
-    return _MARKUP.sub(lambda found: _HTML.get(found[0], f"\\{found[0]}"), plain(text, longest))
+    return _MARKUP.sub(lambda found: _HTML.get(found[0], f"\\{found[0]}"), printable(text, longest))

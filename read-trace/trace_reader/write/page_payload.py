@@ -11,24 +11,24 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.collectives import message_bytes
-from trace_reader.analysis.critical_path import Class, Pieces
-from trace_reader.analysis.job_facts import JobFacts
+from trace_reader.analysis.jobs.job_facts import JobFacts
+from trace_reader.analysis.trace.collectives import message_bytes
+from trace_reader.analysis.trace.critical_path import PathClass, Pieces
 from trace_reader.link.nesting import parents
 from trace_reader.link.trace import TOLERANCE_NS, Trace
 from trace_reader.model.rows import among, distinct
 from trace_reader.model.slices import ON_CPU, ON_GPU, Collective, Footprint, Inputs, Kind
 from trace_reader.names.kernel_names import decode_name
-from trace_reader.scene.lights import MOST_SPANS, Light
-from trace_reader.scene.theme import COLOURS
-from trace_reader.scene.timeline import Band, Timeline, rank_band
+from trace_reader.report.lights import MOST_SPANS, Light
+from trace_reader.report.theme import COLOURS
+from trace_reader.report.timeline import Band, Timeline, rank_band
 from trace_reader.system.files import gzipped
-from trace_reader.system.terminal import plain
+from trace_reader.system.terminal import printable
 from trace_reader.units import count, human_bytes
 
 MOST_SLICES = 1_000_000  # of a page: they take 0.2 s to lay out and are drawn at 60 frames a second (benchmarks/page_frames.py)
 CALL_LEFT_OUT = -2  # in the column `call`
-LONGEST_NAME, LONGEST_DETAIL = 2000, 400
+LONGEST_SLICE_NAME, LONGEST_DETAIL = 2000, 400
 NO_NAME = "(no name)"
 CATEGORIES = list(COLOURS.items())
 
@@ -40,7 +40,7 @@ class Panel(msgspec.Struct, frozen=True):
     columns: str
 
 
-class Shown:
+class DrawnSlices:
     """A timeline of which a panel is made: which slices it shows, and how they are numbered there.
 
     `most`: slices, of which beyond Python's functions are left out, then what is far from the step in the middle; `left_out`
@@ -84,20 +84,20 @@ class Shown:
         return distinct(self.timeline.drawn.slices.track[self.rows]).values.tolist()
 
 
-def lit_values(lights: Mapping[int, Light], shown: Mapping[int, Shown]) -> dict[str, Any]:
+def lit_values(lights: Mapping[int, Light], shown: Mapping[int, DrawnSlices]) -> dict[str, Any]:
     """What lights up on all panels, by kind and panel; empty where nothing does."""
     found: dict[str, Any] = {}
     for number, light in lights.items():
-        own = (
+        one = (
             shown[number].lit(light) if number in shown else {"spans": [] if light.spans_ns is None else light.spans_ns.tolist()}
         )
-        for kind, value in own.items():
+        for kind, value in one.items():
             if value or kind == "path":
                 found.setdefault(kind, {})[number] = value
     return found
 
 
-def panel(shown: Shown, label: str, shift_ns: int = 0, counted_from: str = "") -> Panel:
+def panel(shown: DrawnSlices, label: str, shift_ns: int = 0, counted_from: str = "") -> Panel:
     """The panel of a trace; its times are moved by `shift_ns` on the page's axis, which counts from `counted_from`, by default
     the first slice.
     """
@@ -109,26 +109,26 @@ def panel(shown: Shown, label: str, shift_ns: int = 0, counted_from: str = "") -
     details = distinct((slices.detail[rows] + np.int64(1)) * every + slices.region[rows] + 1)
     _pack_slices(packed, shown, details.which)
     path = _pack_path(packed, shown)
-    names = [plain(slices.names[name], LONGEST_NAME) or NO_NAME for name in shown.names.tolist()]
+    names = [printable(slices.names[name], LONGEST_SLICE_NAME) or NO_NAME for name in shown.names.tolist()]
     on_gpu = set(slices.name[rows][among(slices.kind[rows], ON_GPU)].tolist())
     decoded = {place: decode_name(slices.names[name]).label for place, name in enumerate(shown.names.tolist()) if name in on_gpu}
     lanes = [lane for lane in timeline.lanes if lane.track in shown.tracks]
     steps = list(timeline.trace.steps)[:MOST_SPANS]
     head = {
-        "label": plain(label, LONGEST_NAME),
+        "label": printable(label, LONGEST_SLICE_NAME),
         "n": len(rows),
         "shift": shift_ns,
         "from": counted_from or f"the first slice{' that is not of Python' * has_python}",
         "tolerance": TOLERANCE_NS,
         "names": names,
-        "labels": {str(n): plain(label, 200) for n, label in decoded.items() if label and plain(label, 200) != names[n]},
+        "labels": {str(n): printable(label, 200) for n, label in decoded.items() if label and printable(label, 200) != names[n]},
         "details": [_said(slices.details, *divmod(number, every)) for number in details.values.tolist()],
         "lanes": [
-            {"track": shown.tracks.index(lane.track), "label": plain(lane.label, 100), "gpu": lane.on_gpu} for lane in lanes
+            {"track": shown.tracks.index(lane.track), "label": printable(lane.label, 100), "gpu": lane.on_gpu} for lane in lanes
         ],
         "bands": [packed.band(band) for _, band in timeline.idle],
         "curves": _curves(timeline, packed),
-        "steps": [[plain(step.name, 200), round(step.start_us * 1000), round(step.end_us * 1000)] for step in steps],
+        "steps": [[printable(step.name, 200), round(step.start_us * 1000), round(step.end_us * 1000)] for step in steps],
         "path": path,
         "columns": packed.columns,
         "categories": CATEGORIES,
@@ -136,7 +136,7 @@ def panel(shown: Shown, label: str, shift_ns: int = 0, counted_from: str = "") -
     return Panel(head, packed.text())
 
 
-def _pack_slices(packed: "_Packed", shown: Shown, detail: np.ndarray) -> None:
+def _pack_slices(packed: "_Packed", shown: DrawnSlices, detail: np.ndarray) -> None:
     timeline, rows = shown.timeline, shown.rows
     trace, slices = timeline.drawn, timeline.drawn.slices
     # With the functions of Python, another slice may be the first: the report counts from the first of the others.
@@ -155,7 +155,7 @@ def _pack_slices(packed: "_Packed", shown: Shown, detail: np.ndarray) -> None:
     packed.add("detail", detail.astype(np.int32))
 
 
-def _nearest(shown: Shown, parent: np.ndarray) -> np.ndarray:
+def _nearest(shown: DrawnSlices, parent: np.ndarray) -> np.ndarray:
     """For each slice that is shown, the row on the panel of the nearest span around it that is there, or -1."""
     around = parent[shown.rows]
     while len(missing := np.flatnonzero((around >= 0) & (shown.row_of_drawn[around] < 0))):
@@ -163,7 +163,7 @@ def _nearest(shown: Shown, parent: np.ndarray) -> np.ndarray:
     return shown.row_of_drawn[around]
 
 
-def _pack_path(packed: "_Packed", shown: Shown) -> list[str] | None:
+def _pack_path(packed: "_Packed", shown: DrawnSlices) -> list[str] | None:
     """Add the critical path, and where that is not the recorded run's, the one of that; the names of their classes."""
     timeline = shown.timeline
     path, recorded = timeline.facts.critical_path, timeline.facts.recorded_critical_path
@@ -172,10 +172,10 @@ def _pack_path(packed: "_Packed", shown: Shown) -> list[str] | None:
     _pack_pieces(packed, shown, path.pieces, "path")
     if recorded is not None and recorded is not path:
         _pack_pieces(packed, shown, recorded.pieces, "recorded")
-    return [kind.name.lower() for kind in Class]
+    return [kind.name.lower() for kind in PathClass]
 
 
-def _pack_pieces(packed: "_Packed", shown: Shown, pieces: Pieces, name: str) -> None:
+def _pack_pieces(packed: "_Packed", shown: DrawnSlices, pieces: Pieces, name: str) -> None:
     """Add the pieces of a path that lie in a lane that is shown, in order of time, as columns of this name."""
     timeline, slices = shown.timeline, shown.timeline.trace.slices
     pieces = pieces.where(np.argsort(pieces.start_ns, kind="stable"))
@@ -190,7 +190,7 @@ def _pack_pieces(packed: "_Packed", shown: Shown, pieces: Pieces, name: str) -> 
     packed.add(f"{name}_row", shown.row_of[pieces.row[drawn]].astype(np.int32))
 
 
-def rank_panel(job: JobFacts, place: int, shown: Shown | None) -> Panel:
+def rank_panel(job: JobFacts, place: int, shown: DrawnSlices | None) -> Panel:
     """The panel of one rank of a job: a lane of what it did, by the first rank's clock; below it, to be opened, its own lanes."""
     own, shift_ns = job.summaries[place], job.offset_ns[place] or 0
     label = f"rank {own.rank}"
@@ -238,17 +238,17 @@ def _kept(trace: Trace, most: int) -> tuple[np.ndarray, str]:
 def _said(details: list[Any], detail: int, region: int) -> str:
     """A detail and a region, each the number of its place plus 1, 0 for none, in words."""
     parts = [_detail(details[detail - 1])] if detail else []
-    return ", ".join([*parts, f"in {plain(details[region - 1].name, LONGEST_NAME)}"] if region else parts)
+    return ", ".join([*parts, f"in {printable(details[region - 1].name, LONGEST_SLICE_NAME)}"] if region else parts)
 
 
 def _detail(detail: Any) -> str:
     """What a slice's detail says, in words."""
     if isinstance(detail, Footprint):
-        return plain(", ".join(_footprint(detail)), LONGEST_DETAIL)
+        return printable(", ".join(_footprint(detail)), LONGEST_DETAIL)
     if isinstance(detail, Inputs):
         shapes = ", ".join(_shape(dims) for dims in detail.dims if dims) if isinstance(detail.dims, tuple) else ""
-        return plain(shapes, LONGEST_DETAIL)
-    return human_bytes(detail) if isinstance(detail, int) else plain(str(detail), LONGEST_DETAIL)
+        return printable(shapes, LONGEST_DETAIL)
+    return human_bytes(detail) if isinstance(detail, int) else printable(str(detail), LONGEST_DETAIL)
 
 
 def _footprint(detail: Footprint) -> list[str]:

@@ -8,8 +8,8 @@ import sys
 import textwrap
 
 import msgspec
-from trace_reader.scene.document import LONGEST_LINE, Block, Document, Item, Lines, Part, Section, TablePart, Title, middle
-from trace_reader.system.terminal import plain
+from trace_reader.report.document import LONGEST_LINE, Block, Document, Item, Lines, Part, Section, TablePart, Title, middle
+from trace_reader.system.terminal import printable
 
 MOST_LINES = 50  # of a brief report
 NARROWEST = 40  # columns that are counted on
@@ -30,7 +30,7 @@ def write(document: Document) -> str:
     width = max(shutil.get_terminal_size((80, 24)).columns, NARROWEST)
     amounts = [_whole(part) for part in document.parts]
     lines = _lines(document, width, amounts)
-    if document.style.brief:
+    if document.style.is_short:
         for index in _to_shorten(document):
             if len(lines) <= MOST_LINES:
                 break
@@ -73,9 +73,11 @@ def _lines(document: Document, width: int, amounts: list[int]) -> list[_Line]:
     for index, part in enumerate(document.parts):
         match part:
             case Title(lines):
-                out += [_Line(line, TITLE, len(line)) for line in (middle(plain(text, LONGEST_LINE), width) for text in lines)]
+                out += [
+                    _Line(line, TITLE, len(line)) for line in (middle(printable(text, LONGEST_LINE), width) for text in lines)
+                ]
             case Block(lines, is_whole):
-                out += [_Line(_cut(plain(line, LONGEST_LINE), LONGEST_LINE if is_whole else width)) for line in lines]
+                out += [_Line(_cut(printable(line, LONGEST_LINE), LONGEST_LINE if is_whole else width)) for line in lines]
             case Lines(lines, indented):
                 out += [_Line(line) for text in lines for line in _wrapped(text, width, "  " * indented, "  ")]
             case Section(text, _):
@@ -94,7 +96,7 @@ def _lines(document: Document, width: int, amounts: list[int]) -> list[_Line]:
 
 
 def _wrapped(text: str, width: int, first: str = "", more: str = "") -> list[str]:
-    text = plain(text, LONGEST_LINE)
+    text = printable(text, LONGEST_LINE)
     return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=more, break_on_hyphens=False) or [""]
 
 
@@ -106,7 +108,7 @@ def _table(table: TablePart, width: int, most: int) -> list[_Line]:
     if not table.rows:
         return [_Line(f"  {table.table.empty}")]
     most += len(table.rows) - most == 1 and not table.more  # that one was left out would take a line, too
-    rows = [[plain(cell, table.longest) for cell in row] for row in table.rows[:most]]
+    rows = [[printable(cell, table.longest) for cell in row] for row in table.rows[:most]]
     columns = [[head, *cells] for head, *cells in zip(table.head, *rows, strict=True)]
     numeric = [index > 0 and any(cell.lstrip("+-")[:1].isdigit() for cell in column[1:]) for index, column in enumerate(columns)]
     widths = _narrowed([max(map(len, column)) for column in columns], numeric, [len(head) for head in table.head], width)
@@ -136,7 +138,7 @@ def _narrowed(widths: list[int], numeric: list[bool], heads: list[int], width: i
         wide = [index for index in range(len(widths)) if not numeric[index] and narrow[index] > least[index]]
         if not wide:
             first = min(widths[0], max(width // 2, heads[0]))
-            return [first, *(min(own, width - 4 - first) for own in widths[1:])]
+            return [first, *(min(one, width - 4 - first) for one in widths[1:])]
         narrow[max(wide, key=lambda index: narrow[index])] -= 1
     return narrow
 

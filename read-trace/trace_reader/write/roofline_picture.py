@@ -5,12 +5,12 @@ from collections import defaultdict
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 import numpy as np
-from trace_reader.analysis.counter_facts import DRAM, SM_ACTIVE
-from trace_reader.analysis.facts import Facts
-from trace_reader.analysis.op_shapes import OpShapeFacts
+from trace_reader.analysis.trace.counter_facts import DRAM, SM_ACTIVE
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.op_shapes import OpShapeFacts
 from trace_reader.names.devices import peak
-from trace_reader.scene.document import middle
-from trace_reader.scene.roofline import BYTES_ONLY, LEFT, RIGHT, dtypes, kind, place
+from trace_reader.report.document import middle
+from trace_reader.report.roofline import BYTES_ONLY, LEFT, RIGHT, dtypes, kind, place
 from trace_reader.units import us
 from trace_reader.write.trace_picture import DPI, LABEL_SIZE, encoded
 
@@ -45,9 +45,9 @@ def plot(facts: Facts, suffix: str) -> bytes:
         size = SMALLEST_DOT + LARGEST_DOT * op.time_us / longest / 2
         axes.scatter(*place(op), s=size, color=kind(op)[1], alpha=0.7, edgecolors="#333333", linewidths=0.5)
     counted = defaultdict[OpShapeFacts, str](str)
-    for own in facts.op_counters:
-        if own.counter in DRAM + SM_ACTIVE:
-            counted[facts.op_shapes[own.row]] += f", {own.counter.removesuffix(' (%)')} {own.mean:.0f}%"
+    for counter in facts.op_counters:
+        if counter.counter in DRAM + SM_ACTIVE:
+            counted[facts.op_shapes[counter.row]] += f", {counter.counter.removesuffix(' (%)')} {counter.mean:.0f}%"
     names = []
     for number, op in enumerate(rated[:MOST_NAMES], 1):
         axes.annotate(str(number), place(op), ha="center", va="center", fontsize=LABEL_SIZE, fontweight="bold")

@@ -1,6 +1,6 @@
 """A trace as a picture: the CPU's threads with their nesting and the GPU's streams on one time axis. Needs matplotlib.
 
-What there is to draw, and in which colour, is the timeline's (scene/timeline.py); here it is decided what fits, and where.
+What there is to draw, and in which colour, is the timeline's (report/timeline.py); here it is decided what fits, and where.
 """
 
 from collections.abc import Sequence
@@ -19,17 +19,17 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 import msgspec
 import numpy as np
-from trace_reader.analysis.memory_facts import Curve
-from trace_reader.analysis.verdict import verdict_sentence
+from trace_reader.analysis.trace.memory_facts import Curve
+from trace_reader.findings.verdict import verdict_sentence
 from trace_reader.link.trace import STEP, Activity, Trace
 from trace_reader.model.rows import Rows, among, once
 from trace_reader.model.slices import ON_CPU, Kind, Slice
 from trace_reader.names.call_names import is_synchronizing
 from trace_reader.names.kernel_names import decode_name
-from trace_reader.scene.document import middle
-from trace_reader.scene.theme import COLOURS, IDLE, LABELS, MEMORY, ink
-from trace_reader.scene.timeline import KINDS, Band, Lane, Timeline
-from trace_reader.system.terminal import plain
+from trace_reader.report.document import middle
+from trace_reader.report.theme import COLOURS, IDLE, LABELS, MEMORY, ink
+from trace_reader.report.timeline import KINDS, Band, Lane, Timeline
+from trace_reader.system.terminal import printable
 from trace_reader.units import human_bytes, us
 from trace_reader.write.picture_axis import Axis, round_step, silences
 
@@ -56,7 +56,7 @@ MOST_POINTS = 2000  # of a curve
 OTHERS = "#ececec"  # what steps launched that are not shown
 
 
-class Window(msgspec.Struct, frozen=True):
+class PictureRange(msgspec.Struct, frozen=True):
     """What to show: times from the first recorded step's start (us), or steps by their numbers, both ends included."""
 
     us: tuple[float, float] | None = None
@@ -100,7 +100,7 @@ class _Panel(msgspec.Struct, frozen=True):
         return KINDS[self.timeline.kinds[event.row]]
 
 
-def plot(timelines: Sequence[Timeline], window: Window, suffix: str) -> bytes:
+def plot(timelines: Sequence[Timeline], window: PictureRange, suffix: str) -> bytes:
     """A picture of one trace, or of several above each other on one scale, as the bytes of a .png or .svg file.
 
     The same traces give the same bytes, with the same matplotlib. Raises LookupError if the window holds nothing.
@@ -116,7 +116,7 @@ def encoded(figure: Figure, suffix: str) -> bytes:
     return out.getvalue()
 
 
-def draw(timelines: Sequence[Timeline], window: Window) -> Figure:
+def draw(timelines: Sequence[Timeline], window: PictureRange) -> Figure:
     """The figure, laid out and not yet encoded."""
     panels = [_panel(timeline, window) for timeline in timelines]
     strips = [p for p in panels if len(p.timeline.trace.steps) >= STRIP_FROM_STEPS and len(p.timeline.trace.work)]
@@ -152,7 +152,7 @@ def draw(timelines: Sequence[Timeline], window: Window) -> Figure:
     return figure
 
 
-def _panel(timeline: Timeline, window: Window) -> _Panel:
+def _panel(timeline: Timeline, window: PictureRange) -> _Panel:
     """What of a timeline lies in the window."""
     trace = timeline.trace
     shown = next((rows for rows in (trace.steps, trace.work, trace.ops) if len(rows)), trace.ops)
@@ -247,7 +247,7 @@ def _by_depth(rows: Rows, parents: np.ndarray) -> list[list[Slice]]:
 
 
 def _wrapped(label: str) -> str:
-    return "\n".join(textwrap.wrap(plain(label, 60), 18, break_long_words=False))
+    return "\n".join(textwrap.wrap(printable(label, 60), 18, break_long_words=False))
 
 
 def _streams(timeline: Timeline, work: Rows, others: Rows) -> list[_Stream]:
@@ -263,7 +263,7 @@ def _streams(timeline: Timeline, work: Rows, others: Rows) -> list[_Stream]:
 
 
 def _stream_name(lane: Lane) -> str:
-    return plain(lane.label, 40).replace(" stream ", "\nstream ")
+    return printable(lane.label, 40).replace(" stream ", "\nstream ")
 
 
 class _Painter:
@@ -298,7 +298,7 @@ class _Painter:
         unnamed: list[tuple[Slice, str, float]] = []  # slices whose names go below, and where their boxes end
         for row in [*thread.rows, overheads] if overheads else thread.rows:
             kinds = [self.panel.kind(event) for event in row]
-            labels = [plain(event.name) for event in row]
+            labels = [printable(event.name) for event in row]
             self._slices(row, self.top, kinds, labels)
             unnamed += [
                 (event, label, self.top - HIGH)
@@ -319,7 +319,7 @@ class _Painter:
         if stream.others:
             self._boxes(stream.others, self.top, [OTHERS] * len(stream.others), [""] * len(stream.others))
             self.legend["other steps' work"] = OTHERS
-        labels = [plain(decode_name(a.event.name).label) for a in activities]
+        labels = [printable(decode_name(a.event.name).label) for a in activities]
         events = [a.event for a in activities]
         self._slices(events, self.top, [self.panel.kind(event) for event in events], labels)
         below = [(e, label, self.top - HIGH) for e, label in zip(events, labels, strict=True) if e.start_us >= self.x.start_us]
@@ -454,10 +454,10 @@ class _Painter:
         facts = panel.timeline.facts
         lesson = facts.lesson
         run = f"{lesson['script']} {lesson['run']}" if "script" in lesson and "run" in lesson else PurePath(facts.trace).name
-        device = plain(facts.device or "device unknown")
-        run = middle(plain(run), max(LONGEST_TITLE - len(device) - 2, 20))
+        device = printable(facts.device or "device unknown")
+        run = middle(printable(run), max(LONGEST_TITLE - len(device) - 2, 20))
         lines = [f"{run}, {device}", verdict_sentence(facts)]
-        ax.set_title("\n".join(middle(plain(line), LONGEST_TITLE) for line in lines), fontsize=9, loc="left")
+        ax.set_title("\n".join(middle(printable(line), LONGEST_TITLE) for line in lines), fontsize=9, loc="left")
 
 
 def _in_window(band: Band, axis: Axis) -> list[tuple[float, float, str]]:

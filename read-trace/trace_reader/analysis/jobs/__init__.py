@@ -1,0 +1,1 @@
+"""The ranks of a job beside each other: who waits for whom."""

@@ -1,0 +1,1 @@
+"""The run played again: without the profiler, and with changes."""

@@ -1,0 +1,212 @@
+"""Changes to a run that is played again: work and waits that are gone, kernels that take another time."""
+
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+from trace_reader.analysis.replay.replay import LONG_AGO_NS, STEPS_CHAIN, Played, Replay
+from trace_reader.link.intervals import each_within_ns, merged
+from trace_reader.link.launches import devices_of
+from trace_reader.model.rows import Rows, among, distinct, once
+
+GRAPH_LAUNCH_NS = 20_000  # what the CPU takes to launch a graph; one H200's took 10 to 60 us, behind the GPU's work
+NEVER_NS = LONG_AGO_NS // 2  # after that long a time, nothing is waited for
+
+Union = tuple[np.ndarray, np.ndarray]
+
+
+class Edited:
+    """A run that is being changed. Changes can be made in any order; what one takes away, another does not take away again.
+
+    `after_ns`: the times between the replay's nodes, without what `skip` takes; `left`: of each GPU event's time, what is left;
+    `is_gone`: whether it was dropped.
+    """
+
+    def __init__(self, replay: Replay, after_ns: np.ndarray):
+        self.replay, self.after_ns = replay, after_ns.copy()
+        self.left = np.ones(len(replay.work))
+        self.is_gone = np.zeros(len(replay.work), bool)
+        self._launches = (np.zeros(0, np.int64), 0)
+        self._skipped: dict[int, list[Union]] = {}  # by chain of threads
+
+    def play(self) -> Played:
+        """The changed run."""
+        return self.replay.play(self.times_ns())
+
+    def times_ns(self) -> np.ndarray:
+        """The times between the nodes of the changed run."""
+        after_ns, stretches = self.after_ns.copy(), self.replay.stretches
+        for chain, unions in self._skipped.items():
+            starts, ends = (np.concatenate(column) for column in zip(*unions, strict=True))
+            order = np.argsort(starts, kind="stable")
+            left = 1 - self._share_inside(merged(starts[order], ends[order]), chain)
+            after_ns[stretches.node, 0] = (after_ns[stretches.node, 0] * left).astype(np.int64)
+        nodes, launch_ns = self._launches
+        after_ns[nodes, 0] += launch_ns
+        return np.maximum(after_ns, NEVER_NS)
+
+    def busy_us(self) -> float:
+        """How long the GPU is busy in a step at least, with what is left, if it is as fast as recorded: of several GPUs the one
+        that is for longest.
+        """
+        replay = self.replay
+        begin_ns, end_ns, steps = replay.edges(replay.nodes.recorded_ns)
+        inside = np.minimum(replay.work.end_ns, end_ns) - np.maximum(replay.work.start_ns, begin_ns)
+        gone_us = np.maximum(inside, 0) * (1 - self.left) / 1000 / steps
+        devices = devices_of(replay.work)
+        left_us = (busy_us - float(gone_us[devices == device].sum()) for device, busy_us in replay.busy_us_by_device.items())
+        return max((0.0, *left_us))
+
+    def skip(self, union: Union, left: float = 0.0, chain: int = STEPS_CHAIN) -> None:
+        """Let the threads of a chain take no time in these stretches (as `merged` gives them), or only so much of it."""
+        if not left:
+            self._skipped.setdefault(chain, []).append(union)
+            return
+        stretches, kept = self.replay.stretches, 1 - (1 - left) * self._share_inside(union, chain)
+        self.after_ns[stretches.node, 0] = (self.after_ns[stretches.node, 0] * kept).astype(np.int64)
+
+    def _share_inside(self, union: Union, chain: int) -> np.ndarray:
+        """How much of each stretch of the CPU's time is inside a union: of those of this chain."""
+        stretches = self.replay.stretches
+        inside = each_within_ns(stretches.start_ns, stretches.end_ns, union)
+        return np.where(stretches.chain == chain, inside / np.maximum(stretches.end_ns - stretches.start_ns, 1), 0.0)
+
+    def scale(self, factors: np.ndarray) -> None:
+        """Let each GPU event take so many times as long."""
+        self._leave(self.left * factors)
+
+    def limit(self, left: np.ndarray) -> None:
+        """Of each GPU event's time, let no more than so much be left: two kinds of advice for one kernel do not multiply."""
+        self._leave(np.minimum(self.left, left))
+
+    def _leave(self, left: np.ndarray) -> None:
+        """Of each GPU event's time, let so much be left."""
+        saved_ns = (self.replay.work.end_ns - self.replay.work.start_ns) * (self.left - left)
+        self.after_ns[self.replay.gpu_nodes] -= np.rint(saved_ns).astype(np.int64)[:, None]
+        self.left = left
+
+    def drop(self, spans: Rows, left_of_cpu: float = 0.0, left_of_gpu: float = 0.0) -> None:
+        """Take these spans and calls (in order) away, with what is in them and what they launched; or leave so much of the
+        time.
+        """
+        replay, slices, moments = self.replay, self.replay.trace.slices, self.replay.moments
+        tracks = distinct(spans.track)
+        chains = np.array([replay.chain_of(track) for track in tracks.values.tolist()], np.int64)[tracks.which]
+        for (chain,), span in spans.by(chains):
+            self.skip(merged(span.start_ns, span.end_ns), left_of_cpu, chain)
+        calls = once(moments.call[moments.call >= 0])
+        dropped = np.zeros(len(calls), bool)
+        for (track,), span in spans.by(spans.track):
+            on_track = slices.track[calls] == track
+            starts = slices.start_ns[calls[on_track]]
+            dropped[on_track] |= each_within_ns(starts, starts + 1, merged(span.start_ns, span.end_ns)) > 0
+        ends = replay.number[moments.place(calls[dropped], end=True)]
+        self.after_ns[ends, 0] = (self.after_ns[ends, 0] * left_of_cpu).astype(np.int64)
+        self.after_ns[ends, 1:] = NEVER_NS
+        gone = among(replay.work.call, calls[dropped])
+        self._leave(np.where(gone, np.minimum(self.left, left_of_gpu), self.left))
+        self.is_gone |= gone & (not left_of_gpu)
+        # It takes no more than what is left of it: whoever waited for it still waits for what it waited for, itself.
+        nodes, length_ns = replay.gpu_nodes[gone], (replay.work.end_ns - replay.work.start_ns)[gone]
+        self.after_ns[nodes] = np.rint(length_ns * self.left[gone]).astype(np.int64)[:, None]
+
+    def return_at_once(self, calls: np.ndarray) -> bool:
+        """Let these calls (rows) wait for nothing. Whether there was one that did."""
+        ends = self.replay.moments.place(calls, end=True)
+        ends = self.replay.number[ends[ends >= 0]]
+        waiting = ends[self.replay.nodes.waits_for[ends, 1] >= 0]
+        self.after_ns[waiting, 1] = NEVER_NS
+        return len(waiting) > 0
+
+    def load_nothing(self) -> bool:
+        """Let a DataLoader take no time. Whether there was one that did."""
+        _, _, share = self.replay.nature
+        after_ns = self.after_ns
+        after_ns[:, 0] = np.where(share > 0, after_ns[:, 0] * (1 - share), after_ns[:, 0]).astype(np.int64)
+        return bool(share.any())
+
+    def launch_at_once(self, loads: bool = True, launch_ns: int = GRAPH_LAUNCH_NS) -> None:
+        """The CPU's time in a step is one launch, what it computes itself and what a DataLoader takes; GPU events follow each
+        other as in a queue.
+        """
+        replay, after_ns = self.replay, self.after_ns
+        share = np.minimum(replay.nature[2] * loads + replay.computing, 1.0)
+        stretches, moments = replay.stretches, replay.moments
+        after_ns[stretches.node, 0] = (after_ns[stretches.node, 0] * share[stretches.node]).astype(np.int64)
+        of_steps = (moments.call < 0) & moments.is_end
+        self._launches = replay.number[: len(moments)][of_steps], launch_ns
+        after_ns[replay.launch_ends, 0] = 0
+        # A launch that was the first of its kind can have taken long to reach the GPU.
+        late_ns = replay.nodes.after_ns[replay.gpu_nodes, 0] - (replay.work.end_ns - replay.work.start_ns) - replay.latency_ns
+        launched = replay.work.call >= 0
+        after_ns[replay.gpu_nodes[launched], 0] -= np.maximum(late_ns[launched], 0)
+
+
+Edit = Callable[[Edited], object]
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """What following an advice makes of a run: `most`, where it succeeds as well as it can, and `least`, what of that is sure;
+    None for nothing.
+    """
+
+    most: Edit
+    least: Edit | None = None
+
+
+def surely(edit: Edit) -> Effect:
+    """The effect of an advice that can be played exactly."""
+    return Effect(edit, edit)
+
+
+def all_of(*edits: Edit) -> Edit:
+    """Several edits."""
+    return lambda run: [edit(run) for edit in edits]
+
+
+def scaled(rows: Rows, factor: float | np.ndarray) -> Edit:
+    """Let these GPU events (in order) take so much of their time, each or all."""
+    factors = np.broadcast_to(factor, len(rows))
+
+    def edit(run: Edited) -> None:
+        if len(rows):
+            work = run.replay.work
+            at = np.minimum(np.searchsorted(rows.at, work.at), len(rows) - 1)
+            run.limit(np.where(rows.at[at] == work.at, factors[at], 1.0))
+
+    return edit
+
+
+def skipped(union: Union, left: float = 0.0) -> Edit:
+    """Let the CPU take no time in these stretches (as `merged` gives them), or only so much of it."""
+    return lambda run: run.skip(union, left)
+
+
+def dropped(spans: Rows, left_of_cpu: float = 0.0, left_of_gpu: float = 0.0) -> Edit:
+    """Take these ops and calls (in order) away, with what they launched; or leave so much of the time."""
+    return lambda run: run.drop(spans, left_of_cpu, left_of_gpu)
+
+
+def unlaunched(rows: Rows) -> Edit:
+    """Take these GPU events away, with the calls that launched them."""
+    return dropped(Rows(rows.slices, distinct(rows.call[rows.call >= 0]).values.astype(np.int64)))
+
+
+def without_waits(calls: Rows) -> Edit:
+    """Let these calls wait for nothing."""
+    return lambda run: run.return_at_once(calls.at)
+
+
+def launched_at_once(run: Edited) -> None:
+    """Replay each step as a CUDA graph."""
+    run.launch_at_once()
+
+
+def without_cpu(run: Edited) -> None:
+    """The CPU takes no time but what it computes itself and a DataLoader: what launching can bring at most, by any means."""
+    run.launch_at_once(launch_ns=0)
+
+
+def without_loader(run: Edited) -> None:
+    """A DataLoader takes no time."""
+    run.load_nothing()

@@ -1,0 +1,257 @@
+"""What a change would bring: the run without the profiler, played again with the change made (analysis/replay/replay.py).
+
+A change is text: `drop REGEX` (ops, annotations and calls of these names, and what they launched), `scale REGEX FACTOR` (GPU
+events of these names), `no waits` (no call waits for the GPU), `graph` (each step is one launch), `loader` (no time goes into
+asking a DataLoader for a batch).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+import math
+import re
+from typing import Any
+
+import msgspec
+import numpy as np
+from trace_reader.analysis.replay.edits import Edit, Edited, Effect, all_of
+from trace_reader.analysis.replay.plain_run import GPU_MARGIN, MEASURED, UNKNOWN, PlainRun, RunWithoutProfiler
+from trace_reader.analysis.replay.replay import Replay
+from trace_reader.link.trace import Trace, is_step
+from trace_reader.link.waits import Reason
+from trace_reader.model.rows import Rows
+from trace_reader.model.slices import ON_CPU
+from trace_reader.names.kernel_names import decode_name, is_collective
+
+RECORDED = "recorded"
+MOST_FACTOR, MOST_NAMES, LONGEST_NAME_IN_WORDS = 1000, 3, 60
+CHANGES = "drop REGEX, scale REGEX FACTOR, no waits, graph, loader, rank R like S"
+_RANK = re.compile(r"rank (\d{1,7}) like (\d{1,7})")
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A change by its `kind`: drop, scale, no waits, graph, loader or rank. `pattern`, `factor` and `ranks` (R and S): of those
+    that take them.
+    """
+
+    text: str
+    kind: str
+    pattern: re.Pattern[str] | None = None
+    factor: float = 1.0
+    ranks: tuple[int, int] = (0, 0)
+
+
+class WhatIf(msgspec.Struct, frozen=True):
+    """What changes bring. `of`: which step they are told of: the plain one, measured or estimated, or the recorded one.
+
+    `matched`: of each change with a name, what that matched. `changed`: the step's time after them, from the lowest to the
+    highest (us); `gain`: the share of the step that they save. `in_a_job`: whether the trace holds collectives, which are played
+    as long as they were, though other ranks may change them.
+    """
+
+    trace: str
+    changes: tuple[str, ...]
+    matched: tuple[str, ...]
+    of: str
+    recorded_step_us: float
+    plain: PlainRun
+    changed_low_us: float
+    changed_high_us: float
+    gain_low: float
+    gain_high: float
+    in_a_job: bool
+
+
+class Gain(msgspec.Struct, frozen=True):
+    """The share of a step without the profiler that a change saves, 0 to 1."""
+
+    low: float
+    high: float
+
+
+def parse_change(text: str) -> Change:
+    """Raises ValueError, in words for the user."""
+    kind, _, rest = text.strip().partition(" ")
+    if text.strip() in ("no waits", "graph", "loader"):
+        return Change(text, text.strip())
+    if named := _RANK.fullmatch(text.strip()):
+        ranks = int(named[1]), int(named[2])
+        if ranks[0] == ranks[1]:
+            raise ValueError(f"expected two ranks, got {text!r}")
+        return Change(text, "rank", ranks=ranks)
+    if kind not in ("drop", "scale") or not rest.strip():
+        raise ValueError(f"expected one of {CHANGES}, got {text!r}")
+    factor = 1.0
+    if kind == "scale":
+        rest, _, number = rest.strip().rpartition(" ")
+        try:
+            factor = float(number)
+        except ValueError:
+            factor = math.nan
+        if not rest or not 0 <= factor <= MOST_FACTOR:
+            raise ValueError(f"expected scale REGEX FACTOR, with a factor from 0 to {MOST_FACTOR}, got {text!r}")
+    try:
+        return Change(text, kind, re.compile(rest.strip()), factor)
+    except re.error as error:
+        raise ValueError(f"expected a regular expression in {text!r}: {error}") from None
+
+
+def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
+    """What these changes bring, all together, in whatever order. Raises LookupError: the trace has no steps, it cannot be played
+    again, or a change finds nothing to change.
+    """
+    if any(change.kind == "rank" for change in changes):
+        raise LookupError(f"{trace.path}: 'rank R like S' is of a job: name the traces of its ranks, or their folder")
+    if not len(trace.steps):
+        raise LookupError(f"{trace.path}: --what_if changes a step, and the trace has none")
+    run = RunWithoutProfiler(trace)
+    if not run.replays_as_recorded(plain.recorded_step_us):
+        raise LookupError(f"{trace.path}: --what_if cannot play this trace again: clocks disagree, or its first steps are others")
+    played, of = run.played(plain) if plain.how != UNKNOWN else [], plain.how
+    if not played:
+        played, of = [run.replay.play()], RECORDED
+    after_us: list[float] = []
+    matched, busy_us = tuple[str, ...](), 0.0
+    for before in played:
+        edited = Edited(run.replay, before.after_ns)
+        matched, busy_us = make(changes, edited), edited.busy_us()
+        after_us.append(edited.play().step_us)
+    gains = [1 - after / before.step_us for before, after in zip(played, after_us, strict=True)]
+    if all(map(only_removes, changes)):
+        gains = [max(gain, 0.0) for gain in gains]
+    recorded_us = plain.recorded_step_us or run.replay.play().step_us
+    whole_us = [plain.low_us or 0.0, plain.high_us or 0.0]  # of an estimate its ends, in the order of the gains
+    if of == MEASURED or len(gains) == 1:
+        whole_us = [(plain.step_us if of == MEASURED else None) or recorded_us] * len(gains)
+    # The wide margin of an estimate is the CPU's: what the GPU does in a step is known better.
+    changed_us = [
+        max(whole * (1 - gain), min(busy_us * (1 - GPU_MARGIN), whole)) for whole, gain in zip(whole_us, gains, strict=True)
+    ]
+    return WhatIf(
+        trace=trace.path,
+        changes=tuple(change.text for change in changes),
+        matched=matched,
+        of=of,
+        recorded_step_us=recorded_us,
+        plain=plain,
+        changed_low_us=min(changed_us),
+        changed_high_us=max(changed_us),
+        **gains_of(whole_us, changed_us),
+        in_a_job=bool(run.replay.work.is_named(is_collective).any()),
+    )
+
+
+def gains_of(whole_us: Sequence[float], changed_us: Sequence[float]) -> dict[str, float]:
+    """The least and the most that is saved of these steps, as shares."""
+    gains = [1 - changed / whole if whole else 0.0 for whole, changed in zip(whole_us, changed_us, strict=True)]
+    return {"gain_low": min(gains), "gain_high": max(gains)}
+
+
+def only_removes(change: Change) -> bool:
+    """Whether a change takes work or waits away and adds none: then no step is longer. One can seem so, where the first one ends
+    earlier, from whose end on the others are told.
+    """
+    return change.kind in ("drop", "no waits", "loader", "rank") or (change.kind == "scale" and change.factor <= 1)
+
+
+def gain_of(run: RunWithoutProfiler, plain: PlainRun, effect: Effect) -> Gain | None:
+    """What an advice saves of the plain step; None where that step is not known."""
+    gains = [(_gain(run, times, effect.least), _gain(run, times, effect.most)) for times in run.plain_times(plain)]
+    if not gains:
+        return None
+    low = max(min(least for least, _ in gains), 0.0)
+    return Gain(low, max(*(most for _, most in gains), low))
+
+
+def gains_together(run: RunWithoutProfiler, plain: PlainRun, effects: list[Effect]) -> list[Gain]:
+    """What several advices save, all of some of them: by the number whose bits say which, from 0 on."""
+    found = []
+    for subset in subsets(effects):
+        least = all_of(*(effect.least for effect in subset if effect.least is not None))
+        found.append(gain_of(run, plain, Effect(all_of(*(effect.most for effect in subset)), least)) or Gain(0.0, 0.0))
+    return found
+
+
+def subsets(offered: list[Any]) -> list[list[Any]]:
+    """Each choice of some of these, by the number whose bits say which."""
+    return [[choice for place, choice in enumerate(offered) if chosen >> place & 1] for chosen in range(1 << len(offered))]
+
+
+def busy_after(run: RunWithoutProfiler, edit: Edit) -> float:
+    """How long the GPU is busy in a step at least, after a change (us)."""
+    edited = Edited(run.replay, run.replay.nodes.after_ns)
+    edit(edited)
+    return edited.busy_us()
+
+
+def _gain(run: RunWithoutProfiler, times: tuple[np.ndarray, float], edit: Edit | None) -> float:
+    """The share of a step that an edit saves, of these times between the nodes and the step's time with them."""
+    if edit is None:
+        return 0.0
+    after_ns, before_us = times
+    edited = Edited(run.replay, after_ns)
+    edit(edited)
+    return 1 - edited.play().step_us / before_us
+
+
+def make(changes: list[Change], run: Edited) -> tuple[str, ...]:
+    """Make the changes. For each change in words what it matched. Raises LookupError: there is nothing to change."""
+    replay, kinds, matched = run.replay, {change.kind for change in changes}, []
+    factors = np.ones(len(replay.work))
+    for change in changes:
+        if change.kind == "scale":
+            own, told = _scaled(change, replay)
+            factors *= own
+            matched.append(f"{change.text}: {told}")
+    run.scale(np.minimum(factors, MOST_FACTOR))
+    if "graph" in kinds:
+        if not len(replay.work):
+            raise _nothing("graph", replay, "no GPU event")
+        run.launch_at_once("loader" not in kinds)
+    if "loader" in kinds and not run.load_nothing():
+        raise _nothing("loader", replay, "no DataLoader that was asked for a batch")
+    calls = replay.trace.waits.where(replay.trace.waits.reason != Reason.QUEUE)
+    if "no waits" in kinds and not run.return_at_once(calls.at):
+        raise _nothing("no waits", replay, "no call that waits for the GPU")
+    for change in changes:
+        if change.kind == "drop":
+            spans = _matching(change, replay)
+            matched.append(f"{change.text}: {_listed(spans.names)}")
+            run.drop(spans)
+    return tuple(matched)
+
+
+def _nothing(text: str, replay: Replay, what: str) -> LookupError:
+    return LookupError(f"{replay.trace.path}: {text!r} matches nothing: the trace has {what}")
+
+
+def _listed(names: list[str]) -> str:
+    """How many there are, and of which names, the most frequent first."""
+    counts = Counter(names).most_common()
+    more = f" and {len(counts) - MOST_NAMES} more names" if len(counts) > MOST_NAMES else ""
+    return ", ".join(f"{n} x {name[:LONGEST_NAME_IN_WORDS]}" for name, n in counts[:MOST_NAMES]) + more
+
+
+def _scaled(change: Change, replay: Replay) -> tuple[np.ndarray, str]:
+    """For each GPU event, the change's factor, 1 for those that do not match; and what matches, in words."""
+    work = replay.work
+
+    def matches(name: str) -> bool:
+        return bool(change.pattern and (change.pattern.search(name) or change.pattern.search(decode_name(name).label)))
+
+    chosen = work.is_named(matches)
+    if not chosen.any():
+        raise _nothing(change.text, replay, "no kernel or copy of such a name (scale takes kernels and copies, drop takes ops)")
+    labels = [decode_name(name).label for name in work.where(chosen).names]
+    return np.where(chosen, change.factor, 1.0), _listed(labels)
+
+
+def _matching(change: Change, replay: Replay) -> Rows:
+    """The ops, annotations and calls of the steps that match."""
+    slices = replay.trace.slices
+    spans = Rows(slices, slices.of(*ON_CPU))
+    spans = spans.where(spans.is_named(lambda name: bool(change.pattern and change.pattern.search(name) and not is_step(name))))
+    spans = spans.where((spans.start_ns >= replay.steps.start_ns[0]) & (spans.start_ns < replay.steps.end_ns[-1]))
+    if not len(spans):
+        what = "no op, annotation or call of such a name in its steps (drop takes ops, scale takes kernels and copies)"
+        raise _nothing(change.text, replay, what)
+    return spans

@@ -1,0 +1,1 @@
+"""Runs beside each other: two, many, and a gate."""

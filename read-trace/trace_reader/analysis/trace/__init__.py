@@ -1,0 +1,1 @@
+"""What one trace shows: facts, each computed from its rows."""

@@ -1,0 +1,148 @@
+"""The verdict in a sentence."""
+
+from trace_reader.analysis.replay.plain_run import ESTIMATED, MEASURED, PlainRun
+from trace_reader.analysis.trace.critical_path import CriticalPath
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.names.kernel_names import decode_name
+from trace_reader.units import about, us
+
+CLASSES = {  # of the critical path
+    "compute": "GPU compute", "cpu": "CPU time", "input": "waiting for a DataLoader", "communication": "communication",
+    "copy": "copying", "latency": "launch latency", "unknown": "waiting that the trace does not explain",
+}  # fmt: skip
+CPU_WORDS = {
+    "python": "Python", "silent": "nothing recorded", "annotation": "annotations, in no op", "op": "ops",
+    "launch": "launch calls", "call": "calls that launch no kernel",
+    "memory": "memory management", "loading": "loading code", "compilation": "compiling", "profiler": "the profiler",
+    "collective": "no op, while a collective runs on the CPU",
+}  # fmt: skip
+DURING_COLLECTIVES = "in no op while a collective runs on the CPU"
+BETWEEN_OPS = "in no op (Python, waiting, or memory that is given back)"
+NEARLY_BUSY = 0.8  # of a step: a GPU that is busy for so long may limit it
+ROUNDS_APART = 2.0  # times the shortest round of a measured step, from which on the longest is told, too
+
+
+def verdict_sentence(facts: Facts) -> str:
+    """One line: what limits the run, its share of the critical path, and what makes up most of that."""
+    path = facts.critical_path
+    if facts.verdict == "cpu-only":
+        launched = sum(step.launches for step in facts.steps)
+        held = "launches, but no GPU event" if launched else "no GPU event"
+        return f"cpu-only: the trace holds {held}" + (f"; {on_cpu(facts, path)}" if path else "")
+    lacks = f"the trace lacks {' and '.join(facts.missing)}" if facts.missing else "no recorded step launched GPU work"
+    if path is None:
+        return f"unknown: {lacks}" + ("" if facts.has_gpu_work else "; it holds no GPU event")
+    words = what_limits(path)
+    if len(facts.critical_paths) > 1:
+        words = f"on GPU {path.device}, which ends last, {words}"
+    return f"unknown: {lacks}; of what it holds, {words}" if facts.missing else f"{facts.verdict}: {words}"
+
+
+def plain_sentence(facts: Facts) -> str:
+    """One line: what a step takes without the profiler, where that was measured or differs from the recorded one, and what the
+    recorded run looks like, where the verdict on it is another one; else empty.
+    """
+    plain, recorded = facts.plain, facts.recorded_critical_path
+    if plain.step_us is None or plain.high_us is None:
+        because = plain.unknown_because
+        return f"what a step takes without the profiler is not known: {because}" if because else ""
+    step = f"an estimated {us(plain.low_us)} to {us(plain.high_us)}"
+    if plain.how == MEASURED:
+        step = f"{us(plain.step_us)}{far_rounds(plain)}"
+    if facts.verdict != facts.recorded_verdict and recorded is not None:
+        name, share = next(iter(recorded.classes.items()))
+        at = f", at {us(plain.recorded_step_us)} a step," if plain.recorded_step_us else ","
+        looks = f"recorded{at} the run looks {facts.recorded_verdict} ({about(share)} {CLASSES[name]})"
+        return f"{looks}; without the profiler {_busy(facts, step)}"
+    least_us = plain.step_us if plain.how == MEASURED else plain.low_us
+    # A kernel of a collective is busy while it waits for other ranks.
+    waits = any(kernel.work_kind == "communication" for kernel in facts.kernels)
+    may_limit = plain.verdict is None and not waits and facts.verdict != "gpu-bound"
+    if may_limit and _busy_us(facts) >= NEARLY_BUSY * (least_us or 0.0):
+        return f"without the profiler it may be gpu-bound: {_busy(facts, step)}"
+    before = f", {us(plain.recorded_step_us)} recorded" if plain.recorded_step_us else ""
+    if plain.how == MEASURED:
+        return f"a step takes {step} without the profiler{before}"
+    return f"without the profiler a step takes {step}{before}" if (plain.recorded_step_us or 0.0) > plain.high_us else ""
+
+
+def far_rounds(plain: PlainRun) -> str:
+    """From when to when the rounds of a measured step are, where that is far: ` (1.0 ms to 3.0 ms in its rounds)`; else empty."""
+    low_us, high_us = plain.low_us or 0.0, plain.high_us or 0.0
+    return f" ({us(low_us)} to {us(high_us)} in its rounds)" if low_us * ROUNDS_APART < high_us else ""
+
+
+def cpu_lines(facts: Facts) -> str:
+    """One line: in which lines of Python the CPU is where the run waits for it; of one that the CPU limits and that was recorded
+    without stacks, how to see them.
+    """
+    if facts.cpu_lines:
+        told = ", ".join(
+            f"{line.line} {about(line.share)}" + f" (mostly {line.mostly.strip('<>')})" * bool(line.mostly)
+            for line in facts.cpu_lines
+        )
+        return f"of {whole(facts)}, by line of Python (with what it calls in torch): {told}"
+    if facts.verdict == "overhead-bound" and "stacks" not in facts.recorded_with and not facts.lesson:
+        return "recorded without stacks: with_stack=True would show which lines of Python the CPU is at"
+    return ""
+
+
+def _busy(facts: Facts, step: str) -> str:
+    """What the GPU has to do in a step without the profiler."""
+    if _busy_us(facts) > (facts.plain.high_us or 0.0):
+        return f"it takes {step}"
+    if facts.plain.how == ESTIMATED and _busy_us(facts) > (facts.plain.low_us or 0.0):
+        return f"a step takes {step}, and the GPU's work in it, as recorded, {us(_busy_us(facts))}"
+    return f"the GPU is busy for {us(_busy_us(facts))} of {step} per step"
+
+
+def _busy_us(facts: Facts) -> float:
+    """How long the GPU is busy with a step's work, on average."""
+    busy_us = [found.gpu_busy_us for found in facts.steps if found.gpu_busy_us is not None]
+    return sum(busy_us) / max(len(busy_us), 1)
+
+
+def what_limits(path: CriticalPath) -> str:
+    """The share and the class of the path (of none with half of it, the two largest), and the two things that are most of it."""
+    shares = [(name, share) for name, share in path.classes.items() if share > 0]
+    limiting = shares[:2] if path.verdict == "mixed" else shares[:1]
+    words = [f"{about(share)}{' of the critical path' * (not n)} is {CLASSES[name]}" for n, (name, share) in enumerate(limiting)]
+    largest = sorted((thing for name, _ in limiting for thing in things(path, name)), key=lambda thing: -thing[1])[:2]
+    most = ", ".join(f"{what} {about(us_ / path.window_us)}" for what, us_ in largest)
+    return " and ".join(words) + (f" ({most})" if largest else "")
+
+
+def on_cpu(facts: Facts, path: CriticalPath) -> str:
+    """What takes most of a run without a GPU: the share and the name of the two largest of its ops and of what is no op."""
+    told = [
+        f"{about(time_us / path.window_us)}{f' of {whole(facts)}' * (not n)} is {what}"
+        for n, (what, time_us) in enumerate(parts(path)[:2])
+    ]
+    return ", ".join(told)
+
+
+def whole(facts: Facts) -> str:
+    """Of what a share is: of the critical path, which without a GPU is the steps' time."""
+    return "the critical path" if facts.has_gpu_work else "the steps' time" if facts.steps else "the time"
+
+
+def parts(path: CriticalPath) -> list[tuple[str, float]]:
+    """What a run without a GPU spends its time on: ops by name, what is in none, waiting for a DataLoader; the most first."""
+    found = [(part.name, part.us) for part in path.ops]
+    collective_us = sum(part.us for part in path.cpu if part.name == "collective")
+    found.append((DURING_COLLECTIVES, collective_us))
+    found.append((BETWEEN_OPS, max(path.cpu_us - sum(part.us for part in path.ops) - collective_us, 0.0)))
+    found.append((CLASSES["input"], path.input_us))
+    return sorted(((name, time_us) for name, time_us in found if time_us > 0), key=lambda thing: (-thing[1], thing[0]))
+
+
+def things(path: CriticalPath, name: str) -> list[tuple[str, float]]:
+    """What makes up a class of the path, with its time in us, the most first."""
+    if name == "cpu":
+        return [(CPU_WORDS[part.name], part.us) for part in path.cpu]
+    labels: dict[str, float] = {}
+    for kernel in path.kernels:
+        if kernel.kind == name:
+            label = decode_name(kernel.name).label
+            labels[label] = labels.get(label, 0.0) + kernel.us
+    return sorted(labels.items(), key=lambda item: -item[1])

@@ -1,0 +1,44 @@
+"""`--brief`: what scripts and agents need of a trace, in twenty lines at most, none of them wrapped."""
+
+from trace_reader.analysis.trace.facts import WORTH_A_CHANGE, Facts, Finding
+from trace_reader.findings import PATTERNS
+from trace_reader.findings.verdict import cpu_lines, plain_sentence, verdict_sentence
+from trace_reader.report.trace_report import NAMING, gain_words, recorded_with, work_per_step
+from trace_reader.units import about, us
+
+MOST_CHANGES = 3
+NO_PERIOD = "step: unknown (fewer than two recorded steps)"
+
+
+def brief_lines(facts: Facts) -> list[str]:
+    """The verdict, the step recorded and without the profiler, and the changes that save most, by the id of their finding."""
+    lines = [f"trace: {facts.trace}", f"device: {facts.device or 'unknown'}", f"verdict: {verdict_sentence(facts)}"]
+    lines.append(f"step: {us(facts.step_period_us)} recorded" if facts.step_period_us else NO_PERIOD)
+    if facts.plain.unknown_because:
+        lines.append(f"plain step: not known: {facts.plain.unknown_because}")
+    elif plain := plain_sentence(facts):
+        lines.append(f"plain step: {plain}")
+    if facts.cpu_lines:
+        lines.append(f"lines: {cpu_lines(facts)}")
+    lines.append(work_per_step(facts))
+    if with_ := recorded_with(facts):
+        lines.append(with_)
+    shown = [one for one in facts.findings if _names_a_change(one, facts)][:MOST_CHANGES]
+    for number, finding in enumerate(shown, 1):
+        gain = gain_words(finding)
+        worth = f"saves {gain}" if gain else f"{about(finding.share or 0.0)} of the path"
+        lines += [f"{number}. {finding.slug} ({worth}): {finding.seen}", f"   next: {finding.next}"]
+    if not shown:
+        lines.append("no finding that names a change")
+    rest = [one.slug for one in facts.findings if one not in shown and one.slug in PATTERNS]
+    lines.append(f"also: {', '.join(rest) or 'nothing'}")
+    if facts.failed:
+        lines.append(f"failed: {', '.join(facts.failed)}")
+    return lines
+
+
+def _names_a_change(finding: Finding, facts: Facts) -> bool:
+    """Whether doing what it says may save something that shows."""
+    if finding.is_worthless or (finding.slug == facts.verdict and finding.slug not in NAMING):
+        return False
+    return bool(gain_words(finding)) or (finding.gain is None and (finding.share or 0.0) >= WORTH_A_CHANGE)

@@ -1,0 +1,420 @@
+"""The report on a job: its ranks side by side."""
+
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+from trace_reader.analysis.jobs.job_facts import JobFacts, JobFinding, RankFacts
+from trace_reader.analysis.jobs.rank_summary import SEND_AND_RECEIVE
+from trace_reader.analysis.jobs.straggler import MIN_SHARE_OF_WINDOW, Straggler
+from trace_reader.analysis.replay.plain_run import MEASURED
+from trace_reader.findings import NAMING
+from trace_reader.findings.verdict import far_rounds
+from trace_reader.model.rows import median
+from trace_reader.names.devices import peak
+from trace_reader.report.document import Column, Document, Style, Table
+from trace_reader.report.lights import waits_of
+from trace_reader.report.trace_report import OF_NO_CHANGE, TO_LOOK_INTO, WORTH_A_LOOK, advice, gain_words, saved, steps_line
+from trace_reader.report.trace_tables import collective_light, each, known, megabytes
+from trace_reader.units import about, count, percent, us
+
+NOT_MATCHED = 0.005  # of what is exposed: less is left out of the sentence
+EXPOSED = 0.05  # of the time, from which on a job is said to wait for its communication
+MOST_RANKS_IN_ORDER = 8  # that are shown in their order; of more, those that wait least come first
+MAIN_CAUSE = {"transfer": "transfer", "arrival skew": "skew", "mixed": "mixed", "inconclusive": "unknown"}
+MOST_LEFT_OUT = 3
+APART_NS = 10**8  # of two machines' clocks
+SEEN_WIDTH = 22  # characters
+SMALLEST_GAIN = 0.005  # that is not nothing
+MOST_NUMBERS = 6  # in a list of ranks
+
+
+class JobView:
+    """What the tables of a job are made from."""
+
+    def __init__(self, job: JobFacts, style: Style):
+        self.job, self.style = job, style
+        same = len({rank.steps for rank in job.ranks}) == 1 and job.ranks[0].steps
+        self.steps = job.ranks[0].steps if same else 1  # that times are divided by
+
+    @property
+    def ranks(self) -> list[RankFacts]:
+        """In their order; of many, those that wait least first."""
+        ranks = list(self.job.ranks)
+        return sorted(ranks, key=lambda rank: (rank.waiting_us, rank.rank)) if len(ranks) > MOST_RANKS_IN_ORDER else ranks
+
+    @property
+    def nvlink_gb_per_s(self) -> float | None:
+        devices = {summary.device or "unknown" for summary in self.job.summaries}
+        return peak(devices.pop(), "nvlink") if len(devices) == 1 else None
+
+
+def job_report(job: JobFacts, style: Style) -> Document:
+    """All ranks of a job."""
+    out, view = Document(style), JobView(job, style)
+    out.title(f"{count(len(job.ranks), 'rank')} of one job: {_files([rank.trace for rank in job.ranks])}")
+    versions = ", ".join(f"{name} {version}" for name, version in job.summaries[0].versions.items())
+    devices = list(dict.fromkeys(summary.device or "unknown" for summary in job.summaries))
+    out.lines([f"device: {', '.join(devices)}{'; ' + versions if versions else ''}"])
+    if job.missing_ranks:
+        verb = "is" if len(job.missing_ranks) == 1 else "are"
+        missing = f"{_ranks(job.missing_ranks)} {verb} missing here"
+        out.lines([f"of {job.world_size} ranks, {missing}; the straggler may be among them"])
+    steps = list(dict.fromkeys(summary.steps for summary in job.summaries))
+    if len(steps) > 1:
+        out.lines(["steps: the ranks did not record the same ones"])
+    else:
+        out.lines([steps_line(steps[0]) if steps[0] else "steps: none"])
+    if cut := [summary.rank for summary in job.summaries if summary.truncated]:
+        out.lines([f"{_ranks(cut)}: the file is cut off, and its whole part was read"])
+    out.section("Verdict", "verdict")
+    out.lines([line for line in (job_sentence(job), _late(job), _plain(job), _best(job)) if line])
+    out.table(RANKS, view)
+    for table in (RANK_STEPS, FOUND):
+        if table.shown(view):
+            out.table(table, view)
+    out.table(JOB_COLLECTIVES, view)
+    out.section("Clocks and matching", "clocks")
+    out.lines(_clocks(job))
+    return out
+
+
+def job_sentence(job: JobFacts) -> str:
+    """What a job waits for, in a sentence or two."""
+    if job.straggler is not None:
+        return _straggler(job, job.straggler)
+    who, late = "no rank causes half of the waiting", job.late
+    if not any(rank.waiting_us for rank in job.ranks):
+        who = "no rank waits for another"
+    elif not any(rank.last_to_arrive for rank in job.ranks):
+        who = "which rank causes it is not known"
+    if late is not None:
+        whose = f"{about(late.cost)} of rank {job.waits_longest.rank}'s time"
+        costs = f"which costs {whose}"
+        if late.cost >= MIN_SHARE_OF_WINDOW and job.late_gain is not None:
+            most = f"up to {job.late_gain.high:.1%}" if job.late_gain.high >= SMALLEST_GAIN else "nothing that the replay shows"
+            costs = f"which takes {whose}, and of a step without the profiler {most}"
+        small = ": small" if late.cost < MIN_SHARE_OF_WINDOW else ""
+        who = f"rank {late.rank} causes {about(late.share)} of the waiting, {costs}{small}"
+    where = _verdicts(job)
+    window_us, exposed_us, waiting_us, transfer_us, communication_us, overlapped_us = (
+        sum(getattr(rank, f"{what}_us") for rank in job.ranks)
+        for what in ("window", "exposed", "exposed_waiting", "exposed_transfer", "communication", "overlapped")
+    )
+    if not communication_us:
+        return f"{where}; the traces hold no communication"
+    share = exposed_us / window_us if window_us else 0.0
+    exposed = f"exposed communication takes {about(share)} of the time"
+    if not job.matched:
+        return f"{exposed}; no collective could be matched, so which rank waits for which is unknown; {where}"
+    if not job.whole:
+        return f"{exposed}; how much of it is waiting is unknown without the missing ranks; {where}"
+    if not job.ends_fit:
+        return (
+            f"the calls of one collective end {us(job.clock_residual_us)} apart: their durations do not show which rank waited "
+            f"for which; {where}"
+        )
+    if share < EXPOSED:
+        hidden = f"{about(overlapped_us / communication_us)} of all communication is hidden"
+        none = "there is no straggler" if late is None else "there is no straggler that costs much"
+        return f"{none} ({who}), and {exposed} ({hidden}); {where}"
+    parts = [f"{about(transfer_us / exposed_us)} of it is transfer and {about(waiting_us / exposed_us)} waiting for other ranks"]
+    if (rest := 1 - (transfer_us + waiting_us) / exposed_us) > NOT_MATCHED:
+        parts.append(f"{about(rest)} could not be matched")
+    if waiting_us > NOT_MATCHED * exposed_us:
+        parts.append(who)
+    return f"{exposed}: {', '.join(parts)}; {where}"
+
+
+def _verdicts(job: JobFacts) -> str:
+    """What the ranks are bound by, each by its own trace; where the CPU is what limits them as recorded, what it is of a step."""
+    ranks = job.ranks
+    by_verdict: dict[str, list[int]] = {}
+    for rank in ranks:
+        by_verdict.setdefault(rank.verdict, []).append(rank.rank)
+    told = ", ".join(f"{_ranks(one)} {'is' if len(one) == 1 else 'are'} {verdict}" for verdict, one in by_verdict.items())
+    if len(by_verdict) == 1 and len(ranks) > 1:
+        told = f"all ranks are {ranks[0].verdict}"
+    launching = next((finding.gain for finding in job.findings if finding.slug == "overhead-bound"), None)
+    if launching is None:
+        return told
+    most = "nothing" if launching.high < SMALLEST_GAIN else f"up to {launching.high:.0%}"
+    return f"{told} as recorded (of a step without the profiler, less work on the CPU saves {most})"
+
+
+def _straggler(job: JobFacts, late: Straggler) -> str:
+    last = next(rank for rank in job.ranks if rank.rank == late.rank)
+    others = [rank for rank in job.ranks if rank.rank != late.rank]
+    waits = sorted(rank.waiting_us for rank in others)
+    range_of = us(waits[0]) if us(waits[0]) == us(waits[-1]) else f"{us(waits[0])} to {us(waits[-1])}"
+    who = f"rank {others[0].rank} waits {range_of}" if len(others) == 1 else f"the others wait {range_of}"
+    annotation = late.place.annotation if late.place else ""
+    where = f" {'before' if late.place and late.place.first else 'in'} {annotation}" if annotation else ""
+    why = {
+        "compute": "It computes longer.",
+        "cpu": f"Its CPU is late{where}.",
+        "input": "It waits for its input (a DataLoader).",
+        "gap": "Its device waits for something that is not the CPU.",
+    }.get(late.cause, "Its compute and launches do not show what delays it.")
+    once = f", most of it in one collective, in {late.once}" if late.once else ""
+    in_all = f" (in all {last.steps} steps, hidden or not)" if last.steps > 1 else ""
+    worst = job.waits_longest
+    in_steps = f", in {late.in_steps} of {late.of_steps} steps" if late.of_steps > 1 and late.in_steps else ""
+    return (
+        f"rank {late.rank} is the straggler{in_steps}: it arrives last in {late.last} of {count(late.of, 'collective')}; {who} "
+        f"in collectives{once}{in_all}, rank {late.rank} waits {us(last.waiting_us)}. {why} Rank {worst.rank} spends "
+        f"{about(worst.exposed_waiting_us / worst.window_us)} of its time in exposed waiting."
+    )
+
+
+def _plain(job: JobFacts) -> str:
+    """One line: what a step of the job takes without the profiler; empty where nothing was recorded that could tell."""
+    plain = job.plain
+    if plain.step_us is None:
+        return f"what a step takes without the profiler is not known: {plain.unknown_because}" if plain.unknown_because else ""
+    recorded = f", {us(plain.recorded_step_us)} recorded" if plain.recorded_step_us else ""
+    if plain.how == MEASURED:
+        return f"a step takes {us(plain.step_us)}{far_rounds(plain)} without the profiler{recorded}"
+    return f"without the profiler a step takes an estimated {us(plain.low_us)} to {us(plain.high_us)}{recorded}"
+
+
+def _late(job: JobFacts) -> str:
+    """One line: what the straggler costs."""
+    if job.straggler is None:
+        return ""
+    change = f"rank {job.straggler.rank} like {job.waits_longest.rank}"
+    if job.late_gain is not None:
+        more = "" if not job.unmatched else ", or more: not all of its collectives are here"
+        return f"what it costs: {saved(job.late_gain)} of a step{more} (--what_if '{change}')"
+    return f"what it costs: --what_if '{change}'" if _can_be_played(job) else ""
+
+
+def _can_be_played(job: JobFacts) -> bool:
+    """Whether --what_if can tell of this job what a change brings: it takes a step's time from one end to the next."""
+    steps = all(len(summary.steps) > 1 and summary.has_gpu for summary in job.summaries)
+    return job.can_be_played and job.whole and None not in job.offset_ns and steps
+
+
+def _saved_most(finding: JobFinding) -> tuple[bool, float]:
+    """What saves most has the smallest one; of what is not known the order stays."""
+    return finding.gain is None, -(finding.gain.low + finding.gain.high) if finding.gain else 0.0
+
+
+def _best(job: JobFacts) -> str:
+    """One line: of the changes that the ranks' findings name, the one that saves most of the job's step."""
+    for finding in sorted(job.findings, key=_saved_most):
+        no_change = finding.slug in OF_NO_CHANGE or (finding.slug in TO_LOOK_INTO and finding.share < WORTH_A_LOOK)
+        if no_change or finding.is_worthless or not gain_words(finding):
+            continue
+        ranks = "all ranks" if len(finding.ranks) == len(job.ranks) else _ranks(finding.ranks)
+        return f"best change ({finding.slug} of {ranks}, saves {gain_words(finding)} of a step): {advice(finding.next)}"
+    return ""
+
+
+def _time(what: str, if_matched: bool = False) -> Callable[[RankFacts, JobView], str]:
+    """A time of a rank per step; `if_matched`: unknown where none of its collectives could be matched."""
+
+    def cell(rank: RankFacts, view: JobView) -> str:
+        if if_matched and rank.communication_us and not rank.matched:
+            return "unknown"
+        return us(getattr(rank, what) / view.steps)
+
+    return cell
+
+
+def _ranks_title(view: JobView) -> str:
+    per_step = f"as recorded, the mean of {view.steps} steps" if view.steps > 1 else "all that was recorded"
+    order = "; those that wait least first" if len(view.job.ranks) > MOST_RANKS_IN_ORDER else ""
+    return f"Ranks ({per_step}; waiting and transfer: the exposed part; last: how often it arrived last, in all steps{order})"
+
+
+def _place(job: JobFacts, rank: RankFacts) -> int:
+    return next(place for place, other in enumerate(job.ranks) if other.rank == rank.rank)
+
+
+RANKS = Table(
+    key="ranks",
+    title=_ranks_title,
+    rows=lambda view: view.ranks,
+    columns=(
+        Column("rank", lambda rank, view: str(rank.rank)),
+        Column("compute", _time("compute_us")),
+        Column("commun.", _time("communication_us")),
+        Column("exposed", _time("exposed_us")),
+        Column("waiting", _time("exposed_waiting_us", if_matched=True)),
+        Column("transfer", _time("exposed_transfer_us", if_matched=True)),
+        Column("idle", _time("idle_us")),
+        Column("last", lambda rank, view: str(rank.last_to_arrive)),
+        Column("overlapped", _time("overlapped_us"), in_short=False),
+        Column("all waiting", _time("waiting_us", if_matched=True), in_short=False),
+        Column("verdict", lambda rank, view: rank.verdict, in_short=False),
+    ),
+    light=lambda rank, timelines, job: {place: waits_of(job, place)} if (place := _place(job, rank)) in timelines else {},
+    short_rows=MOST_RANKS_IN_ORDER,
+)
+
+
+def _has_several_steps(view: JobView) -> bool:
+    return all(len(rank.by_step) > 2 for rank in view.job.ranks)
+
+
+def _first(what: str) -> Callable[[RankFacts, JobView], str]:
+    return lambda rank, view: us(getattr(rank.by_step[0], what))
+
+
+def _later(what: str) -> Callable[[RankFacts, JobView], str]:
+    """The median of the steps after the first, which often is a cold one."""
+    return lambda rank, view: us(median(np.array([getattr(step, what) for step in rank.by_step[1:]])))
+
+
+RANK_STEPS = Table(
+    key="rank_steps",
+    title="Steps of the ranks (as recorded; first: the first one, from its start; else the later ones' median, end to end)",
+    rows=lambda view: view.ranks,
+    columns=(
+        Column("rank", lambda rank, view: str(rank.rank)),
+        Column("first", _first("period_us")),
+        Column("step", _later("period_us")),
+        Column("compute", _later("compute_us")),
+        Column("exposed", _later("exposed_us")),
+        Column("first waiting", _first("waiting_us")),
+        Column("waiting", _later("waiting_us")),
+    ),
+    shown=lambda view: _has_several_steps(view) and not view.style.is_short,
+    name="the steps of the ranks",
+)
+
+
+def _found(view: JobView) -> list[JobFinding]:
+    """What is worth telling: by what it saves, the most first; then what tells the ranks apart. Of all ranks, where it is not
+    known to save anything, only where everything is told. A verdict is told in its place, unless it is known what it costs.
+    """
+    verdicts = {summary.verdict for summary in view.job.summaries} - NAMING
+    found = [item for item in view.job.findings if item.slug not in verdicts or gain_words(item)]
+    if view.style.is_short:
+        found = [item for item in found if not item.is_worthless and (item.gain or len(item.ranks) < len(view.job.ranks))]
+    return sorted(found, key=_saved_most)
+
+
+def _begun(text: str) -> str:
+    """The beginning of a sentence."""
+    return text if len(text) <= SEEN_WIDTH else f"{text[: SEEN_WIDTH - 3].rstrip()}..."
+
+
+def _whose(found: JobFinding, view: JobView) -> str:
+    if len(found.ranks) == len(view.job.ranks):
+        return "all ranks" if len(found.ranks) > 1 else "the rank"
+    return f"{_ranks(found.ranks)}{' alone' if len(found.ranks) == 1 else ''}"
+
+
+def _saved(found: JobFinding) -> str:
+    """What following the advice saves; unknown where that is not known, or the bound says nothing."""
+    return "nothing" if found.is_worthless else gain_words(found) or "unknown"
+
+
+FOUND = Table(
+    key="rank_findings",
+    title="Findings of the ranks' own traces (share: of the path of the one that shows most; saves: of the job's step)",
+    rows=_found,
+    columns=(
+        Column("of", _whose),
+        Column("finding", lambda found, view: found.slug),
+        Column("share", lambda found, view: percent(found.share)),
+        Column("saves", lambda found, view: _saved(found)),
+        Column("seen", lambda found, view: _begun(found.seen) if view.style.is_short else found.seen),
+    ),
+    short_rows=3,
+    shown=lambda view: bool(_found(view)),
+    name="the ranks' own findings",
+)
+
+
+def _collectives_title(view: JobView) -> str:
+    nvlink = view.nvlink_gb_per_s
+    beside = f"; a device's NVLink carries {nvlink:.0f} as published" if nvlink else ""
+    return f"Collectives (transfer and skew: medians; GB/s: on the bus{beside})"
+
+
+def _collective_ranks(row: Any, view: JobView) -> str:
+    return " > ".join(map(str, row.ranks)) if row.name == SEND_AND_RECEIVE else _ranks(row.ranks, "")
+
+
+JOB_COLLECTIVES = Table(
+    key="collectives",
+    title=_collectives_title,
+    rows=lambda view: view.job.collectives,
+    columns=(
+        Column("collective", lambda row, view: row.name),
+        Column("group", lambda row, view: row.group or "unknown"),
+        Column("ranks", _collective_ranks),
+        Column("count", lambda row, view: str(row.count)),
+        Column("MB", lambda row, view: megabytes(row)),
+        Column("transfer", lambda row, view: us(row.transfer_us)),
+        Column("skew", lambda row, view: us(row.skew_us)),
+        Column("GB/s", lambda row, view: known(row.bus_gb_per_s, ".1f")),
+        Column("mostly", lambda row, view: MAIN_CAUSE[row.kind]),
+    ),
+    light=each(collective_light),
+    short_rows=8,
+    empty="none that all ranks have",
+)
+
+
+def _clocks(job: JobFacts) -> list[str]:
+    lines = []
+    if job.clock_residual_us is not None:
+        lines.append(
+            f"the ends of {count(job.matched, 'matched collective')} align the clocks; they remain {us(job.clock_residual_us)} "
+            "apart (median)"
+        )
+    if loose := [rank.rank for rank, offset in zip(job.ranks, job.offset_ns, strict=True) if offset is None]:
+        lines.append(f"nothing ties the clock of {_ranks(loose)} to the clock of rank {job.ranks[0].rank}")
+    if apart := _apart(job):
+        lines.append(apart)
+    if job.unmatched:
+        lines.append(f"left out: {count(job.unmatched, 'collective')}")
+        for left in job.left_out[:MOST_LEFT_OUT]:
+            counts = ", ".join(f"rank {rank} has {n}" for rank, n in left.counts[:MOST_NUMBERS])
+            more = f" and {len(left.counts) - MOST_NUMBERS} more ranks" if len(left.counts) > MOST_NUMBERS else ""
+            name = f"{left.name} in group {left.group or 'unknown'}{', ' * bool(left.step)}{left.step}"
+            lines.append(f"  {name}: {left.reason}: {counts}{more}")
+        if len(job.left_out) > MOST_LEFT_OUT:
+            lines.append(f"  and {len(job.left_out) - MOST_LEFT_OUT} more kinds")
+    return lines or ["the traces hold no collective"]
+
+
+def _apart(job: JobFacts) -> str:
+    """How far the clock of a rank is from the first's, where that is more than machines that keep time are apart."""
+    first, furthest = job.summaries[0], (0, 0)
+    for summary, offset in zip(job.summaries[1:], job.offset_ns[1:], strict=True):
+        if offset is not None:
+            apart_ns = summary.base_ns + summary.zero_ns - first.base_ns - first.zero_ns - offset
+            furthest = max(furthest, (abs(apart_ns), summary.rank))
+    if furthest[0] < APART_NS:
+        return ""
+    return f"the clocks of ranks {first.rank} and {furthest[1]} are {us(furthest[0] / 1000)} apart: is this one run?"
+
+
+def _ranks(ranks: Sequence[int], word: str = "rank") -> str:
+    """`rank 3`, `ranks 0 to 7`, `ranks 1, 3, 4 and 5 more`."""
+    if not ranks:
+        return "unknown"
+    label = "" if not word else f"{word} " if len(ranks) == 1 else f"{word}s "
+    if len(ranks) > (2 if word else 1) and ranks[-1] - ranks[0] == len(ranks) - 1:
+        return f"{label}{ranks[0]}{' to ' if word else '-'}{ranks[-1]}"
+    more = f" and {len(ranks) - MOST_NUMBERS} more" if len(ranks) > MOST_NUMBERS else ""
+    return label + ", ".join(map(str, ranks[:MOST_NUMBERS])) + more
+
+
+def _files(names: Sequence[str]) -> str:
+    """The files' names with a star where they differ."""
+    start = _common(names)
+    end = _common([name[len(start) :][::-1] for name in names])[::-1]
+    return f"{start}*{end}" if len(names) > 1 else names[0]
+
+
+def _common(texts: Sequence[str]) -> str:
+    """What all of the texts begin with."""
+    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
+    return "".join(letters[0] for letters in same)

@@ -1,0 +1,59 @@
+"""Which slices a finding or a table's row is about: what lights up in the timeline for it."""
+
+import msgspec
+import numpy as np
+from trace_reader.analysis.jobs.job_facts import JobFacts
+from trace_reader.analysis.trace.critical_path import PathClass
+from trace_reader.model.rows import Rows
+from trace_reader.model.slices import ON_GPU, Kind, Region
+from trace_reader.report.timeline import Timeline
+
+MOST_SPANS = 2000
+
+
+class Light(msgspec.Struct, frozen=True, eq=False):
+    """What lights up in one trace's timeline: slices, stretches of time ([n, 2], ns), or a class of the critical path."""
+
+    rows: Rows | None = None
+    spans_ns: np.ndarray | None = None
+    path: PathClass | None = None
+
+
+Lights = dict[int, Light]  # by the number of the trace among those that are shown
+
+
+def rows_named(timeline: Timeline, name: str | None, *kinds: Kind) -> Light | None:
+    """The slices of this name and these kinds; of the GPU's, without what was carried over from before the recording."""
+    trace = timeline.trace
+    rows = trace.linked if kinds == ON_GPU else Rows(trace.slices, trace.slices.of(*kinds))
+    return None if name is None else Light(rows.where(rows.is_named(lambda other: other == name)))
+
+
+def place_named(timeline: Timeline, name: str, on_gpu: bool) -> Light | None:
+    """The annotations of this name, or what was captured in the regions of this name."""
+    if not on_gpu:
+        return rows_named(timeline, name, Kind.ANNOTATION)
+    slices, work = timeline.trace.slices, timeline.trace.linked
+    of_name = [isinstance(detail, Region) and detail.name == name for detail in slices.details]
+    return Light(work.where(np.array([*of_name, False])[slices.region[work.at]]))
+
+
+def finding_light(timeline: Timeline, slug: str) -> Light | None:
+    """All slices that show a finding; None where the trace does not show it."""
+    seen = timeline.reading.seen.get(slug)
+    return None if seen is None else Light(seen.evidence)
+
+
+def waits_of(job: JobFacts, place: int) -> Light:
+    """The longest waits of a rank."""
+    start_ns, end_ns = job.waits_ns[place]
+    longest = np.sort(np.argsort(start_ns - end_ns, kind="stable")[:MOST_SPANS])
+    longest = longest[end_ns[longest] > start_ns[longest]]
+    return Light(spans_ns=np.stack([start_ns[longest], end_ns[longest]], axis=1))
+
+
+def waits_for_straggler(job: JobFacts) -> Lights:
+    """Where the other ranks waited, if one rank is the straggler."""
+    if job.straggler is None:
+        return {}
+    return {place: waits_of(job, place) for place, rank in enumerate(job.ranks) if rank.rank != job.straggler.rank}

@@ -1,0 +1,263 @@
+"""The report on one trace: the verdict, its reasons and findings first, then the tables."""
+
+from collections.abc import Sequence
+import re
+from typing import TYPE_CHECKING
+
+from trace_reader.analysis.replay.plain_run import MEASURED
+from trace_reader.analysis.replay.what_if import Gain
+from trace_reader.analysis.trace.critical_path import VERDICTS
+from trace_reader.analysis.trace.dispatch_tree import Node
+from trace_reader.analysis.trace.facts import Facts, Finding
+from trace_reader.analysis.trace.recompiles import Recompiled
+from trace_reader.findings import NAMING, PATTERNS
+from trace_reader.findings.verdict import CPU_WORDS, cpu_lines, plain_sentence, verdict_sentence, whole
+from trace_reader.guard import Failures
+from trace_reader.report.document import LABEL_WIDTH, Document, Item, Style, middle, short
+from trace_reader.report.trace_tables import IDLE, MEMORY, TABLES, TraceView
+from trace_reader.units import about, count, human_bytes, us
+
+if TYPE_CHECKING:
+    from trace_reader.analysis.jobs.job_facts import JobFinding
+
+SAYS_NOTHING, MIN_GAIN = 0.95, 0.005  # a bound of nearly all of a step; a gain that is not 0%
+SAYS_ENOUGH = 0.5  # a share of the path with which a bound of nearly all says something, after all
+SMALLEST_SHARE = 0.0005  # that is not 0
+TO_LOOK_INTO, WORTH_A_LOOK = frozenset(["python-between-ops"]), 0.2  # what says where to look is no change; a share of the path
+OF_NO_CHANGE = frozenset(VERDICTS.values()) - NAMING
+MOST_FINDINGS = 4  # of a brief report
+LEAST_STEPS = 3  # annotations, that could be steps
+MOST_MERGED_RANKS = 8  # of a merged file, that are named
+MOST_KINDS = 12  # of kernels or ops in one line
+BRIEF_KINDS = 6
+BRIEF_VERSIONS = 2
+# Events that no report uses; others that are left out are told.
+ORDINARY = frozenset(["metadata", "flow", "instant", "counter", "other category", "other phase", "python_function"])
+FINDINGS_TITLE = "Findings (what each saves, or its share of {})"
+
+
+def trace_report(facts: Facts, style: Style, tree: Node | None = None, recompiled: Sequence[Recompiled] = ()) -> Document:
+    """One trace; with a `tree` that alone; with what was compiled again. A brief report leaves out what `--all` tells of."""
+    out = Document(style)
+    out.title(facts.trace)
+    out.lines(header(facts, style))
+    if tree is not None:
+        out.section(f"Dispatch of {tree.name}", "chain")
+        out.block(_tree(tree, style))
+        return out
+    out.section("Verdict", "verdict")
+    explained = [f for f in facts.findings if f.slug == facts.verdict and not f.is_worthless]
+    kinds = BRIEF_KINDS if style.is_short else MOST_KINDS
+    best = best_change(facts)
+    told = [best and (f.gain is None or f.slug in NAMING) for f in explained]  # by the line of the best change
+    means = [f.means if said else f"{f.means} Next: {f.next}{_saves(f)}" for f, said in zip(explained, told, strict=True)]
+    lines = (verdict_sentence(facts), plain_sentence(facts), cpu_lines(facts), best, *means, work_per_step(facts, kinds))
+    out.lines([line for line in lines if line])
+    _findings(out, [f for f in facts.findings if f not in explained], facts)
+    if recompiled:
+        out.section("Compiled again (TORCH_LOGS=recompiles): the function, and the guards that failed", "recompiles")
+        out.lines([line for one in recompiled for line in _again(one)], indented=True)
+    left_out = _tables(out, TraceView(facts, style))
+    if style.is_short:
+        out.lines(["", f"more with --all: {', '.join([*left_out, 'all rows and columns'])}"])
+    return out
+
+
+def _tables(out: Document, view: TraceView) -> list[str]:
+    """The tables that the style shows; of the others, what they are called."""
+    left_out, failures = [], Failures()
+    for table in TABLES:
+        with failures.caught(f"the table {table.key}"):
+            if not table.shown(view):
+                continue
+            if out.style.is_short and table.short_rows is None:
+                left_out.append(table.name)
+            elif table is MEMORY:
+                _memory(out, view.facts, out.style)
+            elif table is IDLE and view.facts.idle is not None:
+                causes = ", ".join(f"{CPU_WORDS.get(name, name)} {us(time)}" for name, time in view.facts.idle.causes)
+                out.table(table, view, above=causes)
+            else:
+                out.table(table, view)
+    if failures:
+        out.lines(["", *failures])
+    return left_out
+
+
+def _memory(out: Document, facts: Facts, style: Style) -> None:
+    for memory in facts.memory:
+        out.table(MEMORY, TraceView(facts, style, memory))
+        if memory.activation_bytes:
+            kept = f"made by the forward pass and not freed before the backward pass: {human_bytes(memory.activation_bytes)}"
+            in_layers = f", {human_bytes(memory.layer_bytes)} of it in layers" if memory.layers else ""
+            out.lines([f"activations, {kept}{in_layers}"], indented=True)
+
+
+def work_per_step(facts: Facts, most: int = MOST_KINDS) -> str:
+    """One line: how many kernels (without a GPU: leaf ops) the middle recorded step launched, and which."""
+    step = facts.middle_step
+    if step is None:
+        return "no recorded steps"
+    names = [(middle(label, LABEL_WIDTH), n) for label, n in step.work[:most]]
+    listed = ", ".join(label if n == 1 else f"{n} x {label}" for label, n in names) or "nothing"
+    if len(step.work) > most:
+        listed += f" and {count(len(step.work) - most, 'more kind')}"
+    if not facts.has_gpu_work:
+        return f"ops per step: {step.kernels_or_ops} ({listed})"
+    others = ((step.memcpys, "memcpy"), (step.memsets, "memset"))
+    extras = "".join(f" and {n} {name}{'s' if n > 1 else ''}" for n, name in others if n)
+    return f"kernels per step: {step.kernels}{extras} ({listed})"
+
+
+def _findings(out: Document, findings: list[Finding], facts: Facts) -> None:
+    """Those that explain most of the critical path; of the rest, the names. What only teaches how to read a trace is told of a
+    lesson's, and with --all.
+    """
+    out.section(FINDINGS_TITLE.format(whole(facts)), "findings")
+    shown = findings
+    if out.style.is_short:
+        shown = [f for f in findings if not f.is_worthless and (facts.lesson or not PATTERNS[f.slug].trivia)][:MOST_FINDINGS]
+    if not shown:
+        out.lines(["none"], indented=True)
+    for finding in shown:
+        out.item(finding_item(finding))
+    if rest := [finding.slug for finding in findings if finding not in shown]:
+        out.lines([f"and {', '.join(rest)} (--all)"], indented=True)
+
+
+def finding_item(finding: Finding, name: str = "", number: int = 0) -> Item:
+    """A finding with what it saves, or its share of the critical path; of several traces, of the one that is called `name`."""
+    told = f" (saves {told})" if (told := gain_words(finding)) and not finding.is_worthless else ""
+    if not told and finding.gain is None and finding.share and finding.share >= SMALLEST_SHARE:
+        told = f" ({about(finding.share)})"
+    title = f"{name}: {finding.slug}{told}" if name else f"{finding.slug}{told}"
+    return Item(title, finding.seen, finding.means, f"{finding.next}{_saves(finding)}", finding.slug, number)
+
+
+def _again(function: Recompiled) -> list[str]:
+    """A function that was compiled again, and why."""
+    guards = [f"  {guard}" + (f" ({times} times)" if times > 1 else "") for guard, times in function.guards]
+    return [f"{function.function} ({function.place}), {count(function.times, 'time')}", *guards]
+
+
+def best_change(facts: Facts) -> str:
+    """One line: of the changes that the findings name, the one that saves most of a step; empty where none is known to."""
+    for finding in facts.findings:
+        names_a_change = finding.slug != facts.verdict or finding.slug in NAMING
+        if finding.slug in TO_LOOK_INTO and (finding.share or 0.0) < WORTH_A_LOOK:
+            continue
+        if names_a_change and not finding.is_worthless and (gain := gain_words(finding)):
+            return f"best change ({finding.slug}, saves {gain} of a step): {advice(finding.next)}"
+    return ""
+
+
+def advice(next: str) -> str:
+    """The first sentence of what to do next, without what stands in brackets."""
+    return re.sub(r" \((?:[^()]|\([^()]*\))*\)", "", next).split(". ")[0].rstrip(".")
+
+
+def gain_words(finding: "Finding | JobFinding") -> str:
+    """What following the advice saves, in words; empty where that is not known, or says nothing."""
+    if finding.gain is None:
+        return ""
+    is_bound = finding.gain.low < MIN_GAIN and finding.gain.high >= SAYS_NOTHING
+    if is_bound and ((finding.share or 0.0) < SAYS_ENOUGH or finding.slug in OF_NO_CHANGE):
+        return ""
+    return saved(finding.gain)
+
+
+def saved(gain: Gain) -> str:
+    """The share of a step that is saved, in words."""
+    low, high = f"{gain.low:.0%}", f"{gain.high:.0%}"
+    if gain.low < MIN_GAIN:
+        return f"up to {high}"
+    return high if low == high else f"{low} to {high}"
+
+
+def _saves(finding: Finding) -> str:
+    """What following the advice saves of a step without the profiler, as a sentence; empty where that is not known."""
+    if finding.is_worthless:
+        return " It saves next to nothing without the profiler."
+    return f" That saves {told} of a step without the profiler." if (told := gain_words(finding)) else ""
+
+
+def header(facts: Facts, style: Style) -> list[str]:
+    """The lines above a report: device, versions, run, steps, and what of the file could not be read."""
+    versions = list(facts.versions.items())[: BRIEF_VERSIONS if style.is_short else None]
+    listed = ", ".join(f"{name} {version}" for name, version in versions) or "versions unknown"
+    lines = [f"device: {facts.device or 'unknown'}; {listed}"]
+    if facts.world_size is not None and facts.world_size > 1:
+        lines.append(f"rank: {'unknown' if facts.rank is None else facts.rank} of {facts.world_size}")
+    if with_ := recorded_with(facts):
+        lines.append(with_)
+    if facts.merged_ranks:
+        ranks = ", ".join(map(str, facts.merged_ranks[:MOST_MERGED_RANKS])) + ", ..." * (
+            len(facts.merged_ranks) > MOST_MERGED_RANKS
+        )
+        lines.append(
+            f"ranks: {ranks}, merged; steps, verdict and path are those of one rank, kernels those of all. To see which rank "
+            "waits for which, read the ranks' own files"
+        )
+    if facts.lesson.get("run"):
+        lines.append(f"run: {facts.lesson.get('script', 'unknown')} {facts.lesson['run']}")
+    if facts.lesson.get("peak_memory") and not style.is_short:
+        lines.append(f"peak memory: {facts.lesson['peak_memory']}")
+    skipped = sum(facts.skipped.values())
+    reasons = ", ".join(f"{n} {reason}" for reason, n in facts.skipped.items())
+    if not style.is_short or facts.first_bad or not ORDINARY.issuperset(facts.skipped):
+        lines.append(f"events: {facts.events} found, {skipped} not used{f' ({reasons})' if reasons else ''}")
+    if facts.first_bad:
+        lines.append(f"the first event that could not be read: {facts.first_bad}")
+    lines += facts.failed
+    if facts.truncated:
+        lines.append("the file is cut off: its whole part was read")
+    if facts.steps:
+        period = f", one every {us(facts.step_period_us)}" if facts.step_period_us else ""
+        lines.append(f"{steps_line([step.name for step in facts.steps])}{period}")
+        if facts.server_steps:
+            kinds = ", ".join(f"{one.steps} of {one.kind} (median {us(one.median_us)})" for one in facts.server_steps)
+            lines.append(f"an inference server's steps, by their annotations: {kinds}")
+    else:
+        lines.append(f"steps: none{_to_take(facts)}")
+        if facts.outliers:
+            verb = "is" if facts.outliers == 1 else "are"
+            lines.append(f"{count(facts.outliers, 'event')} far from all others {verb} left out of the window")
+    return lines
+
+
+def _to_take(facts: Facts) -> str:
+    """Which annotations could be taken for steps: those whose names differ in numbers only, in the main, the most first."""
+    alike: dict[str, int] = {}
+    for place in (annotation for annotation in facts.annotations if annotation.total_us is not None):
+        if start := re.match(r"[^\d\[(#]{3,}", place.name):
+            alike[start[0]] = alike.get(start[0], 0) + place.calls
+    name, calls = max(alike.items(), key=lambda item: item[1], default=("", 0))
+    return f" (--steps_from '^{re.escape(name)}' would take {calls} annotations for steps)" if calls >= LEAST_STEPS else ""
+
+
+def recorded_with(facts: Facts) -> str:
+    """One line: what was recorded besides the events, where that is more than shapes, and what the profiler costs a step, where
+    both are known; else empty.
+    """
+    asked, plain = facts.recorded_with, facts.plain
+    if not set(asked) - {"shapes"}:
+        return ""
+    words = f"recorded with {', '.join(asked)}"
+    if plain.how != MEASURED or not plain.step_us or not plain.recorded_step_us or plain.recorded_step_us <= plain.step_us:
+        return f"{words}, which lengthens what the CPU does"
+    return f"{words}: {about(1 - plain.step_us / plain.recorded_step_us)} of a recorded step is the profiler's"
+
+
+def steps_line(names: Sequence[str]) -> str:
+    """The recorded steps in words: how many, and from which to which."""
+    return f"steps: {len(names)} ({names[0] if names[0] == names[-1] else f'{names[0]} to {names[-1]}'})"
+
+
+def _tree(node: Node, style: Style, depth: int = 0) -> list[str]:
+    launched = "".join(f"  -> {label} {us(time)}" for label, time in node.launched[:3])
+    if len(node.launched) > 3:
+        launched += f"  and {len(node.launched) - 3} more"
+    lines = [f"{'  ' * depth}{short(node.name, style)}  {us(node.duration_us)}{launched}"]
+    for child in node.children:
+        lines += _tree(child, style, depth + 1)
+    return lines
