@@ -1,4 +1,7 @@
-"""The report on one trace, two, several, or a job; a step's dispatch tree; the tables of --by and --names."""
+"""The report on one trace, two, several, or a job; a step's dispatch tree; the tables of --by and --names.
+
+What a report on one trace does without is imported where it is used: most runs are short.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -6,11 +9,7 @@ import re
 from typing import Literal
 
 from trace_reader.analysis.replay.plain_run import run_without_profiler
-from trace_reader.analysis.runs.comparison import compare, rows
-from trace_reader.analysis.trace.dispatch_tree import dispatch_tree
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.graph_names import join_names
-from trace_reader.analysis.trace.recompiles import recompiles
 from trace_reader.analysis.trace.summarize import summarize
 from trace_reader.analysis.trace.time_by_place import (
     AttributedWork,
@@ -27,15 +26,11 @@ from trace_reader.errors import TraceError
 from trace_reader.link.trace import Trace
 from trace_reader.parse.byte_source import list_folder
 from trace_reader.reading import analyze, analyze_file
-from trace_reader.report.brief_report import brief_lines
-from trace_reader.report.comparison_report import comparison_report, several_report
 from trace_reader.report.document import LONGEST_LINE, Style
-from trace_reader.report.place_report import names_report, place_report
 from trace_reader.report.trace_report import trace_report
 from trace_reader.system.terminal import printable, say_error, say_note
-from trace_reader.write import Answer, json_output
+from trace_reader.write import Answer, in_json
 
-BY = ("annotation", "layer", "stack")
 Read = tuple[Answer | None, int]  # what there is to print, None where no trace could be read; and the exit code
 PLACES: dict[str, Callable[[Trace, AttributedWork], Sequence[PlaceFacts | TimeFacts]]]
 PLACES = {"annotation": annotation_facts, "layer": layer_facts, "stack": line_facts, "op": op_facts_of}
@@ -87,24 +82,34 @@ def report(
             "read them as one job"
         )
     if len(paths) == 2:
+        from trace_reader.analysis.runs.comparison import compare
+        from trace_reader.report.comparison_report import comparison_report
+
         compared = compare(*found)
-        return Answer(lambda: comparison_report(compared, style), lambda: json_output.comparison_json(compared)), code
+        return Answer(lambda: comparison_report(compared, style), in_json("comparison_json", compared)), code
+    from trace_reader.analysis.runs.comparison import rows
+    from trace_reader.report.comparison_report import several_report
+
     table = rows(found)
-    return Answer(lambda: several_report(table, style), lambda: json_output.table_json(table)), code
+    return Answer(lambda: several_report(table, style), in_json("table_json", table)), code
 
 
 def brief(path: str, steps_from: re.Pattern[str] | None) -> str:
     """The lines of --brief, as long as they are. Raises TraceError and LookupError."""
+    from trace_reader.report.brief_report import brief_lines
+
     return "".join(
         f"{printable(line, LONGEST_LINE)}\n" for line in brief_lines(analyze_file(path, load_with_progress, steps_from))
     )
 
 
 def _one(facts: Facts, style: Style) -> Answer:
-    return Answer(lambda: trace_report(facts, style), lambda: json_output.trace_json(facts))
+    return Answer(lambda: trace_report(facts, style), in_json("trace_json", facts))
 
 
 def _with_log(facts: Facts, log: Path, style: Style) -> Answer:
+    from trace_reader.analysis.trace.recompiles import recompiles
+
     try:
         found = recompiles(log.read_text(errors="replace"))
     except OSError as error:
@@ -113,7 +118,7 @@ def _with_log(facts: Facts, log: Path, style: Style) -> Answer:
         raise LookupError(f"{log}: no line of it tells of a recompilation: record with TORCH_LOGS=recompiles, and keep stderr")
     return Answer(
         lambda: trace_report(facts, style, recompiled=found),
-        lambda: {**json_output.trace_json(facts), "recompiles": json_output.values(found)},
+        lambda: {**in_json("trace_json", facts)(), "recompiles": in_json("values", found)()},
     )
 
 
@@ -124,7 +129,7 @@ def _job(paths: list[str], style: Style, steps_from: re.Pattern[str] | None, sch
     facts, errors, _ = play_job(paths, steps_from, scheduler)
     for error in errors:
         say_error(error)
-    return Answer(lambda: job_report(facts, style), lambda: json_output.job_json(facts)), 2 if errors else 0
+    return Answer(lambda: job_report(facts, style), in_json("job_json", facts)), 2 if errors else 0
 
 
 def _listed(paths: list[str], style: Style) -> Answer:
@@ -133,7 +138,7 @@ def _listed(paths: list[str], style: Style) -> Answer:
     from trace_reader.report.jobs_list import jobs_list
 
     jobs, others = listed_jobs(paths)
-    return Answer(lambda: jobs_list(jobs, others, style), lambda: {"jobs": json_output.values(jobs), "others": others})
+    return Answer(lambda: jobs_list(jobs, others, style), lambda: {"jobs": in_json("values", jobs)(), "others": others})
 
 
 def _two_jobs(jobs: list[list[str]], style: Style, steps_from: re.Pattern[str] | None, scheduler: str | None) -> Read:
@@ -146,7 +151,7 @@ def _two_jobs(jobs: list[list[str]], style: Style, steps_from: re.Pattern[str] |
     for error in errors:
         say_error(error)
     compared = compare_jobs(read[0][0], read[1][0])
-    answer = Answer(lambda: job_comparison_report(compared, style), lambda: json_output.job_comparison_json(compared))
+    answer = Answer(lambda: job_comparison_report(compared, style), in_json("job_comparison_json", compared))
     return answer, 2 if errors else 0
 
 
@@ -160,15 +165,19 @@ def chain(path: str, step: int | Literal["middle"], style: Style, steps_from: re
             raise TraceError(f"--chain shows one trace: name one of these {len(inside)}, as {inside[0]}")
         (path,) = inside
     trace = load_with_progress(path, steps_from)
+    from trace_reader.analysis.trace.dispatch_tree import dispatch_tree
+
     tree = dispatch_tree(trace, None if step == "middle" else step)
     facts = analyze(trace, style.everything)
-    return Answer(lambda: trace_report(facts, style, tree), lambda: json_output.trace_json(facts, tree))
+    return Answer(lambda: trace_report(facts, style, tree), in_json("trace_json", facts, tree))
 
 
 def by(path: str, place: str, style: Style, steps_from: re.Pattern[str] | None, time: str | None = None) -> Answer:
     """Time by annotation, layer or line of Python (`place` is one of BY). `time`: of lines "cpu" for the CPU's, in Python, too.
     Raises TraceError and LookupError.
     """
+    from trace_reader.report.place_report import place_report
+
     if time == "cpu" and place != "stack":
         raise LookupError(f"--time cpu is of --by stack and --folded: --by {place} has the CPU's time in a column of its own")
     trace = load_with_progress(path, steps_from, stacks=place != "annotation")
@@ -177,9 +186,7 @@ def by(path: str, place: str, style: Style, steps_from: re.Pattern[str] | None, 
     found = facts.annotations if place == "annotation" else layer_facts(trace) if place == "layer" else ()
     if place == "stack":
         found = line_facts(trace, attribute_cpu_time(trace) if time == "cpu" else None)
-    return Answer(
-        lambda: place_report(facts, place, found, style, time == "cpu"), lambda: json_output.places_json(facts, place, found)
-    )
+    return Answer(lambda: place_report(facts, place, found, style, time == "cpu"), in_json("places_json", facts, place, found))
 
 
 def names(path: str, eager_path: str, place: str | None, style: Style, steps_from: re.Pattern[str] | None) -> Answer:
@@ -188,9 +195,12 @@ def names(path: str, eager_path: str, place: str | None, style: Style, steps_fro
     """
     place = place or "op"
     graph, eager = load_with_progress(path, steps_from), load_with_progress(eager_path, steps_from, stacks=place == "stack")
+    from trace_reader.analysis.trace.graph_names import join_names
+    from trace_reader.report.place_report import names_report
+
     joined, facts = join_names(graph, eager), summarize(graph, run_without_profiler(graph))
     found = PLACES[place](eager, joined.asked)
     return Answer(
         lambda: names_report(facts, eager.path, joined, found, place, style),
-        lambda: json_output.names_json(facts, eager.path, joined, place, found),
+        in_json("names_json", facts, eager.path, joined, place, found),
     )

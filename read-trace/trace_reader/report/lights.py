@@ -1,12 +1,16 @@
 """Which slices a finding or a table's row is about: what lights up in the timeline for it."""
 
+from typing import TYPE_CHECKING
+
 import msgspec
 import numpy as np
-from trace_reader.analysis.jobs.job_facts import JobFacts
 from trace_reader.analysis.trace.critical_path import PathClass
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_GPU, Kind, Region
 from trace_reader.report.timeline import Timeline
+
+if TYPE_CHECKING:
+    from trace_reader.analysis.jobs.job_facts import JobFacts
 
 MOST_SPANS = 2000
 
@@ -44,7 +48,7 @@ def finding_light(timeline: Timeline, slug: str) -> Light | None:
     return None if seen is None else Light(seen.evidence)
 
 
-def waits_of(job: JobFacts, place: int) -> Light:
+def waits_of(job: "JobFacts", place: int) -> Light:
     """The longest waits of a rank."""
     start_ns, end_ns = job.waits_ns[place]
     longest = np.sort(np.argsort(start_ns - end_ns, kind="stable")[:MOST_SPANS])
@@ -52,7 +56,7 @@ def waits_of(job: JobFacts, place: int) -> Light:
     return Light(spans_ns=np.stack([start_ns[longest], end_ns[longest]], axis=1))
 
 
-def waits_for_straggler(job: JobFacts) -> Lights:
+def waits_for_straggler(job: "JobFacts") -> Lights:
     """Where the other ranks waited, if one rank is the straggler."""
     if job.straggler is None:
         return {}

@@ -5,10 +5,10 @@ Painters (write/) choose what of it fits, and where it is drawn; they decide not
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.jobs.job_facts import JobFacts
 from trace_reader.analysis.jobs.rank_summary import Union
 from trace_reader.analysis.trace.collectives import collectives
 from trace_reader.analysis.trace.dispatch_tree import thread_label
@@ -24,6 +24,9 @@ from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import ON_GPU, Collective, Kind
 from trace_reader.names.work_kinds import cpu_kind, work_kind
 from trace_reader.report.theme import COLOURS
+
+if TYPE_CHECKING:
+    from trace_reader.analysis.jobs.job_facts import JobFacts
 
 KINDS = tuple(COLOURS)  # what a slice can be: `Timeline.kinds` are places in it
 GPU_LANES = (*ON_GPU, Kind.GPU_ANNOTATION)
@@ -159,7 +162,7 @@ class Timeline:
         return 0 if rows is None else int(rows.start_ns[0])
 
 
-def rank_band(job: JobFacts, place: int) -> Band:
+def rank_band(job: "JobFacts", place: int) -> Band:
     """What a rank did in its window: above what it computes and copies, below its communication, with its waiting. Where it is
     not known what of that is waiting, it is not called transfer.
     """
