@@ -11,6 +11,7 @@ from collections.abc import Callable
 import contextlib
 import functools
 import glob
+import inspect
 import io
 import json
 from pathlib import Path
@@ -23,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from exercises.judge.book import TOLERANCE, Exercise, exercises
 from gallery.figures import CHOICE, GALLERY, NUMBERS, ROOT, TITLES, Figure, Run, claims, figures, filled, machine, trace_of
 import msgspec
+import trace_reader
 from trace_reader import GLOSSARY, PATTERNS, several_markdown, us, write_all
 
 DOCS = ROOT / "docs"
@@ -308,6 +310,32 @@ def glossary_md() -> str:
     return "\n".join(out) + "\n"
 
 
+def api_md() -> str:
+    """What the reader exports, by its docstrings."""
+    out = [
+        "# From Python",
+        "",
+        f"{WRITTEN} What stands here is the package's interface: a name stays, and means the same, until the next minor version; one",
+        "that goes warns for a version before (`DeprecationWarning`). All other modules may change at any time. The keys of `--json` are",
+        "an interface, too: [reading.md](reading.md#for-programs).",
+    ]
+    for name in trace_reader.__all__:
+        value = getattr(trace_reader, name)
+        kind = (
+            "class"
+            if inspect.isclass(value)
+            else "function"
+            if callable(value)
+            else "module"
+            if inspect.ismodule(value)
+            else "table"
+        )
+        signature = str(inspect.signature(value)) if kind == "function" else ""
+        text = inspect.getdoc(value) if kind in ("class", "function", "module") else ""
+        out += ["", f"## {name}", "", f"`{name}{signature}`" if signature else f"A {kind}.", "", *(text or "").splitlines()]
+    return "\n".join(line.rstrip() for line in out).rstrip() + "\n"
+
+
 def fused_kernel_md() -> str:
     """Ours, Liger's and Inductor's kernel for gelu(gate) * up, over ten processes each."""
     measured = json.loads(CHOICE.read_text("utf-8"))
@@ -408,6 +436,7 @@ DOCUMENTS: dict[Path, Callable[[], str]] = {
     DOCS / "patterns.md": patterns_md,
     DOCS / "glossary.md": glossary_md,
     DOCS / "fused_kernel.md": fused_kernel_md,
+    READER / "docs" / "api.md": api_md,
     **{path: functools.partial(_with_outputs, path) for path in (READER / "README.md", READER / "docs" / "reading.md")},
 }
 

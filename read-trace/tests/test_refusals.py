@@ -254,7 +254,8 @@ def test_what_an_op_has_to_do(name, dims, types, values, cost):
 
 def test_the_name_of_the_verdict_until_version_02(measured):
     facts = read(measured)
-    assert facts.regime == facts.verdict == "overhead-bound"
+    with pytest.warns(DeprecationWarning, match="called verdict, and goes with version 0.4"):
+        assert facts.regime == facts.verdict == "overhead-bound"
 
 
 def test_pictures_for_programs_are_those_of_the_command(here, capsys):

@@ -133,7 +133,8 @@ def _not_of(command: Command, token: str, prog: str) -> str:
     heeding = [one.word for one in COMMANDS if flag.replace("-", "_") in _flags_of(one)]
     if heeding:
         *before, last = heeding
-        return f"{flag} does nothing with {command.word}: it is for {f'{", ".join(before)} and ' if before else ''}{last}"
+        words = f"{', '.join(before)} and {last}" if before else last
+        return f"{flag} does nothing with {command.word}: it is for {words}"
     known = [option for option in parser_of(command, prog)._option_string_actions if option.startswith("--")]
     close = difflib.get_close_matches(flag, known, 1)
     return f"{command.word} has no flag {flag}{f'; did you mean {close[0]}?' if close else ''}"

@@ -5,6 +5,7 @@ The report is made of these. A finding (findings/) looks at them, and at the tra
 
 import html
 from typing import Any
+import warnings
 
 import msgspec
 import numpy as np
@@ -129,6 +130,7 @@ class Facts(msgspec.Struct, frozen=True):
     @property
     def regime(self) -> str:
         """The verdict by its name until version 0.2; goes with 0.4."""
+        warnings.warn("Facts.regime is called verdict, and goes with version 0.4", DeprecationWarning, stacklevel=2)
         return self.verdict
 
     @property
