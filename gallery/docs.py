@@ -315,25 +315,20 @@ def api_md() -> str:
     out = [
         "# From Python",
         "",
-        f"{WRITTEN} What stands here is the package's interface: a name stays, and means the same, until the next minor version; one",
-        "that goes warns for a version before (`DeprecationWarning`). All other modules may change at any time. The keys of `--json` are",
-        "an interface, too: [reading.md](reading.md#for-programs).",
+        f"{WRITTEN}",
+        "",
+        "This is the package's interface. A name keeps its meaning until the next minor version; one that goes warns for a version",
+        "before (`DeprecationWarning`). All other modules may change at any time. The keys of `--json` are an interface, too:",
+        "[for programs](reading.md#for-programs).",
     ]
+    kinds = (("class", inspect.isclass), ("function", callable), ("module", inspect.ismodule), ("table", lambda value: True))
     for name in trace_reader.__all__:
         value = getattr(trace_reader, name)
-        kind = (
-            "class"
-            if inspect.isclass(value)
-            else "function"
-            if callable(value)
-            else "module"
-            if inspect.ismodule(value)
-            else "table"
-        )
-        signature = str(inspect.signature(value)) if kind == "function" else ""
-        text = inspect.getdoc(value) if kind in ("class", "function", "module") else ""
-        out += ["", f"## {name}", "", f"`{name}{signature}`" if signature else f"A {kind}.", "", *(text or "").splitlines()]
-    return "\n".join(line.rstrip() for line in out).rstrip() + "\n"
+        kind = next(word for word, is_one in kinds if is_one(value))
+        text = inspect.getdoc(value) if kind != "table" else ""
+        head = f"`{name}{inspect.signature(value)}`" if kind == "function" else f"A {kind}."
+        out += ["", f"## {name}", "", head, *(["", *text.splitlines()] if text else [])]
+    return "\n".join(line.rstrip() for line in out) + "\n"
 
 
 def fused_kernel_md() -> str:
