@@ -317,8 +317,9 @@ def api_md() -> str:
         "",
         f"{WRITTEN}",
         "",
-        "This is the package's interface. A name keeps its meaning until the next minor version; one that goes warns for a version",
-        "before (`DeprecationWarning`). All other modules may change at any time. The keys of `--json` are an interface, too:",
+        "This is the package's interface. A name keeps its meaning until the next minor version; one that goes warns for a",
+        "version before (`DeprecationWarning`). All other modules may change at any time. The keys of `--json` are an",
+        "interface, too:",
         "[for programs](reading.md#for-programs).",
     ]
     kinds = (("class", inspect.isclass), ("function", callable), ("module", inspect.ismodule), ("table", lambda value: True))

@@ -68,14 +68,18 @@ def test_the_help_fits_a_screen_and_answers_four_questions(capsys):
 @pytest.mark.parametrize(
     ("arguments", "error", "usage", "flags"),
     [
-        (["pgae", TRACE], "no command and no file is called 'pgae'; did you mean page?", "report ", "read-trace --help"),
-        (["what_fi", TRACE], "no command and no file is called 'what_fi'; did you mean what-if?", "report ", "read-trace --help"),
+        (["pgae", TRACE], "no command and no file is called 'pgae'; did you mean page?", "page -o FILE ", "read-trace --help"),
+        (
+            ["what_fi", TRACE],
+            "no command and no file is called 'what_fi'; did you mean what-if?", "what-if -c CHANGE ", "read-trace --help",
+        ),
         ([TRACE, "--tpo", "3"], "report has no flag --tpo; did you mean --top?", "report ", "read-trace report --help"),
         (["page", TRACE], "the following arguments are required: -o/--out/--html", "page -o FILE ", "read-trace page --help"),
         (
             ["page", TRACE, "-o", "x.html", "--recompiles", "y"],
             "--recompiles does nothing with page: it is for report", "page -o FILE ", "read-trace page --help",
         ),
+        (["compare", TRACE], "the following arguments are required: TRACE", "compare ", "read-trace compare --help"),
         (["check", TRACE], "the following arguments are required: --baseline", "check --baseline ", "read-trace check --help"),
     ],
 )  # fmt: skip
@@ -100,3 +104,8 @@ def test_a_limit_of_a_time_or_of_memory_needs_a_unit(limit, capsys):
     measure = limit.partition("=")[0]
     units = "%, B, KiB, MiB, GiB" if measure == "peak_memory" else "%, us, µs, ms, s"
     assert code == 2 and err.startswith(f"error: argument --max: {limit!r} needs a unit that {measure} has: {units}\n")
+
+
+def test_a_finding_in_the_place_of_the_trace_is_said(capsys):
+    error = "error: cold-start is a finding: the trace comes first, show TRACE cold-start\n"
+    assert told(capsys, "show", "cold-start", TRACE) == (2, "", error)

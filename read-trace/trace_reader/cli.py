@@ -119,7 +119,7 @@ def _command_of(argv: list[str], prog: str, called: str) -> tuple[Command, list[
     if not asked and re.fullmatch(r"[a-z][a-z_-]*", first) and not Path(first).exists():
         close = difflib.get_close_matches(first.replace("_", "-"), BY_WORD, 1)
         meant = f"; did you mean {close[0]}?" if close else ""
-        parser = parser_of(report, prog, called)
+        parser = parser_of(BY_WORD[close[0]] if close else report, prog, called)
         parser.called = called
         parser.error(f"no command and no file is called {first!r}{meant}")
     return asked[0] if asked else report, argv

@@ -75,7 +75,9 @@ def _report(args: argparse.Namespace) -> tuple[str, int]:
 
 
 def _compare_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("traces", nargs=2, type=named, metavar=("BEFORE", "AFTER"), help="traces, or folders of a job's ranks")
+    parser.add_argument(
+        "traces", nargs=2, type=named, metavar="TRACE", help="before and after: traces, or folders of a job's ranks"
+    )
     add_forms(parser)
     add_amount(parser)
     add_steps_from(parser)
