@@ -280,3 +280,27 @@ print(module.decode(sys.argv[1]).total, flush=True)
     while any(Path(f"/proc/{child}").exists() for child in children):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_what_can_be_chosen_is_the_same_where_rules_ran_in_other_processes(tmp_path):
+    """What following an advice makes of a run is worked out again here: it cannot be sent."""
+    code = """
+import sys
+from trace_reader import examine, load
+from trace_reader.analysis.trace import summarize
+from trace_reader.findings import ELSEWHERE, choices
+from trace_reader.system import processes
+summarize.LARGE = 1
+found = []
+for cores in (1, 3):
+    processes.cores = lambda: cores
+    reading = examine(load(sys.argv[1]))
+    elsewhere = sum(seen.effect is ELSEWHERE for seen in reading.seen.values())
+    lit = {slug: seen.evidence.at.tolist() for slug, seen in reading.seen.items()}
+    found.append((reading.facts.findings, choices(reading), lit))
+    print(elsewhere > 0, end=" ")
+assert found[0] == found[1] and found[0][1].changes, found
+"""
+    path = str(FAULTS / "item_on_gradients.json.gz")
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, env=ENV)
+    assert (done.returncode, done.stdout) == (0, "False True "), done.stderr
