@@ -39,8 +39,14 @@ def imports(path: Path) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_tutorial_uses_what_the_tool_exports(path):
     used = [(module, name) for module, name in imports(path) if module.split(".")[0] == "trace_reader"]
+    used += [
+        ("trace_reader", node.attr)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "trace_reader"
+    ]
+    exported = {"", "__all__", *trace_reader.__all__}  # "": the module itself, of which attributes are taken
     if path.name not in PROGRAM:
-        assert [pair for pair in used if pair[0] != "trace_reader" or pair[1] not in trace_reader.__all__] == []
+        assert [pair for pair in used if pair[0] != "trace_reader" or pair[1] not in exported] == []
 
 
 @pytest.mark.parametrize("lesson", LESSONS)
