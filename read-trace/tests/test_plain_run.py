@@ -3,11 +3,12 @@
 import json
 from pathlib import Path
 import statistics
+import time
 
 import pytest
 from reader_helpers import GALLERY, TOOL
 from reader_helpers.events import ADD, GEMM, call, event, kernel, memcpy, memory, op, step, write
-from trace_reader import analyze, cli, load, plain_sentence, read, redact
+from trace_reader import Stopwatch, analyze, cli, load, plain_sentence, read, redact
 from trace_reader.analysis.replay.edits import Edited, scaled, surely
 from trace_reader.analysis.replay.plain_run import CHEAP, DEAR, PlainRun, ProfilerOverhead, RunWithoutProfiler
 from trace_reader.analysis.replay.what_if import Gain, gain_of, parse_change, what_if
@@ -608,3 +609,19 @@ def test_a_collective_that_waits_for_other_ranks_is_no_gpu_that_limits_the_run(f
     found = facts(*events, plain_step_us={"low": 94, "median": 95, "high": 96})
     assert found.verdict != "gpu-bound" and found.steps[1].gpu_busy_us == 90
     assert plain_sentence(found) == "a step takes 95.0 µs without the profiler, 100.0 µs recorded"
+
+
+def test_a_stopwatch_waits_for_the_device_before_it_looks_at_the_clock(monkeypatch):
+    """The CPU launches a step in 1 us, the device works on it for 10: what was queued before does not count, what the steps
+    queued does.
+    """
+    now_us, queued_us = 0, 500
+
+    def synchronize():
+        nonlocal now_us, queued_us
+        now_us, queued_us = now_us + queued_us, 0
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now_us / 1e6)
+    watch = Stopwatch(synchronize)
+    now_us, queued_us = now_us + 4, queued_us + 36
+    assert watch.step_us(4) == pytest.approx(10)
