@@ -368,8 +368,8 @@ def test_one_run_each_that_could_be_either_is_inconclusive(traces, capsys):
 @pytest.mark.parametrize(
     ("limit", "said"),
     [
-        ("step=+500us", "+900 to +1100"),
-        ("step=+0.5ms", "+900 to +1100"),
+        ("step=+500us", "+900.0 µs to +1.10 ms"),
+        ("step=+0.5ms", "+900.0 µs to +1.10 ms"),
         ("step=+5%", "+42.5% to +162.5%"),
         ("kernels=+9", "+2"),
         ("kernels=+9%", "+2"),
@@ -446,10 +446,10 @@ def test_mistakes_end_with_2(traces, tmp_path, capsys, monkeypatch, arguments, s
     assert code == 2 and said in capsys.readouterr().err
 
 
-def test_a_file_that_is_called_check_is_a_trace(traces, tmp_path, capsys, monkeypatch):
+def test_a_file_that_is_called_check_is_read_by_its_path(traces, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "check").write_bytes((tmp_path / traces("old")).read_bytes())
-    assert cli.main(["check"]) == 0 and "kernels per step: 1" in capsys.readouterr().out
+    assert cli.main(["./check"]) == 0 and "kernels per step: 1" in capsys.readouterr().out
 
 
 def test_the_readme_shows_both_commands():

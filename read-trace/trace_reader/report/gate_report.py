@@ -40,7 +40,8 @@ def change(outcome: Outcome) -> str:
     if outcome.low is None or outcome.high is None:
         return "-"
     if outcome.limit.measure in COUNTS or outcome.limit.amount is not None:
-        return f"{outcome.low:+g}" if outcome.low == outcome.high else f"{outcome.low:+g} to {outcome.high:+g}"
+        low, high = (f"{'-' if value < 0 else '+'}{shown(outcome.limit, abs(value))}" for value in (outcome.low, outcome.high))
+        return low if low == high else f"{low} to {high}"
     return f"{outcome.low - 1:+.1%} to {outcome.high - 1:+.1%}"
 
 

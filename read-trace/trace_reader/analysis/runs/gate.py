@@ -44,9 +44,9 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """A limit, and what came of it. `low`, `high`: by what the measure grew, as a ratio of times, or as a difference of counts;
-    `more_runs`: how many more of each would do, where it is inconclusive. `plain`: of `step`, whether it is the one without the
-    profiler, which it is where all runs of both sides measured that.
+    """A limit, and what came of it. `low`, `high`: by what the measure grew, as a ratio, or as a difference of counts and where
+    the limit is an amount; `more_runs`: how many more of each would do, where it is inconclusive. `plain`: of `step`, whether it
+    is the one without the profiler, which it is where all runs of both sides measured that.
     """
 
     limit: Limit
@@ -85,7 +85,7 @@ class Gate(msgspec.Struct, frozen=True):
 def parse_limit(text: str) -> Limit:
     """A limit as it is written: step=+5%, step=+20us, kernels=+0, peak_memory=+64MiB, findings=new. Raises ValueError."""
     name, _, value = text.partition("=")
-    measure = ALIASES.get(name.strip(), name.strip())
+    measure = ALIASES.get(name.strip(), name.strip().replace("-", "_"))
     if measure == FINDINGS and value.strip() == "new":
         return Limit(text, FINDINGS)
     found = re.fullmatch(r"\s*\+?(\d+(?:\.\d+)?)\s*([a-zA-Zµ%]*)\s*", value)
