@@ -348,7 +348,7 @@ def test_two_runs_of_one_rank_are_compared(tmp_path, capsys, monkeypatch):
 def test_a_flag_of_one_trace_is_not_ignored_for_a_folder(tmp_path, capsys):
     three(tmp_path)
     assert cli.main([str(tmp_path), "--chain"]) == 2
-    assert capsys.readouterr().err == f"error: --chain shows one trace: name one of these 3, as {tmp_path}/t_rank0.json\n"
+    assert capsys.readouterr().err == f"error: tree shows one trace: name one of these 3, as {tmp_path}/t_rank0.json\n"
 
 
 def test_a_folder_is_its_traces(tmp_path, capsys):
@@ -503,7 +503,7 @@ def test_what_cannot_be_merged(tmp_path, capsys):
     Path(paths[1]).write_text(Path(paths[1]).read_text()[:-40])
     for asked, message in (
         (paths, f"{paths[1]}: it can be read, but is not whole, and cannot be merged: "),
-        (paths[:1], f"{paths[0]}: one trace; --merge takes the ranks of a job"),
+        (paths[:1], f"{paths[0]}: one trace; merge takes the ranks of a job"),
     ):
         assert cli.main([*asked, "--merge", str(tmp_path / "out.json")]) == 2
         assert capsys.readouterr().err.startswith(f"error: {message}")

@@ -28,7 +28,7 @@ for path in sorted(SEVERAL.glob("*_rank*.json.gz")):
     JOBS[path.name.partition("_rank")[0]].append(path)
 
 
-NOT_SHARED = "error: --what_if cannot play this job again: its ranks share no collectives that can be matched\n"
+NOT_SHARED = "error: what-if cannot play this job again: its ranks share no collectives that can be matched\n"
 
 
 def all_reduce(n, ts, dur, ranks):

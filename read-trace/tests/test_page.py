@@ -512,13 +512,13 @@ def test_a_lessons_page_is_small_and_the_same_each_time(tmp_path, capsys):
         (
             [str(COLD), "--html", "out.pdf"],
             2,
-            "argument -o/--out/--html: expected a name that ends with .html or .htm, got",
+            "argument -o/--out: expected a name that ends with .html or .htm, got",
         ),
         ([str(COLD), "--html", "no/such/out.html"], 1, "error: no/such/out.html: No such file or directory\n"),
         (
             [str(COLD), str(COLD), str(COMPILED), "--html", "out.html"],
             2,
-            "--html shows one trace, two, or the ranks of a job",
+            "page shows one trace, two, or the ranks of a job",
         ),
         ([str(COLD), "--html", "out.html", "--chain"], 2, "--chain and --html are two commands: give one of them"),
     ],

@@ -255,7 +255,10 @@ def test_modules_are_layers_of_the_command_too(tmp_path, capsys):
     ("by", "said"),
     [
         ("layer", "no layers: no annotation ends with a number (layer 3), and no modules were recorded (with_stack)"),
-        ("stack", "no functions of Python: record with stacks (with_stack=True, a lesson's --with_stack)"),
+        (
+            "stack",
+            "no functions of Python: record with stacks (with_stack=True, a lesson's --with_stack); --by annotation needs none",
+        ),
     ],
 )
 def test_what_was_not_recorded_is_said(tmp_path, capsys, by, said):
@@ -302,7 +305,7 @@ def test_the_cpus_time_is_that_of_python_too(tmp_path, capsys):
         loop: 40_000, normalize: 50_000, f"{normalize};aten::mul": 9000, f"{normalize};aten::mul;cudaLaunchKernel": 1000
     }  # fmt: skip
     assert cli.main([path, "--by", "annotation", "--time", "cpu"]) == 2
-    assert "--time cpu is of --by stack and --folded" in capsys.readouterr().err
+    assert "--time cpu is of time --by stack and of folded" in capsys.readouterr().err
 
 
 def test_a_thread_that_may_wait_is_no_cpu_time(tmp_path, capsys):

@@ -383,7 +383,7 @@ def test_the_command_writes_a_file(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--plot", "a.pdf"], "argument -o/--out/--plot: expected a name that ends with .png or .svg, got 'a.pdf'"),
+        (["--plot", "a.pdf"], "argument -o/--out: expected a name that ends with .png or .svg, got 'a.pdf'"),
         (["--steps", "3:4"], "--steps does nothing with report: it is for plot"),
         (["--plot", "a.png", "--steps", "4:3"], "argument --steps: expected A:B with A before B, got '4:3'"),
         (["--plot", "a.png", "--us", "x:3"], "argument --us: expected A:B, two numbers, got 'x:3'"),

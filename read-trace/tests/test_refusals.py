@@ -57,16 +57,16 @@ ONE_RANK = "--scheduler reads the ranks of a job, and one.json is one trace: nam
         (["one.json", "--scheduler", NO_SERVER], ONE_RANK),
         (["one.json", "--plot", "a.png", "--scheduler", NO_SERVER], ONE_RANK),
         (["one.json", "--html", "a.html", "--scheduler", NO_SERVER], ONE_RANK),
-        (["job", "--plot", "roofline.png"], "--plot roofline.png draws the ops of one trace, got 2"),
+        (["job", "--plot", "roofline.png"], "plot -o roofline.png draws the ops of one trace, got 2"),
         (["bad", "--merge", "a.json"], "bad/t_rank1.json: the file is empty"),
         (["bad", "--plot", "a.png"], "bad/t_rank1.json: the file is empty"),
         (["bad", "--html", "a.html"], "bad/t_rank1.json: the file is empty"),
         (["bad", "--what_if", "no waits"], "bad/t_rank1.json: the file is empty"),
-        (["nosteps", "--what_if", "no waits"], "--what_if cannot play this job again: a rank has fewer than two steps"),
+        (["nosteps", "--what_if", "no waits"], "what-if cannot play this job again: a rank has fewer than two steps"),
         (["job", "nosteps"], "nosteps/t_rank0.json: two jobs are compared by their steps, and this one has none"),
         (["job/t_rank0.json", "object_rank1.json", "--merge", "a.json"],
          "object_rank1.json: no trace: there is no list traceEvents in it"),
-        (["job", "--chain"], "--chain shows one trace: name one of these 2, as job/t_rank0.json"),
+        (["job", "--chain"], "tree shows one trace: name one of these 2, as job/t_rank0.json"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_one_line_and_nothing_is_written(here, capsys, arguments, message):
@@ -80,7 +80,7 @@ def test_what_cannot_be_done_is_one_line_and_nothing_is_written(here, capsys, ar
     ("arguments", "message"),
     [
         (["-", "--open"], "open takes a file, not standard input"),
-        (["job", "--merge", "a.txt"], "argument -o/--out/--merge: expected a name that ends with .json or .json.gz, got 'a.txt'"),
+        (["job", "--merge", "a.txt"], "argument -o/--out: expected a name that ends with .json or .json.gz, got 'a.txt'"),
     ],
 )
 def test_mistakes_in_the_flags(here, capsys, arguments, message):

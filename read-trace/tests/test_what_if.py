@@ -221,7 +221,7 @@ def test_of_a_step_that_takes_as_long_as_recorded_the_change_is_told_of_that(ask
 def test_a_change_that_cannot_be_read_says_what_can(text, error, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main([CUDNN, "--what_if", text])
-    assert ended.value.code == 2 and capsys.readouterr().err.startswith(f"error: argument -c/--change/--what_if: {error}\n")
+    assert ended.value.code == 2 and capsys.readouterr().err.startswith(f"error: argument -c/--change: {error}\n")
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_blocking_copy_waits_for_its_own_copy_alone(asked):
 def test_a_trace_without_steps_has_none_to_change(tmp_path, capsys):
     path = write(tmp_path / "t.json", launch(1, 1), kernel(GEMM, 5, 5, 1))
     assert cli.main([path, "--what_if", "graph"]) == 2
-    assert capsys.readouterr().err == f"error: {path}: --what_if changes a step, and the trace has none\n"
+    assert capsys.readouterr().err == f"error: {path}: what-if changes a step, and the trace has none\n"
 
 
 def test_the_report_and_its_json(capsys):
@@ -275,7 +275,7 @@ def test_the_report_and_its_json(capsys):
     data = json.loads(capsys.readouterr().out)
     assert (data["changes"], data["of"], data["gain_low"], data["plain"]["how"]) == (["graph"], "estimated", 0, "estimated")
     assert cli.main([CUDNN, CUDNN, "--what_if", "graph"]) == 2
-    expected = "error: --what_if is of one trace, or of the ranks of a job, got 2 traces that are none\n"
+    expected = "error: what-if is of one trace, or of the ranks of a job, got 2 traces that are none\n"
     assert capsys.readouterr().err == expected
     with pytest.raises(SystemExit):
         cli.main([CUDNN, "--what_if", "graph", "--by", "layer"])

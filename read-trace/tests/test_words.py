@@ -74,7 +74,7 @@ def test_the_help_fits_a_screen_and_answers_four_questions(capsys):
             "no command and no file is called 'what_fi'; did you mean what-if?", "what-if -c CHANGE ", "read-trace --help",
         ),
         ([TRACE, "--tpo", "3"], "report has no flag --tpo; did you mean --top?", "report ", "read-trace report --help"),
-        (["page", TRACE], "the following arguments are required: -o/--out/--html", "page -o FILE ", "read-trace page --help"),
+        (["page", TRACE], "the following arguments are required: -o/--out", "page -o FILE ", "read-trace page --help"),
         (
             ["page", TRACE, "-o", "x.html", "--recompiles", "y"],
             "--recompiles does nothing with page: it is for report", "page -o FILE ", "read-trace page --help",
@@ -91,11 +91,39 @@ def test_a_mistake_is_a_sentence_and_two_lines_that_help(arguments, error, usage
     assert second.startswith(f"  usage: read-trace {usage}")
 
 
-def test_a_file_with_the_name_of_a_command_is_a_file(tmp_path, monkeypatch, capsys):
+def test_a_word_is_a_command_where_a_file_or_folder_of_that_name_lies(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    for name in ("runs", "check", "mcp", "help"):  # runs: where TensorBoard keeps its own
+        (tmp_path / name).mkdir()
+    before = told(capsys, "runs", TRACE, EAGER)
+    assert before[0] == 0 and before[2] == "" and len(before[1].splitlines()) >= 3
+    code, out, _ = told(capsys, "check", TRACE, "--baseline", TRACE, "--max", "kernels=+0")
+    assert code == 0 and out.startswith("no worse than the baseline")
+    assert told(capsys, "help") == told(capsys, "--help")
     (tmp_path / "page").write_bytes((GALLERY / "02_linear" / "1024_32_64_bf16_warm_eager.json").read_bytes())
-    code, out, _ = told(capsys, "page")
-    assert code == 0 and out.startswith("page\ndevice: NVIDIA H200")
+    assert told(capsys, "page")[2].startswith("error: the following arguments are required: ")
+    code, out, _ = told(capsys, "./page")
+    assert code == 0 and out.startswith("./page\ndevice: NVIDIA H200")
+
+
+@pytest.mark.parametrize("arguments", [[], ["diff", TRACE, TRACE], ["help", "zzzz"]])
+def test_what_is_no_command_is_answered_with_the_commands(arguments, capsys):
+    code, out, err = told(capsys, *arguments)
+    first, usage, flags = err.splitlines()
+    assert (code, out, flags) == (2, "", "  flags: read-trace --help") and first.startswith("error: no command")
+    assert usage == f"  usage: read-trace [COMMAND] TRACE..., COMMAND one of {', '.join(command.word for command in COMMANDS)}"
+
+
+def test_hyphens_and_underscores_are_the_same_in_words_findings_and_measures(capsys):
+    for one, other in (
+        (["what_if", TRACE, "-c", "graph"], ["what-if", TRACE, "-c", "graph"]),
+        (["help", "what_if"], ["help", "what-if"]),
+        (["show", TRACE, "sync_in_step"], ["show", TRACE, "sync-in-step"]),
+    ):
+        assert told(capsys, *one) == told(capsys, *other) and told(capsys, *one)[0] == 0
+    assert told(capsys, "check", TRACE, "--baseline", TRACE, "--max", "plain-step=5%")[0] == 2  # no measure either way
+    (code, out, err) = told(capsys, "check", GRAPH, "--baseline", EAGER, "--max", "kernels=+9", "--max", "peak-memory=5%")
+    assert (code, err) == (0, "") and "peak-memory=5%" in out
 
 
 @pytest.mark.parametrize("limit", ["step=5", "gpu=+0.1", "peak_memory=+1000"])

@@ -41,22 +41,29 @@ class Parser(argparse.ArgumentParser):
     """A parser whose mistakes are one sentence, and the two lines that help. - and _ mean the same inside a flag."""
 
     called = ""  # how the program is called, with the command
+    former: dict[str, str]  # flags of before: those that they are now
 
     def error(self, message: str) -> NoReturn:
-        usage = re.sub(r"\s+", " ", self.format_usage().removeprefix("usage: ").replace("[-h] ", "")).strip()
-        flags = f"{self.called} --help"
-        sys.stdout.flush()
-        print(f"error: {printable(message, 2000)}\n  usage: {printable(usage, 2000)}\n  flags: {flags}", file=sys.stderr)
-        sys.exit(2)
+        _mistake(message, self.usage_line(), self.called)
+
+    def usage_line(self) -> str:
+        return re.sub(r"\s+", " ", self.format_usage().removeprefix("usage: ").replace("[-h] ", "")).strip()
 
     def spelled(self, tokens: list[str]) -> list[str]:
         """The tokens with this parser's own spelling of its flags."""
-        one = {option.replace("-", "_"): option for option in self._option_string_actions if option.startswith("--")}
+        flags = {option: option for option in self._option_string_actions if option.startswith("--")} | self.former
+        one = {flag.replace("-", "_"): now for flag, now in flags.items()}
         spelled = []
         for token in tokens:
             flag, equals, value = token.partition("=")
             spelled.append(one.get(flag.replace("-", "_"), flag) + equals + value if flag.startswith("--") else token)
         return spelled
+
+
+def _mistake(message: str, usage: str, called: str) -> NoReturn:
+    sys.stdout.flush()
+    print(f"error: {printable(message, 2000)}\n  usage: {printable(usage, 2000)}\n  flags: {called} --help", file=sys.stderr)
+    sys.exit(2)
 
 
 def parser_of(command: Command, prog: str = "read-trace", called: str = "read-trace") -> Parser:
@@ -67,6 +74,7 @@ def parser_of(command: Command, prog: str = "read-trace", called: str = "read-tr
     raw = argparse.RawDescriptionHelpFormatter
     parser = words.add_parser(command.word, description=text, formatter_class=raw, allow_abbrev=False)
     parser.called = f"{called} {command.word}"
+    parser.former = {f"--{command.alias}": command.alias_of} if command.alias_of else {}
     parser.set_defaults(run=command.run, word=command.word, called=called)
     command.add_flags(parser)
     return parser
@@ -75,8 +83,10 @@ def parser_of(command: Command, prog: str = "read-trace", called: str = "read-tr
 def parse_args(argv: list[str] | None = None, prog: str = "read-trace", called: str = "read-trace") -> argparse.Namespace:
     """The flags; `run` is the command that they ask for. A mistake ends the process with a message and exit code 2."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    if argv[:1] == ["help"] and not Path("help").exists():
-        argv = [*argv[1:2], "--help"] if argv[1:2] and argv[1] in BY_WORD else ["--help"]
+    if argv[:1] == ["help"]:
+        if argv[1:2] and _by_word(argv[1]) is None:
+            _no_command(argv[1], f"no command is called {argv[1]!r}", prog, called)
+        argv = [*argv[1:2], "--help"]
     if argv[:1] in (["--help"], ["-h"]):
         print(help_text(prog, called), end="")
         sys.exit(0)
@@ -104,10 +114,14 @@ def help_text(prog: str, called: str) -> str:
 
 
 def _command_of(argv: list[str], prog: str, called: str) -> tuple[Command, list[str]]:
-    """The command, by its word or by the flag that stands for it, and the rest."""
-    first = argv[0] if argv else ""
-    if first in BY_WORD and not Path(first).exists():
-        return BY_WORD[first], argv[1:]
+    """The command, by its word or by the flag that stands for it, and the rest. A word is a command wherever it is typed: a file
+    or folder of that name is ./runs.
+    """
+    if not argv:
+        _mistake("no command, and no trace to read", _usage(prog), called)
+    first = argv[0]
+    if (command := _by_word(first)) is not None:
+        return command, argv[1:]
     flags = {token.partition("=")[0].removeprefix("--").replace("-", "_") for token in argv if token.startswith("--")}
     asked = [command for command in COMMANDS if command.alias and command.alias in flags]
     if "names" in flags:  # it has --by, too
@@ -117,18 +131,31 @@ def _command_of(argv: list[str], prog: str, called: str) -> tuple[Command, list[
         listed = " and ".join(f"--{command.alias}" for command in asked)
         parser_of(report, prog, called).error(f"{listed} are two commands: give one of them")
     if not asked and re.fullmatch(r"[a-z][a-z_-]*", first) and not Path(first).exists():
-        close = difflib.get_close_matches(first.replace("_", "-"), BY_WORD, 1)
-        meant = f"; did you mean {close[0]}?" if close else ""
-        parser = parser_of(BY_WORD[close[0]] if close else report, prog, called)
-        parser.called = called
-        parser.error(f"no command and no file is called {first!r}{meant}")
+        _no_command(first, f"no command and no file is called {first!r}", prog, called)
     return asked[0] if asked else report, argv
+
+
+def _by_word(word: str) -> Command | None:
+    return BY_WORD.get(word.replace("_", "-"))
+
+
+def _no_command(word: str, message: str, prog: str, called: str) -> NoReturn:
+    """Say that a word is no command, and what may have been meant."""
+    close = difflib.get_close_matches(word.replace("_", "-"), BY_WORD, 1)
+    if close:
+        _mistake(f"{message}; did you mean {close[0]}?", parser_of(BY_WORD[close[0]], prog).usage_line(), called)
+    _mistake(message, _usage(prog), called)
+
+
+def _usage(prog: str) -> str:
+    return f"{prog} [COMMAND] TRACE..., COMMAND one of {', '.join(BY_WORD)}"
 
 
 def _not_of(command: Command, token: str, prog: str) -> str:
     """What is wrong with a token that a command does not take."""
     if not token.startswith("-"):
-        return f"{command.word} takes one trace, got {token!r} beside it"
+        beside = "two traces, got {!r} beside them" if command.word == "compare" else "one trace, got {!r} beside it"
+        return f"{command.word} takes {beside.format(token)}"
     flag = token.partition("=")[0]
     heeding = [one.word for one in COMMANDS if flag.replace("-", "_") in _flags_of(one)]
     if heeding:
@@ -141,7 +168,8 @@ def _not_of(command: Command, token: str, prog: str) -> str:
 
 
 def _flags_of(command: Command) -> set[str]:
-    return {option.replace("-", "_") for option in parser_of(command)._option_string_actions}
+    parser = parser_of(command)
+    return {option.replace("-", "_") for option in (*parser._option_string_actions, *parser.former)}
 
 
 def main(argv: list[str] | None = None, prog: str = "read-trace", command: str = "read-trace") -> int:

@@ -1,7 +1,7 @@
 """The commands: the word that asks for each, the question that it answers, its flags, and what it does.
 
-The first is the report. To add one: a file in this folder with `add_flags` and `run`, and an entry here. `alias` is the flag that
-asks for it, too, in the place of the word.
+The first is the report. To add one: a file in this folder with `add_flags` and `run`, and an entry here. `alias` is the flag
+that asks for it, too, in the place of the word, and `alias_of` the flag of the command that it then stands for.
 """
 
 import argparse
@@ -41,6 +41,7 @@ class Command(msgspec.Struct, frozen=True):
     add_flags: Flags
     run: Run
     alias: str = ""
+    alias_of: str = ""
 
 
 def _written(args: argparse.Namespace, answer: object) -> str:
@@ -99,9 +100,7 @@ def _brief(args: argparse.Namespace) -> tuple[str, int]:
 def _tree_flags(parser: argparse.ArgumentParser) -> None:
     add_traces(parser)
     step = "ProfilerStep#N (default: the middle recorded one)"
-    parser.add_argument(
-        "--step", "--chain", dest="step", nargs="?", type=step_number, default="middle", const="middle", metavar="N", help=step
-    )
+    parser.add_argument("--step", nargs="?", type=step_number, default="middle", const="middle", metavar="N", help=step)
     add_forms(parser)
     add_amount(parser)
     add_steps_from(parser)
@@ -131,7 +130,7 @@ def _time(args: argparse.Namespace) -> tuple[str, int]:
 def _names_flags(parser: argparse.ArgumentParser) -> None:
     add_traces(parser, "the trace of a replayed CUDA graph")
     eager = "a trace of the same step without the graph"
-    parser.add_argument("--eager", "--names", dest="eager", type=named, required=True, metavar="TRACE", help=eager)
+    parser.add_argument("--eager", type=named, required=True, metavar="TRACE", help=eager)
     parser.add_argument("--by", choices=BY, help="name what was replayed by this (default: by op)")
     add_forms(parser)
     add_amount(parser)
@@ -150,9 +149,7 @@ def _what_if_flags(parser: argparse.ArgumentParser) -> None:
         "'drop REGEX' (ops, annotations, calls), 'scale REGEX FACTOR' (kernels, copies), 'no waits', 'graph', 'loader', of a job "
         "also 'rank R like S'; repeated, all of them together"
     )
-    parser.add_argument(
-        "-c", "--change", "--what_if", dest="change", type=change, action="append", required=True, metavar="CHANGE", help=changes
-    )
+    parser.add_argument("-c", "--change", type=change, action="append", required=True, metavar="CHANGE", help=changes)
     add_forms(parser)
     parser.add_argument("--all", action="store_true", help="all rows")
     add_steps_from(parser)
@@ -166,7 +163,7 @@ def _what_if(args: argparse.Namespace) -> tuple[str, int]:
 
 def _page_flags(parser: argparse.ArgumentParser) -> None:
     add_traces(parser, "one trace, two, or the ranks of a job", several=True)
-    add_out(parser, "html", "the page, .html; it opens offline", ending(".html", ".htm"))
+    add_out(parser, "the page, .html; it opens offline", ending(".html", ".htm"))
     memory = "the memory of this run by torch.cuda.memory._dump_snapshot(FILE), beside the timeline"
     parser.add_argument("--snapshot", metavar="FILE", type=named, help=memory)
     add_amount(parser)
@@ -183,7 +180,7 @@ def _page(args: argparse.Namespace) -> tuple[str, int]:
 def _plot_flags(parser: argparse.ArgumentParser) -> None:
     add_traces(parser, "traces, on one scale, or the ranks of a job", several=True)
     drawn = "the picture, .png or .svg; into roofline.png, the ops by shape below the device's peaks"
-    add_out(parser, "plot", drawn, ending(".png", ".svg"))
+    add_out(parser, drawn, ending(".png", ".svg"))
     window = parser.add_mutually_exclusive_group()
     window.add_argument("--steps", metavar="A:B", type=interval(int), help="only ProfilerStep#A to #B")
     window.add_argument("--us", metavar="A:B", type=interval(float), help="only these microseconds of the window")
@@ -199,7 +196,7 @@ def _plot(args: argparse.Namespace) -> tuple[str, int]:
 
 def _folded_flags(parser: argparse.ArgumentParser) -> None:
     add_traces(parser)
-    add_out(parser, "folded", "stacks for flame graph tools, with Python's where recorded")
+    add_out(parser, "stacks for flame graph tools, with Python's where recorded")
     add_time(parser)
     add_steps_from(parser)
 
@@ -212,7 +209,7 @@ def _folded(args: argparse.Namespace) -> tuple[str, int]:
 
 def _merge_flags(parser: argparse.ArgumentParser) -> None:
     add_traces(parser, "the ranks of a job, or their folder", several=True)
-    add_out(parser, "merge", "one trace for Perfetto, clocks aligned", ending(".json", ".json.gz"))
+    add_out(parser, "one trace for Perfetto, clocks aligned", ending(".json", ".json.gz"))
     add_scheduler(parser)
 
 
@@ -235,7 +232,7 @@ def _open(args: argparse.Namespace) -> tuple[str, int]:
 
 def _redact_flags(parser: argparse.ArgumentParser) -> None:
     add_traces(parser)
-    add_out(parser, "redact", "a copy to share, in which strings that are not public are replaced; - is stdout", named)
+    add_out(parser, "a copy to share, in which strings that are not public are replaced; - is stdout", named)
     parser.add_argument("--keep", metavar="REGEX", type=pattern, help="what matches as a whole stays, too")
     parser.add_argument("--all", action="store_true", help="say of every string what became of it")
 
@@ -259,22 +256,22 @@ COMMANDS = (
     Command("report", "what limits the run, the steps, the kernels, what to try", _report_flags, _report),
     Command("brief", "twenty lines, for scripts and agents", _brief_flags, _brief, "brief"),
     _in_file("show", "show_finding", "a finding of a trace, and the slices that prove it"),
-    Command("tree", "the dispatch tree of a step", _tree_flags, _tree, "chain"),
+    Command("tree", "the dispatch tree of a step", _tree_flags, _tree, "chain", "--step"),
     Command("time", "which annotation, layer or line of Python takes the time", _time_flags, _time, "by"),
-    Command("names", "what a CUDA graph replays, by a trace without it", _names_flags, _names, "names"),
-    Command("what-if", "what a step would take with a change", _what_if_flags, _what_if, "what_if"),
+    Command("names", "what a CUDA graph replays, by a trace without it", _names_flags, _names, "names", "--eager"),
+    Command("what-if", "what a step would take with a change", _what_if_flags, _what_if, "what_if", "--change"),
     Command("compare", "what changed between two traces, or two jobs", _compare_flags, _report),
     _in_file("check", "check", "is it worse than a baseline? For CI: exit code 0, 1 or 3"),
     _in_file("baseline", "write_baseline", "what check compares of some runs, as a small file"),
     _in_file("runs", "list_runs", "a table of runs, with the time of a step"),
     _in_file("watch", "watch_folder", "new traces of a folder as they land, a row each"),
     _in_file("memory", "read_memory", "a snapshot of CUDA's memory, by line; of two, what grew"),
-    Command("page", "the report as a page, with a timeline to click", _page_flags, _page, "html"),
-    Command("plot", "a picture", _plot_flags, _plot, "plot"),
-    Command("folded", "stacks for flame graph tools", _folded_flags, _folded, "folded"),
+    Command("page", "the report as a page, with a timeline to click", _page_flags, _page, "html", "--out"),
+    Command("plot", "a picture", _plot_flags, _plot, "plot", "--out"),
+    Command("folded", "stacks for flame graph tools", _folded_flags, _folded, "folded", "--out"),
     Command("open", "the trace in Perfetto, from this machine, without an upload", _open_flags, _open, "open"),
-    Command("merge", "the ranks of a job as one file for Perfetto", _merge_flags, _merge, "merge"),
-    Command("redact", "a copy to share, without names that are not public", _redact_flags, _redact, "redact"),
+    Command("merge", "the ranks of a job as one file for Perfetto", _merge_flags, _merge, "merge", "--out"),
+    Command("redact", "a copy to share, without names that are not public", _redact_flags, _redact, "redact", "--out"),
     _in_file("mcp", "serve_tools", "the answers as tools for agents (Model Context Protocol)"),
 )
 BY_WORD = {command.word: command for command in COMMANDS}

@@ -23,7 +23,7 @@ def run(paths: Sequence[str], changes: "list[Change]", style: Style, steps_from:
     if is_job(paths):
         return _of_job(paths, changes, style, steps_from)
     if len(paths) > 1:
-        raise TraceError(f"--what_if is of one trace, or of the ranks of a job, got {len(paths)} traces that are none")
+        raise TraceError(f"what-if is of one trace, or of the ranks of a job, got {len(paths)} traces that are none")
     from trace_reader.analysis.replay.what_if import what_if
     from trace_reader.report.what_if_report import what_if_report
 

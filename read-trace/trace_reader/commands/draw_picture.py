@@ -27,7 +27,7 @@ def run(
     try:
         from trace_reader.write.trace_picture import PictureRange, plot  # here, because matplotlib takes half a second
     except ImportError as error:
-        raise MissingExtraError("--plot needs matplotlib: install read-trace with it, read-trace[plot]") from error
+        raise MissingExtraError("plot needs matplotlib: install read-trace with it, read-trace[plot]") from error
     window, paths = PictureRange(us=window_us, steps=steps), expanded(paths)
     if target.stem == ROOFLINE:
         return _roofline(paths, target, steps_from)
@@ -39,7 +39,7 @@ def run(
             raise errors[0]
         data = job_picture.plot(job, window, target.suffix)
     elif len(paths) > 2:
-        raise TraceError(f"--plot draws one trace, two, or the ranks of a job, got {len(paths)} that are none")
+        raise TraceError(f"plot draws one trace, two, or the ranks of a job, got {len(paths)} that are none")
     elif scheduler is not None:
         raise TraceError(ONE_RANK.format(paths[0]))
     else:
@@ -53,7 +53,7 @@ def _roofline(paths: list[str], target: Path, steps_from: re.Pattern[str] | None
     from trace_reader.write import roofline_picture
 
     if len(paths) != 1:
-        raise TraceError(f"--plot {target.name} draws the ops of one trace, got {len(paths)}")
+        raise TraceError(f"plot -o {target.name} draws the ops of one trace, got {len(paths)}")
     data = roofline_picture.plot(examine(load_with_progress(paths[0], steps_from)).facts, target.suffix)
     write_file(target, data)
     return f"wrote {target} ({len(data) / 1024:.1f} KiB)\n"

@@ -55,9 +55,9 @@ def add_time(parser: argparse.ArgumentParser, of: str = "") -> None:
     parser.add_argument("--time", choices=("cpu", "gpu"), help=f"{of}whose time (default: the GPU's)")
 
 
-def add_out(parser: argparse.ArgumentParser, alias: str, help: str, type: Callable[[str], Any] = Path) -> None:
-    """`-o FILE`, also under the name of the flag that asked for the command before there were words."""
-    parser.add_argument("-o", "--out", f"--{alias}", dest="out", metavar="FILE", type=type, required=True, help=help)
+def add_out(parser: argparse.ArgumentParser, help: str, type: Callable[[str], Any] = Path) -> None:
+    """`-o FILE`: what is written."""
+    parser.add_argument("-o", "--out", metavar="FILE", type=type, required=True, help=help)
 
 
 def pattern(text: str) -> re.Pattern[str]:

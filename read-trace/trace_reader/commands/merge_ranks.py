@@ -30,7 +30,7 @@ def run(paths: Sequence[str], target: Path, scheduler: str | None = None) -> str
     NotWrittenError."""
     paths = expanded(paths)
     if len(paths) < 2:
-        raise TraceError(f"{paths[0]}: one trace; --merge takes the ranks of a job")
+        raise TraceError(f"{paths[0]}: one trace; merge takes the ranks of a job")
     job, errors = read_job(paths, scheduler=scheduler)
     if errors:
         raise errors[0]

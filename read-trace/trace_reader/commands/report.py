@@ -162,7 +162,7 @@ def chain(path: str, step: int | Literal["middle"], style: Style, steps_from: re
 
         inside = expanded([path])
         if len(inside) > 1:
-            raise TraceError(f"--chain shows one trace: name one of these {len(inside)}, as {inside[0]}")
+            raise TraceError(f"tree shows one trace: name one of these {len(inside)}, as {inside[0]}")
         (path,) = inside
     trace = load_with_progress(path, steps_from)
     from trace_reader.analysis.trace.dispatch_tree import dispatch_tree
@@ -179,7 +179,9 @@ def by(path: str, place: str, style: Style, steps_from: re.Pattern[str] | None, 
     from trace_reader.report.place_report import place_report
 
     if time == "cpu" and place != "stack":
-        raise LookupError(f"--time cpu is of --by stack and --folded: --by {place} has the CPU's time in a column of its own")
+        raise LookupError(
+            f"--time cpu is of time --by stack and of folded: --by {place} has the CPU's time in a column of its own"
+        )
     trace = load_with_progress(path, steps_from, stacks=place != "annotation")
     facts = summarize(trace, run_without_profiler(trace))
     found: Sequence[PlaceFacts | TimeFacts]

@@ -52,7 +52,8 @@ def finding_text(path: str, finding: str, top: int) -> str:
 
 
 def _answer(path: str, finding: str, top: int, steps_from: re.Pattern[str] | None = None) -> Answer:
-    if path in PATTERNS and not Path(path).exists():
+    finding = finding.replace("_", "-")
+    if path.replace("_", "-") in PATTERNS and not Path(path).exists():
         raise TraceError(f"{path} is a finding: the trace comes first, show TRACE {path}")
     trace = load_with_progress(path, steps_from, stacks=True)
     reading = examine(trace, everything=True)

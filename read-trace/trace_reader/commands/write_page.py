@@ -53,7 +53,7 @@ def run(
     if is_job(paths) or (scheduler is not None and len(paths) > 1):
         page = page_of_job(paths, style, steps_from, scheduler)
     elif len(paths) > 2:
-        raise TraceError(f"--html shows one trace, two, or the ranks of a job, got {len(paths)} that are none")
+        raise TraceError(f"page shows one trace, two, or the ranks of a job, got {len(paths)} that are none")
     elif scheduler is not None:
         raise TraceError(ONE_RANK.format(paths[0]))
     else:

@@ -37,7 +37,7 @@ def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change
     try:
         run = JobRun(job, traces)
     except LookupError as error:
-        raise LookupError(f"--what_if cannot play this job again: {error}") from None
+        raise LookupError(f"what-if cannot play this job again: {error}") from None
     matched = tuple[str, ...]()
 
     def change(ranks: Sequence[Edited]) -> None:

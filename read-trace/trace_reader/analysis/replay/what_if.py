@@ -102,10 +102,10 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
     if any(change.kind == "rank" for change in changes):
         raise LookupError(f"{trace.path}: 'rank R like S' is of a job: name the traces of its ranks, or their folder")
     if not len(trace.steps):
-        raise LookupError(f"{trace.path}: --what_if changes a step, and the trace has none")
+        raise LookupError(f"{trace.path}: what-if changes a step, and the trace has none")
     run = RunWithoutProfiler(trace)
     if not run.replays_as_recorded(plain.recorded_step_us):
-        raise LookupError(f"{trace.path}: --what_if cannot play this trace again: clocks disagree, or its first steps are others")
+        raise LookupError(f"{trace.path}: what-if cannot play this trace again: clocks disagree, or its first steps are others")
     played, of = run.played(plain) if plain.how != UNKNOWN else [], plain.how
     if not played:
         played, of = [run.replay.play()], RECORDED

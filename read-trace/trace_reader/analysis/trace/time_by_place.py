@@ -330,7 +330,8 @@ def _line_of(trace: Trace, asked: AttributedWork) -> tuple[np.ndarray, list[str]
     slices = trace.slices
     python = Rows(slices, slices.of(Kind.PYTHON))
     if not len(python):
-        raise LookupError(f"{trace.path}: no functions of Python: record with stacks (with_stack=True, a lesson's --with_stack)")
+        how = "record with stacks (with_stack=True, a lesson's --with_stack); --by annotation needs none"
+        raise LookupError(f"{trace.path}: no functions of Python: {how}")
     callers = [detail if isinstance(detail, str) else "" for detail in slices.details]
     says_line = len(callers) > 0 and bool((python.detail >= 0).any())
     if says_line:
