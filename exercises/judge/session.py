@@ -91,9 +91,9 @@ class Session:
 
     def guess(self, how_fast: str) -> None:
         """Ask what limits a step and what the change brings."""
-        state, own = self.state, self.exercise
+        state, exercise = self.state, self.exercise
         state.began_s = state.began_s or time.time()
-        state.limits = [self.choose(own.limits)]
+        state.limits = [self.choose(exercise.limits)]
         state.gain = self.number(how_fast)
         self.progress.save(self.exercise.name)
 
@@ -160,16 +160,16 @@ class Session:
 
     def told(self) -> str:
         """The guess in words."""
-        own, state = self.exercise, self.state
-        right = "right" if state.limits[0] == own.limits.right else "not what the trace shows; look again"
-        return f"{own.limits.options[state.limits[0] - 1]} ({right})"
+        exercise, state = self.exercise, self.state
+        right = "right" if state.limits[0] == exercise.limits.right else "not what the trace shows; look again"
+        return f"{exercise.limits.options[state.limits[0] - 1]} ({right})"
 
     def what_next(self) -> str:
-        own, again = self.exercise, f"uv run exercise.py {self.exercise.number}"
+        exercise, again = self.exercise, f"uv run exercise.py {self.exercise.number}"
         equal = f"with the same outputs (within {TOLERANCE:.5f} of the largest number)"
         return (
-            f"next: at least {times(own.attribute_gpu_work)} as fast counts, {equal}.\n"
-            f"  Change {_shown(own.mine)}, then run `{again}` again\n"
+            f"next: at least {times(exercise.attribute_gpu_work)} as fast counts, {equal}.\n"
+            f"  Change {_shown(exercise.mine)}, then run `{again}` again\n"
             f"  whenever the file is saved: `{again} --watch`; stuck: `--hint`; nothing to gain: `--leave`; a page: `--html`"
         )
 
@@ -177,95 +177,101 @@ class Session:
 
     def judge(self) -> bool:
         """Measure the changed program beside the one that was given, and judge it; whether it is solved. Raises ExerciseError."""
-        own, state = self.exercise, self.state
-        print(f"running {_shown(own.mine)} beside the program as given ...", flush=True)
+        exercise, state = self.exercise, self.state
+        print(f"running {_shown(exercise.mine)} beside the program as given ...", flush=True)
         state.judged += 1
         self.progress.save(self.exercise.name)
         found = self.run(mine=True)
         if found["differs"]:
             print(f"not yet: the outputs are not those of the program as given: {found['differs']}")
             return False
-        speed, judgement = judged(own, found["times_us"], own.folder)
+        speed, judgement = judged(exercise, found["times_us"], exercise.folder)
         if judgement.outcome == "noise":  # once more
             found = self.run(mine=True)
             if found["differs"]:
                 print(f"not yet: the outputs are not the same each time: {found['differs']}")
                 return False
-            speed, judgement = judged(own, found["times_us"], own.folder)
+            speed, judgement = judged(exercise, found["times_us"], exercise.folder)
         print(f"outputs: equal. Speed: {speed}")
         if found["prints"]:
             print("note: the program prints in each step, which takes time, too")
         if judgement.outcome not in ("solved", "gain"):
             print({"no gain": "no gain: ", "noise": ""}.get(judgement.outcome, "not yet: ") + " ".join(judgement.said))
             if judgement.outcome == "no gain":
-                print(f"next: uv run exercise.py {own.number} --leave, if the trace says why; or another change")
+                print(f"next: uv run exercise.py {exercise.number} --leave, if the trace says why; or another change")
             return False
         print(*judgement.said, sep="\n", end="\n" if judgement.said else "")
-        self.solved(speed.median, read(str(own.folder / "given.json")))
+        self.solved(speed.median, read(str(exercise.folder / "given.json")))
         return True
 
     def leave(self) -> bool:
         """The reader says that there is nothing to gain; whether that is right, and for the right reason."""
-        own, state = self.exercise, self.state
-        if own.kind == "mend":
-            print(f"not this one: at least {times(own.target)} as fast is possible.")
+        exercise, state = self.exercise, self.state
+        if exercise.kind == "mend":
+            print(f"not this one: at least {times(exercise.target)} as fast is possible.")
             return False
-        assert own.shows is not None
-        if not (own.folder / "given.json").is_file():
-            raise ExerciseError(f"nothing is recorded yet: uv run exercise.py {own.number}")
-        state.shows.append(self.choose(own.shows))
+        assert exercise.shows is not None
+        if not (exercise.folder / "given.json").is_file():
+            raise ExerciseError(f"nothing is recorded yet: uv run exercise.py {exercise.number}")
+        state.shows.append(self.choose(exercise.shows))
         self.progress.save(self.exercise.name)
-        if state.shows[-1] != own.shows.right:
+        if state.shows[-1] != exercise.shows.right:
             print("To leave it is right, but that is not why. Look at the trace again, and say --leave once more.")
             return False
-        self.solved(1.0, read(str(own.folder / "given.json")))
+        self.solved(1.0, read(str(exercise.folder / "given.json")))
         return True
 
     def solved(self, measured: float, facts: Facts) -> None:
         """Say what was gained, what the reader had predicted, what was guessed, and why."""
-        own, state = self.exercise, self.state
+        exercise, state = self.exercise, self.state
         if state.solved_s is None:
             state.measured, state.solved_s = measured, time.time()
         self.progress.save(self.exercise.name)
-        print(f"\nsolved: {own.title}" + (f", in {state.minutes} min" if state.minutes else ""))
+        print(f"\nsolved: {exercise.title}" + (f", in {state.minutes} min" if state.minutes else ""))
         print(f"you guessed {self.told()}, and {state.gain:g} times as fast: {how_near(state.gain or 1, measured)}")
-        if own.kind != "leave":
-            print(f"the reader's estimate before: {predicted(facts, own.finding)}")
-        print(textwrap.fill(f"why: {own.why}", 100))
+        if exercise.kind != "leave":
+            print(f"the reader's estimate before: {predicted(facts, exercise.finding)}")
+        print(textwrap.fill(f"why: {exercise.why}", 100))
         print("next: uv run exercise.py")
 
     # --- Traces without a program
 
     def case(self) -> None:
         """Ask for the cause, the proof and the gain of a trace recorded elsewhere, and judge them by what was measured."""
-        own, state = self.exercise, self.state
-        assert own.shows is not None
+        exercise, state = self.exercise, self.state
+        assert exercise.shows is not None
         self.introduce()
         look = self.look()
         print(f"the timeline without any verdict: {_shown(look)} (--html opens it)\n")
         state.began_s = state.began_s or time.time()
-        state.limits, state.shows = [self.choose(own.limits)], [self.choose(own.shows)]
+        state.limits, state.shows = [self.choose(exercise.limits)], [self.choose(exercise.shows)]
         self.progress.save(self.exercise.name)
-        for choice, guesses, what in ((own.limits, state.limits, "The cause"), (own.shows, state.shows, "What proves it")):
+        for choice, guesses, what in (
+            (exercise.limits, state.limits, "The cause"),
+            (exercise.shows, state.shows, "What proves it"),
+        ):
             if guesses[0] != choice.right:
                 print(f"{what}: not that. Look at the timeline once more, and guess again.")
                 guesses.append(self.choose(choice))
-        state.gain = self.number(f"The change: {own.change}. How many times as fast did it make a step? (1: nothing)")
-        for choice, guesses, what in ((own.limits, state.limits, "the cause"), (own.shows, state.shows, "what proves it")):
+        state.gain = self.number(f"The change: {exercise.change}. How many times as fast did it make a step? (1: nothing)")
+        for choice, guesses, what in (
+            (exercise.limits, state.limits, "the cause"),
+            (exercise.shows, state.shows, "what proves it"),
+        ):
             said = (
                 "right" if guesses[0] == choice.right else "right the second time" if guesses[-1] == choice.right else "not found"
             )
             print(f"{what}: {choice.answer} ({said})")
-        measured = own.measured
+        measured = exercise.measured
         how = "without the profiler" if measured["how"] == "plain" else "recorded"
         where = f"{measured['device']}, torch {measured['torch']}, {measured['date']}"
-        print(f"measured on {where}, {how}: {times(own.brought)} as fast")
-        print(f"you guessed {state.gain:g}: {how_near(state.gain, own.brought)}")
-        if own.finding:
-            print(f"the reader's estimate: {predicted(read(str(ROOT / own.traces[0])), own.finding)}")
-        print(textwrap.fill(f"why: {own.why}", 100))
-        print(f"the whole report: uv run read_trace.py {' '.join(map(shlex.quote, own.traces))}")
-        state.measured, state.solved_s = own.brought, state.solved_s or time.time()
+        print(f"measured on {where}, {how}: {times(exercise.brought)} as fast")
+        print(f"you guessed {state.gain:g}: {how_near(state.gain, exercise.brought)}")
+        if exercise.finding:
+            print(f"the reader's estimate: {predicted(read(str(ROOT / exercise.traces[0])), exercise.finding)}")
+        print(textwrap.fill(f"why: {exercise.why}", 100))
+        print(f"the whole report: uv run read_trace.py {' '.join(map(shlex.quote, exercise.traces))}")
+        state.measured, state.solved_s = exercise.brought, state.solved_s or time.time()
         self.progress.save(self.exercise.name)
         print("next: uv run exercise.py")
 
@@ -281,16 +287,16 @@ class Session:
 
     def reset(self) -> str:
         """Forget the guess and the recordings, and bring the program back; a changed one is kept, and this is its name."""
-        own, kept = self.exercise, ""
+        exercise, kept = self.exercise, ""
         if self.is_changed:
-            backup = own.mine.with_suffix(".before_reset.py")
-            own.mine.replace(backup)
+            backup = exercise.mine.with_suffix(".before_reset.py")
+            exercise.mine.replace(backup)
             kept = _shown(backup)
-        if own.kind != "case":
-            own.mine.parent.mkdir(exist_ok=True)
-            shutil.copyfile(own.given, own.mine)
-        shutil.rmtree(own.folder, ignore_errors=True)
-        self.progress.forget(own.name)
+        if exercise.kind != "case":
+            exercise.mine.parent.mkdir(exist_ok=True)
+            shutil.copyfile(exercise.given, exercise.mine)
+        shutil.rmtree(exercise.folder, ignore_errors=True)
+        self.progress.forget(exercise.name)
         return kept
 
     def hint(self) -> None:

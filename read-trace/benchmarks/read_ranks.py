@@ -48,9 +48,9 @@ if __name__ == "__main__":
     groups, replace = (("0", tuple(range(n))),), msgspec.structs.replace
     summaries = []
     for rank in range(n):
-        own = two[rank % 2]
-        messages = tuple(replace(message, ranks=None, group_size=n) for message in own.messages)
-        summaries.append(replace(own, rank=rank, world_size=n, groups=groups, messages=messages, trace=f"rank{rank}"))
+        summary = two[rank % 2]
+        messages = tuple(replace(message, ranks=None, group_size=n) for message in summary.messages)
+        summaries.append(replace(summary, rank=rank, world_size=n, groups=groups, messages=messages, trace=f"rank{rank}"))
     start = time.perf_counter()
     job_facts(summaries)
     print(time.perf_counter() - start)

@@ -223,8 +223,8 @@ def test_without_counters_ops_by_shape_have_no_columns_for_them(tmp_path, capsys
 def test_a_redacted_copy_and_a_merged_file_keep_them(tmp_path, capsys):
     path = written(tmp_path / "a.json")
     told(capsys, path, "--redact", str(tmp_path / "copy.json"))
-    own, copied = (read(str(name)) for name in (path, tmp_path / "copy.json"))
-    assert copied.counters == own.counters
+    original, copied = (read(str(name)) for name in (path, tmp_path / "copy.json"))
+    assert copied.counters == original.counters
     for rank in range(2):
         trace = {**RUN, "distributedInfo": {"rank": rank, "world_size": 2}}
         written(tmp_path / f"rank{rank}.json", trace)

@@ -589,8 +589,8 @@ def test_what_is_before_the_steps_does_not_count(tmp_path):
         ops = op("aten::mm", 90, 20), op("aten::mm", 120, 10)
         return write(tmp_path, number, annotation("set up", 0, 40), step(0, 100, 100), *ops, *gloo, **header(number, 2))
 
-    (own, _) = facts_of(rank(0), rank(1)).ranks
-    assert (own.window_us, own.compute_us, own.communication_us, own.idle_us) == (100, 20, 20, 60)
+    (first, _) = facts_of(rank(0), rank(1)).ranks
+    assert (first.window_us, first.compute_us, first.communication_us, first.idle_us) == (100, 20, 20, 60)
 
 
 def test_of_calls_that_begin_and_end_together_nobody_is_the_last(tmp_path):

@@ -68,7 +68,7 @@ def asked(paths, *changes):
         traces[path] = load(path)
         return traces[path]
 
-    facts = job_facts([own for path in paths if isinstance(own := read_rank(str(path), None, kept), RankSummary)])
+    facts = job_facts([rank for path in paths if isinstance(rank := read_rank(str(path), None, kept), RankSummary)])
     return job_what_if(facts, [traces[summary.trace] for summary in facts.summaries], [parse_change(text) for text in changes])
 
 
@@ -110,7 +110,7 @@ def test_a_recorded_job_is_played_again_as_it_was(name):
         traces[path] = load(path)
         return traces[path]
 
-    facts = job_facts([own for path in JOBS[name] if isinstance(own := read_rank(str(path), None, kept), RankSummary)])
+    facts = job_facts([rank for path in JOBS[name] if isinstance(rank := read_rank(str(path), None, kept), RankSummary)])
     ranks = [traces[summary.trace] for summary in facts.summaries]
     replay = JobReplay([Replay(trace) for trace in ranks], match(facts.summaries)[1], [shift or 0 for shift in facts.offset_ns])
     played = replay.play([Edited(one, one.nodes.after_ns) for one in replay.replays])

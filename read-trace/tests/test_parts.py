@@ -43,12 +43,12 @@ for path in sys.argv[1:]:
         # Details are numbered in the order of the pieces, which are others.
         both = one.slices, many.slices
         for name in ("detail", "region"):
-            said = [[own.details[at] if at >= 0 else None for at in getattr(own, name).tolist()] for own in both]
+            said = [[columns.details[at] if at >= 0 else None for at in getattr(columns, name).tolist()] for columns in both]
             differs += [name] * (said[0] != said[1])
         memory = [(getattr(one.memory, name), getattr(many.memory, name)) for name in one.memory.__struct_fields__]
         differs += [f"memory {n}" for n, (a, b) in enumerate(memory) if not np.array_equal(a, b)]
-        counted = [(own.at_ns.tolist(), [own.series[n] for n in own.of.tolist()], own.value.tolist())
-                   for own in (one.counters, many.counters)]
+        counted = [(columns.at_ns.tolist(), [columns.series[n] for n in columns.of.tolist()], columns.value.tolist())
+                   for columns in (one.counters, many.counters)]
         differs += ["counters"] * (counted[0] != counted[1])
         differs += ["functions"] * (not np.array_equal(one.functions_ns, many.functions_ns))
     print(int(used), differs, flush=True)
@@ -216,7 +216,7 @@ def test_tasks_are_shared_out_and_what_a_copy_does_not_bring_is_done_here():
 import os, signal, time
 from trace_reader.system.processes import run_in_processes
 main = os.getpid()
-def own(number, end=None, pause=0.1):
+def task_of(number, end=None, pause=0.1):
     def task():
         if end and os.getpid() != main:
             end()
@@ -227,21 +227,21 @@ def fails():
     raise ValueError("in the copy")
 def total(found):
     return [number for number, _ in found], len({pid for _, pid in found})
-print(*total(run_in_processes([own(n, pause=0.5) for n in range(3)], 3)))
-print(*total(run_in_processes([own(n, pause=0.5) for n in range(3)], 9)))
-print(*total(run_in_processes([own(n) for n in range(3)], 1)))
-print(*total(run_in_processes([own(n, lambda: os.kill(os.getpid(), signal.SIGKILL)) for n in range(4)], 3)))
-print(*total(run_in_processes([own(n, fails) for n in range(4)], 3)))
+print(*total(run_in_processes([task_of(n, pause=0.5) for n in range(3)], 3)))
+print(*total(run_in_processes([task_of(n, pause=0.5) for n in range(3)], 9)))
+print(*total(run_in_processes([task_of(n) for n in range(3)], 1)))
+print(*total(run_in_processes([task_of(n, lambda: os.kill(os.getpid(), signal.SIGKILL)) for n in range(4)], 3)))
+print(*total(run_in_processes([task_of(n, fails) for n in range(4)], 3)))
 print(run_in_processes([lambda: None] * 5, 2), run_in_processes([], 4))
 def no_room():
     raise OSError("no memory")
 os.fork, fork = no_room, os.fork
-print(*total(run_in_processes([own(n) for n in range(3)], 3)))
+print(*total(run_in_processes([task_of(n) for n in range(3)], 3)))
 os.fork = fork
 def everywhere():
     raise LookupError("this task fails everywhere")
 try:
-    run_in_processes([own(0), everywhere, own(2)], 2)
+    run_in_processes([task_of(0), everywhere, task_of(2)], 2)
 except LookupError as error:
     print(error)
 """

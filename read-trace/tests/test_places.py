@@ -139,10 +139,10 @@ def test_without_the_calling_line_it_is_the_function(tmp_path):
         ("importlib/metadata.py", False), ("/usr/lib/python3.12/typing.py", False), ("<string>", False), ("<frozen os>", False),
     ],
 )  # fmt: skip
-def test_what_is_the_programs_own(file, own):
-    assert is_own(file) is own
-    assert is_own_caller(f"{file}:12") is own
-    assert is_own_function(f"{file}(12): f") is own
+def test_what_is_the_programs_own(file, is_the_programs):
+    assert is_own(file) is is_the_programs
+    assert is_own_caller(f"{file}:12") is is_the_programs
+    assert is_own_function(f"{file}(12): f") is is_the_programs
 
 
 @pytest.mark.parametrize("name", ["<built-in function linear>", "nn.Module: Linear_0"])

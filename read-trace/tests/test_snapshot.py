@@ -117,9 +117,9 @@ In use at the end, by the line that asked for it
 next: read-trace memory {path} LATER.pickle tells what grew since
 """
     )
-    (own,) = devices(capsys, path)
-    assert (own["peak_bytes"], own["peak_us"], own["before_bytes"], own["events"]) == (27 * MIB, 500, 0, 7)
-    assert (own["allocated_bytes"], own["reserved_bytes"], own["largest_free_bytes"]) == (18 * MIB, 26 * MIB, 2 * MIB)
+    (device,) = devices(capsys, path)
+    assert (device["peak_bytes"], device["peak_us"], device["before_bytes"], device["events"]) == (27 * MIB, 500, 0, 7)
+    assert (device["allocated_bytes"], device["reserved_bytes"], device["largest_free_bytes"]) == (18 * MIB, 26 * MIB, 2 * MIB)
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ next: read-trace memory {path} LATER.pickle tells what grew since
     ],
 )
 def test_the_line_and_the_category_of_a_stack(tmp_path, capsys, stack, line, category):
-    (own,) = devices(capsys, kept(tmp_path / "a.pickle", {"segments": [segment(1, 0, block(512, stack))]}))
-    assert own["device"] == "GPU 1"
-    assert own["at_end"] == [{"line": line, "category": category, "blocks": 1, "bytes": 512}]
+    (device,) = devices(capsys, kept(tmp_path / "a.pickle", {"segments": [segment(1, 0, block(512, stack))]}))
+    assert device["device"] == "GPU 1"
+    assert device["at_end"] == [{"line": line, "category": category, "blocks": 1, "bytes": 512}]
 
 
 def test_without_a_history_there_is_no_peak(tmp_path, capsys):
@@ -164,23 +164,23 @@ def test_without_a_history_there_is_no_peak(tmp_path, capsys):
         "  line                        category  blocks    bytes   share",
         "  project/train.py:9 forward  forward        2  1.5 KiB  100.0%",
     ]
-    (own,) = devices(capsys, path)
-    assert (own["peak_bytes"], own["peak_us"], own["at_peak"]) == (None, None, [])
+    (device,) = devices(capsys, path)
+    assert (device["peak_bytes"], device["peak_us"], device["at_peak"]) == (None, None, [])
 
 
 def test_a_peak_before_the_first_event(tmp_path, capsys):
     trace = [event("free_requested", 1, 4 * MIB, 100), event("alloc", 1, MIB, 200)]
     run = {"segments": [segment(0, 1, block(MIB, FORWARD))], "device_traces": [trace]}
-    (own,) = devices(capsys, kept(tmp_path / "a.pickle", run))
-    assert (own["peak_bytes"], own["before_bytes"], own["peak_us"], own["at_peak"]) == (4 * MIB, 4 * MIB, None, [])
+    (device,) = devices(capsys, kept(tmp_path / "a.pickle", run))
+    assert (device["peak_bytes"], device["before_bytes"], device["peak_us"], device["at_peak"]) == (4 * MIB, 4 * MIB, None, [])
 
 
 def test_what_was_allocated_before_the_history_and_stays_is_named(tmp_path, capsys):
     """A history of few events (max_entries) has lost the allocations of what is still in use."""
     run = {**RUN, "device_traces": [RUN["device_traces"][0][-3:]]}  # two frees, of 3 and 6 MiB, and no allocation
-    (own,) = devices(capsys, kept(tmp_path / "a.pickle", run))
-    assert (own["peak_bytes"], own["before_bytes"], own["events"]) == (27 * MIB, 9 * MIB, 2)
-    assert [(row["line"], row["bytes"]) for row in own["at_peak"]] == [
+    (device,) = devices(capsys, kept(tmp_path / "a.pickle", run))
+    assert (device["peak_bytes"], device["before_bytes"], device["events"]) == (27 * MIB, 9 * MIB, 2)
+    assert [(row["line"], row["bytes"]) for row in device["at_peak"]] == [
         ("project/train.py:5 main", 10 * MIB), ("project/train.py:12 step", 8 * MIB),
     ]  # fmt: skip
     assert "27.0 MiB, 9.0 MiB of it allocated before the first event, freed later" in " ".join(
@@ -197,9 +197,9 @@ def test_a_block_that_the_allocator_did_not_split_counts_whole(tmp_path, capsys)
             event("alloc", 100, 39 * MIB // 2, 3), event("alloc", 10**9, 39 * MIB // 2, 4),
         ]],
     }  # fmt: skip
-    (own,) = devices(capsys, kept(tmp_path / "a.pickle", run))
-    assert (own["peak_bytes"], own["before_bytes"]) == (40 * MIB, 0)
-    assert own["at_peak"] == [{"line": "project/train.py:9 forward", "category": "forward", "blocks": 2, "bytes": 40 * MIB}]
+    (device,) = devices(capsys, kept(tmp_path / "a.pickle", run))
+    assert (device["peak_bytes"], device["before_bytes"]) == (40 * MIB, 0)
+    assert device["at_peak"] == [{"line": "project/train.py:9 forward", "category": "forward", "blocks": 2, "bytes": 40 * MIB}]
 
 
 def test_out_of_memory_and_what_cannot_be_read(tmp_path, capsys):
@@ -264,8 +264,8 @@ def test_blocks_without_addresses_follow_each_other(tmp_path, capsys):
         "segments": [segment(0, 1000, block(10 * MIB, WEIGHTS), block(8 * MIB, STATES))],
         "device_traces": [[event("alloc", 1000 + 10 * MIB, 8 * MIB, 1, STATES)]],
     }
-    (own,) = devices(capsys, kept(tmp_path / "a.pickle", run))
-    assert (own["peak_bytes"], [row["bytes"] for row in own["at_peak"]]) == (18 * MIB, [10 * MIB, 8 * MIB])
+    (device,) = devices(capsys, kept(tmp_path / "a.pickle", run))
+    assert (device["peak_bytes"], [row["bytes"] for row in device["at_peak"]]) == (18 * MIB, [10 * MIB, 8 * MIB])
 
 
 def test_peaks_are_compared_where_both_are_known(tmp_path, capsys):
@@ -291,8 +291,8 @@ def test_the_curve_has_what_is_allocated_after_each_event(tmp_path):
 
 
 def test_a_device_that_holds_nothing_at_the_end_is_told(tmp_path, capsys):
-    (own,) = devices(capsys, kept(tmp_path / "a.pickle", {**RUN, "segments": []}))
-    assert (own["device"], own["peak_bytes"], own["allocated_bytes"]) == ("GPU 0", 9 * MIB, 0)
+    (device,) = devices(capsys, kept(tmp_path / "a.pickle", {**RUN, "segments": []}))
+    assert (device["device"], device["peak_bytes"], device["allocated_bytes"]) == ("GPU 0", 9 * MIB, 0)
 
 
 def test_a_snapshot_without_a_gpu(tmp_path, capsys):
@@ -303,10 +303,10 @@ def test_a_snapshot_without_a_gpu(tmp_path, capsys):
 def test_a_recorded_run_has_the_peak_that_torch_counted(capsys):
     """The script that recorded them (tests/helpers/record_snapshot.py) printed torch's own numbers."""
     for name, allocated, peak in (("before", 189853696, 324093440), ("after", 357625856, 382791680)):
-        (own,) = devices(capsys, DATA / f"{name}.pickle")
-        assert (own["allocated_bytes"], own["peak_bytes"], own["reserved_bytes"]) == (allocated, peak, 421527552)
-        assert own["before_bytes"] == 0
-    assert own["ooms"] == [{"line": "me/record_snapshot.py:78 main", "bytes": 1 << 43, "free_bytes": 83796099072}]
+        (device,) = devices(capsys, DATA / f"{name}.pickle")
+        assert (device["allocated_bytes"], device["peak_bytes"], device["reserved_bytes"]) == (allocated, peak, 421527552)
+        assert device["before_bytes"] == 0
+    assert device["ooms"] == [{"line": "me/record_snapshot.py:78 main", "bytes": 1 << 43, "free_bytes": 83796099072}]
     assert told(capsys, DATA / "before.pickle", DATA / "after.pickle").splitlines()[4:] == [
         "  in use at the end: 181.1 MiB, then 341.1 MiB (+160.0 MiB)",
         "  peak of the recorded history: 309.1 MiB, then 365.1 MiB",
@@ -478,10 +478,10 @@ def test_values_of_other_types_are_counted_or_refused(tmp_path, capsys):
 
     for number, path in enumerate(places(RUN)):
         changed = pickle.loads(pickle.dumps(RUN))
-        own = changed
+        part = changed
         for key in path[:-1]:
-            own = own[key]
-        own[path[-1]] = strange[number % len(strange)]
+            part = part[key]
+        part[path[-1]] = strange[number % len(strange)]
         kept(tmp_path / "a.pickle", changed)
         try:
             read_snapshot(str(tmp_path / "a.pickle"))

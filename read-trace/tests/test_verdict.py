@@ -8,7 +8,7 @@ from reader_helpers.events import ADD, GEMM, annotation, call, document, event, 
 from trace_reader import cli, load, read
 from trace_reader.analysis.runs.comparison import rows
 from trace_reader.analysis.trace.missing_events import missing
-from trace_reader.findings.verdict import things, verdict_sentence
+from trace_reader.findings.verdict import largest_contributors, verdict_sentence
 
 OTHER_ADD = ADD.replace("<8,", "<4,")
 CASES = {
@@ -125,7 +125,8 @@ def test_a_file_that_is_cut_off_before_its_first_gpu_event(tmp_path, capsys, eve
 def test_the_largest_things_of_a_class_come_first(tmp_path):
     work = [kernel(GEMM, 10, 20, 1), kernel("middle", 30, 30, 2), kernel("largest", 60, 300, 3), kernel(GEMM, 360, 20, 4)]
     facts = read(write(tmp_path / "t.json", step(0, 0, 20), *(launch(n, n) for n in range(1, 5)), *work))
-    assert things(facts.critical_path, "compute") == [("largest", 300.0), ("nvjet GEMM 256x128", 40.0), ("middle", 30.0)]
+    largest = largest_contributors(facts.critical_path, "compute")
+    assert largest == [("largest", 300.0), ("nvjet GEMM 256x128", 40.0), ("middle", 30.0)]
 
 
 @pytest.mark.parametrize(("broken", "verdict"), [(1, "cpu-only"), (2, "unknown")])

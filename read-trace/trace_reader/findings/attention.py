@@ -5,7 +5,7 @@ from trace_reader.analysis.replay.edits import Effect, all_of, dropped, scaled, 
 from trace_reader.analysis.trace.cpu_time import is_loader
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.findings.registry import Seen, a_step, calls_of, finding, listed, named
-from trace_reader.findings.verdict import whole
+from trace_reader.findings.verdict import denominator
 from trace_reader.link.intervals import merged
 from trace_reader.link.nesting import innermost, outermost, self_us
 from trace_reader.link.trace import Trace
@@ -212,7 +212,8 @@ def _slow_call(trace: Trace, facts: Facts) -> Seen | None:
     if share < MIN_SHARE_OF_PATH:
         return None
     take = f"takes {us(float(slow.own_us[0]))} itself" if len(slow) == 1 else f"take {us(median(slow.own_us))} each themselves"
-    seen = f"{len(slow)} of {calls} calls of {slow[0].name} {take}, the others {us(usual_us)}: {about(share)} of {whole(facts)}"
+    seen = f"{len(slow)} of {calls} calls of {slow[0].name} {take}, the others {us(usual_us)}"
+    seen += f": {about(share)} of {denominator(facts)}"
     planned = "cudnn_attention" in slow[0].name
     left = len(slow) * usual_us / float(slow.own_us.sum())
     effect = Effect(lambda run: run.skip(merged(slow.start_ns, slow.end_ns), left))

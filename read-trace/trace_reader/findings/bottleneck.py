@@ -23,7 +23,7 @@ from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_shapes import OpShapeFacts
 from trace_reader.findings.compiled import compiled_share
 from trace_reader.findings.registry import LONGEST_FREE_NS, Seen, a_step, finding, listed
-from trace_reader.findings.verdict import what_limits, whole
+from trace_reader.findings.verdict import denominator, what_limits
 from trace_reader.link.intervals import merged, without
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
@@ -173,7 +173,7 @@ def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
     least = us(LONG_GAP_NS / 1000)
     kinds = f"gap of {least} or more", f"gaps of {least} or more"
     seen = f"{a_step(len(gaps[0]), facts, *kinds)}, {us(total_us / len(trace.steps))} of a step"
-    seen += f", the longest {us(longest_us)}: {about(share)} of {whole(facts)}"
+    seen += f", the longest {us(longest_us)}: {about(share)} of {denominator(facts)}"
     around = spans.where(among(spans.end_ns, gaps[0]) | among(spans.start_ns, gaps[1]))
     next = f"See what runs between the ops: {STACKS}" if has_stacks(trace) else ""
     if facts.plain.how == UNKNOWN and len(trace.functions_ns):
@@ -276,7 +276,9 @@ def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
     if path is None or path.input_us < MIN_SHARE_OF_PATH * path.window_us:
         return None
-    seen = f"waiting for the DataLoader takes {about(path.input_us / path.window_us)} of {whole(facts)} ({us(path.input_us)})"
+    seen = (
+        f"waiting for the DataLoader takes {about(path.input_us / path.window_us)} of {denominator(facts)} ({us(path.input_us)})"
+    )
     waits = trace.annotations.where(trace.annotations.is_named(is_loader) & (trace.annotations.end_ns > path.start_ns))
     alone = any("_SingleProcessDataLoaderIter" in name for name in waits.names)
     next = "Set num_workers above 0: a DataLoader loads in the program's own process." if alone else ""

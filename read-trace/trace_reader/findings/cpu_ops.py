@@ -3,13 +3,13 @@
 import numpy as np
 from trace_reader.analysis.replay.edits import Effect, skipped
 from trace_reader.analysis.trace.cpu_time import is_compiling, is_loader
-from trace_reader.analysis.trace.critical_path import CriticalPath
+from trace_reader.analysis.trace.critical_path import CriticalPath, steps_left_out
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import tensors_of
 from trace_reader.analysis.trace.op_shapes import op_shapes
 from trace_reader.findings.bottleneck import NO_STACKS, STACKS, has_stacks
 from trace_reader.findings.registry import LONGEST_FREE_NS, Seen, finding, listed, until_the_next, with_what_is_freed
-from trace_reader.findings.verdict import BETWEEN_OPS, CLASSES, DURING_COLLECTIVES, on_cpu, parts
+from trace_reader.findings.verdict import BETWEEN_OPS, CLASSES, DURING_COLLECTIVES, cpu_breakdown, cpu_sentence
 from trace_reader.link.intervals import merged
 from trace_reader.link.nesting import innermost, outermost, self_us
 from trace_reader.link.trace import Trace
@@ -57,14 +57,14 @@ NEXT = {
 )
 def _cpu_only(trace: Trace, facts: Facts) -> Seen | None:
     path = _path(trace, facts)
-    if path is None or not (told := parts(path)):
+    if path is None or not (told := cpu_breakdown(path)):
         return None
     name, time_us = told[0]
     ops = trace.ops.where(trace.ops.is_named(name.__eq__))
     next = "Record after warm-up: the steps spend the most time compiling." if is_compiling(name) else NEXT.get(name, "")
     if name == BETWEEN_OPS:
         next = f"See what runs between the ops: {STACKS if has_stacks(trace) else f'{NO_STACKS}.'}"
-    return Seen(on_cpu(facts, path), ops, next, time_us / path.window_us)
+    return Seen(cpu_sentence(facts, path), ops, next, time_us / path.window_us)
 
 
 def _path(trace: Trace, facts: Facts) -> CriticalPath | None:
@@ -80,8 +80,8 @@ def _in_path(trace: Trace, path: CriticalPath) -> Rows:
 
 
 def _steps(facts: Facts) -> int:
-    """How many steps the path has: of three and more it leaves the first out."""
-    return len(facts.steps) - (len(facts.steps) >= 3)
+    """How many steps the path has."""
+    return len(facts.steps) - steps_left_out(len(facts.steps))
 
 
 @finding(

@@ -28,7 +28,7 @@ def verdict_sentence(facts: Facts) -> str:
     if facts.verdict == "cpu-only":
         launched = sum(step.launches for step in facts.steps)
         held = "launches, but no GPU event" if launched else "no GPU event"
-        return f"cpu-only: the trace holds {held}" + (f"; {on_cpu(facts, path)}" if path else "")
+        return f"cpu-only: the trace holds {held}" + (f"; {cpu_sentence(facts, path)}" if path else "")
     lacks = f"the trace lacks {' and '.join(facts.missing)}" if facts.missing else "no recorded step launched GPU work"
     if path is None:
         return f"unknown: {lacks}" + ("" if facts.has_gpu_work else "; it holds no GPU event")
@@ -81,7 +81,7 @@ def cpu_lines(facts: Facts) -> str:
             f"{line.line} {about(line.share)}" + f" (mostly {line.mostly.strip('<>')})" * bool(line.mostly)
             for line in facts.cpu_lines
         )
-        return f"of {whole(facts)}, by line of Python (with what it calls in torch): {told}"
+        return f"of {denominator(facts)}, by line of Python (with what it calls in torch): {told}"
     if facts.verdict == "overhead-bound" and "stacks" not in facts.recorded_with and not facts.lesson:
         return "recorded without stacks: with_stack=True would show which lines of Python the CPU is at"
     return ""
@@ -107,26 +107,28 @@ def what_limits(path: CriticalPath) -> str:
     shares = [(name, share) for name, share in path.classes.items() if share > 0]
     limiting = shares[:2] if path.verdict == "mixed" else shares[:1]
     words = [f"{about(share)}{' of the critical path' * (not n)} is {CLASSES[name]}" for n, (name, share) in enumerate(limiting)]
-    largest = sorted((thing for name, _ in limiting for thing in things(path, name)), key=lambda thing: -thing[1])[:2]
+    largest = sorted((thing for name, _ in limiting for thing in largest_contributors(path, name)), key=lambda thing: -thing[1])[
+        :2
+    ]
     most = ", ".join(f"{what} {about(us_ / path.window_us)}" for what, us_ in largest)
     return " and ".join(words) + (f" ({most})" if largest else "")
 
 
-def on_cpu(facts: Facts, path: CriticalPath) -> str:
+def cpu_sentence(facts: Facts, path: CriticalPath) -> str:
     """What takes most of a run without a GPU: the share and the name of the two largest of its ops and of what is no op."""
     told = [
-        f"{about(time_us / path.window_us)}{f' of {whole(facts)}' * (not n)} is {what}"
-        for n, (what, time_us) in enumerate(parts(path)[:2])
+        f"{about(time_us / path.window_us)}{f' of {denominator(facts)}' * (not n)} is {what}"
+        for n, (what, time_us) in enumerate(cpu_breakdown(path)[:2])
     ]
     return ", ".join(told)
 
 
-def whole(facts: Facts) -> str:
+def denominator(facts: Facts) -> str:
     """Of what a share is: of the critical path, which without a GPU is the steps' time."""
     return "the critical path" if facts.has_gpu_work else "the steps' time" if facts.steps else "the time"
 
 
-def parts(path: CriticalPath) -> list[tuple[str, float]]:
+def cpu_breakdown(path: CriticalPath) -> list[tuple[str, float]]:
     """What a run without a GPU spends its time on: ops by name, what is in none, waiting for a DataLoader; the most first."""
     found = [(part.name, part.us) for part in path.ops]
     collective_us = sum(part.us for part in path.cpu if part.name == "collective")
@@ -136,7 +138,7 @@ def parts(path: CriticalPath) -> list[tuple[str, float]]:
     return sorted(((name, time_us) for name, time_us in found if time_us > 0), key=lambda thing: (-thing[1], thing[0]))
 
 
-def things(path: CriticalPath, name: str) -> list[tuple[str, float]]:
+def largest_contributors(path: CriticalPath, name: str) -> list[tuple[str, float]]:
     """What makes up a class of the path, with its time in us, the most first."""
     if name == "cpu":
         return [(CPU_WORDS[part.name], part.us) for part in path.cpu]

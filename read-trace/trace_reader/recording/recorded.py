@@ -51,11 +51,11 @@ class Profiled:
     """
 
     def __init__(self, facts: Facts, trace: Path | None):
-        own: RunMeasures = measures(facts)
+        measured: RunMeasures = measures(facts)
         self.facts, self.trace = facts, trace
-        self.kernels, self.ops, self.copies, self.syncs = own.kernels, own.ops, own.copies, own.syncs
-        self.recompiles, self.peak_memory, self.step_us = own.compiled, own.peak_memory, own.plain_step
-        self.findings = own.findings
+        self.kernels, self.ops, self.copies, self.syncs = measured.kernels, measured.ops, measured.copies, measured.syncs
+        self.recompiles, self.peak_memory, self.step_us = measured.compiled, measured.peak_memory, measured.plain_step
+        self.findings = measured.findings
 
     def __repr__(self) -> str:
         """For a failed assertion: what limits it, and where the trace is."""

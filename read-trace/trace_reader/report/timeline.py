@@ -166,25 +166,25 @@ def rank_band(job: "JobFacts", place: int) -> Band:
     """What a rank did in its window: above what it computes and copies, below its communication, with its waiting. Where it is
     not known what of that is waiting, it is not called transfer.
     """
-    own, waits = job.summaries[place], job.waits_ns[place]
+    summary, waits = job.summaries[place], job.waits_ns[place]
     known = job.whole and not job.unmatched
     kinds = (
         Stretch("idle", "idle"), Stretch("copy", "copy", 1), Stretch("compute", "GEMM", 1),
         Stretch("transfer" if known else "communication", "communication", 2), Stretch("waiting for another rank", "waiting", 2),
     )  # fmt: skip
-    window: Union = (np.array([own.window_ns[0]]), np.array([own.window_ns[1]]))
+    window: Union = (np.array([summary.window_ns[0]]), np.array([summary.window_ns[1]]))
     stretches: Iterable[Union] = (
-        without(window, own.busy),
-        without(without(own.busy, own.computing), own.communicating),
-        own.computing,
-        without(own.communicating, waits),
+        without(window, summary.busy),
+        without(without(summary.busy, summary.computing), summary.communicating),
+        summary.computing,
+        without(summary.communicating, waits),
         waits,
     )
     pairs = [(start, end, np.full(len(start), kind, np.uint8)) for kind, (start, end) in enumerate(stretches)]
     start, end, kind = (np.concatenate(column) for column in zip(*pairs, strict=True))
     order = np.argsort(start, kind="stable")
     order = order[end[order] > start[order]]
-    return Band(f"rank {own.rank}", kinds, start[order], end[order], kind[order])
+    return Band(f"rank {summary.rank}", kinds, start[order], end[order], kind[order])
 
 
 def _devices(trace: Trace) -> list[int | str]:

@@ -11,7 +11,7 @@ from trace_reader.analysis.trace.dispatch_tree import Node
 from trace_reader.analysis.trace.facts import Facts, Finding
 from trace_reader.analysis.trace.recompiles import Recompiled
 from trace_reader.findings import NAMING, PATTERNS
-from trace_reader.findings.verdict import CPU_WORDS, cpu_lines, plain_sentence, verdict_sentence, whole
+from trace_reader.findings.verdict import CPU_WORDS, cpu_lines, denominator, plain_sentence, verdict_sentence
 from trace_reader.guard import Failures
 from trace_reader.report.document import LABEL_WIDTH, Document, Item, Style, middle, short
 from trace_reader.report.trace_tables import IDLE, MEMORY, TABLES, TraceView
@@ -113,7 +113,7 @@ def _findings(out: Document, findings: list[Finding], facts: Facts) -> None:
     """Those that explain most of the critical path; of the rest, the names. What only teaches how to read a trace is told of a
     lesson's, and with --all.
     """
-    out.section(FINDINGS_TITLE.format(whole(facts)), "findings")
+    out.section(FINDINGS_TITLE.format(denominator(facts)), "findings")
     shown = findings
     if out.style.is_short:
         shown = [f for f in findings if not f.is_worthless and (facts.lesson or not PATTERNS[f.slug].trivia)][:MOST_FINDINGS]

@@ -13,14 +13,14 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.trace.collectives import CollectiveFacts, message_bytes
 from trace_reader.analysis.trace.counter_facts import DRAM, SM_ACTIVE, short_name
-from trace_reader.analysis.trace.critical_path import PathClass
+from trace_reader.analysis.trace.critical_path import PathClass, steps_left_out
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.gpu_idle import Gap
 from trace_reader.analysis.trace.kernel_facts import GemmFacts, KernelFacts
 from trace_reader.analysis.trace.memory_facts import AliveFacts, MemoryFacts
 from trace_reader.analysis.trace.op_shapes import MEMORY as BY_MEMORY
 from trace_reader.analysis.trace.op_shapes import OpShapeFacts
-from trace_reader.findings.verdict import CLASSES, CPU_WORDS, things
+from trace_reader.findings.verdict import CLASSES, CPU_WORDS, largest_contributors
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_GPU, Kind
 from trace_reader.names.devices import peak
@@ -149,7 +149,7 @@ def _path_title(view: TraceView) -> str:
     if path is not facts.recorded_critical_path:
         told = count(max(round(path.window_us / (facts.plain.step_us or path.window_us)), 1), "step")
         return f"Critical path without the profiler, {facts.plain.how}: {us(path.window_us)} in {told}"
-    steps = len(facts.steps) - (len(facts.steps) >= 3)  # the path leaves the first of many out
+    steps = len(facts.steps) - steps_left_out(len(facts.steps))
     first = facts.steps[-steps].name if steps else ""
     return f"Critical path: {us(path.window_us)}" + (f" from {first} on ({steps} of {len(facts.steps)} steps)" if first else "")
 
@@ -157,7 +157,8 @@ def _path_title(view: TraceView) -> str:
 def _path_things(name: str, view: TraceView) -> str:
     path = view.facts.critical_path
     assert path is not None
-    return ", ".join(f"{what} {about(time_us / path.window_us)}" for what, time_us in things(path, name)[:MOST_THINGS])
+    largest = largest_contributors(path, name)[:MOST_THINGS]
+    return ", ".join(f"{what} {about(time_us / path.window_us)}" for what, time_us in largest)
 
 
 def _share_of(view: TraceView, name: str) -> float:

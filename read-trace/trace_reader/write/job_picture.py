@@ -66,15 +66,15 @@ def _window(job: JobFacts, shown: list[int], window: PictureRange) -> tuple[int,
     """From the earliest start to the latest end of what is shown, by the first rank's clock."""
     spans = []
     for place in shown:
-        own, offset = job.summaries[place], job.offset_ns[place] or 0
+        summary, offset = job.summaries[place], job.offset_ns[place] or 0
         if window.steps is None:
-            spans.append((own.window_ns[0] + offset, own.window_ns[1] + offset))
+            spans.append((summary.window_ns[0] + offset, summary.window_ns[1] + offset))
             continue
-        numbers = [int(m[1]) if (m := STEP.match(name)) else -1 for name in own.steps]
+        numbers = [int(m[1]) if (m := STEP.match(name)) else -1 for name in summary.steps]
         chosen = [at for at, number in enumerate(numbers) if window.steps[0] <= number <= window.steps[1]]
         if chosen:
-            next_ns = own.step_ns[chosen[-1] + 1, 0] if chosen[-1] + 1 < len(numbers) else own.window_ns[1]
-            spans.append((int(own.step_ns[chosen[0], 0]) + offset, int(next_ns) + offset))
+            next_ns = summary.step_ns[chosen[-1] + 1, 0] if chosen[-1] + 1 < len(numbers) else summary.window_ns[1]
+            spans.append((int(summary.step_ns[chosen[0], 0]) + offset, int(next_ns) + offset))
     if not spans:
         first, last = window.steps or (0, 0)
         raise LookupError(f"no rank has recorded a step from ProfilerStep#{first} to #{last}")

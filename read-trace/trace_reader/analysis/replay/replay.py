@@ -388,14 +388,14 @@ def _moments(trace: Trace, of_steps: Rows, work: Rows, begin_ns: int, end_ns: in
     call = np.concatenate([none, none, calls, calls])
     is_end = np.concatenate([none >= 0, none < 0, np.zeros(len(calls), bool), np.ones(len(calls), bool)])
     track = slices.track[rows]
-    own = among(track, trace.backward_tracks)
+    of_the_steps = among(track, trace.backward_tracks)
     if len(steps):
-        own |= track == slices.track[steps[-1]]
+        of_the_steps |= track == slices.track[steps[-1]]
     elif len(calls):
         threads = distinct(track)
-        own |= track == threads.values[np.argmax(threads.counts)]
+        of_the_steps |= track == threads.values[np.argmax(threads.counts)]
     order = np.lexsort((~is_end, at_ns))
-    chain = np.where(own, STEPS_CHAIN, 1 + track)
+    chain = np.where(of_the_steps, STEPS_CHAIN, 1 + track)
     return Moments(*(column[order] for column in (at_ns, track, call, is_end, chain)))
 
 

@@ -199,8 +199,8 @@ def make(changes: list[Change], run: Edited) -> tuple[str, ...]:
     factors = np.ones(len(replay.work))
     for change in changes:
         if change.kind == "scale":
-            own, told = _scaled(change, replay)
-            factors *= own
+            scaled, told = _scaled(change, replay)
+            factors *= scaled
             matched.append(f"{change.text}: {told}")
     run.scale(np.minimum(factors, MOST_FACTOR))
     if "graph" in kinds:

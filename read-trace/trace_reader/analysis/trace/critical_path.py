@@ -27,7 +27,7 @@ from trace_reader.names.kernel_names import is_collective
 NO_GPU = "CPU"  # the device of a run without a GPU
 LONGEST_LATENCY_NS = 1_000_000  # a longer wait of the device: the trace does not show what for
 SHARE_THAT_NAMES = 0.5
-MANY, FEW, FAR = 20, 0.01, 10  # events, of which so few behind a gap of so many times what the others take are lone
+MANY, FEW, FAR = 20, 0.01, 10  # events, of which so few behind a gap of so many times what the others take are outliers
 
 
 class PathClass(IntEnum):
@@ -172,21 +172,26 @@ class PathWindow(msgspec.Struct, frozen=True):
     track: int = -1
 
 
-def lone(rows: Rows) -> np.ndarray:
+def steps_left_out(steps: int) -> int:
+    """How many of the recorded steps a path leaves out: the first of three or more, which pays for the profiler's start."""
+    return int(steps >= 3)
+
+
+def outliers(rows: Rows) -> np.ndarray:
     """Which of these rows, in the order of their starts, are few, stand at one end, and are far from all others: a hundredth at
     most, behind a gap of FAR times the time that the others take. Of fewer rows than MANY none is.
     """
-    start_ns, end_ns, is_lone = rows.start_ns, rows.end_ns, np.zeros(len(rows), bool)
-    while (~is_lone).sum() >= MANY:
-        at = np.flatnonzero(~is_lone)
+    start_ns, end_ns, are_outliers = rows.start_ns, rows.end_ns, np.zeros(len(rows), bool)
+    while (~are_outliers).sum() >= MANY:
+        at = np.flatnonzero(~are_outliers)
         gaps_ns = start_ns[at][1:] - np.maximum.accumulate(end_ns[at])[:-1]
         cut = int(np.argmax(gaps_ns)) + 1
         few, others = sorted((at[:cut], at[cut:]), key=len)
         took_ns = int(end_ns[others].max() - start_ns[others].min())
         if len(few) > max(1, FEW * len(at)) or gaps_ns[cut - 1] <= FAR * took_ns:
             break
-        is_lone[few] = True
-    return is_lone
+        are_outliers[few] = True
+    return are_outliers
 
 
 def windows(trace: Trace) -> list[PathWindow]:
@@ -195,13 +200,13 @@ def windows(trace: Trace) -> list[PathWindow]:
     It begins with the second recorded step (with the first one of fewer than three; without steps, with the first GPU event or
     its launch) and ends with the last GPU event that the recorded steps launched (without steps: with the last). Where the trace
     holds neither GPU events nor launches, it is the CPU's, of the same steps (without steps: of the busiest thread's ops).
-    Without steps, what is `lone` is in no window.
+    Without steps, what is among the `outliers` is in no window.
     """
     if not len(trace.work):
         return _without_gpu(trace)
     found = []
     for _, event in trace.work.by(devices_of(trace.work)):
-        work = event if len(trace.steps) else event.where(~lone(event))
+        work = event if len(trace.steps) else event.where(~outliers(event))
         start_ns = _window_start(trace, work)
         launched = work.step >= 0 if len(trace.steps) else np.ones(len(work), bool)
         if launched.any() and (end_ns := int(work.end_ns[launched].max())) > start_ns:
@@ -213,18 +218,18 @@ def _without_gpu(trace: Trace) -> list[PathWindow]:
     """The window of a run without a GPU; none where kernels were launched, or may be in what the trace lacks."""
     if trace.calls.is_named(is_launch).any() or not len(trace.ops) or missing(trace):
         return []
-    spans = trace.steps.where(np.arange(len(trace.steps)) >= (len(trace.steps) >= 3))
+    spans = trace.steps.where(np.arange(len(trace.steps)) >= steps_left_out(len(trace.steps)))
     if not len(spans):
         outer = Rows(trace.slices, outermost(trace.slices, trace.ops.at))
         spans = max((rows for _, rows in outer.by(outer.track)), key=lambda rows: rows.total_us)
-        spans = spans.where(~lone(spans))
+        spans = spans.where(~outliers(spans))
     start_ns, end_ns = int(spans.start_ns[0]), int(spans.end_ns.max())
     return [PathWindow(NO_GPU, trace.work, start_ns, end_ns, int(spans.track[0]))] if end_ns > start_ns else []
 
 
 def _window_start(trace: Trace, work: Rows) -> int:
     if len(trace.steps):
-        return int(trace.steps.start_ns[1 if len(trace.steps) >= 3 else 0])
+        return int(trace.steps.start_ns[steps_left_out(len(trace.steps))])
     launches = work.call[work.call >= 0]
     return min(int(work.start_ns.min()), int(trace.slices.start_ns[launches].min()) if len(launches) else 2**62)
 

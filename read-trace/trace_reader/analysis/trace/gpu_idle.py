@@ -36,9 +36,9 @@ class IdleFacts(msgspec.Struct, frozen=True):
 def idle_facts(trace: Trace, cpu: CpuActivity, device: int | str, start_ns: int, end_ns: int) -> IdleFacts:
     """The idle time of a device between two moments (ns from the first slice)."""
     slices = trace.slices
-    own = _work_of(trace, device, start_ns, end_ns)
+    work = _work_of(trace, device, start_ns, end_ns)
     begins, ends, at = gaps(trace, device, start_ns, end_ns)
-    after = own.where(at)
+    after = work.where(at)
     launched = after.call >= 0
     launch_ns = np.where(launched, np.clip(slices.start_ns[after.call], begins, ends), begins)
     track = np.where(launched, slices.track[after.call], -1)
@@ -53,7 +53,7 @@ def idle_facts(trace: Trace, cpu: CpuActivity, device: int | str, start_ns: int,
         "unknown": int((ends - begins)[~launched].sum()) / 1000,
     }
     largest = np.argsort(begins - ends, kind="stable")[:MOST_GAPS]
-    before = np.array([int(np.argmax(own.end_ns[:index])) if index else -1 for index in at[largest].tolist()], np.int64)
+    before = np.array([int(np.argmax(work.end_ns[:index])) if index else -1 for index in at[largest].tolist()], np.int64)
     told_gaps = []
     for index, earlier in zip(largest.tolist(), before.tolist(), strict=True):
         parts = {"latency": int(ends[index] - launch_ns[index]), IN_A_WAIT: int(freed_ns[index] - begins[index]) * late[index]}
@@ -68,7 +68,7 @@ def idle_facts(trace: Trace, cpu: CpuActivity, device: int | str, start_ns: int,
             Gap(
                 int(begins[index]) / 1000,
                 int(ends[index] - begins[index]) / 1000,
-                _label(own, earlier) if earlier >= 0 else "the window's start",
+                _label(work, earlier) if earlier >= 0 else "the window's start",
                 _label(after, index),
                 max(parts, key=lambda name: parts[name]),
             )

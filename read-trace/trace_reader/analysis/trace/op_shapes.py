@@ -115,11 +115,11 @@ def _inner_work(trace: Trace) -> dict[tuple[str, int], int]:
         number[rows.at] = len(keys)
         keys.append((slices.names[name], detail))
         work.append(min(_work(cost), MOST_WORK) if cost else 0)
-    most, own = np.zeros(len(keys), np.int64), np.array(work, np.int64)
+    most, work_of_key = np.zeros(len(keys), np.int64), np.array(work, np.int64)
     inner, around = number[trace.ops.at], trace.parent[trace.ops.at]
     for _ in range(DEEPEST):
         known = number[around] >= 0
-        np.maximum.at(most, number[around[known]], own[inner[known]])
+        np.maximum.at(most, number[around[known]], work_of_key[inner[known]])
         around = np.where(around >= 0, trace.parent[around], -1)
     return dict(zip(keys, most.tolist(), strict=True))
 

@@ -13,7 +13,7 @@ from trace_reader.analysis.trace.counter_facts import (
     op_counters,
 )
 from trace_reader.analysis.trace.cpu_time import CpuActivity
-from trace_reader.analysis.trace.critical_path import CriticalPath, critical_path, lone, windows
+from trace_reader.analysis.trace.critical_path import CriticalPath, critical_path, outliers, windows
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.file_facts import device_properties as device_properties_of
 from trace_reader.analysis.trace.file_facts import of_file
@@ -138,8 +138,8 @@ def _window(trace: Trace) -> tuple[float, float | None, int]:
         start_ns, ends = trace.steps.start_ns[0], [trace.steps.end_ns, work.end_ns]
     else:
         events = work if len(work) else Rows(trace.slices, np.arange(len(trace.slices)))
-        is_lone = lone(events)
-        events, left_out = events.where(~is_lone), int(is_lone.sum())
+        are_outliers = outliers(events)
+        events, left_out = events.where(~are_outliers), int(are_outliers.sum())
         start_ns, ends = events.start_ns[0], [events.end_ns]
     end_ns = max(int(end.max()) for end in ends if len(end))
     busy = busy_us(work, int(start_ns), end_ns) if len(work) else None
