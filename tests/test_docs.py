@@ -83,7 +83,7 @@ def test_every_file_of_the_suite_that_is_named_is_there(document):
 
 
 def test_the_readme_is_short_and_maps_to_every_page():
-    assert README.count("\n") <= 120
+    assert sum(not line.startswith("|") for line in README.splitlines()) <= 110
     assert {f"docs/{name}.md" for name in re.findall(r"\(docs/(\w+)\.md\)", README)} == set(DOCS)
 
 

@@ -351,6 +351,8 @@ def test_the_judge_knows_five_outcomes(trace):
     assert judge(own, speed(9, 9.5, 12), many, nothing).outcome == "noise"  # it may be fast enough
     slower = judge(own, speed(0.4, 0.5, 0.6), many, nothing)  # threads that wait for a core that is taken
     assert slower.outcome == "noise" and "OMP_NUM_THREADS=1" in slower.said[1]
+    perhaps = judge(own, speed(0.8, 0.9, 1.2), many, nothing)  # slower by the median
+    assert perhaps.outcome == "noise" and "OMP_NUM_THREADS=1" in perhaps.said[1]
     leave = BY_NAME["05_product"]
     assert judge(leave, speed(1.09, 1.2, 1.3), nothing, nothing).outcome == "no gain"
     assert judge(leave, speed(1.1, 1.2, 1.3), nothing, nothing).outcome == "gain"

@@ -3,12 +3,15 @@
 from collections import Counter
 import importlib
 import json
+import multiprocessing
 import os
 from pathlib import Path
 import re
 import subprocess
 import sys
 
+from common.cli import LessonError
+from common.job import _end
 from helpers import ROOT, jobs
 from models.blocks import make_blocks, train_step
 import pytest
@@ -171,3 +174,10 @@ def test_two_launchers_are_two_nodes(tmp_path):
     assert [node.returncode for node in nodes] == [0, 0]
     assert len(list((tmp_path / "b").glob("*_w2_rank*.json"))) == 2
     assert out.count("\njob: ") == 2 and "\ncollectives per step: 4 x all_gather, 2 x all_reduce\n" in out
+
+
+def test_a_mistake_in_the_call_ends_a_rank_as_it_ends_a_lesson():
+    rank = multiprocessing.get_context("fork").Process(target=_end, args=(LessonError("no such thing", exit_code=2), 1))
+    rank.start()
+    rank.join()
+    assert rank.exitcode == 2

@@ -108,7 +108,7 @@ class Exercise:
         return self.program if self.kind == "case" else self.given.read_text("utf-8").split('"""')[1].strip()
 
     @property
-    def attribute_gpu_work(self) -> float:
+    def least_times(self) -> float:
         """How many times as fast a change has to make it, to count."""
         return self.target or A_GAIN
 

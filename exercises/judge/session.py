@@ -168,7 +168,7 @@ class Session:
         exercise, again = self.exercise, f"uv run exercise.py {self.exercise.number}"
         equal = f"with the same outputs (within {TOLERANCE:.5f} of the largest number)"
         return (
-            f"next: at least {times(exercise.attribute_gpu_work)} as fast counts, {equal}.\n"
+            f"next: at least {times(exercise.least_times)} as fast counts, {equal}.\n"
             f"  Change {_shown(exercise.mine)}, then run `{again}` again\n"
             f"  whenever the file is saved: `{again} --watch`; stuck: `--hint`; nothing to gain: `--leave`; a page: `--html`"
         )

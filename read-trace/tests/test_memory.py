@@ -1,12 +1,15 @@
 """Allocated memory: its curve, its peak and what was alive at it, worked out by hand."""
 
 import json
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from reader_helpers.events import MIB, annotation, backward, forward, kernel, launch, memory, memory_training, on, op, step, write
 from trace_reader import cli, load, read
 from trace_reader.analysis.trace.memory_facts import curves
 from trace_reader.errors import NoEventsError
+from trace_reader.write import page_payload
 
 
 def test_the_curve_is_what_the_profiler_counts(tmp_path):
@@ -202,3 +205,15 @@ def test_the_curve_of_a_small_program(tmp_path):
     assert curve.bytes.tolist()[:4] == [4096, 12288, 8192, 16384]
     (found,) = read(str(tmp_path / "t.json")).memory
     assert (found.peak_bytes, [(x.op, x.bytes) for x in found.alive]) == (16384, [("aten::add", 8192), ("aten::ones", 8192)])
+
+
+def test_the_pages_peak_counts_what_was_there_before(tmp_path):
+    path = write(tmp_path / "t.json", step(0, 0, 9), memory(1, 7, -100, 900), memory(2, 8, 50, 950))
+    timeline, packed = cast(Any, (SimpleNamespace(curves=curves(load(path))), SimpleNamespace(add=lambda *_: 0)))
+    assert page_payload._curves(timeline, packed)[0]["peak"] == 1000
+
+
+def test_a_level_that_is_reached_again_is_the_peak_with_what_is_alive_at_it(tmp_path):
+    events = [memory(1, 7, -100, 900), op("aten::mm", 1.5, 2), memory(2, 8, 100, 1000)]
+    (found,) = read(write(tmp_path / "t.json", step(0, 0, 9), *events)).memory
+    assert (found.peak_bytes, found.peak_us, found.before_bytes) == (1000, 2, 900)

@@ -6,7 +6,7 @@ from pathlib import Path
 import shutil
 
 import pytest
-from reader_helpers.events import document, kernel, launch, memory, step
+from reader_helpers.events import document, kernel, launch, memory, op, step, write
 from trace_reader import cli
 from trace_reader.units import natural
 
@@ -155,3 +155,9 @@ def test_a_baseline_of_which_one_run_was_not_measured_is_as_recorded(run, capsys
     assert " +20.0% " in capsys.readouterr().out
     assert cli.main(["runs", paths[2], "--baseline", paths[0]]) == 0
     assert " +10.0% " in capsys.readouterr().out
+
+
+def test_what_is_not_known_of_a_run_stands_last(tmp_path, capsys):
+    cpu = write(tmp_path / "cpu.json", step(0, 0, 90), step(1, 90, 90), op("aten::mm", 5, 50))
+    gpu = write(tmp_path / "gpu.json", step(0, 0, 90), step(1, 90, 90), launch(5, 1), kernel("gemm", 20, 9, 1))
+    assert [one["run"] for one in rows_of(capsys, cpu, gpu, "--sort", "gpu")[1]] == ["gpu", "cpu"]
