@@ -84,8 +84,8 @@ def test_a_lost_sample_does_not_stretch_the_one_before(tmp_path):
 def test_without_steps_the_window_is_the_gpu_s_work(tmp_path):
     events = [one for one in RUN["traceEvents"] if not one["name"].startswith("ProfilerStep")]
     active, power = read(str(written(tmp_path / "a.json", document(*events)))).counters
-    assert (active.samples, active.low, active.high) == (7, 0, 100)  # from 20 to 90
-    assert power.samples == 2 and power.mean == pytest.approx((400.5 * 30 + 600 * 40) / 70)
+    assert (active.samples, active.low, active.high) == (10, 0, 100)  # of all that was recorded, as of one step
+    assert power.samples == 2 and power.mean == pytest.approx((400.5 * 49 + 600 * 48) / 97)  # from 1 to 98
 
 
 def test_each_device_has_its_own(tmp_path, capsys):
@@ -280,3 +280,15 @@ def test_two_ops_whose_kernels_overlap_share_their_samples(tmp_path):
     facts = read(str(written(tmp_path / "a.json", document(*events))))
     assert [counter.samples for counter in facts.kernel_counters] == [4] and len(facts.op_shapes) == 2
     assert facts.op_counters == ()
+
+
+def test_a_sample_beyond_the_windows_end_fills_no_kernel(tmp_path):
+    """The kernel ends with the window, in the middle of what the last sample holds for."""
+    events = [
+        step(2, 0, 100),
+        launch(1, 1),
+        kernel(GEMM, 85, 15, 1),
+        *(sample(at, "SM Active (%)", 7) for at in (-10, 40, 90, 140)),
+    ]
+    facts = read(str(written(tmp_path / "a.json", document(*events))))
+    assert facts.counters[0].mean == 7 and facts.kernel_counters == ()

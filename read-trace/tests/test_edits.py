@@ -143,8 +143,8 @@ def test_what_is_chosen_together_saves_at_least_what_each_saves_and_less_than_ev
             assert gain.high >= found.gains[chosen & ~(1 << place)].high - 1e-9
 
 
-def test_of_an_unknown_step_there_is_nothing_to_choose(tmp_path):
-    trace = load(write(tmp_path / "t.json", *events(steps=1)))
+def test_of_a_run_that_waits_for_others_there_is_nothing_to_choose(tmp_path):
+    trace = load(write(tmp_path / "t.json", *events(), kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)", 160, 5, 99)))
     assert choices(examine(trace)) is None
 
 

@@ -1098,7 +1098,7 @@ def test_one_collective_that_makes_most_of_the_waiting_is_said(tmp_path, others,
     assert (late.rank, late.last, late.of, late.caused_us, late.once) == (1, 10, 10, 100 + 9 * others, once)
 
 
-@pytest.mark.parametrize(("steps", "once"), [(True, "ProfilerStep#0"), (False, "one place")])
+@pytest.mark.parametrize(("steps", "once"), [(True, "ProfilerStep#0"), (False, "step 0")])
 def test_where_one_collective_lies_that_makes_most_of_the_waiting(tmp_path, steps, once):
     """The first of ten, in the first step or in none."""
     ranks: list[list[dict[str, Any]]] = [[], []]

@@ -220,7 +220,7 @@ def test_the_report_on_a_job_says_what_its_straggler_costs_of_a_step_without_the
     assert cli.main([*paths, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     changed = asked(paths, "rank 1 like 0")
-    assert told["late_rank"]["gain"] == {"low": round(changed.gain_low, 6), "high": round(changed.gain_high, 6)}
+    assert told["late_rank"]["gain"] == {"low": round(changed.gain_low, 6), "high": round(changed.gain_high, 6), "of": "plain"}
     assert told["plain"]["how"] == "estimated" and told["plain"]["low_us"] == round(changed.plain.low_us, 6)
 
 

@@ -19,16 +19,16 @@ def linked(tmp_path):
 
 
 def test_names_are_asked_of_slices_of_one_kind(linked):
-    slices = linked(op("x", 0, 5), annotation("x", 10, 5), op("y", 20, 5), kernel("x", 30, 5, 1)).slices
+    slices = linked(step(0, 0, 3), op("x", 0, 5), annotation("x", 10, 5), op("y", 20, 5), kernel("x", 30, 5, 1)).slices
     tried = []
 
     def is_x(name):
         tried.append(name)
         return name == "x"
 
-    assert slices.are_named(Kind.OP, is_x).tolist() == [True, False, False, False]
+    assert slices.are_named(Kind.OP, is_x).tolist() == [True, False, False, False, False]
     assert tried == ["x", "y"]
-    assert slices.is_named(np.array([3, 2, 3]), "x".__eq__).tolist() == [True, False, True]
+    assert slices.is_named(np.array([4, 3, 4]), "x".__eq__).tolist() == [True, False, True]
 
 
 def ops_of(trace):
@@ -37,9 +37,10 @@ def ops_of(trace):
 
 
 def parents_of(trace):
-    """The span around each slice of the CPU, by name."""
+    """The span around each slice of the CPU, by name; that all of it is taken for a step is not asked here."""
     names = [trace.slices[row].name for row in range(len(trace.slices))]
-    return {name: names[parent] if parent >= 0 else None for name, parent in zip(names, trace.parent.tolist(), strict=True)}
+    held_by = {name: names[parent] if parent >= 0 else None for name, parent in zip(names, trace.parent.tolist(), strict=True)}
+    return {name: None if parent == "step 0" else parent for name, parent in held_by.items() if name != "step 0"}
 
 
 def test_a_launch_is_of_the_op_that_is_open_on_its_own_thread(linked):

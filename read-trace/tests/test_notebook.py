@@ -98,7 +98,7 @@ def test_facts_of_a_trace_of_nothing_much(tmp_path):
         "  device: unknown",
         "  verdict: cpu-only",
         "  window: 2.50 ms",
-        "  steps: 0",
+        "  steps: 1, CPU 2.50 ms each (median)",
         "  kernels: none",
         "  findings: cpu-only",
     ]

@@ -715,7 +715,7 @@ def test_rows_are_in_order_so_that_bisection_finds_what_is_there(tmp_path, capsy
 
 
 def test_the_mouse_and_the_arrows_find_each_of_many_small_slices(tmp_path, capsys, opened):
-    path = made(tmp_path, *(op(f"op {n}", n, 1) for n in range(200)), *(op(f"zero {n}", 300, 0) for n in range(4)))
+    path = made(tmp_path, *(op(f"op {n}", n, 1) for n in range(200)), *(op(f"zero {n}", 300, 0) for n in range(4)), step(0, 400, 1))
     page = opened(written(tmp_path, capsys, path))
     for wide in (200, 100, 20):  # of them in view: 5 to 50 pixels each
         found = page.evaluate(
@@ -789,7 +789,7 @@ def test_a_busy_gpu_one_kernel_and_a_job_that_says_nothing(tmp_path, capsys, ope
     for events in (
         [step(0, 0, 100), launch(1, 1), kernel(ADD, 0, 100, 1)],
         [kernel(ADD, 0, 5, 1)],
-        [kernel("", 0, 5, 1), op("", 1, 1)],
+        [kernel("", 0, 5, 1), op("", 1, 1), step(0, 9, 1)],
     ):
         page = opened(written(tmp_path, capsys, made(tmp_path, *events)))
         assert page.evaluate("report.panels[0].n") == len(events)
@@ -809,17 +809,17 @@ def test_a_busy_gpu_one_kernel_and_a_job_that_says_nothing(tmp_path, capsys, ope
 
 
 def test_what_was_launched_by_what_is_not_drawn_is_said(tmp_path, capsys, opened, monkeypatch):
-    """40 launches, and after them their kernels: of the 50 slices in the middle, 25 are launches."""
-    events = [e for n in range(40) for e in (launch(2 * n, n + 1), kernel(ADD, 200 + 5 * n, 4, n + 1))]
+    """40 launches, a step, and their kernels: of the 50 slices in the middle 25 are launches, and of 9 the event is not drawn."""
+    events = [step(0, 100, 1), *(e for n in range(40) for e in (launch(2 * n, n + 1), kernel(ADD, 200 + 5 * n, 4, n + 1)))]
     path = made(tmp_path, *events)
     monkeypatch.setattr(write_page, "MOST_SLICES", 50)
     page = opened(written(tmp_path, capsys, path))
-    assert page.inner_text(".left-out").startswith("Not drawn: 15 slices before, 15 slices after; 50 slices are.")
+    assert page.inner_text(".left-out").startswith("Not drawn: 15 slices before, 16 slices after; 50 slices are.")
     said = page.evaluate(
         "() => [...report.panels[0].start.keys()].map((i) => describe(report.panels[0], i).find(([w]) => w === 'launch')?.[1])"
     )
     assert said.count("not drawn") == 15 and "not in the trace" not in said
-    assert sum("before" in (one or "") for one in said) == 10
+    assert sum("before" in (one or "") for one in said) == 9
 
 
 def dark(page, x, y, wide, high):

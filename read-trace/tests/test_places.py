@@ -128,7 +128,7 @@ def test_without_the_calling_line_it_is_the_function(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("file", "own"),
+    ("file", "is_the_programs"),
     [
         ("train.py", True), ("models/block.py", True), ("transformers/models/qwen3/modeling_qwen3.py", True),
         ("/home/me/train.py", True), ("/usr/lib/python3.12/site-packages/mine/a.py", True), ("/home/me/torch/train.py", True),

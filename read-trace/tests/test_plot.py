@@ -17,7 +17,22 @@ from matplotlib.text import Text
 import numpy as np
 import pytest
 from reader_helpers import GALLERY, TOOL
-from reader_helpers.events import ADD, GEMM, H200, annotation, event, kernel, launch, memcpy, memory_training, on, op, step, write
+from reader_helpers.events import (
+    ADD,
+    GEMM,
+    H200,
+    annotation,
+    call,
+    event,
+    kernel,
+    launch,
+    memcpy,
+    memory_training,
+    on,
+    op,
+    step,
+    write,
+)  # fmt: skip
 from trace_reader import cli, examine, load, read
 from trace_reader.report import roofline
 from trace_reader.report.theme import COLOURS, IDLE, MEMORY
@@ -122,8 +137,8 @@ def test_us_counts_from_the_first_step_and_cuts_slices_at_its_ends(tmp_path):
 
 
 def test_a_gap_is_idle_only_where_nothing_runs_on_that_stream(tmp_path):
-    """A short kernel inside a long one ends before it does: what follows is not idle."""
-    events = [step(3, 0, 100), launch(1, 1), launch(2, 2), launch(3, 3)]
+    """A short kernel inside a long one, as in a graph's branches, ends before it does: what follows is not idle."""
+    events = [step(3, 0, 100), *(call("cudaGraphLaunch", n, 1, n) for n in (1, 2, 3))]
     events += [kernel(GEMM, 10, 50, 1), kernel(ADD, 20, 5, 2), kernel(ADD, 80, 10, 3)]
     (ax,) = picture(tmp_path, *events).axes
     assert idle(ax) == [(0, 10), (60, 80)]
@@ -550,7 +565,12 @@ def test_a_picture_has_the_steps_that_it_is_told_to_take(tmp_path, capsys):
     events = [
         one
         for n in range(3)
-        for one in (annotation("my_step", 100 * n, 90), launch(100 * n + 5, n), kernel(GEMM, 100 * n + 9, 60, n))
+        for one in (
+            annotation("all", 100 * n, 90),
+            annotation("my_step", 100 * n + 2, 70),
+            launch(100 * n + 5, n),
+            kernel(GEMM, 100 * n + 9, 60, n),
+        )
     ]
     path, target = write(tmp_path / "a.json", *events), tmp_path / "a.svg"
     pictures = []

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from reader_helpers import GALLERY
-from reader_helpers.events import ADD, GEMM, call, event, kernel, launch, memcpy, step, write
+from reader_helpers.events import ADD, GEMM, call, event, kernel, launch, memcpy, op, step, write
 from trace_reader import load, read
 from trace_reader.analysis.replay.replay import Replay
 from trace_reader.analysis.trace.step_facts import step_period_us
@@ -160,14 +160,14 @@ def test_a_single_step_counts_from_its_start(replay):
     run = replay(step(0, 5, 20), launch(10, 1), kernel(GEMM, 20, 30, 1))
     assert run.play().step_us == 45
     with pytest.raises(ValueError, match=r"^a trace without steps is not played again$"):
-        replay(launch(10, 1), kernel(GEMM, 20, 30, 1)).play()
+        replay(kernel(GEMM, 20, 30, 1)).play()
 
 
 def test_of_a_long_recording_the_first_steps_can_be_played_alone(replay, tmp_path):
     events = []
     for n, took in enumerate((100, 100, 150, 900)):
         at = (0, 100, 200, 350)[n]
-        events += [step(n, at, took), launch(at + 10, n), kernel(GEMM, at + 15, 5, n)]
+        events += [step(n, at, took), launch(at + 10, n), kernel(GEMM, at + 15, 5, n), op("aten::sort", at + 20, took - 30)]
     trace = load(write(tmp_path / "long.json", *events))
     assert [Replay(trace, steps).play().step_us for steps in (2, 3, 4, None)] == [100, 125, 1150 / 3, 1150 / 3]
     assert len(Replay(trace, 2).nodes.recorded_ns) == 2 * (2 + 2 + 1)  # of a step, of a call, an event

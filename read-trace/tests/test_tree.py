@@ -92,7 +92,7 @@ def test_a_step_that_is_not_there(tmp_path):
     with pytest.raises(LookupError, match=r"t\.json: the trace has no ProfilerStep#9; it has #3 to #12$"):
         tree_of(tmp_path, step(12, 0, 5), step(3, 10, 5), number=9)
     with pytest.raises(LookupError, match=r"t\.json: the trace has no ProfilerStep$"):
-        tree_of(tmp_path, op("aten::mm", 0, 5))
+        tree_of(tmp_path, kernel("lost", 0, 5, 1))
 
 
 def test_what_lies_too_deep_is_counted(tmp_path):

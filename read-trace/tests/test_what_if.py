@@ -256,7 +256,7 @@ def test_a_blocking_copy_waits_for_its_own_copy_alone(asked):
 
 
 def test_a_trace_without_steps_has_none_to_change(tmp_path, capsys):
-    path = write(tmp_path / "t.json", launch(1, 1), kernel(GEMM, 5, 5, 1))
+    path = write(tmp_path / "t.json", kernel(GEMM, 5, 5, 1))
     assert cli.main([path, "--what_if", "graph"]) == 2
     assert capsys.readouterr().err == f"error: {path}: what-if changes a step, and the trace has none\n"
 

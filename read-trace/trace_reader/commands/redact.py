@@ -19,6 +19,7 @@ import msgspec
 from trace_reader.analysis.trace.time_by_place import is_own
 from trace_reader.errors import TraceError
 from trace_reader.names.demangle import demangled
+from trace_reader.names.private_words import finds_private, private_words
 from trace_reader.names.public_words import pieces, public_words
 from trace_reader.parse.byte_source import Bytes, read_bytes
 from trace_reader.parse.decode import decode_bytes
@@ -84,6 +85,11 @@ _NEUTRAL = re.compile(
 _SHAPE = re.compile(r"\d+(?:x\d+)+")
 _IDENTIFIER = re.compile(r"\w+")
 _LETTERS = re.compile(r"[A-Za-z]+")
+# What torch and CUDA write as a whole: an op, a call of the runtime or driver, a step.
+_PUBLICS = re.compile(
+    r"(?:aten|c10|c10d|prims|prim|torch|autograd|cudnn|nccl|gloo|quantized|inductor|torchvision|triton)(?:::|:)[\w:. ]+"
+    r"|(?:cuda|cu|hip|ur|ze|nccl|cublas|cudnn)[A-Z]\w+|ProfilerStep#\d+|\w+Backward\d*|c10::\w+"
+)
 _JOINTS = frozenset("_.-:@+~$%#=&?!/\\' ")
 
 
@@ -109,7 +115,7 @@ def redact(data: bytes, keep: str | re.Pattern[str] | None = None) -> Redacted:
     """The trace with each string replaced that is not known to be public. `keep`: a regular expression; a value, a key or a word
     of a name that it matches as a whole stays, too. Raises re.error.
     """
-    words = _Words(re.compile(keep) if keep else None)
+    words = _Words(re.compile(keep) if keep else None, private_words(data))
     tokens = _Tokens(words)
     places: Counter[bytes] = Counter()
     copy = bytearray()
@@ -200,8 +206,8 @@ def _written(said: str, part: bytes) -> bytes:
 class _Words:
     """The words that stand for what is not public; the same text has the same word in the whole copy."""
 
-    def __init__(self, keep: re.Pattern[str] | None):
-        self.keep = keep
+    def __init__(self, keep: re.Pattern[str] | None, private: dict[str, str]):
+        self.keep, self._private, self._finds_private = keep, private, finds_private(private)
         self.original: dict[str, str] = {}
         self.used: list[str] = []
         self.let_through: set[str] = set()  # what only `keep` let through
@@ -226,7 +232,19 @@ class _Words:
         self.let_through.add(text)
         return True
 
+    def _said_private(self, text: str, rest: Callable[[str], str]) -> str:
+        """The text with what the trace calls a host, a user or a folder replaced, and the rest said in another way."""
+        if self._finds_private is None or _PUBLICS.fullmatch(text):
+            return rest(text)
+        return self._in_pieces(text, self._finds_private, self._private_word, rest)
+
+    def _private_word(self, text: str) -> str:
+        return self.whole(self._private.get(text.lower(), "host"), text)  # a host may stand before its domain
+
     def key(self, text: str) -> str:
+        return self._said_private(text, self._key) if text not in NAMES | PATHS | NUMBERS else text
+
+    def _key(self, text: str) -> str:
         return text if self._is_public(text) and not _NUMBERS.search(text) else self.whole("key", text)
 
     def value(self, key: str, text: str) -> str:
@@ -243,6 +261,10 @@ class _Words:
         return self.whole("host" if _OF_A_HOST.intersection(pieces(key)) else "name", text)
 
     def path(self, text: str) -> str:
+        """See `_path`; a file's name or a folder in a package may be called like a host or a user."""
+        return self._said_private(self._path(text), str)
+
+    def _path(self, text: str) -> str:
         """A path in a package that everybody has stays from the package on; of another one only the ending does."""
         public = re.search(rf"(?:^|[/\\]site-packages[/\\])((?:{'|'.join(PUBLIC)})[/\\].*|<[\w .]+>)$", text)
         name = public[1] if public else text
@@ -266,7 +288,10 @@ class _Words:
             return f"{self.path(found['file'])}({found['line']}): {self.name(found['name'])}"
         if _is_a_number_of_somebody(text):
             return self.whole("name", text)
-        return self._in_pieces(text, _SPAN, self._span, self._without_files)
+        return self._in_pieces(text, _SPAN, self._span, self._without_paths)
+
+    def _without_paths(self, text: str) -> str:
+        return self._said_private(text, self._without_files)
 
     def _in_pieces(self, text: str, of: re.Pattern[str], said: Callable[[str], str], rest: Callable[[str], str]) -> str:
         """The text with what a pattern finds said in one way, and the rest in another."""
@@ -282,7 +307,7 @@ class _Words:
         if _ROOTED.match(text) or len(folders) > 2 or _EXTENSION.search(text):
             line = _LINE.fullmatch(text)
             return f"{self.path(line['file'])}:{line['line']}" if line and not text.endswith("/") else self.path(text)
-        return self._without_files(text)
+        return self._without_paths(text)
 
     def _without_files(self, text: str) -> str:
         return self._in_pieces(text, _FILE, self.path, self._without_numbers)

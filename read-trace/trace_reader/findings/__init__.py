@@ -156,9 +156,9 @@ def _judged(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, slug: st
     with failures.caught(f"the finding {slug}"):
         if seen := pattern.rule(trace, facts):
             share = _share(seen, facts.critical_path, pattern.trivia)
-            gain = gain_of(run, facts.plain, seen.effect) if run and seen.effect else None
+            gain = gain_of(run, facts.plain, seen.effect) if run and seen.effect and facts.verdict != "unknown" else None
             evidence, next = _evidence(trace, seen.evidence), seen.next or pattern.next
-            gain_unknown_because = None if gain else _why_gain_is_unknown(trace, run, seen)
+            gain_unknown_because = None if gain else _why_gain_is_unknown(trace, facts, run, seen)
             finding = Finding(slug, seen.text, pattern.means, next, share, evidence, gain, gain_unknown_because)
     return finding, seen if finding else None, tuple(failures)
 
@@ -180,8 +180,10 @@ def _here(trace: Trace, seen: Seen) -> Seen:
     return msgspec.structs.replace(seen, evidence=Rows(trace.slices, seen.evidence), effect=there)
 
 
-def _why_gain_is_unknown(trace: Trace, run: RunWithoutProfiler | None, seen: Seen) -> str:
+def _why_gain_is_unknown(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, seen: Seen) -> str:
     """Why it is not known what the advice saves."""
+    if facts.verdict == "unknown":
+        return "what limits the run is not known"
     if seen.effect is None:
         return seen.no_effect
     if trace.work.is_named(is_collective).any():

@@ -18,17 +18,17 @@ from trace_reader.analysis.replay.edits import (
 )
 from trace_reader.analysis.replay.plain_run import UNKNOWN
 from trace_reader.analysis.trace.cpu_time import cpu_computing, is_loader
-from trace_reader.analysis.trace.critical_path import CriticalPath, PathClass
+from trace_reader.analysis.trace.critical_path import CriticalPath, PathClass, steps_left_out
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_shapes import OpShapeFacts
 from trace_reader.findings.compiled import compiled_share
-from trace_reader.findings.registry import LONGEST_FREE_NS, Seen, a_step, finding, listed
+from trace_reader.findings.registry import LONGEST_FREE_NS, Seen, a_step, counted, finding, listed
 from trace_reader.findings.verdict import denominator, what_limits
 from trace_reader.link.intervals import merged, without
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import Reason
-from trace_reader.model.rows import Rows, among
+from trace_reader.model.rows import Rows, among, median
 from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import is_launch
 from trace_reader.names.kernel_names import is_collective_on_cpu
@@ -166,13 +166,18 @@ def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
     if path is None or not len(trace.steps):
         return None
     track, gaps, spans = _long_gaps(trace)
-    share = path.cpu_within_us(track, gaps) / path.window_us
+    in_path = gaps[1] > path.start_ns
+    gaps = gaps[0][in_path], gaps[1][in_path]
+    steps = len(facts.steps) - steps_left_out(len(facts.steps))
+    of_step = np.bincount(trace.step_at(gaps[0]), gaps[1] - gaps[0], minlength=len(facts.steps))[-steps:]
+    # As much as an ordinary step has: a few long gaps of one step are not what each step takes.
+    ordinary = min(median(of_step) * steps / max(int(of_step.sum()), 1), 1.0)
+    share = path.cpu_within_us(track, gaps) * ordinary / path.window_us
     if share < MIN_SHARE_OF_PATH:
         return None
-    total_us, longest_us = int((gaps[1] - gaps[0]).sum()) / 1000, int((gaps[1] - gaps[0]).max()) / 1000
-    least = us(LONG_GAP_NS / 1000)
+    least, longest_us = us(LONG_GAP_NS / 1000), int((gaps[1] - gaps[0]).max()) / 1000
     kinds = f"gap of {least} or more", f"gaps of {least} or more"
-    seen = f"{a_step(len(gaps[0]), facts, *kinds)}, {us(total_us / len(trace.steps))} of a step"
+    seen = f"{counted(len(gaps[0]), steps, *kinds)}, {us(median(of_step) / 1000)} of a step"
     seen += f", the longest {us(longest_us)}: {about(share)} of {denominator(facts)}"
     around = spans.where(among(spans.end_ns, gaps[0]) | among(spans.start_ns, gaps[1]))
     next = f"See what runs between the ops: {STACKS}" if has_stacks(trace) else ""
@@ -195,6 +200,8 @@ def _long_gaps(trace: Trace) -> tuple[int, Union, Rows]:
     at = np.sort(np.concatenate([spans.at[(spans.track == track) | among(spans.track, trace.backward_tracks)], loading.at]))
     spans = Rows(trace.slices, at)
     gaps = without((trace.steps.start_ns, trace.steps.end_ns), merged(spans.start_ns, spans.end_ns))
+    odd = [(pause.start_ns, pause.end_ns) for pause in trace.pauses]
+    gaps = without(gaps, (np.array([start for start, _ in odd], np.int64), np.array([end for _, end in odd], np.int64)))
     long = gaps[1] - gaps[0] >= LONG_GAP_NS
     return track, (gaps[0][long], gaps[1][long]), spans
 

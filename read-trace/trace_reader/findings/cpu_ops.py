@@ -1,4 +1,4 @@
-"""A run without a GPU: which ops take its time, and what would take less."""
+"""The ops of the CPU: what takes the time of a run without a GPU, and what would take less."""
 
 import numpy as np
 from trace_reader.analysis.replay.edits import Effect, skipped

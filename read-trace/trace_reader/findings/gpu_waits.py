@@ -172,7 +172,7 @@ def _waited(trace: Trace, path: CriticalPath, calls: Rows, one: str, many: str) 
 
 def _in_path(trace: Trace, facts: Facts, reason: Reason) -> Rows:
     """The calls that waited for this reason in the path's steps, on a thread that launches work or records the steps."""
-    calls = not_compiling(trace, trace.waits.where(trace.waits.reason == reason))
+    calls = not_compiling(trace, trace.waits.where((trace.waits.reason == reason) & ~trace.waits.outlasts))
     calls = calls.where(_in_window(trace, facts, calls))
     launching = among(calls.track, trace.slices.track[trace.work.call[trace.work.call >= 0]])
     return calls.where(launching | among(calls.track, trace.steps.track[-1:]))

@@ -56,6 +56,8 @@ def _hotspot(trace: Trace, facts: Facts) -> Seen | None:
     top = next(iter(facts.compute_kernels), None)
     if facts.verdict != "gpu-bound" or top is None or top.share < HOTSPOT_SHARE or len(facts.kernels) < 2:
         return None
+    if top.work_kind == "communication":  # it waits for other ranks
+        return None
     seen = f"{top.decoded.label} takes {top.share:.0%} of GPU time in {count(top.calls, 'call')}"
     near = "Call it less often, or use a smaller dtype: no op of known cost is far from what its kind usually reaches."
     return Seen(seen, calls_of(trace, top), near if far_from_usual(facts) == [] else "")

@@ -110,7 +110,11 @@ def not_compiling(trace: Trace, calls: Rows) -> Rows:
 
 def a_step(n: int, facts: Facts, one: str, many: str) -> str:
     """`1 copy per step`, if the count divides evenly by the steps; else the count in the whole trace."""
-    steps = len(facts.steps)
+    return counted(n, len(facts.steps), one, many)
+
+
+def counted(n: int, steps: int, one: str, many: str) -> str:
+    """The same of so many steps."""
     if steps and n % steps == 0:
         return f"{count(n // steps, one, many)} per step"
     return f"{count(n, one, many)} in {count(steps, 'step')}" if steps else count(n, one, many)

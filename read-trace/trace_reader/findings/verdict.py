@@ -4,7 +4,7 @@ from trace_reader.analysis.replay.plain_run import ESTIMATED, MEASURED, PlainRun
 from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.names.kernel_names import decode_name
-from trace_reader.units import about, us
+from trace_reader.units import about, count, us
 
 CLASSES = {  # of the critical path
     "compute": "GPU compute", "cpu": "CPU time", "input": "waiting for a DataLoader", "communication": "communication",
@@ -36,6 +36,32 @@ def verdict_sentence(facts: Facts) -> str:
     if len(facts.critical_paths) > 1:
         words = f"on GPU {path.device}, which ends last, {words}"
     return f"unknown: {lacks}; of what it holds, {words}" if facts.missing else f"{facts.verdict}: {words}"
+
+
+def health_lines(facts: Facts) -> list[str]:
+    """What of the recording cannot be, or proves that something is not in it, a line each; empty where all is well."""
+    health, lines = facts.health, []
+    if health.impossible:
+        worst = max(health.impossible, key=lambda event: event.duration_us - event.left_us)
+        meanwhile = count(worst.others, "other of its stream begins", "others of its stream begin")
+        name, many = decode_name(worst.name).label, len(health.impossible)
+        told = f"{name} takes {us(worst.duration_us)}, and {meanwhile} meanwhile"
+        cut = "it is" if many == 1 else f"{many} such GPU events are"
+        lines.append(f"cannot be: {told}; {cut} cut where the next one begins, and no gain rests on that time")
+    if health.outlasting and not health.impossible:
+        wait = count(health.outlasting, "synchronizing call waits", "synchronizing calls wait")
+        longest = us(health.outlasting_us)
+        lines.append(
+            f"not in the file: {wait} up to {longest} longer than all recorded GPU work runs: for work that is not recorded"
+        )
+    for pause in health.pauses:
+        paused = f"{facts.steps[pause.step].name} stands still for {us((pause.end_ns - pause.start_ns) / 1000)}"
+        lines.append(
+            f"{paused}, the others do not (a garbage collection, or a busy machine?): what is told per step is without it"
+        )
+    if health.is_unlinked:
+        lines.append("no GPU event names its launch: each is counted in the step in which it begins")
+    return lines
 
 
 def plain_sentence(facts: Facts) -> str:

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 import numpy as np
 from trace_reader.link.nesting import innermost
-from trace_reader.model.rows import Rows
+from trace_reader.model.rows import Rows, among
 from trace_reader.model.slices import NO_CORRELATION, ON_GPU, Kind, Slices
 from trace_reader.names.call_names import is_graph_launch, is_launch
 
@@ -29,7 +29,7 @@ class Origin(IntEnum):
 def gpu_work(slices: Slices, parent: np.ndarray) -> Rows:
     """The GPU events, with columns of their own: `call` and `op` (rows, -1 for none) and `origin`."""
     rows = slices.of(*ON_GPU)
-    call = _launching_calls(slices, slices.correlation[rows])
+    call = _by_name(slices, rows, _launching_calls(slices, slices.correlation[rows]))
     op = np.full(len(rows), -1, np.int32)
     op[call >= 0] = innermost(slices, parent, call[call >= 0], slices.kind == Kind.OP)
     track = slices.track[rows]
@@ -58,6 +58,24 @@ def _launching_calls(slices: Slices, correlation: np.ndarray) -> np.ndarray:
     ids = keys[order] >> 1
     place = np.minimum(np.searchsorted(ids, correlation), len(ids) - 1)
     return np.where(ids[place] == correlation, calls[order][place], -1)
+
+
+def _by_name(slices: Slices, rows: np.ndarray, call: np.ndarray) -> np.ndarray:
+    """For each GPU event its call; where the ids tell of none (RCCL's kernels have the id 0), the launch that says the kernel's
+    name, in order, if there are as many of both and none begins before its launch.
+    """
+    unknown = np.flatnonzero(call < 0)
+    calls = slices.of(Kind.CALL)
+    says = calls[(slices.detail[calls] >= 0) & ~among(calls, call)]
+    if not len(unknown) or not len(says):
+        return call
+    kernel_of = np.array([detail if isinstance(detail := slices.details[at], str) else "" for at in slices.detail[says].tolist()])
+    names = np.array([slices.names[name] for name in slices.name[rows[unknown]].tolist()])
+    for name in dict.fromkeys(names.tolist()):
+        events, launches = unknown[names == name], says[kernel_of == name]
+        if len(events) == len(launches) and (slices.start_ns[launches] <= slices.start_ns[rows[events]]).all():
+            call[events] = launches
+    return call
 
 
 def devices_of(work: Rows) -> np.ndarray:

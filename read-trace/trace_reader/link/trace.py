@@ -10,28 +10,29 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 from trace_reader.errors import MissingExtraError
+from trace_reader.link.found_steps import Found, found_spans, repeated_range, with_spans
+from trace_reader.link.impossible_events import ImpossibleEvent, cut_impossible
 from trace_reader.link.launches import Origin, gpu_work
 from trace_reader.link.nesting import outermost, parents
+from trace_reader.link.odd_steps import Pause, pauses
 from trace_reader.link.waits import waits
 from trace_reader.model.rows import Rows, among, distinct
 from trace_reader.model.slices import NO_CORRELATION, Counters, Footprint, Inputs, Kind, Memory, Region, Slice, Slices, Track
+from trace_reader.names.call_names import is_launch
+from trace_reader.names.range_names import is_step
 from trace_reader.parse.decode import Decoded
 
 if TYPE_CHECKING:
     import pandas
 
-STEP = re.compile(r"ProfilerStep#(\d{1,18})$")
 # What inference servers call their steps, where nobody called the profiler's step(): vLLM's batches, SGLang's, vLLM's forward
 # passes. The first of these that a trace has.
-SERVER_STEPS = tuple(
-    map(re.compile, (r"execute_(?:context_|new_|\d)", r"^step\[", r"^gpu_model_runner: forward$", r"^execute_model$"))
-)
+_SERVERS = (
+    r"execute_(?:context_|new_|\d)", r"^step\[", r"^(?:prefill|decode)\[", r"^gpu_model_runner: forward$", r"^execute_model$",
+)  # fmt: skip
+SERVER_STEPS = tuple(map(re.compile, _SERVERS))
+EVALUATE = "autograd::engine::evaluate_function"  # what runs a node of the backward pass
 TOLERANCE_NS = 2  # times are written with three decimals: ends and starts that meet can differ by a rounding
-
-
-def is_step(name: str) -> bool:
-    """Whether an annotation is the profiler's own of a step."""
-    return STEP.match(name) is not None
 
 
 class Activity(msgspec.Struct, frozen=True, gc=False):
@@ -52,7 +53,8 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     (rows; -1: none), `origin` and `step` (an index of `steps`; -1: none). `has_steps`: for each track, whether what
     begins on it inside a step is of that step. `memory`: the allocations and frees; `counters`: the samples of hardware
     counters; `functions_ns`: when each recorded function of Python began, in order. `zero_ns`: when the first slice starts, by
-    the file's own clock; all other times count from it.
+    the file's own clock; all other times count from it. `found`: how the steps were found, where the program marks none.
+    `impossible`: GPU events whose time cannot be, and that end earlier here than in the file.
     """
 
     path: str
@@ -72,6 +74,8 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     counters: Counters
     functions_ns: np.ndarray
     zero_ns: int
+    found: Found | None = None
+    impossible: tuple[ImpossibleEvent, ...] = ()
 
     @property
     def base_ns(self) -> int:
@@ -94,9 +98,47 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def backward_tracks(self) -> np.ndarray:
-        """The threads that run a backward pass, for which the thread that called backward() waits meanwhile."""
-        nodes = self.ops.where(self.ops.is_named(lambda name: name.startswith("autograd::engine::evaluate_function")))
+        """The threads that run a backward pass, for which the thread that called backward() waits meanwhile. Torch 1.8 and 1.9
+        write no evaluate_function around a node: there, those that run the nodes that a thread made.
+        """
+        nodes = self.ops.where(self.ops.is_named(lambda name: name.startswith(EVALUATE)))
+        if not len(nodes):
+            nodes = self.ops.where(self.slices.forward_thread[self.ops.at] > 0)
         return distinct(nodes.track).values
+
+    @cached_property
+    def step_ends_ns(self) -> np.ndarray:
+        """When each step ends: when its last GPU event has ended, or on the CPU, whichever is later. Where the CPU runs ahead,
+        its own time says nothing of how fast the run is.
+        """
+        ends_ns = self.steps.end_ns.copy()
+        launched = self.work.where(self.work.step >= 0)
+        np.maximum.at(ends_ns, launched.step, launched.end_ns)
+        return np.maximum.accumulate(ends_ns)
+
+    @cached_property
+    def pauses(self) -> tuple[Pause, ...]:
+        """What one step waited and the others did not (link/odd_steps.py)."""
+        return pauses(self.slices, self.steps, self.step_ends_ns)
+
+    @cached_property
+    def mixed_processes(self) -> int:
+        """Of how many processes the events are in the file that cannot be told apart: steps of one name, or launches of one
+        number, are several processes'. 0: of none.
+        """
+        if self.header.get("mergedRanks"):
+            return 0
+        number: dict[int | str, int] = {}
+        process = np.array([number.setdefault(pid, len(number)) for pid, _ in self.slices.tracks])
+        launches = self.calls.where(self.calls.is_named(is_launch) & (self.calls.correlation != NO_CORRELATION))
+        annotations = Rows(self.slices, self.slices.of(Kind.ANNOTATION))
+        steps = annotations.where(annotations.is_named(is_step))
+        found: set[int] = set()
+        for rows, key in ((launches, launches.correlation), (steps, steps.name)):
+            pairs = distinct(distinct(key).which * len(number) + process[rows.track]).values  # of a key and a process, each once
+            keys = distinct(pairs // len(number))
+            found.update((pairs[keys.counts[keys.which] > 1] % len(number)).tolist())
+        return len(found)
 
     @cached_property
     def overheads(self) -> Rows:
@@ -207,17 +249,29 @@ def link(decoded: Decoded, steps_from: re.Pattern[str] | None = None) -> Trace:
     """
     slices = decoded.slices
     parent = parents(slices)
-    work = gpu_work(slices, parent)
     annotations = Rows(slices, slices.of(Kind.ANNOTATION))
-    steps = annotations.is_named(is_step) if steps_from is None else _chosen(decoded.path, annotations, steps_from)
-    if steps_from is None and not steps.any():
-        server = next((name for name in SERVER_STEPS if _named(annotations, name).sum() >= 2), None)
-        steps = _chosen(decoded.path, annotations, server) if server else steps
+    found = None
+    if steps_from is not None:
+        steps = _chosen(decoded.path, annotations, steps_from)
+    elif not (steps := annotations.is_named(is_step)).any():
+        if server := next((name for name in SERVER_STEPS if _named(annotations, name).sum() >= 2), None):
+            steps = _chosen(decoded.path, annotations, server)
+        elif (ranges := repeated_range(slices, annotations)) is not None:
+            found, steps = ranges
+        elif (spans := found_spans(slices, parent)) is not None:
+            found, (slices, new) = spans[0], with_spans(slices, spans[1])
+            parent = parents(slices)
+            annotations = Rows(slices, slices.of(Kind.ANNOTATION))
+            steps = among(annotations.at, new)
+    work = gpu_work(slices, parent)
+    impossible = cut_impossible(slices, work)
     has_steps = _without_other_processes(annotations, steps)
     steps &= has_steps[annotations.track]
     recorded = annotations.where(steps)
     step = np.full(len(work), -1)
     launched = work.call >= 0
+    if not launched.any():  # no event names its launch: each counts for the step in which it begins
+        step = _step_at(recorded, work.start_ns)
     launched[launched] = has_steps[slices.track[work.call[launched]]]
     step[launched] = _step_at(recorded, slices.start_ns[work.call[launched]])
     return Trace(
@@ -238,6 +292,8 @@ def link(decoded: Decoded, steps_from: re.Pattern[str] | None = None) -> Trace:
         counters=decoded.counters,
         functions_ns=decoded.functions_ns,
         zero_ns=decoded.zero_ns,
+        found=found,
+        impossible=impossible,
     )
 
 

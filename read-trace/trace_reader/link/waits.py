@@ -13,6 +13,7 @@ LATE_END_NS = 500  # an event that a call waited for can seem to end this long a
 LATE_COPY_NS = 100_000  # a copy of pageable memory returns when the last part of it is staged, a little before it is copied
 LATE_CLOCK_NS = 10_000  # of a copy whose name says that it waits: on an MI300X the copy seems to end up to 3.7 us later
 PAGEABLE = "Pageable"  # as CUPTI calls the host's ordinary memory in a copy's name
+LONGEST_TAIL_NS = 1_000_000  # from the end of what a call waited for to its own
 FULL_QUEUE = 900  # launches outstanding; a device takes about a thousand
 FAR_LONGER = 10  # times the median of the launches that found room
 
@@ -27,8 +28,9 @@ class Reason(IntEnum):
 
 
 def waits(calls: Rows, work: Rows) -> Rows:
-    """The calls that waited for the GPU, in order of their starts, with two columns: `reason`, and for a copy `copied`, its place
-    in the GPU's `work` (-1: none).
+    """The calls that waited for the GPU, in order of their starts, with three columns: `reason`; of a copy `copied`, its place in
+    the GPU's `work` (-1: none); and `outlasts`, whether all recorded work had ended long before a synchronize did: then it waited
+    for what the file does not have.
 
     Of a synchronize it is not asked whether there was something to wait for.
     """
@@ -37,7 +39,22 @@ def waits(calls: Rows, work: Rows) -> Rows:
     reason[calls.is_named(is_synchronizing)] = Reason.SYNCHRONIZE
     reason[among(calls.at, _blocked_launches(work))] = Reason.QUEUE
     reason[copied >= 0] = Reason.COPY
-    return Rows(calls.slices, calls.at, reason=reason, copied=copied).where(reason >= 0)
+    found = Rows(calls.slices, calls.at, reason=reason, copied=copied).where(reason >= 0)
+    return Rows(calls.slices, found.at, reason=found.reason, copied=found.copied, outlasts=_outlasts(found, work))
+
+
+def _outlasts(calls: Rows, work: Rows) -> np.ndarray:
+    """For each call that waited, whether it is a synchronize that goes on for longer than LONGEST_TAIL_NS while nothing recorded
+    runs any more.
+    """
+    asked = calls.reason == Reason.SYNCHRONIZE
+    if not asked.any() or not len(work):
+        return np.zeros(len(calls), bool)
+    order = np.argsort(work.start_ns, kind="stable")
+    reached_ns = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(work.end_ns[order]))
+    begun = np.searchsorted(work.start_ns[order], calls.end_ns + LATE_END_NS)
+    idle_from_ns = np.maximum(reached_ns[begun], calls.start_ns)
+    return asked & (calls.end_ns - idle_from_ns > LONGEST_TAIL_NS)
 
 
 def _blocking_copies(calls: Rows, work: Rows) -> np.ndarray:

@@ -4,7 +4,8 @@
 VIEW_OPS = frozenset(
     f"aten::{name}"
     for name in (
-        "t", "transpose", "view", "reshape", "as_strided", "_unsafe_view", "expand", "permute", "squeeze", "unsqueeze", "slice",
+        "t", "transpose", "view", "reshape", "as_strided", "as_strided_", "_unsafe_view", "expand", "permute", "squeeze",
+        "unsqueeze", "slice",
         "select", "detach", "alias", "_reshape_alias", "resolve_conj", "resolve_neg", "narrow", "chunk", "split", "unbind",
         "flatten", "unflatten", "T", "mT",
     )

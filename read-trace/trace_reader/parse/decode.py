@@ -223,6 +223,8 @@ class _Decoder:
             place = f"; first {self.first_bad}" if self.first_bad else ""
             if not reasons:
                 raise NoEventsError(f"{self.path}: its {self.total} events are allocations and frees, without an op or a kernel")
+            if columns.is_of_xla:
+                raise NoEventsError(f"{self.path}: written by XLA's profiler; open it with XProf or Perfetto")
             raise NoEventsError(f"{self.path}: none of the {self.total} events is one that a profiler writes ({reasons}{place})")
         slices, memory, counters, functions_ns, zero_ns = finished
         return Decoded(

@@ -3,10 +3,12 @@
 from array import array
 from collections import Counter
 from collections.abc import Iterable
+import re
 from typing import Any
 
 import msgspec
 import numpy as np
+from trace_reader.model.rows import distinct
 from trace_reader.model.slices import (
     NO_CORRELATION,
     NO_NODE,
@@ -18,6 +20,7 @@ from trace_reader.model.slices import (
     Track,
 )
 from trace_reader.names.demangle import demangled
+from trace_reader.names.range_names import is_step, is_torchs_range, may_be_a_range
 from trace_reader.parse.details import collective_key, detail_of, hashable, integer, integers, region_key
 from trace_reader.parse.event_types import (
     GPU_COUNTERS,
@@ -45,6 +48,7 @@ LARGEST_BYTES = 2**50  # of a block of memory; larger numbers are none, and a su
 NULL_VALUES = b"[]"
 LOST_TIME_NS = 10**9  # a GPU event at 0, this long before all others, has lost its time
 LONGEST_US = 3e15  # a time or duration beyond is none: in nanoseconds, a start and a duration fit into 64 bits
+_XLAS_DEVICE = re.compile(r"/device:\w+:\d|/host:CPU$")  # as XLA's profiler calls a process
 _DECODE_ARGS = msgspec.json.Decoder(Args)
 _DECODE_NAME = msgspec.json.Decoder(Name)
 _DECODE_MEMORY = msgspec.json.Decoder(MemoryArgs)
@@ -85,6 +89,7 @@ class EventColumns:
         self.epoch = epoch
         self.skipped: Counter[str] = Counter()
         self.thread_names: dict[Track, str] = {}
+        self.is_of_xla = False  # a process is called as XLA's profiler calls a device
         self._names, self._tracks, self._details, self._large = _Numbers(), _Numbers(), _Numbers(), _Numbers()
         self._codes = _Codes(Kind.PYTHON if stacks else _PYTHON)
         self._columns: list[dict[str, np.ndarray]] = []  # a piece each
@@ -202,7 +207,11 @@ class EventColumns:
         first_ns = columns["start_ns"].min()
         columns["start_ns"] -= first_ns
         zero_ns = (self._base_ns or 0) + int(first_ns)
+        # Where a clock counts whole microseconds, what takes less than one has a duration of 0.
+        if not (columns["start_ns"] % 1000).any() and not (columns["duration_us"] % 1).any():
+            self._zero_durations = 0
         memory, counters = self._decoded_memory(zero_ns), self._decoded_counters(zero_ns)
+        self._tell_ranges(columns)
         self._tell_gpu_annotations(columns["kind"], columns["track"])
         details = self._distinct_details(columns["detail"], columns["region"])
         functions_ns = np.sort(np.concatenate([np.zeros(0, np.int64), *self._functions_ns])) - zero_ns
@@ -211,6 +220,8 @@ class EventColumns:
 
     def _take_metadata(self, events: Iterable[Metadata]) -> None:
         for event in events:
+            if event.name == "process_name" and event.args is not None:
+                self.is_of_xla |= _XLAS_DEVICE.match(event.args.name) is not None
             if event.name == "thread_name" and event.args is not None:
                 self.thread_names[event.pid, event.tid] = event.args.name  # type: ignore[index]
 
@@ -435,6 +446,20 @@ class EventColumns:
         for column in columns if found else ():
             column[:] = np.where(column >= 0, np.array(found, np.int32)[column], -1)
         return [detail_of(value) if type(value) is bytes else value for value in numbers]
+
+    def _tell_ranges(self, columns: dict[str, np.ndarray]) -> None:
+        """Torch before 1.10 and some backends give ranges an op's category: they are known by their names; where the profiler's
+        steps are among them, so are the program's own.
+        """
+        kind, name, names = columns["kind"], columns["name"], list(self._names)
+        found = (kind == Kind.OP) & np.array([is_torchs_range(one) for one in names], bool)[name]
+        if not found.any():
+            return
+        if any(is_step(names[number]) for number in distinct(name[found]).values.tolist()):
+            ranges = np.array([may_be_a_range(one) for one in names], bool)
+            is_node = (columns["node"] != NO_NODE) | (columns["detail"] >= 0)
+            found |= (kind == Kind.OP) & ranges[name] & ~is_node
+        kind[found] = Kind.ANNOTATION
 
     def _tell_gpu_annotations(self, kind: np.ndarray, track: np.ndarray) -> None:
         """Old traces repeat the annotations on the GPU's lane, under the category of the CPU's."""

@@ -21,6 +21,7 @@ KINDS = {
 }
 # Categories of devices that this reader does not know: what they did must not read as nothing.
 _OF_A_DEVICE = re.compile(r"(?:mtia|hpu|npu|ascend|musa|mlu|gcu|tpu|neuron|privateuse1)_(?!runtime|driver)", re.IGNORECASE)
+_OF_A_GRAPH = frozenset(["graph_host_node", "graph_event_node"])  # of torch 2.15's Cuspy: they run nothing on a device
 _OF_A_KNOWN_DEVICE = re.compile(r"(?:cuda|hip|roc|gpu|xpu|cpu)_", re.IGNORECASE)  # as cuda_sync, which a GPU's stream has, too
 PHASES = {"M": "metadata", "s": "flow", "t": "flow", "f": "flow", "i": "instant", "I": "instant", "C": "counter"}
 GPU_COUNTERS = re.compile(r"GPU (\d{1,4}) Counters")  # the process of the hardware counters that torch 2.15 writes
@@ -35,9 +36,11 @@ def is_of_unknown_device(category: Any, args: Any) -> bool:
     """
     if isinstance(category, str) and _OF_A_DEVICE.match(category) is not None:
         return True
-    if isinstance(category, str) and _OF_A_KNOWN_DEVICE.match(category) is not None:
+    if isinstance(category, str) and (_OF_A_KNOWN_DEVICE.match(category) is not None or category in _OF_A_GRAPH):
         return False
-    return args.__class__ is Args and args.device is not None and args.stream is not None
+    if args.__class__ is not Args:
+        return False
+    return (args.device is not None and args.stream is not None) or args.task_type is not None
 
 
 class Args(msgspec.Struct, frozen=True, gc=False):
@@ -73,6 +76,7 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     graph_node: Any = msgspec.field(name="graph node id", default=None)
     region: Any = msgspec.field(name="name", default=None)  # of what a graph replays, by torch 2.15's mark_kernels
     regions: Any = msgspec.field(name="annotation", default=None)  # the same, as JSON
+    task_type: Any = msgspec.field(name="Task Type", default=None)  # of an NPU's work, which has no category
     region_phase: Any = msgspec.field(name="autograd_phase", default=None)
 
 

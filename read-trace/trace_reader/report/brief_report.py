@@ -2,17 +2,18 @@
 
 from trace_reader.analysis.trace.facts import WORTH_A_CHANGE, Facts, Finding
 from trace_reader.findings import PATTERNS
-from trace_reader.findings.verdict import cpu_lines, plain_sentence, verdict_sentence
+from trace_reader.findings.verdict import cpu_lines, health_lines, plain_sentence, verdict_sentence
 from trace_reader.report.trace_report import NAMING, gain_words, recorded_with, work_per_step
 from trace_reader.units import about, us
 
 MOST_CHANGES = 3
-NO_PERIOD = "step: unknown (fewer than two recorded steps)"
+NO_PERIOD = "step: unknown (no step was recorded)"
 
 
 def brief_lines(facts: Facts) -> list[str]:
     """The verdict, the step recorded and without the profiler, and the changes that save most, by the id of their finding."""
     lines = [f"trace: {facts.trace}", f"device: {facts.device or 'unknown'}", f"verdict: {verdict_sentence(facts)}"]
+    lines += health_lines(facts)
     lines.append(f"step: {us(facts.step_period_us)} recorded" if facts.step_period_us else NO_PERIOD)
     if facts.plain.unknown_because:
         lines.append(f"plain step: not known: {facts.plain.unknown_because}")

@@ -5,16 +5,27 @@ import re
 from typing import TYPE_CHECKING
 
 from trace_reader.analysis.replay.plain_run import MEASURED
-from trace_reader.analysis.replay.what_if import Gain
+from trace_reader.analysis.replay.what_if import PLAIN, Gain
 from trace_reader.analysis.trace.critical_path import VERDICTS
 from trace_reader.analysis.trace.dispatch_tree import Node
 from trace_reader.analysis.trace.facts import Facts, Finding
 from trace_reader.analysis.trace.recompiles import Recompiled
 from trace_reader.findings import NAMING, PATTERNS
-from trace_reader.findings.verdict import CPU_WORDS, cpu_lines, denominator, plain_sentence, verdict_sentence
+from trace_reader.findings.verdict import (
+    CPU_WORDS,
+    cpu_lines,
+    denominator,
+    health_lines,
+    plain_sentence,
+    verdict_sentence,
+)
 from trace_reader.guard import Failures
+from trace_reader.link.found_steps import RANGE, WHOLE
+from trace_reader.names.kernel_names import is_collective
+from trace_reader.names.range_names import is_part_of_a_step
 from trace_reader.report.document import LABEL_WIDTH, Document, Item, Style, middle, short
 from trace_reader.report.trace_tables import IDLE, MEMORY, TABLES, TraceView
+from trace_reader.system.terminal import printable
 from trace_reader.units import about, count, human_bytes, us
 
 if TYPE_CHECKING:
@@ -175,17 +186,22 @@ def saved(gain: Gain) -> str:
 
 
 def _saves(finding: Finding) -> str:
-    """What following the advice saves of a step without the profiler, as a sentence; empty where that is not known."""
+    """What following the advice saves of a step, as a sentence; empty where that is not known."""
+    is_plain = finding.gain is not None and finding.gain.of == PLAIN
     if finding.is_worthless:
-        return " It saves next to nothing without the profiler."
-    return f" That saves {told} of a step without the profiler." if (told := gain_words(finding)) else ""
+        return f" It saves next to nothing{' without the profiler' * is_plain}."
+    of = "a step without the profiler" if is_plain else "a step as recorded"
+    return f" That saves {told} of {of}." if (told := gain_words(finding)) else ""
 
 
 def header(facts: Facts, style: Style) -> list[str]:
     """The lines above a report: device, versions, run, steps, and what of the file could not be read."""
     versions = list(facts.versions.items())[: BRIEF_VERSIONS if style.is_short else None]
-    listed = ", ".join(f"{name} {version}" for name, version in versions) or "versions unknown"
-    lines = [f"device: {facts.device or 'unknown'}; {listed}"]
+    listed = ", ".join(f"{name} {version}" for name, version in versions)
+    if facts.device is None and facts.verdict == "cpu-only" and not facts.device_properties:
+        lines = [f"device: CPU{f'; {listed}' * bool(listed)}"]
+    else:
+        lines = [f"device: {facts.device or 'unknown'}; {listed or 'versions unknown'}"]
     if facts.world_size is not None and facts.world_size > 1:
         lines.append(f"rank: {'unknown' if facts.rank is None else facts.rank} of {facts.world_size}")
     if with_ := recorded_with(facts):
@@ -208,27 +224,51 @@ def header(facts: Facts, style: Style) -> list[str]:
         lines.append(f"events: {facts.events} found, {skipped} not used{f' ({reasons})' if reasons else ''}")
     if facts.first_bad:
         lines.append(f"the first event that could not be read: {facts.first_bad}")
+    lines += health_lines(facts)
     lines += facts.failed
     if facts.truncated:
         lines.append("the file is cut off: its whole part was read")
     if facts.steps:
-        period = f", one every {us(facts.step_period_us)}" if facts.step_period_us else ""
+        every = "one every " if len(facts.steps) > 1 else ""
+        period = f", {every}{us(facts.step_period_us)}" if facts.step_period_us else ""
         lines.append(f"{steps_line([step.name for step in facts.steps])}{period}")
+        if how := how_found(facts):
+            lines.append(f"{how}{_to_take(facts)}")
         if facts.server_steps:
             kinds = ", ".join(f"{one.steps} of {one.kind} (median {us(one.median_us)})" for one in facts.server_steps)
             lines.append(f"an inference server's steps, by their annotations: {kinds}")
     else:
-        lines.append(f"steps: none{_to_take(facts)}")
-        if facts.outliers:
-            verb = "is" if facts.outliers == 1 else "are"
-            lines.append(f"{count(facts.outliers, 'event')} far from all others {verb} left out of the window")
+        lines.append("steps: none")
+    if facts.outliers:
+        verb = "is" if facts.outliers == 1 else "are"
+        lines.append(f"{count(facts.outliers, 'event')} far from all others {verb} left out of the window")
     return lines
+
+
+def how_found(facts: Facts) -> str:
+    """One line: how the steps were found, where the program marks none, and whether they do the same; else empty."""
+    found = facts.steps_found
+    if found is None:
+        return ""
+    if found.how == WHOLE:
+        return "no ProfilerStep marks a step, and nothing repeats: the whole recording is taken for one"
+    counts = [step.launches if facts.has_gpu_work else step.kernels_or_ops for step in facts.steps]
+    names = ("launch", "launches") if facts.has_gpu_work else ("op", "ops")
+    alike = f"each has {count(counts[0], *names)}" if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)} {names[1]} each"
+    if found.how == RANGE:
+        return f"no ProfilerStep marks them: the range {printable(found.name, 60)}, which repeats ({alike})"
+    again = f"the same again and again, from {printable(found.name, 60)} on ({alike})"
+    return f"no ProfilerStep marks them: {again}; a step of the program may be several of them"
 
 
 def _to_take(facts: Facts) -> str:
     """Which annotations could be taken for steps: those whose names differ in numbers only, in the main, the most first."""
     alike: dict[str, int] = {}
+    if facts.steps_found is None or facts.steps_found.how == RANGE:
+        return ""
     for place in (annotation for annotation in facts.annotations if annotation.total_us is not None):
+        if is_part_of_a_step(place.name) or is_collective(place.name):
+            continue
         if start := re.match(r"[^\d\[(#]{3,}", place.name):
             alike[start[0]] = alike.get(start[0], 0) + place.calls
     name, calls = max(alike.items(), key=lambda item: item[1], default=("", 0))

@@ -265,6 +265,14 @@ def _bandwidth_title(view: TraceView) -> str:
     return f"Bandwidth (bytes that a call has to read and write, over its time{reached})"
 
 
+def _has_launches(view: TraceView) -> bool:
+    return on_gpu(view) or any(step.launches for step in view.facts.steps)
+
+
+def _has_entry_gaps(view: TraceView) -> bool:
+    return not view.style.is_short if on_gpu(view) else any(step.entry_gap_us is not None for step in view.facts.steps)
+
+
 STEPS = Table(
     key="steps",
     title=lambda view: "Steps (GPU columns: the work that the step launched, whenever it ran)" if on_gpu(view) else "Steps",
@@ -277,16 +285,16 @@ STEPS = Table(
         Column("GPU/CPU", lambda s, view: known(s.gpu_to_cpu, ".2f"), shown=on_gpu),
         Column("kernels", lambda s, view: str(s.kernels), shown=on_gpu),
         Column("ops", lambda s, view: str(s.kernels_or_ops), shown=without_gpu),
-        Column("launches", lambda s, view: str(s.launches)),
+        Column("launches", lambda s, view: str(s.launches), shown=_has_launches),
         Column("memcpys", lambda s, view: str(s.memcpys), in_short=False, shown=on_gpu),
         Column("memsets", lambda s, view: str(s.memsets), in_short=False, shown=on_gpu),
         Column("queries", lambda s, view: str(s.occupancy_queries), in_short=False, shown=on_gpu),
-        Column("entry gap", lambda s, view: us(s.entry_gap_us), shown=lambda view: not on_gpu(view) or not view.style.is_short),
+        Column("entry gap", lambda s, view: us(s.entry_gap_us), shown=_has_entry_gaps),
     ),
     light=each(step_light),
     short_rows=4,
     least=2,
-    empty="no ProfilerStep in the trace",
+    empty="no step in the trace",
 )
 PATH = Table(
     key="critical_path",

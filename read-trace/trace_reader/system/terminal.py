@@ -8,12 +8,14 @@ import re
 import sys
 
 LONGEST_PRINTED = 300  # characters; the longest kernel names that differ late do so before
+_ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-fA-F]{4,16}\b")  # of a function of Python or its object: another one in each run
 # Control characters (C0, DEL, C1), line and paragraph separators, and those that change the direction of the text.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 
 def printable(name: str, longest: int = LONGEST_PRINTED) -> str:
     """A name from a trace, fit to be printed: control characters as escapes, and the middle left out beyond `longest`."""
+    name = _ADDRESS.sub("", name)
     if len(name) > longest:
         name = f"{name[: longest // 2]}...{name[3 - longest // 2 :]}"
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), name)

@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 import numpy as np
 from trace_reader.analysis.jobs.job_facts import JobFacts
 from trace_reader.analysis.jobs.rank_summary import RankSummary
-from trace_reader.link.trace import STEP
+from trace_reader.names.range_names import STEP
 from trace_reader.report.job_report import job_sentence
 from trace_reader.report.theme import COLOURS, IDLE
 from trace_reader.report.timeline import Band, Stretch, rank_band

@@ -21,11 +21,12 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.trace.memory_facts import Curve
 from trace_reader.findings.verdict import verdict_sentence
-from trace_reader.link.trace import STEP, Activity, Trace
+from trace_reader.link.trace import Activity, Trace
 from trace_reader.model.rows import Rows, among, once
 from trace_reader.model.slices import ON_CPU, Kind, Slice
 from trace_reader.names.call_names import is_synchronizing
 from trace_reader.names.kernel_names import decode_name
+from trace_reader.names.range_names import STEP
 from trace_reader.report.document import middle
 from trace_reader.report.theme import COLOURS, IDLE, LABELS, MEMORY, ink
 from trace_reader.report.timeline import KINDS, Band, Lane, Timeline

@@ -46,7 +46,7 @@ class JobRun:
             raise LookupError("its ranks share no collectives that can be matched")
         # A step that another rank lacks has nobody to wait for.
         steps = min(min(steps_to_play(trace), len(trace.steps)) for trace in traces)
-        recorded_us = [step_period_us(trace) for trace in traces]
+        recorded_us = [step_period_us(trace) if len(trace.steps) > 1 else None for trace in traces]
         if None in recorded_us:
             raise LookupError("a rank has fewer than two steps")
         self._traces, self._priced = traces, [RunWithoutProfiler(trace, steps) for trace in traces]

@@ -15,7 +15,6 @@ from trace_reader.analysis.replay.plain_run import PlainRun
 from trace_reader.analysis.trace.collectives import message_bytes
 from trace_reader.analysis.trace.cpu_time import is_loader
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.step_facts import step_ends_ns
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
@@ -176,7 +175,7 @@ def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
         window_ns=(start_ns, end_ns),
         steps=tuple(trace.steps.names),
         step_ns=np.stack([trace.steps.start_ns, trace.steps.end_ns], axis=1),
-        step_ends_ns=step_ends_ns(trace),
+        step_ends_ns=trace.step_ends_ns,
         step_done_ns=np.stack([*_done(trace.steps.start_ns, start_ns, computing, busy)], axis=1),
         computing=computing,
         communicating=union(communication),

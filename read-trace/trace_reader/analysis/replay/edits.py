@@ -69,7 +69,7 @@ class Edited:
         """How much of each stretch of the CPU's time is inside a union: of those of this chain."""
         stretches = self.replay.stretches
         inside = each_within_ns(stretches.start_ns, stretches.end_ns, union)
-        return np.where(stretches.chain == chain, inside / np.maximum(stretches.end_ns - stretches.start_ns, 1), 0.0)
+        return np.where(stretches.chain == chain, inside / np.maximum(stretches.length_ns, 1), 0.0)
 
     def scale(self, factors: np.ndarray) -> None:
         """Let each GPU event take so many times as long."""

@@ -11,13 +11,14 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.replay.replay import Played, Replay
 from trace_reader.analysis.trace.cpu_time import CpuActivity
-from trace_reader.analysis.trace.critical_path import CriticalPath, PathWindow
+from trace_reader.analysis.trace.critical_path import CriticalPath, PathWindow, path_along_device, steps_left_out
 from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import median
 from trace_reader.names.call_names import is_launch
 from trace_reader.names.header_keys import PLAIN_STEP
 from trace_reader.names.kernel_names import is_collective, is_collective_on_cpu
+from trace_reader.names.range_names import is_step
 from trace_reader.units import us
 
 MEASURED, ESTIMATED, UNKNOWN = "measured", "estimated", "unknown"
@@ -120,12 +121,16 @@ def plain_run(
     if plain.how == UNKNOWN and recorded_step_us:
         plain = _estimated(run, recorded_step_us)
     if plain.how == UNKNOWN:
-        return Known(_because(plain, trace, "only one step was recorded" if recorded_step_us is None else None))
+        return Known(plain)
     played = run.played(plain)
     verdicts = {one.verdict for one in played}
     if len(verdicts) != 1 or window is None or not len(trace.work):
         return Known(plain)
     plain = msgspec.structs.replace(plain, verdict=verdicts.pop())
+    if any(one.leaves_the_gpu for one in played):
+        steps = len(trace.steps) - steps_left_out(len(trace.steps))
+        length_ns = round(np.mean([one.step_us for one in played]) * steps * 1000)
+        return Known(plain, path_along_device(trace, cpu, window, length_ns))
     middle_ns = np.mean([one.after_ns for one in played], axis=0).astype(np.int64)
     return Known(plain, run.replay.play(middle_ns).critical_path(cpu, window))
 
@@ -206,6 +211,8 @@ def is_playable(trace: Trace) -> bool:
     most, and for what was launched before the recording began), and no collectives, which wait for other processes. Without a
     GPU: steps with ops, no launches, and no collectives either.
     """
+    if trace.mixed_processes:
+        return False
     if not len(trace.work):
         waits = trace.annotations.is_named(is_collective_on_cpu).any()
         return len(trace.steps) > 0 and len(trace.ops) > 0 and not waits and not trace.calls.is_named(is_launch).any()
@@ -234,6 +241,7 @@ class RunWithoutProfiler:
         self._plain_times: list[tuple[np.ndarray, float]] | None = None
         self.replay = Replay(trace, steps or steps_to_play(trace))
         self._unchanged_us = self.replay.play().step_us
+        self._marks_steps = bool(trace.steps.is_named(is_step).all())  # the profiler's step() takes its time, too
         without_shapes = msgspec.structs.replace(CHEAP, op_us=CHEAP_WITHOUT_SHAPES_US)
         known = DEAR, CHEAP if trace.header.get("record_shapes") else without_shapes
         if not len(trace.work):
@@ -315,11 +323,12 @@ class RunWithoutProfiler:
         ops, compiled, calls, functions, allocations = self._begun
         spent_us = ops * prices.op_us + compiled * prices.compiled_us + calls * prices.call_us
         spent_ns = (spent_us + functions * prices.function_us + allocations * prices.allocation_us) * self._scale
-        spent_ns[stretches.at_edge] += prices.step_us / 2 * self._scale
-        length_ns = stretches.end_ns - stretches.start_ns
+        if self._marks_steps:
+            spent_ns[stretches.at_edge] += prices.step_us / 2 * self._scale
+        length_ns = stretches.length_ns
         left_ns = np.maximum(length_ns - spent_ns, length_ns * LEAST_SHARE)
         between_ns = np.maximum(length_ns - BETWEEN_US * self._scale, 0)
-        after_ns[stretches.node, 0] = np.where(stretches.between_steps, between_ns, left_ns)
+        after_ns[stretches.node, 0] = np.where(stretches.between_steps & self._marks_steps, between_ns, left_ns)
         alone_ns = after_ns[self.replay.call_ends, 0]
         after_ns[self.replay.call_ends, 0] = np.maximum(alone_ns - prices.call_us * self._scale, alone_ns * LEAST_SHARE)
         return after_ns
@@ -334,7 +343,11 @@ class RunWithoutProfiler:
         return played.step_us / self._unchanged_us
 
     def played(self, plain: PlainRun) -> list[Played]:
-        """The plain run: of one that was not measured, at both ends. None, where no price explains it."""
+        """The plain run: of one that was not measured, at both ends; where it is not known, the recorded one. None, where no
+        price explains it.
+        """
+        if plain.how == UNKNOWN:
+            return [self.replay.play()]
         recorded_us = plain.recorded_step_us or self._unchanged_us
         if plain.how == MEASURED and plain.step_us:
             share = plain.step_us / recorded_us

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.trace.cpu_time import CpuActivity, cpu_computing, is_loader
 from trace_reader.analysis.trace.critical_path import (
+    NEARLY_BUSY,
     SHARE_THAT_NAMES,
     VERDICTS,
     CriticalPath,
@@ -42,6 +43,7 @@ BUSY_ITSELF_US = 1000  # of an op: it does more than launch, such as plan
 NO_WAIT_NS = 2_000  # what a call that waits takes where there is nothing to wait for
 LONG_AGO_NS = -(2**61)
 STEPS_CHAIN = 0
+NOT_ON_GPU = ("cpu", "input", "latency")  # classes of a path
 
 
 class Nodes(msgspec.Struct, frozen=True, eq=False):
@@ -113,7 +115,8 @@ class Moments(msgspec.Struct, frozen=True, eq=False):
 
 class Stretches(msgspec.Struct, frozen=True, eq=False):
     """Stretches of the CPU's time, in order, as columns: the `node` at which each ends, the chain of threads that it is of (see
-    Moments), whether it lies between two steps, and whether it is the first or the last of a step.
+    Moments), whether it lies between two steps, whether it is the first or the last of a step, and how much of it is a pause that
+    one step had and the others had not: that is not played.
     """
 
     node: np.ndarray
@@ -122,6 +125,12 @@ class Stretches(msgspec.Struct, frozen=True, eq=False):
     end_ns: np.ndarray
     between_steps: np.ndarray
     at_edge: np.ndarray
+    pause_ns: np.ndarray
+
+    @property
+    def length_ns(self) -> np.ndarray:
+        """How long each is, without the pauses."""
+        return self.end_ns - self.start_ns - self.pause_ns
 
 
 class Replay:
@@ -147,6 +156,7 @@ class Replay:
         order = np.argsort(self.number)
         self.nodes = Nodes(at_ns[order], waits_for[order].astype(np.int32), after_ns[order])
         self.is_exact = _without_later_ones(self.nodes)
+        self.nodes.after_ns[self.stretches.node, 0] -= self.stretches.pause_ns
 
     @cached_property
     def stretches(self) -> "Stretches":
@@ -158,7 +168,11 @@ class Replay:
         of_step = moments.call < 0
         begins, ends = of_step & ~moments.is_end, of_step & moments.is_end
         at_edge = ends[places] | begins[self.earlier[places]]
-        return Stretches(self.number[places], moments.chain[places], start_ns, end_ns, begins[places], at_edge)
+        chain, pause_ns = moments.chain[places], np.zeros(len(places), np.int64)
+        for pause in self.trace.pauses:
+            around = (chain == STEPS_CHAIN) & (start_ns <= pause.start_ns) & (end_ns >= pause.end_ns)
+            pause_ns[around] += pause.end_ns - pause.start_ns
+        return Stretches(self.number[places], chain, start_ns, end_ns, begins[places], at_edge, pause_ns)
 
     def chain_of(self, track: int) -> int:
         """The chain of a thread: that of the steps, or its own."""
@@ -260,7 +274,7 @@ class Replay:
         busy = long.where(self_us(self.trace.slices, self.trace.parent, long.at) >= BUSY_ITSELF_US)
         spans = Rows(self.trace.slices, once(np.concatenate([ops.at, busy.at])))
         inside = each_within_ns(stretches.start_ns, stretches.end_ns, merged(spans.start_ns, spans.end_ns))
-        found[stretches.node] = inside / np.maximum(stretches.end_ns - stretches.start_ns, 1)
+        found[stretches.node] = inside / np.maximum(stretches.length_ns, 1)
         return found
 
     @cached_property
@@ -287,7 +301,7 @@ class Replay:
         loading = self.trace.annotations.where(self.trace.annotations.is_named(is_loader))
         stretches = self.stretches
         inside = each_within_ns(stretches.start_ns, stretches.end_ns, merged(loading.start_ns, loading.end_ns))
-        input_share[stretches.node] = inside / np.maximum(stretches.end_ns - stretches.start_ns, 1)
+        input_share[stretches.node] = inside / np.maximum(stretches.length_ns, 1)
         return kind, own_ns, input_share
 
 
@@ -325,9 +339,20 @@ class Played(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def verdict(self) -> str:
-        """What limits the run: the class of time that has half of it or more, as a verdict; else `mixed`."""
+        """What limits the run: the class of time that has half of it or more, as a verdict; else `mixed`. A GPU that is nearly
+        always busy does, whatever launched its work.
+        """
         name, share = max(self.shares().items(), key=lambda item: item[1])
+        if self.leaves_the_gpu:
+            return "gpu-bound"
         return VERDICTS[name] if share >= SHARE_THAT_NAMES else "mixed"
+
+    @property
+    def leaves_the_gpu(self) -> bool:
+        """Whether the path goes along the CPU in the main, though a GPU has so much to do that little can be saved there."""
+        shares = self.shares()
+        busy_us = max(self.replay.busy_us_by_device.values(), default=0.0)
+        return max(shares, key=shares.__getitem__) in NOT_ON_GPU and busy_us >= NEARLY_BUSY * self.step_us
 
     def critical_path(self, cpu: CpuActivity, window: PathWindow) -> CriticalPath:
         """The critical path of this run, its pieces where they were recorded. `window`: that of the recorded run's path."""

@@ -16,13 +16,14 @@ import numpy as np
 from trace_reader.analysis.replay.edits import Edit, Edited, Effect, all_of
 from trace_reader.analysis.replay.plain_run import GPU_MARGIN, MEASURED, UNKNOWN, PlainRun, RunWithoutProfiler
 from trace_reader.analysis.replay.replay import Replay
-from trace_reader.link.trace import Trace, is_step
+from trace_reader.link.trace import Trace
 from trace_reader.link.waits import Reason
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_CPU
 from trace_reader.names.kernel_names import decode_name, is_collective
+from trace_reader.names.range_names import is_step
 
-RECORDED = "recorded"
+PLAIN, RECORDED = "plain", "recorded"
 MOST_FACTOR, MOST_NAMES, LONGEST_NAME_IN_WORDS = 1000, 3, 60
 CHANGES = "drop REGEX, scale REGEX FACTOR, no waits, graph, loader, rank R like S"
 _RANK = re.compile(r"rank (\d{1,7}) like (\d{1,7})")
@@ -62,10 +63,13 @@ class WhatIf(msgspec.Struct, frozen=True):
 
 
 class Gain(msgspec.Struct, frozen=True):
-    """The share of a step without the profiler that a change saves, 0 to 1."""
+    """The share of a step that a change saves, 0 to 1: of a step without the profiler (`of` PLAIN), or, where that is not known,
+    of a recorded one (RECORDED).
+    """
 
     low: float
     high: float
+    of: str = PLAIN
 
 
 def parse_change(text: str) -> Change:
@@ -154,12 +158,12 @@ def only_removes(change: Change) -> bool:
 
 
 def gain_of(run: RunWithoutProfiler, plain: PlainRun, effect: Effect) -> Gain | None:
-    """What an advice saves of the plain step; None where that step is not known."""
+    """What an advice saves of the plain step, where that is not known of the recorded one; None where no replay reaches it."""
     gains = [(_gain(run, times, effect.least), _gain(run, times, effect.most)) for times in run.plain_times(plain)]
     if not gains:
         return None
     low = max(min(least for least, _ in gains), 0.0)
-    return Gain(low, max(*(most for _, most in gains), low))
+    return Gain(low, max(*(most for _, most in gains), low), RECORDED if plain.how == UNKNOWN else PLAIN)
 
 
 def gains_together(run: RunWithoutProfiler, plain: PlainRun, effects: list[Effect]) -> list[Gain]:

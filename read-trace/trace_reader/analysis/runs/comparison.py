@@ -203,7 +203,7 @@ def _summary(
         largest = "" if a.has_gpu_work or b.has_gpu_work else _largest_op(a, b)
         alone = abs(int(change.split("%")[0])) >= WORTH_A_REMARK and not change.endswith(")")
         parts.append(f"CPU time per step {change}{ONE_EACH * alone}{largest}")
-    if a.step_period_us and b.step_period_us:
+    if a.step_period_us and b.step_period_us and len(a.steps) > 1 and len(b.steps) > 1:
         longer = b.step_period_us / a.step_period_us - 1
         told = f"{longer:+.0%}{_noise(a, b, _cpu_us, longer, '; ') if abs(100 * longer) >= WORTH_A_REMARK else ''}"
         parts.insert(0, f"the step period went from {us(a.step_period_us)} to {us(b.step_period_us)} ({told})")

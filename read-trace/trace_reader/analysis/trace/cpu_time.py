@@ -18,7 +18,6 @@ _LOADER = re.compile(r"DataLoader\b.*(?:__next__|_next_data)|enumerate\(DataLoad
 _COMPILING = re.compile(r"\(dynamo_timed\)|^(?:dynamo|entire_frame_compile|backend_compile|inductor_compile)$")
 _OF_A_LIBRARY = re.compile(r"(?!autograd::)[A-Za-z_]\w*::\w+(?:\.\w+)?$")
 LONG_NS = 100_000  # of an op that launches nothing: it computes, and does not only prepare
-SILENT_NS = 40_000  # in which no thread records anything: it need not be Python; a module's call takes less
 WHAT = ("python", "silent", "annotation", "op", "launch", "call", "memory", "loading", "compilation", "profiler", "collective")
 IN_NO_OP = tuple(WHAT.index(what) for what in ("python", "silent", "annotation"))
 
@@ -85,7 +84,8 @@ class CpuActivity:
         self._works = np.append(self._is_op | (slices.kind == Kind.CALL), False)  # the last for -1
         self._input = _union(trace.annotations.where(trace.annotations.is_named(is_loader)))
         self._collective = _union(trace.annotations.where(trace.annotations.is_named(is_collective_on_cpu)))
-        self._silent = _silence(trace, self._is_step)
+        # Where nothing is open it is Python's time only in a recording that has Python's functions.
+        self._nothing = WHAT.index("python" if len(trace.functions_ns) else "silent")
         loading = trace.overheads.is_named(lambda name: "Loading" in name)
         self._overheads = [
             (_union(trace.overheads.where(mask)), WHAT.index(what))
@@ -133,12 +133,9 @@ class CpuActivity:
         slices, begun = self.trace.slices, start
         start, end, row = self._by_thread(start, end, track, spans)
         start, end, row, loading = _marked(start, end, row, self._input)
-        is_input, was = loading >= 0, np.zeros(len(start), np.int64)
+        is_input, was = loading >= 0, np.full(len(start), self._nothing)
         known = np.flatnonzero(row >= 0)
         was[known] = self._what(row[known])
-        start, end, packed, mark = _marked(start, end, np.arange(len(start)), self._silent)
-        row, was, is_input = row[packed], was[packed], is_input[packed]
-        was[(mark >= 0) & (was == WHAT.index("python"))] = WHAT.index("silent")
         start, end, packed, mark = _marked(start, end, np.arange(len(start)), self._collective)
         row, was, is_input = row[packed], was[packed], is_input[packed]
         was[(mark >= 0) & among(was, IN_NO_OP)] = WHAT.index("collective")
@@ -163,7 +160,7 @@ class CpuActivity:
         kind, name = slices.kind[row], slices.name[row]
         was = np.full(len(row), WHAT.index("op"))
         was[kind == Kind.ANNOTATION] = WHAT.index("annotation")
-        was[self._is_step[row]] = WHAT.index("python")
+        was[self._is_step[row]] = self._nothing
         is_call = kind == Kind.CALL
         was[is_call] = self._what_of_call[name[is_call]]
         if self._compiling is not None:
@@ -225,19 +222,6 @@ def _cut(start: np.ndarray, end: np.ndarray, times: np.ndarray, values: np.ndarr
     ends = np.append(begins[1:], 0)[: len(begins)]
     ends[(first + pieces)[one] - 1] = end[one]
     return begins, ends, values[at], which
-
-
-def _silence(trace: Trace, is_step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The long stretches in which no thread is in anything but a step, as `_union` gives them; none where the functions of Python
-    were recorded, of which one is always open.
-    """
-    rows, _ = trace.cpu_spans
-    rows = rows[~is_step[rows]] if not len(trace.functions_ns) else rows[:0]
-    begins, ends = merged(trace.slices.start_ns[rows], trace.slices.end_ns[rows])
-    first, last = (trace.steps.start_ns[:1], trace.steps.end_ns[-1:]) if len(begins) else (begins, ends)
-    begins, ends = np.concatenate([first, ends]), np.concatenate([begins, last])
-    silent = ends - begins >= SILENT_NS
-    return _marks(begins[silent], ends[silent])
 
 
 def _union(rows: Rows) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.trace.cpu_time import CpuActivity
 from trace_reader.analysis.trace.missing_events import missing
-from trace_reader.link.intervals import each_within_ns, merged, without
+from trace_reader.link.found_steps import outliers
+from trace_reader.link.intervals import each_within_ns, merged, union_ns, without
 from trace_reader.link.launches import devices_of
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
@@ -27,7 +28,8 @@ from trace_reader.names.kernel_names import is_collective
 NO_GPU = "CPU"  # the device of a run without a GPU
 LONGEST_LATENCY_NS = 1_000_000  # a longer wait of the device: the trace does not show what for
 SHARE_THAT_NAMES = 0.5
-MANY, FEW, FAR = 20, 0.01, 10  # events, of which so few behind a gap of so many times what the others take are outliers
+NEARLY_BUSY = 0.85  # of the window: what a device is busy for that limits the run, whatever launched its work
+MOST_APART = 0.05  # of the window: so much more than the path's work a device may be busy beside it
 
 
 class PathClass(IntEnum):
@@ -131,7 +133,7 @@ class CriticalPath(msgspec.Struct, frozen=True):
         That is the path's time on the CPU from the end of each to the launch for which the GPU then waited, as far as the CPU
         would have been ahead: by what the calls took up to then, less what was saved by it before.
         """
-        after = self.pieces.where(among(self.pieces.waited, calls.at))
+        after = self.pieces.where(among(self.pieces.waited, calls.at) & (self.pieces.kind != PathClass.UNKNOWN))
         length = np.zeros(len(calls), np.int64)
         np.add.at(length, np.searchsorted(calls.at, after.waited), after.length_ns)
         ahead = np.cumsum(calls.end_ns - calls.start_ns - length)
@@ -177,23 +179,6 @@ def steps_left_out(steps: int) -> int:
     return int(steps >= 3)
 
 
-def outliers(rows: Rows) -> np.ndarray:
-    """Which of these rows, in the order of their starts, are few, stand at one end, and are far from all others: a hundredth at
-    most, behind a gap of FAR times the time that the others take. Of fewer rows than MANY none is.
-    """
-    start_ns, end_ns, are_outliers = rows.start_ns, rows.end_ns, np.zeros(len(rows), bool)
-    while (~are_outliers).sum() >= MANY:
-        at = np.flatnonzero(~are_outliers)
-        gaps_ns = start_ns[at][1:] - np.maximum.accumulate(end_ns[at])[:-1]
-        cut = int(np.argmax(gaps_ns)) + 1
-        few, others = sorted((at[:cut], at[cut:]), key=len)
-        took_ns = int(end_ns[others].max() - start_ns[others].min())
-        if len(few) > max(1, FEW * len(at)) or gaps_ns[cut - 1] <= FAR * took_ns:
-            break
-        are_outliers[few] = True
-    return are_outliers
-
-
 def windows(trace: Trace) -> list[PathWindow]:
     """The window of each device that has one, that of the device which ends last first.
 
@@ -206,7 +191,7 @@ def windows(trace: Trace) -> list[PathWindow]:
         return _without_gpu(trace)
     found = []
     for _, event in trace.work.by(devices_of(trace.work)):
-        work = event if len(trace.steps) else event.where(~outliers(event))
+        work = event if trace.found is None and len(trace.steps) else event.where(~outliers(event))
         start_ns = _window_start(trace, work)
         launched = work.step >= 0 if len(trace.steps) else np.ones(len(work), bool)
         if launched.any() and (end_ns := int(work.end_ns[launched].max())) > start_ns:
@@ -239,8 +224,31 @@ def critical_path(trace: Trace, cpu: CpuActivity, window: PathWindow) -> Critica
     if window.device == NO_GPU:
         walked = _of_threads(trace, window)
     else:
-        walked = _walk(trace, window.work.where(window.work.end_ns <= window.end_ns), window.start_ns)
-    return path_of(trace, cpu, walked, window, window.end_ns - window.start_ns)
+        work = window.work.where(window.work.end_ns <= window.end_ns)
+        walked = _walk(trace, work, window.start_ns)
+        working = work.where(_classes(work) != PathClass.COMMUNICATION)  # a collective's kernel waits for other ranks
+        busy_ns = union_ns(np.maximum(working.start_ns, window.start_ns), np.maximum(working.end_ns, window.start_ns))
+        length_ns = window.end_ns - window.start_ns
+        on_gpu_ns = int(walked.length_ns[walked.row >= 0].sum())
+        if busy_ns >= NEARLY_BUSY * length_ns and busy_ns - on_gpu_ns > MOST_APART * length_ns:
+            # A call that waited is not in the file: no more can be saved than the time in which the device was idle.
+            walked = _along_device(trace, work, window.start_ns)
+        walked = _computing_meanwhile(work, walked)
+    walked = _without_pauses(trace, walked)
+    return path_of(trace, cpu, walked, window, int(walked.length_ns.sum()))
+
+
+def _without_pauses(trace: Trace, path: Pieces) -> Pieces:
+    """The same path without the CPU's time in pauses that one step has and the others have not."""
+    for pause in trace.pauses:
+        inside = (path.kind == PathClass.CPU) & (path.start_ns < pause.end_ns) & (path.end_ns > pause.start_ns)
+        if inside.any():
+            cut = path.where(inside)
+            before = msgspec.structs.replace(cut, end_ns=np.minimum(cut.end_ns, pause.start_ns))
+            after = msgspec.structs.replace(cut, start_ns=np.maximum(cut.start_ns, pause.end_ns))
+            parts = [msgspec.structs.replace(part, length_ns=part.end_ns - part.start_ns) for part in (before, after)]
+            path = joined(path.where(~inside), *(part.where(part.length_ns > 0) for part in parts))
+    return path.where(np.lexsort((path.start_ns, -path.end_ns))) if trace.pauses else path
 
 
 def _of_threads(trace: Trace, window: PathWindow) -> Pieces:
@@ -319,10 +327,7 @@ def _walk(trace: Trace, work: Rows, start_ns: int) -> Pieces:
     arrival[1:] = np.where(through >= 0, np.minimum(arrival[1:], waits.end_ns[through]), arrival[1:])
     earlier = np.append(arrival[1:], start_ns)  # where the walk goes on
     event_start = np.minimum(start[at], arrival)
-    kinds = work.kind[at]
-    collective = work.is_named(is_collective)[at]
-    event_kind = np.where(kinds == Kind.KERNEL, np.where(collective, PathClass.COMMUNICATION, PathClass.COMPUTE), PathClass.COPY)
-
+    event_kind = _classes(work.where(at))
     was_late = late[at]
     gap_start = np.where(was_late, np.minimum(launch[at], event_start), np.minimum(earlier, event_start))
     too_long = event_start - gap_start > LONGEST_LATENCY_NS
@@ -332,7 +337,7 @@ def _walk(trace: Trace, work: Rows, start_ns: int) -> Pieces:
     wait_end = np.where(call >= 0, waits.end_ns[call], start_ns)
     cpu_start = np.where(was_late, np.minimum(np.maximum(wait_end, earlier), gap_start), gap_start)
     track = np.where(was_late, slices.track[work.call[at]], -1)
-    tail_kind = np.where(waits.is_free[call], PathClass.CPU, PathClass.LATENCY)
+    tail_kind = np.where(waits.is_free[call], PathClass.CPU, np.where(waits.outlasts[call], PathClass.UNKNOWN, PathClass.LATENCY))
     path = joined(
         pieces(event_start, arrival, event_kind, row=work.at[at]),
         pieces(gap_start, event_start, gap_kind),
@@ -342,6 +347,88 @@ def _walk(trace: Trace, work: Rows, start_ns: int) -> Pieces:
     begun_ns = np.maximum(path.start_ns, start_ns)
     path = msgspec.structs.replace(path, start_ns=begun_ns, length_ns=path.end_ns - begun_ns)
     return path.where(path.length_ns > 0)
+
+
+def path_along_device(trace: Trace, cpu: CpuActivity, window: PathWindow, length_ns: int) -> CriticalPath:
+    """The path that never leaves the device, of a run that takes so long: its events as recorded, and less time between them."""
+    work = window.work.where(window.work.end_ns <= window.end_ns)
+    path = _computing_meanwhile(work, _along_device(trace, work, window.start_ns))
+    between = path.row < 0
+    busy_ns, idle_ns = int(path.length_ns[~between].sum()), int(path.length_ns[between].sum())
+    left = max(length_ns - busy_ns, 0) / max(idle_ns, 1)
+    path = msgspec.structs.replace(
+        path, length_ns=np.where(between, np.rint(path.length_ns * left), path.length_ns).astype(np.int64)
+    )
+    path = path.where(path.length_ns > 0)
+    return path_of(trace, cpu, path, window, int(path.length_ns.sum()))
+
+
+def _along_device(trace: Trace, work: Rows, start_ns: int) -> Pieces:
+    """The pieces of a path that never leaves the device: its events, and before each what the device waited for."""
+    slices = trace.slices
+    order = np.lexsort((work.at, work.start_ns, work.end_ns))
+    work = work.where(order)
+    start, end, place = work.start_ns, work.end_ns, np.arange(len(work))
+    before = np.minimum(np.searchsorted(end, start, "right"), place) - 1
+    going, followed = len(work) - 1, []
+    while going >= 0:
+        followed.append(going)
+        going = int(before[going]) if start[going] > start_ns else -1
+    at = np.array(followed)
+    earlier = np.append(end[at[1:]], start_ns)
+    launched = work.call[at] >= 0
+    launch = np.where(launched, np.clip(slices.start_ns[work.call[at]], earlier, np.maximum(start[at], earlier)), earlier)
+    track = np.where(launched, slices.track[work.call[at]], -1)
+    gap_kind = np.where(launched & (start[at] - launch <= LONGEST_LATENCY_NS), PathClass.LATENCY, PathClass.UNKNOWN)
+    path = joined(
+        pieces(start[at], end[at], _classes(work.where(at)), row=work.at[at]),
+        pieces(launch, np.maximum(start[at], launch), gap_kind),
+        pieces(earlier, launch, PathClass.CPU, track=track),
+    )
+    begun_ns = np.maximum(path.start_ns, start_ns)
+    path = msgspec.structs.replace(path, start_ns=begun_ns, length_ns=path.end_ns - begun_ns)
+    return path.where(path.length_ns > 0)
+
+
+def _classes(work: Rows) -> np.ndarray:
+    """The class of each of these GPU events."""
+    of_kernels = np.where(work.is_named(is_collective), PathClass.COMMUNICATION, PathClass.COMPUTE)
+    return np.where(work.kind == Kind.KERNEL, of_kernels, PathClass.COPY)
+
+
+def _computing_meanwhile(work: Rows, path: Pieces) -> Pieces:
+    """The same path, where a transfer, a collective or a wait of the device counts only while nothing is computed: what is beside
+    a kernel costs nothing more than it.
+    """
+    beside = among(path.kind, (PathClass.COMMUNICATION, PathClass.COPY, PathClass.LATENCY, PathClass.UNKNOWN))
+    kernels = work.where(_classes(work) == PathClass.COMPUTE)
+    if not beside.any() or not len(kernels):
+        return path
+    # The stretches in which a kernel runs, each with the one that began last.
+    order = np.lexsort((kernels.at, kernels.start_ns))
+    kernels = kernels.where(order)
+    begun, ended = kernels.start_ns, np.maximum.accumulate(kernels.end_ns)
+    stop = np.minimum(ended, np.append(begun[1:], np.iinfo(np.int64).max))
+    parts = [path.where(~beside)]
+    one = path.where(beside)
+    first, last = np.searchsorted(stop, one.start_ns, "right"), np.searchsorted(begun, one.end_ns, "left")
+    n = np.maximum(last - first, 0)
+    which = np.repeat(np.arange(len(n)), n)
+    at = np.arange(len(which)) - np.repeat(np.cumsum(n) - n, n) + first[which]
+    from_ns, to_ns = np.maximum(begun[at], one.start_ns[which]), np.minimum(stop[at], one.end_ns[which])
+    covered = pieces(from_ns, to_ns, PathClass.COMPUTE, row=kernels.at[at]).where(to_ns > from_ns)
+    parts.append(covered)
+    left_from = np.concatenate([one.start_ns, to_ns])
+    owner = np.concatenate([np.arange(len(n)), which])
+    sort = np.lexsort((left_from, owner))
+    left_from, owner = left_from[sort], owner[sort]
+    follows = np.append(owner[1:] == owner[:-1], False)
+    next_from = np.append(np.concatenate([one.start_ns, from_ns])[sort][1:], 0)
+    left_to = np.where(follows, next_from, one.end_ns[owner])
+    left = pieces(left_from, left_to, one.kind[owner], row=one.row[owner], track=one.track[owner], waited=one.waited[owner])
+    parts.append(left.where(left_to > left_from))
+    found = joined(*parts)
+    return found.where(np.lexsort((found.start_ns, -found.end_ns)))
 
 
 def pieces(
@@ -376,13 +463,14 @@ class _Waits:
         event = np.searchsorted(work.end_ns, calls.end_ns + LATE_END_NS, "right") - 1
         copies = calls.reason == Reason.COPY
         event[copies] = _last_place_of(work.call, calls.at[copies])
-        good = (event >= 0) & (work.end_ns[event] >= calls.start_ns)
+        good = (event >= 0) & ((work.end_ns[event] >= calls.start_ns) | calls.outlasts)
         order = np.flatnonzero(good)[np.argsort(calls.end_ns[good], kind="stable")]
         calls = calls.where(order)
         self.event = np.append(event[order], -1)
         self.end_ns, self.track = np.append(calls.end_ns, 0), np.append(calls.track, -1)
         self.at = np.append(calls.at, -1)
         self.is_free = np.append(calls.reason == Reason.FREE, False)
+        self.outlasts = np.append(calls.outlasts, False)
         # The thread of the steps waits for the threads of the backward pass: what they wait for, it waits for, too.
         self._shared = np.append(trace.backward_tracks, trace.steps.track[-1:])
 

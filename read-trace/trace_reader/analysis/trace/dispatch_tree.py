@@ -4,10 +4,11 @@ from collections import defaultdict
 
 import msgspec
 import numpy as np
-from trace_reader.link.trace import STEP, Trace
+from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, among
 from trace_reader.model.slices import ON_CPU, Slice
 from trace_reader.names.kernel_names import decode_name
+from trace_reader.names.range_names import STEP
 
 DEEPEST = 100  # levels of a dispatch tree; what lies deeper is counted
 

@@ -20,6 +20,7 @@ from trace_reader.analysis.trace.counter_facts import (
 from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.gpu_idle import IdleFacts
 from trace_reader.analysis.trace.gpu_time import GpuTime
+from trace_reader.analysis.trace.health import Health
 from trace_reader.analysis.trace.kernel_facts import (
     GemmFacts,
     KernelFacts,
@@ -31,6 +32,7 @@ from trace_reader.analysis.trace.op_shapes import OpShapeFacts
 from trace_reader.analysis.trace.server_steps import ServerSteps
 from trace_reader.analysis.trace.step_facts import StepFacts
 from trace_reader.analysis.trace.time_by_place import CpuLine, PlaceFacts
+from trace_reader.link.found_steps import Found
 from trace_reader.model.rows import median
 from trace_reader.model.slices import Kind, Track
 from trace_reader.system.terminal import printable
@@ -106,10 +108,12 @@ class Facts(msgspec.Struct, frozen=True):
     unlinked: int  # of these, whose launch is not in the trace
     gpu_time_by_origin_us: dict[str, float]  # by Origin; summed durations
     gpu_events_by_origin: dict[str, int]
+    health: Health  # what of it cannot be, or proves that something is not in it
     zero_timestamps: int  # kernels with a start or a duration of 0
     steps: tuple[StepFacts, ...]
     server_steps: tuple[ServerSteps, ...]  # of an inference server: prefill and decode apart
-    step_period_us: float | None  # from one step's end to the next one's, on average
+    steps_found: Found | None  # how, where the program marks none
+    step_period_us: float | None  # from one step's end to the next one's, on average; of a single one, how long it is
     plain: PlainRun  # the run without the profiler
     kernels: tuple[KernelFacts, ...]
     work_kinds: tuple[WorkKindFacts, ...]

@@ -24,11 +24,16 @@ def missing(trace: Trace) -> tuple[str, ...]:
         found.append(f"{count(lost, 'event')} that could not be read")
     if unknown := trace.skipped.get("unknown device", 0):
         found.append(f"what {count(unknown, 'event')} of a kind of device that this reader does not know would say")
-    if not len(trace.work):
-        return tuple(found)
+    if processes := trace.mixed_processes:
+        found.append(f"what would tell the events of {processes} processes apart that are in this one file")
     calls = trace.calls
+    if not len(trace.work):
+        if not len(trace.ops) and not calls.is_named(is_launch).any() and not found:
+            found.append(f"all that the program did: it holds {_held(trace)}, no op and no kernel")
+        return tuple(found)
     launches = calls.where(calls.is_named(is_launch))
-    without = ~among(launches.correlation, trace.work.correlation) if len(launches) else np.zeros(0, bool)
+    known = among(launches.correlation, trace.work.correlation) | among(launches.at, trace.work.call)
+    without = ~known if len(launches) else np.zeros(0, bool)
     if len(launches) and without.mean() >= MOST_WITHOUT_WORK:
         share = percent(float(without.mean()))
         words = f"the GPU events of {share} of the launches"
@@ -38,3 +43,9 @@ def missing(trace: Trace) -> tuple[str, ...]:
     if len(trace.steps) and not (trace.work.step >= 0).any():
         found.append(f"GPU work of the {count(len(trace.steps), 'recorded step')}")
     return tuple(found)
+
+
+def _held(trace: Trace) -> str:
+    """What a trace without ops and kernels holds."""
+    names = (("annotation", len(trace.annotations) + len(trace.steps)), ("call", len(trace.calls)))
+    return " and ".join(count(n, name) for name, n in names if n) or count(len(trace.slices), "event")

@@ -8,8 +8,10 @@ from trace_reader.link.trace import Trace
 from trace_reader.model.rows import median
 
 # vLLM: execute_context_<requests>(<tokens>)_generation_<requests>(<tokens>); before: execute_new_<n>_cached_<n>.
-_VLLM = re.compile(r"execute_(?:context|new)_(\d+)(?:\(\d+\))?_(?:generation|cached)_(\d+)")
-_SGLANG = re.compile(r"^step\[(EXTEND|PREFILL|DECODE|MIXED)", re.IGNORECASE)
+# With detailed_trace_annotation execute_<tokens>_context_<requests>(sq..sk..)_generation_<requests>(sq..sk..).
+_VLLM = re.compile(r"execute_(?:\d+_)?(?:context|new)_(\d+)(?:\(\w*\))?_(?:generation|cached)_(\d+)")
+# SGLang's step[DECODE bs=8 ...], ATOM's prefill[...] and decode[...].
+_SGLANG = re.compile(r"^(?:step\[)?(EXTEND|PREFILL|DECODE|MIXED)\b", re.IGNORECASE)
 PREFILL, DECODE, BOTH = "prefill", "decode", "prefill and decode"
 
 

@@ -103,26 +103,17 @@ def _busy_us(launched: Rows, steps: int) -> list[float]:
 
 
 def step_period_us(trace: Trace) -> float | None:
-    """The time from one step's end to the next one's, on average; None for fewer than two steps."""
-    ends_ns = step_ends_ns(trace)
-    return int(ends_ns[-1] - ends_ns[0]) / 1000 / (len(ends_ns) - 1) if len(ends_ns) > 1 else None
+    """The time from one step's end to the next one's, on average, without `pauses`; of one step, from its start on."""
+    ends_ns = trace.step_ends_ns
+    if len(ends_ns) == 1:
+        return int(ends_ns[0] - trace.steps.start_ns[0]) / 1000 or None
+    paused_ns = sum(pause.end_ns - pause.start_ns for pause in trace.pauses)
+    return (int(ends_ns[-1] - ends_ns[0]) - paused_ns) / 1000 / (len(ends_ns) - 1) if len(ends_ns) else None
 
 
 def step_periods_us(trace: Trace) -> list[float]:
     """The times from one step's end to the next one's."""
-    return (np.diff(step_ends_ns(trace)) / 1000).tolist()
-
-
-def step_ends_ns(trace: Trace) -> np.ndarray:
-    """When each step ends.
-
-    That is when its last GPU event has ended, or on the CPU, whichever is later: where the CPU runs ahead, its own time says
-    nothing of how fast the run is.
-    """
-    ends_ns = trace.steps.end_ns.copy()
-    launched = trace.work.where(trace.work.step >= 0)
-    np.maximum.at(ends_ns, launched.step, launched.end_ns)
-    return np.maximum.accumulate(ends_ns)
+    return (np.diff(trace.step_ends_ns) / 1000).tolist()
 
 
 def _waited_us(trace: Trace) -> list[float]:

@@ -13,12 +13,13 @@ from trace_reader.analysis.trace.counter_facts import (
     op_counters,
 )
 from trace_reader.analysis.trace.cpu_time import CpuActivity
-from trace_reader.analysis.trace.critical_path import CriticalPath, critical_path, outliers, windows
+from trace_reader.analysis.trace.critical_path import CriticalPath, critical_path, windows
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.file_facts import device_properties as device_properties_of
 from trace_reader.analysis.trace.file_facts import of_file
 from trace_reader.analysis.trace.gpu_idle import idle_facts
 from trace_reader.analysis.trace.gpu_time import gpu_time
+from trace_reader.analysis.trace.health import health
 from trace_reader.analysis.trace.kernel_facts import (
     gemm_facts,
     kernel_facts,
@@ -31,6 +32,7 @@ from trace_reader.analysis.trace.op_shapes import op_shape_facts
 from trace_reader.analysis.trace.server_steps import server_steps
 from trace_reader.analysis.trace.step_facts import StepFacts, busy_us, step_facts, step_period_us
 from trace_reader.analysis.trace.time_by_place import annotation_facts
+from trace_reader.link.found_steps import outliers
 from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, median
@@ -95,7 +97,9 @@ def summarize(trace: Trace, run: RunWithoutProfiler | None) -> Facts:
         recorded_critical_path=recorded,
         plain=known.run,
         **_of_work(work),
+        health=health(trace),
         zero_timestamps=trace.zero_timestamps,
+        steps_found=trace.found,
         step_period_us=period_us,
         work_kinds=work_kind_facts(parts["kernels"]),
     )
@@ -134,12 +138,13 @@ def _window(trace: Trace) -> tuple[float, float | None, int]:
     left out because they are far from the others.
     """
     work, left_out = trace.work, 0
-    if len(trace.steps):
-        start_ns, ends = trace.steps.start_ns[0], [trace.steps.end_ns, work.end_ns]
-    else:
-        events = work if len(work) else Rows(trace.slices, np.arange(len(trace.slices)))
+    events = work if len(work) else Rows(trace.slices, np.arange(len(trace.slices)))
+    if trace.found is not None or not len(trace.steps):
         are_outliers = outliers(events)
         events, left_out = events.where(~are_outliers), int(are_outliers.sum())
+    if len(trace.steps):
+        start_ns, ends = trace.steps.start_ns[0], [trace.steps.end_ns, events.end_ns if len(work) else work.end_ns]
+    else:
         start_ns, ends = events.start_ns[0], [events.end_ns]
     end_ns = max(int(end.max()) for end in ends if len(end))
     busy = busy_us(work, int(start_ns), end_ns) if len(work) else None

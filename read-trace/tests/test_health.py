@@ -1,0 +1,175 @@
+"""What cannot be, or proves that something is not in a file, is told before the verdict, and nothing is promised from it."""
+
+import json
+
+import pytest
+from reader_helpers.events import ADD, GEMM, call, event, kernel, launch, op, step, write
+from trace_reader import cli, load, read
+
+SYNC = "cudaStreamSynchronize"
+NCCL = "ncclDevKernel_Generic(ncclDevComm*, channelMasks, ncclWork*)"
+
+
+@pytest.fixture
+def told(tmp_path, capsys):
+    def text(*events, **header):
+        assert cli.main([write(tmp_path / "t.json", *events, **header)]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    return text
+
+
+def kernels(*spans, stream=7, by="cudaLaunchKernel"):
+    """Kernels of these starts and durations, each launched 5 before it."""
+    return [
+        one
+        for n, (start, dur) in enumerate(spans)
+        for one in (call(by, start - 5, 2, 100 * stream + n), kernel(GEMM, start, dur, 100 * stream + n, stream=stream))
+    ]
+
+
+def test_an_event_that_others_of_its_stream_begin_in_is_cut_and_told(tmp_path, told):
+    events = [step(0, 0, 1000), *kernels((10, 100_000), (200, 50), (300, 50))]
+    (cut,) = load(write(tmp_path / "t.json", *events)).impossible
+    assert (cut.duration_us, cut.left_us, cut.others) == (100_000, 190, 2)
+    facts = read(write(tmp_path / "t.json", *events))
+    assert (facts.gpu_busy_us, facts.steps[0].gpu_busy_us) == (290, 290)
+    assert (
+        "cannot be: nvjet GEMM 256x128 takes 100.00 ms, and 2 others of its stream begin meanwhile; it is cut where the next one "
+        "begins, and no gain rests on that time"
+    ) in told(*events).partition("Verdict")[0]
+
+
+def test_kernels_that_overlap_at_their_edges_or_in_a_graph_or_often_are_left(tmp_path):
+    """Programmatic launches overlap on purpose, a graph's branches run beside each other, and a row can hold several queues."""
+    edges = kernels((10, 60), (50, 60))
+    graph = kernels((10, 100_000), (200, 50), by="cudaGraphLaunch")
+    often = kernels(*((100 * n + 10, 150) for n in range(9)), *((1000 + 100 * n, 5000) for n in range(9)))
+    for events in (edges, graph, often):
+        assert load(write(tmp_path / "t.json", step(0, 0, 20_000), *events)).impossible == ()
+
+
+def test_a_wait_that_outlasts_all_recorded_work_is_unknown_and_promises_nothing(tmp_path, told):
+    events = []
+    for n in range(3):
+        at = 20_000 * n
+        events += [step(n, at, 19_900), launch(at + 20, n), kernel(GEMM, at + 60, 500, n), call(SYNC, at + 100, 19_700, 50 + n)]
+    facts = read(write(tmp_path / "t.json", *events))
+    assert (facts.verdict, facts.health.outlasting, facts.health.outlasting_us) == ("unknown", 3, 19_240)
+    assert [finding.slug for finding in facts.findings if finding.gain] == []
+    said = told(*events)
+    longer = "up to 19.24 ms longer than all recorded GPU work runs: for work that is not recorded"
+    assert f"not in the file: 3 synchronizing calls wait {longer}" in said.partition("Verdict")[0]
+    assert "of a step without the profiler" not in said and "sync-in-step" not in said
+    late = [one | {"dur": 1400} if one["name"] == SYNC else one for one in events]  # 0.94 ms behind the kernel's end
+    assert read(write(tmp_path / "t.json", *late)).health.outlasting == 0
+
+
+def test_a_gpu_that_is_nearly_always_busy_is_what_limits_the_run(tmp_path):
+    """No wait is recorded; the CPU launches each kernel when the one before it has ended."""
+    busy, less = (
+        read(write(tmp_path / "t.json", *kernels(*((10_100 * n + 10, dur) for n in range(3))))) for dur in (10_000, 6_000)
+    )
+    path = busy.critical_path
+    assert (busy.verdict, path.compute_us, path.cpu_us, path.latency_us) == (
+        "gpu-bound", 30_000, pytest.approx(190, rel=0.02), pytest.approx(15, rel=0.02)
+    )  # fmt: skip
+    assert less.verdict == "overhead-bound"
+
+
+def test_a_pause_of_one_step_is_told_once_and_is_in_no_number_per_step(tmp_path, told):
+    def run(pause):
+        events = []
+        for n, at in enumerate((0, 10_000, 20_000, 30_000 + pause)):
+            longer = pause * (n == 2)
+            events += [step(n, at, 9_900 + longer), op("aten::mm", at + 10, 4_000), op("aten::add", at + 4_050 + longer, 5_800)]
+        return events
+
+    facts, without = (read(write(tmp_path / "t.json", *run(pause))) for pause in (90_000, 0))
+    usual = 40  # between the two ops of any step
+    assert (facts.step_period_us, without.step_period_us) == (pytest.approx(10_000 - usual / 3), 10_000)
+    assert facts.critical_path.window_us == without.critical_path.window_us - usual
+    assert [(one.step, (one.end_ns - one.start_ns) / 1000) for one in facts.health.pauses] == [(2, 90_040)]
+    said = told(*run(90_000))
+    assert "ProfilerStep#2 stands still for 90.04 ms, the others do not (a garbage collection, or a busy machine?): what" in said
+    assert "python-between-ops" not in said and "stands still" not in told(*run(0))
+
+
+def test_work_that_only_one_step_does_is_no_pause(tmp_path):
+    events = []
+    for n, (at, dur, mm) in enumerate(((0, 900, 400), (1000, 900, 400), (2000, 20_900, 20_000), (23_000, 900, 400))):
+        events += [step(n, at, dur), op("aten::mm", at + 10, mm)]
+    assert read(write(tmp_path / "t.json", *events)).health.pauses == ()
+
+
+def test_launches_are_matched_by_name_and_order_where_the_ids_tell_of_none(tmp_path):
+    """RCCL's kernels have the id 0, and HIP's launches say what they launch."""
+    events = [one for n in range(3) for one in (
+        step(n, 100 * n, 90), event("cuda_runtime", "hipExtLaunchKernel", 100 * n + 10, 2, correlation=900 + n, kernel=NCCL),
+        kernel(NCCL, 100 * n + 30, 40, 0),
+    )]  # fmt: skip
+    trace = load(write(tmp_path / "t.json", *events))
+    assert trace.work.step.tolist() == [0, 1, 2] and read(write(tmp_path / "t.json", *events)).missing == ()
+    assert (load(write(tmp_path / "t.json", *events[:-1], step(9, 300, 5))).work.call < 0).all()  # fewer kernels than launches
+
+
+def test_events_that_name_no_launch_count_in_the_step_in_which_they_begin(tmp_path, told):
+    events = [
+        step(0, 0, 90),
+        step(1, 100, 90),
+        op("aten::mm", 5, 9),
+        kernel(GEMM, 20, 30, 1),
+        kernel(GEMM, 120, 30, 2),
+        kernel(ADD, 155, 5, 3),
+    ]
+    facts = read(write(tmp_path / "t.json", *events))
+    assert [(one.kernels, one.gpu_busy_us) for one in facts.steps] == [(1, 30), (2, 35)]
+    assert "no GPU event names its launch: each is counted in the step in which it begins" in told(*events)
+
+
+def test_a_clock_of_whole_microseconds_is_a_clock(tmp_path):
+    whole = [step(0, 0, 90), launch(1, 1), kernel(ADD, 5, 0, 1), launch(9, 2), kernel(ADD, 12, 1, 2)]
+    assert read(write(tmp_path / "t.json", *whole)).zero_timestamps == 0
+    assert read(write(tmp_path / "t.json", *whole[:-1], kernel(ADD, 12.25, 1, 2))).zero_timestamps == 1
+
+
+def test_an_empty_recording_says_so(told):
+    said = told(call("cudaDeviceSynchronize", 5, 3, 1), call("cudaDeviceSynchronize", 15, 3, 2))
+    assert "unknown: the trace lacks all that the program did: it holds 2 calls, no op and no kernel; it holds no GPU" in said
+
+
+@pytest.mark.parametrize("shared", ["steps", "launches"])
+def test_two_processes_in_one_file_are_not_read_as_one(tmp_path, told, shared):
+    """Steps of one name, or launches of one number, are two processes'."""
+    second = 2 if shared == "launches" else 5
+    events = []
+    for rank, pid in enumerate((1, 900)):
+        number = 7 + rank * (second - 2)
+        events += [{**one, "pid": pid} for one in (step(1 + 5 * (rank and shared == "launches"), 0, 90), launch(5, number))]
+        events.append(kernel(GEMM, 10, 60, number, device=rank))
+    said = told(*events)
+    assert "unknown: the trace lacks what would tell the events of 2 processes apart that are in this one file" in said
+    assert "saves" not in said.replace("what each saves", "")
+    assert read(write(tmp_path / "t.json", *events, mergedRanks=[0, 1])).missing == ()
+
+
+def test_other_makers_files_are_called_what_they_are(tmp_path, capsys, told):
+    device = {"ph": "M", "name": "process_name", "pid": 3, "args": {"name": "/device:TPU:0"}}
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"traceEvents": [device, {"ph": "X", "name": "fusion.1", "pid": 3, "tid": 1, "ts": 1, "dur": 2}]}))
+    assert cli.main([str(path)]) == 2
+    assert capsys.readouterr().err == f"error: {path}: written by XLA's profiler; open it with XProf or Perfetto\n"
+    args = {"Task Type": "AI_CORE", "Stream Id": 3}
+    npu = {"ph": "X", "name": "MatMulV2", "pid": 9, "tid": 3, "ts": 20, "dur": 40, "args": args}
+    lacks = "unknown: the trace lacks what 1 event of a kind of device that this reader does not know would say"
+    assert lacks in told(step(1, 0, 90), op("aten::mm", 5, 9), npu)
+    node = event("graph_host_node", "host", 20, 5, device=0, stream=7)
+    assert "does not know" not in told(step(1, 0, 90), launch(5, 1), kernel(GEMM, 10, 60, 1), node)
+
+
+def test_silence_is_python_only_where_python_was_recorded(told):
+    events = [step(0, 0, 500), launch(5, 1), kernel(GEMM, 10, 5, 1), launch(400, 2), kernel(GEMM, 405, 20, 2)]
+    verdict = told(*events).partition("Findings")[0]
+    assert "CPU time (nothing recorded " in verdict and "(Python" not in verdict
+    with_functions = told(*events, event("python_function", "a.py(1): f", -1, 600)).partition("Findings")[0]
+    assert "nothing recorded" not in with_functions

@@ -1,0 +1,31 @@
+"""Ranges that torch opens itself, or that stand for a step: known by their names, whatever category a file gives them."""
+
+import re
+
+STEP = re.compile(r"ProfilerStep#(\d{1,18})$")
+_TORCHS = re.compile(
+    r"ProfilerStep#\d{1,18}$|enumerate\(DataLoader\)#|Optimizer\.(?:step|zero_grad)#|DistributedDataParallel\.forward$"
+    r"|FullyShardedDataParallel\.|FSDP::"
+)
+_PARTS = re.compile(r"## Call CompiledFxGraph |Torch-Compiled Region\b|nn\.Module: |(?:nccl|gloo|c10d|mpi|ucc):")
+_NODE = re.compile(r"Backward\d*$")  # of autograd
+
+
+def is_step(name: str) -> bool:
+    """Whether a range is the profiler's own of a step."""
+    return STEP.match(name) is not None
+
+
+def is_torchs_range(name: str) -> bool:
+    """Whether torch opens a range of this name: no op, though torch before 1.10 and some backends give it an op's category."""
+    return _TORCHS.match(name) is not None
+
+
+def is_part_of_a_step(name: str) -> bool:
+    """Whether torch opens a range of this name for a part of a step: a layer, a compiled graph, the optimizer, a collective."""
+    return is_torchs_range(name) or _PARTS.match(name) is not None
+
+
+def may_be_a_range(name: str) -> bool:
+    """Whether, in a file that gives ranges an op's category, a name is a range's: no `library::op`, and no autograd node."""
+    return "::" not in name and _NODE.search(name) is None
