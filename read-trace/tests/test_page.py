@@ -715,7 +715,8 @@ def test_rows_are_in_order_so_that_bisection_finds_what_is_there(tmp_path, capsy
 
 
 def test_the_mouse_and_the_arrows_find_each_of_many_small_slices(tmp_path, capsys, opened):
-    path = made(tmp_path, *(op(f"op {n}", n, 1) for n in range(200)), *(op(f"zero {n}", 300, 0) for n in range(4)), step(0, 400, 1))
+    small = [*(op(f"op {n}", n, 1) for n in range(200)), *(op(f"zero {n}", 300, 0) for n in range(4))]
+    path = made(tmp_path, *small, step(0, 400, 1))
     page = opened(written(tmp_path, capsys, path))
     for wide in (200, 100, 20):  # of them in view: 5 to 50 pixels each
         found = page.evaluate(
