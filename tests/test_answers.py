@@ -1,5 +1,7 @@
 """What the reader says of every recording of the repository, words and numbers, is what it was: see tests/helpers/accept.py."""
 
+import re
+
 from helpers import ROOT, accept
 import pytest
 
@@ -41,3 +43,15 @@ def test_every_other_answer_is_what_it_was(monkeypatch, kept, name):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_answer_about_a_changed_recording_is_what_it_was(kept, seed):
     _check(kept, accept.answer_about_seed(seed))
+
+
+def test_no_screen_says_two_things_that_cannot_both_be():
+    """Of all reports of one recording: an unknown step has no share, and an unknown verdict no promise."""
+    reports = {name: " ".join(text.split()) for name, text in accept.kept_words().items() if ".forms" not in name}
+    assert len(reports) > 90
+    for name, said in reports.items():
+        if "what a step takes without the profiler is not known" in said:
+            assert "of a step without the profiler." not in said, name
+        if "Verdict unknown: " in said:
+            assert re.search(r"saves (?:up to )?\d", said) is None, name
+        assert "no step in the trace" not in said or "steps: none" in said, name
