@@ -611,6 +611,29 @@ def test_groups_that_the_traces_do_not_name_are_left_out(tmp_path, capsys):
     assert "NCCL AllReduce in group unknown, ProfilerStep#0: the traces do not say which ranks take part: rank 0 has 1" in told
 
 
+def test_traces_that_tell_of_no_groups_are_matched_by_name_and_order_if_the_ends_agree(tmp_path, capsys):
+    """As torch before 2.2 wrote them: the last rank comes 40 late to each of two collectives, and all end together."""
+
+    def old(rank, late_us=40.0, name="a"):
+        late = late_us * (rank == 2)
+        events = [
+            step(0, 0, 400),
+            launch(9, 1),
+            kernel(NCCL, 10 + late, 90 - late, 1),
+            launch(149, 2),
+            kernel(NCCL, 150 + late, 90 - late, 2),
+        ]
+        return write(tmp_path, rank, *events, name=f"{name}_rank{rank}.json", distributedInfo={"rank": rank, "world_size": 3})
+
+    job = facts_of(*(old(rank) for rank in range(3)))
+    assert (job.matched, job.unmatched, job.by_order, job.ends_fit) == (2, 0, True, True)
+    assert job.late.rank == 2
+    assert cli.main([old(rank) for rank in range(3)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "the traces do not say which ranks take part in a collective: they are matched by name and order" in told
+    assert "the ends of 2 matched collectives align the clocks; they remain 0.0 µs apart" in told
+
+
 @pytest.mark.parametrize("numbered", [True, False])
 def test_an_all_to_all_of_uneven_sizes_is_one_collective(tmp_path, numbered):
     more = {"Seq": 7} if numbered else {}

@@ -241,7 +241,8 @@ GLOSSARY: dict[str, str] = {
     ),
     "step": (
         "One pass of the program's loop, from one `profiler.step()` to the next; `ProfilerStep#N` in the trace. Steps are "
-        "numbered from 0, including those that are not recorded."
+        "numbered from 0, including those that are not recorded. Where the program marks none, the reader looks for a range "
+        "that repeats, or for what is done again and again, and says which it took."
     ),
     "straggler": (
         "A rank that makes the others wait. It arrives last, so its own collectives are short; the reader names one if it causes "

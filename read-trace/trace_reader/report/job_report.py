@@ -368,6 +368,8 @@ def _clocks(job: JobFacts) -> list[str]:
             f"the ends of {count(job.matched, 'matched collective')} align the clocks; they remain {us(job.clock_residual_us)} "
             "apart (median)"
         )
+    if job.by_order:
+        lines.append("the traces do not say which ranks take part in a collective: they are matched by name and order")
     if loose := [rank.rank for rank, offset in zip(job.ranks, job.offset_ns, strict=True) if offset is None]:
         lines.append(f"nothing ties the clock of {_ranks(loose)} to the clock of rank {job.ranks[0].rank}")
     if apart := _apart(job):

@@ -70,7 +70,7 @@ def match(ranks: Sequence[RankSummary]) -> tuple[list[Unit], Matched, list[LeftO
         calls = summary.calls
         if not len(calls):
             continue
-        members = [_members(message, summary) for message in summary.messages]
+        members = [_members(message, summary, ranks) for message in summary.messages]
         group_of = [groups.setdefault(group, len(groups)) for group in members]
         order, starts = grouped(calls.message, calls.step, calls.sequence)
         for at in np.split(order, starts[1:]):
@@ -117,7 +117,7 @@ def match(ranks: Sequence[RankSummary]) -> tuple[list[Unit], Matched, list[LeftO
     return units, matched, left_out
 
 
-def _members(message: Message, summary: RankSummary) -> tuple[int, ...]:
+def _members(message: Message, summary: RankSummary, ranks: Sequence[RankSummary]) -> tuple[int, ...]:
     """The ranks of a kind of collective; empty where the trace does not say."""
     if message.ranks is not None:
         return message.ranks
@@ -128,7 +128,20 @@ def _members(message: Message, summary: RankSummary) -> tuple[int, ...]:
         return named[0]
     if message.group_size is not None and message.group_size == summary.world_size:
         return tuple(range(summary.world_size))
-    return tuple(range(summary.world_size)) if not message.group and not summary.has_gpu and summary.world_size else ()
+    if not message.group and not summary.has_gpu and summary.world_size:
+        return tuple(range(summary.world_size))
+    return by_order(ranks) if says_nothing(message, summary) else ()
+
+
+def says_nothing(message: Message, summary: RankSummary) -> bool:
+    """Whether a trace tells nothing of groups, as those of torch before 2.2: then a job's collectives are all ranks'."""
+    return message.ranks is None and not message.group and message.group_size is None and not summary.groups
+
+
+def by_order(ranks: Sequence[RankSummary]) -> tuple[int, ...]:
+    """All ranks of a job whose traces do not say who takes part: matched by name and order, which the ends bear out or not."""
+    world = next((summary.world_size for summary in ranks if summary.world_size), None)
+    return tuple(range(world)) if world else tuple(summary.rank for summary in ranks)
 
 
 def _reason(group: tuple[int, ...], there: list[int], counts: dict[int, int], parts: list[tuple[int, np.ndarray]]) -> str:

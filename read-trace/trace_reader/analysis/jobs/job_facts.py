@@ -10,7 +10,15 @@ import math
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.jobs.collective_matching import LeftOut, Matched, Unit, aligned, entries_of, match
+from trace_reader.analysis.jobs.collective_matching import (
+    LeftOut,
+    Matched,
+    Unit,
+    aligned,
+    entries_of,
+    match,
+    says_nothing,
+)
 from trace_reader.analysis.jobs.rank_summary import Message, RankFinding, RankSummary, Union
 from trace_reader.analysis.jobs.straggler import MIN_SHARE_OF_WINDOW, NOBODY, Straggler, find_straggler, last_to_arrive
 from trace_reader.analysis.replay.plain_run import MEASURED, UNKNOWN, PlainRun
@@ -118,6 +126,7 @@ class JobFacts(msgspec.Struct, frozen=True, eq=False):
     transfer_us: float
     clock_residual_us: float | None
     ends_fit: bool
+    by_order: bool  # the traces do not say who takes part in a collective: matched by name and order
     late: Straggler | None
     collectives: tuple[JobCollectiveFacts, ...]
     left_out: tuple[LeftOut, ...]
@@ -167,7 +176,8 @@ def job_facts(summaries: Iterable[RankSummary]) -> JobFacts:
         facts.append(told)
         waits.append(waiting)
     exposed = [told.exposed_waiting_us / told.window_us if told.window_us else 0.0 for told in facts]
-    ends_fit = any(summary.has_gpu for summary in ranks) or _ends_fit(longest, residual_us)
+    guessed = any(says_nothing(message, summary) for summary in ranks for message in summary.messages)
+    ends_fit = (any(summary.has_gpu for summary in ranks) and not guessed) or _ends_fit(longest, residual_us)
     return JobFacts(
         summaries=tuple(ranks),
         ranks=tuple(facts),
@@ -178,6 +188,7 @@ def job_facts(summaries: Iterable[RankSummary]) -> JobFacts:
         transfer_us=math.fsum(shortest.tolist()),
         clock_residual_us=residual_us,
         ends_fit=ends_fit,
+        by_order=guessed,
         late=find_straggler(ranks, matched, last, waited_us, exposed) if ends_fit else None,
         collectives=_collective_facts(units, matched, shortest, longest),
         left_out=tuple(left_out),
