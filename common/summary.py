@@ -70,7 +70,7 @@ def _profilers_share(facts, args: argparse.Namespace) -> str:
 
 def answer(guess: int, facts) -> str:
     """What the trace says to a guess of how many kernels (without a GPU: leaf ops) a step launches. `facts`: the reader's."""
-    step = facts.middle_step
+    step = facts.usual_step
     if step is None:
         return "guess: the trace has no recorded step to compare with"
     unit, verb = ("ops", "ran") if facts.verdict == "cpu-only" else ("kernels", "launched")

@@ -333,7 +333,7 @@ def _per_thread(run: Run) -> str:
 
 
 def _activities(run: Run) -> str:
-    step = run.facts.middle_step
+    step = run.facts.usual_step
     assert step is not None
     return str(step.kernels + step.memcpys + step.memsets)
 
@@ -374,8 +374,8 @@ def _totals_us(run: Run) -> list[float]:
 def _cpu(run: Run) -> str:
     """The middle step's CPU time with its spread."""
     times = [entry["cpu_us"] for entry in run.spread]
-    assert run.facts.middle_step is not None
-    return f"{us(run.facts.middle_step.cpu_us)} ({us(min(times))} to {us(max(times))} in {len(times)} processes)"
+    assert run.facts.usual_step is not None
+    return f"{us(run.facts.usual_step.cpu_us)} ({us(min(times))} to {us(max(times))} in {len(times)} processes)"
 
 
 def _plain_range(run: Run) -> str:
@@ -390,7 +390,7 @@ def _recorded_ratio(run: Run) -> str:
 
 def _step_cpu(run: Run) -> str:
     times = [entry["cpu_us"] for entry in run.spread]
-    middle = run.facts.middle_step
+    middle = run.facts.usual_step
     assert middle is not None
     listed = _list_us([s.cpu_us for s in run.facts.steps])
     number = middle.name.removeprefix("ProfilerStep")
@@ -415,7 +415,7 @@ def _queries(run: Run) -> str:
 
 def _calls_a_step(run: Run) -> str:
     """The runtime and driver calls of the middle step, in order."""
-    step = run.facts.middle_step
+    step = run.facts.usual_step
     assert step is not None
     slice_ = next(s for s in run.trace.steps if s.name == step.name)
     names = [c.name for c in run.trace.calls if slice_.start_us <= c.start_us < slice_.end_us]
@@ -424,7 +424,7 @@ def _calls_a_step(run: Run) -> str:
 
 def _ops_a_step(run: Run) -> str:
     """The aten ops of the middle step, in order."""
-    step = run.facts.middle_step
+    step = run.facts.usual_step
     assert step is not None
     slice_ = next(s for s in run.trace.steps if s.name == step.name)
     ops = [o for o in run.trace.ops if slice_.start_us <= o.start_us < slice_.end_us and o.track == slice_.track]
@@ -434,7 +434,7 @@ def _ops_a_step(run: Run) -> str:
 
 def _self_times(run: Run) -> list[tuple[str, float, float]]:
     """Name, total and self CPU time of the first ops of the middle step: a total includes what the op calls, self does not."""
-    step = run.facts.middle_step
+    step = run.facts.usual_step
     assert step is not None
     slice_ = next(s for s in run.trace.steps if s.name == step.name)
     ops = [o for o in run.trace.ops if slice_.start_us <= o.start_us < slice_.end_us and o.track == slice_.track]
@@ -497,7 +497,7 @@ NUMBERS: dict[str, tuple[str, Number]] = {  # by name: what it is called in a ta
     "entry_gaps": ("dead windows", lambda run: _list_us([s.entry_gap_us for s in run.facts.steps])),
     "first_entry_gap": ("dead window of the first step", lambda run: us(run.facts.steps[0].entry_gap_us)),
     "activities": ("kernels, copies and memsets per step", _activities),
-    "kernel_count": ("kernels per step", lambda run: str(run.facts.middle_step.kernels if run.facts.middle_step else "unknown")),
+    "kernel_count": ("kernels per step", lambda run: str(run.facts.usual_step.kernels if run.facts.usual_step else "unknown")),
     "kernels": ("median times", _kernels),
     "kernel_names": (
         "names",

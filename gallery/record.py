@@ -98,13 +98,13 @@ def _trace_of(command: str) -> Path:
 
 
 def _middle_cpu_us(facts: Facts) -> float:
-    assert facts.middle_step is not None
-    return facts.middle_step.cpu_us
+    assert facts.usual_step is not None
+    return facts.usual_step.cpu_us
 
 
 def _measured(facts: Facts) -> dict[str, object]:
     """What spread.json keeps of a run: numbers of its middle step."""
-    step = facts.middle_step
+    step = facts.usual_step
     assert step is not None
     return {
         "cpu_us": round(step.cpu_us, 3),

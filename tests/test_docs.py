@@ -207,8 +207,8 @@ def test_the_recording_in_plain_torch_runs_and_holds_the_same_steps(tmp_path):
     assert "aten::mm" in run_python(code, tmp_path)
     facts = read(str(tmp_path / "trace.json"))
     assert [step.name for step in facts.steps] == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
-    assert facts.middle_step is not None
-    assert dict(facts.middle_step.work) == {"aten::mm": 1, "aten::add": 1}
+    assert facts.usual_step is not None
+    assert dict(facts.usual_step.work) == {"aten::mm": 1, "aten::add": 1}
 
 
 def test_the_snippet_for_notebooks_runs():

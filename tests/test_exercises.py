@@ -167,7 +167,7 @@ def test_outputs_within_the_tolerance_are_equal_and_both_runs_are_recorded(progr
         facts[name] = read(str(tmp_path / f"{name}.json"))
     assert [len(rank_facts.steps) for rank_facts in facts.values()] == [measure.ACTIVE] * 2
     assert [rank_facts.plain.how for rank_facts in facts.values()] == ["measured"] * 2
-    assert [rank_facts.middle_step.kernels_or_ops for rank_facts in facts.values()] == [1, 2]
+    assert [rank_facts.usual_step.kernels_or_ops for rank_facts in facts.values()] == [1, 2]
     assert str(tmp_path) not in traces["mine"].decode()
 
 

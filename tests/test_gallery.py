@@ -86,8 +86,8 @@ def test_where_to_look_does_not_say_what_is_to_be_seen(figure):
 def test_a_cpu_time_stands_with_its_spread():
     run = Run(trace_of("01_matmul_add.py --size 64"))
     times = [entry["cpu_us"] for entry in run.spread]
-    assert run.facts.middle_step is not None
-    middle, low, high = (f"{value:.1f} µs" for value in (run.facts.middle_step.cpu_us, times[0], times[-1]))
+    assert run.facts.usual_step is not None
+    middle, low, high = (f"{value:.1f} µs" for value in (run.facts.usual_step.cpu_us, times[0], times[-1]))
     assert run.cpu == f"{middle} ({low} to {high} in 5 processes)"
     eager, compiled = (Run(trace_of(f"01_matmul_add.py --size 4096 --warmup{flag}")) for flag in ("", " --compile"))
     assert max(e["cpu_us"] for e in eager.spread) < min(e["cpu_us"] for e in compiled.spread)  # told apart
@@ -164,7 +164,7 @@ def test_a_recording_is_the_run_in_the_middle_of_five():
     for path in RECORDED:
         runs = spread[str(path.relative_to(GALLERY))]
         times = [run["cpu_us"] for run in runs]
-        step = recording(path).facts.middle_step
+        step = recording(path).facts.usual_step
         assert step is not None and len(times) == 5 and times == sorted(times)
         assert times[2] == pytest.approx(step.cpu_us, abs=0.001), path
         assert runs[2]["gpu_busy_us"] == pytest.approx(step.gpu_busy_us, abs=0.001)
@@ -263,11 +263,11 @@ def test_the_language_models_recordings_are_what_its_page_shows():
         assert any(line.split() == cells[1:] for line in page.splitlines()), cells
     for name, rung in (("graph", "| `graph` | 2.36 |"), ("tuned", "| `tuned` | 1.58, 3.30 |")):
         row = next(line for line in page.splitlines() if line.startswith(rung))
-        step = facts[name].middle_step
+        step = facts[name].usual_step
         assert step is not None and step.gpu_busy_us is not None
         assert f" {step.gpu_busy_us / 1000:.2f} " in row
     for name, words in (("eager", "1,877 kernels, each launched"), ("compiled", "565 kernels, and still a launch for each")):
-        step = facts[name].middle_step
+        step = facts[name].usual_step
         assert step is not None and f"{step.kernels:,}" in words and words in page
     whole, checkpointed = (facts[name].memory[0] for name in ("train", "train_checkpoint"))
     gib = 2**30
@@ -291,7 +291,7 @@ def test_the_language_models_recordings_are_what_its_page_shows():
     assert len(launched) == 28 and set(launched.values()) == {66} and "66 in each of the 28 layers: 1,848 of the" in said
     train = {a.name: a for a in facts["train"].annotations}
     counts = [train[name].launched for name in ("forward", "loss", "optimizer")]
-    step = facts["train"].middle_step
+    step = facts["train"].usual_step
     assert step is not None
     rest = step.kernels - sum(counts)
     assert f"{step.kernels:,} in all: {counts[0]:,} in `forward`, {counts[1]} in `loss`, {counts[2]} in" in said

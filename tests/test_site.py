@@ -68,20 +68,20 @@ def test_what_is_worked_out_is_right():
         return recording(by_number[number].traces[-1]).facts
 
     right = {number: by_number[number].questions[0].right for number in WORKED_OUT}
-    step = facts(8).middle_step
+    step = facts(8).usual_step
     trace = recording(by_number[8].traces[-1]).trace
     slice_ = next(one for one in trace.steps if one.name == step.name)
     inside = [op.name for op in trace.ops if slice_.start_us <= op.start_us < slice_.end_us and op.name.startswith("aten::")]
     assert len(inside) == right[8]
     compiling = [found for found in facts(24).findings if found.slug == "recompile"]
     assert right[24] == 2 and "2 compiled" in compiling[0].seen
-    assert facts(27).middle_step.kernels == right[27]
-    assert facts(29).middle_step.kernels + facts(29).middle_step.memcpys + facts(29).middle_step.memsets == right[29]
-    own, five = facts(33).middle_step.gpu_busy_us, facts(30).middle_step.gpu_busy_us
+    assert facts(27).usual_step.kernels == right[27]
+    assert facts(29).usual_step.kernels + facts(29).usual_step.memcpys + facts(29).usual_step.memsets == right[29]
+    own, five = facts(33).usual_step.gpu_busy_us, facts(30).usual_step.gpu_busy_us
     assert five / own == pytest.approx(right[33], rel=0.03)
     ops = {op.name: op.calls for op in facts(36).ops}
     assert ops.get("aten::transpose", 0) == right[36]
-    assert facts(38).middle_step.gpu_busy_us / facts(29).middle_step.gpu_busy_us == pytest.approx(right[38], rel=0.02)
+    assert facts(38).usual_step.gpu_busy_us / facts(29).usual_step.gpu_busy_us == pytest.approx(right[38], rel=0.02)
     assert right[39] == 258.0 / 64.5 and "258.0 MiB" in by_number[39].answer and "64.5 MiB" in by_number[39].answer
     # 7.7 of 15.7 GiB are the layers': more than the weights and the optimizer's 3.4, or the logits' 4 x 1.2.
     assert by_number[50].questions[0].right == "layers" and "7.7 are activations" in by_number[50].answer

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from reader_helpers.events import ADD, GEMM, call, event, kernel, launch, op, step, write
+from reader_helpers.events import ADD, GEMM, call, event, kernel, launch, memcpy, op, step, write
 from trace_reader import cli, load, read
 
 SYNC = "cudaStreamSynchronize"
@@ -93,6 +93,50 @@ def test_a_pause_of_one_step_is_told_once_and_is_in_no_number_per_step(tmp_path,
     said = told(*run(90_000))
     assert "ProfilerStep#2 stands still for 90.04 ms, the others do not (a garbage collection, or a busy machine?): what" in said
     assert "python-between-ops" not in said and "stands still" not in told(*run(0))
+
+
+def test_a_pause_between_two_steps_is_in_no_number_per_step_either(tmp_path, told):
+    starts = (0, 1000, 2000, 23_000, 24_000)
+    events = [one for n, at in enumerate(starts) for one in (step(n, at, 990), op("aten::mm", at + 5, 900))]
+    assert read(write(tmp_path / "t.json", *events)).step_period_us == pytest.approx(1000, abs=5)
+    said = told(*events)
+    assert (
+        "before ProfilerStep#3 nothing is recorded for 20.01 ms, the others do not: what is told per step is without it" in said
+    )
+
+
+def test_one_step_that_does_more_is_named_and_what_most_do_is_told(told):
+    def run(copies):
+        events = []
+        for n in range(6):
+            at, more = 10_000 * n, copies * (n == 3)
+            events += [step(n, at, 990 + 800 * more), launch(at + 5, 100 * n), kernel(GEMM, at + 10, 900, 100 * n)]
+            events += [one for k in range(more) for one in (
+                call("cudaMemcpyAsync", at + 1000 + 80 * k, 70, 100 * n + k + 1), memcpy(at + 1002 + 80 * k, 60, 100 * n + k + 1),
+            )]  # fmt: skip
+        return events
+
+    assert "kernels per step: 1 (nvjet GEMM 256x128) Findings" in told(*run(0))
+    assert "kernels per step: 1 (nvjet GEMM 256x128), in 5 of 6 steps" in told(*run(9))
+
+
+def test_times_that_no_recording_has_are_left_out_and_told(tmp_path, told):
+    """A step at 0 where all else is since 1970 or late, an op of 11 hours, a kernel a century ahead."""
+    good = []
+    for n in range(4):
+        at = 3e6 + 100 * n
+        good += [step(n, at, 90), launch(at + 5, n), kernel(GEMM, at + 9, 60, n)]
+    far = "impossible time"
+    lost = [(step(9, 0, 90), "zero timestamp"), (op("aten::mm", 3e6 + 20, 4e10), far), (kernel(ADD, 9e12, 5, 77), far)]
+    for bad, reason in lost:
+        facts = read(write(tmp_path / "t.json", *good, bad))
+        assert (facts.skipped, len(facts.steps), facts.step_period_us) == ({reason: 1}, 4, 100), bad["name"]
+        assert f"1 not used (1 {reason})" in told(*good, bad)
+
+
+def test_launches_whose_kernels_are_lost_are_no_zero(told):
+    events = [one for n in range(3) for one in (step(n, 100 * n, 90), launch(100 * n + 5, n))] + [kernel(GEMM, 20, 30, 0)]
+    assert "kernels per step: unknown (of its 1 launch the trace lacks the GPU events)" in told(*events)
 
 
 def test_work_that_only_one_step_does_is_no_pause(tmp_path):

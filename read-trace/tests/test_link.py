@@ -186,7 +186,7 @@ def test_of_an_even_number_of_steps_the_verdict_is_between_the_two_in_the_middle
     events = [(step(n, 100 * n, 10), launch(100 * n + 1, n + 1), kernel("a", 100 * n + 2, gpu_us, n + 1))
               for n, gpu_us in enumerate((9, 1, 3, 5))]  # fmt: skip
     f = analyze(linked(*(e for each in events for e in each)))
-    assert (f.gpu_to_cpu, f.verdict, f.middle_step.name) == (0.4, "overhead-bound", "ProfilerStep#2")
+    assert (f.gpu_to_cpu, f.verdict, f.usual_step.name) == (0.4, "overhead-bound", "ProfilerStep#2")
     assert (f.kernels[0].median_us, f.kernels[0].calls) == (4.0, 4)
 
 

@@ -91,13 +91,41 @@ def test_a_range_that_covers_little_or_leaves_launches_out_is_no_step(loaded):
     assert loaded(*beside).found.how != "range"
 
 
+def test_ranges_among_the_ops_of_a_file_without_annotations_are_found(tmp_path):
+    """As torch 1.8 writes record_function where nobody called the profiler's step()."""
+    events = [one for n in range(4) for one in (op("train_step", 100 * n, 90), *layer(100 * n + 5, n))]
+    facts = read(write(tmp_path / "t.json", *({**one, "cat": "Operator"} if one["cat"] == "cpu_op" else one for one in events)))
+    assert ([one.name for one in facts.steps], facts.steps_found) == (["train_step"] * 4, Found("range", "train_step"))
+    assert {one.name for one in facts.ops} == {"aten::linear", "aten::gelu"}
+
+
+def test_one_range_of_another_kind_before_many_of_one_is_a_step_too(loaded):
+    """A prefill takes more of the GPU's time than all tokens after it; layers are parts of both."""
+    events = [annotation("prefill", 0, 90), annotation("layer 0", 2, 80), *launching(10, 0, 900)]
+    for n in range(1, 7):
+        events += [
+            annotation("decode", 1000 + 100 * n, 90),
+            annotation("layer 0", 1002 + 100 * n, 80),
+            *launching(1010 + 100 * n, n),
+        ]
+    trace = loaded(*events)
+    assert (trace.found, len(trace.steps)) == (Found("range", "prefill, decode"), 7)
+
+
+def test_a_long_pause_between_ranges_hides_none(loaded):
+    events = [
+        one for n, at in enumerate((0, 100, 200, 90_000, 90_100)) for one in (annotation("train", at, 90), *launching(at + 5, n))
+    ]
+    assert (loaded(*events).found, len(loaded(*events).steps)) == (Found("range", "train"), 5)
+
+
 def test_what_is_done_again_and_again_is_the_step(loaded, told):
     trace = loaded(*passes(5, 1, 0))
     assert (trace.found, len(trace.steps)) == (Found("period", "aten::linear"), 5)
     assert [trace.steps.start_ns.tolist(), trace.work.step.tolist()] == [[0, 20000, 40000, 60000, 80000], [0, 1, 2, 3, 4]]
     how = "no ProfilerStep marks them: the same again and again, from aten::linear on (each has 1 launch)"
     said = told(*passes(5, 1, 0))
-    assert f"steps: 5 (step 0 to step 4), one every 19.0 µs {how}; a step of the program may be several of them" in said
+    assert f"steps: 5 (step 0 to step 4), one every 20.0 µs {how}; a step of the program may be several of them" in said
 
 
 def test_layers_are_no_steps_where_longer_pauses_tell_the_passes_apart(loaded):

@@ -167,7 +167,7 @@ def _fused_attention(trace: Trace, facts: Facts) -> Seen | None:
     "Use a CPU profiler such as perf to see inside, if the GPU waits for this op; with_stack does not reach there.",
 )
 def _opaque_op(trace: Trace, facts: Facts) -> Seen | None:
-    step = facts.middle_step
+    step = facts.usual_step
     fused = trace.linked.is_named(lambda name: decode_name(name).is_fused_attention) & (trace.linked.op >= 0)
     ops = Rows(trace.slices, distinct(trace.linked.op[fused]).values)
     for name, calls in sorted(ops.by_name()):

@@ -91,8 +91,9 @@ def _pinned(facts: Facts, calls: Rows, copied: Rows) -> Effect | None:
 
 def _in_window(trace: Trace, facts: Facts, calls: Rows) -> np.ndarray:
     """For each call, whether it begins in a recorded step of the path's window."""
-    start_ns = facts.critical_path.start_ns if facts.critical_path else 0
-    return (trace.step_at(calls.start_ns) >= 0) & (calls.start_ns >= start_ns)
+    path = facts.critical_path
+    inside = (calls.start_ns >= path.start_ns) & (calls.start_ns < path.end_ns) if path else np.ones(len(calls), bool)
+    return (trace.step_at(calls.start_ns) >= 0) & inside & trace.has_steps[calls.track]
 
 
 @finding(
@@ -163,11 +164,16 @@ def _calls_that(trace: Trace, facts: Facts, test: Callable[[str], bool]) -> Rows
 
 def _waited(trace: Trace, path: CriticalPath, calls: Rows, one: str, many: str) -> str:
     """How many calls waited in the path's window, how long they took, and in which ops."""
-    by_op = [f"{name} ({count(len(rows), 'call')}, {us(rows.total_us)})" for name, rows in _by_op(trace, calls)]
+    by_op = [f"{name} ({count(len(rows), 'call')}, {us(_within_us(path, rows))})" for name, rows in _by_op(trace, calls)]
     recorded_us, steps = (path.end_ns - path.start_ns) / 1000, len(once(trace.step_at(calls.start_ns)))
     even = steps > 1 and len(calls) % steps == 0
     each = f"{count(len(calls) // steps, one, many)} per step" if even else count(len(calls), one, many)
-    return f"{each} took {us(calls.total_us)} of {us(recorded_us)}{' in all' * even}: {listed(by_op)}"
+    return f"{each} took {us(_within_us(path, calls))} of {us(recorded_us)}{' in all' * even}: {listed(by_op)}"
+
+
+def _within_us(path: CriticalPath, calls: Rows) -> float:
+    """How long these calls took in the path's window."""
+    return int((np.minimum(calls.end_ns, path.end_ns) - np.minimum(calls.start_ns, path.end_ns)).sum()) / 1000
 
 
 def _in_path(trace: Trace, facts: Facts, reason: Reason) -> Rows:

@@ -55,10 +55,10 @@ def health_lines(facts: Facts) -> list[str]:
             f"not in the file: {wait} up to {longest} longer than all recorded GPU work runs: for work that is not recorded"
         )
     for pause in health.pauses:
-        paused = f"{facts.steps[pause.step].name} stands still for {us((pause.end_ns - pause.start_ns) / 1000)}"
-        lines.append(
-            f"{paused}, the others do not (a garbage collection, or a busy machine?): what is told per step is without it"
-        )
+        name, long = facts.steps[pause.step].name, us((pause.end_ns - pause.start_ns) / 1000)
+        stands = f"before {name} nothing is recorded for {long}" if pause.is_before else f"{name} stands still for {long}"
+        why = "" if pause.is_before else " (a garbage collection, or a busy machine?)"
+        lines.append(f"{stands}, the others do not{why}: what is told per step is without it")
     if health.is_unlinked:
         lines.append("no GPU event names its launch: each is counted in the step in which it begins")
     return lines

@@ -11,11 +11,11 @@ from trace_reader.link.nesting import outermost
 from trace_reader.model.rows import Rows, among, distinct, median
 from trace_reader.model.slices import NO_CORRELATION, ON_CPU, ON_GPU, Kind, Slices
 from trace_reader.names.call_names import is_launch, is_synchronizing
-from trace_reader.names.range_names import is_part_of_a_step
+from trace_reader.names.range_names import is_part_of_a_step, may_be_a_range
 
-COVERED = 0.5  # of the time: less is not what the program does
+COVERED = 0.5  # of the time: what takes more is looked into
 MOST_BESIDE = 0.1  # of the work, before and after what is done again and again: of more, that is a part of a step
-MOST_OUTSIDE = 0.2  # of the launches (of the ops, without a GPU): where more lie outside of the ranges, these are no steps
+MOST_OUTSIDE = 0.2  # of the launches, and of the GPU's time: where more lie outside of the ranges, these are no steps
 ALIKE = 0.9  # of the elements, that are the same a period later
 AS_ALIKE = 0.01  # so little less, and the shorter period is as good
 MOST_CANDIDATES, MOST_LABELS, MOST_GAPS = 48, 256, 4  # periods that are tried, labels that are asked for them, and of each
@@ -65,35 +65,69 @@ def outliers(rows: Rows) -> np.ndarray:
 
 def repeated_range(slices: Slices, annotations: Rows) -> tuple[Found, np.ndarray] | None:
     """Which annotations are the steps, as a mask: those that repeat, but for numbers in their names, on the thread that does the
-    work, cover most of its time, and hold what it launches. Of several, the outermost. None: there are none.
+    work, and hold nearly all that it launches; of several, the outermost: also all outermost ones together, if most of them are
+    alike (one prefill, many decodes). None: there are none.
     """
     thread = main_thread(slices)
     if thread is None:
         return None
-    marks = _marks(slices, thread)
-    begin_ns, end_ns, _ = _extent(slices, thread)
-    best, best_ns, name = None, 0, ""
-    ours = annotations.track == thread
     number: dict[str, int] = {}
     stem_of_name = {
         name: number.setdefault(_DIGITS.sub("#", slices.names[name]), len(number))
-        for name in distinct(annotations.name[ours]).values.tolist()
+        for name in distinct(annotations.name[annotations.track == thread]).values.tolist()
         if not is_part_of_a_step(slices.names[name])
     }
+    if not number:
+        return None
+    launching, work = _launches(slices, thread), _work(slices, thread)
     stems = np.array([stem_of_name.get(name, -1) for name in annotations.name.tolist()])
+    stems[annotations.track != thread] = -1
+    names, best, best_ns = list(number), None, 0
+    ranges = np.flatnonzero(stems >= 0)
+    while len(outer := _outermost(annotations, ranges)) == 1:  # one around all others
+        ranges = ranges[ranges != outer[0]]
     for stem in range(len(number)):
-        alike = np.flatnonzero(ours & (stems == stem))
-        alike = alike[_begin_outside(annotations.start_ns[alike], annotations.end_ns[alike])]
-        if len(alike) < 2:
-            continue
-        start_ns, stop_ns = annotations.start_ns[alike], annotations.end_ns[alike]
-        covered_ns = int((stop_ns - start_ns).sum())
-        inside = _place(start_ns, stop_ns, marks) >= 0
-        if covered_ns < COVERED * (end_ns - begin_ns) or not len(marks) or (~inside).mean() > MOST_OUTSIDE:
-            continue
-        if covered_ns > best_ns:
-            best, best_ns, name = alike, covered_ns, list(number)[stem]
-    return None if best is None else (Found(RANGE, name), among(np.arange(len(annotations)), best))
+        alike = _outermost(annotations, np.flatnonzero(stems == stem))
+        covered_ns = int((annotations.end_ns[alike] - annotations.start_ns[alike]).sum())
+        if len(alike) >= 2 and covered_ns > best_ns and _holds(annotations, alike, launching, work):
+            best, best_ns = (Found(RANGE, names[stem]), alike), covered_ns
+    covered_ns = int((annotations.end_ns[outer] - annotations.start_ns[outer]).sum())
+    most_alike = len(outer) >= 3 and 2 * distinct(stems[outer]).counts.max() > len(outer)
+    if most_alike and covered_ns > best_ns and _holds(annotations, outer, launching, work):
+        best = Found(RANGE, ", ".join(names[stem] for stem in dict.fromkeys(stems[outer].tolist()))), outer
+    return None if best is None else (best[0], among(np.arange(len(annotations)), best[1]))
+
+
+def ranges_among_ops(slices: Slices, parent: np.ndarray) -> np.ndarray:
+    """The rows of ops that are ranges of the program, in a file that has no annotation: as torch before 1.10 and some backends
+    write them. They hold ops of a library, and have neither inputs nor a number of autograd's.
+    """
+    if (slices.kind == Kind.ANNOTATION).any():
+        return np.zeros(0, np.int64)
+    ops = slices.of(Kind.OP)
+    holds = np.zeros(len(slices) + 1, bool)  # the last for -1
+    around = parent[ops[slices.is_named(ops, lambda name: "::" in name)]]
+    while (around := around[(around >= 0) & ~holds[around]]).size:
+        holds[around] = True
+        around = parent[around]
+    return ops[holds[ops] & slices.is_named(ops, may_be_a_range) & (slices.node[ops] < 0) & (slices.detail[ops] < 0)]
+
+
+def _outermost(annotations: Rows, places: np.ndarray) -> np.ndarray:
+    """Those of these places that begin when no earlier one is open."""
+    start_ns, end_ns = annotations.start_ns[places], annotations.end_ns[places]
+    return places[start_ns >= np.append(np.iinfo(np.int64).min, np.maximum.accumulate(end_ns)[:-1])]
+
+
+def _holds(annotations: Rows, places: np.ndarray, *moments: tuple[np.ndarray, np.ndarray]) -> bool:
+    """Whether of what begins at these moments (ns, each with its weight) nearly all is inside of the annotations there."""
+    start_ns, end_ns = annotations.start_ns[places], annotations.end_ns[places]
+    for at_ns, weight in moments:
+        last = np.searchsorted(start_ns, at_ns, "right") - 1
+        inside = (last >= 0) & (at_ns < end_ns[last])
+        if not len(at_ns) or weight[~inside].sum() > MOST_OUTSIDE * weight.sum():
+            return False
+    return True
 
 
 def found_spans(slices: Slices, parent: np.ndarray) -> tuple[Found, Spans] | None:
@@ -110,8 +144,7 @@ def found_spans(slices: Slices, parent: np.ndarray) -> tuple[Found, Spans] | Non
         before_ns = np.append(0, np.maximum.accumulate(slices.end_ns[rows])[:-1])
         starts = _at_long_pauses(starts, slices.start_ns[rows] - before_ns)
         start_ns = slices.start_ns[rows[starts]]
-        # The last one ends as long after its start as the others do, if so much was recorded.
-        stop_ns = min(int(start_ns[-1] + median(np.diff(start_ns))), last_ns)
+        stop_ns = int(start_ns[-1] + median(np.diff(start_ns)))  # as long after its start as the others end
         if _outside(slices, thread, int(start_ns[0]), stop_ns) <= MOST_BESIDE:
             name = _DIGITS.sub("#", slices[rows[starts[0]]].name)
             return Found(PERIOD, name), Spans(thread, start_ns, np.append(start_ns[1:], stop_ns))
@@ -119,22 +152,27 @@ def found_spans(slices: Slices, parent: np.ndarray) -> tuple[Found, Spans] | Non
 
 
 def _outside(slices: Slices, thread: int, start_ns: int, end_ns: int) -> float:
-    """The share of the GPU's time that is launched before or after these moments; without a GPU, of the thread's ops' time."""
-    rows = slices.of(*ON_GPU)
-    calls = slices.of(Kind.CALL)
+    """The share of the work that is launched before or after these moments."""
+    at_ns, weight = _work(slices, thread)
+    outside = (at_ns < start_ns) | (at_ns >= end_ns)
+    return float(weight[outside].sum() / max(weight.sum(), 1e-9))
+
+
+def _work(slices: Slices, thread: int) -> tuple[np.ndarray, np.ndarray]:
+    """When each GPU event was launched, and how long it took; without a GPU, the thread's outermost ops."""
+    rows, calls = slices.of(*ON_GPU), slices.of(Kind.CALL)
     calls = calls[slices.is_named(calls, is_launch)]
+    if not len(rows):
+        ops = slices.of(Kind.OP)
+        ops = outermost(slices, ops[(slices.track[ops] == thread) & slices.is_named(ops, lambda name: "::" in name)])
+        return slices.start_ns[ops], slices.duration_us[ops]
     called_ns = slices.start_ns[rows]
     if len(calls):
         order = calls[np.argsort(slices.correlation[calls], kind="stable")]
         place = np.minimum(np.searchsorted(slices.correlation[order], slices.correlation[rows]), len(order) - 1)
         known = slices.correlation[order[place]] == slices.correlation[rows]
         called_ns = np.where(known, slices.start_ns[order[place]], called_ns)
-    if not len(rows):
-        rows = slices.of(Kind.OP)
-        rows = outermost(slices, rows[slices.track[rows] == thread])
-        called_ns = slices.start_ns[rows]
-    outside = (called_ns < start_ns) | (called_ns >= end_ns)
-    return float(slices.duration_us[rows[outside]].sum() / max(slices.duration_us[rows].sum(), 1e-9))
+    return called_ns, slices.duration_us[rows]
 
 
 def with_spans(slices: Slices, spans: Spans) -> tuple[Slices, np.ndarray]:
@@ -179,12 +217,13 @@ def main_thread(slices: Slices) -> int | None:
     return int(np.argmax(weight))
 
 
-def _marks(slices: Slices, thread: int) -> np.ndarray:
-    """When (ns, in order) the thread launches; where nothing is launched, when its ops begin."""
+def _launches(slices: Slices, thread: int) -> tuple[np.ndarray, np.ndarray]:
+    """When (ns, in order) the thread launches, where nothing is launched, when its ops begin; each counts as one."""
     calls = slices.of(Kind.CALL)
     launches = calls[slices.is_named(calls, is_launch)]
     rows = launches if len(launches) else slices.of(Kind.OP)
-    return slices.start_ns[rows[slices.track[rows] == thread]]
+    at_ns = slices.start_ns[rows[slices.track[rows] == thread]]
+    return at_ns, np.ones(len(at_ns))
 
 
 def _extent(slices: Slices, thread: int) -> tuple[int, int, int]:
@@ -211,17 +250,6 @@ def _near(slices: Slices, rows: np.ndarray) -> np.ndarray:
             edge_ns = slices.start_ns[asked].min() if is_late else slices.start_ns[asked].max()
             rows = rows[(slices.start_ns[rows] < edge_ns) if is_late else (slices.start_ns[rows] > edge_ns)]
     return rows
-
-
-def _begin_outside(start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
-    """Which of these (in order of start) begin when no earlier one is open."""
-    return start_ns >= np.append(np.iinfo(np.int64).min, np.maximum.accumulate(end_ns)[:-1])
-
-
-def _place(start_ns: np.ndarray, end_ns: np.ndarray, moments_ns: np.ndarray) -> np.ndarray:
-    """In which of these intervals each moment is, or -1."""
-    at = np.searchsorted(start_ns, moments_ns, "right") - 1
-    return np.where((at >= 0) & (moments_ns < end_ns[at]), at, -1)
 
 
 def _elements(slices: Slices, parent: np.ndarray, thread: int) -> tuple[np.ndarray, np.ndarray]:

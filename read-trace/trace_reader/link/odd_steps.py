@@ -13,11 +13,12 @@ NEARLY_ALL = 0.9  # of the step, that an annotation spans: what it holds is look
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """A pause of one step: its place, and from when to when (ns) its thread recorded nothing."""
+    """A pause of one step, or before it: its place, and from when to when (ns) its thread recorded nothing."""
 
     step: int
     start_ns: int
     end_ns: int
+    is_before: bool = False
 
 
 def pauses(slices: Slices, steps: Rows, ends_ns: np.ndarray) -> tuple[Pause, ...]:
@@ -39,6 +40,10 @@ def pauses(slices: Slices, steps: Rows, ends_ns: np.ndarray) -> tuple[Pause, ...
         starts = np.append(np.maximum(slices.start_ns[rows], begin_ns), end_ns)
         reached = np.append(begin_ns, np.maximum.accumulate(np.maximum(slices.end_ns[rows], begin_ns)))
         longest = int(np.argmax(starts - reached))
-        if starts[longest] - reached[longest] >= OF_THE_EXCESS * (times_ns[step] - usual_ns):
-            found.append(Pause(step, int(reached[longest]), int(starts[longest])))
+        pause = Pause(step, int(reached[longest]), int(starts[longest]))
+        before_ns = begin_ns - int(steps.end_ns[step - 1])
+        if before_ns > pause.end_ns - pause.start_ns:  # between two steps
+            pause = Pause(step, int(steps.end_ns[step - 1]), begin_ns, is_before=True)
+        if pause.end_ns - pause.start_ns >= OF_THE_EXCESS * (times_ns[step] - usual_ns):
+            found.append(pause)
     return tuple(found) if 2 * len(found) <= len(steps) - 1 else ()

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 from trace_reader.errors import MissingExtraError
-from trace_reader.link.found_steps import Found, found_spans, repeated_range, with_spans
+from trace_reader.link.found_steps import (
+    Found,
+    found_spans,
+    ranges_among_ops,
+    repeated_range,
+    with_spans,
+)
 from trace_reader.link.impossible_events import ImpossibleEvent, cut_impossible
 from trace_reader.link.launches import Origin, gpu_work
 from trace_reader.link.nesting import outermost, parents
@@ -249,6 +255,7 @@ def link(decoded: Decoded, steps_from: re.Pattern[str] | None = None) -> Trace:
     """
     slices = decoded.slices
     parent = parents(slices)
+    slices.kind[ranges_among_ops(slices, parent)] = Kind.ANNOTATION
     annotations = Rows(slices, slices.of(Kind.ANNOTATION))
     found = None
     if steps_from is not None:

@@ -8,6 +8,7 @@ _TORCHS = re.compile(
     r"|FullyShardedDataParallel\.|FSDP::"
 )
 _PARTS = re.compile(r"## Call CompiledFxGraph |Torch-Compiled Region\b|nn\.Module: |(?:nccl|gloo|c10d|mpi|ucc):")
+_COMPILED = re.compile(r"Torch|CompiledFunction|AOT|Pregraph|Inductor|## Call|triton_|cpp_fused|graph_\d")
 _NODE = re.compile(r"Backward\d*$")  # of autograd
 
 
@@ -27,5 +28,7 @@ def is_part_of_a_step(name: str) -> bool:
 
 
 def may_be_a_range(name: str) -> bool:
-    """Whether, in a file that gives ranges an op's category, a name is a range's: no `library::op`, and no autograd node."""
-    return "::" not in name and _NODE.search(name) is None
+    """Whether, in a file that gives ranges an op's category, a name is a range's: no `library::op`, no autograd node, and nothing
+    of torch.compile's.
+    """
+    return "::" not in name and _NODE.search(name) is None and _COMPILED.match(name) is None

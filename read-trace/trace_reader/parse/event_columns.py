@@ -46,6 +46,7 @@ from trace_reader.parse.event_types import (
 LARGEST_VALUE = 1e18  # of a counter; a larger one is none
 LARGEST_BYTES = 2**50  # of a block of memory; larger numbers are none, and a sum of many has to fit into 64 bits
 NULL_VALUES = b"[]"
+TIMES_AS_LONG, LEAST_LONG_NS = 100, 10**10  # than the time in which nearly all slices begin, and ten seconds: no slice is
 LOST_TIME_NS = 10**9  # a GPU event at 0, this long before all others, has lost its time
 LONGEST_US = 3e15  # a time or duration beyond is none: in nanoseconds, a start and a duration fit into 64 bits
 _XLAS_DEVICE = re.compile(r"/device:\w+:\d|/host:CPU$")  # as XLA's profiler calls a process
@@ -203,7 +204,7 @@ class EventColumns:
         self._judge_zeros()
         if not self._columns:
             return None
-        columns = self._joined()
+        columns = self._possible(self._joined())
         first_ns = columns["start_ns"].min()
         columns["start_ns"] -= first_ns
         zero_ns = (self._base_ns or 0) + int(first_ns)
@@ -288,8 +289,7 @@ class EventColumns:
         start_ns, timed = self._nanoseconds([event.ts for event in slices])
         duration_us = np.array([event.dur for event in slices], np.float64)  # nan for None
         fine = timed & (duration_us >= 0) & (duration_us < LONGEST_US)
-        gpu = _IS_ON_GPU[kind]
-        at_zero = gpu & fine & (start_ns == 0)
+        at_zero = fine & (start_ns == 0)
         if at_zero.any() and not judged:
             self._at_zero += _chosen(slices, at_zero)
             fine &= ~at_zero
@@ -446,6 +446,21 @@ class EventColumns:
         for column in columns if found else ():
             column[:] = np.where(column >= 0, np.array(found, np.int32)[column], -1)
         return [detail_of(value) if type(value) is bytes else value for value in numbers]
+
+    def _possible(self, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Without slices that begin, or last, so far from where nearly all begin that no recording is so long."""
+        start_ns = np.sort(columns["start_ns"])
+        few = max(len(start_ns) // 50, 1)
+        if len(start_ns) <= 2 * few:
+            return columns
+        low, high = int(start_ns[few]), int(start_ns[-1 - few])
+        longest_ns = TIMES_AS_LONG * (high - low + LEAST_LONG_NS)
+        fine = (columns["start_ns"] >= low - longest_ns) & (columns["start_ns"] <= high + longest_ns)
+        fine &= columns["duration_us"] * 1000 <= longest_ns
+        if fine.all() or not fine.any():
+            return columns
+        self.skipped["impossible time"] += int((~fine).sum())
+        return {name: column[fine] for name, column in columns.items()}
 
     def _tell_ranges(self, columns: dict[str, np.ndarray]) -> None:
         """Torch before 1.10 and some backends give ranges an op's category: they are known by their names; where the profiler's

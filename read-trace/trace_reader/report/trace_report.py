@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import re
 from typing import TYPE_CHECKING
 
+import numpy as np
 from trace_reader.analysis.replay.plain_run import MEASURED
 from trace_reader.analysis.replay.what_if import PLAIN, Gain
 from trace_reader.analysis.trace.critical_path import VERDICTS
@@ -21,6 +22,7 @@ from trace_reader.findings.verdict import (
 )
 from trace_reader.guard import Failures
 from trace_reader.link.found_steps import RANGE, WHOLE
+from trace_reader.model.rows import median
 from trace_reader.names.kernel_names import is_collective
 from trace_reader.names.range_names import is_part_of_a_step
 from trace_reader.report.document import LABEL_WIDTH, Document, Item, Style, middle, short
@@ -37,6 +39,7 @@ SMALLEST_SHARE = 0.0005  # that is not 0
 TO_LOOK_INTO, WORTH_A_LOOK = frozenset(["python-between-ops"]), 0.2  # what says where to look is no change; a share of the path
 OF_NO_CHANGE = frozenset(VERDICTS.values()) - NAMING
 MOST_FINDINGS = 4  # of a brief report
+FAR_STEP = 3.0  # times the median of the steps
 LEAST_STEPS = 3  # annotations, that could be steps
 MOST_MERGED_RANKS = 8  # of a merged file, that are named
 MOST_KINDS = 12  # of kernels or ops in one line
@@ -106,18 +109,22 @@ def _memory(out: Document, facts: Facts, style: Style) -> None:
 
 def work_per_step(facts: Facts, most: int = MOST_KINDS) -> str:
     """One line: how many kernels (without a GPU: leaf ops) the middle recorded step launched, and which."""
-    step = facts.middle_step
+    step = facts.usual_step
     if step is None:
         return "no recorded steps"
     names = [(middle(label, LABEL_WIDTH), n) for label, n in step.work[:most]]
     listed = ", ".join(label if n == 1 else f"{n} x {label}" for label, n in names) or "nothing"
     if len(step.work) > most:
         listed += f" and {count(len(step.work) - most, 'more kind')}"
+    alike = sum((one.work, one.memcpys, one.memsets) == (step.work, step.memcpys, step.memsets) for one in facts.steps)
+    of_steps = f", in {alike} of {len(facts.steps)} steps" if alike < len(facts.steps) else ""
     if not facts.has_gpu_work:
-        return f"ops per step: {step.kernels_or_ops} ({listed})"
+        return f"ops per step: {step.kernels_or_ops} ({listed}){of_steps}"
+    if step.launches and not step.work:
+        return f"kernels per step: unknown (of its {count(step.launches, 'launch', 'launches')} the trace lacks the GPU events)"
     others = ((step.memcpys, "memcpy"), (step.memsets, "memset"))
     extras = "".join(f" and {n} {name}{'s' if n > 1 else ''}" for n, name in others if n)
-    return f"kernels per step: {step.kernels}{extras} ({listed})"
+    return f"kernels per step: {step.kernels}{extras} ({listed}){of_steps}"
 
 
 def _findings(out: Document, findings: list[Finding], facts: Facts) -> None:
@@ -230,7 +237,7 @@ def header(facts: Facts, style: Style) -> list[str]:
         lines.append("the file is cut off: its whole part was read")
     if facts.steps:
         every = "one every " if len(facts.steps) > 1 else ""
-        period = f", {every}{us(facts.step_period_us)}" if facts.step_period_us else ""
+        period = f", {every}{us(facts.step_period_us)}{_far_step(facts)}" if facts.step_period_us else ""
         lines.append(f"{steps_line([step.name for step in facts.steps])}{period}")
         if how := how_found(facts):
             lines.append(f"{how}{_to_take(facts)}")
@@ -243,6 +250,15 @@ def header(facts: Facts, style: Style) -> list[str]:
         verb = "is" if facts.outliers == 1 else "are"
         lines.append(f"{count(facts.outliers, 'event')} far from all others {verb} left out of the window")
     return lines
+
+
+def _far_step(facts: Facts) -> str:
+    """Where one step makes the mean another number than most steps are: the median, and that step."""
+    times_us, paused = facts.step_times_us, {pause.step for pause in facts.health.pauses}
+    told = [time for place, time in enumerate(times_us) if place and place not in paused]
+    if len(told) < LEAST_STEPS or facts.server_steps or max(told) < FAR_STEP * (usual_us := median(np.array(told))):
+        return ""
+    return f" on average (median {us(usual_us)}; {facts.steps[times_us.index(max(told))].name} {us(max(told))})"
 
 
 def how_found(facts: Facts) -> str:

@@ -145,7 +145,7 @@ def rows(traces: Sequence[Facts]) -> tuple[Row, ...]:
 
 
 def _row(label: str, facts: Facts, shared: set[str]) -> Row:
-    step = facts.middle_step if facts.has_gpu_work else None
+    step = facts.usual_step if facts.has_gpu_work else None
     return Row(
         label,
         facts,

@@ -66,7 +66,7 @@ def measures(facts: Facts, periods_us: Sequence[float] = ()) -> RunMeasures:
 
 
 def _of_steps(facts: Facts, periods_us: Sequence[float]) -> dict[str, float | None]:
-    middle = facts.middle_step
+    middle = facts.usual_step
     assert middle is not None
     gpu_us = [step.gpu_busy_us for step in facts.steps if step.gpu_busy_us is not None]
     found: dict[str, float | None] = {

@@ -3,6 +3,7 @@
 The report is made of these. A finding (findings/) looks at them, and at the trace itself where it needs more.
 """
 
+from collections import Counter
 import html
 from typing import Any
 import warnings
@@ -113,6 +114,7 @@ class Facts(msgspec.Struct, frozen=True):
     steps: tuple[StepFacts, ...]
     server_steps: tuple[ServerSteps, ...]  # of an inference server: prefill and decode apart
     steps_found: Found | None  # how, where the program marks none
+    step_times_us: tuple[float, ...]  # of each from the end of the one before (of the first from its start) to its own
     step_period_us: float | None  # from one step's end to the next one's, on average; of a single one, how long it is
     plain: PlainRun  # the run without the profiler
     kernels: tuple[KernelFacts, ...]
@@ -143,9 +145,14 @@ class Facts(msgspec.Struct, frozen=True):
         return self.gpu_busy_us is not None
 
     @property
-    def middle_step(self) -> StepFacts | None:
-        """The recorded step in the middle: past the cold ones."""
-        return self.steps[len(self.steps) // 2] if self.steps else None
+    def usual_step(self) -> StepFacts | None:
+        """The recorded step that launched what most steps did; of equally many, the one in the middle, past the cold ones."""
+        if not self.steps:
+            return None
+        times = Counter((step.work, step.memcpys, step.memsets) for step in self.steps)
+        middle = len(self.steps) // 2
+        places = sorted(range(len(self.steps)), key=lambda place: (abs(place - middle), -place))
+        return self.steps[max(places, key=lambda p: times[self.steps[p].work, self.steps[p].memcpys, self.steps[p].memsets])]
 
     def __repr__(self) -> str:
         """A few lines: what `_summary` says."""

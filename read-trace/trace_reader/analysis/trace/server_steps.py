@@ -11,7 +11,7 @@ from trace_reader.model.rows import median
 # With detailed_trace_annotation execute_<tokens>_context_<requests>(sq..sk..)_generation_<requests>(sq..sk..).
 _VLLM = re.compile(r"execute_(?:\d+_)?(?:context|new)_(\d+)(?:\(\w*\))?_(?:generation|cached)_(\d+)")
 # SGLang's step[DECODE bs=8 ...], ATOM's prefill[...] and decode[...].
-_SGLANG = re.compile(r"^(?:step\[)?(EXTEND|PREFILL|DECODE|MIXED)\b", re.IGNORECASE)
+_SGLANG = re.compile(r"^(?:step\[(EXTEND|PREFILL|DECODE|MIXED)\b|(prefill|decode)\[)", re.IGNORECASE)
 PREFILL, DECODE, BOTH = "prefill", "decode", "prefill and decode"
 
 
@@ -31,7 +31,7 @@ def kind_of_step(name: str) -> str | None:
         new, running = int(found[1]) > 0, int(found[2]) > 0
         return BOTH if new and running else PREFILL if new else DECODE if running else None
     if found := _SGLANG.search(name):
-        return {"EXTEND": PREFILL, "PREFILL": PREFILL, "DECODE": DECODE, "MIXED": BOTH}[found[1].upper()]
+        return {"EXTEND": PREFILL, "PREFILL": PREFILL, "DECODE": DECODE, "MIXED": BOTH}[(found[1] or found[2]).upper()]
     return None
 
 

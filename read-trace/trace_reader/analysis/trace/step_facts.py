@@ -16,6 +16,7 @@ from trace_reader.names.call_names import asks_occupancy, is_launch, is_synchron
 from trace_reader.names.kernel_names import decode_name
 from trace_reader.names.op_names import CONVERTING_OPS, GEMM_OPS, IDLE_OPS, VIEW_OPS
 
+NO_LIBRARY = ("autograd::", "torch::", "c10d::", "prims::")  # no library of ops
 Counts = tuple[tuple[str, int], ...]  # labels, with how often each
 
 
@@ -171,7 +172,7 @@ def _leaf_ops(trace: Trace) -> list[Counts]:
     idle = VIEW_OPS | IDLE_OPS
 
     def works(name: str) -> bool:
-        return (name.startswith("aten::") and name not in idle) or "cpp_fused" in name
+        return ("::" in name and not name.startswith(NO_LIBRARY) and name not in idle) or "cpp_fused" in name
 
     working = _inside_steps(trace, trace.ops.where(trace.ops.is_named(works)))
     compiling = trace.slices.are_named(Kind.OP, is_compiling)

@@ -100,6 +100,7 @@ def summarize(trace: Trace, run: RunWithoutProfiler | None) -> Facts:
         health=health(trace),
         zero_timestamps=trace.zero_timestamps,
         steps_found=trace.found,
+        step_times_us=tuple((np.diff(np.append(trace.steps.start_ns[:1], trace.step_ends_ns)) / 1000).tolist()),
         step_period_us=period_us,
         work_kinds=work_kind_facts(parts["kernels"]),
     )
