@@ -11,7 +11,7 @@ import time
 
 import pytest
 from reader_helpers import GALLERY, TOOL
-from reader_helpers.events import document, kernel, launch, op, step
+from reader_helpers.events import annotation, document, kernel, launch, op, step
 from trace_reader import cli, read
 from trace_reader.commands import redact as redact_module
 from trace_reader.commands.redact import CHUNK_BYTES, redact
@@ -474,3 +474,54 @@ def test_an_error_names_the_file_that_it_is_about(tmp_path, capsys):
 
 def test_a_key_and_a_value_of_the_same_text_have_words_of_their_own():
     assert b'{"key-1": "name-1"}' in redact(b'{"traceEvents":[{"ph":"i","args":{"zyxwv": "zyxwv"}}]}').data
+
+
+WORDS = (
+    "gpu-node7", "train-data-03", "data-loader-1", "adam-optimizer", "tensor_core", "alice", "zeta9", "model-zoo.example.org",
+    "conv2d-box", "falcon",
+)  # fmt: skip
+
+
+def with_a_word(said, word):
+    """A trace whose header or a path says a word, and that has it in names, keys, processes and frames."""
+    places = [f"load_{word}_shard", f"{word} forward", f"run on {word}", f"my{word}x" if len(word) >= 8 else word]
+    events = [annotation(name, n, 1) for n, name in enumerate(places)]
+    events += [{"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": f"python {word.upper()}"}}]
+    events += [op("aten::add", 9, 1) | {"args": {word: 3, "note": f"see {word}"}}, step(3, 20, 9)]
+    return json.dumps({**said, "traceEvents": events}).encode()
+
+
+SAYS = {
+    "host_name": lambda word: word,
+    "env": lambda word: {"USER": word},
+    "SLURM_JOB_NAME": lambda word: word,
+    "hosts": lambda word: [word],
+    "master_addr": lambda word: f"{word}:29500",
+    "environ": lambda word: [f"LOGNAME={word}"],
+    "HOME": lambda word: f"/home/{word}",
+    "traceName": lambda word: f"/data/{word}/run/t.json",
+    "x": lambda word: f"C:\\Users\\{word}\\t.py",
+    "email": lambda word: f"{word}@corp.example",
+}
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("key", SAYS)
+def test_what_a_trace_calls_a_host_a_user_or_a_folder_is_nowhere_in_the_copy(word, key):
+    copy = redact(with_a_word({key: SAYS[key](word)}, word)).data.decode()
+    assert word.lower() not in copy.lower()
+    assert '"aten::add"' in copy and '"ProfilerStep#3"' in copy and json.loads(copy)["traceEvents"]
+
+
+FOLDERS = ("kernel", "dataloader", "distributed", "step", "optimizer", "add", "rank", "args", "user_annotation")
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_called_as_torch_calls_something_destroys_nothing(folder):
+    wait = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    events = [step(0, 0, 90), annotation(wait, 1, 5), annotation("Optimizer.step#SGD.step", 10, 20), op("aten::add", 11, 9)]
+    events += [launch(12, 1), kernel("void at::native::add_kernel<float>(int)", 14, 9, 1)]
+    text = json.dumps({"traceEvents": events, "distributedInfo": {"rank": 1, "world_size": 2}, "x": f"/home/zoe/{folder}/t.py"})
+    copy = redact(text.encode()).data.decode()
+    assert json.loads(copy)["traceEvents"] == events and json.loads(copy)["distributedInfo"] == {"rank": 1, "world_size": 2}
+    assert "zoe" not in copy

@@ -19,7 +19,7 @@ import msgspec
 from trace_reader.analysis.trace.time_by_place import is_own
 from trace_reader.errors import TraceError
 from trace_reader.names.demangle import demangled
-from trace_reader.names.private_words import finds_private, private_words
+from trace_reader.names.private_words import Private, is_private_key, private_words
 from trace_reader.names.public_words import pieces, public_words
 from trace_reader.parse.byte_source import Bytes, read_bytes
 from trace_reader.parse.decode import decode_bytes
@@ -42,6 +42,12 @@ NAMES = frozenset(
      "Input type", "Input Dims", "Input Strides", "Concrete Inputs", "In split size", "Out split size", "kernel_backend",
      "Module Hierarchy", "Call stack", "External id", "nccl_version", "grid", "block", "device", "script", "run",
      "versions", "peak_memory", "autograd_phase"]
+)  # fmt: skip
+# What the format says, of which none is anybody's.
+FORMAT = frozenset(["cat", "ph", "s", "bp", "dtype", "displayTimeUnit", "Input type", "Input Dims", "Input Strides"])
+_OF_TORCH = frozenset(
+    ["traceEvents", "args", "distributedInfo", "deviceProperties", "rank", "world_size", "numSms", "schemaVersion", "trace_id",
+     "record_shapes", "with_stack", "profile_memory", "with_modules", "with_flops"]
 )  # fmt: skip
 PATHS = frozenset(["traceName", "kernel_file", "CallFrom"])
 # Numbers, which some traces write as strings; of any length, as the reader needs them.
@@ -85,11 +91,13 @@ _NEUTRAL = re.compile(
 _SHAPE = re.compile(r"\d+(?:x\d+)+")
 _IDENTIFIER = re.compile(r"\w+")
 _LETTERS = re.compile(r"[A-Za-z]+")
-# What torch and CUDA write as a whole: an op, a call of the runtime or driver, a step.
+# What torch and CUDA write as a whole: an op, a call of the runtime or driver, a step, a wait for a loader, an optimizer's step.
 _PUBLICS = re.compile(
-    r"(?:aten|c10|c10d|prims|prim|torch|autograd|cudnn|nccl|gloo|quantized|inductor|torchvision|triton)(?:::|:)[\w:. ]+"
-    r"|(?:cuda|cu|hip|ur|ze|nccl|cublas|cudnn)[A-Z]\w+|ProfilerStep#\d+|\w+Backward\d*|c10::\w+"
+    r"aten::\w+|(?:cuda|cu|hip)[A-Z][A-Za-z0-9]+(?:_v\d)?|ProfilerStep#\d+|enumerate\(DataLoader\)#\w+\.\w+"
+    r"|Optimizer\.(?:step|zero_grad)#\w+\.\w+|DistributedDataParallel\.forward|Mem(?:cpy|set) [\w() >-]+|[A-Z]\w*Backward\d*"
 )
+# Names of kernels and of C++, in which a weak word is a part of theirs.
+_CODE = re.compile(r"::|<|^(?:void |nccl|cutlass|ampere|volta|turing|hopper|sm\d|nvjet|triton_|cudnn|xmma|Cijk|gemm|flash)|#")
 _JOINTS = frozenset("_.-:@+~$%#=&?!/\\' ")
 
 
@@ -115,7 +123,7 @@ def redact(data: bytes, keep: str | re.Pattern[str] | None = None) -> Redacted:
     """The trace with each string replaced that is not known to be public. `keep`: a regular expression; a value, a key or a word
     of a name that it matches as a whole stays, too. Raises re.error.
     """
-    words = _Words(re.compile(keep) if keep else None, private_words(data))
+    words = _Words(re.compile(keep) if keep else None, private_words(_strings(data)))
     tokens = _Tokens(words)
     places: Counter[bytes] = Counter()
     copy = bytearray()
@@ -133,6 +141,22 @@ def redact(data: bytes, keep: str | re.Pattern[str] | None = None) -> Redacted:
     replaced = tuple(Replaced(word, words.original[word], n) for word, n in ranked)
     same = {token: n for token, n in places.items() if tokens[token] == token}
     return Redacted(bytes(copy), replaced, _suspicious(same, words.let_through))
+
+
+def _strings(data: bytes) -> Iterator[tuple[str, str]]:
+    """Each distinct string of the text, with the key that it stands under, empty for none; of a list, too."""
+    found: dict[bytes, None] = {}
+    for parts in _cut(data):
+        found.update(dict.fromkeys(parts[1::2]))
+    for token in found:
+        meant = [_meant(string) for string in _WHOLE.findall(token)]
+        if len(meant) == 2:
+            yield meant[0], meant[1]
+        elif meant:
+            yield "", meant[0]
+            if not token.endswith(b'"') and is_private_key(meant[0]):  # a list or an object stands there
+                for inside in re.findall(re.escape(token) + rb"\s*[\[{]([^\[\]{}]{0,4000})[\]}]", data):
+                    yield from ((meant[0], _meant(string)) for string in _WHOLE.findall(inside))
 
 
 def _cut(data: bytes) -> Iterator[list[bytes]]:
@@ -206,8 +230,9 @@ def _written(said: str, part: bytes) -> bytes:
 class _Words:
     """The words that stand for what is not public; the same text has the same word in the whole copy."""
 
-    def __init__(self, keep: re.Pattern[str] | None, private: dict[str, str]):
-        self.keep, self._private, self._finds_private = keep, private, finds_private(private)
+    def __init__(self, keep: re.Pattern[str] | None, private: Private):
+        self.keep, self._private = keep, private
+        self._finds_strong, self._finds_private = private.finds(with_weak=False), private.finds(with_weak=True)
         self.original: dict[str, str] = {}
         self.used: list[str] = []
         self.let_through: set[str] = set()  # what only `keep` let through
@@ -234,15 +259,21 @@ class _Words:
 
     def _said_private(self, text: str, rest: Callable[[str], str]) -> str:
         """The text with what the trace calls a host, a user or a folder replaced, and the rest said in another way."""
-        if self._finds_private is None or _PUBLICS.fullmatch(text):
+        if _PUBLICS.fullmatch(text):
             return rest(text)
-        return self._in_pieces(text, self._finds_private, self._private_word, rest)
+        finds = self._finds_strong if _CODE.search(text) else self._finds_private
+        return self._in_pieces(text, finds, lambda found: self._private_word(text, found), rest) if finds else rest(text)
 
-    def _private_word(self, text: str) -> str:
-        return self.whole(self._private.get(text.lower(), "host"), text)  # a host may stand before its domain
+    def _private_word(self, text: str, found: str) -> str:
+        """One word however it is spelled; inside of an identifier one, too."""
+        at = text.find(found)
+        inside = _IDENTIFIER.fullmatch(text[max(at - 1, 0) : at] + text[at + len(found) : at + len(found) + 1]) is not None
+        return self.whole(self._private.kind(found), found.lower().replace("_", "-"), joint="" if inside else "-")
 
     def key(self, text: str) -> str:
-        return self._said_private(text, self._key) if text not in NAMES | PATHS | NUMBERS else text
+        if text in NAMES | PATHS | NUMBERS or self._finds_strong is None or text in _OF_TORCH:
+            return self._key(text) if text not in _OF_TORCH else text
+        return self._in_pieces(text, self._finds_strong, lambda found: self._private_word(text, found), self._key)
 
     def _key(self, text: str) -> str:
         return text if self._is_public(text) and not _NUMBERS.search(text) else self.whole("key", text)
@@ -256,6 +287,8 @@ class _Words:
         if key in PATHS:
             found = _LINE.fullmatch(text)
             return f"{self.path(found['file'])}:{found['line']}" if found else self.path(text)
+        if key in FORMAT:
+            return self._in_pieces(text, _SPAN, self._span, self._without_files)
         if key in NAMES:
             return self.name(text)
         return self.whole("host" if _OF_A_HOST.intersection(pieces(key)) else "name", text)
