@@ -91,13 +91,13 @@ _NEUTRAL = re.compile(
 _SHAPE = re.compile(r"\d+(?:x\d+)+")
 _IDENTIFIER = re.compile(r"\w+")
 _LETTERS = re.compile(r"[A-Za-z]+")
-# What torch and CUDA write as a whole: an op, a call of the runtime or driver, a step, a wait for a loader, an optimizer's step.
-_PUBLICS = re.compile(
-    r"aten::\w+|(?:cuda|cu|hip)[A-Z][A-Za-z0-9]+(?:_v\d)?|ProfilerStep#\d+|enumerate\(DataLoader\)#\w+\.\w+"
-    r"|Optimizer\.(?:step|zero_grad)#\w+\.\w+|DistributedDataParallel\.forward|Mem(?:cpy|set) [\w() >-]+|[A-Z]\w*Backward\d*"
+# What torch and CUDA write as a whole: an op, a call of the runtime or driver, a step.
+_PUBLICS = re.compile(r"aten::\w+|(?:cuda|cu|hip)[A-Z][A-Za-z0-9]+(?:_v\d)?|ProfilerStep#\d+")
+# Names of kernels, of C++ and of torch's ranges, in which a weak word is a part of theirs.
+_CODE = re.compile(
+    r"::|<|#|\.forward$|Backward\d*$|^enumerate\(DataLoader\)|^Mem(?:cpy|set) |"
+    r"^(?:void |nccl|cutlass|ampere|volta|turing|hopper|sm\d|nvjet|triton_|cudnn|xmma|Cijk|gemm|flash)"
 )
-# Names of kernels and of C++, in which a weak word is a part of theirs.
-_CODE = re.compile(r"::|<|^(?:void |nccl|cutlass|ampere|volta|turing|hopper|sm\d|nvjet|triton_|cudnn|xmma|Cijk|gemm|flash)|#")
 _JOINTS = frozenset("_.-:@+~$%#=&?!/\\' ")
 
 
@@ -261,7 +261,15 @@ class _Words:
         """The text with what the trace calls a host, a user or a folder replaced, and the rest said in another way."""
         if _PUBLICS.fullmatch(text):
             return rest(text)
-        finds = self._finds_strong if _CODE.search(text) else self._finds_private
+        if _CODE.search(text):
+            return self._said_strong(text, rest)
+        return self._without_private(text, self._finds_private, rest)
+
+    def _said_strong(self, text: str, rest: Callable[[str], str]) -> str:
+        """The same, but for words that are public ones as well."""
+        return self._without_private(text, self._finds_strong, rest)
+
+    def _without_private(self, text: str, finds: re.Pattern[str] | None, rest: Callable[[str], str]) -> str:
         return self._in_pieces(text, finds, lambda found: self._private_word(text, found), rest) if finds else rest(text)
 
     def _private_word(self, text: str, found: str) -> str:
@@ -271,9 +279,9 @@ class _Words:
         return self.whole(self._private.kind(found), found.lower().replace("_", "-"), joint="" if inside else "-")
 
     def key(self, text: str) -> str:
-        if text in NAMES | PATHS | NUMBERS or self._finds_strong is None or text in _OF_TORCH:
-            return self._key(text) if text not in _OF_TORCH else text
-        return self._in_pieces(text, self._finds_strong, lambda found: self._private_word(text, found), self._key)
+        if text in _OF_TORCH:
+            return text
+        return self._key(text) if text in NAMES | PATHS | NUMBERS else self._said_strong(text, self._key)
 
     def _key(self, text: str) -> str:
         return text if self._is_public(text) and not _NUMBERS.search(text) else self.whole("key", text)
@@ -288,7 +296,7 @@ class _Words:
             found = _LINE.fullmatch(text)
             return f"{self.path(found['file'])}:{found['line']}" if found else self.path(text)
         if key in FORMAT:
-            return self._in_pieces(text, _SPAN, self._span, self._without_files)
+            return self._said_strong(text, self._without_files)
         if key in NAMES:
             return self.name(text)
         return self.whole("host" if _OF_A_HOST.intersection(pieces(key)) else "name", text)
