@@ -278,11 +278,11 @@ def test_the_error_of_a_replay_is_a_share_of_the_recorded_step(tmp_path, capsys,
     assert replays.main() == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-3:] == [
-        "1 recordings: error 0.0000 (median), 0.0000 at most",
+        "2 recordings: error 0.0000 (median), 0.0000 at most",
         "not played: 1 (launches or ops are missing), 2 (of a job, played with its other ranks)",
         "1 of 1 jobs: error 0.0000 at most",
     ]
-    assert f"{tmp_path}/one.json: no two steps; reading " in "".join(lines)
+    assert f"{tmp_path}/one.json: error 0.0000; reading " in "".join(lines)
     played = replays.RunWithoutProfiler.__init__
 
     def slower(self, trace, steps=None):

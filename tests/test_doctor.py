@@ -81,7 +81,7 @@ def test_kernels_without_launches_and_without_times_are_warnings(staged):
     checks, code = staged(GPU_PROBE, [*GOOD, kernel(GEMM, 50, 10, 99)])
     assert (code, checks["profiler"].status) == (0, WARNING)
     assert checks["profiler"].text == "1 of 2 GPU events have no launch in the trace"
-    checks, code = staged(GPU_PROBE, [launch(0, 1), kernel(GEMM, 5, 0, 1)])
+    checks, code = staged(GPU_PROBE, [launch(0, 1), kernel(GEMM, 5.5, 0, 1)])
     assert checks["profiler"].text == "1 of 1 kernels have a start or duration of 0 (CUPTI 130001)"
     assert "13.1 does not" in checks["profiler"].todo
 

@@ -470,5 +470,5 @@ def test_a_claim_is_judged_by_a_recording_and_says_why_where_it_does_not_hold(cl
 def test_of_a_plain_step_what_is_measured_is_kept():
     step = SimpleNamespace(cpu_us=5.0, gpu_busy_us=3.0)
     for how, kept in (("measured", {"plain_us": 4.0}), ("estimated", {})):
-        facts = SimpleNamespace(middle_step=step, plain=SimpleNamespace(how=how, step_us=4.0))
+        facts = SimpleNamespace(usual_step=step, plain=SimpleNamespace(how=how, step_us=4.0))
         assert recording_of_gallery._measured(cast(Facts, facts)) == {"cpu_us": 5.0, "gpu_busy_us": 3.0, **kept}

@@ -34,7 +34,7 @@ def recordings() -> list[str]:
 
 
 def error_of(trace: Trace) -> float | str | None:
-    """The error, or why the report does not play the run; None of what has no two steps, or is no recording."""
+    """The error, or why the report does not play the run; None of what has no steps, or is no recording."""
     recorded_us = step_period_us(trace)
     if recorded_us is None:
         return None
@@ -82,7 +82,7 @@ def main() -> int:
             run.replay.play()
             played_s, begun = time.perf_counter() - begun, time.perf_counter()
             analyze(trace)
-            told = f"error {error:.4f}" if isinstance(error, float) else error or "no two steps"
+            told = f"error {error:.4f}" if isinstance(error, float) else error or "no steps"
             print(
                 f"{path}: {told}; reading {read_s:.2f} s, one replay {played_s:.2f} s, all facts and findings "
                 f"{time.perf_counter() - begun:.2f} s; {len(trace.slices)} slices"

@@ -36,7 +36,8 @@ _EVERYBODYS = frozenset([
     "venv", "virtualenv", "python", "numpy", "src", "app", "apps", "work", "workspace", "localhost", "unknown", "none",
     "null", "nobody", "admin", "default", "worker", "master", "main", "gpu", "cpu", "node", "host", "true", "false",
     "tests", "utils", "scripts", "code", "project", "projects", "com", "org", "net", "internal", "cluster", "svc",
-    "file", "http", "https", "tcp", "traces", "logs",
+    "file", "http", "https", "tcp", "traces", "logs", "user_annotation", "gpu_user_annotation", "cpu_op", "python_function",
+    "cuda_runtime", "cuda_driver", "gpu_memcpy", "gpu_memset", "privateuse1_runtime", "privateuse1_driver",
 ])  # fmt: skip
 _PYTHON = re.compile(r"\.?(?:python|pypy|py)?[\d.]*$", re.IGNORECASE)
 _EXTENSIONS = ("py", "json", "gz", "pt", "log", "txt", "step", "forward", "backward")

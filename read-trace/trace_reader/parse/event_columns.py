@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from trace_reader.model.rows import distinct
+from trace_reader.model.rows import distinct, median
 from trace_reader.model.slices import (
     NO_CORRELATION,
     NO_NODE,
@@ -289,7 +289,10 @@ class EventColumns:
         start_ns, timed = self._nanoseconds([event.ts for event in slices])
         duration_us = np.array([event.dur for event in slices], np.float64)  # nan for None
         fine = timed & (duration_us >= 0) & (duration_us < LONGEST_US)
-        at_zero = fine & (start_ns == 0)
+        # Of the CPU's, where the others are late already; most files begin near 0 or far from it.
+        others_ns = int(median(start_ns)) if self._base_ns is None else self._base_ns + self._first_ns
+        late = len(start_ns) > 0 and others_ns > LOST_TIME_NS
+        at_zero = fine & (start_ns == 0) & (_IS_ON_GPU[kind] | late)
         if at_zero.any() and not judged:
             self._at_zero += _chosen(slices, at_zero)
             fine &= ~at_zero
