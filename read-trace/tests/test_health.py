@@ -34,10 +34,9 @@ def test_an_event_that_others_of_its_stream_begin_in_is_cut_and_told(tmp_path, t
     assert (cut.duration_us, cut.left_us, cut.others) == (100_000, 190, 2)
     facts = read(write(tmp_path / "t.json", *events))
     assert (facts.gpu_busy_us, facts.steps[0].gpu_busy_us) == (290, 290)
-    assert (
-        "cannot be: nvjet GEMM 256x128 takes 100.00 ms, and 2 others of its stream begin meanwhile; it is cut where the next one "
-        "begins, and no gain rests on that time"
-    ) in told(*events).partition("Verdict")[0]
+    impossible = "nvjet GEMM 256x128 lasts 100.00 ms, but 2 later events start on the same stream before it ends"
+    said = f"impossible timing: {impossible}; it is cut at the next event's start"
+    assert said in told(*events).partition("Verdict")[0]
 
 
 def test_kernels_that_overlap_at_their_edges_or_in_a_graph_or_often_are_left(tmp_path):
@@ -58,8 +57,8 @@ def test_a_wait_that_outlasts_all_recorded_work_is_unknown_and_promises_nothing(
     assert (facts.verdict, facts.health.outlasting, facts.health.outlasting_us) == ("unknown", 3, 19_240)
     assert [finding.slug for finding in facts.findings if finding.gain] == []
     said = told(*events)
-    longer = "up to 19.24 ms longer than all recorded GPU work runs: for work that is not recorded"
-    assert f"not in the file: 3 synchronizing calls wait {longer}" in said.partition("Verdict")[0]
+    missing = "missing GPU work: 3 synchronizing calls wait up to 19.24 ms after the last recorded GPU work ends"
+    assert missing in said.partition("Verdict")[0]
     assert "of a step without the profiler" not in said and "sync-in-step" not in said
     late = [one | {"dur": 1400} if one["name"] == SYNC else one for one in events]  # 0.94 ms behind the kernel's end
     assert read(write(tmp_path / "t.json", *late)).health.outlasting == 0
@@ -91,8 +90,11 @@ def test_a_pause_of_one_step_is_told_once_and_is_in_no_number_per_step(tmp_path,
     assert facts.critical_path.window_us == without.critical_path.window_us - usual
     assert [(one.step, (one.end_ns - one.start_ns) / 1000) for one in facts.health.pauses] == [(2, 90_040)]
     said = told(*run(90_000))
-    assert "ProfilerStep#2 stands still for 90.04 ms, the others do not (a garbage collection, or a busy machine?): what" in said
-    assert "python-between-ops" not in said and "stands still" not in told(*run(0))
+    assert (
+        "ProfilerStep#2 pauses for 90.04 ms, unlike the other steps (perhaps garbage collection, or a busy machine); per-step"
+        in said
+    )
+    assert "python-between-ops" not in said and "pauses for" not in told(*run(0))
 
 
 def test_a_pause_between_two_steps_is_in_no_number_per_step_either(tmp_path, told):
@@ -100,9 +102,7 @@ def test_a_pause_between_two_steps_is_in_no_number_per_step_either(tmp_path, tol
     events = [one for n, at in enumerate(starts) for one in (step(n, at, 990), op("aten::mm", at + 5, 900))]
     assert read(write(tmp_path / "t.json", *events)).step_period_us == pytest.approx(1000, abs=5)
     said = told(*events)
-    assert (
-        "before ProfilerStep#3 nothing is recorded for 20.01 ms, the others do not: what is told per step is without it" in said
-    )
+    assert "nothing is recorded for 20.01 ms before ProfilerStep#3; per-step numbers exclude this gap" in said
 
 
 def test_one_step_that_does_more_is_named_and_what_most_do_is_told(told):
@@ -168,7 +168,7 @@ def test_events_that_name_no_launch_count_in_the_step_in_which_they_begin(tmp_pa
     ]
     facts = read(write(tmp_path / "t.json", *events))
     assert [(one.kernels, one.gpu_busy_us) for one in facts.steps] == [(1, 30), (2, 35)]
-    assert "no GPU event names its launch: each is counted in the step in which it begins" in told(*events)
+    assert "the GPU events name no launch: each counts in the step in which it starts" in told(*events)
 
 
 def test_a_clock_of_whole_microseconds_is_a_clock(tmp_path):
@@ -179,7 +179,7 @@ def test_a_clock_of_whole_microseconds_is_a_clock(tmp_path):
 
 def test_an_empty_recording_says_so(told):
     said = told(call("cudaDeviceSynchronize", 5, 3, 1), call("cudaDeviceSynchronize", 15, 3, 2))
-    assert "unknown: the trace lacks all that the program did: it holds 2 calls, no op and no kernel; it holds no GPU" in said
+    assert "unknown: the trace lacks any op or kernel (it holds 2 calls): run the program inside the profile() block" in said
 
 
 @pytest.mark.parametrize("shared", ["steps", "launches"])
@@ -192,7 +192,7 @@ def test_two_processes_in_one_file_are_not_read_as_one(tmp_path, told, shared):
         events += [{**one, "pid": pid} for one in (step(1 + 5 * (rank and shared == "launches"), 0, 90), launch(5, number))]
         events.append(kernel(GEMM, 10, 60, number, device=rank))
     said = told(*events)
-    assert "unknown: the trace lacks what would tell the events of 2 processes apart that are in this one file" in said
+    assert "unknown: the trace lacks a way to tell apart the 2 processes whose events are in this one file" in said
     assert "saves" not in said.replace("what each saves", "")
     assert read(write(tmp_path / "t.json", *events, mergedRanks=[0, 1])).missing == ()
 

@@ -78,7 +78,7 @@ def test_where_nobody_marked_a_step_the_report_says_what_could_be_one(tmp_path, 
     assert cli.main([path]) == 0
     out = capsys.readouterr().out
     assert "\nsteps: 3 (batch 0 to batch 2), one every 20.0 µs\n" in out
-    assert "\nno ProfilerStep marks them: the range batch #, which repeats (each has 1 op)\n" in out
+    assert "\nno ProfilerStep: the steps are the range batch #, which repeats (1 op each)\n" in out
 
 
 def test_a_step_that_begins_before_the_last_ones_kernels_end_counts_from_there(tmp_path):

@@ -75,7 +75,7 @@ def test_a_range_that_repeats_is_the_step(loaded, told):
     assert (trace.found, trace.steps.names) == (Found("range", "generate #"), ["generate 0", "generate 1", "generate 2"])
     assert trace.work.step.tolist() == [0, 1, 2]
     said = told(*events)
-    how = "no ProfilerStep marks them: the range generate #, which repeats (each has 1 launch)"
+    how = "no ProfilerStep: the steps are the range generate #, which repeats (1 launch each)"
     assert f"steps: 3 (generate 0 to generate 2), one every 100.0 µs {how}" in said
     assert "no ProfilerStep in the trace" not in said
     assert "steps: 3 (inner), one every" in told(*events, flags=["--steps_from", "inner"])
@@ -123,9 +123,9 @@ def test_what_is_done_again_and_again_is_the_step(loaded, told):
     trace = loaded(*passes(5, 1, 0))
     assert (trace.found, len(trace.steps)) == (Found("period", "aten::linear"), 5)
     assert [trace.steps.start_ns.tolist(), trace.work.step.tolist()] == [[0, 20000, 40000, 60000, 80000], [0, 1, 2, 3, 4]]
-    how = "no ProfilerStep marks them: the same again and again, from aten::linear on (each has 1 launch)"
+    how = "no ProfilerStep: the steps are the ops that repeat, starting at aten::linear (1 launch each)"
     said = told(*passes(5, 1, 0))
-    assert f"steps: 5 (step 0 to step 4), one every 20.0 µs {how}; a step of the program may be several of them" in said
+    assert f"steps: 5 (step 0 to step 4), one every 20.0 µs {how}; one step of the program may span several" in said
 
 
 def test_layers_are_no_steps_where_longer_pauses_tell_the_passes_apart(loaded):
@@ -149,7 +149,7 @@ def test_one_pass_with_much_beside_its_layers_is_one_step(loaded, told):
     trace = loaded(*events)
     assert (trace.found, trace.steps.names, trace.work.step.tolist()) == (Found("whole", ""), ["step 0"], [0] * 8)
     said = told(*events)
-    assert "steps: 1 (step 0), 152.0 µs no ProfilerStep marks a step, and nothing repeats: the whole recording is taken" in said
+    assert "steps: 1 (step 0), 152.0 µs no ProfilerStep, and nothing repeats: the whole recording counts as one step" in said
 
 
 def test_a_whole_recording_has_findings_gains_and_a_what_if(told):

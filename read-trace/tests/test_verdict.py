@@ -19,7 +19,7 @@ CASES = {
                          "cpu-only: the trace holds no GPU event; 60% of the steps' time is aten::mm, 30% is aten::add"),
     "no GPU, and nothing to wait for": (
         [step(0, 0, 10)],
-        "unknown: the trace lacks all that the program did: it holds 1 annotation, no op and no kernel; it holds no GPU event",
+        "unknown: the trace lacks any op or kernel (it holds 1 annotation): run the program inside the profile() block",
     ),
     "no GPU, a loader": ([step(0, 0, 10), annotation("enumerate(DataLoader)#_Iter.__next__", 0, 8), op("aten::mm", 8, 2)],
                          "cpu-only: the trace holds no GPU event; 80% of the steps' time is waiting for a DataLoader, 20% is "

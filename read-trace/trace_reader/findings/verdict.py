@@ -31,7 +31,7 @@ def verdict_sentence(facts: Facts) -> str:
         return f"cpu-only: the trace holds {held}" + (f"; {cpu_sentence(facts, path)}" if path else "")
     lacks = f"the trace lacks {' and '.join(facts.missing)}" if facts.missing else "no recorded step launched GPU work"
     if path is None:
-        return f"unknown: {lacks}" + ("" if facts.has_gpu_work else "; it holds no GPU event")
+        return f"unknown: {lacks}" + ("; it holds no GPU event" if facts.ops and not facts.has_gpu_work else "")
     words = what_limits(path)
     if len(facts.critical_paths) > 1:
         words = f"on GPU {path.device}, which ends last, {words}"
@@ -43,24 +43,23 @@ def health_lines(facts: Facts) -> list[str]:
     health, lines = facts.health, []
     if health.impossible:
         worst = max(health.impossible, key=lambda event: event.duration_us - event.left_us)
-        meanwhile = count(worst.others, "other of its stream begins", "others of its stream begin")
+        later = count(worst.others, "later event starts", "later events start")
         name, many = decode_name(worst.name).label, len(health.impossible)
-        told = f"{name} takes {us(worst.duration_us)}, and {meanwhile} meanwhile"
-        cut = "it is" if many == 1 else f"{many} such GPU events are"
-        lines.append(f"cannot be: {told}; {cut} cut where the next one begins, and no gain rests on that time")
+        cut = "it is cut" if many == 1 else f"{many} such events are cut"
+        impossible = f"{name} lasts {us(worst.duration_us)}, but {later} on the same stream before it ends"
+        lines.append(f"impossible timing: {impossible}; {cut} at the next event's start")
     if health.outlasting and not health.impossible:
         wait = count(health.outlasting, "synchronizing call waits", "synchronizing calls wait")
-        longest = us(health.outlasting_us)
-        lines.append(
-            f"not in the file: {wait} up to {longest} longer than all recorded GPU work runs: for work that is not recorded"
-        )
+        lines.append(f"missing GPU work: {wait} up to {us(health.outlasting_us)} after the last recorded GPU work ends")
     for pause in health.pauses:
         name, long = facts.steps[pause.step].name, us((pause.end_ns - pause.start_ns) / 1000)
-        stands = f"before {name} nothing is recorded for {long}" if pause.is_before else f"{name} stands still for {long}"
-        why = "" if pause.is_before else " (a garbage collection, or a busy machine?)"
-        lines.append(f"{stands}, the others do not{why}: what is told per step is without it")
+        if pause.is_before:
+            lines.append(f"nothing is recorded for {long} before {name}; per-step numbers exclude this gap")
+        else:
+            why = "perhaps garbage collection, or a busy machine"
+            lines.append(f"{name} pauses for {long}, unlike the other steps ({why}); per-step numbers exclude the pause")
     if health.is_unlinked:
-        lines.append("no GPU event names its launch: each is counted in the step in which it begins")
+        lines.append("the GPU events name no launch: each counts in the step in which it starts")
     return lines
 
 

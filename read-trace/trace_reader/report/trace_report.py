@@ -267,14 +267,14 @@ def how_found(facts: Facts) -> str:
     if found is None:
         return ""
     if found.how == WHOLE:
-        return "no ProfilerStep marks a step, and nothing repeats: the whole recording is taken for one"
+        return "no ProfilerStep, and nothing repeats: the whole recording counts as one step"
     counts = [step.launches if facts.has_gpu_work else step.kernels_or_ops for step in facts.steps]
     names = ("launch", "launches") if facts.has_gpu_work else ("op", "ops")
-    alike = f"each has {count(counts[0], *names)}" if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)} {names[1]} each"
+    alike = f"{count(counts[0], *names)} each" if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)} {names[1]} each"
     if found.how == RANGE:
-        return f"no ProfilerStep marks them: the range {printable(found.name, 60)}, which repeats ({alike})"
-    again = f"the same again and again, from {printable(found.name, 60)} on ({alike})"
-    return f"no ProfilerStep marks them: {again}; a step of the program may be several of them"
+        return f"no ProfilerStep: the steps are the range {printable(found.name, 60)}, which repeats ({alike})"
+    again = f"the steps are the ops that repeat, starting at {printable(found.name, 60)} ({alike})"
+    return f"no ProfilerStep: {again}; one step of the program may span several"
 
 
 def _to_take(facts: Facts) -> str:

@@ -25,11 +25,11 @@ def missing(trace: Trace) -> tuple[str, ...]:
     if unknown := trace.skipped.get("unknown device", 0):
         found.append(f"what {count(unknown, 'event')} of a kind of device that this reader does not know would say")
     if processes := trace.mixed_processes:
-        found.append(f"what would tell the events of {processes} processes apart that are in this one file")
+        found.append(f"a way to tell apart the {processes} processes whose events are in this one file")
     calls = trace.calls
     if not len(trace.work):
         if not len(trace.ops) and not calls.is_named(is_launch).any() and not found:
-            found.append(f"all that the program did: it holds {_held(trace)}, no op and no kernel")
+            found.append(f"any op or kernel (it holds {_held(trace)}): run the program inside the profile() block")
         return tuple(found)
     launches = calls.where(calls.is_named(is_launch))
     known = among(launches.correlation, trace.work.correlation) | among(launches.at, trace.work.call)
