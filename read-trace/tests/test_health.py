@@ -177,6 +177,15 @@ def test_a_clock_of_whole_microseconds_is_a_clock(tmp_path):
     assert read(write(tmp_path / "t.json", *whole[:-1], kernel(ADD, 12.25, 1, 2))).zero_timestamps == 1
 
 
+def test_a_rate_far_above_the_devices_peak_is_told_first(told):
+    """Two products of 4096 x 4096 in bf16 are 137 GFLOP each: 139 µs at the peak of an H200."""
+    shapes = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
+    for took_us, is_told in ((50, True), (180, False)):
+        events = [step(0, 0, 900), op("aten::mm", 5, 30, **shapes), launch(10, 1), kernel(GEMM, 20, took_us, 1)]
+        said = told(*events).partition("Verdict")[0]
+        assert ("impossible timing: aten::mm of 2 of 4096x4096 bf16 would run at 2.8 times the device's peak" in said) is is_told
+
+
 def test_an_empty_recording_says_so(told):
     said = told(call("cudaDeviceSynchronize", 5, 3, 1), call("cudaDeviceSynchronize", 15, 3, 2))
     assert "unknown: the trace lacks any op or kernel (it holds 2 calls): run the program inside the profile() block" in said

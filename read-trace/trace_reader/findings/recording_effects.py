@@ -1,6 +1,7 @@
 """What the profiler, the viewer and the recording itself change in a trace."""
 
 from collections import Counter
+import re
 
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.findings.registry import Seen, finding, listed, named
@@ -110,13 +111,15 @@ def crossing_slices(trace: Trace) -> Counter[str]:
     "zero-timestamps",
     "kernels with a start or a duration of 0",
     "the first kernels of the recording",
-    "These kernels may have lost their times. CUPTI from CUDA 12.6 update 2 to 13.0 is known to do this at a session's start.",
-    "Do not trust their durations; on a GPU of NVIDIA, CUDA 13.1 fixes this.",
+    "These kernels may have lost their times, as CUPTI of some versions loses them at a session's start.",
+    "Do not trust their durations.",
+    trivia=True,
 )
 def _zero_timestamps(trace: Trace, facts: Facts) -> Seen | None:
+    if not facts.zero_timestamps:
+        return None
     zero = trace.work.where(trace.work.end_ns == trace.work.start_ns)
-    return (
-        Seen(f"kernels with a start or a duration of 0: {facts.zero_timestamps} of {facts.kernels_total}", zero)
-        if facts.zero_timestamps
-        else None
-    )
+    version = [int(part) for part in re.findall(r"\d+", facts.versions.get("CUDA runtime", ""))[:2]]
+    known = "Do not trust their durations: CUPTI from CUDA 12.6 update 2 to 13.0 is known to do this, and CUDA 13.1 fixes it."
+    next = known if [12, 6] <= version < [13, 1] else ""
+    return Seen(f"kernels with a start or a duration of 0: {facts.zero_timestamps} of {facts.kernels_total}", zero, next)

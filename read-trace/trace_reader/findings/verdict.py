@@ -3,6 +3,7 @@
 from trace_reader.analysis.replay.plain_run import ESTIMATED, MEASURED, PlainRun
 from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.op_shapes import COMPUTE
 from trace_reader.names.kernel_names import decode_name
 from trace_reader.units import about, count, us
 
@@ -18,6 +19,7 @@ CPU_WORDS = {
 }  # fmt: skip
 DURING_COLLECTIVES = "in no op while a collective runs on the CPU"
 BETWEEN_OPS = "in no op (Python, waiting, or memory that is given back)"
+TOO_FAST = 1.5  # times the device's published peak
 NEARLY_BUSY = 0.8  # of a step: a GPU that is busy for so long may limit it
 ROUNDS_APART = 2.0  # times the shortest round of a measured step, from which on the longest is told, too
 
@@ -48,6 +50,10 @@ def health_lines(facts: Facts) -> list[str]:
         cut = "it is cut" if many == 1 else f"{many} such events are cut"
         impossible = f"{name} lasts {us(worst.duration_us)}, but {later} on the same stream before it ends"
         lines.append(f"impossible timing: {impossible}; {cut} at the next event's start")
+    fastest = max((op for op in facts.op_shapes if op.limited_by == COMPUTE), key=lambda op: op.peak_share or 0.0, default=None)
+    if fastest is not None and (fastest.peak_share or 0.0) > TOO_FAST:
+        rate = f"{fastest.op} of {fastest.shapes} would run at {fastest.peak_share:.1f} times the device's peak"
+        lines.append(f"impossible timing: {rate}; its times or its shapes are wrong")
     if health.outlasting and not health.impossible:
         wait = count(health.outlasting, "synchronizing call waits", "synchronizing calls wait")
         lines.append(f"missing GPU work: {wait} up to {us(health.outlasting_us)} after the last recorded GPU work ends")
