@@ -275,3 +275,17 @@ def test_a_name_that_is_the_common_ending_itself_is_whole(tmp_path, capsys):
         (tmp_path / name).write_text(json.dumps(document(step(0, 0, 100), op("aten::mm", 1, 50))))
     assert cli.main([str(tmp_path / name) for name in ("x_y.json", "z_y.json", "_y.json")]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.split("\n\n")[0].splitlines()[3:]] == ["x_y", "z_y", "_y"]
+
+
+def test_two_steps_that_were_measured_without_the_profiler_are_compared_first(tmp_path):
+    def one(name, middle, low, high):
+        events = [step(0, 0, 100), step(1, 100, 100), op("aten::mm", 5, 50), launch(10, 1), kernel(GEMM, 20, 30, 1)]
+        return read(write(tmp_path / f"{name}.json", *events, plain_step_us={"median": middle, "low": low, "high": high}))
+
+    slow, fast, near = one("slow", 80, 78, 82), one("fast", 60, 59, 61), one("near", 79, 77, 81)
+    assert compare(slow, fast).summary.startswith(
+        "without the profiler a step went from 80.0 µs to 60.0 µs (-25%), the step period"
+    )
+    assert compare(slow, near).summary.startswith(
+        "without the profiler a step went from 80.0 µs to 79.0 µs (-1%, within their rounds)"
+    )

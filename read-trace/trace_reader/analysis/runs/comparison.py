@@ -5,6 +5,7 @@ from itertools import zip_longest
 import os
 
 import msgspec
+from trace_reader.analysis.replay.plain_run import MEASURED, PlainRun
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.kernel_facts import KernelFacts
 from trace_reader.analysis.trace.step_facts import StepFacts
@@ -207,9 +208,23 @@ def _summary(
         longer = b.step_period_us / a.step_period_us - 1
         told = f"{longer:+.0%}{_noise(a, b, _cpu_us, longer, '; ') if abs(100 * longer) >= WORTH_A_REMARK else ''}"
         parts.insert(0, f"the step period went from {us(a.step_period_us)} to {us(b.step_period_us)} ({told})")
+    if plain := _plain_steps(a.plain, b.plain):
+        parts.insert(0, plain)
     if a.verdict != b.verdict:
         parts.append(f"{a.verdict} became {b.verdict}")
     return (", ".join(parts) or "nothing to compare: no steps and no kernels that both have") + "."
+
+
+def _plain_steps(a: PlainRun, b: PlainRun) -> str:
+    """How the step without the profiler changed, where both were measured; empty else."""
+    if (
+        a.how != MEASURED
+        or b.how != MEASURED
+        or not (a.step_us and b.step_us and a.low_us and a.high_us and b.low_us and b.high_us)
+    ):
+        return ""
+    rounds = ", within their rounds" if a.low_us <= b.high_us and b.low_us <= a.high_us else ""
+    return f"without the profiler a step went from {us(a.step_us)} to {us(b.step_us)} ({b.step_us / a.step_us - 1:+.0%}{rounds})"
 
 
 def _largest_op(a: Facts, b: Facts) -> str:
