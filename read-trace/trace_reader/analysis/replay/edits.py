@@ -39,8 +39,9 @@ class Edited:
         for chain, unions in self._skipped.items():
             starts, ends = (np.concatenate(column) for column in zip(*unions, strict=True))
             order = np.argsort(starts, kind="stable")
-            left = 1 - self._share_inside(merged(starts[order], ends[order]), chain)
-            after_ns[stretches.node, 0] = (after_ns[stretches.node, 0] * left).astype(np.int64)
+            places, share = self._share_inside(merged(starts[order], ends[order]), chain)
+            nodes = stretches.node[places]
+            after_ns[nodes, 0] = (after_ns[nodes, 0] * (1 - share)).astype(np.int64)
         nodes, launch_ns = self._launches
         after_ns[nodes, 0] += launch_ns
         return np.maximum(after_ns, NEVER_NS)
@@ -62,14 +63,15 @@ class Edited:
         if not left:
             self._skipped.setdefault(chain, []).append(union)
             return
-        stretches, kept = self.replay.stretches, 1 - (1 - left) * self._share_inside(union, chain)
-        self.after_ns[stretches.node, 0] = (self.after_ns[stretches.node, 0] * kept).astype(np.int64)
+        places, share = self._share_inside(union, chain)
+        nodes = self.replay.stretches.node[places]
+        self.after_ns[nodes, 0] = (self.after_ns[nodes, 0] * (1 - (1 - left) * share)).astype(np.int64)
 
-    def _share_inside(self, union: Union, chain: int) -> np.ndarray:
-        """How much of each stretch of the CPU's time is inside a union: of those of this chain."""
-        stretches = self.replay.stretches
-        inside = each_within_ns(stretches.start_ns, stretches.end_ns, union)
-        return np.where(stretches.chain == chain, inside / np.maximum(stretches.length_ns, 1), 0.0)
+    def _share_inside(self, union: Union, chain: int) -> tuple[np.ndarray, np.ndarray]:
+        """The stretches of the CPU's time that are of this chain (their places), and how much of each is inside a union."""
+        stretches, places = self.replay.stretches, self.replay.stretches_of(chain)
+        inside = each_within_ns(stretches.start_ns[places], stretches.end_ns[places], union)
+        return places, inside / np.maximum(stretches.length_ns[places], 1)
 
     def scale(self, factors: np.ndarray) -> None:
         """Let each GPU event take so many times as long."""
@@ -94,16 +96,17 @@ class Edited:
         chains = np.array([replay.chain_of(track) for track in tracks.values.tolist()], np.int64)[tracks.which]
         for (chain,), span in spans.by(chains):
             self.skip(merged(span.start_ns, span.end_ns), left_of_cpu, chain)
-        calls = once(moments.call[moments.call >= 0])
-        dropped = np.zeros(len(calls), bool)
-        for (track,), span in spans.by(spans.track):
-            on_track = slices.track[calls] == track
-            starts = slices.start_ns[calls[on_track]]
-            dropped[on_track] |= each_within_ns(starts, starts + 1, merged(span.start_ns, span.end_ns)) > 0
-        ends = replay.number[moments.place(calls[dropped], end=True)]
+        calls = Rows(slices, once(moments.call[moments.call >= 0]))
+        is_dropped, spans_of = np.zeros(len(calls), bool), dict(spans.by(spans.track))
+        for key, on_track in calls.by(calls.track):
+            if (within := spans_of.get(key)) is not None:
+                inside = each_within_ns(on_track.start_ns, on_track.start_ns + 1, merged(within.start_ns, within.end_ns)) > 0
+                is_dropped[np.searchsorted(calls.at, on_track.at)] = inside
+        dropped = calls.at[is_dropped]
+        ends = replay.number[moments.place(dropped, end=True)]
         self.after_ns[ends, 0] = (self.after_ns[ends, 0] * left_of_cpu).astype(np.int64)
         self.after_ns[ends, 1:] = NEVER_NS
-        gone = among(replay.work.call, calls[dropped])
+        gone = among(replay.work.call, dropped)
         self._leave(np.where(gone, np.minimum(self.left, left_of_gpu), self.left))
         self.is_gone |= gone & (not left_of_gpu)
         # It takes no more than what is left of it: whoever waited for it still waits for what it waited for, itself.

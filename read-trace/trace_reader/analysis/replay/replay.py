@@ -33,7 +33,7 @@ from trace_reader.link.launches import devices_of
 from trace_reader.link.nesting import BLOCK, self_us
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import LATE_END_NS, Reason
-from trace_reader.model.rows import Rows, among, distinct, median, once
+from trace_reader.model.rows import Rows, among, distinct, grouped, median, once
 from trace_reader.model.slices import Kind
 from trace_reader.names.kernel_names import is_collective
 
@@ -174,12 +174,25 @@ class Replay:
             pause_ns[around] += pause.end_ns - pause.start_ns
         return Stretches(self.number[places], chain, start_ns, end_ns, begins[places], at_edge, pause_ns)
 
+    def stretches_of(self, chain: int) -> np.ndarray:
+        """The places of the stretches of a chain of threads."""
+        return self._stretches_by_chain.get(chain, np.zeros(0, np.int64))
+
+    @cached_property
+    def _stretches_by_chain(self) -> dict[int, np.ndarray]:
+        chain = self.stretches.chain
+        order, starts = grouped(chain)
+        return dict(zip(chain[order[starts]].tolist(), np.split(order, starts[1:]), strict=True)) if len(chain) else {}
+
     def chain_of(self, track: int) -> int:
         """The chain of a thread: that of the steps, or its own."""
-        mine = self.moments.chain[self.moments.track == track]
-        if len(mine):
-            return int(mine[0])
-        return STEPS_CHAIN if track in self.trace.backward_tracks else 1 + track
+        alone = STEPS_CHAIN if track in self.trace.backward_tracks else 1 + track
+        return self._chains.get(track, alone)
+
+    @cached_property
+    def _chains(self) -> dict[int, int]:
+        tracks = distinct(self.moments.track)
+        return dict(zip(tracks.values.tolist(), self.moments.chain[tracks.first].tolist(), strict=True))
 
     @cached_property
     def call_ends(self) -> np.ndarray:
