@@ -38,7 +38,7 @@ def test_brief_is_short_and_no_line_is_wrapped(capsys):
     assert lines[:5] == [
         f"trace: {NAIVE}",
         "device: NVIDIA H200",
-        "verdict: gpu-bound: 87% of the critical path is GPU compute (masked_fill 33%, softmax 26%)",
+        "verdict: gpu-bound: 87% of the critical path is GPU compute (masked_fill 33%, softmax 26%, other 27%)",
         "step: 1.08 ms recorded",
         "kernels per step: 5 and 1 memcpy and 1 memset "
         "(Memset, nvjet GEMM 256x128, mul, Memcpy DtoD, masked_fill, softmax, nvjet GEMM 64x512)",

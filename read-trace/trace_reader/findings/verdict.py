@@ -19,6 +19,7 @@ CPU_WORDS = {
 }  # fmt: skip
 DURING_COLLECTIVES = "in no op while a collective runs on the CPU"
 BETWEEN_OPS = "in no op (Python, waiting, or memory that is given back)"
+WORTH_ADDING_UP = 0.1  # of the path: so much more than the two that are named, and the rest is named, too
 TOO_FAST = 1.5  # times the device's published peak
 NEARLY_BUSY = 0.8  # of a step: a GPU that is busy for so long may limit it
 ROUNDS_APART = 2.0  # times the shortest round of a measured step, from which on the longest is told, too
@@ -141,6 +142,9 @@ def what_limits(path: CriticalPath) -> str:
     largest = sorted((thing for name, _ in limiting for thing in largest_contributors(path, name)), key=lambda thing: -thing[1])[
         :2
     ]
+    rest = sum(share for _, share in limiting) - sum(time_us for _, time_us in largest) / path.window_us
+    if rest >= WORTH_ADDING_UP and largest:
+        largest.append(("other", rest * path.window_us))
     most = ", ".join(f"{what} {about(us_ / path.window_us)}" for what, us_ in largest)
     return " and ".join(words) + (f" ({most})" if largest else "")
 

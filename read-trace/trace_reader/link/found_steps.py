@@ -261,13 +261,13 @@ def _elements(slices: Slices, parent: np.ndarray, thread: int) -> tuple[np.ndarr
     rows = np.sort(np.concatenate([slices.of(Kind.OP, Kind.ANNOTATION), calls]))
     rows = rows[(slices.track[rows] == thread) & (slices.end_ns[rows] > slices.start_ns[rows])]
     begin_ns, end_ns, _ = _extent(slices, thread)
-    around = np.array([-1])
-    while True:
-        level = rows[among(parent[rows], around) & ~among(rows, around)]
-        large = level[slices.end_ns[level] - slices.start_ns[level] > COVERED * (end_ns - begin_ns)]
-        if not among(large, parent[rows]).any():
-            break
-        around = np.append(around, large)
+    is_large = slices.end_ns[rows] - slices.start_ns[rows] > COVERED * (end_ns - begin_ns)
+    looked_into = {-1}
+    for row in rows[is_large & among(rows, parent[rows])].tolist():  # an outer one comes before those in it
+        if int(parent[row]) in looked_into:
+            looked_into.add(row)
+    around = np.array(sorted(looked_into))
+    level = rows[among(parent[rows], around) & ~among(rows, around)]
     launching = (slices.kind[level] != Kind.CALL) | slices.is_named(level, is_launch)
     level = level[: np.flatnonzero(launching)[-1] + 1] if launching.any() else level  # at the end, the profiler waits
     numbers: dict[str, int] = {}
