@@ -105,6 +105,25 @@ def test_a_pause_between_two_steps_is_in_no_number_per_step_either(tmp_path, tol
     assert "nothing is recorded for 20.01 ms before ProfilerStep#3; per-step numbers exclude this gap" in said
 
 
+def test_of_many_pauses_the_longest_three_are_told_and_none_is_in_a_number_per_step(tmp_path, told):
+    """12 steps; before four of them nothing is recorded, and one pauses."""
+    before, events, at = {3: 20_000, 5: 40_000, 7: 30_000, 9: 10_000}, [], 0
+    for n in range(12):
+        at += before.get(n, 0)
+        pause = 50_000 * (n == 10)
+        events += [step(n, at, 990 + pause), op("aten::mm", at + 5, 440), op("aten::mm", at + 450 + pause, 530)]
+        at += 1000 + pause
+    facts, said = read(write(tmp_path / "t.json", *events)), told(*events)
+    assert [(one.step, one.is_before) for one in facts.health.pauses] == [(3, True), (5, True), (7, True), (9, True), (10, False)]
+    assert facts.step_period_us == pytest.approx(1000, abs=6)
+    told_of = [said.find(words) for words in (
+        "nothing is recorded for 40.01 ms before ProfilerStep#5;", "nothing is recorded for 30.01 ms before ProfilerStep#7;",
+        "ProfilerStep#10 pauses for 50.01 ms,", "2 more steps have a shorter pause; per-step numbers exclude these, too",
+    )]  # fmt: skip
+    assert -1 not in told_of and told_of == sorted(told_of)
+    assert "before ProfilerStep#3" not in said and "before ProfilerStep#9" not in said
+
+
 def test_one_step_that_does_more_is_named_and_what_most_do_is_told(told):
     def run(copies):
         events = []

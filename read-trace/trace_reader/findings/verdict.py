@@ -20,6 +20,7 @@ CPU_WORDS = {
 DURING_COLLECTIVES = "in no op while a collective runs on the CPU"
 BETWEEN_OPS = "in no op (Python, waiting, or memory that is given back)"
 WORTH_ADDING_UP = 0.1  # of the path: so much more than the two that are named, and the rest is named, too
+MOST_PAUSES = 3  # that are told, the longest
 TOO_FAST = 1.5  # times the device's published peak
 NEARLY_BUSY = 0.8  # of a step: a GPU that is busy for so long may limit it
 ROUNDS_APART = 2.0  # times the shortest round of a measured step, from which on the longest is told, too
@@ -58,13 +59,17 @@ def health_lines(facts: Facts) -> list[str]:
     if health.outlasting and not health.impossible:
         wait = count(health.outlasting, "synchronizing call waits", "synchronizing calls wait")
         lines.append(f"missing GPU work: {wait} up to {us(health.outlasting_us)} after the last recorded GPU work ends")
-    for pause in health.pauses:
+    longest = sorted(health.pauses, key=lambda pause: pause.start_ns - pause.end_ns)[:MOST_PAUSES]
+    for pause in sorted(longest, key=lambda pause: pause.start_ns):
         name, long = facts.steps[pause.step].name, us((pause.end_ns - pause.start_ns) / 1000)
         if pause.is_before:
             lines.append(f"nothing is recorded for {long} before {name}; per-step numbers exclude this gap")
         else:
             why = "perhaps garbage collection, or a busy machine"
             lines.append(f"{name} pauses for {long}, unlike the other steps ({why}); per-step numbers exclude the pause")
+    if more := len(health.pauses) - len(longest):
+        have = count(more, "more step has a shorter pause", "more steps have a shorter pause")
+        lines.append(f"{have}; per-step numbers exclude {'it' if more == 1 else 'these'}, too")
     if health.is_unlinked:
         lines.append("the GPU events name no launch: each counts in the step in which it starts")
     return lines
@@ -139,9 +144,8 @@ def what_limits(path: CriticalPath) -> str:
     shares = [(name, share) for name, share in path.classes.items() if share > 0]
     limiting = shares[:2] if path.verdict == "mixed" else shares[:1]
     words = [f"{about(share)}{' of the critical path' * (not n)} is {CLASSES[name]}" for n, (name, share) in enumerate(limiting)]
-    largest = sorted((thing for name, _ in limiting for thing in largest_contributors(path, name)), key=lambda thing: -thing[1])[
-        :2
-    ]
+    named = [named_us for name, _ in limiting for named_us in largest_contributors(path, name)]
+    largest = sorted(named, key=lambda named_us: -named_us[1])[:2]
     rest = sum(share for _, share in limiting) - sum(time_us for _, time_us in largest) / path.window_us
     if rest >= WORTH_ADDING_UP and largest:
         largest.append(("other", rest * path.window_us))
