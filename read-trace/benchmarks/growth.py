@@ -93,10 +93,24 @@ def broken_events(n):
     return [{**op("aten::add", 10 * k, 8), "dur": "8"} for k in range(n)] + [op("aten::add", 0, 1)]
 
 
+def distinct_ranges(n):
+    """Ranges whose names have no digits, each of which comes twice."""
+    names = ["part " + "".join("abcdefghij"[int(digit)] for digit in str(k // 2)) for k in range(n)]
+    return [e for k in range(n) for e in (annotation(names[k], 20 * k, 15), op("aten::mm", 20 * k + 2, 9),
+                                          launch(20 * k + 3, k + 1), kernel(ADD, 20 * k + 9, 8, k + 1))]  # fmt: skip
+
+
+def paused_steps(n):
+    """Every third step pauses."""
+    begins = [20 * k + 180 * (k // 3) for k in range(n)]
+    return [e for k, at in enumerate(begins) for e in (step(k, at, 200 if k % 3 == 2 else 20), op("aten::mm", at + 2, 9),
+                                                       launch(at + 3, k + 1), kernel(ADD, at + 9, 8, k + 1))]  # fmt: skip
+
+
 DIRECTIONS = {  # with a size at which the time is more than the reader's own
-    many_events: 8000, many_steps: 4000, many_threads: 2000, many_streams: 4000, many_devices: 1000, many_attention_ops: 4000,
-    nested_ops: 4000, crossing_ops: 8000, graph_launches: 4000, distinct_names: 2000, crossing_kernels: 8000, hidden_copies: 3000,
-    shapes: 4000, broken_events: 4000,
+    many_events: 8000, many_steps: 4000, many_threads: 500, many_streams: 2000, many_devices: 250, many_attention_ops: 4000,
+    nested_ops: 3000, crossing_ops: 8000, graph_launches: 4000, distinct_names: 1000, crossing_kernels: 8000, hidden_copies: 3000,
+    shapes: 1500, broken_events: 4000, distinct_ranges: 3000, paused_steps: 3000,
 }  # fmt: skip
 LINEAR = 1.3  # per doubling, beyond twice the time
 

@@ -200,8 +200,7 @@ def _long_gaps(trace: Trace) -> tuple[int, Union, Rows]:
     at = np.sort(np.concatenate([spans.at[(spans.track == track) | among(spans.track, trace.backward_tracks)], loading.at]))
     spans = Rows(trace.slices, at)
     gaps = without((trace.steps.start_ns, trace.steps.end_ns), merged(spans.start_ns, spans.end_ns))
-    odd = [(pause.start_ns, pause.end_ns) for pause in trace.pauses]
-    gaps = without(gaps, (np.array([start for start, _ in odd], np.int64), np.array([end for _, end in odd], np.int64)))
+    gaps = without(gaps, trace.pauses_ns)
     long = gaps[1] - gaps[0] >= LONG_GAP_NS
     return track, (gaps[0][long], gaps[1][long]), spans
 

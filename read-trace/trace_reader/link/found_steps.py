@@ -8,7 +8,7 @@ import re
 import msgspec
 import numpy as np
 from trace_reader.link.nesting import outermost
-from trace_reader.model.rows import Rows, among, distinct, median
+from trace_reader.model.rows import Rows, among, distinct, grouped, median
 from trace_reader.model.slices import NO_CORRELATION, ON_CPU, ON_GPU, Kind, Slices
 from trace_reader.names.call_names import is_launch, is_synchronizing
 from trace_reader.names.range_names import is_part_of_a_step, may_be_a_range
@@ -79,19 +79,20 @@ def repeated_range(slices: Slices, annotations: Rows) -> tuple[Found, np.ndarray
     }
     if not number:
         return None
-    launching, work = _launches(slices, thread), _work(slices, thread)
+    launching, work = _summed(*_launches(slices, thread)), _summed(*_work(slices, thread))
     stems = np.array([stem_of_name.get(name, -1) for name in annotations.name.tolist()])
     stems[annotations.track != thread] = -1
     names, best, best_ns = list(number), None, 0
     ranges = np.flatnonzero(stems >= 0)
     while len(outer := _outermost(annotations, ranges)) == 1:  # one around all others
         ranges = ranges[ranges != outer[0]]
-    for stem in range(len(number)):
-        alike = _outermost(annotations, np.flatnonzero(stems == stem))
-        covered_ns = int((annotations.end_ns[alike] - annotations.start_ns[alike]).sum())
-        if len(alike) >= 2 and covered_ns > best_ns and _holds(annotations, alike, launching, work):
+    order, starts = grouped(stems)
+    for places in np.split(order, starts[1:]):
+        stem, alike = int(stems[places[0]]), _outermost(annotations, places)
+        covered_ns = _time_ns(annotations.where(alike))
+        if stem >= 0 and len(alike) >= 2 and covered_ns > best_ns and _holds(annotations, alike, launching, work):
             best, best_ns = (Found(RANGE, names[stem]), alike), covered_ns
-    covered_ns = int((annotations.end_ns[outer] - annotations.start_ns[outer]).sum())
+    covered_ns = _time_ns(annotations.where(outer))
     most_alike = len(outer) >= 3 and 2 * distinct(stems[outer]).counts.max() > len(outer)
     if most_alike and covered_ns > best_ns and _holds(annotations, outer, launching, work):
         best = Found(RANGE, ", ".join(names[stem] for stem in dict.fromkeys(stems[outer].tolist()))), outer
@@ -115,17 +116,30 @@ def ranges_among_ops(slices: Slices, parent: np.ndarray) -> np.ndarray:
 
 def _outermost(annotations: Rows, places: np.ndarray) -> np.ndarray:
     """Those of these places that begin when no earlier one is open."""
-    start_ns, end_ns = annotations.start_ns[places], annotations.end_ns[places]
+    there = annotations.where(places)
+    start_ns, end_ns = there.start_ns, there.end_ns
     return places[start_ns >= np.append(np.iinfo(np.int64).min, np.maximum.accumulate(end_ns)[:-1])]
 
 
+def _time_ns(rows: Rows) -> int:
+    return int((rows.end_ns - rows.start_ns).sum())
+
+
+def _summed(at_ns: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The moments in order, and the weight of all before each, and of all."""
+    order = np.argsort(at_ns, kind="stable")
+    return at_ns[order], np.append(0.0, np.cumsum(weight[order]))
+
+
 def _holds(annotations: Rows, places: np.ndarray, *moments: tuple[np.ndarray, np.ndarray]) -> bool:
-    """Whether of what begins at these moments (ns, each with its weight) nearly all is inside of the annotations there."""
-    start_ns, end_ns = annotations.start_ns[places], annotations.end_ns[places]
-    for at_ns, weight in moments:
-        last = np.searchsorted(start_ns, at_ns, "right") - 1
-        inside = (last >= 0) & (at_ns < end_ns[last])
-        if not len(at_ns) or weight[~inside].sum() > MOST_OUTSIDE * weight.sum():
+    """Whether of what begins at these moments (as `_summed` gives them) nearly all is inside of the annotations there, which do
+    not overlap.
+    """
+    there = annotations.where(places)
+    for at_ns, before in moments:
+        first, last = np.searchsorted(at_ns, there.start_ns), np.searchsorted(at_ns, there.end_ns)
+        inside = float((before[last] - before[first]).sum())
+        if not len(at_ns) or before[-1] - inside > MOST_OUTSIDE * before[-1]:
             return False
     return True
 

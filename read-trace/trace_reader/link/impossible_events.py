@@ -8,10 +8,8 @@ from trace_reader.model.slices import Slices, Track
 
 LONGEST_OVERLAP_NS = 100_000  # kernels that overlap on purpose (programmatic dependent launch) do so at their edges
 SLACK_NS = 2_000
-FEW, FEW_OF_MANY = (
-    3,
-    0.01,
-)  # events of a stream: where more overlap, it does not run one after another (several queues in one row)
+# Events of a stream: where more overlap, it does not run one after another (several queues in one row).
+FEW, FEW_OF_MANY = 3, 0.01
 
 
 class ImpossibleEvent(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ and taken out of what is told per step.
 
 import msgspec
 import numpy as np
-from trace_reader.model.rows import Rows, median
+from trace_reader.model.rows import Rows, distinct, median
 from trace_reader.model.slices import Kind, Slices
 
 ODD = 3.0  # times the median of all steps
@@ -27,23 +27,33 @@ def pauses(slices: Slices, steps: Rows, ends_ns: np.ndarray) -> tuple[Pause, ...
     """
     if len(steps) < 3:
         return ()
-    times_ns = np.diff(np.append(steps.start_ns[0], ends_ns))
+    starts_ns, stops_ns, tracks = steps.start_ns, steps.end_ns, steps.track
+    times_ns = np.diff(np.append(starts_ns[0], ends_ns))
     usual_ns, found = median(times_ns), []
+    rows = slices.of(Kind.OP, Kind.CALL, Kind.ANNOTATION)
+    on_track = {track: _busy(slices, rows[slices.track[rows] == track]) for track in distinct(tracks).values.tolist()}
     for step in (np.flatnonzero(times_ns[1:] > ODD * usual_ns) + 1).tolist():
-        begin_ns, end_ns = int(steps.start_ns[step]), int(steps.end_ns[step])
-        rows = slices.of(Kind.OP, Kind.CALL, Kind.ANNOTATION)
-        rows = rows[
-            (slices.track[rows] == steps.track[step]) & (slices.start_ns[rows] < end_ns) & (slices.end_ns[rows] > begin_ns)
-        ]
-        spans_all = slices.end_ns[rows] - slices.start_ns[rows] >= NEARLY_ALL * (end_ns - begin_ns)
-        rows = rows[~((slices.kind[rows] == Kind.ANNOTATION) & spans_all)]
-        starts = np.append(np.maximum(slices.start_ns[rows], begin_ns), end_ns)
-        reached = np.append(begin_ns, np.maximum.accumulate(np.maximum(slices.end_ns[rows], begin_ns)))
+        begin_ns, end_ns, before_ns = int(starts_ns[step]), int(stops_ns[step]), int(stops_ns[step - 1])
+        rows, rows_ns, open_until_ns = on_track[int(tracks[step])]
+        first, last = np.searchsorted(rows_ns, (begin_ns, end_ns)).tolist()
+        busy = rows[first:last]
+        spans_all = slices.end_ns[busy] - slices.start_ns[busy] >= NEARLY_ALL * (end_ns - begin_ns)
+        busy = busy[~((slices.kind[busy] == Kind.ANNOTATION) & spans_all)]
+        starts = np.append(slices.start_ns[busy], end_ns)
+        reached = np.maximum.accumulate(np.append(max(begin_ns, int(open_until_ns[first])), slices.end_ns[busy]))
         longest = int(np.argmax(starts - reached))
         pause = Pause(step, int(reached[longest]), int(starts[longest]))
-        before_ns = begin_ns - int(steps.end_ns[step - 1])
-        if before_ns > pause.end_ns - pause.start_ns:  # between two steps
-            pause = Pause(step, int(steps.end_ns[step - 1]), begin_ns, is_before=True)
+        if begin_ns - before_ns > pause.end_ns - pause.start_ns:  # between two steps
+            pause = Pause(step, before_ns, begin_ns, is_before=True)
         if pause.end_ns - pause.start_ns >= OF_THE_EXCESS * (times_ns[step] - usual_ns):
             found.append(pause)
     return tuple(found) if 2 * len(found) <= len(steps) - 1 else ()
+
+
+def _busy(slices: Slices, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What a thread does, in order of start; these starts; and until when an op or a call that began before each of it is open,
+    and before the end. Times in ns.
+    """
+    rows = rows[np.argsort(slices.start_ns[rows], kind="stable")]
+    ends_ns = np.where(slices.kind[rows] == Kind.ANNOTATION, 0, slices.end_ns[rows])
+    return rows, slices.start_ns[rows], np.append(0, np.maximum.accumulate(ends_ns))

@@ -127,6 +127,12 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
         """What one step waited and the others did not (link/odd_steps.py)."""
         return pauses(self.slices, self.steps, self.step_ends_ns)
 
+    @property
+    def pauses_ns(self) -> tuple[np.ndarray, np.ndarray]:
+        """When the pauses start and end; in order, and none overlaps another."""
+        times = np.array([(pause.start_ns, pause.end_ns) for pause in self.pauses], np.int64).reshape(-1, 2)
+        return times[:, 0], times[:, 1]
+
     @cached_property
     def mixed_processes(self) -> int:
         """Of how many processes the events are in the file that cannot be told apart: steps of one name, or launches of one

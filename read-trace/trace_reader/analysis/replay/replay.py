@@ -168,10 +168,10 @@ class Replay:
         of_step = moments.call < 0
         begins, ends = of_step & ~moments.is_end, of_step & moments.is_end
         at_edge = ends[places] | begins[self.earlier[places]]
-        chain, pause_ns = moments.chain[places], np.zeros(len(places), np.int64)
-        for pause in self.trace.pauses:
-            around = (chain == STEPS_CHAIN) & (start_ns <= pause.start_ns) & (end_ns >= pause.end_ns)
-            pause_ns[around] += pause.end_ns - pause.start_ns
+        chain, (pauses_start_ns, pauses_end_ns) = moments.chain[places], self.trace.pauses_ns
+        so_far_ns = np.append(0, np.cumsum(pauses_end_ns - pauses_start_ns))
+        first, last = np.searchsorted(pauses_start_ns, start_ns), np.searchsorted(pauses_end_ns, end_ns, "right")
+        pause_ns = np.where(chain == STEPS_CHAIN, so_far_ns[np.maximum(first, last)] - so_far_ns[first], 0)
         return Stretches(self.number[places], chain, start_ns, end_ns, begins[places], at_edge, pause_ns)
 
     def stretches_of(self, chain: int) -> np.ndarray:

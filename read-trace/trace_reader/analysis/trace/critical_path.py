@@ -240,15 +240,20 @@ def critical_path(trace: Trace, cpu: CpuActivity, window: PathWindow) -> Critica
 
 def _without_pauses(trace: Trace, path: Pieces) -> Pieces:
     """The same path without the CPU's time in pauses that one step has and the others have not."""
-    for pause in trace.pauses:
-        inside = (path.kind == PathClass.CPU) & (path.start_ns < pause.end_ns) & (path.end_ns > pause.start_ns)
-        if inside.any():
-            cut = path.where(inside)
-            before = msgspec.structs.replace(cut, end_ns=np.minimum(cut.end_ns, pause.start_ns))
-            after = msgspec.structs.replace(cut, start_ns=np.maximum(cut.start_ns, pause.end_ns))
-            parts = [msgspec.structs.replace(part, length_ns=part.end_ns - part.start_ns) for part in (before, after)]
-            path = joined(path.where(~inside), *(part.where(part.length_ns > 0) for part in parts))
-    return path.where(np.lexsort((path.start_ns, -path.end_ns))) if trace.pauses else path
+    if not trace.pauses:
+        return path
+    pauses_start_ns, pauses_end_ns = trace.pauses_ns
+    first, last = np.searchsorted(pauses_end_ns, path.start_ns, "right"), np.searchsorted(pauses_start_ns, path.end_ns)
+    cuts = np.where(path.kind == PathClass.CPU, last - first, 0)
+    piece = np.repeat(np.arange(len(cuts)), cuts + 1)  # one more than the pauses that cut it
+    nth = np.arange(len(piece)) - (np.cumsum(cuts + 1) - cuts - 1)[piece]
+    parts, cuts, place = path.where(piece), cuts[piece], first[piece] + nth
+    start_ns = np.where(nth > 0, np.append(0, pauses_end_ns)[place], parts.start_ns)
+    end_ns = np.where(nth < cuts, np.append(pauses_start_ns, 0)[place], parts.end_ns)
+    length_ns = np.where(cuts > 0, end_ns - start_ns, parts.length_ns)
+    parts = msgspec.structs.replace(parts, start_ns=start_ns, end_ns=end_ns, length_ns=length_ns)
+    parts = parts.where((cuts == 0) | (length_ns > 0))
+    return parts.where(np.lexsort((parts.start_ns, -parts.end_ns)))
 
 
 def _of_threads(trace: Trace, window: PathWindow) -> Pieces:
