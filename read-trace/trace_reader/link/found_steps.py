@@ -276,11 +276,7 @@ def _elements(slices: Slices, parent: np.ndarray, thread: int) -> tuple[np.ndarr
     rows = rows[(slices.track[rows] == thread) & (slices.end_ns[rows] > slices.start_ns[rows])]
     begin_ns, end_ns, _ = _extent(slices, thread)
     is_large = slices.end_ns[rows] - slices.start_ns[rows] > COVERED * (end_ns - begin_ns)
-    looked_into = {-1}
-    for row in rows[is_large & among(rows, parent[rows])].tolist():  # an outer one comes before those in it
-        if int(parent[row]) in looked_into:
-            looked_into.add(row)
-    around = np.array(sorted(looked_into))
+    around = np.append(-1, rows[is_large & among(rows, parent[rows])])
     level = rows[among(parent[rows], around) & ~among(rows, around)]
     launching = (slices.kind[level] != Kind.CALL) | slices.is_named(level, is_launch)
     level = level[: np.flatnonzero(launching)[-1] + 1] if launching.any() else level  # at the end, the profiler waits
