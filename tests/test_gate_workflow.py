@@ -35,7 +35,7 @@ def test_the_document_says_the_lines_that_are_run():
     ("of_unchanged", "of_fault", "code"),
     [
         ((0, ""), (1, "::error title=read-trace syncs=+0::syncs grew by +1\n"), 0),
-        ((3, ""), (1, "::error title=read-trace ops=+0::ops grew by +1\n"), 0),
+        ((3, ""), (1, "::error title=read-trace aten_calls=+0::aten_calls grew by +1\n"), 0),
         ((0, ""), (1, "::error title=read-trace step=+10%::step grew by +30%\n"), 1),  # not what the fault is
         ((0, ""), (1, ""), 1),
         ((0, ""), (0, ""), 1),
@@ -63,7 +63,7 @@ def test_a_workflow_and_a_hook_stop_a_fault_and_nothing_else(tmp_path):
     old, new, _ = benchmark.FAULTS["kernels"]
     repository.change(old, new)
     code, said = repository.run()
-    assert code == 1 and "ops" in benchmark.worse(said), said
+    assert code == 1 and "aten_calls" in benchmark.worse(said), said
     assert '<failure message="grew by +' in (tmp_path / "profile.xml").read_text("utf-8")
     repository.restore()
     assert repository.shell("git status --porcelain").stdout == ""
@@ -76,7 +76,7 @@ def test_a_workflow_in_turns_stops_a_fault(tmp_path):
     repository.lines = [line.replace("1 2 3 4 5", "1 2") for line in repository.lines]
     repository.change(*benchmark.FAULTS["kernels"][:2])
     code, said = repository.run()
-    assert code == 1 and "ops" in benchmark.worse(said), said
+    assert code == 1 and "aten_calls" in benchmark.worse(said), said
     again = repository.shell(repository.lines[0])  # in a checkout that is kept
     assert again.returncode == 0, again.stderr
     repository.restore()

@@ -161,11 +161,11 @@ def test_the_fixture_tells_what_a_call_does(profiled, tmp_path):
         return torch.mul(x, x) + x
 
     one = profiled(step)
-    assert (one.ops, one.kernels, one.copies, one.syncs, one.recompiles) == (2, None, None, None, 0)  # on the CPU, also of a GPU
+    assert (one.aten_calls, one.kernels, one.copies, one.syncs, one.recompiles) == (2, None, None, None, 0)  # also with a GPU
     assert len(calls) == 3 + 5 + 3 and one.step_us > 0 and one.facts.plain.how == "measured"
     assert one.peak_memory == 2 * 32 * 32 * 4
     assert one.trace.parent == tmp_path and re.match(
-        r"<Profiled ops=2, .*peak_memory=8192; cpu-only: .*profiled_1.json>", repr(one)
+        r"<Profiled aten_calls=2, .*peak_memory=8192; cpu-only: .*profiled_1.json>", repr(one)
     )
     assert profiled(step, warmup=0).trace.name == "profiled_2.json"
 

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 from reader_helpers import TOOL
-from reader_helpers.events import call, document, kernel, launch, memcpy, memory, op, step
+from reader_helpers.events import call, document, kernel, launch, memcpy, memory, op, step, write
 from trace_reader import cli, read
 from trace_reader.analysis.runs.gate import DEFAULTS, Limit, gate, parse_limit
 from trace_reader.analysis.runs.run_measures import RowMeasure, RunMeasures, measures, of_job
@@ -16,7 +16,7 @@ from trace_reader.report.gate_report import change, gate_report
 
 
 def run(step_us=None, rows=None, findings=(), **more):
-    names = ("plain_step", "gpu", "exposed", "kernels", "ops", "copies", "syncs", "compiled", "peak_memory")
+    names = ("plain_step", "gpu", "exposed", "kernels", "aten_calls", "copies", "syncs", "compiled", "peak_memory")
     return RunMeasures(
         trace="run.json",
         device=None,
@@ -341,7 +341,7 @@ def test_a_baseline_is_a_small_file_that_gives_the_same_answer(traces, tmp_path,
     assert cli.main(["baseline", old, old, "-o", str(base)]) == 0
     assert capsys.readouterr().out == f"wrote {base}: 2 runs\n"
     kept = json.loads(base.read_text())
-    assert kept["read_trace_baseline"] == 2 and [one["kernels"] for one in kept["runs"]] == [1, 1]
+    assert kept["read_trace_baseline"] == 3 and [one["kernels"] for one in kept["runs"]] == [1, 1]
     assert checked(capsys, new, "--baseline", str(base)) == checked(capsys, new, "--baseline", old, old)
     before = base.read_bytes()
     assert cli.main(["baseline", old, old, "-o", str(base)]) == 0 and base.read_bytes() == before
@@ -349,10 +349,10 @@ def test_a_baseline_is_a_small_file_that_gives_the_same_answer(traces, tmp_path,
     for text, said in (
         (
             '{"read_trace_baseline": 1, "runs": [{"trace": "x"}]}',
-            "a baseline of version 1, and this reads version 2: make it again",
+            "a baseline of version 1, and this reads version 3: make it again",
         ),
-        ('{"read_trace_baseline": 2, "runs": [{"trace": "x"}]}', "a baseline that this version does not read: "),
-        ('{"read_trace_baseline": 2, "runs": []}', "a baseline without a run"),
+        ('{"read_trace_baseline": 3, "runs": [{"trace": "x"}]}', "a baseline that this version does not read: "),
+        ('{"read_trace_baseline": 3, "runs": []}', "a baseline without a run"),
         ('{"read_trace_baseline"', "a baseline that this version does not read: "),
     ):
         base.write_text(text)
@@ -478,6 +478,12 @@ def test_without_steps_all_is_of_the_whole_trace(tmp_path):
     facts = read(str(path))
     one = measures(facts)
     assert (one.step, one.gpu, one.kernels, one.copies, one.syncs) == (facts.window_us, 11, 2, 1, 1) and facts.window_us == 30
+
+
+def test_what_a_trace_lacks_of_its_launches_is_unknown_and_not_0(tmp_path):
+    events = [one for n in range(3) for one in (step(n, 100 * n, 90), launch(100 * n + 5, n), op("aten::mm", 100 * n + 4, 9))]
+    one = measures(read(write(tmp_path / "t.json", *events, kernel("a", 295, 30, 99))))
+    assert (one.step, one.aten_calls, one.gpu, one.kernels, one.copies) == (100, 1, None, None, None)
 
 
 def test_without_a_gpu_an_op_has_one_row_by_its_shapes(tmp_path):

@@ -87,6 +87,7 @@ def test_a_pause_of_one_step_is_told_once_and_is_in_no_number_per_step(tmp_path,
     facts, without = (read(write(tmp_path / "t.json", *run(pause))) for pause in (90_000, 0))
     usual = 40  # between the two ops of any step
     assert (facts.step_period_us, without.step_period_us) == (pytest.approx(10_000 - usual / 3), 10_000)
+    assert (facts.step_times_us[1:], without.step_times_us[1:]) == ((10_000, 9_960, 10_000), (10_000,) * 3)
     assert facts.critical_path.window_us == without.critical_path.window_us - usual
     assert [(one.step, (one.end_ns - one.start_ns) / 1000) for one in facts.health.pauses] == [(2, 90_040)]
     said = told(*run(90_000))
@@ -155,7 +156,9 @@ def test_times_that_no_recording_has_are_left_out_and_told(tmp_path, told):
 
 def test_launches_whose_kernels_are_lost_are_no_zero(told):
     events = [one for n in range(3) for one in (step(n, 100 * n, 90), launch(100 * n + 5, n))] + [kernel(GEMM, 20, 30, 0)]
-    assert "kernels per step: unknown (of its 1 launch the trace lacks the GPU events)" in told(*events)
+    said = told(*events)
+    assert "kernels per step: unknown (of its 1 launch the trace lacks the GPU events)" in said
+    assert "CPU waited GPU busy GPU/CPU kernels launches" in said and "ProfilerStep#1 90.0 µs 0.0 µs unknown unknown unknown 1 " in said
 
 
 def test_work_that_only_one_step_does_is_no_pause(tmp_path):
@@ -220,7 +223,7 @@ def test_two_processes_in_one_file_are_not_read_as_one(tmp_path, told, shared):
         events += [{**one, "pid": pid} for one in (step(1 + 5 * (rank and shared == "launches"), 0, 90), launch(5, number))]
         events.append(kernel(GEMM, 10, 60, number, device=rank))
     said = told(*events)
-    assert "unknown: the trace lacks a way to tell apart the 2 processes whose events are in this one file" in said
+    assert "unknown: the trace lacks a way to tell apart the 2 processes whose events are in this one file (let each write a file of its own" in said
     assert "saves" not in said.replace("what each saves", "")
     assert read(write(tmp_path / "t.json", *events, mergedRanks=[0, 1])).missing == ()
 

@@ -29,14 +29,15 @@ WITH_BASELINE, IN_TURNS = "## In a workflow", "## On a shared machine"  # headin
 GPU = torch.cuda.is_available()
 # What is put in: the program's text, what takes its place, and the limits of which one has to say so.
 FAULTS = {
-    "sync": ("    loss.backward()\n", "    loss.backward()\n    assert loss.item() >= 0\n", ("syncs", "ops")),
-    "copy": (".to(DEVICE)\n    loss", f"{'.to(DEVICE).cpu()' if GPU else '.clone()'}.to(DEVICE)\n    loss", ("copies", "ops")),
+    "sync": ("    loss.backward()\n", "    loss.backward()\n    assert loss.item() >= 0\n", ("syncs", "aten_calls")),
+    "copy": (".to(DEVICE)\n    loss", f"{'.to(DEVICE).cpu()' if GPU else '.clone()'}.to(DEVICE)\n    loss",
+             ("copies", "aten_calls")),
     "kernels": (".square().mean()", ".square().mean() + 1e-4 * sum(p.square().sum() for p in net.parameters())",
-                ("kernels", "ops")),
+                ("kernels", "aten_calls")),
     "recompiles": ("net(x)", "net(x, str(n))", ("compiled",)),
     "slower op": ("ROWS, WIDTH, LAYERS = 256", "ROWS, WIDTH, LAYERS = 1024", ("step", "gpu")),
     "allocation": ("    loss = net", "    scratch = torch.empty(64 << 20, dtype=torch.uint8, device=DEVICE)\n    loss = net",
-                   ("peak_memory", "ops")),
+                   ("peak_memory", "aten_calls")),
     "loader": ("    return torch.randn", "    __import__('time').sleep(0.05)\n    return torch.randn", ("step",)),
     "memory": ("    return loss\n", "    kept.append(x)\n    return loss\n", ("peak_memory",)),
 }  # fmt: skip

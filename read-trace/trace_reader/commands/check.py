@@ -23,7 +23,6 @@ from trace_reader.analysis.runs.gate import (
     parse_limit,
 )
 from trace_reader.analysis.runs.run_measures import RunMeasures, measures, of_job
-from trace_reader.analysis.trace.step_facts import step_periods_us
 from trace_reader.commands.flags import add_forms, add_steps_from
 from trace_reader.commands.load_with_progress import load_with_progress
 from trace_reader.commands.read_job import expanded, jobs_of
@@ -34,7 +33,7 @@ from trace_reader.report.gate_report import called, change, gate_report
 from trace_reader.system.files import write_file
 from trace_reader.write import OUTPUTS, TEXT, Answer
 
-SCHEMA = 2
+SCHEMA = 3
 EXIT = {FINE: 0, WORSE: 1, INCONCLUSIVE: 3}
 CHECK = """\
 Is a run worse than its baseline? Exit code 0: no; 1: it is, with what and by how much; 3: the noise between runs is wider than
@@ -125,7 +124,7 @@ def runs_of(paths: Sequence[str], steps_from: re.Pattern[str] | None = None) -> 
 
 def _measured(path: str, steps_from: re.Pattern[str] | None) -> RunMeasures:
     trace = load_with_progress(path, steps_from)
-    return measures(analyze(trace), step_periods_us(trace))
+    return measures(analyze(trace))
 
 
 def _kept(path: Path) -> Baseline | None:

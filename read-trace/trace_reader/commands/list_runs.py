@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from trace_reader.analysis.runs.gate import are_plain
-from trace_reader.analysis.runs.run_measures import RunMeasures, measures, of_job
-from trace_reader.analysis.trace.step_facts import step_periods_us
+from trace_reader.analysis.runs.run_measures import RunMeasures, measures, of_job, steps_us
 from trace_reader.commands.check import runs_of
 from trace_reader.commands.flags import add_forms, add_steps_from, add_traces
 from trace_reader.commands.load_with_progress import load_with_progress
@@ -106,10 +105,9 @@ def run_row(name: str, ranks: Sequence[str], steps_from: re.Pattern[str] | None 
     for path in ranks:
         trace = load_with_progress(path, steps_from)
         facts = analyze(trace)
-        periods_us = step_periods_us(trace)
-        steps_us = periods_us or [step.cpu_us for step in facts.steps]
-        middle, low, high = (statistics.median(steps_us), min(steps_us), max(steps_us)) if steps_us else (None, None, None)
-        item = measures(facts, periods_us)
+        times_us = steps_us(facts)
+        middle, low, high = (statistics.median(times_us), min(times_us), max(times_us)) if times_us else (None, None, None)
+        item = measures(facts)
         each.append((item, RunRow(name, item, middle, low, high, facts.plain, facts.verdict, len(facts.steps))))
     _, slowest = max(each, key=lambda pair: pair[0].step or 0.0)
     return msgspec.structs.replace(slowest, measures=of_job([one for one, _ in each]))

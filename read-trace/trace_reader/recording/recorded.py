@@ -45,7 +45,7 @@ def recorded(path: str | os.PathLike[str], report: bool = True, **options: Any) 
 
 
 class Profiled:
-    """What a function does each time it is called: `kernels`, `copies` and `syncs` (None where there is no GPU), `ops` of aten,
+    """What a function does each time it is called: `kernels`, `copies` and `syncs` (None where there is no GPU), `aten_calls`,
     `recompiles` (events of torch.compile at work, in all recorded calls), `peak_memory` in bytes, `step_us` without the profiler.
     `facts` are all that the reader tells, `trace` is the file (None where it was not kept).
     """
@@ -53,13 +53,14 @@ class Profiled:
     def __init__(self, facts: Facts, trace: Path | None):
         measured: RunMeasures = measures(facts)
         self.facts, self.trace = facts, trace
-        self.kernels, self.ops, self.copies, self.syncs = measured.kernels, measured.ops, measured.copies, measured.syncs
+        self.kernels, self.copies, self.syncs = measured.kernels, measured.copies, measured.syncs
+        self.aten_calls = measured.aten_calls
         self.recompiles, self.peak_memory, self.step_us = measured.compiled, measured.peak_memory, measured.plain_step
         self.findings = measured.findings
 
     def __repr__(self) -> str:
         """For a failed assertion: what limits it, and where the trace is."""
-        known = {name: getattr(self, name) for name in ("kernels", "ops", "copies", "syncs", "recompiles", "peak_memory")}
+        known = {name: getattr(self, name) for name in ("kernels", "aten_calls", "copies", "syncs", "recompiles", "peak_memory")}
         listed = ", ".join(f"{name}={value:g}" for name, value in known.items() if value is not None)
         return f"<Profiled {listed}; {verdict_sentence(self.facts)}{f'; {self.trace}' if self.trace else ''}>"
 

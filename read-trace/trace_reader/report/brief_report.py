@@ -3,7 +3,7 @@
 from trace_reader.analysis.trace.facts import WORTH_A_CHANGE, Facts, Finding
 from trace_reader.findings import PATTERNS
 from trace_reader.findings.verdict import cpu_lines, health_lines, plain_sentence, verdict_sentence
-from trace_reader.report.trace_report import NAMING, gain_words, recorded_with, work_per_step
+from trace_reader.report.trace_report import NAMING, device_name, gain_words, recorded_with, work_per_step
 from trace_reader.units import about, us
 
 MOST_CHANGES = 3
@@ -12,7 +12,7 @@ NO_PERIOD = "step: unknown (no step was recorded)"
 
 def brief_lines(facts: Facts) -> list[str]:
     """The verdict, the step recorded and without the profiler, and the changes that save most, by the id of their finding."""
-    lines = [f"trace: {facts.trace}", f"device: {facts.device or 'unknown'}", f"verdict: {verdict_sentence(facts)}"]
+    lines = [f"trace: {facts.trace}", f"device: {device_name(facts)}", f"verdict: {verdict_sentence(facts)}"]
     lines += health_lines(facts)
     lines.append(f"step: {us(facts.step_period_us)} recorded" if facts.step_period_us else NO_PERIOD)
     if facts.plain.unknown_because:

@@ -42,6 +42,7 @@ MOST_FINDINGS = 4  # of a brief report
 FAR_STEP = 3.0  # times the median of the steps
 LEAST_STEPS = 3  # annotations, that could be steps
 MOST_MERGED_RANKS = 8  # of a merged file, that are named
+CPU = "CPU"
 MOST_KINDS = 12  # of kernels or ops in one line
 BRIEF_KINDS = 6
 BRIEF_VERSIONS = 2
@@ -120,7 +121,7 @@ def work_per_step(facts: Facts, most: int = MOST_KINDS) -> str:
     of_steps = f", in {alike} of {len(facts.steps)} steps" if alike < len(facts.steps) else ""
     if not facts.has_gpu_work:
         return f"ops per step: {step.kernels_or_ops} ({listed}){of_steps}"
-    if step.launches and not step.work:
+    if step.lacks_gpu_work:
         return f"kernels per step: unknown (of its {count(step.launches, 'launch', 'launches')} the trace lacks the GPU events)"
     others = ((step.memcpys, "memcpy"), (step.memsets, "memset"))
     extras = "".join(f" and {n} {name}{'s' if n > 1 else ''}" for n, name in others if n)
@@ -201,14 +202,18 @@ def _saves(finding: Finding) -> str:
     return f" That saves {told} of {of}." if (told := gain_words(finding)) else ""
 
 
+def device_name(facts: Facts) -> str:
+    """The GPU, or `CPU` where the program used none."""
+    is_cpu = facts.device is None and facts.verdict == "cpu-only" and not facts.device_properties
+    return CPU if is_cpu else facts.device or "unknown"
+
+
 def header(facts: Facts, style: Style) -> list[str]:
     """The lines above a report: device, versions, run, steps, and what of the file could not be read."""
     versions = list(facts.versions.items())[: BRIEF_VERSIONS if style.is_short else None]
     listed = ", ".join(f"{name} {version}" for name, version in versions)
-    if facts.device is None and facts.verdict == "cpu-only" and not facts.device_properties:
-        lines = [f"device: CPU{f'; {listed}' * bool(listed)}"]
-    else:
-        lines = [f"device: {facts.device or 'unknown'}; {listed or 'versions unknown'}"]
+    device = device_name(facts)
+    lines = [f"device: {'; '.join([device, *([listed or 'versions unknown'] if device != CPU or listed else [])])}"]
     if facts.world_size is not None and facts.world_size > 1:
         lines.append(f"rank: {'unknown' if facts.rank is None else facts.rank} of {facts.world_size}")
     if with_ := recorded_with(facts):
@@ -254,8 +259,8 @@ def header(facts: Facts, style: Style) -> list[str]:
 
 def _far_step(facts: Facts) -> str:
     """Where one step makes the mean another number than most steps are: the median, and that step."""
-    times_us, paused = facts.step_times_us, {pause.step for pause in facts.health.pauses}
-    told = [time for place, time in enumerate(times_us) if place and place not in paused]
+    times_us = facts.step_times_us
+    told = times_us[1:]
     if len(told) < LEAST_STEPS or facts.server_steps or max(told) < FAR_STEP * (usual_us := median(np.array(told))):
         return ""
     return f" on average (median {us(usual_us)}; {facts.steps[times_us.index(max(told))].name} {us(max(told))})"

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.runs.run_measures import RowMeasure, RunMeasures
 
-COUNTS = ("kernels", "ops", "copies", "syncs", "compiled")
+COUNTS = ("kernels", "aten_calls", "copies", "syncs", "compiled")
 TIMES = ("step", "gpu", "exposed")
 STEP, PLAIN = "step", "plain_step"
 UNITS_US = {"us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6}
@@ -23,13 +23,14 @@ UNITS_BYTES = {"B": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3}
 MEMORY = "peak_memory"  # the same in each run of the same program, as counts are
 FINDINGS = "findings"
 ALIASES = {"communication.exposed": "exposed", "recompiles": "compiled"}
-DEFAULTS = ("step=+10%", "gpu=+10%", "kernels=+0", "ops=+0", "copies=+0", "syncs=+0", "compiled=+0", "peak_memory=+5%")
+DEFAULTS = ("step=+10%", "gpu=+10%", "kernels=+0", "aten_calls=+0", "copies=+0", "syncs=+0", "compiled=+0", "peak_memory=+5%")
 ONE_RUN = 0.25  # five processes of one lesson differ by so much and more (docs/figures.md: 49.6 to 79.1 us of one step)
 RESAMPLES, CONFIDENCE = 4000, 0.95
 ENOUGH_RUNS = 3  # of each side, for an interval of their own
 ROW_SHARE, MOST_CAUSES = 0.02, 5  # of a step, that a row has to change by to be told
 MOST_COUNTED = 3  # rows that are told of a count that grew
-ROWS_OF = {"kernels": ("kernel ",), "copies": ("kernel Mem",), "ops": ("op aten::",), "syncs": ("call ",)}  # by how they begin
+# Of a count: how the names of its rows begin.
+ROWS_OF = {"kernels": ("kernel ",), "copies": ("kernel Mem",), "aten_calls": ("op aten::",), "syncs": ("call ",)}
 FINE, WORSE, INCONCLUSIVE, UNKNOWN = "fine", "worse", "inconclusive", "not in the traces"
 GONE = "not in the new run"  # though the baseline has it: what cannot be judged any more
 

@@ -28,8 +28,9 @@ class RunMeasures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One run; of a job, its slowest rank's times and all ranks' counts. None: not in the trace, or of no GPU.
 
     `step`, `gpu`, `exposed`: us per step, as recorded; `plain_step`: without the profiler, where that was measured. `kernels`,
-    `ops`, `copies`, `syncs`: per step, of the middle one or the mean; ops are those of aten. Without steps all are of the whole
-    trace. `compiled`: events of torch.compile at work, in all. `peak_memory`: bytes. `rows`: by name.
+    `aten_calls`, `copies`, `syncs`: per step, of the middle one or the mean; `aten_calls` are those of views and of ops inside
+    others, too. Without steps all are of the whole trace. `compiled`: events of torch.compile at work, in all. `peak_memory`:
+    bytes. `rows`: by name.
     """
 
     trace: str
@@ -39,7 +40,7 @@ class RunMeasures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpu: float | None
     exposed: float | None
     kernels: float | None
-    ops: float | None
+    aten_calls: float | None
     copies: float | None
     syncs: float | None
     compiled: float | None
@@ -48,32 +49,37 @@ class RunMeasures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows: dict[str, RowMeasure]
 
 
-def measures(facts: Facts, periods_us: Sequence[float] = ()) -> RunMeasures:
-    """The numbers of one trace. `periods_us`: of its steps, whose median tells less of a hiccup than their mean does."""
+def measures(facts: Facts) -> RunMeasures:
+    """The numbers of one trace."""
     steps = len(facts.steps) or 1
     return RunMeasures(
         trace=facts.trace,
         device=facts.device,
         plain_step=facts.plain.step_us if facts.plain.how == MEASURED else None,
         exposed=facts.gpu_time.exposed_communication_us / steps if facts.collectives and facts.gpu_time else None,
-        ops=sum(op.calls for op in facts.ops if op.name.startswith("aten::")) / steps,
+        aten_calls=sum(op.calls for op in facts.ops if op.name.startswith("aten::")) / steps,
         compiled=sum(op.calls for op in facts.ops if is_compiling(op.name)),
         peak_memory=max((device_memory.peak_bytes for device_memory in facts.memory), default=None),
         findings=tuple(finding.slug for finding in facts.findings if not finding.is_worthless),
         rows=_rows(facts, steps),
-        **(_of_steps(facts, periods_us) if facts.steps else _of_all(facts)),
+        **(_of_steps(facts) if facts.steps else _of_all(facts)),
     )
 
 
-def _of_steps(facts: Facts, periods_us: Sequence[float]) -> dict[str, float | None]:
+def steps_us(facts: Facts) -> list[float]:
+    """What each step takes: from the end of the one before to its own; of one step alone, its time on the CPU."""
+    return [*facts.step_times_us[1:]] or [step.cpu_us for step in facts.steps]
+
+
+def _of_steps(facts: Facts) -> dict[str, float | None]:
     middle = facts.usual_step
     assert middle is not None
-    gpu_us = [step.gpu_busy_us for step in facts.steps if step.gpu_busy_us is not None]
+    gpu_us = [step.gpu_busy_us for step in facts.steps if step.gpu_busy_us is not None and not step.lacks_gpu_work]
     found: dict[str, float | None] = {
-        "step": statistics.median(periods_us or [step.cpu_us for step in facts.steps]),
+        "step": statistics.median(steps_us(facts)),
         "gpu": statistics.median(gpu_us) if gpu_us else None,
-        "kernels": middle.kernels,
-        "copies": middle.memcpys,
+        "kernels": None if middle.lacks_gpu_work else middle.kernels,
+        "copies": None if middle.lacks_gpu_work else middle.memcpys,
         "syncs": sum(step.syncs for step in facts.steps) / len(facts.steps),
     }
     return found if facts.has_gpu_work else found | dict.fromkeys(OF_A_GPU)
@@ -117,6 +123,6 @@ def of_job(ranks: Sequence[RunMeasures]) -> RunMeasures:
         slowest,
         **{name: over(name, "max") for name in ("step", "gpu", "exposed", "peak_memory")},
         plain_step=over("plain_step", "max") if all(rank.plain_step is not None for rank in ranks) else None,
-        **{name: over(name, "sum") for name in ("kernels", "ops", "copies", "syncs", "compiled")},
+        **{name: over(name, "sum") for name in ("kernels", "aten_calls", "copies", "syncs", "compiled")},
         findings=tuple(dict.fromkeys(slug for rank in ranks for slug in rank.findings)),
     )

@@ -25,7 +25,8 @@ def missing(trace: Trace) -> tuple[str, ...]:
     if unknown := trace.skipped.get("unknown device", 0):
         found.append(f"what {count(unknown, 'event')} of a kind of device that this reader does not know would say")
     if processes := trace.mixed_processes:
-        found.append(f"a way to tell apart the {processes} processes whose events are in this one file")
+        a_job = "let each write a file of its own: read-trace FOLDER then reads them as a job"
+        found.append(f"a way to tell apart the {processes} processes whose events are in this one file ({a_job})")
     calls = trace.calls
     if not len(trace.work):
         if not len(trace.ops) and not calls.is_named(is_launch).any() and not found:

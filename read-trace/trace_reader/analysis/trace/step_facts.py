@@ -42,6 +42,11 @@ class StepFacts(msgspec.Struct, frozen=True):
         """How many kernels it launched; without a GPU: how many leaf ops it ran."""
         return sum(n for _, n in self.work) if self.gpu_busy_us is None else self.kernels
 
+    @property
+    def lacks_gpu_work(self) -> bool:
+        """Whether the trace lacks the GPU work of its launches: what it launched is then unknown, and not 0."""
+        return self.gpu_busy_us is not None and self.launches > 0 and not self.work
+
 
 def step_facts(trace: Trace) -> tuple[StepFacts, ...]:
     """A row for each recorded step, in order."""
@@ -112,9 +117,12 @@ def step_period_us(trace: Trace) -> float | None:
     return (int(ends_ns[-1] - ends_ns[0]) - paused_ns) / 1000 / (len(ends_ns) - 1) if len(ends_ns) else None
 
 
-def step_periods_us(trace: Trace) -> list[float]:
-    """The times from one step's end to the next one's."""
-    return (np.diff(trace.step_ends_ns) / 1000).tolist()
+def step_times_us(trace: Trace) -> list[float]:
+    """Each step's time from the end of the one before (of the first from its start) to its own, without `pauses`."""
+    times_ns = np.diff(np.append(trace.steps.start_ns[:1], trace.step_ends_ns))
+    for pause in trace.pauses:
+        times_ns[pause.step] -= pause.end_ns - pause.start_ns
+    return (times_ns / 1000).tolist()
 
 
 def _waited_us(trace: Trace) -> list[float]:

@@ -30,7 +30,7 @@ from trace_reader.analysis.trace.missing_events import missing
 from trace_reader.analysis.trace.op_facts import call_facts, op_facts
 from trace_reader.analysis.trace.op_shapes import op_shape_facts
 from trace_reader.analysis.trace.server_steps import server_steps
-from trace_reader.analysis.trace.step_facts import StepFacts, busy_us, step_facts, step_period_us
+from trace_reader.analysis.trace.step_facts import StepFacts, busy_us, step_facts, step_period_us, step_times_us
 from trace_reader.analysis.trace.time_by_place import annotation_facts
 from trace_reader.link.found_steps import outliers
 from trace_reader.link.launches import Origin
@@ -100,7 +100,7 @@ def summarize(trace: Trace, run: RunWithoutProfiler | None) -> Facts:
         health=health(trace),
         zero_timestamps=trace.zero_timestamps,
         steps_found=trace.found,
-        step_times_us=tuple((np.diff(np.append(trace.steps.start_ns[:1], trace.step_ends_ns)) / 1000).tolist()),
+        step_times_us=tuple(step_times_us(trace)),
         step_period_us=period_us,
         work_kinds=work_kind_facts(parts["kernels"]),
     )
