@@ -158,7 +158,10 @@ def test_launches_whose_kernels_are_lost_are_no_zero(told):
     events = [one for n in range(3) for one in (step(n, 100 * n, 90), launch(100 * n + 5, n))] + [kernel(GEMM, 20, 30, 0)]
     said = told(*events)
     assert "kernels per step: unknown (of its 1 launch the trace lacks the GPU events)" in said
-    assert "CPU waited GPU busy GPU/CPU kernels launches" in said and "ProfilerStep#1 90.0 µs 0.0 µs unknown unknown unknown 1 " in said
+    assert (
+        "CPU waited GPU busy GPU/CPU kernels launches" in said
+        and "ProfilerStep#1 90.0 µs 0.0 µs unknown unknown unknown 1 " in said
+    )
 
 
 def test_work_that_only_one_step_does_is_no_pause(tmp_path):
@@ -208,6 +211,40 @@ def test_a_rate_far_above_the_devices_peak_is_told_first(told):
         assert ("impossible timing: aten::mm of 2 of 4096x4096 bf16 would run at 2.8 times the device's peak" in said) is is_told
 
 
+@pytest.mark.parametrize(("early", "seen"), [(1, "told"), (4, "unknown"), (0, "sound")])
+def test_a_kernel_cannot_begin_before_its_launch(told, early, seen):
+    """20 kernels, some of which begin 40 before they are launched; by 1, a rounded clock may be wrong."""
+    starts = [100 * n + (-40 if n < early else 9) for n in range(20)]
+    events = [one for n, at in enumerate(starts) for one in (launch(100 * n, n), kernel(GEMM, at, 20, n))]
+    said = told(step(0, -50, 2000), *events, launch(2050, 99), kernel(GEMM, 2049, 5, 99))
+    line = f"impossible timing: {early} GPU event{'s begin' if early > 1 else ' begins'} before the launch, by up to 40.0 µs: the"
+    assert (line in said) is (early > 0)
+    lacks = "unknown: the trace lacks one clock (4 GPU events begin up to 40.0 µs before the launch)"
+    assert (lacks in said) is (seen == "unknown")
+
+
+def test_a_sequence_number_of_two_backward_ops_is_told(told):
+    def node(name, at, sequence, thread):
+        args = {"Sequence number": sequence, "Fwd thread id": thread}
+        return {**op(f"autograd::engine::evaluate_function: {name}", at, 5, tid=9), "args": args}
+
+    sound = [step(0, 0, 90), op("aten::mm", 1, 9), node("MmBackward0", 20, 3, 1), node("MmBackward0", 30, 3, 1)]
+    line = "1 sequence number names several backward ops: which forward op these belong to is not certain"
+    assert line in told(*sound, node("AddBackward0", 40, 3, 1))
+    assert "sequence number" not in told(*sound, node("AddBackward0", 40, 3, 2), node("AddBackward0", 50, 4, 1))
+
+
+def test_collectives_without_a_message_are_told(told):
+    said = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 64, "Out msg nelems": 64, "Group size": 2}
+    events = [step(0, 0, 90), launch(5, 1), kernel(NCCL, 10, 9, 1), launch(25, 2)]
+    named = kernel(NCCL, 30, 9, 2)
+    named["args"] |= said
+    line = "1 of 2 collectives says nothing of its message: no rates of these are told"
+    assert line in told(*events, named)
+    events[2]["args"] |= said
+    assert "of its message" not in told(*events, named)
+
+
 def test_an_empty_recording_says_so(told):
     said = told(call("cudaDeviceSynchronize", 5, 3, 1), call("cudaDeviceSynchronize", 15, 3, 2))
     assert "unknown: the trace lacks any op or kernel (it holds 2 calls): run the program inside the profile() block" in said
@@ -223,7 +260,8 @@ def test_two_processes_in_one_file_are_not_read_as_one(tmp_path, told, shared):
         events += [{**one, "pid": pid} for one in (step(1 + 5 * (rank and shared == "launches"), 0, 90), launch(5, number))]
         events.append(kernel(GEMM, 10, 60, number, device=rank))
     said = told(*events)
-    assert "unknown: the trace lacks a way to tell apart the 2 processes whose events are in this one file (let each write a file of its own" in said
+    lacks = "a way to tell apart the 2 processes whose events are in this one file (let each write a file of its own: "
+    assert f"unknown: the trace lacks {lacks}" in said
     assert "saves" not in said.replace("what each saves", "")
     assert read(write(tmp_path / "t.json", *events, mergedRanks=[0, 1])).missing == ()
 

@@ -56,6 +56,17 @@ def health_lines(facts: Facts) -> list[str]:
     if fastest is not None and (fastest.peak_share or 0.0) > TOO_FAST:
         rate = f"{fastest.op} of {fastest.shapes} would run at {fastest.peak_share:.1f} times the device's peak"
         lines.append(f"impossible timing: {rate}; its times or its shapes are wrong")
+    if health.early:
+        begin = count(health.early, "GPU event begins", "GPU events begin")
+        lines.append(f"impossible timing: {begin} before the launch, by up to {us(health.early_us)}: the clocks differ")
+    if health.mixed_nodes:
+        name = count(health.mixed_nodes, "sequence number names", "sequence numbers name")
+        lines.append(f"{name} several backward ops: which forward op these belong to is not certain")
+    if health.unnamed_collectives:
+        say = "says nothing of its message" if health.unnamed_collectives == 1 else "say nothing of their messages"
+        lines.append(
+            f"{health.unnamed_collectives} of {count(health.collectives, 'collective')} {say}: no rates of these are told"
+        )
     if health.outlasting and not health.impossible:
         wait = count(health.outlasting, "synchronizing call waits", "synchronizing calls wait")
         lines.append(f"missing GPU work: {wait} up to {us(health.outlasting_us)} after the last recorded GPU work ends")

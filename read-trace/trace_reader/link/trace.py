@@ -38,6 +38,7 @@ _SERVERS = (
 )  # fmt: skip
 SERVER_STEPS = tuple(map(re.compile, _SERVERS))
 EVALUATE = "autograd::engine::evaluate_function"  # what runs a node of the backward pass
+ROUNDED_NS = 1000  # of a clock of whole microseconds
 TOLERANCE_NS = 2  # times are written with three decimals: ends and starts that meet can differ by a rounding
 
 
@@ -132,6 +133,13 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
         """When the pauses start and end; in order, and none overlaps another."""
         times = np.array([(pause.start_ns, pause.end_ns) for pause in self.pauses], np.int64).reshape(-1, 2)
         return times[:, 0], times[:, 1]
+
+    @cached_property
+    def early_us(self) -> np.ndarray:
+        """Of each GPU event that begins before the call that launched it, by how much. None can: the clocks differ."""
+        linked = self.work.where(self.work.call >= 0)
+        before_ns = self.slices.start_ns[linked.call] - linked.start_ns
+        return before_ns[before_ns > ROUNDED_NS] / 1000
 
     @cached_property
     def mixed_processes(self) -> int:

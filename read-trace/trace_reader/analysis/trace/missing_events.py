@@ -4,9 +4,10 @@ import numpy as np
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import among
 from trace_reader.names.call_names import begins_capture, is_launch
-from trace_reader.units import count, percent
+from trace_reader.units import count, percent, us
 
 MOST_UNREAD = 0.01  # of the events
+MOST_EARLY = 0.1  # of the GPU events with a launch
 MOST_WITHOUT_WORK = 0.1  # of the launches: those of the last moments are always cut off
 
 
@@ -27,6 +28,11 @@ def missing(trace: Trace) -> tuple[str, ...]:
     if processes := trace.mixed_processes:
         a_job = "let each write a file of its own: read-trace FOLDER then reads them as a job"
         found.append(f"a way to tell apart the {processes} processes whose events are in this one file ({a_job})")
+    if len(trace.early_us) >= MOST_EARLY * max(int((trace.work.call >= 0).sum()), 1):
+        most = us(float(trace.early_us.max()))
+        found.append(
+            f"one clock ({count(len(trace.early_us), 'GPU event begins', 'GPU events begin')} up to {most} before the launch)"
+        )
     calls = trace.calls
     if not len(trace.work):
         if not len(trace.ops) and not calls.is_named(is_launch).any() and not found:
