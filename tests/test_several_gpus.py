@@ -158,7 +158,9 @@ def test_a_rank_that_dies_ends_all_and_its_error_is_said(tmp_path):
     )  # fmt: skip
     errors = [line for line in done.stderr.splitlines() if line.startswith(("error: ", "rank "))]
     assert done.returncode == 1
-    assert errors == [f"error: rank 1: cannot write to {tmp_path / 'a'}: Invalid cross-device link; earlier artifacts are kept"]
+    first, *later = errors
+    assert first == f"error: rank 1: cannot write to {tmp_path / 'a'}: Invalid cross-device link; earlier artifacts are kept"
+    assert later in ([], ["rank 0: ends, since another rank has ended"])  # on a busy machine the launcher comes late
     assert json.loads((tmp_path / "a" / f"{tag}_w2_rank0.json").read_text())["distributedInfo"]["rank"] == 0
 
 
