@@ -15,21 +15,20 @@ from reader_helpers.events import (
     forward,
     kernel,
     launch,
+    memcpy,
     on,
     op,
     step,
     write,
 )
 from trace_reader import cli, load
+from trace_reader.analysis.trace.own_code import is_own, is_own_caller, is_own_function
 from trace_reader.analysis.trace.time_by_place import (
     NO_LINE,
     NO_OP,
     attribute_cpu_time,
     attribute_gpu_work,
     folded,
-    is_own,
-    is_own_caller,
-    is_own_function,
     layer_facts,
     line_facts,
     op_facts_of,
@@ -216,6 +215,42 @@ def test_the_tables_and_their_json(tmp_path, capsys):
             {"name": "block.py:9", "launched": 2, "time_us": 20.0, "backward_us": 40.0, "share": 0.193548},
         ],
     }  # fmt: skip
+
+
+def test_the_lines_that_inductor_wrote_are_told_of_compiled_kernels(tmp_path, capsys):
+    """Two replays of a Triton kernel of three lines of the program, one of a product of one, and a copy of none; no functions."""
+
+    def frame(line, function="forward", file="/home/me/work/model.py"):
+        return f'  File "{file}", line {line}, in {function}\n    return f(x)\n'
+
+    inside = frame(5, "gelu", "/home/me/env/lib/python3.12/site-packages/torch/nn/functional.py")
+    fused = [
+        frame(40, "main", "/home/me/work/train.py") + frame(12) + inside,
+        frame(14),
+        frame(12) + inside,
+        frame(9, file="a.py"),
+    ]
+    kernels = [("triton_poi_fused_gelu_0", 95, fused), ("triton_poi_fused_gelu_0", 95, fused), ("gemm", 80, [frame(20)])]
+    events = [step(0, 0, 400), launch(300, 9), memcpy(390, 4, 9)]
+    for n, (name, dur, stack) in enumerate(kernels):
+        one = kernel(name, 20 + 100 * n, dur, n)
+        one["args"]["stack"] = stack
+        events += [launch(100 * n, n), one]
+    path = write(tmp_path / "t.json", *events)
+    rows = line_facts(load(path))
+    assert [(row.name, row.launched, row.time_us) for row in rows] == [
+        ("model.py:12, 14, a.py:9", 2, 190), ("model.py:20", 1, 80), (NO_LINE, 1, 4),
+    ]  # fmt: skip
+    facts = analyze_file(path)
+    assert {one.name: one.lines for one in facts.kernels}["gemm"] == ("model.py:20",)
+    assert {one.name: one.configurations for one in facts.kernels}["triton_poi_fused_gelu_0"] == 1
+    assert cli.main([path, "--all"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "takes 69% of GPU time in 2 calls; it does what model.py:12, 14, a.py:9 ask for" in said
+    assert cli.main(["show", path, "hotspot"]) == 0
+    assert "model.py:12, 14, a.py:9" in capsys.readouterr().out
+    assert cli.main(["redact", path, "-o", str(tmp_path / "r.json")]) == 0
+    assert "model.py" not in (tmp_path / "r.json").read_text() and "/home/me" not in (tmp_path / "r.json").read_text()
 
 
 def test_of_a_deep_stack_the_outer_frames_are_told(tmp_path):

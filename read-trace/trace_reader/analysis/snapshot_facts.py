@@ -6,7 +6,7 @@ import re
 import msgspec
 import numpy as np
 from trace_reader.analysis.trace.memory_facts import Curve
-from trace_reader.analysis.trace.time_by_place import is_own
+from trace_reader.analysis.trace.own_code import is_own
 from trace_reader.model.rows import among
 from trace_reader.parse.memory_snapshot import ALLOCATED, DeviceSnapshot, Frame, Snapshot, Stack
 

@@ -16,7 +16,7 @@ import socket
 import sys
 
 import msgspec
-from trace_reader.analysis.trace.time_by_place import is_own
+from trace_reader.analysis.trace.own_code import is_own
 from trace_reader.errors import TraceError
 from trace_reader.names.demangle import demangled
 from trace_reader.names.private_words import Private, is_private_key, private_words

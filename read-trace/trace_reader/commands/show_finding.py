@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.trace.time_by_place import is_own_function
+from trace_reader.analysis.trace.own_code import is_own_function, lines_of, written_lines
 from trace_reader.commands.flags import add_forms, add_steps_from, at_least_one
 from trace_reader.commands.load_with_progress import load_with_progress
 from trace_reader.errors import TraceError
@@ -15,7 +15,7 @@ from trace_reader.findings import PATTERNS
 from trace_reader.link.nesting import parents
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
-from trace_reader.model.slices import NO_CORRELATION, ON_CPU, Kind
+from trace_reader.model.slices import NO_CORRELATION, ON_CPU, Footprint, Kind
 from trace_reader.names.kernel_names import decode_name
 from trace_reader.reading import examine
 from trace_reader.report.document import Style
@@ -89,7 +89,8 @@ def _proofs(trace: Trace, rows: Any) -> list[Proof]:
                 duration_us=float(slices.duration_us[at]),
                 step=trace.steps.names[step] if step >= 0 else None,
                 ops=tuple(dict.fromkeys(reversed(ops))),
-                line=next((slices.names[slices.name[one]] for one in around if own_code[one]), None),
+                line=_written(slices.details[slices.detail[at]] if slices.detail[at] >= 0 else None)
+                or next((slices.names[slices.name[one]] for one in around if own_code[one]), None),
                 correlation=None if correlation == NO_CORRELATION else correlation,
             )
         )
@@ -119,6 +120,11 @@ def _gaps(trace: Trace, start_ns: np.ndarray, end_ns: np.ndarray) -> list[Proof]
             )
         )
     return found
+
+
+def _written(detail: Any) -> str:
+    """The lines of the program whose ops a compiled kernel does, where Inductor wrote them; else empty."""
+    return lines_of(written_lines(detail.stacks)) if isinstance(detail, Footprint) and detail.stacks else ""
 
 
 def _called(name: str, kind: Kind) -> str:

@@ -56,7 +56,9 @@ class Collective(msgspec.Struct, frozen=True, gc=False):
 
 
 class Footprint(msgspec.Struct, frozen=True, gc=False):
-    """What one launch of a kernel takes, as the trace reports it. None: not reported."""
+    """What one launch of a kernel takes, as the trace reports it. None: not reported. `stacks`: of a compiled kernel, where
+    Inductor wrote them, the calls in the program whose ops it does, as texts of Python's traceback, the innermost last.
+    """
 
     registers_per_thread: int | None
     shared_memory_bytes: int | None
@@ -64,6 +66,7 @@ class Footprint(msgspec.Struct, frozen=True, gc=False):
     block: tuple[int, ...] | None
     reported_occupancy_percent: float | None
     collective: Collective | None = None
+    stacks: tuple[str, ...] = ()
 
 
 class Region(msgspec.Struct, frozen=True, gc=False):

@@ -23,7 +23,7 @@ def detail_of(key: Any) -> Footprint | Inputs | Region | int | str | None:
         return key[0]
     if len(key) == 2:
         return Region(*key)
-    registers, shared_memory, grid, block, occupancy, said = key
+    registers, shared_memory, grid, block, occupancy, said, stack = key
     reported = occupancy if isinstance(occupancy, int | float) else None
     collective = None
     if said is not None:
@@ -33,7 +33,9 @@ def detail_of(key: Any) -> Footprint | Inputs | Region | int | str | None:
             str(ranks or ""), integer(peer), integer(sequence),
         )  # fmt: skip
     sizes = integer(registers), integer(shared_memory), _numbers(_value(grid)), _numbers(_value(block))
-    return Footprint(*sizes, reported, collective)
+    texts = _value(stack)
+    stacks = tuple(text for text in texts if isinstance(text, str)) if isinstance(texts, list) else ()
+    return Footprint(*sizes, reported, collective, stacks)
 
 
 def collective_key(args: Args) -> Any:
@@ -65,7 +67,7 @@ def hashable(key: Any) -> Any:
     return key if isinstance(key, int | float | str | bytes) else None
 
 
-def _value(text: bytes) -> Any:
+def _value(text: bytes | None) -> Any:
     try:
         return msgspec.json.decode(text) if text else None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

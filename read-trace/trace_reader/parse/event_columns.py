@@ -402,7 +402,9 @@ class EventColumns:
     def _gpu_details(self, all_args: list[Args], is_kernel: list[bool]) -> list[int]:
         details = self._details
         keys: list[Any] = [
-            (a.registers, a.shared_memory, bytes(a.grid), bytes(a.block), a.occupancy, collective_key(a)) if kernel else a.bytes
+            (a.registers, a.shared_memory, bytes(a.grid), bytes(a.block), a.occupancy, collective_key(a), _written(a.stack))
+            if kernel
+            else a.bytes
             for a, kernel in zip(all_args, is_kernel, strict=True)
         ]
         try:
@@ -485,6 +487,10 @@ class EventColumns:
         on_gpu[list(self._gpu_lanes)] = True
         on_cpu[track[(kind == Kind.OP) | (kind == Kind.CALL)]] = True
         kind[(kind == Kind.ANNOTATION) & (on_gpu & ~on_cpu)[track]] = Kind.GPU_ANNOTATION
+
+
+def _written(stack: msgspec.Raw) -> bytes | None:
+    return None if stack is NULL else bytes(stack)
 
 
 def _told_apart(values: msgspec.Raw) -> bytes:

@@ -76,6 +76,7 @@ class Args(msgspec.Struct, frozen=True, gc=False):
     graph_node: Any = msgspec.field(name="graph node id", default=None)
     region: Any = msgspec.field(name="name", default=None)  # of what a graph replays, by torch 2.15's mark_kernels
     regions: Any = msgspec.field(name="annotation", default=None)  # the same, as JSON
+    stack: msgspec.Raw = NULL  # of a compiled kernel: Inductor's provenance
     task_type: Any = msgspec.field(name="Task Type", default=None)  # of an NPU's work, which has no category
     region_phase: Any = msgspec.field(name="autograd_phase", default=None)
 

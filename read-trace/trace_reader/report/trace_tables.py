@@ -20,6 +20,7 @@ from trace_reader.analysis.trace.kernel_facts import GemmFacts, KernelFacts
 from trace_reader.analysis.trace.memory_facts import AliveFacts, MemoryFacts
 from trace_reader.analysis.trace.op_shapes import MEMORY as BY_MEMORY
 from trace_reader.analysis.trace.op_shapes import OpShapeFacts
+from trace_reader.analysis.trace.own_code import lines_of
 from trace_reader.findings.verdict import CLASSES, CPU_WORDS, largest_contributors
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_GPU, Kind
@@ -344,6 +345,7 @@ KERNELS = Table(
         Column("max", lambda k, view: us(k.max_us), in_short=False),
         Column("share", lambda k, view: percent(k.share)),
         Column("op", lambda k, view: (k.op or "none")[: None if view.style.full or view.style.is_short else LABEL_WIDTH]),
+        Column("line", lambda k, view: lines_of(k.lines), shown=lambda view: any(k.lines for k in view.facts.kernels)),
         Column("launch", lambda k, view: k.launch or "unknown", in_short=False),
     ),
     light=each(kernel_light),

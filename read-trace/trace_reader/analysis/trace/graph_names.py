@@ -69,8 +69,9 @@ def join_names(graph: Trace, eager: Trace) -> Joined:
     base, place = other.asked, np.concatenate(places)
     row = np.concatenate(events)
     asked = AttributedWork(
-        base.name[place], base.call[place], base.at[place], graph.slices.duration_us[row], base.is_backward[place]
-    )
+        base.name[place], base.call[place], base.at[place], graph.slices.duration_us[row], base.is_backward[place],
+        base.detail[place],
+    )  # fmt: skip
     return Joined(asked, len(row), len(replayed), replays, other.name, differs)
 
 
@@ -93,8 +94,8 @@ def _captured(eager: Trace) -> _Step | None:
     names = [eager.slices.details[number] for number in eager.slices.detail[calls.at].tolist()]
     if not len(calls) or not all(isinstance(name, str) for name in names):
         return None
-    nothing = np.zeros(len(calls))
-    return _Step(names, AttributedWork(calls.name, calls.at, calls.at.copy(), nothing, nothing > 0), None, True)
+    nothing, none = np.zeros(len(calls)), np.full(len(calls), -1)
+    return _Step(names, AttributedWork(calls.name, calls.at, calls.at.copy(), nothing, nothing > 0, none), None, True)
 
 
 def _text(numbers: list[int]) -> str:

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.trace.bandwidth import ITEM_BYTES, copied_bytes, pointwise_bytes
 from trace_reader.analysis.trace.occupancy import Occupancy, occupancy
+from trace_reader.analysis.trace.own_code import written_lines
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, distinct, grouped, median
@@ -50,6 +51,7 @@ class KernelFacts(msgspec.Struct, frozen=True):
     outlier_steps: tuple[str, ...]
     configurations: int  # launches of other registers, shared memory, grid or block; what is shown is that of the most time
     configuration_share: float  # of this kernel's time, what the shown one has
+    lines: tuple[str, ...]  # of the program, whose ops a compiled kernel does, where Inductor wrote them
 
 
 class GemmFacts(msgspec.Struct, frozen=True):
@@ -105,12 +107,12 @@ def kernel_facts(trace: Trace, devices: Mapping[Any, Mapping[str, Any]]) -> tupl
 
 
 def _without_messages(details: list[Any]) -> np.ndarray:
-    """For each detail, the place of the first one that differs from it at most in what a collective says of its message."""
+    """For each detail, the place of the first one that differs from it at most in a collective's message or Inductor's lines."""
     places: dict[Any, int] = {}
     found = np.arange(len(details))
     for place, detail in enumerate(details):
-        if isinstance(detail, Footprint) and detail.collective is not None:
-            found[place] = places.setdefault(msgspec.structs.replace(detail, collective=None), place)
+        if isinstance(detail, Footprint) and (detail.collective is not None or detail.stacks):
+            found[place] = places.setdefault(msgspec.structs.replace(detail, collective=None, stacks=()), place)
     return found
 
 
@@ -124,6 +126,8 @@ def _kernel(trace: Trace, calls: Rows, summed_us: float, devices: Mapping[Any, M
     footprint = first.detail if isinstance(first.detail, Footprint) else None
     estimated = footprint is not None and (footprint.shared_memory_bytes or 0) <= SMALL_SHARED_BYTES
     slow = calls.step[(calls.step >= 0) & (duration_us > OUTLIER * median_us)] if len(calls) >= 3 else calls.step[:0]
+    details = [trace.slices.details[number] for number in distinct(calls.detail).values.tolist() if number >= 0]
+    stacks = [stack for detail in details if isinstance(detail, Footprint) for stack in detail.stacks]
     known = bool((calls.moved >= 0).all() and (duration_us > 0).all())
     return KernelFacts(
         name=first.name,
@@ -150,6 +154,7 @@ def _kernel(trace: Trace, calls: Rows, summed_us: float, devices: Mapping[Any, M
         outlier_steps=tuple(dict.fromkeys(trace.steps[step].name for step in dict.fromkeys(slow.tolist()))),
         configurations=len(alike),
         configuration_share=alike[0].total_us / total_us if total_us else 1.0,
+        lines=written_lines(stacks),
     )
 
 

@@ -7,17 +7,17 @@ the two have one sequence number of autograd.
 from collections import Counter
 import math
 import re
-import sys
 
 import msgspec
 import numpy as np
 from trace_reader.analysis.trace.critical_path import CriticalPath, PathClass
+from trace_reader.analysis.trace.own_code import is_own_caller, is_own_function, lines_of, written_lines
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.launches import Origin
 from trace_reader.link.nesting import innermost, innermost_over_time, parents, self_us
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, among, distinct, grouped, once
-from trace_reader.model.slices import NO_NODE, ON_CPU, Kind, Slices
+from trace_reader.model.slices import NO_NODE, ON_CPU, Footprint, Kind, Slices
 from trace_reader.names.kernel_names import decode_name
 
 Union = tuple[np.ndarray, np.ndarray]
@@ -30,11 +30,6 @@ MOST_FRAMES = 200  # of a stack
 MOST_THREADS = 16  # that may have made the nodes of a backward pass
 DEEPER = "deeper ones;"
 _NUMBERED = re.compile(r".*\d$", re.DOTALL)
-_FUNCTION = re.compile(r"(?P<file>.+)\(\d+\): .*", re.DOTALL)  # file(line): name
-_INSTALLED = re.compile(r"/(?:site|dist)-packages/(?P<package>[^/]+)/")
-_STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/")
-NOT_OWN = ("torch", "triton")
-_CALLER = re.compile(r"(?P<file>.*):\d+", re.DOTALL)
 
 
 class PlaceFacts(msgspec.Struct, frozen=True):
@@ -79,6 +74,7 @@ class CpuLine(msgspec.Struct, frozen=True):
 class AttributedWork(msgspec.Struct, frozen=True, eq=False):
     """For each piece of work: the number of its name, the call that launched it, the slice that asked for it (both rows, -1: not
     known), and its time. Of what a backward pass did, `at` is the forward op whose node it is, where `is_backward` says so.
+    `detail`: what a kernel says of itself (a place in the details of the slices, -1: nothing).
     """
 
     name: np.ndarray
@@ -86,6 +82,7 @@ class AttributedWork(msgspec.Struct, frozen=True, eq=False):
     at: np.ndarray
     time_us: np.ndarray
     is_backward: np.ndarray
+    detail: np.ndarray
 
 
 def annotation_facts(trace: Trace, asked: AttributedWork | None = None) -> tuple[PlaceFacts, ...]:
@@ -231,16 +228,16 @@ def _made(ops: Rows, wanted: np.ndarray, before_ns: np.ndarray) -> np.ndarray:
 def attribute_gpu_work(trace: Trace) -> AttributedWork:
     """The GPU's work and what asked for it; without a GPU the ops, each with its own time."""
     if len(trace.linked):
-        work, call, time_us = trace.linked, trace.linked.call, trace.linked.duration_us
+        work, call, time_us, detail = trace.linked, trace.linked.call, trace.linked.duration_us, trace.linked.detail
         at = call.copy()
     else:
-        work, call = trace.ops, np.full(len(trace.ops), -1)
+        work, call, detail = trace.ops, np.full(len(trace.ops), -1), np.full(len(trace.ops), -1)
         at, time_us = work.at.copy(), self_us(trace.slices, trace.parent, work.at)
     known = np.flatnonzero(at >= 0)
     forward, backward = forward_ops(trace, at[known])
     is_backward = np.zeros(len(work), bool)
     at[known[backward]], is_backward[known[backward]] = forward, True
-    return AttributedWork(work.name, call, at, time_us, is_backward)
+    return AttributedWork(work.name, call, at, time_us, is_backward, detail)
 
 
 def path_lines(trace: Trace, path: CriticalPath, stacks: Trace) -> tuple[CpuLine, ...]:
@@ -302,7 +299,8 @@ def attribute_cpu_time(trace: Trace, within: dict[int, Union] | None = None) -> 
         np.add.at(own_ns, inside[inside >= 0], length[inside >= 0])
     own_ns[trace.steps.at] = 0
     found = np.flatnonzero(own_ns)
-    return AttributedWork(slices.name[found], np.full(len(found), -1), found, own_ns[found] / 1000, np.zeros(len(found), bool))
+    none = np.full(len(found), -1)
+    return AttributedWork(slices.name[found], none, found, own_ns[found] / 1000, none >= 0, none)
 
 
 def op_facts_of(trace: Trace, asked: AttributedWork) -> tuple[TimeFacts, ...]:
@@ -318,8 +316,8 @@ def line_facts(trace: Trace, asked: AttributedWork | None = None) -> tuple[TimeF
     """A row for each line of Python that is not torch's own or the standard library's, the most time first.
 
     It is the line from which such code called what asked for the work; for what a function does itself, and where the trace does
-    not say which line called (torch before 2.15), the function, with the line at which it begins. Raises LookupError: the trace
-    was recorded without stacks.
+    not say which line called (torch before 2.15), the function, with the line at which it begins; of a compiled kernel the lines
+    that Inductor wrote, where it did. Raises LookupError: the trace was recorded without stacks.
     """
     asked = asked or attribute_gpu_work(trace)
     return _by_key(asked, *_line_of(trace, asked), NO_LINE)
@@ -327,6 +325,23 @@ def line_facts(trace: Trace, asked: AttributedWork | None = None) -> tuple[TimeF
 
 def _line_of(trace: Trace, asked: AttributedWork) -> tuple[np.ndarray, list[str]]:
     """For each piece of work the number of its line in a list of names, or -1. Raises LookupError as `line_facts`."""
+    details = trace.slices.details
+    stacks = [detail.stacks if isinstance(detail, Footprint) else () for detail in details]
+    if not any(stacks) or (asked.detail < 0).all():
+        return _line_that_called(trace, asked)
+    lines = [lines_of(written_lines(one)) for one in stacks]
+    is_written = np.array([*map(bool, lines), False])[asked.detail]  # the last for no detail
+    key, names = np.full(len(asked.at), -1), list[str]()
+    if len(trace.slices.of(Kind.PYTHON)):
+        key, names = _line_that_called(trace, asked)
+    every = list(dict.fromkeys([*names, *lines]))
+    number = {name: place for place, name in enumerate(every)}
+    of_name, of_line = (np.array([*(number[text] for text in texts), -1]) for texts in (names, lines))
+    return np.where(is_written, of_line[asked.detail], of_name[key]), every
+
+
+def _line_that_called(trace: Trace, asked: AttributedWork) -> tuple[np.ndarray, list[str]]:
+    """As `_line_of`, by the functions of Python."""
     slices = trace.slices
     python = Rows(slices, slices.of(Kind.PYTHON))
     if not len(python):
@@ -365,33 +380,6 @@ def _by_key(asked: AttributedWork, key: np.ndarray, names: list[str], without: s
         name, share = without if number < 0 else names[number], (now_us + later_us) / total_us if total_us else 0.0
         facts.append(TimeFacts(name, len(places), now_us, later_us, share))
     return tuple(sorted(facts, key=lambda found: (-found.share, found.name)))
-
-
-def is_own_caller(text: str) -> bool:
-    """Whether a line of code (file:line) is neither torch's nor the standard library's."""
-    found = _CALLER.fullmatch(text)
-    return found is not None and is_own(found["file"])
-
-
-def is_own_function(name: str) -> bool:
-    """Whether a function of Python is neither torch's nor the standard library's, and written in Python."""
-    found = _FUNCTION.fullmatch(name)
-    return found is not None and is_own(found["file"])
-
-
-def is_own(file: str) -> bool:
-    """Whether a file is neither torch's (with Triton, and what torch.compile writes) nor the standard library's, by its path as
-    the profiler shortens it: from the folder on that the package was imported from.
-    """
-    if file.startswith("<frozen ") or file == "<string>":
-        return False
-    path = file.replace("\\", "/")
-    if installed := _INSTALLED.search(path):
-        return installed["package"] not in NOT_OWN
-    top = path.split("/")[0].removesuffix(".py")
-    if top in NOT_OWN or "/torchinductor_" in path:
-        return False
-    return top not in sys.stdlib_module_names and not _STANDARD.search(path)
 
 
 def folded(trace: Trace, asked: AttributedWork | None = None) -> dict[str, int]:

@@ -1,0 +1,61 @@
+"""Which files, functions and lines of Python are the program's own."""
+
+from collections.abc import Iterable, Sequence
+import re
+import sys
+
+_FUNCTION = re.compile(r"(?P<file>.+)\(\d+\): .*", re.DOTALL)  # file(line): name
+_CALLER = re.compile(r"(?P<file>.*):\d+", re.DOTALL)
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/(?P<package>[^/]+)/")
+_STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/")
+_FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')  # of a traceback
+NOT_OWN = ("torch", "triton")
+MOST_LINES = 3
+
+
+def is_own_caller(text: str) -> bool:
+    """Whether a line of code (file:line) is neither torch's nor the standard library's."""
+    found = _CALLER.fullmatch(text)
+    return found is not None and is_own(found["file"])
+
+
+def is_own_function(name: str) -> bool:
+    """Whether a function of Python is neither torch's nor the standard library's, and written in Python."""
+    found = _FUNCTION.fullmatch(name)
+    return found is not None and is_own(found["file"])
+
+
+def is_own(file: str) -> bool:
+    """Whether a file is neither torch's (with Triton, and what torch.compile writes) nor the standard library's, by its path as
+    the profiler shortens it: from the folder on that the package was imported from.
+    """
+    if file.startswith("<frozen ") or file == "<string>":
+        return False
+    path = file.replace("\\", "/")
+    if installed := _INSTALLED.search(path):
+        return installed["package"] not in NOT_OWN
+    top = path.split("/")[0].removesuffix(".py")
+    if top in NOT_OWN or "/torchinductor_" in path:
+        return False
+    return top not in sys.stdlib_module_names and not _STANDARD.search(path)
+
+
+def written_lines(stacks: Iterable[str]) -> tuple[str, ...]:
+    """Of each traceback the innermost line of the program (file:line, without the folders), each once, in order."""
+    found = []
+    for text in stacks:
+        own = [frame for frame in _FRAME.finditer(text) if is_own(frame["file"])]
+        if own:
+            file = own[-1]["file"].replace("\\", "/").rpartition("/")[2]
+            found.append(f"{file}:{own[-1]['line']}")
+    return tuple(dict.fromkeys(found))
+
+
+def lines_of(lines: Sequence[str]) -> str:
+    """The lines of one kernel in words, not all where there are many: `model.py:12, 14, layers.py:3 and 2 more`."""
+    said, before = [], ""
+    for line in lines[:MOST_LINES]:
+        file, _, number = line.rpartition(":")
+        said.append(number if file == before else line)
+        before = file
+    return ", ".join(said) + f" and {len(lines) - MOST_LINES} more" * (len(lines) > MOST_LINES)
