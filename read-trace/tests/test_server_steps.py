@@ -3,7 +3,7 @@
 import pytest
 from reader_helpers.events import ADD, annotation, kernel, launch, op, step, write
 from trace_reader import cli, load, read
-from trace_reader.analysis.trace.server_steps import ServerSteps, kind_of_step
+from trace_reader.analysis.trace.server_steps import Lengths, ServerSteps, kind_of_step, lengths_of_step
 
 
 @pytest.mark.parametrize(
@@ -95,3 +95,63 @@ def test_one_annotation_alone_is_no_servers_steps(tmp_path):
     )  # fmt: skip
     trace = load(path)
     assert trace.found is not None and "execute_model" not in trace.steps.names
+
+
+@pytest.mark.parametrize(
+    ("name", "lengths"),
+    [
+        # Two requests of 3 and 5 new tokens, of which the second has 4 more keys in the cache: 3 * 3 - 3 and 5 * 9 - 10 pairs.
+        ("execute_8_context_2(sq8sk12sqsq34sqsk54)_generation_0(sq0sk0sqsq0sqsk0)", Lengths(8, 12, 41)),
+        ("execute_64_context_0(sq0sk0sqsq0sqsk0)_generation_64(sq64sk131072sqsq64sqsk131072)", Lengths(64, 131072, 131072)),
+        ("step[EXTEND bs=1 toks=1025 c_sqsq=1050625 c_sqsk=1050625 c_sk=1025]", Lengths(1025, 1025, 525825)),
+        ("step[DECODE bs=64 g_sqsq=64 g_sqsk=100032 g_sk=100032]", Lengths(64, 100032, 100032)),
+        ("step[MIXED bs=3 c=1 g=2 c_sq=8 c_sk=8 c_sqsq=64 c_sqsk=64 g_sq=2 g_sk=10 g_sqsq=2 g_sqsk=10]", Lengths(10, 18, 46)),
+        ("step[DECODE bs=64]", None),
+        ("step[DECODE bs=64 g_sqsq=64 g_sqsk=5 g_sk=100032]", None),  # fewer pairs than queries: cannot be
+        ("execute_context_0(0)_generation_8(8)", None),
+    ],
+)
+def test_the_lengths_of_the_requests_are_in_the_name_of_a_detailed_step(name, lengths):
+    assert lengths_of_step(name) == lengths
+
+
+def test_a_servers_attention_is_a_row_of_each_kind_of_step_against_the_roofline(tmp_path, capsys):
+    """Of the same inputs: 8 heads of 128 (1024 a token), 2 of keys and values (256 each), bf16. Two decode steps of 64 requests, a
+    prefill of 64 tokens.
+    """
+    inputs = {
+        "Input Dims": [[64, 8, 128], [64, 2, 128], [64, 2, 128]], "Input type": ["c10::BFloat16"] * 3,
+    }  # fmt: skip
+    decode = "execute_64_context_0(sq0sk0sqsq0sqsk0)_generation_64(sq64sk{0}sqsq64sqsk{0})"
+    names = (
+        decode.format(64_000), "execute_64_context_1(sq64sk64sqsq4096sqsk4096)_generation_0(sq0sk0sqsq0sqsk0)",
+        decode.format(128_000),
+    )  # fmt: skip
+    events = []
+    for n, (name, dur) in enumerate(zip(names, (50, 10, 70), strict=True)):
+        at = 100 * n
+        attention = op("vllm::unified_attention_with_output", at + 1, 5)
+        attention["args"] |= inputs
+        events += [annotation(name, at, 90), attention, launch(at + 2, n), kernel("unified_attention_kernel", at + 8, dur, n)]
+    path = write(tmp_path / "t.json", *events, record_shapes=1)
+    rows = {row.shapes: row for row in read(path).op_shapes}
+    assert {shapes: (row.calls, row.time_us, row.flop, row.bytes) for shapes, row in rows.items()} == {
+        "decode: 64 queries, 96000 keys (mean)": (2, 120, 4 * 1024 * 96_000, 2 * 64 * 1024 * 2 + 96_000 * 1024),
+        "prefill: 64 queries, 64 keys": (1, 10, 4 * 1024 * (64 * 65 // 2), 2 * 64 * 1024 * 2 + 64 * 1024),
+    }
+    assert [row.limited_by for row in rows.values()] == ["memory", "memory"]
+    assert cli.main([path, "--all"]) == 0
+    assert "decode: 64 queries, 96000 keys (mean)" in capsys.readouterr().out
+
+
+def test_a_servers_attention_in_a_step_that_says_no_lengths_has_no_cost(tmp_path):
+    inputs = {"Input Dims": [[64, 8, 128], [64, 2, 128], [64, 2, 128]], "Input type": ["c10::BFloat16"] * 3}
+    names = ("execute_context_0(0)_generation_64(64)", "execute_64_context_0()_generation_64(sq64sk640sqsq64sqsk640)")
+    events = []
+    for n, name in enumerate(names):
+        attention = op("vllm::unified_attention", 100 * n + 1, 5)
+        attention["args"] |= inputs
+        events += [annotation(name, 100 * n, 90), attention, launch(100 * n + 2, n), kernel("attention", 100 * n + 8, 50, n)]
+    rows = read(write(tmp_path / "t.json", *events, record_shapes=1)).op_shapes
+    assert sorted((row.calls, row.flop) for row in rows if row.flop is None) == [(1, None)]
+    assert [(row.calls, row.flop) for row in rows if row.flop is not None] == [(1, 4 * 1024 * 640)]

@@ -202,6 +202,18 @@ def _attention(op: str, tensors: list[Tensor | None], inputs: Inputs) -> Cost | 
     return Cost("attention", dtype_of([query, key, value]), 2 * heads * pairs * width, moved * (1 + backward))
 
 
+def served_attention(inputs: Inputs, queries: int, keys: int, pairs: int) -> Cost | None:
+    """What a server's attention has to do for all requests of a step, by the sums of their lengths, which its inputs do not say:
+    the keys and values lie in a cache, here of the inputs' type. `inputs`: query, key and value first, [tokens, ...].
+    """
+    query, key, value = [*tensors_of(inputs), None, None, None][:3]
+    if query is None or key is None or value is None or key.shape[0] != value.shape[0] or not query.shape[0] * key.shape[0]:
+        return None
+    width, kept = query.elements // query.shape[0], (key.bytes + value.bytes) // key.shape[0]
+    moved = 2 * queries * width * BYTES[query.type] + keys * kept
+    return Cost("attention", dtype_of([query, key, value]), 4 * width * pairs, moved)
+
+
 def _passes(op: str, tensors: list[Tensor | None], inputs: Inputs) -> Cost | None:
     first = next(filter(None, tensors), None)
     if first is None or (op in ("aten::max", "aten::min") and sum(tensor is not None for tensor in tensors) > 1):

@@ -9,11 +9,13 @@ reached on one NVIDIA H200 (torch 2.11, 2026-11-23, benchmarks/op_rates.py): GEM
 
 from itertools import groupby
 import math
+import re
 from typing import Any
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.trace.op_cost import Cost, cost_of, tensors_of
+from trace_reader.analysis.trace.op_cost import Cost, cost_of, served_attention, tensors_of
+from trace_reader.analysis.trace.server_steps import Lengths, kind_of_step, lengths_of_step
 from trace_reader.link.nesting import self_us
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, among, distinct
@@ -27,6 +29,7 @@ USUAL = {"gemm": 0.7, "convolution": 0.55, "attention": 0.45, "pointwise": 0.8, 
 WRAPS = 0.5  # of its work: where an op inside it does so much, that is the one
 DEEPEST = 4  # ops: where the gradient of an embedding is filled with zeros, it is three ops further in
 MOST_WORK = 1 << 62
+SERVED_ATTENTION = re.compile(r"^\w+::unified_attention")  # vLLM's, and SGLang's after it
 LEAST_US = 2.0  # of a kernel: one that does nothing takes as long
 SHORT_TYPES = {
     "c10::BFloat16": "bf16",
@@ -73,9 +76,14 @@ def op_shapes(trace: Trace, device: str) -> list[tuple[OpShapeFacts, Rows]]:
     """As `op_shape_facts`, each with the GPU's work, or without a GPU the ops, that it is of."""
     steps, device = max(len(trace.steps), 1), device if len(trace.work) else ""
     alike: dict[tuple[str, str, Cost | None], list[_Group]] = {}
+    served = _served(trace)
     inner = {} if len(trace.work) else _inner_work(trace)
     for group in _groups(trace):
         inputs = trace.slices.details[group.detail] if group.detail >= 0 else None
+        if served and isinstance(inputs, Inputs) and SERVED_ATTENTION.search(group.op):
+            for words, cost, part in _of_served(trace, group, inputs, served):
+                alike.setdefault((group.op, words, cost), []).append(part)
+            continue
         cost = cost_of(group.op, inputs) if isinstance(inputs, Inputs) else None
         if cost and _work(cost) * WRAPS <= inner.get((group.op, group.detail), 0):
             cost = None  # it leaves its work to an op inside it, which has a row of its own
@@ -88,6 +96,40 @@ def op_shapes(trace: Trace, device: str) -> list[tuple[OpShapeFacts, Rows]]:
         calls, time_us = sum(group.calls for group in groups), math.fsum(group.time_us for group in groups)
         found.append((_fact(op, shapes, cost, rows, calls, time_us, steps, device), rows))
     return sorted(found, key=lambda item: (-item[0].time_us, item[0].op, item[0].shapes))
+
+
+def _served(trace: Trace) -> dict[int, tuple[str, Lengths]]:
+    """By the index of a server's step: what it does, and the lengths of its requests. Empty where the steps say none."""
+    found = {}
+    for number, name in enumerate(trace.steps.names):
+        kind, lengths = kind_of_step(name), lengths_of_step(name)
+        if kind and lengths:
+            found[number] = (kind, lengths)
+    return found
+
+
+def _of_served(
+    trace: Trace, group: "_Group", inputs: Inputs, served: dict[int, tuple[str, Lengths]]
+) -> list[tuple[str, Cost | None, "_Group"]]:
+    """An attention's calls by what the server's steps do, with the means of what the steps say: words, cost and calls of each."""
+    kind_of = {number: kind for number, (kind, _) in served.items()}
+    kinds = [kind_of.get(step, "") for step in group.rows.step.tolist()]
+    found: list[tuple[str, Cost | None, _Group]] = []
+    for kind in sorted(set(kinds)):
+        rows = group.rows.where(np.array([one == kind for one in kinds]))
+        calls = distinct(rows.op).values
+        part = _Group(group.op, group.detail, rows, len(calls), rows.total_us)
+        lengths = [served[step][1] for step in trace.step_at(trace.slices.start_ns[calls]).tolist() if step in served]
+        if not kind or not lengths:
+            found.append((_shapes(inputs), None, part))
+            continue
+        queries, keys, pairs = (
+            round(sum(getattr(one, name) for one in lengths) / len(lengths)) for name in ("queries", "keys", "pairs")
+        )
+        mean = "" if len(set(lengths)) == 1 else " (mean)"
+        words = f"{kind}: {queries} queries, {keys} keys{mean}"
+        found.append((words, served_attention(inputs, queries, keys, pairs), part))
+    return found
 
 
 class _Group(msgspec.Struct, frozen=True, eq=False):

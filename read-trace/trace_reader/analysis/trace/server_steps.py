@@ -12,6 +12,11 @@ from trace_reader.model.rows import median
 _VLLM = re.compile(r"execute_(?:\d+_)?(?:context|new)_(\d+)(?:\(\w*\))?_(?:generation|cached)_(\d+)")
 # SGLang's step[DECODE bs=8 ...], ATOM's prefill[...] and decode[...].
 _SGLANG = re.compile(r"^(?:step\[(EXTEND|PREFILL|DECODE|MIXED)\b|(prefill|decode)\[)", re.IGNORECASE)
+# What they add of the lengths of the requests' queries (sq) and keys (sk), of the prefill and of the decode: sums of sq, of sk,
+# of sq * sq and of sq * sk. vLLM (detailed_trace_annotation): context_1(sq8sk8sqsq64sqsk64)_generation_2(...). SGLang
+# (roofline_annotations): c_sq=8 c_sk=8 c_sqsq=64 c_sqsk=64 g_sq=2 ...; of one kind alone it leaves sq out, which is toks or bs.
+_SUMS = re.compile(r"\(sq(\d{1,15})sk(\d{1,15})sqsq(\d{1,18})sqsk(\d{1,18})\)")
+_SGLANG_SUM = re.compile(r"\b(c_sq|c_sk|c_sqsq|c_sqsk|g_sq|g_sk|g_sqsq|g_sqsk|bs|toks)=(\d{1,18})\b")
 PREFILL, DECODE, BOTH = "prefill", "decode", "prefill and decode"
 
 
@@ -23,6 +28,32 @@ class ServerSteps(msgspec.Struct, frozen=True):
     kind: str
     steps: int
     median_us: float
+
+
+class Lengths(msgspec.Struct, frozen=True):
+    """Of the requests of a step, summed: the `queries` and the `keys`, and the `pairs` of a query and a key that it may look at:
+    a causal attention's, sq * sk - sq * (sq - 1) / 2 of a request.
+    """
+
+    queries: int
+    keys: int
+    pairs: int
+
+
+def lengths_of_step(name: str) -> Lengths | None:
+    """What a server's step says of the lengths of its requests; None where it does not, or where they cannot be."""
+    groups = [tuple(map(int, found)) for found in _SUMS.findall(name)]
+    if not groups:
+        said = {key: int(number) for key, number in _SGLANG_SUM.findall(name)}
+        alone = {"c": said.get("toks", 0), "g": said.get("bs", 0)}
+        groups = [
+            (said.get(f"{one}_sq", alone[one]), said[f"{one}_sk"], said[f"{one}_sqsq"], said[f"{one}_sqsk"])
+            for one in "cg"
+            if {f"{one}_sk", f"{one}_sqsq", f"{one}_sqsk"} <= said.keys()
+        ]
+    queries, keys = sum(group[0] for group in groups), sum(group[1] for group in groups)
+    pairs = sum(sqsk - (sqsq - sq) // 2 for sq, _, sqsq, sqsk in groups)
+    return Lengths(queries, keys, pairs) if queries > 0 and keys >= queries and queries <= pairs <= queries * keys else None
 
 
 def kind_of_step(name: str) -> str | None:
