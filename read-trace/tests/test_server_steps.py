@@ -116,7 +116,7 @@ def test_the_lengths_of_the_requests_are_in_the_name_of_a_detailed_step(name, le
 
 
 def test_a_servers_attention_is_a_row_of_each_kind_of_step_against_the_roofline(tmp_path, capsys):
-    """Of the same inputs: 8 heads of 128 (1024 a token), 2 of keys and values (256 each), bf16. Two decode steps of 64 requests, a
+    """Of the same inputs: 8 heads of 128 (1024 a token), 2 of keys and values (256), bf16: two decode steps of 64 requests, a
     prefill of 64 tokens.
     """
     inputs = {
