@@ -182,3 +182,17 @@ def test_only_hints_that_a_person_would_give(told):
         events += [annotation(f"nccl:all_reduce {n}", 7 * n, 1), annotation(f"chunk {n}", 7 * n + 2, 1)]
     said = told(*events, op("aten::sort", 40, 50), memcpy(60, 2, 9))
     assert "--steps_from '^chunk\\ ' would take 4 annotations for steps" in said and "nccl" not in said.partition("Verdict")[0]
+
+
+def test_the_last_of_the_found_steps_ends_where_what_it_does_ends(loaded, tmp_path):
+    """Three ops, twice; in the first step the profiler starts for 900: that is none of the second one's time."""
+    events = [event("overhead", "Activity Buffer Request", 30, 850, {"pid": -1, "tid": 0})]
+    for n, at in enumerate((20, 1000)):
+        later = 900 * (n == 0)
+        events += [op("aten::linear", at, 8), *launching(at + 2, 3 * n, 4)]
+        events += [op(name, at + later + 20 + 20 * k, 8) for k, name in enumerate(("aten::gelu", "aten::sum"))]
+    trace = loaded(*events)
+    assert trace.found == Found("period", "aten::linear") and trace.steps_left_out == 1
+    assert trace.steps.duration_us.tolist() == [980, 48 + 32]
+    facts = read(write(tmp_path / "u.json", *events))
+    assert (facts.step_period_us, facts.critical_path.window_us) == (80, 16)  # to the last kernel

@@ -18,7 +18,7 @@ from trace_reader.analysis.replay.edits import (
 )
 from trace_reader.analysis.replay.plain_run import UNKNOWN
 from trace_reader.analysis.trace.cpu_time import cpu_computing, is_loader
-from trace_reader.analysis.trace.critical_path import CriticalPath, PathClass, steps_left_out
+from trace_reader.analysis.trace.critical_path import CriticalPath, PathClass
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_shapes import OpShapeFacts
 from trace_reader.findings.compiled import compiled_share
@@ -168,7 +168,7 @@ def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
     track, gaps, spans = _long_gaps(trace)
     in_path = gaps[1] > path.start_ns
     gaps = gaps[0][in_path], gaps[1][in_path]
-    steps = len(facts.steps) - steps_left_out(len(facts.steps))
+    steps = len(facts.steps) - facts.steps_left_out
     of_step = np.bincount(trace.step_at(gaps[0]), gaps[1] - gaps[0], minlength=len(facts.steps))[-steps:]
     # As much as an ordinary step has: a few long gaps of one step are not what each step takes.
     ordinary = min(median(of_step) * steps / max(int(of_step.sum()), 1), 1.0)

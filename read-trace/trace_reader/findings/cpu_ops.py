@@ -3,7 +3,7 @@
 import numpy as np
 from trace_reader.analysis.replay.edits import Effect, skipped
 from trace_reader.analysis.trace.cpu_time import is_compiling, is_loader
-from trace_reader.analysis.trace.critical_path import CriticalPath, steps_left_out
+from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import tensors_of
 from trace_reader.analysis.trace.op_shapes import op_shapes
@@ -81,7 +81,7 @@ def _in_path(trace: Trace, path: CriticalPath) -> Rows:
 
 def _steps(facts: Facts) -> int:
     """How many steps the path has."""
-    return len(facts.steps) - steps_left_out(len(facts.steps))
+    return len(facts.steps) - facts.steps_left_out
 
 
 @finding(

@@ -6,7 +6,7 @@ import math
 import numpy as np
 from trace_reader.analysis.replay.edits import Effect, all_of, launched_at_once, scaled, unlaunched
 from trace_reader.analysis.replay.replay import BUSY_ITSELF_US
-from trace_reader.analysis.trace.critical_path import CriticalPath, steps_left_out
+from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.kernel_facts import KernelFacts
 from trace_reader.analysis.trace.own_code import lines_of
@@ -130,7 +130,7 @@ def _many_small_kernels(trace: Trace, facts: Facts) -> Seen | None:
     launched = launched.where((launched.step >= 0) & (launched.start_ns >= path.start_ns))
     small = launched.where(launched.duration_us < SMALL_US)
     waiting = path.classes["cpu"] + path.classes["latency"]
-    recorded = steps - steps_left_out(steps)
+    recorded = steps - facts.steps_left_out
     if len(small) < max(MANY_CALLS_A_STEP * recorded, MIN_SHARE_OF_KERNELS * len(launched)) or waiting < WAITING:
         return None
     seen = (

@@ -155,10 +155,12 @@ def found_spans(slices: Slices, parent: np.ndarray) -> tuple[Found, Spans] | Non
     rows, labels = _elements(slices, parent, thread)
     starts = _period_starts(labels)
     if len(starts) >= 2:
-        before_ns = np.append(0, np.maximum.accumulate(slices.end_ns[rows])[:-1])
-        starts = _at_long_pauses(starts, slices.start_ns[rows] - before_ns)
+        reached_ns = np.maximum.accumulate(slices.end_ns[rows])
+        pauses_ns = slices.start_ns[rows] - np.append(0, reached_ns[:-1])
+        starts = _at_long_pauses(starts, pauses_ns)
         start_ns = slices.start_ns[rows[starts]]
-        stop_ns = int(start_ns[-1] + median(np.diff(start_ns)))  # as long after its start as the others end
+        last = min(int(starts[-1] + median(np.diff(starts))), len(rows)) - 1  # what it does as the others do
+        stop_ns = int(reached_ns[last] + max(median(pauses_ns[starts[1:]]), 0))  # and as long a pause behind it
         if _outside(slices, thread, int(start_ns[0]), stop_ns) <= MOST_BESIDE:
             name = _DIGITS.sub("#", slices[rows[starts[0]]].name)
             return Found(PERIOD, name), Spans(thread, start_ns, np.append(start_ns[1:], stop_ns))

@@ -38,6 +38,7 @@ _SERVERS = (
 )  # fmt: skip
 SERVER_STEPS = tuple(map(re.compile, _SERVERS))
 EVALUATE = "autograd::engine::evaluate_function"  # what runs a node of the backward pass
+OWN_WORK = 0.02  # of a step, that the profiler's own work in it may take: less than that does no harm
 ROUNDED_NS = 1000  # of a clock of whole microseconds
 TOLERANCE_NS = 2  # times are written with three decimals: ends and starts that meet can differ by a rounding
 
@@ -122,6 +123,16 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
         launched = self.work.where(self.work.step >= 0)
         np.maximum.at(ends_ns, launched.step, launched.end_ns)
         return np.maximum.accumulate(ends_ns)
+
+    @cached_property
+    def steps_left_out(self) -> int:
+        """How many of the recorded steps a path leaves out: the first, if it pays for the profiler's start. Of three or more it
+        is taken to, of two it does where the profiler's own work is a part of it.
+        """
+        if len(self.steps) != 2:
+            return int(len(self.steps) > 2)
+        own = self.overheads.where(self.step_at(self.overheads.start_ns) == 0)
+        return int(own.total_us > OWN_WORK * float(self.steps.duration_us[0]))
 
     @cached_property
     def pauses(self) -> tuple[Pause, ...]:

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.trace.collectives import CollectiveFacts, message_bytes
 from trace_reader.analysis.trace.counter_facts import DRAM, SM_ACTIVE, short_name
-from trace_reader.analysis.trace.critical_path import PathClass, steps_left_out
+from trace_reader.analysis.trace.critical_path import PathClass
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.gpu_idle import Gap
 from trace_reader.analysis.trace.kernel_facts import GemmFacts, KernelFacts
@@ -150,7 +150,7 @@ def _path_title(view: TraceView) -> str:
     if path is not facts.recorded_critical_path:
         told = count(max(round(path.window_us / (facts.plain.step_us or path.window_us)), 1), "step")
         return f"Critical path without the profiler, {facts.plain.how}: {us(path.window_us)} in {told}"
-    steps = len(facts.steps) - steps_left_out(len(facts.steps))
+    steps = len(facts.steps) - facts.steps_left_out
     first = facts.steps[-steps].name if steps else ""
     return f"Critical path: {us(path.window_us)}" + (f" from {first} on ({steps} of {len(facts.steps)} steps)" if first else "")
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.replay.replay import Played, Replay
 from trace_reader.analysis.trace.cpu_time import CpuActivity
-from trace_reader.analysis.trace.critical_path import CriticalPath, PathWindow, path_along_device, steps_left_out
+from trace_reader.analysis.trace.critical_path import CriticalPath, PathWindow, path_along_device
 from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import median
@@ -128,7 +128,7 @@ def plain_run(
         return Known(plain)
     plain = msgspec.structs.replace(plain, verdict=verdicts.pop())
     if any(one.leaves_the_gpu for one in played):
-        steps = len(trace.steps) - steps_left_out(len(trace.steps))
+        steps = len(trace.steps) - trace.steps_left_out
         length_ns = round(np.mean([one.step_us for one in played]) * steps * 1000)
         return Known(plain, path_along_device(trace, cpu, window, length_ns))
     middle_ns = np.mean([one.after_ns for one in played], axis=0).astype(np.int64)

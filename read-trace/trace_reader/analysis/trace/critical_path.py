@@ -174,17 +174,12 @@ class PathWindow(msgspec.Struct, frozen=True):
     track: int = -1
 
 
-def steps_left_out(steps: int) -> int:
-    """How many of the recorded steps a path leaves out: the first of three or more, which pays for the profiler's start."""
-    return int(steps >= 3)
-
-
 def windows(trace: Trace) -> list[PathWindow]:
     """The window of each device that has one, that of the device which ends last first.
 
-    It begins with the second recorded step (with the first one of fewer than three; without steps, with the first GPU event or
-    its launch) and ends with the last GPU event that the recorded steps launched (without steps: with the last). Where the trace
-    holds neither GPU events nor launches, it is the CPU's, of the same steps (without steps: of the busiest thread's ops).
+    It begins with the second recorded step (with the first one, where none is left out; without steps, with the first GPU event
+    or its launch) and ends with the last GPU event that the recorded steps launched (without steps: with the last). Where the
+    trace holds neither GPU events nor launches, it is the CPU's, of the same steps (without steps: of the busiest thread's ops).
     Without steps, what is among the `outliers` is in no window.
     """
     if not len(trace.work):
@@ -203,7 +198,7 @@ def _without_gpu(trace: Trace) -> list[PathWindow]:
     """The window of a run without a GPU; none where kernels were launched, or may be in what the trace lacks."""
     if trace.calls.is_named(is_launch).any() or not len(trace.ops) or missing(trace):
         return []
-    spans = trace.steps.where(np.arange(len(trace.steps)) >= steps_left_out(len(trace.steps)))
+    spans = trace.steps.where(np.arange(len(trace.steps)) >= trace.steps_left_out)
     if not len(spans):
         outer = Rows(trace.slices, outermost(trace.slices, trace.ops.at))
         spans = max((rows for _, rows in outer.by(outer.track)), key=lambda rows: rows.total_us)
@@ -214,7 +209,7 @@ def _without_gpu(trace: Trace) -> list[PathWindow]:
 
 def _window_start(trace: Trace, work: Rows) -> int:
     if len(trace.steps):
-        return int(trace.steps.start_ns[steps_left_out(len(trace.steps))])
+        return int(trace.steps.start_ns[trace.steps_left_out])
     launches = work.call[work.call >= 0]
     return min(int(work.start_ns.min()), int(trace.slices.start_ns[launches].min()) if len(launches) else 2**62)
 

@@ -114,6 +114,7 @@ class Facts(msgspec.Struct, frozen=True):
     steps: tuple[StepFacts, ...]
     server_steps: tuple[ServerSteps, ...]  # of an inference server: prefill and decode apart
     steps_found: Found | None  # how, where the program marks none
+    steps_left_out: int  # of the path and of amounts per step: the first, if it pays for the profiler's start
     step_times_us: tuple[float, ...]  # from the end of the one before (of the first from its start) to its own, without pauses
     step_period_us: float | None  # from one step's end to the next one's, on average; of a single one, how long it is
     plain: PlainRun  # the run without the profiler

@@ -100,6 +100,7 @@ def summarize(trace: Trace, run: RunWithoutProfiler | None) -> Facts:
         health=health(trace),
         zero_timestamps=trace.zero_timestamps,
         steps_found=trace.found,
+        steps_left_out=trace.steps_left_out,
         step_times_us=tuple(step_times_us(trace)),
         step_period_us=period_us,
         work_kinds=work_kind_facts(parts["kernels"]),
