@@ -224,7 +224,8 @@ recommend, timed without the profiler, and recorded. Guess first: of the changes
 `uv run benchmarks/advice/record.py FOLDER` measures the pairs of
 [benchmarks/advice/pairs.py](../benchmarks/advice/pairs.py) on your machine, each in a process of its own, before and after in
 turns, in five rounds; `uv run benchmarks/advice/ledger.py FOLDER NAME` reads the recordings. This page is made from what is kept
-in benchmarks/advice/. The reader's rules were written with these pairs in view: of other programs expect less. And one
+in benchmarks/advice/; what is told is of that day's reader, whose plain step had [older prices](profiler_cost.md). Its rules were
+written with these pairs in view: of other programs expect less. And one
 measurement is an anecdote: a day before, on the same kind of machine and by the same rules, the first four numbers were 23 of 27
 (85%), 21 of 27 (78%), 8 of 8 and 60 of 63 (95%).
 """

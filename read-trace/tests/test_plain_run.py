@@ -1,6 +1,7 @@
 """The run without the profiler: what a header says of it, what is estimated and for which traces, and how it is told."""
 
 import json
+import math
 from pathlib import Path
 import statistics
 import time
@@ -10,7 +11,7 @@ from reader_helpers import GALLERY, TOOL
 from reader_helpers.events import ADD, GEMM, call, event, kernel, memcpy, memory, op, step, write
 from trace_reader import Stopwatch, analyze, cli, load, plain_sentence, read, redact
 from trace_reader.analysis.replay.edits import Edited, scaled, surely
-from trace_reader.analysis.replay.plain_run import CHEAP, DEAR, PlainRun, ProfilerOverhead, RunWithoutProfiler
+from trace_reader.analysis.replay.plain_run import PRICES, PlainRun, ProfilerOverhead, RunWithoutProfiler
 from trace_reader.analysis.replay.what_if import Gain, gain_of, parse_change, what_if
 from trace_reader.analysis.trace.facts import Finding
 from trace_reader.report.trace_report import finding_item
@@ -53,50 +54,68 @@ def test_a_measured_step_is_the_headers(facts):
     ],
 )  # fmt: skip
 def test_a_header_that_cannot_be_is_no_measurement(facts, said):
-    because = "its ops are so short that the profiler may have taken 38% to 91% of the recorded one"
-    unknown = PlainRun(None, None, None, 100, "unknown", None, because)
-    assert facts(*run(kernel_us=2), plain_step_us=said, with_stack=1).plain == unknown
+    assert facts(*run(kernel_us=2), plain_step_us=said, **SHAPES).plain.how == "estimated"
+
+
+def left_us(ops=10, functions=0, allocations=0, factor=1.0):
+    """What the prices leave of a step of `run`, in which the CPU takes 70 to its launch, 4.7 in it, 15.3 to the step's end and 10
+    to the next step, which is the profiler's. Half of a step's price goes from its beginning, half from its end.
+    """
+    before = 70 - factor * (2.5 * ops + 60 / 2 + 1.1 * functions + 1.7 * allocations)
+    return max(before, 7) + 4.7 - factor * 2.2 + max(15.3 - factor * 60 / 2, 1.53)
+
+
+def told(gpu_us=0.0, **what):
+    """What is told of a step of `run`: of what the profiler took beyond 0.4, half; and around that the more, the more it took."""
+    took = 1 - max(left_us(**what), gpu_us) / 100
+    left = max(left_us(**what, factor=(min(took, 0.4) + max(took - 0.4, 0) / 2) / took), gpu_us)
+    took = 1 - left / 100
+    low, high = left * math.exp(-0.04 - 0.5 * took), left * math.exp(0.05 + 0.35 * took)
+    return tuple(pytest.approx(us, abs=0.1) for us in (min(max(low, 0.97 * gpu_us), left), left, min(high, 105)))
+
+
+def ends(plain):
+    return plain.low_us, plain.step_us, plain.high_us
 
 
 def test_an_estimate_takes_the_profilers_prices_from_the_cpu(facts):
-    """In a step of 100 the CPU takes 70 to its launch, 4.7 in it, 15.3 to the step's end and 10 to the next step, which is the
-    profiler's. 10 ops begin before the launch.
-
-    Cheap: 10 ops of 2 and half of the step's 20 go from the 70, a call of 2 from the 4.7, half of the step's from the 15.3: 40,
-    2.7 and 5.3 are left. Dear: a tenth of 70 is left, since 10 x 3.5 and 30 would leave less; 1.7; a tenth of 15.3.
-    """
     plain = facts(*run(kernel_us=2), **SHAPES).plain
-    # Between 8.3 and 52.8: that says nothing.
-    because = "its ops are so short that the profiler may have taken 47% to 91% of the recorded one"
-    assert plain == PlainRun(None, None, None, 100, "unknown", None, because)
-    assert plain_sentence(facts(*run(kernel_us=2), **SHAPES)) == (
-        f"what a step takes without the profiler is not known: {because}"
-    )
-    # The GPU is busy for 35: no step is shorter.
-    plain = facts(*run(kernel_us=35), **SHAPES).plain
-    assert (plain.how, plain.low_us, plain.high_us) == ("estimated", *narrowed(35 * 0.97, 48 * 1.1))
-    assert (plain.step_us, plain.verdict) == (pytest.approx((35 + 48) / 2), None)  # at one end the GPU, at the other the CPU
+    assert (plain.how, plain.verdict, ends(plain)) == ("estimated", "overhead-bound", told())
+    plain = facts(*run(kernel_us=2, ops=2), **SHAPES).plain
+    assert ends(plain) == told(ops=2)
+    # The GPU is busy for 45: no step is shorter.
+    assert ends(facts(*run(kernel_us=45), **SHAPES).plain) == told(45)
 
 
-def test_without_a_gpu_a_wide_estimate_is_told_up_to_its_upper_end(facts):
-    """Of 5 ops in a step of 1000 the prices are 0.3 each and 5 of the step, at least; recorded, they may be a third too long."""
-    ops = [op("aten::mm", 1000 * at + 200 * k + 1, 180) for at in range(3) for k in range(5)]
+def test_without_a_gpu_the_prices_are_others(facts):
+    """Of 50 ops in a step of 1000 1.1 each is the profiler's, and 30 of the step, of which half is in it."""
+    ops = [op("aten::mm", 1000 * at + 20 * k + 1, 18) for at in range(3) for k in range(50)]
     plain = facts(*[step(at, 1000 * at, 1000) for at in range(3)], *ops).plain
-    assert plain.how == "estimated" and plain.high_us == pytest.approx(996 * 1.1)  # half of the 5 in it
-    assert plain.low_us == pytest.approx(0.7 * plain.high_us)
+    took = (50 * 1.1 + 15) / 1000
+    assert plain.how == "estimated" and plain.step_us == pytest.approx(1000 * (1 - took), abs=0.5)
+    assert plain.low_us == pytest.approx(plain.step_us * math.exp(-0.18 - 0.3 * took), abs=0.5)
+    assert plain.high_us == pytest.approx(plain.step_us * math.exp(0.06 + 0.4 * took), abs=0.5)
 
 
-def narrowed(low_us, high_us):
-    """Three tenths of the upper end: three tenths of what is too much, as a ratio, goes from the lower one."""
-    low_us *= (0.7 * high_us / low_us) ** 0.3
-    return pytest.approx(low_us), pytest.approx(low_us / 0.7)
+def test_the_pace_of_a_loaders_processes_is_not_the_profilers(facts):
+    """Of steps that wait for them half of what the prices say is taken; 20 of 100 are such a wait."""
+    wait = "enumerate(DataLoader)#{}DataLoaderIter.__next__"
+    alone, workers = (
+        facts(*run(), *[event("user_annotation", wait.format(what), 100 * at + 62, 6) for at in range(3)], **SHAPES).plain
+        for what in ("_SingleProcess", "_MultiProcessing")
+    )
+    assert workers.step_us == alone.step_us  # a short one: 6 of 90
+    long = [event("user_annotation", wait.format("_MultiProcessing"), 100 * at + 60, 10) for at in range(3)]
+    short = [e | {"name": wait.format("_SingleProcess")} for e in long]
+    alone, workers = (facts(*run(kernel_us=2, ops=9), *waits, **SHAPES).plain for waits in (short, long))
+    assert 1 - workers.step_us / 100 < 1 - alone.step_us / 100
 
 
 def test_where_the_gpu_is_the_limit_at_any_price_the_step_is_its_own(facts):
     """Each kernel begins 5 after the one before has ended, which its launch did not wait for."""
     plain = facts(*run(kernel_us=95), **SHAPES).plain
     assert (plain.how, plain.verdict) == ("estimated", "gpu-bound")
-    assert (plain.low_us, plain.high_us) == (pytest.approx(97), pytest.approx(105))
+    assert ends(plain) == (pytest.approx(97), pytest.approx(100), pytest.approx(105))
 
 
 def functions(n=3, each=10):
@@ -125,11 +144,11 @@ def test_stacks_and_memory_have_prices_of_their_own(facts, tmp_path):
 
 
 def test_an_estimate_with_stacks_or_memory(facts):
-    """A function costs 0.2 at least; an allocation can cost nothing: see the estimate without, 35 to 48."""
-    plain = facts(*run(kernel_us=35), *functions(), **SHAPES, with_stack=1).plain
-    assert (plain.how, plain.low_us, plain.high_us) == ("estimated", *narrowed(35 * 0.97, 46 * 1.1))
-    plain = facts(*run(kernel_us=35), *blocks(), **SHAPES, profile_memory=1).plain
-    assert (plain.how, plain.low_us, plain.high_us) == ("estimated", *narrowed(35 * 0.97, 48 * 1.1))
+    """A function costs 1.1, an allocation 1.7."""
+    plain = facts(*run(kernel_us=2, ops=5), *functions(each=5), **SHAPES, with_stack=1).plain
+    assert ends(plain) == told(ops=5, functions=5)
+    plain = facts(*run(kernel_us=2, ops=5), *blocks(each=5), **SHAPES, profile_memory=1).plain
+    assert ends(plain) == told(ops=5, allocations=5)
 
 
 def test_of_many_short_functions_it_is_not_known_what_they_cost(facts):
@@ -144,7 +163,7 @@ def test_of_many_short_functions_it_is_not_known_what_they_cost(facts):
         "unknown", "it holds 2,600 short functions of Python per step, of which the profiler's cost is not known"
     )  # fmt: skip
     few = facts(*events, *[name for n, name in enumerate(names) if n % 6], **SHAPES, with_stack=1)  # 2,167 a step: at least 433
-    assert few.plain.unknown_because.startswith("its functions of Python are so many that the profiler may have taken 41%")
+    assert few.plain.how == "estimated"
 
 
 @pytest.mark.parametrize(
@@ -159,22 +178,21 @@ def test_the_prices_hold_what_was_measured(what, price, flags):
             if program[what] >= 200:
                 besides_us = statistics.median(program[flags]) - statistics.median(program["shapes"])
                 measured.append(besides_us / program[what])
-    inside = sum(getattr(CHEAP, price) <= one <= getattr(DEAR, price) for one in measured)
-    assert len(measured) >= 6 and inside >= 0.6 * len(measured)
+    assert len(measured) >= 6 and max(measured) / 3 < getattr(PRICES, price) < 5 * max(statistics.median(measured), 0.3)
 
 
 def test_where_the_gpu_is_the_limit_prices_do_not_matter(facts):
     """Kernels of 100 in recorded steps of 100."""
     found = facts(*run(kernel_us=100), *functions(), **SHAPES, with_stack=1)
     assert (found.plain.how, found.plain.verdict) == ("estimated", "gpu-bound")
-    assert (found.plain.low_us, found.plain.high_us) == (pytest.approx(97), pytest.approx(105))
+    assert ends(found.plain) == (pytest.approx(97), pytest.approx(100), pytest.approx(105))
 
 
 def test_the_kernels_of_a_graph_stand_closer_without_the_profiler(facts):
     """As those of other launches do not: two replays of graphs took 14 and 16% less than recorded."""
     graph = [e | {"name": "cudaGraphLaunch"} if e["cat"] == "cuda_runtime" else e for e in run(kernel_us=100)]
     plain = facts(*graph, **SHAPES).plain
-    assert (plain.low_us, plain.high_us) == (pytest.approx(80), pytest.approx(105))
+    assert (plain.low_us, plain.high_us) == (pytest.approx(100 * math.exp(-0.04)), pytest.approx(105))
 
 
 def test_a_rank_of_a_job_has_no_estimate_and_no_verdict(facts):
@@ -185,13 +203,11 @@ def test_a_rank_of_a_job_has_no_estimate_and_no_verdict(facts):
     assert (measured.how, measured.step_us, measured.verdict) == ("measured", 98, None)
 
 
-@pytest.mark.parametrize(
-    ("launch_us", "how"), [(0, "unknown"), (2.3, "unknown"), (2.4, "estimated"), (9.3, "estimated"), (9.5, "unknown")]
-)
-def test_a_cpu_unlike_the_one_where_the_prices_were_measured_has_no_estimate(facts, launch_us, how):
-    """There a launch took 4.7: half of it and twice as much is told."""
+@pytest.mark.parametrize("launch_us", [2.3, 9.5, 30])
+def test_prices_are_the_same_however_long_a_launch_takes(facts, launch_us):
+    """They were on hosts whose launches take 4.7 and 9."""
     other = [e | {"dur": launch_us} if e["cat"] == "cuda_runtime" else e for e in run(kernel_us=45)]
-    assert facts(*other, **SHAPES).plain.how == how
+    assert facts(*other, **SHAPES).plain.how == "estimated"
 
 
 def test_of_the_time_between_two_steps_no_more_than_the_profilers_is_taken(facts):
@@ -201,7 +217,7 @@ def test_of_the_time_between_two_steps_no_more_than_the_profilers_is_taken(facts
         at = number * 490
         events += [step(number, at, 90), call("cudaLaunchKernel", at + 70, 4.7, number + 1), kernel(GEMM, at + 76, 9, number + 1)]
     plain = facts(*events, **SHAPES).plain
-    assert plain.how == "estimated" and plain.low_us > 0.9 * (300 + 9)
+    assert plain.how == "estimated" and plain.step_us > 300 + 9
 
 
 @pytest.mark.parametrize("kernel_us", [150, 240])
@@ -237,26 +253,12 @@ def test_without_cudas_launches_or_a_gpu_there_is_no_estimate(facts):
     hip = [e | {"name": e["name"].replace("cuda", "hip")} for e in run(kernel_us=35)]
     assert facts(*hip, **SHAPES).plain.how == "unknown"
     assert facts(*[e for e in run(kernel_us=95) if e["cat"] != "user_annotation"], **SHAPES).plain.how == "estimated"
-    assert facts(*[e for e in run() if e["cat"] in ("cpu_op", "user_annotation")], **SHAPES).plain.how == "unknown"
+    assert facts(*[e for e in run() if e["cat"] in ("cpu_op", "user_annotation")], **SHAPES).plain.how == "estimated"
     assert facts(*run(n=1, kernel_us=95), **SHAPES).plain.how == "estimated"
 
 
-def test_prices_are_those_of_this_traces_cpu(facts):
-    """Launches of half the time: each price is half as high, and the cheap end so much longer."""
-    fast = [e | {"dur": 2.35} if e["cat"] == "cuda_runtime" else e for e in run(kernel_us=60)]
-    usual, faster = (facts(*events, **SHAPES).plain for events in (run(kernel_us=60), fast))
-    assert (usual.how, faster.how) == ("estimated", "estimated")
-    assert faster.high_us > usual.high_us
-
-
-def test_of_a_machine_without_prices_a_wide_estimate_is_unknown_because_nobody_measured_them(facts):
-    slow = [e | {"dur": 9.5} if e["cat"] == "cuda_runtime" else e for e in run(kernel_us=20)]
-    because = "its launches take 9.5 µs, and what the profiler costs was measured where they take 4.7 µs"
-    assert facts(*slow, **SHAPES).plain == PlainRun(None, None, None, 100, "unknown", None, because)
-
-
 def test_an_op_without_shapes_costs_less(facts):
-    with_shapes, without = facts(*run(kernel_us=40), **SHAPES).plain, facts(*run(kernel_us=40)).plain
+    with_shapes, without = facts(*run(kernel_us=2), **SHAPES).plain, facts(*run(kernel_us=2)).plain
     assert without.high_us > with_shapes.high_us
 
 
@@ -282,10 +284,8 @@ def test_a_measured_step_that_the_gpu_limits_does_not_tell_what_the_cpu_takes():
 def test_why_a_step_is_not_known(facts):
     nccl = [kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)", 100 * at + 80, 5, 50 + at) for at in range(3)]
     unlaunched = [kernel(GEMM, 100 * at + 20 * k, 15, 1000 + 10 * at + k) for at in range(3) for k in range(4)]
-    slow = [one | {"dur": 12} if one["name"] == "cudaLaunchKernel" else one for one in run(kernel_us=2)]
-    assert facts(*slow).plain.unknown_because == (
-        "its launches take 12.0 µs, and what the profiler costs was measured where they take 4.7 µs"
-    )
+    hip = [one | {"name": one["name"].replace("cuda", "hip")} for one in run(kernel_us=2)]
+    assert facts(*hip).plain.unknown_because == "what the profiler costs on such a device was not measured"
     assert facts(*run(kernel_us=2), *nccl).plain.unknown_because == "its collectives wait for other ranks"
     missing = facts(*run(kernel_us=2), *unlaunched).plain
     assert missing.unknown_because == "the launches of too much of its GPU work are missing"
@@ -332,11 +332,12 @@ def test_a_path_is_of_the_plain_run_also_where_the_verdict_is_the_same(facts):
     assert sum(found.critical_path.classes.values()) == pytest.approx(1, abs=0.01)
 
 
-def test_where_only_one_end_of_an_estimate_is_gpu_bound_the_run_may_be(facts):
-    """The GPU is busy for 40 of a step that takes between 39 and 53."""
-    found = facts(*run(kernel_us=40), **SHAPES)
+def test_where_only_the_short_end_of_an_estimate_is_gpu_bound_the_run_may_be(facts):
+    """The GPU is busy for 36 of a step that takes between 35 and 50; it is likely to take 38."""
+    assert facts(*run(kernel_us=40), **SHAPES).plain.verdict == "gpu-bound"
+    found = facts(*run(kernel_us=36, ops=6), **SHAPES)
     assert (found.plain.how, found.plain.verdict, found.verdict) == ("estimated", None, "overhead-bound")
-    busy = "a step takes an estimated 38.8 µs to 52.8 µs, and the GPU's work in it, as recorded, 40.0 µs"
+    busy = "a step takes an estimated 34.9 µs to 49.5 µs, and the GPU's work in it, as recorded, 36.0 µs"
     assert plain_sentence(found) == f"without the profiler it may be gpu-bound: {busy}"
 
 
@@ -375,7 +376,7 @@ def test_a_recording_near_the_border_says_that_the_gpu_limits_the_real_run(tmp_p
     assert (facts.recorded_verdict, facts.verdict, facts.plain.how) == ("overhead-bound", "gpu-bound", "estimated")
     assert facts.plain.low_us < 58.8 < facts.plain.high_us
     looks = "recorded, at 97.6 µs a step, the run looks overhead-bound (70% CPU time)"
-    step_us = "a step takes an estimated 55.3 µs to 59.9 µs, and the GPU's work in it, as recorded, 57.1 µs"
+    step_us = "a step takes an estimated 55.3 µs to 69.3 µs, and the GPU's work in it, as recorded, 57.1 µs"
     assert plain_sentence(facts) == f"{looks}; without the profiler {step_us}"
     measured = with_header(tmp_path, {"median": 58.8, "low": 58.7, "high": 58.9})
     assert plain_sentence(measured) == f"{looks}; without the profiler the GPU is busy for 57.1 µs of 58.8 µs per step"
@@ -393,8 +394,7 @@ def test_where_the_gpu_is_not_busy_enough_only_a_measured_time_is_told(tmp_path)
     measured = with_header(tmp_path, {"median": 80, "low": 79, "high": 81})
     assert plain_sentence(measured) == "a step takes 80.0 µs without the profiler, 97.6 µs recorded"
     bound = read(str(GALLERY / "01_matmul_add" / "64_bf16_warm_eager.json"))
-    because = "its ops are so short that the profiler may have taken 65% to 85% of the recorded one"
-    assert plain_sentence(bound) == f"what a step takes without the profiler is not known: {because}"
+    assert plain_sentence(bound) == "without the profiler a step takes an estimated 11.6 µs to 23.5 µs, 62.3 µs recorded"
 
 
 def test_the_json_has_all_of_it_and_no_second_name_for_the_verdict():
@@ -429,8 +429,8 @@ def test_a_synchronize_that_goes_saves_what_the_cpu_waits(facts):
 
 
 def test_of_a_run_whose_plain_step_is_unknown_a_gain_is_a_share_of_the_recorded_one(facts):
-    """Recorded, 60 of 200 are saved. A CPU whose launches take 12 was not tried."""
-    found = facts(*(one | {"dur": 12} if one["name"] == "cudaLaunchKernel" else one for one in waiting()))
+    """Recorded, 60 of 200 are saved. What the profiler costs of HIP's launches was not measured."""
+    found = facts(*(one | {"name": one["name"].replace("cuda", "hip")} for one in waiting()))
     assert found.plain.how == "unknown"
     saved = gains(found)["sync-in-step"]
     assert (saved.of, saved.low, saved.high) == ("recorded", pytest.approx(0.3, abs=0.03), pytest.approx(0.3, abs=0.03))
@@ -552,9 +552,9 @@ def test_what_a_change_of_the_gpus_time_brings_may_be_more_than_at_the_dear_pric
 
 def test_of_a_gpu_that_is_far_from_busy_nobody_says_that_it_may_be_the_limit(facts):
     """At one end of the estimate no class has half of the path."""
-    found = facts(*waiting(kernel_us=60, period=170), **SHAPES)
+    found = facts(*waiting(kernel_us=50, period=170), **SHAPES)
     assert (found.plain.how, found.plain.verdict) == ("estimated", None)
-    said = "without the profiler a step takes an estimated 113.5 µs to 159.5 µs, 170.0 µs recorded"
+    said = "without the profiler a step takes an estimated 96.2 µs to 137.2 µs, 170.0 µs recorded"
     assert plain_sentence(found) == said
 
 

@@ -785,7 +785,7 @@ def test_other_annotations_can_be_the_steps(tmp_path, capsys):
     assert cli.main([path, "--steps_from", r"step\["]) == 0
     out = capsys.readouterr().out
     assert "\nsteps: 3 (step[DECODE bs=0] to step[DECODE bs=2]), one every 100.0 µs\n" in out
-    assert "\nCritical path without the profiler, estimated: 190.1 µs in 2 steps\n" in out  # of 200 from the second one on
+    assert "\nCritical path: 180.0 µs from step[DECODE bs=1] on (2 of 3 steps)\n" in out
     assert cli.main([path, "--steps_from", r"step\[", "--chain", "1"]) == 0
     assert "\nDispatch of step[DECODE bs=1]\n" in capsys.readouterr().out
     assert cli.main([path, "--steps_from", "nothing"]) == 2

@@ -8,8 +8,8 @@ from trace_reader.analysis.jobs.job_facts import JobFacts
 from trace_reader.analysis.jobs.job_replay import JobReplay
 from trace_reader.analysis.replay.edits import Edited
 from trace_reader.analysis.replay.plain_run import (
-    CHEAP,
     ESTIMATED,
+    EVERYTHING,
     GPU_MARGIN,
     MARGIN,
     MEASURED,
@@ -18,11 +18,11 @@ from trace_reader.analysis.replay.plain_run import (
     SPREAD,
     TRIES,
     UNKNOWN,
-    WIDEST,
     PlainRun,
     RunWithoutProfiler,
+    factors,
     has_prices,
-    narrowed,
+    interval,
     plain_step_of_header,
     steps_to_play,
 )
@@ -102,28 +102,28 @@ class JobRun:
             low, middle, high = (max(finding[at] for finding in told if finding) for at in range(3))
             times = self._times_at(middle)
             runs = [(middle, times)] if times else []
-            dearest = [run.without(CHEAP.times(MOST_DEAR)) for run in priced]
+            dearest = [run.without(run.prices.times(MOST_DEAR)) for run in priced]
             if times and middle < recorded_us and max(self._play(dearest)) >= middle * (1 - SPREAD):
                 runs.append((middle, dearest))  # the GPUs limit it: it does not tell what the CPU takes
             return PlainRun(middle, low, high, recorded_us, MEASURED), runs
         if not all(map(has_prices, self._traces)):
-            return self._unknown("what the profiler costs on such a machine was not measured"), []
-        times_ns = [[run.without(run.estimated[end]) for run in priced] for end in (0, 1)]
-        least, most = (max(self._play(times_n)) for times_n in times_ns)
-        if not RunWithoutProfiler.is_plausible_interval(least, most, recorded_us):
+            return self._unknown("what the profiler costs on such a device was not measured"), []
+        likely = [run.likely[0] for run in priced]
+        ends = likely, [EVERYTHING] * len(priced)
+        at, floor = (
+            max(self._play([run.without(prices) for run, prices in zip(priced, end, strict=True)])) / recorded_us for end in ends
+        )
+        if not 0 < at <= 1 + SOUND_SHARE:
             return self._unknown("played again, its steps take longer than recorded"), []
-        # Where both ends are one, the GPUs limit the job, and what they take is known better.
-        low = least * (1 - (GPU_MARGIN if most - least < GPU_MARGIN * most else MARGIN))
-        high = most * (1 + (MARGIN / 2 if most - least < GPU_MARGIN * most else MARGIN))
-        if high - low > WIDEST * high:
-            took = [max(1 - step_us / recorded_us, 0.0) for step_us in (high, low)]
-            short = f"its ops are so short that the profiler may have taken {took[0]:.0%} to {took[1]:.0%} of the recorded one"
-            return self._unknown(short), []
-        low, high = narrowed(low, high)
+        shares = interval(max(1 - at, 0.0), floor * (1 - GPU_MARGIN), True)
+        low, middle, high = (share * recorded_us for share in shares)
+        times_ns = [
+            [run.without(prices.times(factor)) for run, prices in zip(priced, likely, strict=True)] for factor in factors(shares)
+        ]
         runs = list(zip((low, high), times_ns, strict=True))
         if high > recorded_us:  # then the profiler may have cost the slowest rank nothing
             runs.append((recorded_us, [run.replay.nodes.after_ns for run in priced]))
-        return PlainRun(min(max((least + most) / 2, low), high), low, high, recorded_us, ESTIMATED), runs
+        return PlainRun(middle, low, high, recorded_us, ESTIMATED), runs
 
     def _unknown(self, because: str) -> PlainRun:
         return PlainRun(None, None, None, self.recorded_us, UNKNOWN, unknown_because=because)
@@ -133,11 +133,11 @@ class JobRun:
         None: it does at none.
         """
         low, high = 0.0, MOST_DEAR if step_us < self.recorded_us else 0.0
-        times = [run.without(CHEAP.times(high)) for run in self._priced]
+        times = [run.without(run.prices.times(high)) for run in self._priced]
         if step_us > self.recorded_us * (1 + SPREAD) or max(self._play(times)) > step_us * (1 + MARGIN):
             return None
         for _ in range(TRIES if high else 0):
             middle = (low + high) / 2
-            times = [run.without(CHEAP.times(middle)) for run in self._priced]
+            times = [run.without(run.prices.times(middle)) for run in self._priced]
             low, high = (middle, high) if max(self._play(times)) > step_us else (low, middle)
         return times

@@ -5,6 +5,7 @@ is played again (analysis/replay/replay.py) without what the profiler costs in e
 """
 
 from functools import cached_property
+import math
 from typing import Any
 
 import msgspec
@@ -14,13 +15,12 @@ from trace_reader.analysis.trace.cpu_time import CpuActivity
 from trace_reader.analysis.trace.critical_path import CriticalPath, PathWindow, path_along_device
 from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import median
 from trace_reader.names.call_names import is_launch
 from trace_reader.names.header_keys import PLAIN_STEP
 from trace_reader.names.kernel_names import is_collective, is_collective_on_cpu
 from trace_reader.names.range_names import is_step
-from trace_reader.units import us
 
+GPU_BOUND = "gpu-bound"
 MEASURED, ESTIMATED, UNKNOWN = "measured", "estimated", "unknown"
 
 
@@ -41,7 +41,7 @@ class PlainRun(msgspec.Struct, frozen=True):
 
 
 class ProfilerOverhead(msgspec.Struct, frozen=True):
-    """What the profiler costs, in us, on a machine on which a kernel's launch is recorded with LAUNCH_US.
+    """What the profiler costs, in us.
 
     `op_us`: of an op or an annotation; `call_us`: of a call of the runtime or driver; `compiled_us`: of a kernel of
     torch.compile, which tells more of itself where a profiler listens; `step_us`: of a step's own annotation. With stacks,
@@ -59,42 +59,38 @@ class ProfilerOverhead(msgspec.Struct, frozen=True):
         return ProfilerOverhead(*(getattr(self, name) * factor for name in self.__struct_fields__))
 
 
-# Of ops, calls and steps: one NVIDIA H200, torch 2.11, record_shapes, 2026-11-23: 19 pairs of benchmarks/advice/pairs.py
-# (limited by the CPU, before or after), each recorded after its steps had been timed in a process that had profiled nothing. Of
-# the 26 recordings that the CPU limits and that get an estimate, 23 measured steps lie between the two, with the margins below;
-# half of the intervals are narrower than 25% of their upper end. Of functions and allocations:
-# read-trace/benchmarks/profiler_cost/, three machines, 2026-11-24: of programs with 200 a step and more, a function took 0.25
-# to 1.13 us besides, an allocation up to 2.6.
-CHEAP, DEAR = ProfilerOverhead(2.0, 2.0, 2.0, 20.0, 0.2, 0.0), ProfilerOverhead(3.5, 3.0, 40.0, 60.0, 1.2, 2.0)
+# What it costs where the CPU launches kernels: 216 recordings of three hosts with an H100 (Xeon, torch 2.11, 2026-11-25), each of
+# a step that was timed before anything had been recorded: pairs of benchmarks/advice on two of them, 24 programs more on the
+# third, whose launches take twice as long. By host, an op took 2.5 and 2.6 us longer, a call 2.1 and 2.5, a step 62 and 61: not
+# more where all else is slower. docs/profiler_cost.md has what is inside, with one host left out at a time.
+PRICES = ProfilerOverhead(2.5, 2.2, 25.0, 60.0, 1.1, 1.7)
+# Without a GPU: see docs/profiler_cost.md.
+CPU_PRICES = ProfilerOverhead(1.1, 0.0, 0.0, 30.0, 0.4, 0.7)
+WORKERS, WAITING, AT_A_LOADERS_PACE = "_MultiProcessingDataLoaderIter", 0.1, 0.5
 NOTHING, EVERYTHING = ProfilerOverhead(0.0, 0.0, 0.0, 0.0), ProfilerOverhead(1e6, 1e6, 1e6, 1e6, 1e6, 1e6)
-# Without a GPU, of an op: 13 pairs of benchmarks/advice on 16 cores (Xeon), torch 2.11, 2026-11-23. Where ops are many, each
-# was recorded 0.3 to 3.1 us longer than it took; where they are long, by up to a third: 16 of 17 measured steps lie in the
-# estimate, of a later recording 14 of 18 (docs/advice.md).
-CPU_MARGIN = 0.3
-CPU_CHEAP, CPU_DEAR = ProfilerOverhead(0.3, 0.0, 0.0, 5.0, 0.2, 0.0), ProfilerOverhead(3.5, 0.0, 0.0, 60.0, 1.2, 2.0)
-CHEAP_WITHOUT_SHAPES_US = 1.2  # of an op
+# Where prices say that the profiler took much, it took less: so much of what they say beyond MUCH.
+MUCH, BEYOND = 0.4, 0.5
+# What is told lies so far below and above, by the logarithm: so much, and so much times the share that the profiler took.
+BELOW, ABOVE = (0.04, 0.5), (0.05, 0.35)
+CPU_BELOW, CPU_ABOVE = (0.18, 0.3), (0.06, 0.4)
+WITHOUT_SHAPES_US = 2.0  # of an op
+SHORT_FUNCTION_US = 0.2  # that a function costs at least
 BETWEEN_US = 100.0  # of the time between two steps, the profiler's at most: it took 38 to 45 us there
+SHORTEST_LAUNCH_US = 2.0  # as recorded: the hosts with prices take 4 to 12
 SHORTEST_STEP_US, LONGEST_STEP_US = 0.01, 1e12  # what a header can say of a step
-LAUNCH_US = 4.7  # the median of a kernel's launch in those recordings
-LIKE = 2.0  # a CPU that launches so many times as fast or slowly was not tried
-MARGIN, GPU_MARGIN = 0.1, 0.03
+MARGIN, GPU_MARGIN = 0.1, 0.03  # of a measured step that a price explains; of what the GPU takes
 GRAPH_MARGIN = 0.2  # recorded, the kernels of a graph stand further apart: two replays took 14 and 16% less without the profiler
 MOST_EVENTS, LEAST_STEPS = 20_000, 3  # of a longer recording, the first steps with so many events of the GPU are played
 SPREAD = 0.05  # of a measured step: so much longer it can be than what the GPU takes, which limits it
 LEAST_SHARE = 0.1  # of a stretch of the CPU's time, that is left at any price
 SOUND_SHARE = 0.02  # of a step: so far a replay of the unchanged run may be from it
-DEARER = 0.5  # than the dear prices, what the profiler may have cost where a change makes the CPU the limit
+DEARER = 2.0  # times the prices, what the profiler may have cost where a change makes the CPU the limit
 # Of a recorded step: if the functions of Python take so much by the cheap price, they take some 0.2 us each, of which it would
 # leave nothing; a loop that read the clock 67,000 times a step lost next to nothing without the profiler.
 MOST_OF_FUNCTIONS = 0.5
-WIDEST = 0.5  # of its upper end: a wider interval says nothing
-# Of its upper end: of a wider interval so much is told. What is too much goes from both ends, by ratios, less of it from the
-# lower one: so the 75 intervals of docs/advice.md (17 of them wider) hold 63 measured steps, and whole they hold 64. Without a
-# GPU, where only long ops get an estimate, all of it goes from the lower one: 15 of 19, and whole 16.
-TOLD, FROM_LOWER = 0.3, 0.3
 MOST_DEAR = 8.0  # times the prices, at which a replay is tried
+TRIES_OF_AN_END = 5
 TRIES = 10  # to find the factor at which the replay takes what was measured
-LAUNCHES = frozenset(["cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx"])
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -124,14 +120,19 @@ def plain_run(
         return Known(plain)
     played = run.played(plain)
     verdicts = {one.verdict for one in played}
+    if plain.how == ESTIMATED and run.likely[1].verdict == GPU_BOUND:
+        verdicts = {GPU_BOUND}  # the ends of what is told are unlikely
     if len(verdicts) != 1 or window is None or not len(trace.work):
         return Known(plain)
     plain = msgspec.structs.replace(plain, verdict=verdicts.pop())
-    if any(one.leaves_the_gpu for one in played):
+    if any(one.leaves_the_gpu for one in ([run.likely[1]] if plain.how == ESTIMATED else played)):
         steps = len(trace.steps) - trace.steps_left_out
-        length_ns = round(np.mean([one.step_us for one in played]) * steps * 1000)
+        step_us = run.likely[1].step_us if plain.how == ESTIMATED else float(np.mean([one.step_us for one in played]))
+        length_ns = round(step_us * steps * 1000)
         return Known(plain, path_along_device(trace, cpu, window, length_ns))
     middle_ns = np.mean([one.after_ns for one in played], axis=0).astype(np.int64)
+    if plain.how == ESTIMATED:
+        middle_ns = run.likely[1].after_ns
     return Known(plain, run.replay.play(middle_ns).critical_path(cpu, window))
 
 
@@ -149,42 +150,38 @@ def _not_playable(trace: Trace) -> str | None:
 
 
 def _estimated(run: "RunWithoutProfiler", recorded_step_us: float) -> PlainRun:
-    """The plain step by the prices; unknown where these tell too little."""
-    least, most = (run.recorded_times(one) * recorded_step_us for one in run.ends)
-    at_least, at_most = (one.verdict for one in run.ends)
-    # What the GPU takes is known better than what the CPU does, but for what lies between the kernels of a graph.
-    at_gpu = GRAPH_MARGIN if (run.replay.work.origin == Origin.GRAPH).any() else GPU_MARGIN
-    at_cpu = MARGIN if len(run.replay.work) else CPU_MARGIN
-    low = least * (1 - (at_gpu if at_least == "gpu-bound" else at_cpu))
-    high = most * (1 + (MARGIN / 2 if at_most == "gpu-bound" else MARGIN))
-    if not run.is_plausible_interval(least, most, recorded_step_us):
-        return PlainRun(None, None, None, recorded_step_us, UNKNOWN)
-    if high - low > WIDEST * high:
-        took = [max(1 - step_us / recorded_step_us, 0.0) for step_us in (high, low)]
-        what = "its functions of Python are so many" if run.are_functions_dearest else "its ops are so short"
-        because = f"{what} that the profiler may have taken {took[0]:.0%} to {took[1]:.0%} of the recorded one"
-        if run.has_short_functions:
-            because = (
-                f"it holds {run.functions:,.0f} short functions of Python per step, of which the profiler's cost is not known"
-            )
-        if run.estimated == (EVERYTHING, NOTHING):
-            launch_us = run.launch_us
-            because = "what the profiler costs on such a machine was not measured"
-            if launch_us:
-                because = (
-                    f"its launches take {us(launch_us)}, and what the profiler costs was measured where they take {us(LAUNCH_US)}"
-                )
-        return PlainRun(None, None, None, recorded_step_us, UNKNOWN, unknown_because=because)
-    low, high = narrowed(low, high, FROM_LOWER if len(run.replay.work) else 1.0)
-    return PlainRun(min(max((least + most) / 2, low), high), low, high, recorded_step_us, ESTIMATED)
+    """The plain step by the prices; unknown where these are not known."""
+    unknown = PlainRun(None, None, None, recorded_step_us, UNKNOWN)
+    if not has_prices(run.trace):
+        return _because_of(unknown, "what the profiler costs on such a device was not measured")
+    if run.has_short_functions:
+        many = f"it holds {run.functions:,.0f} short functions of Python per step, of which the profiler's cost is not known"
+        return _because_of(unknown, many)
+    if (told := run.told) is None:
+        return unknown
+    low, middle, high = (share * recorded_step_us for share in told)
+    return PlainRun(middle, low, high, recorded_step_us, ESTIMATED)
 
 
-def narrowed(low_us: float, high_us: float, from_lower: float = FROM_LOWER) -> tuple[float, float]:
-    """What is told of an interval that is wider than that."""
-    if high_us - low_us <= TOLD * high_us:
-        return low_us, high_us
-    low_us *= ((1 - TOLD) * high_us / low_us) ** from_lower
-    return low_us, low_us / (1 - TOLD)
+def _because_of(plain: PlainRun, why: str) -> PlainRun:
+    return msgspec.structs.replace(plain, unknown_because=why)
+
+
+def interval(took: float, gpu: float, has_gpu: bool) -> tuple[float, float, float]:
+    """Of a step without the profiler, as shares of the recorded one: the least, the middle and the most. `took`: the share that
+    the profiler took by its prices; `gpu`: what the GPU takes of the recorded step at any price, less what it may be less.
+    """
+    (below, below_by), (above, above_by) = (BELOW, ABOVE) if has_gpu else (CPU_BELOW, CPU_ABOVE)
+    middle = 1 - took
+    low, high = middle * math.exp(-below - below_by * took), min(middle * math.exp(above + above_by * took), 1 + SPREAD)
+    return min(max(low, gpu), middle), middle, high
+
+
+def factors(told: tuple[float, float, float]) -> tuple[float, float]:
+    """By which factors the prices are multiplied at both ends of what is told (see `interval`): the dear end first."""
+    low, middle, high = told
+    took = max(1 - middle, SOUND_SHARE)
+    return min(max((1 - low) / took, 1.0), MOST_DEAR), min(max(1 - high, 0.0) / took, 1.0)
 
 
 def plain_step_of_header(said: Any) -> tuple[float, float, float] | None:
@@ -199,11 +196,9 @@ def plain_step_of_header(said: Any) -> tuple[float, float, float] | None:
 
 
 def has_prices(trace: Trace) -> bool:
-    """Whether the trace is of a kind whose prices were measured: CUDA's launches, by a CPU about as fast, or no GPU."""
-    if not len(trace.work):
-        return True
-    launches = trace.calls.where(trace.calls.is_named(LAUNCHES.__contains__))
-    return len(launches) > 0 and LAUNCH_US / LIKE <= launches.median_us <= LAUNCH_US * LIKE
+    """Whether the trace is of a kind whose prices were measured: with CUDA's launches, or without a GPU."""
+    launches = trace.calls.where(trace.calls.is_named(lambda name: is_launch(name) and name.startswith("cu")))
+    return not len(trace.work) or (len(launches) > 0 and launches.median_us >= SHORTEST_LAUNCH_US)
 
 
 def is_playable(trace: Trace) -> bool:
@@ -232,29 +227,21 @@ def steps_to_play(trace: Trace) -> int:
 
 
 class RunWithoutProfiler:
-    """A run, to be played again without what the profiler costs. `estimated`: the dearest and the cheapest prices of that.
-    `steps`: how many are played; what is usual for the trace, unless given.
+    """A run, to be played again without what the profiler costs. `prices`: of that. `steps`: how many are played; what is usual
+    for the trace, unless given.
     """
 
     def __init__(self, trace: Trace, steps: int | None = None):
-        self._trace = trace
+        self.trace = trace
         self._plain_times: list[tuple[np.ndarray, float]] | None = None
         self.replay = Replay(trace, steps or steps_to_play(trace))
         self._unchanged_us = self.replay.play().step_us
         self._marks_steps = bool(trace.steps.is_named(is_step).all())  # the profiler's step() takes its time, too
-        without_shapes = msgspec.structs.replace(CHEAP, op_us=CHEAP_WITHOUT_SHAPES_US)
-        known = DEAR, CHEAP if trace.header.get("record_shapes") else without_shapes
+        self.prices = PRICES
         if not len(trace.work):
-            known = CPU_DEAR, CPU_CHEAP
-        if self.has_short_functions:
-            known = known[0], msgspec.structs.replace(known[1], function_us=0.0)
-        self.estimated = known if has_prices(trace) else (EVERYTHING, NOTHING)
-
-    @cached_property
-    def launch_us(self) -> float:
-        """The median of the kernels' launches, as recorded; 0 where there are none."""
-        launches = self._trace.calls.where(self._trace.calls.is_named(LAUNCHES.__contains__))
-        return median(launches.duration_us) if len(launches) else 0.0
+            self.prices = CPU_PRICES
+        elif not trace.header.get("record_shapes"):
+            self.prices = msgspec.structs.replace(PRICES, op_us=WITHOUT_SHAPES_US)
 
     @property
     def functions(self) -> float:
@@ -263,32 +250,15 @@ class RunWithoutProfiler:
 
     @property
     def has_short_functions(self) -> bool:
-        """Whether its functions of Python are so many and short that the cheap price would leave little of the step."""
-        return self.functions * CHEAP.function_us * self._scale / 1000 > MOST_OF_FUNCTIONS * self._unchanged_us
-
-    @property
-    def are_functions_dearest(self) -> bool:
-        """Whether more of what is not known of the profiler's cost lies in functions of Python than in all else."""
-        dear, cheap = self.estimated
-        apart = [high - low for high, low in zip(msgspec.structs.astuple(dear), msgspec.structs.astuple(cheap), strict=True)]
-        ops, compiled, calls, functions, allocations = (float(begun.sum()) for begun in self._begun)
-        spent = [ops, compiled, calls, len(self.replay.steps), functions, allocations]
-        by_field = dict(
-            zip(ProfilerOverhead.__struct_fields__, [n * us for n, us in zip(spent, apart, strict=True)], strict=True)
-        )
-        return by_field["function_us"] > sum(by_field.values()) / 2
-
-    @property
-    def _scale(self) -> float:
-        """From the prices in us to this trace's nanoseconds: what a launch takes here tells how fast this CPU is."""
-        return self.launch_us / LAUNCH_US * 1000 or 1000.0
+        """Whether its functions of Python are so many that even the price of short ones would leave little of the step."""
+        return self.functions * SHORT_FUNCTION_US > MOST_OF_FUNCTIONS * self._unchanged_us
 
     @cached_property
     def _begun(self) -> tuple[np.ndarray, ...]:
         """In each stretch of the CPU's time, how many ops and annotations begin, how many compiled kernels, how many calls, how
         many functions of Python, and how many allocations and frees are in it.
         """
-        trace, stretches = self._trace, self.replay.stretches
+        trace, stretches = self.trace, self.replay.stretches
 
         def count(starts_ns: np.ndarray) -> np.ndarray:
             return np.searchsorted(starts_ns, stretches.end_ns) - np.searchsorted(starts_ns, stretches.start_ns)
@@ -302,7 +272,7 @@ class RunWithoutProfiler:
         """Whether the run, played again as it was, takes as long as it did: clocks that disagree can make it another one. Of a
         long recording, whether its first steps are like all of them.
         """
-        trace, steps = self._trace, self.replay.steps
+        trace, steps = self.trace, self.replay.steps
         if self._unchanged_us <= 0:
             return False
         if recorded_step_us is None:  # of a single step
@@ -322,21 +292,68 @@ class RunWithoutProfiler:
             return after_ns
         ops, compiled, calls, functions, allocations = self._begun
         spent_us = ops * prices.op_us + compiled * prices.compiled_us + calls * prices.call_us
-        spent_ns = (spent_us + functions * prices.function_us + allocations * prices.allocation_us) * self._scale
+        spent_ns = (spent_us + functions * prices.function_us + allocations * prices.allocation_us) * 1000
         if self._marks_steps:
-            spent_ns[stretches.at_edge] += prices.step_us / 2 * self._scale
+            spent_ns[stretches.at_edge] += prices.step_us * 500
         length_ns = stretches.length_ns
         left_ns = np.maximum(length_ns - spent_ns, length_ns * LEAST_SHARE)
-        between_ns = np.maximum(length_ns - BETWEEN_US * self._scale, 0)
+        between_ns = np.maximum(length_ns - BETWEEN_US * 1000, 0)
         after_ns[stretches.node, 0] = np.where(stretches.between_steps & self._marks_steps, between_ns, left_ns)
         alone_ns = after_ns[self.replay.call_ends, 0]
-        after_ns[self.replay.call_ends, 0] = np.maximum(alone_ns - prices.call_us * self._scale, alone_ns * LEAST_SHARE)
+        after_ns[self.replay.call_ends, 0] = np.maximum(alone_ns - prices.call_us * 1000, alone_ns * LEAST_SHARE)
         return after_ns
 
     @cached_property
+    def likely(self) -> tuple[ProfilerOverhead, Played]:
+        """The prices that are likely for this run, and the run without them: where those of an op or a call say that the profiler
+        took much of a step, it took less.
+        """
+        played, factor = self.at(self.prices), 1.0
+        took = 1 - self.recorded_times(played)
+        if took > MUCH:
+            factor = (MUCH + BEYOND * (took - MUCH)) / took
+        if self.waits_for_workers:
+            factor *= AT_A_LOADERS_PACE
+        prices = self.prices.times(factor)
+        return prices, played if factor == 1 else self.at(prices)
+
+    @cached_property
+    def told(self) -> tuple[float, float, float] | None:
+        """What is told of a plain step that was not measured, as `interval` has it. None: where a step is longer without what the
+        profiler takes, the GPU was busy before.
+        """
+        at = self.recorded_times(self.likely[1])
+        if not 0 < at <= 1 + SOUND_SHARE:
+            return None
+        # What the GPU takes is known better than what the CPU does, but for what lies between the kernels of a graph.
+        less = GRAPH_MARGIN if (self.replay.work.origin == Origin.GRAPH).any() else GPU_MARGIN
+        gpu = self.recorded_times(self.at(EVERYTHING)) * (1 - less) if len(self.replay.work) else 0.0
+        return interval(max(1 - at, 0.0), gpu, len(self.replay.work) > 0)
+
+    @property
+    def waits_for_workers(self) -> bool:
+        """Whether the steps wait for the processes of a DataLoader, which nobody records: what the profiler takes of the program
+        may be time in which it would wait longer.
+        """
+        waits = self.trace.annotations.where(self.trace.annotations.is_named(lambda name: WORKERS in name))
+        return waits.where(self.trace.step_at(waits.start_ns) >= 0).total_us > WAITING * self.trace.steps.total_us
+
+    @cached_property
     def ends(self) -> list[Played]:
-        """The run at both ends of the estimate: without the most that the profiler may take, and without the least."""
-        return [self.at(prices) for prices in self.estimated]
+        """The run at both ends of what is told: at prices by which the profiler took as much."""
+        (prices, _), told = self.likely, self.told or (1.0, 1.0, 1.0)
+        dear, cheap = factors(told)
+        high, low, played = cheap, 0.0, self.at(prices.times(cheap))
+        for _ in range(TRIES_OF_AN_END):  # where the GPU hides what the CPU takes, the prices of the longest step are lower
+            if self.recorded_times(played) >= told[2] * (1 - SPREAD):
+                break
+            middle = (low + high) / 2
+            tried = self.at(prices.times(middle))
+            if self.recorded_times(tried) > told[2] * (1 + SPREAD):
+                low = middle
+            else:
+                high, played = middle, tried
+        return [self.at(prices.times(dear)), played]
 
     def recorded_times(self, played: Played) -> float:
         """How many times as long as the recorded one a step of the run is then."""
@@ -352,20 +369,12 @@ class RunWithoutProfiler:
         if plain.how == MEASURED and plain.step_us:
             share = plain.step_us / recorded_us
             # Without a GPU a recorded step can be the shorter one: the machine was busier meanwhile.
-            prices = self.prices_at(share if len(self._trace.work) else min(share, 1.0))
+            prices = self.prices_at(share if len(self.trace.work) else min(share, 1.0))
             if prices is None:
                 return []
             dearest = self._dearest(prices, share * self._unchanged_us)
             return [self.at(one) for one in ((prices,) if dearest == prices else (prices, dearest))]
-        least, most = (self.recorded_times(one) * recorded_us for one in self.ends)
-        return self.ends if self.is_plausible_interval(least, most, recorded_us) else []
-
-    @staticmethod
-    def is_plausible_interval(least_us: float, most_us: float, recorded_us: float) -> bool:
-        """Whether these can be the ends of a step: a replay that takes longer than the recorded step, or longer at higher prices,
-        begins with a GPU that was busy before.
-        """
-        return 0 < least_us <= most_us <= recorded_us * (1 + SOUND_SHARE)
+        return self.ends if self.told else []
 
     def plain_times(self, plain: PlainRun) -> list[tuple[np.ndarray, float]]:
         """The times between the nodes of the plain run, each with the time of a step (us) that is played with them. Worked out
@@ -374,25 +383,25 @@ class RunWithoutProfiler:
         if self._plain_times is None:
             played = self.played(plain)
             if played and plain.how == ESTIMATED:  # a change can show more of the CPU than the plain step does
-                played = [*played, self.at(self.estimated[0].times(1 + DEARER))]
+                played = [*played, self.at(self.prices.times(DEARER))]
             self._plain_times = [(one.after_ns, one.step_us) for one in played]
         return self._plain_times
 
     def prices_at(self, share: float) -> ProfilerOverhead | None:
-        """The prices at which a step takes this share of the recorded one: the dear ones, if it does then, else those, all by
-        one factor. None: it does at no price.
-        """
+        """The prices, all by one factor, at which a step takes this share of the recorded one; None: it does at no price."""
         low, high, step_us = 0.0, MOST_DEAR, share * self._unchanged_us
         if share >= 1:  # within a round's spread the profiler cost nothing; a longer step no price explains
             return NOTHING if share <= 1 + SPREAD else None
-        if step_us * (1 - SPREAD) <= self._step_us(DEAR) <= step_us * (1 + MARGIN):
-            return DEAR
-        if self._step_us(CHEAP.times(high)) > step_us * (1 + MARGIN):
+        if step_us * (1 - SPREAD) <= self._step_us(self.prices) <= step_us * (1 + MARGIN):
+            return self.prices
+        shortest_us = self._step_us(self.prices.times(high))
+        if shortest_us > step_us * (1 + MARGIN):
             return None
+        step_us = max(step_us, shortest_us * (1 + SOUND_SHARE / 2))  # of a GPU that limits it, the lowest prices at which it does
         for _ in range(TRIES):
             middle = (low + high) / 2
-            low, high = (middle, high) if self._step_us(CHEAP.times(middle)) > step_us else (low, middle)
-        return CHEAP.times(high)
+            low, high = (middle, high) if self._step_us(self.prices.times(middle)) > step_us else (low, middle)
+        return self.prices.times(high)
 
     def _dearest(self, prices: ProfilerOverhead, step_us: float) -> ProfilerOverhead:
         """Where higher prices leave the step as long, since the GPU limits it: the highest that are tried; else these. A
