@@ -223,6 +223,15 @@ def test_a_kernel_cannot_begin_before_its_launch(told, early, seen):
     assert (lacks in said) is (seen == "unknown")
 
 
+def test_a_stream_whose_events_overlap_all_the_time_is_told_and_left(tmp_path, told):
+    """20 kernels of 15 every 10: several queues in one row; edges of 2 are a launch that depends on the program."""
+    for long, is_told in ((15, True), (12, False)):
+        events = [step(0, 0, 400), *kernels(*((10 + 10 * n, long) for n in range(20)))]
+        line = "19 GPU events begin while another of the same stream runs: times that are added up count such moments twice"
+        assert (line in told(*events)) is is_told
+        assert {k.max_us for k in read(write(tmp_path / "t.json", *events)).kernels} == {long}
+
+
 def test_a_sequence_number_of_two_backward_ops_is_told(told):
     def node(name, at, sequence, thread):
         args = {"Sequence number": sequence, "Fwd thread id": thread}
@@ -264,6 +273,7 @@ def test_two_processes_in_one_file_are_not_read_as_one(tmp_path, told, shared):
     assert f"unknown: the trace lacks {lacks}" in said
     assert "saves" not in said.replace("what each saves", "")
     assert read(write(tmp_path / "t.json", *events, mergedRanks=[0, 1])).missing == ()
+    assert "kernels per step: unknown (several processes' are in the file)" in said
 
 
 def test_other_makers_files_are_called_what_they_are(tmp_path, capsys, told):

@@ -112,6 +112,19 @@ def test_one_range_of_another_kind_before_many_of_one_is_a_step_too(loaded):
     assert (trace.found, len(trace.steps)) == (Found("range", "prefill, decode"), 7)
 
 
+def test_the_parts_of_one_pass_are_no_steps(loaded):
+    """An embedding, twelve layers and a head, each a range: nothing is done again. A prefill does no less than a decode."""
+    ranges, at = [], 0
+    for n, name in enumerate(["embed", *(f"layer {k}" for k in range(12)), "lm_head"]):
+        launches = 1 if name in ("embed", "lm_head") else 6
+        ranges.append(annotation(name, at, 10 * launches + 8))
+        ranges += [one for k in range(launches) for one in launching(at + 2 + 10 * k, 10 * n + k, 4)]
+        at += 10 * launches + 20
+    assert loaded(*ranges).found == Found("whole", "")
+    served = [{**one, "name": one["name"].replace("layer", "decode").replace("embed", "prefill")} for one in ranges]
+    assert loaded(*served).found.name == "decode #"
+
+
 def test_a_long_pause_between_ranges_hides_none(loaded):
     events = [
         one for n, at in enumerate((0, 100, 200, 90_000, 90_100)) for one in (annotation("train", at, 90), *launching(at + 5, n))

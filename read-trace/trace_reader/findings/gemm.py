@@ -23,6 +23,11 @@ MIN_SHARE_OF_GPU_TIME = 0.05  # of the GPU's time
 TF32 = 0.2  # of the GPU's time
 UNALIGNED = re.compile(r"_align[12]\b")
 SURELY_FASTER = 0.5  # what a matrix product takes on tensor cores, of its time on CUDA cores, at most
+# GPUs whose tensor cores take neither bf16 nor tf32, by the major number of what they can compute; those of 6 have none.
+OLD_GPUS = (
+    (7, re.compile(r"\b(?:V100|T4|TITAN (?:V|RTX)|RTX 20\d\d|Quadro (?:GV|RTX)|GTX 16\d\d)")),
+    (6, re.compile(r"\b(?:P100|P40|P4|GTX 10\d\d|TITAN X|K80|M60)")),
+)  # fmt: skip
 FAR = 4  # times the floor
 FULL = 0.9  # of its SMs' time, at least, that tiles fill in a product which no size near it would do much better
 NOT_IN_CACHE = 2e8  # bytes: an L2 cache holds some 100 MB at most
@@ -83,18 +88,20 @@ def _fp32_cuda_cores(trace: Trace, facts: Facts) -> Seen | None:
         return None
     seen = f"{listed(dict.fromkeys(k.decoded.label for k in slow))}: {share:.0%} of GPU time"
     major = (facts.device_properties or {}).get("computeMajor")
-    next = ""
-    if isinstance(major, int) and major < 8:
-        next = "Use fp16: this GPU's tensor cores take neither bf16 nor tf32." if major >= 7 else "This GPU has no tensor cores."
+    if not isinstance(major, int):  # by the name: a file of torch 1.8 has no more
+        major = next((generation for generation, name in OLD_GPUS if name.search(facts.device or "")), 8)
+    words = ""
+    if major < 8:
+        words = "Use fp16: this GPU's tensor cores take neither bf16 nor tf32." if major >= 7 else "This GPU has no tensor cores."
     if any(op.name == "aten::_scaled_dot_product_attention_math" for op in facts.ops) and _reads_half(facts):
-        next = "Use another backend of scaled_dot_product_attention: the one written out computes in fp32 here."
+        words = "Use another backend of scaled_dot_product_attention: the one written out computes in fp32 here."
     rows = calls_of(trace, *slow)
     fp32, bf16, fp16 = (peak(facts.device or "", dtype) for dtype in ("fp32", "bf16", "fp16"))
     half = bf16 or fp16
     others = trace.linked.where((trace.linked.kind == Kind.KERNEL) & ~among(trace.linked.at, rows.at))
     best = all_of(scaled(rows, fp32 / half), scaled(others, 0.5)) if fp32 and half else None
     faster = Effect(best, scaled(rows, SURELY_FASTER)) if best else None
-    return Seen(seen, rows, next, effect=faster)
+    return Seen(seen, rows, words, effect=faster)
 
 
 def _reads_half(facts: Facts) -> bool:

@@ -56,6 +56,9 @@ def health_lines(facts: Facts) -> list[str]:
     if fastest is not None and (fastest.peak_share or 0.0) > TOO_FAST:
         rate = f"{fastest.op} of {fastest.shapes} would run at {fastest.peak_share:.1f} times the device's peak"
         lines.append(f"impossible timing: {rate}; its times or its shapes are wrong")
+    if health.overlapping:
+        begin = count(health.overlapping, "GPU event begins", "GPU events begin")
+        lines.append(f"{begin} while another of the same stream runs: times that are added up count such moments twice")
     if health.early:
         begin = count(health.early, "GPU event begins", "GPU events begin")
         lines.append(f"impossible timing: {begin} before the launch, by up to {us(health.early_us)}: the clocks differ")

@@ -16,6 +16,7 @@ from trace_reader.names.range_names import is_part_of_a_step, may_be_a_range
 COVERED = 0.5  # of the time: what takes more is looked into
 MOST_BESIDE = 0.1  # of the work, before and after what is done again and again: of more, that is a part of a step
 MOST_OUTSIDE = 0.2  # of the launches, and of the GPU's time: where more lie outside of the ranges, these are no steps
+NO_LESS = 0.5  # of what the others launch: a range that launches less is a part of a step
 ALIKE = 0.9  # of the elements, that are the same a period later
 AS_ALIKE = 0.01  # so little less, and the shorter period is as good
 MOST_CANDIDATES, MOST_LABELS, MOST_GAPS = 48, 256, 4  # periods that are tried, labels that are asked for them, and of each
@@ -93,7 +94,12 @@ def repeated_range(slices: Slices, annotations: Rows) -> tuple[Found, np.ndarray
         if stem >= 0 and len(alike) >= 2 and covered_ns > best_ns and _holds(annotations, alike, launching, work):
             best, best_ns = (Found(RANGE, names[stem]), alike), covered_ns
     covered_ns = _time_ns(annotations.where(outer))
-    most_alike = len(outer) >= 3 and 2 * distinct(stems[outer]).counts.max() > len(outer)
+    kinds = distinct(stems[outer])
+    most_alike = len(outer) >= 3 and 2 * kinds.counts.max() > len(outer)
+    if most_alike:  # the others are no less than a step: a prefill does what a decode does, an embedding is a part
+        held = _held(annotations.where(outer), *launching)
+        usual = kinds.which == int(np.argmax(kinds.counts))
+        most_alike = bool((held[~usual] >= NO_LESS * median(held[usual])).all())
     if most_alike and covered_ns > best_ns and _holds(annotations, outer, launching, work):
         best = Found(RANGE, ", ".join(names[stem] for stem in dict.fromkeys(stems[outer].tolist()))), outer
     return None if best is None else (best[0], among(np.arange(len(annotations)), best[1]))
@@ -131,14 +137,18 @@ def _summed(at_ns: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return at_ns[order], np.append(0.0, np.cumsum(weight[order]))
 
 
+def _held(there: Rows, at_ns: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """How much of what begins at these moments (as `_summed` gives them) is inside of each of these rows."""
+    return before[np.searchsorted(at_ns, there.end_ns)] - before[np.searchsorted(at_ns, there.start_ns)]
+
+
 def _holds(annotations: Rows, places: np.ndarray, *moments: tuple[np.ndarray, np.ndarray]) -> bool:
     """Whether of what begins at these moments (as `_summed` gives them) nearly all is inside of the annotations there, which do
     not overlap.
     """
     there = annotations.where(places)
     for at_ns, before in moments:
-        first, last = np.searchsorted(at_ns, there.start_ns), np.searchsorted(at_ns, there.end_ns)
-        inside = float((before[last] - before[first]).sum())
+        inside = float(_held(there, at_ns, before).sum())
         if not len(at_ns) or before[-1] - inside > MOST_OUTSIDE * before[-1]:
             return False
     return True

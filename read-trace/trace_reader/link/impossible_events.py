@@ -23,6 +23,19 @@ class ImpossibleEvent(msgspec.Struct, frozen=True):
     others: int  # that began meanwhile
 
 
+def overlapping(work: Rows) -> int:
+    """How many events begin while another of their stream runs, where these are many: what stands in one row are then several
+    queues, and nothing is cut.
+    """
+    found = 0
+    in_order = work.where(work.origin != Origin.GRAPH)
+    for _, stream in in_order.by(in_order.track):
+        reached = np.maximum.accumulate(stream.end_ns)[:-1]
+        late = int((reached - stream.start_ns[1:] > SLACK_NS).sum())
+        found += late if late > max(FEW, FEW_OF_MANY * len(stream)) else 0
+    return found
+
+
 def cut_impossible(slices: Slices, work: Rows) -> tuple[ImpossibleEvent, ...]:
     """The impossible events, in order of start. From here on, each ends in `slices` where the next one of its stream begins."""
     found = []

@@ -8,6 +8,7 @@ _TORCHS = re.compile(
     r"|FullyShardedDataParallel\.|FSDP::"
 )
 _PARTS = re.compile(r"## Call CompiledFxGraph |Torch-Compiled Region\b|nn\.Module: |(?:nccl|gloo|c10d|mpi|ucc):")
+_LAYERS = re.compile(r"(?:\w+[._])*(?:layers?|blocks?|h)[ ._#:]*\d+$", re.IGNORECASE)  # as people number the parts of a model
 _COMPILED = re.compile(r"Torch|CompiledFunction|AOT|Pregraph|Inductor|## Call|triton_|cpp_fused|graph_\d")
 _NODE = re.compile(r"Backward\d*$")  # of autograd
 
@@ -23,8 +24,10 @@ def is_torchs_range(name: str) -> bool:
 
 
 def is_part_of_a_step(name: str) -> bool:
-    """Whether torch opens a range of this name for a part of a step: a layer, a compiled graph, the optimizer, a collective."""
-    return is_torchs_range(name) or _PARTS.match(name) is not None
+    """Whether a range of this name is a part of a step: torch's own of a module, a compiled graph, the optimizer, a collective,
+    or a layer with its number.
+    """
+    return is_torchs_range(name) or _PARTS.match(name) is not None or _LAYERS.match(name) is not None
 
 
 def may_be_a_range(name: str) -> bool:

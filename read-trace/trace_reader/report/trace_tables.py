@@ -178,10 +178,6 @@ def _times_of_gpu(view: TraceView) -> list[tuple[str, float]]:
     return [(what, time_us) for what, time_us in every.items() if time_us]
 
 
-def _paused_us(view: TraceView) -> float:
-    return sum(pause.end_ns - pause.start_ns for pause in view.facts.health.pauses) / 1000
-
-
 def _of_window(view: TraceView) -> float:
     assert view.facts.gpu_time is not None
     return view.facts.gpu_time.window_us
@@ -398,12 +394,6 @@ GPU_TIME = Table(
         Column("", lambda item, view: item[0]),
         Column("time", lambda item, view: us(item[1])),
         Column("share", lambda item, view: percent(item[1] / _of_window(view))),
-        # A GPU that is far behind may still work on an earlier step when the window begins.
-        Column(
-            "per step",
-            lambda item, view: us(item[1] / (_of_window(view) - _paused_us(view)) * view.facts.step_period_us),
-            shown=lambda view: bool(view.facts.step_period_us),
-        ),
     ),
     shown=lambda view: view.facts.gpu_time is not None,
     name="the GPU's time",

@@ -28,7 +28,7 @@ SCHEMA_VERSION = 1  # one more where a field is renamed or means something else
 LEFT_OUT = {  # fields that are not in the JSON, by struct
     Facts: ("lesson", "device_properties", "merged_ranks", "first_bad", "truncated", "gpu_events_by_origin", "zero_timestamps",
             "calls"),
-    StepFacts: ("work",),
+    StepFacts: ("work", "is_mixed"),
     CriticalPath: ("start_ns", "end_ns", "pieces"),
     KernelFacts: ("kind", "bytes", "reported_occupancy_percent", "outlier_steps"),
     RankFacts: ("window_us", "exposed_waiting_us", "exposed_transfer_us", "matched"),

@@ -21,6 +21,7 @@ from trace_reader.names.kernel_names import is_collective, is_collective_on_cpu
 from trace_reader.names.range_names import is_step
 
 GPU_BOUND = "gpu-bound"
+UNLIKE = "played again, its steps take another time: kernels overlap, clocks disagree, or the first steps are unlike the others"
 MEASURED, ESTIMATED, UNKNOWN = "measured", "estimated", "unknown"
 
 
@@ -113,7 +114,13 @@ def plain_run(
     if run is None:
         return Known(_because(plain, trace, _not_playable(trace)))
     if not run.replays_as_recorded(recorded_step_us):
-        return Known(_because(plain, trace, "clocks disagree, or its first steps are not like the others"))
+        return Known(
+            _because(
+                plain,
+                trace,
+                UNLIKE,
+            )
+        )
     if plain.how == UNKNOWN and recorded_step_us:
         plain = _estimated(run, recorded_step_us)
     if plain.how == UNKNOWN:

@@ -16,6 +16,7 @@ import numpy as np
 from trace_reader.analysis.replay.edits import Edit, Edited, Effect, all_of
 from trace_reader.analysis.replay.plain_run import GPU_MARGIN, MEASURED, UNKNOWN, PlainRun, RunWithoutProfiler
 from trace_reader.analysis.replay.replay import Replay
+from trace_reader.analysis.trace.missing_events import missing
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import Reason
 from trace_reader.model.rows import Rows
@@ -107,6 +108,10 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
         raise LookupError(f"{trace.path}: 'rank R like S' is of a job: name the traces of its ranks, or their folder")
     if not len(trace.steps):
         raise LookupError(f"{trace.path}: what-if changes a step, and the trace has none")
+    if lacks := missing(trace):
+        raise LookupError(f"{trace.path}: nothing is promised of a trace that lacks {' and '.join(lacks)}")
+    if trace.waits.outlasts.any():
+        raise LookupError(f"{trace.path}: nothing is promised where a call waits for GPU work that the trace lacks")
     run = RunWithoutProfiler(trace)
     if not run.replays_as_recorded(plain.recorded_step_us):
         raise LookupError(f"{trace.path}: what-if cannot play this trace again: clocks disagree, or its first steps are others")

@@ -3,7 +3,7 @@
 import msgspec
 import numpy as np
 from trace_reader.analysis.trace.collectives import collectives
-from trace_reader.link.impossible_events import ImpossibleEvent
+from trace_reader.link.impossible_events import ImpossibleEvent, overlapping
 from trace_reader.link.launches import Origin
 from trace_reader.link.odd_steps import Pause
 from trace_reader.link.trace import EVALUATE, Trace
@@ -14,16 +14,18 @@ from trace_reader.names.kernel_names import is_collective
 
 class Health(msgspec.Struct, frozen=True):
     """What is wrong with a recording. `impossible`: GPU events that end where the next one of their stream begins, earlier than
-    the file says. `early`: those that begin before their launch, and `early_us` by how much at most. `outlasting`: synchronizes
-    that go on after all recorded GPU work has ended, and `outlasting_us` the longest time of one behind it. `is_unlinked`: no GPU
-    event names its launch. `pauses`: what one step waited and the others did not. `mixed_nodes`: autograd's numbers that several
-    nodes have. `collectives`, `unnamed_collectives`: how many there are, and how many say nothing of their message.
+    the file says. `overlapping`: those that begin while another of their stream runs, where these are many. `early`: those that
+    begin before their launch, and `early_us` by how much at most. `outlasting`: synchronizes that go on after all recorded GPU
+    work has ended, and `outlasting_us` the longest time of one behind it. `is_unlinked`: no GPU event names its launch. `pauses`:
+    what one step waited and the others did not. `mixed_nodes`: autograd's numbers that several nodes have. `collectives`,
+    `unnamed_collectives`: how many there are, and how many say nothing of their message.
 
     Causality, nodes and messages are what torch.profiler._trace_validator asks of a trace, too; its three other rules are of
     `cuda_sync` events, which this reader takes nothing from.
     """
 
     impossible: tuple[ImpossibleEvent, ...] = ()
+    overlapping: int = 0
     early: int = 0
     early_us: float = 0.0
     outlasting: int = 0
@@ -49,6 +51,7 @@ def health(trace: Trace) -> Health:
     named = sum(len(rows) for _, rows in collectives(trace))
     return Health(
         impossible=trace.impossible,
+        overlapping=overlapping(trace.work),
         early=len(early_us),
         early_us=float(early_us.max()) if len(early_us) else 0.0,
         outlasting=len(waits),

@@ -36,6 +36,7 @@ class StepFacts(msgspec.Struct, frozen=True):
     occupancy_queries: int
     entry_gap_us: float | None  # from the annotation's start to the first op inside it
     work: Counts  # what it launched; without a GPU: its leaf ops
+    is_mixed: bool = False  # whether what it launched cannot be told from what another process did
 
     @property
     def kernels_or_ops(self) -> int:
@@ -44,8 +45,8 @@ class StepFacts(msgspec.Struct, frozen=True):
 
     @property
     def lacks_gpu_work(self) -> bool:
-        """Whether the trace lacks the GPU work of its launches: what it launched is then unknown, and not 0."""
-        return self.gpu_busy_us is not None and self.launches > 0 and not self.work
+        """Whether the trace lacks the GPU work of its launches, or has another process' in it: it is then unknown, and not 0."""
+        return self.is_mixed or (self.gpu_busy_us is not None and self.launches > 0 and not self.work)
 
 
 def step_facts(trace: Trace) -> tuple[StepFacts, ...]:
@@ -72,6 +73,7 @@ def step_facts(trace: Trace) -> tuple[StepFacts, ...]:
         queries,
         _entry_gaps_us(trace),
         _launched(launched, n) if has_gpu else _leaf_ops(trace),
+        [trace.mixed_processes > 0] * n,
         strict=True,
     )
     facts = []
