@@ -11,6 +11,9 @@ from helpers import GALLERY, ROOT
 import pytest
 
 TRACE = GALLERY / "04_c_sdpa_attention" / "8_16_1024_64_math_bf16_warm_eager.json"
+# As many threads as torch takes by itself, not the one of a test worker: with one, torch 2.15 ends now and then by a segmentation
+# fault (139) where a signal comes while it records.
+AS_A_USER = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
 
 
 def default_sigint():
@@ -24,6 +27,7 @@ def start(*command):
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
+        env=AS_A_USER,
         preexec_fn=default_sigint,
     )
 
