@@ -141,8 +141,8 @@ def _end(error: BaseException, rank: int) -> None:
     """End this process because of an error. That a peer is gone is the peer's: then the launcher soon ends this process."""
     if isinstance(error, RuntimeError) and any(word in str(error) for word in OF_A_PEER):
         time.sleep(PATIENCE_S)
-        print(f"rank {rank}: ends, since another rank has ended", file=sys.stderr, flush=True)
-    elif isinstance(error, LessonError):
+        print(f"rank {rank}: another rank may have ended, whose error is then the one to read", file=sys.stderr, flush=True)
+    if isinstance(error, LessonError):
         print(f"error: rank {rank}: {error}", file=sys.stderr, flush=True)
     else:
         print(f"rank {rank}:", *traceback.format_exception(error), sep="\n", file=sys.stderr, flush=True)

@@ -160,7 +160,8 @@ def test_a_rank_that_dies_ends_all_and_its_error_is_said(tmp_path):
     assert done.returncode == 1
     first, *later = errors
     assert first == f"error: rank 1: cannot write to {tmp_path / 'a'}: Invalid cross-device link; earlier artifacts are kept"
-    assert later in ([], ["rank 0: ends, since another rank has ended"])  # on a busy machine the launcher comes late
+    gone = ["rank 0: another rank may have ended, whose error is then the one to read", "rank 0:"]
+    assert later in ([], gone)  # on a busy machine the launcher comes late
     assert json.loads((tmp_path / "a" / f"{tag}_w2_rank0.json").read_text())["distributedInfo"]["rank"] == 0
 
 
