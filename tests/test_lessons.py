@@ -73,7 +73,7 @@ def test_prints_device_run_artifacts_totals_and_the_next_step_and_nothing_else(r
         r"Self CPU time total: [\d.]+[um]s\n"
         r"peak memory: 2\.5 KiB of tensors, of which 1\.5 KiB are inputs and weights\n"
         r"verdict: cpu-only: the trace holds no GPU event; \d+\S*% of the steps' time is .+\n"
-        r"(without the profiler a step takes an estimated .+ recorded\n)?"
+        r"(without the profiler a step takes an estimated [\d.]+ [µm]s to [\d.]+ [µm]s, [\d.]+ [µm]s recorded\n)?"
         r"ops per step: 2 \(aten::mm, aten::add\)\n"
         rf"next: uv run read_trace\.py {path}\.json, or drag it into https://ui\.perfetto\.dev\n",
         run.out,

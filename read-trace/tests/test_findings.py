@@ -659,6 +659,18 @@ def test_a_little_fp32_is_not_worth_telling(tmp_path):
     assert "fp32-cuda-cores" not in found(tmp_path, [*linked(SGEMM, 0, 1), *linked(GEMM, 5, 30, 2)])
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Tesla V100-SXM2-16GB", "Use fp16: "), ("Tesla T4", "Use fp16: "),
+        ("NVIDIA GeForce GTX 1080", "This GPU has no tensor cores."), ("NVIDIA A100-SXM4-80GB", "Use bf16, or allow tf32: "),
+        ("NVIDIA GB200", "Use bf16, or allow tf32: "),
+    ],
+)  # fmt: skip
+def test_a_gpu_whose_file_tells_its_name_alone_gets_what_it_has(tmp_path, name, words):
+    assert advice(tmp_path, "fp32-cuda-cores", *linked(SGEMM, 0, 5), deviceProperties=[{"id": 0, "name": name}]).startswith(words)
+
+
 @pytest.mark.parametrize("name", ["aten::copy_", "aten::to", "aten::contiguous", "aten::cat", "aten::item"])
 def test_a_copy_that_somebody_asked_for_is_not_hidden(tmp_path, name):
     assert "hidden-copy" not in found(tmp_path, [op(name, 0, 20), op("aten::copy_", 1, 10), *copied(bytes=2_000_000)])

@@ -274,6 +274,7 @@ def test_two_processes_in_one_file_are_not_read_as_one(tmp_path, told, shared):
     assert "saves" not in said.replace("what each saves", "")
     assert read(write(tmp_path / "t.json", *events, mergedRanks=[0, 1])).missing == ()
     assert "kernels per step: unknown (several processes' are in the file)" in said
+    assert "90.0 µs 0.0 µs unknown unknown unknown 1 " in said
 
 
 def test_other_makers_files_are_called_what_they_are(tmp_path, capsys, told):

@@ -123,7 +123,9 @@ def test_without_its_straggler_a_job_takes_what_it_takes_without_the_fault():
     changed = asked(JOBS["data_parallel_slow30"], "rank 1 like 0")
     assert changed.recorded_step_us == pytest.approx(38_960, abs=30) and changed.of == "estimated"
     without_us = step_period_us(load(str(JOBS["data_parallel_25mb"][0])))  # its GPUs are busy: with and without the profiler
-    assert 0.99 * changed.changed_low_us < without_us < changed.changed_high_us < changed.plain.low_us
+    # What is told begins 45 us above what it was: 0.2% of it.
+    assert (changed.changed_low_us, without_us) == (pytest.approx(25_335.2, abs=0.1), pytest.approx(25_290.4, abs=0.1))
+    assert without_us < changed.changed_high_us < changed.plain.low_us
 
 
 def test_the_report_and_the_json(tmp_path, capsys, monkeypatch):
@@ -155,7 +157,7 @@ def test_a_jobs_step_without_the_profiler_is_estimated_by_its_prices(tmp_path, c
     assert (changed.of, changed.plain.step_us) == ("estimated", pytest.approx(middle, abs=0.1))
     assert changed.plain.low_us == pytest.approx(middle * math.exp(-0.04 - 0.5 * took), abs=0.5)
     assert changed.plain.high_us == pytest.approx(min(middle * math.exp(0.05 + 0.35 * took), 8045 * 1.05), abs=0.5)
-    assert (changed.gain_low, changed.gain_high) == (pytest.approx(6000 / 8045, abs=1e-3), pytest.approx(0.75, abs=0.02))
+    assert (changed.gain_low, changed.gain_high) == (pytest.approx(6000 / 8045), pytest.approx(0.7535, abs=1e-4))
     assert cli.main([*paths, "--what_if", "rank 1 like 0"]) == 0
     assert capsys.readouterr().out.endswith(
         "  recorded: a step takes 8.04 ms\n  without the profiler: 7.67 ms to 8.43 ms, estimated\n"
@@ -175,8 +177,8 @@ def test_a_jobs_step_that_each_rank_measured_is_that_of_the_slowest(tmp_path, la
         return
     assert (changed.of, changed.plain.low_us, changed.plain.step_us, changed.plain.high_us) == ("measured", 7900, 8000, 8050)
     # At higher prices a step is hardly shorter, since it waits: 6000 of some 7800.
-    assert 1800 < changed.changed_low_us < changed.changed_high_us == pytest.approx(2000, abs=1)
-    assert pytest.approx(changed.gain_low, abs=1e-3) == 0.75 and changed.gain_low < changed.gain_high < 0.78
+    assert (changed.changed_low_us, changed.changed_high_us) == (pytest.approx(1832, abs=1), pytest.approx(2000, abs=1))
+    assert pytest.approx(changed.gain_low, abs=1e-3) == 0.75 and changed.gain_high == pytest.approx(0.771, abs=1e-3)
 
 
 @pytest.mark.parametrize("median", [6000, 9000])
@@ -339,7 +341,9 @@ def test_the_page_of_a_job_offers_its_changes(tmp_path, monkeypatch):
     assert plain.how == "estimated" and choices.gains[0] == Gain(0, 0) and len(choices.gains) == 4
     late, between, both = choices.gains[1:]
     told = asked(JOBS["data_parallel_slow30"], "rank 1 like 0")
-    assert max(plain.low_us * (1 - late.high), choices.busy_us[1] * 0.97) == pytest.approx(told.changed_low_us, rel=0.02)
+    # The page takes the largest saving of the shortest step, what-if each end with its own: 1% further here.
+    assert max(plain.low_us * (1 - late.high), choices.busy_us[1] * 0.97) == pytest.approx(25053.28, abs=0.01)
+    assert told.changed_low_us == pytest.approx(25335.18, abs=0.01)
     assert 0.2 < late.low < late.high < 0.35 and both.high == pytest.approx(between.high, abs=1e-3)
     assert page_of_job(list(map(str, JOBS["sharded"])), Style(), None, None).changes is None
 
@@ -417,4 +421,4 @@ def test_a_change_of_ranks_names_two(text):
 def test_a_changed_job_is_no_shorter_than_what_its_gpus_still_do():
     """Of the estimate's low end 22% go; its GPUs take 25.8 ms."""
     changed = asked(JOBS["data_parallel_slow30"], "graph")
-    assert changed.changed_low_us >= 0.97 * 25_828
+    assert changed.changed_low_us == pytest.approx(25_325.3, abs=1) and changed.changed_low_us > 0.97 * 25_828

@@ -71,7 +71,7 @@ def told(gpu_us=0.0, **what):
     left = max(left_us(**what, factor=(min(took, 0.4) + max(took - 0.4, 0) / 2) / took), gpu_us)
     took = 1 - left / 100
     low, high = left * math.exp(-0.04 - 0.5 * took), left * math.exp(0.05 + 0.35 * took)
-    return tuple(pytest.approx(us, abs=0.1) for us in (min(max(low, 0.97 * gpu_us), left), left, min(high, 105)))
+    return tuple(pytest.approx(us, abs=0.02) for us in (min(max(low, 0.97 * gpu_us), left), left, min(high, 105)))
 
 
 def ends(plain):
@@ -104,11 +104,14 @@ def test_the_pace_of_a_loaders_processes_is_not_the_profilers(facts):
         facts(*run(), *[event("user_annotation", wait.format(what), 100 * at + 62, 6) for at in range(3)], **SHAPES).plain
         for what in ("_SingleProcess", "_MultiProcessing")
     )
-    assert workers.step_us == alone.step_us  # a short one: 6 of 90
+    assert workers.step_us == alone.step_us  # a short one: 6 of 90, which is less than a tenth
     long = [event("user_annotation", wait.format("_MultiProcessing"), 100 * at + 60, 10) for at in range(3)]
     short = [e | {"name": wait.format("_SingleProcess")} for e in long]
     alone, workers = (facts(*run(kernel_us=2, ops=9), *waits, **SHAPES).plain for waits in (short, long))
-    assert 1 - workers.step_us / 100 < 1 - alone.step_us / 100
+    took = 1 - left_us(ops=10) / 100  # with the wait, which is an annotation
+    took = min(took, 0.4) + max(took - 0.4, 0) / 2
+    assert ends(alone) == told(ops=10)
+    assert workers.step_us == pytest.approx(left_us(ops=10, factor=took / (1 - left_us(ops=10) / 100) / 2), abs=0.02)
 
 
 def test_where_the_gpu_is_the_limit_at_any_price_the_step_is_its_own(facts):
@@ -178,7 +181,9 @@ def test_the_prices_hold_what_was_measured(what, price, flags):
             if program[what] >= 200:
                 besides_us = statistics.median(program[flags]) - statistics.median(program["shapes"])
                 measured.append(besides_us / program[what])
-    assert len(measured) >= 6 and max(measured) / 3 < getattr(PRICES, price) < 5 * max(statistics.median(measured), 0.3)
+    inside = sum(0 <= one <= 2.6 if what == "allocations" else 0.2 <= one <= 1.2 for one in measured)
+    assert len(measured) >= 6 and inside >= 0.8 * len(measured)
+    assert min(measured) < getattr(PRICES, price) < max(measured)
 
 
 def test_where_the_gpu_is_the_limit_prices_do_not_matter(facts):

@@ -282,6 +282,23 @@ def test_the_report_and_its_json(capsys):
     assert capsys.readouterr().err.startswith("error: --by and --what_if are two commands: give one of them\n")
 
 
+def test_nothing_is_promised_of_a_trace_that_lacks_what_a_promise_needs(tmp_path, capsys):
+    """Launches whose kernels are lost; and waits that go on for 19,000 after the last recorded kernel has ended."""
+    lost = [one for n in range(3) for one in (step(n, 100 * n, 90), launch(100 * n + 5, n))] + [kernel(GEMM, 20, 30, 0)]
+    path = write(tmp_path / "a.json", *lost)
+    assert cli.main([path, "--what_if", "graph"]) == 2
+    said = f"error: {path}: nothing is promised of a trace that lacks the GPU events of 66.7% of the launches\n"
+    assert capsys.readouterr().err == said
+    waits = []
+    for n, at in enumerate((0, 20_000, 40_000)):
+        waits += [step(n, at, 19_900), launch(at + 5, 2 * n), kernel(GEMM, at + 10, 500, 2 * n)]
+        waits += [call("cudaStreamSynchronize", at + 50, 19_700, 2 * n + 1)]
+    path = write(tmp_path / "b.json", *waits)
+    assert cli.main([path, "--what_if", "no waits"]) == 2
+    said = f"error: {path}: nothing is promised where a call waits for GPU work that the trace lacks\n"
+    assert capsys.readouterr().err == said
+
+
 def test_what_is_told_of_the_recorded_step_alone_says_so(tmp_path, capsys):
     path = write(
         tmp_path / "t.json", step(0, 0, 100), launch(10, 1), kernel(GEMM, 20, 30, 1), event("x", "y", 0, 1), with_stack=1

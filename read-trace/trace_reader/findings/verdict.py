@@ -61,7 +61,7 @@ def health_lines(facts: Facts) -> list[str]:
         lines.append(f"{begin} while another of the same stream runs: times that are added up count such moments twice")
     if health.early:
         begin = count(health.early, "GPU event begins", "GPU events begin")
-        lines.append(f"impossible timing: {begin} before the launch, by up to {us(health.early_us)}: the clocks differ")
+        lines.append(f"impossible timing: {begin} before the launch, by up to {us(health.early_us)}: the clocks may differ")
     if health.mixed_nodes:
         name = count(health.mixed_nodes, "sequence number names", "sequence numbers name")
         lines.append(f"{name} several backward ops: which forward op these belong to is not certain")

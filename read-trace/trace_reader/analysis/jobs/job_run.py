@@ -11,13 +11,16 @@ from trace_reader.analysis.replay.plain_run import (
     ESTIMATED,
     EVERYTHING,
     GPU_MARGIN,
+    LONGER,
     MARGIN,
     MEASURED,
     MOST_DEAR,
+    NO_PRICES,
     SOUND_SHARE,
     SPREAD,
     TRIES,
     UNKNOWN,
+    UNLIKE,
     PlainRun,
     RunWithoutProfiler,
     factors,
@@ -58,7 +61,7 @@ class JobRun:
         before_us = self._play(as_recorded)
         for played, recorded, trace in zip(before_us, recorded_us, traces, strict=True):
             if abs(played - (recorded or 0.0)) > SOUND_SHARE * (recorded or 0.0):
-                raise LookupError(f"{trace.path}: clocks disagree, or its first steps are not like the others")
+                raise LookupError(f"{trace.path}: {UNLIKE}")
         self.recorded_us = max(before_us)
         self.plain, runs = self._without_profiler()
         self.runs = runs or [(self.recorded_us, as_recorded)]
@@ -107,14 +110,14 @@ class JobRun:
                 runs.append((middle, dearest))  # the GPUs limit it: it does not tell what the CPU takes
             return PlainRun(middle, low, high, recorded_us, MEASURED), runs
         if not all(map(has_prices, self._traces)):
-            return self._unknown("what the profiler costs on such a device was not measured"), []
+            return self._unknown(NO_PRICES), []
         likely = [run.likely[0] for run in priced]
         ends = likely, [EVERYTHING] * len(priced)
         at, floor = (
             max(self._play([run.without(prices) for run, prices in zip(priced, end, strict=True)])) / recorded_us for end in ends
         )
         if not 0 < at <= 1 + SOUND_SHARE:
-            return self._unknown("played again, its steps take longer than recorded"), []
+            return self._unknown(LONGER), []
         shares = interval(max(1 - at, 0.0), floor * (1 - GPU_MARGIN), True)
         low, middle, high = (share * recorded_us for share in shares)
         times_ns = [

@@ -22,14 +22,16 @@ from trace_reader.names.range_names import is_step
 
 GPU_BOUND = "gpu-bound"
 UNLIKE = "played again, its steps take another time: kernels overlap, clocks disagree, or the first steps are unlike the others"
+LONGER = "played again, its steps take longer than recorded"
+NO_PRICES = "what the profiler costs on such a device was not measured"
 MEASURED, ESTIMATED, UNKNOWN = "measured", "estimated", "unknown"
 
 
 class PlainRun(msgspec.Struct, frozen=True):
     """A step without the profiler, in us: between `low_us` and `high_us`. `how` it is known: measured, estimated, or unknown.
 
-    `verdict`: what limits that run, where it is the same in all of the interval; else None. `unknown_because`: of an unknown one
-    of a trace with steps, why; else None.
+    `verdict`: what limits that run, where it is the same in all of the interval, or the GPU in its middle; else None.
+    `unknown_because`: of an unknown one of a trace with steps, why; else None.
     """
 
     step_us: float | None
@@ -61,12 +63,13 @@ class ProfilerOverhead(msgspec.Struct, frozen=True):
 
 
 # What it costs where the CPU launches kernels: 216 recordings of three hosts with an H100 (Xeon, torch 2.11, 2026-11-25), each of
-# a step that was timed before anything had been recorded: pairs of benchmarks/advice on two of them, 24 programs more on the
-# third, whose launches take twice as long. By host, an op took 2.5 and 2.6 us longer, a call 2.1 and 2.5, a step 62 and 61: not
-# more where all else is slower. docs/profiler_cost.md has what is inside, with one host left out at a time.
+# a step that was timed before anything had been recorded. Fitted to those of each host that the CPU limits, an op took 2.5, 3.0
+# and 2.6 us longer, where the median launch takes 4.9, 5.2 and 8.6: not more where all else is slower. The rest is known less: a
+# call took 2.1, 0.4 and 2.5, a step 62, 39 and 61. docs/profiler_cost.md has what lies inside, with one host left out at a time.
 PRICES = ProfilerOverhead(2.5, 2.2, 25.0, 60.0, 1.1, 1.7)
-# Without a GPU: see docs/profiler_cost.md.
+# Without a GPU: 60 recordings on two cores (Xeon, torch 2.15, 2026-11-25), of which those of many ops took 0.6 to 1.4 us an op.
 CPU_PRICES = ProfilerOverhead(1.1, 0.0, 0.0, 30.0, 0.4, 0.7)
+# Of steps that wait so much of their time for a loader's processes, so much of what the prices say is taken.
 WORKERS, WAITING, AT_A_LOADERS_PACE = "_MultiProcessingDataLoaderIter", 0.1, 0.5
 NOTHING, EVERYTHING = ProfilerOverhead(0.0, 0.0, 0.0, 0.0), ProfilerOverhead(1e6, 1e6, 1e6, 1e6, 1e6, 1e6)
 # Where prices say that the profiler took much, it took less: so much of what they say beyond MUCH.
@@ -90,7 +93,7 @@ DEARER = 2.0  # times the prices, what the profiler may have cost where a change
 # leave nothing; a loop that read the clock 67,000 times a step lost next to nothing without the profiler.
 MOST_OF_FUNCTIONS = 0.5
 MOST_DEAR = 8.0  # times the prices, at which a replay is tried
-TRIES_OF_AN_END = 5
+TRIES_OF_AN_END = 5  # to find the factor at which the replay takes the longest that is told
 TRIES = 10  # to find the factor at which the replay takes what was measured
 
 
@@ -114,32 +117,24 @@ def plain_run(
     if run is None:
         return Known(_because(plain, trace, _not_playable(trace)))
     if not run.replays_as_recorded(recorded_step_us):
-        return Known(
-            _because(
-                plain,
-                trace,
-                UNLIKE,
-            )
-        )
+        return Known(_because(plain, trace, UNLIKE))
     if plain.how == UNKNOWN and recorded_step_us:
         plain = _estimated(run, recorded_step_us)
     if plain.how == UNKNOWN:
         return Known(plain)
-    played = run.played(plain)
+    played = probable = run.played(plain)
     verdicts = {one.verdict for one in played}
-    if plain.how == ESTIMATED and run.likely[1].verdict == GPU_BOUND:
-        verdicts = {GPU_BOUND}  # the ends of what is told are unlikely
+    if plain.how == ESTIMATED:  # its ends are unlikely
+        probable = [run.likely[1]]
+        verdicts = {GPU_BOUND} if probable[0].verdict == GPU_BOUND else verdicts
     if len(verdicts) != 1 or window is None or not len(trace.work):
         return Known(plain)
     plain = msgspec.structs.replace(plain, verdict=verdicts.pop())
-    if any(one.leaves_the_gpu for one in ([run.likely[1]] if plain.how == ESTIMATED else played)):
+    if any(one.leaves_the_gpu for one in probable):
         steps = len(trace.steps) - trace.steps_left_out
-        step_us = run.likely[1].step_us if plain.how == ESTIMATED else float(np.mean([one.step_us for one in played]))
-        length_ns = round(step_us * steps * 1000)
+        length_ns = round(np.mean([one.step_us for one in probable]) * steps * 1000)
         return Known(plain, path_along_device(trace, cpu, window, length_ns))
-    middle_ns = np.mean([one.after_ns for one in played], axis=0).astype(np.int64)
-    if plain.how == ESTIMATED:
-        middle_ns = run.likely[1].after_ns
+    middle_ns = np.mean([one.after_ns for one in probable], axis=0).astype(np.int64)
     return Known(plain, run.replay.play(middle_ns).critical_path(cpu, window))
 
 
@@ -158,20 +153,17 @@ def _not_playable(trace: Trace) -> str | None:
 
 def _estimated(run: "RunWithoutProfiler", recorded_step_us: float) -> PlainRun:
     """The plain step by the prices; unknown where these are not known."""
-    unknown = PlainRun(None, None, None, recorded_step_us, UNKNOWN)
+    why = None
     if not has_prices(run.trace):
-        return _because_of(unknown, "what the profiler costs on such a device was not measured")
-    if run.has_short_functions:
-        many = f"it holds {run.functions:,.0f} short functions of Python per step, of which the profiler's cost is not known"
-        return _because_of(unknown, many)
-    if (told := run.told) is None:
-        return unknown
-    low, middle, high = (share * recorded_step_us for share in told)
+        why = NO_PRICES
+    elif run.has_short_functions:
+        why = f"it holds {run.functions:,.0f} short functions of Python per step, of which the profiler's cost is not known"
+    elif run.told is None:
+        why = LONGER
+    if why or run.told is None:
+        return PlainRun(None, None, None, recorded_step_us, UNKNOWN, unknown_because=why)
+    low, middle, high = (share * recorded_step_us for share in run.told)
     return PlainRun(middle, low, high, recorded_step_us, ESTIMATED)
-
-
-def _because_of(plain: PlainRun, why: str) -> PlainRun:
-    return msgspec.structs.replace(plain, unknown_because=why)
 
 
 def interval(took: float, gpu: float, has_gpu: bool) -> tuple[float, float, float]:

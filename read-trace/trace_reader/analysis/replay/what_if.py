@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import Edit, Edited, Effect, all_of
-from trace_reader.analysis.replay.plain_run import GPU_MARGIN, MEASURED, UNKNOWN, PlainRun, RunWithoutProfiler
+from trace_reader.analysis.replay.plain_run import GPU_MARGIN, MEASURED, UNKNOWN, UNLIKE, PlainRun, RunWithoutProfiler
 from trace_reader.analysis.replay.replay import Replay
 from trace_reader.analysis.trace.missing_events import missing
 from trace_reader.link.trace import Trace
@@ -114,7 +114,7 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
         raise LookupError(f"{trace.path}: nothing is promised where a call waits for GPU work that the trace lacks")
     run = RunWithoutProfiler(trace)
     if not run.replays_as_recorded(plain.recorded_step_us):
-        raise LookupError(f"{trace.path}: what-if cannot play this trace again: clocks disagree, or its first steps are others")
+        raise LookupError(f"{trace.path}: what-if cannot play this trace again: {UNLIKE}")
     played, of = run.played(plain) if plain.how != UNKNOWN else [], plain.how
     if not played:
         played, of = [run.replay.play()], RECORDED
