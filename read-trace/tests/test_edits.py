@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from reader_helpers import FAULTS
 from reader_helpers.events import ADD, GEMM, call, kernel, launch, op, step, write
+from reader_helpers.played import as_played  # noqa: F401  # in each test of this file
 from trace_reader import examine, load
 from trace_reader.analysis.replay.edits import (
     Edited,

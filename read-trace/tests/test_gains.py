@@ -2,9 +2,10 @@
 
 import pytest
 from reader_helpers.events import ADD, GEMM, annotation, call, event, kernel, launch, memcpy, op, step, write
+from reader_helpers.played import as_played  # noqa: F401  # in each test of this file
 from trace_reader import examine, load, read
 from trace_reader.findings import choices
-from trace_reader.findings.kernel_patterns import _fusable
+from trace_reader.findings.fusable import fusable
 from trace_reader.names.kernel_names import decode_name
 
 SOFTMAX = "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 10, false, false>(int)"
@@ -122,7 +123,7 @@ def test_of_a_run_of_pointwise_kernels_at_best_half_of_the_longest_is_left(tmp_p
         launch(511, 90),
         kernel(ADD, 600, 7, 90),
     ]
-    gone, longest = _fusable(load(write(tmp_path / "t.json", *events, *inside)))
+    gone, longest = fusable(load(write(tmp_path / "t.json", *events, *inside)))
     assert gone.duration_us.tolist() == [10, 30, 20] * 4 and longest.duration_us.tolist() == [40, 5] * 4
 
 

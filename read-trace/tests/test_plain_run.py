@@ -9,11 +9,13 @@ import time
 import pytest
 from reader_helpers import GALLERY, TOOL
 from reader_helpers.events import ADD, GEMM, call, event, kernel, memcpy, memory, op, step, write
+from reader_helpers.played import as_played  # noqa: F401  # in each test of this file
 from trace_reader import Stopwatch, analyze, cli, load, plain_sentence, read, redact
 from trace_reader.analysis.replay.edits import Edited, scaled, surely
 from trace_reader.analysis.replay.plain_run import PRICES, PlainRun, ProfilerOverhead, RunWithoutProfiler
 from trace_reader.analysis.replay.what_if import Gain, gain_of, parse_change, what_if
 from trace_reader.analysis.trace.facts import Finding
+from trace_reader.findings import AS_MUCH, GENERIC
 from trace_reader.report.trace_report import finding_item
 from trace_reader.write.json_output import trace_json
 
@@ -483,17 +485,11 @@ def test_a_blocking_copy_saves_its_wait_and_at_best_is_copied_as_fast_as_the_lin
     assert gain.low == pytest.approx(0.12, abs=0.01) and gain.high - gain.low == pytest.approx(38 / 146, abs=0.005)
 
 
-def test_what_is_said_of_the_cpus_time_is_a_bound(facts, capsys, tmp_path):
-    """The GPU's work is left: of 80 measured, 20 and what lies between two kernels."""
-    said = {"median": 80, "low": 79, "high": 81}
-    found = facts(*run(kernel_us=20), plain_step_us=said)
-    assert (gains(found)["overhead-bound"].low, gains(found)["overhead-bound"].high) == (0, pytest.approx(0.75, abs=0.02))
-    path = write(tmp_path / "t.json", *run(kernel_us=20), plain_step_us=said)
+def test_a_verdict_that_names_no_one_change_promises_nothing(capsys, tmp_path):
+    path = write(tmp_path / "t.json", *run(kernel_us=20), plain_step_us={"median": 80, "low": 79, "high": 81})
     assert cli.main([path, "--json"]) == 0
     (told,) = [f for f in json.loads(capsys.readouterr().out)["findings"] if f["slug"] == "overhead-bound"]
-    assert told["gain"] == {"low": 0, "high": pytest.approx(0.75, abs=0.02), "of": "plain"}
-    assert cli.main([path]) == 0
-    assert "That saves up to 75% of a step without the profiler." in " ".join(capsys.readouterr().out.split())
+    assert (told["gain"], told["no_gain"]) == (None, "a verdict names no one change")
 
 
 def test_a_gain_is_no_loss(tmp_path):
@@ -575,7 +571,8 @@ def test_findings_stand_in_the_order_of_what_they_save_and_not_of_their_shares()
     """The H200's attention by PyTorch's own ops: the mask has a thousandth of the path, and with it 16% go."""
     found = read(str(GALLERY / "04_c_sdpa_attention" / "8_16_1024_64_math_bf16_warm_eager.json"))
     told = [f for f in found.findings if f.gain and not f.is_worthless and f.slug != found.verdict]
-    middles = [float(f"{(f.gain.low + f.gain.high) / 2:.1g}") for f in told]
+    weight = [AS_MUCH if f.slug in GENERIC else 1 for f in told]
+    middles = [float(f"{(f.gain.low + f.gain.high) / 2 * w:.1g}") for f, w in zip(told, weight, strict=True)]
     assert len(told) >= 4 and middles == sorted(middles, reverse=True)
     slugs = [f.slug for f in told]
     assert slugs.index("mask-rebuilt") < slugs.index("dtype-conversions")
@@ -591,9 +588,8 @@ def test_of_several_devices_the_recorded_run_is_told_and_no_gain(facts):
     found = facts(*run(kernel_us=95), *launches, *other, **SHAPES)
     assert len(found.critical_paths) == 2 and (found.plain.verdict, found.verdict) == (None, found.recorded_verdict)
     assert gains(found) == {} and found.findings
-    assert all(
-        "several devices" in f.gain_unknown_because for f in found.findings if "names no change" not in f.gain_unknown_because
-    )
+    others = [f for f in found.findings if "names no" not in f.gain_unknown_because]
+    assert others and all("several devices" in f.gain_unknown_because for f in others)
 
 
 def test_a_measured_step_that_is_shorter_than_the_gpus_work_is_the_reason_for_no_gain(facts):

@@ -1,7 +1,7 @@
 """Attention, written out or fused."""
 
 import numpy as np
-from trace_reader.analysis.replay.edits import Effect, all_of, dropped, scaled, unlaunched
+from trace_reader.analysis.replay.edits import REPLACED, Effect, all_of, dropped, scaled, unlaunched
 from trace_reader.analysis.trace.cpu_time import is_loader
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.findings.registry import Seen, a_step, calls_of, finding, listed, named
@@ -137,7 +137,7 @@ def _fused(work: Rows) -> Effect:
     is_gemm = work.is_named(lambda name: decode_name(name).is_gemm)
     gemms, others = work.where(is_gemm), unlaunched(work.where(~is_gemm))
     on_cuda_cores = gemms.is_named(lambda name: decode_name(name).unit == "CUDA cores")
-    return Effect(all_of(scaled(gemms, np.where(on_cuda_cores, 0.05, 0.25)), others), others)
+    return Effect(all_of(scaled(gemms, np.where(on_cuda_cores, 0.05, 0.25)), others), others, REPLACED)
 
 
 @finding(

@@ -1,7 +1,7 @@
 """The ops of the CPU: what takes the time of a run without a GPU, and what would take less."""
 
 import numpy as np
-from trace_reader.analysis.replay.edits import Effect, skipped
+from trace_reader.analysis.replay.edits import ONCE, REPLACED, Effect, skipped
 from trace_reader.analysis.trace.cpu_time import is_compiling, is_loader
 from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.facts import Facts
@@ -37,7 +37,7 @@ HALF = ("bf16", "fp16")
 LEFT_OF_DOUBLE = 0.4  # of its time, in float32, at best: half of the bytes, and what then fits into a cache
 COMPUTES = 50  # operations for a byte: with fewer, the memory may be what limits a product
 SLOW_HALF = 0.1  # TFLOP/s: two cores with AMX reached 0.4, and bf16 was four times as fast as fp32 there
-LEFT_OF_ATTENTION = 0.15  # of its time in parts, in a fused kernel, at best: 16 cores took 0.2 of it, two 0.74
+LEFT_OF_ATTENTION = 0.4  # of its time in parts, in a fused kernel: 16 cores took 0.2 of it, two 0.74 and 0.62
 SOFTMAX = frozenset(["aten::_softmax", "aten::_safe_softmax", "aten::softmax"])
 NEAR = 8  # ops: a scale and a mask stand between a product and a softmax
 NEXT = {
@@ -140,7 +140,7 @@ def _many_small_ops(trace: Trace, facts: Facts) -> Seen | None:
     once = " in at least one step" * bool((short & (outer.duration_us >= SMALL_US)).any())
     each = f"{of} take less than {SMALL_US:.0f} µs{once}{' or are loops over such ops' * bool((loops & ~short).any())}"
     seen = f"{each} (median {us(small.median_us)}; {listed(f'{len(rows) / _steps(facts):.0f} x {name}' for name, rows in named)})"
-    effect = Effect(skipped(merged(starts, ends)))
+    effect = Effect(skipped(merged(starts, ends)), kind=ONCE)
     return Seen(f"{seen}: {about(share)} of the time with what is between them", small, share=share, effect=effect)
 
 
@@ -235,7 +235,7 @@ def _attention_in_parts(trace: Trace, facts: Facts) -> Seen | None:
     softmaxes = "1 softmax" if each == 1 else f"{each:.0f} softmaxes"
     seen = f"{softmaxes}{' per step' * bool(facts.steps)} between two batched products"
     return Seen(f"{seen}, {us(inside.total_us / len(pairs))} each: {about(share)} of the time", inside, share=share,
-                effect=Effect(skipped(union, LEFT_OF_ATTENTION)))  # fmt: skip
+                effect=Effect(skipped(union, LEFT_OF_ATTENTION), kind=REPLACED))  # fmt: skip
 
 
 def _may_take(trace: Trace, softmax: int, product: int) -> bool:
@@ -268,7 +268,7 @@ def _double_precision(trace: Trace, facts: Facts) -> Seen | None:
     seen = f"{names}: {about(share)} of the time; the largest product, {products[0].op} of {products[0].shapes}"
     outer = Rows(trace.slices, outermost(trace.slices, ops.at))
     union = merged(outer.start_ns, outer.end_ns)
-    return Seen(seen, ops, share=share, effect=Effect(skipped(union, LEFT_OF_DOUBLE)))
+    return Seen(seen, ops, share=share, effect=Effect(skipped(union, LEFT_OF_DOUBLE), kind=REPLACED))
 
 
 @finding(

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.replay.edits import Effect, all_of, scaled
+from trace_reader.analysis.replay.edits import REPLACED, Effect, all_of, scaled
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.kernel_facts import KernelFacts, gemm_calls, product_cost
 from trace_reader.findings.memory_traffic import bias_copies
@@ -100,7 +100,7 @@ def _fp32_cuda_cores(trace: Trace, facts: Facts) -> Seen | None:
     half = bf16 or fp16
     others = trace.linked.where((trace.linked.kind == Kind.KERNEL) & ~among(trace.linked.at, rows.at))
     best = all_of(scaled(rows, fp32 / half), scaled(others, 0.5)) if fp32 and half else None
-    faster = Effect(best, scaled(rows, SURELY_FASTER)) if best else None
+    faster = Effect(best, scaled(rows, SURELY_FASTER), REPLACED) if best else None
     return Seen(seen, rows, words, effect=faster)
 
 
@@ -124,7 +124,7 @@ def _tf32_products(trace: Trace, facts: Facts) -> Seen | None:
         return None
     rows = calls_of(trace, *products)
     others = trace.linked.where((trace.linked.kind == Kind.KERNEL) & ~among(trace.linked.at, rows.at))
-    effect = Effect(all_of(scaled(rows, 0.5), scaled(others, 0.5)))
+    effect = Effect(all_of(scaled(rows, 0.5), scaled(others, 0.5)), kind=REPLACED)
     return Seen(f"{listed(dict.fromkeys(k.decoded.label for k in products))}: {share:.0%} of GPU time", rows, effect=effect)
 
 
@@ -168,7 +168,9 @@ def aligned(facts: Facts, rows: Rows) -> Effect | None:
     reached = [(g, g.peak_share) for g in facts.gemms if UNALIGNED.search(g.kernel) and g.peak_share]
     time_us = sum(g.median_us * g.calls for g, _ in reached)
     rate = sum(share * g.median_us * g.calls for g, share in reached) / max(time_us, 1.0)
-    return Effect(scaled(rows, min(rate, 1.0)), scaled(rows, min(rate / best, 1.0) ** 0.5)) if reached and best else None
+    return (
+        Effect(scaled(rows, min(rate, 1.0)), scaled(rows, min(rate / best, 1.0) ** 0.5), REPLACED) if reached and best else None
+    )
 
 
 @finding(
@@ -197,7 +199,7 @@ def _partial_wave(trace: Trace, facts: Facts) -> Seen | None:
     left = np.repeat([one.filled(sms) for one in partial], [len(one.calls) for one in partial])
     order = np.argsort(at)
     rows = Rows(trace.slices, at[order])
-    return Seen(seen, rows, effect=Effect(scaled(rows, left[order])))
+    return Seen(seen, rows, effect=Effect(scaled(rows, left[order]), kind=REPLACED))
 
 
 class Tiled(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import numpy as np
-from trace_reader.analysis.replay.edits import Effect, all_of, dropped, scaled, surely, without_waits
+from trace_reader.analysis.replay.edits import WAITS, Effect, all_of, dropped, scaled, surely, without_waits
 from trace_reader.analysis.trace.cpu_time import is_compiling
 from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.facts import Facts
@@ -42,7 +42,7 @@ def _unread(trace: Trace, calls: Rows) -> Effect:
     is_item = trace.slices.are_named(Kind.OP, "aten::item".__eq__)
     around = innermost(trace.slices, trace.parent, calls.at, is_item)
     items = Rows(trace.slices, distinct(around[around >= 0]).values.astype(np.int64))
-    return Effect(all_of(without_waits(calls), dropped(items)), without_waits(calls))
+    return Effect(all_of(without_waits(calls), dropped(items)), without_waits(calls), WAITS)
 
 
 def _on_path(path: CriticalPath, time_us: float) -> str:
@@ -86,7 +86,7 @@ def _pinned(facts: Facts, calls: Rows, copied: Rows) -> Effect | None:
         return None
     sizes = np.array([size if isinstance(size, int) else 0 for size in (event.detail for event in copied)])
     faster = np.minimum(sizes / gb_per_s / np.maximum(copied.duration_us * 1000, 1), 1.0)
-    return Effect(all_of(without_waits(calls), scaled(copied, np.where(sizes > 0, faster, 1.0))), without_waits(calls))
+    return Effect(all_of(without_waits(calls), scaled(copied, np.where(sizes > 0, faster, 1.0))), without_waits(calls), WAITS)
 
 
 def _in_window(trace: Trace, facts: Facts, calls: Rows) -> np.ndarray:

@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from trace_reader.analysis.replay.edits import Effect, all_of, scaled
+from trace_reader.analysis.replay.edits import REPLACED, Effect, all_of, scaled
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.kernel_facts import SMALL_SHARED_BYTES
 from trace_reader.findings.registry import Seen, calls_of, finding, listed
@@ -78,7 +78,7 @@ def _small_grid(trace: Trace, facts: Facts) -> Seen | None:
         f"{about(idle_us / path.window_us)} of the critical path"
     )
     rows = Rows(trace.slices, np.sort(np.concatenate([rows.at for *_, rows in found])))
-    return Seen(seen, rows, share=idle_us / path.window_us, effect=Effect(all_of(*faster)))
+    return Seen(seen, rows, share=idle_us / path.window_us, effect=Effect(all_of(*faster), kind=REPLACED))
 
 
 @finding(

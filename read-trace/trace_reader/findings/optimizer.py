@@ -1,7 +1,7 @@
 """The optimizer's step."""
 
 import numpy as np
-from trace_reader.analysis.replay.edits import Effect, dropped, skipped
+from trace_reader.analysis.replay.edits import REPLACED, Effect, dropped, skipped
 from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.findings.registry import Seen, finding
@@ -55,7 +55,7 @@ def _unfused_optimizer(trace: Trace, facts: Facts) -> Seen | None:
         return None
     kernels = f"{len(rows) / len(steps):.0f} kernels per optimizer step (median {us(rows.median_us)})"
     seen = f"{kernels} and {us(steps.median_us)} of CPU time: {about(share)} of the critical path"
-    effect = Effect(dropped(steps, left_of_gpu=FUSED_GPU[0]), dropped(steps, FUSED_CPU, FUSED_GPU[1]))
+    effect = Effect(dropped(steps, left_of_gpu=FUSED_GPU[0]), dropped(steps, FUSED_CPU, FUSED_GPU[1]), REPLACED)
     return Seen(seen, steps, share=share, effect=effect)
 
 
@@ -73,7 +73,9 @@ def _on_cpu(trace: Trace, path: CriticalPath) -> Seen | None:
     seen = f"{len(ops) / len(steps):.0f} ops per optimizer step, and {us(steps.median_us)}: {about(share)} of the time"
     union = merged(steps.start_ns, steps.end_ns)
     most, least = (skipped(union, left) for left in LEFT_ON_CPU)
-    return Seen(seen, steps, "Use fused=True: one op then reads and writes each parameter once.", share, Effect(most, least))
+    return Seen(
+        seen, steps, "Use fused=True: one op then reads and writes each parameter once.", share, Effect(most, least, REPLACED)
+    )
 
 
 def _foreach(path: CriticalPath, steps: Rows, rows: Rows) -> Seen | None:
@@ -81,6 +83,6 @@ def _foreach(path: CriticalPath, steps: Rows, rows: Rows) -> Seen | None:
     kernels = f"{len(rows) / len(steps):.0f} kernels per optimizer step, each over a list of parameters"
     seen = f"{kernels} (foreach), and {us(steps.median_us)} of CPU time"
     spent = Rows(steps.slices, np.sort(np.concatenate([steps.at, rows.at])))
-    effect = Effect(dropped(steps, left_of_gpu=FUSED_OF_FOREACH))
+    effect = Effect(dropped(steps, left_of_gpu=FUSED_OF_FOREACH), kind=REPLACED)
     next = "Use fused=True: one kernel then reads and writes a list of parameters once."
     return Seen(seen, steps, next, path.explained_us(spent) / path.window_us, effect)

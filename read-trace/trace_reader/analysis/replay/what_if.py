@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.replay.edits import Edit, Edited, Effect, all_of
+from trace_reader.analysis.replay.edits import BANDS, GONE, Edit, Edited, Effect, all_of
 from trace_reader.analysis.replay.plain_run import GPU_MARGIN, MEASURED, UNKNOWN, UNLIKE, PlainRun, RunWithoutProfiler
 from trace_reader.analysis.replay.replay import Replay
 from trace_reader.analysis.trace.missing_events import missing
@@ -25,6 +25,7 @@ from trace_reader.names.kernel_names import decode_name, is_collective
 from trace_reader.names.range_names import is_step
 
 PLAIN, RECORDED = "plain", "recorded"
+LEAST_ODDS = 0.002  # of a step, that is saved or left
 MOST_FACTOR, MOST_NAMES, LONGEST_NAME_IN_WORDS = 1000, 3, 60
 CHANGES = "drop REGEX, scale REGEX FACTOR, no waits, graph, loader, rank R like S"
 _RANK = re.compile(r"rank (\d{1,7}) like (\d{1,7})")
@@ -167,8 +168,23 @@ def gain_of(run: RunWithoutProfiler, plain: PlainRun, effect: Effect) -> Gain | 
     gains = [(_gain(run, times, effect.least), _gain(run, times, effect.most)) for times in run.plain_times(plain)]
     if not gains:
         return None
-    low = max(min(least for least, _ in gains), 0.0)
-    return Gain(low, max(*(most for _, most in gains), low), RECORDED if plain.how == UNKNOWN else PLAIN)
+    ends = [most for _, most in gains[:2]]  # at both ends of the plain step
+    low, high = calibrated(ends, BANDS[effect.kind])
+    low = max(min(least for least, _ in gains), low)
+    return Gain(low, max(high, low, *(most for _, most in gains)), RECORDED if plain.how == UNKNOWN else PLAIN)
+
+
+def calibrated(ends: list[float], band: tuple[float, float]) -> tuple[float, float]:
+    """What is told of a gain, by what the replay says at both ends of the plain step and by the band of its kind of change. What
+    is not known of the plain step is in the band already, for as wide a step as most have: half of it is added.
+    """
+    of_ends = [math.log(one / (1 - one)) for one in (min(max(end, LEAST_ODDS), 1 - LEAST_ODDS) for end in ends)]
+    middle, half = (min(ends) + max(ends)) / 2, (max(of_ends) - min(of_ends)) / 4
+    if middle < LEAST_ODDS:
+        return max(middle, 0.0), max(*ends, 0.0)
+    at = math.log(middle / (1 - min(middle, 1 - LEAST_ODDS)))
+    low, high = at - math.hypot(band[0], half), at + math.hypot(band[1], half)
+    return 1 / (1 + math.exp(-low)), 1 / (1 + math.exp(-high))
 
 
 def gains_together(run: RunWithoutProfiler, plain: PlainRun, effects: list[Effect]) -> list[Gain]:
@@ -176,7 +192,9 @@ def gains_together(run: RunWithoutProfiler, plain: PlainRun, effects: list[Effec
     found = []
     for subset in subsets(effects):
         least = all_of(*(effect.least for effect in subset if effect.least is not None))
-        found.append(gain_of(run, plain, Effect(all_of(*(effect.most for effect in subset)), least)) or Gain(0.0, 0.0))
+        kind = min((effect.kind for effect in subset), key=lambda kind: BANDS[kind][0], default=GONE)  # the least sure
+        together = Effect(all_of(*(effect.most for effect in subset)), least, kind)
+        found.append(gain_of(run, plain, together) or Gain(0.0, 0.0))
     return found
 
 
