@@ -51,7 +51,7 @@ def test_an_agent_lists_reads_shows_compares_and_asks_what_if(root):
         ("compare", {"before": "naive.json", "after": "in/step9.json"}),
         ("what_if", {"trace": "naive.json", "changes": ["drop aten::masked_fill", "no waits"]}),
     )
-    assert tools == ["traces", "read", "show", "compare", "what_if"]
+    assert tools == ["traces", "read", "places", "show", "compare", "what_if"]
     (listed, _), (read, _), (shown, _), (compared, _), (changed, _) = answers
     assert not any(is_error for _, is_error in answers)
     assert listed.split("\n") == ["in/step9.json", "in/step10.json", "naive.json"]  # not what a link leads out to

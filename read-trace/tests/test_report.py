@@ -6,6 +6,7 @@ import re
 import pytest
 from reader_helpers import FAULTS, GALLERY
 from reader_helpers.events import ADD, GEMM, annotation, kernel, launch, op, step, write
+from reader_helpers.played import as_played  # noqa: F401  # in each test of this file
 from trace_reader import cli
 from trace_reader.report.document import Column, Document, Style, Table, TablePart
 from trace_reader.write import plain_text
@@ -130,8 +131,8 @@ def test_the_full_report_names_what_the_brief_one_leaves_out(capsys):
     brief, every = told(capsys, path), told(capsys, path, "--all")
     assert "\nAnnotations" not in brief and "\nAnnotations" in every
     assert " ".join(brief[brief.index("more with --all") :].split()) == (
-        "more with --all: annotations, the GPU's time, origins, the GPU's idle time, kinds of work, footprints and occupancy, "
-        "all rows and columns"
+        "more with --all: places, annotations, the GPU's time, origins, the GPU's idle time, kinds of work, footprints and "
+        "occupancy, all rows and columns"
     )
     assert GEMM[:5] in every
 

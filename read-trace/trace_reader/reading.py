@@ -4,14 +4,24 @@ from collections.abc import Callable
 import re
 
 import msgspec
+from trace_reader.analysis.replay.places import places
 from trace_reader.analysis.replay.plain_run import run_without_profiler
-from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.facts import Facts, Finding
 from trace_reader.analysis.trace.summarize import summarize
-from trace_reader.analysis.trace.time_by_place import path_lines
-from trace_reader.findings import Reading, run_rules
+from trace_reader.analysis.trace.time_by_place import CpuLine, path_lines
+from trace_reader.findings import Reading, run_rules, with_own_function
 from trace_reader.link.trace import Trace, link
 from trace_reader.parse.decode import decode
 
+NAMES_THE_LINE = 0.3  # of the path
+# What people call there, by the function of C, and what takes less.
+KNOWN_IN_C = {
+    "tensor": "Of a list, torch.tensor converts number by number: torch.from_numpy(numpy.stack(...)) copies whole arrays.",
+    "as_tensor": "Of a list, torch.as_tensor converts number by number: make one numpy array first.",
+    "collect": "That is Python's garbage collector: call it less often, or gc.freeze() after the warm-up.",
+    "deepcopy": "Copy less, or only the tensors (tensor.clone()).",
+    "sleep": "The program waits there on purpose.",
+}
 OF_THE_CPU = frozenset(["overhead-bound", "input-bound", "cpu-only", "mixed"])
 
 
@@ -38,7 +48,7 @@ def analyze(trace: Trace, everything: bool = False) -> Facts:
 def examine(trace: Trace, everything: bool = False) -> Reading:
     """A loaded trace with its facts and what each finding's rule saw: pages are made of this."""
     run = run_without_profiler(trace)
-    return run_rules(trace, summarize(trace, run), run, everything)
+    return with_places(run_rules(trace, summarize(trace, run), run, everything))
 
 
 def read(path: str) -> Facts:
@@ -56,16 +66,41 @@ def analyze_file(
     read once more with them, for the lines in which the CPU is. Raises TraceError, and LookupError, as `load` does.
     """
     trace = load(path, steps_from=steps_from)
-    facts = analyze(trace, everything)
-    if path == "-" or facts.verdict not in OF_THE_CPU or "python_function" not in trace.skipped:
-        return facts
-    return with_lines(facts, trace, load(path, steps_from=steps_from, stacks=True))
+    reading = examine(trace, everything)
+    if path == "-" or reading.facts.verdict not in OF_THE_CPU or "python_function" not in trace.skipped:
+        return reading.facts
+    return with_lines(reading, load(path, steps_from=steps_from, stacks=True)).facts
 
 
-def with_lines(facts: Facts, trace: Trace, stacks: Trace) -> Facts:
-    """The facts of a trace with the lines of Python in which the CPU is where the run waits for it. `stacks`: the same trace,
-    loaded with stacks.
+def with_places(reading: Reading, stacks: Trace | None = None) -> Reading:
+    """The reading with the places of its run, where that can be played again. `stacks`: the same trace, loaded with stacks."""
+    if not reading.can_be_asked or reading.run is None:
+        return reading
+    found = tuple(places(reading.run, reading.facts.plain, stacks))
+    told = tuple(one.place for one in found)
+    return msgspec.structs.replace(reading, facts=msgspec.structs.replace(reading.facts, places=told), places=found)
+
+
+def with_lines(reading: Reading, stacks: Trace) -> Reading:
+    """The reading with the lines of Python in which the CPU is where the run waits for it, and with the functions and modules of
+    the program among its places. `stacks`: the same trace, loaded with stacks.
     """
+    facts = reading.facts
     if facts.verdict not in OF_THE_CPU or facts.critical_path is None:
-        return facts
-    return msgspec.structs.replace(facts, cpu_lines=path_lines(trace, facts.critical_path, stacks))
+        return reading
+    lines = path_lines(reading.trace, facts.critical_path, stacks)
+    found = tuple(_at_the_line(finding, lines) for finding in facts.findings)
+    reading = msgspec.structs.replace(reading, facts=msgspec.structs.replace(facts, cpu_lines=lines, findings=found))
+    return with_places(with_own_function(reading, stacks), stacks)
+
+
+def _at_the_line(finding: Finding, lines: tuple[CpuLine, ...]) -> Finding:
+    """What runs between the ops, where the trace says: a finding that names the line which has most of the time."""
+    if finding.slug != "python-between-ops" or not lines or lines[0].share < NAMES_THE_LINE:
+        return finding
+    top = lines[0]
+    in_c = re.search(r"built-in (?:method|function) (\w+)", top.mostly)
+    known = KNOWN_IN_C.get(in_c[1], "") if in_c else ""
+    mostly = f", most of it in {in_c[1]}()" if in_c else ""
+    next = f"Look at {top.line}: the CPU is there for {top.share:.0%} of the critical path{mostly}. {known}".rstrip()
+    return msgspec.structs.replace(finding, next=next)

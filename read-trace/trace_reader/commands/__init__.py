@@ -127,6 +127,20 @@ def _time(args: argparse.Namespace) -> tuple[str, int]:
     return _written(args, report.by(args.traces[0], args.by, _style(args), args.steps_from, args.time)), 0
 
 
+def _places_flags(parser: argparse.ArgumentParser) -> None:
+    add_traces(parser)
+    add_forms(parser)
+    parser.add_argument("--places", action="store_true", help=argparse.SUPPRESS)
+    add_steps_from(parser)
+
+
+def _places(args: argparse.Namespace) -> tuple[str, int]:
+    from trace_reader.commands import report
+    from trace_reader.report.document import Style
+
+    return _written(args, report.places(args.traces[0], Style(everything=True), args.steps_from)), 0
+
+
 def _names_flags(parser: argparse.ArgumentParser) -> None:
     add_traces(parser, "the trace of a replayed CUDA graph")
     eager = "a trace of the same step without the graph"
@@ -258,6 +272,7 @@ COMMANDS = (
     _in_file("show", "show_finding", "a finding of a trace, and the slices that prove it"),
     Command("tree", "the dispatch tree of a step", _tree_flags, _tree, "chain", "--step"),
     Command("time", "which annotation, layer or line of Python takes the time", _time_flags, _time, "by"),
+    Command("places", "which op, function or loop a step would be shorter without", _places_flags, _places, "places"),
     Command("names", "what a CUDA graph replays, by a trace without it", _names_flags, _names, "names", "--eager"),
     Command("what-if", "what a step would take with a change", _what_if_flags, _what_if, "what_if", "--change"),
     Command("compare", "what changed between two traces, or two jobs", _compare_flags, _report),

@@ -191,6 +191,17 @@ def by(path: str, place: str, style: Style, steps_from: re.Pattern[str] | None, 
     return Answer(lambda: place_report(facts, place, found, style, time == "cpu"), in_json("places_json", facts, place, found))
 
 
+def places(path: str, style: Style, steps_from: re.Pattern[str] | None) -> Answer:
+    """All places of a run, by what a step saves without them. Raises TraceError, and LookupError where the run is not played."""
+    facts = analyze_file(path, load_with_progress, steps_from)
+    if not facts.places:
+        why = "none saves a hundredth of a step" if facts.plain.step_us else "its run cannot be played again"
+        raise LookupError(f"{path}: no places: {facts.plain.unknown_because or why}")
+    from trace_reader.report.place_report import where_report
+
+    return Answer(lambda: where_report(facts, style), in_json("found_places_json", facts))
+
+
 def names(path: str, eager_path: str, place: str | None, style: Style, steps_from: re.Pattern[str] | None) -> Answer:
     """What a CUDA graph replayed, named by a trace of the same step without it: by op, or by `place`. Raises TraceError and
     LookupError.

@@ -69,7 +69,7 @@ class Tools:
         self.root = root.resolve()
 
     def all(self) -> list[Callable[..., str]]:
-        return [self.traces, self.read, self.show, self.compare, self.what_if]
+        return [self.traces, self.read, self.places, self.show, self.compare, self.what_if]
 
     def traces(self) -> str:
         """List the traces that can be read, a path in each line."""
@@ -84,9 +84,15 @@ class Tools:
         """
         return report.brief(self._path(trace), None)
 
+    def places(self, trace: str) -> str:
+        """List the places of a run (ops, annotations, functions, loops, nodes of the backward pass) by what a step saves without
+        each: the most that a change there can bring.
+        """
+        return TEXT.write(report.places(self._path(trace), Style(everything=True), None))
+
     def show(self, trace: str, finding: str, top: int = 10) -> str:
-        """Show one finding of a trace by its id, and the slices that prove it: when, how long, in which step, of which op, of
-        which line of Python where stacks were recorded.
+        """Show one finding of a trace by its id, or a place by its name, and the slices that prove it: when, how long, in which
+        step, of which op, of which line of Python where stacks were recorded.
         """
         return finding_text(self._path(trace), finding, max(1, min(top, 100)))
 

@@ -7,19 +7,20 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from trace_reader.analysis.replay.places import AskedPlace
 from trace_reader.analysis.trace.own_code import is_own_function, lines_of, written_lines
 from trace_reader.commands.flags import add_forms, add_steps_from, at_least_one
 from trace_reader.commands.load_with_progress import load_with_progress
 from trace_reader.errors import TraceError
-from trace_reader.findings import PATTERNS
+from trace_reader.findings import PATTERNS, Reading
 from trace_reader.link.nesting import parents
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import NO_CORRELATION, ON_CPU, Footprint, Kind
 from trace_reader.names.kernel_names import decode_name
-from trace_reader.reading import examine
+from trace_reader.reading import examine, with_places
 from trace_reader.report.document import Style
-from trace_reader.report.finding_report import Proof, finding_report
+from trace_reader.report.finding_report import Proof, finding_report, place_title, proofs_report
 from trace_reader.write import OUTPUTS, TEXT, Answer
 
 SHOW = """\
@@ -34,7 +35,7 @@ TOP = 15
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.description = SHOW
     parser.add_argument("trace", metavar="TRACE")
-    parser.add_argument("finding", metavar="FINDING", help="its id, such as sync-in-step")
+    parser.add_argument("finding", metavar="FINDING", help="its id, such as sync-in-step; or a place, such as aten::sort")
     parser.add_argument("--top", type=at_least_one, default=TOP, metavar="N", help=f"how many slices (default: {TOP})")
     add_steps_from(parser)
     add_forms(parser)
@@ -52,18 +53,31 @@ def finding_text(path: str, finding: str, top: int) -> str:
 
 
 def _answer(path: str, finding: str, top: int, steps_from: re.Pattern[str] | None = None) -> Answer:
-    finding = finding.replace("_", "-")
+    wanted, finding = finding, finding.replace("_", "-")
     if path.replace("_", "-") in PATTERNS and not Path(path).exists():
         raise TraceError(f"{path} is a finding: the trace comes first, show TRACE {path}")
     trace = load_with_progress(path, steps_from, stacks=True)
-    reading = examine(trace, everything=True)
+    reading = with_places(examine(trace, everything=True), trace)
     findings = {found.slug: found for found in reading.facts.findings}
+    if finding not in findings and (place := _place(reading, wanted)):
+        proofs = _proofs(trace, place.spans)
+        return Answer(
+            lambda: proofs_report(place_title(place.place), proofs, Style(top=top)),
+            lambda: {"place": msgspec.to_builtins(place.place), "slices": msgspec.to_builtins(proofs[:top])},
+        )
     if finding not in findings:
         unknown = f"{path} does not show {finding}" if finding in PATTERNS else f"no finding is called {finding!r}"
         raise TraceError(f"{unknown}; this trace shows {', '.join(findings) or 'none'}")
     found, seen = findings[finding], reading.seen[finding]
     proofs = _proofs(trace, seen.evidence) if seen.gaps is None else _gaps(trace, *seen.gaps)
     return Answer(lambda: finding_report(found, proofs, Style(top=top)), lambda: _values(found, proofs[:top]))
+
+
+def _place(reading: Reading, wanted: str) -> AskedPlace | None:
+    """The place of this name, or the only one whose name holds it."""
+    exact = [one for one in reading.places if one.place.name == wanted]
+    holding = [one for one in reading.places if wanted in one.place.name]
+    return exact[0] if exact else holding[0] if len(holding) == 1 else None
 
 
 def _proofs(trace: Trace, rows: Any) -> list[Proof]:

@@ -83,7 +83,7 @@ def _timeline(
     has_python = bool((drawn.slices.kind == Kind.PYTHON).any())
     reading = reading or examine(load_with_progress(path, steps_from) if has_python else drawn, everything)
     if has_python:
-        reading = msgspec.structs.replace(reading, facts=with_lines(reading.facts, reading.trace, drawn))
+        reading = with_lines(reading, drawn)
     return Timeline(reading, drawn)
 
 

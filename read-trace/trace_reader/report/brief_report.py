@@ -4,9 +4,11 @@ from trace_reader.analysis.trace.facts import WORTH_A_CHANGE, Facts, Finding
 from trace_reader.findings import PATTERNS
 from trace_reader.findings.verdict import cpu_lines, health_lines, plain_sentence, verdict_sentence
 from trace_reader.report.trace_report import NAMING, device_name, gain_words, recorded_with, work_per_step
+from trace_reader.report.trace_tables import saved
 from trace_reader.units import about, us
 
 MOST_CHANGES = 3
+LONGEST_PLACE = 80  # characters
 NO_PERIOD = "step: unknown (no step was recorded)"
 
 
@@ -31,6 +33,9 @@ def brief_lines(facts: Facts) -> list[str]:
         lines += [f"{number}. {finding.slug} ({worth}): {finding.seen}", f"   next: {finding.next}"]
     if not shown:
         lines.append("no finding that names a change")
+    if facts.places:
+        told = (f"{one.name.splitlines()[0][:LONGEST_PLACE]} {saved(one.gone)}" for one in facts.places[:MOST_CHANGES])
+        lines.append(f"places, and what a step saves without them: {'; '.join(told)}")
     rest = [one.slug for one in facts.findings if one not in shown and one.slug in PATTERNS]
     lines.append(f"also: {', '.join(rest) or 'nothing'}")
     if facts.failed:

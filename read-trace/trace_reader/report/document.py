@@ -42,7 +42,8 @@ class Table(msgspec.Struct, frozen=True):
     view.
 
     `light(row, timelines, job)`: which slices a row is about, by the number of the trace (report/lights.py). `short_rows`: how
-    many rows a short report shows, at least `least` where it has to be short (None: such a report leaves the table out).
+    many rows a short report shows, at least `least` where it has to be short (None: such a report leaves the table out);
+    `rows_of_all`: how many --all does.
     `every`: all rows are always shown. `name`: what a short report calls it where it is left out.
     """
 
@@ -53,6 +54,7 @@ class Table(msgspec.Struct, frozen=True):
     light: Callable[[Any, Any, Any], dict[int, Any]] = lambda row, timelines, job: {}
     short_rows: int | None = None
     least: int = 3
+    rows_of_all: int = ROWS
     every: Callable[[Any], bool] = lambda view: False
     empty: str = "none"
     shown: Callable[[Any], bool] = lambda view: True
@@ -164,7 +166,7 @@ class Document:
     def _filled(self, table: Table, view: Any) -> TablePart:
         items = table.rows(view)
         every = table.every(view)
-        most = self.style.top or (table.short_rows or ROWS if self.style.is_short else ROWS)
+        most = self.style.top or (table.short_rows or ROWS if self.style.is_short else table.rows_of_all)
         kept = items if every else items[:most]
         columns = [c for c in table.columns if c.shown(view) and (c.in_short or not self.style.is_short)]
         head = [c.head if isinstance(c.head, str) else c.head(view) for c in columns]

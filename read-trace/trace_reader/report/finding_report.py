@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 import msgspec
+from trace_reader.analysis.replay.place import LOOP, Place
 from trace_reader.analysis.trace.facts import Finding
 from trace_reader.report.document import Column, Document, Style, Table, middle
 from trace_reader.report.trace_report import finding_item
+from trace_reader.report.trace_tables import saved
 from trace_reader.units import count, us
 
 
@@ -28,14 +30,33 @@ def finding_report(finding: Finding, proofs: Sequence[Proof], style: Style) -> D
     """What the finding says, and its slices, the longest first."""
     out = Document(style)
     out.item(finding_item(finding))
+    _slices(out, proofs)
+    return out
+
+
+def place_title(place: Place) -> str:
+    """What a place is, and what a step saves without it."""
+    rounds = f"{place.rounds} rounds of " if place.kind == LOOP else ""
+    more = [f"at the floor {saved(place.floor)}" if place.floor else "", f"once {saved(place.once)}" if place.once else ""]
+    return f"{place.kind}: {rounds}{place.name} (without it a step saves {', '.join([saved(place.gone), *filter(None, more)])})"
+
+
+def proofs_report(title: str, proofs: Sequence[Proof], style: Style) -> Document:
+    """The slices of a place, the longest first."""
+    out = Document(style)
+    out.lines([title])
+    _slices(out, proofs)
+    return out
+
+
+def _slices(out: Document, proofs: Sequence[Proof]) -> None:
     if not proofs:
         out.lines(["", "No slice shows it: it is what the trace lacks."])
-        return out
+        return
     total_us = sum(proof.duration_us for proof in proofs)
     kind = "gap" if proofs[0].kind == "gap" else "slice"
     out.lines(["", f"{count(len(proofs), kind)}, {us(total_us)} together:"])
     out.rows(PROOFS, proofs)
-    return out
 
 
 def _head(proofs: Sequence[Proof]) -> str:

@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.graph_names import Joined
 from trace_reader.analysis.trace.time_by_place import PlaceFacts, TimeFacts
+from trace_reader.findings.verdict import plain_sentence
 from trace_reader.names.kernel_names import decode_name
 from trace_reader.report.document import Column, Document, Style, Table, middle
 from trace_reader.report.trace_report import header
-from trace_reader.report.trace_tables import on_gpu, places_table
+from trace_reader.report.trace_tables import PLACES, TraceView, on_gpu, places_table
 from trace_reader.units import count, percent, us
 
 LONGEST_LINE_OF_PYTHON = 60
@@ -29,6 +31,15 @@ def place_report(facts: Facts, by: str, rows: Sequence[PlaceFacts | TimeFacts], 
     lines = CPU_LINES if of_cpu else LINES
     table = lines if by == "stack" else places_table(by, lambda view: view.rows, MOST_ROWS)
     out.table(table, PlaceView(facts, by, rows, style))
+    return out
+
+
+def where_report(facts: Facts, style: Style) -> Document:
+    """All places of a run, by what a step saves without them."""
+    out = _begun(facts, style)
+    if plain := plain_sentence(facts):
+        out.lines([plain])
+    out.table(msgspec.structs.replace(PLACES, every=lambda view: True), TraceView(facts, style))
     return out
 
 

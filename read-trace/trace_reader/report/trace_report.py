@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from trace_reader.analysis.replay.plain_run import MEASURED
-from trace_reader.analysis.replay.what_if import PLAIN, Gain
+from trace_reader.analysis.replay.what_if import PLAIN
 from trace_reader.analysis.trace.critical_path import VERDICTS
 from trace_reader.analysis.trace.dispatch_tree import Node
 from trace_reader.analysis.trace.facts import Facts, Finding
@@ -26,14 +26,14 @@ from trace_reader.model.rows import median
 from trace_reader.names.kernel_names import is_collective
 from trace_reader.names.range_names import is_part_of_a_step
 from trace_reader.report.document import LABEL_WIDTH, Document, Item, Style, middle, short
-from trace_reader.report.trace_tables import IDLE, MEMORY, TABLES, TraceView
+from trace_reader.report.trace_tables import IDLE, MEMORY, MIN_GAIN, TABLES, TraceView, places_line, saved
 from trace_reader.system.terminal import printable
 from trace_reader.units import about, count, human_bytes, us
 
 if TYPE_CHECKING:
     from trace_reader.analysis.jobs.job_facts import JobFinding
 
-SAYS_NOTHING, MIN_GAIN = 0.95, 0.005  # a bound of nearly all of a step; a gain that is not 0%
+SAYS_NOTHING = 0.95  # a bound of nearly all of a step
 SAYS_ENOUGH = 0.5  # a share of the path with which a bound of nearly all says something, after all
 SMALLEST_SHARE = 0.0005  # that is not 0
 TO_LOOK_INTO, WORTH_A_LOOK = frozenset(["python-between-ops"]), 0.2  # what says where to look is no change; a share of the path
@@ -142,6 +142,8 @@ def _findings(out: Document, findings: list[Finding], facts: Facts) -> None:
         out.lines(["none"], indented=True)
     for finding in shown:
         out.item(finding_item(finding))
+    if out.style.is_short and (line := places_line(facts)):
+        out.lines([line], indented=True)
     if rest := [finding.slug for finding in findings if finding not in shown]:
         out.lines([f"and {', '.join(rest)} (--all)"], indented=True)
 
@@ -185,14 +187,6 @@ def gain_words(finding: "Finding | JobFinding") -> str:
     if is_bound and ((finding.share or 0.0) < SAYS_ENOUGH or finding.slug in OF_NO_CHANGE):
         return ""
     return saved(finding.gain)
-
-
-def saved(gain: Gain) -> str:
-    """The share of a step that is saved, in words."""
-    low, high = f"{gain.low:.0%}", f"{gain.high:.0%}"
-    if gain.low < MIN_GAIN:
-        return f"up to {high}"
-    return high if low == high else f"{low} to {high}"
 
 
 def _saves(finding: Finding) -> str:

@@ -11,8 +11,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from trace_reader.analysis.replay.place import FUNCTION, LOOP, MODULE, Place
+from trace_reader.analysis.replay.plain_run import UNKNOWN
+from trace_reader.analysis.replay.what_if import Gain
 from trace_reader.analysis.trace.collectives import CollectiveFacts, message_bytes
 from trace_reader.analysis.trace.counter_facts import DRAM, SM_ACTIVE, short_name
+from trace_reader.analysis.trace.cpu_time import is_loader
 from trace_reader.analysis.trace.critical_path import PathClass
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.gpu_idle import Gap
@@ -25,14 +29,16 @@ from trace_reader.findings.verdict import CLASSES, CPU_WORDS, largest_contributo
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_GPU, Kind
 from trace_reader.names.devices import peak
-from trace_reader.report.document import LABEL_WIDTH, Column, Style, Table, middle, short
-from trace_reader.report.lights import Light, Lights, place_named, rows_named
+from trace_reader.report.document import LABEL_WIDTH, LONGEST_CELL, Column, Style, Table, middle, short
+from trace_reader.report.lights import MOST_SPANS, Light, Lights, place_named, rows_named
 from trace_reader.report.timeline import Timeline
 from trace_reader.units import about, count, human_bytes, percent, us
 
 MIN_SHARE_IDLE = 0.02  # of the path's window: idle time
 WORTH_SHOWING = 0.005  # of the path's window: a class of the path
-BRIEF_OP, BRIEF_SHAPES = 14, 24  # characters
+BRIEF_OP, BRIEF_SHAPES, BRIEF_PLACE = 14, 24, 40  # characters
+MOST_PLACES, FIRST_PLACES, LEAST_TOLD = 10, 3, 0.03  # with --all, on the first screen; of a step, that one is told for there
+MIN_GAIN = 0.005  # that is not 0%
 MOST_THINGS = 2  # of a class of the path
 ORIGINS = {
     "op": "launched inside a CPU op",
@@ -632,7 +638,78 @@ OP_SHAPES = Table(
     name="ops by shape",
 )
 FIRST_OP_SHAPES = msgspec.structs.replace(OP_SHAPES, short_rows=6, shown=_are_first)
+
+
+def saved(gain: Gain) -> str:
+    """The share of a step that is saved, in words."""
+    low, high = f"{gain.low:.0%}", f"{gain.high:.0%}"
+    if gain.low < MIN_GAIN:
+        return f"up to {high}"
+    return high if low == high else f"{low} to {high}"
+
+
+def _place_light(timeline: Timeline, place: Place) -> Light | None:
+    """The spans of a place; of functions, which another loading of the file has, those of their name."""
+    if place.kind in (FUNCTION, MODULE):
+        slices = timeline.drawn.slices
+        rows = Rows(slices, slices.of(Kind.PYTHON))
+        return Light(spans_ns=_spans_ns(rows.where(rows.is_named(lambda name: name.endswith(place.name)))))
+    spans = next((one.spans for one in timeline.reading.places if one.place == place), None)
+    return None if spans is None else Light(spans)
+
+
+def _spans_ns(rows: Rows) -> np.ndarray:
+    return np.stack([rows.start_ns, rows.end_ns], axis=1)[:MOST_SPANS]
+
+
+def places_line(facts: Facts) -> str:
+    """One line for the first screen: the places that save most, without those of which a finding speaks; empty where there is
+    none.
+    """
+    seen = " ".join(finding.seen for finding in facts.findings if not finding.is_worthless)
+    told = [one for one in facts.places if (one.gone.low + one.gone.high) / 2 >= LEAST_TOLD]
+    slugs = {finding.slug for finding in facts.findings}
+    told = [one for one in told if not (is_loader(one.name) and "input-bound" in slugs)]
+    told = [one for one in told if one.kind == LOOP or one.name not in seen][:FIRST_PLACES]
+    words = "; ".join(f"{_place_name(one, BRIEF_PLACE)} {saved(one.gone)}" for one in told)
+    return f"places, and what a step saves without each: {words}" if words else ""
+
+
+def _place_name(place: Place, longest: int = LONGEST_CELL) -> str:
+    return middle(f"{place.rounds} x ({place.name})" if place.kind == LOOP else place.name, longest)
+
+
+def _places_title(view: TraceView) -> str:
+    of = " without the profiler" * (view.facts.plain.how != UNKNOWN)
+    floor = ", with its GPU work at the floor" * on_gpu(view)
+    return f"Places (what a step{of} saves without each{floor}{', if a loop runs once' * _has_loops(view)})"
+
+
+def _has_loops(view: TraceView) -> bool:
+    return any(place.once for place in view.facts.places)
+
+
+PLACES = Table(
+    key="places",
+    title=_places_title,
+    rows=lambda view: view.facts.places,
+    columns=(
+        Column("place", lambda p, view: _place_name(p)),
+        Column("kind", lambda p, view: p.kind),
+        Column("calls", lambda p, view: f"{p.calls:g}" if p.calls < 10 else f"{p.calls:.0f}"),
+        Column("inputs", lambda p, view: p.shapes or "-"),
+        Column("CPU", lambda p, view: us(p.cpu_us)),
+        Column("GPU", lambda p, view: us(p.gpu_us), shown=on_gpu),
+        Column("gone", lambda p, view: saved(p.gone)),
+        Column("at the floor", lambda p, view: saved(p.floor) if p.floor else "-", shown=on_gpu),
+        Column("once", lambda p, view: saved(p.once) if p.once else "-", shown=_has_loops),
+    ),
+    light=each(_place_light),
+    rows_of_all=MOST_PLACES,
+    shown=lambda view: bool(view.facts.places),
+    name="places",
+)
 TABLES = (
-    STEPS, PATH, FIRST_OP_SHAPES, OPS, KERNELS, LATER_KERNELS, COUNTERS, KERNEL_COUNTERS, ANNOTATIONS, GPU_TIME, ORIGIN, IDLE,
-    FAMILIES, FOOTPRINTS, COLLECTIVES, MEMORY, BANDWIDTH, GEMMS, OP_SHAPES,
+    STEPS, PATH, PLACES, FIRST_OP_SHAPES, OPS, KERNELS, LATER_KERNELS, COUNTERS, KERNEL_COUNTERS, ANNOTATIONS, GPU_TIME, ORIGIN,
+    IDLE, FAMILIES, FOOTPRINTS, COLLECTIVES, MEMORY, BANDWIDTH, GEMMS, OP_SHAPES,
 )  # in the order of the report  # fmt: skip

@@ -80,6 +80,11 @@ def places_json(facts: Facts, by: str, rows: Sequence[PlaceFacts | TimeFacts]) -
     return {"trace": facts.trace, "by": by, "rows": values(rows)}
 
 
+def found_places_json(facts: Facts) -> dict[str, Any]:
+    """The places of a run."""
+    return {"trace": facts.trace, "plain": values(facts.plain), "places": values(facts.places)}
+
+
 def names_json(graph: Facts, names: str, joined: Joined, by: str, rows: Sequence[PlaceFacts | TimeFacts]) -> dict[str, Any]:
     """The rows of --names."""
     differs = dict(zip(("place", "graph", "names"), joined.differs, strict=True)) if joined.differs else None

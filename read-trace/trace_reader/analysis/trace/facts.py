@@ -10,6 +10,7 @@ import warnings
 
 import msgspec
 import numpy as np
+from trace_reader.analysis.replay.place import Place
 from trace_reader.analysis.replay.plain_run import PlainRun
 from trace_reader.analysis.replay.what_if import Gain
 from trace_reader.analysis.trace.collectives import CollectiveFacts
@@ -132,6 +133,7 @@ class Facts(msgspec.Struct, frozen=True):
     op_counters: tuple[OpCounter, ...]
     findings: tuple[Finding, ...] = ()
     cpu_lines: tuple[CpuLine, ...] = ()  # where the CPU limits the run and stacks were recorded: the lines that it is in
+    places: tuple[Place, ...] = ()  # of the program, what saves most if it is gone first; where the run can be played again
     failed: tuple[str, ...] = ()  # findings whose rule failed, each as one line
 
     @property

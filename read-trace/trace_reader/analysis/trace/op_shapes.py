@@ -87,7 +87,7 @@ def op_shapes(trace: Trace, device: str) -> list[tuple[OpShapeFacts, Rows]]:
         cost = cost_of(group.op, inputs) if isinstance(inputs, Inputs) else None
         if cost and _work(cost) * WRAPS <= inner.get((group.op, group.detail), 0):
             cost = None  # it leaves its work to an op inside it, which has a row of its own
-        alike.setdefault((group.op, _shapes(inputs), cost), []).append(group)
+        alike.setdefault((group.op, shapes_in_words(inputs), cost), []).append(group)
     if not any(shapes for _, shapes, _ in alike):
         return []
     found = []
@@ -121,7 +121,7 @@ def _of_served(
         part = _Group(group.op, group.detail, rows, len(calls), rows.total_us)
         lengths = [served[step][1] for step in trace.step_at(trace.slices.start_ns[calls]).tolist() if step in served]
         if not kind or not lengths:
-            found.append((_shapes(inputs), None, part))
+            found.append((shapes_in_words(inputs), None, part))
             continue
         queries, keys, pairs = (
             round(sum(getattr(one, name) for one in lengths) / len(lengths)) for name in ("queries", "keys", "pairs")
@@ -234,7 +234,7 @@ def _roofline(cost: Cost | None, dtype: str | None, each_us: float, device: str)
     return limited_by, max(compute_us, memory_us) / each_us, max(each_us - usual_us, 0.0)
 
 
-def _shapes(inputs: Any) -> str:
+def shapes_in_words(inputs: Any) -> str:
     """The shapes of the first tensors of an op, with their type, as text."""
     tensors = [tensor for tensor in tensors_of(inputs) if tensor] if isinstance(inputs, Inputs) else []
     alike = [(shape, len(list(same))) for shape, same in groupby("x".join(map(str, tensor.shape)) for tensor in tensors)]

@@ -10,7 +10,23 @@ _INSTALLED = re.compile(r"/(?:site|dist)-packages/(?P<package>[^/]+)/")
 _STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/")
 _FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')  # of a traceback
 NOT_OWN = ("torch", "triton")
+# As the profiler shortens paths, a package stands there as a program's own folder does: those that many programs import.
+PACKAGES = frozenset(
+    ["accelerate", "datasets", "deepspeed", "diffusers", "einops", "flash_attn", "fsspec", "huggingface_hub", "joblib",
+     "lightning", "lightning_fabric", "megatron", "numpy", "pandas", "peft", "PIL", "pyarrow", "pytorch_lightning",
+     "safetensors", "scipy", "sentencepiece", "sglang", "sklearn", "timm", "tokenizers", "torch_geometric", "torchaudio",
+     "torchmetrics", "torchtext", "torchvision", "tqdm", "transformer_engine", "transformers", "trl", "vllm", "xformers"]
+)  # fmt: skip
 MOST_LINES = 3
+
+
+def is_program_function(name: str) -> bool:
+    """Whether a function of Python is the program's: as `is_own_function`, and of no installed package."""
+    found = _FUNCTION.fullmatch(name)
+    if found is None or not is_own(found["file"]):
+        return False
+    path = found["file"].replace("\\", "/")
+    return not _INSTALLED.search(path) and path.split("/")[0].removesuffix(".py") not in PACKAGES
 
 
 def is_own_caller(text: str) -> bool:

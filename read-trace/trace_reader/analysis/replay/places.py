@@ -1,0 +1,281 @@
+"""The places of a program, by what their absence saves of a step.
+
+A place is all calls of one op, annotation, module, function of the program or node of the backward pass, or a loop: the same run
+of ops, several times in a row. The replay is asked of each what a step would take without it, with its kernels as fast as their
+bytes and operations let them be (the roofline, at what is usual: op_shapes.py), and, of a loop, if it ran once. Causal profiling
+(Curtsinger and Berger, Coz, SOSP 2015) asks so of running programs, by slowing down all others.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+from trace_reader.analysis.replay.edits import Edit, Edited, dropped, scaled
+from trace_reader.analysis.replay.place import ANNOTATION, BACKWARD, FUNCTION, LOOP, MODULE, OP, Place
+from trace_reader.analysis.replay.plain_run import UNKNOWN, PlainRun, RunWithoutProfiler
+from trace_reader.analysis.replay.what_if import PLAIN, RECORDED, Gain
+from trace_reader.analysis.trace.file_facts import device_properties
+from trace_reader.analysis.trace.op_shapes import op_shapes, shapes_in_words
+from trace_reader.analysis.trace.own_code import is_program_function
+from trace_reader.link.intervals import each_within_ns, merged
+from trace_reader.link.nesting import outermost
+from trace_reader.link.trace import EVALUATE, Trace
+from trace_reader.model.rows import Rows, distinct
+from trace_reader.model.slices import Inputs, Kind
+
+MOST_ASKED = 24  # places, of which the replay is asked: those with the most time on the CPU and the GPU
+LEAST_GAIN = 0.01  # of a step, that a place is told for
+SAME = 0.95  # of an outer place's gain: what an inner one saves then, is the outer one's
+ALL_OF_A_STEP = 0.97  # what encloses so much names nothing
+KNOWN = 0.8  # of a place's time on the GPU, whose floor is known
+LEAST_ROUNDS, LONGEST_ROUND, MOST_PERIODS = 4, 400, 6  # of a loop: in a row, ops in a round, lengths of rounds that are tried
+MODULE_PREFIX = "nn.Module: "
+
+
+class Candidate(msgspec.Struct, frozen=True, eq=False):
+    """A place before the replay is asked: its spans (outermost ones, in order of their starts), and, of a loop, those of all
+    rounds but the first of each.
+    """
+
+    kind: str
+    name: str
+    spans: Rows
+    repeats: Rows | None = None
+    rounds: int = 0
+    ops: tuple[str, ...] = ()
+
+
+class AskedPlace(msgspec.Struct, frozen=True, eq=False):
+    """A place with its spans, for those who light them."""
+
+    place: Place
+    spans: Rows
+
+
+def places(run: RunWithoutProfiler, plain: PlainRun, stacks: Trace | None = None) -> list[AskedPlace]:
+    """The places of a run, what saves most first; of places in one another that save the same, the innermost. `stacks`: the same
+    trace, loaded with stacks, for modules and the program's functions.
+    """
+    trace = run.trace
+    times = run.plain_times(plain)[:2]
+    if not times or not len(trace.steps):
+        return []
+    found = [*_spans(trace), *loops(trace), *(functions(trace, stacks) if stacks is not None else ())]
+    steps = run.replay.steps
+    window = merged(steps.start_ns, steps.end_ns)
+    work = Work(trace)
+    found = [(one, cpu_us_of(one.spans, window), work.time_us(one.spans)) for one in found]
+    found.sort(key=lambda item: (-item[1] - item[2], item[0].name))
+    factors = _floors(trace)
+    of = RECORDED if plain.how == UNKNOWN else PLAIN
+    asked = []
+    for candidate, cpu_us, gpu_us in found[:MOST_ASKED]:
+        gone = _gain(run, times, dropped(candidate.spans), of)
+        if gone.high < LEAST_GAIN:
+            continue
+        rows = work.launched_in(candidate.spans)
+        at = np.searchsorted(factors.at, rows.at) if len(factors) else np.zeros(0, np.int64)
+        floor = None
+        if len(rows) and len(factors) and (factors.at[np.minimum(at, len(factors) - 1)] == rows.at).all():
+            factor = factors.factor[at]
+            if (rows.duration_us * np.isfinite(factor)).sum() >= KNOWN * rows.duration_us.sum():
+                floor = _gain(run, times, scaled(rows, np.where(np.isfinite(factor), factor, 1.0)), of)
+        once_gain = _gain(run, times, dropped(candidate.repeats), of) if candidate.repeats is not None else None
+        n = len(trace.steps)
+        place = Place(
+            candidate.kind, candidate.name, (candidate.rounds or len(candidate.spans) / n), _shapes(candidate.spans),
+            cpu_us / len(steps), gpu_us / n, gone, floor, once_gain, candidate.rounds, candidate.ops,
+        )  # fmt: skip
+        asked.append(AskedPlace(place, candidate.spans))
+    asked.sort(key=lambda one: (-_middle(one.place.gone), one.place.kind, one.place.name))
+    return _without_the_same(asked)
+
+
+def _middle(gain: Gain) -> float:
+    return (gain.low + gain.high) / 2
+
+
+def _gain(run: RunWithoutProfiler, times: list[tuple[np.ndarray, float]], edit: Edit, of: str) -> Gain:
+    """What an edit saves, at both ends of the plain step."""
+    gains = []
+    for after_ns, before_us in times:
+        edited = Edited(run.replay, after_ns)
+        edit(edited)
+        gains.append(min(max(1 - edited.play().step_us / before_us, 0.0), 1.0) if before_us else 0.0)
+    return Gain(min(gains), max(gains), of)
+
+
+class Work:
+    """What was launched, to be asked for by the spans around the launches."""
+
+    def __init__(self, trace: Trace):
+        self.launched = trace.linked.where(trace.linked.call >= 0)
+        self.launched = self.launched.where(self.launched.step >= 0)
+        slices = trace.slices
+        self._track, self._start_ns = slices.track[self.launched.call], slices.start_ns[self.launched.call]
+
+    def launched_in(self, spans: Rows) -> Rows:
+        """The GPU's work that was launched inside these spans, on their threads."""
+        inside = np.zeros(len(self.launched), bool)
+        for (track,), one in spans.by(spans.track):
+            union = merged(one.start_ns, one.end_ns)
+            here = np.flatnonzero(self._track == track)
+            inside[here] = each_within_ns(self._start_ns[here], self._start_ns[here] + 1, union) > 0
+        return self.launched.where(inside)
+
+    def time_us(self, spans: Rows) -> float:
+        return self.launched_in(spans).total_us
+
+
+def cpu_us_of(spans: Rows, window: tuple[np.ndarray, np.ndarray]) -> float:
+    """How long they take of the steps, on their threads."""
+    return sum(float(each_within_ns(*merged(one.start_ns, one.end_ns), window).sum()) / 1000 for _, one in spans.by(spans.track))
+
+
+def _in_steps(trace: Trace, rows: Rows) -> Rows:
+    return rows.where(trace.step_at(rows.start_ns) >= 0)
+
+
+def outer_ops(trace: Trace) -> Rows:
+    """The ops of the steps that lie in no other op; of a node of the backward pass the node."""
+    ops = _in_steps(trace, trace.ops)
+    return Rows(trace.slices, outermost(trace.slices, ops.at))
+
+
+def _spans(trace: Trace) -> Iterator[Candidate]:
+    """Ops, nodes of the backward pass, and annotations, by name."""
+    for name, rows in outer_ops(trace).by_name():
+        if name.startswith(EVALUATE):
+            yield Candidate(BACKWARD, name.removeprefix(EVALUATE).lstrip(": "), rows)
+        else:
+            yield Candidate(OP, name, rows)
+    for name, rows in _in_steps(trace, trace.annotations).by_name():
+        yield Candidate(ANNOTATION, name, Rows(trace.slices, outermost(trace.slices, rows.at)))
+
+
+def functions(trace: Trace, stacks: Trace) -> Iterator[Candidate]:
+    """Modules and the program's own functions, as rows whose tracks and times are those of the other loading of the file."""
+    python = Rows(stacks.slices, stacks.slices.of(Kind.PYTHON))
+    shift_ns, numbers = stacks.zero_ns - trace.zero_ns, {track: n for n, track in enumerate(trace.slices.tracks)}
+    for name, rows in python.by_name():
+        kind = MODULE if name.startswith(MODULE_PREFIX) else FUNCTION if is_program_function(name) else ""
+        if not kind:
+            continue
+        rows = Rows(stacks.slices, outermost(stacks.slices, rows.at))
+        tracks = np.array([numbers.get(stacks.slices.tracks[n], -1) for n in rows.track.tolist()])
+        shifted = Rows(stacks.slices, rows.at, track=tracks, start_ns=rows.start_ns + shift_ns, end_ns=rows.end_ns + shift_ns)
+        shifted = shifted.where((tracks >= 0) & (trace.step_at(shifted.start_ns) >= 0))
+        if len(shifted):
+            yield Candidate(kind, name.removeprefix(MODULE_PREFIX), shifted)
+
+
+def loops(trace: Trace) -> list[Candidate]:
+    """The same run of ops several times in a row, in a step, on one thread; runs of the same ops are one place."""
+    ops, loops = outer_ops(trace), list[Candidate]()
+    found: dict[tuple[str, ...], list[tuple[np.ndarray, int]]] = {}
+    for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):
+        tokens = distinct(one.name.astype(np.int64) * (len(trace.slices.details) + 2) + one.detail + 1).which
+        for first, period, rounds in repetitions(tokens):
+            names = tuple(trace.slices.names[n] for n in one.name[first : first + period].tolist())
+            found.setdefault(_turned(names), []).append((one.at[first : first + period * rounds].reshape(rounds, period), rounds))
+    for names, runs in found.items():
+        every = np.sort(np.concatenate([rows.ravel() for rows, _ in runs]))
+        again = np.sort(np.concatenate([rows[1:].ravel() for rows, _ in runs]))
+        rounds = round(sum(n for _, n in runs) / len(trace.steps))
+        if rounds < LEAST_ROUNDS:
+            continue
+        loops.append(Candidate(LOOP, _loop_name(names), Rows(trace.slices, every), Rows(trace.slices, again), rounds, names))
+    return loops
+
+
+def _turned(names: tuple[str, ...]) -> tuple[str, ...]:
+    """A round from its least name on: a loop is the same, wherever one begins to count."""
+    return min(names[n:] + names[:n] for n in range(len(names)) if names[n] == min(names))
+
+
+def _loop_name(names: tuple[str, ...]) -> str:
+    counts = Counter(names).most_common()
+    listed = ", ".join(name if n == 1 else f"{n} x {name}" for name, n in counts[:3])
+    return listed + (f" and {len(counts) - 3} more" if len(counts) > 3 else "")
+
+
+def repetitions(tokens: np.ndarray) -> list[tuple[int, int, int]]:
+    """Where the same run of tokens stands several times in a row: its first place, its length, and how many times; none in
+    another. Takes linear time: the lengths that are tried are the most frequent distances from a token to its next like.
+    """
+    n = len(tokens)
+    order = np.argsort(tokens, kind="stable")
+    same = tokens[order[1:]] == tokens[order[:-1]]
+    distances = np.bincount((order[1:] - order[:-1])[same], minlength=2) if same.any() else np.zeros(2, np.int64)
+    distances = distances[: LONGEST_ROUND + 1]
+    periods = [p for p in np.argsort(-distances, kind="stable")[:MOST_PERIODS].tolist() if p and distances[p] >= LEAST_ROUNDS - 1]
+    found: list[tuple[int, int, int]] = []
+    taken = np.zeros(n, bool)
+    runs = []
+    for period in periods:
+        alike = np.concatenate([[False], tokens[period:] == tokens[:-period], [False]])
+        edges = np.flatnonzero(alike[1:] != alike[:-1])
+        for first, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+            rounds = (end - first) // period + 1
+            if rounds >= LEAST_ROUNDS:
+                runs.append((rounds * period, -period, first, rounds))
+    for length, period, first, rounds in sorted(runs, reverse=True):  # the longest first; of equally long ones the shortest round
+        if not taken[first : first + length].any():
+            taken[first : first + length] = True
+            found.append((first, -period, rounds))
+    return sorted(found)
+
+
+def _floors(trace: Trace) -> Rows:
+    """The GPU's work of ops with shapes, with the column `factor`: what of its time is left at what is usual; nan: not known."""
+    device = str((device_properties(trace.header) or [{}])[0].get("name", ""))
+    at, factor = [], []
+    for fact, rows in op_shapes(trace, device) if len(trace.work) else ():
+        known = fact.to_gain_us is not None and fact.time_us > 0
+        at.append(rows.at)
+        factor.append(np.full(len(rows), 1 - (fact.to_gain_us or 0.0) / fact.time_us if known else np.nan))
+    if not at:
+        return Rows(trace.slices, np.zeros(0, np.int64), factor=np.zeros(0))
+    places, factors = np.concatenate(at), np.concatenate(factor)
+    order = np.argsort(places, kind="stable")
+    return Rows(trace.slices, places[order], factor=factors[order])
+
+
+def _shapes(spans: Rows) -> str:
+    """The inputs that most of the spans have, in words; empty where none were recorded."""
+    known = spans.detail[spans.detail >= 0]
+    counts = Counter(known.tolist()).most_common(1)
+    inputs = spans.slices.details[counts[0][0]] if counts else None
+    return shapes_in_words(inputs) if isinstance(inputs, Inputs) else ""
+
+
+def _without_the_same(asked: list[AskedPlace]) -> list[AskedPlace]:
+    """Without those in which another one lies that saves as much, and without those that are all of a step."""
+    kept: list[AskedPlace] = []
+    for place, one in enumerate(asked):
+        least = SAME * _middle(one.place.gone)
+        inner = [
+            other
+            for number, other in enumerate(asked)
+            if other is not one
+            and _middle(other.place.gone) >= least
+            and lies_in(other.spans, one.spans)
+            and (number < place or not lies_in(one.spans, other.spans))  # of two that are the same, the first stays
+        ]
+        names_something = _middle(one.place.gone) < ALL_OF_A_STEP or one.place.kind in (OP, BACKWARD, LOOP)
+        if not inner and names_something:
+            kept.append(one)
+    return kept
+
+
+def lies_in(inner: Rows, outer: Rows) -> bool:
+    """Whether all but a little of the inner spans' time lies in the outer ones."""
+    inside = total = 0.0
+    by_track = dict(outer.by(outer.track))
+    for key, one in inner.by(inner.track):
+        union = merged(one.start_ns, one.end_ns)
+        total += float((union[1] - union[0]).sum())
+        if (around := by_track.get(key)) is not None:
+            inside += float(each_within_ns(*union, merged(around.start_ns, around.end_ns)).sum())
+    return inside >= SAME * total
