@@ -295,10 +295,14 @@ def patterns_md() -> str:
         f"{WRITTEN} `read_trace.py` looks for each of these patterns in a trace, and reports those that it finds.",
         "The most useful ones are on one page: [cheatsheet.md](cheatsheet.md).",
         "",
+        "A source stands with those of the catalogue of changes (read-trace/trace_reader/findings/changes.toml).",
+        "",
         _row("what you see", "where", "what it usually means", "what to look at or try next", "finding"),
         "|---|---|---|---|---|",
     ]
-    out += [_row(p.symptom, p.where, p.means, p.next, f"`{slug}`") for slug, p in PATTERNS.items()]
+    for slug, p in PATTERNS.items():
+        source = f" ([source]({p.source}))" if p.source else ""
+        out.append(_row(p.symptom, p.where, p.means, f"{p.next}{source}", f"`{slug}`"))
     return "\n".join(out) + "\n"
 
 

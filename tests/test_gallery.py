@@ -194,8 +194,9 @@ def test_the_list_of_patterns_has_every_finding_in_its_own_words():
     rows = [line.split(" | ") for line in docs.patterns_md().splitlines() if line.endswith("` |")]
     assert [row[-1].strip("`| ") for row in rows] == list(PATTERNS)
     for row, pattern in zip(rows, PATTERNS.values(), strict=True):
+        source = f" ([source]({pattern.source}))" * bool(pattern.source)
         assert [cell.strip("| ").replace("\\|", "|") for cell in row[:4]] == [
-            pattern.symptom, pattern.where, pattern.means, pattern.next,
+            pattern.symptom, pattern.where, pattern.means, pattern.next + source,
         ]  # fmt: skip
 
 

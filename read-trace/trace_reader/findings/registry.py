@@ -58,14 +58,17 @@ class Pattern(msgspec.Struct, frozen=True):
     means: str
     next: str
     trivia: bool  # teaches how to read a trace, and mends nothing: told of a lesson's trace only
+    source: str = ""  # a page or a thread that says so
 
 
 RULES: dict[str, Pattern] = {}  # by slug
 
 
-def finding(slug: str, symptom: str, where: str, means: str, next: str, trivia: bool = False) -> Callable[[Rule], Rule]:
+def finding(
+    slug: str, symptom: str, where: str, means: str, next: str, trivia: bool = False, source: str = ""
+) -> Callable[[Rule], Rule]:
     def register(rule: Rule) -> Rule:
-        RULES[slug] = Pattern(rule, symptom, where, means, next, trivia)
+        RULES[slug] = Pattern(rule, symptom, where, means, next, trivia, source)
         return rule
 
     return register

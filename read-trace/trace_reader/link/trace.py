@@ -96,6 +96,16 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
         return Rows(self.slices, self.slices.of(Kind.OP))
 
     @cached_property
+    def op_names(self) -> frozenset[str]:
+        """The names of the ops, each once."""
+        return frozenset(self.slices.names[number] for number in distinct(self.ops.name).values.tolist())
+
+    @cached_property
+    def has_backward(self) -> bool:
+        """Whether a node of a backward pass runs in it."""
+        return len(self.backward_tracks) > 0 or any("Backward" in name for name in self.op_names)
+
+    @cached_property
     def calls(self) -> Rows:
         return Rows(self.slices, self.slices.of(Kind.CALL))
 

@@ -1,0 +1,234 @@
+"""The catalogue of changes: for each entry a small trace that it knows, and one that it does not."""
+
+from typing import Any, NamedTuple
+import urllib.parse
+
+import pytest
+from reader_helpers import FAULTS
+from reader_helpers.events import ADD, backward, kernel, launch, on, op, step, write
+from trace_reader import analyze, load, read
+from trace_reader.findings import PATTERNS
+from trace_reader.findings.catalogue import _SHAPES, ENTRIES, places_of
+from trace_reader.link.trace import EVALUATE
+
+STEP_US, STEPS = 4000, 2
+
+
+class Made(NamedTuple):
+    """An op of a step, `n` times: how long it takes, with what inputs, which kernel it launches (None: none), and what is around
+    and right behind it.
+    """
+
+    name: str
+    n: int = 1
+    us: float = 400
+    dims: Any = None
+    types: Any = None
+    values: Any = None
+    kernel: str | None = ADD
+    around: tuple[str, ...] = ()
+    then: "tuple[Made, ...]" = ()
+
+
+def events(*made: Made, training: bool = False, launches_more: bool = False) -> list[dict[str, Any]]:
+    """Two steps of these ops, one after the other, each kernel a third of its op; `training`: with a node of a backward pass.
+    `launches_more`: with a kernel of the program's, beside them.
+    """
+    found, number, at = [], 1, 0.0
+    for n in range(STEPS):
+        at = n * STEP_US
+        found.append(step(n, at, STEP_US))
+        at += 10.0
+        for one in [m for m in made for _ in range(m.n)]:
+            for part in (one, *one.then):
+                args = (
+                    {}
+                    if part.dims is None
+                    else {"Input Dims": part.dims, "Input type": part.types, "Concrete Inputs": part.values}
+                )
+                length = part.us / one.n
+                for depth, around in enumerate(part.around):
+                    found.append(op(around, at + depth * 0.01, length - depth * 0.02))
+                found.append(op(part.name, at + 0.1, length - 0.2, **args))
+                if part.kernel is not None:
+                    found += [launch(at + 0.2, number), kernel(part.kernel, at + 3, length / 3, number)]
+                    number += 1
+                at += length
+        if launches_more:
+            found += [op("aten::mm", at, 20), launch(at + 1, number), kernel(ADD, at + 5, 200, number)]
+            number += 1
+        if training:
+            found += on(2, backward("Add", n * STEP_US + STEP_US - 500, 50, 1))
+    return found
+
+
+def slugs(tmp_path, *made: Made, **how) -> list[str]:
+    facts = read(write(tmp_path / "t.json", *events(*made, **how)))
+    assert not facts.failed
+    return [finding.slug for finding in facts.findings]
+
+
+FLOATS: dict[str, Any] = {"dims": [[1024, 1024]], "types": ["float"], "values": [""]}
+TABLE: dict[str, Any] = {
+    "dims": [[2048, 8, 128], [2048, 8], [], [], []],
+    "types": ["float", "long int", "Scalar", "Scalar", "Scalar"],
+}
+QKV, HALF = [[4, 8, 256, 64]] * 3, ["c10::BFloat16"] * 3
+THIN: dict[str, Any] = {"dims": [[1024, 4], [4, 1024]], "types": ["float", "float"], "values": ["", ""]}
+LINEAR = Made("aten::mm", dims=[[8, 1024], [1024, 1024]], types=["float", "float"], values=["", ""])
+
+
+# By entry: what it knows, and what it does not, as arguments of `events`.
+def case(*knows: Made, but: "list[Made] | Made", how: dict[str, Any] | None = None, but_how: dict[str, Any] | None = None):
+    others = but if isinstance(but, list) else [but]
+    return (list(knows), how or {}), (others, (how or {}) if but_how is None else but_how)
+
+
+CASES = {
+    "whole-sort": case(Made("aten::argsort"), but=Made("aten::topk")),
+    "order-statistics": case(Made("aten::quantile"), but=Made("aten::mean")),
+    "unique-waits": case(Made("aten::_unique2"), but=Made("aten::_unique2", kernel=None)),
+    "nonzero-waits": case(Made("aten::nonzero", around=("aten::index",)), but=Made("aten::where", around=("aten::index",))),
+    "index-put-sorts": case(Made("aten::index_put_", kernel="void DeviceRadixSortKernel()"), but=Made("aten::index_put_")),
+    "repeated-copies": case(Made("aten::repeat_interleave"), but=Made("aten::expand")),
+    "contiguous-in-step": case(Made("aten::contiguous"), but=Made("aten::view")),
+    "clone-in-step": case(Made("aten::clone"), but=Made("aten::clone", around=("aten::masked_fill",))),
+    "many-cats": case(Made("aten::cat", n=8), but=Made("aten::cat", n=7)),
+    "checked-linear-algebra": case(Made("aten::linalg_inv"), but=Made("aten::linalg_inv_ex")),
+    "dense-decomposition": case(Made("aten::linalg_svd"), but=Made("aten::svd_lowrank")),
+    "odd-fft-length": case(Made("aten::_fft_r2c", kernel="void regular_bluestein_fft<float>()"), but=Made("aten::_fft_r2c")),
+    "batch-norm-in-inference": case(
+        Made("aten::batch_norm"), but=Made("aten::batch_norm"), but_how={"training": True}
+    ),
+    "dropout-in-inference": case(
+        Made("aten::native_dropout"), but=Made("aten::native_dropout"), but_how={"training": True}
+    ),
+    "double-on-gpu": case(
+        Made("aten::mul", dims=[[1024, 1024]] * 2, types=["double"] * 2, values=["", ""]),
+        but=Made("aten::mul", dims=[[1024, 1024], []], types=["float", "double"], values=["", "2."]),
+    ),
+    "dense-embedding-gradient": case(
+        Made("aten::embedding_dense_backward", **TABLE, values=["", "", "2000000", "-1", "False"]),
+        but=Made("aten::embedding_dense_backward", **TABLE, values=["", "", "5000", "-1", "False"]), how={"training": True},
+    ),
+    "loss-over-a-vocabulary": case(
+        Made("aten::cross_entropy_loss", dims=[[4096, 32000], [4096]], types=["float", "long int"], values=["", ""]),
+        but=Made("aten::cross_entropy_loss", dims=[[4096, 1000], [4096]], types=["float", "long int"], values=["", ""]),
+        how={"training": True},
+    ),
+    "attention-mask-of-floats": case(
+        Made("aten::scaled_dot_product_attention", dims=[*QKV, [256, 256]], types=[*HALF, "c10::BFloat16"], values=[""] * 4),
+        but=Made("aten::scaled_dot_product_attention", dims=[*QKV, []], types=[*HALF, ""], values=[""] * 4),
+    ),
+    "attention-by-parts": case(
+        Made("aten::_scaled_dot_product_attention_math", around=("aten::scaled_dot_product_attention",)),
+        but=Made("aten::_scaled_dot_product_flash_attention", around=("aten::scaled_dot_product_attention",)),
+    ),
+    "norms-one-by-one": case(Made("aten::linalg_vector_norm", n=24), but=Made("aten::linalg_vector_norm", n=23)),
+    "recurrent-cells": case(Made("aten::lstm_cell", n=8), but=Made("aten::lstm_cell", n=7)),
+    "many-embeddings": case(Made("aten::embedding", n=12), but=Made("aten::embedding", n=11)),
+    "many-lookups": case(Made("aten::index_select", n=24), but=Made("aten::index_select", n=23)),
+    "suppression-in-a-loop": case(Made("torchvision::nms", n=4), but=Made("torchvision::nms", n=3)),
+    "one-hot": case(Made("aten::one_hot"), but=Made("aten::gather")),
+    "counting-waits": case(Made("aten::bincount"), but=Made("aten::scatter_add_")),
+    "checks-in-step": case(Made("aten::isfinite"), but=Made("aten::isfinite", around=("Optimizer.step#Adam.step",))),
+    "loss-scaling": case(Made("aten::_amp_foreach_non_finite_check_and_unscale_"), but=Made("aten::_foreach_mul_")),
+    "parametrized-weights": case(Made("aten::_weight_norm"), but=Made("aten::_weight_norm"), but_how={"training": True}),
+    "sines-in-step": case(Made("aten::sin", n=4), but=Made("aten::sin", n=3)),
+    "grids-in-step": case(Made("aten::meshgrid"), but=Made("aten::mul")),
+    "random-order": case(Made("aten::randperm"), but=Made("aten::randint")),
+    "moved-elements": case(Made("aten::roll"), but=Made("aten::roll", around=(f"{EVALUATE}: RollBackward0",))),
+    "padding-copies": case(Made("aten::constant_pad_nd"), but=Made("aten::constant_pad_nd", around=("aten::stft",))),
+    "unfolded-convolution": case(Made("aten::im2col"), but=Made("aten::conv2d")),
+    "scattered-sums": case(Made("aten::index_add_"), but=Made("aten::index_select")),
+    "pairwise-distances": case(Made("aten::cdist"), but=Made("aten::mm")),
+    "dequantized-at-each-use": case(
+        Made("aten::to", dims=[[1024, 1024]], types=["signed char"], values=[""]), but=Made("aten::to", **FLOATS)
+    ),
+    "low-rank-product-written-out": case(
+        Made("aten::mm", **THIN), LINEAR, but=[Made("aten::mm", **THIN), LINEAR._replace(dims=[[8, 512], [512, 512]])]
+    ),
+    "sparse-conversions": case(Made("aten::coalesce"), but=Made("aten::mm")),
+    "renormalized-embedding": case(Made("aten::embedding_renorm_"), but=Made("aten::embedding")),
+    "random-numbers-on-the-cpu": case(
+        Made("aten::randn", kernel=None), but=Made("aten::randn"), how={"launches_more": True}
+    ),
+    "made-on-the-cpu": case(Made("aten::tril", kernel=None), but=Made("aten::tril"), how={"launches_more": True}),
+    "gradients-of-norms": case(
+        Made("autograd::engine::evaluate_function: LinalgVectorNormBackward0", n=8),
+        but=Made("autograd::engine::evaluate_function: LinalgVectorNormBackward0", n=7),
+    ),
+    "double-backward": case(
+        Made("autograd::engine::evaluate_function: SigmoidBackwardBackward0"),
+        but=Made("autograd::engine::evaluate_function: SigmoidBackward0"),
+    ),
+    "resampling": case(Made("aten::upsample_bicubic2d"), but=Made("aten::conv2d")),
+    "depthwise-convolution": case(Made("aten::_conv_depthwise2d"), but=Made("aten::cudnn_convolution")),
+    "pointwise-on-a-list": case(Made("aten::lerp_", n=48), but=Made("aten::lerp_", n=47)),
+    "quantized-at-each-use": case(
+        Made("aten::quantize_per_tensor"), but=Made("aten::quantize_per_tensor"), but_how={"training": True}
+    ),
+    "type-of-inputs": case(Made("aten::complex"), but=Made("aten::view_as_complex")),
+    "spectral-transforms": case(Made("aten::stft"), but=Made("aten::conv1d")),
+    "connectionist-loss": case(Made("aten::_ctc_loss"), but=Made("aten::_cudnn_ctc_loss")),
+}  # fmt: skip
+
+
+def test_each_entry_has_a_case_and_there_are_fifty():
+    assert set(CASES) == {entry.slug for entry in ENTRIES} and len(CASES) >= 50
+
+
+@pytest.mark.parametrize("slug", CASES)
+def test_an_entry_knows_its_place(slug, tmp_path):
+    made, how = CASES[slug][0]
+    assert slug in slugs(tmp_path, *made, **how)
+
+
+@pytest.mark.parametrize("slug", CASES)
+def test_an_entry_does_not_know_what_lacks_its_condition(slug, tmp_path):
+    made, how = CASES[slug][1]
+    assert slug not in slugs(tmp_path, *made, **how)
+
+
+def test_what_an_entry_says_and_promises(tmp_path):
+    """Of a measured step of 4000 µs the sort takes 1500 on the CPU: gone in part, by what other algorithms brought."""
+    made = Made("aten::argsort", us=1500, dims=[[512, 512]], types=["float"], values=[""])
+    said = {"plain_step_us": {"median": STEP_US, "low": STEP_US, "high": STEP_US}}
+    facts = read(write(tmp_path / "t.json", *events(made), **said))
+    (found,) = (finding for finding in facts.findings if finding.slug == "whole-sort")
+    assert (
+        found.seen
+        == "1 x aten::argsort per step (512x512 fp32), 1.50 ms of CPU time, 500.0 µs of GPU time: 37% of the critical path"
+    )
+    assert found.gain is not None and (found.gain.low, found.gain.high) == (
+        pytest.approx(0.19, abs=0.02),
+        pytest.approx(0.5, abs=0.02),
+    )
+
+
+def test_what_follows_goes_with_it(tmp_path):
+    """A conversion and the multiplication behind it on a tensor of the same shape, not on one of another."""
+    int8: dict[str, Any] = {"dims": [[1024, 1024]], "types": ["signed char"], "values": [""]}
+    found = []
+    for shape in ([1024, 1024], [64, 64]):
+        mul = Made("aten::mul", dims=[shape], types=["c10::BFloat16"], values=[""])
+        facts = read(write(tmp_path / "t.json", *events(Made("aten::to", **int8, then=(mul,)))))
+        found += [one.seen.partition(" per step")[0] for one in facts.findings if one.slug == "dequantized-at-each-use"]
+    assert found == ["1 x aten::mul, 1 x aten::to", "1 x aten::to"]
+
+
+def test_a_rule_that_knows_a_place_better_is_told_alone():
+    """Cats that grow: the entry knows them, too, and is silent."""
+    trace = load(str(FAULTS / "kept_by_cat.json.gz"))
+    facts = analyze(trace)
+    (entry,) = (one for one in ENTRIES if one.slug == "many-cats")
+    told = [finding.slug for finding in facts.findings]
+    assert places_of(entry, trace, facts) is not None and "cache-growing-by-cat" in told and "many-cats" not in told
+
+
+def test_every_entry_names_a_source_and_a_test_that_is_there():
+    for entry in ENTRIES:
+        source = urllib.parse.urlparse(entry.source)
+        assert (source.scheme, bool(source.netloc and source.path)) == ("https", True), entry.slug
+        assert entry.shape in ("", *_SHAPES), entry.slug
+        assert PATTERNS[entry.slug].next == entry.next

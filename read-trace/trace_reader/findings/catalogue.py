@@ -1,0 +1,297 @@
+"""The catalogue of changes: changes.toml as rules, one for each entry. An entry is a place, by ops and what is around, in and
+behind them, and the change that people make there.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from importlib.resources import files
+import re
+import tomllib
+from typing import Literal
+
+import msgspec
+import numpy as np
+from trace_reader.analysis.replay.edits import GONE, ONCE, REPLACED, Effect, dropped
+from trace_reader.analysis.replay.places import Work, outer_ops
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.op_cost import Tensor, tensors_of
+from trace_reader.analysis.trace.op_shapes import shapes_in_words
+from trace_reader.findings.registry import Seen, finding, listed
+from trace_reader.findings.verdict import denominator
+from trace_reader.link.nesting import innermost, outermost
+from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows, among, distinct
+from trace_reader.model.slices import Inputs, Kind
+from trace_reader.names.op_names import GEMM_OPS
+from trace_reader.units import about, us
+
+LEAST_SHARE = 0.03  # of the path
+SOON_NS = 2_000_000  # after an op, in which what goes with it begins
+LARGE_TABLE = 100_000  # rows
+LARGE_VOCABULARY = 8192
+THIN = 8  # times as long as the inner dimension of a product of low rank are the others, at least
+SMALL_MATRIX = 1 << 16  # elements
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An entry of changes.toml, which says what its fields mean."""
+
+    slug: str
+    ops: tuple[str, ...]
+    symptom: str
+    where: str
+    means: str
+    next: str
+    source: str
+    change: Literal["gone", "replaced", "once"]
+    left: float = 0.0
+    inside: str = ""
+    outside: str = ""
+    kernels: str = ""
+    types: tuple[str, ...] = ()
+    shape: str = ""
+    device: Literal["gpu", "cpu", ""] = ""
+    launches: bool | None = None
+    phase: Literal["inference", "training", ""] = ""
+    calls: int = 1
+    then: tuple[str, ...] = ()
+    whole: bool = False
+    unless: tuple[str, ...] = ()
+
+    def names(self) -> Callable[[str], bool]:
+        """Whether an op's name is one of its ops."""
+        pattern = re.compile("|".join(re.escape(op).replace(r"\*", ".*") for op in self.ops))
+        return lambda name: pattern.fullmatch(name) is not None
+
+
+def _large_table(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    numbers = [int(text) for text in inputs.values if isinstance(text, str) and text.isdecimal()] if inputs.values else []
+    return max([0, *numbers]) >= LARGE_TABLE or any(tensor and tensor.shape[0] >= LARGE_TABLE for tensor in tensors)
+
+
+def _large_vocabulary(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    return any(tensor is not None and len(tensor.shape) >= 2 and tensor.shape[-1] >= LARGE_VOCABULARY for tensor in tensors)
+
+
+def _float_mask(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    mask = tensors[3] if len(tensors) > 3 else None
+    return mask is not None and mask.type != "bool" and len(mask.shape) >= 2
+
+
+def _matrices(tensors: list[Tensor | None]) -> tuple[int, int, int, int] | None:
+    """Of a product: how many, rows, inner dimension, columns."""
+    found = [tensor.shape for tensor in tensors if tensor is not None and len(tensor.shape) in (2, 3)]
+    if len(found) < 2:
+        return None
+    a, b = found[-2:]
+    if a[-1] == b[-2]:
+        return (a[0] if len(a) == 3 else 1), a[-2], a[-1], b[-1]
+    return (1, int(np.prod(a[:-1])), a[-1], b[0]) if a[-1] == b[-1] else None  # a linear layer's weights lie the other way round
+
+
+def _low_rank(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    sizes = _matrices(tensors)
+    return sizes is not None and min(sizes[1], sizes[3]) >= THIN * sizes[2] and sizes[1] * sizes[3] >= SMALL_MATRIX
+
+
+_SHAPES = {
+    "large_table": _large_table, "large_vocabulary": _large_vocabulary, "float_mask": _float_mask, "low_rank": _low_rank,
+}  # fmt: skip
+_CHANGES = {"gone": GONE, "replaced": REPLACED, "once": ONCE}
+
+
+def places_of(entry: Entry, trace: Trace, facts: Facts) -> Rows | None:
+    """The ops of the steps of which an entry speaks, outermost ones; None where there are none of these."""
+    on_gpu = facts.has_gpu_work
+    if (entry.device == "gpu" and not on_gpu) or (entry.device == "cpu" and on_gpu):
+        return None
+    if entry.phase and (entry.phase == "training") != trace.has_backward:
+        return None
+    is_one = entry.names()
+    if not any(map(is_one, trace.op_names)):
+        return None
+    slices = trace.slices
+    ops = trace.ops.where(trace.ops.is_named(is_one))
+    ops = ops.where(trace.step_at(ops.start_ns) >= 0) if len(trace.steps) else ops
+    ops = _of_inputs(entry, ops)
+    if entry.shape == "low_rank":
+        ops = _whose_result_is_multiplied(trace, ops)
+    ops = Rows(slices, outermost(slices, ops.at))
+    for pattern, wanted in ((entry.inside, True), (entry.outside, False)):
+        if pattern and len(ops):
+            ops = ops.where(_lies_inside(trace, ops, pattern) == wanted)
+    work = Work(trace)
+    if entry.kernels and len(ops):
+        search = re.compile(entry.kernels).search
+        launched = work.launched_in(ops)
+        launched = launched.where(launched.is_named(lambda name: search(name) is not None))
+        ops = ops.where(_holds(ops, slices.track[launched.call], slices.start_ns[launched.call]))
+    if entry.launches is not None and len(ops):
+        launched = work.launched_in(ops)
+        ops = ops.where(_holds(ops, slices.track[launched.call], slices.start_ns[launched.call]) == entry.launches)
+    if len(ops) < entry.calls * max(len(trace.steps), 1):
+        return None
+    if entry.then:
+        ops = _with_what_follows(entry, trace, ops)
+    if entry.whole:
+        ops = _around(trace, ops)
+    return ops
+
+
+def _of_inputs(entry: Entry, ops: Rows) -> Rows:
+    """Those with inputs of its types and shapes; of a trace without inputs those of an entry that asks for none."""
+    if not entry.types and not entry.shape:
+        return ops
+    kept = []
+    for (detail,), rows in ops.by(ops.detail):
+        inputs = ops.slices.details[detail] if detail >= 0 else None
+        if not isinstance(inputs, Inputs):
+            continue
+        tensors = list(tensors_of(inputs))
+        types = {tensor.type for tensor in tensors if tensor}
+        types |= set(_types(inputs))
+        if entry.types and not types & set(entry.types):
+            continue
+        if entry.shape and not _SHAPES[entry.shape](tensors, inputs):
+            continue
+        kept.append(rows.at)
+    return Rows(ops.slices, np.sort(np.concatenate(kept)) if kept else np.zeros(0, np.int64))
+
+
+def _whose_result_is_multiplied(trace: Trace, ops: Rows) -> Rows:
+    """Those products of two matrices whose result can be what another product takes, by its shape."""
+    products = trace.ops.where(trace.ops.is_named((*GEMM_OPS, "aten::linear", "aten::matmul").__contains__))
+    products = products.where(~_lies_inside(trace, products, "^autograd::"))
+    taken: dict[tuple[int, ...], set[int]] = {}  # by shape, the inputs of which it is one
+    for (detail,), rows in products.by(products.detail):
+        inputs = trace.slices.details[detail] if detail >= 0 else None
+        for tensor in tensors_of(inputs) if isinstance(inputs, Inputs) else ():
+            if tensor is not None and len(tensor.shape) == 2 and len(rows):
+                taken.setdefault(tensor.shape, set()).add(detail)
+                taken.setdefault(tensor.shape[::-1], set()).add(detail)
+
+    def is_taken(detail: int) -> bool:
+        sizes = _matrices(list(tensors_of(trace.slices.details[detail])))
+        return sizes is not None and bool(taken.get((sizes[1], sizes[3]), set()) - {detail})
+
+    kept = [rows.at for (detail,), rows in ops.by(ops.detail) if is_taken(detail)]
+    return Rows(ops.slices, np.sort(np.concatenate(kept)) if kept else np.zeros(0, np.int64))
+
+
+def _types(inputs: Inputs) -> Iterable[str]:
+    """The types of the inputs that have a shape."""
+    if not isinstance(inputs.dims, tuple) or not isinstance(inputs.types, tuple):
+        return []
+    return [kind for shape, kind in zip(inputs.dims, inputs.types, strict=False) if shape and isinstance(kind, str)]
+
+
+def _lies_inside(trace: Trace, ops: Rows, pattern: str) -> np.ndarray:
+    """For each op, whether one that is open around it, or an annotation, matches."""
+    search, kinds = re.compile(pattern).search, (Kind.OP, Kind.ANNOTATION)
+    wanted = np.zeros(len(trace.slices), bool)
+    for kind in kinds:
+        wanted |= trace.slices.are_named(kind, lambda name: search(name) is not None)
+    return innermost(trace.slices, trace.parent, ops.at, wanted) >= 0
+
+
+def _holds(ops: Rows, track: np.ndarray, moments_ns: np.ndarray) -> np.ndarray:
+    """For each op (none in another), whether one of these moments of its thread is in it."""
+    found = np.zeros(len(ops), bool)
+    for (number,), rows in ops.by(ops.track):
+        moments = np.sort(moments_ns[track == number])
+        first, after = np.searchsorted(moments, rows.start_ns), np.searchsorted(moments, rows.end_ns)
+        found[np.searchsorted(ops.at, rows.at)] = after > first
+    return found
+
+
+def _with_what_follows(entry: Entry, trace: Trace, ops: Rows) -> Rows:
+    """The ops with those right behind them that go with them: one of its names, on a tensor of the same shape."""
+    outer = outer_ops(trace)
+    follows, goes = [], set(entry.then)
+    for row in ops.at.tolist():
+        shape = _result_shape(trace, row)
+        after = int(np.searchsorted(outer.start_ns, trace.slices.end_ns[row]))
+        while after < len(outer) and outer.track[after] != trace.slices.track[row]:
+            after += 1
+        if after == len(outer) or outer.start_ns[after] - trace.slices.end_ns[row] > SOON_NS:
+            continue
+        one = int(outer.at[after])
+        if trace.slices.names[trace.slices.name[one]] in goes and (shape is None or _first_shape(trace, one) in (shape, None)):
+            follows.append(one)
+    return Rows(trace.slices, np.sort(np.append(ops.at, np.setdiff1d(np.array(follows, np.int64), ops.at))).astype(np.int64))
+
+
+def _result_shape(trace: Trace, row: int) -> tuple[int, ...] | None:
+    """Of what an op makes: of a product by its matrices, else as its first input."""
+    detail = int(trace.slices.detail[row])
+    inputs = trace.slices.details[detail] if detail >= 0 else None
+    if isinstance(inputs, Inputs) and trace.slices.names[trace.slices.name[row]] in GEMM_OPS:
+        sizes = _matrices(list(tensors_of(inputs)))
+        return None if sizes is None else (sizes[1], sizes[3])
+    return _first_shape(trace, row)
+
+
+def _first_shape(trace: Trace, row: int) -> tuple[int, ...] | None:
+    detail = int(trace.slices.detail[row])
+    inputs = trace.slices.details[detail] if detail >= 0 else None
+    tensors = list(tensors_of(inputs)) if isinstance(inputs, Inputs) else []
+    return tensors[0].shape if tensors and tensors[0] else None
+
+
+def _around(trace: Trace, ops: Rows) -> Rows:
+    """The outermost ops around these, but for nodes of the backward pass."""
+    aten = trace.ops.where(~trace.ops.is_named(lambda name: name.startswith("autograd::")))
+    is_outer = np.zeros(len(trace.slices), bool)
+    is_outer[outermost(trace.slices, aten.at)] = True
+    around = innermost(trace.slices, trace.parent, ops.at, is_outer)
+    return Rows(trace.slices, distinct(np.where(around >= 0, around, ops.at)).values.astype(np.int64))
+
+
+def _rule(entry: Entry, trace: Trace, facts: Facts) -> Seen | None:
+    path = facts.critical_path
+    if path is None:
+        return None
+    spans = places_of(entry, trace, facts)
+    if spans is None or not len(spans):
+        return None
+    work = Work(trace).launched_in(spans)
+    both = Rows(trace.slices, np.sort(np.concatenate([spans.at, work.at])))
+    share = path.explained_us(both) / path.window_us
+    steps, cpu_us = max(len(trace.steps), 1), spans.total_us
+    of_cpu = cpu_us / trace.steps.total_us if len(trace.steps) and facts.plain.step_us else 0.0  # worth to be played
+    if max(share, of_cpu) < LEAST_SHARE:
+        return None
+    per_step = " per step" if facts.steps else ""
+    kinds = sorted(spans.by_name(), key=lambda item: (-item[1].total_us, item[0]))
+    told = listed(f"{_calls(len(rows) / steps)} {name.rpartition(': ')[2]}" for name, rows in kinds)
+    inputs = next((d for d in map(spans.slices.details.__getitem__, spans.detail[spans.detail >= 0].tolist())), None)
+    shapes = shapes_in_words(inputs) if isinstance(inputs, Inputs) else ""
+    times = f"{us(cpu_us / steps)} of CPU time" + (f", {us(work.total_us / steps)} of GPU time" if len(work) else "")
+    of_path = f": {about(share)} of {denominator(facts)}" if share >= LEAST_SHARE else ""
+    seen = f"{told}{per_step}{f' ({shapes})' if shapes else ''}, {times}{of_path}"
+    return Seen(seen, work if len(work) else spans, share=share, effect=_effect(entry, trace, spans))
+
+
+def _calls(n: float) -> str:
+    return f"{n:.0f} x" if n >= 1 else f"{n:.1f} x"
+
+
+def _effect(entry: Entry, trace: Trace, spans: Rows) -> Effect:
+    """What is left of the place: nothing, a part, or, of many calls, one of each name in a step."""
+    if entry.change == "once":
+        step = trace.step_at(spans.start_ns)
+        first = distinct(spans.name.astype(np.int64) * (len(trace.steps) + 2) + step + 1).first
+        spans = spans.where(~among(spans.at, spans.at[first]))
+    return Effect(dropped(spans, left_of_cpu=1.0 if entry.left else 0.0, left_of_gpu=entry.left), kind=_CHANGES[entry.change])
+
+
+def entries() -> tuple[Entry, ...]:
+    """The entries of changes.toml, in its order."""
+    text = files("trace_reader.findings").joinpath("changes.toml").read_text("utf-8")
+    return msgspec.convert(tomllib.loads(text)["change"], tuple[Entry, ...])
+
+
+ENTRIES = entries()
+for _entry in ENTRIES:
+    _words = (_entry.symptom, _entry.where, _entry.means, _entry.next)
+    finding(_entry.slug, *_words, source=_entry.source)(partial(_rule, _entry))
