@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import Effect, all_of
+from trace_reader.analysis.replay.places import AskedPlace
 from trace_reader.analysis.replay.plain_run import RunWithoutProfiler
 from trace_reader.analysis.replay.what_if import Gain, busy_after, gain_of, gains_together, subsets
 from trace_reader.analysis.trace.critical_path import CriticalPath
@@ -16,6 +17,7 @@ from trace_reader.analysis.trace.summarize import processes_for
 from trace_reader.findings import (
     attention,
     bottleneck,
+    catalogue,
     cold_steps,
     communication,
     compiled,
@@ -26,8 +28,10 @@ from trace_reader.findings import (
     low_occupancy,
     memory_traffic,
     optimizer,
+    own_functions,
     recording_effects,
     runtime_calls,
+    written_out,
 )
 from trace_reader.findings.registry import RULES, Seen
 from trace_reader.guard import Failures
@@ -39,11 +43,11 @@ from trace_reader.system.processes import run_in_processes
 __all__ = ["PATTERNS", "Choice", "Choices", "Reading", "choices", "run_rules"]
 # In the order in which they are told; in a file, from the top.
 _SUBJECTS = (
-    bottleneck, cpu_ops, gpu_waits, communication, optimizer, cold_steps, kernel_patterns, memory_traffic, gemm, attention,
-    compiled, runtime_calls, low_occupancy, recording_effects,
+    bottleneck, catalogue, written_out, own_functions, cpu_ops, gpu_waits, communication, optimizer, cold_steps, kernel_patterns,
+    memory_traffic, gemm, attention, compiled, runtime_calls, low_occupancy, recording_effects,
 )  # fmt: skip
 _ORDER = [module.__name__ for module in _SUBJECTS]
-PATTERNS = dict(sorted(RULES.items(), key=lambda item: _ORDER.index(item[1].rule.__module__)))
+PATTERNS = dict(sorted(RULES.items(), key=lambda item: _ORDER.index(getattr(item[1].rule, "func", item[1].rule).__module__)))
 
 
 LESSON_SIZE = 300  # kernels, copies and memsets, at most
@@ -52,18 +56,33 @@ LESSON_SIZE = 300  # kernels, copies and memsets, at most
 ELSEWHERE = Effect(all_of())  # in the place of an effect that another process has
 MOST_EVIDENCE = 20  # slices of a finding
 NAMING = frozenset(["input-bound"])  # verdicts that name one change
+# Advice for nearly every run: it stands behind a change that explains as much of this one.
+GENERIC = frozenset(
+    ["many-calls", "many-small-kernels", "unfused-pointwise", "hotspot", "dtype-conversions", "slow-pointwise", "small-grid",
+     "many-small-ops", "compile-tax", "hidden-copy", "python-between-ops", "far-from-the-floor",
+     "own-function"]
+)  # fmt: skip
+AS_MUCH = 0.4  # of what generic advice may bring: so much of that is explained by a change that stands before it
+UNPLAYED = 0.5  # of the share of the path that a change explains, where it cannot be played: so much it may save
+WIDEST = 0.5  # of a step, between the ends of a gain that is told
 MOST_CHOICES = 4  # findings, whose changes can be chosen together
 
 
 class Reading(msgspec.Struct, frozen=True, eq=False):
-    """A trace that was read: its facts with their findings, what each rule saw (by slug), and its run, to be played again where
-    that is possible.
+    """A trace that was read: its facts with their findings, what each rule saw (by slug), its run, to be played again where
+    that is possible, and the places that this was asked of.
     """
 
     trace: Trace
     facts: Facts
     seen: Mapping[str, Seen] = {}
     run: RunWithoutProfiler | None = None
+    places: tuple[AskedPlace, ...] = ()
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether its run can be played again, and what limits it is known."""
+        return self.facts.verdict != "unknown" and _can_be_asked(self.run, self.facts)
 
     def effect(self, slug: str) -> Effect | None:
         """What following a finding's advice makes of the run, where that can be played."""
@@ -75,15 +94,15 @@ class Reading(msgspec.Struct, frozen=True, eq=False):
 
 def run_rules(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, everything: bool = False) -> Reading:
     """The facts with what the rules find, and which of them failed: first what explains the verdict, then the advice that saves
-    most, then those of which that is not known, by the share of the critical path that they explain, then what saves next to
-    nothing, trivia last. Trivia are reported only for a trace no larger than a lesson's, or with `everything`.
+    most, generic advice behind what explains as much, then what saves next to nothing, trivia last. Trivia are reported only for
+    a trace no larger than a lesson's, or with `everything`.
     """
     asked = [slug for slug, pattern in PATTERNS.items() if everything or not pattern.trivia or len(trace.work) <= LESSON_SIZE]
     playable = run if _can_be_asked(run, facts) else None
     processes = processes_for(trace)
     judge = partial(_judged_elsewhere if processes > 1 else _judged, trace, facts, playable)
     judged = run_in_processes([partial(judge, slug) for slug in asked], processes)
-    found = _with_one_gain([finding for finding, _, _ in judged if finding is not None])
+    found = _without_the_same(_with_one_gain([finding for finding, _, _ in judged if finding is not None]))
     found.sort(key=lambda finding: (finding.slug != facts.verdict, *_rank(finding)))
     failed = tuple(failure for _, _, failures in judged for failure in failures)
     seen = {slug: _here(trace, what) for slug, (_, what, _) in zip(asked, judged, strict=True) if what is not None}
@@ -99,6 +118,13 @@ def _with_one_gain(findings: list[Finding]) -> list[Finding]:
         gain = {"gain": other.gain, "gain_unknown_because": other.gain_unknown_because} if other else {}
         found.append(msgspec.structs.replace(finding, **gain))
     return found
+
+
+def _without_the_same(findings: list[Finding]) -> list[Finding]:
+    """The findings without entries of the catalogue whose place a rule knows better."""
+    slugs = {finding.slug for finding in findings}
+    better = {entry.slug: entry.unless for entry in catalogue.ENTRIES}
+    return [finding for finding in findings if not slugs.intersection(better.get(finding.slug, ()))]
 
 
 def _can_be_asked(run: RunWithoutProfiler | None, facts: Facts) -> bool:
@@ -136,18 +162,33 @@ def choices(reading: Reading) -> Choices | None:
     return Choices(changes, tuple(gains_together(run, facts.plain, effects)), busy_us)
 
 
-def _rank(finding: Finding) -> tuple[bool, bool, bool, float, float, float, float]:
-    """What is told first has the smallest one. Of gains that are about the same, the one of which more is sure stands first, then
+def _rank(finding: Finding) -> tuple[bool, bool, float, float, float, float]:
+    """What is told first has the smallest one: that of the change that saves most; of one that cannot be played, of which half of
+    what it explains is taken. Of gains that are about the same, the one of which more is sure stands first, then
     the one that can be larger, then that of the larger share.
     """
-    gain, share = finding.gain, finding.share or 0.0
-    middle, sure, most = (0.0, 0.0, 0.0)
+    weight = AS_MUCH if finding.slug in GENERIC else 1.0
+    gain, share = finding.gain, (finding.share or 0.0) * weight
+    middle, sure, most = float(f"{UNPLAYED * share:.1g}"), 0.0, 0.0
     if gain is not None:
-        middle, sure, most = float(f"{(gain.low + gain.high) / 2:.1g}"), round(gain.low, 1), round(gain.high, 2)
-    return PATTERNS[finding.slug].trivia, finding.is_worthless, gain is None, -middle, -sure, -most, -share
+        middle, sure, most = float(f"{(gain.low + gain.high) / 2 * weight:.1g}"), round(gain.low, 1), round(gain.high, 2)
+    return PATTERNS[finding.slug].trivia, finding.is_worthless, -middle, -sure, -most, -share
 
 
 Judged = tuple[Finding | None, Seen | None, tuple[str, ...]]
+
+
+def with_own_function(reading: Reading, stacks: Trace) -> Reading:
+    """The reading with the program's function that takes most, which is found where the trace is loaded with stacks, too."""
+    facts, trace, slug = reading.facts, reading.trace, "own-function"
+    seen = own_functions.own_function(trace, stacks, facts)
+    if seen is None or any(finding.slug == slug for finding in facts.findings):
+        return reading
+    found = _finding(slug, seen, trace, facts, reading.run if reading.can_be_asked else None)
+    explains = [finding for finding in facts.findings if finding.slug == facts.verdict]
+    others = sorted([*(finding for finding in facts.findings if finding not in explains), found], key=_rank)
+    facts = msgspec.structs.replace(facts, findings=(*explains, *others))
+    return msgspec.structs.replace(reading, facts=facts, seen={**reading.seen, slug: seen})
 
 
 def _judged(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, slug: str) -> Judged:
@@ -155,12 +196,21 @@ def _judged(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, slug: st
     pattern, finding, seen, failures = PATTERNS[slug], None, None, Failures()
     with failures.caught(f"the finding {slug}"):
         if seen := pattern.rule(trace, facts):
-            share = _share(seen, facts.critical_path, pattern.trivia)
-            gain = gain_of(run, facts.plain, seen.effect) if run and seen.effect and facts.verdict != "unknown" else None
-            evidence, next = _evidence(trace, seen.evidence), seen.next or pattern.next
-            gain_unknown_because = None if gain else _why_gain_is_unknown(trace, facts, run, seen)
-            finding = Finding(slug, seen.text, pattern.means, next, share, evidence, gain, gain_unknown_because)
+            finding = _finding(slug, seen, trace, facts, run)
     return finding, seen if finding else None, tuple(failures)
+
+
+def _finding(slug: str, seen: Seen, trace: Trace, facts: Facts, run: RunWithoutProfiler | None) -> Finding:
+    """What a rule saw, with what its advice saves."""
+    pattern = PATTERNS[slug]
+    share = _share(seen, facts.critical_path, pattern.trivia)
+    gain = gain_of(run, facts.plain, seen.effect) if run and seen.effect and facts.verdict != "unknown" else None
+    evidence, next = _evidence(trace, seen.evidence), seen.next or pattern.next
+    because: str | None = None if gain else _why_gain_is_unknown(trace, facts, run, seen)
+    if gain is not None and gain.high - gain.low > WIDEST:
+        because = f"{gain.low:.0%} to {gain.high:.0%} of a step: too wide to say something"
+        gain = None
+    return Finding(slug, seen.text, pattern.means, next, share, evidence, gain, because)
 
 
 def _judged_elsewhere(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, slug: str) -> Judged:

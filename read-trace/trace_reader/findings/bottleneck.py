@@ -5,14 +5,15 @@ import math
 import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import (
+    GONE,
+    REPLACED,
+    UNSURE,
     Effect,
     Union,
     all_of,
     dropped,
-    launched_at_once,
     scaled,
     skipped,
-    without_cpu,
     without_loader,
     without_waits,
 )
@@ -28,7 +29,7 @@ from trace_reader.link.intervals import merged, without
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import Reason
-from trace_reader.model.rows import Rows, among, median
+from trace_reader.model.rows import Rows, among, distinct, median
 from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import is_launch
 from trace_reader.names.kernel_names import is_collective_on_cpu
@@ -41,6 +42,9 @@ LEFT_OF_SENT = 0.25  # of a copy's time, where bytes are sent in place of float3
 LONG_GAP_NS = 40_000  # between two ops; a module's call takes less
 GPU_CLASSES = (PathClass.COMPUTE, PathClass.COMMUNICATION, PathClass.COPY)
 SHARE_OF = {"gpu-bound": "compute", "copy-bound": "copy", "latency-bound": "latency"}  # of the path's classes
+ONE_THREAD = "what one thread with all of the work would take is not in the trace"
+LEAST_OF_LAUNCHES = 0.1  # that a thread makes, which counts
+MANY_WAYS = "a verdict names no one change"
 STACKS = "--by stack --time cpu tells which lines are at work there, from the Python functions in this trace."
 NO_STACKS = "record with with_stack=True, or use py-spy"
 OTHER_THAN_LAUNCHING = {  # what to do where most of the CPU's part is this
@@ -91,7 +95,7 @@ def _overhead_bound(trace: Trace, facts: Facts) -> Seen | None:
         next = "Most of it is compiled already: give each launch more work (larger batch), or replay it as a CUDA graph."
     elif path.cpu_within_us(*_long_gaps(trace)[:2]) >= SHARE_TO_NAME * path.cpu_us:
         next = f"See python-between-ops: {STACKS if has_stacks(trace) else f'most of it is in no op ({NO_STACKS}).'}"
-    return Seen(what_limits(path), _cpu_work(trace, path), next, path.classes["cpu"], Effect(without_cpu))
+    return Seen(what_limits(path), _cpu_work(trace, path), next, path.classes["cpu"], no_effect=MANY_WAYS)
 
 
 def has_stacks(trace: Trace) -> bool:
@@ -106,8 +110,7 @@ def _limits(trace: Trace, facts: Facts, verdict: str, *classes: PathClass) -> Se
         return None
     found = path.pieces.row[among(path.pieces.kind, classes)]
     share = sum(sorted(path.classes.values())[-2:]) if verdict == "mixed" else path.classes[SHARE_OF[verdict]]
-    effect = Effect(launched_at_once) if verdict == "latency-bound" else None
-    return Seen(what_limits(path), Rows(trace.slices, np.sort(found[found >= 0])), share=share, effect=effect)
+    return Seen(what_limits(path), Rows(trace.slices, np.sort(found[found >= 0])), share=share, no_effect=MANY_WAYS)
 
 
 def _cpu_work(trace: Trace, path: CriticalPath) -> Rows:
@@ -148,7 +151,7 @@ def _compute_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
     sent = trace.work.where(trace.work.is_named(lambda name: "HtoD" in name))
     waits = trace.waits.where(trace.waits.reason == Reason.COPY)
     most = all_of(dropped(ops), skipped(freed), scaled(sent, LEFT_OF_SENT), without_waits(waits))
-    effect = Effect(most, dropped(ops, left_of_cpu=LEFT_OF_COMPUTING))
+    effect = Effect(most, dropped(ops, left_of_cpu=LEFT_OF_COMPUTING), REPLACED)
     return Seen(f"{told}: {about(share)} of the critical path", ops, share=share, effect=effect)
 
 
@@ -157,7 +160,7 @@ def _compute_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
     "white space between two ops on the CPU's lane",
     "the gaps between the ops of a step",
     "In these gaps of the steps' thread no op and no call is recorded. Python may be at work there (data, logging, loops), its "
-    "garbage collector, or memory of large tensors may be given back.",
+    "garbage collector, or another thread, which holds the interpreter's lock; or memory of large tensors may be given back.",
     "See what runs between the ops: record with with_stack=True, or use py-spy. If it is the collector: gc.freeze() after "
     "warm-up.",
 )
@@ -203,6 +206,31 @@ def _long_gaps(trace: Trace) -> tuple[int, Union, Rows]:
     gaps = without(gaps, trace.pauses_ns)
     long = gaps[1] - gaps[0] >= LONG_GAP_NS
     return track, (gaps[0][long], gaps[1][long]), spans
+
+
+@finding(
+    "threads-take-turns",
+    "several threads that launch kernels, and a GPU that waits for all of them",
+    "the lanes of the CPU's threads: where one is in its ops, the others stand still",
+    "Several threads launch GPU work. Python's interpreter lock lets one of them run Python at a time: with small kernels they "
+    "may take turns, and launch no more than one thread would.",
+    "Gather what the threads do (requests, streams of data) into one batch on one thread, or use processes.",
+)
+def _threads_take_turns(trace: Trace, facts: Facts) -> Seen | None:
+    path = facts.critical_path
+    if path is None or facts.verdict != "overhead-bound":
+        return None
+    launches = trace.calls.where(trace.calls.is_named(is_launch))
+    threads = distinct(launches.track)
+    many = threads.values[threads.counts >= LEAST_OF_LAUNCHES * len(launches)]
+    many = many[~among(many, trace.backward_tracks)] if len(trace.backward_tracks) else many
+    if len(many) < 2:
+        return None
+    rows = launches.where(among(launches.track, many))
+    seen = f"{len(many)} threads launch {len(rows)} of the trace's {len(launches)} launches, and the GPU waits for the CPU"
+    return Seen(
+        f"{seen} in {about(path.classes['cpu'])} of the critical path", rows, share=path.classes["cpu"], no_effect=ONE_THREAD
+    )
 
 
 @finding(
@@ -285,10 +313,11 @@ def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
     seen = (
         f"waiting for the DataLoader takes {about(path.input_us / path.window_us)} of {denominator(facts)} ({us(path.input_us)})"
     )
+    share = path.input_us / path.window_us
     waits = trace.annotations.where(trace.annotations.is_named(is_loader) & (trace.annotations.end_ns > path.start_ns))
     alone = any("_SingleProcessDataLoaderIter" in name for name in waits.names)
     next = "Set num_workers above 0: a DataLoader loads in the program's own process." if alone else ""
     if not facts.has_gpu_work:
         workers = "Set num_workers above 0" if alone else "Use more workers (num_workers)"
         next = f"{workers}, or cheaper transforms; time both: workers and the model share the CPU's cores."
-    return Seen(seen, waits, next, path.input_us / path.window_us, Effect(without_loader))
+    return Seen(seen, waits, next, share, Effect(without_loader, kind=GONE if facts.has_gpu_work else UNSURE))

@@ -4,18 +4,22 @@ from collections import Counter
 import re
 
 import numpy as np
-from trace_reader.analysis.replay.edits import Effect, dropped
+from trace_reader.analysis.replay.edits import AT_ONCE, REPLACED, Effect, all_of, dropped, launched_at_once, scaled, unlaunched
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.findings.registry import Seen, calls_of, finding, listed, named
+from trace_reader.findings.fusable import LEFT_OF_LONGEST, fusable
+from trace_reader.findings.registry import Seen, a_step, calls_of, finding, listed, named
+from trace_reader.link.launches import Origin
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import Kind
-from trace_reader.units import count, us
+from trace_reader.units import about, count, us
 
 SHOWN = 12  # letters of a hash
 GRAPH_HASH = re.compile(r"## Call CompiledFxGraph (\w+) ##")
 LONGEST_FUSED_NAME = 80  # characters
+LEAST_KERNELS = 8  # of a step, that are worth a graph
+MOST_IS_COMPILED = 0.5  # of the GPU's time, or of its kernels
 MOST_OPS = 5  # of a fused kernel, that are named
 
 
@@ -74,6 +78,50 @@ def _compile_tax(trace: Trace, facts: Facts) -> Seen | None:
     seen = f"on average per call: {us(lookups.total_us / lookups.calls)} in the cache lookup{extra}"
     spent = named(trace.ops, lookups.name, *([prologue.name] if prologue else []))
     return Seen(seen, spent, effect=Effect(dropped(spent)))
+
+
+@finding(
+    "compiled-runs-eager",
+    "TorchDynamo Cache Lookup, and no compiled region behind it",
+    "what follows TorchDynamo Cache Lookup: Torch-Compiled Region, or the model's own ops",
+    "A function that is compiled was asked for, and no compiled code ran: torch.compile gave it up, as it does after some "
+    "recompilations (recompile_limit, 8), or at what it cannot compile.",
+    "Find out why with TORCH_LOGS=recompiles,graph_breaks: often a number or a counter on the module that changes in each call. "
+    "Keep it outside of what is compiled, mark what varies as dynamic, or compile less.",
+)
+def _compiled_runs_eager(trace: Trace, facts: Facts) -> Seen | None:
+    lookups = named(trace.ops, "TorchDynamo Cache Lookup")
+    lookups = lookups.where(trace.step_at(lookups.start_ns) >= 0) if len(trace.steps) else lookups
+    if not len(lookups) or trace.ops.is_named(lambda name: name.startswith((*COMPILED, "## Call CompiledFxGraph"))).any():
+        return None
+    seen = f"{a_step(len(lookups), facts, 'cache lookup', 'cache lookups')}, and no compiled region in the trace"
+    gone, longest = fusable(trace)  # as compiled code would have it, at least
+    return Seen(seen, lookups, effect=Effect(all_of(unlaunched(gone), scaled(longest, LEFT_OF_LONGEST)), kind=REPLACED))
+
+
+@finding(
+    "graph-of-compiled-code",
+    "a compiled region whose kernels are shorter than the time between their launches",
+    "Torch-Compiled Region on the CPU's lane, and the GPU's lane below it",
+    "What is compiled launches kernel by kernel, and the GPU waits for the launches.",
+    "Compile with mode='reduce-overhead': the kernels are then replayed as one CUDA graph, if shapes and addresses stay.",
+)
+def _graph_of_compiled_code(trace: Trace, facts: Facts) -> Seen | None:
+    path = facts.critical_path
+    if path is None or facts.verdict not in ("overhead-bound", "latency-bound") or compiled_share(trace) < MOST_IS_COMPILED:
+        return None
+    launched = trace.linked.where((trace.linked.kind == Kind.KERNEL) & (trace.linked.origin != Origin.GRAPH))
+    if len(launched) < MOST_IS_COMPILED * len(trace.linked) or not facts.steps:
+        return None
+    if len(launched) < LEAST_KERNELS * len(facts.steps):
+        return None
+    regions = trace.ops.where(trace.ops.is_named(lambda name: name.startswith(COMPILED)))
+    waiting = path.classes["cpu"] + path.classes["latency"]
+    seen = (
+        f"{a_step(len(launched), facts, 'kernel', 'kernels')}, launched one by one from compiled code; the GPU waits for the CPU "
+        f"or a launch in {about(waiting)} of the critical path"
+    )
+    return Seen(seen, regions, share=waiting, effect=Effect(launched_at_once, kind=AT_ONCE))
 
 
 @finding(

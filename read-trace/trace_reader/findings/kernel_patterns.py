@@ -4,7 +4,7 @@ from collections import defaultdict
 import math
 
 import numpy as np
-from trace_reader.analysis.replay.edits import Effect, all_of, launched_at_once, scaled, unlaunched
+from trace_reader.analysis.replay.edits import AT_ONCE, REPLACED, Effect, all_of, launched_at_once, scaled, unlaunched
 from trace_reader.analysis.replay.replay import BUSY_ITSELF_US
 from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.facts import Facts
@@ -12,10 +12,11 @@ from trace_reader.analysis.trace.kernel_facts import KernelFacts
 from trace_reader.analysis.trace.own_code import lines_of
 from trace_reader.findings.bottleneck import far_from_usual
 from trace_reader.findings.compiled import compiled_share
+from trace_reader.findings.fusable import LEFT_OF_LONGEST, fusable, of_the_optimizer
 from trace_reader.findings.gemm import aligned, unaligned
 from trace_reader.findings.registry import Seen, a_step, calls_of, finding, listed, named, not_compiling
 from trace_reader.link.launches import Origin
-from trace_reader.link.nesting import innermost, outermost, self_us
+from trace_reader.link.nesting import outermost, self_us
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, among, distinct, median
 from trace_reader.model.slices import Kind
@@ -40,8 +41,6 @@ ALSO_PADS = (
     "Fuse pointwise kernels with torch.compile, which also pads matrix products of odd sizes (unaligned-product), or use a "
     "fused op (F.rms_norm, F.layer_norm), which does not."
 )
-LEFT_OF_LONGEST = 0.5  # of the longest kernel of a run, at best, of one that does the work of all: it reads and writes less
-FUSABLE = frozenset(["ATen elementwise", "ATen reduce"])
 NEAR_PEAK = 0.93
 SLOW_RATE = 0.6  # of the best in the trace
 
@@ -103,7 +102,8 @@ def _fused_or_replayed(small: Rows, steps: int) -> Effect:
     """What it brings at most to launch once, and to let one kernel a step do the work of these, but for the matrix products."""
     small = small.where(~small.is_named(lambda name: decode_name(name).is_gemm or decode_name(name).is_fused_attention))
     left_us = np.maximum(small.duration_us - START_US, small.duration_us * steps / max(len(small), 1))
-    return Effect(all_of(launched_at_once, scaled(small, np.minimum(left_us / np.maximum(small.duration_us, 1e-9), 1.0))))
+    left = np.minimum(left_us / np.maximum(small.duration_us, 1e-9), 1.0)
+    return Effect(all_of(launched_at_once, scaled(small, left)), kind=AT_ONCE)
 
 
 def _with_their_ops(trace: Trace, facts: Facts, calls: Rows) -> float | None:
@@ -202,7 +202,7 @@ def _unfused_pointwise(trace: Trace, facts: Facts) -> Seen | None:
     if path is None or not facts.steps or any(k.decoded.inductor_kind for k in facts.kernels):
         return None
     rows = trace.linked.where(trace.linked.is_named(lambda name: decode_name(name).library == "ATen elementwise"))
-    rows = rows.where(~_of_the_optimizer(trace, rows))
+    rows = rows.where(~of_the_optimizer(trace, rows))
     if len(rows) < MANY_CALLS_A_STEP * len(facts.steps):
         return _large_ones(trace, facts, path, rows)
     share = path.explained_us(rows) / path.window_us
@@ -210,9 +210,9 @@ def _unfused_pointwise(trace: Trace, facts: Facts) -> Seen | None:
         return None
     seen = f"{len(rows) / len(facts.steps):.0f} elementwise kernels per step take {about(share)} of the critical path"
     padded = aligned(facts, calls_of(trace, *unaligned(facts)))  # as torch.compile does, too
-    gone, longest = _fusable(trace)
+    gone, longest = fusable(trace)
     most = all_of(unlaunched(gone), scaled(longest, LEFT_OF_LONGEST), *([padded.most] if padded else []))
-    return Seen(seen, rows, ALSO_PADS if padded else "", effect=Effect(most))
+    return Seen(seen, rows, ALSO_PADS if padded else "", effect=Effect(most, kind=REPLACED))
 
 
 def _large_ones(trace: Trace, facts: Facts, path: CriticalPath, rows: Rows) -> Seen | None:
@@ -226,31 +226,7 @@ def _large_ones(trace: Trace, facts: Facts, path: CriticalPath, rows: Rows) -> S
     gone = rows.where(np.sort(order[~longest]))
     names = listed(dict.fromkeys(decode_name(name).label for name in rows.names))
     kernels = a_step(len(rows), facts, "long elementwise kernel", "long elementwise kernels")
-    return Seen(f"{kernels} ({names}): {about(share)} of the critical path", rows, effect=Effect(unlaunched(gone)))
-
-
-def _of_the_optimizer(trace: Trace, rows: Rows) -> np.ndarray:
-    """For each GPU event whether an optimizer's step launched it: that has a finding of its own."""
-    is_step = trace.slices.are_named(Kind.ANNOTATION, lambda name: name.startswith(OPTIMIZER_STEP))
-    found = np.zeros(len(rows), bool)
-    launched = rows.call >= 0
-    found[launched] = innermost(trace.slices, trace.parent, rows.call[launched], is_step) >= 0
-    return found
-
-
-def _fusable(trace: Trace) -> tuple[Rows, Rows]:
-    """The runs of elementwise kernels, softmaxes and reductions on a stream: all but the longest of each, and the longest."""
-    kernels = trace.work.where(trace.work.kind == Kind.KERNEL)
-    kernels = kernels.where(np.lexsort((kernels.start_ns, kernels.track)))
-    simple = kernels.is_named(lambda name: decode_name(name).is_softmax or decode_name(name).library in FUSABLE)
-    simple &= ~_of_the_optimizer(trace, kernels)
-    begins = np.append(True, (simple[1:] != simple[:-1]) | (kernels.track[1:] != kernels.track[:-1]))
-    run = np.cumsum(begins)
-    order = np.lexsort((-kernels.duration_us, run))
-    longest = np.zeros(len(kernels), bool)
-    longest[order[np.append(True, run[order][1:] != run[order][:-1])]] = True
-    gone, left = (kernels.at[simple & which] for which in (~longest, longest))
-    return trace.work.where(among(trace.work.at, gone)), trace.work.where(among(trace.work.at, left))
+    return Seen(f"{kernels} ({names}): {about(share)} of the critical path", rows, effect=Effect(unlaunched(gone), kind=REPLACED))
 
 
 @finding(
@@ -276,7 +252,7 @@ def _slow_pointwise(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
     saved_us = sum((1 - _rate(k) / _rate(best)) * path.explained_us(calls_of(trace, k)) for k in slow) if path else 0.0
     faster = [(calls_of(trace, k), _rate(k) / _rate(best)) for k in slow]
-    effect = Effect(all_of(*(scaled(rows, factor) for rows, factor in faster)))
+    effect = Effect(all_of(*(scaled(rows, factor) for rows, factor in faster)), kind=REPLACED)
     return Seen(seen, calls_of(trace, *slow), share=saved_us / path.window_us if path else None, effect=effect)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from trace_reader.analysis.replay.edits import Effect, all_of, dropped, scaled, surely, unlaunched
 from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.memory_facts import curves
 from trace_reader.analysis.trace.time_by_place import is_numbered
 from trace_reader.findings.registry import Seen, a_step, finding, listed, named, with_what_is_freed
 from trace_reader.link.nesting import innermost, outermost
@@ -39,6 +40,7 @@ FORWARD_ONLY = frozenset(
                  "conv2d", "conv3d", "gelu", "silu", "relu", "dropout", "embedding", "softmax", "max_pool2d")
 )  # fmt: skip
 ACTIVATIONS = 0.3  # of the peak
+FEWEST_STEPS, GROWS_BYTES, MOST_TOLD = 3, 1 << 20, 5
 FEWEST_CATS = 4  # a step
 GROWING = 0.7  # of the calls take longer than the one before
 
@@ -89,6 +91,30 @@ def _activations_kept(trace: Trace, facts: Facts) -> Seen | None:
         seen += f", {human_bytes(most.layer_bytes)} of it in {listed(most.layers)}"
     layers = trace.annotations.where(trace.annotations.is_named(set(most.layers).__contains__))
     return Seen(seen, layers, share=0.0)
+
+
+@finding(
+    "memory-grows",
+    "allocated memory is higher after each step",
+    "the memory curve (--plot) at the steps' ends",
+    "Something that a step makes is still alive when the next one has ended, as where a loss is kept with its graph, or outputs "
+    "are appended to a list.",
+    "Keep numbers (loss.item()) or detached tensors (loss.detach()) rather than tensors with a graph; move what is kept to the "
+    "CPU.",
+)
+def _memory_grows(trace: Trace, facts: Facts) -> Seen | None:
+    ends_ns = trace.steps.end_ns
+    for curve in curves(trace) if len(trace.memory) and len(ends_ns) >= FEWEST_STEPS else ():
+        at = np.searchsorted(curve.moment_ns, ends_ns, "right") - 1
+        if (at < 0).any():
+            continue
+        held = curve.bytes[at].astype(np.int64)
+        grown = np.diff(held)
+        if grown.min() >= GROWS_BYTES and grown.max() <= 2 * grown.min():
+            usual = human_bytes(int(np.median(grown)))
+            seen = f"{curve.device} memory: {', '.join(map(human_bytes, held.tolist()[:MOST_TOLD]))} at the ends of the steps: "
+            return Seen(f"{seen}{usual} more after each", trace.steps, share=0.0, no_effect="it is memory, not time")
+    return None
 
 
 def _device_copies(trace: Trace) -> Rows:

@@ -1,0 +1,176 @@
+"""What is written out op by op, and has an op of its own: activations, norms; and loops over what one call can take."""
+
+from collections.abc import Iterator
+import re
+
+import msgspec
+import numpy as np
+from trace_reader.analysis.replay.edits import ONCE, REPLACED, Effect, all_of, dropped
+from trace_reader.analysis.replay.places import Candidate, loops, outer_ops
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.op_cost import tensors_of
+from trace_reader.findings.registry import Seen, finding, listed
+from trace_reader.link.nesting import outermost
+from trace_reader.link.trace import EVALUATE, Trace
+from trace_reader.model.rows import Rows, among, once
+from trace_reader.model.slices import NO_NODE, Inputs
+from trace_reader.names.op_names import GEMM_OPS
+from trace_reader.units import about, us
+
+LEAST_SHARE = 0.03  # of the path, or of the steps' time
+# Runs of ops, by their names without aten:: and a trailing underscore, each followed by a space; views, and casts of autocast
+# between them, are left out. What they are called, and what does the same in one op.
+_MUL, _SQUARE = r"(?:mul )", r"(?:pow |square |mul )"
+_RUNS = (
+    ("GELU", "F.gelu", rf"(?:{_MUL}?(?:pow |{_MUL}{_MUL}){_MUL}add {_MUL}tanh |(?:div |mul )erf )add {_MUL}{{1,2}}"),
+    ("GELU", "F.gelu", rf"{_MUL}{{0,2}}(?:div |mul )erf add {_MUL}{{1,2}}"),
+    ("LayerNorm", "F.layer_norm",
+     rf"mean (?:sub )?(?:var |(?:sub )?{_SQUARE}mean )(?:sub )?add (?:sqrt |rsqrt )(?:div |mul )(?:mul )?(?:add )?"),
+    ("LayerNorm", "F.layer_norm", r"mean (?:var |std )(?:sub )?add (?:sub )?(?:sqrt |rsqrt )?(?:div |mul )(?:mul )?(?:add )?"),
+    ("RMSNorm", "F.rms_norm", rf"{_SQUARE}mean add (?:rsqrt |sqrt )(?:mul |div )(?:mul )?"),
+    ("softmax", "F.softmax", r"(?:amax |max )sub exp sum div "),
+    ("SiLU", "F.silu", r"sigmoid mul "),
+)  # fmt: skip
+_LEFT_OUT = frozenset(
+    "aten::" + name for name in ("view", "reshape", "unsqueeze", "squeeze", "expand", "transpose", "permute", "to", "_to_copy",
+                                 "detach", "slice", "select", "unbind", "split", "chunk", "t", "contiguous", "type_as", "float")
+)  # fmt: skip
+POINTWISE = re.compile(
+    r"aten::(?:mul|add|sub|div|lerp|copy|addcmul|addcdiv|sqrt|zero|fill|neg|pow|clamp|detach|to|clone|square|maximum|reciprocal|"
+    r"_foreach_\w+|empty\w*|view|reshape|sign|rsqrt|exp)_?$"
+)
+LEAST_LOOP = 8  # rounds
+LONG_ROUND_US = 500.0  # of the GPU's time, on average: a larger one is worth its launches
+SMALL_PRODUCTS = ("aten::linear", "aten::matmul", *GEMM_OPS)
+
+
+class Run(msgspec.Struct, frozen=True, eq=False):
+    """A run of ops that is written out: what it does, the op that does it, and the rows of its ops."""
+
+    what: str
+    op: str
+    rows: np.ndarray
+
+
+def _runs(trace: Trace) -> Iterator[Run]:
+    """The runs in the steps, thread by thread; of those that overlap, the first."""
+    ops = outer_ops(trace)
+    ops = ops.where(~ops.is_named(lambda name: name in _LEFT_OUT or name.startswith(EVALUATE)))
+    for _, one in ops.by(ops.track):
+        words = [name.removeprefix("aten::").rstrip("_") + " " for name in one.names]
+        starts = np.append(0, np.cumsum([len(word) for word in words]))
+        text, taken = "".join(words), np.zeros(len(words), bool)
+        for what, op, pattern in _RUNS:
+            for found in re.finditer(rf"(?<![^ ])(?:{pattern})", text):
+                first, after = (int(np.searchsorted(starts, place)) for place in found.span())
+                if not taken[first:after].any():
+                    taken[first:after] = True
+                    yield Run(what, op, one.at[first:after])
+
+
+def _backward_of(trace: Trace, rows: np.ndarray) -> np.ndarray:
+    """The nodes of the backward pass that these ops made, outermost ones."""
+    slices = trace.slices
+    numbers = once(slices.node[rows])
+    numbers = numbers[numbers != NO_NODE]
+    nodes = trace.ops.where(trace.ops.is_named(lambda name: name.startswith(EVALUATE)))
+    return nodes.at[among(slices.node[nodes.at], numbers)]
+
+
+@finding(
+    "written-out",
+    "a dozen elementwise ops where one op would do",
+    "runs like mean, sub, pow, mean, add, rsqrt, mul on the CPU's lane",
+    "By their order, these ops are an activation or a norm that is written out: each goes over all of the data once more, and so "
+    "does its backward pass.",
+    "Use the op that does the same in one kernel.",
+)
+def _written_out(trace: Trace, facts: Facts) -> Seen | None:
+    path = facts.critical_path
+    runs = list(_runs(trace)) if path is not None and facts.steps else []
+    if path is None or not runs:
+        return None
+    rest = np.concatenate([run.rows[1:] for run in runs])
+    gone = np.append(rest, _backward_of(trace, rest))
+    spans = Rows(trace.slices, outermost(trace.slices, once(gone)))
+    share = path.explained_us(spans) / path.window_us
+    if max(share, spans.total_us / max(trace.steps.total_us, 1e-9)) < LEAST_SHARE and not facts.has_gpu_work:
+        return None
+    steps, kinds = len(facts.steps), list(dict.fromkeys((run.what, run.op) for run in runs))
+    told = listed(f"{sum(run.what == what for run in runs) / steps:.0f} x {what}" for what, _ in kinds)
+    seen = f"per step: {told}, of {sum(len(run.rows) for run in runs) / steps:.0f} ops"
+    ops = " and ".join(dict.fromkeys(op for _, op in kinds))
+    next = f"Use {ops}, or torch.compile, which fuses them."
+    return Seen(seen, spans, next, share, Effect(dropped(spans), kind=REPLACED))
+
+
+def may_chain(trace: Trace, candidate: Candidate) -> bool:
+    """Whether a round of a loop may take what the one before made, by the shapes of what goes in and of what the last product
+    makes; also where shapes do not tell.
+    """
+    first = candidate.spans.where(np.arange(len(candidate.ops)))
+    shapes = []
+    for row in first.at.tolist():
+        detail = int(trace.slices.detail[row])
+        inputs = trace.slices.details[detail] if detail >= 0 else None
+        tensors = [tensor.shape for tensor in tensors_of(inputs) if tensor] if isinstance(inputs, Inputs) else []
+        if not tensors:
+            return True
+        shapes.append(tensors)
+    names = first.names  # from where the loop begins
+    products = [place for place, op in enumerate(names) if op in SMALL_PRODUCTS]
+    if not products:
+        return True
+    weights = shapes[products[-1]]
+    if len(weights) < 2:
+        return True
+    out = weights[1][0] if names[products[-1]] == "aten::linear" else weights[-1][-1]
+    return bool(shapes[products[0]][0][-1] == out)
+
+
+@finding(
+    "loop-over-tensors",
+    "the same few ops, hundreds of times in a row, on tensors of a list",
+    "a pattern that repeats on the CPU's lane: mul, add, copy_, mul, add, copy_",
+    "A Python loop goes over a list of tensors, as for averaged weights (EMA), clipping or an optimizer that is written out: "
+    "each tensor has launches of its own.",
+    "Update all tensors in a few calls: torch._foreach_lerp_, _foreach_mul_ and _foreach_add_ take lists "
+    "(torch.optim.swa_utils.AveragedModel uses them).",
+)
+def _loop_over_tensors(trace: Trace, facts: Facts) -> Seen | None:
+    found = [one for one in loops(trace) if one.rounds >= LEAST_LOOP and all(map(POINTWISE.match, one.ops))]
+    return _loop(trace, facts, found, "", Effect(all_of(*(dropped(one.repeats) for one in found if one.repeats is not None))))
+
+
+@finding(
+    "loop-of-small-products",
+    "the same small network, many times in a row",
+    "a pattern that repeats on the CPU's lane, with its own products in each round",
+    "The same run of ops with equal shapes stands many times in a row, and by these shapes no round takes what the one before "
+    "made: as for the members of an ensemble, experts, heads or single samples.",
+    "Do all rounds at once: stack the weights and use one batched product (torch.bmm, torch.func.vmap), or one larger batch.",
+)
+def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
+    every = [one for one in loops(trace) if one.rounds >= LEAST_LOOP]
+    found = [one for one in every if any(op in SMALL_PRODUCTS for op in one.ops) and not may_chain(trace, one)]
+    rounds = {one.rounds for one in found}
+    if found:  # their backward pass, which goes round as often
+        found += [
+            one for one in every if one not in found and one.rounds in rounds and any(op.startswith(EVALUATE) for op in one.ops)
+        ]
+    effect = Effect(all_of(*(dropped(one.repeats) for one in found if one.repeats is not None)), kind=ONCE)
+    return _loop(trace, facts, found, " (forward and backward)" * (len(found) > 1), effect)
+
+
+def _loop(trace: Trace, facts: Facts, found: list[Candidate], more: str, effect: Effect) -> Seen | None:
+    path = facts.critical_path
+    if path is None or not found or not facts.steps:
+        return None
+    spans = Rows(trace.slices, once(np.concatenate([one.spans.at for one in found])))
+    share, steps = path.explained_us(spans) / path.window_us, len(facts.steps)
+    if max(share, spans.total_us / max(trace.steps.total_us, 1e-9)) < LEAST_SHARE:
+        return None
+    told = listed(f"{one.rounds} x ({one.name})" for one in found)
+    of_path = f": {about(share)} of the critical path" if share >= LEAST_SHARE else ""
+    seen = f"in a row{more}, per step: {told}; {us(spans.total_us / steps)} of CPU time{of_path}"
+    return Seen(seen, spans, share=share, effect=effect)
