@@ -145,7 +145,7 @@ def test_what_cannot_be_named_is_said(tmp_path, capsys):
 
 
 def test_the_lines_of_python_are_the_other_traces(tmp_path, capsys):
-    frame = event("python_function", "train.py(5): step", 1000, 900, CallFrom="train.py:50")
+    frame = event("python_function", "torch/functional.py(5): step", 1000, 900, CallFrom="train.py:50")
     graph = write(tmp_path / "graph.json", *replay(GEMM, ADD, GEMM, ADD))
     other = write(tmp_path / "eager.json", *eager(frame))
     assert cli.main([graph, "--names", other, "--by", "stack"]) == 0

@@ -174,9 +174,17 @@ def test_the_first_slice_and_the_first_node_count_as_the_others(tmp_path):
 
 @pytest.mark.parametrize("caller", [None, "run.py:9"])
 def test_the_first_function_counts_as_the_others(tmp_path, caller):
+    """What a function launches by an operator is at that function, not at the line that called it."""
     path = write(tmp_path / "t.json", python("train.py(1): main", 0, 90, caller), launch(5, 1), kernel(GEMM, 100, 10, 1))
     (row,) = line_facts(load(path, stacks=True))
-    assert (row.name, row.launched, row.share) == (caller or "train.py(1): main", 1, 1)
+    assert (row.name, row.launched, row.share) == ("train.py(1): main", 1, 1)
+
+
+def test_what_a_function_of_torch_does_is_at_the_line_that_called_that(tmp_path):
+    main, relu = python("train.py(1): main", 0, 90, "run.py:9"), python("torch/nn/functional.py(2): relu", 2, 80, "train.py:5")
+    path = write(tmp_path / "t.json", main, relu, launch(5, 1), kernel(GEMM, 100, 10, 1))
+    (row,) = line_facts(load(path, stacks=True))
+    assert (row.name, row.launched, row.share) == ("train.py:5", 1, 1)
 
 
 def test_a_frame_is_one_line_without_the_sign_between_frames(tmp_path):

@@ -363,10 +363,13 @@ def _line_that_called(trace: Trace, asked: AttributedWork) -> tuple[np.ndarray, 
     row[known] = np.where(is_chosen[at], at, around)
     if not says_line:
         return np.where(row < 0, -1, slices.name[row]), slices.names
-    # What a function does itself, which calls nothing that is recorded, is not at the line that called it.
-    itself = np.zeros(len(row), bool)
-    itself[known] = (slices.kind[at] == Kind.PYTHON) & slices.is_named(at, is_own_function)
-    key = np.where(itself, len(callers) + slices.name[asked.at], np.where(row < 0, -1, slices.detail[row]))
+    # What a function does itself is not at the line that called it: what calls nothing that is recorded, and operators (`+=`,
+    # `[]`, `@`), which are no calls of Python.
+    is_python = slices.kind == Kind.PYTHON
+    inner = np.where(is_python[at], at, innermost(slices, parents(slices, (*ON_CPU, Kind.PYTHON)), at, is_python))
+    function = np.full(len(row), -1)
+    function[known] = np.where((inner >= 0) & slices.is_named(np.maximum(inner, 0), is_own_function), inner, -1)
+    key = np.where(function >= 0, len(callers) + slices.name[function], np.where(row < 0, -1, slices.detail[row]))
     return key, [*callers, *slices.names]
 
 
