@@ -24,10 +24,12 @@ from reader_helpers.events import (
     step,
     write,
 )
+from reader_helpers.played import as_played  # noqa: F401  # in each test of this file
 from trace_reader import analyze, cli, load, read
 from trace_reader.analysis.trace.cpu_time import CpuActivity
 from trace_reader.analysis.trace.critical_path import critical_path, windows
 from trace_reader.findings import PATTERNS
+from trace_reader.findings.catalogue import ENTRIES
 from trace_reader.findings.registry import a_step
 from trace_reader.findings.verdict import verdict_sentence
 
@@ -134,6 +136,31 @@ def cats(*durations):
 def queued(n):
     """Launches, one after the other, of kernels that run from 100 µs on."""
     return [e for k in range(n) for e in (call("cudaLaunchKernel", k / 10, 0.1, k), kernel(ADD, 100 + k, 1, k))]
+
+
+RMS = [f"aten::{name}" for name in ("pow", "mean", "add", "rsqrt", "mul")]
+
+
+def python(name, ts, dur):
+    return event("python_function", name, ts, dur)
+
+
+def allocated(ts, address, blocks):
+    """2 MiB more, of so many blocks then."""
+    return memory(ts, address, 2 * MIB, blocks * 2 * MIB)
+
+
+def run_of(names):
+    """Ops one after the other, each with a kernel."""
+    found = enumerate(names)
+    return [e for n, name in found for e in (op(name, 100 * n, 90), launch(100 * n + 1, n), kernel(ADD, 100 * n + 5, 80, n))]
+
+
+def expert(n, width):
+    """A product of a loop's round, 64 wide, and what follows."""
+    shapes = {"Input Dims": [[32, 64], [64, width]], "Input type": ["float", "float"]}
+    relu = {"Input Dims": [[32, width]], "Input type": ["float"]}
+    return op("aten::mm", 100 * n, 40, **shapes), op("aten::relu", 100 * n + 50, 40, **relu)
 
 
 LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
@@ -518,6 +545,50 @@ CASES = {
         "1 crossing slice: b",
         [kernel("a", 0, 10, 1), kernel("b", 5, 10, 2, stream=8)],
     ),
+    "threads-take-turns": (
+        [step(0, 0, 1000), *linked(ADD, 0, 5, 1), *on(2, op("aten::add", 300, 40), launch(310, 2)), kernel(ADD, 320, 5, 2)],
+        "2 threads launch 2 of the trace's 2 launches, and the GPU waits for the CPU in 95% of the critical path",
+        [step(0, 0, 1000), *linked(ADD, 0, 5, 1), op("aten::add", 300, 40), launch(310, 2), kernel(ADD, 320, 5, 2)],
+    ),
+    "own-function": (
+        [step(0, 0, 1000), python("train.py(5): step", 10, 980), python("train.py(9): pad", 20, 600),
+         op("aten::add", 30, 10), op("aten::mm", 700, 250)],
+        "train.py(9): pad, once per step: 600.0 µs with all that it calls, 60% of the steps' time",
+        [step(0, 0, 1000), python("train.py(5): step", 10, 980), python("torch/x.py(9): pad", 20, 600),
+         op("aten::mm", 700, 250)],
+    ),
+    "compiled-runs-eager": (
+        [step(0, 0, 100), op("TorchDynamo Cache Lookup", 5, 10), *linked(ADD, 40, 20)],
+        "1 cache lookup per step, and no compiled region in the trace",
+        [step(0, 0, 100), op("TorchDynamo Cache Lookup", 5, 10), op("Torch-Compiled Region: 0/0", 30, 60), *linked(ADD, 40, 20)],
+    ),
+    "graph-of-compiled-code": (
+        [step(0, 0, 1000), op("Torch-Compiled Region: 0/0", 0, 990), *(e for n in range(8) for e in linked(ADD, 100 * n, 2, n))],
+        "8 kernels per step, launched one by one from compiled code; the GPU waits for the CPU or a launch in 100% of the "
+        "critical path",
+        [step(0, 0, 1000), op("Torch-Compiled Region: 0/0", 0, 990), *(e for n in range(7) for e in linked(ADD, 100 * n, 2, n))],
+    ),
+    "memory-grows": (
+        [e for n in range(3) for e in (step(n, 100 * n, 90), op("aten::mm", 100 * n, 50), allocated(100 * n + 5, n, n + 1))],
+        "GPU 0 memory: 2.0 MiB, 4.0 MiB, 6.0 MiB at the ends of the steps: 2.0 MiB more after each",
+        [e for n in range(3) for e in (step(n, 100 * n, 90), op("aten::mm", 100 * n, 50), allocated(100 * n + 5, n, 1),
+                                       memory(100 * n + 50, n, -2 * MIB, 0))],
+    ),
+    "written-out": (
+        [step(0, 0, 1000), *run_of(RMS)],
+        "per step: 1 x RMSNorm, of 5 ops",
+        [step(0, 0, 1000), *run_of(RMS[1:])],
+    ),
+    "loop-over-tensors": (
+        [step(0, 0, 1000), *(e for n in range(8) for e in (op("aten::mul_", 100 * n, 40), op("aten::add_", 100 * n + 50, 40)))],
+        "in a row, per step: 8 x (aten::add_, aten::mul_); 640.0 µs of CPU time: 64% of the critical path",
+        [step(0, 0, 1000), *(e for n in range(7) for e in (op("aten::mul_", 100 * n, 40), op("aten::add_", 100 * n + 50, 40)))],
+    ),
+    "loop-of-small-products": (
+        [step(0, 0, 1000), *(e for n in range(8) for e in expert(n, 16))],
+        "in a row, per step: 8 x (aten::mm, aten::relu); 640.0 µs of CPU time: 64% of the critical path",
+        [step(0, 0, 1000), *(e for n in range(8) for e in expert(n, 64))],  # as wide out as in: a layer may take what one made
+    ),
     "zero-timestamps": (
         [step(0, 5e12, 10), launch(5e12 + 1, 1), kernel("a", 0, 5, 1), kernel("a", 5e12 + 5, 5, 1)],
         "kernels with a start or a duration of 0: 1 of 1",
@@ -527,7 +598,8 @@ CASES = {
 
 
 def test_every_finding_has_a_case():
-    assert set(PATTERNS) == set(CASES)
+    """Those of the catalogue in test_catalogue.py."""
+    assert set(PATTERNS) == set(CASES) | {entry.slug for entry in ENTRIES}
 
 
 def found(path, events):
