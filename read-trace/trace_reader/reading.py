@@ -22,6 +22,7 @@ KNOWN_IN_C = {
     "deepcopy": "Copy less, or only the tensors (tensor.clone()).",
     "sleep": "The program waits there on purpose.",
 }
+OF_THE_GPU = frozenset(["gpu-bound", "copy-bound", "mixed"])
 OF_THE_CPU = frozenset(["overhead-bound", "input-bound", "cpu-only", "mixed"])
 
 
@@ -76,7 +77,8 @@ def with_places(reading: Reading, stacks: Trace | None = None) -> Reading:
     """The reading with the places of its run, where that can be played again. `stacks`: the same trace, loaded with stacks."""
     if not reading.can_be_asked or reading.run is None:
         return reading
-    found = tuple(places(reading.run, reading.facts.plain, stacks))
+    with_floors = reading.facts.verdict in OF_THE_GPU  # elsewhere faster kernels save nothing that shows
+    found = tuple(places(reading.run, reading.facts.plain, stacks, with_floors))
     told = tuple(one.place for one in found)
     return msgspec.structs.replace(reading, facts=msgspec.structs.replace(reading.facts, places=told), places=found)
 

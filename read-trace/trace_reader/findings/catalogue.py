@@ -2,9 +2,9 @@
 behind them, and the change that people make there.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from importlib.resources import files
+from pathlib import Path
 import re
 import tomllib
 from typing import Literal
@@ -58,10 +58,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     whole: bool = False
     unless: tuple[str, ...] = ()
 
-    def names(self) -> Callable[[str], bool]:
+    def is_one(self, name: str) -> bool:
         """Whether an op's name is one of its ops."""
-        pattern = re.compile("|".join(re.escape(op).replace(r"\*", ".*") for op in self.ops))
-        return lambda name: pattern.fullmatch(name) is not None
+        return name in self.ops or any(
+            name.startswith(first) and last in name for first, star, last in (op.partition("*") for op in self.ops) if star
+        )
 
 
 def _large_table(tensors: list[Tensor | None], inputs: Inputs) -> bool:
@@ -107,11 +108,10 @@ def places_of(entry: Entry, trace: Trace, facts: Facts) -> Rows | None:
         return None
     if entry.phase and (entry.phase == "training") != trace.has_backward:
         return None
-    is_one = entry.names()
-    if not any(map(is_one, trace.op_names)):
+    if not any(map(entry.is_one, trace.op_names)):
         return None
     slices = trace.slices
-    ops = trace.ops.where(trace.ops.is_named(is_one))
+    ops = trace.ops.where(trace.ops.is_named(entry.is_one))
     ops = ops.where(trace.step_at(ops.start_ns) >= 0) if len(trace.steps) else ops
     ops = _of_inputs(entry, ops)
     if entry.shape == "low_rank":
@@ -287,7 +287,7 @@ def _effect(entry: Entry, trace: Trace, spans: Rows) -> Effect:
 
 def entries() -> tuple[Entry, ...]:
     """The entries of changes.toml, in its order."""
-    text = files("trace_reader.findings").joinpath("changes.toml").read_text("utf-8")
+    text = Path(__file__).with_name("changes.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(text)["change"], tuple[Entry, ...])
 
 

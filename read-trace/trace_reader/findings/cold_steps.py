@@ -5,6 +5,7 @@ from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.step_facts import entry_gaps
 from trace_reader.findings.registry import Seen, finding
 from trace_reader.link.trace import Trace
+from trace_reader.model.rows import median
 from trace_reader.units import us
 
 COLD_FACTOR = 1.5
@@ -21,7 +22,7 @@ def _cold_start(trace: Trace, facts: Facts) -> Seen | None:
     if len(facts.steps) < 3 or facts.server_steps:  # of a server, prefill and decode are no equal steps
         return None
     first, *later = (s.cpu_us - s.sync_us for s in facts.steps)  # what the CPU waits for the GPU is no cost of its own
-    middle = float(np.median(later))
+    middle = median(np.array(later))
     if first < COLD_FACTOR * middle:
         return None
     seen = f"{facts.steps[0].name} takes {us(first)} of CPU time, the later steps {us(middle)} (median)"

@@ -24,7 +24,8 @@ from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Inputs, Kind
 
-MOST_ASKED = 24  # places, of which the replay is asked: those with the most time on the CPU and the GPU
+MOST_NODES = 5000  # of the run that is asked: of a longer one, its first steps
+MOST_ASKED, MOST_TOLD = 20, 10  # places, of which the replay is asked: those with the most time on the CPU and the GPU; all
 LEAST_GAIN = 0.01  # of a step, that a place is told for
 SAME = 0.95  # of an outer place's gain: what an inner one saves then, is the outer one's
 ALL_OF_A_STEP = 0.97  # what encloses so much names nothing
@@ -53,11 +54,11 @@ class AskedPlace(msgspec.Struct, frozen=True, eq=False):
     spans: Rows
 
 
-def places(run: RunWithoutProfiler, plain: PlainRun, stacks: Trace | None = None) -> list[AskedPlace]:
+def places(run: RunWithoutProfiler, plain: PlainRun, stacks: Trace | None = None, with_floors: bool = True) -> list[AskedPlace]:
     """The places of a run, what saves most first; of places in one another that save the same, the innermost. `stacks`: the same
-    trace, loaded with stacks, for modules and the program's functions.
+    trace, loaded with stacks, for modules and the program's functions. `with_floors`: ask what the GPU's work at its floor saves.
     """
-    trace = run.trace
+    trace, run = run.trace, run.with_fewer_steps(MOST_NODES)
     times = run.plain_times(plain)[:2]
     if not times or not len(trace.steps):
         return []
@@ -67,29 +68,43 @@ def places(run: RunWithoutProfiler, plain: PlainRun, stacks: Trace | None = None
     work = Work(trace)
     found = [(one, cpu_us_of(one.spans, window), work.time_us(one.spans)) for one in found]
     found.sort(key=lambda item: (-item[1] - item[2], item[0].name))
-    factors = _floors(trace)
+    factors = _floors(trace) if with_floors else Rows(trace.slices, np.zeros(0, np.int64), factor=np.zeros(0))
     of = RECORDED if plain.how == UNKNOWN else PLAIN
+    first = [(_gain(run, times[:1], dropped(item[0].spans), of).high, item) for item in found[:MOST_ASKED]]
+    first = sorted([one for one in first if one[0] >= LEAST_GAIN], key=lambda one: (-one[0], one[1][0].name))
     asked = []
-    for candidate, cpu_us, gpu_us in found[:MOST_ASKED]:
-        gone = _gain(run, times, dropped(candidate.spans), of)
-        if gone.high < LEAST_GAIN:
-            continue
-        rows = work.launched_in(candidate.spans)
-        at = np.searchsorted(factors.at, rows.at) if len(factors) else np.zeros(0, np.int64)
-        floor = None
-        if len(rows) and len(factors) and (factors.at[np.minimum(at, len(factors) - 1)] == rows.at).all():
-            factor = factors.factor[at]
-            if (rows.duration_us * np.isfinite(factor)).sum() >= KNOWN * rows.duration_us.sum():
-                floor = _gain(run, times, scaled(rows, np.where(np.isfinite(factor), factor, 1.0)), of)
-        once_gain = _gain(run, times, dropped(candidate.repeats), of) if candidate.repeats is not None else None
+    for number, (at_one_end, (candidate, cpu_us, gpu_us)) in enumerate(first):
+        is_told = number < MOST_TOLD  # of the others the rest is not asked
+        other = _gain(run, times[1:], dropped(candidate.spans), of) if is_told and len(times) > 1 else None
+        rows = work.launched_in(candidate.spans) if is_told else None
+        left = _at_the_floor(factors, rows) if rows is not None and len(rows) else None
+        floor = None if rows is None or left is None else _gain(run, times[:1], scaled(rows, left), of)
+        once_gain = _gain(run, times[:1], dropped(candidate.repeats), of) if candidate.repeats is not None and is_told else None
         n = len(trace.steps)
         place = Place(
             candidate.kind, candidate.name, (candidate.rounds or len(candidate.spans) / n), _shapes(candidate.spans),
-            cpu_us / len(steps), gpu_us / n, gone, floor, once_gain, candidate.rounds, candidate.ops,
+            cpu_us / len(steps), gpu_us / n, _wider(at_one_end, other, of), floor, once_gain, candidate.rounds, candidate.ops,
         )  # fmt: skip
         asked.append(AskedPlace(place, candidate.spans))
     asked.sort(key=lambda one: (-_middle(one.place.gone), one.place.kind, one.place.name))
     return _without_the_same(asked)
+
+
+def _at_the_floor(factors: Rows, rows: Rows) -> np.ndarray | None:
+    """Of each GPU event what is left at its floor; None where that is not known of most of their time."""
+    if not len(factors):
+        return None
+    at = np.minimum(np.searchsorted(factors.at, rows.at), len(factors) - 1)
+    factor = np.where(factors.at[at] == rows.at, factors.factor[at], np.nan)
+    is_known = np.isfinite(factor)
+    known_us = float(rows.duration_us[is_known].sum())
+    return np.where(is_known, factor, 1.0) if known_us >= KNOWN * rows.total_us else None
+
+
+def _wider(at_one_end: float, other: Gain | None, of: str) -> Gain:
+    """What is saved at both ends of the plain step."""
+    ends = [at_one_end] if other is None else [at_one_end, other.low, other.high]
+    return Gain(min(ends), max(ends), of)
 
 
 def _middle(gain: Gain) -> float:
@@ -261,7 +276,7 @@ def _without_the_same(asked: list[AskedPlace]) -> list[AskedPlace]:
             if other is not one
             and _middle(other.place.gone) >= least
             and lies_in(other.spans, one.spans)
-            and (number < place or not lies_in(one.spans, other.spans))  # of two that are the same, the first stays
+            and (other.spans.total_us, number) < (one.spans.total_us, place)  # of two that are the same, the first stays
         ]
         names_something = _middle(one.place.gone) < ALL_OF_A_STEP or one.place.kind in (OP, BACKWARD, LOOP)
         if not inner and names_something:

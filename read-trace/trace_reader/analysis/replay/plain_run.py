@@ -75,8 +75,8 @@ NOTHING, EVERYTHING = ProfilerOverhead(0.0, 0.0, 0.0, 0.0), ProfilerOverhead(1e6
 # Where prices say that the profiler took much, it took less: so much of what they say beyond MUCH.
 MUCH, BEYOND = 0.4, 0.5
 # What is told lies so far below and above, by the logarithm: so much, and so much times the share that the profiler took.
-BELOW, ABOVE = (0.04, 0.5), (0.05, 0.35)
-CPU_BELOW, CPU_ABOVE = (0.18, 0.3), (0.06, 0.4)
+BELOW, ABOVE = (0.05, 0.65), (0.07, 0.5)
+CPU_BELOW, CPU_ABOVE = (0.28, 0.45), (0.1, 0.6)
 WITHOUT_SHAPES_US = 2.0  # of an op
 SHORT_FUNCTION_US = 0.2  # that a function costs at least
 BETWEEN_US = 100.0  # of the time between two steps, the profiler's at most: it took 38 to 45 us there
@@ -241,6 +241,12 @@ class RunWithoutProfiler:
             self.prices = CPU_PRICES
         elif not trace.header.get("record_shapes"):
             self.prices = msgspec.structs.replace(PRICES, op_us=WITHOUT_SHAPES_US)
+
+    def with_fewer_steps(self, nodes: int) -> "RunWithoutProfiler":
+        """The run, or its first steps, two at least, where it has more nodes than that."""
+        steps, all_nodes = len(self.replay.steps), len(self.replay.nodes.recorded_ns)
+        fewer = max(2, steps * nodes // max(all_nodes, 1))
+        return self if all_nodes <= nodes or fewer >= steps else RunWithoutProfiler(self.trace, fewer)
 
     @property
     def functions(self) -> float:

@@ -1,0 +1,148 @@
+"""Judge the reader's advice on pairs of programs that somebody measured, yours for instance.
+
+    uv run benchmarks/advice/score.py FOLDER                       print a row for each pair, and the scores
+    uv run benchmarks/advice/score.py FOLDER --names NAMES.json    with the words that name each change
+    uv run benchmarks/advice/score.py FOLDER --keep unseen         keep the rows in benchmarks/advice/unseen.json
+
+FOLDER holds NAME.before.json.gz (a trace of the program before its change) and pairs.json: by name `before_ms`, the time of a step
+without the profiler, `saved`, the share of it that the change saved, `truth`, the change in words, `null`, whether it brings
+nothing, and `names`, a regular expression that right advice matches (its id, what was seen or what to do). Without it the first
+finding that tells a gain is judged.
+
+The score of an interval at 80% (Gneiting and Raftery, Journal of the American Statistical Association 102, 2007): its width, and
+ten times the distance of what was measured, at most 1; 1 where nothing is told. Its mean over the pairs that save more than 0.03.
+"""
+
+import argparse
+import json
+from pathlib import Path
+import re
+import sys
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from trace_reader import Facts, read, write_all
+
+HERE = Path(__file__).resolve().parent
+FIRST, SOME, TOLERANCE, PROMISE = 2, 0.03, 0.03, 0.05  # findings; shares of a step
+MISS = 10.0  # times the distance
+WORST = 1.0
+
+
+def row(name: str, pair: dict[str, Any], facts: Facts, pattern: str | None) -> dict[str, Any]:
+    """What was told of a pair, beside what was measured. `place`: of the finding that names the change, from 1; None: none does."""
+    findings = [f for f in facts.findings if f.slug != facts.verdict or f.gain]
+    texts = [f"{f.slug} {f.seen} {f.next}" for f in findings]
+    named = [n for n, text in enumerate(texts) if pattern and re.search(pattern, text, re.IGNORECASE)]
+    if pattern is None:
+        named = [n for n, finding in enumerate(findings) if finding.gain][:1]
+    gain = findings[named[0]].gain if named else None
+    plain = facts.plain
+    return {
+        "change": pair.get("truth", ""),
+        "kind": pair.get("kind", ""),
+        "null": bool(pair.get("null")),
+        "before_ms": round(pair["before_ms"], 4),
+        "saved": round(pair["saved"], 4),
+        "verdict": facts.verdict,
+        "place": named[0] + 1 if named and pattern else None,
+        "slug": findings[named[0]].slug if named else None,
+        "told": [round(gain.low, 4), round(gain.high, 4)] if gain else None,
+        "first": [finding.slug for finding in findings[:FIRST]],
+        "plain_ms": [round(plain.low_us / 1000, 4), round(plain.high_us / 1000, 4)] if plain.low_us and plain.high_us else None,
+    }
+
+
+def distance(one: dict[str, Any]) -> float:
+    """How far what was measured is from what was told; 0 inside."""
+    low, high = one["told"]
+    return max(low - one["saved"], one["saved"] - high, 0.0)
+
+
+def interval_score(one: dict[str, Any]) -> float:
+    if one["told"] is None:
+        return WORST
+    return min(WORST, one["told"][1] - one["told"][0] + MISS * distance(one))
+
+
+def scores(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Of the pairs that save something: how many are named by the first two findings, told a gain, and inside; the mean score and
+    width. Of the others, of how many too much is promised. Of all, how many plain steps are told, and hold what was measured.
+    """
+    some = [one for one in rows.values() if not one["null"] and one["saved"] > SOME]
+    nulls = [one for one in rows.values() if one not in some]
+    told = [one for one in some if one["told"]]
+    steps = [one for one in rows.values() if one["plain_ms"]]
+    return {
+        "pairs": len(rows),
+        "some": len(some),
+        "named": sum(one["place"] is not None and one["place"] <= FIRST for one in some),
+        "told": len(told),
+        "inside": sum(distance(one) <= TOLERANCE for one in told),
+        "score": sum(map(interval_score, some)) / max(len(some), 1),
+        "width": sum(one["told"][1] - one["told"][0] for one in told) / max(len(told), 1),
+        "nulls": len(nulls),
+        "promised": sum(one["told"] is not None and one["told"][1] > PROMISE for one in nulls),
+        "plain_told": len(steps),
+        "plain_inside": sum(one["plain_ms"][0] <= one["before_ms"] <= one["plain_ms"][1] for one in steps),
+    }
+
+
+def table(rows: dict[str, dict[str, Any]]) -> list[str]:
+    """A row for each pair, what saves most first."""
+    lines = []
+    for name, one in sorted(rows.items(), key=lambda item: -item[1]["saved"]):
+        told = f"{one['told'][0]:.2f} to {one['told'][1]:.2f}" if one["told"] else "-"
+        named = f"{one['slug']} ({one['place'] or '-'})" if one["slug"] else f"- ({', '.join(one['first'])})"
+        lines.append(
+            f"{name:24}{one['saved']:6.2f}{' null' if one['null'] else '     '}  {told:14}{interval_score(one):5.2f}  {named}"
+        )
+    return lines
+
+
+def summary(found: dict[str, Any]) -> list[str]:
+    some, told = found["some"], found["told"]
+    return [
+        f"{found['pairs']} pairs, {some} of which save more than {SOME:.0%}:",
+        f"  named by the first {FIRST} findings   {found['named']} of {some}",
+        f"  a gain is told                 {told} of {some}",
+        f"  measured inside (± {TOLERANCE})       {found['inside']} of {some}",
+        f"  interval score                 {found['score']:.2f} (nothing told: 1), mean width {found['width']:.2f}",
+        f"  more than {PROMISE:.0%} promised, nulls   {found['promised']} of {found['nulls']}",
+        f"  plain step told                {found['plain_told']} of {found['pairs']}, inside {found['plain_inside']}",
+    ]
+
+
+def judged(folder: Path, names: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """The rows of a folder's pairs."""
+    pairs = json.loads((folder / "pairs.json").read_text())
+    rows = {}
+    for name, pair in sorted(pairs.items()):
+        print(name, file=sys.stderr, flush=True)
+        facts = read(str(folder / f"{name}.before.json.gz"))
+        rows[name] = row(name, pair, facts, names.get(name) or pair.get("names"))
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--names", type=Path, help="JSON: by pair, a regular expression that right advice matches")
+    parser.add_argument("--keep", metavar="NAME", help="keep the rows as benchmarks/advice/NAME.json")
+    args = parser.parse_args()
+    if not (args.folder / "pairs.json").exists():
+        parser.error(f"{args.folder} has no pairs.json")
+    rows = judged(args.folder, json.loads(args.names.read_text()) if args.names else {})
+    print(
+        "\n".join(
+            [f"{'pair':24}{'saved':>6}       {'told':14}{'score':>5}  named by (place)", *table(rows), "", *summary(scores(rows))]
+        )
+    )
+    if args.keep:
+        lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(one)}" for name, one in rows.items())
+        write_all({HERE / f"{args.keep}.json": f"{{\n{lines}\n}}\n".encode()})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
