@@ -4,8 +4,8 @@
     uv run benchmarks/advice/score.py FOLDER --names NAMES.json    with the words that name each change
     uv run benchmarks/advice/score.py FOLDER --keep unseen         keep the rows in benchmarks/advice/unseen.json
 
-FOLDER holds NAME.before.json.gz (a trace of the program before its change) and pairs.json: by name `before_ms`, the time of a step
-without the profiler, `saved`, the share of it that the change saved, `truth`, the change in words, `null`, whether it brings
+FOLDER holds NAME.before.json.gz (a trace of the program before its change) and pairs.json: by name `before_ms`, the time of a
+step without the profiler, `saved`, the share of it that the change saved, `truth`, the change in words, `null`, whether it brings
 nothing, and `names`, a regular expression that right advice matches (its id, what was seen or what to do). Without it the first
 finding that tells a gain is judged.
 
@@ -30,7 +30,9 @@ WORST = 1.0
 
 
 def row(name: str, pair: dict[str, Any], facts: Facts, pattern: str | None) -> dict[str, Any]:
-    """What was told of a pair, beside what was measured. `place`: of the finding that names the change, from 1; None: none does."""
+    """What was told of a pair, beside what was measured. `place`: of the finding that names the change, from 1; None: no one does
+    so.
+    """
     findings = [f for f in facts.findings if f.slug != facts.verdict or f.gain]
     texts = [f"{f.slug} {f.seen} {f.next}" for f in findings]
     named = [n for n, text in enumerate(texts) if pattern and re.search(pattern, text, re.IGNORECASE)]
