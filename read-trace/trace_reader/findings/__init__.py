@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.replay.edits import Effect, all_of
+from trace_reader.analysis.replay.edits import AS_PLAYED, Effect, all_of, dropped
 from trace_reader.analysis.replay.places import AskedPlace
 from trace_reader.analysis.replay.plain_run import RunWithoutProfiler
 from trace_reader.analysis.replay.what_if import Gain, busy_after, gain_of, gains_together, subsets
 from trace_reader.analysis.trace.critical_path import CriticalPath
-from trace_reader.analysis.trace.facts import Evidence, Facts, Finding
+from trace_reader.analysis.trace.facts import WORTH_A_CHANGE, Evidence, Facts, Finding
 from trace_reader.analysis.trace.summarize import processes_for
 from trace_reader.findings import (
     attention,
@@ -65,7 +65,9 @@ GENERIC = frozenset(
 AS_MUCH = 0.4  # of what generic advice may bring: so much of that is explained by a change that stands before it
 UNPLAYED = 0.5  # of the share of the path that a change explains, where it cannot be played: so much it may save
 WIDEST = 0.5  # of a step, between the ends of a gain that is told
-MOST_CHOICES = 4  # findings, whose changes can be chosen together
+MOST_CHOICES = 4  # findings, and places, whose changes can be chosen together
+LONGEST_CHOICE = 60  # characters of a place's name
+WITHOUT_PLACE = "The most that a change at this place can save."
 
 
 class Reading(msgspec.Struct, frozen=True, eq=False):
@@ -149,14 +151,23 @@ class Choices(msgspec.Struct, frozen=True):
 
 
 def choices(reading: Reading) -> Choices | None:
-    """What the advice of several findings saves together; None where none is known to, or the plain step is not known."""
+    """What the advice of several findings saves together, and, where these are few, what is saved without the places of which
+    none of them speaks; None where nothing is known to, or the plain step is not known.
+    """
     facts, run = reading.facts, reading.run
     told = [f for f in facts.findings if f.gain and not f.is_worthless and (f.slug != facts.verdict or f.slug in NAMING)]
-    if run is None or not told or not facts.plain.step_us or not _can_be_asked(run, facts):
+    if run is None or not facts.plain.step_us or not _can_be_asked(run, facts):
         return None
     told = told[:MOST_CHOICES]
     effects = [effect for finding in told if (effect := reading.effect(finding.slug))]
+    seen = " ".join(finding.seen for finding in told)
+    asked = [one for one in reading.places if one.place.name not in seen and one.place.gone.high >= WORTH_A_CHANGE]
+    asked = asked[: MOST_CHOICES - len(told)]
+    effects += [Effect(dropped(one.spans), kind=AS_PLAYED) for one in asked]
     changes = tuple(Choice(finding.slug, finding.next) for finding in told)
+    changes += tuple(Choice(f"without {one.place.name[:LONGEST_CHOICE]}", WITHOUT_PLACE) for one in asked)
+    if not changes:
+        return None
     every = subsets(effects)
     busy_us = tuple(busy_after(run, all_of(*(effect.most for effect in chosen))) for chosen in every)
     return Choices(changes, tuple(gains_together(run, facts.plain, effects)), busy_us)

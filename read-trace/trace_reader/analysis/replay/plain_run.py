@@ -243,9 +243,9 @@ class RunWithoutProfiler:
             self.prices = msgspec.structs.replace(PRICES, op_us=WITHOUT_SHAPES_US)
 
     def with_fewer_steps(self, nodes: int) -> "RunWithoutProfiler":
-        """The run, or its first steps, two at least, where it has more nodes than that."""
+        """The run, or its first steps, four at least (two would tell of one), where it has more nodes than that."""
         steps, all_nodes = len(self.replay.steps), len(self.replay.nodes.recorded_ns)
-        fewer = max(2, steps * nodes // max(all_nodes, 1))
+        fewer = max(LEAST_STEPS + 1, steps * nodes // max(all_nodes, 1))
         return self if all_nodes <= nodes or fewer >= steps else RunWithoutProfiler(self.trace, fewer)
 
     @property
