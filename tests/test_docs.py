@@ -107,6 +107,7 @@ def test_the_pages_name_every_flag_and_no_other():
         "--steps_from",
         "--by",
         "--names",
+        "--places",
         "--time",
         "--recompiles",
         "--what_if",

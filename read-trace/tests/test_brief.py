@@ -56,7 +56,7 @@ def test_brief_names_three_changes_at_most_and_nothing_that_changes_nothing(caps
     numbered = [line.split()[1] for line in told(capsys, shapes, "--brief")[1].splitlines() if line[0].isdigit()]
     assert numbered == ["unfused-attention", "slow-pointwise", "hidden-copy"]
     cold = told(capsys, GALLERY / "01_matmul_add" / "64_bf16_cold_eager.json", "--brief")[1]
-    assert "\nno finding that names a change\nplaces, and what a step saves without them: matmul_add 93%; " in cold
+    assert "\nno finding that names a change\nplaces, and what a step saves without them: matmul_add 90% to 93%; " in cold
     assert "\nalso: overhead-bound, cold-start, " in cold
 
 

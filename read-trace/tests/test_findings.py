@@ -11,6 +11,7 @@ from reader_helpers.events import (
     H200,
     MIB,
     annotation,
+    backward,
     call,
     event,
     forward,
@@ -154,6 +155,15 @@ def run_of(names):
     """Ops one after the other, each with a kernel."""
     found = enumerate(names)
     return [e for n, name in found for e in (op(name, 100 * n, 90), launch(100 * n + 1, n), kernel(ADD, 100 * n + 5, 80, n))]
+
+
+def isnan(ts):
+    return op("aten::isnan", ts, 20)
+
+
+def round_of(first, second):
+    """Sixteen times one op and then another."""
+    return [e for n in range(16) for e in (op(first, 100 * n, 40), op(second, 100 * n + 50, 40))]
 
 
 def expert(n, width):
@@ -567,6 +577,28 @@ CASES = {
         "8 kernels per step, launched one by one from compiled code; the GPU waits for the CPU or a launch in 100% of the "
         "critical path",
         [step(0, 0, 1000), op("Torch-Compiled Region: 0/0", 0, 990), *(e for n in range(7) for e in linked(ADD, 100 * n, 2, n))],
+    ),
+    "copies-in-turn": (
+        [step(0, 0, 100), launch(1, 1, "cudaMemcpyAsync"), memcpy(20, 30, 1, "Memcpy HtoD (Pinned -> Device)"), launch(3, 2),
+         kernel(ADD, 50, 150, 2)],
+        "1 copy per step on the kernels' stream, 30.0 µs of a step: 15% of the critical path",
+        [step(0, 0, 100), launch(1, 1, "cudaMemcpyAsync"), memcpy(20, 30, 1, "Memcpy HtoD (Pinned -> Device)", stream=9),
+         launch(3, 2), kernel(ADD, 50, 150, 2)],
+    ),
+    "backward-twice": (
+        [step(0, 0, 1000), *on(2, *(backward("Mm", 100 * n, 90, n % 3) for n in range(6)))],
+        "3 of 6 nodes per step run again",
+        [step(0, 0, 1000), *on(2, *(backward("Mm", 100 * n, 90, n) for n in range(6)))],
+    ),
+    "anomaly-detection": (
+        [step(0, 0, 1000), *on(2, *(e for n in range(4) for e in (backward("Mm", 100 * n, 90, n), isnan(100 * n + 50))))],
+        "4 of 4 nodes of the backward pass look for NaN",
+        [step(0, 0, 1000), *on(2, *(backward("Mm", 100 * n, 90, n) for n in range(4)), isnan(50))],
+    ),
+    "repeated-ops": (
+        [step(0, 0, 2000), *round_of("aten::select", "aten::maximum")],
+        "in a row, per step: 16 x (aten::maximum, aten::select); 1.28 ms of CPU time: 64% of the critical path",
+        [step(0, 0, 2000), *round_of("aten::layer_norm", "aten::maximum")],
     ),
     "memory-grows": (
         [e for n in range(3) for e in (step(n, 100 * n, 90), op("aten::mm", 100 * n, 50), allocated(100 * n + 5, n, n + 1))],

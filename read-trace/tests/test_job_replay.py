@@ -124,7 +124,7 @@ def test_without_its_straggler_a_job_takes_what_it_takes_without_the_fault():
     assert changed.recorded_step_us == pytest.approx(38_960, abs=30) and changed.of == "estimated"
     without_us = step_period_us(load(str(JOBS["data_parallel_25mb"][0])))  # its GPUs are busy: with and without the profiler
     # What is told begins 45 us above what it was: 0.2% of it.
-    assert (changed.changed_low_us, without_us) == (pytest.approx(25_335.2, abs=0.1), pytest.approx(25_290.4, abs=0.1))
+    assert (changed.changed_low_us, without_us) == (pytest.approx(25_053.3, abs=0.1), pytest.approx(25_290.4, abs=0.1))
     assert without_us < changed.changed_high_us < changed.plain.low_us
 
 
@@ -155,12 +155,12 @@ def test_a_jobs_step_without_the_profiler_is_estimated_by_its_prices(tmp_path, c
     middle = 8045 - 30 - 2 - 6.3 - 1
     took = 1 - middle / 8045
     assert (changed.of, changed.plain.step_us) == ("estimated", pytest.approx(middle, abs=0.1))
-    assert changed.plain.low_us == pytest.approx(middle * math.exp(-0.04 - 0.5 * took), abs=0.5)
-    assert changed.plain.high_us == pytest.approx(min(middle * math.exp(0.05 + 0.35 * took), 8045 * 1.05), abs=0.5)
-    assert (changed.gain_low, changed.gain_high) == (pytest.approx(6000 / 8045), pytest.approx(0.7535, abs=1e-4))
+    assert changed.plain.low_us == pytest.approx(middle * math.exp(-0.05 - 0.65 * took), abs=0.5)
+    assert changed.plain.high_us == pytest.approx(min(middle * math.exp(0.12 + 0.45 * took), 8045 * 1.05), abs=0.5)
+    assert (changed.gain_low, changed.gain_high) == (pytest.approx(6000 / 8045), pytest.approx(0.755, abs=1e-4))
     assert cli.main([*paths, "--what_if", "rank 1 like 0"]) == 0
     assert capsys.readouterr().out.endswith(
-        "  recorded: a step takes 8.04 ms\n  without the profiler: 7.67 ms to 8.43 ms, estimated\n"
+        "  recorded: a step takes 8.04 ms\n  without the profiler: 7.59 ms to 8.45 ms, estimated\n"
         "  changed: 1.89 ms to 2.14 ms, which saves 75% of a step\n"
     )
 
@@ -214,7 +214,7 @@ def test_the_report_on_a_job_says_what_its_straggler_costs_of_a_step_without_the
     said = capsys.readouterr().out
     assert (
         "\nwhat it costs: 75% of a step (--what_if 'rank 1 like 0')\n"
-        "without the profiler a step takes an estimated 7.67 ms to 8.43 ms, 8.04 ms\n  recorded\n"
+        "without the profiler a step takes an estimated 7.59 ms to 8.45 ms, 8.04 ms\n  recorded\n"
     ) in said
     assert cli.main([*paths, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -264,7 +264,7 @@ def test_a_ranks_finding_is_told_with_what_it_saves_of_the_jobs_step(capsys):
     between = found["python-between-ops"]
     assert between["ranks"] == [1] and between["gain"]["low"] == 0 and 0.3 < between["gain"]["high"] < 0.37
     assert cli.main([*map(str, JOBS["data_parallel_slow30"])]) == 0
-    assert "\nbest change (python-between-ops of rank 1, saves up to 32% of a step): " in capsys.readouterr().out
+    assert "\nbest change (python-between-ops of rank 1, saves up to 33% of a step): " in capsys.readouterr().out
     assert cli.main([*map(str, JOBS["data_parallel_25mb"])]) == 0
     assert (
         "\nbest change (unfused-pointwise of all ranks, saves up to 7% of a step): Fuse\n  pointwise kernels with torch.compile, "
@@ -300,7 +300,7 @@ def test_the_gpu_of_a_late_rank_is_no_floor_for_a_step_without_it(tmp_path):
         paths.append(str(tmp_path / f"t_rank{rank}.json"))
     changed = asked(paths, "rank 1 like 0")
     assert changed.gain_high == pytest.approx(6000 / 8000, abs=0.03)
-    assert 1840 < changed.changed_low_us <= changed.changed_high_us < 2200  # 1000 of it until the CPU of rank 0 begins again
+    assert 1800 < changed.changed_low_us <= changed.changed_high_us < 2200  # 1000 of it until the CPU of rank 0 begins again
 
 
 def test_a_cut_off_rank_is_named_and_its_job_may_cost_more(tmp_path, capsys):
@@ -343,7 +343,7 @@ def test_the_page_of_a_job_offers_its_changes(tmp_path, monkeypatch):
     told = asked(JOBS["data_parallel_slow30"], "rank 1 like 0")
     # The page takes the largest saving of the shortest step, what-if each end with its own: 1% further here.
     assert max(plain.low_us * (1 - late.high), choices.busy_us[1] * 0.97) == pytest.approx(25053.28, abs=0.01)
-    assert told.changed_low_us == pytest.approx(25335.18, abs=0.01)
+    assert told.changed_low_us == pytest.approx(25053.28, abs=0.01)
     assert 0.2 < late.low < late.high < 0.35 and both.high == pytest.approx(between.high, abs=1e-3)
     assert page_of_job(list(map(str, JOBS["sharded"])), Style(), None, None).changes is None
 
@@ -421,4 +421,4 @@ def test_a_change_of_ranks_names_two(text):
 def test_a_changed_job_is_no_shorter_than_what_its_gpus_still_do():
     """Of the estimate's low end 22% go; its GPUs take 25.8 ms."""
     changed = asked(JOBS["data_parallel_slow30"], "graph")
-    assert changed.changed_low_us == pytest.approx(25_325.3, abs=1) and changed.changed_low_us > 0.97 * 25_828
+    assert changed.changed_low_us == pytest.approx(25_053.3, abs=1) and changed.changed_low_us > 0.97 * 25_828

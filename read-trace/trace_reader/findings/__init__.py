@@ -60,8 +60,9 @@ NAMING = frozenset(["input-bound"])  # verdicts that name one change
 GENERIC = frozenset(
     ["many-calls", "many-small-kernels", "unfused-pointwise", "hotspot", "dtype-conversions", "slow-pointwise", "small-grid",
      "many-small-ops", "compile-tax", "hidden-copy", "python-between-ops", "far-from-the-floor",
-     "own-function"]
+     "own-function", "repeated-ops"]
 )  # fmt: skip
+AT_A_LINE = "Look at "  # of generic advice that knows where: what runs between the ops, by the lines of Python
 AS_MUCH = 0.4  # of what generic advice may bring: so much of that is explained by a change that stands before it
 UNPLAYED = 0.5  # of the share of the path that a change explains, where it cannot be played: so much it may save
 WIDEST = 0.5  # of a step, between the ends of a gain that is told
@@ -178,7 +179,7 @@ def _rank(finding: Finding) -> tuple[bool, bool, float, float, float, float]:
     what it explains is taken. Of gains that are about the same, the one of which more is sure stands first, then
     the one that can be larger, then that of the larger share.
     """
-    weight = AS_MUCH if finding.slug in GENERIC else 1.0
+    weight = AS_MUCH if finding.slug in GENERIC and not finding.next.startswith(AT_A_LINE) else 1.0
     gain, share = finding.gain, (finding.share or 0.0) * weight
     middle, sure, most = float(f"{UNPLAYED * share:.1g}"), 0.0, 0.0
     if gain is not None:
@@ -191,15 +192,13 @@ Judged = tuple[Finding | None, Seen | None, tuple[str, ...]]
 
 def with_own_function(reading: Reading, stacks: Trace) -> Reading:
     """The reading with the program's function that takes most, which is found where the trace is loaded with stacks, too."""
-    facts, trace, slug = reading.facts, reading.trace, "own-function"
+    facts, trace, slug, found = reading.facts, reading.trace, "own-function", list(reading.facts.findings)
     seen = own_functions.own_function(trace, stacks, facts)
-    if seen is None or any(finding.slug == slug for finding in facts.findings):
-        return reading
-    found = _finding(slug, seen, trace, facts, reading.run if reading.can_be_asked else None)
-    explains = [finding for finding in facts.findings if finding.slug == facts.verdict]
-    others = sorted([*(finding for finding in facts.findings if finding not in explains), found], key=_rank)
-    facts = msgspec.structs.replace(facts, findings=(*explains, *others))
-    return msgspec.structs.replace(reading, facts=facts, seen={**reading.seen, slug: seen})
+    if seen is not None and all(finding.slug != slug for finding in found):
+        found.append(_finding(slug, seen, trace, facts, reading.run if reading.can_be_asked else None))
+        reading = msgspec.structs.replace(reading, seen={**reading.seen, slug: seen})
+    found.sort(key=lambda finding: (finding.slug != facts.verdict, *_rank(finding)))
+    return msgspec.structs.replace(reading, facts=msgspec.structs.replace(facts, findings=tuple(found)))
 
 
 def _judged(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, slug: str) -> Judged:

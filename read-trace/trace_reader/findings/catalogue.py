@@ -11,8 +11,8 @@ from typing import Literal
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.replay.edits import GONE, ONCE, REPLACED, Effect, dropped
-from trace_reader.analysis.replay.places import Work, outer_ops
+from trace_reader.analysis.replay.edits import GONE, ONCE, REPLACED, UNSURE, Effect, all_of, dropped
+from trace_reader.analysis.replay.places import Work, nodes_of, outer_ops
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import Tensor, tensors_of
 from trace_reader.analysis.trace.op_shapes import shapes_in_words
@@ -22,13 +22,15 @@ from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, among, distinct
 from trace_reader.model.slices import Inputs, Kind
-from trace_reader.names.op_names import GEMM_OPS
+from trace_reader.names.op_names import GEMM_OPS, VIEW_OPS
 from trace_reader.units import about, us
 
 LEAST_SHARE = 0.03  # of the path
+LEFT_OF_OTHERS = 0.1  # of the GPU's time of what `also` names
 SOON_NS = 2_000_000  # after an op, in which what goes with it begins
 LARGE_TABLE = 100_000  # rows
-LARGE_VOCABULARY = 8192
+LARGE_VOCABULARY, MANY_ROWS = 8192, 64
+LONG_FILTER, LONG_LIST = 256, 64  # taps; tensors
 THIN = 8  # times as long as the inner dimension of a product of low rank are the others, at least
 SMALL_MATRIX = 1 << 16  # elements
 
@@ -43,7 +45,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     means: str
     next: str
     source: str
-    change: Literal["gone", "replaced", "once"]
+    change: Literal["gone", "replaced", "once", "unsure"]
     left: float = 0.0
     inside: str = ""
     outside: str = ""
@@ -55,6 +57,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     phase: Literal["inference", "training", ""] = ""
     calls: int = 1
     then: tuple[str, ...] = ()
+    followed: tuple[str, ...] = ()
+    also: str = ""
     whole: bool = False
     unless: tuple[str, ...] = ()
 
@@ -74,9 +78,25 @@ def _large_vocabulary(tensors: list[Tensor | None], inputs: Inputs) -> bool:
     return any(tensor is not None and len(tensor.shape) >= 2 and tensor.shape[-1] >= LARGE_VOCABULARY for tensor in tensors)
 
 
-def _float_mask(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+def _many_logits(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    if len(tensors) < 2 or tensors[0] is None or tensors[1] is None:
+        return False
+    rows = tensors[0].elements // max(tensors[0].shape[-1], 1)
+    return tensors[1].shape[0] >= LARGE_VOCABULARY and rows >= MANY_ROWS
+
+
+def _long_filter(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    return len(tensors) > 1 and tensors[1] is not None and tensors[1].shape[-1] >= LONG_FILTER
+
+
+def _long_list(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    first = inputs.dims[0] if isinstance(inputs.dims, tuple) and inputs.dims else ()
+    return isinstance(first, tuple) and len(first) >= LONG_LIST and all(isinstance(one, tuple) for one in first)
+
+
+def _mask(tensors: list[Tensor | None], inputs: Inputs) -> bool:
     mask = tensors[3] if len(tensors) > 3 else None
-    return mask is not None and mask.type != "bool" and len(mask.shape) >= 2
+    return mask is not None and len(mask.shape) >= 2
 
 
 def _matrices(tensors: list[Tensor | None]) -> tuple[int, int, int, int] | None:
@@ -96,9 +116,10 @@ def _low_rank(tensors: list[Tensor | None], inputs: Inputs) -> bool:
 
 
 _SHAPES = {
-    "large_table": _large_table, "large_vocabulary": _large_vocabulary, "float_mask": _float_mask, "low_rank": _low_rank,
+    "large_table": _large_table, "large_vocabulary": _large_vocabulary, "mask": _mask, "low_rank": _low_rank,
+    "many_logits": _many_logits, "long_filter": _long_filter, "long_list": _long_list,
 }  # fmt: skip
-_CHANGES = {"gone": GONE, "replaced": REPLACED, "once": ONCE}
+_CHANGES = {"gone": GONE, "replaced": REPLACED, "once": ONCE, "unsure": UNSURE}
 
 
 def places_of(entry: Entry, trace: Trace, facts: Facts) -> Rows | None:
@@ -119,7 +140,7 @@ def places_of(entry: Entry, trace: Trace, facts: Facts) -> Rows | None:
     ops = Rows(slices, outermost(slices, ops.at))
     for pattern, wanted in ((entry.inside, True), (entry.outside, False)):
         if pattern and len(ops):
-            ops = ops.where(_lies_inside(trace, ops, pattern) == wanted)
+            ops = ops.where(lies_inside(trace, ops, pattern) == wanted)
     work = Work(trace)
     if entry.kernels and len(ops):
         search = re.compile(entry.kernels).search
@@ -131,6 +152,8 @@ def places_of(entry: Entry, trace: Trace, facts: Facts) -> Rows | None:
         ops = ops.where(_holds(ops, slices.track[launched.call], slices.start_ns[launched.call]) == entry.launches)
     if len(ops) < entry.calls * max(len(trace.steps), 1):
         return None
+    if entry.followed:
+        ops = _followed(entry, trace, ops)
     if entry.then:
         ops = _with_what_follows(entry, trace, ops)
     if entry.whole:
@@ -161,7 +184,7 @@ def _of_inputs(entry: Entry, ops: Rows) -> Rows:
 def _whose_result_is_multiplied(trace: Trace, ops: Rows) -> Rows:
     """Those products of two matrices whose result can be what another product takes, by its shape."""
     products = trace.ops.where(trace.ops.is_named((*GEMM_OPS, "aten::linear", "aten::matmul").__contains__))
-    products = products.where(~_lies_inside(trace, products, "^autograd::"))
+    products = products.where(~lies_inside(trace, products, "^autograd::"))
     taken: dict[tuple[int, ...], set[int]] = {}  # by shape, the inputs of which it is one
     for (detail,), rows in products.by(products.detail):
         inputs = trace.slices.details[detail] if detail >= 0 else None
@@ -185,7 +208,7 @@ def _types(inputs: Inputs) -> Iterable[str]:
     return [kind for shape, kind in zip(inputs.dims, inputs.types, strict=False) if shape and isinstance(kind, str)]
 
 
-def _lies_inside(trace: Trace, ops: Rows, pattern: str) -> np.ndarray:
+def lies_inside(trace: Trace, ops: Rows, pattern: str) -> np.ndarray:
     """For each op, whether one that is open around it, or an annotation, matches."""
     search, kinds = re.compile(pattern).search, (Kind.OP, Kind.ANNOTATION)
     wanted = np.zeros(len(trace.slices), bool)
@@ -219,6 +242,20 @@ def _with_what_follows(entry: Entry, trace: Trace, ops: Rows) -> Rows:
         if trace.slices.names[trace.slices.name[one]] in goes and (shape is None or _first_shape(trace, one) in (shape, None)):
             follows.append(one)
     return Rows(trace.slices, np.sort(np.append(ops.at, np.setdiff1d(np.array(follows, np.int64), ops.at))).astype(np.int64))
+
+
+def _followed(entry: Entry, trace: Trace, ops: Rows) -> Rows:
+    """Those right behind which, views between them, one of these ops comes on their thread."""
+    outer, kept = outer_ops(trace), np.zeros(len(ops), bool)
+    for (track,), one in ops.by(ops.track):
+        here = outer.where(outer.track == track)
+        names = here.names
+        for place, row in zip(np.searchsorted(ops.at, one.at).tolist(), one.at.tolist(), strict=True):
+            after = int(np.searchsorted(here.start_ns, trace.slices.end_ns[row]))
+            while after < len(names) and names[after] in VIEW_OPS and names[after] not in entry.followed:
+                after += 1
+            kept[place] = after < len(names) and names[after] in entry.followed
+    return ops.where(kept)
 
 
 def _result_shape(trace: Trace, row: int) -> tuple[int, ...] | None:
@@ -282,7 +319,14 @@ def _effect(entry: Entry, trace: Trace, spans: Rows) -> Effect:
         step = trace.step_at(spans.start_ns)
         first = distinct(spans.name.astype(np.int64) * (len(trace.steps) + 2) + step + 1).first
         spans = spans.where(~among(spans.at, spans.at[first]))
-    return Effect(dropped(spans, left_of_cpu=1.0 if entry.left else 0.0, left_of_gpu=entry.left), kind=_CHANGES[entry.change])
+    gone = dropped(spans, left_of_cpu=1.0 if entry.left else 0.0, left_of_gpu=entry.left)
+    nodes = Rows(trace.slices, nodes_of(trace, spans))  # what was made of it goes with it
+    edits = [gone, *([dropped(nodes, 1.0 if entry.left else 0.0, entry.left)] if len(nodes) else [])]
+    if entry.also:
+        search = re.compile(entry.also).search
+        others = trace.annotations.where(trace.annotations.is_named(lambda name: search(name) is not None))
+        edits.append(dropped(others, left_of_cpu=1.0, left_of_gpu=LEFT_OF_OTHERS))
+    return Effect(all_of(*edits), kind=_CHANGES[entry.change])
 
 
 def entries() -> tuple[Entry, ...]:

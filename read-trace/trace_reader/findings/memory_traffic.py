@@ -13,8 +13,8 @@ from trace_reader.analysis.trace.time_by_place import is_numbered
 from trace_reader.findings.registry import Seen, a_step, finding, listed, named, with_what_is_freed
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Activity, Trace
-from trace_reader.model.rows import Rows, among, distinct
-from trace_reader.model.slices import Inputs, Kind
+from trace_reader.model.rows import Rows, among, distinct, grouped
+from trace_reader.model.slices import NO_NODE, Inputs, Kind
 from trace_reader.names.kernel_names import CONVERTS, decode_name
 from trace_reader.names.op_names import is_device_copy
 from trace_reader.units import about, count, human_bytes, us
@@ -27,6 +27,10 @@ COPYING_OPS = frozenset(
 )  # fmt: skip
 MIN_SHARE_OF_GPU_TIME = 0.01  # of the GPU's time
 CONVERSION = "aten::_to_copy"
+CONVERT_ONCE = (
+    "Convert weights once, when they are loaded (dequantized int8, half precision), and keep tensors that are used again in the "
+    "dtype in which they are used."
+)
 CONVERSIONS = 0.05  # of the path, or of the GPU's time
 NORMS = re.compile(r"batch_norm|bn_(?:fw|bw)")
 LEFT_OF_NORMS = 0.25  # of their time, at best, where channels stand last
@@ -41,6 +45,7 @@ FORWARD_ONLY = frozenset(
 )  # fmt: skip
 ACTIVATIONS = 0.3  # of the peak
 FEWEST_STEPS, GROWS_BYTES, MOST_TOLD = 3, 1 << 20, 5
+FEWEST_AGAIN, MOST_NODES_CHECKED = 3, 0.5  # nodes that run again, in a step; of all nodes
 FEWEST_CATS = 4  # a step
 GROWING = 0.7  # of the calls take longer than the one before
 
@@ -182,7 +187,7 @@ def _dtype_conversions(trace: Trace, facts: Facts) -> Seen | None:
         return None
     words = a_step(len(rows), facts, "conversion", "conversions")
     seen = f"{words}: {about(share)} of the critical path, {about(rows.total_us / trace.linked.total_us)} of GPU time"
-    return Seen(seen, rows, share=share, effect=Effect(dropped(ops)))
+    return Seen(seen, rows, "" if trace.has_backward else CONVERT_ONCE, share, Effect(dropped(ops)))
 
 
 @finding(
@@ -201,6 +206,76 @@ def _layout_copies(trace: Trace, facts: Facts) -> Seen | None:
     gone = scaled(rows, 0.0)
     seen = f"{words}: {about(rows.total_us / trace.linked.total_us)} of GPU time"
     return Seen(seen, rows, effect=Effect(all_of(gone, scaled(norms, LEFT_OF_NORMS)), gone))
+
+
+@finding(
+    "copies-in-turn",
+    "copies to the GPU on the stream of the kernels",
+    "the GPU's lane: a Memcpy HtoD between kernels, on the same stream",
+    "These copies stand in the queue of the kernels: neither runs while the other does.",
+    "Send the next batch on a stream of its own while this one computes (torch.cuda.Stream, pinned memory, non_blocking=True), "
+    "and wait for its event before use.",
+)
+def _copies_in_turn(trace: Trace, facts: Facts) -> Seen | None:
+    path = facts.critical_path
+    if path is None or not facts.steps or facts.verdict not in ("gpu-bound", "copy-bound", "mixed"):
+        return None
+    sent = trace.linked.where(trace.linked.is_named(lambda name: "HtoD" in name and "Pageable" not in name))
+    kernels = trace.linked.where(trace.linked.kind == Kind.KERNEL)
+    sent = sent.where(among(sent.track, kernels.track))
+    share = path.explained_us(sent) / path.window_us
+    if share < CONVERSIONS:
+        return None
+    words = a_step(len(sent), facts, "copy", "copies")
+    each = us(sent.total_us / len(facts.steps))
+    seen = f"{words} on the kernels' stream, {each} of a step: {about(share)} of the critical path"
+    return Seen(seen, sent, share=share, effect=Effect(scaled(sent, 0.0)))
+
+
+@finding(
+    "backward-twice",
+    "a node of the backward pass runs twice in a step",
+    "two evaluate_function of one sequence number in a step",
+    "The backward pass goes through the same nodes more than once, as where each of several losses has a backward() of its own.",
+    "Add the losses and call backward() once: (a + b).backward(), without retain_graph.",
+)
+def _backward_twice(trace: Trace, facts: Facts) -> Seen | None:
+    path, slices = facts.critical_path, trace.slices
+    nodes = trace.ops.where(trace.ops.is_named(lambda name: name.startswith(BACKWARD)) & (slices.node[trace.ops.at] != NO_NODE))
+    step = trace.step_at(nodes.start_ns)
+    nodes, step = nodes.where(step >= 0), step[step >= 0]
+    if path is None or not len(nodes):
+        return None
+    thread = slices.forward_thread[nodes.at].astype(np.int64)
+    order, starts = grouped(step, thread, slices.node[nodes.at], nodes.name)
+    first = np.zeros(len(nodes), bool)
+    first[order[starts]] = True
+    again = nodes.where(~first & ~nodes.is_named(lambda name: "AccumulateGrad" in name))
+    if len(again) < FEWEST_AGAIN * max(len(facts.steps), 1):
+        return None
+    share = path.explained_us(Rows(slices, outermost(slices, again.at))) / path.window_us
+    seen = f"{len(again) / max(len(facts.steps), 1):.0f} of {len(nodes) / max(len(facts.steps), 1):.0f} nodes per step run again"
+    return Seen(seen, again, share=share, effect=Effect(dropped(again)))
+
+
+@finding(
+    "anomaly-detection",
+    "aten::isnan behind each node of the backward pass",
+    "evaluate_function in the backward pass: aten::isnan, any and item in each",
+    "Each gradient is searched for values that are not numbers, as torch.autograd.set_detect_anomaly does, which also keeps a "
+    "traceback for each op of the forward pass.",
+    "Switch it off (torch.autograd.set_detect_anomaly(False), no detect_anomaly()) but for debugging.",
+)
+def _anomaly_detection(trace: Trace, facts: Facts) -> Seen | None:
+    checks = named(trace.ops, "aten::isnan")
+    in_backward = trace.slices.are_named(Kind.OP, lambda name: name.startswith(BACKWARD))
+    inside = innermost(trace.slices, trace.parent, checks.at, in_backward)
+    nodes = int(in_backward.sum())
+    checked = len(distinct(inside[inside >= 0]).values)
+    if not nodes or checked < MOST_NODES_CHECKED * nodes:
+        return None
+    seen = f"{checked} of {nodes} nodes of the backward pass look for NaN"
+    return Seen(seen, checks, share=1.0, no_effect="what it takes of the forward pass, the trace does not tell apart")
 
 
 @finding(

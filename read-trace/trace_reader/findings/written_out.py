@@ -6,14 +6,15 @@ import re
 import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import ONCE, REPLACED, Effect, all_of, dropped
-from trace_reader.analysis.replay.places import Candidate, loops, outer_ops
+from trace_reader.analysis.replay.places import Candidate, loops, nodes_of, outer_ops
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import tensors_of
+from trace_reader.findings.catalogue import lies_inside
 from trace_reader.findings.registry import Seen, finding, listed
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import EVALUATE, Trace
-from trace_reader.model.rows import Rows, among, once
-from trace_reader.model.slices import NO_NODE, Inputs
+from trace_reader.model.rows import Rows, once
+from trace_reader.model.slices import Inputs
 from trace_reader.names.op_names import GEMM_OPS
 from trace_reader.units import about, us
 
@@ -41,6 +42,11 @@ POINTWISE = re.compile(
 )
 LEAST_LOOP = 8  # rounds
 LONG_ROUND_US = 500.0  # of the GPU's time, on average: a larger one is worth its launches
+MANY_ROUNDS = 16
+MODELS = frozenset(
+    f"aten::{name}" for name in ("linear", "matmul", "conv1d", "conv2d", "conv3d", "layer_norm", "rms_norm", "batch_norm",
+                                 "scaled_dot_product_attention", "mm", "addmm", "bmm", "lstm_cell", "gru_cell", "embedding")
+)  # fmt: skip
 SMALL_PRODUCTS = ("aten::linear", "aten::matmul", *GEMM_OPS)
 
 
@@ -68,15 +74,6 @@ def _runs(trace: Trace) -> Iterator[Run]:
                     yield Run(what, op, one.at[first:after])
 
 
-def _backward_of(trace: Trace, rows: np.ndarray) -> np.ndarray:
-    """The nodes of the backward pass that these ops made, outermost ones."""
-    slices = trace.slices
-    numbers = once(slices.node[rows])
-    numbers = numbers[numbers != NO_NODE]
-    nodes = trace.ops.where(trace.ops.is_named(lambda name: name.startswith(EVALUATE)))
-    return nodes.at[among(slices.node[nodes.at], numbers)]
-
-
 @finding(
     "written-out",
     "a dozen elementwise ops where one op would do",
@@ -91,7 +88,7 @@ def _written_out(trace: Trace, facts: Facts) -> Seen | None:
     if path is None or not runs:
         return None
     rest = np.concatenate([run.rows[1:] for run in runs])
-    gone = np.append(rest, _backward_of(trace, rest))
+    gone = np.append(rest, nodes_of(trace, Rows(trace.slices, once(rest))))
     spans = Rows(trace.slices, outermost(trace.slices, once(gone)))
     share = path.explained_us(spans) / path.window_us
     if max(share, spans.total_us / max(trace.steps.total_us, 1e-9)) < LEAST_SHARE and not facts.has_gpu_work:
@@ -160,6 +157,23 @@ def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
         ]
     effect = Effect(all_of(*(dropped(one.repeats) for one in found if one.repeats is not None)), kind=ONCE)
     return _loop(trace, facts, found, " (forward and backward)" * (len(found) > 1), effect)
+
+
+@finding(
+    "repeated-ops",
+    "the same few ops, dozens of times in a row",
+    "a pattern that repeats on the CPU's lane, with different tensors or elements in each round",
+    "The same run of ops stands many times in a row: a loop of Python over rows, time steps, classes or samples.",
+    "If the rounds do not need each other's results, do all of them at once: one op over a dimension more (torch.where, cumsum, "
+    "bmm, torch.func.vmap); else a fused loop (torch.compile, a scan on the CPU).",
+)
+def _repeated_ops(trace: Trace, facts: Facts) -> Seen | None:
+    """Without loops that other findings tell of, layers, backward passes and optimizers."""
+    found = [one for one in loops(trace) if one.rounds >= MANY_ROUNDS and not all(map(POINTWISE.match, one.ops))]
+    found = [one for one in found if not any(op in MODELS or op.startswith(EVALUATE) for op in one.ops)]
+    found = [one for one in found if not lies_inside(trace, one.spans, "^Optimizer").any()]
+    effect = Effect(all_of(*(dropped(one.repeats) for one in found if one.repeats is not None)), kind=ONCE)
+    return _loop(trace, facts, found, "", effect)
 
 
 def _loop(trace: Trace, facts: Facts, found: list[Candidate], more: str, effect: Effect) -> Seen | None:

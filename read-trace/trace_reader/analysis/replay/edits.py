@@ -151,15 +151,15 @@ Edit = Callable[[Edited], object]
 GONE, REPLACED, WAITS, AT_ONCE, ONCE, UNSURE = "gone", "replaced", "waits", "at once", "once", "unsure"
 AS_PLAYED = "as played"
 # By the kind of a change: how far what was measured was from what the replay said, as logarithms of odds (of what is saved to
-# what is left), the band that holds four of five. Of 60 measurements of 34 pairs, H100, H200 and CPUs, torch 2.11, 2026-11-26.
+# what is left), the band that holds four of five. Of 100 measurements of 72 pairs, H100, H200 and CPUs, torch 2.11, 2026-11-26.
 BANDS = {
-    GONE: (-0.05, 0.68),  # of 32: more is saved than the trace shows
-    REPLACED: (-0.95, 0.5),  # of 14
-    WAITS: (-0.6, 0.6),  # of 10
-    AT_ONCE: (-0.75, 0.3),  # of 13, replayed as a CUDA graph or batched
-    ONCE: (-1.2, 0.3),  # of 3: too few to be sure
+    GONE: (-0.2, 0.95),  # of 41: more is saved than the trace shows
+    REPLACED: (-1.05, 0.6),  # of 25
+    WAITS: (-0.7, 0.6),  # of 11
+    AT_ONCE: (-1.0, 0.5),  # of 15, replayed as a CUDA graph or batched
+    ONCE: (-1.3, 0.95),  # of 6: too few to be sure
     AS_PLAYED: (0.0, 0.0),  # of a place: what is there at most
-    UNSURE: (-9.0, 0.3),  # what takes the place of what is gone may take as long
+    UNSURE: (-9.0, 0.3),  # of 4: what takes the place of what is gone may take as long
 }
 
 

@@ -21,8 +21,8 @@ from trace_reader.analysis.trace.own_code import is_program_function
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import EVALUATE, Trace
-from trace_reader.model.rows import Rows, distinct
-from trace_reader.model.slices import Inputs, Kind
+from trace_reader.model.rows import Rows, among, distinct
+from trace_reader.model.slices import NO_NODE, Inputs, Kind
 
 MOST_NODES = 5000  # of the run that is asked: of a longer one, its first steps
 MOST_ASKED, MOST_TOLD = 20, 10  # places, of which the replay is asked: those with the most time on the CPU and the GPU; all
@@ -156,6 +156,22 @@ def outer_ops(trace: Trace) -> Rows:
     """The ops of the steps that lie in no other op; of a node of the backward pass the node."""
     ops = _in_steps(trace, trace.ops)
     return Rows(trace.slices, outermost(trace.slices, ops.at))
+
+
+def nodes_of(trace: Trace, spans: Rows) -> np.ndarray:
+    """The nodes of the backward pass (rows) that were made by what lies in these spans."""
+    slices, ops = trace.slices, trace.ops.where(trace.slices.node[trace.ops.at] != NO_NODE)
+    nodes = ops.where(ops.is_named(lambda name: name.startswith(EVALUATE)))
+    if not len(nodes):
+        return np.zeros(0, np.int64)
+    made = [np.zeros(0, np.int64)]
+    by_track = dict(ops.by(ops.track))
+    for key, one in spans.by(spans.track):
+        if (inside := by_track.get(key)) is not None:
+            union = merged(one.start_ns, one.end_ns)
+            held = each_within_ns(inside.start_ns, inside.start_ns + 1, union) > 0
+            made.append(inside.at[held & ~among(inside.at, nodes.at)])
+    return nodes.at[among(slices.node[nodes.at], slices.node[np.concatenate(made)])]
 
 
 def _spans(trace: Trace) -> Iterator[Candidate]:

@@ -10,11 +10,14 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.replay.replay import Played, Replay
+from trace_reader.analysis.replay.replay import STEPS_CHAIN, Played, Replay
 from trace_reader.analysis.trace.cpu_time import CpuActivity
 from trace_reader.analysis.trace.critical_path import CriticalPath, PathWindow, path_along_device
+from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.launches import Origin
 from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows
+from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import is_launch
 from trace_reader.names.header_keys import PLAIN_STEP
 from trace_reader.names.kernel_names import is_collective, is_collective_on_cpu
@@ -75,7 +78,7 @@ NOTHING, EVERYTHING = ProfilerOverhead(0.0, 0.0, 0.0, 0.0), ProfilerOverhead(1e6
 # Where prices say that the profiler took much, it took less: so much of what they say beyond MUCH.
 MUCH, BEYOND = 0.4, 0.5
 # What is told lies so far below and above, by the logarithm: so much, and so much times the share that the profiler took.
-BELOW, ABOVE = (0.05, 0.65), (0.07, 0.5)
+BELOW, ABOVE = (0.05, 0.65), (0.12, 0.45)
 CPU_BELOW, CPU_ABOVE = (0.28, 0.45), (0.1, 0.6)
 WITHOUT_SHAPES_US = 2.0  # of an op
 SHORT_FUNCTION_US = 0.2  # that a function costs at least
@@ -273,6 +276,14 @@ class RunWithoutProfiler:
         besides = count(trace.functions_ns), count(trace.memory.at_ns)
         return ops, count(trace.ops.where(compiled).start_ns), count(trace.calls.start_ns), *besides
 
+    @cached_property
+    def _own_work_ns(self) -> np.ndarray:
+        """How much of each stretch of the steps' threads the profiler works itself: buffers that it asks for, and the like."""
+        slices, stretches = self.trace.slices, self.replay.stretches
+        own = Rows(slices, slices.of(Kind.OVERHEAD))
+        inside = each_within_ns(stretches.start_ns, stretches.end_ns, merged(own.start_ns, own.end_ns))
+        return np.minimum(np.where(stretches.chain == STEPS_CHAIN, inside, 0), stretches.length_ns)
+
     def replays_as_recorded(self, recorded_step_us: float | None) -> bool:
         """Whether the run, played again as it was, takes as long as it did: clocks that disagree can make it another one. Of a
         long recording, whether its first steps are like all of them.
@@ -300,7 +311,7 @@ class RunWithoutProfiler:
         spent_ns = (spent_us + functions * prices.function_us + allocations * prices.allocation_us) * 1000
         if self._marks_steps:
             spent_ns[stretches.at_edge] += prices.step_us * 500
-        length_ns = stretches.length_ns
+        length_ns = stretches.length_ns - self._own_work_ns
         left_ns = np.maximum(length_ns - spent_ns, length_ns * LEAST_SHARE)
         between_ns = np.maximum(length_ns - BETWEEN_US * 1000, 0)
         after_ns[stretches.node, 0] = np.where(stretches.between_steps & self._marks_steps, between_ns, left_ns)

@@ -13,6 +13,7 @@ from trace_reader.model.rows import Rows, among, distinct
 from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import is_launch, loads_code, manages_memory
 from trace_reader.names.kernel_names import is_collective_on_cpu
+from trace_reader.names.op_names import VIEW_OPS
 
 _LOADER = re.compile(r"DataLoader\b.*(?:__next__|_next_data)|enumerate\(DataLoader\)")
 _COMPILING = re.compile(r"\(dynamo_timed\)|^(?:dynamo|entire_frame_compile|backend_compile|inductor_compile)$")
@@ -48,6 +49,7 @@ def cpu_computing(trace: Trace) -> Rows:
     ops = trace.ops.where((trace.ops.duration_us * 1000 >= LONG_NS) & ~calling[trace.ops.at])
     ops = ops.where(among(ops.track, tracks) & ops.is_named(lambda name: _OF_A_LIBRARY.match(name) is not None))
     ops = Rows(slices, outermost(slices, ops.at))
+    ops = ops.where(~ops.is_named(VIEW_OPS.__contains__))  # these compute nothing, however long they take
     other = slices.are_named(Kind.ANNOTATION, is_loader) | slices.are_named(Kind.OP, is_compiling)
     return ops.where(innermost(slices, parent, ops.at, other) < 0)
 
