@@ -1,6 +1,6 @@
 """Time each pair of unseen_pairs.py without the profiler, before and after its change, in turns; then record both.
 
-    uv run python benchmarks/advice/record_unseen.py FOLDER [PAIR ...] [--device cuda|cpu]
+    uv run python benchmarks/advice/record_unseen.py FOLDER [PAIR ...] [--device cuda|cpu] [--set 1|2]
 
 FOLDER/NAME.before.json.gz and NAME.after.json.gz are the traces, FOLDER/pairs.json what was measured, by pair. Each pair is a
 process of its own, with a minute's time, in which nothing has been profiled before the times are taken. The CPU's pairs run on
@@ -23,11 +23,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from advice.unseen_pairs import UNSEEN, Unseen
+from advice.unseen_pairs_2 import UNSEEN as UNSEEN_2
 import torch
 from torch.profiler import profile, record_function, schedule
 
 ROUNDS, LEAST_STEPS, LEAST_S, WARMUP_STEPS, REPETITIONS, LIMIT_S = 3, 5, 0.25, 4, 2, 60
 VARIANTS = ("before", "after")
+SETS = {1: UNSEEN, 2: UNSEEN_2}
 
 
 def synchronize(device: str) -> None:
@@ -90,10 +92,10 @@ def difference(before: Any, after: Any) -> float | None:
     return largest
 
 
-def measure(name: str, device: str, folder: Path) -> None:
+def measure(pair: Unseen, device: str, folder: Path) -> None:
     """Measure a pair in this process, write what came out, and print a line."""
     start = time.perf_counter()
-    pair = UNSEEN[name]
+    name = pair.name
     steps, results = {}, {}
     for variant in VARIANTS:
         torch.manual_seed(0)
@@ -140,9 +142,9 @@ def measure(name: str, device: str, folder: Path) -> None:
     )
 
 
-def merge(folder: Path) -> None:
-    """Put all that the children wrote into pairs.json, in the order of UNSEEN."""
-    files = {name: folder / f"{name}.json" for name in UNSEEN}
+def merge(pairs: dict[str, Unseen], folder: Path) -> None:
+    """Put all that the children wrote into pairs.json, in the order of the set."""
+    files = {name: folder / f"{name}.json" for name in pairs}
     merged = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
     (folder / "pairs.json").write_text(f"{json.dumps(merged, indent=1)}\n")
 
@@ -152,14 +154,16 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("pairs", nargs="*", metavar="PAIR", help=", ".join(UNSEEN))
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--set", type=int, choices=tuple(SETS), default=1, help="2: the pairs of unseen_pairs_2.py")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    unknown = [name for name in args.pairs if name not in UNSEEN]
+    pairs = SETS[args.set]
+    unknown = [name for name in args.pairs if name not in pairs]
     if unknown:
         parser.error(f"no such pair: {', '.join(unknown)}")
     if args.child:
-        measure(args.pairs[0], args.device, args.folder)
+        measure(pairs[args.pairs[0]], args.device, args.folder)
         sys.stdout.flush()
         os._exit(0)  # threads and workers of a pair are not waited for
     environment = dict(os.environ)
@@ -168,12 +172,13 @@ def main() -> int:
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
     failed = []
-    for name, pair in UNSEEN.items():
+    for name, pair in pairs.items():
         if args.device not in pair.on or (args.pairs and name not in args.pairs):
             continue
         for stale in (f"{name}.json", f"{name}.before.json.gz", f"{name}.after.json.gz"):
             (args.folder / stale).unlink(missing_ok=True)
-        command = [sys.executable, __file__, str(args.folder), name, "--device", args.device, "--child"]
+        command = [sys.executable, __file__, str(args.folder), name, "--child"]
+        command += ["--device", args.device, "--set", str(args.set)]
         try:
             code = subprocess.run(command, timeout=LIMIT_S, env=environment).returncode
         except subprocess.TimeoutExpired:
@@ -181,7 +186,7 @@ def main() -> int:
             print(f"{name}: not done after {LIMIT_S} s", flush=True)
         if code:
             failed.append(name)
-        merge(args.folder)
+        merge(pairs, args.folder)
     print(f"failed: {', '.join(failed) or 'none'}", flush=True)
     return int(bool(failed))
 
