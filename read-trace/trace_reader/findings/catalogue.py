@@ -319,9 +319,10 @@ def _effect(entry: Entry, trace: Trace, spans: Rows) -> Effect:
         step = trace.step_at(spans.start_ns)
         first = distinct(spans.name.astype(np.int64) * (len(trace.steps) + 2) + step + 1).first
         spans = spans.where(~among(spans.at, spans.at[first]))
-    gone = dropped(spans, left_of_cpu=1.0 if entry.left else 0.0, left_of_gpu=entry.left)
+    of_cpu = 1.0 if entry.left and len(trace.work) else entry.left  # its launches stay; without a GPU it is the CPU's time
+    gone = dropped(spans, left_of_cpu=of_cpu, left_of_gpu=entry.left)
     nodes = Rows(trace.slices, nodes_of(trace, spans))  # what was made of it goes with it
-    edits = [gone, *([dropped(nodes, 1.0 if entry.left else 0.0, entry.left)] if len(nodes) else [])]
+    edits = [gone, *([dropped(nodes, of_cpu, entry.left)] if len(nodes) else [])]
     if entry.also:
         search = re.compile(entry.also).search
         others = trace.annotations.where(trace.annotations.is_named(lambda name: search(name) is not None))
