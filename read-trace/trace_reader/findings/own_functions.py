@@ -1,7 +1,7 @@
 """The program's own functions of Python: which of them takes the time, with all that it calls."""
 
 import numpy as np
-from trace_reader.analysis.replay.edits import REPLACED, Effect, dropped
+from trace_reader.analysis.replay.edits import UNSURE, Effect, dropped
 from trace_reader.analysis.replay.place import FUNCTION
 from trace_reader.analysis.replay.places import ALL_OF_A_STEP, Candidate, Work, cpu_us_of, functions, lies_in
 from trace_reader.analysis.trace.facts import Facts
@@ -60,7 +60,7 @@ def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     calls, each_us = len(best.spans) / len(trace.steps), cpu_us_of(best.spans, window) / len(trace.steps)
     times = "once" if calls == 1 else f"{calls:.0f} times" if calls > 1 else f"{calls:.1f} times"
     seen = f"{best.name}, {times} per step: {us(each_us)} with all that it calls, {about(share)} of {denominator(facts)}"
-    return Seen(seen, best.spans, share=share, effect=Effect(dropped(best.spans), kind=REPLACED))
+    return Seen(seen, best.spans, share=share, effect=Effect(dropped(best.spans), kind=UNSURE))
 
 
 def _inside_us(work: Rows, spans: Rows) -> float:
