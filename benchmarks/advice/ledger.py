@@ -294,11 +294,11 @@ rule, recorded once, and scored once (torch 2.11, 2026-11-26):
 """
 
 SCORED = """A gain is inside where what was measured lies in what was told, ± 0.03. The interval score is its width and ten times
-what it misses, at most 1; 1 where nothing is told, 0.9 for "0 to 0.9". Too much promised: of pairs whose change brings at most
-3%, more than 5%. `uv run benchmarks/advice/score.py FOLDER` prints it for pairs of yours. The rules have been mended with the first set in
-view since it was scored: by them it would score 0.55 and 0.71, and that says nothing. The second set was written and scored after
-that; since, the program's own functions promise no number any more. On a CPU the advice holds little yet: of what a function or
-the time between ops takes, half may be needed.
+what it misses, at most 1; 1 where nothing is told, 0.9 for "0 to 0.9". Too much promised: of pairs whose change
+brings at most 3%, more than 5%. `uv run benchmarks/advice/score.py FOLDER` prints it for pairs of yours. The rules
+have been mended with the first set in view since it was scored: by them it would score 0.55 and 0.71, and that says
+nothing. The second set was written and scored after that; since, the program's own functions promise no number any
+more. On a CPU the advice holds little yet: of what a function or the time between ops takes, half may be needed.
 """
 
 OLDER = """`uv run benchmarks/advice/record.py FOLDER` measures the pairs of
