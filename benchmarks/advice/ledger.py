@@ -188,10 +188,8 @@ def _step(when: str, measured_us: float, ends: list[float]) -> tuple[str, float,
     return when, measured_us, ends, ends[0] <= measured_us <= ends[1] if ends else None
 
 
-def document(kept: dict[str, dict[str, Any]]) -> str:
-    """The whole of docs/advice.md."""
-    gpu = [Entry(name, values) for name, values in kept["h200"].items()]
-    cpu = [Entry(name, values) for name, values in kept["cpu"].items()]
+def _reached(gpu: list[Entry]) -> list[str]:
+    """What of the older ledger's aims was reached on a GPU."""
     some = [entry for entry in gpu if not entry.brings_nothing]
     none = [entry for entry in gpu if entry.brings_nothing]
     told = [entry for entry in some if entry.told is not None]
@@ -201,15 +199,7 @@ def document(kept: dict[str, dict[str, Any]]) -> str:
     known_of_more = [step for step in more if step[3] is not None]
     widths = sorted((ends[1] - ends[0]) / ends[1] for _, _, ends, _ in known)
     first = gpu[0].kept
-    lines = [
-        TITLE,
-        *_judged(kept),
-        "",
-        SCORED,
-        *_unseen(kept),
-        "",
-        "## The ledger",
-        "",
+    return [
         OLDER,
         _where(first, gpu[0].kept["before"]["device"]),
         "",
@@ -232,6 +222,23 @@ def document(kept: dict[str, dict[str, Any]]) -> str:
         f"are narrower than {widths[len(widths) // 2]:.0%}; of runs that the GPU does not limit, "
         "[they are wider](profiler_cost.md#when-nobody-measured).",
         "",
+    ]
+
+
+def document(kept: dict[str, dict[str, Any]]) -> str:
+    """The whole of docs/advice.md."""
+    gpu = [Entry(name, values) for name, values in kept["h200"].items()]
+    cpu = [Entry(name, values) for name, values in kept["cpu"].items()]
+    lines = [
+        TITLE,
+        *_judged(kept),
+        "",
+        SCORED,
+        *_unseen(kept),
+        "",
+        "## The ledger",
+        "",
+        *_reached(gpu),
         *_with_more(gpu),
         "",
         "## Every pair",
