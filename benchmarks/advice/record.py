@@ -11,39 +11,22 @@ costing time when the recording is over.
 
 import argparse
 import datetime
-import gzip
 import json
 from pathlib import Path
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from advice.pairs import PAIRS, Step
+from advice.timing import exported, plain_us, synchronize
 import torch
 from torch.profiler import profile, schedule
 from trace_reader import write_all
 
-ROUNDS, LEAST_STEPS, LEAST_S, WARMUP_STEPS, ACTIVE = 5, 5, 0.2, 4, 4
+ROUNDS, WARMUP_STEPS, ACTIVE = 5, 4, 4
 MORE = {"stacks": {"with_stack": True}, "memory": {"profile_memory": True}}  # flags of further recordings
-
-
-def synchronize(device: str) -> None:
-    if device != "cpu":
-        torch.accelerator.synchronize()
-
-
-def plain_us(step: Step, device: str) -> float:
-    """The time of a step without the profiler, the device synchronized at both ends only."""
-    synchronize(device)
-    start, steps = time.perf_counter(), 0
-    while steps < LEAST_STEPS or time.perf_counter() - start < LEAST_S:
-        step()
-        steps += 1
-    synchronize(device)
-    return (time.perf_counter() - start) / steps * 1e6
 
 
 def recorded(step: Step, device: str, with_stack: bool = False, profile_memory: bool = False) -> tuple[float, bytes]:
@@ -61,10 +44,7 @@ def recorded(step: Step, device: str, with_stack: bool = False, profile_memory: 
                 synchronize(device)
                 recorded_us = (time.perf_counter() - start) / ACTIVE * 1e6
             profiler.step()
-    with tempfile.TemporaryDirectory() as folder:
-        trace = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(trace))
-        return recorded_us, gzip.compress(trace.read_bytes(), 6, mtime=0)
+    return recorded_us, exported(profiler)
 
 
 def measure(name: str, device: str, folder: Path) -> None:

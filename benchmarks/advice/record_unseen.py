@@ -1,4 +1,5 @@
-"""Time each pair of unseen_pairs.py without the profiler, before and after its change, in turns; then record both.
+"""Time each pair of unseen_pairs.py, or of unseen_pairs_2.py, without the profiler, before and after its change, in turns; then
+record both.
 
     uv run python benchmarks/advice/record_unseen.py FOLDER [PAIR ...] [--device cuda|cpu] [--set 1|2]
 
@@ -10,42 +11,25 @@ two cores (OMP_NUM_THREADS, where set, says how many threads an operation takes 
 import argparse
 from collections.abc import Callable
 import contextlib
-import gzip
 import json
 import os
 from pathlib import Path
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from advice.timing import exported, plain_us, synchronize
 from advice.unseen_pairs import UNSEEN, Unseen
 from advice.unseen_pairs_2 import UNSEEN as UNSEEN_2
 import torch
 from torch.profiler import profile, record_function, schedule
 
-ROUNDS, LEAST_STEPS, LEAST_S, WARMUP_STEPS, REPETITIONS, LIMIT_S = 3, 5, 0.25, 4, 2, 60
+ROUNDS, WARMUP_STEPS, REPETITIONS, LIMIT_S = 3, 4, 2, 60
 VARIANTS = ("before", "after")
 SETS = {1: UNSEEN, 2: UNSEEN_2}
-
-
-def synchronize(device: str) -> None:
-    if device != "cpu":
-        torch.accelerator.synchronize()
-
-
-def plain_ms(step: Callable[[], Any], device: str) -> float:
-    """The time of a step without the profiler, the device synchronized at both ends only."""
-    synchronize(device)
-    start, steps = time.perf_counter(), 0
-    while steps < LEAST_STEPS or time.perf_counter() - start < LEAST_S:
-        step()
-        steps += 1
-    synchronize(device)
-    return (time.perf_counter() - start) / steps * 1e3
 
 
 def trace_of(pair: Unseen, step: Callable[[], Any], device: str) -> bytes:
@@ -64,10 +48,7 @@ def trace_of(pair: Unseen, step: Callable[[], Any], device: str) -> bytes:
                 with contextlib.nullcontext() if pair.recorded == "none" else record_function(pair.recorded):
                     step()
             synchronize(device)
-    with tempfile.TemporaryDirectory() as folder:
-        trace = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(trace))
-        return gzip.compress(trace.read_bytes(), 6, mtime=0)
+    return exported(profiler)
 
 
 def tensors_of(result: Any) -> list[torch.Tensor]:
@@ -108,7 +89,7 @@ def measure(pair: Unseen, device: str, folder: Path) -> None:
     plain: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
     for _ in range(ROUNDS):
         for variant, step in steps.items():
-            plain[variant].append(plain_ms(step, device))
+            plain[variant].append(plain_us(step, device) / 1000)
     for variant, step in steps.items():
         (folder / f"{name}.{variant}.json.gz").write_bytes(trace_of(pair, step, device))
     before, after = (statistics.median(plain[variant]) for variant in VARIANTS)

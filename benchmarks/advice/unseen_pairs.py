@@ -46,26 +46,32 @@ class Unseen:
 UNSEEN: dict[str, Unseen] = {}
 
 
-def unseen(
-    change: str,
-    *,
-    names: str,
-    kind: str,
-    recorded: str,
-    null: bool = False,
-    on: tuple[str, ...] = ("cuda",),
-    with_stack: bool = False,
-    profile_memory: bool = False,
-    record_shapes: bool = True,
-) -> Callable[[Build], Build]:
-    """Put a builder into UNSEEN under its own name."""
+def pairs_into(found: dict[str, Unseen]) -> Callable[..., Callable[[Build], Build]]:
+    """A decorator that puts builders into a set of pairs, each under its own name."""
 
-    def register(build: Build) -> Build:
-        name = build.__name__
-        UNSEEN[name] = Unseen(name, change, names, build, kind, null, recorded, on, with_stack, profile_memory, record_shapes)
-        return build
+    def unseen(
+        change: str,
+        *,
+        names: str,
+        kind: str,
+        recorded: str,
+        null: bool = False,
+        on: tuple[str, ...] = ("cuda",),
+        with_stack: bool = False,
+        profile_memory: bool = False,
+        record_shapes: bool = True,
+    ) -> Callable[[Build], Build]:
+        def register(build: Build) -> Build:
+            name = build.__name__
+            found[name] = Unseen(name, change, names, build, kind, null, recorded, on, with_stack, profile_memory, record_shapes)
+            return build
 
-    return register
+        return register
+
+    return unseen
+
+
+unseen = pairs_into(UNSEEN)
 
 
 def small(number: int) -> int:

@@ -3,42 +3,20 @@
 Written without a look at what the reader knows, with other programs than the first set's. UNSEEN holds them by name.
 """
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 import copy
 from itertools import pairwise
 import math
 from typing import Any
 
-from advice.unseen_pairs import Build, Step, Unseen, batches_for_ever, blocks, low, small
+from advice.unseen_pairs import Step, Unseen, batches_for_ever, blocks, low, pairs_into, small
 import torch
 from torch import Tensor, nn
 import torch.nn.functional as F
 from torch.utils.data import DataLoader, Dataset
 
 UNSEEN: dict[str, Unseen] = {}
-
-
-def unseen(
-    change: str,
-    *,
-    names: str,
-    kind: str,
-    recorded: str,
-    null: bool = False,
-    on: tuple[str, ...] = ("cuda",),
-    with_stack: bool = False,
-    profile_memory: bool = False,
-    record_shapes: bool = True,
-) -> Callable[[Build], Build]:
-    """Put a builder into this file's UNSEEN under its own name."""
-
-    def register(build: Build) -> Build:
-        name = build.__name__
-        UNSEEN[name] = Unseen(name, change, names, build, kind, null, recorded, on, with_stack, profile_memory, record_shapes)
-        return build
-
-    return register
+unseen = pairs_into(UNSEEN)
 
 
 def perceptron(*widths: int) -> nn.Sequential:
