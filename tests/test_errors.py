@@ -152,7 +152,8 @@ def test_a_full_disk_leaves_the_earlier_artifacts(lesson, tmp_path):
 
     assert lesson("01_matmul_add.py", "--device", "cpu", folder=tmp_path).code == 0
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    run = lesson("01_matmul_add.py", "--device", "cpu", folder=tmp_path, preexec_fn=small_files_only)
+    keeping_none = {"PYTHONDONTWRITEBYTECODE": "1"}  # bytecode would be cut off, too
+    run = lesson("01_matmul_add.py", "--device", "cpu", folder=tmp_path, env=keeping_none, preexec_fn=small_files_only)
     assert run.code == 1
     assert run.err.splitlines()[-1].startswith("error: cannot write the trace: no room in the temporary folder ")
     assert "Traceback" not in run.err

@@ -73,6 +73,7 @@ def test_no_room_for_the_second_file(old, unnamed):
         capture_output=True,
         text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000)),
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # which would be cut off, too
     )
     assert "OSError: [Errno 27] File too large" in done.stderr
     assert contents(old) == {"a.json": "old", "a.txt": "old"}
@@ -252,7 +253,7 @@ def test_a_full_disk_is_said_where_output_is_not_buffered(one, tmp_path):
 
     done = subprocess.run(
         [*READ, str(one), "--json"], stdout=(tmp_path / "out.json").open("wb"), stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"},
         preexec_fn=small_files,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (1, "error: cannot write to standard output: File too large\n")
