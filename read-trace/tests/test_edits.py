@@ -18,7 +18,6 @@ from trace_reader.analysis.replay.edits import (
     skipped,
     surely,
     unlaunched,
-    without_cpu,
     without_waits,
 )
 from trace_reader.analysis.replay.plain_run import PlainRun, RunWithoutProfiler
@@ -123,9 +122,8 @@ def test_changes_bring_the_same_in_any_order(replay):
     assert len({after(replay, *order) for order in permutations(changes)}) == 1
 
 
-def test_without_cpu_a_step_is_the_gpus_and_a_graph_one_launch_more(replay):
-    """80 of kernels, 40 from the launch to the first; the call that waits for them ends 1 later."""
-    assert after(replay, without_cpu) == 121
+def test_as_a_graph_a_step_is_one_launch_and_what_the_gpu_takes(replay):
+    """20 of the launch, 40 from there to the first kernel, 80 of kernels; the call that waits for them ends 1 later."""
     assert after(replay, launched_at_once) == 141
 
 

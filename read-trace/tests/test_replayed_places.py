@@ -66,6 +66,8 @@ def test_a_loop_is_a_place_with_what_one_round_leaves(tmp_path):
         ("abcd", []),
         ("", []),
         ("aabaabaabaab", [(0, 3, 4)]),
+        ("abbaabbaabbaabba", [(0, 4, 4)]),  # each twice, at distances of 1 and 3
+        ("aabbaabbaabbaabb", [(0, 4, 4)]),
     ],
 )
 def test_runs_that_repeat(tokens, found):
@@ -122,7 +124,7 @@ def test_a_run_that_cannot_be_played_has_no_places(tmp_path, capsys):
     path = write(tmp_path / "t.json", op("aten::mm", 0, 10), kernel(ADD, 20, 30, 5))
     assert read(path).places == ()
     assert cli.main(["places", path]) == 2
-    assert capsys.readouterr().err == f"error: {path}: no places: its run cannot be played again\n"
+    assert capsys.readouterr().err == f"error: {path}: no places: what limits the run is not known\n"
 
 
 def test_the_command_the_flag_and_json_say_the_same(capsys):

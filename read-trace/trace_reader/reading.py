@@ -4,26 +4,18 @@ from collections.abc import Callable
 import re
 
 import msgspec
-from trace_reader.analysis.replay.places import places
+from trace_reader.analysis.replay.places import AskedPlace, places
 from trace_reader.analysis.replay.plain_run import run_without_profiler
-from trace_reader.analysis.trace.facts import Facts, Finding
+from trace_reader.analysis.trace.facts import OF_THE_CPU, Facts
 from trace_reader.analysis.trace.summarize import summarize
-from trace_reader.analysis.trace.time_by_place import CpuLine, path_lines
+from trace_reader.analysis.trace.time_by_place import path_lines
 from trace_reader.findings import Reading, run_rules, with_own_function
+from trace_reader.findings.bottleneck import at_the_line
+from trace_reader.guard import Failures
 from trace_reader.link.trace import Trace, link
 from trace_reader.parse.decode import decode
 
-NAMES_THE_LINE = 0.3  # of the path
-# What people call there, by the function of C, and what takes less.
-KNOWN_IN_C = {
-    "tensor": "Of a list, torch.tensor converts number by number: torch.from_numpy(numpy.stack(...)) copies whole arrays.",
-    "as_tensor": "Of a list, torch.as_tensor converts number by number: make one numpy array first.",
-    "collect": "That is Python's garbage collector: call it less often, or gc.freeze() after the warm-up.",
-    "deepcopy": "Copy less, or only the tensors (tensor.clone()).",
-    "sleep": "The program waits there on purpose.",
-}
 OF_THE_GPU = frozenset(["gpu-bound", "copy-bound", "mixed"])
-OF_THE_CPU = frozenset(["overhead-bound", "input-bound", "cpu-only", "mixed"])
 
 
 def load(
@@ -47,9 +39,14 @@ def analyze(trace: Trace, everything: bool = False) -> Facts:
 
 
 def examine(trace: Trace, everything: bool = False) -> Reading:
-    """A loaded trace with its facts and what each finding's rule saw: pages are made of this."""
+    """A loaded trace with its facts, what each finding's rule saw and its places: pages are made of this."""
+    return with_places(judged(trace, everything))
+
+
+def judged(trace: Trace, everything: bool = False) -> Reading:
+    """A loaded trace with its facts and what each finding's rule saw."""
     run = run_without_profiler(trace)
-    return with_places(run_rules(trace, summarize(trace, run), run, everything))
+    return run_rules(trace, summarize(trace, run), run, everything)
 
 
 def read(path: str) -> Facts:
@@ -66,21 +63,35 @@ def analyze_file(
     """As `analyze` of the trace at `path`. Where the CPU limits the run and the functions of Python were recorded, the file is
     read once more with them, for the lines in which the CPU is. Raises TraceError, and LookupError, as `load` does.
     """
+    return examine_file(path, load, steps_from, everything).facts
+
+
+def examine_file(
+    path: str,
+    load: Callable[..., Trace] = load,
+    steps_from: re.Pattern[str] | None = None,
+    everything: bool = False,
+) -> Reading:
+    """As `examine` of the trace at `path`, read as `analyze_file` reads it, which raises what this does."""
     trace = load(path, steps_from=steps_from)
-    reading = examine(trace, everything)
-    if path == "-" or reading.facts.verdict not in OF_THE_CPU or "python_function" not in trace.skipped:
-        return reading.facts
-    return with_lines(reading, load(path, steps_from=steps_from, stacks=True)).facts
+    has_functions = path != "-" and "python_function" in trace.skipped
+    reading = judged(trace, everything)
+    if has_functions and reading.facts.verdict in OF_THE_CPU:
+        return with_lines(reading, load(path, steps_from=steps_from, stacks=True))
+    return with_places(reading)
 
 
 def with_places(reading: Reading, stacks: Trace | None = None) -> Reading:
     """The reading with the places of its run, where that can be played again. `stacks`: the same trace, loaded with stacks."""
     if not reading.can_be_asked or reading.run is None:
         return reading
-    with_floors = reading.facts.verdict in OF_THE_GPU  # elsewhere faster kernels save nothing that shows
-    found = tuple(places(reading.run, reading.facts.plain, stacks, with_floors))
+    facts, found, failures = reading.facts, tuple[AskedPlace, ...](), Failures()
+    with_floors = facts.verdict in OF_THE_GPU  # elsewhere faster kernels save nothing that shows
+    with failures.caught("what the places save"):
+        found = tuple(places(reading.run, facts.plain, stacks, with_floors))
     told = tuple(one.place for one in found)
-    return msgspec.structs.replace(reading, facts=msgspec.structs.replace(reading.facts, places=told), places=found)
+    facts = msgspec.structs.replace(facts, places=told, failed=(*facts.failed, *failures))
+    return msgspec.structs.replace(reading, facts=facts, places=found)
 
 
 def with_lines(reading: Reading, stacks: Trace) -> Reading:
@@ -89,20 +100,8 @@ def with_lines(reading: Reading, stacks: Trace) -> Reading:
     """
     facts = reading.facts
     if facts.verdict not in OF_THE_CPU or facts.critical_path is None:
-        return reading
+        return reading if reading.places else with_places(reading)
     lines = path_lines(reading.trace, facts.critical_path, stacks)
-    found = tuple(_at_the_line(finding, lines) for finding in facts.findings)
+    found = tuple(at_the_line(finding, lines) for finding in facts.findings)
     reading = msgspec.structs.replace(reading, facts=msgspec.structs.replace(facts, cpu_lines=lines, findings=found))
     return with_places(with_own_function(reading, stacks), stacks)
-
-
-def _at_the_line(finding: Finding, lines: tuple[CpuLine, ...]) -> Finding:
-    """What runs between the ops, where the trace says: a finding that names the line which has most of the time."""
-    if finding.slug != "python-between-ops" or not lines or lines[0].share < NAMES_THE_LINE:
-        return finding
-    top = lines[0]
-    in_c = re.search(r"built-in (?:method|function) (\w+)", top.mostly)
-    known = KNOWN_IN_C.get(in_c[1], "") if in_c else ""
-    mostly = f", most of it in {in_c[1]}()" if in_c else ""
-    next = f"Look at {top.line}: the CPU is there for {top.share:.0%} of the critical path{mostly}. {known}".rstrip()
-    return msgspec.structs.replace(finding, next=next)

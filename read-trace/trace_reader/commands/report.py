@@ -25,7 +25,7 @@ from trace_reader.commands.load_with_progress import load_with_progress
 from trace_reader.errors import TraceError
 from trace_reader.link.trace import Trace
 from trace_reader.parse.byte_source import list_folder
-from trace_reader.reading import analyze, analyze_file
+from trace_reader.reading import analyze, analyze_file, examine_file
 from trace_reader.report.document import LONGEST_LINE, Style
 from trace_reader.report.trace_report import trace_report
 from trace_reader.system.terminal import printable, say_error, say_note
@@ -193,10 +193,10 @@ def by(path: str, place: str, style: Style, steps_from: re.Pattern[str] | None, 
 
 def places(path: str, style: Style, steps_from: re.Pattern[str] | None) -> Answer:
     """All places of a run, by what a step saves without them. Raises TraceError, and LookupError where the run is not played."""
-    facts = analyze_file(path, load_with_progress, steps_from)
+    reading = examine_file(path, load_with_progress, steps_from)
+    facts = reading.facts
     if not facts.places:
-        why = "none saves a hundredth of a step" if facts.plain.step_us else "its run cannot be played again"
-        raise LookupError(f"{path}: no places: {facts.plain.unknown_because or why}")
+        raise LookupError(f"{path}: no places: {'; '.join(facts.failed) or reading.no_places_because}")
     from trace_reader.report.place_report import where_report
 
     return Answer(lambda: where_report(facts, style), in_json("found_places_json", facts))

@@ -18,7 +18,7 @@ from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import NO_CORRELATION, ON_CPU, Footprint, Kind
 from trace_reader.names.kernel_names import decode_name
-from trace_reader.reading import examine, with_places
+from trace_reader.reading import judged, with_places
 from trace_reader.report.document import Style
 from trace_reader.report.finding_report import Proof, finding_report, place_title, proofs_report
 from trace_reader.write import OUTPUTS, TEXT, Answer
@@ -57,7 +57,7 @@ def _answer(path: str, finding: str, top: int, steps_from: re.Pattern[str] | Non
     if path.replace("_", "-") in PATTERNS and not Path(path).exists():
         raise TraceError(f"{path} is a finding: the trace comes first, show TRACE {path}")
     trace = load_with_progress(path, steps_from, stacks=True)
-    reading = with_places(examine(trace, everything=True), trace)
+    reading = with_places(judged(trace, everything=True), trace)
     findings = {found.slug: found for found in reading.facts.findings}
     if finding not in findings and (place := _place(reading, wanted)):
         proofs = _proofs(trace, place.spans)

@@ -15,7 +15,7 @@ from trace_reader.errors import TraceError
 from trace_reader.findings import Reading, choices
 from trace_reader.model.slices import Kind
 from trace_reader.parse.memory_snapshot import read_snapshot
-from trace_reader.reading import examine, with_lines
+from trace_reader.reading import examine, judged, with_lines
 from trace_reader.report.comparison_report import comparison_report
 from trace_reader.report.document import Document, Item, Part, Style, TablePart
 from trace_reader.report.job_report import job_report
@@ -81,9 +81,9 @@ def _timeline(
         return Timeline(reading)
     drawn = load_with_progress(path, steps_from, stacks=path != "-")
     has_python = bool((drawn.slices.kind == Kind.PYTHON).any())
-    reading = reading or examine(load_with_progress(path, steps_from) if has_python else drawn, everything)
     if has_python:
-        reading = with_lines(reading, drawn)
+        reading = with_lines(reading or judged(load_with_progress(path, steps_from), everything), drawn)
+    reading = reading or examine(drawn, everything)
     return Timeline(reading, drawn)
 
 

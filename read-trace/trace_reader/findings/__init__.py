@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import AS_PLAYED, Effect, all_of, dropped
+from trace_reader.analysis.replay.place import is_named_in
 from trace_reader.analysis.replay.places import AskedPlace
 from trace_reader.analysis.replay.plain_run import RunWithoutProfiler
 from trace_reader.analysis.replay.what_if import Gain, busy_after, gain_of, gains_together, subsets
@@ -62,6 +63,9 @@ GENERIC = frozenset(
      "many-small-ops", "compile-tax", "hidden-copy", "python-between-ops", "far-from-the-floor",
      "own-function", "repeated-ops"]
 )  # fmt: skip
+NOT_PLAYED = (
+    "the run cannot be played again: no steps with work, launches that are missing, several devices, or clocks that disagree"
+)
 AT_A_LINE = "Look at "  # of generic advice that knows where: what runs between the ops, by the lines of Python
 AS_MUCH = 0.4  # of what generic advice may bring: so much of that is explained by a change that stands before it
 UNPLAYED = 0.5  # of the share of the path that a change explains, where it cannot be played: so much it may save
@@ -87,6 +91,12 @@ class Reading(msgspec.Struct, frozen=True, eq=False):
         """Whether its run can be played again, and what limits it is known."""
         return self.facts.verdict != "unknown" and _can_be_asked(self.run, self.facts)
 
+    @property
+    def no_places_because(self) -> str:
+        if self.facts.verdict == "unknown":
+            return "what limits the run is not known"
+        return "none saves a hundredth of a step" if self.can_be_asked else NOT_PLAYED
+
     def effect(self, slug: str) -> Effect | None:
         """What following a finding's advice makes of the run, where that can be played."""
         seen = self.seen.get(slug)
@@ -106,10 +116,15 @@ def run_rules(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, everyt
     judge = partial(_judged_elsewhere if processes > 1 else _judged, trace, facts, playable)
     judged = run_in_processes([partial(judge, slug) for slug in asked], processes)
     found = _without_the_same(_with_one_gain([finding for finding, _, _ in judged if finding is not None]))
-    found.sort(key=lambda finding: (finding.slug != facts.verdict, *_rank(finding)))
     failed = tuple(failure for _, _, failures in judged for failure in failures)
     seen = {slug: _here(trace, what) for slug, (_, what, _) in zip(asked, judged, strict=True) if what is not None}
-    return Reading(trace, msgspec.structs.replace(facts, findings=tuple(found), failed=failed), seen, run)
+    return Reading(trace, _with_findings(facts, found, failed), seen, run)
+
+
+def _with_findings(facts: Facts, found: list[Finding], failed: tuple[str, ...]) -> Facts:
+    """The facts with these findings, in the order in which they are told."""
+    found = sorted(found, key=lambda finding: (finding.slug != facts.verdict, *_rank(finding)))
+    return msgspec.structs.replace(facts, findings=tuple(found), failed=(*facts.failed, *failed))
 
 
 def _with_one_gain(findings: list[Finding]) -> list[Finding]:
@@ -162,7 +177,7 @@ def choices(reading: Reading) -> Choices | None:
     told = told[:MOST_CHOICES]
     effects = [effect for finding in told if (effect := reading.effect(finding.slug))]
     seen = " ".join(finding.seen for finding in told)
-    asked = [one for one in reading.places if one.place.name not in seen and one.place.gone.high >= WORTH_A_CHANGE]
+    asked = [one for one in reading.places if not is_named_in(one.place.name, seen) and one.place.gone.high >= WORTH_A_CHANGE]
     asked = asked[: MOST_CHOICES - len(told)]
     effects += [Effect(dropped(one.spans), kind=AS_PLAYED) for one in asked]
     changes = tuple(Choice(finding.slug, finding.next) for finding in told)
@@ -192,13 +207,14 @@ Judged = tuple[Finding | None, Seen | None, tuple[str, ...]]
 
 def with_own_function(reading: Reading, stacks: Trace) -> Reading:
     """The reading with the program's function that takes most, which is found where the trace is loaded with stacks, too."""
-    facts, trace, slug, found = reading.facts, reading.trace, "own-function", list(reading.facts.findings)
-    seen = own_functions.own_function(trace, stacks, facts)
-    if seen is not None and all(finding.slug != slug for finding in found):
-        found.append(_finding(slug, seen, trace, facts, reading.run if reading.can_be_asked else None))
-        reading = msgspec.structs.replace(reading, seen={**reading.seen, slug: seen})
-    found.sort(key=lambda finding: (finding.slug != facts.verdict, *_rank(finding)))
-    return msgspec.structs.replace(reading, facts=msgspec.structs.replace(facts, findings=tuple(found)))
+    facts, trace, slug, failures = reading.facts, reading.trace, "own-function", Failures()
+    found, seen = list(facts.findings), None
+    with failures.caught(f"the finding {slug}"):
+        seen = own_functions.own_function(trace, stacks, facts)
+        if seen is not None:
+            found.append(_finding(slug, seen, trace, facts, reading.run if reading.can_be_asked else None))
+    facts = _with_findings(facts, found, tuple(failures))
+    return msgspec.structs.replace(reading, facts=facts, seen={**reading.seen, slug: seen} if seen is not None else reading.seen)
 
 
 def _judged(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, slug: str) -> Judged:
@@ -218,9 +234,14 @@ def _finding(slug: str, seen: Seen, trace: Trace, facts: Facts, run: RunWithoutP
     evidence, next = _evidence(trace, seen.evidence), seen.next or pattern.next
     because: str | None = None if gain else _why_gain_is_unknown(trace, facts, run, seen)
     if gain is not None and gain.high - gain.low > WIDEST:
-        because = f"{gain.low:.0%} to {gain.high:.0%} of a step: too wide to say something"
+        because = too_wide(gain)
         gain = None
     return Finding(slug, seen.text, pattern.means, next, share, evidence, gain, because)
+
+
+def too_wide(gain: Gain) -> str:
+    """Why a gain is not told that is wider than WIDEST."""
+    return f"{gain.low:.0%} to {gain.high:.0%} of a step: too wide to say something"
 
 
 def _judged_elsewhere(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, slug: str) -> Judged:
@@ -250,9 +271,7 @@ def _why_gain_is_unknown(trace: Trace, facts: Facts, run: RunWithoutProfiler | N
         return "the other ranks of the job would change, too"
     if run is not None:
         return "the replay does not reach the step that was measured without the profiler"
-    return (
-        "the run cannot be played again: no steps with work, launches that are missing, several devices, or clocks that disagree"
-    )
+    return NOT_PLAYED
 
 
 def _share(seen: Seen, path: CriticalPath | None, trivia: bool) -> float | None:
@@ -266,5 +285,8 @@ def _share(seen: Seen, path: CriticalPath | None, trivia: bool) -> float | None:
 def _evidence(trace: Trace, rows: Rows) -> tuple[Evidence, ...]:
     """The longest of these slices, in order of their starts."""
     longest = np.lexsort((rows.start_ns, -rows.duration_us))[:MOST_EVIDENCE]
-    found = [Evidence(s.name, s.track, s.start_us, s.duration_us) for s in rows.where(longest)]
+    rows = rows.where(longest)
+    found = [
+        Evidence(s.name, s.track, at_ns / 1000, s.duration_us) for s, at_ns in zip(rows, rows.start_ns.tolist(), strict=True)
+    ]
     return tuple(sorted(found, key=lambda e: (e.start_us, -e.duration_us, e.name)))

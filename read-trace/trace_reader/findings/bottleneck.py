@@ -1,6 +1,7 @@
 """The bottleneck, and what makes up most of it."""
 
 import math
+import re
 
 import msgspec
 import numpy as np
@@ -20,8 +21,9 @@ from trace_reader.analysis.replay.edits import (
 from trace_reader.analysis.replay.plain_run import UNKNOWN
 from trace_reader.analysis.trace.cpu_time import cpu_computing, is_loader
 from trace_reader.analysis.trace.critical_path import CriticalPath, PathClass
-from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.facts import Facts, Finding
 from trace_reader.analysis.trace.op_shapes import OpShapeFacts
+from trace_reader.analysis.trace.time_by_place import CpuLine
 from trace_reader.findings.compiled import compiled_share
 from trace_reader.findings.registry import LONGEST_FREE_NS, Seen, a_step, counted, finding, listed
 from trace_reader.findings.verdict import denominator, what_limits
@@ -54,6 +56,15 @@ OTHER_THAN_LAUNCHING = {  # what to do where most of the CPU's part is this
     "compilation": "Record after warm-up: the CPU spends the most time compiling (TORCH_LOGS=recompiles shows what and why).",
     "annotation": "Profile the Python code (with_stack, py-spy): the CPU spends the most time in annotations, in no op there.",
     "profiler": "Record less (no stacks, no shapes) or fewer steps: the CPU spends the most time in the profiler itself.",
+}
+NAMES_THE_LINE = 0.3  # of the path
+# What people call there, by the function of C, and what takes less.
+KNOWN_IN_C = {
+    "tensor": "Of a list, torch.tensor converts number by number: torch.from_numpy(numpy.stack(...)) copies whole arrays.",
+    "as_tensor": "Of a list, torch.as_tensor converts number by number: make one numpy array first.",
+    "collect": "That is Python's garbage collector: call it less often, or gc.freeze() after the warm-up.",
+    "deepcopy": "Copy less, or only the tensors (tensor.clone()).",
+    "sleep": "The program waits there on purpose.",
 }
 
 
@@ -321,3 +332,15 @@ def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
         workers = "Set num_workers above 0" if alone else "Use more workers (num_workers)"
         next = f"{workers}, or cheaper transforms; time both: workers and the model share the CPU's cores."
     return Seen(seen, waits, next, share, Effect(without_loader, kind=GONE if facts.has_gpu_work else UNSURE))
+
+
+def at_the_line(finding: Finding, lines: tuple[CpuLine, ...]) -> Finding:
+    """What runs between the ops, where the trace says: a finding that names the line which has most of the time."""
+    if finding.slug != "python-between-ops" or not lines or lines[0].share < NAMES_THE_LINE:
+        return finding
+    top = lines[0]
+    in_c = re.search(r"built-in (?:method|function) (\w+)", top.mostly)
+    known = KNOWN_IN_C.get(in_c[1], "") if in_c else ""
+    mostly = f", most of it in {in_c[1]}()" if in_c else ""
+    next = f"Look at {top.line}: the CPU is there for {top.share:.0%} of the critical path{mostly}. {known}".rstrip()
+    return msgspec.structs.replace(finding, next=next)

@@ -4,6 +4,7 @@ behind them, and the change that people make there.
 
 from collections.abc import Iterable
 from functools import partial
+import math
 from pathlib import Path
 import re
 import tomllib
@@ -12,21 +13,21 @@ from typing import Literal
 import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import GONE, ONCE, REPLACED, UNSURE, Effect, all_of, dropped
-from trace_reader.analysis.replay.places import Work, nodes_of, outer_ops
+from trace_reader.analysis.replay.places import nodes_of
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import Tensor, tensors_of
+from trace_reader.analysis.trace.op_cost import Tensor, inputs_of, tensors_of
 from trace_reader.analysis.trace.op_shapes import shapes_in_words
 from trace_reader.findings.registry import Seen, finding, listed
 from trace_reader.findings.verdict import denominator
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows, among, distinct
+from trace_reader.model.rows import Rows, among, distinct, once
 from trace_reader.model.slices import Inputs, Kind
 from trace_reader.names.op_names import GEMM_OPS, VIEW_OPS
 from trace_reader.units import about, us
 
 LEAST_SHARE = 0.03  # of the path
-LEFT_OF_OTHERS = 0.1  # of the GPU's time of what `also` names
+LEFT_OF_TABLE = 0.1  # of the optimizer's GPU time of a table whose gradient is sparse
 SOON_NS = 2_000_000  # after an op, in which what goes with it begins
 LARGE_TABLE = 100_000  # rows
 LARGE_VOCABULARY, MANY_ROWS = 8192, 64
@@ -47,12 +48,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     source: str
     change: Literal["gone", "replaced", "once", "unsure"]
     left: float = 0.0
-    inside: str = ""
     outside: str = ""
     kernels: str = ""
     types: tuple[str, ...] = ()
     shape: str = ""
-    device: Literal["gpu", "cpu", ""] = ""
+    device: Literal["gpu", ""] = ""
     launches: bool | None = None
     phase: Literal["inference", "training", ""] = ""
     calls: int = 1
@@ -69,9 +69,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         )
 
 
+def _numbers(inputs: Inputs) -> list[int]:
+    """The inputs that are whole numbers."""
+    return [int(text) for text in inputs.values or () if isinstance(text, str) and text.isdecimal()]
+
+
 def _large_table(tensors: list[Tensor | None], inputs: Inputs) -> bool:
-    numbers = [int(text) for text in inputs.values if isinstance(text, str) and text.isdecimal()] if inputs.values else []
-    return max([0, *numbers]) >= LARGE_TABLE or any(tensor and tensor.shape[0] >= LARGE_TABLE for tensor in tensors)
+    return max(_numbers(inputs), default=0) >= LARGE_TABLE or any(tensor and tensor.shape[0] >= LARGE_TABLE for tensor in tensors)
 
 
 def _large_vocabulary(tensors: list[Tensor | None], inputs: Inputs) -> bool:
@@ -124,8 +128,7 @@ _CHANGES = {"gone": GONE, "replaced": REPLACED, "once": ONCE, "unsure": UNSURE}
 
 def places_of(entry: Entry, trace: Trace, facts: Facts) -> Rows | None:
     """The ops of the steps of which an entry speaks, outermost ones; None where there are none of these."""
-    on_gpu = facts.has_gpu_work
-    if (entry.device == "gpu" and not on_gpu) or (entry.device == "cpu" and on_gpu):
+    if entry.device == "gpu" and not facts.has_gpu_work:
         return None
     if entry.phase and (entry.phase == "training") != trace.has_backward:
         return None
@@ -138,17 +141,15 @@ def places_of(entry: Entry, trace: Trace, facts: Facts) -> Rows | None:
     if entry.shape == "low_rank":
         ops = _whose_result_is_multiplied(trace, ops)
     ops = Rows(slices, outermost(slices, ops.at))
-    for pattern, wanted in ((entry.inside, True), (entry.outside, False)):
-        if pattern and len(ops):
-            ops = ops.where(lies_inside(trace, ops, pattern) == wanted)
-    work = Work(trace)
+    if entry.outside and len(ops):
+        ops = ops.where(~lies_inside(trace, ops, entry.outside))
     if entry.kernels and len(ops):
         search = re.compile(entry.kernels).search
-        launched = work.launched_in(ops)
+        launched = trace.launched_in(ops)
         launched = launched.where(launched.is_named(lambda name: search(name) is not None))
         ops = ops.where(_holds(ops, slices.track[launched.call], slices.start_ns[launched.call]))
     if entry.launches is not None and len(ops):
-        launched = work.launched_in(ops)
+        launched = trace.launched_in(ops)
         ops = ops.where(_holds(ops, slices.track[launched.call], slices.start_ns[launched.call]) == entry.launches)
     if len(ops) < entry.calls * max(len(trace.steps), 1):
         return None
@@ -229,50 +230,47 @@ def _holds(ops: Rows, track: np.ndarray, moments_ns: np.ndarray) -> np.ndarray:
 
 def _with_what_follows(entry: Entry, trace: Trace, ops: Rows) -> Rows:
     """The ops with those right behind them that go with them: one of its names, on a tensor of the same shape."""
-    outer = outer_ops(trace)
-    follows, goes = [], set(entry.then)
-    for row in ops.at.tolist():
+    follows, after = [], _next_on_the_thread(trace.outer_ops, ops)
+    is_soon = trace.slices.start_ns[np.maximum(after, 0)] - ops.end_ns <= SOON_NS
+    goes = trace.slices.is_named(np.maximum(after, 0), entry.then.__contains__)
+    found = (after >= 0) & is_soon & goes
+    for row, one in zip(ops.at[found].tolist(), after[found].tolist(), strict=True):
         shape = _result_shape(trace, row)
-        after = int(np.searchsorted(outer.start_ns, trace.slices.end_ns[row]))
-        while after < len(outer) and outer.track[after] != trace.slices.track[row]:
-            after += 1
-        if after == len(outer) or outer.start_ns[after] - trace.slices.end_ns[row] > SOON_NS:
-            continue
-        one = int(outer.at[after])
-        if trace.slices.names[trace.slices.name[one]] in goes and (shape is None or _first_shape(trace, one) in (shape, None)):
+        if shape is None or _first_shape(trace, one) in (shape, None):
             follows.append(one)
-    return Rows(trace.slices, np.sort(np.append(ops.at, np.setdiff1d(np.array(follows, np.int64), ops.at))).astype(np.int64))
+    return Rows(trace.slices, once(np.append(ops.at, np.array(follows, np.int64))))
 
 
 def _followed(entry: Entry, trace: Trace, ops: Rows) -> Rows:
     """Those right behind which, views between them, one of these ops comes on their thread."""
-    outer, kept = outer_ops(trace), np.zeros(len(ops), bool)
-    for (track,), one in ops.by(ops.track):
-        here = outer.where(outer.track == track)
-        names = here.names
-        for place, row in zip(np.searchsorted(ops.at, one.at).tolist(), one.at.tolist(), strict=True):
-            after = int(np.searchsorted(here.start_ns, trace.slices.end_ns[row]))
-            while after < len(names) and names[after] in VIEW_OPS and names[after] not in entry.followed:
-                after += 1
-            kept[place] = after < len(names) and names[after] in entry.followed
-    return ops.where(kept)
+    outer = trace.outer_ops
+    outer = outer.where(~outer.is_named(lambda name: name in VIEW_OPS and name not in entry.followed))
+    after = _next_on_the_thread(outer, ops)
+    return ops.where((after >= 0) & trace.slices.is_named(np.maximum(after, 0), entry.followed.__contains__))
+
+
+def _next_on_the_thread(outer: Rows, ops: Rows) -> np.ndarray:
+    """For each op the row of the first of `outer` that begins on its thread when it has ended; -1 for none."""
+    found, tracks = np.full(len(ops), -1, np.int64), dict(outer.by(outer.track))
+    for key, one in ops.by(ops.track):
+        if (here := tracks.get(key)) is not None:
+            found[np.searchsorted(ops.at, one.at)] = np.append(here.at, -1)[np.searchsorted(here.start_ns, one.end_ns)]
+    return found
 
 
 def _result_shape(trace: Trace, row: int) -> tuple[int, ...] | None:
     """Of what an op makes: of a product by its matrices, else as its first input."""
-    detail = int(trace.slices.detail[row])
-    inputs = trace.slices.details[detail] if detail >= 0 else None
-    if isinstance(inputs, Inputs) and trace.slices.names[trace.slices.name[row]] in GEMM_OPS:
+    inputs = inputs_of(trace.slices, row)
+    if inputs is not None and trace.slices.names[trace.slices.name[row]] in GEMM_OPS:
         sizes = _matrices(list(tensors_of(inputs)))
         return None if sizes is None else (sizes[1], sizes[3])
     return _first_shape(trace, row)
 
 
 def _first_shape(trace: Trace, row: int) -> tuple[int, ...] | None:
-    detail = int(trace.slices.detail[row])
-    inputs = trace.slices.details[detail] if detail >= 0 else None
-    tensors = list(tensors_of(inputs)) if isinstance(inputs, Inputs) else []
-    return tensors[0].shape if tensors and tensors[0] else None
+    inputs = inputs_of(trace.slices, row)
+    first = next(iter(tensors_of(inputs)), None) if inputs is not None else None
+    return first.shape if first else None
 
 
 def _around(trace: Trace, ops: Rows) -> Rows:
@@ -291,7 +289,7 @@ def _rule(entry: Entry, trace: Trace, facts: Facts) -> Seen | None:
     spans = places_of(entry, trace, facts)
     if spans is None or not len(spans):
         return None
-    work = Work(trace).launched_in(spans)
+    work = trace.launched_in(spans)
     both = Rows(trace.slices, np.sort(np.concatenate([spans.at, work.at])))
     share = path.explained_us(both) / path.window_us
     steps, cpu_us = max(len(trace.steps), 1), spans.total_us
@@ -323,11 +321,26 @@ def _effect(entry: Entry, trace: Trace, spans: Rows) -> Effect:
     gone = dropped(spans, left_of_cpu=of_cpu, left_of_gpu=entry.left)
     nodes = Rows(trace.slices, nodes_of(trace, spans))  # what was made of it goes with it
     edits = [gone, *([dropped(nodes, of_cpu, entry.left)] if len(nodes) else [])]
-    if entry.also:
+    if entry.also and (share := _share_of_the_table(entry, trace, spans)):
         search = re.compile(entry.also).search
         others = trace.annotations.where(trace.annotations.is_named(lambda name: search(name) is not None))
-        edits.append(dropped(others, left_of_cpu=1.0, left_of_gpu=LEFT_OF_OTHERS))
+        edits.append(dropped(others, left_of_cpu=1.0, left_of_gpu=1 - share * (1 - LEFT_OF_TABLE)))
     return Effect(all_of(*edits), kind=_CHANGES[entry.change])
+
+
+def _share_of_the_table(entry: Entry, trace: Trace, spans: Rows) -> float:
+    """Of the numbers that an optimizer goes over in a step, the share that are of these gradients' tables; 0: not known."""
+    table = 0
+    for row in spans.at.tolist():
+        inputs, grad = inputs_of(trace.slices, row), _first_shape(trace, row)
+        table += max(_numbers(inputs), default=0) * grad[-1] if inputs is not None and grad else 0
+    ops, every = trace.ops.where(lies_inside(trace, trace.ops, entry.also)), 0
+    for row in ops.at[distinct(ops.detail).first].tolist():
+        inputs = inputs_of(trace.slices, row)
+        first = inputs.dims[0] if inputs is not None and isinstance(inputs.dims, tuple) and inputs.dims else ()
+        if isinstance(first, tuple) and all(isinstance(one, tuple) and all(type(n) is int for n in one) for one in first):
+            every = max(every, sum(math.prod(one) for one in first))
+    return min(table / max(len(trace.steps), 1) / every, 1.0) if every else 0.0
 
 
 def entries() -> tuple[Entry, ...]:

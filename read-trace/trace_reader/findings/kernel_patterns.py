@@ -36,7 +36,6 @@ WAITING = 0.3  # of the path
 UNEVEN_SPREAD = 0.04  # of the median
 LARGE_BYTES = 10_000_000  # below, a kernel's start and end weigh as much as its work
 UNFUSED, UNFUSED_FEW = 0.1, 0.2  # of the path; of fewer kernels: a sound step of training has 0.14
-OPTIMIZER_STEP = "Optimizer.step#"
 ALSO_PADS = (
     "Fuse pointwise kernels with torch.compile, which also pads matrix products of odd sizes (unaligned-product), or use a "
     "fused op (F.rms_norm, F.layer_norm), which does not."

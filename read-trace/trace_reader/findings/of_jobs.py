@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from trace_reader.analysis.jobs.job_facts import JobFacts, JobFinding
 from trace_reader.analysis.jobs.job_run import JobRun
-from trace_reader.analysis.replay.edits import Edited, Effect, all_of
+from trace_reader.analysis.replay.edits import Edited, Effect
 from trace_reader.analysis.replay.plain_run import UNKNOWN
-from trace_reader.analysis.replay.what_if import Gain, subsets
-from trace_reader.findings import MOST_CHOICES, NAMING, Choice, Choices, Reading
+from trace_reader.analysis.replay.what_if import Gain, subsets, together
+from trace_reader.findings import MOST_CHOICES, NAMING, WIDEST, Choice, Choices, Reading, too_wide
 
 Effects = Mapping[int, Effect]  # by the rank's place in the job
 
@@ -57,8 +57,8 @@ class PlayedJob:
         offered, gains, busy_us = offered[:MOST_CHOICES], [], []
         for subset in subsets(offered):
             ranks = {place for _, effects, _ in subset for place in effects}
-            together = {place: _together([effects[place] for _, effects, _ in subset if place in effects]) for place in ranks}
-            gain, busy = self._gain(together, {late: other for _, _, like in subset for late, other in like.items()})
+            of_ranks = {place: together([effects[place] for _, effects, _ in subset if place in effects]) for place in ranks}
+            gain, busy = self._gain(of_ranks, {late: other for _, _, like in subset for late, other in like.items()})
             gains.append(gain)
             busy_us.append(busy)
         return Choices(tuple(choice for choice, _, _ in offered), tuple(gains), tuple(busy_us))
@@ -70,7 +70,10 @@ class PlayedJob:
         effects = self._effects(finding)
         if not effects:
             return msgspec.structs.replace(finding, gain_unknown_because="the advice names no change that can be played")
-        return msgspec.structs.replace(finding, gain=self._gain(effects)[0])
+        gain, _ = self._gain(effects)
+        if gain.high - gain.low > WIDEST:
+            return msgspec.structs.replace(finding, gain_unknown_because=too_wide(gain))
+        return msgspec.structs.replace(finding, gain=gain)
 
     def _effects(self, finding: JobFinding) -> dict[int, Effect]:
         """What following the advice does to each of the ranks that show it, also where it is too small there to be a finding."""
@@ -78,8 +81,8 @@ class PlayedJob:
         return {place: effect for place, effect in effects.items() if effect is not None}
 
     def _gain(self, effects: Effects, like: Mapping[int, int] | None = None) -> tuple[Gain, float]:
-        """From what is sure in the worst of the runs that the job may be to the most in the best of them; and how long a GPU is
-        busy then at least (us).
+        """From what is sure in the worst of the runs that the job may be to the most in the best of them, as played (no change
+        of a job was measured, by which this could be told more narrowly); and how long a GPU is busy then at least (us).
         """
         assert self._run is not None
 
@@ -93,11 +96,6 @@ class PlayedJob:
         most, busy_us = self._run.changed(lambda ranks: change(ranks, True), like)
         low = max(min(least), 0.0)
         return Gain(low, max(*most, low)), busy_us
-
-
-def _together(effects: Sequence[Effect]) -> Effect:
-    least = [effect.least for effect in effects if effect.least is not None]
-    return Effect(all_of(*(effect.most for effect in effects)), all_of(*least))
 
 
 def without_gains(job: JobFacts, because: str) -> JobFacts:

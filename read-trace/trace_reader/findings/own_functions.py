@@ -3,10 +3,9 @@
 import numpy as np
 from trace_reader.analysis.replay.edits import UNSURE, Effect, dropped
 from trace_reader.analysis.replay.place import FUNCTION
-from trace_reader.analysis.replay.places import ALL_OF_A_STEP, Candidate, Work, cpu_us_of, functions, lies_in
-from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.replay.places import ALL_OF_A_STEP, Candidate, cpu_us_of, functions, lies_in
+from trace_reader.analysis.trace.facts import OF_THE_CPU, Facts
 from trace_reader.findings.registry import Seen, finding
-from trace_reader.findings.verdict import denominator
 from trace_reader.link.intervals import merged
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import EVALUATE, Trace
@@ -26,7 +25,6 @@ _WORK = (
     "aten::conv3d",
     "aten::scaled_dot_product_attention",
 )
-OF_THE_CPU = ("overhead-bound", "cpu-only", "mixed", "input-bound")
 
 
 def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
@@ -38,18 +36,15 @@ def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
         return None
     window = merged(trace.steps.start_ns, trace.steps.end_ns)
     whole_us = trace.steps.total_us
-    work = trace.ops.where(trace.ops.is_named(lambda name: name in _WORK or name.startswith(EVALUATE)))
-    work = Rows(trace.slices, outermost(trace.slices, work.at))
+    products = trace.ops.where(trace.ops.is_named(lambda name: name in _WORK or name.startswith(EVALUATE)))
+    products = Rows(trace.slices, outermost(trace.slices, products.at))
     found: list[tuple[float, Candidate]] = []
     for one in functions(trace, stacks):
         share = cpu_us_of(one.spans, window) / whole_us if one.kind == FUNCTION and whole_us else 0.0
-        if LEAST_SHARE <= share < ALL_OF_A_STEP and _inside_us(work, one.spans) < MODELS_WORK * share * whole_us:
+        if LEAST_SHARE <= share < ALL_OF_A_STEP and _inside_us(products, one.spans) < MODELS_WORK * share * whole_us:
             found.append((share, one))
-    every, launching = Work(trace), []
-    for share, one in found:
-        is_the_model = len(every.launched) and 2 * len(every.launched_in(one.spans)) >= len(every.launched)
-        launching += [] if is_the_model else [(share, one)]
-    found = launching
+    work = len(trace.launched)
+    found = [(share, one) for share, one in found if not work or 2 * len(trace.launched_in(one.spans)) < work]  # not the model
     if not found:
         return None
     found.sort(key=lambda item: (-item[0], item[1].name))
@@ -59,7 +54,7 @@ def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
             share, best = less, one
     calls, each_us = len(best.spans) / len(trace.steps), cpu_us_of(best.spans, window) / len(trace.steps)
     times = "once" if calls == 1 else f"{calls:.0f} times" if calls > 1 else f"{calls:.1f} times"
-    seen = f"{best.name}, {times} per step: {us(each_us)} with all that it calls, {about(share)} of {denominator(facts)}"
+    seen = f"{best.name}, {times} per step: {us(each_us)} with all that it calls, {about(share)} of the steps' time"
     return Seen(seen, best.spans, share=share, effect=Effect(dropped(best.spans), kind=UNSURE))
 
 

@@ -6,15 +6,14 @@ import re
 import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import ONCE, REPLACED, Effect, all_of, dropped
-from trace_reader.analysis.replay.places import Candidate, loops, nodes_of, outer_ops
+from trace_reader.analysis.replay.places import Candidate, loops, nodes_of
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import tensors_of
+from trace_reader.analysis.trace.op_cost import shapes_of
 from trace_reader.findings.catalogue import lies_inside
 from trace_reader.findings.registry import Seen, finding, listed
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, once
-from trace_reader.model.slices import Inputs
 from trace_reader.names.op_names import GEMM_OPS
 from trace_reader.units import about, us
 
@@ -30,7 +29,7 @@ _RUNS = (
     ("LayerNorm", "F.layer_norm", r"mean (?:var |std )(?:sub )?add (?:sub )?(?:sqrt |rsqrt )?(?:div |mul )(?:mul )?(?:add )?"),
     ("RMSNorm", "F.rms_norm", rf"{_SQUARE}mean add (?:rsqrt |sqrt )(?:mul |div )(?:mul )?"),
     ("softmax", "F.softmax", r"(?:amax |max )sub exp sum div "),
-    ("SiLU", "F.silu", r"sigmoid mul "),
+    ("SiLU", "F.silu", r"sigmoid mul "),  # or a gate: of equal shapes only
 )  # fmt: skip
 _LEFT_OUT = frozenset(
     "aten::" + name for name in ("view", "reshape", "unsqueeze", "squeeze", "expand", "transpose", "permute", "to", "_to_copy",
@@ -41,12 +40,12 @@ POINTWISE = re.compile(
     r"_foreach_\w+|empty\w*|view|reshape|sign|rsqrt|exp)_?$"
 )
 LEAST_LOOP = 8  # rounds
-LONG_ROUND_US = 500.0  # of the GPU's time, on average: a larger one is worth its launches
 MANY_ROUNDS = 16
 MODELS = frozenset(
     f"aten::{name}" for name in ("linear", "matmul", "conv1d", "conv2d", "conv3d", "layer_norm", "rms_norm", "batch_norm",
                                  "scaled_dot_product_attention", "mm", "addmm", "bmm", "lstm_cell", "gru_cell", "embedding")
 )  # fmt: skip
+BIAS_FIRST = frozenset(["aten::addmm", "aten::baddbmm", "aten::addbmm"])  # of their inputs
 SMALL_PRODUCTS = ("aten::linear", "aten::matmul", *GEMM_OPS)
 
 
@@ -60,27 +59,35 @@ class Run(msgspec.Struct, frozen=True, eq=False):
 
 def _runs(trace: Trace) -> Iterator[Run]:
     """The runs in the steps, thread by thread; of those that overlap, the first."""
-    ops = outer_ops(trace)
+    ops = trace.outer_ops
     ops = ops.where(~ops.is_named(lambda name: name in _LEFT_OUT or name.startswith(EVALUATE)))
-    for _, one in ops.by(ops.track):
+    for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):
         words = [name.removeprefix("aten::").rstrip("_") + " " for name in one.names]
         starts = np.append(0, np.cumsum([len(word) for word in words]))
         text, taken = "".join(words), np.zeros(len(words), bool)
         for what, op, pattern in _RUNS:
             for found in re.finditer(rf"(?<![^ ])(?:{pattern})", text):
                 first, after = (int(np.searchsorted(starts, place)) for place in found.span())
-                if not taken[first:after].any():
+                if not taken[first:after].any() and (what != "SiLU" or _may_be_silu(trace, one.at[first:after])):
                     taken[first:after] = True
                     yield Run(what, op, one.at[first:after])
+
+
+def _may_be_silu(trace: Trace, rows: np.ndarray) -> bool:
+    """Whether a product is of two tensors of the shape of the sigmoid before it, as far as shapes are known; else it is a gate
+    of whole channels.
+    """
+    sigmoid, product = (shapes_of(trace.slices, row) for row in rows.tolist())
+    return not product or product == 2 * sigmoid
 
 
 @finding(
     "written-out",
     "a dozen elementwise ops where one op would do",
     "runs like mean, sub, pow, mean, add, rsqrt, mul on the CPU's lane",
-    "By their order, these ops are an activation or a norm that is written out: each goes over all of the data once more, and so "
-    "does its backward pass.",
-    "Use the op that does the same in one kernel.",
+    "By their order, these ops may be an activation or a norm that is written out: each goes over all of the data once more, and "
+    "so does its backward pass.",
+    "If they are, use the op that does the same in one kernel.",
 )
 def _written_out(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
@@ -91,13 +98,13 @@ def _written_out(trace: Trace, facts: Facts) -> Seen | None:
     gone = np.append(rest, nodes_of(trace, Rows(trace.slices, once(rest))))
     spans = Rows(trace.slices, outermost(trace.slices, once(gone)))
     share = path.explained_us(spans) / path.window_us
-    if max(share, spans.total_us / max(trace.steps.total_us, 1e-9)) < LEAST_SHARE and not facts.has_gpu_work:
+    if max(share, _of_the_steps(trace, spans)) < LEAST_SHARE:
         return None
     steps, kinds = len(facts.steps), list(dict.fromkeys((run.what, run.op) for run in runs))
     told = listed(f"{sum(run.what == what for run in runs) / steps:.0f} x {what}" for what, _ in kinds)
     seen = f"per step: {told}, of {sum(len(run.rows) for run in runs) / steps:.0f} ops"
     ops = " and ".join(dict.fromkeys(op for _, op in kinds))
-    next = f"Use {ops}, or torch.compile, which fuses them."
+    next = f"If that is what they compute, use {ops}; torch.compile fuses them, whatever it is."
     return Seen(seen, spans, next, share, Effect(dropped(spans), kind=REPLACED))
 
 
@@ -105,15 +112,11 @@ def may_chain(trace: Trace, candidate: Candidate) -> bool:
     """Whether a round of a loop may take what the one before made, by the shapes of what goes in and of what the last product
     makes; also where shapes do not tell.
     """
-    first = candidate.spans.where(np.arange(len(candidate.ops)))
-    shapes = []
-    for row in first.at.tolist():
-        detail = int(trace.slices.detail[row])
-        inputs = trace.slices.details[detail] if detail >= 0 else None
-        tensors = [tensor.shape for tensor in tensors_of(inputs) if tensor] if isinstance(inputs, Inputs) else []
-        if not tensors:
-            return True
-        shapes.append(tensors)
+    on_thread = candidate.spans.where(candidate.spans.track == candidate.spans.track[0])
+    first = on_thread.where(np.arange(len(candidate.ops)))
+    shapes = [shapes_of(trace.slices, row) for row in first.at.tolist()]
+    if not all(shapes):
+        return True
     names = first.names  # from where the loop begins
     products = [place for place, op in enumerate(names) if op in SMALL_PRODUCTS]
     if not products:
@@ -122,7 +125,8 @@ def may_chain(trace: Trace, candidate: Candidate) -> bool:
     if len(weights) < 2:
         return True
     out = weights[1][0] if names[products[-1]] == "aten::linear" else weights[-1][-1]
-    return bool(shapes[products[0]][0][-1] == out)
+    taken = shapes[products[0]][names[products[0]] in BIAS_FIRST]
+    return bool(taken[-1] == out)
 
 
 @finding(
@@ -156,7 +160,8 @@ def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
             one for one in every if one not in found and one.rounds in rounds and any(op.startswith(EVALUATE) for op in one.ops)
         ]
     effect = Effect(all_of(*(dropped(one.repeats) for one in found if one.repeats is not None)), kind=ONCE)
-    return _loop(trace, facts, found, " (forward and backward)" * (len(found) > 1), effect)
+    has_backward = any(op.startswith(EVALUATE) for one in found for op in one.ops)
+    return _loop(trace, facts, found, " (forward and backward)" * has_backward, effect)
 
 
 @finding(
@@ -176,13 +181,18 @@ def _repeated_ops(trace: Trace, facts: Facts) -> Seen | None:
     return _loop(trace, facts, found, "", effect)
 
 
+def _of_the_steps(trace: Trace, spans: Rows) -> float:
+    """The share of the steps' time that spans take on the CPU or what they launched on the GPU, whichever is more."""
+    return max(spans.total_us, trace.launched_in(spans).total_us) / max(trace.steps.total_us, 1e-9)
+
+
 def _loop(trace: Trace, facts: Facts, found: list[Candidate], more: str, effect: Effect) -> Seen | None:
     path = facts.critical_path
     if path is None or not found or not facts.steps:
         return None
     spans = Rows(trace.slices, once(np.concatenate([one.spans.at for one in found])))
     share, steps = path.explained_us(spans) / path.window_us, len(facts.steps)
-    if max(share, spans.total_us / max(trace.steps.total_us, 1e-9)) < LEAST_SHARE:
+    if max(share, _of_the_steps(trace, spans)) < LEAST_SHARE:
         return None
     told = listed(f"{one.rounds} x ({one.name})" for one in found)
     of_path = f": {about(share)} of the critical path" if share >= LEAST_SHARE else ""

@@ -74,3 +74,9 @@ def without(union: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.nd
 
     kept = inside(union) & ~inside(other)
     return merged(starts[kept], ends[kept])
+
+
+def ranges(first: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """The numbers of several ranges, one range after the other."""
+    n = after - first
+    return np.arange(int(n.sum())) + np.repeat(first - np.cumsum(n) + n, n)

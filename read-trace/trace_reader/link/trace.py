@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 from trace_reader.errors import MissingExtraError
+from trace_reader.link.backward import forward_ops
 from trace_reader.link.found_steps import (
     Found,
     found_spans,
@@ -18,6 +19,7 @@ from trace_reader.link.found_steps import (
     with_spans,
 )
 from trace_reader.link.impossible_events import ImpossibleEvent, cut_impossible
+from trace_reader.link.intervals import merged, ranges
 from trace_reader.link.launches import Origin, gpu_work
 from trace_reader.link.nesting import outermost, parents
 from trace_reader.link.odd_steps import Pause, pauses
@@ -94,6 +96,23 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def ops(self) -> Rows:
         return Rows(self.slices, self.slices.of(Kind.OP))
+
+    @cached_property
+    def outer_ops(self) -> Rows:
+        """The ops of the steps that lie in no other op; of a node of the backward pass the node."""
+        ops = self.ops.where(self.step_at(self.ops.start_ns) >= 0)
+        return Rows(self.slices, outermost(self.slices, ops.at))
+
+    @cached_property
+    def nodes(self) -> Rows:
+        """The nodes of the backward pass, with the column `made_by`: the op of the forward pass whose node it is (a row; -1: not
+        known).
+        """
+        nodes = self.ops.where(self.ops.is_named(lambda name: name.startswith(EVALUATE)))
+        forward, places = forward_ops(self.slices, self.parent, nodes.at)
+        made_by = np.full(len(nodes), -1, np.int64)
+        made_by[places] = forward
+        return Rows(self.slices, nodes.at, made_by=made_by)
 
     @cached_property
     def op_names(self) -> frozenset[str]:
@@ -206,6 +225,29 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     def linked(self) -> Rows:
         """The GPU's work without what was launched before the recording began: what means and shares are of."""
         return self.work.where(self.work.origin != Origin.CARRIED_OVER)
+
+    @cached_property
+    def launched(self) -> Rows:
+        """The GPU's work that the steps launched."""
+        return self.linked.where((self.linked.call >= 0) & (self.linked.step >= 0))
+
+    @cached_property
+    def _launches(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of what the steps launched, by the launches' threads and starts: its places in `launched`, and both of these."""
+        track, start_ns = self.slices.track[self.launched.call], self.slices.start_ns[self.launched.call]
+        order = np.lexsort((start_ns, track))
+        return order, track[order], start_ns[order]
+
+    def launched_in(self, spans: Rows) -> Rows:
+        """What of the GPU's work the steps launched inside these spans, on their threads."""
+        order, tracks, starts_ns = self._launches
+        places = [np.zeros(0, np.int64)]
+        for (track,), one in spans.by(spans.track):
+            first, after = np.searchsorted(tracks, (track, track + 1)).tolist()
+            begins_ns, ends_ns = merged(one.start_ns, one.end_ns)
+            begins, ends = (first + np.searchsorted(starts_ns[first:after], moments) for moments in (begins_ns, ends_ns))
+            places.append(order[ranges(begins, ends)])
+        return self.launched.where(np.sort(np.concatenate(places)))
 
     def step_at(self, moment_ns: np.ndarray) -> np.ndarray:
         """The index of the step that is open at each moment, or -1."""

@@ -45,7 +45,14 @@ def place_named(timeline: Timeline, name: str, on_gpu: bool) -> Light | None:
 def finding_light(timeline: Timeline, slug: str) -> Light | None:
     """All slices that show a finding; None where the trace does not show it."""
     seen = timeline.reading.seen.get(slug)
-    return None if seen is None else Light(seen.evidence)
+    return None if seen is None else light_of(timeline, seen.evidence)
+
+
+def light_of(timeline: Timeline, rows: Rows) -> Light:
+    """Slices of the trace; of those of another loading of the file, as functions are, when they are."""
+    if rows.slices is timeline.trace.slices:
+        return Light(rows)
+    return Light(spans_ns=np.stack([rows.slices.start_ns[rows.at], rows.slices.end_ns[rows.at]], axis=1)[:MOST_SPANS])
 
 
 def waits_of(job: "JobFacts", place: int) -> Light:

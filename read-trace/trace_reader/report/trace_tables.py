@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.replay.place import FUNCTION, LOOP, MODULE, Place
+from trace_reader.analysis.replay.place import LOOP, Place, is_named_in
 from trace_reader.analysis.replay.plain_run import UNKNOWN
 from trace_reader.analysis.replay.what_if import Gain
 from trace_reader.analysis.trace.collectives import CollectiveFacts, message_bytes
@@ -30,7 +30,7 @@ from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_GPU, Kind
 from trace_reader.names.devices import peak
 from trace_reader.report.document import LABEL_WIDTH, LONGEST_CELL, Column, Style, Table, middle, short
-from trace_reader.report.lights import MOST_SPANS, Light, Lights, place_named, rows_named
+from trace_reader.report.lights import Light, Lights, light_of, place_named, rows_named
 from trace_reader.report.timeline import Timeline
 from trace_reader.units import about, count, human_bytes, percent, us
 
@@ -649,17 +649,8 @@ def saved(gain: Gain) -> str:
 
 
 def _place_light(timeline: Timeline, place: Place) -> Light | None:
-    """The spans of a place; of functions, which another loading of the file has, those of their name."""
-    if place.kind in (FUNCTION, MODULE):
-        slices = timeline.drawn.slices
-        rows = Rows(slices, slices.of(Kind.PYTHON))
-        return Light(spans_ns=_spans_ns(rows.where(rows.is_named(lambda name: name.endswith(place.name)))))
     spans = next((one.spans for one in timeline.reading.places if one.place == place), None)
-    return None if spans is None else Light(spans)
-
-
-def _spans_ns(rows: Rows) -> np.ndarray:
-    return np.stack([rows.start_ns, rows.end_ns], axis=1)[:MOST_SPANS]
+    return None if spans is None else light_of(timeline, spans)
 
 
 def places_line(facts: Facts) -> str:
@@ -670,7 +661,7 @@ def places_line(facts: Facts) -> str:
     told = [one for one in facts.places if (one.gone.low + one.gone.high) / 2 >= LEAST_TOLD]
     slugs = {finding.slug for finding in facts.findings}
     told = [one for one in told if not (is_loader(one.name) and "input-bound" in slugs)]
-    told = [one for one in told if one.kind == LOOP or one.name not in seen][:FIRST_PLACES]
+    told = [one for one in told if one.kind == LOOP or not is_named_in(one.name, seen)][:FIRST_PLACES]
     words = "; ".join(f"{_place_name(one, BRIEF_PLACE)} {saved(one.gone)}" for one in told)
     return f"places, and what a step saves without each: {words}" if words else ""
 
@@ -681,8 +672,12 @@ def _place_name(place: Place, longest: int = LONGEST_CELL) -> str:
 
 def _places_title(view: TraceView) -> str:
     of = " without the profiler" * (view.facts.plain.how != UNKNOWN)
-    floor = ", with its GPU work at the floor" * on_gpu(view)
+    floor = ", with its GPU work at the floor" * _has_floors(view)
     return f"Places (what a step{of} saves without each{floor}{', if a loop runs once' * _has_loops(view)})"
+
+
+def _has_floors(view: TraceView) -> bool:
+    return any(place.floor for place in view.facts.places)
 
 
 def _has_loops(view: TraceView) -> bool:
@@ -701,7 +696,7 @@ PLACES = Table(
         Column("CPU", lambda p, view: us(p.cpu_us)),
         Column("GPU", lambda p, view: us(p.gpu_us), shown=on_gpu),
         Column("gone", lambda p, view: saved(p.gone)),
-        Column("at the floor", lambda p, view: saved(p.floor) if p.floor else "-", shown=on_gpu),
+        Column("at the floor", lambda p, view: saved(p.floor) if p.floor else "-", shown=_has_floors),
         Column("once", lambda p, view: saved(p.once) if p.once else "-", shown=_has_loops),
     ),
     light=each(_place_light),

@@ -128,7 +128,7 @@ class Edited:
         after_ns[:, 0] = np.where(share > 0, after_ns[:, 0] * (1 - share), after_ns[:, 0]).astype(np.int64)
         return bool(share.any())
 
-    def launch_at_once(self, loads: bool = True, launch_ns: int = GRAPH_LAUNCH_NS) -> None:
+    def launch_at_once(self, loads: bool = True) -> None:
         """The CPU's time in a step is one launch, what it computes itself and what a DataLoader takes; GPU events follow each
         other as in a queue.
         """
@@ -137,7 +137,7 @@ class Edited:
         stretches, moments = replay.stretches, replay.moments
         after_ns[stretches.node, 0] = (after_ns[stretches.node, 0] * share[stretches.node]).astype(np.int64)
         of_steps = (moments.call < 0) & moments.is_end
-        self._launches = replay.number[: len(moments)][of_steps], launch_ns
+        self._launches = replay.number[: len(moments)][of_steps], GRAPH_LAUNCH_NS
         after_ns[replay.launch_ends, 0] = 0
         # A launch that was the first of its kind can have taken long to reach the GPU.
         late_ns = replay.nodes.after_ns[replay.gpu_nodes, 0] - (replay.work.end_ns - replay.work.start_ns) - replay.latency_ns
@@ -174,7 +174,7 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 def surely(edit: Edit) -> Effect:
-    """The effect of an advice that can be played exactly."""
+    """The effect of an advice that can be followed as it is played: all of that is saved at least."""
     return Effect(edit, edit)
 
 
@@ -219,11 +219,6 @@ def without_waits(calls: Rows) -> Edit:
 def launched_at_once(run: Edited) -> None:
     """Replay each step as a CUDA graph."""
     run.launch_at_once()
-
-
-def without_cpu(run: Edited) -> None:
-    """The CPU takes no time but what it computes itself and a DataLoader: what launching can bring at most, by any means."""
-    run.launch_at_once(launch_ns=0)
 
 
 def without_loader(run: Edited) -> None:

@@ -1,5 +1,7 @@
 """A place of a program, as places.py finds it."""
 
+import re
+
 import msgspec
 from trace_reader.analysis.replay.what_if import Gain
 
@@ -25,3 +27,8 @@ class Place(msgspec.Struct, frozen=True):
     once: Gain | None = None
     rounds: int = 0
     ops: tuple[str, ...] = ()
+
+
+def is_named_in(name: str, text: str) -> bool:
+    """Whether a text has this name whole: aten::add is not in one of aten::add_."""
+    return re.search(rf"(?<![\w:]){re.escape(name)}(?!\w)", text) is not None

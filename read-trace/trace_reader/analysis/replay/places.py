@@ -21,16 +21,18 @@ from trace_reader.analysis.trace.own_code import is_program_function
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import EVALUATE, Trace
-from trace_reader.model.rows import Rows, among, distinct
-from trace_reader.model.slices import NO_NODE, Inputs, Kind
+from trace_reader.model.rows import Rows, distinct
+from trace_reader.model.slices import Inputs, Kind
 
 MOST_NODES = 5000  # of the run that is asked: of a longer one, its first steps
 MOST_ASKED, MOST_TOLD = 20, 10  # places, of which the replay is asked: those with the most time on the CPU and the GPU; all
 LEAST_GAIN = 0.01  # of a step, that a place is told for
+USUAL = 0.8  # of a place's time in a step of all, that it takes in one that is played, or the other way round
 SAME = 0.95  # of an outer place's gain: what an inner one saves then, is the outer one's
 ALL_OF_A_STEP = 0.97  # what encloses so much names nothing
 KNOWN = 0.8  # of a place's time on the GPU, whose floor is known
 LEAST_ROUNDS, LONGEST_ROUND, MOST_PERIODS = 4, 400, 6  # of a loop: in a row, ops in a round, lengths of rounds that are tried
+MOST_IN_A_ROUND = 2  # times that each op is in a round, where these lengths are looked for
 MODULE_PREFIX = "nn.Module: "
 
 
@@ -63,31 +65,41 @@ def places(run: RunWithoutProfiler, plain: PlainRun, stacks: Trace | None = None
     if not times or not len(trace.steps):
         return []
     found = [*_spans(trace), *loops(trace), *(functions(trace, stacks) if stacks is not None else ())]
-    steps = run.replay.steps
-    window = merged(steps.start_ns, steps.end_ns)
-    work = Work(trace)
-    found = [(one, cpu_us_of(one.spans, window), work.time_us(one.spans)) for one in found]
-    found.sort(key=lambda item: (-item[1] - item[2], item[0].name))
+    asked = [(one, *_per_step(trace, one.spans, trace.steps)) for one in found]
+    asked.sort(key=lambda item: (-item[1] - item[2], item[0].name))
+    if len(run.replay.steps) < len(trace.steps) - trace.steps_left_out:
+        asked = [item for item in asked[:MOST_ASKED] if _is_as_usual(trace, run, *item)]
     factors = _floors(trace) if with_floors else Rows(trace.slices, np.zeros(0, np.int64), factor=np.zeros(0))
     of = RECORDED if plain.how == UNKNOWN else PLAIN
-    first = [(_gain(run, times[:1], dropped(item[0].spans), of).high, item) for item in found[:MOST_ASKED]]
-    first = sorted([one for one in first if one[0] >= LEAST_GAIN], key=lambda one: (-one[0], one[1][0].name))
-    asked = []
-    for number, (at_one_end, (candidate, cpu_us, gpu_us)) in enumerate(first):
+    gains = [(_gain(run, times, dropped(item[0].spans), of), item) for item in asked[:MOST_ASKED]]
+    gains = sorted([one for one in gains if one[0].high >= LEAST_GAIN], key=lambda one: (-one[0].high, one[1][0].name))
+    told = []
+    for number, (gone, (candidate, cpu_us, gpu_us)) in enumerate(gains):
         is_told = number < MOST_TOLD  # of the others the rest is not asked
-        other = _gain(run, times[1:], dropped(candidate.spans), of) if is_told and len(times) > 1 else None
-        rows = work.launched_in(candidate.spans) if is_told else None
+        rows = trace.launched_in(candidate.spans) if is_told else None
         left = _at_the_floor(factors, rows) if rows is not None and len(rows) else None
         floor = None if rows is None or left is None else _gain(run, times[:1], scaled(rows, left), of)
         once_gain = _gain(run, times[:1], dropped(candidate.repeats), of) if candidate.repeats is not None and is_told else None
-        n = len(trace.steps)
         place = Place(
-            candidate.kind, candidate.name, (candidate.rounds or len(candidate.spans) / n), _shapes(candidate.spans),
-            cpu_us / len(steps), gpu_us / n, _wider(at_one_end, other, of), floor, once_gain, candidate.rounds, candidate.ops,
+            candidate.kind, candidate.name, candidate.rounds or len(candidate.spans) / len(trace.steps), _shapes(candidate.spans),
+            cpu_us, gpu_us, gone, floor, once_gain, candidate.rounds, candidate.ops,
         )  # fmt: skip
-        asked.append(AskedPlace(place, candidate.spans))
-    asked.sort(key=lambda one: (-_middle(one.place.gone), one.place.kind, one.place.name))
-    return _without_the_same(asked)
+        told.append(AskedPlace(place, candidate.spans))
+    told.sort(key=lambda one: (-_middle(one.place.gone), one.place.kind, one.place.name))
+    return _without_the_same(told)
+
+
+def _per_step(trace: Trace, spans: Rows, steps: Rows) -> tuple[float, float]:
+    """The time that spans take in each of these steps (which follow each other) on the CPU and on the GPU, on average (us)."""
+    inside = spans.where((spans.start_ns >= steps.start_ns[0]) & (spans.start_ns < steps.end_ns[-1]))
+    cpu_us, gpu_us = cpu_us_of(inside, merged(steps.start_ns, steps.end_ns)), trace.launched_in(inside).total_us
+    return cpu_us / len(steps), gpu_us / len(steps)
+
+
+def _is_as_usual(trace: Trace, run: RunWithoutProfiler, one: Candidate, cpu_us: float, gpu_us: float) -> bool:
+    """Whether a place takes in the steps that are played again about what it takes in all."""
+    played_us = sum(_per_step(trace, one.spans, run.replay.steps))
+    return USUAL * played_us <= cpu_us + gpu_us <= played_us / USUAL
 
 
 def _at_the_floor(factors: Rows, rows: Rows) -> np.ndarray | None:
@@ -99,12 +111,6 @@ def _at_the_floor(factors: Rows, rows: Rows) -> np.ndarray | None:
     is_known = np.isfinite(factor)
     known_us = float(rows.duration_us[is_known].sum())
     return np.where(is_known, factor, 1.0) if known_us >= KNOWN * rows.total_us else None
-
-
-def _wider(at_one_end: float, other: Gain | None, of: str) -> Gain:
-    """What is saved at both ends of the plain step."""
-    ends = [at_one_end] if other is None else [at_one_end, other.low, other.high]
-    return Gain(min(ends), max(ends), of)
 
 
 def _middle(gain: Gain) -> float:
@@ -121,28 +127,6 @@ def _gain(run: RunWithoutProfiler, times: list[tuple[np.ndarray, float]], edit: 
     return Gain(min(gains), max(gains), of)
 
 
-class Work:
-    """What was launched, to be asked for by the spans around the launches."""
-
-    def __init__(self, trace: Trace):
-        self.launched = trace.linked.where(trace.linked.call >= 0)
-        self.launched = self.launched.where(self.launched.step >= 0)
-        slices = trace.slices
-        self._track, self._start_ns = slices.track[self.launched.call], slices.start_ns[self.launched.call]
-
-    def launched_in(self, spans: Rows) -> Rows:
-        """The GPU's work that was launched inside these spans, on their threads."""
-        inside = np.zeros(len(self.launched), bool)
-        for (track,), one in spans.by(spans.track):
-            union = merged(one.start_ns, one.end_ns)
-            here = np.flatnonzero(self._track == track)
-            inside[here] = each_within_ns(self._start_ns[here], self._start_ns[here] + 1, union) > 0
-        return self.launched.where(inside)
-
-    def time_us(self, spans: Rows) -> float:
-        return self.launched_in(spans).total_us
-
-
 def cpu_us_of(spans: Rows, window: tuple[np.ndarray, np.ndarray]) -> float:
     """How long they take of the steps, on their threads."""
     return sum(float(each_within_ns(*merged(one.start_ns, one.end_ns), window).sum()) / 1000 for _, one in spans.by(spans.track))
@@ -152,31 +136,20 @@ def _in_steps(trace: Trace, rows: Rows) -> Rows:
     return rows.where(trace.step_at(rows.start_ns) >= 0)
 
 
-def outer_ops(trace: Trace) -> Rows:
-    """The ops of the steps that lie in no other op; of a node of the backward pass the node."""
-    ops = _in_steps(trace, trace.ops)
-    return Rows(trace.slices, outermost(trace.slices, ops.at))
-
-
 def nodes_of(trace: Trace, spans: Rows) -> np.ndarray:
     """The nodes of the backward pass (rows) that were made by what lies in these spans."""
-    slices, ops = trace.slices, trace.ops.where(trace.slices.node[trace.ops.at] != NO_NODE)
-    nodes = ops.where(ops.is_named(lambda name: name.startswith(EVALUATE)))
-    if not len(nodes):
-        return np.zeros(0, np.int64)
-    made = [np.zeros(0, np.int64)]
-    by_track = dict(ops.by(ops.track))
-    for key, one in spans.by(spans.track):
-        if (inside := by_track.get(key)) is not None:
-            union = merged(one.start_ns, one.end_ns)
-            held = each_within_ns(inside.start_ns, inside.start_ns + 1, union) > 0
-            made.append(inside.at[held & ~among(inside.at, nodes.at)])
-    return nodes.at[among(slices.node[nodes.at], slices.node[np.concatenate(made)])]
+    nodes = trace.nodes.where(trace.nodes.made_by >= 0)
+    track, start_ns = trace.slices.track[nodes.made_by], trace.slices.start_ns[nodes.made_by]
+    is_made = np.zeros(len(nodes), bool)
+    for (number,), one in spans.by(spans.track):
+        here = np.flatnonzero(track == number)
+        is_made[here] = each_within_ns(start_ns[here], start_ns[here] + 1, merged(one.start_ns, one.end_ns)) > 0
+    return nodes.at[is_made]
 
 
 def _spans(trace: Trace) -> Iterator[Candidate]:
     """Ops, nodes of the backward pass, and annotations, by name."""
-    for name, rows in outer_ops(trace).by_name():
+    for name, rows in trace.outer_ops.by_name():
         if name.startswith(EVALUATE):
             yield Candidate(BACKWARD, name.removeprefix(EVALUATE).lstrip(": "), rows)
         else:
@@ -189,12 +162,13 @@ def functions(trace: Trace, stacks: Trace) -> Iterator[Candidate]:
     """Modules and the program's own functions, as rows whose tracks and times are those of the other loading of the file."""
     python = Rows(stacks.slices, stacks.slices.of(Kind.PYTHON))
     shift_ns, numbers = stacks.zero_ns - trace.zero_ns, {track: n for n, track in enumerate(trace.slices.tracks)}
+    number_of = np.array([numbers.get(track, -1) for track in stacks.slices.tracks])
     for name, rows in python.by_name():
         kind = MODULE if name.startswith(MODULE_PREFIX) else FUNCTION if is_program_function(name) else ""
         if not kind:
             continue
         rows = Rows(stacks.slices, outermost(stacks.slices, rows.at))
-        tracks = np.array([numbers.get(stacks.slices.tracks[n], -1) for n in rows.track.tolist()])
+        tracks = number_of[rows.track]
         shifted = Rows(stacks.slices, rows.at, track=tracks, start_ns=rows.start_ns + shift_ns, end_ns=rows.end_ns + shift_ns)
         shifted = shifted.where((tracks >= 0) & (trace.step_at(shifted.start_ns) >= 0))
         if len(shifted):
@@ -203,7 +177,7 @@ def functions(trace: Trace, stacks: Trace) -> Iterator[Candidate]:
 
 def loops(trace: Trace) -> list[Candidate]:
     """The same run of ops several times in a row, in a step, on one thread; runs of the same ops are one place."""
-    ops, loops = outer_ops(trace), list[Candidate]()
+    ops, loops = trace.outer_ops, list[Candidate]()
     found: dict[tuple[str, ...], list[tuple[np.ndarray, int]]] = {}
     for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):
         tokens = distinct(one.name.astype(np.int64) * (len(trace.slices.details) + 2) + one.detail + 1).which
@@ -233,14 +207,17 @@ def _loop_name(names: tuple[str, ...]) -> str:
 
 def repetitions(tokens: np.ndarray) -> list[tuple[int, int, int]]:
     """Where the same run of tokens stands several times in a row: its first place, its length, and how many times; none in
-    another. Takes linear time: the lengths that are tried are the most frequent distances from a token to its next like.
+    another. Takes linear time: the lengths that are tried are the most frequent distances from a token to its next like, and to
+    the one behind that (a round can have a token twice).
     """
     n = len(tokens)
     order = np.argsort(tokens, kind="stable")
-    same = tokens[order[1:]] == tokens[order[:-1]]
-    distances = np.bincount((order[1:] - order[:-1])[same], minlength=2) if same.any() else np.zeros(2, np.int64)
-    distances = distances[: LONGEST_ROUND + 1]
-    periods = [p for p in np.argsort(-distances, kind="stable")[:MOST_PERIODS].tolist() if p and distances[p] >= LEAST_ROUNDS - 1]
+    periods = list[int]()
+    for behind in range(1, MOST_IN_A_ROUND + 1):
+        same = tokens[order[behind:]] == tokens[order[:-behind]]
+        distances = np.bincount((order[behind:] - order[:-behind])[same], minlength=1)[: LONGEST_ROUND + 1]
+        often = np.argsort(-distances, kind="stable")[:MOST_PERIODS].tolist()
+        periods += [p for p in often if distances[p] >= LEAST_ROUNDS - 1 and p not in periods]
     found: list[tuple[int, int, int]] = []
     taken = np.zeros(n, bool)
     runs = []

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.replay.edits import BANDS, GONE, Edit, Edited, Effect, all_of
+from trace_reader.analysis.replay.edits import AS_PLAYED, BANDS, Edit, Edited, Effect, all_of
 from trace_reader.analysis.replay.plain_run import GPU_MARGIN, MEASURED, UNKNOWN, UNLIKE, PlainRun, RunWithoutProfiler
 from trace_reader.analysis.replay.replay import Replay
 from trace_reader.analysis.trace.missing_events import missing
@@ -165,13 +165,22 @@ def only_removes(change: Change) -> bool:
 
 def gain_of(run: RunWithoutProfiler, plain: PlainRun, effect: Effect) -> Gain | None:
     """What an advice saves of the plain step, where that is not known of the recorded one; None where no replay reaches it."""
-    gains = [(_gain(run, times, effect.least), _gain(run, times, effect.most)) for times in run.plain_times(plain)]
-    if not gains:
-        return None
-    ends = [most for _, most in gains[:2]]  # at both ends of the plain step
-    low, high = calibrated(ends, BANDS[effect.kind])
-    low = max(min(least for least, _ in gains), low)
-    return Gain(low, max(high, low, *(most for _, most in gains)), RECORDED if plain.how == UNKNOWN else PLAIN)
+    times = run.plain_times(plain)
+    least, most = ([_gain(run, one, edit) for one in times] for edit in (effect.least, effect.most))
+    return told(least, most, effect.kind, RECORDED if plain.how == UNKNOWN else PLAIN) if times else None
+
+
+def told(least: list[float], most: list[float], kind: str, of: str) -> Gain:
+    """What is told of a change of this kind, by what is sure of it and what there is at most, as played at both ends of the
+    plain step and in what else the run may be.
+    """
+    ends = most[:2]
+    if kind == AS_PLAYED:
+        ends = [min(max(end, 0.0), 1.0) for end in ends]
+        return Gain(min(ends), max(ends), of)
+    low, high = calibrated(ends, BANDS[kind])
+    low = max(low, min(least))
+    return Gain(low, max(high, low, *most), of)
 
 
 def calibrated(ends: list[float], band: tuple[float, float]) -> tuple[float, float]:
@@ -188,14 +197,23 @@ def calibrated(ends: list[float], band: tuple[float, float]) -> tuple[float, flo
 
 
 def gains_together(run: RunWithoutProfiler, plain: PlainRun, effects: list[Effect]) -> list[Gain]:
-    """What several advices save, all of some of them: by the number whose bits say which, from 0 on."""
-    found = []
-    for subset in subsets(effects):
-        least = all_of(*(effect.least for effect in subset if effect.least is not None))
-        kind = min((effect.kind for effect in subset), key=lambda kind: BANDS[kind][0], default=GONE)  # the least sure
-        together = Effect(all_of(*(effect.most for effect in subset)), least, kind)
-        found.append(gain_of(run, plain, together) or Gain(0.0, 0.0))
+    """What several advices save, all of some of them: by the number whose bits say which, from 0 on. What some of them save is
+    not lost by following one more.
+    """
+    found = list[Gain]()
+    for chosen, subset in enumerate(subsets(effects)):
+        gain = gain_of(run, plain, together(subset)) or Gain(0.0, 0.0)
+        fewer = [found[chosen & ~(1 << place)] for place in range(len(effects)) if chosen >> place & 1]
+        low, high = max(one.low for one in (gain, *fewer)), max(one.high for one in (gain, *fewer))
+        found.append(Gain(low, high, gain.of))
     return found
+
+
+def together(effects: Sequence[Effect]) -> Effect:
+    """Several effects as one, of the kind of the least sure of them."""
+    least = [effect.least for effect in effects if effect.least is not None]
+    kind = min((effect.kind for effect in effects), key=lambda kind: BANDS[kind][0], default=AS_PLAYED)
+    return Effect(all_of(*(effect.most for effect in effects)), all_of(*least), kind)
 
 
 def subsets(offered: list[Any]) -> list[list[Any]]:

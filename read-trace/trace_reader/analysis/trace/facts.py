@@ -41,6 +41,7 @@ from trace_reader.system.terminal import printable
 from trace_reader.units import percent, us
 
 WORTH_A_CHANGE = 0.02  # of a step
+OF_THE_CPU = frozenset(["overhead-bound", "input-bound", "cpu-only", "mixed"])  # verdicts
 
 
 class Evidence(msgspec.Struct, frozen=True):

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.trace.time_by_place import forward_ops, is_numbered
+from trace_reader.analysis.trace.time_by_place import is_numbered
+from trace_reader.link.backward import forward_ops
 from trace_reader.link.nesting import spans_at
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import grouped
@@ -98,7 +99,7 @@ def _facts(trace: Trace, curve: Curve) -> MemoryFacts:
     groups: dict[tuple[str | None, str | None], list[int]] = defaultdict(list)
     activations, in_layers, layers = 0, 0, set[str]()
     places = _Places(trace)
-    forward, backward = forward_ops(trace, spans[known := np.flatnonzero(spans >= 0)])
+    forward, backward = forward_ops(trace.slices, trace.parent, spans[known := np.flatnonzero(spans >= 0)])
     forward_of = dict(zip(known[backward].tolist(), forward.tolist(), strict=True))  # of what a backward pass allocates
     for number, (span, size, freed_ns, moment_ns) in enumerate(
         zip(spans.tolist(), memory.bytes[at].tolist(), moments[freed[alive]].tolist(), memory.at_ns[at].tolist(), strict=True)

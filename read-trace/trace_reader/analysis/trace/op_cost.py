@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 from trace_reader.analysis.trace.bandwidth import ITEM_BYTES, LARGEST, MOST_DIMENSIONS, pointwise_bytes
-from trace_reader.model.slices import Inputs
+from trace_reader.model.slices import Inputs, Slices
 from trace_reader.names.op_names import GEMM_OPS
 
 DTYPES = {
@@ -114,6 +114,19 @@ def tensors_of(inputs: Inputs) -> Iterator[Tensor | None]:
         is_shape = isinstance(shape, tuple) and 0 < len(shape) <= MOST_DIMENSIONS and all(map(_is_size, shape))
         is_shape = is_shape and math.prod(shape) < LARGEST
         yield Tensor(shape, item) if is_shape and isinstance(item, str) and item in BYTES else None
+
+
+def inputs_of(slices: Slices, row: int) -> Inputs | None:
+    """An op's inputs, where they were recorded."""
+    detail = int(slices.detail[row])
+    inputs = slices.details[detail] if detail >= 0 else None
+    return inputs if isinstance(inputs, Inputs) else None
+
+
+def shapes_of(slices: Slices, row: int) -> list[tuple[int, ...]]:
+    """The shapes of an op's inputs that are tensors, as far as they were recorded."""
+    inputs = inputs_of(slices, row)
+    return [tensor.shape for tensor in tensors_of(inputs) if tensor] if inputs is not None else []
 
 
 def _is_size(n: Any) -> bool:

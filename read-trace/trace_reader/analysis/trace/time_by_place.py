@@ -12,12 +12,13 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.trace.critical_path import CriticalPath, PathClass
 from trace_reader.analysis.trace.own_code import is_own_caller, is_own_function, lines_of, written_lines
+from trace_reader.link.backward import forward_ops
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.launches import Origin
 from trace_reader.link.nesting import innermost, innermost_over_time, parents, self_us
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, among, distinct, grouped, once
-from trace_reader.model.slices import NO_NODE, ON_CPU, Footprint, Kind, Slices
+from trace_reader.model.slices import ON_CPU, Footprint, Kind, Slices
 from trace_reader.names.kernel_names import decode_name
 
 Union = tuple[np.ndarray, np.ndarray]
@@ -27,7 +28,6 @@ MOST_LINES, MIN_SHARE_OF_PATH = 3, 0.05  # of the critical path
 BUILT_IN, MIN_SHARE_OF_LINE = "<built-in ", 0.5
 NO_OP = "no op"
 MOST_FRAMES = 200  # of a stack
-MOST_THREADS = 16  # that may have made the nodes of a backward pass
 DEEPER = "deeper ones;"
 _NUMBERED = re.compile(r".*\d$", re.DOTALL)
 
@@ -184,47 +184,6 @@ def _by_name(slices: Slices, asked: AttributedWork, inside: np.ndarray) -> tuple
     return sum_ns, number
 
 
-def forward_ops(trace: Trace, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The ops (rows) of the forward pass whose backward pass some of these calls or ops are part of, and the places of these in
-    `rows`.
-
-    Each thread numbers its nodes for itself, and autograd has a number of its own for each thread. Which thread that is, is told
-    by where most of its nodes were made.
-    """
-    slices = trace.slices
-    is_backward = slices.forward_thread > 0
-    forward = np.flatnonzero((slices.node != NO_NODE) & ~is_backward)
-    if not len(forward) or not is_backward.any() or not len(rows):
-        return forward[:0], rows[:0]
-    place = np.where(is_backward[rows], rows, innermost(slices, trace.parent, rows, is_backward))
-    backward = np.flatnonzero(place >= 0)
-    thread, wanted = slices.forward_thread[place[backward]], slices.node[place[backward]]
-    found = np.full(len(backward), -1, np.int64)
-    every = Rows(slices, forward, node=slices.node[forward])
-    tracks = sorted((item for _, item in every.by(every.track)), key=lambda one: (-len(one), int(one.at[0])))[:MOST_THREADS]
-    threads, taken = distinct(thread), set[int]()
-    for one in threads.values[np.argsort(-threads.counts, kind="stable")].tolist():
-        asked = np.flatnonzero(thread == one)
-        before_ns = slices.start_ns[place[backward[asked]]]
-        made = [_made(track, wanted[asked], before_ns) for track in tracks]
-        best = max(range(len(tracks)), key=lambda number: (int((made[number] >= 0).sum()), number not in taken))
-        taken.add(best)
-        found[asked] = made[best]
-    return found[found >= 0], backward[found >= 0]
-
-
-def _made(ops: Rows, wanted: np.ndarray, before_ns: np.ndarray) -> np.ndarray:
-    """For each number: the op of one thread (a row, or -1) that made the node, before the moment.
-
-    Of the ops with the number of a node, the one that began last made it: the next op has a larger number.
-    """
-    order = np.argsort(ops.node, kind="stable")
-    at = np.searchsorted(ops.node[order], wanted, "right") - 1
-    row = ops.at[order[np.maximum(at, 0)]]
-    fits = (at >= 0) & (ops.slices.node[row] == wanted) & (ops.slices.start_ns[row] < before_ns)
-    return np.where(fits, row, -1)
-
-
 def attribute_gpu_work(trace: Trace) -> AttributedWork:
     """The GPU's work and what asked for it; without a GPU the ops, each with its own time."""
     if len(trace.linked):
@@ -234,7 +193,7 @@ def attribute_gpu_work(trace: Trace) -> AttributedWork:
         work, call, detail = trace.ops, np.full(len(trace.ops), -1), np.full(len(trace.ops), -1)
         at, time_us = work.at.copy(), self_us(trace.slices, trace.parent, work.at)
     known = np.flatnonzero(at >= 0)
-    forward, backward = forward_ops(trace, at[known])
+    forward, backward = forward_ops(trace.slices, trace.parent, at[known])
     is_backward = np.zeros(len(work), bool)
     at[known[backward]], is_backward[known[backward]] = forward, True
     return AttributedWork(work.name, call, at, time_us, is_backward, detail)
