@@ -5,6 +5,7 @@ starts. So it does where spans cross, too (one that ends after its parent does).
 """
 
 from collections.abc import Iterator
+from itertools import count
 
 import numpy as np
 from trace_reader.link.intervals import unions_ns
@@ -12,6 +13,7 @@ from trace_reader.model.rows import once
 from trace_reader.model.slices import ON_CPU, Kind, Slices
 
 BLOCK = 1 << 16  # slices that are worked on at once
+SHALLOW = 32  # levels that are gone through one by one
 
 
 def parents(slices: Slices, kinds: tuple[Kind, ...] = ON_CPU) -> np.ndarray:
@@ -79,13 +81,29 @@ def innermost(slices: Slices, parent: np.ndarray, rows: np.ndarray, wanted: np.n
     """
     found = np.full(len(rows), -1, np.int32)
     asked = np.arange(len(rows))
-    spans = parent[rows]
-    while len(asked := asked[spans >= 0]):
+    spans, next_wanted = parent[rows], parent
+    for level in count():
+        if level == SHALLOW:  # from here on, straight to the next one that is wanted
+            next_wanted = _next_wanted(parent, wanted)
+            spans = np.where((spans >= 0) & ~wanted[spans], next_wanted[spans], spans)
+        asked = asked[spans >= 0]
         spans = spans[spans >= 0]
+        if not len(asked):
+            return found
         good = wanted[spans] & (slices.end_ns[spans] > slices.start_ns[rows[asked]])
         found[asked[good]] = spans[good]
-        asked, spans = asked[~good], parent[spans[~good]]
-    return found
+        asked, spans = asked[~good], next_wanted[spans[~good]]
+    raise AssertionError
+
+
+def _next_wanted(parent: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """For each row the nearest of its parents' parents that is wanted, or -1: in as many rounds as their number has bits."""
+    found = parent.copy()
+    while True:
+        on = (found >= 0) & ~wanted[found]
+        if not on.any():
+            return found
+        found[on] = found[found[on]]
 
 
 def outermost(slices: Slices, rows: np.ndarray) -> np.ndarray:
