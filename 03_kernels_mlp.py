@@ -29,7 +29,7 @@ REPO = "kernels-community/liger-kernels"
 
 
 def build_mlp(layer_class, dim, hidden, *, device, dtype):
-    """An MLP of Liger's class with its three projections, for both versions of that class."""
+    """Return an MLP of Liger's class with its three projections, for both versions of that class."""
     with torch.device(device):
         if "__init__" in vars(layer_class):  # version 1: the class makes its own layers
             mlp = layer_class(SimpleNamespace(hidden_size=dim, intermediate_size=hidden))

@@ -46,7 +46,7 @@ def pinned(backend):
 
 
 def why_not(backend, q, k, v):
-    """Why torch cannot use `backend` for these tensors, or None if it can. Launches nothing."""
+    """Return why torch cannot use `backend` for these tensors, or None if it can. Launches nothing."""
     if BACKENDS[backend] is None:
         return None
     with pinned(backend), warnings.catch_warnings(record=True) as said:

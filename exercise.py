@@ -38,7 +38,7 @@ def parse_args(argv=None):
 
 
 def chosen(wanted: str | None, progress: Progress) -> Exercise:
-    """The exercise with this number or name, else the first that is not solved. Raises ExerciseError."""
+    """Return the exercise with this number or name, else the first that is not solved. Raises ExerciseError."""
     every = exercises()
     if wanted is not None:
         for one in every:
@@ -58,7 +58,9 @@ def has_gpu() -> bool:
 
 
 def is_solved(exercise: Exercise, progress: Progress) -> bool:
-    """Whether it is done, and, of a trace without a program, cause and proof were found, at the second guess at the latest."""
+    """Return whether it is done, and, of a trace without a program, cause and proof were found, at the second guess at the
+    latest.
+    """
     state = progress.of(exercise.name)
     if state.solved_s is None or exercise.kind != "case" or exercise.shows is None:
         return state.solved_s is not None

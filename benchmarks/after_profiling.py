@@ -21,7 +21,7 @@ KINDS = {"nothing": {}, "a recording": {}, "a recording, TEARDOWN_CUPTI=1": {"TE
 
 
 def rounds_us(net: nn.Module, x: torch.Tensor) -> list[float]:
-    """The time of a step in each round, the shortest first."""
+    """Return the time of a step in each round, the shortest first."""
     times = []
     for _ in range(ROUNDS):
         torch.accelerator.synchronize()

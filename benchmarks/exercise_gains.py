@@ -24,7 +24,7 @@ WANTED = {"mend": "solved", "leave": "no gain"}
 
 
 def measured(exercise: Exercise, mine: Path) -> tuple[Speed, Judgement]:
-    """An exercise's program beside a changed one. Raises AssertionError where the outputs differ."""
+    """Return an exercise's program beside a changed one. Raises AssertionError where the outputs differ."""
     with tempfile.TemporaryDirectory() as folder:
         found = measure_into(Path(folder), exercise.given, mine, device_of(exercise.device))
         assert not found["differs"], found["differs"]

@@ -37,7 +37,7 @@ def eager(gate, up):
 
 
 def variants():
-    """The functions to compare, by name; a line says which is left out, and why."""
+    """Return the functions to compare, by name; a line says which is left out, and why."""
     functions = {"eager": eager, "torch.compile": torch.compile(eager, dynamic=False)}
     try:
         functions["Liger"] = importlib.import_module("liger_kernel.ops.geglu").geglu_forward
@@ -48,7 +48,9 @@ def variants():
 
 
 def gpu_us(function, inputs, keep=None):
-    """The GPU busy time (us) of each of CALLS calls, from a recorded trace, which is written to `keep` if that is a path."""
+    """Return the GPU busy time (us) of each of CALLS calls, from a recorded trace, which is written to `keep` if that is a
+    path.
+    """
     for arguments in inputs:
         function(*arguments)
     torch.cuda.synchronize()

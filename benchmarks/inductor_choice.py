@@ -40,7 +40,7 @@ TRIED = re.compile(r"(XBLOCK: \d+, num_warps: \d+)[^\n]*?: (\d+\.\d+), nreg (\d+
 
 
 def run(command: tuple[str, ...], env: dict[str, str]) -> dict[str, object]:
-    """One process; its fused kernel's median (us), grid and block, and autotuning's milliseconds by launch."""
+    """Return one process; its fused kernel's median (us), grid and block, and autotuning's milliseconds by launch."""
     with tempfile.TemporaryDirectory() as folder:
         fresh = {"TORCHINDUCTOR_CACHE_DIR": folder + "/cache", "TORCH_LOGS": "+torch._inductor.runtime.triton_heuristics"}
         done = subprocess.run(

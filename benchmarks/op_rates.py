@@ -43,7 +43,7 @@ def both_ways(module: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -
 
 
 def calls() -> Iterator[Callable[[], Any]]:
-    """The ops, one by one."""
+    """Yield the ops, one by one."""
     for m, k, n in GEMMS:
         yield partial(torch.mm, rand(m, k), rand(k, n))
     yield partial(torch.mm, *(rand(4096, 4096, dtype=torch.float32) for _ in range(2)))

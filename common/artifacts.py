@@ -61,7 +61,7 @@ def add_header(path: Path, header: dict[str, Any]) -> None:
 
 
 def with_header(trace: bytes, header: dict[str, Any]) -> bytes:
-    """A Chrome trace with these entries at its beginning; as trace_reader.recording.header does it."""
+    """Return a Chrome trace with these entries at its beginning; as trace_reader.recording.header does it."""
     return b"{" + json.dumps(header)[1:-1].encode() + b"," + trace.lstrip()[1:]
 
 

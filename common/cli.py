@@ -40,7 +40,7 @@ def count(text: str) -> int:
 
 
 def seed(text: str) -> int:
-    """A seed that torch.manual_seed takes."""
+    """Return a seed that torch.manual_seed takes."""
     value = count(text)
     if value >= 2**64:
         raise argparse.ArgumentTypeError(f"expected a whole number below 2^64, got {text!r}")
@@ -192,7 +192,7 @@ class LessonParser(argparse.ArgumentParser):
         return parsed
 
     def _changed_settings(self, parsed: argparse.Namespace) -> dict[str, object]:
-        """The settings that are not at their default and that the tag does not name otherwise, in the flags' order."""
+        """Return the settings that are not at their default and that the tag does not name otherwise, in the flags' order."""
         named = {*self._size_flags, *self._variant_flags, "help", "dtype", "warmup", "compile", "trace_dir", "plain", "guess"}
         return {
             action.dest: getattr(parsed, action.dest)

@@ -47,7 +47,7 @@ class Device:
             torch.accelerator.synchronize()
 
     def activities(self) -> list[ProfilerActivity]:
-        """What the profiler can record here: the CPU, and this device where torch has an activity for it."""
+        """Return what the profiler can record here: the CPU, and this device where torch has an activity for it."""
         wanted = {"CPU", self.type.upper()}
         return [a for a in torch.profiler.supported_activities() if a.name in wanted]
 
@@ -78,7 +78,7 @@ class Device:
             torch.accelerator.reset_peak_memory_stats()
 
     def peak_bytes(self) -> int | None:
-        """The most memory (bytes) that the allocator gave out at once since `reset_peak`, to tensors and to libraries;
+        """Return the most memory (bytes) that the allocator gave out at once since `reset_peak`, to tensors and to libraries;
         None where it does not count."""
         return torch.accelerator.max_memory_allocated() if self.type in ALLOCATORS_THAT_COUNT else None
 
@@ -97,7 +97,7 @@ class Device:
 
 
 def choose_device(requested: str) -> Device:
-    """The device for `--device`; prints one line that says which, and why.
+    """Return the device for `--device`; prints one line that says which, and why.
 
     Raises LessonError (exit code 2) if the device that was asked for is not there.
     """

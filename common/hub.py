@@ -15,12 +15,13 @@ UNREACHABLE_ERRNO = (errno.ENETUNREACH, errno.EHOSTUNREACH)
 
 
 def version_or_commit(text: str) -> int | str:
-    """The type of --kernel_version: a version moves with its branch on the Hub, a commit stays what it is."""
+    """Return the type of --kernel_version: a version moves with its branch on the Hub, a commit stays what it is."""
     return text if re.fullmatch("[0-9a-f]{40}", text) else positive_int(text)
 
 
 def load_kernel(repo: str, version: int | str) -> ModuleType:
-    """The kernel package `repo`, such as `kernels-community/liger-kernels`, at `version`: a number, or a commit in 40 digits.
+    """Return the kernel package `repo`, such as `kernels-community/liger-kernels`, at `version`: a number, or a commit in 40
+    digits.
 
     The folder that the variable LOCAL_KERNELS names for it comes first, then the Hub; when the Hub cannot be
     reached, the copy that an earlier run left in the cache. Raises LessonError when none of these has it.

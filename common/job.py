@@ -47,7 +47,7 @@ class JobParser(LessonParser):
 
 
 def job_parser(file: str, doc: str | None, batch_of: str = "a rank") -> JobParser:
-    """The parser with the sizes of the model; `batch_of` says whose the batch is."""
+    """Return the parser with the sizes of the model; `batch_of` says whose the batch is."""
     parser = JobParser(file, doc, counted="collectives")
     layers, dim, batch, seq = WITH_GPU if torch.accelerator.is_available() else WITHOUT
     parser.add_size("--layers", layers, "blocks")
@@ -126,7 +126,7 @@ def _print_job(args: argparse.Namespace, world: int) -> None:
 
 
 def collectives_per_step(facts) -> dict[str, int]:
-    """How many calls of each kind rank 0 makes in the middle recorded step. `facts`: the reader's, of the job."""
+    """Return how many calls of each kind rank 0 makes in the middle recorded step. `facts`: the reader's, of the job."""
     one = facts.summaries[0]
     middle = len(one.steps) // 2
     counts: dict[str, int] = {}

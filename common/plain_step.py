@@ -25,7 +25,7 @@ class PlainStep:
     steps: int
 
     def as_header(self) -> dict[str, dict[str, float]]:
-        """The entry of the trace's header, as trace_reader.recording.header has it."""
+        """Return the entry of the trace's header, as trace_reader.recording.header has it."""
         times = {"median": self.median_us, "low": self.low_us, "high": self.high_us}
         return {"plain_step_us": {**{name: round(time_us, 3) for name, time_us in times.items()}, "steps": self.steps}}
 
@@ -53,7 +53,7 @@ def time_plain_steps(
 
 
 def _timed(step: Callable[[], object], calls: int, device: Device) -> float:
-    """How long so many calls take, in seconds."""
+    """Return how long so many calls take, in seconds."""
     device.synchronize()
     start_s = time.perf_counter()
     for _ in range(calls):

@@ -83,7 +83,7 @@ def explained(args: argparse.Namespace, device: Device) -> Iterator[None]:
 
 
 def _missing_compiler(message: str) -> str | None:
-    """Which compiler torch.compile misses, from the message of Inductor's or Triton's error; None: another error."""
+    """Return which compiler torch.compile misses, from the message of Inductor's or Triton's error; None: another error."""
     if found := re.search(r"No working C\+\+ compiler found in .*'(.+)'\)", message):
         return f"a C++ compiler ({found[1]})"
     if found := re.search(r"Compiler: (\S+) is not found", message):

@@ -15,7 +15,7 @@ TABLE_SUFFIX = ".txt"
 
 
 def run_tag(*, sizes: Sequence[int | str], dtype: str, warmup: bool, compile: bool, changed: Mapping[str, object]) -> str:
-    """The name of a run: `<sizes>_<dtype>_<cold|warm>_<eager|compile>`, then each further setting that was changed.
+    """Return the name of a run: `<sizes>_<dtype>_<cold|warm>_<eager|compile>`, then each further setting that was changed.
 
     `sizes` may end with the choices of a lesson that name the run as the sizes do (a backend).
     A changed setting is appended as `_<flag>-<value>`, a switch as `_<flag>`; two runs share a name only if all
@@ -27,7 +27,7 @@ def run_tag(*, sizes: Sequence[int | str], dtype: str, warmup: bool, compile: bo
 
 
 def _in_a_name(value: object) -> str:
-    """A value as part of a file's name: of a path its end, with a sum of the whole, so that no two share one."""
+    """Return a value as part of a file's name: of a path its end, with a sum of the whole, so that no two share one."""
     text = str(value)
     if "/" not in text:
         return text
@@ -56,13 +56,13 @@ class Run:
         return self.folder / f"{self.tag}{TABLE_SUFFIX}"
 
     def of_rank(self, rank: int, world: int) -> "Run":
-        """The same run of one of the job's ranks."""
+        """Return the same run of one of the job's ranks."""
         tag = self.tag if self.rank is None else self.tag.removesuffix(f"_w{world}_rank{self.rank}")
         return replace(self, tag=f"{tag}_w{world}_rank{rank}", rank=rank)
 
 
 def recorded_on_a_gpu(script: str, tag: str) -> Path | None:
-    """The gallery's recording of the same script and settings on a GPU, as a path in the clone; None: it has none."""
+    """Return the gallery's recording of the same script and settings on a GPU, as a path in the clone; None: it has none."""
     path = Path("gallery", "h200", script, f"{tag.removesuffix('_device-cpu')}{TRACE_SUFFIX}")
     return path if (ROOT / path).is_file() else None
 

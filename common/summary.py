@@ -54,8 +54,8 @@ def finish(files: Files, plain_step: PlainStep | None, args: argparse.Namespace,
 
 
 def _profilers_share(facts, args: argparse.Namespace) -> str:
-    """How much of a recorded step is the profiler's, where nothing else makes the difference: a cold run's recorded steps may pay
-    for the start, those of a job wait for each other, and steps can differ in their work.
+    """Return how much of a recorded step is the profiler's, where nothing else makes the difference: a cold run's recorded steps
+    may pay for the start, those of a job wait for each other, and steps can differ in their work.
     """
     plain, recorded_us = facts.plain, facts.plain.recorded_step_us
     if not args.warmup or recorded_us is None or recorded_us <= plain.high_us:
@@ -69,7 +69,9 @@ def _profilers_share(facts, args: argparse.Namespace) -> str:
 
 
 def answer(guess: int, facts) -> str:
-    """What the trace says to a guess of how many kernels (without a GPU: leaf ops) a step launches. `facts`: the reader's."""
+    """Return what the trace says to a guess of how many kernels (without a GPU: leaf ops) a step launches. `facts`: the
+    reader's.
+    """
     step = facts.usual_step
     if step is None:
         return "guess: the trace has no recorded step to compare with"

@@ -112,7 +112,7 @@ class PeakMemory:
 
 
 def peak_memory(tensor_bytes: int | None, allocated_bytes: int | None, input_bytes: int) -> str | None:
-    """A peak of tensors, of all that a GPU's allocator gave out, or of both, in words; None if neither is known."""
+    """Return a peak of tensors, of all that a GPU's allocator gave out, or of both, in words; None if neither is known."""
     of_inputs = f"of which {human_bytes(input_bytes)} are inputs and weights"
     if tensor_bytes is None:
         if allocated_bytes is None:

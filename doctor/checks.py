@@ -108,7 +108,7 @@ class Probe:
 
 
 def probe() -> Probe:
-    """One matmul under the profiler, in a process of its own."""
+    """Return one matmul under the profiler, in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         try:
@@ -134,7 +134,7 @@ def probe() -> Probe:
 
 
 def examine(env: Mapping[str, str] = os.environ) -> list[Check]:
-    """All checks, in the order of the report."""
+    """Return all checks, in the order of the report."""
     probed = probe()
     compilers = {language: _compiles(language, env) for language in ("c++", "c")}
     kernels = {repo: _kernel(repo, env) if probed.has_gpu else ("", "not needed without a GPU") for repo in PACKAGES.values()}
@@ -161,7 +161,7 @@ def _torch(probed: Probe) -> Check:
 
 
 def _driver() -> str | None:
-    """The NVIDIA driver's version, or None where there is none."""
+    """Return the NVIDIA driver's version, or None where there is none."""
     if not shutil.which("nvidia-smi"):
         return None
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
@@ -248,7 +248,7 @@ def _attached(env: Mapping[str, str], probed: Probe) -> list[Check]:
 
 
 def _surroundings() -> list[Check]:
-    """Where traces are known to miss GPU events; said so that it is seen beside the profiler's line."""
+    """Return where traces are known to miss GPU events; said so that it is seen beside the profiler's line."""
     places = []
     kernel_version = Path("/proc/version")
     if kernel_version.exists() and "microsoft" in kernel_version.read_text("utf-8").lower():
@@ -261,7 +261,7 @@ def _surroundings() -> list[Check]:
 
 
 def _compiles(language: str, env: Mapping[str, str]) -> str | None:
-    """The compiler's name if it compiles a line, else None."""
+    """Return the compiler's name if it compiles a line, else None."""
     variable, usual = {"c++": ("CXX", ("c++", "g++", "clang++")), "c": ("CC", ("cc", "gcc", "clang"))}[language]
     for name in [env[variable]] if env.get(variable) else usual:
         with tempfile.TemporaryDirectory() as folder:
@@ -286,7 +286,7 @@ def _compiler(compilers: Mapping[str, str | None], probed: Probe) -> Check:
 
 
 def _kernel(repo: str, env: Mapping[str, str]) -> tuple[str, str]:
-    """Where the package would come from (empty: from nowhere), and what is known of it."""
+    """Return where the package would come from (empty: from nowhere), and what is known of it."""
     for entry in env.get("LOCAL_KERNELS", "").split(":"):
         name, _, folder = entry.partition("=")
         if name == repo:
@@ -317,7 +317,7 @@ def _package(repo: str, source: str, detail: str, needed: bool) -> Check:
 
 
 def _lessons(probed: Probe, compilers: Mapping[str, str | None], kernels: Mapping[str, tuple[str, str]]) -> list[Check]:
-    """A line for each lesson: will it run here?"""
+    """Return a line for each lesson: will it run here?"""
     works = probed.facts is not None or probed.error == NO_READER
     checks = []
     for script in sorted(path.name for path in Path(__file__).resolve().parents[1].glob("0[1-9]_*.py")):
@@ -341,7 +341,7 @@ def _lessons(probed: Probe, compilers: Mapping[str, str | None], kernels: Mappin
 
 
 def report(checks: list[Check]) -> str:
-    """The checks as text, and a last line that sums up."""
+    """Return the checks as text, and a last line that sums up."""
     width = max(len(check.name) for check in checks)
     lines = []
     for check in checks:

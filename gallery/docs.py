@@ -67,7 +67,7 @@ def _recorded(figure: Figure) -> str:
 
 
 def figures_md() -> str:
-    """The table of all figures."""
+    """Return the table of all figures."""
     out = [
         "# Every figure of the posts: its command, on an A100 and on an H200",
         "",
@@ -106,7 +106,7 @@ def _setups() -> list[str]:
 
 
 def claims_md() -> str:
-    """What the posts say, claim by claim, and whether our recordings show it."""
+    """Return what the posts say, claim by claim, and whether our recordings show it."""
     every = claims()
     counts = [f"{sum(claim.status == status for claim in every)} {status}" for status in ("confirmed", "corrected", "unknown")]
     out = [
@@ -137,7 +137,7 @@ def claims_md() -> str:
 
 
 def lessons_md() -> str:
-    """The exercises: guess, command, where to look, and the answer folded away."""
+    """Return the exercises: guess, command, where to look, and the answer folded away."""
     out = [
         "# The series as exercises",
         "",
@@ -177,7 +177,7 @@ MEASURED = ("cpu2", "cpu16", "h200")  # in benchmarks/exercise_gains/
 
 
 def exercises_md() -> str:
-    """The exercises of exercises/: how they go, what there is, and, folded away, how much faster their solutions are."""
+    """Return the exercises of exercises/: how they go, what there is, and, folded away, how much faster their solutions are."""
     every = exercises()
     mend = [one for one in every if one.kind != "case"]
     out = [
@@ -233,7 +233,7 @@ TRIED = (
 
 
 def _gains(mend: list[Exercise]) -> list[str]:
-    """What the solutions and the obvious changes brought, on each machine."""
+    """Return what the solutions and the obvious changes brought, on each machine."""
     runs = [json.loads((ROOT / "benchmarks" / "exercise_gains" / f"{name}.json").read_text("utf-8")) for name in MEASURED]
     machines = "; ".join(f"{run['device']} (torch {run['torch']}, {run['date']})" for run in runs)
     out = [
@@ -270,7 +270,7 @@ ON_THE_SHEET = {  # findings, by where they catch the eye; all others are in pat
 
 
 def cheatsheet_md() -> str:
-    """The most useful patterns on one printed page: the findings' own sentences."""
+    """Return the most useful patterns on one printed page: the findings' own sentences."""
     out = [
         "# Cheat sheet",
         "",
@@ -288,7 +288,7 @@ def _sentence(text: str) -> str:
 
 
 def patterns_md() -> str:
-    """What one sees, where, what it means and what to do, for every finding."""
+    """Return what one sees, where, what it means and what to do, for every finding."""
     out = [
         "# All patterns",
         "",
@@ -307,7 +307,7 @@ def patterns_md() -> str:
 
 
 def glossary_md() -> str:
-    """The terms of the documents and reports."""
+    """Return the terms of the documents and reports."""
     out = ["# Glossary", "", f"{WRITTEN} The pages of `--html` show these on hover."]
     for term, meaning in GLOSSARY.items():
         out += ["", f"## {term}", "", meaning]
@@ -315,7 +315,7 @@ def glossary_md() -> str:
 
 
 def api_md() -> str:
-    """What the reader exports, by its docstrings."""
+    """Return what the reader exports, by its docstrings."""
     out = [
         "# From Python",
         "",
@@ -370,7 +370,7 @@ def fused_kernel_md() -> str:
 
 
 def _autotuning(runs: dict[str, list[dict]]) -> list[str]:
-    """What autotuning measured of each launch that it tried, beside what it then chose."""
+    """Return what autotuning measured of each launch that it tried, beside what it then chose."""
     out = [
         "At a kernel's first call, Inductor's autotuning tries a few launches of it and keeps the fastest. This is what it",
         "measured, the lowest and the highest of the processes, and how often it chose each:",
@@ -407,7 +407,7 @@ COMMAND = re.compile(r"^```\n\$ uv run read_trace\.py (.*)\n(?:.*\n)*?```$", re.
 
 
 def _with_outputs(path: Path) -> str:
-    """A document with the outputs of its commands made anew: a dispatch tree, what a change would bring, a report to its
+    """Return a document with the outputs of its commands made anew: a dispatch tree, what a change would bring, a report to its
     findings, what a snapshot says of its peak, a table of runs.
     """
     return COMMAND.sub(_printed, path.read_text("utf-8"))

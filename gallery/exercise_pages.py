@@ -97,7 +97,7 @@ def _chapters() -> list[Chapter]:
 
 
 def chapters() -> list[Chapter]:
-    """The way through, each chapter with its exercises: the posts' order, with programs to mend in between."""
+    """Return the way through, each chapter with its exercises: the posts' order, with programs to mend in between."""
     found = _chapters()
     by_title = {chapter.title: chapter for chapter in found}
     for exercise in exercises():
@@ -106,7 +106,7 @@ def chapters() -> list[Chapter]:
 
 
 def exercises() -> list[Exercise]:
-    """All of them: those of the documents, then those of exercises/."""
+    """Return all of them: those of the documents, then those of exercises/."""
     found: list[Exercise] = []
     for post, title in TITLES.items():
         answered = [f for f in figures() if f.post == post and f.answer]
@@ -160,7 +160,7 @@ def _of_document(exercise: Elsewhere, number: int) -> Exercise:
 
 
 def in_document(document: str, number: int) -> tuple[str, str]:
-    """The question and the answer of an exercise that stands in a document. Raises LookupError: it does not."""
+    """Return the question and the answer of an exercise that stands in a document. Raises LookupError: it does not."""
     text = (ROOT / "docs" / document).read_text("utf-8")
     found = re.search(
         rf"^(?:### )?{number}\. ((?:(?!\n(?:### |\d+\. )).)*?)\s*<details><summary>Answer</summary>\n(.*?)</details>",
@@ -215,7 +215,7 @@ def _of_book(exercise: book.Exercise) -> Exercise:
 
 
 def page(exercise: Exercise, before: Exercise | None, after: Exercise | None, navigation: str, script: str, style: str) -> bytes:
-    """The page of an exercise: it asks, lets one look, and explains at last."""
+    """Return the page of an exercise: it asks, lets one look, and explains at last."""
     shown = _panels(exercise)
     after_it = "Mend" if exercise.program else "Look"
     stages = "".join(f"<li>{stage}</li>" for stage in ("Guess", after_it, "Explained"))
@@ -247,7 +247,7 @@ def page(exercise: Exercise, before: Exercise | None, after: Exercise | None, na
 
 
 def _crumb(exercise: Exercise) -> str:
-    """The chapter, and what else belongs to the page: its post, its lesson, its recording."""
+    """Return the chapter, and what else belongs to the page: its post, its lesson, its recording."""
     out = [f'<a href="index.html">{escape(_titled(exercise.part))}</a>', escape(exercise.label)]
     if exercise.post in POSTS:
         out.append(f'<a href="{BLOG}{POSTS[exercise.post]}">the post</a>')
@@ -269,7 +269,7 @@ def _look(exercise: Exercise) -> str:
 
 
 def _folded(title: str, path: Path) -> str:
-    """A text file to unfold; nothing where it is not there."""
+    """Return a text file to unfold; nothing where it is not there."""
     if not path.is_file():
         return ""
     return f'<details><summary>{escape(title)}</summary><pre class="program">{escape(path.read_text("utf-8"))}</pre></details>'
@@ -299,7 +299,7 @@ def _solution(exercise: Exercise) -> str:
 
 
 def _explained(exercise: Exercise) -> str:
-    """The button of what is lit, and what the finding means."""
+    """Return the button of what is lit, and what the finding means."""
     if exercise.is_job or not exercise.traces:
         return ""
     name = exercise.finding or "what shows it"
@@ -309,7 +309,7 @@ def _explained(exercise: Exercise) -> str:
 
 
 def _report(exercise: Exercise) -> str:
-    """A link to the whole report of the recording, where the course has its page."""
+    """Return a link to the whole report of the recording, where the course has its page."""
     path = exercise.traces[-1]
     if not path.is_relative_to(GALLERY):
         return ""
@@ -330,7 +330,7 @@ not leave this browser.</p>
 
 
 def _panels(exercise: Exercise) -> pages.Panels | None:
-    """The recordings from their first recorded step on, and what explains the answer in the last of them."""
+    """Return the recordings from their first recorded step on, and what explains the answer in the last of them."""
     if exercise.is_job:
         return pages.job_panels([str(path) for path in exercise.traces])
     if not exercise.traces:
@@ -349,7 +349,7 @@ def _panels(exercise: Exercise) -> pages.Panels | None:
 
 
 def start_page(navigation: str, script: str, style: str) -> bytes:
-    """What one learns, how far one is, and the chapters, each with a picture."""
+    """Return what one learns, how far one is, and the chapters, each with a picture."""
     every = chapters()
     count = sum(len(chapter.exercises) for chapter in every)
     cards = "".join(_card(number, chapter) for number, chapter in enumerate(every, 1))
@@ -367,7 +367,7 @@ program to mend.)</p>
 
 
 def _titled(chapter: str) -> str:
-    """A chapter's title without its number: the cards are numbered themselves."""
+    """Return a chapter's title without its number: the cards are numbered themselves."""
     title, _, rest = chapter.partition(": ")
     shown = rest or title
     return shown[:1].upper() + shown[1:]
@@ -412,7 +412,7 @@ WIDE, ROW, MOST_BOXES = 320, 16, 500
 
 
 def thumbnail(path: Path) -> str:
-    """A recording as a small picture: the ops of its steps above, the GPU's work below."""
+    """Return a recording as a small picture: the ops of its steps above, the GPU's work below."""
     trace = recording(path).trace
     ops = [(op.start_us, op.end_us) for op in trace.ops]
     work = [(a.event.start_us, a.event.end_us) for a in trace.activities() if a.event.kind in (Kind.KERNEL, Kind.MEMCPY)]
@@ -425,7 +425,7 @@ def thumbnail(path: Path) -> str:
 
 
 def _outer(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Those that are in no other."""
+    """Return those that are in no other."""
     found: list[tuple[float, float]] = []
     for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
         if not found or start >= found[-1][1]:

@@ -35,13 +35,13 @@ sys.path.insert(0, str(ROOT))
 
 @lru_cache
 def tag(script: str, flags: tuple[str, ...]) -> str:
-    """The name of the run, as the lesson's own parser makes it."""
+    """Return the name of the run, as the lesson's own parser makes it."""
     return importlib.import_module(script).parse_args(list(flags)).run.tag
 
 
 @lru_cache
 def trace_of(command: str) -> Path:
-    """Where the recording of a command (what follows `uv run`) is."""
+    """Return where the recording of a command (what follows `uv run`) is."""
     script, *flags = shlex.split(command)
     name = script.removesuffix(".py")
     return GALLERY / name / f"{tag(name, tuple(flags))}.json"
@@ -103,7 +103,7 @@ class Figure:
 
 
 def figures() -> list[Figure]:
-    """All entries of figures.toml, in its order. Raises TypeError for an unknown or missing field."""
+    """Return all entries of figures.toml, in its order. Raises TypeError for an unknown or missing field."""
     return [Figure(**_fields(entry)) for entry in _entries("figure")]
 
 
@@ -125,12 +125,12 @@ class Claim:
     others: dict[str, str] = field(default_factory=dict)
 
     def said(self, text: str) -> str:
-        """A text with the numbers of the recording."""
+        """Return a text with the numbers of the recording."""
         return filled(text, Figure(self.post, self.figure, self.command, "", "", (), others=self.others)) if text else ""
 
 
 def claims() -> list[Claim]:
-    """All entries of claims.toml, in its order. Raises TypeError for an unknown or missing field."""
+    """Return all entries of claims.toml, in its order. Raises TypeError for an unknown or missing field."""
     entries = tomllib.loads((ROOT / "gallery" / "claims.toml").read_text("utf-8"))["claim"]
     return [Claim(**_fields(entry)) for entry in entries]
 
@@ -150,7 +150,7 @@ class Elsewhere:
 
 
 def elsewhere() -> list[Elsewhere]:
-    """All exercises of other documents, in the order of figures.toml."""
+    """Return all exercises of other documents, in the order of figures.toml."""
     return [Elsewhere(**_fields(entry)) for entry in _entries("exercise")]
 
 
@@ -191,7 +191,7 @@ class Run:
 
 
 def filled(text: str, figure: Figure) -> str:
-    """The text with each {number} taken from a recording. Raises KeyError or AttributeError for a number that is none."""
+    """Return the text with each {number} taken from a recording. Raises KeyError or AttributeError for a number that is none."""
     return text.format_map(_Numbers(figure))
 
 
@@ -211,7 +211,7 @@ class _Numbers(dict):
 
 
 def _beside(run: Run, other: Run) -> str:
-    """The CPU times of two runs' middle steps, and whether five processes of each tell them apart."""
+    """Return the CPU times of two runs' middle steps, and whether five processes of each tell them apart."""
     ranges = [[entry["cpu_us"] for entry in each.spread] for each in (run, other)]
     apart = max(ranges[0]) < min(ranges[1]) or max(ranges[1]) < min(ranges[0])
     return f"{run.cpu} {'instead of' if apart else 'beside'} {other.cpu}{'' if apart else ', ranges that overlap'}"
@@ -225,7 +225,7 @@ def _list_us(values: list[float | None]) -> str:
 
 
 def _own(run: Run, step: int) -> list[Slice]:
-    """The kernels that a step launched, in the order of their starts."""
+    """Return the kernels that a step launched, in the order of their starts."""
     return [a.event for a in run.trace.activities() if a.step == step and a.event.kind == Kind.KERNEL]
 
 
@@ -248,7 +248,7 @@ def _lags_us(run: Run) -> list[float]:
 
 
 def _final_sync_us(run: Run) -> float:
-    """The longest synchronizing call that ends after the last step; 0 for none."""
+    """Return the longest synchronizing call that ends after the last step; 0 for none."""
     end_us = run.trace.steps[len(run.trace.steps) - 1].end_us
     return max((c.duration_us for c in run.trace.calls if "Synchronize" in c.name and c.end_us > end_us), default=0.0)
 
@@ -269,7 +269,7 @@ def _first_launches(run: Run) -> list[tuple[Slice, Slice]]:
 
 
 def _first_gap(run: Run) -> str:
-    """What the trace holds between the first step's two kernels, and when the profiler's buffer request had ended."""
+    """Return what the trace holds between the first step's two kernels, and when the profiler's buffer request had ended."""
     first, second = _own(run, 0)[:2]
     start_us = run.trace.steps[0].start_us
     buffer = max(e.end_us for e in run.trace.overheads if "Buffer" in e.name)
@@ -288,7 +288,7 @@ def _first_gap(run: Run) -> str:
 
 
 def _before_first_kernel(run: Run) -> str:
-    """The longest stretch before the first kernel in which no call or overhead starts or ends, and the op that is open."""
+    """Return the longest stretch before the first kernel in which no call or overhead starts or ends, and the op that is open."""
     first = _own(run, 0)[0]
     moments = sorted({t for e in [*run.trace.calls, *run.trace.overheads] for t in (e.start_us, e.end_us) if t <= first.start_us})
     length_us, at_us = max((b - a, a) for a, b in pairwise(moments))
@@ -361,7 +361,7 @@ def _durations(run: Run) -> str:
 
 
 def _totals(run: Run) -> list[list[str]]:
-    """The two totals under the profiler's table, the CPU's and the GPU's: name and value, as it prints them."""
+    """Return the two totals under the profiler's table, the CPU's and the GPU's: name and value, as it prints them."""
     lines = run.path.with_suffix(".txt").read_text("utf-8").splitlines()
     return [line.split(": ") for line in lines if line.startswith("Self ")]
 
@@ -372,7 +372,7 @@ def _totals_us(run: Run) -> list[float]:
 
 
 def _cpu(run: Run) -> str:
-    """The middle step's CPU time with its spread."""
+    """Return the middle step's CPU time with its spread."""
     times = [entry["cpu_us"] for entry in run.spread]
     assert run.facts.usual_step is not None
     return f"{us(run.facts.usual_step.cpu_us)} ({us(min(times))} to {us(max(times))} in {len(times)} processes)"
@@ -414,7 +414,7 @@ def _queries(run: Run) -> str:
 
 
 def _calls_a_step(run: Run) -> str:
-    """The runtime and driver calls of the middle step, in order."""
+    """Return the runtime and driver calls of the middle step, in order."""
     step = run.facts.usual_step
     assert step is not None
     slice_ = next(s for s in run.trace.steps if s.name == step.name)
@@ -423,7 +423,7 @@ def _calls_a_step(run: Run) -> str:
 
 
 def _ops_a_step(run: Run) -> str:
-    """The aten ops of the middle step, in order."""
+    """Return the aten ops of the middle step, in order."""
     step = run.facts.usual_step
     assert step is not None
     slice_ = next(s for s in run.trace.steps if s.name == step.name)
@@ -448,7 +448,7 @@ def _self_times(run: Run) -> list[tuple[str, float, float]]:
 
 
 def _gemms(run: Run) -> str:
-    """The GEMMs by their dimensions: time, rate, and the share of the published peak."""
+    """Return the GEMMs by their dimensions: time, rate, and the share of the published peak."""
     said = []
     for g in run.facts.gemms:
         share = f", {g.peak_share:.0%} of the published {g.tflop_per_s / g.peak_share:.0f}" if g.peak_share else ""
@@ -571,5 +571,5 @@ NUMBERS: dict[str, tuple[str, Number]] = {  # by name: what it is called in a ta
 
 
 def machine() -> dict[str, Any]:
-    """What the recordings were made on."""
+    """Return what the recordings were made on."""
     return json.loads(MACHINE.read_text("utf-8"))

@@ -35,7 +35,7 @@ SEVERAL = GALLERY.parent / "several_gpus"
 
 
 def commands(scripts: list[str]) -> list[str]:
-    """The commands to record, each once; of these lessons only, if there are any."""
+    """Return the commands to record, each once; of these lessons only, if there are any."""
     return list({f.trace: f.command for f in figures() if not scripts or f.script in scripts}.values())
 
 
@@ -103,7 +103,7 @@ def _middle_cpu_us(facts: Facts) -> float:
 
 
 def _measured(facts: Facts) -> dict[str, object]:
-    """What spread.json keeps of a run: numbers of its middle step."""
+    """Return what spread.json keeps of a run: numbers of its middle step."""
     step = facts.usual_step
     assert step is not None
     return {

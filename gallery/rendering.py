@@ -12,7 +12,7 @@ MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
 def trace_file(path: Path) -> str:
-    """The page of a recording."""
+    """Return the page of a recording."""
     name = str(path.relative_to(GALLERY)).removesuffix(".gz").removesuffix(".json")
     return f"trace_{name.removeprefix('h200/').replace('/', '_')}.html"
 
@@ -29,7 +29,7 @@ def rendered(text: str) -> str:
 
 
 def _anchored(found: re.Match[str]) -> str:
-    """A heading under the name that links to it use, as on GitHub."""
+    """Return a heading under the name that links to it use, as on GitHub."""
     return f'<h2 id="{re.sub(r"[^a-z0-9 -]", "", found[1].lower()).replace(" ", "-")}">{found[1]}</h2>'
 
 

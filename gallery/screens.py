@@ -34,7 +34,7 @@ def printed(*arguments: str) -> str:
 
 
 def terminal(text: str, command: str) -> bytes:
-    """A terminal that shows a command and what it printed, as SVG."""
+    """Return a terminal that shows a command and what it printed, as SVG."""
     console = Console(record=True, file=io.StringIO(), width=84, force_terminal=True)
     for line in (f"$ {command}", *text.splitlines()):
         heading = line and not line.startswith(" ") and line[0].isupper() and "  " not in line and len(line) < 70

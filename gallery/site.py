@@ -28,7 +28,7 @@ NAVIGATION = (
 
 
 def site() -> dict[str, bytes]:
-    """All files of the site, by their names."""
+    """Return all files of the site, by their names."""
     script, style = _asset("own_trace.js") + _asset("course.js"), _asset("course.css")
     found = {"index.html": exercise_pages.start_page(NAVIGATION, script, style)}
     way = [None, *(exercise for chapter in exercise_pages.chapters() for exercise in chapter.exercises), None]

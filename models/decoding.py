@@ -31,7 +31,7 @@ class Decoder:
         self.token = self.read(self.model)
 
     def make_cache(self) -> Any:
-        """An empty cache of keys and values: one that grows, or one that has its memory."""
+        """Return an empty cache of keys and values: one that grows, or one that has its memory."""
         from transformers import DynamicCache, StaticCache  # here, because it takes seconds
 
         if self.args.cache == "dynamic":
@@ -92,7 +92,7 @@ def print_rates(decoder: Decoder, plain_step: PlainStep | None) -> None:
 
 
 def _recorded_us(args: argparse.Namespace) -> float | None:
-    """The time of a recorded step; None where there is one step only, or no reader to ask."""
+    """Return the time of a recorded step; None where there is one step only, or no reader to ask."""
     try:
         from trace_reader import read
     except ImportError:
@@ -101,7 +101,7 @@ def _recorded_us(args: argparse.Namespace) -> float | None:
 
 
 def _memory_peak(device: str) -> float | None:
-    """The published GB/s of a device's memory; None where it is not known, or there is no reader to ask."""
+    """Return the published GB/s of a device's memory; None where it is not known, or there is no reader to ask."""
     try:
         from trace_reader import peak
     except ImportError:

@@ -36,7 +36,7 @@ def add_model_flags(parser: LessonParser) -> None:
 
 
 def published(argv: list[str] | None) -> list[str]:
-    """The arguments (None: the program's) with the flags that `--like NAME` and `--model CHECKPOINT` stand for: those of a
+    """Return the arguments (None: the program's) with the flags that `--like NAME` and `--model CHECKPOINT` stand for: those of a
     published model before them, where later ones still count, those of a checkpoint after them.
 
     Raises LessonError where the checkpoint cannot be read or is of another architecture.
@@ -65,7 +65,7 @@ def _flags(arch: str, sizes: Sequence[int]) -> list[str]:
 
 
 def _sizes_of(checkpoint: str) -> tuple[str, list[int]]:
-    """The architecture and sizes of a folder's or the Hub's checkpoint."""
+    """Return the architecture and sizes of a folder's or the Hub's checkpoint."""
     from transformers import AutoConfig  # here, because it takes seconds
 
     with _loading(checkpoint):
@@ -95,7 +95,7 @@ def _loading(checkpoint: str) -> Iterator[None]:
 
 
 def make_model(args: argparse.Namespace, device: Device, attention: str = "sdpa") -> Any:
-    """The model (of transformers) on the device, its weights seeded with `args.seed`.
+    """Return the model (of transformers) on the device, its weights seeded with `args.seed`.
 
     Raises LessonError where the sizes do not fit together.
     """
@@ -138,8 +138,8 @@ def annotate_layers(model: Any) -> None:
 
 
 def weight_bytes(model: Any) -> int:
-    """The bytes of the weights that a step reads: each once, and the embedding's only where it is the head's weight, too. Of an
-    embedding alone, a step reads a row for each token.
+    """Return the bytes of the weights that a step reads: each once, and the embedding's only where it is the head's weight, too.
+    Of an embedding alone, a step reads a row for each token.
     """
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
     weights = {weight.data_ptr(): weight.nbytes for weight in (*model.parameters(), *model.buffers())}

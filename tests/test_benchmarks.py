@@ -119,7 +119,7 @@ def test_how_many_times_as_fast_and_in_which_part_of_the_memory(tmp_path, monkey
     ran = []
 
     def measure(command, timeout_s, sampled=False):
-        """The first run of each is the slowest and tells the memory; of the others the one in the middle counts."""
+        """Return the first run of each is the slowest and tells the memory; of the others the one in the middle counts."""
         name = {"taskset": "one core", speed.sys.executable: "read", "hta": "HTA", "lens": "TraceLens"}.get(command[0], "floor")
         name = "floor" if command[1] == "-c" and name == "read" else name
         assert (command[:3] == one) == (name == "one core") and timeout_s == 9

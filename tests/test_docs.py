@@ -70,7 +70,7 @@ def test_every_link_and_picture_is_there(document):
 
 
 def anchors(path):
-    """What links to the headings of a page are called on GitHub."""
+    """Return what GitHub calls the links to the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -40,13 +40,13 @@ FLAGS = [
 
 
 def run_of(lesson, folder, *flags):
-    """What a lesson's main gives back, on the CPU."""
+    """Return what a lesson's main gives back, on the CPU."""
     module = importlib.import_module(lesson)
     return module.main(module.parse_args(["--device", "cpu", *flags, "--trace_dir", str(folder)]))
 
 
 def recorded(lesson, folder, *flags):
-    """The events of a run on the CPU."""
+    """Return the events of a run on the CPU."""
     folder.mkdir()
     run_of(lesson, folder, *flags)
     (trace,) = folder.glob("*.json")

@@ -58,7 +58,7 @@ def test_the_reader_finds_what_the_figure_shows(figure):
 
 
 def names_in(figure):
-    """What the texts ask for: (other recording or "", number)."""
+    """Return what the texts ask for: (other recording or "", number)."""
     asked = re.findall(r"\{(?:(\w+)\.)?(\w+)\}", figure.differs + figure.answer)
     asked += [(number.removeprefix("cpu_beside_"), "cpu") for _, number in asked if number.startswith("cpu_beside_")]
     asked = [(other, number) for other, number in asked if not number.startswith("cpu_beside_")]
@@ -122,7 +122,7 @@ def of_the_runs(runs, what):
 
 
 def waited(job):
-    """What each call of the first of two ranks took longer than the other's."""
+    """Return what each call of the first of two ranks took longer than the other's."""
     a, b = (summary.calls.duration_us for summary in job.summaries)
     return [max(x - y, 0) for x, y in zip(a, b, strict=True)]
 

@@ -14,7 +14,7 @@ NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
 
 
 def package(folder):
-    """A kernel package for any build of this torch's backend, whose module has `answer = 42`."""
+    """Return a kernel package for any build of this torch's backend, whose module has `answer = 42`."""
     return stand_ins.package(folder, "answer = 42\n", backend="cuda" if torch.version.cuda else "cpu")
 
 

@@ -29,7 +29,7 @@ def trace_of(tmp_path):
 
 
 def decoded(tmp_path, *flags):
-    """The tokens that were written, and the logits of the last one."""
+    """Return the tokens that were written, and the logits of the last one."""
     decoder = run("05_a_llm_decode", tmp_path, *SMALL, *flags)
     return torch.cat(decoder.written, 1).tolist(), decoder.logits
 

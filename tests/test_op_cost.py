@@ -48,7 +48,7 @@ RUNS = {
 
 
 def counted(path, run):
-    """The operations by the reader, of the run as recorded."""
+    """Return the operations by the reader, of the run as recorded."""
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recorded:
         run()
     recorded.export_chrome_trace(str(path))
@@ -112,7 +112,7 @@ def test_what_the_inputs_do_not_tell_is_not_guessed(op, dims, types, values):
 
 
 def arguments(op):
-    """The names of an op's arguments, as torch has them; None where this torch has no such op."""
+    """Return the names of an op's arguments, as torch has them; None where this torch has no such op."""
     found = getattr(torch.ops.aten, op.removeprefix("aten::"), None)
     return None if found is None else [argument.name for argument in found.default._schema.arguments]
 

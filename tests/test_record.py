@@ -83,8 +83,8 @@ def test_the_device_is_idle_when_recording_starts(flags, before, tmp_path):
 
 
 def measured(monkeypatch, call_s, most=None):
-    """What time_plain_steps does with a clock on which a call takes so long, a wait for the device a thousandth of a second, and
-    what it returns.
+    """Return what time_plain_steps does with a clock on which a call takes so long, a wait for the device a thousandth of a
+    second, and what it returns.
     """
     said, clock = [], [0.0]
 

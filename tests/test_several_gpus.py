@@ -37,7 +37,7 @@ def ran(tmp_path_factory):
 
 
 def expected(name):
-    """The weights and gradients of one process that sees the batch of both, after as many steps."""
+    """Return the weights and gradients of one process that sees the batch of both, after as many steps."""
     lesson, *_ = jobs.JOBS[name]
     args = importlib.import_module(lesson).parse_args(jobs.flags_of(name, Path()))
     ranks = 1 if lesson == "06_c_tensor_parallel" else 2
@@ -98,7 +98,7 @@ def test_a_guess_is_of_all_collectives_of_a_step(ran):
 
 
 def ops_of(folder, name):
-    """The events of rank 0's trace, by name."""
+    """Return the events of rank 0's trace, by name."""
     (trace,) = (folder / name).glob("*_rank0.json")
     return Counter(event["name"] for event in json.loads(trace.read_text())["traceEvents"])
 

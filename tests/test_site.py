@@ -145,7 +145,7 @@ def test_the_command_of_a_jobs_exercise_reads_all_of_its_ranks():
 
 
 def guess(page, typed):
-    """A guess: a button where there are options, else what is typed."""
+    """Return a guess: a button where there are options, else what is typed."""
     if page.query_selector("#typed"):
         page.fill("#typed", typed)
         page.click("#guess button[type=submit]")

@@ -44,7 +44,7 @@ NOTES = {
 
 
 def seen(trace: Path) -> dict[str, Any]:
-    """What the reader says of a recording."""
+    """Return what the reader says of a recording."""
     facts = read(str(trace))
     return {
         "device": facts.device,
@@ -116,12 +116,12 @@ class Entry:
         ]
 
     def steps_with_more(self) -> list[tuple[str, float, list[float], bool | None]]:
-        """The same of the step before its change, recorded with stacks, and with memory."""
+        """Return the same of the step before its change, recorded with stacks, and with memory."""
         keys = [key for what in MORE if (key := f"before, {what}") in self.kept]
         return [_step(key, self.before_us, self.kept[key]["plain_us"]) for key in keys]
 
     def recorded_with(self, what: str) -> "Entry":
-        """The same pair, as the reader sees the step before its change recorded with stacks, or with memory."""
+        """Return the same pair, as the reader sees the step before its change recorded with stacks, or with memory."""
         return Entry(self.name, {**self.kept, "before": self.kept[f"before, {what}"]})
 
 
@@ -189,7 +189,7 @@ def _step(when: str, measured_us: float, ends: list[float]) -> tuple[str, float,
 
 
 def _reached(gpu: list[Entry]) -> list[str]:
-    """What of the older ledger's aims was reached on a GPU."""
+    """Return what of the older ledger's aims was reached on a GPU."""
     some = [entry for entry in gpu if not entry.brings_nothing]
     none = [entry for entry in gpu if entry.brings_nothing]
     told = [entry for entry in some if entry.told is not None]
@@ -226,7 +226,7 @@ def _reached(gpu: list[Entry]) -> list[str]:
 
 
 def document(kept: dict[str, dict[str, Any]]) -> str:
-    """The whole of docs/advice.md."""
+    """Return the whole of docs/advice.md."""
     gpu = [Entry(name, values) for name, values in kept["h200"].items()]
     cpu = [Entry(name, values) for name, values in kept["cpu"].items()]
     lines = [
@@ -319,7 +319,7 @@ measurement is an anecdote: a day before, on the same kind of machine and by the
 
 
 def _judged(kept: dict[str, Any]) -> list[str]:
-    """How far the advice holds on each set, beside the reader of before."""
+    """Return how far the advice holds on each set, beside the reader of before."""
     lines = [
         "| set | save something | named by the first two | gain inside | interval score | too much promised | plain step held |",
         "|---|---|---|---|---|---|---|",
@@ -345,7 +345,7 @@ def _then(now: str, before: object) -> str:
 
 
 def _unseen(kept: dict[str, Any]) -> list[str]:
-    """Every pair that no rule had seen, and why it is wrong where it is."""
+    """Return every pair that no rule had seen, and why it is wrong where it is."""
     lines = []
     for key, (name, _) in SETS.items():
         if key not in kept or "unseen" not in key:
@@ -369,7 +369,7 @@ def _unseen(kept: dict[str, Any]) -> list[str]:
 
 
 def _with_more(entries: list[Entry]) -> list[str]:
-    """How far the advice holds where more was recorded: those numbers alone that the table above has of shapes."""
+    """Return how far the advice holds where more was recorded: those numbers alone that the table above has of shapes."""
     lines = ["The same pairs, told from the step before its change recorded with more:", ""]
     for what in MORE:
         every = [entry.recorded_with(what) for entry in entries]
@@ -384,7 +384,7 @@ def _with_more(entries: list[Entry]) -> list[str]:
 
 
 def _on_cpu(entries: list[Entry]) -> list[str]:
-    """How far the advice holds without a GPU."""
+    """Return how far the advice holds without a GPU."""
     some = [entry for entry in entries if not entry.brings_nothing]
     told = [entry for entry in some if entry.told is not None]
     known = [step for entry in entries for step in entry.steps() if step[3] is not None]

@@ -149,7 +149,7 @@ class Residual(nn.Module):
 
 
 def conv_net(blocks=6, channels=256) -> nn.Module:
-    """A small residual network for images of [batch, 3, height, width]."""
+    """Return a small residual network for images of [batch, 3, height, width]."""
     stem = [nn.Conv2d(3, channels, 7, stride=4, padding=3, bias=False), nn.BatchNorm2d(channels), nn.ReLU(inplace=True)]
     body = [Residual(channels, channels // 4) for _ in range(blocks)]
     return nn.Sequential(*stem, *body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))

@@ -30,7 +30,7 @@ MORE = {"stacks": {"with_stack": True}, "memory": {"profile_memory": True}}  # f
 
 
 def recorded(step: Step, device: str, with_stack: bool = False, profile_memory: bool = False) -> tuple[float, bytes]:
-    """Some steps under the profiler: the time of one in us, and their trace, gzipped."""
+    """Return some steps under the profiler: the time of one in us, and their trace, gzipped."""
     plan = schedule(wait=1, warmup=1, active=ACTIVE, repeat=1)
     with profile(
         schedule=plan, acc_events=True, record_shapes=True, with_stack=with_stack, profile_memory=profile_memory

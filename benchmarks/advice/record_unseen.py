@@ -33,7 +33,7 @@ SETS = {1: UNSEEN, 2: UNSEEN_2}
 
 
 def trace_of(pair: Unseen, step: Callable[[], Any], device: str) -> bytes:
-    """The trace of some repetitions, recorded as the pair says, gzipped."""
+    """Return the trace of some repetitions, recorded as the pair says, gzipped."""
     flags = {what: getattr(pair, what) for what in ("with_stack", "profile_memory", "record_shapes")}
     synchronize(device)
     if pair.recorded == "step":
@@ -60,7 +60,7 @@ def tensors_of(result: Any) -> list[torch.Tensor]:
 
 
 def difference(before: Any, after: Any) -> float | None:
-    """The largest difference between two results, relative to the largest value of the first; None where shapes differ."""
+    """Return the largest difference between two results, relative to the largest value of the first; None where shapes differ."""
     largest = 0.0
     firsts, seconds = tensors_of(before), tensors_of(after)
     if len(firsts) != len(seconds):

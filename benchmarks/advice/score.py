@@ -30,8 +30,8 @@ WORST = 1.0
 
 
 def row(name: str, pair: dict[str, Any], facts: Facts, pattern: str | None) -> dict[str, Any]:
-    """What was told of a pair, beside what was measured. `place`: of the finding that names the change, from 1; None: no one does
-    so.
+    """Return what was told of a pair, beside what was measured. `place`: of the finding that names the change, from 1; None: no
+    one does so.
     """
     findings = [f for f in facts.findings if f.slug != facts.verdict or f.gain]
     texts = [f"{f.slug} {f.seen} {f.next}" for f in findings]
@@ -56,7 +56,7 @@ def row(name: str, pair: dict[str, Any], facts: Facts, pattern: str | None) -> d
 
 
 def distance(one: dict[str, Any]) -> float:
-    """How far what was measured is from what was told; 0 inside."""
+    """Return how far what was measured is from what was told; 0 inside."""
     low, high = one["told"]
     return max(low - one["saved"], one["saved"] - high, 0.0)
 
@@ -91,7 +91,7 @@ def scores(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def table(rows: dict[str, dict[str, Any]]) -> list[str]:
-    """A row for each pair, what saves most first."""
+    """Return a row for each pair, what saves most first."""
     lines = []
     for name, one in sorted(rows.items(), key=lambda item: -item[1]["saved"]):
         told = f"{one['told'][0]:.2f} to {one['told'][1]:.2f}" if one["told"] else "-"
@@ -116,7 +116,7 @@ def summary(found: dict[str, Any]) -> list[str]:
 
 
 def judged(folder: Path, names: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """The rows of a folder's pairs."""
+    """Return the rows of a folder's pairs."""
     pairs = json.loads((folder / "pairs.json").read_text())
     rows = {}
     for name, pair in sorted(pairs.items()):

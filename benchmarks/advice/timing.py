@@ -19,7 +19,7 @@ def synchronize(device: str) -> None:
 
 
 def plain_us(step: Callable[[], Any], device: str) -> float:
-    """The time of a step without the profiler, the device synchronized at both ends only."""
+    """Return the time of a step without the profiler, the device synchronized at both ends only."""
     synchronize(device)
     start, steps = time.perf_counter(), 0
     while steps < LEAST_STEPS or time.perf_counter() - start < LEAST_S:
@@ -30,7 +30,7 @@ def plain_us(step: Callable[[], Any], device: str) -> float:
 
 
 def exported(profiler: profile) -> bytes:
-    """The Chrome trace, gzipped."""
+    """Return the Chrome trace, gzipped."""
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(trace))

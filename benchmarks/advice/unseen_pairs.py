@@ -47,7 +47,7 @@ UNSEEN: dict[str, Unseen] = {}
 
 
 def pairs_into(found: dict[str, Unseen]) -> Callable[..., Callable[[Build], Build]]:
-    """A decorator that puts builders into a set of pairs, each under its own name."""
+    """Return a decorator that puts builders into a set of pairs, each under its own name."""
 
     def unseen(
         change: str,
@@ -75,12 +75,12 @@ unseen = pairs_into(UNSEEN)
 
 
 def small(number: int) -> int:
-    """A size, divided by UNSEEN_SCALE."""
+    """Return a size, divided by UNSEEN_SCALE."""
     return max(2, number // SCALE)
 
 
 def low(device: str) -> torch.dtype:
-    """The dtype of half-precision programs; on a CPU, where they are only tried, float32."""
+    """Return the dtype of half-precision programs; on a CPU, where they are only tried, float32."""
     return torch.float32 if device == "cpu" else torch.bfloat16
 
 

@@ -132,7 +132,7 @@ class Exercise:
 
 
 def exercises() -> list[Exercise]:
-    """All exercises, in their order. Raises TypeError for an unknown or missing field, ValueError for a wrong one."""
+    """Return all exercises, in their order. Raises TypeError for an unknown or missing field, ValueError for a wrong one."""
     entries = tomllib.loads(LIST.read_text("utf-8"))["exercise"]
     return [Exercise(number=number, **_fields(entry)) for number, entry in enumerate(entries, 1)]
 

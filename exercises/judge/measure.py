@@ -83,7 +83,7 @@ class Program:
         return self.module.step(self.model, self.batches[self.calls % BATCHES])
 
     def outputs(self) -> list[Any]:
-        """All numbers of its first steps. Raises BrokenError: a step writes into its batch."""
+        """Return all numbers of its first steps. Raises BrokenError: a step writes into its batch."""
         before = [_kept(leaf) for leaf in tree_flatten(self.batches)[0]]
         with _of_its_author(self.path):
             found = [_kept(leaf) for _ in range(COMPARED) for leaf in tree_flatten(self.step())[0]]
@@ -94,7 +94,7 @@ class Program:
 
 
 def _kept(output: Any) -> Any:
-    """An output that stays as it is: the next step may write into the same memory."""
+    """Return an output that stays as it is: the next step may write into the same memory."""
     return output.detach().clone().cpu() if isinstance(output, torch.Tensor) else output
 
 
@@ -103,13 +103,13 @@ def _type(tensor: torch.Tensor) -> str:
 
 
 def _source_of_data(path: Path) -> str:
-    """What `data` does, without its comments; empty where there is none."""
+    """Return what `data` does, without its comments; empty where there is none."""
     tree = ast.parse(path.read_text("utf-8"))
     return "".join(ast.dump(one) for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == "data")
 
 
 def loaded(path: Path) -> ModuleType:
-    """A program as a module of its own, which finds modules that lie beside it."""
+    """Return a program as a module of its own, which finds modules that lie beside it."""
     name = f"{path.resolve().parent.name}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
@@ -153,8 +153,8 @@ class Nowhere(io.TextIOBase):
 
 
 def round_us(step: Callable[[], object], device: Device) -> tuple[float, float]:
-    """A round of steps without the profiler: the mean, the device synchronized at both ends only, and what tells the least of
-    other programs: on a CPU the fastest step (where a core is taken, the threads of an op wait for each other), else the mean.
+    """Return a round of steps without the profiler: the mean, the device synchronized at both ends only, and what tells the least
+    of other programs: on a CPU the fastest step (where a core is taken, the threads of an op wait for each other), else the mean.
     """
     watch = Stopwatch(device.synchronize)
     start = begin = time.perf_counter()
@@ -168,7 +168,7 @@ def round_us(step: Callable[[], object], device: Device) -> tuple[float, float]:
 
 
 def recorded(program: Program, device: Device, name: str, plain_us: list[float]) -> bytes:
-    """The trace of some steps, which tells the time of a step without the profiler, too."""
+    """Return the trace of some steps, which tells the time of a step without the profiler, too."""
     plan = schedule(wait=1, warmup=1, active=ACTIVE, repeat=1)
     with quiet(argparse.Namespace(compile_mode=None), device), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
@@ -187,7 +187,7 @@ def recorded(program: Program, device: Device, name: str, plain_us: list[float])
 
 
 def measure(given: Path, mine: Path | None, device: Device) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """What was measured, and the traces. Raises BrokenError."""
+    """Return what was measured, and the traces. Raises BrokenError."""
     original = loaded(given)
     programs = {"given": Program(given, original, device.type)}
     if mine is not None:
@@ -226,7 +226,7 @@ def measure(given: Path, mine: Path | None, device: Device) -> tuple[dict[str, A
 
 
 def measure_into(folder: Path, given: Path, mine: Path | None, device: Device) -> dict[str, Any]:
-    """What was measured, written beside the traces to this folder. Raises BrokenError."""
+    """Return what was measured, written beside the traces to this folder. Raises BrokenError."""
     found, traces = measure(given, mine, device)
     files = {folder / f"{name}.json": data for name, data in traces.items()}
     write_all({folder / "measured.json": f"{json.dumps(found, indent=1)}\n".encode(), **files})
@@ -234,7 +234,7 @@ def measure_into(folder: Path, given: Path, mine: Path | None, device: Device) -
 
 
 def device_of(kind: str) -> Device:
-    """The device, with the name that traces and results have. Raises RuntimeError where there is none."""
+    """Return the device, with the name that traces and results have. Raises RuntimeError where there is none."""
     if kind != "cpu":
         return Device(kind, torch.cuda.get_device_name(), None)
     return Device(kind, f"{platform.machine()}, {torch.get_num_threads()} threads", None)

@@ -9,7 +9,7 @@ from trace_reader import cli, examine, load, pages
 
 
 def timeline_only(title: str, traces: Sequence[str]) -> bytes:
-    """The timeline of one trace, or of a job's ranks, without verdict, findings and tables."""
+    """Return the timeline of one trace, or of a job's ranks, without verdict, findings and tables."""
     job = len(traces) > 1
     if job:
         panels = pages.job_panels(traces).panels

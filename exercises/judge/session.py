@@ -159,7 +159,7 @@ class Session:
         print(*(line for line in lines if line), sep="\n")
 
     def told(self) -> str:
-        """The guess in words."""
+        """Return the guess in words."""
         exercise, state = self.exercise, self.state
         right = "right" if state.limits[0] == exercise.limits.right else "not what the trace shows; look again"
         return f"{exercise.limits.options[state.limits[0] - 1]} ({right})"
@@ -205,7 +205,7 @@ class Session:
         return True
 
     def leave(self) -> bool:
-        """The reader says that there is nothing to gain; whether that is right, and for the right reason."""
+        """Return the reader says that there is nothing to gain; whether that is right, and for the right reason."""
         exercise, state = self.exercise, self.state
         if exercise.kind == "mend":
             print(f"not this one: at least {times(exercise.target)} as fast is possible.")
@@ -276,7 +276,7 @@ class Session:
         print("next: uv run exercise.py")
 
     def look(self) -> Path:
-        """The page of a case's timeline, with no word on what it means."""
+        """Return the page of a case's timeline, with no word on what it means."""
         one = self.exercise
         path = one.folder / "look.html"
         one.folder.mkdir(parents=True, exist_ok=True)
@@ -337,7 +337,7 @@ class Session:
             time.sleep(POLL_S)
 
     def open_page(self) -> Path:
-        """The page to look at: of a case its timeline, of a program its report, both runs' once it was changed."""
+        """Return the page to look at: of a case its timeline, of a program its report, both runs' once it was changed."""
         one = self.exercise
         if one.kind == "case":
             return self.look()
@@ -348,7 +348,7 @@ class Session:
 
 
 def longest_ops(facts: Facts) -> str:
-    """The ops that take most of a step by themselves, how often each runs, and how much of the step's time is its own."""
+    """Return the ops that take most of a step by themselves, how often each runs, and how much of the step's time is its own."""
     steps = len(facts.steps)
     rows = sorted(facts.ops, key=lambda one: -one.self_us)[:MOST_OPS]
     lines = [f"  {row.name:28} {row.calls / steps:8g} {us(row.self_us / steps):>10}" for row in rows]
@@ -356,7 +356,7 @@ def longest_ops(facts: Facts) -> str:
 
 
 def finding_line(facts: Facts) -> str:
-    """The first finding that is more than the verdict, with its advice; empty where there is none."""
+    """Return the first finding that is more than the verdict, with its advice; empty where there is none."""
     for finding in facts.findings:
         if finding.slug != facts.verdict and not finding.is_worthless:
             return f"finding: {finding.slug}: {finding.seen}. {finding.next}"
@@ -364,7 +364,7 @@ def finding_line(facts: Facts) -> str:
 
 
 def predicted(facts: Facts, slug: str) -> str:
-    """What the reader says that a change would bring, as times as fast."""
+    """Return what the reader says that a change would bring, as times as fast."""
     finding = next((one for one in facts.findings if one.slug == slug), None)
     if finding is None:
         return "none; what its tables show of the ops was all there was to see"
@@ -375,7 +375,7 @@ def predicted(facts: Facts, slug: str) -> str:
 
 
 def how_near(guess: float, measured: float) -> str:
-    """A guess of a gain beside what was measured."""
+    """Return a guess of a gain beside what was measured."""
     side = "low" if guess < measured else "high"
     if abs(guess - measured) <= near(measured) + 1e-9:
         return f"near ({times(measured)})"
@@ -383,5 +383,5 @@ def how_near(guess: float, measured: float) -> str:
 
 
 def _shown(path: Path) -> str:
-    """A path as one would type it in this folder."""
+    """Return a path as one would type it in this folder."""
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)

@@ -42,7 +42,7 @@ def times(ratio: float) -> str:
 
 
 def near(measured: float) -> float:
-    """How far off a guess of a gain may be: a quarter, or, of a gain that is small, half of it; 0.05 in any case."""
+    """Return how far off a guess of a gain may be: a quarter, or, of a gain that is small, half of it; 0.05 in any case."""
     return min(0.25 * measured, max(0.05, 0.5 * abs(measured - 1)))
 
 
@@ -57,13 +57,13 @@ class Judgement:
 
 
 def judged(exercise: Exercise, times_us: dict[str, list[float]], folder: Path) -> tuple[Speed, Judgement]:
-    """What is to be said of a program that was measured into this folder beside the one as given."""
+    """Return what is to be said of a program that was measured into this folder beside the one as given."""
     speed = Speed.of(times_us["given"], times_us["mine"])
     return speed, judge(exercise, speed, read(str(folder / "given.json")), read(str(folder / "mine.json")))
 
 
 def judge(exercise: Exercise, speed: Speed, given: Facts, mine: Facts) -> Judgement:
-    """Whether a changed program solves its exercise."""
+    """Return whether a changed program solves its exercise."""
     if exercise.kind == "leave":
         if speed.low >= A_GAIN:
             return Judgement("gain", ("That is a gain, more than this exercise knows of.",))
@@ -82,7 +82,7 @@ def judge(exercise: Exercise, speed: Speed, given: Facts, mine: Facts) -> Judgem
 
 
 def still_there(gone: Gone, given: Facts, mine: Facts) -> str:
-    """What of a cause the trace still shows, in words; empty if nothing."""
+    """Return what of a cause the trace still shows, in words; empty if nothing."""
     if gone.shrinks:
         before, after = (_self_us(facts, gone.shrinks) for facts in (given, mine))
         if after > gone.to * before:
@@ -98,7 +98,7 @@ def still_there(gone: Gone, given: Facts, mine: Facts) -> str:
 
 
 def _self_us(facts: Facts, name: str) -> float:
-    """The own time of an op per step; of PYTHON, the path's time in no op and no call."""
+    """Return the own time of an op per step; of PYTHON, the path's time in no op and no call."""
     if name == PYTHON:
         path = facts.recorded_critical_path
         return sum(one.us for one in path.cpu if one.name in ("python", "silent")) / len(facts.steps) if path else 0.0

@@ -22,7 +22,7 @@ FLASH = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_tr
 
 
 def work(op_name, kernel_name, k, **inputs):
-    """An op, its launch and its kernel."""
+    """Return an op, its launch and its kernel."""
     return op(op_name, 10 * k, 8, **inputs), launch(10 * k + 2, k + 1), kernel(kernel_name, 10 * k + 5, 4, k + 1)
 
 
@@ -101,7 +101,7 @@ def distinct_ranges(n):
 
 
 def paused_steps(n):
-    """Every third step pauses."""
+    """Return every third step pauses."""
     begins = [20 * k + 180 * (k // 3) for k in range(n)]
     return [e for k, at in enumerate(begins) for e in (step(k, at, 200 if k % 3 == 2 else 20), op("aten::mm", at + 2, 9),
                                                        launch(at + 3, k + 1), kernel(ADD, at + 9, 8, k + 1))]  # fmt: skip

@@ -26,7 +26,7 @@ Measured = tuple[
 
 
 def measured(folder: Path) -> Iterator[Measured]:
-    """The recordings of a folder, each with its measured step."""
+    """Yield the recordings of a folder, each with its measured step."""
     if (pairs := folder / "pairs.json").exists():
         for name, pair in json.loads(pairs.read_text()).items():
             steps = pair["recorded"]["steps"] if pair["recorded"]["mode"] == "none" else None
@@ -42,7 +42,8 @@ def measured(folder: Path) -> Iterator[Measured]:
 
 
 def judged(facts: Facts, step_us: float, steps: int | None) -> tuple[bool, float, float] | None:
-    """Whether the measured step lies inside of what is told, how wide that is, and by how much its middle errs; None: not told.
+    """Return whether the measured step lies inside of what is told, how wide that is, and by how much its middle errs; None: not
+    told.
 
     `steps`: of a recording without marks; the reader may have found others.
     """

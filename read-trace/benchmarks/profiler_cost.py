@@ -128,7 +128,7 @@ def synchronize(device: str) -> None:
 
 
 def plain_us(step: Step, device: str) -> float:
-    """The time of a step without the profiler."""
+    """Return the time of a step without the profiler."""
     for _ in range(3):
         step()
     synchronize(device)
@@ -141,7 +141,9 @@ def plain_us(step: Step, device: str) -> float:
 
 
 def recorded(step: Step, device: str, flags: dict[str, Any]) -> tuple[Facts, dict[str, float]]:
-    """What the reader says of some recorded steps, and how many functions of Python and allocations and frees a step has."""
+    """Return what the reader says of some recorded steps, and how many functions of Python and allocations and frees a step
+    has.
+    """
     with profile(schedule=schedule(wait=1, warmup=1, active=ACTIVE, repeat=1), acc_events=True, **flags) as profiler:
         for number in range(2 + ACTIVE):
             if number == 2:
@@ -174,14 +176,14 @@ def period_us(facts: list[Facts]) -> float:
 
 
 def price_us(facts: dict[str, list[Facts]], counts: dict[str, float], what: str) -> float | None:
-    """What each of these cost besides; None where there are too few, or the GPU limits the step."""
+    """Return what each of these cost besides; None where there are too few, or the GPU limits the step."""
     limited = any(f.recorded_verdict == "gpu-bound" for f in facts["shapes"])
     besides_us = period_us(facts[DEARER_BY[what]]) - period_us(facts["shapes"])
     return besides_us / counts[what] if counts[what] >= LEAST and not limited else None
 
 
 def row(name: str, times: list[float], facts: dict[str, list[Facts]]) -> list[str]:
-    """A line of the table: medians of the rounds."""
+    """Return a line of the table: medians of the rounds."""
     plain = statistics.median(times)
     more = [f"{period_us(facts[flags]) / plain:.2f}" for flags in FLAGS]
     # The round whose step is the median: its verdict, and its estimate.

@@ -37,21 +37,21 @@ UNIT_US = {"µs": 1.0, "ms": 1e3, "s": 1e6}
 
 
 def asked(*arguments: str) -> str:
-    """What the command prints."""
+    """Return what the command prints."""
     with contextlib.redirect_stdout(io.StringIO()) as out:
         assert cli.main(list(arguments)) == 0
     return out.getvalue()
 
 
 def ids(brief: str) -> list[str]:
-    """The findings that --brief names: its changes in their order, then the others, a verdict's last."""
+    """Return the findings that --brief names: its changes in their order, then the others, a verdict's last."""
     changes = re.findall(r"^\d\. ([\w-]+) ", brief, re.MULTILINE)
     also = re.search(r"^also: (.*)", brief, re.MULTILINE)
     return [*changes, *sorted(also[1].split(", ") if also else (), key=lambda one: one.endswith("-bound"))]
 
 
 def saved(brief: str) -> float:
-    """The most that a change is told to save, as a share of a step."""
+    """Return the most that a change is told to save, as a share of a step."""
     return max((int(percent) / 100 for percent in re.findall(r"saves (?:up to |\d+% to )(\d+)%", brief)), default=0.0)
 
 
@@ -62,8 +62,8 @@ def step_us(brief: str) -> float:
 
 
 def answers(name: str, sound_us: float) -> tuple[bool, bool | None, bool | None]:
-    """Whether the fault is named first, whether the first slice that `show` prints is of it, and whether it is rightly told that
-    a change would save a tenth of a step or more (None: the sound program's step does other work).
+    """Return whether the fault is named first, whether the first slice that `show` prints is of it, and whether it is rightly
+    told that a change would save a tenth of a step or more (None: the sound program's step does other work).
     """
     path = str(FAULTS / f"{name}.json.gz")
     brief = asked(path, "--brief")

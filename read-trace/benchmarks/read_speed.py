@@ -112,7 +112,7 @@ class Source:
         self.template = NUMBER.sub(self._place, ",\n".join(again).replace("%", "%%"))
 
     def _place(self, found: re.Match[str]) -> str:
-        """A place for each number that differs from copy to copy: its value and by how much it moves on."""
+        """Return a place for each number that differs from copy to copy: its value and by how much it moves on."""
         if found["time"]:
             value, move, end = found["whole"], self.span_us, f".{found['decimals']}" if found["decimals"] else ""
         elif found["step"]:
@@ -195,13 +195,13 @@ class Together(threading.Thread):
 
 
 def started_by(pid: int) -> list[int]:
-    """The processes that this one started, and those that they did."""
+    """Return the processes that this one started, and those that they did."""
     one = [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
     return one + [further for child in one for further in started_by(child)]
 
 
 def share_mb(pid: int) -> float:
-    """The memory of a process; what it shares with others is divided among them (PSS)."""
+    """Return the memory of a process; what it shares with others is divided among them (PSS)."""
     found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
     return int(found[1]) * 1024 / 1e6 if found else 0.0
 

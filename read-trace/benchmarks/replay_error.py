@@ -29,12 +29,12 @@ FOLDERS = ("gallery", "exercises/cases", "read-trace/tests/data", "read-trace/be
 
 
 def recordings() -> list[str]:
-    """The files of this repository that may be traces."""
+    """Return the files of this repository that may be traces."""
     return [str(path) for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.json*")) if path.is_file()]
 
 
 def error_of(trace: Trace) -> float | str | None:
-    """The error, or why the report does not play the run; None of what has no steps, or is no recording."""
+    """Return the error, or why the report does not play the run; None of what has no steps, or is no recording."""
     recorded_us = step_period_us(trace)
     if recorded_us is None:
         return None
@@ -48,7 +48,7 @@ def error_of(trace: Trace) -> float | str | None:
 
 
 def error_of_job(paths: list[str]) -> float | str:
-    """The largest error of a job's ranks, played together, or why they are not."""
+    """Return the largest error of a job's ranks, played together, or why they are not."""
     read: dict[str, Trace] = {}
     found = [read_rank(path, None, load, lambda one: read.update({one.trace.path: one.trace})) for path in paths]
     try:

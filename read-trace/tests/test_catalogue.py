@@ -31,8 +31,8 @@ class Made(NamedTuple):
 
 
 def events(*made: Made, training: bool = False, launches_more: bool = False) -> list[dict[str, Any]]:
-    """Two steps of these ops, one after the other, each kernel a third of its op; `training`: with a node of a backward pass.
-    `launches_more`: with a kernel of the program's, beside them.
+    """Return two steps of these ops, one after the other, each kernel a third of its op; `training`: with a node of a backward
+    pass. `launches_more`: with a kernel of the program's, beside them.
     """
     found, number, at = [], 1, 0.0
     for n in range(STEPS):

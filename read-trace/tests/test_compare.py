@@ -13,7 +13,7 @@ TRITON = "triton_poi_fused_gelu_mul_0"
 
 
 def run(tmp_path, name, steps):
-    """The facts of a trace: for each step its CPU time and the (op, kernel, us) that it launches."""
+    """Return the facts of a trace: for each step its CPU time and the (op, kernel, us) that it launches."""
     events, ts, number = [], 0.0, 0
     for n, (cpu_us, work) in enumerate(steps):
         events.append(step(n, ts, cpu_us))

@@ -29,7 +29,7 @@ def paths(tmp_path):
 
 
 def spent(path):
-    """The window and the classes that are not 0."""
+    """Return the window and the classes that are not 0."""
     times = {name: getattr(path, f"{name}_us") for name in CLASSES}
     assert sum(times.values()) == pytest.approx(path.window_us, abs=1e-6)
     return path.window_us, {name: us for name, us in times.items() if us}
@@ -401,7 +401,7 @@ def slow_walk(trace, device):
 
 
 def moments(spans, first, last):
-    """The union of spans between two moments."""
+    """Return the union of spans between two moments."""
     found: list[list[int]] = []
     for start, stop in sorted((max(start, first), min(stop, last)) for start, stop in spans):
         if stop <= start:

@@ -60,12 +60,12 @@ COMPILED = [
 
 
 def linked(name, ts, dur, n=1, **more):
-    """A launch and its kernel."""
+    """Return a launch and its kernel."""
     return [launch(ts, n), kernel(name, ts + 1, dur, n, **more)]
 
 
 def few_rows(m, n=4096, k=4096, calls=10, period=3000):
-    """Two steps, each of some products [m, k] @ [k, n] in bf16."""
+    """Return two steps, each of some products [m, k] @ [k, n] in bf16."""
     shapes = {"Input Dims": [[m, k], [k, n]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
     return [
         e
@@ -87,7 +87,7 @@ def calls_of_an_op(*durations):
 
 
 def matrices(item, size=64):
-    """The recorded inputs of a product of two square matrices."""
+    """Return the recorded inputs of a product of two square matrices."""
     return {"Input Dims": [[size, size]] * 2, "Input type": [item, item], "Input Strides": [[size, 1]] * 2}
 
 
@@ -106,18 +106,18 @@ def gaps(*gaps_us):
 
 
 def pointwise(name, ts, dur, n):
-    """An op on ten million elements of two bytes, and its kernel."""
+    """Return an op on ten million elements of two bytes, and its kernel."""
     inputs = {"Input Dims": [[10_000, 1000]], "Input type": ["c10::Half"], "Input Strides": [[1000, 1]]}
     return [op(name, ts, 5, **inputs), launch(ts + 1, n), kernel(name.removeprefix("aten::"), ts + 10, dur, n)]
 
 
 def copied(**more):
-    """A copy's call and the copy."""
+    """Return a copy's call and the copy."""
     return [call("cudaMemcpyAsync", 2, 3, 1), memcpy(10, 9, 1, **more)]
 
 
 def all_reduce(ts, dur, n, elements=4096):
-    """An all-reduce of two ranks that says what it carries."""
+    """Return an all-reduce of two ranks that says what it carries."""
     said = {"Collective name": "allreduce", "In msg nelems": elements, "Out msg nelems": elements, "Group size": 2,
             "dtype": "BFloat16", "Process Group Name": "0"}  # fmt: skip
     return linked(NCCL, ts, dur, n, **said)
@@ -167,7 +167,7 @@ def round_of(first, second):
 
 
 def expert(n, width):
-    """A product of a loop's round, 64 wide, and what follows."""
+    """Return a product of a loop's round, 64 wide, and what follows."""
     shapes = {"Input Dims": [[32, 64], [64, width]], "Input type": ["float", "float"]}
     relu = {"Input Dims": [[32, width]], "Input type": ["float"]}
     return op("aten::mm", 100 * n, 40, **shapes), op("aten::relu", 100 * n + 50, 40, **relu)

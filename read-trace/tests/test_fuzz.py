@@ -41,7 +41,7 @@ FLAGS = [
 
 
 def mutated(random: random.Random) -> bytes:
-    """A trace with one to four faults in its values, its structure or its bytes."""
+    """Return a trace with one to four faults in its values, its structure or its bytes."""
     data = json.loads(random.choice(SMALL).read_text()) if random.random() < 0.5 else json.loads(json.dumps(MADE))
     events = data["traceEvents"]
     for _ in range(random.randint(1, 4)):
@@ -95,7 +95,7 @@ STRUCTURE = b'[]{},"'
 
 
 def one_byte_changed(data: bytes, pick: random.Random) -> bytearray:
-    """A bracket, brace, comma or quote is another one; a digit is a letter."""
+    """Return a bracket, brace, comma or quote is another one; a digit is a letter."""
     raw = bytearray(data)
     at = pick.choice([place for place, byte in enumerate(raw) if byte in STRUCTURE or 48 <= byte < 58])
     raw[at] = pick.choice([byte for byte in STRUCTURE if byte != raw[at]]) if raw[at] in STRUCTURE else pick.choice(b"abcxyz")

@@ -96,7 +96,7 @@ def test_a_gemm_of_unaligned_sizes_is_told_without_shapes(tmp_path):
 
 
 def unaligned_products(folder, kernel_name, *sizes):
-    """What is seen of a kernel's products, each of one size that may be odd, beside one of aligned matrices."""
+    """Return what is seen of a kernel's products, each of one size that may be odd, beside one of aligned matrices."""
     products = [(kernel_name, 1000 / len(sizes), inputs(4096, n, 4096)) for n in sizes]
     events, said = busy(*products, (ALIGNED, 1000, inputs(4096, 4096, 4096)))
     facts = read(write(folder / "t.json", *events, **said))
@@ -153,7 +153,7 @@ def test_an_item_that_goes_saves_its_wait_and_at_best_its_op(gains):
 
 
 def masked(at, n):
-    """A mask that is made on the CPU and sent: of 2000, the CPU takes 150 for tril, 50 for ones, 300 for sending it."""
+    """Return a mask that is made on the CPU and sent: of 2000, the CPU takes 150 for tril, 50 for ones, 300 for sending it."""
     return [
         op("aten::ones", at + 100, 50), op("aten::tril", at + 200, 150), op("aten::to", at + 400, 300),
         call("cudaMemcpyAsync", at + 420, 250, n + 1), memcpy(at + 450, 200, n + 1, name=PAGEABLE, bytes=1_000_000),

@@ -14,7 +14,7 @@ from trace_reader.report import place_report
 
 
 def eager(*more):
-    """Two equal steps: two layers, each of a GEMM and an add, and a copy before."""
+    """Return two equal steps: two layers, each of a GEMM and an add, and a copy before."""
     events = []
     for n, at in enumerate((0, 1000)):
         first = 10 * n

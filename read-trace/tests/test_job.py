@@ -837,8 +837,8 @@ def test_waiting_is_told_from_three_hundredths_of_the_time_on(tmp_path, late_us,
 
 
 def steps_of_two(folder, *late_us):
-    """Two ranks of which the second computes so much longer in each step of 1000 µs before their collective of 10; the first
-    waits. In each step the rank computes 20 besides, while the first rank's collective runs.
+    """Return two ranks of which the second computes so much longer in each step of 1000 µs before their collective of 10; the
+    first waits. In each step the rank computes 20 besides, while the first rank's collective runs.
     """
     paths = []
     for rank in range(2):
@@ -1003,7 +1003,7 @@ def test_of_more_ranks_than_can_be_drawn_those_that_wait_least(tmp_path):
 
 
 def two(folder, *ranks, span=1000):
-    """The job of two ranks with these events, in one step."""
+    """Return the job of two ranks with these events, in one step."""
     return facts_of(*(write(folder, n, step(0, 0, span), *events, **header(n, 2)) for n, events in enumerate(ranks)))
 
 
@@ -1236,7 +1236,7 @@ def test_workers_end_with_who_started_them(tmp_path, number):
 
 
 def small_job(folder, late_us, ranks=2, steps=1):
-    """A job whose rank 1 is late by so much in each step of 1,000 µs."""
+    """Return a job whose rank 1 is late by so much in each step of 1,000 µs."""
     folder.mkdir(parents=True)
     for rank in range(ranks):
         wait_us = late_us if rank != 1 else 0
@@ -1351,8 +1351,8 @@ def test_a_file_that_is_no_trace_hides_no_job(tmp_path, capsys):
 
 
 def as_tensorboard_names(folder, jobs=2, gap_us=20_000, spread_us=7_000, world=2):
-    """What torch's handler for TensorBoard writes on two hosts of a job of two ranks, which is recorded so often: no rank in a
-    name, the times are of the end. The second rank's process starts late.
+    """Return what torch's handler for TensorBoard writes on two hosts of a job of two ranks, which is recorded so often: no rank
+    in a name, the times are of the end. The second rank's process starts late.
     """
     folder.mkdir()
     for job, rank in [(job, rank) for job in range(jobs) for rank in (1, 0)]:

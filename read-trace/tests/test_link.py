@@ -32,12 +32,12 @@ def test_names_are_asked_of_slices_of_one_kind(linked):
 
 
 def ops_of(trace):
-    """The op of each kernel, by the kernel's name."""
+    """Return the op of each kernel, by the kernel's name."""
     return {a.event.name: a.op.name if a.op else None for a in trace.activities()}
 
 
 def parents_of(trace):
-    """The span around each slice of the CPU, by name; that all of it is taken for a step is not asked here."""
+    """Return the span around each slice of the CPU, by name; that all of it is taken for a step is not asked here."""
     names = [trace.slices[row].name for row in range(len(trace.slices))]
     held_by = {name: names[parent] if parent >= 0 else None for name, parent in zip(names, trace.parent.tolist(), strict=True)}
     return {name: None if parent == "step 0" else parent for name, parent in held_by.items() if name != "step 0"}

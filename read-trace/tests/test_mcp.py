@@ -28,7 +28,7 @@ def root(tmp_path):
 
 
 def asked(root, *calls):
-    """What the server answers to these calls of tools, each as its text and whether it is an error; and its tools."""
+    """Return what the server answers to these calls of tools, each as its text and whether it is an error; and its tools."""
     mcp = pytest.importorskip("mcp")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TOOL), os.environ.get("PYTHONPATH", "")])}
     command = mcp.StdioServerParameters(command=sys.executable, args=["-m", "trace_reader", "mcp", str(root)], env=env)

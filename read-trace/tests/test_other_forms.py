@@ -27,14 +27,14 @@ RUN = document(
 
 
 def report(path, capsys, *flags):
-    """The report as JSON, without the file's name and what only counts events that are not read."""
+    """Return the report as JSON, without the file's name and what only counts events that are not read."""
     assert cli.main([str(path), "--json", *flags]) == 0
     told = json.loads(capsys.readouterr().out)
     return {key: value for key, value in told.items() if key not in ("trace", "events", "skipped", "versions", "recorded_with")}
 
 
 def numbers_of(path):
-    """What waited for what, without the places in the columns."""
+    """Return what waited for what, without the places in the columns."""
     return {name: value for name in path.__struct_fields__ if isinstance(value := getattr(path, name), int | float | str | tuple)}
 
 
@@ -152,7 +152,7 @@ def test_hostile_exports_are_one_line_or_a_report(tmp_path, capsys):
 
 
 def both_forms(folder, trace):
-    """The .pftrace and the .json that torch's own exporter writes of one run."""
+    """Return the .pftrace and the .json that torch's own exporter writes of one run."""
     try:
         exporter = torchs_exporter()
     except ImportError:
@@ -207,7 +207,9 @@ def test_what_else_takes_a_file_in_perfettos_format(tmp_path, capsys):
 
 
 def made(*slices, stack=False):
-    """A trace of these (name, start, end) on one thread, in ns: in the order of time with `stack`, else as torch writes it."""
+    """Return a trace of these (name, start, end) on one thread, in ns: in the order of time with `stack`, else as torch writes
+    it.
+    """
     trace = Trace()
     trace.packet.add(trusted_packet_sequence_id=3).track_descriptor.uuid = 9
     trace.packet[0].track_descriptor.thread.pid, trace.packet[0].track_descriptor.thread.tid = 4, 5

@@ -24,7 +24,7 @@ LONGEST = 60  # lines of a function
 
 
 def imported(path: Path) -> set[str]:
-    """The names of all modules that a file imports, wherever in it."""
+    """Return the names of all modules that a file imports, wherever in it."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

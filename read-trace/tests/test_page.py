@@ -43,7 +43,7 @@ def told(capsys, *args):
 
 
 def box_of(page, name, nth=0, panel=0):
-    """Where the middle of a slice is on the screen."""
+    """Return where the middle of a slice is on the screen."""
     return page.evaluate(
         """([k, name, nth]) => { const p = report.panels[k], t = report.timeline; let i = -1;
         for (let n = 0; n < p.n; n++) if (p.called(n) === name && nth-- === 0) { i = n; break; }
@@ -547,7 +547,7 @@ def test_a_trace_without_a_gpu_and_one_without_steps(tmp_path, capsys, opened):
 
 
 def drawn(page):
-    """A function that tells the colour at a moment (us) in a row of a lane, the item that is given by its label."""
+    """Return a function that tells the colour at a moment (us) in a row of a lane, the item that is given by its label."""
     page.evaluate("() => { report.timeline.frame(); }")
 
     def colour(label, moment_us, level=0):
@@ -826,7 +826,7 @@ def test_what_was_launched_by_what_is_not_drawn_is_said(tmp_path, capsys, opened
 
 
 def dark(page, x, y, wide, high):
-    """How many pixels of a part of the canvas are dark."""
+    """Return how many pixels of a part of the canvas are dark."""
     return page.evaluate(
         """([x, y, wide, high]) => { const t = report.timeline; t.frame(); const { data } = t.g.getImageData(x, y, wide, high);
         let n = 0; for (let i = 0; i < data.length; i += 4) if (data[i] + data[i + 1] + data[i + 2] < 200) n++; return n; }""",

@@ -59,7 +59,7 @@ ENV = {**os.environ, "PYTHONPATH": str(TOOL)}
 
 
 def ran(code, *args, stderr=""):
-    """What a process of its own prints, which ends well and says no more than `stderr`."""
+    """Return what a process of its own prints, which ends well and says no more than `stderr`."""
     command = [sys.executable, "-W", "always::DeprecationWarning:multiprocessing", "-c", code, *map(str, args)]
     done = subprocess.run(command, env=ENV, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stderr) == (0, stderr)
@@ -72,7 +72,7 @@ def compared(*paths):
 
 
 def read_alike(folder, files):
-    """Whether processes were used for each of these files, which are read the same with and without."""
+    """Return whether processes were used for each of these files, which are read the same with and without."""
     paths = [folder / f"{name}.json" for name in files]
     for path, data in zip(paths, files.values(), strict=True):
         path.write_bytes(data)
@@ -82,7 +82,7 @@ def read_alike(folder, files):
 
 
 def plain(path, folder):
-    """The file without gzip."""
+    """Return the file without gzip."""
     target = folder / path.name.removesuffix(".gz")
     target.write_bytes(gzip.decompress(path.read_bytes()))
     return target

@@ -43,7 +43,7 @@ def python(name, ts, dur, call_from=None):
 
 
 def training(*more):
-    """Two layers; each launches a kernel, and its backward pass others on autograd's thread."""
+    """Return two layers; each launches a kernel, and its backward pass others on autograd's thread."""
     return [
         step(0, 0, 1000),
         annotation("layer 0", 10, 90), forward("aten::mm", 20, 30, 7), launch(25, 1), kernel(GEMM, 100, 10, 1),

@@ -60,15 +60,17 @@ def test_a_header_that_cannot_be_is_no_measurement(facts, said):
 
 
 def left_us(ops=10, functions=0, allocations=0, factor=1.0):
-    """What the prices leave of a step of `run`, in which the CPU takes 70 to its launch, 4.7 in it, 15.3 to the step's end and 10
-    to the next step, which is the profiler's. Half of a step's price goes from its beginning, half from its end.
+    """Return what the prices leave of a step of `run`, in which the CPU takes 70 to its launch, 4.7 in it, 15.3 to the step's end
+    and 10 to the next step, which is the profiler's. Half of a step's price goes from its beginning, half from its end.
     """
     before = 70 - factor * (2.5 * ops + 60 / 2 + 1.1 * functions + 1.7 * allocations)
     return max(before, 7) + 4.7 - factor * 2.2 + max(15.3 - factor * 60 / 2, 1.53)
 
 
 def told(gpu_us=0.0, **what):
-    """What is told of a step of `run`: of what the profiler took beyond 0.4, half; and around that the more, the more it took."""
+    """Return what is told of a step of `run`: of what the profiler took beyond 0.4, half; and around that the more, the more it
+    took.
+    """
     took = 1 - max(left_us(**what), gpu_us) / 100
     left = max(left_us(**what, factor=(min(took, 0.4) + max(took - 0.4, 0) / 2) / took), gpu_us)
     took = 1 - left / 100

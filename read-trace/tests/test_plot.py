@@ -73,7 +73,7 @@ def texts(figure):
 
 
 def boxes(ax):
-    """Every slice that is drawn: (from, to, colour), in the axis' units."""
+    """Return every slice that is drawn: (from, to, colour), in the axis' units."""
     found = []
     for collection in ax.collections:
         if isinstance(collection, PolyCollection):
@@ -88,7 +88,7 @@ def of_colour(ax, colour):
 
 
 def idle(ax):
-    """Where an idle GPU is drawn: (from, to)."""
+    """Return where an idle GPU is drawn: (from, to)."""
     spans = [patch for patch in ax.patches if to_hex(patch.get_facecolor()) == IDLE]
     return sorted((round(p.get_x(), 3), round(p.get_x() + p.get_width(), 3)) for p in spans)
 

@@ -709,7 +709,7 @@ def test_annotations_with_what_was_launched_inside(facts):
 
 
 def autograd(name, ts, dur, sequence, thread=0):
-    """An op with the number of an autograd node; of the backward pass, with the thread of the forward pass."""
+    """Return an op with the number of an autograd node; of the backward pass, with the thread of the forward pass."""
     return op(name, ts, dur, **{"Sequence number": sequence, "Fwd thread id": thread})
 
 

@@ -29,7 +29,7 @@ def machine(monkeypatch):
 
 
 def redacted(*events, keep=None, **header):
-    """The redacted trace, as text and as JSON."""
+    """Return the redacted trace, as text and as JSON."""
     text = redact(json.dumps(document(*events, **header)).encode(), keep).data.decode()
     return text, json.loads(text)
 
@@ -255,7 +255,7 @@ def test_a_long_list_is_cut_and_counted(tmp_path, capsys):
 
 
 def meant(value, words):
-    """A JSON value with its strings as they were before the redaction."""
+    """Return a JSON value with its strings as they were before the redaction."""
     if isinstance(value, dict):
         return {meant(key, words): meant(element, words) for key, element in value.items()}
     if isinstance(value, list):
@@ -483,7 +483,7 @@ WORDS = (
 
 
 def with_a_word(said, word):
-    """A trace whose header or a path says a word, and that has it in names, keys, processes and frames."""
+    """Return a trace whose header or a path says a word, and that has it in names, keys, processes and frames."""
     places = [f"load_{word}_shard", f"{word} forward", f"run on {word}", f"my{word}x" if len(word) >= 8 else word]
     events = [annotation(name, n, 1) for n, name in enumerate(places)]
     events += [{"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": f"python {word.upper()}"}}]

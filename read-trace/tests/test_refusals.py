@@ -176,7 +176,7 @@ def test_the_brief_report_tells_what_recording_cost(measured, capsys):
 
 
 def cpu_run(path, mm_us):
-    """Two steps of an op that takes so long and one that takes 5 us."""
+    """Return two steps of an op that takes so long and one that takes 5 us."""
     period, events = mm_us + 50, []
     for n in range(2):
         at = n * period

@@ -15,13 +15,17 @@ BASE_NS = 1_700_000_000_000_000_000
 
 
 def node(event, number, *marks):
-    """The event as a node of a graph, with the arguments that torch's exporter adds; `regions` is what that exporter is given."""
+    """Return the event as a node of a graph, with the arguments that torch's exporter adds; `regions` is what that exporter is
+    given.
+    """
     event["args"] |= {"graph node id": number, "regions": list(marks) or None}
     return event
 
 
 def replay(start, correlation):
-    """One launch of a graph: 2 kernels of layer 0, 1 of layer 1 and its copy, a memset of none, and two of the backward pass."""
+    """Return one launch of a graph: 2 kernels of layer 0, 1 of layer 1 and its copy, a memset of none, and two of the backward
+    pass.
+    """
     named = [{"name": f"layers.{number}"} for number in range(2)]
     back = {"autograd_phase": "backward"}
     return [
@@ -43,7 +47,7 @@ RUN = document(
 
 
 def written_by_torch(path, trace=RUN):
-    """The file that torch's exporters write: the usual one splices the marks into the arguments."""
+    """Return the file that torch's exporters write: the usual one splices the marks into the arguments."""
     try:
         from torch.profiler._chrome_trace_export import _annotation_args
     except ImportError:

@@ -21,7 +21,7 @@ def replay(tmp_path):
 
 
 def with_cpu(replay, share):
-    """The times between the nodes if the CPU took this share of its time between its calls."""
+    """Return the times between the nodes if the CPU took this share of its time between its calls."""
     after_ns = replay.nodes.after_ns.copy()
     nodes = replay.stretches.node
     after_ns[nodes, 0] = (after_ns[nodes, 0] * share).astype(np.int64)

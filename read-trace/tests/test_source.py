@@ -288,7 +288,7 @@ def test_the_files_of_a_folder_and_their_sizes(file, tmp_path):
 
 
 def bomb(path, head: bytes, unit: bytes, times: int, tail: bytes) -> str:
-    """A gzip file that holds a thousand times its bytes."""
+    """Return a gzip file that holds a thousand times its bytes."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     parts = [packer.compress(head), *(packer.compress(unit) for _ in range(times)), packer.compress(tail), packer.flush()]
     path.write_bytes(b"".join(parts))

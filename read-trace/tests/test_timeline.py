@@ -31,7 +31,7 @@ TYPES = {"f64": "<f8", "i32": "<i4", "u8": "u1"}
 
 
 def columns_of(panel_):
-    """The arrays that a page's script unpacks, by name."""
+    """Return the arrays that a page's script unpacks, by name."""
     data, at, found = gzip.decompress(base64.b64decode(panel_.columns)), 0, {}
     for name, kind, n in panel_.head["columns"]:
         size = np.dtype(TYPES[kind]).itemsize

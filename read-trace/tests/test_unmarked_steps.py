@@ -9,7 +9,7 @@ SYNC = "cudaDeviceSynchronize"
 
 
 def layer(at, number):
-    """An op with a kernel and one without, in 20."""
+    """Return an op with a kernel and one without, in 20."""
     return [op("aten::linear", at, 8), launch(at + 2, number), kernel(GEMM, at + 4, 6, number), op("aten::gelu", at + 10, 6)]
 
 
@@ -56,7 +56,7 @@ def test_a_backward_pass_of_torch_1_8_is_known_by_the_thread_that_made_its_nodes
 
 
 def launching(at, number, dur=60):
-    """A launch and its kernel."""
+    """Return a launch and its kernel."""
     return [launch(at, number), kernel(GEMM, at + 10, dur, number)]
 
 

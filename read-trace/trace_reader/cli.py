@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
         return re.sub(r"\s+", " ", self.format_usage().removeprefix("usage: ").replace("[-h] ", "")).strip()
 
     def spelled(self, tokens: list[str]) -> list[str]:
-        """The tokens with this parser's own spelling of its flags."""
+        """Return the tokens with this parser's own spelling of its flags."""
         flags = {option: option for option in self._option_string_actions if option.startswith("--")} | self.former
         one = {flag.replace("-", "_"): now for flag, now in flags.items()}
         spelled = []
@@ -67,7 +67,7 @@ def _mistake(message: str, usage: str, called: str) -> NoReturn:
 
 
 def parser_of(command: Command, prog: str = "read-trace", called: str = "read-trace") -> Parser:
-    """The parser of one command."""
+    """Return the parser of one command."""
     top = Parser(prog=prog, add_help=False)
     words = top.add_subparsers(prog=prog, parser_class=Parser)
     text = f"{command.help[0].upper()}{command.help[1:]}."
@@ -81,7 +81,7 @@ def parser_of(command: Command, prog: str = "read-trace", called: str = "read-tr
 
 
 def parse_args(argv: list[str] | None = None, prog: str = "read-trace", called: str = "read-trace") -> argparse.Namespace:
-    """The flags; `run` is the command that they ask for. A mistake ends the process with a message and exit code 2."""
+    """Return the flags; `run` is the command that they ask for. A mistake ends the process with a message and exit code 2."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv[:1] == ["help"]:
         if argv[1:2] and _by_word(argv[1]) is None:
@@ -107,15 +107,15 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", called: 
 
 
 def help_text(prog: str, called: str) -> str:
-    """What `--help` prints: a screen, in which the questions stand first."""
+    """Return what `--help` prints: a screen, in which the questions stand first."""
     default = " (the default)"
     lines = "".join(f"  {one.word:<9} {one.help}{default * (one is COMMANDS[0])}\n" for one in COMMANDS)
     return HELP.format(prog=prog, command=called, commands=lines)
 
 
 def _command_of(argv: list[str], prog: str, called: str) -> tuple[Command, list[str]]:
-    """The command, by its word or by the flag that stands for it, and the rest. A word is a command wherever it is typed: a file
-    or folder of that name is ./runs.
+    """Return the command, by its word or by the flag that stands for it, and the rest. A word is a command wherever it is typed:
+    a file or folder of that name is ./runs.
     """
     if not argv:
         _mistake("no command, and no trace to read", _usage(prog), called)
@@ -152,7 +152,7 @@ def _usage(prog: str) -> str:
 
 
 def _not_of(command: Command, token: str, prog: str) -> str:
-    """What is wrong with a token that a command does not take."""
+    """Return what is wrong with a token that a command does not take."""
     if not token.startswith("-"):
         beside = "two traces, got {!r} beside them" if command.word == "compare" else "one trace, got {!r} beside it"
         return f"{command.word} takes {beside.format(token)}"
@@ -215,7 +215,7 @@ def _answered(args: argparse.Namespace, run, stream: TextIO) -> int:
 
 
 def _inputs(args: argparse.Namespace) -> list[str | int]:
-    """The files that are read, those in folders, too; 0 is standard input."""
+    """Return the files that are read, those in folders, too; 0 is standard input."""
     beside = (getattr(args, name, None) for name in ("eager", "snapshot"))
     named = [*getattr(args, "traces", ()), *filter(None, beside)]
     every = [path for name in named for path in ([name] if name == "-" or is_remote(name) else list_folder(name) or [name])]

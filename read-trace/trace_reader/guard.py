@@ -25,7 +25,7 @@ class Failures(list[str]):
 
 
 def error_line(error: Exception) -> str:
-    """What went wrong, and where in the reader, for a report of it."""
+    """Return what went wrong, and where in the reader, for a report of it."""
     where = traceback.extract_tb(error.__traceback__)[-1:]
     place = "".join(f", {Path(frame.filename).name}:{frame.lineno}" for frame in where)
     return f"{type(error).__name__}: {error}{place}"

@@ -39,7 +39,7 @@ class Panels(msgspec.Struct, frozen=True):
 
 
 def trace_page(reading: Reading, navigation: str = "") -> bytes:
-    """The page of one trace with everything, below some HTML of one's own."""
+    """Return the page of one trace with everything, below some HTML of one's own."""
     page = write_page.page_of_one(Timeline(reading), Style(top=write_page.ROWS, everything=True))
     return html_page.write(msgspec.structs.replace(page, navigation=navigation))
 
@@ -65,11 +65,11 @@ def trace_panels(
 
 
 def job_panels(paths: Sequence[str]) -> Panels:
-    """The ranks of a job; where the others waited for a straggler lights up, if there is one. Raises TraceError."""
+    """Return the ranks of a job; where the others waited for a straggler lights up, if there is one. Raises TraceError."""
     page = write_page.page_of_job(paths, Style(everything=True), None, None)
     return Panels(page.panels, [page.lit_verdict] if page.lit_verdict else [])
 
 
 def several_markdown(traces: Sequence[Facts]) -> str:
-    """The table of several traces, as Markdown."""
+    """Return the table of several traces, as Markdown."""
     return markdown.write(several_report(rows(traces), Style()))

@@ -8,7 +8,8 @@ from trace_reader.report.timeline import Timeline
 
 
 def draw_traces(traces: Sequence[Reading], suffix: str = ".png", steps: tuple[int, int] | None = None) -> bytes:
-    """One trace, or several above each other on one scale, as a .png or .svg file; of these `steps` only, where they are given.
+    """Return one trace, or several above each other on one scale, as a .png or .svg file; of these `steps` only, where they are
+    given.
 
     The same traces give the same bytes, with the same matplotlib. Raises LookupError if the window holds nothing.
     """
@@ -18,7 +19,7 @@ def draw_traces(traces: Sequence[Reading], suffix: str = ".png", steps: tuple[in
 
 
 def draw_job(job: JobFacts, suffix: str = ".png", steps: tuple[int, int] | None = None) -> bytes:
-    """The ranks of a job, a lane each, as a .png or .svg file. Raises LookupError if no rank has these `steps`."""
+    """Return the ranks of a job, a lane each, as a .png or .svg file. Raises LookupError if no rank has these `steps`."""
     from trace_reader.write import job_picture
     from trace_reader.write.trace_picture import PictureRange
 

@@ -24,7 +24,7 @@ def load(
     steps_from: re.Pattern[str] | None = None,
     stacks: bool = False,
 ) -> Trace:
-    """The linked trace at `path` (`.json`, `.json.gz`, or "-" for standard input).
+    """Return the linked trace at `path` (`.json`, `.json.gz`, or "-" for standard input).
 
     `progress` is called with the share of the file that is decoded, 0 to 1. `steps_from`: the annotations that are the steps, in
     the place of the profiler's ProfilerStep#N. `stacks`: keep the functions of Python (kind `python`), too; they are most of a
@@ -34,23 +34,23 @@ def load(
 
 
 def analyze(trace: Trace, everything: bool = False) -> Facts:
-    """The facts of a loaded trace, with their findings: of a large one, for `everything`, also those that mend nothing."""
+    """Return the facts of a loaded trace, with their findings: of a large one, for `everything`, also those that mend nothing."""
     return examine(trace, everything).facts
 
 
 def examine(trace: Trace, everything: bool = False) -> Reading:
-    """A loaded trace with its facts, what each finding's rule saw and its places: pages are made of this."""
+    """Return a loaded trace with its facts, what each finding's rule saw and its places: pages are made of this."""
     return with_places(judged(trace, everything))
 
 
 def judged(trace: Trace, everything: bool = False) -> Reading:
-    """A loaded trace with its facts and what each finding's rule saw."""
+    """Return a loaded trace with its facts and what each finding's rule saw."""
     run = run_without_profiler(trace)
     return run_rules(trace, summarize(trace, run), run, everything)
 
 
 def read(path: str) -> Facts:
-    """The facts of the trace at `path`, with their findings. Raises TraceError."""
+    """Return the facts of the trace at `path`, with their findings. Raises TraceError."""
     return analyze_file(path)
 
 
@@ -82,7 +82,9 @@ def examine_file(
 
 
 def with_places(reading: Reading, stacks: Trace | None = None) -> Reading:
-    """The reading with the places of its run, where that can be played again. `stacks`: the same trace, loaded with stacks."""
+    """Return the reading with the places of its run, where that can be played again. `stacks`: the same trace, loaded with
+    stacks.
+    """
     if not reading.can_be_asked or reading.run is None:
         return reading
     facts, found, failures = reading.facts, tuple[AskedPlace, ...](), Failures()
@@ -95,8 +97,8 @@ def with_places(reading: Reading, stacks: Trace | None = None) -> Reading:
 
 
 def with_lines(reading: Reading, stacks: Trace) -> Reading:
-    """The reading with the lines of Python in which the CPU is where the run waits for it, and with the functions and modules of
-    the program among its places. `stacks`: the same trace, loaded with stacks.
+    """Return the reading with the lines of Python in which the CPU is where the run waits for it, and with the functions and
+    modules of the program among its places. `stacks`: the same trace, loaded with stacks.
     """
     facts = reading.facts
     if facts.verdict not in OF_THE_CPU or facts.critical_path is None:

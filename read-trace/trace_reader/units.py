@@ -13,12 +13,12 @@ def us(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share of 1, with one decimal; `unknown` for None."""
+    """Return a share of 1, with one decimal; `unknown` for None."""
     return "unknown" if value is None else f"{value:.1%}"
 
 
 def about(ratio: float) -> str:
-    """A ratio as percent, whole from 10% on."""
+    """Return a ratio as percent, whole from 10% on."""
     return f"{ratio:.0%}" if ratio >= 0.095 else f"{ratio:.1%}"
 
 
@@ -32,7 +32,7 @@ def human_bytes(size: float) -> str:
 
 
 def natural(text: str) -> list[tuple[int, str]]:
-    """What a name sorts by so that step10 comes after step5: its pieces, those that are numbers by their value."""
+    """Return what a name sorts by so that step10 comes after step5: its pieces, those that are numbers by their value."""
     return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d+)", text)]
 
 

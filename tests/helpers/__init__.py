@@ -34,7 +34,7 @@ class Trace:
         return [event for event in self.events if event.get("cat") in categories]
 
     def steps(self) -> list[str]:
-        """The recorded steps on the CPU's lane, in order."""
+        """Return the recorded steps on the CPU's lane, in order."""
         steps = [e for e in self.of("user_annotation") if e["name"].startswith("ProfilerStep#")]
         return [event["name"] for event in sorted(steps, key=lambda event: event["ts"])]
 
@@ -43,13 +43,13 @@ class Trace:
         return [e for e in self.events if e["tid"] == outer["tid"] and outer["ts"] <= e["ts"] < end and e is not outer]
 
     def ops(self, step: str) -> list[str]:
-        """The aten ops of a step, in the order they begin."""
+        """Return the aten ops of a step, in the order they begin."""
         (outer,) = [e for e in self.of("user_annotation") if e["name"] == step]
         ops = [e for e in self.inside(outer) if e.get("cat") == "cpu_op" and e["name"].startswith("aten::")]
         return [event["name"] for event in sorted(ops, key=lambda event: event["ts"])]
 
     def launched_by(self, step: str) -> list[dict]:
-        """The GPU events that the calls of a step launched, whenever they ran."""
+        """Return the GPU events that the calls of a step launched, whenever they ran."""
         (outer,) = [e for e in self.of("user_annotation") if e["name"] == step]
         calls = [e for e in self.inside(outer) if e.get("cat") in ("cuda_runtime", "cuda_driver")]
         correlations = {event["args"]["correlation"] for event in calls}

@@ -114,24 +114,24 @@ def _of_one(path: str) -> Group:
 
 
 def _is_recording(path: Path) -> bool:
-    """Whether it is a trace: the gallery keeps measurements as .json, too."""
+    """Return whether it is a trace: the gallery keeps measurements as .json, too."""
     if not path.name.endswith((".json", ".json.gz")):
         return False
     return path.suffix == ".gz" or b'"traceEvents"' in path.read_bytes()[:200_000]
 
 
 def answer_about(group: Group) -> Answer:
-    """What the reader says of a group today; the current folder has to be the root."""
+    """Return what the reader says of a group today; the current folder has to be the root."""
     return Answer({**_first_words(group), **_more_words(group)}, dict(_numbers(group, group.numbers)))
 
 
 def short_answer_about(group: Group) -> Answer:
-    """The same of its first form of each kind alone."""
+    """Return the same of its first form of each kind alone."""
     return Answer(_first_words(group), dict(_numbers(group, group.numbers[:1])))
 
 
 def files_of(group: Group) -> list[str]:
-    """The files of its words: those of the first form, and those of all others together."""
+    """Return the files of its words: those of the first form, and those of all others together."""
     stem = group.name.removesuffix(".gz").removesuffix(".json")
     return [f"{stem}.txt", f"{stem}.forms.txt"][: len(group.words)]
 
@@ -152,7 +152,7 @@ def _numbers(group: Group, forms: Iterable[str]) -> Iterator[tuple[tuple[str, st
 
 
 def answer_about_seed(seed: int) -> Answer:
-    """The same of a recording that a seed changes: its numbers alone."""
+    """Return the same of a recording that a seed changes: its numbers alone."""
     return Answer({}, {("perturbed", str(seed)): hashed(perturbed.figures_of(seed))})
 
 
@@ -166,7 +166,7 @@ def kept_words() -> dict[str, str]:
 
 
 def seeds() -> list[int]:
-    """Those whose answer is kept."""
+    """Return those whose answer is kept."""
     return [int(form) for name, form in kept_numbers() if name == "perturbed"]
 
 

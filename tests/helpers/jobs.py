@@ -35,7 +35,9 @@ EVERY = {**JOBS, **COMPILED}
 
 
 def flags_of(name: str, folder: Path) -> list[str]:
-    """Two steps: one that is thrown away, one that is recorded. None is timed: weights are compared after as many steps."""
+    """Return the flags of two steps: one that is thrown away, one that is recorded. None is timed: weights are compared after
+    as many steps.
+    """
     return [*SMALL, "--no-plain", "--active", "1", *EVERY[name][1:], "--trace_dir", str(folder / name)]
 
 

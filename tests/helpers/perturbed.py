@@ -82,7 +82,7 @@ Change = Callable[[random.Random, dict[str, Any], Events], None]
 
 
 def _some(chance: random.Random, events: Events, *kinds: str) -> Events:
-    """Some events of one of these kinds that the trace has: few, half, or all of them, or those of one name."""
+    """Return some events of one of these kinds that the trace has: few, half, or all of them, or those of one name."""
     present = sorted({e["cat"] for e in events if e.get("ph") == "X" and e.get("cat") in kinds})
     if not present:
         return []
@@ -255,7 +255,9 @@ CHANGES: tuple[Change, ...] = (
 
 @cache
 def bases() -> tuple[list[list[Path]], list[list[Path]]]:
-    """The recordings that are changed, and the jobs, by rank: with one more, or one less, each seed means something else."""
+    """Return the recordings that are changed, and the jobs, by rank: with one more, or one less, each seed means something
+    else.
+    """
     lines = [[ROOT / path for path in line.split()] for line in RECORDINGS.read_text().splitlines()]
     return [paths for paths in lines if len(paths) == 1], [paths for paths in lines if len(paths) > 1]
 
@@ -266,7 +268,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def damaged(chance: random.Random, text: bytes) -> bytes:
-    """A cut, a hole, another byte, a second list, or only half of the .gz."""
+    """Return a cut, a hole, another byte, a second list, or only half of the .gz."""
     where, how = chance.randrange(len(text) // 4, len(text)), chance.randrange(5)
     if how == 0:
         return text[:where]
@@ -311,7 +313,7 @@ def changed(seed: int, folder: Path) -> tuple[list[str], str]:
 
 
 def said(names: list[str], form: str) -> str:
-    """What the reader says of files in the current folder."""
+    """Return what the reader says of files in the current folder."""
     command, *more = form.split()
     if command == "check":
         return printed(["check", names[1], "--baseline", names[0], *more])
@@ -327,7 +329,7 @@ def said(names: list[str], form: str) -> str:
 
 
 def figures_of(seed: int) -> str:
-    """What the reader says of a seed's files, without its sentences."""
+    """Return what the reader says of a seed's files, without its sentences."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         names, form = changed(seed, Path(folder))
         return figures(said(names, form), form)

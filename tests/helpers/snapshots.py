@@ -21,7 +21,7 @@ SENTENCES = {"seen", "means", "next", "no_gain", "unknown_because", "summary"}  
 
 
 def printed(arguments: list[str]) -> str:
-    """The exit code or what was said at the end, where it is not 0, stdout and stderr."""
+    """Return the exit code or what was said at the end, where it is not 0, stdout and stderr."""
     import read_trace
 
     out, err = io.StringIO(), io.StringIO()
@@ -34,7 +34,9 @@ def printed(arguments: list[str]) -> str:
 
 
 def answer(paths: list[str], form: str) -> str:
-    """What is printed, or written, of these recordings with the flags of `form`, in which ~ stands for a space inside of one."""
+    """Return what is printed, or written, of these recordings with the flags of `form`, in which ~ stands for a space inside of
+    one.
+    """
     arguments = [word.replace("~", " ") for word in form.split()]
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         target = None
@@ -73,7 +75,7 @@ def figures(text: str, form: str) -> str:
 
 
 def words_of_page(page: str) -> str:
-    """What a page says, a line for each element, without its data."""
+    """Return what a page says, a line for each element, without its data."""
     without = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
     hints = re.sub(r'<[^>]* (?:title|aria-label)="([^"]*)"[^>]*>', r"\n[\1]\n", without)
     lines = (" ".join(line.split()) for line in html.unescape(re.sub(r"<[^>]*>", "\n", hints)).splitlines())
@@ -85,7 +87,7 @@ def hashed(text: str) -> str:
 
 
 def _numbers(text: str) -> str:
-    """The words that hold a digit."""
+    """Return the words that hold a digit."""
     return " ".join(re.findall(r"\S*\d\S*", text))
 
 
@@ -96,7 +98,7 @@ def _without_sentences(value: Any) -> Any:
 
 
 def _described(figure: Any, _suffix: str) -> bytes:
-    """What a picture shows, and where: the same with any matplotlib."""
+    """Return what a picture shows, and where: the same with any matplotlib."""
     lines = [_rounded(figure.get_figheight())]
     for ax in figure.axes:
         lines += [ax.get_title(loc="left"), ax.get_xlabel(), ax.get_ylabel(), _rounded(*ax.get_xlim(), *ax.get_ylim())]

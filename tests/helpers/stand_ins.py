@@ -33,7 +33,7 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False):
 
 
 def package(folder: Path, module: str, *, name: str = "stand-in", backend: str = "cuda") -> Path:
-    """A kernel package of one Python module, built for any torch of that backend."""
+    """Return a kernel package of one Python module, built for any torch of that backend."""
     build = folder / "build" / f"torch-{backend}"
     build.mkdir(parents=True)
     metadata = {"id": f"{name}_id", "name": name, "version": 1, "license": "Apache-2.0"}

@@ -44,7 +44,7 @@ FAULTS = {
 
 
 def lines_of(document: Path, heading: str) -> list[str]:
-    """The shell lines of the first workflow below this heading: what its steps run."""
+    """Return the shell lines of the first workflow below this heading: what its steps run."""
     text = document.read_text("utf-8").partition(heading)[2]
     return re.findall(r"^ +- run: (.*)$", text.partition("```yaml\n")[2].partition("```")[0], re.MULTILINE)
 
@@ -66,7 +66,7 @@ class Repository:
             self.shell("git update-ref refs/remotes/origin/main HEAD").check_returncode()
 
     def _commands(self) -> Path:
-        """A folder in which `python` and `read-trace` are this interpreter's."""
+        """Return a folder in which `python` and `read-trace` are this interpreter's."""
         place = self.folder / ".bin"
         place.mkdir()
         for name, module in (("python", ""), ("read-trace", "-m trace_reader ")):
@@ -89,7 +89,7 @@ class Repository:
         self.commit("Keep a baseline")
 
     def run(self) -> tuple[int, str]:
-        """The workflow: the exit code of the first line that fails, else of the last, and what that line printed."""
+        """Return the workflow: the exit code of the first line that fails, else of the last, and what that line printed."""
         code, said = 0, ""
         for line in self.lines:
             done = self.shell(line)
@@ -110,7 +110,7 @@ class Repository:
 
 
 def worse(said: str) -> list[str]:
-    """The measures that the annotations of a workflow call worse."""
+    """Return the measures that the annotations of a workflow call worse."""
     return re.findall(r"^::error title=read-trace ([\w.]+)=", said, re.MULTILINE)
 
 

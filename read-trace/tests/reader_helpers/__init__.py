@@ -16,12 +16,14 @@ GALLERY = RECORDINGS / "h200"
 
 
 def fuzz_seed() -> int:
-    """What test_fuzz.py begins with: FUZZ_SEED, or always the same number: a change is judged by itself."""
+    """Return what test_fuzz.py begins with: FUZZ_SEED, or always the same number: a change is judged by itself."""
     return int(os.environ.get("FUZZ_SEED") or 20261123)
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on, below those that the system itself gives to the tests beside this one."""
+    """Return a port of this machine that nobody listens on, below those that the system itself gives to the tests beside this
+    one.
+    """
     while True:
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", random.randrange(20_000, 32_000))) as server:
             return server.getsockname()[1]

@@ -85,7 +85,7 @@ def memory_training():
 
 
 def on(thread, *events):
-    """The same events on another thread of the CPU, a number; of another process for a pair (pid, tid)."""
+    """Return the same events on another thread of the CPU, a number; of another process for a pair (pid, tid)."""
     pid, tid = thread if isinstance(thread, tuple) else (CPU["pid"], thread)
     return [{**e, "pid": pid, "tid": tid} for e in events]
 

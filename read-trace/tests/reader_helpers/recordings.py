@@ -30,7 +30,7 @@ PART_3 = ["04_a", "04_b", *(f"04_c_{backend}" for backend in ("math", "efficient
 
 
 def printed(arguments: list[str]) -> str:
-    """What the command prints; names of TRACES stand for their files. The current folder has to be GALLERY."""
+    """Return what the command prints; names of TRACES stand for their files. The current folder has to be GALLERY."""
     with contextlib.redirect_stdout(io.StringIO()) as out:
         code = cli.main([TRACES.get(argument, argument) for argument in arguments])
     assert code == 0

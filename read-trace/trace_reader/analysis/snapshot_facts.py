@@ -76,12 +76,14 @@ class HeldChange(msgspec.Struct, frozen=True):
 
 
 def snapshot_facts(snapshot: Snapshot, window_us: tuple[float, float] | None = None) -> tuple[SnapshotFacts, ...]:
-    """A row for each device that has memory. `window_us`: since 1970; only there is the peak looked for."""
+    """Return a row for each device that has memory. `window_us`: since 1970; only there is the peak looked for."""
     return tuple(_facts(device, snapshot.stacks, _within(device, window_us)) for device in snapshot.devices)
 
 
 def snapshot_curves(snapshot: Snapshot, zero_ns: int, until_ns: int) -> list[Curve]:
-    """A curve of the allocated bytes for each device that has events in the time of `until_ns` from `zero_ns` (since 1970) on."""
+    """Return a curve of the allocated bytes for each device that has events in the time of `until_ns` from `zero_ns` (since 1970)
+    on.
+    """
     found = []
     for device in snapshot.devices:
         first, until = _within(device, (zero_ns / 1000, (zero_ns + until_ns) / 1000))
@@ -94,7 +96,7 @@ def snapshot_curves(snapshot: Snapshot, zero_ns: int, until_ns: int) -> list[Cur
 
 
 def _within(device: DeviceSnapshot, window_us: tuple[float, float] | None) -> tuple[int, int]:
-    """The first event of the window, and the first one after it; of a file that has no times, none is in a window."""
+    """Return the first event of the window, and the first one after it; of a file that has no times, none is in a window."""
     if window_us is None:
         return 0, len(device.change)
     at_us = np.maximum.accumulate(device.at_us) if len(device.at_us) else device.at_us
@@ -133,13 +135,17 @@ def _facts(device: DeviceSnapshot, stacks: tuple[Stack, ...], window: tuple[int,
 
 
 def _levels(device: DeviceSnapshot) -> np.ndarray:
-    """The allocated bytes before the first event and after each: what is in use at the end, less what came and went since."""
+    """Return the allocated bytes before the first event and after each: what is in use at the end, less what came and went
+    since.
+    """
     change = np.append(0, np.cumsum(device.change * _taken_bytes(device)))
     return change + (int(device.block_bytes.sum()) - int(change[-1]))
 
 
 def _taken_bytes(device: DeviceSnapshot) -> np.ndarray:
-    """The bytes of each event. Of what is in use at the end its block's: where the allocator does not split, that is more."""
+    """Return the bytes of each event. Of what is in use at the end its block's: where the allocator does not split, that is
+    more.
+    """
     sizes = device.bytes.copy()
     alive = _alive_before(device, len(sizes))
     order = np.argsort(device.block_address)
@@ -151,7 +157,9 @@ def _taken_bytes(device: DeviceSnapshot) -> np.ndarray:
 
 
 def _alive_before(device: DeviceSnapshot, place: int) -> np.ndarray:
-    """The allocations before the event at `place` that were not freed by then: of each address the last event, if it is one."""
+    """Return the allocations before the event at `place` that were not freed by then: of each address the last event, if it is
+    one.
+    """
     address = device.address[:place]
     order = np.argsort(address, kind="stable")
     address = address[order]
@@ -207,7 +215,7 @@ def _short(frame: Frame) -> str:
 
 
 def category_of(stack: Stack) -> str:
-    """What a stack passes through: as the innermost frame that tells it."""
+    """Return what a stack passes through: as the innermost frame that tells it."""
     return next((word for frame in stack if (word := _category(*frame))), OTHER)
 
 
@@ -227,7 +235,7 @@ def _category(file: str, line: int, name: str) -> str:
 
 
 def compare_held(before: SnapshotFacts, after: SnapshotFacts) -> tuple[HeldChange, ...]:
-    """What each line holds at the end of both, what changed most first."""
+    """Return what each line holds at the end of both, what changed most first."""
     old = {(one.line, one.category): one for one in before.at_end}
     new = {(one.line, one.category): one for one in after.at_end}
     rows, nothing = [], HeldFacts("", "", 0, 0)

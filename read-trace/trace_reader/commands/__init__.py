@@ -45,7 +45,7 @@ class Command(msgspec.Struct, frozen=True):
 
 
 def _written(args: argparse.Namespace, answer: object) -> str:
-    """An answer in the form that was asked for."""
+    """Return an answer in the form that was asked for."""
     from trace_reader.write import OUTPUTS, TEXT, Answer
 
     form = OUTPUTS["json"] if args.json else OUTPUTS["md"] if args.md else TEXT
@@ -258,7 +258,7 @@ def _redact(args: argparse.Namespace) -> tuple[str, int]:
 
 
 def _in_file(word: str, module: str, help: str) -> Command:
-    """A command whose flags are in its file, too."""
+    """Return a command whose flags are in its file, too."""
 
     def own(name: str):
         return lambda argument: getattr(importlib.import_module(f"trace_reader.commands.{module}"), name)(argument)

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def run(paths: Sequence[str], changes: "list[Change]", style: Style, steps_from: re.Pattern[str] | None) -> Answer:
-    """The step of a trace, or of a job's ranks, with these changes made, all together. Raises TraceError and LookupError."""
+    """Return the report on the step of a trace, or of a job's ranks, with these changes made, all together. Raises TraceError and
+    LookupError.
+    """
     paths = expanded(paths)
     if is_job(paths):
         return _of_job(paths, changes, style, steps_from)
@@ -34,7 +36,7 @@ def run(paths: Sequence[str], changes: "list[Change]", style: Style, steps_from:
 
 
 def replay(path: str, *changes: str) -> "WhatIf":
-    """What a step of a trace takes without the profiler, and what it would with these changes, as `--what_if` writes them.
+    """Return what a step of a trace takes without the profiler, and what it would with these changes, as `--what_if` writes them.
     Raises TraceError, and ValueError for a change that is none.
     """
     from trace_reader.analysis.replay.what_if import parse_change, what_if

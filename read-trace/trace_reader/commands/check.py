@@ -69,7 +69,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> tuple[str, int]:
-    """What is printed, and the exit code. Raises TraceError."""
+    """Return what is printed, and the exit code. Raises TraceError."""
     try:
         limits = args.max or _configured(args.config)
         old, new = (runs_of(paths, args.steps_from) for paths in (args.baseline, args.new))
@@ -93,7 +93,7 @@ def _limit(text: str) -> Limit:
 
 
 def _configured(file: Path | None) -> list[Limit]:
-    """The limits of a TOML file, of this folder's pyproject.toml, or the defaults. Raises OSError, ValueError."""
+    """Return the limits of a TOML file, of this folder's pyproject.toml, or the defaults. Raises OSError, ValueError."""
     path = file or Path("pyproject.toml")
     if file is None and not path.is_file():
         return [parse_limit(text) for text in DEFAULTS]
@@ -112,7 +112,7 @@ def _configured(file: Path | None) -> list[Limit]:
 
 
 def runs_of(paths: Sequence[str], steps_from: re.Pattern[str] | None = None) -> list[RunMeasures]:
-    """The runs of these traces, a job's ranks as one; of a baseline's file, those that it holds. Raises TraceError."""
+    """Return the runs of these traces, a job's ranks as one; of a baseline's file, those that it holds. Raises TraceError."""
     if len(paths) == 1 and (kept := _kept(Path(paths[0]))) is not None:
         return [*kept.runs]
     paths = expanded(list(paths), several=True)
@@ -128,7 +128,7 @@ def _measured(path: str, steps_from: re.Pattern[str] | None) -> RunMeasures:
 
 
 def _kept(path: Path) -> Baseline | None:
-    """A baseline's file; None: another one. Raises TraceError: it is of another version, or damaged."""
+    """Return a baseline's file; None: another one. Raises TraceError: it is of another version, or damaged."""
     try:
         with path.open("rb") as file:
             if b"read_trace_baseline" not in file.read(200):
@@ -148,7 +148,7 @@ def _kept(path: Path) -> Baseline | None:
 
 
 def _github(found: Gate) -> str:
-    """A line of a GitHub workflow for each limit that was not kept."""
+    """Return a line of a GitHub workflow for each limit that was not kept."""
     level = {WORSE: "error", GONE: "error", INCONCLUSIVE: "warning"}
     lines = [
         f"::{level[outcome.verdict]} title=read-trace {outcome.limit.text}::{outcome.limit.measure} {_how(outcome)}"
@@ -168,7 +168,7 @@ def _how(outcome: Outcome) -> str:
 
 
 def _junit(found: Gate) -> str:
-    """A test case for each limit, as JUnit's XML has them."""
+    """Return a test case for each limit, as JUnit's XML has them."""
     cases = []
     for outcome in found.outcomes:
         said = quoteattr(_how(outcome))

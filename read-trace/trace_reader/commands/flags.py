@@ -91,7 +91,7 @@ def named(text: str) -> str:
 
 
 def ending(*ends: str) -> Callable[[str], Path]:
-    """The type of a file that is written, whose name ends so."""
+    """Return the type of a file that is written, whose name ends so."""
 
     def parse(text: str) -> Path:
         if not text.lower().endswith(ends):

@@ -45,7 +45,7 @@ BY: dict[str, Callable[[RunRow], Any]] = {  # what to sort by: its value in a ro
 
 
 def run(args: argparse.Namespace) -> tuple[str, int]:
-    """What is printed, and the exit code. Raises TraceError, NotWrittenError."""
+    """Return what is printed, and the exit code. Raises TraceError, NotWrittenError."""
     rows, failed = _rows(args.traces, args.steps_from)
     if args.baseline:
         base = _base(runs_of(args.baseline, args.steps_from))
@@ -72,7 +72,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _base(old: Sequence[RunMeasures]) -> Base:
-    """The medians of the baseline's runs."""
+    """Return the medians of the baseline's runs."""
     recorded_us = [one.step for one in old if one.step is not None]
     plain_us = [one.plain_step for one in old if one.plain_step is not None]
     return Base(
@@ -81,7 +81,7 @@ def _base(old: Sequence[RunMeasures]) -> Base:
 
 
 def _rows(paths: Sequence[str], steps_from: re.Pattern[str] | None) -> tuple[list[RunRow], int]:
-    """A row for each run that can be read, and the exit code. Raises TraceError: none can."""
+    """Return a row for each run that can be read, and the exit code. Raises TraceError: none can."""
     paths = expanded(list(paths), several=True)
     jobs = jobs_of(paths)
     in_jobs = {path for ranks in jobs.values() for path in ranks}
@@ -100,7 +100,7 @@ def _rows(paths: Sequence[str], steps_from: re.Pattern[str] | None) -> tuple[lis
 
 
 def run_row(name: str, ranks: Sequence[str], steps_from: re.Pattern[str] | None = None) -> RunRow:
-    """One run; of a job, its slowest rank's steps."""
+    """Return one run; of a job, its slowest rank's steps."""
     each: list[tuple[RunMeasures, RunRow]] = []
     for path in ranks:
         trace = load_with_progress(path, steps_from)
@@ -114,7 +114,7 @@ def run_row(name: str, ranks: Sequence[str], steps_from: re.Pattern[str] | None 
 
 
 def _short(names: Sequence[str]) -> list[str]:
-    """The names without the folder that they share, and without their ending."""
+    """Return the names without the folder that they share, and without their ending."""
     parts = [Path(name).parts for name in names]
     same = 0
     while all(len(part) > same + 1 for part in parts) and len({part[same] for part in parts}) == 1:
@@ -123,7 +123,7 @@ def _short(names: Sequence[str]) -> list[str]:
 
 
 def _values(row: RunRow) -> dict[str, Any]:
-    """A run as values, times in us."""
+    """Return a run as values, times in us."""
     plain = row.plain
     return {
         "run": row.name,

@@ -43,7 +43,7 @@ def run(paths: Sequence[str], target: Path, scheduler: str | None = None) -> str
 
 
 def merged(job: JobFacts) -> bytes:
-    """The bytes of one Chrome trace with the events of all ranks. Times are those of the first rank's clock."""
+    """Return the bytes of one Chrome trace with the events of all ranks. Times are those of the first rank's clock."""
     out = io.BytesIO()
     header: dict[str, Any] = {}
     properties: list[Any] = []
@@ -81,7 +81,9 @@ def _is_label(event: dict[str, Any]) -> bool:
 
 
 def _later_ns(first: RankSummary, summary: RankSummary, offset_ns: int | None) -> int:
-    """What is added to a rank's times in its file to make them the first's; where nothing ties them, by the machines' clocks."""
+    """Return what is added to a rank's times in its file to make them the first's; where nothing ties them, by the machines'
+    clocks.
+    """
     if offset_ns is None:
         return summary.base_ns - first.base_ns
     return offset_ns + first.zero_ns - summary.zero_ns
@@ -175,7 +177,7 @@ class _Rank:
         return event
 
     def waits(self, events: list[dict[str, Any]], union_ns: Union) -> list[dict[str, Any]]:
-        """A counter: while this rank waits in a collective for another one, how long it does, in us."""
+        """Return a counter: while this rank waits in a collective for another one, how long it does, in us."""
         pid = next((event["pid"] for event in events if "stream" in event.get("args", {}) and "pid" in event), None)
         first_us = (self._own.zero_ns + self._later_ns) / 1000
         found = []
@@ -187,11 +189,11 @@ class _Rank:
         return found if pid is not None else []
 
     def has_lane(self, event: dict[str, Any]) -> bool:
-        """Whether a label is of a process that has events: the profiler names all devices of the machine."""
+        """Return whether a label is of a process that has events: the profiler names all devices of the machine."""
         return _hashable(event.get("pid")) in self._lanes
 
     def properties(self, listed: Any) -> list[dict[str, Any]]:
-        """Those of the devices that this rank used, under their new numbers."""
+        """Return those of the devices that this rank used, under their new numbers."""
         if not isinstance(listed, list):
             return []
         known = [(self._devices.get((self._place, _hashable(one.get("id")))), one) for one in listed if isinstance(one, dict)]
@@ -211,7 +213,7 @@ class _Rank:
         return self._devices.setdefault((self._place, _hashable(device)), len(self._devices))
 
     def _number(self, number: int) -> int:
-        """An id that no other rank has; -1 is none."""
+        """Return an id that no other rank has; -1 is none."""
         if number < 0:
             return number
         if number >= 1 << (ID_BITS - 1):
@@ -220,5 +222,5 @@ class _Rank:
 
 
 def _hashable(number: Any) -> Any:
-    """A process or device as a trace writes it: a list or an object, which no profiler writes, as its text."""
+    """Return a process or device as a trace writes it: a list or an object, which no profiler writes, as its text."""
     return json.dumps(number) if isinstance(number, list | dict) else number

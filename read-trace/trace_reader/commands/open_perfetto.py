@@ -33,7 +33,7 @@ class PortTakenError(Exception):
 
 
 def _handler(path: Path, origin: str, fetched: threading.Event) -> type[BaseHTTPRequestHandler]:
-    """What answers requests: with the file, to this origin alone; sets `fetched` once it was sent whole."""
+    """Return what answers requests: with the file, to this origin alone; sets `fetched` once it was sent whole."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = IDLE_S
@@ -60,7 +60,7 @@ def _handler(path: Path, origin: str, fetched: threading.Event) -> type[BaseHTTP
                 fetched.set()
 
         def allowed(self) -> bool:
-            """Whether it is the page that asks, for the file, by this address; if not, the answer is sent."""
+            """Return whether it is the page that asks, for the file, by this address; if not, the answer is sent."""
             if self.headers.get("Origin") != origin or self.headers.get("Host") != f"127.0.0.1:{self.server.server_port}":  # type: ignore[attr-defined]
                 self.send_error(403)
             elif unquote(self.path) != f"/{path.name}":

@@ -64,8 +64,8 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 def expanded(paths: Sequence[str], several: bool = False) -> list[str]:
-    """The paths, and in the place of a folder the traces in it, in the order of their names; of one whose folders hold jobs,
-    theirs. Raises TraceError: it holds none, or, unless `several` are wanted, more than one job.
+    """Return the paths, and in the place of a folder the traces in it, in the order of their names; of one whose folders hold
+    jobs, theirs. Raises TraceError: it holds none, or, unless `several` are wanted, more than one job.
     """
     found: list[str] = []
     for path in paths:
@@ -90,8 +90,8 @@ def _left_in(folder: list[str]) -> list[str]:
 
 
 def jobs_of(paths: Sequence[str]) -> dict[str, list[str]]:
-    """The traces of ranks by the job that their names say: they differ in the rank's number alone; of the others, by what their
-    headers say. Of jobs with several ranks.
+    """Return the traces of ranks by the job that their names say: they differ in the rank's number alone; of the others, by what
+    their headers say. Of jobs with several ranks.
     """
     found: dict[str, list[str]] = {}
     for path in paths:
@@ -103,8 +103,8 @@ def jobs_of(paths: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _jobs_by_start(paths: Sequence[str]) -> dict[str, list[str]]:
-    """The jobs of traces whose names tell no rank, as torch's handler for TensorBoard calls them: the n-th trace of each rank,
-    where all ranks have as many and one job's traces start before those of the next.
+    """Return the jobs of traces whose names tell no rank, as torch's handler for TensorBoard calls them: the n-th trace of each
+    rank, where all ranks have as many and one job's traces start before those of the next.
     """
     by_rank: dict[int, dict[int, list[tuple[int, str]]]] = {}
     for path in paths if len(paths) > 1 else ():
@@ -125,7 +125,7 @@ def _jobs_by_start(paths: Sequence[str]) -> dict[str, list[str]]:
 
 
 def listed_jobs(paths: Sequence[str]) -> tuple[list[ListedJob], list[str]]:
-    """The jobs among these traces, and the traces of none."""
+    """Return the jobs among these traces, and the traces of none."""
     jobs, folders = jobs_of(paths), Counter(str(PurePath(path).parent) for path in paths)
     found = []
     for name, one in sorted(jobs.items(), key=lambda job: natural(job[0])):
@@ -144,12 +144,12 @@ def listed_jobs(paths: Sequence[str]) -> tuple[list[ListedJob], list[str]]:
 
 
 def _several(folder: str, said: str, paths: Sequence[str]) -> SeveralJobsError:
-    """What to name of several jobs."""
+    """Return what to name of several jobs."""
     return SeveralJobsError(f"{folder}: {said}", [f"{job.argument} ({len(job.traces)} ranks)" for job in listed_jobs(paths)[0]])
 
 
 def is_job(paths: Sequence[str]) -> bool:
-    """Whether these files say that they are ranks, more than one: then they are read as one job. Two of one rank alone are
+    """Return whether these files say that they are ranks, more than one: then they are read as one job. Two of one rank alone are
     two runs, to be compared, unless they are one trace twice.
     """
     if len(paths) < 2 or "-" in paths:
@@ -161,7 +161,7 @@ def is_job(paths: Sequence[str]) -> bool:
 
 
 def claim(path: str) -> Claim:
-    """What the beginning of a file says, or its name."""
+    """Return what the beginning of a file says, or its name."""
     head = b""
     with contextlib.suppress(TraceError), open_blocks(path) as blocks:
         for block in blocks:
@@ -186,7 +186,7 @@ def read_job(
     scheduler: str | None = None,
     processes: int | None = None,
 ) -> tuple[JobFacts, list[TraceError]]:
-    """The facts of a job, and for each rank that cannot be read its error.
+    """Return the facts of a job, and for each rank that cannot be read its error.
 
     `scheduler`: the address of a Dask scheduler whose workers read; else `processes` (default: one for each core that this
     process may use, or none where the files are small). Raises TraceError: none can be read, or they are not one job.
@@ -232,7 +232,7 @@ def read_rank(
     load: Callable[..., Trace] = load,
     keep: Callable[[Reading], object] | None = None,
 ) -> Read:
-    """The summary of the rank at `path`, or what is wrong with it: what one process does of the map. `keep` gets what was
+    """Return the summary of the rank at `path`, or what is wrong with it: what one process does of the map. `keep` gets what was
     read.
     """
     try:

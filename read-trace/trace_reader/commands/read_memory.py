@@ -23,7 +23,7 @@ read without running what a pickle can hold.
 
 
 def run(args: argparse.Namespace) -> tuple[str, int]:
-    """What is printed, and the exit code. Raises TraceError."""
+    """Return what is printed, and the exit code. Raises TraceError."""
     if len(args.snapshots) > 2:
         raise TraceError(f"one snapshot, or two to compare, got {len(args.snapshots)}")
     style = Style(top=args.top, everything=args.all)

@@ -120,8 +120,8 @@ class Redacted(msgspec.Struct, frozen=True):
 
 
 def redact(data: bytes, keep: str | re.Pattern[str] | None = None) -> Redacted:
-    """The trace with each string replaced that is not known to be public. `keep`: a regular expression; a value, a key or a word
-    of a name that it matches as a whole stays, too. Raises re.error.
+    """Return the trace with each string replaced that is not known to be public. `keep`: a regular expression; a value, a key or
+    a word of a name that it matches as a whole stays, too. Raises re.error.
     """
     words = _Words(re.compile(keep) if keep else None, private_words(_strings(data)))
     tokens = _Tokens(words)
@@ -144,7 +144,7 @@ def redact(data: bytes, keep: str | re.Pattern[str] | None = None) -> Redacted:
 
 
 def _strings(data: bytes) -> Iterator[tuple[str, str]]:
-    """Each distinct string of the text, with the key that it stands under, empty for none; of a list, too."""
+    """Yield each distinct string of the text, with the key that it stands under, empty for none; of a list, too."""
     found: dict[bytes, None] = {}
     for parts in _cut(data):
         found.update(dict.fromkeys(parts[1::2]))
@@ -160,7 +160,7 @@ def _strings(data: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _cut(data: bytes) -> Iterator[list[bytes]]:
-    """The text in pieces: what stands between two tokens, and the token behind it, by turns."""
+    """Yield the text in pieces: what stands between two tokens, and the token behind it, by turns."""
     rest, position = b"", 0
     while position < len(data):
         size = max(CHUNK_BYTES, len(rest))  # a string larger than a piece: twice as much each time
@@ -213,7 +213,7 @@ class _Tokens(dict[bytes, bytes]):
 
 
 def _meant(part: bytes) -> str:
-    """What a string of JSON stands for."""
+    """Return what a string of JSON stands for."""
     text = part[1:-1].decode("utf-8", "surrogateescape")
     if "\\" not in text:
         return text
@@ -240,7 +240,7 @@ class _Words:
         self._count: Counter[str] = Counter()
 
     def whole(self, kind: str, text: str, end: str = "", joint: str = "-") -> str:
-        """The word for a text of a kind (path, host, name, key)."""
+        """Return the word for a text of a kind (path, host, name, key)."""
         if self._kept(text):
             return text
         if (kind, text) not in self._word:
@@ -258,7 +258,7 @@ class _Words:
         return True
 
     def _said_private(self, text: str, rest: Callable[[str], str]) -> str:
-        """The text with what the trace calls a host, a user or a folder replaced, and the rest said in another way."""
+        """Return the text with what the trace calls a host, a user or a folder replaced, and the rest said in another way."""
         if _PUBLICS.fullmatch(text):
             return rest(text)
         if _CODE.search(text):
@@ -266,14 +266,14 @@ class _Words:
         return self._without_private(text, self._finds_private, rest)
 
     def _said_strong(self, text: str, rest: Callable[[str], str]) -> str:
-        """The same, but for words that are public ones as well."""
+        """Return the same, but for words that are public ones as well."""
         return self._without_private(text, self._finds_strong, rest)
 
     def _without_private(self, text: str, finds: re.Pattern[str] | None, rest: Callable[[str], str]) -> str:
         return self._in_pieces(text, finds, lambda found: self._private_word(text, found), rest) if finds else rest(text)
 
     def _private_word(self, text: str, found: str) -> str:
-        """One word however it is spelled; inside of an identifier one, too."""
+        """Return one word however it is spelled; inside of an identifier one, too."""
         at = text.find(found)
         inside = _IDENTIFIER.fullmatch(text[max(at - 1, 0) : at] + text[at + len(found) : at + len(found) + 1]) is not None
         return self.whole(self._private.kind(found), found.lower().replace("_", "-"), joint="" if inside else "-")
@@ -287,7 +287,7 @@ class _Words:
         return text if self._is_public(text) and not _NUMBERS.search(text) else self.whole("key", text)
 
     def value(self, key: str, text: str) -> str:
-        """What is said under a key."""
+        """Return what is said under a key."""
         if not text or self._kept(text):
             return text
         if key in NUMBERS and _NUMBER.fullmatch(text):
@@ -306,7 +306,7 @@ class _Words:
         return self._said_private(self._path(text), str)
 
     def _path(self, text: str) -> str:
-        """A path in a package that everybody has stays from the package on; of another one only the ending does."""
+        """Return a path in a package that everybody has stays from the package on; of another one only the ending does."""
         public = re.search(rf"(?:^|[/\\]site-packages[/\\])((?:{'|'.join(PUBLIC)})[/\\].*|<[\w .]+>)$", text)
         name = public[1] if public else text
         bare = "/" not in name and "\\" not in name
@@ -317,7 +317,7 @@ class _Words:
         return word if word == text or is_own(text) else f"torch/{word}"  # as much of it as decides whose code it is
 
     def name(self, text: str) -> str:
-        """A name, with each word replaced that is not public."""
+        """Return a name, with each word replaced that is not public."""
         if not text or self._kept(text):
             return text
         if _LIST.fullmatch(text):  # sizes, strides, a scalar
@@ -335,7 +335,7 @@ class _Words:
         return self._said_private(text, self._without_files)
 
     def _in_pieces(self, text: str, of: re.Pattern[str], said: Callable[[str], str], rest: Callable[[str], str]) -> str:
-        """The text with what a pattern finds said in one way, and the rest in another."""
+        """Return the text with what a pattern finds said in one way, and the rest in another."""
         parts, position = [], 0
         for found in of.finditer(text):
             parts += [rest(text[position : found.start()]), said(found[0])]
@@ -343,7 +343,7 @@ class _Words:
         return "".join([*parts, rest(text[position:])])
 
     def _span(self, text: str) -> str:
-        """What holds a slash: a path, or words and numbers beside each other (`tokens/s`, `0/1`)."""
+        """Return what holds a slash: a path, or words and numbers beside each other (`tokens/s`, `0/1`)."""
         folders = re.split(r"[/\\]+", text.strip("/\\"))
         if _ROOTED.match(text) or len(folders) > 2 or _EXTENSION.search(text):
             line = _LINE.fullmatch(text)
@@ -360,7 +360,7 @@ class _Words:
         return self._in_pieces(text, _SPELLED, self._identifier, self._words)
 
     def _identifier(self, text: str) -> str:
-        """The word for a part of a name. In the place of an identifier stands one: the reader tells kernels by that."""
+        """Return the word for a part of a name. In the place of an identifier stands one: the reader tells kernels by that."""
         return self.whole("name", text, joint="" if _IDENTIFIER.fullmatch(text) else "-")
 
     def _numbers(self, text: str) -> str:
@@ -387,7 +387,7 @@ class _Words:
 
 
 def _end_of_run(symbols: list[str], states: list[str], start: int) -> int:
-    """The end of the unknown words, and short numbers beside them, that begin at `start`, joined by single signs."""
+    """Return the end of the unknown words, and short numbers beside them, that begin at `start`, joined by single signs."""
     end = start + 1
     if _SHAPE.fullmatch(symbols[start]):
         return end
@@ -411,12 +411,14 @@ def _end_of_run(symbols: list[str], states: list[str], start: int) -> int:
 
 
 def _in_an_address(symbols: list[str]) -> bool:
-    """Whether `::` joins two numbers, as in an address of IPv6."""
+    """Return whether `::` joins two numbers, as in an address of IPv6."""
     return symbols[1:3] == [":", ":"] and all(re.search(r"\d", symbol) for symbol in (symbols[0], symbols[3]))
 
 
 def _state(symbol: str) -> str:
-    """Whether a word is known to be public, a short number or letter (`neutral`), `unknown`, or a sign between two (`joint`)."""
+    """Return whether a word is known to be public, a short number or letter (`neutral`), `unknown`, or a sign between two
+    (`joint`).
+    """
     if symbol[0] > "\x7f":
         return "unknown"
     if not symbol[0].isalnum():
@@ -431,7 +433,7 @@ def _state(symbol: str) -> str:
 
 
 def _is_a_number_of_somebody(text: str) -> bool:
-    """Whether a text is a number between a few letters, as plates and tickets have it, and no word is in it."""
+    """Return whether a text is a number between a few letters, as plates and tickets have it, and no word is in it."""
     runs = _LETTERS.findall(text)
     digits = sum(symbol.isdigit() for symbol in text)
     return bool(runs) and digits > 2 and max(map(len, runs)) < 3 and not _NEUTRAL.fullmatch(text)

@@ -43,8 +43,8 @@ def report(
     scheduler: str | None,
     log: Path | None = None,
 ) -> Read:
-    """The report on these traces; the exit code is 2 if one of several cannot be read. `log`: a file in which torch.compile says
-    what it compiled again; of one trace. Raises TraceError and LookupError.
+    """Return the report on these traces; the exit code is 2 if one of several cannot be read. `log`: a file in which
+    torch.compile says what it compiled again; of one trace. Raises TraceError and LookupError.
     """
     if log is not None:
         if len(paths) > 1:
@@ -95,7 +95,7 @@ def report(
 
 
 def brief(path: str, steps_from: re.Pattern[str] | None) -> str:
-    """The lines of --brief, as long as they are. Raises TraceError and LookupError."""
+    """Return the lines of --brief, as long as they are. Raises TraceError and LookupError."""
     from trace_reader.report.brief_report import brief_lines
 
     return "".join(
@@ -133,7 +133,7 @@ def _job(paths: list[str], style: Style, steps_from: re.Pattern[str] | None, sch
 
 
 def _listed(paths: list[str], style: Style) -> Answer:
-    """What there is, where it is more than one job."""
+    """Return what there is, where it is more than one job."""
     from trace_reader.commands.read_job import listed_jobs
     from trace_reader.report.jobs_list import jobs_list
 
@@ -156,7 +156,7 @@ def _two_jobs(jobs: list[list[str]], style: Style, steps_from: re.Pattern[str] |
 
 
 def chain(path: str, step: int | Literal["middle"], style: Style, steps_from: re.Pattern[str] | None) -> Answer:
-    """The dispatch tree of ProfilerStep#`step`, or of the middle recorded one. Raises TraceError and LookupError."""
+    """Return the dispatch tree of ProfilerStep#`step`, or of the middle recorded one. Raises TraceError and LookupError."""
     if list_folder(path) is not None:
         from trace_reader.commands.read_job import expanded
 
@@ -192,7 +192,9 @@ def by(path: str, place: str, style: Style, steps_from: re.Pattern[str] | None, 
 
 
 def places(path: str, style: Style, steps_from: re.Pattern[str] | None) -> Answer:
-    """All places of a run, by what a step saves without them. Raises TraceError, and LookupError where the run is not played."""
+    """Return all places of a run, by what a step saves without them. Raises TraceError, and LookupError where the run is not
+    played.
+    """
     reading = examine_file(path, load_with_progress, steps_from)
     facts = reading.facts
     if not facts.places:
@@ -203,8 +205,8 @@ def places(path: str, style: Style, steps_from: re.Pattern[str] | None) -> Answe
 
 
 def names(path: str, eager_path: str, place: str | None, style: Style, steps_from: re.Pattern[str] | None) -> Answer:
-    """What a CUDA graph replayed, named by a trace of the same step without it: by op, or by `place`. Raises TraceError and
-    LookupError.
+    """Return what a CUDA graph replayed, named by a trace of the same step without it: by op, or by `place`. Raises TraceError
+    and LookupError.
     """
     place = place or "op"
     graph, eager = load_with_progress(path, steps_from), load_with_progress(eager_path, steps_from, stacks=place == "stack")

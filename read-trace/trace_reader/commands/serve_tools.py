@@ -49,7 +49,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _guarded(tool: Callable[..., str], error_type: type[Exception]) -> Callable[..., str]:
-    """The tool, whose errors are told in the reader's words."""
+    """Return the tool, whose errors are told in the reader's words."""
     import functools
 
     @functools.wraps(tool)
@@ -111,11 +111,11 @@ class Tools:
         return TEXT.write(change_run.run([self._path(trace)], [parse_change(change) for change in changes], Style(), None))
 
     def _is_inside(self, path: Path) -> bool:
-        """Whether it is a file below the root, links followed."""
+        """Return whether it is a file below the root, links followed."""
         return path.is_file() and path.resolve().is_relative_to(self.root)
 
     def _path(self, name: str) -> str:
-        """The file that a name means. Raises TraceError: it is none of the root's traces."""
+        """Return the file that a name means. Raises TraceError: it is none of the root's traces."""
         if "\0" in name or re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", name) or not self._is_inside(self.root / name):
             raise TraceError(f"{name!r} is not among the traces; `traces` lists them")
         return str((self.root / name).resolve())

@@ -42,13 +42,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> tuple[str, int]:
-    """What is printed, and the exit code. Raises TraceError and LookupError."""
+    """Return what is printed, and the exit code. Raises TraceError and LookupError."""
     form = OUTPUTS["json"] if args.json else OUTPUTS["md"] if args.md else TEXT
     return form.write(_answer(args.trace, args.finding, args.top, args.steps_from)), 0
 
 
 def finding_text(path: str, finding: str, top: int) -> str:
-    """A finding and its slices, as text. Raises TraceError: the trace does not show it."""
+    """Return a finding and its slices, as text. Raises TraceError: the trace does not show it."""
     return TEXT.write(_answer(path, finding, top))
 
 
@@ -74,14 +74,14 @@ def _answer(path: str, finding: str, top: int, steps_from: re.Pattern[str] | Non
 
 
 def _place(reading: Reading, wanted: str) -> AskedPlace | None:
-    """The place of this name, or the only one whose name holds it."""
+    """Return the place of this name, or the only one whose name holds it."""
     exact = [one for one in reading.places if one.place.name == wanted]
     holding = [one for one in reading.places if wanted in one.place.name]
     return exact[0] if exact else holding[0] if len(holding) == 1 else None
 
 
 def _proofs(trace: Trace, rows: Any) -> list[Proof]:
-    """The slices of a finding, the longest first."""
+    """Return the slices of a finding, the longest first."""
     if rows is None or not len(rows):
         return []
     slices = trace.slices
@@ -112,7 +112,7 @@ def _proofs(trace: Trace, rows: Any) -> list[Proof]:
 
 
 def _gaps(trace: Trace, start_ns: np.ndarray, end_ns: np.ndarray) -> list[Proof]:
-    """The gaps of a finding, the longest first, each with what stands before and after it."""
+    """Return the gaps of a finding, the longest first, each with what stands before and after it."""
     slices = trace.slices
     spans = Rows(slices, slices.of(Kind.OP, Kind.CALL, Kind.ANNOTATION))
     begins, ends = (dict(zip(start_n.tolist(), spans.names, strict=True)) for start_n in (spans.start_ns, spans.end_ns))
@@ -137,7 +137,7 @@ def _gaps(trace: Trace, start_ns: np.ndarray, end_ns: np.ndarray) -> list[Proof]
 
 
 def _written(detail: Any) -> str:
-    """The lines of the program whose ops a compiled kernel does, where Inductor wrote them; else empty."""
+    """Return the lines of the program whose ops a compiled kernel does, where Inductor wrote them; else empty."""
     return lines_of(written_lines(detail.stacks)) if isinstance(detail, Footprint) and detail.stacks else ""
 
 
@@ -146,7 +146,7 @@ def _called(name: str, kind: Kind) -> str:
 
 
 def _around(parent: np.ndarray, at: int) -> list[int]:
-    """The slice and those around it, from the inside out."""
+    """Return the slice and those around it, from the inside out."""
     found = []
     while at >= 0:
         found.append(int(at))

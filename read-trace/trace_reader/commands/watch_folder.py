@@ -61,12 +61,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _traces(folder: Path) -> list[Path]:
-    """The files of the folder, and those below it, that are called as traces are; none that is hidden, as one being written."""
+    """Return the files of the folder, and those below it, that are called as traces are; none that is hidden, as one being
+    written.
+    """
     return [path for path in folder.rglob("*") if path.name.endswith(ENDINGS) and not path.name.startswith(".")]
 
 
 def _state(path: Path) -> State:
-    """A file's size and when it was written last (ns)."""
+    """Return a file's size and when it was written last (ns)."""
     try:
         status = path.stat()
     except OSError:

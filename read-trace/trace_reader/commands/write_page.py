@@ -65,7 +65,7 @@ def run(
 
 
 def to_html(*paths: str) -> bytes:
-    """The page of one trace, or of two beside each other, as `--html` writes it. Raises TraceError."""
+    """Return the page of one trace, or of two beside each other, as `--html` writes it. Raises TraceError."""
     timelines = [_timeline(str(path), None) for path in paths]
     style = Style(top=ROWS, everything=True)
     return html_page.write(page_of_one(timelines[0], style) if len(paths) == 1 else page_of_two(timelines, style))
@@ -74,8 +74,8 @@ def to_html(*paths: str) -> bytes:
 def _timeline(
     path: str, steps_from: re.Pattern[str] | None, everything: bool = False, reading: Reading | None = None
 ) -> Timeline:
-    """The trace at `path`, with the functions of Python where it has them: they are drawn, and the facts are without. `reading`:
-    the trace without them, where it was read before.
+    """Return the trace at `path`, with the functions of Python where it has them: they are drawn, and the facts are without.
+    `reading`: the trace without them, where it was read before.
     """
     if reading is not None and "python_function" not in reading.trace.skipped:
         return Timeline(reading)
@@ -88,7 +88,7 @@ def _timeline(
 
 
 def page_of_one(timeline: Timeline, style: Style, snapshot: str | None = None) -> Page:
-    """The page of one trace, with its memory by the snapshot at this path."""
+    """Return the page of one trace, with its memory by the snapshot at this path."""
     document = trace_report(timeline.facts, style)
     if snapshot is not None:
         timeline = _with_snapshot(timeline, snapshot, document)
@@ -101,7 +101,7 @@ def page_of_one(timeline: Timeline, style: Style, snapshot: str | None = None) -
 
 
 def _with_snapshot(timeline: Timeline, path: str, document: Document) -> Timeline:
-    """The timeline with the snapshot's curves in place of its own; what it says of this time goes behind the report."""
+    """Return the timeline with the snapshot's curves in place of its own; what it says of this time goes behind the report."""
     trace, snapshot = timeline.trace, read_snapshot(path)
     zero_ns = trace.base_ns + trace.zero_ns
     length_ns = int(trace.slices.end_ns.max(initial=0))
@@ -119,7 +119,7 @@ def _with_snapshot(timeline: Timeline, path: str, document: Document) -> Timelin
 
 
 def page_of_two(timelines: Sequence[Timeline], style: Style) -> Page:
-    """The page of two traces, above each other on one scale, each from its first recorded step on."""
+    """Return the page of two traces, above each other on one scale, each from its first recorded step on."""
     document = comparison_report(compare(timelines[0].facts, timelines[1].facts), style, with_findings=True)
     shown = {number: DrawnSlices(number, timeline, MOST_SLICES // 2) for number, timeline in enumerate(timelines)}
     panels = [
@@ -130,7 +130,7 @@ def page_of_two(timelines: Sequence[Timeline], style: Style) -> Page:
 
 
 def page_of_job(paths: Sequence[str], style: Style, steps_from: re.Pattern[str] | None, scheduler: str | None) -> Page:
-    """The page of a job: a lane for each rank, and of the first ranks their own lanes, to be opened."""
+    """Return the page of a job: a lane for each rank, and of the first ranks their own lanes, to be opened."""
     job, errors, played = play_job(paths, steps_from, scheduler)
     if errors:
         raise errors[0]
@@ -164,7 +164,7 @@ def _page(
     job: JobFacts | None = None,
     notes: Sequence[str] = (),
 ) -> Page:
-    """A page with what each part of the document lights up. `names`: of the traces; `notes`: more of what is not drawn."""
+    """Return a page with what each part of the document lights up. `names`: of the traces; `notes`: more of what is not drawn."""
     timelines = {number: panel.timeline for number, panel in shown.items()}
 
     def lit(part: Part) -> Part:

@@ -98,7 +98,7 @@ class Reading(msgspec.Struct, frozen=True, eq=False):
         return "none saves a hundredth of a step" if self.can_be_asked else NOT_PLAYED
 
     def effect(self, slug: str) -> Effect | None:
-        """What following a finding's advice makes of the run, where that can be played."""
+        """Return what following a finding's advice makes of the run, where that can be played."""
         seen = self.seen.get(slug)
         if seen is not None and seen.effect is ELSEWHERE:  # it could not be sent to this process
             seen = PATTERNS[slug].rule(self.trace, self.facts)
@@ -106,9 +106,9 @@ class Reading(msgspec.Struct, frozen=True, eq=False):
 
 
 def run_rules(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, everything: bool = False) -> Reading:
-    """The facts with what the rules find, and which of them failed: first what explains the verdict, then the advice that saves
-    most, generic advice behind what explains as much, then what saves next to nothing, trivia last. Trivia are reported only for
-    a trace no larger than a lesson's, or with `everything`.
+    """Return the facts with what the rules find, and which of them failed: first what explains the verdict, then the advice that
+    saves most, generic advice behind what explains as much, then what saves next to nothing, trivia last. Trivia are reported
+    only for a trace no larger than a lesson's, or with `everything`.
     """
     asked = [slug for slug, pattern in PATTERNS.items() if everything or not pattern.trivia or len(trace.work) <= LESSON_SIZE]
     playable = run if _can_be_asked(run, facts) else None
@@ -122,13 +122,15 @@ def run_rules(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, everyt
 
 
 def _with_findings(facts: Facts, found: list[Finding], failed: tuple[str, ...]) -> Facts:
-    """The facts with these findings, in the order in which they are told."""
+    """Return the facts with these findings, in the order in which they are told."""
     found = sorted(found, key=lambda finding: (finding.slug != facts.verdict, *_rank(finding)))
     return msgspec.structs.replace(facts, findings=tuple(found), failed=(*facts.failed, *failed))
 
 
 def _with_one_gain(findings: list[Finding]) -> list[Finding]:
-    """The findings, of which those that give another one's advice ("See python-between-ops: ...") promise what that one does."""
+    """Return the findings, of which those that give another one's advice ("See python-between-ops: ...") promise what that one
+    does.
+    """
     by_slug = {finding.slug: finding for finding in findings}
     found = []
     for finding in findings:
@@ -139,7 +141,7 @@ def _with_one_gain(findings: list[Finding]) -> list[Finding]:
 
 
 def _without_the_same(findings: list[Finding]) -> list[Finding]:
-    """The findings without entries of the catalogue whose place a rule knows better."""
+    """Return the findings without entries of the catalogue whose place a rule knows better."""
     slugs = {finding.slug for finding in findings}
     better = {entry.slug: entry.unless for entry in catalogue.ENTRIES}
     return [finding for finding in findings if not slugs.intersection(better.get(finding.slug, ()))]
@@ -167,8 +169,8 @@ class Choices(msgspec.Struct, frozen=True):
 
 
 def choices(reading: Reading) -> Choices | None:
-    """What the advice of several findings saves together, and, where these are few, what is saved without the places of which
-    none of them speaks; None where nothing is known to, or the plain step is not known.
+    """Return what the advice of several findings saves together, and, where these are few, what is saved without the places of
+    which none of them speaks; None where nothing is known to, or the plain step is not known.
     """
     facts, run = reading.facts, reading.run
     told = [f for f in facts.findings if f.gain and not f.is_worthless and (f.slug != facts.verdict or f.slug in NAMING)]
@@ -190,9 +192,9 @@ def choices(reading: Reading) -> Choices | None:
 
 
 def _rank(finding: Finding) -> tuple[bool, bool, float, float, float, float]:
-    """What is told first has the smallest one: that of the change that saves most; of one that cannot be played, of which half of
-    what it explains is taken. Of gains that are about the same, the one of which more is sure stands first, then
-    the one that can be larger, then that of the larger share.
+    """Return the rank of a finding; what is told first has the smallest one: that of the change that saves most; of one that
+    cannot be played, of which half of what it explains is taken. Of gains that are about the same, the one of which more is
+    sure stands first, then the one that can be larger, then that of the larger share.
     """
     weight = AS_MUCH if finding.slug in GENERIC and not finding.next.startswith(AT_A_LINE) else 1.0
     gain, share = finding.gain, (finding.share or 0.0) * weight
@@ -206,7 +208,9 @@ Judged = tuple[Finding | None, Seen | None, tuple[str, ...]]
 
 
 def with_own_function(reading: Reading, stacks: Trace) -> Reading:
-    """The reading with the program's function that takes most, which is found where the trace is loaded with stacks, too."""
+    """Return the reading with the program's function that takes most, which is found where the trace is loaded with stacks,
+    too.
+    """
     facts, trace, slug, failures = reading.facts, reading.trace, "own-function", Failures()
     found, seen = list(facts.findings), None
     with failures.caught(f"the finding {slug}"):
@@ -218,7 +222,7 @@ def with_own_function(reading: Reading, stacks: Trace) -> Reading:
 
 
 def _judged(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, slug: str) -> Judged:
-    """What a rule finds, what it saw, and whether it failed."""
+    """Return what a rule finds, what it saw, and whether it failed."""
     pattern, finding, seen, failures = PATTERNS[slug], None, None, Failures()
     with failures.caught(f"the finding {slug}"):
         if seen := pattern.rule(trace, facts):
@@ -227,7 +231,7 @@ def _judged(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, slug: st
 
 
 def _finding(slug: str, seen: Seen, trace: Trace, facts: Facts, run: RunWithoutProfiler | None) -> Finding:
-    """What a rule saw, with what its advice saves."""
+    """Return what a rule saw, with what its advice saves."""
     pattern = PATTERNS[slug]
     share = _share(seen, facts.critical_path, pattern.trivia)
     gain = gain_of(run, facts.plain, seen.effect) if run and seen.effect and facts.verdict != "unknown" else None
@@ -240,12 +244,12 @@ def _finding(slug: str, seen: Seen, trace: Trace, facts: Facts, run: RunWithoutP
 
 
 def too_wide(gain: Gain) -> str:
-    """Why a gain is not told that is wider than WIDEST."""
+    """Return why a gain is not told that is wider than WIDEST."""
     return f"{gain.low:.0%} to {gain.high:.0%} of a step: too wide to say something"
 
 
 def _judged_elsewhere(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, slug: str) -> Judged:
-    """The same in a form that another process can take: rows as their numbers, no effect."""
+    """Return the same in a form that another process can take: rows as their numbers, no effect."""
     finding, seen, failures = _judged(trace, facts, run, slug)
     if seen is None:
         return finding, None, failures
@@ -254,7 +258,7 @@ def _judged_elsewhere(trace: Trace, facts: Facts, run: RunWithoutProfiler | None
 
 
 def _here(trace: Trace, seen: Seen) -> Seen:
-    """What a rule saw in this or another process."""
+    """Return what a rule saw in this or another process."""
     if isinstance(seen.evidence, Rows):
         return seen
     there = ELSEWHERE if seen.effect else None
@@ -262,7 +266,7 @@ def _here(trace: Trace, seen: Seen) -> Seen:
 
 
 def _why_gain_is_unknown(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, seen: Seen) -> str:
-    """Why it is not known what the advice saves."""
+    """Return why it is not known what the advice saves."""
     if facts.verdict == "unknown":
         return "what limits the run is not known"
     if seen.effect is None:
@@ -283,7 +287,7 @@ def _share(seen: Seen, path: CriticalPath | None, trivia: bool) -> float | None:
 
 
 def _evidence(trace: Trace, rows: Rows) -> tuple[Evidence, ...]:
-    """The longest of these slices, in order of their starts."""
+    """Return the longest of these slices, in order of their starts."""
     longest = np.lexsort((rows.start_ns, -rows.duration_us))[:MOST_EVIDENCE]
     rows = rows.where(longest)
     found = [

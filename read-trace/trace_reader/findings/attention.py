@@ -58,7 +58,7 @@ def _mask_rebuilt(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _sent(trace: Trace, maker: str) -> Rows:
-    """The ops right after such a maker, on its thread, that bring what it made to another device."""
+    """Return the ops right after such a maker, on its thread, that bring what it made to another device."""
     outer = Rows(trace.slices, outermost(trace.slices, trace.ops.at))
     after = outer.is_named("aten::to".__eq__)[1:] & outer.is_named(maker.__eq__)[:-1] & (outer.track[1:] == outer.track[:-1])
     marked = np.zeros(len(trace.slices), bool)
@@ -111,7 +111,7 @@ def _unfused_attention(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _softmax_between_gemms(trace: Trace, facts: Facts) -> Seen | None:
-    """A model has other GEMMs, too. Those of attention are batched, and stand on both sides of a softmax."""
+    """Return a model has other GEMMs, too. Those of attention are batched, and stand on both sides of a softmax."""
     kernels = trace.linked.where(trace.linked.kind == Kind.KERNEL)
     batched = among(kernels.op, trace.ops.at[trace.ops.is_named(BATCHED_GEMM_OPS.__contains__)])
     softmax = np.flatnonzero(kernels.is_named(lambda name: decode_name(name).is_softmax))
@@ -131,8 +131,8 @@ def _softmax_between_gemms(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _fused(work: Rows) -> Effect:
-    """What one kernel makes of these: it surely takes no longer than their GEMMs, and at best a quarter of that; of GEMMs on CUDA
-    cores, which it brings to tensor cores, a twentieth.
+    """Return what one kernel makes of these: it surely takes no longer than their GEMMs, and at best a quarter of that; of GEMMs
+    on CUDA cores, which it brings to tensor cores, a twentieth.
     """
     is_gemm = work.is_named(lambda name: decode_name(name).is_gemm)
     gemms, others = work.where(is_gemm), unlaunched(work.where(~is_gemm))

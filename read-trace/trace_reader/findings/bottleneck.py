@@ -110,12 +110,14 @@ def _overhead_bound(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def has_stacks(trace: Trace) -> bool:
-    """Whether the file holds functions of Python, which are read where they are asked for."""
+    """Return whether the file holds functions of Python, which are read where they are asked for."""
     return "python_function" in trace.skipped or bool((trace.slices.kind == Kind.PYTHON).any())
 
 
 def _limits(trace: Trace, facts: Facts, verdict: str, *classes: PathClass) -> Seen | None:
-    """The verdict `verdict`: its share of the path (the two largest of a mixed one), and the GPU events of `classes` on it."""
+    """Return the verdict `verdict`: its share of the path (the two largest of a mixed one), and the GPU events of `classes` on
+    it.
+    """
     path = facts.critical_path
     if path is None or facts.verdict != verdict:
         return None
@@ -125,13 +127,13 @@ def _limits(trace: Trace, facts: Facts, verdict: str, *classes: PathClass) -> Se
 
 
 def _cpu_work(trace: Trace, path: CriticalPath) -> Rows:
-    """What the CPU did in the path's window: the outermost ops and calls."""
+    """Return what the CPU did in the path's window: the outermost ops and calls."""
     rows = Rows(trace.slices, outermost(trace.slices, trace.slices.of(Kind.OP, Kind.CALL)))
     return rows.where((rows.start_ns >= path.start_ns) & (rows.end_ns <= path.end_ns))
 
 
 def _computes(trace: Trace, path: CriticalPath) -> float:
-    """The share of the path in which the CPU computes itself."""
+    """Return the share of the path in which the CPU computes itself."""
     return path.explained_us(cpu_computing(trace)) / path.window_us
 
 
@@ -202,8 +204,8 @@ def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _long_gaps(trace: Trace) -> tuple[int, Union, Rows]:
-    """The thread of the steps, the long gaps in them in which it is in no op and no call (nor a backward pass in one), and the
-    ops and calls around these.
+    """Return the thread of the steps, the long gaps in them in which it is in no op and no call (nor a backward pass in one), and
+    the ops and calls around these.
     """
     if not len(trace.steps):
         return -1, (np.zeros(0, np.int64), np.zeros(0, np.int64)), trace.ops
@@ -267,8 +269,8 @@ def _gpu_bound(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def far_from_usual(facts: Facts) -> list[OpShapeFacts] | None:
-    """The ops by shape that would save much of the time if they reached what is usual for their kind; None where of most of the
-    time that is not known.
+    """Return the ops by shape that would save much of the time if they reached what is usual for their kind; None where of most
+    of the time that is not known.
     """
     all_us = math.fsum(op.time_us for op in facts.op_shapes)
     rated_us = math.fsum(op.time_us for op in facts.op_shapes if op.peak_share)
@@ -335,7 +337,7 @@ def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def at_the_line(finding: Finding, lines: tuple[CpuLine, ...]) -> Finding:
-    """What runs between the ops, where the trace says: a finding that names the line which has most of the time."""
+    """Return what runs between the ops, where the trace says: a finding that names the line which has most of the time."""
     if finding.slug != "python-between-ops" or not lines or lines[0].share < NAMES_THE_LINE:
         return finding
     top = lines[0]

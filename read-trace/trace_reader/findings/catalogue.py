@@ -63,14 +63,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     unless: tuple[str, ...] = ()
 
     def is_one(self, name: str) -> bool:
-        """Whether an op's name is one of its ops."""
+        """Return whether an op's name is one of its ops."""
         return name in self.ops or any(
             name.startswith(first) and last in name for first, star, last in (op.partition("*") for op in self.ops) if star
         )
 
 
 def _numbers(inputs: Inputs) -> list[int]:
-    """The inputs that are whole numbers."""
+    """Return the inputs that are whole numbers."""
     return [int(text) for text in inputs.values or () if isinstance(text, str) and text.isdecimal()]
 
 
@@ -127,7 +127,7 @@ _CHANGES = {"gone": GONE, "replaced": REPLACED, "once": ONCE, "unsure": UNSURE}
 
 
 def places_of(entry: Entry, trace: Trace, facts: Facts) -> Rows | None:
-    """The ops of the steps of which an entry speaks, outermost ones; None where there are none of these."""
+    """Return the ops of the steps of which an entry speaks, outermost ones; None where there are none of these."""
     if entry.device == "gpu" and not facts.has_gpu_work:
         return None
     if entry.phase and (entry.phase == "training") != trace.has_backward:
@@ -163,7 +163,7 @@ def places_of(entry: Entry, trace: Trace, facts: Facts) -> Rows | None:
 
 
 def _of_inputs(entry: Entry, ops: Rows) -> Rows:
-    """Those with inputs of its types and shapes; of a trace without inputs those of an entry that asks for none."""
+    """Return those with inputs of its types and shapes; of a trace without inputs those of an entry that asks for none."""
     if not entry.types and not entry.shape:
         return ops
     kept = []
@@ -183,7 +183,7 @@ def _of_inputs(entry: Entry, ops: Rows) -> Rows:
 
 
 def _whose_result_is_multiplied(trace: Trace, ops: Rows) -> Rows:
-    """Those products of two matrices whose result can be what another product takes, by its shape."""
+    """Return those products of two matrices whose result can be what another product takes, by its shape."""
     products = trace.ops.where(trace.ops.is_named((*GEMM_OPS, "aten::linear", "aten::matmul").__contains__))
     products = products.where(~lies_inside(trace, products, "^autograd::"))
     taken: dict[tuple[int, ...], set[int]] = {}  # by shape, the inputs of which it is one
@@ -203,7 +203,7 @@ def _whose_result_is_multiplied(trace: Trace, ops: Rows) -> Rows:
 
 
 def _types(inputs: Inputs) -> Iterable[str]:
-    """The types of the inputs that have a shape."""
+    """Return the types of the inputs that have a shape."""
     if not isinstance(inputs.dims, tuple) or not isinstance(inputs.types, tuple):
         return []
     return [kind for shape, kind in zip(inputs.dims, inputs.types, strict=False) if shape and isinstance(kind, str)]
@@ -229,7 +229,7 @@ def _holds(ops: Rows, track: np.ndarray, moments_ns: np.ndarray) -> np.ndarray:
 
 
 def _with_what_follows(entry: Entry, trace: Trace, ops: Rows) -> Rows:
-    """The ops with those right behind them that go with them: one of its names, on a tensor of the same shape."""
+    """Return the ops with those right behind them that go with them: one of its names, on a tensor of the same shape."""
     follows, after = [], _next_on_the_thread(trace.outer_ops, ops)
     is_soon = trace.slices.start_ns[np.maximum(after, 0)] - ops.end_ns <= SOON_NS
     goes = trace.slices.is_named(np.maximum(after, 0), entry.then.__contains__)
@@ -242,7 +242,7 @@ def _with_what_follows(entry: Entry, trace: Trace, ops: Rows) -> Rows:
 
 
 def _followed(entry: Entry, trace: Trace, ops: Rows) -> Rows:
-    """Those right behind which, views between them, one of these ops comes on their thread."""
+    """Return those right behind which, views between them, one of these ops comes on their thread."""
     outer = trace.outer_ops
     outer = outer.where(~outer.is_named(lambda name: name in VIEW_OPS and name not in entry.followed))
     after = _next_on_the_thread(outer, ops)
@@ -274,7 +274,7 @@ def _first_shape(trace: Trace, row: int) -> tuple[int, ...] | None:
 
 
 def _around(trace: Trace, ops: Rows) -> Rows:
-    """The outermost ops around these, but for nodes of the backward pass."""
+    """Return the outermost ops around these, but for nodes of the backward pass."""
     aten = trace.ops.where(~trace.ops.is_named(lambda name: name.startswith("autograd::")))
     is_outer = np.zeros(len(trace.slices), bool)
     is_outer[outermost(trace.slices, aten.at)] = True
@@ -312,7 +312,7 @@ def _calls(n: float) -> str:
 
 
 def _effect(entry: Entry, trace: Trace, spans: Rows) -> Effect:
-    """What is left of the place: nothing, a part, or, of many calls, one of each name in a step."""
+    """Return what is left of the place: nothing, a part, or, of many calls, one of each name in a step."""
     if entry.change == "once":
         step = trace.step_at(spans.start_ns)
         first = distinct(spans.name.astype(np.int64) * (len(trace.steps) + 2) + step + 1).first
@@ -344,7 +344,7 @@ def _share_of_the_table(entry: Entry, trace: Trace, spans: Rows) -> float:
 
 
 def entries() -> tuple[Entry, ...]:
-    """The entries of changes.toml, in its order."""
+    """Return the entries of changes.toml, in its order."""
     text = Path(__file__).with_name("changes.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(text)["change"], tuple[Entry, ...])
 

@@ -37,7 +37,7 @@ def compiled_share(trace: Trace) -> float:
 
 
 def _graphs(trace: Trace) -> dict[str, int]:
-    """How often each compiled graph was called, by the hash in its name; the one that ran first first."""
+    """Return how often each compiled graph was called, by the hash in its name; the one that ran first first."""
     calls = _graph_calls(trace)
     names = [trace.slices.names[name] for name in calls.name[np.argsort(calls.start_ns, kind="stable")].tolist()]
     return Counter(GRAPH_HASH.search(name)[1] for name in names)  # type: ignore[index]  # of such names only

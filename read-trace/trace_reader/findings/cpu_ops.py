@@ -68,19 +68,19 @@ def _cpu_only(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _path(trace: Trace, facts: Facts) -> CriticalPath | None:
-    """The path of a run without a GPU; None of another one."""
+    """Return the path of a run without a GPU; None of another one."""
     return facts.critical_path if facts.verdict == "cpu-only" else None
 
 
 def _in_path(trace: Trace, path: CriticalPath) -> Rows:
-    """The ops of the path's stretch of time, without those of torch.compile at work and of a DataLoader."""
+    """Return the ops of the path's stretch of time, without those of torch.compile at work and of a DataLoader."""
     ops = trace.ops.where((trace.ops.start_ns >= path.start_ns) & (trace.ops.end_ns <= path.end_ns))
     other = trace.slices.are_named(Kind.ANNOTATION, is_loader) | trace.slices.are_named(Kind.OP, is_compiling)
     return ops.where((innermost(trace.slices, trace.parent, ops.at, other) < 0) & ~other[ops.at])
 
 
 def _steps(facts: Facts) -> int:
-    """How many steps the path has."""
+    """Return how many steps the path has."""
     return len(facts.steps) - facts.steps_left_out
 
 
@@ -145,8 +145,8 @@ def _many_small_ops(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _uninterrupted_us(trace: Trace, outer: Rows) -> np.ndarray:
-    """How long each of these ops takes where nothing interrupts it: the shortest of the n-th calls of its name in the steps. On a
-    busy machine a small op is as long as it had to wait for its core, in one step, and not in the next.
+    """Return how long each of these ops takes where nothing interrupts it: the shortest of the n-th calls of its name in the
+    steps. On a busy machine a small op is as long as it had to wait for its core, in one step, and not in the next.
     """
     shortest_us = np.array(outer.duration_us)
     for _, calls in outer.by_name():
@@ -239,7 +239,7 @@ def _attention_in_parts(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _may_take(trace: Trace, softmax: int, product: int) -> bool:
-    """Whether a product may have a softmax's result for an input, by the shapes where these were recorded."""
+    """Return whether a product may have a softmax's result for an input, by the shapes where these were recorded."""
     details = (trace.slices.details[n] if n >= 0 else None for n in trace.slices.detail[[softmax, product]].tolist())
     made, taken = ([item.elements for item in tensors_of(one) if item] if isinstance(one, Inputs) else [] for one in details)
     return not made or not taken or made[0] in taken
@@ -327,8 +327,8 @@ def _uneven_steps(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _only_there(ops: Rows, steps: int, slow: int, least_us: float) -> str:
-    """What one step calls more often than any other, by inputs where these were recorded, where that takes so long; else empty,
-    also where each step has inputs of its own.
+    """Return what one step calls more often than any other, by inputs where these were recorded, where that takes so long; else
+    empty, also where each step has inputs of its own.
     """
     if not len(ops):
         return ""
@@ -393,7 +393,9 @@ def _uneven_op(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _usual_us(rows: Rows) -> np.ndarray:
-    """What each call usually takes: the median of those of its place in a step, where each step has as many; else of all."""
+    """Return what each call usually takes: the median of those of its place in a step, where each step has as many; else of
+    all.
+    """
     calls = np.bincount(rows.step[rows.step >= 0])
     calls = calls[calls > 0]
     if (rows.step < 0).any() or len(calls) < 2 or (calls != calls[0]).any():

@@ -22,7 +22,9 @@ def of_the_optimizer(trace: Trace, rows: Rows) -> np.ndarray:
 
 
 def fusable(trace: Trace) -> tuple[Rows, Rows]:
-    """The runs of elementwise kernels, softmaxes and reductions on a stream: all but the longest of each, and the longest."""
+    """Return the runs of elementwise kernels, softmaxes and reductions on a stream: all but the longest of each, and the
+    longest.
+    """
     kernels = trace.work.where(trace.work.kind == Kind.KERNEL)
     if not len(kernels):
         return kernels, kernels

@@ -105,7 +105,7 @@ def _fp32_cuda_cores(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _reads_half(facts: Facts) -> bool:
-    """Whether a kernel converts bf16 or fp16 to float32: then fp32 is not what the program asked for."""
+    """Return whether a kernel converts bf16 or fp16 to float32: then fp32 is not what the program asked for."""
     return any(CONVERTS.search(k.name) for k in facts.compute_kernels)
 
 
@@ -149,20 +149,20 @@ def _unaligned_product(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def unaligned(facts: Facts) -> list[KernelFacts]:
-    """The matrix products that read one or two elements at a time, and need not: on CUDA cores (simt) all kernels do."""
+    """Return the matrix products that read one or two elements at a time, and need not: on CUDA cores (simt) all kernels do."""
     named = [k for k in facts.compute_kernels if k.decoded.is_gemm and UNALIGNED.search(k.name) and "simt" not in k.name]
     return [k for k in named if _may_be_odd(facts, k)]
 
 
 def _may_be_odd(facts: Facts, kernel: KernelFacts) -> bool:
-    """Whether a side of its matrices is no multiple of 8, or their shapes were not recorded."""
+    """Return whether a side of its matrices is no multiple of 8, or their shapes were not recorded."""
     shapes = [(g.m, g.n, g.k) for g in facts.gemms if g.kernel == kernel.name]
     return not shapes or any(n % 8 for sides in shapes for n in sides)
 
 
 def aligned(facts: Facts, rows: Rows) -> Effect | None:
-    """What padding makes of these products: at best they reach the device's peak; surely the geometric mean of their rate and of
-    the best one in the trace. None where their shapes are not known.
+    """Return what padding makes of these products: at best they reach the device's peak; surely the geometric mean of their rate
+    and of the best one in the trace. None where their shapes are not known.
     """
     best = max((g.peak_share or 0.0 for g in facts.gemms if not UNALIGNED.search(g.kernel)), default=0.0)
     reached = [(g, g.peak_share) for g in facts.gemms if UNALIGNED.search(g.kernel) and g.peak_share]
@@ -211,13 +211,13 @@ class Tiled(msgspec.Struct, frozen=True):
     calls: Rows
 
     def filled(self, sms: int) -> float:
-        """How much of the time of so many SMs the tiles take, if each takes the same."""
+        """Return how much of the time of so many SMs the tiles take, if each takes the same."""
         return self.tiles / (math.ceil(self.tiles / sms) * sms)
 
 
 def _tiled(trace: Trace) -> Iterator[Tiled]:
-    """The products of cuBLAS' nvjet kernels for Hopper, which keep one block on an SM; those for later GPUs were not measured.
-    Such a kernel can take the matrices the other way round: the fewer tiles count.
+    """Yield the products of cuBLAS' nvjet kernels for Hopper, which keep one block on an SM; those for later GPUs were not
+    measured. Such a kernel can take the matrices the other way round: the fewer tiles count.
     """
     for (_, (batch, m, n, _), kernel, _), calls in gemm_calls(trace).items():
         name = decode_name(kernel)

@@ -38,7 +38,9 @@ def _sync_in_step(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _unread(trace: Trace, calls: Rows) -> Effect:
-    """What is left if these calls wait for nothing; at best, if nothing is read either: what an .item() around them does."""
+    """Return what is left if these calls wait for nothing; at best, if nothing is read either: what an .item() around them
+    does.
+    """
     is_item = trace.slices.are_named(Kind.OP, "aten::item".__eq__)
     around = innermost(trace.slices, trace.parent, calls.at, is_item)
     items = Rows(trace.slices, distinct(around[around >= 0]).values.astype(np.int64))
@@ -80,7 +82,9 @@ def _blocking_copy(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _pinned(facts: Facts, calls: Rows, copied: Rows) -> Effect | None:
-    """What pinned memory makes of these copies: they wait for nothing, and at best move their bytes as fast as the link can."""
+    """Return what pinned memory makes of these copies: they wait for nothing, and at best move their bytes as fast as the link
+    can.
+    """
     gb_per_s = peak(facts.device or "", "pcie")
     if gb_per_s is None:
         return None
@@ -157,13 +161,13 @@ def _loading_or_compiling(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _calls_that(trace: Trace, facts: Facts, test: Callable[[str], bool]) -> Rows:
-    """The calls of this kind in the path's window."""
+    """Return the calls of this kind in the path's window."""
     start_ns = facts.critical_path.start_ns if facts.critical_path else 0
     return trace.calls.where(trace.calls.is_named(test) & (trace.calls.start_ns >= start_ns))
 
 
 def _waited(trace: Trace, path: CriticalPath, calls: Rows, one: str, many: str) -> str:
-    """How many calls waited in the path's window, how long they took, and in which ops."""
+    """Return how many calls waited in the path's window, how long they took, and in which ops."""
     by_op = [f"{name} ({count(len(rows), 'call')}, {us(_within_us(path, rows))})" for name, rows in _by_op(trace, calls)]
     recorded_us, steps = (path.end_ns - path.start_ns) / 1000, len(once(trace.step_at(calls.start_ns)))
     even = steps > 1 and len(calls) % steps == 0
@@ -172,12 +176,12 @@ def _waited(trace: Trace, path: CriticalPath, calls: Rows, one: str, many: str) 
 
 
 def _within_us(path: CriticalPath, calls: Rows) -> float:
-    """How long these calls took in the path's window."""
+    """Return how long these calls took in the path's window."""
     return int((np.minimum(calls.end_ns, path.end_ns) - np.minimum(calls.start_ns, path.end_ns)).sum()) / 1000
 
 
 def _in_path(trace: Trace, facts: Facts, reason: Reason) -> Rows:
-    """The calls that waited for this reason in the path's steps, on a thread that launches work or records the steps."""
+    """Return the calls that waited for this reason in the path's steps, on a thread that launches work or records the steps."""
     calls = not_compiling(trace, trace.waits.where((trace.waits.reason == reason) & ~trace.waits.outlasts))
     calls = calls.where(_in_window(trace, facts, calls))
     launching = among(calls.track, trace.slices.track[trace.work.call[trace.work.call >= 0]])
@@ -185,7 +189,7 @@ def _in_path(trace: Trace, facts: Facts, reason: Reason) -> Rows:
 
 
 def _by_op(trace: Trace, calls: Rows) -> list[tuple[str, Rows]]:
-    """The calls by the op that is around them, the most time first."""
+    """Return the calls by the op that is around them, the most time first."""
     op = innermost(trace.slices, trace.parent, calls.at, trace.slices.kind == Kind.OP)
     names = np.where(op >= 0, trace.slices.name[op], -1)
     groups = [("in no op" if name < 0 else trace.slices.names[name], rows) for (name,), rows in calls.by(names)]

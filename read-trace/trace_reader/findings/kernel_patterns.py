@@ -98,7 +98,9 @@ def _many_calls(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _fused_or_replayed(small: Rows, steps: int) -> Effect:
-    """What it brings at most to launch once, and to let one kernel a step do the work of these, but for the matrix products."""
+    """Return what it brings at most to launch once, and to let one kernel a step do the work of these, but for the matrix
+    products.
+    """
     small = small.where(~small.is_named(lambda name: decode_name(name).is_gemm or decode_name(name).is_fused_attention))
     left_us = np.maximum(small.duration_us - START_US, small.duration_us * steps / max(len(small), 1))
     left = np.minimum(left_us / np.maximum(small.duration_us, 1e-9), 1.0)
@@ -106,7 +108,9 @@ def _fused_or_replayed(small: Rows, steps: int) -> Effect:
 
 
 def _with_their_ops(trace: Trace, facts: Facts, calls: Rows) -> float | None:
-    """The share of the path that kernels explain together with the ops that launched them, but for ops that do more than that."""
+    """Return the share of the path that kernels explain together with the ops that launched them, but for ops that do more than
+    that.
+    """
     path, ops = facts.critical_path, distinct(calls.op[calls.op >= 0]).values
     long = ops[trace.slices.duration_us[ops] >= BUSY_ITSELF_US]
     ops = ops[~among(ops, long[self_us(trace.slices, trace.parent, long) >= BUSY_ITSELF_US])]
@@ -215,7 +219,7 @@ def _unfused_pointwise(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _large_ones(trace: Trace, facts: Facts, path: CriticalPath, rows: Rows) -> Seen | None:
-    """A few elementwise kernels, each of them long: at best one in each step does the work of all."""
+    """Return a few elementwise kernels, each of them long: at best one in each step does the work of all."""
     rows = rows.where((rows.duration_us >= SMALL_US) & (rows.step >= 0))
     share = path.explained_us(rows) / path.window_us
     if len(rows) < 2 * len(facts.steps) or share < UNFUSED_FEW:

@@ -127,7 +127,7 @@ def _device_copies(trace: Trace) -> Rows:
 
 
 def _by_path(trace: Trace, copies: Rows) -> dict[str, list[Activity]]:
-    """The copies by the outermost aten op around them and the op that made them, joined by " > "."""
+    """Return the copies by the outermost aten op around them and the op that made them, joined by " > "."""
     aten = trace.ops.where(trace.ops.is_named(lambda name: name.startswith("aten::")))
     is_outermost = np.zeros(len(trace.slices), bool)
     is_outermost[outermost(trace.slices, aten.at)] = True
@@ -302,8 +302,8 @@ def _recomputation(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _kept_less(trace: Trace, again: Rows, node: np.ndarray) -> int:
-    """The bytes that recomputation saves, where allocations were recorded: what each node of the backward pass has allocated when
-    it has computed again, all together, but for the largest, as one is there at a time.
+    """Return the bytes that recomputation saves, where allocations were recorded: what each node of the backward pass has
+    allocated when it has computed again, all together, but for the largest, as one is there at a time.
     """
     memory = trace.memory
     if not len(memory):
@@ -354,7 +354,7 @@ def _cache_by_cat(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _cats_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
-    """The same without a GPU: the ops themselves."""
+    """Return the same without a GPU: the ops themselves."""
     path, ops = facts.critical_path, named(trace.ops, "aten::cat")
     ops = Rows(trace.slices, ops.at, op=ops.at, step=trace.step_at(ops.start_ns))
     ops = ops.where(ops.step >= 0)
@@ -372,7 +372,7 @@ def _cats_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _kind_of_list(detail: Any) -> int:
-    """A number for the tensors of a list, by their rank and last dimension: those of one cache are alike. 0: not known."""
+    """Return a number for the tensors of a list, by their rank and last dimension: those of one cache are alike. 0: not known."""
     dims = detail.dims[0] if isinstance(detail, Inputs) and isinstance(detail.dims, tuple) and detail.dims else None
     first = dims[0] if isinstance(dims, tuple) and dims else None
     if not isinstance(first, tuple) or not first or not isinstance(first[-1], int):
@@ -381,7 +381,7 @@ def _kind_of_list(detail: Any) -> int:
 
 
 def _grow_in_a_step(rows: Rows) -> bool:
-    """Whether the calls of a step become longer and longer: almost every one, up to twice the first's time and more."""
+    """Return whether the calls of a step become longer and longer: almost every one, up to twice the first's time and more."""
     for (step,), row in rows.by(rows.step):
         times = row.duration_us
         if step >= 0 and len(row) >= FEWEST_CATS and times[-1] > 2 * times[0] and (np.diff(times) > 0).mean() >= GROWING:
@@ -390,7 +390,7 @@ def _grow_in_a_step(rows: Rows) -> bool:
 
 
 def _one_goes_into_the_next(trace: Trace, rows: Rows) -> bool:
-    """Whether, by the recorded shapes, the first input of most calls is as large as what an earlier call gave."""
+    """Return whether, by the recorded shapes, the first input of most calls is as large as what an earlier call gave."""
     ops = Rows(trace.slices, distinct(rows.op[rows.op >= 0]).values)
     made, grown = set(), 0
     for op in ops:

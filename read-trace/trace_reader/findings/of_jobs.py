@@ -43,7 +43,9 @@ class PlayedJob:
         return {places.index(self.job.late.rank): places.index(self.job.waits_longest.rank)}
 
     def choices(self) -> Choices | None:
-        """What the late rank and the findings that save most save together, to be chosen from; None where none is known to."""
+        """Return what the late rank and the findings that save most save together, to be chosen from; None where none is known
+        to.
+        """
         job, offered = self.job, list[tuple[Choice, Effects, dict[int, int]]]()
         if job.straggler is not None and job.late_gain is not None:
             advice = "Mend what keeps it, or let it do less: what its own trace shows."
@@ -76,7 +78,9 @@ class PlayedJob:
         return msgspec.structs.replace(finding, gain=gain)
 
     def _effects(self, finding: JobFinding) -> dict[int, Effect]:
-        """What following the advice does to each of the ranks that show it, also where it is too small there to be a finding."""
+        """Return what following the advice does to each of the ranks that show it, also where it is too small there to be a
+        finding.
+        """
         effects = {place: reading.effect(finding.slug) for place, reading in enumerate(self.readings)}
         return {place: effect for place, effect in effects.items() if effect is not None}
 
@@ -99,7 +103,7 @@ class PlayedJob:
 
 
 def without_gains(job: JobFacts, because: str) -> JobFacts:
-    """A job of which it is not known what changes bring, and why. A measured step stays known."""
+    """Return a job of which it is not known what changes bring, and why. A measured step stays known."""
     findings = tuple(msgspec.structs.replace(finding, gain_unknown_because=because) for finding in job.findings)
     known = job.plain.how != UNKNOWN or job.plain.unknown_because
     plain = job.plain if known else msgspec.structs.replace(job.plain, unknown_because=because)

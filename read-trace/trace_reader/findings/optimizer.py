@@ -60,7 +60,7 @@ def _unfused_optimizer(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _on_cpu(trace: Trace, path: CriticalPath) -> Seen | None:
-    """An optimizer of the CPU's that goes over the parameters, one operation after the other, and has a fused one."""
+    """Return an optimizer of the CPU's that goes over the parameters, one operation after the other, and has a fused one."""
     steps = trace.annotations.where(trace.annotations.is_named(FUSED_ON_CPU.__contains__))
     steps = steps.where((steps.start_ns >= path.start_ns) & (steps.end_ns <= path.end_ns))
     if not len(steps):
@@ -79,7 +79,7 @@ def _on_cpu(trace: Trace, path: CriticalPath) -> Seen | None:
 
 
 def _foreach(path: CriticalPath, steps: Rows, rows: Rows) -> Seen | None:
-    """An optimizer that goes over lists of parameters, one operation after the other."""
+    """Return an optimizer that goes over lists of parameters, one operation after the other."""
     kernels = f"{len(rows) / len(steps):.0f} kernels per optimizer step, each over a list of parameters"
     seen = f"{kernels} (foreach), and {us(steps.median_us)} of CPU time"
     spent = Rows(steps.slices, np.sort(np.concatenate([steps.at, rows.at])))

@@ -28,9 +28,9 @@ _WORK = (
 
 
 def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
-    """The function of the program that takes most of the steps, the innermost one of those that take as much, without those that
-    are all of a step, mostly the model's products, or launch most of what the GPU does. `stacks`: the same trace, loaded with
-    stacks.
+    """Return the function of the program that takes most of the steps, the innermost one of those that take as much, without
+    those that are all of a step, mostly the model's products, or launch most of what the GPU does. `stacks`: the same trace,
+    loaded with stacks.
     """
     if facts.verdict not in OF_THE_CPU or not facts.steps:
         return None
@@ -59,7 +59,7 @@ def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
 
 
 def _inside_us(work: Rows, spans: Rows) -> float:
-    """How long these ops, none in another, take inside the spans, on their threads."""
+    """Return how long these ops, none in another, take inside the spans, on their threads."""
     unions = {track: merged(one.start_ns, one.end_ns) for (track,), one in spans.by(spans.track)}
     return sum(cpu_us_of(one, unions[track]) for (track,), one in work.by(work.track) if track in unions)
 

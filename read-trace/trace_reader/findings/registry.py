@@ -75,18 +75,18 @@ def finding(
 
 
 def listed(names: Iterable[str], most: int = 3) -> str:
-    """The first names, and how many more there are."""
+    """Return the first names, and how many more there are."""
     names = list(names)
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def calls_of(trace: Trace, *kernels: KernelFacts) -> Rows:
-    """The slices of these kernels, copies or memsets."""
+    """Return the slices of these kernels, copies or memsets."""
     return trace.linked.where(trace.linked.is_named({k.name for k in kernels}.__contains__))
 
 
 def named(rows: Rows, *names: str) -> Rows:
-    """The rows that have one of these names."""
+    """Return the rows that have one of these names."""
     return rows.where(rows.is_named(names.__contains__))
 
 
@@ -106,7 +106,7 @@ def with_what_is_freed(trace: Trace, ops: Rows) -> Edit:
 
 
 def not_compiling(trace: Trace, calls: Rows) -> Rows:
-    """These calls without those that torch.compile makes while it compiles and tries out kernels."""
+    """Return these calls without those that torch.compile makes while it compiles and tries out kernels."""
     compiling = trace.slices.are_named(Kind.OP, is_compiling)
     return calls.where(innermost(trace.slices, trace.parent, calls.at, compiling) < 0) if compiling.any() else calls
 
@@ -117,7 +117,7 @@ def a_step(n: int, facts: Facts, one: str, many: str) -> str:
 
 
 def counted(n: int, steps: int, one: str, many: str) -> str:
-    """The same of so many steps."""
+    """Return the same of so many steps."""
     if steps and n % steps == 0:
         return f"{count(n // steps, one, many)} per step"
     return f"{count(n, one, many)} in {count(steps, 'step')}" if steps else count(n, one, many)

@@ -112,7 +112,7 @@ def _profiler_sync(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _final_sync_us(trace: Trace) -> float:
-    """The longest synchronizing call that ends after the last step; 0 for none."""
+    """Return the longest synchronizing call that ends after the last step; 0 for none."""
     return float(_final_syncs(trace).duration_us.max(initial=0)) if len(trace.steps) else 0.0
 
 

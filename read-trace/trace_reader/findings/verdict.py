@@ -27,7 +27,7 @@ ROUNDS_APART = 2.0  # times the shortest round of a measured step, from which on
 
 
 def verdict_sentence(facts: Facts) -> str:
-    """One line: what limits the run, its share of the critical path, and what makes up most of that."""
+    """Return one line: what limits the run, its share of the critical path, and what makes up most of that."""
     path = facts.critical_path
     if facts.verdict == "cpu-only":
         launched = sum(step.launches for step in facts.steps)
@@ -43,7 +43,7 @@ def verdict_sentence(facts: Facts) -> str:
 
 
 def health_lines(facts: Facts) -> list[str]:
-    """What of the recording cannot be, or proves that something is not in it, a line each; empty where all is well."""
+    """Return what of the recording cannot be, or proves that something is not in it, a line each; empty where all is well."""
     health, lines = facts.health, []
     if health.impossible:
         worst = max(health.impossible, key=lambda event: event.duration_us - event.left_us)
@@ -90,8 +90,8 @@ def health_lines(facts: Facts) -> list[str]:
 
 
 def plain_sentence(facts: Facts) -> str:
-    """One line: what a step takes without the profiler, where that was measured or differs from the recorded one, and what the
-    recorded run looks like, where the verdict on it is another one; else empty.
+    """Return one line: what a step takes without the profiler, where that was measured or differs from the recorded one, and what
+    the recorded run looks like, where the verdict on it is another one; else empty.
     """
     plain, recorded = facts.plain, facts.recorded_critical_path
     if plain.step_us is None or plain.high_us is None:
@@ -124,8 +124,8 @@ def far_rounds(plain: PlainRun) -> str:
 
 
 def cpu_lines(facts: Facts) -> str:
-    """One line: in which lines of Python the CPU is where the run waits for it; of one that the CPU limits and that was recorded
-    without stacks, how to see them.
+    """Return one line: in which lines of Python the CPU is where the run waits for it; of one that the CPU limits and that was
+    recorded without stacks, how to see them.
     """
     if facts.cpu_lines:
         told = ", ".join(
@@ -139,7 +139,7 @@ def cpu_lines(facts: Facts) -> str:
 
 
 def _busy(facts: Facts, step: str) -> str:
-    """What the GPU has to do in a step without the profiler."""
+    """Return what the GPU has to do in a step without the profiler."""
     if _busy_us(facts) > (facts.plain.high_us or 0.0):
         return f"it takes {step}"
     if facts.plain.how == ESTIMATED and _busy_us(facts) > (facts.plain.low_us or 0.0):
@@ -148,13 +148,15 @@ def _busy(facts: Facts, step: str) -> str:
 
 
 def _busy_us(facts: Facts) -> float:
-    """How long the GPU is busy with a step's work, on average."""
+    """Return how long the GPU is busy with a step's work, on average."""
     busy_us = [found.gpu_busy_us for found in facts.steps if found.gpu_busy_us is not None]
     return sum(busy_us) / max(len(busy_us), 1)
 
 
 def what_limits(path: CriticalPath) -> str:
-    """The share and the class of the path (of none with half of it, the two largest), and the two things that are most of it."""
+    """Return the share and the class of the path (of none with half of it, the two largest), and the two things that are most of
+    it.
+    """
     shares = [(name, share) for name, share in path.classes.items() if share > 0]
     limiting = shares[:2] if path.verdict == "mixed" else shares[:1]
     words = [f"{about(share)}{' of the critical path' * (not n)} is {CLASSES[name]}" for n, (name, share) in enumerate(limiting)]
@@ -168,7 +170,9 @@ def what_limits(path: CriticalPath) -> str:
 
 
 def cpu_sentence(facts: Facts, path: CriticalPath) -> str:
-    """What takes most of a run without a GPU: the share and the name of the two largest of its ops and of what is no op."""
+    """Return what takes most of a run without a GPU: the share and the name of the two largest of its ops and of what is no
+    op.
+    """
     told = [
         f"{about(time_us / path.window_us)}{f' of {denominator(facts)}' * (not n)} is {what}"
         for n, (what, time_us) in enumerate(cpu_breakdown(path)[:2])
@@ -182,7 +186,9 @@ def denominator(facts: Facts) -> str:
 
 
 def cpu_breakdown(path: CriticalPath) -> list[tuple[str, float]]:
-    """What a run without a GPU spends its time on: ops by name, what is in none, waiting for a DataLoader; the most first."""
+    """Return what a run without a GPU spends its time on: ops by name, what is in none, waiting for a DataLoader; the most
+    first.
+    """
     found = [(part.name, part.us) for part in path.ops]
     collective_us = sum(part.us for part in path.cpu if part.name == "collective")
     found.append((DURING_COLLECTIVES, collective_us))
@@ -192,7 +198,7 @@ def cpu_breakdown(path: CriticalPath) -> list[tuple[str, float]]:
 
 
 def largest_contributors(path: CriticalPath, name: str) -> list[tuple[str, float]]:
-    """What makes up a class of the path, with its time in us, the most first."""
+    """Return what makes up a class of the path, with its time in us, the most first."""
     if name == "cpu":
         return [(CPU_WORDS[part.name], part.us) for part in path.cpu]
     labels: dict[str, float] = {}

@@ -58,7 +58,7 @@ class Run(msgspec.Struct, frozen=True, eq=False):
 
 
 def _runs(trace: Trace) -> Iterator[Run]:
-    """The runs in the steps, thread by thread; of those that overlap, the first."""
+    """Yield the runs in the steps, thread by thread; of those that overlap, the first."""
     ops = trace.outer_ops
     ops = ops.where(~ops.is_named(lambda name: name in _LEFT_OUT or name.startswith(EVALUATE)))
     for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):
@@ -74,8 +74,8 @@ def _runs(trace: Trace) -> Iterator[Run]:
 
 
 def _may_be_silu(trace: Trace, rows: np.ndarray) -> bool:
-    """Whether a product is of two tensors of the shape of the sigmoid before it, as far as shapes are known; else it is a gate
-    of whole channels.
+    """Return whether a product is of two tensors of the shape of the sigmoid before it, as far as shapes are known; else it is a
+    gate of whole channels.
     """
     sigmoid, product = (shapes_of(trace.slices, row) for row in rows.tolist())
     return not product or product == 2 * sigmoid
@@ -109,8 +109,8 @@ def _written_out(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def may_chain(trace: Trace, candidate: Candidate) -> bool:
-    """Whether a round of a loop may take what the one before made, by the shapes of what goes in and of what the last product
-    makes; also where shapes do not tell.
+    """Return whether a round of a loop may take what the one before made, by the shapes of what goes in and of what the last
+    product makes; also where shapes do not tell.
     """
     on_thread = candidate.spans.where(candidate.spans.track == candidate.spans.track[0])
     first = on_thread.where(np.arange(len(candidate.ops)))
@@ -182,7 +182,7 @@ def _repeated_ops(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _of_the_steps(trace: Trace, spans: Rows) -> float:
-    """The share of the steps' time that spans take on the CPU or what they launched on the GPU, whichever is more."""
+    """Return the share of the steps' time that spans take on the CPU or what they launched on the GPU, whichever is more."""
     return max(spans.total_us, trace.launched_in(spans).total_us) / max(trace.steps.total_us, 1e-9)
 
 

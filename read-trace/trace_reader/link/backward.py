@@ -9,8 +9,8 @@ MOST_THREADS = 16  # that may have made the nodes of a backward pass
 
 
 def forward_ops(slices: Slices, parent: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The ops (rows) of the forward pass whose backward pass some of these calls or ops are part of, and the places of these in
-    `rows`.
+    """Return the ops (rows) of the forward pass whose backward pass some of these calls or ops are part of, and the places of
+    these in `rows`.
 
     Each thread numbers its nodes for itself, and autograd has a number of its own for each thread. Which thread that is, is told
     by where most of its nodes were made.

@@ -48,8 +48,8 @@ class Spans(msgspec.Struct, frozen=True, eq=False):
 
 
 def outliers(rows: Rows) -> np.ndarray:
-    """Which of these rows, in the order of their starts, are few, stand at one end, and are far from all others: a hundredth at
-    most, behind a gap of FAR times the time that the others take. Of fewer rows than MANY none is.
+    """Return which of these rows, in the order of their starts, are few, stand at one end, and are far from all others: a
+    hundredth at most, behind a gap of FAR times the time that the others take. Of fewer rows than MANY none is.
     """
     start_ns, end_ns, are_outliers = rows.start_ns, rows.end_ns, np.zeros(len(rows), bool)
     while (~are_outliers).sum() >= MANY:
@@ -65,9 +65,9 @@ def outliers(rows: Rows) -> np.ndarray:
 
 
 def repeated_range(slices: Slices, annotations: Rows) -> tuple[Found, np.ndarray] | None:
-    """Which annotations are the steps, as a mask: those that repeat, but for numbers in their names, on the thread that does the
-    work, and hold nearly all that it launches; of several, the outermost: also all outermost ones together, if most of them are
-    alike (one prefill, many decodes). None: there are none.
+    """Return which annotations are the steps, as a mask: those that repeat, but for numbers in their names, on the thread that
+    does the work, and hold nearly all that it launches; of several, the outermost: also all outermost ones together, if most of
+    them are alike (one prefill, many decodes). None: there are none.
     """
     thread = main_thread(slices)
     if thread is None:
@@ -106,8 +106,8 @@ def repeated_range(slices: Slices, annotations: Rows) -> tuple[Found, np.ndarray
 
 
 def ranges_among_ops(slices: Slices, parent: np.ndarray) -> np.ndarray:
-    """The rows of ops that are ranges of the program, in a file that has no annotation: as torch before 1.10 and some backends
-    write them. They hold ops of a library, and have neither inputs nor a number of autograd's.
+    """Return the rows of ops that are ranges of the program, in a file that has no annotation: as torch before 1.10 and some
+    backends write them. They hold ops of a library, and have neither inputs nor a number of autograd's.
     """
     if (slices.kind == Kind.ANNOTATION).any():
         return np.zeros(0, np.int64)
@@ -121,7 +121,7 @@ def ranges_among_ops(slices: Slices, parent: np.ndarray) -> np.ndarray:
 
 
 def _outermost(annotations: Rows, places: np.ndarray) -> np.ndarray:
-    """Those of these places that begin when no earlier one is open."""
+    """Return those of these places that begin when no earlier one is open."""
     there = annotations.where(places)
     start_ns, end_ns = there.start_ns, there.end_ns
     return places[start_ns >= np.append(np.iinfo(np.int64).min, np.maximum.accumulate(end_ns)[:-1])]
@@ -132,19 +132,19 @@ def _time_ns(rows: Rows) -> int:
 
 
 def _summed(at_ns: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The moments in order, and the weight of all before each, and of all."""
+    """Return the moments in order, and the weight of all before each, and of all."""
     order = np.argsort(at_ns, kind="stable")
     return at_ns[order], np.append(0.0, np.cumsum(weight[order]))
 
 
 def _held(there: Rows, at_ns: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """How much of what begins at these moments (as `_summed` gives them) is inside of each of these rows."""
+    """Return how much of what begins at these moments (as `_summed` gives them) is inside of each of these rows."""
     return before[np.searchsorted(at_ns, there.end_ns)] - before[np.searchsorted(at_ns, there.start_ns)]
 
 
 def _holds(annotations: Rows, places: np.ndarray, *moments: tuple[np.ndarray, np.ndarray]) -> bool:
-    """Whether of what begins at these moments (as `_summed` gives them) nearly all is inside of the annotations there, which do
-    not overlap.
+    """Return whether of what begins at these moments (as `_summed` gives them) nearly all is inside of the annotations there,
+    which do not overlap.
     """
     there = annotations.where(places)
     for at_ns, before in moments:
@@ -155,8 +155,8 @@ def _holds(annotations: Rows, places: np.ndarray, *moments: tuple[np.ndarray, np
 
 
 def found_spans(slices: Slices, parent: np.ndarray) -> tuple[Found, Spans] | None:
-    """What the program does again and again, if that is nearly all; else the whole recording as one step. None: nothing was
-    recorded of it.
+    """Return what the program does again and again, if that is nearly all; else the whole recording as one step. None: nothing
+    was recorded of it.
     """
     thread = main_thread(slices)
     if thread is None:
@@ -178,14 +178,14 @@ def found_spans(slices: Slices, parent: np.ndarray) -> tuple[Found, Spans] | Non
 
 
 def _outside(slices: Slices, thread: int, start_ns: int, end_ns: int) -> float:
-    """The share of the work that is launched before or after these moments."""
+    """Return the share of the work that is launched before or after these moments."""
     at_ns, weight = _work(slices, thread)
     outside = (at_ns < start_ns) | (at_ns >= end_ns)
     return float(weight[outside].sum() / max(weight.sum(), 1e-9))
 
 
 def _work(slices: Slices, thread: int) -> tuple[np.ndarray, np.ndarray]:
-    """When each GPU event was launched, and how long it took; without a GPU, the thread's outermost ops."""
+    """Return when each GPU event was launched, and how long it took; without a GPU, the thread's outermost ops."""
     rows, calls = slices.of(*ON_GPU), slices.of(Kind.CALL)
     calls = calls[slices.is_named(calls, is_launch)]
     if not len(rows):
@@ -202,7 +202,7 @@ def _work(slices: Slices, thread: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def with_spans(slices: Slices, spans: Spans) -> tuple[Slices, np.ndarray]:
-    """The slices with an annotation for each of the spans, and these annotations' rows."""
+    """Return the slices with an annotation for each of the spans, and these annotations' rows."""
     n = len(spans.start_ns)
     names = [*slices.names, *(f"{FOUND} {number}" for number in range(n))]
     new = {
@@ -223,8 +223,8 @@ def with_spans(slices: Slices, spans: Spans) -> tuple[Slices, np.ndarray]:
 
 
 def main_thread(slices: Slices) -> int | None:
-    """The track that launches most; without launches, whose ops take longest; one that does more than run backward passes, if
-    there is one. None: there are neither launches nor ops.
+    """Return the track that launches most; without launches, whose ops take longest; one that does more than run backward passes,
+    if there is one. None: there are neither launches nor ops.
     """
     calls = slices.of(Kind.CALL)
     launches = calls[slices.is_named(calls, is_launch)]
@@ -244,7 +244,7 @@ def main_thread(slices: Slices) -> int | None:
 
 
 def _launches(slices: Slices, thread: int) -> tuple[np.ndarray, np.ndarray]:
-    """When (ns, in order) the thread launches, where nothing is launched, when its ops begin; each counts as one."""
+    """Return when (ns, in order) the thread launches, where nothing is launched, when its ops begin; each counts as one."""
     calls = slices.of(Kind.CALL)
     launches = calls[slices.is_named(calls, is_launch)]
     rows = launches if len(launches) else slices.of(Kind.OP)
@@ -262,7 +262,9 @@ def _extent(slices: Slices, thread: int) -> tuple[int, int, int]:
 
 
 def _near(slices: Slices, rows: np.ndarray) -> np.ndarray:
-    """These rows of the CPU without what is far from the rest: what launched the GPU events that are, and what lies beyond it."""
+    """Return these rows of the CPU without what is far from the rest: what launched the GPU events that are, and what lies beyond
+    it.
+    """
     work = Rows(slices, slices.of(*ON_GPU))
     if not len(work):
         return rows[~outliers(Rows(slices, rows))]
@@ -279,8 +281,8 @@ def _near(slices: Slices, rows: np.ndarray) -> np.ndarray:
 
 
 def _elements(slices: Slices, parent: np.ndarray, thread: int) -> tuple[np.ndarray, np.ndarray]:
-    """What the thread does one after another, as rows and a label for each: ops, annotations, and calls that launch or wait for
-    the device, outermost ones; but one that takes most of the time is looked into.
+    """Return what the thread does one after another, as rows and a label for each: ops, annotations, and calls that launch or
+    wait for the device, outermost ones; but one that takes most of the time is looked into.
     """
     calls = slices.of(Kind.CALL)
     calls = calls[slices.is_named(calls, lambda name: is_launch(name) or is_synchronizing(name))]
@@ -301,7 +303,7 @@ def _elements(slices: Slices, parent: np.ndarray, thread: int) -> tuple[np.ndarr
 
 
 def _period_starts(labels: np.ndarray) -> np.ndarray:
-    """The places at which what is done begins again; empty where nothing repeats."""
+    """Return the places at which what is done begins again; empty where nothing repeats."""
     n, best, period = len(labels), 0.0, 0
     for candidate in sorted(_candidates(labels)):
         alike = float((labels[candidate:] == labels[:-candidate]).mean())
@@ -322,8 +324,8 @@ def _period_starts(labels: np.ndarray) -> np.ndarray:
 
 
 def _at_long_pauses(starts: np.ndarray, pauses_ns: np.ndarray) -> np.ndarray:
-    """The places at which a loop begins again that is around what begins at these places (a layer of a model, say): where the
-    longest pauses, LONG_PAUSE times the usual one, come before every so many of them. `pauses_ns`: before each element.
+    """Return the places at which a loop begins again that is around what begins at these places (a layer of a model, say): where
+    the longest pauses, LONG_PAUSE times the usual one, come before every so many of them. `pauses_ns`: before each element.
     """
     period = int(starts[1] - starts[0])
     for parts in range(2, len(starts) // 2 + 1):

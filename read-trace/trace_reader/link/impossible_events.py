@@ -24,8 +24,8 @@ class ImpossibleEvent(msgspec.Struct, frozen=True):
 
 
 def overlapping(work: Rows) -> int:
-    """How many events begin while another of their stream runs, where these are many: what stands in one row are then several
-    queues, and nothing is cut.
+    """Return how many events begin while another of their stream runs, where these are many: what stands in one row are then
+    several queues, and nothing is cut.
     """
     found = 0
     in_order = work.where(work.origin != Origin.GRAPH)
@@ -37,7 +37,9 @@ def overlapping(work: Rows) -> int:
 
 
 def cut_impossible(slices: Slices, work: Rows) -> tuple[ImpossibleEvent, ...]:
-    """The impossible events, in order of start. From here on, each ends in `slices` where the next one of its stream begins."""
+    """Return the impossible events, in order of start. From here on, each ends in `slices` where the next one of its stream
+    begins.
+    """
     found = []
     in_order = work.where(work.origin != Origin.GRAPH)  # the branches of a graph run beside each other
     for _, stream in in_order.by(in_order.track):

@@ -5,7 +5,7 @@ from trace_reader.model.rows import once
 
 
 def union_ns(start_ns: np.ndarray, end_ns: np.ndarray) -> int:
-    """The length of the union of intervals."""
+    """Return the length of the union of intervals."""
     none = np.zeros(len(start_ns), np.int64)
     return int(unions_ns(start_ns, end_ns, none, 1)[0])
 
@@ -31,7 +31,7 @@ def unions_ns(start_ns: np.ndarray, end_ns: np.ndarray, group: np.ndarray, group
 
 
 def merged(start_ns: np.ndarray, end_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The union of intervals, which are in order of start, as intervals that do not touch."""
+    """Return the union of intervals, which are in order of start, as intervals that do not touch."""
     if not len(start_ns):
         return start_ns, end_ns
     reached = np.maximum.accumulate(end_ns)
@@ -40,12 +40,12 @@ def merged(start_ns: np.ndarray, end_ns: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def within_ns(start_ns: np.ndarray, end_ns: np.ndarray, union: tuple[np.ndarray, np.ndarray]) -> int:
-    """How much of these intervals, which do not overlap, lies in a union as `merged` gives it."""
+    """Return how much of these intervals, which do not overlap, lies in a union as `merged` gives it."""
     return int(each_within_ns(start_ns, end_ns, union).sum())
 
 
 def each_within_ns(start_ns: np.ndarray, end_ns: np.ndarray, union: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """How much of each of these intervals lies in a union as `merged` gives it."""
+    """Return how much of each of these intervals lies in a union as `merged` gives it."""
     if not len(union[0]):
         return np.zeros(len(start_ns), np.int64)
     so_far = np.append(0, np.cumsum(union[1] - union[0]))
@@ -59,12 +59,12 @@ def each_within_ns(start_ns: np.ndarray, end_ns: np.ndarray, union: tuple[np.nda
 
 
 def has_overlaps(start_ns: np.ndarray, end_ns: np.ndarray, by_more_than_ns: int = 0) -> bool:
-    """Whether one of the intervals, which are in order of start, begins before an earlier one has ended."""
+    """Return whether one of the intervals, which are in order of start, begins before an earlier one has ended."""
     return bool(np.any(start_ns[1:] < np.maximum.accumulate(end_ns)[:-1] - by_more_than_ns))
 
 
 def without(union: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """What of the first union lies in none of the second."""
+    """Return what of the first union lies in none of the second."""
     edges = once(np.concatenate([*union, *other]))
     starts, ends = edges[:-1], edges[1:]
 
@@ -77,6 +77,6 @@ def without(union: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.nd
 
 
 def ranges(first: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """The numbers of several ranges, one range after the other."""
+    """Return the numbers of several ranges, one range after the other."""
     n = after - first
     return np.arange(int(n.sum())) + np.repeat(first - np.cumsum(n) + n, n)

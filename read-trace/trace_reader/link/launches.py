@@ -27,7 +27,7 @@ class Origin(IntEnum):
 
 
 def gpu_work(slices: Slices, parent: np.ndarray) -> Rows:
-    """The GPU events, with columns of their own: `call` and `op` (rows, -1 for none) and `origin`."""
+    """Return the GPU events, with columns of their own: `call` and `op` (rows, -1 for none) and `origin`."""
     rows = slices.of(*ON_GPU)
     call = _by_name(slices, rows, _launching_calls(slices, slices.correlation[rows]))
     op = np.full(len(rows), -1, np.int32)

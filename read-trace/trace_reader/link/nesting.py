@@ -107,7 +107,7 @@ def _next_wanted(parent: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def outermost(slices: Slices, rows: np.ndarray) -> np.ndarray:
-    """Those of `rows` (in order) that begin when no earlier one of their thread is open."""
+    """Return those of `rows` (in order) that begin when no earlier one of their thread is open."""
     kept = []
     for one in _by_track(slices, rows):
         reached = np.maximum.accumulate(slices.end_ns[one])
@@ -136,7 +136,7 @@ def self_us(slices: Slices, parent: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def _by_track(slices: Slices, rows: np.ndarray) -> Iterator[np.ndarray]:
-    """The rows of each track, in order."""
+    """Yield the rows of each track, in order."""
     if not len(rows):
         return
     track = slices.track[rows]

@@ -22,8 +22,8 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 def pauses(slices: Slices, steps: Rows, ends_ns: np.ndarray) -> tuple[Pause, ...]:
-    """The pauses of those steps that take ODD times as long as is usual, if one pause explains that; of three steps or more, and
-    not the first one's. None where they are more than half. `ends_ns`: when each step ends, its GPU work with it.
+    """Return the pauses of those steps that take ODD times as long as is usual, if one pause explains that; of three steps or
+    more, and not the first one's. None where they are more than half. `ends_ns`: when each step ends, its GPU work with it.
     """
     if len(steps) < 3:
         return ()
@@ -51,8 +51,8 @@ def pauses(slices: Slices, steps: Rows, ends_ns: np.ndarray) -> tuple[Pause, ...
 
 
 def _busy(slices: Slices, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What a thread does, in order of start; these starts; and until when an op or a call that began before each of it is open,
-    and before the end. Times in ns.
+    """Return what a thread does, in order of start; these starts; and until when an op or a call that began before each of it is
+    open, and before the end. Times in ns.
     """
     rows = rows[np.argsort(slices.start_ns[rows], kind="stable")]
     ends_ns = np.where(slices.kind[rows] == Kind.ANNOTATION, 0, slices.end_ns[rows])

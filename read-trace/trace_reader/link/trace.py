@@ -239,7 +239,7 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
         return order, track[order], start_ns[order]
 
     def launched_in(self, spans: Rows) -> Rows:
-        """What of the GPU's work the steps launched inside these spans, on their threads."""
+        """Return what of the GPU's work the steps launched inside these spans, on their threads."""
         order, tracks, starts_ns = self._launches
         places = [np.zeros(0, np.int64)]
         for (track,), one in spans.by(spans.track):
@@ -250,11 +250,11 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
         return self.launched.where(np.sort(np.concatenate(places)))
 
     def step_at(self, moment_ns: np.ndarray) -> np.ndarray:
-        """The index of the step that is open at each moment, or -1."""
+        """Return the index of the step that is open at each moment, or -1."""
         return _step_at(self.steps, moment_ns)
 
     def activities(self, rows: Rows | None = None) -> list[Activity]:
-        """The GPU's work (or these rows of it), one by one."""
+        """Return the GPU's work (or these rows of it), one by one."""
         rows = self.work if rows is None else rows
         every = zip(rows, rows.origin.tolist(), rows.call.tolist(), rows.op.tolist(), rows.step.tolist(), strict=True)
         return [
@@ -269,7 +269,7 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
         ]
 
     def events(self) -> "pandas.DataFrame":
-        """All slices as a DataFrame of pandas, a row each, in order of start.
+        """Return all slices as a DataFrame of pandas, a row each, in order of start.
 
         Columns: `name`, `kind` (op, annotation, call, kernel, memcpy, memset, overhead, gpu_annotation, and python
         where `load` was asked for stacks), `pid` and `tid` (of
@@ -303,7 +303,7 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
         )
 
     def _said(self) -> dict[str, list[Any]]:
-        """What each event says of itself: columns of `events`."""
+        """Return what each event says of itself: columns of `events`."""
         details: list[Any] = [*self.slices.details, None]  # the last for those that say nothing
         of = {
             "shapes": [detail.dims if isinstance(detail, Inputs) else None for detail in details],

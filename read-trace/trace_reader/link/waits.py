@@ -28,9 +28,9 @@ class Reason(IntEnum):
 
 
 def waits(calls: Rows, work: Rows) -> Rows:
-    """The calls that waited for the GPU, in order of their starts, with three columns: `reason`; of a copy `copied`, its place in
-    the GPU's `work` (-1: none); and `outlasts`, whether all recorded work had ended long before a synchronize did: then it waited
-    for what the file does not have.
+    """Return the calls that waited for the GPU, in order of their starts, with three columns: `reason`; of a copy `copied`, its
+    place in the GPU's `work` (-1: none); and `outlasts`, whether all recorded work had ended long before a synchronize did: then
+    it waited for what the file does not have.
 
     Of a synchronize it is not asked whether there was something to wait for.
     """
@@ -83,7 +83,9 @@ def _is_long(calls: Rows) -> np.ndarray:
 
 
 def _blocked_launches(work: Rows) -> np.ndarray:
-    """The rows of the calls that launched (kernels, copies, memsets), found their device's queue full, and waited for room."""
+    """Return the rows of the calls that launched (kernels, copies, memsets), found their device's queue full, and waited for
+    room.
+    """
     slices = work.slices
     work = work.where(work.call >= 0)
     found = [np.empty(0, np.int64)]

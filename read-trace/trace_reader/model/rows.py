@@ -41,7 +41,7 @@ class Rows:
         return [self.slices.names[name] for name in self.name.tolist()]
 
     def where(self, mask: np.ndarray) -> "Rows":
-        """Those for which `mask` (as long as the rows: booleans, or places) holds."""
+        """Return those for which `mask` (as long as the rows: booleans, or places) holds."""
         return Rows(self.slices, self.at[mask], **{name: column[mask] for name, column in self._more.items()})
 
     def is_named(self, test: Any) -> np.ndarray:
@@ -73,7 +73,7 @@ class Rows:
 
 
 def grouped(*keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The stable order that puts equal keys together, and where in it each group starts."""
+    """Return the stable order that puts equal keys together, and where in it each group starts."""
     *others, last = keys
     order = _order(last)
     for key in reversed(others):
@@ -87,7 +87,9 @@ def grouped(*keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def once(values: np.ndarray) -> np.ndarray:
-    """The distinct values, in order: as `np.unique`, which imports the masked arrays, and hashes what is nearly in order."""
+    """Return the distinct values, in order: as `np.unique`, which imports the masked arrays, and hashes what is nearly in
+    order.
+    """
     ordered = np.sort(values, kind="stable")
     new = np.ones(len(ordered), bool)
     np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
@@ -103,7 +105,7 @@ def among(values: np.ndarray, wanted: Any) -> np.ndarray:
 
 
 def _order(key: np.ndarray) -> np.ndarray:
-    """The stable order of integers. Of 16 bits, which the numbers of names and tracks need, numpy sorts in linear time."""
+    """Return the stable order of integers. Of 16 bits, which the numbers of names and tracks need, numpy sorts in linear time."""
     if key.itemsize > 2 and len(key) and key.min() >= -(2**15) and key.max() < 2**15:
         key = key.astype(np.int16)
     return np.argsort(key, kind="stable")
@@ -128,6 +130,6 @@ def distinct(values: np.ndarray) -> Distinct:
 
 
 def median(values: np.ndarray) -> float:
-    """The median of one value or more; of an even number, the mean of the two in the middle."""
+    """Return the median of one value or more; of an even number, the mean of the two in the middle."""
     values = np.sort(values)
     return float(values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2

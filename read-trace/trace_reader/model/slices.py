@@ -189,7 +189,7 @@ class Slices:
         )
 
     def of(self, *kinds: Kind) -> np.ndarray:
-        """The rows of these kinds, in order."""
+        """Return the rows of these kinds, in order."""
         wanted = self.kind == kinds[0]
         for kind in kinds[1:]:
             wanted |= self.kind == kind
@@ -212,7 +212,7 @@ class Slices:
 
 
 def _in_order(start_ns: np.ndarray, duration_us: np.ndarray) -> np.ndarray | None:
-    """The order by start and, of slices that start together, the longest first; None if they are in it."""
+    """Return the order by start and, of slices that start together, the longest first; None if they are in it."""
     later, same = start_ns[1:] > start_ns[:-1], start_ns[1:] == start_ns[:-1]
     if np.all(later | (same & (duration_us[1:] <= duration_us[:-1]))):
         return None

@@ -13,7 +13,7 @@ _LOADING = re.compile(r"(?:Module|Library)(?:Load|GetFunction|GetKernel)|GetFunc
 
 
 def is_launch(call: str) -> bool:
-    """Whether it launches kernels."""
+    """Return whether it launches kernels."""
     return bool(_LAUNCH.search(call))
 
 
@@ -22,35 +22,37 @@ def is_graph_launch(call: str) -> bool:
 
 
 def is_synchronizing(call: str) -> bool:
-    """Whether it waits for the GPU."""
+    """Return whether it waits for the GPU."""
     return "Synchronize" in call
 
 
 def is_copy(call: str) -> bool:
-    """Whether it copies memory. A copy from or to pageable memory can block until it is done, even if its name says Async."""
+    """Return whether it copies memory. A copy from or to pageable memory can block until it is done, even if its name says
+    Async.
+    """
     return "Memcpy" in call
 
 
 def is_free(call: str) -> bool:
-    """Whether it gives memory back to the device, which waits for the device first."""
+    """Return whether it gives memory back to the device, which waits for the device first."""
     return bool(_FREE.match(call))
 
 
 def manages_memory(call: str) -> bool:
-    """Whether it takes memory from the device or the host, or gives it back."""
+    """Return whether it takes memory from the device or the host, or gives it back."""
     return bool(_MEMORY.search(call)) and not is_copy(call)
 
 
 def loads_code(call: str) -> bool:
-    """Whether it loads a module, or a function out of one."""
+    """Return whether it loads a module, or a function out of one."""
     return bool(_LOADING.search(call))
 
 
 def begins_capture(call: str) -> bool:
-    """Whether it begins to capture a graph: what is launched from then on runs only when the graph is replayed."""
+    """Return whether it begins to capture a graph: what is launched from then on runs only when the graph is replayed."""
     return "BeginCapture" in call
 
 
 def asks_occupancy(call: str) -> bool:
-    """Whether it asks how many blocks of a kernel fit on a multiprocessor."""
+    """Return whether it asks how many blocks of a kernel fit on a multiprocessor."""
     return "Occupancy" in call

@@ -14,7 +14,7 @@ _REFERENCE = re.compile(r"[ST][0-9A-Z]*_")
 
 @cache
 def _demangler() -> Any:
-    """The C++ library's own function (Itanium C++ ABI, 3.3.4); None where there is no such library."""
+    """Return the C++ library's own function (Itanium C++ ABI, 3.3.4); None where there is no such library."""
     for library in LIBRARIES:
         try:
             function = ctypes.CDLL(library)["__cxa_demangle"]
@@ -27,7 +27,7 @@ def _demangler() -> Any:
 
 
 def demangled(name: str) -> str:
-    """The name as it stands in the program; as it is where it is none of C++, or too long or too tangled to be tried."""
+    """Return the name as it stands in the program; as it is where it is none of C++, or too long or too tangled to be tried."""
     if not name.startswith("_Z") or len(name) > LONGEST or not _MANGLED.fullmatch(name):
         return name
     demangle = _demangler()

@@ -125,12 +125,12 @@ CONVERTS = re.compile(r"(?:float16|bfloat16|half|float32|float8\w*)_?(?:to\w+)?_
 
 
 def is_collective(name: str) -> bool:
-    """Whether a kernel is communication between devices: NCCL's, RCCL's and kin."""
+    """Return whether a kernel is communication between devices: NCCL's, RCCL's and kin."""
     return _COLLECTIVE.search(name) is not None
 
 
 def is_collective_on_cpu(annotation: str) -> bool:
-    """Whether an annotation is around the work of a backend that communicates on the CPU."""
+    """Return whether an annotation is around the work of a backend that communicates on the CPU."""
     return _ON_CPU.match(annotation) is not None
 
 
@@ -145,7 +145,7 @@ def decode_name(name: str) -> KernelName:
 
 
 def work_of_part(name: str) -> str | None:
-    """The kind of work that a part of a name says, of libraries that have no names of a fixed form."""
+    """Return the kind of work that a part of a name says, of libraries that have no names of a fixed form."""
     return next((work for work, part in _BY_A_PART if part.search(name)), None)
 
 
@@ -239,7 +239,7 @@ VIEWS = ("_unsafe_view", "view", "reshape", "expand", "t", "transpose", "permute
 
 
 def split_ops(text: str) -> tuple[str, ...]:
-    """The ops in Inductor's `_unsafe_view_gelu_mul`: `_unsafe_view`, `gelu`, `mul`."""
+    """Return the ops in Inductor's `_unsafe_view_gelu_mul`: `_unsafe_view`, `gelu`, `mul`."""
     ops = []
     rest = text.rstrip("_")
     while rest:
@@ -391,7 +391,7 @@ def _other_cublas(name: str, match: re.Match[str]) -> KernelName:
 
 
 def _bare_function(name: str) -> str:
-    """The function of a C++ signature: `void a::b<c>(d)` is `b`."""
+    """Return the function of a C++ signature: `void a::b<c>(d)` is `b`."""
     bare = re.sub(r"^(?:void|static void) ", "", name).replace("(anonymous namespace)::", "")
     bare = re.split(r"[<(]", bare, maxsplit=1)[0]
     return bare.rsplit("::", 1)[-1].strip() or name

@@ -19,5 +19,5 @@ CONVERTING_OPS = frozenset(["aten::masked_fill_", *(f"aten::{op}{_}" for op in (
 
 
 def is_device_copy(name: str) -> bool:
-    """Whether a memcpy of this name stays on the device."""
+    """Return whether a memcpy of this name stays on the device."""
     return "DtoD" in name or "DeviceToDevice" in name

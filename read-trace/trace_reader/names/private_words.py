@@ -51,7 +51,7 @@ class Private(msgspec.Struct, frozen=True):
     weak: dict[str, str]
 
     def finds(self, with_weak: bool) -> re.Pattern[str] | None:
-        """What finds these words in a text: the weak ones only as whole words."""
+        """Return what finds these words in a text: the weak ones only as whole words."""
         told = []
         for word in sorted(self.strong, key=lambda word: (-len(word), word)):
             domain = rf"(?:\.(?!(?:{'|'.join(_EXTENSIONS)})(?![\w-]))[A-Za-z][\w-]*)*" if self.strong[word] == "host" else ""
@@ -64,18 +64,18 @@ class Private(msgspec.Struct, frozen=True):
         return re.compile("|".join(told), re.IGNORECASE) if told else None
 
     def kind(self, text: str) -> str:
-        """What a word that was found is."""
+        """Return what a word that was found is."""
         word = text.lower()
         return self.strong.get(word) or self.weak.get(word) or "host"
 
 
 def is_private_key(key: str) -> bool:
-    """Whether what stands under this key is a host, a user, a job or their folder."""
+    """Return whether what stands under this key is a host, a user, a job or their folder."""
     return key.lower() in _KEYS or not _KEY_PIECES.isdisjoint(pieces(key))
 
 
 def private_words(said: Iterable[tuple[str, str]]) -> Private:
-    """The words that these strings, each with the key that it stands under (empty for none), call so."""
+    """Return the words that these strings, each with the key that it stands under (empty for none), call so."""
     private = Private({}, {})
     for key, text in said:
         if is_private_key(key) and not (key.lower() in _PATH_KEYS or (_ROOTED.match(text) and "://" not in text)):

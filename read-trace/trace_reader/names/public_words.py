@@ -14,5 +14,5 @@ def public_words() -> frozenset[str]:
 
 
 def pieces(word: str) -> list[str]:
-    """A word's parts in lower case, as capitals set them apart: `CUDAFunctor` is `cuda` and `functor`."""
+    """Return a word's parts in lower case, as capitals set them apart: `CUDAFunctor` is `cuda` and `functor`."""
     return [piece.lower() for piece in _PIECE.findall(word)]

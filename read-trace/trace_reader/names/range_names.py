@@ -14,24 +14,26 @@ _NODE = re.compile(r"Backward\d*$")  # of autograd
 
 
 def is_step(name: str) -> bool:
-    """Whether a range is the profiler's own of a step."""
+    """Return whether a range is the profiler's own of a step."""
     return STEP.match(name) is not None
 
 
 def is_torchs_range(name: str) -> bool:
-    """Whether torch opens a range of this name: no op, though torch before 1.10 and some backends give it an op's category."""
+    """Return whether torch opens a range of this name: no op, though torch before 1.10 and some backends give it an op's
+    category.
+    """
     return _TORCHS.match(name) is not None
 
 
 def is_part_of_a_step(name: str) -> bool:
-    """Whether a range of this name is a part of a step: torch's own of a module, a compiled graph, the optimizer, a collective,
-    or a layer with its number.
+    """Return whether a range of this name is a part of a step: torch's own of a module, a compiled graph, the optimizer, a
+    collective, or a layer with its number.
     """
     return is_torchs_range(name) or _PARTS.match(name) is not None or _LAYERS.match(name) is not None
 
 
 def may_be_a_range(name: str) -> bool:
-    """Whether, in a file that gives ranges an op's category, a name is a range's: no `library::op`, no autograd node, and nothing
-    of torch.compile's.
+    """Return whether, in a file that gives ranges an op's category, a name is a range's: no `library::op`, no autograd node, and
+    nothing of torch.compile's.
     """
     return "::" not in name and _NODE.search(name) is None and _COMPILED.match(name) is None

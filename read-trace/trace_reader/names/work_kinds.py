@@ -18,7 +18,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*$")
 
 
 def work_kind(name: str, kind: Kind, op: str | None, launch: str | None, in_optimizer: bool = False) -> str:
-    """The kind of a GPU event's work, one of WORK_KINDS; the first that fits.
+    """Return the kind of a GPU event's work, one of WORK_KINDS; the first that fits.
 
     `op` and `launch` are the names of the CPU op and of the call that launched it (None: not in the trace); `in_optimizer`:
     whether that op lies in an annotation of an optimizer's step.
@@ -46,7 +46,7 @@ def work_kind(name: str, kind: Kind, op: str | None, launch: str | None, in_opti
 
 
 def cpu_kind(kind: Kind, name: str, is_step: bool) -> str:
-    """The kind of a slice of the CPU, one of CPU_KINDS. `is_step`: whether it is one of the trace's steps."""
+    """Return the kind of a slice of the CPU, one of CPU_KINDS. `is_step`: whether it is one of the trace's steps."""
     if kind == Kind.ANNOTATION:
         return "step" if is_step else "annotation"
     if kind == Kind.OVERHEAD:
@@ -70,6 +70,8 @@ def _normalizes(name: str, op: str) -> bool:
 
 
 def _is_from_a_module(name: str, op: str | None, launch: str | None) -> bool:
-    """Whether a kernel of unknown make was launched as Triton's are: a plain name, by the driver, by no op of PyTorch's own."""
+    """Return whether a kernel of unknown make was launched as Triton's are: a plain name, by the driver, by no op of PyTorch's
+    own.
+    """
     by_driver = launch is not None and launch.startswith("cuLaunch")
     return by_driver and _IDENTIFIER.match(name) is not None and (op is None or not op.startswith("aten::"))

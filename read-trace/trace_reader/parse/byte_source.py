@@ -106,7 +106,7 @@ class Blocks:
 
 
 def _ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """The same blocks, made by a thread while the earlier ones are used."""
+    """Yield the same blocks, made by a thread while the earlier ones are used."""
     made: queue.Queue[bytes | BaseException | None] = queue.Queue(AHEAD)
     gone = threading.Event()
 
@@ -137,7 +137,9 @@ def _ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def form_of(first: bytes) -> str | None:
-    """The form of a file that begins with these bytes, where it is a trace in another one than JSON: "perfetto" or "nsys"."""
+    """Return the form of a file that begins with these bytes, where it is a trace in another one than JSON: "perfetto" or
+    "nsys".
+    """
     if first.startswith(GZIP_MAGIC):
         try:
             first = zlib.decompressobj(wbits=_GZIP_HEADER).decompress(first[:BEGINNING_BYTES], BEGINNING_BYTES)
@@ -148,7 +150,7 @@ def form_of(first: bytes) -> str | None:
 
 
 def _converted(form: str, source: str, blocks: Blocks) -> Blocks:
-    """The Chrome trace that a trace in another form is. Raises NotATraceError, MissingExtraError."""
+    """Return the Chrome trace that a trace in another form is. Raises NotATraceError, MissingExtraError."""
     if form == "perfetto":
         from trace_reader.parse.perfetto_trace import as_chrome as of_perfetto  # here, and below: most traces are JSON
 
@@ -201,12 +203,12 @@ def open_blocks(source: str, progress: Callable[[float], None] | None = None, ah
 
 
 def is_remote(source: str) -> bool:
-    """Whether a path is one for fsspec: s3://..., gs://..., file://..."""
+    """Return whether a path is one for fsspec: s3://..., gs://..., file://..."""
     return _REMOTE.match(source) is not None
 
 
 def list_folder(source: str) -> list[str] | None:
-    """The paths in a folder, or None if `source` is none. Raises TraceError, MissingExtraError."""
+    """Return the paths in a folder, or None if `source` is none. Raises TraceError, MissingExtraError."""
     fsspec = _fsspec() if is_remote(source) else None
     try:
         if fsspec is None:
@@ -221,7 +223,7 @@ def list_folder(source: str) -> list[str] | None:
 
 
 def size_of(source: str) -> int:
-    """The bytes of a file; 0 where that cannot be told."""
+    """Return the bytes of a file; 0 where that cannot be told."""
     try:
         if is_remote(source):
             system, path = _fsspec().core.url_to_fs(source)
@@ -250,7 +252,7 @@ def _fsspec() -> Any:
 
 
 def traces_in(folder: str) -> str:
-    """What to do with a folder, in words."""
+    """Return what to do with a folder, in words."""
     for ending in (".json", ".json.gz", ".pftrace", ".sqlite"):
         for pattern in (f"*{ending}", f"*/*{ending}"):
             if next(Path(folder).glob(pattern), None):
@@ -266,6 +268,6 @@ class Bytes(msgspec.Struct, frozen=True):
 
 
 def read_bytes(source: str) -> Bytes:
-    """All bytes of the file at the path `source`, or of standard input for "-". Raises TraceError."""
+    """Return all bytes of the file at the path `source`, or of standard input for "-". Raises TraceError."""
     with open_blocks(source) as blocks:
         return Bytes(b"".join(blocks), blocks.damage)

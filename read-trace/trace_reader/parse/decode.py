@@ -115,7 +115,7 @@ def _on_all_cores(source: str, progress: Callable[[float], None] | None, stacks:
 
 
 def _decode_part(part: Part, epoch: bool, stacks: bool) -> tuple[int, Any, bytes] | None:
-    """How many events are in a part, their columns, and what follows it; None where one of them is not as it should be."""
+    """Return how many events are in a part, their columns, and what follows it; None where one of them is not as it should be."""
     decoder = _Decoder(part, shown(part.path), stacks)
     decoder.prepare(epoch)
     if not decoder.take_part(iter(part), bytearray(b"[")) or decoder.header or part.damage:
@@ -204,7 +204,7 @@ class _Decoder:
             buffer += block
 
     def _cut(self, buffer: bytearray, position: int, searched: int) -> re.Match[bytes] | None:
-        """Where a piece that begins at `position` can end."""
+        """Return where a piece that begins at `position` can end."""
         if found := _BOUNDARY.search(buffer, max(position + PIECE_BYTES, searched)):
             return found
         if len(buffer) - position > LARGEST_PIECE_BYTES:  # of events whose "ph" stands behind other objects, perhaps
@@ -258,7 +258,7 @@ class _Decoder:
         return buffer
 
     def _list_start(self, buffer: bytearray, whole: bool) -> int | None:
-        """The position after the `[` of the events, or None: not in the buffer, which is not the `whole` file."""
+        """Return the position after the `[` of the events, or None: not in the buffer, which is not the `whole` file."""
         opening = _OPENING.match(buffer)
         if opening is None:
             raise NotATraceError(f"{self.path}: {what_it_is(self.path, bytes(buffer[:20]))}")
@@ -286,7 +286,7 @@ class _Decoder:
         raise NotATraceError(f"{self.path}: no trace: there is no list traceEvents in it{damage}")
 
     def _add_to_header(self, text: bytes | bytearray | str) -> bool:
-        """Whether it can be read."""
+        """Return whether it can be read."""
         try:
             header = json.loads(mended(text if isinstance(text, str) else text.decode(errors="replace")))
         except (ValueError, RecursionError):
@@ -358,8 +358,8 @@ class _Decoder:
         return left
 
     def _goes_on(self, between: str) -> bool:
-        """Whether the event that follows is one of this trace: between the list's end and it stand a bracket too much, a broken
-        event, or other keys of the trace, perhaps with the key of a second list.
+        """Return whether the event that follows is one of this trace: between the list's end and it stand a bracket too much, a
+        broken event, or other keys of the trace, perhaps with the key of a second list.
         """
         if lost := len(_PH.findall(between)):
             self._bad("cannot be read as JSON", lost)

@@ -11,7 +11,9 @@ from trace_reader.parse.event_types import Args
 
 
 def detail_of(key: Any) -> Footprint | Inputs | Region | int | str | None:
-    """What a key of the details stands for: a kernel's arguments, an op's, a size in bytes, a line of Python, or a region."""
+    """Return what a key of the details stands for: a kernel's arguments, an op's, a size in bytes, a line of Python, or a
+    region.
+    """
     if isinstance(key, bytes):  # an op's: its inputs' dims, types and strides
         try:
             return Inputs(*map(_as_tuples, msgspec.json.decode(b"[" + key + b"]")))
@@ -39,7 +41,7 @@ def detail_of(key: Any) -> Footprint | Inputs | Region | int | str | None:
 
 
 def collective_key(args: Args) -> Any:
-    """What a kernel of NCCL says of its message; None for other kernels."""
+    """Return what a kernel of NCCL says of its message; None for other kernels."""
     if args.collective is None:
         return None
     peer = args.sender if args.receiver is None else args.receiver
@@ -75,7 +77,7 @@ def _value(text: bytes | None) -> Any:
 
 
 def integer(value: Any) -> int | None:
-    """An integer that may be written as a number or as a string; None for anything else."""
+    """Return an integer that may be written as a number or as a string; None for anything else."""
     try:
         whole = isinstance(value, str) or (isinstance(value, float) and value.is_integer())
         number = value if type(value) is int else int(value) if whole else None
@@ -85,7 +87,9 @@ def integer(value: Any) -> int | None:
 
 
 def integers(values: list[Any], unsigned: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """A column of integers of 64 bits (0 where there is none), and where there is one. `unsigned` ones stand as signed ones."""
+    """Return a column of integers of 64 bits (0 where there is none), and where there is one. `unsigned` ones stand as signed
+    ones.
+    """
     try:
         if bool in set(map(type, values)):
             raise TypeError("an array takes true for 1")
@@ -99,7 +103,7 @@ def integers(values: list[Any], unsigned: bool = False) -> tuple[np.ndarray, np.
 
 
 def _numbers(value: Any) -> tuple[int, ...] | None:
-    """A grid or block: a list of numbers, which some traces hold as a string."""
+    """Return a grid or block: a list of numbers, which some traces hold as a string."""
     if isinstance(value, str):
         value = re.findall(r"\d+", value)
     if not isinstance(value, list) or not value:

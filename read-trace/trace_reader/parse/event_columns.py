@@ -141,7 +141,7 @@ class EventColumns:
             self._take_counters([self.counter_type(event.name, event.pid, event.ts, _decoded(_DECODE_VALUES, event.args))])
 
     def state(self) -> dict[str, Any] | None:
-        """What another process needs to go on: see `merge`. None where it would have to look at the events again."""
+        """Return what another process needs to go on: see `merge`. None where it would have to look at the events again."""
         if self._at_zero or self._large:
             return None
         return {
@@ -198,8 +198,8 @@ class EventColumns:
         return self.skipped["zero timestamp"] + self._zero_durations
 
     def finish(self) -> tuple[Slices, Memory, Counters, np.ndarray, int] | None:
-        """The slices, the allocations and frees, the hardware counters, when the functions of Python begin, and when the first
-        slice starts (ns by the file's own clock). None: no slice.
+        """Return the slices, the allocations and frees, the hardware counters, when the functions of Python begin, and when the
+        first slice starts (ns by the file's own clock). None: no slice.
         """
         self._judge_zeros()
         if not self._columns:
@@ -385,7 +385,7 @@ class EventColumns:
         return number if 0 <= number < 2**61 else -2 - self._large[number]
 
     def _streams(self, all_args: list[Args], slices: list[Any]) -> list[int]:
-        """The numbers of the tracks (device, stream); from pid and tid where the arguments lack them."""
+        """Return the numbers of the tracks (device, stream); from pid and tid where the arguments lack them."""
         tracks, ids = self._tracks, (int, str)
         return [
             tracks[
@@ -424,7 +424,7 @@ class EventColumns:
             self._append(self._at_zero, np.array([self._codes[event.cat] for event in self._at_zero], np.uint8), judged=True)
 
     def _decoded_memory(self, zero_ns: int) -> Memory:
-        """The allocations and frees; `zero_ns` is the time of the first slice."""
+        """Return the allocations and frees; `zero_ns` is the time of the first slice."""
         columns = [np.concatenate(parts) for parts in zip(*self._memory, strict=True)] or [np.zeros(0, np.int64)] * 6
         if np.any(columns[0][1:] < columns[0][:-1]):
             order = np.argsort(columns[0], kind="stable")
@@ -439,7 +439,7 @@ class EventColumns:
         return Counters(at_ns - zero_ns, series, value, list(self._series))
 
     def _distinct_details(self, *columns: np.ndarray) -> list[Any]:
-        """The details, equal ones once; the columns are renumbered. One that is written in two ways has two keys."""
+        """Return the details, equal ones once; the columns are renumbered. One that is written in two ways has two keys."""
         numbers: dict[Any, int] = {}
         found = []
         for key in self._details:
@@ -494,7 +494,9 @@ def _written(stack: msgspec.Raw) -> bytes | None:
 
 
 def _told_apart(values: msgspec.Raw) -> bytes:
-    """The values of an op's other inputs, where a list or a flag is among them; numbers alone are too many, and say little."""
+    """Return the values of an op's other inputs, where a list or a flag is among them; numbers alone are too many, and say
+    little.
+    """
     text = bytes(values)
     return text if b'"[' in text or b'e"' in text else NULL_VALUES
 
@@ -518,7 +520,7 @@ def _nodes(ops: list[Args]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _decoded(decoder: msgspec.json.Decoder, raw: msgspec.Raw) -> Any:
-    """An event's args, or None where they are missing, no object, or no text."""
+    """Return an event's args, or None where they are missing, no object, or no text."""
     try:
         return decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):

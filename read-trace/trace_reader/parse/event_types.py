@@ -31,8 +31,8 @@ NULL = msgspec.Raw(b"null")
 
 
 def is_of_unknown_device(category: Any, args: Any) -> bool:
-    """Whether an event of a category that is not read is the work of a device of a kind that this reader does not know: by its
-    name, or since it has a device and a stream.
+    """Return whether an event of a category that is not read is the work of a device of a kind that this reader does not know: by
+    its name, or since it has a device and a stream.
     """
     if isinstance(category, str) and _OF_A_DEVICE.match(category) is not None:
         return True

@@ -40,5 +40,5 @@ _JSON = re.compile(rb'\s*[{\[]\s*(?:["{\[\]}]|$)')
 
 
 def is_perfetto(start: bytes) -> bool:
-    """Whether a file that begins so is a trace in Perfetto's own format: a packet, and no JSON behind an empty line."""
+    """Return whether a file that begins so is a trace in Perfetto's own format: a packet, and no JSON behind an empty line."""
     return len(start) > 1 and start.startswith(b"\x0a") and not _JSON.match(start)

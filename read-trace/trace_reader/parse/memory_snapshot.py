@@ -82,7 +82,7 @@ class _Plain(pickle.Unpickler):
 
 
 def loads(data: bytes) -> Any:
-    """The value that the pickle holds. Raises NotPlainError. In a thread, whose stack is as deep as the data can be."""
+    """Return the value that the pickle holds. Raises NotPlainError. In a thread, whose stack is as deep as the data can be."""
     found: list[Any] = []
 
     def load() -> None:
@@ -109,7 +109,7 @@ def loads(data: bytes) -> Any:
 
 
 def read_snapshot(path: str) -> Snapshot:
-    """The snapshot at `path`. Raises TraceError, NotATraceError."""
+    """Return the snapshot at `path`. Raises TraceError, NotATraceError."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -210,7 +210,7 @@ class _Reading:
                 self.lost += 1
 
     def _stack(self, frames: Any) -> int:
-        """The number of a stack; -1 where there is none."""
+        """Return the number of a stack; -1 where there is none."""
         if not isinstance(frames, list) or not frames:
             return -1
         if (known := self._seen.get(id(frames))) is not None:

@@ -26,7 +26,7 @@ _SIZES = re.compile(r"\bsizes = (\[.*?\])(?:, input_op_ids\b|$)", re.DOTALL)
 
 
 def as_chrome(path: str) -> bytes:
-    """The JSON of a Chrome trace. Raises NotATraceError: a database that cannot be read, or is none of nsys'."""
+    """Return the JSON of a Chrome trace. Raises NotATraceError: a database that cannot be read, or is none of nsys'."""
     try:
         with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
             export = _Export(database)
@@ -150,7 +150,7 @@ class _Export:
 
 
 def _thread(number: Any) -> dict[str, Any]:
-    """A serialized id: the process in bits 24 to 47, the thread in the lower ones."""
+    """Return a serialized id: the process in bits 24 to 47, the thread in the lower ones."""
     return {"pid": number >> 24 & 0xFFFFFF, "tid": number & 0xFFFFFF} if isinstance(number, int) else {"pid": 0, "tid": 0}
 
 

@@ -58,14 +58,16 @@ class Part:
                 raise NotATraceError(f"{self.path}: longer than it says itself")
 
     def _cut(self, data: bytes, position: int) -> re.Match[bytes]:
-        """Where the first event behind `position` begins: the part before it and the one that begins here find the same."""
+        """Return where the first event behind `position` begins: the part before it and the one that begins here find the
+        same.
+        """
         found = self._boundary.search(data, position, position + WINDOW_BYTES)
         if found is None:
             raise NotATraceError(f"{self.path}: no event ends near by")
         return found
 
     def _from_start(self) -> Iterator[bytes]:
-        """The bytes from `start` on."""
+        """Yield the bytes from `start` on."""
         with open(self.path, "rb") as file:
             if file.read(2) != GZIP_MAGIC:
                 file.seek(self.start)
@@ -92,8 +94,8 @@ def _filled(data: bytes, blocks: Iterator[bytes], size: int) -> bytes:
 
 
 def cut(source: str, boundary: re.Pattern[bytes], progress: Callable[[float], None] | None) -> list[Part]:
-    """The parts of a file, which take about the same time. None for one that is small or no plain file, or where no processes
-    can be started.
+    """Return the parts of a file, which take about the same time. None for one that is small or no plain file, or where no
+    processes can be started.
     """
     try:
         if not os.path.isfile(source):
@@ -115,8 +117,8 @@ def cut(source: str, boundary: re.Pattern[bytes], progress: Callable[[float], No
 
 
 def _unzipped_bytes(path: str) -> tuple[int, bool]:
-    """The size of a file, and whether it is zipped: then the unzipped size that stands in its last four bytes (RFC 1952), less
-    than the real one where it is several files in a row, or 4 GB and more.
+    """Return the size of a file, and whether it is zipped: then the unzipped size that stands in its last four bytes (RFC 1952),
+    less than the real one where it is several files in a row, or 4 GB and more.
     """
     with open(path, "rb") as file:
         is_zipped = file.read(2) == GZIP_MAGIC

@@ -21,7 +21,7 @@ _STREAM = re.compile(r"(?:\[\d+\] )?stream (\d+)")
 
 
 def as_chrome(data: bytes, path: str) -> tuple[bytes, str]:
-    """The JSON of a Chrome trace, and what of it could not be read, in words. Raises NotATraceError, MissingExtraError."""
+    """Return the JSON of a Chrome trace, and what of it could not be read, in words. Raises NotATraceError, MissingExtraError."""
     try:
         from google.protobuf.message import DecodeError
         from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
@@ -45,7 +45,7 @@ def as_chrome(data: bytes, path: str) -> tuple[bytes, str]:
 
 
 def _packets(data: bytes) -> Iterator[tuple[bytes | None, int]]:
-    """The packets, each with the place behind it; None for what is none, with its place."""
+    """Yield the packets, each with the place behind it; None for what is none, with its place."""
     view, position = memoryview(data), 0
     while position < len(data):
         if data[position] != _PACKET:
@@ -242,7 +242,7 @@ def _whole(text: str | None) -> int | None:
 
 
 def _text(value: str | bytes) -> str:
-    """A string, also one that is not UTF-8, which the messages give as bytes."""
+    """Return a string, also one that is not UTF-8, which the messages give as bytes."""
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 
@@ -251,7 +251,7 @@ def _key(item: Any, names: _Names) -> str:
 
 
 def _value(item: Any, names: _Names) -> Any:
-    """The value of a debug annotation, which may hold others."""
+    """Return the value of a debug annotation, which may hold others."""
     if item.dict_entries:
         return {_key(entry, names): _value(entry, names) for entry in item.dict_entries}
     if item.array_values:

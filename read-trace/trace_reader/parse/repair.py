@@ -9,7 +9,7 @@ from typing import Any
 
 
 def _decimal(text: str) -> Decimal | None:
-    """A number with all its digits; None for one whose power of ten no computer holds."""
+    """Return a number with all its digits; None for one whose power of ten no computer holds."""
     try:
         return Decimal(text)
     except ArithmeticError:
@@ -88,7 +88,9 @@ def one_by_one(text: str, take: Callable[[Any], None], bad: Callable[[str, int],
 
 
 def _element(text: str, position: int) -> tuple[Any, int] | None:
-    """A whole element of the list that is no object, and where it ends; None where a bracket or a letter stands by itself."""
+    """Return a whole element of the list that is no object, and where it ends; None where a bracket or a letter stands by
+    itself.
+    """
     try:
         value, end = _LENIENT.raw_decode(text, position)
     except (ValueError, RecursionError):
@@ -98,7 +100,7 @@ def _element(text: str, position: int) -> tuple[Any, int] | None:
 
 
 def _skip(text: str, position: int, bad: Callable[[str, int], None], least: int = 0) -> int:
-    """Where the next event begins after what is none; what is lost up to there, at `least` so much, is counted."""
+    """Return where the next event begins after what is none; what is lost up to there, at `least` so much, is counted."""
     found = FIRST_EVENT.search(text, position)
     end = found.start() if found else len(text)
     bad("stands between two events, and is none", max(text.count('"ph"', position, end), least))
@@ -106,8 +108,8 @@ def _skip(text: str, position: int, bad: Callable[[str, int], None], least: int 
 
 
 def next_event(text: str, final: bool) -> int | None:
-    """Where the first event of `text` begins, also one whose "ph" stands behind other objects; the first object where none of the
-    nearest can be read and no more of the text comes (`final`). None: there is none, or not yet all of it.
+    """Return where the first event of `text` begins, also one whose "ph" stands behind other objects; the first object where none
+    of the nearest can be read and no more of the text comes (`final`). None: there is none, or not yet all of it.
     """
     if found := FIRST_EVENT.search(text):
         return found.start()
@@ -119,12 +121,12 @@ def next_event(text: str, final: bool) -> int | None:
 
 
 def _is_cut_off(error: Exception, text: str) -> bool:
-    """Whether it may only be that the text was cut inside an event."""
+    """Return whether it may only be that the text was cut inside an event."""
     return isinstance(error, json.JSONDecodeError) and (error.pos >= len(text) - 1 or error.msg.startswith("Unterminated"))
 
 
 def _next_object(text: str, position: int) -> tuple[int | None, int]:
-    """Where a broken event ends at the latest and the next one begins, of events whose "ph" stands behind other objects.
+    """Return where a broken event ends at the latest and the next one begins, of events whose "ph" stands behind other objects.
 
     That is where the broken one can be mended, or where a whole one follows. None where neither is found.
     """
@@ -147,7 +149,7 @@ def _decoded(text: str, position: int) -> Any:
 
 
 def _mended_end(text: str, position: int, take: Callable[[Any], None]) -> int | None:
-    """The end of the list's last event, if it can be mended and was taken."""
+    """Return the end of the list's last event, if it can be mended and was taken."""
     for end in islice(_END.finditer(text, position), _MOST_ENDS):
         if _mend(text[position : end.start() + 1], take):
             return end.start() + 1

@@ -12,18 +12,20 @@ from trace_reader.names.header_keys import PLAIN_STEP
 
 
 def plain_step_us(times_us: Sequence[float], steps: int) -> dict[str, Any]:
-    """The entry of a step without the profiler (us): the median of these times, the shortest and the longest; `steps`: of all."""
+    """Return the entry of a step without the profiler (us): the median of these times, the shortest and the longest; `steps`: of
+    all.
+    """
     times = {"median": statistics.median(times_us), "low": min(times_us), "high": max(times_us)}
     return {PLAIN_STEP: {**{name: round(time_us, 3) for name, time_us in times.items()}, "steps": steps}}
 
 
 def beginning(header: dict[str, Any]) -> bytes:
-    """How a trace with these entries begins, up to its own first one."""
+    """Return how a trace with these entries begins, up to its own first one."""
     return b"{" + json.dumps(header)[1:-1].encode() + b"," if header else b"{"
 
 
 def with_header(trace: bytes, header: dict[str, Any]) -> bytes:
-    """A Chrome trace with these entries at its beginning."""
+    """Return a Chrome trace with these entries at its beginning."""
     return beginning(header) + trace.lstrip()[1:]
 
 
@@ -36,6 +38,6 @@ class Stopwatch:
         self._begun_s = time.perf_counter()
 
     def step_us(self, steps: int) -> float:
-        """How long each of so many steps took since the beginning, on average (us)."""
+        """Return how long each of so many steps took since the beginning, on average (us)."""
         self._synchronize()
         return (time.perf_counter() - self._begun_s) / steps * 1e6

@@ -13,7 +13,9 @@ NO_PERIOD = "step: unknown (no step was recorded)"
 
 
 def brief_lines(facts: Facts) -> list[str]:
-    """The verdict, the step recorded and without the profiler, and the changes that save most, by the id of their finding."""
+    """Return the verdict, the step recorded and without the profiler, and the changes that save most, by the id of their
+    finding.
+    """
     lines = [f"trace: {facts.trace}", f"device: {device_name(facts)}", f"verdict: {verdict_sentence(facts)}"]
     lines += health_lines(facts)
     lines.append(f"step: {us(facts.step_period_us)} recorded" if facts.step_period_us else NO_PERIOD)
@@ -44,7 +46,7 @@ def brief_lines(facts: Facts) -> list[str]:
 
 
 def _names_a_change(finding: Finding, facts: Facts) -> bool:
-    """Whether doing what it says may save something that shows."""
+    """Return whether doing what it says may save something that shows."""
     if finding.is_worthless or (finding.slug == facts.verdict and finding.slug not in NAMING):
         return False
     return bool(gain_words(finding)) or (finding.gain is None and (finding.share or 0.0) >= WORTH_A_CHANGE)

@@ -27,7 +27,7 @@ class ComparisonView:
 
 
 def comparison_report(comparison: Comparison, style: Style, with_findings: bool = False) -> Document:
-    """Two traces side by side; `with_findings`: those of each, too."""
+    """Return the report on two traces side by side; `with_findings`: those of each, too."""
     out, view = Document(style), ComparisonView(comparison, style)
     out.title(f"A: {comparison.a.trace}", f"B: {comparison.b.trace}")
     sentences = (verdict_sentence(comparison.a), verdict_sentence(comparison.b))
@@ -54,7 +54,7 @@ def comparison_report(comparison: Comparison, style: Style, with_findings: bool 
 
 
 def _side(number: int, cell: Any) -> Any:
-    """A cell of one of the two; a dash where that trace has no such row."""
+    """Return a cell of one of the two; a dash where that trace has no such row."""
     return lambda pair, view: "-" if pair[number] is None else cell(pair[number])
 
 
@@ -172,7 +172,7 @@ SEVERAL = Table(
 
 
 def several_report(rows: Sequence[Row], style: Style) -> Document:
-    """Several traces, a row for each."""
+    """Return the report on several traces, a row for each."""
     out, view = Document(style), SeveralView(rows, style)
     out.title(count(len(rows), "trace"))
     out.lines(["Per step: counts from the middle step, median times."])

@@ -119,7 +119,7 @@ Part = Title | Section | Lines | Block | Item | TablePart
 
 
 def middle(name: str, width: int) -> str:
-    """A name, no longer than `width`: of a longer one the beginning and the end."""
+    """Return a name, no longer than `width`: of a longer one the beginning and the end."""
     if len(name) <= width:
         return name
     end = (width - 3) // 2
@@ -178,5 +178,5 @@ class Document:
 
 
 def short(name: str, style: Style) -> str:
-    """A name for a cell: all of it with --full, else its beginning."""
+    """Return a name for a cell: all of it with --full, else its beginning."""
     return name if style.full or len(name) <= 2 * LABEL_WIDTH else f"{name[: 2 * LABEL_WIDTH - 3]}..."

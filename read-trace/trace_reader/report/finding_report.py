@@ -27,7 +27,7 @@ class Proof(msgspec.Struct, frozen=True):
 
 
 def finding_report(finding: Finding, proofs: Sequence[Proof], style: Style) -> Document:
-    """What the finding says, and its slices, the longest first."""
+    """Return what the finding says, and its slices, the longest first."""
     out = Document(style)
     out.item(finding_item(finding))
     _slices(out, proofs)
@@ -35,14 +35,14 @@ def finding_report(finding: Finding, proofs: Sequence[Proof], style: Style) -> D
 
 
 def place_title(place: Place) -> str:
-    """What a place is, and what a step saves without it."""
+    """Return what a place is, and what a step saves without it."""
     rounds = f"{place.rounds} rounds of " if place.kind == LOOP else ""
     more = [f"at the floor {saved(place.floor)}" if place.floor else "", f"once {saved(place.once)}" if place.once else ""]
     return f"{place.kind}: {rounds}{place.name} (without it a step saves {', '.join([saved(place.gone), *filter(None, more)])})"
 
 
 def proofs_report(title: str, proofs: Sequence[Proof], style: Style) -> Document:
-    """The slices of a place, the longest first."""
+    """Return the slices of a place, the longest first."""
     out = Document(style)
     out.lines([title])
     _slices(out, proofs)

@@ -9,7 +9,7 @@ WORDS = {"fine": "no worse than the baseline", "worse": "worse than the baseline
 
 
 def gate_report(gate: Gate, style: Style) -> Document:
-    """The outcome, the limits, and the rows that changed."""
+    """Return the outcome, the limits, and the rows that changed."""
     out = Document(style)
     old, new = gate.runs
     out.title(f"{WORDS[gate.verdict]} ({count(new, 'run')} beside {count(old, 'run')})")
@@ -25,7 +25,7 @@ def gate_report(gate: Gate, style: Style) -> Document:
 
 
 def shown(limit: Limit, value: float | None) -> str:
-    """A measure's value with its unit."""
+    """Return a measure's value with its unit."""
     if value is None:
         return "-"
     if limit.measure in COUNTS:
@@ -65,7 +65,7 @@ def _pair(pair: tuple[float, float]) -> str:
 
 
 def called(cause: Cause) -> str:
-    """A row's name as the report on a trace has it."""
+    """Return a row's name as the report on a trace has it."""
     kind, _, name = cause.name.partition(" ")
     return decode_name(name).label if kind == "kernel" else name
 

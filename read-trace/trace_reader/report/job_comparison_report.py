@@ -24,7 +24,7 @@ STEP = Table(
 
 
 def job_comparison_report(c: JobComparison, style: Style) -> Document:
-    """Two jobs: what a step takes in each, how B scales, and what each waits for."""
+    """Return the report on two jobs: what a step takes in each, how B scales, and what each waits for."""
     out = Document(style)
     names = [f"{name}: {count(len(job.ranks), 'rank')}, {job.ranks[0].trace} ..." for name, job in (("A", c.a), ("B", c.b))]
     out.title(*names)

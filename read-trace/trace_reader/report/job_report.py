@@ -51,7 +51,7 @@ class JobView:
 
 
 def job_report(job: JobFacts, style: Style) -> Document:
-    """All ranks of a job."""
+    """Return the report on all ranks of a job."""
     out, view = Document(style), JobView(job, style)
     out.title(f"{count(len(job.ranks), 'rank')} of one job: {_files([rank.trace for rank in job.ranks])}")
     versions = ", ".join(f"{name} {version}" for name, version in job.summaries[0].versions.items())
@@ -81,7 +81,7 @@ def job_report(job: JobFacts, style: Style) -> Document:
 
 
 def job_sentence(job: JobFacts) -> str:
-    """What a job waits for, in a sentence or two."""
+    """Return what a job waits for, in a sentence or two."""
     if job.straggler is not None:
         return _straggler(job, job.straggler)
     who, late = "no rank causes half of the waiting", job.late
@@ -128,7 +128,9 @@ def job_sentence(job: JobFacts) -> str:
 
 
 def _verdicts(job: JobFacts) -> str:
-    """What the ranks are bound by, each by its own trace; where the CPU is what limits them as recorded, what it is of a step."""
+    """Return what the ranks are bound by, each by its own trace; where the CPU is what limits them as recorded, what it is of a
+    step.
+    """
     ranks = job.ranks
     by_verdict: dict[str, list[int]] = {}
     for rank in ranks:
@@ -169,7 +171,7 @@ def _straggler(job: JobFacts, late: Straggler) -> str:
 
 
 def _plain(job: JobFacts) -> str:
-    """One line: what a step of the job takes without the profiler; empty where nothing was recorded that could tell."""
+    """Return one line: what a step of the job takes without the profiler; empty where nothing was recorded that could tell."""
     plain = job.plain
     if plain.step_us is None:
         return f"what a step takes without the profiler is not known: {plain.unknown_because}" if plain.unknown_because else ""
@@ -180,7 +182,7 @@ def _plain(job: JobFacts) -> str:
 
 
 def _late(job: JobFacts) -> str:
-    """One line: what the straggler costs."""
+    """Return one line: what the straggler costs."""
     if job.straggler is None:
         return ""
     change = f"rank {job.straggler.rank} like {job.waits_longest.rank}"
@@ -191,18 +193,18 @@ def _late(job: JobFacts) -> str:
 
 
 def _can_be_played(job: JobFacts) -> bool:
-    """Whether --what_if can tell of this job what a change brings: it takes a step's time from one end to the next."""
+    """Return whether --what_if can tell of this job what a change brings: it takes a step's time from one end to the next."""
     steps = all(len(summary.steps) > 1 and summary.has_gpu for summary in job.summaries)
     return job.can_be_played and job.whole and None not in job.offset_ns and steps
 
 
 def _saved_most(finding: JobFinding) -> tuple[bool, float]:
-    """What saves most has the smallest one; of what is not known the order stays."""
+    """Return the rank of a finding: what saves most has the smallest one; of what is not known the order stays."""
     return finding.gain is None, -(finding.gain.low + finding.gain.high) if finding.gain else 0.0
 
 
 def _best(job: JobFacts) -> str:
-    """One line: of the changes that the ranks' findings name, the one that saves most of the job's step."""
+    """Return one line: of the changes that the ranks' findings name, the one that saves most of the job's step."""
     for finding in sorted(job.findings, key=_saved_most):
         no_change = finding.slug in OF_NO_CHANGE or (finding.slug in TO_LOOK_INTO and finding.share < WORTH_A_LOOK)
         if no_change or finding.is_worthless or not gain_words(finding):
@@ -213,7 +215,7 @@ def _best(job: JobFacts) -> str:
 
 
 def _time(what: str, if_matched: bool = False) -> Callable[[RankFacts, JobView], str]:
-    """A time of a rank per step; `if_matched`: unknown where none of its collectives could be matched."""
+    """Return a time of a rank per step; `if_matched`: unknown where none of its collectives could be matched."""
 
     def cell(rank: RankFacts, view: JobView) -> str:
         if if_matched and rank.communication_us and not rank.matched:
@@ -264,7 +266,7 @@ def _first(what: str) -> Callable[[RankFacts, JobView], str]:
 
 
 def _later(what: str) -> Callable[[RankFacts, JobView], str]:
-    """The median of the steps after the first, which often is a cold one."""
+    """Return the median of the steps after the first, which often is a cold one."""
     return lambda rank, view: us(median(np.array([getattr(step, what) for step in rank.by_step[1:]])))
 
 
@@ -287,8 +289,8 @@ RANK_STEPS = Table(
 
 
 def _found(view: JobView) -> list[JobFinding]:
-    """What is worth telling: by what it saves, the most first; then what tells the ranks apart. Of all ranks, where it is not
-    known to save anything, only where everything is told. A verdict is told in its place, unless it is known what it costs.
+    """Return what is worth telling: by what it saves, the most first; then what tells the ranks apart. Of all ranks, where it is
+    not known to save anything, only where everything is told. A verdict is told in its place, unless it is known what it costs.
     """
     verdicts = {summary.verdict for summary in view.job.summaries} - NAMING
     found = [item for item in view.job.findings if item.slug not in verdicts or gain_words(item)]
@@ -298,7 +300,7 @@ def _found(view: JobView) -> list[JobFinding]:
 
 
 def _begun(text: str) -> str:
-    """The beginning of a sentence."""
+    """Return the beginning of a sentence."""
     return text if len(text) <= SEEN_WIDTH else f"{text[: SEEN_WIDTH - 3].rstrip()}..."
 
 
@@ -309,7 +311,7 @@ def _whose(found: JobFinding, view: JobView) -> str:
 
 
 def _saved(found: JobFinding) -> str:
-    """What following the advice saves; unknown where that is not known, or the bound says nothing."""
+    """Return what following the advice saves; unknown where that is not known, or the bound says nothing."""
     return "nothing" if found.is_worthless else gain_words(found) or "unknown"
 
 
@@ -387,7 +389,7 @@ def _clocks(job: JobFacts) -> list[str]:
 
 
 def _apart(job: JobFacts) -> str:
-    """How far the clock of a rank is from the first's, where that is more than machines that keep time are apart."""
+    """Return how far the clock of a rank is from the first's, where that is more than machines that keep time are apart."""
     first, furthest = job.summaries[0], (0, 0)
     for summary, offset in zip(job.summaries[1:], job.offset_ns[1:], strict=True):
         if offset is not None:
@@ -410,13 +412,13 @@ def _ranks(ranks: Sequence[int], word: str = "rank") -> str:
 
 
 def _files(names: Sequence[str]) -> str:
-    """The files' names with a star where they differ."""
+    """Return the files' names with a star where they differ."""
     start = _common(names)
     end = _common([name[len(start) :][::-1] for name in names])[::-1]
     return f"{start}*{end}" if len(names) > 1 else names[0]
 
 
 def _common(texts: Sequence[str]) -> str:
-    """What all of the texts begin with."""
+    """Return what all of the texts begin with."""
     same = takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
     return "".join(letters[0] for letters in same)

@@ -19,13 +19,13 @@ class ListedJob(msgspec.Struct, frozen=True):
 
 
 def argument_of(name: str) -> str:
-    """A name with a star as a shell takes it: only the star stands for something else."""
+    """Return a name with a star as a shell takes it: only the star stands for something else."""
     before, star, behind = name.rpartition("*")
     return (shlex.quote(before) if before else "") + star + (shlex.quote(behind) if behind else "")
 
 
 def jobs_list(jobs: Sequence[ListedJob], others: Sequence[str], style: Style) -> Document:
-    """What to run to read each job, two of them, and the traces of no job."""
+    """Return what to run to read each job, two of them, and the traces of no job."""
     out = Document(style)
     besides = f" and {count(len(others), 'trace')} of no job" if others else ""
     out.title(f"{count(len(jobs), 'job')}{besides}")

@@ -27,14 +27,14 @@ Lights = dict[int, Light]  # by the number of the trace among those that are sho
 
 
 def rows_named(timeline: Timeline, name: str | None, *kinds: Kind) -> Light | None:
-    """The slices of this name and these kinds; of the GPU's, without what was carried over from before the recording."""
+    """Return the slices of this name and these kinds; of the GPU's, without what was carried over from before the recording."""
     trace = timeline.trace
     rows = trace.linked if kinds == ON_GPU else Rows(trace.slices, trace.slices.of(*kinds))
     return None if name is None else Light(rows.where(rows.is_named(lambda other: other == name)))
 
 
 def place_named(timeline: Timeline, name: str, on_gpu: bool) -> Light | None:
-    """The annotations of this name, or what was captured in the regions of this name."""
+    """Return the annotations of this name, or what was captured in the regions of this name."""
     if not on_gpu:
         return rows_named(timeline, name, Kind.ANNOTATION)
     slices, work = timeline.trace.slices, timeline.trace.linked
@@ -43,7 +43,7 @@ def place_named(timeline: Timeline, name: str, on_gpu: bool) -> Light | None:
 
 
 def finding_light(timeline: Timeline, slug: str) -> Light | None:
-    """All slices that show a finding; None where the trace does not show it."""
+    """Return all slices that show a finding; None where the trace does not show it."""
     seen = timeline.reading.seen.get(slug)
     return None if seen is None else light_of(timeline, seen.evidence)
 
@@ -56,7 +56,7 @@ def light_of(timeline: Timeline, rows: Rows) -> Light:
 
 
 def waits_of(job: "JobFacts", place: int) -> Light:
-    """The longest waits of a rank."""
+    """Return the longest waits of a rank."""
     start_ns, end_ns = job.waits_ns[place]
     longest = np.sort(np.argsort(start_ns - end_ns, kind="stable")[:MOST_SPANS])
     longest = longest[end_ns[longest] > start_ns[longest]]
@@ -64,7 +64,7 @@ def waits_of(job: "JobFacts", place: int) -> Light:
 
 
 def waits_for_straggler(job: "JobFacts") -> Lights:
-    """Where the other ranks waited, if one rank is the straggler."""
+    """Return where the other ranks waited, if one rank is the straggler."""
     if job.straggler is None:
         return {}
     return {place: waits_of(job, place) for place, rank in enumerate(job.ranks) if rank.rank != job.straggler.rank}

@@ -19,7 +19,7 @@ class HeldView:
 
 
 def memory_report(path: str, devices: Sequence[SnapshotFacts], lost: int, style: Style, command: str) -> Document:
-    """One snapshot. `command`: how the program is called."""
+    """Return the report on one snapshot. `command`: how the program is called."""
     out = Document(style)
     out.title(path)
     out.lines(_of_file(devices, lost))
@@ -51,7 +51,7 @@ def _at_peak(out: Document, snapshot: SnapshotFacts) -> None:
 
 
 def snapshots_report(paths: Sequence[str], facts: Sequence[Sequence[SnapshotFacts]], lost: int, style: Style) -> Document:
-    """Two snapshots: what is in use at the end of each, by line."""
+    """Return the report on two snapshots: what is in use at the end of each, by line."""
     before, after = facts
     out = Document(style)
     out.title(*(f"{name}: {path}" for name, path in zip("AB", paths, strict=True)))
@@ -101,7 +101,7 @@ def _ooms(snapshot: SnapshotFacts) -> list[str]:
 
 
 def _peaks(a: SnapshotFacts, b: SnapshotFacts) -> list[str]:
-    """What two snapshots say of a device beside what is in use."""
+    """Return what two snapshots say of a device beside what is in use."""
     lines = [f"{name}: {line}" for name, one in (("A", a), ("B", b)) for line in _ooms(one)]
     if a.peak_bytes is None or b.peak_bytes is None:
         return lines

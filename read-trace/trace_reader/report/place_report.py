@@ -26,7 +26,7 @@ class PlaceView:
 
 
 def place_report(facts: Facts, by: str, rows: Sequence[PlaceFacts | TimeFacts], style: Style, of_cpu: bool = False) -> Document:
-    """A row for each annotation, layer or line of Python ("stack"); `of_cpu`: of these all of the CPU's time."""
+    """Return a row for each annotation, layer or line of Python ("stack"); `of_cpu`: of these all of the CPU's time."""
     out = _begun(facts, style)
     lines = CPU_LINES if of_cpu else LINES
     table = lines if by == "stack" else places_table(by, lambda view: view.rows, MOST_ROWS)
@@ -35,7 +35,7 @@ def place_report(facts: Facts, by: str, rows: Sequence[PlaceFacts | TimeFacts], 
 
 
 def where_report(facts: Facts, style: Style) -> Document:
-    """All places of a run, by what a step saves without them."""
+    """Return all places of a run, by what a step saves without them."""
     out = _begun(facts, style)
     if plain := plain_sentence(facts):
         out.lines([plain])
@@ -46,7 +46,7 @@ def where_report(facts: Facts, style: Style) -> Document:
 def names_report(
     graph: Facts, names: str, joined: Joined, rows: Sequence[PlaceFacts | TimeFacts], by: str, style: Style
 ) -> Document:
-    """The work of a CUDA graph by what a trace without the graph says that it is."""
+    """Return the work of a CUDA graph by what a trace without the graph says that it is."""
     out = _begun(graph, style)
     out.section(f"Named by {names}" + (f", {joined.step}" if joined.step else ""), "names")
     replays = count(joined.replays, "graph launch", "graph launches")

@@ -20,11 +20,11 @@ def place(op: OpShapeFacts) -> tuple[float, float]:
 
 
 def kind(op: OpShapeFacts) -> tuple[str, str]:
-    """The name of its kind, and its colour."""
+    """Return the name of its kind, and its colour."""
     name = _KINDS[op.kind or ""]
     return name, COLOURS[name]
 
 
 def dtypes(ops: list[OpShapeFacts]) -> list[str]:
-    """The types whose peaks are drawn: of the products, and what tensor cores may take these as."""
+    """Return the types whose peaks are drawn: of the products, and what tensor cores may take these as."""
     return list(dict.fromkeys(name for op in ops if op.flop and op.dtype for name in (op.dtype, *TENSOR_CORES.get(op.dtype, ()))))

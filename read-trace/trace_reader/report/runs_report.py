@@ -43,7 +43,7 @@ class RunRow(msgspec.Struct, frozen=True):
 
 
 def runs_report(rows: Sequence[RunRow], style: Style) -> Document:
-    """The runs, a row for each."""
+    """Return the runs, a row for each."""
     out = Document(style)
     out.title(count(len(rows), "run"))
     out.lines(["A step, recorded: the median, and the spread of its steps. plain: without the profiler (~ estimated)."])
@@ -59,7 +59,7 @@ def _spread(row: RunRow) -> str:
 
 
 def plain_words(row: RunRow) -> str:
-    """The step without the profiler; ~ where it is estimated."""
+    """Return the step without the profiler; ~ where it is estimated."""
     if row.plain.step_us is None:
         return "unknown"
     return f"{'' if row.plain.how == MEASURED else '~'}{us(row.plain.step_us)}"

@@ -28,7 +28,7 @@ class StepBar(msgspec.Struct, frozen=True):
 
 
 def step_bars(facts: Facts) -> tuple[StepBar, ...]:
-    """The recorded step, and the one without the profiler where that is known; none of a trace without steps."""
+    """Return the recorded step, and the one without the profiler where that is known; none of a trace without steps."""
     plain, found = facts.plain, []
     recorded_us = plain.recorded_step_us or facts.step_period_us
     if recorded_us:

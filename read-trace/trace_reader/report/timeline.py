@@ -163,8 +163,8 @@ class Timeline:
 
 
 def rank_band(job: "JobFacts", place: int) -> Band:
-    """What a rank did in its window: above what it computes and copies, below its communication, with its waiting. Where it is
-    not known what of that is waiting, it is not called transfer.
+    """Return what a rank did in its window: above what it computes and copies, below its communication, with its waiting. Where
+    it is not known what of that is waiting, it is not called transfer.
     """
     summary, waits = job.summaries[place], job.waits_ns[place]
     known = job.whole and not job.unmatched

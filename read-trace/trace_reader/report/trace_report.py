@@ -52,7 +52,9 @@ FINDINGS_TITLE = "Findings (what each saves, or its share of {})"
 
 
 def trace_report(facts: Facts, style: Style, tree: Node | None = None, recompiled: Sequence[Recompiled] = ()) -> Document:
-    """One trace; with a `tree` that alone; with what was compiled again. A brief report leaves out what `--all` tells of."""
+    """Return the report on one trace; with a `tree` that alone; with what was compiled again. A brief report leaves out what
+    `--all` tells of.
+    """
     out = Document(style)
     out.title(facts.trace)
     out.lines(header(facts, style))
@@ -79,7 +81,7 @@ def trace_report(facts: Facts, style: Style, tree: Node | None = None, recompile
 
 
 def _tables(out: Document, view: TraceView) -> list[str]:
-    """The tables that the style shows; of the others, what they are called."""
+    """Return the tables that the style shows; of the others, what they are called."""
     left_out, failures = [], Failures()
     for table in TABLES:
         with failures.caught(f"the table {table.key}"):
@@ -109,7 +111,7 @@ def _memory(out: Document, facts: Facts, style: Style) -> None:
 
 
 def work_per_step(facts: Facts, most: int = MOST_KINDS) -> str:
-    """One line: how many kernels (without a GPU: leaf ops) the middle recorded step launched, and which."""
+    """Return one line: how many kernels (without a GPU: leaf ops) the middle recorded step launched, and which."""
     step = facts.usual_step
     if step is None:
         return "no recorded steps"
@@ -149,7 +151,9 @@ def _findings(out: Document, findings: list[Finding], facts: Facts) -> None:
 
 
 def finding_item(finding: Finding, name: str = "", number: int = 0) -> Item:
-    """A finding with what it saves, or its share of the critical path; of several traces, of the one that is called `name`."""
+    """Return a finding with what it saves, or its share of the critical path; of several traces, of the one that is called
+    `name`.
+    """
     told = f" (saves {told})" if (told := gain_words(finding)) and not finding.is_worthless else ""
     if not told and finding.gain is None and finding.share and finding.share >= SMALLEST_SHARE:
         told = f" ({about(finding.share)})"
@@ -158,13 +162,13 @@ def finding_item(finding: Finding, name: str = "", number: int = 0) -> Item:
 
 
 def _again(function: Recompiled) -> list[str]:
-    """A function that was compiled again, and why."""
+    """Return a function that was compiled again, and why."""
     guards = [f"  {guard}" + (f" ({times} times)" if times > 1 else "") for guard, times in function.guards]
     return [f"{function.function} ({function.place}), {count(function.times, 'time')}", *guards]
 
 
 def best_change(facts: Facts) -> str:
-    """One line: of the changes that the findings name, the one that saves most of a step; empty where none is known to."""
+    """Return one line: of the changes that the findings name, the one that saves most of a step; empty where none is known to."""
     for finding in facts.findings:
         names_a_change = finding.slug != facts.verdict or finding.slug in NAMING
         if finding.slug in TO_LOOK_INTO and (finding.share or 0.0) < WORTH_A_LOOK:
@@ -175,12 +179,12 @@ def best_change(facts: Facts) -> str:
 
 
 def advice(next: str) -> str:
-    """The first sentence of what to do next, without what stands in brackets."""
+    """Return the first sentence of what to do next, without what stands in brackets."""
     return re.sub(r" \((?:[^()]|\([^()]*\))*\)", "", next).split(". ")[0].rstrip(".")
 
 
 def gain_words(finding: "Finding | JobFinding") -> str:
-    """What following the advice saves, in words; empty where that is not known, or says nothing."""
+    """Return what following the advice saves, in words; empty where that is not known, or says nothing."""
     if finding.gain is None:
         return ""
     is_bound = finding.gain.low < MIN_GAIN and finding.gain.high >= SAYS_NOTHING
@@ -190,7 +194,7 @@ def gain_words(finding: "Finding | JobFinding") -> str:
 
 
 def _saves(finding: Finding) -> str:
-    """What following the advice saves of a step, as a sentence; empty where that is not known."""
+    """Return what following the advice saves of a step, as a sentence; empty where that is not known."""
     is_plain = finding.gain is not None and finding.gain.of == PLAIN
     if finding.is_worthless:
         return f" It saves next to nothing{' without the profiler' * is_plain}."
@@ -199,13 +203,13 @@ def _saves(finding: Finding) -> str:
 
 
 def device_name(facts: Facts) -> str:
-    """The GPU, or `CPU` where the program used none."""
+    """Return the GPU, or `CPU` where the program used none."""
     is_cpu = facts.device is None and facts.verdict == "cpu-only" and not facts.device_properties
     return CPU if is_cpu else facts.device or "unknown"
 
 
 def header(facts: Facts, style: Style) -> list[str]:
-    """The lines above a report: device, versions, run, steps, and what of the file could not be read."""
+    """Return the lines above a report: device, versions, run, steps, and what of the file could not be read."""
     versions = list(facts.versions.items())[: BRIEF_VERSIONS if style.is_short else None]
     listed = ", ".join(f"{name} {version}" for name, version in versions)
     device = device_name(facts)
@@ -254,7 +258,7 @@ def header(facts: Facts, style: Style) -> list[str]:
 
 
 def _far_step(facts: Facts) -> str:
-    """Where one step makes the mean another number than most steps are: the median, and that step."""
+    """Return where one step makes the mean another number than most steps are: the median, and that step."""
     times_us = facts.step_times_us
     told = times_us[1:]
     if len(told) < LEAST_STEPS or facts.server_steps or max(told) < FAR_STEP * (usual_us := median(np.array(told))):
@@ -263,7 +267,7 @@ def _far_step(facts: Facts) -> str:
 
 
 def how_found(facts: Facts) -> str:
-    """One line: how the steps were found, where the program marks none, and whether they do the same; else empty."""
+    """Return one line: how the steps were found, where the program marks none, and whether they do the same; else empty."""
     found = facts.steps_found
     if found is None:
         return ""
@@ -279,7 +283,9 @@ def how_found(facts: Facts) -> str:
 
 
 def _to_take(facts: Facts) -> str:
-    """Which annotations could be taken for steps: those whose names differ in numbers only, in the main, the most first."""
+    """Return which annotations could be taken for steps: those whose names differ in numbers only, in the main, the most
+    first.
+    """
     alike: dict[str, int] = {}
     if facts.steps_found is None or facts.steps_found.how == RANGE:
         return ""
@@ -293,8 +299,8 @@ def _to_take(facts: Facts) -> str:
 
 
 def recorded_with(facts: Facts) -> str:
-    """One line: what was recorded besides the events, where that is more than shapes, and what the profiler costs a step, where
-    both are known; else empty.
+    """Return one line: what was recorded besides the events, where that is more than shapes, and what the profiler costs a step,
+    where both are known; else empty.
     """
     asked, plain = facts.recorded_with, facts.plain
     if not set(asked) - {"shapes"}:
@@ -306,7 +312,7 @@ def recorded_with(facts: Facts) -> str:
 
 
 def steps_line(names: Sequence[str]) -> str:
-    """The recorded steps in words: how many, and from which to which."""
+    """Return the recorded steps in words: how many, and from which to which."""
     return f"steps: {len(names)} ({names[0] if names[0] == names[-1] else f'{names[0]} to {names[-1]}'})"
 
 

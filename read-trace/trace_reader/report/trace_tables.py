@@ -74,7 +74,7 @@ class TraceView:
 
 
 def distinct_labels(kernels: Sequence[KernelFacts], style: Style) -> dict[str, str]:
-    """The label of each kernel, by its name; of several kernels with one label, the later ones are numbered."""
+    """Return the label of each kernel, by its name; of several kernels with one label, the later ones are numbered."""
     labels: dict[str, str] = {}
     used: Counter[str] = Counter()
     for k in kernels:
@@ -90,7 +90,7 @@ def label_of(k: KernelFacts, style: Style) -> str:
 
 
 def known(value: Any, form: str = "") -> str:
-    """A number as text; `unknown` for None."""
+    """Return a number as text; `unknown` for None."""
     return "unknown" if value is None else format(value, form)
 
 
@@ -103,7 +103,7 @@ def without_gpu(view: TraceView) -> bool:
 
 
 def each(find: Callable[[Timeline, Any], Light | None]) -> Callable[[Any, dict[int, Timeline], Any], Lights]:
-    """What a row lights up in each of the traces."""
+    """Return what a row lights up in each of the traces."""
 
     def lights(row: Any, timelines: dict[int, Timeline], job: Any) -> Lights:
         found = {number: find(timeline, row) for number, timeline in timelines.items()}
@@ -136,7 +136,7 @@ def _work_light(timeline: Timeline, family: Any) -> Light | None:
 
 
 def collective_light(timeline: Timeline, row: Any) -> Light | None:
-    """The calls of a collective of this name, group and size."""
+    """Return the calls of a collective of this name, group and size."""
     alike = [
         rows.at
         for said, rows in timeline.collectives
@@ -233,14 +233,14 @@ def _op_shapes_title(view: TraceView) -> str:
 
 
 def _rate(o: OpShapeFacts, view: TraceView) -> str:
-    """What an op reaches: of what limits it; without a known limit its operations, or its bytes."""
+    """Return what an op reaches: of what limits it; without a known limit its operations, or its bytes."""
     if o.tflop_per_s is not None and o.limited_by != BY_MEMORY:
         return f"{o.tflop_per_s:.0f} TFLOP/s" if o.tflop_per_s >= 10 else f"{o.tflop_per_s * 1000:.0f} GFLOP/s"
     return "unknown" if o.gb_per_s is None else f"{o.gb_per_s:.0f} GB/s" if o.gb_per_s >= 10 else f"{o.gb_per_s:.1f} GB/s"
 
 
 def _counter(head: str, names: tuple[str, ...]) -> Column:
-    """The first of these counters that was sampled, in percent: of an op by shape whose work fills samples alone."""
+    """Return the first of these counters that was sampled, in percent: of an op by shape whose work fills samples alone."""
 
     def name(view: TraceView) -> str | None:
         sampled = {counter.counter for counter in view.facts.op_counters}
@@ -359,7 +359,7 @@ LATER_KERNELS = msgspec.structs.replace(KERNELS, short_rows=None, shown=lambda v
 
 
 def places_table(what: str, rows: Callable[[Any], Sequence[Any]], most: int | None = None) -> Table:
-    """A row for each annotation or layer. `most`: how many rows a brief report shows; all with --all."""
+    """Return a row for each annotation or layer. `most`: how many rows a brief report shows; all with --all."""
 
     def has_backward(view: TraceView) -> bool:
         return any(a.backward_us is not None for a in rows(view))
@@ -502,7 +502,7 @@ COLLECTIVES = Table(
 
 
 def megabytes(row: CollectiveFacts | Any) -> str:
-    """The size of a collective's message."""
+    """Return the size of a collective's message."""
     return "unknown" if row.bytes is None else f"{row.bytes / 1e6:.2f}"
 
 
@@ -613,7 +613,7 @@ GEMMS = Table(
 
 
 def _are_first(view: TraceView) -> bool:
-    """Whether the ops by shape stand among what is told first: where the GPU limits the run, or there is none."""
+    """Return whether the ops by shape stand among what is told first: where the GPU limits the run, or there is none."""
     return bool(view.facts.op_shapes) and view.style.is_short and view.facts.verdict in ("gpu-bound", "cpu-only")
 
 
@@ -641,7 +641,7 @@ FIRST_OP_SHAPES = msgspec.structs.replace(OP_SHAPES, short_rows=6, shown=_are_fi
 
 
 def saved(gain: Gain) -> str:
-    """The share of a step that is saved, in words."""
+    """Return the share of a step that is saved, in words."""
     low, high = f"{gain.low:.0%}", f"{gain.high:.0%}"
     if gain.low < MIN_GAIN:
         return f"up to {high}"
@@ -654,8 +654,8 @@ def _place_light(timeline: Timeline, place: Place) -> Light | None:
 
 
 def places_line(facts: Facts) -> str:
-    """One line for the first screen: the places that save most, without those of which a finding speaks; empty where there is
-    none.
+    """Return one line for the first screen: the places that save most, without those of which a finding speaks; empty where there
+    is none.
     """
     seen = " ".join(finding.seen for finding in facts.findings if not finding.is_worthless)
     told = [one for one in facts.places if (one.gone.low + one.gone.high) / 2 >= LEAST_TOLD]

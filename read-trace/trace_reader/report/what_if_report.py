@@ -12,7 +12,7 @@ SMALLEST_GAIN = 0.005  # that is not nothing
 
 
 def what_if_report(facts: Facts, changed: WhatIf, style: Style) -> Document:
-    """The step as recorded, without the profiler, and with the changes made."""
+    """Return the step as recorded, without the profiler, and with the changes made."""
     out = Document(style)
     out.title(facts.trace)
     out.lines(header(facts, style))
@@ -54,7 +54,7 @@ def _between(low: str, high: str) -> str:
 
 
 def _gain(changed: WhatIf | JobWhatIf) -> str:
-    """How much of a step is saved, or lost."""
+    """Return how much of a step is saved, or lost."""
     step = "the recorded step" if changed.of not in (MEASURED, ESTIMATED) else "a step"
     low, high = changed.gain_low, changed.gain_high
     if max(-low, high) < SMALLEST_GAIN:

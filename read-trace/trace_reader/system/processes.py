@@ -19,7 +19,7 @@ PIPE_BYTES = 1 << 20  # what a worker can send before it waits
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return how many cores this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
@@ -27,7 +27,7 @@ def cores() -> int:
 
 
 def usable_processes() -> int:
-    """How many copies of this process, with itself, can work beside each other; 1 where it cannot be copied.
+    """Return how many copies of this process, with itself, can work beside each other; 1 where it cannot be copied.
 
     A copy of a process with several threads may wait for ever for what one of them holds; the one that waits for signals holds
     nothing. A worker of a job has its core for itself.
@@ -40,7 +40,8 @@ def usable_processes() -> int:
 
 
 def run_in_processes(tasks: Sequence[Callable[[], Any]], processes: int) -> list[Any]:
-    """What each of the tasks (255 at most) gives, in their order, worked out by so many copies of this process, with itself.
+    """Return what each of the tasks (255 at most) gives, in their order, worked out by so many copies of this process, with
+    itself.
 
     Each takes the next one that none has taken, so the longest should stand first. Raises what a task raises.
     """
@@ -60,7 +61,7 @@ def run_in_processes(tasks: Sequence[Callable[[], Any]], processes: int) -> list
 
 
 def _done(tasks: Sequence[Callable[[], Any]], numbers: int) -> dict[int, Any]:
-    """The answers of the tasks that this process takes, by their number."""
+    """Return the answers of the tasks that this process takes, by their number."""
     answers = {}
     while taken := os.read(numbers, 1):
         answers[taken[0]] = tasks[taken[0]]()

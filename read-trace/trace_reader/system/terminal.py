@@ -14,7 +14,7 @@ _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u206
 
 
 def printable(name: str, longest: int = LONGEST_PRINTED) -> str:
-    """A name from a trace, fit to be printed: control characters as escapes, and the middle left out beyond `longest`."""
+    """Return a name from a trace, fit to be printed: control characters as escapes, and the middle left out beyond `longest`."""
     name = _ADDRESS.sub("", name)
     if len(name) > longest:
         name = f"{name[: longest // 2]}...{name[3 - longest // 2 :]}"
@@ -43,7 +43,8 @@ def prepare_streams() -> None:
 
 
 def stdout_failed(error: OSError) -> int:
-    """The exit code after writing to stdout failed: 141 if its reader went away (`| head`), else 1 after a line that says why.
+    """Return the exit code after writing to stdout failed: 141 if its reader went away (`| head`), else 1 after a line that says
+    why.
 
     What is still to be written is dropped, so that Python does not try again at its end.
     """

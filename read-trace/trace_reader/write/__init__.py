@@ -10,7 +10,7 @@ from trace_reader.write import plain_text
 
 
 def in_json(function: str, *found: Any) -> Callable[[], dict[str, Any]]:
-    """What a function of json_output.py makes of these, when it is asked for: a report as text does without that file."""
+    """Return what a function of json_output.py makes of these, when it is asked for: a report as text does without that file."""
     return lambda: getattr(importlib.import_module("trace_reader.write.json_output"), function)(*found)
 
 

@@ -64,7 +64,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 def write(page: Page) -> bytes:
-    """The bytes of the page: the same report gives the same bytes."""
+    """Return the bytes of the page: the same report gives the same bytes."""
     sections = _sections(page.document.parts)
     title = " and ".join(
         printable(line, LONGEST_LINE) for part in sections[0].parts if isinstance(part, Title) for line in part.lines
@@ -105,7 +105,7 @@ def write(page: Page) -> bytes:
 def html(
     title: str, body: str, panels: Sequence[Panel], data: dict[str, Any], more_script: str = "", more_style: str = ""
 ) -> bytes:
-    """A page around its body: style, scripts and data inside it, and a policy that lets nothing else run or load."""
+    """Return a page around its body: style, scripts and data inside it, and a policy that lets nothing else run or load."""
     style = _asset("page.css") + more_style
     script = "\n".join(map(_asset, SCRIPTS)) + more_script
     images = "img-src data:; " if "<img " in body else ""
@@ -138,7 +138,7 @@ def html(
 
 
 def timeline_html(left_out: str = "", job: bool = False) -> str:
-    """The place where the script draws; of a `job`, whose ranks can be opened."""
+    """Return the place where the script draws; of a `job`, whose ranks can be opened."""
     every = (("click a rank", "open its lanes"), ("Enter", "open the next rank"), *KEYS) if job else KEYS
     keys = " ".join(f"<span><kbd>{escape(key)}</kbd> {escape(what)}</span>" for key, what in every)
     keys = f'<details class="help"><summary title="keys and mouse">?</summary><p class="keys">{keys}</p></details>'
@@ -176,7 +176,7 @@ class _Part(msgspec.Struct):
 
 
 def _sections(parts: Sequence[Part]) -> list[_Part]:
-    """The document by its sections; the first has what stands before all headings."""
+    """Return the document by its sections; the first has what stands before all headings."""
     found = [_Part("", "", [])]
     for part in parts:
         if isinstance(part, Section):
@@ -187,7 +187,7 @@ def _sections(parts: Sequence[Part]) -> list[_Part]:
 
 
 def _head(parts: Sequence[Part]) -> list[str]:
-    """The titles, and the lines below them: the first of them, and the others folded."""
+    """Return the titles, and the lines below them: the first of them, and the others folded."""
     out: list[str] = []
     facts: list[str] = []
     for part in parts:
@@ -203,7 +203,7 @@ def _head(parts: Sequence[Part]) -> list[str]:
 
 
 def _verdict(parts: Sequence[Part], light: int | None, bars: Sequence[StepBar]) -> str:
-    """The lines of the verdict, the first of which lights up `light`, and the bars of a step."""
+    """Return the lines of the verdict, the first of which lights up `light`, and the bars of a step."""
     first, *more = [_text(line) for part in parts if isinstance(part, Lines) for line in part.lines if line]
     show = "" if light is None else f' <button type="button" class="lights" data-light="{light}">show it</button>'
     return "\n".join([f'<p class="verdict">{first}{show}</p>', *_step(bars), *(f"<p>{line}</p>" for line in more)])
@@ -230,7 +230,7 @@ def _step(bars: Sequence[StepBar]) -> list[str]:
 
 
 def _boxes(bar: StepBar, longest_us: float) -> str:
-    """The parts of a bar, and the stretch that it may be longer."""
+    """Return the parts of a bar, and the stretch that it may be longer."""
     sure, perhaps = (100 * length_us / longest_us for length_us in (bar.low_us, bar.high_us - bar.low_us))
     at, out = 0.0, []
     for part in bar.parts or (BarPart("", 1.0, PATH_COLOURS["unknown"]),):
@@ -243,7 +243,7 @@ def _boxes(bar: StepBar, longest_us: float) -> str:
 
 
 def _changes(choices: Choices) -> list[str]:
-    """The changes to tick, and the place of the bars."""
+    """Return the changes to tick, and the place of the bars."""
     boxes = [
         f'<li><label><input type="checkbox" class="change" value="{place}"> <strong>{_text(change.name)}</strong> '
         f"{_text(change.advice)}</label></li>"
@@ -257,7 +257,7 @@ def _changes(choices: Choices) -> list[str]:
 
 
 def _bars(changes: tuple[PlainRun, Choices] | None) -> dict[str, Any]:
-    """What the bars need: the times of a step in us, and what each choice of the changes saves, and leaves at least."""
+    """Return what the bars need: the times of a step in us, and what each choice of the changes saves, and leaves at least."""
     if changes is None:
         return {}
     plain, choices = changes
@@ -283,7 +283,7 @@ def _findings(section: _Part, lights: "_Lights") -> str:
 
 
 def _tables(sections: Sequence[_Part], lights: "_Lights", device: str) -> list[str]:
-    """The sections with their tables and lines, each folded under its heading."""
+    """Return the sections with their tables and lines, each folded under its heading."""
     out: list[str] = []
     for section in sections:
         body: list[str] = []
@@ -333,7 +333,7 @@ class _Lights:
         self.found: list[dict[str, Any]] = []
 
     def number(self, lit: dict[str, Any]) -> int | None:
-        """The number of it; None: there is nothing to light."""
+        """Return the number of it; None: there is nothing to light."""
         if not lit:
             return None
         self.found.append(lit)
@@ -341,7 +341,7 @@ class _Lights:
 
 
 def with_terms(body: str) -> str:
-    """The body with each term of the glossary explained on hover where it first stands in text."""
+    """Return the body with each term of the glossary explained on hover where it first stands in text."""
     pieces = _TAG.split(body)  # text, tag, text, ...
     seen: set[str] = set()
 

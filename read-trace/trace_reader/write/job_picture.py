@@ -24,7 +24,7 @@ HIGH = 0.9  # of a lane
 
 
 def plot(job: JobFacts, window: PictureRange, suffix: str) -> bytes:
-    """The picture as the bytes of a .png or .svg file: the same job gives the same bytes, with the same matplotlib.
+    """Return the picture as the bytes of a .png or .svg file: the same job gives the same bytes, with the same matplotlib.
 
     Above in a lane is what computes and copies, below it the communication: waiting, then transfer. Of more than 64 ranks, those
     that wait least are shown, the straggler first. Raises LookupError if the window holds nothing.
@@ -33,7 +33,7 @@ def plot(job: JobFacts, window: PictureRange, suffix: str) -> bytes:
 
 
 def draw(job: JobFacts, window: PictureRange) -> Figure:
-    """The figure, laid out and not yet encoded."""
+    """Return the figure, laid out and not yet encoded."""
     order = sorted(range(len(job.ranks)), key=lambda place: (job.ranks[place].waiting_us, place))
     shown = sorted(order[:MOST_LANES])
     start_ns, end_ns = _window(job, shown, window)

@@ -46,13 +46,13 @@ KEYS = {  # of fields that are called otherwise in the JSON: programs read them
 
 
 def trace_json(facts: Facts, tree: Node | None = None) -> dict[str, Any]:
-    """The facts of one trace; with its dispatch tree, under `chain`."""
+    """Return the facts of one trace; with its dispatch tree, under `chain`."""
     data = values(facts)
     return data if tree is None else {**data, "chain": values(tree)}
 
 
 def comparison_json(c: Comparison) -> dict[str, Any]:
-    """A comparison, with both traces' own facts under `a` and `b`."""
+    """Return a comparison, with both traces' own facts under `a` and `b`."""
     return {
         "summary": c.summary,
         "kernels_common": [
@@ -71,29 +71,30 @@ def comparison_json(c: Comparison) -> dict[str, Any]:
 
 
 def table_json(rows: Sequence[Row]) -> dict[str, Any]:
-    """Several traces: a row for each, with all of its facts under `facts`."""
+    """Return several traces: a row for each, with all of its facts under `facts`."""
     return {"rows": values(rows)}
 
 
 def places_json(facts: Facts, by: str, rows: Sequence[PlaceFacts | TimeFacts]) -> dict[str, Any]:
-    """The rows of --by."""
+    """Return the rows of --by."""
     return {"trace": facts.trace, "by": by, "rows": values(rows)}
 
 
 def found_places_json(facts: Facts) -> dict[str, Any]:
-    """The places of a run."""
+    """Return the places of a run."""
     return {"trace": facts.trace, "plain": values(facts.plain), "places": values(facts.places)}
 
 
 def names_json(graph: Facts, names: str, joined: Joined, by: str, rows: Sequence[PlaceFacts | TimeFacts]) -> dict[str, Any]:
-    """The rows of --names."""
+    """Return the rows of --names."""
     differs = dict(zip(("place", "graph", "names"), joined.differs, strict=True)) if joined.differs else None
     counts = {"named": joined.named, "events": joined.events, "replays": joined.replays, "differs": differs}
     return {**places_json(graph, by, rows), "names": names, **counts}
 
 
 def job_json(job: JobFacts) -> dict[str, Any]:
-    """The facts of a job. Times are sums over the recorded steps; of `collectives`, medians over the matched calls of a kind.
+    """Return the facts of a job. Times are sums over the recorded steps; of `collectives`, medians over the matched calls of a
+    kind.
 
     `late_rank`: who causes half of the waiting, its share of it, what that costs another rank of its time at most, and what the
     job would save of a step without it; it is the `straggler` where that is worth telling. `plain`: a step without the profiler.
@@ -116,14 +117,14 @@ def job_json(job: JobFacts) -> dict[str, Any]:
 
 
 def job_comparison_json(c: JobComparison) -> dict[str, Any]:
-    """What a step takes in two jobs, how the second scales, and their own facts under `a` and `b`."""
+    """Return what a step takes in two jobs, how the second scales, and their own facts under `a` and `b`."""
     one = {"a": job_json(c.a), "b": job_json(c.b)}
     steps = {"step_a": values(c.step_a), "step_b": values(c.step_b)}
     return {**steps, "weak_efficiency": values(c.weak_efficiency), "strong_efficiency": values(c.strong_efficiency), **one}
 
 
 def values(value: Any) -> Any:
-    """A struct, or any nesting of them, as JSON values."""
+    """Return a struct, or any nesting of them, as JSON values."""
     if isinstance(value, float):
         return round(value, 6)  # more decimals are the arithmetic's, not the trace's
     if isinstance(value, msgspec.Struct):
@@ -208,7 +209,7 @@ def _job_collective(row: JobCollectiveFacts) -> dict[str, Any]:
 
 
 def _rank(rank: RankFacts) -> dict[str, Any]:
-    """What is known of its matched collectives only is null where none could be matched."""
+    """Return what is known of its matched collectives only is null where none could be matched."""
     data = _fields(rank)
     unknown = ("waiting_us", "last_to_arrive") if rank.communication_us > 0 and not rank.matched else ()
     return {name: None if name in unknown else value for name, value in data.items()}

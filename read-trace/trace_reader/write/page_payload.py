@@ -60,8 +60,8 @@ class DrawnSlices:
         self.names, self.name_of, self.counts = names.values, names.which, names.counts
 
     def lit(self, light: Light) -> dict[str, Any]:
-        """What lights up on this panel, as JSON values: all slices of some names, some slices (each as its distance from the one
-        before, which takes fewer letters), stretches of time, a class of the critical path; without what is empty.
+        """Return what lights up on this panel, as JSON values: all slices of some names, some slices (each as its distance from
+        the one before, which takes fewer letters), stretches of time, a class of the critical path; without what is empty.
         """
         found: dict[str, Any] = {}
         if light.rows is not None:
@@ -85,7 +85,7 @@ class DrawnSlices:
 
 
 def lit_values(lights: Mapping[int, Light], shown: Mapping[int, DrawnSlices]) -> dict[str, Any]:
-    """What lights up on all panels, by kind and panel; empty where nothing does."""
+    """Return what lights up on all panels, by kind and panel; empty where nothing does."""
     found: dict[str, Any] = {}
     for number, light in lights.items():
         one = (
@@ -98,8 +98,8 @@ def lit_values(lights: Mapping[int, Light], shown: Mapping[int, DrawnSlices]) ->
 
 
 def panel(shown: DrawnSlices, label: str, shift_ns: int = 0, counted_from: str = "") -> Panel:
-    """The panel of a trace; its times are moved by `shift_ns` on the page's axis, which counts from `counted_from`, by default
-    the first slice.
+    """Return the panel of a trace; its times are moved by `shift_ns` on the page's axis, which counts from `counted_from`, by
+    default the first slice.
     """
     timeline, rows = shown.timeline, shown.rows
     trace, slices = timeline.drawn, timeline.drawn.slices
@@ -191,7 +191,9 @@ def _pack_pieces(packed: "_Packed", shown: DrawnSlices, pieces: Pieces, name: st
 
 
 def rank_panel(job: JobFacts, place: int, shown: DrawnSlices | None) -> Panel:
-    """The panel of one rank of a job: a lane of what it did, by the first rank's clock; below it, to be opened, its own lanes."""
+    """Return the panel of one rank of a job: a lane of what it did, by the first rank's clock; below it, to be opened, its own
+    lanes.
+    """
     summary, shift_ns = job.summaries[place], job.offset_ns[place] or 0
     label = f"rank {summary.rank}"
     of = f"rank {summary.rank}, whose clock nothing ties to the others'" if job.offset_ns[place] is None else "the first rank"
@@ -213,7 +215,7 @@ def _without_slices(label: str, shift_ns: int) -> Panel:
 
 
 def _kept(trace: Trace, most: int) -> tuple[np.ndarray, str]:
-    """The rows that are drawn, and what is left out, in words."""
+    """Return the rows that are drawn, and what is left out, in words."""
     slices = trace.slices
     rows = np.arange(len(slices))
     if len(rows) <= most:
@@ -236,13 +238,13 @@ def _kept(trace: Trace, most: int) -> tuple[np.ndarray, str]:
 
 
 def _said(details: list[Any], detail: int, region: int) -> str:
-    """A detail and a region, each the number of its place plus 1, 0 for none, in words."""
+    """Return a detail and a region, each the number of its place plus 1, 0 for none, in words."""
     parts = [_detail(details[detail - 1])] if detail else []
     return ", ".join([*parts, f"in {printable(details[region - 1].name, LONGEST_SLICE_NAME)}"] if region else parts)
 
 
 def _detail(detail: Any) -> str:
-    """What a slice's detail says, in words."""
+    """Return what a slice's detail says, in words."""
     if isinstance(detail, Footprint):
         return printable(", ".join(_footprint(detail)), LONGEST_DETAIL)
     if isinstance(detail, Inputs):
@@ -274,7 +276,7 @@ def _shape(dims: Any) -> str:
 
 
 def _curves(timeline: Timeline, packed: "_Packed") -> list[dict[str, Any]]:
-    """A lane for each device whose memory was recorded."""
+    """Return a lane for each device whose memory was recorded."""
     found: list[dict[str, Any]] = []
     for number, curve in enumerate(timeline.curves):
         packed.add(f"curve{number}_at", curve.moment_ns.astype(np.float64))
@@ -298,7 +300,7 @@ class _Packed:
         self._bytes.append(little.view(np.uint8).reshape(-1, little.itemsize).T.tobytes())
 
     def band(self, band: Band) -> dict[str, Any]:
-        """A lane of stretches; for the script, each kind is a text, a colour's name and a half."""
+        """Return a lane of stretches; for the script, each kind is a text, a colour's name and a half."""
         name = f"band{self._bands}"
         self._bands += 1
         self.add(f"{name}_start", band.start_ns.astype(np.float64))

@@ -17,7 +17,7 @@ LABEL = 4  # from a line to its label
 
 
 def roofline(ops: Sequence[OpShapeFacts], device: str, lights: Sequence[int | None]) -> str:
-    """The figure, as HTML; empty where nothing is rated. `lights`: the number of what each op lights up."""
+    """Return the figure, as HTML; empty where nothing is rated. `lights`: the number of what each op lights up."""
     memory, rated = peak(device, "memory"), [(op, light) for op, light in zip(ops, lights, strict=True) if op.peak_share]
     if memory is None or not rated:
         return ""

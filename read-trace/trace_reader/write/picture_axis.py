@@ -38,14 +38,14 @@ class Axis:
         return any(start < moment_us < end for start, end in self.silences)
 
     def longest_seen(self, start_us: float, end_us: float) -> tuple[float, float]:
-        """The longest part of an interval that no cut lies in, from and to where it is drawn."""
+        """Return the longest part of an interval that no cut lies in, from and to where it is drawn."""
         start_us, end_us = max(start_us, self.start_us), min(end_us, self.end_us)
         edges = [start_us, *(t for cut in self.silences for t in cut if start_us < t < end_us), end_us]
         parts = [(self(a), self(b)) for a, b in pairwise(edges) if not self.hides((a + b) / 2)]
         return max(parts, key=lambda part: part[1] - part[0], default=(0.0, 0.0))
 
     def seen_until(self, moment_us: float) -> float:
-        """Where the part that the moment lies in ends: at the next cut, or the picture's end."""
+        """Return where the part that the moment lies in ends: at the next cut, or the picture's end."""
         return next((self(start) for start, _ in self.silences if start >= moment_us), self.length_us)
 
 
@@ -76,6 +76,6 @@ def silences(
 
 
 def round_step(least: float) -> float:
-    """The smallest of 1, 2, 5, 10, ... that is not below `least`."""
+    """Return the smallest of 1, 2, 5, 10, ... that is not below `least`."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= least)

@@ -26,7 +26,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 def write(document: Document) -> str:
-    """The document for the terminal that stdout is; 80 columns where there is none. COLUMNS says otherwise."""
+    """Return the document for the terminal that stdout is; 80 columns where there is none. COLUMNS says otherwise."""
     width = max(shutil.get_terminal_size((80, 24)).columns, NARROWEST)
     amounts = [_whole(part) for part in document.parts]
     lines = _lines(document, width, amounts)
@@ -40,7 +40,7 @@ def write(document: Document) -> str:
 
 
 def _whole(part: Part) -> int:
-    """How much of a part there is to show: a table's rows, a finding's explanations."""
+    """Return how much of a part there is to show: a table's rows, a finding's explanations."""
     match part:
         case TablePart():
             return len(part.rows)
@@ -50,9 +50,9 @@ def _whole(part: Part) -> int:
 
 
 def _to_shorten(document: Document) -> Iterator[int]:
-    """The places of parts, in the order in which a brief report takes something away: what the findings mean, the last's first
-    and the first's not yet; rows of the tables, those of the longest first; what to do next; at last rows of the tables down to
-    one, from the last table on.
+    """Yield the places of parts, in the order in which a brief report takes something away: what the findings mean, the last's
+    first and the first's not yet; rows of the tables, those of the longest first; what to do next; at last rows of the tables
+    down to one, from the last table on.
     """
     items = [index for index, part in enumerate(document.parts) if isinstance(part, Item)]
     yield from reversed(items[1:])
@@ -129,8 +129,8 @@ def _table(table: TablePart, width: int, most: int) -> list[_Line]:
 
 
 def _narrowed(widths: list[int], numeric: list[bool], heads: list[int], width: int) -> list[int]:
-    """The widths with the columns of names made narrower, the widest first, until the table fits. Where it cannot, it will be
-    several tables: then only what leaves no room for another column is made narrower.
+    """Return the widths with the columns of names made narrower, the widest first, until the table fits. Where it cannot, it will
+    be several tables: then only what leaves no room for another column is made narrower.
     """
     narrow, room = list(widths), width - 2 - 2 * (len(widths) - 1)
     least = [max(head, SHORTEST_NAME) for head in heads]
@@ -144,7 +144,7 @@ def _narrowed(widths: list[int], numeric: list[bool], heads: list[int], width: i
 
 
 def _groups(widths: list[int], width: int) -> list[list[int]]:
-    """The columns in as many tables as it takes to be no wider; each begins with the first column."""
+    """Return the columns in as many tables as it takes to be no wider; each begins with the first column."""
     groups, used = [[0]], 2 + widths[0]
     for index in range(1, len(widths)):
         if used + 2 + widths[index] > width and len(groups[-1]) > 1:
@@ -156,7 +156,7 @@ def _groups(widths: list[int], width: int) -> list[list[int]]:
 
 
 def shortened(names: list[str], width: int) -> list[str]:
-    """The names, no longer than `width`, by their middles; different ones stay different."""
+    """Return the names, no longer than `width`, by their middles; different ones stay different."""
     short = {name: middle(name, width) for name in names}
     used: dict[str, str] = {}
     for name in dict.fromkeys(names):

@@ -19,7 +19,7 @@ MOST_NAMES = 8
 
 
 def plot(facts: Facts, suffix: str) -> bytes:
-    """The picture as the bytes of a .png or .svg file. Raises LookupError: no op has known shapes and a device's peaks."""
+    """Return the picture as the bytes of a .png or .svg file. Raises LookupError: no op has known shapes and a device's peaks."""
     device = facts.device or ""
     memory = peak(device, "memory")
     rated = [op for op in facts.op_shapes if op.peak_share]

@@ -102,7 +102,7 @@ class _Panel(msgspec.Struct, frozen=True):
 
 
 def plot(timelines: Sequence[Timeline], window: PictureRange, suffix: str) -> bytes:
-    """A picture of one trace, or of several above each other on one scale, as the bytes of a .png or .svg file.
+    """Return a picture of one trace, or of several above each other on one scale, as the bytes of a .png or .svg file.
 
     The same traces give the same bytes, with the same matplotlib. Raises LookupError if the window holds nothing.
     """
@@ -110,7 +110,7 @@ def plot(timelines: Sequence[Timeline], window: PictureRange, suffix: str) -> by
 
 
 def encoded(figure: Figure, suffix: str) -> bytes:
-    """The bytes of a .png or .svg file: the same each time."""
+    """Return the bytes of a .png or .svg file: the same each time."""
     out = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "profiling", "svg.fonttype": "path"}):
         figure.savefig(out, format=suffix.removeprefix("."), metadata={"Date": None} if suffix == ".svg" else {"Software": None})
@@ -118,7 +118,7 @@ def encoded(figure: Figure, suffix: str) -> bytes:
 
 
 def draw(timelines: Sequence[Timeline], window: PictureRange) -> Figure:
-    """The figure, laid out and not yet encoded."""
+    """Return the figure, laid out and not yet encoded."""
     panels = [_panel(timeline, window) for timeline in timelines]
     strips = [p for p in panels if len(p.timeline.trace.steps) >= STRIP_FROM_STEPS and len(p.timeline.trace.work)]
     heights = [p.height * ROW_IN for p in panels] + [1.4] * len(strips)
@@ -154,7 +154,7 @@ def draw(timelines: Sequence[Timeline], window: PictureRange) -> Figure:
 
 
 def _panel(timeline: Timeline, window: PictureRange) -> _Panel:
-    """What of a timeline lies in the window."""
+    """Return what of a timeline lies in the window."""
     trace = timeline.trace
     shown = next((rows for rows in (trace.steps, trace.work, trace.ops) if len(rows)), trace.ops)
     origin_us = shown[0].start_us if len(shown) else 0.0
@@ -183,7 +183,7 @@ def _panel(timeline: Timeline, window: PictureRange) -> _Panel:
 
 
 def _of_steps(timeline: Timeline, chosen: tuple[int, int]) -> tuple[Rows, Rows]:
-    """The steps of these numbers, and the work that they launched."""
+    """Return the steps of these numbers, and the work that they launched."""
     first, last = chosen
     steps, work = timeline.trace.steps, timeline.trace.work
     wanted = [i for i, name in enumerate(steps.names) if (m := STEP.match(name)) and first <= int(m[1]) <= last]
@@ -197,7 +197,7 @@ def _between(rows: Rows, start_us: float, end_us: float) -> Rows:
 
 
 def _flush(trace: Trace, main: int | None) -> Rows:
-    """The synchronizing calls of the main thread after the last step: the profiler's wait for the GPU."""
+    """Return the synchronizing calls of the main thread after the last step: the profiler's wait for the GPU."""
     if not len(trace.steps):
         return trace.calls.where(np.zeros(len(trace.calls), bool))
     after = (trace.calls.start_ns >= trace.steps.end_ns.max()) & (trace.calls.track == main)
@@ -205,7 +205,8 @@ def _flush(trace: Trace, main: int | None) -> Rows:
 
 
 def _threads(timeline: Timeline, main: int | None, start_us: float, end_us: float, steps: Rows | None) -> list[_Thread]:
-    """The CPU threads that have a part in the window, in the lanes' order, with their slices by how deep they lie; calls last.
+    """Return the CPU threads that have a part in the window, in the lanes' order, with their slices by how deep they lie; calls
+    last.
 
     `steps`: what starts in these steps, and nothing of others.
     """
@@ -232,7 +233,7 @@ def _threads(timeline: Timeline, main: int | None, start_us: float, end_us: floa
 
 
 def _by_depth(rows: Rows, parents: np.ndarray) -> list[list[Slice]]:
-    """The slices of a thread by how deep they lie in others; the calls are the last row."""
+    """Return the slices of a thread by how deep they lie in others; the calls are the last row."""
     levels: list[list[Slice]] = []
     calls: list[Slice] = []
     depth: dict[int, int] = {}
@@ -252,7 +253,7 @@ def _wrapped(label: str) -> str:
 
 
 def _streams(timeline: Timeline, work: Rows, others: Rows) -> list[_Stream]:
-    """The streams that have work in the window."""
+    """Return the streams that have work in the window."""
     found = []
     having = set(work.track.tolist())
     for lane in timeline.lanes:
@@ -462,7 +463,7 @@ class _Painter:
 
 
 def _in_window(band: Band, axis: Axis) -> list[tuple[float, float, str]]:
-    """The stretches of a band that can be seen: from, to (us), and what is written on them."""
+    """Return the stretches of a band that can be seen: from, to (us), and what is written on them."""
     found = []
     for start_us, end_us in zip((band.start_ns / 1000).tolist(), (band.end_ns / 1000).tolist(), strict=True):
         first, last = max(start_us, axis.start_us), min(end_us, axis.end_us)

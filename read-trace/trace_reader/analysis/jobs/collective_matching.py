@@ -56,7 +56,7 @@ class Matched(msgspec.Struct, frozen=True, eq=False):
 
 
 def match(ranks: Sequence[RankSummary]) -> tuple[list[Unit], Matched, list[LeftOut]]:
-    """The calls that are one collective, and those of which that cannot be said.
+    """Return the calls that are one collective, and those of which that cannot be said.
 
     A unit are the calls of one kind in one step, or the one with a number: matched in their order, where all ranks of the group
     that are here have equally many.
@@ -118,7 +118,7 @@ def match(ranks: Sequence[RankSummary]) -> tuple[list[Unit], Matched, list[LeftO
 
 
 def _members(message: Message, summary: RankSummary, ranks: Sequence[RankSummary]) -> tuple[int, ...]:
-    """The ranks of a kind of collective; empty where the trace does not say."""
+    """Return the ranks of a kind of collective; empty where the trace does not say."""
     if message.ranks is not None:
         return message.ranks
     if not message.group and len(summary.groups) > 1:
@@ -134,18 +134,20 @@ def _members(message: Message, summary: RankSummary, ranks: Sequence[RankSummary
 
 
 def says_nothing(message: Message, summary: RankSummary) -> bool:
-    """Whether a trace tells nothing of groups, as those of torch before 2.2: then a job's collectives are all ranks'."""
+    """Return whether a trace tells nothing of groups, as those of torch before 2.2: then a job's collectives are all ranks'."""
     return message.ranks is None and not message.group and message.group_size is None and not summary.groups
 
 
 def by_order(ranks: Sequence[RankSummary]) -> tuple[int, ...]:
-    """All ranks of a job whose traces do not say who takes part: matched by name and order, which the ends bear out or not."""
+    """Return all ranks of a job whose traces do not say who takes part: matched by name and order, which the ends bear out or
+    not.
+    """
     world = next((summary.world_size for summary in ranks if summary.world_size), None)
     return tuple(range(world)) if world else tuple(summary.rank for summary in ranks)
 
 
 def _reason(group: tuple[int, ...], there: list[int], counts: dict[int, int], parts: list[tuple[int, np.ndarray]]) -> str:
-    """Why calls cannot be matched; empty where they can."""
+    """Return why calls cannot be matched; empty where they can."""
     if not group:
         return UNKNOWN_GROUP
     if not counts.keys() <= set(there):
@@ -166,8 +168,8 @@ def entries_of(rank: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def aligned(ranks: Sequence[RankSummary], matched: Matched, units: list[Unit]) -> tuple[list[int | None], float | None]:
-    """What to add to each rank's times, and the residual (us). The first is left as it is; a rank that shares a collective with
-    one that is aligned gets the median difference of their ends. A send may end before its receive: it ties clocks only
+    """Return what to add to each rank's times, and the residual (us). The first is left as it is; a rank that shares a collective
+    with one that is aligned gets the median difference of their ends. A send may end before its receive: it ties clocks only
     where nothing else does.
     """
     offset: list[int | None] = [0, *[None] * (len(ranks) - 1)]

@@ -37,7 +37,7 @@ class JobComparison(msgspec.Struct, frozen=True):
 
 
 def compare_jobs(a: JobFacts, b: JobFacts) -> JobComparison:
-    """What a step takes in each, and how B scales. Raises LookupError: one has no steps."""
+    """Return what a step takes in each, and how B scales. Raises LookupError: one has no steps."""
     step_a, step_b = _step_of(a), _step_of(b)
     weak = strong = None
     if step_a.ranks != step_b.ranks and step_b.step_us:
@@ -64,7 +64,7 @@ def _step_of(job: JobFacts) -> JobStep:
 
 
 def _after_the_first(steps: Sequence[RankStep]) -> Sequence[RankStep]:
-    """The steps that begin with another one's end; of a single step, that."""
+    """Return the steps that begin with another one's end; of a single step, that."""
     return steps[1:] or steps
 
 

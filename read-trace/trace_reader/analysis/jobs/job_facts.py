@@ -157,7 +157,7 @@ class JobFacts(msgspec.Struct, frozen=True, eq=False):
 
 
 def job_facts(summaries: Iterable[RankSummary]) -> JobFacts:
-    """The facts of a job from its ranks, in any order. Raises TraceError where they are not the ranks of one job."""
+    """Return the facts of a job from its ranks, in any order. Raises TraceError where they are not the ranks of one job."""
     ranks = sorted(summaries, key=lambda summary: summary.rank)
     check_job(ranks)
     units, matched, left_out = match(ranks)
@@ -220,7 +220,7 @@ def check_job(summaries: Sequence[RankSummary]) -> None:
 
 
 def _groups_of_all(summary: RankSummary) -> list[str]:
-    """The names of the groups of all ranks, which every rank knows."""
+    """Return the names of the groups of all ranks, which every rank knows."""
     return sorted(name for name, ranks in summary.groups if len(ranks) == summary.world_size)
 
 
@@ -239,7 +239,7 @@ def _check_times(ranks: Sequence[RankSummary], matched: Matched, offset_ns: list
 
 
 def _plain(ranks: Sequence[RankSummary]) -> PlainRun:
-    """The step of the slowest rank without the profiler, where each has measured its own."""
+    """Return the step of the slowest rank without the profiler, where each has measured its own."""
     slowest = max(ranks, key=lambda rank: (rank.plain.step_us or 0.0, -rank.rank)).plain
     if all(rank.plain.how == MEASURED for rank in ranks):
         low_us, high_us = (max(getattr(rank.plain, end) for rank in ranks) for end in ("low_us", "high_us"))
@@ -248,8 +248,8 @@ def _plain(ranks: Sequence[RankSummary]) -> PlainRun:
 
 
 def _findings(ranks: Sequence[RankSummary]) -> tuple[JobFinding, ...]:
-    """The findings of the ranks' own traces, but for what the job itself tells better; those of few ranks first, which tell the
-    ranks apart.
+    """Return the findings of the ranks' own traces, but for what the job itself tells better; those of few ranks first, which
+    tell the ranks apart.
     """
     by_slug: dict[str, list[tuple[float, int, RankFinding]]] = defaultdict(list)
     for summary in ranks:
@@ -264,7 +264,7 @@ def _findings(ranks: Sequence[RankSummary]) -> tuple[JobFinding, ...]:
 
 
 def _unmatched(left_out: list[LeftOut]) -> int:
-    """How many collectives that are: as many as the rank with the most calls of a group has, in all of its kinds."""
+    """Return how many collectives that are: as many as the rank with the most calls of a group has, in all of its kinds."""
     most: dict[tuple[str, str, str], dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for left in left_out:
         for rank, n in left.counts:
@@ -273,14 +273,14 @@ def _unmatched(left_out: list[LeftOut]) -> int:
 
 
 def _ends_fit(longest_us: np.ndarray, residual_us: float | None) -> bool:
-    """Whether the calls of one collective end together, without which a duration does not say who waited."""
+    """Return whether the calls of one collective end together, without which a duration does not say who waited."""
     return residual_us is not None and residual_us <= TOGETHER * median(longest_us)
 
 
 def _rank_facts(
     summary: RankSummary, matched: Matched, entries: np.ndarray, waited_us: np.ndarray, last: int
 ) -> tuple[RankFacts, Union]:
-    """The facts of a rank, and where it waited."""
+    """Return the facts of a rank, and where it waited."""
     communication_ns, compute_ns = _length(summary.communicating), _length(summary.computing)
     overlapped_ns = within_ns(*summary.communicating, summary.computing)
     start_ns = matched.start_ns[entries]
@@ -316,7 +316,7 @@ def _rank_facts(
 
 
 def _by_step(summary: RankSummary, waiting: Union) -> tuple[RankStep, ...]:
-    """What a rank did in each step. Waiting is what is exposed of it."""
+    """Return what a rank did in each step. Waiting is what is exposed of it."""
     end_ns = summary.step_ends_ns
     if not len(end_ns):
         return ()
@@ -346,7 +346,7 @@ def _length(union: Union) -> int:
 def _collective_facts(
     units: list[Unit], matched: Matched, shortest: np.ndarray, longest: np.ndarray
 ) -> tuple[JobCollectiveFacts, ...]:
-    """A row for each kind, size and group, those with the most time on the first to come first."""
+    """Return a row for each kind, size and group, those with the most time on the first to come first."""
     rows: dict[tuple[Message, tuple[int, ...]], list[int]] = defaultdict(list)
     for number, unit in enumerate(matched.unit_of.tolist()):
         rows[units[unit].message, units[unit].ranks].append(number)

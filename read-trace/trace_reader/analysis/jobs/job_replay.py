@@ -67,8 +67,9 @@ class JobReplay:
             self._members[number].add(place)
 
     def play(self, runs: Sequence[Edited], like: Mapping[int, int] | None = None) -> list[float]:
-        """The time of a step on each rank (us), with these changes. `like`: ranks (places) that come when another one does, and
-        so are waited for no longer where that one takes part. Raises LookupError: the ranks wait for each other in a circle.
+        """Return the time of a step on each rank (us), with these changes. `like`: ranks (places) that come when another one
+        does, and so are waited for no longer where that one takes part. Raises LookupError: the ranks wait for each other in a
+        circle.
         """
         came: dict[int, dict[int, int]] = defaultdict(dict)
         waited_for = {
@@ -101,7 +102,7 @@ class JobReplay:
         waited_for: Mapping[int, set[int]],
         times_ns: list[np.ndarray],
     ) -> Iterator[bool]:
-        """A rank's nodes, one after the other. Where it waits for other ranks it yields whether it came further since."""
+        """Yield a rank's nodes, one after the other. Where it waits for other ranks it yields whether it came further since."""
         replay, meeting, offset = run.replay, self._meetings[place], self.offset_ns[place]
         times, came_further = replay.nodes.begun(), True
         length_ns = np.rint((replay.work.end_ns - replay.work.start_ns) * run.left).astype(np.int64)

@@ -71,8 +71,8 @@ class JobRun:
     def changed(
         self, change: Callable[[Sequence[Edited]], object], like: Mapping[int, int] | None = None
     ) -> tuple[list[float], float]:
-        """What a change of the ranks saves of a step, a share for each of `runs`; and how long a GPU is busy after it, in us, at
-        least. `like`: as JobReplay.play has it; step and GPU are then those of the other ranks.
+        """Return what a change of the ranks saves of a step, a share for each of `runs`; and how long a GPU is busy after it, in
+        us, at least. `like`: as JobReplay.play has it; step and GPU are then those of the other ranks.
         """
         counted = [place for place in range(len(self._traces)) if place not in (like or {})] or list(range(len(self._traces)))
         key = frozenset(counted)
@@ -92,12 +92,12 @@ class JobRun:
         return [Edited(replay, after_ns) for replay, after_ns in zip(self.replay.replays, times_ns, strict=True)]
 
     def _play(self, times_ns: Sequence[np.ndarray]) -> list[float]:
-        """The time of a step on each rank (us), with these times between its nodes."""
+        """Return the time of a step on each rank (us), with these times between its nodes."""
         return self.replay.play(self._edited(times_ns))
 
     def _without_profiler(self) -> tuple[PlainRun, list[tuple[float, list[np.ndarray]]]]:
-        """The step without the profiler, of the slowest rank, and the runs that it may be; none of these, where no price is
-        known, or they tell too little.
+        """Return the step without the profiler, of the slowest rank, and the runs that it may be; none of these, where no price
+        is known, or they tell too little.
         """
         recorded_us, priced = self.recorded_us, self._priced
         told = [plain_step_of_header(trace.header.get(PLAIN_STEP)) for trace in self._traces]
@@ -132,8 +132,8 @@ class JobRun:
         return PlainRun(None, None, None, self.recorded_us, UNKNOWN, unknown_because=because)
 
     def _times_at(self, step_us: float) -> list[np.ndarray] | None:
-        """The times between each rank's nodes at the prices, all by one factor, at which the slowest rank's step takes so long;
-        None: it does at none.
+        """Return the times between each rank's nodes at the prices, all by one factor, at which the slowest rank's step takes so
+        long; None: it does at none.
         """
         low, high = 0.0, MOST_DEAR if step_us < self.recorded_us else 0.0
         times = [run.without(run.prices.times(high)) for run in self._priced]

@@ -31,7 +31,7 @@ class JobWhatIf(msgspec.Struct, frozen=True):
 
 
 def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change]) -> JobWhatIf:
-    """What these changes bring, all together, made on all ranks. `traces`: of the job's ranks, in their order. Raises
+    """Return what these changes bring, all together, made on all ranks. `traces`: of the job's ranks, in their order. Raises
     LookupError: the job cannot be played again, or a change finds nothing to change.
     """
     try:
@@ -67,7 +67,9 @@ def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change
 
 
 def _like(job: JobFacts, changes: Sequence[Change]) -> dict[int, int]:
-    """The ranks (places) that come when another one does. Raises LookupError: a rank that is not there, or in two changes."""
+    """Return the ranks (places) that come when another one does. Raises LookupError: a rank that is not there, or in two
+    changes.
+    """
     places = {rank.rank: place for place, rank in enumerate(job.ranks)}
     like = {}
     for change in changes:

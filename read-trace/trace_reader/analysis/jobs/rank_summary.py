@@ -123,7 +123,9 @@ class RankSummary(msgspec.Struct, frozen=True, eq=False):
 
 
 def rank_of(header: dict[str, Any], path: str) -> int | None:
-    """The rank that a trace is of: as its header says, else as its file is called (`..._rank3.json`); None if neither does."""
+    """Return the rank that a trace is of: as its header says, else as its file is called (`..._rank3.json`); None if neither
+    does.
+    """
     number = _distributed(header).get("rank")
     if type(number) is int and 0 <= number < LARGEST_RANK:
         return number
@@ -132,12 +134,12 @@ def rank_of(header: dict[str, Any], path: str) -> int | None:
 
 
 def world_size_of(header: dict[str, Any]) -> int | None:
-    """How many ranks the job has that a trace is of, as its header says."""
+    """Return how many ranks the job has that a trace is of, as its header says."""
     return _count(_distributed(header).get("world_size"))
 
 
 def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
-    """What a job's report needs of this trace, whose facts these are."""
+    """Return what a job's report needs of this trace, whose facts these are."""
     header = trace.header
     distributed = _distributed(header)
     start_ns = int(trace.steps.start_ns[0]) if len(trace.steps) else 0
@@ -196,7 +198,7 @@ def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
 
 
 def _count(value: Any) -> int | None:
-    """A number of ranks; None for what cannot be one."""
+    """Return a number of ranks; None for what cannot be one."""
     return value if type(value) is int and 0 < value <= LARGEST_RANK else None
 
 
@@ -213,7 +215,7 @@ def _groups(distributed: dict[str, Any]) -> tuple[tuple[str, tuple[int, ...]], .
 
 
 def _ranks(value: Any) -> tuple[int, ...] | None:
-    """A list of ranks, which may be written as text; None where it is not whole."""
+    """Return a list of ranks, which may be written as text; None where it is not whole."""
     if isinstance(value, str):
         if _CUT_OFF in value:
             return None
@@ -227,14 +229,18 @@ def _ranks(value: Any) -> tuple[int, ...] | None:
 
 
 def _of_gpu(trace: Trace) -> tuple[Rows, Rows, Rows]:
-    """The collectives, the kernels that are none, and all work; of what the recorded steps launched, where there are steps."""
+    """Return the collectives, the kernels that are none, and all work; of what the recorded steps launched, where there are
+    steps.
+    """
     one = trace.linked.where(trace.linked.step >= 0) if len(trace.steps) else trace.linked
     kernel, collective = one.kind == Kind.KERNEL, one.is_named(is_collective)
     return one.where(kernel & collective), one.where(kernel & ~collective), trace.work
 
 
 def _of_cpu(trace: Trace) -> tuple[Rows, Rows, Rows]:
-    """The same without a GPU: the backend's annotations on its threads, and aten's ops, outermost ones, which wait for nobody."""
+    """Return the same without a GPU: the backend's annotations on its threads, and aten's ops, outermost ones, which wait for
+    nobody.
+    """
     communication = trace.annotations.where(trace.annotations.is_named(is_collective_on_cpu))
     ops = trace.ops.where(trace.ops.is_named(lambda name: name.startswith("aten::")))
     computation = Rows(trace.slices, np.sort(outermost(trace.slices, ops.at)))
@@ -261,7 +267,7 @@ def _message(call: Any, rank: int) -> Message:
 def _before(
     trace: Trace, calls: Rows, computing: Union, busy: Union, work: Rows, start_ns: int, places: dict[Place, int]
 ) -> tuple[np.ndarray, ...]:
-    """What went before each of the calls, as `Calls` has it; `places` gets those that are new."""
+    """Return what went before each of the calls, as `Calls` has it; `places` gets those that are new."""
     ended = np.append(start_ns, np.maximum.accumulate(calls.end_ns))[: len(calls)]
     begins, ends = np.minimum(np.maximum(ended, start_ns), calls.start_ns), calls.start_ns
     gap_ns, cause, place = (np.full(len(calls), none, kind) for none, kind in ((0, np.int64), (0, np.int8), (-1, np.int32)))
@@ -286,7 +292,7 @@ def _before(
 
 
 def _done(until_ns: np.ndarray, start_ns: int, computing: Union, busy: Union) -> tuple[np.ndarray, np.ndarray]:
-    """How long something was computed, and nothing ran, from the window's start to these moments."""
+    """Return how long something was computed, and nothing ran, from the window's start to these moments."""
     window = np.full(len(until_ns), start_ns)
     return each_within_ns(window, until_ns, computing), until_ns - window - each_within_ns(window, until_ns, busy)
 

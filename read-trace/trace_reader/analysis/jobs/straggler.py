@@ -59,8 +59,8 @@ def last_to_arrive(matched: Matched, units: list[Unit], offset_ns: list[int | No
 def find_straggler(
     ranks: Sequence[RankSummary], matched: Matched, last: np.ndarray, waited_us: np.ndarray, exposed: Sequence[float]
 ) -> Straggler | None:
-    """The rank that causes half of the waiting or more. `exposed`: of each rank, the share of its window that it waits while
-    nothing is computed.
+    """Return the rank that causes half of the waiting or more. `exposed`: of each rank, the share of its window that it waits
+    while nothing is computed.
     """
     counted = last[matched.collective] != NOBODY
     total_us = math.fsum(waited_us[counted].tolist())
@@ -96,7 +96,8 @@ def find_straggler(
 
 
 def _causes(matched: Matched, last: np.ndarray, waited_us: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """How long the others waited in a collective because of a rank, summed over them: the collective, the rank, the time (us).
+    """Return how long the others waited in a collective because of a rank, summed over them: the collective, the rank, the time
+    (us).
 
     The last to come may be late because it waited elsewhere, since it last met this group: so much goes on to the rank that it
     waited for there. (Waiting for a slow peer in one group makes a rank late in its other groups.)
@@ -134,7 +135,7 @@ def _causes(matched: Matched, last: np.ndarray, waited_us: np.ndarray) -> tuple[
 def _cause(
     ranks: Sequence[RankSummary], matched: Matched, late: int, last: np.ndarray, caused_us: np.ndarray
 ) -> tuple[str, Place | None]:
-    """What kept the late rank: what it computed longer than the others (the median of them), or what its device waited for
+    """Return what kept the late rank: what it computed longer than the others (the median of them), or what its device waited for
     longer, since the collective before those in a row that it was late for: who waits goes on computing, and so the others
     need less time before the next one.
     """
@@ -168,6 +169,6 @@ def _cause(
 
 
 def _at_step(summary: RankSummary, call: int) -> tuple[int, int]:
-    """What a rank had computed and idled when the step of a call began; 0 where there are no steps."""
+    """Return what a rank had computed and idled when the step of a call began; 0 where there are no steps."""
     step = int(summary.calls.step[call])
     return (int(summary.step_done_ns[step, 0]), int(summary.step_done_ns[step, 1])) if step >= 0 else (0, 0)

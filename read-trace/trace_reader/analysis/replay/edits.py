@@ -30,11 +30,11 @@ class Edited:
         self._skipped: dict[int, list[Union]] = {}  # by chain of threads
 
     def play(self) -> Played:
-        """The changed run."""
+        """Return the changed run."""
         return self.replay.play(self.times_ns())
 
     def times_ns(self) -> np.ndarray:
-        """The times between the nodes of the changed run."""
+        """Return the times between the nodes of the changed run."""
         after_ns, stretches = self.after_ns.copy(), self.replay.stretches
         for chain, unions in self._skipped.items():
             starts, ends = (np.concatenate(column) for column in zip(*unions, strict=True))
@@ -47,8 +47,8 @@ class Edited:
         return np.maximum(after_ns, NEVER_NS)
 
     def busy_us(self) -> float:
-        """How long the GPU is busy in a step at least, with what is left, if it is as fast as recorded: of several GPUs the one
-        that is for longest.
+        """Return how long the GPU is busy in a step at least, with what is left, if it is as fast as recorded: of several GPUs
+        the one that is for longest.
         """
         replay = self.replay
         begin_ns, end_ns, steps = replay.edges(replay.nodes.recorded_ns)
@@ -68,7 +68,9 @@ class Edited:
         self.after_ns[nodes, 0] = (self.after_ns[nodes, 0] * (1 - (1 - left) * share)).astype(np.int64)
 
     def _share_inside(self, union: Union, chain: int) -> tuple[np.ndarray, np.ndarray]:
-        """The stretches of the CPU's time that are of this chain (their places), and how much of each is inside a union."""
+        """Return the stretches of the CPU's time that are of this chain (their places), and how much of each is inside a
+        union.
+        """
         stretches, places = self.replay.stretches, self.replay.stretches_of(chain)
         inside = each_within_ns(stretches.start_ns[places], stretches.end_ns[places], union)
         return places, inside / np.maximum(stretches.length_ns[places], 1)
@@ -174,12 +176,12 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 def surely(edit: Edit) -> Effect:
-    """The effect of an advice that can be followed as it is played: all of that is saved at least."""
+    """Return the effect of an advice that can be followed as it is played: all of that is saved at least."""
     return Effect(edit, edit)
 
 
 def all_of(*edits: Edit) -> Edit:
-    """Several edits."""
+    """Return several edits."""
     return lambda run: [edit(run) for edit in edits]
 
 

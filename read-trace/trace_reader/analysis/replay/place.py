@@ -30,5 +30,5 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def is_named_in(name: str, text: str) -> bool:
-    """Whether a text has this name whole: aten::add is not in one of aten::add_."""
+    """Return whether a text has this name whole: aten::add is not in one of aten::add_."""
     return re.search(rf"(?<![\w:]){re.escape(name)}(?!\w)", text) is not None

@@ -57,8 +57,9 @@ class AskedPlace(msgspec.Struct, frozen=True, eq=False):
 
 
 def places(run: RunWithoutProfiler, plain: PlainRun, stacks: Trace | None = None, with_floors: bool = True) -> list[AskedPlace]:
-    """The places of a run, what saves most first; of places in one another that save the same, the innermost. `stacks`: the same
-    trace, loaded with stacks, for modules and the program's functions. `with_floors`: ask what the GPU's work at its floor saves.
+    """Return the places of a run, what saves most first; of places in one another that save the same, the innermost. `stacks`:
+    the same trace, loaded with stacks, for modules and the program's functions. `with_floors`: ask what the GPU's work at its
+    floor saves.
     """
     trace, run = run.trace, run.with_fewer_steps(MOST_NODES)
     times = run.plain_times(plain)[:2]
@@ -90,14 +91,16 @@ def places(run: RunWithoutProfiler, plain: PlainRun, stacks: Trace | None = None
 
 
 def _per_step(trace: Trace, spans: Rows, steps: Rows) -> tuple[float, float]:
-    """The time that spans take in each of these steps (which follow each other) on the CPU and on the GPU, on average (us)."""
+    """Return the time that spans take in each of these steps (which follow each other) on the CPU and on the GPU, on average
+    (us).
+    """
     inside = spans.where((spans.start_ns >= steps.start_ns[0]) & (spans.start_ns < steps.end_ns[-1]))
     cpu_us, gpu_us = cpu_us_of(inside, merged(steps.start_ns, steps.end_ns)), trace.launched_in(inside).total_us
     return cpu_us / len(steps), gpu_us / len(steps)
 
 
 def _is_as_usual(trace: Trace, run: RunWithoutProfiler, one: Candidate, cpu_us: float, gpu_us: float) -> bool:
-    """Whether a place takes in the steps that are played again about what it takes in all."""
+    """Return whether a place takes in the steps that are played again about what it takes in all."""
     played_us = sum(_per_step(trace, one.spans, run.replay.steps))
     return USUAL * played_us <= cpu_us + gpu_us <= played_us / USUAL
 
@@ -118,7 +121,7 @@ def _middle(gain: Gain) -> float:
 
 
 def _gain(run: RunWithoutProfiler, times: list[tuple[np.ndarray, float]], edit: Edit, of: str) -> Gain:
-    """What an edit saves, at both ends of the plain step."""
+    """Return what an edit saves, at both ends of the plain step."""
     gains = []
     for after_ns, before_us in times:
         edited = Edited(run.replay, after_ns)
@@ -128,7 +131,7 @@ def _gain(run: RunWithoutProfiler, times: list[tuple[np.ndarray, float]], edit: 
 
 
 def cpu_us_of(spans: Rows, window: tuple[np.ndarray, np.ndarray]) -> float:
-    """How long they take of the steps, on their threads."""
+    """Return how long they take of the steps, on their threads."""
     return sum(float(each_within_ns(*merged(one.start_ns, one.end_ns), window).sum()) / 1000 for _, one in spans.by(spans.track))
 
 
@@ -137,7 +140,7 @@ def _in_steps(trace: Trace, rows: Rows) -> Rows:
 
 
 def nodes_of(trace: Trace, spans: Rows) -> np.ndarray:
-    """The nodes of the backward pass (rows) that were made by what lies in these spans."""
+    """Return the nodes of the backward pass (rows) that were made by what lies in these spans."""
     nodes = trace.nodes.where(trace.nodes.made_by >= 0)
     track, start_ns = trace.slices.track[nodes.made_by], trace.slices.start_ns[nodes.made_by]
     is_made = np.zeros(len(nodes), bool)
@@ -176,7 +179,7 @@ def functions(trace: Trace, stacks: Trace) -> Iterator[Candidate]:
 
 
 def loops(trace: Trace) -> list[Candidate]:
-    """The same run of ops several times in a row, in a step, on one thread; runs of the same ops are one place."""
+    """Return the same run of ops several times in a row, in a step, on one thread; runs of the same ops are one place."""
     ops, loops = trace.outer_ops, list[Candidate]()
     found: dict[tuple[str, ...], list[tuple[np.ndarray, int]]] = {}
     for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):
@@ -195,7 +198,7 @@ def loops(trace: Trace) -> list[Candidate]:
 
 
 def _turned(names: tuple[str, ...]) -> tuple[str, ...]:
-    """A round from its least name on: a loop is the same, wherever one begins to count."""
+    """Return a round from its least name on: a loop is the same, wherever one begins to count."""
     return min(names[n:] + names[:n] for n in range(len(names)) if names[n] == min(names))
 
 
@@ -206,7 +209,7 @@ def _loop_name(names: tuple[str, ...]) -> str:
 
 
 def repetitions(tokens: np.ndarray) -> list[tuple[int, int, int]]:
-    """Where the same run of tokens stands several times in a row: its first place, its length, and how many times; none in
+    """Return where the same run of tokens stands several times in a row: its first place, its length, and how many times; none in
     another. Takes linear time: the lengths that are tried are the most frequent distances from a token to its next like, and to
     the one behind that (a round can have a token twice).
     """
@@ -236,7 +239,9 @@ def repetitions(tokens: np.ndarray) -> list[tuple[int, int, int]]:
 
 
 def _floors(trace: Trace) -> Rows:
-    """The GPU's work of ops with shapes, with the column `factor`: what of its time is left at what is usual; nan: not known."""
+    """Return the GPU's work of ops with shapes, with the column `factor`: what of its time is left at what is usual; nan: not
+    known.
+    """
     device = str((device_properties(trace.header) or [{}])[0].get("name", ""))
     at, factor = [], []
     for fact, rows in op_shapes(trace, device) if len(trace.work) else ():
@@ -251,7 +256,7 @@ def _floors(trace: Trace) -> Rows:
 
 
 def _shapes(spans: Rows) -> str:
-    """The inputs that most of the spans have, in words; empty where none were recorded."""
+    """Return the inputs that most of the spans have, in words; empty where none were recorded."""
     known = spans.detail[spans.detail >= 0]
     counts = Counter(known.tolist()).most_common(1)
     inputs = spans.slices.details[counts[0][0]] if counts else None
@@ -278,7 +283,7 @@ def _without_the_same(asked: list[AskedPlace]) -> list[AskedPlace]:
 
 
 def lies_in(inner: Rows, outer: Rows) -> bool:
-    """Whether all but a little of the inner spans' time lies in the outer ones."""
+    """Return whether all but a little of the inner spans' time lies in the outer ones."""
     inside = total = 0.0
     by_track = dict(outer.by(outer.track))
     for key, one in inner.by(inner.track):

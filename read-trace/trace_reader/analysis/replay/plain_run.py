@@ -110,8 +110,8 @@ class Known(msgspec.Struct, frozen=True):
 def plain_run(
     trace: Trace, run: "RunWithoutProfiler | None", recorded_step_us: float | None, cpu: CpuActivity, window: PathWindow | None
 ) -> Known:
-    """What is known of the run without the profiler, which `run` plays. `window`: that of the recorded critical path, if one
-    device worked. Takes time linear in the number of events.
+    """Return what is known of the run without the profiler, which `run` plays. `window`: that of the recorded critical path, if
+    one device worked. Takes time linear in the number of events.
     """
     plain = PlainRun(None, None, None, recorded_step_us, UNKNOWN)
     if told := plain_step_of_header(trace.header.get(PLAIN_STEP)):
@@ -142,7 +142,7 @@ def plain_run(
 
 
 def _because(plain: PlainRun, trace: Trace, why: str | None) -> PlainRun:
-    """The same, and if it is unknown, why: of a trace with steps, unless it is said already."""
+    """Return the same, and if it is unknown, why: of a trace with steps, unless it is said already."""
     if plain.how != UNKNOWN or plain.unknown_because or not len(trace.steps):
         return plain
     return msgspec.structs.replace(plain, unknown_because=why)
@@ -155,7 +155,7 @@ def _not_playable(trace: Trace) -> str | None:
 
 
 def _estimated(run: "RunWithoutProfiler", recorded_step_us: float) -> PlainRun:
-    """The plain step by the prices; unknown where these are not known."""
+    """Return the plain step by the prices; unknown where these are not known."""
     why = None
     if not has_prices(run.trace):
         why = NO_PRICES
@@ -187,7 +187,7 @@ def factors(told: tuple[float, float, float]) -> tuple[float, float]:
 
 
 def plain_step_of_header(said: Any) -> tuple[float, float, float] | None:
-    """The lowest, the median and the highest time (us) that a header says; None where it says none that can be."""
+    """Return the lowest, the median and the highest time (us) that a header says; None where it says none that can be."""
     values: list[Any] = [said.get(key) for key in ("low", "median", "high")] if isinstance(said, dict) else []
     if not values or not all(type(us) in (int, float) for us in values):
         return None
@@ -198,14 +198,14 @@ def plain_step_of_header(said: Any) -> tuple[float, float, float] | None:
 
 
 def has_prices(trace: Trace) -> bool:
-    """Whether the trace is of a kind whose prices were measured: with CUDA's launches, or without a GPU."""
+    """Return whether the trace is of a kind whose prices were measured: with CUDA's launches, or without a GPU."""
     launches = trace.calls.where(trace.calls.is_named(lambda name: is_launch(name) and name.startswith("cu")))
     return not len(trace.work) or (len(launches) > 0 and launches.median_us >= SHORTEST_LAUNCH_US)
 
 
 def is_playable(trace: Trace) -> bool:
-    """Whether a run can be played again by what its trace holds: steps, GPU work whose launches are there (but for a tenth at
-    most, and for what was launched before the recording began), and no collectives, which wait for other processes. Without a
+    """Return whether a run can be played again by what its trace holds: steps, GPU work whose launches are there (but for a tenth
+    at most, and for what was launched before the recording began), and no collectives, which wait for other processes. Without a
     GPU: steps with ops, no launches, and no collectives either.
     """
     if trace.mixed_processes:
@@ -219,12 +219,12 @@ def is_playable(trace: Trace) -> bool:
 
 
 def run_without_profiler(trace: Trace) -> "RunWithoutProfiler | None":
-    """A trace's run, to be played again; None where it is not playable."""
+    """Return a trace's run, to be played again; None where it is not playable."""
     return RunWithoutProfiler(trace) if is_playable(trace) else None
 
 
 def steps_to_play(trace: Trace) -> int:
-    """How many of a trace's first steps are played: of a long recording, those with MOST_EVENTS events of the GPU."""
+    """Return how many of a trace's first steps are played: of a long recording, those with MOST_EVENTS events of the GPU."""
     return max(LEAST_STEPS, MOST_EVENTS * max(len(trace.steps), 1) // max(len(trace.work), 1))
 
 
@@ -246,7 +246,7 @@ class RunWithoutProfiler:
             self.prices = msgspec.structs.replace(PRICES, op_us=WITHOUT_SHAPES_US)
 
     def with_fewer_steps(self, nodes: int) -> "RunWithoutProfiler":
-        """The run, or its first steps, four at least (two would tell of one), where it has more nodes than that."""
+        """Return the run, or its first steps, four at least (two would tell of one), where it has more nodes than that."""
         steps, all_nodes = len(self.replay.steps), len(self.replay.nodes.recorded_ns)
         fewer = max(LEAST_STEPS + 1, steps * nodes // max(all_nodes, 1))
         return self if all_nodes <= nodes or fewer >= steps else RunWithoutProfiler(self.trace, fewer)
@@ -285,8 +285,8 @@ class RunWithoutProfiler:
         return np.minimum(np.where(stretches.chain == STEPS_CHAIN, inside, 0), stretches.length_ns)
 
     def replays_as_recorded(self, recorded_step_us: float | None) -> bool:
-        """Whether the run, played again as it was, takes as long as it did: clocks that disagree can make it another one. Of a
-        long recording, whether its first steps are like all of them.
+        """Return whether the run, played again as it was, takes as long as it did: clocks that disagree can make it another one.
+        Of a long recording, whether its first steps are like all of them.
         """
         trace, steps = self.trace, self.replay.steps
         if self._unchanged_us <= 0:
@@ -302,7 +302,9 @@ class RunWithoutProfiler:
         return abs(played - every) <= SOUND_SHARE * every
 
     def without(self, prices: ProfilerOverhead) -> np.ndarray:
-        """The times between the replay's nodes with these prices taken away, and what the profiler takes between two steps."""
+        """Return the times between the replay's nodes with these prices taken away, and what the profiler takes between two
+        steps.
+        """
         stretches, after_ns = self.replay.stretches, self.replay.nodes.after_ns.copy()
         if prices == NOTHING:
             return after_ns
@@ -372,12 +374,12 @@ class RunWithoutProfiler:
         return [self.at(prices.times(dear)), played]
 
     def recorded_times(self, played: Played) -> float:
-        """How many times as long as the recorded one a step of the run is then."""
+        """Return how many times as long as the recorded one a step of the run is then."""
         return played.step_us / self._unchanged_us
 
     def played(self, plain: PlainRun) -> list[Played]:
-        """The plain run: of one that was not measured, at both ends; where it is not known, the recorded one. None, where no
-        price explains it.
+        """Return the plain run: of one that was not measured, at both ends; where it is not known, the recorded one. None, where
+        no price explains it.
         """
         if plain.how == UNKNOWN:
             return [self.replay.play()]
@@ -393,8 +395,8 @@ class RunWithoutProfiler:
         return self.ends if self.told else []
 
     def plain_times(self, plain: PlainRun) -> list[tuple[np.ndarray, float]]:
-        """The times between the nodes of the plain run, each with the time of a step (us) that is played with them. Worked out
-        once.
+        """Return the times between the nodes of the plain run, each with the time of a step (us) that is played with them. Worked
+        out once.
         """
         if self._plain_times is None:
             played = self.played(plain)
@@ -404,7 +406,9 @@ class RunWithoutProfiler:
         return self._plain_times
 
     def prices_at(self, share: float) -> ProfilerOverhead | None:
-        """The prices, all by one factor, at which a step takes this share of the recorded one; None: it does at no price."""
+        """Return the prices, all by one factor, at which a step takes this share of the recorded one; None: it does at no
+        price.
+        """
         low, high, step_us = 0.0, MOST_DEAR, share * self._unchanged_us
         if share >= 1:  # within a round's spread the profiler cost nothing; a longer step no price explains
             return NOTHING if share <= 1 + SPREAD else None
@@ -420,7 +424,7 @@ class RunWithoutProfiler:
         return self.prices.times(high)
 
     def _dearest(self, prices: ProfilerOverhead, step_us: float) -> ProfilerOverhead:
-        """Where higher prices leave the step as long, since the GPU limits it: the highest that are tried; else these. A
+        """Return where higher prices leave the step as long, since the GPU limits it: the highest that are tried; else these. A
         measured step then does not tell what the CPU takes.
         """
         highest = prices.times(MOST_DEAR)
@@ -430,5 +434,5 @@ class RunWithoutProfiler:
         return self.at(prices).step_us
 
     def at(self, prices: ProfilerOverhead) -> Played:
-        """The run with these prices taken away."""
+        """Return the run with these prices taken away."""
         return self.replay.play(self.without(prices))

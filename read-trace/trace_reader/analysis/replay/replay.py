@@ -57,12 +57,12 @@ class Nodes(msgspec.Struct, frozen=True, eq=False):
     after_ns: np.ndarray
 
     def begun(self) -> list[int]:
-        """The times of nodes of which none has come yet; behind them, at -1, of what nothing waits for."""
+        """Return the times of nodes of which none has come yet; behind them, at -1, of what nothing waits for."""
         return [0] * len(self.recorded_ns) + [LONG_AGO_NS]
 
     @staticmethod
     def when(times: list[int], waits_for: list[int], after_ns: list[int]) -> int:
-        """When a node comes, by the times of those before it."""
+        """Return when a node comes, by the times of those before it."""
         time = times[waits_for[0]] + after_ns[0]
         for before, after in zip(waits_for[1:], after_ns[1:], strict=True):
             if before >= 0:
@@ -70,7 +70,7 @@ class Nodes(msgspec.Struct, frozen=True, eq=False):
         return time
 
     def times_ns(self, after_ns: np.ndarray | None = None) -> np.ndarray:
-        """When each node comes, with these times between them. Takes time linear in their number."""
+        """Return when each node comes, with these times between them. Takes time linear in their number."""
         after_ns = self.after_ns if after_ns is None else after_ns
         times = self.begun()
         node = 0
@@ -104,7 +104,7 @@ class Moments(msgspec.Struct, frozen=True, eq=False):
         return len(self.at_ns)
 
     def place(self, calls: np.ndarray, end: bool) -> np.ndarray:
-        """Where the calls (rows) start, or end; -1 for those that are not there."""
+        """Return where the calls (rows) start, or end; -1 for those that are not there."""
         places = np.flatnonzero((self.call >= 0) & (self.is_end == end))
         places = places[np.argsort(self.call[places], kind="stable")]
         if not len(places):
@@ -175,7 +175,7 @@ class Replay:
         return Stretches(self.number[places], chain, start_ns, end_ns, begins[places], at_edge, pause_ns)
 
     def stretches_of(self, chain: int) -> np.ndarray:
-        """The places of the stretches of a chain of threads."""
+        """Return the places of the stretches of a chain of threads."""
         return self._stretches_by_chain.get(chain, np.zeros(0, np.int64))
 
     @cached_property
@@ -185,7 +185,7 @@ class Replay:
         return dict(zip(chain[order[starts]].tolist(), np.split(order, starts[1:]), strict=True)) if len(chain) else {}
 
     def chain_of(self, track: int) -> int:
-        """The chain of a thread: that of the steps, or its own."""
+        """Return the chain of a thread: that of the steps, or its own."""
         alone = STEPS_CHAIN if track in self.trace.backward_tracks else 1 + track
         return self._chains.get(track, alone)
 
@@ -225,7 +225,7 @@ class Replay:
         return self.number[len(self.moments) :]
 
     def _in_order(self) -> np.ndarray:
-        """The number of each node, first of the CPU's and then of the GPU's: none comes before what it waits for."""
+        """Return the number of each node, first of the CPU's and then of the GPU's: none comes before what it waits for."""
         moments, work = self.moments, self.work
         at_ns = moments.at_ns.copy()
         waits = self._waits
@@ -242,7 +242,7 @@ class Replay:
         return _waits(self.trace, self.moments, self.work)
 
     def _links(self) -> tuple[np.ndarray, np.ndarray]:
-        """What each node waits for, and how long it comes after that: the CPU's, then the GPU's."""
+        """Return what each node waits for, and how long it comes after that: the CPU's, then the GPU's."""
         n = len(self.moments)
         waits_for, after_ns = np.full((n + len(self.work), 3), -1), np.zeros((n + len(self.work), 3), np.int64)
         self.earlier = _earlier(self.moments)
@@ -257,7 +257,9 @@ class Replay:
         return waits_for, after_ns
 
     def play(self, after_ns: np.ndarray | None = None) -> "Played":
-        """The run with these times between its nodes; without, as it was recorded. Raises ValueError: the trace has no steps."""
+        """Return the run with these times between its nodes; without, as it was recorded. Raises ValueError: the trace has no
+        steps.
+        """
         if not len(self.steps):
             raise ValueError("a trace without steps is not played again")
         after_ns = self.nodes.after_ns if after_ns is None else after_ns
@@ -334,8 +336,8 @@ class Played(msgspec.Struct, frozen=True, eq=False, dict=True):
         return (self.end_ns - self.begin_ns) / 1000 / self.steps
 
     def shares(self) -> dict[str, float]:
-        """What the time of the steps is spent on, as shares of 1: going back from the end of the last one, at each node to the
-        one that it waited for longest. `input` is the part of the CPU's time in which a DataLoader was asked for a batch.
+        """Return what the time of the steps is spent on, as shares of 1: going back from the end of the last one, at each node to
+        the one that it waited for longest. `input` is the part of the CPU's time in which a DataLoader was asked for a batch.
         """
         at, earlier_ns, choice = self._path()
         kind, own_ns, input_share = (column[at] for column in self.replay.nature)
@@ -368,7 +370,9 @@ class Played(msgspec.Struct, frozen=True, eq=False, dict=True):
         return max(shares, key=shares.__getitem__) in NOT_ON_GPU and busy_us >= NEARLY_BUSY * self.step_us
 
     def critical_path(self, cpu: CpuActivity, window: PathWindow) -> CriticalPath:
-        """The critical path of this run, its pieces where they were recorded. `window`: that of the recorded run's path."""
+        """Return the critical path of this run, its pieces where they were recorded. `window`: that of the recorded run's
+        path.
+        """
         at, earlier_ns, choice = self._path()
         replay, nodes = self.replay, self.replay.nodes
         kind, own_ns, _ = (column[at] for column in replay.nature)
@@ -413,7 +417,7 @@ class Played(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 def _moments(trace: Trace, of_steps: Rows, work: Rows, begin_ns: int, end_ns: int) -> Moments:
-    """The CPU's nodes between two moments."""
+    """Return the CPU's nodes between two moments."""
     slices = trace.slices
     launches = work.call[work.call >= 0]
     calls = distinct(np.concatenate([launches, trace.waits.at])).values.astype(np.int64)
@@ -498,7 +502,7 @@ def _waits(trace: Trace, moments: Moments, work: Rows) -> _Waits:
 
 
 def _place_of(work: Rows, places: np.ndarray, trace: Trace) -> np.ndarray:
-    """Where these places of the trace's work stand in a part of it, or -1."""
+    """Return where these places of the trace's work stand in a part of it, or -1."""
     order = np.argsort(work.at, kind="stable")
     rows = trace.work.at[places]
     found = order[np.minimum(np.searchsorted(work.at[order], rows), len(order) - 1)]
@@ -544,7 +548,7 @@ def _gpu_links(work: Rows, moments: Moments) -> tuple[np.ndarray, np.ndarray, in
 
 
 def _usual(values: np.ndarray, mask: np.ndarray, longest_ns: int) -> int:
-    """The median of those that are no wait for something else; 0 where there are none."""
+    """Return the median of those that are no wait for something else; 0 where there are none."""
     short = values[mask & (values <= longest_ns)]
     return int(median(short)) if len(short) else 0
 

@@ -102,8 +102,8 @@ def parse_change(text: str) -> Change:
 
 
 def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
-    """What these changes bring, all together, in whatever order. Raises LookupError: the trace has no steps, it cannot be played
-    again, or a change finds nothing to change.
+    """Return what these changes bring, all together, in whatever order. Raises LookupError: the trace has no steps, it cannot be
+    played again, or a change finds nothing to change.
     """
     if any(change.kind == "rank" for change in changes):
         raise LookupError(f"{trace.path}: 'rank R like S' is of a job: name the traces of its ranks, or their folder")
@@ -151,28 +151,30 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
 
 
 def gains_of(whole_us: Sequence[float], changed_us: Sequence[float]) -> dict[str, float]:
-    """The least and the most that is saved of these steps, as shares."""
+    """Return the least and the most that is saved of these steps, as shares."""
     gains = [1 - changed / whole if whole else 0.0 for whole, changed in zip(whole_us, changed_us, strict=True)]
     return {"gain_low": min(gains), "gain_high": max(gains)}
 
 
 def only_removes(change: Change) -> bool:
-    """Whether a change takes work or waits away and adds none: then no step is longer. One can seem so, where the first one ends
-    earlier, from whose end on the others are told.
+    """Return whether a change takes work or waits away and adds none: then no step is longer. One can seem so, where the first
+    one ends earlier, from whose end on the others are told.
     """
     return change.kind in ("drop", "no waits", "loader", "rank") or (change.kind == "scale" and change.factor <= 1)
 
 
 def gain_of(run: RunWithoutProfiler, plain: PlainRun, effect: Effect) -> Gain | None:
-    """What an advice saves of the plain step, where that is not known of the recorded one; None where no replay reaches it."""
+    """Return what an advice saves of the plain step, where that is not known of the recorded one; None where no replay reaches
+    it.
+    """
     times = run.plain_times(plain)
     least, most = ([_gain(run, one, edit) for one in times] for edit in (effect.least, effect.most))
     return told(least, most, effect.kind, RECORDED if plain.how == UNKNOWN else PLAIN) if times else None
 
 
 def told(least: list[float], most: list[float], kind: str, of: str) -> Gain:
-    """What is told of a change of this kind, by what is sure of it and what there is at most, as played at both ends of the
-    plain step and in what else the run may be.
+    """Return what is told of a change of this kind, by what is sure of it and what there is at most, as played at both ends of
+    the plain step and in what else the run may be.
     """
     ends = most[:2]
     if kind == AS_PLAYED:
@@ -184,8 +186,8 @@ def told(least: list[float], most: list[float], kind: str, of: str) -> Gain:
 
 
 def calibrated(ends: list[float], band: tuple[float, float]) -> tuple[float, float]:
-    """What is told of a gain, by what the replay says at both ends of the plain step and by the band of its kind of change. What
-    is not known of the plain step is in the band already, for as wide a step as most have: half of it is added.
+    """Return what is told of a gain, by what the replay says at both ends of the plain step and by the band of its kind of
+    change. What is not known of the plain step is in the band already, for as wide a step as most have: half of it is added.
     """
     of_ends = [math.log(one / (1 - one)) for one in (min(max(end, LEAST_ODDS), 1 - LEAST_ODDS) for end in ends)]
     middle, half = (min(ends) + max(ends)) / 2, (max(of_ends) - min(of_ends)) / 4
@@ -197,8 +199,8 @@ def calibrated(ends: list[float], band: tuple[float, float]) -> tuple[float, flo
 
 
 def gains_together(run: RunWithoutProfiler, plain: PlainRun, effects: list[Effect]) -> list[Gain]:
-    """What several advices save, all of some of them: by the number whose bits say which, from 0 on. What some of them save is
-    not lost by following one more.
+    """Return what several advices save, all of some of them: by the number whose bits say which, from 0 on. What some of them
+    save is not lost by following one more.
     """
     found = list[Gain]()
     for chosen, subset in enumerate(subsets(effects)):
@@ -210,26 +212,26 @@ def gains_together(run: RunWithoutProfiler, plain: PlainRun, effects: list[Effec
 
 
 def together(effects: Sequence[Effect]) -> Effect:
-    """Several effects as one, of the kind of the least sure of them."""
+    """Return several effects as one, of the kind of the least sure of them."""
     least = [effect.least for effect in effects if effect.least is not None]
     kind = min((effect.kind for effect in effects), key=lambda kind: BANDS[kind][0], default=AS_PLAYED)
     return Effect(all_of(*(effect.most for effect in effects)), all_of(*least), kind)
 
 
 def subsets(offered: list[Any]) -> list[list[Any]]:
-    """Each choice of some of these, by the number whose bits say which."""
+    """Return each choice of some of these, by the number whose bits say which."""
     return [[choice for place, choice in enumerate(offered) if chosen >> place & 1] for chosen in range(1 << len(offered))]
 
 
 def busy_after(run: RunWithoutProfiler, edit: Edit) -> float:
-    """How long the GPU is busy in a step at least, after a change (us)."""
+    """Return how long the GPU is busy in a step at least, after a change (us)."""
     edited = Edited(run.replay, run.replay.nodes.after_ns)
     edit(edited)
     return edited.busy_us()
 
 
 def _gain(run: RunWithoutProfiler, times: tuple[np.ndarray, float], edit: Edit | None) -> float:
-    """The share of a step that an edit saves, of these times between the nodes and the step's time with them."""
+    """Return the share of a step that an edit saves, of these times between the nodes and the step's time with them."""
     if edit is None:
         return 0.0
     after_ns, before_us = times
@@ -270,7 +272,7 @@ def _nothing(text: str, replay: Replay, what: str) -> LookupError:
 
 
 def _listed(names: list[str]) -> str:
-    """How many there are, and of which names, the most frequent first."""
+    """Return how many there are, and of which names, the most frequent first."""
     counts = Counter(names).most_common()
     more = f" and {len(counts) - MOST_NAMES} more names" if len(counts) > MOST_NAMES else ""
     return ", ".join(f"{n} x {name[:LONGEST_NAME_IN_WORDS]}" for name, n in counts[:MOST_NAMES]) + more
@@ -291,7 +293,7 @@ def _scaled(change: Change, replay: Replay) -> tuple[np.ndarray, str]:
 
 
 def _matching(change: Change, replay: Replay) -> Rows:
-    """The ops, annotations and calls of the steps that match."""
+    """Return the ops, annotations and calls of the steps that match."""
     slices = replay.trace.slices
     spans = Rows(slices, slices.of(*ON_CPU))
     spans = spans.where(spans.is_named(lambda name: bool(change.pattern and change.pattern.search(name) and not is_step(name))))

@@ -108,7 +108,7 @@ def _changes(
 
 
 def _shapes(facts: Facts, k: KernelFacts) -> tuple | None:
-    """The shapes of the GEMMs that a kernel takes, where they were recorded."""
+    """Return the shapes of the GEMMs that a kernel takes, where they were recorded."""
     return tuple(sorted((g.op, g.batch, g.m, g.n, g.k) for g in facts.gemms if g.kernel == k.name)) or None
 
 
@@ -117,7 +117,7 @@ def _launched_by(facts: Facts, k: KernelFacts) -> tuple | None:
 
 
 def _renamed(a: KernelFacts, b: KernelFacts) -> str:
-    """What differs between two names, as far as they are understood."""
+    """Return what differs between two names, as far as they are understood."""
     parts = [
         f"{'family' if field == 'library' else field} {before} -> {after}"
         for field in ("library", "architecture", "dtype", "tile", "stages", "layout", "epilogue", "unit")
@@ -140,7 +140,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def rows(traces: Sequence[Facts]) -> tuple[Row, ...]:
-    """A row for each trace, in the order given."""
+    """Return a row for each trace, in the order given."""
     shared = set.intersection(*({f.slug for f in facts.findings} for facts in traces))
     return tuple(_row(label, facts, shared) for label, facts in zip(_labels_of([f.trace for f in traces]), traces, strict=True))
 
@@ -160,7 +160,7 @@ def _row(label: str, facts: Facts, shared: set[str]) -> Row:
 
 
 def _labels_of(paths: Sequence[str]) -> list[str]:
-    """The paths without the folders that all of them begin with, and without .json."""
+    """Return the paths without the folders that all of them begin with, and without .json."""
     folders = [os.path.dirname(path) for path in paths]
     try:
         start = os.path.commonpath(folders)
@@ -216,7 +216,7 @@ def _summary(
 
 
 def _plain_steps(a: PlainRun, b: PlainRun) -> str:
-    """How the step without the profiler changed, where both were measured; empty else."""
+    """Return how the step without the profiler changed, where both were measured; empty else."""
     if (
         a.how != MEASURED
         or b.how != MEASURED
@@ -250,7 +250,7 @@ def _number(value: float) -> str:
 
 
 def median_of(values: list[float]) -> float | None:
-    """The median; of an even number, the lower of the two in the middle (a value that was measured)."""
+    """Return the median; of an even number, the lower of the two in the middle (a value that was measured)."""
     return sorted(values)[(len(values) - 1) // 2] if values else None
 
 
@@ -276,7 +276,7 @@ def _change(a: Facts, b: Facts, times_us: Callable[[Facts], list[float]]) -> str
 
 
 def _noise(a: Facts, b: Facts, times_us: Callable[[Facts], list[float]], change: float, before: str = "") -> str:
-    """Whether the steps of one trace differ by as much as that among themselves; empty if they do not."""
+    """Return whether the steps of one trace differ by as much as that among themselves; empty if they do not."""
     spread, which = max((_spread(times_us(facts)), name) for facts, name in ((a, "A"), (b, "B")))
     return f"{before}within noise: the steps of {which} differ by {spread:.0%}" if abs(change) < spread else ""
 

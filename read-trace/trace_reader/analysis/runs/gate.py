@@ -84,7 +84,7 @@ class Gate(msgspec.Struct, frozen=True):
 
 
 def parse_limit(text: str) -> Limit:
-    """A limit as it is written: step=+5%, step=+20us, kernels=+0, peak_memory=+64MiB, findings=new. Raises ValueError."""
+    """Return a limit as it is written: step=+5%, step=+20us, kernels=+0, peak_memory=+64MiB, findings=new. Raises ValueError."""
     name, _, value = text.partition("=")
     measure = ALIASES.get(name.strip(), name.strip().replace("-", "_"))
     if measure == FINDINGS and value.strip() == "new":
@@ -128,7 +128,7 @@ def _outcome(limit: Limit, old: Sequence[RunMeasures], new: Sequence[RunMeasures
 
 
 def are_plain(runs: Sequence[RunMeasures]) -> bool:
-    """Whether all of these runs measured a step without the profiler: such a step is not beside a recorded one."""
+    """Return whether all of these runs measured a step without the profiler: such a step is not beside a recorded one."""
     return all(run.plain_step is not None for run in runs)
 
 
@@ -149,7 +149,9 @@ def _timed(limit: Limit, before: list[float], after: list[float]) -> Outcome:
 
 
 def _counted(limit: Limit, before: list[float], after: list[float], medians: tuple[float, float]) -> Outcome:
-    """What a run launches is the same in each run of the same program; where runs differ, the intervals of both are compared."""
+    """Return what a run launches is the same in each run of the same program; where runs differ, the intervals of both are
+    compared.
+    """
     room = limit.amount if limit.amount is not None else (limit.share or 0.0) * max(before)
     low, high = min(after) - max(before), max(after) - min(before)
     verdict = WORSE if low > room else FINE if max(after) - max(before) <= room else INCONCLUSIVE
@@ -157,7 +159,7 @@ def _counted(limit: Limit, before: list[float], after: list[float], medians: tup
 
 
 def _ratio(before: list[float], after: list[float]) -> tuple[float, float]:
-    """Where the ratio of the medians lies, after over before."""
+    """Return where the ratio of the medians lies, after over before."""
     if min(before) <= 0:
         return (1.0, 1.0) if max(after) <= 0 else (1.0, math.inf)
     if min(len(before), len(after)) < ENOUGH_RUNS:
@@ -169,7 +171,9 @@ def _ratio(before: list[float], after: list[float]) -> tuple[float, float]:
 
 
 def _more_runs(low: float, high: float, ratio: float, most: float, runs: int) -> int:
-    """How many more runs of each would narrow the interval to one side of the limit: its width falls as one over the root."""
+    """Return how many more runs of each would narrow the interval to one side of the limit: its width falls as one over the
+    root.
+    """
     if runs < ENOUGH_RUNS:
         return ENOUGH_RUNS - runs
     room = abs(ratio - most)
@@ -179,8 +183,8 @@ def _more_runs(low: float, high: float, ratio: float, most: float, runs: int) ->
 
 
 def _causes(old: Sequence[RunMeasures], new: Sequence[RunMeasures], grown: Sequence[str]) -> tuple[Cause, ...]:
-    """The rows that take more than before, or run more often, those that cost most first; then those of the counts that grew
-    (`grown`), those that did so most first.
+    """Return the rows that take more than before, or run more often, those that cost most first; then those of the counts that
+    grew (`grown`), those that did so most first.
     """
     nothing = RowMeasure(0.0, 0.0)
 

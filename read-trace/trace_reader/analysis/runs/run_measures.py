@@ -50,7 +50,7 @@ class RunMeasures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def measures(facts: Facts) -> RunMeasures:
-    """The numbers of one trace."""
+    """Return the numbers of one trace."""
     steps = len(facts.steps) or 1
     return RunMeasures(
         trace=facts.trace,
@@ -67,7 +67,7 @@ def measures(facts: Facts) -> RunMeasures:
 
 
 def steps_us(facts: Facts) -> list[float]:
-    """What each step takes: from the end of the one before to its own; of one step alone, its time on the CPU."""
+    """Return what each step takes: from the end of the one before to its own; of one step alone, its time on the CPU."""
     return [*facts.step_times_us[1:]] or [step.cpu_us for step in facts.steps]
 
 
@@ -112,7 +112,7 @@ def _rows(facts: Facts, steps: int) -> dict[str, RowMeasure]:
 
 
 def of_job(ranks: Sequence[RunMeasures]) -> RunMeasures:
-    """The ranks of a job as one run: what takes longest of times, the sum of counts."""
+    """Return the ranks of a job as one run: what takes longest of times, the sum of counts."""
 
     def over(name: str, together: str) -> float | None:
         known = [value for rank in ranks if (value := getattr(rank, name)) is not None]

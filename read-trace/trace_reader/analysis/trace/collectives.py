@@ -32,13 +32,13 @@ class CollectiveFacts(msgspec.Struct, frozen=True):
 
 
 def collective_facts(trace: Trace) -> tuple[CollectiveFacts, ...]:
-    """A row for each collective, group and size, the most time first."""
+    """Return a row for each collective, group and size, the most time first."""
     facts = [_facts(message, rows) for message, rows in collectives(trace)]
     return tuple(sorted(facts, key=lambda c: (-c.total_us, c.name, c.group, c.bytes or 0)))
 
 
 def collectives(trace: Trace) -> list[tuple[Collective, Rows]]:
-    """The kernels that say what they communicate, by what they say."""
+    """Return the kernels that say what they communicate, by what they say."""
     details = trace.slices.details
     of_detail = [
         msgspec.structs.replace(detail.collective, sequence=None)
@@ -56,19 +56,19 @@ def collectives(trace: Trace) -> list[tuple[Collective, Rows]]:
 
 
 def message_bytes(message: Collective) -> int | None:
-    """The larger of what a rank puts in and gets out, in bytes; None where it is not said."""
+    """Return the larger of what a rank puts in and gets out, in bytes; None where it is not said."""
     size = ELEMENT_BYTES.get(message.dtype)
     elements = max((n for n in (message.elements_in, message.elements_out) if n is not None), default=0)
     return elements * size if size and elements > 0 else None
 
 
 def plain_name(name: str) -> str:
-    """A collective's name without what differs between versions of torch: all_gather, _allgather_base."""
+    """Return a collective's name without what differs between versions of torch: all_gather, _allgather_base."""
     return name.lower().replace("_", "")
 
 
 def waits_for_all(name: str) -> bool:
-    """Whether no rank can leave a collective of this kind before the last has come."""
+    """Return whether no rank can leave a collective of this kind before the last has come."""
     plain = plain_name(name)
     return not plain.startswith(("broadcast", "gather", "scatter", "send", "recv")) and not (
         plain.startswith("reduce") and "scatter" not in plain
@@ -76,8 +76,9 @@ def waits_for_all(name: str) -> bool:
 
 
 def bus_factor(name: str, ranks: int) -> float | None:
-    """What a message's bytes are multiplied by to get those that each link carries, as nccl-tests has it in PERFORMANCE.md; None
-    for a kind that is not there. Of all-gather, reduce-scatter and all-to-all the bytes are those of all ranks together.
+    """Return what a message's bytes are multiplied by to get those that each link carries, as nccl-tests has it in
+    PERFORMANCE.md; None for a kind that is not there. Of all-gather, reduce-scatter and all-to-all the bytes are those of all
+    ranks together.
     """
     kind = plain_name(name)
     if ranks < 2:

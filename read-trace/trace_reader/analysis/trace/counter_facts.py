@@ -20,7 +20,9 @@ FILLED, SHARED = 0.95, 0.05  # of a sample, that a kernel takes, and that others
 
 
 def short_name(counter: str) -> str:
-    """A metric that torch has no words for, as torch names those that it has: without how the share of the peak is taken."""
+    """Return a metric that torch has no words for, as torch names those that it has: without how the share of the peak is
+    taken.
+    """
     metric, _, rollup = counter.partition(".")
     kind, _, of = rollup.partition(".")
     if not of.startswith("pct_of_peak_sustained"):
@@ -77,7 +79,7 @@ class _Series(msgspec.Struct, frozen=True, eq=False):
 
 
 def _series(trace: Trace) -> list[_Series]:
-    """The samples of each counter that hold in the window, and when; of a device, the finest first."""
+    """Return the samples of each counter that hold in the window, and when; of a device, the finest first."""
     if not len(trace.counters):
         return []
     rows = trace.steps if len(trace.steps) else trace.work
@@ -105,7 +107,7 @@ def _series(trace: Trace) -> list[_Series]:
 
 
 def counter_facts(trace: Trace) -> tuple[CounterFacts, ...]:
-    """A row for each counter of each device."""
+    """Return a row for each counter of each device."""
     facts = []
     for sery in _series(trace):
         work = _of_device(trace, sery.device)
@@ -127,7 +129,7 @@ def counter_facts(trace: Trace) -> tuple[CounterFacts, ...]:
 
 
 def kernel_counters(trace: Trace) -> tuple[KernelCounter, ...]:
-    """The counters of each kernel that fills samples alone, the kernel with the most time first."""
+    """Return the counters of each kernel that fills samples alone, the kernel with the most time first."""
     every = _series(trace)
     found = []
     for device in dict.fromkeys(one.device for one in every):
@@ -142,7 +144,7 @@ def kernel_counters(trace: Trace) -> tuple[KernelCounter, ...]:
 
 
 def op_counters(trace: Trace, device: str) -> tuple[OpCounter, ...]:
-    """The counters of each op by shape whose work fills samples alone, in the order of `op_shapes`. `device`: its name."""
+    """Return the counters of each op by shape whose work fills samples alone, in the order of `op_shapes`. `device`: its name."""
     every = _series(trace)
     if not every:
         return ()

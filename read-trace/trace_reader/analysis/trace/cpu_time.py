@@ -24,18 +24,18 @@ IN_NO_OP = tuple(WHAT.index(what) for what in ("python", "silent", "annotation")
 
 
 def is_loader(name: str) -> bool:
-    """Whether an annotation is of a DataLoader that is asked for the next batch."""
+    """Return whether an annotation is of a DataLoader that is asked for the next batch."""
     return _LOADER.search(name) is not None
 
 
 def is_compiling(name: str) -> bool:
-    """Whether an op is a row of torch.compile's own, at work."""
+    """Return whether an op is a row of torch.compile's own, at work."""
     return _COMPILING.search(name) is not None
 
 
 def cpu_computing(trace: Trace) -> Rows:
-    """The ops in which the CPU itself computes: outermost ones of a library (aten::add) that call nothing of a device, of LONG_NS
-    and more, on the thread of the steps or of a backward pass, outside of a DataLoader and of torch.compile at work.
+    """Return the ops in which the CPU itself computes: outermost ones of a library (aten::add) that call nothing of a device, of
+    LONG_NS and more, on the thread of the steps or of a backward pass, outside of a DataLoader and of torch.compile at work.
     """
     slices, parent = trace.slices, trace.parent
     calling = np.zeros(len(slices) + 1, bool)  # the last for -1
@@ -96,9 +96,9 @@ class CpuActivity:
         ]
 
     def time(self, start_ns: np.ndarray, end_ns: np.ndarray, track: np.ndarray, length_ns: np.ndarray | None = None) -> CpuTime:
-        """What the CPU did in these stretches, which do not overlap, each on its thread; where that thread shows nothing, on the
-        thread of the steps, or on one of a backward pass. Where a DataLoader is being waited for, it is input. `length_ns`: how
-        long each stretch counts, if not as long as it is.
+        """Return what the CPU did in these stretches, which do not overlap, each on its thread; where that thread shows nothing,
+        on the thread of the steps, or on one of a backward pass. Where a DataLoader is being waited for, it is input.
+        `length_ns`: how long each stretch counts, if not as long as it is.
         """
         names = self.trace.slices.names
         order = np.argsort(start_ns, kind="stable")
@@ -171,14 +171,14 @@ class CpuActivity:
         return was
 
     def _open_between(self, begins: int, ends: int) -> np.ndarray:
-        """The spans and calls of all threads that are open at some moment between these two, in order."""
+        """Return the spans and calls of all threads that are open at some moment between these two, in order."""
         first, last = (int(place) for place in np.searchsorted(self._starts_ns, [begins, ends]))
         block = first // BLOCK
         before = np.concatenate([self._open_before[block], self._rows[block * BLOCK : first]])
         return np.concatenate([before[self.trace.slices.end_ns[before] > begins], self._rows[first:last]])
 
     def _by_thread(self, start: np.ndarray, end: np.ndarray, track: np.ndarray, spans: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The stretches cut where the innermost slice of their thread changes, with its row; -1 where nothing is recorded.
+        """Return the stretches cut where the innermost slice of their thread changes, with its row; -1 where nothing is recorded.
 
         Where a thread shows nothing, it is the thread of the steps that counts; and where neither is in an op or a call, those
         of the backward pass, for which they wait.
@@ -210,8 +210,8 @@ class CpuActivity:
 
 
 def _cut(start: np.ndarray, end: np.ndarray, times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The stretches (in order, none overlapping) cut at `times`, of which the first is before them: start, end, the value from
-    the last of the times on, and the place of the stretch.
+    """Return the stretches (in order, none overlapping) cut at `times`, of which the first is before them: start, end, the value
+    from the last of the times on, and the place of the stretch.
     """
     last = np.searchsorted(times, start, "right") - 1  # of the times, as a stretch begins
     pieces = np.where(end > start, np.searchsorted(times, end) - last, 0)
@@ -227,7 +227,7 @@ def _cut(start: np.ndarray, end: np.ndarray, times: np.ndarray, values: np.ndarr
 
 
 def _union(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """The union of these rows, as moments and marks: 0 from where it begins, -1 from where it ends."""
+    """Return the union of these rows, as moments and marks: 0 from where it begins, -1 from where it ends."""
     return _marks(*merged(rows.start_ns, rows.end_ns))
 
 
@@ -241,7 +241,7 @@ def _marks(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def _marked(
     start: np.ndarray, end: np.ndarray, value: np.ndarray, union: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, ...]:
-    """The stretches cut at the ends of a union: start, end, their value, and its mark."""
+    """Return the stretches cut at the ends of a union: start, end, their value, and its mark."""
     if len(union[0]) == 1:
         return start, end, value, np.full(len(start), -1)
     first, last, mark, which = _cut(start, end, *union)

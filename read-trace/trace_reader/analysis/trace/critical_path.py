@@ -110,8 +110,8 @@ class CriticalPath(msgspec.Struct, frozen=True):
     pieces: Pieces
 
     def explained_us(self, rows: Rows) -> float:
-        """How much of the path is these slices (in order): of a GPU's its own time on the path, of the CPU's the path's `cpu` and
-        `input` in their time on their thread.
+        """Return how much of the path is these slices (in order): of a GPU's its own time on the path, of the CPU's the path's
+        `cpu` and `input` in their time on their thread.
         """
         asked = np.zeros(len(rows.slices), bool)
         asked[rows.at] = True
@@ -122,13 +122,13 @@ class CriticalPath(msgspec.Struct, frozen=True):
         return found_us
 
     def cpu_within_us(self, track: int, union: tuple[np.ndarray, np.ndarray]) -> float:
-        """How much of the path is the time of this thread in these stretches (as `merged` gives them)."""
+        """Return how much of the path is the time of this thread in these stretches (as `merged` gives them)."""
         rows = self.pieces.where((self.pieces.kind == PathClass.CPU) & (self.pieces.track == track))
         inside_ns = each_within_ns(rows.start_ns, rows.end_ns, union)
         return int((inside_ns * (rows.length_ns / (rows.end_ns - rows.start_ns))).sum()) / 1000
 
     def after_waits_us(self, calls: Rows) -> float:
-        """The most that could be saved if these calls (in order) had not waited for the GPU.
+        """Return the most that could be saved if these calls (in order) had not waited for the GPU.
 
         That is the path's time on the CPU from the end of each to the launch for which the GPU then waited, as far as the CPU
         would have been ahead: by what the calls took up to then, less what was saved by it before.
@@ -175,7 +175,7 @@ class PathWindow(msgspec.Struct, frozen=True):
 
 
 def windows(trace: Trace) -> list[PathWindow]:
-    """The window of each device that has one, that of the device which ends last first.
+    """Return the window of each device that has one, that of the device which ends last first.
 
     It begins with the second recorded step (with the first one, where none is left out; without steps, with the first GPU event
     or its launch) and ends with the last GPU event that the recorded steps launched (without steps: with the last). Where the
@@ -195,7 +195,7 @@ def windows(trace: Trace) -> list[PathWindow]:
 
 
 def _without_gpu(trace: Trace) -> list[PathWindow]:
-    """The window of a run without a GPU; none where kernels were launched, or may be in what the trace lacks."""
+    """Return the window of a run without a GPU; none where kernels were launched, or may be in what the trace lacks."""
     if trace.calls.is_named(is_launch).any() or not len(trace.ops) or missing(trace):
         return []
     spans = trace.steps.where(np.arange(len(trace.steps)) >= trace.steps_left_out)
@@ -215,7 +215,7 @@ def _window_start(trace: Trace, work: Rows) -> int:
 
 
 def critical_path(trace: Trace, cpu: CpuActivity, window: PathWindow) -> CriticalPath:
-    """The path in a window. Takes time n log n of the GPU's events."""
+    """Return the path in a window. Takes time n log n of the GPU's events."""
     if window.device == NO_GPU:
         walked = _of_threads(trace, window)
     else:
@@ -234,7 +234,7 @@ def critical_path(trace: Trace, cpu: CpuActivity, window: PathWindow) -> Critica
 
 
 def _without_pauses(trace: Trace, path: Pieces) -> Pieces:
-    """The same path without the CPU's time in pauses that one step has and the others have not."""
+    """Return the same path without the CPU's time in pauses that one step has and the others have not."""
     if not trace.pauses:
         return path
     pauses_start_ns, pauses_end_ns = trace.pauses_ns
@@ -252,8 +252,8 @@ def _without_pauses(trace: Trace, path: Pieces) -> Pieces:
 
 
 def _of_threads(trace: Trace, window: PathWindow) -> Pieces:
-    """The pieces of a run without a GPU: the ops of a backward pass's thread, and its own thread between them. That it waits for
-    others, no row says.
+    """Return the pieces of a run without a GPU: the ops of a backward pass's thread, and its own thread between them. That it
+    waits for others, no row says.
     """
     left, found = (np.array([window.start_ns]), np.array([window.end_ns])), []
     for track in trace.backward_tracks.tolist():
@@ -266,7 +266,7 @@ def _of_threads(trace: Trace, window: PathWindow) -> Pieces:
 
 
 def path_of(trace: Trace, cpu: CpuActivity, pieces: Pieces, window: PathWindow, length_ns: int) -> CriticalPath:
-    """The path that consists of these pieces, in a run of this length that was recorded in the window."""
+    """Return the path that consists of these pieces, in a run of this length that was recorded in the window."""
     on_gpu = pieces.where(pieces.row >= 0)
     by_name = Rows(trace.slices, on_gpu.row, kind=on_gpu.kind, ns=on_gpu.length_ns).by(on_gpu.kind, trace.slices.name[on_gpu.row])
     kernels = [KernelShare(rows[0].name, PathClass(kind).name.lower(), int(rows.ns.sum()) / 1000) for (kind, _), rows in by_name]
@@ -296,7 +296,7 @@ def _most_first(times_us: dict[str, float]) -> tuple[CpuShare, ...]:
 
 
 def _walk(trace: Trace, work: Rows, start_ns: int) -> Pieces:
-    """The pieces of the path that ends with the last of a device's events.
+    """Return the pieces of the path that ends with the last of a device's events.
 
     Where the walk goes on from each event does not depend on how it came there: that is worked out for all of them at once,
     and the walk itself only follows the numbers. Events are numbered in the order of their ends, in which it goes back.
@@ -350,7 +350,9 @@ def _walk(trace: Trace, work: Rows, start_ns: int) -> Pieces:
 
 
 def path_along_device(trace: Trace, cpu: CpuActivity, window: PathWindow, length_ns: int) -> CriticalPath:
-    """The path that never leaves the device, of a run that takes so long: its events as recorded, and less time between them."""
+    """Return the path that never leaves the device, of a run that takes so long: its events as recorded, and less time between
+    them.
+    """
     work = window.work.where(window.work.end_ns <= window.end_ns)
     path = _computing_meanwhile(work, _along_device(trace, work, window.start_ns))
     between = path.row < 0
@@ -364,7 +366,7 @@ def path_along_device(trace: Trace, cpu: CpuActivity, window: PathWindow, length
 
 
 def _along_device(trace: Trace, work: Rows, start_ns: int) -> Pieces:
-    """The pieces of a path that never leaves the device: its events, and before each what the device waited for."""
+    """Return the pieces of a path that never leaves the device: its events, and before each what the device waited for."""
     slices = trace.slices
     order = np.lexsort((work.at, work.start_ns, work.end_ns))
     work = work.where(order)
@@ -391,14 +393,14 @@ def _along_device(trace: Trace, work: Rows, start_ns: int) -> Pieces:
 
 
 def _classes(work: Rows) -> np.ndarray:
-    """The class of each of these GPU events."""
+    """Return the class of each of these GPU events."""
     of_kernels = np.where(work.is_named(is_collective), PathClass.COMMUNICATION, PathClass.COMPUTE)
     return np.where(work.kind == Kind.KERNEL, of_kernels, PathClass.COPY)
 
 
 def _computing_meanwhile(work: Rows, path: Pieces) -> Pieces:
-    """The same path, where a transfer, a collective or a wait of the device counts only while nothing is computed: what is beside
-    a kernel costs nothing more than it.
+    """Return the same path, where a transfer, a collective or a wait of the device counts only while nothing is computed: what is
+    beside a kernel costs nothing more than it.
     """
     beside = among(path.kind, (PathClass.COMMUNICATION, PathClass.COPY, PathClass.LATENCY, PathClass.UNKNOWN))
     kernels = work.where(_classes(work) == PathClass.COMPUTE)
@@ -446,7 +448,7 @@ def pieces(
 
 
 def joined(*parts: Pieces) -> Pieces:
-    """Several pieces as one."""
+    """Return several pieces as one."""
     return Pieces(*(np.concatenate([getattr(part, name) for part in parts]) for name in Pieces.__struct_fields__))
 
 

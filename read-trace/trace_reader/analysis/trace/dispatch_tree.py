@@ -27,7 +27,7 @@ class Node(msgspec.Struct, frozen=True):
 
 
 def dispatch_tree(trace: Trace, number: int | None = None) -> Node:
-    """The tree of ProfilerStep#`number`; by default that of the middle recorded step.
+    """Return the tree of ProfilerStep#`number`; by default that of the middle recorded step.
 
     Raises LookupError, naming the steps that there are, if the trace does not have it.
     """
@@ -87,7 +87,7 @@ def _step(trace: Trace, number: int | None) -> Slice:
 
 
 def rows_in_step(trace: Trace, step: Slice) -> Rows:
-    """The annotations, ops and calls of all threads that start while the step is open."""
+    """Return the annotations, ops and calls of all threads that start while the step is open."""
     slices = trace.slices
     start_ns, end_ns = slices.start_ns[step.row], slices.end_ns[step.row]
     first, last = np.searchsorted(slices.start_ns, [start_ns, end_ns])
@@ -97,7 +97,7 @@ def rows_in_step(trace: Trace, step: Slice) -> Rows:
 
 
 def thread_label(trace: Trace, track: int) -> str:
-    """What to call a thread: as the trace names it, and whether autograd runs the backward pass on it."""
+    """Return what to call a thread: as the trace names it, and whether autograd runs the backward pass on it."""
     thread = trace.slices.tracks[track]
     label = trace.thread_names.get(thread) or f"thread {thread[1]}"
     on_it = trace.ops.where(trace.ops.track == track)

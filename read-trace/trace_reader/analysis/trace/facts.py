@@ -163,7 +163,7 @@ class Facts(msgspec.Struct, frozen=True):
         return "\n".join([f"Facts of {printable(self.trace)}", *(f"  {what}: {value}" for what, value in self._summary())])
 
     def _repr_html_(self) -> str:
-        """A small table, for notebooks."""
+        """Return a small table, for notebooks."""
         rows = "".join(f"<tr><th>{what}</th><td>{html.escape(value)}</td></tr>" for what, value in self._summary())
         return f"<table><caption>{html.escape(self.trace)}</caption>{rows}</table>"
 

@@ -8,7 +8,7 @@ RECORDED = {"record_shapes": "shapes", "with_stack": "stacks", "with_modules": "
 
 
 def of_file(trace: Trace, used_properties: list[dict[str, Any]]) -> dict[str, Any]:
-    """What a file says of itself, and how much of it was read."""
+    """Return what a file says of itself, and how much of it was read."""
     header = trace.header
     lesson: dict[str, Any] = header["lesson"] if isinstance(header.get("lesson"), dict) else {}
     distributed: dict[str, Any] = header["distributedInfo"] if isinstance(header.get("distributedInfo"), dict) else {}

@@ -34,7 +34,7 @@ class IdleFacts(msgspec.Struct, frozen=True):
 
 
 def idle_facts(trace: Trace, cpu: CpuActivity, device: int | str, start_ns: int, end_ns: int) -> IdleFacts:
-    """The idle time of a device between two moments (ns from the first slice)."""
+    """Return the idle time of a device between two moments (ns from the first slice)."""
     slices = trace.slices
     work = _work_of(trace, device, start_ns, end_ns)
     begins, ends, at = gaps(trace, device, start_ns, end_ns)
@@ -79,8 +79,8 @@ def idle_facts(trace: Trace, cpu: CpuActivity, device: int | str, start_ns: int,
 
 
 def gaps(trace: Trace, device: int | str, start_ns: int, end_ns: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The stretches between two moments in which a device did nothing until it had work again: their starts, their ends (ns), and
-    which of the device's work there comes after each.
+    """Return the stretches between two moments in which a device did nothing until it had work again: their starts, their ends
+    (ns), and which of the device's work there comes after each.
     """
     one = _work_of(trace, device, start_ns, end_ns)
     reached = np.append(start_ns, np.maximum.accumulate(one.end_ns))

@@ -22,7 +22,7 @@ class GpuTime(msgspec.Struct, frozen=True):
 
 
 def gpu_time(trace: Trace, device: int | str, start_ns: int, end_ns: int) -> GpuTime:
-    """The timeline of a device between two moments (ns from the first slice)."""
+    """Return the timeline of a device between two moments (ns from the first slice)."""
     on_device = np.array([name == device for name, _ in trace.slices.tracks])
     one = trace.work.where(on_device[trace.work.track])
     collective = one.is_named(is_collective) & (one.kind == Kind.KERNEL)

@@ -76,7 +76,7 @@ def join_names(graph: Trace, eager: Trace) -> Joined:
 
 
 def _middle_step(eager: Trace) -> _Step | None:
-    """What the middle step launches outside a graph (without steps, all that is); None for nothing."""
+    """Return what the middle step launches outside a graph (without steps, all that is); None for nothing."""
     linked = np.flatnonzero(eager.linked.origin != Origin.GRAPH)
     middle = len(eager.steps) // 2
     if len(eager.steps):
@@ -89,7 +89,7 @@ def _middle_step(eager: Trace) -> _Step | None:
 
 
 def _captured(eager: Trace) -> _Step | None:
-    """The launches that say what they launch, in order: while a graph is captured, nothing runs. None for none."""
+    """Return the launches that say what they launch, in order: while a graph is captured, nothing runs. None for none."""
     calls = eager.calls.where(eager.slices.detail[eager.calls.at] >= 0)
     names = [eager.slices.details[number] for number in eager.slices.detail[calls.at].tolist()]
     if not len(calls) or not all(isinstance(name, str) for name in names):
@@ -104,7 +104,7 @@ def _text(numbers: list[int]) -> str:
 
 
 def _found(step: str, replay: str, reached: int) -> tuple[int, int]:
-    """Where in `step` the replay begins, and how far it agrees; from `reached` on."""
+    """Return where in `step` the replay begins, and how far it agrees; from `reached` on."""
     if (start := step.find(replay, reached)) >= 0:
         return start, len(replay)
     best, length = reached, 0

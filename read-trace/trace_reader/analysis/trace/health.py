@@ -38,7 +38,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 def health(trace: Trace) -> Health:
-    """What is wrong with a trace."""
+    """Return what is wrong with a trace."""
     waits, work = trace.waits.where(trace.waits.outlasts), trace.work
     tails_us = 0.0
     if len(waits):
@@ -65,7 +65,7 @@ def health(trace: Trace) -> Health:
 
 
 def _mixed_nodes(trace: Trace) -> int:
-    """How many of autograd's numbers, each of one forward thread, name backward nodes of several kinds."""
+    """Return how many of autograd's numbers, each of one forward thread, name backward nodes of several kinds."""
     slices = trace.slices
     nodes = trace.ops.where(trace.ops.is_named(lambda name: name.startswith(EVALUATE)))
     nodes = nodes.where(slices.node[nodes.at] != NO_NODE)

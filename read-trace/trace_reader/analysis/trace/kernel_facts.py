@@ -81,7 +81,7 @@ class WorkKindFacts(msgspec.Struct, frozen=True):
 
 
 def work_kind_facts(kernels: Iterable[KernelFacts]) -> tuple[WorkKindFacts, ...]:
-    """A row for each kind of work that is there, the most time first."""
+    """Return a row for each kind of work that is there, the most time first."""
     groups: dict[str, list[KernelFacts]] = defaultdict(list)
     for k in kernels:
         groups[k.work_kind].append(k)
@@ -93,7 +93,7 @@ def work_kind_facts(kernels: Iterable[KernelFacts]) -> tuple[WorkKindFacts, ...]
 
 
 def kernel_facts(trace: Trace, devices: Mapping[Any, Mapping[str, Any]]) -> tuple[KernelFacts, ...]:
-    """A row for each kernel, copy and memset, those with the most time first. `devices`: the header's, by id."""
+    """Return a row for each kernel, copy and memset, those with the most time first. `devices`: the header's, by id."""
     linked = trace.linked
     summed_us = linked.total_us
     moved = _moved_bytes(linked)
@@ -169,7 +169,7 @@ def _in_optimizer(trace: Trace, linked: Rows) -> np.ndarray:
 
 
 def _most(trace: Trace, rows: np.ndarray) -> str | None:
-    """The most frequent name of these rows (-1: none); of equally frequent ones, the first of the alphabet."""
+    """Return the most frequent name of these rows (-1: none); of equally frequent ones, the first of the alphabet."""
     names = distinct(trace.slices.name[rows[rows >= 0]])
     if not len(names.values):
         return None
@@ -177,7 +177,7 @@ def _most(trace: Trace, rows: np.ndarray) -> str | None:
 
 
 def _moved_bytes(linked: Rows) -> np.ndarray:
-    """What each call has to read and write, in bytes; -1 where that is not known.
+    """Return what each call has to read and write, in bytes; -1 where that is not known.
 
     What an op moves is one kernel's only if the op launched no other.
     """
@@ -194,7 +194,7 @@ def _moved_bytes(linked: Rows) -> np.ndarray:
 
 
 def _known(slices: Slices, size: Callable[[str, Any], int | None], name: np.ndarray, detail: np.ndarray) -> np.ndarray:
-    """The `size` of each name and detail, -1 for None; each pair of them is asked for once."""
+    """Return the `size` of each name and detail, -1 for None; each pair of them is asked for once."""
     sizes = np.full(len(name), -1.0)
     has_detail = np.flatnonzero(detail >= 0)
     if not len(has_detail):
@@ -207,8 +207,8 @@ def _known(slices: Slices, size: Callable[[str, Any], int | None], name: np.ndar
 
 
 def gemm_facts(trace: Trace, devices: Mapping[Any, Mapping[str, Any]]) -> tuple[GemmFacts, ...]:
-    """A row for each op, shape and kernel of the GEMMs whose inputs were recorded, those with the most time first. `devices`: the
-    header's, by id.
+    """Return a row for each op, shape and kernel of the GEMMs whose inputs were recorded, those with the most time first.
+    `devices`: the header's, by id.
     """
     facts = []
     for (op, (batch, m, n, k), kernel, dtype), calls in gemm_calls(trace).items():
@@ -223,7 +223,7 @@ def gemm_facts(trace: Trace, devices: Mapping[Any, Mapping[str, Any]]) -> tuple[
 
 
 def gemm_calls(trace: Trace) -> dict[tuple[str, tuple[int, int, int, int], str, str | None], Rows]:
-    """The GEMMs whose inputs were recorded, by op, shape (batch, m, n, k), kernel and dtype."""
+    """Return the GEMMs whose inputs were recorded, by op, shape (batch, m, n, k), kernel and dtype."""
     linked, slices = trace.linked, trace.slices
     launched = linked.where((linked.kind == Kind.KERNEL) & (linked.op >= 0))
     launched = launched.where(slices.is_named(launched.op, GEMM_OPS.__contains__) & (slices.detail[launched.op] >= 0))
@@ -247,7 +247,7 @@ class ProductCost(msgspec.Struct, frozen=True):
 
 
 def product_cost(inputs: Inputs) -> ProductCost | None:
-    """The cost of a matrix product by its recorded inputs; None where they do not tell."""
+    """Return the cost of a matrix product by its recorded inputs; None where they do not tell."""
     shape = _gemm_shape(inputs.dims) if isinstance(inputs.dims, tuple) else None
     types = set(_gemm_types(inputs))
     if shape is None or len(types) != 1 or not types <= ITEM_BYTES.keys():
@@ -258,7 +258,7 @@ def product_cost(inputs: Inputs) -> ProductCost | None:
 
 
 def _gemm_types(inputs: Inputs) -> list[str]:
-    """Those of the inputs' types that matrices are multiplied in, as torch names them."""
+    """Return those of the inputs' types that matrices are multiplied in, as torch names them."""
     types = inputs.types if isinstance(inputs.types, tuple) else ()
     return [name for name in types if isinstance(name, str) and name in GEMM_DTYPES]
 

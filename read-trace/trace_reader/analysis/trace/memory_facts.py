@@ -58,7 +58,7 @@ class Curve(msgspec.Struct, frozen=True, eq=False):
 
 
 def curves(trace: Trace) -> list[Curve]:
-    """A curve for each device: the GPUs, or the CPU where there is none."""
+    """Return a curve for each device: the GPUs, or the CPU where there is none."""
     memory = trace.memory
     kinds = [kind for kind, _ in memory.devices]
     found = []
@@ -75,14 +75,14 @@ def curves(trace: Trace) -> list[Curve]:
 
 
 def _known_before(block: np.ndarray, size: np.ndarray) -> int:
-    """The bytes that were freed and not allocated in the trace."""
+    """Return the bytes that were freed and not allocated in the trace."""
     order, starts = grouped(block)
     first = size[order[starts]]
     return -int(first[first < 0].sum())
 
 
 def memory_facts(trace: Trace) -> tuple[MemoryFacts, ...]:
-    """A row for each device: the GPUs, or the CPU where there is none."""
+    """Return a row for each device: the GPUs, or the CPU where there is none."""
     return tuple(_facts(trace, curve) for curve in curves(trace))
 
 

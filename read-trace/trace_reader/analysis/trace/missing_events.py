@@ -12,7 +12,7 @@ MOST_WITHOUT_WORK = 0.1  # of the launches: those of the last moments are always
 
 
 def missing(trace: Trace) -> tuple[str, ...]:
-    """What the trace lacks, in words. Each of these could change the verdict."""
+    """Return what the trace lacks, in words. Each of these could change the verdict."""
     found = []
     if trace.header.get("unread"):
         found.append("the part of the file that is not read")
@@ -53,6 +53,6 @@ def missing(trace: Trace) -> tuple[str, ...]:
 
 
 def _held(trace: Trace) -> str:
-    """What a trace without ops and kernels holds."""
+    """Return what a trace without ops and kernels holds."""
     names = (("annotation", len(trace.annotations) + len(trace.steps)), ("call", len(trace.calls)))
     return " and ".join(count(n, name) for name, n in names if n) or count(len(trace.slices), "event")

@@ -45,7 +45,7 @@ class Occupancy(msgspec.Struct, frozen=True):
 
 
 def occupancy(footprint: Footprint | None, device: Mapping[str, Any] | None) -> Occupancy | None:
-    """The theoretical occupancy of a kernel, or None where the trace lacks what it takes to work it out.
+    """Return the theoretical occupancy of a kernel, or None where the trace lacks what it takes to work it out.
 
     `device` is an entry of the header's `deviceProperties`. Only for NVIDIA's devices: the rules are theirs.
     """

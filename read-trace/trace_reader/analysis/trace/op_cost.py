@@ -93,7 +93,7 @@ class Tensor(msgspec.Struct, frozen=True):
 
 
 def cost_of(op: str, inputs: Inputs) -> Cost | None:
-    """What a call of this op with these inputs has to do; None for an op or inputs that are not known."""
+    """Return what a call of this op with these inputs has to do; None for an op or inputs that are not known."""
     tensors = list(tensors_of(inputs))
     if not any(tensors):
         return None
@@ -117,14 +117,14 @@ def tensors_of(inputs: Inputs) -> Iterator[Tensor | None]:
 
 
 def inputs_of(slices: Slices, row: int) -> Inputs | None:
-    """An op's inputs, where they were recorded."""
+    """Return an op's inputs, where they were recorded."""
     detail = int(slices.detail[row])
     inputs = slices.details[detail] if detail >= 0 else None
     return inputs if isinstance(inputs, Inputs) else None
 
 
 def shapes_of(slices: Slices, row: int) -> list[tuple[int, ...]]:
-    """The shapes of an op's inputs that are tensors, as far as they were recorded."""
+    """Return the shapes of an op's inputs that are tensors, as far as they were recorded."""
     inputs = inputs_of(slices, row)
     return [tensor.shape for tensor in tensors_of(inputs) if tensor] if inputs is not None else []
 
@@ -134,7 +134,7 @@ def _is_size(n: Any) -> bool:
 
 
 def dtype_of(tensors: list[Tensor | None]) -> str | None:
-    """The one floating-point type of the tensors; None where they have several, or none."""
+    """Return the one floating-point type of the tensors; None where they have several, or none."""
     found = {DTYPES[tensor.type] for tensor in tensors if tensor and tensor.type in DTYPES}
     return found.pop() if len(found) == 1 else None
 
@@ -169,7 +169,7 @@ def _convolution(op: str, tensors: list[Tensor | None], inputs: Inputs) -> Cost 
 
 
 def _transposed(image: Tensor, weight: Tensor, inputs: Inputs, lists: tuple[list[int], ...]) -> Cost | None:
-    """A transposed convolution: each element of the image is multiplied with the weights of its channel."""
+    """Return a transposed convolution: each element of the image is multiplied with the weights of its channel."""
     more, groups = _list(inputs, 7, len(image.shape) - 2), _value(inputs, 8)
     if more is None or groups is None:
         return None
@@ -216,8 +216,8 @@ def _attention(op: str, tensors: list[Tensor | None], inputs: Inputs) -> Cost | 
 
 
 def served_attention(inputs: Inputs, queries: int, keys: int, pairs: int) -> Cost | None:
-    """What a server's attention has to do for all requests of a step, by the sums of their lengths, which its inputs do not say:
-    the keys and values lie in a cache, here of the inputs' type. `inputs`: query, key and value first, [tokens, ...].
+    """Return what a server's attention has to do for all requests of a step, by the sums of their lengths, which its inputs do
+    not say: the keys and values lie in a cache, here of the inputs' type. `inputs`: query, key and value first, [tokens, ...].
     """
     query, key, value = [*tensors_of(inputs), None, None, None][:3]
     if query is None or key is None or value is None or key.shape[0] != value.shape[0] or not query.shape[0] * key.shape[0]:
@@ -263,13 +263,13 @@ _KINDS: tuple[tuple[Callable[[str], bool], Callable[[str, list[Tensor | None], I
 
 
 def _value(inputs: Inputs, place: int) -> Any:
-    """The recorded value of an input that is no tensor, as text; None where it was not recorded."""
+    """Return the recorded value of an input that is no tensor, as text; None where it was not recorded."""
     values = inputs.values
     return values[place] if isinstance(values, tuple) and place < len(values) else None
 
 
 def _list(inputs: Inputs, place: int | None, length: int) -> list[int] | None:
-    """An input that is a list of so many integers, which may be written as one for all."""
+    """Return an input that is a list of so many integers, which may be written as one for all."""
     if place is None:
         return [1] * length
     found = [int(text) for text in re.findall(r"-?\d+", str(_value(inputs, place) or ""))]

@@ -32,7 +32,7 @@ class CallFacts(msgspec.Struct, frozen=True):
 
 
 def op_facts(trace: Trace) -> tuple[OpFacts, ...]:
-    """A row for each op, those that the GPU spent most time for first."""
+    """Return a row for each op, those that the GPU spent most time for first."""
     launched = trace.linked.where(trace.linked.op >= 0)
     by_op = {trace.slices.names[name]: work for (name,), work in launched.by(trace.slices.name[launched.op])}
     facts = []
@@ -53,6 +53,6 @@ def op_facts(trace: Trace) -> tuple[OpFacts, ...]:
 
 
 def call_facts(trace: Trace) -> tuple[CallFacts, ...]:
-    """A row for each function, those with the most time first."""
+    """Return a row for each function, those with the most time first."""
     facts = [CallFacts(name, len(calls), calls.total_us, float(calls.duration_us.max())) for name, calls in trace.calls.by_name()]
     return tuple(sorted(facts, key=lambda c: (-c.total_us, c.name)))

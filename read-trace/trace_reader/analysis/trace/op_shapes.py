@@ -68,7 +68,9 @@ class OpShapeFacts(msgspec.Struct, frozen=True):
 
 
 def op_shape_facts(trace: Trace, device: str) -> tuple[OpShapeFacts, ...]:
-    """A row for each op and shape, those with the most time first; empty where the trace has no shapes. `device`: its name."""
+    """Return a row for each op and shape, those with the most time first; empty where the trace has no shapes. `device`: its
+    name.
+    """
     return tuple(fact for fact, _ in op_shapes(trace, device))
 
 
@@ -111,7 +113,9 @@ def _served(trace: Trace) -> dict[int, tuple[str, Lengths]]:
 def _of_served(
     trace: Trace, group: "_Group", inputs: Inputs, served: dict[int, tuple[str, Lengths]]
 ) -> list[tuple[str, Cost | None, "_Group"]]:
-    """An attention's calls by what the server's steps do, with the means of what the steps say: words, cost and calls of each."""
+    """Return an attention's calls by what the server's steps do, with the means of what the steps say: words, cost and calls of
+    each.
+    """
     kind_of = {number: kind for number, (kind, _) in served.items()}
     kinds = [kind_of.get(step, "") for step in group.rows.step.tolist()]
     found: list[tuple[str, Cost | None, _Group]] = []
@@ -143,7 +147,7 @@ class _Group(msgspec.Struct, frozen=True, eq=False):
 
 
 def _work(cost: Cost) -> int:
-    """What is to be done, in operations; of an op without products in bytes."""
+    """Return what is to be done, in operations; of an op without products in bytes."""
     return cost.flop or cost.bytes or 0
 
 
@@ -209,7 +213,7 @@ def _fact(
 
 
 def _unit(cost: Cost | None, rows: Rows) -> str | None:
-    """The type in which a product is computed: of fp32 inputs the kernels say whether it is taken as tf32."""
+    """Return the type in which a product is computed: of fp32 inputs the kernels say whether it is taken as tf32."""
     if cost is None or cost.dtype != "fp32" or cost.flop is None:
         return cost.dtype if cost else None
     decoded = [decode_name(name) for name in dict.fromkeys(rows.names)]
@@ -219,7 +223,7 @@ def _unit(cost: Cost | None, rows: Rows) -> str | None:
 
 
 def _roofline(cost: Cost | None, dtype: str | None, each_us: float, device: str) -> tuple[str | None, float | None, float | None]:
-    """What limits a call, the share of that peak that it reaches, and what it would save at the usual share."""
+    """Return what limits a call, the share of that peak that it reaches, and what it would save at the usual share."""
     memory = peak(device, "memory")
     compute = peak(device, dtype) if dtype else None
     if cost is None or cost.bytes is None or memory is None or not each_us:
@@ -235,7 +239,7 @@ def _roofline(cost: Cost | None, dtype: str | None, each_us: float, device: str)
 
 
 def shapes_in_words(inputs: Any) -> str:
-    """The shapes of the first tensors of an op, with their type, as text."""
+    """Return the shapes of the first tensors of an op, with their type, as text."""
     tensors = [tensor for tensor in tensors_of(inputs) if tensor] if isinstance(inputs, Inputs) else []
     alike = [(shape, len(list(same))) for shape, same in groupby("x".join(map(str, tensor.shape)) for tensor in tensors)]
     shapes = [shape if n == 1 else f"{n} of {shape}" for shape, n in alike]
@@ -250,5 +254,5 @@ def shapes_in_words(inputs: Any) -> str:
 
 
 def _is_list(shape: Any) -> bool:
-    """Whether an input is a list of tensors."""
+    """Return whether an input is a list of tensors."""
     return isinstance(shape, tuple) and len(shape) > 0 and all(isinstance(one, tuple) for one in shape)

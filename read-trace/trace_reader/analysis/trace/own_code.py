@@ -21,7 +21,7 @@ MOST_LINES = 3
 
 
 def is_program_function(name: str) -> bool:
-    """Whether a function of Python is the program's: as `is_own_function`, and of no installed package."""
+    """Return whether a function of Python is the program's: as `is_own_function`, and of no installed package."""
     found = _FUNCTION.fullmatch(name)
     if found is None or not is_own(found["file"]):
         return False
@@ -30,20 +30,20 @@ def is_program_function(name: str) -> bool:
 
 
 def is_own_caller(text: str) -> bool:
-    """Whether a line of code (file:line) is neither torch's nor the standard library's."""
+    """Return whether a line of code (file:line) is neither torch's nor the standard library's."""
     found = _CALLER.fullmatch(text)
     return found is not None and is_own(found["file"])
 
 
 def is_own_function(name: str) -> bool:
-    """Whether a function of Python is neither torch's nor the standard library's, and written in Python."""
+    """Return whether a function of Python is neither torch's nor the standard library's, and written in Python."""
     found = _FUNCTION.fullmatch(name)
     return found is not None and is_own(found["file"])
 
 
 def is_own(file: str) -> bool:
-    """Whether a file is neither torch's (with Triton, and what torch.compile writes) nor the standard library's, by its path as
-    the profiler shortens it: from the folder on that the package was imported from.
+    """Return whether a file is neither torch's (with Triton, and what torch.compile writes) nor the standard library's, by its
+    path as the profiler shortens it: from the folder on that the package was imported from.
     """
     if file.startswith("<frozen ") or file == "<string>":
         return False
@@ -68,7 +68,7 @@ def written_lines(stacks: Iterable[str]) -> tuple[str, ...]:
 
 
 def lines_of(lines: Sequence[str]) -> str:
-    """The lines of one kernel in words, not all where there are many: `model.py:12, 14, layers.py:3 and 2 more`."""
+    """Return the lines of one kernel in words, not all where there are many: `model.py:12, 14, layers.py:3 and 2 more`."""
     said, before = [], ""
     for line in lines[:MOST_LINES]:
         file, _, number = line.rpartition(":")

@@ -21,7 +21,7 @@ class Recompiled(msgspec.Struct, frozen=True):
 
 
 def recompiles(log: str) -> tuple[Recompiled, ...]:
-    """What a log says, those that were compiled again most often first; empty where it says nothing of that."""
+    """Return what a log says, those that were compiled again most often first; empty where it says nothing of that."""
     times: Counter[tuple[str, str]] = Counter()
     guards: dict[tuple[str, str], Counter[str]] = {}
     function, failed = None, set[str]()  # of one recompilation: each kind of guard counts once

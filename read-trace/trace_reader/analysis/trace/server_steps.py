@@ -41,7 +41,7 @@ class Lengths(msgspec.Struct, frozen=True):
 
 
 def lengths_of_step(name: str) -> Lengths | None:
-    """What a server's step says of the lengths of its requests; None where it does not, or where they cannot be."""
+    """Return what a server's step says of the lengths of its requests; None where it does not, or where they cannot be."""
     groups = [tuple(map(int, found)) for found in _SUMS.findall(name)]
     if not groups:
         said = {key: int(number) for key, number in _SGLANG_SUM.findall(name)}
@@ -57,7 +57,7 @@ def lengths_of_step(name: str) -> Lengths | None:
 
 
 def kind_of_step(name: str) -> str | None:
-    """What a server's step does, by its name; None where that does not say."""
+    """Return what a server's step does, by its name; None where that does not say."""
     if found := _VLLM.search(name):
         new, running = int(found[1]) > 0, int(found[2]) > 0
         return BOTH if new and running else PREFILL if new else DECODE if running else None
@@ -67,7 +67,7 @@ def kind_of_step(name: str) -> str | None:
 
 
 def server_steps(trace: Trace) -> tuple[ServerSteps, ...]:
-    """A row for each kind of step that an inference server's annotations name; empty where they name none."""
+    """Return a row for each kind of step that an inference server's annotations name; empty where they name none."""
     kinds = [kind_of_step(name) for name in trace.steps.names]
     if not any(kinds):
         return ()

@@ -50,7 +50,7 @@ class StepFacts(msgspec.Struct, frozen=True):
 
 
 def step_facts(trace: Trace) -> tuple[StepFacts, ...]:
-    """A row for each recorded step, in order."""
+    """Return a row for each recorded step, in order."""
     n = len(trace.steps)
     if not n:
         return ()
@@ -84,7 +84,7 @@ def step_facts(trace: Trace) -> tuple[StepFacts, ...]:
 
 
 def _inside_steps(trace: Trace, rows: Rows) -> Rows:
-    """Those that start inside a step, with its index as the column `step`."""
+    """Return those that start inside a step, with its index as the column `step`."""
     step = trace.step_at(rows.start_ns)
     inside = (step >= 0) & trace.has_steps[rows.track]
     return Rows(trace.slices, rows.at[inside], step=step[inside])
@@ -95,7 +95,7 @@ def _each_step(step: np.ndarray, steps: int) -> list[int]:
 
 
 def busy_us(work: Rows, start_ns: int, end_ns: int) -> float:
-    """How long a GPU was busy between two moments: the union of the work on each device, summed over devices."""
+    """Return how long a GPU was busy between two moments: the union of the work on each device, summed over devices."""
     total_ns = 0
     for _, of_device in work.by(devices_of(work)):
         total_ns += union_ns(np.clip(of_device.start_ns, start_ns, end_ns), np.clip(of_device.end_ns, start_ns, end_ns))
@@ -111,7 +111,7 @@ def _busy_us(launched: Rows, steps: int) -> list[float]:
 
 
 def step_period_us(trace: Trace) -> float | None:
-    """The time from one step's end to the next one's, on average, without `pauses`; of one step, from its start on."""
+    """Return the time from one step's end to the next one's, on average, without `pauses`; of one step, from its start on."""
     ends_ns = trace.step_ends_ns
     if len(ends_ns) == 1:
         return int(ends_ns[0] - trace.steps.start_ns[0]) / 1000 or None
@@ -120,7 +120,7 @@ def step_period_us(trace: Trace) -> float | None:
 
 
 def step_times_us(trace: Trace) -> list[float]:
-    """Each step's time from the end of the one before (of the first from its start) to its own, without `pauses`."""
+    """Return each step's time from the end of the one before (of the first from its start) to its own, without `pauses`."""
     times_ns = np.diff(np.append(trace.steps.start_ns[:1], trace.step_ends_ns))
     for pause in trace.pauses:
         times_ns[pause.step] -= pause.end_ns - pause.start_ns

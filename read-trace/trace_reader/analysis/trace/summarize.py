@@ -45,7 +45,7 @@ MOST_PROCESSES = 6  # the longest of the facts takes a fifth of the time of all,
 
 
 def summarize(trace: Trace, run: RunWithoutProfiler | None) -> Facts:
-    """The facts of a trace, still without findings. `run`: the trace's, to be played again, if it can be."""
+    """Return the facts of a trace, still without findings. `run`: the trace's, to be played again, if it can be."""
     work = trace.work
     properties = device_properties_of(trace.header)
     used = {trace.slices.tracks[track][0] for track in distinct(work.track).values.tolist()}
@@ -108,7 +108,7 @@ def summarize(trace: Trace, run: RunWithoutProfiler | None) -> Facts:
 
 
 def _of_work(work: Rows) -> dict[str, Any]:
-    """How many GPU events there are of each kind, and from where they were launched."""
+    """Return how many GPU events there are of each kind, and from where they were launched."""
     kinds, origins = Counter(work.kind.tolist()), Counter(work.origin.tolist())
     return {
         "kernels_total": kinds[Kind.KERNEL],
@@ -126,12 +126,12 @@ def _gpu_to_cpu(steps: Sequence[StepFacts]) -> float | None:
 
 
 def _worked_out(trace: Trace, **parts: Callable[[], Any]) -> dict[str, Any]:
-    """The facts of these names; of a large trace, on all cores."""
+    """Return the facts of these names; of a large trace, on all cores."""
     return dict(zip(parts, run_in_processes(list(parts.values()), processes_for(trace)), strict=True))
 
 
 def processes_for(trace: Trace) -> int:
-    """How many processes work on a trace beside each other."""
+    """Return how many processes work on a trace beside each other."""
     return min(usable_processes(), MOST_PROCESSES) if len(trace.slices) >= LARGE else 1
 
 
@@ -154,7 +154,7 @@ def _window(trace: Trace) -> tuple[float, float | None, int]:
 
 
 def _verdict(paths: Sequence[CriticalPath], lost: tuple[str, ...], has_gpu_work: bool) -> str:
-    """The verdict: what the path says, unless what the trace does not hold could change it."""
+    """Return the verdict: what the path says, unless what the trace does not hold could change it."""
     if lost:
         return "unknown"
     if not has_gpu_work:

@@ -86,8 +86,8 @@ class AttributedWork(msgspec.Struct, frozen=True, eq=False):
 
 
 def annotation_facts(trace: Trace, asked: AttributedWork | None = None) -> tuple[PlaceFacts, ...]:
-    """A row for each name of the CPU's annotations but the steps, and of the regions of CUDA graphs, the most GPU time first.
-    Takes time by how deep they nest.
+    """Return a row for each name of the CPU's annotations but the steps, and of the regions of CUDA graphs, the most GPU time
+    first. Takes time by how deep they nest.
 
     Here and below: `asked` is the work that is told of, where it is not the trace's own.
     """
@@ -96,7 +96,7 @@ def annotation_facts(trace: Trace, asked: AttributedWork | None = None) -> tuple
 
 
 def layer_facts(trace: Trace, asked: AttributedWork | None = None) -> tuple[PlaceFacts, ...]:
-    """A row for each layer, in the order in which they run first.
+    """Return a row for each layer, in the order in which they run first.
 
     Layers are the annotations and regions of CUDA graphs that end with a number; where there are none, all regions, else the
     modules, if the trace was loaded with stacks and has them. Raises LookupError where there is none of them.
@@ -118,7 +118,7 @@ def layer_facts(trace: Trace, asked: AttributedWork | None = None) -> tuple[Plac
 
 
 def region_facts(trace: Trace) -> tuple[PlaceFacts, ...]:
-    """A row for each region of this trace's CUDA graphs, in the order in which they run first."""
+    """Return a row for each region of this trace's CUDA graphs, in the order in which they run first."""
     details, work = trace.slices.details, trace.linked
     region = trace.slices.region[work.at]
     rows = work.where(region >= 0)
@@ -133,12 +133,12 @@ def region_facts(trace: Trace) -> tuple[PlaceFacts, ...]:
 
 
 def is_numbered(name: str) -> bool:
-    """Whether an annotation ends with a number, as those of layers do."""
+    """Return whether an annotation ends with a number, as those of layers do."""
     return _NUMBERED.fullmatch(name) is not None
 
 
 def _place_facts(trace: Trace, places: Rows, parent: np.ndarray, asked: AttributedWork | None) -> list[PlaceFacts]:
-    """A row for each name of the places (slices of the CPU), in the order in which they come first."""
+    """Return a row for each name of the places (slices of the CPU), in the order in which they come first."""
     slices, asked = trace.slices, asked or attribute_gpu_work(trace)
     is_place = np.zeros(len(slices), bool)
     is_place[places.at] = True
@@ -161,8 +161,8 @@ def _place_facts(trace: Trace, places: Rows, parent: np.ndarray, asked: Attribut
 
 
 def _inside(slices: Slices, parent: np.ndarray, is_place: np.ndarray, inner: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Which of the slices `inner` (rows, with an id each) lie in a place of which name: id times the number of names and the
-    name, each once.
+    """Return which of the slices `inner` (rows, with an id each) lie in a place of which name: id times the number of names and
+    the name, each once.
     """
     start_ns, span = slices.start_ns[inner], parent[inner]
     counted = [np.zeros(0, np.int64)]
@@ -185,7 +185,7 @@ def _by_name(slices: Slices, asked: AttributedWork, inside: np.ndarray) -> tuple
 
 
 def attribute_gpu_work(trace: Trace) -> AttributedWork:
-    """The GPU's work and what asked for it; without a GPU the ops, each with its own time."""
+    """Return the GPU's work and what asked for it; without a GPU the ops, each with its own time."""
     if len(trace.linked):
         work, call, time_us, detail = trace.linked, trace.linked.call, trace.linked.duration_us, trace.linked.detail
         at = call.copy()
@@ -200,8 +200,8 @@ def attribute_gpu_work(trace: Trace) -> AttributedWork:
 
 
 def path_lines(trace: Trace, path: CriticalPath, stacks: Trace) -> tuple[CpuLine, ...]:
-    """The lines of Python, as `line_facts` has them, in which the CPU is where a trace's path waits for it, the most time first;
-    those that are worth telling. `stacks`: the same trace, loaded with stacks.
+    """Return the lines of Python, as `line_facts` has them, in which the CPU is where a trace's path waits for it, the most time
+    first; those that are worth telling. `stacks`: the same trace, loaded with stacks.
     """
     pieces, shift_ns = path.pieces.where(path.pieces.kind == PathClass.CPU), trace.zero_ns - stacks.zero_ns
     pieces = pieces.where(np.argsort(pieces.start_ns, kind="stable"))
@@ -235,9 +235,9 @@ def _in_c(trace: Trace, asked: AttributedWork, key: np.ndarray) -> dict[int, str
 
 
 def attribute_cpu_time(trace: Trace, within: dict[int, Union] | None = None) -> AttributedWork:
-    """The CPU's time in the steps (without steps: in all) or `within` these stretches of each track, each piece by the innermost
-    thing that is open: an op, a call, an annotation, or, where the trace was loaded with stacks, a function of Python. Without
-    threads in which one function is open all the time and nothing else happens: they may wait.
+    """Return the CPU's time in the steps (without steps: in all) or `within` these stretches of each track, each piece by the
+    innermost thing that is open: an op, a call, an annotation, or, where the trace was loaded with stacks, a function of Python.
+    Without threads in which one function is open all the time and nothing else happens: they may wait.
     """
     slices = trace.slices
     kinds = (*ON_CPU, Kind.PYTHON) if len(slices.of(Kind.PYTHON)) else ON_CPU
@@ -263,7 +263,7 @@ def attribute_cpu_time(trace: Trace, within: dict[int, Union] | None = None) -> 
 
 
 def op_facts_of(trace: Trace, asked: AttributedWork) -> tuple[TimeFacts, ...]:
-    """A row for each op that launched some of this work, itself or in its backward pass, the most time first."""
+    """Return a row for each op that launched some of this work, itself or in its backward pass, the most time first."""
     known = np.flatnonzero(asked.at >= 0)
     is_op = trace.slices.kind == Kind.OP
     row = np.full(len(asked.at), -1)
@@ -272,7 +272,7 @@ def op_facts_of(trace: Trace, asked: AttributedWork) -> tuple[TimeFacts, ...]:
 
 
 def line_facts(trace: Trace, asked: AttributedWork | None = None) -> tuple[TimeFacts, ...]:
-    """A row for each line of Python that is not torch's own or the standard library's, the most time first.
+    """Return a row for each line of Python that is not torch's own or the standard library's, the most time first.
 
     It is the line from which such code called what asked for the work; for what a function does itself, and where the trace does
     not say which line called (torch before 2.15), the function, with the line at which it begins; of a compiled kernel the lines
@@ -333,7 +333,7 @@ def _line_that_called(trace: Trace, asked: AttributedWork) -> tuple[np.ndarray, 
 
 
 def _by_key(asked: AttributedWork, key: np.ndarray, names: list[str], without: str) -> tuple[TimeFacts, ...]:
-    """A row for each key, a place in `names` or -1, the most time first."""
+    """Return a row for each key, a place in `names` or -1, the most time first."""
     total_us, facts = math.fsum(asked.time_us.tolist()), []
     order, starts = grouped(key)
     for places in np.split(order, starts[1:]) if len(order) else []:
