@@ -18,6 +18,7 @@ from trace_reader.link.found_steps import (
     repeated_range,
     with_spans,
 )
+from trace_reader.link.graph_edges import graph_edges
 from trace_reader.link.impossible_events import ImpossibleEvent, cut_impossible
 from trace_reader.link.intervals import merged, ranges
 from trace_reader.link.launches import Origin, gpu_work
@@ -64,6 +65,7 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     begins on it inside a step is of that step. `memory`: the allocations and frees; `counters`: the samples of hardware
     counters; `functions_ns`: when each recorded function of Python began, in order. `zero_ns`: when the first slice starts, by
     the file's own clock; all other times count from it. `found`: how the steps were found, where the program marks none.
+    `graph_edges`: pairs of GPU events (rows) of which, by the arrows of a CUDA graph, the second waits for the first.
     `impossible`: GPU events whose time cannot be, and that end earlier here than in the file.
     """
 
@@ -84,6 +86,7 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     counters: Counters
     functions_ns: np.ndarray
     zero_ns: int
+    graph_edges: np.ndarray
     found: Found | None = None
     impossible: tuple[ImpossibleEvent, ...] = ()
 
@@ -376,6 +379,7 @@ def link(decoded: Decoded, steps_from: re.Pattern[str] | None = None) -> Trace:
         counters=decoded.counters,
         functions_ns=decoded.functions_ns,
         zero_ns=decoded.zero_ns,
+        graph_edges=graph_edges(slices, work, decoded.arrows),
         found=found,
         impossible=impossible,
     )

@@ -20,7 +20,7 @@ from trace_reader.errors import NoEventsError, NotATraceError, TraceError
 from trace_reader.model.slices import Counters, Memory, Slices, Track
 from trace_reader.parse.byte_source import Blocks, Bytes, open_blocks, shown
 from trace_reader.parse.event_columns import LONGEST_US, EventColumns
-from trace_reader.parse.event_types import SKIPPED, AnyEpochEvent, AnyEvent
+from trace_reader.parse.event_types import ARROW, ARROWS_NUMBER, SKIPPED, AnyEpochEvent, AnyEvent
 from trace_reader.parse.foreign_files import what_it_is
 from trace_reader.parse.parts import Part, cut
 from trace_reader.parse.repair import EVENT, mended, next_event, one_by_one
@@ -51,6 +51,9 @@ class Decoded(msgspec.Struct, frozen=True, eq=False):
     memory: Memory
     counters: Counters
     functions_ns: np.ndarray  # when each function of Python began
+    arrows: (
+        np.ndarray
+    )  # between the nodes of CUDA graphs: track and end (ns) of what comes before, track and start of what follows
     zero_ns: int  # when the first slice starts, by the file's own clock
 
 
@@ -226,7 +229,7 @@ class _Decoder:
             if columns.is_of_xla:
                 raise NoEventsError(f"{self.path}: written by XLA's profiler; open it with XProf or Perfetto")
             raise NoEventsError(f"{self.path}: none of the {self.total} events is one that a profiler writes ({reasons}{place})")
-        slices, memory, counters, functions_ns, zero_ns = finished
+        slices, memory, counters, functions_ns, arrows, zero_ns = finished
         return Decoded(
             path=self.path,
             slices=slices,
@@ -239,6 +242,7 @@ class _Decoder:
             memory=memory,
             counters=counters,
             functions_ns=functions_ns,
+            arrows=arrows,
             zero_ns=zero_ns,
         )
 
@@ -318,6 +322,8 @@ class _Decoder:
             else:
                 self.total += len(events)
                 self.columns.take(events)
+                if ARROWS_NUMBER.search(buffer, start, end):
+                    self.columns.take_arrows(ARROW.findall(buffer, start, end))
                 return ""
         self._look_for_zeros(buffer, start, end)  # of the others: zeros are no JSON
         joined = _after(carried, buffer[start:end].decode(errors="replace"))
@@ -406,7 +412,8 @@ class _Decoder:
     def _take_one(self, value: Any) -> None:
         """Take an event whose JSON was read to Python's values."""
         try:
-            event = self._one.decode(_ENCODER.encode(value))
+            text = _ENCODER.encode(value)
+            event = self._one.decode(text)
         except msgspec.ValidationError as error:
             message, _, where = str(error).partition(" - at `$")
             self._bad(f"{message[0].lower()}{message[1:]}", where=where.rstrip("`"))
@@ -416,6 +423,8 @@ class _Decoder:
             return
         self.total += 1
         self.columns.take_one(event)
+        if ARROWS_NUMBER.search(text):
+            self.columns.take_arrows(ARROW.findall(text))
 
     def _bad(self, message: str, events: int = 1, where: str = "") -> None:
         if self.first_bad is None:

@@ -31,7 +31,9 @@ from trace_reader.parse.event_types import (
     SKIPPED,
     AnyEvent,
     Args,
+    Arrow,
     CounterEvent,
+    EpochArrow,
     EpochCounterEvent,
     EpochInstant,
     EpochSliceEvent,
@@ -88,6 +90,7 @@ class EventColumns:
         self.instant_type: Any = EpochInstant if epoch else Instant
         self.counter_type: Any = EpochCounterEvent if epoch else CounterEvent
         self.epoch = epoch
+        self._arrow = msgspec.json.Decoder(EpochArrow if epoch else Arrow)
         self.skipped: Counter[str] = Counter()
         self.thread_names: dict[Track, str] = {}
         self.is_of_xla = False  # a process is called as XLA's profiler calls a device
@@ -99,6 +102,8 @@ class EventColumns:
         self._series = _Numbers()  # (device, name) of the hardware counters
         self._counters: list[tuple[np.ndarray, ...]] = []  # a piece each: the columns of Counters
         self._functions_ns: list[np.ndarray] = []  # a piece each: when the functions of Python begin
+        self._arrows: list[np.ndarray] = []  # a piece each: number, whether it is the end, lane and moment (ns) of arrows' ends
+        self._lanes = _Numbers()  # (pid, tid) of the arrows
         self._gpu_lanes: set[int] = set()  # (pid, tid) of the GPU events
         self._base_ns: int | None = None  # of the first slice
         self._first_ns = 0  # the earliest start
@@ -154,6 +159,8 @@ class EventColumns:
             "series": list(self._series),
             "counters": self._counters,
             "functions_ns": self._functions_ns,
+            "arrows": self._arrows,
+            "lanes": list(self._lanes),
             "gpu_lanes": self._gpu_lanes,
             "base_ns": self._base_ns,
             "first_ns": self._first_ns,
@@ -183,6 +190,10 @@ class EventColumns:
         for at_ns, own_track, own_device, *sizes in state["memory"]:
             self._memory.append((at_ns, track[own_track], device[own_device], *sizes))
         self._functions_ns += state["functions_ns"]
+        lanes = np.array([self._lanes[lane] for lane in state["lanes"]], np.int64)
+        for ends in state["arrows"]:
+            ends[:, 2] = lanes[ends[:, 2]]
+            self._arrows.append(ends)
         self._counters += [(at_ns, series[one], value) for at_ns, one, value in state["counters"]]
         self._gpu_lanes |= {int(track[lane]) for lane in state["gpu_lanes"]}
         self._zero_durations += state["zero_durations"]
@@ -197,9 +208,9 @@ class EventColumns:
         """How many kernels have a start or a duration of 0."""
         return self.skipped["zero timestamp"] + self._zero_durations
 
-    def finish(self) -> tuple[Slices, Memory, Counters, np.ndarray, int] | None:
-        """Return the slices, the allocations and frees, the hardware counters, when the functions of Python begin, and when the
-        first slice starts (ns by the file's own clock). None: no slice.
+    def finish(self) -> tuple[Slices, Memory, Counters, np.ndarray, np.ndarray, int] | None:
+        """Return the slices, the allocations and frees, the hardware counters, when the functions of Python begin, the arrows,
+        and when the first slice starts (ns by the file's own clock). None: no slice.
         """
         self._judge_zeros()
         if not self._columns:
@@ -217,7 +228,7 @@ class EventColumns:
         details = self._distinct_details(columns["detail"], columns["region"])
         functions_ns = np.sort(np.concatenate([np.zeros(0, np.int64), *self._functions_ns])) - zero_ns
         slices = Slices(columns, list(map(demangled, self._names)), list(self._tracks), details)
-        return slices, memory, counters, functions_ns, zero_ns
+        return slices, memory, counters, functions_ns, self._decoded_arrows(zero_ns), zero_ns
 
     def _take_metadata(self, events: Iterable[Metadata]) -> None:
         for event in events:
@@ -225,6 +236,24 @@ class EventColumns:
                 self.is_of_xla |= _XLAS_DEVICE.match(event.args.name) is not None
             if event.name == "thread_name" and event.args is not None:
                 self.thread_names[event.pid, event.tid] = event.args.name  # type: ignore[index]
+
+    def take_arrows(self, texts: Iterable[bytes]) -> None:
+        """Keep the arrows between nodes of CUDA graphs, whose events are counted as flows already."""
+        arrows = [arrow for text in texts if (arrow := _decoded(self._arrow, text)) and type(arrow.id) is int]
+        at_ns, timed = self._nanoseconds([arrow.ts for arrow in arrows])
+        ends = [(arrow.id, arrow.ph == "f", self._lanes[arrow.pid, arrow.tid]) for arrow in arrows]
+        self._arrows.append(np.column_stack([np.array(ends, np.int64).reshape(-1, 3), at_ns])[timed])
+
+    def _decoded_arrows(self, zero_ns: int) -> np.ndarray:
+        """Return for each arrow that has both ends the track and the moment (ns) of its start, and those of its end."""
+        ends = np.concatenate([np.zeros((0, 4), np.int64), *self._arrows])
+        ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
+        whole = np.flatnonzero((ends[1:, 0] == ends[:-1, 0]) & (ends[:-1, 1] == 0) & (ends[1:, 1] == 1))
+        track = np.array([self._tracks.get(lane, -1) for lane in self._lanes], np.int64)
+        found = np.concatenate([ends[whole, 2:], ends[whole + 1, 2:]], axis=1)
+        found[:, [0, 2]] = track[found[:, [0, 2]]]
+        found[:, [1, 3]] -= zero_ns
+        return found
 
     def _take_memory(self, instants: list[Any]) -> None:
         """Keep the allocations and frees among these events, which are counted as not used already."""
@@ -519,7 +548,7 @@ def _nodes(ops: list[Args]) -> tuple[np.ndarray, np.ndarray]:
     return np.where(fine, node, NO_NODE), np.where(fine, thread, 0).astype(np.int32)
 
 
-def _decoded(decoder: msgspec.json.Decoder, raw: msgspec.Raw) -> Any:
+def _decoded(decoder: msgspec.json.Decoder, raw: msgspec.Raw | bytes) -> Any:
     """Return an event's args, or None where they are missing, no object, or no text."""
     try:
         return decoder.decode(raw)

@@ -27,6 +27,9 @@ PHASES = {"M": "metadata", "s": "flow", "t": "flow", "f": "flow", "i": "instant"
 GPU_COUNTERS = re.compile(r"GPU (\d{1,4}) Counters")  # the process of the hardware counters that torch 2.15 writes
 OTHER_PHASES = "BEbeNODSnpFPTRcVv()"
 
+# An arrow between nodes of a CUDA graph: its number is 2^40 or more (launches have smaller ones), and it has no object inside.
+ARROW = re.compile(rb'\{[^{}]*"id"\s*:\s*1099[5-9]\d{8}\b[^{}]*\}')
+ARROWS_NUMBER = re.compile(rb'"id"\s*:\s*1099[5-9]')
 NULL = msgspec.Raw(b"null")
 
 
@@ -126,6 +129,22 @@ class Metadata(msgspec.Struct, gc=False, tag_field="ph", tag="M"):
     pid: Id = None
     tid: Id = None
     args: Name | None = None
+
+
+class Arrow(msgspec.Struct, gc=False):
+    """The start ("s") or the end ("f") of an arrow between nodes of a CUDA graph, which torch 2.15's Cuspy writes: at the end of
+    the one, at the start of the other.
+    """
+
+    ph: str = ""
+    id: Any = None
+    pid: Id = None
+    tid: Id = None
+    ts: float | None = None
+
+
+class EpochArrow(Arrow, gc=False):
+    ts: Decimal | None = None  # type: ignore[assignment]
 
 
 class MemoryArgs(msgspec.Struct, gc=False):

@@ -43,13 +43,18 @@ BUSY_ITSELF_US = 1000  # of an op: it does more than launch, such as plan
 NO_WAIT_NS = 2_000  # what a call that waits takes where there is nothing to wait for
 LONG_AGO_NS = -(2**61)
 STEPS_CHAIN = 0
+MOST_EDGES = 4  # of a CUDA graph, that lead to one node from other streams
 NOT_ON_GPU = ("cpu", "input", "latency")  # classes of a path
+
+
+Edges = list[tuple[np.ndarray, np.ndarray]]  # what comes before, and what waits for it
 
 
 class Nodes(msgspec.Struct, frozen=True, eq=False):
     """The nodes in an order in which each comes after those that it depends on. Columns; times in ns from the first slice.
 
-    `waits_for`: [nodes, 3], places of other nodes (-1: none), `after_ns`: [nodes, 3], how long after each of them.
+    `waits_for`: [nodes, 3], places of other nodes (-1: none), `after_ns`: [nodes, 3], how long after each of them. Where nodes of
+    a CUDA graph wait for several others, there are more columns.
     """
 
     recorded_ns: np.ndarray
@@ -74,6 +79,10 @@ class Nodes(msgspec.Struct, frozen=True, eq=False):
         after_ns = self.after_ns if after_ns is None else after_ns
         times = self.begun()
         node = 0
+        if self.waits_for.shape[1] > 3:
+            for node, (before, after) in enumerate(zip(self.waits_for.tolist(), after_ns.tolist(), strict=True)):
+                times[node] = self.when(times, before, after)
+            return np.array(times[:-1], np.int64)
         for first in range(0, len(after_ns), BLOCK):  # by blocks, so that a large trace takes no more memory
             block = slice(first, first + BLOCK)
             for a, b, c, after_a, after_b, after_c in zip(
@@ -253,7 +262,14 @@ class Replay:
         after_ns[waits.end, 0] = waits.alone_ns
         waits_for[waits.end[seen], 1] = n + waits.event[seen]
         after_ns[waits.end[seen], 1] = waits.after_ns[seen]
-        waits_for[n:], after_ns[n:], self.latency_ns = _gpu_links(self.work, self.moments)
+        edges = _cross_edges(self.work, self.trace.graph_edges)
+        waits_for[n:], after_ns[n:], self.latency_ns, usual_gap_ns = _gpu_links(self.work, self.moments, edges)
+        for before, after in edges[1:]:  # a column for each of several that one waits for
+            more, how_long_ns = np.full(len(waits_for), -1), np.zeros(len(waits_for), np.int64)
+            more[n + after] = n + before
+            behind_ns = self.work.start_ns[after] - self.work.end_ns[before]
+            how_long_ns[n + after] = np.minimum(behind_ns, usual_gap_ns) + self.work.end_ns[after] - self.work.start_ns[after]
+            waits_for, after_ns = np.column_stack([waits_for, more]), np.column_stack([after_ns, how_long_ns])
         return waits_for, after_ns
 
     def play(self, after_ns: np.ndarray | None = None) -> "Played":
@@ -509,14 +525,14 @@ def _place_of(work: Rows, places: np.ndarray, trace: Trace) -> np.ndarray:
     return np.where(work.at[found] == rows, found, -1)
 
 
-def _gpu_links(work: Rows, moments: Moments) -> tuple[np.ndarray, np.ndarray, int]:
+def _gpu_links(work: Rows, moments: Moments, edges: Edges) -> tuple[np.ndarray, np.ndarray, int, int]:
     """Of each GPU event: its launch, the event before it on its stream, and one of another stream that it waited for; and how
     long it usually takes from a launch to its event.
     """
     n, slices = len(work), work.slices
     waits_for, after_ns = np.full((n, 3), -1), np.zeros((n, 3), np.int64)
     if not n:
-        return waits_for, after_ns, 0
+        return waits_for, after_ns, 0, 0
     start, end, place = work.start_ns, work.end_ns, np.arange(n)
     launch = moments.place(work.call, end=False)
     launched = launch >= 0
@@ -531,6 +547,9 @@ def _gpu_links(work: Rows, moments: Moments) -> tuple[np.ndarray, np.ndarray, in
     # Neither of them: another stream's event that ended just before this one began, later than both.
     by_end = np.argsort(end, kind="stable")
     other = by_end[np.maximum(np.searchsorted(end[by_end], start + LATE_END_NS, "right") - 1, 0)]
+    is_known = np.zeros(n, bool)
+    for earlier, later in edges[:1]:
+        other[later], is_known[later] = earlier, True
     ready_ns = np.maximum(before_ns + usual_ns[1], called_ns + usual_ns[0])
     between = (work.track[other] != work.track) & (end[other] > ready_ns) & (end[other] <= start)
     between &= start - ready_ns > OTHER_STREAM_NS
@@ -539,12 +558,35 @@ def _gpu_links(work: Rows, moments: Moments) -> tuple[np.ndarray, np.ndarray, in
     # An event with neither comes at its time.
     alone = ~launched & (before < 0)
     waits_for[:, 0], waits_for[:, 1], waits_for[:, 2] = launch, np.where(before >= 0, len(moments) + before, -1), -1
-    waits_for[between, 2] = len(moments) + other[between]
-    length = end - start
+    # What a graph says that it waited for, it waits for also where that was not what kept it.
+    waited = between | is_known
+    waits_for[waited, 2] = len(moments) + other[waited]
+    length, behind_ns = end - start, np.where(between, start - end[other], np.minimum(start - end[other], usual_ns[1]))
     after_ns[:, 0] = np.where(launched, latency_ns + length, np.where(alone, end - LONG_AGO_NS, 0))
     after_ns[:, 1] = gap_ns + length
-    after_ns[:, 2] = np.where(between, start - end[other] + length, 0)
-    return waits_for, after_ns, usual_ns[0]
+    after_ns[:, 2] = np.where(waited, behind_ns + length, 0)
+    return waits_for, after_ns, usual_ns[0], usual_ns[1]
+
+
+def _cross_edges(work: Rows, edges: np.ndarray) -> Edges:
+    """Return the edges between streams, as places in the work: first, for each event, that to the one that ended last of those
+    that it waits for; then that to the one that ended before it, and so on, MOST_EDGES at most.
+    """
+    found: Edges = []
+    if not len(edges):
+        return found
+    order = np.argsort(work.at, kind="stable")
+    edges = edges[among(edges[:, 0], work.at) & among(edges[:, 1], work.at)]
+    before, after = (order[np.searchsorted(work.at[order], rows)] for rows in edges.T)
+    crosses = (work.track[before] != work.track[after]) & (work.end_ns[before] <= work.start_ns[after])
+    before, after = before[crosses], after[crosses]
+    latest = np.lexsort((-work.end_ns[before], after))
+    before, after = before[latest], after[latest]
+    while len(after) and len(found) < MOST_EDGES:
+        is_first = np.append(True, after[1:] != after[:-1])
+        found.append((before[is_first], after[is_first]))
+        before, after = before[~is_first], after[~is_first]
+    return found
 
 
 def _usual(values: np.ndarray, mask: np.ndarray, longest_ns: int) -> int:

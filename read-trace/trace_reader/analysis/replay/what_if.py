@@ -167,9 +167,13 @@ def gain_of(run: RunWithoutProfiler, plain: PlainRun, effect: Effect) -> Gain | 
     """Return what an advice saves of the plain step, where that is not known of the recorded one; None where no replay reaches
     it.
     """
-    times = run.plain_times(plain)
-    least, most = ([_gain(run, one, edit) for one in times] for edit in (effect.least, effect.most))
-    return told(least, most, effect.kind, RECORDED if plain.how == UNKNOWN else PLAIN) if times else None
+    least, most = (played_gains(run, plain, edit) for edit in (effect.least, effect.most))
+    return told(least, most, effect.kind, RECORDED if plain.how == UNKNOWN else PLAIN) if most else None
+
+
+def played_gains(run: RunWithoutProfiler, plain: PlainRun, edit: Edit | None) -> list[float]:
+    """Return what an edit saves, played at both ends of the plain step, and of an estimated one also at dearer prices."""
+    return [_gain(run, times, edit) for times in run.plain_times(plain)]
 
 
 def told(least: list[float], most: list[float], kind: str, of: str) -> Gain:
