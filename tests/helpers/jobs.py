@@ -82,3 +82,5 @@ def main(folder: Path, names: list[str]) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), sys.argv[2:])
+    sys.stdout.flush()
+    os._exit(0)  # threads of groups that are gone can end the process instead ("terminate called without an active exception")
