@@ -53,12 +53,35 @@ def test_a_schedule_of_torchs_own_is_timed_from_the_second_cycle_on(tmp_path):
     assert headers[0] is None and headers[1]["steps"] == 2
 
 
+def test_every_second_cycle_is_recorded_with_stacks_beside_the_one_before(tmp_path):
+    x, own = torch.ones(32, 32), handler(tmp_path, report=False, stacks=True)
+    with profiler.profile(schedule=own.schedule(wait=4, warmup=1, active=2, repeat=3), on_trace_ready=own) as p:
+        for _ in range(21):
+            torch.mm(x, x)
+            p.step()
+    assert [path.name for path in own.written] == ["trace_step7.json", "trace_step7_stacks.json", "trace_step21.json"]
+    with_stacks = [json.loads(path.read_text()).get("with_stack") for path in own.written]
+    assert with_stacks == [0, 1, 0] or with_stacks == [None, 1, None]
+    facts = read(str(own.written[0]))
+    assert len(facts.steps) == 2 and not facts.recorded_with
+
+
+def test_with_events_kept_over_cycles_no_stacks_are_recorded(tmp_path, capsys):
+    own = handler(tmp_path, report=False, stacks=True)
+    loop(own, 7, wait=4, warmup=1, active=2, repeat=1)
+    said = "read-trace: no stacks are recorded: with acc_events=True all cycles are recorded with the same flags\n"
+    assert said in capsys.readouterr().err
+    assert [path.name for path in own.written] == ["trace_step7.json"]
+
+
 @pytest.mark.parametrize(
     ("plan", "timed"),
     [
         ({"wait": 1, "warmup": 1, "active": 1}, 0),  # the only one may be the first of all
         ({"wait": 2, "warmup": 1, "active": 1}, 1),
         ({"wait": 9, "warmup": 0, "active": 2}, 4),
+        ({"wait": 14, "warmup": 0, "active": 2}, 7),  # two stretches, of 3 and 4
+        ({"wait": 20, "warmup": 0, "active": 2}, 10),  # three, of 3, 3 and 4
         ({"wait": 100, "warmup": 1, "active": 1}, 20),
         ({"wait": 0, "warmup": 1, "active": 1}, 0),
     ],
@@ -67,7 +90,8 @@ def test_the_later_half_of_the_steps_without_the_profiler_counts(plan, timed):
     clock = _Clock(profiler.schedule(**plan))
     for number in range(sum(plan.values()) + 1):
         clock(number)
-    assert clock.steps == timed and len(clock.times_us) == (timed > 0)
+    stretches = max(min(3, timed // 3), 1)
+    assert clock.steps == timed and len(clock.times_us) == (stretches if timed else 0)
 
 
 def test_the_time_is_that_of_the_steps(monkeypatch):
@@ -162,7 +186,7 @@ def test_the_fixture_tells_what_a_call_does(profiled, tmp_path):
 
     one = profiled(step)
     assert (one.aten_calls, one.kernels, one.copies, one.syncs, one.recompiles) == (2, None, None, None, 0)  # also with a GPU
-    assert len(calls) == 3 + 5 + 3 and one.step_us > 0 and one.facts.plain.how == "measured"
+    assert len(calls) == 3 + 3 * 3 + 3 and one.step_us > 0 and one.facts.plain.how == "measured"
     assert one.peak_memory == 2 * 32 * 32 * 4
     assert one.trace.parent == tmp_path and re.match(
         r"<Profiled aten_calls=2, .*peak_memory=8192; cpu-only: .*profiled_1.json>", repr(one)

@@ -1,19 +1,23 @@
 """From a file to its facts."""
 
 from collections.abc import Callable
+from pathlib import Path
 import re
 
 import msgspec
 from trace_reader.analysis.replay.places import AskedPlace, places
 from trace_reader.analysis.replay.plain_run import run_without_profiler
 from trace_reader.analysis.trace.facts import OF_THE_CPU, Facts
+from trace_reader.analysis.trace.memory_facts import memory_facts
 from trace_reader.analysis.trace.summarize import summarize
 from trace_reader.analysis.trace.time_by_place import path_lines
 from trace_reader.findings import Reading, run_rules, with_own_function
-from trace_reader.findings.bottleneck import at_the_line
+from trace_reader.findings.bottleneck import NO_STACKS, STACKS_THERE, at_the_line
 from trace_reader.guard import Failures
+from trace_reader.link.other_recording import with_functions_of
 from trace_reader.link.trace import Trace, link
 from trace_reader.parse.decode import decode
+from trace_reader.recording.header import STACKS_NAME
 
 OF_THE_GPU = frozenset(["gpu-bound", "copy-bound", "mixed"])
 
@@ -81,6 +85,35 @@ def examine_file(
     return with_places(reading)
 
 
+def examine_both(
+    path: str,
+    stacks_path: str,
+    load: Callable[..., Trace] = load,
+    steps_from: re.Pattern[str] | None = None,
+    everything: bool = False,
+) -> Reading:
+    """Return what is read of two recordings of one program: times, verdict and gains of the trace at `path`, lines and functions
+    of Python of the one at `stacks_path`, and its memory where the first has none. Raises TraceError, and LookupError where they
+    are not of one program.
+    """
+    trace, other = load(path, steps_from=steps_from), load(stacks_path, steps_from=steps_from, stacks=True)
+    stacks, matched = with_functions_of(trace, other)
+    reading = with_lines(judged(trace, everything), stacks)
+    facts = reading.facts
+    memory = facts.memory or (memory_facts(other) if len(other.memory) else ())
+    told = f"{stacks_path}, which does the same in {matched} of {len(trace.steps)} steps"
+    findings = tuple(msgspec.structs.replace(one, next=one.next.replace(NO_STACKS, STACKS_THERE)) for one in facts.findings)
+    facts = msgspec.structs.replace(facts, memory=memory, stacks_from=told, findings=findings)
+    return msgspec.structs.replace(reading, facts=facts)
+
+
+def stacks_beside(path: str) -> str | None:
+    """Return the recording with stacks that lies beside a trace: NAME_stacks.json of NAME.json (either may be zipped)."""
+    name = path.removesuffix(".gz").removesuffix(".json")
+    found = (f"{name}{STACKS_NAME}{ending}" for ending in (".json", ".json.gz"))
+    return next((one for one in found if name != path and Path(one).is_file()), None)
+
+
 def with_places(reading: Reading, stacks: Trace | None = None) -> Reading:
     """Return the reading with the places of its run, where that can be played again. `stacks`: the same trace, loaded with
     stacks.
@@ -103,7 +136,7 @@ def with_lines(reading: Reading, stacks: Trace) -> Reading:
     facts = reading.facts
     if facts.verdict not in OF_THE_CPU or facts.critical_path is None:
         return reading if reading.places else with_places(reading)
-    lines = path_lines(reading.trace, facts.critical_path, stacks)
-    found = tuple(at_the_line(finding, lines) for finding in facts.findings)
+    lines, between = (path_lines(reading.trace, facts.critical_path, stacks, only) for only in (False, True))
+    found = tuple(at_the_line(finding, between) for finding in facts.findings)
     reading = msgspec.structs.replace(reading, facts=msgspec.structs.replace(facts, cpu_lines=lines, findings=found))
     return with_places(with_own_function(reading, stacks), stacks)

@@ -16,6 +16,7 @@ from trace_reader.commands.flags import (
     add_forms,
     add_out,
     add_scheduler,
+    add_stacks,
     add_steps_from,
     add_time,
     add_traces,
@@ -64,6 +65,7 @@ def _report_flags(parser: argparse.ArgumentParser) -> None:
     add_amount(parser)
     add_steps_from(parser)
     add_scheduler(parser)
+    add_stacks(parser)
     told = "what TORCH_LOGS=recompiles wrote to stderr: tell why torch.compile compiled again"
     parser.add_argument("--recompiles", metavar="FILE", type=Path, help=told)
 
@@ -71,7 +73,7 @@ def _report_flags(parser: argparse.ArgumentParser) -> None:
 def _report(args: argparse.Namespace) -> tuple[str, int]:
     from trace_reader.commands import report
 
-    answer, code = report.report(args.traces, _style(args), args.steps_from, args.scheduler, args.recompiles)
+    answer, code = report.report(args.traces, _style(args), args.steps_from, args.scheduler, args.recompiles, args.stacks)
     return _written(args, answer), code
 
 
@@ -82,11 +84,12 @@ def _compare_flags(parser: argparse.ArgumentParser) -> None:
     add_forms(parser)
     add_amount(parser)
     add_steps_from(parser)
-    parser.set_defaults(scheduler=None, recompiles=None)
+    parser.set_defaults(scheduler=None, recompiles=None, stacks=None)
 
 
 def _brief_flags(parser: argparse.ArgumentParser) -> None:
     add_traces(parser)
+    add_stacks(parser)
     add_steps_from(parser)
     parser.add_argument("--brief", action="store_true", help=argparse.SUPPRESS)
 
@@ -94,7 +97,7 @@ def _brief_flags(parser: argparse.ArgumentParser) -> None:
 def _brief(args: argparse.Namespace) -> tuple[str, int]:
     from trace_reader.commands import report
 
-    return report.brief(args.traces[0], args.steps_from), 0
+    return report.brief(args.traces[0], args.steps_from, args.stacks), 0
 
 
 def _tree_flags(parser: argparse.ArgumentParser) -> None:
@@ -131,6 +134,7 @@ def _places_flags(parser: argparse.ArgumentParser) -> None:
     add_traces(parser)
     add_forms(parser)
     parser.add_argument("--places", action="store_true", help=argparse.SUPPRESS)
+    add_stacks(parser)
     add_steps_from(parser)
 
 
@@ -138,7 +142,7 @@ def _places(args: argparse.Namespace) -> tuple[str, int]:
     from trace_reader.commands import report
     from trace_reader.report.document import Style
 
-    return _written(args, report.places(args.traces[0], Style(everything=True), args.steps_from)), 0
+    return _written(args, report.places(args.traces[0], Style(everything=True), args.steps_from, args.stacks)), 0
 
 
 def _names_flags(parser: argparse.ArgumentParser) -> None:

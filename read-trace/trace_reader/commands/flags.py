@@ -40,6 +40,12 @@ def add_steps_from(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_stacks(parser: argparse.ArgumentParser) -> None:
+    """`--stacks FILE`."""
+    told = "a recording of the same program with stacks: its lines, at the times of TRACE (NAME_stacks.json is taken unasked)"
+    parser.add_argument("--stacks", metavar="FILE", type=named, help=told)
+
+
 def add_scheduler(parser: argparse.ArgumentParser) -> None:
     """`--scheduler ADDRESS`."""
     parser.add_argument(

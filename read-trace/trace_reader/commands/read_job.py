@@ -32,6 +32,7 @@ from trace_reader.findings.of_jobs import PlayedJob, without_gains
 from trace_reader.link.trace import Trace
 from trace_reader.parse.byte_source import list_folder, open_blocks, size_of, traces_in
 from trace_reader.reading import examine, load
+from trace_reader.recording.header import STACKS_NAME
 from trace_reader.report.jobs_list import ListedJob, argument_of
 from trace_reader.system.processes import cores, end_with_parent
 from trace_reader.system.terminal import say_note
@@ -76,8 +77,8 @@ def expanded(paths: Sequence[str], several: bool = False) -> list[str]:
 
 def _left_in(folder: list[str]) -> list[str]:
     """Of the files in a folder the traces that --merge has not made of others, unless there is nothing else."""
+    left = folder = [path for path in folder if not is_of_stacks(path, folder)]
     claims = {path: claim(path) for path in folder} if len(folder) > 1 else {}
-    left = folder
     for is_out, why in (
         (lambda path: claims[path].is_merged, "made of ranks by --merge"),
         (lambda path: ".json" in path and not claims[path].is_trace and claims[path].rank is None, "no trace"),
@@ -87,6 +88,12 @@ def _left_in(folder: list[str]) -> list[str]:
             say_note(f"{', '.join(out)}: {why}, and left out; name it to read it")
             left = [path for path in left if path not in out]
     return left
+
+
+def is_of_stacks(path: str, folder: Sequence[str]) -> bool:
+    """Return whether a file is the recording with stacks of another one in its folder, and read with that."""
+    name, ending, _ = path.partition(f"{STACKS_NAME}.json")
+    return bool(ending) and any(f"{name}{one}" in folder for one in (".json", ".json.gz"))
 
 
 def jobs_of(paths: Sequence[str]) -> dict[str, list[str]]:

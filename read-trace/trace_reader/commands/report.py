@@ -23,9 +23,10 @@ from trace_reader.analysis.trace.time_by_place import (
 )
 from trace_reader.commands.load_with_progress import load_with_progress
 from trace_reader.errors import TraceError
+from trace_reader.findings import Reading
 from trace_reader.link.trace import Trace
 from trace_reader.parse.byte_source import list_folder
-from trace_reader.reading import analyze, analyze_file, examine_file
+from trace_reader.reading import analyze, examine_both, examine_file, stacks_beside
 from trace_reader.report.document import LONGEST_LINE, Style
 from trace_reader.report.trace_report import trace_report
 from trace_reader.system.terminal import printable, say_error, say_note
@@ -42,14 +43,19 @@ def report(
     steps_from: re.Pattern[str] | None,
     scheduler: str | None,
     log: Path | None = None,
+    stacks: str | None = None,
 ) -> Read:
     """Return the report on these traces; the exit code is 2 if one of several cannot be read. `log`: a file in which
-    torch.compile says what it compiled again; of one trace. Raises TraceError and LookupError.
+    torch.compile says what it compiled again; `stacks`: another recording of the program, with its functions; both of one trace.
+    Raises TraceError and LookupError.
     """
+    for flag, wanted in (("--recompiles", log), ("--stacks", stacks)):
+        if wanted is not None and len(paths) > 1:
+            raise TraceError(f"{flag} is of one trace, got {len(paths)}")
     if log is not None:
-        if len(paths) > 1:
-            raise TraceError(f"--recompiles is of one trace, got {len(paths)}")
-        return _with_log(analyze_file(paths[0], load_with_progress, steps_from, style.everything), log, style), 0
+        return _with_log(read_one(paths[0], stacks, steps_from, style.everything).facts, log, style), 0
+    if stacks is not None:
+        return _one(read_one(paths[0], stacks, steps_from, style.everything).facts, style), 0
     if len(paths) > 1 or scheduler is not None or list_folder(paths[0]) is not None:
         from trace_reader.commands.read_job import expanded, is_job, jobs_of  # here: most runs are of one trace, and short
 
@@ -66,7 +72,7 @@ def report(
         if scheduler is not None or is_job(paths):
             return _job(paths, style, steps_from, scheduler)
     if len(paths) == 1:
-        return _one(analyze_file(paths[0], load_with_progress, steps_from, style.everything), style), 0
+        return _one(read_one(paths[0], None, steps_from, style.everything).facts, style), 0
     found: list[Facts] = []
     for path in paths:
         try:
@@ -94,13 +100,23 @@ def report(
     return Answer(lambda: several_report(table, style), in_json("table_json", table)), code
 
 
-def brief(path: str, steps_from: re.Pattern[str] | None) -> str:
+def read_one(path: str, stacks: str | None, steps_from: re.Pattern[str] | None, everything: bool = False) -> Reading:
+    """Return what is read of a trace with its recording with stacks: the one that is named, or that lies beside it."""
+    if stacks is not None:
+        return examine_both(path, stacks, load_with_progress, steps_from, everything)
+    if (beside := stacks_beside(path)) is not None:
+        try:
+            return examine_both(path, beside, load_with_progress, steps_from, everything)
+        except (TraceError, LookupError) as error:
+            say_note(f"{error}; it is left out")
+    return examine_file(path, load_with_progress, steps_from, everything)
+
+
+def brief(path: str, steps_from: re.Pattern[str] | None, stacks: str | None = None) -> str:
     """Return the lines of --brief, as long as they are. Raises TraceError and LookupError."""
     from trace_reader.report.brief_report import brief_lines
 
-    return "".join(
-        f"{printable(line, LONGEST_LINE)}\n" for line in brief_lines(analyze_file(path, load_with_progress, steps_from))
-    )
+    return "".join(f"{printable(line, LONGEST_LINE)}\n" for line in brief_lines(read_one(path, stacks, steps_from).facts))
 
 
 def _one(facts: Facts, style: Style) -> Answer:
@@ -191,11 +207,11 @@ def by(path: str, place: str, style: Style, steps_from: re.Pattern[str] | None, 
     return Answer(lambda: place_report(facts, place, found, style, time == "cpu"), in_json("places_json", facts, place, found))
 
 
-def places(path: str, style: Style, steps_from: re.Pattern[str] | None) -> Answer:
+def places(path: str, style: Style, steps_from: re.Pattern[str] | None, stacks: str | None = None) -> Answer:
     """Return all places of a run, by what a step saves without them. Raises TraceError, and LookupError where the run is not
     played.
     """
-    reading = examine_file(path, load_with_progress, steps_from)
+    reading = read_one(path, stacks, steps_from)
     facts = reading.facts
     if not facts.places:
         raise LookupError(f"{path}: no places: {'; '.join(facts.failed) or reading.no_places_because}")

@@ -48,6 +48,7 @@ ONE_THREAD = "what one thread with all of the work would take is not in the trac
 LEAST_OF_LAUNCHES = 0.1  # that a thread makes, which counts
 MANY_WAYS = "a verdict names no one change"
 STACKS = "--by stack --time cpu tells which lines are at work there, from the Python functions in this trace."
+STACKS_THERE = "--by stack --time cpu of the recording with stacks tells which lines are at work there"
 NO_STACKS = "record with with_stack=True, or use py-spy"
 OTHER_THAN_LAUNCHING = {  # what to do where most of the CPU's part is this
     "call": "Look for long calls that launch nothing, such as blocking copies: the CPU spends the most time there.",
@@ -57,7 +58,7 @@ OTHER_THAN_LAUNCHING = {  # what to do where most of the CPU's part is this
     "annotation": "Profile the Python code (with_stack, py-spy): the CPU spends the most time in annotations, in no op there.",
     "profiler": "Record less (no stacks, no shapes) or fewer steps: the CPU spends the most time in the profiler itself.",
 }
-NAMES_THE_LINE = 0.3  # of the path
+NAMES_THE_LINE = 0.5  # of the path's share that lies between ops
 # What people call there, by the function of C, and what takes less.
 KNOWN_IN_C = {
     "tensor": "Of a list, torch.tensor converts number by number: torch.from_numpy(numpy.stack(...)) copies whole arrays.",
@@ -338,11 +339,12 @@ def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
 
 def at_the_line(finding: Finding, lines: tuple[CpuLine, ...]) -> Finding:
     """Return what runs between the ops, where the trace says: a finding that names the line which has most of the time."""
-    if finding.slug != "python-between-ops" or not lines or lines[0].share < NAMES_THE_LINE:
+    if finding.slug != "python-between-ops" or not lines or lines[0].share < NAMES_THE_LINE * (finding.share or 0.0):
         return finding
     top = lines[0]
     in_c = re.search(r"built-in (?:method|function) (\w+)", top.mostly)
     known = KNOWN_IN_C.get(in_c[1], "") if in_c else ""
     mostly = f", most of it in {in_c[1]}()" if in_c else ""
-    next = f"Look at {top.line}: the CPU is there for {top.share:.0%} of the critical path{mostly}. {known}".rstrip()
+    there = f"Python is there, between the ops, for {top.share:.0%} of the critical path{mostly}"
+    next = f"Look at {top.line}: {there}. {known}".rstrip()
     return msgspec.structs.replace(finding, next=next)

@@ -22,17 +22,22 @@ import sys
 import tempfile
 from typing import Any, TextIO
 
-from trace_reader.recording.header import Stopwatch, plain_step_us, with_header
+from trace_reader.recording.header import STACKS_NAME, Stopwatch, plain_step_us, with_header
 
 MOST_STEPS = 20  # that are timed, of those that a schedule waits in
+STRETCHES, LEAST_IN_A_STRETCH = 3, 3  # that they are timed in, and steps of each
 LONGEST_S = 120  # that a program waits at its end for a report to be printed
 
 
-def handler(folder: str | os.PathLike[str], name: str = "trace", zipped: bool = False, report: bool = True) -> "Handler":
+def handler(
+    folder: str | os.PathLike[str], name: str = "trace", zipped: bool = False, report: bool = True, stacks: bool = False
+) -> "Handler":
     """For profile(on_trace_ready=...): writes FOLDER/NAME_step12.json (of a job NAME_step12_rank0.json), `zipped` as .json.gz,
-    and has rank 0 print what the reader says of it, in a process of its own; with `report=False`, nothing.
+    and has rank 0 print what the reader says of it, in a process of its own; with `report=False`, nothing. `stacks`: every second
+    cycle of the schedule is recorded with stacks and memory, which take their time, as NAME_step12_stacks.json beside the trace
+    of the cycle before it: the reader takes times from the one, and lines from the other. Not with acc_events=True.
     """
-    return Handler(Path(folder), name, zipped, report)
+    return Handler(Path(folder), name, zipped, report, stacks)
 
 
 class Handler:
@@ -40,8 +45,9 @@ class Handler:
     a schedule on; with `schedule=own.schedule(...)`, which takes what torch.profiler.schedule does, from the first.
     """
 
-    def __init__(self, folder: Path, name: str, zipped: bool, report: bool):
-        self.folder, self.name, self.zipped, self.report = folder, name, zipped, report
+    def __init__(self, folder: Path, name: str, zipped: bool, report: bool, stacks: bool = False):
+        self.folder, self.name, self.zipped, self.report, self.stacks = folder, name, zipped, report, stacks
+        self._waits_for_stacks: Path | None = None  # the trace of the cycle before, where this one has the stacks
         self.written: list[Path] = []
         self._clock: _Clock | None = None
         self._reading: list[subprocess.Popen[bytes]] = []
@@ -63,6 +69,8 @@ class Handler:
         rank = _rank()
         ending = f"_step{profiler.step_num}{'' if rank is None else f'_rank{rank}'}.json{'.gz' if self.zipped else ''}"
         path = self.folder / f"{self.name}{ending}"
+        if (of := self._waits_for_stacks) is not None:
+            path = of.with_name(of.name.replace(".json", f"{STACKS_NAME}.json"))
         self.folder.mkdir(parents=True, exist_ok=True)
         clock = self._clock
         header = plain_step_us(clock.times_us, clock.steps) if clock is not None and clock.times_us else {}
@@ -70,8 +78,13 @@ class Handler:
         self.written.append(path)
         if clock is None and callable(getattr(profiler, "schedule", None)):
             self._clock = profiler.schedule = _Clock(profiler.schedule)
+        if self.stacks and getattr(profiler, "acc_events", False):
+            self._say("no stacks are recorded: with acc_events=True all cycles are recorded with the same flags")
+        elif self.stacks:
+            self._waits_for_stacks = None if of is not None else path
+            profiler.with_stack = profiler.profile_memory = of is None  # of the next cycle
         if self.report and rank in (None, 0):
-            self._reading.append(report_on(path))
+            self._reading.append(report_on(of or path))
 
     def wait(self) -> None:
         """Wait for the reports that are being made."""
@@ -88,15 +101,17 @@ class Handler:
 
 class _Clock:
     """A schedule that times the steps in which nothing is recorded: torch asks it what to do in each step, when the one before
-    has ended. Of the steps between two recordings the later ones count, MOST_STEPS at most: what happens once has happened. The
-    device is synchronized at both ends only.
+    has ended. Of the steps between two recordings the later ones count, MOST_STEPS at most: what happens once has happened. They
+    are timed in STRETCHES, where each has LEAST_IN_A_STRETCH steps, else in fewer; the device is synchronized at the ends of a
+    stretch only.
     """
 
     def __init__(self, inner: Callable[[int], Any]):
         self._inner = inner
         self._waited = 0  # steps without the profiler, since the last recording
         self._begun: tuple[int, Stopwatch] | None = None
-        self.times_us: list[float] = []  # of a step, one for each time between two recordings
+        self._length = 0  # steps of a stretch
+        self.times_us: list[float] = []  # of a step, one for each stretch
         self.steps = 0
 
     def __call__(self, number: int) -> Any:
@@ -111,15 +126,23 @@ class _Clock:
         left = next((n for n in range(MOST_STEPS + 1) if not _waits(self._inner(number + n))), MOST_STEPS + 1)
         # Never from the first on: the trace of the cycle before is written in it.
         if self._begun is None and left <= min(MOST_STEPS, self._waited):
+            self._length = left // max(min(STRETCHES, left // LEAST_IN_A_STRETCH), 1)
+            self._begun = number, Stopwatch(_synchronize)
+        elif self._begun is not None and number - self._begun[0] == self._length and left >= self._length:
+            self._take(number)
             self._begun = number, Stopwatch(_synchronize)
         self._waited += 1
 
     def _end(self, number: int) -> None:
         if self._begun is not None:
-            first, watch = self._begun
-            self.times_us.append(watch.step_us(number - first))
-            self.steps += number - first
+            self._take(number)
         self._waited, self._begun = 0, None
+
+    def _take(self, number: int) -> None:
+        assert self._begun is not None
+        first, watch = self._begun
+        self.times_us.append(watch.step_us(number - first))
+        self.steps += number - first
 
 
 def _waits(action: Any) -> bool:

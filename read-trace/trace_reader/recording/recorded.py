@@ -14,7 +14,8 @@ from trace_reader.reading import read
 from trace_reader.recording.handler import report_on, write_trace
 from trace_reader.recording.header import Stopwatch, plain_step_us
 
-WARMUP, ACTIVE, PLAIN = 3, 3, 5  # calls of a function
+WARMUP, ACTIVE, PLAIN = 3, 3, 9  # calls of a function
+STRETCHES = 3  # in which those without the profiler are timed
 
 
 @contextlib.contextmanager
@@ -78,10 +79,13 @@ def profiled(step: Callable[[], object], path: str | os.PathLike[str] | None = N
 
     for _ in range(warmup):
         step()
-    watch = Stopwatch(synchronize)
-    for _ in range(PLAIN):
-        step()
-    header = plain_step_us([watch.step_us(PLAIN)], PLAIN)
+    times_us = []
+    for _ in range(STRETCHES):
+        watch = Stopwatch(synchronize)
+        for _ in range(PLAIN // STRETCHES):
+            step()
+        times_us.append(watch.step_us(PLAIN // STRETCHES))
+    header = plain_step_us(times_us, PLAIN)
     with profile(record_shapes=True, profile_memory=True, acc_events=True) as profiler:
         for number in range(ACTIVE):
             with record_function(f"ProfilerStep#{number}"):

@@ -23,6 +23,8 @@ def brief_lines(facts: Facts) -> list[str]:
         lines.append(f"plain step: not known: {facts.plain.unknown_because}")
     elif plain := plain_sentence(facts):
         lines.append(f"plain step: {plain}")
+    if facts.stacks_from:
+        lines.append(f"stacks: {facts.stacks_from}")
     if facts.cpu_lines:
         lines.append(f"lines: {cpu_lines(facts)}")
     lines.append(work_per_step(facts))

@@ -218,6 +218,8 @@ def header(facts: Facts, style: Style) -> list[str]:
         lines.append(f"rank: {'unknown' if facts.rank is None else facts.rank} of {facts.world_size}")
     if with_ := recorded_with(facts):
         lines.append(with_)
+    if facts.stacks_from:
+        lines.append(f"lines and functions of Python: {facts.stacks_from}")
     if facts.merged_ranks:
         ranks = ", ".join(map(str, facts.merged_ranks[:MOST_MERGED_RANKS])) + ", ..." * (
             len(facts.merged_ranks) > MOST_MERGED_RANKS

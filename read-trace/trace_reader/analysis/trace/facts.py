@@ -136,6 +136,7 @@ class Facts(msgspec.Struct, frozen=True):
     cpu_lines: tuple[CpuLine, ...] = ()  # where the CPU limits the run and stacks were recorded: the lines that it is in
     places: tuple[Place, ...] = ()  # of the program, what saves most if it is gone first; where the run can be played again
     failed: tuple[str, ...] = ()  # findings whose rule failed, each as one line
+    stacks_from: str = ""  # another recording of the program, from which the lines are, and how many steps are alike
 
     @property
     def regime(self) -> str:

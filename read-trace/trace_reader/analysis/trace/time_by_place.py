@@ -199,9 +199,10 @@ def attribute_gpu_work(trace: Trace) -> AttributedWork:
     return AttributedWork(work.name, call, at, time_us, is_backward, detail)
 
 
-def path_lines(trace: Trace, path: CriticalPath, stacks: Trace) -> tuple[CpuLine, ...]:
+def path_lines(trace: Trace, path: CriticalPath, stacks: Trace, between_ops: bool = False) -> tuple[CpuLine, ...]:
     """Return the lines of Python, as `line_facts` has them, in which the CPU is where a trace's path waits for it, the most time
-    first; those that are worth telling. `stacks`: the same trace, loaded with stacks.
+    first; those that are worth telling. `stacks`: the same trace, loaded with stacks. `between_ops`: only of what Python itself
+    does.
     """
     pieces, shift_ns = path.pieces.where(path.pieces.kind == PathClass.CPU), trace.zero_ns - stacks.zero_ns
     pieces = pieces.where(np.argsort(pieces.start_ns, kind="stable"))
@@ -214,6 +215,11 @@ def path_lines(trace: Trace, path: CriticalPath, stacks: Trace) -> tuple[CpuLine
     # Without the profiler the path's stretches are shorter: each line's by as much as all of them.
     left = float(pieces.length_ns.sum()) / 1000 / path.window_us / whole_us if whole_us else 0.0
     asked = attribute_cpu_time(stacks, within)
+    if between_ops:
+        own = stacks.slices.kind[asked.at] == Kind.PYTHON
+        asked = AttributedWork(*(getattr(asked, name)[own] for name in AttributedWork.__struct_fields__))
+    if not len(asked.at):
+        return ()
     key, names = _line_of(stacks, asked)
     lines = [
         one for one in _by_key(asked, key, names, NO_LINE) if one.name != NO_LINE and one.time_us * left >= MIN_SHARE_OF_PATH
