@@ -3,7 +3,10 @@
 The program is trace_reader/; outside this clone it is the command `read-trace`.
 """
 
-from trace_reader import cli
+from trace_reader.system.interrupts import at_once
+
+with at_once():  # Ctrl-C, while it is imported
+    from trace_reader import cli
 
 PROG, COMMAND = "read_trace.py", "uv run read_trace.py"
 

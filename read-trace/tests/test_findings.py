@@ -161,6 +161,13 @@ def isnan(ts):
     return op("aten::isnan", ts, 20)
 
 
+def passes(n):
+    """So many times a product, and its node."""
+    forward = [op("aten::mm", 200 * k + 10, 60, **{"Sequence number": k, "Fwd thread id": 0}) for k in range(n)]
+    node = "autograd::engine::evaluate_function: MmBackward0"
+    return [*forward, *on(2, *(op(node, 200 * k + 80, 60, **{"Sequence number": k, "Fwd thread id": 1}) for k in range(n)))]
+
+
 def round_of(first, second):
     """Sixteen times one op and then another."""
     return [e for n in range(16) for e in (op(first, 100 * n, 40), op(second, 100 * n + 50, 40))]
@@ -589,6 +596,11 @@ CASES = {
         [step(0, 0, 1000), *on(2, *(backward("Mm", 100 * n, 90, n % 3) for n in range(6)))],
         "3 of 6 nodes per step run again",
         [step(0, 0, 1000), *on(2, *(backward("Mm", 100 * n, 90, n) for n in range(6)))],
+    ),
+    "many-backward-passes": (
+        [step(0, 0, 1000), *passes(4)],
+        "4 backward passes per step, each of 1 nodes: 36% of the critical path is in all but the first",
+        [step(0, 0, 1000), *passes(3)],
     ),
     "anomaly-detection": (
         [step(0, 0, 1000), *on(2, *(e for n in range(4) for e in (backward("Mm", 100 * n, 90, n), isnan(100 * n + 50))))],

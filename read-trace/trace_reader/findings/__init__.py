@@ -61,7 +61,7 @@ NAMING = frozenset(["input-bound"])  # verdicts that name one change
 GENERIC = frozenset(
     ["many-calls", "many-small-kernels", "unfused-pointwise", "hotspot", "dtype-conversions", "slow-pointwise", "small-grid",
      "many-small-ops", "compile-tax", "hidden-copy", "python-between-ops", "far-from-the-floor",
-     "own-function", "repeated-ops"]
+     "repeated-ops"]
 )  # fmt: skip
 NOT_PLAYED = (
     "the run cannot be played again: no steps with work, launches that are missing, several devices, or clocks that disagree"

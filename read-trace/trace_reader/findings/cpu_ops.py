@@ -23,6 +23,7 @@ MIN_SHARE_OF_SMALL_OPS = 0.3
 SHORT_GAP_NS = 40_000  # from an op to the next one
 SMALL_US = 50.0  # of an op: calling it takes some µs of that
 MANY_OPS = 50  # a step
+LEFT_OF_LOOP = 0.25  # of the time of many small ops, that one op for all of them takes at best
 MANY_INSIDE = 16  # ops in an op that is a loop over them
 SHARE_OF_NODES = 0.5  # of a step's ops, that autograd numbers
 SLOW_STEP = 2.0  # times the median
@@ -140,7 +141,7 @@ def _many_small_ops(trace: Trace, facts: Facts) -> Seen | None:
     once = " in at least one step" * bool((short & (outer.duration_us >= SMALL_US)).any())
     each = f"{of} take less than {SMALL_US:.0f} µs{once}{' or are loops over such ops' * bool((loops & ~short).any())}"
     seen = f"{each} (median {us(small.median_us)}; {listed(f'{len(rows) / _steps(facts):.0f} x {name}' for name, rows in named)})"
-    effect = Effect(skipped(merged(starts, ends)), kind=ONCE)
+    effect = Effect(skipped(merged(starts, ends), LEFT_OF_LOOP), kind=ONCE)
     return Seen(f"{seen}: {about(share)} of the time with what is between them", small, share=share, effect=effect)
 
 

@@ -1,12 +1,12 @@
 """The program's own functions of Python: which of them takes the time, with all that it calls."""
 
 import numpy as np
-from trace_reader.analysis.replay.edits import UNSURE, Effect, dropped
+from trace_reader.analysis.replay.edits import REPLACED, Effect, dropped
 from trace_reader.analysis.replay.place import FUNCTION
 from trace_reader.analysis.replay.places import ALL_OF_A_STEP, Candidate, cpu_us_of, functions, lies_in
 from trace_reader.analysis.trace.facts import OF_THE_CPU, Facts
 from trace_reader.findings.registry import Seen, finding
-from trace_reader.link.intervals import merged
+from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows
@@ -41,6 +41,8 @@ def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     found: list[tuple[float, Candidate]] = []
     for one in functions(trace, stacks):
         share = cpu_us_of(one.spans, window) / whole_us if one.kind == FUNCTION and whole_us else 0.0
+        if _is_all_of_a_step(trace, one.spans):
+            continue
         if LEAST_SHARE <= share < ALL_OF_A_STEP and _inside_us(products, one.spans) < MODELS_WORK * share * whole_us:
             found.append((share, one))
     work = len(trace.launched)
@@ -55,7 +57,18 @@ def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     calls, each_us = len(best.spans) / len(trace.steps), cpu_us_of(best.spans, window) / len(trace.steps)
     times = "once" if calls == 1 else f"{calls:.0f} times" if calls > 1 else f"{calls:.1f} times"
     seen = f"{best.name}, {times} per step: {us(each_us)} with all that it calls, {about(share)} of the steps' time"
-    return Seen(seen, best.spans, share=share, effect=Effect(dropped(best.spans), kind=UNSURE))
+    return Seen(seen, best.spans, share=share, effect=Effect(dropped(best.spans), kind=REPLACED))
+
+
+def _is_all_of_a_step(trace: Trace, spans: Rows) -> bool:
+    """Return whether these calls are all of some step: they are its function, though others of its calls began before the
+    recording.
+    """
+    steps = trace.steps.where(trace.steps.end_ns > trace.steps.start_ns)
+    inside = np.zeros(len(steps))
+    for _, one in spans.by(spans.track):
+        inside = np.maximum(inside, each_within_ns(steps.start_ns, steps.end_ns, merged(one.start_ns, one.end_ns)))
+    return bool(np.any(inside >= ALL_OF_A_STEP * (steps.end_ns - steps.start_ns)))
 
 
 def _inside_us(work: Rows, spans: Rows) -> float:

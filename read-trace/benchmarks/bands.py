@@ -1,14 +1,16 @@
 """How far what was measured lies from what the replay says, by kind of change: what BANDS in analysis/replay/edits.py is made of.
 
-    uv run benchmarks/advice/bands.py FOLDER ... [--names NAMES.json] [--keep]
+    uv run read-trace/benchmarks/bands.py FOLDER ... [--names NAMES.json] [--keep]
+    uv run read-trace/benchmarks/bands.py                      print the table of what was kept
 
-FOLDER is one of score.py's: a trace of each program before its change, and pairs.json. A pair counts where a finding names its
-change, and has an effect that can be played. Both shares of a step are told as odds (of what is saved to what is left), the
-logarithm of one over the other is the distance; the band that holds four of five goes from its tenth to its ninetieth percentile.
---keep writes benchmarks/advice/bands.json, which docs/advice.md tells of.
+FOLDER is one of benchmarks/advice/score.py's: a trace of each program before its change, and pairs.json. A pair counts where a
+finding names its change, and has an effect that can be played. Both shares of a step are told as odds (of what is saved to what
+is left), the logarithm of one over the other is the distance; the band is the narrowest, on average, in which four of five of
+those that were measured lie, give or take TOLERANCE. --keep writes read-trace/benchmarks/bands.json.
 """
 
 import argparse
+import itertools
 import json
 import math
 from pathlib import Path
@@ -17,14 +19,15 @@ import statistics
 import sys
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from trace_reader import load, write_all
 from trace_reader.analysis.replay.edits import BANDS
 from trace_reader.analysis.replay.what_if import LEAST_ODDS, played_gains
 from trace_reader.reading import examine
 
 HERE = Path(__file__).resolve().parent
-LOW, HIGH = 10, 90  # percentiles
+HELD, TOLERANCE = 0.8, 0.03  # of the measurements; of a step
+
+Row = dict[str, Any]
 
 
 def odds(share: float) -> float:
@@ -49,41 +52,47 @@ def measured(trace: Path, saved: float, names: str) -> tuple[str, str, float, fl
     return None
 
 
-def band(distances: list[float]) -> tuple[float, float]:
-    """Return the percentiles LOW and HIGH; between two of few measurements, on the line between them."""
-    distances = sorted(distances)
-    ends = []
-    for percentile in (LOW, HIGH):
-        place = (len(distances) - 1) * percentile / 100
-        below = int(place)
-        above = min(below + 1, len(distances) - 1)
-        ends.append(distances[below] + (place - below) * (distances[above] - distances[below]))
-    return ends[0], ends[1]
+def gain(played: float, distance: float) -> float:
+    """Return the share of a step that lies so far from what the replay says."""
+    return 1 / (1 + math.exp(-odds(played) - distance))
 
 
-def table(rows: list[dict[str, Any]]) -> list[str]:
+def inside(rows: list[Row], low: float, high: float) -> int:
+    """Return how many of the measured shares lie in a band, give or take TOLERANCE."""
+    return sum(gain(one["played"], low) - TOLERANCE <= one["saved"] <= gain(one["played"], high) + TOLERANCE for one in rows)
+
+
+def narrowest(rows: list[Row]) -> tuple[float, float]:
+    """Return the band whose widths are the smallest, on average, of those that hold HELD of the rows."""
+    found = []
+    for low, high in itertools.product((-step / 20 for step in range(61)), (step / 20 for step in range(61))):
+        if inside(rows, low, high) >= HELD * len(rows):
+            widths = [gain(one["played"], high) - gain(one["played"], low) for one in rows]
+            found.append((statistics.mean(widths), low, high))
+    return min(found)[1:] if found else (-3.0, 3.0)
+
+
+def table(rows: list[Row]) -> list[str]:
     """Return a row for each kind of change: how many measurements, their band, and what edits.py has."""
     lines = [
-        "| kind of change | measured | four of five lie from | to | told from | to | of these inside |",
+        "| kind of change | measured | four of five lie from | to | told from | to | inside |",
         "|---|---|---|---|---|---|---|",
     ]
-    for kind, (low, high) in BANDS.items():
-        distances = [odds(one["saved"]) - odds(one["played"]) for one in rows if one["kind"] == kind]
-        if distances:
-            inside = sum(low <= one <= high for one in distances)
-            lies = band(distances)
-            lines.append(f"| {kind} | {len(distances)} | {lies[0]:.2f} | {lies[1]:.2f} | {low:.2f} | {high:.2f} | {inside} |")
+    for kind, told in BANDS.items():
+        if alike := [one for one in rows if one["kind"] == kind]:
+            ends = " | ".join(f"{end:.2f}" for end in (*narrowest(alike), *told))
+            lines.append(f"| {kind} | {len(alike)} | {ends} | {inside(alike, *told)} |")
     return lines
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     parser.add_argument("--names", type=Path, help="JSON: by pair, a regular expression that right advice matches")
-    parser.add_argument("--keep", action="store_true", help="keep what was measured as benchmarks/advice/bands.json")
+    parser.add_argument("--keep", action="store_true", help="keep what was measured as read-trace/benchmarks/bands.json")
     args = parser.parse_args()
     patterns = json.loads(args.names.read_text()) if args.names else {}
-    rows = []
+    rows = [] if args.folders else json.loads((HERE / "bands.json").read_text())
     for folder in args.folders:
         for name, pair in sorted(json.loads((folder / "pairs.json").read_text()).items()):
             print(f"{folder.name}: {name}", file=sys.stderr, flush=True)
