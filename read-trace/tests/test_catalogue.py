@@ -124,6 +124,14 @@ CASES = {
         Made("aten::_scaled_dot_product_attention_math", around=("aten::scaled_dot_product_attention",)),
         but=Made("aten::_scaled_dot_product_flash_attention", around=("aten::scaled_dot_product_attention",)),
     ),
+    "product-of-integers": case(
+        Made("aten::mm", dims=[[256, 256], [256, 256]], types=["long int", "long int"], values=["", ""]),
+        but=Made("aten::mm", dims=[[256, 256], [256, 256]], types=["float", "float"], values=["", ""]),
+    ),
+    "differences-of-all-pairs": case(
+        Made("aten::sub", dims=[[512, 1, 16], [1, 64, 16], []], types=["float", "float", "Scalar"], values=["", "", "1"]),
+        but=Made("aten::sub", dims=[[512, 64, 16], [1, 64, 16], []], types=["float", "float", "Scalar"], values=["", "", "1"]),
+    ),
     "norms-one-by-one": case(Made("aten::linalg_vector_norm", n=24), but=Made("aten::linalg_vector_norm", n=23)),
     "recurrent-cells": case(Made("aten::lstm_cell", n=8), but=Made("aten::lstm_cell", n=7)),
     "many-embeddings": case(Made("aten::embedding", n=12), but=Made("aten::embedding", n=11)),

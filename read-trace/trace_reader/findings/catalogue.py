@@ -15,7 +15,7 @@ import numpy as np
 from trace_reader.analysis.replay.edits import GONE, ONCE, REPLACED, UNSURE, Effect, all_of, dropped
 from trace_reader.analysis.replay.places import nodes_of
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import Tensor, inputs_of, tensors_of
+from trace_reader.analysis.trace.op_cost import Tensor, inputs_of, shapes_of, tensors_of
 from trace_reader.analysis.trace.op_shapes import shapes_in_words
 from trace_reader.findings.registry import Seen, finding, listed
 from trace_reader.findings.verdict import denominator
@@ -29,11 +29,15 @@ from trace_reader.units import about, us
 LEAST_SHARE = 0.03  # of the path
 LEFT_OF_TABLE = 0.1  # of the optimizer's GPU time of a table whose gradient is sparse
 SOON_NS = 2_000_000  # after an op, in which what goes with it begins
+MOST_FOLLOW = 3  # ops that go with one, one behind the other
 LARGE_TABLE = 100_000  # rows
 LARGE_VOCABULARY, MANY_ROWS = 8192, 64
 LONG_FILTER, LONG_LIST = 256, 64  # taps; tensors
 THIN = 8  # times as long as the inner dimension of a product of low rank are the others, at least
 SMALL_MATRIX = 1 << 16  # elements
+SMALL_PRODUCT = 1 << 12  # elements of the larger matrix: below, calling it takes as long
+MANY_PAIRS = 1 << 16  # differences
+INTEGERS = frozenset(["long int", "int", "short int"])
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,7 +123,26 @@ def _low_rank(tensors: list[Tensor | None], inputs: Inputs) -> bool:
     return sizes is not None and min(sizes[1], sizes[3]) >= THIN * sizes[2] and sizes[1] * sizes[3] >= SMALL_MATRIX
 
 
+def _all_integers(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    matrices = [tensor for tensor in tensors if tensor is not None]
+    large = bool(matrices) and max(tensor.elements for tensor in matrices) >= SMALL_PRODUCT
+    return large and all(tensor.type in INTEGERS for tensor in matrices)
+
+
+def _all_pairs(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    """Of a difference, each side is broadcast over a dimension that the other one has, and both have the last one."""
+    if len(tensors) < 2 or tensors[0] is None or tensors[1] is None:
+        return False
+    one, other = tensors[0].shape, tensors[1].shape
+    rank = max(len(one), len(other))
+    one, other = ((1,) * (rank - len(shape)) + shape for shape in (one, other))
+    sides = {a > b for a, b in zip(one, other, strict=True) if a != b and 1 in (a, b)}
+    pairs = math.prod(max(a, b) for a, b in zip(one, other, strict=True))
+    return len(sides) == 2 and one[-1] == other[-1] > 1 and pairs >= MANY_PAIRS
+
+
 _SHAPES = {
+    "all_integers": _all_integers, "all_pairs": _all_pairs,
     "large_table": _large_table, "large_vocabulary": _large_vocabulary, "mask": _mask, "low_rank": _low_rank,
     "many_logits": _many_logits, "long_filter": _long_filter, "long_list": _long_list,
 }  # fmt: skip
@@ -229,16 +252,26 @@ def _holds(ops: Rows, track: np.ndarray, moments_ns: np.ndarray) -> np.ndarray:
 
 
 def _with_what_follows(entry: Entry, trace: Trace, ops: Rows) -> Rows:
-    """Return the ops with those right behind them that go with them: one of its names, on a tensor of the same shape."""
-    follows, after = [], _next_on_the_thread(trace.outer_ops, ops)
-    is_soon = trace.slices.start_ns[np.maximum(after, 0)] - ops.end_ns <= SOON_NS
-    goes = trace.slices.is_named(np.maximum(after, 0), entry.then.__contains__)
-    found = (after >= 0) & is_soon & goes
-    for row, one in zip(ops.at[found].tolist(), after[found].tolist(), strict=True):
-        shape = _result_shape(trace, row)
-        if shape is None or _first_shape(trace, one) in (shape, None):
-            follows.append(one)
-    return Rows(trace.slices, once(np.append(ops.at, np.array(follows, np.int64))))
+    """Return the ops with those right behind them that go with them: one of its names, on a tensor of the shape that the one
+    before makes; MOST_FOLLOW behind each other.
+    """
+    found, last = ops, ops
+    for _ in range(MOST_FOLLOW):
+        after = _next_on_the_thread(trace.outer_ops, last)
+        is_soon = trace.slices.start_ns[np.maximum(after, 0)] - last.end_ns <= SOON_NS
+        goes = (after >= 0) & is_soon & trace.slices.is_named(np.maximum(after, 0), entry.then.__contains__)
+        pairs = zip(last.at[goes].tolist(), after[goes].tolist(), strict=True)
+        follows = [one for row, one in pairs if _takes(trace, one, _result_shape(trace, row))]
+        last = Rows(trace.slices, once(np.setdiff1d(np.array(follows, np.int64), found.at)))
+        if not len(last):
+            break
+        found = Rows(trace.slices, once(np.append(found.at, last.at)))
+    return found
+
+
+def _takes(trace: Trace, row: int, shape: tuple[int, ...] | None) -> bool:
+    """Return whether an op's first input has this shape, as far as both are known."""
+    return shape is None or _first_shape(trace, row) in (shape, None)
 
 
 def _followed(entry: Entry, trace: Trace, ops: Rows) -> Rows:
@@ -259,12 +292,16 @@ def _next_on_the_thread(outer: Rows, ops: Rows) -> np.ndarray:
 
 
 def _result_shape(trace: Trace, row: int) -> tuple[int, ...] | None:
-    """Of what an op makes: of a product by its matrices, else as its first input."""
+    """Return the shape of what an op makes: of a product by its matrices, else of its first two inputs, broadcast."""
     inputs = inputs_of(trace.slices, row)
     if inputs is not None and trace.slices.names[trace.slices.name[row]] in GEMM_OPS:
         sizes = _matrices(list(tensors_of(inputs)))
         return None if sizes is None else (sizes[1], sizes[3])
-    return _first_shape(trace, row)
+    shapes = shapes_of(trace.slices, row)[:2]
+    try:
+        return np.broadcast_shapes(*shapes) if shapes else None
+    except ValueError:
+        return shapes[0]
 
 
 def _first_shape(trace: Trace, row: int) -> tuple[int, ...] | None:
