@@ -1,5 +1,6 @@
 """The documents name what there is: commands parse and run, links lead somewhere, samples are what is printed."""
 
+import glob
 import importlib
 import os
 from pathlib import Path
@@ -12,6 +13,8 @@ from helpers import GALLERY, LESSONS, ROOT, TOOL
 from helpers.flags import OWN, SHARED
 import pytest
 from trace_reader import cli, read
+
+import read_trace
 
 README = (ROOT / "README.md").read_text()
 DOCS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))
@@ -248,3 +251,25 @@ def test_the_workspace_that_the_readme_names_is_the_recordings():
 def test_no_document_names_a_place_of_this_machine():
     for document in DOCUMENTS:
         assert str(ROOT) not in text_of(document) and str(Path.home()) + "/" not in text_of(document)
+
+
+SHOWN = re.compile(r"^```\n\$ uv run read_trace.py ([^\n]*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("document", "command", "shown"),
+    [
+        pytest.param(path, command, shown, id=f"{path.name}: {command[:60]}")
+        for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(TOOL.rglob("*.md")))
+        for command, shown in SHOWN.findall(path.read_text("utf-8"))
+    ],
+)
+def test_what_a_document_shows_of_the_reader_is_what_it_prints(document, command, shown, capsys, monkeypatch):
+    """`...` stands for lines that are left out."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "80")
+    arguments = [path for word in shlex.split(command) for path in (sorted(glob.glob(word)) if "*" in word else [word])]
+    assert read_trace.main(arguments) == 0
+    printed = capsys.readouterr().out
+    for part in re.split(r"^\.\.\.\n", shown, flags=re.MULTILINE):
+        assert part in printed
