@@ -14,16 +14,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from advice.pairs import PAIRS
 from advice.record import MORE
-from advice.score import SOME, distance, interval_score, scores
+from advice.score import FIRST, PROMISE, SOME, TOLERANCE, distance, interval_score, scores
 from trace_reader import Facts, read, write_all
 
 HERE = Path(__file__).resolve().parent
 DOCUMENT = HERE.parents[1] / "docs" / "advice.md"
 KEPT = 5  # findings of a recording
-FIRST = 2  # findings, among which the change should be
-TOLERANCE = 0.03  # of a step
-NOTHING = 0.03  # of a step: a change that brought no more brought nothing
-PROMISE = 0.05  # of a step, at most, where a change brings nothing
+NOTHING = SOME  # of a step: a change that brought no more brought nothing
 NOT_ADVISED = ("loader_workers",)  # without a GPU: there a loader's workers take cores from the model, and the finding says so
 # Why the reader is wrong, where it is.
 NOTES = {
@@ -330,18 +327,14 @@ def _judged(kept: dict[str, Any]) -> list[str]:
         found = scores(kept[key])
         some = found["some"]
         cells = [
-            _then(f"{found['named']} ({found['named'] / max(some, 1):.0%})", before and before[0]),
-            _then(f"{found['inside']} ({found['inside'] / max(some, 1):.0%})", before and before[1]),
-            _then(f"{found['score']:.2f}", before and f"{before[2]:.2f}"),
-            _then(f"{found['promised']} of {found['nulls']}", before and before[3]),
-            _then(f"{found['plain_inside']} of {found['plain_told']}", before and before[4]),
+            f"{found['named']} ({found['named'] / max(some, 1):.0%}); {before[0]} before",
+            f"{found['inside']} ({found['inside'] / max(some, 1):.0%}); {before[1]} before",
+            f"{found['score']:.2f}; {before[2]:.2f} before",
+            f"{found['promised']} of {found['nulls']}; {before[3]} before",
+            f"{found['plain_inside']} of {found['plain_told']}; {before[4]} before",
         ]
         lines.append(f"| {name} | {some} of {found['pairs']} | {' | '.join(cells)} |")
     return lines
-
-
-def _then(now: str, before: object) -> str:
-    return now if before is None else f"{now}; {before} before"
 
 
 def _unseen(kept: dict[str, Any]) -> list[str]:
@@ -361,7 +354,7 @@ def _unseen(kept: dict[str, Any]) -> list[str]:
         wrong = [
             f"`{pair}` ({WHY[pair]})"
             for pair, one in kept[key].items()
-            if pair in WHY and (one["told"] is None or distance(one) > 0 or not one["place"])
+            if pair in WHY and (one["told"] is None or distance(one) > TOLERANCE or not one["place"])
         ]
         if wrong:
             lines += ["", f"Where it is wrong, or silent: {'; '.join(wrong)}."]

@@ -1,7 +1,7 @@
-"""Time each pair of unseen_pairs.py, or of unseen_pairs_2.py, without the profiler, before and after its change, in turns; then
-record both.
+"""Time each pair of unseen_pairs.py, or of unseen_pairs_2.py and _3.py, without the profiler, before and after its change, in
+turns; then record both.
 
-    uv run python benchmarks/advice/record_unseen.py FOLDER [PAIR ...] [--device cuda|cpu] [--set 1|2]
+    uv run python benchmarks/advice/record_unseen.py FOLDER [PAIR ...] [--device cuda|cpu] [--set 1|2|3]
 
 FOLDER/NAME.before.json.gz and NAME.after.json.gz are the traces, FOLDER/pairs.json what was measured, by pair. Each pair is a
 process of its own, with a minute's time, in which nothing has been profiled before the times are taken. The CPU's pairs run on
@@ -24,12 +24,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from advice.timing import exported, plain_us, synchronize
 from advice.unseen_pairs import UNSEEN, Unseen
 from advice.unseen_pairs_2 import UNSEEN as UNSEEN_2
+from advice.unseen_pairs_3 import UNSEEN as UNSEEN_3
 import torch
 from torch.profiler import profile, record_function, schedule
 
 ROUNDS, WARMUP_STEPS, REPETITIONS, LIMIT_S = 3, 4, 2, 60
 VARIANTS = ("before", "after")
-SETS = {1: UNSEEN, 2: UNSEEN_2}
+SETS = {1: UNSEEN, 2: UNSEEN_2, 3: UNSEEN_3}
 
 
 def trace_of(pair: Unseen, step: Callable[[], Any], device: str) -> bytes:
@@ -133,9 +134,10 @@ def merge(pairs: dict[str, Unseen], folder: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("pairs", nargs="*", metavar="PAIR", help=", ".join(UNSEEN))
+    every = "; ".join(f"set {number}: {', '.join(pairs)}" for number, pairs in SETS.items())
+    parser.add_argument("pairs", nargs="*", metavar="PAIR", help=every)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--set", type=int, choices=tuple(SETS), default=1, help="2: the pairs of unseen_pairs_2.py")
+    parser.add_argument("--set", type=int, choices=tuple(SETS), default=1, help="2, 3: the pairs of unseen_pairs_2.py, _3.py")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
