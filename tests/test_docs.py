@@ -129,6 +129,7 @@ def test_the_pages_name_every_flag_and_no_other():
         "--brief",
         "--change",
         "--eager",
+        "--stacks",
     }
     foreign = {
         "--in-turns",  # of a benchmark

@@ -16,8 +16,8 @@ from trace_reader.findings.bottleneck import NO_STACKS, STACKS_THERE, at_the_lin
 from trace_reader.guard import Failures
 from trace_reader.link.other_recording import with_functions_of
 from trace_reader.link.trace import Trace, link
+from trace_reader.names.file_names import STACKS_NAME
 from trace_reader.parse.decode import decode
-from trace_reader.recording.header import STACKS_NAME
 
 OF_THE_GPU = frozenset(["gpu-bound", "copy-bound", "mixed"])
 

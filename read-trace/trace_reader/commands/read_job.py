@@ -30,9 +30,9 @@ from trace_reader.errors import MissingExtraError, SeveralJobsError, TraceError
 from trace_reader.findings import Reading
 from trace_reader.findings.of_jobs import PlayedJob, without_gains
 from trace_reader.link.trace import Trace
+from trace_reader.names.file_names import STACKS_NAME
 from trace_reader.parse.byte_source import list_folder, open_blocks, size_of, traces_in
 from trace_reader.reading import examine, load
-from trace_reader.recording.header import STACKS_NAME
 from trace_reader.report.jobs_list import ListedJob, argument_of
 from trace_reader.system.processes import cores, end_with_parent
 from trace_reader.system.terminal import say_note

@@ -22,7 +22,8 @@ import sys
 import tempfile
 from typing import Any, TextIO
 
-from trace_reader.recording.header import STACKS_NAME, Stopwatch, plain_step_us, with_header
+from trace_reader.names.file_names import STACKS_NAME
+from trace_reader.recording.header import Stopwatch, plain_step_us, with_header
 
 MOST_STEPS = 20  # that are timed, of those that a schedule waits in
 STRETCHES, LEAST_IN_A_STRETCH = 3, 3  # that they are timed in, and steps of each

@@ -19,9 +19,6 @@ def plain_step_us(times_us: Sequence[float], steps: int) -> dict[str, Any]:
     return {PLAIN_STEP: {**{name: round(time_us, 3) for name, time_us in times.items()}, "steps": steps}}
 
 
-STACKS_NAME = "_stacks"  # what a recording with stacks is called behind the name of the one without
-
-
 def beginning(header: dict[str, Any]) -> bytes:
     """Return how a trace with these entries begins, up to its own first one."""
     return b"{" + json.dumps(header)[1:-1].encode() + b"," if header else b"{"
