@@ -124,6 +124,12 @@ CASES = {
         Made("aten::_scaled_dot_product_attention_math", around=("aten::scaled_dot_product_attention",)),
         but=Made("aten::_scaled_dot_product_flash_attention", around=("aten::scaled_dot_product_attention",)),
     ),
+    "softmax-before-a-choice": case(
+        Made("aten::softmax", then=(Made("aten::argmax", us=100),)), but=Made("aten::softmax", then=(Made("aten::mul", us=100),)),
+    ),
+    "scaled-gradients": case(
+        Made("aten::_amp_foreach_non_finite_check_and_unscale_"), but=Made("aten::_foreach_mul_"), how={"training": True},
+    ),
     "product-of-integers": case(
         Made("aten::mm", dims=[[256, 256], [256, 256]], types=["long int", "long int"], values=["", ""]),
         but=Made("aten::mm", dims=[[256, 256], [256, 256]], types=["float", "float"], values=["", ""]),
