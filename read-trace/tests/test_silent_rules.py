@@ -1,0 +1,112 @@
+"""Where rules that look alike to their places keep silent, and how much of an optimizer goes with a table."""
+
+import pytest
+from reader_helpers.events import ADD, annotation, event, kernel, launch, op, step, write
+from trace_reader import load, read
+from trace_reader.analysis.replay.edits import Edited
+from trace_reader.findings.catalogue import ENTRIES, _share_of_the_table, places_of
+from trace_reader.reading import examine, with_lines
+
+PERIOD = 1000
+
+
+def python(name, ts, dur):
+    return event("python_function", name, ts, dur)
+
+
+def own(tmp_path, *more, frames=(("train.py(9): pad", 20, 600),), n=3):
+    """What own-function says of steps with these frames of Python and ops."""
+    events = [one for k in range(n) for one in (step(k, k * PERIOD, PERIOD),
+                                                *(python(name, k * PERIOD + at, us) for name, at, us in frames),
+                                                *(make(k * PERIOD, k) for make in more))]  # fmt: skip
+    path = write(tmp_path / "t.json", *events)
+    reading = with_lines(examine(load(path)), load(path, stacks=True))
+    return [one.seen for one in reading.facts.findings if one.slug == "own-function"]
+
+
+def test_a_function_that_is_mostly_the_models_products_is_none_to_look_into(tmp_path):
+    add, product = lambda at, k: op("aten::add", at + 700, 200), lambda at, k: op("aten::mm", at + 100, 400)
+    assert own(tmp_path, add)[0].startswith("train.py(9): pad, once per step")
+    assert own(tmp_path, add, product) == []
+
+
+def test_nor_is_one_that_launches_most_of_the_gpus_work(tmp_path):
+    inside = [lambda at, k: op("aten::add", at + 100, 20), lambda at, k: launch(at + 110, k + 1),
+              lambda at, k: kernel(ADD, at + 130, 10, k + 1)]  # fmt: skip
+    outside = [lambda at, k: op("aten::add", at + 700, 20), lambda at, k: launch(at + 710, k + 1),
+               lambda at, k: kernel(ADD, at + 730, 10, k + 1)]  # fmt: skip
+    assert len(own(tmp_path, *outside)) == 1
+    assert own(tmp_path, *inside) == []
+
+
+def test_nor_is_one_that_is_all_of_a_step_where_others_of_its_calls_began_before(tmp_path):
+    """Of two steps the second is one call of `train`, the first lies in one that began before the recording."""
+    events = [
+        step(0, 0, 1000),
+        step(1, 1000, 1000),
+        python("train.py(5): train", 999, 1002),
+        python("train.py(9): pad", 1100, 500),
+    ]
+    events += [op("aten::add", at, 50) for at in (100, 700, 1700)]
+    path = write(tmp_path / "t.json", *events)
+    reading = with_lines(examine(load(path)), load(path, stacks=True))
+    (found,) = [one.seen for one in reading.facts.findings if one.slug == "own-function"]
+    assert found.startswith("train.py(9): pad, 0.5 times per step")
+
+
+def test_a_loop_in_an_optimizer_is_the_optimizers(tmp_path):
+    ops = [op(("aten::select", "aten::maximum")[n % 2], 20 + 20 * n, 18) for n in range(40)]
+    loop = {one.slug for one in read(write(tmp_path / "a.json", step(0, 0, 1000), *ops)).findings}
+    within = annotation("Optimizer.step#Adam.step", 10, 900)
+    optimizer = {one.slug for one in read(write(tmp_path / "b.json", step(0, 0, 1000), within, *ops)).findings}
+    assert "repeated-ops" in loop and "repeated-ops" not in optimizer
+
+
+@pytest.mark.parametrize(("factor", "told"), [([64, 32], True), ([64, 1], False), ([], False), (None, True)])
+def test_a_product_with_a_sigmoid_is_silu_where_both_are_as_large(tmp_path, factor, told):
+    """A gate of whole channels, or a half of it, is none; without shapes nobody knows."""
+
+    def shaped(name, at, *dims):
+        args = {} if factor is None else {"Input Dims": list(dims), "Input type": ["float"] * len(dims)}
+        return op(name, at, 300, **args)
+
+    ops = [shaped("aten::sigmoid", 20, [64, 32]), shaped("aten::mul", 400, [64, 32], factor)]
+    found = [one.seen for one in read(write(tmp_path / "a.json", step(0, 0, 1000), *ops)).findings if one.slug == "written-out"]
+    assert found == (["per step: 1 x SiLU, of 2 ops"] if told else [])
+
+
+def test_of_an_optimizer_the_share_of_the_table_goes_with_its_gradient(tmp_path):
+    """A table of 100,000 rows of 4 among 800,000 numbers: half of the optimizer's kernels."""
+    grad = {"Input Dims": [[8, 4], [8], [], [], []], "Input type": ["float", "long int", "Scalar", "Scalar", "Scalar"],
+            "Concrete Inputs": ["", "", "100000", "-1", "False"]}  # fmt: skip
+    update = {"Input Dims": [[[100000, 4], [100, 4000]], []], "Input type": ["TensorList", "Scalar"], "Concrete Inputs": ["", ""]}
+    events = []
+    for k in range(3):
+        at = k * PERIOD
+        events += [step(k, at, 950), op("aten::embedding_dense_backward", at + 10, 200, **grad), launch(at + 20, 2 * k + 1),
+                   kernel(ADD, at + 30, 100, 2 * k + 1), annotation("Optimizer.step#Adam.step", at + 400, 300),
+                   op("aten::_fused_adam_", at + 410, 200, **update), launch(at + 420, 2 * k + 2),
+                   kernel(ADD, at + 440, 400, 2 * k + 2)]  # fmt: skip
+    trace = load(write(tmp_path / "a.json", *events))
+    facts = examine(trace).facts
+    (entry,) = [one for one in ENTRIES if one.slug == "dense-embedding-gradient"]
+    spans = places_of(entry, trace, facts)
+    assert spans is not None and len(spans) == 3
+    assert _share_of_the_table(entry, trace, spans) == pytest.approx(0.5)
+    effect = examine(trace).effect(entry.slug)
+    edited = Edited(examine(trace).run.replay, examine(trace).run.replay.nodes.after_ns)
+    effect.most(edited)
+    left = dict(zip(edited.replay.work.at.tolist(), edited.left.tolist(), strict=True))
+    optimizer = trace.work.at[trace.work.duration_us == 400]
+    assert [left[row] for row in optimizer.tolist()] == [pytest.approx(1 - 0.5 * 0.9)] * 3
+
+
+@pytest.mark.parametrize(("columns", "told"), [(64, True), (32, False)])
+def test_rounds_of_a_product_with_a_bias_may_chain_by_what_is_multiplied_alone(tmp_path, columns, told):
+    """Of addmm the first input is the bias, as long as the result: a round of 32 to 64 numbers does not take what it makes."""
+    inputs = {"Input Dims": [[columns], [4, 32], [32, columns], [], []], "Input type": ["float"] * 3 + ["Scalar"] * 2}
+    behind = {"Input Dims": [[4, columns]], "Input type": ["float"]}
+    ops = [one for n in range(8) for one in (op("aten::addmm", 20 + 100 * n, 40, **inputs),
+                                             op("aten::sin", 65 + 100 * n, 40, **behind))]  # fmt: skip
+    found = {one.slug for one in read(write(tmp_path / "a.json", step(0, 0, 1000), *ops)).findings}
+    assert ("loop-of-small-products" in found) is told
