@@ -324,9 +324,7 @@ def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
     if path is None or path.input_us < MIN_SHARE_OF_PATH * path.window_us:
         return None
-    seen = (
-        f"waiting for the DataLoader takes {about(path.input_us / path.window_us)} of {denominator(facts)} ({us(path.input_us)})"
-    )
+    seen = f"waiting for the DataLoader takes {about(path.input_us / path.window_us)} of {denominator(facts)}"
     share = path.input_us / path.window_us
     waits = trace.annotations.where(trace.annotations.is_named(is_loader) & (trace.annotations.end_ns > path.start_ns))
     alone = any("_SingleProcessDataLoaderIter" in name for name in waits.names)

@@ -47,8 +47,8 @@ def _unread(trace: Trace, calls: Rows) -> Effect:
     return Effect(all_of(without_waits(calls), dropped(items)), without_waits(calls), WAITS)
 
 
-def _on_path(path: CriticalPath, time_us: float) -> str:
-    return f"{about(time_us / path.window_us)} of the critical path ({us(time_us)})"
+def _on_path(path: CriticalPath, saved_us: float) -> str:
+    return f"{about(saved_us / path.window_us)} of the critical path"
 
 
 @finding(
@@ -71,7 +71,8 @@ def _blocking_copy(trace: Trace, facts: Facts) -> Seen | None:
     sizes = [size for size in (event.detail for event in copied) if isinstance(size, int)]
     largest = f"; up to {max(sizes) / 1e6:.1f} MB each" if sizes and max(sizes) >= LITTLE_BYTES else ""
     pageable = sum(PAGEABLE in name for name in copied.names)
-    memory = f"; pageable memory: {pageable} of {len(copied)}" if pageable else ""
+    of_all = "" if pageable == len(copied) else f" ({pageable} of {len(copied)} in all)"
+    memory = f"; pageable memory{of_all}" if pageable else ""
     words = _waited(trace, path, calls, "copy", "copies")
     little = "Read values less often: a copy this small is usually the result of .item() or a print."
     little = little if sizes and max(sizes) < LITTLE_BYTES else ""
@@ -168,11 +169,16 @@ def _calls_that(trace: Trace, facts: Facts, test: Callable[[str], bool]) -> Rows
 
 def _waited(trace: Trace, path: CriticalPath, calls: Rows, one: str, many: str) -> str:
     """Return how many calls waited in the path's window, how long they took, and in which ops."""
-    by_op = [f"{name} ({count(len(rows), 'call')}, {us(_within_us(path, rows))})" for name, rows in _by_op(trace, calls)]
-    recorded_us, steps = (path.end_ns - path.start_ns) / 1000, len(once(trace.step_at(calls.start_ns)))
-    even = steps > 1 and len(calls) % steps == 0
-    each = f"{count(len(calls) // steps, one, many)} per step" if even else count(len(calls), one, many)
-    return f"{each} took {us(_within_us(path, calls))} of {us(recorded_us)}{' in all' * even}: {listed(by_op)}"
+    recorded_us, steps = (path.end_ns - path.start_ns) / 1000, int((trace.steps.start_ns >= path.start_ns).sum())
+    is_even = steps > 1 and len(calls) % steps == 0 and len(once(trace.step_at(calls.start_ns))) == steps
+    n = steps if is_even else 1  # all of the sentence is of a step, or of all of them
+    by_op = [f"{name} ({_calls(len(rows) / n)}, {us(_within_us(path, rows) / n)})" for name, rows in _by_op(trace, calls)]
+    each = f"{count(len(calls) // n, one, many)}{' per step' * is_even}"
+    return f"{each} took {us(_within_us(path, calls) / n)} of {us(recorded_us / n)}: {listed(by_op)}"
+
+
+def _calls(n: float) -> str:
+    return count(round(n), "call") if n == round(n) else f"{n:.1f} calls"
 
 
 def _within_us(path: CriticalPath, calls: Rows) -> float:
@@ -203,4 +209,4 @@ def _cpu_share(facts: Facts, what: tuple[str, ...], words: str) -> str | None:
     spent_us = sum(part.us for part in path.cpu if part.name in what)
     if not spent_us or spent_us < MIN_SHARE_OF_PATH * path.window_us:
         return None
-    return f"{words} takes {about(spent_us / path.window_us)} of the critical path ({us(spent_us)})"
+    return f"{words} takes {about(spent_us / path.window_us)} of the critical path"

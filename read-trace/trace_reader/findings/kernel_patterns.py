@@ -18,6 +18,7 @@ from trace_reader.findings.registry import Seen, a_step, calls_of, finding, list
 from trace_reader.link.launches import Origin
 from trace_reader.link.nesting import outermost, self_us
 from trace_reader.link.trace import Trace
+from trace_reader.link.waits import Reason
 from trace_reader.model.rows import Rows, among, distinct, median
 from trace_reader.model.slices import Kind
 from trace_reader.names.devices import peak
@@ -41,6 +42,9 @@ ALSO_PADS = (
     "fused op (F.rms_norm, F.layer_norm), which does not."
 )
 NEAR_PEAK = 0.93
+PATTERN_OF_SMALL = (
+    "Launch fewer, larger kernels (larger batch, torch.compile, one op in place of a loop), or replay them as a CUDA graph."
+)
 SLOW_RATE = 0.6  # of the best in the trace
 
 
@@ -123,7 +127,7 @@ def _with_their_ops(trace: Trace, facts: Facts, calls: Rows) -> float | None:
     "hundreds of kernels per step that take a few µs each",
     "the GPU's lane: slices narrower than the gaps around them",
     "Most kernels take less than 10 µs, and the GPU often waits for the CPU or a launch.",
-    "Launch fewer, larger kernels (larger batch, torch.compile, one op in place of a loop), or replay them as a CUDA graph.",
+    PATTERN_OF_SMALL,
 )
 def _many_small_kernels(trace: Trace, facts: Facts) -> Seen | None:
     path, steps = facts.critical_path, len(facts.steps)
@@ -143,8 +147,12 @@ def _many_small_kernels(trace: Trace, facts: Facts) -> Seen | None:
     next = (
         "Launch fewer, larger kernels (larger batch), or replay them as a CUDA graph."
         if compiled_share(trace) >= MIN_SHARE_OF_KERNELS
-        else ""
+        else PATTERN_OF_SMALL
     )
+    waits = trace.waits.where((trace.waits.reason != Reason.QUEUE) & (trace.waits.start_ns >= path.start_ns))
+    waits = waits.where((trace.step_at(waits.start_ns) >= 0) & trace.has_steps[waits.track])
+    if len(waits) >= recorded:  # in a graph's capture none may be
+        next += f" A graph takes no call that waits for the GPU: the {len(waits) / recorded:.0f} of each step go first."
     return Seen(seen, small, next, _with_their_ops(trace, facts, small), _fused_or_replayed(small, recorded))
 
 

@@ -667,7 +667,12 @@ def places_line(facts: Facts) -> str:
 
 
 def _place_name(place: Place, longest: int = LONGEST_CELL) -> str:
-    return middle(f"{place.rounds} x ({place.name})" if place.kind == LOOP else place.name, longest)
+    if place.kind != LOOP:
+        return middle(place.name, longest)
+    name = f"{place.rounds} x ({place.name})"
+    if len(name) > longest and len(place.ops) > 1:  # whole names, as `show` takes them
+        name = f"{place.rounds} x ({place.ops[0]} and {len(place.ops) - 1} more)"
+    return middle(name, longest)
 
 
 def _places_title(view: TraceView) -> str:

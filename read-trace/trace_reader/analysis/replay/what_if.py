@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.replay.edits import AS_PLAYED, BANDS, Edit, Edited, Effect, all_of
+from trace_reader.analysis.replay.edits import AS_PLAYED, AT_ONCE, BANDS, WAITS, Edit, Edited, Effect, all_of
 from trace_reader.analysis.replay.plain_run import GPU_MARGIN, MEASURED, UNKNOWN, UNLIKE, PlainRun, RunWithoutProfiler
 from trace_reader.analysis.replay.replay import Replay
 from trace_reader.analysis.trace.missing_events import missing
@@ -25,6 +25,7 @@ from trace_reader.names.kernel_names import decode_name, is_collective
 from trace_reader.names.range_names import is_step
 
 PLAIN, RECORDED = "plain", "recorded"
+OF_THE_CPU_ALONE = frozenset([WAITS, AT_ONCE])  # kinds of change that leave the GPU's work as it is
 LEAST_ODDS = 0.002  # of a step, that is saved or left
 MOST_FACTOR, MOST_NAMES, LONGEST_NAME_IN_WORDS = 1000, 3, 60
 CHANGES = "drop REGEX, scale REGEX FACTOR, no waits, graph, loader, rank R like S"
@@ -168,7 +169,15 @@ def gain_of(run: RunWithoutProfiler, plain: PlainRun, effect: Effect) -> Gain | 
     it.
     """
     least, most = (played_gains(run, plain, edit) for edit in (effect.least, effect.most))
-    return told(least, most, effect.kind, RECORDED if plain.how == UNKNOWN else PLAIN) if most else None
+    if not most:
+        return None
+    gain = told(least, most, effect.kind, RECORDED if plain.how == UNKNOWN else PLAIN)
+    if effect.kind not in OF_THE_CPU_ALONE:
+        return gain
+    # The GPU's work stays, and a step is no shorter than that.
+    shortest_us = min(step_us for _, step_us in run.plain_times(plain)[:2])
+    bound = max(1 - busy_after(run, effect.most) * (1 - GPU_MARGIN) / shortest_us if shortest_us else 0.0, *most, 0.0)
+    return msgspec.structs.replace(gain, low=min(gain.low, bound), high=min(gain.high, bound))
 
 
 def played_gains(run: RunWithoutProfiler, plain: PlainRun, edit: Edit | None) -> list[float]:

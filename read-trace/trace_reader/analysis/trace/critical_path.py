@@ -133,6 +133,8 @@ class CriticalPath(msgspec.Struct, frozen=True):
         That is the path's time on the CPU from the end of each to the launch for which the GPU then waited, as far as the CPU
         would have been ahead: by what the calls took up to then, less what was saved by it before.
         """
+        # Those before the path's first piece are not of it: of a played run it begins where the first step ends.
+        calls = calls.where(calls.end_ns > self.pieces.start_ns.min(initial=np.iinfo(np.int64).max))
         after = self.pieces.where(among(self.pieces.waited, calls.at) & (self.pieces.kind != PathClass.UNKNOWN))
         length = np.zeros(len(calls), np.int64)
         np.add.at(length, np.searchsorted(calls.at, after.waited), after.length_ns)
