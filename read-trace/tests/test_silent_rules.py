@@ -101,6 +101,18 @@ def test_of_an_optimizer_the_share_of_the_table_goes_with_its_gradient(tmp_path)
     assert [left[row] for row in optimizer.tolist()] == [pytest.approx(1 - 0.5 * 0.9)] * 3
 
 
+@pytest.mark.parametrize(("updates", "told"), [(0, True), (1, True), (4, False)])
+def test_where_an_optimizer_steps_after_each_backward_pass_they_are_steps(tmp_path, updates, told):
+    """As in a trace whose steps are found among the ops, and hold four of the program's."""
+    node = "autograd::engine::evaluate_function: MmBackward0"
+    numbered = [(k, {"Sequence number": k}) for k in range(4)]
+    events = [op("aten::mm", 200 * k + 10, 60, **number, **{"Fwd thread id": 0}) for k, number in numbered]
+    events += [op(node, 200 * k + 80, 60, **number, **{"Fwd thread id": 1}) for k, number in numbered]
+    events += [annotation("Optimizer.step#SGD.step", 200 * k + 150, 40) for k in range(updates)]
+    found = {one.slug for one in read(write(tmp_path / "a.json", step(0, 0, 1000), *events)).findings}
+    assert ("many-backward-passes" in found) is told
+
+
 @pytest.mark.parametrize(("columns", "told"), [(64, True), (32, False)])
 def test_rounds_of_a_product_with_a_bias_may_chain_by_what_is_multiplied_alone(tmp_path, columns, told):
     """Of addmm the first input is the bias, as long as the result: a round of 32 to 64 numbers does not take what it makes."""

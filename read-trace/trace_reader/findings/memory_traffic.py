@@ -10,6 +10,7 @@ from trace_reader.analysis.replay.edits import ONCE, Effect, all_of, dropped, sc
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.memory_facts import curves
 from trace_reader.analysis.trace.time_by_place import is_numbered
+from trace_reader.findings.fusable import OPTIMIZER_STEP
 from trace_reader.findings.registry import Seen, a_step, finding, listed, named, with_what_is_freed
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import innermost, outermost
@@ -269,7 +270,9 @@ def _backward_twice(trace: Trace, facts: Facts) -> Seen | None:
     "torch.func.grad.",
 )
 def _many_backward_passes(trace: Trace, facts: Facts) -> Seen | None:
-    """A pass is another one where its first node was made after the node before it ran."""
+    """A pass is another one where its first node was made after the node before it ran. Where an optimizer steps after each, they
+    are steps of training, whatever the trace marks.
+    """
     nodes = trace.nodes.where((trace.nodes.made_by >= 0) & (trace.step_at(trace.nodes.start_ns) >= 0))
     path, slices = facts.critical_path, trace.slices
     if path is None or not facts.steps or len(nodes) < FEWEST_PASSES * len(facts.steps):
@@ -278,7 +281,9 @@ def _many_backward_passes(trace: Trace, facts: Facts) -> Seen | None:
     begins = np.append(True, (made_ns[1:] > nodes.start_ns[:-1]) | (step[1:] != step[:-1]))
     number = np.cumsum(begins) - 1
     passes = int(begins.sum()) / len(facts.steps)
-    if passes < FEWEST_PASSES:
+    optimizer = trace.annotations.where(trace.annotations.is_named(lambda name: name.startswith(OPTIMIZER_STEP)))
+    updates = int((trace.step_at(optimizer.start_ns) >= 0).sum()) / len(facts.steps)
+    if passes < FEWEST_PASSES * max(updates, 1.0):
         return None
     first_ns, last_ns = np.full(number[-1] + 1, np.iinfo(np.int64).max), np.zeros(number[-1] + 1, np.int64)
     np.minimum.at(first_ns, number, np.minimum(made_ns, nodes.start_ns))
