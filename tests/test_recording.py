@@ -66,6 +66,22 @@ def test_every_second_cycle_is_recorded_with_stacks_beside_the_one_before(tmp_pa
     assert len(facts.steps) == 2 and not facts.recorded_with
 
 
+def test_the_programs_own_flags_stay_in_every_cycle(tmp_path):
+    x, own = torch.ones(32, 32), handler(tmp_path, name="my.json.run", report=False, stacks=True)
+    with profiler.profile(
+        schedule=own.schedule(wait=4, warmup=1, active=2, repeat=3), on_trace_ready=own, profile_memory=True
+    ) as p:
+        for _ in range(21):
+            torch.mm(x, x)
+            p.step()
+    assert [path.name for path in own.written] == [
+        "my.json.run_step7.json", "my.json.run_step7_stacks.json", "my.json.run_step21.json"
+    ]  # fmt: skip
+    said = [json.loads(path.read_text()) for path in own.written]
+    assert [bool(one.get("with_stack")) for one in said] == [False, True, False]
+    assert all(one["profile_memory"] for one in said)
+
+
 def test_with_events_kept_over_cycles_no_stacks_are_recorded(tmp_path, capsys):
     own = handler(tmp_path, report=False, stacks=True)
     loop(own, 7, wait=4, warmup=1, active=2, repeat=1)

@@ -54,7 +54,7 @@ def test_times_are_of_the_one_and_lines_of_the_other(both, capsys):
     pad = [place for place in facts["places"] if place["name"] == "train.py(9): pad"]
     assert [(place["kind"], place["calls"], round(place["cpu_us"])) for place in pad] == [("function", 1, 400)]
     (between,) = [finding for finding in facts["findings"] if finding["slug"] == "python-between-ops"]
-    assert between["next"].startswith("Look at train.py(9): pad: Python is there, between the ops, for 41% of the critical path")
+    assert between["next"].startswith("Look at train.py(9): pad: Python is there, between the ops, for 41% of the steps' time")
 
 
 def test_the_report_says_which_is_which_and_so_does_the_brief_one(both, capsys):
@@ -83,9 +83,25 @@ def test_what_lies_beside_it_with_stacks_is_read_with_it_and_no_trace_of_its_fol
     assert json.loads(in_folder)["stacks_from"] == json.loads(text)["stacks_from"]
 
 
+def test_a_pattern_that_names_the_ranks_of_a_job_reads_none_of_their_stacks(tmp_path, capsys):
+    named = []
+    for rank in range(2):
+        said = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2}}
+        named.append(write(tmp_path / f"a_rank{rank}.json", *run_of(), **said))
+        named.append(write(tmp_path / f"a_rank{rank}_stacks.json", *run_of(stacks=True, slow=3), **said))
+    by_pattern = told(capsys, *named)
+    assert by_pattern == told(capsys, str(tmp_path)) and by_pattern[0] == 0
+    assert by_pattern[1].startswith("2 ranks of one job: ")
+
+
+def test_two_that_are_named_are_compared(both, tmp_path, capsys):
+    one, _ = both("a_stacks.json")
+    assert "a_stacks.json" in told(capsys, "compare", one, str(tmp_path / "a_stacks.json"))[1]
+
+
 def test_another_program_is_refused_and_beside_a_trace_left_out(both, tmp_path, capsys):
     one, other = both(last="aten::bmm")
-    because = f"{other}: another program than {one}: behind 1 ops of a step aten::mm here, and aten::bmm there"
+    because = f"{other}: another program than {one}: behind 1 op of a step aten::mm here, and aten::bmm there"
     assert told(capsys, one, "--stacks", other) == (2, "", f"error: {because}\n")
     beside = tmp_path / "a_stacks.json"
     Path(other).rename(beside)

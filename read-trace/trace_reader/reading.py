@@ -137,6 +137,6 @@ def with_lines(reading: Reading, stacks: Trace) -> Reading:
     if facts.verdict not in OF_THE_CPU or facts.critical_path is None:
         return reading if reading.places else with_places(reading)
     lines, between = (path_lines(reading.trace, facts.critical_path, stacks, only) for only in (False, True))
-    found = tuple(at_the_line(finding, between) for finding in facts.findings)
+    found = tuple(at_the_line(finding, between, facts) for finding in facts.findings)
     reading = msgspec.structs.replace(reading, facts=msgspec.structs.replace(facts, cpu_lines=lines, findings=found))
     return with_places(with_own_function(reading, stacks), stacks)

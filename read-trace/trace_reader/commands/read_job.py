@@ -72,7 +72,8 @@ def expanded(paths: Sequence[str], several: bool = False) -> list[str]:
     for path in paths:
         inside = None if path == "-" else list_folder(path)
         found += [path] if inside is None else _traces(path, inside, several)
-    return found
+    # A pattern of the shell for the ranks of a job names their recordings with stacks, too.
+    return [path for path in found if not (_RANK.fullmatch(path) and is_of_stacks(path, found))]
 
 
 def _left_in(folder: list[str]) -> list[str]:

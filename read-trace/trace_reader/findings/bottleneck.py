@@ -335,14 +335,16 @@ def _input_bound(trace: Trace, facts: Facts) -> Seen | None:
     return Seen(seen, waits, next, share, Effect(without_loader, kind=GONE if facts.has_gpu_work else UNSURE))
 
 
-def at_the_line(finding: Finding, lines: tuple[CpuLine, ...]) -> Finding:
-    """Return what runs between the ops, where the trace says: a finding that names the line which has most of the time."""
+def at_the_line(finding: Finding, lines: tuple[CpuLine, ...], facts: Facts) -> Finding:
+    """Return what runs between the ops, where the trace says: a finding that names the line which has most of the time. `lines`:
+    of what Python itself does on the path.
+    """
     if finding.slug != "python-between-ops" or not lines or lines[0].share < NAMES_THE_LINE * (finding.share or 0.0):
         return finding
     top = lines[0]
     in_c = re.search(r"built-in (?:method|function) (\w+)", top.mostly)
     known = KNOWN_IN_C.get(in_c[1], "") if in_c else ""
     mostly = f", most of it in {in_c[1]}()" if in_c else ""
-    there = f"Python is there, between the ops, for {top.share:.0%} of the critical path{mostly}"
+    there = f"Python is there, between the ops, for {about(top.share)} of {denominator(facts)}{mostly}"
     next = f"Look at {top.line}: {there}. {known}".rstrip()
     return msgspec.structs.replace(finding, next=next)

@@ -262,7 +262,8 @@ def _with_what_follows(entry: Entry, trace: Trace, ops: Rows) -> Rows:
         goes = (after >= 0) & is_soon & trace.slices.is_named(np.maximum(after, 0), entry.then.__contains__)
         pairs = zip(last.at[goes].tolist(), after[goes].tolist(), strict=True)
         follows = [one for row, one in pairs if _takes(trace, one, _result_shape(trace, row))]
-        last = Rows(trace.slices, once(np.setdiff1d(np.array(follows, np.int64), found.at)))
+        new = once(np.array(follows, np.int64))
+        last = Rows(trace.slices, new[~among(new, found.at)])
         if not len(last):
             break
         found = Rows(trace.slices, once(np.append(found.at, last.at)))

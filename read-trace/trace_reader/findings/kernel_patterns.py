@@ -152,7 +152,7 @@ def _many_small_kernels(trace: Trace, facts: Facts) -> Seen | None:
     waits = trace.waits.where((trace.waits.reason != Reason.QUEUE) & (trace.waits.start_ns >= path.start_ns))
     waits = waits.where((trace.step_at(waits.start_ns) >= 0) & trace.has_steps[waits.track])
     if len(waits) >= recorded:  # in a graph's capture none may be
-        next += f" A graph takes no call that waits for the GPU: the {len(waits) / recorded:.0f} of each step go first."
+        next += f" A graph takes no call that waits for the GPU: remove those first, {len(waits) / recorded:.0f} in each step."
     return Seen(seen, small, next, _with_their_ops(trace, facts, small), _fused_or_replayed(small, recorded))
 
 

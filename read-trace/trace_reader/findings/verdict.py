@@ -133,7 +133,7 @@ def cpu_lines(facts: Facts) -> str:
             for line in facts.cpu_lines
         )
         return f"of {denominator(facts)}, by line of Python (with what it calls in torch): {told}"
-    if facts.verdict == "overhead-bound" and "stacks" not in facts.recorded_with and not facts.lesson:
+    if facts.verdict == "overhead-bound" and not (facts.lesson or facts.stacks_from or "stacks" in facts.recorded_with):
         return "recorded without stacks: with_stack=True would show which lines of Python the CPU is at"
     return ""
 

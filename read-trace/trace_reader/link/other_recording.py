@@ -5,14 +5,15 @@ with stacks: where both do the same ops, a function of the other one lies betwee
 """
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from trace_reader.link.trace import Trace, link
-from trace_reader.model.rows import Rows
+from trace_reader.model.rows import Rows, once
 from trace_reader.model.slices import NO_CORRELATION, NO_NODE, Kind, Slices
 from trace_reader.names.range_names import is_step
 from trace_reader.parse.decode import Decoded
+from trace_reader.units import count
 
 LEAST_MATCHED = 0.5  # of the steps, that do in the other recording what they do here
 
@@ -31,10 +32,11 @@ def with_functions_of(trace: Trace, other: Trace) -> tuple[Trace, int]:
     frames = frames.where(frames.track == other.steps.track[0])
     if not len(frames):
         raise LookupError(f"{other.path}: no functions of Python were recorded: record it with with_stack=True")
-    matched = _matched(trace, other)
-    if len(matched) < LEAST_MATCHED * len(trace.steps):
-        raise LookupError(f"{other.path}: another program than {trace.path}: {_difference(trace, other)}")
-    columns, names, details = _moved(trace, other, frames, matched)
+    here, there = _steps(trace), _steps(other)
+    matched = _matched(here, there)
+    if len(matched) < LEAST_MATCHED * len(here):
+        raise LookupError(f"{other.path}: another program than {trace.path}: {_difference(here, there)}")
+    columns, names, details = _moved(trace, frames, [(here[number], there[like]) for number, like in matched.items()])
     slices = trace.slices
     every = {name: np.concatenate([added, getattr(slices, name)]) for name, added in columns.items()}
     more = Slices(every, [*slices.names, *names], slices.tracks, [*slices.details, *details])
@@ -52,52 +54,58 @@ def _steps_of(trace: Trace) -> re.Pattern[str] | None:
     return None if all(map(is_step, names)) else re.compile(f"^(?:{'|'.join(map(re.escape, names))})$")
 
 
-def _ops_of(trace: Trace) -> list[tuple[Rows, tuple[str, ...]]]:
-    """Return the outer ops of each step, on its thread, with their names."""
-    ops = trace.outer_ops
-    ops = ops.where(ops.track == trace.steps.track[0])
-    step = trace.step_at(ops.start_ns)
-    return [(rows, tuple(rows.names)) for rows in (ops.where(step == number) for number in range(len(trace.steps)))]
+class _Step(NamedTuple):
+    """The names of a step's outer ops, on its thread, and when (ns) it, and each of them, begins and ends, in order."""
+
+    ops: tuple[str, ...]
+    moments_ns: np.ndarray
 
 
-def _matched(trace: Trace, other: Trace) -> dict[int, int]:
+def _steps(trace: Trace) -> list[_Step]:
+    steps, ops = trace.steps, trace.outer_ops
+    ops = ops.where(ops.track == steps.track[0])
+    of_step, found = dict(ops.by(trace.step_at(ops.start_ns))), []
+    for number in range(len(steps)):
+        rows = of_step.get((number,), ops.where(np.zeros(len(ops), bool)))
+        of_ops = np.column_stack([rows.start_ns, rows.end_ns]).ravel()
+        moments_ns = np.concatenate([steps.start_ns[[number]], of_ops, steps.end_ns[[number]]])
+        found.append(_Step(tuple(rows.names), np.maximum.accumulate(moments_ns)))
+    return found
+
+
+def _matched(here: list[_Step], there: list[_Step]) -> dict[int, int]:
     """Return for each step the one of the other recording that does the same ops: of several, the one that is as late."""
     by_ops: dict[tuple[str, ...], list[int]] = {}
-    for number, (_, names) in enumerate(_ops_of(other)):
-        by_ops.setdefault(names, []).append(number)
-    same = {number: by_ops[names] for number, (_, names) in enumerate(_ops_of(trace)) if names in by_ops}
+    for number, step in enumerate(there):
+        by_ops.setdefault(step.ops, []).append(number)
+    same = {number: by_ops[step.ops] for number, step in enumerate(here) if step.ops in by_ops}
     return {number: min(those, key=lambda one: (abs(one - number), one)) for number, those in same.items()}
 
 
-def _difference(trace: Trace, other: Trace) -> str:
+def _difference(here: list[_Step], there: list[_Step]) -> str:
     """Return where a step in the middle of each parts from the other."""
-    here, there = (_ops_of(one)[len(one.steps) // 2][1] for one in (trace, other))
-    place = next((n for n, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), min(len(here), len(there)))
-    named = [ops[place] if place < len(ops) else "the step's end" for ops in (here, there)]
-    return f"behind {place} ops of a step {named[0]} here, and {named[1]} there"
+    one, other = (steps[len(steps) // 2].ops for steps in (here, there))
+    place = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    named = [ops[place] if place < len(ops) else "the step's end" for ops in (one, other)]
+    return f"behind {count(place, 'op', 'ops')} of a step {named[0]} here, and {named[1]} there"
 
 
-def _moved(
-    trace: Trace, other: Trace, frames: Rows, matched: dict[int, int]
-) -> tuple[dict[str, np.ndarray], list[str], list[Any]]:
+def _moved(trace: Trace, frames: Rows, matched: list[tuple[_Step, _Step]]) -> tuple[dict[str, np.ndarray], list[str], list[Any]]:
     """Return the columns of the functions in all steps, their names and details, as those of the trace are numbered with these
     behind them.
     """
-    here, there, found = _ops_of(trace), _ops_of(other), []
-    for number, of_other in matched.items():
-        begin_ns, end_ns = int(other.steps.start_ns[of_other]), int(other.steps.end_ns[of_other])
-        inside = frames.where((frames.start_ns < end_ns) & (frames.end_ns > begin_ns))
-        known = _moments(other.steps, of_other, there[of_other][0])
-        times = _moments(trace.steps, number, here[number][0])
-        starts_ns, ends_ns = (
-            np.rint(np.interp(np.clip(moments, begin_ns, end_ns), known, times)).astype(np.int64)
-            for moments in (inside.start_ns, inside.end_ns)
+    found = []
+    for step, like in matched:
+        inside = frames.where((frames.start_ns < like.moments_ns[-1]) & (frames.end_ns > like.moments_ns[0]))
+        starts_ns, ends_ns = (  # what is open around the step is cut at its ends
+            np.rint(np.interp(moments_ns, like.moments_ns, step.moments_ns)).astype(np.int64)
+            for moments_ns in (inside.start_ns, inside.end_ns)
         )
         found.append((inside.at, starts_ns, ends_ns))
     rows, starts_ns, ends_ns = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    n, slices = len(rows), trace.slices
-    name, names = _numbered(other.slices.name[rows], other.slices.names, len(slices.names))
-    detail, details = _numbered(other.slices.detail[rows], other.slices.details, len(slices.details))
+    n, slices, others = len(rows), trace.slices, frames.slices
+    name, names = _numbered(others.name[rows], others.names, len(slices.names))
+    detail, details = _numbered(others.detail[rows], others.details, len(slices.details))
     columns = {
         "kind": np.full(n, Kind.PYTHON, slices.kind.dtype), "name": name.astype(slices.name.dtype),
         "track": np.full(n, trace.steps.track[0], slices.track.dtype), "start_ns": starts_ns,
@@ -108,14 +116,8 @@ def _moved(
     return columns, names, details
 
 
-def _moments(steps: Rows, number: int, ops: Rows) -> np.ndarray:
-    """Return when a step, and each of its ops, begins and ends, in order."""
-    of_ops = np.column_stack([ops.start_ns, ops.end_ns]).ravel()
-    return np.maximum.accumulate(np.concatenate([steps.start_ns[[number]], of_ops, steps.end_ns[[number]]]))
-
-
 def _numbered(places: np.ndarray, values: list[Any], first: int) -> tuple[np.ndarray, list[Any]]:
     """Return the places of these values in a list that gets them behind its `first`; -1 stays."""
-    used = np.unique(places[places >= 0])
+    used = once(places[places >= 0])
     numbers = np.where(places >= 0, first + np.searchsorted(used, places), -1)
     return numbers, [values[place] for place in used.tolist()]

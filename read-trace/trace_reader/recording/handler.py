@@ -49,6 +49,7 @@ class Handler:
     def __init__(self, folder: Path, name: str, zipped: bool, report: bool, stacks: bool = False):
         self.folder, self.name, self.zipped, self.report, self.stacks = folder, name, zipped, report, stacks
         self._waits_for_stacks: Path | None = None  # the trace of the cycle before, where this one has the stacks
+        self._flags: dict[str, bool] = {}  # the profiler's own, of the other cycles
         self.written: list[Path] = []
         self._clock: _Clock | None = None
         self._reading: list[subprocess.Popen[bytes]] = []
@@ -71,7 +72,8 @@ class Handler:
         ending = f"_step{profiler.step_num}{'' if rank is None else f'_rank{rank}'}.json{'.gz' if self.zipped else ''}"
         path = self.folder / f"{self.name}{ending}"
         if (of := self._waits_for_stacks) is not None:
-            path = of.with_name(of.name.replace(".json", f"{STACKS_NAME}.json"))
+            name, dot, ending = of.name.rpartition(".json")
+            path = of.with_name(f"{name}{STACKS_NAME}{dot}{ending}")
         self.folder.mkdir(parents=True, exist_ok=True)
         clock = self._clock
         header = plain_step_us(clock.times_us, clock.steps) if clock is not None and clock.times_us else {}
@@ -82,8 +84,10 @@ class Handler:
         if self.stacks and getattr(profiler, "acc_events", False):
             self._say("no stacks are recorded: with acc_events=True all cycles are recorded with the same flags")
         elif self.stacks:
+            self._flags = self._flags or {name: getattr(profiler, name) for name in ("with_stack", "profile_memory")}
             self._waits_for_stacks = None if of is not None else path
-            profiler.with_stack = profiler.profile_memory = of is None  # of the next cycle
+            for name, own in self._flags.items():  # of the next cycle
+                setattr(profiler, name, own or of is None)
         if self.report and rank in (None, 0):
             self._reading.append(report_on(of or path))
 

@@ -153,14 +153,14 @@ Edit = Callable[[Edited], object]
 GONE, REPLACED, WAITS, AT_ONCE, ONCE, UNSURE = "gone", "replaced", "waits", "at once", "once", "unsure"
 AS_PLAYED = "as played"
 # By the kind of a change: how far what was measured was from what the replay said, as logarithms of odds (of what is saved to
-# what is left), the band that holds four of five. Of 105 pairs, H100, H200 and CPUs, torch 2.11, 2026-11-26
+# what is left), the band that holds four of five. Of 107 pairs, H100, H200 and CPUs, torch 2.11, 2026-11-26
 # (read-trace/benchmarks/bands.py).
 BANDS = {
     GONE: (-0.25, 1.15),  # of 42: more is saved than the trace shows
-    REPLACED: (-1.05, 0.6),  # of 30
-    WAITS: (-0.5, 0.75),  # of 10, wider than these say: they are few
+    REPLACED: (-1.2, 0.6),  # of 32
+    WAITS: (-0.5, 0.75),  # of 9, wider than these say: they are few
     AT_ONCE: (-1.3, 0.25),  # of 8, replayed as a CUDA graph or batched
-    ONCE: (-0.45, 1.5),  # of 9
+    ONCE: (-0.55, 1.25),  # of 10
     AS_PLAYED: (0.0, 0.0),  # of a place: what is there at most
     UNSURE: (-9.0, 0.3),  # of 6: what takes the place of what is gone may take as long
 }
