@@ -251,9 +251,9 @@ def snippet(word):
 def test_the_loop_and_the_block_of_the_document_run(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     x = torch.ones(8, 8)
-    names = {"loader": [x] * 20, "step": lambda batch: batch @ batch, "texts": [x] * 3, "model": lambda text: text + 1}
+    names = {"loader": [x] * 30, "step": lambda batch: batch @ batch, "texts": [x] * 3, "model": lambda text: text + 1}
     exec(snippet("for batch in loader"), dict(names))
-    assert [path.name for path in (tmp_path / "traces").iterdir()] == ["trace_step15.json"]
+    assert [path.name for path in (tmp_path / "traces").iterdir()] == ["trace_step25.json"]
     exec(snippet("recorded("), dict(names))
     assert len(read("traces/answer.json").steps) == 3
 
