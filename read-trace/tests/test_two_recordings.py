@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 from reader_helpers.events import annotation, event, on, op, step, write
-from trace_reader import cli
+from trace_reader import cli, load
+from trace_reader.link.other_recording import with_functions_of
+from trace_reader.model.slices import Kind
 
 PERIOD = 1000
 MEASURED = {"plain_step_us": {"median": 900, "low": 900, "high": 900}}
@@ -81,6 +83,19 @@ def test_what_lies_beside_it_with_stacks_is_read_with_it_and_no_trace_of_its_fol
     assert json.loads(text)["stacks_from"].startswith(f"{tmp_path}/{name}, ") and err == ""
     _, in_folder, _ = told(capsys, str(tmp_path), "--json")
     assert json.loads(in_folder)["stacks_from"] == json.loads(text)["stacks_from"]
+
+
+def test_of_several_steps_that_do_the_same_the_one_that_is_as_late_lends_its_functions(tmp_path):
+    """In the other recording each step waits in a function of its own."""
+    one = load(write(tmp_path / "a.json", *run_of()))
+    frames = [event("python_function", f"train.py({k}): wait", k * PERIOD + 80, 400) for k in range(3)]
+    other = load(write(tmp_path / "b.json", *run_of(), *on(100, *frames)), stacks=True)
+    stacks, matched = with_functions_of(one, other)
+    functions = stacks.slices.of(Kind.PYTHON)
+    assert matched == 3
+    assert [(stacks.slices[row].name, stacks.slices[row].start_us) for row in functions.tolist()] == [
+        (f"train.py({k}): wait", k * PERIOD + 80) for k in range(3)
+    ]
 
 
 def test_a_pattern_that_names_the_ranks_of_a_job_reads_none_of_their_stacks(tmp_path, capsys):

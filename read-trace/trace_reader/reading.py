@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 import re
+from typing import NamedTuple
 
 import msgspec
 from trace_reader.analysis.replay.places import AskedPlace, places
@@ -11,6 +12,7 @@ from trace_reader.analysis.trace.facts import OF_THE_CPU, Facts
 from trace_reader.analysis.trace.memory_facts import memory_facts
 from trace_reader.analysis.trace.summarize import summarize
 from trace_reader.analysis.trace.time_by_place import path_lines
+from trace_reader.errors import TraceError
 from trace_reader.findings import Reading, run_rules, with_own_function
 from trace_reader.findings.bottleneck import NO_STACKS, STACKS_THERE, at_the_line
 from trace_reader.guard import Failures
@@ -75,35 +77,77 @@ def examine_file(
     load: Callable[..., Trace] = load,
     steps_from: re.Pattern[str] | None = None,
     everything: bool = False,
+    stacks_path: str | None = None,
+    say: Callable[[str], object] | None = None,
 ) -> Reading:
-    """As `examine` of the trace at `path`, read as `analyze_file` reads it, which raises what this does."""
+    """As `examine` of the trace at `path`, read as `analyze_file` reads it, which raises what this does; with the recording with
+    stacks that is named, or lies beside it. `say` is told where that one is left out; else the facts have it (`failed`).
+    """
+    left_out: list[str] = []
+    if joined := joined_file(path, load, steps_from, stacks_path, say or left_out.append):
+        return examine_joined(joined, everything)
     trace = load(path, steps_from=steps_from)
     has_functions = path != "-" and "python_function" in trace.skipped
     reading = judged(trace, everything)
     if has_functions and reading.facts.verdict in OF_THE_CPU:
-        return with_lines(reading, load(path, steps_from=steps_from, stacks=True))
-    return with_places(reading)
+        reading = with_lines(reading, load(path, steps_from=steps_from, stacks=True))
+    else:
+        reading = with_places(reading)
+    facts = msgspec.structs.replace(reading.facts, failed=(*reading.facts.failed, *left_out)) if left_out else reading.facts
+    return msgspec.structs.replace(reading, facts=facts)
 
 
-def examine_both(
-    path: str,
-    stacks_path: str,
-    load: Callable[..., Trace] = load,
-    steps_from: re.Pattern[str] | None = None,
-    everything: bool = False,
-) -> Reading:
-    """Return what is read of two recordings of one program: times, verdict and gains of the trace at `path`, lines and functions
-    of Python of the one at `stacks_path`, and its memory where the first has none. Raises TraceError, and LookupError where they
-    are not of one program.
+class Joined(NamedTuple):
+    """Two recordings of one program: `trace`, and `other` with stacks; `stacks`: the trace with the other's functions. `said`:
+    which file that is, and how far both are alike.
     """
-    trace, other = load(path, steps_from=steps_from), load(stacks_path, steps_from=steps_from, stacks=True)
+
+    trace: Trace
+    other: Trace
+    stacks: Trace
+    said: str
+
+
+def join_recordings(trace: Trace, other: Trace) -> Joined:
+    """`other`: loaded with stacks. Raises LookupError where they are not of one program."""
     stacks, matched = with_functions_of(trace, other)
-    reading = with_lines(judged(trace, everything), stacks)
+    return Joined(trace, other, stacks, f"{other.path}, which does the same in {matched} of {len(trace.steps)} steps")
+
+
+def joined_file(
+    path: str,
+    load: Callable[..., Trace],
+    steps_from: re.Pattern[str] | None,
+    stacks_path: str | None,
+    say: Callable[[str], object],
+) -> Joined | None:
+    """Return a trace with the recording with stacks that is named, or that lies beside it; None where there is none. One that
+    lies beside it, and is of another program, is said to be left out. Raises TraceError, and LookupError.
+    """
+    beside = stacks_path or stacks_beside(path)
+    if beside is None:
+        return None
+    trace = load(path, steps_from=steps_from)
+    try:
+        return join_recordings(trace, load(beside, steps_from=steps_from, stacks=True))
+    except (TraceError, LookupError) as error:
+        if stacks_path is not None:
+            raise
+        say(f"{error}; it is left out")
+        return None
+
+
+def examine_joined(joined: Joined, everything: bool = False) -> Reading:
+    """Return what is read of two recordings of one program: times, verdict and gains of the one, lines and functions of Python of
+    the one with stacks, and its memory where the first has none.
+    """
+    reading = with_lines(judged(joined.trace, everything), joined.stacks)
     facts = reading.facts
-    memory = facts.memory or (memory_facts(other) if len(other.memory) else ())
-    told = f"{stacks_path}, which does the same in {matched} of {len(trace.steps)} steps"
+    has_memory = not facts.memory and len(joined.other.memory) > 0
+    memory = memory_facts(joined.other) if has_memory else facts.memory
     findings = tuple(msgspec.structs.replace(one, next=one.next.replace(NO_STACKS, STACKS_THERE)) for one in facts.findings)
-    facts = msgspec.structs.replace(facts, memory=memory, stacks_from=told, findings=findings)
+    said = joined.said + "; so is the memory" * has_memory
+    facts = msgspec.structs.replace(facts, memory=memory, stacks_from=said, findings=findings)
     return msgspec.structs.replace(reading, facts=facts)
 
 
@@ -135,8 +179,10 @@ def with_lines(reading: Reading, stacks: Trace) -> Reading:
     """
     facts = reading.facts
     if facts.verdict not in OF_THE_CPU or facts.critical_path is None:
-        return reading if reading.places else with_places(reading)
-    lines, between = (path_lines(reading.trace, facts.critical_path, stacks, only) for only in (False, True))
-    found = tuple(at_the_line(finding, between, facts) for finding in facts.findings)
+        return with_places(reading, stacks)
+    lines, found = path_lines(reading.trace, facts.critical_path, stacks), facts.findings
+    if any(finding.slug == "python-between-ops" for finding in found):
+        between = path_lines(reading.trace, facts.critical_path, stacks, between_ops=True)
+        found = tuple(at_the_line(finding, between, facts) for finding in found)
     reading = msgspec.structs.replace(reading, facts=msgspec.structs.replace(facts, cpu_lines=lines, findings=found))
     return with_places(with_own_function(reading, stacks), stacks)

@@ -184,6 +184,7 @@ def _page_flags(parser: argparse.ArgumentParser) -> None:
     add_out(parser, "the page, .html; it opens offline", ending(".html", ".htm"))
     memory = "the memory of this run by torch.cuda.memory._dump_snapshot(FILE), beside the timeline"
     parser.add_argument("--snapshot", metavar="FILE", type=named, help=memory)
+    add_stacks(parser)
     add_amount(parser)
     add_steps_from(parser)
     add_scheduler(parser)
@@ -192,7 +193,7 @@ def _page_flags(parser: argparse.ArgumentParser) -> None:
 def _page(args: argparse.Namespace) -> tuple[str, int]:
     from trace_reader.commands import write_page
 
-    return write_page.run(args.traces, args.out, _style(args), args.steps_from, args.scheduler, args.snapshot), 0
+    return write_page.run(args.traces, args.out, _style(args), args.steps_from, args.scheduler, args.snapshot, args.stacks), 0
 
 
 def _plot_flags(parser: argparse.ArgumentParser) -> None:

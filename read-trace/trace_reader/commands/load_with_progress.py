@@ -7,8 +7,8 @@ import sys
 import time
 
 from trace_reader.link.trace import Trace
-from trace_reader.reading import load
-from trace_reader.system.terminal import printable
+from trace_reader.reading import Joined, joined_file, load
+from trace_reader.system.terminal import printable, say_note
 
 PROGRESS_AFTER_S = 1.0
 
@@ -17,6 +17,11 @@ def load_with_progress(path: str, steps_from: re.Pattern[str] | None = None, sta
     """As `load`. Raises TraceError and LookupError."""
     with showing(printable(path)) as show:
         return load(path, show, steps_from, stacks)
+
+
+def load_joined(path: str, stacks_path: str | None, steps_from: re.Pattern[str] | None) -> Joined | None:
+    """As `joined_file`. Raises TraceError and LookupError."""
+    return joined_file(path, load_with_progress, steps_from, stacks_path, say_note)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ client offers it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, as_completed
 import contextlib
 from fnmatch import fnmatchcase
@@ -91,7 +91,7 @@ def _left_in(folder: list[str]) -> list[str]:
     return left
 
 
-def is_of_stacks(path: str, folder: Sequence[str]) -> bool:
+def is_of_stacks(path: str, folder: Collection[str]) -> bool:
     """Return whether a file is the recording with stacks of another one in its folder, and read with that."""
     name, ending, _ = path.partition(f"{STACKS_NAME}.json")
     return bool(ending) and any(f"{name}{one}" in folder for one in (".json", ".json.gz"))

@@ -26,7 +26,7 @@ from trace_reader.errors import TraceError
 from trace_reader.findings import Reading
 from trace_reader.link.trace import Trace
 from trace_reader.parse.byte_source import list_folder
-from trace_reader.reading import analyze, examine_both, examine_file, stacks_beside
+from trace_reader.reading import analyze, examine_file
 from trace_reader.report.document import LONGEST_LINE, Style
 from trace_reader.report.trace_report import trace_report
 from trace_reader.system.terminal import printable, say_error, say_note
@@ -102,14 +102,7 @@ def report(
 
 def read_one(path: str, stacks: str | None, steps_from: re.Pattern[str] | None, everything: bool = False) -> Reading:
     """Return what is read of a trace with its recording with stacks: the one that is named, or that lies beside it."""
-    if stacks is not None:
-        return examine_both(path, stacks, load_with_progress, steps_from, everything)
-    if (beside := stacks_beside(path)) is not None:
-        try:
-            return examine_both(path, beside, load_with_progress, steps_from, everything)
-        except (TraceError, LookupError) as error:
-            say_note(f"{error}; it is left out")
-    return examine_file(path, load_with_progress, steps_from, everything)
+    return examine_file(path, load_with_progress, steps_from, everything, stacks, say_note)
 
 
 def brief(path: str, steps_from: re.Pattern[str] | None, stacks: str | None = None) -> str:

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.replay.places import AskedPlace
 from trace_reader.analysis.trace.own_code import is_own_function, lines_of, written_lines
-from trace_reader.commands.flags import add_forms, add_steps_from, at_least_one
-from trace_reader.commands.load_with_progress import load_with_progress
+from trace_reader.commands.flags import add_forms, add_stacks, add_steps_from, at_least_one
+from trace_reader.commands.load_with_progress import load_joined, load_with_progress
 from trace_reader.errors import TraceError
 from trace_reader.findings import PATTERNS, Reading
 from trace_reader.link.nesting import parents
@@ -21,6 +21,7 @@ from trace_reader.names.kernel_names import decode_name
 from trace_reader.reading import judged, with_places
 from trace_reader.report.document import Style
 from trace_reader.report.finding_report import Proof, finding_report, place_title, proofs_report
+from trace_reader.report.trace_tables import place_names
 from trace_reader.write import OUTPUTS, TEXT, Answer
 
 SHOW = """\
@@ -37,6 +38,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", metavar="TRACE")
     parser.add_argument("finding", metavar="FINDING", help="its id, such as sync-in-step; or a place, such as aten::sort")
     parser.add_argument("--top", type=at_least_one, default=TOP, metavar="N", help=f"how many slices (default: {TOP})")
+    add_stacks(parser)
     add_steps_from(parser)
     add_forms(parser)
 
@@ -44,7 +46,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> tuple[str, int]:
     """Return what is printed, and the exit code. Raises TraceError and LookupError."""
     form = OUTPUTS["json"] if args.json else OUTPUTS["md"] if args.md else TEXT
-    return form.write(_answer(args.trace, args.finding, args.top, args.steps_from)), 0
+    return form.write(_answer(args.trace, args.finding, args.top, args.steps_from, args.stacks)), 0
 
 
 def finding_text(path: str, finding: str, top: int) -> str:
@@ -52,11 +54,12 @@ def finding_text(path: str, finding: str, top: int) -> str:
     return TEXT.write(_answer(path, finding, top))
 
 
-def _answer(path: str, finding: str, top: int, steps_from: re.Pattern[str] | None = None) -> Answer:
+def _answer(path: str, finding: str, top: int, steps_from: re.Pattern[str] | None = None, stacks: str | None = None) -> Answer:
     wanted, finding = finding, finding.replace("_", "-")
     if path.replace("_", "-") in PATTERNS and not Path(path).exists():
         raise TraceError(f"{path} is a finding: the trace comes first, show TRACE {path}")
-    trace = load_with_progress(path, steps_from, stacks=True)
+    joined = load_joined(path, stacks, steps_from)
+    trace = joined.stacks if joined else load_with_progress(path, steps_from, stacks=True)
     reading = with_places(judged(trace, everything=True), trace)
     findings = {found.slug: found for found in reading.facts.findings}
     if finding not in findings and (place := _place(reading, wanted)):
@@ -74,8 +77,8 @@ def _answer(path: str, finding: str, top: int, steps_from: re.Pattern[str] | Non
 
 
 def _place(reading: Reading, wanted: str) -> AskedPlace | None:
-    """Return the place of this name, or the only one whose name holds it."""
-    exact = [one for one in reading.places if one.place.name == wanted]
+    """Return the place of this name, as it is or as a report has it, or the only one whose name holds it."""
+    exact = [one for one in reading.places if wanted in (one.place.name, *place_names(one.place))]
     holding = [one for one in reading.places if wanted in one.place.name]
     return exact[0] if exact else holding[0] if len(holding) == 1 else None
 

@@ -9,13 +9,13 @@ import numpy as np
 from trace_reader.analysis.jobs.job_facts import JobFacts
 from trace_reader.analysis.runs.comparison import compare
 from trace_reader.analysis.snapshot_facts import snapshot_curves, snapshot_facts
-from trace_reader.commands.load_with_progress import load_with_progress
+from trace_reader.commands.load_with_progress import load_joined, load_with_progress
 from trace_reader.commands.read_job import ONE_RANK, expanded, is_job, play_job
 from trace_reader.errors import TraceError
 from trace_reader.findings import Reading, choices
 from trace_reader.model.slices import Kind
 from trace_reader.parse.memory_snapshot import read_snapshot
-from trace_reader.reading import examine, judged, with_lines
+from trace_reader.reading import examine, examine_joined, judged, with_lines
 from trace_reader.report.comparison_report import comparison_report
 from trace_reader.report.document import Document, Item, Part, Style, TablePart
 from trace_reader.report.job_report import job_report
@@ -42,14 +42,17 @@ def run(
     steps_from: re.Pattern[str] | None,
     scheduler: str | None,
     snapshot: str | None = None,
+    stacks: str | None = None,
 ) -> str:
     """Write a page on one trace, two, or a job's ranks into `target`; says where it is. `snapshot`: of CUDA's memory, while the
-    one trace was recorded. Raises TraceError, LookupError, NotWrittenError.
+    one trace was recorded; `stacks`: another recording of its program, with its functions. Raises TraceError, LookupError,
+    NotWrittenError.
     """
     style, everything = msgspec.structs.replace(style, top=style.top or ROWS, everything=True), style.everything
     paths = expanded(paths)
-    if snapshot is not None and len(paths) > 1:
-        raise TraceError(f"--snapshot is of one trace, got {len(paths)}")
+    for flag, wanted in (("--snapshot", snapshot), ("--stacks", stacks)):
+        if wanted is not None and len(paths) > 1:
+            raise TraceError(f"{flag} is of one trace, got {len(paths)}")
     if is_job(paths) or (scheduler is not None and len(paths) > 1):
         page = page_of_job(paths, style, steps_from, scheduler)
     elif len(paths) > 2:
@@ -57,7 +60,7 @@ def run(
     elif scheduler is not None:
         raise TraceError(ONE_RANK.format(paths[0]))
     else:
-        timelines = [_timeline(path, steps_from, everything) for path in paths]
+        timelines = [_timeline(path, steps_from, everything, stacks=stacks) for path in paths]
         page = page_of_one(timelines[0], style, snapshot) if len(paths) == 1 else page_of_two(timelines, style)
     data = html_page.write(page)
     write_file(target, data)
@@ -72,11 +75,17 @@ def to_html(*paths: str) -> bytes:
 
 
 def _timeline(
-    path: str, steps_from: re.Pattern[str] | None, everything: bool = False, reading: Reading | None = None
+    path: str,
+    steps_from: re.Pattern[str] | None,
+    everything: bool = False,
+    reading: Reading | None = None,
+    stacks: str | None = None,
 ) -> Timeline:
     """Return the trace at `path`, with the functions of Python where it has them: they are drawn, and the facts are without.
     `reading`: the trace without them, where it was read before.
     """
+    if reading is None and (joined := load_joined(path, stacks, steps_from)):
+        return Timeline(examine_joined(joined, everything), joined.stacks)
     if reading is not None and "python_function" not in reading.trace.skipped:
         return Timeline(reading)
     drawn = load_with_progress(path, steps_from, stacks=path != "-")

@@ -82,6 +82,7 @@ class Handler:
         if clock is None and callable(getattr(profiler, "schedule", None)):
             self._clock = profiler.schedule = _Clock(profiler.schedule)
         if self.stacks and getattr(profiler, "acc_events", False):
+            self.stacks = False
             self._say("no stacks are recorded: with acc_events=True all cycles are recorded with the same flags")
         elif self.stacks:
             self._flags = self._flags or {name: getattr(profiler, name) for name in ("with_stack", "profile_memory")}

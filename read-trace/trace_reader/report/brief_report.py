@@ -4,7 +4,7 @@ from trace_reader.analysis.trace.facts import WORTH_A_CHANGE, Facts, Finding
 from trace_reader.findings import PATTERNS
 from trace_reader.findings.verdict import cpu_lines, health_lines, plain_sentence, verdict_sentence
 from trace_reader.report.trace_report import NAMING, device_name, gain_words, recorded_with, work_per_step
-from trace_reader.report.trace_tables import saved
+from trace_reader.report.trace_tables import place_name, saved
 from trace_reader.units import about, us
 
 MOST_CHANGES = 3
@@ -38,7 +38,7 @@ def brief_lines(facts: Facts) -> list[str]:
     if not shown:
         lines.append("no finding that names a change")
     if facts.places:
-        told = (f"{one.name.splitlines()[0][:LONGEST_PLACE]} {saved(one.gone)}" for one in facts.places[:MOST_CHANGES])
+        told = (f"{place_name(one, LONGEST_PLACE).splitlines()[0]} {saved(one.gone)}" for one in facts.places[:MOST_CHANGES])
         lines.append(f"places, and what a step saves without them: {'; '.join(told)}")
     rest = [one.slug for one in facts.findings if one not in shown and one.slug in PATTERNS]
     lines.append(f"also: {', '.join(rest) or 'nothing'}")

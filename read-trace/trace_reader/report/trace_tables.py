@@ -662,11 +662,17 @@ def places_line(facts: Facts) -> str:
     slugs = {finding.slug for finding in facts.findings}
     told = [one for one in told if not (is_loader(one.name) and "input-bound" in slugs)]
     told = [one for one in told if one.kind == LOOP or not is_named_in(one.name, seen)][:FIRST_PLACES]
-    words = "; ".join(f"{_place_name(one, BRIEF_PLACE)} {saved(one.gone)}" for one in told)
+    words = "; ".join(f"{place_name(one, BRIEF_PLACE)} {saved(one.gone)}" for one in told)
     return f"places, and what a step saves without each: {words}" if words else ""
 
 
-def _place_name(place: Place, longest: int = LONGEST_CELL) -> str:
+def place_names(place: Place) -> list[str]:
+    """Return all names by which reports call a place."""
+    return [place_name(place, longest) for longest in (BRIEF_PLACE, LONGEST_CELL, 10**6)]
+
+
+def place_name(place: Place, longest: int = LONGEST_CELL) -> str:
+    """Return what a place is called: its name; of a loop how many rounds it has, and their ops."""
     if place.kind != LOOP:
         return middle(place.name, longest)
     name = f"{place.rounds} x ({place.name})"
@@ -694,7 +700,7 @@ PLACES = Table(
     title=_places_title,
     rows=lambda view: view.facts.places,
     columns=(
-        Column("place", lambda p, view: _place_name(p)),
+        Column("place", lambda p, view: place_name(p)),
         Column("kind", lambda p, view: p.kind),
         Column("calls", lambda p, view: f"{p.calls:g}" if p.calls < 10 else f"{p.calls:.0f}"),
         Column("inputs", lambda p, view: p.shapes or "-"),
