@@ -12,7 +12,6 @@ those that were measured lie, give or take TOLERANCE. --keep writes read-trace/b
 import argparse
 import itertools
 import json
-import math
 from pathlib import Path
 import re
 import statistics
@@ -21,8 +20,8 @@ from typing import Any
 
 from trace_reader import load, write_all
 from trace_reader.analysis.replay.edits import BANDS
-from trace_reader.analysis.replay.what_if import LEAST_ODDS, played_gains
-from trace_reader.reading import examine
+from trace_reader.analysis.replay.what_if import odds, played_gains, share_at
+from trace_reader.reading import judged
 
 HERE = Path(__file__).resolve().parent
 HELD, TOLERANCE = 0.8, 0.03  # of the measurements; of a step
@@ -30,17 +29,11 @@ HELD, TOLERANCE = 0.8, 0.03  # of the measurements; of a step
 Row = dict[str, Any]
 
 
-def odds(share: float) -> float:
-    """Return the logarithm of what is saved over what is left; of nearly nothing and of nearly all, that of the least told."""
-    share = min(max(share, LEAST_ODDS), 1 - LEAST_ODDS)
-    return math.log(share / (1 - share))
-
-
 def measured(trace: Path, saved: float, names: str) -> tuple[str, str, float, float] | None:
     """Return the kind of the change, the finding that names it, and what the replay says and what was measured; None: no finding
     does so, or what it advises cannot be played.
     """
-    reading = examine(load(str(trace)))
+    reading = judged(load(str(trace)))
     if reading.run is None or not reading.can_be_asked:
         return None
     for finding in reading.facts.findings:
@@ -54,7 +47,7 @@ def measured(trace: Path, saved: float, names: str) -> tuple[str, str, float, fl
 
 def gain(played: float, distance: float) -> float:
     """Return the share of a step that lies so far from what the replay says."""
-    return 1 / (1 + math.exp(-odds(played) - distance))
+    return share_at(odds(played) + distance)
 
 
 def inside(rows: list[Row], low: float, high: float) -> int:

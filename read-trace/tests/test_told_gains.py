@@ -4,13 +4,13 @@ import math
 
 import pytest
 from reader_helpers import FAULTS
-from reader_helpers.events import annotation, event, on, op, step, write
+from reader_helpers.events import ADD, annotation, event, kernel, launch, on, op, step, write
 from trace_reader import cli, load, read
 from trace_reader.analysis.replay import edits, plain_run
-from trace_reader.analysis.replay.edits import AS_PLAYED, BANDS, GONE, REPLACED
+from trace_reader.analysis.replay.edits import AS_PLAYED, BANDS, GONE, REPLACED, WAITS, Effect, without_waits
 from trace_reader.analysis.replay.places import nodes_of, places
-from trace_reader.analysis.replay.plain_run import RunWithoutProfiler
-from trace_reader.analysis.replay.what_if import PLAIN, Gain, calibrated, told
+from trace_reader.analysis.replay.plain_run import GPU_MARGIN, RunWithoutProfiler
+from trace_reader.analysis.replay.what_if import PLAIN, Gain, calibrated, gain_of, played_gains, told
 from trace_reader.findings import WIDEST, choices
 from trace_reader.model.rows import Rows
 from trace_reader.reading import examine, with_lines
@@ -58,6 +58,23 @@ def test_a_gain_that_is_wider_than_half_of_a_step_is_words(tmp_path, monkeypatch
     _, high = calibrated([0.6, 0.6], BANDS[edits.UNSURE])
     assert high > WIDEST and found.gain is None
     assert found.gain_unknown_because == f"0% to {high:.0%} of a step: too wide to say something"
+
+
+def test_what_takes_a_wait_away_saves_no_more_than_the_gpus_idle_time(tmp_path):
+    """In steps of 1000 the GPU is busy for 880; the CPU waits for it, and then launches the next kernel."""
+    events = []
+    for k in range(4):
+        at = k * PERIOD
+        events += [step(k, at, 990), op("aten::mm", at + 5, 20), launch(at + 10, k + 1), kernel(ADD, at + 60, 880, k + 1)]
+        events += [event("cuda_runtime", "cudaDeviceSynchronize", at + 30, 915, correlation=100 + k)]
+    reading = examine(load(write(tmp_path / "t.json", *events, **MEASURED)))
+    effect = Effect(without_waits(reading.trace.waits), without_waits(reading.trace.waits), WAITS)
+    gain = gain_of(reading.run, reading.facts.plain, effect)
+    (played, *_) = played_gains(reading.run, reading.facts.plain, effect.most)
+    unbounded = told([played] * 2, [played] * 2, WAITS, PLAIN)
+    idle = 1 - 880 * (1 - GPU_MARGIN) / PERIOD
+    assert 0.05 < played < idle < unbounded.high
+    assert gain.high == pytest.approx(idle, abs=0.002)
 
 
 @pytest.mark.parametrize("name", ["item_on_gradients", "loop_optimizer", "attention_written_out"])

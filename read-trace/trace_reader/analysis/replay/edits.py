@@ -159,10 +159,10 @@ BANDS = {
     GONE: (-0.25, 1.15),  # of 42: more is saved than the trace shows
     REPLACED: (-1.2, 0.6),  # of 32
     WAITS: (-0.5, 0.75),  # of 9, wider than these say: they are few
-    AT_ONCE: (-1.3, 0.25),  # of 8, replayed as a CUDA graph or batched
+    AT_ONCE: (-1.45, 0.1),  # of 8, replayed as a CUDA graph or batched
     ONCE: (-0.55, 1.25),  # of 10
     AS_PLAYED: (0.0, 0.0),  # of a place: what is there at most
-    UNSURE: (-9.0, 0.3),  # of 6: what takes the place of what is gone may take as long
+    UNSURE: (-9.0, 0.3),  # of 6, no band of which holds so many: what takes the place of what is gone may take as long
 }
 
 

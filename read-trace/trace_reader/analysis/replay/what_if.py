@@ -175,8 +175,8 @@ def gain_of(run: RunWithoutProfiler, plain: PlainRun, effect: Effect) -> Gain | 
     if effect.kind not in OF_THE_CPU_ALONE:
         return gain
     # The GPU's work stays, and a step is no shorter than that.
-    shortest_us = min(step_us for _, step_us in run.plain_times(plain)[:2])
-    bound = max(1 - busy_after(run, effect.most) * (1 - GPU_MARGIN) / shortest_us if shortest_us else 0.0, *most, 0.0)
+    longest_us = max(step_us for _, step_us in run.plain_times(plain)[:2])
+    bound = max(1 - busy_after(run, effect.most) * (1 - GPU_MARGIN) / longest_us if longest_us else 0.0, *most, 0.0)
     return msgspec.structs.replace(gain, low=min(gain.low, bound), high=min(gain.high, bound))
 
 
@@ -202,13 +202,21 @@ def calibrated(ends: list[float], band: tuple[float, float]) -> tuple[float, flo
     """Return what is told of a gain, by what the replay says at both ends of the plain step and by the band of its kind of
     change. What is not known of the plain step is in the band already, for as wide a step as most have: half of it is added.
     """
-    of_ends = [math.log(one / (1 - one)) for one in (min(max(end, LEAST_ODDS), 1 - LEAST_ODDS) for end in ends)]
-    middle, half = (min(ends) + max(ends)) / 2, (max(of_ends) - min(of_ends)) / 4
+    middle, half = (min(ends) + max(ends)) / 2, (odds(max(ends)) - odds(min(ends))) / 4
     if middle < LEAST_ODDS:
         return max(middle, 0.0), max(*ends, 0.0)
-    at = math.log(middle / (1 - min(middle, 1 - LEAST_ODDS)))
-    low, high = at - math.hypot(band[0], half), at + math.hypot(band[1], half)
-    return 1 / (1 + math.exp(-low)), 1 / (1 + math.exp(-high))
+    return share_at(odds(middle) - math.hypot(band[0], half)), share_at(odds(middle) + math.hypot(band[1], half))
+
+
+def odds(share: float) -> float:
+    """Return the logarithm of what is saved over what is left; of nearly nothing and of nearly all, that of LEAST_ODDS."""
+    share = min(max(share, LEAST_ODDS), 1 - LEAST_ODDS)
+    return math.log(share / (1 - share))
+
+
+def share_at(logarithm: float) -> float:
+    """Return the share of a step at these odds."""
+    return 1 / (1 + math.exp(-logarithm))
 
 
 def gains_together(run: RunWithoutProfiler, plain: PlainRun, effects: list[Effect]) -> list[Gain]:
