@@ -98,6 +98,8 @@ def test_torch_writes_them_so(tmp_path):
         {"pid": "x"},
         {"id": FIRST + 99},
         {"id": "1099511627776"},
+        {"id": -(1 << 40)},
+        {"id": 1 << 62},
         {"ph": "t"},
     ],
 )
@@ -118,3 +120,22 @@ def test_a_flow_of_a_launch_is_no_arrow_of_a_graph(tmp_path):
     trace = load(write(tmp_path / "a.json", *run_of(n=1), {**start, "id": 7}, {**end, "id": 7}))
     assert len(trace.graph_edges) == 0
     assert trace.skipped["flow"] == 2
+
+
+def test_a_node_that_begins_a_rounding_before_the_other_ends_still_waits_for_it(tmp_path):
+    """Times are rounded to a nanosecond, each of its own."""
+
+    def rounded(at, k):
+        start, end = arrow("long", "join")(at, k)
+        return start, {**end, "ts": end["ts"] + 0.001}
+
+    exact, early = run_of(arrow("long", "join")), run_of(rounded)
+    for events, us in ((exact, 0.0), (early, 0.001)):
+        for event in events:
+            if event["name"] == "long":
+                event["dur"] = NODES["join"][1] - NODES["long"][1] + us
+            if event["name"] == "ac2g" and event["ph"] == "s":
+                event["ts"] = event["ts"] + 5 + us
+    one, other = (load(write(tmp_path / f"{name}.json", *events)) for name, events in (("a", exact), ("b", early)))
+    assert len(one.graph_edges) == len(other.graph_edges) == 3
+    assert left_of_a_step(one, "long") == left_of_a_step(other, "long") < PERIOD - 300

@@ -66,6 +66,7 @@ KNOWN_IN_C = {
     "collect": "That is Python's garbage collector: call it less often, or gc.freeze() after the warm-up.",
     "deepcopy": "Copy less, or only the tensors (tensor.clone()).",
     "sleep": "The program waits there on purpose.",
+    "acquire": "That waits for another thread, or for what holds a lock: look at what the other one does.",
 }
 
 

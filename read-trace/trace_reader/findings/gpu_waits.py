@@ -11,7 +11,7 @@ from trace_reader.findings.registry import Seen, finding, listed, not_compiling
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
 from trace_reader.link.waits import PAGEABLE, Reason
-from trace_reader.model.rows import Rows, among, distinct, once
+from trace_reader.model.rows import Rows, among, distinct
 from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import loads_code, manages_memory
 from trace_reader.names.devices import peak
@@ -169,12 +169,13 @@ def _calls_that(trace: Trace, facts: Facts, test: Callable[[str], bool]) -> Rows
 
 def _waited(trace: Trace, path: CriticalPath, calls: Rows, one: str, many: str) -> str:
     """Return how many calls waited in the path's window, how long they took, and in which ops."""
-    recorded_us, steps = (path.end_ns - path.start_ns) / 1000, int((trace.steps.start_ns >= path.start_ns).sum())
-    is_even = steps > 1 and len(calls) % steps == 0 and len(once(trace.step_at(calls.start_ns))) == steps
+    steps = int((trace.steps.start_ns >= path.start_ns).sum())
+    in_step = distinct(trace.step_at(calls.start_ns))
+    is_even = len(in_step.values) == steps and bool((in_step.counts == in_step.counts[0]).all())
     n = steps if is_even else 1  # all of the sentence is of a step, or of all of them
     by_op = [f"{name} ({_calls(len(rows) / n)}, {us(_within_us(path, rows) / n)})" for name, rows in _by_op(trace, calls)]
-    each = f"{count(len(calls) // n, one, many)}{' per step' * is_even}"
-    return f"{each} took {us(_within_us(path, calls) / n)} of {us(recorded_us / n)}: {listed(by_op)}"
+    of = " per step" if is_even else f" in {count(steps, 'step')}" if steps else ""
+    return f"{count(len(calls) // n, one, many)}{of} took {us(_within_us(path, calls) / n)}: {listed(by_op)}"
 
 
 def _calls(n: float) -> str:

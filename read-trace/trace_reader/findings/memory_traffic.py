@@ -12,6 +12,7 @@ from trace_reader.analysis.trace.memory_facts import curves
 from trace_reader.analysis.trace.time_by_place import is_numbered
 from trace_reader.findings.fusable import OPTIMIZER_STEP
 from trace_reader.findings.registry import Seen, a_step, finding, listed, named, with_what_is_freed
+from trace_reader.findings.verdict import denominator
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Activity, Trace
@@ -49,6 +50,7 @@ ACTIVATIONS = 0.3  # of the peak
 FEWEST_STEPS, GROWS_BYTES, MOST_TOLD = 3, 1 << 20, 5
 FEWEST_AGAIN, MOST_NODES_CHECKED = 3, 0.5  # nodes that run again, in a step; of all nodes
 FEWEST_CATS = 4  # a step
+CHANGES = re.compile(r"aten::(?:sub|add|addcdiv|addcmul|lerp|mul|copy|_foreach_(?!zero)\w+|_fused_\w+)_$")  # in place
 FEWEST_PASSES, LEFT_OF_PASSES = 4, 0.5  # a step; of the GPU's time of those that become one, at best
 GROWING = 0.7  # of the calls take longer than the one before
 
@@ -266,38 +268,43 @@ def _backward_twice(trace: Trace, facts: Facts) -> Seen | None:
     "several forward and backward passes, one after the other, in each step",
     "evaluate_function again and again in a step, with ops of the forward pass between",
     "Each step goes forward and backward several times, as for samples one by one, or for parts of a batch.",
-    "If the parts fit into memory together, take them as one batch; for the gradients of each sample, torch.func.vmap over "
-    "torch.func.grad.",
+    "If the weights stay the same between them, and the parts fit into memory together, take them as one batch; for the "
+    "gradients of each sample, torch.func.vmap over torch.func.grad.",
 )
 def _many_backward_passes(trace: Trace, facts: Facts) -> Seen | None:
-    """A pass is another one where its first node was made after the node before it ran. Where an optimizer steps after each, they
-    are steps of training, whatever the trace marks.
+    """A pass is another one where its nodes were made after the pass before: what checkpointing computes again, gradients of
+    gradients, and several ways back from one forward pass are none. Where an optimizer steps after each, they are steps of
+    training, whatever the trace marks; where something else is changed in place between them, it may be the weights.
     """
-    nodes = trace.nodes.where((trace.nodes.made_by >= 0) & (trace.step_at(trace.nodes.start_ns) >= 0))
     path, slices = facts.critical_path, trace.slices
+    nodes = trace.nodes.where((trace.nodes.made_by >= 0) & (trace.step_at(trace.nodes.start_ns) >= 0))
     if path is None or not facts.steps or len(nodes) < FEWEST_PASSES * len(facts.steps):
         return None
     made_ns, step = slices.start_ns[nodes.made_by], trace.step_at(nodes.start_ns)
-    begins = np.append(True, (made_ns[1:] > nodes.start_ns[:-1]) | (step[1:] != step[:-1]))
+    begins = np.append(True, made_ns[1:] > nodes.start_ns[:-1])
     number = np.cumsum(begins) - 1
-    passes = int(begins.sum()) / len(facts.steps)
+    first_ns, last_ns = np.full(number[-1] + 1, np.iinfo(np.int64).max), np.zeros(number[-1] + 1, np.int64)
+    np.minimum.at(first_ns, number, made_ns)
+    np.maximum.at(last_ns, number, nodes.end_ns)
+    is_again = np.append(False, (first_ns[1:] >= last_ns[:-1]) & (step[begins][1:] == step[begins][:-1]))
+    passes = int(is_again.sum()) / len(facts.steps) + 1
     optimizer = trace.annotations.where(trace.annotations.is_named(lambda name: name.startswith(OPTIMIZER_STEP)))
     updates = int((trace.step_at(optimizer.start_ns) >= 0).sum()) / len(facts.steps)
     if passes < FEWEST_PASSES * max(updates, 1.0):
         return None
-    first_ns, last_ns = np.full(number[-1] + 1, np.iinfo(np.int64).max), np.zeros(number[-1] + 1, np.int64)
-    np.minimum.at(first_ns, number, np.minimum(made_ns, nodes.start_ns))
-    np.maximum.at(last_ns, number, nodes.end_ns)
-    again = np.flatnonzero(step[begins] == np.append(-1, step[begins][:-1]))  # all but the first of a step
-    union = merged(first_ns[again], last_ns[again])
-    ops = trace.outer_ops
-    rounds = ops.where(each_within_ns(ops.start_ns, ops.start_ns + 1, union) > 0)
+    union = merged(first_ns[is_again], last_ns[is_again])
+    rounds = trace.outer_ops.where(each_within_ns(trace.outer_ops.start_ns, trace.outer_ops.start_ns + 1, union) > 0)
     share = path.explained_us(rounds) / path.window_us
     if share < CONVERSIONS:
         return None
     seen = f"{passes:.0f} backward passes per step, each of {len(nodes) / len(facts.steps) / passes:.0f} nodes"
-    effect = Effect(dropped(rounds, left_of_gpu=LEFT_OF_PASSES), kind=ONCE)
-    return Seen(f"{seen}: {about(share)} of the critical path is in all but the first", rounds, share=share, effect=effect)
+    text = f"{seen}: {about(share)} of {denominator(facts)} is in all but the first"
+    changed = trace.outer_ops.where(trace.outer_ops.is_named(lambda name: CHANGES.match(name) is not None))
+    from_ns, to_ns = last_ns[:-1][is_again[1:]], first_ns[is_again]
+    between = np.searchsorted(changed.start_ns, to_ns) - np.searchsorted(changed.start_ns, from_ns)
+    if 2 * (between > 0).sum() >= is_again.sum():
+        return Seen(text, rounds, share=share, no_effect="something is changed in place between them, which may be the weights")
+    return Seen(text, rounds, share=share, effect=Effect(dropped(rounds, left_of_gpu=LEFT_OF_PASSES), kind=ONCE))
 
 
 @finding(

@@ -41,9 +41,9 @@ def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     found: list[tuple[float, Candidate]] = []
     for one in functions(trace, stacks):
         share = cpu_us_of(one.spans, window) / whole_us if one.kind == FUNCTION and whole_us else 0.0
-        if _is_all_of_a_step(trace, one.spans):
+        if not LEAST_SHARE <= share < ALL_OF_A_STEP or _inside_us(products, one.spans) >= MODELS_WORK * share * whole_us:
             continue
-        if LEAST_SHARE <= share < ALL_OF_A_STEP and _inside_us(products, one.spans) < MODELS_WORK * share * whole_us:
+        if not _is_all_of_a_step(trace, one.spans):
             found.append((share, one))
     work = len(trace.launched)
     found = [(share, one) for share, one in found if not work or 2 * len(trace.launched_in(one.spans)) < work]  # not the model
@@ -55,20 +55,20 @@ def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
         if less >= SAME * share and lies_in(one.spans, best.spans):
             share, best = less, one
     calls, each_us = len(best.spans) / len(trace.steps), cpu_us_of(best.spans, window) / len(trace.steps)
-    times = "once" if calls == 1 else f"{calls:.0f} times" if calls > 1 else f"{calls:.1f} times"
+    times = "once" if calls == 1 else f"{calls:.0f} times" if calls >= 10 else f"{calls:.2g} times"
     seen = f"{best.name}, {times} per step: {us(each_us)} with all that it calls, {about(share)} of the steps' time"
     return Seen(seen, best.spans, share=share, effect=Effect(dropped(best.spans), kind=REPLACED))
 
 
 def _is_all_of_a_step(trace: Trace, spans: Rows) -> bool:
-    """Return whether these calls are all of some step: they are its function, though others of its calls began before the
-    recording.
+    """Return whether these calls are all of half of the steps or more: they are the steps' own function, though others of its
+    calls began before the recording.
     """
     steps = trace.steps.where(trace.steps.end_ns > trace.steps.start_ns)
     inside = np.zeros(len(steps))
     for _, one in spans.by(spans.track):
         inside = np.maximum(inside, each_within_ns(steps.start_ns, steps.end_ns, merged(one.start_ns, one.end_ns)))
-    return bool(np.any(inside >= ALL_OF_A_STEP * (steps.end_ns - steps.start_ns)))
+    return 2 * int((inside >= ALL_OF_A_STEP * (steps.end_ns - steps.start_ns)).sum()) >= len(steps)
 
 
 def _inside_us(work: Rows, spans: Rows) -> float:

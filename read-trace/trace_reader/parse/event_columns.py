@@ -239,7 +239,8 @@ class EventColumns:
 
     def take_arrows(self, texts: Iterable[bytes]) -> None:
         """Keep the arrows between nodes of CUDA graphs, whose events are counted as flows already."""
-        arrows = [arrow for text in texts if (arrow := _decoded(self._arrow, text)) and type(arrow.id) is int]
+        every = (arrow for text in texts if (arrow := _decoded(self._arrow, text)) is not None)
+        arrows = [arrow for arrow in every if arrow.ph in ("s", "f") and type(arrow.id) is int and 0 <= arrow.id < 1 << 62]
         at_ns, timed = self._nanoseconds([arrow.ts for arrow in arrows])
         ends = [(arrow.id, arrow.ph == "f", self._lanes[arrow.pid, arrow.tid]) for arrow in arrows]
         self._arrows.append(np.column_stack([np.array(ends, np.int64).reshape(-1, 3), at_ns])[timed])

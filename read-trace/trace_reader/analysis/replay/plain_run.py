@@ -114,7 +114,9 @@ def plain_run(
     one device worked. Takes time linear in the number of events.
     """
     plain = PlainRun(None, None, None, recorded_step_us, UNKNOWN)
-    if told := plain_step_of_header(trace.header.get(PLAIN_STEP)):
+    # Measured were the profiler's steps: of others, that somebody chose, it says nothing.
+    are_others = not trace.steps.is_named(is_step).all() and bool(trace.annotations.is_named(is_step).any())
+    if not are_others and (told := plain_step_of_header(trace.header.get(PLAIN_STEP))):
         low, middle, high = told
         plain = PlainRun(middle, low, high, recorded_step_us, MEASURED)
     if run is None:

@@ -28,6 +28,7 @@ from trace_reader.analysis.trace.critical_path import (
     path_of,
     pieces,
 )
+from trace_reader.link.graph_edges import TOLERANCE_NS
 from trace_reader.link.intervals import each_within_ns, merged, union_ns
 from trace_reader.link.launches import devices_of
 from trace_reader.link.nesting import BLOCK, self_us
@@ -551,7 +552,8 @@ def _gpu_links(work: Rows, moments: Moments, edges: Edges) -> tuple[np.ndarray, 
     for earlier, later in edges[:1]:
         other[later], is_known[later] = earlier, True
     ready_ns = np.maximum(before_ns + usual_ns[1], called_ns + usual_ns[0])
-    between = (work.track[other] != work.track) & (end[other] > ready_ns) & (end[other] <= start)
+    latest_ns = start + np.where(is_known, TOLERANCE_NS, 0)
+    between = (work.track[other] != work.track) & (end[other] > ready_ns) & (end[other] <= latest_ns)
     between &= start - ready_ns > OTHER_STREAM_NS
     latency_ns[between] = np.minimum(latency_ns, usual_ns[0])[between]
     gap_ns[between] = np.minimum(gap_ns, usual_ns[1])[between]
@@ -578,7 +580,7 @@ def _cross_edges(work: Rows, edges: np.ndarray) -> Edges:
     order = np.argsort(work.at, kind="stable")
     edges = edges[among(edges[:, 0], work.at) & among(edges[:, 1], work.at)]
     before, after = (order[np.searchsorted(work.at[order], rows)] for rows in edges.T)
-    crosses = (work.track[before] != work.track[after]) & (work.end_ns[before] <= work.start_ns[after])
+    crosses = (work.track[before] != work.track[after]) & (work.end_ns[before] <= work.start_ns[after] + TOLERANCE_NS)
     before, after = before[crosses], after[crosses]
     latest = np.lexsort((-work.end_ns[before], after))
     before, after = before[latest], after[latest]
