@@ -4,10 +4,11 @@
     uv run benchmarks/advice/score.py FOLDER --names NAMES.json    with the words that name each change
     uv run benchmarks/advice/score.py FOLDER --keep unseen         keep the rows in benchmarks/advice/unseen.json
 
-FOLDER holds NAME.before.json.gz (a trace of the program before its change) and pairs.json: by name `before_ms`, the time of a
-step without the profiler, `saved`, the share of it that the change saved, `truth`, the change in words, `null`, whether it brings
-nothing, and `names`, a regular expression that right advice matches (its id, what was seen or what to do). Without it the first
-finding that tells a gain is judged.
+FOLDER holds NAME.before.json.gz (a trace of the program before its change; of a job NAME.before.rank0.json.gz and so on: there
+the straggler is a finding, the first one) and pairs.json: by name `before_ms`, the time of a step without the profiler, `saved`,
+the share of it that the change saved, `truth`, the change in words, `null`, whether it brings nothing, and `names`, a regular
+expression that right advice matches (its id, what was seen or what to do). Without it the first finding that tells a gain is
+judged.
 
 The score of an interval at 80% (Gneiting and Raftery, Journal of the American Statistical Association 102, 2007): its width, and
 ten times the distance of what was measured, at most 1; 1 where nothing is told. Its mean over the pairs that save more than 0.03.
@@ -22,6 +23,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from trace_reader import Facts, read, write_all
+from trace_reader.analysis.jobs.job_facts import JobFacts, JobFinding
+from trace_reader.commands.read_job import play_job
+from trace_reader.report.job_report import found_in, job_details, job_sentence
 
 HERE = Path(__file__).resolve().parent
 FIRST, SOME, TOLERANCE, PROMISE = 2, 0.03, 0.03, 0.05  # findings; shares of a step
@@ -29,11 +33,14 @@ MISS = 10.0  # times the distance
 WORST = 1.0
 
 
-def row(name: str, pair: dict[str, Any], facts: Facts, pattern: str | None) -> dict[str, Any]:
+def row(pair: dict[str, Any], facts: Facts | JobFacts, pattern: str | None) -> dict[str, Any]:
     """Return what was told of a pair, beside what was measured. `place`: of the finding that names the change, from 1; None: no
     one does so.
     """
-    findings = [f for f in facts.findings if f.slug != facts.verdict or f.gain]
+    if isinstance(facts, JobFacts):
+        verdict, findings = "straggler" if facts.straggler else "no straggler", of_job(facts)
+    else:
+        verdict, findings = facts.verdict, [f for f in facts.findings if f.slug != facts.verdict or f.gain]
     texts = [f"{f.slug} {f.seen} {f.next}" for f in findings]
     named = [n for n, text in enumerate(texts) if pattern and re.search(pattern, text, re.IGNORECASE)]
     if pattern is None:
@@ -46,13 +53,22 @@ def row(name: str, pair: dict[str, Any], facts: Facts, pattern: str | None) -> d
         "null": bool(pair.get("null")),
         "before_ms": round(pair["before_ms"], 4),
         "saved": round(pair["saved"], 4),
-        "verdict": facts.verdict,
+        "verdict": verdict,
         "place": named[0] + 1 if named and pattern else None,
         "slug": findings[named[0]].slug if named else None,
         "told": [round(gain.low, 4), round(gain.high, 4)] if gain else None,
         "first": [finding.slug for finding in findings[:FIRST]],
         "plain_ms": [round(plain.low_us / 1000, 4), round(plain.high_us / 1000, 4)] if plain.low_us and plain.high_us else None,
     }
+
+
+def of_job(job: JobFacts) -> list[Any]:
+    """Return what the report on a job tells, in its order: the straggler, and the findings that it shows."""
+    late = job.straggler
+    told = (
+        [JobFinding("straggler", (late.rank,), job_sentence(job), " ".join(job_details(job)), 0.0, job.late_gain)] if late else []
+    )
+    return [*told, *found_in(job)]
 
 
 def distance(one: dict[str, Any]) -> float:
@@ -121,8 +137,9 @@ def judged(folder: Path, names: dict[str, str]) -> dict[str, dict[str, Any]]:
     rows = {}
     for name, pair in sorted(pairs.items()):
         print(name, file=sys.stderr, flush=True)
-        facts = read(str(folder / f"{name}.before.json.gz"))
-        rows[name] = row(name, pair, facts, names.get(name) or pair.get("names"))
+        ranks = sorted(map(str, folder.glob(f"{name}.before.rank*.json.gz")))
+        facts = play_job(ranks)[0] if ranks else read(str(folder / f"{name}.before.json.gz"))
+        rows[name] = row(pair, facts, names.get(name) or pair.get("names"))
     return rows
 
 

@@ -27,6 +27,7 @@ from reader_helpers.events import (
 )
 from reader_helpers.played import as_played  # noqa: F401  # in each test of this file
 from trace_reader import analyze, cli, load, read
+from trace_reader.analysis.trace.collectives import OF_COLLECTIVES
 from trace_reader.analysis.trace.cpu_time import CpuActivity
 from trace_reader.analysis.trace.critical_path import critical_path, windows
 from trace_reader.findings import PATTERNS
@@ -642,8 +643,8 @@ CASES = {
 
 
 def test_every_finding_has_a_case():
-    """Those of the catalogue in test_catalogue.py."""
-    assert set(PATTERNS) == set(CASES) | {entry.slug for entry in ENTRIES}
+    """Those of the catalogue in test_catalogue.py, those of collectives in test_collective_calls.py."""
+    assert set(PATTERNS) == set(CASES) | {entry.slug for entry in ENTRIES} | OF_COLLECTIVES
 
 
 def found(path, events):

@@ -262,13 +262,14 @@ def test_a_ranks_finding_is_told_with_what_it_saves_of_the_jobs_step(capsys):
     assert cli.main([*map(str, JOBS["data_parallel_slow30"]), "--json"]) == 0
     found = {one["slug"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
     between = found["python-between-ops"]
-    assert between["ranks"] == [1] and between["gain"]["low"] == 0 and 0.3 < between["gain"]["high"] < 0.37
+    # Without the fault a step took 25.3 ms in place of 39.0, as recorded: 0.35.
+    assert between["ranks"] == [1] and between["gain"] == {"low": 0.216896, "high": 0.541081, "of": "plain"}
     assert cli.main([*map(str, JOBS["data_parallel_slow30"])]) == 0
-    assert "\nbest change (python-between-ops of rank 1, saves up to 33% of a step): " in capsys.readouterr().out
+    assert "\nbest change (of what keeps rank 1, saves 21% to 33% of a step): Mend what keeps\n  it" in capsys.readouterr().out
     assert cli.main([*map(str, JOBS["data_parallel_25mb"])]) == 0
     assert (
-        "\nbest change (unfused-pointwise of all ranks, saves up to 7% of a step): Fuse\n  pointwise kernels with torch.compile, "
-        "or use a fused op\n"
+        "\nbest change (unfused-pointwise of all ranks, saves 2% to 11% of a step): Fuse\n  pointwise kernels with "
+        "torch.compile, or use a fused op\n"
     ) in capsys.readouterr().out
 
 
@@ -345,7 +346,19 @@ def test_the_page_of_a_job_offers_its_changes(tmp_path, monkeypatch):
     assert max(plain.low_us * (1 - late.high), choices.busy_us[1] * 0.97) == pytest.approx(25053.28, abs=0.01)
     assert told.changed_low_us == pytest.approx(25053.28, abs=0.01)
     assert 0.2 < late.low < late.high < 0.35 and both.high == pytest.approx(between.high, abs=1e-3)
-    assert page_of_job(list(map(str, JOBS["sharded"])), Style(), None, None).changes is None
+    assert page_of_job(list(map(str, JOBS["tensor_parallel"])), Style(), None, None).changes is None
+
+
+def test_parameters_that_are_gathered_twice_are_told_with_what_keeping_them_saved(capsys):
+    """Recorded with and without, two runs of each: 26.2 to 28.0 ms, and 24.1 to 24.2."""
+    assert cli.main([*map(str, JOBS["sharded"]), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    gain = {one["slug"]: one["gain"] for one in told["findings"]}["gathered-again"]
+    assert (round(gain["low"], 3), round(gain["high"], 3)) == (0.019, 0.077) and gain["low"] < 1 - 24.2 / 26.2 <= gain["high"]
+    gathers = [one for one in told["communication"] if one["name"] == "allgather" and one["bytes"] > 1e6]
+    assert [(one["phase"], one["calls"], one["asked_by"]) for one in gathers] == [
+        ("forward", 8, "FSDP::all_gather"), ("backward", 8, "FSDP::all_gather")
+    ]  # fmt: skip
 
 
 def test_a_collective_that_is_gone_holds_no_rank_up(tmp_path):

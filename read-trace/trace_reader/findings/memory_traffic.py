@@ -13,6 +13,7 @@ from trace_reader.analysis.trace.time_by_place import is_numbered
 from trace_reader.findings.fusable import OPTIMIZER_STEP
 from trace_reader.findings.registry import Seen, a_step, finding, listed, named, with_what_is_freed
 from trace_reader.findings.verdict import denominator
+from trace_reader.link.backward import backward_passes
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Activity, Trace
@@ -52,6 +53,7 @@ FEWEST_AGAIN, MOST_NODES_CHECKED = 3, 0.5  # nodes that run again, in a step; of
 FEWEST_CATS = 4  # a step
 CHANGES = re.compile(r"aten::(?:sub|add|addcdiv|addcmul|lerp|mul|copy|_foreach_(?!zero)\w+|_fused_\w+)_$")  # in place
 FEWEST_PASSES, LEFT_OF_PASSES = 4, 0.5  # a step; of the GPU's time of those that become one, at best
+TOO_SHORT_US = 50.0  # of a kernel, to have enough to do
 GROWING = 0.7  # of the calls take longer than the one before
 
 
@@ -272,27 +274,21 @@ def _backward_twice(trace: Trace, facts: Facts) -> Seen | None:
     "gradients of each sample, torch.func.vmap over torch.func.grad.",
 )
 def _many_backward_passes(trace: Trace, facts: Facts) -> Seen | None:
-    """A pass is another one where its nodes were made after the pass before: what checkpointing computes again, gradients of
-    gradients, and several ways back from one forward pass are none. Where an optimizer steps after each, they are steps of
-    training, whatever the trace marks; where something else is changed in place between them, it may be the weights.
+    """Where an optimizer steps after each pass, they are steps of training, whatever the trace marks; where something else is
+    changed in place between them, it may be the weights.
     """
-    path, slices = facts.critical_path, trace.slices
+    path = facts.critical_path
     nodes = trace.nodes.where((trace.nodes.made_by >= 0) & (trace.step_at(trace.nodes.start_ns) >= 0))
     if path is None or not facts.steps or len(nodes) < FEWEST_PASSES * len(facts.steps):
         return None
-    made_ns, step = slices.start_ns[nodes.made_by], trace.step_at(nodes.start_ns)
-    begins = np.append(True, made_ns[1:] > nodes.start_ns[:-1])
-    number = np.cumsum(begins) - 1
-    first_ns, last_ns = np.full(number[-1] + 1, np.iinfo(np.int64).max), np.zeros(number[-1] + 1, np.int64)
-    np.minimum.at(first_ns, number, made_ns)
-    np.maximum.at(last_ns, number, nodes.end_ns)
-    is_again = np.append(False, (first_ns[1:] >= last_ns[:-1]) & (step[begins][1:] == step[begins][:-1]))
-    passes = int(is_again.sum()) / len(facts.steps) + 1
+    found = backward_passes(nodes, trace.step_at(nodes.start_ns))
+    again = found.is_again
+    passes = int(again.sum()) / len(facts.steps) + 1
     optimizer = trace.annotations.where(trace.annotations.is_named(lambda name: name.startswith(OPTIMIZER_STEP)))
     updates = int((trace.step_at(optimizer.start_ns) >= 0).sum()) / len(facts.steps)
     if passes < FEWEST_PASSES * max(updates, 1.0):
         return None
-    union = merged(first_ns[is_again], last_ns[is_again])
+    union = merged(found.forward_ns[again], found.end_ns[again])
     rounds = trace.outer_ops.where(each_within_ns(trace.outer_ops.start_ns, trace.outer_ops.start_ns + 1, union) > 0)
     share = path.explained_us(rounds) / path.window_us
     if share < CONVERSIONS:
@@ -300,11 +296,15 @@ def _many_backward_passes(trace: Trace, facts: Facts) -> Seen | None:
     seen = f"{passes:.0f} backward passes per step, each of {len(nodes) / len(facts.steps) / passes:.0f} nodes"
     text = f"{seen}: {about(share)} of {denominator(facts)} is in all but the first"
     changed = trace.outer_ops.where(trace.outer_ops.is_named(lambda name: CHANGES.match(name) is not None))
-    from_ns, to_ns = last_ns[:-1][is_again[1:]], first_ns[is_again]
+    from_ns, to_ns = found.end_ns[:-1][again[1:]], found.forward_ns[again]
     between = np.searchsorted(changed.start_ns, to_ns) - np.searchsorted(changed.start_ns, from_ns)
-    if 2 * (between > 0).sum() >= is_again.sum():
+    if 2 * (between > 0).sum() >= again.sum():
         return Seen(text, rounds, share=share, no_effect="something is changed in place between them, which may be the weights")
-    return Seen(text, rounds, share=share, effect=Effect(dropped(rounds, left_of_gpu=LEFT_OF_PASSES), kind=ONCE))
+    # What a kernel with enough to do takes grows with the batch.
+    made = trace.launched_in(rounds)
+    small = made.where(made.duration_us < TOO_SHORT_US)
+    effect = Effect(all_of(dropped(rounds, left_of_gpu=1.0), scaled(small, LEFT_OF_PASSES)), kind=ONCE)
+    return Seen(text, rounds, share=share, effect=effect)
 
 
 @finding(

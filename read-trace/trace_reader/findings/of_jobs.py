@@ -1,15 +1,26 @@
 """What the advice of its ranks' findings saves of a job's step, in which the ranks wait for each other."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import msgspec
-from trace_reader.analysis.jobs.job_facts import JobFacts, JobFinding
+import numpy as np
+from trace_reader.analysis.jobs.job_facts import CommunicationPlace, JobFacts, JobFinding
 from trace_reader.analysis.jobs.job_run import JobRun
-from trace_reader.analysis.replay.edits import Edited, Effect
-from trace_reader.analysis.replay.plain_run import UNKNOWN
-from trace_reader.analysis.replay.what_if import Gain, subsets, together
+from trace_reader.analysis.jobs.rank_difference import OTHER_WORK, RankDifference, rank_difference
+from trace_reader.analysis.replay.edits import AS_PLAYED, BANDS, Edited, Effect, dropped, scaled
+from trace_reader.analysis.replay.plain_run import GPU_MARGIN, UNKNOWN
+from trace_reader.analysis.replay.what_if import OF_THE_CPU_ALONE, PLAIN, Gain, subsets, together, told
+from trace_reader.analysis.trace.collectives import PHASES, Phase, collective_calls
 from trace_reader.findings import MOST_CHOICES, NAMING, WIDEST, Choice, Choices, Reading, too_wide
+from trace_reader.link.nesting import innermost
+from trace_reader.link.trace import Trace
+from trace_reader.model.rows import Rows, once
+from trace_reader.model.slices import Kind
+from trace_reader.names.kernel_names import is_of_a_backend
+from trace_reader.names.range_names import is_step
 
+MEND = "Mend what keeps it, or let it do less: what its own trace shows."
 Effects = Mapping[int, Effect]  # by the rank's place in the job
 
 
@@ -21,6 +32,7 @@ class PlayedJob:
     def __init__(self, job: JobFacts, read: Sequence[Reading]):
         """`read`: of the job's ranks, in their order."""
         self.readings, self._run = read, None
+        job = msgspec.structs.replace(job, difference=_difference(job, read))
         try:
             self._run = JobRun(job, [reading.trace for reading in read])
         except LookupError as error:
@@ -32,7 +44,18 @@ class PlayedJob:
             return
         findings = tuple(self._with_gain(finding) for finding in job.findings)
         late_gain = None if job.late is None else self._gain({}, self._like)[0]
-        self.job = msgspec.structs.replace(self.job, findings=findings, late_gain=late_gain)
+        if late_gain is not None and self._computes_more:
+            # That may be shared out, and then takes the others longer.
+            shared = late_gain.low * (len(job.ranks) - 1) / len(job.ranks)
+            late_gain = msgspec.structs.replace(late_gain, low=shared)
+        communication = self._communication()
+        self.job = msgspec.structs.replace(self.job, findings=findings, late_gain=late_gain, communication=communication)
+
+    @property
+    def _computes_more(self) -> bool:
+        """Whether the late rank has other shapes or ops to compute than the one that waits for it longest."""
+        late, difference = self.job.late, self.job.difference
+        return late is not None and late.cause == "compute" and difference is not None and difference.kind == OTHER_WORK
 
     @property
     def _like(self) -> dict[int, int]:
@@ -42,15 +65,43 @@ class PlayedJob:
         places = [rank.rank for rank in self.job.ranks]
         return {places.index(self.job.late.rank): places.index(self.job.waits_longest.rank)}
 
+    def _communication(self) -> tuple[CommunicationPlace, ...]:
+        """Return what of the ranks' communication a step could do without, and what that saves."""
+        by_key: dict[tuple[str, str, Phase, str], dict[int, Rows]] = defaultdict(dict)
+        for place, reading in enumerate(self.readings):
+            calls, messages = collective_calls(reading.trace)
+            kinds = [(message.name.strip("_").removesuffix("_base"), message.dtype) for message in messages]
+            keys = [
+                (*kinds[number], Phase(phase), asker)
+                for number, phase, asker in zip(calls.message, calls.phase, _askers(reading.trace, calls), strict=True)
+            ]
+            numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+            every = list(numbers)
+            for (number,), rows in calls.by(np.array([numbers[key] for key in keys], np.int64)):
+                by_key[every[number]][place] = rows
+        found = []
+        for (name, dtype, phase, annotation), ranks in by_key.items():
+            ops = {place: Rows(rows.slices, once(rows.op).astype(np.int64)) for place, rows in ranks.items()}
+            gone, _ = self._gain({place: Effect(dropped(rows), kind=AS_PLAYED) for place, rows in ops.items()})
+            half, _ = self._gain({place: Effect(scaled(rows, 0.5), kind=AS_PLAYED) for place, rows in ranks.items()})
+            steps = sum(len(self.readings[place].trace.steps) for place in ranks)
+            calls_in_all, bytes_in_all = (sum(float(part) for part in parts) for parts in (
+                map(len, ranks.values()), (rows.bytes.sum() for rows in ranks.values())
+            ))  # fmt: skip
+            words = PHASES[phase]
+            found.append(
+                CommunicationPlace(name, dtype, words, annotation, calls_in_all / steps, bytes_in_all / steps, gone, half)
+            )
+        return tuple(sorted(found, key=lambda one: (-one.gone.low - one.gone.high, -one.bytes, one.name, one.asked_by)))
+
     def choices(self) -> Choices | None:
         """Return what the late rank and the findings that save most save together, to be chosen from; None where none is known
         to.
         """
         job, offered = self.job, list[tuple[Choice, Effects, dict[int, int]]]()
         if job.straggler is not None and job.late_gain is not None:
-            advice = "Mend what keeps it, or let it do less: what its own trace shows."
             name = f"rank {job.straggler.rank} like {job.waits_longest.rank}"
-            offered.append((Choice(name, advice), {}, self._like))
+            offered.append((Choice(name, MEND), {}, self._like))
         for finding in job.findings:
             if finding.gain and not finding.is_worthless and (finding.slug in NAMING or not self._is_verdict(finding)):
                 offered.append((Choice(finding.slug, finding.next), self._effects(finding), {}))
@@ -85,8 +136,8 @@ class PlayedJob:
         return {place: effect for place, effect in effects.items() if effect is not None}
 
     def _gain(self, effects: Effects, like: Mapping[int, int] | None = None) -> tuple[Gain, float]:
-        """From what is sure in the worst of the runs that the job may be to the most in the best of them, as played (no change
-        of a job was measured, by which this could be told more narrowly); and how long a GPU is busy then at least (us).
+        """Return what the changes save of the job's step, by their kind as of a single trace (`told`); and how long a GPU is busy
+        then at least (us).
         """
         assert self._run is not None
 
@@ -98,8 +149,35 @@ class PlayedJob:
 
         least, _ = self._run.changed(lambda ranks: change(ranks, False), like)
         most, busy_us = self._run.changed(lambda ranks: change(ranks, True), like)
-        low = max(min(least), 0.0)
-        return Gain(low, max(*most, low)), busy_us
+        if not effects:  # the late rank's, which is what waiting for it takes
+            low = max(min(least), 0.0)
+            return Gain(low, max(*most, low)), busy_us
+        kind = min((effect.kind for effect in effects.values()), key=lambda kind: BANDS[kind][0])
+        gain = told([max(one, 0.0) for one in least], [max(one, 0.0) for one in most], kind, PLAIN)
+        if kind in OF_THE_CPU_ALONE and self.job.plain.high_us:  # what the GPUs compute and send stays
+            stays_us = max((rank.compute_us + rank.exposed_transfer_us) / max(rank.steps, 1) for rank in self.job.ranks)
+            bound = max(1 - stays_us * (1 - GPU_MARGIN) / self.job.plain.high_us, *most, 0.0)
+            gain = msgspec.structs.replace(gain, low=min(gain.low, bound), high=min(gain.high, bound))
+        return gain, busy_us
+
+
+def _askers(trace: Trace, calls: Rows) -> list[str]:
+    """Return the innermost annotation around each of these collectives' ops, but for the step's and the backend's own, without
+    what is in brackets ("FSDP::all_gather (blocks.0)"); empty for none.
+    """
+    slices = trace.slices
+    is_place = slices.are_named(Kind.ANNOTATION, lambda name: not is_step(name) and not is_of_a_backend(name))
+    around = innermost(slices, trace.parent, calls.op, is_place)
+    return [slices.names[slices.name[row]].partition(" (")[0] if row >= 0 else "" for row in around.tolist()]
+
+
+def _difference(job: JobFacts, read: Sequence[Reading]) -> RankDifference | None:
+    """Return what the late rank does otherwise than the one that waits for it longest."""
+    if job.late is None or len(job.ranks) < 2:
+        return None
+    places = [rank.rank for rank in job.ranks]
+    late, other = (read[places.index(rank)].trace for rank in (job.late.rank, job.waits_longest.rank))
+    return rank_difference(late, other, job.waits_longest.rank, of_gpu=job.late.cause == "compute")
 
 
 def without_gains(job: JobFacts, because: str) -> JobFacts:

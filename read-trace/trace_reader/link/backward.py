@@ -1,4 +1,6 @@
-"""The backward pass: which op of the forward pass made which of its nodes."""
+"""The backward pass: which op of the forward pass made which of its nodes, and where one pass ends and the next begins."""
+
+from typing import NamedTuple
 
 import numpy as np
 from trace_reader.link.nesting import innermost
@@ -6,6 +8,39 @@ from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import NO_NODE, Slices
 
 MOST_THREADS = 16  # that may have made the nodes of a backward pass
+
+
+class Passes(NamedTuple):
+    """Backward passes, in order: when the ops began that made the nodes of each (`forward_ns`: the first of them), when its first
+    node starts and its last one ends (ns), in which step. `is_again`: whether it is behind another one of its step, with a
+    forward pass of its own.
+    """
+
+    forward_ns: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    step: np.ndarray
+    is_again: np.ndarray
+
+
+def backward_passes(nodes: Rows, step: np.ndarray) -> Passes:
+    """Return the passes that these nodes (in order, `made_by` is known of each) are of; `step`: of each node.
+
+    Another pass is where a node was made after the one before it ran. What checkpointing computes again, gradients of gradients,
+    and several ways back from one forward pass may begin one, and are no pass again: some of their nodes are older.
+    """
+    if not len(nodes):
+        none = np.zeros(0, np.int64)
+        return Passes(none, none, none, none, none.astype(bool))
+    made_ns = nodes.slices.start_ns[nodes.made_by]
+    begins = np.append(True, made_ns[1:] > nodes.start_ns[:-1])
+    number = np.cumsum(begins) - 1
+    forward_ns, end_ns = np.full(number[-1] + 1, np.iinfo(np.int64).max), np.zeros(number[-1] + 1, np.int64)
+    np.minimum.at(forward_ns, number, made_ns)
+    np.maximum.at(end_ns, number, nodes.end_ns)
+    of_step = step[begins]
+    is_again = np.append(False, (forward_ns[1:] >= end_ns[:-1]) & (of_step[1:] == of_step[:-1]))
+    return Passes(forward_ns, nodes.start_ns[begins], end_ns, of_step, is_again)
 
 
 def forward_ops(slices: Slices, parent: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -116,6 +116,7 @@ _COLLECTIVE = re.compile(
     re.IGNORECASE,
 )
 _ON_CPU = re.compile(r"(?:gloo|mpi|ucc):")
+_OF_A_BACKEND = re.compile(r"(?:nccl|gloo|mpi|ucc):")
 FUSED_ATTENTION = {  # libraries, and who they are
     "FlashAttention": "FlashAttention",
     "memory-efficient attention": "xFormers' memory-efficient attention in PyTorch",
@@ -132,6 +133,11 @@ def is_collective(name: str) -> bool:
 def is_collective_on_cpu(annotation: str) -> bool:
     """Return whether an annotation is around the work of a backend that communicates on the CPU."""
     return _ON_CPU.match(annotation) is not None
+
+
+def is_of_a_backend(annotation: str) -> bool:
+    """Return whether an annotation is the one that a backend of a process group makes around a collective."""
+    return _OF_A_BACKEND.match(annotation) is not None
 
 
 @cache

@@ -6,10 +6,14 @@ from typing import Any
 
 import numpy as np
 from trace_reader.analysis.jobs.job_facts import JobFacts, JobFinding, RankFacts
+from trace_reader.analysis.jobs.rank_difference import AT_A_PLACE, BEGINS, OTHER_WORK, SLOWER, RankDifference
 from trace_reader.analysis.jobs.rank_summary import SEND_AND_RECEIVE
 from trace_reader.analysis.jobs.straggler import MIN_SHARE_OF_WINDOW, Straggler
 from trace_reader.analysis.replay.plain_run import MEASURED
-from trace_reader.findings import NAMING
+from trace_reader.analysis.replay.what_if import Gain
+from trace_reader.analysis.trace.collectives import OF_COLLECTIVES
+from trace_reader.findings import AS_MUCH, GENERIC, NAMING
+from trace_reader.findings.of_jobs import MEND
 from trace_reader.findings.verdict import far_rounds
 from trace_reader.model.rows import median
 from trace_reader.names.devices import peak
@@ -26,6 +30,8 @@ MAIN_CAUSE = {"transfer": "transfer", "arrival skew": "skew", "mixed": "mixed", 
 MOST_LEFT_OUT = 3
 APART_NS = 10**8  # of two machines' clocks
 SEEN_WIDTH = 22  # characters
+SLOWER_BY = 1.05  # times as long: less is told of no host
+WORTH_ITS_PLACE = 0.05  # of a step, from which on what is asked of collectives stands before generic advice
 SMALLEST_GAIN = 0.005  # that is not nothing
 MOST_NUMBERS = 6  # in a list of ranks
 
@@ -69,11 +75,13 @@ def job_report(job: JobFacts, style: Style) -> Document:
     if cut := [summary.rank for summary in job.summaries if summary.truncated]:
         out.lines([f"{_ranks(cut)}: the file is cut off, and its whole part was read"])
     out.section("Verdict", "verdict")
-    out.lines([line for line in (job_sentence(job), _late(job), _plain(job), _best(job)) if line])
+    out.lines([line for line in (job_sentence(job), *job_details(job), _plain(job), _best(job)) if line])
     out.table(RANKS, view)
     for table in (RANK_STEPS, FOUND):
         if table.shown(view):
             out.table(table, view)
+    if COMMUNICATION.shown(view):
+        out.table(COMMUNICATION, view)
     out.table(JOB_COLLECTIVES, view)
     out.section("Clocks and matching", "clocks")
     out.lines(_clocks(job))
@@ -81,50 +89,87 @@ def job_report(job: JobFacts, style: Style) -> Document:
 
 
 def job_sentence(job: JobFacts) -> str:
-    """Return what a job waits for, in a sentence or two."""
+    """Return what a job waits for, in one sentence."""
     if job.straggler is not None:
-        return _straggler(job, job.straggler)
-    who, late = "no rank causes half of the waiting", job.late
-    if not any(rank.waiting_us for rank in job.ranks):
-        who = "no rank waits for another"
-    elif not any(rank.last_to_arrive for rank in job.ranks):
-        who = "which rank causes it is not known"
-    if late is not None:
-        whose = f"{about(late.cost)} of rank {job.waits_longest.rank}'s time"
-        costs = f"which costs {whose}"
-        if late.cost >= MIN_SHARE_OF_WINDOW and job.late_gain is not None:
-            most = f"up to {job.late_gain.high:.1%}" if job.late_gain.high >= SMALLEST_GAIN else "nothing that the replay shows"
-            costs = f"which takes {whose}, and of a step without the profiler {most}"
-        small = ": small" if late.cost < MIN_SHARE_OF_WINDOW else ""
-        who = f"rank {late.rank} causes {about(late.share)} of the waiting, {costs}{small}"
-    where = _verdicts(job)
-    window_us, exposed_us, waiting_us, transfer_us, communication_us, overlapped_us = (
-        sum(getattr(rank, f"{what}_us") for rank in job.ranks)
-        for what in ("window", "exposed", "exposed_waiting", "exposed_transfer", "communication", "overlapped")
-    )
+        return _straggler(job.straggler)
+    window_us, exposed_us, waiting_us, transfer_us, communication_us, overlapped_us = _sums(job)
     if not communication_us:
-        return f"{where}; the traces hold no communication"
+        return "the traces hold no communication"
     share = exposed_us / window_us if window_us else 0.0
     exposed = f"exposed communication takes {about(share)} of the time"
     if not job.matched:
-        return f"{exposed}; no collective could be matched, so which rank waits for which is unknown; {where}"
+        return f"{exposed}; no collective could be matched, so which rank waits for which is unknown"
     if not job.whole:
-        return f"{exposed}; how much of it is waiting is unknown without the missing ranks; {where}"
+        return f"{exposed}; how much of it is waiting is unknown without the missing ranks"
     if not job.ends_fit:
         return (
             f"the calls of one collective end {us(job.clock_residual_us)} apart: their durations do not show which rank waited "
-            f"for which; {where}"
+            "for which"
         )
     if share < EXPOSED:
         hidden = f"{about(overlapped_us / communication_us)} of all communication is hidden"
-        none = "there is no straggler" if late is None else "there is no straggler that costs much"
-        return f"{none} ({who}), and {exposed} ({hidden}); {where}"
+        none = "there is no straggler" if job.late is None else "there is no straggler that costs much"
+        return f"{none}, and {exposed} ({hidden})"
     parts = [f"{about(transfer_us / exposed_us)} of it is transfer and {about(waiting_us / exposed_us)} waiting for other ranks"]
     if (rest := 1 - (transfer_us + waiting_us) / exposed_us) > NOT_MATCHED:
         parts.append(f"{about(rest)} could not be matched")
-    if waiting_us > NOT_MATCHED * exposed_us:
-        parts.append(who)
-    return f"{exposed}: {', '.join(parts)}; {where}"
+    return f"{exposed}: {', '.join(parts)}"
+
+
+def job_details(job: JobFacts) -> list[str]:
+    """Return what stands behind that sentence: who waits for whom, what keeps the late rank, and what the ranks are bound by."""
+    if job.straggler is not None:
+        return [_waits(job, job.straggler), _why_late(job, job.straggler), _late(job)]
+    told = []
+    _, exposed_us, waiting_us, _, communication_us, _ = _sums(job)
+    if communication_us and job.matched and job.whole and job.ends_fit and waiting_us > NOT_MATCHED * exposed_us:
+        told = [_who(job)]
+        if job.late is not None and job.late.cost >= MIN_SHARE_OF_WINDOW and job.is_slower_alone:
+            told.append(_difference(job.late.rank, job.difference))
+    return [*told, _verdicts(job)]
+
+
+def _sums(job: JobFacts) -> list[float]:
+    """Return the ranks' window, exposed communication, waiting and transfer in it, communication, and what of it is hidden."""
+    parts = ("window", "exposed", "exposed_waiting", "exposed_transfer", "communication", "overlapped")
+    return [sum(getattr(rank, f"{what}_us") for rank in job.ranks) for what in parts]
+
+
+def _who(job: JobFacts) -> str:
+    """Return which rank the others wait for, where it is no straggler."""
+    late = job.late
+    if late is not None:
+        whose = f"{about(late.cost)} of rank {job.waits_longest.rank}'s time"
+        costs = f"which costs {whose}"
+        if late.cost >= MIN_SHARE_OF_WINDOW and job.late_gain is not None and not job.is_slower_alone:
+            most = f"up to {job.late_gain.high:.1%}" if job.late_gain.high >= SMALLEST_GAIN else "nothing that the replay shows"
+            costs = f"which takes {whose}, and of a step without the profiler {most}"
+        small = ": small" if late.cost < MIN_SHARE_OF_WINDOW else ""
+        return f"rank {late.rank} causes {about(late.share)} of the waiting, {costs}{small}"
+    if not any(rank.waiting_us for rank in job.ranks):
+        return "no rank waits for another"
+    if not any(rank.last_to_arrive for rank in job.ranks):
+        return "which rank causes it is not known"
+    return "no rank causes half of the waiting"
+
+
+def _difference(rank: int, difference: RankDifference | None) -> str:
+    """Return what a late rank does otherwise than another one; empty where that is not known."""
+    if difference is None:
+        return ""
+    ops, other = difference.ops, difference.other
+    more = "record more steps, to tell a slow host from chance"
+    if difference.kind == OTHER_WORK:
+        return f"rank {rank} does other work than rank {other}, from {difference.place} on"
+    if difference.kind == AT_A_PLACE:
+        where = BEGINS if difference.place == BEGINS else f"{difference.place}, or right behind it,"
+        return f"both run the same {ops} ops a step; most of the {us(difference.later_us)} that it is later comes at {where}"
+    if difference.kind == SLOWER and difference.times >= SLOWER_BY:
+        return (
+            f"rank {rank} runs the same {ops} ops as rank {other}, half of them {difference.times:.2f} times as long or more: it "
+            f"may be its host, and no line of the program; {more}"
+        )
+    return f"rank {rank} runs the same {ops} ops as rank {other}, and no place of them is late in each step; {more}"
 
 
 def _verdicts(job: JobFacts) -> str:
@@ -145,29 +190,38 @@ def _verdicts(job: JobFacts) -> str:
     return f"{told} as recorded (of a step without the profiler, less work on the CPU saves {most})"
 
 
-def _straggler(job: JobFacts, late: Straggler) -> str:
+def _straggler(late: Straggler) -> str:
+    in_steps = f", in {late.in_steps} of {late.of_steps} steps" if late.of_steps > 1 and late.in_steps else ""
+    return f"rank {late.rank} is the straggler{in_steps}: it arrives last in {late.last} of {count(late.of, 'collective')}"
+
+
+def _waits(job: JobFacts, late: Straggler) -> str:
+    """Return who waits for the straggler, and how long."""
     last = next(rank for rank in job.ranks if rank.rank == late.rank)
     others = [rank for rank in job.ranks if rank.rank != late.rank]
     waits = sorted(rank.waiting_us for rank in others)
     range_of = us(waits[0]) if us(waits[0]) == us(waits[-1]) else f"{us(waits[0])} to {us(waits[-1])}"
     who = f"rank {others[0].rank} waits {range_of}" if len(others) == 1 else f"the others wait {range_of}"
-    annotation = late.place.annotation if late.place else ""
-    where = f" {'before' if late.place and late.place.first else 'in'} {annotation}" if annotation else ""
-    why = {
-        "compute": "It computes longer.",
-        "cpu": f"Its CPU is late{where}.",
-        "input": "It waits for its input (a DataLoader).",
-        "gap": "Its device waits for something that is not the CPU.",
-    }.get(late.cause, "Its compute and launches do not show what delays it.")
     once = f", most of it in one collective, in {late.once}" if late.once else ""
     in_all = f" (in all {last.steps} steps, hidden or not)" if last.steps > 1 else ""
     worst = job.waits_longest
-    in_steps = f", in {late.in_steps} of {late.of_steps} steps" if late.of_steps > 1 and late.in_steps else ""
     return (
-        f"rank {late.rank} is the straggler{in_steps}: it arrives last in {late.last} of {count(late.of, 'collective')}; {who} "
-        f"in collectives{once}{in_all}, rank {late.rank} waits {us(last.waiting_us)}. {why} Rank {worst.rank} spends "
-        f"{about(worst.exposed_waiting_us / worst.window_us)} of its time in exposed waiting."
+        f"{who} in collectives{once}{in_all}, rank {late.rank} waits {us(last.waiting_us)}; rank {worst.rank} spends "
+        f"{about(worst.exposed_waiting_us / worst.window_us)} of its time in exposed waiting"
     )
+
+
+def _why_late(job: JobFacts, late: Straggler) -> str:
+    """Return what keeps the straggler."""
+    annotation = late.place.annotation if late.place else ""
+    where = f" {'before' if late.place and late.place.first else 'in'} {annotation}" if annotation else ""
+    why = {
+        "compute": "it computes longer",
+        "cpu": f"its CPU is late{where}",
+        "input": "it waits for its input (a DataLoader)",
+        "gap": "its device waits for something that is not the CPU",
+    }.get(late.cause, "its compute and launches do not show what delays it")
+    return "; ".join(part for part in (why, _difference(late.rank, job.difference)) if part)
 
 
 def _plain(job: JobFacts) -> str:
@@ -198,17 +252,29 @@ def _can_be_played(job: JobFacts) -> bool:
     return job.can_be_played and job.whole and None not in job.offset_ns and steps
 
 
-def _saved_most(finding: JobFinding) -> tuple[bool, float]:
-    """Return the rank of a finding: what saves most has the smallest one; of what is not known the order stays."""
-    return finding.gain is None, -(finding.gain.low + finding.gain.high) if finding.gain else 0.0
+def _saved_most(finding: JobFinding) -> tuple[bool, bool, float]:
+    """Return the rank of a finding: what saves most has the smallest one, then what else the ranks ask of their collectives, then
+    generic advice; of what is not known the order stays.
+    """
+    gain = finding.gain
+    if gain is None:
+        return finding.slug not in OF_COLLECTIVES, False, 0.0
+    is_asked = finding.slug in OF_COLLECTIVES and gain.high >= WORTH_ITS_PLACE
+    weight = AS_MUCH if finding.slug in GENERIC else 1.0
+    return False, finding.slug in GENERIC and not is_asked, -(gain.low + gain.high) * weight
 
 
 def _best(job: JobFacts) -> str:
-    """Return one line: of the changes that the ranks' findings name, the one that saves most of the job's step."""
+    """Return one line: the change that saves most of the job's step, of those that the ranks' findings name, and of what keeps a
+    straggler.
+    """
     for finding in sorted(job.findings, key=_saved_most):
         no_change = finding.slug in OF_NO_CHANGE or (finding.slug in TO_LOOK_INTO and finding.share < WORTH_A_LOOK)
-        if no_change or finding.is_worthless or not gain_words(finding):
+        if no_change or finding.is_worthless or not gain_words(finding) or not finding.gain:
             continue
+        late, gain = job.straggler, job.late_gain
+        if late is not None and gain is not None and gain.low + gain.high >= AS_MUCH * (finding.gain.low + finding.gain.high):
+            return f"best change (of what keeps rank {late.rank}, saves {saved(gain)} of a step): {MEND}"
         ranks = "all ranks" if len(finding.ranks) == len(job.ranks) else _ranks(finding.ranks)
         return f"best change ({finding.slug} of {ranks}, saves {gain_words(finding)} of a step): {advice(finding.next)}"
     return ""
@@ -288,15 +354,20 @@ RANK_STEPS = Table(
 )
 
 
-def _found(view: JobView) -> list[JobFinding]:
-    """Return what is worth telling: by what it saves, the most first; then what tells the ranks apart. Of all ranks, where it is
-    not known to save anything, only where everything is told. A verdict is told in its place, unless it is known what it costs.
+def found_in(job: JobFacts, everything: bool = False) -> list[JobFinding]:
+    """Return the findings that are worth telling, in their order. What all ranks show, and is not known to save anything, only
+    where everything is told, unless it is of their collectives. A verdict is told in its place, unless it is known what it costs.
     """
-    verdicts = {summary.verdict for summary in view.job.summaries} - NAMING
-    found = [item for item in view.job.findings if item.slug not in verdicts or gain_words(item)]
-    if view.style.is_short:
-        found = [item for item in found if not item.is_worthless and (item.gain or len(item.ranks) < len(view.job.ranks))]
+    verdicts = {summary.verdict for summary in job.summaries} - NAMING
+    found = [item for item in job.findings if item.slug not in verdicts or gain_words(item)]
+    if not everything:
+        of_some = [item for item in found if item.gain or len(item.ranks) < len(job.ranks) or item.slug in OF_COLLECTIVES]
+        found = [item for item in of_some if not item.is_worthless]
     return sorted(found, key=_saved_most)
+
+
+def _found(view: JobView) -> list[JobFinding]:
+    return found_in(view.job, not view.style.is_short)
 
 
 def _begun(text: str) -> str:
@@ -329,6 +400,30 @@ FOUND = Table(
     short_rows=3,
     shown=lambda view: bool(_found(view)),
     name="the ranks' own findings",
+)
+
+
+def _saves(gain: Gain) -> str:
+    return "nothing" if gain.high < SMALLEST_GAIN else saved(gain)
+
+
+COMMUNICATION = Table(
+    key="communication",
+    title=lambda view: "Communication (of a rank, per step; what the job's step saves without it, and at half its bytes)",
+    rows=lambda view: view.job.communication,
+    columns=(
+        Column("collective", lambda row, view: row.name),
+        Column("type", lambda row, view: row.dtype or "unknown"),
+        Column("phase", lambda row, view: row.phase),
+        Column("calls", lambda row, view: f"{row.calls:.0f}" if row.calls == round(row.calls) else f"{row.calls:.1f}"),
+        Column("MB", lambda row, view: f"{row.bytes / 1e6:.2f}" if row.bytes else "unknown"),
+        Column("gone", lambda row, view: _saves(row.gone)),
+        Column("half", lambda row, view: _saves(row.half)),
+        Column("in", lambda row, view: _begun(row.asked_by) if view.style.is_short else row.asked_by),
+    ),
+    short_rows=4,
+    shown=lambda view: bool(view.job.communication),
+    name="communication by place",
 )
 
 

@@ -97,7 +97,9 @@ def job_json(job: JobFacts) -> dict[str, Any]:
     kind.
 
     `late_rank`: who causes half of the waiting, its share of it, what that costs another rank of its time at most, and what the
-    job would save of a step without it; it is the `straggler` where that is worth telling. `plain`: a step without the profiler.
+    job would save of a step without it; it is the `straggler` where that is worth telling, and `difference` what it does
+    otherwise than the one that waits longest. `plain`: a step without the profiler. `communication`: by place, with what is
+    saved without it.
     """
     late = job.late
     return {
@@ -113,6 +115,8 @@ def job_json(job: JobFacts) -> dict[str, Any]:
         "plain": values(job.plain),
         "findings": values(job.findings),
         "collectives": values(job.collectives),
+        "communication": values(job.communication),
+        "difference": values(job.difference),
     }
 
 

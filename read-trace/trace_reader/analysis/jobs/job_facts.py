@@ -19,11 +19,12 @@ from trace_reader.analysis.jobs.collective_matching import (
     match,
     says_nothing,
 )
+from trace_reader.analysis.jobs.rank_difference import NOT_LATER, SLOWER, RankDifference
 from trace_reader.analysis.jobs.rank_summary import Message, RankFinding, RankSummary, Union
 from trace_reader.analysis.jobs.straggler import MIN_SHARE_OF_WINDOW, NOBODY, Straggler, find_straggler, last_to_arrive
 from trace_reader.analysis.replay.plain_run import MEASURED, UNKNOWN, PlainRun
 from trace_reader.analysis.replay.what_if import Gain
-from trace_reader.analysis.trace.collectives import bus_factor
+from trace_reader.analysis.trace.collectives import OF_COLLECTIVES, bus_factor
 from trace_reader.analysis.trace.facts import WORTH_A_CHANGE
 from trace_reader.errors import TraceError
 from trace_reader.link.intervals import each_within_ns, merged, union_ns, within_ns
@@ -32,6 +33,7 @@ from trace_reader.model.rows import median
 TOGETHER = 0.5  # of a collective: the most that its ends are apart, where its durations are compared
 MOSTLY_TRANSFER, MOSTLY_WAITING = 0.25, 0.5  # the share of skew in transfer and skew: up to, and from
 APART_US = 40.0  # ends of one collective, by clocks that are aligned: those of one job are 0.5 to 25 us apart, on H200s
+MIN_SHARE = 0.05  # of the path of the rank that shows a finding most; of what is asked of collectives the job's replay decides
 TOLD_BETTER = ("exposed-communication", "late-rank-suspected")  # by the job's own tables and its verdict
 NO_ENTRIES = np.empty(0, np.int64)
 
@@ -108,13 +110,30 @@ class JobFinding(msgspec.Struct, frozen=True):
         return self.gain is not None and self.gain.high < WORTH_A_CHANGE
 
 
+class CommunicationPlace(msgspec.Struct, frozen=True):
+    """Collectives of one kind, type and phase that one place asks for: `asked_by`, the innermost annotation around them (without
+    what is in brackets; empty: none). `calls` and `bytes`: of a rank in a step (0 bytes: not said). `gone` and `half`: what the
+    job's step saves without them, and where each takes half of its transfer.
+    """
+
+    name: str
+    dtype: str
+    phase: str
+    asked_by: str
+    calls: float
+    bytes: float
+    gone: Gain
+    half: Gain
+
+
 class JobFacts(msgspec.Struct, frozen=True, eq=False):
     """A job. `offset_ns`: what is added to each rank's times to make them the first's; None where nothing ties the two clocks.
     `residual_us`: how far the ends of one collective still are apart, the median; `ends_fit`: little
     enough for the durations to be compared. `late`: the rank that causes half of the waiting, worth telling or not. `waits_ns`:
     of each rank, where it waited. `plain`: a step without the profiler, of the slowest rank; `late_gain`: what is saved of it if
-    the late rank comes when the one does that waits longest, where that is known. `can_be_played`: whether --what_if can tell
-    what a change brings, as far as that was tried.
+    the late rank comes when the one does that waits longest, where that is known; `difference`: what the late rank does otherwise
+    than that one, where both traces could be compared; `communication`: what saves most without it first. `can_be_played`:
+    whether --what_if can tell what a change brings, as far as that was tried.
     """
 
     summaries: tuple[RankSummary, ...]
@@ -135,14 +154,24 @@ class JobFacts(msgspec.Struct, frozen=True, eq=False):
     plain: PlainRun
     findings: tuple[JobFinding, ...]
     late_gain: Gain | None = None
+    difference: RankDifference | None = None
+    communication: tuple[CommunicationPlace, ...] = ()
     can_be_played: bool = True
 
     @property
     def straggler(self) -> Straggler | None:
-        """The late rank, where what it costs the job is worth telling; where that is not known, what the others wait for it."""
-        if self.late is None or self.late.cost < MIN_SHARE_OF_WINDOW:
+        """The late rank, where what it costs the job is worth telling; where that is not known, what the others wait for it. One
+        that only does the same more slowly is none.
+        """
+        if self.late is None or self.late.cost < MIN_SHARE_OF_WINDOW or self.is_slower_alone:
             return None
         return self.late if self.late_gain is None or self.late_gain.high >= MIN_SHARE_OF_WINDOW else None
+
+    @property
+    def is_slower_alone(self) -> bool:
+        """Whether the late rank does what the others do, and is late by its host: no change of the program mends that."""
+        of_host = self.late is not None and self.late.cause in ("cpu", "unknown", "compute")
+        return of_host and self.difference is not None and self.difference.kind in (SLOWER, NOT_LATER)
 
     @property
     def waits_longest(self) -> RankFacts:
@@ -258,7 +287,9 @@ def _findings(ranks: Sequence[RankSummary]) -> tuple[JobFinding, ...]:
                 by_slug[finding.slug].append((finding.share, -summary.rank, finding))
     found = []
     for slug, one in by_slug.items():
-        _, _, finding = max(one, key=lambda item: item[:2])
+        share, _, finding = max(one, key=lambda item: item[:2])
+        if share < MIN_SHARE and slug not in OF_COLLECTIVES:
+            continue
         found.append(JobFinding(slug, tuple(sorted(-rank for _, rank, _ in one)), finding.seen, finding.next, finding.share))
     return tuple(sorted(found, key=lambda item: (len(item.ranks), -item.share, item.slug)))
 

@@ -12,24 +12,23 @@ from typing import Any
 import msgspec
 import numpy as np
 from trace_reader.analysis.replay.plain_run import PlainRun
-from trace_reader.analysis.trace.collectives import message_bytes
+from trace_reader.analysis.trace.collectives import OF_COLLECTIVES, message_bytes
 from trace_reader.analysis.trace.cpu_time import is_loader
-from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.facts import Facts, Finding
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_GPU, Collective, Footprint, Kind
-from trace_reader.names.kernel_names import decode_name, is_collective, is_collective_on_cpu
+from trace_reader.names.kernel_names import decode_name, is_collective, is_collective_on_cpu, is_of_a_backend
 
 Union = tuple[np.ndarray, np.ndarray]  # starts and ends (ns) of intervals that do not touch
 SEND_AND_RECEIVE = "send and recv"  # what the two calls of one message are called together
 NO_NUMBER = -1
 LARGEST_RANK = 1 << 20
-MIN_SHARE_OF_PATH = 0.05  # of a rank's path: what a finding of its own is of at least
+MIN_SHARE_OF_PATH = 0.01  # of a rank's path: what a finding of its own is of at least
 CAUSES = ("none", "cpu", "input", "gap")  # of a stretch in which nothing ran: the launch came late, with a loader open; other
 _OF_CPU = re.compile(r"(?:gloo|mpi|ucc):")  # an annotation around the work of a backend that runs on the CPU
-_OF_A_BACKEND = re.compile(r"(?:nccl|gloo|mpi|ucc):")
 _IN_A_NAME = re.compile(r"(?<![A-Za-z])rank[_-]?(\d{1,7})(?!\d)")
 _CUT_OFF = "..."  # torch writes at most some 30 ranks of a group
 
@@ -109,7 +108,7 @@ class RankSummary(msgspec.Struct, frozen=True, eq=False):
     zero_ns: int
     base_ns: int
     window_ns: tuple[int, int]
-    findings: tuple[RankFinding, ...]  # those that weigh something, the first first
+    findings: tuple[RankFinding, ...]  # those that weigh something, or are of collectives, the first first
     steps: tuple[str, ...]
     step_ns: np.ndarray  # [steps, 2]: start and end
     step_ends_ns: np.ndarray  # where what each launched has ended, too
@@ -168,9 +167,7 @@ def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
         verdict=facts.verdict,
         plain=facts.plain,
         truncated=facts.truncated,
-        findings=tuple(
-            RankFinding(f.slug, f.seen, f.next, f.share) for f in facts.findings if f.share and f.share >= MIN_SHARE_OF_PATH
-        ),
+        findings=tuple(RankFinding(f.slug, f.seen, f.next, f.share or 0.0) for f in facts.findings if _weighs(f)),
         has_gpu=has_gpu,
         zero_ns=trace.zero_ns,
         base_ns=trace.base_ns,
@@ -195,6 +192,10 @@ def summarize_rank(trace: Trace, facts: Facts, rank: int) -> RankSummary:
             *before,
         ),
     )
+
+
+def _weighs(finding: Finding) -> bool:
+    return (finding.share or 0.0) >= MIN_SHARE_OF_PATH or finding.slug in OF_COLLECTIVES
 
 
 def _count(value: Any) -> int | None:
@@ -321,7 +322,7 @@ class _Places:
     """Which annotation of the steps' thread is open at a moment, the outermost one, and whether something was launched in it."""
 
     def __init__(self, trace: Trace):
-        named = trace.annotations.where(~trace.annotations.is_named(lambda name: _OF_A_BACKEND.match(name) is not None))
+        named = trace.annotations.where(~trace.annotations.is_named(is_of_a_backend))
         if len(trace.steps):
             named = named.where(named.track == trace.steps.track[0])
         self._named = Rows(trace.slices, np.sort(outermost(trace.slices, named.at)))

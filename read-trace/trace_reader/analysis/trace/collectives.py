@@ -1,15 +1,40 @@
 """Communication by kind of collective and size of its message, from what NCCL's kernels say of themselves."""
 
+from enum import IntEnum
+
 import msgspec
 import numpy as np
-from trace_reader.link.trace import Trace
+from trace_reader.link.nesting import innermost
+from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, median
-from trace_reader.model.slices import Collective, Footprint
+from trace_reader.model.slices import Collective, Footprint, Kind
 
 ELEMENT_BYTES = {
     "BFloat16": 2, "Half": 2, "Float": 4, "Double": 8, "Int": 4, "Long": 8, "Short": 2, "Byte": 1, "Char": 1, "Bool": 1,
     "Float8_e4m3fn": 1, "Float8_e5m2": 1, "Float8_e4m3fnuz": 1, "Float8_e5m2fnuz": 1, "ComplexFloat": 8, "ComplexDouble": 16,
 }  # fmt: skip
+
+
+# Findings of what a program asks of its collectives: what they save of a job, its replay says, however small their share.
+OF_COLLECTIVES = frozenset(
+    ["reduced-in-each-pass", "small-buckets", "reduced-late", "collective-is-read", "sync-batch-norm",
+     "gathered-again", "sharded-as-one", "collectives-in-float32", "buffers-broadcast",
+     "unused-parameters", "stages-in-turn", "uneven-exchange"]
+)  # fmt: skip
+ASKS = ("c10d::", "_c10d_functional::")  # ops of a process group
+
+
+class Phase(IntEnum):
+    """When in a step a collective was asked for: before its backward pass, or one of them (FORWARD), in it, or behind the last.
+    Without a backward pass all of a step is FORWARD.
+    """
+
+    FORWARD = 0
+    BACKWARD = 1
+    AFTER = 2
+
+
+PHASES = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.AFTER: "behind it"}
 
 
 class CollectiveFacts(msgspec.Struct, frozen=True):
@@ -53,6 +78,50 @@ def collectives(trace: Trace) -> list[tuple[Collective, Rows]]:
     number = which[trace.linked.detail]
     every = list(numbers)
     return [(every[n], rows) for (n,), rows in trace.linked.where(number >= 0).by(number[number >= 0])]
+
+
+def collective_calls(trace: Trace) -> tuple[Rows, list[Collective]]:
+    """Return the kernels of collectives that the steps' ops asked for, with the columns `call`, `step`, `op` (the row of the op
+    of the process group), `phase`, `message` (a place in the list of what they say) and `bytes` (0: not said).
+    """
+    every = collectives(trace)
+    messages = [message for message, _ in every]
+    number, at = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (
+        [np.full(len(rows), n) for n, (_, rows) in enumerate(every)], [rows.at for _, rows in every]
+    ))  # fmt: skip
+    order = np.argsort(at)
+    linked = trace.linked.where(np.searchsorted(trace.linked.at, at[order]))
+    linked = Rows(trace.slices, linked.at, call=linked.call, step=linked.step, message=number[order])
+    linked = linked.where((linked.step >= 0) & (linked.call >= 0))
+    slices = trace.slices
+    asks = slices.are_named(Kind.OP, lambda name: name.startswith(ASKS))
+    op = innermost(slices, trace.parent, linked.call, asks)
+    sizes = np.array([message_bytes(message) or 0 for message in messages] + [0])
+    found = Rows(
+        slices,
+        linked.at,
+        call=linked.call,
+        step=linked.step,
+        op=op,
+        phase=_phases(trace, linked.call, linked.step),
+        message=linked.message,
+        bytes=sizes[linked.message],
+    )
+    return found.where(op >= 0), messages
+
+
+def _phases(trace: Trace, calls: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """Return in which phase of its step each of these calls (rows) is."""
+    slices, nodes = trace.slices, trace.nodes
+    at_ns = slices.start_ns[calls]
+    is_node = slices.are_named(Kind.OP, lambda name: name.startswith(EVALUATE))
+    inside = (innermost(slices, trace.parent, calls, is_node) >= 0) | np.isin(slices.track[calls], trace.backward_tracks)
+    last_ns = np.full(len(trace.steps) + 1, np.iinfo(np.int64).max)
+    of_node = trace.step_at(nodes.start_ns)
+    for number in range(len(trace.steps)):
+        if (mine := of_node == number).any():
+            last_ns[number] = nodes.start_ns[mine].max()
+    return np.where(inside, Phase.BACKWARD, np.where(at_ns > last_ns[step], Phase.AFTER, Phase.FORWARD))
 
 
 def message_bytes(message: Collective) -> int | None:

@@ -1,0 +1,213 @@
+"""What a program asks of its collectives: each finding with its words, and a trace that differs in what it hangs on."""
+
+import pytest
+from reader_helpers.events import GEMM, annotation, call, kernel, launch, on, op, step, write
+from trace_reader import read
+from trace_reader.analysis.trace.collectives import OF_COLLECTIVES
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+MB = 1 << 20
+NODE = "autograd::engine::evaluate_function: {}"
+OPS = {"allreduce": "c10d::allreduce_", "_allgather_base": "c10d::_allgather_base_", "broadcast": "c10d::broadcast_",
+       "_reduce_scatter_base": "c10d::_reduce_scatter_base_", "send": "c10d::send", "recv": "c10d::recv_",
+       "alltoall_base": "c10d::alltoall_base_"}  # fmt: skip
+
+
+def asked(n, ts, dur=20, name="allreduce", size=4 * MB, dtype="Float", out=None, **more):
+    """An op that asks for a collective of so many bytes of float32, and its kernel, 10 later."""
+    elements = size // 4
+    said = {"Collective name": name, "In msg nelems": elements, "Out msg nelems": elements if out is None else out // 4,
+            "Group size": 2, "dtype": dtype, "Process Group Name": "0", "Process Group Ranks": "[0, 1]", **more}  # fmt: skip
+    return [op(OPS[name], ts, 6), launch(ts + 2, n), kernel(NCCL, ts + 10, dur, n, stream=17, **said)]
+
+
+def behind_a_pass(*events, at=0, number=0):
+    """A product, its node on another thread, and in that what is asked for."""
+    forward = op("aten::mm", at + 5, 30, **{"Sequence number": number, "Fwd thread id": 0})
+    node = op(NODE.format("MmBackward0"), at + 50, 200, **{"Sequence number": number, "Fwd thread id": 1})
+    return [forward, *on(2, node, *(e for e in events if e["cat"] != "kernel")), *(e for e in events if e["cat"] == "kernel")]
+
+
+def accumulated(n, reduced=(0, 1)):
+    """So many passes of 300, of which these reduce."""
+    passes = [behind_a_pass(*(asked(k + 1, 300 * k + 100) if k in reduced else []), at=300 * k, number=k) for k in range(n)]
+    return [step(0, 0, 1000), *(e for one in passes for e in one)]
+
+
+def many(n, ts=60, size=MB, first=1):
+    return [e for k in range(n) for e in asked(first + k, ts + 10 * k, 5, size=size)]
+
+
+def read_by_the_cpu(n=1, wait=True, step_us=1000):
+    waits = [op("aten::item", 300, 60), op("aten::_local_scalar_dense", 301, 58), call("cudaStreamSynchronize", 310, 40, 99)]
+    return [
+        step(0, 0, step_us),
+        *asked(n, 200, 80, size=4),
+        *(waits if wait else []),
+        launch(400, 90),
+        kernel(GEMM, 410, 300, 90),
+    ]
+
+
+def normalized(name):
+    """An all-gather in a function of autograd that is called so."""
+    return [
+        step(0, 0, 500),
+        op(name, 10, 100),
+        *asked(1, 40, 60, "_allgather_base", 8192),
+        launch(200, 2),
+        kernel(GEMM, 210, 90, 2),
+    ]
+
+
+def sharded(backward_bytes, around="FSDP::all_gather (blocks.0)"):
+    mark = annotation(around, 95, 20)
+    return [step(0, 0, 600), annotation("FSDP::all_gather (blocks.0)", 1, 20), *asked(1, 5, 20, "_allgather_base", 64 * MB),
+            *behind_a_pass(mark, *asked(2, 100, 90, "_allgather_base", backward_bytes), at=40)]  # fmt: skip
+
+
+def as_units(n):
+    gathers = [e for k in range(n) for e in asked(1 + k, 10 + 50 * k, 40, "_allgather_base", 64 * MB)]
+    scatters = [e for k in range(n) for e in asked(10 + k, 300 + 50 * k, 40, "_reduce_scatter_base", 64 * MB)]
+    forward, back = (
+        op("aten::mm", 200, 20, **{"Sequence number": 0, "Fwd thread id": 0}),
+        op(NODE.format("MmBackward0"), 290, 200, **{"Sequence number": 0, "Fwd thread id": 1}),
+    )
+    cpu = [e for e in scatters if e["cat"] != "kernel"]
+    return [step(0, 0, 700), *gathers, forward, *on(2, back, *cpu), *(e for e in scatters if e["cat"] == "kernel")]
+
+
+def beside_products(dtype, product=GEMM):
+    return [step(0, 0, 400), *asked(1, 10, 100, "_allgather_base", 64 * MB, dtype), launch(130, 2), kernel(product, 140, 100, 2)]
+
+
+def buffers(around):
+    return [step(0, 0, 300), annotation(around, 5, 60), *asked(1, 10, 50, "broadcast", 4096), launch(80, 2),
+            kernel(GEMM, 90, 60, 2)]  # fmt: skip
+
+
+def mapped(dtype):
+    return [step(0, 0, 400), *behind_a_pass(*asked(1, 100, 60, size=400, dtype=dtype))]
+
+
+def stages(parts):
+    """A stage that gets so many parts of a batch from the other one."""
+    each = 800 // parts
+    got = [e for k in range(parts) for e in asked(1 + k, 10 + each * k, each - 40, "recv", 8 * MB, **{"Src Rank": 0})]
+    done = [e for k in range(parts) for e in (launch(each * (k + 1) - 25, 50 + k), kernel(GEMM, each * (k + 1) - 20, 18, 50 + k))]
+    return [step(0, 0, 1000), *got, *done]
+
+
+def exchanged(out):
+    return [step(0, 0, 300), *asked(1, 10, 100, "alltoall_base", 8 * MB, out=out)]
+
+
+CASES = {
+    "reduced-in-each-pass": (
+        accumulated(2),
+        "2 backward passes per step, each of which reduces the same gradients: 2 collectives of 8.4 MB, where 1 would do",
+        accumulated(2, reduced=(1,)),
+    ),
+    "small-buckets": (
+        [step(0, 0, 1000), *behind_a_pass(*many(8))],
+        "8 collectives per step in the backward pass, of 1.0 MB on average: in buckets of 25 MiB they are 1",
+        [step(0, 0, 1000), *behind_a_pass(*many(7))],
+    ),
+    "reduced-late": (
+        [step(0, 0, 1000), *behind_a_pass(), *asked(1, 300, 100, size=64 * MB)],
+        "1 collective of 67.1 MB per step is asked for when the backward pass has ended",
+        [step(0, 0, 1000), *behind_a_pass(*asked(1, 100, 100, size=64 * MB))],
+    ),
+    "collective-is-read": (
+        read_by_the_cpu(),
+        "1 small collective per step, whose results the CPU waits for: 40.0 µs in each",
+        read_by_the_cpu(wait=False),
+    ),
+    "sync-batch-norm": (
+        normalized("SyncBatchNorm"),
+        "1 collective per step in SyncBatchNorm, of 60.0 µs (median)",
+        normalized("BatchNorm"),
+    ),
+    "gathered-again": (
+        sharded(64 * MB),
+        "1 all-gather per step of what the forward pass gathered before; to keep it takes 67.1 MB more",
+        sharded(32 * MB),
+    ),
+    "sharded-as-one": (
+        as_units(1),
+        "1 all-gather in the forward pass and 1 reduce-scatter per step, 67.1 MB gathered",
+        as_units(2),
+    ),
+    "collectives-in-float32": (
+        beside_products("Float"),
+        "1 collective of 67.1 MB per step in float32 (_allgather_base), beside matrix products in 16 bits",
+        beside_products("BFloat16"),
+    ),
+    "buffers-broadcast": (
+        buffers("DistributedDataParallel.forward"),
+        "1 broadcast per step before the forward pass, of 0.0 MB",
+        buffers("forward"),
+    ),
+    "unused-parameters": (
+        mapped("Int"),
+        "1 all-reduce of whole numbers per step in the backward pass",
+        mapped("Float"),
+    ),
+    "stages-in-turn": (
+        stages(1),
+        "1 part of a batch per step between 2 stages; 760.0 µs of a step in receives",
+        stages(4),
+    ),
+    "uneven-exchange": (
+        exchanged(out=12 * MB),
+        "1 of 1 all-to-all per step, with up to 1.5 times as much one way as the other",
+        exchanged(out=9 * MB),
+    ),
+}
+
+
+def found(tmp_path, events):
+    facts = read(write(tmp_path / "t.json", *events))
+    assert not facts.failed
+    return {finding.slug: finding for finding in facts.findings}
+
+
+def test_every_finding_of_collectives_has_a_case():
+    assert set(CASES) == OF_COLLECTIVES
+
+
+@pytest.mark.parametrize("slug", CASES)
+def test_a_finding_says_what_it_saw(tmp_path, slug):
+    events, words, _ = CASES[slug]
+    assert found(tmp_path, events)[slug].seen == words
+
+
+@pytest.mark.parametrize("slug", CASES)
+def test_a_finding_is_silent_without_its_evidence(tmp_path, slug):
+    _, _, events = CASES[slug]
+    assert slug not in found(tmp_path, events)
+
+
+def test_what_sequence_parallelism_gathers_in_both_passes_are_no_parameters(tmp_path):
+    assert "gathered-again" not in found(tmp_path, sharded(64 * MB, around="gather (blocks.0)"))
+
+
+def test_a_collective_that_is_read_in_the_next_step_is_not_waited_for(tmp_path):
+    assert "collective-is-read" not in found(tmp_path, read_by_the_cpu(step_us=290))
+
+
+def test_an_update_between_two_passes_needs_their_gradients(tmp_path):
+    update = annotation("Optimizer.step#SGD.step", 260, 30)
+    assert "reduced-in-each-pass" not in found(tmp_path, [*accumulated(2), update])
+
+
+def test_a_loop_over_gradients_behind_the_backward_pass_is_told_by_how_many_it_reduces(tmp_path):
+    told = found(tmp_path, [step(0, 0, 1000), *behind_a_pass(), *many(10, ts=300)])["reduced-late"]
+    assert told.seen == "10 collectives of 10.5 MB per step are asked for when the backward pass has ended"
+
+
+def test_of_a_pipeline_the_formula_of_its_bubble_is_told(tmp_path):
+    assert found(tmp_path, stages(1))["stages-in-turn"].next == (
+        "Cut the batch into more parts (micro-batches): with 8, by the formula of the bubble, (m + p - 1) / m for m parts and p "
+        "stages, a step takes 0.56 times as long, if a part is as efficient."
+    )

@@ -1,0 +1,102 @@
+"""A late rank that does something else than the others, and one that does the same, slower: what is told of both."""
+
+import json
+
+import pytest
+from reader_helpers.events import GEMM, kernel, launch, op, step
+from test_job import collective, header
+from trace_reader import cli, load
+from trace_reader.analysis.jobs.rank_difference import AT_A_PLACE, BEGINS, NOT_LATER, OTHER_WORK, SLOWER, rank_difference
+
+OPS, PERIOD = 30, 10_000
+
+
+def write(path, *events, **more):
+    path.write_text(json.dumps({"traceEvents": list(events), **more}))
+    return str(path)
+
+
+def rank(each_us=(20, 20), begins_us=(0, 0), slow=None, ops=OPS, names=None, shapes=None, kernel_us=10):
+    """Two steps of equal ops, each of so many µs, one after the other; behind them all ranks meet."""
+    events = []
+    for number, (each, begins) in enumerate(zip(each_us, begins_us, strict=True)):
+        start = PERIOD * number
+        at = start + 10 + begins
+        for k in range(ops):
+            took = each + (slow or {}).get((number, k), 0)
+            name, dims = (names or {}).get(k, "aten::mm"), (shapes or {}).get(k, [[8, 8], [8, 8]])
+            events.append(op(name, at, took, **{"Input Dims": dims, "Input type": ["float", "float"]}))
+            n = 100 * number + k
+            events += [launch(at + 2, n), kernel(GEMM, at + 8, kernel_us, n)]
+            at += took
+        events += collective(1000 + number, at + 30, start + 6000 - at, ranks=(0, 1), launched=at + 5)
+        events.append(step(number, start, at + 10 - start))
+    return events
+
+
+def difference(tmp_path, late, other, of_gpu=False):
+    mine, others = (load(write(tmp_path / f"{n}.json", *one)) for n, one in enumerate((late, other)))
+    return rank_difference(mine, others, 0, of_gpu)
+
+
+def test_what_one_place_takes_longer_in_each_step_is_at_a_place(tmp_path):
+    found = difference(tmp_path, rank(begins_us=(500, 900)), rank())
+    assert (found.kind, found.ops, found.place, found.later_us) == (AT_A_PLACE, OPS, BEGINS, 500)
+    found = difference(tmp_path, rank(slow={(0, 7): 400, (1, 7): 400}, names={7: "aten::sort"}), rank(names={7: "aten::sort"}))
+    assert (found.kind, found.place, found.later_us) == (AT_A_PLACE, "aten::sort", 400)
+
+
+def test_what_all_ops_take_longer_is_slower(tmp_path):
+    found = difference(tmp_path, rank(each_us=(26, 24)), rank())
+    assert (found.kind, found.times, found.later_us) == (SLOWER, pytest.approx(1.25, abs=0.01), OPS * 4)
+
+
+def test_what_one_step_alone_is_late_by_is_not_in_each(tmp_path):
+    assert difference(tmp_path, rank(slow={(0, 7): 3000}), rank()).kind == NOT_LATER
+    assert difference(tmp_path, rank(each_us=(26, 18)), rank()).kind == NOT_LATER
+
+
+@pytest.mark.parametrize("late", [rank(names={7: "aten::sort"}), rank(shapes={7: [[9, 8], [8, 8]]}), rank(ops=OPS + 1)])
+def test_other_ops_and_other_shapes_are_other_work(tmp_path, late):
+    assert difference(tmp_path, late, rank()).kind == OTHER_WORK
+
+
+def test_kernels_are_compared_where_the_late_rank_computes_longer(tmp_path):
+    found = difference(tmp_path, rank(kernel_us=15), rank(), of_gpu=True)
+    assert (found.kind, found.ops, found.times, found.later_us) == (SLOWER, OPS, 1.5, OPS * 5)
+    assert difference(tmp_path, rank(shapes={7: [[9, 8], [8, 8]]}), rank(), of_gpu=True).kind == OTHER_WORK
+
+
+def test_too_few_ops_and_ranks_without_a_gpu_are_not_compared(tmp_path):
+    assert difference(tmp_path, rank(begins_us=(500, 900), ops=20), rank(ops=19)) is not None  # other work
+    assert difference(tmp_path, rank(begins_us=(500, 900), ops=19), rank(ops=19)) is None
+    on_the_cpu = [[e for e in one if e["cat"] != "kernel"] for one in (rank(begins_us=(500, 900)), rank())]
+    assert difference(tmp_path, *on_the_cpu) is None
+
+
+def report(tmp_path, capsys, late):
+    for number, one in enumerate((rank(), late)):
+        write(tmp_path / f"t_rank{number}.json", *one, **header(number, 2))
+    assert cli.main([str(tmp_path)]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_a_rank_that_is_slow_at_a_place_is_the_straggler(tmp_path, capsys):
+    said = report(tmp_path, capsys, rank(begins_us=(2500, 2500)))
+    assert "Verdict rank 1 is the straggler, in 2 of 2 steps: it arrives last in 2 of 2 collectives rank 0 waits " in said
+    assert "both run the same 30 ops a step; most of the 2.50 ms that it is later comes at the step's begin what" in said
+
+
+def test_a_rank_that_does_the_same_slower_is_no_straggler(tmp_path, capsys):
+    said = report(tmp_path, capsys, rank(each_us=(100, 100)))
+    assert "straggler" not in said
+    assert (
+        "rank 1 runs the same 30 ops as rank 0, half of them 5.00 times as long or more: it may be its host, and no line of the "
+        "program; record more steps, to tell a slow host from chance"
+    ) in said
+
+
+def test_a_rank_that_is_late_by_chance_is_no_straggler(tmp_path, capsys):
+    said = report(tmp_path, capsys, rank(slow={(0, 7): 3000}))
+    assert "straggler" not in said
+    assert "rank 1 runs the same 30 ops as rank 0, and no place of them is late in each step; record more steps" in said

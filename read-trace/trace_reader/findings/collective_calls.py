@@ -1,0 +1,435 @@
+"""What a program asks of its collectives: how often, how much at a time, in which type, and whether the CPU waits for it."""
+
+import re
+
+import numpy as np
+from trace_reader.analysis.replay.edits import (
+    ONCE,
+    REPLACED,
+    UNSURE,
+    WAITS,
+    Edit,
+    Effect,
+    all_of,
+    dropped,
+    scaled,
+    skipped,
+    without_waits,
+)
+from trace_reader.analysis.trace.collectives import Phase, collective_calls, plain_name
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.findings.fusable import OPTIMIZER_STEP
+from trace_reader.findings.registry import Seen, finding, listed
+from trace_reader.link.backward import backward_passes
+from trace_reader.link.intervals import each_within_ns, merged
+from trace_reader.link.nesting import innermost, outermost
+from trace_reader.link.trace import Trace
+from trace_reader.link.waits import Reason
+from trace_reader.model.rows import Rows, among, once
+from trace_reader.model.slices import Collective, Kind
+from trace_reader.units import count, us
+
+SAME = 0.8  # of the bytes of a pass, that the one before it sends, too
+BUCKET = 25 << 20  # bytes: DistributedDataParallel's default, bucket_cap_mb
+FEWEST, TIMES_AS_MANY = 8, 3  # collectives a step; as many as buckets of that size
+TO_BE_READ = 4096  # bytes at most, of a number that is summed to be looked at
+BEHIND = 8  # ops of the program, at most, between a collective and the wait for it
+LARGE = 1 << 20  # bytes of what counts in float32
+BLOCKS = 8  # a part of what a model is sharded into, that nothing hides
+MORE_PARTS = 4  # of a batch, that would be launched one after the other
+MOSTLY = 0.5  # of the time of a trace's matrix products
+MIN_SHARE = 0.01  # of the path
+GATHERING = re.compile("FSDP::all_gather|FullyShardedDataParallel")
+CONVERSION = frozenset(["aten::to", "aten::_to_copy", "aten::copy_", "aten::float", "aten::clone"])
+OF_THE_OTHERS = "it depends on what the other ranks would get"
+_REDUCES = ("allreduce", "reducescatter")
+
+
+def _is(messages: list[Collective], *kinds: str) -> np.ndarray:
+    """Return of each message whether it is of one of these kinds; one more for no message."""
+    return np.array([plain_name(message.name).startswith(kinds) for message in messages] + [False])
+
+
+def _ops(calls: Rows) -> Rows:
+    """Return the ops of the process group that asked for these collectives."""
+    return Rows(calls.slices, once(calls.op).astype(np.int64))
+
+
+def _share(facts: Facts, calls: Rows) -> float:
+    """Return how much of the path these collectives are, and the ops that ask for them."""
+    path = facts.critical_path
+    if path is None or not len(calls):
+        return 0.0
+    return path.explained_us(Rows(calls.slices, np.sort(np.concatenate([_ops(calls).at, calls.at])))) / path.window_us
+
+
+def _per_step(n: float, facts: Facts) -> float:
+    return n / max(len(facts.steps), 1)
+
+
+def _number(n: float, one: str = "", many: str = "") -> str:
+    """Return a number of a step, and what it counts."""
+    told = f"{n:.0f}" if n >= 10 or n == round(n) else f"{n:.1f}"
+    return f"{told} {one if n == 1 else many or one + 's'}" if one else told
+
+
+def _megabytes(calls: Rows, facts: Facts) -> str:
+    return f"{_per_step(float(calls.bytes.sum()), facts) / 1e6:.1f} MB"
+
+
+def _batched(calls: Rows, keep: int) -> Edit:
+    """Let of each step's collectives only so many ask, which send what all did: the CPU asks less often."""
+    gone = [rows.at[keep:] for _, rows in calls.by(calls.step)]
+    rest = calls.where(among(calls.at, np.sort(np.concatenate(gone))))
+    return dropped(_ops(rest), left_of_gpu=1.0)
+
+
+@finding(
+    "reduced-in-each-pass",
+    "gradients are reduced in each of several backward passes of a step",
+    "the all-reduces of each backward pass, and the optimizer's step behind the last",
+    "Gradients are summed over the ranks after each part of a batch, though only their sum over all parts is used.",
+    "Accumulate first: DistributedDataParallel's no_sync() in all passes but the last (FSDP: set_requires_gradient_sync(False)).",
+    source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
+)
+def _reduced_in_each_pass(trace: Trace, facts: Facts) -> Seen | None:
+    calls, messages = collective_calls(trace)
+    nodes = trace.nodes.where((trace.nodes.made_by >= 0) & (trace.step_at(trace.nodes.start_ns) >= 0))
+    passes = backward_passes(nodes, trace.step_at(nodes.start_ns))
+    calls = calls.where((calls.phase == Phase.BACKWARD) & _is(messages, *_REDUCES)[calls.message])
+    if not len(calls) or not passes.is_again.any():
+        return None
+    optimizer = trace.annotations.where(trace.annotations.is_named(lambda name: name.startswith(OPTIMIZER_STEP)))
+    number = np.searchsorted(passes.start_ns, trace.slices.start_ns[calls.call], "right") - 1
+    gone = []
+    for at in np.flatnonzero(passes.is_again).tolist():
+        before, behind = calls.where(number == at - 1), calls.where(number == at)
+        updated = np.searchsorted(optimizer.start_ns, passes.start_ns[[at - 1, at]])
+        if updated[0] == updated[1] and _in_common(before, behind) >= SAME:
+            gone.append(before.at)
+    if not gone:
+        return None
+    of_gone = calls.where(among(calls.at, np.sort(np.concatenate(gone))))
+    n, left = _per_step(len(of_gone), facts), _per_step(len(calls) - len(of_gone), facts)
+    each = f"{_number(1 + _per_step(len(gone), facts))} backward passes per step, each of which reduces the same gradients"
+    seen = f"{each}: {_number(n + left, 'collective')} of {_megabytes(calls, facts)}, where {_number(left)} would do"
+    return Seen(seen, of_gone, share=_share(facts, of_gone), effect=Effect(dropped(_ops(of_gone))))
+
+
+def _in_common(before: Rows, behind: Rows) -> float:
+    """Return the share of the bytes of the larger one that both send, message by message."""
+    sizes = [dict(zip(*np.unique(rows.bytes, return_counts=True), strict=True)) for rows in (before, behind)]
+    both = sum(int(size) * min(n, sizes[1].get(size, 0)) for size, n in sizes[0].items())
+    return both / max(int(before.bytes.sum()), int(behind.bytes.sum()), 1)
+
+
+@finding(
+    "small-buckets",
+    "a backward pass reduces gradients in many small collectives",
+    "the collectives of the backward pass: their number and their bytes",
+    "Each collective costs the CPU a launch, and the GPUs a meeting, whatever it sends.",
+    "Let larger buckets be reduced at once: DistributedDataParallel's bucket_cap_mb (its default is 25), or one call for a list.",
+    source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
+)
+def _small_buckets(trace: Trace, facts: Facts) -> Seen | None:
+    calls, messages = collective_calls(trace)
+    calls = calls.where((calls.phase == Phase.BACKWARD) & _is(messages, *_REDUCES)[calls.message] & (calls.bytes > TO_BE_READ))
+    n, size, passes = _per_step(len(calls), facts), _per_step(float(calls.bytes.sum()), facts), _passes(trace, facts)
+    buckets = (int(size // BUCKET) + 1) * passes
+    if n < FEWEST * passes or n < TIMES_AS_MANY * buckets:
+        return None
+    text = f"{_number(n, 'collective')} per step in the backward pass, of {size / n / 1e6:.1f} MB on average"
+    text = f"{text}: in buckets of 25 MiB they are {_number(buckets)}"
+    return Seen(text, calls, share=_share(facts, calls), effect=Effect(_batched(calls, round(buckets)), kind=ONCE))
+
+
+@finding(
+    "reduced-late",
+    "gradients are reduced when the backward pass has ended",
+    "the collectives between the last node of the backward pass and the optimizer",
+    "Nothing of the backward pass is left that could run while gradients are sent, and each call costs a launch.",
+    "Reduce them while the backward pass runs, in buckets: DistributedDataParallel does so, or hooks "
+    "(register_post_accumulate_grad_hook). At least send them together: flatten them, or torch.distributed's coalesced calls.",
+    source="https://docs.pytorch.org/docs/stable/notes/ddp.html",
+)
+def _reduced_late(trace: Trace, facts: Facts) -> Seen | None:
+    calls, messages = collective_calls(trace)
+    calls = calls.where((calls.phase == Phase.AFTER) & _is(messages, *_REDUCES)[calls.message])
+    n, size = _per_step(len(calls), facts), _per_step(float(calls.bytes.sum()), facts)
+    if size < LARGE or n < 1:
+        return None
+    backward = trace.linked.where(among(trace.linked.call, trace.calls.at[np.isin(trace.calls.track, trace.backward_tracks)]))
+    # What the backward pass computes hides so much; the last bucket nothing does.
+    hidden = min(_per_step(backward.total_us, facts) / max(_per_step(calls.total_us, facts), 1e-9), 1.0)
+    left = max(1 - hidden, min(BUCKET / size, 1.0))
+    buckets = max(round(size / BUCKET), 1)
+    calls_are = f"{_number(n, 'collective')} of {size / 1e6:.1f} MB per step {'is' if n == 1 else 'are'}"
+    text = f"{calls_are} asked for when the backward pass has ended"
+    ops, edits = _ops(calls), [scaled(calls, left)]
+    if n > buckets:  # a loop over the gradients, with what it does for each
+        spans = [(rows.start_ns.min(), rows.end_ns.max()) for _, rows in ops.by(trace.step_at(ops.start_ns))]
+        edits += [_batched(calls, buckets), skipped((np.array(spans)[:, 0], np.array(spans)[:, 1]), left=buckets / n)]
+    return Seen(text, calls, share=_share(facts, calls), effect=Effect(all_of(*edits), kind=ONCE))
+
+
+def _passes(trace: Trace, facts: Facts) -> float:
+    """Return how many backward passes a step has, on average."""
+    nodes = trace.nodes.where((trace.nodes.made_by >= 0) & (trace.step_at(trace.nodes.start_ns) >= 0))
+    return 1 + _per_step(int(backward_passes(nodes, trace.step_at(nodes.start_ns)).is_again.sum()), facts)
+
+
+@finding(
+    "collective-is-read",
+    "the CPU waits for a collective's result in each step",
+    "a small all-reduce or a barrier, and the cudaStreamSynchronize or copy behind it",
+    "A number is summed over the ranks and read by the CPU, or the ranks meet at a barrier: the CPU waits for the GPU and for "
+    "the slowest rank, and only then launches what comes next.",
+    "Do it every so many steps, all numbers in one call (torch.stack first), and read them a step later, or not at all; leave "
+    "out barriers.",
+)
+def _collective_is_read(trace: Trace, facts: Facts) -> Seen | None:
+    calls, _ = collective_calls(trace)
+    small = calls.where((calls.phase != Phase.BACKWARD) & (calls.bytes <= TO_BE_READ))
+    waits = trace.waits.where((trace.waits.reason == Reason.SYNCHRONIZE) | (trace.waits.reason == Reason.COPY))
+    waits = waits.where(trace.step_at(waits.start_ns) >= 0)
+    if not len(small) or not len(waits):
+        return None
+    ops = _ops(small)
+    outer = trace.outer_ops
+    read, waiting = [], []
+    for (track,), mine in ops.by(ops.track):
+        own, there = waits.where(waits.track == track), outer.where(outer.track == track)
+        if not len(own):
+            continue
+        behind = np.minimum(np.searchsorted(own.end_ns, mine.start_ns), len(own) - 1)
+        wait_ns = own.start_ns[behind]
+        between = np.searchsorted(there.start_ns, wait_ns) - np.searchsorted(there.start_ns, mine.start_ns, "right")
+        is_read = (own.end_ns[behind] >= mine.start_ns) & (between <= BEHIND) & (
+            trace.step_at(mine.start_ns) == trace.step_at(wait_ns)
+        )  # fmt: skip
+        read.append(mine.at[is_read])
+        waiting.append(own.at[behind[is_read]])
+    if not read or len(np.concatenate(read)) < len(facts.steps):
+        return None
+    asked = Rows(trace.slices, np.sort(np.concatenate(read)))
+    waited = waits.where(among(waits.at, once(np.concatenate(waiting))))
+    items = innermost(trace.slices, trace.parent, waited.at, trace.slices.are_named(Kind.OP, "aten::item".__eq__))
+    gone = Rows(trace.slices, outermost(trace.slices, once(np.concatenate([asked.at, items[items >= 0]])).astype(np.int64)))
+    n, waited_us = _per_step(len(asked), facts), _per_step(waited.total_us, facts)
+    text = f"{_number(n, 'small collective')} per step, whose results the CPU waits for: {us(waited_us)} in each"
+    path = facts.critical_path
+    share = path.after_waits_us(waited) / path.window_us + _share(facts, small) if path is not None else 0.0
+    effect = Effect(all_of(dropped(gone), without_waits(waited)), kind=WAITS)
+    return Seen(text, asked, share=min(share, 1.0), effect=effect)
+
+
+@finding(
+    "sync-batch-norm",
+    "small collectives around each BatchNorm",
+    "SyncBatchNorm's ops, and the all-gather and all-reduce in them",
+    "SyncBatchNorm lets the ranks meet in each layer, forward and backward, for a few numbers.",
+    "If a rank's own batch is large enough for its statistics (some dozens), take BatchNorm, or GroupNorm, which needs none.",
+    source="https://docs.pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html",
+)
+def _sync_batch_norm(trace: Trace, facts: Facts) -> Seen | None:
+    calls, _ = collective_calls(trace)
+    is_norm = trace.slices.are_named(Kind.OP, lambda name: "SyncBatchNorm" in name)
+    calls = calls.where(innermost(trace.slices, trace.parent, calls.op, is_norm) >= 0)
+    if not len(calls):
+        return None
+    text = f"{_number(_per_step(len(calls), facts), 'collective')} per step in SyncBatchNorm, of {us(calls.median_us)} (median)"
+    return Seen(text, calls, share=_share(facts, calls), effect=Effect(dropped(_ops(calls))))
+
+
+@finding(
+    "gathered-again",
+    "parameters are gathered in the forward pass, and again in the backward pass",
+    "the all-gathers of both passes, with equal sizes",
+    "FSDP frees a layer's gathered parameters behind its forward pass and gathers them anew in the backward pass.",
+    "If the memory is there, keep them: fully_shard(..., reshard_after_forward=False), or SHARD_GRAD_OP of the older FSDP.",
+    source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
+)
+def _gathered_again(trace: Trace, facts: Facts) -> Seen | None:
+    calls, messages = collective_calls(trace)
+    around = trace.slices.are_named(Kind.ANNOTATION, GATHERING.match) | trace.slices.are_named(Kind.OP, GATHERING.match)
+    gathers = calls.where(_is(messages, "allgather")[calls.message] & (calls.bytes >= LARGE))
+    gathers = gathers.where(innermost(trace.slices, trace.parent, gathers.op, around) >= 0)
+    forward, backward = (gathers.where(gathers.phase == phase) for phase in (Phase.FORWARD, Phase.BACKWARD))
+    again = backward.where(among(backward.message, once(forward.message)))
+    if not len(again) or not len(facts.steps):
+        return None
+    n = _number(_per_step(len(again), facts), "all-gather")
+    text = f"{n} per step of what the forward pass gathered before; to keep it takes {_megabytes(again, facts)} more"
+    # What FSDP does around each: it copies shards in, and parameters out.
+    spans = np.flatnonzero(around & np.isin(trace.slices.track, trace.backward_tracks))
+    gone = Rows(trace.slices, outermost(trace.slices, once(np.concatenate([spans, again.op])).astype(np.int64)))
+    return Seen(text, again, share=_share(facts, again), effect=Effect(dropped(gone)))
+
+
+@finding(
+    "sharded-as-one",
+    "all parameters are gathered in one collective, before anything is computed",
+    "one large all-gather, and one reduce-scatter per step",
+    "The model is sharded as one unit: nothing can be computed while its parameters come, nor while its gradients go.",
+    "Shard each block for itself (fully_shard on the blocks, then on the model): the next block's parameters come meanwhile.",
+    source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
+)
+def _sharded_as_one(trace: Trace, facts: Facts) -> Seen | None:
+    calls, messages = collective_calls(trace)
+    large = calls.where(calls.bytes >= LARGE)
+    gathers = large.where(_is(messages, "allgather")[large.message])
+    scatters = large.where(_is(messages, "reducescatter")[large.message])
+    forward = gathers.where(gathers.phase == Phase.FORWARD)
+    if not facts.steps or not len(forward) == len(scatters) == len(facts.steps):
+        return None
+    both = large.where(among(large.at, np.sort(np.concatenate([gathers.at, scatters.at]))))
+    text = f"1 all-gather in the forward pass and 1 reduce-scatter per step, {_megabytes(gathers, facts)} gathered"
+    computed_us = facts.gpu_time.compute_us if facts.gpu_time else 0.0
+    left = max(1 - computed_us / max(both.total_us, 1e-9), 1 / BLOCKS)
+    return Seen(text, both, share=_share(facts, both), effect=Effect(scaled(both, left), kind=UNSURE))
+
+
+@finding(
+    "collectives-in-float32",
+    "float32 is sent between GPUs that compute in 16 bits",
+    "the type of the collectives' messages, beside that of the matrix products",
+    "Twice the bytes are sent that the computation works with.",
+    "Send 16 bits: convert after a gather, not before; of gradients DistributedDataParallel's bf16_compress_hook, FSDP's "
+    "MixedPrecisionPolicy(reduce_dtype=torch.bfloat16). Sums in 16 bits are less exact.",
+    source="https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html",
+)
+def _collectives_in_float32(trace: Trace, facts: Facts) -> Seen | None:
+    calls, messages = collective_calls(trace)
+    wide = np.array([message.dtype == "Float" for message in messages] + [False])
+    calls = calls.where(wide[calls.message] & (calls.bytes >= LARGE))
+    products = [kernel for kernel in facts.kernels if kernel.decoded.work == "GEMM"]
+    narrow_us = sum(kernel.total_us for kernel in products if kernel.decoded.dtype in ("bf16", "fp16"))
+    if not len(calls) or narrow_us <= MOSTLY * sum(kernel.total_us for kernel in products):
+        return None
+    kinds = listed(sorted({messages[number].name for number in once(calls.message).tolist()}))
+    n = _number(_per_step(len(calls), facts), "collective")
+    text = f"{n} of {_megabytes(calls, facts)} per step in float32 ({kinds}), beside matrix products in 16 bits"
+    around = _conversions_around(trace, calls.where(calls.phase == Phase.FORWARD))
+    effect = Effect(all_of(scaled(calls, 0.5), dropped(around)))
+    return Seen(text, calls, share=_share(facts, calls), effect=effect)
+
+
+def _conversions_around(trace: Trace, calls: Rows) -> Rows:
+    """Return the ops right before and behind these collectives that convert or copy, where a kernel says that it converts."""
+    outer, found = trace.outer_ops, []
+    for (track,), mine in _ops(calls).by(_ops(calls).track):
+        there = outer.where(outer.track == track)
+        at = np.searchsorted(there.start_ns, mine.start_ns, "right") - 1
+        for beside in (at - 1, at + 1):
+            near = there.at[np.clip(beside, 0, len(there) - 1)]
+            found.append(near[among(near, there.where(there.is_named(CONVERSION.__contains__)).at)])
+    return Rows(trace.slices, once(np.concatenate([np.zeros(0, np.int64), *found])).astype(np.int64))
+
+
+@finding(
+    "buffers-broadcast",
+    "buffers are broadcast before each forward pass",
+    "c10d::broadcast_ in DistributedDataParallel.forward",
+    "DistributedDataParallel sends rank 0's buffers, such as BatchNorm's statistics, to all ranks in each step.",
+    "In training nothing reads a BatchNorm's running statistics: broadcast_buffers=False, and send them once before evaluation.",
+    source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
+)
+def _buffers_broadcast(trace: Trace, facts: Facts) -> Seen | None:
+    calls, messages = collective_calls(trace)
+    calls = calls.where(_is(messages, "broadcast")[calls.message] & (calls.phase == Phase.FORWARD))
+    spans = trace.slices.are_named(Kind.ANNOTATION, re.compile("DistributedDataParallel.forward").match)
+    spans |= trace.slices.are_named(Kind.OP, re.compile("DistributedDataParallel.forward").match)
+    calls = calls.where(innermost(trace.slices, trace.parent, calls.op, spans) >= 0)
+    if len(calls) < len(facts.steps) or not len(calls):
+        return None
+    text = f"{_number(_per_step(len(calls), facts), 'broadcast')} per step before the forward pass, of {_megabytes(calls, facts)}"
+    return Seen(text, calls, share=_share(facts, calls), effect=Effect(dropped(_ops(calls))))
+
+
+@finding(
+    "unused-parameters",
+    "a map of whole numbers is reduced behind each backward pass",
+    "an all-reduce of type Int, with one number for each parameter",
+    "DistributedDataParallel looks for parameters that got no gradient: it goes through the graph after each forward pass, and "
+    "the ranks tell each other.",
+    "If each step uses all parameters, leave find_unused_parameters out.",
+    source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
+)
+def _unused_parameters(trace: Trace, facts: Facts) -> Seen | None:
+    calls, messages = collective_calls(trace)
+    whole = np.array([message.dtype == "Int" for message in messages] + [False])
+    calls = calls.where(whole[calls.message] & _is(messages, "allreduce")[calls.message] & (calls.phase == Phase.BACKWARD))
+    if len(calls) < len(facts.steps) or not len(calls):
+        return None
+    text = f"{_number(_per_step(len(calls), facts), 'all-reduce')} of whole numbers per step in the backward pass"
+    return Seen(text, calls, share=_share(facts, calls), no_effect="the search through the graph is in no op")
+
+
+@finding(
+    "stages-in-turn",
+    "a rank waits in a receive for most of a step, for a few large messages",
+    "ncclDevKernel_SendRecv, and what runs beside it on each rank",
+    "The ranks are stages of a pipeline, and few parts of a batch are on their way: while one stage works, the others wait.",
+    "Cut the batch into more parts (micro-batches), so that each stage has one while the others have theirs.",
+    source="https://docs.pytorch.org/docs/stable/distributed.pipelining.html",
+)
+def _stages_in_turn(trace: Trace, facts: Facts) -> Seen | None:
+    """Of p stages and m parts a step takes (m + p - 1) / m times what one without waits does: GPipe (2019), section 2."""
+    calls, messages = collective_calls(trace)
+    calls = calls.where(calls.bytes >= LARGE)
+    sends, receives = (calls.where(_is(messages, kind)[calls.message]) for kind in ("send", "recv"))
+    path, times = facts.critical_path, facts.gpu_time
+    if path is None or times is None or not facts.steps or not len(receives):
+        return None
+    stages = max((message.group_size or 0 for message in messages), default=0)
+    peers = {messages[number].peer for number in once(np.concatenate([sends.message, receives.message])).tolist()}
+    parts = max(len(rows) for rows in (sends, receives)) / len(facts.steps) / max(len(peers - {None}), 1)
+    exposed = times.exposed_communication_us / times.window_us
+    if stages < 2 or parts >= 2 * stages or exposed < 0.1:
+        return None
+    now, then = ((m + stages - 1) / m for m in (max(parts, 1), 4 * stages))
+    text = (
+        f"{count(round(parts), 'part')} of a batch per step between {stages} stages; {us(_per_step(receives.total_us, facts))} "
+        f"of a step in receives"
+    )
+    next = (
+        f"Cut the batch into more parts (micro-batches): with {4 * stages}, by the formula of the bubble, (m + p - 1) / m for m "
+        f"parts and p stages, a step takes {then / now:.2f} times as long, if a part is as efficient."
+    )
+    asking_us = _asking_us(trace, facts) / max(parts, 1)
+    if MORE_PARTS * asking_us > path.window_us / max(len(facts.steps) - trace.steps_left_out, 1):
+        why = f"the CPU takes {us(asking_us)} to launch a part: {MORE_PARTS} of them may take longer than the step does now"
+        return Seen(text, receives, next, share=exposed, no_effect=why)
+    # With ever more parts, nobody waits.
+    return Seen(text, receives, next, share=exposed, effect=Effect(dropped(_ops(receives)), kind=REPLACED))
+
+
+def _asking_us(trace: Trace, facts: Facts) -> float:
+    """Return how long the CPU is in ops that wait for nothing, in a step (us)."""
+    ops = trace.outer_ops.where(trace.outer_ops.track == trace.steps.track[0])
+    backward = trace.outer_ops.where(np.isin(trace.outer_ops.track, trace.backward_tracks))
+    waits = merged(trace.waits.start_ns, trace.waits.end_ns)
+    both = [rows.total_us - float(each_within_ns(rows.start_ns, rows.end_ns, waits).sum()) / 1000 for rows in (ops, backward)]
+    return _per_step(sum(both), facts)
+
+
+@finding(
+    "uneven-exchange",
+    "an all-to-all in which ranks send and receive unequal amounts",
+    "the numbers of elements in and out of all_to_all",
+    "The rank with the most takes longest, and all wait for it: experts, or keys, are not shared out evenly.",
+    "Balance what the ranks get: a loss that balances experts, a capacity, or another assignment.",
+)
+def _uneven_exchange(trace: Trace, facts: Facts) -> Seen | None:
+    calls, messages = collective_calls(trace)
+    calls = calls.where(_is(messages, "alltoall")[calls.message])
+    apart = np.array([
+        max(m.elements_in or 0, m.elements_out or 0) / max(min(m.elements_in or 0, m.elements_out or 0), 1) for m in messages
+    ] + [1.0])  # fmt: skip
+    uneven = calls.where(apart[calls.message] >= 1.2)
+    if not len(calls) or 2 * len(uneven) < len(calls):
+        return None
+    n, every = (_per_step(len(rows), facts) for rows in (uneven, calls))
+    times = apart[once(uneven.message)].max()
+    text = f"{_number(n)} of {_number(every, 'all-to-all')} per step, with up to {times:.1f} times as much one way as the other"
+    return Seen(text, uneven, share=_share(facts, uneven), no_effect=OF_THE_OTHERS)
