@@ -1,9 +1,12 @@
 """What a program asks of its collectives: each finding with its words, and a trace that differs in what it hangs on."""
 
 import pytest
-from reader_helpers.events import GEMM, annotation, call, kernel, launch, on, op, step, write
-from trace_reader import read
-from trace_reader.analysis.trace.collectives import OF_COLLECTIVES
+from reader_helpers.events import GEMM, SGEMM, annotation, call, kernel, launch, on, op, step, write
+from trace_reader import load, read
+from trace_reader.analysis.replay.edits import Edited
+from trace_reader.analysis.replay.replay import Replay
+from trace_reader.analysis.trace.collectives import OF_COLLECTIVES, collective_calls
+from trace_reader.findings import collective_calls as collective_calls_of
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 MB = 1 << 20
@@ -166,6 +169,43 @@ CASES = {
 }
 
 
+SILENT = {
+    "ten buckets of the default's size": (
+        "small-buckets", [step(0, 0, 1000), *behind_a_pass(*many(10, size=24 * MB))]
+    ),
+    "a gather behind the backward pass": (
+        "reduced-late", [step(0, 0, 1000), *behind_a_pass(), *asked(1, 300, 100, "_allgather_base", 64 * MB)]
+    ),
+    "a reduction by a hook, on the thread of the backward pass": (
+        "reduced-late", [step(0, 0, 1000), *behind_a_pass(), *on(2, *asked(1, 300, 100, size=64 * MB)[:2]),
+                         asked(1, 300, 100, size=64 * MB)[2]]
+    ),
+    "a wait with much between": (
+        "collective-is-read", [*read_by_the_cpu(), *(op("aten::add", 220 + 5 * k, 4) for k in range(9))]
+    ),
+    "a wait before the collective": (
+        "collective-is-read", [step(0, 0, 1000), launch(5, 8), kernel(GEMM, 10, 100, 8), *asked(1, 200, 80, size=4),
+                               call("cudaStreamSynchronize", 60, 60, 99), launch(400, 90), kernel(GEMM, 410, 300, 90)]
+    ),
+    "a small reduction in the backward pass": (
+        "collective-is-read", [step(0, 0, 1000), *behind_a_pass(*asked(1, 100, 40, size=4)),
+                               *on(2, call("cudaStreamSynchronize", 120, 40, 99)), launch(400, 90), kernel(GEMM, 410, 300, 90)]
+    ),
+    "a wait for gradients": (
+        "collective-is-read", [step(0, 0, 1000), *asked(1, 200, 80), call("cudaStreamSynchronize", 310, 40, 99), launch(400, 90),
+                               kernel(GEMM, 410, 300, 90)]
+    ),
+    "float32 all through": ("collectives-in-float32", beside_products("Float", SGEMM)),
+    "a little float32": (
+        "collectives-in-float32", [step(0, 0, 400), *asked(1, 10, 100), *asked(2, 10, 100, size=4096)[:2], launch(130, 3),
+                                   kernel(SGEMM, 140, 100, 3)]
+    ),
+    "a receive behind compute": (
+        "stages-in-turn", [*stages(1), launch(1, 77), kernel(GEMM, 5, 900, 77)]
+    ),
+}  # fmt: skip
+
+
 def found(tmp_path, events):
     facts = read(write(tmp_path / "t.json", *events))
     assert not facts.failed
@@ -186,6 +226,31 @@ def test_a_finding_says_what_it_saw(tmp_path, slug):
 def test_a_finding_is_silent_without_its_evidence(tmp_path, slug):
     _, _, events = CASES[slug]
     assert slug not in found(tmp_path, events)
+
+
+@pytest.mark.parametrize("what", SILENT)
+def test_what_is_like_it_is_not_it(tmp_path, what):
+    slug, events = SILENT[what]
+    assert slug not in found(tmp_path, events)
+
+
+def test_a_pipeline_that_launches_slowly_is_promised_nothing(tmp_path):
+    told = found(tmp_path, [*stages(1), op("aten::mm", 300, 260)])["stages-in-turn"]
+    assert told.gain_unknown_because == (
+        "the CPU takes 266.0 µs to launch a part: 4 of them may take longer than the step does now"
+    )
+
+
+def test_larger_buckets_leave_the_bytes_and_a_few_calls(tmp_path):
+    """Of ten calls of 6 each, one is left: 54 less on the CPU, and all kernels."""
+    events = [e for k in range(3) for e in (step(k, 500 * k, 490), *many(10, ts=500 * k + 60, first=100 * k + 1))]
+    trace = load(write(tmp_path / "t.json", *events))
+    calls, _ = collective_calls(trace)
+    replay = Replay(trace)
+    edited = Edited(replay, replay.nodes.after_ns)
+    collective_calls_of._batched(calls, 1)(edited)
+    assert replay.play().step_us - edited.play().step_us == pytest.approx(54, abs=1)
+    assert edited.left.tolist() == [1.0] * len(replay.work)
 
 
 def test_what_sequence_parallelism_gathers_in_both_passes_are_no_parameters(tmp_path):

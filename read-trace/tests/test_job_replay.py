@@ -5,12 +5,13 @@ import json
 import math
 from pathlib import Path
 
+import msgspec
 import pytest
 from reader_helpers import RECORDINGS
 from reader_helpers.events import GEMM, call, document, kernel, op, step
 from trace_reader import cli, load
 from trace_reader.analysis.jobs.collective_matching import match
-from trace_reader.analysis.jobs.job_facts import job_facts
+from trace_reader.analysis.jobs.job_facts import JobFinding, job_facts
 from trace_reader.analysis.jobs.job_replay import JobReplay
 from trace_reader.analysis.jobs.job_what_if import job_what_if
 from trace_reader.analysis.jobs.rank_summary import RankSummary
@@ -18,9 +19,10 @@ from trace_reader.analysis.replay.edits import Edited
 from trace_reader.analysis.replay.replay import Replay
 from trace_reader.analysis.replay.what_if import Gain, parse_change
 from trace_reader.analysis.trace.step_facts import step_period_us
-from trace_reader.commands.read_job import read_rank
+from trace_reader.commands.read_job import play_job, read_rank
 from trace_reader.commands.write_page import page_of_job
 from trace_reader.report.document import Style
+from trace_reader.report.job_report import found_in
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 SEVERAL = RECORDINGS / "several_gpus"
@@ -435,3 +437,46 @@ def test_a_changed_job_is_no_shorter_than_what_its_gpus_still_do():
     """Of the estimate's low end 22% go; its GPUs take 25.8 ms."""
     changed = asked(JOBS["data_parallel_slow30"], "graph")
     assert changed.changed_low_us == pytest.approx(25_053.3, abs=1) and changed.changed_low_us > 0.97 * 25_828
+
+
+def transferring(folder, asks=4):
+    """Two ranks: in each step of 1000 the GPU computes 100 and sends for 800, asked for so often, and the CPU waits for it."""
+    paths = []
+    for rank in range(2):
+        events = []
+        for k in range(4):
+            at = 1000 * k
+            events += [step(k, at, 990), op("aten::mm", at + 1, 20), call("cudaLaunchKernel", at + 5, 5, 1000 * k + 1)]
+            events += [kernel(GEMM, at + 12, 100, 1000 * k + 1)]
+            for n in range(asks):
+                events += [
+                    op("c10d::allreduce_", at + 30 + 9 * n, 8),
+                    call("cudaLaunchKernel", at + 32 + 9 * n, 5, 1000 * k + 2 + n),
+                ]
+                events += [all_reduce(1000 * k + 2 + n, at + 112 + 800 / asks * n, 800 / asks, (0, 1))]
+            events += [call("cudaDeviceSynchronize", at + 100, 815, 1000 * k + 900)]
+        config = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": 2, "ranks": [0, 1]}]
+        header = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2, "pg_config": config}}
+        header["plain_step_us"] = {"median": 1000, "low": 1000, "high": 1000}
+        (folder / f"t_rank{rank}.json").write_text(json.dumps(document(*events, **header)))
+        paths.append(str(folder / f"t_rank{rank}.json"))
+    return paths
+
+
+def test_communication_is_told_with_what_a_step_saves_without_it_and_with_half(tmp_path, capsys):
+    job, _, _ = play_job(transferring(tmp_path))
+    (one,) = job.communication
+    assert (one.name, one.phase, one.asked_by, one.calls, one.gone.low) == ("allreduce", "forward", "", 4, one.gone.high)
+    assert one.gone.high == pytest.approx(0.8, abs=0.03) and one.half.high == pytest.approx(0.4, abs=0.03)
+    assert cli.main([str(tmp_path)]) == 0
+    assert "\nCommunication (of a rank, per step; what the job's step saves without it, and at\nhalf its bytes)\n" in (
+        capsys.readouterr().out
+    )
+
+
+def test_what_is_asked_of_collectives_stands_before_generic_advice(tmp_path):
+    job, _, _ = play_job(transferring(tmp_path))
+    every = ("many-small-kernels", 0.8), ("small-buckets", 0.2), ("unused-parameters", None), ("hotspot", None)
+    found = tuple(JobFinding(slug, (0, 1), "", "", 0.1, Gain(most - 0.1, most) if most else None) for slug, most in every)
+    told = found_in(msgspec.structs.replace(job, findings=found))
+    assert [one.slug for one in told] == ["small-buckets", "unused-parameters", "many-small-kernels"]

@@ -2,11 +2,13 @@
 
 import json
 
+import msgspec
 import pytest
-from reader_helpers.events import GEMM, kernel, launch, op, step
+from reader_helpers.events import GEMM, call, kernel, launch, op, step
 from test_job import collective, header
 from trace_reader import cli, load
 from trace_reader.analysis.jobs.rank_difference import AT_A_PLACE, BEGINS, NOT_LATER, OTHER_WORK, SLOWER, rank_difference
+from trace_reader.commands.read_job import play_job
 
 OPS, PERIOD = 30, 10_000
 
@@ -16,21 +18,26 @@ def write(path, *events, **more):
     return str(path)
 
 
-def rank(each_us=(20, 20), begins_us=(0, 0), slow=None, ops=OPS, names=None, shapes=None, kernel_us=10):
-    """Two steps of equal ops, each of so many µs, one after the other; behind them all ranks meet."""
+def rank(each_us=(20, 20), begins_us=(0, 0), slow=None, ops=OPS, names=None, shapes=None, kernel_us=10, waits=False):
+    """Two steps of equal ops, each of so many µs, one after the other; behind them all ranks meet, until 6000. The CPU may wait
+    for that.
+    """
     events = []
     for number, (each, begins) in enumerate(zip(each_us, begins_us, strict=True)):
-        start = PERIOD * number
+        start = free = (6100 if waits else PERIOD) * number
         at = start + 10 + begins
         for k in range(ops):
             took = each + (slow or {}).get((number, k), 0)
             name, dims = (names or {}).get(k, "aten::mm"), (shapes or {}).get(k, [[8, 8], [8, 8]])
             events.append(op(name, at, took, **{"Input Dims": dims, "Input type": ["float", "float"]}))
             n = 100 * number + k
-            events += [launch(at + 2, n), kernel(GEMM, at + 8, kernel_us, n)]
-            at += took
-        events += collective(1000 + number, at + 30, start + 6000 - at, ranks=(0, 1), launched=at + 5)
-        events.append(step(number, start, at + 10 - start))
+            events += [launch(at + 2, n), kernel(GEMM, max(at + 8, free), kernel_us, n)]
+            free, at = max(at + 8, free) + kernel_us, at + took
+        meets_us = max(at + 30, free)
+        events += collective(1000 + number, meets_us, start + 6000 - meets_us, ranks=(0, 1), launched=at + 5)
+        if waits:
+            events.append(call("cudaDeviceSynchronize", at + 10, start + 6010 - at - 10, 2000 + number))
+        events.append(step(number, start, 6050 if waits else at + 10 - start))
     return events
 
 
@@ -100,3 +107,29 @@ def test_a_rank_that_is_late_by_chance_is_no_straggler(tmp_path, capsys):
     said = report(tmp_path, capsys, rank(slow={(0, 7): 3000}))
     assert "straggler" not in said
     assert "rank 1 runs the same 30 ops as rank 0, and no place of them is late in each step; record more steps" in said
+
+
+def test_a_rank_that_is_hardly_slower_is_told_without_a_number(tmp_path, capsys):
+    said = report(tmp_path, capsys, rank(each_us=(20.8, 20.8)))
+    assert "times as long" not in said and "straggler" not in said
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_one"), [("cpu", False), ("unknown", False), ("compute", False), ("input", True), ("gap", True)]
+)
+def test_who_waits_for_its_input_is_a_straggler_though_its_ops_are_slower(tmp_path, cause, is_one):
+    both = enumerate((rank(), rank(each_us=(100, 100))))
+    job, _, _ = play_job([write(tmp_path / f"t_rank{n}.json", *one, **header(n, 2)) for n, one in both])
+    assert job.difference.kind == SLOWER
+    job = msgspec.structs.replace(job, late=msgspec.structs.replace(job.late, cause=cause))
+    assert (job.straggler is not None) is is_one
+
+
+def test_who_computes_other_shapes_could_share_them_out(tmp_path):
+    """Rank 1 computes 4800 of 6000, rank 0 300: nearly all of that could go, or half of it go to the other."""
+    shapes = {k: [[64, 8], [8, 8]] for k in range(OPS)}
+    measured = {"plain_step_us": {"median": 6100, "low": 6100, "high": 6100}}
+    both = enumerate((rank(waits=True), rank(shapes=shapes, kernel_us=160, waits=True)))
+    job, _, _ = play_job([write(tmp_path / f"t_rank{n}.json", *one, **header(n, 2), **measured) for n, one in both])
+    assert (job.late.cause, job.difference.kind) == ("compute", OTHER_WORK)
+    assert job.late_gain.low == pytest.approx(job.late_gain.high / 2, abs=0.02) and job.late_gain.high > 0.6

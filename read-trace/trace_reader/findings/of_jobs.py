@@ -9,8 +9,8 @@ from trace_reader.analysis.jobs.job_facts import CommunicationPlace, JobFacts, J
 from trace_reader.analysis.jobs.job_run import JobRun
 from trace_reader.analysis.jobs.rank_difference import OTHER_WORK, RankDifference, rank_difference
 from trace_reader.analysis.replay.edits import AS_PLAYED, BANDS, Edited, Effect, dropped, scaled
-from trace_reader.analysis.replay.plain_run import GPU_MARGIN, UNKNOWN
-from trace_reader.analysis.replay.what_if import OF_THE_CPU_ALONE, PLAIN, Gain, subsets, together, told
+from trace_reader.analysis.replay.plain_run import UNKNOWN
+from trace_reader.analysis.replay.what_if import PLAIN, Gain, subsets, together, told
 from trace_reader.analysis.trace.collectives import PHASES, Phase, collective_calls
 from trace_reader.findings import MOST_CHOICES, NAMING, WIDEST, Choice, Choices, Reading, too_wide
 from trace_reader.link.nesting import innermost
@@ -153,12 +153,7 @@ class PlayedJob:
             low = max(min(least), 0.0)
             return Gain(low, max(*most, low)), busy_us
         kind = min((effect.kind for effect in effects.values()), key=lambda kind: BANDS[kind][0])
-        gain = told([max(one, 0.0) for one in least], [max(one, 0.0) for one in most], kind, PLAIN)
-        if kind in OF_THE_CPU_ALONE and self.job.plain.high_us:  # what the GPUs compute and send stays
-            stays_us = max((rank.compute_us + rank.exposed_transfer_us) / max(rank.steps, 1) for rank in self.job.ranks)
-            bound = max(1 - stays_us * (1 - GPU_MARGIN) / self.job.plain.high_us, *most, 0.0)
-            gain = msgspec.structs.replace(gain, low=min(gain.low, bound), high=min(gain.high, bound))
-        return gain, busy_us
+        return told([max(one, 0.0) for one in least], [max(one, 0.0) for one in most], kind, PLAIN), busy_us
 
 
 def _askers(trace: Trace, calls: Rows) -> list[str]:

@@ -16,7 +16,6 @@ from trace_reader.names.kernel_names import is_collective
 AT_A_PLACE, OTHER_WORK, SLOWER, NOT_LATER = "at a place", "other work", "slower", "not later"
 PLACES, MOST_OF_IT = 3, 0.5  # so many places, with so much of what it is later by, are places
 FEWEST_OPS = 20  # a step, of which most can be slower
-SHORTEST_US = 1.0  # of an op, that says how much slower a rank is
 BEGINS = "the step's begin"
 
 
@@ -58,7 +57,7 @@ def rank_difference(late: Trace, other: Trace, rank: int, of_gpu: bool) -> RankD
             longer_us = float(mine_us.sum() - theirs_us.sum())
             return RankDifference(OTHER_WORK, rank, len(names) - names.count(BEGINS), longer_us, 1.0, place)
         later.append(mine_us - theirs_us)
-        long = theirs_us >= SHORTEST_US
+        long = theirs_us > 0
         ratios.append(median(mine_us[long] / theirs_us[long]) if long.any() else 1.0)
         ops = len(names) - names.count(BEGINS)
     if ops < FEWEST_OPS or len({len(one) for one in later}) > 1:
