@@ -789,7 +789,7 @@ def test_a_dask_cluster_tells_the_same(tmp_path, capsys, cluster):
     paths = three(tmp_path)
     assert cli.main([*paths, "--json"]) == 0
     here = capsys.readouterr().out.replace(
-        "a rank has fewer than two steps", "a job of more than 32.0 MiB is played again by --what_if alone"
+        "a rank has fewer than two steps", "a job that a cluster reads is played again by --what_if alone"
     )
     assert cli.main([*paths, "--json", "--scheduler", cluster.scheduler_address]) == 0
     assert capsys.readouterr().out == here

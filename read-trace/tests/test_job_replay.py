@@ -1,6 +1,7 @@
 """The ranks of a job played again together: made ranks with times worked out by hand, recorded jobs, and the command."""
 
 from collections import defaultdict
+import gzip
 import json
 import math
 from pathlib import Path
@@ -324,16 +325,29 @@ def test_a_measured_step_of_a_job_is_told_with_its_rounds_where_they_are_far_apa
 
 
 def test_a_large_job_is_not_played_for_its_report(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("trace_reader.commands.read_job.IN_PARALLEL_BYTES", 1000)
+    monkeypatch.setattr("trace_reader.commands.read_job.HELD_BYTES", 1000)
     for measured in (False, True):
         told = [{"low": 7900, "median": 7900 + 50 * rank, "high": 8000} if measured else {} for rank in range(2)]
         paths = job(tmp_path, 2000, 8000, launch_us=4.7, plain_step_us=told)
         assert cli.main(paths) == 0
         said = " ".join(capsys.readouterr().out.split())
         assert "what it costs: --what_if 'rank 1 like 0'" in said
-        unknown = "is not known: a job of more than 1000 B is played again by --what_if alone"
+        unknown = "is not known: a job of more than 1000 B, or 64 ranks, is played again by --what_if alone"
         assert ("a step takes 7.95 ms without the profiler, 8.04 ms recorded" in said) is measured
         assert (unknown in said) is not measured
+
+
+def test_a_zipped_job_is_as_large_as_what_it_holds(tmp_path, capsys, monkeypatch):
+    """Some 5 kB in all, of which 1 is left when they are zipped: sixteen times that is more than the 10 that would be held."""
+    monkeypatch.setattr("trace_reader.commands.read_job.HELD_BYTES", 10_000)
+    paths = job(tmp_path, 2000, 8000, launch_us=4.7)
+    assert sum(Path(path).stat().st_size for path in paths) < 10_000 and cli.main(paths) == 0
+    assert "is played again by --what_if alone" not in capsys.readouterr().out
+    zipped = [f"{path}.gz" for path in paths]
+    for path, target in zip(paths, zipped, strict=True):
+        Path(target).write_bytes(gzip.compress(Path(path).read_bytes()))
+    assert 10_000 / 16 < sum(Path(path).stat().st_size for path in zipped) < 10_000 and cli.main(zipped) == 0
+    assert "is played again by --what_if alone" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_page_of_a_job_offers_its_changes(tmp_path, monkeypatch):

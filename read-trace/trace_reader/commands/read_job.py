@@ -39,6 +39,8 @@ from trace_reader.system.terminal import say_note
 from trace_reader.units import human_bytes, natural
 
 ENDINGS = (".json", ".json.gz", ".pftrace", ".sqlite")
+HELD_BYTES, MOST_HELD = 512 << 20, 64  # of all files' JSON, and ranks, up to which a job is held as a whole and played again
+ZIPPED = 16  # times as large unzipped, about
 HEAD_BYTES = 1 << 20  # of a file, in which the header is, where it stands first
 IN_PARALLEL_BYTES = 32 << 20  # of all files, from which on starting processes takes less time than it saves
 MOST_LISTED = 10_000  # files of folders in a folder
@@ -216,9 +218,11 @@ def play_job(
     """As `read_job`; a job of which all can be held at once is played again, and its facts say what a step takes without the
     profiler and what its findings' advice saves.
     """
-    if scheduler is not None or sum(map(size_of, paths)) >= IN_PARALLEL_BYTES:
+    json_bytes = sum(size_of(path) * (ZIPPED if path.endswith(".gz") else 1) for path in paths)
+    if scheduler is not None or json_bytes > HELD_BYTES or len(paths) > MOST_HELD:
         job, errors = read_job(paths, steps_from, scheduler)
-        because = f"a job of more than {human_bytes(IN_PARALLEL_BYTES)} is played again by --what_if alone"
+        large = f"of more than {human_bytes(HELD_BYTES)}, or {MOST_HELD} ranks,"
+        because = f"a job {large if scheduler is None else 'that a cluster reads'} is played again by --what_if alone"
         return without_gains(job, because), errors, None
     read: dict[str, Reading] = {}
     found = [

@@ -147,7 +147,8 @@ class PlayedJob:
                 if edit is not None:
                     edit(ranks[place])
 
-        least, _ = self._run.changed(lambda ranks: change(ranks, False), like)
+        is_sure = not effects or any(effect.least is not None for effect in effects.values())
+        least = self._run.changed(lambda ranks: change(ranks, False), like)[0] if is_sure else [0.0]
         most, busy_us = self._run.changed(lambda ranks: change(ranks, True), like)
         if not effects:  # the late rank's, which is what waiting for it takes
             low = max(min(least), 0.0)

@@ -102,25 +102,28 @@ class JobReplay:
         waited_for: Mapping[int, set[int]],
         times_ns: list[np.ndarray],
     ) -> Iterator[bool]:
-        """Yield a rank's nodes, one after the other. Where it waits for other ranks it yields whether it came further since."""
+        """Play a rank, from one moment to the next at which it is ready for a collective, or waits in one. Where it waits for
+        other ranks it yields whether it came further since.
+        """
         replay, meeting, offset = run.replay, self._meetings[place], self.offset_ns[place]
-        times, came_further = replay.nodes.begun(), True
+        nodes, times, came_further = replay.nodes, replay.nodes.begun(), True
         length_ns = np.rint((replay.work.end_ns - replay.work.start_ns) * run.left).astype(np.int64)
-        waits_for, after_ns = replay.nodes.waits_for.tolist(), run.times_ns().tolist()
-        for node, (before, after) in enumerate(zip(waits_for, after_ns, strict=True)):
+        after_ns, begun = run.times_ns().T.tolist(), 0
+        for node in sorted(meeting.ready.keys() | meeting.collective.keys()):
+            nodes.play(times, after_ns, begun, node)
+            begun = node
             for kernel_node in meeting.ready.get(node, ()):
                 number, kernel = meeting.collective[kernel_node], meeting.kernel[kernel_node]
-                ready_ns = replay.nodes.when(times, waits_for[kernel_node], after_ns[kernel_node]) - int(length_ns[kernel])
-                came[number][place] = ready_ns + offset
+                waits_for, after = nodes.waits_for[kernel_node].tolist(), [one[kernel_node] for one in after_ns]
+                came[number][place] = nodes.when(times, waits_for, after) - int(length_ns[kernel]) + offset
             number = meeting.collective.get(node, -1)
             if number < 0 or run.is_gone[meeting.kernel[node]]:
-                times[node] = replay.nodes.when(times, before, after)
                 continue
             while not waited_for[number] <= came[number].keys():
                 yield came_further
                 came_further = False
             last_ns = max(came[number][rank] for rank in waited_for[number]) - offset
-            tail_ns = round(meeting.tail_ns[node] * float(run.left[meeting.kernel[node]]))
-            times[node] = last_ns + tail_ns
-            came_further = True
+            times[node] = last_ns + round(meeting.tail_ns[node] * float(run.left[meeting.kernel[node]]))
+            begun, came_further = node + 1, True
+        nodes.play(times, after_ns, begun, len(nodes.recorded_ns))
         times_ns[place] = np.array(times[:-1], np.int64)
