@@ -105,7 +105,7 @@ def _print_job(args: argparse.Namespace, world: int) -> None:
     """What the traces of all ranks say together. Those of other machines may lie there: then it is of what is here."""
     paths = [args.run.of_rank(rank, world).trace for rank in range(world)]
     try:
-        from trace_reader import TraceError, job_sentence, read_job  # here: a lesson records without it, too
+        from trace_reader import TraceError, job_details, job_sentence, read_job  # here: a lesson records without it, too
     except ImportError:
         print(f"job: {NOT_INSTALLED.partition(': ')[2]}")
         return
@@ -115,6 +115,8 @@ def _print_job(args: argparse.Namespace, world: int) -> None:
         raise LessonError(f"the traces of the ranks are written, but cannot be read as one job: {error}") from error
     counts = collectives_per_step(facts)
     print(f"job: {job_sentence(facts)}")
+    for line in job_details(facts):
+        print(f"  {line}")
     print(f"collectives per step: {', '.join(f'{n} x {name}' for name, n in counts.items()) or 'none'}")
     if args.guess is not None:
         made = sum(counts.values())

@@ -22,10 +22,7 @@ import sys
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from trace_reader import Facts, read, write_all
-from trace_reader.analysis.jobs.job_facts import JobFacts, JobFinding
-from trace_reader.commands.read_job import play_job
-from trace_reader.report.job_report import found_in, job_details, job_sentence
+from trace_reader import Facts, JobFacts, job_changes, play_job, read, write_all
 
 HERE = Path(__file__).resolve().parent
 FIRST, SOME, TOLERANCE, PROMISE = 2, 0.03, 0.03, 0.05  # findings; shares of a step
@@ -37,8 +34,9 @@ def row(pair: dict[str, Any], facts: Facts | JobFacts, pattern: str | None) -> d
     """Return what was told of a pair, beside what was measured. `place`: of the finding that names the change, from 1; None: no
     one does so.
     """
+    findings: list[Any]
     if isinstance(facts, JobFacts):
-        verdict, findings = "straggler" if facts.straggler else "no straggler", of_job(facts)
+        verdict, findings = "straggler" if facts.straggler else "no straggler", job_changes(facts)
     else:
         verdict, findings = facts.verdict, [f for f in facts.findings if f.slug != facts.verdict or f.gain]
     texts = [f"{f.slug} {f.seen} {f.next}" for f in findings]
@@ -60,15 +58,6 @@ def row(pair: dict[str, Any], facts: Facts | JobFacts, pattern: str | None) -> d
         "first": [finding.slug for finding in findings[:FIRST]],
         "plain_ms": [round(plain.low_us / 1000, 4), round(plain.high_us / 1000, 4)] if plain.low_us and plain.high_us else None,
     }
-
-
-def of_job(job: JobFacts) -> list[Any]:
-    """Return what the report on a job tells, in its order: the straggler, and the findings that it shows."""
-    late = job.straggler
-    told = (
-        [JobFinding("straggler", (late.rank,), job_sentence(job), " ".join(job_details(job)), 0.0, job.late_gain)] if late else []
-    )
-    return [*told, *found_in(job)]
 
 
 def distance(one: dict[str, Any]) -> float:

@@ -422,6 +422,21 @@ def null_compressed(place: Place, changed: bool) -> Step:
 # What is reduced and read beside the gradients.
 
 
+def click_metrics(logits: Tensor, loss: Tensor, clicked: Tensor) -> dict[str, Tensor]:
+    """Return seven numbers that a click model is watched by."""
+    chance = logits.detach().sigmoid()
+    said = chance > 0.5
+    return {
+        "loss": loss.detach().clone(),
+        "accuracy": (said == clicked.bool()).float().mean(),
+        "said": said.float().mean(),
+        "chance": chance.mean(),
+        "calibration": chance.mean() / clicked.mean(),
+        "brier": (chance - clicked).square().mean(),
+        "spread": chance.std(),
+    }
+
+
 @job(
     "seven metrics of a click model are all-reduced one by one and read with .item() in each step before the backward; kept on "
     "the device, reduced and read together every 200 steps",
@@ -458,19 +473,6 @@ def clicks_metrics_read(place: Place, changed: bool) -> Step:
     read: dict[str, float] = {}
     sums, steps = torch.zeros(7, device=place.device), 0
 
-    def metrics_of(logits: Tensor, loss: Tensor) -> dict[str, Tensor]:
-        chance = logits.detach().sigmoid()
-        said = chance > 0.5
-        return {
-            "loss": loss.detach().clone(),
-            "accuracy": (said == clicked.bool()).float().mean(),
-            "said": said.float().mean(),
-            "chance": chance.mean(),
-            "calibration": chance.mean() / clicked.mean(),
-            "brier": (chance - clicked).square().mean(),
-            "spread": chance.std(),
-        }
-
     def step() -> Tensor:
         nonlocal steps
         steps += 1
@@ -479,7 +481,7 @@ def clicks_metrics_read(place: Place, changed: bool) -> Step:
             logits = model(ids)
         logits = logits.float()
         loss = F.binary_cross_entropy_with_logits(logits, clicked)
-        metrics = metrics_of(logits, loss)
+        metrics = click_metrics(logits, loss, clicked)
         if changed:
             sums.add_(torch.stack(list(metrics.values())))
             if steps % 200 == 0:

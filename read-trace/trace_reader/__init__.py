@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trace_reader.analysis.trace.graph_names import join_names
     from trace_reader.analysis.trace.time_by_place import layer_facts, op_facts_of
     from trace_reader.commands.change_run import replay
-    from trace_reader.commands.read_job import read_job
+    from trace_reader.commands.read_job import play_job, read_job
     from trace_reader.commands.redact import redact
     from trace_reader.commands.write_page import to_html
     from trace_reader.errors import MissingExtraError, NoEventsError, NotATraceError, TraceError
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from trace_reader.recording.handler import handler
     from trace_reader.recording.header import Stopwatch, plain_step_us, with_header
     from trace_reader.recording.recorded import profiled, recorded
-    from trace_reader.report.job_report import job_sentence
+    from trace_reader.report.job_report import job_changes, job_details, job_sentence
     from trace_reader.report.trace_report import best_change, work_per_step
     from trace_reader.system.files import write_all
     from trace_reader.units import count, human_bytes, us
@@ -52,7 +52,7 @@ _PARTS = {  # what is exported, by the module that has it
     "analysis.trace.time_by_place": ("layer_facts", "op_facts_of"),
     "findings.verdict": ("plain_sentence", "verdict_sentence"),
     "commands.change_run": ("replay",),
-    "commands.read_job": ("read_job",),
+    "commands.read_job": ("play_job", "read_job"),
     "commands.redact": ("redact",),
     "commands.write_page": ("to_html",),
     "errors": ("MissingExtraError", "NoEventsError", "NotATraceError", "TraceError"),
@@ -67,7 +67,7 @@ _PARTS = {  # what is exported, by the module that has it
     "recording.handler": ("handler",),
     "recording.header": ("Stopwatch", "plain_step_us", "with_header"),
     "recording.recorded": ("profiled", "recorded"),
-    "report.job_report": ("job_sentence",),
+    "report.job_report": ("job_changes", "job_details", "job_sentence"),
     "report.trace_report": ("best_change", "work_per_step"),
     "system.files": ("write_all",),
     "units": ("count", "human_bytes", "us"),
@@ -76,9 +76,10 @@ _MODULE_OF = {name: module for module, names in _PARTS.items() for name in names
 __all__ = [
     "GLOSSARY", "PATTERNS", "Facts", "JobFacts", "Kind", "MissingExtraError", "NoEventsError", "NotATraceError", "Reading",
     "Slice", "Stopwatch", "Trace", "TraceError", "analyze", "best_change", "bus_factor", "count", "draw_job", "draw_traces",
-    "examine", "handler", "human_bytes", "job_sentence", "join_names", "layer_facts", "load", "op_facts_of", "pages", "peak",
-    "plain_sentence", "plain_step_us", "profiled", "read", "read_job", "recorded", "redact", "replay", "several_markdown",
-    "to_html", "us", "verdict_sentence", "with_header", "work_per_step", "write_all",
+    "examine", "handler", "human_bytes", "job_changes", "job_details", "job_sentence", "join_names", "layer_facts", "load",
+    "op_facts_of", "pages", "peak", "plain_sentence", "plain_step_us", "play_job", "profiled", "read", "read_job",
+    "recorded", "redact", "replay", "several_markdown", "to_html", "us", "verdict_sentence", "with_header", "work_per_step",
+    "write_all",
 ]  # fmt: skip
 
 

@@ -119,7 +119,8 @@ def job_sentence(job: JobFacts) -> str:
 def job_details(job: JobFacts) -> list[str]:
     """Return what stands behind that sentence: who waits for whom, what keeps the late rank, and what the ranks are bound by."""
     if job.straggler is not None:
-        return [_waits(job, job.straggler), _why_late(job, job.straggler), _late(job)]
+        late = job.straggler
+        return [line for line in (_waits(job, late), _why_late(job, late), _late(job)) if line]
     told = []
     _, exposed_us, waiting_us, _, communication_us, _ = _sums(job)
     if communication_us and job.matched and job.whole and job.ends_fit and waiting_us > NOT_MATCHED * exposed_us:
@@ -352,6 +353,14 @@ RANK_STEPS = Table(
     shown=lambda view: _has_several_steps(view) and not view.style.is_short,
     name="the steps of the ranks",
 )
+
+
+def job_changes(job: JobFacts) -> list[JobFinding]:
+    """Return what the report tells that could be changed, in its order: what keeps the straggler, and the findings."""
+    late, told = job.straggler, found_in(job)
+    if late is None:
+        return told
+    return [JobFinding("straggler", (late.rank,), job_sentence(job), " ".join(job_details(job)), 0.0, job.late_gain), *told]
 
 
 def found_in(job: JobFacts, everything: bool = False) -> list[JobFinding]:
