@@ -350,8 +350,8 @@ that were told. On a CPU the advice holds little yet: of what a function or the 
 needed.
 
 Of the jobs, the reader of before called a rank the straggler in 14 of 23. Four have one by design; these are the four in
-which the reader says so now. It compares the late rank's ops with another rank's: where both run the same, and no place
-of the late one's is late in each step, the host may be slow, and no line of the program. Five jobs bring nothing by
+which the reader says so now. It compares the late rank's ops with another rank's: where both run the same, and the late
+one is later all over, or not in each step, the host may be slow, and no line of the program. Five jobs bring nothing by
 design, and five more were no faster as measured, three of them slower by a third or more; of these ten, two were promised
 more than 5%.
 """

@@ -24,11 +24,13 @@ def asked(n, ts, dur=20, name="allreduce", size=4 * MB, dtype="Float", out=None,
     return [op(OPS[name], ts, 6), launch(ts + 2, n), kernel(NCCL, ts + 10, dur, n, stream=17, **said)]
 
 
-def behind_a_pass(*events, at=0, number=0):
-    """A product, its node on another thread, and in that what is asked for."""
+def behind_a_pass(*events, at=0, number=0, node="MmBackward0"):
+    """A product, its node on another thread, and in that, or in a parameter's node, what is asked for."""
     forward = op("aten::mm", at + 5, 30, **{"Sequence number": number, "Fwd thread id": 0})
-    node = op(NODE.format("MmBackward0"), at + 50, 200, **{"Sequence number": number, "Fwd thread id": 1})
-    return [forward, *on(2, node, *(e for e in events if e["cat"] != "kernel")), *(e for e in events if e["cat"] == "kernel")]
+    nodes = [op(NODE.format("MmBackward0"), at + 50, 200, **{"Sequence number": number, "Fwd thread id": 1})]
+    if node != "MmBackward0":
+        nodes.append(op(NODE.format(node), at + 51, 198))
+    return [forward, *on(2, *nodes, *(e for e in events if e["cat"] != "kernel")), *(e for e in events if e["cat"] == "kernel")]
 
 
 def accumulated(n, reduced=(0, 1)):
@@ -70,7 +72,11 @@ def sharded(backward_bytes, around="FSDP::all_gather (blocks.0)"):
 
 
 def as_units(n):
-    gathers = [e for k in range(n) for e in asked(1 + k, 10 + 50 * k, 40, "_allgather_base", 64 * MB)]
+    gathers = [
+        e
+        for k in range(n)
+        for e in (annotation("FSDP::all_gather", 9 + 50 * k, 9), *asked(1 + k, 10 + 50 * k, 40, "_allgather_base", 64 * MB))
+    ]
     scatters = [e for k in range(n) for e in asked(10 + k, 300 + 50 * k, 40, "_reduce_scatter_base", 64 * MB)]
     forward, back = (
         op("aten::mm", 200, 20, **{"Sequence number": 0, "Fwd thread id": 0}),
@@ -105,6 +111,11 @@ def exchanged(out):
     return [step(0, 0, 300), *asked(1, 10, 100, "alltoall_base", 8 * MB, out=out)]
 
 
+def without(events, *said):
+    """The same, of which nobody said this."""
+    return [{**e, "args": {key: value for key, value in e["args"].items() if key not in said}} for e in events]
+
+
 CASES = {
     "reduced-in-each-pass": (
         accumulated(2),
@@ -112,9 +123,9 @@ CASES = {
         accumulated(2, reduced=(1,)),
     ),
     "small-buckets": (
-        [step(0, 0, 1000), *behind_a_pass(*many(8))],
+        [step(0, 0, 1000), *behind_a_pass(*many(8), node="torch::autograd::AccumulateGrad")],
         "8 collectives per step in the backward pass, of 1.0 MB on average: in buckets of 25 MiB they are 1",
-        [step(0, 0, 1000), *behind_a_pass(*many(7))],
+        [step(0, 0, 1000), *behind_a_pass(*many(7), node="torch::autograd::AccumulateGrad")],
     ),
     "reduced-late": (
         [step(0, 0, 1000), *behind_a_pass(), *asked(1, 300, 100, size=64 * MB)],
@@ -123,7 +134,7 @@ CASES = {
     ),
     "collective-is-read": (
         read_by_the_cpu(),
-        "1 small collective per step, whose results the CPU waits for: 40.0 µs in each",
+        "1 small collective per step, right behind which the CPU waits for the GPU: 40.0 µs of a step",
         read_by_the_cpu(wait=False),
     ),
     "sync-batch-norm": (
@@ -133,7 +144,7 @@ CASES = {
     ),
     "gathered-again": (
         sharded(64 * MB),
-        "1 all-gather per step of what the forward pass gathered before; to keep it takes 67.1 MB more",
+        "1 all-gather per step of what the forward pass gathered before; to keep it takes 33.6 MB more",
         sharded(32 * MB),
     ),
     "sharded-as-one": (
@@ -171,7 +182,29 @@ CASES = {
 
 SILENT = {
     "ten buckets of the default's size": (
-        "small-buckets", [step(0, 0, 1000), *behind_a_pass(*many(10, size=24 * MB))]
+        "small-buckets", [step(0, 0, 1000), *behind_a_pass(*many(10, size=24 * MB), node="torch::autograd::AccumulateGrad")]
+    ),
+    "activations' gradients, as tensor parallelism sums them": (
+        "small-buckets", [step(0, 0, 1000), *behind_a_pass(*many(10))]
+    ),
+    "weights that are averaged behind the optimizer": (
+        "reduced-late", [step(0, 0, 1000), *behind_a_pass(), annotation("Optimizer.step#SGD.step", 260, 30),
+                         *asked(1, 300, 100, size=64 * MB)]
+    ),
+    "a wait behind SyncBatchNorm's": (
+        "collective-is-read", [*read_by_the_cpu(), op("SyncBatchNorm", 195, 30)]
+    ),
+    "a wait behind something whose size is not said": (
+        "collective-is-read", without(read_by_the_cpu(), "In msg nelems", "Out msg nelems")
+    ),
+    "activations that are gathered and scattered": (
+        "sharded-as-one", [e for e in as_units(1) if not e["name"].startswith("FSDP")]
+    ),
+    "a ring of four ranks": (
+        "stages-in-turn", [{**e, "args": {**e["args"], "Group size": 4}} if "Group size" in e["args"] else e for e in stages(1)]
+    ),
+    "an exchange of unknown size": (
+        "uneven-exchange", without(exchanged(12 * MB), "Out msg nelems")
     ),
     "a gather behind the backward pass": (
         "reduced-late", [step(0, 0, 1000), *behind_a_pass(), *asked(1, 300, 100, "_allgather_base", 64 * MB)]
@@ -269,6 +302,25 @@ def test_an_update_between_two_passes_needs_their_gradients(tmp_path):
 def test_a_loop_over_gradients_behind_the_backward_pass_is_told_by_how_many_it_reduces(tmp_path):
     told = found(tmp_path, [step(0, 0, 1000), *behind_a_pass(), *many(10, ts=300)])["reduced-late"]
     assert told.seen == "10 collectives of 10.5 MB per step are asked for when the backward pass has ended"
+
+
+def test_a_barrier_needs_no_size(tmp_path):
+    said = {"Collective name": "barrier", "Group size": 2, "dtype": "Float", "Process Group Name": "0"}
+    barrier = [op("c10d::barrier", 200, 6), launch(202, 1), kernel(NCCL, 210, 80, 1, stream=17, **said)]
+    wait = [call("cudaStreamSynchronize", 310, 40, 99), launch(400, 90), kernel(GEMM, 410, 300, 90)]
+    assert "collective-is-read" in found(tmp_path, [step(0, 0, 1000), *barrier, *wait])
+
+
+def test_parameters_that_several_passes_gather_are_kept_once(tmp_path):
+    """Two passes, each of which gathers the same 64 MiB: half of that is another rank's."""
+    one = [e for e in sharded(64 * MB) if not e["name"].startswith("ProfilerStep")]
+    second = []
+    for e in one:
+        args = {**e["args"], **({"correlation": e["args"]["correlation"] + 10} if "correlation" in e["args"] else {})}
+        args |= {"Sequence number": 1} if "Sequence number" in args else {}
+        second.append({**e, "ts": e["ts"] + 400, "args": args})
+    told = found(tmp_path, [step(0, 0, 1000), *one, *second])["gathered-again"]
+    assert told.seen == "2 all-gathers per step of what the forward pass gathered before; to keep it takes 33.6 MB more"
 
 
 def test_of_a_pipeline_the_formula_of_its_bubble_is_told(tmp_path):

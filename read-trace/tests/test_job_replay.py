@@ -483,7 +483,7 @@ def test_communication_is_told_with_what_a_step_saves_without_it_and_with_half(t
     assert (one.name, one.phase, one.asked_by, one.calls, one.gone.low) == ("allreduce", "forward", "", 4, one.gone.high)
     assert one.gone.high == pytest.approx(0.8, abs=0.03) and one.half.high == pytest.approx(0.4, abs=0.03)
     assert cli.main([str(tmp_path)]) == 0
-    assert "\nCommunication (of a rank, per step; what the job's step saves without it, and at\nhalf its bytes)\n" in (
+    assert "\nCommunication (of a rank, per step; what the job's step saves without it, or\nhalf of it, as replayed)\n" in (
         capsys.readouterr().out
     )
 

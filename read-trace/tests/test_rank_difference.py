@@ -9,6 +9,7 @@ from test_job import collective, header
 from trace_reader import cli, load
 from trace_reader.analysis.jobs.rank_difference import AT_A_PLACE, BEGINS, NOT_LATER, OTHER_WORK, SLOWER, rank_difference
 from trace_reader.commands.read_job import play_job
+from trace_reader.report.job_report import job_details
 
 OPS, PERIOD = 30, 10_000
 
@@ -63,15 +64,44 @@ def test_what_one_step_alone_is_late_by_is_not_in_each(tmp_path):
     assert difference(tmp_path, rank(each_us=(26, 18)), rank()).kind == NOT_LATER
 
 
-@pytest.mark.parametrize("late", [rank(names={7: "aten::sort"}), rank(shapes={7: [[9, 8], [8, 8]]}), rank(ops=OPS + 1)])
-def test_other_ops_and_other_shapes_are_other_work(tmp_path, late):
-    assert difference(tmp_path, late, rank()).kind == OTHER_WORK
+LATE = {(0, 7): 300, (1, 7): 300}
+
+
+@pytest.mark.parametrize(
+    ("late", "place", "place_us"),
+    [
+        (rank(names={7: "aten::sort"}, slow=LATE), "aten::sort", 320),
+        (rank(shapes={7: [[9, 8], [8, 8]]}, slow=LATE), "aten::mm", 300),
+        (rank(ops=OPS + 9, names=dict.fromkeys(range(OPS, OPS + 9), "aten::sort")), "aten::sort", 190),
+    ],
+)
+def test_other_ops_and_other_shapes_that_take_longer_are_other_work(tmp_path, late, place, place_us):
+    found = difference(tmp_path, late, rank())
+    assert (found.kind, found.place, found.place_us) == (OTHER_WORK, place, place_us)
+
+
+@pytest.mark.parametrize(
+    "late", [rank(names={7: "aten::sort"}), rank(shapes={7: [[9, 8], [8, 8]]}), rank(slow={(0, 7): 3, (1, 7): 3})]
+)
+def test_what_takes_no_longer_keeps_no_rank(tmp_path, late):
+    """It may have been behind before: 3 of 620 are no straggler's place."""
+    assert difference(tmp_path, late, rank()).kind in (NOT_LATER, SLOWER)
 
 
 def test_kernels_are_compared_where_the_late_rank_computes_longer(tmp_path):
     found = difference(tmp_path, rank(kernel_us=15), rank(), of_gpu=True)
     assert (found.kind, found.ops, found.times, found.later_us) == (SLOWER, OPS, 1.5, OPS * 5)
-    assert difference(tmp_path, rank(shapes={7: [[9, 8], [8, 8]]}), rank(), of_gpu=True).kind == OTHER_WORK
+    late = rank(kernel_us=15, shapes={7: [[9, 8], [8, 8]]})
+    assert difference(tmp_path, late, rank(), of_gpu=True).kind == OTHER_WORK
+    larger = [{**e, "args": {**e["args"], "grid": [300, 1, 1]}} if e["name"] == GEMM else e for e in rank(kernel_us=15)]
+    assert difference(tmp_path, larger, rank(), of_gpu=True).kind == OTHER_WORK
+
+
+def test_of_several_places_as_many_are_named_as_it_takes(tmp_path):
+    slow = {(n, k): us for n in range(2) for k, us in ((3, 90), (9, 85), (20, 80), (25, 75), (27, 70))}
+    late = rank(slow=slow, names={3: "aten::a", 9: "aten::b", 20: "aten::c"})
+    found = difference(tmp_path, late, rank(names={3: "aten::a", 9: "aten::b", 20: "aten::c"}))
+    assert (found.kind, found.place, found.place_us, found.later_us) == (AT_A_PLACE, "aten::a, aten::b, aten::c", 255, 400)
 
 
 def test_too_few_ops_and_ranks_without_a_gpu_are_not_compared(tmp_path):
@@ -91,27 +121,40 @@ def report(tmp_path, capsys, late):
 def test_a_rank_that_is_slow_at_a_place_is_the_straggler(tmp_path, capsys):
     said = report(tmp_path, capsys, rank(begins_us=(2500, 2500)))
     assert "Verdict rank 1 is the straggler, in 2 of 2 steps: it arrives last in 2 of 2 collectives rank 0 waits " in said
-    assert "both run the same 30 ops a step; most of the 2.50 ms that it is later comes at the step's begin what" in said
+    assert (
+        "rank 1 runs the same 30 ops as rank 0; at the step's begin it is 2.50 ms later in a step (2.50 ms in all) what" in said
+    )
 
 
 def test_a_rank_that_does_the_same_slower_is_no_straggler(tmp_path, capsys):
     said = report(tmp_path, capsys, rank(each_us=(100, 100)))
     assert "straggler" not in said
     assert (
-        "rank 1 runs the same 30 ops as rank 0, half of them 5.00 times as long or more: it may be its host, and no line of the "
-        "program; record more steps, to tell a slow host from chance"
+        "rank 1 runs the same 30 ops as rank 0, half of them 5.00 times as long or more, and is 2.40 ms later by them in a step: "
+        "its host may be slow, and no line of the program; record more steps, to tell a slow one from chance"
     ) in said
 
 
 def test_a_rank_that_is_late_by_chance_is_no_straggler(tmp_path, capsys):
     said = report(tmp_path, capsys, rank(slow={(0, 7): 3000}))
     assert "straggler" not in said
-    assert "rank 1 runs the same 30 ops as rank 0, and no place of them is late in each step; record more steps" in said
+    assert "in some steps rank 1 is no later than rank 0 by its own ops; record more steps, to tell a slow one from" in said
 
 
 def test_a_rank_that_is_hardly_slower_is_told_without_a_number(tmp_path, capsys):
     said = report(tmp_path, capsys, rank(each_us=(20.8, 20.8)))
     assert "times as long" not in said and "straggler" not in said
+
+
+def test_a_rank_that_was_behind_before_is_said_to_be(tmp_path):
+    """Rank 0 waits 2400 in a step, of which the other one's ops explain 100."""
+    both = enumerate((rank(), rank(each_us=(100, 100))))
+    job, _, _ = play_job([write(tmp_path / f"t_rank{n}.json", *one, **header(n, 2)) for n, one in both])
+    job = msgspec.structs.replace(job, difference=msgspec.structs.replace(job.difference, later_us=100.0))
+    assert job_details(job)[1] == (
+        "rank 1 runs the same 30 ops as rank 0 and is 100.0 µs later by them in a step, less than half of what rank 0 waits: it "
+        "may have been behind before"
+    )
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from trace_reader.link.trace import Trace
 from trace_reader.link.waits import Reason
 from trace_reader.model.rows import Rows, among, once
 from trace_reader.model.slices import Collective, Kind
+from trace_reader.names.kernel_names import CONVERTS
 from trace_reader.units import count, us
 
 SAME = 0.8  # of the bytes of a pass, that the one before it sends, too
@@ -40,7 +41,8 @@ MORE_PARTS = 4  # of a batch, that would be launched one after the other
 MOSTLY = 0.5  # of the time of a trace's matrix products
 MIN_SHARE = 0.01  # of the path
 GATHERING = re.compile("FSDP::all_gather|FullyShardedDataParallel")
-CONVERSION = frozenset(["aten::to", "aten::_to_copy", "aten::copy_", "aten::float", "aten::clone"])
+NORM, OF_A_PARAMETER = re.compile("SyncBatchNorm"), re.compile("AccumulateGrad")
+FORWARD_OF_DDP = re.compile("^DistributedDataParallel.forward")
 OF_THE_OTHERS = "it depends on what the other ranks would get"
 _REDUCES = ("allreduce", "reducescatter")
 
@@ -48,6 +50,12 @@ _REDUCES = ("allreduce", "reducescatter")
 def _is(messages: list[Collective], *kinds: str) -> np.ndarray:
     """Return of each message whether it is of one of these kinds; one more for no message."""
     return np.array([plain_name(message.name).startswith(kinds) for message in messages] + [False])
+
+
+def _inside(trace: Trace, calls: Rows, name: re.Pattern[str]) -> np.ndarray:
+    """Return of each collective whether an op or annotation of such a name is around it."""
+    spans = trace.slices.are_named(Kind.ANNOTATION, name.search) | trace.slices.are_named(Kind.OP, name.search)
+    return innermost(trace.slices, trace.parent, calls.op, spans) >= 0
 
 
 def _ops(calls: Rows) -> Rows:
@@ -133,7 +141,8 @@ def _in_common(before: Rows, behind: Rows) -> float:
 )
 def _small_buckets(trace: Trace, facts: Facts) -> Seen | None:
     calls, messages = collective_calls(trace)
-    calls = calls.where((calls.phase == Phase.BACKWARD) & _is(messages, *_REDUCES)[calls.message] & (calls.bytes > TO_BE_READ))
+    calls = calls.where((calls.phase == Phase.BACKWARD) & _is(messages, "allreduce")[calls.message] & (calls.bytes > TO_BE_READ))
+    calls = calls.where(_inside(trace, calls, OF_A_PARAMETER))
     n, size, passes = _per_step(len(calls), facts), _per_step(float(calls.bytes.sum()), facts), _passes(trace, facts)
     buckets = (int(size // BUCKET) + 1) * passes
     if n < FEWEST * passes or n < TIMES_AS_MANY * buckets:
@@ -153,8 +162,12 @@ def _small_buckets(trace: Trace, facts: Facts) -> Seen | None:
     source="https://docs.pytorch.org/docs/stable/notes/ddp.html",
 )
 def _reduced_late(trace: Trace, facts: Facts) -> Seen | None:
+    """Up to the step of an optimizer: behind it, weights may be averaged."""
     calls, messages = collective_calls(trace)
     calls = calls.where((calls.phase == Phase.AFTER) & _is(messages, *_REDUCES)[calls.message])
+    optimizer = trace.annotations.where(trace.annotations.is_named(lambda name: name.startswith(OPTIMIZER_STEP)))
+    at_ns, steps_ns = trace.slices.start_ns[calls.op], trace.steps.start_ns[calls.step]
+    calls = calls.where(np.searchsorted(optimizer.start_ns, at_ns) == np.searchsorted(optimizer.start_ns, steps_ns))
     n, size = _per_step(len(calls), facts), _per_step(float(calls.bytes.sum()), facts)
     if size < LARGE or n < 1:
         return None
@@ -182,14 +195,16 @@ def _passes(trace: Trace, facts: Facts) -> float:
     "collective-is-read",
     "the CPU waits for a collective's result in each step",
     "a small all-reduce or a barrier, and the cudaStreamSynchronize or copy behind it",
-    "A number is summed over the ranks and read by the CPU, or the ranks meet at a barrier: the CPU waits for the GPU and for "
-    "the slowest rank, and only then launches what comes next.",
+    "The CPU may read a number that was summed over the ranks, or they meet at a barrier: it waits for the GPU and for the "
+    "slowest rank, and only then launches what comes next.",
     "Do it every so many steps, all numbers in one call (torch.stack first), and read them a step later, or not at all; leave "
     "out barriers.",
 )
 def _collective_is_read(trace: Trace, facts: Facts) -> Seen | None:
     calls, _ = collective_calls(trace)
-    small = calls.where((calls.phase != Phase.BACKWARD) & (calls.bytes <= TO_BE_READ))
+    is_barrier = Rows(trace.slices, calls.op).is_named(lambda name: name.endswith("barrier"))
+    small = calls.where((calls.phase != Phase.BACKWARD) & (((calls.bytes > 0) & (calls.bytes <= TO_BE_READ)) | is_barrier))
+    small = small.where(~_inside(trace, small, NORM))
     waits = trace.waits.where((trace.waits.reason == Reason.SYNCHRONIZE) | (trace.waits.reason == Reason.COPY))
     waits = waits.where(trace.step_at(waits.start_ns) >= 0)
     if not len(small) or not len(waits):
@@ -216,7 +231,7 @@ def _collective_is_read(trace: Trace, facts: Facts) -> Seen | None:
     items = innermost(trace.slices, trace.parent, waited.at, trace.slices.are_named(Kind.OP, "aten::item".__eq__))
     gone = Rows(trace.slices, outermost(trace.slices, once(np.concatenate([asked.at, items[items >= 0]])).astype(np.int64)))
     n, waited_us = _per_step(len(asked), facts), _per_step(waited.total_us, facts)
-    text = f"{_number(n, 'small collective')} per step, whose results the CPU waits for: {us(waited_us)} in each"
+    text = f"{_number(n, 'small collective')} per step, right behind which the CPU waits for the GPU: {us(waited_us)} of a step"
     path = facts.critical_path
     share = path.after_waits_us(waited) / path.window_us + _share(facts, small) if path is not None else 0.0
     effect = Effect(all_of(dropped(gone), without_waits(waited)), kind=WAITS)
@@ -233,8 +248,7 @@ def _collective_is_read(trace: Trace, facts: Facts) -> Seen | None:
 )
 def _sync_batch_norm(trace: Trace, facts: Facts) -> Seen | None:
     calls, _ = collective_calls(trace)
-    is_norm = trace.slices.are_named(Kind.OP, lambda name: "SyncBatchNorm" in name)
-    calls = calls.where(innermost(trace.slices, trace.parent, calls.op, is_norm) >= 0)
+    calls = calls.where(_inside(trace, calls, NORM))
     if not len(calls):
         return None
     text = f"{_number(_per_step(len(calls), facts), 'collective')} per step in SyncBatchNorm, of {us(calls.median_us)} (median)"
@@ -251,16 +265,18 @@ def _sync_batch_norm(trace: Trace, facts: Facts) -> Seen | None:
 )
 def _gathered_again(trace: Trace, facts: Facts) -> Seen | None:
     calls, messages = collective_calls(trace)
-    around = trace.slices.are_named(Kind.ANNOTATION, GATHERING.match) | trace.slices.are_named(Kind.OP, GATHERING.match)
     gathers = calls.where(_is(messages, "allgather")[calls.message] & (calls.bytes >= LARGE))
-    gathers = gathers.where(innermost(trace.slices, trace.parent, gathers.op, around) >= 0)
+    gathers = gathers.where(_inside(trace, gathers, GATHERING))
     forward, backward = (gathers.where(gathers.phase == phase) for phase in (Phase.FORWARD, Phase.BACKWARD))
     again = backward.where(among(backward.message, once(forward.message)))
     if not len(again) or not len(facts.steps):
         return None
     n = _number(_per_step(len(again), facts), "all-gather")
-    text = f"{n} per step of what the forward pass gathered before; to keep it takes {_megabytes(again, facts)} more"
+    sizes = np.array([1 - 1 / max(message.group_size or 2, 2) for message in messages] + [0.0])[again.message] * again.bytes
+    kept = _per_step(float(sizes.sum()), facts) / _passes(trace, facts)  # what the other ranks have of them
+    text = f"{n} per step of what the forward pass gathered before; to keep it takes {kept / 1e6:.1f} MB more"
     # What FSDP does around each: it copies shards in, and parameters out.
+    around = trace.slices.are_named(Kind.ANNOTATION, GATHERING.search) | trace.slices.are_named(Kind.OP, GATHERING.search)
     spans = np.flatnonzero(around & np.isin(trace.slices.track, trace.backward_tracks))
     gone = Rows(trace.slices, outermost(trace.slices, once(np.concatenate([spans, again.op])).astype(np.int64)))
     return Seen(text, again, share=_share(facts, again), effect=Effect(dropped(gone)))
@@ -278,6 +294,7 @@ def _sharded_as_one(trace: Trace, facts: Facts) -> Seen | None:
     calls, messages = collective_calls(trace)
     large = calls.where(calls.bytes >= LARGE)
     gathers = large.where(_is(messages, "allgather")[large.message])
+    gathers = gathers.where(_inside(trace, gathers, GATHERING))
     scatters = large.where(_is(messages, "reducescatter")[large.message])
     forward = gathers.where(gathers.phase == Phase.FORWARD)
     if not facts.steps or not len(forward) == len(scatters) == len(facts.steps):
@@ -315,14 +332,18 @@ def _collectives_in_float32(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _conversions_around(trace: Trace, calls: Rows) -> Rows:
-    """Return the ops right before and behind these collectives that convert or copy, where a kernel says that it converts."""
+    """Return the ops right before and behind these collectives of which a kernel says that it converts."""
     outer, found = trace.outer_ops, []
+    converts = trace.linked.where(trace.linked.is_named(lambda name: CONVERTS.search(name) is not None) & (trace.linked.op >= 0))
+    is_outer = np.zeros(len(trace.slices), bool)
+    is_outer[outer.at] = True
+    converting = once(innermost(trace.slices, trace.parent, converts.call, is_outer))
     for (track,), mine in _ops(calls).by(_ops(calls).track):
         there = outer.where(outer.track == track)
         at = np.searchsorted(there.start_ns, mine.start_ns, "right") - 1
         for beside in (at - 1, at + 1):
             near = there.at[np.clip(beside, 0, len(there) - 1)]
-            found.append(near[among(near, there.where(there.is_named(CONVERSION.__contains__)).at)])
+            found.append(near[among(near, converting)])
     return Rows(trace.slices, once(np.concatenate([np.zeros(0, np.int64), *found])).astype(np.int64))
 
 
@@ -337,9 +358,7 @@ def _conversions_around(trace: Trace, calls: Rows) -> Rows:
 def _buffers_broadcast(trace: Trace, facts: Facts) -> Seen | None:
     calls, messages = collective_calls(trace)
     calls = calls.where(_is(messages, "broadcast")[calls.message] & (calls.phase == Phase.FORWARD))
-    spans = trace.slices.are_named(Kind.ANNOTATION, re.compile("DistributedDataParallel.forward").match)
-    spans |= trace.slices.are_named(Kind.OP, re.compile("DistributedDataParallel.forward").match)
-    calls = calls.where(innermost(trace.slices, trace.parent, calls.op, spans) >= 0)
+    calls = calls.where(_inside(trace, calls, FORWARD_OF_DDP))
     if len(calls) < len(facts.steps) or not len(calls):
         return None
     text = f"{_number(_per_step(len(calls), facts), 'broadcast')} per step before the forward pass, of {_megabytes(calls, facts)}"
@@ -374,18 +393,20 @@ def _unused_parameters(trace: Trace, facts: Facts) -> Seen | None:
     source="https://docs.pytorch.org/docs/stable/distributed.pipelining.html",
 )
 def _stages_in_turn(trace: Trace, facts: Facts) -> Seen | None:
-    """Of p stages and m parts a step takes (m + p - 1) / m times what one without waits does: GPipe (2019), section 2."""
+    """Of p stages and m parts a step takes (m + p - 1) / m times what one without waits does: GPipe (2019), section 2. Told of a
+    rank with one peer and a group of two: of more ranks a trace does not say whether they are a chain or a ring.
+    """
     calls, messages = collective_calls(trace)
     calls = calls.where(calls.bytes >= LARGE)
     sends, receives = (calls.where(_is(messages, kind)[calls.message]) for kind in ("send", "recv"))
     path, times = facts.critical_path, facts.gpu_time
     if path is None or times is None or not facts.steps or not len(receives):
         return None
-    stages = max((message.group_size or 0 for message in messages), default=0)
-    peers = {messages[number].peer for number in once(np.concatenate([sends.message, receives.message])).tolist()}
-    parts = max(len(rows) for rows in (sends, receives)) / len(facts.steps) / max(len(peers - {None}), 1)
+    said = [messages[number] for number in once(np.concatenate([sends.message, receives.message])).tolist()]
+    stages = max(message.group_size or 0 for message in said)
+    parts = max(len(rows) for rows in (sends, receives)) / len(facts.steps)
     exposed = times.exposed_communication_us / times.window_us
-    if stages < 2 or parts >= 2 * stages or exposed < 0.1:
+    if stages != 2 or parts >= 2 * stages or exposed < 0.1:
         return None
     now, then = ((m + stages - 1) / m for m in (max(parts, 1), 4 * stages))
     text = (
@@ -424,7 +445,8 @@ def _uneven_exchange(trace: Trace, facts: Facts) -> Seen | None:
     calls, messages = collective_calls(trace)
     calls = calls.where(_is(messages, "alltoall")[calls.message])
     apart = np.array([
-        max(m.elements_in or 0, m.elements_out or 0) / max(min(m.elements_in or 0, m.elements_out or 0), 1) for m in messages
+        max(m.elements_in, m.elements_out) / min(m.elements_in, m.elements_out) if m.elements_in and m.elements_out else 1.0
+        for m in messages
     ] + [1.0])  # fmt: skip
     uneven = calls.where(apart[calls.message] >= 1.2)
     if not len(calls) or 2 * len(uneven) < len(calls):

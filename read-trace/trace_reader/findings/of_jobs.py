@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+import re
 
 import msgspec
 import numpy as np
@@ -20,6 +21,7 @@ from trace_reader.model.slices import Kind
 from trace_reader.names.kernel_names import is_of_a_backend
 from trace_reader.names.range_names import is_step
 
+MOST_PLACES = 12  # of communication, that are played: those that take most
 MEND = "Mend what keeps it, or let it do less: what its own trace shows."
 Effects = Mapping[int, Effect]  # by the rank's place in the job
 
@@ -80,7 +82,8 @@ class PlayedJob:
             for (number,), rows in calls.by(np.array([numbers[key] for key in keys], np.int64)):
                 by_key[every[number]][place] = rows
         found = []
-        for (name, dtype, phase, annotation), ranks in by_key.items():
+        longest = sorted(by_key.items(), key=lambda item: -max(rows.total_us for rows in item[1].values()))[:MOST_PLACES]
+        for (name, dtype, phase, annotation), ranks in longest:
             ops = {place: Rows(rows.slices, once(rows.op).astype(np.int64)) for place, rows in ranks.items()}
             gone, _ = self._gain({place: Effect(dropped(rows), kind=AS_PLAYED) for place, rows in ops.items()})
             half, _ = self._gain({place: Effect(scaled(rows, 0.5), kind=AS_PLAYED) for place, rows in ranks.items()})
@@ -159,12 +162,13 @@ class PlayedJob:
 
 def _askers(trace: Trace, calls: Rows) -> list[str]:
     """Return the innermost annotation around each of these collectives' ops, but for the step's and the backend's own, without
-    what is in brackets ("FSDP::all_gather (blocks.0)"); empty for none.
+    what is in brackets ("FSDP::all_gather (blocks.0)"), and with a star for each number; empty for none.
     """
     slices = trace.slices
     is_place = slices.are_named(Kind.ANNOTATION, lambda name: not is_step(name) and not is_of_a_backend(name))
     around = innermost(slices, trace.parent, calls.op, is_place)
-    return [slices.names[slices.name[row]].partition(" (")[0] if row >= 0 else "" for row in around.tolist()]
+    names = [slices.names[slices.name[row]].partition(" (")[0] if row >= 0 else "" for row in around.tolist()]
+    return [re.sub(r"\d+", "*", name) for name in names]
 
 
 def _difference(job: JobFacts, read: Sequence[Reading]) -> RankDifference | None:

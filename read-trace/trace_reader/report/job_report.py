@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from trace_reader.analysis.jobs.job_facts import JobFacts, JobFinding, RankFacts
-from trace_reader.analysis.jobs.rank_difference import AT_A_PLACE, BEGINS, OTHER_WORK, SLOWER, RankDifference
+from trace_reader.analysis.jobs.rank_difference import AT_A_PLACE, BEGINS, MOST_OF_IT, NOT_LATER, OTHER_WORK
 from trace_reader.analysis.jobs.rank_summary import SEND_AND_RECEIVE
 from trace_reader.analysis.jobs.straggler import MIN_SHARE_OF_WINDOW, Straggler
 from trace_reader.analysis.replay.plain_run import MEASURED
@@ -126,7 +126,7 @@ def job_details(job: JobFacts) -> list[str]:
     if communication_us and job.matched and job.whole and job.ends_fit and waiting_us > NOT_MATCHED * exposed_us:
         told = [_who(job)]
         if job.late is not None and job.late.cost >= MIN_SHARE_OF_WINDOW and job.is_slower_alone:
-            told.append(_difference(job.late.rank, job.difference))
+            told.append(_difference(job, job.late.rank))
     return [*told, _verdicts(job)]
 
 
@@ -154,23 +154,29 @@ def _who(job: JobFacts) -> str:
     return "no rank causes half of the waiting"
 
 
-def _difference(rank: int, difference: RankDifference | None) -> str:
-    """Return what a late rank does otherwise than another one; empty where that is not known."""
+def _difference(job: JobFacts, rank: int) -> str:
+    """Return what a late rank does otherwise than the one that waits longest; empty where that is not known."""
+    difference, waits = job.difference, job.waits_longest
     if difference is None:
         return ""
-    ops, other = difference.ops, difference.other
-    more = "record more steps, to tell a slow host from chance"
+    what, whose = ("kernels", "its GPU") if difference.of_gpu else ("ops", "its host")
+    same = f"rank {rank} runs the same {difference.ops} {what} as rank {waits.rank}"
+    later = f"{us(difference.later_us)} later by them in a step"
+    again = "record more steps, to tell a slow one from chance"
     if difference.kind == OTHER_WORK:
-        return f"rank {rank} does other work than rank {other}, from {difference.place} on"
+        more = f"{us(difference.later_us)} a step longer than rank {waits.rank}, by other {what}"
+        return f"rank {rank} takes {more}: {us(difference.place_us)} in {difference.place}"
     if difference.kind == AT_A_PLACE:
-        where = BEGINS if difference.place == BEGINS else f"{difference.place}, or right behind it,"
-        return f"both run the same {ops} ops a step; most of the {us(difference.later_us)} that it is later comes at {where}"
-    if difference.kind == SLOWER and difference.times >= SLOWER_BY:
-        return (
-            f"rank {rank} runs the same {ops} ops as rank {other}, half of them {difference.times:.2f} times as long or more: it "
-            f"may be its host, and no line of the program; {more}"
-        )
-    return f"rank {rank} runs the same {ops} ops as rank {other}, and no place of them is late in each step; {more}"
+        where = difference.place if difference.place == BEGINS else f"{difference.place}, or right behind"
+        return f"{same}; at {where} it is {us(difference.place_us)} later in a step ({us(difference.later_us)} in all)"
+    if difference.kind == NOT_LATER:
+        return f"in some steps rank {rank} is no later than rank {waits.rank} by its own {what}; {again}"
+    if difference.later_us < MOST_OF_IT * waits.waiting_us / max(waits.steps, 1):
+        return f"{same} and is {later}, less than half of what rank {waits.rank} waits: it may have been behind before"
+    if difference.times < SLOWER_BY:
+        return f"{same}, and is {later}, spread over many; {again}"
+    slower = f"half of them {difference.times:.2f} times as long or more, and is {later}"
+    return f"{same}, {slower}: {whose} may be slow, and no line of the program; {again}"
 
 
 def _verdicts(job: JobFacts) -> str:
@@ -222,7 +228,7 @@ def _why_late(job: JobFacts, late: Straggler) -> str:
         "input": "it waits for its input (a DataLoader)",
         "gap": "its device waits for something that is not the CPU",
     }.get(late.cause, "its compute and launches do not show what delays it")
-    return "; ".join(part for part in (why, _difference(late.rank, job.difference)) if part)
+    return "; ".join(part for part in (why, _difference(job, late.rank)) if part)
 
 
 def _plain(job: JobFacts) -> str:
@@ -418,7 +424,7 @@ def _saves(gain: Gain) -> str:
 
 COMMUNICATION = Table(
     key="communication",
-    title=lambda view: "Communication (of a rank, per step; what the job's step saves without it, and at half its bytes)",
+    title=lambda view: "Communication (of a rank, per step; what the job's step saves without it, or half of it, as replayed)",
     rows=lambda view: view.job.communication,
     columns=(
         Column("collective", lambda row, view: row.name),
