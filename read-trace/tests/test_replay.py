@@ -7,6 +7,7 @@ import pytest
 from reader_helpers import GALLERY
 from reader_helpers.events import ADD, GEMM, call, event, kernel, launch, memcpy, op, step, write
 from trace_reader import load, read
+from trace_reader.analysis.replay.plain_run import RunWithoutProfiler
 from trace_reader.analysis.replay.replay import Replay
 from trace_reader.analysis.trace.step_facts import step_period_us
 
@@ -30,6 +31,14 @@ def with_cpu(replay, share):
 
 def at_share(replay, share):
     return replay.play(with_cpu(replay, share)).step_us
+
+
+def test_two_steps_at_one_moment_take_no_time_and_no_other(tmp_path):
+    """As a damaged file has them: from the end of the one to the end of the other nothing passes."""
+    events = [step(0, 0, 100), step(1, 0, 100), op("aten::mm", 5, 10), launch(6, 1), kernel(GEMM, 20, 10, 1)]
+    run = RunWithoutProfiler(load(write(tmp_path / "t.json", *events)))
+    played = run.replay.play()
+    assert (played.step_us, run.recorded_times(played)) == (0, 1)
 
 
 def test_a_step_that_waits_for_the_gpu_does_not_gain_by_a_faster_cpu(replay):

@@ -376,8 +376,8 @@ class RunWithoutProfiler:
         return [self.at(prices.times(dear)), played]
 
     def recorded_times(self, played: Played) -> float:
-        """Return how many times as long as the recorded one a step of the run is then."""
-        return played.step_us / self._unchanged_us
+        """Return how many times as long as the recorded one a step of the run is then; once, where that takes no time."""
+        return played.step_us / self._unchanged_us if self._unchanged_us else 1.0
 
     def played(self, plain: PlainRun) -> list[Played]:
         """Return the plain run: of one that was not measured, at both ends; where it is not known, the recorded one. None, where
