@@ -129,7 +129,7 @@ CASES = {
     ),
     "reduced-late": (
         [step(0, 0, 1000), *behind_a_pass(), *asked(1, 300, 100, size=64 * MB)],
-        "1 collective of 67.1 MB per step is asked for when the backward pass has ended",
+        "1 collective per step, asked for when the backward pass has ended: 67.1 MB a step",
         [step(0, 0, 1000), *behind_a_pass(*asked(1, 100, 100, size=64 * MB))],
     ),
     "collective-is-read": (
@@ -154,27 +154,27 @@ CASES = {
     ),
     "collectives-in-float32": (
         beside_products("Float"),
-        "1 collective of 67.1 MB per step in float32 (_allgather_base), beside matrix products in 16 bits",
+        "1 collective per step in float32 (67.1 MB a step), beside matrix products in 16 bits",
         beside_products("BFloat16"),
     ),
     "buffers-broadcast": (
         buffers("DistributedDataParallel.forward"),
-        "1 broadcast per step before the forward pass, of 0.0 MB",
+        "1 broadcast per step before the forward pass, 4.1 kB a step",
         buffers("forward"),
     ),
     "unused-parameters": (
         mapped("Int"),
-        "1 all-reduce of whole numbers per step in the backward pass",
+        "1 all-reduce per step of whole numbers in the backward pass",
         mapped("Float"),
     ),
     "stages-in-turn": (
         stages(1),
-        "1 part of a batch per step between 2 stages; 760.0 µs of a step in receives",
+        "1 part of a batch per step between two stages; 760.0 µs of a step in receives",
         stages(4),
     ),
     "uneven-exchange": (
         exchanged(out=12 * MB),
-        "1 of 1 all-to-all per step, with up to 1.5 times as much one way as the other",
+        "1 of 1 all-to-alls per step, with up to 1.5 times as much one way as the other",
         exchanged(out=9 * MB),
     ),
 }
@@ -278,7 +278,7 @@ def test_larger_buckets_leave_the_bytes_and_a_few_calls(tmp_path):
     """Of ten calls of 6 each, one is left: 54 less on the CPU, and all kernels."""
     events = [e for k in range(3) for e in (step(k, 500 * k, 490), *many(10, ts=500 * k + 60, first=100 * k + 1))]
     trace = load(write(tmp_path / "t.json", *events))
-    calls, _ = collective_calls(trace)
+    calls = collective_calls(trace)
     replay = Replay(trace)
     edited = Edited(replay, replay.nodes.after_ns)
     collective_calls_of._batched(calls, 1)(edited)
@@ -301,7 +301,7 @@ def test_an_update_between_two_passes_needs_their_gradients(tmp_path):
 
 def test_a_loop_over_gradients_behind_the_backward_pass_is_told_by_how_many_it_reduces(tmp_path):
     told = found(tmp_path, [step(0, 0, 1000), *behind_a_pass(), *many(10, ts=300)])["reduced-late"]
-    assert told.seen == "10 collectives of 10.5 MB per step are asked for when the backward pass has ended"
+    assert told.seen == "10 collectives per step, asked for when the backward pass has ended: 10.5 MB a step"
 
 
 def test_a_barrier_needs_no_size(tmp_path):

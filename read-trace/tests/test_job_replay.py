@@ -493,4 +493,4 @@ def test_what_is_asked_of_collectives_stands_before_generic_advice(tmp_path):
     every = ("many-small-kernels", 0.8), ("small-buckets", 0.2), ("unused-parameters", None), ("hotspot", None)
     found = tuple(JobFinding(slug, (0, 1), "", "", 0.1, Gain(most - 0.1, most) if most else None) for slug, most in every)
     told = found_in(msgspec.structs.replace(job, findings=found))
-    assert [one.slug for one in told] == ["small-buckets", "unused-parameters", "many-small-kernels"]
+    assert [one.slug for one in told] == ["small-buckets", "many-small-kernels", "unused-parameters"]

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import msgspec
 import numpy as np
+from trace_reader.analysis.jobs.job_facts import JobFinding
 from trace_reader.analysis.replay.edits import AS_PLAYED, Effect, all_of, dropped
 from trace_reader.analysis.replay.place import is_named_in
 from trace_reader.analysis.replay.places import AskedPlace
@@ -124,7 +125,7 @@ def run_rules(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, everyt
 
 def _with_findings(facts: Facts, found: list[Finding], failed: tuple[str, ...]) -> Facts:
     """Return the facts with these findings, in the order in which they are told."""
-    found = sorted(found, key=lambda finding: (finding.slug != facts.verdict, *_rank(finding)))
+    found = sorted(found, key=lambda finding: (finding.slug != facts.verdict, *rank_of_finding(finding)))
     return msgspec.structs.replace(facts, findings=tuple(found), failed=(*facts.failed, *failed))
 
 
@@ -192,7 +193,7 @@ def choices(reading: Reading) -> Choices | None:
     return Choices(changes, tuple(gains_together(run, facts.plain, effects)), busy_us)
 
 
-def _rank(finding: Finding) -> tuple[bool, bool, float, float, float, float]:
+def rank_of_finding(finding: Finding | JobFinding) -> tuple[bool, bool, float, float, float, float]:
     """Return the rank of a finding; what is told first has the smallest one: that of the change that saves most; of one that
     cannot be played, of which half of what it explains is taken. Of gains that are about the same, the one of which more is
     sure stands first, then the one that can be larger, then that of the larger share.

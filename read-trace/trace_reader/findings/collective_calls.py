@@ -1,5 +1,6 @@
 """What a program asks of its collectives: how often, how much at a time, in which type, and whether the CPU waits for it."""
 
+from collections.abc import Callable
 import re
 
 import numpy as np
@@ -16,11 +17,10 @@ from trace_reader.analysis.replay.edits import (
     skipped,
     without_waits,
 )
-from trace_reader.analysis.trace.collectives import Phase, collective_calls, plain_name
+from trace_reader.analysis.trace.collectives import Phase, collective_calls, messages_of, plain_name
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.findings.fusable import OPTIMIZER_STEP
-from trace_reader.findings.registry import Seen, finding, listed
-from trace_reader.link.backward import backward_passes
+from trace_reader.findings.fusable import optimizer_steps
+from trace_reader.findings.registry import Seen, a_step, finding
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
@@ -39,17 +39,19 @@ LARGE = 1 << 20  # bytes of what counts in float32
 BLOCKS = 8  # a part of what a model is sharded into, that nothing hides
 MORE_PARTS = 4  # of a batch, that would be launched one after the other
 MOSTLY = 0.5  # of the time of a trace's matrix products
-MIN_SHARE = 0.01  # of the path
+UNEVEN = 1.2  # times as much one way as the other
+WAITS_EXPOSED = 0.1  # of a step, that the receives of a stage are exposed
+STAGES = 2
 GATHERING = re.compile("FSDP::all_gather|FullyShardedDataParallel")
 NORM, OF_A_PARAMETER = re.compile("SyncBatchNorm"), re.compile("AccumulateGrad")
+OF_ANY_NORM = re.compile("aten::batch_norm_(?:stats|elemt|backward)|aten::contiguous")
 FORWARD_OF_DDP = re.compile("^DistributedDataParallel.forward")
 OF_THE_OTHERS = "it depends on what the other ranks would get"
-_REDUCES = ("allreduce", "reducescatter")
+REDUCES = ("allreduce", "reducescatter")
 
 
-def _is(messages: list[Collective], *kinds: str) -> np.ndarray:
-    """Return of each message whether it is of one of these kinds; one more for no message."""
-    return np.array([plain_name(message.name).startswith(kinds) for message in messages] + [False])
+def _kind(*kinds: str) -> Callable[[Collective], bool]:
+    return lambda message: plain_name(message.name).startswith(kinds)
 
 
 def _inside(trace: Trace, calls: Rows, name: re.Pattern[str]) -> np.ndarray:
@@ -75,14 +77,13 @@ def _per_step(n: float, facts: Facts) -> float:
     return n / max(len(facts.steps), 1)
 
 
-def _number(n: float, one: str = "", many: str = "") -> str:
-    """Return a number of a step, and what it counts."""
-    told = f"{n:.0f}" if n >= 10 or n == round(n) else f"{n:.1f}"
-    return f"{told} {one if n == 1 else many or one + 's'}" if one else told
+def _number(n: float) -> str:
+    return f"{n:.0f}" if n >= 10 or n == round(n) else f"{n:.1f}"
 
 
 def _megabytes(calls: Rows, facts: Facts) -> str:
-    return f"{_per_step(float(calls.bytes.sum()), facts) / 1e6:.1f} MB"
+    size = _per_step(float(calls.bytes.sum()), facts)
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
 
 
 def _batched(calls: Rows, keep: int) -> Edit:
@@ -101,26 +102,21 @@ def _batched(calls: Rows, keep: int) -> Edit:
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
 )
 def _reduced_in_each_pass(trace: Trace, facts: Facts) -> Seen | None:
-    calls, messages = collective_calls(trace)
-    nodes = trace.nodes.where((trace.nodes.made_by >= 0) & (trace.step_at(trace.nodes.start_ns) >= 0))
-    passes = backward_passes(nodes, trace.step_at(nodes.start_ns))
-    calls = calls.where((calls.phase == Phase.BACKWARD) & _is(messages, *_REDUCES)[calls.message])
-    if not len(calls) or not passes.is_again.any():
-        return None
-    optimizer = trace.annotations.where(trace.annotations.is_named(lambda name: name.startswith(OPTIMIZER_STEP)))
+    calls, passes = collective_calls(trace, _kind(*REDUCES)), trace.passes
+    calls = calls.where(calls.phase == Phase.BACKWARD)
     number = np.searchsorted(passes.start_ns, trace.slices.start_ns[calls.call], "right") - 1
-    gone = []
+    updates, gone = optimizer_steps(trace).start_ns, []
     for at in np.flatnonzero(passes.is_again).tolist():
         before, behind = calls.where(number == at - 1), calls.where(number == at)
-        updated = np.searchsorted(optimizer.start_ns, passes.start_ns[[at - 1, at]])
-        if updated[0] == updated[1] and _in_common(before, behind) >= SAME:
+        updated = np.searchsorted(updates, passes.start_ns[[at - 1, at]])
+        if len(before) and updated[0] == updated[1] and _in_common(before, behind) >= SAME:
             gone.append(before.at)
     if not gone:
         return None
     of_gone = calls.where(among(calls.at, np.sort(np.concatenate(gone))))
-    n, left = _per_step(len(of_gone), facts), _per_step(len(calls) - len(of_gone), facts)
+    n, left = _per_step(len(calls), facts), _per_step(len(calls) - len(of_gone), facts)
     each = f"{_number(1 + _per_step(len(gone), facts))} backward passes per step, each of which reduces the same gradients"
-    seen = f"{each}: {_number(n + left, 'collective')} of {_megabytes(calls, facts)}, where {_number(left)} would do"
+    seen = f"{each}: {_number(n)} collectives of {_megabytes(calls, facts)}, where {_number(left)} would do"
     return Seen(seen, of_gone, share=_share(facts, of_gone), effect=Effect(dropped(_ops(of_gone))))
 
 
@@ -140,15 +136,14 @@ def _in_common(before: Rows, behind: Rows) -> float:
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
 )
 def _small_buckets(trace: Trace, facts: Facts) -> Seen | None:
-    calls, messages = collective_calls(trace)
-    calls = calls.where((calls.phase == Phase.BACKWARD) & _is(messages, "allreduce")[calls.message] & (calls.bytes > TO_BE_READ))
-    calls = calls.where(_inside(trace, calls, OF_A_PARAMETER))
-    n, size, passes = _per_step(len(calls), facts), _per_step(float(calls.bytes.sum()), facts), _passes(trace, facts)
-    buckets = (int(size // BUCKET) + 1) * passes
+    calls = collective_calls(trace, _kind("allreduce"))
+    calls = calls.where((calls.phase == Phase.BACKWARD) & (calls.bytes > TO_BE_READ) & _inside(trace, calls, OF_A_PARAMETER))
+    n, bytes_a_step, passes = _per_step(len(calls), facts), _per_step(float(calls.bytes.sum()), facts), _passes(trace, facts)
+    buckets = (int(bytes_a_step // BUCKET) + 1) * passes
     if n < FEWEST * passes or n < TIMES_AS_MANY * buckets:
         return None
-    text = f"{_number(n, 'collective')} per step in the backward pass, of {size / n / 1e6:.1f} MB on average"
-    text = f"{text}: in buckets of 25 MiB they are {_number(buckets)}"
+    text = f"{a_step(len(calls), facts, 'collective', 'collectives')} in the backward pass, of {bytes_a_step / n / 1e6:.1f} MB"
+    text = f"{text} on average: in buckets of 25 MiB they are {_number(buckets)}"
     return Seen(text, calls, share=_share(facts, calls), effect=Effect(_batched(calls, round(buckets)), kind=ONCE))
 
 
@@ -163,32 +158,30 @@ def _small_buckets(trace: Trace, facts: Facts) -> Seen | None:
 )
 def _reduced_late(trace: Trace, facts: Facts) -> Seen | None:
     """Up to the step of an optimizer: behind it, weights may be averaged."""
-    calls, messages = collective_calls(trace)
-    calls = calls.where((calls.phase == Phase.AFTER) & _is(messages, *_REDUCES)[calls.message])
-    optimizer = trace.annotations.where(trace.annotations.is_named(lambda name: name.startswith(OPTIMIZER_STEP)))
-    at_ns, steps_ns = trace.slices.start_ns[calls.op], trace.steps.start_ns[calls.step]
-    calls = calls.where(np.searchsorted(optimizer.start_ns, at_ns) == np.searchsorted(optimizer.start_ns, steps_ns))
-    n, size = _per_step(len(calls), facts), _per_step(float(calls.bytes.sum()), facts)
-    if size < LARGE or n < 1:
+    calls = collective_calls(trace, _kind(*REDUCES))
+    calls = calls.where(calls.phase == Phase.AFTER)
+    updates, at_ns = optimizer_steps(trace).start_ns, trace.slices.start_ns[calls.op]
+    calls = calls.where(np.searchsorted(updates, at_ns) == np.searchsorted(updates, trace.steps.start_ns[calls.step]))
+    n, bytes_a_step = _per_step(len(calls), facts), _per_step(float(calls.bytes.sum()), facts)
+    if bytes_a_step < LARGE or n < 1:
         return None
     backward = trace.linked.where(among(trace.linked.call, trace.calls.at[np.isin(trace.calls.track, trace.backward_tracks)]))
     # What the backward pass computes hides so much; the last bucket nothing does.
-    hidden = min(_per_step(backward.total_us, facts) / max(_per_step(calls.total_us, facts), 1e-9), 1.0)
-    left = max(1 - hidden, min(BUCKET / size, 1.0))
-    buckets = max(round(size / BUCKET), 1)
-    calls_are = f"{_number(n, 'collective')} of {size / 1e6:.1f} MB per step {'is' if n == 1 else 'are'}"
-    text = f"{calls_are} asked for when the backward pass has ended"
+    left = max(1 - backward.total_us / max(calls.total_us, 1e-9), min(BUCKET / bytes_a_step, 1.0))
+    buckets = max(round(bytes_a_step / BUCKET), 1)
     ops, edits = _ops(calls), [scaled(calls, left)]
     if n > buckets:  # a loop over the gradients, with what it does for each
         spans = [(rows.start_ns.min(), rows.end_ns.max()) for _, rows in ops.by(trace.step_at(ops.start_ns))]
         edits += [_batched(calls, buckets), skipped((np.array(spans)[:, 0], np.array(spans)[:, 1]), left=buckets / n)]
-    return Seen(text, calls, share=_share(facts, calls), effect=Effect(all_of(*edits), kind=ONCE))
+    text = f"{a_step(len(calls), facts, 'collective', 'collectives')}, asked for when the backward pass has ended: "
+    return Seen(
+        f"{text}{_megabytes(calls, facts)} a step", calls, share=_share(facts, calls), effect=Effect(all_of(*edits), kind=ONCE)
+    )
 
 
 def _passes(trace: Trace, facts: Facts) -> float:
     """Return how many backward passes a step has, on average."""
-    nodes = trace.nodes.where((trace.nodes.made_by >= 0) & (trace.step_at(trace.nodes.start_ns) >= 0))
-    return 1 + _per_step(int(backward_passes(nodes, trace.step_at(nodes.start_ns)).is_again.sum()), facts)
+    return 1 + _per_step(int(trace.passes.is_again.sum()), facts)
 
 
 @finding(
@@ -201,7 +194,7 @@ def _passes(trace: Trace, facts: Facts) -> float:
     "out barriers.",
 )
 def _collective_is_read(trace: Trace, facts: Facts) -> Seen | None:
-    calls, _ = collective_calls(trace)
+    calls = collective_calls(trace)
     is_barrier = Rows(trace.slices, calls.op).is_named(lambda name: name.endswith("barrier"))
     small = calls.where((calls.phase != Phase.BACKWARD) & (((calls.bytes > 0) & (calls.bytes <= TO_BE_READ)) | is_barrier))
     small = small.where(~_inside(trace, small, NORM))
@@ -230,8 +223,9 @@ def _collective_is_read(trace: Trace, facts: Facts) -> Seen | None:
     waited = waits.where(among(waits.at, once(np.concatenate(waiting))))
     items = innermost(trace.slices, trace.parent, waited.at, trace.slices.are_named(Kind.OP, "aten::item".__eq__))
     gone = Rows(trace.slices, outermost(trace.slices, once(np.concatenate([asked.at, items[items >= 0]])).astype(np.int64)))
-    n, waited_us = _per_step(len(asked), facts), _per_step(waited.total_us, facts)
-    text = f"{_number(n, 'small collective')} per step, right behind which the CPU waits for the GPU: {us(waited_us)} of a step"
+    waited_us = _per_step(waited.total_us, facts)
+    small_calls = a_step(len(asked), facts, "small collective", "small collectives")
+    text = f"{small_calls}, right behind which the CPU waits for the GPU: {us(waited_us)} of a step"
     path = facts.critical_path
     share = path.after_waits_us(waited) / path.window_us + _share(facts, small) if path is not None else 0.0
     effect = Effect(all_of(dropped(gone), without_waits(waited)), kind=WAITS)
@@ -247,12 +241,17 @@ def _collective_is_read(trace: Trace, facts: Facts) -> Seen | None:
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html",
 )
 def _sync_batch_norm(trace: Trace, facts: Facts) -> Seen | None:
-    calls, _ = collective_calls(trace)
+    calls = collective_calls(trace)
     calls = calls.where(_inside(trace, calls, NORM))
     if not len(calls):
         return None
-    text = f"{_number(_per_step(len(calls), facts), 'collective')} per step in SyncBatchNorm, of {us(calls.median_us)} (median)"
-    return Seen(text, calls, share=_share(facts, calls), effect=Effect(dropped(_ops(calls))))
+    text = f"{a_step(len(calls), facts, 'collective', 'collectives')} in SyncBatchNorm, of {us(calls.median_us)} (median)"
+    # A BatchNorm has the statistics and the normalization, and nothing of what puts ranks together.
+    is_norm = trace.slices.are_named(Kind.OP, NORM.search)
+    parts = trace.ops.where(innermost(trace.slices, trace.parent, trace.ops.at, is_norm) >= 0)
+    parts = parts.where(~is_norm[parts.at] & ~parts.is_named(OF_ANY_NORM.match))
+    gone = Rows(trace.slices, outermost(trace.slices, parts.at))
+    return Seen(text, calls, share=_share(facts, calls), effect=Effect(dropped(gone)))
 
 
 @finding(
@@ -264,21 +263,20 @@ def _sync_batch_norm(trace: Trace, facts: Facts) -> Seen | None:
     source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
 )
 def _gathered_again(trace: Trace, facts: Facts) -> Seen | None:
-    calls, messages = collective_calls(trace)
-    gathers = calls.where(_is(messages, "allgather")[calls.message] & (calls.bytes >= LARGE))
-    gathers = gathers.where(_inside(trace, gathers, GATHERING))
+    gathers = collective_calls(trace, _kind("allgather"))
+    gathers = gathers.where((gathers.bytes >= LARGE) & _inside(trace, gathers, GATHERING))
     forward, backward = (gathers.where(gathers.phase == phase) for phase in (Phase.FORWARD, Phase.BACKWARD))
     again = backward.where(among(backward.message, once(forward.message)))
     if not len(again) or not len(facts.steps):
         return None
-    n = _number(_per_step(len(again), facts), "all-gather")
-    sizes = np.array([1 - 1 / max(message.group_size or 2, 2) for message in messages] + [0.0])[again.message] * again.bytes
-    kept = _per_step(float(sizes.sum()), facts) / _passes(trace, facts)  # what the other ranks have of them
-    text = f"{n} per step of what the forward pass gathered before; to keep it takes {kept / 1e6:.1f} MB more"
+    of_others = again.bytes * (1 - 1 / np.maximum(again.group_size, 2))
+    kept = _per_step(float(of_others.sum()), facts) / _passes(trace, facts)
+    text = f"{a_step(len(again), facts, 'all-gather', 'all-gathers')} of what the forward pass gathered before"
     # What FSDP does around each: it copies shards in, and parameters out.
     around = trace.slices.are_named(Kind.ANNOTATION, GATHERING.search) | trace.slices.are_named(Kind.OP, GATHERING.search)
     spans = np.flatnonzero(around & np.isin(trace.slices.track, trace.backward_tracks))
     gone = Rows(trace.slices, outermost(trace.slices, once(np.concatenate([spans, again.op])).astype(np.int64)))
+    text = f"{text}; to keep it takes {kept / 1e6:.1f} MB more"
     return Seen(text, again, share=_share(facts, again), effect=Effect(dropped(gone)))
 
 
@@ -286,24 +284,22 @@ def _gathered_again(trace: Trace, facts: Facts) -> Seen | None:
     "sharded-as-one",
     "all parameters are gathered in one collective, before anything is computed",
     "one large all-gather, and one reduce-scatter per step",
-    "The model is sharded as one unit: nothing can be computed while its parameters come, nor while its gradients go.",
+    "The model may be sharded as one unit: then nothing is computed while its parameters come, nor while its gradients go.",
     "Shard each block for itself (fully_shard on the blocks, then on the model): the next block's parameters come meanwhile.",
     source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
 )
 def _sharded_as_one(trace: Trace, facts: Facts) -> Seen | None:
-    calls, messages = collective_calls(trace)
-    large = calls.where(calls.bytes >= LARGE)
-    gathers = large.where(_is(messages, "allgather")[large.message])
-    gathers = gathers.where(_inside(trace, gathers, GATHERING))
-    scatters = large.where(_is(messages, "reducescatter")[large.message])
-    forward = gathers.where(gathers.phase == Phase.FORWARD)
-    if not facts.steps or not len(forward) == len(scatters) == len(facts.steps):
+    large = collective_calls(trace, _kind("allgather", "reducescatter"))
+    large = large.where(large.bytes >= LARGE)
+    is_gather = _inside(trace, large, GATHERING)
+    steps = np.arange(len(facts.steps))
+    parts = large.where(is_gather & (large.phase == Phase.FORWARD)), large.where(~is_gather)
+    if not len(steps) or not all(np.array_equal(np.sort(part.step), steps) for part in parts):
         return None
-    both = large.where(among(large.at, np.sort(np.concatenate([gathers.at, scatters.at]))))
-    text = f"1 all-gather in the forward pass and 1 reduce-scatter per step, {_megabytes(gathers, facts)} gathered"
+    text = f"1 all-gather in the forward pass and 1 reduce-scatter per step, {_megabytes(large.where(is_gather), facts)} gathered"
     computed_us = facts.gpu_time.compute_us if facts.gpu_time else 0.0
-    left = max(1 - computed_us / max(both.total_us, 1e-9), 1 / BLOCKS)
-    return Seen(text, both, share=_share(facts, both), effect=Effect(scaled(both, left), kind=UNSURE))
+    left = max(1 - computed_us / max(large.total_us, 1e-9), 1 / BLOCKS)
+    return Seen(text, large, share=_share(facts, large), effect=Effect(scaled(large, left), kind=UNSURE))
 
 
 @finding(
@@ -316,16 +312,14 @@ def _sharded_as_one(trace: Trace, facts: Facts) -> Seen | None:
     source="https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html",
 )
 def _collectives_in_float32(trace: Trace, facts: Facts) -> Seen | None:
-    calls, messages = collective_calls(trace)
-    wide = np.array([message.dtype == "Float" for message in messages] + [False])
-    calls = calls.where(wide[calls.message] & (calls.bytes >= LARGE))
+    calls = collective_calls(trace, lambda message: message.dtype == "Float")
+    calls = calls.where(calls.bytes >= LARGE)
     products = [kernel for kernel in facts.kernels if kernel.decoded.work == "GEMM"]
     narrow_us = sum(kernel.total_us for kernel in products if kernel.decoded.dtype in ("bf16", "fp16"))
     if not len(calls) or narrow_us <= MOSTLY * sum(kernel.total_us for kernel in products):
         return None
-    kinds = listed(sorted({messages[number].name for number in once(calls.message).tolist()}))
-    n = _number(_per_step(len(calls), facts), "collective")
-    text = f"{n} of {_megabytes(calls, facts)} per step in float32 ({kinds}), beside matrix products in 16 bits"
+    what = a_step(len(calls), facts, "collective", "collectives")
+    text = f"{what} in float32 ({_megabytes(calls, facts)} a step), beside matrix products in 16 bits"
     around = _conversions_around(trace, calls.where(calls.phase == Phase.FORWARD))
     effect = Effect(all_of(scaled(calls, 0.5), dropped(around)))
     return Seen(text, calls, share=_share(facts, calls), effect=effect)
@@ -333,18 +327,17 @@ def _collectives_in_float32(trace: Trace, facts: Facts) -> Seen | None:
 
 def _conversions_around(trace: Trace, calls: Rows) -> Rows:
     """Return the ops right before and behind these collectives of which a kernel says that it converts."""
-    outer, found = trace.outer_ops, []
-    converts = trace.linked.where(trace.linked.is_named(lambda name: CONVERTS.search(name) is not None) & (trace.linked.op >= 0))
+    outer, ops = trace.outer_ops, _ops(calls)
+    converts = trace.linked.where(trace.linked.is_named(lambda name: CONVERTS.search(name) is not None))
     is_outer = np.zeros(len(trace.slices), bool)
     is_outer[outer.at] = True
-    converting = once(innermost(trace.slices, trace.parent, converts.call, is_outer))
-    for (track,), mine in _ops(calls).by(_ops(calls).track):
+    converting, found = once(innermost(trace.slices, trace.parent, converts.call, is_outer)), [np.zeros(0, np.int64)]
+    for (track,), mine in ops.by(ops.track):
         there = outer.where(outer.track == track)
         at = np.searchsorted(there.start_ns, mine.start_ns, "right") - 1
-        for beside in (at - 1, at + 1):
-            near = there.at[np.clip(beside, 0, len(there) - 1)]
-            found.append(near[among(near, converting)])
-    return Rows(trace.slices, once(np.concatenate([np.zeros(0, np.int64), *found])).astype(np.int64))
+        found += [there.at[np.clip(beside, 0, len(there) - 1)] for beside in (at - 1, at + 1)]
+    near = once(np.concatenate(found)).astype(np.int64)
+    return Rows(trace.slices, near[among(near, converting)])
 
 
 @finding(
@@ -356,12 +349,12 @@ def _conversions_around(trace: Trace, calls: Rows) -> Rows:
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
 )
 def _buffers_broadcast(trace: Trace, facts: Facts) -> Seen | None:
-    calls, messages = collective_calls(trace)
-    calls = calls.where(_is(messages, "broadcast")[calls.message] & (calls.phase == Phase.FORWARD))
-    calls = calls.where(_inside(trace, calls, FORWARD_OF_DDP))
+    calls = collective_calls(trace, _kind("broadcast"))
+    calls = calls.where((calls.phase == Phase.FORWARD) & _inside(trace, calls, FORWARD_OF_DDP))
     if len(calls) < len(facts.steps) or not len(calls):
         return None
-    text = f"{_number(_per_step(len(calls), facts), 'broadcast')} per step before the forward pass, of {_megabytes(calls, facts)}"
+    what = a_step(len(calls), facts, "broadcast", "broadcasts")
+    text = f"{what} before the forward pass, {_megabytes(calls, facts)} a step"
     return Seen(text, calls, share=_share(facts, calls), effect=Effect(dropped(_ops(calls))))
 
 
@@ -375,12 +368,11 @@ def _buffers_broadcast(trace: Trace, facts: Facts) -> Seen | None:
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
 )
 def _unused_parameters(trace: Trace, facts: Facts) -> Seen | None:
-    calls, messages = collective_calls(trace)
-    whole = np.array([message.dtype == "Int" for message in messages] + [False])
-    calls = calls.where(whole[calls.message] & _is(messages, "allreduce")[calls.message] & (calls.phase == Phase.BACKWARD))
+    calls = collective_calls(trace, lambda message: message.dtype == "Int" and _kind("allreduce")(message))
+    calls = calls.where(calls.phase == Phase.BACKWARD)
     if len(calls) < len(facts.steps) or not len(calls):
         return None
-    text = f"{_number(_per_step(len(calls), facts), 'all-reduce')} of whole numbers per step in the backward pass"
+    text = f"{a_step(len(calls), facts, 'all-reduce', 'all-reduces')} of whole numbers in the backward pass"
     return Seen(text, calls, share=_share(facts, calls), no_effect="the search through the graph is in no op")
 
 
@@ -394,27 +386,22 @@ def _unused_parameters(trace: Trace, facts: Facts) -> Seen | None:
 )
 def _stages_in_turn(trace: Trace, facts: Facts) -> Seen | None:
     """Of p stages and m parts a step takes (m + p - 1) / m times what one without waits does: GPipe (2019), section 2. Told of a
-    rank with one peer and a group of two: of more ranks a trace does not say whether they are a chain or a ring.
+    group of two: of more ranks a trace does not say whether they are a chain or a ring.
     """
-    calls, messages = collective_calls(trace)
-    calls = calls.where(calls.bytes >= LARGE)
-    sends, receives = (calls.where(_is(messages, kind)[calls.message]) for kind in ("send", "recv"))
+    sends, receives = (collective_calls(trace, _kind(kind)) for kind in ("send", "recv"))
+    sends, receives = (calls.where((calls.bytes >= LARGE) & (calls.group_size == STAGES)) for calls in (sends, receives))
     path, times = facts.critical_path, facts.gpu_time
     if path is None or times is None or not facts.steps or not len(receives):
         return None
-    said = [messages[number] for number in once(np.concatenate([sends.message, receives.message])).tolist()]
-    stages = max(message.group_size or 0 for message in said)
-    parts = max(len(rows) for rows in (sends, receives)) / len(facts.steps)
+    parts = max(len(sends), len(receives)) / len(facts.steps)
     exposed = times.exposed_communication_us / times.window_us
-    if stages != 2 or parts >= 2 * stages or exposed < 0.1:
+    if parts >= 2 * STAGES or exposed < WAITS_EXPOSED:
         return None
-    now, then = ((m + stages - 1) / m for m in (max(parts, 1), 4 * stages))
-    text = (
-        f"{count(round(parts), 'part')} of a batch per step between {stages} stages; {us(_per_step(receives.total_us, facts))} "
-        f"of a step in receives"
-    )
+    now, then = ((m + STAGES - 1) / m for m in (max(parts, 1), 4 * STAGES))
+    text = f"{count(round(parts), 'part')} of a batch per step between two stages; {us(_per_step(receives.total_us, facts))} "
+    text = f"{text}of a step in receives"
     next = (
-        f"Cut the batch into more parts (micro-batches): with {4 * stages}, by the formula of the bubble, (m + p - 1) / m for m "
+        f"Cut the batch into more parts (micro-batches): with {4 * STAGES}, by the formula of the bubble, (m + p - 1) / m for m "
         f"parts and p stages, a step takes {then / now:.2f} times as long, if a part is as efficient."
     )
     asking_us = _asking_us(trace, facts) / max(parts, 1)
@@ -442,16 +429,17 @@ def _asking_us(trace: Trace, facts: Facts) -> float:
     "Balance what the ranks get: a loss that balances experts, a capacity, or another assignment.",
 )
 def _uneven_exchange(trace: Trace, facts: Facts) -> Seen | None:
-    calls, messages = collective_calls(trace)
-    calls = calls.where(_is(messages, "alltoall")[calls.message])
-    apart = np.array([
-        max(m.elements_in, m.elements_out) / min(m.elements_in, m.elements_out) if m.elements_in and m.elements_out else 1.0
-        for m in messages
-    ] + [1.0])  # fmt: skip
-    uneven = calls.where(apart[calls.message] >= 1.2)
-    if not len(calls) or 2 * len(uneven) < len(calls):
+    every = collective_calls(trace, _kind("alltoall"))
+    uneven = collective_calls(trace, lambda message: _kind("alltoall")(message) and _apart(message) >= UNEVEN)
+    if not len(every) or 2 * len(uneven) < len(every):
         return None
-    n, every = (_per_step(len(rows), facts) for rows in (uneven, calls))
-    times = apart[once(uneven.message)].max()
-    text = f"{_number(n)} of {_number(every, 'all-to-all')} per step, with up to {times:.1f} times as much one way as the other"
+    n, of = (_per_step(len(rows), facts) for rows in (uneven, every))
+    times = max(_apart(message) for message in messages_of(uneven))
+    text = f"{_number(n)} of {_number(of)} all-to-alls per step, with up to {times:.1f} times as much one way as the other"
     return Seen(text, uneven, share=_share(facts, uneven), no_effect=OF_THE_OTHERS)
+
+
+def _apart(message: Collective) -> float:
+    """Return how many times as much goes one way as the other, where both are said."""
+    one, other = message.elements_in, message.elements_out
+    return max(one, other) / min(one, other) if one and other else 1.0

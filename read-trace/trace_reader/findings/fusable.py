@@ -12,6 +12,11 @@ FUSABLE = frozenset(["ATen elementwise", "ATen reduce"])
 OPTIMIZER_STEP = "Optimizer.step#"
 
 
+def optimizer_steps(trace: Trace) -> Rows:
+    """Return the annotations around the steps of optimizers."""
+    return trace.annotations.where(trace.annotations.is_named(lambda name: name.startswith(OPTIMIZER_STEP)))
+
+
 def of_the_optimizer(trace: Trace, rows: Rows) -> np.ndarray:
     """For each GPU event whether an optimizer's step launched it: that has a finding of its own."""
     is_step = trace.slices.are_named(Kind.ANNOTATION, lambda name: name.startswith(OPTIMIZER_STEP))

@@ -10,10 +10,9 @@ from trace_reader.analysis.replay.edits import ONCE, Effect, all_of, dropped, sc
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.memory_facts import curves
 from trace_reader.analysis.trace.time_by_place import is_numbered
-from trace_reader.findings.fusable import OPTIMIZER_STEP
+from trace_reader.findings.fusable import optimizer_steps
 from trace_reader.findings.registry import Seen, a_step, finding, listed, named, with_what_is_freed
 from trace_reader.findings.verdict import denominator
-from trace_reader.link.backward import backward_passes
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Activity, Trace
@@ -278,14 +277,11 @@ def _many_backward_passes(trace: Trace, facts: Facts) -> Seen | None:
     changed in place between them, it may be the weights.
     """
     path = facts.critical_path
-    nodes = trace.nodes.where((trace.nodes.made_by >= 0) & (trace.step_at(trace.nodes.start_ns) >= 0))
-    if path is None or not facts.steps or len(nodes) < FEWEST_PASSES * len(facts.steps):
+    found, again = trace.passes, trace.passes.is_again
+    if path is None or not facts.steps:
         return None
-    found = backward_passes(nodes, trace.step_at(nodes.start_ns))
-    again = found.is_again
     passes = int(again.sum()) / len(facts.steps) + 1
-    optimizer = trace.annotations.where(trace.annotations.is_named(lambda name: name.startswith(OPTIMIZER_STEP)))
-    updates = int((trace.step_at(optimizer.start_ns) >= 0).sum()) / len(facts.steps)
+    updates = int((trace.step_at(optimizer_steps(trace).start_ns) >= 0).sum()) / len(facts.steps)
     if passes < FEWEST_PASSES * max(updates, 1.0):
         return None
     union = merged(found.forward_ns[again], found.end_ns[again])
@@ -293,7 +289,7 @@ def _many_backward_passes(trace: Trace, facts: Facts) -> Seen | None:
     share = path.explained_us(rounds) / path.window_us
     if share < CONVERSIONS:
         return None
-    seen = f"{passes:.0f} backward passes per step, each of {len(nodes) / len(facts.steps) / passes:.0f} nodes"
+    seen = f"{passes:.0f} backward passes per step, each of {found.nodes / len(facts.steps) / passes:.0f} nodes"
     text = f"{seen}: {about(share)} of {denominator(facts)} is in all but the first"
     changed = trace.outer_ops.where(trace.outer_ops.is_named(lambda name: CHANGES.match(name) is not None))
     from_ns, to_ns = found.end_ns[:-1][again[1:]], found.forward_ns[again]

@@ -12,7 +12,7 @@ from trace_reader.analysis.jobs.rank_difference import OTHER_WORK, RankDifferenc
 from trace_reader.analysis.replay.edits import AS_PLAYED, BANDS, Edited, Effect, dropped, scaled
 from trace_reader.analysis.replay.plain_run import UNKNOWN
 from trace_reader.analysis.replay.what_if import PLAIN, Gain, subsets, together, told
-from trace_reader.analysis.trace.collectives import PHASES, Phase, collective_calls
+from trace_reader.analysis.trace.collectives import PHASES, Phase, collective_calls, messages_of
 from trace_reader.findings import MOST_CHOICES, NAMING, WIDEST, Choice, Choices, Reading, too_wide
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
@@ -71,11 +71,10 @@ class PlayedJob:
         """Return what of the ranks' communication a step could do without, and what that saves."""
         by_key: dict[tuple[str, str, Phase, str], dict[int, Rows]] = defaultdict(dict)
         for place, reading in enumerate(self.readings):
-            calls, messages = collective_calls(reading.trace)
-            kinds = [(message.name.strip("_").removesuffix("_base"), message.dtype) for message in messages]
+            calls = collective_calls(reading.trace)
             keys = [
-                (*kinds[number], Phase(phase), asker)
-                for number, phase, asker in zip(calls.message, calls.phase, _askers(reading.trace, calls), strict=True)
+                (message.name.strip("_").removesuffix("_base"), message.dtype, Phase(phase), asker)
+                for message, phase, asker in zip(messages_of(calls), calls.phase, _askers(reading.trace, calls), strict=True)
             ]
             numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
             every = list(numbers)

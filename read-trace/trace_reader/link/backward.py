@@ -11,16 +11,16 @@ MOST_THREADS = 16  # that may have made the nodes of a backward pass
 
 
 class Passes(NamedTuple):
-    """Backward passes, in order: when the ops began that made the nodes of each (`forward_ns`: the first of them), when its first
-    node starts and its last one ends (ns), in which step. `is_again`: whether it is behind another one of its step, with a
-    forward pass of its own.
+    """Backward passes of the steps, in order: when the ops began that made the nodes of each (`forward_ns`: the first of them),
+    and when its first node starts and its last one ends (ns). `is_again`: whether it is behind another one of its step, with a
+    forward pass of its own. `nodes`: how many they have in all.
     """
 
     forward_ns: np.ndarray
     start_ns: np.ndarray
     end_ns: np.ndarray
-    step: np.ndarray
     is_again: np.ndarray
+    nodes: int
 
 
 def backward_passes(nodes: Rows, step: np.ndarray) -> Passes:
@@ -31,7 +31,7 @@ def backward_passes(nodes: Rows, step: np.ndarray) -> Passes:
     """
     if not len(nodes):
         none = np.zeros(0, np.int64)
-        return Passes(none, none, none, none, none.astype(bool))
+        return Passes(none, none, none, none.astype(bool), 0)
     made_ns = nodes.slices.start_ns[nodes.made_by]
     begins = np.append(True, made_ns[1:] > nodes.start_ns[:-1])
     number = np.cumsum(begins) - 1
@@ -40,7 +40,7 @@ def backward_passes(nodes: Rows, step: np.ndarray) -> Passes:
     np.maximum.at(end_ns, number, nodes.end_ns)
     of_step = step[begins]
     is_again = np.append(False, (forward_ns[1:] >= end_ns[:-1]) & (of_step[1:] == of_step[:-1]))
-    return Passes(forward_ns, nodes.start_ns[begins], end_ns, of_step, is_again)
+    return Passes(forward_ns, nodes.start_ns[begins], end_ns, is_again, len(nodes))
 
 
 def forward_ops(slices: Slices, parent: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 from trace_reader.errors import MissingExtraError
-from trace_reader.link.backward import forward_ops
+from trace_reader.link.backward import Passes, backward_passes, forward_ops
 from trace_reader.link.found_steps import (
     Found,
     found_spans,
@@ -116,6 +116,13 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
         made_by = np.full(len(nodes), -1, np.int64)
         made_by[places] = forward
         return Rows(self.slices, nodes.at, made_by=made_by)
+
+    @cached_property
+    def passes(self) -> Passes:
+        """The backward passes of the steps, by the nodes of which it is known what made them."""
+        step = self.step_at(self.nodes.start_ns)
+        known = (self.nodes.made_by >= 0) & (step >= 0)
+        return backward_passes(self.nodes.where(known), step[known])
 
     @cached_property
     def op_names(self) -> frozenset[str]:

@@ -12,7 +12,7 @@ from trace_reader.analysis.jobs.straggler import MIN_SHARE_OF_WINDOW, Straggler
 from trace_reader.analysis.replay.plain_run import MEASURED
 from trace_reader.analysis.replay.what_if import Gain
 from trace_reader.analysis.trace.collectives import OF_COLLECTIVES
-from trace_reader.findings import AS_MUCH, GENERIC, NAMING
+from trace_reader.findings import AS_MUCH, NAMING, rank_of_finding
 from trace_reader.findings.of_jobs import MEND
 from trace_reader.findings.verdict import far_rounds
 from trace_reader.model.rows import median
@@ -169,14 +169,16 @@ def _difference(job: JobFacts, rank: int) -> str:
     if difference.kind == AT_A_PLACE:
         where = difference.place if difference.place == BEGINS else f"{difference.place}, or right behind"
         return f"{same}; at {where} it is {us(difference.place_us)} later in a step ({us(difference.later_us)} in all)"
+    if difference.kind == NOT_LATER and difference.later_us > 0:
+        return f"rank {rank} runs other {what} than rank {waits.rank}, and is {later}: too little to call it the straggler"
     if difference.kind == NOT_LATER:
-        return f"in some steps rank {rank} is no later than rank {waits.rank} by its own {what}; {again}"
+        return f"by its own {what} rank {rank} is no later than rank {waits.rank}, in one step at least; {again}"
     if difference.later_us < MOST_OF_IT * waits.waiting_us / max(waits.steps, 1):
         return f"{same} and is {later}, less than half of what rank {waits.rank} waits: it may have been behind before"
     if difference.times < SLOWER_BY:
         return f"{same}, and is {later}, spread over many; {again}"
     slower = f"half of them {difference.times:.2f} times as long or more, and is {later}"
-    return f"{same}, {slower}: {whose} may be slow, and no line of the program; {again}"
+    return f"{same}, {slower}: {whose} may be slow, rather than a line of the program; {again}"
 
 
 def _verdicts(job: JobFacts) -> str:
@@ -259,16 +261,12 @@ def _can_be_played(job: JobFacts) -> bool:
     return job.can_be_played and job.whole and None not in job.offset_ns and steps
 
 
-def _saved_most(finding: JobFinding) -> tuple[bool, bool, float]:
-    """Return the rank of a finding: what saves most has the smallest one, then what else the ranks ask of their collectives, then
-    generic advice; of what is not known the order stays.
+def _saved_most(finding: JobFinding) -> tuple[Any, ...]:
+    """Return the rank of a finding, the smallest first: what the ranks ask of their collectives, where that may save something,
+    then as of a single trace.
     """
-    gain = finding.gain
-    if gain is None:
-        return finding.slug not in OF_COLLECTIVES, False, 0.0
-    is_asked = finding.slug in OF_COLLECTIVES and gain.high >= WORTH_ITS_PLACE
-    weight = AS_MUCH if finding.slug in GENERIC else 1.0
-    return False, finding.slug in GENERIC and not is_asked, -(gain.low + gain.high) * weight
+    is_asked = finding.slug in OF_COLLECTIVES and finding.gain is not None and finding.gain.high >= WORTH_ITS_PLACE
+    return not is_asked, finding.gain is None, *rank_of_finding(finding)
 
 
 def _best(job: JobFacts) -> str:
@@ -381,10 +379,6 @@ def found_in(job: JobFacts, everything: bool = False) -> list[JobFinding]:
     return sorted(found, key=_saved_most)
 
 
-def _found(view: JobView) -> list[JobFinding]:
-    return found_in(view.job, not view.style.is_short)
-
-
 def _begun(text: str) -> str:
     """Return the beginning of a sentence."""
     return text if len(text) <= SEEN_WIDTH else f"{text[: SEEN_WIDTH - 3].rstrip()}..."
@@ -404,7 +398,7 @@ def _saved(found: JobFinding) -> str:
 FOUND = Table(
     key="rank_findings",
     title="Findings of the ranks' own traces (share: of the path of the one that shows most; saves: of the job's step)",
-    rows=_found,
+    rows=lambda view: found_in(view.job, not view.style.is_short),
     columns=(
         Column("of", _whose),
         Column("finding", lambda found, view: found.slug),
@@ -413,7 +407,7 @@ FOUND = Table(
         Column("seen", lambda found, view: _begun(found.seen) if view.style.is_short else found.seen),
     ),
     short_rows=3,
-    shown=lambda view: bool(_found(view)),
+    shown=lambda view: bool(found_in(view.job, not view.style.is_short)),
     name="the ranks' own findings",
 )
 

@@ -169,7 +169,9 @@ class JobFacts(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_slower_alone(self) -> bool:
-        """Whether the late rank does what the others do, and is late by its host: no change of the program mends that."""
+        """Whether nothing shows that the late rank does what takes it longer in each step: that it does the same, more slowly, or
+        is no later by its own ops.
+        """
         of_host = self.late is not None and self.late.cause in ("cpu", "unknown", "compute")
         return of_host and self.difference is not None and self.difference.kind in (SLOWER, NOT_LATER)
 

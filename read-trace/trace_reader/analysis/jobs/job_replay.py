@@ -108,13 +108,13 @@ class JobReplay:
         replay, meeting, offset = run.replay, self._meetings[place], self.offset_ns[place]
         nodes, times, came_further = replay.nodes, replay.nodes.begun(), True
         length_ns = np.rint((replay.work.end_ns - replay.work.start_ns) * run.left).astype(np.int64)
-        after_ns, begun = run.times_ns().T.tolist(), 0
+        after_ns, begun = run.times_ns(), 0
         for node in sorted(meeting.ready.keys() | meeting.collective.keys()):
             nodes.play(times, after_ns, begun, node)
             begun = node
             for kernel_node in meeting.ready.get(node, ()):
                 number, kernel = meeting.collective[kernel_node], meeting.kernel[kernel_node]
-                waits_for, after = nodes.waits_for[kernel_node].tolist(), [one[kernel_node] for one in after_ns]
+                waits_for, after = nodes.waits_for[kernel_node].tolist(), after_ns[kernel_node].tolist()
                 came[number][place] = nodes.when(times, waits_for, after) - int(length_ns[kernel]) + offset
             number = meeting.collective.get(node, -1)
             if number < 0 or run.is_gone[meeting.kernel[node]]:

@@ -51,7 +51,7 @@ NOT_ON_GPU = ("cpu", "input", "latency")  # classes of a path
 Edges = list[tuple[np.ndarray, np.ndarray]]  # what comes before, and what waits for it
 
 
-class Nodes(msgspec.Struct, frozen=True, eq=False, dict=True):
+class Nodes(msgspec.Struct, frozen=True, eq=False):
     """The nodes in an order in which each comes after those that it depends on. Columns; times in ns from the first slice.
 
     `waits_for`: [nodes, 3], places of other nodes (-1: none), `after_ns`: [nodes, 3], how long after each of them. Where nodes of
@@ -75,15 +75,17 @@ class Nodes(msgspec.Struct, frozen=True, eq=False, dict=True):
                 time = max(time, times[before] + after)
         return time
 
-    def play(self, times: list[int], after_ns: list[list[int]], first: int, last: int) -> None:
-        """Note when each node from `first` on comes, up to `last`; `after_ns`: the columns, as lists."""
+    def play(self, times: list[int], after_ns: np.ndarray, first: int, last: int) -> None:
+        """Note when each node from `first` on comes, up to `last`, with these times between them."""
+        rows = slice(first, last)
         if self.waits_for.shape[1] > 3:
-            for node in range(first, last):
-                times[node] = self.when(times, [one[node] for one in self._columns], [one[node] for one in after_ns])
+            for node, (before, after) in enumerate(
+                zip(self.waits_for[rows].tolist(), after_ns[rows].tolist(), strict=True), start=first
+            ):
+                times[node] = self.when(times, before, after)
             return
-        part = slice(first, last)
-        rows = zip(*(one[part] for one in self._columns), *(one[part] for one in after_ns), strict=True)
-        for node, (a, b, c, after_a, after_b, after_c) in enumerate(rows, start=first):
+        columns = *self.waits_for[rows].T.tolist(), *after_ns[rows].T.tolist()
+        for node, (a, b, c, after_a, after_b, after_c) in enumerate(zip(*columns, strict=True), start=first):
             time = times[a] + after_a
             if b >= 0 and (other := times[b] + after_b) > time:
                 time = other
@@ -91,31 +93,12 @@ class Nodes(msgspec.Struct, frozen=True, eq=False, dict=True):
                 time = other
             times[node] = time
 
-    @cached_property
-    def _columns(self) -> list[list[int]]:
-        return self.waits_for.T.tolist()
-
     def times_ns(self, after_ns: np.ndarray | None = None) -> np.ndarray:
         """Return when each node comes, with these times between them. Takes time linear in their number."""
         after_ns = self.after_ns if after_ns is None else after_ns
         times = self.begun()
-        node = 0
-        if self.waits_for.shape[1] > 3:
-            for node, (before, after) in enumerate(zip(self.waits_for.tolist(), after_ns.tolist(), strict=True)):
-                times[node] = self.when(times, before, after)
-            return np.array(times[:-1], np.int64)
         for first in range(0, len(after_ns), BLOCK):  # by blocks, so that a large trace takes no more memory
-            block = slice(first, first + BLOCK)
-            for a, b, c, after_a, after_b, after_c in zip(
-                *self.waits_for[block].T.tolist(), *after_ns[block].T.tolist(), strict=True
-            ):
-                time = times[a] + after_a
-                if b >= 0 and (other := times[b] + after_b) > time:
-                    time = other
-                if c >= 0 and (other := times[c] + after_c) > time:
-                    time = other
-                times[node] = time
-                node += 1
+            self.play(times, after_ns, first, first + BLOCK)
         return np.array(times[:-1], np.int64)
 
 

@@ -1,5 +1,6 @@
 """Communication by kind of collective and size of its message, from what NCCL's kernels say of themselves."""
 
+from collections.abc import Callable
 from enum import IntEnum
 
 import msgspec
@@ -80,23 +81,22 @@ def collectives(trace: Trace) -> list[tuple[Collective, Rows]]:
     return [(every[n], rows) for (n,), rows in trace.linked.where(number >= 0).by(number[number >= 0])]
 
 
-def collective_calls(trace: Trace) -> tuple[Rows, list[Collective]]:
-    """Return the kernels of collectives that the steps' ops asked for, with the columns `call`, `step`, `op` (the row of the op
-    of the process group), `phase`, `message` (a place in the list of what they say) and `bytes` (0: not said).
+def collective_calls(trace: Trace, test: Callable[[Collective], bool] = lambda _: True) -> Rows:
+    """Return the kernels of collectives that the steps' ops asked for, of those whose message passes a test, with the columns
+    `call`, `step`, `op` (the row of the op of the process group), `phase`, `message` (equal ones have one number), `bytes` and
+    `group_size` (0: not said).
     """
-    every = collectives(trace)
-    messages = [message for message, _ in every]
-    number, at = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (
-        [np.full(len(rows), n) for n, (_, rows) in enumerate(every)], [rows.at for _, rows in every]
-    ))  # fmt: skip
+    every = [(message, rows.at) for message, rows in collectives(trace) if test(message)]
+    at = np.concatenate([np.zeros(0, np.int64), *(rows for _, rows in every)])
     order = np.argsort(at)
+    message = np.repeat(np.arange(len(every)), [len(rows) for _, rows in every])[order]
     linked = trace.linked.where(np.searchsorted(trace.linked.at, at[order]))
-    linked = Rows(trace.slices, linked.at, call=linked.call, step=linked.step, message=number[order])
-    linked = linked.where((linked.step >= 0) & (linked.call >= 0))
     slices = trace.slices
     asks = slices.are_named(Kind.OP, lambda name: name.startswith(ASKS))
     op = innermost(slices, trace.parent, linked.call, asks)
-    sizes = np.array([message_bytes(message) or 0 for message in messages] + [0])
+    sizes, groups = (np.array(one, np.int64)[message] for one in (
+        [message_bytes(message) or 0 for message, _ in every], [message.group_size or 0 for message, _ in every]
+    ))  # fmt: skip
     found = Rows(
         slices,
         linked.at,
@@ -104,10 +104,17 @@ def collective_calls(trace: Trace) -> tuple[Rows, list[Collective]]:
         step=linked.step,
         op=op,
         phase=_phases(trace, linked.call, linked.step),
-        message=linked.message,
-        bytes=sizes[linked.message],
+        message=message,
+        bytes=sizes,
+        group_size=groups,
     )
-    return found.where(op >= 0), messages
+    return found.where((linked.step >= 0) & (linked.call >= 0) & (op >= 0))
+
+
+def messages_of(calls: Rows) -> list[Collective]:
+    """Return what each of these kernels says of its message."""
+    details = (calls.slices.details[number] for number in calls.detail.tolist())
+    return [detail.collective for detail in details if isinstance(detail, Footprint) and detail.collective is not None]
 
 
 def _phases(trace: Trace, calls: np.ndarray, step: np.ndarray) -> np.ndarray:
