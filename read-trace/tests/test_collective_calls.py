@@ -6,7 +6,8 @@ from trace_reader import load, read
 from trace_reader.analysis.replay.edits import Edited
 from trace_reader.analysis.replay.replay import Replay
 from trace_reader.analysis.trace.collectives import OF_COLLECTIVES, collective_calls
-from trace_reader.findings import collective_calls as collective_calls_of
+from trace_reader.findings import PATTERNS
+from trace_reader.findings import collective_calls as rules
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 MB = 1 << 20
@@ -281,7 +282,7 @@ def test_larger_buckets_leave_the_bytes_and_a_few_calls(tmp_path):
     calls = collective_calls(trace)
     replay = Replay(trace)
     edited = Edited(replay, replay.nodes.after_ns)
-    collective_calls_of._batched(calls, 1)(edited)
+    rules._batched(calls, 1)(edited)
     assert replay.play().step_us - edited.play().step_us == pytest.approx(54, abs=1)
     assert edited.left.tolist() == [1.0] * len(replay.work)
 
@@ -302,6 +303,36 @@ def test_an_update_between_two_passes_needs_their_gradients(tmp_path):
 def test_a_loop_over_gradients_behind_the_backward_pass_is_told_by_how_many_it_reduces(tmp_path):
     told = found(tmp_path, [step(0, 0, 1000), *behind_a_pass(), *many(10, ts=300)])["reduced-late"]
     assert told.seen == "10 collectives per step, asked for when the backward pass has ended: 10.5 MB a step"
+
+
+def test_what_a_batch_norm_needs_too_stays(tmp_path):
+    """Of 100 in each SyncBatchNorm 60 are its statistics; the collective and a copy take 16."""
+    events = []
+    for n in range(3):
+        at = 500 * n
+        events += [step(n, at, 490), op("SyncBatchNorm", at + 10, 100), op("aten::batch_norm_stats", at + 12, 60)]
+        events += [op("aten::cat", at + 74, 10), *asked(1 + n, at + 86, 60, "_allgather_base", 8192)]
+    trace = load(write(tmp_path / "t.json", *events))
+    seen = PATTERNS["sync-batch-norm"].rule(trace, read(trace.path))
+    replay = Replay(trace)
+    edited = Edited(replay, replay.nodes.after_ns)
+    seen.effect.most(edited)
+    assert replay.play().step_us - edited.play().step_us == pytest.approx(16, abs=1)
+
+
+@pytest.mark.parametrize(("kernel_name", "gone"), [("void bfloat16_copy_kernel_cuda", ["aten::to"]), ("void copy_kernel", [])])
+def test_what_only_copies_beside_a_gather_stays(tmp_path, kernel_name, gone):
+    start, *gather = beside_products("Float")
+    beside = [op("aten::to", 2, 6), launch(3, 50), kernel(kernel_name, 4, 5, 50)]
+    trace = load(write(tmp_path / "t.json", start, *beside, *gather))
+    assert rules._conversions_around(trace, collective_calls(trace)).names == gone
+
+
+def test_one_unit_may_be_gathered_again_in_the_backward_pass(tmp_path):
+    again = [annotation("FSDP::all_gather", 399, 9), *asked(30, 400, 40, "_allgather_base", 64 * MB)]
+    cpu, gpu = ([e for e in again if (e["cat"] == "kernel") is is_kernel] for is_kernel in (False, True))
+    told = found(tmp_path, [*as_units(1), *on(2, *cpu), *gpu])["sharded-as-one"]
+    assert told.seen == "1 all-gather in the forward pass and 1 reduce-scatter per step, 134.2 MB gathered"
 
 
 def test_a_barrier_needs_no_size(tmp_path):

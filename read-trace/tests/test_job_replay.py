@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from reader_helpers import RECORDINGS
-from reader_helpers.events import GEMM, call, document, kernel, op, step
+from reader_helpers.events import GEMM, annotation, call, document, kernel, op, step
 from trace_reader import cli, load
 from trace_reader.analysis.jobs.collective_matching import match
 from trace_reader.analysis.jobs.job_facts import JobFinding, job_facts
@@ -337,6 +337,13 @@ def test_a_large_job_is_not_played_for_its_report(tmp_path, capsys, monkeypatch)
         assert (unknown in said) is not measured
 
 
+def test_a_job_of_many_ranks_is_not_played_for_its_report(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("trace_reader.commands.read_job.MOST_HELD", 1)
+    assert cli.main(job(tmp_path, 2000, 8000, launch_us=4.7)) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "a job of more than 512.0 MiB, or 1 ranks, is played again by --what_if alone" in said
+
+
 def test_a_zipped_job_is_as_large_as_what_it_holds(tmp_path, capsys, monkeypatch):
     """Some 5 kB in all, of which 1 is left when they are zipped: sixteen times that is more than the 10 that would be held."""
     monkeypatch.setattr("trace_reader.commands.read_job.HELD_BYTES", 10_000)
@@ -453,8 +460,11 @@ def test_a_changed_job_is_no_shorter_than_what_its_gpus_still_do():
     assert changed.changed_low_us == pytest.approx(25_053.3, abs=1) and changed.changed_low_us > 0.97 * 25_828
 
 
-def transferring(folder, asks=4):
-    """Two ranks: in each step of 1000 the GPU computes 100 and sends for 800, asked for so often, and the CPU waits for it."""
+def transferring(folder, places=("", "", "", "")):
+    """Two ranks: in each step of 1000 the GPU computes 100 and sends for 800, asked for in annotations of these names, and the
+    CPU waits for it.
+    """
+    asks = len(places)
     paths = []
     for rank in range(2):
         events = []
@@ -467,6 +477,7 @@ def transferring(folder, asks=4):
                     op("c10d::allreduce_", at + 30 + 9 * n, 8),
                     call("cudaLaunchKernel", at + 32 + 9 * n, 5, 1000 * k + 2 + n),
                 ]
+                events += [annotation(places[n], at + 29.5 + 9 * n, 8.8)] if places[n] else []
                 events += [all_reduce(1000 * k + 2 + n, at + 112 + 800 / asks * n, 800 / asks, (0, 1))]
             events += [call("cudaDeviceSynchronize", at + 100, 815, 1000 * k + 900)]
         config = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": 2, "ranks": [0, 1]}]
@@ -488,9 +499,23 @@ def test_communication_is_told_with_what_a_step_saves_without_it_and_with_half(t
     )
 
 
+def test_the_layers_of_a_model_are_one_place_and_the_longest_places_are_told(tmp_path, monkeypatch):
+    job, _, _ = play_job(transferring(tmp_path, places=("layer_0.norm (a)", "layer_1.norm (b)", "metrics", "metrics")))
+    assert sorted((one.asked_by, one.calls) for one in job.communication) == [("layer_*.norm", 2), ("metrics", 2)]
+    monkeypatch.setattr("trace_reader.findings.of_jobs.MOST_PLACES", 1)
+    job, _, _ = play_job(transferring(tmp_path, places=("few", "many", "many", "many")))
+    assert [(one.asked_by, one.calls) for one in job.communication] == [("many", 3)]
+
+
 def test_what_is_asked_of_collectives_stands_before_generic_advice(tmp_path):
+    """Where it may save a twentieth of a step; then as of a single trace, and last what is not known to save anything."""
     job, _, _ = play_job(transferring(tmp_path))
-    every = ("many-small-kernels", 0.8), ("small-buckets", 0.2), ("unused-parameters", None), ("hotspot", None)
-    found = tuple(JobFinding(slug, (0, 1), "", "", 0.1, Gain(most - 0.1, most) if most else None) for slug, most in every)
+    every = [
+        ("many-small-kernels", (0, 1), 0.8), ("small-buckets", (0, 1), 0.2), ("unused-parameters", (0, 1), None),
+        ("buffers-broadcast", (0, 1), 0.03), ("hotspot", (0, 1), None), ("slow-call", (0,), None), ("whole-sort", (0, 1), 0.5),
+    ]  # fmt: skip
+    found = tuple(JobFinding(slug, ranks, "", "", 0.9, Gain(most / 2, most) if most else None) for slug, ranks, most in every)
     told = found_in(msgspec.structs.replace(job, findings=found))
-    assert [one.slug for one in told] == ["small-buckets", "many-small-kernels", "unused-parameters"]
+    assert [one.slug for one in told] == [
+        "small-buckets", "whole-sort", "many-small-kernels", "buffers-broadcast", "unused-parameters", "slow-call"
+    ]  # fmt: skip
