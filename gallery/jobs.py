@@ -73,7 +73,7 @@ def record(name: str, command: tuple[str, ...], args: argparse.Namespace, keep: 
         "communication_us": round(min(rank.communication_us for rank in job.ranks) / steps, 1),
         "exposed_us": round(max(rank.exposed_us for rank in job.ranks) / steps, 1),
         "transfer_us": round(job.transfer_us / steps, 1),
-        "straggler": job.straggler.rank if job.straggler else None,
+        "late": job.to_compare[0].rank if job.to_compare else None,
         "bus_gb_per_s": round(max((row.bus_gb_per_s or 0.0 for row in job.collectives), default=0.0), 1),
     }
 

@@ -256,6 +256,17 @@ def test_what_follows_goes_with_it(tmp_path):
     assert found == ["1 x aten::mul, 1 x aten::to", "1 x aten::to"]
 
 
+@pytest.mark.parametrize(
+    ("slug", "made"),
+    [
+        ("nonzero-waits", Made("aten::nonzero", around=("SyncBatchNorm",))),
+        ("pointwise-on-a-list", Made("aten::copy_", n=48, around=("torch.distributed.ddp.reducer::copy_bucket_to_grad",))),
+    ],
+)
+def test_what_torch_distributed_does_itself_is_no_change_of_the_program(slug, made, tmp_path):
+    assert slug in slugs(tmp_path, Made(made.name, n=made.n)) and slug not in slugs(tmp_path, made)
+
+
 def test_a_rule_that_knows_a_place_better_is_told_alone():
     """Cats that grow: the entry knows them, too, and is silent."""
     trace = load(str(FAULTS / "kept_by_cat.json.gz"))

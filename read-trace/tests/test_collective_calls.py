@@ -356,6 +356,6 @@ def test_parameters_that_several_passes_gather_are_kept_once(tmp_path):
 
 def test_of_a_pipeline_the_formula_of_its_bubble_is_told(tmp_path):
     assert found(tmp_path, stages(1))["stages-in-turn"].next == (
-        "Cut the batch into more parts (micro-batches): with 8, by the formula of the bubble, (m + p - 1) / m for m parts and p "
-        "stages, a step takes 0.56 times as long, if a part is as efficient."
+        "Cut the batch into more parts, micro-batches: in 8 a step takes 0.56 times as long, by the formula of the bubble, m + 1 "
+        "over m for m parts in two stages, if a part is as efficient."
     )

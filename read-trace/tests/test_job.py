@@ -408,6 +408,34 @@ def test_a_process_that_is_killed(tmp_path, deaths):
         assert list(map(str, errors)) == [f"{pipe}: the process that read it was killed; is there enough memory?"]
 
 
+@pytest.mark.parametrize(
+    ("late_us", "late"),
+    [
+        ((60, 60, 60), 1),
+        ((60, -20, 60), 1),  # rank 0 is late in one of three steps, and rank 1 waits 20 for it
+        ((60, -61, 60), None),  # rank 1 itself waits half as long as the other
+        ((60, 3, 3, 60), None),  # late in half of the steps
+    ],
+)
+def test_without_a_gpu_a_straggler_is_late_in_most_steps_and_waits_little_itself(tmp_path, late_us, late):
+    """There nothing is compared: of a balanced job some rank causes half of the waiting, too."""
+    paths = []
+    for rank in range(2):
+        events = []
+        for n, us in enumerate(late_us):
+            at, began = 200 * n, 200 * n + 20 + (max(us, 0) if rank else max(-us, 0))
+            events += [
+                step(n, at, 190),
+                op("aten::mm", at + 5, 10),
+                op("aten::mm", began - 5, 4),
+                op("c10d::allreduce_", began, 5),
+            ]
+            events += [event("user_annotation", "gloo:all_reduce", began, at + 130 - began, {"pid": 1, "tid": 9})]
+        paths.append(write(tmp_path, rank, *events, **header(rank, 2)))
+    straggler = facts_of(*paths).straggler
+    assert (straggler.rank if straggler else None) == late
+
+
 def test_without_a_gpu_the_backends_annotations_are_the_collectives(tmp_path):
     def rank(number, from_us):
         gloo = event("user_annotation", "gloo:all_reduce", from_us, 100 - from_us, {"pid": 1, "tid": 9})

@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 from trace_reader import guard
 from trace_reader.analysis.jobs.job_facts import JobFacts, job_facts
+from trace_reader.analysis.jobs.rank_difference import RankDifference, rank_difference
 from trace_reader.analysis.jobs.rank_summary import RankSummary, rank_of, summarize_rank, world_size_of
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.commands.load_with_progress import load_with_progress, showing
@@ -209,7 +210,29 @@ def read_job(
             found.append(read)
     if not found:
         raise errors[0]
-    return job_facts(found), sorted(errors, key=str)
+    return _compared(job_facts(found), steps_from, scheduler), sorted(errors, key=str)
+
+
+def _compared(job: JobFacts, steps_from: re.Pattern[str] | None, scheduler: str | None) -> JobFacts:
+    """Return a job with what its late rank does otherwise: two traces are read once more, where they can be."""
+    if job.late is None or (both := job.to_compare) is None:
+        return job
+    late, other, of_gpu = both[0].trace, both[1].trace, job.late.cause == "compute"
+    if any(Path(path).exists() and not Path(path).is_file() for path in (late, other)):  # a pipe is read once
+        return job
+    if scheduler is None:
+        difference = _difference(late, other, both[1].rank, of_gpu, steps_from)
+    else:
+        with _cluster(scheduler) as executor:
+            difference = executor.submit(_difference, late, other, both[1].rank, of_gpu, steps_from).result()
+    return msgspec.structs.replace(job, difference=difference)
+
+
+def _difference(late: str, other: str, rank: int, of_gpu: bool, steps_from: re.Pattern[str] | None) -> RankDifference | None:
+    try:
+        return rank_difference(load(late, steps_from=steps_from), load(other, steps_from=steps_from), rank, of_gpu)
+    except (TraceError, LookupError):  # it was there before
+        return None
 
 
 def play_job(

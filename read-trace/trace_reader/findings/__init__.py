@@ -97,7 +97,10 @@ class Reading(msgspec.Struct, frozen=True, eq=False):
     def no_places_because(self) -> str:
         if self.facts.verdict == "unknown":
             return "what limits the run is not known"
-        return "none saves a hundredth of a step" if self.can_be_asked else NOT_PLAYED
+        if self.can_be_asked:
+            return "none saves a hundredth of a step"
+        waits = self.trace.work.is_named(is_collective).any()
+        return "its collectives wait for other ranks: the report on all of them tells what a step saves" if waits else NOT_PLAYED
 
     def effect(self, slug: str) -> Effect | None:
         """Return what following a finding's advice makes of the run, where that can be played."""

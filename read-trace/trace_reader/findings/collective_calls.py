@@ -345,7 +345,8 @@ def _conversions_around(trace: Trace, calls: Rows) -> Rows:
     "buffers are broadcast before each forward pass",
     "c10d::broadcast_ in DistributedDataParallel.forward",
     "DistributedDataParallel sends rank 0's buffers, such as BatchNorm's statistics, to all ranks in each step.",
-    "In training nothing reads a BatchNorm's running statistics: broadcast_buffers=False, and send them once before evaluation.",
+    "If they never change, or are a BatchNorm's running statistics, which training does not read: broadcast_buffers=False, and "
+    "send them once before evaluation.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
 )
 def _buffers_broadcast(trace: Trace, facts: Facts) -> Seen | None:
@@ -401,8 +402,8 @@ def _stages_in_turn(trace: Trace, facts: Facts) -> Seen | None:
     text = f"{count(round(parts), 'part')} of a batch per step between two stages; {us(_per_step(receives.total_us, facts))} "
     text = f"{text}of a step in receives"
     next = (
-        f"Cut the batch into more parts (micro-batches): with {4 * STAGES}, by the formula of the bubble, (m + p - 1) / m for m "
-        f"parts and p stages, a step takes {then / now:.2f} times as long, if a part is as efficient."
+        f"Cut the batch into more parts, micro-batches: in {4 * STAGES} a step takes {then / now:.2f} times as long, by the "
+        "formula of the bubble, m + 1 over m for m parts in two stages, if a part is as efficient."
     )
     asking_us = _asking_us(trace, facts) / max(parts, 1)
     if MORE_PARTS * asking_us > path.window_us / max(len(facts.steps) - trace.steps_left_out, 1):

@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.jobs.job_facts import CommunicationPlace, JobFacts, JobFinding
 from trace_reader.analysis.jobs.job_run import JobRun
-from trace_reader.analysis.jobs.rank_difference import OTHER_WORK, RankDifference, rank_difference
-from trace_reader.analysis.replay.edits import AS_PLAYED, BANDS, Edited, Effect, dropped, scaled
+from trace_reader.analysis.jobs.rank_difference import RankDifference, rank_difference
+from trace_reader.analysis.replay.edits import BANDS, Edited, Effect, dropped, scaled
 from trace_reader.analysis.replay.plain_run import UNKNOWN
 from trace_reader.analysis.replay.what_if import PLAIN, Gain, subsets, together, told
 from trace_reader.analysis.trace.collectives import PHASES, Phase, collective_calls, messages_of
@@ -46,18 +46,8 @@ class PlayedJob:
             return
         findings = tuple(self._with_gain(finding) for finding in job.findings)
         late_gain = None if job.late is None else self._gain({}, self._like)[0]
-        if late_gain is not None and self._computes_more:
-            # That may be shared out, and then takes the others longer.
-            shared = late_gain.low * (len(job.ranks) - 1) / len(job.ranks)
-            late_gain = msgspec.structs.replace(late_gain, low=shared)
         communication = self._communication()
         self.job = msgspec.structs.replace(self.job, findings=findings, late_gain=late_gain, communication=communication)
-
-    @property
-    def _computes_more(self) -> bool:
-        """Whether the late rank has other shapes or ops to compute than the one that waits for it longest."""
-        late, difference = self.job.late, self.job.difference
-        return late is not None and late.cause == "compute" and difference is not None and difference.kind == OTHER_WORK
 
     @property
     def _like(self) -> dict[int, int]:
@@ -84,8 +74,8 @@ class PlayedJob:
         longest = sorted(by_key.items(), key=lambda item: -max(rows.total_us for rows in item[1].values()))[:MOST_PLACES]
         for (name, dtype, phase, annotation), ranks in longest:
             ops = {place: Rows(rows.slices, once(rows.op).astype(np.int64)) for place, rows in ranks.items()}
-            gone, _ = self._gain({place: Effect(dropped(rows), kind=AS_PLAYED) for place, rows in ops.items()})
-            half, _ = self._gain({place: Effect(scaled(rows, 0.5), kind=AS_PLAYED) for place, rows in ranks.items()})
+            gone, _ = self._gain({place: Effect(dropped(rows)) for place, rows in ops.items()})
+            half, _ = self._gain({place: Effect(scaled(rows, 0.5)) for place, rows in ranks.items()})
             steps = sum(len(self.readings[place].trace.steps) for place in ranks)
             calls_in_all, bytes_in_all = (sum(float(part) for part in parts) for parts in (
                 map(len, ranks.values()), (rows.bytes.sum() for rows in ranks.values())
@@ -172,11 +162,11 @@ def _askers(trace: Trace, calls: Rows) -> list[str]:
 
 def _difference(job: JobFacts, read: Sequence[Reading]) -> RankDifference | None:
     """Return what the late rank does otherwise than the one that waits for it longest."""
-    if job.late is None or len(job.ranks) < 2:
+    if job.late is None or (both := job.to_compare) is None:
         return None
     places = [rank.rank for rank in job.ranks]
-    late, other = (read[places.index(rank)].trace for rank in (job.late.rank, job.waits_longest.rank))
-    return rank_difference(late, other, job.waits_longest.rank, of_gpu=job.late.cause == "compute")
+    late, other = (read[places.index(rank.rank)].trace for rank in both)
+    return rank_difference(late, other, both[1].rank, of_gpu=job.late.cause == "compute")
 
 
 def without_gains(job: JobFacts, because: str) -> JobFacts:

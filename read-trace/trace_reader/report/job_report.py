@@ -4,16 +4,16 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Any
 
+import msgspec
 import numpy as np
 from trace_reader.analysis.jobs.job_facts import JobFacts, JobFinding, RankFacts
-from trace_reader.analysis.jobs.rank_difference import AT_A_PLACE, BEGINS, MOST_OF_IT, NOT_LATER, OTHER_WORK
+from trace_reader.analysis.jobs.rank_difference import AT_A_PLACE, BEGINS, NOT_LATER, OTHER_WORK
 from trace_reader.analysis.jobs.rank_summary import SEND_AND_RECEIVE
 from trace_reader.analysis.jobs.straggler import MIN_SHARE_OF_WINDOW, Straggler
 from trace_reader.analysis.replay.plain_run import MEASURED
 from trace_reader.analysis.replay.what_if import Gain
 from trace_reader.analysis.trace.collectives import OF_COLLECTIVES
 from trace_reader.findings import AS_MUCH, NAMING, rank_of_finding
-from trace_reader.findings.of_jobs import MEND
 from trace_reader.findings.verdict import far_rounds
 from trace_reader.model.rows import median
 from trace_reader.names.devices import peak
@@ -80,6 +80,9 @@ def job_report(job: JobFacts, style: Style) -> Document:
     for table in (RANK_STEPS, FOUND):
         if table.shown(view):
             out.table(table, view)
+    told = [finding for finding in found_in(job, not style.is_short) if finding.slug in OF_COLLECTIVES]
+    if more := [f"{finding.slug}: {advice(finding.next)}" for finding in told if advice(finding.next) not in _best(job)]:
+        out.lines(["", *more])
     if COMMUNICATION.shown(view):
         out.table(COMMUNICATION, view)
     out.table(JOB_COLLECTIVES, view)
@@ -159,7 +162,7 @@ def _difference(job: JobFacts, rank: int) -> str:
     difference, waits = job.difference, job.waits_longest
     if difference is None:
         return ""
-    what, whose = ("kernels", "its GPU") if difference.of_gpu else ("ops", "its host")
+    what, whose = ("kernels", "its GPU") if difference.of_gpu else ("outermost ops", "its host")
     same = f"rank {rank} runs the same {difference.ops} {what} as rank {waits.rank}"
     later = f"{us(difference.later_us)} later by them in a step"
     again = "record more steps, to tell a slow one from chance"
@@ -168,14 +171,14 @@ def _difference(job: JobFacts, rank: int) -> str:
         return f"rank {rank} takes {more}: {us(difference.place_us)} in {difference.place}"
     if difference.kind == AT_A_PLACE:
         where = difference.place if difference.place == BEGINS else f"{difference.place}, or right behind"
-        return f"{same}; at {where} it is {us(difference.place_us)} later in a step ({us(difference.later_us)} in all)"
+        return f"{same}, and is {later}; {us(difference.place_us)} later at {where}"
     if difference.kind == NOT_LATER and difference.later_us > 0:
-        return f"rank {rank} runs other {what} than rank {waits.rank}, and is {later}: too little to call it the straggler"
+        other = f"rank {rank} runs other {what} than rank {waits.rank}"
+        return f"{other}, and is {later}, of which these explain too little to call it the straggler"
     if difference.kind == NOT_LATER:
         return f"by its own {what} rank {rank} is no later than rank {waits.rank}, in one step at least; {again}"
-    if difference.later_us < MOST_OF_IT * waits.waiting_us / max(waits.steps, 1):
-        return f"{same} and is {later}, less than half of what rank {waits.rank} waits: it may have been behind before"
-    if difference.times < SLOWER_BY:
+    meeting_us = waits.waiting_us / max(waits.matched, 1)  # of which each collective counts what it waits for the same delay
+    if difference.times < SLOWER_BY or difference.later_us < meeting_us:
         return f"{same}, and is {later}, spread over many; {again}"
     slower = f"half of them {difference.times:.2f} times as long or more, and is {later}"
     return f"{same}, {slower}: {whose} may be slow, rather than a line of the program; {again}"
@@ -277,11 +280,15 @@ def _best(job: JobFacts) -> str:
         no_change = finding.slug in OF_NO_CHANGE or (finding.slug in TO_LOOK_INTO and finding.share < WORTH_A_LOOK)
         if no_change or finding.is_worthless or not gain_words(finding) or not finding.gain:
             continue
-        late, gain = job.straggler, job.late_gain
+        late, gain = job.straggler, job.mending_gain
         if late is not None and gain is not None and gain.low + gain.high >= AS_MUCH * (finding.gain.low + finding.gain.high):
-            return f"best change (of what keeps rank {late.rank}, saves {saved(gain)} of a step): {MEND}"
+            (trace,) = (rank.trace for rank in job.ranks if rank.rank == late.rank)
+            own = f"Mend what keeps it, or let it do less; its own report is that of {trace}"
+            return f"best change (of what keeps rank {late.rank}, saves {saved(gain)} of a step): {own}"
         ranks = "all ranks" if len(finding.ranks) == len(job.ranks) else _ranks(finding.ranks)
-        return f"best change ({finding.slug} of {ranks}, saves {gain_words(finding)} of a step): {advice(finding.next)}"
+        most = max(sum(msgspec.structs.astuple(one.gain)[:2]) for one in job.findings if one.gain)
+        first = "best change" if finding.gain.low + finding.gain.high >= most else "first change to try"
+        return f"{first} ({finding.slug} of {ranks}, saves {gain_words(finding)} of a step): {advice(finding.next)}"
     return ""
 
 
@@ -364,7 +371,7 @@ def job_changes(job: JobFacts) -> list[JobFinding]:
     late, told = job.straggler, found_in(job)
     if late is None:
         return told
-    return [JobFinding("straggler", (late.rank,), job_sentence(job), " ".join(job_details(job)), 0.0, job.late_gain), *told]
+    return [JobFinding("straggler", (late.rank,), job_sentence(job), " ".join(job_details(job)), 0.0, job.mending_gain), *told]
 
 
 def found_in(job: JobFacts, everything: bool = False) -> list[JobFinding]:
@@ -418,7 +425,7 @@ def _saves(gain: Gain) -> str:
 
 COMMUNICATION = Table(
     key="communication",
-    title=lambda view: "Communication (of a rank, per step; what the job's step saves without it, or half of it, as replayed)",
+    title=lambda view: "Communication (of a rank, per step; what the job's step saves without it, or with half of its transfer)",
     rows=lambda view: view.job.communication,
     columns=(
         Column("collective", lambda row, view: row.name),

@@ -19,7 +19,7 @@ from trace_reader.analysis.jobs.collective_matching import (
     match,
     says_nothing,
 )
-from trace_reader.analysis.jobs.rank_difference import NOT_LATER, SLOWER, RankDifference
+from trace_reader.analysis.jobs.rank_difference import NOT_LATER, OTHER_WORK, SLOWER, RankDifference
 from trace_reader.analysis.jobs.rank_summary import Message, RankFinding, RankSummary, Union
 from trace_reader.analysis.jobs.straggler import MIN_SHARE_OF_WINDOW, NOBODY, Straggler, find_straggler, last_to_arrive
 from trace_reader.analysis.replay.plain_run import MEASURED, UNKNOWN, PlainRun
@@ -33,6 +33,7 @@ from trace_reader.model.rows import median
 TOGETHER = 0.5  # of a collective: the most that its ends are apart, where its durations are compared
 MOSTLY_TRANSFER, MOSTLY_WAITING = 0.25, 0.5  # the share of skew in transfer and skew: up to, and from
 APART_US = 40.0  # ends of one collective, by clocks that are aligned: those of one job are 0.5 to 25 us apart, on H200s
+FEW_STEPS = 2  # of which one says nothing
 MIN_SHARE = 0.05  # of the path of the rank that shows a finding most; of what is asked of collectives the job's replay decides
 TOLD_BETTER = ("exposed-communication", "late-rank-suspected")  # by the job's own tables and its verdict
 NO_ENTRIES = np.empty(0, np.int64)
@@ -161,11 +162,28 @@ class JobFacts(msgspec.Struct, frozen=True, eq=False):
     @property
     def straggler(self) -> Straggler | None:
         """The late rank, where what it costs the job is worth telling; where that is not known, what the others wait for it. One
-        that only does the same more slowly is none.
+        that only does the same more slowly is none; without a GPU, where the two are not compared, nor is one that is late in
+        half of the steps, or waits half as long as another.
         """
-        if self.late is None or self.late.cost < MIN_SHARE_OF_WINDOW or self.is_slower_alone:
+        late = self.late
+        if late is None or late.cost < MIN_SHARE_OF_WINDOW or self.is_slower_alone:
             return None
+        if self.difference is None and not any(summary.has_gpu for summary in self.summaries):
+            (own_us,) = (rank.waiting_us for rank in self.ranks if rank.rank == late.rank)
+            by_turns = late.of_steps > FEW_STEPS and 2 * late.in_steps <= late.of_steps and not late.once
+            if by_turns or 2 * own_us >= self.waits_longest.waiting_us:
+                return None
         return self.late if self.late_gain is None or self.late_gain.high >= MIN_SHARE_OF_WINDOW else None
+
+    @property
+    def mending_gain(self) -> Gain | None:
+        """What the job's step saves if the late rank is mended: all that it costs, or, where it has more to compute than another,
+        what is left if that is shared out.
+        """
+        gain, late, difference = self.late_gain, self.late, self.difference
+        if gain is None or late is None or late.cause != "compute" or difference is None or difference.kind != OTHER_WORK:
+            return gain
+        return msgspec.structs.replace(gain, low=gain.low * (len(self.ranks) - 1) / len(self.ranks))
 
     @property
     def is_slower_alone(self) -> bool:
@@ -174,6 +192,14 @@ class JobFacts(msgspec.Struct, frozen=True, eq=False):
         """
         of_host = self.late is not None and self.late.cause in ("cpu", "unknown", "compute")
         return of_host and self.difference is not None and self.difference.kind in (SLOWER, NOT_LATER)
+
+    @property
+    def to_compare(self) -> tuple[RankFacts, RankFacts] | None:
+        """The late rank and the one that waits for it longest, where what it costs is worth a look."""
+        if self.late is None or self.late.cost < MIN_SHARE_OF_WINDOW or len(self.ranks) < 2:
+            return None
+        (late,) = (rank for rank in self.ranks if rank.rank == self.late.rank)
+        return late, self.waits_longest
 
     @property
     def waits_longest(self) -> RankFacts:

@@ -6,14 +6,17 @@ the host's, or of that recording alone.
 """
 
 from collections import Counter
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from trace_reader.link.intervals import each_within_ns, merged
+from trace_reader.analysis.jobs.rank_summary import Union
+from trace_reader.analysis.trace.collectives import ASKS
+from trace_reader.link.intervals import each_within_ns, merged, without
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, median
 from trace_reader.model.slices import Footprint, Inputs
-from trace_reader.names.kernel_names import is_collective
+from trace_reader.names.kernel_names import is_collective, is_collective_on_cpu
 
 AT_A_PLACE, OTHER_WORK, SLOWER, NOT_LATER = "at a place", "other work", "slower", "not later"
 PLACES, MOST_OF_IT = 3, 0.5  # so many places, with so much of what it is later by, are places
@@ -21,7 +24,14 @@ MIN_SHARE_OF_STEP = 0.03  # that a rank is later by, for that to be worth a name
 FEWEST_OPS = 20  # a step, of which most can be slower
 BEGINS = "the step's begin"
 
-Steps = list[tuple[list[str], list[object], np.ndarray]]  # of each step: names, shapes, times (us)
+
+class Stretches(NamedTuple):
+    """Of a step: the ops (or kernels), their shapes, their times, and what of it may be a line of the program's own (us)."""
+
+    names: list[str]
+    shapes: list[object]
+    us: np.ndarray
+    own_us: np.ndarray
 
 
 class RankDifference(msgspec.Struct, frozen=True):
@@ -42,26 +52,28 @@ class RankDifference(msgspec.Struct, frozen=True):
 
 
 def rank_difference(late: Trace, other: Trace, rank: int, of_gpu: bool) -> RankDifference | None:
-    """Return how a late rank differs from another one (number `rank`): by its CPU's ops, or by its kernels (`of_gpu`). None: the
-    two have no steps to compare, or not as many, too few ops, or no GPU: there a rank's ops wait for the others.
+    """Return how a late rank differs from another one (number `rank`): by its CPU's ops, or, where it has a GPU, by its kernels
+    (`of_gpu`). None: the two have no steps to compare, or not as many, too few ops, or one of them has no GPU.
     """
-    n = len(late.steps)
-    if not n or n != len(other.steps) or not len(late.work) or not len(other.work):
+    n, of_gpu = len(late.steps), of_gpu and len(late.work) > 0
+    if not n or n != len(other.steps) or (len(late.work) > 0) != (len(other.work) > 0):
         return None
     mine, theirs = ((_kernels if of_gpu else _stretches)(trace) for trace in (late, other))
     step_us = median(other.steps.duration_us)
     # Of two steps what both have; of more, what most have.
-    sums_us = [float(us.sum() - others_us.sum()) for (_, _, us), (_, _, others_us) in zip(mine, theirs, strict=True)]
+    sums_us = [float(one.us.sum() - another.us.sum()) for one, another in zip(mine, theirs, strict=True)]
     later_us = _usual(sums_us)
-    ops = len(mine[-1][0]) - mine[-1][0].count(BEGINS)
+    ops = len(mine[-1].names) - mine[-1].names.count(BEGINS)
     if any(one[:2] != another[:2] for one, another in zip(mine, theirs, strict=True)):
-        place, place_us = _most_of_a_name(mine, theirs)
-        kind = OTHER_WORK if later_us >= MIN_SHARE_OF_STEP * step_us else NOT_LATER
+        longer = _longer_by_other_work(mine, theirs)
+        place, place_us = max(longer.items(), key=lambda item: (item[1], item[0]), default=("", 0.0))
+        is_why = longer.total() >= MOST_OF_IT * later_us and min(later_us, place_us) >= MIN_SHARE_OF_STEP * step_us
+        kind = OTHER_WORK if is_why else NOT_LATER
         return RankDifference(kind, rank, of_gpu, ops, later_us, place=place, place_us=place_us)
-    if ops < FEWEST_OPS or len({len(names) for names, _, _ in mine}) > 1:
+    if ops < FEWEST_OPS or len({len(one.names) for one in mine}) > 1:
         return None
-    every = np.array([us - others_us for (_, _, us), (_, _, others_us) in zip(mine, theirs, strict=True)])
-    ratios = [us[others_us > 0] / others_us[others_us > 0] for (_, _, us), (_, _, others_us) in zip(mine, theirs, strict=True)]
+    every = np.array([one.own_us - another.own_us for one, another in zip(mine, theirs, strict=True)])
+    ratios = [one.us[another.us > 0] / another.us[another.us > 0] for one, another in zip(mine, theirs, strict=True)]
     times = median(np.array([median(one) for one in ratios if len(one)] or [1.0]))
     if later_us <= 0:
         return RankDifference(NOT_LATER, rank, of_gpu, ops, later_us, times)
@@ -69,7 +81,7 @@ def rank_difference(late: Trace, other: Trace, rank: int, of_gpu: bool) -> RankD
     largest = np.argsort(-at_us, kind="stable")[:PLACES]
     needed = int(np.searchsorted(np.cumsum(at_us[largest]), MOST_OF_IT * later_us)) + 1
     if needed <= PLACES and at_us[largest[:needed]].sum() >= MIN_SHARE_OF_STEP * step_us:
-        place = ", ".join(dict.fromkeys(mine[-1][0][at] for at in largest[:needed].tolist()))
+        place = ", ".join(dict.fromkeys(mine[-1].names[at] for at in largest[:needed].tolist()))
         return RankDifference(AT_A_PLACE, rank, of_gpu, ops, later_us, times, place, float(at_us[largest[:needed]].sum()))
     return RankDifference(SLOWER, rank, of_gpu, ops, later_us, times)
 
@@ -78,19 +90,24 @@ def _usual(values: list[float]) -> float:
     return min(values) if len(values) == 2 else median(np.array(values))
 
 
-def _most_of_a_name(mine: Steps, theirs: Steps) -> tuple[str, float]:
-    """Return the name of the ops that take most longer, and by how much in a step."""
+def _longer_by_other_work(mine: list[Stretches], theirs: list[Stretches]) -> Counter[str]:
+    """Return by how much ops take longer in a step (us), by their names, of which the two have not the same: other shapes, or
+    more. Of what asks for a collective it depends on the others how long it takes.
+    """
     longer: Counter[str] = Counter()
-    for sign, steps in ((1, mine), (-1, theirs)):
-        for names, _, us in steps:
-            for name, one in zip(names, us.tolist(), strict=True):
-                longer[name] += sign * one / len(mine)
-    return max(longer.items(), key=lambda item: (item[1], item[0]), default=("", 0.0))
+    for step, others in zip(mine, theirs, strict=True):
+        ran, others_ran = (Counter(zip(one.names, map(repr, one.shapes), strict=True)) for one in (step, others))
+        other = {name for name, _ in ((ran - others_ran) | (others_ran - ran)) if not name.startswith(ASKS)}
+        for sign, one in ((1, step), (-1, others)):
+            for name, us in zip(one.names, one.us.tolist(), strict=True):
+                if name in other:
+                    longer[name] += sign * us / len(mine)
+    return longer
 
 
-def _stretches(trace: Trace) -> Steps:
+def _stretches(trace: Trace) -> list[Stretches]:
     """Return the ops of each step, on its thread and those of the backward pass, with their shapes, and the time from each one's
-    start to the next one's; before them the step's begin.
+    start to the next one's, without waiting; before them the step's begin. Where the CPU computes, an op as such is no place.
     """
     ops = trace.outer_ops.where(np.isin(trace.outer_ops.track, np.append(trace.steps.track, trace.backward_tracks)))
     step, names, shapes = (
@@ -98,26 +115,40 @@ def _stretches(trace: Trace) -> Steps:
         np.array(ops.names, object),
         np.array([*_shapes(trace, ops.at), None], object),
     )
-    waits, found = merged(trace.waits.start_ns, trace.waits.end_ns), []
+    waits, found = _waits(trace), []
     for number, (start_ns, end_ns) in enumerate(zip(trace.steps.start_ns, trace.steps.end_ns, strict=True)):
         here = np.flatnonzero(step == number)
         edges_ns = np.maximum.accumulate(np.concatenate([[start_ns], ops.start_ns[here], [end_ns]]))
-        free_us = (np.diff(edges_ns) - each_within_ns(edges_ns[:-1], edges_ns[1:], waits)) / 1000
-        found.append(([BEGINS, *names[here]], [None, *shapes[here]], free_us))
+        from_ns = edges_ns[:-1]
+        free_us, behind_us = (
+            (edges_ns[1:] - begin_ns - each_within_ns(begin_ns, edges_ns[1:], waits)) / 1000
+            for begin_ns in (from_ns, np.clip(np.append(start_ns, ops.end_ns[here]), from_ns, edges_ns[1:]))
+        )
+        found.append(Stretches([BEGINS, *names[here]], [None, *shapes[here]], free_us, free_us if len(trace.work) else behind_us))
     return found
 
 
-def _kernels(trace: Trace) -> Steps:
-    """Return the computing kernels of each step, their grids and blocks with the shapes of the ops that launched them, and their
-    times.
+def _waits(trace: Trace) -> Union:
+    """Return where the CPU waits for the GPU; without one, where a collective runs and no op that computes does."""
+    if len(trace.work):
+        return merged(trace.waits.start_ns, trace.waits.end_ns)
+    collectives = trace.annotations.where(trace.annotations.is_named(is_collective_on_cpu))
+    computing = trace.ops.where(trace.ops.is_named(lambda name: name.startswith("aten::")))
+    asking = trace.ops.where(trace.ops.is_named(lambda name: name.startswith(ASKS)))
+    running = merged(*(np.concatenate([getattr(collectives, end), getattr(asking, end)]) for end in ("start_ns", "end_ns")))
+    return without(running, merged(computing.start_ns, computing.end_ns))
+
+
+def _kernels(trace: Trace) -> list[Stretches]:
+    """Return the ops that launched the computing kernels of each step (or the kernels, where no op did), with their names, grids,
+    blocks and shapes, and their times.
     """
     work = trace.linked.where((trace.linked.step >= 0) & ~trace.linked.is_named(is_collective))
     work = work.where(np.argsort(trace.slices.start_ns[work.call], kind="stable"))
-    names, dims = np.array(work.names, object), _shapes(trace, work.op)
-    shapes = np.array([*zip(_grids(work), dims, strict=True), None], object)[:-1]
-    return [(names[here].tolist(), shapes[here].tolist(), work.duration_us[here]) for here in (
-        np.flatnonzero(work.step == number) for number in range(len(trace.steps))
-    )]  # fmt: skip
+    names = np.array(Rows(trace.slices, np.where(work.op >= 0, work.op, work.at)).names, object)
+    shapes = np.array([*zip(work.names, _grids(work), _shapes(trace, work.op), strict=True), None], object)[:-1]
+    each = [np.flatnonzero(work.step == number) for number in range(len(trace.steps))]
+    return [Stretches(names[here].tolist(), shapes[here].tolist(), *[work.duration_us[here]] * 2) for here in each]
 
 
 def _grids(work: Rows) -> list[object]:
