@@ -359,3 +359,24 @@ def test_of_a_pipeline_the_formula_of_its_bubble_is_told(tmp_path):
         "Cut the batch into more parts, micro-batches: in 8 a step takes 0.56 times as long, by the formula of the bubble, m + 1 "
         "over m for m parts in two stages, if a part is as efficient."
     )
+
+
+@pytest.mark.parametrize(
+    ("dims", "said"),
+    [
+        ([[[100, 2]], [[100, 2]]], "the same gradients: 2 collectives, where 1 would do"),
+        ([[[100, 2]], [[7]]], None),  # other ones
+        ([None, None], "gradients: 2 collectives, where 1 would do"),  # no shapes were recorded
+    ],
+)
+def test_without_a_gpu_the_ops_that_ask_are_counted(tmp_path, dims, said):
+    """By their shapes, a list of tensors: in which type they are, the trace does not say; nothing is promised."""
+    asks = [
+        op("c10d::allreduce_", 300 * k + 100, 9, **({} if one is None else {"Input Dims": [one, [], []]}))
+        for k, one in enumerate(dims)
+    ]
+    events = [e for k, one in enumerate(asks) for e in behind_a_pass(one, at=300 * k, number=k)]
+    facts = read(write(tmp_path / "t.json", step(0, 0, 1000), *events))
+    found = [f for f in facts.findings if f.slug == "reduced-in-each-pass"]
+    assert [f.seen for f in found] == ([f"2 backward passes per step, each of which reduces {said}"] if said else [])
+    assert all(f.gain is None for f in found)

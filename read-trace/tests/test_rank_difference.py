@@ -134,7 +134,7 @@ def test_without_a_gpu_ops_are_compared_without_their_waiting(tmp_path, late, ki
             ends = max(e["ts"] + e["dur"] for e in ops if e["ts"] < start + PERIOD)
             events.append(event("user_annotation", "gloo:all_reduce", ends - 50, start + 6000 - ends + 50, {"pid": 1, "tid": 9}))
         both.append([{**e, "dur": 6100} if e["name"].startswith("ProfilerStep") else e for e in events])
-    found = difference(tmp_path, *both, of_gpu=True)
+    found = difference(tmp_path, both[0], both[1], of_gpu=True)
     assert (found.kind, found.later_us, found.of_gpu) == (kind, later_us, False)
 
 
@@ -246,3 +246,18 @@ def test_a_picture_and_a_large_job_say_of_the_late_rank_what_the_report_says(tmp
     assert read.difference == played.difference and read.straggler is played.straggler is None
     monkeypatch.setattr("trace_reader.commands.read_job.MOST_HELD", 1)
     assert play_job(paths)[0].difference == played.difference
+
+
+def test_a_place_that_explains_little_of_the_waiting_makes_no_straggler(tmp_path):
+    both = enumerate((rank(), rank(slow={(n, 7): 500 for n in range(2)})))
+    job = read_job([write(tmp_path / f"t_rank{n}.json", *one, **header(n, 2)) for n, one in both])[0]
+    assert (job.difference.kind, job.straggler) == (AT_A_PLACE, job.late)
+    waits_us = job.waits_longest.exposed_waiting_us
+    for sum_us, straggler in ((waits_us / 3, job.late), (waits_us / 3 - 1, None)):
+        job = msgspec.structs.replace(job, difference=msgspec.structs.replace(job.difference, sum_us=sum_us))
+        assert job.straggler is straggler
+    assert job_details(job)[1].startswith("rank 1 is ")
+    little = (
+        "later in a step than rank 0 by its own outermost ops, little of what rank 0 waits: record more steps, to tell a slow one"
+    )
+    assert little in job_details(job)[1]

@@ -17,7 +17,7 @@ from trace_reader.analysis.replay.edits import (
     skipped,
     without_waits,
 )
-from trace_reader.analysis.trace.collectives import Phase, collective_calls, messages_of, plain_name
+from trace_reader.analysis.trace.collectives import Phase, asked_on_the_cpu, collective_calls, messages_of, plain_name
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.findings.fusable import optimizer_steps
 from trace_reader.findings.registry import Seen, a_step, finding
@@ -102,29 +102,36 @@ def _batched(calls: Rows, keep: int) -> Edit:
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
 )
 def _reduced_in_each_pass(trace: Trace, facts: Facts) -> Seen | None:
-    calls, passes = collective_calls(trace, _kind(*REDUCES)), trace.passes
+    has_gpu, passes = len(trace.work) > 0, trace.passes
+    calls = collective_calls(trace, _kind(*REDUCES)) if has_gpu else asked_on_the_cpu(trace, REDUCES)
     calls = calls.where(calls.phase == Phase.BACKWARD)
-    number = np.searchsorted(passes.start_ns, trace.slices.start_ns[calls.call], "right") - 1
+    sizes, asked = (calls.bytes, calls.call) if has_gpu else (calls.elements, calls.at)
+    if not (known := bool(sizes.any())):  # without shapes, their number has to do
+        sizes = np.ones_like(sizes)
+    number = np.searchsorted(passes.start_ns, trace.slices.start_ns[asked], "right") - 1
     updates, gone = optimizer_steps(trace).start_ns, []
     for at in np.flatnonzero(passes.is_again).tolist():
-        before, behind = calls.where(number == at - 1), calls.where(number == at)
         updated = np.searchsorted(updates, passes.start_ns[[at - 1, at]])
-        if len(before) and updated[0] == updated[1] and _in_common(before, behind) >= SAME:
-            gone.append(before.at)
+        if updated[0] == updated[1] and _in_common(sizes[number == at - 1], sizes[number == at]) >= SAME:
+            gone.append(calls.at[number == at - 1])
     if not gone:
         return None
     of_gone = calls.where(among(calls.at, np.sort(np.concatenate(gone))))
     n, left = _per_step(len(calls), facts), _per_step(len(calls) - len(of_gone), facts)
-    each = f"{_number(1 + _per_step(len(gone), facts))} backward passes per step, each of which reduces the same gradients"
-    seen = f"{each}: {_number(n)} collectives of {_megabytes(calls, facts)}, where {_number(left)} would do"
+    same = "the same gradients" if known else "gradients"
+    each = f"{_number(1 + _per_step(len(gone), facts))} backward passes per step, each of which reduces {same}"
+    size = f" of {_megabytes(calls, facts)}" if has_gpu and known else ""
+    seen = f"{each}: {_number(n)} collectives{size}, where {_number(left)} would do"
+    if not has_gpu:  # what waits for gloo's threads is not played
+        return Seen(seen, of_gone)
     return Seen(seen, of_gone, share=_share(facts, of_gone), effect=Effect(dropped(_ops(of_gone))))
 
 
-def _in_common(before: Rows, behind: Rows) -> float:
-    """Return the share of the bytes of the larger one that both send, message by message."""
-    sizes = [dict(zip(*np.unique(rows.bytes, return_counts=True), strict=True)) for rows in (before, behind)]
+def _in_common(before: np.ndarray, behind: np.ndarray) -> float:
+    """Return the share of the larger of the two sums of messages' sizes that both send, message by message."""
+    sizes = [dict(zip(*np.unique(one, return_counts=True), strict=True)) for one in (before, behind)]
     both = sum(int(size) * min(n, sizes[1].get(size, 0)) for size, n in sizes[0].items())
-    return both / max(int(before.bytes.sum()), int(behind.bytes.sum()), 1)
+    return both / max(int(before.sum()), int(behind.sum()), 1)
 
 
 @finding(

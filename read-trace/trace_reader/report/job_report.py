@@ -166,6 +166,9 @@ def _difference(job: JobFacts, rank: int) -> str:
     same = f"rank {rank} runs the same {difference.ops} {what} as rank {waits.rank}"
     later = f"{us(difference.later_us)} later by them in a step"
     again = "record more steps, to tell a slow one from chance"
+    if difference.kind in (OTHER_WORK, AT_A_PLACE) and job.is_hardly_explained:
+        little = f"little of what rank {waits.rank} waits: {again}"
+        return f"rank {rank} is {us(difference.later_us)} later in a step than rank {waits.rank} by its own {what}, {little}"
     if difference.kind == OTHER_WORK:
         more = f"{us(difference.later_us)} a step longer than rank {waits.rank}, by other {what}"
         return f"rank {rank} takes {more}: {us(difference.place_us)} in {difference.place}"

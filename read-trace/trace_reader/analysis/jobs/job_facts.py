@@ -34,6 +34,7 @@ TOGETHER = 0.5  # of a collective: the most that its ends are apart, where its d
 MOSTLY_TRANSFER, MOSTLY_WAITING = 0.25, 0.5  # the share of skew in transfer and skew: up to, and from
 APART_US = 40.0  # ends of one collective, by clocks that are aligned: those of one job are 0.5 to 25 us apart, on H200s
 FEW_STEPS = 2  # of which one says nothing
+EXPLAINS = 1 / 3  # of what another rank waits
 MIN_SHARE = 0.05  # of the path of the rank that shows a finding most; of what is asked of collectives the job's replay decides
 TOLD_BETTER = ("exposed-communication", "late-rank-suspected")  # by the job's own tables and its verdict
 NO_ENTRIES = np.empty(0, np.int64)
@@ -191,7 +192,15 @@ class JobFacts(msgspec.Struct, frozen=True, eq=False):
         is no later by its own ops.
         """
         of_host = self.late is not None and self.late.cause in ("cpu", "unknown", "compute")
-        return of_host and self.difference is not None and self.difference.kind in (SLOWER, NOT_LATER)
+        if not of_host or self.difference is None:
+            return False
+        return self.difference.kind in (SLOWER, NOT_LATER) or self.is_hardly_explained
+
+    @property
+    def is_hardly_explained(self) -> bool:
+        """Whether what the late rank does otherwise takes less than a third of what another one waits."""
+        waits = self.waits_longest
+        return self.difference is not None and self.difference.sum_us < EXPLAINS * waits.exposed_waiting_us
 
     @property
     def to_compare(self) -> tuple[RankFacts, RankFacts] | None:

@@ -22,6 +22,7 @@ AT_A_PLACE, OTHER_WORK, SLOWER, NOT_LATER = "at a place", "other work", "slower"
 PLACES, MOST_OF_IT = 3, 0.5  # so many places, with so much of what it is later by, are places
 MIN_SHARE_OF_STEP = 0.03  # that a rank is later by, for that to be worth a name
 FEWEST_OPS = 20  # a step, of which most can be slower
+FEW_STEPS = 2  # that do the same, of which one says nothing
 BEGINS = "the step's begin"
 
 
@@ -38,7 +39,7 @@ class RankDifference(msgspec.Struct, frozen=True):
     """What a late rank does otherwise than rank `other`, on the CPU or by its kernels (`of_gpu`). `kind`: OTHER_WORK (other ops
     or shapes) that takes longer, the same `ops` and later in each step at a few places (AT_A_PLACE), the same and later all over
     (SLOWER, half of them `times` as long or more), or NOT_LATER: in some step no later than the other. `later_us`: by how much
-    it is later in a step; `place` and `place_us`: the ops that take most longer, and that time.
+    it is later in a step, and `sum_us` in all of them; `place` and `place_us`: the ops that take most longer, and that time.
     """
 
     kind: str
@@ -46,6 +47,7 @@ class RankDifference(msgspec.Struct, frozen=True):
     of_gpu: bool
     ops: int
     later_us: float
+    sum_us: float
     times: float = 1.0
     place: str = ""
     place_us: float = 0.0
@@ -59,31 +61,37 @@ def rank_difference(late: Trace, other: Trace, rank: int, of_gpu: bool) -> RankD
     if not n or n != len(other.steps) or (len(late.work) > 0) != (len(other.work) > 0):
         return None
     mine, theirs = ((_kernels if of_gpu else _stretches)(trace) for trace in (late, other))
+    if all(one[:2] == another[:2] for one, another in zip(mine, theirs, strict=True)):
+        # Of steps that do not all do the same, those that do what most do.
+        ((usual, steps),) = Counter(len(one.names) for one in mine).most_common(1)
+        mine, theirs = ([one for one in each if len(one.names) == usual] for each in (mine, theirs))
+        if steps < min(n, FEW_STEPS):
+            return None
     step_us = median(other.steps.duration_us)
     # Of two steps what both have; of more, what most have.
     sums_us = [float(one.us.sum() - another.us.sum()) for one, another in zip(mine, theirs, strict=True)]
-    later_us = _usual(sums_us)
+    later_us, sum_us = _usual(sums_us), sum(sums_us)
     ops = len(mine[-1].names) - mine[-1].names.count(BEGINS)
     if any(one[:2] != another[:2] for one, another in zip(mine, theirs, strict=True)):
         longer = _longer_by_other_work(mine, theirs)
         place, place_us = max(longer.items(), key=lambda item: (item[1], item[0]), default=("", 0.0))
         is_why = longer.total() >= MOST_OF_IT * later_us and min(later_us, place_us) >= MIN_SHARE_OF_STEP * step_us
         kind = OTHER_WORK if is_why else NOT_LATER
-        return RankDifference(kind, rank, of_gpu, ops, later_us, place=place, place_us=place_us)
-    if ops < FEWEST_OPS or len({len(one.names) for one in mine}) > 1:
+        return RankDifference(kind, rank, of_gpu, ops, later_us, sum_us, place=place, place_us=place_us)
+    if ops < FEWEST_OPS:
         return None
     every = np.array([one.own_us - another.own_us for one, another in zip(mine, theirs, strict=True)])
     ratios = [one.us[another.us > 0] / another.us[another.us > 0] for one, another in zip(mine, theirs, strict=True)]
     times = median(np.array([median(one) for one in ratios if len(one)] or [1.0]))
     if later_us <= 0:
-        return RankDifference(NOT_LATER, rank, of_gpu, ops, later_us, times)
-    at_us = every.min(axis=0) if n == 2 else np.median(every, axis=0)
+        return RankDifference(NOT_LATER, rank, of_gpu, ops, later_us, sum_us, times)
+    at_us = every.min(axis=0) if len(every) == 2 else np.median(every, axis=0)
     largest = np.argsort(-at_us, kind="stable")[:PLACES]
     needed = int(np.searchsorted(np.cumsum(at_us[largest]), MOST_OF_IT * later_us)) + 1
     if needed <= PLACES and at_us[largest[:needed]].sum() >= MIN_SHARE_OF_STEP * step_us:
         place = ", ".join(dict.fromkeys(mine[-1].names[at] for at in largest[:needed].tolist()))
-        return RankDifference(AT_A_PLACE, rank, of_gpu, ops, later_us, times, place, float(at_us[largest[:needed]].sum()))
-    return RankDifference(SLOWER, rank, of_gpu, ops, later_us, times)
+        return RankDifference(AT_A_PLACE, rank, of_gpu, ops, later_us, sum_us, times, place, float(at_us[largest[:needed]].sum()))
+    return RankDifference(SLOWER, rank, of_gpu, ops, later_us, sum_us, times)
 
 
 def _usual(values: list[float]) -> float:
@@ -113,7 +121,7 @@ def _stretches(trace: Trace) -> list[Stretches]:
     step, names, shapes = (
         trace.step_at(ops.start_ns),
         np.array(ops.names, object),
-        np.array([*_shapes(trace, ops.at), None], object),
+        np.array([*_shapes_within(trace, ops), None], object),
     )
     waits, found = _waits(trace), []
     for number, (start_ns, end_ns) in enumerate(zip(trace.steps.start_ns, trace.steps.end_ns, strict=True)):
@@ -154,6 +162,20 @@ def _kernels(trace: Trace) -> list[Stretches]:
 def _grids(work: Rows) -> list[object]:
     details = [(one.grid, one.block) if isinstance(one, Footprint) else None for one in [*work.slices.details, None]]
     return [details[n] for n in work.detail.tolist()]
+
+
+def _shapes_within(trace: Trace, ops: Rows) -> list[object]:
+    """Return the shapes of the inputs of these outermost ops, and of all ops in them: a node of the backward pass has none."""
+    found: list[list[object]] = [[] for _ in range(len(ops))]
+    within = trace.ops.where(np.isin(trace.ops.track, np.unique(ops.track)))
+    order = np.lexsort((ops.start_ns, ops.track))
+    for track in np.unique(ops.track).tolist():
+        outer, inner = order[ops.track[order] == track], within.where(within.track == track)
+        number = np.searchsorted(ops.start_ns[outer], inner.start_ns, "right") - 1
+        for n, shapes in zip(number.tolist(), _shapes(trace, inner.at), strict=True):
+            if n >= 0 and shapes:
+                found[outer[n]].append(shapes)
+    return list(map(tuple, found))
 
 
 def _shapes(trace: Trace, ops: np.ndarray) -> list[object]:

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from enum import IntEnum
+import math
 
 import msgspec
 import numpy as np
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, median
-from trace_reader.model.slices import Collective, Footprint, Kind
+from trace_reader.model.slices import Collective, Footprint, Inputs, Kind
 
 ELEMENT_BYTES = {
     "BFloat16": 2, "Half": 2, "Float": 4, "Double": 8, "Int": 4, "Long": 8, "Short": 2, "Byte": 1, "Char": 1, "Bool": 1,
@@ -109,6 +110,27 @@ def collective_calls(trace: Trace, test: Callable[[Collective], bool] = lambda _
         group_size=groups,
     )
     return found.where((linked.step >= 0) & (linked.call >= 0) & (op >= 0))
+
+
+def asked_on_the_cpu(trace: Trace, kinds: tuple[str, ...]) -> Rows:
+    """Return of a trace without a GPU the steps' ops that ask for collectives of these kinds ("allreduce"), with their `phase`
+    and `elements`, where shapes were recorded. In which type these are is not.
+    """
+    ops = trace.ops.where(
+        trace.ops.is_named(lambda name: name.startswith(ASKS) and plain_name(name.rpartition("::")[2]) in kinds)
+    )
+    ops = ops.where(trace.step_at(ops.start_ns) >= 0)
+    details = [trace.slices.details[n] if n >= 0 else None for n in ops.detail.tolist()]
+    elements = [_elements(one.dims[:1]) if isinstance(one, Inputs) else 0 for one in details]
+    phase = _phases(trace, ops.at, trace.step_at(ops.start_ns))
+    return Rows(ops.slices, ops.at, phase=phase, elements=np.array(elements, np.int64))
+
+
+def _elements(dims: tuple) -> int:
+    """Return how many numbers tensors of these shapes have, in lists or not."""
+    if dims and all(isinstance(n, int) for n in dims):
+        return math.prod(dims)
+    return sum(_elements(one) for one in dims if isinstance(one, tuple))
 
 
 def messages_of(calls: Rows) -> list[Collective]:
