@@ -91,6 +91,8 @@ def _chapters() -> list[Chapter]:
                 ROOT / "exercises" / "cases" / "22_watched_mlp.json.gz"),
         Chapter(ELSEWHERE["several_gpus.md"], "Which rank waits for which, and what hides behind what.", 3,
                 GALLERY / "several_gpus" / "data_parallel_25mb_rank0.json.gz"),
+        Chapter("Two processes", "Mend a job, on two cores of your own.", 3,
+                GALLERY / "several_gpus" / "data_parallel_slow30_rank0.json.gz"),
         Chapter("Detective work: traces without a program", "Name the cause, mark the slice that proves it, predict the gain.", 3,
                 ROOT / "exercises" / "cases" / "23_linear_stack.json.gz"),
     ]  # fmt: skip

@@ -1,12 +1,13 @@
 """Record the lessons on several GPUs, each in several processes of the launcher, for docs/several_gpus.md.
 
-    uv run gallery/jobs.py --out gallery/several_gpus --runs 4
+    uv run gallery/jobs.py --out gallery/several_gpus --runs 4 [NAME ...]
 
-Of each command the first run's traces are kept, one for each rank, and of all runs what a step takes, in spread.json. Needs
+Of each command the first run's traces are kept, one for each rank, and of all runs what a step takes, in spread_DATE.json. Needs
 a machine with as many GPUs as --ranks (2).
 """
 
 import argparse
+import datetime
 import json
 from pathlib import Path
 import platform
@@ -27,6 +28,8 @@ COMMANDS = {
     "data_parallel_slow5": ("06_a_data_parallel.py", "--slow_rank", "1"),
     "data_parallel_slow30": ("06_a_data_parallel.py", "--slow_rank", "1", "--slow_ms", "30"),
     "data_parallel_accumulate": ("06_a_data_parallel.py", "--accumulate", "2"),
+    "data_parallel_each_pass": ("06_a_data_parallel.py", "--accumulate", "2", "--reduce_each_pass"),
+    "data_parallel_slow_host": ("06_a_data_parallel.py", "--slow_rank", "1", "--slow_host"),
     "sharded": ("06_b_sharded.py",),
     "sharded_kept": ("06_b_sharded.py", "--no-reshard_after_forward"),
     "tensor_parallel": ("06_c_tensor_parallel.py",),
@@ -36,20 +39,22 @@ COMMANDS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these recordings (default: all)")
     parser.add_argument("--out", type=Path, required=True, help="folder of what is kept")
     parser.add_argument("--runs", type=int, default=4, help="of each command (default: 4)")
     parser.add_argument("--ranks", type=int, default=2, help="processes, one a GPU (default: 2)")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
     machine = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "nccl": list(torch.cuda.nccl.version()),
                "python": platform.python_version(), "ranks": args.ranks}  # fmt: skip
-    found: dict[str, list[dict[str, object]]] = {name: [] for name in COMMANDS}
+    found: dict[str, list[dict[str, object]]] = {name: [] for name in args.names or COMMANDS}
     for number in range(args.runs):  # all of them, then all again: what drifts touches all alike
-        for name, command in COMMANDS.items():
-            found[name].append(record(name, command, args, keep=number == 0))
+        for name in found:
+            found[name].append(record(name, COMMANDS[name], args, keep=number == 0))
             print(name, number + 1, found[name][-1], flush=True)
             spread = json.dumps({"machine": machine, "runs": found}, indent=1) + "\n"
-            write_all({args.out / "spread.json": spread.encode()})
+            write_all({args.out / f"spread_{date}.json": spread.encode()})
 
 
 def record(name: str, command: tuple[str, ...], args: argparse.Namespace, keep: bool) -> dict[str, object]:

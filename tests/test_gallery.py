@@ -25,6 +25,7 @@ from trace_reader import (
     Facts,
     analyze,
     human_bytes,
+    job_details,
     job_sentence,
     join_names,
     layer_facts,
@@ -128,14 +129,16 @@ def waited(job):
 
 
 def test_the_page_of_several_gpus_says_what_the_recordings_say():
-    spread = json.loads((SEVERAL / "spread.json").read_text())
+    days = [json.loads((SEVERAL / f"spread_2026-11-{day}.json").read_text()) for day in (22, 26)]
     page = (ROOT / "docs" / "several_gpus.md").read_text()
-    machine = spread["machine"]
+    machine = days[0]["machine"]
+    assert machine == {**days[1]["machine"], "python": machine["python"]} and "on two H200, 2026-11-26:" in page
     nccl = ".".join(map(str, machine["nccl"]))
     assert f"two {machine['device']} (NVLink, multicast off), torch {machine['torch']}, NCCL {nccl}, 2026-11-22" in page
+    every = [run for day in days for run in day["runs"].items()]
     rows = [row.split(" | ") for row in re.findall(r"^\| (06_.*) \|$", page, re.MULTILINE)]
-    assert len(rows) == len(spread["runs"])
-    for row, (name, runs) in zip(rows, spread["runs"].items(), strict=True):
+    assert len(rows) == len(every)
+    for row, (name, runs) in zip(rows, every, strict=True):
         step, compute, transfer, exposed = (of_the_runs(runs, what) for what in ("step", "compute", "transfer", "exposed"))
         assert row[3:] == [" ".join(step), compute[0], transfer[0], " ".join(exposed), str(len(runs))], name
         job, errors = read_job([str(SEVERAL / f"{name}_rank{rank}.json.gz") for rank in range(2)])
@@ -143,6 +146,8 @@ def test_the_page_of_several_gpus_says_what_the_recordings_say():
         assert (row[2], errors, job.unmatched) == (counts, [], 0), name
         if name == "data_parallel_slow30":
             assert job_sentence(job) in " ".join(page.split())
+        if name == "data_parallel_slow_host":
+            assert job_details(job)[1].partition("; record")[0] in " ".join(page.split())
         if name == "data_parallel_slow5":
             one = job.summaries[0].calls
             first = sum(us for us, step in zip(waited(job), one.step, strict=True) if step == 0)
@@ -422,7 +427,8 @@ def test_the_first_runs_numbers_are_those_of_the_traces_that_are_kept(tmp_path, 
 
     monkeypatch.setattr(gallery_jobs.subprocess, "run", ran)
     found = gallery_jobs.record(name, gallery_jobs.COMMANDS[name], argparse.Namespace(ranks=2, out=tmp_path), keep=True)
-    assert found == json.loads((SEVERAL / "spread.json").read_text())["runs"][name][0]
+    day = 26 if name in ("data_parallel_each_pass", "data_parallel_slow_host") else 22
+    assert found == json.loads((SEVERAL / f"spread_2026-11-{day}.json").read_text())["runs"][name][0]
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}_rank{rank}.json.gz" for rank in range(2)]
 
 
@@ -437,10 +443,15 @@ def test_of_several_runs_of_the_jobs_the_first_is_kept(tmp_path, monkeypatch, ca
     monkeypatch.setattr(gallery_jobs, "COMMANDS", {"a": ("a.py",), "b": ("b.py",)})
     monkeypatch.setattr(gallery_jobs.torch.cuda, "get_device_name", lambda: "NVIDIA H200")
     monkeypatch.setattr(gallery_jobs.torch.cuda.nccl, "version", lambda: (2, 28, 9))
+    monkeypatch.setattr("sys.argv", ["jobs.py", "--out", str(tmp_path / "out"), "--runs", "1", "b"])
+    gallery_jobs.main()
+    assert [asked.pop()] == [("b", True)]
     monkeypatch.setattr("sys.argv", ["jobs.py", "--out", str(tmp_path / "out"), "--runs", "3"])
     gallery_jobs.main()
     assert asked == [("a", True), ("b", True), *[("a", False), ("b", False)] * 2]
-    spread = json.loads((tmp_path / "out" / "spread.json").read_text())
+    (path,) = (tmp_path / "out").iterdir()
+    assert re.fullmatch(r"spread_\d{4}-\d\d-\d\d\.json", path.name)
+    spread = json.loads(path.read_text())
     assert [run["step_us"] for run in spread["runs"]["a"]] == [1, 3, 5] and spread["machine"]["device"] == "NVIDIA H200"
 
 

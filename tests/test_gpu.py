@@ -359,6 +359,8 @@ JOBS = {
     "25 MB": ("06_a_data_parallel.py",),
     "one bucket": ("06_a_data_parallel.py", "--bucket_mb", "1000"),
     "slow": ("06_a_data_parallel.py", "--slow_rank", "1", "--slow_ms", "30", "--guess", "17"),
+    "host": ("06_a_data_parallel.py", "--slow_rank", "1", "--slow_host"),
+    "each pass": ("06_a_data_parallel.py", "--accumulate", "2", "--reduce_each_pass"),
     "sharded": ("06_b_sharded.py",),
     "tensor": ("06_c_tensor_parallel.py",),
     "sequence": ("06_c_tensor_parallel.py", "--sequence_parallel"),
@@ -399,8 +401,22 @@ def test_the_rank_that_sleeps_is_found(job):
     facts, out = job("slow")
     assert (facts.straggler.rank, facts.straggler.cause, facts.straggler.place.annotation) == (1, "cpu", "forward")
     assert re.search(r"^job: rank 1 is the straggler, in \d of 3 steps: it arrives last in ", out, re.MULTILINE)
-    assert "\n  its CPU is late before forward\n" in out
+    assert "\n  its CPU is late before forward; rank 1 runs the same " in out and " later at the step's begin\n" in out
     assert "\nguess: 17 collectives per step. Correct.\n" in out
+
+
+def test_a_rank_whose_host_is_slow_is_no_straggler(job):
+    facts, _ = job("host")
+    assert (facts.late.rank, facts.difference.kind, facts.straggler) == (1, "slower", None)
+
+
+def test_what_each_pass_sends_is_found(job):
+    facts, out = job("each pass")
+    assert "\ncollectives per step: 34 x allreduce\n" in out
+    (found,) = (finding for finding in facts.findings if finding.slug == "reduced-in-each-pass")
+    assert found.ranks == (0, 1) and found.seen.startswith(
+        "2 backward passes per step, each of which reduces the same gradients: 34 "
+    )
 
 
 def test_a_sharded_block_gathers_twice_and_scatters_once(job):

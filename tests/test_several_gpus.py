@@ -79,6 +79,7 @@ def test_each_rank_leaves_a_trace_and_a_table_and_the_job_its_verdict(ran, name)
     [
         ("a", "1 x all_reduce"),  # 66 kB of gradients: one bucket
         ("a_parts", "1 x all_reduce"), ("a_view", "1 x all_reduce"),  # of two passes, the first sends nothing
+        ("a_each", "2 x all_reduce"),
         ("a_large", "3 x all_reduce"), ("a_large_25", "1 x all_reduce"),
         ("b", "4 x all_gather, 2 x all_reduce"), ("b_kept", "2 x all_gather, 2 x all_reduce"),  # gloo scatters by reducing all
         ("c", "4 x all_reduce"),
@@ -126,8 +127,20 @@ def test_the_rank_that_sleeps_is_found(ran):
     start_ns, end_ns = facts.summaries[0].window_ns
     assert 200e3 < facts.straggler.caused_us < (end_ns - start_ns) / 1000  # 4 times 100 ms; on busy cores rank 0 is late as well
     assert re.search(r"\njob: rank 1 is the straggler(, in \d of \d steps)?: it arrives last in ", printed["a_slow"])
-    assert "\n  its CPU is late before forward\n" in printed["a_slow"]
+    assert "\n  its CPU is late before forward; rank 1 runs the same 67 outermost ops as rank 0, and is " in printed["a_slow"]
     assert "\nguess: 1 collectives per step. Correct.\n" in printed["a_slow"]
+
+
+def test_gradients_that_each_pass_sends_are_found(ran):
+    jobs_of = [read_job(sorted(map(str, (ran[0] / name).glob("*.json"))))[0] for name in ("a_each", "a_parts")]
+    each, once = ([one for one in job.findings if one.slug == "reduced-in-each-pass"] for job in jobs_of)
+    assert [(one.ranks, one.seen) for one in each] == [
+        (
+            (0, 1),
+            "2 backward passes per step, each of which reduces gradients: 2 collectives, where 1 would do",
+        )
+    ]
+    assert once == []
 
 
 def test_the_ranks_in_any_order_are_one_job(ran):

@@ -58,7 +58,8 @@ OWN = {
         "--workers",
     ],
     "06_a_data_parallel.py": [
-        *BLOCKS, "--bucket_mb", "--gradient_as_bucket_view", "--slow_rank", "--slow_ms", "--accumulate",
+        *BLOCKS, "--bucket_mb", "--gradient_as_bucket_view",
+        "--slow_rank", "--slow_ms", "--slow_host", "--accumulate", "--reduce_each_pass",
     ],
     "06_b_sharded.py": [*BLOCKS, "--reshard_after_forward", "--no-reshard_after_forward"],
     "06_c_tensor_parallel.py": [*BLOCKS, "--sequence_parallel"],

@@ -25,6 +25,8 @@ JOBS = {
     "a_large": ("06_a_data_parallel", "--dim", "192", "--bucket_mb", "1"),
     "a_large_25": ("06_a_data_parallel", "--dim", "192", "--bucket_mb", "25"),
     "a_slow": ("06_a_data_parallel", "--slow_rank", "1", "--slow_ms", "100", "--active", "4", "--guess", "1"),
+    "a_each": ("06_a_data_parallel", "--accumulate", "2", "--reduce_each_pass"),
+    "a_host": ("06_a_data_parallel", "--slow_rank", "1", "--slow_host"),
     "b": ("06_b_sharded", "--guess", "6"),
     "b_kept": ("06_b_sharded", "--no-reshard_after_forward"),
     "c": ("06_c_tensor_parallel",),
