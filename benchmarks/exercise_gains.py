@@ -10,12 +10,13 @@ import argparse
 import datetime
 import json
 from pathlib import Path
+import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from exercises.judge.book import Exercise, exercises
-from exercises.judge.measure import device_of, measure_into
+from exercises.judge.book import ROOT, Exercise, exercises
+from exercises.judge.measure import device_of
 from exercises.judge.verdict import Judgement, Speed, judged
 import torch
 from trace_reader import write_all
@@ -26,7 +27,10 @@ WANTED = {"mend": "solved", "leave": "no gain"}
 def measured(exercise: Exercise, mine: Path) -> tuple[Speed, Judgement]:
     """Return an exercise's program beside a changed one. Raises AssertionError where the outputs differ."""
     with tempfile.TemporaryDirectory() as folder:
-        found = measure_into(Path(folder), exercise.given, mine, device_of(exercise.device))
+        how = ["--device", exercise.device, "--ranks", str(exercise.ranks)]
+        command = [sys.executable, "-m", "exercises.judge.measure", folder, str(exercise.given), str(mine), *how]
+        subprocess.run(command, cwd=ROOT, check=True)
+        found = json.loads((Path(folder) / "measured.json").read_text("utf-8"))
         assert not found["differs"], found["differs"]
         return judged(exercise, found["times_us"], Path(folder))
 

@@ -18,7 +18,7 @@ from helpers import ROOT
 import pytest
 from reader_helpers.events import call, op, step
 import torch
-from trace_reader import PATTERNS, read
+from trace_reader import PATTERNS, read, read_job
 
 from exercise import is_solved
 
@@ -34,8 +34,8 @@ GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA dev
 
 
 def test_there_are_exercises_of_each_kind_and_each_file_belongs_to_one():
-    assert (len(MEND), len(LEAVE), len(CASES)) == (18, 3, 10)
-    assert len([one for one in (*MEND, *LEAVE) if one.device == "cpu"]) == 18
+    assert (len(MEND), len(LEAVE), len(CASES)) == (20, 3, 10)
+    assert len([one for one in (*MEND, *LEAVE) if one.device == "cpu"]) == 20
     programs = {f"{one.name}.py" for one in (*MEND, *LEAVE)}
     assert {path.name for path in FOLDER.glob("*.py")} == {*programs, "__init__.py"}
     assert {path.stem for path in FOLDER.glob("solutions/*.py")} == {one.name for one in MEND}
@@ -53,7 +53,7 @@ def test_an_exercise_is_whole(own):
     assert own.limits.ask.endswith("?") and own.finding in {*PATTERNS, "", "gpu-bound"}
     assert own.like == "" if own.device != "cuda" else BY_NAME[own.like].kind == "case"
     for gone in own.gone:
-        assert [bool(name) for name in (gone.op, gone.call, gone.shrinks)].count(True) == 1
+        assert [bool(name) for name in (gone.op, gone.call, gone.shrinks, gone.waits)].count(True) == 1
     if own.kind == "case":
         assert own.brought > 0
         return
@@ -104,6 +104,8 @@ def test_what_proves_a_case_is_in_its_trace(own):
 
 # --- The process that runs programs
 
+OLD, DIFFERS, NO_USE = "of batches not seen before, output 1 differs by up to ", "output 1 differs by up to ", ""
+
 PROGRAM = '''"""A program."""
 
 import torch
@@ -142,19 +144,18 @@ def cpu(monkeypatch):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("model * x", "model * x * 1.01", "output 1 differs by up to 0.06, where its largest number is 6"),
+        ("model * x", "model * x * 1.01", "output 1 differs by up to 0.04, where its largest number is 4"),
         ("model * x", "(model * x).double()", "output 1 is float64, where the program as given has float32"),
-        ("model * x", "model * x * 1.0001", "output 1 differs by up to 0.0006, where its largest number is 6"),
+        ("model * x", "model * x * 1.0001", "output 1 differs by up to 0.0004, where its largest number is 4"),
         ("model * x", "(model * x)[:2]", "output 1 has the shape [2], where the program as given has [4]"),
         ("model * x", "model * x, x", "a step gives 2 outputs, where the program as given gives 1"),
-        ("model * x", "model * x / 0 * 0", "output 1 differs by up to nan, where its largest number is 6"),
+        ("model * x", "model * x / 0 * 0", "output 1 differs by up to nan, where its largest number is 4"),
         ("return model * x", "model * x", "a step gives NoneType, where numbers or tensors are expected"),
     ],
 )
 def test_outputs_that_are_not_equal_are_said(program, cpu, old, new, said):
     found, traces = measure.measure(program(), program("mine", old, new), cpu)
-    # The first batch that a step takes is the one with the number 1.
-    assert found["differs"].replace("0.04", "0.06").replace("0.0004", "0.0006").replace("is 4", "is 6") == said and not traces
+    assert found["differs"] == said and not traces
 
 
 def test_outputs_within_the_tolerance_are_equal_and_both_runs_are_recorded(program, cpu, tmp_path):
@@ -210,22 +211,53 @@ def test_each_batch_is_compared_twice(program, cpu):
     assert found["differs"].startswith("output 1 differs by up to ") and not traces
 
 
-@pytest.mark.parametrize(
-    ("before", "body"),
-    [
-        ("kept, calls = {}, []", "calls.append(0); return kept.setdefault(x.data_ptr() % 1 or len(calls) % 3, model * x)"),
-        ("kept = {}", "key = float(x.sum()) if len(kept) < 3 or float(x.sum()) in kept else min(kept)\n"
-                      "    return kept.setdefault(key, model * x)"),
-    ],
-)  # fmt: skip
-def test_outputs_that_were_kept_are_of_no_use(program, cpu, before, body):
-    """What a step looks up by the number of its call, once for all, or by what is in the batch, is wrong for batches that it has
-    not seen.
-    """
+def by(key):
+    return "kept = {}", f"key = {key}\n    if key not in kept: kept[key] = work(model, x)\n    return kept[key]"
+
+
+def in_an_attribute_of(what):
+    return "", f"if not hasattr({what}, 'kept'): {what}.kept = work(model, x)\n    return {what}.kept"
+
+
+CHEATS = {  # what a step keeps, in good faith or not: lines before the functions and its body, and what is said of it
+    "lru_cache": (("from functools import lru_cache\nwork = lru_cache(work)", "return work(model, x)"), OLD),
+    "the call's number": (("calls = []", "calls.append(work(model, x)) if len(calls) < 7 else 0; return calls[-1]"), OLD),
+    "its place in a circle": (("n, kept = [0], {}", "n[0] += 1\n    return kept.setdefault(n[0] % 3, work(model, x))"), OLD),
+    "an address": (by("x.data_ptr()"), OLD),
+    "an identity": (by("id(x)"), OLD),
+    "the model and an address": (by("id(model), x.data_ptr()"), OLD),
+    "a shape": (by("x.shape"), DIFFERS),
+    "an attribute of the function": (in_an_attribute_of("step"), DIFFERS),
+    "an attribute of the batch": (in_an_attribute_of("x"), OLD),
+    "the first values": (by("float(x[1])"), NO_USE),
+    "all values": (by("tuple(x.tolist())"), NO_USE),
+    "a file": (("from pathlib import Path", "path = Path(__file__).with_name(f'{float(x[1])}.pt')\n"
+     "    if not path.exists(): torch.save(work(model, x), path)\n    return torch.load(path)"), NO_USE),
+    "a clock that stands": (("import time\ntime.perf_counter = lambda: 0.0", "return work(model, x)"), NO_USE),
+    "its batch": (("", "y = work(model, x); x.add_(1); return y"), "step writes into its batch"),
+    "less of the batch": (("", "return torch.cat([work(model, x)[:2], x[2:] * 0])"), DIFFERS),
+    "another type": (("", "return work(model, x).bfloat16().float()"), DIFFERS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_what_is_kept_of_earlier_steps_is_of_no_use(program, cpu, cheat):
+    (before, body), said = CHEATS[cheat]
     mine = program("mine", "return model * x", body)
-    mine.write_text(f"{before}\n{mine.read_text()}")
-    found, traces = measure.measure(program(), mine, cpu)
-    assert found["differs"].startswith("of batches not seen before, output 1 differs by up to ") and not traces
+    work = "runs = []\n\n\ndef work(model, x):\n    runs.append(0)\n    return model * x\n"
+    mine.write_text(mine.read_text().replace("import torch\n", f"import torch\n{work}\n{before}\n", 1))
+    given = program("given", "torch.arange(4.0, device=device) + n", "torch.rand(4, device=device)")
+    mine.write_text(mine.read_text().replace("torch.arange(4.0, device=device) + n", "torch.rand(4, device=device)"))
+    if "writes" in said:
+        with pytest.raises(measure.BrokenError, match=said):
+            measure.measure(given, mine, cpu)
+        return
+    found, traces = measure.measure(given, mine, cpu, seed=1)
+    assert found["differs"].startswith(said) and bool(found["differs"]) == bool(said) == (not traces)
+    if not said:  # all that was timed was computed; what is compared comes twice
+        timed = 2 * measure.LEAST_STEPS + measure.ROUNDS * measure.LEAST_STEPS + 2 + measure.ACTIVE
+        assert len(sys.modules[f"{mine.parent.name}_mine"].runs) >= timed
+        assert min(found["times_us"]["mine"]) > 0
 
 
 def test_a_program_may_use_dataclasses_and_modules_beside_it(program, cpu, tmp_path):
@@ -255,12 +287,11 @@ def test_rounds_are_timed_in_turns_after_steps_of_warmup_and_wait_for_the_device
     def recorded(program, *rest):
         return b""
 
-    monkeypatch.setattr(measure.Program, "step", lambda self: seen.append(self.path.stem[0]))
-    monkeypatch.setattr(measure.Program, "outputs", lambda self: [1.0] * measure.COMPARED)
+    monkeypatch.setattr(measure.Program, "step", lambda self, batch: seen.append(self.path.stem[0]))
+    monkeypatch.setattr(measure.Program, "outputs", lambda self, batches: [1.0] * len(batches))
     monkeypatch.setattr(measure, "recorded", recorded)
     measure.measure(program(), program("mine"), cast(Any, Counted()))
-    each = "|ggg||mmm|"
-    assert "".join(seen) == "gggmmm" + measure.ROUNDS * each
+    assert "".join(seen) == "|ggg||ggg||mmm||mmm|" + measure.ROUNDS * "|ggg||mmm|"
 
 
 def test_models_and_batches_are_made_with_the_same_seeds(program, cpu):
@@ -275,15 +306,66 @@ def test_models_and_batches_are_made_with_the_same_seeds(program, cpu):
 @pytest.mark.parametrize("own", [one for one in MEND if one.device == "cpu"], ids=lambda one: one.name)
 def test_outputs_depend_on_the_batch(own):
     """Else a program that computes something else would be called equal."""
-    program = measure.Program(own.given, measure.loaded(own.given), "cpu")
-    found = program.outputs()
-    each = len(found) // measure.COMPARED
+    given = measure.loaded(own.given)
+    found = measure.Program(own.given, given, "cpu").outputs(measure.Batches(given, "cpu", 1).fresh(2))
+    each = len(found) // 2
     apart = []
     for a, b in zip(found[:each], found[each : 2 * each], strict=True):
         a, b = torch.as_tensor(a).double(), torch.as_tensor(b).double()
         apart.append(((a - b).abs().max() / a.abs().max()).item())
     assert max(apart) > 0.03, apart
     assert all(torch.as_tensor(output).isfinite().all() for output in found)
+
+
+JOB = '''"""A program."""
+
+import torch
+import torch.distributed as dist
+
+
+def make(device):
+    return torch.ones(4)
+
+
+def data(device, n):
+    return torch.rand(4)
+
+
+def step(model, x):
+    y = model * x * (dist.get_rank() + 1)
+    dist.all_reduce(y)
+    return y
+'''
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new", "code", "said"),
+    [
+        ("model * x", "x * model", 0, ""),
+        ("return y", "return y + dist.get_rank()", 0, "rank 1: output 1 differs by up to 1, where its largest number is "),
+        ("return y", "return z", measure.BROKEN, "NameError: name 'z' is not defined"),
+        ("    dist.all_reduce(y)\n", "    if dist.get_rank():\n        raise ValueError('of rank 1')\n", measure.BROKEN,
+         "ValueError: of rank 1"),
+    ],
+)  # fmt: skip
+def test_a_job_is_measured_in_its_ranks(tmp_path, old, new, code, said):
+    """Each rank's outputs are compared, each leaves its trace, and an error is told once: the first, of what raised it."""
+    assert old in JOB
+    for name, text in (("given", JOB), ("mine", JOB.replace(old, new))):
+        (tmp_path / f"{name}.py").write_text(text)
+    command = [sys.executable, "-m", "exercises.judge.measure", tmp_path, tmp_path / "given.py", tmp_path / "mine.py"]
+    ran = subprocess.run([*command, "--ranks", "2"], cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert ran.returncode == code, ran.stderr
+    if code:
+        assert ran.stderr.rstrip().splitlines()[-1] == said and ran.stderr.count("Traceback") == 1
+        return
+    found = json.loads((tmp_path / "measured.json").read_text())
+    assert found["differs"].startswith(said) and bool(found["differs"]) == bool(said)
+    if not said:
+        facts, _ = read_job([str(tmp_path / f"mine_rank{rank}.json") for rank in range(2)])
+        assert (facts.matched, len(facts.summaries[0].steps)) == (measure.ACTIVE, measure.ACTIVE)
+        assert found["device"].startswith("2 ranks, each ") and len(found["times_us"]["mine"]) == measure.ROUNDS
 
 
 # --- The judge
@@ -337,25 +419,49 @@ def speed(low, median, high):
 
 
 def test_the_judge_knows_five_outcomes(trace):
-    own, nothing = BY_NAME["03_unit_rows"], trace()
+    own, nothing = BY_NAME["03_unit_rows"], trace(*some("aten::linalg_vector_norm", 0))
     many = trace(*some("aten::div", 0, 5, times=5))
-    assert judge(own, speed(99, 100, 101), many, many).outcome == "cause"
-    assert judge(own, speed(10, 11, 12), many, nothing).outcome == "solved"
-    slow = judge(own, speed(8, 9, 9.9), many, nothing)
+    assert judge(own, speed(99, 100, 101), [many], [many]).outcome == "cause"
+    assert judge(own, speed(10, 11, 12), [many], [nothing]).outcome == "solved"
+    slow = judge(own, speed(8, 9, 9.9), [many], [nothing])
     assert (slow.outcome, slow.said) == (
         "slow",
         ("The cause is gone from the trace, but at least 10 times as fast is possible.",),
     )
-    noise = judge(own, speed(9, 11, 12), many, nothing)
+    noise = judge(own, speed(9, 11, 12), [many], [nothing])
     assert noise.outcome == "noise" and noise.said[0].startswith("Inconclusive: this machine is busy. ")
-    assert judge(own, speed(9, 9.5, 12), many, nothing).outcome == "noise"  # it may be fast enough
-    slower = judge(own, speed(0.4, 0.5, 0.6), many, nothing)  # threads that wait for a core that is taken
+    assert judge(own, speed(9, 9.5, 12), [many], [nothing]).outcome == "noise"  # it may be fast enough
+    slower = judge(own, speed(0.4, 0.5, 0.6), [many], [nothing])  # threads that wait for a core that is taken
     assert slower.outcome == "noise" and "OMP_NUM_THREADS=1" in slower.said[1]
-    perhaps = judge(own, speed(0.8, 0.9, 1.2), many, nothing)  # slower by the median
+    perhaps = judge(own, speed(0.8, 0.9, 1.2), [many], [nothing])  # slower by the median
     assert perhaps.outcome == "noise" and "OMP_NUM_THREADS=1" in perhaps.said[1]
+    empty = judge(own, speed(99, 100, 101), [many], [trace()])
+    assert (empty.outcome, empty.said) == (
+        "cause",
+        ("The trace of your step holds no op at all: is its result kept, or computed elsewhere?",),
+    )
     leave = BY_NAME["05_product"]
-    assert judge(leave, speed(1.09, 1.2, 1.3), nothing, nothing).outcome == "no gain"
-    assert judge(leave, speed(1.1, 1.2, 1.3), nothing, nothing).outcome == "gain"
+    assert judge(leave, speed(1.09, 1.2, 1.3), [nothing], [nothing]).outcome == "no gain"
+    assert judge(leave, speed(1.1, 1.2, 1.3), [nothing], [nothing]).outcome == "gain"
+
+
+def test_of_a_job_each_rank_is_judged_and_what_one_waits(trace):
+    own, texts = BY_NAME["32_four_passes"], BY_NAME["33_shared_texts"]
+    once, twice = (trace(*some("c10d::allreduce_", 0, times=n), name=f"{n}") for n in (1, 3))
+    assert judge(own, speed(2, 2, 2), [twice] * 2, [once] * 2).outcome == "solved"
+    left = judge(own, speed(2, 2, 2), [twice] * 2, [once, twice])
+    said = "rank 1: c10d::allreduce_ still runs 3 times a step (at most 2 of them needed)."
+    assert (left.outcome, left.said) == ("cause", (said,))
+
+    def job(*waits_us):
+        return cast(
+            Any, SimpleNamespace(ranks=[SimpleNamespace(rank=n, waiting_us=us, steps=2) for n, us in enumerate(waits_us)])
+        )
+
+    assert judge(texts, speed(2, 2, 2), [once] * 2, [once] * 2, (job(900, 10), job(10, 450))).outcome == "solved"
+    left = judge(texts, speed(2, 2, 2), [once] * 2, [once] * 2, (job(900, 10), job(10, 451)))
+    said = "rank 1 still waits 225.5 µs of a step for the other (rank 0 450.0 µs as given)."
+    assert (left.outcome, left.said) == ("cause", (said,))
 
 
 def test_the_speed_is_the_median_of_ratios_between_the_second_lowest_and_the_second_highest():
@@ -775,8 +881,8 @@ def test_times_longer_than_the_recorded_step_are_not_to_be_trusted(talk, monkeyp
     one = talk("03_unit_rows")
     one.state.limits, one.state.gain = [2], 10.0
     monkeypatch.setattr(session.Session, "run", lambda self, mine: {"means_us": {"given": rounds_us}})
-    monkeypatch.setattr(session.Session, "show", lambda self, *rest: None)
-    monkeypatch.setattr(session, "read", lambda path: SimpleNamespace(plain=SimpleNamespace(recorded_step_us=100.0)))
+    facts = SimpleNamespace(plain=SimpleNamespace(recorded_step_us=100.0))
+    monkeypatch.setattr(session.Session, "show", lambda self: [facts])
     one.begin()
     assert ("note: the times vary a lot" in capsys.readouterr().out) is noted
 

@@ -39,13 +39,15 @@ class Choice:
 @dataclass(frozen=True)
 class Gone:
     """What the trace of a mended program shows, per step: `op` or `call` (part of a name) at most `most` times; the time of the
-    op `shrinks` (or of PYTHON) at most `to` of what it was; no op of the name `op` with an input of the type `dtype`.
+    op `shrinks` (or of PYTHON) at most `to` of what it was; no op of the name `op` with an input of the type `dtype`. Of a job,
+    `waits`: the rank that waits longest for others waits at most `to` of what it did.
     """
 
     op: str = ""
     call: str = ""
     shrinks: str = ""
     dtype: str = ""
+    waits: bool = False
     most: int = 0
     to: float = 0.0
 
@@ -71,6 +73,7 @@ class Exercise:
     traces: tuple[str, ...] = ()
     program: str = ""
     like: str = ""
+    ranks: int = 1
     lights: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -101,6 +104,11 @@ class Exercise:
     def folder(self) -> Path:
         """Where its recordings go."""
         return TRACES / self.name
+
+    def recordings(self, name: str, folder: Path | None = None) -> list[Path]:
+        """Return the traces that a run of the program as `given`, or of `mine`, leaves: one, or, of a job, one of each rank."""
+        ranks = [""] if self.ranks == 1 else [f"_rank{rank}" for rank in range(self.ranks)]
+        return [(folder or self.folder) / f"{name}{rank}.json" for rank in ranks]
 
     @property
     def doc(self) -> str:

@@ -1,39 +1,56 @@
 """The process that runs programs of exercises: outputs beside each other, times in turns, a trace of each.
 
-    python -m exercises.judge.measure FOLDER GIVEN [MINE] --device cpu
+    python -m exercises.judge.measure FOLDER GIVEN [MINE] --device cpu [--ranks 2]
 
-FOLDER/measured.json holds what was measured, FOLDER/given.json and FOLDER/mine.json the traces. Where the reader's own program
-raises, its traceback is printed, without the lines of this file, and the exit code is BROKEN.
+FOLDER/measured.json holds what was measured, FOLDER/given.json and FOLDER/mine.json the traces; of a job each rank's, such as
+FOLDER/given_rank1.json. Where the reader's own program raises, its traceback is printed, without the lines of this file, and the
+exit code is BROKEN.
+
+Each step that is timed gets a batch that no step has seen, and whose tensors lie where those of an earlier one lay. What a
+program keeps of a batch, by its values, is never asked for again; what it keeps by address or identity is wrong, and told so.
 """
 
 import argparse
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 import contextlib
+import copy
+import datetime
 import importlib.util
 import io
+import itertools
 import json
+import logging
 import math
+import os
 from pathlib import Path
 import platform
+import random
 import sys
 import tempfile
-import time
+from time import perf_counter, sleep  # by these names: a program may put another clock in their place
 import traceback
 from types import ModuleType
 from typing import Any
 
 from common.device import Device
+from common.job import OF_A_PEER
 from common.quiet import quiet
 from exercises.judge.book import BROKEN, TOLERANCE
 import torch
+import torch.distributed as dist
+from torch.multiprocessing import ProcessExitedException, spawn
 from torch.profiler import profile, schedule
-from torch.utils._pytree import tree_flatten
-from trace_reader import Stopwatch, plain_step_us, with_header, write_all
+from torch.utils._pytree import tree_flatten, tree_map
+from trace_reader import plain_step_us, with_header, write_all
 
-BATCHES = 3  # that the steps take in turns
-COMPARED = 2 * BATCHES  # steps whose outputs are compared: each batch comes twice, so that one that was written to shows
+BATCHES = 3  # whose outputs are compared
+COMPARED = 2 * BATCHES  # steps: each batch comes twice, so that one that was written to shows
+MOST_BEFORE = 12  # steps, before outputs are compared once more
 ROUNDS, ROUND_S, LEAST_STEPS, WARMUP_STEPS, ACTIVE = 9, 0.1, 3, 3, 3
+MOST_BYTES = 128e6  # of the batches of a round
+PATIENCE_S = 60  # that a rank waits for the others
+AFTER_A_PEER_S = 5  # until one that lost its peer tells of it
 
 
 class BrokenError(Exception):
@@ -54,12 +71,37 @@ def _of_its_author(path: Path) -> Iterator[None]:
         raise BrokenError("".join(traceback.format_exception(type(error), error, frames)).rstrip()) from None
 
 
+class Batches:
+    """What steps take. `fresh`: so many that no step has seen, whose tensors lie where those before them lay."""
+
+    def __init__(self, given: ModuleType, device: str, seed: int):
+        self._data, self._device, self._seed = given.data, device, seed
+        self._kept: list[Any] = []
+
+    def fresh(self, count: int) -> list[Any]:
+        torch.manual_seed(self._seed)
+        for n in range(count):
+            batch = self._data(self._device, self._seed + n)
+            if n < len(self._kept):
+                self._kept[n] = tree_map(_put, self._kept[n], batch)
+            else:
+                self._kept.append(batch)
+        self._seed += count
+        return self._kept[:count]
+
+
+def _put(old: Any, new: Any) -> Any:
+    """Return a new value, in the memory of the old one where it fits there."""
+    if isinstance(old, torch.Tensor) and (old.shape, old.stride(), old.dtype) == (new.shape, new.stride(), new.dtype):
+        return old.copy_(new)
+    return new
+
+
 class Program:
-    """A program of an exercise, with its model made and its batches: `step()` calls it with the next of them."""
+    """A program of an exercise, with its model: `step` calls it with a batch."""
 
     def __init__(self, path: Path, given: ModuleType, device: str):
         self.path = path.resolve()
-        self.given, self.device = given, device
         with _of_its_author(self.path):
             self.module = given if path.samefile(str(given.__file__)) else loaded(path)
             for name in ("make", "step"):
@@ -67,30 +109,42 @@ class Program:
                     raise BrokenError(f"{path.name} has no function `{name}` any more; --reset brings the program back")
             if _source_of_data(self.path) != _source_of_data(Path(str(given.__file__))):
                 raise BrokenError(f"{path.name}: data() is changed; the batches are what they are, so put it back as it was")
-        self.begin(0)
-
-    def begin(self, first_batch: int) -> None:
-        """Make the model anew, and BATCHES batches from this one on."""
         with _of_its_author(self.path):
             torch.manual_seed(0)
-            self.model = self.module.make(self.device)
-        torch.manual_seed(1)
-        self.batches = [self.given.data(self.device, first_batch + n) for n in range(BATCHES)]
-        self.calls = 0
+            self.model = self.module.make(device)
+        self._begun = [_state(leaf) for leaf in tree_flatten(self.model)[0]]
 
-    def step(self) -> Any:
-        self.calls += 1
-        return self.module.step(self.model, self.batches[self.calls % BATCHES])
+    @torch.no_grad()
+    def begin(self) -> None:
+        """Bring the model back to what it was at first, in the same objects: what is kept for these stays."""
+        for leaf, state in zip(tree_flatten(self.model)[0], self._begun, strict=True):
+            if isinstance(leaf, torch.Tensor):
+                leaf.copy_(state)
+                leaf.grad = None
+            elif state is not None:
+                leaf.load_state_dict(copy.deepcopy(state))
+                if isinstance(leaf, torch.nn.Module):
+                    leaf.zero_grad()
 
-    def outputs(self) -> list[Any]:
-        """Return all numbers of its first steps. Raises BrokenError: a step writes into its batch."""
-        before = [_kept(leaf) for leaf in tree_flatten(self.batches)[0]]
+    def step(self, batch: Any) -> Any:
+        return self.module.step(self.model, batch)
+
+    def outputs(self, batches: list[Any]) -> list[Any]:
+        """Return all numbers of steps with these batches. Raises BrokenError where one writes into its batch."""
+        before = [_kept(leaf) for leaf in tree_flatten(batches)[0]]
         with _of_its_author(self.path):
-            found = [_kept(leaf) for _ in range(COMPARED) for leaf in tree_flatten(self.step())[0]]
-            after = [_kept(leaf) for leaf in tree_flatten(self.batches)[0]]
+            found = [_kept(leaf) for batch in batches for leaf in tree_flatten(self.step(batch))[0]]
+            after = [_kept(leaf) for leaf in tree_flatten(batches)[0]]
             if any(isinstance(one, torch.Tensor) and not torch.equal(one, now) for one, now in zip(before, after, strict=True)):
                 raise BrokenError(f"{self.path.name}: step writes into its batch, which comes again: make a new tensor of it")
         return found
+
+
+def _state(leaf: Any) -> Any:
+    """Return a copy of what steps change of a tensor, a module or an optimizer; None of what they cannot."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach().clone()
+    return copy.deepcopy(leaf.state_dict()) if hasattr(leaf, "state_dict") else None
 
 
 def _kept(output: Any) -> Any:
@@ -152,32 +206,40 @@ class Nowhere(io.TextIOBase):
         return len(text)
 
 
-def round_us(step: Callable[[], object], device: Device) -> tuple[float, float]:
+def round_us(program: Program, batches: list[Any], device: Device) -> tuple[float, float]:
     """Return a round of steps without the profiler: the mean, the device synchronized at both ends only, and what tells the least
     of other programs: on a CPU the fastest step (where a core is taken, the threads of an op wait for each other), else the mean.
     """
-    watch = Stopwatch(device.synchronize)
-    start = begin = time.perf_counter()
-    steps, fastest_s = 0, math.inf
-    while steps < LEAST_STEPS or begin - start < ROUND_S:
-        step()
-        end = time.perf_counter()
-        fastest_s, begin, steps = min(fastest_s, end - begin), end, steps + 1
-    mean_us = watch.step_us(steps)
-    return mean_us, fastest_s * 1e6 if device.type == "cpu" else mean_us
+    device.synchronize()
+    start = begin = perf_counter()
+    fastest_s = math.inf
+    for batch in batches:
+        program.step(batch)
+        end = perf_counter()
+        fastest_s, begin = min(fastest_s, end - begin), end
+    device.synchronize()
+    mean_us = (perf_counter() - start) / len(batches) * 1e6
+    return mean_us, fastest_s * 1e6 if device.type == "cpu" and not dist.is_initialized() else mean_us
 
 
-def recorded(program: Program, device: Device, name: str, plain_us: list[float]) -> bytes:
+def steps_a_round(step_us: float, batch: Any) -> int:
+    """Return how many steps fill a round, with batches that fit into memory; of a job, as rank 0 has it."""
+    size = sum(leaf.nbytes for leaf in tree_flatten(batch)[0] if isinstance(leaf, torch.Tensor))
+    steps = max(LEAST_STEPS, min(math.ceil(ROUND_S / step_us * 1e6), int(MOST_BYTES // max(size, 1))))
+    return _of_rank_0(steps)
+
+
+def recorded(program: Program, batches: list[Any], device: Device, name: str, plain_us: list[float]) -> bytes:
     """Return the trace of some steps, which tells the time of a step without the profiler, too."""
     plan = schedule(wait=1, warmup=1, active=ACTIVE, repeat=1)
     with quiet(argparse.Namespace(compile_mode=None), device), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         with profile(activities=device.activities(), schedule=plan, acc_events=True, record_shapes=True) as profiler:
-            for number in range(2 + ACTIVE):
-                if number == 2:
-                    device.synchronize()
-                program.step()
-                if number == 1 + ACTIVE:
+            for number, batch in enumerate(batches):
+                program.step(batch)
+                if number == 1 or (
+                    number == 1 + ACTIVE and device.type != "cpu"
+                ):  # of a job, ranks meet before they are recorded
                     device.synchronize()
                 profiler.step()
         profiler.export_chrome_trace(str(path))
@@ -186,58 +248,99 @@ def recorded(program: Program, device: Device, name: str, plain_us: list[float])
     return with_header(trace, {"lesson": lesson, **plain_step_us(plain_us, ROUNDS)})
 
 
-def measure(given: Path, mine: Path | None, device: Device) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return what was measured, and the traces. Raises BrokenError."""
-    original = loaded(given)
+def measure(given: Path, mine: Path | None, device: Device, seed: int | None = None) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return what was measured, and the traces. `seed`: of the batches that are timed; None: drawn. Raises BrokenError."""
+    original, drawn = loaded(given), random.Random(seed)
     programs = {"given": Program(given, original, device.type)}
+    batches = Batches(original, device.type, drawn.randrange(2**31))
     if mine is not None:
         programs["mine"] = Program(mine, original, device.type)
-        if said := difference(programs["given"].outputs(), programs["mine"].outputs()):
+        compared = list(itertools.islice(itertools.cycle(Batches(original, device.type, 1).fresh(BATCHES)), COMPARED))
+        if said := differs(programs, compared):
             return {"differs": said}, {}
     means_us: dict[str, list[float]] = {name: [] for name in programs}
     times_us: dict[str, list[float]] = {name: [] for name in programs}
-    nowhere = Nowhere()
-    for program in programs.values():
+    nowhere, steps = Nowhere(), {}
+    for name, program in programs.items():
         with _of_its_author(program.path), contextlib.redirect_stdout(nowhere):
-            for _ in range(WARMUP_STEPS):
-                program.step()
+            round_us(program, batches.fresh(WARMUP_STEPS), device)
+            some = batches.fresh(LEAST_STEPS)
+            steps[name] = steps_a_round(round_us(program, some, device)[1], some[0])
     for done in range(ROUNDS):
         show(f"timing, round {done + 1} of {ROUNDS}")
         for name, program in programs.items():
+            fresh = batches.fresh(steps[name])
             with _of_its_author(program.path), contextlib.redirect_stdout(nowhere):
-                mean_us, time_us = round_us(program.step, device)
+                mean_us, time_us = round_us(program, fresh, device)
             means_us[name].append(mean_us)
             times_us[name].append(time_us)
     show("recording")
     traces = {}
     for name, program in programs.items():
+        fresh = batches.fresh(2 + ACTIVE)
         with _of_its_author(program.path), contextlib.redirect_stdout(nowhere):
-            traces[name] = recorded(program, device, given.stem, means_us[name])
-    if mine is not None:  # batches not seen before: what was kept of the others is of no use
+            traces[name] = recorded(program, fresh, device, given.stem, means_us[name])
+    if mine is not None:  # from the beginning, in the same objects, with other values: what was kept of the others is of no use
         for program in programs.values():
-            program.begin(BATCHES)
+            program.begin()
+        before, fresh = drawn.randrange(MOST_BEFORE), batches.fresh(BATCHES)
         with contextlib.redirect_stdout(nowhere):
-            said = difference(programs["given"].outputs(), programs["mine"].outputs())
-        if said:
-            return {"differs": f"of batches not seen before, {said}"}, {}
+            again = itertools.islice(itertools.cycle(fresh), before + COMPARED)
+            if said := differs(programs, list(again), before):
+                return {"differs": f"of batches not seen before, {said}; is a result kept?"}, {}
     show("")
     found = {"device": device.name, "torch": torch.__version__, "times_us": times_us, "means_us": means_us}
     return {"differs": "", **found, "prints": nowhere.printed > 0}, traces
 
 
-def measure_into(folder: Path, given: Path, mine: Path | None, device: Device) -> dict[str, Any]:
-    """Return what was measured, written beside the traces to this folder. Raises BrokenError."""
-    found, traces = measure(given, mine, device)
-    files = {folder / f"{name}.json": data for name, data in traces.items()}
-    write_all({folder / "measured.json": f"{json.dumps(found, indent=1)}\n".encode(), **files})
+def differs(programs: dict[str, Program], batches: list[Any], before: int = 0) -> str:
+    """Return in what outputs of the two differ, but for those `before`, in words; of a job, the first rank's that do."""
+    given, mine = (programs[name].outputs(batches) for name in ("given", "mine"))
+    a, b = (len(found) * before // len(batches) for found in (given, mine))
+    said = difference(given[a:], mine[b:])
+    if not dist.is_initialized():
+        return said
+    every: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(every, said)
+    return next((f"rank {rank}: {one}" for rank, one in enumerate(every) if one), "")
+
+
+def measure_into(folder: Path, given: Path, mine: Path | None, device: Device, seed: int | None = None) -> dict[str, Any]:
+    """Return what was measured, written beside the traces to this folder; of a job, each rank writes its own. Raises
+    BrokenError.
+    """
+    found, traces = measure(given, mine, device, seed)
+    rank = f"_rank{dist.get_rank()}" if dist.is_initialized() else ""
+    files = {folder / f"{name}{rank}.json": data for name, data in traces.items()}
+    if rank in ("", "_rank0"):
+        files[folder / "measured.json"] = f"{json.dumps(found, indent=1)}\n".encode()
+    write_all(files)
     return found
+
+
+def _of_rank_0(number: int) -> int:
+    if not dist.is_initialized():
+        return number
+    sent = torch.tensor(number)
+    dist.broadcast(sent, 0)
+    return int(sent)
 
 
 def device_of(kind: str) -> Device:
     """Return the device, with the name that traces and results have. Raises RuntimeError where there is none."""
     if kind != "cpu":
         return Device(kind, torch.cuda.get_device_name(), None)
-    return Device(kind, f"{platform.machine()}, {torch.get_num_threads()} threads", None)
+    name = f"{platform.machine()}, {torch.get_num_threads()} threads"
+    return (
+        OfAJob(kind, f"{dist.get_world_size()} ranks, each {name}", None) if dist.is_initialized() else Device(kind, name, None)
+    )
+
+
+class OfAJob(Device):
+    """The device of a rank, which is done when all ranks are."""
+
+    def synchronize(self) -> None:
+        dist.barrier()
 
 
 def show(text: str) -> None:
@@ -246,18 +349,49 @@ def show(text: str) -> None:
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def main() -> int:
+def as_rank(rank: int, args: argparse.Namespace, meet: str, seed: int) -> None:
+    """Be one rank of a job on gloo, each with its share of the cores, from beginning to end."""
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // args.ranks))
+    patience = datetime.timedelta(seconds=PATIENCE_S)
+    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=args.ranks, timeout=patience)
+    silent = contextlib.redirect_stdout(io.StringIO()) if rank else contextlib.nullcontext()
+    with silent:
+        code = of_one_process(args, device_of("cpu"), seed, rank)
+    if code:
+        os._exit(code)  # the process group's own threads wait for the others
+    dist.destroy_process_group()
+
+
+def of_one_process(args: argparse.Namespace, device: Device, seed: int, rank: int = 0) -> int:
+    """Measure, and return the exit code. Of ranks that fail together the first tells of it, or, of one that lost its peer, the
+    peer.
+    """
+    try:
+        measure_into(args.folder, args.given, args.mine, device, seed)
+    except BrokenError as error:
+        lost = args.ranks > 1 and any(word in str(error) for word in OF_A_PEER)
+        sleep(AFTER_A_PEER_S if lost else rank)
+        print(f"\n{error}" if str(error) else "", file=sys.stderr, flush=True)
+        return BROKEN
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("given", type=Path)
     parser.add_argument("mine", type=Path, nargs="?")
     parser.add_argument("--device", default="cpu")
-    args = parser.parse_args()
-    try:
-        measure_into(args.folder, args.given, args.mine, device_of(args.device))
-    except BrokenError as error:
-        print(f"\n{error}" if str(error) else "", file=sys.stderr)
-        return BROKEN
+    parser.add_argument("--ranks", type=int, default=1)
+    args, seed = parser.parse_args(argv), random.randrange(2**31)
+    if args.ranks == 1:
+        return of_one_process(args, device_of(args.device), seed)
+    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # it tells of each process that it ends
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            spawn(as_rank, (args, f"file://{folder}/meet", seed), args.ranks)
+        except ProcessExitedException as error:
+            return error.exit_code
     return 0
 
 

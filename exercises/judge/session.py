@@ -15,7 +15,18 @@ from exercises.judge import page
 from exercises.judge.book import BROKEN, ROOT, TOLERANCE, Choice, Exercise
 from exercises.judge.progress import Progress, State
 from exercises.judge.verdict import judged, near, times
-from trace_reader import Facts, best_change, plain_sentence, read, us, verdict_sentence, write_all
+from trace_reader import (
+    Facts,
+    best_change,
+    job_details,
+    job_sentence,
+    plain_sentence,
+    read,
+    read_job,
+    us,
+    verdict_sentence,
+    write_all,
+)
 
 LONGEST_RUN_S = 600
 FAR = 1.5  # a factor between a guess of a gain and what was measured
@@ -61,11 +72,11 @@ class Session:
             self.guess(said)
         print("recording the program as given ...", flush=True)
         found = self.run(mine=False)
-        facts = read(str(one.folder / "given.json"))
-        self.show(facts, one.folder / "given.json")
+        facts = self.show()
         print(f"you said: {self.told()}")
         rounds_us = found["means_us"]["given"]
-        longer = facts.plain.recorded_step_us is not None and min(rounds_us) > facts.plain.recorded_step_us
+        recorded_us = max(one.plain.recorded_step_us or 0.0 for one in facts)
+        longer = recorded_us and min(rounds_us) > recorded_us
         if max(rounds_us) > BUSY * min(rounds_us) or longer:
             print("note: the times vary a lot, probably because other programs are running: do not trust them")
         print(self.what_next())
@@ -82,6 +93,7 @@ class Session:
     def introduce(self) -> None:
         one = self.exercise
         where = {"cpu": "on the CPU", "cuda": "on a GPU"}.get(one.device, f"recorded on {one.device}")
+        where = f"{where}, {one.ranks} processes" if one.ranks > 1 else where
         print(f"{one.number}. {one.title} ({one.chapter.partition(':')[0]}; {where})\n")
         for paragraph in one.doc.split("\n\n"):
             print(textwrap.fill(" ".join(paragraph.split()), 100))
@@ -133,7 +145,8 @@ class Session:
         for name in ("measured", "mine"):  # nothing of an earlier run is taken for this one's
             (one.folder / f"{name}.json").unlink(missing_ok=True)
         programs = [str(one.given), *([str(one.mine)] if mine else [])]
-        command = [sys.executable, "-m", "exercises.judge.measure", str(one.folder), *programs, "--device", one.device]
+        how = ["--device", one.device, "--ranks", str(one.ranks)]
+        command = [sys.executable, "-m", "exercises.judge.measure", str(one.folder), *programs, *how]
         try:
             done = subprocess.run(command, cwd=ROOT, timeout=LONGEST_RUN_S)
         except subprocess.TimeoutExpired:
@@ -147,16 +160,25 @@ class Session:
             raise ExerciseError("the process that runs the program ended without a result: does the program end it?")
         return json.loads(result.read_text("utf-8"))
 
-    def show(self, facts: Facts, path: Path) -> None:
-        """What the reader says of a trace: the verdict, and the finding that saves most."""
-        print(f"verdict: {verdict_sentence(facts)}")
-        lines = [
-            plain_sentence(facts),
-            textwrap.fill(finding_line(facts), 100),
-            longest_ops(facts),
-            f"trace: {_shown(path)} (https://ui.perfetto.dev, or --html)",
-        ]
+    def show(self) -> list[Facts]:
+        """What the reader says of the program as given: the verdict, and the finding that saves most; of a job, what it says of
+        all ranks. Returns the facts of each.
+        """
+        paths = self.exercise.recordings("given")
+        every = [read(str(path)) for path in paths]
+        if len(paths) == 1:
+            (facts,) = every
+            lines = [f"verdict: {verdict_sentence(facts)}", plain_sentence(facts), textwrap.fill(finding_line(facts), 100)]
+        else:
+            job, _ = read_job(list(map(str, paths)))
+            lines = [f"verdict: {job_sentence(job)}", *job_details(job)]
+            if finding := next((one for one in job.findings if one.slug == self.exercise.finding), None):
+                lines.append(textwrap.fill(f"finding: {finding.slug}: {finding.seen}. {finding.next}", 100))
+        for rank, facts in enumerate(every):
+            lines.append(longest_ops(facts, f"rank {rank}, " if len(every) > 1 else ""))
+        lines += [f"trace: {_shown(path)} (https://ui.perfetto.dev, or --html)" for path in paths]
         print(*(line for line in lines if line), sep="\n")
+        return every
 
     def told(self) -> str:
         """Return the guess in words."""
@@ -201,7 +223,7 @@ class Session:
                 print(f"next: uv run exercise.py {exercise.number} --leave, if the trace says why; or another change")
             return False
         print(*judgement.said, sep="\n", end="\n" if judgement.said else "")
-        self.solved(speed.median, read(str(exercise.folder / "given.json")))
+        self.solved(speed.median)
         return True
 
     def leave(self) -> bool:
@@ -211,17 +233,17 @@ class Session:
             print(f"not this one: at least {times(exercise.target)} as fast is possible.")
             return False
         assert exercise.shows is not None
-        if not (exercise.folder / "given.json").is_file():
+        if not exercise.recordings("given")[0].is_file():
             raise ExerciseError(f"nothing is recorded yet: uv run exercise.py {exercise.number}")
         state.shows.append(self.choose(exercise.shows))
         self.progress.save(self.exercise.name)
         if state.shows[-1] != exercise.shows.right:
             print("To leave it is right, but that is not why. Look at the trace again, and say --leave once more.")
             return False
-        self.solved(1.0, read(str(exercise.folder / "given.json")))
+        self.solved(1.0)
         return True
 
-    def solved(self, measured: float, facts: Facts) -> None:
+    def solved(self, measured: float) -> None:
         """Say what was gained, what the reader had predicted, what was guessed, and why."""
         exercise, state = self.exercise, self.state
         if state.solved_s is None:
@@ -230,7 +252,7 @@ class Session:
         print(f"\nsolved: {exercise.title}" + (f", in {state.minutes} min" if state.minutes else ""))
         print(f"you guessed {self.told()}, and {state.gain:g} times as fast: {how_near(state.gain or 1, measured)}")
         if exercise.kind != "leave":
-            print(f"the reader's estimate before: {predicted(facts, exercise.finding)}")
+            print(f"the reader's estimate before: {predicted(read(str(exercise.recordings('given')[0])), exercise.finding)}")
         print(textwrap.fill(f"why: {exercise.why}", 100))
         print("next: uv run exercise.py")
 
@@ -341,18 +363,19 @@ class Session:
         one = self.exercise
         if one.kind == "case":
             return self.look()
-        traces = [path for name in ("given", "mine") if (path := one.folder / f"{name}.json").is_file()]
+        found = [paths for paths in map(one.recordings, ("given", "mine")) if all(path.is_file() for path in paths)]
+        traces = [path for paths in (found if one.ranks == 1 else found[-1:]) for path in paths]  # of a job, the last run alone
         if not traces:
             raise ExerciseError(f"nothing is recorded yet: uv run exercise.py {one.number}")
         return page.report(traces, one.folder / "report.html")
 
 
-def longest_ops(facts: Facts) -> str:
+def longest_ops(facts: Facts, whose: str = "") -> str:
     """Return the ops that take most of a step by themselves, how often each runs, and how much of the step's time is its own."""
     steps = len(facts.steps)
     rows = sorted(facts.ops, key=lambda one: -one.self_us)[:MOST_OPS]
     lines = [f"  {row.name:28} {row.calls / steps:8g} {us(row.self_us / steps):>10}" for row in rows]
-    return "\n".join([f"  {'op':28} {'calls':>8} {'own time':>10}  (a step, recorded)", *lines])
+    return "\n".join([f"  {'op':28} {'calls':>8} {'own time':>10}  ({whose}a step, recorded)", *lines])
 
 
 def finding_line(facts: Facts) -> str:

@@ -1,10 +1,11 @@
 """The judge: is the cause gone from the trace, and is the program as much faster as it can be?"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from exercises.judge.book import A_GAIN, Exercise, Gone
-from trace_reader import Facts, read, us
+from trace_reader import Facts, JobFacts, read, read_job, us
 
 PYTHON = "Python"  # in `shrinks`: not an op
 
@@ -59,16 +60,30 @@ class Judgement:
 def judged(exercise: Exercise, times_us: dict[str, list[float]], folder: Path) -> tuple[Speed, Judgement]:
     """Return what is to be said of a program that was measured into this folder beside the one as given."""
     speed = Speed.of(times_us["given"], times_us["mine"])
-    return speed, judge(exercise, speed, read(str(folder / "given.json")), read(str(folder / "mine.json")))
+    given, mine = (list(map(str, exercise.recordings(name, folder))) for name in ("given", "mine"))
+    jobs = () if exercise.ranks == 1 else (read_job(given)[0], read_job(mine)[0])
+    return speed, judge(exercise, speed, list(map(read, given)), list(map(read, mine)), jobs)
 
 
-def judge(exercise: Exercise, speed: Speed, given: Facts, mine: Facts) -> Judgement:
-    """Return whether a changed program solves its exercise."""
+def judge(
+    exercise: Exercise, speed: Speed, given: Sequence[Facts], mine: Sequence[Facts], jobs: Sequence[JobFacts] = ()
+) -> Judgement:
+    """Return whether a changed program solves its exercise. `given` and `mine`: of each rank, and `jobs`: of all of them."""
     if exercise.kind == "leave":
         if speed.low >= A_GAIN:
             return Judgement("gain", ("That is a gain, more than this exercise knows of.",))
         return Judgement("no gain", (f"That a step is {times(A_GAIN)} as fast or more, these rounds do not show.",))
-    if left := [said for gone in exercise.gone if (said := still_there(gone, given, mine))]:
+    if any(op.calls for op in given[0].ops) and not any(op.calls for op in mine[0].ops):
+        return Judgement("cause", ("The trace of your step holds no op at all: is its result kept, or computed elsewhere?",))
+    ranks = [f"rank {rank}: " if len(mine) > 1 else "" for rank in range(len(mine))]
+    left = [
+        f"{rank}{said}"
+        for gone in exercise.gone
+        for rank, before, after in zip(ranks, given, mine, strict=True)
+        if (said := still_there(gone, before, after))
+    ]
+    left += [said for gone in exercise.gone if gone.waits and (said := still_waits(gone, *jobs))]
+    if left:
         return Judgement("cause", tuple(left))
     if speed.low >= exercise.target:
         return Judgement("solved", ())
@@ -83,6 +98,8 @@ def judge(exercise: Exercise, speed: Speed, given: Facts, mine: Facts) -> Judgem
 
 def still_there(gone: Gone, given: Facts, mine: Facts) -> str:
     """Return what of a cause the trace still shows, in words; empty if nothing."""
+    if gone.waits:
+        return ""
     if gone.shrinks:
         before, after = (_self_us(facts, gone.shrinks) for facts in (given, mine))
         if after > gone.to * before:
@@ -95,6 +112,15 @@ def still_there(gone: Gone, given: Facts, mine: Facts) -> str:
     calls = sum(row.calls for row in rows if (row.name == what if gone.op else what in row.name)) / len(mine.steps)
     needed = f" (at most {gone.most} of them needed)" if gone.most else ""
     return f"{what} still runs {'once' if calls == 1 else f'{calls:g} times'} a step{needed}." if calls > gone.most else ""
+
+
+def still_waits(gone: Gone, given: JobFacts, mine: JobFacts) -> str:
+    """Return which rank still waits for the others for too long, in words; empty if none does."""
+    before, after = (max(job.ranks, key=lambda rank: rank.waiting_us / rank.steps) for job in (given, mine))
+    before_us, after_us = (rank.waiting_us / rank.steps for rank in (before, after))
+    if after_us <= gone.to * before_us:
+        return ""
+    return f"rank {after.rank} still waits {us(after_us)} of a step for the other (rank {before.rank} {us(before_us)} as given)."
 
 
 def _self_us(facts: Facts, name: str) -> float:

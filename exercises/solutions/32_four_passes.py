@@ -1,0 +1,36 @@
+"""A training step in two processes, as on two GPUs: each has the model, and a batch of its own. A batch is too large for the
+memory at once, and goes through the model in four parts, whose gradients add up.
+"""
+
+from contextlib import nullcontext
+
+import torch
+from torch import nn
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+PARTS, ROWS, DIM, LAYERS = 4, 16, 768, 6
+
+
+def make(device):
+    layers = [layer for _ in range(LAYERS) for layer in (nn.Linear(DIM, DIM), nn.GELU())]
+    parallel = DistributedDataParallel(nn.Sequential(*layers).to(device))
+    return parallel, torch.optim.SGD(parallel.parameters(), lr=1.0)
+
+
+def data(device, n):  # the n-th batch of this process; it stays as it is
+    whole = torch.randn(dist.get_world_size(), PARTS, ROWS, DIM, device=device)
+    return whole[dist.get_rank()].unbind()  # parts of [rows, dim]
+
+
+def step(model, batch):
+    parallel, optimizer = model
+    optimizer.zero_grad()
+    losses = []
+    for number, part in enumerate(batch, start=1):
+        with nullcontext() if number == PARTS else parallel.no_sync():  # the last pass sends the sum
+            loss = (parallel(part) - part).square().mean() / PARTS
+            loss.backward()
+        losses.append(loss.detach())
+    optimizer.step()
+    return torch.stack(losses), next(parallel.parameters()).detach()
