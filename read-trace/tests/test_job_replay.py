@@ -147,7 +147,7 @@ def test_the_report_and_the_json(tmp_path, capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out) == {
         "schema_version": 1, "traces": paths, "changes": ["rank 1 like 0"], "matched": [], "ranks": [0, 1], "collectives": 3,
         "of": "recorded", "recorded_step_us": 125, "plain": unknown, "changed_low_us": 65, "changed_high_us": 65,
-        "gain_low": 0.48, "gain_high": 0.48,
+        "gain_low": 0.48, "gain_high": 0.48, "latency_us": None,
     }  # fmt: skip
 
 
@@ -458,7 +458,7 @@ def test_what_cannot_be_changed_is_said(tmp_path, capsys, change, error):
 def test_one_rank_alone_has_no_other_to_be_like(tmp_path, capsys):
     path = job(tmp_path, 20, 80)[0]
     assert cli.main([path, "--what_if", "rank 1 like 0"]) == 2
-    expected = f"error: {path}: 'rank R like S' is of a job: name the traces of its ranks, or their folder\n"
+    expected = f"error: {path}: 'rank R like S' and 'ranks N' are of a job: name its ranks' traces, or their folder\n"
     assert capsys.readouterr().err == expected
 
 
@@ -486,9 +486,9 @@ def test_a_changed_job_is_no_shorter_than_what_its_gpus_still_do():
     assert changed.changed_low_us == pytest.approx(25_053.3, abs=1) and changed.changed_low_us > 0.97 * 25_828
 
 
-def transferring(folder, places=("", "", "", "")):
-    """Two ranks: in each step of 1000 the GPU computes 100 and sends for 800, asked for in annotations of these names, and the
-    CPU waits for it.
+def transferring(folder, places=("", "", "", ""), computes_us=100):
+    """Two ranks: in each step of 1000 the GPU computes so long, and sends until 900 are over, asked for in annotations of these
+    names, and the CPU waits for it.
     """
     asks = len(places)
     paths = []
@@ -497,14 +497,15 @@ def transferring(folder, places=("", "", "", "")):
         for k in range(4):
             at = 1000 * k
             events += [step(k, at, 990), op("aten::mm", at + 1, 20), call("cudaLaunchKernel", at + 5, 5, 1000 * k + 1)]
-            events += [kernel(GEMM, at + 12, 100, 1000 * k + 1)]
+            events += [kernel(GEMM, at + 12, computes_us, 1000 * k + 1)]
+            sends_us = (900 - computes_us) / asks
             for n in range(asks):
                 events += [
                     op("c10d::allreduce_", at + 30 + 9 * n, 8),
                     call("cudaLaunchKernel", at + 32 + 9 * n, 5, 1000 * k + 2 + n),
                 ]
                 events += [annotation(places[n], at + 29.5 + 9 * n, 8.8)] if places[n] else []
-                events += [all_reduce(1000 * k + 2 + n, at + 112 + 800 / asks * n, 800 / asks, (0, 1))]
+                events += [all_reduce(1000 * k + 2 + n, at + 12 + computes_us + sends_us * n, sends_us, (0, 1))]
             events += [call("cudaDeviceSynchronize", at + 100, 815, 1000 * k + 900)]
         config = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": 2, "ranks": [0, 1]}]
         header = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2, "pg_config": config}}
@@ -547,3 +548,45 @@ def test_what_is_asked_of_collectives_stands_before_generic_advice(tmp_path):
     assert [one.slug for one in told] == [
         "small-buckets", "whole-sort", "many-small-kernels", "buffers-broadcast", "unused-parameters", "slow-call"
     ]  # fmt: skip
+
+
+def what_if(capsys, folder, *changes):
+    code = cli.main([str(folder), *(word for change in changes for word in ("--what_if", change))])
+    said = capsys.readouterr()
+    return code, said.out.partition("What if: ")[2] or said.err
+
+
+def test_more_ranks_send_by_the_formula_of_a_ring(tmp_path, capsys, monkeypatch):
+    """Of 1000, 40 are sent by 2 ranks: by 4, factor(4) / factor(2) = 1.5 times as long, by 64 1.97 times."""
+    monkeypatch.setattr("trace_reader.analysis.jobs.more_ranks.SMALL", 0)
+    transferring(tmp_path, computes_us=860)
+    assert what_if(capsys, tmp_path, "ranks 4") == (
+        0,
+        "ranks 4\n  ranks 4: 32 x allreduce, as rings of 4\n  recorded: a step takes 1.00 ms\n"
+        "  without the profiler: 1.00 ms, measured\n  changed: 1.02 ms, which makes a step 2% longer\n"
+        "  a model: each rank does what it does here, and each step of a ring has the\n  recorded rate, and no latency: no small"
+        " message tells it\n  at least: what would wait for the longer kernels and did not wait as recorded\n  is not known\n",
+    )
+    assert "changed: 1.04 ms, which makes a step 4% longer" in what_if(capsys, tmp_path, "ranks 64")[1]
+
+
+def test_a_small_message_tells_the_latency_of_a_rings_steps(tmp_path, capsys):
+    """Each of the four takes 10 for two steps of a ring of 2: by 4, for 6 steps, between 15 and 30."""
+    transferring(tmp_path, computes_us=860)
+    out = what_if(capsys, tmp_path, "ranks 4")[1]
+    assert "changed: 1.02 ms to 1.08 ms, which makes a step 2% to 8% longer" in out
+    assert "the\n  recorded rate, and a latency of up to 5.0 µs\n" in out
+
+
+@pytest.mark.parametrize(
+    ("computes_us", "changes", "because"),
+    [
+        (860, ("ranks 2",), "'ranks 2': the job has 2; expected more"),
+        (860, ("ranks 4", "ranks 8"), "expected 'ranks N' once"),
+        (840, ("ranks 4",), "'ranks 4': a GPU computes for less than 85% of a step, and what else takes longer among more ranks "
+         "no trace tells"),
+    ],
+)  # fmt: skip
+def test_ranks_that_cannot_be_told(tmp_path, capsys, computes_us, changes, because):
+    transferring(tmp_path, computes_us=computes_us)
+    assert what_if(capsys, tmp_path, *changes) == (2, f"error: {because}\n")

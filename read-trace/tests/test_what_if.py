@@ -208,9 +208,12 @@ def test_of_a_step_that_takes_as_long_as_recorded_the_change_is_told_of_that(ask
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("", "expected one of drop REGEX, scale REGEX FACTOR, no waits, graph, loader, rank R like S, got ''"),
-        ("drop", "expected one of drop REGEX, scale REGEX FACTOR, no waits, graph, loader, rank R like S, got 'drop'"),
-        ("graphs", "expected one of drop REGEX, scale REGEX FACTOR, no waits, graph, loader, rank R like S, got 'graphs'"),
+        ("", "expected one of drop REGEX, scale REGEX FACTOR, no waits, graph, loader, rank R like S, ranks N, got ''"),
+        ("drop", "expected one of drop REGEX, scale REGEX FACTOR, no waits, graph, loader, rank R like S, ranks N, got 'drop'"),
+        (
+            "graphs",
+            "expected one of drop REGEX, scale REGEX FACTOR, no waits, graph, loader, rank R like S, ranks N, got 'graphs'",
+        ),
         ("scale gemm", "expected scale REGEX FACTOR, with a factor from 0 to 1000, got 'scale gemm'"),
         ("scale gemm -1", "expected scale REGEX FACTOR, with a factor from 0 to 1000, got 'scale gemm -1'"),
         ("scale gemm nan", "expected scale REGEX FACTOR, with a factor from 0 to 1000, got 'scale gemm nan'"),

@@ -44,7 +44,14 @@ def _lines(changed: WhatIf | JobWhatIf) -> list[str]:
         known = f"{us(changed.plain.step_us)} measured, which the replay does not reach" if changed.plain.step_us else "unknown"
         lines.append(f"without the profiler: {known}; what follows is computed from the recorded step")
     lines.append(f"changed: {_between(us(changed.changed_low_us), us(changed.changed_high_us))}, which {_gain(changed)}")
-    if any(parse_change(text).factor > 1 for text in changed.changes):
+    if isinstance(changed, JobWhatIf) and changed.latency_us is not None:
+        latency = (
+            f"a latency of up to {us(changed.latency_us)}" if changed.latency_us else "no latency: no small message tells it"
+        )
+        lines.append(f"a model: each rank does what it does here, and each step of a ring has the recorded rate, and {latency}")
+    if any(parse_change(text).factor > 1 for text in changed.changes) or (
+        isinstance(changed, JobWhatIf) and changed.latency_us is not None
+    ):
         lines.append("at least: what would wait for the longer kernels and did not wait as recorded is not known")
     return lines
 

@@ -50,6 +50,13 @@ class JobReplay:
                 meeting.tail_ns[node] = end_ns - came_ns[collective]
         self.collectives = len(came_ns)
 
+    def transfers_us(self, place: int) -> dict[int, float]:
+        """Return of each kernel (of a rank's work) that is played as a collective how long it goes on when the last rank has
+        come.
+        """
+        meeting = self._meetings[place]
+        return {kernel: meeting.tail_ns[node] / 1000 for node, kernel in meeting.kernel.items()}
+
     def _find(self, place: int, start_ns: np.ndarray, collective: np.ndarray) -> None:
         """Note the kernels of a rank that begin at these times, and of which collective each is."""
         replay, meeting = self.replays[place], self._meetings[place]

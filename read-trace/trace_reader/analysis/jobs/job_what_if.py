@@ -5,15 +5,16 @@ from collections.abc import Sequence
 import msgspec
 from trace_reader.analysis.jobs.job_facts import JobFacts
 from trace_reader.analysis.jobs.job_run import JobRun
+from trace_reader.analysis.jobs.more_ranks import MoreRanks
 from trace_reader.analysis.replay.edits import Edited
 from trace_reader.analysis.replay.plain_run import GPU_MARGIN, PlainRun
-from trace_reader.analysis.replay.what_if import RECORDED, Change, gains_of, make, only_removes
+from trace_reader.analysis.replay.what_if import OF_A_JOB, RECORDED, Change, gains_of, make, only_removes
 from trace_reader.link.trace import Trace
 
 
 class JobWhatIf(msgspec.Struct, frozen=True):
     """What changes of a job bring, as WhatIf has it of a trace. Times in us, of the slowest rank; `collectives`: how many of them
-    hold the ranks together.
+    hold the ranks together; `latency_us`: of a step of the rings of more ranks, at most.
     """
 
     traces: tuple[str, ...]
@@ -28,6 +29,7 @@ class JobWhatIf(msgspec.Struct, frozen=True):
     changed_high_us: float
     gain_low: float
     gain_high: float
+    latency_us: float | None = None
 
 
 def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change]) -> JobWhatIf:
@@ -38,18 +40,29 @@ def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change
         run = JobRun(job, traces)
     except LookupError as error:
         raise LookupError(f"what-if cannot play this job again: {error}") from None
-    matched = tuple[str, ...]()
+    matched, rings = tuple[str, ...](), [MoreRanks(run, traces, *one.ranks) for one in changes if one.kind == "ranks"]
+    if len(rings) > 1:
+        raise LookupError("expected 'ranks N' once")
+    latency = 0.0
 
     def change(ranks: Sequence[Edited]) -> None:
         nonlocal matched
-        matched = _make([change for change in changes if change.kind != "rank"], ranks)
+        matched = _make([change for change in changes if change.kind not in OF_A_JOB], ranks)
+        for ring in rings:
+            ring.change(ranks, latency)
+            matched = (*matched, f"ranks {ring.ranks}: {ring.matched}")
 
     gains, busy_us = run.changed(change, _like(job, changes))
+    runs = list(run.runs)
+    if rings:  # each of the runs, without a latency of the rings' steps, and with all of it
+        latency = 1.0
+        with_latency, busy_us = run.changed(change, _like(job, changes))
+        gains, runs = [*gains, *with_latency], [*runs, *runs]
     if all(map(only_removes, changes)):
         gains = [max(gain, 0.0) for gain in gains]
     # The wide margin of an estimate is the CPU's: what the GPUs do in a step is known better.
     changed_us = [
-        max(whole * (1 - gain), min(busy_us * (1 - GPU_MARGIN), whole)) for (whole, _), gain in zip(run.runs, gains, strict=True)
+        max(whole * (1 - gain), min(busy_us * (1 - GPU_MARGIN), whole)) for (whole, _), gain in zip(runs, gains, strict=True)
     ]
     return JobWhatIf(
         traces=tuple(trace.path for trace in traces),
@@ -62,7 +75,8 @@ def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change
         plain=run.plain,
         changed_low_us=min(changed_us),
         changed_high_us=max(changed_us),
-        **gains_of([whole for whole, _ in run.runs], changed_us),
+        latency_us=rings[0].latency_us if rings else None,
+        **gains_of([whole for whole, _ in runs], changed_us),
     )
 
 

@@ -28,20 +28,21 @@ PLAIN, RECORDED = "plain", "recorded"
 OF_THE_CPU_ALONE = frozenset([WAITS, AT_ONCE])  # kinds of change that leave the GPU's work as it is
 LEAST_ODDS = 0.002  # of a step, that is saved or left
 MOST_FACTOR, MOST_NAMES, LONGEST_NAME_IN_WORDS = 1000, 3, 60
-CHANGES = "drop REGEX, scale REGEX FACTOR, no waits, graph, loader, rank R like S"
-_RANK = re.compile(r"rank (\d{1,7}) like (\d{1,7})")
+CHANGES = "drop REGEX, scale REGEX FACTOR, no waits, graph, loader, rank R like S, ranks N"
+_RANK, _RANKS = re.compile(r"rank (\d{1,7}) like (\d{1,7})"), re.compile(r"ranks (\d{1,7})")
+OF_A_JOB = ("rank", "ranks")
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change by its `kind`: drop, scale, no waits, graph, loader or rank. `pattern`, `factor` and `ranks` (R and S): of those
-    that take them.
+    """A change by its `kind`: drop, scale, no waits, graph, loader, rank or ranks. `pattern`, `factor` and `ranks` (R and S, or
+    N): of those that take them.
     """
 
     text: str
     kind: str
     pattern: re.Pattern[str] | None = None
     factor: float = 1.0
-    ranks: tuple[int, int] = (0, 0)
+    ranks: tuple[int, ...] = ()
 
 
 class WhatIf(msgspec.Struct, frozen=True):
@@ -85,6 +86,8 @@ def parse_change(text: str) -> Change:
         if ranks[0] == ranks[1]:
             raise ValueError(f"expected two ranks, got {text!r}")
         return Change(text, "rank", ranks=ranks)
+    if named := _RANKS.fullmatch(text.strip()):
+        return Change(text, "ranks", ranks=(int(named[1]),))
     if kind not in ("drop", "scale") or not rest.strip():
         raise ValueError(f"expected one of {CHANGES}, got {text!r}")
     factor = 1.0
@@ -106,8 +109,8 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
     """Return what these changes bring, all together, in whatever order. Raises LookupError: the trace has no steps, it cannot be
     played again, or a change finds nothing to change.
     """
-    if any(change.kind == "rank" for change in changes):
-        raise LookupError(f"{trace.path}: 'rank R like S' is of a job: name the traces of its ranks, or their folder")
+    if any(change.kind in OF_A_JOB for change in changes):
+        raise LookupError(f"{trace.path}: 'rank R like S' and 'ranks N' are of a job: name its ranks' traces, or their folder")
     if not len(trace.steps):
         raise LookupError(f"{trace.path}: what-if changes a step, and the trace has none")
     if lacks := missing(trace):
