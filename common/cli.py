@@ -57,6 +57,15 @@ def _int_from(least: int, text: str) -> int:
     return value
 
 
+def guess_and_look(doc: str) -> tuple[str, str]:
+    """Return a lesson's text without what its trace shows, the paragraph "Then look", and that paragraph."""
+    before, begins, after = doc.partition("Then look: ")
+    look, blank, rest = after.partition("\n\n")
+    if not begins:
+        return doc, ""
+    return f"{before}Then look at the trace; what it shows, --look tells.{blank}{rest}", f"{look[:1].upper()}{look[1:]}"
+
+
 class LessonParser(argparse.ArgumentParser):
     """The flags that all lessons share; a lesson adds its sizes with `add_size`, a choice that names the run
     with `add_variant`, and the rest with `add_argument`.
@@ -72,8 +81,9 @@ class LessonParser(argparse.ArgumentParser):
         what `--guess` is the number.
         """
         script = Path(file).stem
+        asks, look = guess_and_look(doc or "")
         super().__init__(
-            prog=f"{script}.py", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+            prog=f"{script}.py", description=asks, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
         )
         self._script = script
         self._sizes = self.add_argument_group("sizes")
@@ -83,6 +93,8 @@ class LessonParser(argparse.ArgumentParser):
         self.add_argument(
             "--guess", type=count, metavar="N", help=f"how many {counted} you expect a step to launch; the run answers"
         )
+        if look:
+            self.add_argument("--look", action="version", version=look, help="say what the trace shows, and exit: guess first")
         self._add_shared(warmup)
         self._add_schedule()
         self._add_recording(script)
@@ -193,7 +205,18 @@ class LessonParser(argparse.ArgumentParser):
 
     def _changed_settings(self, parsed: argparse.Namespace) -> dict[str, object]:
         """Return the settings that are not at their default and that the tag does not name otherwise, in the flags' order."""
-        named = {*self._size_flags, *self._variant_flags, "help", "dtype", "warmup", "compile", "trace_dir", "plain", "guess"}
+        named = {
+            *self._size_flags,
+            *self._variant_flags,
+            "help",
+            "look",
+            "dtype",
+            "warmup",
+            "compile",
+            "trace_dir",
+            "plain",
+            "guess",
+        }
         return {
             action.dest: getattr(parsed, action.dest)
             for action in self._actions

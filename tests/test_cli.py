@@ -4,7 +4,7 @@ import importlib
 import random
 import re
 
-from helpers import LESSONS
+from helpers import LESSONS, ROOT
 from helpers.flags import OWN, SHARED
 import pytest
 
@@ -24,6 +24,21 @@ def test_the_flags_are_these(script, capsys):
     assert end.value.code == 0
     shown = {word.strip(",[]") for word in capsys.readouterr().out.split("\n\n")[0].split() if "--" in word}
     assert shown == {*SHARED, *OWN[script]}
+
+
+@pytest.mark.parametrize("script", LESSONS)
+def test_what_the_trace_shows_is_told_when_it_is_asked_for(script, capsys):
+    """Guess first: the help does not tell it."""
+    told = []
+    for flag in ("--look", "--help"):
+        with pytest.raises(SystemExit) as ended:
+            parse(script, flag)
+        assert ended.value.code == 0
+        told.append(" ".join(capsys.readouterr().out.split()))
+    look, help = told
+    written = " ".join((ROOT / script).read_text().split())
+    assert f"Then look: {look[:1].lower()}{look[1:]}" in written or f"Then look: {look}" in written
+    assert look[20:80] not in help and "Then look at the trace; what it shows, --look tells. " in help and "Guess first" in help
 
 
 def test_the_help_says_which_steps_are_recorded(capsys):

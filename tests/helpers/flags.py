@@ -15,6 +15,7 @@ SHARED = [
     "--with_stack",
     "--trace_dir",
     "--guess",
+    "--look",
     "--plain",
     "--no-plain",
     "--gz",
