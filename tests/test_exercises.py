@@ -7,16 +7,17 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
-from exercises.judge import measure, session
+from exercises.judge import busy, measure, session
 from exercises.judge.book import FOLDER, Choice, Gone, exercises
 from exercises.judge.progress import Progress, State
 from exercises.judge.verdict import Judgement, Speed, judge, judged, still_there
 from helpers import ROOT
 import pytest
-from reader_helpers.events import call, op, step
+from reader_helpers.events import call, event, op, step
 import torch
 from trace_reader import PATTERNS, read, read_job
 
@@ -241,7 +242,8 @@ CHEATS = {  # what a step keeps, in good faith or not: lines before the function
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
-def test_what_is_kept_of_earlier_steps_is_of_no_use(program, cpu, cheat):
+def test_what_is_kept_of_earlier_steps_is_of_no_use(program, cpu, cheat, monkeypatch):
+    monkeypatch.setattr(time, "perf_counter", time.perf_counter)  # one of them puts another in its place
     (before, body), said = CHEATS[cheat]
     mine = program("mine", "return model * x", body)
     work = "runs = []\n\n\ndef work(model, x):\n    runs.append(0)\n    return model * x\n"
@@ -432,9 +434,9 @@ def test_the_judge_knows_five_outcomes(trace):
     assert noise.outcome == "noise" and noise.said[0].startswith("Inconclusive: this machine is busy. ")
     assert judge(own, speed(9, 9.5, 12), [many], [nothing]).outcome == "noise"  # it may be fast enough
     slower = judge(own, speed(0.4, 0.5, 0.6), [many], [nothing])  # threads that wait for a core that is taken
-    assert slower.outcome == "noise" and "OMP_NUM_THREADS=1" in slower.said[1]
+    assert slower.outcome == "noise" and slower.said[1] == "close it, and run it again."
     perhaps = judge(own, speed(0.8, 0.9, 1.2), [many], [nothing])  # slower by the median
-    assert perhaps.outcome == "noise" and "OMP_NUM_THREADS=1" in perhaps.said[1]
+    assert perhaps.outcome == "noise" and perhaps.said == slower.said
     empty = judge(own, speed(99, 100, 101), [many], [trace()])
     assert (empty.outcome, empty.said) == (
         "cause",
@@ -725,7 +727,12 @@ def rounds(monkeypatch, tmp_path):
             used.append(left.pop(0))
             return speed(9, 11, 12), Judgement(used[-1], ("said",))
 
-        monkeypatch.setattr(session.Session, "run", lambda self, mine: {"differs": differs, "times_us": {}, "prints": True})
+        def run(self, mine, threads=None):
+            assert threads == (1 if used[-1:] == ["noise"] else None)
+            return {"differs": differs, "times_us": {}, "prints": True}
+
+        monkeypatch.setattr(session.Session, "run", run)
+        monkeypatch.setattr(session, "Others", lambda: SimpleNamespace(busy=lambda: "cc1plus (1.9 cores)"))
         monkeypatch.setattr(session, "judged", judged)
         return used
 
@@ -747,6 +754,7 @@ def test_what_noise_hides_is_measured_once_more(talk, rounds, capsys, outcomes, 
     assert own.judge() is solved and used == outcomes
     out = capsys.readouterr().out
     assert said in out and ("solved" in out) is solved
+    assert ("\nbusy beside it: cc1plus (1.9 cores)\n" in out) is (outcomes == ["noise", "noise"])
     assert (own.state.solved_s is not None, own.state.judged) == (solved, 1)
     assert "\nnote: the program prints in each step, which takes time, too\n" in out
 
@@ -891,3 +899,70 @@ def test_outputs_may_be_narrower_and_not_wider():
     wide, narrow = [torch.ones(2, dtype=torch.float64)] * 6, [torch.ones(2)] * 6
     assert measure.difference(wide, narrow) == ""
     assert measure.difference(narrow, wide) == "output 1 is float64, where the program as given has float32"
+
+
+# --- What a wrong guess is told, and what is busy
+
+
+@pytest.mark.parametrize(
+    ("guess", "said"),
+    [
+        (1, "aten::sum, once: 3.0 µs of a step's 100.0 µs (3%)."),
+        (2, ""),
+        (3, "aten::item, twice: 18.0 µs of a step's 100.0 µs (18%). The trace has no aten::cat. So it is."),
+        (4, "Optimizer.step#SGD.step: 7.0 µs of a step's 100.0 µs (7%)."),
+        (5, "It is in no op."),
+        (6, "Python, in no op: 67.0 µs of a step's 100.0 µs (67%)."),
+    ],
+)
+def test_a_wrong_guess_is_told_what_the_trace_has_of_it(trace, guess, said):
+    shown = ("aten::sum", "", "aten::item aten::cat; So it is.", "Optimizer.step", "; It is in no op.", "Python")
+    mark = [lambda t: event("user_annotation", "Optimizer.step#SGD.step", t + 80, 7)]
+    facts = trace(*some("aten::sum", 10, 4), *some("aten::item", 20, 10, times=2), *some("aten::mm", 60, 6), *mark)
+    assert session.wrong_because(Choice("What?", tuple("abcdef"), 2, shown), guess, facts) == said
+    assert session.wrong_because(Choice("What?", tuple("abcdef"), 2), guess, facts) == ""
+
+
+@pytest.mark.parametrize("own", [one for one in (*MEND, *LEAVE) if one.device == "cpu"], ids=lambda one: one.name)
+def test_each_wrong_option_has_an_answer(own):
+    assert [bool(one) for one in own.limits.shown] == [n != own.limits.right for n in range(1, len(own.limits.options) + 1)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "own", [one for one in (*MEND, *LEAVE) if one.device == "cpu" and one.ranks == 1], ids=lambda one: one.name
+)
+def test_what_a_wrong_guess_is_told_is_in_the_trace(own, monkeypatch, tmp_path):
+    monkeypatch.setattr(measure, "ROUNDS", 1)
+    monkeypatch.setattr(measure, "ROUND_S", 0.0)
+    measure.measure_into(tmp_path, own.given, None, measure.device_of("cpu"))
+    facts = read(str(tmp_path / "given.json"))
+    said = [session.wrong_because(own.limits, n, facts) for n in range(1, len(own.limits.options) + 1)]
+    assert [one for one in said if "The trace has no" in one] == (
+        ["The trace has no aten::sqrt. It is computed in Python."] if own.name == "07_activation" else []
+    )
+
+
+def test_what_is_busy_is_told_by_name_and_what_the_judge_started_is_not(tmp_path, monkeypatch):
+    def stat(pid, name, parent, ticks):
+        (tmp_path / str(pid)).mkdir(exist_ok=True)
+        fields = [str(parent), *["0"] * 9, str(ticks), "5", *["0"] * 30]
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} ({name}) R {' '.join(fields)}")
+
+    monkeypatch.setattr(busy, "PROC", tmp_path)
+    monkeypatch.setattr(busy.os, "sysconf", lambda name: 100)
+    clock = iter([10.0, 20.0])
+    monkeypatch.setattr(busy.time, "monotonic", lambda: next(clock))
+    own = os.getpid()
+    for pid, name, parent, ticks in ((1, "init", 0, 0), (7, "a (b) c", 1, 100), (8, "idle", 1, 50), (own, "judge", 1, 0)):
+        stat(pid, name, parent, ticks)
+    others = busy.Others()
+    for pid, name, parent, ticks in ((7, "a (b) c", 1, 1100), (8, "idle", 1, 249), (own, "judge", 1, 900), (12, "mine", own, 900),
+                                     (13, "new", 7, 395)):  # fmt: skip
+        stat(pid, name, parent, ticks)
+    assert others.busy() == "a (b) c (1.0 cores), new (0.4 cores)"
+
+
+def test_where_the_system_does_not_tell_nothing_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(busy, "PROC", tmp_path / "none")
+    assert busy.Others().busy() == ""

@@ -69,8 +69,7 @@ def interrupted(command, number, after_s):
 @pytest.mark.parametrize("after_s", [0.0, 1.0])
 def test_a_lesson_that_is_recording_ends_quietly_and_leaves_nothing(after_s, number, code, tmp_path):
     process = start("01_matmul_add.py", "--device", "cpu", "--active", "200000", "--trace_dir", tmp_path)
-    while not process.stdout.readline().startswith("run: "):
-        pass
+    assert any(line.startswith("run: ") for line in process.stdout), process.communicate()
     time.sleep(after_s)
     process.send_signal(number)
     _, err = process.communicate(timeout=60)

@@ -21,15 +21,20 @@ TRACES = ROOT / "traces" / "exercises"
 
 @dataclass(frozen=True)
 class Choice:
-    """A question with options, of which the one with the number `right`, from 1, is."""
+    """A question with options, of which the one with the number `right`, from 1, is. `shown`: of each wrong one what the trace
+    has of it, if anything: names of ops and annotations, and, behind a semicolon, a sentence.
+    """
 
     ask: str
     options: tuple[str, ...]
     right: int
+    shown: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.right <= len(self.options):
             raise ValueError(f"no option {self.right} of {self.ask!r}")
+        if self.shown and len(self.shown) != len(self.options):
+            raise ValueError(f"{self.ask!r} has {len(self.options)} options, and {len(self.shown)} of them are answered")
 
     @property
     def answer(self) -> str:
@@ -149,7 +154,8 @@ def _fields(entry: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
     for key in ("limits", "shows"):
         if key in found:
-            found[key] = Choice(found[key]["ask"], tuple(found[key]["options"]), found[key]["right"])
+            one = found[key]
+            found[key] = Choice(one["ask"], tuple(one["options"]), one["right"], tuple(one.get("shown", ())))
     if "gone" in found:
         found["gone"] = tuple(Gone(**one) for one in found["gone"])
     return found

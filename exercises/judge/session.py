@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import json
+import os
 from pathlib import Path
 import re
 import shlex
@@ -13,8 +14,9 @@ import time
 
 from exercises.judge import page
 from exercises.judge.book import BROKEN, ROOT, TOLERANCE, Choice, Exercise
+from exercises.judge.busy import Others
 from exercises.judge.progress import Progress, State
-from exercises.judge.verdict import judged, near, times
+from exercises.judge.verdict import PYTHON, judged, near, python_us, times
 from trace_reader import (
     Facts,
     best_change,
@@ -74,6 +76,8 @@ class Session:
         found = self.run(mine=False)
         facts = self.show()
         print(f"you said: {self.told()}")
+        if answer := wrong_because(one.limits, self.state.limits[0], facts[0]):
+            print(textwrap.fill(f"what the trace has of that: {answer}", 100))
         rounds_us = found["means_us"]["given"]
         recorded_us = max(one.plain.recorded_step_us or 0.0 for one in facts)
         longer = recorded_us and min(rounds_us) > recorded_us
@@ -138,8 +142,10 @@ class Session:
             print(typed)
         return typed
 
-    def run(self, mine: bool) -> dict:
-        """Record the program as given, and mine beside it, in a process of their own. Raises ExerciseError."""
+    def run(self, mine: bool, threads: int | None = None) -> dict:
+        """Record the program as given, and mine beside it, in a process of their own, of so many threads (None: torch's own
+        number). Raises ExerciseError.
+        """
         one = self.exercise
         one.folder.mkdir(parents=True, exist_ok=True)
         for name in ("measured", "mine"):  # nothing of an earlier run is taken for this one's
@@ -148,7 +154,8 @@ class Session:
         how = ["--device", one.device, "--ranks", str(one.ranks)]
         command = [sys.executable, "-m", "exercises.judge.measure", str(one.folder), *programs, *how]
         try:
-            done = subprocess.run(command, cwd=ROOT, timeout=LONGEST_RUN_S)
+            environment = os.environ | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)})
+            done = subprocess.run(command, cwd=ROOT, timeout=LONGEST_RUN_S, env=environment)
         except subprocess.TimeoutExpired:
             raise ExerciseError(f"the program still runs after {LONGEST_RUN_S / 60:g} minutes: does a loop not end?") from None
         if done.returncode == BROKEN:
@@ -203,18 +210,23 @@ class Session:
         print(f"running {_shown(exercise.mine)} beside the program as given ...", flush=True)
         state.judged += 1
         self.progress.save(self.exercise.name)
+        others = Others()
         found = self.run(mine=True)
         if found["differs"]:
             print(f"not yet: the outputs are not those of the program as given: {found['differs']}")
             return False
         speed, judgement = judged(exercise, found["times_us"], exercise.folder)
-        if judgement.outcome == "noise":  # once more
-            found = self.run(mine=True)
+        busy = others.busy()
+        if judgement.outcome == "noise":
+            print("the rounds tell too little: once more, with one thread, which waits for no other", flush=True)
+            found = self.run(mine=True, threads=1)
             if found["differs"]:
                 print(f"not yet: the outputs are not the same each time: {found['differs']}")
                 return False
             speed, judgement = judged(exercise, found["times_us"], exercise.folder)
         print(f"outputs: equal. Speed: {speed}")
+        if judgement.outcome == "noise" and busy:
+            print(f"busy beside it: {busy}")
         if found["prints"]:
             print("note: the program prints in each step, which takes time, too")
         if judgement.outcome not in ("solved", "gain"):
@@ -376,6 +388,32 @@ def longest_ops(facts: Facts, whose: str = "") -> str:
     rows = sorted(facts.ops, key=lambda one: -one.self_us)[:MOST_OPS]
     lines = [f"  {row.name:28} {row.calls / steps:8g} {us(row.self_us / steps):>10}" for row in rows]
     return "\n".join([f"  {'op':28} {'calls':>8} {'own time':>10}  ({whose}a step, recorded)", *lines])
+
+
+def wrong_because(choice: Choice, guess: int, facts: Facts) -> str:
+    """Return what the trace has of a wrong option, in words; empty of the right one, or where that is not told."""
+    if guess == choice.right or not choice.shown:
+        return ""
+    names, _, said = choice.shown[guess - 1].partition(";")
+    return " ".join(part for part in (*(_of_a_step(name, facts) for name in names.split()), said.strip()) if part)
+
+
+def _of_a_step(name: str, facts: Facts) -> str:
+    """Return what an op (by itself), annotations that begin so, or Python (in no op) take of a step, in words."""
+    steps, step_us = len(facts.steps), facts.step_period_us or 1.0
+    if name == PYTHON:
+        taken_us, what = python_us(facts), f"{name}, in no op"
+    elif rows := [row for row in facts.ops if row.name == name]:
+        taken_us, what = sum(row.self_us for row in rows) / steps, f"{name}, {_times(sum(row.calls for row in rows) / steps)}"
+    elif spans := [row for row in facts.annotations if row.name.startswith(name)]:
+        taken_us, what = sum(row.total_us or 0.0 for row in spans) / steps, spans[0].name
+    else:
+        return f"The trace has no {name}."
+    return f"{what}: {us(taken_us)} of a step's {us(step_us)} ({taken_us / step_us:.0%})."
+
+
+def _times(calls: float) -> str:
+    return {1.0: "once", 2.0: "twice"}.get(calls, f"{calls:g} times")
 
 
 def finding_line(facts: Facts) -> str:

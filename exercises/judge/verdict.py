@@ -90,7 +90,7 @@ def judge(
     wanted = f"at least {times(exercise.target)} as fast"
     if speed.median < 1:
         said = "Inconclusive: the cause is gone from the trace, and yet a step is slower. Another program may be using the cores:"
-        return Judgement("noise", (said, "close it, or set OMP_NUM_THREADS=1, and run it again."))
+        return Judgement("noise", (said, "close it, and run it again."))
     if speed.high < exercise.target:
         return Judgement("slow", (f"The cause is gone from the trace, but {wanted} is possible.",))
     return Judgement("noise", (f"Inconclusive: this machine is busy. The rounds do not tell whether it is {wanted}.",))
@@ -123,9 +123,14 @@ def still_waits(gone: Gone, given: JobFacts, mine: JobFacts) -> str:
     return f"rank {after.rank} still waits {us(after_us)} of a step for the other (rank {before.rank} {us(before_us)} as given)."
 
 
+def python_us(facts: Facts) -> float:
+    """Return the path's time in no op and no call, per step."""
+    path = facts.recorded_critical_path
+    return sum(one.us for one in path.cpu if one.name in ("python", "silent")) / len(facts.steps) if path else 0.0
+
+
 def _self_us(facts: Facts, name: str) -> float:
-    """Return the own time of an op per step; of PYTHON, the path's time in no op and no call."""
+    """Return the own time of an op per step, or of PYTHON."""
     if name == PYTHON:
-        path = facts.recorded_critical_path
-        return sum(one.us for one in path.cpu if one.name in ("python", "silent")) / len(facts.steps) if path else 0.0
+        return python_us(facts)
     return sum(op.self_us for op in facts.ops if op.name == name) / len(facts.steps)
