@@ -28,6 +28,8 @@ BY_NAME = {item.name: item for item in EVERY}
 MEND = [item for item in EVERY if item.kind == "mend"]
 LEAVE = [item for item in EVERY if item.kind == "leave"]
 CASES = [item for item in EVERY if item.kind == "case"]
+ON_ONE_CPU = [item for item in (*MEND, *LEAVE) if item.device == "cpu" and item.ranks == 1]
+JOBS = [item for item in MEND if item.ranks > 1]
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
@@ -305,7 +307,7 @@ def test_models_and_batches_are_made_with_the_same_seeds(program, cpu):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("own", [one for one in MEND if one.device == "cpu"], ids=lambda one: one.name)
+@pytest.mark.parametrize("own", [one for one in ON_ONE_CPU if one.kind == "mend"], ids=lambda one: one.name)
 def test_outputs_depend_on_the_batch(own):
     """Else a program that computes something else would be called equal."""
     given = measure.loaded(own.given)
@@ -852,9 +854,27 @@ def test_the_page_of_a_case_tells_nothing_but_the_timeline(talk, opened):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("own", [one for one in (*MEND, *LEAVE) if one.device == "cpu"], ids=lambda one: one.name)
+@pytest.mark.parametrize("own", ON_ONE_CPU, ids=lambda one: one.name)
 def test_as_given_it_fails_and_solved_it_passes(own, tmp_path, monkeypatch):
+    """And what a wrong guess is told of is in the trace."""
     passes(own, tmp_path, monkeypatch)
+    facts = read(str(tmp_path / "given.json"))
+    said = [session.wrong_because(own.limits, n, facts) for n in range(1, len(own.limits.options) + 1)]
+    assert [one for one in said if "The trace has no" in one] == (
+        ["The trace has no aten::sqrt. It is computed in Python."] if own.name == "07_activation" else []
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own", JOBS, ids=lambda one: one.name)
+def test_a_job_as_given_fails_and_solved_it_passes(own, tmp_path):
+    """The cause is in its traces as given, and not in the solution's."""
+    for mine, outcomes in ((own.given, {"cause"}), (own.solution, {"solved", "slow", "noise"})):
+        command = [sys.executable, "-m", "exercises.judge.measure", tmp_path, own.given, mine, "--ranks", "2"]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        found = json.loads((tmp_path / "measured.json").read_text())
+        assert found["differs"] == "" and judged(own, found["times_us"], tmp_path)[1].outcome in outcomes
 
 
 @pytest.mark.gpu
@@ -926,21 +946,6 @@ def test_a_wrong_guess_is_told_what_the_trace_has_of_it(trace, guess, said):
 @pytest.mark.parametrize("own", [one for one in (*MEND, *LEAVE) if one.device == "cpu"], ids=lambda one: one.name)
 def test_each_wrong_option_has_an_answer(own):
     assert [bool(one) for one in own.limits.shown] == [n != own.limits.right for n in range(1, len(own.limits.options) + 1)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "own", [one for one in (*MEND, *LEAVE) if one.device == "cpu" and one.ranks == 1], ids=lambda one: one.name
-)
-def test_what_a_wrong_guess_is_told_is_in_the_trace(own, monkeypatch, tmp_path):
-    monkeypatch.setattr(measure, "ROUNDS", 1)
-    monkeypatch.setattr(measure, "ROUND_S", 0.0)
-    measure.measure_into(tmp_path, own.given, None, measure.device_of("cpu"))
-    facts = read(str(tmp_path / "given.json"))
-    said = [session.wrong_because(own.limits, n, facts) for n in range(1, len(own.limits.options) + 1)]
-    assert [one for one in said if "The trace has no" in one] == (
-        ["The trace has no aten::sqrt. It is computed in Python."] if own.name == "07_activation" else []
-    )
 
 
 def test_what_is_busy_is_told_by_name_and_what_the_judge_started_is_not(tmp_path, monkeypatch):

@@ -112,19 +112,12 @@ class Program:
         with _of_its_author(self.path):
             torch.manual_seed(0)
             self.model = self.module.make(device)
-        self._begun = [_state(leaf) for leaf in tree_flatten(self.model)[0]]
+        self._begun = _state(self.model, set())
 
     @torch.no_grad()
     def begin(self) -> None:
-        """Bring the model back to what it was at first, in the same objects: what is kept for these stays."""
-        for leaf, state in zip(tree_flatten(self.model)[0], self._begun, strict=True):
-            if isinstance(leaf, torch.Tensor):
-                leaf.copy_(state)
-                leaf.grad = None
-            elif state is not None:
-                leaf.load_state_dict(copy.deepcopy(state))
-                if isinstance(leaf, torch.nn.Module):
-                    leaf.zero_grad()
+        """Bring the model back to what it was at first, in the same objects: what is kept for these, or added to them, stays."""
+        _restore(self.model, self._begun)
 
     def step(self, batch: Any) -> Any:
         return self.module.step(self.model, batch)
@@ -140,11 +133,45 @@ class Program:
         return found
 
 
-def _state(leaf: Any) -> Any:
-    """Return a copy of what steps change of a tensor, a module or an optimizer; None of what they cannot."""
-    if isinstance(leaf, torch.Tensor):
-        return leaf.detach().clone()
-    return copy.deepcopy(leaf.state_dict()) if hasattr(leaf, "state_dict") else None
+def _parts(one: Any) -> dict[Any, Any]:
+    """Return what a list, a tuple, a dict or another object of a program's own holds, by place, key or name."""
+    if isinstance(one, list | tuple):
+        return dict(enumerate(one))
+    return dict(one) if isinstance(one, dict) else dict(getattr(one, "__dict__", {}))
+
+
+def _state(one: Any, seen: set[int]) -> Any:
+    """Return a copy of what steps change of a model: its tensors, modules, optimizers and numbers, wherever it holds them."""
+    if isinstance(one, torch.Tensor):
+        return one.detach().clone()
+    if hasattr(one, "state_dict"):
+        return copy.deepcopy(one.state_dict())
+    if id(one) in seen or isinstance(one, type | ModuleType) or callable(one):
+        return None
+    parts = _parts(one)
+    return {key: _state(part, seen | {id(one)}) for key, part in parts.items()} if parts else one
+
+
+def _restore(one: Any, state: Any) -> Any:
+    """Bring a model, or a part of it, back to such a state; returns it, or the number that it was."""
+    if isinstance(one, torch.Tensor):
+        one.copy_(state)
+        one.grad = None
+    elif hasattr(one, "state_dict"):
+        one.load_state_dict(copy.deepcopy(state))
+        if isinstance(one, torch.nn.Module):
+            one.zero_grad()
+    elif parts := _parts(one):
+        for key, part in parts.items():
+            if isinstance(state, dict) and key in state:
+                now = _restore(part, state[key])
+                if isinstance(one, list | dict):
+                    one[key] = now
+                elif not isinstance(one, tuple):
+                    setattr(one, key, now)
+    elif isinstance(one, bool | int | float | str | None):
+        return state
+    return one
 
 
 def _kept(output: Any) -> Any:
