@@ -1,5 +1,5 @@
-"""Write docs/figures.md, claims.md, lessons.md, exercises.md, cheatsheet.md, patterns.md, glossary.md and fused_kernel.md from
-figures.toml, claims.toml, exercises.toml, the findings, the glossary and the recordings.
+"""Write docs/figures.md, claims.md, lessons.md, exercises.md, ladder.md, cheatsheet.md, patterns.md, glossary.md and
+fused_kernel.md from figures.toml, claims.toml, exercises.toml, the findings, the glossary, the recordings and benchmarks/.
 
     uv run gallery/docs.py
 
@@ -19,10 +19,12 @@ import re
 import shlex
 import statistics
 import sys
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from exercises.judge.book import TOLERANCE, Exercise, exercises
 from gallery.figures import CHOICE, GALLERY, NUMBERS, ROOT, TITLES, Figure, Run, claims, figures, filled, machine, trace_of
+from models.ladder import RUNGS
 import msgspec
 import trace_reader
 from trace_reader import GLOSSARY, PATTERNS, several_markdown, us, write_all
@@ -39,6 +41,16 @@ SETUPS = {  # the five of part 2
     "MLP with Liger's kernel": f"03_kernels_mlp.py {MLP}",
 }
 SIZE = 8192 * 3072  # elements of the MLP's [batch * seq, hidden]
+LADDER_ASKS = """\
+Guess first, of the ten rungs: which one brings most on a GPU, and which on a CPU? Which brings nothing? Where does the
+bottleneck change sides? Then unfold the tables, and read the recordings around that place:"""
+LADDER_SHOWS = """\
+On the H200 the GPU limits the naive step: its products are in fp32, and `fp32-cuda-cores` is the first advice up to
+`optimizer`. `heads`, `attention` and `fused_ops` spare the GPU work, and `reads` takes away the waits between its
+kernels; `mask`, which spares the CPU a copy, brings 3%. The largest step is `bits`, and there the bottleneck changes
+sides: the GPU is busy for two thirds of a step, and the CPU launches too slowly. So `compiled`, which takes away 29% of
+the GPU's work, saves 13%; with one launch for each pass (`graph`) the GPU is busy for 96% of a step. What is left is
+its work: the next rung would have to do less of it."""
 
 
 def _machine() -> str:
@@ -427,11 +439,62 @@ def _printed(found: re.Match[str]) -> str:
     return f"```\n$ uv run read_trace.py {found[1]}\n{shown}```"
 
 
+def ladder_md() -> str:
+    """Return each rung of lesson 05_d: what it changes, what a step takes, and what the reader advised before it."""
+    runs = {name: json.loads((ROOT / "benchmarks" / "ladder" / f"{name}.json").read_text("utf-8")) for name in ("h200", "cpu2")}
+    gpu, cpu = runs["h200"]["rungs"], runs["cpu2"]["rungs"]
+    out = [
+        "# One program, from naive to the limit",
+        "",
+        f"{WRITTEN} `05_d_ladder.py` trains a small decoder, written as one might at first. Each rung of the ladder changes one",
+        "thing, and keeps what the rungs before it changed; `models/ladder.py` has all of them side by side.",
+        "",
+        "```",
+        "uv run 05_d_ladder.py --rung naive",
+        "```",
+        "",
+        LADDER_ASKS,
+        "",
+        "```",
+        "uv run read_trace.py gallery/ladder/optimizer.json.gz gallery/ladder/bits.json.gz",
+        "uv run read_trace.py gallery/ladder/compiled.json.gz gallery/ladder/graph.json.gz",
+        "```",
+        "",
+        *(f"{number}. `{rung}`: {changes}." for number, (rung, changes) in enumerate(RUNGS.items())),
+    ]
+    for rungs, one in ((gpu, runs["h200"]), (cpu, runs["cpu2"])):
+        has_gpu = rungs is gpu
+        out += [
+            "",
+            f"<details><summary>{'On a GPU' if has_gpu else 'On a CPU'}</summary>",
+            "",
+            f"{one['device']}, torch {one['torch']}, {one['date']}: a step without the profiler, the median of "
+            f"{len(rungs['naive']['step_us'])} processes and their range. Advised: by the reader, of the rung before it.",
+            "",
+            _row("rung", "step", "times as fast", *(("the GPU is busy for",) if has_gpu else ()), "advised before"),
+            f"|{'---|' * (5 if has_gpu else 4)}",
+        ]
+        before: dict[str, Any] = {}
+        for rung, told in rungs.items():
+            middle, low, high = (f(told["step_us"]) for f in (statistics.median, min, max))
+            faster = f"{statistics.median(before['step_us']) / middle:.2f}" if before else ""
+            busy = (f"{us(told['gpu_busy_us'])}, {told['verdict']}",) if has_gpu else ()
+            promised = ""
+            if before and before["saves"]:
+                promised = f"`{before['advice']}`: {before['saves'][0]:.0%} to {before['saves'][1]:.0%}"
+            out.append(_row(f"`{rung}`", f"{us(middle)} ({us(low)} to {us(high)})", faster, *busy, promised))
+            before = told
+        whole = statistics.median(rungs["naive"]["step_us"]) / statistics.median(before["step_us"])
+        out += ["", f"From the first to the last rung: {whole:.1f} times as fast.", "", "</details>"]
+    return "\n".join([*out, "", "<details><summary>What it shows</summary>", "", LADDER_SHOWS, "", "</details>", ""])
+
+
 DOCUMENTS: dict[Path, Callable[[], str]] = {
     DOCS / "figures.md": figures_md,
     DOCS / "claims.md": claims_md,
     DOCS / "lessons.md": lessons_md,
     DOCS / "exercises.md": exercises_md,
+    DOCS / "ladder.md": ladder_md,
     DOCS / "cheatsheet.md": cheatsheet_md,
     DOCS / "patterns.md": patterns_md,
     DOCS / "glossary.md": glossary_md,

@@ -8,6 +8,7 @@ from typing import Any
 from common.cli import LessonError
 from common.plain_step import PlainStep
 from models import decoding
+from models.ladder import RUNGS
 from models.llm import PUBLISHED, SIZES
 import pytest
 import torch
@@ -255,3 +256,28 @@ def test_eight_bits_are_near_and_are_a_quarter_of_fp32(tmp_path, expected, capsy
     rows = 2 * (64 + 2 * 32 + 64 + 2 * 128 + 64) + 512
     norms, frequencies, cache = 2 * 160 + 64, 16, 2 * 2 * 2 * 16 * 8
     assert f"floor: {(products + 4 * (rows + norms + frequencies + cache)) / 1e6:.1f} MB of" in capsys.readouterr().out
+
+
+def test_each_rung_of_the_ladder_computes_what_the_naive_one_does(tmp_path):
+    """The loss and the gradients' norm of each step; with products in 16 bits, nearly."""
+    small = ("--layers", "2", "--dim", "32", "--heads", "4", "--vocab", "50", "--batch", "2", "--seq", "8", "--device", "cpu")
+    found = {
+        rung: run("05_d_ladder", tmp_path / rung, *small, "--rung", rung) for rung in RUNGS if rung not in ("compiled", "graph")
+    }
+    naive = torch.tensor(found.pop("naive"))[:8]
+    assert naive.shape[0] > 3 and naive[0, 0] > naive[-1, 0] and naive.std() > 0
+    for rung, one in found.items():
+        apart = (torch.tensor(one)[:8] - naive).abs().max() / naive.abs().max()
+        assert apart < (0.02 if rung == "bits" else 1e-5), (rung, apart)
+
+
+def test_a_rung_that_needs_a_gpu_says_so(lesson):
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    ran = lesson("05_d_ladder.py", "--rung", "graph", "--device", "cpu")
+    assert (ran.code, ran.err) == (2, "error: --rung graph needs a GPU, and this run is on cpu. Take --rung compiled\n")
+
+
+def test_heads_divide_the_width(lesson):
+    ran = lesson("05_d_ladder.py", "--dim", "10", "--heads", "4")
+    assert ran.code == 2 and ran.err.endswith("error: --heads 4 is no divisor of --dim 10\n")

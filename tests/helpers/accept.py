@@ -28,7 +28,7 @@ from helpers.snapshots import ROOT, answer, figures, hashed, words_of_page
 ANSWERS = ROOT / "tests" / "answers"
 NUMBERS = ANSWERS / "numbers.tsv"
 FOLDERS = (
-    "gallery/h200/*", "gallery/llm", "gallery/several_gpus", "exercises/cases", "read-trace/tests/data/faults",
+    "gallery/h200/*", "gallery/llm", "gallery/several_gpus", "gallery/ladder", "exercises/cases", "read-trace/tests/data/faults",
     "read-trace/tests/data/detailed",
 )  # fmt: skip
 # One of each kind of recording.

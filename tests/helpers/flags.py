@@ -58,6 +58,7 @@ OWN = {
         "--loader",
         "--workers",
     ],
+    "05_d_ladder.py": ["--layers", "--dim", "--heads", "--vocab", "--batch", "--seq", "--rung"],
     "06_a_data_parallel.py": [
         *BLOCKS, "--bucket_mb", "--gradient_as_bucket_view",
         "--slow_rank", "--slow_ms", "--slow_host", "--accumulate", "--reduce_each_pass",
