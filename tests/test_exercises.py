@@ -906,7 +906,7 @@ def passes(one, folder, monkeypatch):
 @pytest.mark.parametrize(("rounds_us", "noted"), [([80.0] * 8 + [110.0], False), ([110.0] * 9, True)])
 def test_times_longer_than_the_recorded_step_are_not_to_be_trusted(talk, monkeypatch, capsys, rounds_us, noted):
     """The profiler cannot make a step shorter: if all rounds took longer, other programs did it."""
-    one = talk("03_unit_rows")
+    one = talk("03_unit_rows", "")
     one.state.limits, one.state.gain = [2], 10.0
     monkeypatch.setattr(session.Session, "run", lambda self, mine: {"means_us": {"given": rounds_us}})
     facts = SimpleNamespace(plain=SimpleNamespace(recorded_step_us=100.0))
@@ -971,3 +971,33 @@ def test_what_is_busy_is_told_by_name_and_what_the_judge_started_is_not(tmp_path
 def test_where_the_system_does_not_tell_nothing_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(busy, "PROC", tmp_path / "none")
     assert busy.Others().busy() == ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "looked", "said"),
+    [
+        (["many", "80x"], 80.0, "\nafter you had looked: 80 times as fast: near (90 times)\n"),
+        ([""], 10.0, None),  # the same
+    ],
+)
+def test_the_gain_is_asked_again_when_the_trace_was_seen(talk, capsys, typed, looked, said):
+    one = talk("03_unit_rows", *typed)
+    one.state.limits, one.state.gain = [2], 10.0
+    one.guess_again()
+    assert one.state.looked == looked
+    one.exercise.folder.mkdir(parents=True)
+    (one.exercise.folder / "given.json").write_text(json.dumps({"traceEvents": [step(1, 0, 100), op("aten::mm", 0, 90)]}))
+    one.solved(90.0)
+    out = capsys.readouterr().out
+    assert "and 10 times as fast: too low (90 times)\n" in out and ("after you had looked" in out) is (said is not None)
+    assert said is None or said in out
+
+
+def test_where_nobody_answers_the_first_guess_stays(tmp_path, monkeypatch, talk):
+    def nobody(prompt):
+        raise EOFError
+
+    one = talk("03_unit_rows")
+    one._ask, one.state.limits, one.state.gain = nobody, [2], 10.0
+    one.guess_again()
+    assert one.state.looked is None

@@ -15,12 +15,14 @@ FILE = ROOT / ".exercises.json"
 @dataclass
 class State:
     """Of one exercise. `limits` and `shows`: the numbers of the options guessed, first and second; `gain`: the guess of how many
-    times as fast; `measured`: what it then was; `began_s` and `solved_s`: Unix times.
+    times as fast, and `looked`: the one after the trace was seen; `measured`: what it then was; `began_s` and `solved_s`: Unix
+    times.
     """
 
     limits: list[int] = field(default_factory=list)
     shows: list[int] = field(default_factory=list)
     gain: float | None = None
+    looked: float | None = None
     hints: int = 0
     judged: int = 0
     began_s: float | None = None

@@ -1,7 +1,9 @@
 """The conversation of exercise.py: it asks for a guess, records, shows what the reader says, waits for the edit, and judges."""
 
 from collections.abc import Callable
+import contextlib
 import json
+import math
 import os
 from pathlib import Path
 import re
@@ -83,6 +85,8 @@ class Session:
         longer = recorded_us and min(rounds_us) > recorded_us
         if max(rounds_us) > BUSY * min(rounds_us) or longer:
             print("note: the times vary a lot, probably because other programs are running: do not trust them")
+        if self.state.looked is None:
+            self.guess_again()
         print(self.what_next())
 
     def bring(self) -> None:
@@ -113,6 +117,16 @@ class Session:
         state.gain = self.number(how_fast)
         self.progress.save(self.exercise.name)
 
+    def guess_again(self) -> None:
+        """Ask what the change brings once more, now that the trace is seen; where nobody answers, the first guess stays."""
+        print(f"\nNow look: which rows would be gone, and how much of a step are they? You guessed {self.state.gain:g} times.")
+        with contextlib.suppress(ExerciseError):
+            typed = self.line("your guess now (Enter: the same): ")
+            while typed and not _is_times(typed):
+                typed = self.line("a number such as 1.5: ")
+            self.state.looked = _as_times(typed) if typed else self.state.gain
+            self.progress.save(self.exercise.name)
+
     def choose(self, choice: Choice) -> int:
         print(choice.ask)
         for number, option in enumerate(choice.options, 1):
@@ -125,11 +139,9 @@ class Session:
 
     def number(self, ask: str) -> float:
         print(ask)
-        while True:
-            found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(?:x|times)?", self.line("your guess, as a number of times: "))
-            if found and 0 < float(found[1]) < 1e6:
-                return float(found[1])
+        while not _is_times(typed := self.line("your guess, as a number of times: ")):
             print("Type a number such as 1.5: half as fast again. 1 is as fast as now.")
+        return _as_times(typed)
 
     def line(self, prompt: str) -> str:
         """Raises ExerciseError where nobody answers."""
@@ -263,6 +275,8 @@ class Session:
         self.progress.save(self.exercise.name)
         print(f"\nsolved: {exercise.title}" + (f", in {state.minutes} min" if state.minutes else ""))
         print(f"you guessed {self.told()}, and {state.gain:g} times as fast: {how_near(state.gain or 1, measured)}")
+        if state.looked is not None and state.looked != state.gain:
+            print(f"after you had looked: {state.looked:g} times as fast: {how_near(state.looked, measured)}")
         if exercise.kind != "leave":
             print(f"the reader's estimate before: {predicted(read(str(exercise.recordings('given')[0])), exercise.finding)}")
         print(textwrap.fill(f"why: {exercise.why}", 100))
@@ -388,6 +402,16 @@ def longest_ops(facts: Facts, whose: str = "") -> str:
     rows = sorted(facts.ops, key=lambda one: -one.self_us)[:MOST_OPS]
     lines = [f"  {row.name:28} {row.calls / steps:8g} {us(row.self_us / steps):>10}" for row in rows]
     return "\n".join([f"  {'op':28} {'calls':>8} {'own time':>10}  ({whose}a step, recorded)", *lines])
+
+
+def _as_times(typed: str) -> float:
+    """Return a typed number of times; NaN for what is none."""
+    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(?:x|times)?", typed)
+    return float(found[1]) if found else math.nan
+
+
+def _is_times(typed: str) -> bool:
+    return 0 < _as_times(typed) < 1e6
 
 
 def wrong_because(choice: Choice, guess: int, facts: Facts) -> str:
