@@ -10,9 +10,9 @@ graph. models/ladder.py has them side by side.
 Guess first: what limits the naive step, the CPU or the GPU? Which rung brings most, and which nothing? Where does the bottleneck
 change sides, and what is left at the top? Take one rung, guess how many times as fast it gets, and run it.
 
-Then look: while the GPU limits the step, only what spares it work helps, and a copy or a wait of the CPU costs little; once the
-CPU does, what counts is how many launches a step has. Each rung changes what the next one is worth: docs/ladder.md has all of
-them, on an H200 and on a CPU, with what the reader advised before each.
+Then look: where the GPU is busy for most of a step, less work for it helps, and so does what lets it wait less: a number that the
+CPU reads, launches that come too late. Each rung changes what the next one is worth: docs/ladder.md has all of them, on an H200
+and on a CPU, with what the reader advised before each.
 
 Writes traces/05_d_ladder/<layers>_<dim>_<heads>_<vocab>_<batch>_<seq>_<rung>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
 """

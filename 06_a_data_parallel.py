@@ -52,7 +52,12 @@ def parse_args(argv=None):
     parser.add_argument(
         "--accumulate", type=positive_int, default=1, metavar="N", help="backward passes before the gradients are sent"
     )
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.slow_host and args.slow_rank is None:
+        parser.error("--slow_host changes nothing without --slow_rank: add --slow_rank 1")
+    if args.reduce_each_pass and args.accumulate == 1:
+        parser.error("--reduce_each_pass changes nothing of one pass: add --accumulate 2")
+    return args
 
 
 def compute_until(over: threading.Event):

@@ -33,7 +33,8 @@ def reached(rung: str, other: str) -> bool:
 def climbing(argv: list[str] | None) -> list[str]:
     """Return the arguments (None: the program's) with the flags that their rung stands for."""
     tokens = sys.argv[1:] if argv is None else argv
-    rung = next((b for a, b in itertools.pairwise(tokens) if a == "--rung"), "")
+    words = [word for token in tokens for word in token.split("=", 1)]
+    rung = ([b for a, b in itertools.pairwise(words) if a == "--rung"] or [""])[-1]  # as argparse does, the last
     flags = {"compiled": ["--compile"], "graph": ["--compile", "--compile_mode", "reduce-overhead"]}
     return [*flags.get(rung, []), *tokens]
 

@@ -1001,3 +1001,39 @@ def test_where_nobody_answers_the_first_guess_stays(tmp_path, monkeypatch, talk)
     one._ask, one.state.limits, one.state.gain = nobody, [2], 10.0
     one.guess_again()
     assert one.state.looked is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        # a place that the first step fills
+        ("return torch.ones(4, device=device)", "return {'made': None, 'norm': None}"),
+        # a frozen dataclass
+        ("return torch.ones(4, device=device)", "return Model(torch.ones(4), [0])"),
+        # a tensor that a step replaces by one of another shape, and one of inference mode
+        ("return torch.ones(4, device=device)", "return {'last': torch.zeros(1), 'made': torch.ones(4), 'kept': torch.zeros(4)}"),
+    ],
+)
+def test_a_model_is_brought_back_whatever_a_step_has_put_there(program, cpu, old, new):
+    mine = program("mine", old, new)
+    step = """
+    if isinstance(model, Model):
+        return model.made * x
+    if model["made"] is None:
+        model["made"], model["norm"] = torch.ones(4), torch.nn.LayerNorm(4)
+    model["last"] = x[:3]
+    with torch.inference_mode():
+        model["kept"] = x * 2
+    return model["made"] * x"""
+    head = (
+        "from dataclasses import dataclass\n\n\n@dataclass(frozen=True)\nclass Model:\n    made: torch.Tensor\n    calls: list\n"
+    )
+    mine.write_text(
+        mine.read_text().replace("    return model * x", step.lstrip("\n")).replace("import torch\n", f"import torch\n{head}", 1)
+    )
+    assert measure.measure(program(), mine, cpu)[0]["differs"] == ""
+
+
+def test_a_batch_that_a_step_wants_gradients_of_is_drawn_anew(program, cpu):
+    mine = program("mine", "return model * x", "return (model * x.requires_grad_()).detach()")
+    assert measure.measure(program(), mine, cpu)[0]["differs"] == ""

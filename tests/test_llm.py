@@ -281,3 +281,18 @@ def test_a_rung_that_needs_a_gpu_says_so(lesson):
 def test_heads_divide_the_width(lesson):
     ran = lesson("05_d_ladder.py", "--dim", "10", "--heads", "4")
     assert ran.code == 2 and ran.err.endswith("error: --heads 4 is no divisor of --dim 10\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "compiles", "mode"),
+    [
+        (["--rung", "bits"], False, None),
+        (["--rung=compiled"], True, None),
+        (["--rung", "graph"], True, "reduce-overhead"),
+        (["--rung", "naive", "--rung", "graph"], True, "reduce-overhead"),
+        (["--rung", "graph", "--rung", "naive"], False, None),
+    ],
+)
+def test_a_rung_compiles_from_compiled_on(argv, compiles, mode):
+    args = importlib.import_module("05_d_ladder").parse_args(argv)
+    assert (args.compile, args.compile_mode) == (compiles, mode)

@@ -197,3 +197,15 @@ def test_a_mistake_in_the_call_ends_a_rank_as_it_ends_a_lesson():
     rank.start()
     rank.join()
     assert rank.exitcode == 2
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--slow_host", "--slow_host changes nothing without --slow_rank: add --slow_rank 1"),
+        ("--reduce_each_pass", "--reduce_each_pass changes nothing of one pass: add --accumulate 2"),
+    ],
+)
+def test_a_flag_that_changes_nothing_is_refused(lesson, flag, said):
+    ran = lesson("06_a_data_parallel.py", flag)
+    assert ran.code == 2 and ran.err.endswith(f"error: {said}\n")

@@ -39,7 +39,7 @@ from common.quiet import quiet
 from exercises.judge.book import BROKEN, TOLERANCE
 import torch
 import torch.distributed as dist
-from torch.multiprocessing import ProcessExitedException, spawn
+from torch.multiprocessing import ProcessExitedException, ProcessRaisedException, spawn
 from torch.profiler import profile, schedule
 from torch.utils._pytree import tree_flatten, tree_map
 from trace_reader import plain_step_us, with_header, write_all
@@ -48,6 +48,7 @@ BATCHES = 3  # whose outputs are compared
 COMPARED = 2 * BATCHES  # steps: each batch comes twice, so that one that was written to shows
 MOST_BEFORE = 12  # steps, before outputs are compared once more
 ROUNDS, ROUND_S, LEAST_STEPS, WARMUP_STEPS, ACTIVE = 9, 0.1, 3, 3, 3
+LEFT = object()  # the state of what is not brought back: functions, modules of Python
 MOST_BYTES = 128e6  # of the batches of a round
 PATIENCE_S = 60  # that a rank waits for the others
 AFTER_A_PEER_S = 5  # until one that lost its peer tells of it
@@ -93,6 +94,8 @@ class Batches:
 def _put(old: Any, new: Any) -> Any:
     """Return a new value, in the memory of the old one where it fits there."""
     if isinstance(old, torch.Tensor) and (old.shape, old.stride(), old.dtype) == (new.shape, new.stride(), new.dtype):
+        if old.requires_grad:  # a step wanted its gradient
+            old.requires_grad_(False)
         return old.copy_(new)
     return new
 
@@ -117,7 +120,8 @@ class Program:
     @torch.no_grad()
     def begin(self) -> None:
         """Bring the model back to what it was at first, in the same objects: what is kept for these, or added to them, stays."""
-        _restore(self.model, self._begun)
+        with _of_its_author(self.path):
+            _restore(self.model, self._begun)
 
     def step(self, batch: Any) -> Any:
         return self.module.step(self.model, batch)
@@ -147,14 +151,20 @@ def _state(one: Any, seen: set[int]) -> Any:
     if hasattr(one, "state_dict"):
         return copy.deepcopy(one.state_dict())
     if id(one) in seen or isinstance(one, type | ModuleType) or callable(one):
-        return None
+        return LEFT
     parts = _parts(one)
     return {key: _state(part, seen | {id(one)}) for key, part in parts.items()} if parts else one
 
 
 def _restore(one: Any, state: Any) -> Any:
     """Bring a model, or a part of it, back to such a state; returns it, or the number that it was."""
+    if state is LEFT:
+        return one
+    if state is None or isinstance(state, torch.Tensor) != isinstance(one, torch.Tensor):
+        return state  # of a place that a step filled, or emptied
     if isinstance(one, torch.Tensor):
+        if one.shape != state.shape or one.is_inference():
+            return state.clone()
         one.copy_(state)
         one.grad = None
     elif hasattr(one, "state_dict"):
@@ -168,7 +178,7 @@ def _restore(one: Any, state: Any) -> Any:
                 if isinstance(one, list | dict):
                     one[key] = now
                 elif not isinstance(one, tuple):
-                    setattr(one, key, now)
+                    object.__setattr__(one, key, now)  # a frozen dataclass's, too
     elif isinstance(one, bool | int | float | str | None):
         return state
     return one
@@ -378,7 +388,7 @@ def show(text: str) -> None:
 
 def as_rank(rank: int, args: argparse.Namespace, meet: str, seed: int) -> None:
     """Be one rank of a job on gloo, each with its share of the cores, from beginning to end."""
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // args.ranks))
+    torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) // args.ranks)))
     patience = datetime.timedelta(seconds=PATIENCE_S)
     dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=args.ranks, timeout=patience)
     silent = contextlib.redirect_stdout(io.StringIO()) if rank else contextlib.nullcontext()
@@ -419,6 +429,9 @@ def main(argv: list[str] | None = None) -> int:
             spawn(as_rank, (args, f"file://{folder}/meet", seed), args.ranks)
         except ProcessExitedException as error:
             return error.exit_code
+        except ProcessRaisedException as error:  # of a rank that lost its peer between two steps
+            print(error, file=sys.stderr)
+            return BROKEN
     return 0
 
 

@@ -160,8 +160,8 @@ class Session:
         """
         one = self.exercise
         one.folder.mkdir(parents=True, exist_ok=True)
-        for name in ("measured", "mine"):  # nothing of an earlier run is taken for this one's
-            (one.folder / f"{name}.json").unlink(missing_ok=True)
+        for path in (one.folder / "measured.json", *one.recordings("mine")):  # nothing of an earlier run is taken for this one's
+            path.unlink(missing_ok=True)
         programs = [str(one.given), *([str(one.mine)] if mine else [])]
         how = ["--device", one.device, "--ranks", str(one.ranks)]
         command = [sys.executable, "-m", "exercises.judge.measure", str(one.folder), *programs, *how]

@@ -261,3 +261,10 @@ def test_a_place_that_explains_little_of_the_waiting_makes_no_straggler(tmp_path
         "later in a step than rank 0 by its own outermost ops, little of what rank 0 waits: record more steps, to tell a slow one"
     )
     assert little in job_details(job)[1]
+
+
+def test_shapes_that_one_rank_alone_has_recorded_tell_nothing(tmp_path):
+    bare = [
+        {**e, "args": {k: v for k, v in e["args"].items() if not k.startswith("Input")}} if "args" in e else e for e in rank()
+    ]
+    assert difference(tmp_path, rank(each_us=(26, 24)), bare).kind == SLOWER

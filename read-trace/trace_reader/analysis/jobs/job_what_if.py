@@ -40,6 +40,7 @@ def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change
         run = JobRun(job, traces)
     except LookupError as error:
         raise LookupError(f"what-if cannot play this job again: {error}") from None
+    others = [change for change in changes if change.kind not in OF_A_JOB]
     matched, rings = tuple[str, ...](), [MoreRanks(run, traces, *one.ranks) for one in changes if one.kind == "ranks"]
     if len(rings) > 1:
         raise LookupError("expected 'ranks N' once")
@@ -47,7 +48,7 @@ def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change
 
     def change(ranks: Sequence[Edited]) -> None:
         nonlocal matched
-        matched = _make([change for change in changes if change.kind not in OF_A_JOB], ranks)
+        matched = _make(others, ranks)
         for ring in rings:
             ring.change(ranks, latency)
             matched = (*matched, f"ranks {ring.ranks}: {ring.matched}")
@@ -56,7 +57,8 @@ def job_what_if(job: JobFacts, traces: Sequence[Trace], changes: Sequence[Change
     runs = list(run.runs)
     if rings:  # each of the runs, without a latency of the rings' steps, and with all of it
         latency = 1.0
-        with_latency, busy_us = run.changed(change, _like(job, changes))
+        with_latency, _ = run.changed(change, _like(job, changes))
+        _, busy_us = run.changed(lambda ranks: _make(others, ranks), _like(job, changes))
         gains, runs = [*gains, *with_latency], [*runs, *runs]
     if all(map(only_removes, changes)):
         gains = [max(gain, 0.0) for gain in gains]

@@ -41,6 +41,8 @@ class MoreRanks:
             for row, message, size, group in zip(
                 calls.at.tolist(), messages_of(calls), calls.bytes.tolist(), calls.group_size.tolist(), strict=True
             ):
+                if row not in kernel_of:  # of a step that is not played
+                    continue
                 now, then = bus_factor(message.name, recorded), bus_factor(message.name, ranks)
                 us = transfer_us.get(kernel_of[row], 0.0)
                 if group != recorded or not now or not then or us <= 0:

@@ -61,6 +61,8 @@ def rank_difference(late: Trace, other: Trace, rank: int, of_gpu: bool) -> RankD
     if not n or n != len(other.steps) or (len(late.work) > 0) != (len(other.work) > 0):
         return None
     mine, theirs = ((_kernels if of_gpu else _stretches)(trace) for trace in (late, other))
+    if _has_shapes(late) != _has_shapes(other):  # then they tell nothing
+        mine, theirs = ([one._replace(shapes=[None] * len(one.shapes)) for one in each] for each in (mine, theirs))
     if all(one[:2] == another[:2] for one, another in zip(mine, theirs, strict=True)):
         # Of steps that do not all do the same, those that do what most do.
         ((usual, steps),) = Counter(len(one.names) for one in mine).most_common(1)
@@ -157,6 +159,10 @@ def _kernels(trace: Trace) -> list[Stretches]:
     shapes = np.array([*zip(work.names, _grids(work), _shapes(trace, work.op), strict=True), None], object)[:-1]
     each = [np.flatnonzero(work.step == number) for number in range(len(trace.steps))]
     return [Stretches(names[here].tolist(), shapes[here].tolist(), *[work.duration_us[here]] * 2) for here in each]
+
+
+def _has_shapes(trace: Trace) -> bool:
+    return any(isinstance(one, Inputs) for one in trace.slices.details)
 
 
 def _grids(work: Rows) -> list[object]:
