@@ -17,15 +17,18 @@ and on a CPU, with what the reader advised before each.
 Writes traces/05_d_ladder/<layers>_<dim>_<heads>_<vocab>_<batch>_<seq>_<rung>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
 """
 
+import sys
+
 from common.cli import DTYPES, LessonParser, run
 from common.device import choose_device
 from common.plain_step import time_plain_steps
 from common.record import record, warm_up
 from common.summary import finish
-from models.ladder import RUNGS, Decoder, climbing, reached
+from models.ladder import RUNGS, Decoder, reached
 import torch
 from torch.profiler import record_function
 
+COMPILED = {"compiled": ("--compile",), "graph": ("--compile", "--compile_mode", "reduce-overhead")}  # flags of these rungs
 WITH_GPU, WITHOUT = (6, 768, 12, 8192, 8, 512), (2, 128, 4, 512, 4, 64)  # layers, dim, heads, vocab, batch, seq
 
 
@@ -39,7 +42,8 @@ def parse_args(argv=None):
     parser.add_size("--batch", batch, "sequences")
     parser.add_size("--seq", seq, "tokens a sequence")
     parser.add_variant("--rung", RUNGS, "naive", "how far up the ladder")
-    args = parser.parse_args(climbing(argv))
+    argv = sys.argv[1:] if argv is None else argv
+    args = parser.parse_args([*COMPILED.get(parser.parse_args(argv).rung, ()), *argv])
     if args.dim % args.heads:
         parser.error(f"--heads {args.heads} is no divisor of --dim {args.dim}")
     return args

@@ -14,6 +14,7 @@ import glob
 import inspect
 import io
 import json
+import math
 from pathlib import Path
 import re
 import shlex
@@ -45,13 +46,14 @@ LADDER_ASKS = """\
 Guess first, of the ten rungs: which one brings most on a GPU, and which on a CPU? Which brings nothing? Where does the
 bottleneck change sides? Then unfold the tables, and read the recordings around that place:"""
 LADDER_SHOWS = """\
-On the H200 the products of the naive step are in fp32, and `fp32-cuda-cores` is the first advice up to `optimizer`.
-What the rungs before `bits` bring is only in part less work for the GPU: of the 20.5 ms that `heads` saves 7.2 are, and
-of the 5.3 ms of `reads` 0.3; the rest are pauses between its kernels. `mask`, which spares the CPU a copy, brings 3%.
-The largest step is `bits`: there the work falls from 32.7 to 5.8 ms, and the launches take longer than that. So
-`compiled`, which takes away 29% of the GPU's work, saves 13%; with one launch for each pass (`graph`) the GPU is busy
-for 96% of a step. What is left is its work: the next rung would have to do less of it. On this CPU `bits` makes a step
-longer."""
+On the H200 the products of the naive step are in fp32, and `{naive[advice]}` is the first advice up to `optimizer`.
+What the rungs before `bits` bring is only in part less work for the GPU: of the {heads[saved_ms]:.1f} ms that `heads`
+saves {heads[less_work_ms]:.1f} are, and of the {reads[saved_ms]:.1f} ms of `reads` {reads[less_work_ms]:.1f}; the rest
+is time in which it did nothing. `mask`, which spares the CPU a copy, brings {mask[saves]:.0%}. The largest step is
+`bits`: there the work falls from {optimizer[work_ms]:.1f} to {bits[work_ms]:.1f} ms, and the CPU launches more slowly
+than that. So `compiled`, which takes away {compiled[less_work]:.0%} of the GPU's work, saves {compiled[saves]:.0%};
+with one launch for each pass (`graph`) the GPU is busy for {graph[busy]:.0%} of a step. What is left is its work: the
+next rung would have to do less of it. On this CPU `bits` makes a step longer."""  # with numbers of benchmarks/ladder/h200.json
 
 
 def _machine() -> str:
@@ -491,7 +493,29 @@ def ladder_md() -> str:
             before = told
         whole = statistics.median(rungs["naive"]["step_us"]) / statistics.median(before["step_us"])
         out += ["", f"From the first to the last rung: {whole:.1f} times as fast.", "", "</details>"]
-    return "\n".join([*out, "", "<details><summary>What it shows</summary>", "", LADDER_SHOWS, "", "</details>", ""])
+    return "\n".join(
+        [*out, "", "<details><summary>What it shows</summary>", "", LADDER_SHOWS.format(**_of_rungs(gpu)), "", "</details>", ""]
+    )
+
+
+def _of_rungs(rungs: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return of each rung its GPU's work (ms, and `busy`: of a step), and what it saves of the one before it (ms, and shares)."""
+    found: dict[str, dict[str, Any]] = {}
+    before_ms = before_work_ms = math.nan
+    for rung, told in rungs.items():
+        step_ms, work_ms = statistics.median(told["step_us"]) / 1000, told["gpu_busy_us"] / 1000
+        saved_ms, less_work_ms = before_ms - step_ms, before_work_ms - work_ms
+        found[rung] = {
+            "advice": told["advice"],
+            "work_ms": work_ms,
+            "busy": work_ms / step_ms,
+            "saved_ms": saved_ms,
+            "less_work_ms": less_work_ms,
+            "saves": saved_ms / before_ms,
+            "less_work": less_work_ms / before_work_ms,
+        }
+        before_ms, before_work_ms = step_ms, work_ms
+    return found
 
 
 DOCUMENTS: dict[Path, Callable[[], str]] = {

@@ -2,9 +2,7 @@
 what the ones before it changed.
 """
 
-import itertools
 import math
-import sys
 
 import torch
 from torch import nn
@@ -28,15 +26,6 @@ def reached(rung: str, other: str) -> bool:
     """Return whether a rung is as high as another one."""
     every = list(RUNGS)
     return every.index(rung) >= every.index(other)
-
-
-def climbing(argv: list[str] | None) -> list[str]:
-    """Return the arguments (None: the program's) with the flags that their rung stands for."""
-    tokens = sys.argv[1:] if argv is None else argv
-    words = [word for token in tokens for word in token.split("=", 1)]
-    rung = ([b for a, b in itertools.pairwise(words) if a == "--rung"] or [""])[-1]  # as argparse does, the last
-    flags = {"compiled": ["--compile"], "graph": ["--compile", "--compile_mode", "reduce-overhead"]}
-    return [*flags.get(rung, []), *tokens]
 
 
 def attend(q, k, v, mask):

@@ -264,6 +264,19 @@ def test_what_is_kept_of_earlier_steps_is_of_no_use(program, cpu, cheat, monkeyp
         assert min(found["times_us"]["mine"]) > 0
 
 
+def test_what_computes_at_first_and_is_kept_from_then_on_is_of_no_use(program, cpu):
+    """A count in the model begins anew with it; so more steps come before those that are compared once more."""
+    given, mine = program(), program("mine", "return torch.ones(4, device=device)", "return {'calls': 0}")
+    step = """model['calls'] += 1
+    if model['calls'] <= 6:
+        model['last'] = x * 1
+    return model['last']"""
+    mine.write_text(mine.read_text().replace("return model * x", step))
+    for path in (given, mine):
+        path.write_text(path.read_text().replace("torch.arange(4.0, device=device) + n", "torch.rand(4, device=device)"))
+    assert measure.measure(given, mine, cpu)[0]["differs"].startswith(OLD)
+
+
 def test_a_program_may_use_dataclasses_and_modules_beside_it(program, cpu, tmp_path):
     (tmp_path / "beside.py").write_text("ONE = 1\n")
     head = "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom beside import ONE\n"

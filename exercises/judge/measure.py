@@ -112,7 +112,6 @@ class Program:
                     raise BrokenError(f"{path.name} has no function `{name}` any more; --reset brings the program back")
             if _source_of_data(self.path) != _source_of_data(Path(str(given.__file__))):
                 raise BrokenError(f"{path.name}: data() is changed; the batches are what they are, so put it back as it was")
-        with _of_its_author(self.path):
             torch.manual_seed(0)
             self.model = self.module.make(device)
         self._begun = _state(self.model, set())
@@ -320,7 +319,7 @@ def measure(given: Path, mine: Path | None, device: Device, seed: int | None = N
     if mine is not None:  # from the beginning, in the same objects, with other values: what was kept of the others is of no use
         for program in programs.values():
             program.begin()
-        before, fresh = drawn.randrange(MOST_BEFORE), batches.fresh(BATCHES)
+        before, fresh = drawn.randrange(1, MOST_BEFORE), batches.fresh(BATCHES)
         with contextlib.redirect_stdout(nowhere):
             again = itertools.islice(itertools.cycle(fresh), before + COMPARED)
             if said := differs(programs, list(again), before):

@@ -230,8 +230,10 @@ class Session:
         speed, judgement = judged(exercise, found["times_us"], exercise.folder)
         busy = others.busy()
         if judgement.outcome == "noise":
-            print("the rounds tell too little: once more, with one thread, which waits for no other", flush=True)
-            found = self.run(mine=True, threads=1)
+            threads = 1 if exercise.device == "cpu" else None
+            how = ", with one thread, which waits for no other" if threads else ""
+            print(f"the rounds tell too little: once more{how}", flush=True)
+            found = self.run(mine=True, threads=threads)
             if found["differs"]:
                 print(f"not yet: the outputs are not the same each time: {found['differs']}")
                 return False
@@ -428,7 +430,7 @@ def _of_a_step(name: str, facts: Facts) -> str:
     if name == PYTHON:
         taken_us, what = python_us(facts), f"{name}, in no op"
     elif rows := [row for row in facts.ops if row.name == name]:
-        taken_us, what = sum(row.self_us for row in rows) / steps, f"{name}, {_times(sum(row.calls for row in rows) / steps)}"
+        taken_us, what = sum(row.self_us for row in rows) / steps, f"{name}, {_how_often(sum(row.calls for row in rows) / steps)}"
     elif spans := [row for row in facts.annotations if row.name.startswith(name)]:
         taken_us, what = sum(row.total_us or 0.0 for row in spans) / steps, spans[0].name
     else:
@@ -436,7 +438,7 @@ def _of_a_step(name: str, facts: Facts) -> str:
     return f"{what}: {us(taken_us)} of a step's {us(step_us)} ({taken_us / step_us:.0%})."
 
 
-def _times(calls: float) -> str:
+def _how_often(calls: float) -> str:
     return {1.0: "once", 2.0: "twice"}.get(calls, f"{calls:g} times")
 
 

@@ -268,3 +268,15 @@ def test_shapes_that_one_rank_alone_has_recorded_tell_nothing(tmp_path):
         {**e, "args": {k: v for k, v in e["args"].items() if not k.startswith("Input")}} if "args" in e else e for e in rank()
     ]
     assert difference(tmp_path, rank(each_us=(26, 24)), bare).kind == SLOWER
+
+
+def test_other_work_is_told_with_its_place_and_without_what_is_not_known_besides(tmp_path, capsys):
+    """What passes up to the next op may be behind it: a checkpoint, say."""
+    said = report(tmp_path, capsys, rank(names={7: "aten::sort"}, slow={(n, 7): 2500 for n in range(2)}))
+    longer = "rank 1 takes 2.50 ms a step longer than rank 0, by other outermost ops: 2.52 ms in aten::sort, or right behind what"
+    assert longer in said
+    job = read_job(sorted(map(str, tmp_path.glob("*.json"))))[0]
+    unknown = msgspec.structs.replace(job, late=msgspec.structs.replace(job.late, cause="unknown", place=None))
+    assert job_details(unknown)[1] == longer.removesuffix(" what")
+    nothing = msgspec.structs.replace(unknown, difference=None)
+    assert job_details(nothing)[1] == "its compute and launches do not show what delays it"

@@ -171,7 +171,8 @@ def _difference(job: JobFacts, rank: int) -> str:
         return f"rank {rank} is {us(difference.later_us)} later in a step than rank {waits.rank} by its own {what}, {little}"
     if difference.kind == OTHER_WORK:
         more = f"{us(difference.later_us)} a step longer than rank {waits.rank}, by other {what}"
-        return f"rank {rank} takes {more}: {us(difference.place_us)} in {difference.place}"
+        behind = "" if difference.of_gpu else ", or right behind"
+        return f"rank {rank} takes {more}: {us(difference.place_us)} in {difference.place}{behind}"
     if difference.kind == AT_A_PLACE:
         where = difference.place if difference.place == BEGINS else f"{difference.place}, or right behind"
         return f"{same}, and is {later}; {us(difference.place_us)} later at {where}"
@@ -235,8 +236,9 @@ def _why_late(job: JobFacts, late: Straggler) -> str:
         "cpu": f"its CPU is late{where}",
         "input": "it waits for its input (a DataLoader)",
         "gap": "its device waits for something that is not the CPU",
-    }.get(late.cause, "its compute and launches do not show what delays it")
-    return "; ".join(part for part in (why, _difference(job, late.rank)) if part)
+    }.get(late.cause, "")
+    told = "; ".join(part for part in (why, _difference(job, late.rank)) if part)
+    return told or "its compute and launches do not show what delays it"
 
 
 def _plain(job: JobFacts) -> str:

@@ -19,7 +19,7 @@ from trace_reader.analysis.jobs.collective_matching import (
     match,
     says_nothing,
 )
-from trace_reader.analysis.jobs.rank_difference import NOT_LATER, OTHER_WORK, SLOWER, RankDifference
+from trace_reader.analysis.jobs.rank_difference import FEW_STEPS, NOT_LATER, OTHER_WORK, SLOWER, RankDifference
 from trace_reader.analysis.jobs.rank_summary import Message, RankFinding, RankSummary, Union
 from trace_reader.analysis.jobs.straggler import MIN_SHARE_OF_WINDOW, NOBODY, Straggler, find_straggler, last_to_arrive
 from trace_reader.analysis.replay.plain_run import MEASURED, UNKNOWN, PlainRun
@@ -33,7 +33,6 @@ from trace_reader.model.rows import median
 TOGETHER = 0.5  # of a collective: the most that its ends are apart, where its durations are compared
 MOSTLY_TRANSFER, MOSTLY_WAITING = 0.25, 0.5  # the share of skew in transfer and skew: up to, and from
 APART_US = 40.0  # ends of one collective, by clocks that are aligned: those of one job are 0.5 to 25 us apart, on H200s
-FEW_STEPS = 2  # of which one says nothing
 EXPLAINS = 1 / 3  # of what another rank waits
 MIN_SHARE = 0.05  # of the path of the rank that shows a finding most; of what is asked of collectives the job's replay decides
 TOLD_BETTER = ("exposed-communication", "late-rank-suspected")  # by the job's own tables and its verdict

@@ -7,7 +7,6 @@ ranks, of which each step's latency is a, takes on N ranks: steps(N) a + (t - st
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple, cast
 
 import numpy as np
 from trace_reader.analysis.jobs.job_run import JobRun
@@ -32,12 +31,12 @@ class MoreRanks:
         if run.computing_share < GPU_LIMITS:
             because = f"a GPU computes for less than {GPU_LIMITS:.0%} of a step"
             raise LookupError(f"'ranks {ranks}': {because}, and what else takes longer among more ranks no trace tells")
-        self.ranks, self._rings = ranks, list[_Rings]()
+        self.ranks, self._rings = ranks, list[np.ndarray]()
         names, small_us = Counter[str](), list[float]()
         for place, trace in enumerate(traces):
             transfer_us = run.replay.transfers_us(place)
             kernel_of = {row: kernel for kernel, row in enumerate(run.replay.replays[place].work.at.tolist())}
-            calls, rings = collective_calls(trace), _Rings([], [], [], [], [])
+            calls, rings = collective_calls(trace), list[tuple[float, ...]]()
             for row, message, size, group in zip(
                 calls.at.tolist(), messages_of(calls), calls.bytes.tolist(), calls.group_size.tolist(), strict=True
             ):
@@ -49,11 +48,11 @@ class MoreRanks:
                     continue
                 passes = 2 if plain_name(message.name).startswith("allreduce") else 1
                 steps = passes * (recorded - 1)
-                rings.add(kernel_of[row], us, steps, passes * (ranks - 1), then / now)
+                rings.append((kernel_of[row], us, steps, passes * (ranks - 1), then / now))
                 names[message.name] += 1
                 if size <= SMALL:
                     small_us.append(us / steps)
-            self._rings.append(rings)
+            self._rings.append(np.array(rings, float).reshape(-1, 5).T)
         if not names:
             raise LookupError(f"'ranks {ranks}': no collective of all {recorded} ranks has a formula")
         self.latency_us = min(small_us, default=0.0)
@@ -61,23 +60,8 @@ class MoreRanks:
 
     def change(self, runs: Sequence[Edited], latency: float) -> None:
         """Let the transfers of all ranks be those of the rings; `latency`: what share of `latency_us` each of their steps has."""
-        for run, rings in zip(runs, self._rings, strict=True):
-            us, steps, more_steps, factor = map(np.array, (rings.us, rings.steps, rings.more_steps, rings.factor))
-            alpha_us = latency * self.latency_us
+        step_us = latency * self.latency_us
+        for run, (kernel, us, steps, more_steps, factor) in zip(runs, self._rings, strict=True):
             factors = np.ones(len(run.replay.work))
-            factors[rings.kernel] = (more_steps * alpha_us + np.maximum(us - steps * alpha_us, 0.0) * factor) / us
+            factors[kernel.astype(int)] = (more_steps * step_us + np.maximum(us - steps * step_us, 0.0) * factor) / us
             run.scale(factors)
-
-
-class _Rings(NamedTuple):
-    """Of each collective of a rank: its kernel, its transfer, its ring's steps now and then, and the ratio of the factors."""
-
-    kernel: list[int]
-    us: list[float]
-    steps: list[int]
-    more_steps: list[int]
-    factor: list[float]
-
-    def add(self, *one: float) -> None:
-        for column, value in zip((self.kernel, self.us, self.steps, self.more_steps, self.factor), one, strict=True):
-            cast(list[float], column).append(value)

@@ -22,7 +22,7 @@ AT_A_PLACE, OTHER_WORK, SLOWER, NOT_LATER = "at a place", "other work", "slower"
 PLACES, MOST_OF_IT = 3, 0.5  # so many places, with so much of what it is later by, are places
 MIN_SHARE_OF_STEP = 0.03  # that a rank is later by, for that to be worth a name
 FEWEST_OPS = 20  # a step, of which most can be slower
-FEW_STEPS = 2  # that do the same, of which one says nothing
+FEW_STEPS = 2  # of which one says nothing
 BEGINS = "the step's begin"
 
 
