@@ -486,15 +486,17 @@ def test_a_changed_job_is_no_shorter_than_what_its_gpus_still_do():
     assert changed.changed_low_us == pytest.approx(25_053.3, abs=1) and changed.changed_low_us > 0.97 * 25_828
 
 
-def transferring(folder, places=("", "", "", ""), computes_us=100):
-    """Two ranks: in each step of 1000 the GPU computes so long, and sends until 900 are over, asked for in annotations of these
-    names, and the CPU waits for it.
+def transferring(folder, places=("", "", "", ""), computes_us=100, steps=(4, 4), pairs=False):
+    """Two ranks, each with so many steps: in each, of 1000, the GPU computes so long, and sends until 900 are over, asked for in
+    annotations of these names, and the CPU waits for it. `pairs`: four ranks, of which each sends to two others in turn.
     """
     asks = len(places)
     paths = []
-    for rank in range(2):
+    world = 4 if pairs else 2
+    for rank in range(world):
+        beside = [rank ^ 1, rank ^ 2] if pairs else [rank ^ 1]
         events = []
-        for k in range(4):
+        for k in range(steps[rank % 2]):
             at = 1000 * k
             events += [step(k, at, 990), op("aten::mm", at + 1, 20), call("cudaLaunchKernel", at + 5, 5, 1000 * k + 1)]
             events += [kernel(GEMM, at + 12, computes_us, 1000 * k + 1)]
@@ -505,10 +507,17 @@ def transferring(folder, places=("", "", "", ""), computes_us=100):
                     call("cudaLaunchKernel", at + 32 + 9 * n, 5, 1000 * k + 2 + n),
                 ]
                 events += [annotation(places[n], at + 29.5 + 9 * n, 8.8)] if places[n] else []
-                events += [all_reduce(1000 * k + 2 + n, at + 12 + computes_us + sends_us * n, sends_us, (0, 1))]
+                events += [
+                    all_reduce(
+                        1000 * k + 2 + n,
+                        at + 12 + computes_us + sends_us * n,
+                        sends_us,
+                        tuple(sorted((rank, beside[n % len(beside)]))),
+                    )
+                ]
             events += [call("cudaDeviceSynchronize", at + 100, 815, 1000 * k + 900)]
-        config = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": 2, "ranks": [0, 1]}]
-        header = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2, "pg_config": config}}
+        config = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": world, "ranks": list(range(world))}]
+        header = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world, "pg_config": config}}
         header["plain_step_us"] = {"median": 1000, "low": 1000, "high": 1000}
         (folder / f"t_rank{rank}.json").write_text(json.dumps(document(*events, **header)))
         paths.append(str(folder / f"t_rank{rank}.json"))
@@ -590,3 +599,32 @@ def test_a_small_message_tells_the_latency_of_a_rings_steps(tmp_path, capsys):
 def test_ranks_that_cannot_be_told(tmp_path, capsys, computes_us, changes, because):
     transferring(tmp_path, computes_us=computes_us)
     assert what_if(capsys, tmp_path, *changes) == (2, f"error: {because}\n")
+
+
+def test_collectives_of_some_ranks_alone_have_no_formula_for_more(tmp_path, capsys):
+    """How many would be in such a group then, no trace tells."""
+    transferring(tmp_path, computes_us=860, pairs=True)
+    because = "error: 'ranks 8': no collective of all 4 ranks has a formula\n"
+    assert what_if(capsys, tmp_path, "ranks 8") == (2, because)
+
+
+def test_of_a_rank_with_more_steps_those_that_are_played_are_changed(tmp_path, capsys):
+    transferring(tmp_path, computes_us=860, steps=(6, 4))
+    code, out = what_if(capsys, tmp_path, "ranks 4")
+    assert (code, out.splitlines()[1]) == (0, "  ranks 4: 32 x allreduce, as rings of 4")
+
+
+def test_a_change_beside_more_ranks_leaves_the_gpu_its_work(tmp_path, capsys):
+    """Half of 860 is gone, and what is left is still done: the floor is that of the changed work."""
+    transferring(tmp_path, computes_us=860)
+    code, out = what_if(capsys, tmp_path, "scale nvjet 0.5", "ranks 4")
+    assert code == 0 and "changed: 590.0 µs to 650.0 µs, which saves 35% to 41% of a step" in out
+
+
+def test_the_gpu_limits_a_job_by_its_longest_estimate(capsys, monkeypatch):
+    """Of the steps that it may take without the profiler, the GPU computes for 86% to 95%."""
+    paths = JOBS["sharded"]
+    assert cli.main([*map(str, paths), "--what_if", "ranks 8"]) == 0
+    monkeypatch.setattr("trace_reader.analysis.jobs.more_ranks.GPU_LIMITS", 0.9)
+    assert cli.main([*map(str, paths), "--what_if", "ranks 8"]) == 2
+    assert "'ranks 8': a GPU computes for less than 90% of a step" in capsys.readouterr().err

@@ -280,3 +280,41 @@ def test_other_work_is_told_with_its_place_and_without_what_is_not_known_besides
     assert job_details(unknown)[1] == longer.removesuffix(" what")
     nothing = msgspec.structs.replace(unknown, difference=None)
     assert job_details(nothing)[1] == "its compute and launches do not show what delays it"
+
+
+def steps_of(*each, **more):
+    """Steps of rank(), one after the other, of which each has so many ops."""
+    events = []
+    for number, ops in enumerate(each):
+        begins = {"begins_us": (late := more.get("begins_us", (0,) * len(each))[number], late)}
+        one = [e for e in rank(ops=ops, **begins) if e["ts"] < PERIOD]
+        for e in one:
+            args = dict(e.get("args", {}))
+            for key in ("correlation", "External id"):
+                args |= {key: args[key] + 5000 * number} if key in args else {}
+            name = f"ProfilerStep#{number}" if e["name"].startswith("ProfilerStep") else e["name"]
+            events.append({**e, "ts": e["ts"] + PERIOD * number, "name": name, "args": args})
+    return events
+
+
+def test_of_steps_that_do_not_all_do_the_same_those_that_do_what_most_do_are_compared(tmp_path):
+    """An evaluation each third step, on both ranks, in which rank 0 is no later."""
+    late = steps_of(30, 30, 60, begins_us=(500, 900, 0))
+    found = difference(tmp_path, late, steps_of(30, 30, 60))
+    assert (found.kind, found.ops, found.place, found.later_us) == (AT_A_PLACE, 30, BEGINS, 500)
+
+
+def test_of_one_step_alone_that_does_what_no_other_does_nothing_is_told(tmp_path):
+    assert difference(tmp_path, steps_of(30, 40, 50, begins_us=(500, 900, 700)), steps_of(30, 40, 50)) is None
+    assert difference(tmp_path, steps_of(30, begins_us=(500,)), steps_of(30)) is not None  # the only one recorded
+
+
+def test_an_op_that_computes_while_gloo_runs_is_no_waiting(tmp_path):
+    """On the late rank alone gloo runs beside its ops, which take no longer for it."""
+    both = []
+    for is_late in (True, False):
+        events = [e for e in rank(slow={(n, 7): 400 for n in range(2)}) if e["cat"] != "kernel"]
+        if is_late:
+            events += [event("user_annotation", "gloo:all_reduce", PERIOD * n + 20, 300, {"pid": 1, "tid": 9}) for n in range(2)]
+        both.append(events)
+    assert [difference(tmp_path, *pair).kind for pair in (both, both[::-1])] == [NOT_LATER, NOT_LATER]

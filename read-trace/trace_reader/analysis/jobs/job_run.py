@@ -90,9 +90,9 @@ class JobRun:
 
     @property
     def computing_share(self) -> float:
-        """How much of a step the GPU of the rank that computes least computes, at most."""
+        """How much of a step the GPU of the rank that computes least computes, at least."""
         shares = [min(one.busy_us() for one in self._edited(times_ns)) / max(step_us, 1.0) for step_us, times_ns in self.runs]
-        return max(shares)
+        return min(shares)
 
     def _edited(self, times_ns: Sequence[np.ndarray]) -> list[Edited]:
         return [Edited(replay, after_ns) for replay, after_ns in zip(self.replay.replays, times_ns, strict=True)]
