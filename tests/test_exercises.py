@@ -11,7 +11,7 @@ import time
 from types import SimpleNamespace
 from typing import Any, cast
 
-from exercises.judge import busy, measure, session
+from exercises.judge import measure, session
 from exercises.judge.book import FOLDER, Choice, Gone, exercises
 from exercises.judge.progress import Progress, State
 from exercises.judge.verdict import Judgement, Speed, judge, judged, still_there
@@ -934,7 +934,7 @@ def test_outputs_may_be_narrower_and_not_wider():
     assert measure.difference(narrow, wide) == "output 1 is float64, where the program as given has float32"
 
 
-# --- What a wrong guess is told, and what is busy
+# --- What a wrong guess is told
 
 
 @pytest.mark.parametrize(
@@ -959,31 +959,6 @@ def test_a_wrong_guess_is_told_what_the_trace_has_of_it(trace, guess, said):
 @pytest.mark.parametrize("own", [one for one in (*MEND, *LEAVE) if one.device == "cpu"], ids=lambda one: one.name)
 def test_each_wrong_option_has_an_answer(own):
     assert [bool(one) for one in own.limits.shown] == [n != own.limits.right for n in range(1, len(own.limits.options) + 1)]
-
-
-def test_what_is_busy_is_told_by_name_and_what_the_judge_started_is_not(tmp_path, monkeypatch):
-    def stat(pid, name, parent, ticks):
-        (tmp_path / str(pid)).mkdir(exist_ok=True)
-        fields = [str(parent), *["0"] * 9, str(ticks), "5", *["0"] * 30]
-        (tmp_path / str(pid) / "stat").write_text(f"{pid} ({name}) R {' '.join(fields)}")
-
-    monkeypatch.setattr(busy, "PROC", tmp_path)
-    monkeypatch.setattr(busy.os, "sysconf", lambda name: 100)
-    clock = iter([10.0, 20.0])
-    monkeypatch.setattr(busy.time, "monotonic", lambda: next(clock))
-    own = os.getpid()
-    for pid, name, parent, ticks in ((1, "init", 0, 0), (7, "a (b) c", 1, 100), (8, "idle", 1, 50), (own, "judge", 1, 0)):
-        stat(pid, name, parent, ticks)
-    others = busy.Others()
-    for pid, name, parent, ticks in ((7, "a (b) c", 1, 1100), (8, "idle", 1, 249), (own, "judge", 1, 900), (12, "mine", own, 900),
-                                     (13, "new", 7, 395)):  # fmt: skip
-        stat(pid, name, parent, ticks)
-    assert others.busy() == "a (b) c (1.0 cores), new (0.4 cores)"
-
-
-def test_where_the_system_does_not_tell_nothing_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(busy, "PROC", tmp_path / "none")
-    assert busy.Others().busy() == ""
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ import time
 
 from exercises.judge import page
 from exercises.judge.book import BROKEN, ROOT, TOLERANCE, Choice, Exercise
-from exercises.judge.busy import Others
 from exercises.judge.progress import Progress, State
 from exercises.judge.verdict import PYTHON, judged, near, python_us, times
 from trace_reader import (
@@ -31,6 +30,7 @@ from trace_reader import (
     verdict_sentence,
     write_all,
 )
+from trace_reader.system.busy import Others
 
 LONGEST_RUN_S = 600
 FAR = 1.5  # a factor between a guess of a gain and what was measured

@@ -68,8 +68,11 @@ def test_only_what_records_needs_torch():
         for name in ("torch", "pytest")
     }
     assert needing == {
-        "torch": {"recording/handler.py", "recording/recorded.py"},
-        "pytest": {"recording/pytest_plugin.py"},
+        "torch": {
+            f"recording/{name}.py"
+            for name in ("found_step", "handler", "job_command", "recorded", "step_recorder", "tried_program")
+        },
+        "pytest": {"recording/pytest_plugin.py", "recording/tried_program.py"},
     }
 
 

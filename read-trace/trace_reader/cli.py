@@ -27,6 +27,7 @@ Which line takes the time?  {command} time TRACE --by stack
 What holds the memory?      {command} memory SNAPSHOT.pickle
 What changed?               {command} compare BEFORE AFTER
 Is it worse?                {command} check NEW... --baseline OLD...
+And a program of my own?    {command} try train.py
 
 {commands}
 TRACE: a .json or .json.gz of torch.profiler, of any torch and any GPU; several or
@@ -48,6 +49,14 @@ class Parser(argparse.ArgumentParser):
 
     def usage_line(self) -> str:
         return re.sub(r"\s+", " ", self.format_usage().removeprefix("usage: ").replace("[-h] ", "")).strip()
+
+    def split(self, tokens: list[str]) -> tuple[list[str], list[str]]:
+        """Return the tokens that are flags, with their values, and those from the first other one on: a program's."""
+        at, flags = 0, {flag.replace("-", "_"): action for flag, action in self._option_string_actions.items()}
+        while at < len(tokens) and tokens[at].startswith("-"):
+            action = flags.get(tokens[at].replace("-", "_"))
+            at += 2 if action is not None and action.nargs is None else 1
+        return tokens[:at], tokens[at:]
 
     def spelled(self, tokens: list[str]) -> list[str]:
         """Return the tokens with this parser's own spelling of its flags."""
@@ -95,7 +104,9 @@ def parse_args(argv: list[str] | None = None, prog: str = "read-trace", called: 
         sys.exit(0)
     command, tokens = _command_of(argv, prog, called)
     parser = parser_of(command, prog, called)
+    tokens, program = parser.split(tokens) if command.has_program else (tokens, [])
     args, others = parser.parse_known_args(parser.spelled(tokens))
+    args.program = program
     if others:
         parser.error(_not_of(command, others[0], prog))
     traces = [*getattr(args, "traces", ()), getattr(args, "eager", None)]

@@ -43,6 +43,7 @@ class Command(msgspec.Struct, frozen=True):
     run: Run
     alias: str = ""
     alias_of: str = ""
+    has_program: bool = False  # behind its flags: the words of a program that it runs
 
 
 def _written(args: argparse.Namespace, answer: object) -> str:
@@ -262,13 +263,13 @@ def _redact(args: argparse.Namespace) -> tuple[str, int]:
     return redact.run(args.traces[0], args.out, args.keep, args.all), 0
 
 
-def _in_file(word: str, module: str, help: str) -> Command:
+def _in_file(word: str, module: str, help: str, has_program: bool = False) -> Command:
     """Return a command whose flags are in its file, too."""
 
     def own(name: str):
         return lambda argument: getattr(importlib.import_module(f"trace_reader.commands.{module}"), name)(argument)
 
-    return Command(word, help, own("add_flags"), own("run"))
+    return Command(word, help, own("add_flags"), own("run"), has_program=has_program)
 
 
 COMMANDS = (
@@ -285,6 +286,7 @@ COMMANDS = (
     _in_file("baseline", "write_baseline", "what check compares of some runs, as a small file"),
     _in_file("runs", "list_runs", "a table of runs, with the time of a step"),
     _in_file("watch", "watch_folder", "new traces of a folder as they land, a row each"),
+    _in_file("try", "try_program", "run a program of your own, and what to change; then what that brought", has_program=True),
     _in_file("memory", "read_memory", "a snapshot of CUDA's memory, by line; of two, what grew"),
     Command("page", "the report as a page, with a timeline to click", _page_flags, _page, "html", "--out"),
     Command("plot", "a picture", _plot_flags, _plot, "plot", "--out"),

@@ -68,7 +68,7 @@ class Handler:
             self._say(f"no trace was written: {type(error).__name__}: {error}")
 
     def _write(self, profiler: Any) -> None:
-        rank = _rank()
+        rank = rank_of_job()
         ending = f"_step{profiler.step_num}{'' if rank is None else f'_rank{rank}'}.json{'.gz' if self.zipped else ''}"
         path = self.folder / f"{self.name}{ending}"
         if (of := self._waits_for_stacks) is not None:
@@ -133,10 +133,10 @@ class _Clock:
         # Never from the first on: the trace of the cycle before is written in it.
         if self._begun is None and left <= min(MOST_STEPS, self._waited):
             self._length = left // max(min(STRETCHES, left // LEAST_IN_A_STRETCH), 1)
-            self._begun = number, Stopwatch(_synchronize)
+            self._begun = number, Stopwatch(synchronize)
         elif self._begun is not None and number - self._begun[0] == self._length and left >= self._length:
             self._take(number)
-            self._begun = number, Stopwatch(_synchronize)
+            self._begun = number, Stopwatch(synchronize)
         self._waited += 1
 
     def _end(self, number: int) -> None:
@@ -155,19 +155,19 @@ def _waits(action: Any) -> bool:
     return getattr(action, "name", "") == "NONE"
 
 
-def _synchronize() -> None:
+def synchronize() -> None:
+    """Wait for the device, where one is at work."""
     import torch
 
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
 
 
-def _rank() -> int | None:
+def rank_of_job() -> int | None:
     """This process's rank; None where there are no others."""
-    import torch
-
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank() if torch.distributed.get_world_size() > 1 else None
+    distributed: Any = sys.modules.get("torch.distributed")  # not imported for this alone
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank() if distributed.get_world_size() > 1 else None
     return (
         int(os.environ["RANK"]) if os.environ.get("RANK", "").isdecimal() and os.environ.get("WORLD_SIZE", "1") != "1" else None
     )

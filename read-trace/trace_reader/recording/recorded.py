@@ -11,7 +11,7 @@ from trace_reader.analysis.runs.run_measures import RunMeasures, measures
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.findings.verdict import verdict_sentence
 from trace_reader.reading import read
-from trace_reader.recording.handler import report_on, write_trace
+from trace_reader.recording.handler import report_on, synchronize, write_trace
 from trace_reader.recording.header import Stopwatch, plain_step_us
 
 WARMUP, ACTIVE, PLAIN = 3, 3, 9  # calls of a function
@@ -70,12 +70,7 @@ def profiled(step: Callable[[], object], path: str | os.PathLike[str] | None = N
     """Call `step` a few times to warm up, then some times without the profiler, then ACTIVE times with it, and read the trace;
     `path` keeps it.
     """
-    import torch
     from torch.profiler import profile, record_function
-
-    def synchronize() -> None:
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
 
     for _ in range(warmup):
         step()

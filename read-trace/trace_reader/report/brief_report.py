@@ -30,7 +30,7 @@ def brief_lines(facts: Facts) -> list[str]:
     lines.append(work_per_step(facts))
     if with_ := recorded_with(facts):
         lines.append(with_)
-    shown = [one for one in facts.findings if _names_a_change(one, facts)][:MOST_CHANGES]
+    shown = changes(facts)[:MOST_CHANGES]
     for number, finding in enumerate(shown, 1):
         gain = gain_words(finding)
         worth = f"saves {gain}" if gain else f"{about(finding.share or 0.0)} of the path"
@@ -45,6 +45,11 @@ def brief_lines(facts: Facts) -> list[str]:
     if facts.failed:
         lines.append(f"failed: {', '.join(facts.failed)}")
     return lines
+
+
+def changes(facts: Facts) -> list[Finding]:
+    """Return the findings that name a change, the best first."""
+    return [one for one in facts.findings if _names_a_change(one, facts)]
 
 
 def _names_a_change(finding: Finding, facts: Facts) -> bool:

@@ -141,7 +141,7 @@ def _timed(limit: Limit, before: list[float], after: list[float]) -> Outcome:
         low, high = min(after) / max(before), max(after) / min(before)
         verdict = WORSE if low > most else FINE if max(after) / max(before) <= most else INCONCLUSIVE
         return Outcome(limit, verdict, *medians, low, high, 1 if verdict == INCONCLUSIVE else None)
-    low, high = _ratio(before, after)
+    low, high = ratio_of_medians(before, after)
     noise = max(max(runs) / min(runs) for runs in (before, after)) if min(*before, *after) > 0 else 1.0
     verdict = WORSE if low > max(most, noise) else FINE if high <= most else INCONCLUSIVE
     more = _more_runs(low, high, medians[1] / medians[0] if medians[0] else math.inf, most, min(len(before), len(after)))
@@ -158,8 +158,8 @@ def _counted(limit: Limit, before: list[float], after: list[float], medians: tup
     return Outcome(limit, verdict, *medians, low, high, 1 if verdict == INCONCLUSIVE else None)
 
 
-def _ratio(before: list[float], after: list[float]) -> tuple[float, float]:
-    """Return where the ratio of the medians lies, after over before."""
+def ratio_of_medians(before: list[float], after: list[float]) -> tuple[float, float]:
+    """Return where the ratio of the medians lies, after over before: 95% of what runs drawn anew give."""
     if min(before) <= 0:
         return (1.0, 1.0) if max(after) <= 0 else (1.0, math.inf)
     if min(len(before), len(after)) < ENOUGH_RUNS:

@@ -1,0 +1,125 @@
+"""Attempts at a program: what its step took, what was advised, and what a change then brought beside what was promised."""
+
+from collections.abc import Sequence
+import math
+import statistics
+
+import msgspec
+from trace_reader.analysis.jobs.job_facts import JobFinding
+from trace_reader.analysis.trace.facts import Finding
+
+KEPT, LESS, MORE, NOT_TOLD = "kept", "less than promised", "more than promised", "not told"
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """A finding of an attempt: what was seen, what to do next, and what of a step that saves (`low` and `high`, shares), where
+    that is known.
+    """
+
+    slug: str
+    seen: str
+    next: str
+    low: float | None
+    high: float | None
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """A program as it was when it was tried. `asked`: what a step was said to be; `step`: what one is, in words; `times_us`: of
+    one without the profiler, in each of several stretches of `steps` in all (of a job, of its slowest rank); `has`: how many
+    steps the program has, where they are few; `busy`: which other programs used the cores meanwhile; `commit`: what git had
+    checked out.
+    """
+
+    number: int
+    made: str
+    command: tuple[str, ...]
+    program: str  # of the command, without its arguments
+    asked: str | None
+    step: str
+    times_us: tuple[float, ...]
+    steps: int
+    recorded: int
+    has: int | None
+    ranks: int
+    device: str
+    torch: str
+    python: str
+    threads: int
+    busy: str
+    commit: str
+    advice: tuple[Advice, ...]
+
+    @property
+    def step_us(self) -> float:
+        """The median of the stretches."""
+        return statistics.median(self.times_us)
+
+    @property
+    def name(self) -> str:
+        """Its folder's name."""
+        return f"{self.number:03}"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a step of one attempt saves beside that of another, earlier one: a share (below 0: it takes longer), between `low` and
+    `high`. `done`: the advice of the earlier one that the later one shows no more, by its place from 1 on; `promised_low` and
+    `promised_high`: what that was to save, all together, and whether it was `kept`.
+    """
+
+    before: int
+    after: int
+    before_us: float
+    after_us: float
+    saved: float
+    low: float
+    high: float
+    done: tuple[int, ...]
+    promised_low: float | None
+    promised_high: float | None
+    kept: str
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the spread leaves no doubt which of the two is faster."""
+        return self.low > 0 or self.high < 0
+
+
+def advice_of(findings: Sequence[Finding] | Sequence[JobFinding]) -> tuple[Advice, ...]:
+    """Return what these findings advise, in their order."""
+    return tuple(
+        Advice(one.slug, one.seen, one.next, one.gain.low if one.gain else None, one.gain.high if one.gain else None)
+        for one in findings
+    )
+
+
+def outcome(before: Attempt, after: Attempt, ratio: tuple[float, float] | None = None) -> Outcome:
+    """Return what the later attempt's step saves. `ratio`: where the ratio of both lies, later over earlier, where both ran in
+    turns; else the stretches of both tell it: the shortest of one over the longest of the other.
+    """
+    low, high = ratio or (
+        min(after.times_us) / max(before.times_us),
+        max(after.times_us) / min(before.times_us),
+    )
+    saved = (1 - after.step_us / before.step_us, 1 - high, 1 - low)
+    left = {one.slug for one in after.advice}
+    done = [number for number, one in enumerate(before.advice, 1) if one.slug not in left]
+    promised = [(one.low, one.high) for number, one in enumerate(before.advice, 1) if number in done]
+    known = [(low, high) for low, high in promised if low is not None and high is not None]
+    promised_low = promised_high = None
+    kept = NOT_TOLD
+    if known and len(known) == len(promised):
+        promised_low, promised_high = max(low for low, _ in known), 1 - math.prod(1 - high for _, high in known)
+        kept = LESS if saved[2] < promised_low else MORE if saved[1] > promised_high else KEPT
+    return Outcome(
+        before.number, after.number, before.step_us, after.step_us, *saved, tuple(done), promised_low, promised_high, kept
+    )
+
+
+def outcomes(attempts: Sequence[Attempt]) -> list[Outcome]:
+    """Return of each attempt but the first what it brought, beside the one before it of the same program."""
+    found = []
+    for number, after in enumerate(attempts):
+        before = next((one for one in reversed(attempts[:number]) if one.program == after.program), None)
+        if before is not None:
+            found.append(outcome(before, after))
+    return found

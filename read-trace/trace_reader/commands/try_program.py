@@ -1,0 +1,323 @@
+"""`read-trace try`: run a program of one's own, time and record its steps, say what to change, and then what that brought."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+import contextlib
+import datetime
+import json
+import os
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import msgspec
+from trace_reader.analysis.runs.attempts import Attempt, Outcome, advice_of, outcome, outcomes
+from trace_reader.analysis.runs.gate import ratio_of_medians
+from trace_reader.commands.flags import at_least_one
+from trace_reader.errors import NotWrittenError, TraceError
+from trace_reader.recording.step_recorder import FEWEST_OF_A_PROGRAM
+from trace_reader.recording.tried_run import SETTINGS, Settings, TriedRun
+from trace_reader.report.attempt_report import attempt_lines, log_report, outcome_lines
+from trace_reader.report.document import LONGEST_LINE, Style
+from trace_reader.system.busy import Others
+from trace_reader.system.files import write_file
+from trace_reader.system.terminal import printable, say_note
+from trace_reader.units import us
+from trace_reader.write import TEXT, Answer, in_json
+
+TRY = """\
+Run a program as it is, find its step, time some without the profiler, record a few, and say what to change. Change it, and try
+again: what that brought, beside what was promised.
+
+    read-trace try train.py --lr 0.1          also: -m package.train, pytest test_x.py::test_y, torchrun ... train.py
+    read-trace try                            the last command again
+    read-trace try --against 1                the program as it was in attempt 1 and as it is now, in turns
+    read-trace try --log                      all attempts
+
+A step is what ends with step() of the program's profiler or its optimizer, a marked range, the next batch of its DataLoader, or a
+turn of a loop; what was taken is said. The program is ended when enough is recorded, as by sys.exit(). Its own profiler records
+nothing meanwhile. All is kept in .read-trace/: traces, numbers, the program's own files, what git calls changed.
+Exit code: 0; of --against 0 better, 1 worse, 3 inconclusive; 2 where too few steps were seen; else the program's own.
+"""
+FOLDER = Path(".read-trace")
+RUN = Path(__file__).parents[1] / "recording" / "tried_program.py"
+RUNS = 3  # processes of each side, in turns
+BETTER, WORSE, INCONCLUSIVE = 0, 1, 3
+EXAMPLE = "name one: train.py, -m package.train, pytest test_x.py::test_y, torchrun --nproc_per_node 2 train.py"
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.description = TRY
+    parser.usage = "read-trace try [FLAGS] [PROGRAM [ITS ARGUMENTS]]"
+    parser.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as with python -m")
+    where = "a step is a call of this function (step, Trainer.step, train:step), or a turn of the loop at FILE.py:LINE"
+    parser.add_argument("--step", metavar="WHERE", help=where)
+    against = "run the program as it was in attempt N and as it is now in turns, and compare"
+    parser.add_argument("--against", type=at_least_one, metavar="N", help=against)
+    parser.add_argument("--keep-running", action="store_true", help="let the program run on when enough is recorded")
+    parser.add_argument("--log", action="store_true", help="list all attempts, and what each brought")
+    parser.add_argument("--json", action="store_true", help="for programs: stable field names, null for unknown")
+
+
+def run(args: argparse.Namespace) -> tuple[str, int]:
+    """Return what is printed, and the exit code. Raises TraceError, LookupError, NotWrittenError."""
+    attempts = _attempts()
+    if args.log:
+        return _written(args.json, attempts, outcomes(attempts)), 0
+    command, step = tuple([*(["-m"] if args.module else []), *args.program]), args.step
+    if not command and not attempts:
+        raise LookupError(f"no program to try, and none was tried here before: {EXAMPLE}")
+    if not command:
+        command, step = attempts[-1].command, step or attempts[-1].asked
+    kind = _kind(command)
+    before = next((one for one in reversed(attempts) if one.program == kind.program), None)
+    if args.against is not None:
+        before = next((one for one in attempts if one.number == args.against), None)
+        if before is None:
+            there = ", ".join(str(one.number) for one in attempts) or "none"
+            raise LookupError(f"no attempt {args.against} in {FOLDER}/: there are {there}")
+    with _new_folder() as folder:
+        others = Others()
+        settings = Settings([], str(folder), step, keep_running=args.keep_running)
+        code, runs, has = _recorded(kind, settings)
+        if code and not (runs and all(one.is_done for one in runs)):
+            return "", code
+        _check(runs, command, step)
+        begun = Begun(attempts[-1].number + 1 if attempts else 1, command, kind.program, step, has, others.busy())
+        lines, attempt = _kept(folder, runs, begun)
+    in_turns = RUNS if args.against is not None else 0
+    brought = None
+    if before is not None:
+        brought = _in_turns(before, attempt) if in_turns else outcome(before, attempt)
+    code = 0
+    if in_turns and brought is not None:
+        code = INCONCLUSIVE if not brought.is_clear else BETTER if brought.saved > 0 else WORSE
+    if args.json:
+        return _written(True, [attempt], [brought] if brought is not None else []), code
+    text = attempt_lines(attempt) + lines + [f"all of it: read-trace {FOLDER / attempt.name}"]
+    if brought is not None and before is not None:
+        text += outcome_lines(brought, before, in_turns)
+    return "".join(f"{printable(line, LONGEST_LINE)}\n" for line in text), code
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """What is known of an attempt beside its runs, as Attempt has it."""
+
+    number: int
+    command: tuple[str, ...]
+    program: str
+    asked: str | None
+    has: int | None
+    busy: str
+
+
+def _written(as_json: bool, attempts: Sequence[Attempt], found: Sequence[Outcome]) -> str:
+    from trace_reader.write import OUTPUTS
+
+    def values() -> dict[str, object]:
+        return {"attempts": in_json("values", attempts)(), "outcomes": in_json("values", found)()}
+
+    return (OUTPUTS["json"] if as_json else TEXT).write(Answer(lambda: log_report(attempts, found, Style()), values))
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """How a program is run: its kind and its words (as Settings has them), and torchrun's own words before it."""
+
+    words: list[str]
+    torchrun: list[str] | None = None
+
+    @property
+    def program(self) -> str:
+        """Which program it is, whatever its arguments."""
+        return " ".join(self.words[:2])
+
+
+def _kind(command: Sequence[str]) -> Kind:
+    """Return how to run a command. Raises LookupError: it is none that can be tried."""
+    first, *rest = command
+    if Path(first).name in ("python", "python3") and rest:
+        return _kind(rest)
+    if first == "-m" and rest:
+        return Kind(["module", *rest]) if rest[0] != "pytest" else Kind(["pytest", *rest[1:]])
+    if first == "pytest":
+        return Kind(["pytest", *rest])
+    if first == "torchrun":
+        try:
+            from trace_reader.recording.job_command import split_torchrun
+
+            own, is_module, program = split_torchrun(rest)
+        except ImportError:
+            raise LookupError("torchrun needs torch, which is not installed beside read-trace") from None
+        except ValueError as error:
+            raise LookupError(str(error)) from None
+        return Kind(["module" if is_module else "script", *program], own)
+    if first.endswith(".py"):
+        if not Path(first).is_file():
+            raise LookupError(f"no program is called {first!r}")
+        return Kind(["script", first, *rest])
+    raise LookupError(f"{first!r} is no Python program: {EXAMPLE}")
+
+
+@contextlib.contextmanager
+def _new_folder() -> Iterator[Path]:
+    """Give a folder inside FOLDER for a run, which is gone at the end if it was not kept. Raises NotWrittenError."""
+    try:
+        FOLDER.mkdir(exist_ok=True)
+        write_file(FOLDER / ".gitignore", b"*\n")
+        folder = Path(tempfile.mkdtemp(prefix=".running-", dir=FOLDER))
+    except OSError as error:
+        raise NotWrittenError(f"{FOLDER}: {error.strerror}") from None
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _started(kind: Kind, settings: Settings) -> int:
+    """Run the program to its end; its exit code. What it prints is its own."""
+    settings = settings._replace(command=kind.words, folder=str(Path(settings.folder).absolute()))
+    env = {**os.environ, SETTINGS: json.dumps(settings._asdict()), "KINETO_LOG_LEVEL": os.environ.get("KINETO_LOG_LEVEL", "6")}
+    launcher = [] if kind.torchrun is None else ["-m", "torch.distributed.run", *kind.torchrun]
+    sys.stdout.flush()
+    process = subprocess.Popen([sys.executable, *launcher, str(RUN)], env=env)
+    try:
+        return process.wait()
+    except BaseException:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(10)  # Ctrl-C is the program's, too
+        process.kill()
+        raise
+
+
+def _recorded(kind: Kind, settings: Settings) -> tuple[int, list[TriedRun], int | None]:
+    """Run the program, once more where it has few steps; its exit code, its runs, and how many steps it has, if these are few."""
+    code, runs = _started(kind, settings), _runs(Path(settings.folder))
+    if code or not runs or runs[0].is_done or (has := min(one.seen for one in runs)) < FEWEST_OF_A_PROGRAM:
+        return code, runs, None
+    say_note(f"the program has {has} steps: once more, and fewer are timed")
+    code = _started(kind, settings._replace(has=has, is_quiet=True))
+    return code, _runs(Path(settings.folder)), has
+
+
+def _runs(folder: Path) -> list[TriedRun]:
+    return [TriedRun(**json.loads(path.read_text())) for path in sorted(folder.glob("run*.json"))]
+
+
+def _check(runs: Sequence[TriedRun], command: Sequence[str], asked: str | None) -> None:
+    """Raises LookupError where a run has told too little."""
+    if not runs:
+        raise LookupError(f"{' '.join(command)}: it ended in a way that left nothing to read (os._exit, or another program)")
+    if not runs[0].torch:
+        raise LookupError(f"{' '.join(command)}: it does not import torch; a step of it cannot be recorded")
+    if not runs[0].step:
+        said = "; its functions: " + ", ".join(runs[0].functions[:5]) if runs[0].functions else ""
+        why = "nothing that ends one came often enough. Say what it is: --step FUNCTION, or --step FILE.py:LINE of a loop"
+        if asked is not None:
+            why = f"no function called {asked} was entered, and no loop there turned"
+        raise LookupError(f"{' '.join(command)}: no step was found: {why}{said}")
+    if not all(one.is_done for one in runs):
+        raise LookupError(
+            f"{' '.join(command)}: it ended after {runs[0].seen} steps ({runs[0].step}); {FEWEST_OF_A_PROGRAM} are needed, to "
+            "warm up, to time and to record: let it run longer, or say what a step is: --step"
+        )
+
+
+def _read(folder: Path, runs: Sequence[TriedRun], begun: Begun) -> tuple[list[str], Attempt]:
+    """Return what a report says of a run in some lines, and the attempt that is kept."""
+    slowest = max(runs, key=lambda one: sorted(one.times_us)[len(one.times_us) // 2])
+    first = runs[0]
+    traces = sorted(str(path) for path in folder.glob("trace*.json") if "_stacks" not in path.name)
+    if len(traces) > 1:
+        from trace_reader.commands.read_job import play_job
+        from trace_reader.report.job_report import found_in, job_report
+
+        job = play_job(traces)[0]
+        lines = TEXT.write(Answer(lambda: job_report(job, Style()), in_json("job_json", job))).splitlines()
+        advice = advice_of(found_in(job))
+    else:
+        from trace_reader.reading import examine_file
+        from trace_reader.report.brief_report import brief_lines, changes
+
+        facts = examine_file(traces[0]).facts
+        lines = [line for line in brief_lines(facts) if not line.startswith(("trace:", "device:", "plain step:", "stacks:"))]
+        advice = advice_of(changes(facts))
+    return lines, Attempt(
+        number=begun.number,
+        made=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        command=begun.command,
+        program=begun.program,
+        asked=begun.asked,
+        step=first.step,
+        times_us=tuple(slowest.times_us),
+        steps=slowest.steps,
+        recorded=first.recorded,
+        has=begun.has,
+        ranks=len(runs),
+        device=first.device,
+        torch=first.torch,
+        python=first.python,
+        threads=first.threads,
+        busy=begun.busy,
+        commit=_git("rev-parse", "HEAD").strip(),
+        advice=advice,
+    )
+
+
+def _kept(folder: Path, runs: Sequence[TriedRun], begun: Begun) -> tuple[list[str], Attempt]:
+    """As `_read`; the folder is that of the attempt then. Raises NotWrittenError, and keeps nothing where reading fails."""
+    target = FOLDER / f"{begun.number:03}"
+    try:
+        folder.rename(target)
+        try:
+            lines, attempt = _read(target, runs, begun)
+            if attempt.commit:
+                write_file(target / "changes.diff", _git("diff", "HEAD").encode())
+            write_file(target / "attempt.json", msgspec.json.format(msgspec.json.encode(attempt), indent=1) + b"\n")
+        except BaseException:
+            shutil.rmtree(target, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise NotWrittenError(f"{target}: {error.strerror}") from None
+    return lines, attempt
+
+
+def _git(*words: str) -> str:
+    """Return what git says; nothing where it is not there, or the folder is none of its."""
+    try:
+        return subprocess.run(["git", *words], capture_output=True, text=True, check=True, errors="replace").stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def _attempts() -> list[Attempt]:
+    """Return the attempts of this folder, in their order. Raises TraceError."""
+    found = []
+    for path in FOLDER.glob("[0-9]*/attempt.json"):
+        try:
+            found.append(msgspec.json.decode(path.read_bytes(), type=Attempt))
+        except (OSError, msgspec.MsgspecError) as error:
+            raise TraceError(f"{path}: {error}") from None
+    return sorted(found, key=lambda one: one.number)
+
+
+def _in_turns(before: Attempt, after: Attempt) -> Outcome:
+    """Return what is saved, by RUNS processes of each of the two, in turns. Raises LookupError."""
+    times_us: dict[str, list[float]] = {before.name: [], after.name: []}
+    order = [name for turn in range(RUNS) for name in ((before.name, after.name), (after.name, before.name))[turn % 2]]
+    for turn, name in enumerate(order, 1):
+        source = str((FOLDER / name).absolute())
+        with _new_folder() as folder:
+            one = before if name == before.name else after
+            told = Settings([], str(folder), one.asked, only_timed=True, has=one.has, is_quiet=True, source=source)
+            code, runs, _ = _recorded(_kind(one.command), told)
+            if code or not runs or not all(one.is_done for one in runs):
+                raise LookupError(
+                    f"the program of attempt {name} ended with exit code {code} before enough of its steps were timed"
+                )
+            took_us = max(sorted(one.times_us)[len(one.times_us) // 2] for one in runs)
+        times_us[name].append(took_us)
+        say_note(f"{turn} of {len(order)}: {name}: {us(took_us)}")
+    old, new = (msgspec.structs.replace(one, times_us=tuple(times_us[one.name])) for one in (before, after))
+    return outcome(old, new, ratio_of_medians(list(old.times_us), list(new.times_us)))

@@ -1,0 +1,124 @@
+"""Times and records the steps of a program that runs: `ended` is called where one ends, and the next begins."""
+
+from collections.abc import Callable
+import math
+from pathlib import Path
+import time
+from typing import Any
+
+from trace_reader.names.file_names import STACKS_NAME
+from trace_reader.recording.handler import synchronize, write_trace
+from trace_reader.recording.header import Stopwatch, plain_step_us
+from trace_reader.units import us
+
+FEWEST_TO_WARM, MOST_TO_WARM, MOST_WARMING_S = 5, 40, 60.0
+ALIKE, LAST = 1.25, 3  # warm: the last ones take as long as each other, up to this factor
+STRETCHES, FEWEST, MOST, STRETCH_S = 5, 3, 200, 0.2  # of steps without the profiler: how many each, to take so long
+OF_A_RANK = 8, 4  # steps to warm up, and of a stretch: all ranks of a job must end in the same step
+RECORDED, WITH_STACKS = 3, 2  # steps, each after one in which the profiler warms up
+FEWEST_OF_A_PROGRAM = 2 + FEWEST_TO_WARM + STRETCHES * FEWEST + 2 + RECORDED + WITH_STACKS  # with two by which they are found
+
+
+class StepRecorder:
+    """Warms up, times steps without the profiler in STRETCHES, records RECORDED with shapes into `folder`/trace.json (of a job
+    trace_rank0.json), and WITH_STACKS with stacks beside it, on a GPU with its memory; `is_done` then. `only_timed`: records
+    nothing. `has`: how many steps there are, where they are few. `say` is told what it does.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        rank: int | None = None,
+        only_timed: bool = False,
+        has: int | None = None,
+        say: Callable[[str], object] = lambda text: None,
+    ):
+        self.folder, self.rank, self.only_timed, self.has, self._say = folder, rank, only_timed, has, say
+        self.trace = folder / f"trace{'' if rank is None else f'_rank{rank}'}.json"
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin anew: what was taken for a step was none."""
+        self.times_us: list[float] = []  # of a step without the profiler, one for each stretch
+        self.steps = 0  # that were timed
+        self.recorded = 0
+        self.is_done = False
+        self._ended_s: list[float] = []
+        self._length = self._left = 0
+        self._watch: Stopwatch | None = None
+        self._profiler: Any = None
+        self._now: Callable[[], None] = self._warm
+
+    def ended(self) -> None:
+        """A step has ended."""
+        self._now()
+
+    def abandon(self) -> None:
+        """The program has ended, in the middle of a recording or not."""
+        if self._profiler is not None:
+            self._profiler.stop()
+            self._profiler = None
+
+    def _warm(self) -> None:
+        self._ended_s.append(time.perf_counter())
+        took_s = [b - a for a, b in zip(self._ended_s, self._ended_s[1:], strict=False)]
+        if not self._is_warm(took_s):
+            return
+        length = min(MOST, max(FEWEST, math.ceil(STRETCH_S / max(min(took_s[-LAST:]), 1e-6))))
+        if self.has is not None:
+            length = min(length, (self.has - FEWEST_OF_A_PROGRAM) // STRETCHES + FEWEST)
+        self._length = self._left = length if self.rank is None else OF_A_RANK[1]
+        recorded = "" if self.only_timed else f", then {RECORDED} and {WITH_STACKS} recorded"
+        self._say(f"{us(min(took_s[-LAST:]) * 1e6)} or more each: {STRETCHES * self._length} are timed{recorded}")
+        self._watch, self._now = Stopwatch(synchronize), self._time
+
+    def _is_warm(self, took_s: list[float]) -> bool:
+        if self.rank is not None:
+            return len(took_s) >= OF_A_RANK[0]
+        last_s = took_s[-LAST:]
+        if len(took_s) < FEWEST_TO_WARM or self.has is not None:
+            return len(took_s) >= FEWEST_TO_WARM
+        return max(last_s) <= ALIKE * min(last_s) or len(took_s) >= MOST_TO_WARM or sum(took_s) >= MOST_WARMING_S
+
+    def _time(self) -> None:
+        assert self._watch is not None
+        self._left -= 1
+        if self._left:
+            return
+        self.times_us.append(self._watch.step_us(self._length))
+        self.steps += self._length
+        if len(self.times_us) < STRETCHES:
+            self._watch, self._left = Stopwatch(synchronize), self._length
+        elif self.only_timed:
+            self.is_done = True
+        else:
+            self._start(RECORDED, self.trace, record_shapes=True)
+
+    def _start(self, steps: int, path: Path, **options: Any) -> None:
+        from torch.profiler import schedule
+        from torch.profiler.profiler import profile  # not the one that a program that is tried sees
+
+        def written(profiler: Any) -> None:
+            write_trace(profiler, path, plain_step_us(self.times_us, self.steps))
+
+        self._profiler = profile(
+            schedule=schedule(wait=0, warmup=1, active=steps, repeat=1), on_trace_ready=written, acc_events=True, **options
+        )
+        self._profiler.start()
+        self._left, self._now = 1 + steps, self._record
+
+    def _record(self) -> None:
+        self._profiler.step()
+        self._left -= 1
+        if self._left:
+            return
+        self._profiler.stop()
+        self._profiler = None
+        if self.recorded:
+            self.is_done = True
+            return
+        self.recorded = RECORDED
+        import torch
+
+        stacks = self.trace.with_name(f"{self.trace.stem}{STACKS_NAME}.json")
+        self._start(WITH_STACKS, stacks, record_shapes=True, with_stack=True, profile_memory=torch.cuda.is_available())

@@ -1,0 +1,235 @@
+"""Runs a program as it is, and times and records its steps: what `read-trace try` starts in a process of its own, of a job in one
+for each rank. What it is to do stands in the environment (SETTINGS), as JSON.
+"""
+
+import contextlib
+import importlib.metadata
+import json
+import os
+from pathlib import Path
+import platform
+import runpy
+import sys
+import threading
+import traceback
+import types
+from typing import Any
+
+if __name__ == "__main__":  # as a script its folder stands first: the program's own goes there
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from trace_reader.recording.found_step import FoundStep, is_own
+from trace_reader.recording.handler import rank_of_job
+from trace_reader.recording.saved_source import SavedSource, save_source
+from trace_reader.recording.step_recorder import StepRecorder
+from trace_reader.recording.tried_run import SETTINGS, Settings, TriedRun
+from trace_reader.system.files import write_file
+
+LONGEST_S = 20.0  # that a program that was ended may take to end
+OFTEN_ENOUGH = 3  # times that it is told to
+
+
+class EnoughError(SystemExit):
+    """All that is needed is recorded: the program ends, as by sys.exit(0)."""
+
+
+class Tried:
+    """A program that is tried: its steps are found, timed and recorded, and it is ended then."""
+
+    def __init__(self, told: Settings):
+        self.told, self.rank = told, rank_of_job()
+        self.is_quiet = bool(self.rank) or told.is_quiet
+        say = _no_word if self.is_quiet else _say
+        self.recorder = StepRecorder(Path(told.folder), self.rank, told.only_timed, told.has, say)
+        self.step, self.seen, self.endings = "", 0, 0
+
+    def ended(self, words: str | None) -> None:
+        """A step has ended; `words`: what it is, where that is new."""
+        if words is not None:
+            if self.step:
+                self.recorder.abandon()
+                self.recorder.begin()
+            self.step, self.seen = words, 0
+            if not self.is_quiet:
+                _say(f"a step is {words}")
+        self.seen += 1
+        if not self.recorder.is_done:
+            self.recorder.ended()
+        if self.recorder.is_done:
+            self._enough()
+
+    def _enough(self) -> None:
+        if self.told.keep_running:
+            found.stop()
+            return
+        self.endings += 1
+        if self.endings == 1:
+            threading.Thread(target=_end_at_last, daemon=True).start()
+        if self.endings > OFTEN_ENOUGH:  # whatever catches it
+            _write(self)
+            os._exit(0)
+        raise EnoughError(0)
+
+
+def _end_at_last() -> None:
+    """End the process, though threads of the program's go on."""
+    threading.Event().wait(LONGEST_S)
+    os._exit(0)
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        print(f"read-trace: {text}", file=sys.stderr, flush=True)
+
+
+def _no_word(text: str) -> None:
+    pass
+
+
+def _write(tried: Tried) -> None:
+    """Write what is known of the run beside its trace; of a job, of each rank."""
+    recorder = tried.recorder
+    torch = sys.modules.get("torch")
+    run = TriedRun(
+        step=tried.step,
+        seen=tried.seen,
+        is_done=recorder.is_done,
+        times_us=recorder.times_us,
+        steps=recorder.steps,
+        recorded=0 if tried.told.only_timed else recorder.recorded,
+        functions=sorted(found.functions, key=lambda name: -found.functions[name])[:10],
+        python=platform.python_version(),
+        torch=str(torch.__version__) if torch is not None and hasattr(torch, "__version__") else "",
+        device=_device(torch),
+        threads=torch.get_num_threads() if torch is not None and hasattr(torch, "get_num_threads") else 0,
+        packages=_packages() if not tried.rank else {},
+    )
+    if not tried.rank and not tried.told.only_timed:
+        save_source(Path(tried.told.folder))
+    name = f"run{'' if tried.rank is None else f'_rank{tried.rank}'}.json"
+    write_file(Path(tried.told.folder) / name, json.dumps(run._asdict(), indent=1).encode())
+
+
+def _device(torch: Any) -> str:
+    if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return f"CPU ({platform.machine()})"
+    return str(torch.cuda.get_device_name())
+
+
+def _packages() -> dict[str, str]:
+    names = {one.metadata["Name"]: one.version for one in importlib.metadata.distributions() if one.metadata["Name"]}
+    return dict(sorted(names.items(), key=lambda item: item[0].lower()))
+
+
+def _quiet_profiler(torch: Any) -> type:
+    """Return a class for the program's own profiler, which records nothing: two cannot record at once."""
+    from torch.autograd.profiler_util import EventList
+    from torch.profiler.profiler import ProfilerAction, profile
+
+    class Quiet(profile):
+        def __init__(self, *args: Any, **options: Any):
+            super().__init__(schedule=lambda number: ProfilerAction.NONE)
+            self.record_steps = False
+
+        def events(self) -> Any:
+            return EventList([])
+
+        def key_averages(self, *args: Any, **options: Any) -> Any:
+            return EventList([])
+
+        def export_chrome_trace(self, *args: Any, **options: Any) -> None:
+            pass
+
+        export_stacks = export_memory_timeline = export_chrome_trace
+
+    return Quiet
+
+
+def _script(path: str, arguments: list[str], source: SavedSource | None) -> None:
+    file = Path(path)
+    sys.argv, sys.path[0] = [path, *arguments], str(file.resolve().parent)
+    text = (source.text_of(str(file.resolve())) if source else None) or file.read_bytes()
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__file__=path, __spec__=None, __builtins__=__builtins__)
+    sys.modules["__main__"] = main
+    exec(compile(text, str(file.resolve()), "exec"), main.__dict__)
+
+
+def _module(name: str, arguments: list[str]) -> None:
+    sys.argv, sys.path[0] = [name, *arguments], os.getcwd()
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _test(arguments: list[str], tried: Tried) -> None:
+    """Run one test, again and again: a step is a call of it."""
+    import pytest
+
+    class Again:
+        @pytest.hookimpl(trylast=True)
+        def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+            if len(items) > 1:
+                raise pytest.UsageError(f"try takes one test, and these are {len(items)}: name it, as {items[0].nodeid}")
+
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_pyfunc_call(self, pyfuncitem: Any) -> bool:
+            names = pyfuncitem._fixtureinfo.argnames
+            tried.ended(f"a call of the test {pyfuncitem.name}")
+            while not tried.recorder.is_done:
+                pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+                with contextlib.suppress(EnoughError):
+                    tried.ended(None)
+            return True
+
+    sys.path[0] = os.getcwd()
+    alone = ["-n0"] if importlib.util.find_spec("xdist") else []
+    sys.exit(pytest.main([*arguments, *alone, "-p", "no:cacheprovider"], plugins=[Again()]))
+
+
+def _run(tried: Tried) -> None:
+    told = tried.told
+    source = SavedSource(Path(told.source)) if told.source else None
+    if source is not None:
+        source.install()
+    kind, what, *arguments = told.command
+    if kind == "pytest":
+        _test([what, *arguments] if what else arguments, tried)
+        return
+    found.watch()
+    (_module if kind == "module" else lambda name, rest: _script(name, rest, source))(what, arguments)
+
+
+def main() -> int:
+    """Run the program; its own exit code, or 0 where it was ended. What fails in it is told as Python tells it."""
+    tried = Tried(Settings(**json.loads(os.environ[SETTINGS])))
+    global found
+    found = FoundStep(tried.ended, tried.told.step, _on_torch)
+    code = 0
+    try:
+        _run(tried)
+    except EnoughError:
+        pass
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)
+    except BaseException as error:
+        found.stop()
+        shown = error.__traceback__
+        while shown is not None and not is_own(shown.tb_frame.f_code.co_filename):
+            shown = shown.tb_next
+        traceback.print_exception(type(error), error, shown or error.__traceback__)
+        return 130 if isinstance(error, KeyboardInterrupt) else 1
+    finally:
+        found.stop()
+        tried.recorder.abandon()
+    _write(tried)
+    return code
+
+
+def _on_torch(torch: Any) -> None:
+    torch.profiler.profile = _quiet_profiler(torch)
+
+
+found: FoundStep
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""An attempt at a program: its step, what is advised, and what it brought beside the one before; the table of all of them."""
+
+from collections.abc import Sequence
+
+import msgspec
+from trace_reader.analysis.runs.attempts import NOT_TOLD, Attempt, Outcome
+from trace_reader.analysis.runs.gate import ONE_RUN
+from trace_reader.report.document import Column, Document, Style, Table
+from trace_reader.units import about, count, us
+
+
+def attempt_lines(attempt: Attempt) -> list[str]:
+    """Return what was run, what a step is and takes, and on what."""
+    ranks = f" on each of {attempt.ranks} ranks, the slowest told" if attempt.ranks > 1 else ""
+    low, high = us(min(attempt.times_us)), us(max(attempt.times_us))
+    spread = f"{low} to {high}; {attempt.steps} steps in {count(len(attempt.times_us), 'stretch', 'stretches')}"
+    busy = f"busy beside it: {attempt.busy}" if attempt.busy else "nothing else was busy"
+    return [
+        f"attempt {attempt.name}: {' '.join(attempt.command)}",
+        f"a step: {attempt.step}{ranks}",
+        f"without the profiler: {us(attempt.step_us)} ({spread})",
+        f"on: {attempt.device}, torch {attempt.torch}, {count(attempt.threads, 'thread')}; {busy}",
+    ]
+
+
+def outcome_lines(outcome: Outcome, before: Attempt, in_turns: int = 0) -> list[str]:
+    """Return what an attempt brought, and whether that is what was promised. `in_turns`: how many processes of each ran."""
+    names = f"{outcome.before:03} -> {outcome.after:03}"
+    how = f", {in_turns} processes of each, in turns" if in_turns else ""
+    steps = f"{names}: {us(outcome.before_us)} -> {us(outcome.after_us)}"
+    if not outcome.is_clear:
+        lines = [f"{steps}: no difference beyond the spread ({_range(outcome.low, outcome.high)}){how}"]
+    else:
+        word = "less" if outcome.saved > 0 else "more"
+        lines = [f"{steps}, {about(abs(outcome.saved))} {word} ({_range(outcome.low, outcome.high)}{how})"]
+    if not in_turns and abs(outcome.saved) < ONE_RUN:
+        lines.append(f"two processes may differ by so much: --against {outcome.before} runs both in turns")
+    named = [(number, before.advice[number - 1]) for number in outcome.done]
+    if named:
+        what = ", ".join(f"#{number} {one.slug}" for number, one in named)
+        lines.append(f"no longer shown: {what}")
+    if outcome.kept != NOT_TOLD and outcome.promised_low is not None and outcome.promised_high is not None:
+        together = "together at most" if len(named) > 1 else "promised"
+        lines.append(f"{together} {_range(outcome.promised_low, outcome.promised_high)}: {outcome.kept}")
+    return lines
+
+
+def log_report(attempts: Sequence[Attempt], outcomes: Sequence[Outcome], style: Style) -> Document:
+    """Return all attempts, a row for each, with what each brought beside the one before it of the same program."""
+    out = Document(style)
+    out.title(count(len(attempts), "attempt"))
+    found = {one.after: one for one in outcomes}
+    out.rows(LOG, [AttemptRow(one, found.get(one.number)) for one in attempts])
+    return out
+
+
+class AttemptRow(msgspec.Struct, frozen=True):
+    """An attempt, and what it brought; None where there is none before it."""
+
+    attempt: Attempt
+    outcome: Outcome | None
+
+
+def _range(low: float, high: float) -> str:
+    """Return "47% to 50%", of which what is below 0 is longer."""
+    if high < 0:
+        low, high = -high, -low
+    return f"{about(low)} to {about(high)}"
+
+
+def _brought(row: AttemptRow) -> str:
+    return "-" if row.outcome is None else _range(row.outcome.low, row.outcome.high) if row.outcome.is_clear else "no difference"
+
+
+def _promised(row: AttemptRow) -> str:
+    found = row.outcome
+    if found is None or found.promised_low is None or found.promised_high is None:
+        return "-"
+    return f"{_range(found.promised_low, found.promised_high)}: {found.kept}"
+
+
+LOG = Table(
+    key="attempts",
+    title="",
+    rows=lambda rows: rows,
+    columns=(
+        Column("attempt", lambda row, view: row.attempt.name),
+        Column("step", lambda row, view: us(row.attempt.step_us)),
+        Column("spread", lambda row, view: f"{us(min(row.attempt.times_us))} to {us(max(row.attempt.times_us))}"),
+        Column("saved", lambda row, view: _brought(row)),
+        Column("promised", lambda row, view: _promised(row)),
+        Column("command", lambda row, view: " ".join(row.attempt.command)),
+    ),
+    every=lambda rows: True,
+)

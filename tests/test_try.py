@@ -1,0 +1,276 @@
+"""`read-trace try`: programs with torch, run as they are, changed, and run again."""
+
+import itertools
+import json
+
+import pytest
+import torch
+from torch.profiler import record_function
+from torch.utils.data import DataLoader, TensorDataset
+from trace_reader import cli, read
+from trace_reader.analysis.runs.attempts import Advice, Attempt, outcome, outcomes
+from trace_reader.commands import try_program
+from trace_reader.recording import found_step, step_recorder
+from trace_reader.recording.found_step import FoundStep
+from trace_reader.report.attempt_report import outcome_lines
+
+TRAIN = """\
+import sys
+import torch
+from layers import model
+
+own = model()
+optimizer = torch.optim.SGD(own.parameters(), lr=0.01)
+for k in range(int(sys.argv[1])):
+    own(torch.ones(8, 64)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print("done", k + 1)
+"""
+LAYERS = "import torch\n\n\ndef model():\n    return torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range({})])\n"
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """A folder with a program that trains, in which commands run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "layers.py").write_text(LAYERS.format(8))
+    return tmp_path
+
+
+def tried(capfd, *words):
+    return cli.main(["try", *words]), *capfd.readouterr()
+
+
+def test_a_program_is_tried_changed_and_tried_again(program, capfd, monkeypatch):
+    code, out, err = tried(capfd, "train.py", "100000")
+    assert code == 0 and "done" not in out  # it was ended
+    lines = out.splitlines()
+    assert lines[:2] == ["attempt 001: train.py 100000", "a step: step() of its optimizer (SGD)"]
+    assert lines[2].startswith("without the profiler: ") and lines[2].endswith(" steps in 5 stretches)")
+    assert lines[-1] == "all of it: read-trace .read-trace/001"
+    assert err.splitlines()[0] == "read-trace: a step is step() of its optimizer (SGD)"
+    names = ["attempt.json", "run.json", "source", "trace.json", "trace_stacks.json"]
+    assert sorted(path.name for path in (program / ".read-trace" / "001").iterdir()) == names
+    assert sorted(path.name for path in program.iterdir() if path.name != "__pycache__") == [
+        ".read-trace",
+        "layers.py",
+        "train.py",
+    ]
+    facts = read(str(program / ".read-trace" / "001" / "trace.json"))
+    assert len(facts.steps) == 3 and facts.plain.how == "measured"
+
+    (program / "layers.py").write_text(LAYERS.format(1))
+    monkeypatch.setattr(try_program, "RUNS", 1)
+    code, out, err = tried(capfd, "--against", "1")
+    assert code == 0
+    assert "\n001 -> 002: " in out and "1 processes of each, in turns)" in out
+    assert [line[:17] for line in err.splitlines()[-2:]] == ["note: 1 of 2: 001", "note: 2 of 2: 002"]
+    code, out, err = tried(capfd, "--log", "--json")
+    told = json.loads(out)
+    assert [one["command"] for one in told["attempts"]] == [["train.py", "100000"]] * 2
+    assert told["outcomes"][0]["saved"] > 0.3  # an eighth of the layers
+
+
+def test_a_program_with_few_steps_is_run_once_more_and_one_with_too_few_is_told(program, capfd):
+    code, out, err = tried(capfd, "train.py", "60")
+    assert code == 0 and out.count("done 60") == 1 and "\nnote: the program has 58 steps: once more, and fewer are timed\n" in err
+    assert "; 40 steps in 5 stretches)" in out
+    code, out, err = tried(capfd, "train.py", "20")
+    assert (code, out) == (2, "done 20\n")
+    assert err.splitlines()[-1] == (
+        "error: train.py 20: it ended after 18 steps (step() of its optimizer (SGD)); 29 are needed, to warm up, to time and to "
+        "record: let it run longer, or say what a step is: --step"
+    )
+
+
+def test_what_fails_in_the_program_is_its_own(program, capfd):
+    (program / "fails.py").write_text("import torch\n\n\ndef f(k):\n    if k == 5:\n        raise ValueError('no more')\n\n\n"
+                                      "for k in range(9):\n    f(k)\n    torch.ones(3)\n")  # fmt: skip
+    code, out, err = tried(capfd, "fails.py")
+    assert (code, out) == (1, "")
+    path = program / "fails.py"
+    assert err == (
+        f'Traceback (most recent call last):\n  File "{path}", line 10, in <module>\n    f(k)\n  File "{path}", line 6, in f\n'
+        "    raise ValueError('no more')\nValueError: no more\n"
+    )
+    assert [path.name for path in (program / ".read-trace").iterdir()] == [".gitignore"]
+    (program / "ends.py").write_text("import sys, torch\nsys.exit('not today')\n")
+    assert tried(capfd, "ends.py") == (1, "", "not today\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "no program to try, and none was tried here before: " + try_program.EXAMPLE),
+        (("nothing.py",), "no program is called 'nothing.py'"),
+        (("ls", "-la"), "'ls' is no Python program: " + try_program.EXAMPLE),
+        (("--against", "3", "train.py"), "no attempt 3 in .read-trace/: there are none"),
+        (("bare.py",), "bare.py: it does not import torch; a step of it cannot be recorded"),
+        (("--step", "fit", "once.py"), "once.py: no step was found: no function called fit was entered, and no loop there "
+         "turned; its functions: main of once.py"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_tried_is_told(program, capfd, words, said):
+    (program / "bare.py").write_text("for k in range(99):\n    a = k\n    b = a\n")
+    (program / "once.py").write_text("import torch\n\n\ndef main():\n    torch.ones(3)\n\n\nmain()\n")
+    code, out, err = tried(capfd, *words)
+    assert (code, out, err) == (2, "", f"error: {said}\n")
+
+
+def test_a_test_of_pytest_is_called_again_and_again(program, capfd):
+    (program / "test_it.py").write_text(
+        "import pytest, torch\nfrom layers import model\n\n\n@pytest.fixture\ndef own():\n    return model()\n\n\n"
+        "def test_y(own):\n    assert own(torch.ones(4, 64)).shape == (4, 64)\n\n\ndef test_z():\n    pass\n"
+    )
+    code, out, err = tried(capfd, "pytest", "test_it.py::test_y", "-q")
+    assert code == 0 and "\na step: a call of the test test_y\n" in out and "1 passed" in out
+    code, out, err = tried(capfd, "pytest", "test_it.py", "-q")
+    assert code == 4 and "ERROR: try takes one test, and these are 2: name it, as test_it.py::test_y" in out + err
+
+
+def test_the_ranks_of_a_job_are_each_recorded(program, capfd):
+    job = TRAIN.replace("own = model()", "torch.distributed.init_process_group('gloo')\n"
+                        "own = torch.nn.parallel.DistributedDataParallel(model())")  # fmt: skip
+    (program / "job.py").write_text(job)
+    code, out, err = tried(capfd, "torchrun", "--standalone", "--nproc_per_node", "2", "job.py", "5000")
+    assert code == 0, err
+    assert "\na step: step() of its optimizer (SGD) on each of 2 ranks, the slowest told\n" in out
+    assert "\n2 ranks of one job: .read-trace/001/trace_rank*.json\n" in out
+    assert out.splitlines()[2].endswith("; 20 steps in 5 stretches)")
+
+
+# --- What ends a step
+
+
+@pytest.fixture
+def steps(tmp_path, monkeypatch):
+    """Runs a program of these lines with torch; returns what its steps are said to be."""
+    monkeypatch.setattr(found_step, "SETTLED_S", 0.0)
+
+    def run(*lines):
+        told = []
+        found = FoundStep(lambda words: told.append(words) if words else None)
+        begun = {"torch": torch, "DataLoader": DataLoader, "record_function": record_function, "TensorDataset": TensorDataset,
+                 "w": torch.ones(3, requires_grad=True)}  # fmt: skip
+        text = "\n".join(lines)
+        code = compile(text, str(tmp_path / "train.py"), "exec")
+        found.watch()
+        found._look_at_torch()
+        try:
+            exec(code, begun)
+        finally:
+            found.stop()
+        return told
+
+    return run
+
+
+FIT = ["  w.sum().backward()", "  o.step()"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["o = torch.optim.SGD([w], 0.1)", "for k in range(9):", *FIT], ["step() of its optimizer (SGD)"]),
+        # Two optimizers: the first that steps often enough.
+        (["o, p = (torch.optim.SGD([w], 0.1) for _ in 'ab')", "for k in range(9):", *FIT, "  p.step()"],
+         ["step() of its optimizer (SGD)"]),
+        # Of several backward passes before a step the optimizer's, however often the loader was asked.
+        (["o = torch.optim.SGD([w], 0.1)", "d = DataLoader(TensorDataset(torch.ones(60)))",
+          "for k, x in enumerate(d):", "  w.sum().backward()", "  if k % 9 == 8:", "    o.step()"],
+         ["step() of its optimizer (SGD)"]),
+        (["d = DataLoader(TensorDataset(torch.ones(9)))", "for x in d:", "  x[0] + 1", "  x[0] + 2"],
+         ["the next batch of its DataLoader"]),
+        (["for k in range(9):", "  with record_function(f'turn {k}'):", "    with record_function('a'):", "      w + 1"],
+         ["the range 'turn N'"]),
+        # Without an optimizer: the innermost loop around the backward pass, though another one is around that.
+        (["for e in range(9):", "  for k in range(9):", "    w.sum().backward()", "    for p in [w, w]:", "      p.grad = None",
+          "      p.grad"], ["a turn of the loop at train.py:2"]),
+        # What is made before, in a loop of its own.
+        (["a = []", "for k in range(9):", "  b = torch.ones(3)", "  a.append(b)", "o = torch.optim.SGD([w], 0.1)",
+          "for k in range(9):", *FIT], ["a turn of the loop at train.py:2", "step() of its optimizer (SGD)"]),
+    ],
+    ids=["optimizer", "two", "accumulated", "loader", "range", "by hand", "data"],
+)  # fmt: skip
+def test_what_ends_a_step(steps, lines, said):
+    assert steps(*lines) == said
+
+
+def test_the_programs_own_profiler_ends_its_steps(steps):
+    lines = ["p = torch.profiler.profile(schedule=lambda n: torch.profiler.ProfilerAction.NONE)", "p.start()"]
+    assert steps(*lines, "for k in range(9):", "  w + 1", "  p.step()", "p.stop()") == ["step() of its profiler"]
+
+
+# --- What is recorded
+
+
+def recorder(tmp_path, monkeypatch, took_s, **options):
+    """A recorder whose steps take so long; what it said, and after how many it was done."""
+    clock = iter(itertools.accumulate(itertools.chain([0.0], took_s, itertools.repeat(took_s[-1]))))
+    monkeypatch.setattr(step_recorder.time, "perf_counter", lambda: next(clock))
+    said: list[str] = []
+    one = step_recorder.StepRecorder(tmp_path, say=said.append, **options)
+    ended = 0
+    while not one.is_done and ended < 2000:
+        one.ended()
+        ended += 1
+    return one, said, ended
+
+
+def test_steps_are_timed_when_the_last_ones_are_alike(tmp_path, monkeypatch):
+    one, said, _ = recorder(tmp_path, monkeypatch, [9, 4, 2, 1, 1, 0.9, 0.8], only_timed=True)
+    assert said == ["900.00 ms or more each: 15 are timed"] and (one.steps, len(one.times_us)) == (15, 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"), [({}, 1000), ({"has": 29}, 15), ({"has": 60}, 45), ({"rank": 1}, 20), ({"has": 60, "rank": 0}, 20)]
+)
+def test_how_many_steps_are_timed(tmp_path, monkeypatch, options, steps):
+    one, _, _ = recorder(tmp_path, monkeypatch, [0.001], only_timed=True, **options)
+    assert one.steps == steps
+
+
+# --- What a change brought
+
+
+def attempt(number, times_us, *advice, program="script train.py"):
+    told = tuple(Advice(slug, "", "", low, high) for slug, low, high in advice)
+    return Attempt(number, "2026-11-26T12:00:00+00:00", ("train.py",), program, None, "a turn", tuple(times_us), 15, 3, None, 1,
+                   "CPU", "2.15", "3.12", 2, "", "", told)  # fmt: skip
+
+
+BEFORE = attempt(1, [9.9, 10, 10.1], ("sync", 0.3, 0.5), ("copies", 0.1, 0.2), ("unknown", None, None))
+
+
+@pytest.mark.parametrize(
+    ("times_us", "left", "said"),
+    [
+        ([5.9, 6, 6.1], ("copies", "unknown"), ["001 -> 002: 10.0 µs -> 6.0 µs, 40% less (38% to 42%)",
+         "no longer shown: #1 sync", "promised 30% to 50%: kept"]),
+        ([7.9, 8, 8.1], ("copies", "unknown"), ["001 -> 002: 10.0 µs -> 8.0 µs, 20% less (18% to 22%)",
+         "two processes may differ by so much: --against 1 runs both in turns", "no longer shown: #1 sync",
+         "promised 30% to 50%: less than promised"]),
+        ([2.9, 3, 3.1], ("copies", "unknown"), ["001 -> 002: 10.0 µs -> 3.0 µs, 70% less (69% to 71%)",
+         "no longer shown: #1 sync", "promised 30% to 50%: more than promised"]),
+        ([4.9, 5, 5.1], ("unknown",), ["001 -> 002: 10.0 µs -> 5.0 µs, 50% less (48% to 51%)",
+         "no longer shown: #1 sync, #2 copies", "together at most 30% to 60%: kept"]),
+        ([4.9, 5, 5.1], ("copies", "sync"), ["001 -> 002: 10.0 µs -> 5.0 µs, 50% less (48% to 51%)",
+         "no longer shown: #3 unknown"]),
+        ([19.9, 20, 20.1], ("copies", "sync", "unknown"), ["001 -> 002: 10.0 µs -> 20.0 µs, 100% more (97% to 103%)"]),
+        ([9.8, 10, 10.2], ("copies", "unknown"), ["001 -> 002: 10.0 µs -> 10.0 µs: no difference beyond the spread (-3.0% to "
+         "3.0%)", "two processes may differ by so much: --against 1 runs both in turns", "no longer shown: #1 sync",
+         "promised 30% to 50%: less than promised"]),
+    ],
+    ids=["kept", "less", "more", "two", "not known", "slower", "none"],
+)  # fmt: skip
+def test_what_a_change_brought_beside_what_was_promised(times_us, left, said):
+    after = attempt(2, times_us, *((slug, 0.1, 0.2) for slug in left))
+    assert outcome_lines(outcome(BEFORE, after), BEFORE) == said
+
+
+def test_each_attempt_is_beside_the_one_before_it_of_its_program():
+    other = attempt(2, [1, 1, 1], program="script other.py")
+    found = outcomes([BEFORE, other, attempt(3, [5, 5, 5])])
+    assert [(one.before, one.after) for one in found] == [(1, 3)]
