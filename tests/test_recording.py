@@ -127,9 +127,18 @@ def test_a_rank_writes_its_own_file(tmp_path, monkeypatch):
     loop(own, 5, wait=1, warmup=1, active=3)
     assert [path.name for path in own.written] == ["trace_step5_rank3.json"] and not own._reading
     monkeypatch.setenv("WORLD_SIZE", "1")
-    own = handler(tmp_path, report=False)
+    own = handler(tmp_path, name="alone", report=False)
     loop(own, 5, wait=1, warmup=1, active=3)
-    assert [path.name for path in own.written] == ["trace_step5.json"]
+    assert [path.name for path in own.written] == ["alone_step5.json"]
+
+
+def test_traces_of_an_earlier_run_are_not_written_over(tmp_path):
+    names = []
+    for zipped in (False, True, False):
+        own, other = handler(tmp_path, report=False, zipped=zipped), handler(tmp_path, name="trace_b", report=False)
+        loop(own, 5, wait=1, warmup=1, active=3)
+        names += [path.name for path in own.written]
+    assert names == ["trace_step5.json", "trace_run2_step5.json.gz", "trace_run3_step5.json"] and other.name == "trace_b"
 
 
 def test_what_fails_in_it_does_not_reach_the_loop(tmp_path, capsys):

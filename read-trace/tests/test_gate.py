@@ -136,6 +136,35 @@ def test_what_is_not_in_a_trace_is_said_and_is_no_fault():
     assert [(outcome.old, outcome.new) for outcome in found.outcomes if outcome.limit.measure == "kernels"] == [(None, 5)]
 
 
+@pytest.mark.parametrize(
+    ("new", "strict", "verdicts"),
+    [
+        ({"plain_step": 60.0, "kernels": 9, "aten_calls": 30}, False, ["fine", *["more, in a faster step"] * 2]),
+        ({"plain_step": 60.0, "kernels": 9, "aten_calls": 30}, True, ["fine", "worse", "worse"]),
+        # Of one run each it may be no faster.
+        ({"plain_step": 90.0, "kernels": 9, "aten_calls": 30}, False, ["inconclusive", "worse", "worse"]),
+        ({"plain_step": 60.0, "kernels": 9, "aten_calls": 20, "syncs": 3}, False, ["fine", "more, in a faster step", "fine",
+         "worse"]),
+        ({"plain_step": None, "kernels": 9, "aten_calls": 30}, False, ["fine", "worse", "worse"]),  # as recorded: no measurement
+    ],
+)  # fmt: skip
+def test_more_kernels_of_a_measured_faster_step_are_told(new, strict, verdicts):
+    old = {"plain_step": 100.0, "kernels": 3, "aten_calls": 20, **({"syncs": 1} if "syncs" in new else {})}
+    found = gate([run(100.0, **old)], [run(60.0, **new)], [parse_limit(text) for text in DEFAULTS], strict)
+    assert [outcome.verdict for outcome in found.outcomes if outcome.verdict != "not in the traces"] == verdicts
+    assert found.verdict == ("worse" if "worse" in verdicts else "fine")
+
+
+def test_what_neither_side_has_is_not_listed(traces, capsys):
+    """Nor does a limit of one's own give way."""
+    old, new = traces("old", with_memory=False), traces("new", kernels=3, with_memory=False)
+    code, out = checked(capsys, new, "--baseline", old)
+    assert code == 1 and "peak_memory" not in out and "kernels=+0" in out
+    code, out = checked(capsys, new, "--baseline", old, "--json")
+    said = {one["limit"]["measure"]: one["verdict"] for one in json.loads(out)["outcomes"]}
+    assert said["peak_memory"] == "not in the traces"
+
+
 def test_what_the_baseline_has_and_the_new_run_lacks_fails():
     """A job that lost its GPU would pass any limit on kernels."""
     found = gate([run(100.0, kernels=5)], [run(60.0)], [parse_limit("step=+5%"), parse_limit("kernels=+0")])
@@ -420,7 +449,8 @@ def test_limits_come_from_a_file(traces, tmp_path, capsys, monkeypatch):
         assert cli.main(["check", new, "--baseline", old, "--config", "limits.toml"]) == 2
         assert said in capsys.readouterr().err
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n")
-    assert all(text in checked(capsys, new, "--baseline", old)[1] for text in DEFAULTS)
+    told = json.loads(checked(capsys, new, "--baseline", old, "--json")[1])
+    assert [one["limit"]["text"] for one in told["outcomes"]] == list(DEFAULTS)
 
 
 @pytest.mark.parametrize(

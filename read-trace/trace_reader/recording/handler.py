@@ -16,6 +16,7 @@ import contextlib
 import gzip
 import os
 from pathlib import Path
+import re
 import shutil
 import subprocess
 import sys
@@ -33,10 +34,11 @@ LONGEST_S = 120  # that a program waits at its end for a report to be printed
 def handler(
     folder: str | os.PathLike[str], name: str = "trace", zipped: bool = False, report: bool = True, stacks: bool = False
 ) -> "Handler":
-    """For profile(on_trace_ready=...): writes FOLDER/NAME_step12.json (of a job NAME_step12_rank0.json), `zipped` as .json.gz,
-    and has rank 0 print what the reader says of it, in a process of its own; with `report=False`, nothing. `stacks`: every second
-    cycle of the schedule is recorded with stacks and memory, which take their time, as NAME_step12_stacks.json beside the trace
-    of the cycle before it: the reader takes times from the one, and lines from the other. Not with acc_events=True.
+    """For profile(on_trace_ready=...): writes FOLDER/NAME_step12.json (of a job NAME_step12_rank0.json), `zipped` as .json.gz;
+    beside traces of an earlier run NAME_run2_step12.json, so that none is written over. It has rank 0 print what the reader says
+    of it, in a process of its own; with `report=False`, nothing. `stacks`: every second cycle of the schedule is recorded with
+    stacks and memory, which take their time, as NAME_step12_stacks.json beside the trace of the cycle before it: the reader takes
+    times from the one, and lines from the other. Not with acc_events=True.
     """
     return Handler(Path(folder), name, zipped, report, stacks)
 
@@ -47,7 +49,8 @@ class Handler:
     """
 
     def __init__(self, folder: Path, name: str, zipped: bool, report: bool, stacks: bool = False):
-        self.folder, self.name, self.zipped, self.report, self.stacks = folder, name, zipped, report, stacks
+        self.folder, self.zipped, self.report, self.stacks = folder, zipped, report, stacks
+        self.name = _unused(folder, name)
         self._waits_for_stacks: Path | None = None  # the trace of the cycle before, where this one has the stacks
         self._flags: dict[str, bool] = {}  # the profiler's own, of the other cycles
         self.written: list[Path] = []
@@ -149,6 +152,13 @@ class _Clock:
         first, watch = self._begun
         self.times_us.append(watch.step_us(number - first))
         self.steps += number - first
+
+
+def _unused(folder: Path, name: str) -> str:
+    """Return a name of which the folder has no trace: NAME, else NAME_run2 and so on. All ranks ask before one of them writes."""
+    pattern = re.compile(rf"{re.escape(name)}(?:_run(\d+))?_step\d+.*\.json(?:\.gz)?")
+    runs = [int(of[1] or 1) for path in folder.glob("*.json*") if (of := pattern.fullmatch(path.name))]
+    return f"{name}_run{max(runs) + 1}" if runs else name
 
 
 def _waits(action: Any) -> bool:

@@ -1,6 +1,6 @@
 """What the gate says: a line for each limit, and what changed."""
 
-from trace_reader.analysis.runs.gate import COUNTS, FINDINGS, Cause, Gate, Limit, Outcome
+from trace_reader.analysis.runs.gate import COUNTS, FINDINGS, UNKNOWN, Cause, Gate, Limit, Outcome
 from trace_reader.names.kernel_names import decode_name
 from trace_reader.report.document import Column, Document, Style, Table
 from trace_reader.units import count, human_bytes, us
@@ -48,7 +48,7 @@ def change(outcome: Outcome) -> str:
 LIMITS = Table(
     "limits",
     "Limits (by how much it grew, with the noise between runs)",
-    lambda gate: gate.outcomes,
+    lambda gate: [one for one in gate.outcomes if one.verdict != UNKNOWN],
     (
         Column("limit", lambda row, view: f"{row.limit.text}{', without the profiler' if row.plain else ''}"),
         Column("baseline", lambda row, view: shown(row.limit, row.old)),
