@@ -165,10 +165,11 @@ def test_the_pages_name_every_flag_and_no_other():
     exercise = {"--watch", "--leave", "--hint", "--solution", "--html", "--reset", "--list"}
     assert exercise <= flags_in("docs/exercises.md")
     check = {"--baseline", "--max", "--config", "--github", "--junit", "--md", "--json"}
-    check |= {"--sort", "--csv"}
+    check |= {"--sort", "--csv", "--strict"}
     assert check - {"--json"} <= flags_in("read-trace/docs/check.md")
-    check |= {"--top", "--every", "--once"}
-    assert {"--top", "--every", "--once"} <= flags_in("read-trace/docs/own_loop.md")
+    loop = {"--top", "--every", "--once", "--against", "--keep-running", "--log"}
+    check |= loop
+    assert loop <= flags_in("read-trace/docs/own_loop.md")
     assert flags_in("README.md", *PAGES) <= {*SHARED, *one, *reading, *exercise, *check, *foreign}
 
 

@@ -31,7 +31,7 @@ TRY = """\
 Run a program as it is, find its step, time some without the profiler, record a few, and say what to change. Change it, and try
 again: what that brought, beside what was promised.
 
-    read-trace try train.py --lr 0.1          also: -m package.train, pytest test_x.py::test_y, torchrun ... train.py
+    read-trace try train.py [ITS ARGUMENTS]   also: -m package.train, pytest test_x.py::test_y, torchrun ... train.py
     read-trace try                            the last command again
     read-trace try --against 1                the program as it was in attempt 1 and as it is now, in turns
     read-trace try --log                      all attempts
