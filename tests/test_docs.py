@@ -167,7 +167,7 @@ def test_the_pages_name_every_flag_and_no_other():
     check = {"--baseline", "--max", "--config", "--github", "--junit", "--md", "--json"}
     check |= {"--sort", "--csv", "--strict"}
     assert check - {"--json"} <= flags_in("read-trace/docs/check.md")
-    loop = {"--top", "--every", "--once", "--against", "--keep-running", "--log"}
+    loop = {"--top", "--every", "--once", "--against", "--keep-running", "--log", "--to", "--allow-run"}
     check |= loop
     assert loop <= flags_in("read-trace/docs/own_loop.md")
     assert flags_in("README.md", *PAGES) <= {*SHARED, *one, *reading, *exercise, *check, *foreign}

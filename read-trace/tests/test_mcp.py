@@ -1,6 +1,7 @@
 """The reader as tools for an agent: `read-trace mcp`, asked by the protocol's own client over standard input and output."""
 
 import asyncio
+import json
 import os
 import shutil
 import sys
@@ -51,7 +52,7 @@ def test_an_agent_lists_reads_shows_compares_and_asks_what_if(root):
         ("compare", {"before": "naive.json", "after": "in/step9.json"}),
         ("what_if", {"trace": "naive.json", "changes": ["drop aten::masked_fill", "no waits"]}),
     )
-    assert tools == ["traces", "read", "places", "show", "compare", "what_if"]
+    assert tools == ["traces", "read", "next_steps", "places", "show", "time", "compare", "check", "what_if"]
     (listed, _), (read, _), (shown, _), (compared, _), (changed, _) = answers
     assert not any(is_error for _, is_error in answers)
     assert listed.split("\n") == ["in/step9.json", "in/step10.json", "naive.json"]  # not what a link leads out to
@@ -90,3 +91,28 @@ def test_without_a_folder_or_the_sdk_it_is_said(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
     assert cli.main(["mcp", str(tmp_path)]) == 1
     assert "install read-trace with it, read-trace[mcp]" in capsys.readouterr().err
+
+
+def test_an_agent_asks_what_is_next_where_the_time_goes_and_whether_it_is_worse(root):
+    _, answers = asked(
+        root,
+        ("next_steps", {"trace": "naive.json"}),
+        ("time", {"trace": "naive.json", "by": "annotation"}),
+        ("time", {"trace": "naive.json", "by": "luck"}),
+        ("check", {"new": ["naive.json"], "baseline": ["in/step9.json"]}),
+    )
+    told = json.loads(answers[0][0])["next"]
+    assert [one["place"] for one in told] == ["unfused-attention", "hidden-copy", "unfused-pointwise"]
+    assert (round(told[0]["low"], 3), round(told[0]["high"], 3), told[0]["line"]) == (0.837, 0.958, None)
+    assert told[0]["change"].startswith("Use F.scaled_dot_product_attention with a fused backend")
+    assert "ProfilerStep" in answers[1][0] or "annotation" in answers[1][0]
+    assert answers[2] == ("expected one of annotation, layer, stack, got 'luck'", True) or answers[2][1]
+    assert answers[3][0].startswith("worse than the baseline (1 run beside 1 run)\n")
+
+
+def test_programs_are_run_only_where_that_is_allowed(tmp_path):
+    assert Tools(tmp_path).try_program not in Tools(tmp_path).all()
+    own = Tools(tmp_path, allow_run=True)
+    assert own.try_program in own.all()
+    said = own.try_program(["nothing.py"])
+    assert said == "exit code 2\n\nerror: no program is called 'nothing.py'\n"

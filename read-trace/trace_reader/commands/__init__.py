@@ -93,9 +93,17 @@ def _brief_flags(parser: argparse.ArgumentParser) -> None:
     add_stacks(parser)
     add_steps_from(parser)
     parser.add_argument("--brief", action="store_true", help=argparse.SUPPRESS)
+    told = "the changes alone, for programs: place, file, line, change, low, high, how_to_check"
+    parser.add_argument("--json", action="store_true", help=told)
 
 
 def _brief(args: argparse.Namespace) -> tuple[str, int]:
+    if args.json:
+        from trace_reader.commands.next_steps import next_steps
+        from trace_reader.write import json_output
+
+        found = next_steps(args.traces[0], args.steps_from, args.stacks)
+        return json_output.write({"next": json_output.values(found)}), 0
     from trace_reader.commands import report
 
     return report.brief(args.traces[0], args.steps_from, args.stacks), 0
@@ -294,6 +302,7 @@ COMMANDS = (
     Command("open", "the trace in Perfetto, from this machine, without an upload", _open_flags, _open, "open"),
     Command("merge", "the ranks of a job as one file for Perfetto", _merge_flags, _merge, "merge", "--out"),
     Command("redact", "a copy to share, without names that are not public", _redact_flags, _redact, "redact", "--out"),
+    _in_file("skill", "write_skill", "how to use all this, as a skill for coding agents"),
     _in_file("mcp", "serve_tools", "the answers as tools for agents (Model Context Protocol)"),
 )
 BY_WORD = {command.word: command for command in COMMANDS}

@@ -5,24 +5,36 @@ An agent asks for traces below ROOT, and for no other file. Needs the extra `mcp
 
 import argparse
 from collections.abc import Callable
+import os
 from pathlib import Path
 import re
+import subprocess
+import sys
 
+from trace_reader.analysis.runs.gate import DEFAULTS, gate, parse_limit
 from trace_reader.commands import change_run, report
+from trace_reader.commands.check import runs_of
+from trace_reader.commands.flags import BY
+from trace_reader.commands.next_steps import next_steps
 from trace_reader.commands.read_job import ENDINGS
 from trace_reader.commands.show_finding import finding_text
 from trace_reader.errors import MissingExtraError, TraceError
 from trace_reader.report.document import Style
+from trace_reader.report.gate_report import gate_report
 from trace_reader.units import natural
-from trace_reader.write import TEXT
+from trace_reader.write import TEXT, Answer, json_output
 
 MCP = """\
 Serve the reader's answers to an agent: a server of the Model Context Protocol on standard input and output. It reads traces below
 ROOT and no other file, writes none, and needs no network.
 
     read-trace mcp traces/
+
+With --allow-run it also runs programs in ROOT, as `read-trace try` does, which keeps what it records in ROOT/.read-trace/.
 """
 MOST_TRACES = 200  # that are listed
+LONGEST = 20_000  # characters of what a program prints
+PACKAGE = Path(__file__).parents[2]
 
 
 def run(args: argparse.Namespace) -> tuple[str, int]:
@@ -37,7 +49,7 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
     server = MCPServer(
         "read-trace", instructions="Reads traces of torch.profiler. Begin with `traces`, then `read`, then `show`."
     )
-    for tool in Tools(args.root).all():
+    for tool in Tools(args.root, args.allow_run).all():
         server.tool()(_guarded(tool, ToolError))
     server.run()
     return "", 0
@@ -46,6 +58,8 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.description = MCP
     parser.add_argument("root", type=Path, metavar="ROOT", help="the folder whose traces may be read")
+    allowed = "a further tool, `try_program`, runs Python programs in ROOT, with all that this user may do"
+    parser.add_argument("--allow-run", action="store_true", help=allowed)
 
 
 def _guarded(tool: Callable[..., str], error_type: type[Exception]) -> Callable[..., str]:
@@ -65,11 +79,13 @@ def _guarded(tool: Callable[..., str], error_type: type[Exception]) -> Callable[
 class Tools:
     """What an agent may ask. Paths are those below the root, as `traces` lists them."""
 
-    def __init__(self, root: Path):
-        self.root = root.resolve()
+    def __init__(self, root: Path, allow_run: bool = False):
+        self.root, self.allow_run = root.resolve(), allow_run
 
     def all(self) -> list[Callable[..., str]]:
-        return [self.traces, self.read, self.places, self.show, self.compare, self.what_if]
+        run = [self.try_program] if self.allow_run else []
+        return [self.traces, self.read, self.next_steps, self.places, self.show, self.time, self.compare, self.check,
+                self.what_if, *run]  # fmt: skip
 
     def traces(self) -> str:
         """List the traces that can be read, a path in each line."""
@@ -83,6 +99,37 @@ class Tools:
         with what they would save and the id of their finding.
         """
         return report.brief(self._path(trace), None)
+
+    def next_steps(self, trace: str) -> str:
+        """Say what to do next about a run, as JSON: up to three changes, each with place (the id of its finding), file, line,
+        change, low and high (what it saves of a step, shares) and how_to_check.
+        """
+        return json_output.write({"next": json_output.values(next_steps(self._path(trace)))})
+
+    def time(self, trace: str, by: str = "stack") -> str:
+        """Say where the time of a run goes, added up by "stack" (lines of Python, where stacks were recorded), "layer" or
+        "annotation".
+        """
+        if by not in BY:
+            raise ValueError(f"expected one of {', '.join(BY)}, got {by!r}")
+        return TEXT.write(report.by(self._path(trace), by, Style(everything=True), None))
+
+    def check(self, new: list[str], baseline: list[str]) -> str:
+        """Say whether new runs are worse than older ones: each a list of traces, three or more for a sure answer."""
+        old, now = (runs_of([self._path(name) for name in names], None) for names in (baseline, new))
+        found = gate(old, now, [parse_limit(text) for text in DEFAULTS], strict=False)
+        return TEXT.write(Answer(lambda: gate_report(found, Style()), dict))
+
+    def try_program(self, command: list[str], against: int | None = None, step: str | None = None) -> str:
+        """Run a program in the root as it is (["train.py", "--lr", "0.1"]; also ["-m", MODULE], ["pytest", TEST], ["torchrun",
+        ...]), find and time its step, record it, and say what to change; after a change, what that brought. `against`: the number
+        of an earlier attempt, run in turns. `step`: what a step is, FUNCTION or FILE.py:LINE, where it is found wrongly.
+        """
+        flags = [*(["--against", str(against)] if against is not None else []), *(["--step", step] if step is not None else [])]
+        words = [sys.executable, "-m", "trace_reader", "try", *flags, *command]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PACKAGE), os.environ.get("PYTHONPATH", "")])}
+        ran = subprocess.run(words, cwd=self.root, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        return f"exit code {ran.returncode}\n{ran.stdout[-LONGEST:]}\n{ran.stderr[-LONGEST:]}"
 
     def places(self, trace: str) -> str:
         """List the places of a run (ops, annotations, functions, loops, nodes of the backward pass) by what a step saves without

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -58,12 +58,10 @@ def _answer(path: str, finding: str, top: int, steps_from: re.Pattern[str] | Non
     wanted, finding = finding, finding.replace("_", "-")
     if path.replace("_", "-") in PATTERNS and not Path(path).exists():
         raise TraceError(f"{path} is a finding: the trace comes first, show TRACE {path}")
-    joined = load_joined(path, stacks, steps_from)
-    trace = joined.stacks if joined else load_with_progress(path, steps_from, stacks=True)
-    reading = with_places(judged(trace, everything=True), trace)
-    findings = {found.slug: found for found in reading.facts.findings}
-    if finding not in findings and (place := _place(reading, wanted)):
-        proofs = _proofs(trace, place.spans)
+    shown = read_for_show(path, steps_from, stacks)
+    findings = {found.slug: found for found in shown.reading.facts.findings}
+    if finding not in findings and (place := _place(shown.reading, wanted)):
+        proofs = _proofs(shown.trace, place.spans)
         return Answer(
             lambda: proofs_report(place_title(place.place), proofs, Style(top=top)),
             lambda: {"place": msgspec.to_builtins(place.place), "slices": msgspec.to_builtins(proofs[:top])},
@@ -71,9 +69,27 @@ def _answer(path: str, finding: str, top: int, steps_from: re.Pattern[str] | Non
     if finding not in findings:
         unknown = f"{path} does not show {finding}" if finding in PATTERNS else f"no finding is called {finding!r}"
         raise TraceError(f"{unknown}; this trace shows {', '.join(findings) or 'none'}")
-    found, seen = findings[finding], reading.seen[finding]
-    proofs = _proofs(trace, seen.evidence) if seen.gaps is None else _gaps(trace, *seen.gaps)
+    found, proofs = findings[finding], shown.proofs(finding)
     return Answer(lambda: finding_report(found, proofs, Style(top=top)), lambda: _values(found, proofs[:top]))
+
+
+class Shown(NamedTuple):
+    """A trace, with its functions of Python where these were recorded, and what was read of it."""
+
+    trace: Trace
+    reading: Reading
+
+    def proofs(self, slug: str) -> list[Proof]:
+        """Return the slices of a finding that the trace shows, the longest first; of one about gaps, these."""
+        seen = self.reading.seen[slug]
+        return _proofs(self.trace, seen.evidence) if seen.gaps is None else _gaps(self.trace, *seen.gaps)
+
+
+def read_for_show(path: str, steps_from: re.Pattern[str] | None, stacks: str | None) -> Shown:
+    """Return a trace with all its findings. Raises TraceError and LookupError."""
+    joined = load_joined(path, stacks, steps_from)
+    trace = joined.stacks if joined else load_with_progress(path, steps_from, stacks=True)
+    return Shown(trace, with_places(judged(trace, everything=True), trace))
 
 
 def _place(reading: Reading, wanted: str) -> AskedPlace | None:

@@ -48,7 +48,7 @@ def change(outcome: Outcome) -> str:
 LIMITS = Table(
     "limits",
     "Limits (by how much it grew, with the noise between runs)",
-    lambda gate: [one for one in gate.outcomes if one.verdict != UNKNOWN],
+    lambda gate: [one for one in gate.outcomes if one.verdict != UNKNOWN or one.new is not None],
     (
         Column("limit", lambda row, view: f"{row.limit.text}{', without the profiler' if row.plain else ''}"),
         Column("baseline", lambda row, view: shown(row.limit, row.old)),

@@ -9,7 +9,7 @@ _CALLER = re.compile(r"(?P<file>.*):\d+", re.DOTALL)
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/(?P<package>[^/]+)/")
 _STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/")
 _FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')  # of a traceback
-NOT_OWN = ("torch", "triton")
+NOT_OWN = ("torch", "triton", "trace_reader", "_pytest", "pluggy")  # the last: who calls a program that is tried
 # As the profiler shortens paths, a package stands there as a program's own folder does: those that many programs import.
 PACKAGES = frozenset(
     ["accelerate", "datasets", "deepspeed", "diffusers", "einops", "flash_attn", "fsspec", "huggingface_hub", "joblib",
@@ -42,8 +42,8 @@ def is_own_function(name: str) -> bool:
 
 
 def is_own(file: str) -> bool:
-    """Return whether a file is neither torch's (with Triton, and what torch.compile writes) nor the standard library's, by its
-    path as the profiler shortens it: from the folder on that the package was imported from.
+    """Return whether a file is neither torch's (with Triton, and what torch.compile writes), nor the standard library's, nor of
+    this reader or pytest, by its path as the profiler shortens it: from the folder on that the package was imported from.
     """
     if file.startswith("<frozen ") or file == "<string>":
         return False
