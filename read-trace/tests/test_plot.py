@@ -406,8 +406,8 @@ def test_the_command_writes_a_file(tmp_path, capsys):
         (["--plot", "a.png", "--us", "nan:3"], "argument --us: expected A:B, two numbers, got 'nan:3'"),
         (
             ["--plot", "a.png", "--json"],
-            "--json does nothing with plot: it is for report, show, tree, time, places, names, what-if, compare, check, runs, "
-            "try and memory",
+            "--json does nothing with plot: it is for report, brief, show, tree, time, places, names, what-if, compare, check, "
+            "runs, try and memory",
         ),
         (["b", "--open"], "open takes one trace, got 'b' beside it"),
         (["b", "--redact", "c"], "redact takes one trace, got 'b' beside it"),
