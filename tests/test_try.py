@@ -278,3 +278,31 @@ def test_each_attempt_is_beside_the_one_before_it_of_its_program():
     other = attempt(2, [1, 1, 1], program="script other.py")
     found = outcomes([BEFORE, other, attempt(3, [5, 5, 5])])
     assert [(one.before, one.after) for one in found] == [(1, 3)]
+
+
+# --- A cell of a notebook
+
+
+@pytest.fixture
+def notebook(tmp_path, monkeypatch):
+    """A notebook's interpreter with %%try_step; runs cells."""
+    testing = pytest.importorskip("IPython.testing.globalipapp")
+    monkeypatch.chdir(tmp_path)
+    shell = testing.start_ipython() or testing.get_ipython()
+    shell.run_line_magic("load_ext", "trace_reader")
+    return lambda line, cell: shell.run_cell_magic("try_step", line, cell)
+
+
+def test_a_cell_is_a_step(notebook, program, capsys):
+    notebook("mine", "import torch\nx = torch.ones(200, 200)\nfor _ in range(40):\n    y = x @ x\nprint('ran')\n")
+    said = capsys.readouterr().out.splitlines()
+    assert said[:3] == ["ran", "attempt 001: %%try_step mine", "a step: a run of the cell"]
+    assert said.count("ran") == 1 and said[-1] == "all of it: read-trace .read-trace/001"
+    notebook("mine", "y = x @ x\n")
+    assert "\n001 -> 002: " in capsys.readouterr().out
+    notebook("", "y = x @ x\n")
+    assert "->" not in capsys.readouterr().out  # of another name
+    with pytest.raises(ZeroDivisionError):
+        notebook("", "1 / 0\n")
+    assert sorted(path.name for path in (program / ".read-trace").iterdir()) == [".gitignore", "001", "002", "003"]
+    assert (program / ".read-trace" / "002" / "cell.py").read_text() == "y = x @ x\n"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trace_reader.analysis.trace.graph_names import join_names
     from trace_reader.analysis.trace.time_by_place import layer_facts, op_facts_of
     from trace_reader.commands.change_run import replay
+    from trace_reader.commands.notebook_magic import load_ipython_extension
     from trace_reader.commands.read_job import play_job, read_job
     from trace_reader.commands.redact import redact
     from trace_reader.commands.write_page import to_html
@@ -52,6 +53,7 @@ _PARTS = {  # what is exported, by the module that has it
     "analysis.trace.time_by_place": ("layer_facts", "op_facts_of"),
     "findings.verdict": ("plain_sentence", "verdict_sentence"),
     "commands.change_run": ("replay",),
+    "commands.notebook_magic": ("load_ipython_extension",),
     "commands.read_job": ("play_job", "read_job"),
     "commands.redact": ("redact",),
     "commands.write_page": ("to_html",),
@@ -77,9 +79,9 @@ __all__ = [
     "GLOSSARY", "PATTERNS", "Facts", "JobFacts", "Kind", "MissingExtraError", "NoEventsError", "NotATraceError", "Reading",
     "Slice", "Stopwatch", "Trace", "TraceError", "analyze", "best_change", "bus_factor", "count", "draw_job", "draw_traces",
     "examine", "handler", "human_bytes", "job_changes", "job_details", "job_sentence", "join_names", "layer_facts", "load",
-    "op_facts_of", "pages", "peak", "plain_sentence", "plain_step_us", "play_job", "profiled", "read", "read_job",
-    "recorded", "redact", "replay", "several_markdown", "to_html", "us", "verdict_sentence", "with_header", "work_per_step",
-    "write_all",
+    "load_ipython_extension", "op_facts_of", "pages", "peak", "plain_sentence", "plain_step_us", "play_job", "profiled", "read",
+    "read_job", "recorded", "redact", "replay", "several_markdown", "to_html", "us", "verdict_sentence", "with_header",
+    "work_per_step", "write_all",
 ]  # fmt: skip
 
 

@@ -1,28 +1,24 @@
 """`read-trace try`: run a program of one's own, time and record its steps, say what to change, and then what that brought."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 import contextlib
-import datetime
 import json
 import os
 from pathlib import Path
-import shutil
 import subprocess
 import sys
-import tempfile
 
 import msgspec
-from trace_reader.analysis.runs.attempts import Attempt, Outcome, advice_of, outcome, outcomes
+from trace_reader.analysis.runs.attempts import Attempt, Outcome, outcome, outcomes
 from trace_reader.analysis.runs.gate import ratio_of_medians
+from trace_reader.commands.attempt_folder import FOLDER, Begun, attempts_here, keep, new_folder, runs_in
 from trace_reader.commands.flags import at_least_one
-from trace_reader.errors import NotWrittenError, TraceError
 from trace_reader.recording.step_recorder import FEWEST_OF_A_PROGRAM
 from trace_reader.recording.tried_run import SETTINGS, Settings, TriedRun
 from trace_reader.report.attempt_report import attempt_lines, log_report, outcome_lines
 from trace_reader.report.document import LONGEST_LINE, Style
 from trace_reader.system.busy import Others
-from trace_reader.system.files import write_file
 from trace_reader.system.terminal import printable, say_note
 from trace_reader.units import us
 from trace_reader.write import TEXT, Answer, in_json
@@ -41,7 +37,6 @@ turn of a loop; what was taken is said. The program is ended when enough is reco
 nothing meanwhile. All is kept in .read-trace/: traces, numbers, the program's own files, what git calls changed.
 Exit code: 0; of --against 0 better, 1 worse, 3 inconclusive; 2 where too few steps were seen; else the program's own.
 """
-FOLDER = Path(".read-trace")
 RUN = Path(__file__).parents[1] / "recording" / "tried_program.py"
 RUNS = 3  # processes of each side, in turns
 BETTER, WORSE, INCONCLUSIVE = 0, 1, 3
@@ -63,7 +58,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> tuple[str, int]:
     """Return what is printed, and the exit code. Raises TraceError, LookupError, NotWrittenError."""
-    attempts = _attempts()
+    attempts = attempts_here()
     if args.log:
         return _written(args.json, attempts, outcomes(attempts)), 0
     command, step = tuple([*(["-m"] if args.module else []), *args.program]), args.step
@@ -78,15 +73,15 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
         if before is None:
             there = ", ".join(str(one.number) for one in attempts) or "none"
             raise LookupError(f"no attempt {args.against} in {FOLDER}/: there are {there}")
-    with _new_folder() as folder:
+    with new_folder() as folder:
         others = Others()
         settings = Settings([], str(folder), step, keep_running=args.keep_running)
         code, runs, has = _recorded(kind, settings)
         if code and not (runs and all(one.is_done for one in runs)):
             return "", code
         _check(runs, command, step)
-        begun = Begun(attempts[-1].number + 1 if attempts else 1, command, kind.program, step, has, others.busy())
-        lines, attempt = _kept(folder, runs, begun)
+        begun = Begun(command, kind.program, step, has, others.busy())
+        lines, attempt = keep(folder, runs, begun)
     in_turns = RUNS if args.against is not None else 0
     brought = None
     if before is not None:
@@ -96,21 +91,15 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
         code = INCONCLUSIVE if not brought.is_clear else BETTER if brought.saved > 0 else WORSE
     if args.json:
         return _written(True, [attempt], [brought] if brought is not None else []), code
-    text = attempt_lines(attempt) + lines + [f"all of it: read-trace {FOLDER / attempt.name}"]
+    return told(attempt, lines, before, brought, in_turns), code
+
+
+def told(attempt: Attempt, lines: Sequence[str], before: Attempt | None, brought: Outcome | None, in_turns: int = 0) -> str:
+    """Return what is printed of an attempt, of which a report says these lines, and of what it brought beside the one before."""
+    text = [*attempt_lines(attempt), *lines, f"all of it: read-trace {FOLDER / attempt.name}"]
     if brought is not None and before is not None:
         text += outcome_lines(brought, before, in_turns)
-    return "".join(f"{printable(line, LONGEST_LINE)}\n" for line in text), code
-
-
-class Begun(msgspec.Struct, frozen=True):
-    """What is known of an attempt beside its runs, as Attempt has it."""
-
-    number: int
-    command: tuple[str, ...]
-    program: str
-    asked: str | None
-    has: int | None
-    busy: str
+    return "".join(f"{printable(line, LONGEST_LINE)}\n" for line in text)
 
 
 def _written(as_json: bool, attempts: Sequence[Attempt], found: Sequence[Outcome]) -> str:
@@ -160,21 +149,6 @@ def _kind(command: Sequence[str]) -> Kind:
     raise LookupError(f"{first!r} is no Python program: {EXAMPLE}")
 
 
-@contextlib.contextmanager
-def _new_folder() -> Iterator[Path]:
-    """Give a folder inside FOLDER for a run, which is gone at the end if it was not kept. Raises NotWrittenError."""
-    try:
-        FOLDER.mkdir(exist_ok=True)
-        write_file(FOLDER / ".gitignore", b"*\n")
-        folder = Path(tempfile.mkdtemp(prefix=".running-", dir=FOLDER))
-    except OSError as error:
-        raise NotWrittenError(f"{FOLDER}: {error.strerror}") from None
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _started(kind: Kind, settings: Settings) -> int:
     """Run the program to its end; its exit code. What it prints is its own."""
     settings = settings._replace(command=kind.words, folder=str(Path(settings.folder).absolute()))
@@ -193,16 +167,12 @@ def _started(kind: Kind, settings: Settings) -> int:
 
 def _recorded(kind: Kind, settings: Settings) -> tuple[int, list[TriedRun], int | None]:
     """Run the program, once more where it has few steps; its exit code, its runs, and how many steps it has, if these are few."""
-    code, runs = _started(kind, settings), _runs(Path(settings.folder))
+    code, runs = _started(kind, settings), runs_in(Path(settings.folder))
     if code or not runs or runs[0].is_done or (has := min(one.seen for one in runs)) < FEWEST_OF_A_PROGRAM:
         return code, runs, None
     say_note(f"the program has {has} steps: once more, and fewer are timed")
     code = _started(kind, settings._replace(has=has, is_quiet=True))
-    return code, _runs(Path(settings.folder)), has
-
-
-def _runs(folder: Path) -> list[TriedRun]:
-    return [TriedRun(**json.loads(path.read_text())) for path in sorted(folder.glob("run*.json"))]
+    return code, runs_in(Path(settings.folder)), has
 
 
 def _check(runs: Sequence[TriedRun], command: Sequence[str], asked: str | None) -> None:
@@ -224,91 +194,13 @@ def _check(runs: Sequence[TriedRun], command: Sequence[str], asked: str | None) 
         )
 
 
-def _read(folder: Path, runs: Sequence[TriedRun], begun: Begun) -> tuple[list[str], Attempt]:
-    """Return what a report says of a run in some lines, and the attempt that is kept."""
-    slowest = max(runs, key=lambda one: sorted(one.times_us)[len(one.times_us) // 2])
-    first = runs[0]
-    traces = sorted(str(path) for path in folder.glob("trace*.json") if "_stacks" not in path.name)
-    if len(traces) > 1:
-        from trace_reader.commands.read_job import play_job
-        from trace_reader.report.job_report import found_in, job_report
-
-        job = play_job(traces)[0]
-        lines = TEXT.write(Answer(lambda: job_report(job, Style()), in_json("job_json", job))).splitlines()
-        advice = advice_of(found_in(job))
-    else:
-        from trace_reader.reading import examine_file
-        from trace_reader.report.brief_report import brief_lines, changes
-
-        facts = examine_file(traces[0]).facts
-        lines = [line for line in brief_lines(facts) if not line.startswith(("trace:", "device:", "plain step:", "stacks:"))]
-        advice = advice_of(changes(facts))
-    return lines, Attempt(
-        number=begun.number,
-        made=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-        command=begun.command,
-        program=begun.program,
-        asked=begun.asked,
-        step=first.step,
-        times_us=tuple(slowest.times_us),
-        steps=slowest.steps,
-        recorded=first.recorded,
-        has=begun.has,
-        ranks=len(runs),
-        device=first.device,
-        torch=first.torch,
-        python=first.python,
-        threads=first.threads,
-        busy=begun.busy,
-        commit=_git("rev-parse", "HEAD").strip(),
-        advice=advice,
-    )
-
-
-def _kept(folder: Path, runs: Sequence[TriedRun], begun: Begun) -> tuple[list[str], Attempt]:
-    """As `_read`; the folder is that of the attempt then. Raises NotWrittenError, and keeps nothing where reading fails."""
-    target = FOLDER / f"{begun.number:03}"
-    try:
-        folder.rename(target)
-        try:
-            lines, attempt = _read(target, runs, begun)
-            if attempt.commit:
-                write_file(target / "changes.diff", _git("diff", "HEAD").encode())
-            write_file(target / "attempt.json", msgspec.json.format(msgspec.json.encode(attempt), indent=1) + b"\n")
-        except BaseException:
-            shutil.rmtree(target, ignore_errors=True)
-            raise
-    except OSError as error:
-        raise NotWrittenError(f"{target}: {error.strerror}") from None
-    return lines, attempt
-
-
-def _git(*words: str) -> str:
-    """Return what git says; nothing where it is not there, or the folder is none of its."""
-    try:
-        return subprocess.run(["git", *words], capture_output=True, text=True, check=True, errors="replace").stdout
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-
-
-def _attempts() -> list[Attempt]:
-    """Return the attempts of this folder, in their order. Raises TraceError."""
-    found = []
-    for path in FOLDER.glob("[0-9]*/attempt.json"):
-        try:
-            found.append(msgspec.json.decode(path.read_bytes(), type=Attempt))
-        except (OSError, msgspec.MsgspecError) as error:
-            raise TraceError(f"{path}: {error}") from None
-    return sorted(found, key=lambda one: one.number)
-
-
 def _in_turns(before: Attempt, after: Attempt) -> Outcome:
     """Return what is saved, by RUNS processes of each of the two, in turns. Raises LookupError."""
     times_us: dict[str, list[float]] = {before.name: [], after.name: []}
     order = [name for turn in range(RUNS) for name in ((before.name, after.name), (after.name, before.name))[turn % 2]]
     for turn, name in enumerate(order, 1):
         source = str((FOLDER / name).absolute())
-        with _new_folder() as folder:
+        with new_folder() as folder:
             one = before if name == before.name else after
             told = Settings([], str(folder), one.asked, only_timed=True, has=one.has, is_quiet=True, source=source)
             code, runs, _ = _recorded(_kind(one.command), told)

@@ -3,11 +3,10 @@ for each rank. What it is to do stands in the environment (SETTINGS), as JSON.
 """
 
 import contextlib
-import importlib.metadata
+import importlib.util
 import json
 import os
 from pathlib import Path
-import platform
 import runpy
 import sys
 import threading
@@ -22,7 +21,7 @@ from trace_reader.recording.found_step import FoundStep, is_own
 from trace_reader.recording.handler import rank_of_job
 from trace_reader.recording.saved_source import SavedSource, save_source
 from trace_reader.recording.step_recorder import StepRecorder
-from trace_reader.recording.tried_run import SETTINGS, Settings, TriedRun
+from trace_reader.recording.tried_run import SETTINGS, Settings, run_of
 from trace_reader.system.files import write_file
 
 LONGEST_S = 20.0  # that a program that was ended may take to end
@@ -88,37 +87,12 @@ def _no_word(text: str) -> None:
 
 def _write(tried: Tried) -> None:
     """Write what is known of the run beside its trace; of a job, of each rank."""
-    recorder = tried.recorder
-    torch = sys.modules.get("torch")
-    run = TriedRun(
-        step=tried.step,
-        seen=tried.seen,
-        is_done=recorder.is_done,
-        times_us=recorder.times_us,
-        steps=recorder.steps,
-        recorded=0 if tried.told.only_timed else recorder.recorded,
-        functions=sorted(found.functions, key=lambda name: -found.functions[name])[:10],
-        python=platform.python_version(),
-        torch=str(torch.__version__) if torch is not None and hasattr(torch, "__version__") else "",
-        device=_device(torch),
-        threads=torch.get_num_threads() if torch is not None and hasattr(torch, "get_num_threads") else 0,
-        packages=_packages() if not tried.rank else {},
-    )
+    functions = sorted(found.functions, key=lambda name: -found.functions[name])
+    run = run_of(tried.recorder, tried.step, tried.seen, functions, not tried.rank)
     if not tried.rank and not tried.told.only_timed:
         save_source(Path(tried.told.folder))
     name = f"run{'' if tried.rank is None else f'_rank{tried.rank}'}.json"
     write_file(Path(tried.told.folder) / name, json.dumps(run._asdict(), indent=1).encode())
-
-
-def _device(torch: Any) -> str:
-    if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_available() or not torch.cuda.is_initialized():
-        return f"CPU ({platform.machine()})"
-    return str(torch.cuda.get_device_name())
-
-
-def _packages() -> dict[str, str]:
-    names = {one.metadata["Name"]: one.version for one in importlib.metadata.distributions() if one.metadata["Name"]}
-    return dict(sorted(names.items(), key=lambda item: item[0].lower()))
 
 
 def _quiet_profiler(torch: Any) -> type:

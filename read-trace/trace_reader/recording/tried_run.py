@@ -1,6 +1,11 @@
 """What `read-trace try` tells the process that runs the program, and what that tells of the run."""
 
-from typing import NamedTuple
+import importlib.metadata
+import platform
+import sys
+from typing import Any, NamedTuple
+
+from trace_reader.recording.step_recorder import StepRecorder
 
 SETTINGS = "READ_TRACE_TRY"  # in the environment
 
@@ -38,3 +43,37 @@ class TriedRun(NamedTuple):
     device: str
     threads: int
     packages: dict[str, str]
+
+
+MOST_FUNCTIONS = 10  # that are told
+
+
+def run_of(recorder: StepRecorder, step: str, seen: int, functions: list[str], with_packages: bool) -> TriedRun:
+    """Return what a process has to tell, which has recorded its steps or not."""
+    torch: Any = sys.modules.get("torch")
+    is_there = torch is not None and hasattr(torch, "get_num_threads")  # not of a program that failed to import it
+    return TriedRun(
+        step=step,
+        seen=seen,
+        is_done=recorder.is_done,
+        times_us=recorder.times_us,
+        steps=recorder.steps,
+        recorded=recorder.recorded,
+        functions=functions[:MOST_FUNCTIONS],
+        python=platform.python_version(),
+        torch=str(torch.__version__) if is_there else "",
+        device=_device(torch) if is_there else "",
+        threads=torch.get_num_threads() if is_there else 0,
+        packages=_packages() if with_packages else {},
+    )
+
+
+def _device(torch: Any) -> str:
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return str(torch.cuda.get_device_name())
+    return f"CPU ({platform.machine()})"
+
+
+def _packages() -> dict[str, str]:
+    names = {one.metadata["Name"]: one.version for one in importlib.metadata.distributions() if one.metadata["Name"]}
+    return dict(sorted(names.items(), key=lambda item: item[0].lower()))
