@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 import contextlib
 import logging
+from pathlib import Path
 import sys
 from typing import Any
 
@@ -66,8 +67,7 @@ def _flags(arch: str, sizes: Sequence[int]) -> list[str]:
 
 def _sizes_of(checkpoint: str) -> tuple[str, list[int]]:
     """Return the architecture and sizes of a folder's or the Hub's checkpoint."""
-    from transformers import AutoConfig  # here, because it takes seconds
-
+    AutoConfig = _transformers().AutoConfig
     with _loading(checkpoint):
         config = AutoConfig.from_pretrained(checkpoint)
     arch = next((ours for ours, theirs in ARCHITECTURES.items() if theirs == config.model_type), None)
@@ -78,6 +78,16 @@ def _sizes_of(checkpoint: str) -> tuple[str, list[int]]:
         config.num_hidden_layers, config.hidden_size, config.num_attention_heads, config.num_key_value_heads, head_dim,
         config.intermediate_size, config.vocab_size,
     ]  # fmt: skip
+
+
+def _transformers() -> Any:
+    """Return the library, which is imported here, because it takes seconds. Raises LessonError where it is not installed."""
+    try:
+        import transformers
+    except ImportError:
+        command = f"uv run --group llm {Path(sys.argv[0]).name}"
+        raise LessonError(f"this needs transformers: {command}, or pip install transformers", exit_code=2) from None
+    return transformers
 
 
 @contextlib.contextmanager
@@ -102,8 +112,7 @@ def make_model(args: argparse.Namespace, device: Device, attention: str = "sdpa"
     if args.heads % args.kv_heads:
         shared = f"--heads {args.heads} are no multiple of --kv_heads {args.kv_heads}"
         raise LessonError(f"{shared}: as many heads share each pair of keys and values", exit_code=2)
-    from transformers import AutoConfig, AutoModelForCausalLM  # here, because it takes seconds
-
+    AutoConfig, AutoModelForCausalLM = (getattr(_transformers(), name) for name in ("AutoConfig", "AutoModelForCausalLM"))
     settings: dict[str, Any] = {"dtype": DTYPES[args.dtype], "attn_implementation": attention}
     if args.model:
         with _loading(args.model), device.allocating(args):

@@ -158,6 +158,7 @@ def test_the_pages_name_every_flag_and_no_other():
         "--no-project",
         "--with-editable",
         "--type",
+        "--group",
     }  # of other programs; another spelling
     assert set(SHARED) <= flags_in("docs/recording.md")
     assert {"--batch", "--op", "--vary_batch", "--backend", "--kernel_version"} <= flags_in("docs/recording.md")

@@ -1,16 +1,20 @@
 """The two packages: what the tutorial takes of the tool, and what it needs to record."""
 
 import ast
+import importlib.util
 from pathlib import Path
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
+from types import SimpleNamespace
 
 from common import artifacts
+from common.cli import LessonError
 from common.plain_step import PlainStep
 from helpers import LESSONS, ROOT, TOOL
+from models import llm
 from packaging.requirements import Requirement
 import pytest
 import trace_reader
@@ -22,6 +26,7 @@ CODE = sorted(
         *(p for folder in ("common", "doctor", "models", "gallery", "benchmarks") for p in (ROOT / folder).rglob("*.py")),
     ]
 )
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 PROGRAM = {"read_trace.py"}  # it is the tool's main
 
 
@@ -125,3 +130,52 @@ def test_lessons_and_the_reader_write_the_same_header():
     header = {"lesson": {"device": 'ü "1"'}, **one}
     trace = b' {"traceEvents": []}'
     assert artifacts.with_header(trace, header) == trace_reader.with_header(trace, header)
+
+
+def test_uv_run_installs_what_lessons_need_and_nothing_else():
+    """The tests bring the rest (conftest.py), and language models the group llm."""
+    assert PROJECT["tool"]["uv"]["default-groups"] == []
+    names = [Requirement(text).name for text in PROJECT["project"]["dependencies"]]
+    assert names == ["kernels", "pytest", "read-trace", "torch", "trace-util"]
+    assert PROJECT["dependency-groups"]["dev"][0] == {"include-group": "llm"}
+
+
+@pytest.mark.parametrize(
+    ("has_xdist", "has_uv", "again", "said"),
+    [
+        (
+            False,
+            True,
+            False,
+            ["uv", "run", "--python", "{}.{}".format(*sys.version_info), "--group", "dev", "pytest", "-q", "x.py"],
+        ),
+        (True, True, False, None),
+        (False, False, False, None),  # pytest itself says what it does not know
+        (False, True, True, "uv installs nothing here (UV_NO_SYNC): uv pip install --group dev"),
+    ],
+)
+def test_the_tests_bring_their_own_packages(monkeypatch, capsys, has_xdist, has_uv, again, said):
+    spec = importlib.util.spec_from_file_location("light", ROOT / "conftest.py")
+    light = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(light)
+    ran = []
+    monkeypatch.setattr(light.importlib.util, "find_spec", lambda name: object() if has_xdist else None)
+    monkeypatch.setattr(light.shutil, "which", lambda name: "/bin/uv" if has_uv else None)
+    monkeypatch.setattr(light.os, "execvp", lambda program, words: ran.append(words))
+    monkeypatch.setattr(light.os, "environ", {light.AGAIN: "1"} if again else {})
+    monkeypatch.setattr(light.sys, "argv", ["pytest", "-q", "x.py"])
+    plugins = SimpleNamespace(getplugin=lambda name: None)
+    if again:
+        with pytest.raises(pytest.UsageError, match=re.escape(said)):
+            light.pytest_addoption(plugins)
+    else:
+        light.pytest_addoption(plugins)
+    assert ran == ([said] if isinstance(said, list) else [])
+
+
+def test_a_language_model_without_its_library_names_the_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.setattr(sys, "argv", ["05_a_llm_decode.py"])
+    said = "this needs transformers: uv run --group llm 05_a_llm_decode.py, or pip install transformers"
+    with pytest.raises(LessonError, match=said):
+        llm._transformers()
