@@ -1,14 +1,15 @@
 """The two packages: what the tutorial takes of the tool, and what it needs to record."""
 
 import ast
-import importlib.util
 from pathlib import Path
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 import tomllib
 from types import SimpleNamespace
+from typing import Any
 
 from common import artifacts
 from common.cli import LessonError
@@ -155,9 +156,7 @@ def test_uv_run_installs_what_lessons_need_and_nothing_else():
     ],
 )
 def test_the_tests_bring_their_own_packages(monkeypatch, capsys, has_xdist, has_uv, again, said):
-    spec = importlib.util.spec_from_file_location("light", ROOT / "conftest.py")
-    light = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(light)
+    light: Any = SimpleNamespace(**runpy.run_path(str(ROOT / "conftest.py")))
     ran = []
     monkeypatch.setattr(light.importlib.util, "find_spec", lambda name: object() if has_xdist else None)
     monkeypatch.setattr(light.shutil, "which", lambda name: "/bin/uv" if has_uv else None)
