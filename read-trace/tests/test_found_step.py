@@ -13,6 +13,8 @@ pytestmark = pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="needs Py
 def steps(tmp_path, monkeypatch):
     """Runs a program; returns what its steps are said to be, each with how many ended."""
     monkeypatch.setattr(found_step, "SETTLED_S", 0.0)
+    monkeypatch.setattr(found_step, "AGAIN_S", 0.005)
+    monkeypatch.setattr(found_step, "SILENT_S", 0.01)
 
     called: dict[str, int] = {}
 
@@ -58,12 +60,47 @@ def test_a_loop_that_takes_too_long_is_none(steps, monkeypatch):
 
 
 def test_behind_a_loop_that_has_ended_another_one_is_it(steps):
-    program = "for k in range(9):\n    a = k\nfor k in range(7):\n    b = k\n    c = b\n"
-    assert steps(program) == [[f"{LOOP}1", 7], [f"{LOOP}3", 5]]
+    """When no turn of the first one has ended for long."""
+    program = "import time\nfor k in range(9):\n    a = k\nfor k in range(200):\n    b = k\n    time.sleep(0.001)\n"
+    (first, second) = steps(program)
+    assert first == [f"{LOOP}2", 7] and second[0] == f"{LOOP}4" and second[1] > 100
 
 
-def test_a_comprehension_and_a_line_are_no_loops(steps):
-    assert steps("a = [k\n     for k in range(99)]\nfor k in range(99): pass\n") == []
+def test_a_comprehension_and_a_generator_are_no_loops(steps):
+    assert steps("a = [k\n     for k in range(99)]\nb = {k: k for k in a}\nc = sum(k\n  for k in a)\n") == []
+    assert steps("for k in range(9): k + 1\n") == [[f"{LOOP}1", 7]]
+
+
+def test_what_is_no_step_is_not_asked_again_and_another_one_is_found(steps, tmp_path):
+    said = []
+
+    def ended(words):
+        said.append(words)
+        if words == f"{LOOP}1":
+            found.reject()
+
+    found = FoundStep(ended)
+    found.watch()
+    program = "for k in range(9):\n    a = k\nfor k in range(9):\n    b = k\n"
+    exec(compile(program, str(tmp_path / "train.py"), "exec"), {})
+    found.stop()
+    assert said == [f"{LOOP}1", f"{LOOP}3", *[None] * 6]
+
+
+def test_a_step_that_was_found_is_looked_at_and_nothing_else(steps, monkeypatch):
+    """A loop inside it calls back once: its turns are timed."""
+    called = []
+    monkeypatch.setattr(found_step, "AGAIN_S", 9.0)
+    first = FoundStep._jumped
+
+    def counted(self, *args):
+        called.append(args)
+        return first(self, *args)
+
+    monkeypatch.setattr(FoundStep, "_jumped", counted)
+    program = "def f():\n    for k in range(1000):\n        pass\nfor k in range(9):\n    f()\n"
+    assert steps(program) == [[f"{LOOP}4", 7]]
+    assert len(called) <= 9 + found_step.OFTEN + 1  # up to its budget, and once when another one is found
 
 
 def test_a_while_with_continue_is_one_loop(steps):
@@ -109,3 +146,21 @@ def test_a_threads_steps_are_not_the_programs(steps):
 def test_whose_code_it_is(tmp_path):
     assert is_own(str(tmp_path / "train.py")) and not is_own(pytest.__file__) and not is_own(found_step.__file__)
     assert not is_own("<string>") and not is_own("/tmp/torchinductor_me/ab/cab.py")
+
+
+def test_a_loop_whose_body_ends_in_a_with_is_its_own(steps, tmp_path):
+    """What handles an exception jumps back, too, from the end of the function."""
+    begin = "import contextlib\nfor e in range(3):\n    for k in range(50):\n"
+    program = f"{begin}        with contextlib.nullcontext():\n            a = k\n"
+    assert steps(program, "train.py:3") == [[f"{LOOP}3", 150]]
+    code = compile(program, "train.py", "exec")
+    assert sorted({loop.line for loop in found_step._loops(code).values()}) == [2, 3]
+
+
+def test_what_was_said_to_be_none_is_none(tmp_path):
+    said: list[object] = []
+    found = FoundStep(said.append, none=(f"{LOOP}1",))
+    found.watch()
+    exec(compile("for k in range(9):\n    for j in range(9):\n        k + j\n", str(tmp_path / "train.py"), "exec"), {})
+    found.stop()
+    assert set(said) <= {None, f"{LOOP}2"}

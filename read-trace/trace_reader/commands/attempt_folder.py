@@ -100,6 +100,7 @@ def _read(folder: Path, runs: Sequence[TriedRun], begun: Begun, number: int) -> 
         facts = examine_file(traces[0]).facts
         lines = [line for line in brief_lines(facts) if not line.startswith(("trace:", "device:", "plain step:", "stacks:"))]
         advice = advice_of(changes(facts))
+    lines = [line for line in lines if line != "device: unknown"]
     return lines, Attempt(
         number=number,
         made=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -109,6 +110,7 @@ def _read(folder: Path, runs: Sequence[TriedRun], begun: Begun, number: int) -> 
         step=first.step,
         times_us=tuple(slowest.times_us),
         steps=slowest.steps,
+        pauses_us=tuple(slowest.pauses_us),
         recorded=first.recorded,
         has=begun.has,
         ranks=len(runs),

@@ -1,13 +1,16 @@
 """`read-trace try`: run a program of one's own, time and record its steps, say what to change, and then what that brought."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import contextlib
 import json
 import os
 from pathlib import Path
+import re
+import signal
 import subprocess
 import sys
+import threading
 
 import msgspec
 from trace_reader.analysis.runs.attempts import Attempt, Outcome, outcome, outcomes
@@ -39,6 +42,9 @@ Exit code: 0; of --against 0 better, 1 worse, 3 inconclusive; 2 where too few st
 """
 RUN = Path(__file__).parents[1] / "recording" / "tried_program.py"
 RUNS = 3  # processes of each side, in turns
+FOUND_BY = 3  # turns, by which a loop is found
+SURE = 0.8  # of a program's steps are left, at least, when its step is found again
+CHANGED = 1.5  # times, that an attempt takes when it is run again
 BETTER, WORSE, INCONCLUSIVE = 0, 1, 3
 EXAMPLE = "name one: train.py, -m package.train, pytest test_x.py::test_y, torchrun --nproc_per_node 2 train.py"
 
@@ -67,6 +73,8 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
     if not command:
         command, step = attempts[-1].command, step or attempts[-1].asked
     kind = _kind(command)
+    if step is not None and kind.words[0] == "pytest":
+        raise LookupError("of a test, a step is a call of it: leave --step out")
     before = next((one for one in reversed(attempts) if one.program == kind.program), None)
     if args.against is not None:
         before = next((one for one in attempts if one.number == args.against), None)
@@ -75,17 +83,22 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
             raise LookupError(f"no attempt {args.against} in {FOLDER}/: there are {there}")
     with new_folder() as folder:
         others = Others()
-        settings = Settings([], str(folder), step, keep_running=args.keep_running)
+        settings = Settings([], str(folder), step, keep_running=args.keep_running, is_quiet=args.json)
         code, runs, has = _recorded(kind, settings)
         if code and not (runs and all(one.is_done for one in runs)):
+            if runs and runs[0].step:
+                seen = f"after {runs[0].seen} steps ({runs[0].step}), before enough of them were recorded"
+                say_note(f"the program ended with exit code {code} {seen}: nothing is kept")
             return "", code
         _check(runs, command, step)
         begun = Begun(command, kind.program, step, has, others.busy())
         lines, attempt = keep(folder, runs, begun)
     in_turns = RUNS if args.against is not None else 0
     brought = None
-    if before is not None:
-        brought = _in_turns(before, attempt) if in_turns else outcome(before, attempt)
+    if before is not None and in_turns:
+        brought = _in_turns(before, attempt, args.step or before.asked)
+    elif before is not None and attempt.has_the_step_of(before):
+        brought = outcome(before, attempt)
     code = 0
     if in_turns and brought is not None:
         code = INCONCLUSIVE if not brought.is_clear else BETTER if brought.saved > 0 else WORSE
@@ -99,6 +112,8 @@ def told(attempt: Attempt, lines: Sequence[str], before: Attempt | None, brought
     text = [*attempt_lines(attempt), *lines, f"all of it: read-trace {FOLDER / attempt.name}"]
     if brought is not None and before is not None:
         text += outcome_lines(brought, before, in_turns)
+    elif before is not None:
+        text.append(f"attempt {before.name} is not beside it: a step of that is {before.step}")
     return "".join(f"{printable(line, LONGEST_LINE)}\n" for line in text)
 
 
@@ -112,22 +127,27 @@ def _written(as_json: bool, attempts: Sequence[Attempt], found: Sequence[Outcome
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """How a program is run: its kind and its words (as Settings has them), and torchrun's own words before it."""
+    """How a program is run: its kind and its words (as Settings has them), torchrun's own before it, and Python's own `flags`."""
 
     words: list[str]
     torchrun: list[str] | None = None
+    flags: tuple[str, ...] = ()
 
     @property
     def program(self) -> str:
         """Which program it is, whatever its arguments."""
-        return " ".join(self.words[:2])
+        return " ".join([self.words[0], *map(os.path.normpath, self.words[1:2])])
 
 
 def _kind(command: Sequence[str]) -> Kind:
     """Return how to run a command. Raises LookupError: it is none that can be tried."""
     first, *rest = command
-    if Path(first).name in ("python", "python3") and rest:
-        return _kind(rest)
+    if re.fullmatch(r"python(3(\.\d+)?)?", Path(first).name) and rest:
+        at = 0
+        while at < len(rest) and rest[at].startswith("-") and rest[at] != "-m":
+            at += 2 if rest[at] in ("-W", "-X") else 1
+        if at < len(rest):
+            return msgspec.structs.replace(_kind(rest[at:]), flags=tuple(rest[:at]))
     if first == "-m" and rest:
         return Kind(["module", *rest]) if rest[0] != "pytest" else Kind(["pytest", *rest[1:]])
     if first == "pytest":
@@ -155,24 +175,52 @@ def _started(kind: Kind, settings: Settings) -> int:
     env = {**os.environ, SETTINGS: json.dumps(settings._asdict()), "KINETO_LOG_LEVEL": os.environ.get("KINETO_LOG_LEVEL", "6")}
     launcher = [] if kind.torchrun is None else ["-m", "torch.distributed.run", *kind.torchrun]
     sys.stdout.flush()
-    process = subprocess.Popen([sys.executable, *launcher, str(RUN)], env=env)
+    words = [sys.executable, *kind.flags, *launcher, str(RUN)]
+    # Of an answer for programs, what this program prints is no part.
+    process = subprocess.Popen(words, env=env, stdout=sys.stderr if settings.is_quiet and not settings.only_timed else None)
+    with _signals_are_of(process):
+        code = process.wait()
+    return code if code >= 0 else 128 - code
+
+
+@contextlib.contextmanager
+def _signals_are_of(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """Inside, Ctrl-C is the program's, which the terminal tells of it, too, and SIGTERM is handed on: what then happens is the
+    program's to decide. At the end it has ended, or is ended.
+    """
+    handlers = {signal.SIGINT: lambda number, frame: None, signal.SIGTERM: lambda number, frame: process.terminate()}
+    can = threading.current_thread() is threading.main_thread()
+    earlier = {number: signal.signal(number, handler) for number, handler in handlers.items()} if can else {}
+    wakes = signal.set_wakeup_fd(-1) if can else -1  # who waits there ends this process soon
     try:
-        return process.wait()
-    except BaseException:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(10)  # Ctrl-C is the program's, too
-        process.kill()
-        raise
+        yield
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+        if can:
+            signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
 
 
 def _recorded(kind: Kind, settings: Settings) -> tuple[int, list[TriedRun], int | None]:
     """Run the program, once more where it has few steps; its exit code, its runs, and how many steps it has, if these are few."""
     code, runs = _started(kind, settings), runs_in(Path(settings.folder))
-    if code or not runs or runs[0].is_done or (has := min(one.seen for one in runs)) < FEWEST_OF_A_PROGRAM:
+    if code or not runs or runs[0].is_done or not runs[0].step:
         return code, runs, None
-    say_note(f"the program has {has} steps: once more, and fewer are timed")
-    code = _started(kind, settings._replace(has=has, is_quiet=True))
-    return code, runs_in(Path(settings.folder)), has
+    has, again = min(one.seen for one in runs), settings._replace(is_quiet=settings.only_timed)
+    if has < FEWEST_OF_A_PROGRAM and runs[0].step.startswith("a turn") and not settings.step:
+        say_note(f"{runs[0].step} is one of {has + FOUND_BY} or so: once more, and another step is looked for")
+        again, has = again._replace(none=(*settings.none, runs[0].step)), 0
+    elif has < FEWEST_OF_A_PROGRAM:
+        return code, runs, None
+    else:
+        say_note(f"the program has {has} steps from there on: once more, and fewer are timed")
+        has = max(int(has * SURE), FEWEST_OF_A_PROGRAM)
+        again = again._replace(has=has)
+    code = _started(kind, again)
+    return code, runs_in(Path(settings.folder)), has or None
 
 
 def _check(runs: Sequence[TriedRun], command: Sequence[str], asked: str | None) -> None:
@@ -183,33 +231,47 @@ def _check(runs: Sequence[TriedRun], command: Sequence[str], asked: str | None) 
         raise LookupError(f"{' '.join(command)}: it does not import torch; a step of it cannot be recorded")
     if not runs[0].step:
         said = "; its functions: " + ", ".join(runs[0].functions[:5]) if runs[0].functions else ""
-        why = "nothing that ends one came often enough. Say what it is: --step FUNCTION, or --step FILE.py:LINE of a loop"
+        why = (
+            "in the program's first process and thread, nothing that ends one came often enough. Say what it is: --step "
+            "FUNCTION, or --step FILE.py:LINE of a loop"
+        )
         if asked is not None:
             why = f"no function called {asked} was entered, and no loop there turned"
         raise LookupError(f"{' '.join(command)}: no step was found: {why}{said}")
     if not all(one.is_done for one in runs):
         raise LookupError(
-            f"{' '.join(command)}: it ended after {runs[0].seen} steps ({runs[0].step}); {FEWEST_OF_A_PROGRAM} are needed, to "
+            f"{' '.join(command)}: it ended {runs[0].seen} steps later ({runs[0].step}); {FEWEST_OF_A_PROGRAM} are needed, to "
             "warm up, to time and to record: let it run longer, or say what a step is: --step"
         )
 
 
-def _in_turns(before: Attempt, after: Attempt) -> Outcome:
-    """Return what is saved, by RUNS processes of each of the two, in turns. Raises LookupError."""
+def _in_turns(before: Attempt, after: Attempt, asked: str | None) -> Outcome:
+    """Return what is saved, by RUNS processes of each of the two, in turns. `asked`: what a step of the earlier one is. Raises
+    LookupError.
+    """
     times_us: dict[str, list[float]] = {before.name: [], after.name: []}
     order = [name for turn in range(RUNS) for name in ((before.name, after.name), (after.name, before.name))[turn % 2]]
+    say_note(f"attempts {before.name} and {after.name} in turns, {len(order)} runs")
+    others, steps = Others(), {}
     for turn, name in enumerate(order, 1):
-        source = str((FOLDER / name).absolute())
+        one, step = (before, asked) if name == before.name else (after, after.asked)
         with new_folder() as folder:
-            one = before if name == before.name else after
-            told = Settings([], str(folder), one.asked, only_timed=True, has=one.has, is_quiet=True, source=source)
+            source = str((FOLDER / name).absolute())
+            told = Settings([], str(folder), step, only_timed=True, has=one.has, is_quiet=True, source=source)
             code, runs, _ = _recorded(_kind(one.command), told)
-            if code or not runs or not all(one.is_done for one in runs):
-                raise LookupError(
-                    f"the program of attempt {name} ended with exit code {code} before enough of its steps were timed"
-                )
-            took_us = max(sorted(one.times_us)[len(one.times_us) // 2] for one in runs)
-        times_us[name].append(took_us)
-        say_note(f"{turn} of {len(order)}: {name}: {us(took_us)}")
-    old, new = (msgspec.structs.replace(one, times_us=tuple(times_us[one.name])) for one in (before, after))
+        if code or not runs or not all(run.is_done for run in runs):
+            raise LookupError(f"the program of attempt {name} ended with exit code {code} before enough of its steps were timed")
+        times_us[name].append(max(sorted(run.times_us)[len(run.times_us) // 2] for run in runs))
+        steps[name] = runs[0].step
+        say_note(f"{turn} of {len(order)}: {name}: {us(times_us[name][-1])}")
+    old, new = (msgspec.structs.replace(one, times_us=tuple(times_us[one.name]), step=steps[one.name]) for one in (before, after))
+    if not new.has_the_step_of(old):
+        raise LookupError(f"a step of {old.name} is {old.step}, of {new.name} {new.step}: say --step, of both")
+    if not 1 / CHANGED < old.step_us / before.step_us < CHANGED:
+        say_note(
+            f"attempt {old.name} took {us(before.step_us)} then, and {us(old.step_us)} now: what it reads beside its own Python "
+            "files may have changed, or the machine"
+        )
+    if busy := others.busy():
+        say_note(f"busy meanwhile: {busy}")
     return outcome(old, new, ratio_of_medians(list(old.times_us), list(new.times_us)))

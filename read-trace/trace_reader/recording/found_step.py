@@ -1,13 +1,14 @@
 """Where a step of a running program ends, without a change to the program: `watch` calls back once per step.
 
 What ends a step is seen by sys.monitoring (Python 3.12), which calls back where Python enters, leaves or jumps back in code that
-was asked for, and costs nothing elsewhere. Of what recurs the first of these that the program has:
+was asked for. While a step is looked for, each place calls back OFTEN times in AGAIN_S; when it is found, that place alone does,
+and those of what would be a better one: the steps are timed. Of what recurs the first of these that the program has:
 
     step of torch.profiler.profile · step of an optimizer · a marked range (record_function) · next of a DataLoader ·
     the turn of a loop of its own: that around its backward pass, else the outermost that turns often enough
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import dis
 import os
 from pathlib import Path
@@ -18,13 +19,17 @@ import threading
 import time
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
+import weakref
 
 TOOL = 4  # of sys.monitoring: 0 to 2 and 5 are a debugger's, coverage's, a profiler's and an optimizer's
 ENOUGH = 3  # times, for what recurs
 WITH_GRADIENTS = 40  # times, where a backward pass runs and no optimizer has stepped
-SETTLED_S, OUTER_S = 0.3, 5.0  # how long a loop has turned before it is a step; how long a loop around it is waited for
+OFTEN, AGAIN_S = 50, 0.25
+SILENT_S, SILENT = 1.0, 5  # it is looked for again: no step has ended for so long, and for so many steps' time
+SETTLED_S, OUTER_S = 0.3, 1.0  # how long a loop has turned before it is a step; how long a loop around it is waited for
 PROFILER, OPTIMIZER, RANGE, LOADER, LOOP, FUNCTION = "profiler", "optimizer", "range", "loader", "loop", "function"
 IN_ORDER = (PROFILER, OPTIMIZER, RANGE, LOADER, LOOP)
+ENDS = "ends"  # of a range
 OF_COMPREHENSIONS = ("LIST_APPEND", "SET_ADD", "MAP_ADD")
 OF_TORCH = ("Optimizer.", "enumerate(DataLoader)", "ProfilerStep#")  # ranges that torch marks itself
 NOT_OWN = tuple({os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -44,7 +49,7 @@ def is_own(path: str) -> bool:
 class FoundStep:
     """What ends the steps of this program: `asked` ("train.step", "step", "train.py:12"), or what is found. `ended` is called
     each time, with what it is, in words, the first time (and when it is another one than was thought), else with None.
-    `on_torch` is called with torch when the program has imported it.
+    `on_torch` is called with torch when the program has imported it; `none`: what is no step, in words.
     """
 
     def __init__(
@@ -52,14 +57,23 @@ class FoundStep:
         ended: Callable[[str | None], object],
         asked: str | None = None,
         on_torch: Callable[[Any], object] = lambda torch: None,
+        none: Sequence[str] = (),
     ):
-        self._ended, self._asked, self._on_torch = ended, asked, on_torch
+        self._ended, self._asked, self._on_torch, self._none = ended, asked, on_torch, none
         self.found: Where | None = None
         self._counts: dict[Where, int] = {}
         self._since: dict[Where, float] = {}
         self._trains = self._inside = False
         self._around_backward: Where | None = None
         self._around: list[Where] = []  # loops, when the step was found
+        self._rejected: set[Where] = set()
+        self._looks = True  # for a step
+        self._depth = self._in_a_row = 0  # of ranges; steps of another optimizer
+        self._ended_s = self._took_s = 0.0  # of the last step: when it ended, and how long it took
+        self._optimizer: Callable[[], object] = lambda: None  # whose steps end the program's, while it lives
+        self._backward: CodeType | None = None
+        self._called: dict[tuple[int, int], int] = {}  # how often each place has called back
+        self._stopped = threading.Event()
         self._thread = threading.get_ident()
         self._loops: dict[int, tuple[CodeType, dict[int, Loop]]] = {}  # by id: equal code may be of two files
         self._torch: dict[int, tuple[CodeType, str]] = {}
@@ -76,9 +90,26 @@ class FoundStep:
         monitoring.register_callback(TOOL, events.JUMP, self._jumped)
         monitoring.set_events(TOOL, events.PY_START)  # each code once: `_entered` disables it where it is not asked for
         os.register_at_fork(after_in_child=self.stop)  # a worker of a DataLoader has no steps
+        threading.Thread(target=self._look_again, daemon=True).start()
+
+    def _look_again(self) -> None:
+        """Let all places call back again, as long as a step is looked for, and when none has ended for long."""
+        while not self._stopped.wait(AGAIN_S):
+            silent_s = max(SILENT_S, SILENT * self._took_s)
+            self._looks = self.found is None or time.perf_counter() - self._ended_s > silent_s
+            if self._looks:
+                self._called.clear()
+                sys.monitoring.restart_events()
+
+    def reject(self) -> None:
+        """What was found is no step: look for another one."""
+        if self.found is not None:
+            self._rejected.add(self.found)
+        self.found, self._looks = None, True
 
     def stop(self) -> None:
         """See nothing more. What was imported goes on as it is."""
+        self._stopped.set()
         if hasattr(sys, "monitoring") and sys.monitoring.get_tool(TOOL) == "read-trace":
             sys.monitoring.set_events(TOOL, 0)
             for code, _ in (*self._torch.values(), *self._loops.values()):
@@ -98,7 +129,12 @@ class FoundStep:
             stepped: OPTIMIZER,
             torch.utils.data.dataloader._BaseDataLoaderIter.__next__.__code__: LOADER,
         }
-        at_start = {torch.autograd.profiler.record_function.__enter__.__code__: RANGE, _backward_code(torch): "backward"}
+        at_start = {
+            torch.autograd.profiler.record_function.__enter__.__code__: RANGE,
+            torch.autograd.profiler.record_function.__exit__.__code__: ENDS,
+            torch.autograd.graph._engine_run_backward.__code__: "backward",
+        }
+        self._backward = torch.autograd.graph._engine_run_backward.__code__
         self._torch = {id(code): (code, kind) for code, kind in (*at_return.items(), *at_start.items())}
         for code in at_return:
             sys.monitoring.set_local_events(TOOL, code, events.PY_RETURN)
@@ -114,14 +150,9 @@ class FoundStep:
         if kind == "backward":
             self._trains = True
             self._around_backward = next(iter(self._loops_around(sys._getframe(1))), None)
-            return None
-        if kind == RANGE:
-            frame = sys._getframe(1)
-            name = str(frame.f_locals["self"].name)
-            if self._asked is None and not name.startswith(OF_TORCH) and frame.f_back and is_own(frame.f_back.f_code.co_filename):
-                name = re.sub(r"\d+", "N", name)
-                self._recurred((RANGE, name), f"the range {name!r}")
-            return None
+            return None if self._looks else sys.monitoring.DISABLE
+        if kind in (RANGE, ENDS):
+            return self._in_range(kind, sys._getframe(1))
         if kind is not None:
             return None
         if code.co_name == "<module>" and code.co_filename.endswith(TORCH):
@@ -143,6 +174,24 @@ class FoundStep:
             return sys.monitoring.DISABLE  # that it was called is known
         return None
 
+    def _is_in_backward(self, frame: FrameType | None) -> bool:
+        while frame is not None and frame.f_code is not self._backward:
+            frame = frame.f_back
+        return frame is not None
+
+    def _in_range(self, kind: str, frame: FrameType) -> Any:
+        """A range of the program's own begins or ends: of those in each other the outermost counts."""
+        if self._asked is not None or (self.found is not None and not self._looks and _order(self.found) < IN_ORDER.index(RANGE)):
+            return sys.monitoring.DISABLE
+        name = str(frame.f_locals["self"].name)
+        if name.startswith(OF_TORCH) or frame.f_back is None or not is_own(frame.f_back.f_code.co_filename):
+            return None
+        if kind == RANGE and self._depth == 0:
+            name = re.sub(r"\d+", "N", name)
+            self._recurred((RANGE, name), f"the range {name!r}")
+        self._depth = max(self._depth + (1 if kind == RANGE else -1), 0)
+        return None
+
     def _left(self, code: CodeType, offset: int, value: object) -> None:
         kind = self._torch[id(code)][1] if id(code) in self._torch else None
         if self._is_deaf() or kind is None or (self._asked is not None and kind != "torch"):
@@ -152,24 +201,32 @@ class FoundStep:
             self._look_at_torch()
             self._inside = False
             return
-        of = sys._getframe(1).f_locals
-        which = of["args"][0] if kind == OPTIMIZER else of["self"]
+        frame = sys._getframe(1)
+        which = frame.f_locals["args"][0] if kind == OPTIMIZER else frame.f_locals["self"]
+        if kind == OPTIMIZER and self._is_in_backward(frame):  # of a hook: nothing can be recorded from there on
+            return
         words = {PROFILER: "step() of its profiler", OPTIMIZER: f"step() of its optimizer ({type(which).__name__})"}
-        self._recurred((kind, id(which) if kind == OPTIMIZER else kind), words.get(kind, "the next batch of its DataLoader"))
+        key = {OPTIMIZER: (id(which), type(which).__name__), LOADER: id(getattr(which, "_dataset", None))}.get(kind, kind)
+        if kind == OPTIMIZER and self.found is not None and self.found[0] == OPTIMIZER and self._optimizer() is None:
+            self._in_a_row = ENOUGH  # the one before is gone: this has come in its place
+        self._recurred((kind, key), words.get(kind, "the next batch of its DataLoader"))
+        if kind == OPTIMIZER and self.found == (kind, key) and self._optimizer() is not which:
+            self._optimizer = weakref.ref(which)
 
-    def _jumped(self, code: CodeType, offset: int, destination: int) -> None:
-        if self._is_deaf() or destination > offset or id(code) not in self._loops:
-            return
-        loop = self._loops[id(code)][1].get(destination)
-        if loop is None:
-            return
+    def _jumped(self, code: CodeType, offset: int, destination: int) -> Any:
+        if self._is_deaf():
+            return None
+        loop = self._loops[id(code)][1].get(destination) if id(code) in self._loops else None
+        if loop is None or destination > offset:
+            return sys.monitoring.DISABLE
         where = (LOOP, (id(code), loop))
         words = f"a turn of the loop at {os.path.basename(code.co_filename)}:{loop.line}"
-        if self._asked is not None:
-            if words.endswith(f" {os.path.basename(self._asked)}"):
-                self._recurred(where, words)
-            return
+        is_asked = self._asked is not None and words.endswith(f" {os.path.basename(self._asked)}")
+        if where != self.found and not (is_asked or (self._looks and self._asked is None)):
+            return sys.monitoring.DISABLE
         self._recurred(where, words)
+        called = self._called[id(code), offset] = self._called.get((id(code), offset), 0) + 1
+        return sys.monitoring.DISABLE if called >= OFTEN and where != self.found and not is_asked else None
 
     def _is_deaf(self) -> bool:
         """Return whether this is of no step: while one is told of, and in a thread beside the program's first."""
@@ -181,12 +238,29 @@ class FoundStep:
         count = self._counts[where] = self._counts.get(where, 0) + 1
         self._since.setdefault(where, time.perf_counter())
         if self.found is None:
-            if not self._is_it(where, count):
+            if not self._is_it(where, count, words):
                 return
             self._take(where, words)
         elif where == self.found:
+            self._in_a_row = 0
             self._call(None)
-        elif self._asked is None and self._is_it(where, count) and (_order(where) < _order(self.found) or self._has_left(where)):
+        elif where[0] == self.found[0] == OPTIMIZER:
+            self._other_optimizer(where, words)
+        elif (
+            self._asked is None
+            and self._is_it(where, count, words)
+            and (_order(where) < _order(self.found) or self._has_left(where))
+        ):
+            self._take(where, words)
+
+    def _other_optimizer(self, where: Where, words: str) -> None:
+        """Another optimizer has stepped: where it does so again and again, it has come in the place of the one before."""
+        assert self.found is not None
+        self._in_a_row += 1
+        if self._in_a_row >= ENOUGH and where[1][1] == self.found[1][1]:  # of the same type: of the next fold, say
+            self.found, self._in_a_row = where, 0
+            self._call(None)
+        elif self._in_a_row >= ENOUGH:
             self._take(where, words)
 
     def _has_left(self, where: Where) -> bool:
@@ -195,21 +269,28 @@ class FoundStep:
         return self.found is not None and self.found[0] == LOOP and self.found not in now and where not in self._around
 
     def _take(self, where: Where, words: str) -> None:
-        self.found, self._around = where, self._loops_around(sys._getframe(1))
+        self.found, self._around, self._in_a_row, self._took_s = where, self._loops_around(sys._getframe(1)), 0, 0.0
+        self._ended_s = time.perf_counter()
         self._call(words)
 
     def _call(self, words: str | None) -> None:
-        self._inside = True
+        now_s = time.perf_counter()
+        self._took_s, self._ended_s, self._looks, self._inside = now_s - self._ended_s, now_s, False, True
         try:
             self._ended(words)
         finally:
             self._inside = False
 
-    def _is_it(self, where: Where, count: int) -> bool:
+    def _is_it(self, where: Where, count: int, words: str) -> bool:
         kind = where[0]
         if self._asked is not None:
             return True
-        if count < ENOUGH or any(_order(one) < _order(where) for one in self._counts if one != self.found):
+        if (
+            where in self._rejected
+            or words in self._none
+            or count < ENOUGH
+            or any(_order(one) < _order(where) for one in self._counts if one != self.found)
+        ):
             return False
         if self._trains and kind in (LOADER, RANGE, LOOP) and count < WITH_GRADIENTS and self._counts_none(OPTIMIZER):
             return kind == LOOP and where == self._around_backward and count >= ENOUGH and self._settled(where)
@@ -243,10 +324,6 @@ def _order(where: Where) -> int:
     return IN_ORDER.index(where[0])
 
 
-def _backward_code(torch: Any) -> CodeType:
-    return torch.autograd.graph._engine_run_backward.__code__
-
-
 def _is_called(code: CodeType, asked: str) -> bool:
     """Return whether a function is the one that was asked for: "step", "Trainer.step", "train.step" or "train:step"."""
     module, _, name = asked.rpartition(":")
@@ -265,21 +342,25 @@ class Loop(NamedTuple):
 
 
 def _loops(code: CodeType) -> dict[int, Loop]:
-    """Return the loops of a function that have more than one line, by each place that Python jumps back to; no comprehensions."""
+    """Return the loops of a function, by each place that Python jumps back to; no comprehensions."""
     found: dict[int, Loop] = {}
+    if code.co_name.startswith("<") and code.co_name != "<module>":  # <genexpr>, <lambda>
+        return found
     instructions = list(dis.get_instructions(code))
     lines, line = [], 0
     for one in instructions:
         line = (one.positions.lineno if one.positions else None) or line
         lines.append(line)
+    # What handles exceptions stands at the end: it, too, jumps back into a loop.
+    handlers = next((one.offset for one in instructions if one.opname == "PUSH_EXC_INFO"), len(code.co_code))
     for number, one in enumerate(instructions):
         if not one.opname.startswith("JUMP_BACKWARD") or instructions[number - 1].opname in OF_COMPREHENSIONS:
             continue
         begin = one.argval
+        if begin in found and begin < handlers <= one.offset:
+            continue
         inside = [at for at, other in zip(lines, instructions, strict=True) if begin <= other.offset <= one.offset]
-        if len(set(inside)) > 1:
-            end = max(one.offset, found[begin].end if begin in found else 0)
-            found[begin] = Loop(min(inside), begin, end)
+        found[begin] = Loop(min(inside), begin, max(one.offset, found[begin].end if begin in found else 0))
     for line in {one.line for one in found.values()}:  # of a `while` each `continue` may jump to another place
         same = [one for one in found.values() if one.line == line]
         whole = Loop(line, min(one.begin for one in same), max(one.end for one in same))

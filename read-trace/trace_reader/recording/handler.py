@@ -167,10 +167,17 @@ def _waits(action: Any) -> bool:
 
 def synchronize() -> None:
     """Wait for the device, where one is at work."""
+    if is_on_gpu():
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def is_on_gpu() -> bool:
+    """Return whether this process has used CUDA."""
     import torch
 
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
+    return torch.cuda.is_available() and torch.cuda.is_initialized()
 
 
 def rank_of_job() -> int | None:

@@ -23,7 +23,7 @@ def save_source(folder: Path) -> None:
     files: dict[str, str] = {}
     for name, module in sorted(sys.modules.items()):
         path = getattr(module, "__file__", None)
-        if path and is_own(path) and os.path.isfile(path):
+        if path and os.path.isabs(path) and is_own(path) and os.path.isfile(path):
             files[os.path.realpath(path)] = name
     kept.mkdir(parents=True, exist_ok=True)
     listed = []

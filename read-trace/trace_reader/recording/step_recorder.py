@@ -1,13 +1,14 @@
 """Times and records the steps of a program that runs: `ended` is called where one ends, and the next begins."""
 
 from collections.abc import Callable
+import itertools
 import math
 from pathlib import Path
 import time
 from typing import Any
 
 from trace_reader.names.file_names import STACKS_NAME
-from trace_reader.recording.handler import synchronize, write_trace
+from trace_reader.recording.handler import is_on_gpu, synchronize, write_trace
 from trace_reader.recording.header import Stopwatch, plain_step_us
 from trace_reader.units import us
 
@@ -16,6 +17,7 @@ ALIKE, LAST = 1.25, 3  # warm: the last ones take as long as each other, up to t
 STRETCHES, FEWEST, MOST, STRETCH_S = 5, 3, 200, 0.2  # of steps without the profiler: how many each, to take so long
 OF_A_RANK = 8, 4  # steps to warm up, and of a stretch: all ranks of a job must end in the same step
 RECORDED, WITH_STACKS = 3, 2  # steps, each after one in which the profiler warms up
+PAUSE, MOST_PAUSES = 5, 1 / 3  # between steps on a CPU: so many times as long as most, of so many of them at most
 FEWEST_OF_A_PROGRAM = 2 + FEWEST_TO_WARM + STRETCHES * FEWEST + 2 + RECORDED + WITH_STACKS  # with two by which they are found
 
 
@@ -41,6 +43,7 @@ class StepRecorder:
         """Begin anew: what was taken for a step was none."""
         self.times_us: list[float] = []  # of a step without the profiler, one for each stretch
         self.steps = 0  # that were timed
+        self.pauses_us: list[float] = []  # that are no part of a step: an evaluation between two, say
         self.recorded = 0
         self.is_done = False
         self._ended_s: list[float] = []
@@ -61,7 +64,7 @@ class StepRecorder:
 
     def _warm(self) -> None:
         self._ended_s.append(time.perf_counter())
-        took_s = [b - a for a, b in zip(self._ended_s, self._ended_s[1:], strict=False)]
+        took_s = [b - a for a, b in itertools.pairwise(self._ended_s)]
         if not self._is_warm(took_s):
             return
         length = min(MOST, max(FEWEST, math.ceil(STRETCH_S / max(min(took_s[-LAST:]), 1e-6))))
@@ -70,7 +73,8 @@ class StepRecorder:
         self._length = self._left = length if self.rank is None else OF_A_RANK[1]
         recorded = "" if self.only_timed else f", then {RECORDED} and {WITH_STACKS} recorded"
         self._say(f"{us(min(took_s[-LAST:]) * 1e6)} or more each: {STRETCHES * self._length} are timed{recorded}")
-        self._watch, self._now = Stopwatch(synchronize), self._time
+        self._begin_stretch()
+        self._now = self._time
 
     def _is_warm(self, took_s: list[float]) -> bool:
         if self.rank is not None:
@@ -83,16 +87,23 @@ class StepRecorder:
     def _time(self) -> None:
         assert self._watch is not None
         self._left -= 1
+        self._ended_s.append(time.perf_counter())
         if self._left:
             return
-        self.times_us.append(self._watch.step_us(self._length))
-        self.steps += self._length
+        pauses_us = [] if is_on_gpu() else _pauses_us(self._ended_s)
+        steps = self._length - len(pauses_us)
+        self.times_us.append((self._watch.step_us(1) - sum(pauses_us)) / steps)
+        self.pauses_us += pauses_us
+        self.steps += steps
         if len(self.times_us) < STRETCHES:
-            self._watch, self._left = Stopwatch(synchronize), self._length
+            self._begin_stretch()
         elif self.only_timed:
             self.is_done = True
         else:
             self._start(RECORDED, self.trace, record_shapes=True)
+
+    def _begin_stretch(self) -> None:
+        self._watch, self._left, self._ended_s = Stopwatch(synchronize), self._length, [time.perf_counter()]
 
     def _start(self, steps: int, path: Path, **options: Any) -> None:
         from torch.profiler import schedule
@@ -118,7 +129,14 @@ class StepRecorder:
             self.is_done = True
             return
         self.recorded = RECORDED
-        import torch
-
         stacks = self.trace.with_name(f"{self.trace.stem}{STACKS_NAME}.json")
-        self._start(WITH_STACKS, stacks, record_shapes=True, with_stack=True, profile_memory=torch.cuda.is_available())
+        self._start(WITH_STACKS, stacks, record_shapes=True, with_stack=True, profile_memory=is_on_gpu())
+
+
+def _pauses_us(ended_s: list[float]) -> list[float]:
+    """Return which of the times between these ends of steps are none of a step's. Where a CPU runs ahead of a GPU it has such,
+    too.
+    """
+    took_s = sorted(b - a for a, b in itertools.pairwise(ended_s))
+    pauses = [one for one in took_s if one > PAUSE * took_s[len(took_s) // 2]]
+    return [one * 1e6 for one in pauses] if len(pauses) <= MOST_PAUSES * len(took_s) else []

@@ -12,19 +12,19 @@ import sys
 import threading
 import traceback
 import types
-from typing import Any
+from typing import Any, cast
 
 if __name__ == "__main__":  # as a script its folder stands first: the program's own goes there
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from trace_reader.recording.found_step import FoundStep, is_own
-from trace_reader.recording.handler import rank_of_job
+from trace_reader.recording.handler import is_on_gpu, rank_of_job
 from trace_reader.recording.saved_source import SavedSource, save_source
 from trace_reader.recording.step_recorder import StepRecorder
 from trace_reader.recording.tried_run import SETTINGS, Settings, run_of
 from trace_reader.system.files import write_file
 
-LONGEST_S = 20.0  # that a program that was ended may take to end
+LONGEST_S = 20.0  # that threads of a program that has ended may go on
 OFTEN_ENOUGH = 3  # times that it is told to
 
 
@@ -41,33 +41,67 @@ class Tried:
         say = _no_word if self.is_quiet else _say
         self.recorder = StepRecorder(Path(told.folder), self.rank, told.only_timed, told.has, say)
         self.step, self.seen, self.endings = "", 0, 0
+        self._is_proved, self._probe = False, cast(Any, None)
 
     def ended(self, words: str | None) -> None:
         """A step has ended; `words`: what it is, where that is new."""
         if words is not None:
-            if self.step:
-                self.recorder.abandon()
-                self.recorder.begin()
-            self.step, self.seen = words, 0
-            if not self.is_quiet:
-                _say(f"a step is {words}")
+            self.recorder.abandon()
+            self.recorder.begin()
+            self.step, self.seen, self._is_proved = words, 0, not words.startswith("a turn") or bool(self.told.step)
+        if not self._is_proved and not self._runs_ops():
+            return
+        if not self.seen and not self.is_quiet:
+            _say(f"a step is {self.step}")
         self.seen += 1
         if not self.recorder.is_done:
             self.recorder.ended()
         if self.recorder.is_done:
             self._enough()
 
+    def _runs_ops(self) -> bool:
+        """Return whether a turn of the loop that was found has run an op: else it is none of torch's. Where a GPU is used, that
+        is taken for granted: to look there would slow the launches that are timed.
+        """
+        torch: Any = sys.modules.get("torch")
+        if torch is None or not hasattr(torch, "profiler"):
+            found.reject()
+            return False
+        if is_on_gpu():
+            self._is_proved = True
+        elif self._probe is None:
+            from torch.profiler.profiler import profile
+
+            self._probe = profile(activities=[torch.profiler.ProfilerActivity.CPU])
+            self._probe.start()
+        else:
+            probe, self._probe = self._probe, None
+            probe.stop()
+            self._is_proved = bool(probe.profiler.kineto_results.events())
+            if not self._is_proved:
+                self.step = ""
+                found.reject()
+        return self._is_proved
+
     def _enough(self) -> None:
         if self.told.keep_running:
             found.stop()
             return
         self.endings += 1
-        if self.endings == 1:
-            threading.Thread(target=_end_at_last, daemon=True).start()
-        if self.endings > OFTEN_ENOUGH:  # whatever catches it
+        if self.endings == 1:  # before the program ends, in whatever way
             _write(self)
+        if self.endings > OFTEN_ENOUGH:  # whatever catches it
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
             os._exit(0)
         raise EnoughError(0)
+
+    def abandon(self) -> None:
+        """The program has ended."""
+        self.recorder.abandon()
+        if self._probe is not None:
+            self._probe.stop()
 
 
 def _end_at_last() -> None:
@@ -120,13 +154,13 @@ def _quiet_profiler(torch: Any) -> type:
 
 
 def _script(path: str, arguments: list[str], source: SavedSource | None) -> None:
-    file = Path(path)
+    file = Path(path).absolute()
     sys.argv, sys.path[0] = [path, *arguments], str(file.resolve().parent)
-    text = (source.text_of(str(file.resolve())) if source else None) or file.read_bytes()
+    text = (source.text_of(str(file)) if source else None) or file.read_bytes()
     main = types.ModuleType("__main__")
-    main.__dict__.update(__file__=path, __spec__=None, __builtins__=__builtins__)
+    main.__dict__.update(__file__=str(file), __spec__=None, __builtins__=__builtins__)
     sys.modules["__main__"] = main
-    exec(compile(text, str(file.resolve()), "exec"), main.__dict__)
+    exec(compile(text, str(file), "exec"), main.__dict__)
 
 
 def _module(name: str, arguments: list[str]) -> None:
@@ -156,7 +190,8 @@ def _test(arguments: list[str], tried: Tried) -> None:
 
     sys.path[0] = os.getcwd()
     alone = ["-n0"] if importlib.util.find_spec("xdist") else []
-    sys.exit(pytest.main([*arguments, *alone, "-p", "no:cacheprovider"], plugins=[Again()]))
+    quiet = ["-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    sys.exit(pytest.main([*arguments, *alone, *quiet], plugins=[Again()]))
 
 
 def _run(tried: Tried) -> None:
@@ -176,7 +211,7 @@ def main() -> int:
     """Run the program; its own exit code, or 0 where it was ended. What fails in it is told as Python tells it."""
     tried = Tried(Settings(**json.loads(os.environ[SETTINGS])))
     global found
-    found = FoundStep(tried.ended, tried.told.step, _on_torch)
+    found = FoundStep(tried.ended, tried.told.step, _on_torch, tried.told.none)
     code = 0
     try:
         _run(tried)
@@ -191,12 +226,15 @@ def main() -> int:
         shown = error.__traceback__
         while shown is not None and not is_own(shown.tb_frame.f_code.co_filename):
             shown = shown.tb_next
+        error.__suppress_context__ = error.__suppress_context__ or isinstance(error.__context__, EnoughError)
         traceback.print_exception(type(error), error, shown or error.__traceback__)
-        return 130 if isinstance(error, KeyboardInterrupt) else 1
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
     finally:
         found.stop()
-        tried.recorder.abandon()
-    _write(tried)
+        tried.abandon()
+    if not tried.endings:
+        _write(tried)
+    threading.Thread(target=_end_at_last, daemon=True).start()
     return code
 
 

@@ -13,7 +13,7 @@ SETTINGS = "READ_TRACE_TRY"  # in the environment
 class Settings(NamedTuple):
     """`command`: "script", "module" or "pytest", and its words. `folder`: for the traces. `step`: what ends a step, where that is
     told. `only_timed`: records nothing. `has`: how many steps the program has, where that is known and few. `source`: the folder
-    of a saved source that is run in the place of what is there.
+    of a saved source that is run in the place of what is there. `none`: what is no step, in words.
     """
 
     command: list[str]
@@ -24,11 +24,13 @@ class Settings(NamedTuple):
     keep_running: bool = False
     is_quiet: bool = False
     source: str | None = None
+    none: tuple[str, ...] = ()
 
 
 class TriedRun(NamedTuple):
     """A run. `step`: what a step is, in words; `seen`: how many the program had; `times_us`: of a step without the profiler, in
-    each stretch, and `steps` of all stretches; `recorded` steps in the trace; `functions`: of the program, the most called first.
+    each stretch, and `steps` of all stretches, without `pauses_us` between some; `recorded` steps in the trace; `functions`: of
+    the program, the most called first.
     """
 
     step: str
@@ -36,6 +38,7 @@ class TriedRun(NamedTuple):
     is_done: bool
     times_us: list[float]
     steps: int
+    pauses_us: list[float]
     recorded: int
     functions: list[str]
     python: str
@@ -58,6 +61,7 @@ def run_of(recorder: StepRecorder, step: str, seen: int, functions: list[str], w
         is_done=recorder.is_done,
         times_us=recorder.times_us,
         steps=recorder.steps,
+        pauses_us=recorder.pauses_us,
         recorded=recorder.recorded,
         functions=functions[:MOST_FUNCTIONS],
         python=platform.python_version(),

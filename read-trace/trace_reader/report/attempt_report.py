@@ -8,12 +8,19 @@ from trace_reader.analysis.runs.gate import ONE_RUN
 from trace_reader.report.document import Column, Document, Style, Table
 from trace_reader.units import about, count, us
 
+DIFFER = 2  # times, of the stretches: more than a machine's noise
+
 
 def attempt_lines(attempt: Attempt) -> list[str]:
     """Return what was run, what a step is and takes, and on what."""
     ranks = f" on each of {attempt.ranks} ranks, the slowest told" if attempt.ranks > 1 else ""
     low, high = us(min(attempt.times_us)), us(max(attempt.times_us))
     spread = f"{low} to {high}; {attempt.steps} steps in {count(len(attempt.times_us), 'stretch', 'stretches')}"
+    if attempt.pauses_us:
+        pauses = count(len(attempt.pauses_us), "pause")
+        spread += f"; without {pauses} between steps, {us(max(attempt.pauses_us))} at most: an evaluation, or a busy machine"
+    if max(attempt.times_us) > DIFFER * min(attempt.times_us):
+        spread += "; they differ by more than twice: something else may come between some steps"
     busy = f"busy beside it: {attempt.busy}" if attempt.busy else "nothing else was busy"
     return [
         f"attempt {attempt.name}: {' '.join(attempt.command)}",
@@ -29,19 +36,18 @@ def outcome_lines(outcome: Outcome, before: Attempt, in_turns: int = 0) -> list[
     how = f", {in_turns} processes of each, in turns" if in_turns else ""
     steps = f"{names}: {us(outcome.before_us)} -> {us(outcome.after_us)}"
     if not outcome.is_clear:
-        lines = [f"{steps}: no difference beyond the spread ({_range(outcome.low, outcome.high)}){how}"]
+        lines = [f"{steps}: inconclusive, no difference beyond the spread ({_range(outcome.low, outcome.high)}){how}"]
     else:
         word = "less" if outcome.saved > 0 else "more"
         lines = [f"{steps}, {about(abs(outcome.saved))} {word} ({_range(outcome.low, outcome.high)}{how})"]
     if not in_turns and abs(outcome.saved) < ONE_RUN:
         lines.append(f"two processes may differ by so much: --against {outcome.before} runs both in turns")
-    named = [(number, before.advice[number - 1]) for number in outcome.done]
-    if named:
-        what = ", ".join(f"#{number} {one.slug}" for number, one in named)
-        lines.append(f"no longer shown: {what}")
-    if outcome.kept != NOT_TOLD and outcome.promised_low is not None and outcome.promised_high is not None:
-        together = "together at most" if len(named) > 1 else "promised"
-        lines.append(f"{together} {_range(outcome.promised_low, outcome.promised_high)}: {outcome.kept}")
+    for number in outcome.done:
+        one = before.advice[number - 1]
+        promised = f", which was to save {_range(one.low, one.high)}" if one.low is not None and one.high is not None else ""
+        lines.append(f"no longer shown: #{number} {one.slug}{promised}")
+    if outcome.kept != NOT_TOLD:
+        lines.append(f"the promise: {outcome.kept}")
     return lines
 
 
@@ -63,20 +69,20 @@ class AttemptRow(msgspec.Struct, frozen=True):
 
 def _range(low: float, high: float) -> str:
     """Return "47% to 50%", of which what is below 0 is longer."""
-    if high < 0:
+    if high < 0:  # longer
         low, high = -high, -low
     return f"{about(low)} to {about(high)}"
 
 
 def _brought(row: AttemptRow) -> str:
-    return "-" if row.outcome is None else _range(row.outcome.low, row.outcome.high) if row.outcome.is_clear else "no difference"
+    found = row.outcome
+    if found is None or not found.is_clear:
+        return "-" if found is None else "inconclusive"
+    return f"{_range(found.low, found.high)} {'less' if found.saved > 0 else 'more'}"
 
 
 def _promised(row: AttemptRow) -> str:
-    found = row.outcome
-    if found is None or found.promised_low is None or found.promised_high is None:
-        return "-"
-    return f"{_range(found.promised_low, found.promised_high)}: {found.kept}"
+    return row.outcome.kept if row.outcome is not None and row.outcome.kept != NOT_TOLD else "-"
 
 
 LOG = Table(
@@ -87,8 +93,8 @@ LOG = Table(
         Column("attempt", lambda row, view: row.attempt.name),
         Column("step", lambda row, view: us(row.attempt.step_us)),
         Column("spread", lambda row, view: f"{us(min(row.attempt.times_us))} to {us(max(row.attempt.times_us))}"),
-        Column("saved", lambda row, view: _brought(row)),
-        Column("promised", lambda row, view: _promised(row)),
+        Column("change", lambda row, view: _brought(row)),
+        Column("promise", lambda row, view: _promised(row)),
         Column("command", lambda row, view: " ".join(row.attempt.command)),
     ),
     every=lambda rows: True,

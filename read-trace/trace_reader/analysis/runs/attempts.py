@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import math
+import re
 import statistics
 
 import msgspec
@@ -25,9 +26,9 @@ class Advice(msgspec.Struct, frozen=True):
 
 class Attempt(msgspec.Struct, frozen=True):
     """A program as it was when it was tried. `asked`: what a step was said to be; `step`: what one is, in words; `times_us`: of
-    one without the profiler, in each of several stretches of `steps` in all (of a job, of its slowest rank); `has`: how many
-    steps the program has, where they are few; `busy`: which other programs used the cores meanwhile; `commit`: what git had
-    checked out.
+    one without the profiler, in each of several stretches of `steps` in all (of a job, of its slowest rank), without the
+    `pauses_us` between some of them; `has`: how many steps the program has, where they are few; `busy`: which other programs
+    used the cores meanwhile; `commit`: what git had checked out.
     """
 
     number: int
@@ -38,6 +39,7 @@ class Attempt(msgspec.Struct, frozen=True):
     step: str
     times_us: tuple[float, ...]
     steps: int
+    pauses_us: tuple[float, ...]
     recorded: int
     has: int | None
     ranks: int
@@ -54,6 +56,10 @@ class Attempt(msgspec.Struct, frozen=True):
         """The median of the stretches."""
         return statistics.median(self.times_us)
 
+    def has_the_step_of(self, other: "Attempt") -> bool:
+        """Return whether a step is the same in both, though lines may have moved."""
+        return re.sub(r":\d+$", "", self.step) == re.sub(r":\d+$", "", other.step)
+
     @property
     def name(self) -> str:
         """Its folder's name."""
@@ -63,7 +69,7 @@ class Attempt(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct, frozen=True):
     """What a step of one attempt saves beside that of another, earlier one: a share (below 0: it takes longer), between `low` and
     `high`. `done`: the advice of the earlier one that the later one shows no more, by its place from 1 on; `promised_low` and
-    `promised_high`: what that was to save, all together, and whether it was `kept`.
+    `promised_high`: what that was to save, of several all together, at most; whether it was `kept`.
     """
 
     before: int
@@ -109,7 +115,8 @@ def outcome(before: Attempt, after: Attempt, ratio: tuple[float, float] | None =
     kept = NOT_TOLD
     if known and len(known) == len(promised):
         promised_low, promised_high = max(low for low, _ in known), 1 - math.prod(1 - high for _, high in known)
-        kept = LESS if saved[2] < promised_low else MORE if saved[1] > promised_high else KEPT
+        is_clear = saved[1] > 0 or saved[2] < 0
+        kept = LESS if saved[2] < promised_low else MORE if saved[1] > promised_high else KEPT if is_clear else NOT_TOLD
     return Outcome(
         before.number, after.number, before.step_us, after.step_us, *saved, tuple(done), promised_low, promised_high, kept
     )
@@ -120,6 +127,6 @@ def outcomes(attempts: Sequence[Attempt]) -> list[Outcome]:
     found = []
     for number, after in enumerate(attempts):
         before = next((one for one in reversed(attempts[:number]) if one.program == after.program), None)
-        if before is not None:
+        if before is not None and after.has_the_step_of(before):
             found.append(outcome(before, after))
     return found
