@@ -159,6 +159,10 @@ GLOSSARY: dict[str, str] = {
     ),
     "memory-bound": "Of a kernel: limited by the bandwidth of the device's memory, and not by arithmetic.",
     "memset": "Filling a range of the GPU's memory with one value. It is a GPU event of its own, not a kernel.",
+    "MFU": (
+        "Model FLOP utilization: the operations of a step over what the device could do in that time at the peak for their type. "
+        "The training of PaLM reached 0.46 (arXiv:2204.02311). A GPU that is busy all the time may have a low one."
+    ),
     "mixed": (
         "The verdict where no class has half of the critical path; the report then names the two largest. Fix the larger first; "
         "the other then bounds the run."

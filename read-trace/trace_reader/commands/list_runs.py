@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.runs.gate import are_plain
 from trace_reader.analysis.runs.run_measures import RunMeasures, measures, of_job, steps_us
+from trace_reader.analysis.trace.utilization import utilization
 from trace_reader.commands.check import runs_of
 from trace_reader.commands.flags import add_forms, add_steps_from, add_traces
 from trace_reader.commands.load_with_progress import load_with_progress
@@ -108,7 +109,8 @@ def run_row(name: str, ranks: Sequence[str], steps_from: re.Pattern[str] | None 
         times_us = steps_us(facts)
         middle, low, high = (statistics.median(times_us), min(times_us), max(times_us)) if times_us else (None, None, None)
         item = measures(facts)
-        each.append((item, RunRow(name, item, middle, low, high, facts.plain, facts.verdict, len(facts.steps))))
+        mfu = utilization(facts)
+        each.append((item, RunRow(name, item, middle, low, high, facts.plain, facts.verdict, len(facts.steps), mfu)))
     _, slowest = max(each, key=lambda pair: pair[0].step or 0.0)
     return msgspec.structs.replace(slowest, measures=of_job([one for one, _ in each]))
 
@@ -138,6 +140,8 @@ def _values(row: RunRow) -> dict[str, Any]:
         "gpu_us": row.measures.gpu,
         "kernels": row.measures.kernels,
         "peak_memory_bytes": row.measures.peak_memory,
+        "mfu_low": row.mfu.low if row.mfu else None,
+        "mfu_high": row.mfu.high if row.mfu else None,
         "verdict": row.verdict,
         "change": row.change,
     }

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 from trace_reader.analysis.replay.plain_run import MEASURED, PlainRun
 from trace_reader.analysis.runs.run_measures import RunMeasures
+from trace_reader.analysis.trace.utilization import Utilization
 from trace_reader.report.document import Column, Document, Style, Table
 from trace_reader.units import about, count, human_bytes, us
 
@@ -29,6 +30,7 @@ class RunRow(msgspec.Struct, frozen=True):
     plain: PlainRun
     verdict: str
     steps: int
+    mfu: Utilization | None = None
     base: Base = Base(None, None)
 
     @property
@@ -88,6 +90,11 @@ RUNS = Table(
             "peak memory",
             lambda row, rows: "-" if row.measures.peak_memory is None else human_bytes(row.measures.peak_memory),
             shown=lambda rows: any(row.measures.peak_memory is not None for row in rows),
+        ),
+        Column(
+            "MFU",
+            lambda row, rows: "-" if row.mfu is None else f"{about(row.mfu.low)} to {about(row.mfu.high)}",
+            shown=lambda rows: any(row.mfu is not None for row in rows),
         ),
         Column("verdict", lambda row, rows: row.verdict),
     ),

@@ -11,6 +11,7 @@ from trace_reader.analysis.trace.critical_path import VERDICTS
 from trace_reader.analysis.trace.dispatch_tree import Node
 from trace_reader.analysis.trace.facts import Facts, Finding
 from trace_reader.analysis.trace.recompiles import Recompiled
+from trace_reader.analysis.trace.utilization import utilization
 from trace_reader.findings import NAMING, PATTERNS
 from trace_reader.findings.verdict import (
     CPU_WORDS,
@@ -46,6 +47,8 @@ CPU = "CPU"
 MOST_KINDS = 12  # of kernels or ops in one line
 BRIEF_KINDS = 6
 BRIEF_VERSIONS = 2
+LEAST_MFU = 0.001
+SAID = 0.05  # of the GPU's time, whose operations are not known
 # Events that no report uses; others that are left out are told.
 ORDINARY = frozenset(["metadata", "flow", "instant", "counter", "other category", "other phase", "python_function"])
 FINDINGS_TITLE = "Findings (what each saves, or its share of {})"
@@ -68,7 +71,8 @@ def trace_report(facts: Facts, style: Style, tree: Node | None = None, recompile
     best = best_change(facts)
     told = [best and (f.gain is None or f.slug in NAMING) for f in explained]  # by the line of the best change
     means = [f.means if said else f"{f.means} Next: {f.next}{_saves(f)}" for f, said in zip(explained, told, strict=True)]
-    lines = (verdict_sentence(facts), plain_sentence(facts), cpu_lines(facts), best, *means, work_per_step(facts, kinds))
+    work = (work_per_step(facts, kinds), mfu_sentence(facts))
+    lines = (verdict_sentence(facts), plain_sentence(facts), cpu_lines(facts), best, *means, *work)
     out.lines([line for line in lines if line])
     _findings(out, [f for f in facts.findings if f not in explained], facts)
     if recompiled:
@@ -78,6 +82,23 @@ def trace_report(facts: Facts, style: Style, tree: Node | None = None, recompile
     if style.is_short:
         out.lines(["", f"more with --all: {', '.join([*left_out, 'all rows and columns'])}"])
     return out
+
+
+def mfu_sentence(facts: Facts) -> str:
+    """Return one line: the operations of a step, and how much of it they would take at the device's peaks; else empty."""
+    found = utilization(facts)
+    if found is None:
+        return ""
+    share = about(found.low) if about(found.low) == about(found.high) else f"{about(found.low)} to {about(found.high)}"
+    share = share if found.high >= LEAST_MFU else f"less than {about(LEAST_MFU)}"
+    unknown = f"; {about(found.unknown)} of the GPU's time is in ops that are not counted" if found.unknown >= SAID else ""
+    return f"operations per step: {operations(found.flop)}, {share} of what the device could do in that time (MFU){unknown}"
+
+
+def operations(flop: int) -> str:
+    """Return a number of operations in the unit that suits it."""
+    unit, size = next((one for one in (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9)) if flop >= one[1]), ("MFLOP", 1e6))
+    return f"{flop / size:.2f} {unit}"
 
 
 def _tables(out: Document, view: TraceView) -> list[str]:

@@ -22,6 +22,7 @@ from trace_reader.analysis.trace.graph_names import Joined
 from trace_reader.analysis.trace.kernel_facts import KernelFacts, WorkKindFacts
 from trace_reader.analysis.trace.step_facts import StepFacts
 from trace_reader.analysis.trace.time_by_place import PlaceFacts, TimeFacts
+from trace_reader.analysis.trace.utilization import utilization
 from trace_reader.names.kernel_names import KernelName
 
 SCHEMA_VERSION = 1  # one more where a field is renamed or means something else
@@ -47,7 +48,7 @@ KEYS = {  # of fields that are called otherwise in the JSON: programs read them
 
 def trace_json(facts: Facts, tree: Node | None = None) -> dict[str, Any]:
     """Return the facts of one trace; with its dispatch tree, under `chain`."""
-    data = values(facts)
+    data = {**values(facts), "mfu": values(utilization(facts))}
     return data if tree is None else {**data, "chain": values(tree)}
 
 

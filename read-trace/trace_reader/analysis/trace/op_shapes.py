@@ -47,7 +47,7 @@ class OpShapeFacts(msgspec.Struct, frozen=True):
     `time_us`: of the GPU's work that it launched itself, `kernels` of them; without a GPU its own time on the CPU. `flop` and
     `bytes`: what one call has to do at least. `limited_by`: compute or memory, by the device's peaks; `peak_share` of that
     peak is what it reaches, and `to_gain_us` what it would save, all calls together, if it reached what is usual for its kind.
-    None: not known.
+    `at_peak_us`: what its operations would take at the device's peak for their type, per step. None: not known.
     """
 
     op: str
@@ -65,6 +65,7 @@ class OpShapeFacts(msgspec.Struct, frozen=True):
     limited_by: str | None
     peak_share: float | None
     to_gain_us: float | None
+    at_peak_us: float | None = None
 
 
 def op_shape_facts(trace: Trace, device: str) -> tuple[OpShapeFacts, ...]:
@@ -209,7 +210,13 @@ def _fact(
         limited_by=limited_by,
         peak_share=share,
         to_gain_us=None if to_gain_us is None else to_gain_us * calls,
+        at_peak_us=_at_peak_us(flop, _unit(cost, rows), device, calls / steps),
     )
+
+
+def _at_peak_us(flop: int | None, dtype: str | None, device: str, calls: float) -> float | None:
+    compute = peak(device, dtype) if flop and dtype else None
+    return flop * calls / compute / 1e6 if flop and compute else None
 
 
 def _unit(cost: Cost | None, rows: Rows) -> str | None:

@@ -1,0 +1,80 @@
+"""The operations of a step, and what the device could do in that time."""
+
+import json
+
+import pytest
+from reader_helpers.events import GEMM, document, kernel, launch, op, step
+from trace_reader import cli, read
+from trace_reader.analysis.trace.utilization import utilization
+
+BF16 = "c10::BFloat16"
+
+
+@pytest.fixture
+def made(tmp_path):
+    """Three steps of a product of n x n in bf16, and of another kernel; a step takes 200 us without the profiler."""
+
+    def written(n=4096, other_us=0, plain_us=(200, 200), device="NVIDIA H200", dims=True):
+        events = []
+        for k in range(3):
+            at, shapes = 1000 * k, {"Input Dims": [[n, n], [n, n]], "Input type": [BF16, BF16]} if dims else {}
+            events += [step(k, at, 990), op("aten::mm", at + 10, 30, **shapes), launch(at + 20, 10 * k + 1)]
+            events += [kernel(GEMM, at + 50, 180, 10 * k + 1)]
+            if other_us:
+                events += [op("mine::work", at + 60, 10), launch(at + 62, 10 * k + 2)]
+                events += [kernel("mine", at + 300, other_us, 10 * k + 2)]
+        low, high = plain_us
+        header: dict[str, object] = {"plain_step_us": {"low": low, "median": (low + high) / 2, "high": high}}
+        header["deviceProperties"] = [{"id": 0, "name": device, "totalGlobalMem": 1, "computeMajor": 9, "computeMinor": 0}]
+        path = tmp_path / "t.json"
+        path.write_text(json.dumps(document(*events, **header)))
+        return str(path)
+
+    return written
+
+
+def test_a_product_at_the_devices_peak(made):
+    """2 x 4096^3 operations: at 989 TFLOP/s 138.97 us."""
+    found = utilization(read(made()))
+    assert (found.flop, found.low, found.unknown) == (2 * 4096**3, pytest.approx(138.97 / 200, abs=1e-4), 0.0)
+    assert found.low == found.high
+    found = utilization(read(made(plain_us=(180, 240))))
+    assert (found.low, found.high) == (pytest.approx(138.97 / 240, abs=1e-4), pytest.approx(138.97 / 180, abs=1e-4))
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({}, "operations per step: 137.44 GFLOP, 69% of what the device could do in that time (MFU)"),
+        ({"plain_us": (180, 240)}, "operations per step: 137.44 GFLOP, 58% to 77% of what the device could do in that time "
+         "(MFU)"),
+        ({"other_us": 60}, "operations per step: 137.44 GFLOP, 69% of what the device could do in that time (MFU); 25% of the "
+         "GPU's time is in ops that are not counted"),
+        ({"n": 128}, "operations per step: 4.19 MFLOP, less than 0.1% of what the device could do in that time (MFU)"),
+        ({"other_us": 200}, None),  # more than half of the GPU's time is in ops that are not known
+        ({"device": "NVIDIA Unknown 1"}, None),
+        ({"dims": False}, None),
+        ({"plain_us": (100, 120)}, None),  # more than the device can: one of the two is wrong
+    ],
+    ids=["measured", "range", "others", "small", "unknown", "device", "no shapes", "too much"],
+)  # fmt: skip
+def test_it_is_told_where_it_is_known(made, capsys, more, said):
+    assert cli.main([made(**more), "--all"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert (said in out) if said else ("operations per step" not in out)
+
+
+def test_in_json_and_among_runs(made, capsys):
+    path = made(plain_us=(180, 240))
+    assert cli.main([path, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["mfu"]
+    assert told == {
+        "flop": 137438953472,
+        "low": pytest.approx(0.579, abs=1e-3),
+        "high": pytest.approx(0.772, abs=1e-3),
+        "unknown": 0,
+    }
+    assert cli.main(["runs", path]) == 0
+    assert "58% to 77%" in capsys.readouterr().out
+    assert cli.main(["runs", made(dims=False)]) == 0
+    assert "MFU" not in capsys.readouterr().out
