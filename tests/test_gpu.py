@@ -61,6 +61,9 @@ LLM = {
 }  # fmt: skip
 
 
+LADDER = {rung: ("05_d_ladder.py", "--rung", rung, "--active", "1") for rung in ("naive", "bits", "graph")}
+
+
 @pytest.fixture(scope="module")
 def trace(runs):
     return lambda name: runs[name].result().trace()
@@ -435,6 +438,20 @@ def test_nothing_of_tensor_parallels_communication_is_hidden(job):
     assert sum(collectives_per_step(sequence).values()) > 4 * 8
 
 
+def test_a_ladder_ends_with_one_launch_for_each_pass(lessons):
+    """Its products are fp32 at first; at last the GPU replays them, and does nearly nothing else in a step."""
+    runs = lessons(LADDER)
+    naive, bits, graph = (facts_of(runs[rung].result()) for rung in LADDER)
+    assert [runs[rung].result().code for rung in LADDER] == [0, 0, 0]
+    assert "fp32-cuda-cores" in {one.slug for one in naive.findings} and not {one.slug for one in bits.findings} & {
+        "fp32-cuda-cores"
+    }
+    assert graph.gpu_events_by_origin["graph"] > 100 and bits.gpu_events_by_origin["graph"] == 0
+    assert graph.steps[0].launches < bits.steps[0].launches / 5
+    assert naive.gpu_busy_us > 3 * graph.gpu_busy_us
+
+
 def test_every_lesson_is_covered_here():
-    covered = {command[0] for command in (*COMMANDS.values(), *LLM.values(), *JOBS.values())}
+    every = (COMMANDS, LLM, LADDER, JOBS)
+    covered = {command[0] for commands in every for command in commands.values()}
     assert covered | {"03_kernels_mlp.py", "04_d_kernels_attention.py"} == set(LESSONS)

@@ -66,8 +66,8 @@ def comparison_json(c: Comparison) -> dict[str, Any]:
         "ops_only_b": values(c.ops_only_b),
         "findings_only_a": values(c.findings_gone),
         "findings_only_b": values(c.findings_new),
-        "a": values(c.a),
-        "b": values(c.b),
+        "a": trace_json(c.a),
+        "b": trace_json(c.b),
     }
 
 
@@ -177,7 +177,7 @@ def _row(row: Row) -> dict[str, Any]:
         "verdict": row.facts.verdict,
         "slowest_kernel": row.slowest.name if row.slowest else None,
         "findings": values(row.findings),
-        "facts": values(row.facts),
+        "facts": trace_json(row.facts),
     }
 
 
