@@ -16,6 +16,9 @@ from trace_reader.report.what_if_report import _gain
 
 CUDNN = str(GALLERY / "04_c_sdpa_attention" / "8_16_1024_64_cudnn_bf16_warm_eager.json")
 NO_OP = "no op, annotation or call of such a name in its steps (drop takes ops, scale takes kernels and copies)"
+EXPECTED = (
+    "expected one of drop REGEX, scale REGEX FACTOR, finding ID, place NAME, no waits, graph, loader, rank R like S, ranks N"
+)
 PAGEABLE = "Memcpy DtoH (Device -> Pageable)"
 
 
@@ -208,12 +211,9 @@ def test_of_a_step_that_takes_as_long_as_recorded_the_change_is_told_of_that(ask
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("", "expected one of drop REGEX, scale REGEX FACTOR, no waits, graph, loader, rank R like S, ranks N, got ''"),
-        ("drop", "expected one of drop REGEX, scale REGEX FACTOR, no waits, graph, loader, rank R like S, ranks N, got 'drop'"),
-        (
-            "graphs",
-            "expected one of drop REGEX, scale REGEX FACTOR, no waits, graph, loader, rank R like S, ranks N, got 'graphs'",
-        ),
+        ("", f"{EXPECTED}, got ''"),
+        ("drop", f"{EXPECTED}, got 'drop'"),
+        ("graphs", f"{EXPECTED}, got 'graphs'"),
         ("scale gemm", "expected scale REGEX FACTOR, with a factor from 0 to 1000, got 'scale gemm'"),
         ("scale gemm -1", "expected scale REGEX FACTOR, with a factor from 0 to 1000, got 'scale gemm -1'"),
         ("scale gemm nan", "expected scale REGEX FACTOR, with a factor from 0 to 1000, got 'scale gemm nan'"),
@@ -397,3 +397,57 @@ def test_longer_kernels_may_let_others_wait_that_did_not(tmp_path, capsys):
     for factor, is_told in (("1", False), ("1.5", True)):
         assert cli.main([path, "--what_if", f"scale nvjet {factor}"]) == 0
         assert (least in " ".join(capsys.readouterr().out.split())) is is_told
+
+
+NAIVE = str(GALLERY / "04_a_naive_attention" / "8_16_1024_64_bf16_warm_eager.json")
+
+
+def asked_of(capsys, *changes):
+    code = cli.main(["what-if", NAIVE, *(word for change in changes for word in ("-c", change))])
+    said = capsys.readouterr()
+    return code, " ".join(said.out.partition("What if: ")[2].split()) or said.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "gain"),
+    [
+        (["unfused-attention"], "saves 84% to 96% of a step"),  # as the report has it
+        (["hidden_copy"], "saves 10% to 30% of a step"),
+        (["place aten::softmax"], "saves 26% of a step"),
+        (["place softmax", "finding hidden-copy"], "saves 33% to 66% of a step"),
+    ],
+)
+def test_what_the_report_names_can_be_asked_for(capsys, changes, gain):
+    code, said = asked_of(capsys, *changes)
+    assert code == 0 and said.endswith(gain)
+
+
+def test_what_a_place_was_is_told(capsys):
+    assert " place aten::softmax: aten::softmax, once per step recorded: " in asked_of(capsys, "place aten::softmax")[1]
+    assert " finding hidden-copy: aten::masked_fill > aten::copy_: 1 copy per step" in asked_of(capsys, "hidden-copy")[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        (["finding nothing"], f"{NAIVE} does not show nothing; it shows gpu-bound, unfused-attention, hidden-copy, "),
+        (["sync-in-step"], f"{NAIVE} does not show sync-in-step; it shows gpu-bound, "),
+        (["place nothing"], f"{NAIVE}: no place is called 'nothing', or several are; `places` lists them\n"),
+        (["entry-gap"], f"{NAIVE}: what entry-gap saves is not known"),
+        (
+            ["unfused-attention", "graph"],
+            "findings and places go together, and not with other changes: ask for one kind at a time\n",
+        ),
+    ],
+)
+def test_what_the_report_does_not_name_is_told(capsys, changes, error):
+    code, said = asked_of(capsys, *changes)
+    assert code == 2 and said.startswith(f"error: {error}")
+
+
+@pytest.mark.parametrize(("factor", "left_us"), [(0.5, 80), (2, 140), (0, 60)])
+def test_without_a_gpu_ops_are_scaled(asked, factor, left_us):
+    """Of 100, 40 are in the op, of which 10 are in another one of that name inside it."""
+    steps = two_steps(lambda at, n: [op("aten::mm", at + 10, 40), op("aten::mm", at + 20, 10)])
+    changed = asked(*steps, changes=[f"scale aten::mm {factor}"])
+    assert told(changed)[1:3] == (100, left_us) and changed.matched == (f"scale aten::mm {factor}: 4 x aten::mm",)

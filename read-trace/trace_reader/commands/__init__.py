@@ -173,7 +173,8 @@ def _names(args: argparse.Namespace) -> tuple[str, int]:
 def _what_if_flags(parser: argparse.ArgumentParser) -> None:
     add_traces(parser, "a trace, or the ranks of a job", several=True)
     changes = (
-        "'drop REGEX' (ops, annotations, calls), 'scale REGEX FACTOR' (kernels, copies), 'no waits', 'graph', 'loader', of a job "
+        "the id of a finding, 'place NAME' (without it), 'drop REGEX' (ops, annotations, calls), 'scale REGEX FACTOR' (kernels, "
+        "copies; without a GPU ops), 'no waits', 'graph', 'loader', of a job "
         "also 'rank R like S'; repeated, all of them together"
     )
     parser.add_argument("-c", "--change", type=change, action="append", required=True, metavar="CHANGE", help=changes)

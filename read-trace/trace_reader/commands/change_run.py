@@ -4,12 +4,17 @@ from collections.abc import Sequence
 import re
 from typing import TYPE_CHECKING
 
-from trace_reader.analysis.replay.plain_run import run_without_profiler
+from trace_reader.analysis.replay.edits import AS_PLAYED, Effect, dropped
+from trace_reader.analysis.replay.plain_run import MEASURED, run_without_profiler
+from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.summarize import summarize
 from trace_reader.commands.load_with_progress import load_with_progress
 from trace_reader.commands.read_job import expanded, is_job, read_rank
+from trace_reader.commands.show_finding import place_called
 from trace_reader.errors import TraceError
+from trace_reader.findings import Reading
 from trace_reader.link.trace import Trace
+from trace_reader.reading import examine_file
 from trace_reader.report.document import Style
 from trace_reader.write import Answer, json_output
 
@@ -26,13 +31,72 @@ def run(paths: Sequence[str], changes: "list[Change]", style: Style, steps_from:
         return _of_job(paths, changes, style, steps_from)
     if len(paths) > 1:
         raise TraceError(f"what-if is of one trace, or of the ranks of a job, got {len(paths)} traces that are none")
-    from trace_reader.analysis.replay.what_if import what_if
+    from trace_reader.analysis.replay.what_if import NAMED, what_if
     from trace_reader.report.what_if_report import what_if_report
 
+    named = [change.kind in NAMED for change in changes]
+    if all(named):
+        facts, changed = _of_named(paths[0], changes, steps_from)
+        return Answer(lambda: what_if_report(facts, changed, style), lambda: json_output.values(changed))
+    if any(named):
+        raise LookupError("findings and places go together, and not with other changes: ask for one kind at a time")
     trace = load_with_progress(paths[0], steps_from)
     facts = summarize(trace, run_without_profiler(trace))
     changed = what_if(trace, facts.plain, changes)
     return Answer(lambda: what_if_report(facts, changed, style), lambda: json_output.values(changed))
+
+
+def _of_named(path: str, changes: "list[Change]", steps_from: re.Pattern[str] | None) -> "tuple[Facts, WhatIf]":
+    """Return the facts of a trace, and what its findings and places would save, as its report tells it. Raises TraceError, and
+    LookupError: the trace does not show one of them, or it is not known what that saves.
+    """
+    from trace_reader.analysis.replay.what_if import RECORDED, WhatIf, gains_together
+
+    reading = examine_file(path, load_with_progress, steps_from, everything=True)
+    facts, run, plain = reading.facts, reading.run, reading.facts.plain
+    found = [_named(reading, change) for change in changes]
+    if run is None or not reading.can_be_asked:
+        raise LookupError(f"{path}: {reading.no_places_because}")
+    gain = gains_together(run, plain, [effect for effect, _ in found])[-1]
+    recorded_us = plain.recorded_step_us or facts.step_period_us or 0.0
+    low_us, high_us = (plain.low_us, plain.high_us) if plain.low_us and plain.high_us else (recorded_us, recorded_us)
+    if plain.how == MEASURED:
+        low_us = high_us = plain.step_us or recorded_us
+    return facts, WhatIf(
+        trace=path,
+        changes=tuple(change.text for change in changes),
+        matched=tuple(f"{change.text}: {seen}" for change, (_, seen) in zip(changes, found, strict=True)),
+        of=plain.how if plain.low_us else RECORDED,
+        recorded_step_us=recorded_us,
+        plain=plain,
+        changed_low_us=low_us * (1 - gain.high),
+        changed_high_us=high_us * (1 - gain.low),
+        gain_low=gain.low,
+        gain_high=gain.high,
+        in_a_job=bool(facts.collectives),
+    )
+
+
+def _named(reading: Reading, change: "Change") -> "tuple[Effect, str]":
+    """Return what a change that the report names makes of the run, and what of it was seen. Raises LookupError."""
+    path, findings = reading.facts.trace, {one.slug: one for one in reading.facts.findings}
+    if change.kind == "place":
+        if (asked := place_called(reading, change.name)) is None:
+            raise LookupError(f"{path}: no place is called {change.name!r}, or several are; `places` lists them")
+        return Effect(dropped(asked.spans), kind=AS_PLAYED), f"{asked.place.name}, {of_calls(asked.place.calls)} per step"
+    slug = change.name.replace("_", "-")
+    if slug not in findings:
+        raise LookupError(f"{path} does not show {slug}; it shows {', '.join(findings) or 'none'}")
+    effect = reading.effect(slug)
+    if effect is None:
+        because = findings[slug].gain_unknown_because
+        raise LookupError(f"{path}: what {slug} saves is not known{f': {because}' if because else ''}")
+    return effect, findings[slug].seen
+
+
+def of_calls(calls: float) -> str:
+    """Return "once", or how many times."""
+    return "once" if calls == 1 else f"{calls:g} times"
 
 
 def replay(path: str, *changes: str) -> "WhatIf":

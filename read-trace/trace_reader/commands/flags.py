@@ -109,7 +109,10 @@ def ending(*ends: str) -> Callable[[str], Path]:
 
 def change(text: str) -> Any:
     from trace_reader.analysis.replay.what_if import parse_change  # here: most runs ask for no change
+    from trace_reader.findings import PATTERNS
 
+    if text.strip().replace("_", "-") in PATTERNS:
+        text = f"finding {text.strip()}"
     try:
         return parse_change(text)
     except ValueError as error:

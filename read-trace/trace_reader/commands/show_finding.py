@@ -60,7 +60,7 @@ def _answer(path: str, finding: str, top: int, steps_from: re.Pattern[str] | Non
         raise TraceError(f"{path} is a finding: the trace comes first, show TRACE {path}")
     shown = read_for_show(path, steps_from, stacks)
     findings = {found.slug: found for found in shown.reading.facts.findings}
-    if finding not in findings and (place := _place(shown.reading, wanted)):
+    if finding not in findings and (place := place_called(shown.reading, wanted)):
         proofs = _proofs(shown.trace, place.spans)
         return Answer(
             lambda: proofs_report(place_title(place.place), proofs, Style(top=top)),
@@ -92,7 +92,7 @@ def read_for_show(path: str, steps_from: re.Pattern[str] | None, stacks: str | N
     return Shown(trace, with_places(judged(trace, everything=True), trace))
 
 
-def _place(reading: Reading, wanted: str) -> AskedPlace | None:
+def place_called(reading: Reading, wanted: str) -> AskedPlace | None:
     """Return the place of this name, as it is or as a report has it, or the only one whose name holds it."""
     exact = [one for one in reading.places if wanted in (one.place.name, *place_names(one.place))]
     holding = [one for one in reading.places if wanted in one.place.name]

@@ -1,6 +1,6 @@
 """Changes to a run that is played again: work and waits that are gone, kernels that take another time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 import numpy as np
@@ -67,6 +67,18 @@ class Edited:
         nodes = self.replay.stretches.node[places]
         self.after_ns[nodes, 0] = (self.after_ns[nodes, 0] * (1 - (1 - left) * share)).astype(np.int64)
 
+    def stretch(self, spans: Rows, factor: float) -> None:
+        """Let the CPU take so many times as long in these spans."""
+        for chain, union in self._by_chain(spans):
+            self.skip(union, factor, chain)
+
+    def _by_chain(self, spans: Rows) -> Iterator[tuple[int, Union]]:
+        """Give where these spans are, for each chain of threads."""
+        tracks = distinct(spans.track)
+        chains = np.array([self.replay.chain_of(track) for track in tracks.values.tolist()], np.int64)[tracks.which]
+        for (chain,), span in spans.by(chains):
+            yield chain, merged(span.start_ns, span.end_ns)
+
     def _share_inside(self, union: Union, chain: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the stretches of the CPU's time that are of this chain (their places), and how much of each is inside a
         union.
@@ -94,10 +106,8 @@ class Edited:
         time.
         """
         replay, slices, moments = self.replay, self.replay.trace.slices, self.replay.moments
-        tracks = distinct(spans.track)
-        chains = np.array([replay.chain_of(track) for track in tracks.values.tolist()], np.int64)[tracks.which]
-        for (chain,), span in spans.by(chains):
-            self.skip(merged(span.start_ns, span.end_ns), left_of_cpu, chain)
+        for chain, union in self._by_chain(spans):
+            self.skip(union, left_of_cpu, chain)
         calls = Rows(slices, once(moments.call[moments.call >= 0]))
         is_dropped, spans_of = np.zeros(len(calls), bool), dict(spans.by(spans.track))
         for key, on_track in calls.by(calls.track):

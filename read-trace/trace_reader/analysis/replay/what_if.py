@@ -1,7 +1,8 @@
 """What a change would bring: the run without the profiler, played again with the change made (analysis/replay/replay.py).
 
 A change is text: `drop REGEX` (ops, annotations and calls of these names, and what they launched), `scale REGEX FACTOR` (GPU
-events of these names), `no waits` (no call waits for the GPU), `graph` (each step is one launch), `loader` (no time goes into
+events of these names; without a GPU ops and annotations), `finding ID` (what its advice makes of the run), `place NAME` (without
+it), `no waits` (no call waits for the GPU), `graph` (each step is one launch), `loader` (no time goes into
 asking a DataLoader for a batch).
 """
 
@@ -28,14 +29,15 @@ PLAIN, RECORDED = "plain", "recorded"
 OF_THE_CPU_ALONE = frozenset([WAITS, AT_ONCE])  # kinds of change that leave the GPU's work as it is
 LEAST_ODDS = 0.002  # of a step, that is saved or left
 MOST_FACTOR, MOST_NAMES, LONGEST_NAME_IN_WORDS = 1000, 3, 60
-CHANGES = "drop REGEX, scale REGEX FACTOR, no waits, graph, loader, rank R like S, ranks N"
+CHANGES = "drop REGEX, scale REGEX FACTOR, finding ID, place NAME, no waits, graph, loader, rank R like S, ranks N"
 _RANK, _RANKS = re.compile(r"rank (\d{1,7}) like (\d{1,7})"), re.compile(r"ranks (\d{1,7})")
 OF_A_JOB = ("rank", "ranks")
+NAMED = ("finding", "place")  # what the report on the trace names
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change by its `kind`: drop, scale, no waits, graph, loader, rank or ranks. `pattern`, `factor` and `ranks` (R and S, or
-    N): of those that take them.
+    """A change by its `kind`: drop, scale, finding, place, no waits, graph, loader, rank or ranks. `pattern`, `factor`, `ranks`
+    (R and S, or N) and `name`: of those that take them.
     """
 
     text: str
@@ -43,6 +45,7 @@ class Change(msgspec.Struct, frozen=True):
     pattern: re.Pattern[str] | None = None
     factor: float = 1.0
     ranks: tuple[int, ...] = ()
+    name: str = ""
 
 
 class WhatIf(msgspec.Struct, frozen=True):
@@ -88,6 +91,8 @@ def parse_change(text: str) -> Change:
         return Change(text, "rank", ranks=ranks)
     if named := _RANKS.fullmatch(text.strip()):
         return Change(text, "ranks", ranks=(int(named[1]),))
+    if kind in NAMED and rest.strip():
+        return Change(text, kind, name=rest.strip())
     if kind not in ("drop", "scale") or not rest.strip():
         raise ValueError(f"expected one of {CHANGES}, got {text!r}")
     factor = 1.0
@@ -269,7 +274,11 @@ def make(changes: list[Change], run: Edited) -> tuple[str, ...]:
     replay, kinds, matched = run.replay, {change.kind for change in changes}, []
     factors = np.ones(len(replay.work))
     for change in changes:
-        if change.kind == "scale":
+        if change.kind == "scale" and not len(replay.work):  # of a CPU: its ops
+            spans = _matching(change, replay)
+            matched.append(f"{change.text}: {_listed(spans.names)}")
+            run.stretch(spans, change.factor)
+        elif change.kind == "scale":
             scaled, told = _scaled(change, replay)
             factors *= scaled
             matched.append(f"{change.text}: {told}")
@@ -323,6 +332,7 @@ def _matching(change: Change, replay: Replay) -> Rows:
     spans = spans.where(spans.is_named(lambda name: bool(change.pattern and change.pattern.search(name) and not is_step(name))))
     spans = spans.where((spans.start_ns >= replay.steps.start_ns[0]) & (spans.start_ns < replay.steps.end_ns[-1]))
     if not len(spans):
-        what = "no op, annotation or call of such a name in its steps (drop takes ops, scale takes kernels and copies)"
+        scales = "kernels and copies" if len(replay.work) else "ops, too, where there is no GPU"
+        what = f"no op, annotation or call of such a name in its steps (drop takes ops, scale takes {scales})"
         raise _nothing(change.text, replay, what)
     return spans
