@@ -32,18 +32,22 @@ IN_ORDER = (PROFILER, OPTIMIZER, RANGE, LOADER, LOOP)
 ENDS = "ends"  # of a range
 OF_COMPREHENSIONS = ("LIST_APPEND", "SET_ADD", "MAP_ADD")
 OF_TORCH = ("Optimizer.", "enumerate(DataLoader)", "ProfilerStep#")  # ranges that torch marks itself
-NOT_OWN = tuple({os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+STANDARD = tuple({os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")})
+# What is installed, in this environment or one below it, and the folder that torch.compile writes into.
+NOT_OWN = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", "torchinductor")
 TORCH = f"{os.sep}torch{os.sep}__init__.py"
-COMPILED = "torchinductor"  # in the name of the folder that torch.compile writes into
 READER = os.path.realpath(Path(__file__).parents[1])
 
 Where = tuple[str, Any]  # a kind, and which one of it
 
 
 def is_own(path: str) -> bool:
-    """Return whether a file is the program's own: neither Python's, nor installed beside it, of this reader, nor written
-    by torch.compile."""
-    return path.endswith(".py") and COMPILED not in path and not os.path.realpath(path).startswith((*NOT_OWN, READER))
+    """Return whether a file is the program's own: neither Python's, nor installed, nor of this reader, nor written by
+    torch.compile.
+    """
+    if not path.endswith(".py") or any(part in path for part in NOT_OWN):
+        return False
+    return not os.path.realpath(path).startswith((*STANDARD, READER))
 
 
 class FoundStep:
