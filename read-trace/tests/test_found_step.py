@@ -164,3 +164,20 @@ def test_what_was_said_to_be_none_is_none(tmp_path):
     exec(compile("for k in range(9):\n    for j in range(9):\n        k + j\n", str(tmp_path / "train.py"), "exec"), {})
     found.stop()
     assert set(said) <= {None, f"{LOOP}2"}
+
+
+@pytest.mark.parametrize("loop", ["while r < 99:\n            r += 1", "for r in range(99):\n            r + 1"])
+def test_what_is_around_a_loop_runs_when_the_program_is_ended_in_it(tmp_path, loop):
+    """The instruction that jumps back is in no exception table: the next line is."""
+    ran: list[str] = []
+    program = f"def f():\n    r = 0\n    try:\n        {loop}\n    finally:\n        ran.append('finally')\nf()\n"
+
+    def ended(words):
+        raise SystemExit(0)
+
+    found = FoundStep(ended, hurries=True)
+    found.watch()
+    with pytest.raises(SystemExit):
+        exec(compile(program, str(tmp_path / "train.py"), "exec"), {"ran": ran})
+    found.stop()
+    assert ran == ["finally"]

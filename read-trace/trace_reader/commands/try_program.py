@@ -207,6 +207,9 @@ def _signals_are_of(process: "subprocess.Popen[bytes]") -> Iterator[None]:
 def _recorded(kind: Kind, settings: Settings) -> tuple[int, list[TriedRun], int | None]:
     """Run the program, once more where it has few steps; its exit code, its runs, and how many steps it has, if these are few."""
     code, runs = _started(kind, settings), runs_in(Path(settings.folder))
+    if not code and runs and runs[0].torch and not runs[0].step and not settings.step and not settings.hurries:
+        say_note("no loop turned for long: once more, and a short one will do")
+        return _recorded(kind, settings._replace(hurries=True))
     if code or not runs or runs[0].is_done or not runs[0].step:
         return code, runs, None
     has, again = min(one.seen for one in runs), settings._replace(is_quiet=settings.only_timed)

@@ -53,7 +53,8 @@ def is_own(path: str) -> bool:
 class FoundStep:
     """What ends the steps of this program: `asked` ("train.step", "step", "train.py:12"), or what is found. `ended` is called
     each time, with what it is, in words, the first time (and when it is another one than was thought), else with None.
-    `on_torch` is called with torch when the program has imported it; `none`: what is no step, in words.
+    `on_torch` is called with torch when the program has imported it; `none`: what is no step, in words; `hurries`:
+    a loop need not turn for SETTLED_S.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class FoundStep:
         asked: str | None = None,
         on_torch: Callable[[Any], object] = lambda torch: None,
         none: Sequence[str] = (),
+        hurries: bool = False,
     ):
         self._ended, self._asked, self._on_torch, self._none = ended, asked, on_torch, none
+        self._settled_s = 0.0 if hurries else SETTLED_S
         self.found: Where | None = None
         self._counts: dict[Where, int] = {}
         self._since: dict[Where, float] = {}
@@ -76,6 +79,7 @@ class FoundStep:
         self._ended_s = self._took_s = 0.0  # of the last step: when it ended, and how long it took
         self._optimizer: Callable[[], object] = lambda: None  # whose steps end the program's, while it lives
         self._backward: CodeType | None = None
+        self._raised: BaseException | None = None
         self._called: dict[tuple[int, int], int] = {}  # how often each place has called back
         self._stopped = threading.Event()
         self._thread = threading.get_ident()
@@ -92,6 +96,7 @@ class FoundStep:
         monitoring.register_callback(TOOL, events.PY_START, self._entered)
         monitoring.register_callback(TOOL, events.PY_RETURN, self._left)
         monitoring.register_callback(TOOL, events.JUMP, self._jumped)
+        monitoring.register_callback(TOOL, events.LINE, self._at_line)
         monitoring.set_events(TOOL, events.PY_START)  # each code once: `_entered` disables it where it is not asked for
         os.register_at_fork(after_in_child=self.stop)  # a worker of a DataLoader has no steps
         threading.Thread(target=self._look_again, daemon=True).start()
@@ -213,7 +218,13 @@ class FoundStep:
         key = {OPTIMIZER: (id(which), type(which).__name__), LOADER: id(getattr(which, "_dataset", None))}.get(kind, kind)
         if kind == OPTIMIZER and self.found is not None and self.found[0] == OPTIMIZER and self._optimizer() is None:
             self._in_a_row = ENOUGH  # the one before is gone: this has come in its place
-        self._recurred((kind, key), words.get(kind, "the next batch of its DataLoader"))
+        others = (
+            {one for one in self._counts if one[0] == OPTIMIZER} - {(kind, key)}
+            if kind == OPTIMIZER and self.found is None
+            else set()
+        )
+        said = words.get(kind, "the next batch of its DataLoader")
+        self._recurred((kind, key), f"{said}, one of {len(others) + 1}" if others else said)
         if kind == OPTIMIZER and self.found == (kind, key) and self._optimizer() is not which:
             self._optimizer = weakref.ref(which)
 
@@ -228,9 +239,20 @@ class FoundStep:
         is_asked = self._asked is not None and words.endswith(f" {os.path.basename(self._asked)}")
         if where != self.found and not (is_asked or (self._looks and self._asked is None)):
             return sys.monitoring.DISABLE
-        self._recurred(where, words)
+        try:
+            self._recurred(where, words)
+        except BaseException as error:  # no `finally` around the loop covers its last instruction: its next line does
+            self._raised = error
+            events = sys.monitoring.events
+            sys.monitoring.set_local_events(TOOL, code, events.JUMP | events.LINE)
+            return None
         called = self._called[id(code), offset] = self._called.get((id(code), offset), 0) + 1
         return sys.monitoring.DISABLE if called >= OFTEN and where != self.found and not is_asked else None
+
+    def _at_line(self, code: CodeType, line: int) -> None:
+        if self._raised is not None and not self._is_deaf():
+            error, self._raised = self._raised, None
+            raise error
 
     def _is_deaf(self) -> bool:
         """Return whether this is of no step: while one is told of, and in a thread beside the program's first."""
@@ -304,7 +326,7 @@ class FoundStep:
         return all(one[0] != kind for one in self._counts)
 
     def _settled(self, where: Where) -> bool:
-        return time.perf_counter() - self._since[where] >= SETTLED_S
+        return time.perf_counter() - self._since[where] >= self._settled_s
 
     def _is_outermost(self, where: Where) -> bool:
         """Return whether this loop is the outermost of those that run, or has been at it for so long that those around it are no

@@ -211,7 +211,7 @@ def main() -> int:
     """Run the program; its own exit code, or 0 where it was ended. What fails in it is told as Python tells it."""
     tried = Tried(Settings(**json.loads(os.environ[SETTINGS])))
     global found
-    found = FoundStep(tried.ended, tried.told.step, _on_torch, tried.told.none)
+    found = FoundStep(tried.ended, tried.told.step, _on_torch, tried.told.none, tried.told.hurries)
     code = 0
     try:
         _run(tried)

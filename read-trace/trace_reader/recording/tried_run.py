@@ -13,7 +13,8 @@ SETTINGS = "READ_TRACE_TRY"  # in the environment
 class Settings(NamedTuple):
     """`command`: "script", "module" or "pytest", and its words. `folder`: for the traces. `step`: what ends a step, where that is
     told. `only_timed`: records nothing. `has`: how many steps the program has, where that is known and few. `source`: the folder
-    of a saved source that is run in the place of what is there. `none`: what is no step, in words.
+    of a saved source that is run in the place of what is there. `none`: what is no step, in words; `hurries`: a
+    loop is one however short it runs.
     """
 
     command: list[str]
@@ -25,6 +26,7 @@ class Settings(NamedTuple):
     is_quiet: bool = False
     source: str | None = None
     none: tuple[str, ...] = ()
+    hurries: bool = False
 
 
 class TriedRun(NamedTuple):

@@ -95,6 +95,7 @@ LOG = Table(
         Column("spread", lambda row, view: f"{us(min(row.attempt.times_us))} to {us(max(row.attempt.times_us))}"),
         Column("change", lambda row, view: _brought(row)),
         Column("promise", lambda row, view: _promised(row)),
+        Column("a step is", lambda row, view: row.attempt.step),
         Column("command", lambda row, view: " ".join(row.attempt.command)),
     ),
     every=lambda rows: True,

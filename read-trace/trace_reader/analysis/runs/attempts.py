@@ -58,7 +58,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
     def has_the_step_of(self, other: "Attempt") -> bool:
         """Return whether a step is the same in both, though lines may have moved."""
-        return re.sub(r":\d+$", "", self.step) == re.sub(r":\d+$", "", other.step)
+        return self.asked == other.asked and re.sub(r":\d+$", "", self.step) == re.sub(r":\d+$", "", other.step)
 
     @property
     def name(self) -> str:
