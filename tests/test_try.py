@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 
+import msgspec
 import pytest
 import torch
 from torch.profiler import record_function
@@ -160,8 +161,13 @@ def steps(tmp_path, monkeypatch):
     monkeypatch.setattr(found_step, "SETTLED_S", 0.0)
 
     def run(*lines):
-        told = []
-        found = FoundStep(lambda words: told.append(words) if words else None)
+        told, ends = [], []
+
+        def ended(words):
+            ends.append(words)
+            told.extend([words] if words else [])
+
+        found = FoundStep(ended)
         begun = {"torch": torch, "DataLoader": DataLoader, "record_function": record_function, "TensorDataset": TensorDataset,
                  "w": torch.ones(3, requires_grad=True)}  # fmt: skip
         text = "\n".join(lines)
@@ -172,6 +178,7 @@ def steps(tmp_path, monkeypatch):
             exec(code, begun)
         finally:
             found.stop()
+        run.__dict__["ends"] = len(ends)
         return told
 
     return run
@@ -195,6 +202,11 @@ FIT = ["  w.sum().backward()", "  o.step()"]
          ["the next batch of its DataLoader"]),
         (["for k in range(9):", "  with record_function(f'turn {k}'):", "    with record_function('a'):", "      w + 1"],
          ["the range 'turn N'"]),
+        (["for k in range(9):", "  with record_function('request'):", "    for l in range(4):",
+          "      with record_function('attention'):", "        w + 1"], ["the range 'request'"]),
+        # An optimizer in a hook of the backward pass: nothing can be recorded from there on.
+        (["o = torch.optim.SGD([w], 0.1)", "w.register_post_accumulate_grad_hook(lambda p: o.step())", "for k in range(9):",
+          "  w.sum().backward()", "  w.grad = None"], ["a turn of the loop at train.py:3"]),
         # Without an optimizer: the innermost loop around the backward pass, though another one is around that.
         (["for e in range(9):", "  for k in range(9):", "    w.sum().backward()", "    for p in [w, w]:", "      p.grad = None",
           "      p.grad"], ["a turn of the loop at train.py:2"]),
@@ -202,10 +214,25 @@ FIT = ["  w.sum().backward()", "  o.step()"]
         (["a = []", "for k in range(9):", "  b = torch.ones(3)", "  a.append(b)", "o = torch.optim.SGD([w], 0.1)",
           "for k in range(9):", *FIT], ["a turn of the loop at train.py:2", "step() of its optimizer (SGD)"]),
     ],
-    ids=["optimizer", "two", "accumulated", "loader", "range", "by hand", "data"],
+    ids=["optimizer", "two", "accumulated", "loader", "range", "ranges", "hook", "by hand", "data"],
 )  # fmt: skip
 def test_what_ends_a_step(steps, lines, said):
     assert steps(*lines) == said
+
+
+def test_of_two_loaders_one_counts(steps):
+    lines = [
+        "a, b = (DataLoader(TensorDataset(torch.ones(9))) for _ in 'ab')",
+        "for x, y in zip(a, b):",
+        "  x[0] + y[0]",
+        "  w + 1",
+    ]
+    assert steps(*lines) == ["the next batch of its DataLoader"] and steps.ends == 9 - 2
+
+
+def test_an_optimizer_comes_in_the_place_of_one_that_is_gone(steps):
+    lines = ["def run(n):", "  o = torch.optim.SGD([w], 0.1)", "  for k in range(n):", "    w.sum().backward()", "    o.step()"]
+    assert steps(*lines, "run(5)", "run(20)") == ["step() of its optimizer (SGD)"] and steps.ends == 5 - 2 + 20
 
 
 def test_the_programs_own_profiler_ends_its_steps(steps):
@@ -238,8 +265,15 @@ def test_steps_are_timed_when_the_last_ones_are_alike(tmp_path, monkeypatch):
     ("options", "steps"), [({}, 1000), ({"has": 29}, 15), ({"has": 60}, 45), ({"rank": 1}, 20), ({"has": 60, "rank": 0}, 20)]
 )
 def test_how_many_steps_are_timed(tmp_path, monkeypatch, options, steps):
-    one, _, _ = recorder(tmp_path, monkeypatch, [0.001], only_timed=True, **options)
+    one, _, ended = recorder(tmp_path, monkeypatch, [0.001], only_timed=True, **options)
     assert one.steps == steps
+    assert ended == steps + 1 + (8 if "rank" in options else 5)  # of all ranks as many
+
+
+def test_pauses_between_steps_are_none_of_a_step():
+    assert step_recorder._pauses_us([0, 1, 2, 3, 13, 14, 15]) == [10e6]
+    assert step_recorder._pauses_us([0, 1, 2, 3, 7, 8, 9]) == []  # four times as long as most
+    assert step_recorder._pauses_us([0, 1, 11, 12, 22, 32, 33]) == []  # half of all: they are steps
 
 
 # --- What a change brought
@@ -268,6 +302,9 @@ BEFORE = attempt(1, [9.9, 10, 10.1], ("sync", 0.3, 0.5), ("copies", 0.1, 0.2), (
         ([4.9, 5, 5.1], ("unknown",), ["001 -> 002: 10.0 µs -> 5.0 µs, 50% less (48% to 51%)",
          "no longer shown: #1 sync, which was to save 30% to 50%",
          "no longer shown: #2 copies, which was to save 10% to 20%", "the promise: kept"]),
+        ([4.2, 4.3, 4.4], ("unknown",), ["001 -> 002: 10.0 µs -> 4.3 µs, 57% less (56% to 58%)",
+         "no longer shown: #1 sync, which was to save 30% to 50%",
+         "no longer shown: #2 copies, which was to save 10% to 20%", "the promise: kept"]),  # up to 60%, both together
         ([4.9, 5, 5.1], ("copies", "sync"), ["001 -> 002: 10.0 µs -> 5.0 µs, 50% less (48% to 51%)",
          "no longer shown: #3 unknown"]),
         ([19.9, 20, 20.1], ("copies", "sync", "unknown"), ["001 -> 002: 10.0 µs -> 20.0 µs, 100% more (97% to 103%)"]),
@@ -279,7 +316,7 @@ BEFORE = attempt(1, [9.9, 10, 10.1], ("sync", 0.3, 0.5), ("copies", 0.1, 0.2), (
          "(-3.0% to 41%)", "two processes may differ by so much: --against 1 runs both in turns",
          "no longer shown: #1 sync, which was to save 30% to 50%"]),
     ],
-    ids=["kept", "less", "more", "two", "not known", "slower", "none", "unclear"],
+    ids=["kept", "less", "more", "two", "both", "not known", "slower", "none", "unclear"],
 )  # fmt: skip
 def test_what_a_change_brought_beside_what_was_promised(times_us, left, said):
     after = attempt(2, times_us, *((slug, 0.1, 0.2) for slug in left))
@@ -290,6 +327,15 @@ def test_each_attempt_is_beside_the_one_before_it_of_its_program():
     other = attempt(2, [1, 1, 1], program="script other.py")
     found = outcomes([BEFORE, other, attempt(3, [5, 5, 5])])
     assert [(one.before, one.after) for one in found] == [(1, 3)]
+
+
+def test_attempts_with_other_steps_are_not_compared():
+    first, second = attempt(1, [5, 5, 5]), attempt(2, [1, 1, 1])
+    replace = msgspec.structs.replace
+    at = [replace(first, step=f"a turn of the loop at t.py:{line}") for line in (6, 15)]
+    assert at[0].has_the_step_of(at[1])  # a line may have moved
+    assert not replace(at[0], asked="t.py:6").has_the_step_of(replace(at[1], asked="t.py:15"))
+    assert not at[0].has_the_step_of(first) and outcomes([first, replace(second, step="another")]) == []
 
 
 # --- A cell of a notebook
