@@ -1,8 +1,13 @@
 """`read-trace try`: programs with torch, run as they are, changed, and run again."""
 
+import importlib
 import itertools
 import json
+import linecache
+import pkgutil
 import re
+import sys
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,6 +19,7 @@ from trace_reader.analysis.runs.attempts import Advice, Attempt, outcome, outcom
 from trace_reader.commands import try_program
 from trace_reader.recording import found_step, step_recorder
 from trace_reader.recording.found_step import FoundStep
+from trace_reader.recording.saved_source import SavedSource
 from trace_reader.report.attempt_report import outcome_lines
 
 TRAIN = """\
@@ -81,13 +87,10 @@ def test_a_program_is_tried_changed_and_tried_again(program, capfd, monkeypatch)
 
 
 def test_a_program_with_few_steps_is_run_once_more_and_one_with_too_few_is_told(program, capfd):
-    code, out, err = tried(capfd, "train.py", "60")
-    assert (
-        code == 0
-        and out.count("done 60") == 1
-        and "\nnote: the program has 58 steps from there on: once more, and fewer are timed\n" in err
-    )
-    assert re.search(r"; (2\d|30) steps in 5 stretches", out)  # 30, or without what came between some
+    code, out, err = tried(capfd, "--json", "train.py", "60")
+    (told,) = json.loads(out)["attempts"]  # nothing else is printed to stdout
+    assert code == 0 and err.count("done 60") == 1 and 20 <= told["steps"] <= 30  # 30, or without what came between some
+    assert "\nnote: the program has 58 steps from there on: once more, and fewer are timed\n" in err
     code, out, err = tried(capfd, "train.py", "20")
     assert (code, out) == (2, "done 20\n")
     assert err.splitlines()[-1] == (
@@ -111,9 +114,20 @@ def test_what_fails_in_the_program_is_its_own(program, capfd):
     assert tried(capfd, "ends.py") == (1, "", "not today\n")
 
 
+def test_what_fails_in_the_recording_is_told_and_is_no_fault_of_the_programs(program, capfd):
+    """No file may have more than 20 kB, which a trace has."""
+    limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+    (program / "full.py").write_text(limit + TRAIN)
+    code, out, err = tried(capfd, "full.py", "100000")
+    assert (code, out) == (2, "") and "Traceback" not in err
+    assert err.splitlines()[-1].startswith("error: full.py 100000: its steps could not be recorded: ")
+    assert [path.name for path in (program / ".read-trace").iterdir()] == [".gitignore"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("--log",), "no attempt is in .read-trace/: read-trace try PROGRAM makes one"),
         ((), "no program to try, and none was tried here before: " + try_program.EXAMPLE),
         (("nothing.py",), "no program is called 'nothing.py'"),
         (("ls", "-la"), "'ls' is no Python program: " + try_program.EXAMPLE),
@@ -133,7 +147,8 @@ def test_what_cannot_be_tried_is_told(program, capfd, words, said):
 def test_a_test_of_pytest_is_called_again_and_again(program, capfd):
     (program / "test_it.py").write_text(
         "import pytest, torch\nfrom layers import model\n\n\n@pytest.fixture\ndef own():\n    return model()\n\n\n"
-        "def test_y(own):\n    assert own(torch.ones(4, 64)).shape == (4, 64)\n\n\ndef test_z():\n    pass\n"
+        "def test_y(own):\n    with torch.profiler.profile():\n        assert own(torch.ones(4, 64)).shape == (4, 64)\n\n\n"
+        "def test_z():\n    pass\n"
     )
     code, out, err = tried(capfd, "pytest", "test_it.py::test_y", "-q")
     assert code == 0 and "\na step: a call of the test test_y\n" in out and "1 passed" in out
@@ -200,6 +215,9 @@ FIT = ["  w.sum().backward()", "  o.step()"]
          ["step() of its optimizer (SGD)"]),
         (["d = DataLoader(TensorDataset(torch.ones(9)))", "for x in d:", "  x[0] + 1", "  x[0] + 2"],
          ["the next batch of its DataLoader"]),
+        # What came once, before the loop began, does not recur.
+        (["d = DataLoader(TensorDataset(torch.ones(9)))", "next(iter(d))", "for k in range(9):", "  w + 1", "  w + 2"],
+         ["a turn of the loop at train.py:3"]),
         (["for k in range(9):", "  with record_function(f'turn {k}'):", "    with record_function('a'):", "      w + 1"],
          ["the range 'turn N'"]),
         (["for k in range(9):", "  with record_function('request'):", "    for l in range(4):",
@@ -214,7 +232,7 @@ FIT = ["  w.sum().backward()", "  o.step()"]
         (["a = []", "for k in range(9):", "  b = torch.ones(3)", "  a.append(b)", "o = torch.optim.SGD([w], 0.1)",
           "for k in range(9):", *FIT], ["a turn of the loop at train.py:2", "step() of its optimizer (SGD)"]),
     ],
-    ids=["optimizer", "two", "accumulated", "loader", "range", "ranges", "hook", "by hand", "data"],
+    ids=["optimizer", "two", "accumulated", "loader", "once", "range", "ranges", "hook", "by hand", "data"],
 )  # fmt: skip
 def test_what_ends_a_step(steps, lines, said):
     assert steps(*lines) == said
@@ -323,6 +341,26 @@ def test_what_a_change_brought_beside_what_was_promised(times_us, left, said):
     assert outcome_lines(outcome(BEFORE, after), BEFORE) == said
 
 
+def test_files_beside_a_saved_module_are_those_that_are_there(tmp_path, monkeypatch):
+    """Its own text is the saved one."""
+    (tmp_path / "pk").mkdir()
+    for name, text in (("pk/__init__.py", "NOW = 1\n"), ("pk/x.txt", "data"), ("old.py", "NOW = 0\n")):
+        (tmp_path / name).write_text(text)
+    kept = tmp_path / "001" / "source"
+    kept.mkdir(parents=True)
+    (kept / "000_pk.py").write_text("NOW = 0\n")
+    listed = [{"path": str(tmp_path / "pk" / "__init__.py"), "module": "pk", "copy": "000_pk.py"}]
+    (kept / "files.json").write_text(json.dumps(listed))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(linecache, "cache", {})
+    SavedSource(tmp_path / "001").install()
+    pk: Any = importlib.import_module("pk")
+    monkeypatch.delitem(sys.modules, "pk")
+    assert pk.NOW == 0 and pkgutil.get_data("pk", "x.txt") == b"data"
+    assert linecache.getline(str(tmp_path / "pk" / "__init__.py"), 1) == "NOW = 0\n"
+
+
 def test_each_attempt_is_beside_the_one_before_it_of_its_program():
     other = attempt(2, [1, 1, 1], program="script other.py")
     found = outcomes([BEFORE, other, attempt(3, [5, 5, 5])])
@@ -335,6 +373,7 @@ def test_attempts_with_other_steps_are_not_compared():
     at = [replace(first, step=f"a turn of the loop at t.py:{line}") for line in (6, 15)]
     assert at[0].has_the_step_of(at[1])  # a line may have moved
     assert not replace(at[0], asked="t.py:6").has_the_step_of(replace(at[1], asked="t.py:15"))
+    assert replace(at[0], asked="t.py:6").has_the_step_of(at[0])
     assert not at[0].has_the_step_of(first) and outcomes([first, replace(second, step="another")]) == []
 
 

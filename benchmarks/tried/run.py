@@ -35,9 +35,8 @@ def main(names):
         with tempfile.TemporaryDirectory() as folder:
             _, said = tried(folder, *command)
             print(said, file=sys.stderr)
-            code, _ = tried(folder, "--against", "1", "--json", *command, "--changed")
-            out = json.loads(_)
-            (one,) = out["outcomes"]
+            code, said = tried(folder, "--against", "1", "--json", *command, "--changed")
+            (one,) = json.loads(said)["outcomes"]
             saved, promised = share(one["low"], one["high"]), share(one["promised_low"], one["promised_high"])
             steps = " | ".join(f"{one[key] / 1000:.2f} ms" for key in ("before_us", "after_us"))
             print(f"| {name} | {steps} | {saved} | {promised} | {one['kept']}; exit code {code} |", flush=True)

@@ -14,12 +14,14 @@ BF16 = "c10::BFloat16"
 def made(tmp_path):
     """Three steps of a product of n x n in bf16, and of another kernel; a step takes 200 us without the profiler."""
 
-    def written(n=4096, other_us=0, plain_us=(200, 200), device="NVIDIA H200", dims=True):
+    def written(n=4096, other_us=0, plain_us=(200, 200), device="NVIDIA H200", dims=True, devices=1):
         events = []
         for k in range(3):
             at, shapes = 1000 * k, {"Input Dims": [[n, n], [n, n]], "Input type": [BF16, BF16]} if dims else {}
             events += [step(k, at, 990), op("aten::mm", at + 10, 30, **shapes), launch(at + 20, 10 * k + 1)]
             events += [kernel(GEMM, at + 50, 180, 10 * k + 1)]
+            if devices > 1:
+                events += [launch(at + 30, 10 * k + 5), kernel(GEMM, at + 50, 180, 10 * k + 5, device=1)]
             if other_us:
                 events += [op("mine::work", at + 60, 10), launch(at + 62, 10 * k + 2)]
                 events += [kernel("mine", at + 300, other_us, 10 * k + 2)]
@@ -45,18 +47,18 @@ def test_a_product_at_the_devices_peak(made):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({}, "operations per step: 137.44 GFLOP, 69% of what the device could do in that time (MFU)"),
-        ({"plain_us": (180, 240)}, "operations per step: 137.44 GFLOP, 58% to 77% of what the device could do in that time "
-         "(MFU)"),
-        ({"other_us": 60}, "operations per step: 137.44 GFLOP, 69% of what the device could do in that time (MFU); 25% of the "
+        ({}, "operations per step: 137.44 GFLOP, 69% of the device's peak for their types (MFU)"),
+        ({"plain_us": (180, 240)}, "operations per step: 137.44 GFLOP, 58% to 77% of the device's peak for their types (MFU)"),
+        ({"other_us": 60}, "operations per step: 137.44 GFLOP, 69% of the device's peak for their types (MFU); 25% of the "
          "GPU's time is in ops that are not counted"),
-        ({"n": 128}, "operations per step: 4.19 MFLOP, less than 0.1% of what the device could do in that time (MFU)"),
+        ({"n": 128}, "operations per step: 4.19 MFLOP, less than 0.1% of the device's peak for their types (MFU)"),
         ({"other_us": 200}, None),  # more than half of the GPU's time is in ops that are not known
         ({"device": "NVIDIA Unknown 1"}, None),
         ({"dims": False}, None),
         ({"plain_us": (100, 120)}, None),  # more than the device can: one of the two is wrong
+        ({"devices": 2}, None),
     ],
-    ids=["measured", "range", "others", "small", "unknown", "device", "no shapes", "too much"],
+    ids=["measured", "range", "others", "small", "unknown", "device", "no shapes", "too much", "two GPUs"],
 )  # fmt: skip
 def test_it_is_told_where_it_is_known(made, capsys, more, said):
     assert cli.main([made(**more), "--all"]) == 0

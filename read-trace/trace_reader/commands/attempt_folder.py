@@ -12,6 +12,7 @@ import tempfile
 import msgspec
 from trace_reader.analysis.runs.attempts import Attempt, advice_of
 from trace_reader.errors import NotWrittenError, TraceError
+from trace_reader.names.file_names import STACKS_NAME
 from trace_reader.recording.tried_run import TriedRun
 from trace_reader.report.document import Style
 from trace_reader.system.files import write_file
@@ -83,9 +84,9 @@ def keep(folder: Path, runs: Sequence[TriedRun], begun: Begun) -> tuple[list[str
 
 def _read(folder: Path, runs: Sequence[TriedRun], begun: Begun, number: int) -> tuple[list[str], Attempt]:
     """Return what a report says of a run in some lines, and the attempt that is kept."""
-    slowest = max(runs, key=lambda one: sorted(one.times_us)[len(one.times_us) // 2])
+    slowest = max(runs, key=lambda one: one.step_us)
     first = runs[0]
-    traces = sorted(str(path) for path in folder.glob("trace*.json") if "_stacks" not in path.name)
+    traces = sorted(str(path) for path in folder.glob("trace*.json") if STACKS_NAME not in path.name)
     if len(traces) > 1:
         from trace_reader.commands.read_job import play_job
         from trace_reader.report.job_report import found_in, job_report
@@ -95,12 +96,11 @@ def _read(folder: Path, runs: Sequence[TriedRun], begun: Begun, number: int) -> 
         advice = advice_of(found_in(job))
     else:
         from trace_reader.reading import examine_file
-        from trace_reader.report.brief_report import brief_lines, changes
+        from trace_reader.report.brief_report import change_lines, changes, verdict_lines
 
         facts = examine_file(traces[0]).facts
-        lines = [line for line in brief_lines(facts) if not line.startswith(("trace:", "device:", "plain step:", "stacks:"))]
+        lines = [*verdict_lines(facts), *change_lines(facts)]
         advice = advice_of(changes(facts))
-    lines = [line for line in lines if line != "device: unknown"]
     return lines, Attempt(
         number=number,
         made=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),

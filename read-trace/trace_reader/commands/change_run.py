@@ -12,7 +12,7 @@ from trace_reader.commands.load_with_progress import load_with_progress
 from trace_reader.commands.read_job import expanded, is_job, read_rank
 from trace_reader.commands.show_finding import place_called
 from trace_reader.errors import TraceError
-from trace_reader.findings import Reading
+from trace_reader.findings import PATTERNS, Reading
 from trace_reader.link.trace import Trace
 from trace_reader.reading import examine_file
 from trace_reader.report.document import Style
@@ -31,19 +31,24 @@ def run(paths: Sequence[str], changes: "list[Change]", style: Style, steps_from:
         return _of_job(paths, changes, style, steps_from)
     if len(paths) > 1:
         raise TraceError(f"what-if is of one trace, or of the ranks of a job, got {len(paths)} traces that are none")
-    from trace_reader.analysis.replay.what_if import NAMED, what_if
     from trace_reader.report.what_if_report import what_if_report
 
-    named = [change.kind in NAMED for change in changes]
-    if all(named):
-        facts, changed = _of_named(paths[0], changes, steps_from)
-        return Answer(lambda: what_if_report(facts, changed, style), lambda: json_output.values(changed))
-    if any(named):
-        raise LookupError("findings and places go together, and not with other changes: ask for one kind at a time")
-    trace = load_with_progress(paths[0], steps_from)
-    facts = summarize(trace, run_without_profiler(trace))
-    changed = what_if(trace, facts.plain, changes)
+    facts, changed = _asked(paths[0], changes, steps_from)
     return Answer(lambda: what_if_report(facts, changed, style), lambda: json_output.values(changed))
+
+
+def _asked(path: str, changes: "list[Change]", steps_from: re.Pattern[str] | None) -> "tuple[Facts, WhatIf]":
+    """Return the facts of a trace, and what its step would take with these changes. Raises TraceError and LookupError."""
+    from trace_reader.analysis.replay.what_if import NAMED, what_if
+
+    named = [change.kind in NAMED for change in changes]
+    if any(named) and not all(named):
+        raise LookupError("findings and places go together, and not with other changes: ask for one kind at a time")
+    if any(named):
+        return _of_named(path, changes, steps_from)
+    trace = load_with_progress(path, steps_from)
+    facts = summarize(trace, run_without_profiler(trace))
+    return facts, what_if(trace, facts.plain, changes)
 
 
 def _of_named(path: str, changes: "list[Change]", steps_from: re.Pattern[str] | None) -> "tuple[Facts, WhatIf]":
@@ -83,7 +88,8 @@ def _named(reading: Reading, change: "Change") -> "tuple[Effect, str]":
     if change.kind == "place":
         if (asked := place_called(reading, change.name)) is None:
             raise LookupError(f"{path}: no place is called {change.name!r}, or several are; `places` lists them")
-        return Effect(dropped(asked.spans), kind=AS_PLAYED), f"{asked.place.name}, {of_calls(asked.place.calls)} per step"
+        calls = "once" if asked.place.calls == 1 else f"{asked.place.calls:g} times"
+        return Effect(dropped(asked.spans), kind=AS_PLAYED), f"{asked.place.name}, {calls} per step"
     slug = change.name.replace("_", "-")
     if slug not in findings:
         raise LookupError(f"{path} does not show {slug}; it shows {', '.join(findings) or 'none'}")
@@ -94,27 +100,29 @@ def _named(reading: Reading, change: "Change") -> "tuple[Effect, str]":
     return effect, findings[slug].seen
 
 
-def of_calls(calls: float) -> str:
-    """Return "once", or how many times."""
-    return "once" if calls == 1 else f"{calls:g} times"
-
-
 def replay(path: str, *changes: str) -> "WhatIf":
-    """Return what a step of a trace takes without the profiler, and what it would with these changes, as `--what_if` writes them.
-    Raises TraceError, and ValueError for a change that is none.
+    """Return what a step of a trace takes without the profiler, and what it would with these changes, as `--what_if` takes them.
+    Raises TraceError and LookupError, and ValueError for a change that is none.
     """
-    from trace_reader.analysis.replay.what_if import parse_change, what_if
+    return _asked(str(path), [parsed_change(change) for change in changes], None)[1]
 
-    parsed = [parse_change(change) for change in changes]
-    trace = load_with_progress(str(path))
-    return what_if(trace, summarize(trace, run_without_profiler(trace)).plain, parsed)
+
+def parsed_change(text: str) -> "Change":
+    """Return a change as it is written; the id of a finding is one, too. Raises ValueError, in words for the user."""
+    from trace_reader.analysis.replay.what_if import parse_change
+
+    is_id = text.strip().replace("_", "-") in PATTERNS
+    return parse_change(f"finding {text.strip()}" if is_id else text)
 
 
 def _of_job(paths: Sequence[str], changes: "list[Change]", style: Style, steps_from: re.Pattern[str] | None) -> Answer:
     from trace_reader.analysis.jobs.job_facts import job_facts
     from trace_reader.analysis.jobs.job_what_if import job_what_if
+    from trace_reader.analysis.replay.what_if import NAMED
     from trace_reader.report.what_if_report import job_what_if_report
 
+    if named := [change.text for change in changes if change.kind in NAMED]:
+        raise LookupError(f"{named[0]!r} is of one trace: name one of the ranks'")
     traces: dict[str, Trace] = {}
     keep = lambda one: traces.update({one.trace.path: one.trace})  # noqa: E731
     read = [read_rank(path, steps_from, load_with_progress, keep) for path in paths]

@@ -108,13 +108,10 @@ def ending(*ends: str) -> Callable[[str], Path]:
 
 
 def change(text: str) -> Any:
-    from trace_reader.analysis.replay.what_if import parse_change  # here: most runs ask for no change
-    from trace_reader.findings import PATTERNS
+    from trace_reader.commands.change_run import parsed_change  # here: most runs ask for no change
 
-    if text.strip().replace("_", "-") in PATTERNS:
-        text = f"finding {text.strip()}"
     try:
-        return parse_change(text)
+        return parsed_change(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

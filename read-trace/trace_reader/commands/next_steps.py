@@ -4,10 +4,10 @@ from pathlib import Path
 import re
 from typing import Any
 
+from trace_reader.analysis.trace.own_code import file_and_line
+from trace_reader.commands.attempt_folder import FOLDER
 from trace_reader.commands.show_finding import Shown, read_for_show
 from trace_reader.report.brief_report import MOST_CHANGES, changes
-
-_LINE = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): ")
 
 
 def next_steps(path: str, steps_from: re.Pattern[str] | None = None, stacks: str | None = None) -> list[dict[str, Any]]:
@@ -19,16 +19,16 @@ def next_steps(path: str, steps_from: re.Pattern[str] | None = None, stacks: str
 
 
 def _step(path: str, shown: Shown, finding: Any) -> dict[str, Any]:
-    lines = [of for proof in shown.proofs(finding.slug) if proof.line and (of := _LINE.match(proof.line))]
+    lines = [of for proof in shown.proofs(finding.slug) if proof.line and (of := file_and_line(proof.line))]
     gain = finding.gain
     return {
         "place": finding.slug,
         "seen": finding.seen,
-        "file": lines[0]["file"] if lines else None,
-        "line": int(lines[0]["line"]) if lines else None,
+        "file": lines[0][0] if lines else None,
+        "line": lines[0][1] if lines else None,
         "change": finding.next,
         "low": gain.low if gain else None,
         "high": gain.high if gain else None,
         "how_to_check": f"read-trace show {path} {finding.slug}; after the change, record again: "
-        f"read-trace compare {path} NEW.json" + (", or read-trace try" if ".read-trace" in Path(path).parts else ""),
+        f"read-trace compare {path} NEW.json" + (", or read-trace try" if FOLDER.name in Path(path).parts else ""),
     }

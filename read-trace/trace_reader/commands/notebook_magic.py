@@ -4,7 +4,7 @@ import contextlib
 import sys
 from typing import Any
 
-from trace_reader.analysis.runs.attempts import outcome
+from trace_reader.analysis.runs.attempts import last_of, outcome
 from trace_reader.commands.attempt_folder import Begun, attempts_here, keep, new_folder
 from trace_reader.commands.try_program import told
 from trace_reader.recording.step_recorder import StepRecorder
@@ -36,7 +36,7 @@ def _try_step(ipython: Any, line: str, cell: str) -> None:
                 recorder.ended()
                 seen += 1
         write_file(folder / "cell.py", cell.encode())
-        runs = [run_of(recorder, "a run of the cell", seen, [], True)]
-        before = next((one for one in reversed(attempts_here()) if one.program == " ".join(command)), None)
+        runs = [run_of(recorder, "a run of the cell", seen, "", [], True)]
+        before = last_of(attempts_here(), " ".join(command))
         lines, attempt = keep(folder, runs, Begun(command, " ".join(command), None, None, others.busy()))
     print(told(attempt, lines, before, None if before is None else outcome(before, attempt)), end="")

@@ -150,12 +150,12 @@ class Tools:
         return TEXT.write(answer) if answer is not None else "neither could be read"
 
     def what_if(self, trace: str, changes: list[str]) -> str:
-        """Estimate what a step would take with changes, without the profiler: 'drop REGEX' (ops, annotations, calls), 'scale
-        REGEX FACTOR' (kernels, copies), 'no waits', 'graph' (one launch per step), 'loader' (no waiting for input).
+        """Estimate what a step would take with changes, without the profiler: the id of a finding, 'place NAME', 'drop REGEX'
+        (ops, annotations, calls), 'scale REGEX FACTOR' (kernels, copies), 'no waits', 'graph' (one launch per step), 'loader' (no
+        waiting for input).
         """
-        from trace_reader.analysis.replay.what_if import parse_change
-
-        return TEXT.write(change_run.run([self._path(trace)], [parse_change(change) for change in changes], Style(), None))
+        asked = [change_run.parsed_change(change) for change in changes]
+        return TEXT.write(change_run.run([self._path(trace)], asked, Style(), None))
 
     def _is_inside(self, path: Path) -> bool:
         """Return whether it is a file below the root, links followed."""

@@ -13,11 +13,12 @@ import sys
 import threading
 
 import msgspec
-from trace_reader.analysis.runs.attempts import Attempt, Outcome, outcome, outcomes
+from trace_reader.analysis.runs.attempts import Attempt, Outcome, last_of, outcome, outcomes
 from trace_reader.analysis.runs.gate import ratio_of_medians
 from trace_reader.commands.attempt_folder import FOLDER, Begun, attempts_here, keep, new_folder, runs_in
 from trace_reader.commands.flags import at_least_one
-from trace_reader.recording.step_recorder import FEWEST_OF_A_PROGRAM
+from trace_reader.names.range_names import TURN
+from trace_reader.recording.step_recorder import FEWEST_OF_A_PROGRAM, FEWEST_OF_A_RANK
 from trace_reader.recording.tried_run import SETTINGS, Settings, TriedRun
 from trace_reader.report.attempt_report import attempt_lines, log_report, outcome_lines
 from trace_reader.report.document import LONGEST_LINE, Style
@@ -66,6 +67,8 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
     """Return what is printed, and the exit code. Raises TraceError, LookupError, NotWrittenError."""
     attempts = attempts_here()
     if args.log:
+        if not attempts:
+            raise LookupError(f"no attempt is in {FOLDER}/: read-trace try PROGRAM makes one")
         return _written(args.json, attempts, outcomes(attempts)), 0
     command, step = tuple([*(["-m"] if args.module else []), *args.program]), args.step
     if not command and not attempts:
@@ -75,36 +78,39 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
     kind = _kind(command)
     if step is not None and kind.words[0] == "pytest":
         raise LookupError("of a test, a step is a call of it: leave --step out")
-    before = next((one for one in reversed(attempts) if one.program == kind.program), None)
+    before = last_of(attempts, kind.program)
     if args.against is not None:
-        before = next((one for one in attempts if one.number == args.against), None)
-        if before is None:
-            there = ", ".join(str(one.number) for one in attempts) or "none"
-            raise LookupError(f"no attempt {args.against} in {FOLDER}/: there are {there}")
+        before = _numbered(attempts, args.against)
     with new_folder() as folder:
         others = Others()
-        settings = Settings([], str(folder), step, keep_running=args.keep_running, is_quiet=args.json)
-        code, runs, has = _recorded(kind, settings)
-        if code and not (runs and all(one.is_done for one in runs)):
+        settings = Settings([], str(folder), step, keep_running=args.keep_running)
+        ended, runs, has = _recorded(kind, settings, args.json)
+        if ended and not (runs and all(one.is_done for one in runs)):
             if runs and runs[0].step:
                 seen = f"after {runs[0].seen} steps ({runs[0].step}), before enough of them were recorded"
-                say_note(f"the program ended with exit code {code} {seen}: nothing is kept")
-            return "", code
+                say_note(f"the program ended with exit code {ended} {seen}: nothing is kept")
+            return "", ended
         _check(runs, command, step)
         begun = Begun(command, kind.program, step, has, others.busy())
         lines, attempt = keep(folder, runs, begun)
-    in_turns = RUNS if args.against is not None else 0
-    brought = None
+    in_turns, code, brought = RUNS if args.against is not None else 0, 0, None
     if before is not None and in_turns:
-        brought = _in_turns(before, attempt, args.step or before.asked)
+        brought = _in_turns(before, attempt, args.step or before.asked, args.json)
+        code = INCONCLUSIVE if not brought.is_clear else BETTER if brought.saved > 0 else WORSE
     elif before is not None and attempt.has_the_step_of(before):
         brought = outcome(before, attempt)
-    code = 0
-    if in_turns and brought is not None:
-        code = INCONCLUSIVE if not brought.is_clear else BETTER if brought.saved > 0 else WORSE
     if args.json:
         return _written(True, [attempt], [brought] if brought is not None else []), code
     return told(attempt, lines, before, brought, in_turns), code
+
+
+def _numbered(attempts: Sequence[Attempt], number: int) -> Attempt:
+    """Return an attempt by its number. Raises LookupError."""
+    for one in attempts:
+        if one.number == number:
+            return one
+    there = ", ".join(str(one.number) for one in attempts) or "none"
+    raise LookupError(f"no attempt {number} in {FOLDER}/: there are {there}")
 
 
 def told(attempt: Attempt, lines: Sequence[str], before: Attempt | None, brought: Outcome | None, in_turns: int = 0) -> str:
@@ -169,15 +175,14 @@ def _kind(command: Sequence[str]) -> Kind:
     raise LookupError(f"{first!r} is no Python program: {EXAMPLE}")
 
 
-def _started(kind: Kind, settings: Settings) -> int:
-    """Run the program to its end; its exit code. What it prints is its own."""
+def _started(kind: Kind, settings: Settings, to_stderr: bool) -> int:
+    """Run the program to its end; its exit code. What it prints is its own; `to_stderr`: what it prints to stdout, too."""
     settings = settings._replace(command=kind.words, folder=str(Path(settings.folder).absolute()))
     env = {**os.environ, SETTINGS: json.dumps(settings._asdict()), "KINETO_LOG_LEVEL": os.environ.get("KINETO_LOG_LEVEL", "6")}
     launcher = [] if kind.torchrun is None else ["-m", "torch.distributed.run", *kind.torchrun]
     sys.stdout.flush()
     words = [sys.executable, *kind.flags, *launcher, str(RUN)]
-    # Of an answer for programs, what this program prints is no part.
-    process = subprocess.Popen(words, env=env, stdout=sys.stderr if settings.is_quiet and not settings.only_timed else None)
+    process = subprocess.Popen(words, env=env, stdout=sys.stderr if to_stderr else None)
     with _signals_are_of(process):
         code = process.wait()
     return code if code >= 0 else 128 - code
@@ -204,32 +209,35 @@ def _signals_are_of(process: "subprocess.Popen[bytes]") -> Iterator[None]:
             signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
 
 
-def _recorded(kind: Kind, settings: Settings) -> tuple[int, list[TriedRun], int | None]:
+def _recorded(kind: Kind, settings: Settings, to_stderr: bool) -> tuple[int, list[TriedRun], int | None]:
     """Run the program, once more where it has few steps; its exit code, its runs, and how many steps it has, if these are few."""
-    code, runs = _started(kind, settings), runs_in(Path(settings.folder))
-    if not code and runs and runs[0].torch and not runs[0].step and not settings.step and not settings.hurries:
+    code, runs = _started(kind, settings, to_stderr), runs_in(Path(settings.folder))
+    if code or not runs or runs[0].is_done or runs[0].failed or not runs[0].torch:
+        return code, runs, None
+    seen, fewest = min(one.seen for one in runs), FEWEST_OF_A_RANK if len(runs) > 1 else FEWEST_OF_A_PROGRAM
+    if not runs[0].step and not settings.step and not settings.hurries:
         say_note("no loop turned for long: once more, and a short one will do")
-        return _recorded(kind, settings._replace(hurries=True))
-    if code or not runs or runs[0].is_done or not runs[0].step:
-        return code, runs, None
-    has, again = min(one.seen for one in runs), settings._replace(is_quiet=settings.only_timed)
-    if has < FEWEST_OF_A_PROGRAM and runs[0].step.startswith("a turn") and not settings.step:
-        say_note(f"{runs[0].step} is one of {has + FOUND_BY} or so: once more, and another step is looked for")
-        again, has = again._replace(none=(*settings.none, runs[0].step)), 0
-    elif has < FEWEST_OF_A_PROGRAM:
-        return code, runs, None
+        return _recorded(kind, settings._replace(hurries=True), to_stderr)
+    has: int | None = None
+    if seen >= fewest and len(runs) == 1:
+        say_note(f"the program has {seen} steps from there on: once more, and fewer are timed")
+        has = max(int(seen * SURE), fewest)
+        again = settings._replace(has=has)
+    elif seen < fewest and runs[0].step.startswith(TURN) and not settings.step:
+        say_note(f"{runs[0].step} is one of {seen + FOUND_BY} or so: once more, and another step is looked for")
+        again = settings._replace(none=(*settings.none, runs[0].step))
     else:
-        say_note(f"the program has {has} steps from there on: once more, and fewer are timed")
-        has = max(int(has * SURE), FEWEST_OF_A_PROGRAM)
-        again = again._replace(has=has)
-    code = _started(kind, again)
-    return code, runs_in(Path(settings.folder)), has or None
+        return code, runs, None
+    code = _started(kind, again, to_stderr)
+    return code, runs_in(Path(settings.folder)), has
 
 
 def _check(runs: Sequence[TriedRun], command: Sequence[str], asked: str | None) -> None:
     """Raises LookupError where a run has told too little."""
     if not runs:
         raise LookupError(f"{' '.join(command)}: it ended in a way that left nothing to read (os._exit, or another program)")
+    if failed := next((one.failed for one in runs if one.failed), ""):
+        raise LookupError(f"{' '.join(command)}: its steps could not be recorded: {failed}")
     if not runs[0].torch:
         raise LookupError(f"{' '.join(command)}: it does not import torch; a step of it cannot be recorded")
     if not runs[0].step:
@@ -242,15 +250,16 @@ def _check(runs: Sequence[TriedRun], command: Sequence[str], asked: str | None) 
             why = f"no function called {asked} was entered, and no loop there turned"
         raise LookupError(f"{' '.join(command)}: no step was found: {why}{said}")
     if not all(one.is_done for one in runs):
+        fewest = FEWEST_OF_A_RANK if len(runs) > 1 else FEWEST_OF_A_PROGRAM
         raise LookupError(
-            f"{' '.join(command)}: it ended {runs[0].seen} steps later ({runs[0].step}); {FEWEST_OF_A_PROGRAM} are needed, to "
+            f"{' '.join(command)}: it ended {runs[0].seen} steps later ({runs[0].step}); {fewest} are needed, to "
             "warm up, to time and to record: let it run longer, or say what a step is: --step"
         )
 
 
-def _in_turns(before: Attempt, after: Attempt, asked: str | None) -> Outcome:
-    """Return what is saved, by RUNS processes of each of the two, in turns. `asked`: what a step of the earlier one is. Raises
-    LookupError.
+def _in_turns(before: Attempt, after: Attempt, asked: str | None, to_stderr: bool) -> Outcome:
+    """Return what is saved, by RUNS processes of each of the two, in turns. `asked`: what a step of the earlier one is;
+    `to_stderr`: as `_started` has it. Raises LookupError.
     """
     times_us: dict[str, list[float]] = {before.name: [], after.name: []}
     order = [name for turn in range(RUNS) for name in ((before.name, after.name), (after.name, before.name))[turn % 2]]
@@ -258,16 +267,20 @@ def _in_turns(before: Attempt, after: Attempt, asked: str | None) -> Outcome:
     others, steps = Others(), {}
     for turn, name in enumerate(order, 1):
         one, step = (before, asked) if name == before.name else (after, after.asked)
+        step = step or one.loop  # no need to find it again
         with new_folder() as folder:
             source = str((FOLDER / name).absolute())
             told = Settings([], str(folder), step, only_timed=True, has=one.has, is_quiet=True, source=source)
-            code, runs, _ = _recorded(_kind(one.command), told)
+            code, runs, _ = _recorded(_kind(one.command), told, to_stderr)
         if code or not runs or not all(run.is_done for run in runs):
             raise LookupError(f"the program of attempt {name} ended with exit code {code} before enough of its steps were timed")
-        times_us[name].append(max(sorted(run.times_us)[len(run.times_us) // 2] for run in runs))
+        times_us[name].append(max(run.step_us for run in runs))
         steps[name] = runs[0].step
         say_note(f"{turn} of {len(order)}: {name}: {us(times_us[name][-1])}")
-    old, new = (msgspec.structs.replace(one, times_us=tuple(times_us[one.name]), step=steps[one.name]) for one in (before, after))
+    old, new = (
+        msgspec.structs.replace(one, times_us=tuple(times_us[one.name]), step=steps[one.name], asked=None)
+        for one in (before, after)
+    )
     if not new.has_the_step_of(old):
         raise LookupError(f"a step of {old.name} is {old.step}, of {new.name} {new.step}: say --step, of both")
     if not 1 / CHANGED < old.step_us / before.step_us < CHANGED:

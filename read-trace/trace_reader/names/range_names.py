@@ -11,6 +11,7 @@ _PARTS = re.compile(r"## Call CompiledFxGraph |Torch-Compiled Region\b|nn\.Modul
 _LAYERS = re.compile(r"(?:\w+[._])*(?:layers?|blocks?|h)[ ._#:]*\d+$", re.IGNORECASE)  # as people number the parts of a model
 _COMPILED = re.compile(r"Torch|CompiledFunction|AOT|Pregraph|Inductor|## Call|triton_|cpp_fused|graph_\d")
 _NODE = re.compile(r"Backward\d*$")  # of autograd
+TURN = "a turn of the loop at "  # FILE.py:LINE: what a step of a program is called that `try` has found to be one
 
 
 def is_step(name: str) -> bool:

@@ -9,6 +9,7 @@ and those of what would be a better one: the steps are timed. Of what recurs the
 """
 
 from collections.abc import Callable, Sequence
+import contextlib
 import dis
 import os
 from pathlib import Path
@@ -21,6 +22,8 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 import weakref
 
+from trace_reader.names.range_names import TURN, is_torchs_range
+
 TOOL = 4  # of sys.monitoring: 0 to 2 and 5 are a debugger's, coverage's, a profiler's and an optimizer's
 ENOUGH = 3  # times, for what recurs
 WITH_GRADIENTS = 40  # times, where a backward pass runs and no optimizer has stepped
@@ -29,14 +32,14 @@ SILENT_S, SILENT = 1.0, 5  # it is looked for again: no step has ended for so lo
 SETTLED_S, OUTER_S = 0.3, 1.0  # how long a loop has turned before it is a step; how long a loop around it is waited for
 PROFILER, OPTIMIZER, RANGE, LOADER, LOOP, FUNCTION = "profiler", "optimizer", "range", "loader", "loop", "function"
 IN_ORDER = (PROFILER, OPTIMIZER, RANGE, LOADER, LOOP)
-ENDS = "ends"  # of a range
+ENDS, BACKWARD, IMPORTED = "ends", "backward", "imported"  # of a range; a backward pass; torch
 OF_COMPREHENSIONS = ("LIST_APPEND", "SET_ADD", "MAP_ADD")
-OF_TORCH = ("Optimizer.", "enumerate(DataLoader)", "ProfilerStep#")  # ranges that torch marks itself
 STANDARD = tuple({os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")})
 # What is installed, in this environment or one below it, and the folder that torch.compile writes into.
 NOT_OWN = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", "torchinductor")
 TORCH = f"{os.sep}torch{os.sep}__init__.py"
 READER = os.path.realpath(Path(__file__).parents[1])
+NEVER_OWN = tuple(f"{folder}{os.sep}" for folder in (*STANDARD, READER))
 
 Where = tuple[str, Any]  # a kind, and which one of it
 
@@ -47,7 +50,7 @@ def is_own(path: str) -> bool:
     """
     if not path.endswith(".py") or any(part in path for part in NOT_OWN):
         return False
-    return not os.path.realpath(path).startswith((*STANDARD, READER))
+    return not os.path.realpath(path).startswith(NEVER_OWN)
 
 
 class FoundStep:
@@ -69,7 +72,8 @@ class FoundStep:
         self._settled_s = 0.0 if hurries else SETTLED_S
         self.found: Where | None = None
         self._counts: dict[Where, int] = {}
-        self._since: dict[Where, float] = {}
+        self._since_s: dict[Where, float] = {}
+        self._last_s: dict[Where, float] = {}
         self._trains = self._inside = False
         self._around_backward: Where | None = None
         self._around: list[Where] = []  # loops, when the step was found
@@ -78,7 +82,6 @@ class FoundStep:
         self._depth = self._in_a_row = 0  # of ranges; steps of another optimizer
         self._ended_s = self._took_s = 0.0  # of the last step: when it ended, and how long it took
         self._optimizer: Callable[[], object] = lambda: None  # whose steps end the program's, while it lives
-        self._backward: CodeType | None = None
         self._raised: BaseException | None = None
         self._called: dict[tuple[int, int], int] = {}  # how often each place has called back
         self._stopped = threading.Event()
@@ -98,7 +101,7 @@ class FoundStep:
         monitoring.register_callback(TOOL, events.JUMP, self._jumped)
         monitoring.register_callback(TOOL, events.LINE, self._at_line)
         monitoring.set_events(TOOL, events.PY_START)  # each code once: `_entered` disables it where it is not asked for
-        os.register_at_fork(after_in_child=self.stop)  # a worker of a DataLoader has no steps
+        os.register_at_fork(after_in_child=self._see_nothing)  # a worker of a DataLoader has no steps
         threading.Thread(target=self._look_again, daemon=True).start()
 
     def _look_again(self) -> None:
@@ -119,6 +122,9 @@ class FoundStep:
     def stop(self) -> None:
         """See nothing more. What was imported goes on as it is."""
         self._stopped.set()
+        self._see_nothing()
+
+    def _see_nothing(self) -> None:
         if hasattr(sys, "monitoring") and sys.monitoring.get_tool(TOOL) == "read-trace":
             sys.monitoring.set_events(TOOL, 0)
             for code, _ in (*self._torch.values(), *self._loops.values()):
@@ -126,37 +132,36 @@ class FoundStep:
             sys.monitoring.free_tool_id(TOOL)
 
     def _look_at_torch(self) -> None:
+        """Watch the functions of torch that end a step; what another version has not, ends none."""
         import torch
         import torch.utils.data
 
         self._on_torch(torch)
-
         events = sys.monitoring.events
-        (stepped,) = (one for one in torch.optim.Optimizer.profile_hook_step.__code__.co_consts if isinstance(one, CodeType))
-        at_return = {
-            torch.profiler.profile.step.__code__: PROFILER,
-            stepped: OPTIMIZER,
-            torch.utils.data.dataloader._BaseDataLoaderIter.__next__.__code__: LOADER,
-        }
-        at_start = {
-            torch.autograd.profiler.record_function.__enter__.__code__: RANGE,
-            torch.autograd.profiler.record_function.__exit__.__code__: ENDS,
-            torch.autograd.graph._engine_run_backward.__code__: "backward",
-        }
-        self._backward = torch.autograd.graph._engine_run_backward.__code__
-        self._torch = {id(code): (code, kind) for code, kind in (*at_return.items(), *at_start.items())}
-        for code in at_return:
-            sys.monitoring.set_local_events(TOOL, code, events.PY_RETURN)
-        for code in at_start:
-            sys.monitoring.set_local_events(TOOL, code, events.PY_START)
+        watched = (
+            (lambda: torch.profiler.profile.step.__code__, PROFILER, events.PY_RETURN),
+            (lambda: _inner_code(torch.optim.Optimizer.profile_hook_step), OPTIMIZER, events.PY_RETURN),
+            (lambda: torch.utils.data.dataloader._BaseDataLoaderIter.__next__.__code__, LOADER, events.PY_RETURN),
+            (lambda: torch.autograd.profiler.record_function.__enter__.__code__, RANGE, events.PY_START),
+            (lambda: torch.autograd.profiler.record_function.__exit__.__code__, ENDS, events.PY_START),
+            (lambda: torch.autograd.graph._engine_run_backward.__code__, BACKWARD, events.PY_START),
+        )
+        for code_of, kind, event in watched:
+            with contextlib.suppress(AttributeError, StopIteration):
+                code = code_of()
+                self._torch[id(code)] = code, kind
+                sys.monitoring.set_local_events(TOOL, code, event)
 
     # --- what sys.monitoring calls
 
     def _entered(self, code: CodeType, offset: int) -> Any:
+        kind = self._kind_of(code)
+        if kind is None and not is_own(code.co_filename) and not code.co_filename.endswith(TORCH):
+            return sys.monitoring.DISABLE
         if self._is_deaf():
-            return None
-        kind = self._torch[id(code)][1] if id(code) in self._torch else None
-        if kind == "backward":
+            is_asked = self._asked is not None and _is_called(code, self._asked)
+            return sys.monitoring.DISABLE if self.found is not None and kind is None and not is_asked else None
+        if kind == BACKWARD:
             self._trains = True
             self._around_backward = next(iter(self._loops_around(sys._getframe(1))), None)
             return None if self._looks else sys.monitoring.DISABLE
@@ -165,7 +170,7 @@ class FoundStep:
         if kind is not None:
             return None
         if code.co_name == "<module>" and code.co_filename.endswith(TORCH):
-            self._torch[id(code)] = code, "torch"
+            self._torch[id(code)] = code, IMPORTED
             sys.monitoring.set_local_events(TOOL, code, sys.monitoring.events.PY_RETURN)
         if not is_own(code.co_filename):
             return sys.monitoring.DISABLE
@@ -184,16 +189,20 @@ class FoundStep:
         return None
 
     def _is_in_backward(self, frame: FrameType | None) -> bool:
-        while frame is not None and frame.f_code is not self._backward:
+        while frame is not None and self._kind_of(frame.f_code) != BACKWARD:
             frame = frame.f_back
         return frame is not None
+
+    def _kind_of(self, code: CodeType) -> str | None:
+        """Return what a function of torch ends; None: it is none that is watched."""
+        return self._torch[id(code)][1] if id(code) in self._torch else None
 
     def _in_range(self, kind: str, frame: FrameType) -> Any:
         """A range of the program's own begins or ends: of those in each other the outermost counts."""
         if self._asked is not None or (self.found is not None and not self._looks and _order(self.found) < IN_ORDER.index(RANGE)):
             return sys.monitoring.DISABLE
         name = str(frame.f_locals["self"].name)
-        if name.startswith(OF_TORCH) or frame.f_back is None or not is_own(frame.f_back.f_code.co_filename):
+        if is_torchs_range(name) or frame.f_back is None or not is_own(frame.f_back.f_code.co_filename):
             return None
         if kind == RANGE and self._depth == 0:
             name = re.sub(r"\d+", "N", name)
@@ -202,31 +211,38 @@ class FoundStep:
         return None
 
     def _left(self, code: CodeType, offset: int, value: object) -> None:
-        kind = self._torch[id(code)][1] if id(code) in self._torch else None
-        if self._is_deaf() or kind is None or (self._asked is not None and kind != "torch"):
+        kind = self._kind_of(code)
+        if self._is_deaf():
             return
-        if kind == "torch":
+        if kind == IMPORTED:
             self._inside = True
-            self._look_at_torch()
-            self._inside = False
-            return
-        frame = sys._getframe(1)
-        which = frame.f_locals["args"][0] if kind == OPTIMIZER else frame.f_locals["self"]
-        if kind == OPTIMIZER and self._is_in_backward(frame):  # of a hook: nothing can be recorded from there on
-            return
-        words = {PROFILER: "step() of its profiler", OPTIMIZER: f"step() of its optimizer ({type(which).__name__})"}
-        key = {OPTIMIZER: (id(which), type(which).__name__), LOADER: id(getattr(which, "_dataset", None))}.get(kind, kind)
-        if kind == OPTIMIZER and self.found is not None and self.found[0] == OPTIMIZER and self._optimizer() is None:
+            try:
+                self._look_at_torch()
+            finally:
+                self._inside = False
+        elif kind is not None and self._asked is None:
+            self._ended_by(kind, sys._getframe(1))
+
+    def _ended_by(self, kind: str, frame: FrameType) -> None:
+        """A function of torch has returned that ends a step: of this kind, in this frame."""
+        if kind == PROFILER:
+            self._recurred((PROFILER, None), "step() of its profiler")
+        elif kind == LOADER:  # of two loaders side by side one counts: by what it loads, which the next epoch's shares
+            loads = id(getattr(frame.f_locals["self"], "_dataset", None))
+            self._recurred((LOADER, loads), "the next batch of its DataLoader")
+        elif not self._is_in_backward(frame):  # from a hook of the backward pass on nothing can be recorded
+            self._stepped(frame.f_locals["args"][0])
+
+    def _stepped(self, optimizer: Any) -> None:
+        where = (OPTIMIZER, (id(optimizer), type(optimizer).__name__))
+        words = f"step() of its optimizer ({type(optimizer).__name__})"
+        if self.found is None and (others := {one for one in self._counts if one[0] == OPTIMIZER} - {where}):
+            words += f", one of {len(others) + 1}"
+        elif self.found is not None and self.found[0] == OPTIMIZER and self._optimizer() is None:
             self._in_a_row = ENOUGH  # the one before is gone: this has come in its place
-        others = (
-            {one for one in self._counts if one[0] == OPTIMIZER} - {(kind, key)}
-            if kind == OPTIMIZER and self.found is None
-            else set()
-        )
-        said = words.get(kind, "the next batch of its DataLoader")
-        self._recurred((kind, key), f"{said}, one of {len(others) + 1}" if others else said)
-        if kind == OPTIMIZER and self.found == (kind, key) and self._optimizer() is not which:
-            self._optimizer = weakref.ref(which)
+        self._recurred(where, words)
+        if self.found == where and self._optimizer() is not optimizer:
+            self._optimizer = weakref.ref(optimizer)
 
     def _jumped(self, code: CodeType, offset: int, destination: int) -> Any:
         if self._is_deaf():
@@ -235,7 +251,7 @@ class FoundStep:
         if loop is None or destination > offset:
             return sys.monitoring.DISABLE
         where = (LOOP, (id(code), loop))
-        words = f"a turn of the loop at {os.path.basename(code.co_filename)}:{loop.line}"
+        words = f"{TURN}{os.path.basename(code.co_filename)}:{loop.line}"
         is_asked = self._asked is not None and words.endswith(f" {os.path.basename(self._asked)}")
         if where != self.found and not (is_asked or (self._looks and self._asked is None)):
             return sys.monitoring.DISABLE
@@ -262,7 +278,8 @@ class FoundStep:
 
     def _recurred(self, where: Where, words: str) -> None:
         count = self._counts[where] = self._counts.get(where, 0) + 1
-        self._since.setdefault(where, time.perf_counter())
+        self._last_s[where] = time.perf_counter()
+        self._since_s.setdefault(where, self._last_s[where])
         if self.found is None:
             if not self._is_it(where, count, words):
                 return
@@ -315,25 +332,29 @@ class FoundStep:
             where in self._rejected
             or words in self._none
             or count < ENOUGH
-            or any(_order(one) < _order(where) for one in self._counts if one != self.found)
+            or any(_order(one) < _order(where) and self._goes_on(one, where) for one in self._counts if one != self.found)
         ):
             return False
         if self._trains and kind in (LOADER, RANGE, LOOP) and count < WITH_GRADIENTS and self._counts_none(OPTIMIZER):
             return kind == LOOP and where == self._around_backward and count >= ENOUGH and self._settled(where)
         return kind != LOOP or (self._settled(where) and self._is_outermost(where))
 
+    def _goes_on(self, one: Where, beside: Where) -> bool:
+        """Return whether something recurs, or has come once since the other thing began to."""
+        return self._counts[one] >= ENOUGH or self._last_s[one] > self._since_s[beside]
+
     def _counts_none(self, kind: str) -> bool:
         return all(one[0] != kind for one in self._counts)
 
     def _settled(self, where: Where) -> bool:
-        return time.perf_counter() - self._since[where] >= self._settled_s
+        return time.perf_counter() - self._since_s[where] >= self._settled_s
 
     def _is_outermost(self, where: Where) -> bool:
         """Return whether this loop is the outermost of those that run, or has been at it for so long that those around it are no
         steps.
         """
         around = self._loops_around(sys._getframe(1))
-        return where == around[-1] or time.perf_counter() - self._since[where] >= OUTER_S
+        return where == around[-1] or time.perf_counter() - self._since_s[where] >= OUTER_S
 
     def _loops_around(self, frame: FrameType | None) -> list[Where]:
         """Return the loops of the program in which this frame is, the innermost first."""
@@ -348,6 +369,11 @@ class FoundStep:
 
 def _order(where: Where) -> int:
     return IN_ORDER.index(where[0])
+
+
+def _inner_code(function: Any) -> CodeType:
+    """Return the code of the function that is made inside another one. Raises StopIteration: there is none."""
+    return next(one for one in function.__code__.co_consts if isinstance(one, CodeType))
 
 
 def _is_called(code: CodeType, asked: str) -> bool:

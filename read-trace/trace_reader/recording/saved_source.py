@@ -72,7 +72,7 @@ class _Loader(SourceFileLoader):
         self._text = text
 
     def get_data(self, path: str | bytes) -> bytes:
-        return self._text
+        return self._text if path == self.path else super().get_data(os.fsdecode(path))
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self._text, self.path)

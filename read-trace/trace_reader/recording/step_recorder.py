@@ -1,6 +1,7 @@
 """Times and records the steps of a program that runs: `ended` is called where one ends, and the next begins."""
 
 from collections.abc import Callable
+import contextlib
 import itertools
 import math
 from pathlib import Path
@@ -18,7 +19,9 @@ STRETCHES, FEWEST, MOST, STRETCH_S = 5, 3, 200, 0.2  # of steps without the prof
 OF_A_RANK = 8, 4  # steps to warm up, and of a stretch: all ranks of a job must end in the same step
 RECORDED, WITH_STACKS = 3, 2  # steps, each after one in which the profiler warms up
 PAUSE, MOST_PAUSES = 5, 1 / 3  # between steps on a CPU: so many times as long as most, of so many of them at most
-FEWEST_OF_A_PROGRAM = 2 + FEWEST_TO_WARM + STRETCHES * FEWEST + 2 + RECORDED + WITH_STACKS  # with two by which they are found
+# Steps, with two by which they are found and two in which the profiler warms up.
+FEWEST_OF_A_PROGRAM = 2 + FEWEST_TO_WARM + STRETCHES * FEWEST + 2 + RECORDED + WITH_STACKS
+FEWEST_OF_A_RANK = 2 + OF_A_RANK[0] + STRETCHES * OF_A_RANK[1] + 2 + RECORDED + WITH_STACKS
 
 
 class StepRecorder:
@@ -57,10 +60,11 @@ class StepRecorder:
         self._now()
 
     def abandon(self) -> None:
-        """The program has ended, in the middle of a recording or not."""
+        """The program has ended, in the middle of a recording or not: what then is recorded is of no use."""
         if self._profiler is not None:
-            self._profiler.stop()
-            self._profiler = None
+            profiler, self._profiler = self._profiler, None
+            with contextlib.suppress(Exception):
+                profiler.stop()
 
     def _warm(self) -> None:
         self._ended_s.append(time.perf_counter())

@@ -17,6 +17,8 @@ from typing import Any, cast
 if __name__ == "__main__":  # as a script its folder stands first: the program's own goes there
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
+from trace_reader.errors import NotWrittenError
+from trace_reader.names.range_names import TURN
 from trace_reader.recording.found_step import FoundStep, is_own
 from trace_reader.recording.handler import is_on_gpu, rank_of_job
 from trace_reader.recording.saved_source import SavedSource, save_source
@@ -33,22 +35,36 @@ class EnoughError(SystemExit):
 
 
 class Tried:
-    """A program that is tried: its steps are found, timed and recorded, and it is ended then."""
+    """A program that is tried: its steps are found, timed and recorded, and it is ended then. `failed`: why nothing could be
+    recorded, which is no fault of the program's.
+    """
 
     def __init__(self, told: Settings):
         self.told, self.rank = told, rank_of_job()
         self.is_quiet = bool(self.rank) or told.is_quiet
         say = _no_word if self.is_quiet else _say
+        self.found = FoundStep(self.ended, told.step, _on_torch, told.none, told.hurries)
         self.recorder = StepRecorder(Path(told.folder), self.rank, told.only_timed, told.has, say)
-        self.step, self.seen, self.endings = "", 0, 0
+        self.step, self.seen, self.endings, self.failed = "", 0, 0, ""
         self._is_proved, self._probe = False, cast(Any, None)
 
     def ended(self, words: str | None) -> None:
-        """A step has ended; `words`: what it is, where that is new."""
+        """A step has ended; `words`: what it is, where that is new. Raises EnoughError when all is recorded, or it failed."""
+        if self.failed:
+            self._enough()
+            return
+        try:
+            self._record(words)
+        except Exception as error:  # a full disk, or a profiler that another one holds
+            self.failed = f"{type(error).__name__}: {error}"
+        if self.failed or self.recorder.is_done:
+            self._enough()
+
+    def _record(self, words: str | None) -> None:
         if words is not None:
-            self.recorder.abandon()
+            self.abandon()
             self.recorder.begin()
-            self.step, self.seen, self._is_proved = words, 0, not words.startswith("a turn") or bool(self.told.step)
+            self.step, self.seen, self._is_proved = words, 0, not words.startswith(TURN) or bool(self.told.step)
         if not self._is_proved and not self._runs_ops():
             return
         if not self.seen and not self.is_quiet:
@@ -56,8 +72,6 @@ class Tried:
         self.seen += 1
         if not self.recorder.is_done:
             self.recorder.ended()
-        if self.recorder.is_done:
-            self._enough()
 
     def _runs_ops(self) -> bool:
         """Return whether a turn of the loop that was found has run an op: else it is none of torch's. Where a GPU is used, that
@@ -65,9 +79,8 @@ class Tried:
         """
         torch: Any = sys.modules.get("torch")
         if torch is None or not hasattr(torch, "profiler"):
-            found.reject()
-            return False
-        if is_on_gpu():
+            self._reject()
+        elif is_on_gpu():
             self._is_proved = True
         elif self._probe is None:
             from torch.profiler.profiler import profile
@@ -79,35 +92,55 @@ class Tried:
             probe.stop()
             self._is_proved = bool(probe.profiler.kineto_results.events())
             if not self._is_proved:
-                self.step = ""
-                found.reject()
+                self._reject()
         return self._is_proved
+
+    def _reject(self) -> None:
+        self.step = ""
+        self.found.reject()
 
     def _enough(self) -> None:
         if self.told.keep_running:
-            found.stop()
+            self.found.stop()
             return
         self.endings += 1
         if self.endings == 1:  # before the program ends, in whatever way
-            _write(self)
+            self.write()
         if self.endings > OFTEN_ENOUGH:  # whatever catches it
-            for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(OSError, ValueError):
-                    stream.flush()
-            os._exit(0)
+            _end_now(0)
         raise EnoughError(0)
 
     def abandon(self) -> None:
-        """The program has ended."""
+        """Record no more of what was taken for a step, or of a program that has ended."""
         self.recorder.abandon()
         if self._probe is not None:
-            self._probe.stop()
+            probe, self._probe = self._probe, None
+            probe.stop()
+
+    def write(self) -> None:
+        """Write what is known of the run beside its trace; of a job, of each rank. A disk that is full is told."""
+        functions = sorted(self.found.functions, key=lambda name: -self.found.functions[name])
+        run = run_of(self.recorder, self.step, self.seen, self.failed, functions, not self.rank)
+        name = f"run{'' if self.rank is None else f'_rank{self.rank}'}.json"
+        try:
+            if not self.rank and not self.told.only_timed:
+                save_source(Path(self.told.folder))
+            write_file(Path(self.told.folder) / name, json.dumps(run._asdict(), indent=1).encode())
+        except (OSError, NotWrittenError) as error:
+            _say(str(error))
 
 
-def _end_at_last() -> None:
+def _end_at_last(code: int) -> None:
     """End the process, though threads of the program's go on."""
     threading.Event().wait(LONGEST_S)
-    os._exit(0)
+    _end_now(code)
+
+
+def _end_now(code: int) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _say(text: str) -> None:
@@ -117,16 +150,6 @@ def _say(text: str) -> None:
 
 def _no_word(text: str) -> None:
     pass
-
-
-def _write(tried: Tried) -> None:
-    """Write what is known of the run beside its trace; of a job, of each rank."""
-    functions = sorted(found.functions, key=lambda name: -found.functions[name])
-    run = run_of(tried.recorder, tried.step, tried.seen, functions, not tried.rank)
-    if not tried.rank and not tried.told.only_timed:
-        save_source(Path(tried.told.folder))
-    name = f"run{'' if tried.rank is None else f'_rank{tried.rank}'}.json"
-    write_file(Path(tried.told.folder) / name, json.dumps(run._asdict(), indent=1).encode())
 
 
 def _quiet_profiler(torch: Any) -> type:
@@ -171,6 +194,9 @@ def _module(name: str, arguments: list[str]) -> None:
 def _test(arguments: list[str], tried: Tried) -> None:
     """Run one test, again and again: a step is a call of it."""
     import pytest
+    import torch  # before the test's file takes its profiler from it
+
+    _on_torch(torch)
 
     class Again:
         @pytest.hookimpl(trylast=True)
@@ -182,7 +208,7 @@ def _test(arguments: list[str], tried: Tried) -> None:
         def pytest_pyfunc_call(self, pyfuncitem: Any) -> bool:
             names = pyfuncitem._fixtureinfo.argnames
             tried.ended(f"a call of the test {pyfuncitem.name}")
-            while not tried.recorder.is_done:
+            while not (tried.recorder.is_done or tried.failed):
                 pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
                 with contextlib.suppress(EnoughError):
                     tried.ended(None)
@@ -203,15 +229,13 @@ def _run(tried: Tried) -> None:
     if kind == "pytest":
         _test([what, *arguments] if what else arguments, tried)
         return
-    found.watch()
+    tried.found.watch()
     (_module if kind == "module" else lambda name, rest: _script(name, rest, source))(what, arguments)
 
 
 def main() -> int:
     """Run the program; its own exit code, or 0 where it was ended. What fails in it is told as Python tells it."""
     tried = Tried(Settings(**json.loads(os.environ[SETTINGS])))
-    global found
-    found = FoundStep(tried.ended, tried.told.step, _on_torch, tried.told.none, tried.told.hurries)
     code = 0
     try:
         _run(tried)
@@ -222,7 +246,6 @@ def main() -> int:
         if isinstance(ended.code, str):
             print(ended.code, file=sys.stderr)
     except BaseException as error:
-        found.stop()
         shown = error.__traceback__
         while shown is not None and not is_own(shown.tb_frame.f_code.co_filename):
             shown = shown.tb_next
@@ -230,11 +253,12 @@ def main() -> int:
         traceback.print_exception(type(error), error, shown or error.__traceback__)
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
     finally:
-        found.stop()
+        tried.found.stop()
         tried.abandon()
-    if not tried.endings:
-        _write(tried)
-    threading.Thread(target=_end_at_last, daemon=True).start()
+    if tried.endings:
+        threading.Thread(target=_end_at_last, args=(code,), daemon=True).start()
+    else:
+        tried.write()
     return code
 
 
@@ -242,6 +266,5 @@ def _on_torch(torch: Any) -> None:
     torch.profiler.profile = _quiet_profiler(torch)
 
 
-found: FoundStep
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import platform
+import statistics
 import sys
 from typing import Any, NamedTuple
 
@@ -30,7 +31,8 @@ class Settings(NamedTuple):
 
 
 class TriedRun(NamedTuple):
-    """A run. `step`: what a step is, in words; `seen`: how many the program had; `times_us`: of a step without the profiler, in
+    """A run. `step`: what a step is, in words; `seen`: how many the program had;
+    `failed`: why nothing could be recorded; `times_us`: of a step without the profiler, in
     each stretch, and `steps` of all stretches, without `pauses_us` between some; `recorded` steps in the trace; `functions`: of
     the program, the most called first.
     """
@@ -38,6 +40,7 @@ class TriedRun(NamedTuple):
     step: str
     seen: int
     is_done: bool
+    failed: str
     times_us: list[float]
     steps: int
     pauses_us: list[float]
@@ -49,11 +52,16 @@ class TriedRun(NamedTuple):
     threads: int
     packages: dict[str, str]
 
+    @property
+    def step_us(self) -> float:
+        """The median of the stretches."""
+        return statistics.median(self.times_us)
+
 
 MOST_FUNCTIONS = 10  # that are told
 
 
-def run_of(recorder: StepRecorder, step: str, seen: int, functions: list[str], with_packages: bool) -> TriedRun:
+def run_of(recorder: StepRecorder, step: str, seen: int, failed: str, functions: list[str], with_packages: bool) -> TriedRun:
     """Return what a process has to tell, which has recorded its steps or not."""
     torch: Any = sys.modules.get("torch")
     is_there = torch is not None and hasattr(torch, "get_num_threads")  # not of a program that failed to import it
@@ -61,6 +69,7 @@ def run_of(recorder: StepRecorder, step: str, seen: int, functions: list[str], w
         step=step,
         seen=seen,
         is_done=recorder.is_done,
+        failed=failed,
         times_us=recorder.times_us,
         steps=recorder.steps,
         pauses_us=recorder.pauses_us,

@@ -21,12 +21,12 @@ def attempt_lines(attempt: Attempt) -> list[str]:
         spread += f"; without {pauses} between steps, {us(max(attempt.pauses_us))} at most: an evaluation, or a busy machine"
     if max(attempt.times_us) > DIFFER * min(attempt.times_us):
         spread += "; they differ by more than twice: something else may come between some steps"
-    busy = f"busy beside it: {attempt.busy}" if attempt.busy else "nothing else was busy"
+    busy = f"; busy beside it: {attempt.busy}" if attempt.busy else ""
     return [
         f"attempt {attempt.name}: {' '.join(attempt.command)}",
         f"a step: {attempt.step}{ranks}",
         f"without the profiler: {us(attempt.step_us)} ({spread})",
-        f"on: {attempt.device}, torch {attempt.torch}, {count(attempt.threads, 'thread')}; {busy}",
+        f"on: {attempt.device}, torch {attempt.torch}, {count(attempt.threads, 'thread')}{busy}",
     ]
 
 

@@ -16,17 +16,25 @@ def brief_lines(facts: Facts) -> list[str]:
     """Return the verdict, the step recorded and without the profiler, and the changes that save most, by the id of their
     finding.
     """
-    lines = [f"trace: {facts.trace}", f"device: {device_name(facts)}", f"verdict: {verdict_sentence(facts)}"]
-    lines += health_lines(facts)
-    lines.append(f"step: {us(facts.step_period_us)} recorded" if facts.step_period_us else NO_PERIOD)
+    lines = [f"trace: {facts.trace}", f"device: {device_name(facts)}", *verdict_lines(facts)]
     if facts.plain.unknown_because:
         lines.append(f"plain step: not known: {facts.plain.unknown_because}")
     elif plain := plain_sentence(facts):
         lines.append(f"plain step: {plain}")
     if facts.stacks_from:
         lines.append(f"stacks: {facts.stacks_from}")
-    if facts.cpu_lines:
-        lines.append(f"lines: {cpu_lines(facts)}")
+    return [*lines, *change_lines(facts)]
+
+
+def verdict_lines(facts: Facts) -> list[str]:
+    """Return the verdict, what is wrong with the recording, and the recorded step."""
+    step = f"step: {us(facts.step_period_us)} recorded" if facts.step_period_us else NO_PERIOD
+    return [f"verdict: {verdict_sentence(facts)}", *health_lines(facts), step]
+
+
+def change_lines(facts: Facts) -> list[str]:
+    """Return what a step runs, the changes that save most, and the places."""
+    lines = [f"lines: {cpu_lines(facts)}"] if facts.cpu_lines else []
     lines.append(work_per_step(facts))
     if with_ := recorded_with(facts):
         lines.append(with_)

@@ -92,7 +92,7 @@ def mfu_sentence(facts: Facts) -> str:
     share = about(found.low) if about(found.low) == about(found.high) else f"{about(found.low)} to {about(found.high)}"
     share = share if found.high >= LEAST_MFU else f"less than {about(LEAST_MFU)}"
     unknown = f"; {about(found.unknown)} of the GPU's time is in ops that are not counted" if found.unknown >= SAID else ""
-    return f"operations per step: {operations(found.flop)}, {share} of what the device could do in that time (MFU){unknown}"
+    return f"operations per step: {operations(found.flop)}, {share} of the device's peak for their types (MFU){unknown}"
 
 
 def operations(flop: int) -> str:

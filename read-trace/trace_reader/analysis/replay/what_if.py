@@ -229,11 +229,16 @@ def share_at(logarithm: float) -> float:
 
 def gains_together(run: RunWithoutProfiler, plain: PlainRun, effects: list[Effect]) -> list[Gain]:
     """Return what several advices save, all of some of them: by the number whose bits say which, from 0 on. What some of them
-    save is not lost by following one more.
+    save is not lost by following one more; and no more is told than the sum of what each saves, or than the replay says.
     """
     found = list[Gain]()
     for chosen, subset in enumerate(subsets(effects)):
-        gain = gain_of(run, plain, together(subset)) or Gain(0.0, 0.0)
+        effect = together(subset)
+        gain = gain_of(run, plain, effect) or Gain(0.0, 0.0)
+        if len(subset) > 1:
+            each = [found[1 << place] for place in range(len(effects)) if chosen >> place & 1]
+            most = max(sum(one.high for one in each), *played_gains(run, plain, effect.most))
+            gain = msgspec.structs.replace(gain, high=min(gain.high, most), low=min(gain.low, most))
         fewer = [found[chosen & ~(1 << place)] for place in range(len(effects)) if chosen >> place & 1]
         low, high = max(one.low for one in (gain, *fewer)), max(one.high for one in (gain, *fewer))
         found.append(Gain(low, high, gain.of))

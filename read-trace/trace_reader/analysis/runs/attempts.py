@@ -8,6 +8,7 @@ import statistics
 import msgspec
 from trace_reader.analysis.jobs.job_facts import JobFinding
 from trace_reader.analysis.trace.facts import Finding
+from trace_reader.names.range_names import TURN
 
 KEPT, LESS, MORE, NOT_TOLD = "kept", "less than promised", "more than promised", "not told"
 
@@ -56,9 +57,16 @@ class Attempt(msgspec.Struct, frozen=True):
         """The median of the stretches."""
         return statistics.median(self.times_us)
 
+    @property
+    def loop(self) -> str | None:
+        """Where its step is a turn of a loop, which one: train.py:12."""
+        return self.step.removeprefix(TURN) if self.step.startswith(TURN) else None
+
     def has_the_step_of(self, other: "Attempt") -> bool:
-        """Return whether a step is the same in both, though lines may have moved."""
-        return self.asked == other.asked and re.sub(r":\d+$", "", self.step) == re.sub(r":\d+$", "", other.step)
+        """Return whether a step is the same in both. The line of a loop that was found may have moved; that was said, not."""
+        if self.asked or other.asked:
+            return self.step == other.step
+        return re.sub(r":\d+$", "", self.step) == re.sub(r":\d+$", "", other.step)
 
     @property
     def name(self) -> str:
@@ -122,11 +130,16 @@ def outcome(before: Attempt, after: Attempt, ratio: tuple[float, float] | None =
     )
 
 
+def last_of(attempts: Sequence[Attempt], program: str) -> Attempt | None:
+    """Return the last attempt at a program."""
+    return next((one for one in reversed(attempts) if one.program == program), None)
+
+
 def outcomes(attempts: Sequence[Attempt]) -> list[Outcome]:
     """Return of each attempt but the first what it brought, beside the one before it of the same program."""
     found = []
     for number, after in enumerate(attempts):
-        before = next((one for one in reversed(attempts[:number]) if one.program == after.program), None)
+        before = last_of(attempts[:number], after.program)
         if before is not None and after.has_the_step_of(before):
             found.append(outcome(before, after))
     return found

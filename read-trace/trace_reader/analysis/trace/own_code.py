@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 import re
 import sys
 
-_FUNCTION = re.compile(r"(?P<file>.+)\(\d+\): .*", re.DOTALL)  # file(line): name
+_FUNCTION = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): .*", re.DOTALL)  # file(line): name
 _CALLER = re.compile(r"(?P<file>.*):\d+", re.DOTALL)
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/(?P<package>[^/]+)/")
 _STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/")
@@ -27,6 +27,12 @@ def is_program_function(name: str) -> bool:
         return False
     path = found["file"].replace("\\", "/")
     return not _INSTALLED.search(path) and path.split("/")[0].removesuffix(".py") not in PACKAGES
+
+
+def file_and_line(name: str) -> tuple[str, int] | None:
+    """Return where a function of Python stands, as the profiler writes it; None: it is written in another language."""
+    found = _FUNCTION.fullmatch(name)
+    return (found["file"], int(found["line"])) if found else None
 
 
 def is_own_caller(text: str) -> bool:

@@ -24,12 +24,14 @@ class Utilization(msgspec.Struct, frozen=True):
 
 
 def utilization(facts: Facts) -> Utilization | None:
-    """Return the utilization of a trace's step; None without shapes, without a device whose peaks are published, where the step
-    without the profiler is not known, or more of the GPU's time than MOST_UNKNOWN is in ops that are not.
+    """Return the utilization of a trace's step; None without shapes, of several devices or one whose peaks are not published,
+    where the step without the profiler is not known, or more of the GPU's time than MOST_UNKNOWN is in ops that are not.
     """
     plain = facts.plain
     rows = [row for row in facts.op_shapes if row.at_peak_us and row.kind in PRODUCTS]
     every_us = sum(kernel.total_us for kernel in facts.kernels)
+    if len(facts.critical_paths) > 1:  # of several devices, with one step
+        return None
     if not rows or not facts.steps or plain.low_us is None or plain.high_us is None or not every_us:
         return None
     known_us = sum(
