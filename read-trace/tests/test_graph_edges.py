@@ -4,7 +4,7 @@ import json
 
 import pytest
 from reader_helpers.events import call, document, kernel, step, write
-from reader_helpers.other_forms import torchs_exporter
+from reader_helpers.other_forms import torchs_exporter, window
 from trace_reader import load
 from trace_reader.analysis.replay.edits import Edited, scaled
 from trace_reader.analysis.replay.replay import Replay
@@ -86,6 +86,28 @@ def test_torch_writes_them_so(tmp_path):
     assert sorted(trace.slices[row].name for row in trace.graph_edges[:, 0].tolist()) == ["long", "other"]
     path.write_text(json.dumps(document(*run_of(n=1), *flows), separators=(",", ":")))
     assert len(load(str(path)).graph_edges) == 2
+
+
+def test_torch_writes_them_so_into_both_forms(tmp_path):
+    """In Perfetto's form a node names what it waits for; a name that no node has is none."""
+    try:
+        exporter = torchs_exporter()
+    except ImportError:
+        pytest.skip("torch 2.15 writes them")
+    events = run_of()
+    for event in events:
+        if event["name"] in NODES:
+            event["args"]["graph node id"] = 10 + list(NODES).index(event["name"])
+    cpu, columns = window(document(*events), 1_700_000_000_000_000_000)
+    (tmp_path / "cpu.json").write_text(json.dumps(cpu))
+    told = []
+    for name in ("run.json", "run.pftrace"):
+        graph = {"graph_deps": {12: [10, 99]}}
+        exporter.merge_trace_window_into_chrome_trace(tmp_path / "cpu.json", tmp_path / name, {**columns, **graph})
+        trace = load(str(tmp_path / name))
+        names = [(trace.slices[before].name, trace.slices[after].name) for before, after in trace.graph_edges.tolist()]
+        told.append((names, [left_of_a_step(trace, name) for name in NODES]))
+    assert told[0] == told[1] == ([("long", "join")] * 3, [555, 1000, 900])
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from trace_reader.errors import MissingExtraError, NotATraceError
 from trace_reader.units import count
 
 STAGES = {"Kernel": "kernel", "Memcpy": "gpu_memcpy", "Memset": "gpu_memset", "Annotation": "gpu_user_annotation"}
+FIRST_ARROW = 1 << 40  # the number that torch gives the first arrow of a graph in a Chrome trace
 CLEARED = 1  # of sequence_flags: what was named before is forgotten
 _PACKET = 0x0A  # field 1 of Trace, as bytes
 _STREAM = re.compile(r"(?:\[\d+\] )?stream (\d+)")
@@ -101,6 +102,8 @@ class _Trace:
         self._ended: list[tuple[int, int]] = []
         self._done: list[dict[str, Any]] = []
         self._gpu: list[dict[str, Any]] = []  # with times in ns
+        self._by_number: dict[int, dict[str, Any]] = {}  # the GPU's work, by what a graph's other nodes call it
+        self._waits: list[tuple[dict[str, Any], int]] = []  # a node of a graph, and the number of one that it waits for
         self._samples: list[dict[str, Any]] = []
         self._base_ns: int | None = None
 
@@ -187,10 +190,11 @@ class _Trace:
             numbers = {one.name_iid: one.uint_value for one in event.launch.args}
             args |= {"registers per thread": numbers.get(1, 0), "shared memory": numbers.get(2, 0)}
         name = _text(event.name) or names.events.get(event.name_iid) or stage
-        self._gpu.append(
-            {"ph": "X", "cat": STAGES.get(stage, "graph node"), "name": name, "pid": event.gpu_id, "tid": stream,
-             "ts": moment_ns, "dur": event.duration, "args": args}
-        )  # fmt: skip
+        work = {"ph": "X", "cat": STAGES.get(stage, "graph node"), "name": name, "pid": event.gpu_id, "tid": stream,
+                "ts": moment_ns, "dur": event.duration, "args": args}  # fmt: skip
+        self._gpu.append(work)
+        self._by_number[event.event_id] = work
+        self._waits += [(work, number) for number in event.event_wait_ids]
 
     def _sample(self, moment_ns: int, event: Any, names: _Names) -> None:
         """As torch writes it into a Chrome trace: one event for each value."""
@@ -206,14 +210,25 @@ class _Trace:
         events = self._done + self._gpu
         first_ns = min((event["ts"] for event in events), default=0)
         base_ns = self._base_ns if self._base_ns is not None and self._base_ns <= first_ns else first_ns
+        arrows = self._arrows()
         for event in events:
             event["ts"], event["dur"] = (event["ts"] - base_ns) / 1000, event["dur"] / 1000
-        for sample in self._samples:
+        for sample in self._samples + arrows:
             sample["ts"] = (sample["ts"] - base_ns) / 1000
         header: dict[str, Any] = {"baseTimeNanoseconds": base_ns, "exportedBy": "perfetto"}
         if self._begun:
             header["unfinished"] = len(self._begun)
-        return {**header, "traceEvents": self._labels + events + self._samples}
+        return {**header, "traceEvents": self._labels + events + self._samples + arrows}
+
+    def _arrows(self) -> list[dict[str, Any]]:
+        """As torch writes them into a Chrome trace, with times in ns: from the end of one node to the start of the other."""
+        arrows = []
+        for number, (work, before) in enumerate(self._waits, FIRST_ARROW):
+            if (other := self._by_number.get(before)) is not None:
+                head = {"cat": "ac2g", "name": "ac2g", "id": number}
+                arrows.append({**head, "ph": "s", "pid": other["pid"], "tid": other["tid"], "ts": other["ts"] + other["dur"]})
+                arrows.append({**head, "ph": "f", "pid": work["pid"], "tid": work["tid"], "ts": work["ts"], "bp": "e"})
+        return arrows
 
 
 def _by_stack(
