@@ -162,6 +162,7 @@ def test_the_pages_name_every_flag_and_no_other():
     }  # of other programs; another spelling
     assert set(SHARED) <= flags_in("docs/recording.md")
     assert {"--batch", "--op", "--vary_batch", "--backend", "--kernel_version"} <= flags_in("docs/recording.md")
+    reading = {*reading, "--write"}
     assert reading <= flags_in("read-trace/docs/reading.md", "docs/sharing.md")
     exercise = {"--watch", "--leave", "--hint", "--solution", "--html", "--reset", "--list"}
     assert exercise <= flags_in("docs/exercises.md")

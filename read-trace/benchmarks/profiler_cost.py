@@ -6,7 +6,8 @@ Takes about three minutes. Prints a table: of each program the time of a step wi
 when it is recorded, and with shapes recorded what the trace says limits it, how long the GPU is busy of the plain step, and
 what the reader estimates of the plain step from the trace alone. Then, of each program that the GPU does not limit, what each
 function of Python cost that stacks recorded besides, and each allocation or free that memory did: the prices of
-trace_reader/analysis/replay/plain_run.py.
+trace_reader/analysis/replay/plain_run.py. At last, how many times these prices the programs with shapes paid on this host: what
+--json keeps is a file by which the reader prices a trace that it lies beside, as profiler_cost.json.
 """
 
 import argparse
@@ -22,11 +23,14 @@ import time
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+import msgspec
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.profiler import profile, schedule
 from trace_reader import Facts, analyze, load, us, write_all
+from trace_reader.analysis.replay.host_prices import cost_factor, host_prices
+from trace_reader.recording.header import plain_step_us
 
 Step = Callable[[], object]
 ROUNDS, ROUND_S, ACTIVE = 5, 0.1, 5
@@ -140,9 +144,9 @@ def plain_us(step: Step, device: str) -> float:
     return (time.perf_counter() - start) / steps * 1e6
 
 
-def recorded(step: Step, device: str, flags: dict[str, Any]) -> tuple[Facts, dict[str, float]]:
-    """Return what the reader says of some recorded steps, and how many functions of Python and allocations and frees a step
-    has.
+def recorded(step: Step, device: str, flags: dict[str, Any], plain_us: float) -> tuple[Facts, dict[str, float], float | None]:
+    """Return what the reader says of some recorded steps, how many functions of Python and allocations and frees a step has, and
+    how many times the usual prices explain a plain step.
     """
     with profile(schedule=schedule(wait=1, warmup=1, active=ACTIVE, repeat=1), acc_events=True, **flags) as profiler:
         for number in range(2 + ACTIVE):
@@ -155,20 +159,26 @@ def recorded(step: Step, device: str, flags: dict[str, Any]) -> tuple[Facts, dic
         profiler.export_chrome_trace(str(path))
         trace = load(str(path))
         counts = {"functions": len(trace.functions_ns) / ACTIVE, "allocations": len(trace.memory) / ACTIVE}
-        return analyze(trace), counts
+        measured = msgspec.structs.replace(trace, header={**trace.header, **plain_step_us([plain_us], ACTIVE)})
+        return analyze(trace), counts, cost_factor(measured)
 
 
-def measure(build: Callable[[str], Step], device: str) -> tuple[list[float], dict[str, list[Facts]], dict[str, float]]:
+def measure(
+    build: Callable[[str], Step], device: str
+) -> tuple[list[float], dict[str, list[Facts]], dict[str, float], list[float]]:
+    """Return the plain times, what the reader says by flags, what a step has of what is counted, and the factors of `shapes`."""
     step = build(device)
-    times, facts = [], {flags: [] for flags in FLAGS}  # type: ignore[var-annotated]
+    times, facts, factors = [], {flags: [] for flags in FLAGS}, []  # type: ignore[var-annotated]
     counts: dict[str, float] = {}
     for _ in range(ROUNDS):
         times.append(plain_us(step, device))
         for flags, given in FLAGS.items():
-            found, counted = recorded(step, device, given)
+            found, counted, factor = recorded(step, device, given, times[-1])
             facts[flags].append(found)
             counts |= {what: n for what, n in counted.items() if DEARER_BY[what] == flags}
-    return times, facts, counts
+            if flags == "shapes" and factor is not None:
+                factors.append(factor)
+    return times, facts, counts, factors
 
 
 def period_us(facts: list[Facts]) -> float:
@@ -213,9 +223,10 @@ def main() -> None:
     print(f"{name}, torch {torch.__version__}: medians of {ROUNDS} rounds; times as long as the plain step\n")
     head = ["program", "plain step (rounds)", *FLAGS, "recorded verdict", "GPU busy / plain", "estimated from the trace"]
     print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}", flush=True)
-    kept, prices = {}, {what: {} for what in DEARER_BY}  # type: ignore[var-annotated]
+    kept, prices, factors = {}, {what: {} for what in DEARER_BY}, []  # type: ignore[var-annotated]
     for program, build in PROGRAMS.items():
-        times, facts, counts = measure(build, args.device)
+        times, facts, counts, of_program = measure(build, args.device)
+        factors += [statistics.median(of_program)] if of_program else []
         print(f"| {' | '.join(row(program, times, facts))} |", flush=True)
         kept[program] = {"plain_us": times, **{flags: [f.step_period_us for f in of] for flags, of in facts.items()}, **counts}
         for what, each in prices.items():
@@ -224,9 +235,16 @@ def main() -> None:
     for what, each in prices.items():
         listed = ", ".join(f"{program} {price:.2f} ({kept[program][what]:.0f} a step)" for program, price in each.items())
         print(f"\n{what}, us each: {listed or 'too few'}", flush=True)
+    host = host_prices("CPU" if args.device == "cpu" else name, factors)
+    print(
+        f"\nthe prices, how often: {host.factor:.2f}, by {host.recordings} programs"
+        if host
+        else "\nthe prices, how often: too few"
+    )
     if args.json:
         date = datetime.datetime.now(datetime.UTC).date().isoformat()
-        found = {"device": name, "torch": torch.__version__, "date": date, "programs": kept}
+        hosts = msgspec.to_builtins([host] if host else [])
+        found = {"device": name, "torch": torch.__version__, "date": date, "hosts": hosts, "programs": kept}
         write_all({args.json: f"{json.dumps(found, indent=1)}\n".encode()})
 
 

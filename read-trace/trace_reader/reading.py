@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 
 import msgspec
+from trace_reader.analysis.replay.host_prices import priced_device
 from trace_reader.analysis.replay.places import AskedPlace, places
 from trace_reader.analysis.replay.plain_run import run_without_profiler
 from trace_reader.analysis.trace.facts import OF_THE_CPU, Facts
@@ -20,6 +21,7 @@ from trace_reader.link.other_recording import with_functions_of
 from trace_reader.link.trace import Trace, link
 from trace_reader.names.file_names import STACKS_NAME
 from trace_reader.parse.decode import decode
+from trace_reader.parse.price_file import prices_for
 
 OF_THE_GPU = frozenset(["gpu-bound", "copy-bound", "mixed"])
 
@@ -34,9 +36,12 @@ def load(
 
     `progress` is called with the share of the file that is decoded, 0 to 1. `steps_from`: the annotations that are the steps, in
     the place of the profiler's ProfilerStep#N. `stacks`: keep the functions of Python (kind `python`), too; they are most of a
-    trace that has them. Raises TraceError, and LookupError where no annotation matches.
+    trace that has them. What the profiler costs on its host is read, too, where a file says so (parse/price_file.py). Raises
+    TraceError, and LookupError where no annotation matches.
     """
-    return link(decode(str(path), progress, stacks), steps_from)
+    trace = link(decode(str(path), progress, stacks), steps_from)
+    prices = prices_for(path, priced_device(trace))
+    return trace if prices is None else msgspec.structs.replace(trace, host_prices=prices)
 
 
 def analyze(trace: Trace, everything: bool = False) -> Facts:

@@ -1,6 +1,7 @@
 """Fixtures and hooks of the reader's tests, which conftest.py imports."""
 
 from collections.abc import Callable, Iterator
+import os
 from pathlib import Path
 import shutil
 from typing import Any
@@ -10,6 +11,8 @@ from reader_helpers import fuzz_seed
 from trace_reader import guard
 
 guard.raises = True
+# No test depends on what its user keeps of this machine; programs that a test runs inherit it.
+os.environ["READ_TRACE_CACHE"] = os.devnull
 
 
 @pytest.fixture(scope="module")

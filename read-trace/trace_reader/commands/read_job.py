@@ -31,7 +31,7 @@ from trace_reader.errors import MissingExtraError, SeveralJobsError, TraceError
 from trace_reader.findings import Reading
 from trace_reader.findings.of_jobs import PlayedJob, without_gains
 from trace_reader.link.trace import Trace
-from trace_reader.names.file_names import STACKS_NAME
+from trace_reader.names.file_names import PRICES_NAME, STACKS_NAME
 from trace_reader.parse.byte_source import list_folder, open_blocks, size_of, traces_in
 from trace_reader.reading import examine, load
 from trace_reader.report.jobs_list import ListedJob, argument_of
@@ -372,10 +372,15 @@ def _cluster(address: str) -> Iterator[Executor]:
         yield client.get_executor()
 
 
+def may_be_trace(path: str) -> bool:
+    """Return whether a file is called as traces are."""
+    return path.endswith(ENDINGS) and PurePath(path).name != PRICES_NAME
+
+
 def _traces(folder: str, inside: list[str], several: bool) -> list[str]:
-    found = _left_in(sorted((path for path in inside if path.endswith(ENDINGS)), key=natural))
+    found = _left_in(sorted((path for path in inside if may_be_trace(path)), key=natural))
     if not any(claim(path).is_trace or not path.endswith((".json", ".json.gz")) for path in found):
-        deeper = [str(path) for path in islice(Path(folder).rglob("*"), MOST_LISTED) if str(path).endswith(ENDINGS)]
+        deeper = [str(path) for path in islice(Path(folder).rglob("*"), MOST_LISTED) if may_be_trace(str(path))]
         in_jobs = [path for one in jobs_of(sorted(deeper, key=natural)).values() for path in one]
         if not in_jobs and found:
             return found  # whoever reads them says what they are

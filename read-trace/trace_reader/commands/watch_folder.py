@@ -8,7 +8,7 @@ import time
 import msgspec
 from trace_reader.commands.flags import add_steps_from
 from trace_reader.commands.list_runs import run_row
-from trace_reader.commands.read_job import ENDINGS, is_of_stacks
+from trace_reader.commands.read_job import is_of_stacks, may_be_trace
 from trace_reader.errors import TraceError
 from trace_reader.report.runs_report import Base, RunRow, plain_words
 from trace_reader.system.terminal import printable, say_error
@@ -64,7 +64,7 @@ def _traces(folder: Path) -> list[Path]:
     """Return the files of the folder, and those below it, that are called as traces are; none that is hidden, as one being
     written.
     """
-    found = [path for path in folder.rglob("*") if path.name.endswith(ENDINGS) and not path.name.startswith(".")]
+    found = [path for path in folder.rglob("*") if may_be_trace(path.name) and not path.name.startswith(".")]
     names = {str(path) for path in found}
     return [path for path in found if not is_of_stacks(str(path), names)]
 

@@ -25,6 +25,7 @@ from trace_reader.link.launches import Origin, gpu_work
 from trace_reader.link.nesting import outermost, parents
 from trace_reader.link.odd_steps import Pause, pauses
 from trace_reader.link.waits import waits
+from trace_reader.model.host_prices import HostPrices
 from trace_reader.model.rows import Rows, among, distinct
 from trace_reader.model.slices import NO_CORRELATION, Counters, Footprint, Inputs, Kind, Memory, Region, Slice, Slices, Track
 from trace_reader.names.call_names import is_launch
@@ -66,7 +67,8 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     counters; `functions_ns`: when each recorded function of Python began, in order. `zero_ns`: when the first slice starts, by
     the file's own clock; all other times count from it. `found`: how the steps were found, where the program marks none.
     `graph_edges`: pairs of GPU events (rows) of which, by the arrows of a CUDA graph, the second waits for the first.
-    `impossible`: GPU events whose time cannot be, and that end earlier here than in the file.
+    `impossible`: GPU events whose time cannot be, and that end earlier here than in the file. `host_prices`: what the profiler
+    costs on its host, where a file says so.
     """
 
     path: str
@@ -89,6 +91,7 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
     graph_edges: np.ndarray
     found: Found | None = None
     impossible: tuple[ImpossibleEvent, ...] = ()
+    host_prices: HostPrices | None = None
 
     @property
     def base_ns(self) -> int:

@@ -239,6 +239,8 @@ def header(facts: Facts, style: Style) -> list[str]:
         lines.append(f"rank: {'unknown' if facts.rank is None else facts.rank} of {facts.world_size}")
     if with_ := recorded_with(facts):
         lines.append(with_)
+    if facts.host_prices:
+        lines.append(f"what the profiler costs: {facts.host_prices.words}")
     if facts.stacks_from:
         lines.append(f"lines and functions of Python: {facts.stacks_from}")
     if facts.merged_ranks:

@@ -239,13 +239,15 @@ class RunWithoutProfiler:
         self.trace = trace
         self._plain_times: list[tuple[np.ndarray, float]] | None = None
         self.replay = Replay(trace, steps or steps_to_play(trace))
-        self._unchanged_us = self.replay.play().step_us
+        self.unchanged_us = self.replay.play().step_us
         self._marks_steps = bool(trace.steps.is_named(is_step).all())  # the profiler's step() takes its time, too
         self.prices = PRICES
         if not len(trace.work):
             self.prices = CPU_PRICES
         elif not trace.header.get("record_shapes"):
             self.prices = msgspec.structs.replace(PRICES, op_us=WITHOUT_SHAPES_US)
+        if trace.host_prices and not plain_step_of_header(trace.header.get(PLAIN_STEP)):
+            self.prices = self.prices.times(trace.host_prices.factor)
 
     def with_fewer_steps(self, nodes: int) -> "RunWithoutProfiler":
         """Return the run, or its first steps, four at least (two would tell of one), where it has more nodes than that."""
@@ -261,7 +263,7 @@ class RunWithoutProfiler:
     @property
     def has_short_functions(self) -> bool:
         """Whether its functions of Python are so many that even the price of short ones would leave little of the step."""
-        return self.functions * SHORT_FUNCTION_US > MOST_OF_FUNCTIONS * self._unchanged_us
+        return self.functions * SHORT_FUNCTION_US > MOST_OF_FUNCTIONS * self.unchanged_us
 
     @cached_property
     def _begun(self) -> tuple[np.ndarray, ...]:
@@ -291,11 +293,11 @@ class RunWithoutProfiler:
         Of a long recording, whether its first steps are like all of them.
         """
         trace, steps = self.trace, self.replay.steps
-        if self._unchanged_us <= 0:
+        if self.unchanged_us <= 0:
             return False
         if recorded_step_us is None:  # of a single step
             return self.replay.is_exact
-        if abs(self._unchanged_us - recorded_step_us) > SOUND_SHARE * recorded_step_us:
+        if abs(self.unchanged_us - recorded_step_us) > SOUND_SHARE * recorded_step_us:
             return False
         if len(steps) == len(trace.steps):
             return True
@@ -377,7 +379,7 @@ class RunWithoutProfiler:
 
     def recorded_times(self, played: Played) -> float:
         """Return how many times as long as the recorded one a step of the run is then; once, where that takes no time."""
-        return played.step_us / self._unchanged_us if self._unchanged_us else 1.0
+        return played.step_us / self.unchanged_us if self.unchanged_us else 1.0
 
     def played(self, plain: PlainRun) -> list[Played]:
         """Return the plain run: of one that was not measured, at both ends; where it is not known, the recorded one. None, where
@@ -385,14 +387,14 @@ class RunWithoutProfiler:
         """
         if plain.how == UNKNOWN:
             return [self.replay.play()]
-        recorded_us = plain.recorded_step_us or self._unchanged_us
+        recorded_us = plain.recorded_step_us or self.unchanged_us
         if plain.how == MEASURED and plain.step_us:
             share = plain.step_us / recorded_us
             # Without a GPU a recorded step can be the shorter one: the machine was busier meanwhile.
             prices = self.prices_at(share if len(self.trace.work) else min(share, 1.0))
             if prices is None:
                 return []
-            dearest = self._dearest(prices, share * self._unchanged_us)
+            dearest = self._dearest(prices, share * self.unchanged_us)
             return [self.at(one) for one in ((prices,) if dearest == prices else (prices, dearest))]
         return self.ends if self.told else []
 
@@ -411,19 +413,24 @@ class RunWithoutProfiler:
         """Return the prices, all by one factor, at which a step takes this share of the recorded one; None: it does at no
         price.
         """
-        low, high, step_us = 0.0, MOST_DEAR, share * self._unchanged_us
+        step_us = share * self.unchanged_us
         if share >= 1:  # within a round's spread the profiler cost nothing; a longer step no price explains
             return NOTHING if share <= 1 + SPREAD else None
         if step_us * (1 - SPREAD) <= self._step_us(self.prices) <= step_us * (1 + MARGIN):
             return self.prices
-        shortest_us = self._step_us(self.prices.times(high))
+        shortest_us = self._step_us(self.prices.times(MOST_DEAR))
         if shortest_us > step_us * (1 + MARGIN):
             return None
-        step_us = max(step_us, shortest_us * (1 + SOUND_SHARE / 2))  # of a GPU that limits it, the lowest prices at which it does
+        # Of a GPU that limits it, the lowest prices at which it does.
+        return self.prices.times(self.factor_at(max(step_us, shortest_us * (1 + SOUND_SHARE / 2))))
+
+    def factor_at(self, step_us: float) -> float:
+        """Return how many times the prices leave so long a step, at most MOST_DEAR."""
+        low, high = 0.0, MOST_DEAR
         for _ in range(TRIES):
             middle = (low + high) / 2
             low, high = (middle, high) if self._step_us(self.prices.times(middle)) > step_us else (low, middle)
-        return self.prices.times(high)
+        return high
 
     def _dearest(self, prices: ProfilerOverhead, step_us: float) -> ProfilerOverhead:
         """Return where higher prices leave the step as long, since the GPU limits it: the highest that are tried; else these. A

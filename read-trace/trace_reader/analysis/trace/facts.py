@@ -35,6 +35,7 @@ from trace_reader.analysis.trace.server_steps import ServerSteps
 from trace_reader.analysis.trace.step_facts import StepFacts
 from trace_reader.analysis.trace.time_by_place import CpuLine, PlaceFacts
 from trace_reader.link.found_steps import Found
+from trace_reader.model.host_prices import HostPrices
 from trace_reader.model.rows import median
 from trace_reader.model.slices import Kind, Track
 from trace_reader.system.terminal import printable
@@ -136,6 +137,7 @@ class Facts(msgspec.Struct, frozen=True):
     cpu_lines: tuple[CpuLine, ...] = ()  # where the CPU limits the run and stacks were recorded: the lines that it is in
     places: tuple[Place, ...] = ()  # of the program, what saves most if it is gone first; where the run can be played again
     failed: tuple[str, ...] = ()  # findings whose rule failed, each as one line
+    host_prices: HostPrices | None = None  # with which the step without the profiler was estimated, in the place of the usual
     stacks_from: str = ""  # another recording of the program, from which the lines are, and how many steps are alike
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from trace_reader.analysis.replay.plain_run import RunWithoutProfiler, plain_run
+from trace_reader.analysis.replay.plain_run import ESTIMATED, RunWithoutProfiler, plain_run
 from trace_reader.analysis.trace.collectives import collective_facts
 from trace_reader.analysis.trace.counter_facts import (
     counter_facts,
@@ -96,6 +96,7 @@ def summarize(trace: Trace, run: RunWithoutProfiler | None) -> Facts:
         critical_paths=paths,
         recorded_critical_path=recorded,
         plain=known.run,
+        host_prices=trace.host_prices if known.run.how == ESTIMATED else None,
         **_of_work(work),
         health=health(trace),
         zero_timestamps=trace.zero_timestamps,
