@@ -11,7 +11,8 @@ from typing import Any
 
 from helpers import TOOL
 import pytest
-from trace_reader import handler, profiled, read, recorded
+from trace_reader import handler, load, profiled, read, recorded
+from trace_reader.recording import slow_steps
 from trace_reader.recording.handler import _Clock
 
 torch = pytest.importorskip("torch")
@@ -43,6 +44,81 @@ def test_traces_are_written_by_step_and_tell_the_plain_step(tmp_path):
         assert header["steps"] == steps and 0 < header["low"] <= header["median"] <= header["high"]
         facts = read(str(path))
         assert len(facts.steps) == 3 and facts.plain.how == "measured"
+
+
+def recorded_steps(monkeypatch, slow, steps=400, **options):
+    """Return which steps SlowSteps records, by trace, and what it says, where a step takes 10 ms but those in `slow` (ms)."""
+    clock_s, said, found, of_one = [0.0], [], [], []
+    monkeypatch.setattr(slow_steps.time, "perf_counter", lambda: clock_s[0])
+    own = slow_steps.SlowSteps(1.5, said.append, **options)
+    for number in range(steps):
+        action = own(number).name
+        if action.startswith("RECORD"):
+            of_one.append(number)
+        if action == "RECORD_AND_SAVE":
+            found.append(of_one)
+            of_one = []
+        clock_s[0] += slow.get(number, 10) / 1000
+    return found, said, own
+
+
+def test_the_next_steps_of_a_slow_one_are_recorded_and_then_those_around_the_foretold(monkeypatch):
+    found, said, own = recorded_steps(monkeypatch, {70: 30, 140: 31, 210: 32, 280: 30})
+    assert found == [[72, 73, 74], [209, 210, 211], [349, 350, 351]]
+    assert said == [
+        "step 70 took 30.00 ms, 3.0 times the median (10.00 ms); steps 72 to 74 will be recorded",
+        "step 140 took 31.00 ms, 3.1 times the median (10.00 ms); steps 209 to 211 will be recorded",
+        "step 280 took 30.00 ms, 3.0 times the median (10.00 ms); steps 349 to 351 will be recorded",
+    ]
+    assert own.header == {"slow_step": {"step": 280, "us": 30000.0, "median_us": 10000.0}}
+    assert own.times_us == [pytest.approx(10_000)] * 3 and own.steps == 60
+
+
+@pytest.mark.parametrize(
+    ("slow", "recorded"),
+    [
+        ({}, []),
+        ({n: 14.9 for n in range(25, 400, 25)}, []),  # less than 1.5 times
+        ({5: 90, 15: 90}, []),  # before there is a median
+        ({50: 40, 90: 16, 120: 40}, [[52, 53, 54], [189, 190, 191]]),  # 16 is of another kind, and less
+        ({50: 18, 90: 40}, [[52, 53, 54], [92, 93, 94]]),  # the slowest so far
+        ({50: 40, 60: 40, 65: 18, 66: 18}, [[52, 53, 54], [69, 70, 71]]),  # which is waited for, whatever is less slow
+        ({50: 40, 53: 40, 100: 41}, [[52, 53, 54], [149, 150, 151]]),  # recorded steps are not timed
+        ({50: 40, 55: 40, 100: 41}, [[52, 53, 54], [149, 150, 151]]),  # nor is that in which the trace is written
+    ],
+)  # fmt: skip
+def test_what_counts_as_slow(monkeypatch, slow, recorded):
+    assert recorded_steps(monkeypatch, slow)[0] == recorded
+
+
+def test_so_many_traces_of_so_many_steps(monkeypatch):
+    slow = dict.fromkeys(range(40, 400, 40), 50)
+    assert recorded_steps(monkeypatch, slow, warmup=2, active=1, repeat=2)[0] == [[43], [120]]
+    for options in ({"warmup": 0}, {"active": 0}, {"repeat": 0}):
+        with pytest.raises(ValueError, match="a slow step takes more than once the median"):
+            slow_steps.SlowSteps(1.5, print, **options)
+    with pytest.raises(ValueError, match="a slow step"):
+        slow_steps.SlowSteps(1.0, print)
+    with pytest.raises(TypeError, match="wait"):
+        handler("traces", slow=1.5).schedule(wait=1)
+
+
+def test_the_handler_writes_the_slow_step(tmp_path, capsys):
+    """Every 50th step sleeps."""
+    own = handler(tmp_path, report=False, slow=5)
+    x = torch.ones(128, 128)
+    with profiler.profile(schedule=own.schedule(repeat=2), on_trace_ready=own, acc_events=True) as p:
+        for number in range(1, 200):
+            torch.mm(x, x)
+            time.sleep(0.2 if number % 50 == 0 else 0.002)
+            p.step()
+    assert [path.name for path in own.written] == ["trace_step54.json", "trace_step151.json"]
+    said = capsys.readouterr().err
+    assert re.search(r"read-trace: step 99 took .*; steps 148 to 150 will be recorded\n", said), said
+    header = json.loads(own.written[1].read_text())
+    assert header["slow_step"]["step"] == 99 and header["plain_step_us"]["low"] >= 2000
+    times_us = load(str(own.written[1])).steps.duration_us
+    assert times_us[1] > 190_000 > max(times_us[0], times_us[2])
 
 
 def test_a_schedule_of_torchs_own_is_timed_from_the_second_cycle_on(tmp_path):

@@ -25,6 +25,7 @@ from typing import Any, TextIO
 
 from trace_reader.names.file_names import STACKS_NAME
 from trace_reader.recording.header import Stopwatch, plain_step_us, with_header
+from trace_reader.recording.slow_steps import SlowSteps
 
 MOST_STEPS = 20  # that are timed, of those that a schedule waits in
 STRETCHES, LEAST_IN_A_STRETCH = 3, 3  # that they are timed in, and steps of each
@@ -32,15 +33,21 @@ LONGEST_S = 120  # that a program waits at its end for a report to be printed
 
 
 def handler(
-    folder: str | os.PathLike[str], name: str = "trace", zipped: bool = False, report: bool = True, stacks: bool = False
+    folder: str | os.PathLike[str],
+    name: str = "trace",
+    zipped: bool = False,
+    report: bool = True,
+    stacks: bool = False,
+    slow: float | None = None,
 ) -> "Handler":
     """For profile(on_trace_ready=...): writes FOLDER/NAME_step12.json (of a job NAME_step12_rank0.json), `zipped` as .json.gz;
     beside traces of an earlier run NAME_run2_step12.json, so that none is written over. It has rank 0 print what the reader says
     of it, in a process of its own; with `report=False`, nothing. `stacks`: every second cycle of the schedule is recorded with
     stacks and memory, which take their time, as NAME_step12_stacks.json beside the trace of the cycle before it: the reader takes
-    times from the one, and lines from the other. Not with acc_events=True.
+    times from the one, and lines from the other. Not with acc_events=True. `slow`: only around steps that take so many times the
+    median; `own.schedule` then takes `warmup`, `active` and `repeat` (traces at most, 3), and is needed.
     """
-    return Handler(Path(folder), name, zipped, report, stacks)
+    return Handler(Path(folder), name, zipped, report, stacks, slow)
 
 
 class Handler:
@@ -48,19 +55,24 @@ class Handler:
     a schedule on; with `schedule=own.schedule(...)`, which takes what torch.profiler.schedule does, from the first.
     """
 
-    def __init__(self, folder: Path, name: str, zipped: bool, report: bool, stacks: bool = False):
-        self.folder, self.zipped, self.report, self.stacks = folder, zipped, report, stacks
+    def __init__(self, folder: Path, name: str, zipped: bool, report: bool, stacks: bool = False, slow: float | None = None):
+        self.folder, self.zipped, self.report, self.stacks, self.slow = folder, zipped, report, stacks, slow
         self.name = _unused(folder, name)
         self._waits_for_stacks: Path | None = None  # the trace of the cycle before, where this one has the stacks
         self._flags: dict[str, bool] = {}  # the profiler's own, of the other cycles
         self.written: list[Path] = []
-        self._clock: _Clock | None = None
+        self._clock: _Clock | SlowSteps | None = None
         self._reading: list[subprocess.Popen[bytes]] = []
 
     def schedule(self, **options: int) -> Callable[[int], Any]:
-        """torch.profiler.schedule(**options), and the steps that it waits in are timed."""
+        """torch.profiler.schedule(**options), and the steps that it waits in are timed. With `slow`: see SlowSteps. Raises
+        ValueError, TypeError.
+        """
         import torch
 
+        if self.slow is not None:
+            self._clock = SlowSteps(self.slow, self._say, **options)
+            return self._clock
         self._clock = _Clock(torch.profiler.schedule(**options))
         return self._clock
 
@@ -80,6 +92,7 @@ class Handler:
         self.folder.mkdir(parents=True, exist_ok=True)
         clock = self._clock
         header = plain_step_us(clock.times_us, clock.steps) if clock is not None and clock.times_us else {}
+        header |= getattr(clock, "header", {})
         write_trace(profiler, path, header)
         self.written.append(path)
         if clock is None and callable(getattr(profiler, "schedule", None)):
