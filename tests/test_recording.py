@@ -48,7 +48,8 @@ def test_traces_are_written_by_step_and_tell_the_plain_step(tmp_path):
 
 def recorded_steps(monkeypatch, slow, steps=400, **options):
     """Return which steps SlowSteps records, by trace, and what it says, where a step takes 10 ms but those in `slow` (ms)."""
-    clock_s, said, found, of_one = [0.0], [], [], []
+    clock_s, said = [0.0], list[str]()
+    found, of_one = list[list[int]](), list[int]()
     monkeypatch.setattr(slow_steps.time, "perf_counter", lambda: clock_s[0])
     own = slow_steps.SlowSteps(1.5, said.append, **options)
     for number in range(steps):

@@ -297,6 +297,7 @@ COMMANDS = (
     _in_file("watch", "watch_folder", "new traces of a folder as they land, a row each"),
     _in_file("try", "try_program", "run a program of your own, and what to change; then what that brought", has_program=True),
     _in_file("prices", "price_host", "what the profiler costs on this host, for estimates of the step without it"),
+    _in_file("repro", "write_repro", "an op, a loop or a finding of a trace as a small program that times itself"),
     _in_file("memory", "read_memory", "a snapshot of CUDA's memory, by line; of two, what grew"),
     Command("page", "the report as a page, with a timeline to click", _page_flags, _page, "html", "--out"),
     Command("plot", "a picture", _plot_flags, _plot, "plot", "--out"),

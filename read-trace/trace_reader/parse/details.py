@@ -16,7 +16,7 @@ def detail_of(key: Any) -> Footprint | Inputs | Region | int | str | None:
     """
     if isinstance(key, bytes):  # an op's: its inputs' dims, types and strides
         try:
-            return Inputs(*map(_as_tuples, msgspec.json.decode(b"[" + key + b"]")))
+            return Inputs(*map(as_tuples, msgspec.json.decode(b"[" + key + b"]")))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
     if not isinstance(key, tuple):
@@ -112,5 +112,5 @@ def _numbers(value: Any) -> tuple[int, ...] | None:
     return None if None in numbers else numbers  # type: ignore[return-value]
 
 
-def _as_tuples(value: Any) -> Any:
-    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+def as_tuples(value: Any) -> Any:
+    return tuple(map(as_tuples, value)) if isinstance(value, list) else value

@@ -1,9 +1,9 @@
 """A schedule for torch.profiler that records around slow steps.
 
 To record always, and to keep what was slow, costs a step that the CPU limits half of its time (docs/profiler_cost.md). So steps
-are timed only, by the CPU's clock from one call of step() to the next. Recorded is what comes after a slow one: the next steps; and
-where a step is about as slow as an earlier one, those around the step that comes as far behind it as that came before. What is slow
-every so many steps is recorded so; what is slow once is not.
+are timed only, by the CPU's clock from one call of step() to the next. Recorded is what comes after a slow one: the next steps;
+and where a step is about as slow as an earlier one, those around the step that comes as far behind it as that came before. What
+is slow every so many steps is recorded so; what is slow once is not.
 """
 
 from collections import deque
