@@ -29,7 +29,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.profiler import profile, schedule
 from trace_reader import Facts, analyze, load, us, write_all
-from trace_reader.analysis.replay.host_prices import cost_factor, host_prices
+from trace_reader.analysis.replay.cost_factor import cost_factor, host_prices
 from trace_reader.recording.header import plain_step_us
 
 Step = Callable[[], object]

@@ -70,7 +70,7 @@ def test_only_what_records_needs_torch():
     assert needing == {
         "torch": {
             f"recording/{name}.py"
-            for name in ("found_step", "handler", "job_command", "recorded", "step_recorder", "tried_program")
+            for name in ("found_step", "handler", "job_command", "recorded", "slow_steps", "step_recorder", "tried_program")
         },
         "pytest": {"recording/pytest_plugin.py", "recording/tried_program.py"},
     }

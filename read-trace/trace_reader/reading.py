@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 import msgspec
-from trace_reader.analysis.replay.host_prices import priced_device
+from trace_reader.analysis.replay.cost_factor import priced_device
 from trace_reader.analysis.replay.places import AskedPlace, places
 from trace_reader.analysis.replay.plain_run import run_without_profiler
 from trace_reader.analysis.trace.facts import OF_THE_CPU, Facts

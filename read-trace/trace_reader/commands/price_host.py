@@ -7,7 +7,7 @@ from pathlib import Path
 import re
 
 import msgspec
-from trace_reader.analysis.replay.host_prices import LEAST_RECORDINGS, cost_factor, host_prices, priced_device
+from trace_reader.analysis.replay.cost_factor import LEAST_RECORDINGS, cost_factor, host_prices, priced_device
 from trace_reader.analysis.replay.plain_run import plain_step_of_header
 from trace_reader.analysis.trace.step_facts import step_period_us
 from trace_reader.commands.flags import add_forms, add_steps_from, add_traces

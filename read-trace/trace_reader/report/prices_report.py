@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import msgspec
-from trace_reader.analysis.replay.host_prices import LEAST_RECORDINGS
+from trace_reader.analysis.replay.cost_factor import LEAST_RECORDINGS
 from trace_reader.model.host_prices import HostPrices
 from trace_reader.report.document import Column, Document, Style, Table
 from trace_reader.units import about, us
