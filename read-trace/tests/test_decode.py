@@ -34,8 +34,16 @@ def read_text(tmp_path, text):
         ("", NotATraceError, "t.json: the file is empty"),
         ("hello", NotATraceError, "t.json: not JSON: it starts with b'hello'"),
         ('{"a": 1}', NotATraceError, "t.json: no trace: there is no list traceEvents in it"),
-        ('{"traceEvents": []}', NoEventsError, "t.json: the trace has no events"),
-        ("[]", NoEventsError, "t.json: the trace has no events"),
+        (
+            '{"traceEvents": []}',
+            NoEventsError,
+            "t.json: the trace has no events: run the program inside profile(), for as many steps as its schedule asks",
+        ),
+        (
+            "[]",
+            NoEventsError,
+            "t.json: the trace has no events: run the program inside profile(), for as many steps as its schedule asks",
+        ),
         (
             '{"traceEvents": [{"ph": "M", "name": "x"}]}',
             NoEventsError,

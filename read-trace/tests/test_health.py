@@ -64,6 +64,90 @@ def test_a_wait_that_outlasts_all_recorded_work_is_unknown_and_promises_nothing(
     assert read(write(tmp_path / "t.json", *late)).health.outlasting == 0
 
 
+def one_of_four(late, us=180_000):
+    """Four steps of 1000 with a kernel each; in step `late` the synchronize takes `us`."""
+    events, at = [], 0
+    for n in range(4):
+        took = us if n == late else 500
+        events += [step(n, at, 400 + took), launch(at + 20, n), kernel(GEMM, at + 60, 500, n), call(SYNC, at + 100, took, 50 + n)]
+        at += 500 + took
+    return events
+
+
+@pytest.mark.parametrize("late", [0, 2, 3])
+def test_one_wait_for_what_is_not_recorded_is_enough_wherever_it_is(told, late):
+    said = told(*one_of_four(late))
+    lacks = "GPU work that 1 call waits for, 179.54 ms"
+    assert f"Verdict unknown: the trace lacks {lacks}; of what it holds, " in said
+    assert "best change" not in said and "(saves" not in said
+
+
+def test_the_profilers_own_synchronize_behind_the_last_step_lacks_nothing(tmp_path, told):
+    events = [*one_of_four(-1), call("cudaDeviceSynchronize", 4_000, 90_000, 99)]
+    assert read(write(tmp_path / "t.json", *events)).health.outlasting == 0
+    assert "missing GPU work" not in told(*events)
+
+
+def test_a_wait_before_any_recorded_work_is_as_long_as_it_is(tmp_path):
+    """Without steps: 48 to 62 ms, where the only kernel begins at a second."""
+    events = [call("cudaDeviceSynchronize", 48_000, 14_000, 1), launch(999_990, 2), kernel(GEMM, 1_000_000, 100, 2)]
+    assert read(write(tmp_path / "t.json", *events)).health.outlasting_us == 14_000
+
+
+def test_a_long_copy_without_its_event_is_lost_work(told):
+    """Of 41 launches one: too few to count, but most of the time."""
+    events = one_of_four(-1)
+    many = [one for n in range(36) for one in (launch(30 + 2 * n, 200 + n), kernel(ADD, 600 + n, 0.5, 200 + n))]
+    copy = call("cudaMemcpyAsync", 3_000, 400, 98)
+    assert "the GPU events of 1 call that 400.0 µs were spent in" in told(*events, *many, copy)
+    assert "were spent in" not in told(*events, *many, copy, memcpy(3_020, 200, 98))
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "until", "seen"),
+    [
+        (op("aten::linear", 2_100, 20), op("aten::addmm", 2_105, 900), 3_005, "aten::addmm in aten::linear"),
+        (op("aten::linear", 2_100, 20), op("aten::addmm", 2_105, 17), 2_122, ""),  # two clocks
+        (op("my::op", 2_100, 20), op("aten::addmm", 2_105, 900), 3_005, ""),  # another library's times
+    ],
+)
+def test_an_op_cannot_end_after_the_one_that_calls_it(told, outer, inner, until, seen):
+    said = told(*one_of_four(-1), outer, inner)
+    words = f"impossible timing: 1 op or call ends after what it lies in, by up to {until - 2_120}.0 µs ({seen})"
+    assert (words in said) is bool(seen) and ("impossible timing" in said) is bool(seen)
+    assert ("unknown: the trace lacks times that fit" in said) is bool(seen)
+
+
+def test_a_step_cannot_end_before_what_it_holds(told):
+    events = [one | {"dur": 150} if one["name"] == "ProfilerStep#2" else one for one in one_of_four(-1)]
+    said = told(*events)
+    assert "1 op or call ends after what it lies in, by up to 450.0 µs (cudaStreamSynchronize in ProfilerStep#2)" in said
+
+
+def test_a_copy_is_no_faster_than_a_bus(told):
+    copy = [launch(150, 77, "cudaMemcpyAsync"), memcpy(700, 20, 77, "Memcpy HtoD (Pinned -> Device)", 1 << 30, stream=8)]
+    said = "impossible timing: Memcpy HtoD (Pinned -> Device) would move 53,687 GB/s, more than any bus"
+    assert said in told(*one_of_four(-1), *copy)
+    assert "impossible timing" not in told(*one_of_four(-1), copy[0], copy[1] | {"dur": 20_000})
+
+
+def test_steps_of_one_name_on_two_threads_are_two_processes(told):
+    """Two containers' processes have one number."""
+    other = [one | {"tid": 20} if one["pid"] != 0 else one | {"pid": 1} for one in one_of_four(-1)]
+    said = told(*one_of_four(-1), *other)
+    assert "unknown: the trace lacks a way to tell apart the 2 processes" in said
+    assert "is not known: the events of several processes are in this one file" in said
+
+
+def test_a_pause_in_a_loader_is_its_own(told):
+    events = []
+    for n, at in enumerate((0, 10_000, 20_000, 120_000)):
+        longer = 90_000 * (n == 2)
+        wait = event("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at + 4_020, 20 + longer)
+        events += [step(n, at, 9_900 + longer), op("aten::mm", at + 10, 4_000), wait, op("aten::add", at + 4_050 + longer, 5_800)]
+    assert "ProfilerStep#2 pauses for 90.04 ms, unlike the other steps (it waits for its DataLoader); per-step" in told(*events)
+
+
 def test_a_gpu_that_is_nearly_always_busy_is_what_limits_the_run(tmp_path):
     """No wait is recorded; the CPU launches each kernel when the one before it has ended."""
     busy, less = (

@@ -127,7 +127,10 @@ def test_unknown_is_null(tmp_path, capsys):
         (None, "No such file or directory"),
         (b"", "the file is empty"),
         (b"{}", "no trace: there is no list traceEvents in it"),
-        (b'{"traceEvents": []}', "the trace has no events"),
+        (
+            b'{"traceEvents": []}',
+            "the trace has no events: run the program inside profile(), for as many steps as its schedule asks",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_one_line_and_exit_code_2(tmp_path, capsys, content, message):

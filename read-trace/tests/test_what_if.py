@@ -298,6 +298,11 @@ def test_nothing_is_promised_of_a_trace_that_lacks_what_a_promise_needs(tmp_path
         waits += [call("cudaStreamSynchronize", at + 50, 19_700, 2 * n + 1)]
     path = write(tmp_path / "b.json", *waits)
     assert cli.main([path, "--what_if", "no waits"]) == 2
+    said = f"error: {path}: nothing is promised of a trace that lacks GPU work that 3 calls wait for, up to 19.24 ms\n"
+    assert capsys.readouterr().err == said
+    short = [one | {"dur": 2_000} if one["name"] == "cudaStreamSynchronize" else one for one in waits]
+    path = write(tmp_path / "c.json", *short)
+    assert cli.main([path, "--what_if", "no waits"]) == 2
     said = f"error: {path}: nothing is promised where a call waits for GPU work that the trace lacks\n"
     assert capsys.readouterr().err == said
 

@@ -7,6 +7,7 @@ def us(value: float | None) -> str:
     """Microseconds, in the unit that suits them; `unknown` for None."""
     if value is None:
         return "unknown"
+    value = 0.0 if -0.05 < value <= 0 else value  # no minus before a zero
     if abs(value) >= 1e6:
         return f"{value / 1e6:.2f} s"
     return f"{value / 1000:.2f} ms" if abs(value) >= 1000 else f"{value:.1f} µs"

@@ -2,7 +2,6 @@
 
 import numpy as np
 from trace_reader.analysis.replay.edits import REPLACED, Effect, all_of, dropped, scaled, unlaunched
-from trace_reader.analysis.trace.cpu_time import is_loader
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.findings.registry import Seen, a_step, calls_of, finding, listed, named
 from trace_reader.findings.verdict import denominator
@@ -13,6 +12,7 @@ from trace_reader.model.rows import Rows, among, distinct, median
 from trace_reader.model.slices import Kind
 from trace_reader.names.kernel_names import FUSED_ATTENTION, decode_name
 from trace_reader.names.op_names import BATCHED_GEMM_OPS
+from trace_reader.names.range_names import is_loader
 from trace_reader.units import about, count, us
 
 SOFTMAX_FOR_MASKED_ROWS = "aten::_safe_softmax"

@@ -19,7 +19,7 @@ from trace_reader.analysis.replay.edits import (
     without_waits,
 )
 from trace_reader.analysis.replay.plain_run import UNKNOWN
-from trace_reader.analysis.trace.cpu_time import cpu_computing, is_loader
+from trace_reader.analysis.trace.cpu_time import cpu_computing
 from trace_reader.analysis.trace.critical_path import CriticalPath, PathClass
 from trace_reader.analysis.trace.facts import Facts, Finding
 from trace_reader.analysis.trace.op_shapes import OpShapeFacts
@@ -35,6 +35,7 @@ from trace_reader.model.rows import Rows, among, distinct, median
 from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import is_launch
 from trace_reader.names.kernel_names import is_collective_on_cpu
+from trace_reader.names.range_names import is_loader
 from trace_reader.units import about, count, us
 
 MIN_SHARE_OF_PATH = 0.05  # of the path

@@ -2,7 +2,7 @@
 
 import numpy as np
 from trace_reader.analysis.replay.edits import ONCE, REPLACED, Effect, skipped
-from trace_reader.analysis.trace.cpu_time import is_compiling, is_loader
+from trace_reader.analysis.trace.cpu_time import is_compiling
 from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import tensors_of
@@ -16,6 +16,7 @@ from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, among, distinct, once
 from trace_reader.model.slices import NO_NODE, Inputs, Kind
 from trace_reader.names.op_names import BATCHED_GEMM_OPS, CONVERTING_OPS, IDLE_OPS, VIEW_OPS
+from trace_reader.names.range_names import is_loader
 from trace_reader.units import about, count, us
 
 MIN_SHARE_OF_STEPS = 0.05  # of the steps' time
@@ -283,14 +284,19 @@ def _gradients_unused(trace: Trace, facts: Facts) -> Seen | None:
     slices = trace.slices
     if not facts.steps or len(trace.backward_tracks) or trace.ops.is_named(lambda name: "Backward" in name).any():
         return None
+    if trace.annotations.is_named(
+        lambda name: name.startswith("Optimizer.step#")
+    ).any():  # it trains: its backward pass was not recorded
+        return None
     ops = trace.ops.where((slices.node[trace.ops.at] != NO_NODE) & (trace.step_at(trace.ops.start_ns) >= 0))
     outer = Rows(slices, outermost(slices, ops.at))
     numbers = slices.node[outer.at]
-    made = int(numbers.max() - numbers.min()) if len(numbers) else 0
-    if made < len(facts.steps) or len(distinct(numbers).values) < SHARE_OF_NODES * len(outer):
+    every = len(distinct(slices.node[ops.at]).values)
+    made = min(int(numbers.max() - numbers.min()) + 1, every) if len(numbers) else 0
+    if made <= len(facts.steps) or len(distinct(numbers).values) < SHARE_OF_NODES * len(outer):
         return None  # autocast keeps the weights that it converts with autograd's numbers, also where nothing else has them
     return Seen(
-        f"autograd recorded {count(round((made + 1) / len(facts.steps)), 'node')} per step, and no backward pass is in the trace",
+        f"autograd recorded {count(round(made / len(facts.steps)), 'node')} per step, and no backward pass is in the trace",
         outer,
         share=0.0,
     )

@@ -22,6 +22,7 @@ BETWEEN_OPS = "in no op (Python, waiting, or memory that is given back)"
 WORTH_ADDING_UP = 0.1  # of the path: so much more than the two that are named, and the rest is named, too
 MOST_PAUSES = 3  # that are told, the longest
 TOO_FAST = 1.5  # times the device's published peak
+TOO_FAST_FOR_A_CACHE = 4.0  # times the memory's peak: a cache moves bytes at twice that
 NEARLY_BUSY = 0.8  # of a step: a GPU that is busy for so long may limit it
 ROUNDS_APART = 2.0  # times the shortest round of a measured step, from which on the longest is told, too
 
@@ -56,6 +57,13 @@ def health_lines(facts: Facts) -> list[str]:
     if fastest is not None and (fastest.peak_share or 0.0) > TOO_FAST:
         rate = f"{fastest.op} of {fastest.shapes} would run at {fastest.peak_share:.1f} times the device's peak"
         lines.append(f"impossible timing: {rate}; its times or its shapes are wrong")
+    cached = max((op for op in facts.op_shapes if op.limited_by != COMPUTE), key=lambda op: op.peak_share or 0.0, default=None)
+    if cached is not None and (cached.peak_share or 0.0) > TOO_FAST_FOR_A_CACHE:
+        rate = f"{cached.op} of {cached.shapes} would move bytes at {cached.peak_share:.1f} times the memory's peak"
+        lines.append(f"impossible timing: {rate}; its times or its shapes are wrong")
+    if health.fastest_copy:
+        rate = f"{health.fastest_copy} would move {health.fastest_copy_gb_per_s:,.0f} GB/s"
+        lines.append(f"impossible timing: {rate}, more than any bus; its time or its size is wrong")
     if health.overlapping:
         begin = count(health.overlapping, "GPU event begins", "GPU events begin")
         lines.append(f"{begin} while another of the same stream runs: times that are added up count such moments twice")
@@ -73,13 +81,16 @@ def health_lines(facts: Facts) -> list[str]:
     if health.outlasting and not health.impossible:
         wait = count(health.outlasting, "synchronizing call waits", "synchronizing calls wait")
         lines.append(f"missing GPU work: {wait} up to {us(health.outlasting_us)} after the last recorded GPU work ends")
+    if health.outlived:
+        end = count(health.outlived, "op or call ends", "ops or calls end")
+        lines.append(f"impossible timing: {end} after what it lies in, by up to {us(health.outlived_us)} ({health.outlived_by})")
     longest = sorted(health.pauses, key=lambda pause: pause.start_ns - pause.end_ns)[:MOST_PAUSES]
     for pause in sorted(longest, key=lambda pause: pause.start_ns):
         name, long = facts.steps[pause.step].name, us((pause.end_ns - pause.start_ns) / 1000)
         if pause.is_before:
             lines.append(f"nothing is recorded for {long} before {name}; per-step numbers exclude this gap")
         else:
-            why = "perhaps garbage collection, or a busy machine"
+            why = "it waits for its DataLoader" if pause.is_of_loader else "perhaps garbage collection, or a busy machine"
             lines.append(f"{name} pauses for {long}, unlike the other steps ({why}); per-step numbers exclude the pause")
     if more := len(health.pauses) - len(longest):
         have = count(more, "more step has a shorter pause", "more steps have a shorter pause")

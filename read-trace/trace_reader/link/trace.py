@@ -44,6 +44,8 @@ SERVER_STEPS = tuple(map(re.compile, _SERVERS))
 EVALUATE = "autograd::engine::evaluate_function"  # what runs a node of the backward pass
 OWN_WORK = 0.02  # of a step, that the profiler's own work in it may take: less than that does no harm
 ROUNDED_NS = 1000  # of a clock of whole microseconds
+ATEN = re.compile("aten::")
+OUTLIVED_NS = 2000  # that an op may seem to end after the one that calls it
 TOLERANCE_NS = 2  # times are written with three decimals: ends and starts that meet can differ by a rounding
 
 
@@ -195,9 +197,35 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
         return before_ns[before_ns > ROUNDED_NS] / 1000
 
     @cached_property
+    def outlasting_us(self) -> np.ndarray:
+        """Of each synchronize of the steps (where there are none, of all) that goes on after all recorded GPU work has ended, how
+        long it does. The profiler's own, behind the last step, is none.
+        """
+        waits = self.waits.where(self.waits.outlasts)
+        waits = waits.where(self.step_at(waits.start_ns) >= 0) if len(self.steps) else waits
+        ends_ns = np.append(np.iinfo(np.int64).min, np.sort(self.work.end_ns))
+        before_ns = ends_ns[np.searchsorted(ends_ns, waits.end_ns, "right") - 1]
+        return (waits.end_ns - np.maximum(before_ns, waits.start_ns)) / 1000
+
+    @cached_property
+    def outlived(self) -> tuple[Rows, Rows, np.ndarray]:
+        """Ops that end after the op that calls them, and what a step of the profiler holds and ends after it: each with what it
+        lies in, and by how much it is later (us). None can.
+        """
+        slices = self.slices
+        rows = slices.of(Kind.OP, Kind.CALL)
+        rows = rows[self.parent[rows] >= 0]
+        rows = rows[slices.end_ns[rows] - slices.end_ns[self.parent[rows]] > OUTLIVED_NS]
+        inner, outer = Rows(slices, rows), Rows(slices, self.parent[rows])
+        in_op = inner.is_named(ATEN.match) & outer.is_named(ATEN.match) & (inner.kind == Kind.OP) & (outer.kind == Kind.OP)
+        asked = in_op | outer.is_named(is_step)
+        inner, outer = inner.where(asked), outer.where(asked)
+        return inner, outer, (inner.end_ns - outer.end_ns) / 1000
+
+    @cached_property
     def mixed_processes(self) -> int:
         """Of how many processes the events are in the file that cannot be told apart: steps of one name, or launches of one
-        number, are several processes'. 0: of none.
+        number, are several processes', or steps of one name several threads' (processes that have one number). 0: of none.
         """
         if self.header.get("mergedRanks"):
             return 0
@@ -211,7 +239,9 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
             pairs = distinct(distinct(key).which * len(number) + process[rows.track]).values  # of a key and a process, each once
             keys = distinct(pairs // len(number))
             found.update((pairs[keys.counts[keys.which] > 1] % len(number)).tolist())
-        return len(found)
+        pairs = distinct(distinct(steps.name).which * len(self.slices.tracks) + steps.track).values  # of a name and a thread
+        threads = distinct(pairs // max(len(self.slices.tracks), 1)).counts.max(initial=0)
+        return max(len(found), int(threads) if threads > 1 else 0)
 
     @cached_property
     def overheads(self) -> Rows:

@@ -10,6 +10,7 @@ _TORCHS = re.compile(
 _PARTS = re.compile(r"## Call CompiledFxGraph |Torch-Compiled Region\b|nn\.Module: |(?:nccl|gloo|c10d|mpi|ucc):")
 _LAYERS = re.compile(r"(?:\w+[._])*(?:layers?|blocks?|h)[ ._#:]*\d+$", re.IGNORECASE)  # as people number the parts of a model
 _COMPILED = re.compile(r"Torch|CompiledFunction|AOT|Pregraph|Inductor|## Call|triton_|cpp_fused|graph_\d")
+_LOADER = re.compile(r"DataLoader\b.*(?:__next__|_next_data)|enumerate\(DataLoader\)")
 _NODE = re.compile(r"Backward\d*$")  # of autograd
 TURN = "a turn of the loop at "  # FILE.py:LINE: what a step of a program is called that `try` has found to be one
 
@@ -17,6 +18,11 @@ TURN = "a turn of the loop at "  # FILE.py:LINE: what a step of a program is cal
 def is_step(name: str) -> bool:
     """Return whether a range is the profiler's own of a step."""
     return STEP.match(name) is not None
+
+
+def is_loader(name: str) -> bool:
+    """Return whether an annotation is of a DataLoader that is asked for the next batch."""
+    return _LOADER.search(name) is not None
 
 
 def is_torchs_range(name: str) -> bool:

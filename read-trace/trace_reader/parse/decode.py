@@ -216,7 +216,11 @@ class _Decoder:
 
     def decoded(self) -> Decoded:
         if not self.total:
-            why = f"no event of it can be read: {self.first_bad}" if self._given_up else "the trace has no events"
+            why = (
+                f"no event of it can be read: {self.first_bad}"
+                if self._given_up
+                else "the trace has no events: run the program inside profile(), for as many steps as its schedule asks"
+            )
             raise NoEventsError(f"{self.path}: {why}")
         columns = self.columns
         finished = columns.finish()

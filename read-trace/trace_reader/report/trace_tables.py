@@ -16,7 +16,6 @@ from trace_reader.analysis.replay.plain_run import UNKNOWN
 from trace_reader.analysis.replay.what_if import Gain
 from trace_reader.analysis.trace.collectives import CollectiveFacts, message_bytes
 from trace_reader.analysis.trace.counter_facts import DRAM, SM_ACTIVE, short_name
-from trace_reader.analysis.trace.cpu_time import is_loader
 from trace_reader.analysis.trace.critical_path import PathClass
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.gpu_idle import Gap
@@ -29,6 +28,7 @@ from trace_reader.findings.verdict import CLASSES, CPU_WORDS, largest_contributo
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_GPU, Kind
 from trace_reader.names.devices import peak
+from trace_reader.names.range_names import is_loader
 from trace_reader.report.document import LABEL_WIDTH, LONGEST_CELL, Column, Style, Table, middle, short
 from trace_reader.report.lights import Light, Lights, light_of, place_named, rows_named
 from trace_reader.report.timeline import Timeline

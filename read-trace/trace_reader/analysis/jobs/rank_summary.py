@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.replay.plain_run import PlainRun
 from trace_reader.analysis.trace.collectives import OF_COLLECTIVES, message_bytes
-from trace_reader.analysis.trace.cpu_time import is_loader
 from trace_reader.analysis.trace.facts import Facts, Finding
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import outermost
@@ -21,6 +20,7 @@ from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 from trace_reader.model.slices import ON_GPU, Collective, Footprint, Kind
 from trace_reader.names.kernel_names import decode_name, is_collective, is_collective_on_cpu, is_of_a_backend
+from trace_reader.names.range_names import is_loader
 
 Union = tuple[np.ndarray, np.ndarray]  # starts and ends (ns) of intervals that do not touch
 SEND_AND_RECEIVE = "send and recv"  # what the two calls of one message are called together

@@ -151,6 +151,8 @@ def _because(plain: PlainRun, trace: Trace, why: str | None) -> PlainRun:
 
 
 def _not_playable(trace: Trace) -> str | None:
+    if trace.mixed_processes:
+        return "the events of several processes are in this one file"
     if trace.work.is_named(is_collective).any() or trace.annotations.is_named(is_collective_on_cpu).any():
         return "its collectives wait for other ranks"
     return "the launches of too much of its GPU work are missing" if (trace.work.step >= 0).any() else None

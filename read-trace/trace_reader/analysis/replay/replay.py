@@ -16,7 +16,7 @@ from functools import cached_property
 
 import msgspec
 import numpy as np
-from trace_reader.analysis.trace.cpu_time import CpuActivity, cpu_computing, is_loader
+from trace_reader.analysis.trace.cpu_time import CpuActivity, cpu_computing
 from trace_reader.analysis.trace.critical_path import (
     NEARLY_BUSY,
     SHARE_THAT_NAMES,
@@ -37,6 +37,7 @@ from trace_reader.link.waits import LATE_END_NS, Reason
 from trace_reader.model.rows import Rows, among, distinct, grouped, median, once
 from trace_reader.model.slices import Kind
 from trace_reader.names.kernel_names import is_collective
+from trace_reader.names.range_names import is_loader
 
 OTHER_STREAM_NS = 5_000  # an event that begins so much later than its launch and its stream let it waits for another stream's
 LONGEST_LATENCY_NS = 50_000  # of a launch that waits for nothing

@@ -120,7 +120,7 @@ def what_if(trace: Trace, plain: PlainRun, changes: list[Change]) -> WhatIf:
         raise LookupError(f"{trace.path}: what-if changes a step, and the trace has none")
     if lacks := missing(trace):
         raise LookupError(f"{trace.path}: nothing is promised of a trace that lacks {' and '.join(lacks)}")
-    if trace.waits.outlasts.any():
+    if len(trace.outlasting_us):
         raise LookupError(f"{trace.path}: nothing is promised where a call waits for GPU work that the trace lacks")
     run = RunWithoutProfiler(trace)
     if not run.replays_as_recorded(plain.recorded_step_us):

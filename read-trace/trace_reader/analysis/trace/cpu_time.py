@@ -14,18 +14,13 @@ from trace_reader.model.slices import Kind
 from trace_reader.names.call_names import is_launch, loads_code, manages_memory
 from trace_reader.names.kernel_names import is_collective_on_cpu
 from trace_reader.names.op_names import VIEW_OPS
+from trace_reader.names.range_names import is_loader
 
-_LOADER = re.compile(r"DataLoader\b.*(?:__next__|_next_data)|enumerate\(DataLoader\)")
 _COMPILING = re.compile(r"\(dynamo_timed\)|^(?:dynamo|entire_frame_compile|backend_compile|inductor_compile)$")
 _OF_A_LIBRARY = re.compile(r"(?!autograd::)[A-Za-z_]\w*::\w+(?:\.\w+)?$")
 LONG_NS = 100_000  # of an op that launches nothing: it computes, and does not only prepare
 WHAT = ("python", "silent", "annotation", "op", "launch", "call", "memory", "loading", "compilation", "profiler", "collective")
 IN_NO_OP = tuple(WHAT.index(what) for what in ("python", "silent", "annotation"))
-
-
-def is_loader(name: str) -> bool:
-    """Return whether an annotation is of a DataLoader that is asked for the next batch."""
-    return _LOADER.search(name) is not None
 
 
 def is_compiling(name: str) -> bool:

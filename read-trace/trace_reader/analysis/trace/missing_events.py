@@ -2,13 +2,14 @@
 
 import numpy as np
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import among
-from trace_reader.names.call_names import begins_capture, is_launch
+from trace_reader.model.rows import Rows, among
+from trace_reader.names.call_names import begins_capture, is_copy, is_launch
 from trace_reader.units import count, percent, us
 
 MOST_UNREAD = 0.01  # of the events
 MOST_EARLY = 0.1  # of the GPU events with a launch
 MOST_WITHOUT_WORK = 0.1  # of the launches: those of the last moments are always cut off
+MOST_UNEXPLAINED = 0.1  # of the steps' time (without steps, of all)
 
 
 def missing(trace: Trace) -> tuple[str, ...]:
@@ -38,18 +39,34 @@ def missing(trace: Trace) -> tuple[str, ...]:
         if not len(trace.ops) and not calls.is_named(is_launch).any() and not found:
             found.append(f"any op or kernel (it holds {_held(trace)}): run the program inside the profile() block")
         return tuple(found)
+    spans = trace.steps if len(trace.steps) else Rows(trace.slices, np.arange(len(trace.slices)))
+    length_us = float(spans.end_ns.max() - spans.start_ns.min()) / 1000
     launches = calls.where(calls.is_named(is_launch))
-    known = among(launches.correlation, trace.work.correlation) | among(launches.at, trace.work.call)
-    without = ~known if len(launches) else np.zeros(0, bool)
+    without = _without_work(trace, launches)
     if len(launches) and without.mean() >= MOST_WITHOUT_WORK:
         share = percent(float(without.mean()))
         words = f"the GPU events of {share} of the launches"
         if calls.is_named(begins_capture).any():
             words += " (a graph was captured)"
         found.append(words)
+    copies = calls.where(calls.is_named(lambda name: is_launch(name) or is_copy(name)))
+    copies = copies.where(_without_work(trace, copies))
+    if not found and copies.total_us > MOST_UNEXPLAINED * length_us:
+        found.append(f"the GPU events of {count(len(copies), 'call')} that {us(copies.total_us)} were spent in")
+    if not found and trace.outlasting_us.sum() > MOST_UNEXPLAINED * length_us:
+        longest = us(float(trace.outlasting_us.max()))
+        many = len(trace.outlasting_us)
+        found.append(f"GPU work that {count(many, 'call waits', 'calls wait')} for, {'up to ' * (many > 1)}{longest}")
+    if not found and trace.outlived[2].sum() > MOST_UNEXPLAINED * length_us:
+        found.append("times that fit: what is called ends long after what called it")
     if len(trace.steps) and not (trace.work.step >= 0).any():
         found.append(f"GPU work of the {count(len(trace.steps), 'recorded step')}")
     return tuple(found)
+
+
+def _without_work(trace: Trace, calls: Rows) -> np.ndarray:
+    """For each call, whether no GPU event is of it."""
+    return ~(among(calls.correlation, trace.work.correlation) | among(calls.at, trace.work.call))
 
 
 def _held(trace: Trace) -> str:

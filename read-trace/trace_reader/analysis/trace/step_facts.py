@@ -111,12 +111,15 @@ def _busy_us(launched: Rows, steps: int) -> list[float]:
 
 
 def step_period_us(trace: Trace) -> float | None:
-    """Return the time from one step's end to the next one's, on average, without `pauses`; of one step, from its start on."""
+    """Return the time from one step's end to the next one's, on average, without `pauses`; of one step, from its start on. None
+    where there is no step, or times are such that none passes.
+    """
     ends_ns = trace.step_ends_ns
     if len(ends_ns) == 1:
         return int(ends_ns[0] - trace.steps.start_ns[0]) / 1000 or None
     paused_ns = sum(pause.end_ns - pause.start_ns for pause in trace.pauses)
-    return (int(ends_ns[-1] - ends_ns[0]) - paused_ns) / 1000 / (len(ends_ns) - 1) if len(ends_ns) else None
+    period_us = (int(ends_ns[-1] - ends_ns[0]) - paused_ns) / 1000 / (len(ends_ns) - 1) if len(ends_ns) else 0.0
+    return period_us if period_us > 0 else None
 
 
 def step_times_us(trace: Trace) -> list[float]:
