@@ -11,7 +11,7 @@ import time
 
 import pytest
 from reader_helpers import GALLERY, TOOL
-from reader_helpers.events import annotation, document, kernel, launch, op, step
+from reader_helpers.events import annotation, document, event, kernel, launch, op, step
 from trace_reader import cli, read
 from trace_reader.commands import redact as redact_module
 from trace_reader.commands.redact import CHUNK_BYTES, redact
@@ -98,7 +98,7 @@ NAMES = {
     "<built-in method lower of str object at 0x7f0062e5bc60>": "<built-in method lower of str object at name1>",
     "/mnt/a/m.py(1): forward;torch/nn/functional.py(9): linear": "path-1.py(1): forward;torch/nn/functional.py(9): linear",
     # words, and numbers beside them
-    "mallory@corp.example": "name-1.example",
+    "mallory@corp.example": "name-1@host-1",
     "tcp://kestrel:29500": "path-1:29500",
     "from 10.1.2.3 to fe80::1c2a:7": "from host-1 to name-1",
     "call 555-01-2345 or 4111111111111111": "call name-1 or name2",
@@ -173,7 +173,26 @@ def test_keys_lists_and_what_is_nested():
     assert data["traceEvents"][0]["args"] == {"Input type": ["float", "name1::name2"], "key-1": {"a": ["name4", 7, None]}} or text
     for secret in ("ekret", "kestrel", "hunter"):
         assert secret not in text
-    assert data["arguments"] == ["train.py", "--token", "name2"] and {"0": "name-1"} in data.values()
+    assert data["arguments"] == ["name-2", "name-3", "name-4"] and {"0": "name-1"} in data.values()
+
+
+def test_a_host_of_public_words_goes_wherever_the_trace_says_that_it_is_one():
+    """In a list under a key of somebody's own, in an address, in a key; and a launch's kernel stays as the kernel does."""
+    nccl = "ncclDevKernel_Generic(ncclDevComm*, channelMasks, ncclWork*)"
+    text, data = redacted(
+        op("x", 0, 1, **{"relu": 1, "Input type": ["float"], "notes": ["gpu-node7", "float"]}),
+        event("cuda_runtime", "cudaLaunchKernel", 5, 1, kernel=nccl),
+        event("user_annotation", "python3 on train-data-03", 6, 1),
+        event("user_annotation", "adam-optimizer and softmax-host-12", 7, 1),
+        host_name="relu",
+        init_method="tcp://train-data-03:29500",
+        mail="adam-optimizer@example.com",
+        copied="bob@softmax-host-12:/data",
+    )
+    for word in ("gpu-node7", "train-data-03", "adam-optimizer", "softmax-host-12", '"relu"', "bob"):
+        assert word not in text
+    events = data["traceEvents"]
+    assert events[0]["args"]["Input type"] == ["float"] and events[1]["args"]["kernel"] == nccl
 
 
 def test_the_same_text_is_the_same_word_and_another_one_another():

@@ -37,7 +37,7 @@ EXTENSIONS = (
 )
 # What stands under these keys is a name, of public words and others. Under any other key a string is replaced whole.
 NAMES = frozenset(
-    ["name", "cat", "ph", "s", "bp", "pid", "tid", "dtype", "labels", "displayTimeUnit", "backend", "backend_config",
+    ["name", "kernel", "cat", "ph", "s", "bp", "pid", "tid", "dtype", "labels", "displayTimeUnit", "backend", "backend_config",
      "pg_name", "pg_desc", "Collective name", "Process Group Name", "Process Group Description", "Process Group Ranks",
      "Input type", "Input Dims", "Input Strides", "Concrete Inputs", "In split size", "Out split size", "kernel_backend",
      "Module Hierarchy", "Call stack", "External id", "nccl_version", "grid", "block", "device", "script", "run",
@@ -65,6 +65,7 @@ _STRING = rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*"'
 # A string, a key, or a key and the string that is its value; a string without an end goes to the end of the line.
 _TOKEN = re.compile(rb'(%b(?:\s*:(?:\s*%b)?)?|"[^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*\\?)' % (_STRING, _STRING))
 _WHOLE = re.compile(_STRING)
+_LISTED = re.compile(rb"\":\s*+\[\s*+(\"[^\[\]{}]{0,4000}+)\]")  # behind a key, the strings of a list
 _LONG_NUMBER = re.compile(r"\d{3,}")
 _BARE = re.compile(rb"[^\s{}\[\]:,]+")
 _MARK = b"\xef\xbb\xbf"  # that some writers put before the text
@@ -123,7 +124,10 @@ def redact(data: bytes, keep: str | re.Pattern[str] | None = None) -> Redacted:
     """Return the trace with each string replaced that is not known to be public. `keep`: a regular expression; a value, a key or
     a word of a name that it matches as a whole stays, too. Raises re.error.
     """
-    words = _Words(re.compile(keep) if keep else None, private_words(_strings(data)))
+    said = list(_strings(data))
+    words = _Words(re.compile(keep) if keep else None, private_words((key, text) for key, text, _ in said))
+    types = {text for key, text, is_in_list in said if is_in_list and key == "Input type"}
+    words.listed = {text for key, text, is_in_list in said if is_in_list and _is_anybodys(key)} - types
     tokens = _Tokens(words)
     places: Counter[bytes] = Counter()
     copy = bytearray()
@@ -143,20 +147,31 @@ def redact(data: bytes, keep: str | re.Pattern[str] | None = None) -> Redacted:
     return Redacted(bytes(copy), replaced, _suspicious(same, words.let_through))
 
 
-def _strings(data: bytes) -> Iterator[tuple[str, str]]:
-    """Yield each distinct string of the text, with the key that it stands under, empty for none; of a list, too."""
+def _is_anybodys(key: str) -> bool:
+    """Return whether a key is none of the format's and torch's own: what stands under it is replaced whole."""
+    return key not in NAMES | PATHS | NUMBERS | FORMAT | _OF_TORCH
+
+
+def _strings(data: bytes) -> Iterator[tuple[str, str, bool]]:
+    """Yield each distinct string of the text, with the key that it stands under, empty for none, and whether in a list there."""
     found: dict[bytes, None] = {}
     for parts in _cut(data):
         found.update(dict.fromkeys(parts[1::2]))
     for token in found:
         meant = [_meant(string) for string in _WHOLE.findall(token)]
         if len(meant) == 2:
-            yield meant[0], meant[1]
+            yield meant[0], meant[1], False
         elif meant:
-            yield "", meant[0]
+            yield "", meant[0], False
             if not token.endswith(b'"') and is_private_key(meant[0]):  # a list or an object stands there
                 for inside in re.findall(re.escape(token) + rb"\s*[\[{]([^\[\]{}]{0,4000})[\]}]", data):
-                    yield from ((meant[0], _meant(string)) for string in _WHOLE.findall(inside))
+                    yield from ((meant[0], _meant(string), True) for string in _WHOLE.findall(inside))
+    lists: dict[tuple[bytes, bytes], None] = {}
+    for listed in _LISTED.finditer(data):
+        start = data.rfind(b'"', 0, listed.start())  # of a key without escapes
+        lists[data[start : listed.start() + 1], listed[1]] = None
+    for key, inside in lists:
+        yield from ((_meant(key), _meant(string), True) for string in _WHOLE.findall(inside))
 
 
 def _cut(data: bytes) -> Iterator[list[bytes]]:
@@ -201,7 +216,7 @@ class _Tokens(dict[bytes, bytes]):
             return self[token]
         meant = [_meant(string) for string in strings]
         is_key = len(strings) == 2 or not token.endswith(b'"')
-        said = [self.words.key(meant[0]) if is_key else self.words.name(meant[0])]
+        said = [self.words.key(meant[0]) if is_key else self.words.listed_name(meant[0])]
         said += [self.words.value(meant[0], value) for value in meant[1:]]
         written = token
         for string, before, after in reversed(list(zip(strings, meant, said, strict=True))):
@@ -236,6 +251,7 @@ class _Words:
         self.original: dict[str, str] = {}
         self.used: list[str] = []
         self.let_through: set[str] = set()  # what only `keep` let through
+        self.listed: set[str] = set()  # what stands in lists under keys of somebody's own
         self._word: dict[tuple[str, str], str] = {}
         self._count: Counter[str] = Counter()
 
@@ -278,9 +294,15 @@ class _Words:
         inside = _IDENTIFIER.fullmatch(text[max(at - 1, 0) : at] + text[at + len(found) : at + len(found) + 1]) is not None
         return self.whole(self._private.kind(found), found.lower().replace("_", "-"), joint="" if inside else "-")
 
+    def listed_name(self, text: str) -> str:
+        """Return what stands alone, in a list: one under a key of somebody's own is replaced whole, as a string there is."""
+        return self.whole("name", text) if text in self.listed and not _NUMBER.fullmatch(text) else self.name(text)
+
     def key(self, text: str) -> str:
         if text in _OF_TORCH:
             return text
+        if text.lower() in self._private.weak and _is_anybodys(text):
+            return self.whole("key", text)
         return self._key(text) if text in NAMES | PATHS | NUMBERS else self._said_strong(text, self._key)
 
     def _key(self, text: str) -> str:

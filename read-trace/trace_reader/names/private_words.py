@@ -22,6 +22,9 @@ _KEYS = frozenset([
 ])  # fmt: skip
 _PATH_KEYS = frozenset(["home", "pwd", "cwd", "userprofile", "oldpwd"])
 _ASSIGNED = re.compile(r"(?<![A-Za-z])(?:USER|LOGNAME|HOSTNAME|USERNAME|HOST|SLURM_JOB_NAME)=([^\s;,\"']+)")
+_EMAIL = re.compile(r"(?<![\w.+-])([\w.+-]++)@([\w-]++(?:\.[\w-]++)+)")
+_OF_A_URL = re.compile(r"[a-z][a-z0-9+]{1,9}://(?:[^\s/@\"']{0,100}@)?([\w.-]+)", re.IGNORECASE)
+_AT_A_HOST = re.compile(r"(?<![\w.-])([\w.-]++)@([\w.-]++):")  # of a copy: user@host:folder
 _PARTS = re.compile(r"[\s,;/\\<>@:()\[\]|\"']+")
 _CHUNKS = re.compile(r"[\s\"'<>|,;()=]+")
 _SEPARATOR = re.compile(r"[/\\]+")
@@ -81,6 +84,11 @@ def private_words(said: Iterable[tuple[str, str]]) -> Private:
         if is_private_key(key) and not (key.lower() in _PATH_KEYS or (_ROOTED.match(text) and "://" not in text)):
             _learn(private, text, "host")
         for found in _ASSIGNED.findall(text):
+            _learn(private, found, "host")
+        for user, host in (*_EMAIL.findall(text), *_AT_A_HOST.findall(text)):
+            _learn(private, user, "name")
+            _learn(private, host, "host")
+        for found in _OF_A_URL.findall(text):
             _learn(private, found, "host")
         if handler := _HANDLERS.match(text):
             _learn(private, handler[1], "host")
