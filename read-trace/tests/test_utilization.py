@@ -1,9 +1,13 @@
 """The operations of a step, and what the device could do in that time."""
 
 import json
+from pathlib import Path
+import re
 
 import pytest
+from reader_helpers import GALLERY
 from reader_helpers.events import GEMM, document, kernel, launch, op, step
+from reader_helpers.recordings import TRACES
 from trace_reader import cli, read
 from trace_reader.analysis.trace.utilization import utilization
 
@@ -64,6 +68,41 @@ def test_it_is_told_where_it_is_known(made, capsys, more, said):
     assert cli.main([made(**more), "--all"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert (said in out) if said else ("operations per step" not in out)
+
+
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [
+        ("cutlass_80_tensorop_s1688gemm_128x256_16x3_nn_align4", 494.7),  # tensor cores take fp32 as tf32
+        ("ampere_sgemm_128x64_tn", 66.9),
+        ("mine", None),
+    ],
+)
+def test_products_of_fp32_are_counted_at_the_peak_of_what_computes_them(made, tmp_path, name, peak):
+    events = json.loads(Path(made(n=2048)).read_text())
+    for event in events["traceEvents"]:
+        if event["cat"] == "kernel":
+            event["name"] = name
+        if event["name"] == "aten::mm":
+            event["args"]["Input type"] = ["float", "float"]
+    events["plain_step_us"] = {"low": 1000, "median": 1000, "high": 1000}
+    (tmp_path / "fp32.json").write_text(json.dumps(events))
+    found = utilization(read(str(tmp_path / "fp32.json")))
+    if peak is None:
+        assert found is None
+    else:
+        assert found.low == pytest.approx(2 * 2048**3 / peak / 1e6 / 1000, rel=0.01)
+
+
+def test_the_utilization_of_an_estimated_step_says_so(tmp_path, capsys):
+    trace = json.loads((GALLERY / TRACES["03_eager"]).read_text())
+    del trace["plain_step_us"]
+    (tmp_path / "estimated.json").write_text(json.dumps(trace))
+    assert cli.main([str(tmp_path / "estimated.json"), "--all"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(
+        r"per step: [\d.]+ GFLOP, \d+% to \d+% of the device's peak for their types \(MFU, by the estimated step\)", said
+    )
 
 
 def test_in_json_and_among_runs(made, capsys):

@@ -5,7 +5,7 @@ import re
 from typing import TYPE_CHECKING
 
 import numpy as np
-from trace_reader.analysis.replay.plain_run import MEASURED
+from trace_reader.analysis.replay.plain_run import ESTIMATED, MEASURED
 from trace_reader.analysis.replay.what_if import PLAIN
 from trace_reader.analysis.trace.critical_path import VERDICTS
 from trace_reader.analysis.trace.dispatch_tree import Node
@@ -92,7 +92,8 @@ def mfu_sentence(facts: Facts) -> str:
     share = about(found.low) if about(found.low) == about(found.high) else f"{about(found.low)} to {about(found.high)}"
     share = share if found.high >= LEAST_MFU else f"less than {about(LEAST_MFU)}"
     unknown = f"; {about(found.unknown)} of the GPU's time is in ops that are not counted" if found.unknown >= SAID else ""
-    return f"operations per step: {operations(found.flop)}, {share} of the device's peak for their types (MFU){unknown}"
+    step = ", by the estimated step" if facts.plain.how == ESTIMATED else ""
+    return f"operations per step: {operations(found.flop)}, {share} of the device's peak for their types (MFU{step}){unknown}"
 
 
 def operations(flop: int) -> str:

@@ -220,11 +220,13 @@ def _at_peak_us(flop: int | None, dtype: str | None, device: str, calls: float) 
 
 
 def _unit(cost: Cost | None, rows: Rows) -> str | None:
-    """Return the type in which a product is computed: of fp32 inputs the kernels say whether it is taken as tf32."""
+    """Return the type in which a product is computed: of fp32 inputs the kernels say whether it is taken as tf32, by name or in
+    that tensor cores compute it.
+    """
     if cost is None or cost.dtype != "fp32" or cost.flop is None:
         return cost.dtype if cost else None
     decoded = [decode_name(name) for name in dict.fromkeys(rows.names)]
-    if any(name.dtype == "tf32" for name in decoded):
+    if any(name.dtype == "tf32" or (name.unit == "tensor cores" and name.dtype is None) for name in decoded):
         return "tf32"
     return "fp32" if any(name.unit == "CUDA cores" for name in decoded) else None
 
