@@ -166,7 +166,7 @@ def test_the_pages_name_every_flag_and_no_other():
     assert reading <= flags_in("read-trace/docs/reading.md", "docs/sharing.md")
     exercise = {"--watch", "--leave", "--hint", "--solution", "--html", "--reset", "--list"}
     assert exercise <= flags_in("docs/exercises.md")
-    check = {"--baseline", "--max", "--config", "--github", "--junit", "--md", "--json"}
+    check = {"--baseline", "--name", "--max", "--config", "--github", "--junit", "--md", "--json"}
     check |= {"--sort", "--csv", "--strict"}
     assert check - {"--json"} <= flags_in("read-trace/docs/check.md")
     loop = {"--top", "--every", "--once", "--against", "--keep-running", "--log", "--to", "--allow-run"}

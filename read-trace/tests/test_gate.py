@@ -284,6 +284,43 @@ def test_equal_runs_pass_and_more_kernels_copies_and_waits_do_not(traces, capsys
         assert re.search(f"^  {row} ", out, re.MULTILINE), row
 
 
+def test_a_baseline_has_a_name(traces, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["baseline", traces("old"), "--name", "main"]) == 0
+    assert capsys.readouterr().out == "wrote .read-trace/baselines/main.json: 1 run\n"
+    assert (tmp_path / ".read-trace" / ".gitignore").read_text() == "*\n"
+    assert checked(capsys, traces("new"), "--baseline", "main", "--max", "kernels=+0")[0] == 0
+    assert checked(capsys, traces("new", kernels=2), "--baseline", "main", "--max", "kernels=+0")[0] == 1
+    assert cli.main(["runs", traces("new"), "--baseline", "main"]) == 0
+    assert "to baseline" in capsys.readouterr().out
+    for name, code in (("other", 2), ("../x", 2)):
+        assert cli.main(["check", traces("new"), "--baseline", name]) == code
+        assert f"error: {name}: " in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main(["baseline", traces("old"), "--name", "../main"])
+    assert "a name is of letters, digits, _, . and -, not '../main'" in capsys.readouterr().err
+
+
+def test_what_was_not_recorded_alike_is_told(traces, tmp_path, capsys):
+    def on(name, device, **header):
+        trace = json.loads(Path(traces(name)).read_text())
+        trace |= {"deviceProperties": [{"id": 0, "name": device}], **header}
+        (tmp_path / f"{name}.json").write_text(json.dumps(trace))
+        return str(tmp_path / f"{name}.json")
+
+    old = on("old", "NVIDIA H100", cuda_runtime_version=12080)
+    limits = ("--max", "kernels=+0")
+    assert "not recorded alike" not in checked(capsys, old, "--baseline", old, *limits)[1]
+    new = on("new", "NVIDIA H200", cuda_runtime_version=13000, record_shapes=1)
+    code, out = checked(capsys, new, "--baseline", old, *limits)
+    said = (
+        "not recorded alike: device NVIDIA H100 in the baseline, now NVIDIA H200; CUDA runtime 12.8 in the baseline, now 13.0; "
+    )
+    assert code == 0 and said + "recorded with shapes, the baseline without" in " ".join(out.split())
+    code, out = checked(capsys, old, "--baseline", new, *limits, "--json")
+    assert json.loads(out)["unlike"][-1] == "recorded without shapes, the baseline with it"
+
+
 def test_a_wait_after_the_last_step_is_not_of_a_step(traces, tmp_path, capsys):
     """The profiler's own, when it ends: of one recorded step it would be one, of three a third."""
     paths = []

@@ -31,12 +31,20 @@ class Begun(msgspec.Struct, frozen=True):
     busy: str
 
 
+def made_folder(folder: Path) -> None:
+    """Make a folder, which is FOLDER or lies in it, and keep it out of git. Raises NotWrittenError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_file(FOLDER / ".gitignore", b"*\n")
+    except OSError as error:
+        raise NotWrittenError(f"{folder}: {error.strerror}") from None
+
+
 @contextlib.contextmanager
 def new_folder() -> Iterator[Path]:
     """Give a folder inside FOLDER for a run, which is gone at the end if it was not kept. Raises NotWrittenError."""
+    made_folder(FOLDER)
     try:
-        FOLDER.mkdir(exist_ok=True)
-        write_file(FOLDER / ".gitignore", b"*\n")
         folder = Path(tempfile.mkdtemp(prefix=".running-", dir=FOLDER))
     except OSError as error:
         raise NotWrittenError(f"{FOLDER}: {error.strerror}") from None

@@ -23,6 +23,7 @@ from trace_reader.analysis.runs.gate import (
     parse_limit,
 )
 from trace_reader.analysis.runs.run_measures import RunMeasures, measures, of_job
+from trace_reader.commands.attempt_folder import FOLDER
 from trace_reader.commands.flags import add_forms, add_steps_from
 from trace_reader.commands.load_with_progress import load_with_progress
 from trace_reader.commands.read_job import expanded, jobs_of
@@ -34,6 +35,7 @@ from trace_reader.system.files import write_file
 from trace_reader.write import OUTPUTS, TEXT, Answer
 
 SCHEMA = 3
+BASELINES, NAME = FOLDER / "baselines", r"[\w.-]+"
 EXIT = {FINE: 0, WORSE: 1, INCONCLUSIVE: 3}
 CHECK = """\
 Is a run worse than its baseline? Exit code 0: no; 1: it is, with what and by how much; 3: the noise between runs is wider than
@@ -58,7 +60,7 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.description = CHECK
     parser.add_argument("new", nargs="+", metavar="NEW", help="traces of the new runs, a folder of them, or ranks of jobs")
-    old, most = "the same of the old runs, or a baseline's file", f"how much more (default: {' '.join(DEFAULTS)})"
+    old, most = "the same of the old runs, or a baseline's file or name", f"how much more (default: {' '.join(DEFAULTS)})"
     parser.add_argument("--baseline", nargs="+", required=True, metavar="OLD", help=old)
     parser.add_argument("--max", action="append", type=_limit, metavar="LIMIT", help=most.replace("%", "%%"))
     config = "a TOML file with max = [...] (default: [tool.read-trace] of pyproject.toml)"
@@ -116,13 +118,19 @@ def _configured(file: Path | None) -> list[Limit]:
 
 def runs_of(paths: Sequence[str], steps_from: re.Pattern[str] | None = None) -> list[RunMeasures]:
     """Return the runs of these traces, a job's ranks as one; of a baseline's file, those that it holds. Raises TraceError."""
-    if len(paths) == 1 and (kept := _kept(Path(paths[0]))) is not None:
+    if len(paths) == 1 and (kept := _kept(baseline_path(paths[0]))) is not None:
         return [*kept.runs]
     paths = expanded(list(paths), several=True)
     jobs = jobs_of(paths)
     in_jobs = {path for ranks in jobs.values() for path in ranks}
     groups = [*jobs.values(), *([path] for path in paths if path not in in_jobs)]
     return [of_job([_measured(path, steps_from) for path in ranks]) for ranks in groups]
+
+
+def baseline_path(name: str) -> Path:
+    """Return the file of a baseline that `baseline --name` has kept; of what is a path already, that."""
+    kept = BASELINES / f"{name}.json"
+    return kept if re.fullmatch(NAME, name) and not Path(name).exists() and kept.exists() else Path(name)
 
 
 def _measured(path: str, steps_from: re.Pattern[str] | None) -> RunMeasures:

@@ -13,6 +13,8 @@ def gate_report(gate: Gate, style: Style) -> Document:
     out = Document(style)
     old, new = gate.runs
     out.title(f"{WORDS[gate.verdict]} ({count(new, 'run')} beside {count(old, 'run')})")
+    if gate.unlike:
+        out.lines([f"not recorded alike: {'; '.join(gate.unlike)}"])
     out.table(LIMITS, gate)
     if fresh := [slug for outcome in gate.outcomes for slug in outcome.findings]:
         out.lines(["", f"new findings: {', '.join(fresh)}"])

@@ -72,11 +72,14 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """All outcomes, and the rows that changed most. `runs`: how many of the baseline, and of the new one."""
+    """All outcomes, and the rows that changed most. `runs`: how many of the baseline, and of the new one. `unlike`: in what they
+    were not recorded alike, in words.
+    """
 
     outcomes: tuple[Outcome, ...]
     causes: tuple[Cause, ...]
     runs: tuple[int, int]
+    unlike: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -118,7 +121,23 @@ def gate(old: Sequence[RunMeasures], new: Sequence[RunMeasures], limits: Sequenc
         asked = ", ".join(limit.measure for limit in limits)
         raise ValueError(f"nothing to compare: the traces hold none of what the limits are of ({asked})")
     grown = [outcome.limit.measure for outcome in outcomes if outcome.verdict == WORSE]
-    return Gate(outcomes, _causes(old, new, grown), (len(old), len(new)))
+    return Gate(outcomes, _causes(old, new, grown), (len(old), len(new)), tuple(unlike(old, new)))
+
+
+def unlike(old: Sequence[RunMeasures], new: Sequence[RunMeasures]) -> list[str]:
+    """Return in what runs were not recorded alike, as far as their traces say it: the device, versions, the profiler's flags."""
+    found = []
+    names = dict.fromkeys(name for run in [*old, *new] for name in run.versions)
+    for what, of in [
+        ("device", lambda run: run.device),
+        *((name, lambda run, name=name: run.versions.get(name)) for name in names),
+    ]:
+        before, after = (dict.fromkeys(value for run in runs if (value := of(run))) for runs in (old, new))
+        if before and after and set(before) != set(after):
+            found.append(f"{what} {' and '.join(before)} in the baseline, now {' and '.join(after)}")
+    old_flags, new_flags = ({flag for run in runs for flag in run.recorded_with} for runs in (old, new))
+    found += [f"recorded with {flag}, the baseline without" for flag in sorted(new_flags - old_flags)]
+    return found + [f"recorded without {flag}, the baseline with it" for flag in sorted(old_flags - new_flags)]
 
 
 def _outcome(limit: Limit, old: Sequence[RunMeasures], new: Sequence[RunMeasures]) -> Outcome:

@@ -30,7 +30,7 @@ class RunMeasures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `step`, `gpu`, `exposed`: us per step, as recorded; `plain_step`: without the profiler, where that was measured. `kernels`,
     `aten_calls`, `copies`, `syncs`: per step, of the middle one or the mean; `aten_calls` are those of views and of ops inside
     others, too. Without steps all are of the whole trace. `compiled`: events of torch.compile at work, in all. `peak_memory`:
-    bytes. `rows`: by name.
+    bytes. `rows`: by name. `versions`, `recorded_with`: what the trace says of torch, CUDA, and the profiler's flags.
     """
 
     trace: str
@@ -47,6 +47,8 @@ class RunMeasures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     peak_memory: float | None
     findings: tuple[str, ...]
     rows: dict[str, RowMeasure]
+    versions: dict[str, str] = {}
+    recorded_with: tuple[str, ...] = ()
 
 
 def measures(facts: Facts) -> RunMeasures:
@@ -62,6 +64,8 @@ def measures(facts: Facts) -> RunMeasures:
         peak_memory=max((device_memory.peak_bytes for device_memory in facts.memory), default=None),
         findings=tuple(finding.slug for finding in facts.findings if not finding.is_worthless),
         rows=_rows(facts, steps),
+        versions=facts.versions,
+        recorded_with=facts.recorded_with,
         **(_of_steps(facts) if facts.steps else _of_all(facts)),
     )
 
