@@ -407,7 +407,7 @@ def test_the_command_writes_a_file(tmp_path, capsys):
         (
             ["--plot", "a.png", "--json"],
             "--json does nothing with plot: it is for report, brief, show, tree, time, places, names, what-if, compare, check, "
-            "runs, try and memory",
+            "runs, try, prices and memory",
         ),
         (["b", "--open"], "open takes one trace, got 'b' beside it"),
         (["b", "--redact", "c"], "redact takes one trace, got 'b' beside it"),

@@ -30,11 +30,9 @@ Is it worse?                {command} check NEW... --baseline OLD...
 And a program of my own?    {command} try train.py
 
 {commands}
-TRACE: a .json or .json.gz of torch.profiler, of any torch and any GPU; several or
-a folder for a table; JOB_rank*.json, the ranks of a job; - is standard input.
-{command} COMMAND --help has its flags; --version.
-Exit code: 0; 2 for a file that is no trace, and for a mistake in the call; 1 if the
-answer could not be written, memory ran out, or the reader itself failed.
+TRACE: a .json or .json.gz of torch.profiler; several or a folder for a table;
+JOB_rank*.json, the ranks of a job; -, standard input. COMMAND --help has its flags.
+Exit code 2: no trace, or a mistake in the call; 1: no answer could be written.
 """
 
 

@@ -105,7 +105,8 @@ SCRIPT = '''\
     python repro.py
 
 Shapes, types and strides are those of the trace; of lists of tensors it does not say the types: float32. Indices are below the
-smallest size of the other inputs. What it does not hold (NOT_RECORDED) is the default.
+smallest size of the other inputs. What it does not hold (NOT_RECORDED) is the default. An op whose time depends on its values
+may take another one than the program's.
 """
 
 import statistics
@@ -128,6 +129,8 @@ class Later:
         self.shape, self.strides, self.dtype = shape, strides, dtype
 
     def make(self, below):
+        if not self.shape:  # a number of Python, as far as the trace says: a GPU's op takes it from the CPU
+            return torch.ones((), dtype=self.dtype)
         size = 1 + sum((n - 1) * step for n, step in zip(self.shape, self.strides)) if 0 not in self.shape else 0
         if self.dtype.is_floating_point or self.dtype.is_complex:
             values = torch.randn(size, device=DEVICE).to(self.dtype)
@@ -142,7 +145,8 @@ tensor = Later
 def call(name, *values):
     """Return a call of the overload of torch.ops.aten.NAME that takes these values."""
     sizes = [n for value in values if isinstance(value, Later) and value.dtype.is_floating_point for n in value.shape]
-    below, failed = max(min(sizes, default=1), 1), f"none takes {{len(values)}} values"
+    below = max(min(sizes, default=1), 1) if name != "embedding" else sizes[0]
+    failed = f"none takes {{len(values)}} values"
     made = [[one.make(below) for one in value] if isinstance(value, list) and any(isinstance(one, Later) for one in value)
             else value.make(below) if isinstance(value, Later) else value for value in values]
     has_tensors = any(isinstance(value, (list, torch.Tensor)) for value in made)
@@ -194,13 +198,17 @@ def measured_us():
             once()
             times.append(time.perf_counter() - begun)
         return statistics.median(times) * 1e6
+    flush = torch.empty(1 << 28, dtype=torch.uint8, device=DEVICE)  # more than any cache holds: no round finds its inputs there
     torch.cuda.synchronize()
     with torch.profiler.profile() as profiler:
         for _ in range(ROUNDS):
+            flush.zero_()
             once()
         torch.cuda.synchronize()
-    on_gpu = (one for one in profiler.events() if one.device_type == torch.autograd.DeviceType.CUDA)
-    return sum(one.device_time_total for one in on_gpu) / ROUNDS
+    on_gpu = [one for one in profiler.events() if one.device_type == torch.autograd.DeviceType.CUDA]
+    on_gpu.sort(key=lambda one: one.time_range.start)
+    each = len(on_gpu) // ROUNDS  # events of a round, of which the first is the flush
+    return sum(one.device_time_total for n, one in enumerate(on_gpu) if n % each) / ROUNDS
 
 
 if __name__ == "__main__":
