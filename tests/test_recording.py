@@ -46,6 +46,14 @@ def test_traces_are_written_by_step_and_tell_the_plain_step(tmp_path):
         assert len(facts.steps) == 3 and facts.plain.how == "measured"
 
 
+def test_two_programs_that_begin_together_write_two_traces(tmp_path):
+    one, other = (handler(tmp_path, report=False) for _ in range(2))
+    for own in (one, other):
+        loop(own, 5, wait=1, warmup=1, active=3)
+    assert [path.name for path in (*one.written, *other.written)] == ["trace_step5.json", "trace_run2_step5.json"]
+    assert one.written[0].exists() and other.written[0].exists()
+
+
 def recorded_steps(monkeypatch, slow, steps=400, **options):
     """Return which steps SlowSteps records, by trace, and what it says, where a step takes 10 ms but those in `slow` (ms)."""
     clock_s, said = [0.0], list[str]()

@@ -1,7 +1,7 @@
 """How fast and in how much memory read_trace.py reads large traces, beside other readers in the same run.
 
-    uv run --with HolisticTraceAnalysis read-trace/benchmarks/read_speed.py
-    uv run --with HolisticTraceAnalysis read-trace/benchmarks/read_speed.py TRACE.json.gz --megabytes 25 200 1000 --gz
+    uv run --with traceinsight read-trace/benchmarks/read_speed.py
+    uv run --with traceinsight read-trace/benchmarks/read_speed.py TRACE.json.gz --megabytes 25 200 1000 --gz
     uv run read-trace/benchmarks/read_speed.py --lesson
 
 Each large trace is a recording over and over: moved on in time, its ids, flows and steps renumbered, so that it is one long
@@ -9,8 +9,8 @@ recording, written as the profiler wrote it. Every reader runs in a process of i
 shown.
 
     read        read_trace.py --json; on one core, too, with --one_core
-    HTA         HolisticTraceAnalysis: load, temporal breakdown, kernel breakdown, launch statistics. Where one of these fails or
-                the time is up, that is said: a crash is not a time.
+    HTA         HolisticTraceAnalysis (traceinsight on the index): load, temporal breakdown, kernel breakdown, launch statistics.
+                Where one of these fails or the time is up, that is said: a crash is not a time.
     TraceLens   AMD's: load, GPU timeline, kernel launchers. It is not at the Python registries (a package of that name there is
                 another): --tracelens names the Python that has it.
     floor       what cannot be avoided: cat, inflating, and msgspec turning the text into Python's values

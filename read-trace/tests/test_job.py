@@ -1523,3 +1523,16 @@ def test_waiting_for_a_rank_on_the_cpu_is_no_python_and_names_no_command_that_fa
     facts = analyze(load(str(tmp_path / "t_rank0.json")))
     assert "python-between-ops" not in [finding.slug for finding in facts.findings]
     assert facts.plain.unknown_because == "its collectives wait for other ranks"
+
+
+def test_ranks_without_a_gpu_are_on_a_cpu(tmp_path, capsys):
+    for rank in (0, 1):
+        events = []
+        for n in range(3):
+            wait = event("user_annotation", "gloo:all_reduce", 1000 * n + 400, 300)
+            events += [step(n, 1000 * n, 900), op("aten::mm", 1000 * n + 10, 300), wait]
+        of_rank = {"backend": "gloo", "rank": rank, "world_size": 2}
+        trace = document(*events, deviceProperties=[], distributedInfo=of_rank)
+        (tmp_path / f"job_rank{rank}.json").write_text(json.dumps(trace))
+    assert cli.main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "device: CPU"

@@ -57,7 +57,7 @@ class Handler:
 
     def __init__(self, folder: Path, name: str, zipped: bool, report: bool, stacks: bool = False, slow: float | None = None):
         self.folder, self.zipped, self.report, self.stacks, self.slow = folder, zipped, report, stacks, slow
-        self.name = _unused(folder, name)
+        self._asked_name, self.name = name, _unused(folder, name)
         self._waits_for_stacks: Path | None = None  # the trace of the cycle before, where this one has the stacks
         self._flags: dict[str, bool] = {}  # the profiler's own, of the other cycles
         self.written: list[Path] = []
@@ -89,6 +89,9 @@ class Handler:
         if (of := self._waits_for_stacks) is not None:
             name, dot, ending = of.name.rpartition(".json")
             path = of.with_name(f"{name}{STACKS_NAME}{dot}{ending}")
+        if rank is None and of is None and path.exists():  # another program's, which began when this one did
+            self.name = _unused(self.folder, self._asked_name)
+            path = self.folder / f"{self.name}{ending}"
         self.folder.mkdir(parents=True, exist_ok=True)
         clock = self._clock
         header = plain_step_us(clock.times_us, clock.steps) if clock is not None and clock.times_us else {}

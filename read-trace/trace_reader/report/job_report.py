@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.jobs.job_facts import JobFacts, JobFinding, RankFacts
 from trace_reader.analysis.jobs.rank_difference import AT_A_PLACE, BEGINS, NOT_LATER, OTHER_WORK
-from trace_reader.analysis.jobs.rank_summary import SEND_AND_RECEIVE
+from trace_reader.analysis.jobs.rank_summary import SEND_AND_RECEIVE, RankSummary
 from trace_reader.analysis.jobs.straggler import MIN_SHARE_OF_WINDOW, Straggler
 from trace_reader.analysis.replay.plain_run import MEASURED
 from trace_reader.analysis.replay.what_if import Gain
@@ -56,12 +56,16 @@ class JobView:
         return peak(devices.pop(), "nvlink") if len(devices) == 1 else None
 
 
+def _device(rank: RankSummary) -> str:
+    return rank.device or ("CPU" if rank.verdict == "cpu-only" else "unknown")
+
+
 def job_report(job: JobFacts, style: Style) -> Document:
     """Return the report on all ranks of a job."""
     out, view = Document(style), JobView(job, style)
     out.title(f"{count(len(job.ranks), 'rank')} of one job: {_files([rank.trace for rank in job.ranks])}")
     versions = ", ".join(f"{name} {version}" for name, version in job.summaries[0].versions.items())
-    devices = list(dict.fromkeys(summary.device or "unknown" for summary in job.summaries))
+    devices = list(dict.fromkeys(_device(summary) for summary in job.summaries))
     out.lines([f"device: {', '.join(devices)}{'; ' + versions if versions else ''}"])
     if job.missing_ranks:
         verb = "is" if len(job.missing_ranks) == 1 else "are"
