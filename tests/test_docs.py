@@ -159,6 +159,10 @@ def test_the_pages_name_every_flag_and_no_other():
         "--with-editable",
         "--type",
         "--group",
+        "--diff",
+        "--analysis",
+        "--augment_trace",
+        "--combine",
     }  # of other programs; another spelling
     assert set(SHARED) <= flags_in("docs/recording.md")
     assert {"--batch", "--op", "--vary_batch", "--backend", "--kernel_version"} <= flags_in("docs/recording.md")

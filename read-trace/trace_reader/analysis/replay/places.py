@@ -8,6 +8,7 @@ bytes and operations let them be (the roofline, at what is usual: op_shapes.py),
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 
 import msgspec
 import numpy as np
@@ -178,8 +179,11 @@ def functions(trace: Trace, stacks: Trace) -> Iterator[Candidate]:
             yield Candidate(kind, name.removeprefix(MODULE_PREFIX), shifted)
 
 
+@lru_cache(maxsize=1)
 def loops(trace: Trace) -> list[Candidate]:
-    """Return the same run of ops several times in a row, in a step, on one thread; runs of the same ops are one place."""
+    """Return the same run of ops several times in a row, in a step, on one thread; runs of the same ops are one place. Kept for
+    the trace that was asked of last: several rules ask.
+    """
     ops, loops = trace.outer_ops, list[Candidate]()
     found: dict[tuple[str, ...], list[tuple[np.ndarray, int]]] = {}
     for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):

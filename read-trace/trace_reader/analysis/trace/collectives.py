@@ -93,6 +93,9 @@ def collective_calls(trace: Trace, test: Callable[[Collective], bool] = lambda _
     message = np.repeat(np.arange(len(every)), [len(rows) for _, rows in every])[order]
     linked = trace.linked.where(np.searchsorted(trace.linked.at, at[order]))
     slices = trace.slices
+    if not len(linked):  # as in most traces
+        none = dict.fromkeys(("call", "step", "op", "phase", "message", "bytes", "group_size"), np.zeros(0, np.int64))
+        return Rows(slices, linked.at, **none)
     asks = slices.are_named(Kind.OP, lambda name: name.startswith(ASKS))
     op = innermost(slices, trace.parent, linked.call, asks)
     sizes, groups = (np.array(one, np.int64)[message] for one in (
