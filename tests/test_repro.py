@@ -97,6 +97,23 @@ def test_a_round_of_a_loop(tmp_path, capsys):
     assert re.match(r"recorded: [\d.]+ us \(CPU\); here: [\d.]+ us \(", done.stdout), done.stdout
 
 
+def test_the_name_of_a_place_stays_out_of_it(tmp_path, capsys):
+    from torch.profiler import profile, record_function
+
+    x = torch.randn(64, 64)
+    with profile(record_shapes=True, acc_events=True) as profiler:
+        for number in range(3):
+            with record_function(f"ProfilerStep#{number}"):
+                x = torch.sin(x)
+                with record_function("our_secret"):
+                    y = torch.mm(x, x)
+                x = torch.tanh(y)
+    profiler.export_chrome_trace(str(tmp_path / "t.json"))
+    text = program(tmp_path / "t.json", "our_secret", capsys)
+    assert "secret" not in text and re.findall(r"    call\('(\w+)'", text) == ["mm"]
+    assert run(text).startswith("recorded: ")
+
+
 def told(path, capsys):
     assert cli.main(["places", str(path), "--json"]) == 0
     return json.loads(capsys.readouterr().out)["places"]

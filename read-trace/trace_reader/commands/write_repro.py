@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from trace_reader.analysis.replay.cost_factor import priced_device
 from trace_reader.analysis.replay.place import LOOP
 from trace_reader.commands.flags import add_steps_from
 from trace_reader.commands.load_with_progress import load_with_progress
@@ -64,11 +65,8 @@ def repro(path: str, place: str, steps_from: re.Pattern[str] | None = None) -> s
     calls = tuple(_calls(trace, path, rows))
     times = [_time_us(trace, group) for group in groups]
     on_gpu = len(trace.launched_in(rows)) > 0
-    device = (
-        next((one["name"] for one in trace.header.get("deviceProperties", ()) if "name" in one), "a GPU") if on_gpu else "CPU"
-    )
     try:
-        return repro_script(Recorded(what, calls, float(np.median(times)), len(groups), device, on_gpu))
+        return repro_script(Recorded(what, calls, float(np.median(times)), len(groups), priced_device(trace), on_gpu))
     except ValueError as error:
         raise TraceError(f"{place}: {error}") from error
 
@@ -83,13 +81,12 @@ def _asked(trace: Trace, path: str, place: str) -> tuple[str, list[Rows]]:
         return f"{place}{others}", [Rows(trace.slices, most.at[[n]]) for n in range(len(most))]
     reading = with_places(judged(trace, everything=True))
     if found := place_called(reading, place):
-        length = len(found.place.ops) if found.place.kind == LOOP else 1
-        spans = _outermost_ops(trace, found.spans) if found.place.kind != LOOP else found.spans
         if found.place.kind == LOOP:
-            return f"a round of the loop {found.place.name}", _equal(
-                [spans.at[n : n + length] for n in range(0, len(spans), length)], trace
-            )
-        return found.place.name, _equal(list(_by_step(trace, spans)), trace)
+            length, at = len(found.place.ops), found.spans.at
+            rounds = [at[n : n + length] for n in range(0, len(at), length)]
+            return f"a round of the loop {found.place.name}", _equal(rounds, trace)
+        # Its name may be somebody's own.
+        return "the ops of a place, in one step", _equal(list(_by_step(trace, _outermost_ops(trace, found.spans))), trace)
     finding = place.replace("_", "-")
     if finding in reading.seen:
         return f"the ops of {finding}, in one step", _equal(list(_by_step(trace, _ops_of(trace, reading, finding))), trace)
@@ -109,12 +106,8 @@ def _outermost_ops(trace: Trace, spans: Rows) -> Rows:
     """Return the outermost ops of spans: of an annotation or a module those in it."""
     outer = trace.outer_ops
     starts = np.searchsorted(spans.start_ns, outer.start_ns, side="right") - 1
-    inside = (
-        (starts >= 0)
-        & (outer.end_ns <= spans.end_ns[np.maximum(starts, 0)])
-        & (outer.track == spans.track[np.maximum(starts, 0)])
-    )
-    found = outer.where(inside)
+    around = spans.where(np.maximum(starts, 0))
+    found = outer.where((starts >= 0) & (outer.end_ns <= around.end_ns) & (outer.track == around.track))
     return found if len(found) else spans.where(spans.kind == Kind.OP)
 
 
