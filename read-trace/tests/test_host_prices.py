@@ -127,6 +127,16 @@ def test_recordings_that_do_not_tell_it(tmp_path, monkeypatch, capsys, name, mea
     assert not (tmp_path / "kept.json").exists()
 
 
+def test_all_recordings_are_listed(runs, capsys):
+    for number in range(12):
+        recording(runs / f"more{number:02}.json")
+    (runs / "b.json").unlink()
+    (runs / "c.json").unlink()
+    assert cli.main(["prices", "runs"]) == 1
+    out = capsys.readouterr().out
+    assert out.count(".json") == 13 and out.endswith("CPU: not known. 1 recording tells it, 3 are needed.\n")
+
+
 def test_two_recordings_are_too_few(runs, capsys):
     assert cli.main(["prices", "runs/a.json", "runs/b.json", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)

@@ -6,7 +6,7 @@ import msgspec
 from trace_reader.analysis.replay.cost_factor import LEAST_RECORDINGS
 from trace_reader.model.host_prices import HostPrices
 from trace_reader.report.document import Column, Document, Style, Table
-from trace_reader.units import about, us
+from trace_reader.units import about, count, us
 
 
 class PricedRow(msgspec.Struct, frozen=True):
@@ -32,7 +32,8 @@ def prices_report(rows: Sequence[PricedRow], hosts: Sequence[HostPrices], style:
             spread = f"from {factors[0]:.2f} to {factors[-1]:.2f}"
             out.lines([f"{device}: {host.factor:.2f} times the usual, the median of {host.recordings} recordings ({spread})."])
         else:
-            out.lines([f"{device}: not known. {len(factors)} recordings tell it, {LEAST_RECORDINGS} are needed."])
+            tell = count(len(factors), "recording tells", "recordings tell")
+            out.lines([f"{device}: not known. {tell} it, {LEAST_RECORDINGS} are needed."])
     return out
 
 
@@ -54,4 +55,5 @@ PRICES = Table(
         Column("profiler", lambda row, rows: _took(row)),
         Column("times the usual", lambda row, rows: "-" if row.factor is None else f"{row.factor:.2f}"),
     ),
+    every=lambda rows: True,
 )
