@@ -71,6 +71,8 @@ def test_the_ops_of_a_finding_in_one_step(capsys):
     text = program(ATTENTION, "unfused-pointwise", capsys)
     assert text.startswith('"""the ops of unfused-pointwise, in one step: called')
     assert re.findall(r"    call\('(\w+)'", text) == ["mul", "masked_fill_"]
+    text = program("exercises/cases/24_mlp_by_hand.json.gz", "views-launch-nothing", capsys)
+    assert re.findall(r"    call\('(\w+)'", text) == ["t"] * 16  # each of which calls aten::transpose
 
 
 def test_a_round_of_a_loop(tmp_path, capsys):
@@ -95,6 +97,24 @@ def test_a_round_of_a_loop(tmp_path, capsys):
     (tmp_path / "repro.py").write_text(text)
     done = subprocess.run([sys.executable, str(tmp_path / "repro.py")], capture_output=True, text=True, check=True)
     assert re.match(r"recorded: [\d.]+ us \(CPU\); here: [\d.]+ us \(", done.stdout), done.stdout
+
+
+def test_calls_of_the_same_shapes_and_other_values_are_told_apart(tmp_path, capsys):
+    """A sum over the rows, three times in a step, takes longer than one over the columns, which comes first in the file."""
+    from torch.profiler import profile, record_function
+
+    x, y = torch.randn(2000, 2000), torch.randn(2000, 2000)
+    with profile(record_shapes=True, acc_events=True) as profiler:
+        for number in range(3):
+            with record_function(f"ProfilerStep#{number}"):
+                for dim in (1, 0, 0, 0):
+                    torch.cumsum(x, dim)
+                torch.add(x, y, alpha=3)
+    profiler.export_chrome_trace(str(tmp_path / "t.json"))
+    text = program(tmp_path / "t.json", "aten::cumsum", capsys)
+    assert text.startswith('"""aten::cumsum (of 2 kinds of inputs, those that take most): ')
+    assert "the median of 9 times" in text and "torch.float32), 0, NOT_RECORDED),\n" in text
+    assert ", 3),\n" in program(tmp_path / "t.json", "aten::add", capsys)
 
 
 def test_the_name_of_a_place_stays_out_of_it(tmp_path, capsys):
@@ -131,6 +151,7 @@ def test_it_is_written_where_one_says(tmp_path, capsys):
         (MLP, "nothing", "no op, place or finding is called 'nothing'"),
         (NO_SHAPES, "aten::mm", "does not have the inputs of aten::mm: record with record_shapes=True"),
         (GPT, "aten::_fused_adamw_", "its lists of tensors are not in the trace"),
+        (GPT, "unfused-pointwise", "more than the 60 of a small program; name one of them: aten::copy_ (147), aten::add (13)"),
     ],
 )
 def test_what_cannot_be_called(trace, place, why, capsys):

@@ -1,7 +1,7 @@
 """`read-trace repro`: an op, a loop or what a finding is about, as a program of its own."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 import re
 from typing import Any
@@ -15,9 +15,10 @@ from trace_reader.commands.load_with_progress import load_with_progress
 from trace_reader.commands.show_finding import place_called
 from trace_reader.errors import TraceError
 from trace_reader.findings import Reading
+from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
-from trace_reader.model.slices import Inputs, Kind
+from trace_reader.model.slices import Inputs, Kind, Slice
 from trace_reader.parse.byte_source import read_bytes
 from trace_reader.parse.details import as_tuples
 from trace_reader.reading import judged, with_places
@@ -58,11 +59,15 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
 def repro(path: str, place: str, steps_from: re.Pattern[str] | None = None) -> str:
     """Return the program. Raises TraceError: nothing is called so, or its inputs were not recorded; LookupError."""
     trace = load_with_progress(path, steps_from)
-    what, groups = _asked(trace, path, place)
+    inputs = _Inputs(trace, path)
+    what, groups = _asked(trace, inputs, path, place)
     rows = groups[0]
     if len(rows) > MOST_CALLS:
-        raise TraceError(f"{place}: {len(rows)} ops, more than the {MOST_CALLS} of a small program; name one of them")
-    calls = tuple(_calls(trace, path, rows))
+        named = ", ".join(
+            f"{name} ({len(of)})" for name, of in sorted(rows.by_name(), key=lambda one: (-len(one[1]), one[0]))[:3]
+        )
+        raise TraceError(f"{place}: {len(rows)} ops, more than the {MOST_CALLS} of a small program; name one of them: {named}")
+    calls = tuple(map(inputs.call, rows))
     times = [_time_us(trace, group) for group in groups]
     on_gpu = len(trace.launched_in(rows)) > 0
     try:
@@ -71,11 +76,11 @@ def repro(path: str, place: str, steps_from: re.Pattern[str] | None = None) -> s
         raise TraceError(f"{place}: {error}") from error
 
 
-def _asked(trace: Trace, path: str, place: str) -> tuple[str, list[Rows]]:
+def _asked(trace: Trace, inputs: "_Inputs", path: str, place: str) -> tuple[str, list[Rows]]:
     """Return what is meant, in words, and its ops each time that it was recorded: equal groups."""
     ops = trace.ops.where(trace.step_at(trace.ops.start_ns) >= 0) if len(trace.steps) else trace.ops
     if len(named := ops.where(ops.is_named(place.__eq__))):
-        groups = [rows for _, rows in named.by(named.detail)]
+        groups = [rows for _, rows in named.by(inputs.kind[named.at])]
         most = max(groups, key=lambda rows: _time_us(trace, rows))
         others = f" (of {count(len(groups), 'kind')} of inputs, those that take most)" if len(groups) > 1 else ""
         return f"{place}{others}", [Rows(trace.slices, most.at[[n]]) for n in range(len(most))]
@@ -84,12 +89,12 @@ def _asked(trace: Trace, path: str, place: str) -> tuple[str, list[Rows]]:
         if found.place.kind == LOOP:
             length, at = len(found.place.ops), found.spans.at
             rounds = [at[n : n + length] for n in range(0, len(at), length)]
-            return f"a round of the loop {found.place.name}", _equal(rounds, trace)
+            return f"a round of the loop {found.place.name}", inputs.equal(place, rounds)
         # Its name may be somebody's own.
-        return "the ops of a place, in one step", _equal(list(_by_step(trace, _outermost_ops(trace, found.spans))), trace)
+        return "the ops of a place, in one step", inputs.equal(place, _by_step(trace, _outermost_ops(trace, found.spans)))
     finding = place.replace("_", "-")
     if finding in reading.seen:
-        return f"the ops of {finding}, in one step", _equal(list(_by_step(trace, _ops_of(trace, reading, finding))), trace)
+        return f"the ops of {finding}, in one step", inputs.equal(place, _by_step(trace, _ops_of(trace, reading, finding)))
     raise TraceError(f"{path}: no op, place or finding is called {place!r}; `read-trace places {path}` lists some")
 
 
@@ -99,7 +104,7 @@ def _ops_of(trace: Trace, reading: Reading, finding: str) -> Rows:
     rows = evidence.at if evidence is not None else np.zeros(0, np.int64)
     launchers = trace.work.op[np.isin(trace.work.at, rows)]
     ops = np.concatenate([rows[trace.slices.kind[rows] == Kind.OP], launchers[launchers >= 0]])
-    return Rows(trace.slices, np.unique(ops))
+    return Rows(trace.slices, outermost(trace.slices, np.unique(ops)))
 
 
 def _outermost_ops(trace: Trace, spans: Rows) -> Rows:
@@ -111,20 +116,8 @@ def _outermost_ops(trace: Trace, spans: Rows) -> Rows:
     return found if len(found) else spans.where(spans.kind == Kind.OP)
 
 
-def _by_step(trace: Trace, ops: Rows) -> Iterator[np.ndarray]:
-    for _, rows in ops.by(trace.step_at(ops.start_ns)):
-        yield rows.at
-
-
-def _equal(groups: Sequence[np.ndarray], trace: Trace) -> list[Rows]:
-    """Return those of these groups of ops that do what most of them do, with the same inputs."""
-    kinds = [
-        tuple(zip(trace.slices.name[at].tolist(), trace.slices.detail[at].tolist(), strict=True)) for at in groups if len(at)
-    ]
-    if not kinds:
-        raise TraceError("none of its ops is in the steps")
-    usual = max(dict.fromkeys(kinds), key=kinds.count)
-    return [Rows(trace.slices, at) for at, kind in zip((at for at in groups if len(at)), kinds, strict=True) if kind == usual]
+def _by_step(trace: Trace, ops: Rows) -> list[np.ndarray]:
+    return [rows.at for _, rows in ops.by(trace.step_at(ops.start_ns))]
 
 
 def _time_us(trace: Trace, ops: Rows) -> float:
@@ -134,6 +127,7 @@ def _time_us(trace: Trace, ops: Rows) -> float:
 
 class _Event(msgspec.Struct):
     name: Any = None
+    ts: Any = None
     args: Any = None
 
 
@@ -141,23 +135,70 @@ class _Events(msgspec.Struct):
     traceEvents: list[_Event]  # as torch writes it
 
 
-def _calls(trace: Trace, path: str, ops: Rows) -> Iterator[RecordedCall]:
-    """Read the inputs of ops once more from the file: the reader keeps of them only what it tells."""
-    try:
-        events = msgspec.json.decode(read_bytes(path).data, type=_Events).traceEvents
-    except msgspec.MsgspecError as error:
-        raise TraceError(f"{path}: its inputs are read from a whole Chrome trace alone ({error})") from error
-    shapes = ("Input Dims", "Input type", "Input Strides")
-    found: dict[Any, list[Any]] = {}
-    for event in events:
-        if isinstance(event.args, dict) and isinstance(event.args.get("Input Dims"), list):
-            said = [event.args.get(key, []) for key in shapes]
-            found.setdefault((event.name, *map(as_tuples, said)), [*said, event.args.get("Concrete Inputs", [])])
-    for op in ops:
+class _Inputs:
+    """What ops were called with, read once more from the file: the reader keeps of it only what it tells. `kind`: by slice, a
+    number that those share which were called alike; -1 where it is not known. Raises TraceError: it is no whole Chrome trace.
+    """
+
+    def __init__(self, trace: Trace, path: str):
+        try:
+            events = msgspec.json.decode(read_bytes(path).data, type=_Events).traceEvents
+        except msgspec.MsgspecError as error:
+            raise TraceError(f"{path}: its inputs are read from a whole Chrome trace alone ({error})") from error
+        self._trace, self._path = trace, path
+        self._calls: list[RecordedCall] = []
+        self.kind = np.full(len(trace.slices), -1)
+        said = _calls_by_shape(events)
+        for shape, at in _ops_by_shape(trace).items():
+            calls = said.get(shape, [])
+            numbers = dict[Any, int]()
+            for call in calls:
+                if (values := as_tuples(call.values)) not in numbers:
+                    numbers[values] = len(self._calls)
+                    self._calls.append(call)
+            if len(calls) == len(at):
+                self.kind[at] = [numbers[as_tuples(call.values)] for call in calls]
+            elif len(numbers) == 1:  # else which of them is meant is not known
+                self.kind[at] = [*numbers.values()]
+
+    def call(self, op: Slice) -> RecordedCall:
+        """Return what an op was called with. Raises TraceError: that is not known."""
         if not op.name.startswith("aten::"):
             raise TraceError(f"{op.name} is no op of torch's own (aten::), and not called by its name alone")
-        inputs = op.detail
-        key = (op.name, inputs.dims, inputs.types, inputs.strides) if isinstance(inputs, Inputs) else None
-        if key not in found:
-            raise TraceError(f"{path} does not have the inputs of {op.name}: record with record_shapes=True")
-        yield RecordedCall(op.name, *found[key])
+        if self.kind[op.row] < 0:
+            raise TraceError(f"{self._path} does not have the inputs of {op.name}: record with record_shapes=True")
+        return self._calls[self.kind[op.row]]
+
+    def equal(self, place: str, groups: Sequence[np.ndarray]) -> list[Rows]:
+        """Return those of these groups of ops that do what most of them do, with the same inputs. Raises TraceError: there are
+        none.
+        """
+        groups = [at for at in groups if len(at)]
+        if not groups:
+            raise TraceError(f"{place}: no op in the steps is its own; name an op: `read-trace places {self._path}` lists some")
+        names = self._trace.slices.name
+        kinds = [tuple(zip(names[at].tolist(), self.kind[at].tolist(), strict=True)) for at in groups]
+        usual = max(dict.fromkeys(kinds), key=kinds.count)
+        return [Rows(self._trace.slices, at) for at, kind in zip(groups, kinds, strict=True) if kind == usual]
+
+
+def _ops_by_shape(trace: Trace) -> dict[Any, np.ndarray]:
+    """Return the ops (rows) by name, shapes, types and strides, in the order of their starts."""
+    found: dict[Any, list[np.ndarray]] = {}
+    for _, rows in trace.ops.by(trace.ops.name, trace.ops.detail):
+        if isinstance(of := rows[0].detail, Inputs):
+            found.setdefault((rows[0].name, of.dims, of.types, of.strides), []).append(rows.at)
+    starts = trace.slices.start_ns
+    return {shape: (at := np.concatenate(parts))[np.argsort(starts[at], kind="stable")] for shape, parts in found.items()}
+
+
+def _calls_by_shape(events: Sequence[_Event]) -> dict[Any, list[RecordedCall]]:
+    """Return what a file says of its ops' inputs, by name, shapes, types and strides, in the order of their starts."""
+    found: dict[Any, list[tuple[float, RecordedCall]]] = {}
+    for event in events:
+        if isinstance(event.args, dict) and isinstance(event.args.get("Input Dims"), list) and isinstance(event.ts, int | float):
+            keys = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
+            dims, types, strides, values = (event.args.get(key, []) for key in keys)
+            call = RecordedCall(str(event.name), dims, types, strides, values)
+            found.setdefault((call.op, *map(as_tuples, (dims, types, strides))), []).append((event.ts, call))
+    return {shape: [call for _, call in sorted(calls, key=lambda one: one[0])] for shape, calls in found.items()}
