@@ -71,6 +71,8 @@ class Handler:
         import torch
 
         if self.slow is not None:
+            if others := options.keys() - {"warmup", "active", "repeat"}:
+                raise TypeError(f"with slow, a schedule takes warmup, active and repeat, not {', '.join(sorted(others))}")
             self._clock = SlowSteps(self.slow, self._say, **options)
             return self._clock
         self._clock = _Clock(torch.profiler.schedule(**options))
@@ -94,8 +96,12 @@ class Handler:
             path = self.folder / f"{self.name}{ending}"
         self.folder.mkdir(parents=True, exist_ok=True)
         clock = self._clock
-        header = plain_step_us(clock.times_us, clock.steps) if clock is not None and clock.times_us else {}
-        header |= getattr(clock, "header", {})
+        if isinstance(clock, SlowSteps):
+            header = clock.header
+        else:
+            header = plain_step_us(clock.times_us, clock.steps) if clock is not None and clock.times_us else {}
+            if self.slow is not None and not self.written:
+                self._say("slow has no effect without schedule=own.schedule(), where own is this handler")
         write_trace(profiler, path, header)
         self.written.append(path)
         if clock is None and callable(getattr(profiler, "schedule", None)):

@@ -17,7 +17,6 @@ from trace_reader.units import us
 LEAST_STEPS, MOST_STEPS = 20, 60  # of whose times the median is taken
 EVERY = 10  # steps it is worked out anew
 ALIKE = 2.0  # times as long, that two slow steps are of one kind
-STRETCHES = 3  # of these steps, whose medians are the step without the profiler
 
 
 class SlowSteps:
@@ -31,14 +30,15 @@ class SlowSteps:
             raise ValueError("a slow step takes more than once the median; warmup, active and repeat are 1 or more")
         self.times, self.warmup, self.active, self.repeat = times, warmup, active, repeat
         self._say = say
-        self._usual_s: deque[float] = deque(maxlen=MOST_STEPS)
-        self._seen = 0  # usual steps
+        self._taken_s: deque[float] = deque(maxlen=MOST_STEPS)  # slow ones, too: where all are, that is the usual
+        self._seen = 0  # timed steps
         self._limit_s = float("inf")
+        self._was_slow = False  # whether the timed step before was: steps that are slow in a row are one slowdown
         self._begun_s = 0.0
         self._is_quiet = False  # whether the step that ends now was neither recorded nor that in which a trace was written
         self._first: int | None = None  # the first step that is to be recorded
         self._last = -1  # the last step that was
-        self._slow: list[tuple[int, float]] = []  # the slow steps, and how long each took (s)
+        self._slow: deque[tuple[int, float]] = deque(maxlen=MOST_STEPS)  # the slow steps, and how long each took (s)
         self._foretold: tuple[int, float] | None = None  # the slow step that is to be recorded, and how long one like it took (s)
         self._recorded = 0
         self.header: dict[str, Any] = {}
@@ -65,34 +65,24 @@ class SlowSteps:
             self._foretold = None
         return ProfilerAction.RECORD_AND_SAVE
 
-    @property
-    def times_us(self) -> list[float]:
-        """What a step takes that is not slow: the medians of STRETCHES of the last ones (us)."""
-        length = len(self._usual_s) // STRETCHES
-        taken_s = list(self._usual_s)
-        return [statistics.median(taken_s[n * length : (n + 1) * length]) * 1e6 for n in range(STRETCHES)] if length else []
-
-    @property
-    def steps(self) -> int:
-        return len(self._usual_s) // STRETCHES * STRETCHES
-
     def _see(self, step: int, took_s: float) -> None:
-        if took_s <= self._limit_s:
-            self._usual_s.append(took_s)
-            self._seen += 1
-            if self._seen >= LEAST_STEPS and self._seen % EVERY == 0:
-                self._limit_s = self.times * statistics.median(self._usual_s)
+        limit_s = self._limit_s
+        self._taken_s.append(took_s)
+        self._seen += 1
+        if self._seen >= LEAST_STEPS and self._seen % EVERY == 0:
+            self._limit_s = self.times * statistics.median(self._taken_s)
+        was_slow, self._was_slow = self._was_slow, took_s > limit_s
+        if not self._was_slow or was_slow or self._recorded >= self.repeat:
             return
         alike = [at for at, of_it_s in self._slow if took_s / ALIKE < of_it_s < took_s * ALIKE]
         is_slowest = all(took_s > of_it_s for _, of_it_s in self._slow)
         self._slow.append((step, took_s))
         is_less = self._foretold is not None and took_s * ALIKE <= self._foretold[1]  # than the one that is waited for
-        if self._recorded < self.repeat and not is_less and (alike or (is_slowest and self._first is None)):
-            self._plan(step, took_s, 2 * step - alike[-1] if alike else None)
+        if not is_less and (alike or (is_slowest and self._first is None)):
+            self._plan(step, took_s, limit_s / self.times, 2 * step - alike[-1] if alike else None)
 
-    def _plan(self, step: int, took_s: float, next_one: int | None) -> None:
+    def _plan(self, step: int, took_s: float, median_s: float, next_one: int | None) -> None:
         """Decide what to record after a slow step: around the next one of its kind, where it is foretold."""
-        median_s = self._limit_s / self.times
         soonest = step + 1 + self.warmup
         self._first = soonest if next_one is None else max(soonest, next_one - self.active // 2)
         self._foretold = None if next_one is None else (next_one, took_s)
