@@ -293,9 +293,12 @@ def test_a_baseline_has_a_name(traces, tmp_path, monkeypatch, capsys):
     assert checked(capsys, traces("new", kernels=2), "--baseline", "main", "--max", "kernels=+0")[0] == 1
     assert cli.main(["runs", traces("new"), "--baseline", "main"]) == 0
     assert "to baseline" in capsys.readouterr().out
-    for name, code in (("other", 2), ("../x", 2)):
-        assert cli.main(["check", traces("new"), "--baseline", name]) == code
-        assert f"error: {name}: " in capsys.readouterr().err
+    for name, said in (("other", "no such file, and no baseline of this name (there is main)"), ("../x", "")):
+        assert cli.main(["check", traces("new"), "--baseline", name]) == 2
+        assert f"error: {name}: {said}" in capsys.readouterr().err
+    (tmp_path / "main").mkdir()
+    assert cli.main(["check", traces("new"), "--baseline", "main"]) == 2
+    assert "error: main: .read-trace/baselines/main.json or ./main? Say which" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         cli.main(["baseline", traces("old"), "--name", "../main"])
     assert "a name is of letters, digits, _, . and -, not '../main'" in capsys.readouterr().err
@@ -319,6 +322,19 @@ def test_what_was_not_recorded_alike_is_told(traces, tmp_path, capsys):
     assert code == 0 and said + "recorded with shapes, the baseline without" in " ".join(out.split())
     code, out = checked(capsys, old, "--baseline", new, *limits, "--json")
     assert json.loads(out)["unlike"][-1] == "recorded without shapes, the baseline with it"
+
+
+def test_a_baseline_of_the_version_before_does_not_say_how_it_was_recorded(traces, tmp_path, capsys):
+    kept = tmp_path / "kept.json"
+    assert cli.main(["baseline", traces("old"), "-o", str(kept)]) == 0
+    before = json.loads(kept.read_text()) | {"read_trace_baseline": 3}
+    for run in before["runs"]:
+        del run["recorded_with"]
+    kept.write_text(json.dumps(before))
+    trace = json.loads(Path(traces("new")).read_text()) | {"record_shapes": 1}
+    (tmp_path / "new.json").write_text(json.dumps(trace))
+    code, out = checked(capsys, str(tmp_path / "new.json"), "--baseline", str(kept), "--max", "kernels=+0")
+    assert code == 0 and "not recorded alike" not in out
 
 
 def test_a_wait_after_the_last_step_is_not_of_a_step(traces, tmp_path, capsys):
@@ -407,7 +423,7 @@ def test_a_baseline_is_a_small_file_that_gives_the_same_answer(traces, tmp_path,
     assert cli.main(["baseline", old, old, "-o", str(base)]) == 0
     assert capsys.readouterr().out == f"wrote {base}: 2 runs\n"
     kept = json.loads(base.read_text())
-    assert kept["read_trace_baseline"] == 3 and [one["kernels"] for one in kept["runs"]] == [1, 1]
+    assert kept["read_trace_baseline"] == 4 and [one["kernels"] for one in kept["runs"]] == [1, 1]
     assert checked(capsys, new, "--baseline", str(base)) == checked(capsys, new, "--baseline", old, old)
     before = base.read_bytes()
     assert cli.main(["baseline", old, old, "-o", str(base)]) == 0 and base.read_bytes() == before
@@ -415,7 +431,7 @@ def test_a_baseline_is_a_small_file_that_gives_the_same_answer(traces, tmp_path,
     for text, said in (
         (
             '{"read_trace_baseline": 1, "runs": [{"trace": "x"}]}',
-            "a baseline of version 1, and this reads version 3: make it again",
+            "a baseline of version 1, and this reads 3 to 4: make it again",
         ),
         ('{"read_trace_baseline": 3, "runs": [{"trace": "x"}]}', "a baseline that this version does not read: "),
         ('{"read_trace_baseline": 3, "runs": []}', "a baseline without a run"),

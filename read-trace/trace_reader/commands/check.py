@@ -34,7 +34,7 @@ from trace_reader.report.gate_report import called, change, gate_report
 from trace_reader.system.files import write_file
 from trace_reader.write import OUTPUTS, TEXT, Answer
 
-SCHEMA = 3
+SCHEMA, OLDEST = 4, 3  # what is written, and what is read
 BASELINES, NAME = FOLDER / "baselines", r"[\w.-]+"
 EXIT = {FINE: 0, WORSE: 1, INCONCLUSIVE: 3}
 CHECK = """\
@@ -128,9 +128,17 @@ def runs_of(paths: Sequence[str], steps_from: re.Pattern[str] | None = None) -> 
 
 
 def baseline_path(name: str) -> Path:
-    """Return the file of a baseline that `baseline --name` has kept; of what is a path already, that."""
-    kept = BASELINES / f"{name}.json"
-    return kept if re.fullmatch(NAME, name) and not Path(name).exists() and kept.exists() else Path(name)
+    """Return the file of a baseline that `baseline --name` has kept; of a path, that. Raises TraceError: it is both."""
+    kept, path = BASELINES / f"{name}.json", Path(name)
+    if not re.fullmatch(NAME, name):
+        return path
+    if kept.exists() and path.exists():
+        raise TraceError(f"{name}: {kept} or ./{name}? Say which")
+    if kept.exists() or path.exists():
+        return kept if kept.exists() else path
+    if names := sorted(file.stem for file in BASELINES.glob("*.json")):
+        raise TraceError(f"{name}: no such file, and no baseline of this name (there is {', '.join(names)})")
+    return path
 
 
 def _measured(path: str, steps_from: re.Pattern[str] | None) -> RunMeasures:
@@ -146,8 +154,8 @@ def _kept(path: Path) -> Baseline | None:
                 return None
         data = path.read_bytes()
         version = msgspec.json.decode(data, type=_Version).read_trace_baseline
-        if version != SCHEMA:
-            raise TraceError(f"{path}: a baseline of version {version}, and this reads version {SCHEMA}: make it again")
+        if not OLDEST <= version <= SCHEMA:
+            raise TraceError(f"{path}: a baseline of version {version}, and this reads {OLDEST} to {SCHEMA}: make it again")
         found = msgspec.json.decode(data, type=Baseline)
     except OSError:
         return None  # the reader says why

@@ -135,7 +135,9 @@ def unlike(old: Sequence[RunMeasures], new: Sequence[RunMeasures]) -> list[str]:
         before, after = (dict.fromkeys(value for run in runs if (value := of(run))) for runs in (old, new))
         if before and after and set(before) != set(after):
             found.append(f"{what} {' and '.join(before)} in the baseline, now {' and '.join(after)}")
-    old_flags, new_flags = ({flag for run in runs for flag in run.recorded_with} for runs in (old, new))
+    if any(run.recorded_with is None for run in [*old, *new]):  # an older baseline does not say it
+        return found
+    old_flags, new_flags = ({flag for run in runs for flag in run.recorded_with or ()} for runs in (old, new))
     found += [f"recorded with {flag}, the baseline without" for flag in sorted(new_flags - old_flags)]
     return found + [f"recorded without {flag}, the baseline with it" for flag in sorted(old_flags - new_flags)]
 

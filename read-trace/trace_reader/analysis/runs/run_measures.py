@@ -48,7 +48,7 @@ class RunMeasures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     findings: tuple[str, ...]
     rows: dict[str, RowMeasure]
     versions: dict[str, str] = {}
-    recorded_with: tuple[str, ...] = ()
+    recorded_with: tuple[str, ...] | None = None
 
 
 def measures(facts: Facts) -> RunMeasures:
