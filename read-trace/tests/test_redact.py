@@ -195,6 +195,19 @@ def test_a_host_of_public_words_goes_wherever_the_trace_says_that_it_is_one():
     assert events[0]["args"]["Input type"] == ["float"] and events[1]["args"]["kernel"] == nccl
 
 
+def test_the_domain_that_a_host_is_in_is_everybodys():
+    """And a list's number that one wrote beside it is no name."""
+    _, data = redacted(
+        op("aten::to", 0, 1, **{"Input type": ["float"], "Concrete Inputs": ["cuda", "torch.bfloat16"]}),
+        note="see kestrel@build7.nvidia.com and https://docs.python.org/3/",
+        deviceProperties=[{"id": 0, "name": "NVIDIA H200"}],
+    )
+    assert data["deviceProperties"][0]["name"] == "NVIDIA H200" and names(data) == ["aten::to"]
+    assert data["traceEvents"][0]["args"]["Concrete Inputs"] == ["cuda", "torch.bfloat16"]
+    for word in ("kestrel", "build7"):
+        assert word not in json.dumps(data)
+
+
 def test_the_same_text_is_the_same_word_and_another_one_another():
     _, data = redacted(op("sekret", 0, 1), op("kestrel", 1, 1), op("sekret", 2, 1), op("sekret_kestrel", 3, 1))
     assert names(data) == ["name1", "name2", "name1", "name3"]

@@ -126,7 +126,7 @@ def redact(data: bytes, keep: str | re.Pattern[str] | None = None) -> Redacted:
     """
     said = list(_strings(data))
     words = _Words(re.compile(keep) if keep else None, private_words((key, text) for key, text, _ in said))
-    types = {text for key, text, is_in_list in said if is_in_list and key == "Input type"}
+    types = {text for key, text, is_in_list in said if is_in_list and key in ("Input type", "Concrete Inputs")}
     words.listed = {text for key, text, is_in_list in said if is_in_list and _is_anybodys(key)} - types
     tokens = _Tokens(words)
     places: Counter[bytes] = Counter()

@@ -87,9 +87,9 @@ def private_words(said: Iterable[tuple[str, str]]) -> Private:
             _learn(private, found, "host")
         for user, host in (*_EMAIL.findall(text), *_AT_A_HOST.findall(text)):
             _learn(private, user, "name")
-            _learn(private, host, "host")
+            _learn_domain(private, host)
         for found in _OF_A_URL.findall(text):
-            _learn(private, found, "host")
+            _learn_domain(private, found)
         if handler := _HANDLERS.match(text):
             _learn(private, handler[1], "host")
         if "/" in text or "\\" in text:
@@ -104,6 +104,13 @@ def _learn(private: Private, text: str, kind: str) -> None:
     for word in words:
         for one in (word, *word.split(".")):
             _add(private, one, kind)
+
+
+def _learn_domain(private: Private, host: str) -> None:
+    """A host as a whole, and its own name: not the domain that it is in, which may be everybody's."""
+    _add(private, host, "host")
+    if len(names := host.split(".")) != 2 and names[0] not in ("www", "docs"):
+        _add(private, names[0], "host")
 
 
 def _learn_folders(private: Private, chunk: str, is_folder: bool) -> None:
