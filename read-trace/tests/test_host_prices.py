@@ -89,7 +89,18 @@ def test_what_is_kept_of_other_devices_stays(runs, cache):
     of_gpu = {"device": "NVIDIA H200", "factor": 2.1, "recordings": 39}
     cache.write_text(json.dumps({"torch": "2.11", "hosts": [of_gpu, {"device": "CPU", "factor": 9, "recordings": 4}]}))
     assert cli.main(["prices", "runs", "--write"]) == 0
-    assert json.loads(cache.read_text()) == {"hosts": [{"device": "CPU", "factor": 2.0, "recordings": 3}, of_gpu]}
+    hosts = [{"device": "CPU", "factor": 2.0, "recordings": 3}, of_gpu]
+    assert json.loads(cache.read_text()) == {"torch": "2.11", "hosts": hosts}
+
+
+@pytest.mark.parametrize(("file", "said"), [("runs/a.json", "there is a file already, which has no prices"),
+                                            ("runs/a.json/x.json", "File exists")])  # fmt: skip
+def test_no_other_file_is_written_over(runs, capsys, file, said):
+    """`prices --write TRACE` takes the trace for the file."""
+    before = (runs / "a.json").read_bytes()
+    assert cli.main(["prices", "runs", "--write", file]) == 1
+    assert f"{file}: {said}" in capsys.readouterr().err
+    assert (runs / "a.json").read_bytes() == before
 
 
 def test_the_prices_of_another_device_are_not_used(tmp_path):
@@ -114,6 +125,7 @@ def test_the_prices_of_another_device_are_not_used(tmp_path):
         ("as long as recorded", 1000, 50),
         ("longer", 1100, 50),
         ("too few ops, with 30 of the step: 4.9% and less", 960, 17),
+        ("shorter than the dearest profiler explains", 400, 50),
         ("never measured", None, 50),
     ],
 )

@@ -13,10 +13,11 @@ from trace_reader.analysis.trace.step_facts import step_period_us
 from trace_reader.commands.flags import add_forms, add_steps_from, add_traces
 from trace_reader.commands.load_with_progress import load_with_progress
 from trace_reader.commands.read_job import expanded
+from trace_reader.errors import NotWrittenError
 from trace_reader.model.host_prices import HostPrices
 from trace_reader.names.file_names import PRICES_NAME
 from trace_reader.names.header_keys import PLAIN_STEP
-from trace_reader.parse.price_file import PriceFile, cached_prices, read_prices
+from trace_reader.parse.price_file import cached_prices, read_prices
 from trace_reader.report.document import Style
 from trace_reader.report.prices_report import PricedRow, prices_report
 from trace_reader.system.files import write_file
@@ -63,12 +64,20 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
 
 
 def keep(file: Path, hosts: Sequence[HostPrices]) -> None:
-    """Write what is known of hosts into a file, in the place of what it said of the same devices. Raises NotWrittenError."""
+    """Write what is known of hosts into a file, in the place of what it said of the same devices; all else in it stays. Raises
+    NotWrittenError: also where there is a file that is none of prices.
+    """
     said = read_prices(file)
+    if said is None and file.exists():
+        raise NotWrittenError(f"{file}: there is a file already, which has no prices; name another one behind --write")
     others = [one for one in (said.hosts if said else ()) if one.device not in {host.device for host in hosts}]
-    every = PriceFile(tuple(sorted([*others, *hosts], key=lambda one: one.device)))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_file(file, msgspec.json.format(msgspec.json.encode(every), indent=1) + b"\n")
+    every = {"hosts": sorted([*others, *hosts], key=lambda one: one.device)}
+    try:
+        kept = msgspec.json.decode(file.read_bytes()) if said is not None else {}
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NotWrittenError(f"{file}: {error.strerror}") from None
+    write_file(file, msgspec.json.format(msgspec.json.encode({**kept, **every}), indent=1) + b"\n")
 
 
 def _row(path: str, steps_from: re.Pattern[str] | None) -> PricedRow:

@@ -14,7 +14,7 @@ MOST_BYTES = 1 << 20
 class PriceFile(msgspec.Struct, frozen=True):
     """Entries of other names are for people."""
 
-    hosts: tuple[HostPrices, ...] = ()
+    hosts: tuple[HostPrices, ...]
 
 
 def cached_prices() -> Path:

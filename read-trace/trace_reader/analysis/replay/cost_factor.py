@@ -38,7 +38,8 @@ def cost_factor(trace: Trace) -> float | None:
         return None
     if run.recorded_times(run.at(run.prices.times(MOST_DEAR))) > MOST_LEFT:
         return None
-    return run.factor_at(measured[1])
+    factor = run.factor_at(measured[1])
+    return factor if factor < MOST_DEAR else None  # as dear as can be, it may not explain the step
 
 
 def host_prices(device: str, factors: Sequence[float]) -> HostPrices | None:
