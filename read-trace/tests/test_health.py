@@ -101,6 +101,8 @@ def test_a_long_copy_without_its_event_is_lost_work(told):
     copy = call("cudaMemcpyAsync", 3_000, 400, 98)
     assert "the GPU events of 1 call that 400.0 µs were spent in" in told(*events, *many, copy)
     assert "were spent in" not in told(*events, *many, copy, memcpy(3_020, 200, 98))
+    outside = call("cudaMemcpyAsync", 90_000, 400, 98)  # of no step
+    assert "were spent in" not in told(*events, *many, outside)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +111,7 @@ def test_a_long_copy_without_its_event_is_lost_work(told):
         (op("aten::linear", 2_100, 20), op("aten::addmm", 2_105, 900), 3_005, "aten::addmm in aten::linear"),
         (op("aten::linear", 2_100, 20), op("aten::addmm", 2_105, 17), 2_122, ""),  # two clocks
         (op("my::op", 2_100, 20), op("aten::addmm", 2_105, 900), 3_005, ""),  # another library's times
+        (op("aten::linear", 92_100, 20), op("aten::addmm", 92_105, 900), 0, ""),  # of no step
     ],
 )
 def test_an_op_cannot_end_after_the_one_that_calls_it(told, outer, inner, until, seen):

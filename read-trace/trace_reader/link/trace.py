@@ -219,6 +219,7 @@ class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
         inner, outer = Rows(slices, rows), Rows(slices, self.parent[rows])
         in_op = inner.is_named(ATEN.match) & outer.is_named(ATEN.match) & (inner.kind == Kind.OP) & (outer.kind == Kind.OP)
         asked = in_op | outer.is_named(is_step)
+        asked &= (self.step_at(inner.start_ns) >= 0) | (len(self.steps) == 0)
         inner, outer = inner.where(asked), outer.where(asked)
         return inner, outer, (inner.end_ns - outer.end_ns) / 1000
 

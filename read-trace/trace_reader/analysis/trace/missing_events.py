@@ -51,6 +51,7 @@ def missing(trace: Trace) -> tuple[str, ...]:
         found.append(words)
     copies = calls.where(calls.is_named(lambda name: is_launch(name) or is_copy(name)))
     copies = copies.where(_without_work(trace, copies))
+    copies = copies.where(trace.step_at(copies.start_ns) >= 0) if len(trace.steps) else copies
     if not found and copies.total_us > MOST_UNEXPLAINED * length_us:
         found.append(f"the GPU events of {count(len(copies), 'call')} that {us(copies.total_us)} were spent in")
     if not found and trace.outlasting_us.sum() > MOST_UNEXPLAINED * length_us:
