@@ -4,9 +4,10 @@ import json
 
 import msgspec
 import pytest
-from reader_helpers.events import ADD, GEMM, annotation, call, document, kernel, launch, memcpy, memset, op, step, write
-from trace_reader import cli, read
+from reader_helpers.events import ADD, GEMM, annotation, call, document, event, kernel, launch, memcpy, memset, op, step, write
+from trace_reader import cli, load, read
 from trace_reader.analysis.runs.comparison import compare, rows
+from trace_reader.analysis.runs.where_differs import where_differs
 
 EVERY_10_MS = "the step period went from 10.00 ms to 10.00 ms (+0%), "
 TRITON = "triton_poi_fused_gelu_mul_0"
@@ -256,7 +257,7 @@ def test_the_json_of_a_comparison_has_each_traces_own_values(eager, compiled, ca
         (GEMM, GEMM, "name", [1, 1], [50, 60], 10),
         ("Memset (Device)", None, None, [1, 0], [1, 0], -1),
     ]
-    del data["a"], data["b"], data["kernels"]
+    del data["a"], data["b"], data["kernels"], data["where_differs"]
     assert data == {
         "schema_version": 1,
         "summary": compare(eager, compiled).summary,
@@ -289,3 +290,168 @@ def test_two_steps_that_were_measured_without_the_profiler_are_compared_first(tm
     assert compare(slow, near).summary.startswith(
         "without the profiler a step went from 80.0 µs to 79.0 µs (-1%, within their rounds)"
     )
+
+
+# --- Where they differ, by the regions of a step
+
+
+def step_of(tmp_path, name, spans, us=1000, steps=2):
+    """Return a trace of steps of these spans: (name, start, length, us of the kernel it launches); the first step is longer."""
+    events, number = [], 0
+    for n in range(steps):
+        at = n * 10_000
+        events.append(step(n, at, us))
+        for place, (called, start, length, gpu_us) in enumerate(spans):
+            one = op if called.startswith(("aten::", "triton_", "autograd::", "MmBackward0")) else annotation
+            events.append(one(called, at + start, length))
+            if gpu_us:
+                number += 1
+                events += [launch(at + start + 1, number), kernel(f"k{place}", at + 2000 + 500 * place, gpu_us, number)]
+    return load(write(tmp_path / f"{name}.json", *events))
+
+
+def told(a, b, of_gpu):
+    (found,) = [one for one in where_differs(a, b) if one.of_gpu is of_gpu]
+    return [(" > ".join(one.path), one.a, one.b, one.kind, one.calls, one.us) for one in found.differences]
+
+
+LAYERS = [("forward", 10, 400, 0), ("layer 0", 20, 100, 0), ("aten::mm", 30, 20, 50), ("aten::add", 60, 20, 10),
+          ("layer 1", 200, 100, 0), ("aten::mm", 210, 20, 50), ("aten::add", 240, 20, 10)]  # fmt: skip
+
+
+def test_a_difference_is_followed_down_to_one_place(tmp_path):
+    """Of two ops of one name, in two layers, one takes longer; on the CPU the layer does, and all around it."""
+    slower = [(name, start, length, 90 if start == 240 else us) for name, start, length, us in LAYERS]
+    a, b = step_of(tmp_path, "a", LAYERS), step_of(tmp_path, "b", slower)
+    assert told(a, b, True) == [("forward > layer 1", ("aten::add",), ("aten::add",), "both", (1, 1), (10, 90))]
+    assert told(a, b, False) == []
+    longer = [("forward", 10, 490, 0), *LAYERS[1:4], ("layer 1", 200, 190, 0), *LAYERS[5:]]
+    found = told(a, step_of(tmp_path, "c", longer, us=1090), False)
+    assert found == [("forward", ("layer 1",), ("layer 1",), "both", (1, 1), (100, 190))]
+
+
+def test_what_stands_for_ops_in_compiled_code_is_told_beside_them(tmp_path):
+    eager = [("forward", 10, 160, 0), ("aten::mm", 30, 20, 50), ("aten::gelu", 60, 20, 30), ("aten::mul", 90, 20, 20)]
+    compiled = [
+        ("forward", 10, 400, 0),
+        ("Torch-Compiled Region: 0/0", 20, 300, 0),
+        ("aten::mm", 30, 20, 80),
+        (TRITON, 60, 20, 25),
+    ]
+    a, b = step_of(tmp_path, "a", eager), step_of(tmp_path, "b", compiled, us=1240)
+    product = ("forward", ("aten::mm",), ("aten::mm",), "both", (1, 1), (50, 80))
+    assert told(a, b, True) == [product, ("forward", ("aten::gelu", "aten::mul"), (TRITON,), "replaced", (2, 1), (50, 25))]
+    assert told(b, a, True)[1] == ("forward", (TRITON,), ("aten::gelu", "aten::mul"), "replaced", (1, 2), (25, 50))
+    ops, region = ("aten::gelu", "aten::mm", "aten::mul"), ("Torch-Compiled Region: 0/0",)
+    assert told(a, b, False) == [("forward", ops, region, "replaced", (3, 1), (60, 300))]
+
+
+def test_a_range_of_another_name_at_the_same_place_is_the_same(tmp_path):
+    other = [
+        ("fwd", 10, 400, 0),
+        *((name, start, length, us + 30 * (name == "aten::mm")) for name, start, length, us in LAYERS[1:]),
+    ]
+    a, b = step_of(tmp_path, "a", LAYERS), step_of(tmp_path, "b", other)
+    assert [(one[0], one[1], one[5]) for one in told(a, b, True)] == [
+        ("forward -> fwd > layer 0", ("aten::mm",), (50, 80)), ("forward -> fwd > layer 1", ("aten::mm",), (50, 80)),
+    ]  # fmt: skip
+
+
+def test_what_only_one_has_the_time_between_ops_and_the_backward_pass(tmp_path):
+    node = [
+        ("autograd::engine::evaluate_function: MmBackward0", 500, 100, 0),
+        ("MmBackward0", 510, 80, 0),
+        ("aten::mm", 520, 20, 40),
+    ]
+    a = step_of(tmp_path, "a", [*LAYERS, *node])
+    b = step_of(tmp_path, "b", [*LAYERS, *node[:2], ("aten::mm", 520, 20, 70), ("aten::sort", 700, 50, 60)], us=1500)
+    assert told(a, b, True) == [
+        ("", (), ("aten::sort",), "only in B", (0, 1), (0, 60)),
+        ("MmBackward0", ("aten::mm",), ("aten::mm",), "both", (1, 1), (40, 70)),
+    ]
+    assert told(a, b, False) == [
+        ("", ("between ops",), ("between ops",), "both", (0, 0), (500, 950)),
+        ("", (), ("aten::sort",), "only in B", (0, 1), (0, 50)),
+    ]
+
+
+def graph(name, us):
+    return [(f"## Call CompiledFxGraph {name} ##", 10, 400, 0), ("aten::mm", 30, 20, us)]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "longer_us", "of_gpu", "seen"),
+    [
+        # A place whose parts do not explain it, in which one of them takes longer.
+        ([("forward", 10, 100, 0), ("aten::mm", 20, 20, 0)], [("forward", 10, 200, 0), ("aten::mm", 20, 50, 0)], 100, False,
+         [("", ("forward",), ("forward",))]),
+        # Less than a hundredth of a step; less than a tenth of what differs.
+        ([("aten::mm", 20, 20, 0)], [("aten::mm", 20, 28, 0)], 8, False, []),
+        ([("aten::mm", 20, 20, 0), ("aten::add", 400, 20, 0)], [("aten::mm", 20, 320, 0), ("aten::add", 400, 45, 0)], 325, False,
+         [("", ("aten::mm",), ("aten::mm",))]),
+        (graph("fabc", 50), graph("fxyz", 90), 0, True, [("CompiledFxGraph", ("aten::mm",), ("aten::mm",))]),
+        # No range of another name, for it runs twice; and ops of another name are others.
+        ([("one", 10, 50, 0), ("aten::mm", 20, 20, 30), ("one", 70, 50, 0), ("aten::mm", 80, 20, 30)],
+         [("two", 10, 50, 0), ("aten::mm", 20, 20, 90)], 0, True, [("", ("aten::mm",), ("aten::mm",))]),
+        ([("aten::sort", 20, 20, 90)], [("aten::topk", 20, 20, 30)], 0, True, [("", ("aten::sort",), ("aten::topk",))]),
+        ([("aten::gelu", 20, 20, 90), ("aten::mul_", 50, 20, 90), ("aten::add", 80, 9, 50)], [(TRITON, 20, 20, 30)], 0, True,
+         [("", ("aten::gelu", "aten::mul_"), (TRITON,)), ("", ("aten::add",), ())]),
+    ],
+)  # fmt: skip
+def test_what_is_followed_and_what_is_told(tmp_path, a, b, longer_us, of_gpu, seen):
+    one, other = step_of(tmp_path, "a", a), step_of(tmp_path, "b", b, us=1000 + longer_us)
+    assert [found[:3] for found in told(one, other, of_gpu)] == seen
+
+
+def test_what_the_cpu_waits_is_a_place(tmp_path):
+    def trace(name, us):
+        events = [step(0, 0, 500 + us), op("aten::item", 10, 20 + us), launch(12, 1), kernel("k", 20, us, 1)]
+        return load(write(tmp_path / f"{name}.json", *events, call("cudaStreamSynchronize", 15, us, 9)))
+
+    assert [found[:2] for found in told(trace("a", 50), trace("b", 250), False)] == [("aten::item", ("cudaStreamSynchronize",))]
+
+
+def test_a_first_step_that_pays_for_the_profiler_is_left_out(tmp_path):
+    def trace(name, first_us):
+        events = [
+            one for n, us in enumerate((first_us, 20, 20)) for one in (step(n, 1000 * n, 900), op("aten::mm", 1000 * n + 5, us))
+        ]
+        return load(write(tmp_path / f"{name}.json", *events))
+
+    assert told(trace("a", 800), trace("b", 20), False) == []
+
+
+def test_modules_where_stacks_were_recorded(tmp_path):
+    def trace(name, us):
+        modules = [event("python_function", f"nn.Module: Linear_{n}", 100 + 300 * n, 50 + (us if n else 50)) for n in range(2)]
+        ops = [op("aten::linear", 120 + 300 * n, us if n else 50) for n in range(2)]
+        return load(write(tmp_path / f"{name}.json", step(0, 0, 900 + us), *modules, *ops, with_stack=1), stacks=True)
+
+    assert told(trace("a", 50), trace("b", 150), False) == [
+        ("Linear_1", ("aten::linear",), ("aten::linear",), "both", (1, 1), (50, 150))
+    ]
+
+
+def test_the_places_are_in_the_report_and_in_json(tmp_path, capsys):
+    slower = [(name, start, length, 90 if start == 240 else us) for name, start, length, us in LAYERS]
+    for name, spans in (("a", LAYERS), ("b", slower)):
+        step_of(tmp_path, name, spans)
+    paths = [str(tmp_path / "a.json"), str(tmp_path / "b.json")]
+    assert cli.main(["compare", *paths]) == 0
+    out = capsys.readouterr().out
+    assert (
+        """
+Where the GPU's time in a step differs: 120.0 µs -> 200.0 µs
+  forward > layer 1 > aten::add: +80.0 µs (10.0 µs -> 90.0 µs, 1 call)
+
+Where the CPU's time in a step differs: 1.00 ms -> 1.00 ms
+  nowhere by much
+"""
+        in out
+    )
+    assert cli.main(["compare", *paths, "--json"]) == 0
+    (gpu, cpu) = json.loads(capsys.readouterr().out)["where_differs"]
+    assert (gpu["of_gpu"], gpu["us"], cpu["differences"]) == (True, [120, 200], [])
+    assert gpu["differences"] == [
+        {"path": ["forward", "layer 1"], "a": ["aten::add"], "b": ["aten::add"], "kind": "both", "calls": [1, 1], "us": [10, 90]}
+    ]

@@ -74,9 +74,12 @@ def report(
     if len(paths) == 1:
         return _one(read_one(paths[0], None, steps_from, style.everything).facts, style), 0
     found: list[Facts] = []
+    traces: list[Trace] = []  # of two, which are compared
     for path in paths:
         try:
-            found.append(analyze(load_with_progress(path, steps_from), style.everything))
+            trace = load_with_progress(path, steps_from, stacks=len(paths) == 2)
+            found.append(analyze(trace, style.everything))
+            traces += [trace] if len(paths) == 2 else []
         except TraceError as error:
             say_error(error)
     code = 0 if len(found) == len(paths) else 2
@@ -89,9 +92,10 @@ def report(
         )
     if len(paths) == 2:
         from trace_reader.analysis.runs.comparison import compare
+        from trace_reader.analysis.runs.where_differs import where_differs
         from trace_reader.report.comparison_report import comparison_report
 
-        compared = compare(*found)
+        compared = compare(found[0], found[1], where_differs(traces[0], traces[1]))
         return Answer(lambda: comparison_report(compared, style), in_json("comparison_json", compared)), code
     from trace_reader.analysis.runs.comparison import rows
     from trace_reader.report.comparison_report import several_report

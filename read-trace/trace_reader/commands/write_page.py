@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.jobs.job_facts import JobFacts
 from trace_reader.analysis.runs.comparison import compare
+from trace_reader.analysis.runs.where_differs import where_differs
 from trace_reader.analysis.snapshot_facts import snapshot_curves, snapshot_facts
 from trace_reader.commands.load_with_progress import load_joined, load_with_progress
 from trace_reader.commands.read_job import ONE_RANK, expanded, is_job, play_job
@@ -129,7 +130,8 @@ def _with_snapshot(timeline: Timeline, path: str, document: Document) -> Timelin
 
 def page_of_two(timelines: Sequence[Timeline], style: Style) -> Page:
     """Return the page of two traces, above each other on one scale, each from its first recorded step on."""
-    document = comparison_report(compare(timelines[0].facts, timelines[1].facts), style, with_findings=True)
+    a, b = timelines
+    document = comparison_report(compare(a.facts, b.facts, where_differs(a.trace, b.trace)), style, with_findings=True)
     shown = {number: DrawnSlices(number, timeline, MOST_SLICES // 2) for number, timeline in enumerate(timelines)}
     panels = [
         panel(shown[number], f"{name}: {timelines[number].facts.trace}", -timelines[number].begins_ns, FIRST_STEP)

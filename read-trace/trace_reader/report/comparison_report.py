@@ -5,8 +5,10 @@ from functools import cached_property
 from typing import Any
 
 from trace_reader.analysis.runs.comparison import Change, Comparison, Row
+from trace_reader.analysis.runs.where_differs import Difference, WhereDiffers
 from trace_reader.findings.verdict import verdict_sentence
 from trace_reader.model.slices import ON_GPU
+from trace_reader.names.kernel_names import decode_name
 from trace_reader.report.document import Column, Document, Style, Table, middle
 from trace_reader.report.lights import Lights, rows_named
 from trace_reader.report.timeline import Timeline
@@ -16,6 +18,7 @@ from trace_reader.units import count, percent, us
 
 MOST_NAMES = 8  # of ops in one line
 LONGEST_RENAMED = 60
+MOST_REPLACED, SHORT_PLACES = 3, 5  # names of what stands beside others; places of a short report
 
 
 class ComparisonView:
@@ -34,6 +37,10 @@ def comparison_report(comparison: Comparison, style: Style, with_findings: bool 
     out.section("Verdict", "verdict")
     out.lines([comparison.summary, f"A: {sentences[0]}", f"B: {sentences[1]}"])
     out.table(STEP_PAIRS, view)
+    for where in comparison.where:
+        times = f"{us(where.us[0])} -> {us(where.us[1])}"
+        out.section(f"Where the {'GPU' if where.of_gpu else 'CPU'}'s time in a step differs: {times}", f"where_{where.of_gpu}")
+        out.lines(_where_lines(where, style) or ["nowhere by much"], indented=True)
     out.table(CHANGES, view)
     out.section("Ops and findings", "differences")
     most = MOST_NAMES if style.is_short else None
@@ -74,12 +81,50 @@ def _change_name(change: Change, view: ComparisonView) -> str:
     return " -> ".join(both[:1] if change.matched_by == "name" else both)
 
 
+def _where_lines(where: WhereDiffers, style: Style) -> list[str]:
+    """Return a line for each place, as many as the style shows."""
+    most = style.top or (SHORT_PLACES if style.is_short else len(where.differences))
+    lines = [
+        f"{_place(one)}: {_signed(one.difference_us)} ({us(one.us[0])} -> {us(one.us[1])}{_calls_of(one)})"
+        for one in where.differences[:most]
+    ]
+    left = len(where.differences) - len(lines)
+    return [*lines, *([f"and {left} more ({'--all' if style.is_short else f'--top {len(where.differences)}'})"] * (left > 0))]
+
+
+def _place(one: Difference) -> str:
+    """Such as: forward > layer 3 > aten::mul, aten::gelu -> triton gelu+mul."""
+    a, b = _some(one.a), _some(one.b)
+    here = a if one.a == one.b else f"{a} -> {b}" if a and b else f"{a or b} (only in {'A' if a else 'B'})"
+    return " > ".join((*one.path, here))
+
+
+def _some(names: Sequence[str]) -> str:
+    labels = [decode_name(name).label if name.startswith("triton_") else name for name in names[:MOST_REPLACED]]
+    return ", ".join([*labels, *([f"{len(names) - MOST_REPLACED} more"] * (len(names) > MOST_REPLACED))])
+
+
+def _calls_of(one: Difference) -> str:
+    calls = [_calls(calls) for calls in one.calls]
+    return (
+        ""
+        if calls == ["0", "0"]
+        else f", {calls[0]} call{'s' * (calls[0] != '1')}"
+        if calls[0] == calls[1]
+        else f", {calls[0]} -> {calls[1]} calls"
+    )
+
+
 def _calls(n: float) -> str:
     return f"{n:.0f}" if n == round(n) else f"{n:.1f}"
 
 
 def _difference(change: Change, view: ComparisonView) -> str:
-    return f"{'+' if change.difference_us >= 0 else '-'}{us(abs(change.difference_us))}"
+    return _signed(change.difference_us)
+
+
+def _signed(difference_us: float) -> str:
+    return f"{'+' if difference_us >= 0 else '-'}{us(abs(difference_us))}"
 
 
 def _what_changed(change: Change, view: ComparisonView) -> str:

@@ -56,6 +56,7 @@ def comparison_json(c: Comparison) -> dict[str, Any]:
     """Return a comparison, with both traces' own facts under `a` and `b`."""
     return {
         "summary": c.summary,
+        "where_differs": values(c.where),
         "kernels_common": [
             {"name": a.name, "calls": [a.calls, b.calls], "median_us": values([a.median_us, b.median_us])} for a, b in c.common
         ],

@@ -6,6 +6,7 @@ import os
 
 import msgspec
 from trace_reader.analysis.replay.plain_run import MEASURED, PlainRun
+from trace_reader.analysis.runs.where_differs import WhereDiffers
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.kernel_facts import KernelFacts
 from trace_reader.analysis.trace.step_facts import StepFacts
@@ -49,10 +50,11 @@ class Comparison(msgspec.Struct, frozen=True):
     findings_gone: tuple[str, ...]
     findings_new: tuple[str, ...]
     summary: str
+    where: tuple[WhereDiffers, ...] = ()  # by the regions of their steps: of the GPU's time and the CPU's
 
 
-def compare(a: Facts, b: Facts) -> Comparison:
-    """Compare the facts of two traces; `b` is told as a change from `a`."""
+def compare(a: Facts, b: Facts, where: tuple[WhereDiffers, ...] = ()) -> Comparison:
+    """Compare the facts of two traces; `b` is told as a change from `a`. `where`: what `where_differs` says of the two."""
     in_a, in_b = ({k.name: k for k in facts.kernels} for facts in (a, b))
     common = tuple((k, in_b[k.name]) for k in a.kernels if k.name in in_b)
     only_a = tuple(k for k in a.kernels if k.name not in in_b)
@@ -72,6 +74,7 @@ def compare(a: Facts, b: Facts) -> Comparison:
         findings_gone=tuple(slug for slug in slugs_a if slug not in slugs_b),
         findings_new=tuple(slug for slug in slugs_b if slug not in slugs_a),
         summary=_summary(a, b, common, only_a, only_b),
+        where=where,
     )
 
 
