@@ -4,11 +4,15 @@ import importlib
 import itertools
 import json
 import linecache
+import os
 import pkgutil
 import re
+import signal
+import subprocess
 import sys
 from typing import Any
 
+from helpers import TOOL
 import msgspec
 import pytest
 import torch
@@ -112,6 +116,20 @@ def test_what_fails_in_the_program_is_its_own(program, capfd):
     assert [path.name for path in (program / ".read-trace").iterdir()] == [".gitignore"]
     (program / "ends.py").write_text("import sys, torch\nsys.exit('not today')\n")
     assert tried(capfd, "ends.py") == (1, "", "not today\n")
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="POSIX")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_the_end_of_a_terminal_is_the_programs_and_nothing_is_left(program, name):
+    (program / "train.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(600)\n")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(TOOL), os.environ.get("PYTHONPATH")]))}
+    words = [sys.executable, "-m", "trace_reader", "try", "train.py"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stdout is not None and process.stdout.readline() == "begun\n"
+        process.send_signal(getattr(signal, name))
+        process.communicate(timeout=60)
+    assert process.returncode == 128 + getattr(signal, name)
+    assert [path.name for path in (program / ".read-trace").iterdir()] == [".gitignore"]
 
 
 def test_what_fails_in_the_recording_is_told_and_is_no_fault_of_the_programs(program, capfd):

@@ -52,7 +52,9 @@ def test_an_agent_lists_reads_shows_compares_and_asks_what_if(root):
         ("compare", {"before": "naive.json", "after": "in/step9.json"}),
         ("what_if", {"trace": "naive.json", "changes": ["drop aten::masked_fill", "no waits"]}),
     )
-    assert tools == ["traces", "read", "next_steps", "places", "show", "time", "compare", "check", "what_if"]
+    assert tools == [
+        "traces", "read", "next_steps", "places", "ops", "show", "time", "job", "memory", "compare", "check", "what_if",
+    ]  # fmt: skip
     (listed, _), (read, _), (shown, _), (compared, _), (changed, _) = answers
     assert not any(is_error for _, is_error in answers)
     assert listed.split("\n") == ["in/step9.json", "in/step10.json", "naive.json"]  # not what a link leads out to
@@ -108,6 +110,29 @@ def test_an_agent_asks_what_is_next_where_the_time_goes_and_whether_it_is_worse(
     assert "ProfilerStep" in answers[1][0] or "annotation" in answers[1][0]
     assert answers[2] == ("expected one of annotation, layer, stack, got 'luck'", True) or answers[2][1]
     assert answers[3][0].startswith("worse than the baseline (1 run beside 1 run)\n")
+
+
+def test_an_agent_asks_of_ops_of_a_job_and_of_memory(root):
+    shapes = GALLERY / "03_simple_mlp" / "64_128_768_3072_bf16_warm_eager_record_shapes.json"
+    shutil.copyfile(shapes, root / "shapes.json")
+    for rank in (0, 1):
+        shutil.copyfile(
+            GALLERY.parent / "several_gpus" / f"data_parallel_slow30_rank{rank}.json.gz", root / f"job_rank{rank}.json.gz"
+        )
+    for name in ("before", "after"):
+        shutil.copyfile(TOOL / "tests" / "data" / "snapshot" / f"{name}.pickle", root / f"{name}.pickle")
+    _, answers = asked(
+        root,
+        ("ops", {"trace": "shapes.json"}),
+        ("job", {"traces": ["job_rank0.json.gz", "job_rank1.json.gz"]}),
+        ("memory", {"snapshot": "before.pickle"}),
+        ("memory", {"snapshot": "before.pickle", "later": "after.pickle"}),
+        ("memory", {"snapshot": "../secret.json"}),
+    )
+    assert "8192x768, 768x3072 bf16" in answers[0][0] and "Ops by shape (per step; of peak: of the limit" in answers[0][0]
+    assert "rank 1" in answers[1][0].split("\n\n")[1]
+    assert "before.pickle" in answers[2][0] and "after.pickle" not in answers[2][0]
+    assert "after.pickle" in answers[3][0] and [is_error for _, is_error in answers] == [False] * 4 + [True]
 
 
 def test_programs_are_run_only_where_that_is_allowed(tmp_path):

@@ -1,6 +1,7 @@
 """`read-trace memory`: a snapshot of CUDA's memory, or two beside each other."""
 
 import argparse
+from collections.abc import Sequence
 
 from trace_reader.analysis.snapshot_facts import compare_held, snapshot_facts
 from trace_reader.commands.flags import add_forms, at_least_one
@@ -26,21 +27,23 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
     """Return what is printed, and the exit code. Raises TraceError."""
     if len(args.snapshots) > 2:
         raise TraceError(f"one snapshot, or two to compare, got {len(args.snapshots)}")
-    style = Style(top=args.top, everything=args.all)
-    read = [read_snapshot(path) for path in args.snapshots]
+    answer = answered(args.snapshots, Style(top=args.top, everything=args.all), args.called)
+    return (OUTPUTS["json"] if args.json else OUTPUTS["md"] if args.md else TEXT).write(answer), 0
+
+
+def answered(paths: Sequence[str], style: Style, called: str = "read-trace memory") -> Answer:
+    """Return what is said of a snapshot, or of two. Raises TraceError."""
+    read = [read_snapshot(path) for path in paths]
     facts = [snapshot_facts(snapshot) for snapshot in read]
     lost = sum(snapshot.lost for snapshot in read)
     if len(read) == 1:
         told = {"snapshot": read[0].path, "lost": lost, "devices": json_output.values(facts[0])}
-        answer = Answer(lambda: memory_report(read[0].path, facts[0], lost, style, args.called), lambda: told)
-    else:
-        paths = [snapshot.path for snapshot in read]
-        later = {rank_facts.device: rank_facts for rank_facts in facts[1]}
-        both = [(rank_facts, later[rank_facts.device]) for rank_facts in facts[0] if rank_facts.device in later]
-        grown = {one.device: json_output.values(compare_held(one, other)) for one, other in both}
-        told = {"a": json_output.values(facts[0]), "b": json_output.values(facts[1]), "lost": lost, "grown": grown}
-        answer = Answer(lambda: snapshots_report(paths, facts, lost, style), lambda: told)
-    return (OUTPUTS["json"] if args.json else OUTPUTS["md"] if args.md else TEXT).write(answer), 0
+        return Answer(lambda: memory_report(read[0].path, facts[0], lost, style, called), lambda: told)
+    later = {rank_facts.device: rank_facts for rank_facts in facts[1]}
+    both = [(rank_facts, later[rank_facts.device]) for rank_facts in facts[0] if rank_facts.device in later]
+    grown = {one.device: json_output.values(compare_held(one, other)) for one, other in both}
+    told = {"a": json_output.values(facts[0]), "b": json_output.values(facts[1]), "lost": lost, "grown": grown}
+    return Answer(lambda: snapshots_report([snapshot.path for snapshot in read], facts, lost, style), lambda: told)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

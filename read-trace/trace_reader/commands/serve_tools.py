@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 from trace_reader.analysis.runs.gate import DEFAULTS, gate, parse_limit
-from trace_reader.commands import change_run, report
+from trace_reader.commands import change_run, read_memory, report
 from trace_reader.commands.check import runs_of
 from trace_reader.commands.flags import BY
 from trace_reader.commands.next_steps import next_steps
@@ -21,6 +21,7 @@ from trace_reader.commands.show_finding import finding_text
 from trace_reader.errors import MissingExtraError, TraceError
 from trace_reader.report.document import Style
 from trace_reader.report.gate_report import gate_report
+from trace_reader.report.place_report import ops_report
 from trace_reader.units import natural
 from trace_reader.write import TEXT, Answer, json_output
 
@@ -84,8 +85,8 @@ class Tools:
 
     def all(self) -> list[Callable[..., str]]:
         run = [self.try_program] if self.allow_run else []
-        return [self.traces, self.read, self.next_steps, self.places, self.show, self.time, self.compare, self.check,
-                self.what_if, *run]  # fmt: skip
+        return [self.traces, self.read, self.next_steps, self.places, self.ops, self.show, self.time, self.job, self.memory,
+                self.compare, self.check, self.what_if, *run]  # fmt: skip
 
     def traces(self) -> str:
         """List the traces that can be read, a path in each line."""
@@ -136,6 +137,22 @@ class Tools:
         each: the most that a change there can bring.
         """
         return TEXT.write(report.places(self._path(trace), Style(everything=True), None))
+
+    def ops(self, trace: str) -> str:
+        """List the ops of a run by the shapes and types of their inputs: time of a step, rate, and what the device could do."""
+        facts = report.read_one(self._path(trace), None, None, everything=True).facts
+        return TEXT.write(Answer(lambda: ops_report(facts, Style(everything=True)), dict))
+
+    def job(self, traces: list[str]) -> str:
+        """Say what limits a job of several processes, by the traces of its ranks: who is late, what waits, what to change."""
+        answer, _ = report.report([self._path(name) for name in traces], Style(), None, None)
+        return TEXT.write(answer) if answer is not None else "none could be read"
+
+    def memory(self, snapshot: str, later: str = "") -> str:
+        """Say what holds CUDA's memory, by a snapshot of torch.cuda.memory._dump_snapshot(FILE): the peak and the end, by line of
+        Python; with one of later, what grew.
+        """
+        return TEXT.write(read_memory.answered([self._path(name) for name in (snapshot, later) if name], Style()))
 
     def show(self, trace: str, finding: str, top: int = 10) -> str:
         """Show one finding of a trace by its id, or a place by its name, and the slices that prove it: when, how long, in which

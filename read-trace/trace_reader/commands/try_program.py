@@ -1,7 +1,7 @@
 """`read-trace try`: run a program of one's own, time and record its steps, say what to change, and then what that brought."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import json
 import os
@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import msgspec
 from trace_reader.analysis.runs.attempts import Attempt, Outcome, last_of, outcome, outcomes
@@ -190,10 +191,12 @@ def _started(kind: Kind, settings: Settings, to_stderr: bool) -> int:
 
 @contextlib.contextmanager
 def _signals_are_of(process: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """Inside, Ctrl-C is the program's, which the terminal tells of it, too, and SIGTERM is handed on: what then happens is the
-    program's to decide. At the end it has ended, or is ended.
+    """Inside, Ctrl-C is the program's, which the terminal tells of it, too; SIGTERM and SIGHUP, the end of a terminal, are handed
+    on. What then happens is the program's to decide. At the end it has ended, or is ended.
     """
-    handlers = {signal.SIGINT: lambda number, frame: None, signal.SIGTERM: lambda number, frame: process.terminate()}
+    handed_on = [number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
+    handlers: dict[int, Callable[[int, Any], None]] = {signal.SIGINT: lambda number, frame: None}
+    handlers |= {number: lambda number, frame: process.send_signal(number) for number in handed_on}
     can = threading.current_thread() is threading.main_thread()
     earlier = {number: signal.signal(number, handler) for number, handler in handlers.items()} if can else {}
     wakes = signal.set_wakeup_fd(-1) if can else -1  # who waits there ends this process soon

@@ -11,7 +11,7 @@ from trace_reader.findings.verdict import plain_sentence
 from trace_reader.names.kernel_names import decode_name
 from trace_reader.report.document import Column, Document, Style, Table, middle
 from trace_reader.report.trace_report import header
-from trace_reader.report.trace_tables import PLACES, TraceView, on_gpu, places_table
+from trace_reader.report.trace_tables import OP_SHAPES, PLACES, TraceView, on_gpu, places_table
 from trace_reader.units import count, percent, us
 
 LONGEST_LINE_OF_PYTHON = 60
@@ -40,6 +40,13 @@ def where_report(facts: Facts, style: Style) -> Document:
     if plain := plain_sentence(facts):
         out.lines([plain])
     out.table(msgspec.structs.replace(PLACES, every=lambda view: True), TraceView(facts, style))
+    return out
+
+
+def ops_report(facts: Facts, style: Style) -> Document:
+    """Return all ops by the shapes of their inputs."""
+    out = _begun(facts, style)
+    out.table(msgspec.structs.replace(OP_SHAPES, every=lambda view: True), TraceView(facts, style))
     return out
 
 
