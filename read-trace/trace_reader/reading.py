@@ -14,7 +14,7 @@ from trace_reader.analysis.trace.memory_facts import memory_facts
 from trace_reader.analysis.trace.summarize import summarize
 from trace_reader.analysis.trace.time_by_place import path_lines
 from trace_reader.errors import TraceError
-from trace_reader.findings import Reading, run_rules, with_own_function
+from trace_reader.findings import Reading, run_rules, with_functions
 from trace_reader.findings.bottleneck import NO_STACKS, STACKS_THERE, at_the_line
 from trace_reader.guard import Failures
 from trace_reader.link.other_recording import with_functions_of
@@ -190,4 +190,4 @@ def with_lines(reading: Reading, stacks: Trace) -> Reading:
         between = path_lines(reading.trace, facts.critical_path, stacks, between_ops=True)
         found = tuple(at_the_line(finding, between, facts) for finding in found)
     reading = msgspec.structs.replace(reading, facts=msgspec.structs.replace(facts, cpu_lines=lines, findings=found))
-    return with_places(with_own_function(reading, stacks), stacks)
+    return with_places(with_functions(reading, stacks), stacks)

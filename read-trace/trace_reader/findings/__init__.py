@@ -212,18 +212,19 @@ def rank_of_finding(finding: Finding | JobFinding) -> tuple[bool, bool, float, f
 Judged = tuple[Finding | None, Seen | None, tuple[str, ...]]
 
 
-def with_own_function(reading: Reading, stacks: Trace) -> Reading:
-    """Return the reading with the program's function that takes most, which is found where the trace is loaded with stacks,
-    too.
+def with_functions(reading: Reading, stacks: Trace) -> Reading:
+    """Return the reading with the functions that take most, the program's own and a library's, which are found where the trace is
+    loaded with stacks, too.
     """
-    facts, trace, slug, failures = reading.facts, reading.trace, "own-function", Failures()
-    found, seen = list(facts.findings), None
-    with failures.caught(f"the finding {slug}"):
-        seen = own_functions.own_function(trace, stacks, facts)
-        if seen is not None:
-            found.append(_finding(slug, seen, trace, facts, reading.run if reading.can_be_asked else None))
-    facts = _with_findings(facts, found, tuple(failures))
-    return msgspec.structs.replace(reading, facts=facts, seen={**reading.seen, slug: seen} if seen is not None else reading.seen)
+    facts, trace, failures, new = reading.facts, reading.trace, Failures(), dict[str, Seen]()
+    found = list(facts.findings)
+    rules = (("own-function", own_functions.own_function), ("library-function", own_functions.library_function))
+    for slug, rule in rules:
+        with failures.caught(f"the finding {slug}"):
+            if (seen := rule(trace, stacks, facts)) is not None:
+                found.append(_finding(slug, seen, trace, facts, reading.run if reading.can_be_asked else None))
+                new[slug] = seen
+    return msgspec.structs.replace(reading, facts=_with_findings(facts, found, tuple(failures)), seen={**reading.seen, **new})
 
 
 def _judged(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, slug: str) -> Judged:

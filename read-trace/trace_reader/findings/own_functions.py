@@ -1,9 +1,14 @@
-"""The program's own functions of Python: which of them takes the time, with all that it calls."""
+"""The functions of Python that take the time, with all that they call: the program's own, and a library's that it calls."""
+
+from collections import defaultdict
+from pathlib import Path
+import re
+import tomllib
 
 import numpy as np
 from trace_reader.analysis.replay.edits import REPLACED, Effect, dropped
 from trace_reader.analysis.replay.place import FUNCTION
-from trace_reader.analysis.replay.places import ALL_OF_A_STEP, Candidate, cpu_us_of, functions, lies_in
+from trace_reader.analysis.replay.places import ALL_OF_A_STEP, Candidate, cpu_us_of, functions, library_calls, lies_in
 from trace_reader.analysis.trace.facts import OF_THE_CPU, Facts
 from trace_reader.findings.registry import Seen, finding
 from trace_reader.link.intervals import each_within_ns, merged
@@ -25,6 +30,15 @@ _WORK = (
     "aten::conv3d",
     "aten::scaled_dot_product_attention",
 )
+# What runs the program's own code, its model, its backward pass and its optimizer, or waits: no place to change.
+_FRAMES = re.compile(
+    r"torch/(?:_compile|_dynamo|_tensor\.py\(\d+\): backward|_ops|autograd/(?:__init__|graph|profiler)|nn/modules|optim|profiler"
+    r"|utils/_contextlib|utils/data|utils/hooks|accelerator|cuda/__init__)|threading|concurrent/|asyncio/|contextlib|runpy|importlib"
+    r"|<built-in (?:method|function) (?:next|iter|exec|acquire|wait|get|result|map|backward|apply|_cuda_synchronize)\b"
+)
+_ENTRIES = tomllib.loads(Path(__file__).with_name("library_calls.toml").read_text("utf-8"))["library"]
+_WORDS = tuple((re.compile(entry["called"]), entry["next"]) for entry in _ENTRIES)
+MOST_NAMES = 3  # functions of one file
 
 
 def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
@@ -60,6 +74,96 @@ def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     return Seen(seen, best.spans, share=share, effect=Effect(dropped(best.spans), kind=REPLACED))
 
 
+def library_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
+    """Return the functions of one file of a library (or one function of C) that take most of the steps where the program calls
+    them, without those that are mostly the model's products or run the program's own code. `stacks`: as above.
+    """
+    if facts.verdict not in OF_THE_CPU or not facts.steps:
+        return None
+    window, whole_us = merged(trace.steps.start_ns, trace.steps.end_ns), trace.steps.total_us
+    files: dict[str, list[Candidate]] = defaultdict(list)
+    for one in library_calls(trace, stacks):
+        if not _FRAMES.match(one.name):
+            files[_of_c(one.name) or one.name.partition("(")[0]].append(one)
+    products = trace.ops.where(trace.ops.is_named(lambda name: name in _WORK or name.startswith(EVALUATE)))
+    products = Rows(trace.slices, outermost(trace.slices, products.at))
+    own = [one.spans for one in functions(trace, stacks) if one.kind == FUNCTION]
+    found: list[tuple[float, str, Rows, str]] = []
+    for file, calls in files.items():
+        spans = _together(trace, [one.spans for one in calls])
+        share = cpu_us_of(spans, window) / whole_us if whole_us else 0.0
+        if share < LEAST_SHARE:
+            continue
+        known = next((words for pattern, words in _WORDS if any(pattern.search(one.name) for one in calls)), "")
+        inside_us = 0.0 if known else _inside_us(products if "built-in" not in calls[0].name else trace.ops, spans)
+        callbacks_us = sum(_inside_us(_begun_in(one, spans), spans) for one in own)
+        if max(inside_us, callbacks_us) < MODELS_WORK * share * whole_us:
+            found.append((share, _names(file, calls, window), spans, known))
+    if not found:
+        return None
+    share, name, spans, known = max(found, key=lambda one: (one[0], one[1]))
+    calls_per_step, each_us = len(spans) / len(trace.steps), cpu_us_of(spans, window) / len(trace.steps)
+    times = (
+        "once"
+        if calls_per_step == 1
+        else f"{calls_per_step:.0f} times"
+        if calls_per_step >= 10
+        else f"{calls_per_step:.2g} times"
+    )
+    seen = (
+        f"{name}, called by the program {times} per step: {us(each_us)} with all that it calls, {about(share)} of the steps' time"
+    )
+    return Seen(seen, spans, known, share, Effect(dropped(spans), kind=REPLACED))
+
+
+def _begun_in(rows: Rows, spans: Rows) -> Rows:
+    """Return the rows that begin inside these spans, on their threads."""
+    is_in = np.zeros(len(rows), bool)
+    unions = {track: merged(one.start_ns + 1, one.end_ns) for (track,), one in spans.by(spans.track)}
+    for track, union in unions.items():
+        here = np.flatnonzero(rows.track == track)
+        is_in[here] = each_within_ns(rows.start_ns[here], rows.start_ns[here] + 1, union) > 0
+    return rows.where(is_in)
+
+
+def _of_c(name: str) -> str:
+    """Return what a function of C is called, without the object that it is of; empty for one of Python."""
+    return f"{name.split(' object at ')[0]}" if name.startswith("<built-in ") else ""
+
+
+def _names(file: str, calls: list[Candidate], window: tuple[np.ndarray, np.ndarray]) -> str:
+    """Return a file's functions, the longest first: `torch/serialization.py: save`."""
+    if file.startswith("<built-in "):
+        return (
+            file.removeprefix("<built-in ")
+            .rstrip(">")
+            .removeprefix("method ")
+            .removeprefix("function ")
+            .replace(" of type", " of torch")
+        )
+    times_us: dict[str, float] = defaultdict(float)
+    for one in calls:
+        times_us[one.name.partition("): ")[2]] += cpu_us_of(one.spans, window)
+    names = sorted(times_us, key=lambda name: (-times_us[name], name))
+    more = f" and {len(names) - MOST_NAMES} more" * (len(names) > MOST_NAMES)
+    return f"{file}: {', '.join(names[:MOST_NAMES])}{more}"
+
+
+def _together(trace: Trace, parts: list[Rows]) -> Rows:
+    """Return spans of the other loading together, in order, none in another."""
+    at, track, start_ns, end_ns = (
+        np.concatenate([getattr(one, column) for one in parts]) for column in ("at", "track", "start_ns", "end_ns")
+    )
+    order = np.lexsort((-end_ns, start_ns, track))
+    kept, reached, before = [], 0, -1
+    for n in order.tolist():
+        if track[n] != before or start_ns[n] >= reached:
+            kept.append(n)
+            before, reached = int(track[n]), int(end_ns[n])
+    places = np.array(sorted(kept, key=lambda n: int(start_ns[n])), np.int64)
+    return Rows(parts[0].slices, at[places], track=track[places], start_ns=start_ns[places], end_ns=end_ns[places])
+
+
 def _is_all_of_a_step(trace: Trace, spans: Rows) -> bool:
     """Return whether these calls are all of half of the steps or more: they are the steps' own function, though others of its
     calls began before the recording.
@@ -87,3 +191,14 @@ def _inside_us(work: Rows, spans: Rows) -> float:
 )
 def _own_function(trace: Trace, facts: Facts) -> Seen | None:
     return own_function(trace, trace, facts) if bool(np.any(trace.slices.kind == Kind.PYTHON)) else None
+
+
+@finding(
+    "library-function",
+    "one function of a library takes much of a step",
+    "the functions of Python below the program's own (with_stack=True): one that is wide",
+    "The program calls this function of a library, and little of its time is products or the program's own code.",
+    "Call it less often, once ahead of time, or for a whole batch; or look for what does the same on whole tensors.",
+)
+def _library_function(trace: Trace, facts: Facts) -> Seen | None:
+    return library_function(trace, trace, facts) if bool(np.any(trace.slices.kind == Kind.PYTHON)) else None

@@ -20,7 +20,7 @@ from trace_reader.analysis.trace.file_facts import device_properties
 from trace_reader.analysis.trace.op_shapes import op_shapes, shapes_in_words
 from trace_reader.analysis.trace.own_code import is_program_function
 from trace_reader.link.intervals import each_within_ns, merged
-from trace_reader.link.nesting import outermost
+from trace_reader.link.nesting import outermost, parents
 from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, distinct
 from trace_reader.model.slices import Inputs, Kind
@@ -165,18 +165,31 @@ def _spans(trace: Trace) -> Iterator[Candidate]:
 def functions(trace: Trace, stacks: Trace) -> Iterator[Candidate]:
     """Modules and the program's own functions, as rows whose tracks and times are those of the other loading of the file."""
     python = Rows(stacks.slices, stacks.slices.of(Kind.PYTHON))
-    shift_ns, numbers = stacks.zero_ns - trace.zero_ns, {track: n for n, track in enumerate(trace.slices.tracks)}
-    number_of = np.array([numbers.get(track, -1) for track in stacks.slices.tracks])
     for name, rows in python.by_name():
         kind = MODULE if name.startswith(MODULE_PREFIX) else FUNCTION if is_program_function(name) else ""
-        if not kind:
-            continue
-        rows = Rows(stacks.slices, outermost(stacks.slices, rows.at))
-        tracks = number_of[rows.track]
-        shifted = Rows(stacks.slices, rows.at, track=tracks, start_ns=rows.start_ns + shift_ns, end_ns=rows.end_ns + shift_ns)
-        shifted = shifted.where((tracks >= 0) & (trace.step_at(shifted.start_ns) >= 0))
-        if len(shifted):
-            yield Candidate(kind, name.removeprefix(MODULE_PREFIX), shifted)
+        if kind and len(found := _of_the_other_loading(trace, stacks, rows)):
+            yield Candidate(kind, name.removeprefix(MODULE_PREFIX), found)
+
+
+def library_calls(trace: Trace, stacks: Trace) -> Iterator[Candidate]:
+    """Functions of Python's library, of torch and of other packages, and of C, where the program's own functions call them."""
+    slices = stacks.slices
+    python = Rows(slices, slices.of(Kind.PYTHON))
+    own = slices.are_named(Kind.PYTHON, is_program_function)
+    is_called = own[np.maximum(parents(slices, (Kind.PYTHON,))[python.at], 0)] & ~own[python.at]
+    for name, rows in python.where(is_called).by_name():
+        if not name.startswith(MODULE_PREFIX) and len(found := _of_the_other_loading(trace, stacks, rows)):
+            yield Candidate(FUNCTION, name, found)
+
+
+def _of_the_other_loading(trace: Trace, stacks: Trace, rows: Rows) -> Rows:
+    """Return the outermost of these functions in the steps, as rows whose tracks and times are the trace's."""
+    shift_ns, numbers = stacks.zero_ns - trace.zero_ns, {track: n for n, track in enumerate(trace.slices.tracks)}
+    number_of = np.array([numbers.get(track, -1) for track in stacks.slices.tracks])
+    rows = Rows(stacks.slices, outermost(stacks.slices, rows.at))
+    tracks = number_of[rows.track]
+    shifted = Rows(stacks.slices, rows.at, track=tracks, start_ns=rows.start_ns + shift_ns, end_ns=rows.end_ns + shift_ns)
+    return shifted.where((tracks >= 0) & (trace.step_at(shifted.start_ns) >= 0))
 
 
 @lru_cache(maxsize=1)
