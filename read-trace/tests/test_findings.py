@@ -147,6 +147,24 @@ def python(name, ts, dur):
     return event("python_function", name, ts, dur)
 
 
+def trained(gradients, updates, size=None, name="aten::add_", grid=None):
+    """A forward op, the node of its backward pass with so many gradients, and an optimizer with so many ops; `size`: of a
+    gradient; `grid`: of the kernel that each of these launches.
+    """
+    shapes = {} if size is None else {"Input Dims": [[size]], "Input type": ["float"]}
+    events = [op("aten::mm", 5, 50, **{"Sequence number": 1}), backward("Mm", 100, 200, 1)]
+    for n in range(gradients):
+        at = 310 + 30 * n
+        around = op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", at, 25)
+        events += [around, op("torch::autograd::AccumulateGrad", at + 1, 20, **shapes)]
+    events.append(annotation("Optimizer.step#SGD.step", 700, 250))
+    for n in range(updates):
+        events.append(op(name, 705 + 20 * n, 15, **shapes))
+        if grid is not None:
+            events += [launch(706 + 20 * n, n), kernel("multi_tensor_apply", 960 + 2 * n, 1, n, grid=(grid, 1, 1))]
+    return events
+
+
 def allocated(ts, address, blocks):
     """2 MiB more, of so many blocks then."""
     return memory(ts, address, 2 * MIB, blocks * 2 * MIB)
@@ -575,6 +593,27 @@ CASES = {
         [step(0, 0, 1000), python("train.py(5): step", 10, 980), python("torch/x.py(9): pad", 20, 600),
          op("aten::mm", 700, 250)],
     ),
+    "library-function": (
+        [step(0, 0, 1000), python("train.py(5): step", 10, 980), python("torch/serialization.py(9): save", 20, 600),
+         op("aten::add", 30, 10), op("aten::mm", 700, 250)],
+        "torch/serialization.py: save, called by the program once per step: 600.0 µs with all that it calls, 60% of the steps' "
+        "time",
+        [step(0, 0, 1000), python("torch/x.py(5): step", 10, 980), python("torch/serialization.py(9): save", 20, 600),
+         op("aten::mm", 700, 250)],
+    ),
+    "tensor-of-a-list": (
+        [step(0, 0, 1000), op("aten::empty", 5, 5), op("aten::to", 510, 5), op("aten::lift_fresh", 520, 5),
+         op("aten::mm", 600, 300)],
+        "1 gap of 40.0 µs or more per step, 500.0 µs of a step, the longest 500.0 µs: 50% of the steps' time",
+        [step(0, 0, 1000), op("aten::zeros", 5, 5), op("aten::to", 510, 5), op("aten::lift_fresh", 520, 5),
+         op("aten::mm", 600, 300)],
+    ),
+    "gradients-nobody-uses": (
+        [step(0, 0, 1000), *trained(gradients=4, updates=3)],
+        "the gradients of 4 parameters are computed in a step, of which the optimizer uses 3 at most; the backward pass is 30% "
+        "of the steps' time",
+        [step(0, 0, 1000), *trained(gradients=4, updates=4)],
+    ),
     "compiled-runs-eager": (
         [step(0, 0, 100), op("TorchDynamo Cache Lookup", 5, 10), *linked(ADD, 40, 20)],
         "1 cache lookup per step, and no compiled region in the trace",
@@ -649,6 +688,74 @@ def test_every_finding_has_a_case():
 
 def found(path, events):
     return {f.slug: f.seen for f in read(write(path / "t.json", *events)).findings}
+
+
+@pytest.mark.parametrize(
+    ("made", "seen"),
+    [
+        ({"gradients": 4, "updates": 1, "name": "aten::_foreach_add_", "grid": 3}, "the gradients of 4 parameters are computed "
+         "in a step, of which the optimizer uses 3 at most; the backward pass"),
+        ({"gradients": 4, "updates": 1, "name": "aten::_foreach_add_", "grid": 4}, None),
+        ({"gradients": 4, "updates": 2, "name": "aten::_fused_adam_", "grid": 2}, None),
+        # Of three chunks each: 12 in all.
+        ({"gradients": 4, "updates": 1, "size": 140_000, "name": "aten::_foreach_add_", "grid": 9}, "the gradients of 4 "
+         "parameters are computed in a step; of their 12 pieces of at most 65,536 numbers the optimizer uses 9 at most"),
+        ({"gradients": 4, "updates": 1, "size": 140_000, "name": "aten::_foreach_add_", "grid": 10}, None),
+        ({"gradients": 4, "updates": 2, "size": 140_000}, "12 pieces of at most 65,536 numbers the optimizer uses 6 at most"),
+        ({"gradients": 0, "updates": 2}, None),
+        ({"gradients": 4, "updates": 0}, None),
+    ],
+)  # fmt: skip
+def test_gradients_that_the_optimizer_cannot_have_used(tmp_path, made, seen):
+    said = found(tmp_path, [step(0, 0, 1000), *trained(**made)]).get("gradients-nobody-uses")
+    assert seen in said if seen else said is None
+
+
+def test_gradients_of_two_losses_and_of_two_optimizers_are_not_told(tmp_path):
+    once = trained(gradients=4, updates=1)
+    assert "gradients-nobody-uses" in found(tmp_path, [step(0, 0, 1000), *once])
+    for more in (backward("Mm", 430, 10, 1), annotation("Optimizer.step#SGD.step", 980, 10)):
+        assert "gradients-nobody-uses" not in found(tmp_path, [step(0, 0, 1000), *once, more])
+
+
+def python_step(*frames):
+    return [step(0, 0, 1000), python("train.py(5): step", 10, 980), *(python(*one) for one in frames), op("aten::mm", 960, 20)]
+
+
+@pytest.mark.parametrize(
+    ("frames", "name", "next"),
+    [
+        # Of one file all functions count, the longest first; a method of C goes by its name.
+        ([("torch/distributions/normal.py(87): log_prob", 20, 200), ("torch/distributions/normal.py(9): sample", 300, 100)],
+         "torch/distributions/normal.py: log_prob, sample", "validate_args=False"),
+        ([("<built-in method tensor of type object at 0x7f>", 20, 300)], "tensor of torch", "torch.from_numpy(numpy.stack(...))"),
+        ([("<built-in function sleep>", 20, 300)], "sleep", "wait for what it waits for"),
+        ([("torch/_tensor.py(9): __format__", 20, 300)], "torch/_tensor.py: __format__", "logger.debug('%s', x)"),
+        ([("somewhere/lib/python3.12/statistics.py(9): mean", 20, 300)], "somewhere/lib/python3.12/statistics.py: mean",
+         "Call it less often, once ahead of time, or for a whole batch"),
+        # What runs the program's own code, the model, its backward pass or its optimizer is none.
+        ([("torch/utils/_contextlib.py(9): wrapped", 20, 300)], None, ""),
+        ([("torch/_tensor.py(9): backward", 20, 300)], None, ""),
+        ([("torch/optim/sgd.py(9): step", 20, 300)], None, ""),
+        ([("lib.py(9): f", 20, 300)], None, ""),  # its own
+        ([("statistics.py(9): mean", 20, 300), ("train.py(9): each", 25, 200)], None, ""),  # which calls the program's
+        ([("statistics.py(9): mean", 20, 140)], None, ""),
+    ],
+)  # fmt: skip
+def test_functions_of_libraries_that_the_program_calls(tmp_path, frames, name, next):
+    facts = read(write(tmp_path / "t.json", *python_step(*frames)))
+    told = [(one.seen.partition(", called by")[0], one.next) for one in facts.findings if one.slug == "library-function"]
+    assert [one for one, _ in told] == ([name] if name else [])
+    assert all(next in words for _, words in told)
+
+
+def test_a_function_of_a_library_that_is_mostly_products_is_the_model(tmp_path):
+    frames = ("somewhere/lib/python3.12/statistics.py(9): mean", 20, 500)
+    assert "library-function" in found(tmp_path, python_step(frames))
+    assert "library-function" not in found(tmp_path, [*python_step(frames), op("aten::mm", 30, 300)])
+    assert "library-function" in found(
+        tmp_path, [*python_step(("torch/serialization.py(9): save", 20, 500)), op("aten::mm", 30, 300)]
+    )
 
 
 def test_a_grid_as_large_as_the_gpu_is_not_small(tmp_path):

@@ -61,6 +61,7 @@ OTHER_THAN_LAUNCHING = {  # what to do where most of the CPU's part is this
 }
 NAMES_THE_LINE = 0.5  # of the path's share that lies between ops
 # What people call there, by the function of C, and what takes less.
+FRESH = "aten::lift_fresh"  # the last op of torch.tensor and as_tensor, of what is no tensor
 KNOWN_IN_C = {
     "tensor": "Of a list, torch.tensor converts number by number: torch.from_numpy(numpy.stack(...)) copies whole arrays.",
     "as_tensor": "Of a list, torch.as_tensor converts number by number: make one numpy array first.",
@@ -181,11 +182,49 @@ def _compute_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
     "warm-up.",
 )
 def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
-    path = facts.critical_path
-    if path is None or not len(trace.steps):
+    _, gaps, spans = _long_gaps(trace)
+    if (told := _gaps_in_path(trace, facts, gaps)) is None:
         return None
-    track, gaps, spans = _long_gaps(trace)
-    in_path = gaps[1] > path.start_ns
+    seen, share, gaps = told
+    around = spans.where(among(spans.end_ns, gaps[0]) | among(spans.start_ns, gaps[1]))
+    next = f"See what runs between the ops: {STACKS}" if has_stacks(trace) else ""
+    if facts.plain.how == UNKNOWN and len(trace.functions_ns):
+        because = "the gaps hold what the profiler takes for functions of Python, which is not known"
+        return Seen(seen, around, next, share, None, gaps, because)
+    return Seen(seen, around, next, share, Effect(skipped(gaps)), gaps)
+
+
+@finding(
+    "tensor-of-a-list",
+    "white space between aten::empty and aten::lift_fresh",
+    "the gap before aten::lift_fresh, which torch.tensor ends with",
+    "torch.tensor converts what Python holds in lists, number by number, between these two ops.",
+    "Make one numpy array first, torch.from_numpy(numpy.stack(...)) or numpy.asarray(...), which copies whole arrays; or keep "
+    "tensors in place of lists, and torch.stack() them.",
+    source="https://docs.pytorch.org/docs/stable/generated/torch.tensor.html",
+)
+def _tensor_of_a_list(trace: Trace, facts: Facts) -> Seen | None:
+    if FRESH not in trace.op_names:
+        return None
+    track, gaps, _ = _long_gaps(trace)
+    outer = trace.outer_ops.where(trace.outer_ops.track == track)
+    names = np.array([*outer.names, "", ""], object)
+    next_one, before = np.searchsorted(outer.start_ns, gaps[1]), np.searchsorted(outer.start_ns, gaps[0]) - 1
+    is_made = (names[next_one] == FRESH) | ((names[next_one] == "aten::to") & (names[next_one + 1] == FRESH))
+    is_made &= (before >= 0) & (names[before] == "aten::empty")
+    if (told := _gaps_in_path(trace, facts, (gaps[0][is_made], gaps[1][is_made]))) is None:
+        return None
+    seen, share, gaps = told
+    around = outer.where(among(outer.end_ns, gaps[0]) | among(outer.start_ns, gaps[1]))
+    return Seen(seen, around, share=share, effect=Effect(skipped(gaps), kind=REPLACED), gaps=gaps)
+
+
+def _gaps_in_path(trace: Trace, facts: Facts, gaps: Union) -> tuple[str, float, Union] | None:
+    """Return what is seen of long gaps, their share, and those in the window of the path; None: too little, or no path."""
+    path = facts.critical_path
+    if path is None or not len(trace.steps) or not len(gaps[0]):
+        return None
+    track, in_path = int(trace.steps.track[-1]), gaps[1] > path.start_ns
     gaps = gaps[0][in_path], gaps[1][in_path]
     steps = len(facts.steps) - facts.steps_left_out
     of_step = np.bincount(trace.step_at(gaps[0]), gaps[1] - gaps[0], minlength=len(facts.steps))[-steps:]
@@ -197,13 +236,7 @@ def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
     least, longest_us = us(LONG_GAP_NS / 1000), int((gaps[1] - gaps[0]).max()) / 1000
     kinds = f"gap of {least} or more", f"gaps of {least} or more"
     seen = f"{counted(len(gaps[0]), steps, *kinds)}, {us(median(of_step) / 1000)} of a step"
-    seen += f", the longest {us(longest_us)}: {about(share)} of {denominator(facts)}"
-    around = spans.where(among(spans.end_ns, gaps[0]) | among(spans.start_ns, gaps[1]))
-    next = f"See what runs between the ops: {STACKS}" if has_stacks(trace) else ""
-    if facts.plain.how == UNKNOWN and len(trace.functions_ns):
-        because = "the gaps hold what the profiler takes for functions of Python, which is not known"
-        return Seen(seen, around, next, share, None, gaps, because)
-    return Seen(seen, around, next, share, Effect(skipped(gaps)), gaps)
+    return f"{seen}, the longest {us(longest_us)}: {about(share)} of {denominator(facts)}", share, gaps
 
 
 def _long_gaps(trace: Trace) -> tuple[int, Union, Rows]:

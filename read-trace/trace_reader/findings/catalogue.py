@@ -34,9 +34,11 @@ LARGE_TABLE = 100_000  # rows
 LARGE_VOCABULARY, MANY_ROWS = 8192, 64
 LONG_FILTER, LONG_LIST = 256, 64  # taps; tensors
 THIN = 8  # times as long as the inner dimension of a product of low rank are the others, at least
+LARGE_SQUARE, MANY_BESIDE = 1024, 4  # rows; times as many as the other side has columns
 SMALL_MATRIX = 1 << 16  # elements
 SMALL_PRODUCT = 1 << 12  # elements of the larger matrix: below, calling it takes as long
 MANY_PAIRS = 1 << 16  # differences
+CASTS = ("aten::to", "aten::_to_copy")
 INTEGERS = frozenset(["long int", "int", "short int"])
 
 
@@ -53,6 +55,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     change: Literal["gone", "replaced", "once", "unsure"]
     left: float = 0.0
     outside: str = ""
+    inside: str = ""
     kernels: str = ""
     types: tuple[str, ...] = ()
     shape: str = ""
@@ -123,6 +126,17 @@ def _low_rank(tensors: list[Tensor | None], inputs: Inputs) -> bool:
     return sizes is not None and min(sizes[1], sizes[3]) >= THIN * sizes[2] and sizes[1] * sizes[3] >= SMALL_MATRIX
 
 
+def _square(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    """Of a product, the first side is a large square matrix, and the other has few columns beside it: no layer with a square
+    weight, which is the second side.
+    """
+    shapes = [tensor.shape for tensor in tensors if tensor is not None][-2:]
+    if len(shapes) < 2 or any(len(shape) != 2 for shape in shapes):
+        return False
+    (rows, inner), (_, columns) = shapes
+    return rows == inner >= LARGE_SQUARE and MANY_BESIDE * columns <= rows
+
+
 def _all_integers(tensors: list[Tensor | None], inputs: Inputs) -> bool:
     matrices = [tensor for tensor in tensors if tensor is not None]
     large = bool(matrices) and max(tensor.elements for tensor in matrices) >= SMALL_PRODUCT
@@ -144,7 +158,7 @@ def _all_pairs(tensors: list[Tensor | None], inputs: Inputs) -> bool:
 _SHAPES = {
     "all_integers": _all_integers, "all_pairs": _all_pairs,
     "large_table": _large_table, "large_vocabulary": _large_vocabulary, "mask": _mask, "low_rank": _low_rank,
-    "many_logits": _many_logits, "long_filter": _long_filter, "long_list": _long_list,
+    "many_logits": _many_logits, "long_filter": _long_filter, "long_list": _long_list, "square": _square,
 }  # fmt: skip
 _CHANGES = {"gone": GONE, "replaced": REPLACED, "once": ONCE, "unsure": UNSURE}
 
@@ -166,6 +180,8 @@ def places_of(entry: Entry, trace: Trace, facts: Facts) -> Rows | None:
     ops = Rows(slices, outermost(slices, ops.at))
     if entry.outside and len(ops):
         ops = ops.where(~lies_inside(trace, ops, entry.outside))
+    if entry.inside and len(ops):
+        ops = ops.where(lies_inside(trace, ops, entry.inside))
     if entry.kernels and len(ops):
         search = re.compile(entry.kernels).search
         launched = trace.launched_in(ops)
@@ -276,9 +292,9 @@ def _takes(trace: Trace, row: int, shape: tuple[int, ...] | None) -> bool:
 
 
 def _followed(entry: Entry, trace: Trace, ops: Rows) -> Rows:
-    """Return those right behind which, views between them, one of these ops comes on their thread."""
+    """Return those right behind which, views and casts between them, one of these ops comes on their thread."""
     outer = trace.outer_ops
-    outer = outer.where(~outer.is_named(lambda name: name in VIEW_OPS and name not in entry.followed))
+    outer = outer.where(~outer.is_named(lambda name: (name in VIEW_OPS or name in CASTS) and name not in entry.followed))
     after = _next_on_the_thread(outer, ops)
     return ops.where((after >= 0) & trace.slices.is_named(np.maximum(after, 0), entry.followed.__contains__))
 

@@ -253,7 +253,8 @@ def _may_take(trace: Trace, softmax: int, product: int) -> bool:
     "the types of the inputs of aten::mm, addmm and conv (record_shapes)",
     "These ops compute in float64, which has twice as many bytes as float32 and half as many numbers in a register. Tensors made "
     "of numpy's arrays are float64 unless these say otherwise.",
-    "Convert the inputs to float32 once (tensor.float()), unless the numbers need float64.",
+    "Convert the inputs to float32 once (tensor.float()), and a model that is float64, too (model.float()), unless the numbers "
+    "need float64.",
 )
 def _double_precision(trace: Trace, facts: Facts) -> Seen | None:
     if (path := _path(trace, facts)) is None:

@@ -1,15 +1,19 @@
-"""The optimizer's step."""
+"""The optimizer's step, and the gradients that it uses."""
+
+import math
 
 import numpy as np
 from trace_reader.analysis.replay.edits import REPLACED, Effect, dropped, skipped
 from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.op_cost import shapes_of
 from trace_reader.findings.registry import Seen, finding
+from trace_reader.findings.verdict import denominator
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import innermost, outermost
-from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows
-from trace_reader.model.slices import Kind
+from trace_reader.link.trace import EVALUATE, Trace
+from trace_reader.model.rows import Rows, distinct
+from trace_reader.model.slices import Footprint, Kind
 from trace_reader.units import about, us
 
 STEP = "Optimizer.step#"
@@ -23,6 +27,9 @@ FUSED_ON_CPU = frozenset(["Optimizer.step#Adam.step", "Optimizer.step#AdamW.step
 LEFT_ON_CPU = (0.1, 0.6)
 WORTH_TELLING_ON_CPU = 0.05  # of the steps' time
 FEW_KERNELS = 5  # a step, of an optimizer that goes over lists of parameters
+CHUNK = 1 << 16  # numbers of a tensor that a block of a kernel over lists goes over, at most (multi_tensor_apply)
+ACCUMULATES = "torch::autograd::AccumulateGrad"
+LEAST_UNUSED = 0.25  # of the gradients, that the optimizer cannot have used
 FUSED_OF_FOREACH = 0.3  # of the GPU's time of such a one, at best: it reads and writes all of them once, not several times
 
 
@@ -86,3 +93,70 @@ def _foreach(path: CriticalPath, steps: Rows, rows: Rows) -> Seen | None:
     effect = Effect(dropped(steps, left_of_gpu=FUSED_OF_FOREACH), kind=REPLACED)
     next = "Use fused=True: one kernel then reads and writes a list of parameters once."
     return Seen(seen, steps, next, path.explained_us(spent) / path.window_us, effect)
+
+
+@finding(
+    "gradients-nobody-uses",
+    "more gradients are accumulated in a step than its optimizer goes over",
+    "torch::autograd::AccumulateGrad, once for each parameter, beside the ops or blocks of Optimizer.step",
+    "The backward pass computes gradients for parameters that the optimizer does not change: of a frozen part, or of a teacher.",
+    "Run what is not trained under torch.no_grad(), or set requires_grad_(False) on its parameters before the forward pass: then "
+    "the backward pass ends where the trained part begins. Gradients that a later step's optimizer uses are needed.",
+    source="https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation",
+)
+def _gradients_nobody_uses(trace: Trace, facts: Facts) -> Seen | None:
+    """Where each step has one backward pass and one optimizer's step: every parameter that this one changes takes one op, or one
+    block of a kernel over lists, at least (and one for each CHUNK numbers).
+    """
+    slices, n = trace.slices, len(trace.steps)
+    is_step = slices.are_named(Kind.ANNOTATION, lambda name: name.startswith(STEP))
+    steps = trace.annotations.where(is_step[trace.annotations.at])
+    steps = steps.where(trace.step_at(steps.start_ns) >= 0)
+    passes = trace.passes
+    if facts.critical_path is None or not n or len(steps) != n or len(passes.start_ns) != n or passes.is_again.any():
+        return None
+    made_by = trace.nodes.made_by[(trace.nodes.made_by >= 0) & (trace.step_at(trace.nodes.start_ns) >= 0)]
+    if len(distinct(made_by).values) < len(made_by):  # two losses go back through the same ops: each gradient is added to
+        return None
+    nodes = trace.ops.where(trace.ops.is_named(ACCUMULATES.__eq__))
+    nodes = nodes.where(trace.step_at(nodes.start_ns) >= 0)
+    sizes = [math.prod(shape) for row in nodes.at.tolist() for shape in shapes_of(slices, row)[:1]]
+    has_shapes = len(sizes) == len(nodes)
+    made = sum(math.ceil(size / CHUNK) for size in sizes) / n if has_shapes else len(nodes) / n
+    used = _most_updated(trace, steps, has_shapes) / n
+    if not len(nodes) or not used or 1 - used / made < LEAST_UNUSED:
+        return None
+    every = trace.ops.where(trace.ops.is_named(lambda name: name.startswith(EVALUATE)))
+    every = every.where(trace.step_at(every.start_ns) >= 0)
+    both = Rows(slices, np.sort(np.concatenate([every.at, trace.launched_in(every).at])))
+    share = facts.critical_path.explained_us(both) / facts.critical_path.window_us
+    gradients = f"the gradients of {len(nodes) / n:.0f} parameters are computed in a step"
+    pieces = f"; of their {made:.0f} pieces of at most 65,536 numbers" if has_shapes else ", of which"
+    seen = (
+        f"{gradients}{pieces} the optimizer uses {used:.0f} at most; the backward pass is {about(share)} of {denominator(facts)}"
+    )
+    left = min(used / made, 1.0)
+    return Seen(seen, every, share=share * (1 - left), effect=Effect(dropped(every, left, left), kind=REPLACED))
+
+
+def _most_updated(trace: Trace, steps: Rows, by_chunks: bool) -> float:
+    """Return how many parameters (or chunks of them) the optimizer's steps change at most."""
+    slices = trace.slices
+    is_step = np.zeros(len(slices), bool)
+    is_step[steps.at] = True
+    ops = trace.ops.where(trace.ops.is_named(lambda name: name.startswith("aten::")))
+    ops = Rows(slices, outermost(slices, ops.at[innermost(slices, trace.parent, ops.at, is_step) >= 0]))
+    most = 0.0
+    for name, rows in ops.by_name():
+        if name.startswith(("aten::_foreach", "aten::_fused")):
+            blocks = [
+                one.detail.grid[0] for one in trace.launched_in(rows) if isinstance(one.detail, Footprint) and one.detail.grid
+            ]
+            most = max(most, float(sum(blocks)))
+        elif by_chunks:
+            most = max(
+                most, sum(math.ceil(math.prod(shape) / CHUNK) for row in rows.at.tolist() for shape in shapes_of(slices, row)[:1])
+            )
+        else:
+            most = max(most, float(len(rows)))
+    return most

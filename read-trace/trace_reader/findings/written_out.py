@@ -169,8 +169,8 @@ def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
     "the same few ops, dozens of times in a row",
     "a pattern that repeats on the CPU's lane, with different tensors or elements in each round",
     "The same run of ops stands many times in a row: a loop of Python over rows, time steps, classes or samples.",
-    "If the rounds do not need each other's results, do all of them at once: one op over a dimension more (torch.where, cumsum, "
-    "bmm, torch.func.vmap); else a fused loop (torch.compile, a scan on the CPU).",
+    "If the rounds do not need each other's results, do all of them at once: one op over a dimension more (broadcasting, "
+    "torch.where, cumsum, bmm, torch.func.vmap); else a fused loop (torch.compile, a scan on the CPU).",
 )
 def _repeated_ops(trace: Trace, facts: Facts) -> Seen | None:
     """Without loops that other findings tell of, layers, backward passes and optimizers."""
