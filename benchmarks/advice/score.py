@@ -44,7 +44,10 @@ def row(pair: dict[str, Any], facts: Facts | JobFacts, pattern: str | None) -> d
     if pattern is None:
         named = [n for n, finding in enumerate(findings) if finding.gain][:1]
     gain = findings[named[0]].gain if named else None
-    plain = facts.plain
+    plain, recorded = facts.plain, pair.get("recorded") or {}
+    # Where the program marks no step, the reader's may be a part of one, or several.
+    unmarked = recorded.get("steps") if recorded.get("mode") == "none" else None
+    times = len(facts.steps) / unmarked if isinstance(facts, Facts) and unmarked else 1.0
     return {
         "change": pair.get("truth", ""),
         "kind": pair.get("kind", ""),
@@ -56,7 +59,9 @@ def row(pair: dict[str, Any], facts: Facts | JobFacts, pattern: str | None) -> d
         "slug": findings[named[0]].slug if named else None,
         "told": [round(gain.low, 4), round(gain.high, 4)] if gain else None,
         "first": [finding.slug for finding in findings[:FIRST]],
-        "plain_ms": [round(plain.low_us / 1000, 4), round(plain.high_us / 1000, 4)] if plain.low_us and plain.high_us else None,
+        "plain_ms": [round(us * times / 1000, 4) for us in (plain.low_us, plain.high_us)]
+        if plain.low_us and plain.high_us
+        else None,
     }
 
 

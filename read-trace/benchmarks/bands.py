@@ -1,12 +1,13 @@
 """How far what was measured lies from what the replay says, by kind of change: what BANDS in analysis/replay/edits.py is made of.
 
-    uv run read-trace/benchmarks/bands.py FOLDER ... [--names NAMES.json] [--keep]
+    uv run read-trace/benchmarks/bands.py FOLDER ... [--names NAMES.json] [--kept] [--keep]
     uv run read-trace/benchmarks/bands.py                      print the table of what was kept
 
 FOLDER is one of benchmarks/advice/score.py's: a trace of each program before its change, and pairs.json. A pair counts where a
 finding names its change, and has an effect that can be played. Both shares of a step are told as odds (of what is saved to what
 is left), the logarithm of one over the other is the distance; the band is the narrowest, on average, in which four of five of
-those that were measured lie, give or take TOLERANCE. --keep writes read-trace/benchmarks/bands.json.
+those that were measured lie, give or take TOLERANCE. --kept begins with what read-trace/benchmarks/bands.json has, --keep
+writes it.
 """
 
 import argparse
@@ -18,10 +19,10 @@ import statistics
 import sys
 from typing import Any
 
-from trace_reader import load, write_all
+from trace_reader import write_all
 from trace_reader.analysis.replay.edits import BANDS
 from trace_reader.analysis.replay.what_if import odds, played_gains, share_at
-from trace_reader.reading import judged
+from trace_reader.reading import examine_file
 
 HERE = Path(__file__).resolve().parent
 HELD, TOLERANCE = 0.8, 0.03  # of the measurements; of a step
@@ -33,7 +34,7 @@ def measured(trace: Path, saved: float, names: str) -> tuple[str, str, float, fl
     """Return the kind of the change, the finding that names it, and what the replay says and what was measured; None: no finding
     does so, or what it advises cannot be played.
     """
-    reading = judged(load(str(trace)))
+    reading = examine_file(str(trace))
     if reading.run is None or not reading.can_be_asked:
         return None
     for finding in reading.facts.findings:
@@ -82,10 +83,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     parser.add_argument("--names", type=Path, help="JSON: by pair, a regular expression that right advice matches")
+    parser.add_argument("--kept", action="store_true", help="begin with what was kept")
     parser.add_argument("--keep", action="store_true", help="keep what was measured as read-trace/benchmarks/bands.json")
     args = parser.parse_args()
     patterns = json.loads(args.names.read_text()) if args.names else {}
-    rows = [] if args.folders else json.loads((HERE / "bands.json").read_text())
+    rows = json.loads((HERE / "bands.json").read_text()) if args.kept or not args.folders else []
     for folder in args.folders:
         for name, pair in sorted(json.loads((folder / "pairs.json").read_text()).items()):
             print(f"{folder.name}: {name}", file=sys.stderr, flush=True)

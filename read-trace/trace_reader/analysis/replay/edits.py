@@ -163,16 +163,16 @@ Edit = Callable[[Edited], object]
 GONE, REPLACED, WAITS, AT_ONCE, ONCE, UNSURE = "gone", "replaced", "waits", "at once", "once", "unsure"
 AS_PLAYED = "as played"
 # By the kind of a change: how far what was measured was from what the replay said, as logarithms of odds (of what is saved to
-# what is left), the band that holds four of five. Of 107 pairs, H100, H200 and CPUs, torch 2.11, 2026-11-26
+# what is left), the band that holds four of five. Of 182 pairs, H100, H200 and CPUs, torch 2.11, 2026-11-26 and 27
 # (read-trace/benchmarks/bands.py).
 BANDS = {
-    GONE: (-0.25, 1.15),  # of 42: more is saved than the trace shows
-    REPLACED: (-1.2, 0.6),  # of 32
-    WAITS: (-0.5, 0.75),  # of 9, wider than these say: they are few
-    AT_ONCE: (-1.45, 0.1),  # of 8, replayed as a CUDA graph or batched
-    ONCE: (-0.55, 1.25),  # of 10
+    GONE: (-0.6, 0.85),  # of 68
+    REPLACED: (-0.8, 0.65),  # of 65
+    WAITS: (-0.5, 0.75),  # of 12, wider than these say: they are few
+    AT_ONCE: (-1.3, 1.1),  # of 13, replayed as a CUDA graph or batched: narrower than these say, or nothing is said
+    ONCE: (-0.55, 1.25),  # of 17
     AS_PLAYED: (0.0, 0.0),  # of a place: what is there at most
-    UNSURE: (-9.0, 0.3),  # of 6, no band of which holds so many: what takes the place of what is gone may take as long
+    UNSURE: (-9.0, 0.3),  # of 7, no band of which holds so many: what takes the place of what is gone may take as long
 }
 
 
