@@ -271,8 +271,8 @@ def test_the_report_and_its_json(capsys):
         "scale cudnn 0.5, graph\n"
         "  scale cudnn 0.5: 3 x cuDNN attention 64x128x64\n"
         "  recorded: a step takes 97.6 µs\n"
-        "  without the profiler: 55.3 µs to 77.5 µs, estimated\n"
-        "  changed: 28.0 µs to 29.9 µs, which saves 49% to 61% of a step\n"
+        "  without the profiler: 54.2 µs to 77.5 µs, estimated\n"
+        "  changed: 27.5 µs to 29.9 µs, which saves 49% to 61% of a step\n"
     )
     assert cli.main([CUDNN, "--what_if", "graph", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
@@ -379,7 +379,7 @@ def test_a_changed_step_is_no_shorter_than_what_the_gpu_still_does(asked):
                   op("aten::add", 1000 * n + 60, 900), kernel(GEMM, 1000 * n + 50, 800, n + 1))
     ]  # fmt: skip
     changed = asked(*events, changes=["drop aten::add"], record_shapes=1)
-    assert changed.of == "estimated" and changed.changed_low_us == pytest.approx(0.97 * 800)
+    assert changed.of == "estimated" and changed.changed_low_us == pytest.approx(0.95 * 800)
     ends = sorted([1 - changed.changed_low_us / changed.plain.low_us, 1 - changed.changed_high_us / changed.plain.high_us])
     assert [changed.gain_low, changed.gain_high] == ends  # of what is told
 
@@ -417,9 +417,9 @@ def asked_of(capsys, *changes):
     ("changes", "gain"),
     [
         (["unfused-attention"], "saves 84% to 96% of a step"),  # as the report has it
-        (["hidden_copy"], "saves 10% to 30% of a step"),
+        (["hidden_copy"], "saves 7% to 24% of a step"),
         (["place aten::softmax"], "saves 26% of a step"),
-        (["place softmax", "finding hidden-copy"], "saves 33% to 57% of a step"),
+        (["place softmax", "finding hidden-copy"], "saves 26% to 51% of a step"),
     ],
 )
 def test_what_the_report_names_can_be_asked_for(capsys, changes, gain):

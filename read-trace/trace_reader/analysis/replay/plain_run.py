@@ -78,14 +78,16 @@ NOTHING, EVERYTHING = ProfilerOverhead(0.0, 0.0, 0.0, 0.0), ProfilerOverhead(1e6
 # Where prices say that the profiler took much, it took less: so much of what they say beyond MUCH.
 MUCH, BEYOND = 0.4, 0.5
 # What is told lies so far below and above, by the logarithm: so much, and so much times the share that the profiler took.
-BELOW, ABOVE = (0.05, 0.65), (0.12, 0.45)
+# Hosts differ by twice; on one whose prices are known (read-trace prices), it is less.
+BELOW, ABOVE = (0.12, 1.4), (0.12, 0.45)
+BELOW_ON_A_KNOWN_HOST = (0.05, 0.65)
 CPU_BELOW, CPU_ABOVE = (0.28, 0.45), (0.1, 0.6)
 WITHOUT_SHAPES_US = 2.0  # of an op
 SHORT_FUNCTION_US = 0.2  # that a function costs at least
 BETWEEN_US = 100.0  # of the time between two steps, the profiler's at most: it took 38 to 45 us there
 SHORTEST_LAUNCH_US = 2.0  # as recorded: the hosts with prices take 4 to 12
 SHORTEST_STEP_US, LONGEST_STEP_US = 0.01, 1e12  # what a header can say of a step
-MARGIN, GPU_MARGIN = 0.1, 0.03  # of a measured step that a price explains; of what the GPU takes
+MARGIN, GPU_MARGIN = 0.1, 0.05  # of a measured step that a price explains; of what the GPU takes
 GRAPH_MARGIN = 0.2  # recorded, the kernels of a graph stand further apart: two replays took 14 and 16% less without the profiler
 MOST_EVENTS, LEAST_STEPS = 20_000, 3  # of a longer recording, the first steps with so many events of the GPU are played
 SPREAD = 0.05  # of a measured step: so much longer it can be than what the GPU takes, which limits it
@@ -173,11 +175,14 @@ def _estimated(run: "RunWithoutProfiler", recorded_step_us: float) -> PlainRun:
     return PlainRun(middle, low, high, recorded_step_us, ESTIMATED)
 
 
-def interval(took: float, gpu: float, has_gpu: bool) -> tuple[float, float, float]:
+def interval(took: float, gpu: float, has_gpu: bool, is_known_host: bool) -> tuple[float, float, float]:
     """Of a step without the profiler, as shares of the recorded one: the least, the middle and the most. `took`: the share that
-    the profiler took by its prices; `gpu`: what the GPU takes of the recorded step at any price, less what it may be less.
+    the profiler took by its prices, which are this host's own if it `is_known_host`; `gpu`: what the GPU takes of the recorded
+    step at any price, less what it may be less.
     """
     (below, below_by), (above, above_by) = (BELOW, ABOVE) if has_gpu else (CPU_BELOW, CPU_ABOVE)
+    if has_gpu and is_known_host:
+        below, below_by = BELOW_ON_A_KNOWN_HOST
     middle = 1 - took
     low, high = middle * math.exp(-below - below_by * took), min(middle * math.exp(above + above_by * took), 1 + SPREAD)
     return min(max(low, gpu), middle), middle, high
@@ -352,7 +357,7 @@ class RunWithoutProfiler:
         # What the GPU takes is known better than what the CPU does, but for what lies between the kernels of a graph.
         less = GRAPH_MARGIN if (self.replay.work.origin == Origin.GRAPH).any() else GPU_MARGIN
         gpu = self.recorded_times(self.at(EVERYTHING)) * (1 - less) if len(self.replay.work) else 0.0
-        return interval(max(1 - at, 0.0), gpu, len(self.replay.work) > 0)
+        return interval(max(1 - at, 0.0), gpu, len(self.replay.work) > 0, self.trace.host_prices is not None)
 
     @property
     def waits_for_workers(self) -> bool:
