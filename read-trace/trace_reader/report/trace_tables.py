@@ -318,9 +318,16 @@ PATH = Table(
     least=2,
     shown=lambda view: view.facts.critical_path is not None and on_gpu(view),
 )
+
+
+def _of_all_steps(view: TraceView) -> str:
+    """Say that a table adds up several steps."""
+    return f" of all {len(view.facts.steps)} steps" if len(view.facts.steps) > 1 else ""
+
+
 OPS = Table(
     key="ops",
-    title="Ops (self: without the ops inside)",
+    title=lambda view: f"Ops{_of_all_steps(view)} (self: without the ops inside)",
     rows=lambda view: sorted(view.facts.ops, key=lambda op: (-op.self_us, op.name)),
     columns=(
         Column("op", lambda op, view: short(op.name, view.style)),
@@ -335,7 +342,7 @@ OPS = Table(
 )
 KERNELS = Table(
     key="kernels",
-    title="Kernels, copies and memsets (share: of their summed time)",
+    title=lambda view: f"Kernels, copies and memsets{_of_all_steps(view)} (share: of their summed time)",
     rows=lambda view: view.facts.kernels,
     columns=(
         Column("kernel", lambda k, view: view.labels[k.name]),
