@@ -127,6 +127,10 @@ CASES = {
     "softmax-before-a-choice": case(
         Made("aten::softmax", then=(Made("aten::argmax", us=100),)), but=Made("aten::softmax", then=(Made("aten::mul", us=100),)),
     ),
+    "padding-mask": case(
+        Made("aten::scaled_dot_product_attention", dims=[*QKV, [4, 1, 1, 256]], types=[*HALF, "bool"], values=[""] * 4),
+        but=Made("aten::scaled_dot_product_attention", dims=[*QKV, [4, 1, 256, 256]], types=[*HALF, "bool"], values=[""] * 4),
+    ),
     "parameter-groups": case(Made("aten::_fused_adamw_", n=8), but=Made("aten::_fused_adamw_", n=7), how={"training": True}),
     "scattered-rnn-weights": case(
         Made("aten::copy_", n=4, around=("aten::_cudnn_rnn",)), but=Made("aten::copy_", n=4, around=("aten::lstm",)),
@@ -234,6 +238,24 @@ def test_an_entry_knows_its_place(slug, tmp_path):
 def test_an_entry_does_not_know_what_lacks_its_condition(slug, tmp_path):
     made, how = CASES[slug][1]
     assert slug not in slugs(tmp_path, *made, **how)
+
+
+def test_what_is_multiplied_by_a_one_hot_goes_with_it(tmp_path):
+    dims = {"dims": [[64, 20, 3000], [3000, 96]], "types": ["float", "float"], "values": ["", ""]}
+    cast = Made("aten::to", us=300, dims=[[64, 20, 3000]], types=["long int"], values=[""])
+    made = Made("aten::one_hot", us=200, dims=[[64, 20], []], types=["long int", "Scalar"], values=["", "3000"],
+                then=(cast, Made("aten::matmul", us=500, **dims)))  # fmt: skip
+    facts = read(write(tmp_path / "t.json", *events(made)))
+    (found,) = (one for one in facts.findings if one.slug == "one-hot")
+    assert found.seen.startswith("1 x aten::matmul, 1 x aten::to, 1 x aten::one_hot per step (64x20 int64), 999.4 µs of CPU time")
+
+
+def test_of_padding_no_number_is_told(tmp_path):
+    mask = Made("aten::scaled_dot_product_attention", dims=[*QKV, [4, 1, 1, 256]], types=[*HALF, "bool"], values=[""] * 4)
+    facts = read(write(tmp_path / "t.json", *events(mask)))
+    (found,) = (one for one in facts.findings if one.slug == "padding-mask")
+    assert (found.gain, found.gain_unknown_because) == (None, "how much of it would be gone is not in a trace")
+    assert "attention-mask" not in [one.slug for one in facts.findings]
 
 
 def test_a_dense_gradient_is_one_on_a_cpu_too(tmp_path):

@@ -147,6 +147,20 @@ def python(name, ts, dur):
     return event("python_function", name, ts, dur)
 
 
+def shaped(name, ts, dur, *dims):
+    return op(
+        name, ts, dur, **{"Input Dims": list(dims), "Input type": ["float"] * len(dims), "Concrete Inputs": [""] * len(dims)}
+    )
+
+
+def rounds(n, rows=640, few=20, second=(8, 16), apart=True):
+    """So many times a product of `rows` rows, and one of `few`: in turns, or first all of the one."""
+    large = [shaped("aten::linear", 0, 60, [2, rows // 2, 16], list(second)) for _ in range(n)]
+    small = [shaped("aten::linear", 0, 30, [few, 16], [4, 16]) for _ in range(n)]
+    every = [one for pair in zip(large, small, strict=True) for one in pair] if apart else [*large, *small]
+    return [one | {"ts": 5 + 60 * n} for n, one in enumerate(every)]
+
+
 def trained(gradients, updates, size=None, name="aten::add_", grid=None):
     """A forward op, the node of its backward pass with so many gradients, and an optimizer with so many ops; `size`: of a
     gradient; `grid`: of the kernel that each of these launches.
@@ -593,6 +607,18 @@ CASES = {
         [step(0, 0, 1000), python("train.py(5): step", 10, 980), python("torch/x.py(9): pad", 20, 600),
          op("aten::mm", 700, 250)],
     ),
+    "gathered-then-multiplied": (
+        [step(0, 0, 1000), shaped("aten::index_select", 5, 90, [100, 16], [], [800]),
+         shaped("aten::linear", 100, 500, [800, 16], [4, 16])],
+        "1 x a product of 800 rows per step that were gathered from 100; 500.0 µs of CPU time: 50% of the steps' time",
+        [step(0, 0, 1000), shaped("aten::index_select", 5, 90, [401, 16], [], [800]),
+         shaped("aten::linear", 100, 500, [800, 16], [4, 16])],
+    ),
+    "product-in-each-round": (
+        [step(0, 0, 1000), *rounds(8)],
+        "8 products per step of 640 rows, between others of few; 480.0 µs of CPU time: 48% of the steps' time",
+        [step(0, 0, 1000), *rounds(7)],
+    ),
     "library-function": (
         [step(0, 0, 1000), python("train.py(5): step", 10, 980), python("torch/serialization.py(9): save", 20, 600),
          op("aten::add", 30, 10), op("aten::mm", 700, 250)],
@@ -716,6 +742,28 @@ def test_gradients_of_two_losses_and_of_two_optimizers_are_not_told(tmp_path):
     assert "gradients-nobody-uses" in found(tmp_path, [step(0, 0, 1000), *once])
     for more in (backward("Mm", 430, 10, 1), annotation("Optimizer.step#SGD.step", 980, 10)):
         assert "gradients-nobody-uses" not in found(tmp_path, [step(0, 0, 1000), *once, more])
+
+
+@pytest.mark.parametrize(
+    ("made", "seen"),
+    [
+        ({}, True),
+        ({"few": 21}, False),  # not so many more
+        ({"apart": False}, False),  # layers of an encoder, and those of a head
+        ({"second": (2, 16, 8)}, False),  # a matrix for each
+    ],
+)
+def test_a_product_in_each_round_is_far_larger_than_what_is_between(tmp_path, made, seen):
+    events = [step(0, 0, 1000), *rounds(8, **made)]
+    assert ("product-in-each-round" in found(tmp_path, events)) is seen
+    assert "product-in-each-round" not in found(tmp_path, [*events, *on(2, backward("Mm", 5, 90, 1))])
+
+
+def test_rows_that_each_have_a_matrix_are_not_multiplied_before_the_gather(tmp_path):
+    gather = shaped("aten::index_select", 5, 90, [100, 16], [], [800])
+    for second, between, seen in (([16, 4], [], True), ([800, 16, 4], [], False), ([16, 4], [op("aten::relu", 96, 3)], False)):
+        events = [step(0, 0, 1000), gather, *between, shaped("aten::matmul", 100, 500, [800, 16], second)]
+        assert ("gathered-then-multiplied" in found(tmp_path, events)) is seen
 
 
 def python_step(*frames):

@@ -38,6 +38,7 @@ LARGE_SQUARE, MANY_BESIDE = 1024, 4  # rows; times as many as the other side has
 SMALL_MATRIX = 1 << 16  # elements
 SMALL_PRODUCT = 1 << 12  # elements of the larger matrix: below, calling it takes as long
 MANY_PAIRS = 1 << 16  # differences
+NOT_IN_A_TRACE = "how much of it would be gone is not in a trace"
 CASTS = ("aten::to", "aten::_to_copy")
 INTEGERS = frozenset(["long int", "int", "short int"])
 
@@ -52,7 +53,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     means: str
     next: str
     source: str
-    change: Literal["gone", "replaced", "once", "unsure"]
+    change: Literal["gone", "replaced", "once", "unsure", "untold"]
     left: float = 0.0
     outside: str = ""
     inside: str = ""
@@ -110,6 +111,11 @@ def _mask(tensors: list[Tensor | None], inputs: Inputs) -> bool:
     return mask is not None and len(mask.shape) >= 2
 
 
+def _padding_mask(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    mask = tensors[3] if len(tensors) > 3 else None
+    return mask is not None and len(mask.shape) == 4 and mask.shape[1:3] == (1, 1) and mask.shape[3] > 1
+
+
 def _matrices(tensors: list[Tensor | None]) -> tuple[int, int, int, int] | None:
     """Of a product: how many, rows, inner dimension, columns."""
     found = [tensor.shape for tensor in tensors if tensor is not None and len(tensor.shape) in (2, 3)]
@@ -159,6 +165,7 @@ _SHAPES = {
     "all_integers": _all_integers, "all_pairs": _all_pairs,
     "large_table": _large_table, "large_vocabulary": _large_vocabulary, "mask": _mask, "low_rank": _low_rank,
     "many_logits": _many_logits, "long_filter": _long_filter, "long_list": _long_list, "square": _square,
+    "padding_mask": _padding_mask,
 }  # fmt: skip
 _CHANGES = {"gone": GONE, "replaced": REPLACED, "once": ONCE, "unsure": UNSURE}
 
@@ -314,6 +321,8 @@ def _result_shape(trace: Trace, row: int) -> tuple[int, ...] | None:
     if inputs is not None and trace.slices.names[trace.slices.name[row]] in GEMM_OPS:
         sizes = _matrices(list(tensors_of(inputs)))
         return None if sizes is None else (sizes[1], sizes[3])
+    if trace.slices.names[trace.slices.name[row]] == "aten::one_hot":  # a dimension more, whose size is no shape
+        return None
     shapes = shapes_of(trace.slices, row)[:2]
     try:
         return np.broadcast_shapes(*shapes) if shapes else None
@@ -358,7 +367,8 @@ def _rule(entry: Entry, trace: Trace, facts: Facts) -> Seen | None:
     times = f"{us(cpu_us / steps)} of CPU time" + (f", {us(work.total_us / steps)} of GPU time" if len(work) else "")
     of_path = f": {about(share)} of {denominator(facts)}" if share >= LEAST_SHARE else ""
     seen = f"{told}{per_step}{f' ({shapes})' if shapes else ''}, {times}{of_path}"
-    return Seen(seen, work if len(work) else spans, share=share, effect=_effect(entry, trace, spans))
+    effect = None if entry.change == "untold" else _effect(entry, trace, spans)
+    return Seen(seen, work if len(work) else spans, share=share, effect=effect, no_effect=NOT_IN_A_TRACE)
 
 
 def _calls(n: float) -> str:
