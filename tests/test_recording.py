@@ -111,8 +111,9 @@ def test_so_many_traces_of_so_many_steps(monkeypatch):
     for options in ({"warmup": 0}, {"active": 0}, {"repeat": 0}):
         with pytest.raises(ValueError, match="a slow step takes more than once the median"):
             slow_steps.SlowSteps(1.5, print, **options)
-    with pytest.raises(ValueError, match="a slow step"):
-        slow_steps.SlowSteps(1.0, print)
+    for times in (1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="a slow step"):
+            slow_steps.SlowSteps(times, print)
     with pytest.raises(TypeError, match="with slow, a schedule takes warmup, active and repeat, not wait"):
         handler("traces", slow=1.5).schedule(wait=1)
 

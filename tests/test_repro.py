@@ -149,6 +149,7 @@ def test_it_is_written_where_one_says(tmp_path, capsys):
     ("trace", "place", "why"),
     [
         (MLP, "nothing", "no op, place or finding is called 'nothing'"),
+        (MLP, " ", "a place has a name: an op, a loop as `places` names it, or the id of a finding"),
         (NO_SHAPES, "aten::mm", "does not have the inputs of aten::mm: record with record_shapes=True"),
         (GPT, "aten::_fused_adamw_", "its lists of tensors are not in the trace"),
         (GPT, "unfused-pointwise", "more than the 60 of a small program; name one of them: aten::copy_ (147), aten::add (13)"),
@@ -157,6 +158,17 @@ def test_it_is_written_where_one_says(tmp_path, capsys):
 def test_what_cannot_be_called(trace, place, why, capsys):
     assert cli.main(["repro", str(ROOT / trace), place]) == 2
     assert why in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("said", [{"Input type": None}, {"Concrete Inputs": 5}, {"Input Strides": 7}, {"Input type": {}}])
+def test_inputs_that_are_no_lists_are_none(tmp_path, said, capsys):
+    trace = json.loads((ROOT / MLP).read_text())
+    for event in trace["traceEvents"]:
+        if event.get("name") == "aten::mm":
+            event["args"] |= said
+    (tmp_path / "t.json").write_text(json.dumps(trace))
+    assert cli.main(["repro", str(tmp_path / "t.json"), "aten::mm"]) in (0, 2)
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_values_that_do_not_fit_are_told(capsys):

@@ -197,9 +197,9 @@ CASES = {
     "spectral-transforms": case(Made("aten::stft"), but=Made("aten::conv1d")),
     "logits-of-all-positions": case(
         Made("aten::linear", dims=[[1, 512, 256], [32000, 256]], types=["c10::BFloat16"] * 2, values=["", ""],
-             then=(Made("aten::to", us=100), Made("aten::slice", us=100))),
+             then=(Made("aten::to", us=100), Made("aten::slice", us=50), Made("aten::select", us=50))),
         but=Made("aten::linear", dims=[[1, 512, 256], [32000, 256]], types=["c10::BFloat16"] * 2, values=["", ""],
-                 then=(Made("aten::log_softmax", us=100),)),
+                 then=(Made("aten::slice", us=100), Made("aten::log_softmax", us=100))),
     ),
     "complex-fft-of-real": case(
         Made("aten::fft_fft", **FLOATS), but=Made("aten::fft_fft", **FLOATS | {"types": ["c10::complex<float>"]})
@@ -241,7 +241,7 @@ def test_an_entry_does_not_know_what_lacks_its_condition(slug, tmp_path):
 
 
 def test_what_is_multiplied_by_a_one_hot_goes_with_it(tmp_path):
-    dims = {"dims": [[64, 20, 3000], [3000, 96]], "types": ["float", "float"], "values": ["", ""]}
+    dims: dict[str, Any] = {"dims": [[64, 20, 3000], [3000, 96]], "types": ["float", "float"], "values": ["", ""]}
     cast = Made("aten::to", us=300, dims=[[64, 20, 3000]], types=["long int"], values=[""])
     made = Made("aten::one_hot", us=200, dims=[[64, 20], []], types=["long int", "Scalar"], values=["", "3000"],
                 then=(cast, Made("aten::matmul", us=500, **dims)))  # fmt: skip

@@ -4,7 +4,22 @@ import json
 
 import msgspec
 import pytest
-from reader_helpers.events import ADD, GEMM, annotation, call, document, event, kernel, launch, memcpy, memset, op, step, write
+from reader_helpers.events import (
+    ADD,
+    GEMM,
+    annotation,
+    call,
+    document,
+    event,
+    kernel,
+    launch,
+    memcpy,
+    memset,
+    on,
+    op,
+    step,
+    write,
+)
 from trace_reader import cli, load, read
 from trace_reader.analysis.runs.comparison import compare, rows
 from trace_reader.analysis.runs.where_differs import where_differs
@@ -403,6 +418,47 @@ def test_what_is_followed_and_what_is_told(tmp_path, a, b, longer_us, of_gpu, se
     assert [found[:3] for found in told(one, other, of_gpu)] == seen
 
 
+def test_differences_that_cancel_out_are_told(tmp_path):
+    a = [("m", 10, 600, 0), ("aten::mm", 20, 200, 0), ("aten::add", 300, 50, 0)]
+    b = [("m", 10, 600, 0), ("aten::mm", 20, 50, 0), ("aten::add", 300, 200, 0)]
+    found = told(step_of(tmp_path, "a", a), step_of(tmp_path, "b", b), False)
+    assert [(path, one, us) for path, one, _, _, _, us in found] == [
+        ("m", ("aten::add",), (50, 200)), ("m", ("aten::mm",), (200, 50)),
+    ]  # fmt: skip
+
+
+def test_work_of_no_op_is_told(tmp_path):
+    def trace(name, us):
+        return load(write(tmp_path / f"{name}.json", step(0, 0, 500), launch(12, 1), kernel("k", 20, us, 1)))
+
+    assert told(trace("a", 50), trace("b", 250), True) == [("", ("in no op",), ("in no op",), "both", (0, 0), (50, 250))]
+
+
+def test_what_other_threads_do_is_not_between_the_ops_of_the_steps_thread(tmp_path):
+    def trace(name, *more):
+        events = [step(0, 0, 1000), op("aten::mm", 10, 250), *on(2, op("aten::add", 0, 300), *more)]
+        return load(write(tmp_path / f"{name}.json", *events))
+
+    assert told(trace("a"), trace("b", op("aten::add", 400, 350)), False) == [
+        ("", ("aten::add",), ("aten::add",), "both", (1, 2), (300, 650))
+    ]
+
+
+def test_two_ranges_with_nothing_in_common_are_two(tmp_path):
+    a = step_of(tmp_path, "a", [("load", 10, 300, 0), ("aten::copy_", 20, 250, 0)])
+    b = step_of(tmp_path, "b", [("evaluate", 10, 200, 0), ("aten::mm", 20, 150, 0)])
+    assert ("", ("load",), ("evaluate",), "replaced", (1, 1), (300, 200)) in told(a, b, False)
+
+
+def test_regions_in_one_another_are_followed_so_deep(tmp_path):
+    def trace(name, us):
+        spans = [op(f"f{n}", 1 + n, us + 3000 - 2 * n) for n in range(1400)]
+        return load(write(tmp_path / f"{name}.json", step(0, 0, 9000), *spans))
+
+    (one,) = [path for path, *_ in told(trace("a", 100), trace("b", 2100), False) if path]
+    assert one.startswith("f0 > f1 > f2") and one.count(" > ") == 100
+
+
 def test_what_the_cpu_waits_is_a_place(tmp_path):
     def trace(name, us):
         events = [step(0, 0, 500 + us), op("aten::item", 10, 20 + us), launch(12, 1), kernel("k", 20, us, 1)]
@@ -428,7 +484,7 @@ def test_modules_where_stacks_were_recorded(tmp_path):
         return load(write(tmp_path / f"{name}.json", step(0, 0, 900 + us), *modules, *ops, with_stack=1), stacks=True)
 
     assert told(trace("a", 50), trace("b", 150), False) == [
-        ("Linear_1", ("aten::linear",), ("aten::linear",), "both", (1, 1), (50, 150))
+        ("Linear", ("aten::linear",), ("aten::linear",), "both", (2, 2), (100, 200))
     ]
 
 

@@ -629,10 +629,10 @@ CASES = {
     ),
     "tensor-of-a-list": (
         [step(0, 0, 1000), op("aten::empty", 5, 5), op("aten::to", 510, 5), op("aten::lift_fresh", 520, 5),
-         op("aten::mm", 600, 300)],
+         op("aten::detach_", 526, 3), op("aten::mm", 600, 300)],
         "1 gap of 40.0 µs or more per step, 500.0 µs of a step, the longest 500.0 µs: 50% of the steps' time",
         [step(0, 0, 1000), op("aten::zeros", 5, 5), op("aten::to", 510, 5), op("aten::lift_fresh", 520, 5),
-         op("aten::mm", 600, 300)],
+         op("aten::detach_", 526, 3), op("aten::mm", 600, 300)],
     ),
     "gradients-nobody-uses": (
         [step(0, 0, 1000), *trained(gradients=4, updates=3)],
@@ -776,8 +776,8 @@ def python_step(*frames):
         # Of one file all functions count, the longest first; a method of C goes by its name.
         ([("torch/distributions/normal.py(87): log_prob", 20, 200), ("torch/distributions/normal.py(9): sample", 300, 100)],
          "torch/distributions/normal.py: log_prob, sample", "validate_args=False"),
-        ([("<built-in method tensor of type object at 0x7f>", 20, 300)], "tensor of torch", "torch.from_numpy(numpy.stack(...))"),
-        ([("<built-in function sleep>", 20, 300)], "sleep", "wait for what it waits for"),
+        ([("<built-in method tensor of type object at 0x7f>", 20, 300)], "tensor()", "torch.from_numpy(numpy.stack(...))"),
+        ([("<built-in function sleep>", 20, 300)], "sleep()", "wait for what it waits for"),
         ([("torch/_tensor.py(9): __format__", 20, 300)], "torch/_tensor.py: __format__", "logger.debug('%s', x)"),
         ([("somewhere/lib/python3.12/statistics.py(9): mean", 20, 300)], "somewhere/lib/python3.12/statistics.py: mean",
          "Call it less often, once ahead of time, or for a whole batch"),
@@ -785,6 +785,11 @@ def python_step(*frames):
         ([("torch/utils/_contextlib.py(9): wrapped", 20, 300)], None, ""),
         ([("torch/_tensor.py(9): backward", 20, 300)], None, ""),
         ([("torch/optim/sgd.py(9): step", 20, 300)], None, ""),
+        ([("torch/amp/grad_scaler.py(9): step", 20, 300)], None, ""),  # in which the optimizer's is
+        ([("torch/nn/functional.py(9): dropout", 20, 300)], None, ""),
+        # The words are those of the longest.
+        ([("torch/_tensor.py(9): __iter__", 20, 300), ("torch/_tensor.py(9): __format__", 330, 20)],
+         "torch/_tensor.py: __iter__, __format__", "Call it less often"),
         ([("lib.py(9): f", 20, 300)], None, ""),  # its own
         ([("statistics.py(9): mean", 20, 300), ("train.py(9): each", 25, 200)], None, ""),  # which calls the program's
         ([("statistics.py(9): mean", 20, 140)], None, ""),
@@ -795,6 +800,25 @@ def test_functions_of_libraries_that_the_program_calls(tmp_path, frames, name, n
     told = [(one.seen.partition(", called by")[0], one.next) for one in facts.findings if one.slug == "library-function"]
     assert [one for one, _ in told] == ([name] if name else [])
     assert all(next in words for _, words in told)
+
+
+def test_what_numpy_made_is_not_converted_number_by_number(tmp_path):
+    """torch.from_numpy ends with aten::lift_fresh, too, and no aten::detach_ behind it."""
+    events = [step(0, 0, 1000), op("aten::empty", 5, 5), op("aten::to", 510, 5), op("aten::lift_fresh", 520, 5)]
+    last = [op("aten::mm", 600, 300)]
+    assert "tensor-of-a-list" in found(tmp_path, [*events, op("aten::detach_", 526, 3), *last])
+    assert "tensor-of-a-list" not in found(tmp_path, [*events, op("aten::detach", 526, 3), *last])
+
+
+@pytest.mark.parametrize("other", [op("c10d::allreduce_", 980, 5), annotation("Optimizer.step#Lamb.step", 0, 0)])
+def test_gradients_that_others_may_use_are_not_told(tmp_path, other):
+    """Those of a rank, of which it may change its share, and of an optimizer that is not torch's."""
+    events = trained(gradients=4, updates=1)
+    if "Lamb" in other["name"]:
+        events = [one | {"name": other["name"]} if one["name"].startswith("Optimizer") else one for one in events]
+    else:
+        events.append(other)
+    assert "gradients-nobody-uses" not in found(tmp_path, [step(0, 0, 1000), *events])
 
 
 def test_a_function_of_a_library_that_is_mostly_products_is_the_model(tmp_path):

@@ -128,11 +128,13 @@ def test_an_agent_asks_of_ops_of_a_job_and_of_memory(root):
         ("memory", {"snapshot": "before.pickle"}),
         ("memory", {"snapshot": "before.pickle", "later": "after.pickle"}),
         ("memory", {"snapshot": "../secret.json"}),
+        ("memory", {"snapshot": ""}),
+        ("job", {"traces": []}),
     )
     assert "8192x768, 768x3072 bf16" in answers[0][0] and "Ops by shape (per step; of peak: of the limit" in answers[0][0]
     assert "rank 1" in answers[1][0].split("\n\n")[1]
     assert "before.pickle" in answers[2][0] and "after.pickle" not in answers[2][0]
-    assert "after.pickle" in answers[3][0] and [is_error for _, is_error in answers] == [False] * 4 + [True]
+    assert "after.pickle" in answers[3][0] and [is_error for _, is_error in answers] == [False] * 4 + [True] * 3
 
 
 def test_programs_are_run_only_where_that_is_allowed(tmp_path):

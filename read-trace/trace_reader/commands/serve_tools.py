@@ -145,14 +145,17 @@ class Tools:
 
     def job(self, traces: list[str]) -> str:
         """Say what limits a job of several processes, by the traces of its ranks: who is late, what waits, what to change."""
-        answer, _ = report.report([self._path(name) for name in traces], Style(), None, None)
-        return TEXT.write(answer) if answer is not None else "none could be read"
+        if len(traces) < 2:
+            raise ValueError("a job has the traces of two ranks or more")
+        answer, code = report.report([self._path(name) for name in traces], Style(), None, None)
+        missing = "some of these traces could not be read\n\n" if code else ""
+        return missing + TEXT.write(answer) if answer is not None else "none could be read"
 
     def memory(self, snapshot: str, later: str = "") -> str:
         """Say what holds CUDA's memory, by a snapshot of torch.cuda.memory._dump_snapshot(FILE): the peak and the end, by line of
         Python; with one of later, what grew.
         """
-        return TEXT.write(read_memory.answered([self._path(name) for name in (snapshot, later) if name], Style()))
+        return TEXT.write(read_memory.answered([self._path(name) for name in (snapshot, *([later] if later else []))], Style()))
 
     def show(self, trace: str, finding: str, top: int = 10) -> str:
         """Show one finding of a trace by its id, or a place by its name, and the slices that prove it: when, how long, in which

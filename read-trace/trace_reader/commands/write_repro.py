@@ -78,6 +78,8 @@ def repro(path: str, place: str, steps_from: re.Pattern[str] | None = None) -> s
 
 def _asked(trace: Trace, inputs: "_Inputs", path: str, place: str) -> tuple[str, list[Rows]]:
     """Return what is meant, in words, and its ops each time that it was recorded: equal groups."""
+    if not place.strip():
+        raise TraceError("a place has a name: an op, a loop as `places` names it, or the id of a finding")
     ops = trace.ops.where(trace.step_at(trace.ops.start_ns) >= 0) if len(trace.steps) else trace.ops
     if len(named := ops.where(ops.is_named(place.__eq__))):
         groups = [rows for _, rows in named.by(inputs.kind[named.at])]
@@ -153,11 +155,11 @@ class _Inputs:
             calls = said.get(shape, [])
             numbers = dict[Any, int]()
             for call in calls:
-                if (values := as_tuples(call.values)) not in numbers:
+                if (values := _hashable(call.values)) not in numbers:
                     numbers[values] = len(self._calls)
                     self._calls.append(call)
             if len(calls) == len(at):
-                self.kind[at] = [numbers[as_tuples(call.values)] for call in calls]
+                self.kind[at] = [numbers[_hashable(call.values)] for call in calls]
             elif len(numbers) == 1:  # else which of them is meant is not known
                 self.kind[at] = [*numbers.values()]
 
@@ -187,9 +189,14 @@ def _ops_by_shape(trace: Trace) -> dict[Any, np.ndarray]:
     found: dict[Any, list[np.ndarray]] = {}
     for _, rows in trace.ops.by(trace.ops.name, trace.ops.detail):
         if isinstance(of := rows[0].detail, Inputs):
-            found.setdefault((rows[0].name, of.dims, of.types, of.strides), []).append(rows.at)
+            found.setdefault((rows[0].name, *map(_hashable, (of.dims, of.types, of.strides))), []).append(rows.at)
     starts = trace.slices.start_ns
     return {shape: (at := np.concatenate(parts))[np.argsort(starts[at], kind="stable")] for shape, parts in found.items()}
+
+
+def _hashable(said: Any) -> str:
+    """Return what an event says of inputs, whatever that is, so that equal ones are equal."""
+    return repr(as_tuples(said))
 
 
 def _calls_by_shape(events: Sequence[_Event]) -> dict[Any, list[RecordedCall]]:
@@ -198,7 +205,8 @@ def _calls_by_shape(events: Sequence[_Event]) -> dict[Any, list[RecordedCall]]:
     for event in events:
         if isinstance(event.args, dict) and isinstance(event.args.get("Input Dims"), list) and isinstance(event.ts, int | float):
             keys = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
-            dims, types, strides, values = (event.args.get(key, []) for key in keys)
+            said = (event.args.get(key) for key in keys)
+            dims, types, strides, values = (one if isinstance(one, list) else [] for one in said)
             call = RecordedCall(str(event.name), dims, types, strides, values)
-            found.setdefault((call.op, *map(as_tuples, (dims, types, strides))), []).append((event.ts, call))
+            found.setdefault((call.op, *map(_hashable, (dims, types, strides))), []).append((event.ts, call))
     return {shape: [call for _, call in sorted(calls, key=lambda one: one[0])] for shape, calls in found.items()}

@@ -208,9 +208,10 @@ def _tensor_of_a_list(trace: Trace, facts: Facts) -> Seen | None:
         return None
     track, gaps, _ = _long_gaps(trace)
     outer = trace.outer_ops.where(trace.outer_ops.track == track)
-    names = np.array([*outer.names, "", ""], object)
+    names = np.array([*outer.names, "", "", ""], object)
     next_one, before = np.searchsorted(outer.start_ns, gaps[1]), np.searchsorted(outer.start_ns, gaps[0]) - 1
-    is_made = (names[next_one] == FRESH) | ((names[next_one] == "aten::to") & (names[next_one + 1] == FRESH))
+    fresh = next_one + (names[next_one] == "aten::to")
+    is_made = (names[fresh] == FRESH) & (names[fresh + 1] == "aten::detach_")  # behind from_numpy's there is none
     is_made &= (before >= 0) & (names[before] == "aten::empty")
     if (told := _gaps_in_path(trace, facts, (gaps[0][is_made], gaps[1][is_made]))) is None:
         return None

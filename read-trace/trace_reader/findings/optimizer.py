@@ -28,6 +28,8 @@ LEFT_ON_CPU = (0.1, 0.6)
 WORTH_TELLING_ON_CPU = 0.05  # of the steps' time
 FEW_KERNELS = 5  # a step, of an optimizer that goes over lists of parameters
 CHUNK = 1 << 16  # numbers of a tensor that a block of a kernel over lists goes over, at most (multi_tensor_apply)
+# Of torch's own, those that change each parameter by ops or blocks of its own.
+ONE_BY_ONE = frozenset(["SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adagrad", "RMSprop", "Adamax", "Adadelta", "ASGD", "Rprop"])
 ACCUMULATES = "torch::autograd::AccumulateGrad"
 LEAST_UNUSED = 0.25  # of the gradients, that the optimizer cannot have used
 FUSED_OF_FOREACH = 0.3  # of the GPU's time of such a one, at best: it reads and writes all of them once, not several times
@@ -99,9 +101,10 @@ def _foreach(path: CriticalPath, steps: Rows, rows: Rows) -> Seen | None:
     "gradients-nobody-uses",
     "more gradients are accumulated in a step than its optimizer goes over",
     "torch::autograd::AccumulateGrad, once for each parameter, beside the ops or blocks of Optimizer.step",
-    "The backward pass computes gradients for parameters that the optimizer does not change: of a frozen part, or of a teacher.",
-    "Run what is not trained under torch.no_grad(), or set requires_grad_(False) on its parameters before the forward pass: then "
-    "the backward pass ends where the trained part begins. Gradients that a later step's optimizer uses are needed.",
+    "The backward pass computes gradients for parameters that this step's optimizer does not change: of a frozen part, of a "
+    "teacher, or of what something else updates.",
+    "If nothing uses these gradients: run what is not trained under torch.no_grad(), or set requires_grad_(False) on its "
+    "parameters before the forward pass; the backward pass then ends where the trained part begins.",
     source="https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation",
 )
 def _gradients_nobody_uses(trace: Trace, facts: Facts) -> Seen | None:
@@ -112,6 +115,10 @@ def _gradients_nobody_uses(trace: Trace, facts: Facts) -> Seen | None:
     is_step = slices.are_named(Kind.ANNOTATION, lambda name: name.startswith(STEP))
     steps = trace.annotations.where(is_step[trace.annotations.at])
     steps = steps.where(trace.step_at(steps.start_ns) >= 0)
+    if not all(name.removeprefix(STEP).removesuffix(".step") in ONE_BY_ONE for name in steps.names):
+        return None
+    if any(name.startswith(("c10d::", "_c10d_functional::", "record_param_comms")) for name in trace.op_names):
+        return None  # a rank may update its share of them
     passes = trace.passes
     if facts.critical_path is None or not n or len(steps) != n or len(passes.start_ns) != n or passes.is_again.any():
         return None

@@ -32,8 +32,9 @@ _WORK = (
 )
 # What runs the program's own code, its model, its backward pass and its optimizer, or waits: no place to change.
 _FRAMES = re.compile(
-    r"torch/(?:_compile|_dynamo|_tensor\.py\(\d+\): backward|_ops|autograd/(?:__init__|graph|profiler)|nn/modules|optim|profiler"
-    r"|utils/_contextlib|utils/data|utils/hooks|accelerator|cuda/__init__)|threading|concurrent/|asyncio/|contextlib|runpy|importlib"
+    r"torch/(?:_compile|_dynamo|_tensor\.py\(\d+\): backward|_ops|autograd/(?:__init__|graph|profiler)|func/|_functorch|optim"
+    r"|nn/(?:modules|functional|utils)|amp/grad_scaler\.py\(\d+\): step|profiler|utils/(?:_contextlib|data|hooks)|accelerator"
+    r"|cuda/__init__)|threading|concurrent/|asyncio/|contextlib|runpy|importlib"
     r"|<built-in (?:method|function) (?:next|iter|exec|acquire|wait|get|result|map|backward|apply|_cuda_synchronize)\b"
 )
 _ENTRIES = tomllib.loads(Path(__file__).with_name("library_calls.toml").read_text("utf-8"))["library"]
@@ -94,10 +95,11 @@ def library_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
         share = cpu_us_of(spans, window) / whole_us if whole_us else 0.0
         if share < LEAST_SHARE:
             continue
-        known = next((words for pattern, words in _WORDS if any(pattern.search(one.name) for one in calls)), "")
+        longest = max(calls, key=lambda one: (cpu_us_of(one.spans, window), one.name)).name
+        known = next((words for pattern, words in _WORDS if pattern.search(longest)), "")
         inside_us = 0.0 if known else _inside_us(products if "built-in" not in calls[0].name else trace.ops, spans)
         callbacks_us = sum(_inside_us(_begun_in(one, spans), spans) for one in own)
-        if max(inside_us, callbacks_us) < MODELS_WORK * share * whole_us:
+        if inside_us + callbacks_us < MODELS_WORK * share * whole_us:
             found.append((share, _names(file, calls, window), spans, known))
     if not found:
         return None
@@ -134,13 +136,7 @@ def _of_c(name: str) -> str:
 def _names(file: str, calls: list[Candidate], window: tuple[np.ndarray, np.ndarray]) -> str:
     """Return a file's functions, the longest first: `torch/serialization.py: save`."""
     if file.startswith("<built-in "):
-        return (
-            file.removeprefix("<built-in ")
-            .rstrip(">")
-            .removeprefix("method ")
-            .removeprefix("function ")
-            .replace(" of type", " of torch")
-        )
+        return f"{file.rstrip('>').split()[2]}()"
     times_us: dict[str, float] = defaultdict(float)
     for one in calls:
         times_us[one.name.partition("): ")[2]] += cpu_us_of(one.spans, window)

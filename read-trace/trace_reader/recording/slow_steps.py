@@ -26,7 +26,7 @@ class SlowSteps:
     """
 
     def __init__(self, times: float, say: Callable[[str], object], warmup: int = 1, active: int = 3, repeat: int = 3):
-        if times <= 1 or warmup < 1 or active < 1 or repeat < 1:
+        if not 1 < times < float("inf") or warmup < 1 or active < 1 or repeat < 1:
             raise ValueError("a slow step takes more than once the median; warmup, active and repeat are 1 or more")
         self.times, self.warmup, self.active, self.repeat = times, warmup, active, repeat
         self._say = say

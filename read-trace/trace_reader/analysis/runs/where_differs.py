@@ -12,9 +12,10 @@ import re
 import msgspec
 import numpy as np
 from trace_reader.analysis.trace.time_by_place import MODULE
+from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import innermost, parents
 from trace_reader.link.trace import EVALUATE, Trace
-from trace_reader.model.rows import distinct
+from trace_reader.model.rows import Rows, among, distinct
 from trace_reader.model.slices import ON_CPU, Kind
 from trace_reader.names.kernel_names import decode_name
 from trace_reader.names.range_names import is_step
@@ -22,8 +23,10 @@ from trace_reader.names.range_names import is_step
 MOST = 0.8  # of a difference, that one region must have for its part of it to be looked into alone
 LEAST, LEAST_OF_STEP = 0.1, 0.01  # of the whole difference, and of a step, that is told
 FEWEST_US = 1.0
-STEP, BETWEEN = "a step", "between ops"
+STEP, BETWEEN, OUTSIDE = "a step", "between ops", "in no op"
+DEEPEST = 100  # regions in one another that are gone into
 BOTH, ONLY_A, ONLY_B, REPLACED = "both", "only in A", "only in B", "replaced"
+_MODULE = re.compile(rf"^{MODULE}(.*?)(?:_\d+)?$")  # torch numbers the modules of a class as they run first
 _GRAPH = re.compile(r"^## Call CompiledFxGraph \S+ ##$")  # by a hash of what was compiled
 
 
@@ -94,16 +97,26 @@ def regions(trace: Trace, of_gpu: bool) -> Region:
     if of_gpu:
         work = trace.launched.where(trace.launched.step >= first)
         asked = innermost(slices, parent, work.call, kept)
-        return tree.filled(steps, counted, np.where(asked >= 0, tree.node_of[asked], 0), work.duration_us)
+        root = tree.filled(steps, counted, np.where(asked >= 0, tree.node_of[asked], 0), work.duration_us)
+        root.inside[OUTSIDE] = Region(OUTSIDE, time_us=root.own_us)
+        return root
     root = tree.filled(steps, counted)
     ends_ns = trace.steps.end_ns if len(trace.launched) else trace.step_ends_ns
     times_us = np.bincount(tree.node_of[counted], slices.duration_us[counted], len(tree.nodes)) / steps
     for node, time_us in zip(tree.nodes, times_us.tolist(), strict=True):
         node.time_us = time_us
     root.time_us = float((ends_ns - trace.steps.start_ns)[first:].sum()) / 1000 / steps
-    between_us = root.time_us - sum(one.time_us for one in root.inside.values())
-    root.inside[BETWEEN] = Region(BETWEEN, time_us=max(between_us, 0.0))
+    root.inside[BETWEEN] = Region(BETWEEN, time_us=_between_us(trace, rows, first) / steps)
     return root
+
+
+def _between_us(trace: Trace, rows: np.ndarray, first: int) -> float:
+    """Return how long the steps' thread is in none of these rows, and no backward pass runs meanwhile."""
+    tracks = np.append(trace.steps.track, trace.backward_tracks)
+    spans = Rows(trace.slices, rows[among(trace.slices.track[rows], tracks)])
+    starts_ns, ends_ns = trace.steps.start_ns[first:], trace.steps.end_ns[first:]
+    covered_ns = each_within_ns(starts_ns, ends_ns, merged(spans.start_ns, spans.end_ns))
+    return float((ends_ns - starts_ns).sum() - covered_ns.sum()) / 1000
 
 
 class _Tree:
@@ -155,20 +168,26 @@ class _Tree:
 def _called(name: str) -> str:
     if _GRAPH.match(name):
         return "CompiledFxGraph"
-    return name.removeprefix(EVALUATE).removeprefix(": ") if name.startswith(EVALUATE) else name.removeprefix(MODULE)
+    if found := _MODULE.match(name):
+        return found[1]
+    return name.removeprefix(EVALUATE).removeprefix(": ") if name.startswith(EVALUATE) else name
 
 
 def _followed(a: Region, b: Region, path: tuple[str, ...], least_us: float) -> Iterator[Difference]:
     """Yield where two regions of one name differ by so much: inside them as long as it is there, else themselves."""
     difference_us = b.time_us - a.time_us
+    if len(path) > DEEPEST:
+        a, b = (msgspec.structs.replace(of, inside={}) for of in (a, b))
     both = [name for name in a.inside if name in b.inside]
     inner = (*path, a.name) if a.name != STEP else path
     found = list[Difference]()
     for name in both:
-        if abs(b.inside[name].time_us - a.inside[name].time_us) >= least_us:
+        if max(a.inside[name].time_us, b.inside[name].time_us) >= least_us:
             found += _followed(a.inside[name], b.inside[name], inner, least_us)
-    only_a, only_b = ([one for name, one in of.inside.items() if name not in both] for of in (a, b))
-    if len(only_a) == len(only_b) == 1 and only_a[0].calls == only_b[0].calls and only_a[0].inside and only_b[0].inside:
+    only_a = [one for name, one in a.inside.items() if name not in b.inside]
+    only_b = [one for name, one in b.inside.items() if name not in a.inside]
+    # A range of another name, in which the same runs.
+    if len(only_a) == len(only_b) == 1 and only_a[0].calls == only_b[0].calls and only_a[0].inside.keys() & only_b[0].inside:
         renamed = f"{only_a[0].name} -> {only_b[0].name}"
         one, other = (msgspec.structs.replace(of[0], name=renamed) for of in (only_a, only_b))
         found += _followed(one, other, inner, least_us)
