@@ -143,3 +143,17 @@ def test_steps_that_are_ranges_of_the_program_are_matched_too(tmp_path, capsys):
     assert (code, err) == (0, "")
     assert json.loads(text)["stacks_from"].endswith("which does the same in 4 of 4 steps")
     assert json.loads(text)["cpu_lines"][0]["line"] == "train.py(9): pad"
+
+
+def test_a_step_of_very_many_ops_is_matched(tmp_path, monkeypatch):
+    """Of more than those that are looked at of a chain."""
+    monkeypatch.setattr("trace_reader.link.other_recording.LONGEST", 4)
+
+    def recording(slow, *more):
+        events = [step(0, 0, 1000 * slow)]
+        events += [op(f"aten::op{n}", (50 + 60 * n) * slow, 20 * slow) for n in range(15)]
+        return load(write(tmp_path / f"{slow}.json", *events, *more), stacks=True)
+
+    joined, matched = with_functions_of(recording(1), recording(3, event("python_function", "train.py(9): pad", 300, 600)))
+    (pad,) = (joined.slices[row] for row in joined.slices.of(Kind.PYTHON).tolist())
+    assert matched == 1 and (pad.start_us, pad.duration_us) == (pytest.approx(100, abs=1), pytest.approx(200, abs=1))

@@ -106,8 +106,9 @@ def _chains(here: _Thread, there: _Thread) -> list[_Chain]:
         else:
             step += 1
             continue
-        wanted = here.names[first : first + LONGEST]
-        alike = np.array([_in_common(wanted, there.names[place : place + LONGEST]) for place in places.tolist()])
+        longest = max(LONGEST, after - first)  # of a step at least, however many ops it has
+        wanted = here.names[first : first + longest]
+        alike = np.array([_in_common(wanted, there.names[place : place + longest]) for place in places.tolist()])
         # The longest; of several one behind another op, which the Python before it needs; then the one that is as late.
         nearest = np.lexsort((np.abs(np.arange(len(places)) - step), places == 0, -alike))[0]
         place, reached = int(places[nearest]), first + int(alike[nearest])
