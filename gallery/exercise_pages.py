@@ -95,6 +95,8 @@ def _chapters() -> list[Chapter]:
                 GALLERY / "several_gpus" / "data_parallel_slow30_rank0.json.gz"),
         Chapter("Detective work: traces without a program", "Name the cause, mark the slice that proves it, predict the gain.", 3,
                 ROOT / "exercises" / "cases" / "23_linear_stack.json.gz"),
+        Chapter("What the device could do", "Busy is not used: of what it could compute, how much a step does.", 3,
+                ROOT / "exercises" / "cases" / "34_sixteen_requests.json.gz"),
     ]  # fmt: skip
 
 

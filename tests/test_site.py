@@ -117,7 +117,7 @@ def test_the_start_page_has_a_chapter_for_each_part_with_a_picture_and_its_exerc
     chapters = exercise_pages.chapters()
     assert [exercise for chapter in chapters for exercise in chapter.exercises] != ALL  # programs to mend stand in between
     assert sorted(exercise.file for chapter in chapters for exercise in chapter.exercises) == sorted(one.file for one in ALL)
-    assert all(chapter.exercises for chapter in chapters) and len(ALL) == 58 + 33
+    assert all(chapter.exercises for chapter in chapters) and len(ALL) == 58 + 34
     index = site.site()["index.html"].decode()
     assert index.count('<svg class="thumb"') == len(chapters) and index.count("data-exercise=") == len(ALL)
     assert f"{len(ALL)} exercises, each with" in index
@@ -192,7 +192,7 @@ def test_a_right_guess_shows_the_recording_and_the_explanation_lights_its_slices
 
 def test_a_guess_a_second_one_a_mark_and_the_progress(folder, opened):
     page = opened(folder / "index.html")
-    assert page.inner_text("#progress") == "91 exercises" and page.inner_text("#continue") == "begin"
+    assert page.inner_text("#progress") == "92 exercises" and page.inner_text("#continue") == "begin"
     page.click("#continue")
     page.wait_for_selector("html[data-asked]", state="attached")
     assert page.inner_text("legend") == "Which total is larger, the CPU's or the GPU's?" and page.is_hidden("#recorded")
@@ -225,7 +225,7 @@ def test_a_guess_a_second_one_a_mark_and_the_progress(folder, opened):
     assert guess(page, "yes").startswith("Right.")
     explained(page)
     page.goto((folder / "index.html").as_uri())
-    assert page.inner_text("#progress") == "3 of 91 done, 1 right at the first guess"
+    assert page.inner_text("#progress") == "3 of 92 done, 1 right at the first guess"
     assert (
         page.inner_text("#continue")
         == "continue: A launch only queues a kernel, and returns at once. How long after that does the kernel start?"
@@ -259,12 +259,12 @@ def test_what_was_missed_comes_again_and_can_be_mended(folder, opened):
     assert page.is_hidden("#again")
     page.click(".chapter >> nth=0 >> summary")
     assert page.inner_text(".state >> nth=0") == "✓ right when it came again"
-    assert page.inner_text("#progress") == "5 of 91 done, 4 right at the first guess"
+    assert page.inner_text("#progress") == "5 of 92 done, 4 right at the first guess"
     answer_rightly(page, folder, EVERY[6:10])
     page.goto((folder / "index.html").as_uri())
-    assert page.is_hidden("#again") and page.inner_text("#progress").startswith("9 of 91 done")
+    assert page.is_hidden("#again") and page.inner_text("#progress").startswith("9 of 92 done")
     page.click("#forget")
-    assert page.inner_text("#progress") == "91 exercises"
+    assert page.inner_text("#progress") == "92 exercises"
 
 
 def test_what_comes_again_and_is_missed_again_is_not_mended(folder, opened):
@@ -292,7 +292,7 @@ def test_the_progress_of_an_earlier_course_is_read(folder, opened):
     )
     page.reload()
     page.wait_for_selector("html[data-ready]", state="attached")
-    assert page.inner_text("#progress") == "2 of 91 done, 1 right at the first guess"
+    assert page.inner_text("#progress") == "2 of 92 done, 1 right at the first guess"
 
 
 NOT_THAT = "Not that. It is {}. Look below, and guess again."

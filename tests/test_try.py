@@ -124,7 +124,11 @@ def test_the_end_of_a_terminal_is_the_programs_and_nothing_is_left(program, name
     (program / "train.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(600)\n")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(TOOL), os.environ.get("PYTHONPATH")]))}
     words = [sys.executable, "-m", "trace_reader", "try", "train.py"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+    own = getattr(signal, name)  # which nohup has this process ignore, and what it starts
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
+        preexec_fn=lambda: signal.signal(own, signal.SIG_DFL),
+    ) as process:  # fmt: skip
         assert process.stdout is not None and process.stdout.readline() == "begun\n"
         process.send_signal(getattr(signal, name))
         process.communicate(timeout=60)

@@ -195,6 +195,7 @@ def _signals_are_of(process: "subprocess.Popen[bytes]") -> Iterator[None]:
     on. What then happens is the program's to decide. At the end it has ended, or is ended.
     """
     handed_on = [number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
+    handed_on = [number for number in handed_on if signal.getsignal(number) != signal.SIG_IGN]  # under nohup
     handlers: dict[int, Callable[[int, Any], None]] = {signal.SIGINT: lambda number, frame: None}
     handlers |= {number: lambda number, frame: process.send_signal(number) for number in handed_on}
     can = threading.current_thread() is threading.main_thread()
