@@ -114,6 +114,14 @@ def test_what_two_changes_skip_is_skipped_once(replay):
     assert after(replay, skipped(both), skipped(both)) == after(replay, skipped(both))
 
 
+def test_of_what_is_gone_in_part_and_of_what_is_gone_the_parts_add_up(replay):
+    """Of the 20 before the op's launch 10 are gone, and half of 10; of what both are of, all is gone."""
+    at = {us: np.array([(n * PERIOD + us) * 1000 for n in range(3)]) + replay.trace.steps.start_ns[0] for us in (10, 20, 40)}
+    gone, half = skipped((at[10], at[20])), skipped((at[20], at[40]), 0.5)
+    assert after(replay, gone, half) == after(replay, half, gone) == PERIOD - 15
+    assert after(replay, skipped((at[10], at[40]), 0.5), gone) == after(replay, gone, half)
+
+
 def test_changes_bring_the_same_in_any_order(replay):
     changes = [
         scaled(kernels(replay, GEMM), 0.5), dropped(ops(replay, "aten::add")), without_waits(replay.trace.waits),

@@ -213,6 +213,19 @@ def expert(n, width):
     return op("aten::mm", 100 * n, 40, **shapes), op("aten::relu", 100 * n + 50, 40, **relu)
 
 
+def top(experts):
+    """Return the choice of one expert for each of 32 tokens."""
+    values = {"Concrete Inputs": ["", "1", "-1", "True", "True"], "Input type": ["float", *["Scalar"] * 4]}
+    return op("aten::topk", 5, 20, **{"Input Dims": [[32, experts], [], [], [], []], **values})
+
+
+def dense_targets(made):
+    """Return a loss of 64 tokens and 1000 classes, whose targets this op makes."""
+    whole = [64, 1000]
+    return [shaped("aten::full_like", 5, 190, whole), shaped(made, 200, 200, whole, [64, 1]),
+            shaped("aten::log_softmax", 410, 100, whole), shaped("aten::mul", 520, 210, whole, whole)]  # fmt: skip
+
+
 LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 # slug: (events that show it, what is seen, events that lack one thing)
 CASES = {
@@ -619,6 +632,25 @@ CASES = {
         "8 products per step of 640 rows, between others of few; 480.0 µs of CPU time: 48% of the steps' time",
         [step(0, 0, 1000), *rounds(7)],
     ),
+    "product-order": (
+        [step(0, 0, 1000), shaped("aten::matmul", 5, 290, [2, 100, 8], [2, 8, 100]), shaped("aten::div", 300, 5, [2, 100, 100]),
+         shaped("aten::matmul", 310, 300, [2, 100, 100], [2, 100, 8])],
+        "1 x 2x100x8 by 2x8x100, then by 2x100x8 per step: 12.5 times the operations of the other order; 590.0 µs of CPU time: "
+        "59% of the steps' time",
+        [step(0, 0, 1000), shaped("aten::matmul", 5, 290, [2, 100, 8], [2, 8, 100]),
+         shaped("aten::softmax", 300, 5, [2, 100, 100]), shaped("aten::matmul", 310, 300, [2, 100, 100], [2, 100, 8])],
+    ),
+    "experts-on-all-tokens": (
+        [step(0, 0, 1000), top(4), *(e for n in range(1, 5) for e in expert(n, 16))],
+        "4 x (aten::mm, aten::relu) per step of all 32 rows each, 1 of 4 chosen for a row; 320.0 µs of CPU time: 32% of the "
+        "steps' time",
+        [step(0, 0, 1000), top(5), *(e for n in range(1, 5) for e in expert(n, 16))],
+    ),
+    "dense-targets": (
+        [step(0, 0, 1000), *dense_targets("aten::scatter_")],
+        "labels spread over 1,000 classes, and multiplied with log_softmax: 600.0 µs of CPU time per step",
+        [step(0, 0, 1000), *dense_targets("aten::sigmoid")],
+    ),
     "library-function": (
         [step(0, 0, 1000), python("train.py(5): step", 10, 980), python("torch/serialization.py(9): save", 20, 600),
          op("aten::add", 30, 10), op("aten::mm", 700, 250)],
@@ -757,6 +789,59 @@ def test_a_product_in_each_round_is_far_larger_than_what_is_between(tmp_path, ma
     events = [step(0, 0, 1000), *rounds(8, **made)]
     assert ("product-in-each-round" in found(tmp_path, events)) is seen
     assert "product-in-each-round" not in found(tmp_path, [*events, *on(2, backward("Mm", 5, 90, 1))])
+
+
+CONV = ("aten::conv2d", [1, 3, 8, 8], [4, 3, 3, 3])
+HEAD = [CONV, ("aten::relu", [1, 4, 8, 8]), ("aten::mean", [1, 4, 8, 8]), ("aten::linear", [1, 4], [9, 4])]
+HIDDEN, WIDE = [2, 1, 16], [2, 1, 64]
+LAYER = [("aten::layer_norm", HIDDEN, [16]), ("aten::linear", HIDDEN, [64, 16]), ("aten::gelu", WIDE),
+         ("aten::linear", WIDE, [16, 64]), ("aten::add", HIDDEN, HIDDEN)]  # fmt: skip
+MEMORY = [("aten::linear", [2, 90, 16], [16, 16]), ("aten::linear", HIDDEN, [16, 16]),
+          ("aten::scaled_dot_product_attention", HIDDEN, [2, 90, 16], [2, 90, 16])]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ops", "told"),
+    [
+        (HEAD, True),
+        ([("aten::unsqueeze", [3, 8, 8]), *HEAD], True),
+        (HEAD[1:] + HEAD[:1], True),  # begun elsewhere
+        (LAYER, False),  # what stands beside the layer goes on
+        (LAYER[2:] + MEMORY + LAYER[:2], False),  # of a decoder: what it reads comes from outside, and its state goes on
+        ([("aten::linear", [2, 16], [16, 16]), ("aten::tanh", [2, 16])], False),
+        ([("aten::linear", [2, 4], [16, 4]), ("aten::unbind", [2, 16]), ("aten::sin", [2]), ("aten::stack",)], False),
+        ([("aten::lstm", [2, 9, 4]), ("aten::select", [2, 9, 16]), ("aten::linear", [2, 16], [5, 16])], False),  # hidden states
+        ([("aten::linear", [2, 4], [12, 4]), ("aten::chunk", [2, 12]), ("aten::mul", [2, 6], [2, 6]),
+          ("aten::linear", [2, 6], [5, 6])], True),  # two parts of one
+        ([("aten::linear", [2, 4], [6, 4]), ("aten::mul", [2, 6], [2, 6]), ("aten::linear", [2, 6], [6, 6])], False),
+    ],
+)  # fmt: skip
+def test_rounds_that_may_need_each_others_results_are_not_done_at_once(tmp_path, ops, told):
+    made = [shaped(name, 5 + 20 * n, 18, *dims) for n, (name, *dims) in enumerate(ops * 4)]
+    assert ("loop-of-small-products" in found(tmp_path, [step(0, 0, 1000), *made])) is told
+
+
+def test_rounds_whose_inputs_lie_otherwise_in_memory_are_of_one_loop(tmp_path):
+    strides = [[[1]], [[1]], [[2]], [[2]]]
+    made = [op("aten::mm", 5 + 200 * n, 180, **{"Input Dims": [[32, 64], [64, 16]], "Input type": ["float"] * 2,
+                                                "Input Strides": lies * 2}) for n, lies in enumerate(strides)]  # fmt: skip
+    (one,) = [f for f in read(write(tmp_path / "a.json", step(0, 0, 1000), *made)).findings if f.slug == "loop-of-small-products"]
+    assert one.seen.startswith("in a row, per step: 4 x (aten::mm)")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        (([100, 8], [8, 100]), ([100, 100], [100, 8]), True),
+        (([8, 100], [100, 100]), ([8, 8], [8, 100]), False),  # another's result
+        (([100, 100], [100, 8]), ([8, 100], [100, 8]), False),  # smaller than what goes in
+        (([100, 8], [8, 100]), ([4, 100], [100, 100]), True),  # as the second matrix
+        (([2, 100, 8], [2, 8, 100]), ([2, 100, 100], [100, 8]), False),  # batches differ
+    ],
+)
+def test_the_order_of_two_products_is_by_their_shapes(tmp_path, first, second, told):
+    made = [shaped("aten::matmul", 5, 290, *map(list, first)), shaped("aten::matmul", 310, 300, *map(list, second))]
+    assert ("product-order" in found(tmp_path, [step(0, 0, 1000), *made])) is told
 
 
 def test_rows_that_each_have_a_matrix_are_not_multiplied_before_the_gather(tmp_path):

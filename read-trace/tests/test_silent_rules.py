@@ -4,7 +4,7 @@ import pytest
 from reader_helpers.events import ADD, annotation, event, kernel, launch, op, step, write
 from trace_reader import load, read
 from trace_reader.analysis.replay.edits import Edited
-from trace_reader.findings.catalogue import ENTRIES, _share_of_the_table, places_of
+from trace_reader.findings.catalogue import ENTRIES, _updates_of_tables, places_of
 from trace_reader.reading import examine, with_lines
 
 PERIOD = 1000
@@ -75,7 +75,7 @@ def test_a_product_with_a_sigmoid_is_silu_where_both_are_as_large(tmp_path, fact
     assert found == (["per step: 1 x SiLU, of 2 ops"] if told else [])
 
 
-def test_of_an_optimizer_the_share_of_the_table_goes_with_its_gradient(tmp_path):
+def test_of_an_optimizer_the_updates_of_tables_goes_with_its_gradient(tmp_path):
     """A table of 100,000 rows of 4 among 800,000 numbers: half of the optimizer's kernels."""
     grad = {"Input Dims": [[8, 4], [8], [], [], []], "Input type": ["float", "long int", "Scalar", "Scalar", "Scalar"],
             "Concrete Inputs": ["", "", "100000", "-1", "False"]}  # fmt: skip
@@ -92,7 +92,7 @@ def test_of_an_optimizer_the_share_of_the_table_goes_with_its_gradient(tmp_path)
     (entry,) = [one for one in ENTRIES if one.slug == "dense-embedding-gradient"]
     spans = places_of(entry, trace, facts)
     assert spans is not None and len(spans) == 3
-    assert _share_of_the_table(entry, trace, spans) == pytest.approx(0.5)
+    assert [(len(updates), share) for updates, share in _updates_of_tables(entry, trace, spans)] == [(3, pytest.approx(0.5))]
     effect = examine(trace).effect(entry.slug)
     edited = Edited(examine(trace).run.replay, examine(trace).run.replay.nodes.after_ns)
     effect.most(edited)

@@ -417,7 +417,7 @@ def asked_of(capsys, *changes):
     ("changes", "gain"),
     [
         (["unfused-attention"], "saves 84% to 96% of a step"),  # as the report has it
-        (["hidden_copy"], "saves 7% to 24% of a step"),
+        (["hidden_copy"], "saves 6% to 24% of a step"),
         (["place aten::softmax"], "saves 26% of a step"),
         (["place softmax", "finding hidden-copy"], "saves 26% to 51% of a step"),
     ],

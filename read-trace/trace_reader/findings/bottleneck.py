@@ -6,6 +6,7 @@ import re
 import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import (
+    ELSEWHERE,
     GONE,
     REPLACED,
     UNSURE,
@@ -191,7 +192,7 @@ def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
     if facts.plain.how == UNKNOWN and len(trace.functions_ns):
         because = "the gaps hold what the profiler takes for functions of Python, which is not known"
         return Seen(seen, around, next, share, None, gaps, because)
-    return Seen(seen, around, next, share, Effect(skipped(gaps)), gaps)
+    return Seen(seen, around, next, share, Effect(skipped(gaps), kind=ELSEWHERE), gaps)
 
 
 @finding(

@@ -2,7 +2,7 @@
 behind them, and the change that people make there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 import math
 from pathlib import Path
@@ -27,7 +27,7 @@ from trace_reader.names.op_names import GEMM_OPS, VIEW_OPS
 from trace_reader.units import about, us
 
 LEAST_SHARE = 0.03  # of the path
-LEFT_OF_TABLE = 0.1  # of the optimizer's GPU time of a table whose gradient is sparse
+LEFT_OF_TABLE = 0.1  # of the optimizer's time over a table whose gradient is sparse
 SOON_NS = 2_000_000  # after an op, in which what goes with it begins
 MOST_FOLLOW = 3  # ops that go with one, one behind the other
 LARGE_TABLE = 100_000  # rows
@@ -385,26 +385,31 @@ def _effect(entry: Entry, trace: Trace, spans: Rows) -> Effect:
     gone = dropped(spans, left_of_cpu=of_cpu, left_of_gpu=entry.left)
     nodes = Rows(trace.slices, nodes_of(trace, spans))  # what was made of it goes with it
     edits = [gone, *([dropped(nodes, of_cpu, entry.left)] if len(nodes) else [])]
-    if entry.also and (share := _share_of_the_table(entry, trace, spans)):
-        search = re.compile(entry.also).search
-        others = trace.annotations.where(trace.annotations.is_named(lambda name: search(name) is not None))
-        edits.append(dropped(others, left_of_cpu=1.0, left_of_gpu=1 - share * (1 - LEFT_OF_TABLE)))
+    for updates, share in _updates_of_tables(entry, trace, spans) if entry.also else ():
+        left = 1 - share * (1 - LEFT_OF_TABLE)
+        edits.append(dropped(updates, left_of_cpu=1.0 if len(trace.work) else left, left_of_gpu=left))
     return Effect(all_of(*edits), kind=_CHANGES[entry.change])
 
 
-def _share_of_the_table(entry: Entry, trace: Trace, spans: Rows) -> float:
-    """Of the numbers that an optimizer goes over in a step, the share that are of these gradients' tables; 0: not known."""
-    table = 0
-    for row in spans.at.tolist():
+def _updates_of_tables(entry: Entry, trace: Trace, spans: Rows) -> Iterator[tuple[Rows, float]]:
+    """Yield an optimizer's ops that go over tables of these gradients, and the tables' share of the numbers they go over."""
+    tables = set[tuple[int, ...]]()
+    for row in spans.at[distinct(spans.detail).first].tolist():
         inputs, grad = inputs_of(trace.slices, row), _first_shape(trace, row)
-        table += max(_numbers(inputs), default=0) * grad[-1] if inputs is not None and grad else 0
-    ops, every = trace.ops.where(lies_inside(trace, trace.ops, entry.also)), 0
-    for row in ops.at[distinct(ops.detail).first].tolist():
-        inputs = inputs_of(trace.slices, row)
-        first = inputs.dims[0] if inputs is not None and isinstance(inputs.dims, tuple) and inputs.dims else ()
-        if isinstance(first, tuple) and all(isinstance(one, tuple) and all(type(n) is int for n in one) for one in first):
-            every = max(every, sum(math.prod(one) for one in first))
-    return min(table / max(len(trace.steps), 1) / every, 1.0) if every else 0.0
+        tables |= {(max(_numbers(inputs), default=0), grad[-1])} if inputs is not None and grad else set()
+    ops = trace.outer_ops.where(lies_inside(trace, trace.outer_ops, entry.also))
+    for _, updates in ops.by(ops.detail):
+        shapes = _shapes_of_first(inputs_of(trace.slices, int(updates.at[0])))
+        of_tables = sum(math.prod(shape) for shape in shapes if shape in tables)
+        if of_tables:
+            yield updates, of_tables / sum(map(math.prod, shapes))
+
+
+def _shapes_of_first(inputs: Inputs | None) -> list[tuple[int, ...]]:
+    """Return the shape of the first input, each one's of a list of tensors."""
+    first = inputs.dims[0] if inputs is not None and isinstance(inputs.dims, tuple) and inputs.dims else ()
+    shapes = [first] if isinstance(first, tuple) and first and isinstance(first[0], int) else first
+    return [shape for shape in shapes if isinstance(shape, tuple) and all(type(n) is int for n in shape)]
 
 
 def entries() -> tuple[Entry, ...]:

@@ -197,21 +197,36 @@ def loops(trace: Trace) -> list[Candidate]:
     """Return the same run of ops several times in a row, in a step, on one thread; runs of the same ops are one place. Kept for
     the trace that was asked of last: several rules ask.
     """
-    ops, loops = trace.outer_ops, list[Candidate]()
+    ops, loops, alike = trace.outer_ops, list[Candidate](), _by_shapes(trace)
     found: dict[tuple[str, ...], list[tuple[np.ndarray, int]]] = {}
     for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):
-        tokens = distinct(one.name.astype(np.int64) * (len(trace.slices.details) + 2) + one.detail + 1).which
+        tokens = distinct(one.name.astype(np.int64) * (len(alike) + 1) + alike[one.detail] + 1).which
         for first, period, rounds in repetitions(tokens):
             names = tuple(trace.slices.names[n] for n in one.name[first : first + period].tolist())
             found.setdefault(_turned(names), []).append((one.at[first : first + period * rounds].reshape(rounds, period), rounds))
     for names, runs in found.items():
         every = np.sort(np.concatenate([rows.ravel() for rows, _ in runs]))
-        again = np.sort(np.concatenate([rows[1:].ravel() for rows, _ in runs]))
         rounds = round(sum(n for _, n in runs) / len(trace.steps))
         if rounds < LEAST_ROUNDS:
             continue
-        loops.append(Candidate(LOOP, _loop_name(names), Rows(trace.slices, every), Rows(trace.slices, again), rounds, names))
+        loops.append(Candidate(LOOP, _loop_name(names), Rows(trace.slices, every), _repeats(trace, runs), rounds, names))
     return loops
+
+
+def _by_shapes(trace: Trace) -> np.ndarray:
+    """For each of the trace's details the first of the same shapes and types, in whatever strides; -1 for none (the last)."""
+    details, first = trace.slices.details, dict[str, int]()
+    keys = (f"{one.dims} {one.types}" if isinstance(one, Inputs) else str(n) for n, one in enumerate(details))
+    return np.array([*(first.setdefault(key, n) for n, key in enumerate(keys)), -1], np.int64)
+
+
+def _repeats(trace: Trace, runs: list[tuple[np.ndarray, int]]) -> Rows:
+    """Return where the rounds of each run but the first are, with the time between their ops: a row of its second round's first
+    op, with the end of its last.
+    """
+    first, last = (np.array([rows[place] for rows, _ in runs]) for place in ((1, 0), (-1, -1)))
+    order = np.argsort(first)
+    return Rows(trace.slices, first[order], end_ns=trace.slices.end_ns[last[order]])
 
 
 def _turned(names: tuple[str, ...]) -> tuple[str, ...]:

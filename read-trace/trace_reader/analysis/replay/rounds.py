@@ -1,0 +1,100 @@
+"""Whether the rounds of a loop may need each other's results, by the shapes of what its ops take and make."""
+
+from collections import Counter
+import math
+import re
+
+from trace_reader.analysis.replay.places import Candidate
+from trace_reader.analysis.trace.op_cost import shapes_of
+from trace_reader.link.trace import Trace
+from trace_reader.names.op_names import VIEW_OPS
+
+Shape = tuple[int, ...]
+
+PRODUCTS = frozenset(["aten::mm", "aten::matmul", "aten::bmm"])
+BIAS_FIRST = frozenset(["aten::addmm", "aten::baddbmm", "aten::addbmm"])  # of their inputs
+# Of these the first input is what flows, the others are weights; those that stand in _AS_TAKEN make as much as they take.
+_WITH_WEIGHTS = frozenset(
+    f"aten::{name}" for name in ("linear", "conv1d", "conv2d", "conv3d", "layer_norm", "rms_norm", "group_norm", "batch_norm",
+                                 "instance_norm", "prelu")
+)  # fmt: skip
+_AS_TAKEN = frozenset(
+    f"aten::{name}" for name in ("layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm", "prelu", "relu", "relu_",
+                                 "gelu", "silu", "silu_", "tanh", "sigmoid", "softmax", "log_softmax", "dropout", "exp", "neg",
+                                 "leaky_relu", "elu", "softplus", "sin", "cos", "abs", "sqrt", "contiguous", "clone", "to",
+                                 "add", "add_", "sub", "mul", "mul_", "div", "div_", "where", "clamp", "normalize", "cumsum")
+)  # fmt: skip
+_IN_PARTS = frozenset(["aten::unbind", "aten::split", "aten::chunk"])
+_CONVOLUTIONS = frozenset(["aten::conv1d", "aten::conv2d", "aten::conv3d"])
+_POOLS = re.compile(r"aten::(adaptive_)?(max|avg)_pool[123]d$")
+_REDUCTIONS = frozenset(f"aten::{name}" for name in ("mean", "sum", "amax", "amin", "argmax", "argmin", "norm", "var", "std"))
+
+
+def may_chain(trace: Trace, loop: Candidate) -> bool:
+    """Return whether a round of a loop may take what the one before made; also where shapes do not tell.
+
+    A round takes nothing of the one before if it can be cut at an op so that, from there on, none of what comes from outside
+    has a shape that it makes. What is made is taken by one op (of residuals by two: such a round may chain).
+    """
+    on_thread = loop.spans.at[loop.spans.track == loop.spans.track[0]][: len(loop.ops)].tolist()
+    ops = [(trace.slices.names[trace.slices.name[row]], shapes_of(trace.slices, row)) for row in on_thread]
+    if not all(shapes for _, shapes in ops):
+        return True
+    taken = [_taken(name, shapes) for name, shapes in ops]
+    made = [_made(*one, after) for one, after in zip(ops, [*taken[1:], taken[0]], strict=True)]
+    parts = [name in _IN_PARTS for name, _ in ops]
+    return any(shape is None for shape in made) or not any(_is_cut(place, parts, taken, made) for place in range(len(ops)))
+
+
+def _taken(name: str, shapes: list[Shape]) -> list[Shape]:
+    """Return the shapes of what an op takes, without weights."""
+    if name in _WITH_WEIGHTS:
+        return shapes[:1]
+    return shapes[1:] if name in BIAS_FIRST or name == "aten::embedding" else shapes
+
+
+def _made(name: str, shapes: list[Shape], following: list[Shape]) -> Shape | None:
+    """Return the shape of what an op makes, where these or what the next op takes tell."""
+    taken = _taken(name, shapes)
+    if name == "aten::linear" and len(shapes) > 1:
+        return (*shapes[0][:-1], shapes[1][0])
+    if (name in PRODUCTS or name in BIAS_FIRST) and len(taken) > 1:
+        return (*taken[0][:-1], taken[1][-1])
+    if name == "aten::embedding" and len(shapes) > 1:
+        return (*shapes[1], shapes[0][-1])
+    if name == "aten::scaled_dot_product_attention" and len(shapes) > 2:
+        return (*shapes[0][:-1], shapes[2][-1])
+    if name in _AS_TAKEN and taken:
+        return max(taken, key=lambda shape: (len(shape), math.prod(shape)))
+    return next((shape for shape in following if taken and _may_make(name, shapes, shape)), None)
+
+
+def _may_make(name: str, shapes: list[Shape], shape: Shape) -> bool:
+    """Return whether an op that takes these may make one of this shape."""
+    whole = math.prod(shapes[0])
+    if name in _CONVOLUTIONS:
+        return len(shapes) > 1 and len(shape) == len(shapes[0]) and shape[:2] == (shapes[0][0], shapes[1][0])
+    if _POOLS.match(name):
+        return len(shape) == len(shapes[0]) and shape[:2] == shapes[0][:2]
+    if name in _IN_PARTS or name in ("aten::select", "aten::slice", "aten::narrow"):
+        return 0 < math.prod(shape) <= whole and whole % math.prod(shape) == 0
+    if name in _REDUCTIONS:
+        return math.prod(shape) < whole and not Counter(n for n in shape if n > 1) - Counter(shapes[0])
+    return name in VIEW_OPS and math.prod(shape) == whole
+
+
+def _is_cut(place: int, parts: list[bool], taken: list[list[Shape]], made: list[Shape | None]) -> bool:
+    """Return whether a round, begun at this op, takes from outside, and nothing of a shape that it makes. `parts`: of which ops
+    the result is several tensors, which may be taken one by one.
+    """
+    order = [*range(place, len(taken)), *range(place)]
+    live, outside, several = Counter[Shape | None](), set[Shape | None](), set[Shape | None]()
+    for at in order:
+        for shape in taken[at]:
+            if live[shape]:
+                live[shape] -= shape not in several
+            else:
+                outside.add(shape)
+        live[made[at]] += 1
+        several |= {made[at]} if parts[at] else set()
+    return bool(outside) and not outside.intersection(made)

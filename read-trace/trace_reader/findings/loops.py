@@ -1,0 +1,123 @@
+"""Loops of Python over what one call can take."""
+
+import math
+import re
+
+import numpy as np
+from trace_reader.analysis.replay.edits import ONCE, Edit, Edited, Effect
+from trace_reader.analysis.replay.places import Candidate, loops
+from trace_reader.analysis.replay.rounds import may_chain
+from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.file_facts import device_properties
+from trace_reader.findings.catalogue import lies_inside
+from trace_reader.findings.registry import Seen, finding, listed
+from trace_reader.findings.written_out import of_the_steps
+from trace_reader.link.trace import EVALUATE, Trace
+from trace_reader.model.rows import Rows, once
+from trace_reader.model.slices import Footprint
+from trace_reader.names.op_names import GEMM_OPS
+from trace_reader.units import about, us
+
+LEAST_SHARE = 0.03  # of the path, or of the steps' time
+POINTWISE = re.compile(
+    r"aten::(?:mul|add|sub|div|lerp|copy|addcmul|addcdiv|sqrt|zero|fill|neg|pow|clamp|detach|to|clone|square|maximum|reciprocal|"
+    r"_foreach_\w+|empty\w*|view|reshape|sign|rsqrt|exp)_?$"
+)
+LEAST_LOOP, LEAST_OF_MODELS = 8, 4  # rounds
+MANY_ROUNDS = 16
+MODELS = frozenset(
+    f"aten::{name}" for name in ("linear", "matmul", "conv1d", "conv2d", "conv3d", "layer_norm", "rms_norm", "batch_norm",
+                                 "scaled_dot_product_attention", "mm", "addmm", "bmm", "lstm_cell", "gru_cell", "embedding")
+)  # fmt: skip
+OF_MODELS = frozenset(["aten::linear", "aten::matmul", "aten::conv1d", "aten::conv2d", "aten::conv3d", *GEMM_OPS])
+
+
+@finding(
+    "loop-over-tensors",
+    "the same few ops, hundreds of times in a row, on tensors of a list",
+    "a pattern that repeats on the CPU's lane: mul, add, copy_, mul, add, copy_",
+    "A Python loop goes over a list of tensors, as for averaged weights (EMA), clipping or an optimizer that is written out: "
+    "each tensor has launches of its own.",
+    "Update all tensors in a few calls: torch._foreach_lerp_, _foreach_mul_ and _foreach_add_ take lists "
+    "(torch.optim.swa_utils.AveragedModel uses them).",
+)
+def _loop_over_tensors(trace: Trace, facts: Facts) -> Seen | None:
+    found = [one for one in loops(trace) if one.rounds >= LEAST_LOOP and all(map(POINTWISE.match, one.ops))]
+    return _loop(trace, facts, found, "", Effect(_once(trace, found)))
+
+
+@finding(
+    "loop-of-small-products",
+    "the same small network, many times in a row",
+    "a pattern that repeats on the CPU's lane, with its own products in each round",
+    "The same run of ops with equal shapes stands many times in a row, and by these shapes no round takes what the one before "
+    "made: as for the members of an ensemble, experts, heads or single samples.",
+    "Do all rounds at once: stack the weights and use one batched product (torch.bmm, torch.func.vmap), or one larger batch.",
+)
+def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
+    every = [one for one in loops(trace) if one.rounds >= LEAST_OF_MODELS]
+    found = [one for one in every if OF_MODELS.intersection(one.ops) and not may_chain(trace, one)]
+    rounds = {one.rounds for one in found}
+    if found:  # their backward pass, which goes round as often
+        found += [
+            one for one in every if one not in found and one.rounds in rounds and any(op.startswith(EVALUATE) for op in one.ops)
+        ]
+    effect = Effect(_once(trace, found), kind=ONCE)
+    has_backward = any(op.startswith(EVALUATE) for one in found for op in one.ops)
+    return _loop(trace, facts, found, " (forward and backward)" * has_backward, effect)
+
+
+@finding(
+    "repeated-ops",
+    "the same few ops, dozens of times in a row",
+    "a pattern that repeats on the CPU's lane, with different tensors or elements in each round",
+    "The same run of ops stands many times in a row: a loop of Python over rows, time steps, classes or samples.",
+    "If the rounds do not need each other's results, do all of them at once: one op over a dimension more (broadcasting, "
+    "torch.where, cumsum, bmm, torch.func.vmap); else a fused loop (torch.compile, a scan on the CPU).",
+)
+def _repeated_ops(trace: Trace, facts: Facts) -> Seen | None:
+    """Without loops that other findings tell of, layers, backward passes and optimizers."""
+    found = [one for one in loops(trace) if one.rounds >= MANY_ROUNDS and not all(map(POINTWISE.match, one.ops))]
+    found = [one for one in found if not any(op in MODELS or op.startswith(EVALUATE) for op in one.ops)]
+    found = [one for one in found if not lies_inside(trace, one.spans, "^Optimizer").any()]
+    effect = Effect(_once(trace, found), kind=ONCE)
+    return _loop(trace, facts, found, "", effect)
+
+
+def _loop(trace: Trace, facts: Facts, found: list[Candidate], more: str, effect: Effect) -> Seen | None:
+    path = facts.critical_path
+    if path is None or not found or not facts.steps:
+        return None
+    spans = Rows(trace.slices, once(np.concatenate([one.spans.at for one in found])))
+    share, steps = path.explained_us(spans) / path.window_us, len(facts.steps)
+    if max(share, of_the_steps(trace, spans)) < LEAST_SHARE:
+        return None
+    told = listed(f"{one.rounds} x ({one.name})" for one in found)
+    of_path = f": {about(share)} of the critical path" if share >= LEAST_SHARE else ""
+    seen = f"in a row{more}, per step: {told}; {us(spans.total_us / steps)} of CPU time{of_path}"
+    return Seen(seen, spans, share=share, effect=effect)
+
+
+def _once(trace: Trace, found: list[Candidate]) -> Edit:
+    """Return an edit: of each loop the first round is left, and of the GPU's work in the others as much as does not fit beside
+    it: a kernel with a block for each multiprocessor fills the GPU.
+    """
+    repeats, sms = [one.repeats for one in found if one.repeats is not None], _multiprocessors(trace)
+
+    def left_of(row: int) -> float:
+        detail = int(trace.slices.detail[row])
+        footprint = trace.slices.details[detail] if detail >= 0 else None
+        return min(math.prod(footprint.grid) / sms, 1.0) if sms and isinstance(footprint, Footprint) and footprint.grid else 0.0
+
+    def edit(run: Edited) -> None:
+        left = np.array([left_of(row) for row in run.replay.work.at.tolist()])
+        for spans in repeats:
+            run.drop(spans, left_of_gpu=left)
+
+    return edit
+
+
+def _multiprocessors(trace: Trace) -> int:
+    """Return how many the GPU has; 0: not known."""
+    device = (device_properties(trace.header) or [{}])[0]
+    return sms if isinstance(sms := device.get("numSms"), int) and sms > 0 else 0
