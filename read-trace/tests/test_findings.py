@@ -808,6 +808,7 @@ MEMORY = [("aten::linear", [2, 90, 16], [16, 16]), ("aten::linear", HIDDEN, [16,
         (HEAD[1:] + HEAD[:1], True),  # begun elsewhere
         (LAYER, False),  # what stands beside the layer goes on
         (LAYER[2:] + MEMORY + LAYER[:2], False),  # of a decoder: what it reads comes from outside, and its state goes on
+        ([("aten::unbind", [2, 2, 90, 16]), *LAYER], False),  # no part of it is what the layer takes
         ([("aten::linear", [2, 16], [16, 16]), ("aten::tanh", [2, 16])], False),
         ([("aten::linear", [2, 4], [16, 4]), ("aten::unbind", [2, 16]), ("aten::sin", [2]), ("aten::stack",)], False),
         ([("aten::lstm", [2, 9, 4]), ("aten::select", [2, 9, 16]), ("aten::linear", [2, 16], [5, 16])], False),  # hidden states
@@ -961,6 +962,16 @@ def test_small_kernels_are_counted_of_the_steps_on_the_path(tmp_path):
     assert found(tmp_path, events)["many-small-kernels"].startswith(
         "51 of 51 kernels per step take less than 10 µs (median 3.0 µs)"
     )
+
+
+@pytest.mark.parametrize(("more", "differ"), [((0, 0), False), ((0, 1), True), ((0, 1, 0), False)])
+def test_steps_that_launch_different_kernels_are_no_one_graph(tmp_path, more, differ):
+    """So many more kernels in each step: where two are alike, a graph may replay those."""
+    events = [e for n, extra in enumerate(more) for e in (step(n, 1000 * n, 1000),
+              *(e for k in range(51 + extra) for e in linked(ADD, 1000 * n + 15 * k, 2, 100 * n + k)))]  # fmt: skip
+    (one,) = [f for f in read(write(tmp_path / "a.json", *events)).findings if f.slug == "many-small-kernels"]
+    assert one.next.endswith("one CUDA graph does not replay them.") is differ
+    assert (one.gain_unknown_because == "its steps launch different kernels: one graph does not replay them") is differ
 
 
 def test_a_light_launch_on_rocm(tmp_path):

@@ -65,14 +65,13 @@ NAMING = frozenset(["input-bound"])  # verdicts that name one change
 # Advice for nearly every run: it stands behind a change that explains as much of this one.
 GENERIC = frozenset(
     ["many-calls", "many-small-kernels", "unfused-pointwise", "hotspot", "dtype-conversions", "slow-pointwise", "small-grid",
-     "many-small-ops", "compile-tax", "hidden-copy", "python-between-ops", "far-from-the-floor",
-     "repeated-ops"]
+     "many-small-ops", "compile-tax", "hidden-copy", "python-between-ops", "far-from-the-floor"]
 )  # fmt: skip
 NOT_PLAYED = (
     "the run cannot be played again: no steps with work, launches that are missing, several devices, or clocks that disagree"
 )
 AT_A_LINE = "Look at "  # of generic advice that knows where: what runs between the ops, by the lines of Python
-AS_MUCH = 0.4  # of what generic advice may bring: so much of that is explained by a change that stands before it
+AS_MUCH = 0.25  # of what generic advice may bring: so much of that is explained by a change that stands before it
 UNPLAYED = 0.5  # of the share of the path that a change explains, where it cannot be played: so much it may save
 WIDEST = 0.5  # of a step, between the ends of a gain that is told
 MOST_CHOICES = 4  # findings, and places, whose changes can be chosen together

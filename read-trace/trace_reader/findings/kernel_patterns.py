@@ -45,6 +45,10 @@ NEAR_PEAK = 0.93
 PATTERN_OF_SMALL = (
     "Launch fewer, larger kernels (larger batch, torch.compile, one op in place of a loop), or replay them as a CUDA graph."
 )
+IN_DIFFERENT_STEPS = (
+    "Launch fewer, larger kernels: a larger batch, torch.compile, one op in place of a loop. The steps launch different kernels: "
+    "one CUDA graph does not replay them."
+)
 SLOW_RATE = 0.6  # of the best in the trace
 
 
@@ -111,6 +115,14 @@ def _fused_or_replayed(small: Rows, steps: int) -> Effect:
     return Effect(all_of(launched_at_once, scaled(small, left)), kind=AT_ONCE)
 
 
+def _differ(launched: Rows) -> bool:
+    """Return whether no two of several steps launch the same kernels, with the same grids, in whatever order."""
+    of_steps = [
+        tuple(sorted(zip(rows.name.tolist(), rows.detail.tolist(), strict=True))) for _, rows in launched.by(launched.step)
+    ]
+    return len(of_steps) > 1 and len(set(of_steps)) == len(of_steps)
+
+
 def _with_their_ops(trace: Trace, facts: Facts, calls: Rows) -> float | None:
     """Return the share of the path that kernels explain together with the ops that launched them, but for ops that do more than
     that.
@@ -134,7 +146,8 @@ def _many_small_kernels(trace: Trace, facts: Facts) -> Seen | None:
     if path is None or not steps:
         return None
     launched = trace.linked.where((trace.linked.kind == Kind.KERNEL) & (trace.linked.origin != Origin.GRAPH))
-    launched = launched.where((launched.step >= 0) & (launched.start_ns >= path.start_ns))
+    of_steps = launched.where(launched.step >= 0)
+    launched = of_steps.where(of_steps.start_ns >= path.start_ns)
     small = launched.where(launched.duration_us < SMALL_US)
     waiting = path.classes["cpu"] + path.classes["latency"]
     recorded = steps - facts.steps_left_out
@@ -149,6 +162,9 @@ def _many_small_kernels(trace: Trace, facts: Facts) -> Seen | None:
         if compiled_share(trace) >= MIN_SHARE_OF_KERNELS
         else PATTERN_OF_SMALL
     )
+    if _differ(of_steps):
+        why = "its steps launch different kernels: one graph does not replay them"
+        return Seen(seen, small, IN_DIFFERENT_STEPS, _with_their_ops(trace, facts, small), no_effect=why)
     waits = trace.waits.where((trace.waits.reason != Reason.QUEUE) & (trace.waits.start_ns >= path.start_ns))
     waits = waits.where((trace.step_at(waits.start_ns) >= 0) & trace.has_steps[waits.track])
     if len(waits) >= recorded:  # in a graph's capture none may be

@@ -24,7 +24,8 @@ _AS_TAKEN = frozenset(
                                  "leaky_relu", "elu", "softplus", "sin", "cos", "abs", "sqrt", "contiguous", "clone", "to",
                                  "add", "add_", "sub", "mul", "mul_", "div", "div_", "where", "clamp", "normalize", "cumsum")
 )  # fmt: skip
-_IN_PARTS = frozenset(["aten::unbind", "aten::split", "aten::chunk"])
+_PARTS = frozenset(["aten::split", "aten::chunk", "aten::slice", "aten::narrow"])
+_SEVERAL = frozenset(["aten::unbind", "aten::split", "aten::chunk"])
 _CONVOLUTIONS = frozenset(["aten::conv1d", "aten::conv2d", "aten::conv3d"])
 _POOLS = re.compile(r"aten::(adaptive_)?(max|avg)_pool[123]d$")
 _REDUCTIONS = frozenset(f"aten::{name}" for name in ("mean", "sum", "amax", "amin", "argmax", "argmin", "norm", "var", "std"))
@@ -42,8 +43,8 @@ def may_chain(trace: Trace, loop: Candidate) -> bool:
         return True
     taken = [_taken(name, shapes) for name, shapes in ops]
     made = [_made(*one, after) for one, after in zip(ops, [*taken[1:], taken[0]], strict=True)]
-    parts = [name in _IN_PARTS for name, _ in ops]
-    return any(shape is None for shape in made) or not any(_is_cut(place, parts, taken, made) for place in range(len(ops)))
+    several = [name in _SEVERAL for name, _ in ops]
+    return any(shape is None for shape in made) or not any(_is_cut(place, several, taken, made) for place in range(len(ops)))
 
 
 def _taken(name: str, shapes: list[Shape]) -> list[Shape]:
@@ -76,25 +77,28 @@ def _may_make(name: str, shapes: list[Shape], shape: Shape) -> bool:
         return len(shapes) > 1 and len(shape) == len(shapes[0]) and shape[:2] == (shapes[0][0], shapes[1][0])
     if _POOLS.match(name):
         return len(shape) == len(shapes[0]) and shape[:2] == shapes[0][:2]
-    if name in _IN_PARTS or name in ("aten::select", "aten::slice", "aten::narrow"):
-        return 0 < math.prod(shape) <= whole and whole % math.prod(shape) == 0
+    if name in ("aten::unbind", "aten::select"):
+        return any(shape == shapes[0][:n] + shapes[0][n + 1 :] for n in range(len(shapes[0])))
+    if name in _PARTS:
+        smaller = [n for n, (part, of_all) in enumerate(zip(shape, shapes[0], strict=False)) if part != of_all]
+        return len(shape) == len(shapes[0]) and all(shape[n] < shapes[0][n] for n in smaller) and len(smaller) <= 1
     if name in _REDUCTIONS:
         return math.prod(shape) < whole and not Counter(n for n in shape if n > 1) - Counter(shapes[0])
     return name in VIEW_OPS and math.prod(shape) == whole
 
 
-def _is_cut(place: int, parts: list[bool], taken: list[list[Shape]], made: list[Shape | None]) -> bool:
-    """Return whether a round, begun at this op, takes from outside, and nothing of a shape that it makes. `parts`: of which ops
-    the result is several tensors, which may be taken one by one.
+def _is_cut(place: int, several: list[bool], taken: list[list[Shape]], made: list[Shape | None]) -> bool:
+    """Return whether a round, begun at this op, takes from outside, and nothing of a shape that it makes. `several`: of which
+    ops the result is several tensors, which may be taken one by one.
     """
     order = [*range(place, len(taken)), *range(place)]
-    live, outside, several = Counter[Shape | None](), set[Shape | None](), set[Shape | None]()
+    live, outside, kept = Counter[Shape | None](), set[Shape | None](), set[Shape | None]()
     for at in order:
         for shape in taken[at]:
             if live[shape]:
-                live[shape] -= shape not in several
+                live[shape] -= shape not in kept
             else:
                 outside.add(shape)
         live[made[at]] += 1
-        several |= {made[at]} if parts[at] else set()
+        kept |= {made[at]} if several[at] else set()
     return bool(outside) and not outside.intersection(made)
