@@ -8,7 +8,7 @@ from trace_reader.analysis.trace.facts import Finding
 from trace_reader.report.document import Column, Document, Style, Table, middle
 from trace_reader.report.trace_report import finding_item
 from trace_reader.report.trace_tables import saved
-from trace_reader.units import count, us
+from trace_reader.units import about, count, us
 
 
 class Proof(msgspec.Struct, frozen=True):
@@ -38,7 +38,10 @@ def place_title(place: Place) -> str:
     """Return what a place is, and what a step saves without it."""
     rounds = f"{place.rounds} rounds of " if place.kind == LOOP else ""
     more = [f"at the floor {saved(place.floor)}" if place.floor else "", f"once {saved(place.once)}" if place.once else ""]
-    return f"{place.kind}: {rounds}{place.name} (without it a step saves {', '.join([saved(place.gone), *filter(None, more)])})"
+    mfu = f"; MFU {about(place.mfu)}" if place.mfu is not None else ""
+    return (
+        f"{place.kind}: {rounds}{place.name} (without it a step saves {', '.join([saved(place.gone), *filter(None, more)])}{mfu})"
+    )
 
 
 def proofs_report(title: str, proofs: Sequence[Proof], style: Style) -> Document:

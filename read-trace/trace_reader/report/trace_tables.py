@@ -691,11 +691,16 @@ def place_name(place: Place, longest: int = LONGEST_CELL) -> str:
 def _places_title(view: TraceView) -> str:
     of = " without the profiler" * (view.facts.plain.how != UNKNOWN)
     floor = ", with its GPU work at the floor" * _has_floors(view)
-    return f"Places (what a step{of} saves without each{floor}{', if a loop runs once' * _has_loops(view)})"
+    mfu = "; MFU: of its GPU time, what its products take at the device's peak" * _has_mfu(view)
+    return f"Places (what a step{of} saves without each{floor}{', if a loop runs once' * _has_loops(view)}{mfu})"
 
 
 def _has_floors(view: TraceView) -> bool:
     return any(place.floor for place in view.facts.places)
+
+
+def _has_mfu(view: TraceView) -> bool:
+    return any(place.mfu is not None for place in view.facts.places)
 
 
 def _has_loops(view: TraceView) -> bool:
@@ -713,6 +718,7 @@ PLACES = Table(
         Column("inputs", lambda p, view: p.shapes or "-"),
         Column("CPU", lambda p, view: us(p.cpu_us)),
         Column("GPU", lambda p, view: us(p.gpu_us), shown=on_gpu),
+        Column("MFU", lambda p, view: "-" if p.mfu is None else about(p.mfu), shown=_has_mfu),
         Column("gone", lambda p, view: saved(p.gone)),
         Column("at the floor", lambda p, view: saved(p.floor) if p.floor else "-", shown=_has_floors),
         Column("once", lambda p, view: saved(p.once) if p.once else "-", shown=_has_loops),

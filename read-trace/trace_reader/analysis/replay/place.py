@@ -13,7 +13,8 @@ class Place(msgspec.Struct, frozen=True):
     loop of `rounds` in a step, if it ran once (`once`).
 
     `calls`: per step; `ops`: of a loop, the names of a round's ops. `shapes`: of the most frequent inputs, in words; `cpu_us` and
-    `gpu_us`: per step, as recorded, of what it encloses.
+    `gpu_us`: per step, as recorded, of what it encloses. `mfu`: which share of its GPU time its products would take at the
+    device's peak for their types; None: not known.
     """
 
     kind: str
@@ -27,6 +28,7 @@ class Place(msgspec.Struct, frozen=True):
     once: Gain | None = None
     rounds: int = 0
     ops: tuple[str, ...] = ()
+    mfu: float | None = None
 
 
 def is_named_in(name: str, text: str) -> bool:

@@ -19,6 +19,7 @@ from trace_reader.analysis.replay.what_if import PLAIN, RECORDED, Gain
 from trace_reader.analysis.trace.file_facts import device_properties
 from trace_reader.analysis.trace.op_shapes import op_shapes, shapes_in_words
 from trace_reader.analysis.trace.own_code import is_program_function
+from trace_reader.analysis.trace.utilization import MOST_UNKNOWN, PRODUCTS
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import outermost, parents
 from trace_reader.link.trace import EVALUATE, Trace
@@ -60,7 +61,7 @@ class AskedPlace(msgspec.Struct, frozen=True, eq=False):
 def places(run: RunWithoutProfiler, plain: PlainRun, stacks: Trace | None = None, with_floors: bool = True) -> list[AskedPlace]:
     """Return the places of a run, what saves most first; of places in one another that save the same, the innermost. `stacks`:
     the same trace, loaded with stacks, for modules and the program's functions. `with_floors`: ask what the GPU's work at its
-    floor saves.
+    floor saves, and how far its products are from the device's peak.
     """
     trace, run = run.trace, run.with_fewer_steps(MOST_NODES)
     times = run.plain_times(plain)[:2]
@@ -71,7 +72,7 @@ def places(run: RunWithoutProfiler, plain: PlainRun, stacks: Trace | None = None
     asked.sort(key=lambda item: (-item[1] - item[2], item[0].name))
     if len(run.replay.steps) < len(trace.steps) - trace.steps_left_out:
         asked = [item for item in asked[:MOST_ASKED] if _is_as_usual(trace, run, *item)]
-    factors = _floors(trace) if with_floors else Rows(trace.slices, np.zeros(0, np.int64), factor=np.zeros(0))
+    factors = _floors(trace) if with_floors else _no_floors(trace)
     of = RECORDED if plain.how == UNKNOWN else PLAIN
     gains = [(_gain(run, times, dropped(item[0].spans), of), item) for item in asked[:MOST_ASKED]]
     gains = sorted([one for one in gains if one[0].high >= LEAST_GAIN], key=lambda one: (-one[0].high, one[1][0].name))
@@ -85,6 +86,7 @@ def places(run: RunWithoutProfiler, plain: PlainRun, stacks: Trace | None = None
         place = Place(
             candidate.kind, candidate.name, candidate.rounds or len(candidate.spans) / len(trace.steps), _shapes(candidate.spans),
             cpu_us, gpu_us, gone, floor, once_gain, candidate.rounds, candidate.ops,
+            None if rows is None else _mfu(factors, rows),
         )  # fmt: skip
         told.append(AskedPlace(place, candidate.spans))
     told.sort(key=lambda one: (-_middle(one.place.gone), one.place.kind, one.place.name))
@@ -106,15 +108,32 @@ def _is_as_usual(trace: Trace, run: RunWithoutProfiler, one: Candidate, cpu_us: 
     return USUAL * played_us <= cpu_us + gpu_us <= played_us / USUAL
 
 
+def _of_rows(factors: Rows, column: np.ndarray, rows: Rows) -> np.ndarray:
+    """Of each GPU event what a column says; nan: nothing."""
+    if not len(factors):
+        return np.full(len(rows), np.nan)
+    at = np.minimum(np.searchsorted(factors.at, rows.at), len(factors) - 1)
+    return np.where(factors.at[at] == rows.at, column[at], np.nan)
+
+
 def _at_the_floor(factors: Rows, rows: Rows) -> np.ndarray | None:
     """Of each GPU event what is left at its floor; None where that is not known of most of their time."""
-    if not len(factors):
-        return None
-    at = np.minimum(np.searchsorted(factors.at, rows.at), len(factors) - 1)
-    factor = np.where(factors.at[at] == rows.at, factors.factor[at], np.nan)
+    factor = _of_rows(factors, factors.factor, rows)
     is_known = np.isfinite(factor)
     known_us = float(rows.duration_us[is_known].sum())
-    return np.where(is_known, factor, 1.0) if known_us >= KNOWN * rows.total_us else None
+    return np.where(is_known, factor, 1.0) if known_us and known_us >= KNOWN * rows.total_us else None
+
+
+def _mfu(factors: Rows, rows: Rows) -> float | None:
+    """Return the share of the GPU events' time that their products would take at the device's peaks; None where they have none,
+    or what most of their time goes into is not known.
+    """
+    share = _of_rows(factors, factors.at_peak, rows)
+    is_known = np.isfinite(share)
+    unknown_us, every_us = float(rows.duration_us[~is_known].sum()), rows.total_us
+    if not every_us or unknown_us > MOST_UNKNOWN * every_us or not (share[is_known] > 0).any():
+        return None
+    return float((rows.duration_us[is_known] * share[is_known]).sum()) / every_us
 
 
 def _middle(gain: Gain) -> float:
@@ -271,20 +290,26 @@ def repetitions(tokens: np.ndarray) -> list[tuple[int, int, int]]:
 
 
 def _floors(trace: Trace) -> Rows:
-    """Return the GPU's work of ops with shapes, with the column `factor`: what of its time is left at what is usual; nan: not
-    known.
+    """Return the GPU's work of ops with shapes, with the columns `factor`: what of its time is left at what is usual, and
+    `at_peak`: which share of it its products would take at the device's peak; nan: not known.
     """
     device = str((device_properties(trace.header) or [{}])[0].get("name", ""))
-    at, factor = [], []
+    at, factor, at_peak = [], [], []
     for fact, rows in op_shapes(trace, device) if len(trace.work) else ():
         known = fact.to_gain_us is not None and fact.time_us > 0
         at.append(rows.at)
         factor.append(np.full(len(rows), 1 - (fact.to_gain_us or 0.0) / fact.time_us if known else np.nan))
+        product = (fact.at_peak_us or np.nan) / max(fact.per_step_us, 1e-9) if fact.kind in PRODUCTS else 0.0
+        at_peak.append(np.full(len(rows), np.nan if fact.kind is None else product))
     if not at:
-        return Rows(trace.slices, np.zeros(0, np.int64), factor=np.zeros(0))
-    places, factors = np.concatenate(at), np.concatenate(factor)
+        return _no_floors(trace)
+    places, factors, shares = np.concatenate(at), np.concatenate(factor), np.concatenate(at_peak)
     order = np.argsort(places, kind="stable")
-    return Rows(trace.slices, places[order], factor=factors[order])
+    return Rows(trace.slices, places[order], factor=factors[order], at_peak=shares[order])
+
+
+def _no_floors(trace: Trace) -> Rows:
+    return Rows(trace.slices, np.zeros(0, np.int64), factor=np.zeros(0), at_peak=np.zeros(0))
 
 
 def _shapes(spans: Rows) -> str:
