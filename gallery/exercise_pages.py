@@ -21,13 +21,16 @@ MOST_TRACES = 3  # on a page: the exercise's own, and those that it is compared 
 
 @dataclass(frozen=True)
 class Question:
-    """One field of a page: choose one of `options`, or type a number, which may be off by the share `within`."""
+    """One field of a page: choose one of `options`, or type a number, which may be off by the share `within`. `why`: of each
+    option that is wrong, why; empty where that is not told.
+    """
 
     ask: str
     right: str | float
     options: tuple[str, ...] = ()
     unit: str = ""
     within: float = 0.0
+    why: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -177,9 +180,14 @@ def in_document(document: str, number: int) -> tuple[str, str]:
     return " ".join(question.split()), answer
 
 
+def _why_not(choice: book.Choice) -> tuple[str, ...]:
+    """Return what is said of each option that is wrong, as far as that is the same on each machine."""
+    return tuple(shown.partition(";")[2].strip() for shown in choice.shown)
+
+
 def _of_book(exercise: book.Exercise) -> Exercise:
     choices = [exercise.limits, *([exercise.shows] if exercise.shows is not None and exercise.kind == "case" else [])]
-    questions = [Question(choice.ask, choice.answer, choice.options) for choice in choices]
+    questions = [Question(choice.ask, choice.answer, choice.options, why=_why_not(choice)) for choice in choices]
     answer = "\n".join(f"- {choice.ask} **{choice.answer}**" for choice in choices) + f"\n\n{exercise.why}"
     if exercise.kind == "case":
         measured = exercise.measured

@@ -22,19 +22,25 @@ TRACES = ROOT / "traces" / "exercises"
 @dataclass(frozen=True)
 class Choice:
     """A question with options, of which the one with the number `right`, from 1, is. `shown`: of each wrong one what the trace
-    has of it, if anything: names of ops and annotations, and, behind a semicolon, a sentence.
+    has of it, if anything: names of ops and annotations, and, behind a semicolon, a sentence. `bounds`: between what the trace
+    has for each option and the next: of the time of one op `beside` another's, or of the ops of a step, by `each`.
     """
 
     ask: str
     options: tuple[str, ...]
     right: int
     shown: tuple[str, ...] = ()
+    bounds: tuple[float, ...] = ()
+    beside: tuple[str, ...] = ()
+    each: int = 1
 
     def __post_init__(self) -> None:
         if not 1 <= self.right <= len(self.options):
             raise ValueError(f"no option {self.right} of {self.ask!r}")
         if self.shown and len(self.shown) != len(self.options):
             raise ValueError(f"{self.ask!r} has {len(self.options)} options, and {len(self.shown)} of them are answered")
+        if self.bounds and len(self.bounds) != len(self.options) - 1:
+            raise ValueError(f"{self.ask!r} has {len(self.options)} options, and {len(self.bounds)} bounds between them")
 
     @property
     def answer(self) -> str:
@@ -155,7 +161,8 @@ def _fields(entry: dict[str, Any]) -> dict[str, Any]:
     for key in ("limits", "shows"):
         if key in found:
             one = found[key]
-            found[key] = Choice(one["ask"], tuple(one["options"]), one["right"], tuple(one.get("shown", ())))
+            lists: dict[str, Any] = {field: tuple(one.get(field, ())) for field in ("options", "shown", "bounds", "beside")}
+            found[key] = Choice(ask=one["ask"], right=one["right"], each=one.get("each", 1), **lists)
     if "gone" in found:
         found["gone"] = tuple(Gone(**one) for one in found["gone"])
     return found

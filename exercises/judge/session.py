@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import contextlib
+from functools import cached_property
 import json
 import math
 import os
@@ -17,7 +18,7 @@ import time
 from exercises.judge import page
 from exercises.judge.book import BROKEN, ROOT, TOLERANCE, Choice, Exercise
 from exercises.judge.progress import Progress, State
-from exercises.judge.verdict import PYTHON, judged, near, python_us, times
+from exercises.judge.verdict import PYTHON, judged, near, python_us, right_option, times
 from trace_reader import (
     Facts,
     best_change,
@@ -77,9 +78,6 @@ class Session:
         print("recording the program as given ...", flush=True)
         found = self.run(mine=False)
         facts = self.show()
-        print(f"you said: {self.told()}")
-        if answer := wrong_because(one.limits, self.state.limits[0], facts[0]):
-            print(textwrap.fill(f"what the trace has of that: {answer}", 100))
         rounds_us = found["means_us"]["given"]
         recorded_us = max(one.plain.recorded_step_us or 0.0 for one in facts)
         longer = recorded_us and min(rounds_us) > recorded_us
@@ -87,6 +85,9 @@ class Session:
             print("note: the times vary a lot, probably because other programs are running: do not trust them")
         if self.state.looked is None:
             self.guess_again()
+        print(f"you said: {self.told()}")
+        if answer := wrong_because(one.limits, self.state.limits[-1], self.right, facts[0]):
+            print(textwrap.fill(f"what the trace has of that: {answer}", 100))
         print(self.what_next())
 
     def bring(self) -> None:
@@ -118,14 +119,21 @@ class Session:
         self.progress.save(self.exercise.name)
 
     def guess_again(self) -> None:
-        """Ask what the change brings once more, now that the trace is seen; where nobody answers, the first guess stays."""
-        print(f"\nNow look: which rows would be gone, and how much of a step are they? You guessed {self.state.gain:g} times.")
+        """Ask both once more, now that the trace is seen; where nobody answers, the first guesses stay."""
+        exercise, state = self.exercise, self.state
+        print(f"\nNow look. You guessed: {exercise.limits.options[state.limits[0] - 1]}. By the trace?")
         with contextlib.suppress(ExerciseError):
+            most = len(exercise.limits.options)
+            typed = self.line(f"your answer now (1 to {most}; Enter: the same): ")
+            while typed and not _is_option(typed, exercise.limits):
+                typed = self.line(f"one of the numbers 1 to {most}: ")
+            state.limits = [state.limits[0], int(typed) if typed else state.limits[0]]
+            print(f"Which rows would be gone, and how much of a step are they? You guessed {state.gain:g} times.")
             typed = self.line("your guess now (Enter: the same): ")
             while typed and not _is_times(typed):
                 typed = self.line("a number such as 1.5: ")
-            self.state.looked = _as_times(typed) if typed else self.state.gain
-            self.progress.save(self.exercise.name)
+            state.looked = _as_times(typed) if typed else state.gain
+            self.progress.save(exercise.name)
 
     def choose(self, choice: Choice) -> int:
         print(choice.ask)
@@ -133,7 +141,7 @@ class Session:
             print(f"  {number}  {option}")
         while True:
             typed = self.line(f"your guess (1 to {len(choice.options)}): ")
-            if typed.isdecimal() and 1 <= int(typed) <= len(choice.options):
+            if _is_option(typed, choice):
                 return int(typed)
             print(f"Type one of the numbers 1 to {len(choice.options)}.")
 
@@ -200,10 +208,17 @@ class Session:
         return every
 
     def told(self) -> str:
-        """Return the guess in words."""
-        exercise, state = self.exercise, self.state
-        right = "right" if state.limits[0] == exercise.limits.right else "not what the trace shows; look again"
-        return f"{exercise.limits.options[state.limits[0] - 1]} ({right})"
+        """Return the guess in words, and whether it is right, at first or once the trace was seen."""
+        options, first, last, right = self.exercise.limits.options, self.state.limits[0], self.state.limits[-1], self.right
+        if last != right:
+            return f"{options[last - 1]} (not what the trace shows: {options[right - 1]})"
+        said = options[first - 1]
+        return f"{said} (right)" if first == last else f"{said}; once you had looked: {options[right - 1]} (right)"
+
+    @cached_property
+    def right(self) -> int:
+        """The number of the right option, by the recording of the program as given."""
+        return right_option(self.exercise.limits, read(str(self.exercise.recordings("given")[0])))
 
     def what_next(self) -> str:
         exercise, again = self.exercise, f"uv run exercise.py {self.exercise.number}"
@@ -276,7 +291,8 @@ class Session:
             state.measured, state.solved_s = measured, time.time()
         self.progress.save(self.exercise.name)
         print(f"\nsolved: {exercise.title}" + (f", in {state.minutes} min" if state.minutes else ""))
-        print(f"you guessed {self.told()}, and {state.gain:g} times as fast: {how_near(state.gain or 1, measured)}")
+        print(f"you said: {self.told()}")
+        print(f"you guessed {state.gain:g} times as fast: {how_near(state.gain or 1, measured)}")
         if state.looked is not None and state.looked != state.gain:
             print(f"after you had looked: {state.looked:g} times as fast: {how_near(state.looked, measured)}")
         if exercise.kind != "leave":
@@ -296,29 +312,27 @@ class Session:
         state.began_s = state.began_s or time.time()
         state.limits, state.shows = [self.choose(exercise.limits)], [self.choose(exercise.shows)]
         self.progress.save(self.exercise.name)
-        for choice, guesses, what in (
-            (exercise.limits, state.limits, "The cause"),
-            (exercise.shows, state.shows, "What proves it"),
-        ):
+        asked = (exercise.limits, state.limits), (exercise.shows, state.shows)
+        for choice, guesses in asked:
             if guesses[0] != choice.right:
-                print(f"{what}: not that. Look at the timeline once more, and guess again.")
+                print("Not that: look at the timeline once more, and guess again.")
                 guesses.append(self.choose(choice))
         state.gain = self.number(f"The change: {exercise.change}. How many times as fast did it make a step? (1: nothing)")
-        for choice, guesses, what in (
-            (exercise.limits, state.limits, "the cause"),
-            (exercise.shows, state.shows, "what proves it"),
-        ):
+        facts = read(str(ROOT / exercise.traces[0]))
+        for choice, guesses in asked:
             said = (
                 "right" if guesses[0] == choice.right else "right the second time" if guesses[-1] == choice.right else "not found"
             )
-            print(f"{what}: {choice.answer} ({said})")
+            print(f"{choice.ask} {choice.answer} ({said})")
+            if answer := wrong_because(choice, guesses[-1], choice.right, facts):
+                print(textwrap.fill(f"what the trace has of that: {answer}", 100))
         measured = exercise.measured
         how = "without the profiler" if measured["how"] == "plain" else "recorded"
         where = f"{measured['device']}, torch {measured['torch']}, {measured['date']}"
         print(f"measured on {where}, {how}: {times(exercise.brought)} as fast")
         print(f"you guessed {state.gain:g}: {how_near(state.gain, exercise.brought)}")
         if exercise.finding:
-            print(f"the reader's estimate: {predicted(read(str(ROOT / exercise.traces[0])), exercise.finding)}")
+            print(f"the reader's estimate: {predicted(facts, exercise.finding)}")
         print(textwrap.fill(f"why: {exercise.why}", 100))
         print(f"the whole report: uv run read_trace.py {' '.join(map(shlex.quote, exercise.traces))}")
         state.measured, state.solved_s = exercise.brought, state.solved_s or time.time()
@@ -403,7 +417,12 @@ def longest_ops(facts: Facts, whose: str = "") -> str:
     steps = len(facts.steps)
     rows = sorted(facts.ops, key=lambda one: -one.self_us)[:MOST_OPS]
     lines = [f"  {row.name:28} {row.calls / steps:8g} {us(row.self_us / steps):>10}" for row in rows]
-    return "\n".join([f"  {'op':28} {'calls':>8} {'own time':>10}  ({whose}a step, recorded)", *lines])
+    every = sum(row.calls for row in facts.ops) / steps
+    return "\n".join([f"  {'op':28} {'calls':>8} {'own time':>10}  ({whose}a step, recorded; {every:,.0f} ops in all)", *lines])
+
+
+def _is_option(typed: str, choice: Choice) -> bool:
+    return typed.isdecimal() and 1 <= int(typed) <= len(choice.options)
 
 
 def _as_times(typed: str) -> float:
@@ -416,11 +435,11 @@ def _is_times(typed: str) -> bool:
     return 0 < _as_times(typed) < 1e6
 
 
-def wrong_because(choice: Choice, guess: int, facts: Facts) -> str:
+def wrong_because(choice: Choice, guess: int, right: int, facts: Facts) -> str:
     """Return what the trace has of a wrong option, in words; empty of the right one, or where that is not told."""
-    if guess == choice.right or not choice.shown:
+    if guess == right or not choice.shown:
         return ""
-    names, _, said = choice.shown[guess - 1].partition(";")
+    names, _, said = (choice.shown[guess - 1] or max(choice.shown)).partition(";")
     return " ".join(part for part in (*(_of_a_step(name, facts) for name in names.split()), said.strip()) if part)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from exercises.judge.book import A_GAIN, Exercise, Gone
+from exercises.judge.book import A_GAIN, Choice, Exercise, Gone
 from trace_reader import Facts, JobFacts, read, read_job, us
 
 PYTHON = "Python"  # in `shrinks`: not an op
@@ -45,6 +45,20 @@ def times(ratio: float) -> str:
 def near(measured: float) -> float:
     """Return how far off a guess of a gain may be: a quarter, or, of a gain that is small, half of it; 0.05 in any case."""
     return min(0.25 * measured, max(0.05, 0.5 * abs(measured - 1)))
+
+
+def right_option(choice: Choice, facts: Facts) -> int:
+    """Return the number of the option that a trace of the program as given shows, from 1; where that is not of a number, the
+    book's.
+    """
+    if not choice.bounds:
+        return choice.right
+    if choice.beside:
+        one, other = (sum(row.self_us for row in facts.ops if row.name == op) for op in choice.beside)
+        value = one / max(other, 1e-9)
+    else:
+        value = sum(row.calls for row in facts.ops) / max(len(facts.steps), 1) / choice.each
+    return 1 + sum(bound <= value for bound in choice.bounds)
 
 
 @dataclass(frozen=True)

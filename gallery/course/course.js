@@ -256,10 +256,13 @@ class Exercise {
     if (right) this.said.textContent = first ? "Right." : "Right, the second time.";
     else if (first && question.options.length !== 2) {
       const off = question.options.length ? "" : ` It is ${tooMuch(question, own[0])}.`;
-      const where = document.getElementById("recorded") ? "below" : "at the program once more";
+      const where = document.getElementById("recorded") ? "below" : "at its trace, which the command below records";
       this.said.textContent = `Not that.${off} Look ${where}, and guess again.`;
       return;
-    } else this.said.textContent = `Not this time: ${answer}.`;
+    } else {
+      const why = question.why[question.options.indexOf(typed)];
+      this.said.textContent = `Not this time: ${answer}.${why ? ` ${why}` : ""}`;
+    }
     this.goOn();
   }
   goOn() {
