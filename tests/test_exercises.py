@@ -548,7 +548,7 @@ def test_from_the_guess_to_the_solution(copied):
     )
     assert mine.read_bytes() == (ROOT / "exercises" / "02_threshold.py").read_bytes()
 
-    ops = dict(re.findall(r"^  (aten::\w+) +([\d.]+) +[\d.]+ \S+$", out.partition("(a step, recorded)\n")[2], re.MULTILINE))
+    ops = dict(re.findall(r"^  (aten::\w+) +([\d.]+) +[\d.]+ \S+$", out.partition(" ops in all)\n")[2], re.MULTILINE))
     assert len(ops) == 5 and 4096 <= float(ops["aten::item"]) <= 8192
 
     mine.write_text(mine.read_text().replace("total += score.item()", "total += scores.item()"))
@@ -560,7 +560,7 @@ def test_from_the_guess_to_the_solution(copied):
     code, out, err = run(copied, "2")
     assert (code, err) == (0, "")
     assert "outputs: equal. Speed: " in out and "\nsolved: Scores above a threshold" in out
-    assert "you guessed thousands of ops that each touch one number (right), and 10 times as fast: too low (" in out
+    assert "you said: about 19,000 (right)\nyou guessed 10 times as fast: too low (" in out
     assert re.search(r"^the reader's estimate before: many-small-ops alone, \S+ to \S+ times as fast", out, re.MULTILINE)
     assert "\nwhy: Each element costs an aten::select" in out
     code, out, _ = run(copied, "--list")

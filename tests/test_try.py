@@ -24,7 +24,9 @@ from trace_reader.commands import try_program
 from trace_reader.recording import found_step, step_recorder
 from trace_reader.recording.found_step import FoundStep
 from trace_reader.recording.saved_source import SavedSource
-from trace_reader.report.attempt_report import outcome_lines
+from trace_reader.report.attempt_report import attempt_lines, log_report, outcome_lines
+from trace_reader.report.document import Style
+from trace_reader.write import TEXT, Answer
 
 TRAIN = """\
 import sys
@@ -84,8 +86,13 @@ def test_a_program_is_tried_changed_and_tried_again(program, capfd, monkeypatch)
     assert "\n001 -> 002: " in out and "1 processes of each, in turns)" in out
     told = [line[:17] for line in err.splitlines() if " of 2: " in line]
     assert told == ["note: 1 of 2: 001", "note: 2 of 2: 002"]
+    assert (program / ".read-trace" / "002" / "in_turns.json").is_file()
+    assert cli.main([".read-trace/002"]) == 0 and "left out" not in capfd.readouterr().err
+    assert cli.main(["show", ".read-trace/002", "many-small-ops"]) == 2
+    assert "a folder; name the trace in it: .read-trace/002/trace.json" in capfd.readouterr().err
     code, out, err = tried(capfd, "--log", "--json")
     told = json.loads(out)
+    assert told["outcomes"][0]["in_turns"] == 1
     assert [one["command"] for one in told["attempts"]] == [["train.py", "100000"]] * 2
     assert told["outcomes"][0]["saved"] > 0.3  # an eighth of the layers
 
@@ -164,6 +171,16 @@ def test_what_cannot_be_tried_is_told(program, capfd, words, said):
     (program / "once.py").write_text("import torch\n\n\ndef main():\n    torch.ones(3)\n\n\nmain()\n")
     code, out, err = tried(capfd, *words)
     assert (code, out, err) == (2, "", f"error: {said}\n")
+
+
+def test_a_loop_that_is_found_late_is_run_from_its_first_turn_on(program, capfd):
+    """Of 60 turns the finder sees the last few alone."""
+    (program / "serve.py").write_text(
+        "import time\nimport torch\n\nx = torch.ones(64, 64)\nfor k in range(60):\n"
+        "    x = torch.tanh(x @ x)\n    time.sleep(0.006)\n"
+    )
+    code, out, err = tried(capfd, "serve.py")
+    assert code == 0 and "a step: a turn of the loop at serve.py:5" in out, err
 
 
 def test_a_test_of_pytest_is_called_again_and_again(program, capfd):
@@ -335,9 +352,10 @@ BEFORE = attempt(1, [9.9, 10, 10.1], ("sync", 0.3, 0.5), ("copies", 0.1, 0.2), (
          "no longer shown: #1 sync, which was to save 30% to 50%", "the promise: kept"]),
         ([7.9, 8, 8.1], ("copies", "unknown"), ["001 -> 002: 10.0 µs -> 8.0 µs, 20% less (18% to 22%)",
          "two processes may differ by so much: --against 1 runs both in turns",
-         "no longer shown: #1 sync, which was to save 30% to 50%",
-         "the promise: less than promised"]),
+         "no longer shown: #1 sync, which was to save 30% to 50%"]),  # of one run each
         ([2.9, 3, 3.1], ("copies", "unknown"), ["001 -> 002: 10.0 µs -> 3.0 µs, 70% less (69% to 71%)",
+         "no longer shown: #1 sync, which was to save 30% to 50%"]),
+        ([1.9, 2, 2.1], ("copies", "unknown"), ["001 -> 002: 10.0 µs -> 2.0 µs, 80% less (79% to 81%)",
          "no longer shown: #1 sync, which was to save 30% to 50%", "the promise: more than promised"]),
         ([4.9, 5, 5.1], ("unknown",), ["001 -> 002: 10.0 µs -> 5.0 µs, 50% less (48% to 51%)",
          "no longer shown: #1 sync, which was to save 30% to 50%",
@@ -356,11 +374,77 @@ BEFORE = attempt(1, [9.9, 10, 10.1], ("sync", 0.3, 0.5), ("copies", 0.1, 0.2), (
          "(-3.0% to 41%)", "two processes may differ by so much: --against 1 runs both in turns",
          "no longer shown: #1 sync, which was to save 30% to 50%"]),
     ],
-    ids=["kept", "less", "more", "two", "both", "not known", "slower", "none", "unclear"],
+    ids=["kept", "less", "little more", "more", "two", "both", "not known", "slower", "none", "unclear"],
 )  # fmt: skip
 def test_what_a_change_brought_beside_what_was_promised(times_us, left, said):
     after = attempt(2, times_us, *((slug, 0.1, 0.2) for slug in left))
     assert outcome_lines(outcome(BEFORE, after), BEFORE) == said
+
+
+@pytest.mark.parametrize(
+    ("changes", "last"),
+    [
+        ({"source": "a"}, "the program's own files and its arguments are the same in both: two runs differ by so much"),
+        ({"source": "b"}, "the promise: kept"),
+        ({"command": ("train.py", "--batch", "32")}, "tried with other arguments: no promise is judged"),
+    ],
+)
+def test_a_promise_is_of_a_change_of_the_program(changes, last):
+    before = msgspec.structs.replace(BEFORE, source="a")
+    after = msgspec.structs.replace(attempt(2, [5.9, 6, 6.1], ("copies", 0.1, 0.2), ("unknown", 0.1, 0.2)), **changes)
+    found = outcome(before, after)
+    assert outcome_lines(found, before)[-1] == last and (found.kept == "kept") is (changes == {"source": "b"})
+
+
+@pytest.mark.parametrize(
+    ("slug", "seen", "now", "is_done"),
+    [
+        ("own-function", "serve.py(23): score, once per step: 3 ms", "serve.py(25): score, 9 times per step: 1 ms", False),
+        ("own-function", "serve.py(23): score, once per step: 3 ms", "serve.py(33): rank, once per step: 3 ms", True),
+        ("repeated-ops", "per step: 64 x (aten::add, aten::mul); 3 ms", "per step: 8 x (aten::add, aten::mul); 1 ms", False),
+        ("repeated-ops", "per step: 64 x (aten::add, aten::mul); 3 ms", "per step: 64 x (aten::sin); 1 ms", True),
+        ("sync-in-step", "24 calls", "12 calls", False),
+    ],
+)  # fmt: skip
+def test_of_functions_and_loops_it_counts_which_one(slug, seen, now, is_done):
+    with_advice = [
+        msgspec.structs.replace(attempt(n, [10, 10, 10]), advice=(Advice(slug, text, "", 0.1, 0.2),))
+        for n, text in enumerate((seen, now), 1)
+    ]
+    assert (outcome(*with_advice).done == (1,)) is is_done
+    shown = msgspec.structs.replace(with_advice[1], advice=(), shown=(slug,))
+    assert outcome(with_advice[0], shown).done == ()  # told elsewhere in the report
+
+
+def test_what_differs_too_much_in_itself_is_not_compared():
+    """By more than twice: two stretches of the earlier one, or two runs of the later one in turns."""
+    before = attempt(1, [68, 792, 800], ("sync", 0.3, 0.5))
+    found = outcome(before, attempt(2, [13, 14, 15]))
+    assert (found.is_clear, found.kept, found.low > 0) == (False, "not told", True)
+    assert outcome_lines(found, before) == [
+        "001 -> 002: 792.0 µs -> 14.0 µs: inconclusive; the longest stretch of one takes 12 times as long as its shortest. Try "
+        "again when nothing else runs, or with fewer threads"
+    ]
+    found = outcome(attempt(1, [10, 10, 10]), attempt(2, [15, 15, 40]), (1.2, 4.0))
+    assert outcome_lines(found, before, in_turns=3)[0].startswith("001 -> 002: 10.0 µs -> 15.0 µs: inconclusive, 3 processes of")
+    assert (found.in_turns, found.is_clear) == (3, False)
+
+
+@pytest.mark.parametrize(("pauses_us", "told"), [((290.0,), False), ((200.0, 110.0), True)])
+def test_pauses_that_are_longer_than_the_steps_are_doubted(pauses_us, told):
+    """15 steps of 10: pauses of more than 300."""
+    lines = attempt_lines(msgspec.structs.replace(BEFORE, pauses_us=pauses_us))
+    said = "these pauses are 2 times as long as the steps: is a step something else? read-trace try --step FUNCTION, before the "
+    assert (lines[-1] == f"{said}program's name, says so") is told
+
+
+def test_the_log_has_what_was_told_of_runs_in_turns():
+    after = attempt(2, [9, 9, 9])
+    turns = outcome(BEFORE, attempt(2, [5, 5, 5]), (0.4, 0.6))
+    (found,) = outcomes([BEFORE, after], {2: turns})
+    assert found == turns and found.in_turns == 3
+    text = TEXT.write(Answer(lambda: log_report([BEFORE, after], [found], Style()), lambda: {}))
+    assert "001, in turns" in text and "40% to 60% less" in text
 
 
 def test_files_beside_a_saved_module_are_those_that_are_there(tmp_path, monkeypatch):

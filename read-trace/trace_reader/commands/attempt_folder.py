@@ -10,15 +10,17 @@ import subprocess
 import tempfile
 
 import msgspec
-from trace_reader.analysis.runs.attempts import Attempt, advice_of
+from trace_reader.analysis.runs.attempts import Attempt, Outcome, advice_of
 from trace_reader.errors import NotWrittenError, TraceError
 from trace_reader.names.file_names import STACKS_NAME
+from trace_reader.recording.saved_source import digest_of
 from trace_reader.recording.tried_run import TriedRun
 from trace_reader.report.document import Style
 from trace_reader.system.files import write_file
 from trace_reader.write import TEXT, Answer, in_json
 
 FOLDER = Path(".read-trace")
+IN_TURNS = "in_turns.json"
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -65,6 +67,27 @@ def attempts_here() -> list[Attempt]:
     return sorted(found, key=lambda one: one.number)
 
 
+def keep_outcome(found: Outcome) -> None:
+    """Keep what two attempts brought that ran in turns, beside the later one. Raises NotWrittenError."""
+    path = FOLDER / f"{found.after:03}" / IN_TURNS
+    try:
+        write_file(path, msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+    except OSError as error:
+        raise NotWrittenError(f"{path}: {error.strerror}") from None
+
+
+def outcomes_here() -> dict[int, Outcome]:
+    """Return what was kept so, by the later attempt's number. Raises TraceError."""
+    found = {}
+    for path in sorted(FOLDER.glob(f"[0-9]*/{IN_TURNS}")):
+        try:
+            one = msgspec.json.decode(path.read_bytes(), type=Outcome)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise TraceError(f"{path}: {error}") from None
+        found[one.after] = one
+    return found
+
+
 def runs_in(folder: Path) -> list[TriedRun]:
     """Return what each process has told of its run."""
     return [TriedRun(**json.loads(path.read_text())) for path in sorted(folder.glob("run*.json"))]
@@ -101,14 +124,14 @@ def _read(folder: Path, runs: Sequence[TriedRun], begun: Begun, number: int) -> 
 
         job = play_job(traces)[0]
         lines = TEXT.write(Answer(lambda: job_report(job, Style()), in_json("job_json", job))).splitlines()
-        advice = advice_of(found_in(job))
+        advice, shown = advice_of(found_in(job)), [one.slug for one in found_in(job)]
     else:
         from trace_reader.reading import examine_file
         from trace_reader.report.brief_report import change_lines, changes, verdict_lines
 
         facts = examine_file(traces[0]).facts
         lines = [*verdict_lines(facts), *change_lines(facts)]
-        advice = advice_of(changes(facts))
+        advice, shown = advice_of(changes(facts)), [one.slug for one in facts.findings]
     return lines, Attempt(
         number=number,
         made=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -129,6 +152,8 @@ def _read(folder: Path, runs: Sequence[TriedRun], begun: Begun, number: int) -> 
         busy=begun.busy,
         commit=_git("rev-parse", "HEAD").strip(),
         advice=advice,
+        source=digest_of(folder),
+        shown=tuple(shown),
     )
 
 

@@ -79,8 +79,13 @@ def expanded(paths: Sequence[str], several: bool = False) -> list[str]:
     return [path for path in found if not (_RANK.fullmatch(path) and is_of_stacks(path, found))]
 
 
+_OF_AN_ATTEMPT = re.compile(r"(attempt|in_turns|run\d*)\.json")
+
+
 def _left_in(folder: list[str]) -> list[str]:
     """Of the files in a folder the traces that --merge has not made of others, unless there is nothing else."""
+    if any(Path(path).name == "attempt.json" for path in folder):  # of read-trace try, whose own files are no traces
+        folder = [path for path in folder if not _OF_AN_ATTEMPT.fullmatch(Path(path).name)]
     left = folder = [path for path in folder if not is_of_stacks(path, folder)]
     claims = {path: claim(path) for path in folder} if len(folder) > 1 else {}
     for is_out, why in (

@@ -16,7 +16,16 @@ from typing import Any
 import msgspec
 from trace_reader.analysis.runs.attempts import Attempt, Outcome, last_of, outcome, outcomes
 from trace_reader.analysis.runs.gate import ratio_of_medians
-from trace_reader.commands.attempt_folder import FOLDER, Begun, attempts_here, keep, new_folder, runs_in
+from trace_reader.commands.attempt_folder import (
+    FOLDER,
+    Begun,
+    attempts_here,
+    keep,
+    keep_outcome,
+    new_folder,
+    outcomes_here,
+    runs_in,
+)
 from trace_reader.commands.flags import at_least_one
 from trace_reader.names.range_names import TURN
 from trace_reader.recording.step_recorder import FEWEST_OF_A_PROGRAM, FEWEST_OF_A_RANK
@@ -70,13 +79,15 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
     if args.log:
         if not attempts:
             raise LookupError(f"no attempt is in {FOLDER}/: read-trace try PROGRAM makes one")
-        return _written(args.json, attempts, outcomes(attempts)), 0
+        return _written(args.json, attempts, outcomes(attempts, outcomes_here())), 0
     command, step = tuple([*(["-m"] if args.module else []), *args.program]), args.step
     if not command and not attempts:
         raise LookupError(f"no program to try, and none was tried here before: {EXAMPLE}")
     if not command:
         command, step = attempts[-1].command, step or attempts[-1].asked
     kind = _kind(command)
+    if step is None and "--step" in args.program:
+        say_note("--step behind the program's name is an argument of the program; for read-trace, it stands before it")
     if step is not None and kind.words[0] == "pytest":
         raise LookupError("of a test, a step is a call of it: leave --step out")
     before = last_of(attempts, kind.program)
@@ -97,6 +108,7 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
     in_turns, code, brought = RUNS if args.against is not None else 0, 0, None
     if before is not None and in_turns:
         brought = _in_turns(before, attempt, args.step or before.asked, args.json)
+        keep_outcome(brought)
         code = INCONCLUSIVE if not brought.is_clear else BETTER if brought.saved > 0 else WORSE
     elif before is not None and attempt.has_the_step_of(before):
         brought = outcome(before, attempt)
@@ -228,6 +240,10 @@ def _recorded(kind: Kind, settings: Settings, to_stderr: bool) -> tuple[int, lis
         has = max(int(seen * SURE), fewest)
         again = settings._replace(has=has)
     elif seen < fewest and runs[0].step.startswith(TURN) and not settings.step:
+        say_note(f"{runs[0].step} turned {seen} times since it was found: once more, from its first turn on")
+        known = _recorded(kind, settings._replace(step=runs[0].step.removeprefix(TURN)), to_stderr)
+        if known[0] or (known[1] and all(one.is_done for one in known[1])):
+            return known
         say_note(f"{runs[0].step} is one of {seen + FOUND_BY} or so: once more, and another step is looked for")
         again = settings._replace(none=(*settings.none, runs[0].step))
     else:

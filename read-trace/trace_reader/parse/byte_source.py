@@ -253,6 +253,8 @@ def _fsspec() -> Any:
 
 def traces_in(folder: str) -> str:
     """Return what to do with a folder, in words."""
+    if (Path(folder) / "attempt.json").is_file():  # of read-trace try
+        return f"name the trace in it: {folder}/trace.json"
     for ending in (".json", ".json.gz", ".pftrace", ".sqlite"):
         for pattern in (f"*{ending}", f"*/*{ending}"):
             if next(Path(folder).glob(pattern), None):

@@ -1,5 +1,6 @@
 """The program's own Python files, kept as they were in a run, and run again in the place of what is there now."""
 
+from hashlib import sha256
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import spec_from_file_location
@@ -32,6 +33,16 @@ def save_source(folder: Path) -> None:
         write_file(kept / copy, Path(path).read_bytes())
         listed.append({"path": path, "module": name, "copy": copy})
     write_file(kept / LIST, json.dumps(listed, indent=1).encode())
+
+
+def digest_of(folder: Path) -> str:
+    """Return a digest of the files that a run kept below its folder; empty where it kept none."""
+    try:
+        listed = json.loads((folder / FOLDER / LIST).read_text())
+        parts = [one["path"].encode() + b"\0" + (folder / FOLDER / one["copy"]).read_bytes() for one in listed]
+    except OSError:
+        return ""
+    return sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
 class SavedSource(MetaPathFinder):

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 import msgspec
-from trace_reader.analysis.runs.attempts import NOT_TOLD, Attempt, Outcome
+from trace_reader.analysis.runs.attempts import NOISY, NOT_TOLD, Attempt, Outcome
 from trace_reader.analysis.runs.gate import ONE_RUN
 from trace_reader.report.document import Column, Document, Style, Table
 from trace_reader.units import about, count, us
 
-DIFFER = 2  # times, of the stretches: more than a machine's noise
+LONG_PAUSES = 2  # times as long as all that is timed: then a step may be something else
 
 
 def attempt_lines(attempt: Attempt) -> list[str]:
@@ -19,15 +19,20 @@ def attempt_lines(attempt: Attempt) -> list[str]:
     if attempt.pauses_us:
         pauses = count(len(attempt.pauses_us), "pause")
         spread += f"; without {pauses} between steps, {us(max(attempt.pauses_us))} at most: an evaluation, or a busy machine"
-    if max(attempt.times_us) > DIFFER * min(attempt.times_us):
+    if max(attempt.times_us) > NOISY * min(attempt.times_us):
         spread += "; they differ by more than twice: something else may come between some steps"
     busy = f"; busy beside it: {attempt.busy}" if attempt.busy else ""
-    return [
+    lines = [
         f"attempt {attempt.name}: {' '.join(attempt.command)}",
         f"a step: {attempt.step}{ranks}",
         f"without the profiler: {us(attempt.step_us)} ({spread})",
         f"on: {attempt.device}, torch {attempt.torch}, {count(attempt.threads, 'thread')}{busy}",
     ]
+    times = sum(attempt.pauses_us) / max(attempt.step_us * attempt.steps, 1e-9)
+    if times > LONG_PAUSES:
+        what = f"these pauses are {times:.0f} times as long as the steps: is a step something else?"
+        lines.append(f"{what} read-trace try --step FUNCTION, before the program's name, says so")
+    return lines
 
 
 def outcome_lines(outcome: Outcome, before: Attempt, in_turns: int = 0) -> list[str]:
@@ -35,12 +40,23 @@ def outcome_lines(outcome: Outcome, before: Attempt, in_turns: int = 0) -> list[
     names = f"{outcome.before:03} -> {outcome.after:03}"
     how = f", {in_turns} processes of each, in turns" if in_turns else ""
     steps = f"{names}: {us(outcome.before_us)} -> {us(outcome.after_us)}"
-    if not outcome.is_clear:
+    if outcome.is_noisy:
+        what = "run" if in_turns else "stretch"
+        why = f"the longest {what} of one takes {outcome.spread:.2g} times as long as its shortest. Try again when nothing else "
+        why += "runs, or with fewer threads"
+        lines = [f"{steps}: inconclusive{how}; {why}"]
+    elif not outcome.is_clear:
         lines = [f"{steps}: inconclusive, no difference beyond the spread ({_range(outcome.low, outcome.high)}){how}"]
     else:
         word = "less" if outcome.saved > 0 else "more"
         lines = [f"{steps}, {about(abs(outcome.saved))} {word} ({_range(outcome.low, outcome.high)}{how})"]
-    if not in_turns and abs(outcome.saved) < ONE_RUN:
+    if outcome.unchanged:
+        return [*lines, "the program's own files and its arguments are the same in both: two runs differ by so much"]
+    if outcome.other_arguments:
+        return [*lines, "tried with other arguments: no promise is judged"]
+    if outcome.is_noisy:
+        return lines
+    if not in_turns and (abs(outcome.saved) < ONE_RUN or not outcome.is_clear):
         lines.append(f"two processes may differ by so much: --against {outcome.before} runs both in turns")
     for number in outcome.done:
         one = before.advice[number - 1]
@@ -81,6 +97,11 @@ def _brought(row: AttemptRow) -> str:
     return f"{_range(found.low, found.high)} {'less' if found.saved > 0 else 'more'}"
 
 
+def _beside(row: AttemptRow) -> str:
+    found = row.outcome
+    return "-" if found is None else f"{found.before:03}{', in turns' if found.in_turns else ''}"
+
+
 def _promised(row: AttemptRow) -> str:
     return row.outcome.kept if row.outcome is not None and row.outcome.kept != NOT_TOLD else "-"
 
@@ -93,6 +114,7 @@ LOG = Table(
         Column("attempt", lambda row, view: row.attempt.name),
         Column("step", lambda row, view: us(row.attempt.step_us)),
         Column("spread", lambda row, view: f"{us(min(row.attempt.times_us))} to {us(max(row.attempt.times_us))}"),
+        Column("beside", lambda row, view: _beside(row)),
         Column("change", lambda row, view: _brought(row)),
         Column("promise", lambda row, view: _promised(row)),
         Column("a step is", lambda row, view: row.attempt.step),

@@ -1,15 +1,19 @@
 """Attempts at a program: what its step took, what was advised, and what a change then brought beside what was promised."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import math
 import re
 import statistics
 
 import msgspec
 from trace_reader.analysis.jobs.job_facts import JobFinding
+from trace_reader.analysis.runs.gate import ONE_RUN
 from trace_reader.analysis.trace.facts import Finding
 from trace_reader.names.range_names import TURN
 
+NOISY = 2  # times, of the stretches or runs of one attempt: more than a machine's own noise
+OF_FUNCTIONS = frozenset(["own-function", "library-function"])
+OF_LOOPS = frozenset(["loop-over-tensors", "loop-of-small-products", "repeated-ops"])
 KEPT, LESS, MORE, NOT_TOLD = "kept", "less than promised", "more than promised", "not told"
 
 
@@ -24,12 +28,21 @@ class Advice(msgspec.Struct, frozen=True):
     low: float | None
     high: float | None
 
+    @property
+    def place(self) -> str:
+        """What it is about: of functions and loops, of which there are many, which one, whatever its line and its rounds."""
+        if self.slug in OF_FUNCTIONS:
+            return f"{self.slug} {re.sub(r'[(]\d+[)]', '', self.seen.partition(',')[0])}"
+        loop = re.search(r"\d+ x (\(.*?\))", self.seen) if self.slug in OF_LOOPS else None
+        return f"{self.slug} {loop[1]}" if loop else self.slug
+
 
 class Attempt(msgspec.Struct, frozen=True):
     """A program as it was when it was tried. `asked`: what a step was said to be; `step`: what one is, in words; `times_us`: of
     one without the profiler, in each of several stretches of `steps` in all (of a job, of its slowest rank), without the
     `pauses_us` between some of them; `has`: how many steps the program has, where they are few; `busy`: which other programs
-    used the cores meanwhile; `commit`: what git had checked out.
+    used the cores meanwhile; `commit`: what git had checked out; `source`: a digest of the program's own files, empty where an
+    older version kept none; `shown`: the slugs of all findings.
     """
 
     number: int
@@ -51,6 +64,8 @@ class Attempt(msgspec.Struct, frozen=True):
     busy: str
     commit: str
     advice: tuple[Advice, ...]
+    source: str = ""
+    shown: tuple[str, ...] = ()
 
     @property
     def step_us(self) -> float:
@@ -77,7 +92,9 @@ class Attempt(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct, frozen=True):
     """What a step of one attempt saves beside that of another, earlier one: a share (below 0: it takes longer), between `low` and
     `high`. `done`: the advice of the earlier one that the later one shows no more, by its place from 1 on; `promised_low` and
-    `promised_high`: what that was to save, of several all together, at most; whether it was `kept`.
+    `promised_high`: what that was to save, of several all together, at most; whether it was `kept`. `unchanged`: the program's
+    own files and its arguments are the same in both; `other_arguments`: these are not; `spread`: how many times as long as the
+    shortest run or stretch of either the longest is. `in_turns`: how many processes of each ran.
     """
 
     before: int
@@ -91,11 +108,20 @@ class Outcome(msgspec.Struct, frozen=True):
     promised_low: float | None
     promised_high: float | None
     kept: str
+    unchanged: bool = False
+    other_arguments: bool = False
+    spread: float = 1.0
+    in_turns: int = 0
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether either differs so much in itself that the two are not to be compared."""
+        return self.spread > NOISY
 
     @property
     def is_clear(self) -> bool:
         """Whether the spread leaves no doubt which of the two is faster."""
-        return self.low > 0 or self.high < 0
+        return not self.is_noisy and (self.low > 0 or self.high < 0)
 
 
 def advice_of(findings: Sequence[Finding] | Sequence[JobFinding]) -> tuple[Advice, ...]:
@@ -108,26 +134,35 @@ def advice_of(findings: Sequence[Finding] | Sequence[JobFinding]) -> tuple[Advic
 
 def outcome(before: Attempt, after: Attempt, ratio: tuple[float, float] | None = None) -> Outcome:
     """Return what the later attempt's step saves. `ratio`: where the ratio of both lies, later over earlier, where both ran in
-    turns; else the stretches of both tell it: the shortest of one over the longest of the other.
+    turns; else the stretches of both tell it: the shortest of one over the longest of the other. A promise is judged where the
+    program was changed, with the same arguments, and neither differs too much in itself; of one run each, less or more than
+    promised is only what is so by more than two runs may differ.
     """
     low, high = ratio or (
         min(after.times_us) / max(before.times_us),
         max(after.times_us) / min(before.times_us),
     )
     saved = (1 - after.step_us / before.step_us, 1 - high, 1 - low)
-    left = {one.slug for one in after.advice}
-    done = [number for number, one in enumerate(before.advice, 1) if one.slug not in left]
+    spread = max(max(one.times_us) / max(min(one.times_us), 1e-9) for one in (before, after))
+    other_arguments = before.command != after.command
+    unchanged = not other_arguments and before.source == after.source != ""
+    is_judged = not unchanged and not other_arguments and spread <= NOISY
+    left = {one.place for one in after.advice}
+    also = {*after.shown} - {one.slug for one in after.advice}
+    done = [number for number, one in enumerate(before.advice, 1) if one.place not in left and one.slug not in also]
     promised = [(one.low, one.high) for number, one in enumerate(before.advice, 1) if number in done]
     known = [(low, high) for low, high in promised if low is not None and high is not None]
     promised_low = promised_high = None
     kept = NOT_TOLD
-    if known and len(known) == len(promised):
+    if is_judged and known and len(known) == len(promised):
         promised_low, promised_high = max(low for low, _ in known), 1 - math.prod(1 - high for _, high in known)
-        is_clear = saved[1] > 0 or saved[2] < 0
-        kept = LESS if saved[2] < promised_low else MORE if saved[1] > promised_high else KEPT if is_clear else NOT_TOLD
+        is_clear, room = saved[1] > 0 or saved[2] < 0, 0.0 if ratio else ONE_RUN
+        kept = KEPT if is_clear and saved[1] <= promised_high and saved[2] >= promised_low else NOT_TOLD
+        kept = LESS if saved[2] + room < promised_low else MORE if saved[1] - room > promised_high else kept
     return Outcome(
-        before.number, after.number, before.step_us, after.step_us, *saved, tuple(done), promised_low, promised_high, kept
-    )
+        before.number, after.number, before.step_us, after.step_us, *saved, tuple(done), promised_low, promised_high, kept,
+        unchanged, other_arguments, spread, len(after.times_us) if ratio else 0,
+    )  # fmt: skip
 
 
 def last_of(attempts: Sequence[Attempt], program: str) -> Attempt | None:
@@ -135,10 +170,15 @@ def last_of(attempts: Sequence[Attempt], program: str) -> Attempt | None:
     return next((one for one in reversed(attempts) if one.program == program), None)
 
 
-def outcomes(attempts: Sequence[Attempt]) -> list[Outcome]:
-    """Return of each attempt but the first what it brought, beside the one before it of the same program."""
+def outcomes(attempts: Sequence[Attempt], in_turns: Mapping[int, Outcome] | None = None) -> list[Outcome]:
+    """Return of each attempt but the first what it brought, beside the one before it of the same program; `in_turns`: by the
+    attempt's number, beside which it was run in turns with another one.
+    """
     found = []
     for number, after in enumerate(attempts):
+        if in_turns and after.number in in_turns:
+            found.append(in_turns[after.number])
+            continue
         before = last_of(attempts[:number], after.program)
         if before is not None and after.has_the_step_of(before):
             found.append(outcome(before, after))
