@@ -30,6 +30,17 @@ def test_a_function_that_is_mostly_the_models_products_is_none_to_look_into(tmp_
     assert own(tmp_path, add, product) == []
 
 
+def test_a_function_that_is_known_of_some_steps_alone_is_counted_in_these(tmp_path):
+    """As where another recording with stacks does the same in two of three steps."""
+    events = [one for k in range(3) for one in (step(k, k * PERIOD, PERIOD), op("aten::add", k * PERIOD + 700, 200),
+              *([python("train.py(9): pad", k * PERIOD + 20, 600)] if k < 2 else []))]  # fmt: skip
+    path = write(tmp_path / "t.json", *events)
+    facts = with_lines(examine(load(path)), load(path, stacks=True)).facts
+    (found,) = (one for one in facts.findings if one.slug == "own-function")
+    assert found.seen == "train.py(9): pad, once per step: 600.0 µs with all that it calls, 60% of the steps' time"
+    assert (found.gain, found.gain_unknown_because) == (None, "its functions are known of 2 of 3 steps alone")
+
+
 def test_nor_is_one_that_launches_most_of_the_gpus_work(tmp_path):
     inside = [lambda at, k: op("aten::add", at + 100, 20), lambda at, k: launch(at + 110, k + 1),
               lambda at, k: kernel(ADD, at + 130, 10, k + 1)]  # fmt: skip

@@ -4,6 +4,7 @@ from collections import defaultdict
 from pathlib import Path
 import re
 import tomllib
+from typing import Any
 
 import numpy as np
 from trace_reader.analysis.replay.edits import REPLACED, Effect, dropped
@@ -49,8 +50,8 @@ def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     """
     if facts.verdict not in OF_THE_CPU or not facts.steps:
         return None
-    window = merged(trace.steps.start_ns, trace.steps.end_ns)
-    whole_us = trace.steps.total_us
+    steps = _steps_with_functions(trace, stacks)
+    window, whole_us = merged(steps.start_ns, steps.end_ns), steps.total_us
     products = trace.ops.where(trace.ops.is_named(lambda name: name in _WORK or name.startswith(EVALUATE)))
     products = Rows(trace.slices, outermost(trace.slices, products.at))
     found: list[tuple[float, Candidate]] = []
@@ -69,10 +70,10 @@ def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     for less, one in found[1:]:
         if less >= SAME * share and lies_in(one.spans, best.spans):
             share, best = less, one
-    calls, each_us = len(best.spans) / len(trace.steps), cpu_us_of(best.spans, window) / len(trace.steps)
+    calls, each_us = len(best.spans) / len(steps), cpu_us_of(best.spans, window) / len(steps)
     times = "once" if calls == 1 else f"{calls:.0f} times" if calls >= 10 else f"{calls:.2g} times"
     seen = f"{best.name}, {times} per step: {us(each_us)} with all that it calls, {about(share)} of the steps' time"
-    return Seen(seen, best.spans, share=share, effect=Effect(dropped(best.spans), kind=REPLACED))
+    return Seen(seen, best.spans, share=share, **_effect(trace, steps, best.spans))
 
 
 def library_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
@@ -81,7 +82,8 @@ def library_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     """
     if facts.verdict not in OF_THE_CPU or not facts.steps:
         return None
-    window, whole_us = merged(trace.steps.start_ns, trace.steps.end_ns), trace.steps.total_us
+    steps = _steps_with_functions(trace, stacks)
+    window, whole_us = merged(steps.start_ns, steps.end_ns), steps.total_us
     files: dict[str, list[Candidate]] = defaultdict(list)
     for one in library_calls(trace, stacks):
         if not _FRAMES.match(one.name):
@@ -104,7 +106,7 @@ def library_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     if not found:
         return None
     share, name, spans, known = max(found, key=lambda one: (one[0], one[1]))
-    calls_per_step, each_us = len(spans) / len(trace.steps), cpu_us_of(spans, window) / len(trace.steps)
+    calls_per_step, each_us = len(spans) / len(steps), cpu_us_of(spans, window) / len(steps)
     times = (
         "once"
         if calls_per_step == 1
@@ -115,7 +117,22 @@ def library_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     seen = (
         f"{name}, called by the program {times} per step: {us(each_us)} with all that it calls, {about(share)} of the steps' time"
     )
-    return Seen(seen, spans, known, share, Effect(dropped(spans), kind=REPLACED))
+    return Seen(seen, spans, known, share, **_effect(trace, steps, spans))
+
+
+def _steps_with_functions(trace: Trace, stacks: Trace) -> Rows:
+    """Return the steps in which functions of Python are: another recording may do the same in some of them alone."""
+    python = Rows(stacks.slices, stacks.slices.of(Kind.PYTHON))
+    step = trace.step_at(python.start_ns + stacks.zero_ns - trace.zero_ns)
+    has_some = np.isin(np.arange(len(trace.steps)), step)
+    return trace.steps.where(has_some) if has_some.any() else trace.steps
+
+
+def _effect(trace: Trace, steps: Rows, spans: Rows) -> dict[str, Any]:
+    """Return what is left without these spans, where they are known of all steps."""
+    if len(steps) < len(trace.steps):
+        return {"no_effect": f"its functions are known of {len(steps)} of {len(trace.steps)} steps alone"}
+    return {"effect": Effect(dropped(spans), kind=REPLACED)}
 
 
 def _begun_in(rows: Rows, spans: Rows) -> Rows:

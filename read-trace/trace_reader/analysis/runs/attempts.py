@@ -32,7 +32,8 @@ class Advice(msgspec.Struct, frozen=True):
     def place(self) -> str:
         """What it is about: of functions and loops, of which there are many, which one, whatever its line and its rounds."""
         if self.slug in OF_FUNCTIONS:
-            return f"{self.slug} {re.sub(r'[(]\d+[)]', '', self.seen.partition(',')[0])}"
+            function = re.sub(r"[(]\d+[)]", "", self.seen.partition(",")[0])
+            return f"{self.slug} {function}"
         loop = re.search(r"\d+ x (\(.*?\))", self.seen) if self.slug in OF_LOOPS else None
         return f"{self.slug} {loop[1]}" if loop else self.slug
 
