@@ -202,6 +202,11 @@ def _of_book(exercise: book.Exercise) -> Exercise:
         )
     elif exercise.kind == "leave":
         answer += f"\n\nThe obvious change, {exercise.change}, brings nothing: `uv run exercise.py {exercise.number} --leave`."
+    answer += f"\n\n**Learned:** {exercise.learned}"
+    part = exercise.figure.partition(":")[0]
+    if exercise.where_in_the_posts:
+        post = f"[{exercise.where_in_the_posts}]({BLOG}{POSTS[int(part)]})" if part in "123" else exercise.where_in_the_posts
+        answer += f" It is in {post}."
     traces = tuple(ROOT / trace for trace in exercise.traces)
     named = re.split(r"[,:]| a step|, ", exercise.shows.answer)[0] if exercise.shows is not None else ""
     return Exercise(

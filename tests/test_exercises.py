@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -67,6 +68,20 @@ def test_an_exercise_is_whole(own):
     assert changed.read_text().split('"""')[1] == own.given.read_text().split('"""')[1] and changed.read_text() != "\n".join(
         lines
     )
+
+
+def test_what_is_learned_has_a_figure_that_is_there():
+    figures = {
+        f"{one['post']}: {one['figure']}" for one in tomllib.loads((ROOT / "gallery" / "figures.toml").read_text())["figure"]
+    }
+    assert {one.figure for one in EVERY if one.figure} <= figures
+    assert [one.number for one in EVERY if not one.figure] == [30, 31, 32, 33]  # of several GPUs the posts have none
+    for one in EVERY:
+        assert one.learned.endswith(".") and len(re.findall(r"[.](?: |$)", one.learned)) <= 2 and len(one.learned) < 140
+    said = {one.name: one.where_in_the_posts for one in EVERY}
+    assert said["09_attention"] == "part 3 of the posts, figure 14 (docs/figures.md)"
+    assert said["12_regression"] == "part 1 of the posts, in its text (docs/figures.md)"
+    assert said["27_small_gpt"] == "docs/figures.md, beyond the posts: one token, replayed" and said["30_two_gpus"] == ""
 
 
 def test_the_right_option_has_no_place_of_its_own():

@@ -86,6 +86,8 @@ class Exercise:
     like: str = ""
     ranks: int = 1
     lights: tuple[str, ...] = ()
+    learned: str = ""
+    figure: str = ""
 
     def __post_init__(self) -> None:
         needed = {"mend": self.target > 1 and self.gone, "leave": self.change and self.shows, "case": self.traces and self.shows}
@@ -138,6 +140,17 @@ class Exercise:
             return self.hints
         where = "Which lane is full in a step, the CPU's or the GPU's (of two ranks: whose)? Where is white space?"
         return where, f"Look at this: {self.shows.answer}.", re.split(r"(?<=[.])\s", self.why)[0]
+
+    @property
+    def where_in_the_posts(self) -> str:
+        """The part and its figure, in words; empty where no figure shows the same."""
+        part, _, figure = self.figure.partition(": ")
+        if not figure:
+            return ""
+        if part == "4":  # what the posts do not have
+            return f"docs/figures.md, beyond the posts: {figure}"
+        where = f"figure {figure}" if figure[:1].isdigit() else "in its text" if figure.startswith("text") else figure
+        return f"part {part} of the posts, {where} (docs/figures.md)"
 
     @property
     def measured(self) -> dict[str, Any]:

@@ -297,8 +297,16 @@ class Session:
             print(f"after you had looked: {state.looked:g} times as fast: {how_near(state.looked, measured)}")
         if exercise.kind != "leave":
             print(f"the reader's estimate before: {predicted(read(str(exercise.recordings('given')[0])), exercise.finding)}")
-        print(textwrap.fill(f"why: {exercise.why}", 100))
+        self.explain()
         print("next: uv run exercise.py")
+
+    def explain(self) -> None:
+        """Say why, what holds beyond this program, and which figure of the posts shows the same."""
+        exercise = self.exercise
+        print(textwrap.fill(f"why: {exercise.why}", 100))
+        print(textwrap.fill(f"learned: {exercise.learned}", 100))
+        if exercise.where_in_the_posts:
+            print(f"it is in {exercise.where_in_the_posts}")
 
     # --- Traces without a program
 
@@ -333,7 +341,7 @@ class Session:
         print(f"you guessed {state.gain:g}: {how_near(state.gain, exercise.brought)}")
         if exercise.finding:
             print(f"the reader's estimate: {predicted(facts, exercise.finding)}")
-        print(textwrap.fill(f"why: {exercise.why}", 100))
+        self.explain()
         print(f"the whole report: uv run read_trace.py {' '.join(map(shlex.quote, exercise.traces))}")
         state.measured, state.solved_s = exercise.brought, state.solved_s or time.time()
         self.progress.save(self.exercise.name)
@@ -379,7 +387,7 @@ class Session:
         else:
             assert one.shows is not None
             print(f"{one.limits.ask} {one.limits.answer}.\n{one.shows.ask} {one.shows.answer}.")
-        print(textwrap.fill(f"why: {one.why}", 100))
+        self.explain()
 
     def watch(self) -> bool:
         """Judge whenever the program is saved, until it is solved."""
