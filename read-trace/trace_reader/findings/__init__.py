@@ -72,6 +72,7 @@ NOT_PLAYED = (
 )
 AT_A_LINE = "Look at "  # of generic advice that knows where: what runs between the ops, by the lines of Python
 AS_MUCH = 0.25  # of what generic advice may bring: so much of that is explained by a change that stands before it
+OF_LOOPS = {"repeated-ops": 0.5}  # where the rounds may need each other's results
 UNPLAYED = 0.5  # of the share of the path that a change explains, where it cannot be played: so much it may save
 WIDEST = 0.5  # of a step, between the ends of a gain that is told
 MOST_CHOICES = 4  # findings, and places, whose changes can be chosen together
@@ -203,7 +204,8 @@ def rank_of_finding(finding: Finding | JobFinding) -> tuple[bool, bool, float, f
     cannot be played, of which half of what it explains is taken. Of gains that are about the same, the one of which more is
     sure stands first, then the one that can be larger, then that of the larger share.
     """
-    weight = AS_MUCH if finding.slug in GENERIC and not finding.next.startswith(AT_A_LINE) else 1.0
+    is_generic = finding.slug in GENERIC and not finding.next.startswith(AT_A_LINE)
+    weight = AS_MUCH if is_generic else OF_LOOPS.get(finding.slug, 1.0)
     gain, share = finding.gain, (finding.share or 0.0) * weight
     middle, sure, most = float(f"{UNPLAYED * share:.1g}"), 0.0, 0.0
     if gain is not None:
