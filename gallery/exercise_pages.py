@@ -188,7 +188,9 @@ def _why_not(choice: book.Choice) -> tuple[str, ...]:
 def _of_book(exercise: book.Exercise) -> Exercise:
     choices = [exercise.limits, *([exercise.shows] if exercise.shows is not None and exercise.kind == "case" else [])]
     questions = [Question(choice.ask, choice.answer, choice.options, why=_why_not(choice)) for choice in choices]
-    answer = "\n".join(f"- {choice.ask} **{choice.answer}**" for choice in choices) + f"\n\n{exercise.why}"
+    where = " (On two cores, with torch 2.15; the command above says what it is on yours.)"
+    answer = "\n".join(f"- {choice.ask} **{choice.answer}**{where if choice.bounds else ''}" for choice in choices)
+    answer += f"\n\n{exercise.why}"
     if exercise.kind == "case":
         measured = exercise.measured
         ask = f"The change: {exercise.change}. How many times as fast did it make a step? (1: nothing)"
