@@ -387,13 +387,15 @@ change brings at most 3%, more than 5%. `uv run benchmarks/advice/score.py FOLDE
 Each set was written and scored after the rules had been mended with the sets before it in view: of those, what the
 rules would score today says nothing. The third set was asked for faults other than those of the first two; the
 fourth to sixth (2026-11-27) for faults that guides to tuning, reviews and forums name most often, so that they are
-nearer to what people meet. Of the fifth, one line was seen through a linter's complaint before it was scored. The
+nearer to what people meet. Of the fifth, one line was seen through a linter's complaint before it was scored; of the
+sixth the pairs' names, once the rules were written. The
 bands of gains were fitted to all sets but the sixth (`uv run read-trace/benchmarks/bands.py`). On hosts that nobody
 priced, a plain step is told twice as wide since the third set; the fourth set's plain steps are those of after
 that, and of its recordings without marks, and the later ones', a step is a repetition.
 
-Of what the sixth set misses, four pairs were told as launches of the whole step, which a graph would take away (a
-named loop that stood behind stands first since); three were named in words that their patterns do not take.
+Of what the sixth set misses, four pairs were told as launches of the whole step, which a graph would take away (in
+three of them a loop or the optimizer stood behind, and stands first since); three were named in words that their
+patterns do not take.
 
 Of the fifth set, ten first screens (seven of a GPU) were read with fresh eyes, each a minute, with the question
 what one would change first. Of the seven programs whose change saves something it was that change in all seven: in

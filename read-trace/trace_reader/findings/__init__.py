@@ -62,7 +62,7 @@ LESSON_SIZE = 300  # kernels, copies and memsets, at most
 ELSEWHERE = Effect(all_of())  # in the place of an effect that another process has
 MOST_EVIDENCE = 20  # slices of a finding
 NAMING = frozenset(["input-bound"])  # verdicts that name one change
-# Advice for nearly every run: it stands behind a change that explains as much of this one.
+# Advice for nearly every run: it stands behind a change that saves AS_MUCH of what it does.
 GENERIC = frozenset(
     ["many-calls", "many-small-kernels", "unfused-pointwise", "hotspot", "dtype-conversions", "slow-pointwise", "small-grid",
      "many-small-ops", "compile-tax", "hidden-copy", "python-between-ops", "far-from-the-floor"]
@@ -71,8 +71,8 @@ NOT_PLAYED = (
     "the run cannot be played again: no steps with work, launches that are missing, several devices, or clocks that disagree"
 )
 AT_A_LINE = "Look at "  # of generic advice that knows where: what runs between the ops, by the lines of Python
-AS_MUCH = 0.25  # of what generic advice may bring: so much of that is explained by a change that stands before it
-OF_LOOPS = {"repeated-ops": 0.5}  # where the rounds may need each other's results
+AS_MUCH = 0.25  # of what generic advice may bring: a change that saves so much of that stands before it
+WEIGHTS = {"repeated-ops": 0.5}  # where the rounds may need each other's results
 UNPLAYED = 0.5  # of the share of the path that a change explains, where it cannot be played: so much it may save
 WIDEST = 0.5  # of a step, between the ends of a gain that is told
 MOST_CHOICES = 4  # findings, and places, whose changes can be chosen together
@@ -115,7 +115,7 @@ class Reading(msgspec.Struct, frozen=True, eq=False):
 
 def run_rules(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, everything: bool = False) -> Reading:
     """Return the facts with what the rules find, and which of them failed: first what explains the verdict, then the advice that
-    saves most, generic advice behind what explains as much, then what saves next to nothing, trivia last. Trivia are reported
+    saves most, generic advice behind what saves a part of that, then what saves next to nothing, trivia last. Trivia are reported
     only for a trace no larger than a lesson's, or with `everything`.
     """
     asked = [slug for slug, pattern in PATTERNS.items() if everything or not pattern.trivia or len(trace.work) <= LESSON_SIZE]
@@ -205,7 +205,7 @@ def rank_of_finding(finding: Finding | JobFinding) -> tuple[bool, bool, float, f
     sure stands first, then the one that can be larger, then that of the larger share.
     """
     is_generic = finding.slug in GENERIC and not finding.next.startswith(AT_A_LINE)
-    weight = AS_MUCH if is_generic else OF_LOOPS.get(finding.slug, 1.0)
+    weight = AS_MUCH if is_generic else WEIGHTS.get(finding.slug, 1.0)
     gain, share = finding.gain, (finding.share or 0.0) * weight
     middle, sure, most = float(f"{UNPLAYED * share:.1g}"), 0.0, 0.0
     if gain is not None:
