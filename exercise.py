@@ -5,9 +5,9 @@
     uv run exercise.py --list      all of them, and how far you are
 
 An exercise asks for your guess first: what limits a step, or what will its trace show, and how many times as fast can it get?
-Then it records the program, shows what the reader says, and asks both once more: the trace tells, and the program's text does not.
-You change the program, which lies in exercises/mine/, and run exercise.py again: the outputs have to be equal, the cause has to be
-gone from the trace, and a step has to be as much faster as is asked for, timed in turns with the program as given. In some
+Then it records the program, shows what the reader says, and asks both once more: the trace tells, and the program's text does
+not. You change the program, which lies in exercises/mine/, and run exercise.py again: the outputs have to be equal, the cause has
+to be gone from the trace, and a step has to be as much faster as is asked for, timed in turns with the program as given. In some
 exercises the obvious change brings nothing: then --leave is right, and you say which row shows it.
 
 Writes exercises/mine/<exercise>.py, traces/exercises/<exercise>/ and .exercises.json, what you have done so far.
