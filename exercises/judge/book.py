@@ -23,7 +23,8 @@ TRACES = ROOT / "traces" / "exercises"
 class Choice:
     """A question with options, of which the one with the number `right`, from 1, is. `shown`: of each wrong one what the trace
     has of it, if anything: names of ops and annotations, and, behind a semicolon, a sentence. `bounds`: between what the trace
-    has for each option and the next: of the time of one op `beside` another's, or of the ops of a step, by `each`.
+    has for each option and the next, rising or falling: of the time of one op `beside` another's, or of the ops of a step, by
+    `each`.
     """
 
     ask: str
@@ -142,6 +143,12 @@ class Exercise:
         return where, f"Look at this: {self.shows.answer}.", re.split(r"(?<=[.])\s", self.why)[0]
 
     @property
+    def ops_asked(self) -> tuple[str, ...]:
+        """The ops that its questions name."""
+        texts = [text for one in (self.limits, self.shows) if one for text in (one.ask, *one.options, *one.beside)]
+        return tuple(dict.fromkeys(re.findall(r"aten::\w+", " ".join(texts))))
+
+    @property
     def where_in_the_posts(self) -> str:
         """The part and its figure, in words; empty where no figure shows the same."""
         part, _, figure = self.figure.partition(": ")
@@ -149,7 +156,7 @@ class Exercise:
             return ""
         if part == "4":  # what the posts do not have
             return f"docs/figures.md, beyond the posts: {figure}"
-        where = f"figure {figure}" if figure[:1].isdigit() else "in its text" if figure.startswith("text") else figure
+        where = f"figure {figure.removesuffix(', table')}" if figure[:1].isdigit() else f'"{figure}"'
         return f"part {part} of the posts, {where} (docs/figures.md)"
 
     @property

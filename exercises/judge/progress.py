@@ -20,6 +20,7 @@ class State:
     """
 
     limits: list[int] = field(default_factory=list)
+    right: int = 0  # the option that the first recording shows; 0: not yet recorded
     shows: list[int] = field(default_factory=list)
     gain: float | None = None
     looked: float | None = None

@@ -1,8 +1,7 @@
 """The conversation of exercise.py: it asks for a guess, records, shows what the reader says, waits for the edit, and judges."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import contextlib
-from functools import cached_property
 import json
 import math
 import os
@@ -16,9 +15,9 @@ import textwrap
 import time
 
 from exercises.judge import page
-from exercises.judge.book import BROKEN, ROOT, TOLERANCE, Choice, Exercise
+from exercises.judge.book import A_GAIN, BROKEN, ROOT, TOLERANCE, Choice, Exercise
 from exercises.judge.progress import Progress, State
-from exercises.judge.verdict import PYTHON, judged, near, python_us, right_option, times
+from exercises.judge.verdict import PYTHON, counted, judged, near, python_us, right_option, times
 from trace_reader import (
     Facts,
     best_change,
@@ -37,6 +36,7 @@ LONGEST_RUN_S = 600
 FAR = 1.5  # a factor between a guess of a gain and what was measured
 POLL_S = 0.3
 MOST_OPS = 5  # that are listed
+VARY = "note: the times vary a lot, probably because other programs are running: do not trust them"
 BUSY = 2  # how many times as long as the shortest round the longest is on a busy machine
 
 
@@ -54,7 +54,7 @@ class Session:
     def __init__(self, exercise: Exercise, progress: Progress, ask: Callable[[str], str] = input):
         self.exercise, self.progress, self._ask = exercise, progress, ask
         if self.state.gain is None or not all(1 <= limit <= len(exercise.limits.options) for limit in self.state.limits):
-            self.state.limits = []  # not asked to the end, or of an earlier list of options: asked again
+            self.state.limits, self.state.looked = [], None  # not asked to the end, or of an earlier list of options: asked again
 
     @property
     def state(self) -> State:
@@ -73,7 +73,8 @@ class Session:
         self.bring()
         self.introduce()
         if not self.state.limits:
-            said = f"How many times as fast can {f'{one.change} make it' if one.change else 'it get'}? (1: leave it as it is)"
+            what = f"The change that is proposed: {one.change}. " if one.change else ""
+            said = f"{what}How many times as fast can it get? (1: leave it as it is)"
             self.guess(said)
         print("recording the program as given ...", flush=True)
         found = self.run(mine=False)
@@ -82,12 +83,11 @@ class Session:
         recorded_us = max(one.plain.recorded_step_us or 0.0 for one in facts)
         longer = recorded_us and min(rounds_us) > recorded_us
         if max(rounds_us) > BUSY * min(rounds_us) or longer:
-            print("note: the times vary a lot, probably because other programs are running: do not trust them")
+            print(VARY)
         if self.state.looked is None:
             self.guess_again()
         print(f"you said: {self.told()}")
-        if answer := wrong_because(one.limits, self.state.limits[-1], self.right, facts[0]):
-            print(textwrap.fill(f"what the trace has of that: {answer}", 100))
+        say_why_not(one.limits, self.state.limits, self.right, facts[0])
         print(self.what_next())
 
     def bring(self) -> None:
@@ -202,7 +202,7 @@ class Session:
             if finding := next((one for one in job.findings if one.slug == self.exercise.finding), None):
                 lines.append(textwrap.fill(f"finding: {finding.slug}: {finding.seen}. {finding.next}", 100))
         for rank, facts in enumerate(every):
-            lines.append(longest_ops(facts, f"rank {rank}, " if len(every) > 1 else ""))
+            lines.append(longest_ops(facts, f"rank {rank}, " if len(every) > 1 else "", self.exercise.ops_asked))
         lines += [f"trace: {_shown(path)} (https://ui.perfetto.dev, or --html)" for path in paths]
         print(*(line for line in lines if line), sep="\n")
         return every
@@ -215,10 +215,13 @@ class Session:
         said = options[first - 1]
         return f"{said} (right)" if first == last else f"{said}; once you had looked: {options[right - 1]} (right)"
 
-    @cached_property
+    @property
     def right(self) -> int:
-        """The number of the right option, by the recording of the program as given."""
-        return right_option(self.exercise.limits, read(str(self.exercise.recordings("given")[0])))
+        """The number of the right option, by the first recording of the program as given."""
+        if not self.state.right:
+            self.state.right = right_option(self.exercise.limits, read(str(self.exercise.recordings("given")[0])))
+            self.progress.save(self.exercise.name)
+        return self.state.right
 
     def what_next(self) -> str:
         exercise, again = self.exercise, f"uv run exercise.py {self.exercise.number}"
@@ -254,6 +257,8 @@ class Session:
                 return False
             speed, judgement = judged(exercise, found["times_us"], exercise.folder)
         print(f"outputs: equal. Speed: {speed}")
+        if any(max(rounds) > BUSY * min(rounds) for rounds in found["times_us"].values()):
+            print(VARY)
         if judgement.outcome == "noise" and busy:
             print(f"busy beside it: {busy}")
         if found["prints"]:
@@ -292,10 +297,15 @@ class Session:
         self.progress.save(self.exercise.name)
         print(f"\nsolved: {exercise.title}" + (f", in {state.minutes} min" if state.minutes else ""))
         print(f"you said: {self.told()}")
-        print(f"you guessed {state.gain:g} times as fast: {how_near(state.gain or 1, measured)}")
-        if state.looked is not None and state.looked != state.gain:
-            print(f"after you had looked: {state.looked:g} times as fast: {how_near(state.looked, measured)}")
-        if exercise.kind != "leave":
+        if exercise.kind == "leave":
+            print(
+                f"you guessed {state.gain:g} times as fast: {exercise.change} brings less than {times(A_GAIN)} on the machines "
+                "tried"
+            )
+        else:
+            print(f"you guessed {state.gain:g} times as fast: {how_near(state.gain or 1, measured)}")
+            if state.looked is not None and state.looked != state.gain:
+                print(f"after you had looked: {state.looked:g} times as fast: {how_near(state.looked, measured)}")
             print(f"the reader's estimate before: {predicted(read(str(exercise.recordings('given')[0])), exercise.finding)}")
         self.explain()
         print("next: uv run exercise.py")
@@ -332,8 +342,7 @@ class Session:
                 "right" if guesses[0] == choice.right else "right the second time" if guesses[-1] == choice.right else "not found"
             )
             print(f"{choice.ask} {choice.answer} ({said})")
-            if answer := wrong_because(choice, guesses[-1], choice.right, facts):
-                print(textwrap.fill(f"what the trace has of that: {answer}", 100))
+            say_why_not(choice, guesses, choice.right, facts)
         measured = exercise.measured
         how = "without the profiler" if measured["how"] == "plain" else "recorded"
         where = f"{measured['device']}, torch {measured['torch']}, {measured['date']}"
@@ -420,13 +429,17 @@ class Session:
         return page.report(traces, one.folder / "report.html")
 
 
-def longest_ops(facts: Facts, whose: str = "") -> str:
-    """Return the ops that take most of a step by themselves, how often each runs, and how much of the step's time is its own."""
-    steps = len(facts.steps)
-    rows = sorted(facts.ops, key=lambda one: -one.self_us)[:MOST_OPS]
+def longest_ops(facts: Facts, whose: str = "", asked: Sequence[str] = ()) -> str:
+    """Return the ops that take most of a step by themselves, and those that are asked for: how often each runs, and how much of
+    the step's time is its own.
+    """
+    steps, rows = len(facts.steps), sorted(facts.ops, key=lambda one: -one.self_us)
+    rows = [*rows[:MOST_OPS], *(row for row in rows[MOST_OPS:] if row.name in asked)]
     lines = [f"  {row.name:28} {row.calls / steps:8g} {us(row.self_us / steps):>10}" for row in rows]
     every = sum(row.calls for row in facts.ops) / steps
-    return "\n".join([f"  {'op':28} {'calls':>8} {'own time':>10}  ({whose}a step, recorded; {every:,.0f} ops in all)", *lines])
+    return "\n".join(
+        [f"  {'op':28} {'calls':>8} {'own time':>10}  ({whose}a step, the mean of {steps}; {every:,.0f} ops in all)", *lines]
+    )
 
 
 def _is_option(typed: str, choice: Choice) -> bool:
@@ -447,13 +460,31 @@ def wrong_because(choice: Choice, guess: int, right: int, facts: Facts) -> str:
     """Return what the trace has of a wrong option, in words; empty of the right one, or where that is not told."""
     if guess == right or not choice.shown:
         return ""
-    names, _, said = (choice.shown[guess - 1] or max(choice.shown)).partition(";")
+    names, _, said = next(filter(None, (choice.shown[guess - 1], *choice.shown))).partition(";")
+    if choice.bounds and not choice.beside:
+        steps = len(facts.steps)
+        calls = {row.name: row.calls / steps for row in facts.ops}
+        listed = ", ".join(f"{name} {calls.get(name, 0):,.0f} times" for name in names.split())
+        return f"{listed} a step: with all others {counted(choice, facts):,.0f} ops{' for each' * (choice.each > 1)}."
+    if choice.beside:
+        said = f"{choice.beside[0]} takes {counted(choice, facts):.2g} times as long as {choice.beside[1]}."
     return " ".join(part for part in (*(_of_a_step(name, facts) for name in names.split()), said.strip()) if part)
+
+
+def say_why_not(choice: Choice, guesses: Sequence[int], right: int, facts: Facts) -> None:
+    """Print what the trace has of the wrong options that were guessed, once where it is the same."""
+    said: dict[str, list[str]] = {}
+    for guess in dict.fromkeys(guesses):
+        if answer := wrong_because(choice, guess, right, facts):
+            said.setdefault(answer, []).append(choice.options[guess - 1])
+    for answer, options in said.items():
+        print(textwrap.fill(f"not {', nor '.join(options)}: {answer}", 100))
 
 
 def _of_a_step(name: str, facts: Facts) -> str:
     """Return what an op (by itself), annotations that begin so, or Python (in no op) take of a step, in words."""
-    steps, step_us = len(facts.steps), facts.step_period_us or 1.0
+    steps = len(facts.steps)
+    step_us = sum(step.cpu_us for step in facts.steps) / max(steps, 1) or 1.0  # of all, as the ops are counted
     if name == PYTHON:
         taken_us, what = python_us(facts), f"{name}, in no op"
     elif rows := [row for row in facts.ops if row.name == name]:

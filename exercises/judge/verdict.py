@@ -47,18 +47,22 @@ def near(measured: float) -> float:
     return min(0.25 * measured, max(0.05, 0.5 * abs(measured - 1)))
 
 
+def counted(choice: Choice, facts: Facts) -> float:
+    """Return what a question with bounds is about: how many times as long one op takes as another, or a step's ops."""
+    if choice.beside:
+        one, other = (_self_us(facts, op) for op in choice.beside)
+        return one / max(other, 1e-9)
+    return sum(row.calls for row in facts.ops) / max(len(facts.steps), 1) / choice.each
+
+
 def right_option(choice: Choice, facts: Facts) -> int:
     """Return the number of the option that a trace of the program as given shows, from 1; where that is not of a number, the
     book's.
     """
     if not choice.bounds:
         return choice.right
-    if choice.beside:
-        one, other = (sum(row.self_us for row in facts.ops if row.name == op) for op in choice.beside)
-        value = one / max(other, 1e-9)
-    else:
-        value = sum(row.calls for row in facts.ops) / max(len(facts.steps), 1) / choice.each
-    return 1 + sum(bound <= value for bound in choice.bounds)
+    value, rises = counted(choice, facts), choice.bounds[0] <= choice.bounds[-1]
+    return 1 + sum(bound <= value if rises else bound > value for bound in choice.bounds)
 
 
 @dataclass(frozen=True)
