@@ -556,10 +556,8 @@ def test_from_the_guess_to_the_solution(copied):
         and "Type a number such as 1.5: half as fast again. 1 is as fast as now.\n" in out
     )
     assert re.search(r"^verdict: cpu-only: .*\na step takes .* without the profiler, .* recorded\nfinding: ", out, re.MULTILINE)
-    assert (
-        "\nyou said: about 4,100 (not what the trace shows: about 19,000)\nnot about 4,100: aten::select 4,096 times, aten::as_strided 4,096 times, aten::item "
-        in out
-    )
+    assert "\nyou said: about 4,100 (not what the trace shows: about 19,000)\n" in out
+    assert "\nnot about 4,100: aten::select 4,096 times, aten::as_strided 4,096 times, aten::item " in out
     assert (
         "next: at least 10 times as fast counts, with the same outputs (within 0.00002 of the largest number).\n"
         "  Change exercises/mine/02_threshold.py, then run " in out
@@ -984,8 +982,8 @@ def test_what_the_trace_has_is_said_once_of_several_wrong_options(trace, capsys)
     facts = trace(*some("aten::copy_", 10, 31), *some("aten::sum", 50, 11, times=2))
     choice = Choice("What?", ("a", "b", "c"), 3, ("aten::copy_", "aten::copy_", ""), (0.5, 1.0), ("aten::copy_", "aten::sum"))
     session.say_why_not(choice, [1, 2, 3], 3, facts)
-    copy = "aten::copy_, once: 30.0 µs of a step's 100.0 µs (30%). aten::copy_ takes 1.5 times as long as"
-    assert capsys.readouterr().out == f"not a, nor b: {copy}\naten::sum.\n"
+    copy = "aten::copy_, once: 30.0 µs of a step's 100.0 µs (30%). aten::copy_ takes 1.5 times as"
+    assert capsys.readouterr().out == f"not a, nor b: {copy}\nlong as aten::sum.\n"
     counts = Choice("What?", ("a", "b"), 2, ("aten::copy_ aten::cat", ""), (1.0,), each=3)
     session.say_why_not(counts, [1], 2, facts)
     assert capsys.readouterr().out == "not a: aten::copy_ 1 times, aten::cat 0 times a step: with all others 1 ops for each.\n"

@@ -345,7 +345,7 @@ def test_a_program_to_be_mended(folder, opened):
     assert page.inner_text("#command") == "uv run exercise.py 3" and page.locator("#look details").count() == 3
     assert guess(page, "fourteen") == "Right, the second time."
     explained(page)
-    assert "Five ops for each of 512 rows" in page.inner_text("#answer")
+    assert "The program calls five ops for each of 512 rows" in page.inner_text("#answer")
     assert page.evaluate("document.activeElement.id") == "answer"  # the button that was pressed is gone
     page.click("#answer summary")
     assert "keepdim=True" in page.inner_text("#answer .program")
