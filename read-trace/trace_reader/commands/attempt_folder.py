@@ -13,7 +13,7 @@ import msgspec
 from trace_reader.analysis.runs.attempts import Attempt, Outcome, advice_of
 from trace_reader.errors import NotWrittenError, TraceError
 from trace_reader.names.file_names import STACKS_NAME
-from trace_reader.recording.saved_source import digest_of
+from trace_reader.recording.saved_source import digest_of, line_of
 from trace_reader.recording.tried_run import TriedRun
 from trace_reader.report.document import Style
 from trace_reader.system.files import write_file
@@ -154,7 +154,14 @@ def _read(folder: Path, runs: Sequence[TriedRun], begun: Begun, number: int) -> 
         advice=advice,
         source=digest_of(folder),
         shown=tuple(shown),
+        asked_line=line_asked(folder, begun.asked),
     )
+
+
+def line_asked(folder: Path, asked: str | None) -> str:
+    """Return the text of the line that was said to be the step's loop, as it was in an attempt; empty where none was."""
+    file, _, number = (asked or "").rpartition(":")
+    return line_of(folder, file, int(number)) if file.endswith(".py") and number.isdecimal() else ""
 
 
 def _git(*words: str) -> str:

@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
     if not command and not attempts:
         raise LookupError(f"no program to try, and none was tried here before: {EXAMPLE}")
     if not command:
-        command, step = attempts[-1].command, step or attempts[-1].asked
+        command, step = attempts[-1].command, step or _where_now(attempts[-1])
     kind = _kind(command)
     if step is None and "--step" in args.program:
         say_note("--step behind the program's name is an argument of the program; for read-trace, it stands before it")
@@ -93,6 +93,8 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
     before = last_of(attempts, kind.program)
     if args.against is not None:
         before = _numbered(attempts, args.against)
+        if before.program == kind.program and before.words != msgspec.structs.replace(before, command=command).words:
+            say_note(f"attempt {before.name} was {' '.join(before.command)}: each runs with its own arguments")
     with new_folder() as folder:
         others = Others()
         settings = Settings([], str(folder), step, keep_running=args.keep_running)
@@ -107,7 +109,8 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
         lines, attempt = keep(folder, runs, begun)
     in_turns, code, brought = RUNS if args.against is not None else 0, 0, None
     if before is not None and in_turns:
-        brought = _in_turns(before, attempt, args.step or before.asked, args.json)
+        is_same = before.asked_line == attempt.asked_line != ""  # each at its own line
+        brought = _in_turns(before, attempt, before.asked if is_same else args.step or before.asked, args.json)
         keep_outcome(brought)
         code = INCONCLUSIVE if not brought.is_clear else BETTER if brought.saved > 0 else WORSE
     elif before is not None and attempt.has_the_step_of(before):
@@ -115,6 +118,20 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
     if args.json:
         return _written(True, [attempt], [brought] if brought is not None else []), code
     return told(attempt, lines, before, brought, in_turns), code
+
+
+def _where_now(attempt: Attempt) -> str | None:
+    """Return what was said to be the step of an attempt; of a loop, at its line now: the one line with the same text."""
+    file, _, number = (attempt.asked or "").rpartition(":")
+    try:
+        lines = [line.strip() for line in Path(file).read_text("utf-8", "replace").splitlines()] if attempt.asked_line else []
+    except OSError:
+        return attempt.asked
+    here = [n for n, line in enumerate(lines, 1) if line == attempt.asked_line]
+    if len(here) != 1 or here[0] == int(number):
+        return attempt.asked
+    say_note(f"the loop at {attempt.asked} is at {file}:{here[0]} now")
+    return f"{file}:{here[0]}"
 
 
 def _numbered(attempts: Sequence[Attempt], number: int) -> Attempt:

@@ -40,9 +40,19 @@ def digest_of(folder: Path) -> str:
     try:
         listed = json.loads((folder / FOLDER / LIST).read_text())
         parts = [one["path"].encode() + b"\0" + (folder / FOLDER / one["copy"]).read_bytes() for one in listed]
-    except OSError:
+    except (OSError, ValueError, KeyError, TypeError):
         return ""
-    return sha256(b"\0".join(parts)).hexdigest()[:16]
+    return sha256(b"\0".join(parts)).hexdigest()[:16] if parts else ""
+
+
+def line_of(folder: Path, file: str, number: int) -> str:
+    """Return the text of a line of a file (its name, or the end of its path) that a run kept; empty where it is not there."""
+    try:
+        listed = json.loads((folder / FOLDER / LIST).read_text())
+        copy = next(one["copy"] for one in listed if f"/{one['path']}".endswith(f"/{os.path.normpath(file)}"))
+        return (folder / FOLDER / copy).read_text("utf-8", "replace").splitlines()[number - 1].strip()
+    except (OSError, ValueError, KeyError, TypeError, IndexError, StopIteration):
+        return ""
 
 
 class SavedSource(MetaPathFinder):

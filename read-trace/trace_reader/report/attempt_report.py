@@ -42,7 +42,8 @@ def outcome_lines(outcome: Outcome, before: Attempt, in_turns: int = 0) -> list[
     steps = f"{names}: {us(outcome.before_us)} -> {us(outcome.after_us)}"
     if outcome.is_noisy:
         what = "run" if in_turns else "stretch"
-        why = f"the longest {what} of one takes {outcome.spread:.2g} times as long as its shortest. Try again when nothing else "
+        times = f"{outcome.spread:.2g}" if outcome.spread < 100 else f"{outcome.spread:,.0f}"
+        why = f"the longest {what} of one takes {times} times as long as its shortest. Try again when nothing else "
         why += "runs, or with fewer threads"
         lines = [f"{steps}: inconclusive{how}; {why}"]
     elif not outcome.is_clear:
@@ -50,20 +51,25 @@ def outcome_lines(outcome: Outcome, before: Attempt, in_turns: int = 0) -> list[
     else:
         word = "less" if outcome.saved > 0 else "more"
         lines = [f"{steps}, {about(abs(outcome.saved))} {word} ({_range(outcome.low, outcome.high)}{how})"]
-    if outcome.unchanged:
-        return [*lines, "the program's own files and its arguments are the same in both: two runs differ by so much"]
     if outcome.other_arguments:
         return [*lines, "tried with other arguments: no promise is judged"]
+    if outcome.other_terms:
+        return [*lines, f"tried on other terms ({', '.join(outcome.other_terms)}): no promise is judged"]
+    if outcome.unchanged:
+        is_more = outcome.is_clear and abs(outcome.saved) >= ONE_RUN
+        why = "something that it reads has, or the machine" if is_more else "two runs differ by so much"
+        return [*lines, f"none of the program's own Python files changed, nor its arguments: {why}"]
     if outcome.is_noisy:
         return lines
     if not in_turns and (abs(outcome.saved) < ONE_RUN or not outcome.is_clear):
         lines.append(f"two processes may differ by so much: --against {outcome.before} runs both in turns")
     for number in outcome.done:
         one = before.advice[number - 1]
-        promised = f", which was to save {_range(one.low, one.high)}" if one.low is not None and one.high is not None else ""
+        promised = f", which was to save {_range(one.low, one.high)}" if one.low is not None else ""
         lines.append(f"no longer shown: #{number} {one.slug}{promised}")
     if outcome.kept != NOT_TOLD:
-        lines.append(f"the promise: {outcome.kept}")
+        several = "together " if len(outcome.done) > 1 else ""
+        lines.append(f"the promise ({several}{_range(outcome.promised_low, outcome.promised_high)}): {outcome.kept}")
     return lines
 
 
@@ -83,8 +89,10 @@ class AttemptRow(msgspec.Struct, frozen=True):
     outcome: Outcome | None
 
 
-def _range(low: float, high: float) -> str:
+def _range(low: float | None, high: float | None) -> str:
     """Return "47% to 50%", of which what is below 0 is longer."""
+    if low is None or high is None:
+        return "not known"
     if high < 0:  # longer
         low, high = -high, -low
     return f"{about(low)} to {about(high)}"
@@ -103,7 +111,12 @@ def _beside(row: AttemptRow) -> str:
 
 
 def _promised(row: AttemptRow) -> str:
-    return row.outcome.kept if row.outcome is not None and row.outcome.kept != NOT_TOLD else "-"
+    found = row.outcome
+    if found is None:
+        return "-"
+    if found.other_arguments or found.other_terms:
+        return "other arguments" if found.other_arguments else "other terms"
+    return "same files" if found.unchanged else found.kept if found.kept != NOT_TOLD else "-"
 
 
 LOG = Table(

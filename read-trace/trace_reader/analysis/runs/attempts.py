@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 import math
+import os
 import re
 import statistics
 
@@ -12,7 +13,6 @@ from trace_reader.analysis.trace.facts import Finding
 from trace_reader.names.range_names import TURN
 
 NOISY = 2  # times, of the stretches or runs of one attempt: more than a machine's own noise
-OF_FUNCTIONS = frozenset(["own-function", "library-function"])
 OF_LOOPS = frozenset(["loop-over-tensors", "loop-of-small-products", "repeated-ops"])
 KEPT, LESS, MORE, NOT_TOLD = "kept", "less than promised", "more than promised", "not told"
 
@@ -29,13 +29,17 @@ class Advice(msgspec.Struct, frozen=True):
     high: float | None
 
     @property
-    def place(self) -> str:
-        """What it is about: of functions and loops, of which there are many, which one, whatever its line and its rounds."""
-        if self.slug in OF_FUNCTIONS:
-            function = re.sub(r"[(]\d+[)]", "", self.seen.partition(",")[0])
-            return f"{self.slug} {function}"
-        loop = re.search(r"\d+ x (\(.*?\))", self.seen) if self.slug in OF_LOOPS else None
-        return f"{self.slug} {loop[1]}" if loop else self.slug
+    def places(self) -> frozenset[str]:
+        """What it is about: of functions and loops, of which there are many, which ones, whatever their lines and rounds; of a
+        library's functions their file.
+        """
+        if self.slug == "own-function":
+            names = [re.sub(r"[(]\d+[)]", "", self.seen.partition(",")[0])]
+        elif self.slug == "library-function":
+            names = [self.seen.partition(", called")[0].partition(": ")[0]]
+        else:
+            names = re.findall(r"\d+ x (\(.*?\))", self.seen) if self.slug in OF_LOOPS else []
+        return frozenset(f"{self.slug} {name}" for name in names or [""])
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -43,7 +47,7 @@ class Attempt(msgspec.Struct, frozen=True):
     one without the profiler, in each of several stretches of `steps` in all (of a job, of its slowest rank), without the
     `pauses_us` between some of them; `has`: how many steps the program has, where they are few; `busy`: which other programs
     used the cores meanwhile; `commit`: what git had checked out; `source`: a digest of the program's own files, empty where an
-    older version kept none; `shown`: the slugs of all findings.
+    older version kept none; `shown`: the slugs of all findings; `asked_line`: where `asked` is a loop, the text of its line.
     """
 
     number: int
@@ -67,6 +71,7 @@ class Attempt(msgspec.Struct, frozen=True):
     advice: tuple[Advice, ...]
     source: str = ""
     shown: tuple[str, ...] = ()
+    asked_line: str = ""
 
     @property
     def step_us(self) -> float:
@@ -79,10 +84,29 @@ class Attempt(msgspec.Struct, frozen=True):
         return self.step.removeprefix(TURN) if self.step.startswith(TURN) else None
 
     def has_the_step_of(self, other: "Attempt") -> bool:
-        """Return whether a step is the same in both. The line of a loop that was found may have moved; that was said, not."""
-        if self.asked or other.asked:
+        """Return whether a step is the same in both. The line of a loop that was found may have moved, and of one that was said
+        where it has the same text.
+        """
+        if (self.asked or other.asked) and not (self.asked_line == other.asked_line != ""):
             return self.step == other.step
         return re.sub(r":\d+$", "", self.step) == re.sub(r":\d+$", "", other.step)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The command in one form: train.py for python ./train.py."""
+        words = self.command[1:] if re.fullmatch(r"(.*/)?python[\d.]*", self.command[0]) else self.command
+        return tuple(os.path.normpath(word) if word.endswith(".py") else word for word in words)
+
+    def terms_beside(self, earlier: "Attempt") -> tuple[str, ...]:
+        """Return what else differs between it and an earlier one, in words, as far as it is known."""
+        pairs = [
+            ("", earlier.device, self.device),
+            ("torch ", earlier.torch, self.torch),
+            ("Python ", earlier.python, self.python),
+            ("ranks: ", earlier.ranks, self.ranks),
+            ("threads: ", earlier.threads, self.threads),
+        ]
+        return tuple(f"{what}{old} -> {new}" for what, old, new in pairs if old != new)
 
     @property
     def name(self) -> str:
@@ -94,8 +118,9 @@ class Outcome(msgspec.Struct, frozen=True):
     """What a step of one attempt saves beside that of another, earlier one: a share (below 0: it takes longer), between `low` and
     `high`. `done`: the advice of the earlier one that the later one shows no more, by its place from 1 on; `promised_low` and
     `promised_high`: what that was to save, of several all together, at most; whether it was `kept`. `unchanged`: the program's
-    own files and its arguments are the same in both; `other_arguments`: these are not; `spread`: how many times as long as the
-    shortest run or stretch of either the longest is. `in_turns`: how many processes of each ran.
+    own files and its arguments are the same in both; `other_arguments`: these are not; `other_terms`: what else differs;
+    `spread`: how many times as long as the shortest run or stretch of either the longest is. `in_turns`: how many processes of
+    each ran.
     """
 
     before: int
@@ -113,6 +138,7 @@ class Outcome(msgspec.Struct, frozen=True):
     other_arguments: bool = False
     spread: float = 1.0
     in_turns: int = 0
+    other_terms: tuple[str, ...] = ()
 
     @property
     def is_noisy(self) -> bool:
@@ -140,17 +166,18 @@ def outcome(before: Attempt, after: Attempt, ratio: tuple[float, float] | None =
     promised is only what is so by more than two runs may differ.
     """
     low, high = ratio or (
-        min(after.times_us) / max(before.times_us),
-        max(after.times_us) / min(before.times_us),
+        min(after.times_us) / max(*before.times_us, 1e-9),
+        max(after.times_us) / max(min(before.times_us), 1e-9),
     )
-    saved = (1 - after.step_us / before.step_us, 1 - high, 1 - low)
+    saved = (1 - after.step_us / max(before.step_us, 1e-9), 1 - high, 1 - low)
     spread = max(max(one.times_us) / max(min(one.times_us), 1e-9) for one in (before, after))
-    other_arguments = before.command != after.command
+    other_arguments, terms = before.words != after.words, after.terms_beside(before)
     unchanged = not other_arguments and before.source == after.source != ""
-    is_judged = not unchanged and not other_arguments and spread <= NOISY
-    left = {one.place for one in after.advice}
+    of_the_program = not terms or (terms[0].startswith("threads") and not unchanged)  # the change may have set their number
+    is_judged = not unchanged and not other_arguments and of_the_program and spread <= NOISY
+    left = {place for one in after.advice for place in one.places}
     also = {*after.shown} - {one.slug for one in after.advice}
-    done = [number for number, one in enumerate(before.advice, 1) if one.place not in left and one.slug not in also]
+    done = [n for n, one in enumerate(before.advice, 1) if not one.places & left and one.slug not in also]
     promised = [(one.low, one.high) for number, one in enumerate(before.advice, 1) if number in done]
     known = [(low, high) for low, high in promised if low is not None and high is not None]
     promised_low = promised_high = None
@@ -162,7 +189,7 @@ def outcome(before: Attempt, after: Attempt, ratio: tuple[float, float] | None =
         kept = LESS if saved[2] + room < promised_low else MORE if saved[1] - room > promised_high else kept
     return Outcome(
         before.number, after.number, before.step_us, after.step_us, *saved, tuple(done), promised_low, promised_high, kept,
-        unchanged, other_arguments, spread, len(after.times_us) if ratio else 0,
+        unchanged, other_arguments, spread, len(after.times_us) if ratio else 0, () if is_judged else terms,
     )  # fmt: skip
 
 
