@@ -122,6 +122,22 @@ def test_of_what_is_gone_in_part_and_of_what_is_gone_the_parts_add_up(replay):
     assert after(replay, skipped((at[10], at[40]), 0.5), gone) == after(replay, gone, half)
 
 
+def test_what_takes_longer_by_two_changes_takes_longer_by_both(replay):
+    """Of the 20 before the op's launch 10: three times as long by one, twice by another; half of all by a third."""
+    at = {us: np.array([(n * PERIOD + us) * 1000 for n in range(3)]) + replay.trace.steps.start_ns[0] for us in (10, 20, 30)}
+    thrice, twice, half = skipped((at[10], at[20]), 3), skipped((at[10], at[20]), 2), skipped((at[10], at[30]), 0.5)
+    assert after(replay, thrice) == pytest.approx(PERIOD + 20, abs=0.01)
+    assert after(replay, thrice, twice) == after(replay, twice, thrice) == pytest.approx(PERIOD + 50, abs=0.01)
+    # 10 take 15, the other 10 take 5.
+    assert after(replay, thrice, half) == after(replay, half, thrice) == pytest.approx(PERIOD, abs=0.01)
+
+
+def test_of_a_call_that_two_changes_leave_a_part_of_the_least_is_left(replay):
+    every = replay.trace.calls.where(replay.trace.calls.is_named("cudaLaunchKernel".__eq__))
+    half, fifth = dropped(every, 0.5, 1.0), dropped(every, 0.2, 1.0)
+    assert after(replay, half, fifth) == after(replay, fifth, half) == after(replay, fifth) < after(replay, half) < PERIOD
+
+
 def test_changes_bring_the_same_in_any_order(replay):
     changes = [
         scaled(kernels(replay, GEMM), 0.5), dropped(ops(replay, "aten::add")), without_waits(replay.trace.waits),

@@ -28,6 +28,7 @@ class Edited:
         self.is_gone = np.zeros(len(replay.work), bool)
         self._launches = (np.zeros(0, np.int64), 0)
         self._skipped: dict[int, list[tuple[float, Union]]] = {}  # by chain of threads: what is left in which stretches
+        self._left_of_ends: list[tuple[float, np.ndarray]] = []  # of the time up to the ends of calls (nodes)
 
     def play(self) -> Played:
         """Return the changed run."""
@@ -37,8 +38,13 @@ class Edited:
         """Return the times between the nodes of the changed run."""
         after_ns = self.after_ns.copy()
         for chain, unions in self._skipped.items():
-            nodes, gone = self._gone_of(chain, unions)
-            after_ns[nodes, 0] = (after_ns[nodes, 0] * (1 - gone)).astype(np.int64)
+            nodes, left = self._left_of(chain, unions)
+            after_ns[nodes, 0] = (after_ns[nodes, 0] * left).astype(np.int64)
+        if self._left_of_ends:
+            left = np.ones(len(after_ns))
+            for of_these, ends in self._left_of_ends:
+                left[ends] = np.minimum(left[ends], of_these)
+            after_ns[:, 0] = (after_ns[:, 0] * left).astype(np.int64)
         nodes, launch_ns = self._launches
         after_ns[nodes, 0] += launch_ns
         return np.maximum(after_ns, NEVER_NS)
@@ -56,24 +62,29 @@ class Edited:
         return max((0.0, *left_us))
 
     def skip(self, union: Union, left: float = 0.0, chain: int = STEPS_CHAIN) -> None:
-        """Let the threads of a chain take no time in these stretches (as `merged` gives them), or only so much of it. Where
-        several say so of one stretch, the least is left.
+        """Let the threads of a chain take no time in these stretches (as `merged` gives them), or so much of it. Where several
+        say so of one stretch, the least is left, times what those say that let it take longer.
         """
-        self._skipped.setdefault(chain, []).append((left, union))
+        if len(union[0]):
+            self._skipped.setdefault(chain, []).append((left, union))
 
-    def _gone_of(self, chain: int, unions: list[tuple[float, Union]]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the nodes of a chain's stretches, and which share of each one's time is gone."""
-        unions = sorted(unions, key=lambda one: one[0])
-        starts, ends = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        inside = gone = np.zeros(len(self.replay.stretches_of(chain)))
-        for n, (left, union) in enumerate(unions):
-            starts, ends = np.concatenate([starts, union[0]]), np.concatenate([ends, union[1]])
-            if n + 1 < len(unions) and unions[n + 1][0] == left:
-                continue
-            order = np.argsort(starts, kind="stable")
-            before, inside = inside, self._share_inside(merged(starts[order], ends[order]), chain)
-            gone = gone + (1 - left) * (inside - before)
-        return self.replay.stretches.node[self.replay.stretches_of(chain)], gone
+    def _left_of(self, chain: int, unions: list[tuple[float, Union]]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the nodes of a chain's stretches, and which share of each one's time is left."""
+        edges = once(np.concatenate([moments for _, union in unions for moments in union]))
+        starts, ends, least, longer = edges[:-1], edges[1:], np.ones(len(edges[1:])), np.ones(len(edges[1:]))
+        for left, (begin, end) in unions:
+            within = np.searchsorted(begin, starts, side="right") - 1
+            inside = (within >= 0) & (starts < end[within])
+            if left <= 1:
+                least[inside] = np.minimum(least[inside], left)
+            else:
+                longer[inside] *= left
+        left_of_each = np.ones(len(self.replay.stretches_of(chain)))
+        for left in once(least * longer).tolist():
+            of_these = least * longer == left
+            if left != 1:
+                left_of_each += (left - 1) * self._share_inside((starts[of_these], ends[of_these]), chain)
+        return self.replay.stretches.node[self.replay.stretches_of(chain)], left_of_each
 
     def stretch(self, spans: Rows, factor: float) -> None:
         """Let the CPU take so many times as long in these spans."""
@@ -122,7 +133,7 @@ class Edited:
                 is_dropped[np.searchsorted(calls.at, on_track.at)] = inside
         dropped = calls.at[is_dropped]
         ends = replay.number[moments.place(dropped, end=True)]
-        self.after_ns[ends, 0] = (self.after_ns[ends, 0] * left_of_cpu).astype(np.int64)
+        self._left_of_ends.append((left_of_cpu, ends))
         self.after_ns[ends, 1:] = NEVER_NS
         gone = among(replay.work.call, dropped)
         self._leave(np.where(gone, np.minimum(self.left, left_of_gpu), self.left))
