@@ -103,22 +103,43 @@ def test_a_place_on_the_gpu_at_its_floor(tmp_path):
     assert (copy.gone.high, copy.floor.high) == (pytest.approx(0.96, abs=0.01), pytest.approx(0.9, abs=0.01))
 
 
-@pytest.mark.parametrize(("add", "region"), [({"Input Dims": [[1000, 1000]], "Input type": ["float"]}, 0.0103), ({}, None)])
-def test_of_a_region_the_products_are_told_beside_the_peak(tmp_path, add, region):
-    """Of 1024 x 1024 x 1024 in bf16 an H200 needs 2.17 µs (989.4 TFLOP/s): of 100 that it takes, and of 210 with an addition,
-    whose operations are no product's; where it has no shapes, most of the region is not known.
-    """
-    product = {"Input Dims": [[1024, 1024]] * 2, "Input type": ["c10::BFloat16"] * 2, "Input Strides": [[1024, 1]] * 2}
+SQUARE = {"Input Dims": [[1024, 1024]] * 2, "Input type": ["c10::BFloat16"] * 2, "Input Strides": [[1024, 1]] * 2}
+
+
+@pytest.mark.parametrize(
+    ("second", "dims", "types", "lasts_us", "region"),
+    [
+        ("aten::add", [[1000, 1000]], ["float"], 110, 0.0103),  # whose operations are no product's
+        ("aten::add", [], [], 110, None),  # most of it is not known
+        ("aten::add", [], [], 98, 0.011),
+        ("aten::mm", [[1024, 1024]] * 2, ["c10::BFloat16", "float"], 110, None),  # of two types: without a peak
+    ],
+)
+def test_of_a_region_the_products_are_told_beside_the_peak(tmp_path, second, dims, types, lasts_us, region):
+    """Of 1024 x 1024 x 1024 in bf16 an H200 needs 2.17 µs (989.4 TFLOP/s): of 100 that it takes, and of those with another op."""
+    found = in_a_region(tmp_path, SQUARE, second, {"Input Dims": dims, "Input type": types}, lasts_us)
+    assert found["forward"].mfu == (region and pytest.approx(region, abs=1e-4))
+    if second == "aten::add":
+        assert found["aten::mm"].mfu == pytest.approx(0.0217, abs=1e-4) and found["aten::add"].mfu is None
+
+
+def test_more_than_the_peak_is_not_told(tmp_path):
+    """Of 4096 x 4096 x 4096 an H200 needs 139 µs: more than the 100 that this kernel takes."""
+    found = in_a_region(
+        tmp_path, {**SQUARE, "Input Dims": [[4096, 4096]] * 2, "Input Strides": [[4096, 1]] * 2}, "aten::add", {}, 9
+    )
+    assert found["aten::mm"].mfu is None
+
+
+def in_a_region(tmp_path, product, second, more, lasts_us):
     events = []
     for k in range(3):
         events += [step(k, 215 * k, 212), annotation("forward", 215 * k + 5, 30), op("aten::mm", 215 * k + 8, 8, **product),
                    launch(215 * k + 10, 2 * k + 1), kernel(GEMM, 50 + 215 * k, 100, 2 * k + 1),
-                   op("aten::add", 215 * k + 20, 8, **add), launch(215 * k + 22, 2 * k + 2),
-                   kernel(ADD, 150 + 215 * k, 110, 2 * k + 2)]  # fmt: skip
+                   op(second, 215 * k + 20, 8, **more), launch(215 * k + 22, 2 * k + 2),
+                   kernel(ADD, 150 + 215 * k, lasts_us, 2 * k + 2)]  # fmt: skip
     device = [{"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 1, "computeMajor": 9, "computeMinor": 0}]
-    found = told(tmp_path, events, {"plain_step_us": {"median": 215, "low": 215, "high": 215}, "deviceProperties": device})
-    assert found["aten::mm"].mfu == pytest.approx(0.0217, abs=1e-4) and found["aten::add"].mfu is None
-    assert found["forward"].mfu == (region and pytest.approx(region, abs=1e-4))
+    return told(tmp_path, events, {"plain_step_us": {"median": 215, "low": 215, "high": 215}, "deviceProperties": device})
 
 
 def test_functions_and_modules_are_places_where_stacks_were_recorded(tmp_path):

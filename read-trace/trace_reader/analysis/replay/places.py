@@ -7,7 +7,7 @@ bytes and operations let them be (the roofline, at what is usual: op_shapes.py),
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -19,7 +19,7 @@ from trace_reader.analysis.replay.what_if import PLAIN, RECORDED, Gain
 from trace_reader.analysis.trace.file_facts import device_properties
 from trace_reader.analysis.trace.op_shapes import op_shapes, shapes_in_words
 from trace_reader.analysis.trace.own_code import is_program_function
-from trace_reader.analysis.trace.utilization import MOST_UNKNOWN, PRODUCTS
+from trace_reader.analysis.trace.utilization import MOST_UNKNOWN, PRODUCT_KINDS
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import outermost, parents
 from trace_reader.link.trace import EVALUATE, Trace
@@ -39,8 +39,9 @@ MODULE_PREFIX = "nn.Module: "
 
 
 class Candidate(msgspec.Struct, frozen=True, eq=False):
-    """A place before the replay is asked: its spans (outermost ones, in order of their starts), and, of a loop, those of all
-    rounds but the first of each.
+    """A place before the replay is asked: its spans (outermost ones, in order of their starts). Of a loop: those of all rounds
+    but the first of each run, how many `rounds` a step has, and `runs`, one after another without a break: of each the rows of
+    its ops, rounds x ops.
     """
 
     kind: str
@@ -49,6 +50,7 @@ class Candidate(msgspec.Struct, frozen=True, eq=False):
     repeats: Rows | None = None
     rounds: int = 0
     ops: tuple[str, ...] = ()
+    runs: tuple[np.ndarray, ...] = ()
 
 
 class AskedPlace(msgspec.Struct, frozen=True, eq=False):
@@ -78,15 +80,15 @@ def places(run: RunWithoutProfiler, plain: PlainRun, stacks: Trace | None = None
     gains = sorted([one for one in gains if one[0].high >= LEAST_GAIN], key=lambda one: (-one[0].high, one[1][0].name))
     told = []
     for number, (gone, (candidate, cpu_us, gpu_us)) in enumerate(gains):
-        is_told = number < MOST_TOLD  # of the others the rest is not asked
-        rows = trace.launched_in(candidate.spans) if is_told else None
-        left = _at_the_floor(factors, rows) if rows is not None and len(rows) else None
-        floor = None if rows is None or left is None else _gain(run, times[:1], scaled(rows, left), of)
+        is_told = number < MOST_TOLD  # of the others no other change is asked
+        rows = trace.launched_in(candidate.spans)
+        left = _at_the_floor(factors, rows) if is_told and len(rows) else None
+        floor = None if left is None else _gain(run, times[:1], scaled(rows, left), of)
         once_gain = _gain(run, times[:1], dropped(candidate.repeats), of) if candidate.repeats is not None and is_told else None
         place = Place(
             candidate.kind, candidate.name, candidate.rounds or len(candidate.spans) / len(trace.steps), _shapes(candidate.spans),
             cpu_us, gpu_us, gone, floor, once_gain, candidate.rounds, candidate.ops,
-            None if rows is None else _mfu(factors, rows),
+            _mfu(factors, rows),
         )  # fmt: skip
         told.append(AskedPlace(place, candidate.spans))
     told.sort(key=lambda one: (-_middle(one.place.gone), one.place.kind, one.place.name))
@@ -126,14 +128,15 @@ def _at_the_floor(factors: Rows, rows: Rows) -> np.ndarray | None:
 
 def _mfu(factors: Rows, rows: Rows) -> float | None:
     """Return the share of the GPU events' time that their products would take at the device's peaks; None where they have none,
-    or what most of their time goes into is not known.
+    what most of their time goes into is not known, or it is more than all.
     """
     share = _of_rows(factors, factors.at_peak, rows)
     is_known = np.isfinite(share)
     unknown_us, every_us = float(rows.duration_us[~is_known].sum()), rows.total_us
     if not every_us or unknown_us > MOST_UNKNOWN * every_us or not (share[is_known] > 0).any():
         return None
-    return float((rows.duration_us[is_known] * share[is_known]).sum()) / every_us
+    mfu = float((rows.duration_us[is_known] * share[is_known]).sum()) / every_us
+    return mfu if mfu <= 1 else None
 
 
 def _middle(gain: Gain) -> float:
@@ -216,20 +219,22 @@ def loops(trace: Trace) -> list[Candidate]:
     """Return the same run of ops several times in a row, in a step, on one thread; runs of the same ops are one place. Kept for
     the trace that was asked of last: several rules ask.
     """
-    ops, loops, alike = trace.outer_ops, list[Candidate](), _by_shapes(trace)
-    found: dict[tuple[str, ...], list[tuple[np.ndarray, int]]] = {}
+    ops, alike = trace.outer_ops, _by_shapes(trace)
+    found: dict[tuple[str, ...], list[np.ndarray]] = {}
     for _, one in ops.by(trace.step_at(ops.start_ns), ops.track):
         tokens = distinct(one.name.astype(np.int64) * (len(alike) + 1) + alike[one.detail] + 1).which
         for first, period, rounds in repetitions(tokens):
             names = tuple(trace.slices.names[n] for n in one.name[first : first + period].tolist())
-            found.setdefault(_turned(names), []).append((one.at[first : first + period * rounds].reshape(rounds, period), rounds))
-    for names, runs in found.items():
-        every = np.sort(np.concatenate([rows.ravel() for rows, _ in runs]))
-        rounds = round(sum(n for _, n in runs) / len(trace.steps))
-        if rounds < LEAST_ROUNDS:
-            continue
-        loops.append(Candidate(LOOP, _loop_name(names), Rows(trace.slices, every), _repeats(trace, runs), rounds, names))
-    return loops
+            found.setdefault(_turned(names), []).append(one.at[first : first + period * rounds].reshape(rounds, period))
+    every = [loop_of(trace, names, runs) for names, runs in found.items()]
+    return [one for one in every if one.rounds >= LEAST_ROUNDS]
+
+
+def loop_of(trace: Trace, names: tuple[str, ...], runs: Sequence[np.ndarray]) -> Candidate:
+    """Return a loop of these ops, with these runs."""
+    every = np.sort(np.concatenate([rows.ravel() for rows in runs]))
+    rounds = round(sum(map(len, runs)) / len(trace.steps))
+    return Candidate(LOOP, _loop_name(names), Rows(trace.slices, every), _repeats(trace, runs), rounds, names, tuple(runs))
 
 
 def _by_shapes(trace: Trace) -> np.ndarray:
@@ -239,11 +244,11 @@ def _by_shapes(trace: Trace) -> np.ndarray:
     return np.array([*(first.setdefault(key, n) for n, key in enumerate(keys)), -1], np.int64)
 
 
-def _repeats(trace: Trace, runs: list[tuple[np.ndarray, int]]) -> Rows:
+def _repeats(trace: Trace, runs: Sequence[np.ndarray]) -> Rows:
     """Return where the rounds of each run but the first are, with the time between their ops: a row of its second round's first
     op, with the end of its last.
     """
-    first, last = (np.array([rows[place] for rows, _ in runs]) for place in ((1, 0), (-1, -1)))
+    first, last = (np.array([rows[place] for rows in runs]) for place in ((1, 0), (-1, -1)))
     order = np.argsort(first)
     return Rows(trace.slices, first[order], end_ns=trace.slices.end_ns[last[order]])
 
@@ -299,7 +304,7 @@ def _floors(trace: Trace) -> Rows:
         known = fact.to_gain_us is not None and fact.time_us > 0
         at.append(rows.at)
         factor.append(np.full(len(rows), 1 - (fact.to_gain_us or 0.0) / fact.time_us if known else np.nan))
-        product = (fact.at_peak_us or np.nan) / max(fact.per_step_us, 1e-9) if fact.kind in PRODUCTS else 0.0
+        product = (fact.at_peak_us or np.nan) / max(fact.per_step_us, 1e-9) if fact.kind in PRODUCT_KINDS else 0.0
         at_peak.append(np.full(len(rows), np.nan if fact.kind is None else product))
     if not at:
         return _no_floors(trace)

@@ -9,7 +9,7 @@ import msgspec
 from trace_reader.analysis.trace.facts import Facts
 
 MOST_UNKNOWN = 0.5  # of the GPU's time, in ops whose operations are not known: then nothing is told
-PRODUCTS = ("gemm", "convolution", "attention")
+PRODUCT_KINDS = ("gemm", "convolution", "attention")
 
 
 class Utilization(msgspec.Struct, frozen=True):
@@ -28,14 +28,14 @@ def utilization(facts: Facts) -> Utilization | None:
     where the step without the profiler is not known, or more of the GPU's time than MOST_UNKNOWN is in ops that are not.
     """
     plain = facts.plain
-    rows = [row for row in facts.op_shapes if row.at_peak_us and row.kind in PRODUCTS]
+    rows = [row for row in facts.op_shapes if row.at_peak_us and row.kind in PRODUCT_KINDS]
     every_us = sum(kernel.total_us for kernel in facts.kernels)
     if len(facts.critical_paths) > 1:  # of several devices, with one step
         return None
     if not rows or not facts.steps or plain.low_us is None or plain.high_us is None or not every_us:
         return None
     known_us = sum(
-        row.time_us for row in facts.op_shapes if row.kind is not None and (row.kind not in PRODUCTS or row.at_peak_us)
+        row.time_us for row in facts.op_shapes if row.kind is not None and (row.kind not in PRODUCT_KINDS or row.at_peak_us)
     )
     unknown = max(1 - known_us / every_us, 0.0)
     if unknown > MOST_UNKNOWN:
