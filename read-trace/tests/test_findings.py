@@ -153,6 +153,10 @@ def shaped(name, ts, dur, *dims):
     )
 
 
+def later(event, us):
+    return {**event, "ts": event["ts"] + us}
+
+
 def rounds(n, rows=640, few=20, second=(8, 16), apart=True):
     """So many times a product of `rows` rows, and one of `few`: in turns, or first all of the one."""
     large = [shaped("aten::linear", 0, 60, [2, rows // 2, 16], list(second)) for _ in range(n)]
@@ -213,10 +217,14 @@ def expert(n, width):
     return op("aten::mm", 100 * n, 40, **shapes), op("aten::relu", 100 * n + 50, 40, **relu)
 
 
-def top(experts):
+def top(experts, start=5, name="aten::topk"):
     """Return the choice of one expert for each of 32 tokens."""
     values = {"Concrete Inputs": ["", "1", "-1", "True", "True"], "Input type": ["float", *["Scalar"] * 4]}
-    return op("aten::topk", 5, 20, **{"Input Dims": [[32, experts], [], [], [], []], **values})
+    return op(name, start, 20, **{"Input Dims": [[32, experts], [], [], [], []], **values})
+
+
+EXPERTS = [e for n in range(1, 5) for e in expert(n, 16)]
+WEIGHTED = shaped("aten::mul", 510, 20, [32, 4, 16], [32, 4, 1])
 
 
 def dense_targets(made):
@@ -641,10 +649,10 @@ CASES = {
          shaped("aten::softmax", 300, 5, [2, 100, 100]), shaped("aten::matmul", 310, 300, [2, 100, 100], [2, 100, 8])],
     ),
     "experts-on-all-tokens": (
-        [step(0, 0, 1000), top(4), *(e for n in range(1, 5) for e in expert(n, 16))],
+        [step(0, 0, 1000), top(4), *EXPERTS, WEIGHTED],
         "4 x (aten::mm, aten::relu) per step of all 32 rows each, 1 of 4 chosen for a row; 320.0 µs of CPU time: 32% of the "
         "steps' time",
-        [step(0, 0, 1000), top(5), *(e for n in range(1, 5) for e in expert(n, 16))],
+        [step(0, 0, 1000), top(5), *EXPERTS, WEIGHTED],
     ),
     "dense-targets": (
         [step(0, 0, 1000), *dense_targets("aten::scatter_")],
@@ -815,11 +823,133 @@ MEMORY = [("aten::linear", [2, 90, 16], [16, 16]), ("aten::linear", HIDDEN, [16,
         ([("aten::linear", [2, 4], [12, 4]), ("aten::chunk", [2, 12]), ("aten::mul", [2, 6], [2, 6]),
           ("aten::linear", [2, 6], [5, 6])], True),  # two parts of one
         ([("aten::linear", [2, 4], [6, 4]), ("aten::mul", [2, 6], [2, 6]), ("aten::linear", [2, 6], [6, 6])], False),
+        # One of two products may be kept, and the state be added to the other.
+        ([("aten::linear", [2, 4], [6, 4]), ("aten::linear", [2, 4], [6, 4]), ("aten::add", [2, 6], [2, 6])], False),
+        ([("aten::linear", [2, 4], [6, 4]), ("aten::linear", [2, 4], [6, 4]), ("aten::add", [2, 6], [2, 6]),
+          ("aten::linear", [2, 6], [5, 6])], True),
+        # Of a gate's parts and a state, as above.
+        ([("aten::linear", [2, 4], [12, 4]), ("aten::chunk", [2, 12]), ("aten::mul", [2, 6], [2, 6])], False),
+        ([("aten::linear", [2, 4], [6, 4]), ("aten::relu", [2, 6])], True),
+        ([CONV, ("aten::max_pool2d", [1, 4, 8, 8]), ("aten::view", [1, 4, 4, 4]), ("aten::linear", [1, 64], [9, 64])], True),
+        ([CONV, ("aten::max_pool2d", [1, 4, 8, 8]), ("aten::view", [1, 5, 4, 4]), ("aten::linear", [1, 80], [9, 80])], False),
+        ([("aten::linear", [2, 8], [6, 8]), ("aten::narrow", [2, 6]), ("aten::linear", [2, 3], [5, 3])], True),
+        ([("aten::linear", [2, 8], [6, 8]), ("aten::narrow", [2, 6]), ("aten::linear", [1, 3], [5, 3])], False),  # two parts
+        ([("aten::linear", [2, 8], [6, 8]), ("aten::amax", [2, 6]), ("aten::linear", [2], [5, 2])], True),
+        ([("aten::linear", [2, 8], [6, 8]), ("aten::amax", [2, 6]), ("aten::linear", [3], [5, 3])], False),
     ],
 )  # fmt: skip
 def test_rounds_that_may_need_each_others_results_are_not_done_at_once(tmp_path, ops, told):
     made = [shaped(name, 5 + 20 * n, 18, *dims) for n, (name, *dims) in enumerate(ops * 4)]
     assert ("loop-of-small-products" in found(tmp_path, [step(0, 0, 1000), *made])) is told
+
+
+def test_of_a_loop_only_the_runs_whose_rounds_do_not_chain_are_told(tmp_path):
+    """Four heads, and behind them four layers of the same ops."""
+    heads, layers = [[2, 4], [6, 4]], [[2, 6], [6, 6]]
+    ops = [(name, dims) for dims in (heads, layers) for _ in range(4) for name in ("aten::linear", "aten::relu")]
+    made = [shaped(name, 5 + 20 * n, 18, *(dims if name == "aten::linear" else [[2, 6]])) for n, (name, dims) in enumerate(ops)]
+    seen = found(tmp_path, [step(0, 0, 1000), *made[:8], op("aten::cat", 166, 2), *(later(e, 5) for e in made[8:])])
+    assert seen["loop-of-small-products"].startswith("in a row, per step: 4 x (aten::linear, aten::relu); 144.0 µs of CPU time: ")
+
+
+@pytest.mark.parametrize(
+    ("grid", "device", "saved"),
+    [
+        ([33, 1, 1], [{"id": 0, "numSms": 132}], 0.625),  # of 840 are left: the first kernel's 100, and a quarter of the others'
+        ([11, 3, 1], [{"id": 0, "numSms": 132}], 0.625),
+        ([264, 1, 1], [{"id": 0, "numSms": 132}], 0),  # each fills the GPU
+        ([33, 1, 1], [], 0),  # how many blocks it takes is not known
+    ],
+)
+def test_kernels_of_a_loop_are_done_at_once_as_far_as_they_fit_beside_each_other(tmp_path, grid, device, saved):
+    events = []
+    for n in range(4):
+        events += [step(n, 840 * n, 840), call("cudaDeviceSynchronize", 840 * n + 90, 735, 10 * n)]
+        for k in range(8):
+            number, inputs = 10 * n + k + 1, {"Input Dims": [[32, 64], [64, 16]], "Input type": ["float"] * 2}
+            events += [op("aten::mm", 840 * n + 5 + 10 * k, 8, **inputs), launch(840 * n + 6 + 10 * k, number)]
+            events += [kernel(GEMM, 840 * n + 100 * k + 20, 100, number, grid=grid)]
+    path = write(tmp_path / "t.json", *events, deviceProperties=device)
+    (one,) = [f for f in read(path).findings if f.slug == "loop-of-small-products"]
+    assert one.gain.high == pytest.approx(saved, abs=0.01)
+
+
+def test_two_runs_of_a_loop_are_told_as_two(tmp_path):
+    ops = [shaped(name, 5 + 20 * n, 18, *dims) for n, (name, dims) in enumerate(
+        4 * [("aten::linear", [[2, 4], [6, 4]]), ("aten::relu", [[2, 6]])])]  # fmt: skip
+    seen = found(tmp_path, [step(0, 0, 1000), *ops, op("aten::cat", 166, 2), *(later(e, 200) for e in ops)])
+    told = "in a row, per step: 8 x (aten::linear, aten::relu) in 2 runs; 288.0 µs of CPU time: "
+    assert seen["loop-of-small-products"].startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("choice", "weight", "told"),
+    [
+        (top(4), WEIGHTED, True),
+        (top(2), shaped("aten::mul", 510, 20, [32, 16], [32, 1]), True),  # two runs of experts; each round's result is weighted
+        (top(4, name="aten::max"), WEIGHTED, True),
+        (top(4, start=520), WEIGHTED, False),  # of what the layers made
+        (top(4, name="aten::argmax"), WEIGHTED, False),  # the classes that are right
+        (shaped("aten::max", 5, 20, [32, 4], [32, 4]), WEIGHTED, False),  # of two tensors
+        (top(4), shaped("aten::mul", 510, 20, [32, 16], [32, 16]), False),
+        (top(4), shaped("aten::sum", 510, 20, [32, 4, 1]), False),
+    ],
+)
+def test_experts_are_chosen_before_and_weighted_behind(tmp_path, choice, weight, told):
+    assert ("experts-on-all-tokens" in found(tmp_path, [step(0, 0, 1000), choice, *EXPERTS, weight])) is told
+
+
+def test_experts_of_two_layers_are_told_by_the_longer_ones(tmp_path):
+    second = [later(e, 1000) for e in (top(2), *EXPERTS[:4], *EXPERTS[4:], shaped("aten::mul", 510, 20, [32, 16], [32, 1]))]
+    seen = found(tmp_path, [step(0, 0, 2000), top(4), *EXPERTS, WEIGHTED, *second, op("aten::cat", 1900, 2)])
+    assert seen["experts-on-all-tokens"].startswith(
+        "4 x (aten::mm, aten::relu) per step of all 32 rows each, 1 of 4 chosen for a row, and 4 others; 640.0 µs of CPU time"
+    )
+
+
+def test_products_of_several_shapes_are_told_by_the_longest(tmp_path):
+    """Each has its own share of operations that are left."""
+    made = [shaped("aten::matmul", 5, 290, [100, 8], [8, 100]), shaped("aten::matmul", 310, 300, [100, 100], [100, 8]),
+            shaped("aten::matmul", 620, 20, [60, 4], [4, 60]), shaped("aten::matmul", 650, 20, [60, 60], [60, 4])]  # fmt: skip
+    seen = found(tmp_path, [step(0, 0, 1000), *made])["product-order"]
+    assert seen.startswith("1 x 100x8 by 8x100, then by 100x8 per step: 12.5 times the operations of the other order, and 1 of ")
+
+
+def test_the_first_product_may_be_needed_where_another_op_takes_its_shape(tmp_path):
+    made = [shaped("aten::matmul", 5, 290, [100, 8], [8, 100]), shaped("aten::matmul", 310, 300, [100, 100], [100, 8])]
+    for also, told in (([100, 99], True), ([100, 100], False)):
+        events = [step(0, 0, 1000), *made, shaped("aten::softmax", 700, 10, also)]
+        assert ("product-order" in found(tmp_path, events)) is told
+
+
+@pytest.mark.parametrize(
+    ("between", "told"),
+    [
+        ([], True),
+        ([shaped("aten::mul", 401, 5, [64, 1000]), shaped("aten::add_", 407, 2, [64, 1000])], True),  # smoothed
+        ([shaped("aten::mul", 401, 5, [64, 1000], [64, 1])], False),  # mixed
+        ([shaped("aten::index", 401, 5, [64, 1000], [64])], False),
+    ],
+)
+def test_targets_that_are_more_than_labels_are_dense(tmp_path, between, told):
+    events = dense_targets("aten::scatter_")
+    events[2:2] = between
+    assert ("dense-targets" in found(tmp_path, [step(0, 0, 1000), *events])) is told
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "told"),
+    [("aten::one_hot", [64], True), ("aten::one_hot", [32], False), ("aten::scatter_", [64, 1000], False)],  # of no index
+)
+def test_labels_are_spread_by_one_hot_too(tmp_path, name, dims, told):
+    events = [*dense_targets("aten::sigmoid")[2:], shaped(name, 512, 5, dims)]
+    assert ("dense-targets" in found(tmp_path, [step(0, 0, 1000), *events])) is told
+
+
+def test_a_scatter_of_several_classes_for_each_row_is_of_no_labels(tmp_path):
+    events = dense_targets("aten::scatter_")
+    events[1] = shaped("aten::scatter_", 200, 200, [64, 1000], [64, 5])
+    assert "dense-targets" not in found(tmp_path, [step(0, 0, 1000), *events])
 
 
 def test_rounds_whose_inputs_lie_otherwise_in_memory_are_of_one_loop(tmp_path):
@@ -964,7 +1094,7 @@ def test_small_kernels_are_counted_of_the_steps_on_the_path(tmp_path):
     )
 
 
-@pytest.mark.parametrize(("more", "differ"), [((0, 0), False), ((0, 1), True), ((0, 1, 0), False)])
+@pytest.mark.parametrize(("more", "differ"), [((0, 0, 0), False), ((0, 1), False), ((0, 1, 2), True), ((0, 1, 0), False)])
 def test_steps_that_launch_different_kernels_are_no_one_graph(tmp_path, more, differ):
     """So many more kernels in each step: where two are alike, a graph may replay those."""
     events = [e for n, extra in enumerate(more) for e in (step(n, 1000 * n, 1000),

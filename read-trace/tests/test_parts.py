@@ -288,14 +288,14 @@ def test_what_can_be_chosen_is_the_same_where_rules_ran_in_other_processes(tmp_p
 import sys
 from trace_reader import examine, load
 from trace_reader.analysis.trace import summarize
-from trace_reader.findings import ELSEWHERE, choices
+from trace_reader.findings import IN_ANOTHER_PROCESS, choices
 from trace_reader.system import processes
 summarize.LARGE = 1
 found = []
 for cores in (1, 3):
     processes.cores = lambda: cores
     reading = examine(load(sys.argv[1]))
-    elsewhere = sum(seen.effect is ELSEWHERE for seen in reading.seen.values())
+    elsewhere = sum(seen.effect is IN_ANOTHER_PROCESS for seen in reading.seen.values())
     lit = {slug: seen.evidence.at.tolist() for slug, seen in reading.seen.items()}
     found.append((reading.facts.findings, choices(reading), lit))
     print(elsewhere > 0, end=" ")

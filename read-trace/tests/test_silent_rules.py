@@ -50,6 +50,23 @@ def test_nor_is_one_that_launches_most_of_the_gpus_work(tmp_path):
     assert own(tmp_path, *inside) == []
 
 
+def test_a_function_that_is_known_of_few_steps_is_the_model_by_what_it_launches_in_these(tmp_path):
+    """Of four steps alike, in one of which it is known: it launches all of the GPU's work there, or is all of that step."""
+
+    def seen(name, at, us):
+        events = []
+        for k in range(4):
+            events += [step(k, k * PERIOD, PERIOD), op("aten::add", k * PERIOD + 100, 20), launch(k * PERIOD + 110, k + 1)]
+            events += [kernel(ADD, k * PERIOD + 130, 10, k + 1)]
+            events += [python(name, k * PERIOD + at, us), python("x.py(3): pad", k * PERIOD + 500, 300)] if k < 1 else []
+        path = write(tmp_path / "t.json", *events)
+        reading = with_lines(examine(load(path)), load(path, stacks=True))
+        return [one.seen.partition(",")[0] for one in reading.facts.findings if one.slug == "own-function"]
+
+    assert seen("train.py(9): model", 20, 450) == seen("train.py(9): train", 2, 990) == ["x.py(3): pad"]
+    assert seen("train.py(9): other", 140, 350) == ["train.py(9): other"]
+
+
 def test_nor_is_one_that_is_all_of_a_step_where_others_of_its_calls_began_before(tmp_path):
     """Of two steps the second is one call of `train`, the first lies in one that began before the recording."""
     events = [

@@ -59,7 +59,7 @@ PATTERNS = dict(sorted(RULES.items(), key=lambda item: _ORDER.index(getattr(item
 LESSON_SIZE = 300  # kernels, copies and memsets, at most
 
 
-ELSEWHERE = Effect(all_of())  # in the place of an effect that another process has
+IN_ANOTHER_PROCESS = Effect(all_of())  # in the place of an effect that another process has
 MOST_EVIDENCE = 20  # slices of a finding
 NAMING = frozenset(["input-bound"])  # verdicts that name one change
 # Advice for nearly every run: it stands behind a change that saves AS_MUCH of what it does.
@@ -108,7 +108,7 @@ class Reading(msgspec.Struct, frozen=True, eq=False):
     def effect(self, slug: str) -> Effect | None:
         """Return what following a finding's advice makes of the run, where that can be played."""
         seen = self.seen.get(slug)
-        if seen is not None and seen.effect is ELSEWHERE:  # it could not be sent to this process
+        if seen is not None and seen.effect is IN_ANOTHER_PROCESS:  # it could not be sent to this process
             seen = PATTERNS[slug].rule(self.trace, self.facts)
         return seen.effect if seen else None
 
@@ -271,7 +271,7 @@ def _here(trace: Trace, seen: Seen) -> Seen:
     """Return what a rule saw in this or another process."""
     if isinstance(seen.evidence, Rows):
         return seen
-    there = ELSEWHERE if seen.effect else None
+    there = IN_ANOTHER_PROCESS if seen.effect else None
     return msgspec.structs.replace(seen, evidence=Rows(trace.slices, seen.evidence), effect=there)
 
 

@@ -13,20 +13,18 @@ from typing import Literal
 import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import GONE, ONCE, REPLACED, UNSURE, Effect, all_of, dropped
-from trace_reader.analysis.replay.places import nodes_of
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import Tensor, inputs_of, shapes_of, tensors_of
+from trace_reader.analysis.trace.op_cost import Tensor, inputs_of, shapes_of, tensors_of, whole_numbers
 from trace_reader.analysis.trace.op_shapes import shapes_in_words
-from trace_reader.findings.registry import Seen, finding, listed
+from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, lies_inside, listed, partly_dropped
 from trace_reader.findings.verdict import denominator
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, among, distinct, once
-from trace_reader.model.slices import Inputs, Kind
+from trace_reader.model.slices import Inputs
 from trace_reader.names.op_names import GEMM_OPS, VIEW_OPS
 from trace_reader.units import about, us
 
-LEAST_SHARE = 0.03  # of the path
 LEFT_OF_TABLE = 0.1  # of the optimizer's time over a table whose gradient is sparse
 SOON_NS = 2_000_000  # after an op, in which what goes with it begins
 MOST_FOLLOW = 3  # ops that go with one, one behind the other
@@ -77,13 +75,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         )
 
 
-def _numbers(inputs: Inputs) -> list[int]:
-    """Return the inputs that are whole numbers."""
-    return [int(text) for text in inputs.values or () if isinstance(text, str) and text.isdecimal()]
-
-
 def _large_table(tensors: list[Tensor | None], inputs: Inputs) -> bool:
-    return max(_numbers(inputs), default=0) >= LARGE_TABLE or any(tensor and tensor.shape[0] >= LARGE_TABLE for tensor in tensors)
+    rows = [*whole_numbers(inputs), *(tensor.shape[0] for tensor in tensors if tensor)]
+    return max(rows, default=0) >= LARGE_TABLE
 
 
 def _large_vocabulary(tensors: list[Tensor | None], inputs: Inputs) -> bool:
@@ -255,15 +249,6 @@ def _types(inputs: Inputs) -> Iterable[str]:
     return [kind for shape, kind in zip(inputs.dims, inputs.types, strict=False) if shape and isinstance(kind, str)]
 
 
-def lies_inside(trace: Trace, ops: Rows, pattern: str) -> np.ndarray:
-    """For each op, whether one that is open around it, or an annotation, matches."""
-    search, kinds = re.compile(pattern).search, (Kind.OP, Kind.ANNOTATION)
-    wanted = np.zeros(len(trace.slices), bool)
-    for kind in kinds:
-        wanted |= trace.slices.are_named(kind, lambda name: search(name) is not None)
-    return innermost(trace.slices, trace.parent, ops.at, wanted) >= 0
-
-
 def _holds(ops: Rows, track: np.ndarray, moments_ns: np.ndarray) -> np.ndarray:
     """For each op (none in another), whether one of these moments of its thread is in it."""
     found = np.zeros(len(ops), bool)
@@ -381,10 +366,7 @@ def _effect(entry: Entry, trace: Trace, spans: Rows) -> Effect:
         step = trace.step_at(spans.start_ns)
         first = distinct(spans.name.astype(np.int64) * (len(trace.steps) + 2) + step + 1).first
         spans = spans.where(~among(spans.at, spans.at[first]))
-    of_cpu = 1.0 if entry.left and len(trace.work) else entry.left  # its launches stay; without a GPU it is the CPU's time
-    gone = dropped(spans, left_of_cpu=of_cpu, left_of_gpu=entry.left)
-    nodes = Rows(trace.slices, nodes_of(trace, spans))  # what was made of it goes with it
-    edits = [gone, *([dropped(nodes, of_cpu, entry.left)] if len(nodes) else [])]
+    edits = [partly_dropped(trace, spans, entry.left)]
     for updates, share in _updates_of_tables(entry, trace, spans) if entry.also else ():
         left = 1 - share * (1 - LEFT_OF_TABLE)
         edits.append(dropped(updates, left_of_cpu=1.0 if len(trace.work) else left, left_of_gpu=left))
@@ -396,7 +378,7 @@ def _updates_of_tables(entry: Entry, trace: Trace, spans: Rows) -> Iterator[tupl
     tables = set[tuple[int, ...]]()
     for row in spans.at[distinct(spans.detail).first].tolist():
         inputs, grad = inputs_of(trace.slices, row), _first_shape(trace, row)
-        tables |= {(max(_numbers(inputs), default=0), grad[-1])} if inputs is not None and grad else set()
+        tables |= {(max(whole_numbers(inputs), default=0), grad[-1])} if inputs is not None and grad else set()
     ops = trace.outer_ops.where(lies_inside(trace, trace.outer_ops, entry.also))
     for _, updates in ops.by(ops.detail):
         shapes = _shapes_of_first(inputs_of(trace.slices, int(updates.at[0])))

@@ -116,11 +116,13 @@ def _fused_or_replayed(small: Rows, steps: int) -> Effect:
 
 
 def _differ(launched: Rows) -> bool:
-    """Return whether no two of several steps launch the same kernels, with the same grids, in whatever order."""
+    """Return whether no two of three steps or more launch the same kernels, with the same grids, in whatever order: two may
+    differ by what one of them does now and then.
+    """
     of_steps = [
         tuple(sorted(zip(rows.name.tolist(), rows.detail.tolist(), strict=True))) for _, rows in launched.by(launched.step)
     ]
-    return len(of_steps) > 1 and len(set(of_steps)) == len(of_steps)
+    return len(of_steps) >= 3 and len(set(of_steps)) == len(of_steps)
 
 
 def _with_their_ops(trace: Trace, facts: Facts, calls: Rows) -> float | None:

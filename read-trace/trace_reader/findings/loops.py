@@ -5,26 +5,24 @@ import re
 
 import numpy as np
 from trace_reader.analysis.replay.edits import ONCE, Edit, Edited, Effect
-from trace_reader.analysis.replay.places import Candidate, loops
-from trace_reader.analysis.replay.rounds import may_chain
+from trace_reader.analysis.replay.places import Candidate, loops, nodes_of
+from trace_reader.analysis.replay.rounds import unchained
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.file_facts import device_properties
-from trace_reader.findings.catalogue import lies_inside
-from trace_reader.findings.registry import Seen, finding, listed
-from trace_reader.findings.written_out import of_the_steps
+from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, lies_inside, listed, of_the_steps
 from trace_reader.link.trace import EVALUATE, Trace
-from trace_reader.model.rows import Rows, once
+from trace_reader.model.rows import Rows, among, once
 from trace_reader.model.slices import Footprint
 from trace_reader.names.op_names import GEMM_OPS
 from trace_reader.units import about, us
 
-LEAST_SHARE = 0.03  # of the path, or of the steps' time
 POINTWISE = re.compile(
     r"aten::(?:mul|add|sub|div|lerp|copy|addcmul|addcdiv|sqrt|zero|fill|neg|pow|clamp|detach|to|clone|square|maximum|reciprocal|"
     r"_foreach_\w+|empty\w*|view|reshape|sign|rsqrt|exp)_?$"
 )
 LEAST_LOOP, LEAST_OF_MODELS = 8, 4  # rounds
 MANY_ROUNDS = 16
+OF_THESE = 0.8  # of the nodes of a backward pass, made by the ops of a loop: then they are its own
 MODELS = frozenset(
     f"aten::{name}" for name in ("linear", "matmul", "conv1d", "conv2d", "conv3d", "layer_norm", "rms_norm", "batch_norm",
                                  "scaled_dot_product_attention", "mm", "addmm", "bmm", "lstm_cell", "gru_cell", "embedding")
@@ -56,15 +54,11 @@ def _loop_over_tensors(trace: Trace, facts: Facts) -> Seen | None:
 )
 def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
     every = [one for one in loops(trace) if one.rounds >= LEAST_OF_MODELS]
-    found = [one for one in every if OF_MODELS.intersection(one.ops) and not may_chain(trace, one)]
-    rounds = {one.rounds for one in found}
-    if found:  # their backward pass, which goes round as often
-        found += [
-            one for one in every if one not in found and one.rounds in rounds and any(op.startswith(EVALUATE) for op in one.ops)
-        ]
-    effect = Effect(_once(trace, found), kind=ONCE)
-    has_backward = any(op.startswith(EVALUATE) for one in found for op in one.ops)
-    return _loop(trace, facts, found, " (forward and backward)" * has_backward, effect)
+    asked = (unchained(trace, one) for one in every if OF_MODELS.intersection(one.ops))
+    forward = [one for one in asked if one is not None and one.rounds >= LEAST_OF_MODELS]
+    backward = [one for one in every if _is_backward_of(trace, one, forward)]
+    effect = Effect(_once(trace, [*forward, *backward]), kind=ONCE)
+    return _loop(trace, facts, [*forward, *backward], " (forward and backward)" * bool(backward), effect)
 
 
 @finding(
@@ -84,6 +78,15 @@ def _repeated_ops(trace: Trace, facts: Facts) -> Seen | None:
     return _loop(trace, facts, found, "", effect)
 
 
+def _is_backward_of(trace: Trace, loop: Candidate, forward: list[Candidate]) -> bool:
+    """Return whether the nodes of the backward pass in a loop were made by what these do."""
+    nodes = loop.spans.at[loop.spans.is_named(lambda name: name.startswith(EVALUATE))]
+    if not len(nodes) or not forward:
+        return False
+    made = np.concatenate([nodes_of(trace, one.spans) for one in forward])
+    return float(among(nodes, made).mean()) >= OF_THESE
+
+
 def _loop(trace: Trace, facts: Facts, found: list[Candidate], more: str, effect: Effect) -> Seen | None:
     path = facts.critical_path
     if path is None or not found or not facts.steps:
@@ -92,22 +95,28 @@ def _loop(trace: Trace, facts: Facts, found: list[Candidate], more: str, effect:
     share, steps = path.explained_us(spans) / path.window_us, len(facts.steps)
     if max(share, of_the_steps(trace, spans)) < LEAST_SHARE:
         return None
-    told = listed(f"{one.rounds} x ({one.name})" for one in found)
+    told = listed(f"{one.rounds} x ({one.name}){_in_runs(one, len(trace.steps))}" for one in found)
     of_path = f": {about(share)} of the critical path" if share >= LEAST_SHARE else ""
     seen = f"in a row{more}, per step: {told}; {us(spans.total_us / steps)} of CPU time{of_path}"
     return Seen(seen, spans, share=share, effect=effect)
 
 
+def _in_runs(loop: Candidate, steps: int) -> str:
+    runs = len(loop.runs) / steps
+    return f" in {runs:.3g} runs" if runs > 1 else ""
+
+
 def _once(trace: Trace, found: list[Candidate]) -> Edit:
     """Return an edit: of each loop the first round is left, and of the GPU's work in the others as much as does not fit beside
-    it: a kernel with a block for each multiprocessor fills the GPU.
+    it: a kernel with a block for each multiprocessor fills the GPU, and what has no grid, as a copy, takes as long for all; so
+    does a kernel of a GPU whose multiprocessors are not known.
     """
     repeats, sms = [one.repeats for one in found if one.repeats is not None], _multiprocessors(trace)
 
     def left_of(row: int) -> float:
         detail = int(trace.slices.detail[row])
         footprint = trace.slices.details[detail] if detail >= 0 else None
-        return min(math.prod(footprint.grid) / sms, 1.0) if sms and isinstance(footprint, Footprint) and footprint.grid else 0.0
+        return min(math.prod(footprint.grid) / sms, 1.0) if sms and isinstance(footprint, Footprint) and footprint.grid else 1.0
 
     def edit(run: Edited) -> None:
         left = np.array([left_of(row) for row in run.replay.work.at.tolist()])

@@ -15,7 +15,7 @@ from trace_reader.findings.registry import Seen, finding
 from trace_reader.link.intervals import each_within_ns, merged
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import EVALUATE, Trace
-from trace_reader.model.rows import Rows
+from trace_reader.model.rows import Rows, among
 from trace_reader.model.slices import Kind
 from trace_reader.names.op_names import GEMM_OPS
 from trace_reader.units import about, us
@@ -59,9 +59,9 @@ def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
         share = cpu_us_of(one.spans, window) / whole_us if one.kind == FUNCTION and whole_us else 0.0
         if not LEAST_SHARE <= share < ALL_OF_A_STEP or _inside_us(products, one.spans) >= MODELS_WORK * share * whole_us:
             continue
-        if not _is_all_of_a_step(trace, one.spans):
+        if not _is_all_of_a_step(steps, one.spans):
             found.append((share, one))
-    work = len(trace.launched)
+    work = int((among(trace.launched.step, trace.step_at(steps.start_ns))).sum())
     found = [(share, one) for share, one in found if not work or 2 * len(trace.launched_in(one.spans)) < work]  # not the model
     if not found:
         return None
@@ -177,11 +177,11 @@ def _together(trace: Trace, parts: list[Rows]) -> Rows:
     return Rows(parts[0].slices, at[places], track=track[places], start_ns=start_ns[places], end_ns=end_ns[places])
 
 
-def _is_all_of_a_step(trace: Trace, spans: Rows) -> bool:
+def _is_all_of_a_step(steps: Rows, spans: Rows) -> bool:
     """Return whether these calls are all of half of the steps or more: they are the steps' own function, though others of its
     calls began before the recording.
     """
-    steps = trace.steps.where(trace.steps.end_ns > trace.steps.start_ns)
+    steps = steps.where(steps.end_ns > steps.start_ns)
     inside = np.zeros(len(steps))
     for _, one in spans.by(spans.track):
         inside = np.maximum(inside, each_within_ns(steps.start_ns, steps.end_ns, merged(one.start_ns, one.end_ns)))

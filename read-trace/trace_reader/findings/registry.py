@@ -13,21 +13,24 @@ the rule checks; a cause that the rule does not prove comes with "may":
 """
 
 from collections.abc import Callable, Iterable
+import re
 
 import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import Edit, Effect, all_of, dropped, skipped
+from trace_reader.analysis.replay.places import nodes_of
 from trace_reader.analysis.trace.cpu_time import is_compiling
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.kernel_facts import KernelFacts
 from trace_reader.link.intervals import merged
 from trace_reader.link.nesting import innermost, outermost
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows
+from trace_reader.model.rows import Rows, once
 from trace_reader.model.slices import Kind
 from trace_reader.units import count
 
 LONGEST_FREE_NS = 5_000_000  # that giving memory back takes
+LEAST_SHARE = 0.03  # of the path, or of the steps' time, that a place is told for
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -88,6 +91,28 @@ def calls_of(trace: Trace, *kernels: KernelFacts) -> Rows:
 def named(rows: Rows, *names: str) -> Rows:
     """Return the rows that have one of these names."""
     return rows.where(rows.is_named(names.__contains__))
+
+
+def of_the_steps(trace: Trace, spans: Rows) -> float:
+    """Return the share of the steps' time that spans take on the CPU or what they launched on the GPU, whichever is more."""
+    return max(spans.total_us, trace.launched_in(spans).total_us) / max(trace.steps.total_us, 1e-9)
+
+
+def lies_inside(trace: Trace, ops: Rows, pattern: str) -> np.ndarray:
+    """For each op, whether one that is open around it, or an annotation, matches."""
+    search, kinds = re.compile(pattern).search, (Kind.OP, Kind.ANNOTATION)
+    wanted = np.zeros(len(trace.slices), bool)
+    for kind in kinds:
+        wanted |= trace.slices.are_named(kind, lambda name: search(name) is not None)
+    return innermost(trace.slices, trace.parent, ops.at, wanted) >= 0
+
+
+def partly_dropped(trace: Trace, ops: Rows, left: float = 0.0) -> Edit:
+    """Leave so much of these ops' time and of what they launched, and of their nodes of the backward pass; with a GPU the CPU
+    takes as long as it did, to launch what is smaller.
+    """
+    of_cpu = 1.0 if left and len(trace.work) else left
+    return dropped(Rows(trace.slices, once(np.append(ops.at, nodes_of(trace, ops)))), of_cpu, left)
 
 
 def until_the_next(every: Rows, ops: Rows, longest_ns: int) -> np.ndarray:

@@ -1,16 +1,20 @@
 """Products that could be fewer: of gathered rows, made again in each round, in the dearer order, or by experts of all rows."""
 
+from collections import Counter
+
 import numpy as np
 from trace_reader.analysis.replay.edits import ONCE, REPLACED, Effect, all_of, dropped
-from trace_reader.analysis.replay.places import loops, nodes_of
+from trace_reader.analysis.replay.places import loops
 from trace_reader.analysis.trace.facts import Facts
-from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of
-from trace_reader.findings.registry import Seen, finding
+from trace_reader.analysis.trace.op_cost import inputs_of, shapes_of, whole_numbers
+from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, of_the_steps, partly_dropped
 from trace_reader.findings.verdict import denominator
 from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows
 from trace_reader.names.op_names import VIEW_OPS
 from trace_reader.units import about, us
+
+Groups = dict[tuple[str, float], list[int]]  # ops, by what is said of them and what is left of their time
 
 PRODUCTS = frozenset(["aten::linear", "aten::matmul", "aten::mm"])
 GATHERS = frozenset(["aten::index", "aten::index_select", "aten::embedding"])
@@ -18,9 +22,10 @@ MORE_ROWS = 2  # times as many as what they were gathered from has
 CHAINED = frozenset(["aten::matmul", "aten::bmm", "aten::mm"])
 FEWER = 2  # times as many operations as in the other order
 OF_A_NUMBER = frozenset(["aten::mul", "aten::div"])
-CHOICES = frozenset(["aten::topk", "aten::max", "aten::argmax"])
+CHOICES = frozenset(["aten::topk", "aten::max"])
+WEIGHTS = frozenset(["aten::mul", "aten::mul_", "aten::where", "aten::addcmul", "aten::addcmul_"])
+WEIGHTED_SOON = 8  # ops
 ROUNDS, MORE_THAN_A_ROUND = 8, 32  # calls; times the rows of the products between them
-LEAST_SHARE = 0.03  # of the path, or of the steps' time
 
 
 def _rows_of(trace: Trace, op: int) -> int:
@@ -40,11 +45,29 @@ def _seen(trace: Trace, facts: Facts, products: Rows, words: str, effect: Effect
         return None
     work = trace.launched_in(products)
     share = path.explained_us(Rows(trace.slices, np.sort(np.concatenate([products.at, work.at])))) / path.window_us
-    if max(share, products.total_us / max(trace.steps.total_us, 1e-9) if not len(work) else share) < LEAST_SHARE:
+    if max(share, of_the_steps(trace, products)) < LEAST_SHARE:
         return None
     time_us = (work if len(work) else products).total_us / len(facts.steps)
     what = "GPU time" if len(work) else "CPU time"
     return Seen(f"{words}; {us(time_us)} of {what}: {about(share)} of {denominator(facts)}", products, share=share, effect=effect)
+
+
+def _the_longest(trace: Trace, groups: Groups) -> tuple[tuple[str, float], Rows]:
+    """Return the group of ops that takes the most time, and the ops of all."""
+    times = {key: Rows(trace.slices, np.sort(ops)) for key, ops in groups.items()}
+    longest = max(times, key=lambda key: max(trace.launched_in(times[key]).total_us, times[key].total_us))
+    return longest, Rows(trace.slices, np.sort(np.concatenate([ops.at for ops in times.values()])))
+
+
+def _and_more(trace: Trace, groups: Groups, told: tuple[str, float]) -> str:
+    n = sum(len(ops) for key, ops in groups.items() if key != told) / len(trace.steps)
+    return f", and {n:.3g} of other shapes" if n else ""
+
+
+def _partly(trace: Trace, groups: Groups) -> Effect:
+    """Return the effect that of each group so much is left."""
+    edits = [partly_dropped(trace, Rows(trace.slices, np.sort(ops)), left) for (_, left), ops in groups.items()]
+    return Effect(all_of(*edits), kind=REPLACED)
 
 
 @finding(
@@ -58,7 +81,7 @@ def _seen(trace: Trace, facts: Facts, products: Rows, words: str, effect: Effect
 )
 def _gathered_then_multiplied(trace: Trace, facts: Facts) -> Seen | None:
     """By shapes: a product has so many rows more than what the op before it, on its thread, has taken them from."""
-    outer, found, left = trace.outer_ops, list[int](), list[float]()
+    outer, found = trace.outer_ops, Groups()
     if not GATHERS.intersection(trace.op_names):
         return None
     for _, one in outer.by(outer.track):
@@ -67,18 +90,13 @@ def _gathered_then_multiplied(trace: Trace, facts: Facts) -> Seen | None:
         for at in gathers.tolist():
             source, rows = _rows_of(trace, int(one.at[at])), _rows_of(trace, int(one.at[at + 1]))
             if source and rows >= MORE_ROWS * source and _has_one_matrix(trace, int(one.at[at + 1])):
-                found.append(int(one.at[at + 1]))
-                left.append(source / rows)
+                words = f"{rows:,} rows per step that were gathered from {source:,}"
+                found.setdefault((words, source / rows), []).append(int(one.at[at + 1]))
     if not found:
         return None
-    order = np.argsort(found)
-    products, share_left = Rows(trace.slices, np.array(found)[order]), float(np.mean(left))
-    nodes = Rows(trace.slices, nodes_of(trace, products))
-    edits = [dropped(products, 1.0 if len(trace.work) else share_left, share_left)]
-    edits += [dropped(nodes, 1.0 if len(trace.work) else share_left, share_left)] if len(nodes) else []
-    n, rows = len(found) / len(trace.steps), _rows_of(trace, found[0])
-    words = f"{n:.3g} x a product of {rows:,} rows per step that were gathered from {round(rows * left[0]):,}"
-    return _seen(trace, facts, products, words, Effect(all_of(*edits), kind=REPLACED))
+    told, products = _the_longest(trace, found)
+    n, more = len(found[told]) / len(trace.steps), _and_more(trace, found, told)
+    return _seen(trace, facts, products, f"{n:.3g} x a product of {told[0]}{more}", _partly(trace, found))
 
 
 @finding(
@@ -121,41 +139,42 @@ def _product_in_each_round(trace: Trace, facts: Facts) -> Seen | None:
     "product-order",
     "a product of two matrices, large, and right behind it its product with a third, small again",
     "two matmuls (or bmm) in a row, by the shapes of their inputs: (A B) C",
-    "The first product is larger than what goes in and what comes out: as in linear attention, where queries meet keys before "
-    "keys meet values.",
-    "If nothing else needs it, multiply the others first: A (B C) is the same.",
+    "By the shapes, the first product is larger than what goes in and what comes out: as in linear attention, where queries meet "
+    "keys before keys meet values.",
+    "If the second takes the first's result, and nothing else does, multiply the others first: A (B C) is the same.",
     source="https://arxiv.org/abs/2006.16236",
 )
 def _product_order(trace: Trace, facts: Facts) -> Seen | None:
     """By shapes: of two products in a row, views and a number's multiplication between them, in the order with fewer operations
-    there are FEWER times less.
+    there are FEWER times less. Not where another op of the step takes what has the first product's shape: it may be that one.
     """
-    found, left = list[int](), list[float]()
-    outer = trace.outer_ops
+    found, outer = Groups(), trace.outer_ops
+    if not CHAINED.intersection(trace.op_names):
+        return None
     outer = outer.where(~outer.is_named(VIEW_OPS.__contains__))
-    for _, one in outer.by(outer.track):
-        names = one.names
+    for _, one in outer.by(outer.track, trace.step_at(outer.start_ns)):
+        pairs, names = list[tuple[int, int, float]](), one.names
         for at in np.flatnonzero(one.is_named(CHAINED.__contains__)).tolist():
             after = at + 1
             if after < len(names) and names[after] in OF_A_NUMBER and len(shapes_of(trace.slices, int(one.at[after]))) == 1:
                 after += 1
             if after < len(names) and names[after] in CHAINED:
-                pair = [shapes_of(trace.slices, int(one.at[place])) for place in (at, after)]
-                if (share := _left_in_the_other_order(*pair)) <= 1 / FEWER:
-                    found += [int(one.at[at]), int(one.at[after])]
-                    left.append(share)
+                left = _left_in_the_other_order(*(shapes_of(trace.slices, int(one.at[place])) for place in (at, after)))
+                pairs += [(at, after, left)] if left <= 1 / FEWER else []
+        of_pairs = {place for at, after, _ in pairs for place in range(at, after + 1)}
+        taken = {shape for at, row in enumerate(one.at.tolist()) if at not in of_pairs for shape in shapes_of(trace.slices, row)}
+        for at, after, left in pairs if pairs else ():
+            first, second = (shapes_of(trace.slices, int(one.at[place])) for place in (at, after))
+            if (made := _product(*first)) not in taken:
+                words = f"{_times(first[0])} by {_times(first[1])}, then by {_times(second[1 - (second[1] == made)])}"
+                found.setdefault((words, left), []).extend([int(one.at[at]), int(one.at[after])])
     if not found:
         return None
-    products, share_left = Rows(trace.slices, np.sort(np.array(found))), float(np.mean(left))
-    nodes = Rows(trace.slices, nodes_of(trace, products))
-    of_cpu = 1.0 if len(trace.work) else share_left
-    effect = Effect(all_of(dropped(products, of_cpu, share_left), dropped(nodes, of_cpu, share_left)), kind=REPLACED)
-    first, second = (shapes_of(trace.slices, row) for row in found[:2])
-    of_all = f"{_times(first[0])} by {_times(first[1])}, then by {_times(second[1 - (second[1] == _product(*first))])}"
-    words = (
-        f"{len(left) / len(trace.steps):.3g} x {of_all} per step: {1 / share_left:.3g} times the operations of the other order"
-    )
-    return _seen(trace, facts, products, words, effect)
+    told, products = _the_longest(trace, found)
+    (words, left), n = told, len(found[told]) / 2 / len(trace.steps)
+    more = _and_more(trace, {key: ops[::2] for key, ops in found.items()}, told)
+    seen = f"{n:.3g} x {words} per step: {1 / left:.3g} times the operations of the other order{more}"
+    return _seen(trace, facts, products, seen, _partly(trace, found))
 
 
 def _times(shape: tuple[int, ...]) -> str:
@@ -187,35 +206,68 @@ def _left_in_the_other_order(first: list[tuple[int, ...]], second: list[tuple[in
 @finding(
     "experts-on-all-tokens",
     "as many equal networks in a row as a choice has columns, each on all rows",
-    "aten::topk (or max) of a row for each token and a column for each expert; then the same layers so often, on as many rows",
+    "aten::topk (or max) of a row for each token and a column for each expert; then the same layers so often, on as many rows, "
+    "and a product with one number for each",
     "Each expert of a mixture computes all tokens, and what the choice leaves out is multiplied by zero.",
     "If each token needs only the chosen ones: gather an expert's tokens (index_select), compute those, and add them back "
     "(index_add_); or a grouped product.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.grouped_mm.html",
 )
 def _experts_on_all_tokens(trace: Trace, facts: Facts) -> Seen | None:
-    """By shapes: the choice takes tokens x experts, and a loop of as many rounds (or several) has products of so many rows."""
-    choices = {}
-    for row in trace.outer_ops.where(trace.outer_ops.is_named(CHOICES.__contains__)).at.tolist():
-        shapes, inputs = shapes_of(trace.slices, row), inputs_of(trace.slices, row)
-        if shapes and len(shapes[0]) >= 2 and inputs is not None:
-            is_top = trace.slices.names[trace.slices.name[row]] == "aten::topk"
-            numbers = [int(text) for text in inputs.values or () if isinstance(text, str) and text.isdecimal()]
-            k = next(iter(numbers), 0) if is_top else 1
-            choices[int(np.prod(shapes[0][:-1])), shapes[0][-1]] = k
-    found, left, words = list[Rows](), 1.0, ""
-    for loop in loops(trace) if choices else ():
-        of_loop = loop.spans.where(loop.spans.is_named(PRODUCTS.__contains__))
-        rows = {_rows_of(trace, row) for row in of_loop.at.tolist()}
-        for (tokens, experts), k in choices.items():
-            if rows == {tokens} and loop.rounds % experts == 0 and 0 < k < experts:
-                found.append(loop.spans)
-                left = k / experts
-                words = f"{loop.rounds} x ({loop.name}) per step of all {tokens:,} rows each, {k} of {experts} chosen for a row"
+    """By shapes: a choice of k among experts for each token; then a loop of as many rounds (or several) with products of so many
+    rows, whose results are weighted token by token, in each round or behind the loop.
+    """
+    choices = trace.outer_ops.where(trace.outer_ops.is_named(CHOICES.__contains__))
+    found, rounds = Groups(), Counter[str]()
+    for name, run in [(loop.name, run) for loop in loops(trace) for run in loop.runs] if len(choices) else ():
+        rows = {_rows_of(trace, row) for row in run[0].tolist() if trace.slices.names[trace.slices.name[row]] in PRODUCTS}
+        if len(rows) == 1 and (chosen := _chosen_before(trace, choices, run, tokens := rows.pop())):
+            words = f"x ({name}) per step of all {tokens:,} rows each, {chosen[0]} of {chosen[1]} chosen for a row"
+            found.setdefault((words, chosen[0] / chosen[1]), []).extend(run.ravel().tolist())
+            rounds[words] += len(run)
     if not found:
         return None
-    rounds = Rows(trace.slices, np.sort(np.concatenate([rows.at for rows in found])))
-    nodes = Rows(trace.slices, nodes_of(trace, rounds))
-    of_cpu = 1.0 if len(trace.work) else left
-    effect = Effect(all_of(dropped(rounds, of_cpu, left), dropped(nodes, of_cpu, left)), kind=REPLACED)
-    return _seen(trace, facts, rounds, words, effect)
+    told, experts = _the_longest(trace, found)
+    more = (sum(rounds.values()) - rounds[told[0]]) / len(trace.steps)
+    words = f"{rounds[told[0]] / len(trace.steps):.3g} {told[0]}" + f", and {more:.3g} others" * bool(more)
+    return _seen(trace, facts, experts, words, _partly(trace, found))
+
+
+def _chosen_before(trace: Trace, choices: Rows, rounds: np.ndarray, tokens: int) -> tuple[int, int] | None:
+    """Return how many of how many are chosen for each of so many rows, by the last choice before these rounds in their step,
+    where as many rounds (or several times as many) stand and their results are weighted.
+    """
+    first = int(rounds[0, 0])
+    is_before = (choices.track == trace.slices.track[first]) & (choices.start_ns < trace.slices.start_ns[first])
+    step = trace.step_at(trace.slices.start_ns[[first]])[0]
+    before = choices.at[is_before & (trace.step_at(choices.start_ns) == step)]
+    chosen = next((k_of for row in before[::-1].tolist() if (k_of := _choice(trace, row, tokens))), None)
+    if chosen is None or len(rounds) % chosen[1]:
+        return None
+    return chosen if _is_weighted(trace, rounds, tokens, chosen[1]) else None
+
+
+def _choice(trace: Trace, row: int, tokens: int) -> tuple[int, int] | None:
+    """Return how many of how many columns an op chooses for each of so many rows; None where it does not, or all."""
+    shapes, inputs = shapes_of(trace.slices, row), inputs_of(trace.slices, row)
+    if inputs is None or len(shapes) != 1 or len(shapes[0]) < 2 or int(np.prod(shapes[0][:-1])) != tokens:
+        return None
+    if trace.slices.names[trace.slices.name[row]] == "aten::topk":
+        k = next(iter(whole_numbers(inputs)), 0)
+    else:
+        k = int(any(inputs.values or ()))  # of a dimension; without one it is the largest of all
+    return (k, shapes[0][-1]) if 0 < k < shapes[0][-1] else None
+
+
+def _is_weighted(trace: Trace, rounds: np.ndarray, tokens: int, experts: int) -> bool:
+    """Return whether, in the last round or in one of the WEIGHTED_SOON ops behind it, a product has a number for each token."""
+    ops = trace.outer_ops.where(trace.outer_ops.track == trace.slices.track[rounds[0, 0]])
+    last = int(np.searchsorted(ops.at, rounds[-1, -1]))
+    behind = ops.at[last + 1 : last + 1 + WEIGHTED_SOON].tolist()
+    for sizes, rows in ((tokens, rounds[-1].tolist()), (tokens * experts, behind)):
+        for row in rows:
+            if trace.slices.names[trace.slices.name[row]] in WEIGHTS:
+                numbers = [shape for shape in shapes_of(trace.slices, row) if shape[-1:] == (1,)]
+                if any(int(np.prod(shape)) in (sizes, tokens) for shape in numbers):
+                    return True
+    return False

@@ -9,14 +9,14 @@ from trace_reader.analysis.replay.edits import REPLACED, Effect, dropped
 from trace_reader.analysis.replay.places import nodes_of
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import shapes_of
-from trace_reader.findings.registry import Seen, finding, listed
+from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, listed, of_the_steps
 from trace_reader.link.nesting import outermost
 from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, once
 from trace_reader.units import us
 
-LEAST_SHARE = 0.03  # of the path, or of the steps' time
 SCATTERS = frozenset(["aten::scatter_", "aten::scatter", "aten::one_hot"])
+BY_A_NUMBER = frozenset(f"aten::{name}" for name in ("mul", "mul_", "add", "add_", "div", "div_", "sub", "rsub"))
 FILLS = frozenset(["aten::full_like", "aten::zeros_like", "aten::fill_", "aten::zero_"])
 # Runs of ops, by their names without aten:: and a trailing underscore, each followed by a space; views, and casts of autocast
 # between them, are left out. What they are called, and what does the same in one op.
@@ -100,28 +100,33 @@ def _written_out(trace: Trace, facts: Facts) -> Seen | None:
     "dense-targets",
     "log_softmax, and its product with a tensor as large, into which labels were scattered",
     "aten::scatter_ (or one_hot) of tokens x classes, and aten::mul of log_softmax with it",
-    "The loss spreads each label over all classes: several passes over tokens x classes, forward and backward.",
-    "If they are labels, smoothed or not: F.cross_entropy takes the classes, and label_smoothing.",
+    "By the shapes, a loss spreads one label for each row over all classes: several passes over rows x classes, forward and "
+    "backward.",
+    "If they are one class for each row, smoothed or not: F.cross_entropy takes the classes, and label_smoothing.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.cross_entropy.html",
 )
 def _dense_targets(trace: Trace, facts: Facts) -> Seen | None:
-    """By shapes: right behind log_softmax a product of two tensors of its shape; in the step, a scatter into such a one."""
+    """By shapes: the first op of a step that takes such a tensor is, behind log_softmax, a product of two; but for those that
+    fill one, scatter one class into each row, or take a number: what is mixed, or kept of a teacher's, are no labels.
+    """
     path, outer = facts.critical_path, trace.outer_ops.where(~trace.outer_ops.is_named(_LEFT_OUT.__contains__))
     if path is None or not SCATTERS.intersection(trace.op_names):
         return None
     found, classes = list[int](), 0
     for _, one in outer.by(trace.step_at(outer.start_ns), outer.track):
-        names, shapes = one.names, dict[int, list[tuple[int, ...]]]()
-        for at in np.flatnonzero(one.is_named("aten::log_softmax".__eq__)).tolist():
-            shapes[at] = shapes_of(trace.slices, int(one.at[at]))[:1]
-            is_product = shapes[at] and names[at + 1 : at + 2] == ["aten::mul"]
-            if not is_product or shapes_of(trace.slices, int(one.at[at + 1])) != 2 * shapes[at]:
-                continue
-            made = one.is_named(lambda name: name in SCATTERS or name in FILLS)
-            alike = [row for row in one.at[made].tolist() if shapes_of(trace.slices, row)[:1] == shapes[at]]
-            if any(trace.slices.names[trace.slices.name[row]] in SCATTERS for row in alike):
-                found += [int(one.at[at + 1]), *alike]
-                classes = shapes[at][0][-1]
+        shapes, names, rows = [shapes_of(trace.slices, row) for row in one.at.tolist()], one.names, one.at.tolist()
+        for at in [at for at, name in enumerate(names) if name == "aten::log_softmax" and shapes[at]]:
+            logits = shapes[at][0]
+            spread = [
+                n for n, name in enumerate(names) if name in SCATTERS and _spreads_labels(trace, rows[n], shapes[n], logits)
+            ]
+            made = [n for n, name in enumerate(names) if name in FILLS and shapes[n][:1] == [logits]]
+            made += [n for n, name in enumerate(names) if name in BY_A_NUMBER and shapes[n] == [logits]]
+            takes = [n for n in range(len(rows)) if logits in shapes[n] and n not in {at, *spread, *made}]
+            first = takes[0] if takes else -1
+            if spread and first > at and names[first] == "aten::mul" and shapes[first] == [logits, logits]:
+                found += [rows[n] for n in (first, *spread, *made)]
+                classes = logits[-1]
     if not found:
         return None
     rows = once(np.sort(np.array(found)))
@@ -137,6 +142,8 @@ def _dense_targets(trace: Trace, facts: Facts) -> Seen | None:
     return Seen(f"{seen}{what} time per step", spans, share=share, effect=Effect(dropped(spans), kind=REPLACED))
 
 
-def of_the_steps(trace: Trace, spans: Rows) -> float:
-    """Return the share of the steps' time that spans take on the CPU or what they launched on the GPU, whichever is more."""
-    return max(spans.total_us, trace.launched_in(spans).total_us) / max(trace.steps.total_us, 1e-9)
+def _spreads_labels(trace: Trace, row: int, shapes: list[tuple[int, ...]], logits: tuple[int, ...]) -> bool:
+    """Return whether a scatter puts one number into each row of such a tensor."""
+    if trace.slices.names[trace.slices.name[row]] == "aten::one_hot":
+        return shapes[:1] == [logits[:-1]]
+    return shapes[:2] == [logits, (*logits[:-1], 1)]

@@ -4,7 +4,7 @@ from collections import Counter
 import math
 import re
 
-from trace_reader.analysis.replay.places import Candidate
+from trace_reader.analysis.replay.places import Candidate, loop_of
 from trace_reader.analysis.trace.op_cost import shapes_of
 from trace_reader.link.trace import Trace
 from trace_reader.names.op_names import VIEW_OPS
@@ -31,14 +31,23 @@ _POOLS = re.compile(r"aten::(adaptive_)?(max|avg)_pool[123]d$")
 _REDUCTIONS = frozenset(f"aten::{name}" for name in ("mean", "sum", "amax", "amin", "argmax", "argmin", "norm", "var", "std"))
 
 
-def may_chain(trace: Trace, loop: Candidate) -> bool:
-    """Return whether a round of a loop may take what the one before made; also where shapes do not tell.
+def unchained(trace: Trace, loop: Candidate) -> Candidate | None:
+    """Return a loop with those of its runs in which no round takes what the one before made; None where there are none, or shapes
+    do not tell.
 
     A round takes nothing of the one before if it can be cut at an op so that, from there on, none of what comes from outside
-    has a shape that it makes. What is made is taken by one op (of residuals by two: such a round may chain).
+    has a shape that it makes. What is made is taken by one op (of residuals by two: such a round may chain), first of all by the
+    next one; where another may have taken a result that is left over, too, a later round may take that one.
     """
-    on_thread = loop.spans.at[loop.spans.track == loop.spans.track[0]][: len(loop.ops)].tolist()
-    ops = [(trace.slices.names[trace.slices.name[row]], shapes_of(trace.slices, row)) for row in on_thread]
+    asked = dict[tuple[int, ...], bool]()  # by what the ops of a round have as shapes
+    for rows in loop.runs:
+        asked.setdefault(tuple(trace.slices.detail[rows[0]].tolist()), _may_chain(trace, rows[0].tolist()))
+    runs = [rows for rows in loop.runs if not asked[tuple(trace.slices.detail[rows[0]].tolist())]]
+    return loop_of(trace, loop.ops, runs) if runs else None
+
+
+def _may_chain(trace: Trace, of_round: list[int]) -> bool:
+    ops = [(trace.slices.names[trace.slices.name[row]], shapes_of(trace.slices, row)) for row in of_round]
     if not all(shapes for _, shapes in ops):
         return True
     taken = [_taken(name, shapes) for name, shapes in ops]
@@ -92,13 +101,21 @@ def _is_cut(place: int, several: list[bool], taken: list[list[Shape]], made: lis
     ops the result is several tensors, which may be taken one by one.
     """
     order = [*range(place, len(taken)), *range(place)]
-    live, outside, kept = Counter[Shape | None](), set[Shape | None](), set[Shape | None]()
+    live, outside, kept, older = Counter[Shape | None](), set[Shape | None](), set[Shape | None](), set[Shape | None]()
+    of_the_last = None
     for at in order:
         for shape in taken[at]:
-            if live[shape]:
+            if shape == of_the_last:
+                live[shape] -= 1
+                of_the_last = None
+            elif live[shape] or shape in kept:
                 live[shape] -= shape not in kept
+                older.add(shape)
             else:
                 outside.add(shape)
-        live[made[at]] += 1
-        kept |= {made[at]} if several[at] else set()
-    return bool(outside) and not outside.intersection(made)
+        if several[at]:
+            kept.add(made[at])
+        else:
+            live[made[at]] += 1
+        of_the_last = None if several[at] else made[at]
+    return bool(outside) and not outside.intersection(made) and not any(live[shape] for shape in older)

@@ -129,6 +129,11 @@ def shapes_of(slices: Slices, row: int) -> list[tuple[int, ...]]:
     return [tensor.shape for tensor in tensors_of(inputs) if tensor] if inputs is not None else []
 
 
+def whole_numbers(inputs: Inputs) -> list[int]:
+    """Return the inputs that are whole numbers, 0 or above."""
+    return [int(text) for text in inputs.values or () if isinstance(text, str) and text.isdecimal()]
+
+
 def _is_size(n: Any) -> bool:
     return type(n) is int and 0 <= n < LARGEST
 
