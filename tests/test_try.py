@@ -518,6 +518,15 @@ def test_each_attempt_is_beside_the_one_before_it_of_its_program():
     assert [(one.before, one.after) for one in found] == [(1, 3)]
 
 
+def test_a_disturbed_attempt_gives_way_to_one_of_the_same_files_that_is_not():
+    quiet, disturbed, other = ([10, 10, 10], [10, 10, 25], [9, 9, 9])
+    made = [(quiet, "a"), (disturbed, "a"), (other, "b"), (disturbed, "b"), (disturbed, "c"), (other, "d")]
+    attempts = [
+        msgspec.structs.replace(attempt(n, times, program="p"), source=digest) for n, (times, digest) in enumerate(made, 1)
+    ]
+    assert [(one.before, one.after) for one in outcomes(attempts)] == [(1, 2), (1, 3), (3, 4), (3, 5), (5, 6)]
+
+
 def test_attempts_with_other_steps_are_not_compared():
     first, second = attempt(1, [5, 5, 5]), attempt(2, [1, 1, 1])
     replace = msgspec.structs.replace

@@ -49,8 +49,8 @@ SHARE_OF = {"gpu-bound": "compute", "copy-bound": "copy", "latency-bound": "late
 ONE_THREAD = "what one thread with all of the work would take is not in the trace"
 LEAST_OF_LAUNCHES = 0.1  # that a thread makes, which counts
 MANY_WAYS = "a verdict names no one change"
-STACKS = "--by stack --time cpu tells which lines are at work there, from the Python functions in this trace."
-STACKS_THERE = "--by stack --time cpu of the recording with stacks tells which lines are at work there"
+STACKS = "read-trace time TRACE --by stack --time cpu tells which lines are at work there, from the Python functions in it."
+STACKS_THERE = "read-trace time TRACE --by stack --time cpu, of the recording with stacks, tells which lines are at work there"
 NO_STACKS = "record with with_stack=True, or use py-spy"
 OTHER_THAN_LAUNCHING = {  # what to do where most of the CPU's part is this
     "call": "Look for long calls that launch nothing, such as blocking copies: the CPU spends the most time there.",

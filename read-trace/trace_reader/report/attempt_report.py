@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import msgspec
-from trace_reader.analysis.runs.attempts import NOISY, NOT_TOLD, Attempt, Outcome
+from trace_reader.analysis.runs.attempts import NOT_TOLD, Attempt, Outcome
 from trace_reader.analysis.runs.gate import ONE_RUN
 from trace_reader.report.document import Column, Document, Style, Table
 from trace_reader.units import about, count, us
@@ -19,7 +19,7 @@ def attempt_lines(attempt: Attempt) -> list[str]:
     if attempt.pauses_us:
         pauses = count(len(attempt.pauses_us), "pause")
         spread += f"; without {pauses} between steps, {us(max(attempt.pauses_us))} at most: an evaluation, or a busy machine"
-    if max(attempt.times_us) > NOISY * min(attempt.times_us):
+    if attempt.is_noisy:
         spread += "; they differ by more than twice: something else may come between some steps"
     busy = f"; busy beside it: {attempt.busy}" if attempt.busy else ""
     lines = [

@@ -79,6 +79,11 @@ class Attempt(msgspec.Struct, frozen=True):
         return statistics.median(self.times_us)
 
     @property
+    def is_noisy(self) -> bool:
+        """Whether its stretches differ more than a machine's own noise."""
+        return max(self.times_us) > NOISY * min(self.times_us)
+
+    @property
     def loop(self) -> str | None:
         """Where its step is a turn of a loop, which one: train.py:12."""
         return self.step.removeprefix(TURN) if self.step.startswith(TURN) else None
@@ -194,8 +199,14 @@ def outcome(before: Attempt, after: Attempt, ratio: tuple[float, float] | None =
 
 
 def last_of(attempts: Sequence[Attempt], program: str) -> Attempt | None:
-    """Return the last attempt at a program."""
-    return next((one for one in reversed(attempts) if one.program == program), None)
+    """Return the last attempt at a program; where that differs too much in itself, the last one before it of the same files and
+    words that does not.
+    """
+    found = [one for one in reversed(attempts) if one.program == program]
+    if not found or not found[0].is_noisy or not found[0].source:
+        return found[0] if found else None
+    alike = [one for one in found if one.source == found[0].source and one.words == found[0].words]
+    return next((one for one in alike if not one.is_noisy), found[0])
 
 
 def outcomes(attempts: Sequence[Attempt], in_turns: Mapping[int, Outcome] | None = None) -> list[Outcome]:
