@@ -112,6 +112,16 @@ def exchanged(out):
     return [step(0, 0, 300), *asked(1, 10, 100, "alltoall_base", 8 * MB, out=out)]
 
 
+def beside_compute(stream, size=4 * MB, dur=200):
+    """A collective on this stream; the GPU computes most on stream 7, and a little on stream 9."""
+    computed = [launch(30, 50), kernel(GEMM, dur + 25, 400, 50), launch(40, 51), kernel(GEMM, dur + 25, 10, 51, stream=9)]
+    sent = [
+        {**e, "args": {**e["args"], "stream": stream}, "tid": stream} if e["cat"] == "kernel" else e
+        for e in asked(1, 10, dur, size=size)
+    ]
+    return [step(0, 0, 800), *sent, *computed]
+
+
 def without(events, *said):
     """The same, of which nobody said this."""
     return [{**e, "args": {key: value for key, value in e["args"].items() if key not in said}} for e in events]
@@ -173,6 +183,11 @@ CASES = {
         "1 part of a batch per step between two stages; 760.0 µs of a step in receives",
         stages(4),
     ),
+    "on-the-compute-stream": (
+        beside_compute(7),
+        "1 collective per step on the stream that computes most, 4.2 MB and 200.0 µs a step",
+        beside_compute(9),
+    ),
     "uneven-exchange": (
         exchanged(out=12 * MB),
         "1 of 1 all-to-alls per step, with up to 1.5 times as much one way as the other",
@@ -229,6 +244,8 @@ SILENT = {
         "collective-is-read", [step(0, 0, 1000), *asked(1, 200, 80), call("cudaStreamSynchronize", 310, 40, 99), launch(400, 90),
                                kernel(GEMM, 410, 300, 90)]
     ),
+    "a small collective on the compute stream": ("on-the-compute-stream", beside_compute(7, size=4096)),
+    "a short one": ("on-the-compute-stream", beside_compute(7, dur=2)),
     "float32 all through": ("collectives-in-float32", beside_products("Float", SGEMM)),
     "a little float32": (
         "collectives-in-float32", [step(0, 0, 400), *asked(1, 10, 100), *asked(2, 10, 100, size=4096)[:2], launch(130, 3),

@@ -816,9 +816,7 @@ def cluster():
 def test_a_dask_cluster_tells_the_same(tmp_path, capsys, cluster):
     paths = three(tmp_path)
     assert cli.main([*paths, "--json"]) == 0
-    here = capsys.readouterr().out.replace(
-        "a rank has fewer than two steps", "a job that a cluster reads is played again by --what_if alone"
-    )
+    here = capsys.readouterr().out
     assert cli.main([*paths, "--json", "--scheduler", cluster.scheduler_address]) == 0
     assert capsys.readouterr().out == here
     # paths that fsspec knows, and a folder of them

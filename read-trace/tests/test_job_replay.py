@@ -528,13 +528,53 @@ def test_communication_is_told_with_what_a_step_saves_without_it_and_with_half(t
     job, _, _ = play_job(transferring(tmp_path))
     (one,) = job.communication
     assert (one.name, one.phase, one.asked_by, one.calls) == ("allreduce", "forward", "", 4)
-    for gain, played in ((one.gone, 0.8), (one.half, 0.4)):
+    for gain, played in ((one.gone, 0.8), (one.half, 0.4), (one.hidden, 0.8)):
         low, high = (share_at(odds(played) + distance) for distance in BANDS[GONE])
         assert (gain.low, gain.high) == (pytest.approx(low, abs=0.01), pytest.approx(high, abs=0.01))
     assert cli.main([str(tmp_path)]) == 0
-    assert "\nCommunication (of a rank, per step; what the job's step saves without it, or\nwith half of its transfer)\n" in (
-        capsys.readouterr().out
-    )
+    title = "Communication (of a rank, per step; what the job's step saves without it, in one call) "
+    assert title in " ".join(capsys.readouterr().out.split())
+    assert cli.main([str(tmp_path), "--all"]) == 0
+    all_of = "saves without it, with half of its transfer, with none of it waited for, in one call) "
+    assert all_of in " ".join(capsys.readouterr().out.split())
+
+
+def test_of_several_messages_in_one_call_the_latency_is_gone(tmp_path):
+    """Of four of 200 each three take 200 less a small message's time; of one nothing is told."""
+    played = {}
+    for us in (0.0, 100.0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("trace_reader.findings.of_jobs.PlayedJob._latency_us", lambda job, us=us: us)
+            job, _, _ = play_job(transferring(tmp_path))
+            played[us] = share_at(odds(job.communication[0].in_one.high) - BANDS[GONE][1])
+    assert played[0.0] == pytest.approx(0, abs=0.02) and played[100.0] == pytest.approx(0.3, abs=0.01)
+    (alone,) = play_job(transferring(tmp_path, places=("metrics",)))[0].communication
+    assert alone.in_one is None
+
+
+def test_a_collective_without_an_annotation_is_asked_by_the_op_around_it(tmp_path):
+    paths = transferring(tmp_path)
+    for path in paths:
+        told = json.loads(Path(path).read_text())
+        asked = [event for event in told["traceEvents"] if event["name"] == "c10d::allreduce_"]
+        node = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+        told["traceEvents"] += [{**one, "name": node, "ts": one["ts"] - 0.4, "dur": one["dur"] + 0.6} for one in asked]
+        Path(path).write_text(json.dumps(told))
+    (one,) = play_job(paths)[0].communication
+    assert (one.asked_by, one.calls) == ("AccumulateGrad", 4)
+
+
+@pytest.mark.parametrize(
+    ("waits_us", "steps"),
+    [((50.0,), 10), ((100.0, 100.0, 100.0), 10), ((10.0, 100.0, 190.0), 13), ((0.0, 0.0, 300.0), 48), ((0.0, 0.0, 0.0), 10)],
+)
+def test_how_many_steps_would_tell_chance_from_a_late_rank(tmp_path, waits_us, steps):
+    """Of 10, 100 and 190 the deviation is 90: (4 x 90 / 100)^2."""
+    job, _, _ = play_job(transferring(tmp_path))
+    one = job.waits_longest
+    by_step = tuple(msgspec.structs.replace(one.by_step[0], waiting_us=us) for us in waits_us)
+    ranks = tuple(msgspec.structs.replace(rank, by_step=by_step) if rank is one else rank for rank in job.ranks)
+    assert msgspec.structs.replace(job, ranks=ranks).steps_to_tell == steps
 
 
 def test_the_layers_of_a_model_are_one_place_and_the_longest_places_are_told(tmp_path, monkeypatch):

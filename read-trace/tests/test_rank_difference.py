@@ -167,7 +167,8 @@ def test_a_rank_that_does_the_same_slower_is_no_straggler(tmp_path, capsys):
     assert "straggler" not in said
     assert (
         "rank 1 runs the same 30 outermost ops as rank 0, half of them 5.00 times as long or more, and is 2.40 ms later by them "
-        "in a step: its host may be slow, rather than a line of the program; record more steps, to tell a slow one from chance"
+        "in a step: its host may be slow, rather than a line of the program; record 10 steps or more, to tell a slow one from "
+        "chance"
     ) in said
 
 
@@ -187,7 +188,7 @@ def test_a_rank_with_other_ops_that_takes_hardly_longer_is_no_straggler(tmp_path
 def test_a_rank_that_is_late_by_chance_is_no_straggler(tmp_path, capsys):
     said = report(tmp_path, capsys, rank(slow={(0, 7): 3000}))
     assert "straggler" not in said
-    assert "by its own outermost ops rank 1 is no later than rank 0, in one step at least; record more steps" in said
+    assert "by its own outermost ops rank 1 is no later than rank 0, in one step at least; record 10 steps or more" in said
 
 
 def test_a_rank_that_is_hardly_slower_is_told_without_a_number(tmp_path, capsys):
@@ -201,8 +202,8 @@ def test_a_host_is_not_called_slow_by_less_than_a_meeting_waits(tmp_path):
     job, _, _ = play_job([write(tmp_path / f"t_rank{n}.json", *one, **header(n, 2)) for n, one in both])
     job = msgspec.structs.replace(job, difference=msgspec.structs.replace(job.difference, later_us=100.0))
     assert job_details(job)[1] == (
-        "rank 1 runs the same 30 outermost ops as rank 0, and is 100.0 µs later by them in a step, spread over many; record more "
-        "steps, to tell a slow one from chance"
+        "rank 1 runs the same 30 outermost ops as rank 0, and is 100.0 µs later by them in a step, spread over many; record 10 "
+        "steps or more, to tell a slow one from chance"
     )
 
 
@@ -257,9 +258,7 @@ def test_a_place_that_explains_little_of_the_waiting_makes_no_straggler(tmp_path
         job = msgspec.structs.replace(job, difference=msgspec.structs.replace(job.difference, sum_us=sum_us))
         assert job.straggler is straggler
     assert job_details(job)[1].startswith("rank 1 is ")
-    little = (
-        "later in a step than rank 0 by its own outermost ops, little of what rank 0 waits: record more steps, to tell a slow one"
-    )
+    little = "later in a step than rank 0 by its own outermost ops, little of what rank 0 waits: record 10 steps or more, to "
     assert little in job_details(job)[1]
 
 

@@ -244,19 +244,34 @@ def play_job(
     paths: Sequence[str], steps_from: re.Pattern[str] | None = None, scheduler: str | None = None
 ) -> tuple[JobFacts, list[TraceError], PlayedJob | None]:
     """As `read_job`; a job of which all can be held at once is played again, and its facts say what a step takes without the
-    profiler and what its findings' advice saves.
+    profiler and what its findings' advice saves. With a scheduler one of its workers holds it, and what was played stays there.
     """
-    json_bytes = sum(size_of(path) * (ZIPPED if path.endswith(".gz") else 1) for path in paths)
-    if scheduler is not None or json_bytes > HELD_BYTES or len(paths) > MOST_HELD:
-        job, errors = read_job(paths, steps_from, scheduler)
-        large = f"of more than {human_bytes(HELD_BYTES)}, or {MOST_HELD} ranks,"
-        because = f"a job {large if scheduler is None else 'that a cluster reads'} is played again by --what_if alone"
-        return without_gains(job, because), errors, None
+    if scheduler is not None and len(paths) <= MOST_HELD:
+        with _cluster(scheduler) as executor:
+            held = executor.submit(_held, list(paths), steps_from, HELD_BYTES).result()
+        if held is not None:
+            return *held, None
+    elif scheduler is None and len(paths) <= MOST_HELD and _json_bytes(paths) <= HELD_BYTES:
+        return _played(paths, steps_from, load_with_progress)
+    job, errors = read_job(paths, steps_from, scheduler)
+    because = f"a job of more than {human_bytes(HELD_BYTES)}, or {MOST_HELD} ranks, is played again by --what_if alone"
+    return without_gains(job, because), errors, None
+
+
+def _json_bytes(paths: Sequence[str]) -> int:
+    return sum(size_of(path) * (ZIPPED if path.endswith(".gz") else 1) for path in paths)
+
+
+def _held(paths: Sequence[str], steps_from: re.Pattern[str] | None, most_bytes: int) -> tuple[JobFacts, list[TraceError]] | None:
+    """As `_played`, in a worker of a cluster; None: it is larger than may be held."""
+    return None if _json_bytes(paths) > most_bytes else _played(paths, steps_from, load)[:2]
+
+
+def _played(
+    paths: Sequence[str], steps_from: re.Pattern[str] | None, load: Callable[..., Trace]
+) -> tuple[JobFacts, list[TraceError], PlayedJob]:
     read: dict[str, Reading] = {}
-    found = [
-        read_rank(path, steps_from, load_with_progress, lambda reading: read.update({reading.trace.path: reading}))
-        for path in paths
-    ]
+    found = [read_rank(path, steps_from, load, lambda reading: read.update({reading.trace.path: reading})) for path in paths]
     summaries = [one for one in found if isinstance(one, RankSummary)]
     errors = [one for one in found if isinstance(one, TraceError)]
     if not summaries:

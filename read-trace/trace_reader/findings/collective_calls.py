@@ -40,6 +40,7 @@ BLOCKS = 8  # a part of what a model is sharded into, that nothing hides
 MORE_PARTS = 4  # of a batch, that would be launched one after the other
 MOSTLY = 0.5  # of the time of a trace's matrix products
 UNEVEN = 1.2  # times as much one way as the other
+WORTH_A_STREAM = 0.03  # of the path
 WAITS_EXPOSED = 0.1  # of a step, that the receives of a stage are exposed
 STAGES = 2
 GATHERING = re.compile("FSDP::all_gather|FullyShardedDataParallel")
@@ -451,3 +452,29 @@ def _apart(message: Collective) -> float:
     """Return how many times as much goes one way as the other, where both are said."""
     one, other = message.elements_in, message.elements_out
     return max(one, other) / min(one, other) if one and other else 1.0
+
+
+@finding(
+    "on-the-compute-stream",
+    "large collectives on the stream that computes",
+    "the GPU's lanes: NCCL's kernels between the matrix products, on one stream",
+    "These collectives run on the stream on which the GPU computes most: what that stream computes waits for them.",
+    "If what comes next does not need the result at once: async_op=True, and wait() where it is needed; they then run on a "
+    "stream of their own.",
+    source="https://docs.pytorch.org/docs/stable/distributed.html#synchronous-and-asynchronous-collective-operations",
+)
+def _on_the_compute_stream(trace: Trace, facts: Facts) -> Seen | None:
+    calls = collective_calls(trace)
+    others = trace.launched.where(~among(trace.launched.at, calls.at) & (trace.launched.kind == Kind.KERNEL))
+    computed_us = {track: one.total_us for (track,), one in others.by(others.track)}
+    if not computed_us:
+        return None
+    large = calls.where((calls.bytes >= LARGE) & (calls.track == max(computed_us, key=lambda track: computed_us[track])))
+    share = _share(facts, large)
+    if len(large) < len(facts.steps) or share < WORTH_A_STREAM:
+        return None
+    text = (
+        f"{a_step(len(large), facts, 'collective', 'collectives')} on the stream that computes most, {_megabytes(large, facts)} "
+    )
+    time_us = _per_step(large.total_us, facts)
+    return Seen(f"{text}and {us(time_us)} a step", large, share=share, no_effect="which op needs their results is not in a trace")

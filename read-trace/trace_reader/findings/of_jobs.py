@@ -8,15 +8,16 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.jobs.job_facts import CommunicationPlace, JobFacts, JobFinding
 from trace_reader.analysis.jobs.job_run import JobRun
+from trace_reader.analysis.jobs.more_ranks import SMALL
 from trace_reader.analysis.jobs.rank_difference import RankDifference, rank_difference
-from trace_reader.analysis.replay.edits import BANDS, Edited, Effect, dropped, scaled
+from trace_reader.analysis.replay.edits import BANDS, Edit, Edited, Effect, all_of, dropped, scaled
 from trace_reader.analysis.replay.plain_run import UNKNOWN
 from trace_reader.analysis.replay.what_if import PLAIN, Gain, subsets, together, told
-from trace_reader.analysis.trace.collectives import PHASES, Phase, collective_calls, messages_of
+from trace_reader.analysis.trace.collectives import ASKS, PHASES, Phase, collective_calls, messages_of
 from trace_reader.findings import MOST_CHOICES, NAMING, WIDEST, Choice, Choices, Reading, too_wide
 from trace_reader.link.nesting import innermost
 from trace_reader.link.trace import Trace
-from trace_reader.model.rows import Rows, once
+from trace_reader.model.rows import Rows, among, distinct, once
 from trace_reader.model.slices import Kind
 from trace_reader.names.kernel_names import is_of_a_backend
 from trace_reader.names.range_names import is_step
@@ -70,21 +71,35 @@ class PlayedJob:
             every = list(numbers)
             for (number,), rows in calls.by(np.array([numbers[key] for key in keys], np.int64)):
                 by_key[every[number]][place] = rows
-        found = []
+        found, latency_us = [], self._latency_us()
         longest = sorted(by_key.items(), key=lambda item: -max(rows.total_us for rows in item[1].values()))[:MOST_PLACES]
         for (name, dtype, phase, annotation), ranks in longest:
             ops = {place: Rows(rows.slices, once(rows.op).astype(np.int64)) for place, rows in ranks.items()}
             gone, _ = self._gain({place: Effect(dropped(rows)) for place, rows in ops.items()})
-            half, _ = self._gain({place: Effect(scaled(rows, 0.5)) for place, rows in ranks.items()})
-            steps = sum(len(self.readings[place].trace.steps) for place in ranks)
-            calls_in_all, bytes_in_all = (sum(float(part) for part in parts) for parts in (
-                map(len, ranks.values()), (rows.bytes.sum() for rows in ranks.values())
-            ))  # fmt: skip
-            words = PHASES[phase]
-            found.append(
-                CommunicationPlace(name, dtype, words, annotation, calls_in_all / steps, bytes_in_all / steps, gone, half)
+            half, hidden, in_one = (
+                _at_most(gone, self._gain({place: Effect(edit(rows)) for place, rows in ranks.items()})[0])
+                for edit in (
+                    lambda rows: scaled(rows, 0.5),
+                    lambda rows: scaled(rows, 0.0),
+                    lambda rows: _in_one(rows, latency_us),
+                )
             )
+            steps = sum(len(self.readings[place].trace.steps) for place in ranks)
+            asked, sent = sum(map(len, ranks.values())), sum(float(rows.bytes.sum()) for rows in ranks.values())
+            several = in_one if asked > steps else None
+            found.append(CommunicationPlace(
+                name, dtype, PHASES[phase], annotation, asked / steps, sent / steps, gone, half, hidden, several
+            ))  # fmt: skip
         return tuple(sorted(found, key=lambda one: (-one.gone.low - one.gone.high, -one.bytes, one.name, one.asked_by)))
+
+    def _latency_us(self) -> float:
+        """Return how long the shortest small message of the job takes; 0 where it has none."""
+        small_us = list[float]()
+        for reading in self.readings:
+            calls = collective_calls(reading.trace)
+            small = calls.where((calls.bytes > 0) & (calls.bytes <= SMALL))
+            small_us += small.duration_us.tolist()
+        return min(small_us, default=0.0)
 
     def choices(self) -> Choices | None:
         """Return what the late rank and the findings that save most save together, to be chosen from; None where none is known
@@ -149,15 +164,32 @@ class PlayedJob:
         return told([max(one, 0.0) for one in least], [max(one, 0.0) for one in most], kind, PLAIN), busy_us
 
 
+def _at_most(gone: Gain, gain: Gain) -> Gain:
+    """Return a gain, but for what is more than without any of it: the replay of few steps has their ends in it."""
+    return Gain(min(gain.low, gone.low), min(gain.high, gone.high), gain.of)
+
+
+def _in_one(calls: Rows, latency_us: float) -> Edit:
+    """Let of each step's collectives the first ask for all: each other one takes no launch, and a message's latency less."""
+    first = distinct(calls.step).first
+    others = calls.where(~among(np.arange(len(calls)), first))
+    left = np.maximum(others.duration_us - latency_us, 0) / np.maximum(others.duration_us, 1e-9)
+    asked = Rows(calls.slices, once(others.op).astype(np.int64))
+    return all_of(dropped(asked, left_of_gpu=1.0), scaled(others, left))
+
+
 def _askers(trace: Trace, calls: Rows) -> list[str]:
     """Return the innermost annotation around each of these collectives' ops, but for the step's and the backend's own, without
-    what is in brackets ("FSDP::all_gather (blocks.0)"), and with a star for each number; empty for none.
+    what is in brackets ("FSDP::all_gather (blocks.0)"), and with a star for each number; where there is none the op around it,
+    as the node of the backward pass that makes a gradient; empty for none.
     """
     slices = trace.slices
     is_place = slices.are_named(Kind.ANNOTATION, lambda name: not is_step(name) and not is_of_a_backend(name))
-    around = innermost(slices, trace.parent, calls.op, is_place)
-    names = [slices.names[slices.name[row]].partition(" (")[0] if row >= 0 else "" for row in around.tolist()]
-    return [re.sub(r"\d+", "*", name) for name in names]
+    is_op = slices.are_named(Kind.OP, lambda name: not name.startswith(ASKS) and not is_of_a_backend(name))
+    around, op = (innermost(slices, trace.parent, calls.op, mask) for mask in (is_place, is_op))
+    rows = np.where(around >= 0, around, op).tolist()
+    names = [slices.names[slices.name[row]].partition(" (")[0].rpartition(": ")[2] if row >= 0 else "" for row in rows]
+    return [re.sub(r"\d+", "*", name).removeprefix("torch::autograd::") for name in names]
 
 
 def _difference(job: JobFacts, read: Sequence[Reading]) -> RankDifference | None:

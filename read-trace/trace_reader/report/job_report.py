@@ -33,6 +33,7 @@ SEEN_WIDTH = 22  # characters
 SLOWER_BY = 1.05  # times as long: less is told of no host
 WORTH_ITS_PLACE = 0.05  # of a step, from which on what is asked of collectives stands before generic advice
 SMALLEST_GAIN = 0.005  # that is not nothing
+MOST_TO_RECORD = 100  # steps
 MOST_NUMBERS = 6  # in a list of ranks
 
 
@@ -169,7 +170,9 @@ def _difference(job: JobFacts, rank: int) -> str:
     what, whose = ("kernels", "its GPU") if difference.of_gpu else ("outermost ops", "its host")
     same = f"rank {rank} runs the same {difference.ops} {what} as rank {waits.rank}"
     later = f"{us(difference.later_us)} later by them in a step"
-    again = "record more steps, to tell a slow one from chance"
+    few = max((other.steps for other in job.ranks), default=0) < job.steps_to_tell <= MOST_TO_RECORD
+    more = f"record {job.steps_to_tell} steps or more" if few else "record once more"
+    again = f"{more}, to tell a slow one from chance"
     if difference.kind in (OTHER_WORK, AT_A_PLACE) and job.is_hardly_explained:
         little = f"little of what rank {waits.rank} waits: {again}"
         return f"rank {rank} is {us(difference.later_us)} later in a step than rank {waits.rank} by its own {what}, {little}"
@@ -428,13 +431,17 @@ FOUND = Table(
 )
 
 
+def _more_of(view: JobView) -> str:
+    return "" if view.style.is_short else ", with half of its transfer, with none of it waited for"
+
+
 def _saves(gain: Gain) -> str:
     return "nothing" if gain.high < SMALLEST_GAIN else saved(gain)
 
 
 COMMUNICATION = Table(
     key="communication",
-    title=lambda view: "Communication (of a rank, per step; what the job's step saves without it, or with half of its transfer)",
+    title=lambda view: f"Communication (of a rank, per step; what the job's step saves without it{_more_of(view)}, in one call)",
     rows=lambda view: view.job.communication,
     columns=(
         Column("collective", lambda row, view: row.name),
@@ -443,8 +450,10 @@ COMMUNICATION = Table(
         Column("calls", lambda row, view: f"{row.calls:.0f}" if row.calls == round(row.calls) else f"{row.calls:.1f}"),
         Column("MB", lambda row, view: f"{row.bytes / 1e6:.2f}" if row.bytes else "unknown"),
         Column("gone", lambda row, view: _saves(row.gone)),
-        Column("half", lambda row, view: _saves(row.half)),
-        Column("in", lambda row, view: _begun(row.asked_by) if view.style.is_short else row.asked_by),
+        Column("half", lambda row, view: _saves(row.half), in_short=False),
+        Column("hidden", lambda row, view: _saves(row.hidden), in_short=False),
+        Column("in one", lambda row, view: "-" if row.in_one is None else _saves(row.in_one)),
+        Column("asked by", lambda row, view: _begun(row.asked_by) if view.style.is_short else row.asked_by),
     ),
     short_rows=4,
     shown=lambda view: bool(view.job.communication),

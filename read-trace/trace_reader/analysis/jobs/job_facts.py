@@ -33,6 +33,7 @@ from trace_reader.model.rows import median
 TOGETHER = 0.5  # of a collective: the most that its ends are apart, where its durations are compared
 MOSTLY_TRANSFER, MOSTLY_WAITING = 0.25, 0.5  # the share of skew in transfer and skew: up to, and from
 APART_US = 40.0  # ends of one collective, by clocks that are aligned: those of one job are 0.5 to 25 us apart, on H200s
+FEWEST_TO_TELL = 10  # steps
 EXPLAINS = 1 / 3  # of what another rank waits
 MIN_SHARE = 0.05  # of the path of the rank that shows a finding most; of what is asked of collectives the job's replay decides
 TOLD_BETTER = ("exposed-communication", "late-rank-suspected")  # by the job's own tables and its verdict
@@ -113,8 +114,9 @@ class JobFinding(msgspec.Struct, frozen=True):
 
 class CommunicationPlace(msgspec.Struct, frozen=True):
     """Collectives of one kind, type and phase that one place asks for: `asked_by`, the innermost annotation around them (without
-    what is in brackets; empty: none). `calls` and `bytes`: of a rank in a step (0 bytes: not said). `gone` and `half`: what the
-    job's step saves without them, and where each takes half of its transfer.
+    what is in brackets), or op; empty: none. `calls` and `bytes`: of a rank in a step (0 bytes: not said). What the job's step
+    saves: `gone`, without them; `half`, where each takes half of its transfer; `hidden`, where none of it is waited for;
+    `in_one`, where one call a step sends what all of them do (None where it is one).
     """
 
     name: str
@@ -125,6 +127,8 @@ class CommunicationPlace(msgspec.Struct, frozen=True):
     bytes: float
     gone: Gain
     half: Gain
+    hidden: Gain
+    in_one: Gain | None
 
 
 class JobFacts(msgspec.Struct, frozen=True, eq=False):
@@ -214,6 +218,17 @@ class JobFacts(msgspec.Struct, frozen=True, eq=False):
         """Of the ranks that are not the late one, that which waits for most of its time."""
         others = [rank for rank in self.ranks if self.late is None or rank.rank != self.late.rank]
         return max(others, key=lambda rank: rank.exposed_waiting_us / rank.window_us if rank.window_us else 0.0)
+
+    @property
+    def steps_to_tell(self) -> int:
+        """How many steps would tell what the rank that waits longest waits from chance: twice the standard error of their mean is
+        then half of it (n = (2 s / (m / 2))^2, as of any mean: NIST/SEMATECH e-Handbook, 7.2.2.2), FEWEST_TO_TELL at least.
+        """
+        waits_us = [step.waiting_us for step in self.waits_longest.by_step]
+        mean_us = math.fsum(waits_us) / max(len(waits_us), 1)
+        if len(waits_us) < 3 or mean_us <= 0:
+            return FEWEST_TO_TELL
+        return max(math.ceil((4 * float(np.std(waits_us, ddof=1)) / mean_us) ** 2), FEWEST_TO_TELL)
 
     @property
     def missing_ranks(self) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ ELEMENT_BYTES = {
 OF_COLLECTIVES = frozenset(
     ["reduced-in-each-pass", "small-buckets", "reduced-late", "collective-is-read", "sync-batch-norm",
      "gathered-again", "sharded-as-one", "collectives-in-float32", "buffers-broadcast",
-     "unused-parameters", "stages-in-turn", "uneven-exchange"]
+     "unused-parameters", "stages-in-turn", "uneven-exchange", "on-the-compute-stream"]
 )  # fmt: skip
 ASKS = ("c10d::", "_c10d_functional::")  # ops of a process group
 
