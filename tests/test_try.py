@@ -18,9 +18,10 @@ import pytest
 import torch
 from torch.profiler import record_function
 from torch.utils.data import DataLoader, TensorDataset
-from trace_reader import cli, read
+from trace_reader import cli, load, read
 from trace_reader.analysis.runs.attempts import Advice, Attempt, outcome, outcomes
 from trace_reader.commands import try_program
+from trace_reader.model.slices import Kind
 from trace_reader.recording import found_step, step_recorder
 from trace_reader.recording.found_step import FoundStep
 from trace_reader.recording.saved_source import SavedSource, digest_of
@@ -72,6 +73,10 @@ def test_a_program_is_tried_changed_and_tried_again(program, capfd, monkeypatch)
         "layers.py",
         "train.py",
     ]
+    stacks = load(str(program / ".read-trace" / "001" / "trace_stacks.json"), stacks=True).slices
+    python = {stacks.names[stacks.name[row]]: (stacks.start_ns[row], stacks.end_ns[row]) for row in stacks.of(Kind.PYTHON)}
+    ((_, begun_ns),) = (span for name, span in python.items() if name.endswith(": start_trace"))
+    assert begun_ns < python["train.py(?): <module>"][1] - 1000  # it has returned; the module has not
     facts = read(str(program / ".read-trace" / "001" / "trace.json"))
     assert len(facts.steps) == 3 and facts.plain.how == "measured"
 
@@ -89,7 +94,10 @@ def test_a_program_is_tried_changed_and_tried_again(program, capfd, monkeypatch)
     assert (program / ".read-trace" / "002" / "in_turns.json").is_file()
     assert cli.main([".read-trace/002"]) == 0 and "left out" not in capfd.readouterr().err
     assert cli.main(["show", ".read-trace/002", "many-small-ops"]) == 2
-    assert "a folder; name the trace in it: .read-trace/002/trace.json" in capfd.readouterr().err
+    assert capfd.readouterr().err.startswith("error: .read-trace/002/trace.json does not show many-small-ops; this trace shows ")
+    assert cli.main(["time", ".read-trace/002", "--by", "stack"]) == 0
+    out, err = capfd.readouterr()
+    assert "note: functions of Python: .read-trace/002/trace_stacks.json\n" in err and "\n  train.py:8  " in out
     code, out, err = tried(capfd, "--log", "--json")
     told = json.loads(out)
     assert told["outcomes"][0]["in_turns"] == 1
@@ -391,6 +399,16 @@ def test_what_a_change_brought_beside_what_was_promised(times_us, left, said):
     assert outcome_lines(outcome(BEFORE, after), BEFORE) == said
 
 
+def test_generic_advice_that_is_gone_beside_other_was_no_promise():
+    generic = Advice("many-small-ops", "", "", 0.3, 0.7, is_generic=True)
+    before = msgspec.structs.replace(
+        attempt(1, [10, 10, 10], ("fused", 0.1, 0.4)), advice=(generic, *attempt(1, [1], ("fused", 0.1, 0.4)).advice)
+    )
+    both, alone = outcome(before, attempt(2, [8, 8, 8])), outcome(before, attempt(2, [4, 4, 4], ("fused", 0.1, 0.4)))
+    assert (both.done, both.promised_low, both.promised_high) == ((1, 2), 0.1, pytest.approx(0.4))
+    assert (alone.done, alone.promised_low, alone.kept) == ((1,), 0.3, "kept")
+
+
 @pytest.mark.parametrize(
     ("changes", "last"),
     [
@@ -454,8 +472,8 @@ def test_what_differs_too_much_in_itself_is_not_compared():
 def test_pauses_that_are_longer_than_the_steps_are_doubted(pauses_us, told):
     """15 steps of 10: pauses of more than 300."""
     lines = attempt_lines(msgspec.structs.replace(BEFORE, pauses_us=pauses_us))
-    said = "these pauses are 2 times as long as the steps: is a step something else? read-trace try --step FUNCTION, before the "
-    assert (lines[-1] == f"{said}program's name, says so") is told
+    said = "these pauses are 2 times as long as the steps: is the machine busy, or a step something else? read-trace try --step "
+    assert (lines[-1] == f"{said}FUNCTION, before the program's name, says which") is told
 
 
 def test_the_log_has_what_was_told_of_runs_in_turns():

@@ -85,7 +85,9 @@ def case(*knows: Made, but: "list[Made] | Made", how: dict[str, Any] | None = No
 
 
 CASES = {
-    "whole-sort": case(Made("aten::argsort"), but=Made("aten::topk")),
+    "whole-sort": case(
+        Made("aten::argsort"), but=[Made("aten::topk"), Made("aten::sort", around=("aten::_embedding_bag_dense_backward",))]
+    ),
     "order-statistics": case(Made("aten::quantile"), but=Made("aten::mean")),
     "unique-waits": case(Made("aten::_unique2"), but=Made("aten::_unique2", kernel=None)),
     "nonzero-waits": case(Made("aten::nonzero", around=("aten::index",)), but=Made("aten::where", around=("aten::index",))),

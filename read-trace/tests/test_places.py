@@ -22,7 +22,7 @@ from reader_helpers.events import (
     write,
 )
 from trace_reader import cli, load
-from trace_reader.analysis.trace.own_code import is_own, is_own_caller, is_own_function
+from trace_reader.analysis.trace.own_code import file_and_line, is_own, is_own_caller, is_own_function, is_program_function
 from trace_reader.analysis.trace.time_by_place import (
     NO_LINE,
     NO_OP,
@@ -34,6 +34,7 @@ from trace_reader.analysis.trace.time_by_place import (
     op_facts_of,
 )
 from trace_reader.findings.verdict import cpu_lines
+from trace_reader.model.slices import Kind
 from trace_reader.reading import analyze_file
 
 
@@ -450,3 +451,19 @@ def test_what_a_function_does_itself_is_at_it_and_what_it_calls_in_c_is_named(tm
         ("data.py:5", "<built-in function collect>"), ("data.py(3): load", "")
     ]  # fmt: skip
     assert "data.py:5 80% (mostly built-in function collect), data.py(3): load 11%" in cpu_lines(facts)
+
+
+@pytest.mark.parametrize("begins", ["torch/profiler/profiler.py(577): start_trace", "torch/autograd/profiler.py(300): __enter__"])
+def test_a_function_that_ran_when_the_recording_began_has_no_line(tmp_path, begins):
+    """The profiler writes the line at which each was then: only of others is it the one at which they begin."""
+    frames = [("train.py(72): <module>", 0, 900), ("train.py(9): main", 1, 898), (begins, 2, 10), ("train.py(20): loss", 100, 50)]
+    on_another = [("worker.py(5): run", 0, 900), ("queue.py(9): get", 1, 898)]
+    for name, known in ((begins, False), ("train.py(3): other", True)):
+        python = [event("python_function", name if one is begins else one, ts, dur) for one, ts, dur in frames]
+        other = [{**event("python_function", *one), "tid": 77} for one in on_another]
+        trace = load(write(tmp_path / "t.json", step(0, 20, 800), op("aten::mm", 30, 10), *python, *other), stacks=True)
+        names = {trace.slices.names[number] for number in trace.slices.name[trace.slices.of(Kind.PYTHON)].tolist()}
+        assert {"train.py(20): loss", "worker.py(5): run"} <= names
+        assert ("train.py(72): <module>" in names, "train.py(9): main" in names) == (known, known)
+        assert ({"train.py(?): <module>", "train.py(?): main"} <= names) is not known
+    assert file_and_line("train.py(?): main") == ("train.py", None) and is_program_function("train.py(?): main")

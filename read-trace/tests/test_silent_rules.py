@@ -30,6 +30,18 @@ def test_a_function_that_is_mostly_the_models_products_is_none_to_look_into(tmp_
     assert own(tmp_path, add, product) == []
 
 
+def test_nor_is_a_models_own_forward(tmp_path):
+    """A part of a model's is, and a function of another name."""
+    modules = [("nn.Module: Net_0", 15, 620), ("nn.Module: Part_0", 30, 300)]
+    add = lambda at, k: op("aten::add", at + 700, 200)  # noqa: E731
+    for name, at, us, told in (
+        ("m.py(9): forward", 20, 600, False),
+        ("m.py(9): run", 20, 600, True),
+        ("m.py(9): forward", 35, 290, True),
+    ):
+        assert bool(own(tmp_path, add, frames=(*modules, (name, at, us)))) is told
+
+
 def test_a_function_that_is_known_of_some_steps_alone_is_counted_in_these(tmp_path):
     """As where another recording with stacks does the same in two of three steps."""
     events = [one for k in range(3) for one in (step(k, k * PERIOD, PERIOD), op("aten::add", k * PERIOD + 700, 200),

@@ -12,6 +12,7 @@ import tempfile
 import msgspec
 from trace_reader.analysis.runs.attempts import Attempt, Outcome, advice_of
 from trace_reader.errors import NotWrittenError, TraceError
+from trace_reader.findings import GENERIC
 from trace_reader.names.file_names import STACKS_NAME
 from trace_reader.recording.saved_source import digest_of, line_of
 from trace_reader.recording.tried_run import TriedRun
@@ -124,14 +125,14 @@ def _read(folder: Path, runs: Sequence[TriedRun], begun: Begun, number: int) -> 
 
         job = play_job(traces)[0]
         lines = TEXT.write(Answer(lambda: job_report(job, Style()), in_json("job_json", job))).splitlines()
-        advice, shown = advice_of(found_in(job)), [one.slug for one in found_in(job)]
+        advice, shown = advice_of(found_in(job), GENERIC), [one.slug for one in found_in(job)]
     else:
         from trace_reader.reading import examine_file
         from trace_reader.report.brief_report import change_lines, changes, verdict_lines
 
         facts = examine_file(traces[0]).facts
         lines = [*verdict_lines(facts), *change_lines(facts)]
-        advice, shown = advice_of(changes(facts)), [one.slug for one in facts.findings]
+        advice, shown = advice_of(changes(facts), GENERIC), [one.slug for one in facts.findings]
     return lines, Attempt(
         number=number,
         made=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),

@@ -12,7 +12,7 @@ BY = ("annotation", "layer", "stack")
 
 def add_traces(parser: argparse.ArgumentParser, help: str = "a trace; - is standard input", several: bool = False) -> None:
     """The traces to read: one, or with `several` any number."""
-    parser.add_argument("traces", nargs="+" if several else 1, type=named, metavar="TRACE", help=help)
+    parser.add_argument("traces", nargs="+" if several else 1, type=named if several else one_trace, metavar="TRACE", help=help)
 
 
 def add_forms(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
@@ -88,6 +88,12 @@ def at_least_one(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number, 1 or more, got {text!r}")
     return value
+
+
+def one_trace(path: str) -> str:
+    """Return a trace's path; of the folder of an attempt (read-trace try) that of the trace in it."""
+    inside = Path(named(path)) / "trace.json"
+    return str(inside) if inside.is_file() and inside.with_name("attempt.json").is_file() else path
 
 
 def named(text: str) -> str:

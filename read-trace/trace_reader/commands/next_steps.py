@@ -11,7 +11,7 @@ from trace_reader.report.brief_report import MOST_CHANGES, changes
 
 
 def next_steps(path: str, steps_from: re.Pattern[str] | None = None, stacks: str | None = None) -> list[dict[str, Any]]:
-    """Return up to MOST_CHANGES changes: `place` (the id of the finding), `file` and `line` (null where no stacks were recorded),
+    """Return up to MOST_CHANGES changes: `place` (the id of the finding), `file` and `line` (null where it is not known),
     `change`, `low` and `high` (of a step without the profiler; null: not known), `how_to_check`. Raises TraceError, LookupError.
     """
     shown = read_for_show(path, steps_from, stacks)

@@ -25,8 +25,9 @@ from trace_reader.commands.load_with_progress import load_with_progress
 from trace_reader.errors import TraceError
 from trace_reader.findings import Reading
 from trace_reader.link.trace import Trace
+from trace_reader.model.slices import Kind
 from trace_reader.parse.byte_source import list_folder
-from trace_reader.reading import analyze, examine_file
+from trace_reader.reading import analyze, examine_file, stacks_beside
 from trace_reader.report.document import LONGEST_LINE, Style
 from trace_reader.report.trace_report import trace_report
 from trace_reader.system.terminal import printable, say_error, say_note
@@ -196,6 +197,9 @@ def by(path: str, place: str, style: Style, steps_from: re.Pattern[str] | None, 
             f"--time cpu is of time --by stack and of folded: --by {place} has the CPU's time in a column of its own"
         )
     trace = load_with_progress(path, steps_from, stacks=place != "annotation")
+    if place != "annotation" and not len(trace.slices.of(Kind.PYTHON)) and (beside := stacks_beside(path)):
+        say_note(f"functions of Python: {beside}")
+        trace = load_with_progress(beside, steps_from, stacks=True)
     facts = summarize(trace, run_without_profiler(trace))
     found: Sequence[PlaceFacts | TimeFacts]
     found = facts.annotations if place == "annotation" else layer_facts(trace) if place == "layer" else ()

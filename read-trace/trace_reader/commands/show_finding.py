@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.replay.places import AskedPlace
 from trace_reader.analysis.trace.own_code import is_own_function, lines_of, written_lines
-from trace_reader.commands.flags import add_forms, add_stacks, add_steps_from, at_least_one
+from trace_reader.commands.flags import add_forms, add_stacks, add_steps_from, at_least_one, one_trace
 from trace_reader.commands.load_with_progress import load_joined, load_with_progress
 from trace_reader.errors import TraceError
 from trace_reader.findings import PATTERNS, Reading
@@ -35,7 +35,7 @@ TOP = 15
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.description = SHOW
-    parser.add_argument("trace", metavar="TRACE")
+    parser.add_argument("trace", type=one_trace, metavar="TRACE")
     parser.add_argument("finding", metavar="FINDING", help="its id, such as sync-in-step; or a place, such as aten::sort")
     parser.add_argument("--top", type=at_least_one, default=TOP, metavar="N", help=f"how many slices (default: {TOP})")
     add_stacks(parser)

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from trace_reader.analysis.replay.cost_factor import priced_device
 from trace_reader.analysis.replay.place import LOOP
-from trace_reader.commands.flags import add_steps_from
+from trace_reader.commands.flags import add_steps_from, one_trace
 from trace_reader.commands.load_with_progress import load_with_progress
 from trace_reader.commands.show_finding import place_called
 from trace_reader.errors import TraceError
@@ -41,7 +41,7 @@ MOST_CALLS = 60  # of a program
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.description = REPRO
-    parser.add_argument("trace", metavar="TRACE")
+    parser.add_argument("trace", type=one_trace, metavar="TRACE")
     parser.add_argument("place", metavar="PLACE", help="an op, a loop as `places` names it, or the id of a finding")
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="where to write it (default: it is printed)")
     add_steps_from(parser)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from trace_reader.analysis.replay.edits import REPLACED, Effect, dropped
-from trace_reader.analysis.replay.place import FUNCTION
+from trace_reader.analysis.replay.place import FUNCTION, MODULE
 from trace_reader.analysis.replay.places import ALL_OF_A_STEP, Candidate, cpu_us_of, functions, library_calls, lies_in
 from trace_reader.analysis.trace.facts import OF_THE_CPU, Facts
 from trace_reader.findings.registry import Seen, finding
@@ -21,6 +21,7 @@ from trace_reader.names.op_names import GEMM_OPS
 from trace_reader.units import about, us
 
 LEAST_SHARE, SAME = 0.15, 0.95  # of the steps' time; of an outer function's
+MOST_OF_A_MODEL = 0.8  # of its modules' time
 MODELS_WORK = 0.4  # of a function's time: with so much of it, it is the model itself
 _WORK = (
     *GEMM_OPS,
@@ -45,8 +46,8 @@ MOST_NAMES = 3  # functions of one file
 
 def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     """Return the function of the program that takes most of the steps, the innermost one of those that take as much, without
-    those that are all of a step, mostly the model's products, or launch most of what the GPU does. `stacks`: the same trace,
-    loaded with stacks.
+    those that are all of a step, a model's own forward, mostly its products, or launch most of what the GPU does. `stacks`: the
+    same trace, loaded with stacks.
     """
     if facts.verdict not in OF_THE_CPU or not facts.steps:
         return None
@@ -55,9 +56,14 @@ def own_function(trace: Trace, stacks: Trace, facts: Facts) -> Seen | None:
     products = trace.ops.where(trace.ops.is_named(lambda name: name in _WORK or name.startswith(EVALUATE)))
     products = Rows(trace.slices, outermost(trace.slices, products.at))
     found: list[tuple[float, Candidate]] = []
-    for one in functions(trace, stacks):
+    every = list(functions(trace, stacks))
+    modules = [one.spans for one in every if one.kind == MODULE]
+    models = _together(trace, modules) if modules else None
+    for one in every:
         share = cpu_us_of(one.spans, window) / whole_us if one.kind == FUNCTION and whole_us else 0.0
         if not LEAST_SHARE <= share < ALL_OF_A_STEP or _inside_us(products, one.spans) >= MODELS_WORK * share * whole_us:
+            continue
+        if models is not None and one.name.endswith(": forward") and _is_most_of(models, one.spans):
             continue
         if not _is_all_of_a_step(steps, one.spans):
             found.append((share, one))
@@ -133,6 +139,11 @@ def _effect(trace: Trace, steps: Rows, spans: Rows) -> dict[str, Any]:
     if len(steps) < len(trace.steps):
         return {"no_effect": f"its functions are known of {len(steps)} of {len(trace.steps)} steps alone"}
     return {"effect": Effect(dropped(spans), kind=REPLACED)}
+
+
+def _is_most_of(models: Rows, spans: Rows) -> bool:
+    """Return whether these functions' time is most of the models' (modules that are in no other one), and in it."""
+    return spans.total_us >= MOST_OF_A_MODEL * models.total_us and lies_in(spans, models)
 
 
 def _begun_in(rows: Rows, spans: Rows) -> Rows:

@@ -20,6 +20,7 @@ from trace_reader.model.slices import (
     Track,
 )
 from trace_reader.names.demangle import demangled
+from trace_reader.names.function_names import begins_recording, without_line
 from trace_reader.names.range_names import is_step, is_torchs_range, may_be_a_range
 from trace_reader.parse.details import collective_key, detail_of, hashable, integer, integers, region_key
 from trace_reader.parse.event_types import (
@@ -225,6 +226,7 @@ class EventColumns:
         memory, counters = self._decoded_memory(zero_ns), self._decoded_counters(zero_ns)
         self._tell_ranges(columns)
         self._tell_gpu_annotations(columns["kind"], columns["track"])
+        self._tell_open_functions(columns)
         details = self._distinct_details(columns["detail"], columns["region"])
         functions_ns = np.sort(np.concatenate([np.zeros(0, np.int64), *self._functions_ns])) - zero_ns
         slices = Slices(columns, list(map(demangled, self._names)), list(self._tracks), details)
@@ -510,6 +512,22 @@ class EventColumns:
             is_node = (columns["node"] != NO_NODE) | (columns["detail"] >= 0)
             found |= (kind == Kind.OP) & ranges[name] & ~is_node
         kind[found] = Kind.ANNOTATION
+
+    def _tell_open_functions(self, columns: dict[str, np.ndarray]) -> None:
+        """Give the functions that ran when the recording began, on the thread that began it, no line: the profiler writes the one
+        at which each was then, and of all others that at which they begin.
+        """
+        name, start_ns, python = columns["name"], columns["start_ns"], np.flatnonzero(columns["kind"] == Kind.PYTHON)
+        if not len(python):
+            return
+        names = list(self._names)
+        begins = np.array([begins_recording(one) for one in names], bool)
+        end_ns = start_ns + np.rint(columns["duration_us"] * 1000).astype(np.int64)
+        for track in distinct(columns["track"][python]).values.tolist():
+            rows = python[columns["track"][python] == track]
+            is_open = rows[start_ns[rows] < end_ns[rows].min()]
+            if begins[name[is_open]].any():
+                name[is_open] = [self._names[without_line(names[number])] for number in name[is_open].tolist()]
 
     def _tell_gpu_annotations(self, kind: np.ndarray, track: np.ndarray) -> None:
         """Old traces repeat the annotations on the GPU's lane, under the category of the CPU's."""

@@ -318,9 +318,20 @@ class FoundStep:
 
     def _call(self, words: str | None) -> None:
         now_s = time.perf_counter()
-        self._took_s, self._ended_s, self._looks, self._inside = now_s - self._ended_s, now_s, False, True
+        self._took_s, self._ended_s, self._looks = now_s - self._ended_s, now_s, False
+        self.deafly(lambda: self._ended(words))
+
+    def calls_back(self, frame: FrameType | None) -> bool:
+        """Return whether this frame is in, or below, a function that sys.monitoring calls."""
+        while frame is not None and frame.f_code.co_filename != __file__:
+            frame = frame.f_back
+        return frame is not None
+
+    def deafly(self, call: Callable[[], object]) -> None:
+        """Call something that ends no step, whatever it calls."""
+        self._inside = True
         try:
-            self._ended(words)
+            call()
         finally:
             self._inside = False
 

@@ -27,7 +27,9 @@ FEWEST_OF_A_RANK = 2 + OF_A_RANK[0] + STRETCHES * OF_A_RANK[1] + 2 + RECORDED + 
 class StepRecorder:
     """Warms up, times steps without the profiler in STRETCHES, records RECORDED with shapes into `folder`/trace.json (of a job
     trace_rank0.json), and WITH_STACKS with stacks beside it, on a GPU with its memory; `is_done` then. `only_timed`: records
-    nothing. `has`: how many steps there are, where they are few. `say` is told what it does.
+    nothing. `has`: how many steps there are, where they are few. `say` is told what it does. `soon` calls something, now or when
+    whatever told of a step's end has returned: what is told from inside a callback of sys.monitoring has no returns of functions
+    in a recording with stacks, if that begins there.
     """
 
     def __init__(
@@ -37,8 +39,9 @@ class StepRecorder:
         only_timed: bool = False,
         has: int | None = None,
         say: Callable[[str], object] = lambda text: None,
+        soon: Callable[[Callable[[], object]], object] = lambda call: call(),
     ):
-        self.folder, self.rank, self.only_timed, self.has, self._say = folder, rank, only_timed, has, say
+        self.folder, self.rank, self.only_timed, self.has, self._say, self._soon = folder, rank, only_timed, has, say, soon
         self.trace = folder / f"trace{'' if rank is None else f'_rank{rank}'}.json"
         self.begin()
 
@@ -123,7 +126,10 @@ class StepRecorder:
         self._left, self._now = 1 + steps, self._record
 
     def _record(self) -> None:
-        self._profiler.step()
+        if self._left == 1 + WITH_STACKS and self.recorded:  # now it begins
+            self._soon(self._profiler.step)
+        else:
+            self._profiler.step()
         self._left -= 1
         if self._left:
             return

@@ -2,7 +2,9 @@
 for each rank. What it is to do stands in the environment (SETTINGS), as JSON.
 """
 
+from collections.abc import Callable
 import contextlib
+import ctypes
 import importlib.util
 import json
 import os
@@ -26,6 +28,7 @@ from trace_reader.recording.step_recorder import StepRecorder
 from trace_reader.recording.tried_run import SETTINGS, Settings, run_of
 from trace_reader.system.files import write_file
 
+PENDING_CALL = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 LONGEST_S = 20.0  # that threads of a program that has ended may go on
 OFTEN_ENOUGH = 3  # times that it is told to
 
@@ -44,14 +47,17 @@ class Tried:
         self.is_quiet = bool(self.rank) or told.is_quiet
         say = _no_word if self.is_quiet else _say
         self.found = FoundStep(self.ended, told.step, _on_torch, told.none, told.hurries)
-        self.recorder = StepRecorder(Path(told.folder), self.rank, told.only_timed, told.has, say)
+        self.recorder = StepRecorder(Path(told.folder), self.rank, told.only_timed, told.has, say, self._soon)
         self.step, self.seen, self.endings, self.failed = "", 0, 0, ""
         self._is_proved, self._probe = False, cast(Any, None)
+        self._is_pending, self._call = False, cast(Any, None)
 
     def ended(self, words: str | None) -> None:
         """A step has ended; `words`: what it is, where that is new. Raises EnoughError when all is recorded, or it failed."""
         if self.failed:
             self._enough()
+            return
+        if self._is_pending and words is None:  # a step that no function of Python was called in
             return
         try:
             self._record(words)
@@ -59,6 +65,23 @@ class Tried:
             self.failed = f"{type(error).__name__}: {error}"
         if self.failed or self.recorder.is_done:
             self._enough()
+
+    def _soon(self, call: Callable[[], object]) -> None:
+        """Call this in the program's first thread, as soon as it is in no callback."""
+
+        def called(nothing: int | None) -> int:
+            if self.found.calls_back(sys._getframe(1)):
+                ctypes.pythonapi.Py_AddPendingCall(self._call, None)
+                return 0
+            self._is_pending = False
+            try:
+                self.found.deafly(call)
+            except Exception as error:  # as in `ended`
+                self.failed = f"{type(error).__name__}: {error}"
+            return 0
+
+        self._is_pending, self._call = True, PENDING_CALL(called)  # which lives as long as it may be called
+        ctypes.pythonapi.Py_AddPendingCall(self._call, None)
 
     def _record(self, words: str | None) -> None:
         if words is not None:

@@ -30,8 +30,8 @@ def attempt_lines(attempt: Attempt) -> list[str]:
     ]
     times = sum(attempt.pauses_us) / max(attempt.step_us * attempt.steps, 1e-9)
     if times > LONG_PAUSES:
-        what = f"these pauses are {times:.0f} times as long as the steps: is a step something else?"
-        lines.append(f"{what} read-trace try --step FUNCTION, before the program's name, says so")
+        what = f"these pauses are {times:.0f} times as long as the steps: is the machine busy, or a step something else?"
+        lines.append(f"{what} read-trace try --step FUNCTION, before the program's name, says which")
     return lines
 
 

@@ -1,6 +1,6 @@
 """Attempts at a program: what its step took, what was advised, and what a change then brought beside what was promised."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 import math
 import os
 import re
@@ -27,6 +27,7 @@ class Advice(msgspec.Struct, frozen=True):
     next: str
     low: float | None
     high: float | None
+    is_generic: bool = False  # of nearly every run: it may be gone by whatever else was changed
 
     @property
     def places(self) -> frozenset[str]:
@@ -34,7 +35,7 @@ class Advice(msgspec.Struct, frozen=True):
         library's functions their file.
         """
         if self.slug == "own-function":
-            names = [re.sub(r"[(]\d+[)]", "", self.seen.partition(",")[0])]
+            names = [re.sub(r"[(](?:\d+|\?)[)]", "", self.seen.partition(",")[0])]
         elif self.slug == "library-function":
             names = [self.seen.partition(", called")[0].partition(": ")[0]]
         else:
@@ -122,10 +123,10 @@ class Attempt(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct, frozen=True):
     """What a step of one attempt saves beside that of another, earlier one: a share (below 0: it takes longer), between `low` and
     `high`. `done`: the advice of the earlier one that the later one shows no more, by its place from 1 on; `promised_low` and
-    `promised_high`: what that was to save, of several all together, at most; whether it was `kept`. `unchanged`: the program's
-    own files and its arguments are the same in both; `other_arguments`: these are not; `other_terms`: what else differs;
-    `spread`: how many times as long as the shortest run or stretch of either the longest is. `in_turns`: how many processes of
-    each ran.
+    `promised_high`: what that was to save, of several all together, at most (without what is told of nearly every run, if there
+    is other); whether it was `kept`. `unchanged`: the program's own files and its arguments are the same in both;
+    `other_arguments`: these are not; `other_terms`: what else differs; `spread`: how many times as long as the shortest run or
+    stretch of either the longest is. `in_turns`: how many processes of each ran.
     """
 
     before: int
@@ -156,12 +157,13 @@ class Outcome(msgspec.Struct, frozen=True):
         return not self.is_noisy and (self.low > 0 or self.high < 0)
 
 
-def advice_of(findings: Sequence[Finding] | Sequence[JobFinding]) -> tuple[Advice, ...]:
-    """Return what these findings advise, in their order."""
-    return tuple(
-        Advice(one.slug, one.seen, one.next, one.gain.low if one.gain else None, one.gain.high if one.gain else None)
-        for one in findings
-    )
+def advice_of(findings: Sequence[Finding] | Sequence[JobFinding], generic: Collection[str] = ()) -> tuple[Advice, ...]:
+    """Return what these findings advise, in their order. `generic`: the slugs of those that are told of nearly every run."""
+    found = []
+    for one in findings:
+        low, high = (one.gain.low, one.gain.high) if one.gain else (None, None)
+        found.append(Advice(one.slug, one.seen, one.next, low, high, one.slug in generic))
+    return tuple(found)
 
 
 def outcome(before: Attempt, after: Attempt, ratio: tuple[float, float] | None = None) -> Outcome:
@@ -183,7 +185,8 @@ def outcome(before: Attempt, after: Attempt, ratio: tuple[float, float] | None =
     left = {place for one in after.advice for place in one.places}
     also = {*after.shown} - {one.slug for one in after.advice}
     done = [n for n, one in enumerate(before.advice, 1) if not one.places & left and one.slug not in also]
-    promised = [(one.low, one.high) for number, one in enumerate(before.advice, 1) if number in done]
+    gone = [before.advice[number - 1] for number in done]
+    promised = [(one.low, one.high) for one in gone if not one.is_generic] or [(one.low, one.high) for one in gone]
     known = [(low, high) for low, high in promised if low is not None and high is not None]
     promised_low = promised_high = None
     kept = NOT_TOLD

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 import re
 import sys
 
-_FUNCTION = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): .*", re.DOTALL)  # file(line): name
+from trace_reader.names.function_names import FUNCTION
+
 _CALLER = re.compile(r"(?P<file>.*):\d+", re.DOTALL)
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/(?P<package>[^/]+)/")
 _STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+/")
@@ -22,17 +23,19 @@ MOST_LINES = 3
 
 def is_program_function(name: str) -> bool:
     """Return whether a function of Python is the program's: as `is_own_function`, and of no installed package."""
-    found = _FUNCTION.fullmatch(name)
+    found = FUNCTION.fullmatch(name)
     if found is None or not is_own(found["file"]):
         return False
     path = found["file"].replace("\\", "/")
     return not _INSTALLED.search(path) and path.split("/")[0].removesuffix(".py") not in PACKAGES
 
 
-def file_and_line(name: str) -> tuple[str, int] | None:
-    """Return where a function of Python stands, as the profiler writes it; None: it is written in another language."""
-    found = _FUNCTION.fullmatch(name)
-    return (found["file"], int(found["line"])) if found else None
+def file_and_line(name: str) -> tuple[str, int | None] | None:
+    """Return where a function of Python stands, as the profiler writes it (None: at which line is not known); None: it is written
+    in another language.
+    """
+    found = FUNCTION.fullmatch(name)
+    return (found["file"], None if found["line"] == "?" else int(found["line"])) if found else None
 
 
 def is_own_caller(text: str) -> bool:
@@ -43,7 +46,7 @@ def is_own_caller(text: str) -> bool:
 
 def is_own_function(name: str) -> bool:
     """Return whether a function of Python is neither torch's nor the standard library's, and written in Python."""
-    found = _FUNCTION.fullmatch(name)
+    found = FUNCTION.fullmatch(name)
     return found is not None and is_own(found["file"])
 
 
