@@ -3,6 +3,7 @@
     uv run exercise.py             the next one that is not solved
     uv run exercise.py 3           this one
     uv run exercise.py --list      all of them, and how far you are
+    uv run exercise.py --fast      for those who know traces: ten questions, and what you know is skipped
 
 An exercise asks for your guess first: what limits a step, or what will its trace show, and how many times as fast can it get?
 Then it records the program, shows what the reader says, and asks both once more: the trace tells, and the program's text does
@@ -14,6 +15,7 @@ Writes exercises/mine/<exercise>.py, traces/exercises/<exercise>/ and .exercises
 """
 
 import argparse
+from collections.abc import Callable
 import sys
 import webbrowser
 
@@ -35,6 +37,7 @@ def parse_args(argv=None):
     what.add_argument("--html", action="store_true", help="open the page: a report, or the timeline of a trace without a program")
     what.add_argument("--reset", action="store_true", help="bring the program back as it was given, and forget the guess")
     what.add_argument("--list", action="store_true", help="list all exercises, and what is solved")
+    what.add_argument("--fast", action="store_true", help="ten questions on ten traces; what you know is skipped then")
     return parser.parse_args(argv)
 
 
@@ -47,7 +50,8 @@ def chosen(wanted: str | None, progress: Progress) -> Exercise:
                 return one
         raise ExerciseError(f"no exercise {wanted}: they are 1 to {len(every)} (--list)", 2)
     for one in every:
-        if progress.of(one.name).solved_s is None and (one.device != "cuda" or has_gpu()):
+        state = progress.of(one.name)
+        if state.solved_s is None and not state.known_by and (one.device != "cuda" or has_gpu()):
             return one
     raise ExerciseError("all exercises are solved that this machine can run; --list shows them, --reset N begins one again", 0)
 
@@ -75,7 +79,7 @@ def list_all(progress: Progress) -> None:
             chapter = exercise.chapter
             print(f"{chapter}")
         state = progress.of(exercise.name)
-        done = "begun" if state.began_s else ""
+        done = f"known by {state.known_by}" if state.known_by else "begun" if state.began_s else ""
         if state.solved_s is not None and state.measured is not None:
             brought = "left as it is" if exercise.kind == "leave" else f"{state.measured:.3g} times as fast"
             word = "solved" if is_solved(exercise, progress) else "seen, and not found,"
@@ -85,11 +89,27 @@ def list_all(progress: Progress) -> None:
     print(f"{solved} of {len(exercises())} solved")
 
 
+def ask_fast(progress: Progress, ask: Callable[[str], str] = input) -> None:
+    """Ask of each trace that other exercises are learned from, once; what was known is skipped from then on."""
+    asked = [one for one in exercises() if one.skips]
+    left = [one for one in asked if not progress.of(one.name).fast]
+    for number, one in enumerate(left, len(asked) - len(left) + 1):
+        print(f"question {number} of {len(asked)}")
+        Session(one, progress, ask).ask_fast()
+    known = [one.number for one in exercises() if progress.of(one.name).known_by]
+    right = sum(progress.of(one.name).fast == one.limits.right for one in asked)
+    print(f"{right} of {len(asked)} right; skipped: {', '.join(map(str, known)) or 'none'} (--reset N brings one back)")
+    print("next: uv run exercise.py")
+
+
 def main(args) -> int:
     """Returns the exit code: 1 where a program was judged, and is not solved."""
     progress = Progress()
     if args.list:
         list_all(progress)
+        return 0
+    if args.fast:
+        ask_fast(progress)
         return 0
     exercise = chosen(args.exercise, progress)
     session = Session(exercise, progress)

@@ -214,6 +214,8 @@ def exercises_md() -> str:
         "nine rounds, in turns with the program as it was given. Where the rounds cannot tell, it says so. In some exercises the",
         "obvious change brings nothing; there `--leave` is right.",
         "",
+        f"- `--fast`, for those who know traces: {sum(bool(one.skips) for one in every)} questions on as many traces,",
+        "  a minute each; what you know is skipped then.",
         "- `--watch` judges whenever you save the file. `--hint` says more each time, three times; `--solution` prints it.",
         "- `--html` opens a page: the report, or, of a trace without a program, its timeline.",
         "- `--list` shows all exercises and how far you are, which `.exercises.json` keeps. `--reset` begins one again.",

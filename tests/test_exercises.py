@@ -685,6 +685,41 @@ def test_the_next_one_is_the_first_that_is_not_solved(tmp_path, monkeypatch):
         exercise.chosen(None, progress)
 
 
+def test_who_knows_a_trace_is_spared_the_exercises_on_it(tmp_path, monkeypatch, capsys):
+    """Of ten questions two are answered right, in two sittings; the first one's exercise was solved before."""
+    import exercise
+
+    asked = [one for one in EVERY if one.skips]
+    assert len(asked) == 10 and {name for one in asked for name in one.skips} <= set(BY_NAME)
+    assert not any(len(BY_NAME[name].traces) for one in asked for name in one.skips)  # of programs
+    monkeypatch.setattr("exercises.judge.book.TRACES", tmp_path / "traces")
+    progress = Progress(tmp_path / "progress.json")
+    progress.states["12_regression"] = State(solved_s=1.0)
+    right = {"22_watched_mlp", "29_recommender"}
+    typed = iter(str(one.limits.right if one.name in right else 1 + one.limits.right % 4) for one in asked[:3])
+    with pytest.raises(StopIteration):
+        exercise.ask_fast(progress, lambda prompt: next(typed))
+    said = capsys.readouterr().out
+    assert said.startswith("question 1 of 10\n22. A network on a GPU (Detective work; recorded on NVIDIA H200)\n")
+    assert "\nright\n\nquestion 2 of 10\n" in said and "\nno: a third\nnot a tenth: nvjet GEMM, sixteen a step, takes 181" in said
+    progress = Progress(tmp_path / "progress.json")
+    typed = iter(str(one.limits.right if one.name in right else 1 + one.limits.right % 4) for one in asked[3:])
+    exercise.ask_fast(progress, lambda prompt: next(typed))
+    said = capsys.readouterr().out
+    assert said.startswith("question 4 of 10\n25. ")
+    last = "2 of 10 right; skipped: 2, 3, 15, 19, 22, 29 (--reset N brings one back)\nnext: uv run exercise.py\n"
+    assert said.endswith(last)
+    monkeypatch.setattr(exercise, "has_gpu", lambda: False)
+    progress.states["01_heads"] = State(solved_s=1.0)
+    assert exercise.chosen(None, progress).number == 4
+    exercise.list_all(progress)
+    assert "   2  Scores above a threshold                      cpu              known by 29\n" in capsys.readouterr().out
+    exercise.ask_fast(progress)
+    assert capsys.readouterr().out == last  # all were asked
+    progress.forget("02_threshold")
+    assert exercise.chosen(None, progress).number == 2
+
+
 @pytest.fixture
 def talk(tmp_path, monkeypatch):
     """A conversation on an exercise whose files are elsewhere, with answers given in advance."""

@@ -89,6 +89,7 @@ class Exercise:
     lights: tuple[str, ...] = ()
     learned: str = ""
     figure: str = ""
+    skips: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         needed = {"mend": self.target > 1 and self.gone, "leave": self.change and self.shows, "case": self.traces and self.shows}

@@ -29,6 +29,8 @@ class State:
     began_s: float | None = None
     solved_s: float | None = None
     measured: float | None = None
+    fast: int = 0  # the option that --fast was answered with; 0: not asked
+    known_by: int = 0  # the number of the exercise whose answer then showed that this is known; 0: none
 
     @property
     def minutes(self) -> int | None:
