@@ -9,7 +9,7 @@ import re
 from exercises.judge import book
 from exercises.judge.verdict import near
 from gallery.figures import ROOT, TITLES, Elsewhere, Figure, elsewhere, figures, filled, recording, trace_of
-from gallery.rendering import inline, rendered, trace_file
+from gallery.rendering import coloured, inline, rendered, trace_file
 from trace_reader import PATTERNS, Kind, pages
 
 GALLERY, RECORDED = ROOT / "gallery", ROOT / "gallery" / "course" / "recorded"
@@ -71,6 +71,7 @@ class Chapter:
     level: int
     picture: Path
     exercises: list[Exercise] = field(default_factory=list)
+    needs: str = ""  # beside a computer
 
 
 def _chapters() -> list[Chapter]:
@@ -90,12 +91,12 @@ def _chapters() -> list[Chapter]:
         Chapter(ELSEWHERE["llm.md"], "Layers, memory and launches of a model of real size.", 3,
                 GALLERY / "llm" / "eager.json.gz"),
         Chapter("Training", "Gradients, optimizers and memory: mend, or leave.", 2, RECORDED / "14_head_on_encoder.json.gz"),
-        Chapter("On a GPU", "Waits, copies and launches. These need a GPU.", 3,
-                ROOT / "exercises" / "cases" / "22_watched_mlp.json.gz"),
+        Chapter("On a GPU", "Waits, copies and launches.", 3,
+                ROOT / "exercises" / "cases" / "22_watched_mlp.json.gz", needs="needs a GPU"),
         Chapter(ELSEWHERE["several_gpus.md"], "Which rank waits for which, and what hides behind what.", 3,
                 GALLERY / "several_gpus" / "data_parallel_25mb_rank0.json.gz"),
-        Chapter("Two processes", "Mend a job, on two cores of your own.", 3,
-                GALLERY / "several_gpus" / "data_parallel_slow30_rank0.json.gz"),
+        Chapter("Two processes", "Mend a job of your own.", 3,
+                GALLERY / "several_gpus" / "data_parallel_slow30_rank0.json.gz", needs="needs two cores"),
         Chapter("Detective work: traces without a program", "Name the cause, mark the slice that proves it, predict the gain.", 3,
                 ROOT / "exercises" / "cases" / "23_linear_stack.json.gz"),
         Chapter("What the device could do", "Busy is not used: of what it could compute, how much a step does.", 3,
@@ -243,7 +244,7 @@ def page(exercise: Exercise, before: Exercise | None, after: Exercise | None, na
 <p class="crumb">{_crumb(exercise)}</p>
 <h1>{inline(exercise.question)}</h1>
 {rendered(exercise.look) if exercise.file.startswith(("case", "mend")) else ""}
-{f'<pre class="program">{escape(exercise.program)}</pre>' if exercise.program else ""}
+{f'<pre class="program">{coloured(exercise.program)}</pre>' if exercise.program else ""}
 <ol class="stages">{stages}</ol>
 <p id="said" role="status"></p>
 <form id="guess"></form>
@@ -291,7 +292,9 @@ def _folded(title: str, path: Path) -> str:
     """Return a text file to unfold; nothing where it is not there."""
     if not path.is_file():
         return ""
-    return f'<details><summary>{escape(title)}</summary><pre class="program">{escape(path.read_text("utf-8"))}</pre></details>'
+    text = path.read_text("utf-8")
+    shown = coloured(text) if path.suffix == ".py" else escape(text)
+    return f'<details><summary>{escape(title)}</summary><pre class="program">{shown}</pre></details>'
 
 
 def _recorded(exercise: Exercise) -> str:
@@ -314,7 +317,7 @@ def _mend(exercise: Exercise) -> str:
 def _solution(exercise: Exercise) -> str:
     if not exercise.solution:
         return ""
-    return f'<details><summary>The solution</summary><pre class="program">{escape(exercise.solution)}</pre></details>'
+    return f'<details><summary>The solution</summary><pre class="program">{coloured(exercise.solution)}</pre></details>'
 
 
 def _explained(exercise: Exercise) -> str:
@@ -376,11 +379,13 @@ def start_page(navigation: str, script: str, style: str) -> bytes:
 <h1>Profiling in PyTorch: guess first, then look</h1>
 <p class="lead">You will read a trace and say what limits a program, predict what a change brings, make the change,
 and see whether you were right. {count} exercises, each with a recording or a program: say your guess, look yourself, mark the
-slice that shows it, and only then read why. (The minutes of a chapter: one for each 200 words and each question, five for each
-program to mend.)</p>
+slice that shows it, and only then read why.</p>
 <p><a id="continue" class="go" href="{every[0].exercises[0].file}">begin</a> <span id="progress" aria-live="polite"></span></p>
+<p id="asks" class="head"></p>
+<progress id="far" max="{count}" value="0" aria-label="done of {count} exercises"></progress>
 <section id="again" hidden><h2>Come again</h2><p>Questions that you missed, some pages ago:</p><ul></ul></section>
 <div class="chapters">{cards}</div>
+<p class="head">The minutes of a chapter: one for each 200 words and each question, five for each program to mend.</p>
 <p>Your progress is kept in this browser only. <button type="button" id="forget">forget it</button></p></main>"""
     return pages.html("Profiling in PyTorch", body, [], {}, script, style)
 
@@ -419,12 +424,15 @@ def _card(number: int, chapter: Chapter) -> str:
         for exercise in chapter.exercises
     )
     kind = "to mend" if chapter.exercises[0].program else "to look at"
-    return f"""<section class="chapter"><h2><span class="number">{number}</span> {escape(_titled(chapter.title))}</h2>
+    needs = f' <span class="needs">{escape(chapter.needs)}</span>' if chapter.needs else ""
+    count = len(chapter.exercises)
+    return f"""<section class="chapter"><h2><span class="number">{number}</span> {escape(_titled(chapter.title))}{needs}</h2>
 {thumbnail(chapter.picture)}
 <p>{escape(chapter.learn)}</p>
-<p class="facts">{len(chapter.exercises)} {kind}, {LEVELS[chapter.level]}, about {minutes(chapter)} minutes
-<span class="done"></span></p>
-<details><summary>exercises</summary><ul>{items}</ul></details></section>"""
+<p class="facts">{count} {kind}, {LEVELS[chapter.level]}, about {minutes(chapter)} minutes</p>
+<progress max="{count}" value="0" aria-label="done of {count}"></progress>
+<details><summary>exercises <span class="done"></span></summary><ul>{items}</ul></details>
+<p class="next"></p></section>"""
 
 
 WIDE, ROW, MOST_BOXES = 320, 16, 500

@@ -1,13 +1,21 @@
 """Markdown of the documents as HTML of the course, and links between its pages."""
 
 import base64
+from html import escape
+import io
+import itertools
+import keyword
 from pathlib import Path
 import re
+import tokenize
 
 from gallery.figures import ROOT
 from markdown_it import MarkdownIt
 
 GALLERY = ROOT / "gallery"
+_KINDS = {tokenize.STRING: "s", tokenize.COMMENT: "c", tokenize.NUMBER: "n"} | {
+    getattr(tokenize, name): "s" for name in ("FSTRING_START", "FSTRING_MIDDLE", "FSTRING_END") if hasattr(tokenize, name)
+}
 MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
@@ -25,12 +33,37 @@ def rendered(text: str) -> str:
     """Markdown as HTML, pictures in it. Links to recordings lead to their pages; others, whose files are not here, are text."""
     html = re.sub(r'<a href="([^"]*)">(.*?)</a>', _linked, MARKDOWN.render(text), flags=re.DOTALL)
     html = re.sub(r"<h2>([^<]+)</h2>", _anchored, html)
+    html = re.sub(r"<table>.*?</table>", _headed, html, flags=re.DOTALL)
     return re.sub(r'<img src="([^"]*)"', _pictured, html)
+
+
+def coloured(program: str) -> str:
+    """Return a program of Python as HTML, with its words, texts, comments and numbers marked (.k, .s, .c, .n)."""
+    lines = program.splitlines(keepends=True)
+    begins = [0, *itertools.accumulate(map(len, lines))]
+    out, at = [], 0
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(program).readline):
+            kind = "k" if token.type == tokenize.NAME and keyword.iskeyword(token.string) else _KINDS.get(token.type, "")
+            if kind:
+                begin, end = (begins[line - 1] + column for line, column in (token.start, token.end))
+                out += [escape(program[at:begin]), f'<span class="{kind}">{escape(program[begin:end])}</span>']
+                at = end
+    except (tokenize.TokenError, SyntaxError):
+        return escape(program)
+    return "".join([*out, escape(program[at:])])
 
 
 def _anchored(found: re.Match[str]) -> str:
     """Return a heading under the name that links to it use, as on GitHub."""
     return f'<h2 id="{re.sub(r"[^a-z0-9 -]", "", found[1].lower()).replace(" ", "-")}">{found[1]}</h2>'
+
+
+def _headed(found: re.Match[str]) -> str:
+    """Return a table whose cells say what they are of: a phone shows them below each other."""
+    heads = re.findall(r"<th(?: [^>]*)?>(.*?)</th>", found[0], re.DOTALL)
+    names = itertools.cycle(escape(re.sub(r"<[^>]*>", "", head)) for head in heads)
+    return re.sub(r"<td", lambda _: f'<td data-head="{next(names)}"', found[0]) if heads else found[0]
 
 
 def _linked(found: re.Match[str]) -> str:

@@ -12,6 +12,7 @@ from exercises.judge.book import exercises
 from exercises.judge.verdict import near
 from gallery import docs, exercise_pages, site
 from gallery.figures import figures, recording, trace_of
+from gallery.rendering import coloured, rendered
 from helpers import GALLERY, ROOT
 import pytest
 from reader_helpers import keep_screen
@@ -123,6 +124,23 @@ def test_the_start_page_has_a_chapter_for_each_part_with_a_picture_and_its_exerc
     assert f"{len(ALL)} exercises, each with" in index
 
 
+def test_programs_are_coloured_and_cut_ones_are_as_they_are():
+    told = coloured('def f(x):  # "one"\n    return "<" + f"{x}" * 2\n')
+    assert told == (
+        '<span class="k">def</span> f(x):  <span class="c"># &quot;one&quot;</span>\n    <span class="k">return</span> '
+        '<span class="s">&quot;&lt;&quot;</span> + <span class="s">f&quot;</span>{x}<span class="s">&quot;</span> * '
+        '<span class="n">2</span>\n'
+    )
+    assert coloured('def f(:\n  """cut & ') == "def f(:\n  &quot;&quot;&quot;cut &amp; "
+    for exercise in exercise_pages.exercises():
+        assert html.unescape(re.sub(r"<[^>]*>", "", coloured(exercise.program))) == exercise.program
+
+
+def test_the_cells_of_a_table_say_what_they_are_of():
+    table = rendered("| *op* | time |\n|---|---|\n| mm | 1 |\n| add | 2 |\n")
+    assert re.findall(r'<td data-head="(\w+)">(\w+)', table) == [("op", "mm"), ("time", "1"), ("op", "add"), ("time", "2")]
+
+
 def test_the_minutes_of_a_chapter_are_for_reading_looking_and_mending():
     one = replace(EVERY[0], question="word " * 1000, look="", answer="", program="")  # five minutes of words, one question
     chapter = replace(exercise_pages.chapters()[0], exercises=[one] * 4)
@@ -226,10 +244,14 @@ def test_a_guess_a_second_one_a_mark_and_the_progress(folder, opened):
     explained(page)
     page.goto((folder / "index.html").as_uri())
     assert page.inner_text("#progress") == "3 of 92 done, 1 right at the first guess"
+    assert page.inner_text("#continue") == "continue: 4"
     assert (
-        page.inner_text("#continue")
-        == "continue: A launch only queues a kernel, and returns at once. How long after that does the kernel start?"
+        page.inner_text("#asks")
+        == "A launch only queues a kernel, and returns at once. How long after that does the kernel start?"
     )
+    far, card = (page.eval_on_selector(which, "one => [one.value, one.max]") for which in ("#far", ".chapter progress"))
+    assert (far, card) == ([3, 92], [3, 20])
+    assert page.inner_text(".chapter >> nth=0 >> .next") == "next: 4" and page.inner_text(".needs >> nth=0") == "needs a GPU"
     assert page.inner_text(".chapter >> nth=0 >> .done") == "· 3 of 20 done" and page.is_hidden("#again")
     page.click(".chapter >> nth=0 >> summary")
     states = ["seen", "✓ right the second time", "✓ right", ""]
@@ -506,7 +528,7 @@ def test_a_term_leads_to_its_place(folder):
 
 def test_a_term_is_explained_on_hover(folder):
     text = (folder / "exercise_01.html").read_text() + next(folder.glob("trace_01*")).read_text()
-    assert re.search(r'<abbr title="[^"]{20,}">critical path</abbr>', text)
+    assert re.search(r'<abbr tabindex="0" title="[^"]{20,}">critical path</abbr>', text)
 
 
 @pytest.mark.slow

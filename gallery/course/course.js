@@ -39,6 +39,11 @@ function stateOf(own) {
   return own.right === 2 ? "✓ right the second time" : "seen";
 }
 
+// Of a link to an exercise: its number or letter, which stands before it.
+function label(link) {
+  return link.previousElementSibling.textContent;
+}
+
 class Start {
   constructor() {
     addEventListener("pageshow", () => this.show());
@@ -56,7 +61,16 @@ class Start {
     for (const chapter of document.querySelectorAll(".chapter")) {
       const own = [...chapter.querySelectorAll("a[data-exercise]")],
         done = own.filter((link) => known[file(link)]).length;
+      const left = own.find((link) => !known[file(link)]);
       chapter.querySelector(".done").textContent = done ? `· ${done} of ${own.length} done` : "";
+      chapter.querySelector("progress").value = done;
+      chapter
+        .querySelector(".next")
+        .replaceChildren(
+          ...(left
+            ? [element("a", `${done ? "next" : "begin"}: ${label(left)}`, { href: file(left), title: left.textContent })]
+            : []),
+        );
       chapter.classList.toggle("complete", done === own.length);
     }
     const seen = links.filter((link) => known[file(link)]),
@@ -66,7 +80,9 @@ class Start {
       : `${links.length} exercises`;
     const next = links.find((link) => !known[file(link)]),
       go = document.getElementById("continue");
-    go.textContent = !seen.length ? "begin" : next ? `continue: ${next.textContent}` : "all done: once more";
+    document.getElementById("far").value = seen.length;
+    document.getElementById("asks").textContent = seen.length && next ? next.textContent : "";
+    go.textContent = !seen.length ? "begin" : next ? `continue: ${label(next)}` : "all done: once more";
     go.href = file(next || links[0]);
     this.again(seen.filter((link) => this.isDue(known, file(link))).slice(0, 5));
   }

@@ -893,6 +893,8 @@ def test_two_runs_of_a_loop_are_told_as_two(tmp_path):
         (shaped("aten::max", 5, 20, [32, 4], [32, 4]), WEIGHTED, False),  # of two tensors
         (top(4), shaped("aten::mul", 510, 20, [32, 16], [32, 16]), False),
         (top(4), shaped("aten::sum", 510, 20, [32, 4, 1]), False),
+        (top(3), WEIGHTED, False),  # of four rounds
+        (op("aten::max", 5, 20, **{"Input Dims": [[32, 4]], "Input type": ["float"], "Concrete Inputs": [""]}), WEIGHTED, False),
     ],
 )
 def test_experts_are_chosen_before_and_weighted_behind(tmp_path, choice, weight, told):
@@ -929,6 +931,7 @@ def test_the_first_product_may_be_needed_where_another_op_takes_its_shape(tmp_pa
         ([shaped("aten::mul", 401, 5, [64, 1000]), shaped("aten::add_", 407, 2, [64, 1000])], True),  # smoothed
         ([shaped("aten::mul", 401, 5, [64, 1000], [64, 1])], False),  # mixed
         ([shaped("aten::index", 401, 5, [64, 1000], [64])], False),
+        ([shaped("aten::mul", 401, 5, [64, 1000], [64, 1000])], False),  # the first that takes such two is not behind log_softmax
     ],
 )
 def test_targets_that_are_more_than_labels_are_dense(tmp_path, between, told):

@@ -13,9 +13,11 @@ from reader_helpers.events import ADD, annotation, call, document, kernel, launc
 from trace_reader import analyze, cli, examine, load, us
 from trace_reader.commands import write_page
 from trace_reader.report.document import Style
-from trace_reader.report.step_bars import step_bars
+from trace_reader.report.step_bars import Part as BarPart
+from trace_reader.report.step_bars import StepBar, step_bars
 from trace_reader.report.theme import CPU_COLOURS, GPU_COLOURS
 from trace_reader.report.timeline import Timeline
+from trace_reader.write.html_page import _step
 from trace_reader.write.page_payload import DrawnSlices, panel
 
 CUDNN = GALLERY / "04_c_sdpa_attention" / "8_16_1024_64_cudnn_bf16_warm_eager.json"
@@ -59,7 +61,9 @@ def test_every_finding_lights_the_slices_that_the_json_lists(tmp_path, capsys, o
     page = opened(written(tmp_path, capsys, trace, flags=["--all"]))
     page.click("#unfold")
     facts = json.loads(told(capsys, trace, "--json", "--all"))
-    buttons = {button.inner_text().split(" ")[0]: button for button in page.query_selector_all(".findings button.lights")}
+    buttons = {
+        button.query_selector("code").inner_text(): button for button in page.query_selector_all(".findings button.lights")
+    }
     seen = 0
     for finding in facts["findings"]:
         listed = {(one["name"], one["start_us"], one["duration_us"]) for one in finding["evidence"]}
@@ -94,7 +98,31 @@ def test_the_tables_are_those_of_the_report(tmp_path, capsys, opened, trace):
     ]
     assert len(rows) > 10 and [[cell or "what it is" for cell in row] if "share" in row else row for row in told_rows] == rows
     verdict = next(line for line in told(capsys, trace, "--md", "--all").splitlines() if "of the critical path" in line)
-    assert page.inner_text(".verdict").removesuffix("\nshow it") == verdict.removeprefix("- ")
+    assert page.inner_text(".verdict").removesuffix(" show it") == verdict.removeprefix("- ")
+
+
+def test_the_first_screen_has_the_best_change_and_three_places_that_light(tmp_path, capsys, opened):
+    page = opened(written(tmp_path, capsys, NAIVE))
+    best = "Best change, saves 84% to 96% of a step: Use F.scaled_dot_product_attention with a fused backend unfused-attention"
+    assert page.inner_text(".best") == best
+    places = page.query_selector_all(".places li")
+    assert [place.inner_text().split()[0] for place in places] == ["aten::masked_fill", "aten::softmax", "aten::matmul"]
+    assert all(place.bounding_box()["y"] < 800 for place in places)
+    places[1].query_selector("button").click()
+    lit = [name for name, *_ in page.evaluate(LIT, 0)]
+    assert lit and all("softmax" in name.lower() for name in lit)
+    title = page.query_selector(".findings li button")
+    assert " ".join(title.inner_text().split()) == "A softmax between two GEMMs saves 84% to 96% unfused-attention"
+    assert page.inner_text(".findings h2") == "Findings"
+    numbers = page.evaluate("() => [...document.querySelectorAll('.tables td.n')].map((cell) => cell.textContent)")
+    assert numbers and all(re.fullmatch(r"-?[\d.,]+( ?(%|[µmn]?s|[kMG]?B|GB/s))?|-|unknown|nothing", one) for one in numbers)
+
+
+def test_the_key_of_the_bars_has_what_each_of_them_is_made_of():
+    bars = (StepBar("recorded", 2, 2, (BarPart("CPU", 0.75, "#a"), BarPart("GPU", 0.25, "#b"))),
+            StepBar("without", 1, 1, (BarPart("GPU", 1.0, "#b"),)))  # fmt: skip
+    text = re.sub(r"<[^>]*>", "", "".join(_step(bars)))
+    assert text.endswith(" GPU 100% CPU of the critical path, without ")
 
 
 def test_a_row_lights_its_slices_while_it_is_pointed_at(tmp_path, capsys, opened):

@@ -96,6 +96,7 @@ class Item(msgspec.Struct, frozen=True):
     slug: str
     number: int
     light: dict[str, Any] = {}
+    title: str = ""  # of a page: what one notices
 
 
 class TablePart(msgspec.Struct, frozen=True):

@@ -180,7 +180,9 @@ def finding_item(finding: Finding, name: str = "", number: int = 0) -> Item:
     if not told and finding.gain is None and finding.share and finding.share >= SMALLEST_SHARE:
         told = f" ({about(finding.share)})"
     title = f"{name}: {finding.slug}{told}" if name else f"{finding.slug}{told}"
-    return Item(title, finding.seen, finding.means, f"{finding.next}{_saves(finding)}", finding.slug, number)
+    symptom = PATTERNS[finding.slug].symptom
+    noticed = f"{symptom[:1].upper()}{symptom[1:]}"
+    return Item(title, finding.seen, finding.means, f"{finding.next}{_saves(finding)}", finding.slug, number, title=noticed)
 
 
 def _again(function: Recompiled) -> list[str]:

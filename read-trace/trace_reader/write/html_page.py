@@ -30,6 +30,7 @@ ASSETS = files("trace_reader.write") / "assets"
 SCRIPTS = ("trace.js", "timeline.js", "page.js")
 LONGEST_CELL, LONGEST_LINE = 300, 4000
 PERHAPS = '<svg width="12" height="12"><rect class="perhaps" width="12" height="12"/></svg>'
+FIRST_PLACES = 3
 FIRST_FINDINGS = 3  # the others are folded
 KEYS = (
     ("W S", "zoom"), ("A D", "pan"), ("drag", "measure"), ("shift drag", "pan"), ("ctrl wheel", "zoom"), ("click", "select"),
@@ -40,9 +41,11 @@ KEYS = (
 
 DETAILS = """<section id="details" aria-live="polite" aria-label="What is selected"><h2>Selected</h2>
 <p>Nothing yet: click a slice.</p></section>"""
+_BEST = re.compile(r"(?P<what>best change|first change to try) \((?P<of>.+?),? saves (?P<saves>.+?) of a step\): (?P<advice>.+)")
+_NUMBER = re.compile(r"-?[\d.,]+(?: ?(?:%|[µmn]?s|[kMG]?B|GB/s))?|-|unknown|nothing")
 _TAG = re.compile(r"(<[^>]*>)")
-_NOT_PROSE = re.compile(r"<(?:a|button|caption|figure|h1|kbd|label|nav|output|pre|strong|summary|td|th)\b")
-_NOT_PROSE_END = re.compile(r"</(?:a|button|caption|figure|h1|kbd|label|nav|output|pre|strong|summary|td|th)>")
+_NOT_PROSE = re.compile(r"<(?:a|button|caption|code|figure|h1|kbd|label|nav|output|pre|strong|summary|td|th)\b")
+_NOT_PROSE_END = re.compile(r"</(?:a|button|caption|code|figure|h1|kbd|label|nav|output|pre|strong|summary|td|th)>")
 _TERMS = re.compile(
     rf"(?<![\w-])(?:{'|'.join(sorted(map(re.escape, map(escape, GLOSSARY)), key=len, reverse=True))})(?![\w-])", re.IGNORECASE
 )
@@ -73,7 +76,7 @@ def write(page: Page) -> bytes:
     head = [
         *_head(sections[0].parts),
         *(
-            _verdict(section.parts, lights.number(page.lit_verdict), page.bars)
+            _verdict(section.parts, lights.number(page.lit_verdict), page.bars, _three_places(sections, lights))
             for section in sections
             if section.key == "verdict"
         ),
@@ -91,8 +94,8 @@ def write(page: Page) -> bytes:
         '<div class="beside"><div>',
         *findings,
         '</div><aside class="side">',
-        DETAILS,
         *(_changes(page.changes[1]) if page.changes else []),
+        DETAILS,
         "</aside></div>",
         '<div class="tables" id="tables">',
         '<p><button type="button" id="unfold">unfold everything</button></p>' if tables else "",
@@ -202,11 +205,38 @@ def _head(parts: Sequence[Part]) -> list[str]:
     return [*out, *facts]
 
 
-def _verdict(parts: Sequence[Part], light: int | None, bars: Sequence[StepBar]) -> str:
-    """Return the lines of the verdict, the first of which lights up `light`, and the bars of a step."""
-    first, *more = [_text(line) for part in parts if isinstance(part, Lines) for line in part.lines if line]
+def _verdict(parts: Sequence[Part], light: int | None, bars: Sequence[StepBar], places: Sequence[str]) -> str:
+    """Return the lines of the verdict, the first of which lights up `light`, the bars of a step, the best change, and places."""
+    first, *more = [line for part in parts if isinstance(part, Lines) for line in part.lines if line]
     show = "" if light is None else f' <button type="button" class="lights" data-light="{light}">show it</button>'
-    return "\n".join([f'<p class="verdict">{first}{show}</p>', *_step(bars), *(f"<p>{line}</p>" for line in more)])
+    best = [found for line in more if (found := _BEST.fullmatch(line))]
+    rest = [line for line in more if not _BEST.fullmatch(line)]
+    return "\n".join(
+        [
+            f'<h2 class="verdict">{_text(first)}{show}</h2>',
+            *_step(bars),
+            *(f'<p class="best">{_text(one["what"].capitalize())}, saves <b>{_text(one["saves"])}</b> of a step: '
+              f'{_text(one["advice"])} <code>{_text(one["of"])}</code></p>' for one in best),
+            *places,
+            *(f'<p class="head">{_text(line)}</p>' for line in rest),
+        ]
+    )  # fmt: skip
+
+
+def _three_places(sections: Sequence[_Part], lights: "_Lights") -> list[str]:
+    """Return the places that save most, each of which can be lit."""
+    table = next(
+        (part for one in sections for part in one.parts if isinstance(part, TablePart) and part.table.key == "places"), None
+    )
+    if table is None or not table.rows:
+        return []
+    gone = table.head.index("gone")
+    items = []
+    for cells, light in list(zip(table.rows, table.lights, strict=True))[:FIRST_PLACES]:
+        number, name = lights.number(light), _text(cells[0], LONGEST_CELL)
+        button = name if number is None else f'<button type="button" class="lights" data-light="{number}">{name}</button>'
+        items.append(f"<li>{button} {_text(cells[gone])}</li>")
+    return ['<p class="head">A step saves without one of these:</p><ol class="places">', *items, "</ol>"]
 
 
 def _step(bars: Sequence[StepBar]) -> list[str]:
@@ -222,8 +252,12 @@ def _step(bars: Sequence[StepBar]) -> list[str]:
         out.append(f'<div class="step"><span>{_text(bar.name)}</span>{boxes}<span>{time}</span></div>')
     whose = next((bar for bar in reversed(bars) if bar.parts), None)
     if whose is not None:
-        key = '<svg width="12" height="12"><rect width="12" height="12" fill="{}"/></svg> {} {:.0%}'
-        legend = "".join(f"<span>{key.format(part.colour, _text(part.name), part.share)}</span>" for part in whose.parts)
+        shares = {part.name: f" {part.share:.0%}" for part in whose.parts}
+        colours = {part.name: part.colour for bar in (whose, *bars) for part in bar.parts}
+        key = '<svg width="12" height="12"><rect width="12" height="12" fill="{}"/></svg> {}{}'
+        legend = "".join(
+            f"<span>{key.format(colour, _text(name), shares.get(name, ''))}</span>" for name, colour in colours.items()
+        )
         perhaps = f"<span>{PERHAPS} up to here, by the estimate</span>" if any(bar.high_us > bar.low_us for bar in bars) else ""
         out.append(f"<figcaption>{legend} of the critical path, {_text(whose.name)} {perhaps}</figcaption>")
     return [*out, "</figure>"]
@@ -271,12 +305,15 @@ def _findings(section: _Part, lights: "_Lights") -> str:
     items = [part for part in section.parts if isinstance(part, Item)]
     if not items:
         return ""
-    out = [f'<section class="findings"><h2>{_text(section.text)}</h2>', "<ol>"]
+    name, note = _parted(section.text)
+    out = [f'<section class="findings"><h2>{_text(name)}</h2>', f'<p class="head">{_text(note)}</p>' if note else "", "<ol>"]
     for place, item in enumerate(items):
         if place == FIRST_FINDINGS:
             out.append(f'</ol><details><summary>{len(items) - place} more</summary><ol start="{place + 1}">')
         number = lights.number(item.light)
-        name = f"<strong>{_text(item.name)}</strong>"
+        id_of, _, gain = item.name.partition(" (")
+        note = f" <small>{_text(gain.removesuffix(')'))}</small>" if gain else ""
+        name = f"<strong>{_text(item.title)}</strong>{note} <code>{_text(id_of)}</code>"
         head = name if number is None else f'<button type="button" class="lights" data-light="{number}">{name}</button>'
         out.append(f"<li>{head}<p>{_text(item.seen)}</p><p>{_text(item.means)} <em>Next:</em> {_text(item.next)}</p></li>")
     return "\n".join([*out, "</ol></details></section>" if len(items) > FIRST_FINDINGS else "</ol></section>"])
@@ -299,15 +336,26 @@ def _tables(sections: Sequence[_Part], lights: "_Lights", device: str) -> list[s
                 case Lines(lines):
                     body += [f"<p>{_text(line)}</p>" for line in lines if line]
         if body:
-            out.append("\n".join([f"<details><summary><h2>{_text(section.text)}</h2></summary>", *body, "</details>"]))
+            name, note = _parted(section.text)
+            head = f"<details><summary><h2>{_text(name)}</h2></summary>"
+            out.append("\n".join([head, *([f'<p class="head">{_text(note)}</p>'] if note else []), *body, "</details>"]))
     return out
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """Return a heading and what stands behind it in brackets."""
+    name, _, note = text.partition(" (")
+    return name, note.removesuffix(")")
 
 
 def _table(table: TablePart, caption: str, numbers: Sequence[int | None]) -> list[str]:
     if not table.rows:
         return [f"<p>{_text(table.table.empty)}</p>"]
+    is_number = [all(_NUMBER.fullmatch(row[place]) for row in table.rows) for place in range(len(table.head))]
+    classes = [' class="n"' * one for one in is_number]
     heads = "".join(
-        f'<th scope="col"><button type="button" class="sort">{_text(head) or "what it is"}</button></th>' for head in table.head
+        f'<th scope="col"{one}><button type="button" class="sort">{_text(head) or "what it is"}</button></th>'
+        for head, one in zip(table.head, classes, strict=True)
     )
     out = [f'<div class="wide" role="region" tabindex="0" aria-label="{_text(caption)}">']
     out.append(f'<table><caption class="hidden">{_text(caption)}')
@@ -317,8 +365,9 @@ def _table(table: TablePart, caption: str, numbers: Sequence[int | None]) -> lis
         first = first or NO_NAME
         if number is not None:
             first = f'<button type="button" class="lights" data-light="{number}">{first}</button>'
-        named = zip(table.head[1:], rest, strict=True)  # a phone shows a row's cells below each other, each with its heading
-        cells_html = "".join(f'<td data-head="{_text(head)}">{cell}</td>' for head, cell in named)
+        # A phone shows a row's cells below each other, each with its heading.
+        named = zip(table.head[1:], rest, classes[1:], strict=True)
+        cells_html = "".join(f'<td{one} data-head="{_text(head)}">{cell}</td>' for head, cell, one in named)
         out.append(f'<tr><th scope="row">{first}</th>{cells_html}</tr>')
     out.append("</tbody></table></div>")
     if table.more:
@@ -350,7 +399,7 @@ def with_terms(body: str) -> str:
         if term in seen or term not in GLOSSARY:
             return found[0]
         seen.add(term)
-        return f'<abbr title="{escape(GLOSSARY[term])}">{found[0]}</abbr>'
+        return f'<abbr tabindex="0" title="{escape(GLOSSARY[term])}">{found[0]}</abbr>'
 
     inside = 0  # of elements whose text is not prose
     for place, piece in enumerate(pieces):
