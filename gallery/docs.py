@@ -258,7 +258,7 @@ def _gains(mend: list[Exercise]) -> list[str]:
     machines = "; ".join(f"{run['device']} (torch {run['torch']}, {run['date']})" for run in runs)
     out = [
         "How many times as fast a step became, with the interval that holds the median in 96% of cases, as measured by",
-        "`uv run benchmarks/exercise_gains.py`: with the solution, or, of a program to be left, with its obvious change.",
+        "`uv run benchmarks/exercise_gains.py`: with the solution or, for programs best left alone, with the obvious change.",
         f"On {machines}.",
         "",
         _row("exercise", "change", "asked for", *(run["device"] for run in runs)),

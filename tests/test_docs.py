@@ -168,7 +168,7 @@ def test_the_pages_name_every_flag_and_no_other():
     assert {"--batch", "--op", "--vary_batch", "--backend", "--kernel_version"} <= flags_in("docs/recording.md")
     reading = {*reading, "--write"}
     assert reading <= flags_in("read-trace/docs/reading.md", "docs/sharing.md")
-    exercise = {"--watch", "--leave", "--hint", "--solution", "--html", "--reset", "--list"}
+    exercise = {"--fast", "--watch", "--leave", "--hint", "--solution", "--html", "--reset", "--list"}
     assert exercise <= flags_in("docs/exercises.md")
     check = {"--baseline", "--name", "--max", "--config", "--github", "--junit", "--md", "--json"}
     check |= {"--sort", "--csv", "--strict"}

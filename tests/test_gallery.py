@@ -279,7 +279,7 @@ def test_the_language_models_recordings_are_what_its_page_shows():
     whole, checkpointed = (facts[name].memory[0] for name in ("train", "train_checkpoint"))
     gib = 2**30
     for words in (
-        f"at the peak of {human_bytes(whole.peak_bytes)}, {human_bytes(whole.activation_bytes)} are of the",
+        f"of the peak of {human_bytes(whole.peak_bytes)}, {human_bytes(whole.activation_bytes)} were allocated in the forward",
         f"could free up to {human_bytes(whole.layer_bytes)}. With",
         f"With `--checkpoint` the peak is {human_bytes(checkpointed.peak_bytes)}.",
     ):
@@ -302,9 +302,9 @@ def test_the_language_models_recordings_are_what_its_page_shows():
     assert step is not None
     rest = step.kernels - sum(counts)
     assert f"{step.kernels:,} in all: {counts[0]:,} in `forward`, {counts[1]} in `loss`, {counts[2]} in" in said
-    assert f"The other {rest:,} are the backward pass's, {rest / counts[0]:.1f} for each" in said
+    assert f"The other {rest:,} belong to the backward pass, {rest / counts[0]:.1f} for each" in said
     forward, backward = (sum(getattr(train[name], key) for name in ("forward", "loss")) for key in ("gpu_us", "backward_us"))
-    assert f"they take {backward / 1000:.1f} ms of GPU time beside {forward / 1000:.1f}" in said
+    assert f"they take {backward / 1000:.1f} ms of GPU time, compared with {forward / 1000:.1f}" in said
     assert f"Of {human_bytes(whole.peak_bytes)}, {whole.before_bytes / gib:.1f} were there before the step" in said
     assert [x.bytes for x in whole.alive[:4]] == [pytest.approx(4 * 1024 * 151936 * 2, rel=0.001)] * 4  # blocks are round
 

@@ -404,7 +404,7 @@ def test_the_rank_that_sleeps_is_found(job):
     facts, out = job("slow")
     assert (facts.straggler.rank, facts.straggler.cause, facts.straggler.place.annotation) == (1, "cpu", "forward")
     assert re.search(r"^job: rank 1 is the straggler, in \d of 3 steps: it arrives last in ", out, re.MULTILINE)
-    assert "\n  its CPU is late before forward; rank 1 runs the same " in out and " later at the step's begin\n" in out
+    assert "\n  its CPU is late before forward; rank 1 runs the same " in out and " later at the start of the step\n" in out
     assert "\nguess: 17 collectives per step. Correct.\n" in out
 
 

@@ -288,7 +288,7 @@ def _reached(gpu: list[Entry]) -> list[str]:
         "|---|---|---|",
         f"| the change is named by the first {FIRST} findings, of {len(some)} that bring more than {NOTHING:.0%} | 80% | "
         f"{_count(some, lambda e: e.place is not None and e.place <= FIRST)} |",
-        f"| what it brings lies in what was told (± {TOLERANCE:.2f}), of {len(told)} of which a gain was told | 80% | "
+        f"| the measured gain falls within the predicted range (± {TOLERANCE:.2f}), of {len(told)} with a prediction | 80% | "
         f"{_count(told, lambda e: e.is_inside)} |",
         f"| at most {PROMISE:.0%} is promised, of {len(none)} that bring nothing | all | "
         f"{_count(none, lambda e: e.told is None or e.told[1] <= PROMISE)} |",
@@ -297,10 +297,10 @@ def _reached(gpu: list[Entry]) -> list[str]:
         f"| the same where stacks or memory were recorded, too, of {len(known_of_more)} that have one (of {len(more)}) | 80% | "
         f"{_count(known_of_more, lambda step: step[3])} |",
         "",
-        f"Of the {len(told)} gains, {sum(e.told[0] < 0.005 for e in told if e.told)} begin at 0 (up to so much), and "
-        f"{sum(e.gain > e.told[1] for e in told if e.told)} were more than the upper end, by "
-        f"{max(e.gain - e.told[1] for e in told if e.told):.2f} at most. No estimate is wider than 30% of its upper end, half "
-        f"are narrower than {widths[len(widths) // 2]:.0%}; of runs that the GPU does not limit, "
+        f"{sum(e.told[0] < 0.005 for e in told if e.told)} of the {len(told)} predictions are upper limits only; "
+        f"{sum(e.gain > e.told[1] for e in told if e.told)} gains exceeded theirs, by at most "
+        f"{max(e.gain - e.told[1] for e in told if e.told):.2f}. No estimate is wider than 30% of its upper end, and half "
+        f"are narrower than {widths[len(widths) // 2]:.0%}; for runs that are not limited by the GPU, "
         "[they are wider](profiler_cost.md#when-nobody-measured).",
         "",
     ]
@@ -377,45 +377,47 @@ TITLE = """# Does the advice hold?
 changes brought: small programs and models of torchvision and transformers, each before and after one change that tuning guides
 recommend, timed without the profiler, and recorded. Guess first: of the changes in the table, which bring nothing?
 
-Rules that know their pairs say little of other programs. So the same is asked of pairs that were written without sight of any
-rule, recorded once, and scored once (torch 2.11, 2026-11-26):
+Rules that were written for known pairs say little about other programs. So the same is measured on pairs that were written
+without sight of any rule, recorded once, and scored once (torch 2.11, 2026-11-26):
 """
 
-SCORED = """A gain is inside where what was measured lies in what was told, ± 0.03. The interval score is its width and ten
-times what it misses, at most 1; 1 where nothing is told, 0.9 for "0 to 0.9". Too much promised: of pairs whose
-change brings at most 3%, more than 5%. `uv run benchmarks/advice/score.py FOLDER` prints it for pairs of yours.
-Each set was written and scored after the rules had been mended with the sets before it in view: of those, what the
-rules would score today says nothing. The third set was asked for faults other than those of the first two; the
-fourth to sixth (2026-11-27) for faults that guides to tuning, reviews and forums name most often, so that they are
-nearer to what people meet. Of the fifth, one line was seen through a linter's complaint before it was scored; of the
-sixth the pairs' names, once the rules were written. The
-bands of gains were fitted to all sets but the sixth (`uv run read-trace/benchmarks/bands.py`). On hosts that nobody
-priced, a plain step is told twice as wide since the third set; the fourth set's plain steps are those of after
-that, and of its recordings without marks, and the later ones', a step is a repetition.
+SCORED = """A gain is inside if the measured gain falls in the predicted range, ± 0.03. The interval score is the width of
+that range plus ten times the distance by which it misses, at most 1; it is 1 without a prediction, and 0.9 for "0 to 0.9".
+Too much promised: of the pairs whose change saves at most 3%, those with a prediction above 5%.
+`uv run benchmarks/advice/score.py FOLDER` prints the same for your own pairs.
 
-Of what the sixth set misses, four pairs were told as launches of the whole step, which a graph would take away (in
-three of them a loop or the optimizer stood behind, and stands first since); three were named in words that their
-patterns do not take.
+Each set was written and scored after the rules had been corrected with the earlier sets in view, so a score of today's
+rules on those earlier sets says nothing. The third set was to have faults other than those of the first two; the
+fourth to sixth (2026-11-27), the faults that tuning guides, reviews and forums name most often, which are closer to
+what people meet. One line of the fifth set was seen in a linter's message before the set was scored, and the names of
+the sixth set's pairs once the rules were written. The
+bands of gains were fitted to all sets but the sixth (`uv run read-trace/benchmarks/bands.py`). Since the third set,
+the interval of a plain step is twice as wide on hosts without prices of their own; the fourth set's plain steps have
+these intervals. In this set's recordings without step marks, and in later ones, a step is a repetition.
 
-Of the fifth set, ten first screens (seven of a GPU) were read with fresh eyes, each a minute, with the question
-what one would change first. Of the seven programs whose change saves something it was that change in all seven: in
-five because the screen said so, in two because the ops on it gave it away, which no finding had named (padding, and
-a product with the same inputs for each token; there another change stood first). Of the three others it was none,
-and two changes that were not measured.
+Among the sixth set's misses, four pairs were reported as launches of the whole step, which a CUDA graph would remove
+(in three of them the loop or the optimizer came further down, and comes first since); three were named in words that
+their patterns do not match.
 
-Of the jobs, the reader of before called a rank the straggler in 14 of 23. Four have one by design; these are the four in
-which the reader says so now. It compares the late rank's ops with another rank's: where both run the same, and the late
-one is later all over, or not in each step, the host may be slow, and no line of the program. Five jobs bring nothing by
-design, and five more were no faster as measured, three of them slower by a third or more; of these ten, two were promised
-more than 5%.
+For ten programs of the fifth set (seven on a GPU), someone new to them read the first screen for a minute, and said
+what to change first. For the seven programs whose change saves something, it was that change in all seven: in five
+because the screen said so, and in two because the ops on the screen gave it away, although no finding named it
+(padding, and a product with the same inputs for each token; there the screen put another change first). For the three
+others it was no change once, and twice a change that was not measured.
+
+The earlier reader named a straggler in 14 of the 23 jobs. Four jobs have one by design, and these are the four in which
+the reader names one now. It compares the late rank's ops with another rank's: if both run the same ops, and the late
+one is later throughout, or not in every step, the host may be slow, rather than a line of the program. Five changes save
+nothing by design, and five more were no faster when measured, three of them slower by a third or more; two of these ten
+were promised more than 5%.
 """
 
 OLDER = """`uv run benchmarks/advice/record.py FOLDER` measures the pairs of
 [benchmarks/advice/pairs.py](../benchmarks/advice/pairs.py) on your machine, each in a process of its own, before and after in
-turns, in five rounds; `uv run benchmarks/advice/ledger.py FOLDER NAME` reads the recordings. What follows is of the reader of
-2026-11-24, whose gains were "up to" so much, and whose plain step had [older prices](profiler_cost.md). Its rules were
+turns, in five rounds; `uv run benchmarks/advice/ledger.py FOLDER NAME` reads the recordings. The following is from the reader of
+2026-11-24, whose gains were upper limits only, and whose plain steps used [older prices](profiler_cost.md). Its rules were
 written with these pairs in view. And one
-measurement is an anecdote: a day before, on the same kind of machine and by the same rules, the first four numbers were 23 of 27
+measurement is an anecdote: a day before, on the same kind of machine with the same rules, the first four numbers were 23 of 27
 (85%), 21 of 27 (78%), 8 of 8 and 60 of 63 (95%).
 """
 

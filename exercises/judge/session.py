@@ -128,7 +128,7 @@ class Session:
             while typed and not _is_option(typed, exercise.limits):
                 typed = self.line(f"one of the numbers 1 to {most}: ")
             state.limits = [state.limits[0], int(typed) if typed else state.limits[0]]
-            print(f"Which rows would be gone, and how much of a step are they? You guessed {state.gain:g} times.")
+            print(f"How many times as fast, by the rows that would be gone? You guessed {state.gain:g}.")
             typed = self.line("your guess now (Enter: the same): ")
             while typed and not _is_times(typed):
                 typed = self.line("a number such as 1.5: ")

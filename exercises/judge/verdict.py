@@ -90,7 +90,7 @@ def judge(
     if exercise.kind == "leave":
         if speed.low >= A_GAIN:
             return Judgement("gain", ("That is a gain, more than this exercise knows of.",))
-        return Judgement("no gain", (f"That a step is {times(A_GAIN)} as fast or more, these rounds do not show.",))
+        return Judgement("no gain", (f"These rounds do not show a step {times(A_GAIN)} as fast or more.",))
     if any(op.calls for op in given[0].ops) and not any(op.calls for op in mine[0].ops):
         return Judgement("cause", ("The trace of your step holds no op at all: is its result kept, or computed elsewhere?",))
     ranks = [f"rank {rank}: " if len(mine) > 1 else "" for rank in range(len(mine))]

@@ -1926,7 +1926,7 @@ def test_gaps_with_functions_of_python_in_them_promise_nothing_where_their_price
     assert gain().gain is not None
     told = gain(*(event("python_function", "t.py(7): load", 20 + n, 1) for n in range(400)))
     assert told.gain is None and told.gain_unknown_because == (
-        "the gaps hold what the profiler takes for functions of Python, which is not known"
+        "the gaps include the profiler's cost of Python functions, which is not known"
     )
 
 

@@ -116,7 +116,7 @@ def test_a_long_copy_without_its_event_is_lost_work(told):
 )
 def test_an_op_cannot_end_after_the_one_that_calls_it(told, outer, inner, until, seen):
     said = told(*one_of_four(-1), outer, inner)
-    words = f"impossible timing: 1 op or call ends after what it lies in, by up to {until - 2_120}.0 µs ({seen})"
+    words = f"impossible timing: 1 op or call ends after the parent, by up to {until - 2_120}.0 µs ({seen})"
     assert (words in said) is bool(seen) and ("impossible timing" in said) is bool(seen)
     assert ("unknown: the trace lacks times that fit" in said) is bool(seen)
 
@@ -124,7 +124,7 @@ def test_an_op_cannot_end_after_the_one_that_calls_it(told, outer, inner, until,
 def test_a_step_cannot_end_before_what_it_holds(told):
     events = [one | {"dur": 150} if one["name"] == "ProfilerStep#2" else one for one in one_of_four(-1)]
     said = told(*events)
-    assert "1 op or call ends after what it lies in, by up to 450.0 µs (cudaStreamSynchronize in ProfilerStep#2)" in said
+    assert "1 op or call ends after the parent, by up to 450.0 µs (cudaStreamSynchronize in ProfilerStep#2)" in said
 
 
 def test_a_copy_is_no_faster_than_a_bus(told):
@@ -335,7 +335,7 @@ def test_collectives_without_a_message_are_told(told):
     events = [step(0, 0, 90), launch(5, 1), kernel(NCCL, 10, 9, 1), launch(25, 2)]
     named = kernel(NCCL, 30, 9, 2)
     named["args"] |= said
-    line = "1 of 2 collectives says nothing of its message: no rates of these are told"
+    line = "1 of 2 collectives says nothing of its message: no rates are reported for them"
     assert line in told(*events, named)
     events[2]["args"] |= said
     assert "of its message" not in told(*events, named)

@@ -268,7 +268,10 @@ def test_a_ranks_finding_is_told_with_what_it_saves_of_the_jobs_step(capsys):
     # Without the fault a step took 25.3 ms in place of 39.0, as recorded: 0.35.
     assert between["ranks"] == [1] and between["gain"] == {"low": 0.113593, "high": 0.3268, "of": "plain"}
     assert cli.main([*map(str, JOBS["data_parallel_slow30"])]) == 0
-    assert "\nbest change (of what keeps rank 1, saves 21% to 33% of a step): Mend what keeps\n  it" in capsys.readouterr().out
+    assert (
+        "\nbest change (to what delays rank 1, saves 21% to 33% of a step): Fix what delays\n  this rank"
+        in capsys.readouterr().out
+    )
     assert cli.main([*map(str, JOBS["data_parallel_25mb"])]) == 0
     assert (
         "\nbest change (unfused-pointwise of all ranks, saves 2% to 12% of a step): Fuse\n  pointwise kernels with "
@@ -613,8 +616,9 @@ def test_more_ranks_send_by_the_formula_of_a_ring(tmp_path, capsys, monkeypatch)
         0,
         "ranks 4\n  ranks 4: 32 x allreduce, as rings of 4\n  recorded: a step takes 1.00 ms\n"
         "  without the profiler: 1.00 ms, measured\n  changed: 1.02 ms, which makes a step 2% longer\n"
-        "  a model: each rank does what it does here, and each step of a ring has the\n  recorded rate, and no latency: no small"
-        " message tells it\n  at least: what would wait for the longer kernels and did not wait as recorded\n  is not known\n",
+        "  a model: each rank does what it does here, and each step of a ring has the\n  recorded rate, and no latency: no "
+        "small message tells it\n"
+        "  a lower limit: work that did not wait in the recording may have to wait for\n  the longer kernels\n",
     )
     assert "changed: 1.04 ms, which makes a step 4% longer" in what_if(capsys, tmp_path, "ranks 64")[1]
 

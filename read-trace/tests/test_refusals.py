@@ -163,8 +163,8 @@ def test_a_change_that_makes_a_measured_step_longer(measured, capsys):
   recorded: a step takes 100.0 µs
   without the profiler: 95.0 µs, measured
   changed: 631.8 µs, which makes a step 565% longer
-  at least: what would wait for the longer kernels and did not wait as recorded
-  is not known
+  a lower limit: work that did not wait in the recording may have to wait for
+  the longer kernels
 """
     )
 

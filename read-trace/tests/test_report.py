@@ -150,7 +150,7 @@ def test_the_verdicts_own_change_is_the_best_where_it_names_one(capsys):
     ("header", "line"),
     [
         ({"record_shapes": 1}, None),
-        ({"with_stack": 1}, "recorded with stacks, which lengthens what the CPU does"),
+        ({"with_stack": 1}, "recorded with stacks, which slows down the CPU"),
         ({"record_shapes": 1, "profile_memory": 1, "plain_step_us": {"low": 74, "median": 75, "high": 76}},
          "recorded with shapes, memory: 25% of a recorded step is the profiler's"),
     ],

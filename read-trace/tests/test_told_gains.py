@@ -57,7 +57,7 @@ def test_a_gain_that_is_wider_than_half_of_a_step_is_words(tmp_path, monkeypatch
     (found,) = [one for one in facts.findings if one.slug == "own-function"]
     _, high = calibrated([0.6, 0.6], BANDS[edits.UNSURE])
     assert high > WIDEST and found.gain is None
-    assert found.gain_unknown_because == f"0% to {high:.0%} of a step: too wide to say something"
+    assert found.gain_unknown_because == f"0% to {high:.0%} of a step: too wide to be useful"
 
 
 def test_what_takes_a_wait_away_saves_no_more_than_the_gpus_idle_time(tmp_path):

@@ -14,7 +14,7 @@ OTHER_ADD = ADD.replace("<8,", "<4,")
 CASES = {
     "no GPU, no launch": ([step(0, 0, 10), op("aten::mm", 1, 5)],
                           "cpu-only: the trace holds no GPU event; 50% of the steps' time is aten::mm, 50% is in no op "
-                          "(Python, waiting, or memory that is given back)"),
+                          "(Python, waiting, or freeing memory)"),
     "no GPU, no steps": ([op("aten::mm", 1, 6), op("aten::add", 8, 3)],
                          "cpu-only: the trace holds no GPU event; 60% of the steps' time is aten::mm, 30% is aten::add"),
     "no GPU, and nothing to wait for": (

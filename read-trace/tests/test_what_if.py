@@ -196,7 +196,7 @@ def test_a_rank_of_a_job_says_that_its_collectives_may_change(tmp_path, capsys):
     assert cli.main([path, "--what_if", "scale NCCL 0.5"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert told.endswith(
-        "of a rank of a job: its collectives last as long as recorded here, though the other ranks may change that"
+        "one rank of a job: its collectives last as long as recorded here, though the other ranks may change that"
     )
 
 
@@ -322,8 +322,8 @@ def test_what_is_told_of_the_recorded_step_alone_says_so(tmp_path, capsys):
         "  recorded: a step takes 100.0 µs\n"
         "  without the profiler: unknown; what follows is computed from the recorded step\n"
         "  changed: 170.0 µs, which makes the recorded step 70% longer\n"
-        "  at least: what would wait for the longer kernels and did not wait as recorded\n"
-        "  is not known\n"
+        "  a lower limit: work that did not wait in the recording may have to wait for\n"
+        "  the longer kernels\n"
     )
 
 
@@ -398,7 +398,7 @@ def test_no_change_leaves_a_measured_step_as_it_is(asked):
 
 def test_longer_kernels_may_let_others_wait_that_did_not(tmp_path, capsys):
     path = write(tmp_path / "t.json", *GPU_BOUND)
-    least = "at least: what would wait for the longer kernels and did not wait as recorded is not known"
+    least = "a lower limit: work that did not wait in the recording may have to wait for the longer kernels"
     for factor, is_told in (("1", False), ("1.5", True)):
         assert cli.main([path, "--what_if", f"scale nvjet {factor}"]) == 0
         assert (least in " ".join(capsys.readouterr().out.split())) is is_told

@@ -57,7 +57,7 @@ GLOSSARY: dict[str, str] = {
     "copy-bound": "The verdict where copies and memsets make up at least half of the critical path.",
     "cpu-only": (
         "The verdict of a trace that holds no GPU event: the program used no GPU, or nothing of the GPU's work was recorded. "
-        "Beside it stands what takes most of the steps' time."
+        "The report adds what takes most of the steps' time."
     ),
     "critical path": (
         "The chain of work and waits that decides when a run ends. The reader finds it by walking back from the last GPU event "

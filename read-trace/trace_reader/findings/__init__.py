@@ -255,7 +255,7 @@ def _finding(slug: str, seen: Seen, trace: Trace, facts: Facts, run: RunWithoutP
 
 def too_wide(gain: Gain) -> str:
     """Return why a gain is not told that is wider than WIDEST."""
-    return f"{gain.low:.0%} to {gain.high:.0%} of a step: too wide to say something"
+    return f"{gain.low:.0%} to {gain.high:.0%} of a step: too wide to be useful"
 
 
 def _judged_elsewhere(trace: Trace, facts: Facts, run: RunWithoutProfiler | None, slug: str) -> Judged:

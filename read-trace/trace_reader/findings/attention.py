@@ -23,8 +23,8 @@ NEAR = 8  # kernels: a scale, a mask and conversions stand between a GEMM and a 
 FAR_ABOVE = 10  # times the median call of an op
 MIN_SHARE_OF_PATH = 0.05  # of the path
 OTHER_BACKEND = (
-    "Try another backend of attention (torch.backends.cuda.enable_cudnn_sdp(False)), or a cache of one length. cuDNN may plan "
-    "anew for each new length, as that of a growing cache."
+    "Try another attention backend (torch.backends.cuda.enable_cudnn_sdp(False)), or a cache of fixed length. cuDNN may make a "
+    "new plan for each new length, such as that of a growing cache."
 )
 OPAQUE_SHARE = 0.2  # of a step's CPU time
 
@@ -186,9 +186,9 @@ def _opaque_op(trace: Trace, facts: Facts) -> Seen | None:
     "slow-call",
     "a few calls of an op take many times as long as the others",
     "the longest slices of an op that runs often",
-    "These calls spend far more time in themselves than the others of this op, where the trace records nothing. A library may "
+    "These calls have far more self time than the other calls of this op, and the trace records nothing in it. A library may "
     "plan, load or compile something for inputs that are new to it.",
-    "Record again with the same shapes: where it is gone, it was for new ones. Then pad to lengths that come again.",
+    "Record again with the same shapes: if the slow calls are gone, new shapes caused them. Then pad to lengths that recur.",
 )
 def _slow_call(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path

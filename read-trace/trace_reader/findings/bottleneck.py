@@ -177,8 +177,8 @@ def _compute_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
     "python-between-ops",
     "white space between two ops on the CPU's lane",
     "the gaps between the ops of a step",
-    "In these gaps of the steps' thread no op and no call is recorded. Python may be at work there (data, logging, loops), its "
-    "garbage collector, or another thread, which holds the interpreter's lock; or memory of large tensors may be given back.",
+    "In these gaps, no op or call is recorded on the steps' thread. Python code may be running there (data, logging, loops), or "
+    "its garbage collector, or another thread that holds the interpreter lock; or the memory of large tensors may be freed then.",
     "See what runs between the ops: record with with_stack=True, or use py-spy. If it is the collector: gc.freeze() after "
     "warm-up.",
 )
@@ -190,7 +190,7 @@ def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
     around = spans.where(among(spans.end_ns, gaps[0]) | among(spans.start_ns, gaps[1]))
     next = f"See what runs between the ops: {STACKS}" if has_stacks(trace) else ""
     if facts.plain.how == UNKNOWN and len(trace.functions_ns):
-        because = "the gaps hold what the profiler takes for functions of Python, which is not known"
+        because = "the gaps include the profiler's cost of Python functions, which is not known"
         return Seen(seen, around, next, share, None, gaps, because)
     return Seen(seen, around, next, share, Effect(skipped(gaps), kind=ELSEWHERE), gaps)
 

@@ -16,7 +16,7 @@ COLD_FACTOR = 1.5
     "the first recorded step is much longer than the others",
     "the ProfilerStep slices",
     "The first recorded step may pay one-time costs, of the program or of the profiler.",
-    "Read the later steps; a warm-up removes what the program pays once. What is left then, the trace does not explain.",
+    "Read the later steps; a warm-up removes what the program pays once. The trace does not explain any slowness that remains.",
 )
 def _cold_start(trace: Trace, facts: Facts) -> Seen | None:
     if len(facts.steps) < 3 or facts.server_steps:  # of a server, prefill and decode are no equal steps

@@ -139,7 +139,7 @@ def _in_common(before: np.ndarray, behind: np.ndarray) -> float:
     "small-buckets",
     "a backward pass reduces gradients in many small collectives",
     "the collectives of the backward pass: their number and their bytes",
-    "Each collective costs the CPU a launch, and the GPUs a meeting, whatever it sends.",
+    "Each collective costs the CPU a launch and the GPUs a synchronization, however little it sends.",
     "Let larger buckets be reduced at once: DistributedDataParallel's bucket_cap_mb (its default is 25), or one call for a list.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
 )
@@ -292,7 +292,7 @@ def _gathered_again(trace: Trace, facts: Facts) -> Seen | None:
     "sharded-as-one",
     "all parameters are gathered in one collective, before anything is computed",
     "one large all-gather, and one reduce-scatter per step",
-    "The model may be sharded as one unit: then nothing is computed while its parameters come, nor while its gradients go.",
+    "The model may be sharded as one unit: then nothing is computed while its parameters are gathered or its gradients are sent.",
     "Shard each block for itself (fully_shard on the blocks, then on the model): the next block's parameters come meanwhile.",
     source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
 )

@@ -84,8 +84,8 @@ def _compile_tax(trace: Trace, facts: Facts) -> Seen | None:
     "compiled-runs-eager",
     "TorchDynamo Cache Lookup, and no compiled region behind it",
     "what follows TorchDynamo Cache Lookup: Torch-Compiled Region, or the model's own ops",
-    "A function that is compiled was asked for, and no compiled code ran: torch.compile gave it up, as it does after some "
-    "recompilations (recompile_limit, 8), or at what it cannot compile.",
+    "A compiled function was called, but no compiled code ran: torch.compile gave up on it, as it does after several "
+    "recompilations (recompile_limit, 8), or where it cannot compile something.",
     "Find out why with TORCH_LOGS=recompiles,graph_breaks: often a number or a counter on the module that changes in each call. "
     "Keep it outside of what is compiled, mark what varies as dynamic, or compile less.",
 )

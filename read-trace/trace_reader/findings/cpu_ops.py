@@ -116,8 +116,7 @@ def _half_precision(trace: Trace, facts: Facts) -> Seen | None:
     "many-small-ops",
     "hundreds of ops per step that take a few µs each",
     "the CPU's lane: narrow ops, one after another",
-    "Much of the steps' time is ops that take less than 50 µs each, and what is between two of them: Python and autograd, which "
-    "call them.",
+    "Much of the steps' time goes into ops of less than 50 µs each, and into the Python and autograd code that calls them.",
     "Do more in each op: one op in place of a loop, larger batches, or torch.compile.",
 )
 def _many_small_ops(trace: Trace, facts: Facts) -> Seen | None:

@@ -23,7 +23,7 @@ LITTLE_BYTES = 100_000
 
 @finding(
     "sync-in-step",
-    "inside a step, the CPU stands still in a synchronize",
+    "inside a step, the CPU blocks in a synchronize",
     "cudaStreamSynchronize inside a step, and the op around it",
     "The CPU waits for the GPU in these calls. Afterwards the GPU waits for the CPU's next launch.",
     "Read values less often (.item(), .cpu(), nonzero, printing a loss), and keep torch.cuda.synchronize() out of the loop.",
@@ -55,8 +55,8 @@ def _on_path(path: CriticalPath, saved_us: float) -> str:
     "blocking-copy",
     "inside a step, the CPU stands still in a copy",
     "a long cudaMemcpyAsync, and the copy's own time on the GPU's lane",
-    "These calls return while their copy runs, or when it is done, and not before. A copy from or to pageable memory can block "
-    "like this, even if its name says Async: to the GPU it may return once the bytes are staged, from it when they are there.",
+    "These calls do not return before their copy runs or is done. A copy from or to pageable memory can block like this, even "
+    "if its name says Async: to the GPU, it may return once the bytes are staged; from the GPU, once they have arrived.",
     "Pin the host memory (pin_memory=True), copy with non_blocking=True, and leave results on the GPU.",
 )
 def _blocking_copy(trace: Trace, facts: Facts) -> Seen | None:

@@ -48,8 +48,8 @@ def _loop_over_tensors(trace: Trace, facts: Facts) -> Seen | None:
     "loop-of-small-products",
     "the same small network, many times in a row",
     "a pattern that repeats on the CPU's lane, with its own products in each round",
-    "The same run of ops with equal shapes stands many times in a row, and by these shapes no round takes what the one before "
-    "made: as for the members of an ensemble, experts, heads or single samples.",
+    "The same sequence of ops with equal shapes runs many times in a row, and by their shapes no round uses the result of the "
+    "one before: members of an ensemble, for example, experts, heads or single samples.",
     "Do all rounds at once: stack the weights and use one batched product (torch.bmm, torch.func.vmap), or one larger batch.",
 )
 def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
@@ -65,7 +65,7 @@ def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
     "repeated-ops",
     "the same few ops, dozens of times in a row",
     "a pattern that repeats on the CPU's lane, with different tensors or elements in each round",
-    "The same run of ops stands many times in a row: a loop of Python over rows, time steps, classes or samples.",
+    "The same sequence of ops runs many times in a row: a Python loop over rows, time steps, classes or samples.",
     "If the rounds do not need each other's results, do all of them at once: one op over a dimension more (broadcasting, "
     "torch.where, cumsum, bmm, torch.func.vmap); else a fused loop (torch.compile, a scan on the CPU).",
 )

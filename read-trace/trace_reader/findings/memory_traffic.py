@@ -218,7 +218,7 @@ def _layout_copies(trace: Trace, facts: Facts) -> Seen | None:
     "copies-in-turn",
     "copies to the GPU on the stream of the kernels",
     "the GPU's lane: a Memcpy HtoD between kernels, on the same stream",
-    "These copies stand in the queue of the kernels: neither runs while the other does.",
+    "These copies share the kernels' stream, so copies and kernels never overlap.",
     "Send the next batch on a stream of its own while this one computes (torch.cuda.Stream, pinned memory, non_blocking=True), "
     "and wait for its event before use.",
 )
@@ -320,7 +320,7 @@ def _anomaly_detection(trace: Trace, facts: Facts) -> Seen | None:
     if not nodes or checked < MOST_NODES_CHECKED * nodes:
         return None
     seen = f"{checked} of {nodes} nodes of the backward pass look for NaN"
-    return Seen(seen, checks, share=1.0, no_effect="what it takes of the forward pass, the trace does not tell apart")
+    return Seen(seen, checks, share=1.0, no_effect="the trace does not show its share of the forward pass")
 
 
 @finding(

@@ -23,7 +23,7 @@ from trace_reader.names.kernel_names import is_of_a_backend
 from trace_reader.names.range_names import is_step
 
 MOST_PLACES = 12  # of communication, that are played: those that take most
-MEND = "Mend what keeps it, or let it do less: what its own trace shows."
+MEND = "Fix what delays this rank, or give it less work: see its own trace."
 Effects = Mapping[int, Effect]  # by the rank's place in the job
 
 

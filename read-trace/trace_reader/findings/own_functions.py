@@ -209,7 +209,7 @@ def _inside_us(work: Rows, spans: Rows) -> float:
     "own-function",
     "one function of the program takes much of a step",
     "the functions of Python above the ops (with_stack=True): one as wide as most of the step",
-    "This function takes so long with all that it calls, and little of it is products or the backward pass.",
+    "This is the time of the function and of everything that it calls; little of it is matrix products or the backward pass.",
     "Look inside it first: what it does for each row or element can often be done for all of them by one op, once, or ahead of "
     "time in a DataLoader's workers.",
 )

@@ -18,7 +18,7 @@ CPU_WORDS = {
     "collective": "no op, while a collective runs on the CPU",
 }  # fmt: skip
 DURING_COLLECTIVES = "in no op while a collective runs on the CPU"
-BETWEEN_OPS = "in no op (Python, waiting, or memory that is given back)"
+BETWEEN_OPS = "in no op (Python, waiting, or freeing memory)"
 WORTH_ADDING_UP = 0.1  # of the path: so much more than the two that are named, and the rest is named, too
 MOST_PAUSES = 3  # that are told, the longest
 TOO_FAST = 1.5  # times the device's published peak
@@ -76,14 +76,14 @@ def health_lines(facts: Facts) -> list[str]:
     if health.unnamed_collectives:
         say = "says nothing of its message" if health.unnamed_collectives == 1 else "say nothing of their messages"
         lines.append(
-            f"{health.unnamed_collectives} of {count(health.collectives, 'collective')} {say}: no rates of these are told"
+            f"{health.unnamed_collectives} of {count(health.collectives, 'collective')} {say}: no rates are reported for them"
         )
     if health.outlasting and not health.impossible:
         wait = count(health.outlasting, "synchronizing call waits", "synchronizing calls wait")
         lines.append(f"missing GPU work: {wait} up to {us(health.outlasting_us)} after the last recorded GPU work ends")
     if health.outlived:
         end = count(health.outlived, "op or call ends", "ops or calls end")
-        lines.append(f"impossible timing: {end} after what it lies in, by up to {us(health.outlived_us)} ({health.outlived_by})")
+        lines.append(f"impossible timing: {end} after the parent, by up to {us(health.outlived_us)} ({health.outlived_by})")
     longest = sorted(health.pauses, key=lambda pause: pause.start_ns - pause.end_ns)[:MOST_PAUSES]
     for pause in sorted(longest, key=lambda pause: pause.start_ns):
         name, long = facts.steps[pause.step].name, us((pause.end_ns - pause.start_ns) / 1000)

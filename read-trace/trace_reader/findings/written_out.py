@@ -92,7 +92,7 @@ def _written_out(trace: Trace, facts: Facts) -> Seen | None:
     told = listed(f"{sum(run.what == what for run in runs) / steps:.0f} x {what}" for what, _ in kinds)
     seen = f"per step: {told}, of {sum(len(run.rows) for run in runs) / steps:.0f} ops"
     ops = " and ".join(dict.fromkeys(op for _, op in kinds))
-    next = f"If that is what they compute, use {ops}; torch.compile fuses them, whatever it is."
+    next = f"If that is what they compute, use {ops}; torch.compile fuses them in any case."
     return Seen(seen, spans, next, share, Effect(dropped(spans), kind=REPLACED))
 
 

@@ -169,7 +169,7 @@ def _difference(job: JobFacts, rank: int) -> str:
         return ""
     what, whose = ("kernels", "its GPU") if difference.of_gpu else ("outermost ops", "its host")
     same = f"rank {rank} runs the same {difference.ops} {what} as rank {waits.rank}"
-    later = f"{us(difference.later_us)} later by them in a step"
+    later = f"{us(difference.later_us)} late per step"
     few = max((other.steps for other in job.ranks), default=0) < job.steps_to_tell <= MOST_TO_RECORD
     more = f"record {job.steps_to_tell} steps or more" if few else "record once more"
     again = f"{more}, to tell a slow one from chance"
@@ -295,8 +295,8 @@ def _best(job: JobFacts) -> str:
         late, gain = job.straggler, job.mending_gain
         if late is not None and gain is not None and gain.low + gain.high >= AS_MUCH * (finding.gain.low + finding.gain.high):
             (trace,) = (rank.trace for rank in job.ranks if rank.rank == late.rank)
-            own = f"Mend what keeps it, or let it do less; its own report is that of {trace}"
-            return f"best change (of what keeps rank {late.rank}, saves {saved(gain)} of a step): {own}"
+            own = f"Fix what delays this rank, or give it less work; its own report: {trace}"
+            return f"best change (to what delays rank {late.rank}, saves {saved(gain)} of a step): {own}"
         ranks = "all ranks" if len(finding.ranks) == len(job.ranks) else _ranks(finding.ranks)
         most = max(sum(msgspec.structs.astuple(one.gain)[:2]) for one in job.findings if one.gain)
         first = "best change" if finding.gain.low + finding.gain.high >= most else "first change to try"

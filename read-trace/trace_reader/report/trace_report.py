@@ -335,7 +335,7 @@ def recorded_with(facts: Facts) -> str:
         return ""
     words = f"recorded with {', '.join(asked)}"
     if plain.how != MEASURED or not plain.step_us or not plain.recorded_step_us or plain.recorded_step_us <= plain.step_us:
-        return f"{words}, which lengthens what the CPU does"
+        return f"{words}, which slows down the CPU"
     return f"{words}: {about(1 - plain.step_us / plain.recorded_step_us)} of a recorded step is the profiler's"
 
 

@@ -692,7 +692,7 @@ def _places_title(view: TraceView) -> str:
     of = " without the profiler" * (view.facts.plain.how != UNKNOWN)
     floor = ", with its GPU work at the floor" * _has_floors(view)
     mfu = "; MFU: of its GPU time, what its products take at the device's peak" * _has_mfu(view)
-    return f"Places (what a step{of} saves without each{floor}{', if a loop runs once' * _has_loops(view)}{mfu})"
+    return f"Places (what removing each saves of a step{of}{floor}{', if a loop runs once' * _has_loops(view)}{mfu})"
 
 
 def _has_floors(view: TraceView) -> bool:

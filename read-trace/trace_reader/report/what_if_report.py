@@ -19,7 +19,7 @@ def what_if_report(facts: Facts, changed: WhatIf, style: Style) -> Document:
     out.section(f"What if: {', '.join(changed.changes)}", "what_if")
     lines = _lines(changed)
     if changed.in_a_job:
-        lines.append("of a rank of a job: its collectives last as long as recorded here, though the other ranks may change that")
+        lines.append("one rank of a job: its collectives last as long as recorded here, though the other ranks may change that")
     out.lines(lines, indented=True)
     return out
 
@@ -52,7 +52,7 @@ def _lines(changed: WhatIf | JobWhatIf) -> list[str]:
     if any(parse_change(text).factor > 1 for text in changed.changes) or (
         isinstance(changed, JobWhatIf) and changed.latency_us is not None
     ):
-        lines.append("at least: what would wait for the longer kernels and did not wait as recorded is not known")
+        lines.append("a lower limit: work that did not wait in the recording may have to wait for the longer kernels")
     return lines
 
 

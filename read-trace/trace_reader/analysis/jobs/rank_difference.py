@@ -23,7 +23,7 @@ PLACES, MOST_OF_IT = 3, 0.5  # so many places, with so much of what it is later 
 MIN_SHARE_OF_STEP = 0.03  # that a rank is later by, for that to be worth a name
 FEWEST_OPS = 20  # a step, of which most can be slower
 FEW_STEPS = 2  # of which one says nothing
-BEGINS = "the step's begin"
+BEGINS = "the start of the step"
 
 
 class Stretches(NamedTuple):
