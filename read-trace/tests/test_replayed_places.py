@@ -146,6 +146,7 @@ def test_functions_and_modules_are_places_where_stacks_were_recorded(tmp_path):
     events, header = run_of(("aten::sort", 20, 300), ("aten::mm", 500, 300))
     python = [
         ("train.py(3): main", 0, 990),
+        ("train.py(?): <module>", 1, 900),
         ("train.py(9): pick", 10, 420),
         ("torch/x.py(2): f", 15, 310),
         ("nn.Module: Linear_0", 490, 320),
@@ -154,7 +155,7 @@ def test_functions_and_modules_are_places_where_stacks_were_recorded(tmp_path):
     found = told(tmp_path, [*events, *frames], header)
     assert {name: place.kind for name, place in found.items()} == {
         "train.py(9): pick": "function", "Linear_0": "module", "aten::sort": "op", "aten::mm": "op",
-    }  # fmt: skip  # not main, which is all of a step, and not torch's
+    }  # fmt: skip  # not main, which is all of a step, no file's own level, and not torch's
 
 
 def test_a_run_that_cannot_be_played_has_no_places(tmp_path, capsys):

@@ -185,11 +185,13 @@ def _spans(trace: Trace) -> Iterator[Candidate]:
 
 
 def functions(trace: Trace, stacks: Trace) -> Iterator[Candidate]:
-    """Modules and the program's own functions, as rows whose tracks and times are those of the other loading of the file."""
+    """Modules and the program's own functions, as rows whose tracks and times are those of the other loading of the file. Without
+    a file's own level, which is no function that could be changed.
+    """
     python = Rows(stacks.slices, stacks.slices.of(Kind.PYTHON))
     for name, rows in python.by_name():
         kind = MODULE if name.startswith(MODULE_PREFIX) else FUNCTION if is_program_function(name) else ""
-        if kind and len(found := _of_the_other_loading(trace, stacks, rows)):
+        if kind and not name.endswith(": <module>") and len(found := _of_the_other_loading(trace, stacks, rows)):
             yield Candidate(kind, name.removeprefix(MODULE_PREFIX), found)
 
 
