@@ -297,8 +297,8 @@ def _reached(gpu: list[Entry]) -> list[str]:
         f"| the same where stacks or memory were recorded, too, of {len(known_of_more)} that have one (of {len(more)}) | 80% | "
         f"{_count(known_of_more, lambda step: step[3])} |",
         "",
-        f"{sum(e.told[0] < 0.005 for e in told if e.told)} of the {len(told)} predictions are upper limits only; "
-        f"{sum(e.gain > e.told[1] for e in told if e.told)} gains exceeded theirs, by at most "
+        f"{sum(e.told[0] < 0.005 for e in told if e.told)} of the {len(told)} predictions begin at 0; "
+        f"{sum(e.gain > e.told[1] for e in told if e.told)} of the {len(told)} gains exceeded the upper end, by at most "
         f"{max(e.gain - e.told[1] for e in told if e.told):.2f}. No estimate is wider than 30% of its upper end, and half "
         f"are narrower than {widths[len(widths) // 2]:.0%}; for runs that are not limited by the GPU, "
         "[they are wider](profiler_cost.md#when-nobody-measured).",
@@ -393,7 +393,7 @@ what people meet. One line of the fifth set was seen in a linter's message befor
 the sixth set's pairs once the rules were written. The
 bands of gains were fitted to all sets but the sixth (`uv run read-trace/benchmarks/bands.py`). Since the third set,
 the interval of a plain step is twice as wide on hosts without prices of their own; the fourth set's plain steps have
-these intervals. In this set's recordings without step marks, and in later ones, a step is a repetition.
+these intervals. In the recordings without step marks of this set and of the later ones, a step is a repetition.
 
 Among the sixth set's misses, four pairs were reported as launches of the whole step, which a CUDA graph would remove
 (in three of them the loop or the optimizer came further down, and comes first since); three were named in words that
@@ -415,7 +415,8 @@ were promised more than 5%.
 OLDER = """`uv run benchmarks/advice/record.py FOLDER` measures the pairs of
 [benchmarks/advice/pairs.py](../benchmarks/advice/pairs.py) on your machine, each in a process of its own, before and after in
 turns, in five rounds; `uv run benchmarks/advice/ledger.py FOLDER NAME` reads the recordings. The following is from the reader of
-2026-11-24, whose gains were upper limits only, and whose plain steps used [older prices](profiler_cost.md). Its rules were
+2026-11-24, whose predictions ended at a change made as well as it can be ("up to" so much, where they began at 0), and whose
+plain steps used [older prices](profiler_cost.md). Its rules were
 written with these pairs in view. And one
 measurement is an anecdote: a day before, on the same kind of machine with the same rules, the first four numbers were 23 of 27
 (85%), 21 of 27 (78%), 8 of 8 and 60 of 63 (95%).

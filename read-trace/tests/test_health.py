@@ -335,7 +335,7 @@ def test_collectives_without_a_message_are_told(told):
     events = [step(0, 0, 90), launch(5, 1), kernel(NCCL, 10, 9, 1), launch(25, 2)]
     named = kernel(NCCL, 30, 9, 2)
     named["args"] |= said
-    line = "1 of 2 collectives says nothing of its message: no rates are reported for them"
+    line = "1 of 2 collectives says nothing of its message: no rate is reported for it"
     assert line in told(*events, named)
     events[2]["args"] |= said
     assert "of its message" not in told(*events, named)

@@ -157,7 +157,8 @@ def test_a_rank_that_is_slow_at_a_place_is_the_straggler(tmp_path, capsys):
     said = report(tmp_path, capsys, rank(begins_us=(2500, 2500)))
     assert "Verdict rank 1 is the straggler, in 2 of 2 steps: it arrives last in 2 of 2 collectives rank 0 waits " in said
     assert (
-        "rank 1 runs the same 30 outermost ops as rank 0, and is 2.50 ms late per step; 2.50 ms later at the start of the step "
+        "rank 1 runs the same 30 outermost ops as rank 0, and takes 2.50 ms longer for them per step; "
+        "2.50 ms later at the start of the step "
     ) in said
 
 
@@ -165,8 +166,9 @@ def test_a_rank_that_does_the_same_slower_is_no_straggler(tmp_path, capsys):
     said = report(tmp_path, capsys, rank(each_us=(100, 100)))
     assert "straggler" not in said
     assert (
-        "rank 1 runs the same 30 outermost ops as rank 0, half of them 5.00 times as long or more, and is 2.40 ms late per step: "
-        "its host may be slow, rather than a line of the program; record 10 steps or more, to tell a slow one from chance"
+        "rank 1 runs the same 30 outermost ops as rank 0, half of them 5.00 times as long or more, and takes 2.40 ms longer for "
+        "them per step: its host may be slow, rather than a line of the program; "
+        "record 10 steps or more, to tell a slow one from chance"
     ) in said
 
 
@@ -178,8 +180,8 @@ def test_a_rank_with_other_ops_that_takes_hardly_longer_is_no_straggler(tmp_path
     other = difference(tmp_path, late, rank())
     job = msgspec.structs.replace(job, difference=other)
     assert job.straggler is None and job_details(job)[1] == (
-        "rank 1 runs other outermost ops than rank 0, and is 4.0 µs late per step, of which these "
-        "explain too little to call it the straggler"
+        "rank 1 runs other outermost ops than rank 0, and takes 4.0 µs longer for them per step; the other ones "
+        "explain too little of that to call it the straggler"
     )
 
 
@@ -200,8 +202,8 @@ def test_a_host_is_not_called_slow_by_less_than_a_meeting_waits(tmp_path):
     job, _, _ = play_job([write(tmp_path / f"t_rank{n}.json", *one, **header(n, 2)) for n, one in both])
     job = msgspec.structs.replace(job, difference=msgspec.structs.replace(job.difference, later_us=100.0))
     assert job_details(job)[1] == (
-        "rank 1 runs the same 30 outermost ops as rank 0, and is 100.0 µs late per step, spread over many; record 10 "
-        "steps or more, to tell a slow one from chance"
+        "rank 1 runs the same 30 outermost ops as rank 0, and takes 100.0 µs longer for them per step, "
+        "spread over many of them; record 10 steps or more, to tell a slow one from chance"
     )
 
 

@@ -74,10 +74,12 @@ def health_lines(facts: Facts) -> list[str]:
         name = count(health.mixed_nodes, "sequence number names", "sequence numbers name")
         lines.append(f"{name} several backward ops: which forward op these belong to is not certain")
     if health.unnamed_collectives:
-        say = "says nothing of its message" if health.unnamed_collectives == 1 else "say nothing of their messages"
-        lines.append(
-            f"{health.unnamed_collectives} of {count(health.collectives, 'collective')} {say}: no rates are reported for them"
+        alone, several = (
+            "says nothing of its message: no rate is reported",
+            "say nothing of their messages: no rates are reported",
         )
+        say = f"{alone} for it" if health.unnamed_collectives == 1 else f"{several} for those"
+        lines.append(f"{health.unnamed_collectives} of {count(health.collectives, 'collective')} {say}")
     if health.outlasting and not health.impossible:
         wait = count(health.outlasting, "synchronizing call waits", "synchronizing calls wait")
         lines.append(f"missing GPU work: {wait} up to {us(health.outlasting_us)} after the last recorded GPU work ends")

@@ -169,7 +169,7 @@ def _difference(job: JobFacts, rank: int) -> str:
         return ""
     what, whose = ("kernels", "its GPU") if difference.of_gpu else ("outermost ops", "its host")
     same = f"rank {rank} runs the same {difference.ops} {what} as rank {waits.rank}"
-    later = f"{us(difference.later_us)} late per step"
+    later = f"takes {us(difference.later_us)} longer for them per step"
     few = max((other.steps for other in job.ranks), default=0) < job.steps_to_tell <= MOST_TO_RECORD
     more = f"record {job.steps_to_tell} steps or more" if few else "record once more"
     again = f"{more}, to tell a slow one from chance"
@@ -182,16 +182,16 @@ def _difference(job: JobFacts, rank: int) -> str:
         return f"rank {rank} takes {more}: {us(difference.place_us)} in {difference.place}{behind}"
     if difference.kind == AT_A_PLACE:
         where = difference.place if difference.place == BEGINS else f"{difference.place}, or right behind"
-        return f"{same}, and is {later}; {us(difference.place_us)} later at {where}"
+        return f"{same}, and {later}; {us(difference.place_us)} later at {where}"
     if difference.kind == NOT_LATER and difference.later_us > 0:
         other = f"rank {rank} runs other {what} than rank {waits.rank}"
-        return f"{other}, and is {later}, of which these explain too little to call it the straggler"
+        return f"{other}, and {later}; the other ones explain too little of that to call it the straggler"
     if difference.kind == NOT_LATER:
         return f"by its own {what} rank {rank} is no later than rank {waits.rank}, in one step at least; {again}"
     meeting_us = waits.waiting_us / max(waits.matched, 1)  # of which each collective counts what it waits for the same delay
     if difference.times < SLOWER_BY or difference.later_us < meeting_us:
-        return f"{same}, and is {later}, spread over many; {again}"
-    slower = f"half of them {difference.times:.2f} times as long or more, and is {later}"
+        return f"{same}, and {later}, spread over many of them; {again}"
+    slower = f"half of them {difference.times:.2f} times as long or more, and {later}"
     return f"{same}, {slower}: {whose} may be slow, rather than a line of the program; {again}"
 
 

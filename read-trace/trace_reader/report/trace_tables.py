@@ -690,9 +690,9 @@ def place_name(place: Place, longest: int = LONGEST_CELL) -> str:
 
 def _places_title(view: TraceView) -> str:
     of = " without the profiler" * (view.facts.plain.how != UNKNOWN)
-    floor = ", with its GPU work at the floor" * _has_floors(view)
+    floor = ", if its GPU work is at the floor" * _has_floors(view)
     mfu = "; MFU: of its GPU time, what its products take at the device's peak" * _has_mfu(view)
-    return f"Places (what removing each saves of a step{of}{floor}{', if a loop runs once' * _has_loops(view)}{mfu})"
+    return f"Places (what is saved of a step{of} if each is gone{floor}{', if a loop runs once' * _has_loops(view)}{mfu})"
 
 
 def _has_floors(view: TraceView) -> bool:
