@@ -6,10 +6,11 @@
     uv run exercise.py --fast      for those who know traces: ten questions, and what you know is skipped
 
 An exercise asks for your guess first: what limits a step, or what will its trace show, and how many times as fast can it get?
-Then it records the program, shows what the reader says, and asks both once more: the trace tells, and the program's text does
-not. You change the program, which lies in exercises/mine/, and run exercise.py again: the outputs have to be equal, the cause has
-to be gone from the trace, and a step has to be as much faster as is asked for, timed in turns with the program as given. In some
-exercises the obvious change brings nothing: then --leave is right, and you say which row shows it.
+Then it records the program, shows the verdict and the longest ops, and asks both once more: the trace tells, and the program's
+text does not. At last it says what the reader advises. You change the program, which lies in exercises/mine/, and run exercise.py
+again: the outputs have to be equal, the cause has to be gone from the trace, and a step has to be as much faster as is asked for,
+timed in turns with the program as given. In some exercises the obvious change brings nothing: then --leave is right, and you say
+which row shows it.
 
 Writes exercises/mine/<exercise>.py, traces/exercises/<exercise>/ and .exercises.json, what you have done so far.
 """

@@ -555,7 +555,8 @@ def test_from_the_guess_to_the_solution(copied):
         "Type one of the numbers 1 to 4.\n" in out
         and "Type a number such as 1.5: half as fast again. 1 is as fast as now.\n" in out
     )
-    assert re.search(r"^verdict: cpu-only: .*\na step takes .* without the profiler, .* recorded\nfinding: ", out, re.MULTILINE)
+    assert re.search(r"^verdict: cpu-only: .*\na step takes .* without the profiler, .* recorded\n  op  ", out, re.MULTILINE)
+    assert out.index("Now look.") < out.index("you said: ") < out.index("\nfinding: ")  # the advice names the cause
     assert "\nyou said: about 4,100 (not what the trace shows: about 19,000)\n" in out
     assert "\nnot about 4,100: aten::select 4,096 times, aten::as_strided 4,096 times, aten::item " in out
     assert (
@@ -569,7 +570,7 @@ def test_from_the_guess_to_the_solution(copied):
 
     mine.write_text(mine.read_text().replace("total += score.item()", "total += scores.item()"))
     code, out, err = run(copied, "2")
-    assert code == 1 and err.rstrip().endswith("error: exercises/mine/02_threshold.py does not run: what it raised stands above")
+    assert code == 1 and err.rstrip().endswith("error: exercises/mine/02_threshold.py does not count: what stands above says why")
     assert "RuntimeError: a Tensor with 4096 elements cannot be converted to Scalar" in err and "measure.py" not in err
 
     shutil.copyfile(ROOT / "exercises" / "solutions" / "02_threshold.py", mine)
@@ -979,10 +980,13 @@ def test_times_longer_than_the_recorded_step_are_not_to_be_trusted(talk, monkeyp
     one = talk("03_unit_rows", "", "")
     one.state.limits, one.state.gain, one.state.right = [4], 10.0, 4
     monkeypatch.setattr(session.Session, "run", lambda self, mine: {"means_us": {"given": rounds_us}})
-    facts = SimpleNamespace(plain=SimpleNamespace(recorded_step_us=100.0))
+    facts = SimpleNamespace(plain=SimpleNamespace(recorded_step_us=100.0), findings=())
     monkeypatch.setattr(session.Session, "show", lambda self: [facts])
     one.begin()
-    assert ("note: the times vary a lot" in capsys.readouterr().out) is noted
+    said = capsys.readouterr().out
+    assert ("note: the times vary a lot" in said) is noted
+    assert ("your answer is not judged by such times; on the machines tried it was: fourteen\n" in said) is noted
+    assert ("you said: fourteen (right)\n" in said) is not noted
 
 
 def test_outputs_may_be_narrower_and_not_wider():

@@ -79,15 +79,22 @@ class Session:
         print("recording the program as given ...", flush=True)
         found = self.run(mine=False)
         facts = self.show()
+        advice = self.advice(facts)
         rounds_us = found["means_us"]["given"]
         recorded_us = max(one.plain.recorded_step_us or 0.0 for one in facts)
         longer = recorded_us and min(rounds_us) > recorded_us
-        if max(rounds_us) > BUSY * min(rounds_us) or longer:
+        is_noisy = bool(max(rounds_us) > BUSY * min(rounds_us) or longer)
+        if is_noisy:
             print(VARY)
         if self.state.looked is None:
             self.guess_again()
-        print(f"you said: {self.told()}")
-        say_why_not(one.limits, self.state.limits, self.right, facts[0])
+        if is_noisy and one.limits.bounds:  # this recording would say which option is right
+            print(f"your answer is not judged by such times; on the machines tried it was: {one.limits.answer}")
+        else:
+            print(f"you said: {self.told()}")
+            say_why_not(one.limits, self.state.limits, self.right, facts[0])
+        if advice:
+            print(textwrap.fill(advice, 100))
         print(self.what_next())
 
     def bring(self) -> None:
@@ -179,7 +186,7 @@ class Session:
         except subprocess.TimeoutExpired:
             raise ExerciseError(f"the program still runs after {LONGEST_RUN_S / 60:g} minutes: does a loop not end?") from None
         if done.returncode == BROKEN:
-            raise ExerciseError(f"{_shown(one.mine)} does not run: what it raised stands above")
+            raise ExerciseError(f"{_shown(one.mine)} does not count: what stands above says why")
         if done.returncode:
             raise ExerciseError(f"the process that runs the program ended with exit code {done.returncode}")
         result = one.folder / "measured.json"
@@ -188,24 +195,30 @@ class Session:
         return json.loads(result.read_text("utf-8"))
 
     def show(self) -> list[Facts]:
-        """What the reader says of the program as given: the verdict, and the finding that saves most; of a job, what it says of
-        all ranks. Returns the facts of each.
+        """What the reader says of the program as given: the verdict, and which ops take most; of a job, what it says of all ranks.
+        Returns the facts of each.
         """
         paths = self.exercise.recordings("given")
         every = [read(str(path)) for path in paths]
         if len(paths) == 1:
             (facts,) = every
-            lines = [f"verdict: {verdict_sentence(facts)}", plain_sentence(facts), textwrap.fill(finding_line(facts), 100)]
+            lines = [f"verdict: {verdict_sentence(facts)}", plain_sentence(facts)]
         else:
             job, _ = read_job(list(map(str, paths)))
             lines = [f"verdict: {job_sentence(job)}", *job_details(job)]
-            if finding := next((one for one in job.findings if one.slug == self.exercise.finding), None):
-                lines.append(textwrap.fill(f"finding: {finding.slug}: {finding.seen}. {finding.next}", 100))
         for rank, facts in enumerate(every):
             lines.append(longest_ops(facts, f"rank {rank}, " if len(every) > 1 else "", self.exercise.ops_asked))
         lines += [f"trace: {_shown(path)} (https://ui.perfetto.dev, or --html)" for path in paths]
         print(*(line for line in lines if line), sep="\n")
         return every
+
+    def advice(self, every: list[Facts]) -> str:
+        """Return the finding that saves most, with its advice: told once the reader has looked."""
+        if len(every) == 1:
+            return finding_line(every[0])
+        job, _ = read_job([str(path) for path in self.exercise.recordings("given")])
+        finding = next((one for one in job.findings if one.slug == self.exercise.finding), None)
+        return f"finding: {finding.slug}: {finding.seen}. {finding.next}" if finding else ""
 
     def told(self) -> str:
         """Return the guess in words, and whether it is right, at first or once the trace was seen."""
