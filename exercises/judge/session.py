@@ -195,8 +195,8 @@ class Session:
         return json.loads(result.read_text("utf-8"))
 
     def show(self) -> list[Facts]:
-        """What the reader says of the program as given: the verdict, and which ops take most; of a job, what it says of all ranks.
-        Returns the facts of each.
+        """What the reader says of the program as given: the verdict, and which ops take most; of a job, what it says of all
+        ranks. Returns the facts of each.
         """
         paths = self.exercise.recordings("given")
         every = [read(str(path)) for path in paths]
