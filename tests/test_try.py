@@ -107,6 +107,26 @@ def test_a_program_is_tried_changed_and_tried_again(program, capfd, monkeypatch)
     assert told["outcomes"][0]["saved"] > 0.3  # an eighth of the layers
 
 
+def test_a_step_that_calls_no_function_of_python_is_recorded_as_it_is(program, capfd):
+    loop = "import torch\n\na = torch.randn(64, 64)\nfor k in range(10**7):\n    c = torch.relu(a @ a)\n    d = c.softmax(1)\n"
+    (program / "train.py").write_text(loop)
+    code, out, _ = tried(capfd, "train.py")
+    assert (code, out.splitlines()[1]) == (0, "a step: a turn of the loop at train.py:4")
+    assert "library-function" not in out and "trace_reader" not in out
+    stacks = load(str(program / ".read-trace" / "001" / "trace_stacks.json"), stacks=True)
+    rows = stacks.slices.of(Kind.PYTHON)
+    called = [row for row in rows.tolist() if stacks.slices.names[stacks.slices.name[row]].endswith(": called")]
+    assert called and stacks.slices.end_ns[called[0]] < stacks.slices.end_ns[rows].max() - 1000  # it has returned
+
+
+def test_ctrl_c_as_a_recording_with_stacks_begins_is_the_programs(program, capfd):
+    begins = "import os, signal\nimport torch.profiler.profiler as P\nbegan = P.profile.start_trace\n\n\ndef start_trace(self):\n"
+    begins += "    began(self)\n    if self.with_stack:\n        os.kill(os.getpid(), signal.SIGINT)\n\n\n"
+    (program / "train.py").write_text(f"{begins}P.profile.start_trace = start_trace\n{TRAIN}")
+    code, _, err = tried(capfd, "train.py", "100000")
+    assert code == 130 and "SystemError" not in err and "KeyboardInterrupt" in err
+
+
 def test_a_program_with_few_steps_is_run_once_more_and_one_with_too_few_is_told(program, capfd):
     code, out, err = tried(capfd, "--json", "train.py", "60")
     (told,) = json.loads(out)["attempts"]  # nothing else is printed to stdout
@@ -408,6 +428,7 @@ def test_generic_advice_that_is_gone_beside_other_was_no_promise():
     )
     both, alone = outcome(before, attempt(2, [8, 8, 8])), outcome(before, attempt(2, [4, 4, 4], ("fused", 0.1, 0.4)))
     assert (both.done, both.promised_low, both.promised_high) == ((1, 2), 0.1, pytest.approx(0.4))
+    assert outcome_lines(both, before)[-1] == "the promise (10% to 40%): kept"
     assert (alone.done, alone.promised_low, alone.kept) == ((1,), 0.3, "kept")
 
 
@@ -545,6 +566,10 @@ def test_a_disturbed_attempt_gives_way_to_one_of_the_same_files_that_is_not():
         msgspec.structs.replace(attempt(n, times, program="p"), source=digest) for n, (times, digest) in enumerate(made, 1)
     ]
     assert [(one.before, one.after) for one in outcomes(attempts)] == [(1, 2), (1, 3), (3, 4), (3, 5), (5, 6)]
+    first, last, new = attempts[:3]
+    for changes in ({"threads": 1}, {"step": "another"}):  # not what the disturbed one was
+        others = [msgspec.structs.replace(first, **changes), last, new]
+        assert [(one.before, one.after) for one in outcomes(others)][-1] == (2, 3)
 
 
 def test_attempts_with_other_steps_are_not_compared():

@@ -217,13 +217,14 @@ def expert(n, width):
     return op("aten::mm", 100 * n, 40, **shapes), op("aten::relu", 100 * n + 50, 40, **relu)
 
 
-def top(experts, start=5, name="aten::topk"):
+def top(experts, start=5, name="aten::topk", dim="-1"):
     """Return the choice of one expert for each of 32 tokens."""
-    values = {"Concrete Inputs": ["", "1", "-1", "True", "True"], "Input type": ["float", *["Scalar"] * 4]}
+    given = ["", "1", dim, "True", "True"] if name == "aten::topk" else ["", dim, "False"]
+    values = {"Concrete Inputs": given, "Input type": ["float", *["Scalar"] * 4]}
     return op(name, start, 20, **{"Input Dims": [[32, experts], [], [], [], []], **values})
 
 
-EXPERTS = [e for n in range(1, 5) for e in expert(n, 16)]
+EXPERTS = [op("aten::scatter_", 30, 5), *(e for n in range(1, 5) for e in expert(n, 16))]
 WEIGHTED = shaped("aten::mul", 510, 20, [32, 4, 16], [32, 4, 1])
 
 
@@ -830,6 +831,11 @@ MEMORY = [("aten::linear", [2, 90, 16], [16, 16]), ("aten::linear", HIDDEN, [16,
         # Of a gate's parts and a state, as above.
         ([("aten::linear", [2, 4], [12, 4]), ("aten::chunk", [2, 12]), ("aten::mul", [2, 6], [2, 6])], False),
         ([("aten::linear", [2, 4], [6, 4]), ("aten::relu", [2, 6])], True),
+        # What flows is broadcast, added to, or made by an outer product.
+        ([("aten::matmul", [9, 9], [2, 9, 6])], False),
+        ([("aten::baddbmm", [2, 6, 6], [2, 6, 1], [2, 1, 6])], False),
+        ([("aten::addmm", [6], [2, 4], [4, 6]), ("aten::relu", [2, 6])], True),  # a bias
+        ([("aten::mul", [6, 1], [1, 4]), ("aten::mul", [6, 4], [6, 4]), ("aten::mm", [6, 4], [4, 4])], False),
         ([CONV, ("aten::max_pool2d", [1, 4, 8, 8]), ("aten::view", [1, 4, 4, 4]), ("aten::linear", [1, 64], [9, 64])], True),
         ([CONV, ("aten::max_pool2d", [1, 4, 8, 8]), ("aten::view", [1, 5, 4, 4]), ("aten::linear", [1, 80], [9, 80])], False),
         ([("aten::linear", [2, 8], [6, 8]), ("aten::narrow", [2, 6]), ("aten::linear", [2, 3], [5, 3])], True),
@@ -894,11 +900,19 @@ def test_two_runs_of_a_loop_are_told_as_two(tmp_path):
         (top(4), shaped("aten::mul", 510, 20, [32, 16], [32, 16]), False),
         (top(4), shaped("aten::sum", 510, 20, [32, 4, 1]), False),
         (top(3), WEIGHTED, False),  # of four rounds
+        (top(4, dim="0"), WEIGHTED, False),  # of the tokens
+        (top(4, name="aten::max", dim="0"), WEIGHTED, False),
         (op("aten::max", 5, 20, **{"Input Dims": [[32, 4]], "Input type": ["float"], "Concrete Inputs": [""]}), WEIGHTED, False),
     ],
 )
 def test_experts_are_chosen_before_and_weighted_behind(tmp_path, choice, weight, told):
     assert ("experts-on-all-tokens" in found(tmp_path, [step(0, 0, 1000), choice, *EXPERTS, weight])) is told
+
+
+def test_experts_that_are_all_used_are_as_they_should_be(tmp_path):
+    """A choice is made, and nothing makes zeros of it."""
+    events = [step(0, 0, 1000), top(4), *EXPERTS[1:], WEIGHTED]
+    assert "experts-on-all-tokens" not in found(tmp_path, events)
 
 
 def test_experts_of_two_layers_are_told_by_the_longer_ones(tmp_path):
@@ -931,6 +945,7 @@ def test_the_first_product_may_be_needed_where_another_op_takes_its_shape(tmp_pa
         ([shaped("aten::mul", 401, 5, [64, 1000]), shaped("aten::add_", 407, 2, [64, 1000])], True),  # smoothed
         ([shaped("aten::mul", 401, 5, [64, 1000], [64, 1])], False),  # mixed
         ([shaped("aten::index", 401, 5, [64, 1000], [64])], False),
+        ([shaped("aten::div", 401, 8, [64, 1000])], True),  # the logits by a temperature: told, and not counted
         ([shaped("aten::mul", 401, 5, [64, 1000], [64, 1000])], False),  # the first that takes such two is not behind log_softmax
     ],
 )
@@ -947,6 +962,15 @@ def test_targets_that_are_more_than_labels_are_dense(tmp_path, between, told):
 def test_labels_are_spread_by_one_hot_too(tmp_path, name, dims, told):
     events = [*dense_targets("aten::sigmoid")[2:], shaped(name, 512, 5, dims)]
     assert ("dense-targets" in found(tmp_path, [step(0, 0, 1000), *events])) is told
+
+
+def test_of_dense_targets_the_temperature_and_what_comes_later_are_not_counted(tmp_path):
+    """Of labels for a metric, behind the loss, too; where they alone are scattered, nothing is told."""
+    div, later_labels = shaped("aten::div", 401, 8, [64, 1000]), shaped("aten::scatter_", 740, 90, [64, 1000], [64, 1])
+    events = dense_targets("aten::scatter_")
+    told = found(tmp_path, [step(0, 0, 1000), *events[:2], div, *events[2:], later_labels])["dense-targets"]
+    assert told.endswith(": 600.0 µs of CPU time per step")
+    assert "dense-targets" not in found(tmp_path, [step(0, 0, 1000), *events[2:], later_labels])
 
 
 def test_a_scatter_of_several_classes_for_each_row_is_of_no_labels(tmp_path):
@@ -1937,3 +1961,19 @@ def test_of_communication_on_the_path_no_more_is_exposed_than_is_told(tmp_path):
     (told,) = (f for f in read(write(tmp_path / "t.json", *events)).findings if f.slug == "exposed-communication")
     assert told.seen == "20.0 µs of 80.0 µs of communication are exposed: 22% of the time"
     assert told.share == pytest.approx(20 / 91, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("gather", "inputs", "taken", "told"),
+    [
+        ("aten::embedding", ([10, 16], [800]), [800, 16], True),
+        ("aten::embedding", ([10, 16], [40, 20]), [40, 20, 16], True),
+        ("aten::embedding", ([10, 16], [800]), [900, 16], False),  # of another number of rows
+        ("aten::embedding", ([10, 16], [800]), [800, 256], False),  # a class beside a picture
+        ("aten::index_select", ([100, 16], [], [800]), [800, 256], False),
+        ("aten::index_select", ([100, 16], [], [800]), [800, 16], True),
+    ],
+)
+def test_a_product_takes_what_is_gathered(tmp_path, gather, inputs, taken, told):
+    events = [step(0, 0, 1000), shaped(gather, 5, 90, *inputs), shaped("aten::linear", 100, 300, taken, [4, taken[-1]])]
+    assert ("gathered-then-multiplied" in found(tmp_path, events)) is told

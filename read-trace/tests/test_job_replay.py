@@ -22,6 +22,7 @@ from trace_reader.analysis.replay.what_if import Gain, odds, parse_change, share
 from trace_reader.analysis.trace.step_facts import step_period_us
 from trace_reader.commands.read_job import play_job, read_rank
 from trace_reader.commands.write_page import page_of_job
+from trace_reader.findings.of_jobs import _at_most
 from trace_reader.report.document import Style
 from trace_reader.report.job_report import found_in, job_report
 from trace_reader.write import plain_text
@@ -551,6 +552,9 @@ def test_of_several_messages_in_one_call_the_latency_is_gone(tmp_path):
             job, _, _ = play_job(transferring(tmp_path))
             played[us] = share_at(odds(job.communication[0].in_one.high) - BANDS[GONE][1])
     assert played[0.0] == pytest.approx(0, abs=0.02) and played[100.0] == pytest.approx(0.3, abs=0.01)
+    job, _, _ = play_job(transferring(tmp_path))  # of 2,000 bytes each: the shortest one's time is its latency
+    assert share_at(odds(job.communication[0].in_one.high) - BANDS[GONE][1]) == pytest.approx(0.6, abs=0.01)
+    assert _at_most(Gain(0.1, 0.2), Gain(0.05, 0.3)) == Gain(0.05, 0.2)
     (alone,) = play_job(transferring(tmp_path, places=("metrics",)))[0].communication
     assert alone.in_one is None
 

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable
+import contextlib
 import math
 from pathlib import Path
 import re
@@ -93,7 +94,9 @@ def at_least_one(text: str) -> int:
 def one_trace(path: str) -> str:
     """Return a trace's path; of the folder of an attempt (read-trace try) that of the trace in it."""
     inside = Path(named(path)) / "trace.json"
-    return str(inside) if inside.is_file() and inside.with_name("attempt.json").is_file() else path
+    with contextlib.suppress(OSError):  # a name that is too long
+        return str(inside) if inside.is_file() and inside.with_name("attempt.json").is_file() else path
+    return path
 
 
 def named(text: str) -> str:

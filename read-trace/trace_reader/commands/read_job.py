@@ -247,7 +247,8 @@ def play_job(
     profiler and what its findings' advice saves. With a scheduler one of its workers holds it, and what was played stays there.
     """
     if scheduler is not None and len(paths) <= MOST_HELD:
-        with _cluster(scheduler) as executor:
+        held = None
+        with _cluster(scheduler) as executor, contextlib.suppress(Exception):  # a worker that died: too little memory, say
             held = executor.submit(_held, list(paths), steps_from, HELD_BYTES).result()
         if held is not None:
             return *held, None

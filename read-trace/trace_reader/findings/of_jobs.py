@@ -16,7 +16,7 @@ from trace_reader.analysis.replay.what_if import PLAIN, Gain, subsets, together,
 from trace_reader.analysis.trace.collectives import ASKS, PHASES, Phase, collective_calls, messages_of
 from trace_reader.findings import MOST_CHOICES, NAMING, WIDEST, Choice, Choices, Reading, too_wide
 from trace_reader.link.nesting import innermost
-from trace_reader.link.trace import Trace
+from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, among, distinct, once
 from trace_reader.model.slices import Kind
 from trace_reader.names.kernel_names import is_of_a_backend
@@ -188,8 +188,9 @@ def _askers(trace: Trace, calls: Rows) -> list[str]:
     is_op = slices.are_named(Kind.OP, lambda name: not name.startswith(ASKS) and not is_of_a_backend(name))
     around, op = (innermost(slices, trace.parent, calls.op, mask) for mask in (is_place, is_op))
     rows = np.where(around >= 0, around, op).tolist()
-    names = [slices.names[slices.name[row]].partition(" (")[0].rpartition(": ")[2] if row >= 0 else "" for row in rows]
-    return [re.sub(r"\d+", "*", name).removeprefix("torch::autograd::") for name in names]
+    names = [slices.names[slices.name[row]].partition(" (")[0] if row >= 0 else "" for row in rows]
+    names = [name.removeprefix(f"{EVALUATE}: ").removeprefix("torch::autograd::") for name in names]
+    return [re.sub(r"\d+", "*", name) for name in names]
 
 
 def _difference(job: JobFacts, read: Sequence[Reading]) -> RankDifference | None:

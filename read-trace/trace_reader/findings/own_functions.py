@@ -34,7 +34,8 @@ _WORK = (
 )
 # What runs the program's own code, its model, its backward pass and its optimizer, or waits: no place to change.
 _FRAMES = re.compile(
-    r"torch/(?:_compile|_dynamo|_tensor\.py\(\d+\): backward|_ops|autograd/(?:__init__|graph|profiler)|func/|_functorch|optim"
+    r"trace_reader/|torch/(?:_compile|_dynamo|_tensor\.py\(\d+\): backward|_ops|autograd/(?:__init__|graph|profiler)"
+    r"|func/|_functorch|optim"
     r"|nn/(?:modules|functional|utils)|amp/grad_scaler\.py\(\d+\): step|profiler|utils/(?:_contextlib|data|hooks)|accelerator"
     r"|cuda/__init__)|threading|concurrent/|asyncio/|contextlib|runpy|importlib"
     r"|<built-in (?:method|function) (?:next|iter|exec|acquire|wait|get|result|map|backward|apply|_cuda_synchronize)\b"

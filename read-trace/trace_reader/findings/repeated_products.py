@@ -24,6 +24,10 @@ FEWER = 2  # times as many operations as in the other order
 OF_A_NUMBER = frozenset(["aten::mul", "aten::div"])
 CHOICES = frozenset(["aten::topk", "aten::max"])
 WEIGHTS = frozenset(["aten::mul", "aten::mul_", "aten::where", "aten::addcmul", "aten::addcmul_"])
+MAKES_ZEROS = frozenset(
+    f"aten::{name}"
+    for name in ("scatter", "scatter_", "one_hot", "where", "eq", "zeros_like", "masked_fill", "masked_fill_", "zeros")
+)
 WEIGHTED_SOON = 8  # ops
 ROUNDS, MORE_THAN_A_ROUND = 8, 32  # calls; times the rows of the products between them
 
@@ -37,6 +41,15 @@ def _rows_of(trace: Trace, op: int) -> int:
 def _has_one_matrix(trace: Trace, product: int) -> bool:
     """Return whether all rows are multiplied by the same matrix, as by a layer's weights."""
     return [len(shape) for shape in shapes_of(trace.slices, product)[1:2]] == [2]
+
+
+def _takes_what_is_gathered(trace: Trace, gather: int, product: int) -> bool:
+    """Return whether a product's first input may be what a gather makes, by their shapes."""
+    source, *index = shapes_of(trace.slices, gather)
+    taken = shapes_of(trace.slices, product)[0]
+    if index and trace.slices.names[trace.slices.name[gather]] == "aten::embedding":
+        return taken == (*index[0], source[-1])
+    return taken[-1:] == source[-1:]
 
 
 def _seen(trace: Trace, facts: Facts, products: Rows, words: str, effect: Effect) -> Seen | None:
@@ -89,7 +102,8 @@ def _gathered_then_multiplied(trace: Trace, facts: Facts) -> Seen | None:
         gathers = np.flatnonzero(np.isin(names[:-1], list(GATHERS)) & np.isin(names[1:], list(PRODUCTS)))
         for at in gathers.tolist():
             source, rows = _rows_of(trace, int(one.at[at])), _rows_of(trace, int(one.at[at + 1]))
-            if source and rows >= MORE_ROWS * source and _has_one_matrix(trace, int(one.at[at + 1])):
+            is_taken = _takes_what_is_gathered(trace, int(one.at[at]), int(one.at[at + 1]))
+            if source and rows >= MORE_ROWS * source and is_taken and _has_one_matrix(trace, int(one.at[at + 1])):
                 words = f"{rows:,} rows per step that were gathered from {source:,}"
                 found.setdefault((words, source / rows), []).append(int(one.at[at + 1]))
     if not found:
@@ -208,7 +222,7 @@ def _left_in_the_other_order(first: list[tuple[int, ...]], second: list[tuple[in
     "as many equal networks in a row as a choice has columns, each on all rows",
     "aten::topk (or max) of a row for each token and a column for each expert; then the same layers so often, on as many rows, "
     "and a product with one number for each",
-    "Each expert of a mixture computes all tokens, and what the choice leaves out is multiplied by zero.",
+    "Each expert of a mixture computes all tokens; what the choice leaves out may be multiplied by zero.",
     "If each token needs only the chosen ones: gather an expert's tokens (index_select), compute those, and add them back "
     "(index_add_); or a grouped product.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.grouped_mm.html",
@@ -252,17 +266,22 @@ def _choice(trace: Trace, row: int, tokens: int) -> tuple[int, int] | None:
     shapes, inputs = shapes_of(trace.slices, row), inputs_of(trace.slices, row)
     if inputs is None or len(shapes) != 1 or len(shapes[0]) < 2 or int(np.prod(shapes[0][:-1])) != tokens:
         return None
-    if trace.slices.names[trace.slices.name[row]] == "aten::topk":
-        k = next(iter(whole_numbers(inputs)), 0)
-    else:
-        k = int(any(inputs.values or ()))  # of a dimension; without one it is the largest of all
+    is_top, values = trace.slices.names[trace.slices.name[row]] == "aten::topk", [*(inputs.values or ()), "", "", ""]
+    if values[2 if is_top else 1] not in ("-1", str(len(shapes[0]) - 1)):  # of another dimension, or the largest of all
+        return None
+    k = next(iter(whole_numbers(inputs)), 0) if is_top else 1
     return (k, shapes[0][-1]) if 0 < k < shapes[0][-1] else None
 
 
 def _is_weighted(trace: Trace, rounds: np.ndarray, tokens: int, experts: int) -> bool:
-    """Return whether, in the last round or in one of the WEIGHTED_SOON ops behind it, a product has a number for each token."""
+    """Return whether, in the last round or in one of the WEIGHTED_SOON ops behind it, a product has a number for each token, and
+    something up to there makes zeros for those that are not chosen.
+    """
     ops = trace.outer_ops.where(trace.outer_ops.track == trace.slices.track[rounds[0, 0]])
-    last = int(np.searchsorted(ops.at, rounds[-1, -1]))
+    first, last = np.searchsorted(ops.at, (rounds[0, 0], rounds[-1, -1])).tolist()
+    around = ops.at[max(first - WEIGHTED_SOON, 0) : last + 1 + WEIGHTED_SOON]
+    if not Rows(trace.slices, around).is_named(MAKES_ZEROS.__contains__).any():
+        return False
     behind = ops.at[last + 1 : last + 1 + WEIGHTED_SOON].tolist()
     for sizes, rows in ((tokens, rounds[-1].tolist()), (tokens * experts, behind)):
         for row in rows:

@@ -121,11 +121,12 @@ def _dense_targets(trace: Trace, facts: Facts) -> Seen | None:
                 n for n, name in enumerate(names) if name in SCATTERS and _spreads_labels(trace, rows[n], shapes[n], logits)
             ]
             made = [n for n, name in enumerate(names) if name in FILLS and shapes[n][:1] == [logits]]
-            made += [n for n, name in enumerate(names) if name in BY_A_NUMBER and shapes[n] == [logits]]
-            takes = [n for n in range(len(rows)) if logits in shapes[n] and n not in {at, *spread, *made}]
+            scaled = [n for n, name in enumerate(names) if name in BY_A_NUMBER and shapes[n] == [logits]]
+            takes = [n for n in range(len(rows)) if logits in shapes[n] and n not in {at, *spread, *made, *scaled}]
             first = takes[0] if takes else -1
-            if spread and first > at and names[first] == "aten::mul" and shapes[first] == [logits, logits]:
-                found += [rows[n] for n in (first, *spread, *made)]
+            if min(spread, default=first) < first > at and names[first] == "aten::mul" and shapes[first] == [logits, logits]:
+                scaled = [n for n in scaled if n > min(spread) and n != at - 1]  # the one before log_softmax is of the logits
+                found += [rows[n] for n in (first, *spread, *made, *scaled) if n <= first]
                 classes = logits[-1]
     if not found:
         return None

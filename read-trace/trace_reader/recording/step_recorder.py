@@ -126,10 +126,13 @@ class StepRecorder:
         self._left, self._now = 1 + steps, self._record
 
     def _record(self) -> None:
-        if self._left == 1 + WITH_STACKS and self.recorded:  # now it begins
-            self._soon(self._profiler.step)
+        if self.recorded:  # with stacks
+            self._soon(self._step)
         else:
-            self._profiler.step()
+            self._step()
+
+    def _step(self) -> None:
+        self._profiler.step()
         self._left -= 1
         if self._left:
             return

@@ -50,10 +50,13 @@ class Tried:
         self.recorder = StepRecorder(Path(told.folder), self.rank, told.only_timed, told.has, say, self._soon)
         self.step, self.seen, self.endings, self.failed = "", 0, 0, ""
         self._is_proved, self._probe = False, cast(Any, None)
-        self._is_pending, self._call = False, cast(Any, None)
+        self._is_pending, self._call, self._raised = False, cast(Any, None), cast(BaseException | None, None)
 
     def ended(self, words: str | None) -> None:
         """A step has ended; `words`: what it is, where that is new. Raises EnoughError when all is recorded, or it failed."""
+        if self._raised is not None:
+            error, self._raised = self._raised, None
+            raise error
         if self.failed:
             self._enough()
             return
@@ -70,18 +73,21 @@ class Tried:
         """Call this in the program's first thread, as soon as it is in no callback."""
 
         def called(nothing: int | None) -> int:
-            if self.found.calls_back(sys._getframe(1)):
-                ctypes.pythonapi.Py_AddPendingCall(self._call, None)
-                return 0
-            self._is_pending = False
             try:
+                if self.found.calls_back(sys._getframe(1)) and not ctypes.pythonapi.Py_AddPendingCall(self._call, None):
+                    return 0
+                self._is_pending = False
                 self.found.deafly(call)
             except Exception as error:  # as in `ended`
-                self.failed = f"{type(error).__name__}: {error}"
+                self._is_pending, self.failed = False, f"{type(error).__name__}: {error}"
+            except BaseException as error:  # Ctrl-C: it is raised where a step ends, from here nothing can be
+                self._is_pending, self._raised = False, error
             return 0
 
         self._is_pending, self._call = True, PENDING_CALL(called)  # which lives as long as it may be called
-        ctypes.pythonapi.Py_AddPendingCall(self._call, None)
+        if ctypes.pythonapi.Py_AddPendingCall(self._call, None):  # too many wait there
+            self._is_pending = False
+            call()
 
     def _record(self, words: str | None) -> None:
         if words is not None:

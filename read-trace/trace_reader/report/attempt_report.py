@@ -68,7 +68,7 @@ def outcome_lines(outcome: Outcome, before: Attempt, in_turns: int = 0) -> list[
         promised = f", which was to save {_range(one.low, one.high)}" if one.low is not None else ""
         lines.append(f"no longer shown: #{number} {one.slug}{promised}")
     if outcome.kept != NOT_TOLD:
-        several = "together " if len(outcome.done) > 1 else ""
+        several = "together " if len(outcome.promised_by) > 1 else ""
         lines.append(f"the promise ({several}{_range(outcome.promised_low, outcome.promised_high)}): {outcome.kept}")
     return lines
 

@@ -4,6 +4,7 @@ from collections import Counter
 import math
 import re
 
+import numpy as np
 from trace_reader.analysis.replay.places import Candidate, loop_of
 from trace_reader.analysis.trace.op_cost import shapes_of
 from trace_reader.link.trace import Trace
@@ -60,6 +61,8 @@ def _taken(name: str, shapes: list[Shape]) -> list[Shape]:
     """Return the shapes of what an op takes, without weights."""
     if name in _WITH_WEIGHTS:
         return shapes[:1]
+    if name in BIAS_FIRST and len(shapes) > 2 and shapes[0] == _of_matmul(*shapes[1:3]):
+        return shapes  # no bias: what is added to
     return shapes[1:] if name in BIAS_FIRST or name == "aten::embedding" else shapes
 
 
@@ -69,14 +72,29 @@ def _made(name: str, shapes: list[Shape], following: list[Shape]) -> Shape | Non
     if name == "aten::linear" and len(shapes) > 1:
         return (*shapes[0][:-1], shapes[1][0])
     if (name in PRODUCTS or name in BIAS_FIRST) and len(taken) > 1:
-        return (*taken[0][:-1], taken[1][-1])
+        return _of_matmul(*taken[-2:])
     if name == "aten::embedding" and len(shapes) > 1:
         return (*shapes[1], shapes[0][-1])
     if name == "aten::scaled_dot_product_attention" and len(shapes) > 2:
         return (*shapes[0][:-1], shapes[2][-1])
     if name in _AS_TAKEN and taken:
-        return max(taken, key=lambda shape: (len(shape), math.prod(shape)))
+        return _broadcast(*taken)
     return next((shape for shape in following if taken and _may_make(name, shapes, shape)), None)
+
+
+def _broadcast(*shapes: Shape) -> Shape | None:
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        return None
+
+
+def _of_matmul(a: Shape, b: Shape) -> Shape | None:
+    """Return the shape of a product of two, batches broadcast; None where they do not fit."""
+    if not a or not b:
+        return None
+    batch = _broadcast(a[:-2], b[:-2])
+    return None if batch is None else (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
 
 
 def _may_make(name: str, shapes: list[Shape], shape: Shape) -> bool:

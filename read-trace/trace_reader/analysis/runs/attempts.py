@@ -124,7 +124,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """What a step of one attempt saves beside that of another, earlier one: a share (below 0: it takes longer), between `low` and
     `high`. `done`: the advice of the earlier one that the later one shows no more, by its place from 1 on; `promised_low` and
     `promised_high`: what that was to save, of several all together, at most (without what is told of nearly every run, if there
-    is other); whether it was `kept`. `unchanged`: the program's own files and its arguments are the same in both;
+    is other: `promised_by`); whether it was `kept`. `unchanged`: the program's own files and its arguments are the same in both;
     `other_arguments`: these are not; `other_terms`: what else differs; `spread`: how many times as long as the shortest run or
     stretch of either the longest is. `in_turns`: how many processes of each ran.
     """
@@ -145,6 +145,7 @@ class Outcome(msgspec.Struct, frozen=True):
     spread: float = 1.0
     in_turns: int = 0
     other_terms: tuple[str, ...] = ()
+    promised_by: tuple[int, ...] = ()
 
     @property
     def is_noisy(self) -> bool:
@@ -186,7 +187,8 @@ def outcome(before: Attempt, after: Attempt, ratio: tuple[float, float] | None =
     also = {*after.shown} - {one.slug for one in after.advice}
     done = [n for n, one in enumerate(before.advice, 1) if not one.places & left and one.slug not in also]
     gone = [before.advice[number - 1] for number in done]
-    promised = [(one.low, one.high) for one in gone if not one.is_generic] or [(one.low, one.high) for one in gone]
+    counted = [one for one in gone if not one.is_generic] or gone
+    promised = [(one.low, one.high) for one in counted]
     known = [(low, high) for low, high in promised if low is not None and high is not None]
     promised_low = promised_high = None
     kept = NOT_TOLD
@@ -197,7 +199,8 @@ def outcome(before: Attempt, after: Attempt, ratio: tuple[float, float] | None =
         kept = LESS if saved[2] + room < promised_low else MORE if saved[1] - room > promised_high else kept
     return Outcome(
         before.number, after.number, before.step_us, after.step_us, *saved, tuple(done), promised_low, promised_high, kept,
-        unchanged, other_arguments, spread, len(after.times_us) if ratio else 0, () if is_judged else terms,
+        unchanged, other_arguments, spread, len(after.times_us) if ratio else 0, () if of_the_program else terms,
+        tuple(number for number in done if before.advice[number - 1] in counted),
     )  # fmt: skip
 
 
@@ -208,8 +211,9 @@ def last_of(attempts: Sequence[Attempt], program: str) -> Attempt | None:
     found = [one for one in reversed(attempts) if one.program == program]
     if not found or not found[0].is_noisy or not found[0].source:
         return found[0] if found else None
-    alike = [one for one in found if one.source == found[0].source and one.words == found[0].words]
-    return next((one for one in alike if not one.is_noisy), found[0])
+    last = found[0]
+    alike = [one for one in found if one.source == last.source and one.words == last.words and one.has_the_step_of(last)]
+    return next((one for one in alike if not one.is_noisy and not last.terms_beside(one)), last)
 
 
 def outcomes(attempts: Sequence[Attempt], in_turns: Mapping[int, Outcome] | None = None) -> list[Outcome]:
