@@ -102,8 +102,8 @@ def _gathered_then_multiplied(trace: Trace, facts: Facts) -> Seen | None:
         gathers = np.flatnonzero(np.isin(names[:-1], list(GATHERS)) & np.isin(names[1:], list(PRODUCTS)))
         for at in gathers.tolist():
             source, rows = _rows_of(trace, int(one.at[at])), _rows_of(trace, int(one.at[at + 1]))
-            is_taken = _takes_what_is_gathered(trace, int(one.at[at]), int(one.at[at + 1]))
-            if source and rows >= MORE_ROWS * source and is_taken and _has_one_matrix(trace, int(one.at[at + 1])):
+            may_be = source and rows >= MORE_ROWS * source and _has_one_matrix(trace, int(one.at[at + 1]))
+            if may_be and _takes_what_is_gathered(trace, int(one.at[at]), int(one.at[at + 1])):
                 words = f"{rows:,} rows per step that were gathered from {source:,}"
                 found.setdefault((words, source / rows), []).append(int(one.at[at + 1]))
     if not found:
