@@ -107,6 +107,7 @@ def test_a_program_is_tried_changed_and_tried_again(program, capfd, monkeypatch)
     assert told["outcomes"][0]["saved"] > 0.3  # an eighth of the layers
 
 
+@pytest.mark.slow
 def test_a_step_that_calls_no_function_of_python_is_recorded_as_it_is(program, capfd):
     loop = "import torch\n\na = torch.randn(64, 64)\nfor k in range(10**7):\n    c = torch.relu(a @ a)\n    d = c.softmax(1)\n"
     (program / "train.py").write_text(loop)
@@ -119,6 +120,7 @@ def test_a_step_that_calls_no_function_of_python_is_recorded_as_it_is(program, c
     assert called and stacks.slices.end_ns[called[0]] < stacks.slices.end_ns[rows].max() - 1000  # it has returned
 
 
+@pytest.mark.slow
 def test_ctrl_c_as_a_recording_with_stacks_begins_is_the_programs(program, capfd):
     begins = "import os, signal\nimport torch.profiler.profiler as P\nbegan = P.profile.start_trace\n\n\ndef start_trace(self):\n"
     begins += "    began(self)\n    if self.with_stack:\n        os.kill(os.getpid(), signal.SIGINT)\n\n\n"
@@ -127,6 +129,7 @@ def test_ctrl_c_as_a_recording_with_stacks_begins_is_the_programs(program, capfd
     assert code == 130 and "SystemError" not in err and "KeyboardInterrupt" in err
 
 
+@pytest.mark.slow
 def test_a_program_with_few_steps_is_run_once_more_and_one_with_too_few_is_told(program, capfd):
     code, out, err = tried(capfd, "--json", "train.py", "60")
     (told,) = json.loads(out)["attempts"]  # nothing else is printed to stdout
@@ -203,6 +206,7 @@ def test_what_cannot_be_tried_is_told(program, capfd, words, said):
     assert (code, out, err) == (2, "", f"error: {said}\n")
 
 
+@pytest.mark.slow
 def test_a_loop_that_is_found_late_is_run_from_its_first_turn_on(program, capfd):
     """Of 60 turns the finder sees the last few alone."""
     (program / "serve.py").write_text(
@@ -225,6 +229,7 @@ def test_a_test_of_pytest_is_called_again_and_again(program, capfd):
     assert code == 4 and "ERROR: try takes one test, and these are 2: name it, as test_it.py::test_y" in out + err
 
 
+@pytest.mark.slow
 def test_the_ranks_of_a_job_are_each_recorded(program, capfd):
     job = TRAIN.replace("own = model()", "torch.distributed.init_process_group('gloo')\n"
                         "own = torch.nn.parallel.DistributedDataParallel(model())")  # fmt: skip
@@ -307,6 +312,7 @@ def test_what_ends_a_step(steps, lines, said):
     assert steps(*lines) == said
 
 
+@pytest.mark.slow
 def test_a_loop_that_was_said_is_found_at_its_line_of_now(program, capfd):
     code, out, err = tried(capfd, "--step", "train.py:7", "train.py", "100000")
     assert code == 0 and out.splitlines()[1] == "a step: a turn of the loop at train.py:7"
@@ -350,6 +356,19 @@ def recorder(tmp_path, monkeypatch, took_s, **options):
         one.ended()
         ended += 1
     return one, said, ended
+
+
+def test_a_recording_that_was_abandoned_before_it_began_is_none(tmp_path):
+    """What was to begin soon comes when another step is looked for already."""
+    soon: list[Any] = []
+    one = step_recorder.StepRecorder(tmp_path, soon=soon.append)
+    one._start(2, tmp_path / "t.json")
+    one.recorded = 3
+    one.ended()
+    one.abandon()
+    (step,) = soon
+    step()
+    assert not one.is_done and not list(tmp_path.iterdir())
 
 
 def test_steps_are_timed_when_the_last_ones_are_alike(tmp_path, monkeypatch):

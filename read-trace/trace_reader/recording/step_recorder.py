@@ -132,6 +132,8 @@ class StepRecorder:
             self._step()
 
     def _step(self) -> None:
+        if self._profiler is None:  # it was abandoned before it came to this
+            return
         self._profiler.step()
         self._left -= 1
         if self._left:
