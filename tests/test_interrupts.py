@@ -65,8 +65,15 @@ def interrupted(command, number, after_s):
     return as_shells_report(process.returncode), err, time.monotonic() - began
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("after_s", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("after_s", "number", "code"),
+    [
+        (0.0, signal.SIGINT, 130),
+        (1.0, signal.SIGTERM, 143),
+        pytest.param(1.0, signal.SIGINT, 130, marks=pytest.mark.slow),
+        pytest.param(0.0, signal.SIGTERM, 143, marks=pytest.mark.slow),
+    ],
+)
 def test_a_lesson_that_is_recording_ends_quietly_and_leaves_nothing(after_s, number, code, tmp_path):
     process = start("01_matmul_add.py", "--device", "cpu", "--active", "200000", "--trace_dir", tmp_path)
     assert any(line.startswith("run: ") for line in process.stdout), process.communicate()

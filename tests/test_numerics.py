@@ -105,6 +105,7 @@ def check_geglu(shape, dtype, device):
     torch.testing.assert_close(actual, expected, rtol=rounding, atol=smallest, equal_nan=True)
 
 
+@pytest.mark.slow
 def test_the_triton_kernel_in_tritons_interpreter():
     code = (
         "import test_numerics, warnings; warnings.simplefilter('ignore')\n"

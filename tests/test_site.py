@@ -27,9 +27,14 @@ WORKED_OUT = {8, 24, 27, 29, 33, 36, 38, 39, 50}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def files():
+    return site.site()
+
+
+@pytest.fixture(scope="module")
+def folder(files, tmp_path_factory):
     path = tmp_path_factory.mktemp("site")
-    for name, data in site.site().items():
+    for name, data in files.items():
         (path / name).write_bytes(data)
     return path
 
@@ -114,12 +119,12 @@ def test_the_recordings_of_a_pair_have_the_right_names():
         assert labels == [*beside, str(figure.trace.relative_to(GALLERY.parent))][-3:] and len(labels) > 1
 
 
-def test_the_start_page_has_a_chapter_for_each_part_with_a_picture_and_its_exercises():
+def test_the_start_page_has_a_chapter_for_each_part_with_a_picture_and_its_exercises(files):
     chapters = exercise_pages.chapters()
     assert [exercise for chapter in chapters for exercise in chapter.exercises] != ALL  # programs to mend stand in between
     assert sorted(exercise.file for chapter in chapters for exercise in chapter.exercises) == sorted(one.file for one in ALL)
     assert all(chapter.exercises for chapter in chapters) and len(ALL) == 58 + 34
-    index = site.site()["index.html"].decode()
+    index = files["index.html"].decode()
     assert index.count('<svg class="thumb"') == len(chapters) and index.count("data-exercise=") == len(ALL)
     assert f"{len(ALL)} exercises, each with" in index
 

@@ -58,6 +58,7 @@ def tried(capfd, *words):
     return cli.main(["try", *words]), *capfd.readouterr()
 
 
+@pytest.mark.slow
 def test_a_program_is_tried_changed_and_tried_again(program, capfd, monkeypatch):
     code, out, err = tried(capfd, "train.py", "100000")
     assert code == 0 and "done" not in out  # it was ended
@@ -176,6 +177,7 @@ def test_the_end_of_a_terminal_is_the_programs_and_nothing_is_left(program, name
     assert [path.name for path in (program / ".read-trace").iterdir()] == [".gitignore"]
 
 
+@pytest.mark.slow
 def test_what_fails_in_the_recording_is_told_and_is_no_fault_of_the_programs(program, capfd):
     """No file may have more than 20 kB, which a trace has."""
     limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
@@ -217,6 +219,7 @@ def test_a_loop_that_is_found_late_is_run_from_its_first_turn_on(program, capfd)
     assert code == 0 and "a step: a turn of the loop at serve.py:5" in out, err
 
 
+@pytest.mark.slow
 def test_a_test_of_pytest_is_called_again_and_again(program, capfd):
     (program / "test_it.py").write_text(
         "import pytest, torch\nfrom layers import model\n\n\n@pytest.fixture\ndef own():\n    return model()\n\n\n"
