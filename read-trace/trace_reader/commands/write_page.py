@@ -19,12 +19,12 @@ from trace_reader.parse.memory_snapshot import read_snapshot
 from trace_reader.reading import examine, examine_joined, judged, with_lines
 from trace_reader.report.comparison_report import comparison_report
 from trace_reader.report.document import Document, Item, Part, Style, TablePart
-from trace_reader.report.job_report import job_report
+from trace_reader.report.job_report import best_of_job, job_report
 from trace_reader.report.lights import Lights, finding_light, waits_for_straggler
 from trace_reader.report.memory_report import add_snapshot
 from trace_reader.report.step_bars import step_bars
 from trace_reader.report.timeline import Timeline
-from trace_reader.report.trace_report import trace_report
+from trace_reader.report.trace_report import best_of, trace_report
 from trace_reader.system.files import write_file
 from trace_reader.units import human_bytes
 from trace_reader.write import html_page
@@ -106,7 +106,8 @@ def page_of_one(timeline: Timeline, style: Style, snapshot: str | None = None) -
     verdict = finding_light(timeline, timeline.facts.verdict)
     page = _page(document, [panel(shown[0], timeline.facts.trace)], shown, verdict={} if verdict is None else {0: verdict})
     chosen = choices(timeline.reading)
-    page = msgspec.structs.replace(page, bars=step_bars(timeline.facts), device=timeline.facts.device or "")
+    facts = timeline.facts
+    page = msgspec.structs.replace(page, bars=step_bars(facts), device=facts.device or "", best=best_of(facts))
     return page if chosen is None else msgspec.structs.replace(page, changes=(timeline.facts.plain, chosen))
 
 
@@ -162,6 +163,7 @@ def page_of_job(paths: Sequence[str], style: Style, steps_from: re.Pattern[str] 
         cut.append(f"Of {len(panels)} ranks, {len(shown)} can be opened: {ranks}.")
     names = {place: f"rank {summary.rank}" for place, summary in enumerate(job.summaries)}
     page = _page(job_report(job, style), panels, shown, names, waits_for_straggler(job), job, cut)
+    page = msgspec.structs.replace(page, best=best_of_job(job))
     chosen = played.choices() if played else None
     return page if chosen is None else msgspec.structs.replace(page, changes=(job.plain, chosen))
 

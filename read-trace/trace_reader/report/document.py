@@ -99,6 +99,19 @@ class Item(msgspec.Struct, frozen=True):
     title: str = ""  # of a page: what one notices
 
 
+class Best(msgspec.Struct, frozen=True):
+    """The change that a report names first: `what` it is, `of` what, what it `saves` of a step, and what to do."""
+
+    what: str
+    of: str
+    saves: str
+    advice: str
+
+    @property
+    def line(self) -> str:
+        return f"{self.what} ({self.of}, saves {self.saves} of a step): {self.advice}"
+
+
 class TablePart(msgspec.Struct, frozen=True):
     """A table that is filled in: cells, and the `items` that its rows are of. `more` rows were left out, and `how` they are
     shown. A cell longer than `longest` loses its middle. In a short report it can come down to `least` rows. `lights`: what each

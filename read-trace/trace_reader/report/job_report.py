@@ -17,7 +17,7 @@ from trace_reader.findings import AS_MUCH, NAMING, rank_of_finding
 from trace_reader.findings.verdict import far_rounds
 from trace_reader.model.rows import median
 from trace_reader.names.devices import peak
-from trace_reader.report.document import Column, Document, Style, Table
+from trace_reader.report.document import Best, Column, Document, Style, Table
 from trace_reader.report.lights import waits_of
 from trace_reader.report.trace_report import OF_NO_CHANGE, TO_LOOK_INTO, WORTH_A_LOOK, advice, gain_words, saved, steps_line
 from trace_reader.report.trace_tables import collective_light, each, known, megabytes
@@ -80,13 +80,14 @@ def job_report(job: JobFacts, style: Style) -> Document:
     if cut := [summary.rank for summary in job.summaries if summary.truncated]:
         out.lines([f"{_ranks(cut)}: the file is cut off, and its whole part was read"])
     out.section("Verdict", "verdict")
-    out.lines([line for line in (job_sentence(job), *job_details(job), _plain(job), _best(job)) if line])
+    best = best_of_job(job)
+    out.lines([line for line in (job_sentence(job), *job_details(job), _plain(job), best.line if best else "") if line])
     out.table(RANKS, view)
     for table in (RANK_STEPS, FOUND):
         if table.shown(view):
             out.table(table, view)
     told = [finding for finding in found_in(job, not style.is_short) if finding.slug in OF_COLLECTIVES]
-    if more := [f"{finding.slug}: {advice(finding.next)}" for finding in told if advice(finding.next) not in _best(job)]:
+    if more := [f"{finding.slug}: {advice(finding.next)}" for finding in told if not best or advice(finding.next) != best.advice]:
         out.lines(["", *more])
     if COMMUNICATION.shown(view):
         out.table(COMMUNICATION, view)
@@ -284,8 +285,8 @@ def _saved_most(finding: JobFinding) -> tuple[Any, ...]:
     return not is_asked, finding.gain is None, *rank_of_finding(finding)
 
 
-def _best(job: JobFacts) -> str:
-    """Return one line: the change that saves most of the job's step, of those that the ranks' findings name, and of what keeps a
+def best_of_job(job: JobFacts) -> Best | None:
+    """Return the change that saves most of the job's step, of those that the ranks' findings name, and of what keeps a
     straggler.
     """
     for finding in sorted(job.findings, key=_saved_most):
@@ -296,12 +297,12 @@ def _best(job: JobFacts) -> str:
         if late is not None and gain is not None and gain.low + gain.high >= AS_MUCH * (finding.gain.low + finding.gain.high):
             (trace,) = (rank.trace for rank in job.ranks if rank.rank == late.rank)
             own = f"Fix what delays this rank, or give it less work; its own report: {trace}"
-            return f"best change (to what delays rank {late.rank}, saves {saved(gain)} of a step): {own}"
+            return Best("best change", f"to what delays rank {late.rank}", saved(gain), own)
         ranks = "all ranks" if len(finding.ranks) == len(job.ranks) else _ranks(finding.ranks)
         most = max(sum(msgspec.structs.astuple(one.gain)[:2]) for one in job.findings if one.gain)
         first = "best change" if finding.gain.low + finding.gain.high >= most else "first change to try"
-        return f"{first} ({finding.slug} of {ranks}, saves {gain_words(finding)} of a step): {advice(finding.next)}"
-    return ""
+        return Best(first, f"{finding.slug} of {ranks}", gain_words(finding), advice(finding.next))
+    return None
 
 
 def _time(what: str, if_matched: bool = False) -> Callable[[RankFacts, JobView], str]:

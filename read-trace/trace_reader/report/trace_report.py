@@ -26,7 +26,7 @@ from trace_reader.link.found_steps import RANGE, WHOLE
 from trace_reader.model.rows import median
 from trace_reader.names.kernel_names import is_collective
 from trace_reader.names.range_names import is_part_of_a_step
-from trace_reader.report.document import LABEL_WIDTH, Document, Item, Style, middle, short
+from trace_reader.report.document import LABEL_WIDTH, Best, Document, Item, Style, middle, short
 from trace_reader.report.trace_tables import IDLE, MEMORY, MIN_GAIN, TABLES, TraceView, places_line, saved
 from trace_reader.system.terminal import printable
 from trace_reader.units import about, count, human_bytes, us
@@ -193,13 +193,19 @@ def _again(function: Recompiled) -> list[str]:
 
 def best_change(facts: Facts) -> str:
     """Return one line: of the changes that the findings name, the one that saves most of a step; empty where none is known to."""
+    best = best_of(facts)
+    return best.line if best else ""
+
+
+def best_of(facts: Facts) -> Best | None:
+    """Return the same by its parts."""
     for finding in facts.findings:
         names_a_change = finding.slug != facts.verdict or finding.slug in NAMING
         if finding.slug in TO_LOOK_INTO and (finding.share or 0.0) < WORTH_A_LOOK:
             continue
         if names_a_change and not finding.is_worthless and (gain := gain_words(finding)):
-            return f"best change ({finding.slug}, saves {gain} of a step): {advice(finding.next)}"
-    return ""
+            return Best("best change", finding.slug, gain, advice(finding.next))
+    return None
 
 
 def advice(next: str) -> str:

@@ -17,7 +17,7 @@ import msgspec
 from trace_reader.analysis.replay.plain_run import GPU_MARGIN, PlainRun
 from trace_reader.findings import Choices
 from trace_reader.glossary import GLOSSARY
-from trace_reader.report.document import Block, Document, Item, Lines, Part, Section, TablePart, Title
+from trace_reader.report.document import Best, Block, Document, Item, Lines, Part, Section, TablePart, Title
 from trace_reader.report.step_bars import Part as BarPart
 from trace_reader.report.step_bars import StepBar
 from trace_reader.report.theme import PATH_COLOURS
@@ -41,7 +41,6 @@ KEYS = (
 
 DETAILS = """<section id="details" aria-live="polite" aria-label="What is selected"><h2>Selected</h2>
 <p>Nothing yet: click a slice.</p></section>"""
-_BEST = re.compile(r"(?P<what>best change|first change to try) \((?P<of>.+?),? saves (?P<saves>.+?) of a step\): (?P<advice>.+)")
 _NUMBER = re.compile(r"-?[\d.,]+(?: ?(?:%|[µmn]?s|[kMG]?B|GB/s))?|-|unknown|nothing")
 _TAG = re.compile(r"(<[^>]*>)")
 _NOT_PROSE = re.compile(r"<(?:a|button|caption|code|figure|h1|kbd|label|nav|output|pre|strong|summary|td|th)\b")
@@ -63,6 +62,7 @@ class Page(msgspec.Struct, frozen=True):
     navigation: str = ""  # HTML, above all
     changes: tuple[PlainRun, Choices] | None = None  # that can be ticked
     bars: tuple[StepBar, ...] = ()  # of a step
+    best: Best | None = None
     device: str = ""  # of a single trace: the one whose peaks its ops are below
 
 
@@ -76,7 +76,7 @@ def write(page: Page) -> bytes:
     head = [
         *_head(sections[0].parts),
         *(
-            _verdict(section.parts, lights.number(page.lit_verdict), page.bars, _three_places(sections, lights))
+            _verdict(section.parts, lights.number(page.lit_verdict), page.bars, page.best, _three_places(sections, lights))
             for section in sections
             if section.key == "verdict"
         ),
@@ -205,20 +205,18 @@ def _head(parts: Sequence[Part]) -> list[str]:
     return [*out, *facts]
 
 
-def _verdict(parts: Sequence[Part], light: int | None, bars: Sequence[StepBar], places: Sequence[str]) -> str:
+def _verdict(parts: Sequence[Part], light: int | None, bars: Sequence[StepBar], best: Best | None, places: Sequence[str]) -> str:
     """Return the lines of the verdict, the first of which lights up `light`, the bars of a step, the best change, and places."""
     first, *more = [line for part in parts if isinstance(part, Lines) for line in part.lines if line]
     show = "" if light is None else f' <button type="button" class="lights" data-light="{light}">show it</button>'
-    best = [found for line in more if (found := _BEST.fullmatch(line))]
-    rest = [line for line in more if not _BEST.fullmatch(line)]
     return "\n".join(
         [
             f'<h2 class="verdict">{_text(first)}{show}</h2>',
             *_step(bars),
-            *(f'<p class="best">{_text(one["what"].capitalize())}, saves <b>{_text(one["saves"])}</b> of a step: '
-              f'{_text(one["advice"])} <code>{_text(one["of"])}</code></p>' for one in best),
+            *(f'<p class="best">{_text(one.what.capitalize())}, saves <b>{_text(one.saves)}</b> of a step: '
+              f'{_text(one.advice)} <code>{_text(one.of)}</code></p>' for one in (best,) if one),
             *places,
-            *(f'<p class="head">{_text(line)}</p>' for line in rest),
+            *(f'<p class="head">{_text(line)}</p>' for line in more if best is None or line != best.line),
         ]
     )  # fmt: skip
 
