@@ -245,6 +245,7 @@ SILENT = {
                                kernel(GEMM, 410, 300, 90)]
     ),
     "a small collective on the compute stream": ("on-the-compute-stream", beside_compute(7, size=4096)),
+    "one in two steps": ("on-the-compute-stream", [*beside_compute(7), step(1, 900, 10)]),
     "a short one": ("on-the-compute-stream", beside_compute(7, dur=2)),
     "float32 all through": ("collectives-in-float32", beside_products("Float", SGEMM)),
     "a little float32": (

@@ -40,6 +40,8 @@ def test_nor_is_a_models_own_forward(tmp_path):
         ("m.py(9): forward", 35, 290, True),
     ):
         assert bool(own(tmp_path, add, frames=(*modules, (name, at, us)))) is told
+    beside = (("nn.Module: Net_0", 15, 300), ("m.py(9): forward", 320, 300))  # of something else
+    assert own(tmp_path, add, frames=beside)
 
 
 def test_a_function_that_is_known_of_some_steps_alone_is_counted_in_these(tmp_path):
