@@ -26,7 +26,7 @@ from reader_helpers.events import (
     write,
 )
 from reader_helpers.played import as_played  # noqa: F401  # in each test of this file
-from trace_reader import analyze, cli, load, read
+from trace_reader import analyze, cli, examine, load, read
 from trace_reader.analysis.trace.collectives import OF_COLLECTIVES
 from trace_reader.analysis.trace.cpu_time import CpuActivity
 from trace_reader.analysis.trace.critical_path import critical_path, windows
@@ -1977,6 +1977,20 @@ def test_of_communication_on_the_path_no_more_is_exposed_than_is_told(tmp_path):
 def test_a_product_takes_what_is_gathered(tmp_path, gather, inputs, taken, told):
     events = [step(0, 0, 1000), shaped(gather, 5, 90, *inputs), shaped("aten::linear", 100, 300, taken, [4, taken[-1]])]
     assert ("gathered-then-multiplied" in found(tmp_path, events)) is told
+
+
+def test_where_launch_calls_take_most_of_the_path_they_are_what_is_shown(tmp_path):
+    lit = []
+    for inside_us in (88, 10):  # of an op of 90
+        ops = []
+        for n in range(9):
+            ops += [op("aten::add", 100 * n, 90), call("cudaLaunchKernel", 100 * n + 1, inside_us, n + 1)]
+            ops += [kernel(ADD, 100 * n + 91, 5, n + 1)]
+        trace = load(write(tmp_path / "t.json", step(0, 0, 900), *ops))
+        reading = examine(trace)
+        assert reading.facts.verdict == "overhead-bound"
+        lit.append(set(reading.seen["overhead-bound"].evidence.names))
+    assert lit == [{"cudaLaunchKernel"}, {"aten::add"}]
 
 
 def test_smaller_products_are_launched_as_often(tmp_path):

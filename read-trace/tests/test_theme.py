@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from trace_reader.report.theme import COLOURS, CPU_COLOURS, GPU_COLOURS, ink
+from trace_reader.report.theme import COLOURS, CPU_COLOURS, GPU_COLOURS, PATH_COLOURS, ink
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, for linear RGB.
 BLINDNESS = {
@@ -23,7 +23,7 @@ def cielab(rgb):
 
 
 @pytest.mark.parametrize("kind", BLINDNESS)
-@pytest.mark.parametrize("colours", [CPU_COLOURS, GPU_COLOURS], ids=["CPU", "GPU"])
+@pytest.mark.parametrize("colours", [CPU_COLOURS, GPU_COLOURS, PATH_COLOURS], ids=["CPU", "GPU", "path"])
 def test_colours_of_one_lane_can_be_told_apart(colours, kind):
     seen = {}
     for name, colour in colours.items():

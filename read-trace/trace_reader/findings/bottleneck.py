@@ -111,7 +111,8 @@ def _overhead_bound(trace: Trace, facts: Facts) -> Seen | None:
         next = "Most of it is compiled already: give each launch more work (larger batch), or replay it as a CUDA graph."
     elif path.cpu_within_us(*_long_gaps(trace)[:2]) >= SHARE_TO_NAME * path.cpu_us:
         next = f"See python-between-ops: {STACKS if has_stacks(trace) else f'most of it is in no op ({NO_STACKS}).'}"
-    return Seen(what_limits(path), _cpu_work(trace, path), next, path.classes["cpu"], no_effect=MANY_WAYS)
+    kinds = (Kind.CALL,) if most in ("launch", "call") else (Kind.OP, Kind.CALL)
+    return Seen(what_limits(path), _cpu_work(trace, path, *kinds), next, path.classes["cpu"], no_effect=MANY_WAYS)
 
 
 def has_stacks(trace: Trace) -> bool:
@@ -131,9 +132,9 @@ def _limits(trace: Trace, facts: Facts, verdict: str, *classes: PathClass) -> Se
     return Seen(what_limits(path), Rows(trace.slices, np.sort(found[found >= 0])), share=share, no_effect=MANY_WAYS)
 
 
-def _cpu_work(trace: Trace, path: CriticalPath) -> Rows:
-    """Return what the CPU did in the path's window: the outermost ops and calls."""
-    rows = Rows(trace.slices, outermost(trace.slices, trace.slices.of(Kind.OP, Kind.CALL)))
+def _cpu_work(trace: Trace, path: CriticalPath, *kinds: Kind) -> Rows:
+    """Return what the CPU did in the path's window: the outermost slices of these kinds."""
+    rows = Rows(trace.slices, outermost(trace.slices, trace.slices.of(*kinds)))
     return rows.where((rows.start_ns >= path.start_ns) & (rows.end_ns <= path.end_ns))
 
 

@@ -16,7 +16,7 @@ GPU_COLOURS = {
     "other": "#6b6b6b", "GPU annotation": "#d3d0ff",
 }  # fmt: skip
 PATH_COLOURS = {  # the classes of the critical path, as a bar of a step has them
-    "cpu": "#a6cbf2", "input": "#55623f", "latency": "#dda929", "compute": "#0072b2", "copy": "#b4e8a4",
+    "cpu": "#8cb8ea", "input": "#55623f", "latency": "#c34b0f", "compute": "#0072b2", "copy": "#b4e8a4",
     "communication": "#ffb74d", "unknown": "#c8ccd2",
 }  # fmt: skip
 COLOURS = {**CPU_COLOURS, **GPU_COLOURS}

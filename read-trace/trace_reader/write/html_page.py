@@ -160,12 +160,12 @@ def timeline_html(left_out: str = "", job: bool = False) -> str:
 {keys}
 </div>
 {note}
+<div id="legend"></div>
 <div id="scroll"><canvas id="lanes" tabindex="0" role="application" aria-roledescription="timeline"
 aria-label="Timeline. Arrow keys go from slice to slice, Enter opens the next rank of a job, W, A, S and D zoom and pan."
 ></canvas><div id="height"></div></div>
 <div id="tip" role="tooltip" hidden></div>
 </section>
-<div id="legend"></div>
 <details id="in-view"><summary>the slices in view, as a table</summary><div class="wide"></div></details>
 <noscript><p>The timeline needs scripts; the report's tables do not.</p></noscript>"""
 

@@ -65,6 +65,7 @@ class Report {
     this.inView = get("in-view");
     this.inView.addEventListener("toggle", () => this.listed());
     this.timeline.onDraw = () => this.inView.open && this.listed();
+    this.timeline.onFold = () => this.legend(get("legend"));
     for (const button of document.querySelectorAll("button.lights, g.lights")) this.wire(button);
     for (const button of document.querySelectorAll("button.sort")) button.addEventListener("click", () => sort(button));
     this.legend(get("legend"));
@@ -86,7 +87,7 @@ class Report {
     const used = new Map();
     for (const panel of this.panels) {
       const there = new Uint8Array(panel.categories.length);
-      for (let i = 0; i < panel.n; i++) there[panel.category[i]] = 1;
+      if (!this.timeline.folded.has(panel)) for (let i = 0; i < panel.n; i++) there[panel.category[i]] = 1;
       panel.categories.forEach(([name, colour], k) => there[k] && used.set(name, colour));
       for (const band of panel.bands)
         for (const half of band.halves)
@@ -348,8 +349,8 @@ class Changes {
       most = Math.max(recorded || 0, plain[1]);
     const rows = [["without the profiler", plain]];
     if (recorded) rows.unshift(["recorded", [recorded, recorded]]);
-    if (chosen) rows.push(["changed", changed]);
-    this.bars.replaceChildren(...rows.map(([name, [from, to]]) => this.row(name, from, to, most)));
+    rows.push(["changed", changed]);
+    this.bars.replaceChildren(...(chosen ? rows.map(([name, [from, to]]) => this.row(name, from, to, most)) : []));
     const percent = (share) => `${Math.round(share * 100)}%`;
     const saved =
       low < 0.005

@@ -12,7 +12,9 @@ const ROW = 18,
   LETTER = 6.4;
 const NARROW = 1.5,
   FADED = 0.65,
-  FAINTEST = 0.15; // px, and the opacity of the least that is in one
+  FAINTEST = 0.15, // px, and the opacity of the least that is in one
+  SEEN = 0.6, // of a wait
+  DEEP = 0.35; // of the window's height
 const MOST_ARROWS = 20,
   ARROW_PX = 12;
 
@@ -68,6 +70,8 @@ class Timeline {
     this.canvas.height = Math.round(this.view * ratio);
     this.height.style.height = `${Math.max(0, this.total + AXIS + 4 - this.view)}px`;
     this.draw();
+    if (this.folded.size !== this.wereFolded) this.onFold?.();
+    this.wereFolded = this.folded.size;
   }
   get left() {
     return Math.min(LABELS, this.width * 0.28);
@@ -84,9 +88,12 @@ class Timeline {
       if (this.panels.length > 1 && !panel.folded) add("heading", panel, null, HEADING);
       for (const [i, band] of panel.bands.entries()) if (panel.folded && i === 0) add("band", panel, band, BAND * 2);
       if (this.folded.has(panel)) continue;
-      const lanes = panel.lanes.filter((lane) => lane.rows.length);
-      for (const lane of lanes.filter((lane) => !lane.gpu)) add("lane", panel, lane, lane.rows.length * ROW);
-      for (const lane of lanes.filter((lane) => lane.gpu)) add("lane", panel, lane, lane.rows.length * ROW);
+      const lanes = panel.lanes.filter((lane) => lane.rows.length),
+        ofCpu = lanes.filter((lane) => !lane.gpu),
+        ofGpu = lanes.filter((lane) => lane.gpu);
+      // The GPU's below the CPU's, and above where those alone would fill the view: with stacks they have many rows.
+      const isDeep = ofCpu.reduce((sum, lane) => sum + lane.rows.length, 0) * ROW > DEEP * innerHeight;
+      for (const lane of isDeep ? [...ofGpu, ...ofCpu] : [...ofCpu, ...ofGpu]) add("lane", panel, lane, lane.rows.length * ROW);
       for (const [i, band] of panel.bands.entries()) if (!(panel.folded && i === 0)) add("band", panel, band, BAND);
       for (const [i, curve] of panel.curves.entries()) add("curve", panel, { ...curve, number: i }, CURVE);
     }
@@ -171,7 +178,8 @@ class Timeline {
       g.globalAlpha = lit >= 0 ? 1 : this.dimmed ? 0.16 : 1;
       if (wide < NARROW) {
         // Several in one pixel: as strong as they fill it.
-        g.globalAlpha *= lit >= 0 ? 1 : Math.min(1, Math.max(FAINTEST, (row.covered[next] - row.covered[i]) * scale));
+        const least = name === "waiting" ? SEEN : FAINTEST;
+        g.globalAlpha *= lit >= 0 ? 1 : Math.min(1, Math.max(least, (row.covered[next] - row.covered[i]) * scale));
         g.fillStyle = colour;
         g.fillRect(Math.max(Math.floor(x), this.left), y, 1, ROW - 2);
         i = next;
