@@ -13,7 +13,7 @@ import tomllib
 from types import SimpleNamespace
 from typing import Any, cast
 
-from exercises.judge import measure, session
+from exercises.judge import measure, session, why_not
 from exercises.judge.book import FOLDER, Choice, Gone, exercises
 from exercises.judge.progress import Progress, State
 from exercises.judge.verdict import Judgement, Speed, judge, judged, right_option, still_there
@@ -931,7 +931,7 @@ def test_as_given_it_fails_and_solved_it_passes(own, tmp_path, monkeypatch):
     """And what a wrong guess is told of is in the trace, which runs as many ops as the book says."""
     passes(own, tmp_path, monkeypatch)
     facts = read(str(tmp_path / "given.json"))
-    said = [session.wrong_because(own.limits, n, own.limits.right, facts) for n in range(1, len(own.limits.options) + 1)]
+    said = [why_not.wrong_because(own.limits, n, own.limits.right, facts) for n in range(1, len(own.limits.options) + 1)]
     assert [one for one in said if "The trace has no" in one] == []
     assert own.limits.beside or right_option(own.limits, facts) == own.limits.right
 
@@ -1010,11 +1010,11 @@ def test_outputs_may_be_narrower_and_not_wider():
     ],
 )
 def test_a_wrong_guess_is_told_what_the_trace_has_of_it(trace, guess, said):
-    shown = ("aten::sum", "", "aten::item aten::cat; So it is.", "Optimizer.step", "; It is in no op.", "Python")
+    shown = ("aten::sum", "", "aten::item, aten::cat; So it is.", "Optimizer.step", "; It is in no op.", "Python")
     mark = [lambda t: event("user_annotation", "Optimizer.step#SGD.step", t + 80, 7)]
     facts = trace(*some("aten::sum", 10, 4), *some("aten::item", 20, 10, times=2), *some("aten::mm", 60, 6), *mark)
-    assert session.wrong_because(Choice("What?", tuple("abcdef"), 2, shown), guess, 2, facts) == said
-    assert session.wrong_because(Choice("What?", tuple("abcdef"), 2), guess, 2, facts) == ""
+    assert why_not.wrong_because(Choice("What?", tuple("abcdef"), 2, shown), guess, 2, facts) == said
+    assert why_not.wrong_because(Choice("What?", tuple("abcdef"), 2), guess, 2, facts) == ""
 
 
 def test_what_the_trace_has_is_said_once_of_several_wrong_options(trace, capsys):
@@ -1023,7 +1023,7 @@ def test_what_the_trace_has_is_said_once_of_several_wrong_options(trace, capsys)
     session.say_why_not(choice, [1, 2, 3], 3, facts)
     copy = "aten::copy_, once: 30.0 µs of a step's 100.0 µs (30%). aten::copy_ takes 1.5 times as"
     assert capsys.readouterr().out == f"not a, nor b: {copy}\nlong as aten::sum.\n"
-    counts = Choice("What?", ("a", "b"), 2, ("aten::copy_ aten::cat", ""), (1.0,), each=3)
+    counts = Choice("What?", ("a", "b"), 2, ("aten::copy_, aten::cat", ""), (1.0,), each=3)
     session.say_why_not(counts, [1], 2, facts)
     assert capsys.readouterr().out == "not a: aten::copy_ 1 times, aten::cat 0 times a step: with all others 1 ops for each.\n"
 

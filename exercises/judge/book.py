@@ -17,6 +17,7 @@ A_GAIN = 1.1  # times as fast; less is no gain that one could tell from noise
 TOLERANCE = 2e-5  # of the largest number in an output; sums in another order differ by 1e-6, another formula by more
 BROKEN = 3  # exit code of measure.py: the program that was changed does not run
 TRACES = ROOT / "traces" / "exercises"
+RECORDED = ROOT / "gallery" / "course" / "recorded"
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,13 @@ class Exercise:
         return [(folder or self.folder) / f"{name}{rank}.json" for rank in ranks]
 
     @property
+    def recorded(self) -> list[Path]:
+        """The recordings that its page shows: of a case its traces, of a program those that gallery/record.py makes."""
+        if self.kind == "case":
+            return [ROOT / trace for trace in self.traces]
+        return [RECORDED / f"{path.name}.gz" for path in self.recordings(self.name)]
+
+    @property
     def doc(self) -> str:
         """What the program does, in its own words; of a case, in those of the list."""
         return self.program if self.kind == "case" else self.given.read_text("utf-8").split('"""')[1].strip()
@@ -148,6 +156,11 @@ class Exercise:
         """The ops that its questions name."""
         texts = [text for one in (self.limits, self.shows) if one for text in (one.ask, *one.options, *one.beside)]
         return tuple(dict.fromkeys(re.findall(r"aten::\w+", " ".join(texts))))
+
+    @property
+    def ops_gone(self) -> tuple[str, ...]:
+        """The ops whose rows show what is to be mended."""
+        return tuple(dict.fromkeys(name for one in self.gone if (name := one.op or one.call or one.shrinks) and name != "Python"))
 
     @property
     def where_in_the_posts(self) -> str:

@@ -42,7 +42,7 @@ import torch.distributed as dist
 from torch.multiprocessing import ProcessExitedException, ProcessRaisedException, spawn
 from torch.profiler import profile, schedule
 from torch.utils._pytree import tree_flatten, tree_map
-from trace_reader import plain_step_us, with_header, write_all
+from trace_reader import count, plain_step_us, with_header, write_all
 
 BATCHES = 3  # whose outputs are compared
 COMPARED = 2 * BATCHES  # steps: each batch comes twice, so that one that was written to shows
@@ -366,7 +366,7 @@ def device_of(kind: str) -> Device:
     """Return the device, with the name that traces and results have. Raises RuntimeError where there is none."""
     if kind != "cpu":
         return Device(kind, torch.cuda.get_device_name(), None)
-    name = f"{platform.machine()}, {torch.get_num_threads()} threads"
+    name = f"{platform.machine()}, {count(torch.get_num_threads(), 'thread')}"
     return (
         OfAJob(kind, f"{dist.get_world_size()} ranks, each {name}", None) if dist.is_initialized() else Device(kind, name, None)
     )

@@ -17,7 +17,8 @@ import time
 from exercises.judge import page
 from exercises.judge.book import A_GAIN, BROKEN, ROOT, TOLERANCE, Choice, Exercise
 from exercises.judge.progress import Progress, State
-from exercises.judge.verdict import PYTHON, counted, judged, near, python_us, right_option, times
+from exercises.judge.verdict import judged, near, right_option, times
+from exercises.judge.why_not import wrong_because
 from trace_reader import (
     Facts,
     best_change,
@@ -297,6 +298,7 @@ class Session:
         state.shows.append(self.choose(exercise.shows))
         self.progress.save(self.exercise.name)
         if state.shows[-1] != exercise.shows.right:
+            say_why_not(exercise.shows, state.shows[-1:], exercise.shows.right, read(str(exercise.recordings("given")[0])))
             print("To leave it is right, but that is not why. Look at the trace again, and say --leave once more.")
             return False
         self.solved(1.0)
@@ -485,21 +487,6 @@ def _is_times(typed: str) -> bool:
     return 0 < _as_times(typed) < 1e6
 
 
-def wrong_because(choice: Choice, guess: int, right: int, facts: Facts) -> str:
-    """Return what the trace has of a wrong option, in words; empty of the right one, or where that is not told."""
-    if guess == right or not choice.shown:
-        return ""
-    names, _, said = next(filter(None, (choice.shown[guess - 1], *choice.shown))).partition(";")
-    if choice.bounds and not choice.beside:
-        steps = len(facts.steps)
-        calls = {row.name: row.calls / steps for row in facts.ops}
-        listed = ", ".join(f"{name} {calls.get(name, 0):,.0f} times" for name in names.split())
-        return f"{listed} a step: with all others {counted(choice, facts):,.0f} ops{' for each' * (choice.each > 1)}."
-    if choice.beside:
-        said = f"{choice.beside[0]} takes {counted(choice, facts):.2g} times as long as {choice.beside[1]}."
-    return " ".join(part for part in (*(_of_a_step(name, facts) for name in names.split()), said.strip()) if part)
-
-
 def say_why_not(choice: Choice, guesses: Sequence[int], right: int, facts: Facts) -> None:
     """Print what the trace has of the wrong options that were guessed, once where it is the same."""
     said: dict[str, list[str]] = {}
@@ -508,25 +495,6 @@ def say_why_not(choice: Choice, guesses: Sequence[int], right: int, facts: Facts
             said.setdefault(answer, []).append(choice.options[guess - 1])
     for answer, options in said.items():
         print(textwrap.fill(f"not {', nor '.join(options)}: {answer}", 100))
-
-
-def _of_a_step(name: str, facts: Facts) -> str:
-    """Return what an op (by itself), annotations that begin so, or Python (in no op) take of a step, in words."""
-    steps = len(facts.steps)
-    step_us = sum(step.cpu_us for step in facts.steps) / max(steps, 1) or 1.0  # of all, as the ops are counted
-    if name == PYTHON:
-        taken_us, what = python_us(facts), f"{name}, in no op"
-    elif rows := [row for row in facts.ops if row.name == name]:
-        taken_us, what = sum(row.self_us for row in rows) / steps, f"{name}, {_how_often(sum(row.calls for row in rows) / steps)}"
-    elif spans := [row for row in facts.annotations if row.name.startswith(name)]:
-        taken_us, what = sum(row.total_us or 0.0 for row in spans) / steps, spans[0].name
-    else:
-        return f"The trace has no {name}."
-    return f"{what}: {us(taken_us)} of a step's {us(step_us)} ({taken_us / step_us:.0%})."
-
-
-def _how_often(calls: float) -> str:
-    return {1.0: "once", 2.0: "twice"}.get(calls, f"{calls:g} times")
 
 
 def finding_line(facts: Facts) -> str:
