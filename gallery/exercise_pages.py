@@ -7,12 +7,13 @@ from pathlib import Path
 import re
 
 from exercises.judge import book
-from exercises.judge.verdict import near
+from exercises.judge.verdict import near, right_option
+from exercises.judge.why_not import wrong_because
 from gallery.figures import ROOT, TITLES, Elsewhere, Figure, elsewhere, figures, filled, recording, trace_of
 from gallery.rendering import coloured, inline, rendered, trace_file
-from trace_reader import PATTERNS, Kind, pages
+from trace_reader import PATTERNS, Facts, Kind, pages
 
-GALLERY, RECORDED = ROOT / "gallery", ROOT / "gallery" / "course" / "recorded"
+GALLERY, RECORDED = ROOT / "gallery", book.RECORDED
 ELSEWHERE = {"llm.md": "A language model", "several_gpus.md": "Several GPUs"}
 BLOG = "https://huggingface.co/blog/"
 POSTS = {1: "torch-profiler", 2: "torch-mlp-fusion", 3: "torch-attention-profile"}
@@ -181,16 +182,25 @@ def in_document(document: str, number: int) -> tuple[str, str]:
     return " ".join(question.split()), answer
 
 
-def _why_not(choice: book.Choice) -> tuple[str, ...]:
-    """Return what is said of each option that is wrong, as far as that is the same on each machine."""
-    return tuple(shown.partition(";")[2].strip() for shown in choice.shown)
+def _asked(choice: book.Choice, facts: Facts) -> Question:
+    """Return a question of exercises.toml, with what this recording has of each wrong option."""
+    right = right_option(choice, facts)
+    why = tuple(wrong_because(choice, n, right, facts) for n in range(1, len(choice.options) + 1))
+    return Question(choice.ask, choice.options[right - 1], choice.options, why=why)
+
+
+def _where(facts: Facts) -> str:
+    device = facts.lesson["device"] if facts.device is None else facts.device
+    return f"{device}, torch {facts.versions['torch'].partition('+')[0]}"
 
 
 def _of_book(exercise: book.Exercise) -> Exercise:
-    choices = [exercise.limits, *([exercise.shows] if exercise.shows is not None and exercise.kind == "case" else [])]
-    questions = [Question(choice.ask, choice.answer, choice.options, why=_why_not(choice)) for choice in choices]
-    where = " (On two cores, with torch 2.15; the command above says what it is on yours.)"
-    answer = "\n".join(f"- {choice.ask} **{choice.answer}**{where if choice.bounds else ''}" for choice in choices)
+    facts = recording(exercise.recorded[0]).facts
+    choices = [exercise.limits, *([exercise.shows] if exercise.shows is not None else [])]
+    questions = [_asked(choice, facts) for choice in choices]
+    where = "" if exercise.kind == "case" else f" (On {_where(facts)}; the command above says what it is on yours.)"
+    asked = zip(questions, choices, strict=True)
+    answer = "\n".join(f"- {one.ask} **{one.right}**{where if choice.bounds else ''}" for one, choice in asked)
     answer += f"\n\n{exercise.why}"
     if exercise.kind == "case":
         measured = exercise.measured
@@ -210,7 +220,7 @@ def _of_book(exercise: book.Exercise) -> Exercise:
     if exercise.where_in_the_posts:
         post = f"[{exercise.where_in_the_posts}]({BLOG}{POSTS[int(part)]})" if part in "123" else exercise.where_in_the_posts
         answer += f" It is in {post}."
-    traces = tuple(ROOT / trace for trace in exercise.traces)
+    traces = tuple(exercise.recorded)
     named = re.split(r"[,:]| a step|, ", exercise.shows.answer)[0] if exercise.shows is not None else ""
     return Exercise(
         file=f"{'case' if exercise.kind == 'case' else 'mend'}_{exercise.number:02}.html",
@@ -223,8 +233,8 @@ def _of_book(exercise: book.Exercise) -> Exercise:
         questions=tuple(questions),
         traces=traces,
         names=("",) * len(traces),
-        finding="" if exercise.lights or exercise.kind != "case" else exercise.finding,
-        lights=exercise.lights or (() if exercise.finding or exercise.kind != "case" else (named,)),
+        finding="" if exercise.lights else exercise.finding,
+        lights=exercise.lights or (() if exercise.finding else (named,) if named else exercise.ops_gone),
         hints=exercise.hints,
         program="" if exercise.kind == "case" else exercise.given.read_text("utf-8").split('"""')[2].strip(),
         solution=exercise.solution.read_text("utf-8") if exercise.kind == "mend" else "",
@@ -237,7 +247,7 @@ def _of_book(exercise: book.Exercise) -> Exercise:
 def page(exercise: Exercise, before: Exercise | None, after: Exercise | None, navigation: str, script: str, style: str) -> bytes:
     """Return the page of an exercise: it asks, lets one look, and explains at last."""
     shown = _panels(exercise)
-    after_it = "Mend" if exercise.program else "Look"
+    after_it = "Look, then mend" if exercise.program else "Look"
     stages = "".join(f"<li>{stage}</li>" for stage in ("Guess", after_it, "Explained"))
     body = f"""<main class="top">
 {navigation}
@@ -255,7 +265,7 @@ def page(exercise: Exercise, before: Exercise | None, after: Exercise | None, na
 <section id="answer" class="top" tabindex="-1" aria-label="Explained" hidden>
 <h2>Explained</h2><div id="scale"></div>{rendered(exercise.answer)}{_explained(exercise)}
 {_solution(exercise)}</section>
-{"" if exercise.program else _recorded(exercise)}
+{_recorded(exercise)}
 <nav class="top ends" aria-label="Beside">{_beside(before, "prev")}{_beside(after, "next")}</nav>"""
     data = {
         "lights": shown.lights if shown else [],
@@ -279,13 +289,22 @@ def _crumb(exercise: Exercise) -> str:
 def _look(exercise: Exercise) -> str:
     case = "<p>The timeline is below, and its slices as a table. The same questions, in a terminal:</p>"
     where = case if exercise.file.startswith("case") else f"<p>{inline(exercise.look)}</p>"
+    table = exercise.traces[-1].with_suffix(".txt") if exercise.traces else None
     return f"""<section id="look" class="top" hidden><h2>Look yourself</h2>{where}
-<p class="command"><code id="command">{escape(exercise.command)}</code> <button type="button" id="copy">copy</button></p>
-{_folded("the profiler's table", exercise.traces[-1].with_suffix(".txt")) if exercise.traces else ""}
+{_command(exercise)}
+{_folded("the profiler's table", table) if table else ""}
 {_folded(f"the program, {exercise.lesson}", ROOT / exercise.lesson) if exercise.lesson else ""}
-<p id="marking"><button type="button" id="mark">the selected slice shows it</button>
+{TO_MARK}</section>"""
+
+
+def _command(exercise: Exercise) -> str:
+    copy = '<button type="button" id="copy">copy</button>'
+    return f'<p class="command"><code id="command">{escape(exercise.command)}</code> {copy}</p>'
+
+
+TO_MARK = """<p id="marking"><button type="button" id="mark">the selected slice shows it</button>
 <output id="marked" aria-live="polite"></output></p>
-<p><button type="button" id="explain" class="go">explain it</button></p></section>"""
+<p><button type="button" id="explain" class="go">explain it</button></p>"""
 
 
 def _folded(title: str, path: Path) -> str:
@@ -307,11 +326,12 @@ def _mend(exercise: Exercise) -> str:
     hints = "".join(
         f"<details><summary>Hint {n}</summary><p>{inline(hint)}</p></details>" for n, hint in enumerate(exercise.hints, 1)
     )
-    return f"""<section id="look" class="top" hidden><h2>Mend it, or leave it</h2>
-<p>In your clone, this asks for your guess, records the program, and judges what you make of it:</p>
-<p class="command"><code id="command">{escape(exercise.command)}</code> <button type="button" id="copy">copy</button></p>
+    return f"""<section id="look" class="top" hidden><h2>Look, then mend it or leave it</h2>
+<p>The timeline below is a recording of the program (on {escape(_where(recording(exercise.traces[0]).facts))}).
+In your clone, this asks for your guess, records it on your machine, and judges what you make of it:</p>
+{_command(exercise)}
 {hints}
-<p><button type="button" id="explain" class="go">explain it</button></p></section>"""
+{TO_MARK}</section>"""
 
 
 def _solution(exercise: Exercise) -> str:
@@ -333,7 +353,7 @@ def _explained(exercise: Exercise) -> str:
 def _report(exercise: Exercise) -> str:
     """Return a link to the whole report of the recording, where the course has its page."""
     path = exercise.traces[-1]
-    if not path.is_relative_to(GALLERY):
+    if exercise.program or not path.is_relative_to(GALLERY):
         return ""
     return f'<p><a href="{trace_file(path)}">the whole report of this recording</a></p>'
 

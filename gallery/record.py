@@ -3,6 +3,7 @@
     uv run gallery/record.py                       all of them: about 25 minutes
     uv run gallery/record.py 04_c_sdpa_attention   only this lesson's
     uv run gallery/record.py --draw                only the pictures, of what is recorded; needs no GPU
+    uv run gallery/record.py --exercises           the programs of exercises/, for their pages
 
 Each run is a process of its own. Of a command's runs, the one with the median CPU time of its middle step becomes the
 recording: gallery/h200/<script>/<tag>.json, .txt and .png, without paths and names of the machine. gallery/h200/spread.json
@@ -16,6 +17,7 @@ liger-kernel, and torch's own kernel behind flash-attn2's function. Afterwards: 
 
 import argparse
 import datetime
+import gzip
 import json
 import os
 from pathlib import Path
@@ -25,6 +27,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from exercises.judge import book
 from gallery.figures import GALLERY, MACHINE, ROOT, SPREAD, figures, recording
 import torch
 from trace_reader import Facts, draw_job, draw_traces, examine, load, read, read_job, redact, write_all
@@ -93,6 +96,27 @@ def choose(wanted: list[str], runs: Path) -> None:
     write_all({SPREAD: (json.dumps(spread, indent=1) + "\n").encode()})
 
 
+def record_exercises(names: list[str]) -> int:
+    """Record each program of exercises/ (or these), as it is given, for its page; how many failed."""
+    failed = 0
+    for one in book.exercises():
+        if one.kind == "case" or (names and one.name not in names) or (one.device == "cuda" and not torch.cuda.is_available()):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-m", "exercises.judge.measure", folder, str(one.given), "--device", one.device]
+            done = subprocess.run([*command, "--ranks", str(one.ranks)], cwd=ROOT)
+            failed += done.returncode != 0
+            if not done.returncode:
+                traces = zip(one.recorded, one.recordings("given", Path(folder)), strict=True)
+                write_all({kept: gzip.compress(_without_host(path), mtime=0) for kept, path in traces})
+        print(f"{one.name}: {'failed' if done.returncode else 'recorded'}", flush=True)
+    return failed
+
+
+def _without_host(path: Path) -> bytes:
+    return json.dumps({key: value for key, value in json.loads(path.read_bytes()).items() if key != "host_name"}).encode()
+
+
 def _trace_of(command: str) -> Path:
     return next(f.trace for f in figures() if f.command == command)
 
@@ -151,7 +175,10 @@ def main() -> int:
     parser.add_argument("--runs", type=Path, metavar="FOLDER", help="record into FOLDER, and make no recordings of it yet")
     parser.add_argument("--choose", type=Path, metavar="FOLDER", help="make the recordings of the runs in FOLDER, and draw them")
     parser.add_argument("--draw", action="store_true", help="record nothing: draw the recordings' pictures again")
+    parser.add_argument("--exercises", action="store_true", help="record the programs of exercises/ (SCRIPT: these alone)")
     args = parser.parse_args()
+    if args.exercises:
+        return int(record_exercises(args.scripts) > 0)
     wanted = commands(args.scripts)
     if args.draw:
         draw()

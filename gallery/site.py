@@ -36,7 +36,10 @@ def site() -> dict[str, bytes]:
         assert one is not None
         found[one.file] = exercise_pages.page(one, before, after, NAVIGATION, script, style)
     used = {path for f in figures() for path in (f.trace, *f.pictured)}
-    used |= {path for exercise in exercise_pages.exercises() for path in exercise.traces if path.is_relative_to(GALLERY)}
+    shown = (
+        exercise.traces for exercise in exercise_pages.exercises() if not exercise.program
+    )  # of those, the report gives it away
+    used |= {path for traces in shown for path in traces if path.is_relative_to(GALLERY)}
     for path in sorted(used):
         reading = recording(path)
         facts = msgspec.structs.replace(reading.facts, trace=str(path.relative_to(ROOT)))

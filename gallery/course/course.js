@@ -272,8 +272,7 @@ class Exercise {
     if (right) this.said.textContent = first ? "Right." : "Right, the second time.";
     else if (first && question.options.length !== 2) {
       const off = question.options.length ? "" : ` It is ${tooMuch(question, own[0])}.`;
-      const where = document.getElementById("recorded") ? "below" : "at its trace, which the command below records";
-      this.said.textContent = `Not that.${off} Look ${where}, and guess again.`;
+      this.said.textContent = `Not that.${off} Look below, and guess again.`;
       return;
     } else {
       const why = question.why[question.options.indexOf(typed)];
@@ -298,10 +297,6 @@ class Exercise {
     document.getElementById("tell").hidden = true;
     document.getElementById("look").hidden = false;
     const place = document.getElementById("recorded");
-    if (!place) {
-      document.documentElement.dataset.ready = "true";
-      return undefined;
-    }
     place.hidden = false;
     this.looking = start().then(() => {
       this.report = window.report;
@@ -333,7 +328,18 @@ class Exercise {
     const many = found.size > 1 ? `it is one of ${found.size.toLocaleString("en")} that do` : "it does";
     told.textContent = hit
       ? `Yes: ${inSpan && !found.size ? "it lies where it shows" : many}.`
-      : "Not this one: look again, or read why.";
+      : `Not this one${this.why(panel, slice, found)} Look again, or read why.`;
+  }
+  // What the recording has of a slice that does not show it, and on which lane something does.
+  why(panel, slice, found) {
+    const same = (i) => panel.called(i) === panel.called(slice);
+    const ids = [...Array(panel.n).keys()].filter(same),
+      total = ids.reduce((sum, i) => sum + panel.duration[i], 0),
+      name = panel.called(slice),
+      many = ids.length > 1 ? `${ids.length.toLocaleString("en")} × ${name} take` : `${name} takes`;
+    const [first] = found;
+    const lane = first === undefined ? "" : `; what shows it is on the lane “${panel.laneOf(first).label}”`;
+    return `: ${many} ${duration(total)}${lane}.`;
   }
   async explain() {
     const { questions, exercise } = this.data;
