@@ -394,8 +394,9 @@ fourth to seventh (2026-11-27), the faults that tuning guides, reviews and forum
 what people meet. One line of the fifth set was seen in a linter's message before the set was scored, and the names of
 the sixth set's pairs once the rules were written; of the seventh, the names of three pairs and two lines of a program,
 after which no rule was changed. The bands of gains were fitted to all sets but the last two
-(`uv run read-trace/benchmarks/bands.py`). Since the third set, the interval of a plain step is twice as wide on hosts without prices of their own; the fourth set's plain steps have
-these intervals. In the recordings without step marks of this set and of the later ones, a step is a repetition.
+(`uv run read-trace/benchmarks/bands.py`). Since the third set, the interval of a plain step is twice as wide on hosts
+without prices of their own; the fourth set's plain steps have these intervals. In the recordings without step marks of
+this set and of the later ones, a step is a repetition.
 
 Among the sixth set's misses, four pairs were reported as launches of the whole step, which a CUDA graph would remove
 (in three of them the loop or the optimizer came further down, and comes first since); three were named in words that

@@ -1253,6 +1253,23 @@ def test_attention_written_out_is_seen_in_a_model(tmp_path):
     assert "unfused-attention" not in found(tmp_path, classifier)
 
 
+def test_of_attention_in_one_op_the_cpus_time_between_the_gemms_is_gone(tmp_path):
+    """Of a step of 450 the CPU takes 400, half of it for a softmax and a scale, and the GPU 300, of which 50 would be left."""
+    events = []
+    for n in range(3):
+        at, work = 450 * n, ((0, "aten::bmm", GEMM, 100), (100, "aten::mul", ADD, 50), (200, "aten::_softmax", SOFTMAX, 50),
+                             (300, "aten::bmm", GEMM, 100))  # fmt: skip
+        events += [step(n, at, 450), call("cudaDeviceSynchronize", at + 405, 40, 10 * n + 9)]
+        for k, (begin, name, kernel_name, us) in enumerate(work):
+            events += [
+                op(name, at + begin, 98),
+                launch(at + begin + 5, 10 * n + k),
+                kernel(kernel_name, at + begin + 12, us, 10 * n + k),
+            ]
+    (one,) = [f for f in read(write(tmp_path / "t.json", *events)).findings if f.slug == "unfused-attention"]
+    assert one.gain.high == pytest.approx(0.52)  # while the CPU takes as long as before: 0.09
+
+
 def test_trivia_are_told_of_small_traces_and_for_everything(tmp_path):
     def slugs(n, everything=False):
         events = [e for k in range(n) for e in linked(GEMM, 10 * k, 5, k, **HEAVY)]

@@ -106,7 +106,7 @@ def _unfused_attention(trace: Trace, facts: Facts) -> Seen | None:
         each = sum(k.calls for k in facts.compute_kernels) // softmaxes
         rest = f", a softmax and {each - 3} more" if each > 3 else " and a softmax"
         kernels = trace.linked.where(trace.linked.kind == Kind.KERNEL)
-        return Seen(f"{each} kernels per softmax: 2 GEMMs{rest}", kernels, effect=_fused(trace.linked))
+        return Seen(f"{each} kernels per softmax: 2 GEMMs{rest}", kernels, effect=_fused(trace, trace.linked))
     return _softmax_between_gemms(trace, facts)
 
 
@@ -127,17 +127,32 @@ def _softmax_between_gemms(trace: Trace, facts: Facts) -> Seen | None:
     part = kernels.where(distinct(np.concatenate([np.arange(first, last + 1) for first, last in spans])).values)
     share = part.total_us / trace.linked.total_us
     softmaxes = a_step(int(between.sum()), facts, "softmax", "softmaxes")
-    return Seen(f"{softmaxes} between batched GEMMs; with these, {share:.0%} of GPU time", part, effect=_fused(part))
+    return Seen(f"{softmaxes} between batched GEMMs; with these, {share:.0%} of GPU time", part, effect=_fused(trace, part))
 
 
-def _fused(work: Rows) -> Effect:
+def _fused(trace: Trace, work: Rows) -> Effect:
     """Return what one kernel makes of these: it surely takes no longer than their GEMMs, and at best a quarter of that; of GEMMs
-    on CUDA cores, which it brings to tensor cores, a twentieth.
+    on CUDA cores, which it brings to tensor cores, a twentieth. The ops that launched what is between the GEMMs are gone.
     """
     is_gemm = work.is_named(lambda name: decode_name(name).is_gemm)
-    gemms, others = work.where(is_gemm), unlaunched(work.where(~is_gemm))
+    gemms, others = work.where(is_gemm), work.where(~is_gemm)
     on_cuda_cores = gemms.is_named(lambda name: decode_name(name).unit == "CUDA cores")
-    return Effect(all_of(scaled(gemms, np.where(on_cuda_cores, 0.05, 0.25)), others), others, REPLACED)
+    gone = all_of(unlaunched(others), dropped(_alone(trace, others)))
+    return Effect(all_of(scaled(gemms, np.where(on_cuda_cores, 0.05, 0.25)), gone), unlaunched(others), REPLACED)
+
+
+def _alone(trace: Trace, work: Rows) -> Rows:
+    """Return the outermost ops that launched some of this work, and no other."""
+    found = [np.empty(0, np.int64)]
+    every = trace.linked.where(trace.linked.op >= 0)
+    ops, is_own = Rows(trace.slices, every.op), among(every.at, work.at)
+    for (track,), outer in trace.outer_ops.by(trace.outer_ops.track):
+        here = ops.track == track
+        place = np.searchsorted(outer.start_ns, ops.start_ns[here], "right") - 1
+        own, others = (distinct(place[mask]).values for mask in (is_own[here], ~is_own[here]))
+        alone = np.setdiff1d(own, others)
+        found.append(outer.at[alone[alone >= 0]])
+    return Rows(trace.slices, np.sort(np.concatenate(found)))
 
 
 @finding(
