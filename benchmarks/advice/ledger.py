@@ -143,6 +143,15 @@ SETS = {  # what score.py kept, and what the reader of before this round (2026-1
 }
 # Why what is told of a pair that no rule had seen is wrong, or nothing is.
 WHY = {
+    "recordings_read_whole": "told as input-bound, 0.40 to 0.79; what its loader reads is in no row",
+    "texts_padded": "padding-mask stands third, without a number: how much of a batch is padding is in no row",
+    "proteins_attention_by_hand": "named first; since it is counted that the CPU launches less then, too, 0.08 to 0.57",
+    "transcriber_positions_on_cpu": "compute-on-the-cpu stands third; that the CPU gets ahead without it is not told",
+    "forecast_whole_history": "that earlier rows are computed again is told since, and, as launches limit it, that it saves nothing",
+    "story_without_cache": "that earlier rows are computed again is told since, 0.79 to 0.95",
+    "reviews_padded": "named first, without a number",
+    "tiles_oversubscribed": "how many threads an op has is in no row of a recording",
+    "citations_normalised_each_time": "that a matrix is normalised anew, and is the same, is not told",
     "clicks_metrics_read": "collective-is-read stands first, in words that the pattern, written before, does not match",
     "words_hashed_unevenly": "what the late rank does less, the other does more",
     "scans_inflated_on_one": "what keeps the rank went to threads, and takes the CPU some time there",

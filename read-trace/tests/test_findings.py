@@ -235,6 +235,13 @@ def dense_targets(made):
             shaped("aten::log_softmax", 410, 100, whole), shaped("aten::mul", 520, 210, whole, whole)]  # fmt: skip
 
 
+def longer(*rows):
+    """Rounds of 100 us each: a layer of so many rows, and a head of the last one."""
+    return [event for n, each in enumerate(rows) for event in (
+        shaped("aten::linear", 100 * n, 60, [2, each, 16], [16, 16]), shaped("aten::relu", 100 * n + 60, 30, [2, each, 16]),
+        shaped("aten::linear", 100 * n + 90, 10, [2, 16], [99, 16]))]  # fmt: skip
+
+
 LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 # slug: (events that show it, what is seen, events that lack one thing)
 CASES = {
@@ -641,6 +648,11 @@ CASES = {
         "8 products per step of 640 rows, between others of few; 480.0 µs of CPU time: 48% of the steps' time",
         [step(0, 0, 1000), *rounds(7)],
     ),
+    "prefix-again": (
+        [step(0, 0, 1000), *longer(*range(100, 108))],
+        "8 times the same layers per step, of 100 rows, then 101, to 107; 800.0 µs of CPU time: 80% of the steps' time",
+        [step(0, 0, 1000), *longer(*range(100, 107))],
+    ),
     "product-order": (
         [step(0, 0, 1000), shaped("aten::matmul", 5, 290, [2, 100, 8], [2, 8, 100]), shaped("aten::div", 300, 5, [2, 100, 100]),
          shaped("aten::matmul", 310, 300, [2, 100, 100], [2, 100, 8])],
@@ -798,6 +810,30 @@ def test_a_product_in_each_round_is_far_larger_than_what_is_between(tmp_path, ma
     events = [step(0, 0, 1000), *rounds(8, **made)]
     assert ("product-in-each-round" in found(tmp_path, events)) is seen
     assert "product-in-each-round" not in found(tmp_path, [*events, *on(2, backward("Mm", 5, 90, 1))])
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (range(100, 110), True),
+        (range(100, 120, 2), True),  # two rows more each time
+        ([7, *range(100, 109)], True),
+        ([*range(100, 105), *range(106, 111)], False),  # not by as many each time
+        (range(100, 300, 20), False),  # by many: texts sorted by their lengths
+        ([100] * 10, False),
+        (range(110, 100, -1), False),
+    ],
+)
+def test_rows_that_grow_one_by_one_are_computed_again(tmp_path, rows, told):
+    events = [step(0, 0, 1000), *longer(*rows)]
+    assert ("prefix-again" in found(tmp_path, events)) is told
+    assert "prefix-again" not in found(tmp_path, [*events, *on(2, backward("Mm", 5, 90, 1))])
+
+
+def test_of_what_is_computed_again_the_new_rows_are_left(tmp_path):
+    (one,) = [f for f in read(write(tmp_path / "t.json", step(0, 0, 1000), *longer(*range(100, 110)))).findings
+              if f.slug == "prefix-again"]  # fmt: skip
+    assert one.share == pytest.approx(1.0) and one.gain.high == pytest.approx(0.99, abs=0.005)
 
 
 CONV = ("aten::conv2d", [1, 3, 8, 8], [4, 3, 3, 3])

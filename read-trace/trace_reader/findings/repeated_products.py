@@ -150,6 +150,66 @@ def _product_in_each_round(trace: Trace, facts: Facts) -> Seen | None:
 
 
 @finding(
+    "prefix-again",
+    "the same layers again and again, each time on one row more",
+    "aten::linear by the shape of its input: 128 rows, 129, 130 ...",
+    "Each round of a loop computes all earlier rows again, as a language model does that writes without a cache.",
+    "If a row does not change with those behind it (causal attention): keep keys and values (a KV cache), and compute the new "
+    "rows alone.",
+    source="https://huggingface.co/docs/transformers/main/en/kv_cache",
+)
+def _prefix_again(trace: Trace, facts: Facts) -> Seen | None:
+    """By shapes: the rows of products with the same weights grow by as many each time, ROUNDS times and more, and by few."""
+    if trace.has_backward or not PRODUCTS.intersection(trace.op_names):
+        return None
+    ops, edits, rounds, words = [np.empty(0, np.int64)], [], 0, ""
+    for _, one in trace.outer_ops.by(trace.outer_ops.track):
+        lengths = _lengths(trace, one)
+        for begin, end, grown in _growing(lengths):
+            inside = one.where((np.arange(len(one)) >= begin) & (np.arange(len(one)) < end))
+            edits.append(partly_dropped(trace, inside, (grown[1] - grown[0]) / grown[len(grown) // 2]))
+            ops.append(inside.at)
+            rounds += len(grown)
+            words = f"of {grown[0]:,} rows, then {grown[1]:,}, to {grown[-1]:,}"
+    if not rounds:
+        return None
+    often = f"{rounds / max(len(facts.steps), 1):.3g} times the same layers per step, {words}"
+    return _seen(trace, facts, Rows(trace.slices, np.sort(np.concatenate(ops))), often, Effect(all_of(*edits), kind=REPLACED))
+
+
+def _lengths(trace: Trace, ops: Rows) -> np.ndarray:
+    """Of each op, how many rows its input has, where it is a product by the commonest weights; else 0."""
+    found = np.zeros(len(ops), np.int64)
+    weights = Counter[tuple[tuple[int, ...], ...]]()
+    of_op = dict[int, tuple[tuple[int, ...], ...]]()
+    for at in np.flatnonzero(ops.is_named(PRODUCTS.__contains__)).tolist():
+        if len(shapes := shapes_of(trace.slices, int(ops.at[at]))) > 1 and len(shapes[0]) > 1 and len(shapes[1]) == 2:
+            of_op[at] = (shapes[1], (*shapes[0][:-2], shapes[0][-1]))
+            weights[of_op[at]] += 1
+            found[at] = shapes[0][-2]
+    if weights:
+        usual = weights.most_common(1)[0][0]
+        found[[at for at, own in of_op.items() if own != usual]] = 0
+    return found
+
+
+def _growing(lengths: np.ndarray) -> list[tuple[int, int, list[int]]]:
+    """Return where lengths grow by as much from each to the next other one: the first place, the end, and the lengths."""
+    known = np.flatnonzero(lengths)
+    starts = known[np.append(True, np.diff(lengths[known]) != 0)] if len(known) else known  # of each length
+    values, by = lengths[starts], np.diff(lengths[starts])
+    found, begin = list[tuple[int, int, list[int]]](), 0
+    for at in range(1, len(starts) + 1):
+        if at < len(starts) and by[at - 1] == by[begin]:
+            continue
+        if at - begin >= ROUNDS and 0 < by[begin] * ROUNDS <= values[begin]:
+            end = int(starts[at]) if at < len(starts) else len(lengths)
+            found.append((int(starts[begin]), end, values[begin:at].tolist()))
+        begin = at
+    return found
+
+
+@finding(
     "product-order",
     "a product of two matrices, large, and right behind it its product with a third, small again",
     "two matmuls (or bmm) in a row, by the shapes of their inputs: (A B) C",
