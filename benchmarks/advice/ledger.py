@@ -147,7 +147,7 @@ WHY = {
     "texts_padded": "padding-mask stands third, without a number: how much of a batch is padding is in no row",
     "proteins_attention_by_hand": "named first; since it is counted that the CPU launches less then, too, 0.08 to 0.57",
     "transcriber_positions_on_cpu": "compute-on-the-cpu stands third; that the CPU gets ahead without it is not told",
-    "forecast_whole_history": "that earlier rows are computed again is told since, and, as launches limit it, that it saves nothing",
+    "forecast_whole_history": "that earlier rows are computed again is told since; as launches limit it, nothing is promised",
     "story_without_cache": "that earlier rows are computed again is told since, 0.79 to 0.95",
     "reviews_padded": "named first, without a number",
     "tiles_oversubscribed": "how many threads an op has is in no row of a recording",
