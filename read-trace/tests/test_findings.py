@@ -812,6 +812,16 @@ def test_a_product_in_each_round_is_far_larger_than_what_is_between(tmp_path, ma
     assert "product-in-each-round" not in found(tmp_path, [*events, *on(2, backward("Mm", 5, 90, 1))])
 
 
+@pytest.mark.parametrize(("op_us", "told"), [(60, True), (40, False)])
+def test_of_a_step_that_is_nearly_all_in_no_op_nothing_is_promised(tmp_path, op_us, told):
+    """What a step does is in these gaps: other threads may compute there, unrecorded."""
+    trace = write(
+        tmp_path / "t.json", *(e for n in range(3) for e in (step(n, 1000 * n, 1000), op("aten::cat", 1000 * n, op_us)))
+    )
+    (one,) = [f for f in read(trace).findings if f.slug == "python-between-ops"]
+    assert (one.gain is not None) is told
+
+
 @pytest.mark.parametrize(
     ("rows", "told"),
     [

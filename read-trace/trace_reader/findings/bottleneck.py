@@ -60,6 +60,7 @@ OTHER_THAN_LAUNCHING = {  # what to do where most of the CPU's part is this
     "annotation": "Profile the Python code (with_stack, py-spy): the CPU spends the most time in annotations, in no op there.",
     "profiler": "Record less (no stacks, no shapes) or fewer steps: the CPU spends the most time in the profiler itself.",
 }
+NEARLY_ALL = 0.95  # of the path
 NAMES_THE_LINE = 0.5  # of the path's share that lies between ops
 # What people call there, by the function of C, and what takes less.
 FRESH = "aten::lift_fresh"  # the last op of torch.tensor and as_tensor, of what is no tensor
@@ -179,7 +180,8 @@ def _compute_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
     "white space between two ops on the CPU's lane",
     "the gaps between the ops of a step",
     "In these gaps, no op or call is recorded on the steps' thread. Python code may be running there (data, logging, loops), or "
-    "its garbage collector, or another thread that holds the interpreter lock; or the memory of large tensors may be freed then.",
+    "its garbage collector, or another thread that holds the interpreter lock; it may wait for threads whose ops are not "
+    "recorded; or the memory of large tensors may be freed then.",
     "See what runs between the ops: record with with_stack=True, or use py-spy. If it is the collector: gc.freeze() after "
     "warm-up.",
 )
@@ -193,6 +195,8 @@ def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
     if facts.plain.how == UNKNOWN and len(trace.functions_ns):
         because = "the gaps include the profiler's cost of Python functions, which is not known"
         return Seen(seen, around, next, share, None, gaps, because)
+    if share > NEARLY_ALL:
+        return Seen(seen, around, next, share, None, gaps, "what a step does is in these gaps, and not recorded")
     return Seen(seen, around, next, share, Effect(skipped(gaps), kind=ELSEWHERE), gaps)
 
 
