@@ -227,7 +227,11 @@ def test_a_guess_a_second_one_a_mark_and_the_progress(folder, opened):
     assert page.inner_text("#marked") == "Select a slice first: click it, or go there with the arrow keys."
     where = r"; what shows it is on the lane “thread \d+ \(python3?\)”\. Look again, or read why\."
     no = rf"Not this one: ProfilerStep#2 takes [\d.]+ µs{where}"
-    for name, said in (("ProfilerStep#2", no), ("aten::matmul", r"Yes: it is one of \d+ that do\.")):
+    for name, said in (
+        ("ProfilerStep#2", no),
+        ("aten::matmul", "Yes: what shows it is in it."),
+        ("cuLaunchKernelEx", r"Yes: it is one of \d+ that do\."),
+    ):
         page.evaluate("(name) => { const p = report.panels[0]; for (let i = 0; i < p.n; i++) if (p.names[p.name[i]] === name)"
                       " { report.timeline.select(p, i); break; } }", name)  # fmt: skip
         page.click("#mark")

@@ -324,8 +324,17 @@ class Exercise {
       inSpan = this.report.timeline.spans.some(([k, from, to]) => k === number && from <= middle && middle <= to);
     this.report.timeline.light(null);
     const names = new Set([...found].map((i) => panel.name[i])); // another of the same name shows it as well
-    const hit = names.has(panel.name[slice]) || inSpan;
-    const many = found.size > 1 ? `it is one of ${found.size.toLocaleString("en")} that do` : "it does";
+    // An op around what shows it shows it, too, and others of its name; a step is around everything.
+    const same = (i) => panel.name[i] === panel.name[slice] && panel.categories[panel.category[i]][0] === "op",
+      isIn = (i, k) => panel.track[i] === panel.track[k] && panel.start[k] <= panel.start[i] && panel.end[i] <= panel.end[k],
+      alike = [...Array(panel.n).keys()].filter(same),
+      around = !names.has(panel.name[slice]) && alike.some((k) => [...found].some((i) => isIn(i, k)));
+    const hit = names.has(panel.name[slice]) || inSpan || around;
+    const many = around
+      ? "what shows it is in it"
+      : found.size > 1
+        ? `it is one of ${found.size.toLocaleString("en")} that do`
+        : "it does";
     told.textContent = hit
       ? `Yes: ${inSpan && !found.size ? "it lies where it shows" : many}.`
       : `Not this one${this.why(panel, slice, found)} Look again, or read why.`;
