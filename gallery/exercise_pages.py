@@ -221,7 +221,7 @@ def _of_book(exercise: book.Exercise) -> Exercise:
         post = f"[{exercise.where_in_the_posts}]({BLOG}{POSTS[int(part)]})" if part in "123" else exercise.where_in_the_posts
         answer += f" It is in {post}."
     traces = tuple(exercise.recorded)
-    named = re.split(r"[,:]| a step|, ", exercise.shows.answer)[0] if exercise.shows is not None else ""
+    named = re.split(r", |: | a step", exercise.shows.answer)[0] if exercise.shows is not None else ""
     return Exercise(
         file=f"{'case' if exercise.kind == 'case' else 'mend'}_{exercise.number:02}.html",
         label=f"{'case' if exercise.kind == 'case' else 'mend'} {exercise.number}",

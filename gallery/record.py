@@ -98,9 +98,13 @@ def choose(wanted: list[str], runs: Path) -> None:
 
 def record_exercises(names: list[str]) -> int:
     """Record each program of exercises/ (or these), as it is given, for its page; how many failed."""
-    failed = 0
-    for one in book.exercises():
-        if one.kind == "case" or (names and one.name not in names) or (one.device == "cuda" and not torch.cuda.is_available()):
+    failed, programs = 0, {one.name: one for one in book.exercises() if one.kind != "case"}
+    if unknown := [name for name in names if name not in programs]:
+        print(f"error: no such exercise: {', '.join(unknown)}", file=sys.stderr)
+        return len(unknown)
+    for one in map(programs.__getitem__, names or programs):
+        if one.device == "cuda" and not torch.cuda.is_available():
+            print(f"{one.name}: left as it is, since it needs a GPU", flush=True)
             continue
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, "-m", "exercises.judge.measure", folder, str(one.given), "--device", one.device]

@@ -36,9 +36,8 @@ def site() -> dict[str, bytes]:
         assert one is not None
         found[one.file] = exercise_pages.page(one, before, after, NAVIGATION, script, style)
     used = {path for f in figures() for path in (f.trace, *f.pictured)}
-    shown = (
-        exercise.traces for exercise in exercise_pages.exercises() if not exercise.program
-    )  # of those, the report gives it away
+    # Not of programs to mend: the report would give the answer away.
+    shown = (exercise.traces for exercise in exercise_pages.exercises() if not exercise.program)
     used |= {path for traces in shown for path in traces if path.is_relative_to(GALLERY)}
     for path in sorted(used):
         reading = recording(path)

@@ -19,7 +19,7 @@ from exercises.judge.progress import Progress, State
 from exercises.judge.verdict import Judgement, Speed, judge, judged, right_option, still_there
 from helpers import ROOT
 import pytest
-from reader_helpers.events import call, event, op, step
+from reader_helpers.events import call, event, kernel, op, step
 import torch
 from trace_reader import PATTERNS, read, read_job
 
@@ -761,7 +761,8 @@ def test_what_is_to_be_left_is_left_for_the_right_reason(talk, trace, capsys):
     path = one.exercise.folder / "given.json"
     path.write_text(json.dumps({"traceEvents": [step(1, 0, 100), op("aten::mm", 0, 90)]}))
     assert one.leave() is False
-    assert "To leave it is right, but that is not why." in capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
+    assert "What there is to put together, the rows of a step say: here one op. To leave it is right, but that is not why." in out
     assert one.leave() is True
     assert (
         "as fast: torch.compile brings less than 1.1 times on the machines tried\nwhy: The step is one aten::mm."
@@ -1017,6 +1018,30 @@ def test_a_wrong_guess_is_told_what_the_trace_has_of_it(trace, guess, said):
     assert why_not.wrong_because(Choice("What?", tuple("abcdef"), 2), guess, 2, facts) == ""
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nvjet GEMM", "nvjet GEMM, twice: on the GPU, 10.0 µs of a step's 100.0 µs (10%)."),
+        ("gelu", "gelu, once: on the GPU, 3.0 µs of a step's 100.0 µs (3%)."),  # not gelu_backward
+        ("cudaLaunchKernel", "cudaLaunchKernel, 4 times: 0.4 µs of a step's 100.0 µs (less than 1%)."),
+        ("cudaDeviceSynchronize", "cudaDeviceSynchronize, once in the recording: 50.0 µs."),
+        ("aten::linear", "aten::linear, once: 30.0 µs of a step's 100.0 µs (30%)."),  # with what it calls
+    ],
+)
+def test_of_kernels_calls_and_ops_with_what_they_call_too(trace, name, said):
+    gelu = "void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl{}>(int)"
+    kernels = [("nvjet_sm90_tst_128x256_64x4_2x1_v_bz_NTN", 5), ("nvjet_sm90_tst_64x8_64x16_4x1_v_bz_NTN", 5), (gelu, 3),
+               (gelu.replace("Gelu", "GeluBackward"), 7)]  # fmt: skip
+    made = [*some("aten::linear", 0, 31), *some("aten::addmm", 5, 21)]
+    for n, (kernel_name, us) in enumerate(kernels):
+        made += [lambda t, n=n: call("cudaLaunchKernel", t + 40 + n, 0.1, int(t) + n),
+                 lambda t, n=n, k=kernel_name, us=us: kernel(k, t + 50 + 10 * n, us, int(t) + n)]  # fmt: skip
+    facts = trace(
+        *made, lambda t: call("cudaDeviceSynchronize", 300, 50, 9) if t == 100 else event("user_annotation", "end", t, 1)
+    )
+    assert why_not.wrong_because(Choice("What?", ("a", "b"), 1, ("", name)), 2, 1, facts) == said
+
+
 def test_what_the_trace_has_is_said_once_of_several_wrong_options(trace, capsys):
     facts = trace(*some("aten::copy_", 10, 31), *some("aten::sum", 50, 11, times=2))
     choice = Choice("What?", ("a", "b", "c"), 3, ("aten::copy_", "aten::copy_", ""), (0.5, 1.0), ("aten::copy_", "aten::sum"))
@@ -1025,7 +1050,10 @@ def test_what_the_trace_has_is_said_once_of_several_wrong_options(trace, capsys)
     assert capsys.readouterr().out == f"not a, nor b: {copy}\nlong as aten::sum.\n"
     counts = Choice("What?", ("a", "b"), 2, ("aten::copy_, aten::cat", ""), (1.0,), each=3)
     session.say_why_not(counts, [1], 2, facts)
-    assert capsys.readouterr().out == "not a: aten::copy_ 1 times, aten::cat 0 times a step: with all others 1 ops for each.\n"
+    assert (
+        capsys.readouterr().out
+        == "not a: aten::copy_ 1 times, aten::cat 0 times a step: with all others 3 ops, 1 for each of 3.\n"
+    )
 
 
 @pytest.mark.parametrize("own", [one for one in (*MEND, *LEAVE) if one.device == "cpu"], ids=lambda one: one.name)

@@ -360,6 +360,16 @@ def test_how_a_guess_is_read(folder, opened, number, typed, said):
     assert guess(page, typed).removesuffix(MARK) == said
 
 
+@pytest.mark.parametrize(
+    "own",
+    [one for one in ALL if one.file.startswith(("mend", "case")) and one.lights and not one.is_job],
+    ids=lambda one: one.file,
+)
+def test_what_lights_up_are_slices_of_that_name(own):
+    names = set(recording(own.traces[-1]).trace.slices.names)
+    assert all(any(light == name or (light in name and len(light) > 4) for name in names) for light in own.lights)
+
+
 def test_the_answer_can_be_asked_for(folder, opened):
     page = opened(folder / EVERY[28].file, wait="html[data-asked]")
     explained(page)

@@ -12,41 +12,46 @@ def wrong_because(choice: Choice, guess: int, right: int, facts: Facts) -> str:
         return ""
     names, _, said = next(filter(None, (choice.shown[guess - 1], *choice.shown))).partition(";")
     if choice.bounds and not choice.beside:
-        steps = len(facts.steps)
-        calls = {row.name: row.calls / steps for row in facts.ops}
+        calls = {row.name: row.calls / max(len(facts.steps), 1) for row in facts.ops}
         listed = ", ".join(f"{name} {calls.get(name, 0):,.0f} times" for name in _names(names))
-        return f"{listed} a step: with all others {counted(choice, facts):,.0f} ops{' for each' * (choice.each > 1)}."
+        n = counted(choice, facts)
+        each = f", {n:,.0f} for each of {choice.each:,}" if choice.each > 1 else ""
+        return f"{listed} a step: with all others {n * choice.each:,.0f} ops{each}."
     if choice.beside:
-        said = f"{choice.beside[0]} takes {counted(choice, facts):.3g} times as long as {choice.beside[1]}."
-    return " ".join(part for part in (*(_of_a_step(name, facts) for name in _names(names)), said.strip()) if part)
+        ratio = counted(choice, facts)
+        said = (
+            f"{choice.beside[0]} takes {f'{ratio:,.0f}' if ratio >= 100 else f'{ratio:.3g}'} times as long as {choice.beside[1]}."
+        )
+    told = (_of_a_step(name, facts, by_itself=bool(choice.beside)) for name in _names(names))
+    return " ".join(part for part in (*told, said.strip()) if part)
 
 
 def _names(listed: str) -> list[str]:
     return [name.strip() for name in listed.split(",") if name.strip()]
 
 
-def _of_a_step(name: str, facts: Facts) -> str:
-    """Return what an op (by itself), a call, kernels (whose names hold this), annotations (that begin so) or Python (in no op)
-    take of a step, in words.
+def _of_a_step(name: str, facts: Facts, by_itself: bool = False) -> str:
+    """Return what an op (with the ops in it, or `by_itself`), a call, kernels (whose names hold this), annotations (that begin
+    so) or Python (in no op) take of a step, in words.
     """
-    steps = max(len(facts.steps), 1)
-    step_us = sum(step.cpu_us for step in facts.steps) / steps or 1.0  # of all, as the ops are counted
-    where = ""
+    steps, where = max(len(facts.steps), 1), ""
+    step_us = facts.step_period_us or 1.0
     if name == PYTHON:
         what, calls, taken_us = f"{name}, in no op", 0, python_us(facts) * steps
     elif ops := [row for row in facts.ops if row.name == name]:
-        what, calls, taken_us = name, sum(row.calls for row in ops), sum(row.self_us for row in ops)
+        what, calls = name, sum(row.calls for row in ops)
+        taken_us = sum(row.self_us if by_itself else row.total_us for row in ops)
     elif functions := [row for row in facts.calls if row.name == name]:
         what, calls, taken_us = name, sum(row.calls for row in functions), sum(row.total_us for row in functions)
     elif kernels := _kernels(name, facts):
         what, calls, where = name, sum(kernel.calls for kernel in kernels), "on the GPU, "
-        taken_us, step_us = sum(kernel.total_us for kernel in kernels), facts.step_period_us or step_us
+        taken_us = sum(kernel.total_us for kernel in kernels)
     elif spans := [row for row in facts.annotations if row.name.startswith(name)]:
         what, calls, taken_us = spans[0].name, 0, sum(row.total_us or 0.0 for row in spans)
     else:
         return f"The trace has no {name}."
     if calls % steps:
-        return f"{what}, {_how_often(calls)} in {steps} steps: {where}{us(taken_us)} of {us(step_us * steps)}."
+        return f"{what}, {_how_often(calls)} in the recording: {where}{us(taken_us)}."  # some of it outside of the steps
     often = f", {_how_often(calls / steps)}" if calls else ""
     share = taken_us / steps / step_us
     percent = f"{share:.0%}" if not 0 < share < 0.005 else "less than 1%"

@@ -102,56 +102,61 @@ def _unfused_attention(trace: Trace, facts: Facts) -> Seen | None:
     softmaxes = sum(k.calls for k in facts.compute_kernels if k.decoded.is_softmax)
     if not softmaxes:
         return None
+    work = trace.linked
+    is_gemm = work.is_named(lambda name: decode_name(name).is_gemm)
     if gemms == 2 * softmaxes:
         each = sum(k.calls for k in facts.compute_kernels) // softmaxes
         rest = f", a softmax and {each - 3} more" if each > 3 else " and a softmax"
-        kernels = trace.linked.where(trace.linked.kind == Kind.KERNEL)
-        return Seen(f"{each} kernels per softmax: 2 GEMMs{rest}", kernels, effect=_fused(trace, trace.linked))
-    return _softmax_between_gemms(trace, facts)
-
-
-def _softmax_between_gemms(trace: Trace, facts: Facts) -> Seen | None:
-    """Return a model has other GEMMs, too. Those of attention are batched, and stand on both sides of a softmax."""
-    kernels = trace.linked.where(trace.linked.kind == Kind.KERNEL)
-    batched = among(kernels.op, trace.ops.at[trace.ops.is_named(BATCHED_GEMM_OPS.__contains__)])
-    softmax = np.flatnonzero(kernels.is_named(lambda name: decode_name(name).is_softmax))
-    places = np.flatnonzero(batched & kernels.is_named(lambda name: decode_name(name).is_gemm))
-    if not len(places):
+        own = work.where(~work.is_named(lambda name: "HtoD" in name or "DtoH" in name))
+        effect = _fused(trace, own, _around_softmaxes(work, is_gemm))
+        return Seen(f"{each} kernels per softmax: 2 GEMMs{rest}", work.where(work.kind == Kind.KERNEL), effect=effect)
+    # A model has other GEMMs, too. Those of attention are batched, and stand on both sides of a softmax.
+    batched = among(work.op, trace.ops.at[trace.ops.is_named(BATCHED_GEMM_OPS.__contains__)])
+    part = _around_softmaxes(work, is_gemm & batched)
+    if not len(part):
         return None
+    share = part.total_us / trace.linked.total_us
+    n = int(part.is_named(lambda name: decode_name(name).is_softmax).sum())
+    seen = f"{a_step(n, facts, 'softmax', 'softmaxes')} between batched GEMMs; with these, {share:.0%} of GPU time"
+    return Seen(seen, part, effect=_fused(trace, part, part))
+
+
+def _around_softmaxes(work: Rows, is_gemm: np.ndarray) -> Rows:
+    """Return the GPU's work from a GEMM to the next one, where a softmax stands between them, near both."""
+    softmax = np.flatnonzero(work.is_named(lambda name: decode_name(name).is_softmax))
+    places = np.flatnonzero(is_gemm)
+    if not len(places):
+        return work.where(is_gemm)
     after = np.searchsorted(places, softmax)
     before, later = places[np.maximum(after - 1, 0)], places[np.minimum(after, len(places) - 1)]
     between = (after > 0) & (after < len(places)) & (softmax - before <= NEAR) & (later - softmax <= NEAR)
-    if not between.any():
-        return None
     spans = zip(before[between].tolist(), later[between].tolist(), strict=True)
-    part = kernels.where(distinct(np.concatenate([np.arange(first, last + 1) for first, last in spans])).values)
-    share = part.total_us / trace.linked.total_us
-    softmaxes = a_step(int(between.sum()), facts, "softmax", "softmaxes")
-    return Seen(f"{softmaxes} between batched GEMMs; with these, {share:.0%} of GPU time", part, effect=_fused(trace, part))
+    found = [np.empty(0, np.int64), *(np.arange(first, last + 1) for first, last in spans)]
+    return work.where(distinct(np.concatenate(found)).values)
 
 
-def _fused(trace: Trace, work: Rows) -> Effect:
-    """Return what one kernel makes of these: it surely takes no longer than their GEMMs, and at best a quarter of that; of GEMMs
-    on CUDA cores, which it brings to tensor cores, a twentieth. The ops that launched what is between the GEMMs are gone.
+def _fused(trace: Trace, work: Rows, between: Rows) -> Effect:
+    """Return what one kernel makes of an attention's work: it surely takes no longer than the GEMMs, and at best a quarter of
+    that; of GEMMs on CUDA cores, which it brings to tensor cores, a twentieth. The ops that launch what is `between` are gone.
     """
     is_gemm = work.is_named(lambda name: decode_name(name).is_gemm)
-    gemms, others = work.where(is_gemm), work.where(~is_gemm)
+    gemms, rest = work.where(is_gemm), unlaunched(work.where(~is_gemm))
     on_cuda_cores = gemms.is_named(lambda name: decode_name(name).unit == "CUDA cores")
-    gone = all_of(unlaunched(others), dropped(_alone(trace, others)))
-    return Effect(all_of(scaled(gemms, np.where(on_cuda_cores, 0.05, 0.25)), gone), unlaunched(others), REPLACED)
+    faster = scaled(gemms, np.where(on_cuda_cores, 0.05, 0.25))
+    inner = between.where(~between.is_named(lambda name: decode_name(name).is_gemm))
+    return Effect(all_of(faster, rest, dropped(_ops_only_of(trace, inner))), rest, REPLACED)
 
 
-def _alone(trace: Trace, work: Rows) -> Rows:
+def _ops_only_of(trace: Trace, work: Rows) -> Rows:
     """Return the outermost ops that launched some of this work, and no other."""
     found = [np.empty(0, np.int64)]
-    every = trace.linked.where(trace.linked.op >= 0)
-    ops, is_own = Rows(trace.slices, every.op), among(every.at, work.at)
+    linked = trace.linked.where(trace.linked.op >= 0)
+    launching, is_of_work = Rows(trace.slices, linked.op), among(linked.at, work.at)
     for (track,), outer in trace.outer_ops.by(trace.outer_ops.track):
-        here = ops.track == track
-        place = np.searchsorted(outer.start_ns, ops.start_ns[here], "right") - 1
-        own, others = (distinct(place[mask]).values for mask in (is_own[here], ~is_own[here]))
-        alone = np.setdiff1d(own, others)
-        found.append(outer.at[alone[alone >= 0]])
+        place = np.searchsorted(outer.start_ns, launching.start_ns, "right") - 1
+        inside = (launching.track == track) & (place >= 0) & (launching.end_ns <= outer.end_ns[place])
+        of_work, of_other = (distinct(place[inside & mask]).values for mask in (is_of_work, ~is_of_work))
+        found.append(outer.at[np.setdiff1d(of_work, of_other)])
     return Rows(trace.slices, np.sort(np.concatenate(found)))
 
 

@@ -60,6 +60,7 @@ OTHER_THAN_LAUNCHING = {  # what to do where most of the CPU's part is this
     "annotation": "Profile the Python code (with_stack, py-spy): the CPU spends the most time in annotations, in no op there.",
     "profiler": "Record less (no stacks, no shapes) or fewer steps: the CPU spends the most time in the profiler itself.",
 }
+CALLS = ("launch", "call")  # of what the CPU does
 NEARLY_ALL = 0.95  # of the path
 NAMES_THE_LINE = 0.5  # of the path's share that lies between ops
 # What people call there, by the function of C, and what takes less.
@@ -112,8 +113,10 @@ def _overhead_bound(trace: Trace, facts: Facts) -> Seen | None:
         next = "Most of it is compiled already: give each launch more work (larger batch), or replay it as a CUDA graph."
     elif path.cpu_within_us(*_long_gaps(trace)[:2]) >= SHARE_TO_NAME * path.cpu_us:
         next = f"See python-between-ops: {STACKS if has_stacks(trace) else f'most of it is in no op ({NO_STACKS}).'}"
-    kinds = (Kind.CALL,) if most in ("launch", "call") else (Kind.OP, Kind.CALL)
-    return Seen(what_limits(path), _cpu_work(trace, path, *kinds), next, path.classes["cpu"], no_effect=MANY_WAYS)
+    work = _cpu_work(trace, path, *((Kind.CALL,) if most in CALLS else (Kind.OP, Kind.CALL)))
+    if most in CALLS:
+        work = work.where(work.is_named(is_launch) == (most == "launch"))
+    return Seen(what_limits(path), work, next, path.classes["cpu"], no_effect=MANY_WAYS)
 
 
 def has_stacks(trace: Trace) -> bool:

@@ -1,6 +1,7 @@
 """Products that could be fewer: of gathered rows, made again in each round, in the dearer order, or by experts of all rows."""
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 from trace_reader.analysis.replay.edits import ONCE, REPLACED, Effect, all_of, dropped
@@ -29,6 +30,8 @@ MAKES_ZEROS = frozenset(
     for name in ("scatter", "scatter_", "one_hot", "where", "eq", "zeros_like", "masked_fill", "masked_fill_", "zeros")
 )
 WEIGHTED_SOON = 8  # ops
+ATTENDS = frozenset(["aten::scaled_dot_product_attention", "aten::softmax", "aten::_softmax"])
+APPENDS = "aten::cat"
 ROUNDS, MORE_THAN_A_ROUND = 8, 32  # calls; times the rows of the products between them
 
 
@@ -152,61 +155,70 @@ def _product_in_each_round(trace: Trace, facts: Facts) -> Seen | None:
 @finding(
     "prefix-again",
     "the same layers again and again, each time on one row more",
-    "aten::linear by the shape of its input: 128 rows, 129, 130 ...",
-    "Each round of a loop computes all earlier rows again, as a language model does that writes without a cache.",
-    "If a row does not change with those behind it (causal attention): keep keys and values (a KV cache), and compute the new "
-    "rows alone.",
+    "aten::linear by the shape of its input: 128 rows, 129, 130 ...; with attention over them, and an aten::cat, each time",
+    "Each round of a loop seems to compute all earlier rows again, and one more, as a language model does that writes without a "
+    "cache.",
+    "If attention is causal, so that a row does not change with those behind it: keep keys and values in a KV cache, and compute "
+    "the new row alone.",
     source="https://huggingface.co/docs/transformers/main/en/kv_cache",
 )
 def _prefix_again(trace: Trace, facts: Facts) -> Seen | None:
-    """By shapes: the rows of products with the same weights grow by as many each time, ROUNDS times and more, and by few."""
-    if trace.has_backward or not PRODUCTS.intersection(trace.op_names):
+    """By shapes: the rows of products with the same weights grow by one, ROUNDS times and more, attention has as many, and an op
+    puts the new one to the others. Of each round but the first the new row is left, of the ops that have all.
+    """
+    if trace.has_backward or not (PRODUCTS & trace.op_names and ATTENDS & trace.op_names and APPENDS in trace.op_names):
         return None
-    ops, edits, rounds, words = [np.empty(0, np.int64)], [], 0, ""
+    ops, edits, rounds = [np.empty(0, np.int64)], [], Counter[str]()
     for _, one in trace.outer_ops.by(trace.outer_ops.track):
         lengths = _lengths(trace, one)
-        for begin, end, grown in _growing(lengths):
-            inside = one.where((np.arange(len(one)) >= begin) & (np.arange(len(one)) < end))
-            edits.append(partly_dropped(trace, inside, (grown[1] - grown[0]) / grown[len(grown) // 2]))
-            ops.append(inside.at)
-            rounds += len(grown)
-            words = f"of {grown[0]:,} rows, then {grown[1]:,}, to {grown[-1]:,}"
+        for starts in _growing(lengths):
+            # A round begins before its first product, somewhere behind the first of the round before.
+            ends = [*starts[2:], 2 * starts[-1] - starts[-2]]
+            spans = zip(starts[:-1], starts[1:], ends, strict=True)
+            rows = [_of_length(trace, one, before, end, int(lengths[at])) for before, at, end in spans]
+            appended = [APPENDS in one.names[begin:end] for begin, end in pairwise(starts)]
+            attends = [bool(ATTENDS.intersection(Rows(trace.slices, own).names)) for own in rows]
+            if not all(appended) or not all(attends):
+                continue
+            again = Rows(trace.slices, np.concatenate(rows))
+            edits.append(partly_dropped(trace, again, 1 / float(lengths[starts[len(starts) // 2]])))
+            ops.append(again.at)
+            rounds[f"of {lengths[starts[0]]:,} rows, then {lengths[starts[1]]:,}, to {lengths[starts[-1]]:,}"] += len(starts)
     if not rounds:
         return None
-    often = f"{rounds / max(len(facts.steps), 1):.3g} times the same layers per step, {words}"
+    (words, n), *others = rounds.most_common()
+    more = f", and {sum(n for _, n in others) / len(trace.steps):,.3g} times other lengths" if others else ""
+    often = f"{n / len(trace.steps):,.0f} times the same layers per step, {words}{more}"
     return _seen(trace, facts, Rows(trace.slices, np.sort(np.concatenate(ops))), often, Effect(all_of(*edits), kind=REPLACED))
 
 
+def _of_length(trace: Trace, ops: Rows, begin: int, end: int, length: int) -> np.ndarray:
+    """Return which of these ops, by place, have a shape with this length in it."""
+    own = ops.at[begin:end].tolist()
+    return np.array([op for op in own if any(length in shape for shape in shapes_of(trace.slices, op))], np.int64)
+
+
 def _lengths(trace: Trace, ops: Rows) -> np.ndarray:
-    """Of each op, how many rows its input has, where it is a product by the commonest weights; else 0."""
+    """Of each op, how many rows its input has, where it is a product by the weights that most are by (of as many, the first);
+    else 0.
+    """
     found = np.zeros(len(ops), np.int64)
-    weights = Counter[tuple[tuple[int, ...], ...]]()
-    of_op = dict[int, tuple[tuple[int, ...], ...]]()
+    by_weights = dict[tuple[tuple[int, ...], ...], list[int]]()
     for at in np.flatnonzero(ops.is_named(PRODUCTS.__contains__)).tolist():
         if len(shapes := shapes_of(trace.slices, int(ops.at[at]))) > 1 and len(shapes[0]) > 1 and len(shapes[1]) == 2:
-            of_op[at] = (shapes[1], (*shapes[0][:-2], shapes[0][-1]))
-            weights[of_op[at]] += 1
+            by_weights.setdefault((shapes[1], (*shapes[0][:-2], shapes[0][-1])), []).append(at)
             found[at] = shapes[0][-2]
-    if weights:
-        usual = weights.most_common(1)[0][0]
-        found[[at for at, own in of_op.items() if own != usual]] = 0
+    most = max(by_weights.values(), key=len, default=[])
+    found[np.setdiff1d(np.arange(len(ops)), most)] = 0
     return found
 
 
-def _growing(lengths: np.ndarray) -> list[tuple[int, int, list[int]]]:
-    """Return where lengths grow by as much from each to the next other one: the first place, the end, and the lengths."""
+def _growing(lengths: np.ndarray) -> list[list[int]]:
+    """Return where lengths grow by one from each to the next other one, ROUNDS times and more: where each of them begins."""
     known = np.flatnonzero(lengths)
-    starts = known[np.append(True, np.diff(lengths[known]) != 0)] if len(known) else known  # of each length
-    values, by = lengths[starts], np.diff(lengths[starts])
-    found, begin = list[tuple[int, int, list[int]]](), 0
-    for at in range(1, len(starts) + 1):
-        if at < len(starts) and by[at - 1] == by[begin]:
-            continue
-        if at - begin >= ROUNDS and 0 < by[begin] * ROUNDS <= values[begin]:
-            end = int(starts[at]) if at < len(starts) else len(lengths)
-            found.append((int(starts[begin]), end, values[begin:at].tolist()))
-        begin = at
-    return found
+    starts = known[np.append(True, np.diff(lengths[known]) != 0)] if len(known) else known
+    runs = np.split(starts, np.flatnonzero(np.diff(lengths[starts]) != 1) + 1)
+    return [run.tolist() for run in runs if len(run) >= ROUNDS]
 
 
 @finding(

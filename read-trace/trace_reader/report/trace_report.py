@@ -192,13 +192,13 @@ def _again(function: Recompiled) -> list[str]:
 
 
 def best_change(facts: Facts) -> str:
-    """Return one line: of the changes that the findings name, the one that saves most of a step; empty where none is known to."""
+    """Return the best change as one line; empty where none is known to save something."""
     best = best_of(facts)
     return best.line if best else ""
 
 
 def best_of(facts: Facts) -> Best | None:
-    """Return the same by its parts."""
+    """Return, of the changes that the findings name, the one that saves most of a step; None where none is known to."""
     for finding in facts.findings:
         names_a_change = finding.slug != facts.verdict or finding.slug in NAMING
         if finding.slug in TO_LOOK_INTO and (finding.share or 0.0) < WORTH_A_LOOK:

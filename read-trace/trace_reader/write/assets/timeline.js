@@ -41,6 +41,9 @@ class Timeline {
     this.selected = null;
     this.paired = [];
     this.folded = new Set(panels.filter((panel) => panel.folded));
+    // The GPU's lanes are below the CPU's, and above where those alone would fill most of the view: with stacks they are deep.
+    const rows = (panel) => panel.lanes.reduce((sum, lane) => sum + (lane.gpu ? 0 : lane.rows.length), 0);
+    this.gpuFirst = panels.some((panel) => rows(panel) * ROW > DEEP * innerHeight);
     this.everything();
     this.resize();
   }
@@ -70,8 +73,8 @@ class Timeline {
     this.canvas.height = Math.round(this.view * ratio);
     this.height.style.height = `${Math.max(0, this.total + AXIS + 4 - this.view)}px`;
     this.draw();
-    if (this.folded.size !== this.wereFolded) this.onFold?.();
-    this.wereFolded = this.folded.size;
+    if (this.folded.size !== this.foldedBefore) this.onFold?.();
+    this.foldedBefore = this.folded.size;
   }
   get left() {
     return Math.min(LABELS, this.width * 0.28);
@@ -91,9 +94,8 @@ class Timeline {
       const lanes = panel.lanes.filter((lane) => lane.rows.length),
         ofCpu = lanes.filter((lane) => !lane.gpu),
         ofGpu = lanes.filter((lane) => lane.gpu);
-      // The GPU's below the CPU's, and above where those alone would fill the view: with stacks they have many rows.
-      const isDeep = ofCpu.reduce((sum, lane) => sum + lane.rows.length, 0) * ROW > DEEP * innerHeight;
-      for (const lane of isDeep ? [...ofGpu, ...ofCpu] : [...ofCpu, ...ofGpu]) add("lane", panel, lane, lane.rows.length * ROW);
+      for (const lane of this.gpuFirst ? [...ofGpu, ...ofCpu] : [...ofCpu, ...ofGpu])
+        add("lane", panel, lane, lane.rows.length * ROW);
       for (const [i, band] of panel.bands.entries()) if (!(panel.folded && i === 0)) add("band", panel, band, BAND);
       for (const [i, curve] of panel.curves.entries()) add("curve", panel, { ...curve, number: i }, CURVE);
     }
