@@ -254,6 +254,9 @@ TRIED = (
     "  third: four of them) right at the first guess in 13 of 20, after looking in 20 of 20, all solved; the first chapter right",
     "  before looking in 12 of 18, 12 of 20 and 18 of 20, after it in 19, 18 and 20. Ten questions on traces that are not here:",
     "  all right before the course already, so that these say nothing of it.",
+    "- Once more, by three others: the questions of exercises 1 to 8, with the pages' recordings. Right before looking: 5, 1 and",
+    "  1 of 8 (the second says that it guessed three as a beginner might, and would have had them right); after looking, all.",
+    "  The fourth's ratio lay between two options, which have no gap any more.",
 )
 
 
