@@ -9,7 +9,7 @@ import re
 from exercises.judge import book
 from exercises.judge.verdict import near, right_option
 from exercises.judge.why_not import wrong_because
-from gallery.figures import ROOT, TITLES, Elsewhere, Figure, elsewhere, figures, filled, recording, trace_of
+from gallery.figures import ROOT, TITLES, Check, Elsewhere, Figure, elsewhere, figures, filled, recording, trace_of
 from gallery.rendering import coloured, inline, rendered, trace_file
 from trace_reader import PATTERNS, Facts, Kind, pages
 
@@ -17,13 +17,14 @@ GALLERY, RECORDED = ROOT / "gallery", book.RECORDED
 ELSEWHERE = {"llm.md": "A language model", "several_gpus.md": "Several GPUs"}
 BLOG = "https://huggingface.co/blog/"
 POSTS = {1: "torch-profiler", 2: "torch-mlp-fusion", 3: "torch-attention-profile"}
+WORDS_TO_SAY = 40  # letters, at least: not only "No."
 MOST_TRACES = 3  # on a page: the exercise's own, and those that it is compared with
 
 
 @dataclass(frozen=True)
 class Question:
     """One field of a page: choose one of `options`, or type a number, which may be off by the share `within`. `why`: of each
-    option that is wrong, why; empty where that is not told.
+    option that is wrong, why, or of any number; empty where that is not told.
     """
 
     ask: str
@@ -127,7 +128,7 @@ def exercises() -> list[Exercise]:
 
 def _of_figure(f: Figure, part: str, number: int) -> Exercise:
     assert f.check is not None
-    check = f.check
+    check, answer = f.check, filled(f.answer, f)
     return Exercise(
         file=f"exercise_{number:02}.html",
         label=str(number),
@@ -135,8 +136,8 @@ def _of_figure(f: Figure, part: str, number: int) -> Exercise:
         question=f.guess,
         command=f"uv run {f.command}",
         look=f.look,
-        answer=filled(f.answer, f),
-        questions=(Question(check.ask, check.right, check.options, check.unit, check.within),),
+        answer=answer,
+        questions=(_checked(check, answer),),
         traces=(*(trace_of(command) for command in f.others.values()), f.trace)[-MOST_TRACES:],
         names=(*(f"{name}: " for name in f.others), "")[-MOST_TRACES:],
         finding="" if check.lights else f.findings[0],
@@ -144,6 +145,17 @@ def _of_figure(f: Figure, part: str, number: int) -> Exercise:
         post=f.post,
         lesson=f.command.split()[0],
     )
+
+
+def _checked(check: Check, answer: str) -> Question:
+    """Return a document's question; to a wrong answer the first words of the right one are said, which the recording shows."""
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)|[`*]", r"\1", " ".join(answer.split()))
+    said = ""
+    for sentence in re.split(r"(?<=[.!?]) (?=[A-Z0-9(])", plain):
+        if len(said := f"{said} {sentence}".strip()) >= WORDS_TO_SAY:
+            break
+    why = () if "|" in said or said.startswith("- ") else (said,) * max(len(check.options), 1)
+    return Question(check.ask, check.right, check.options, check.unit, check.within, why)
 
 
 def _of_document(exercise: Elsewhere, number: int) -> Exercise:
@@ -160,7 +172,7 @@ def _of_document(exercise: Elsewhere, number: int) -> Exercise:
         command=f"uv run {command.removesuffix('`')}" if command else f"uv run read_trace.py page {files} -o page.html",
         look=exercise.note or "The timeline below: it is the recording that the answer is read from.",
         answer=answer,
-        questions=(Question(check.ask, check.right, check.options, check.unit, check.within),),
+        questions=(_checked(check, answer),),
         traces=traces,
         names=("",) * len(traces),
         finding=exercise.finding,

@@ -275,7 +275,7 @@ class Exercise {
       this.said.textContent = `Not that.${off} Look below, and guess again.`;
       return;
     } else {
-      const why = question.why[question.options.indexOf(typed)];
+      const why = question.why[Math.max(question.options.indexOf(typed), 0)];
       this.said.textContent = `Not this time: ${answer}.${why ? ` ${why}` : ""}`;
     }
     this.goOn();
