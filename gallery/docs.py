@@ -256,7 +256,8 @@ TRIED = (
     "  all right before the course already, so that these say nothing of it.",
     "- Once more, by three others: the questions of exercises 1 to 8, with the pages' recordings. Right before looking: 5, 1 and",
     "  1 of 8 (the second says that it guessed three as a beginner might, and would have had them right); after looking, all.",
-    "  The fourth's ratio lay between two options, which have no gap any more.",
+    "  The fourth's ratio lay between two options, which have no gap any more. The [ladder](ladder.md), by three more: six of",
+    "  eight right before looking each, and all that four of its recordings can tell after it.",
 )
 
 
@@ -421,10 +422,10 @@ def _autotuning(runs: dict[str, list[dict]]) -> list[str]:
     return [
         *out,
         "",
-        f"Launch shape, not arithmetic, decides: where Inductor chooses its wide launch ({wide}), it is about as",
-        f"fast as ours. Alone, autotuning measures this launch at {us(fast[0])} to {us(fast[-1])}, and chooses it. In the lesson",
-        f"it measures {us(slow[0])} to {us(slow[-1])}, so it keeps the narrow launch, in which each thread computes 2 elements,",
-        "4 bytes of each tensor at a time. Why it measures so much in the lesson, its log does not say.",
+        f"The launch configuration decides, not the arithmetic: where Inductor chooses its wide launch ({wide}), its kernel is",
+        f"about as fast as ours. In a process of its own, autotuning measures {us(fast[0])} to {us(fast[-1])} for it, and",
+        f"chooses it. In the lesson it measures {us(slow[0])} to {us(slow[-1])}, so it keeps the narrow launch, in which each",
+        "thread computes 2 elements, 4 bytes of each tensor at a time. Its log does not say why it measures so much there.",
         "",
         f"Ours, with the wide launch's grid and block, takes {us(ours[0])} to {us(ours[-1])} in the lesson's MLP. Liger gives",
         "each block one row, whose 3,072 elements fill three quarters of the block's 4,096 places; the others are idle.",

@@ -377,10 +377,11 @@ reader told then, the last what it tells now; bold is outside of what was told, 
 | ConvNeXt-tiny (timm), training | many-small-kernels (1): a CUDA graph | 0 to 0.37 | 0.36 | 0 to 0.37 (2) |
 | | sync-in-step (2): norms summed on the GPU | 0.12 to 0.28 | **0.05** | 0.12 to 0.28 (1) |
 
-Their plain steps were 65.3 ms (told: 69.5 to 75.6; one of four recorded steps was slow), 25.9 ms (20.1 to 24.7) and 31.0 ms
-(23.8 to 36.3). What the EfficientNet taught became the finding compute-on-the-cpu; its bound is still too low, since the copy of
-float32 images becomes one of bytes and overlaps. Two numbers are unsteady: the before of Llama's mask (beside the first
-measurement of the same program it brings 0.09), and ConvNeXt without its .item() calls (-0.16 to 0.11, round by round)."""
+Their plain steps were 65.3 ms (estimated: 69.5 to 75.6; one of four recorded steps was slow), 25.9 ms (20.1 to 24.7) and 31.0 ms
+(23.8 to 36.3). The EfficientNet led to the finding compute-on-the-cpu. The gain that it predicts is still too low: after the
+change the images are copied as bytes, and the copy overlaps with computing. Two measurements vary a lot: Llama before the change
+of its mask (beside the first measurement of the same program the change saves 0.09), and ConvNeXt without its .item() calls
+(-0.16 to 0.11, round by round)."""
 
 TITLE = """# Does the advice hold?
 
@@ -505,11 +506,11 @@ def _on_cpu(entries: list[Entry]) -> list[str]:
     inside, steps = _count(told, lambda e: e.is_inside), _count(known, lambda step: step[3])
     bounds = sum(e.told is not None and max(e.told[0], 0.0) < 0.005 for e in told)
     return [
-        f"Of those that bring more than {NOTHING:.0%}, the first {FIRST} findings name {named}; of the gains that were told,",
-        f"what the change brought lies inside {inside}, and {bounds} begin at 0; of the estimated steps,",
-        f"the measured one {steps}. A step of a CPU is unsteady: other programs take cores and caches. On two cores of a Xeon",
-        "(AVX-512; torch 2.15, 2026-11-24) these numbers were 8 of 10, 7 of 7 and 15 of 19, on 16 cores (torch 2.11, 2026-11-23)",
-        "8 of 9, 6 of 7 and 14 of 18, both by the rules of their day and without the pairs `cpu_double` and `cpu_optimizer`.",
+        f"Of the changes that save more than {NOTHING:.0%}, the first {FIRST} findings name {named}. Of the gains told, as",
+        f"ranges, {inside} hold what was measured, and {bounds} begin at 0; of the estimated times of a step, {steps} do.",
+        "Step times on a CPU vary, since other programs use the same cores and caches. On two cores of a Xeon (AVX-512; torch",
+        "2.15, 2026-11-24) these numbers were 8 of 10, 7 of 7 and 15 of 19, on 16 cores (torch 2.11, 2026-11-23) 8 of 9,",
+        "6 of 7 and 14 of 18, both with the rules of that time, and without the pairs `cpu_double` and `cpu_optimizer`.",
     ]
 
 
