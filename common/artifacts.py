@@ -12,7 +12,7 @@ import tempfile
 import time
 from typing import Any
 
-from common.cli import LessonError
+from common.cli import LessonError, tidy_on_signals
 from common.device import Device, versions
 
 # What the table has: rows, and characters of a name, as kernels that differ do so well before.
@@ -40,7 +40,7 @@ def writing(args: argparse.Namespace, device: Device, peak_memory: str | None = 
     lesson = {"script": args.run.script, "run": args.run.tag, "device": device.name, "versions": versions()}
     if peak_memory:
         lesson["peak_memory"] = peak_memory
-    with tempfile.TemporaryDirectory() as folder:
+    with tidy_on_signals(), tempfile.TemporaryDirectory() as folder:
         files = Files(Path(folder, "trace.json"), Path(folder, "table.txt"), peak_memory)
         yield files
         trace = files.trace.read_bytes() if files.trace.exists() else b""
@@ -65,6 +65,7 @@ def with_header(trace: bytes, header: dict[str, Any]) -> bytes:
     return b"{" + json.dumps(header)[1:-1].encode() + b"," + trace.lstrip()[1:]
 
 
+@tidy_on_signals()
 def _replace(contents: dict[Path, bytes]) -> None:
     """Write the files beside their names first. Raises LessonError, and earlier files stay."""
     waiting = {path: path.with_name(f".{os.getpid()}{path.name[-100:]}") for path in contents}

@@ -1,7 +1,8 @@
 """The shared flags, and how a lesson ends: exit code 0, or one `error: ...` line with exit code 1 or 2."""
 
 import argparse
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -228,9 +229,11 @@ def run(main: Callable[[argparse.Namespace], None], parse_args: Callable[[], arg
     """Run a lesson, `main(parse_args())`, and end the process.
 
     Checks the trace folder first, and turns what the user can mend into one line. The exit code is 0; 1 or 2 after an
-    error; 130 or 143 after Ctrl-C or SIGTERM; 141 where nobody reads what it prints any more.
+    error; 141 where nobody reads what it prints any more. Ctrl-C and SIGTERM end the process on the spot, for a shell with
+    130 and 143: Python's exception would be lost in a callback of torch's, or end a running profiler by a segmentation fault.
     """
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    for number in _heeded_signals():
+        signal.signal(number, signal.SIG_DFL)
     try:
         args = parse_args()
         try:
@@ -241,8 +244,6 @@ def run(main: Callable[[argparse.Namespace], None], parse_args: Callable[[], arg
         sys.stdout.flush()
     except LessonError as error:
         stop(error)
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
     except OSError as error:
         if error.filename is not None or error.errno not in (errno.EPIPE, errno.ENOSPC):
             raise
@@ -251,3 +252,23 @@ def run(main: Callable[[argparse.Namespace], None], parse_args: Callable[[], arg
             sys.exit(128 + signal.SIGPIPE)
         stop(LessonError(f"cannot write to standard output: {error.strerror}"))
     sys.exit(0)
+
+
+@contextlib.contextmanager
+def tidy_on_signals() -> Iterator[None]:
+    """For the block, Ctrl-C and SIGTERM raise SystemExit (130, 143), so that files which are not whole are removed."""
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    earlier = {number: signal.signal(number, leave) for number in _heeded_signals()}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+def _heeded_signals() -> list[signal.Signals]:
+    """Not Ctrl-C where the process was started to ignore it: in the background."""
+    return [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]

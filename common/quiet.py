@@ -69,8 +69,6 @@ def explained(args: argparse.Namespace, device: Device) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error.__context__, (KeyboardInterrupt, SystemExit)):
-            raise error.__context__ from None  # the profiler could not stop where it was interrupted
         if is_out_of_memory(error):
             raise device.out_of_memory(args) from error
         if compiler := _missing_compiler(str(error)):
