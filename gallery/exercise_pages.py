@@ -117,13 +117,17 @@ def chapters() -> list[Chapter]:
 
 def exercises() -> list[Exercise]:
     """Return all of them: those of the documents, then those of exercises/."""
+    return [*of_documents(), *map(_of_book, book.exercises())]
+
+
+def of_documents() -> list[Exercise]:
     found: list[Exercise] = []
     for post, title in TITLES.items():
         answered = [f for f in figures() if f.post == post and f.answer]
         found += [_of_figure(f, title, len(found) + n) for n, f in enumerate(answered, 1)]
     for number, exercise in enumerate(elsewhere(), len(found) + 1):
         found.append(_of_document(exercise, number))
-    return [*found, *map(_of_book, book.exercises())]
+    return found
 
 
 def _of_figure(f: Figure, part: str, number: int) -> Exercise:

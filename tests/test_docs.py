@@ -214,6 +214,7 @@ def snippets(document):
     return re.findall(r"```python\n(.*?)```", text_of(document), re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_recording_in_plain_torch_runs_and_holds_the_same_steps(tmp_path):
     (code,) = snippets("README.md")
     assert "aten::mm" in run_python(code, tmp_path)

@@ -107,6 +107,7 @@ def test_inputs_larger_than_the_memory(lesson):
     )
 
 
+@pytest.mark.slow
 def test_an_allocation_that_fails_on_the_way(lesson):
     """The inputs fit, their product [batch, seq, hidden] does not."""
 
@@ -171,6 +172,7 @@ def test_compile_without_a_compiler_names_it(lesson, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_pipe_that_closes_early_is_no_traceback(tmp_path):
     done = subprocess.run(
         f"set -o pipefail; {sys.executable} 01_matmul_add.py --device cpu --trace_dir {tmp_path} | head -n 1",

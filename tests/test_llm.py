@@ -258,6 +258,7 @@ def test_eight_bits_are_near_and_are_a_quarter_of_fp32(tmp_path, expected, capsy
     assert f"floor: {(products + 4 * (rows + norms + frequencies + cache)) / 1e6:.1f} MB of" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_each_rung_of_the_ladder_computes_what_the_naive_one_does(tmp_path):
     """The loss and the gradients' norm of each step; with products in 16 bits, nearly."""
     small = ("--layers", "2", "--dim", "32", "--heads", "4", "--vocab", "50", "--batch", "2", "--seq", "8", "--device", "cpu")

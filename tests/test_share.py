@@ -37,6 +37,7 @@ def hub(monkeypatch):
     return synced
 
 
+@pytest.mark.slow
 def test_both_artifacts_are_synced_and_each_gets_a_link(lesson, tmp_path, hub, capsys):
     for script, size in (("01_matmul_add.py", "--size"), ("02_linear.py", "--batch")):
         folder = tmp_path / "traces" / script.removesuffix(".py")

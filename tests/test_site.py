@@ -1,6 +1,7 @@
 """The course as pages: what a guess brings, progress, one's own trace beside the recording; in a real browser."""
 
 from dataclasses import replace
+import functools
 import gzip
 import html
 import json
@@ -19,8 +20,9 @@ from reader_helpers import keep_screen
 from reader_helpers.browser import LIT
 from trace_reader import PATTERNS, cli
 
-ALL = exercise_pages.exercises()
-EVERY = [item for item in ALL if item.file.startswith("exercise_")]  # of the documents
+EVERY = exercise_pages.of_documents()
+every = functools.cache(exercise_pages.exercises)  # read when a test asks: those of exercises/ take seconds
+BOOK = exercises()
 DOCUMENTS = {"lessons.md": 47, "llm.md": 3, "several_gpus.md": 8}
 # Right answers that the text leaves to the reader to work out: by the exercise's number.
 WORKED_OUT = {8, 24, 27, 29, 33, 36, 38, 39, 50}
@@ -121,12 +123,12 @@ def test_the_recordings_of_a_pair_have_the_right_names():
 
 def test_the_start_page_has_a_chapter_for_each_part_with_a_picture_and_its_exercises(files):
     chapters = exercise_pages.chapters()
-    assert [exercise for chapter in chapters for exercise in chapter.exercises] != ALL  # programs to mend stand in between
-    assert sorted(exercise.file for chapter in chapters for exercise in chapter.exercises) == sorted(one.file for one in ALL)
-    assert all(chapter.exercises for chapter in chapters) and len(ALL) == 58 + 34
+    assert [exercise for chapter in chapters for exercise in chapter.exercises] != every()  # programs to mend stand in between
+    assert sorted(exercise.file for chapter in chapters for exercise in chapter.exercises) == sorted(one.file for one in every())
+    assert all(chapter.exercises for chapter in chapters) and len(every()) == 58 + 34
     index = files["index.html"].decode()
-    assert index.count('<svg class="thumb"') == len(chapters) and index.count("data-exercise=") == len(ALL)
-    assert f"{len(ALL)} exercises, each with" in index
+    assert index.count('<svg class="thumb"') == len(chapters) and index.count("data-exercise=") == len(every())
+    assert f"{len(every())} exercises, each with" in index
 
 
 def test_programs_are_coloured_and_cut_ones_are_as_they_are():
@@ -187,9 +189,9 @@ MARK = " Mark a slice that shows it, or read why."
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", sorted({one.part for one in ALL if one.traces}))
+@pytest.mark.parametrize("part", sorted({one.part for one in EVERY} | {one.chapter for one in BOOK}))
 def test_a_right_guess_shows_the_recording_and_the_explanation_lights_its_slices(folder, opened, part):
-    for item in (one for one in ALL if one.part == part and one.traces):
+    for item in (one for one in every() if one.part == part and one.traces):
         page = opened(folder / item.file, wait="html[data-asked]")
         for check in item.questions:
             said = guess(page, check.right if check.options else f"{check.right:,} {check.unit}")
@@ -361,13 +363,12 @@ def test_how_a_guess_is_read(folder, opened, number, typed, said):
     assert guess(page, typed).removesuffix(MARK) == said
 
 
-@pytest.mark.parametrize(
-    "own",
-    [one for one in ALL if one.file.startswith(("mend", "case")) and one.lights and not one.is_job],
-    ids=lambda one: one.file,
-)
-def test_what_lights_up_are_slices_of_that_name(own):
+@pytest.mark.parametrize("number", [one.number for one in BOOK if len(one.recorded) == 1])
+def test_what_lights_up_are_slices_of_that_name(number):
+    (own,) = (one for one in every() if one.file in (f"mend_{number:02}.html", f"case_{number:02}.html"))
     names = set(recording(own.traces[-1]).trace.slices.names)
+    assert bool(own.lights) is not bool(own.finding)
+    assert not own.finding or own.finding in {finding.slug for finding in recording(own.traces[-1]).facts.findings}
     assert all(any(light == name or (light in name and len(light) > 4) for name in names) for light in own.lights)
 
 
@@ -388,7 +389,7 @@ def test_the_answer_can_be_asked_for(folder, opened):
 
 
 def test_a_program_to_be_mended(folder, opened):
-    item = next(one for one in ALL if one.file == "mend_03.html")
+    item = next(one for one in every() if one.file == "mend_03.html")
     page = opened(folder / item.file, wait="html[data-asked]")
     assert "def step(epsilon, x):" in page.inner_text(".program >> nth=0") and page.is_hidden("#look")
     assert guess(page, "five") == "Not that. Look below, and guess again."

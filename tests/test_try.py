@@ -144,6 +144,7 @@ def test_a_program_with_few_steps_is_run_once_more_and_one_with_too_few_is_told(
     )
 
 
+@pytest.mark.slow
 def test_what_fails_in_the_program_is_its_own(program, capfd):
     (program / "fails.py").write_text("import torch\n\n\ndef f(k):\n    if k == 5:\n        raise ValueError('no more')\n\n\n"
                                       "for k in range(9):\n    f(k)\n    torch.ones(3)\n")  # fmt: skip
@@ -197,8 +198,8 @@ def test_what_fails_in_the_recording_is_told_and_is_no_fault_of_the_programs(pro
         (("ls", "-la"), "'ls' is no Python program: " + try_program.EXAMPLE),
         (("--against", "3", "train.py"), "no attempt 3 in .read-trace/: there are none"),
         (("bare.py",), "bare.py: it does not import torch; a step of it cannot be recorded"),
-        (("--step", "fit", "once.py"), "once.py: no step was found: no function called fit was entered, and no loop there "
-         "turned; its functions: main of once.py"),
+        pytest.param(("--step", "fit", "once.py"), "once.py: no step was found: no function called fit was entered, and no loop "
+                     "there turned; its functions: main of once.py", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_what_cannot_be_tried_is_told(program, capfd, words, said):

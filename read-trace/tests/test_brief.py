@@ -135,6 +135,7 @@ def test_a_folder_is_read_once(tmp_path, capsys):
     assert told(capsys, "watch", tmp_path / "none", "--once")[0] == 2
 
 
+@pytest.mark.slow
 def test_the_questions_that_a_script_answers_from_the_text_alone():
     """On recordings of known faults; of `item_on_gradients` a tenth is told at most, and was saved."""
     spec = importlib.util.spec_from_file_location("questions", TOOL / "benchmarks" / "questions.py")

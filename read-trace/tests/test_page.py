@@ -56,7 +56,9 @@ def box_of(page, name, nth=0, panel=0):
     )
 
 
-@pytest.mark.parametrize("trace", [COLD, NAIVE, STACKS, TRAIN], ids=lambda path: path.parent.name + path.stem[:9])
+@pytest.mark.parametrize(
+    "trace", [COLD, NAIVE, STACKS, pytest.param(TRAIN, marks=pytest.mark.slow)], ids=lambda path: path.parent.name + path.stem[:9]
+)
 def test_every_finding_lights_the_slices_that_the_json_lists(tmp_path, capsys, opened, trace):
     page = opened(written(tmp_path, capsys, trace, flags=["--all"]))
     page.click("#unfold")

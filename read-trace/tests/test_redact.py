@@ -442,6 +442,7 @@ def test_a_line_ends_what_an_odd_quote_began():
     assert text.endswith(b'\n{"ph": "X", "name": "aten::mm"}]}')
 
 
+@pytest.mark.slow
 def test_it_takes_one_pass():
     """Deep nesting, a string of half a million signs, one larger than a piece, words without end: in the time of the file."""
     start = time.perf_counter()
