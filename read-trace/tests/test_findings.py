@@ -157,12 +157,15 @@ def later(event, us):
     return {**event, "ts": event["ts"] + us}
 
 
-def rounds(n, rows=640, few=20, second=(8, 16), apart=True):
-    """So many times a product of `rows` rows, and one of `few`: in turns, or first all of the one."""
-    large = [shaped("aten::linear", 0, 60, [2, rows // 2, 16], list(second)) for _ in range(n)]
-    small = [shaped("aten::linear", 0, 30, [few, 16], [4, 16]) for _ in range(n)]
-    every = [one for pair in zip(large, small, strict=True) for one in pair] if apart else [*large, *small]
-    return [one | {"ts": 5 + 60 * n} for n, one in enumerate(every)]
+def rounds(n, rows=640, few=20, second=(8, 16), apart=True, at_once=1):
+    """So many times a product of `rows` rows (or several, one after the other), and one of `few`: in turns, or first all of the
+    one.
+    """
+    large = [shaped("aten::linear", 0, 60 / at_once, [2, rows // 2, 16], list(second)) for _ in range(n)]
+    small = [shaped("aten::linear", 0, 30 / at_once, [few, 16], [4, 16]) for _ in range(n // at_once)]
+    turns = zip(*(large[start::at_once] for start in range(at_once)), small, strict=True)
+    every = [one for turn in turns for one in turn] if apart else [*large, *small]
+    return [one | {"ts": 5 + 60 / at_once * n} for n, one in enumerate(every)]
 
 
 def trained(gradients, updates, size=None, name="aten::add_", grid=None):
@@ -806,10 +809,12 @@ def test_gradients_of_two_losses_and_of_two_optimizers_are_not_told(tmp_path):
         ({"few": 21}, False),  # not so many more
         ({"apart": False}, False),  # layers of an encoder, and those of a head
         ({"second": (2, 16, 8)}, False),  # a matrix for each
+        ({"n": 16, "at_once": 2}, True),  # keys and values
+        ({"n": 16, "at_once": 4}, False),
     ],
 )
 def test_a_product_in_each_round_is_far_larger_than_what_is_between(tmp_path, made, seen):
-    events = [step(0, 0, 1000), *rounds(8, **made)]
+    events = [step(0, 0, 1000), *rounds(**{"n": 8} | made)]
     assert ("product-in-each-round" in found(tmp_path, events)) is seen
     assert "product-in-each-round" not in found(tmp_path, [*events, *on(2, backward("Mm", 5, 90, 1))])
 
@@ -1962,6 +1967,61 @@ def test_on_a_busy_machine_small_ops_that_waited_for_a_core_are_small(tmp_path):
         "52% of the time with what is between them"
     )
     assert "many-small-ops" not in found(tmp_path, steps(7, 7))
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "is_cross"), [(1, 320, True), (1, 319, False), (320, 320, False), (None, 320, False)]
+)
+def test_products_of_as_many_rows_as_attention_takes_keys_are_those_of_cross_attention(tmp_path, queries, keys, is_cross):
+    q, kv = ([2, 4, length, 4] for length in (queries, keys))
+    attention = shaped("aten::scaled_dot_product_attention", 980, 10, *([q, kv, kv] if queries else []))
+    (one,) = [f for f in read(write(tmp_path / "t.json", step(0, 0, 1000), *rounds(8), attention)).findings
+              if f.slug == "product-in-each-round"]  # fmt: skip
+    rows = "8 products per step of 640 rows, between others of few"
+    assert one.seen.partition(";")[0] == rows and ("; attention takes as many keys; " in one.seen) is is_cross
+    assert one.next == (
+        "If it is (an encoder's output): compute the keys and values of this cross-attention once, before the loop, and keep "
+        "them."
+        if is_cross
+        else "If it is (what an encoder made, a prompt, a table): compute it once, before the loop, and keep it."
+    )
+
+
+@pytest.mark.parametrize(
+    ("mean", "between", "is_weights"),
+    [
+        ([2, 4, 64, 64], 4, True),
+        ([2, 4, 64, 32], 4, False),  # not as many numbers
+        ([8, 64, 64], 4, False),  # no heads to take it over
+        ([2, 4, 64, 64], 20, False),  # far behind the softmax
+    ],
+)
+def test_the_mean_of_an_attentions_weights_goes_with_it(tmp_path, mean, between, is_weights):
+    product = {"Input Dims": [[8, 64, 64], [8, 64, 16]], "Input type": ["float"] * 2}
+    events = [step(0, 0, 200), op("aten::bmm", 0, 20, **product), shaped("aten::_softmax", 30, 10, [8, 64, 64]),
+              op("aten::bmm", 50, 20, **product), *(op("aten::add", 75 + n, 0.5) for n in range(between)),
+              shaped("aten::mean", 100, 40, mean)]  # fmt: skip
+    (one,) = [f for f in read(write(tmp_path / "t.json", *events)).findings if f.slug == "attention-in-parts-on-cpu"]
+    assert one.seen == (
+        "1 softmax per step between two batched products, 50.0 µs each: 25% of the time"
+        + "; then 1 mean per step of weights over the heads" * is_weights
+    )
+    assert one.next.startswith("Pass need_weights=False" if is_weights else "Use F.scaled_dot_product_attention")
+    assert round(one.gain.high, 2) == (0.43 if is_weights else 0.23)
+
+
+def test_on_the_gpu_the_mean_of_an_attentions_weights_goes_with_it_too(tmp_path):
+    gains = []
+    for heads in (4, 5):
+        events = [step(0, 0, 500)]
+        work = (("aten::bmm", GEMM, [8, 64, 64]), ("aten::_softmax", SOFTMAX, [8, 64, 64]), ("aten::bmm", GEMM, [8, 64, 64]),
+                ("aten::mean", ADD, [2, heads, 64, 64]))  # fmt: skip
+        for n, (name, kernel_name, dims) in enumerate(work):
+            at = 100 * n
+            events += [shaped(name, at, 20, dims), launch(at + 5, n), kernel(kernel_name, at + 12, 90, n)]
+        (one,) = [f for f in read(write(tmp_path / "t.json", *events)).findings if f.slug == "unfused-attention"]
+        gains.append((one.seen.endswith("; then 1 mean per step of weights over the heads"), round(one.gain.high, 2)))
+    assert gains == [(True, 0.08), (False, 0.04)]  # of the CPU's 500, the softmax and the mean take 20 each
 
 
 def test_a_softmax_whose_result_the_next_product_cannot_take_is_no_attention(tmp_path):

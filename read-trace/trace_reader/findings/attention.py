@@ -1,8 +1,10 @@
 """Attention, written out or fused."""
 
+import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import REPLACED, Effect, all_of, dropped, scaled, unlaunched
 from trace_reader.analysis.trace.facts import Facts
+from trace_reader.analysis.trace.op_cost import shapes_of
 from trace_reader.findings.registry import Seen, a_step, calls_of, finding, listed, named
 from trace_reader.findings.verdict import denominator
 from trace_reader.link.intervals import merged
@@ -11,11 +13,12 @@ from trace_reader.link.trace import Trace
 from trace_reader.model.rows import Rows, among, distinct, median
 from trace_reader.model.slices import Kind
 from trace_reader.names.kernel_names import FUSED_ATTENTION, decode_name
-from trace_reader.names.op_names import BATCHED_GEMM_OPS
+from trace_reader.names.op_names import BATCHED_GEMM_OPS, VIEW_OPS
 from trace_reader.names.range_names import is_loader
 from trace_reader.units import about, count, us
 
 SOFTMAX_FOR_MASKED_ROWS = "aten::_safe_softmax"
+SOFTMAX = frozenset(["aten::_softmax", SOFTMAX_FOR_MASKED_ROWS, "aten::softmax"])
 
 BUILD_ONCE = "Build the mask once outside, on the GPU."
 COMBINING = frozenset(["aten::eq", "aten::__and__", "aten::bitwise_and", "aten::logical_and"])
@@ -27,6 +30,11 @@ OTHER_BACKEND = (
     "new plan for each new length, such as that of a growing cache."
 )
 OPAQUE_SHARE = 0.2  # of a step's CPU time
+SOON = 16  # ops without views: the product with the values and that of the output stand between a softmax and the weights' mean
+NEED_NO_WEIGHTS = (
+    "Pass need_weights=False to nn.MultiheadAttention, if nobody reads the weights that it returns: it then calls "
+    "F.scaled_dot_product_attention, which is fused."
+)
 
 
 @finding(
@@ -109,7 +117,8 @@ def _unfused_attention(trace: Trace, facts: Facts) -> Seen | None:
         rest = f", a softmax and {each - 3} more" if each > 3 else " and a softmax"
         own = work.where(~work.is_named(lambda name: "HtoD" in name or "DtoH" in name))
         effect = _fused(trace, own, _around_softmaxes(work, is_gemm))
-        return Seen(f"{each} kernels per softmax: 2 GEMMs{rest}", work.where(work.kind == Kind.KERNEL), effect=effect)
+        seen = f"{each} kernels per softmax: 2 GEMMs{rest}"
+        return and_mean_of_heads(trace, facts, Seen(seen, work.where(work.kind == Kind.KERNEL), effect=effect))
     # A model has other GEMMs, too. Those of attention are batched, and stand on both sides of a softmax.
     batched = among(work.op, trace.ops.at[trace.ops.is_named(BATCHED_GEMM_OPS.__contains__)])
     part = _around_softmaxes(work, is_gemm & batched)
@@ -118,7 +127,27 @@ def _unfused_attention(trace: Trace, facts: Facts) -> Seen | None:
     share = part.total_us / trace.linked.total_us
     n = int(part.is_named(lambda name: decode_name(name).is_softmax).sum())
     seen = f"{a_step(n, facts, 'softmax', 'softmaxes')} between batched GEMMs; with these, {share:.0%} of GPU time"
-    return Seen(seen, part, effect=_fused(trace, part, part))
+    return and_mean_of_heads(trace, facts, Seen(seen, part, effect=_fused(trace, part, part)))
+
+
+def and_mean_of_heads(trace: Trace, facts: Facts, seen: Seen) -> Seen:
+    """Return what was seen of an attention in parts, with the mean over the heads of its weights, where that follows: by shapes,
+    the mean of [batch, heads, seq, seq] soon after a softmax of as many numbers, as nn.MultiheadAttention takes it.
+    """
+    ops, means = trace.outer_ops.where(~trace.outer_ops.is_named(VIEW_OPS.__contains__)), list[int]()
+    for at in np.flatnonzero(ops.is_named("aten::mean".__eq__)).tolist():
+        before = ops.at[max(at - SOON, 0) : at]
+        softmaxes = before[Rows(trace.slices, before).is_named(SOFTMAX.__contains__)].tolist()
+        weights = next(iter(shapes_of(trace.slices, int(ops.at[at]))), ())
+        made = [next(iter(shapes_of(trace.slices, softmax)), ()) for softmax in softmaxes]
+        if len(weights) == 4 and any(np.prod(shape) == np.prod(weights) for shape in made if len(shape) > 1):
+            means.append(int(ops.at[at]))
+    if not means or seen.effect is None:
+        return seen
+    mean = Rows(trace.slices, np.array(means))
+    text = f"{seen.text}; then {a_step(len(means), facts, 'mean', 'means')} of weights over the heads"
+    effect = msgspec.structs.replace(seen.effect, most=all_of(seen.effect.most, dropped(mean)))
+    return msgspec.structs.replace(seen, text=text, next=NEED_NO_WEIGHTS, effect=effect)
 
 
 def _around_softmaxes(work: Rows, is_gemm: np.ndarray) -> Rows:

@@ -7,6 +7,7 @@ from trace_reader.analysis.trace.critical_path import CriticalPath
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import tensors_of
 from trace_reader.analysis.trace.op_shapes import op_shapes
+from trace_reader.findings.attention import SOFTMAX, and_mean_of_heads
 from trace_reader.findings.bottleneck import NO_STACKS, STACKS, has_stacks
 from trace_reader.findings.registry import LONGEST_FREE_NS, Seen, finding, listed, until_the_next, with_what_is_freed
 from trace_reader.findings.verdict import BETWEEN_OPS, CLASSES, DURING_COLLECTIVES, cpu_breakdown, cpu_sentence
@@ -40,7 +41,6 @@ LEFT_OF_DOUBLE = 0.4  # of its time, in float32, at best: half of the bytes, and
 COMPUTES = 50  # operations for a byte: with fewer, the memory may be what limits a product
 SLOW_HALF = 0.1  # TFLOP/s: two cores with AMX reached 0.4, and bf16 was four times as fast as fp32 there
 LEFT_OF_ATTENTION = 0.4  # of its time in parts, in a fused kernel: 16 cores took 0.2 of it, two 0.74 and 0.62
-SOFTMAX = frozenset(["aten::_softmax", "aten::_safe_softmax", "aten::softmax"])
 NEAR = 8  # ops: a scale and a mask stand between a product and a softmax
 NEXT = {
     CLASSES["input"]: "See input-bound: the steps wait for a DataLoader most of the time.",
@@ -235,8 +235,9 @@ def _attention_in_parts(trace: Trace, facts: Facts) -> Seen | None:
     each = len(pairs) / max(_steps(facts), 1)
     softmaxes = "1 softmax" if each == 1 else f"{each:.0f} softmaxes"
     seen = f"{softmaxes}{' per step' * bool(facts.steps)} between two batched products"
-    return Seen(f"{seen}, {us(inside.total_us / len(pairs))} each: {about(share)} of the time", inside, share=share,
-                effect=Effect(skipped(union, LEFT_OF_ATTENTION), kind=REPLACED))  # fmt: skip
+    words = f"{seen}, {us(inside.total_us / len(pairs))} each: {about(share)} of the time"
+    effect = Effect(skipped(union, LEFT_OF_ATTENTION), kind=REPLACED)
+    return and_mean_of_heads(trace, facts, Seen(words, inside, share=share, effect=effect))
 
 
 def _may_take(trace: Trace, softmax: int, product: int) -> bool:

@@ -3,6 +3,7 @@
 from collections import Counter
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 from trace_reader.analysis.replay.edits import ONCE, REPLACED, Effect, all_of, dropped
 from trace_reader.analysis.replay.places import loops
@@ -30,8 +31,12 @@ MAKES_ZEROS = frozenset(
     for name in ("scatter", "scatter_", "one_hot", "where", "eq", "zeros_like", "masked_fill", "masked_fill_", "zeros")
 )
 WEIGHTED_SOON = 8  # ops
-ATTENDS = frozenset(["aten::scaled_dot_product_attention", "aten::softmax", "aten::_softmax"])
+ATTENTION = "aten::scaled_dot_product_attention"
+ATTENDS = frozenset([ATTENTION, "aten::softmax", "aten::_softmax"])
 APPENDS = "aten::cat"
+OF_CROSS_ATTENTION = (
+    "If it is (an encoder's output): compute the keys and values of this cross-attention once, before the loop, and keep them."
+)
 ROUNDS, MORE_THAN_A_ROUND = 8, 32  # calls; times the rows of the products between them
 
 
@@ -125,7 +130,9 @@ def _gathered_then_multiplied(trace: Trace, facts: Facts) -> Seen | None:
     source="https://huggingface.co/docs/transformers/main/en/kv_cache",
 )
 def _product_in_each_round(trace: Trace, facts: Facts) -> Seen | None:
-    """By shapes: of equal products with so many rows, ROUNDS a step or more, half and more have smaller ones before the next."""
+    """By shapes: of equal products with so many rows, ROUNDS a step or more, every second has smaller ones before the next (keys
+    and values are two, one after the other).
+    """
     if trace.has_backward:
         return None
     ops = trace.outer_ops.where(trace.outer_ops.is_named(PRODUCTS.__contains__))
@@ -140,7 +147,7 @@ def _product_in_each_round(trace: Trace, facts: Facts) -> Seen | None:
             continue
         small = np.flatnonzero((rows > 0) & (rows * MORE_THAN_A_ROUND <= rows[at[0]]))
         between = np.searchsorted(small, at[1:]) > np.searchsorted(small, at[:-1])
-        if 2 * int(between.sum()) >= len(at) - 1:
+        if 2 * int(between.sum()) >= len(at) - 2:
             found += of_one.at.tolist()
     if not found:
         return None
@@ -148,8 +155,21 @@ def _product_in_each_round(trace: Trace, facts: Facts) -> Seen | None:
     again = [of_one.at[1:] for _, of_one in products.by(products.detail, trace.step_at(products.start_ns))]
     effect = Effect(dropped(Rows(trace.slices, np.sort(np.concatenate(again)))), kind=ONCE)
     n = len(found) / len(trace.steps)
-    words = f"{n:.0f} products per step of {_rows_of(trace, found[0]):,} rows, between others of few"
-    return _seen(trace, facts, products, words, effect)
+    words = f"{n:.0f} products per step of {(many := _rows_of(trace, found[0])):,} rows, between others of few"
+    if not _are_attended(trace, many):
+        return _seen(trace, facts, products, words, effect)
+    seen = _seen(trace, facts, products, f"{words}; attention takes as many keys", effect)
+    return seen and msgspec.structs.replace(seen, next=OF_CROSS_ATTENTION)
+
+
+def _are_attended(trace: Trace, many: int) -> bool:
+    """Return whether an attention of fewer queries takes so many keys, those of all sequences together."""
+    outer = trace.outer_ops
+    for op in outer.at[outer.is_named(ATTENTION.__eq__)].tolist():
+        shapes = shapes_of(trace.slices, op)[:2]
+        if [len(shape) for shape in shapes] == [4, 4] and shapes[0][2] < shapes[1][2] and shapes[1][0] * shapes[1][2] == many:
+            return True
+    return False
 
 
 @finding(
