@@ -4,8 +4,8 @@
     uv run 02_linear.py --batch 1024 --in_dim 32 --out_dim 64 --compile
     uv run 02_linear.py --compile --vary_batch --no-warmup --wait 0 --schedule_warmup 0
 
-Guess first: x @ w.T + b is a transpose, a matrix product and a sum. How many kernels is that? What does the transpose cost
-on the GPU? What is left for torch.compile to fuse?
+Guess first: x @ w.T + b is a transpose, a matrix multiplication and an addition. How many kernels is that? What does the
+transpose cost on the GPU? What is left for torch.compile to fuse?
 
 Then look: aten::linear calls aten::t, which launches nothing (it swaps two strides and copies no data), and then aten::addmm,
 which launches one kernel per step. There is no aten::add, because the GEMM adds the bias in its epilogue, the last thing that

@@ -4,8 +4,8 @@
     uv run 03_simple_mlp.py --batch 64 --seq 128 --dim 768 --hidden 3072 --compile
     uv run 03_simple_mlp.py --batch 64 --seq 128 --dim 768 --hidden 3072 --record_shapes
 
-Guess first: there are three linear layers, a gelu and a product. How many kernels is that per step? Which of them spend their
-time on arithmetic, and which on moving memory? Which will torch.compile replace?
+Guess first: there are three linear layers, a gelu and an elementwise mul. How many kernels is that per step? Which of them spend
+their time on arithmetic, and which on moving data? Which will torch.compile replace?
 
 Then look: eager launches five kernels, three GEMMs, gelu and mul. gelu writes a [batch * seq, hidden] tensor, and mul reads it
 back at once: memory traffic that a fused kernel avoids. Compiled, the GEMMs keep their names, and one Triton kernel does the

@@ -8,14 +8,14 @@
     uv run 05_a_llm_decode.py --like qwen3-0.6b --prompt 512 --cache static --compile --compile_mode reduce-overhead
 
 Guess first: a decode step multiplies every weight with a single token. What limits it: the GPU's arithmetic, its memory, or
-the CPU? How many kernels does it launch, and how many does a prefill of 512 tokens launch? What does a cache cost that grows
-by one token per step? How close does the best variant come to the floor, the time that it takes to read the weights and the
+the CPU? How many kernels does it launch, and how many does a prefill of 512 tokens launch? What is the cost of a cache that
+grows by one token per step? How close does the best variant come to the floor, the time that it takes to read the weights and the
 cache once?
 
 Then look: eager and with a static cache, one token takes about as long as 512 do: the CPU launches each kernel and is the
-bottleneck. A dynamic cache is copied by aten::cat in every layer and gives attention a new length in every step. Is there one
-op that takes far longer than its like, and is it still there with --attention flash, or with --again, where a generation before
-had the same lengths? A static cache has all of its memory from the start, so the step can be compiled and replayed as a CUDA
+bottleneck. A dynamic cache is copied by aten::cat in every layer and gives attention a new length in every step. Does one
+op take far longer than similar ops? Does it still do so with --attention flash, or with --again, which first runs through
+the same lengths once? A static cache has all of its memory from the start, so the step can be compiled and replayed as a CUDA
 graph. The last lines report what the profiler itself costs, and the distance to the floor.
 
 Writes traces/05_a_llm_decode/<sizes>_<arch>_<phase>_<cache>_<attention>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.

@@ -1,4 +1,4 @@
-"""How close can a token come to the floor, the time to read the weights and the cache once? Each rung keeps those before it.
+"""How close can a token come to the floor, the time to read the weights and the cache once? Each rung includes those before it.
 
     uv run 05_b_decode_floor.py --like qwen3-0.6b --prompt 512 --rung graph
     uv run 05_b_decode_floor.py --like qwen3-0.6b --prompt 512 --rung tuned
@@ -8,7 +8,7 @@
     graph      the best step of 05_a: static cache, torch.compile, replayed as a CUDA graph
     tuned      torch.compile writes the kernels that multiply a matrix by one token, and picks the fastest of several
     attention  attention is written out for torch.compile to fuse; the libraries' attention kernels are made for many queries
-    int8       the weights of these products have 8 bits, and a scale per row: half the bytes to read
+    int8       the weights of these multiplications have 8 bits, and a scale per row: half the bytes to read
 
 Guess first: in the graph, no kernel waits for its launch any more. What limits the step now: the arithmetic, the memory, or the
 time in which each kernel starts and ends? Which rung gains most? Do half the bytes take half the time? And with --batch 16, is

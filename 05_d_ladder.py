@@ -1,18 +1,18 @@
-"""One program, from naive to the limit: a decoder learns, and each rung of a ladder changes one thing. Which one brings most?
+"""One program, from naive to the limit: a decoder learns, and each rung of a ladder changes one thing. Which one helps most?
 
     uv run 05_d_ladder.py --rung naive
     uv run 05_d_ladder.py --rung heads
     uv run 05_d_ladder.py --rung reads
 
-The rungs, in their order, each with those before it: naive, heads, mask, attention, fused_ops, reads, optimizer, bits, compiled,
-graph. models/ladder.py has them side by side.
+The rungs in order, each with the changes of the rungs before it: naive, heads, mask, attention, fused_ops, reads, optimizer,
+bits, compiled, graph. models/ladder.py has them side by side.
 
-Guess first: what limits the naive step, the CPU or the GPU? Which rung brings most, and which nothing? Where does the bottleneck
-change sides, and what is left at the top? Take one rung, guess how many times as fast it gets, and run it.
+Guess first: what limits the naive step, the CPU or the GPU? Which rung helps most, and which not at all? Where does the
+bottleneck change sides, and what is left at the top? Take one rung, guess how many times as fast a step gets, and run it.
 
-Then look: where the GPU is busy for most of a step, less work for it helps, and so does what lets it wait less: a number that the
-CPU reads, launches that come too late. Each rung changes what the next one is worth: docs/ladder.md has all of them, on an H200
-and on a CPU, with what the reader advised before each.
+Then look: where the GPU is busy for most of a step, it helps to give it less work. It also helps to remove what makes it wait: a
+number that the CPU reads, or launches that come too late. Each rung changes how much the next one saves. docs/ladder.md shows
+all rungs, on an H200 and on a CPU, with what the reader advised before each.
 
 Writes traces/05_d_ladder/<layers>_<dim>_<heads>_<vocab>_<batch>_<seq>_<rung>_<dtype>_<cold|warm>_<eager|compile>.json and .txt.
 """

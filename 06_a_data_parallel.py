@@ -7,9 +7,9 @@
 
 Guess first: gradients are sent in buckets of --bucket_mb. How many all-reduces per step is that with 1, 25 and 1,000 MB, and
 which of the three steps is the fastest? How much of the communication overlaps with the backward pass? If one rank sleeps
-before each step, are its collectives long, or short? And if its host is slow (--slow_host)? Of four passes that add up their
-gradients (--accumulate 4), each may send them (--reduce_each_pass), or only the last: does the step show it? What is different
-in the very first step (--no-warmup --wait 0)?
+before each step, are its collectives long, or short? And if its host is slow (--slow_host)? With --accumulate 4, four
+passes add up their gradients, and only the last sends them. Does the step show it if each pass sends
+them (--reduce_each_pass)? What is different in the very first step (--no-warmup --wait 0)?
 
 Then look: an all-reduce starts as soon as the last gradient of its bucket is ready. It runs on its own stream, while the
 backward pass continues; with a single bucket, nothing is left to overlap with, and it is exposed. Ranks that are in time wait

@@ -8,8 +8,9 @@ send, compared with data parallel? What changes if the weights are kept between 
 of the collectives overlap with computing?
 
 Then look: there is an all-gather before each block's forward pass, another before its backward pass unless the weights were
-kept, and a reduce-scatter after that. Together they send 1.5 times as many bytes as data parallel, for a part of its memory.
-While one block computes, the next one's weights are gathered; only the first all-gather of a step has nothing to overlap with.
+kept, and a reduce-scatter after that. Together they send 1.5 times as many bytes as data parallel, but each GPU
+needs only a part of the memory that data parallel needs. While one block computes, the next block's weights are gathered; only
+the first all-gather of a step has nothing to overlap with.
 
 Writes traces/06_b_sharded/<layers>_<dim>_<batch>_<seq>_<dtype>_<cold|warm>_<eager|compile>_w<ranks>_rank<rank>.json and .txt.
 """

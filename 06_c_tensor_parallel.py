@@ -1,4 +1,4 @@
-"""Tensor parallel: every GPU computes a part of each matrix product, on the same batch.
+"""Tensor parallel: every GPU computes a part of each matrix multiplication, on the same batch.
 
     uv run torchrun --standalone --nproc_per_node 2 06_c_tensor_parallel.py
     uv run torchrun --standalone --nproc_per_node 2 06_c_tensor_parallel.py --sequence_parallel
@@ -9,7 +9,7 @@ what does their size depend on? What does --sequence_parallel change: their numb
 
 Then look: there is one all-reduce of the activations per block and pass. The next kernel needs its result, so all of it is
 exposed. With --sequence_parallel, each all-reduce becomes a reduce-scatter and an all-gather, which together send the same
-number of bytes, and what comes between two blocks is computed and kept once in all instead of once per rank.
+number of bytes. What comes between two blocks is then computed and kept once in total, not once per rank.
 
 Writes traces/06_c_tensor_parallel/<layers>_<dim>_<batch>_<seq>_<dtype>_<cold|warm>_<eager|compile>_w<ranks>_rank<rank>.json .txt.
 """
@@ -29,7 +29,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 def parse_args(argv=None):
     parser = job_parser(__file__, __doc__, batch_of="all ranks together")
     parser.add_argument(
-        "--sequence_parallel", action="store_true", help="give each rank a part of the sequence between the products"
+        "--sequence_parallel", action="store_true", help="give each rank a part of the sequence between the matmuls"
     )
     return parser.parse_args(argv)
 

@@ -1,16 +1,16 @@
-"""Exercises: small slow programs to mend, and traces whose cause is to be found. The trace is the judge.
+"""Exercises: small slow programs to mend, and traces in which to find what makes a program slow. The trace is the judge.
 
-    uv run exercise.py             the next one that is not solved
-    uv run exercise.py 3           this one
-    uv run exercise.py --list      all of them, and how far you are
-    uv run exercise.py --fast      for those who know traces: ten questions, and what you know is skipped
+    uv run exercise.py             the next unsolved exercise
+    uv run exercise.py 3           exercise 3
+    uv run exercise.py --list      all exercises, and how far you are
+    uv run exercise.py --fast      if you know traces: ten questions; the exercises on what you know are skipped
 
-An exercise asks for your guess first: what limits a step, or what will its trace show, and how many times as fast can it get?
-Then it records the program, shows the verdict and the longest ops, and asks both once more: the trace tells, and the program's
-text does not. At last it says what the reader advises. You change the program, which lies in exercises/mine/, and run exercise.py
-again: the outputs have to be equal, the cause has to be gone from the trace, and a step has to be as much faster as is asked for,
-timed in turns with the program as given. In some exercises the obvious change brings nothing: then --leave is right, and you say
-which row shows it.
+An exercise first asks for two guesses: what limits a step (or what its trace will show), and how many times as fast a step can
+become. Then it records the program, shows the verdict and the longest ops, and asks both questions again: the trace has the
+answers, the program's text does not. Finally it prints the advice of the trace reader. Now change the program in exercises/mine/
+and run exercise.py again. Three things are required: the outputs are equal, the cause is gone from the trace, and a step reaches
+the speedup that the exercise asks for, timed in turns with the program as given. In some exercises the obvious change gains
+nothing: then --leave is right, and you say which row shows that.
 
 Writes exercises/mine/<exercise>.py, traces/exercises/<exercise>/ and .exercises.json, what you have done so far.
 """
@@ -29,16 +29,16 @@ def parse_args(argv=None):
     parser = argparse.ArgumentParser(
         prog="exercise.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("exercise", nargs="?", help="its number or name (default: the next one that is not solved)")
+    parser.add_argument("exercise", nargs="?", help="number or name of the exercise (default: the next unsolved one)")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--watch", action="store_true", help="judge whenever the program is saved, until it is solved")
     what.add_argument("--leave", action="store_true", help="say that there is nothing to gain, and why")
-    what.add_argument("--hint", action="store_true", help="a hint; three times, each says more")
+    what.add_argument("--hint", action="store_true", help="show a hint; there are three, and each says more")
     what.add_argument("--solution", action="store_true", help="print the solution, and why it is one")
     what.add_argument("--html", action="store_true", help="open the page: a report, or the timeline of a trace without a program")
     what.add_argument("--reset", action="store_true", help="bring the program back as it was given, and forget the guess")
     what.add_argument("--list", action="store_true", help="list all exercises, and what is solved")
-    what.add_argument("--fast", action="store_true", help="ten questions on ten traces; what you know is skipped then")
+    what.add_argument("--fast", action="store_true", help="ten questions on ten traces; skips the exercises on what you know")
     return parser.parse_args(argv)
 
 
@@ -54,7 +54,7 @@ def chosen(wanted: str | None, progress: Progress) -> Exercise:
         state = progress.of(one.name)
         if state.solved_s is None and not state.known_by and (one.device != "cuda" or has_gpu()):
             return one
-    raise ExerciseError("all exercises are solved that this machine can run; --list shows them, --reset N begins one again", 0)
+    raise ExerciseError("all exercises that this machine can run are solved; --list shows them, --reset N starts one again", 0)
 
 
 def has_gpu() -> bool:
@@ -132,7 +132,9 @@ def main(args) -> int:
             raise ExerciseError(f"{exercise.number} is a trace without a program: there is nothing to watch or to leave", 2)
         session.case()
     elif exercise.device == "cuda" and not has_gpu():
-        raise ExerciseError(f"{exercise.title} needs a GPU; a recording of one like it: uv run exercise.py {exercise.like}")
+        raise ExerciseError(
+            f"{exercise.title} needs a GPU; a similar exercise, on a recorded trace: uv run exercise.py {exercise.like}"
+        )
     elif args.leave and session.state.limits:
         return int(not session.leave())
     elif args.watch and session.state.limits:

@@ -1,6 +1,6 @@
-"""One large product of matrices.
+"""One large matrix multiplication.
 
-Somebody proposes torch.compile: step = torch.compile(step), in which one kernel can do what several did.
+Somebody proposes step = torch.compile(step): after compiling, one kernel can do what several did before.
 """
 
 import torch

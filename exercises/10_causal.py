@@ -1,4 +1,4 @@
-"""Which token may look at which: scores of attention, where each token sees those before it and itself."""
+"""Which token may attend to which: attention scores, in which each token sees itself and the tokens before it."""
 
 import torch
 

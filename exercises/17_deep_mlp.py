@@ -1,4 +1,4 @@
-"""A training step of eight layers, which keeps little memory: activations are computed again for the backward pass.
+"""A training step of eight layers that needs little memory: it computes the activations again for the backward pass.
 
 The machine has memory to spare: all activations together take 16 MiB. Somebody proposes to do without checkpoint().
 """

@@ -1,5 +1,5 @@
-"""A training step with more than one fault: images are flipped at random, a classifier learns, and the sizes of all weights are
-kept for a plot. What takes most of the step comes first, and then the next.
+"""A training step with more than one fault: it flips images at random, trains a classifier, and keeps the sizes of all weights
+for a plot. First mend what takes most of the step, then the next fault.
 """
 
 import torch

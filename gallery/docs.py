@@ -43,17 +43,18 @@ SETUPS = {  # the five of part 2
 }
 SIZE = 8192 * 3072  # elements of the MLP's [batch * seq, hidden]
 LADDER_ASKS = """\
-Guess first, of the ten rungs: which one brings most on a GPU, and which on a CPU? Which brings nothing? Where does the
-bottleneck change sides? Then unfold the tables, and read the recordings around that place:"""
+Guess first. Which of the ten rungs saves most on a GPU, and which on a CPU? Which saves nothing? Where does the bottleneck
+move between the CPU and the GPU? Then unfold the tables, and read the recordings around those rungs:"""
 LADDER_SHOWS = """\
-On the H200 the products of the naive step are in fp32, and `{naive[advice]}` is the first advice up to `optimizer`.
-What the rungs before `bits` bring is only in part less work for the GPU: of the {heads[saved_ms]:.1f} ms that `heads`
-saves {heads[less_work_ms]:.1f} are, and of the {reads[saved_ms]:.1f} ms of `reads` {reads[less_work_ms]:.1f}; the rest
-is time in which it did nothing. `mask`, which spares the CPU a copy, brings {mask[saves]:.0%}. The largest step is
-`bits`: there the work falls from {optimizer[work_ms]:.1f} to {bits[work_ms]:.1f} ms, and the CPU launches more slowly
-than that. So `compiled`, which takes away {compiled[less_work]:.0%} of the GPU's work, saves {compiled[saves]:.0%};
-with one launch for each pass (`graph`) the GPU is busy for {graph[busy]:.0%} of a step. What is left is its work: the
-next rung would have to do less of it. On this CPU `bits` makes a step longer."""  # with numbers of benchmarks/ladder/h200.json
+On the H200 the matrix multiplications of the naive step are in fp32, and `{naive[advice]}` is the reader's first advice
+for each rung up to `optimizer`. Only part of the time that the rungs before `bits` save is less work for the GPU:
+{heads[less_work_ms]:.1f} ms of the {heads[saved_ms]:.1f} ms that `heads` saves, and {reads[less_work_ms]:.1f} ms of the
+{reads[saved_ms]:.1f} ms that `reads` saves. The rest is time in which the GPU did nothing. `mask`, which spares the CPU
+a copy, saves {mask[saves]:.0%}. `bits` saves most: the GPU's work falls from {optimizer[work_ms]:.1f} ms to
+{bits[work_ms]:.1f} ms, and the CPU takes longer than that to launch it. So `compiled`, which removes
+{compiled[less_work]:.0%} of the GPU's work, saves {compiled[saves]:.0%} of the step. With one launch for each pass
+(`graph`), the GPU is busy for {graph[busy]:.0%} of a step. Only the GPU's work is left: a next rung would have to reduce
+it. On the CPU, `bits` makes a step longer."""  # with numbers of benchmarks/ladder/h200.json
 
 
 def _machine() -> str:
@@ -88,9 +89,9 @@ def figures_md() -> str:
         "",
         f"{WRITTEN} The A100's numbers are the posts'. The H200's were recorded on: {_machine()}.",
         "",
-        "Each command was run in five processes. The recording linked here is the one whose middle step has the median CPU time,",
-        "and that time is given with its range over the five. The table is the one that the profiler prints; its two totals are",
-        "the lines below it.",
+        "Each command was run in five processes. The recording linked here is the one whose middle step has the median CPU time;",
+        "that time is given with its range over the five. The link *table* leads to the table that the profiler prints; its two",
+        "totals are the lines below it.",
     ]
     for post, title in TITLES.items():
         out += ["", f"## {title}", "", _row("figure", "command", "guess", "on an A100", "on an H200", "where they differ")]
@@ -127,12 +128,12 @@ def claims_md() -> str:
     out = [
         "# What the posts say, and what an H200 shows of it",
         "",
-        f"{WRITTEN} {len(every)} claims, in our words: {', '.join(counts)}. Guess first: which of the figures look",
-        "otherwise on a newer GPU, and which sentences say more than a trace can?",
+        f"{WRITTEN} Below are {len(every)} claims of the posts, in our words: {', '.join(counts)}. Guess first: which",
+        "figures look different on a newer GPU, and which sentences say more than a trace can show?",
         "",
         f"The A100's numbers are the posts'. The H200's are read from the recordings: {_machine()}.",
-        "*Confirmed*: our recording shows it, too. *Corrected*: it shows something else, or the cause named does not hold.",
-        "*Unknown*: no recording here can tell.",
+        "*Confirmed*: our recording shows it, too. *Corrected*: it shows something else, or the cause that",
+        "the post names does not hold. *Unknown*: no recording here can tell.",
     ]
     for post, title in TITLES.items():
         one = [c for c in every if c.post == post]
@@ -206,22 +207,24 @@ def exercises_md() -> str:
         "uv run exercise.py",
         "```",
         "",
-        "takes the next one. It asks what limits a step, or what its trace will show, and how many times as fast it can get;",
-        "records the program; shows the verdict of [the reader](../read-trace/README.md) and the longest ops; asks both once",
-        "more (the trace tells, and the program's text does not); and says what the reader advises. Then you change the program,",
-        "which lies in `exercises/mine/`,",
+        "starts the next unsolved exercise. It asks what limits a step, or what its trace will show, and how many times as fast",
+        "a step can become. Then it records the program, shows the verdict of",
+        "[the trace reader](../read-trace/README.md) and the longest ops, and asks both questions again: the trace has the",
+        "answers, the program's text does not. Finally it prints the advice of the trace reader. Now change the program in",
+        "`exercises/mine/`,",
         f"and run the same command again. The trace is the judge: the outputs have to be equal (within {TOLERANCE:.5f} of the",
-        "largest number), the cause has to be gone from the trace, and a step has to be as much faster as is asked for, timed in",
-        "nine rounds, in turns with the program as it was given. Where the rounds cannot tell, it says so. In some exercises the",
-        "obvious change brings nothing; there `--leave` is right.",
+        "largest number), the cause has to be gone from the trace, and a step has to reach the speedup that the exercise asks",
+        "for, timed in nine rounds, in turns with the program as it was given. If the rounds do not decide, the command says",
+        "so. In some exercises the obvious change gains nothing; there `--leave` is right.",
         "",
         f"- `--fast`, for those who know traces: {sum(bool(one.skips) for one in every)} questions on as many traces;",
-        "  what you know is skipped then.",
-        "- `--watch` judges whenever you save the file. `--hint` says more each time, three times; `--solution` prints it.",
+        "  the exercises on what you know are skipped afterwards.",
+        "- `--watch` judges whenever you save the file. `--hint` gives up to three hints, each",
+        "  saying more; `--solution` prints the solution.",
         "- `--html` opens a page: the report, or, of a trace without a program, its timeline.",
-        "- `--list` shows all exercises and how far you are, which `.exercises.json` keeps. `--reset` begins one again.",
+        "- `--list` shows all exercises and your progress, which `.exercises.json` keeps. `--reset` starts an exercise again.",
         "",
-        "The pages of `uv run gallery/site.py` have the same exercises among the others.",
+        "The pages that `uv run gallery/site.py` writes contain these exercises, too, among others.",
     ]
     chapter = ""
     for one in every:
@@ -237,27 +240,29 @@ def exercises_md() -> str:
 
 
 TRIED = (
-    "Tried as a new user would, without the answers, in November 2026; not a study of people, and minutes are those of one who",
-    "reads fast:",
+    "In November 2026 the exercises were tried as a new user would do them, without the answers. This was not a study of people,",
+    "and the minutes are those of a fast reader:",
     "",
-    "- Exercises 1 to 6 and the cases 22, 24 and 30: the cause right at the first guess in 9 of 9, 0.6 to 3.9 minutes each.",
-    "  (The right option was the longest in most questions then; it is not any more.) Gains guessed: 3, 300, 50, 100, 1 and",
-    "  2, measured 1.9, 130, 140, 16, 1 and 2.1.",
+    "- Exercises 1 to 6 and the cases 22, 24 and 30: the first guess of the cause was right in 9 of 9, in 0.6 to 3.9 minutes",
+    "  each. (At that time the right option was the longest in most questions; it no longer is.) The gains guessed were 3, 300,",
+    "  50, 100, 1 and 2; the gains measured were 1.9, 130, 140, 16, 1 and 2.1.",
     "- The first chapter of the course, 20 pages: 11 right at the first guess, 2 at the second, 7 wrong.",
-    "- All 33 by their texts alone, before any trace: the cause right in 33 of 33, the gain near in 17. So the gain is asked",
-    "  again when the trace was seen.",
-    "- Exercises 1, 7, 9, 11, 13, 14, 15 and the cases 25 and 30: the cause right at the first guess in 9 of 9; exercise 13",
-    "  took three runs of the judge, the others one. Stuck: where the exact gelu passed for the one by tanh (the judge took",
-    "  outputs for equal that differ by 0.001 then), and where a trace was said to show something that the screen did not",
-    "  (a table of the longest ops is there since).",
-    "- After the questions were made harder, by three language models, which know more than a beginner: exercises 1 to 8 (the",
-    "  third: four of them) right at the first guess in 13 of 20, after looking in 20 of 20, all solved; the first chapter right",
-    "  before looking in 12 of 18, 12 of 20 and 18 of 20, after it in 19, 18 and 20. Ten questions on traces that are not here:",
-    "  all right before the course already, so that these say nothing of it.",
-    "- Once more, by three others: the questions of exercises 1 to 8, with the pages' recordings. Right before looking: 5, 1 and",
-    "  1 of 8 (the second says that it guessed three as a beginner might, and would have had them right); after looking, all.",
-    "  The fourth's ratio lay between two options, which have no gap any more. The [ladder](ladder.md), by three more: six of",
-    "  eight right before looking each, and all that four of its recordings can tell after it.",
+    "- All 33 exercises by their texts alone, before any trace: the cause was right in 33 of 33, the gain was near in 17. For",
+    "  this reason an exercise asks for the gain again after you have seen the trace.",
+    "- Exercises 1, 7, 9, 11, 13, 14, 15 and the cases 25 and 30: the first guess of the cause was right in 9 of 9;",
+    "  exercise 13 took three runs of the judge, the others took one. There were two obstacles. The exact gelu passed for the",
+    "  one by tanh, because the judge then accepted outputs that differ by 0.001 as equal. And a text said that a trace shows",
+    "  something that the screen did not show; since then the screen has a table of the longest ops.",
+    "- After the questions were made harder, three language models tried them; they know more than a beginner. In exercises 1 to",
+    "  8 (the third model did four of them), 13 of 20 answers were right at the first guess and 20 of 20 after looking, and all",
+    "  exercises were solved. In the first chapter, 12 of 18, 12 of 20 and 18 of 20 were right before looking; 19, 18 and 20",
+    "  were right after looking. Ten questions on traces that are not here were all answered rightly even before the course,",
+    "  so they say nothing about the course.",
+    "- Three other models answered the questions of exercises 1 to 8, with the recordings of the pages. Before looking, 5, 1 and",
+    "  1 of 8 were right (the second model says that it answered three as a beginner might, and would otherwise have had them",
+    "  right); after looking, all were right. In exercise 4 the ratio lay between two options; the options have no gap any more.",
+    "  Three more models tried the [ladder](ladder.md): each had six of eight right before looking and, after looking, all that",
+    "  four of its recordings can show.",
 )
 
 
@@ -304,7 +309,7 @@ def cheatsheet_md() -> str:
         "# Cheat sheet",
         "",
         f"{WRITTEN} Guess first, then look. `read_trace.py` looks for each of these patterns in a trace;",
-        "[patterns.md](patterns.md) lists all of them, with where to look.",
+        "[patterns.md](patterns.md) lists all patterns, and where to look for each.",
     ]
     for place, slugs in ON_THE_SHEET.items():
         out += ["", f"## {place}", ""]
@@ -463,8 +468,8 @@ def ladder_md() -> str:
     out = [
         "# One program, from naive to the limit",
         "",
-        f"{WRITTEN} `05_d_ladder.py` trains a small decoder, written as one might at first. Each rung of the ladder changes one",
-        "thing, and keeps what the rungs before it changed; `models/ladder.py` has all of them side by side.",
+        f"{WRITTEN} `05_d_ladder.py` trains a small decoder. The lowest rung of the ladder is naive code. Each rung above it",
+        "changes one thing, and keeps what the rungs before it changed. `models/ladder.py` has all rungs side by side.",
         "",
         "```",
         "uv run 05_d_ladder.py --rung naive",
@@ -485,9 +490,9 @@ def ladder_md() -> str:
             "",
             f"<details><summary>{'On a GPU' if has_gpu else 'On a CPU'}</summary>",
             "",
-            f"{one['device']}, torch {one['torch']}, {one['date']}: a step without the profiler, the median of "
-            f"{len(rungs['naive']['step_us'])} processes and their range; the rest is of the first. "
-            "Advised: by the reader, of the rung before it.",
+            f"{one['device']}, torch {one['torch']}, {one['date']}. The step is timed without the profiler: the median of "
+            f'{len(rungs["naive"]["step_us"])} processes and their range. "Times as fast" compares these medians; the other '
+            'columns are from the first process. "Advised before" is the reader\'s advice for the rung before it.',
             "",
             _row("rung", "step", "times as fast", *(("the GPU is busy for",) if has_gpu else ()), "advised before"),
             f"|{'---|' * (5 if has_gpu else 4)}",

@@ -214,7 +214,7 @@ def _beside(run: Run, other: Run) -> str:
     """Return the CPU times of two runs' middle steps, and whether five processes of each tell them apart."""
     ranges = [[entry["cpu_us"] for entry in each.spread] for each in (run, other)]
     apart = max(ranges[0]) < min(ranges[1]) or max(ranges[1]) < min(ranges[0])
-    return f"{run.cpu} {'instead of' if apart else 'beside'} {other.cpu}{'' if apart else ', ranges that overlap'}"
+    return f"{run.cpu} {'instead of' if apart else 'compared with'} {other.cpu}{'' if apart else ', and the ranges overlap'}"
 
 
 def _list_us(values: list[float | None]) -> str:
@@ -556,7 +556,7 @@ NUMBERS: dict[str, tuple[str, Number]] = {  # by name: what it is called in a ta
     "occupancy": ("", _seen("low-occupancy-by-design")),
     "not_estimated": ("occupancy not estimated", _seen("occupancy-not-estimated")),
     "safe_softmax": ("", _seen("safe-softmax")),
-    "softmax_us": ("softmax a step", _softmax_us),
+    "softmax_us": ("softmax per step", _softmax_us),
     "mask": ("", _seen("mask-rebuilt")),
     "fp32": ("fp32 on CUDA cores", _seen("fp32-cuda-cores")),
     "slow": ("", _seen("slow-pointwise")),

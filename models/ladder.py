@@ -10,13 +10,13 @@ from torch.nn import functional as F
 
 RUNGS = {  # in their order: what each of them changes
     "naive": "nothing yet",
-    "heads": "all heads in one product, in place of a loop",
-    "mask": "the mask is made once, on the device, and not by each block",
-    "attention": "one op for attention, in place of scores, mask, softmax and product",
+    "heads": "all heads in one matrix multiplication, instead of a loop over the heads",
+    "mask": "the mask is made once, on the device, instead of once in each block",
+    "attention": "one op for attention, instead of separate ops for scores, mask, softmax and the second matmul",
     "fused_ops": "torch's LayerNorm and GELU, in place of their formulas",
-    "reads": "the loss and the gradients' norm stay on the device, in place of a number read for each gradient",
+    "reads": "the loss and the gradients' norm stay on the device; before, the CPU read a number for each gradient",
     "optimizer": "one optimizer kernel for all weights, in place of a loop over them",
-    "bits": "products in 16 bits",
+    "bits": "matrix multiplications in 16 bits",
     "compiled": "torch.compile",
     "graph": "one launch for each pass, as a CUDA graph",
 }

@@ -125,7 +125,7 @@ def test_what_proves_a_case_is_in_its_trace(own):
 
 # --- The process that runs programs
 
-OLD, DIFFERS, NO_USE = "of batches not seen before, output 1 differs by up to ", "output 1 differs by up to ", ""
+OLD, DIFFERS, NO_USE = "on batches not seen before, output 1 differs by up to ", "output 1 differs by up to ", ""
 
 PROGRAM = '''"""A program."""
 
@@ -195,7 +195,7 @@ def test_outputs_within_the_tolerance_are_equal_and_both_runs_are_recorded(progr
 
 def test_the_data_stays_as_it_is(program, cpu):
     """Else one could make it smaller; its comments may change."""
-    with pytest.raises(measure.BrokenError, match=r"mine.py: data\(\) is changed; the batches are what they are"):
+    with pytest.raises(measure.BrokenError, match=r"mine.py: data\(\) is changed; the batches have to stay the same"):
         measure.measure(program(), program("mine", "+ n", "* 0"), cpu)
     assert measure.measure(program(), program("mine", "+ n", "+ n  # the n-th"), cpu)[0]["differs"] == ""
 
@@ -220,7 +220,7 @@ def test_a_program_that_does_not_run_gives_its_own_traceback(program, cpu, old, 
 
 def test_a_batch_that_is_written_to_is_said(program, cpu):
     """The first time, the output is right."""
-    with pytest.raises(measure.BrokenError, match=r"^mine.py: step writes into its batch, which comes again: make a new"):
+    with pytest.raises(measure.BrokenError, match=r"^mine.py: step writes into its batch, which is used again: write into a"):
         measure.measure(program(), program("mine", "return model * x", "y = model * x; x.add_(1); return y"), cpu)
 
 
@@ -467,13 +467,13 @@ def test_the_judge_knows_five_outcomes(trace):
     assert noise.outcome == "noise" and noise.said[0].startswith("Inconclusive: this machine is busy. ")
     assert judge(own, speed(9, 9.5, 12), [many], [nothing]).outcome == "noise"  # it may be fast enough
     slower = judge(own, speed(0.4, 0.5, 0.6), [many], [nothing])  # threads that wait for a core that is taken
-    assert slower.outcome == "noise" and slower.said[1] == "close it, and run it again."
+    assert slower.outcome == "noise" and slower.said[1] == "close that program, and run the exercise again."
     perhaps = judge(own, speed(0.8, 0.9, 1.2), [many], [nothing])  # slower by the median
     assert perhaps.outcome == "noise" and perhaps.said == slower.said
     empty = judge(own, speed(99, 100, 101), [many], [trace()])
     assert (empty.outcome, empty.said) == (
         "cause",
-        ("The trace of your step holds no op at all: is its result kept, or computed elsewhere?",),
+        ("The trace of your step has no op at all: does it return a kept result, or one computed elsewhere?",),
     )
     leave = BY_NAME["05_product"]
     assert judge(leave, speed(1.09, 1.2, 1.3), [nothing], [nothing]).outcome == "no gain"
@@ -495,7 +495,7 @@ def test_of_a_job_each_rank_is_judged_and_what_one_waits(trace):
 
     assert judge(texts, speed(2, 2, 2), [once] * 2, [once] * 2, (job(900, 10), job(10, 450))).outcome == "solved"
     left = judge(texts, speed(2, 2, 2), [once] * 2, [once] * 2, (job(900, 10), job(10, 451)))
-    said = "rank 1 still waits 225.5 µs of a step for the other (rank 0 450.0 µs as given)."
+    said = "rank 1 still waits 225.5 µs of a step for the other (as given, rank 0 waited 450.0 µs)."
     assert (left.outcome, left.said) == ("cause", (said,))
 
 
@@ -553,14 +553,15 @@ def test_from_the_guess_to_the_solution(copied):
     )
     assert (
         "Type one of the numbers 1 to 4.\n" in out
-        and "Type a number such as 1.5: half as fast again. 1 is as fast as now.\n" in out
+        and "Type a number such as 1.5, for 1.5 times as fast. 1 is as fast as now.\n" in out
     )
     assert re.search(r"^verdict: cpu-only: .*\na step takes .* without the profiler, .* recorded\n  op  ", out, re.MULTILINE)
     assert out.index("Now look.") < out.index("you said: ") < out.index("\nfinding: ")  # the advice names the cause
     assert "\nyou said: about 4,100 (not what the trace shows: about 19,000)\n" in out
     assert "\nnot about 4,100: aten::select 4,096 times, aten::as_strided 4,096 times, aten::item " in out
     assert (
-        "next: at least 10 times as fast counts, with the same outputs (within 0.00002 of the largest number).\n"
+        "next: a change counts if a step becomes at least 10 times as fast, "
+        "with the same outputs (within 0.00002 of the largest number).\n"
         "  Change exercises/mine/02_threshold.py, then run " in out
     )
     assert mine.read_bytes() == (ROOT / "exercises" / "02_threshold.py").read_bytes()
@@ -570,7 +571,7 @@ def test_from_the_guess_to_the_solution(copied):
 
     mine.write_text(mine.read_text().replace("total += score.item()", "total += scores.item()"))
     code, out, err = run(copied, "2")
-    assert code == 1 and err.rstrip().endswith("error: exercises/mine/02_threshold.py does not count: what stands above says why")
+    assert code == 1 and err.rstrip().endswith("error: exercises/mine/02_threshold.py does not count: the message above says why")
     assert "RuntimeError: a Tensor with 4096 elements cannot be converted to Scalar" in err and "measure.py" not in err
 
     shutil.copyfile(ROOT / "exercises" / "solutions" / "02_threshold.py", mine)
@@ -593,8 +594,8 @@ def test_a_case_is_judged_by_what_was_measured(copied):
     code, out, err = run(copied, "23", typed="2\n1\n4\n2\n")
     assert (code, err) == (0, "")
     assert "Not that: look at the timeline once more, and guess again.\n" in out
-    assert "How much of the GPU's time do the sixteen products with the weights take? a third (right)\n" in out
-    most = "Which slices take most of the GPU's time? bfloat16_copy, two before each product (right the second time)\n"
+    assert "How much of the GPU's time do the sixteen matrix multiplications take? a third (right)\n" in out
+    most = "Which slices take most of the GPU's time? bfloat16_copy, two before each GEMM (right the second time)\n"
     assert most in out
     assert "measured on NVIDIA H200, torch 2.11.0+cu130, 2026-11-23, without the profiler: 2.23 times as fast\n" in out
     assert "you guessed 2: near (2.23 times)\n" in out
@@ -639,7 +640,7 @@ def test_what_needs_no_run(copied):
         and "why: contiguous()" in out
     )
     assert run(copied, "12", "--solution")[1].startswith(
-        "What takes most of a step? products, forward and backward (aten::mm, aten::addmm).\n"
+        "What takes most of a step? matmuls, forward and backward (aten::mm, aten::addmm).\n"
     )
     assert run(copied, "3", "--html") == (1, "", "error: nothing is recorded yet: uv run exercise.py 3\n")
     assert run(copied, "5", "--reset") == (0, "5. One large product: as it was given\n", "")
@@ -664,8 +665,8 @@ def test_what_needs_no_run(copied):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_without_a_gpu_an_exercise_that_needs_one_names_another(copied):
     assert (
-        run(copied, "19")[2]
-        == "error: A network that watches itself needs a GPU; a recording of one like it: uv run exercise.py 22_watched_mlp\n"
+        run(copied, "19")[2] == "error: A network that watches itself needs a GPU; a similar exercise, on a recorded trace: "
+        "uv run exercise.py 22_watched_mlp\n"
     )
 
 
@@ -682,7 +683,7 @@ def test_the_next_one_is_the_first_that_is_not_solved(tmp_path, monkeypatch):
     assert exercise.chosen(None, progress).number == 19
     for one in EVERY:
         progress.states[one.name] = State(solved_s=1.0)
-    with pytest.raises(session.ExerciseError, match="all exercises are solved"):
+    with pytest.raises(session.ExerciseError, match="all exercises that this machine can run are solved"):
         exercise.chosen(None, progress)
 
 
@@ -762,10 +763,10 @@ def test_what_is_to_be_left_is_left_for_the_right_reason(talk, trace, capsys):
     path.write_text(json.dumps({"traceEvents": [step(1, 0, 100), op("aten::mm", 0, 90)]}))
     assert one.leave() is False
     out = " ".join(capsys.readouterr().out.split())
-    assert "What there is to put together, the rows of a step say: here one op. To leave it is right, but that is not why." in out
+    assert "The rows of a step show what a compiler could fuse: here there is one op. It is right to leave it, but not for" in out
     assert one.leave() is True
     assert (
-        "as fast: torch.compile brings less than 1.1 times on the machines tried\nwhy: The step is one aten::mm."
+        "as fast: torch.compile makes a step less than 1.1 times as fast on the machines tried\nwhy: The step is one aten::mm."
         in capsys.readouterr().out
     )
     assert talk("01_heads").leave() is False
@@ -785,7 +786,7 @@ def test_a_predicted_gain_is_said_as_times_as_fast(trace, low, high, said):
         facts, findings=(msgspec.structs.replace(finding, slug="sync-in-step", gain=Gain(low, high)),)
     )
     assert session.predicted(facts, "sync-in-step") == f"sync-in-step alone, {said} as fast"
-    assert session.predicted(facts, "casts") == "none; what its tables show of the ops was all there was to see"
+    assert session.predicted(facts, "casts") == "none: no finding names this cause; the only sign of it is in the tables of ops"
 
 
 @pytest.fixture
@@ -820,7 +821,12 @@ def rounds(monkeypatch, tmp_path):
         (["noise", "solved"], True, "\nsolved: Embeddings of length one\n"),
         (["noise", "noise"], False, "\nsaid\n"),
         (["slow"], False, "\nnot yet: said\n"),
-        (["no gain"], False, "\nno gain: said\nnext: uv run exercise.py 3 --leave, if the trace says why; or another change\n"),
+        (
+            ["no gain"],
+            False,
+            "\nno gain: said\nnext: uv run exercise.py 3 --leave, if the trace says why there is nothing to "
+            "gain; or try another change\n",
+        ),
     ],
 )
 def test_what_noise_hides_is_measured_once_more(talk, rounds, capsys, outcomes, solved, said):
@@ -829,7 +835,7 @@ def test_what_noise_hides_is_measured_once_more(talk, rounds, capsys, outcomes, 
     assert own.judge() is solved and used == outcomes
     out = capsys.readouterr().out
     assert said in out and ("solved" in out) is solved
-    assert ("\nbusy beside it: cc1plus (1.9 cores)\n" in out) is (outcomes == ["noise", "noise"])
+    assert ("\nother programs that were busy: cc1plus (1.9 cores)\n" in out) is (outcomes == ["noise", "noise"])
     assert (own.state.solved_s is not None, own.state.judged) == (solved, 1)
     assert "\nnote: the program prints in each step, which takes time, too\n" in out
 
@@ -986,7 +992,7 @@ def test_times_longer_than_the_recorded_step_are_not_to_be_trusted(talk, monkeyp
     one.begin()
     said = capsys.readouterr().out
     assert ("note: the times vary a lot" in said) is noted
-    assert ("your answer is not judged by such times; on the machines tried it was: fourteen\n" in said) is noted
+    assert ("the times are too noisy to judge an answer; on the machines tried, the right one was: fourteen\n" in said) is noted
     assert ("you said: fourteen (right)\n" in said) is not noted
 
 

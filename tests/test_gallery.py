@@ -93,7 +93,7 @@ def test_a_cpu_time_stands_with_its_spread():
     eager, compiled = (Run(trace_of(f"01_matmul_add.py --size 4096 --warmup{flag}")) for flag in ("", " --compile"))
     assert max(e["cpu_us"] for e in eager.spread) < min(e["cpu_us"] for e in compiled.spread)  # told apart
     assert _beside(compiled, eager) == f"{compiled.cpu} instead of {eager.cpu}"
-    assert _beside(eager, eager) == f"{eager.cpu} beside {eager.cpu}, ranges that overlap"
+    assert _beside(eager, eager) == f"{eager.cpu} compared with {eager.cpu}, and the ranges overlap"
     first, second, third = (f"{step.cpu_us:.1f} µs" for step in run.facts.steps)
     assert run.step_cpu == f"{first}, {second}, {third} (#3 in 5 processes: {low} to {high})"
 
@@ -152,7 +152,7 @@ def test_the_page_of_several_gpus_says_what_the_recordings_say():
         if name == "data_parallel_slow5":
             one = job.summaries[0].calls
             first = sum(us for us, step in zip(waited(job), one.step, strict=True) if step == 0)
-            assert f"{job.ranks[0].waiting_us / 1000:.1f} ms of waiting, {first / 1000:.1f} are in the first" in " ".join(
+            assert f"{job.ranks[0].waiting_us / 1000:.1f} ms of waiting, {first / 1000:.1f} ms are in the first" in " ".join(
                 page.split()
             )
         rates = {
@@ -279,7 +279,7 @@ def test_the_language_models_recordings_are_what_its_page_shows():
     whole, checkpointed = (facts[name].memory[0] for name in ("train", "train_checkpoint"))
     gib = 2**30
     for words in (
-        f"of the peak of {human_bytes(whole.peak_bytes)}, {human_bytes(whole.activation_bytes)} were allocated in the forward",
+        f"Of the peak of {human_bytes(whole.peak_bytes)}, {human_bytes(whole.activation_bytes)} were allocated in the forward",
         f"could free up to {human_bytes(whole.layer_bytes)}. With",
         f"With `--checkpoint` the peak is {human_bytes(checkpointed.peak_bytes)}.",
     ):
@@ -305,7 +305,7 @@ def test_the_language_models_recordings_are_what_its_page_shows():
     assert f"The other {rest:,} belong to the backward pass, {rest / counts[0]:.1f} for each" in said
     forward, backward = (sum(getattr(train[name], key) for name in ("forward", "loss")) for key in ("gpu_us", "backward_us"))
     assert f"they take {backward / 1000:.1f} ms of GPU time, compared with {forward / 1000:.1f}" in said
-    assert f"Of {human_bytes(whole.peak_bytes)}, {whole.before_bytes / gib:.1f} were there before the step" in said
+    assert f"Of {human_bytes(whole.peak_bytes)}, {whole.before_bytes / gib:.1f} GiB were there before the step" in said
     assert [x.bytes for x in whole.alive[:4]] == [pytest.approx(4 * 1024 * 151936 * 2, rel=0.001)] * 4  # blocks are round
 
 

@@ -77,11 +77,9 @@ def test_what_is_worked_out_is_right():
     def facts(number):
         return recording(by_number[number].traces[-1]).facts
 
-    kernels = [[], *([] for _ in facts(7).steps)]  # of no step, of each step
-    for activity in recording(by_number[7].traces[-1]).trace.activities():
-        if activity.event.kind == Kind.KERNEL:
-            kernels[activity.step + 1].append(activity.event)
-    gaps_us = [second.start_us - first.end_us for first, second in kernels[1:]]
+    launched = [one for one in recording(by_number[7].traces[-1]).trace.activities() if one.event.kind == Kind.KERNEL]
+    kernels = [[one.event for one in launched if one.step == step] for step in range(len(facts(7).steps))]
+    gaps_us = [second.start_us - first.end_us for first, second in kernels]
     assert sum(gap > 30 for gap in gaps_us) == by_number[7].questions[0].right and len(gaps_us) == 20
     assert sum(bool(one.occupancy_queries) for one in facts(11).steps) == by_number[11].questions[0].right
     right = {number: by_number[number].questions[0].right for number in WORKED_OUT}
@@ -101,7 +99,7 @@ def test_what_is_worked_out_is_right():
     assert facts(38).usual_step.gpu_busy_us / facts(29).usual_step.gpu_busy_us == pytest.approx(right[38], rel=0.02)
     assert right[39] == 258.0 / 64.5 and "258.0 MiB" in by_number[39].answer and "64.5 MiB" in by_number[39].answer
     # 7.7 of 15.7 GiB are the layers': more than the weights and the optimizer's 3.4, or the logits' 4 x 1.2.
-    assert by_number[50].questions[0].right == "layers" and "7.7 are activations" in by_number[50].answer
+    assert by_number[50].questions[0].right == "layers" and "7.7 GiB are activations" in by_number[50].answer
 
 
 @pytest.mark.parametrize(
@@ -119,6 +117,7 @@ def test_of_several_sizes_the_right_one_is_the_nearest(figure, options, ratio):
     """As a ratio, by the recording."""
     (one,) = [f for f in figures() if f.post == 1 and f.figure == figure]
     above, below = (float(side.split()[0]) for side in filled(ratio, one).split(" / "))
+    assert one.check is not None
     distances = [abs(math.log(option * below / above)) for option in options]
     assert one.check.options[distances.index(min(distances))] == one.check.right
 
@@ -310,7 +309,7 @@ def answer_rightly(page, folder, exercises):
 def test_what_was_missed_comes_again_and_can_be_mended(folder, opened):
     two = next(n for n, one in enumerate(EVERY) if one.questions[0].options == ("program", "profiler"))
     page = opened(folder / EVERY[two].file, wait="html[data-asked]")
-    said = "Not this time: profiler. It is the profiler's: it calls cudaDeviceSynchronize"  # a second guess would be none
+    said = "Not this time: profiler. The profiler makes the call, not the program: it calls"  # a second guess would be none
     assert guess(page, "program").startswith(said)
     explained(page)
     answer_rightly(page, folder, EVERY[2:6])
@@ -438,7 +437,7 @@ def test_a_case_asks_for_cause_proof_and_gain(folder, opened):
     assert guess(page, "nearly all") == "Not that. Look below, and guess again."
     said = "Not this time: a third. nvjet GEMM, sixteen a step, takes 181 µs of the GPU's 567. And then:"
     assert guess(page, "a tenth") == said
-    assert guess(page, "bfloat16_copy, two before each product") == "Right. And then:"
+    assert guess(page, "bfloat16_copy, two before each GEMM") == "Right. And then:"
     assert page.inner_text("legend").startswith("The change: weights converted once, not at each use.")
     assert guess(page, "2") == f"Right.{MARK}"
     explained(page)

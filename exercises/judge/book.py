@@ -148,7 +148,7 @@ class Exercise:
         """Three hints, each saying more; of a case those that its proof and its reason give."""
         if self.kind != "case" or self.shows is None:
             return self.hints
-        where = "Which lane is full in a step, the CPU's or the GPU's (of two ranks: whose)? Where is white space?"
+        where = "In a step, is the CPU's lane full or the GPU's (and, of two ranks, on which)? Where is white space?"
         return where, f"Look at this: {self.shows.answer}.", re.split(r"(?<=[.])\s", self.why)[0]
 
     @property

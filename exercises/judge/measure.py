@@ -111,7 +111,7 @@ class Program:
                 if not callable(getattr(self.module, name, None)):
                     raise BrokenError(f"{path.name} has no function `{name}` any more; --reset brings the program back")
             if _source_of_data(self.path) != _source_of_data(Path(str(given.__file__))):
-                raise BrokenError(f"{path.name}: data() is changed; the batches are what they are, so put it back as it was")
+                raise BrokenError(f"{path.name}: data() is changed; the batches have to stay the same, so put it back as it was")
             torch.manual_seed(0)
             self.model = self.module.make(device)
         self._begun = _state(self.model, set())
@@ -132,7 +132,7 @@ class Program:
             found = [_kept(leaf) for batch in batches for leaf in tree_flatten(self.step(batch))[0]]
             after = [_kept(leaf) for leaf in tree_flatten(batches)[0]]
             if any(isinstance(one, torch.Tensor) and not torch.equal(one, now) for one, now in zip(before, after, strict=True)):
-                raise BrokenError(f"{self.path.name}: step writes into its batch, which comes again: make a new tensor of it")
+                raise BrokenError(f"{self.path.name}: step writes into its batch, which is used again: write into a new tensor")
         return found
 
 
@@ -323,7 +323,7 @@ def measure(given: Path, mine: Path | None, device: Device, seed: int | None = N
         with contextlib.redirect_stdout(nowhere):
             again = itertools.islice(itertools.cycle(fresh), before + COMPARED)
             if said := differs(programs, list(again), before):
-                return {"differs": f"of batches not seen before, {said}; is a result kept?"}, {}
+                return {"differs": f"on batches not seen before, {said}; does the program keep results of earlier batches?"}, {}
     show("")
     found = {"device": device.name, "torch": torch.__version__, "times_us": times_us, "means_us": means_us}
     return {"differs": "", **found, "prints": nowhere.printed > 0}, traces

@@ -74,8 +74,8 @@ class Session:
         self.bring()
         self.introduce()
         if not self.state.limits:
-            what = f"The change that is proposed: {one.change}. " if one.change else ""
-            said = f"{what}How many times as fast can it get? (1: leave it as it is)"
+            what = f"The proposed change: {one.change}. " if one.change else ""
+            said = f"{what}How many times as fast can a step become? (1: leave it as it is)"
             self.guess(said)
         print("recording the program as given ...", flush=True)
         found = self.run(mine=False)
@@ -90,7 +90,7 @@ class Session:
         if self.state.looked is None:
             self.guess_again()
         if is_noisy and one.limits.bounds:  # this recording would say which option is right
-            print(f"your answer is not judged by such times; on the machines tried it was: {one.limits.answer}")
+            print(f"the times are too noisy to judge an answer; on the machines tried, the right one was: {one.limits.answer}")
         else:
             print(f"you said: {self.told()}")
             say_why_not(one.limits, self.state.limits, self.right, facts[0])
@@ -103,7 +103,7 @@ class Session:
         one = self.exercise
         if not one.mine.is_file():
             if self.state.limits:
-                print(f"note: {_shown(one.mine)} was gone, and is as it was given again")
+                print(f"note: {_shown(one.mine)} was missing, and was restored as given")
             one.mine.parent.mkdir(exist_ok=True)
             shutil.copyfile(one.given, one.mine)
 
@@ -129,14 +129,16 @@ class Session:
     def guess_again(self) -> None:
         """Ask both once more, now that the trace is seen; where nobody answers, the first guesses stay."""
         exercise, state = self.exercise, self.state
-        print(f"\nNow look. You guessed: {exercise.limits.options[state.limits[0] - 1]}. By the trace?")
+        print(f"\nNow look. You guessed: {exercise.limits.options[state.limits[0] - 1]}. What does the trace say?")
         with contextlib.suppress(ExerciseError):
             most = len(exercise.limits.options)
             typed = self.line(f"your answer now (1 to {most}; Enter: the same): ")
             while typed and not _is_option(typed, exercise.limits):
                 typed = self.line(f"one of the numbers 1 to {most}: ")
             state.limits = [state.limits[0], int(typed) if typed else state.limits[0]]
-            print(f"How many times as fast, by the rows that would be gone? You guessed {state.gain:g}.")
+            print(
+                f"How many times as fast can a step become, judging by the rows that would be gone? You guessed {state.gain:g}."
+            )
             typed = self.line("your guess now (Enter: the same): ")
             while typed and not _is_times(typed):
                 typed = self.line("a number such as 1.5: ")
@@ -156,7 +158,7 @@ class Session:
     def number(self, ask: str) -> float:
         print(ask)
         while not _is_times(typed := self.line("your guess, as a number of times: ")):
-            print("Type a number such as 1.5: half as fast again. 1 is as fast as now.")
+            print("Type a number such as 1.5, for 1.5 times as fast. 1 is as fast as now.")
         return _as_times(typed)
 
     def line(self, prompt: str) -> str:
@@ -187,7 +189,7 @@ class Session:
         except subprocess.TimeoutExpired:
             raise ExerciseError(f"the program still runs after {LONGEST_RUN_S / 60:g} minutes: does a loop not end?") from None
         if done.returncode == BROKEN:
-            raise ExerciseError(f"{_shown(one.mine)} does not count: what stands above says why")
+            raise ExerciseError(f"{_shown(one.mine)} does not count: the message above says why")
         if done.returncode:
             raise ExerciseError(f"the process that runs the program ended with exit code {done.returncode}")
         result = one.folder / "measured.json"
@@ -241,9 +243,10 @@ class Session:
         exercise, again = self.exercise, f"uv run exercise.py {self.exercise.number}"
         equal = f"with the same outputs (within {TOLERANCE:.5f} of the largest number)"
         return (
-            f"next: at least {times(exercise.least_times)} as fast counts, {equal}.\n"
+            f"next: a change counts if a step becomes at least {times(exercise.least_times)} as fast, {equal}.\n"
             f"  Change {_shown(exercise.mine)}, then run `{again}` again\n"
-            f"  whenever the file is saved: `{again} --watch`; stuck: `--hint`; nothing to gain: `--leave`; a page: `--html`"
+            f"  to run it at each save: `{again} --watch`; if stuck: `--hint`; "
+            "if there is nothing to gain: `--leave`; for a page: `--html`"
         )
 
     # --- The judge
@@ -264,7 +267,7 @@ class Session:
         if judgement.outcome == "noise":
             threads = 1 if exercise.device == "cpu" else None
             how = ", with one thread, which waits for no other" if threads else ""
-            print(f"the rounds tell too little: once more{how}", flush=True)
+            print(f"the rounds vary too much to judge: timing them once more{how}", flush=True)
             found = self.run(mine=True, threads=threads)
             if found["differs"]:
                 print(f"not yet: the outputs are not the same each time: {found['differs']}")
@@ -274,13 +277,16 @@ class Session:
         if any(max(rounds) > BUSY * min(rounds) for rounds in found["times_us"].values()):
             print(VARY)
         if judgement.outcome == "noise" and busy:
-            print(f"busy beside it: {busy}")
+            print(f"other programs that were busy: {busy}")
         if found["prints"]:
             print("note: the program prints in each step, which takes time, too")
         if judgement.outcome not in ("solved", "gain"):
             print({"no gain": "no gain: ", "noise": ""}.get(judgement.outcome, "not yet: ") + " ".join(judgement.said))
             if judgement.outcome == "no gain":
-                print(f"next: uv run exercise.py {exercise.number} --leave, if the trace says why; or another change")
+                print(
+                    f"next: uv run exercise.py {exercise.number} --leave, if the trace says why there is nothing to gain; "
+                    "or try another change"
+                )
             return False
         print(*judgement.said, sep="\n", end="\n" if judgement.said else "")
         self.solved(speed.median)
@@ -299,7 +305,7 @@ class Session:
         self.progress.save(self.exercise.name)
         if state.shows[-1] != exercise.shows.right:
             say_why_not(exercise.shows, state.shows[-1:], exercise.shows.right, read(str(exercise.recordings("given")[0])))
-            print("To leave it is right, but that is not why. Look at the trace again, and say --leave once more.")
+            print("It is right to leave it, but not for that reason. Look at the trace again, and run with --leave once more.")
             return False
         self.solved(1.0)
         return True
@@ -314,8 +320,8 @@ class Session:
         print(f"you said: {self.told()}")
         if exercise.kind == "leave":
             print(
-                f"you guessed {state.gain:g} times as fast: {exercise.change} brings less than {times(A_GAIN)} on the machines "
-                "tried"
+                f"you guessed {state.gain:g} times as fast: {exercise.change} makes a step less than {times(A_GAIN)} "
+                "as fast on the machines tried"
             )
         else:
             print(f"you guessed {state.gain:g} times as fast: {how_near(state.gain or 1, measured)}")
@@ -509,9 +515,9 @@ def predicted(facts: Facts, slug: str) -> str:
     """Return what the reader says that a change would bring, as times as fast."""
     finding = next((one for one in facts.findings if one.slug == slug), None)
     if finding is None:
-        return "none; what its tables show of the ops was all there was to see"
+        return "none: no finding names this cause; the only sign of it is in the tables of ops"
     if finding.gain is None:
-        return f"none; it names the cause ({slug})"
+        return f"none: it names the cause ({slug}), but estimates no gain"
     low, high = (1 / (1 - min(gain, 0.999)) for gain in (finding.gain.low, finding.gain.high))
     return f"{slug} alone, {f'up to {times(high)}' if low < 1.02 else f'{low:.3g} to {times(high)}'} as fast"
 

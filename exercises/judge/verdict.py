@@ -92,7 +92,8 @@ def judge(
             return Judgement("gain", ("That is a gain, more than this exercise knows of.",))
         return Judgement("no gain", (f"These rounds do not show a step {times(A_GAIN)} as fast or more.",))
     if any(op.calls for op in given[0].ops) and not any(op.calls for op in mine[0].ops):
-        return Judgement("cause", ("The trace of your step holds no op at all: is its result kept, or computed elsewhere?",))
+        said = "The trace of your step has no op at all: does it return a kept result, or one computed elsewhere?"
+        return Judgement("cause", (said,))
     ranks = [f"rank {rank}: " if len(mine) > 1 else "" for rank in range(len(mine))]
     left = [
         f"{rank}{said}"
@@ -108,10 +109,10 @@ def judge(
     wanted = f"at least {times(exercise.target)} as fast"
     if speed.median < 1:
         said = "Inconclusive: the cause is gone from the trace, and yet a step is slower. Another program may be using the cores:"
-        return Judgement("noise", (said, "close it, and run it again."))
+        return Judgement("noise", (said, "close that program, and run the exercise again."))
     if speed.high < exercise.target:
         return Judgement("slow", (f"The cause is gone from the trace, but {wanted} is possible.",))
-    return Judgement("noise", (f"Inconclusive: this machine is busy. The rounds do not tell whether it is {wanted}.",))
+    return Judgement("noise", (f"Inconclusive: this machine is busy. The rounds do not show whether a step is {wanted}.",))
 
 
 def still_there(gone: Gone, given: Facts, mine: Facts) -> str:
@@ -138,7 +139,10 @@ def still_waits(gone: Gone, given: JobFacts, mine: JobFacts) -> str:
     before_us, after_us = (rank.waiting_us / rank.steps for rank in (before, after))
     if after_us <= gone.to * before_us:
         return ""
-    return f"rank {after.rank} still waits {us(after_us)} of a step for the other (rank {before.rank} {us(before_us)} as given)."
+    return (
+        f"rank {after.rank} still waits {us(after_us)} of a step for the other "
+        f"(as given, rank {before.rank} waited {us(before_us)})."
+    )
 
 
 def python_us(facts: Facts) -> float:

@@ -1,4 +1,4 @@
-"""The next token of a language model, of which only the last layer is here: how likely each word is after each text."""
+"""The next token of a language model: how likely each word is after each text. Only the model's last layer is here."""
 
 import torch
 from torch import nn

@@ -1,6 +1,6 @@
-"""How often each word stands in a text: the input of a classifier of texts, and its one layer.
+"""How often each word occurs in a text: the input of a text classifier, which has one layer.
 
-A text is a row of 256 numbers of words; a vocabulary has 2000.
+A text is a row of 256 word numbers; the vocabulary has 2000 words.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Adam by its formula (Kingma and Ba 2014, arXiv:1412.6980), for a model of 300 small tensors.
 
-The gradients come with the data; what is trained here is only what an optimizer does. Somebody proposes torch's own
+The gradients come with the data: the program does only what an optimizer does. Somebody proposes torch's own
 Adam, with fused=True.
 """
 

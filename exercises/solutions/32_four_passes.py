@@ -1,5 +1,5 @@
-"""A training step in two processes, as on two GPUs: each has the model, and a batch of its own. A batch is too large for the
-memory at once, and goes through the model in four parts, whose gradients add up.
+"""A training step in two processes, as on two GPUs: each has the model, and a batch of its own. The batch is too large to fit
+into memory at once: it goes through the model in four parts, and the gradients of the parts add up.
 """
 
 from contextlib import nullcontext

@@ -1,5 +1,5 @@
-"""Texts of different lengths, in two processes, as on two GPUs. Both have all texts of a batch, sorted by length, as a loader
-gives them; each works on half of them, and the gradients are averaged.
+"""Texts of different lengths, in two processes, as on two GPUs. Both have all texts of a batch, sorted by length, as a
+data loader gives them. Each process works on half of the texts, and the gradients are averaged.
 """
 
 import torch

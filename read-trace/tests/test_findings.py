@@ -1980,10 +1980,11 @@ def test_products_of_as_many_rows_as_attention_takes_keys_are_those_of_cross_att
     rows = "8 products per step of 640 rows, between others of few"
     assert one.seen.partition(";")[0] == rows and ("; attention takes as many keys; " in one.seen) is is_cross
     assert one.next == (
-        "If it is (an encoder's output): compute the keys and values of this cross-attention once, before the loop, and keep "
-        "them."
+        "If their input is the same (an encoder's output), compute the keys and values of this cross-attention once, before "
+        "the loop, and keep them."
         if is_cross
-        else "If it is (what an encoder made, a prompt, a table): compute it once, before the loop, and keep it."
+        else "If its input is the same (an encoder's output, a prompt, a table), compute the product once, before the loop, and "
+        "keep it."
     )
 
 

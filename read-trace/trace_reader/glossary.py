@@ -14,8 +14,8 @@ GLOSSARY: dict[str, str] = {
         "too: `ProfilerStep#N`, `Optimizer.step#...` and the `__next__` of a DataLoader."
     ),
     "bandwidth": (
-        "Bytes per second, in GB/s (10^9 bytes). A kernel takes at least as long as the bytes that it has to read and write take "
-        "at the memory's bandwidth."
+        "Bytes per second, in GB/s (10^9 bytes). A kernel takes at least the time that the memory, at its bandwidth, needs for "
+        "the bytes that the kernel reads and writes."
     ),
     "bf16": (
         "A floating-point type of two bytes: the range of fp32 with fewer digits. Tensor cores multiply it many times as fast as "
@@ -35,8 +35,8 @@ GLOSSARY: dict[str, str] = {
         "all-to-all."
     ),
     "carried over": (
-        "GPU work that was launched before the recording began and still ran, or only started, inside it. It belongs to no "
-        "recorded step."
+        "GPU work that was launched before the recording began and that still ran, or only started, during the recording. It "
+        "belongs to no recorded step."
     ),
     "class": (
         "One of the kinds into which the time of the critical path is sorted: compute, communication, copy, CPU, input, latency, "
@@ -51,8 +51,8 @@ GLOSSARY: dict[str, str] = {
         "arrive later."
     ),
     "compute-bound": (
-        "Of a kernel: limited by the device's rate of arithmetic, and not by the bandwidth of its memory. The posts also use it "
-        "of a whole run, where the verdict here is gpu-bound."
+        "Of a kernel: limited by the device's rate of arithmetic, and not by the bandwidth of its memory. The posts also use the "
+        "word for a whole run; here, the verdict for such a run is gpu-bound."
     ),
     "copy-bound": "The verdict where copies and memsets make up at least half of the critical path.",
     "cpu-only": (
@@ -68,39 +68,39 @@ GLOSSARY: dict[str, str] = {
         "On AMD's devices the counterpart is a HIP graph."
     ),
     "CUPTI": (
-        "NVIDIA's library that tells a profiler about runtime calls and GPU work; it serves one profiler at a time. Without "
+        "NVIDIA's library that reports runtime calls and GPU work to a profiler. It serves one profiler at a time. Without "
         "CUPTI, a trace of a CUDA program holds no GPU event. On AMD's devices, roctracer or rocprofiler takes its place."
     ),
     "decode": (
-        "The phase of a language model in which each step writes one more token per sequence. A step reads all weights for few "
-        "rows, which leaves little arithmetic for each byte."
+        "The phase of a language model in which each step writes one more token per sequence. A step reads all weights but "
+        "multiplies them with few rows, so it does little arithmetic for each byte."
     ),
     "dispatch": (
         "The way from a call such as `torch.matmul` to the code that does the work: from one op to the next (`aten::matmul`, "
         "then `aten::mm`) down to the launch of a kernel."
     ),
     "eager": (
-        "PyTorch's normal way to run: each op starts when Python reaches it. Compiled code has been translated before, by "
-        "torch.compile, and may run several ops as one."
+        "PyTorch's normal way to run: each op starts when Python reaches it. Compiled code, in contrast, is translated by "
+        "torch.compile before it runs, and may run several ops as one."
     ),
     "entry gap": (
-        "The time from the start of an annotation to the start of its first op. Nothing is recorded in it: it is Python, or "
-        "initialization that has no op."
+        "The time from the start of an annotation to the start of its first op. The trace shows nothing in this gap: the program "
+        "is running Python code, or initialization that has no op."
     ),
     "epilogue": (
         "What a GEMM kernel does to its result before it writes it to memory, such as adding a bias. Work in the epilogue needs "
         "no kernel of its own."
     ),
     "exposed": (
-        "Of communication and copies: the part in which the device computes nothing at the same time. The rest is overlapped."
+        "Of communication and copies: the part of their time in which the device computes nothing. The rest is overlapped."
     ),
     "finding": (
         "A pattern that the reader has recognized in a trace. It is reported with what was seen, what that usually means and "
         "what to try next."
     ),
     "floor": (
-        "The shortest time that a step could take on a device: in decode, the bytes of the weights and the KV cache over the "
-        "memory's published bandwidth."
+        "The shortest time that a step could take on a device: in decode, the bytes of the weights and the KV cache, divided by "
+        "the memory's published bandwidth."
     ),
     "footprint": (
         "What a kernel asks of the device: registers per thread, shared memory per block, the size of a block and of the grid."
@@ -160,16 +160,18 @@ GLOSSARY: dict[str, str] = {
     "memory-bound": "Of a kernel: limited by the bandwidth of the device's memory, and not by arithmetic.",
     "memset": "Filling a range of the GPU's memory with one value. It is a GPU event of its own, not a kernel.",
     "MFU": (
-        "Model FLOP utilization: the operations of a step over what the device could do in that time at the peak for their type. "
-        "The training of PaLM reached 0.46 (arXiv:2204.02311). A GPU that is busy all the time may have a low one."
+        "Model FLOP utilization: the operations of a step, divided by the operations that the device could do in the same time "
+        "at its peak rate for their type. The training of PaLM reached 0.46 (arXiv:2204.02311). A GPU that is busy all the time "
+        "may have a low MFU."
     ),
     "mixed": (
         "The verdict where no class has half of the critical path; the report then names the two largest. Fix the larger first; "
         "the other then bounds the run."
     ),
     "occupancy": (
-        "The share of the warps an SM can hold that are resident on it. The theoretical occupancy is what a kernel's footprint "
-        "allows; it is often low by design in GEMM and attention kernels, which keep their data in registers and shared memory."
+        "The number of warps that are resident on an SM, as a share of the warps that it can hold. The theoretical occupancy is "
+        "what a kernel's footprint allows; it is often low by design in GEMM and attention kernels, which keep their data in "
+        "registers and shared memory."
     ),
     "op": (
         "An operation of PyTorch, such as `aten::mm`. It is a slice on the lane of a CPU thread and can contain other ops and "
@@ -215,8 +217,8 @@ GLOSSARY: dict[str, str] = {
         "Running a captured CUDA graph: one launch starts all of its kernels, copies and memsets. They have no ops of their own."
     ),
     "roofline": (
-        "A bound on how fast an op can be: it takes at least its operations over the device's rate for their type, and at least "
-        "its bytes over the memory's rate. The longer of the two limits it."
+        "A bound on how fast an op can be: it takes at least the number of its operations divided by the device's rate for their "
+        "type, and at least the number of its bytes divided by the memory's rate. The longer of these two times limits the op."
     ),
     "runtime call": (
         "A call of the GPU's runtime or driver library that shows on the lane of a CPU thread: a launch, a copy, a "
@@ -227,11 +229,12 @@ GLOSSARY: dict[str, str] = {
         "the rest (`active`)."
     ),
     "self time": (
-        "The time of an op without the ops inside it. An op with a large self time and no children takes the time itself."
+        "The time of an op without the ops inside it. If an op has a large self time and no ops inside it, the op itself takes "
+        "the time."
     ),
     "share": (
-        "A part of a whole, whose name stands beside it. The share of a finding is of the critical path; the share of a kernel "
-        "is of the summed time of all kernels, copies and memsets."
+        "A part of a whole; the name of the whole stands beside it. The share of a finding is of the critical path; the share of "
+        "a kernel is of the summed time of all kernels, copies and memsets."
     ),
     "shared memory": (
         "Fast memory on an SM that the threads of one block share; AMD calls it local data share. A block that takes much of it "
@@ -245,12 +248,12 @@ GLOSSARY: dict[str, str] = {
     ),
     "step": (
         "One pass of the program's loop, from one `profiler.step()` to the next; `ProfilerStep#N` in the trace. Steps are "
-        "numbered from 0, including those that are not recorded. Where the program marks none, the reader looks for a range "
-        "that repeats, or for what is done again and again, and says which it took."
+        "numbered from 0, including those that are not recorded. If the program marks no steps, the reader looks for a range "
+        "that repeats, or for other work that repeats, and says which one it used."
     ),
     "straggler": (
-        "A rank that makes the others wait. It arrives last, so its own collectives are short; the reader names one if it causes "
-        "at least half of all waiting, and that costs 3% of another rank's time or more."
+        "A rank that makes the others wait. It arrives last, so its own collectives are short; the reader names a rank as the "
+        "straggler if it causes at least half of all waiting, and if this waiting costs another rank 3% of its time or more."
     ),
     "stream": (
         "A queue of GPU work that is executed in order; a lane of the GPU in the timeline. Work on different streams may run at "
@@ -261,7 +264,8 @@ GLOSSARY: dict[str, str] = {
         "it returns, the CPU launches no further work."
     ),
     "tensor core": (
-        "A unit of an NVIDIA GPU for matrix products in bf16, fp16, tf32 and smaller types. AMD's counterpart is the matrix core."
+        "A unit of an NVIDIA GPU for matrix multiplications in bf16, fp16, tf32 and smaller types. AMD's counterpart is the "
+        "matrix core."
     ),
     "tile": "The part of a result that one block of a kernel computes, such as the 256x128 in the name of a GEMM kernel.",
     "trace": (
@@ -269,13 +273,13 @@ GLOSSARY: dict[str, str] = {
         "the Chrome trace format, which is JSON."
     ),
     "transfer": (
-        "Of a collective: the time that moving the data takes, without the wait for other ranks. The reader takes the shortest "
-        "of its durations over the ranks."
+        "Of a collective: the time that moving the data takes, without the wait for other ranks. A collective has a duration on "
+        "each rank; the reader takes the shortest of these as the transfer."
     ),
     "verdict": (
         "What limits a run: the class that has at least half of the critical path, as in gpu-bound or overhead-bound. Where the "
-        "reader knows it, it is of the run without the profiler. It is of the whole run; a single kernel is compute-bound or "
-        "memory-bound."
+        "reader knows what limits the run without the profiler, it gives the verdict of that run. A verdict is about the whole "
+        "run; a single kernel is compute-bound or memory-bound."
     ),
     "view": (
         "An op that changes a tensor's shape or strides and copies no data, such as `aten::t` or `aten::view`. It costs CPU time "

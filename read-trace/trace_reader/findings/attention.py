@@ -20,7 +20,7 @@ from trace_reader.units import about, count, us
 SOFTMAX_FOR_MASKED_ROWS = "aten::_safe_softmax"
 SOFTMAX = frozenset(["aten::_softmax", SOFTMAX_FOR_MASKED_ROWS, "aten::softmax"])
 
-BUILD_ONCE = "Build the mask once outside, on the GPU."
+BUILD_ONCE = "Build the mask once, outside the step, on the GPU."
 COMBINING = frozenset(["aten::eq", "aten::__and__", "aten::bitwise_and", "aten::logical_and"])
 NEAR = 8  # kernels: a scale, a mask and conversions stand between a GEMM and a softmax
 FAR_ABOVE = 10  # times the median call of an op
@@ -42,7 +42,7 @@ NEED_NO_WEIGHTS = (
     "ones, tril and where in every step",
     "the ops before the first GEMM",
     "tril or triu runs at least as often as there are steps: the causal mask is probably built again in each call.",
-    "Build the mask once outside, or use an attention backend that needs none (flash, efficient, cudnn).",
+    "Build the mask once, outside the step, or use an attention backend that needs none (flash, efficient, cudnn).",
 )
 def _mask_rebuilt(trace: Trace, facts: Facts) -> Seen | None:
     tril = next((op for op in facts.ops if op.name in ("aten::tril", "aten::triu")), None)
@@ -213,7 +213,7 @@ def _fused_attention(trace: Trace, facts: Facts) -> Seen | None:
     "an op with high self CPU time and few or no children",
     "the op's self CPU time in the table",
     "The op spends this CPU time where the trace records nothing. A library may be choosing and preparing its kernel.",
-    "Use a CPU profiler such as perf to see inside, if the GPU waits for this op; with_stack does not reach there.",
+    "If the GPU waits for this op, use a CPU profiler such as perf to see inside it; with_stack does not reach inside it.",
 )
 def _opaque_op(trace: Trace, facts: Facts) -> Seen | None:
     step = facts.usual_step

@@ -66,12 +66,12 @@ NAMES_THE_LINE = 0.5  # of the path's share that lies between ops
 # What people call there, by the function of C, and what takes less.
 FRESH = "aten::lift_fresh"  # the last op of torch.tensor and as_tensor, of what is no tensor
 KNOWN_IN_C = {
-    "tensor": "Of a list, torch.tensor converts number by number: torch.from_numpy(numpy.stack(...)) copies whole arrays.",
-    "as_tensor": "Of a list, torch.as_tensor converts number by number: make one numpy array first.",
-    "collect": "That is Python's garbage collector: call it less often, or gc.freeze() after the warm-up.",
+    "tensor": "torch.tensor converts a list number by number: torch.from_numpy(numpy.stack(...)) copies whole arrays.",
+    "as_tensor": "torch.as_tensor converts a list number by number: make one numpy array first.",
+    "collect": "This is Python's garbage collector: run it less often, or call gc.freeze() after the warm-up.",
     "deepcopy": "Copy less, or only the tensors (tensor.clone()).",
     "sleep": "The program waits there on purpose.",
-    "acquire": "That waits for another thread, or for what holds a lock: look at what the other one does.",
+    "acquire": "This waits for another thread, or for the thread that holds a lock: look at what that thread does.",
 }
 
 
@@ -95,7 +95,7 @@ def _no_gpu_events(trace: Trace, facts: Facts) -> Seen | None:
     "overhead-bound",
     "CPU total is many times the CUDA total in the table",
     "the GPU's lane: mostly gaps between short kernels",
-    "Most of what the run waits for is the CPU.",
+    "The run spends most of its time waiting for the CPU.",
     "Give each launch more work (larger batch), launch fewer kernels (fuse, torch.compile), or replay them (CUDA graphs).",
 )
 def _overhead_bound(trace: Trace, facts: Facts) -> Seen | None:
@@ -150,9 +150,9 @@ def _computes(trace: Trace, path: CriticalPath) -> float:
 @finding(
     "compute-on-the-cpu",
     "long ops on the CPU's lane that launch nothing",
-    "wide ops of a step without a launch below them, and what their inputs' shapes are",
+    "wide ops of a step with no launch below them, and the shapes of their inputs",
     "The CPU computes these ops itself, on tensors in its own memory, while the GPU waits for what comes after them.",
-    "Send the inputs to the GPU and compute there, or do it once, or ahead of time in a DataLoader's workers.",
+    "Move the inputs to the GPU and compute there, or compute the result only once, or ahead of time in a DataLoader's workers.",
 )
 def _compute_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
@@ -182,11 +182,11 @@ def _compute_on_the_cpu(trace: Trace, facts: Facts) -> Seen | None:
     "python-between-ops",
     "white space between two ops on the CPU's lane",
     "the gaps between the ops of a step",
-    "In these gaps, no op or call is recorded on the steps' thread. Python code may be running there (data, logging, loops), or "
-    "its garbage collector, or another thread that holds the interpreter lock; it may wait for threads whose ops are not "
-    "recorded; or the memory of large tensors may be freed then.",
-    "See what runs between the ops: record with with_stack=True, or use py-spy. If it is the collector: gc.freeze() after "
-    "warm-up.",
+    "In these gaps, no op or call is recorded on the steps' thread. The thread may be running Python code (data, logging, "
+    "loops) or Python's garbage collector. It may be waiting for another thread that holds the interpreter lock, or for threads "
+    "whose ops are not recorded. Or it may be freeing the memory of large tensors.",
+    "See what runs between the ops: record with with_stack=True, or use py-spy. If it is the garbage collector, call "
+    "gc.freeze() after the warm-up.",
 )
 def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
     _, gaps, spans = _long_gaps(trace)
@@ -206,10 +206,10 @@ def _python_between_ops(trace: Trace, facts: Facts) -> Seen | None:
 @finding(
     "tensor-of-a-list",
     "white space between aten::empty and aten::lift_fresh",
-    "the gap before aten::lift_fresh, which torch.tensor ends with",
-    "torch.tensor converts what Python holds in lists, number by number, between these two ops.",
-    "Make one numpy array first, torch.from_numpy(numpy.stack(...)) or numpy.asarray(...), which copies whole arrays; or keep "
-    "tensors in place of lists, and torch.stack() them.",
+    "the gap before aten::lift_fresh, the last op of torch.tensor",
+    "Between these two ops, torch.tensor converts a Python list number by number.",
+    "Make one numpy array first: torch.from_numpy(numpy.stack(...)) or numpy.asarray(...) copies whole arrays. Or keep tensors "
+    "instead of lists, and join them with torch.stack().",
     source="https://docs.pytorch.org/docs/stable/generated/torch.tensor.html",
 )
 def _tensor_of_a_list(trace: Trace, facts: Facts) -> Seen | None:
@@ -270,10 +270,10 @@ def _long_gaps(trace: Trace) -> tuple[int, Union, Rows]:
 @finding(
     "threads-take-turns",
     "several threads that launch kernels, and a GPU that waits for all of them",
-    "the lanes of the CPU's threads: where one is in its ops, the others stand still",
-    "Several threads launch GPU work. Python's interpreter lock lets one of them run Python at a time: with small kernels they "
-    "may take turns, and launch no more than one thread would.",
-    "Gather what the threads do (requests, streams of data) into one batch on one thread, or use processes.",
+    "the lanes of the CPU's threads: while one thread runs ops, the others are idle",
+    "Several threads launch GPU work. Python's interpreter lock lets only one of them run Python at a time. With small kernels, "
+    "the threads may take turns and together launch no more than one thread would.",
+    "Collect the work of all threads (requests, streams of data) into one batch on one thread, or use processes.",
 )
 def _threads_take_turns(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
@@ -297,8 +297,8 @@ def _threads_take_turns(trace: Trace, facts: Facts) -> Seen | None:
     "CPU total and CUDA total are about equal in the table",
     "the GPU's lane: no gaps between kernels",
     "The GPU is the bottleneck: faster kernels would end the run earlier.",
-    "Look at the longest kernels first. Recorded with record_shapes=True, the report says which op is furthest from what the "
-    "device can do.",
+    "Look at the longest kernels first. If the trace was recorded with record_shapes=True, the report says which op is furthest "
+    "from what the device can do.",
 )
 def _gpu_bound(trace: Trace, facts: Facts) -> Seen | None:
     seen = _limits(trace, facts, "gpu-bound", PathClass.COMPUTE)
@@ -352,7 +352,7 @@ def _latency_bound(trace: Trace, facts: Facts) -> Seen | None:
     "neither the CPU's lane nor the GPU's is full",
     "the largest gaps on the GPU, and what the CPU does in them",
     "No single resource takes half of the critical path.",
-    "Fix the larger first; the other then bounds the run.",
+    "Reduce the largest share of the critical path first; the second largest then bounds the run.",
 )
 def _mixed(trace: Trace, facts: Facts) -> Seen | None:
     return _limits(trace, facts, "mixed", *GPU_CLASSES)

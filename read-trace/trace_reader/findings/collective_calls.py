@@ -157,11 +157,12 @@ def _small_buckets(trace: Trace, facts: Facts) -> Seen | None:
 
 @finding(
     "reduced-late",
-    "gradients are reduced when the backward pass has ended",
+    "gradients are reduced only after the backward pass has ended",
     "the collectives between the last node of the backward pass and the optimizer",
-    "Nothing of the backward pass is left that could run while gradients are sent, and each call costs a launch.",
-    "Reduce them while the backward pass runs, in buckets: DistributedDataParallel does so, or hooks "
-    "(register_post_accumulate_grad_hook). At least send them together: flatten them, or torch.distributed's coalesced calls.",
+    "No part of the backward pass is left that could run while gradients are sent, and each call costs a launch.",
+    "Reduce the gradients in buckets while the backward pass runs: use DistributedDataParallel, or hooks "
+    "(register_post_accumulate_grad_hook). At least send them together: flatten them, or use torch.distributed's coalesced "
+    "calls.",
     source="https://docs.pytorch.org/docs/stable/notes/ddp.html",
 )
 def _reduced_late(trace: Trace, facts: Facts) -> Seen | None:
@@ -195,11 +196,11 @@ def _passes(trace: Trace, facts: Facts) -> float:
 @finding(
     "collective-is-read",
     "the CPU waits for a collective's result in each step",
-    "a small all-reduce or a barrier, and the cudaStreamSynchronize or copy behind it",
-    "The CPU may read a number that was summed over the ranks, or they meet at a barrier: it waits for the GPU and for the "
-    "slowest rank, and only then launches what comes next.",
-    "Do it every so many steps, all numbers in one call (torch.stack first), and read them a step later, or not at all; leave "
-    "out barriers.",
+    "a small all-reduce or a barrier, and the cudaStreamSynchronize or copy after it",
+    "The CPU may read a number that was summed over the ranks, or the ranks may meet at a barrier. Either way, the CPU waits "
+    "for the GPU and for the slowest rank before it launches what comes next.",
+    "Reduce such numbers only every few steps and in one call (torch.stack first), read them a step later or not at all, and "
+    "leave out barriers.",
 )
 def _collective_is_read(trace: Trace, facts: Facts) -> Seen | None:
     calls = collective_calls(trace)
@@ -244,8 +245,9 @@ def _collective_is_read(trace: Trace, facts: Facts) -> Seen | None:
     "sync-batch-norm",
     "small collectives around each BatchNorm",
     "SyncBatchNorm's ops, and the all-gather and all-reduce in them",
-    "SyncBatchNorm lets the ranks meet in each layer, forward and backward, for a few numbers.",
-    "If a rank's own batch is large enough for its statistics (some dozens), take BatchNorm, or GroupNorm, which needs none.",
+    "SyncBatchNorm synchronizes the ranks in each of its layers, forward and backward, to exchange a few numbers.",
+    "If each rank's own batch is large enough for its statistics (some dozens of samples), use BatchNorm; or use GroupNorm, "
+    "which needs no batch statistics.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html",
 )
 def _sync_batch_norm(trace: Trace, facts: Facts) -> Seen | None:
@@ -266,8 +268,9 @@ def _sync_batch_norm(trace: Trace, facts: Facts) -> Seen | None:
     "gathered-again",
     "parameters are gathered in the forward pass, and again in the backward pass",
     "the all-gathers of both passes, with equal sizes",
-    "FSDP frees a layer's gathered parameters behind its forward pass and gathers them anew in the backward pass.",
-    "If the memory is there, keep them: fully_shard(..., reshard_after_forward=False), or SHARD_GRAD_OP of the older FSDP.",
+    "FSDP frees a layer's gathered parameters after the layer's forward pass and gathers them again in the backward pass.",
+    "If there is enough memory, keep them gathered: fully_shard(..., reshard_after_forward=False), or SHARD_GRAD_OP of the "
+    "older FSDP.",
     source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
 )
 def _gathered_again(trace: Trace, facts: Facts) -> Seen | None:
@@ -293,7 +296,8 @@ def _gathered_again(trace: Trace, facts: Facts) -> Seen | None:
     "all parameters are gathered in one collective, before anything is computed",
     "one large all-gather, and one reduce-scatter per step",
     "The model may be sharded as one unit: then nothing is computed while its parameters are gathered or its gradients are sent.",
-    "Shard each block for itself (fully_shard on the blocks, then on the model): the next block's parameters come meanwhile.",
+    "Shard each block separately (fully_shard on the blocks, then on the model): the next block's parameters are then gathered "
+    "while the current block computes.",
     source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
 )
 def _sharded_as_one(trace: Trace, facts: Facts) -> Seen | None:
@@ -314,9 +318,9 @@ def _sharded_as_one(trace: Trace, facts: Facts) -> Seen | None:
     "collectives-in-float32",
     "float32 is sent between GPUs that compute in 16 bits",
     "the type of the collectives' messages, beside that of the matrix products",
-    "Twice the bytes are sent that the computation works with.",
-    "Send 16 bits: convert after a gather, not before; of gradients DistributedDataParallel's bf16_compress_hook, FSDP's "
-    "MixedPrecisionPolicy(reduce_dtype=torch.bfloat16). Sums in 16 bits are less exact.",
+    "The collectives send twice as many bytes per number as the computation uses.",
+    "Send 16-bit numbers: convert to float32 after a gather, not before. For gradients, use DistributedDataParallel's "
+    "bf16_compress_hook or FSDP's MixedPrecisionPolicy(reduce_dtype=torch.bfloat16). Sums in 16 bits are less exact.",
     source="https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html",
 )
 def _collectives_in_float32(trace: Trace, facts: Facts) -> Seen | None:
@@ -369,10 +373,10 @@ def _buffers_broadcast(trace: Trace, facts: Facts) -> Seen | None:
 
 @finding(
     "unused-parameters",
-    "a map of whole numbers is reduced behind each backward pass",
+    "a tensor of integers is all-reduced after each backward pass",
     "an all-reduce of type Int, with one number for each parameter",
-    "DistributedDataParallel looks for parameters that got no gradient: it goes through the graph after each forward pass, and "
-    "the ranks tell each other.",
+    "DistributedDataParallel looks for parameters that got no gradient: it goes through the autograd graph after each forward "
+    "pass, and the ranks exchange what they found.",
     "If each step uses all parameters, leave find_unused_parameters out.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
 )
@@ -389,8 +393,9 @@ def _unused_parameters(trace: Trace, facts: Facts) -> Seen | None:
     "stages-in-turn",
     "a rank waits in a receive for most of a step, for a few large messages",
     "ncclDevKernel_SendRecv, and what runs beside it on each rank",
-    "The ranks are stages of a pipeline, and few parts of a batch are on their way: while one stage works, the others wait.",
-    "Cut the batch into more parts (micro-batches), so that each stage has one while the others have theirs.",
+    "The ranks are stages of a pipeline, and only a few parts of the batch are in the pipeline at a time. While one stage "
+    "works, the others wait.",
+    "Cut the batch into more parts (micro-batches), so that all stages can work at the same time.",
     source="https://docs.pytorch.org/docs/stable/distributed.pipelining.html",
 )
 def _stages_in_turn(trace: Trace, facts: Facts) -> Seen | None:
@@ -434,8 +439,8 @@ def _asking_us(trace: Trace, facts: Facts) -> float:
     "uneven-exchange",
     "an all-to-all in which ranks send and receive unequal amounts",
     "the numbers of elements in and out of all_to_all",
-    "The rank with the most takes longest, and all wait for it: experts, or keys, are not shared out evenly.",
-    "Balance what the ranks get: a loss that balances experts, a capacity, or another assignment.",
+    "The rank with the most data takes longest, and all ranks wait for it: the experts or keys are not distributed evenly.",
+    "Balance the amount that each rank gets: use a loss that balances the experts, a capacity limit, or another assignment.",
 )
 def _uneven_exchange(trace: Trace, facts: Facts) -> Seen | None:
     every = collective_calls(trace, _kind("alltoall"))
@@ -458,9 +463,10 @@ def _apart(message: Collective) -> float:
     "on-the-compute-stream",
     "large collectives on the stream that computes",
     "the GPU's lanes: NCCL's kernels between the matrix products, on one stream",
-    "These collectives run on the stream on which the GPU computes most: what that stream computes waits for them.",
-    "If what comes next does not need the result at once: async_op=True, and wait() where it is needed; they then run on a "
-    "stream of their own.",
+    "These collectives run on the stream that does most of the GPU's computation, so what this stream computes next waits for "
+    "them.",
+    "If the next op does not need the result at once, pass async_op=True and call wait() where the result is needed; the "
+    "collectives then run on a stream of their own.",
     source="https://docs.pytorch.org/docs/stable/distributed.html#synchronous-and-asynchronous-collective-operations",
 )
 def _on_the_compute_stream(trace: Trace, facts: Facts) -> Seen | None:

@@ -25,7 +25,8 @@ SMALL_US, MANY_SMALL = 20, 50  # of a collective; a step
     "NCCL kernels run while the compute streams are idle",
     "the streams of the NCCL kernels and of the GEMMs, side by side",
     "Communication is exposed: the GPU computes nothing while it transfers data or waits for another rank.",
-    "Look for a straggler first, a rank whose own collectives are short; else overlap communication with compute, or send less.",
+    "Look for a straggler first: a rank whose own collectives are short. If there is none, overlap communication with compute, "
+    "or send less.",
 )
 def _exposed_communication(trace: Trace, facts: Facts) -> Seen | None:
     path, times = facts.critical_path, facts.gpu_time

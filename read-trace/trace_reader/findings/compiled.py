@@ -82,12 +82,12 @@ def _compile_tax(trace: Trace, facts: Facts) -> Seen | None:
 
 @finding(
     "compiled-runs-eager",
-    "TorchDynamo Cache Lookup, and no compiled region behind it",
-    "what follows TorchDynamo Cache Lookup: Torch-Compiled Region, or the model's own ops",
-    "A compiled function was called, but no compiled code ran: torch.compile gave up on it, as it does after several "
+    "TorchDynamo Cache Lookup, and no compiled region after it",
+    "what comes after TorchDynamo Cache Lookup: Torch-Compiled Region, or the model's own ops",
+    "A compiled function was called, but no compiled code ran. torch.compile gave up on this function, as it does after several "
     "recompilations (recompile_limit, 8), or where it cannot compile something.",
-    "Find out why with TORCH_LOGS=recompiles,graph_breaks: often a number or a counter on the module that changes in each call. "
-    "Keep it outside of what is compiled, mark what varies as dynamic, or compile less.",
+    "Find out why with TORCH_LOGS=recompiles,graph_breaks. The cause is often a number or a counter on the module that changes "
+    "in each call. Keep it out of the compiled code, mark what varies as dynamic, or compile less.",
 )
 def _compiled_runs_eager(trace: Trace, facts: Facts) -> Seen | None:
     lookups = named(trace.ops, "TorchDynamo Cache Lookup")
@@ -147,7 +147,7 @@ def _cache_hits(trace: Trace, facts: Facts) -> Seen | None:
     "some steps take seconds, others microseconds",
     "more than one graph hash; compile_inner among the ops",
     "More than one compiled graph ran. New shapes, graph breaks, a backward pass or several compiled functions can cause this.",
-    "Set TORCH_LOGS=recompiles,graph_breaks to see which; --recompiles FILE reads what it wrote to stderr.",
+    "Set TORCH_LOGS=recompiles,graph_breaks to see which of these it is; --recompiles FILE reads this log, which goes to stderr.",
 )
 def _recompile(trace: Trace, facts: Facts) -> Seen | None:
     graphs = _graphs(trace)

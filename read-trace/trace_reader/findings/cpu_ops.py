@@ -52,10 +52,10 @@ NEXT = {
     "cpu-only",
     "the trace has no GPU lane",
     "the widest ops of a step",
-    "The run uses no GPU, or its work there was not recorded. Where several threads share an op, the trace shows the one that "
-    "called it.",
-    "Look at the op that takes most: the shapes and the type of its inputs (record_shapes=True), and on how many threads it runs "
-    "(torch.get_num_threads()).",
+    "The run uses no GPU, or its work there was not recorded. If several threads share the work of an op, the trace shows only "
+    "the thread that called it.",
+    "Look at the op that takes the most time: the shapes and the dtype of its inputs (record_shapes=True), and the number of "
+    "threads it runs on (torch.get_num_threads()).",
 )
 def _cpu_only(trace: Trace, facts: Facts) -> Seen | None:
     path = _path(trace, facts)
@@ -249,12 +249,12 @@ def _may_take(trace: Trace, softmax: int, product: int) -> bool:
 
 @finding(
     "double-precision-on-cpu",
-    "products in fp64 on the CPU's lane",
+    "matrix products in fp64 on the CPU's lane",
     "the types of the inputs of aten::mm, addmm and conv (record_shapes)",
-    "These ops compute in float64, which has twice as many bytes as float32 and half as many numbers in a register. Tensors made "
-    "of numpy's arrays are float64 unless these say otherwise.",
-    "Convert the inputs to float32 once (tensor.float()), and a model that is float64, too (model.float()), unless the numbers "
-    "need float64.",
+    "These ops compute in float64: a number takes twice the bytes of float32, and half as many numbers fit into a register. "
+    "Tensors made from numpy arrays are float64 unless the arrays have another dtype.",
+    "Convert the inputs to float32 once (tensor.float()), and the model too if it is float64 (model.float()), unless the "
+    "numbers need float64.",
 )
 def _double_precision(trace: Trace, facts: Facts) -> Seen | None:
     if (path := _path(trace, facts)) is None:
@@ -276,9 +276,10 @@ def _double_precision(trace: Trace, facts: Facts) -> Seen | None:
 
 @finding(
     "gradients-unused",
-    "autograd's numbers grow from op to op, and nothing runs backward",
+    "autograd's sequence numbers grow from op to op, and there is no backward pass",
     "the argument Sequence number of the ops of a step",
-    "Autograd keeps a record of these ops, with the tensors that they would need, and the recording has no backward pass.",
+    "Autograd records these ops and keeps the tensors that their backward pass would need, but the recording has no backward "
+    "pass.",
     "For inference, run the model under torch.inference_mode() or torch.no_grad(): it takes less memory, and less time per op.",
 )
 def _gradients_unused(trace: Trace, facts: Facts) -> Seen | None:

@@ -132,9 +132,9 @@ def _tf32_products(trace: Trace, facts: Facts) -> Seen | None:
     "unaligned-product",
     "a GEMM whose name ends in align1 or align2",
     "the shapes of the matrix product (--record_shapes)",
-    "This kernel reads one or two elements at a time. A dimension of a matrix may be no multiple of 8. One for aligned matrices "
-    "is often several times as fast.",
-    "Pad the odd dimension of the matrices to a multiple of 64 (a vocabulary of 50,257 to 50,304).",
+    "This kernel reads only one or two elements at a time. Perhaps a dimension of a matrix is not a multiple of 8. A kernel for "
+    "aligned matrices is often several times as fast.",
+    "Pad the dimension that is not a multiple of 8 to a multiple of 64 (a vocabulary of 50,257 to 50,304).",
 )
 def _unaligned_product(trace: Trace, facts: Facts) -> Seen | None:
     slow = unaligned(facts)
@@ -177,8 +177,9 @@ def aligned(facts: Facts, rows: Rows) -> Effect | None:
     "partial-wave",
     "a somewhat larger matrix product takes hardly longer",
     "the tile in the GEMM's name, the product's shape (--record_shapes), and the device's SMs",
-    "An SM computes one tile of these kernels after the other. In the last round there are fewer tiles than SMs.",
-    "Try sizes whose tiles fill whole rounds: more rows or columns up to that take hardly longer.",
+    "With these kernels, each SM computes one tile at a time, so the tiles run in rounds. In the last round there are fewer "
+    "tiles than SMs.",
+    "Try sizes whose tiles fill whole rounds: adding rows or columns up to such a size takes hardly longer.",
 )
 def _partial_wave(trace: Trace, facts: Facts) -> Seen | None:
     sms = (facts.device_properties or {}).get("numSms")

@@ -53,10 +53,10 @@ def _on_path(path: CriticalPath, saved_us: float) -> str:
 
 @finding(
     "blocking-copy",
-    "inside a step, the CPU stands still in a copy",
+    "inside a step, the CPU waits in a copy",
     "a long cudaMemcpyAsync, and the copy's own time on the GPU's lane",
     "These calls do not return before their copy runs or is done. A copy from or to pageable memory can block like this, even "
-    "if its name says Async: to the GPU, it may return once the bytes are staged; from the GPU, once they have arrived.",
+    "if its name says Async. A copy to the GPU may return once the bytes are staged; one from the GPU, once they have arrived.",
     "Pin the host memory (pin_memory=True), copy with non_blocking=True, and leave results on the GPU.",
 )
 def _blocking_copy(trace: Trace, facts: Facts) -> Seen | None:

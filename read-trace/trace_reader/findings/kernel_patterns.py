@@ -77,7 +77,7 @@ def _hotspot(trace: Trace, facts: Facts) -> Seen | None:
     "one row of the table has a huge number of calls",
     "many equal slices on the GPU's lane",
     "Each launch costs CPU time, and here the CPU is the bottleneck.",
-    "Fuse or batch the kernels that are many, so that each step launches fewer.",
+    "Fuse or batch the kernels that have many calls, so that each step launches fewer.",
 )
 def _many_calls(trace: Trace, facts: Facts) -> Seen | None:
     if not facts.steps or facts.verdict != "overhead-bound" or _many_small_kernels(trace, facts):

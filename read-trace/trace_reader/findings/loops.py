@@ -34,8 +34,8 @@ OF_MODELS = frozenset(["aten::linear", "aten::matmul", "aten::conv1d", "aten::co
     "loop-over-tensors",
     "the same few ops, hundreds of times in a row, on tensors of a list",
     "a pattern that repeats on the CPU's lane: mul, add, copy_, mul, add, copy_",
-    "A Python loop goes over a list of tensors, as for averaged weights (EMA), clipping or an optimizer that is written out: "
-    "each tensor has launches of its own.",
+    "A Python loop goes over a list of tensors, for example for averaged weights (EMA), clipping or a hand-written optimizer. "
+    "Each tensor gets its own launches.",
     "Update all tensors in a few calls: torch._foreach_lerp_, _foreach_mul_ and _foreach_add_ take lists "
     "(torch.optim.swa_utils.AveragedModel uses them).",
 )
@@ -47,10 +47,11 @@ def _loop_over_tensors(trace: Trace, facts: Facts) -> Seen | None:
 @finding(
     "loop-of-small-products",
     "the same small network, many times in a row",
-    "a pattern that repeats on the CPU's lane, with its own products in each round",
-    "The same sequence of ops with equal shapes runs many times in a row, and by their shapes no round uses the result of the "
-    "one before: members of an ensemble, for example, experts, heads or single samples.",
-    "Do all rounds at once: stack the weights and use one batched product (torch.bmm, torch.func.vmap), or one larger batch.",
+    "a pattern that repeats on the CPU's lane, with its own matrix products in each round",
+    "The same sequence of ops with equal shapes runs many times in a row. Judging by the shapes, no round uses the result of "
+    "the round before. The rounds can be members of an ensemble, for example, experts, heads or single samples.",
+    "Do all rounds at once: stack the weights and use one batched matrix product (torch.bmm, torch.func.vmap), or one larger "
+    "batch.",
 )
 def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
     every = [one for one in loops(trace) if one.rounds >= LEAST_OF_MODELS]

@@ -151,8 +151,8 @@ def _by_path(trace: Trace, copies: Rows) -> dict[str, list[Activity]]:
     "bias-copy",
     "a Memcpy DtoD right before a GEMM",
     "the GPU's lane, under aten::addmm",
-    "addmm copies the bias into the output, before the GEMM: the add is in the GEMM then, at the price of a copy.",
-    "If the bias is the same for each row, use a one-dimensional one, as nn.Linear does: it usually needs no copy.",
+    "addmm copies the bias into the output before the GEMM. The GEMM then does the add, at the cost of a copy.",
+    "If the bias is the same for each row, use a one-dimensional bias, as nn.Linear does: it usually needs no copy.",
 )
 def _bias_copy(trace: Trace, facts: Facts) -> Seen | None:
     copies = bias_copies(trace)
@@ -200,8 +200,9 @@ def _dtype_conversions(trace: Trace, facts: Facts) -> Seen | None:
     "layout-copies",
     "kernels named nchwToNhwc and nhwcToNchw around convolutions",
     "the GPU's lane, before and after a convolution",
-    "cuDNN brings tensors into another order of memory (channels last) and back, for convolutions that it runs in that order.",
-    "Keep model and images in channels_last: .to(memory_format=torch.channels_last). Norms and pointwise kernels change with it.",
+    "cuDNN converts tensors to another memory layout (channels last) and back, for convolutions that it runs in that layout.",
+    "Keep model and images in channels_last: .to(memory_format=torch.channels_last). This also changes the norms and pointwise "
+    "kernels.",
 )
 def _layout_copies(trace: Trace, facts: Facts) -> Seen | None:
     rows = trace.linked.where(trace.linked.is_named(lambda name: LAYOUTS.search(name) is not None))
@@ -219,8 +220,8 @@ def _layout_copies(trace: Trace, facts: Facts) -> Seen | None:
     "copies to the GPU on the stream of the kernels",
     "the GPU's lane: a Memcpy HtoD between kernels, on the same stream",
     "These copies share the kernels' stream, so copies and kernels never overlap.",
-    "Send the next batch on a stream of its own while this one computes (torch.cuda.Stream, pinned memory, non_blocking=True), "
-    "and wait for its event before use.",
+    "Copy the next batch on a stream of its own while the current batch is computed (torch.cuda.Stream, pinned memory, "
+    "non_blocking=True), and wait for the copy's event before you use the batch.",
 )
 def _copies_in_turn(trace: Trace, facts: Facts) -> Seen | None:
     path = facts.critical_path
@@ -241,8 +242,9 @@ def _copies_in_turn(trace: Trace, facts: Facts) -> Seen | None:
 @finding(
     "backward-twice",
     "a node of the backward pass runs twice in a step",
-    "two evaluate_function of one sequence number in a step",
-    "The backward pass goes through the same nodes more than once, as where each of several losses has a backward() of its own.",
+    "two evaluate_function slices with the same sequence number in a step",
+    "The backward pass goes through the same nodes more than once, for example because each of several losses has its own "
+    "backward() call.",
     "Add the losses and call backward() once: (a + b).backward(), without retain_graph.",
 )
 def _backward_twice(trace: Trace, facts: Facts) -> Seen | None:
@@ -267,10 +269,10 @@ def _backward_twice(trace: Trace, facts: Facts) -> Seen | None:
 @finding(
     "many-backward-passes",
     "several forward and backward passes, one after the other, in each step",
-    "evaluate_function again and again in a step, with ops of the forward pass between",
-    "Each step goes forward and backward several times, as for samples one by one, or for parts of a batch.",
-    "If the weights stay the same between them, and the parts fit into memory together, take them as one batch; for the "
-    "gradients of each sample, torch.func.vmap over torch.func.grad.",
+    "evaluate_function again and again in a step, with ops of the forward pass in between",
+    "Each step runs the forward and backward pass several times, for example once for each sample or for each part of a batch.",
+    "If the weights stay the same between the passes, and all parts fit into memory together, run them as one batch; for the "
+    "gradients of each sample, use torch.func.vmap over torch.func.grad.",
 )
 def _many_backward_passes(trace: Trace, facts: Facts) -> Seen | None:
     """Where an optimizer steps after each pass, they are steps of training, whatever the trace marks; where something else is
@@ -305,11 +307,11 @@ def _many_backward_passes(trace: Trace, facts: Facts) -> Seen | None:
 
 @finding(
     "anomaly-detection",
-    "aten::isnan behind each node of the backward pass",
+    "aten::isnan after each node of the backward pass",
     "evaluate_function in the backward pass: aten::isnan, any and item in each",
-    "Each gradient is searched for values that are not numbers, as torch.autograd.set_detect_anomaly does, which also keeps a "
-    "traceback for each op of the forward pass.",
-    "Switch it off (torch.autograd.set_detect_anomaly(False), no detect_anomaly()) but for debugging.",
+    "Each gradient is searched for NaN values, as torch.autograd.set_detect_anomaly does. That mode also keeps a traceback for "
+    "each op of the forward pass.",
+    "Switch it off (torch.autograd.set_detect_anomaly(False), no detect_anomaly()) except while you debug.",
 )
 def _anomaly_detection(trace: Trace, facts: Facts) -> Seen | None:
     checks = named(trace.ops, "aten::isnan")
@@ -374,8 +376,8 @@ def _are_inside(trace: Trace, rows: np.ndarray, around: Rows) -> np.ndarray:
 @finding(
     "cache-growing-by-cat",
     "aten::cat takes longer each time",
-    "the CatArrayBatchedCopy kernels (without a GPU aten::cat): their durations grow",
-    "These concatenations grow. Each probably copies all that was kept so far into new memory, to add a little.",
+    "the growing durations of the CatArrayBatchedCopy kernels (without a GPU: of aten::cat)",
+    "These concatenations grow. To add a little, each one probably copies everything that was kept so far into new memory.",
     "Write into preallocated memory (a static cache, index_copy_), or keep a list and concatenate once.",
 )
 def _cache_by_cat(trace: Trace, facts: Facts) -> Seen | None:

@@ -99,12 +99,12 @@ def _foreach(path: CriticalPath, steps: Rows, rows: Rows) -> Seen | None:
 
 @finding(
     "gradients-nobody-uses",
-    "more gradients are accumulated in a step than its optimizer goes over",
-    "torch::autograd::AccumulateGrad, once for each parameter, beside the ops or blocks of Optimizer.step",
-    "The backward pass computes gradients for parameters that this step's optimizer does not change: of a frozen part, of a "
-    "teacher, or of what something else updates.",
-    "If nothing uses these gradients: run what is not trained under torch.no_grad(), or set requires_grad_(False) on its "
-    "parameters before the forward pass; the backward pass then ends where the trained part begins.",
+    "a step accumulates gradients for more parameters than its optimizer updates",
+    "torch::autograd::AccumulateGrad, once for each parameter, compared with the ops or blocks of Optimizer.step",
+    "The backward pass computes gradients for parameters that this step's optimizer does not change: parameters of a frozen "
+    "part, of a teacher, or of a part that something else updates.",
+    "If nothing uses these gradients, run the parts that are not trained under torch.no_grad(), or set requires_grad_(False) on "
+    "their parameters before the forward pass; the backward pass then ends where the trained part begins.",
     source="https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation",
 )
 def _gradients_nobody_uses(trace: Trace, facts: Facts) -> Seen | None:

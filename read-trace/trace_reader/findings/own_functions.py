@@ -209,10 +209,11 @@ def _inside_us(work: Rows, spans: Rows) -> float:
 @finding(
     "own-function",
     "one function of the program takes much of a step",
-    "the functions of Python above the ops (with_stack=True): one as wide as most of the step",
-    "This is the time of the function and of everything that it calls; little of it is matrix products or the backward pass.",
-    "Look inside it first: what it does for each row or element can often be done for all of them by one op, once, or ahead of "
-    "time in a DataLoader's workers.",
+    "the Python functions above the ops (with_stack=True): one that spans most of the step",
+    "This is the time of the function and of everything that it calls. Little of this time goes into matrix products or the "
+    "backward pass.",
+    "Look inside this function first: work that it does for each row or element can often be done for all of them by one op, or "
+    "only once, or ahead of time in a DataLoader's workers.",
 )
 def _own_function(trace: Trace, facts: Facts) -> Seen | None:
     return own_function(trace, trace, facts) if bool(np.any(trace.slices.kind == Kind.PYTHON)) else None
@@ -221,9 +222,9 @@ def _own_function(trace: Trace, facts: Facts) -> Seen | None:
 @finding(
     "library-function",
     "one function of a library takes much of a step",
-    "the functions of Python below the program's own (with_stack=True): one that is wide",
-    "The program calls this function of a library, and little of its time is products or the program's own code.",
-    "Call it less often, once ahead of time, or for a whole batch; or look for what does the same on whole tensors.",
+    "the Python functions below the program's own functions (with_stack=True): a wide one",
+    "The program calls this library function. Little of its time goes into matrix products or into the program's own code.",
+    "Call it less often, once ahead of time, or for a whole batch; or look for a function that does the same on whole tensors.",
 )
 def _library_function(trace: Trace, facts: Facts) -> Seen | None:
     return library_function(trace, trace, facts) if bool(np.any(trace.slices.kind == Kind.PYTHON)) else None

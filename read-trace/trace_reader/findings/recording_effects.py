@@ -111,7 +111,7 @@ def crossing_slices(trace: Trace) -> Counter[str]:
     "zero-timestamps",
     "kernels with a start or a duration of 0",
     "the first kernels of the recording",
-    "These kernels may have lost their times, as CUPTI of some versions loses them at a session's start.",
+    "These kernels may have lost their times: some versions of CUPTI lose them at the start of a session.",
     "Do not trust their durations.",
     trivia=True,
 )

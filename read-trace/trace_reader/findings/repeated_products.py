@@ -35,7 +35,8 @@ ATTENTION = "aten::scaled_dot_product_attention"
 ATTENDS = frozenset([ATTENTION, "aten::softmax", "aten::_softmax"])
 APPENDS = "aten::cat"
 OF_CROSS_ATTENTION = (
-    "If it is (an encoder's output): compute the keys and values of this cross-attention once, before the loop, and keep them."
+    "If their input is the same (an encoder's output), compute the keys and values of this cross-attention once, before the "
+    "loop, and keep them."
 )
 ROUNDS, MORE_THAN_A_ROUND = 8, 32  # calls; times the rows of the products between them
 
@@ -93,11 +94,11 @@ def _partly(trace: Trace, groups: Groups) -> Effect:
 
 @finding(
     "gathered-then-multiplied",
-    "a product of many rows right behind a gather from few",
-    "aten::index_select (or an index, or an embedding), and aten::linear behind it, by the rows of their inputs",
-    "Rows are gathered, several times each, and every copy is multiplied by the same weights.",
-    "Multiply first, gather then: linear(h)[source] in place of linear(h[source]) gives the same, with as many rows as there "
-    "are.",
+    "a gather from few rows, and right after it a matrix product over many rows",
+    "aten::index_select (or an index, or an embedding) and the aten::linear after it: the numbers of rows of their inputs",
+    "Each row is gathered several times, and every copy is multiplied by the same weights.",
+    "Multiply first, then gather: linear(h)[source] gives the same result as linear(h[source]), but multiplies each row of h "
+    "only once.",
     source="https://pytorch-geometric.readthedocs.io/en/latest/tutorial/create_gnn.html",
 )
 def _gathered_then_multiplied(trace: Trace, facts: Facts) -> Seen | None:
@@ -123,10 +124,11 @@ def _gathered_then_multiplied(trace: Trace, facts: Facts) -> Seen | None:
 
 @finding(
     "product-in-each-round",
-    "a large product again and again, between products of a few rows",
-    "aten::linear of many rows between those of one row: in a decoder, the keys and values of the encoder's output",
-    "In each round of a loop a product has far more rows than the others, always as many: its input may be the same each time.",
-    "If it is (what an encoder made, a prompt, a table): compute it once, before the loop, and keep it.",
+    "a large matrix product again and again, between matrix products of a few rows",
+    "an aten::linear of many rows between those of one row: in a decoder, the keys and values computed from the encoder's output",
+    "In each round of a loop, one matrix product has far more rows than the others, and always the same number of rows. Its "
+    "input may be the same each time.",
+    "If its input is the same (an encoder's output, a prompt, a table), compute the product once, before the loop, and keep it.",
     source="https://huggingface.co/docs/transformers/main/en/kv_cache",
 )
 def _product_in_each_round(trace: Trace, facts: Facts) -> Seen | None:
@@ -174,12 +176,13 @@ def _are_attended(trace: Trace, many: int) -> bool:
 
 @finding(
     "prefix-again",
-    "the same layers again and again, each time on one row more",
-    "aten::linear by the shape of its input: 128 rows, 129, 130 ...; with attention over them, and an aten::cat, each time",
-    "Each round of a loop seems to compute all earlier rows again, and one more, as a language model does that writes without a "
-    "cache.",
-    "If attention is causal, so that a row does not change with those behind it: keep keys and values in a KV cache, and compute "
-    "the new row alone.",
+    "the same layers again and again, each time with one more row",
+    "the input shapes of aten::linear: 128 rows, then 129, then 130 ...; each time also attention over these rows, and an "
+    "aten::cat",
+    "Each round of a loop seems to compute all earlier rows again, plus one new row, as a language model does when it generates "
+    "text without a cache.",
+    "If attention is causal, so that later rows do not change earlier ones, keep the keys and values in a KV cache and compute "
+    "only the new row.",
     source="https://huggingface.co/docs/transformers/main/en/kv_cache",
 )
 def _prefix_again(trace: Trace, facts: Facts) -> Seen | None:
@@ -243,11 +246,12 @@ def _growing(lengths: np.ndarray) -> list[list[int]]:
 
 @finding(
     "product-order",
-    "a product of two matrices, large, and right behind it its product with a third, small again",
-    "two matmuls (or bmm) in a row, by the shapes of their inputs: (A B) C",
-    "By the shapes, the first product is larger than what goes in and what comes out: as in linear attention, where queries meet "
-    "keys before keys meet values.",
-    "If the second takes the first's result, and nothing else does, multiply the others first: A (B C) is the same.",
+    "a matrix product with a large result, and right after it one whose result is small again",
+    "the input shapes of two matmuls (or bmm) in a row: (A B) C",
+    "Judging by the shapes, the result of the first matrix product is larger than its inputs and than the final result. Linear "
+    "attention is an example, if queries are multiplied by keys before keys are multiplied by values.",
+    "If the second product takes the result of the first, and nothing else uses that result, multiply the other two matrices "
+    "first. A (B C) gives the same result as (A B) C.",
     source="https://arxiv.org/abs/2006.16236",
 )
 def _product_order(trace: Trace, facts: Facts) -> Seen | None:
@@ -311,12 +315,12 @@ def _left_in_the_other_order(first: list[tuple[int, ...]], second: list[tuple[in
 
 @finding(
     "experts-on-all-tokens",
-    "as many equal networks in a row as a choice has columns, each on all rows",
-    "aten::topk (or max) of a row for each token and a column for each expert; then the same layers so often, on as many rows, "
-    "and a product with one number for each",
-    "Each expert of a mixture computes all tokens; what the choice leaves out may be multiplied by zero.",
-    "If each token needs only the chosen ones: gather an expert's tokens (index_select), compute those, and add them back "
-    "(index_add_); or a grouped product.",
+    "as many equal networks in a row as a topk has columns, each applied to all rows",
+    "aten::topk (or max) over tokens x experts; then the same layers once for each expert, with as many rows as tokens, and a "
+    "multiplication by one number per token",
+    "Each expert of a mixture of experts computes all tokens. The results that are not chosen may be multiplied by zero.",
+    "If each token needs only its chosen experts, gather the tokens of each expert (index_select), compute only those, and add "
+    "the results back (index_add_); or use a grouped matrix product.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.grouped_mm.html",
 )
 def _experts_on_all_tokens(trace: Trace, facts: Facts) -> Seen | None:

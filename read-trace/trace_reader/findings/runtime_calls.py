@@ -30,9 +30,9 @@ def _footprint(k: KernelFacts) -> str:
     "heavy-launch",
     "a query named ...Occupancy... stands before a launch",
     "the runtime calls of a step",
-    "A library asked what fits on the GPU at once (blocks, clusters, shared memory), in the op that then launched the kernel "
-    "named here. Far ahead of the launch, it may have asked for the set-up of the process.",
-    "Compare that kernel's registers and shared memory with those of kernels that are launched without asking.",
+    "In the op that then launched the kernel named here, a library asked how much fits on the GPU at once (blocks, clusters, "
+    "shared memory). A query far ahead of the launch may belong to the set-up of the process.",
+    "Compare that kernel's registers and shared memory with those of kernels that are launched without such a query.",
     trivia=True,
 )
 def _heavy_launch(trace: Trace, facts: Facts) -> Seen | None:

@@ -73,8 +73,8 @@ def _may_be_silu(trace: Trace, rows: np.ndarray) -> bool:
     "written-out",
     "a dozen elementwise ops where one op would do",
     "runs like mean, sub, pow, mean, add, rsqrt, mul on the CPU's lane",
-    "By their order, these ops may be an activation or a norm that is written out: each goes over all of the data once more, and "
-    "so does its backward pass.",
+    "Judging by their order, these ops may be an activation or a norm that is written out as separate ops. Each op goes over "
+    "all of the data once more, and so does its backward pass.",
     "If they are, use the op that does the same in one kernel.",
 )
 def _written_out(trace: Trace, facts: Facts) -> Seen | None:
@@ -98,11 +98,12 @@ def _written_out(trace: Trace, facts: Facts) -> Seen | None:
 
 @finding(
     "dense-targets",
-    "log_softmax, and its product with a tensor as large, into which labels were scattered",
+    "log_softmax, and its product with a tensor of the same size into which labels were scattered",
     "aten::scatter_ (or one_hot) of tokens x classes, and aten::mul of log_softmax with it",
-    "By the shapes, a loss spreads one label for each row over all classes: several passes over rows x classes, forward and "
-    "backward.",
-    "If they are one class for each row, smoothed or not: F.cross_entropy takes the classes, and label_smoothing.",
+    "Judging by the shapes, a loss expands one label per row to a row over all classes. This takes several passes over rows x "
+    "classes, forward and backward.",
+    "If the labels are one class for each row, smoothed or not, pass the class indices to F.cross_entropy, which also takes "
+    "label_smoothing.",
     source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.cross_entropy.html",
 )
 def _dense_targets(trace: Trace, facts: Facts) -> Seen | None:
