@@ -25,6 +25,7 @@ class Made(NamedTuple):
     dims: Any = None
     types: Any = None
     values: Any = None
+    strides: Any = None
     kernel: str | None = ADD
     around: tuple[str, ...] = ()
     then: "tuple[Made, ...]" = ()
@@ -46,6 +47,8 @@ def events(*made: Made, training: bool = False, launches_more: bool = False) -> 
                     if part.dims is None
                     else {"Input Dims": part.dims, "Input type": part.types, "Concrete Inputs": part.values}
                 )
+                if part.strides is not None:
+                    args["Input Strides"] = part.strides
                 length = part.us / one.n
                 for depth, around in enumerate(part.around):
                     found.append(op(around, at + depth * 0.01, length - depth * 0.02))
@@ -73,6 +76,7 @@ TABLE: dict[str, Any] = {
     "dims": [[2048, 8, 128], [2048, 8], [], [], []],
     "types": ["float", "long int", "Scalar", "Scalar", "Scalar"],
 }
+IMAGE: dict[str, Any] = {"dims": [[4, 16, 32, 32], [16, 16, 3, 3]], "types": ["float"] * 2, "values": [""] * 2}
 QKV, HALF = [[4, 8, 256, 64]] * 3, ["c10::BFloat16"] * 3
 THIN: dict[str, Any] = {"dims": [[1024, 4], [4, 1024]], "types": ["float", "float"], "values": ["", ""]}
 LINEAR = Made("aten::mm", dims=[[8, 1024], [1024, 1024]], types=["float", "float"], values=["", ""])
@@ -97,6 +101,15 @@ CASES = {
     "clone-in-step": case(Made("aten::clone"), but=Made("aten::clone", around=("aten::masked_fill",))),
     "many-cats": case(Made("aten::cat", n=8), but=Made("aten::cat", n=7)),
     "checked-linear-algebra": case(Made("aten::linalg_inv"), but=Made("aten::linalg_inv_ex")),
+    "factor-in-step": case(Made("aten::linalg_cholesky"), but=Made("aten::cholesky_solve")),
+    "channels-first-on-cpu": case(
+        Made("aten::mkldnn_convolution", **IMAGE, strides=[[16384, 1024, 32, 1], [144, 9, 3, 1]], kernel=None),
+        but=[
+            Made("aten::mkldnn_convolution", **IMAGE, strides=[[16384, 1, 512, 16], [144, 1, 48, 16]], kernel=None),
+            Made("aten::mkldnn_convolution", **IMAGE | {"dims": [[4, 15, 32, 32], [16, 15, 3, 3]]},
+                 strides=[[15360, 1024, 32, 1], [135, 9, 3, 1]], kernel=None),
+        ],
+    ),
     "dense-decomposition": case(Made("aten::linalg_svd"), but=Made("aten::svd_lowrank")),
     "odd-fft-length": case(Made("aten::_fft_r2c", kernel="void regular_bluestein_fft<float>()"), but=Made("aten::_fft_r2c")),
     "batch-norm-in-inference": case(

@@ -117,6 +117,25 @@ def test_a_product_with_a_sigmoid_is_silu_where_both_are_as_large(tmp_path, fact
     assert found == (["per step: 1 x SiLU, of 2 ops"] if told else [])
 
 
+@pytest.mark.parametrize("scaled", ["", "mul "])
+@pytest.mark.parametrize("squared", ["var ", "sub pow mean "])
+def test_a_layer_norm_may_scale_before_it_divides(tmp_path, scaled, squared):
+    """weight * (x - mean) / sqrt(var + eps) + bias."""
+    names = f"mean {squared}sub {scaled}add sqrt div add".split()
+    ops = [op(f"aten::{name}", 20 + 100 * n, 90) for n, name in enumerate(names)]
+    found = [one.seen for one in read(write(tmp_path / "a.json", step(0, 0, 1000), *ops)).findings if one.slug == "written-out"]
+    assert found == [f"per step: 1 x LayerNorm, of {len(names)} ops"]
+
+
+@pytest.mark.parametrize("around", ["aten::linalg_cholesky_ex", "aten::masked_fill"])
+def test_a_triangle_of_a_factor_is_no_mask(tmp_path, around):
+    ops = [
+        event for n in range(2) for event in (step(n, 100 * n, 90), op(around, 100 * n + 5, 50), op("aten::tril", 100 * n + 9, 9))
+    ]
+    found = [one.slug for one in read(write(tmp_path / "a.json", *ops)).findings]
+    assert ("mask-rebuilt" in found) is (around == "aten::masked_fill")
+
+
 def test_of_an_optimizer_the_updates_of_tables_goes_with_its_gradient(tmp_path):
     """A table of 100,000 rows of 4 among 800,000 numbers: half of the optimizer's kernels."""
     grad = {"Input Dims": [[8, 4], [8], [], [], []], "Input type": ["float", "long int", "Scalar", "Scalar", "Scalar"],

@@ -5,7 +5,7 @@ import numpy as np
 from trace_reader.analysis.replay.edits import REPLACED, Effect, all_of, dropped, scaled, unlaunched
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.op_cost import shapes_of
-from trace_reader.findings.registry import Seen, a_step, calls_of, finding, listed, named
+from trace_reader.findings.registry import Seen, a_step, calls_of, finding, lies_inside, listed, named
 from trace_reader.findings.verdict import denominator
 from trace_reader.link.intervals import merged
 from trace_reader.link.nesting import innermost, outermost, self_us
@@ -47,6 +47,8 @@ NEED_NO_WEIGHTS = (
 def _mask_rebuilt(trace: Trace, facts: Facts) -> Seen | None:
     tril = next((op for op in facts.ops if op.name in ("aten::tril", "aten::triu")), None)
     if tril is None or not facts.steps or tril.calls < len(facts.steps):
+        return None
+    if lies_inside(trace, named(trace.ops, tril.name), r"^aten::linalg_").any():  # a factor of a matrix is a triangle, too
         return None
     makers = ("aten::ones", "aten::scalar_tensor", "aten::where", "aten::fill_")
     others = listed(sorted(op.name for op in facts.ops if op.name in makers), 4) or "none"

@@ -36,6 +36,7 @@ LARGE_SQUARE, MANY_BESIDE = 1024, 4  # rows; times as many as the other side has
 SMALL_MATRIX = 1 << 16  # elements
 SMALL_PRODUCT = 1 << 12  # elements of the larger matrix: below, calling it takes as long
 MANY_PAIRS = 1 << 16  # differences
+MANY_CHANNELS = 16  # of an image: of 8, channels_last saved next to nothing
 NOT_IN_A_TRACE = "how much of it would be gone is not in a trace"
 CASTS = ("aten::to", "aten::_to_copy")
 INTEGERS = frozenset(["long int", "int", "short int"])
@@ -155,8 +156,16 @@ def _all_pairs(tensors: list[Tensor | None], inputs: Inputs) -> bool:
     return len(sides) == 2 and one[-1] == other[-1] > 1 and pairs >= MANY_PAIRS
 
 
+def _channels_first(tensors: list[Tensor | None], inputs: Inputs) -> bool:
+    """Of a convolution of images with many channels, by its strides: a row's numbers follow one another, and not a pixel's."""
+    if not tensors or tensors[0] is None or not isinstance(inputs.strides, tuple) or not inputs.strides:
+        return False
+    image, strides = list(tensors[0].shape), inputs.strides[0]
+    return len(image) == 4 == len(strides) and image[1] >= MANY_CHANNELS and strides[3] == 1 != strides[1]
+
+
 _SHAPES = {
-    "all_integers": _all_integers, "all_pairs": _all_pairs,
+    "all_integers": _all_integers, "all_pairs": _all_pairs, "channels_first": _channels_first,
     "large_table": _large_table, "large_vocabulary": _large_vocabulary, "mask": _mask, "low_rank": _low_rank,
     "many_logits": _many_logits, "long_filter": _long_filter, "long_list": _long_list, "square": _square,
     "padding_mask": _padding_mask,

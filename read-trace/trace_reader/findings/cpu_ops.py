@@ -117,7 +117,7 @@ def _half_precision(trace: Trace, facts: Facts) -> Seen | None:
     "hundreds of ops per step that take a few µs each",
     "the CPU's lane: narrow ops, one after another",
     "Much of the steps' time goes into ops of less than 50 µs each, and into the Python and autograd code that calls them.",
-    "Do more in each op: one op in place of a loop, larger batches, or torch.compile.",
+    "Do more in each op: vectorize (one op on a larger tensor in place of a Python loop), use larger batches, or torch.compile.",
 )
 def _many_small_ops(trace: Trace, facts: Facts) -> Seen | None:
     path = _path(trace, facts)

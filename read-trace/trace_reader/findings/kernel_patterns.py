@@ -43,11 +43,12 @@ ALSO_PADS = (
 )
 NEAR_PEAK = 0.93
 PATTERN_OF_SMALL = (
-    "Launch fewer, larger kernels (larger batch, torch.compile, one op in place of a loop), or replay them as a CUDA graph."
+    "Launch fewer, larger kernels (a larger batch, one op in place of a Python loop, torch.compile), or replay them as a CUDA "
+    "graph."
 )
 IN_DIFFERENT_STEPS = (
-    "Launch fewer, larger kernels: a larger batch, torch.compile, one op in place of a loop. The steps launch different kernels: "
-    "one CUDA graph does not replay them."
+    "Launch fewer, larger kernels: a larger batch, one op in place of a Python loop, torch.compile. The steps launch different "
+    "kernels: one CUDA graph does not replay them."
 )
 SLOW_RATE = 0.6  # of the best in the trace
 

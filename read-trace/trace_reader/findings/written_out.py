@@ -25,7 +25,7 @@ _RUNS = (
     ("GELU", "F.gelu", rf"(?:{_MUL}?(?:pow |{_MUL}{_MUL}){_MUL}add {_MUL}tanh |(?:div |mul )erf )add {_MUL}{{1,2}}"),
     ("GELU", "F.gelu", rf"{_MUL}{{0,2}}(?:div |mul )erf add {_MUL}{{1,2}}"),
     ("LayerNorm", "F.layer_norm",
-     rf"mean (?:sub )?(?:var |(?:sub )?{_SQUARE}mean )(?:sub )?add (?:sqrt |rsqrt )(?:div |mul )(?:mul )?(?:add )?"),
+     rf"mean (?:sub )?(?:var |(?:sub )?{_SQUARE}mean )(?:sub )?(?:mul )?add (?:sqrt |rsqrt )(?:div |mul )(?:mul )?(?:add )?"),
     ("LayerNorm", "F.layer_norm", r"mean (?:var |std )(?:sub )?add (?:sub )?(?:sqrt |rsqrt )?(?:div |mul )(?:mul )?(?:add )?"),
     ("RMSNorm", "F.rms_norm", rf"{_SQUARE}mean add (?:rsqrt |sqrt )(?:mul |div )(?:mul )?"),
     ("softmax", "F.softmax", r"(?:amax |max )sub exp sum div "),
