@@ -415,8 +415,8 @@ the sixth set's pairs once the rules were written; of the seventh, the names of 
 after which no rule was changed; of the eighth, the names of a dozen pairs. Of the eighth set only the CPU's pairs are
 scored, on torch 2.15: the GPU's 28 were timed on an H200, but their recordings were lost. The bands of gains were
 fitted to all sets but the last three (`uv run read-trace/benchmarks/bands.py`). Since the third set, the interval of a
-plain step is twice as wide on hosts without prices of their own; the fourth set's plain steps have these intervals. In the recordings without step marks of
-this set and of the later ones, a step is a repetition.
+plain step is twice as wide on hosts without prices of their own; the fourth set's plain steps have these intervals. In
+the recordings without step marks of this set and of the later ones, a step is a repetition.
 
 Among the sixth set's misses, four pairs were reported as launches of the whole step, which a CUDA graph would remove
 (in three of them the loop or the optimizer came further down, and comes first since); three were named in words that
