@@ -209,6 +209,7 @@ GLOSSARY: dict[str, str] = {
     "rank": (
         "One process of a distributed job, and its number. Usually each rank has a GPU of its own, and writes a trace of its own."
     ),
+    "reader": "The program of this repository that reads a trace and reports on it: `read_trace.py`, or the package read-trace.",
     "register": (
         "The fastest memory of a GPU, private to a thread. The more registers each thread of a kernel takes, the fewer warps fit "
         "on an SM."
@@ -274,7 +275,8 @@ GLOSSARY: dict[str, str] = {
     ),
     "transfer": (
         "Of a collective: the time that moving the data takes, without the wait for other ranks. A collective has a duration on "
-        "each rank; the reader takes the shortest of these as the transfer."
+        "each rank. The rank that arrives last does not wait, so the reader takes the shortest of these durations for the "
+        "transfer."
     ),
     "verdict": (
         "What limits a run: the class that has at least half of the critical path, as in gpu-bound or overhead-bound. Where the "

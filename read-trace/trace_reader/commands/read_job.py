@@ -243,8 +243,10 @@ def _difference(late: str, other: str, rank: int, of_gpu: bool, steps_from: re.P
 def play_job(
     paths: Sequence[str], steps_from: re.Pattern[str] | None = None, scheduler: str | None = None
 ) -> tuple[JobFacts, list[TraceError], PlayedJob | None]:
-    """As `read_job`; a job of which all can be held at once is played again, and its facts say what a step takes without the
-    profiler and what its findings' advice saves. With a scheduler one of its workers holds it, and what was played stays there.
+    """Read a job as `read_job` does, and replay it if the traces of all ranks fit into memory together.
+
+    The facts then say what a step takes without the profiler, and what the advice of each finding saves. The third value is the
+    replayed job; None if it was not replayed, or if a worker of `scheduler` replayed it.
     """
     if scheduler is not None and len(paths) <= MOST_HELD:
         held = None

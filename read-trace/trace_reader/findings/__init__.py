@@ -81,8 +81,10 @@ WITHOUT_PLACE = "The most that a change at this place can save."
 
 
 class Reading(msgspec.Struct, frozen=True, eq=False):
-    """A trace that was read: its facts with their findings, what each rule saw (by slug), its run, to be played again where
-    that is possible, and the places that this was asked of.
+    """A trace that was read.
+
+    `facts` holds its facts, with the findings. `seen`: what each rule saw, by the id of its finding. `run`: the run without the
+    profiler, for replays; None where there is none. `places`: those for which a replay said what a step takes without them.
     """
 
     trace: Trace
