@@ -235,17 +235,19 @@ def test_what_is_said_of_inductors_choice_is_what_was_measured():
 
 @pytest.mark.slow
 def test_drawing_again_needs_no_gpu_and_gives_the_pictures_that_are_there(tmp_path):
-    """The same matplotlib gives the same bytes; another one gives pictures of the same size."""
+    """With today's words in them, as their metadata has these. The same matplotlib gives the same bytes, another one others."""
     code = (
-        "import sys; sys.path.insert(0, '.'); from pathlib import Path; from gallery import record;"
+        "import io, sys; sys.path.insert(0, '.'); from PIL import Image; from gallery import record;"
         "written = []; record.write_all = lambda files: written.extend(files.items());"
         "sys.argv = ['record.py', '--draw']; assert record.main() == 0;"
-        "print(sum(len(data) > 10_000 for _, data in written), len({path for path, _ in written}))"
+        "print(sum(len(data) > 10_000 for _, data in written), len({path for path, _ in written}));"
+        "said = lambda picture: Image.open(picture).text['Description'];"
+        "print([path.name for path, data in written if not said(path) or said(path) != said(io.BytesIO(data))])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     count = len(list(GALLERY.glob("*/*.png"))) + len(LLM) + len(list(SEVERAL.glob("*.png")))
-    assert done.stdout == f"{count} {count}\n"
+    assert done.stdout == f"{count} {count}\n[]\n"
 
 
 def test_the_machine_is_described_without_its_name():

@@ -2,15 +2,15 @@
 
 
 class TraceError(Exception):
-    """A trace that cannot be read. The message names the file and, where there is one, the place."""
+    """Raised if a trace cannot be read. The message names the file and, where it is known, the position in the file."""
 
 
 class NotATraceError(TraceError):
-    """The file is there, but it holds no Chrome trace."""
+    """Raised if a file exists but holds no Chrome trace."""
 
 
 class NoEventsError(TraceError):
-    """A trace without a single event that could be read."""
+    """Raised if a trace holds not a single event that the reader can use."""
 
 
 class NotWrittenError(Exception):
@@ -18,7 +18,7 @@ class NotWrittenError(Exception):
 
 
 class MissingExtraError(ImportError):
-    """A library that only this needs is not installed. The message names the extra to install."""
+    """Raised if an optional library is needed and not installed. The message names the extra to install."""
 
 
 class LeftOverError(Exception):

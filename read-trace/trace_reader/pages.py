@@ -1,4 +1,4 @@
-"""Parts of pages for programs that make their own: a course, a gallery. What --html writes is made of the same parts."""
+"""Provide parts of pages to programs that make their own pages, such as a course or a gallery. `--html` uses the same parts."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -71,5 +71,5 @@ def job_panels(paths: Sequence[str]) -> Panels:
 
 
 def several_markdown(traces: Sequence[Facts]) -> str:
-    """Return the table of several traces, as Markdown."""
+    """Return a Markdown table that compares several traces."""
     return markdown.write(several_report(rows(traces), Style()))

@@ -8,10 +8,11 @@ from trace_reader.report.timeline import Timeline
 
 
 def draw_traces(traces: Sequence[Reading], suffix: str = ".png", steps: tuple[int, int] | None = None) -> bytes:
-    """Return one trace, or several above each other on one scale, as a .png or .svg file; of these `steps` only, where they are
-    given.
+    """Draw one trace, or several below each other on one scale, and return the picture as a .png or .svg file. `steps`: the first
+    and the last step to draw.
 
-    The same traces give the same bytes, with the same matplotlib. Raises LookupError if the window holds nothing.
+    The same traces give the same bytes with the same version of matplotlib. Raises LookupError if nothing was recorded in the
+    window to draw.
     """
     from trace_reader.write.trace_picture import PictureRange, plot
 
@@ -19,7 +20,9 @@ def draw_traces(traces: Sequence[Reading], suffix: str = ".png", steps: tuple[in
 
 
 def draw_job(job: JobFacts, suffix: str = ".png", steps: tuple[int, int] | None = None) -> bytes:
-    """Return the ranks of a job, a lane each, as a .png or .svg file. Raises LookupError if no rank has these `steps`."""
+    """Draw the ranks of a job, a lane for each, and return the picture as a .png or .svg file. `steps`: the first and the last
+    step to draw. Raises LookupError if no rank has recorded these steps.
+    """
     from trace_reader.write import job_picture
     from trace_reader.write.trace_picture import PictureRange
 

@@ -32,12 +32,12 @@ def load(
     steps_from: re.Pattern[str] | None = None,
     stacks: bool = False,
 ) -> Trace:
-    """Return the linked trace at `path` (`.json`, `.json.gz`, or "-" for standard input).
+    """Read the trace at `path` (`.json`, `.json.gz`, or "-" for standard input), link its events, and return the linked trace.
 
-    `progress` is called with the share of the file that is decoded, 0 to 1. `steps_from`: the annotations that are the steps, in
-    the place of the profiler's ProfilerStep#N. `stacks`: keep the functions of Python (kind `python`), too; they are most of a
-    trace that has them. What the profiler costs on its host is read, too, where a file says so (parse/price_file.py). Raises
-    TraceError, and LookupError where no annotation matches.
+    `progress` is called with the share of the file that is decoded, from 0 to 1. `steps_from`: a pattern for the annotations to
+    use as steps instead of the profiler's ProfilerStep#N. `stacks`: keep the Python functions (kind `python`), too, which make up
+    most of a trace that holds them. The trace also gets what the profiler costs on its host, if a file says so
+    (parse/price_file.py). Raises TraceError if the trace cannot be read, and LookupError if no annotation matches `steps_from`.
     """
     trace = link(decode(str(path), progress, stacks), steps_from)
     prices = prices_for(path, priced_device(trace))
@@ -45,12 +45,16 @@ def load(
 
 
 def analyze(trace: Trace, everything: bool = False) -> Facts:
-    """Return the facts of a loaded trace, with their findings: of a large one, for `everything`, also those that mend nothing."""
+    """Return the facts of a loaded trace, with their findings. With `everything`, a large trace also gets the findings that only
+    teach how to read a trace and suggest no change.
+    """
     return examine(trace, everything).facts
 
 
 def examine(trace: Trace, everything: bool = False) -> Reading:
-    """Return a loaded trace with its facts, what each finding's rule saw and its places: pages are made of this."""
+    """Return a loaded trace with its facts, the evidence that each finding's rule saw, and its places. Pages are made from the
+    result.
+    """
     return with_places(judged(trace, everything))
 
 
@@ -61,7 +65,7 @@ def judged(trace: Trace, everything: bool = False) -> Reading:
 
 
 def read(path: str) -> Facts:
-    """Return the facts of the trace at `path`, with their findings. Raises TraceError."""
+    """Return the facts of the trace at `path`, with their findings. Raises TraceError if the trace cannot be read."""
     return analyze_file(path)
 
 

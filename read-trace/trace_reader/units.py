@@ -4,7 +4,7 @@ import re
 
 
 def us(value: float | None) -> str:
-    """Microseconds, in the unit that suits them; `unknown` for None."""
+    """Return a time in microseconds as text, in the unit that suits it; `unknown` for None."""
     if value is None:
         return "unknown"
     value = 0.0 if -0.05 < value <= 0 else value  # no minus before a zero
@@ -24,7 +24,7 @@ def about(ratio: float) -> str:
 
 
 def human_bytes(size: float) -> str:
-    """Bytes in the binary unit that suits them."""
+    """Return a number of bytes as text, in the binary unit that suits it."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
@@ -38,5 +38,7 @@ def natural(text: str) -> list[tuple[int, str]]:
 
 
 def count(n: int, one: str, many: str | None = None) -> str:
-    """`1 copy`, `2 copies`."""
+    """Return a number with its noun in the singular or plural: `1 copy`, `2 copies`. `many`: the plural, if it is not `one` with
+    an s.
+    """
     return f"{n} {one if n == 1 else many or one + 's'}"

@@ -101,8 +101,11 @@ def _named(reading: Reading, change: "Change") -> "tuple[Effect, str]":
 
 
 def replay(path: str, *changes: str) -> "WhatIf":
-    """Return what a step of a trace takes without the profiler, and what it would with these changes, as `--what_if` takes them.
-    Raises TraceError and LookupError, and ValueError for a change that is none.
+    """Return how long a step of the trace at `path` takes without the profiler, and how long it would take with these changes. A
+    change is written as for `--what_if`.
+
+    Raises TraceError if the trace cannot be read; ValueError if a text is not a change; and LookupError if a change matches
+    nothing, if the changes cannot be combined, or if the trace does not allow a replay.
     """
     return _asked(str(path), [parsed_change(change) for change in changes], None)[1]
 

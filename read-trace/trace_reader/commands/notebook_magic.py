@@ -16,8 +16,10 @@ MAGIC = "%%try_step"
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """For `%load_ext trace_reader` in a notebook: adds %%try_step [NAME], which runs its cell again and again, each time a step,
-    times some without the profiler, records a few, and says what to change, and what the cell of this name before it took.
+    """Add the magic %%try_step [NAME] to a notebook. `%load_ext trace_reader` calls this function.
+
+    The magic runs its cell many times and treats each run as a step. It times some runs without the profiler and records a few
+    others. It then prints what to change, and how the step compares with that of the previous cell of the same name.
     """
     ipython.register_magic_function(lambda line, cell: _try_step(ipython, line, cell), "cell", MAGIC.removeprefix("%%"))
 

@@ -202,10 +202,11 @@ def read_job(
     scheduler: str | None = None,
     processes: int | None = None,
 ) -> tuple[JobFacts, list[TraceError]]:
-    """Return the facts of a job, and for each rank that cannot be read its error.
+    """Return the facts of a job, and an error for each rank whose trace cannot be read.
 
-    `scheduler`: the address of a Dask scheduler whose workers read; else `processes` (default: one for each core that this
-    process may use, or none where the files are small). Raises TraceError: none can be read, or they are not one job.
+    `scheduler`: the address of a Dask scheduler, whose workers then read the traces. `processes`: how many processes read them if
+    there is no scheduler (default: one for each core that this process may use, or none where the files are small). Raises
+    TraceError if no trace can be read, or if the traces are not the ranks of one job.
     """
     found, errors = [], []
     for read in _read_all(paths, steps_from, scheduler, processes):

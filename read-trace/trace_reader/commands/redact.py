@@ -121,8 +121,9 @@ class Redacted(msgspec.Struct, frozen=True):
 
 
 def redact(data: bytes, keep: str | re.Pattern[str] | None = None) -> Redacted:
-    """Return the trace with each string replaced that is not known to be public. `keep`: a regular expression; a value, a key or
-    a word of a name that it matches as a whole stays, too. Raises re.error.
+    """Return a copy of the trace in which every string that is not known to be public is replaced. `keep`: a regular expression;
+    a value, a key or a word of a name stays if the whole of it matches. Raises re.error if `keep` is not a valid regular
+    expression.
     """
     said = list(_strings(data))
     words = _Words(re.compile(keep) if keep else None, private_words((key, text) for key, text, _ in said))

@@ -69,7 +69,9 @@ def run(
 
 
 def to_html(*paths: str) -> bytes:
-    """Return the page of one trace, or of two beside each other, as `--html` writes it. Raises TraceError."""
+    """Return the page that `--html` writes for one trace, or for two traces side by side. Raises TraceError if a trace cannot be
+    read.
+    """
     timelines = [_timeline(str(path), None) for path in paths]
     style = Style(top=ROWS, everything=True)
     return html_page.write(page_of_one(timelines[0], style) if len(paths) == 1 else page_of_two(timelines, style))

@@ -28,7 +28,9 @@ ROUNDS_APART = 2.0  # times the shortest round of a measured step, from which on
 
 
 def verdict_sentence(facts: Facts) -> str:
-    """Return one line: what limits the run, its share of the critical path, and what makes up most of that."""
+    """Return one line that says what limits the run, the share of the critical path that this takes, and what makes up most of
+    this share.
+    """
     path = facts.critical_path
     if facts.verdict == "cpu-only":
         launched = sum(step.launches for step in facts.steps)
@@ -103,8 +105,9 @@ def health_lines(facts: Facts) -> list[str]:
 
 
 def plain_sentence(facts: Facts) -> str:
-    """Return one line: what a step takes without the profiler, where that was measured or differs from the recorded one, and what
-    the recorded run looks like, where the verdict on it is another one; else empty.
+    """Return one line that says how long a step takes without the profiler, if this time was measured or differs from the
+    recorded one. If the recorded run has another verdict, the line gives that verdict, too. If the time is not known, the line
+    says why. Returns an empty string where there is nothing to say.
     """
     plain, recorded = facts.plain, facts.recorded_critical_path
     if plain.step_us is None or plain.high_us is None:

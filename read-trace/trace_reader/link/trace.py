@@ -60,17 +60,17 @@ class Activity(msgspec.Struct, frozen=True, gc=False):
 
 
 class Trace(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """A trace as `load` gives it. All rows are in order of their starts.
+    """A linked trace, as `load` returns it. All rows are in the order of their starts.
 
-    `steps` are the CPU's ProfilerStep slices (or those that `load` was told to take), `annotations` the others; `parent` has for
-    each row the row of the span around it, or -1. `work` are the kernels, copies and memsets, with the columns `call` and `op`
-    (rows; -1: none), `origin` and `step` (an index of `steps`; -1: none). `has_steps`: for each track, whether what
-    begins on it inside a step is of that step. `memory`: the allocations and frees; `counters`: the samples of hardware
-    counters; `functions_ns`: when each recorded function of Python began, in order. `zero_ns`: when the first slice starts, by
-    the file's own clock; all other times count from it. `found`: how the steps were found, where the program marks none.
-    `graph_edges`: pairs of GPU events (rows) of which, by the arrows of a CUDA graph, the second waits for the first.
-    `impossible`: GPU events whose time cannot be, and that end earlier here than in the file. `host_prices`: what the profiler
-    costs on its host, where a file says so.
+    `steps`: the CPU's ProfilerStep slices, or the annotations that `load` was told to use as steps. `annotations`: all other
+    annotations. `parent`: for each row, the row of the span around it, or -1. `work`: the kernels, copies and memsets, with the
+    columns `call` and `op` (rows; -1: none), `origin`, and `step` (an index into `steps`; -1: none). `has_steps`: for each track,
+    whether a slice that begins on it during a step belongs to that step. `memory`: the allocations and frees. `counters`: the
+    samples of hardware counters. `functions_ns`: the start of each recorded Python function, in order. `zero_ns`: the start of
+    the first slice on the file's own clock; all other times count from it. `found`: how the reader found the steps, if the
+    program marks none. `graph_edges`: pairs of GPU events (rows); the arrows of a CUDA graph say that the second waits for the
+    first. `impossible`: GPU events whose recorded duration is impossible; here they end earlier than in the file. `host_prices`:
+    what the profiler costs on its host, if a file says so.
     """
 
     path: str

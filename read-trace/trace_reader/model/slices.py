@@ -16,7 +16,9 @@ NO_NODE = -1
 
 
 class Kind(IntEnum):
-    """What a slice is. To add one, name it here, below also where it belongs, and list its categories in parse/event_types.py."""
+    """The kind of a slice. To add a kind, name it here, add it to ON_CPU or ON_GPU where it belongs to one of them, and list its
+    categories in parse/event_types.py.
+    """
 
     OP = 0
     ANNOTATION = 1
@@ -88,11 +90,11 @@ class Inputs(msgspec.Struct, frozen=True, gc=False):
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):
-    """One slice. `row` is its place in the columns; `track` is the pair (pid, tid), a GPU event's (device, stream).
+    """One slice. `row`: its index in the columns. `track`: the pair (pid, tid); for a GPU event (device, stream).
 
-    `start_us` counts from the first slice of the file, exact to the nanosecond that traces are written in. `detail` is a
-    kernel's footprint, a copy's or memset's size in bytes, an op's inputs, the kernel that a call says it launches, or the line
-    that called a function of Python, where the trace has them.
+    `start_us` counts from the first slice of the file and is exact to the nanosecond, the precision in which traces are written.
+    `detail`: the footprint of a kernel, the size of a copy or memset in bytes, the inputs of an op, the kernel that a call says
+    it launches, or the line that called a Python function; None where the trace does not hold it.
     """
 
     row: int

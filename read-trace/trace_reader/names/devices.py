@@ -47,8 +47,8 @@ _MAKER = re.compile(r"^(?:NVIDIA |AMD |Tesla |Instinct |Radeon )+")
 
 
 def peak(device: str, what: str) -> float | None:
-    """Return the peak of the device with this name (as a trace gives it): `memory`, `pcie` and `nvlink` in GB/s, a dtype (bf16,
-    fp16, fp32, tf32, fp8) in TFLOP/s. None where none is published here.
+    """Return the published peak of the device with this name (as a trace gives it). `what`: `memory`, `pcie` or `nvlink`, in
+    GB/s; or a dtype (bf16, fp16, fp32, tf32, fp8), in TFLOP/s. Returns None where the reader knows no published peak.
     """
     name = _MAKER.sub("", device)
     return next((peaks.get(what) for pattern, peaks in _PEAKS.items() if re.fullmatch(pattern, name)), None)

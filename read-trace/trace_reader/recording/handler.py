@@ -40,12 +40,16 @@ def handler(
     stacks: bool = False,
     slow: float | None = None,
 ) -> "Handler":
-    """For profile(on_trace_ready=...): writes FOLDER/NAME_step12.json (of a job NAME_step12_rank0.json), `zipped` as .json.gz;
-    beside traces of an earlier run NAME_run2_step12.json, so that none is written over. It has rank 0 print what the reader says
-    of it, in a process of its own; with `report=False`, nothing. `stacks`: every second cycle of the schedule is recorded with
-    stacks and memory, which take their time, as NAME_step12_stacks.json beside the trace of the cycle before it: the reader takes
-    times from the one, and lines from the other. Not with acc_events=True. `slow`: only around steps that take so many times the
-    median; `own.schedule` then takes `warmup`, `active` and `repeat` (traces at most, 3), and is needed.
+    """Return a handler for profile(on_trace_ready=...), which writes each trace to FOLDER/NAME_step12.json.
+
+    In a job of several ranks the file is NAME_step12_rank0.json. With `zipped` the name ends with .json.gz. If the folder already
+    has traces of an earlier run, the file is NAME_run2_step12.json, so that no trace is overwritten. Rank 0 prints a report on
+    each trace from a process of its own; with `report=False` nothing is printed. `stacks`: record every second cycle of the
+    schedule with stacks and memory, which cost time, and write it to NAME_step12_stacks.json beside the trace of the cycle
+    before. The reader then uses the times of the first file and the lines of the second. `stacks` has no effect with
+    acc_events=True. `slow`: record only around steps that take more than this many times the median step. `slow` needs
+    schedule=own.schedule(...), where `own` is this handler; this schedule takes `warmup`, `active` and `repeat` (the most traces
+    to write, 3 by default).
     """
     return Handler(Path(folder), name, zipped, report, stacks, slow)
 

@@ -12,8 +12,8 @@ from trace_reader.names.header_keys import PLAIN_STEP
 
 
 def plain_step_us(times_us: Sequence[float], steps: int) -> dict[str, Any]:
-    """Return the entry of a step without the profiler (us): the median of these times, the shortest and the longest; `steps`: of
-    all.
+    """Return the header entry for a step without the profiler: the median, shortest and longest of `times_us`, in microseconds.
+    `steps`: the number of steps that were timed in all.
     """
     times = {"median": statistics.median(times_us), "low": min(times_us), "high": max(times_us)}
     return {PLAIN_STEP: {**{name: round(time_us, 3) for name, time_us in times.items()}, "steps": steps}}
@@ -25,12 +25,14 @@ def beginning(header: dict[str, Any]) -> bytes:
 
 
 def with_header(trace: bytes, header: dict[str, Any]) -> bytes:
-    """Return a Chrome trace with these entries at its beginning."""
+    """Return the Chrome trace `trace` with the entries of `header` added at its beginning."""
     return beginning(header) + trace.lstrip()[1:]
 
 
 class Stopwatch:
-    """Times steps of which the device may still be at work when they return: it is waited for at both ends, and not between."""
+    """Times steps that may return while the device is still at work. It calls `synchronize` before the first step and after the
+    last, and not between steps.
+    """
 
     def __init__(self, synchronize: Callable[[], None]):
         self._synchronize = synchronize

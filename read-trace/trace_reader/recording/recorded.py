@@ -20,14 +20,14 @@ STRETCHES = 3  # in which those without the profiler are timed
 
 @contextlib.contextmanager
 def recorded(path: str | os.PathLike[str], report: bool = True, **options: Any) -> Iterator[Callable[..., Iterator[Any]]]:
-    """Record the block with torch.profiler, write the trace to `path` (.json or .json.gz) and print what the reader says of it.
-    What it gives goes through anything in steps:
+    """Record the block with torch.profiler, write the trace to `path` (.json or .json.gz) and print the reader's report on it.
+    The `with` statement gives a function that marks each item of an iterable as a step:
 
         with recorded("traces/answer.json") as steps:
             for text in steps(texts):
                 model(text)
 
-    `options` are those of torch.profiler.profile; shapes are recorded without asking.
+    `report`: whether to print the report. `options` are passed to torch.profiler.profile; shapes are recorded by default.
     """
     from torch.profiler import profile, record_function
 
@@ -67,8 +67,8 @@ class Profiled:
 
 
 def profiled(step: Callable[[], object], path: str | os.PathLike[str] | None = None, warmup: int = WARMUP) -> Profiled:
-    """Call `step` a few times to warm up, then some times without the profiler, then ACTIVE times with it, and read the trace;
-    `path` keeps it.
+    """Call `step` a few times to warm up, then several times without the profiler, then a few times with the profiler. Read the
+    trace and return the numbers of a call. `path`: where to keep the trace; without a path it is deleted.
     """
     from torch.profiler import profile, record_function
 

@@ -98,7 +98,7 @@ def job_report(job: JobFacts, style: Style) -> Document:
 
 
 def job_sentence(job: JobFacts) -> str:
-    """Return what a job waits for, in one sentence."""
+    """Return one sentence that says what a job waits for."""
     if job.straggler is not None:
         return _straggler(job.straggler)
     window_us, exposed_us, waiting_us, transfer_us, communication_us, overlapped_us = _sums(job)
@@ -126,7 +126,9 @@ def job_sentence(job: JobFacts) -> str:
 
 
 def job_details(job: JobFacts) -> list[str]:
-    """Return what stands behind that sentence: who waits for whom, what keeps the late rank, and what the ranks are bound by."""
+    """Return the sentences behind `job_sentence`: which rank waits for which, what delays the late rank, and what limits the
+    ranks.
+    """
     if job.straggler is not None:
         late = job.straggler
         return [line for line in (_waits(job, late), _why_late(job, late), _late(job)) if line]
@@ -380,7 +382,9 @@ RANK_STEPS = Table(
 
 
 def job_changes(job: JobFacts) -> list[JobFinding]:
-    """Return what the report tells that could be changed, in its order: what keeps the straggler, and the findings."""
+    """Return the changes that the report on a job suggests, in its order: first the straggler with what delays it, then the
+    findings.
+    """
     late, told = job.straggler, found_in(job)
     if late is None:
         return told

@@ -133,7 +133,9 @@ def _memory(out: Document, facts: Facts, style: Style) -> None:
 
 
 def work_per_step(facts: Facts, most: int = MOST_KINDS) -> str:
-    """Return one line: how many kernels (without a GPU: leaf ops) the middle recorded step launched, and which."""
+    """Return one line that says how many kernels a usual step launched (without a GPU: how many leaf ops it ran), and which. The
+    usual step is a recorded one whose work is the most common. `most`: how many different kernels or ops to name at most.
+    """
     step = facts.usual_step
     if step is None:
         return "no recorded steps"
@@ -192,7 +194,7 @@ def _again(function: Recompiled) -> list[str]:
 
 
 def best_change(facts: Facts) -> str:
-    """Return the best change as one line; empty where none is known to save something."""
+    """Return one line that names the best change; an empty string where no change is known to save something."""
     best = best_of(facts)
     return best.line if best else ""
 

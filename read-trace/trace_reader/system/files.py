@@ -41,10 +41,11 @@ def check_target(path: Path | str | int) -> None:
 
 
 def write_all(contents: Mapping[Path, bytes]) -> None:
-    """Write all files, or none: each is whole on the disk (fsync) before the first one takes its name.
+    """Write all files or none: each file is complete on the disk (fsync) before the first one gets its name.
 
-    Where a name is a link, what it points to is replaced. A device or pipe is written to as it is. Raises OSError, and
-    then leaves every earlier file as it was; so does a process that is killed before the first name is taken.
+    If a name is a symbolic link, the file that the link points to is replaced. A device or pipe is written to directly. Raises
+    OSError if a file cannot be written, and then leaves every earlier file as it was. The earlier files also stay if the process
+    is killed before the first new file gets its name.
     """
     with contextlib.ExitStack() as stack:
         staged = []

@@ -110,10 +110,12 @@ def plot(timelines: Sequence[Timeline], window: PictureRange, suffix: str) -> by
 
 
 def encoded(figure: Figure, suffix: str) -> bytes:
-    """Return the bytes of a .png or .svg file: the same each time."""
+    """Return the bytes of a .png or .svg file: the same each time. Its metadata holds the titles, which pixels do not tell."""
     out = io.BytesIO()
+    titles = [title for axes in figure.axes for loc in ("left", "center") if (title := axes.get_title(loc))]
+    metadata = {"Description": "\n".join(titles), **({"Date": None} if suffix == ".svg" else {"Software": None})}
     with matplotlib.rc_context({"svg.hashsalt": "profiling", "svg.fonttype": "path"}):
-        figure.savefig(out, format=suffix.removeprefix("."), metadata={"Date": None} if suffix == ".svg" else {"Software": None})
+        figure.savefig(out, format=suffix.removeprefix("."), metadata=metadata)
     return out.getvalue()
 
 

@@ -132,13 +132,17 @@ class CommunicationPlace(msgspec.Struct, frozen=True):
 
 
 class JobFacts(msgspec.Struct, frozen=True, eq=False):
-    """A job. `offset_ns`: what is added to each rank's times to make them the first's; None where nothing ties the two clocks.
-    `residual_us`: how far the ends of one collective still are apart, the median; `ends_fit`: little
-    enough for the durations to be compared. `late`: the rank that causes half of the waiting, worth telling or not. `waits_ns`:
-    of each rank, where it waited. `plain`: a step without the profiler, of the slowest rank; `late_gain`: what is saved of it if
-    the late rank comes when the one does that waits longest, where that is known; `difference`: what the late rank does otherwise
-    than that one, where both traces could be compared; `communication`: what saves most without it first. `can_be_played`:
-    whether --what_if can tell what a change brings, as far as that was tried.
+    """The facts of one job.
+
+    `offset_ns`: for each rank, the nanoseconds to add to its times to get times on the first rank's clock; None where nothing
+    ties the two clocks. `clock_residual_us`: how far apart the ends of one collective still are after that, the median.
+    `ends_fit`: whether these ends are close enough for the durations to be compared. `late`: the rank that causes half of the
+    waiting or more, even where that is too little to report. `waits_ns`: for each rank, the intervals in which it waited.
+    `plain`: a step without the profiler on the slowest rank. `late_gain`: how much of this step is saved if the late rank arrives
+    at its collectives when the rank that waits longest does; None where that is not known. `difference`: what the late rank does
+    differently from that rank; None where their two traces could not be compared. `communication`: the collectives, grouped by
+    the place that asks for them; the group whose removal saves most comes first. `can_be_played`: False if a replay of the job
+    was tried and was not possible; else True.
     """
 
     summaries: tuple[RankSummary, ...]

@@ -177,9 +177,9 @@ def waits_for_all(name: str) -> bool:
 
 
 def bus_factor(name: str, ranks: int) -> float | None:
-    """Return what a message's bytes are multiplied by to get those that each link carries, as nccl-tests has it in
-    PERFORMANCE.md; None for a kind that is not there. Of all-gather, reduce-scatter and all-to-all the bytes are those of all
-    ranks together.
+    """Return the factor by which to multiply the bytes of a message to get the bytes that each link carries, as in PERFORMANCE.md
+    of nccl-tests; None for an unknown kind of collective, or for fewer than two ranks. For all-gather, reduce-scatter and
+    all-to-all, the bytes of the message are those of all ranks together.
     """
     kind = plain_name(name)
     if ranks < 2:

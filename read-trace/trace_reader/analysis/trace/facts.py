@@ -78,7 +78,9 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """Everything that the reader tells of one trace. Times in microseconds, shares and ratios of 1."""
+    """The facts of one trace: everything that the reader reports on it. Times are in microseconds; shares and ratios are
+    fractions of 1.
+    """
 
     trace: str  # its path
     lesson: dict[str, str]  # what a lesson wrote into the header: script, run, versions ...

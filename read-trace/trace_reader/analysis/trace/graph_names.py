@@ -36,11 +36,13 @@ class _Step(msgspec.Struct, frozen=True, eq=False):
 
 
 def join_names(graph: Trace, eager: Trace) -> Joined:
-    """Name the kernels, copies and memsets of each graph launch by those of the middle step of `eager`, in order; the kernels, by
-    the launches of a capture that say what they launch.
+    """Name the kernels, copies and memsets of each graph launch by those that the middle step of `eager` launches, in order. If
+    `eager` holds a graph capture with more launches that say which kernel they launch, name the kernels by these launches
+    instead.
 
-    A replay is looked for as a whole; where it is not there, as far as it agrees from its first event on, and what follows is not
-    named. Raises LookupError: `graph` has no replay, or `eager` has only replays.
+    Each graph launch is searched for as a whole. If it is not found, its events are named from the first one up to the first that
+    differs; the rest stay unnamed. Raises LookupError if `graph` has no GPU work of a graph launch, or if `eager` launches
+    nothing outside a graph to take names from.
     """
     replayed = graph.work.where((graph.work.origin == Origin.GRAPH) & (graph.work.call >= 0))
     if not len(replayed):

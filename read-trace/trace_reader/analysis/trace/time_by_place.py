@@ -96,10 +96,12 @@ def annotation_facts(trace: Trace, asked: AttributedWork | None = None) -> tuple
 
 
 def layer_facts(trace: Trace, asked: AttributedWork | None = None) -> tuple[PlaceFacts, ...]:
-    """Return a row for each layer, in the order in which they run first.
+    """Return a row for each layer, in the order in which the layers first run. `asked`: the work to count, if it is not the
+    trace's own.
 
-    Layers are the annotations and regions of CUDA graphs that end with a number; where there are none, all regions, else the
-    modules, if the trace was loaded with stacks and has them. Raises LookupError where there is none of them.
+    Layers are the annotations, and the regions of CUDA graphs, whose names end with a number. If there are none, all regions
+    count as layers; else the modules do, if the trace was recorded and loaded with stacks. Raises LookupError if the trace has
+    none of these.
     """
     layers, parent = trace.annotations.where(trace.annotations.is_named(is_numbered)), trace.parent
     regions = region_facts(trace) if asked is None else ()
@@ -269,7 +271,9 @@ def attribute_cpu_time(trace: Trace, within: dict[int, Union] | None = None) -> 
 
 
 def op_facts_of(trace: Trace, asked: AttributedWork) -> tuple[TimeFacts, ...]:
-    """Return a row for each op that launched some of this work, itself or in its backward pass, the most time first."""
+    """Return a row for each op that launched part of the work `asked`, itself or in its backward pass; the op with the most time
+    first.
+    """
     known = np.flatnonzero(asked.at >= 0)
     is_op = trace.slices.kind == Kind.OP
     row = np.full(len(asked.at), -1)
