@@ -48,7 +48,7 @@ def parse_args(argv=None):
     parser.add_size("--dim", 768, "features per token")
     parser.add_size("--hidden", 3072, "features between the projections")
     parser.add_argument(
-        "--kernel_version", type=version_or_commit, default=1, help=f"of {REPO}, or a commit (default: %(default)s)"
+        "--kernel_version", type=version_or_commit, default=1, help=f"version of {REPO}, or a commit (default: %(default)s)"
     )
     return parser.parse_args(argv)
 

@@ -32,7 +32,7 @@ def parse_args(argv=None):
     parser.add_size("--seq", 1024, "tokens per sequence")
     parser.add_size("--head_dim", 64, "features per head")
     parser.add_argument(
-        "--kernel_version", type=version_or_commit, default=3, help=f"of {REPO}, or a commit (default: %(default)s)"
+        "--kernel_version", type=version_or_commit, default=3, help=f"version of {REPO}, or a commit (default: %(default)s)"
     )
     args = parser.parse_args(argv)
     if args.dtype == "fp32":

@@ -48,10 +48,10 @@ def parse_args(argv=None):
     parser.add_size("--prompt", 64, "tokens of the prompt, before the first step")
     parser.add_size("--batch", 1, "sequences")
     parser.add_variant("--phase", ("decode", "prefill"), "decode", "what a step does: write one token, or read the whole prompt")
-    parser.add_variant("--cache", ("dynamic", "static"), "dynamic", "of keys and values: growing, or allocated whole")
-    parser.add_variant("--attention", ATTENTION, "sdpa", "one fused call, of a backend that torch or you choose; or written out")
+    parser.add_variant("--cache", ("dynamic", "static"), "dynamic", "cache of keys and values: growing, or allocated whole")
+    parser.add_variant("--attention", ATTENTION, "sdpa", "one fused call, whose backend torch or you choose; or written out")
     parser.add_argument(
-        "--again", action="store_true", help="write all tokens once before, so that no length of the cache is new"
+        "--again", action="store_true", help="first write all tokens once, so that no length of the cache is new later"
     )
     return parser.parse_args(published(argv))
 

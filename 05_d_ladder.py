@@ -38,10 +38,10 @@ def parse_args(argv=None):
     parser.add_size("--layers", layers, "blocks")
     parser.add_size("--dim", dim, "width of the model")
     parser.add_size("--heads", heads, "attention heads; a divisor of --dim")
-    parser.add_size("--vocab", vocab, "tokens that there are")
+    parser.add_size("--vocab", vocab, "tokens in the vocabulary")
     parser.add_size("--batch", batch, "sequences")
-    parser.add_size("--seq", seq, "tokens a sequence")
-    parser.add_variant("--rung", RUNGS, "naive", "how far up the ladder")
+    parser.add_size("--seq", seq, "tokens per sequence")
+    parser.add_variant("--rung", RUNGS, "naive", "the rung; it has the changes of those before it")
     argv = sys.argv[1:] if argv is None else argv
     args = parser.parse_args([*COMPILED.get(parser.parse_args(argv).rung, ()), *argv])
     if args.dim % args.heads:

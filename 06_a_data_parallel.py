@@ -45,7 +45,7 @@ def parse_args(argv=None):
     parser.add_argument("--gradient_as_bucket_view", action="store_true", help="keep the gradients in the buckets: no copy")
     parser.add_argument("--slow_rank", type=count, metavar="R", help="let this rank sleep before each step")
     parser.add_argument("--slow_ms", type=count, default=5, metavar="MS", help="how long it sleeps, in milliseconds (default: 5)")
-    parser.add_argument("--slow_host", action="store_true", help="not a sleep: a thread of Python takes turns with its ops")
+    parser.add_argument("--slow_host", action="store_true", help="no sleep: a Python thread takes turns with the rank's ops")
     parser.add_argument(
         "--reduce_each_pass", action="store_true", help="send the gradients after each of the --accumulate passes"
     )

@@ -64,7 +64,7 @@ def guess_and_look(doc: str) -> tuple[str, str]:
     look, blank, rest = after.partition("\n\n")
     if not begins:
         return doc, ""
-    return f"{before}Then look at the trace; what it shows, --look tells.{blank}{rest}", f"{look[:1].upper()}{look[1:]}"
+    return f"{before}Then look at the trace; --look says what it shows.{blank}{rest}", f"{look[:1].upper()}{look[1:]}"
 
 
 class LessonParser(argparse.ArgumentParser):
@@ -102,7 +102,7 @@ class LessonParser(argparse.ArgumentParser):
 
     def _add_shared(self, warmup: bool) -> None:
         shared = self.add_argument_group("flags that all lessons share")
-        shared.add_argument("--dtype", choices=DTYPES, default="bf16", help="of inputs and weights (default: %(default)s)")
+        shared.add_argument("--dtype", choices=DTYPES, default="bf16", help="type of inputs and weights (default: %(default)s)")
         shared.add_argument(
             "--warmup",
             action=argparse.BooleanOptionalAction,
@@ -124,7 +124,7 @@ class LessonParser(argparse.ArgumentParser):
     def _add_schedule(self) -> None:
         schedule = self.add_argument_group(
             "schedule",
-            "The step is called wait + schedule_warmup + active times, once through (repeat is 1). Steps are "
+            "The step is called wait + schedule_warmup + active times: the schedule runs once (repeat is 1). Steps are "
             "numbered from 0 and only the active ones are recorded: ProfilerStep#N from N = wait + schedule_warmup "
             "to N = wait + schedule_warmup + active - 1, so by default ProfilerStep#2, #3 and #4.",
         )
@@ -133,7 +133,7 @@ class LessonParser(argparse.ArgumentParser):
             "--schedule_warmup",
             type=count,
             default=1,
-            help="steps that the profiler traces and throws away, to pay its own start-up (default: %(default)s)",
+            help="steps that the profiler traces and throws away: its own start-up is in these (default: %(default)s)",
         )
         schedule.add_argument("--active", type=positive_int, default=3, help="steps that are recorded (default: %(default)s)")
 
@@ -147,12 +147,12 @@ class LessonParser(argparse.ArgumentParser):
         detail.add_argument(
             "--profile_memory",
             action="store_true",
-            help="record allocations and frees; costs CPU time in every one of them and a larger trace",
+            help="record allocations and frees; costs CPU time for each of them, and makes the trace larger",
         )
         detail.add_argument(
             "--with_stack",
             action="store_true",
-            help="record the Python stack of each op; costs the most CPU time and a trace many times larger",
+            help="record the Python stack of each op; costs the most CPU time, and makes the trace many times larger",
         )
         detail.add_argument(
             "--trace_dir", type=Path, default=Path("traces") / script, help="folder of the two artifacts (default: %(default)s)"
@@ -161,11 +161,11 @@ class LessonParser(argparse.ArgumentParser):
             "--plain",
             action=argparse.BooleanOptionalAction,
             default=True,
-            help="afterwards, call the step twice more without the profiler, and time three rounds of it, each of two steps or "
-            "0.07 s (default: on)",
+            help="afterwards, call the step twice more without the profiler, then time three rounds, each of two "
+            "steps or 0.07 s, whichever is longer (default: on)",
         )
         detail.add_argument("--gz", action="store_true", help="write the trace as .json.gz, about 10 times smaller")
-        detail.add_argument("--seed", type=seed, default=0, help="of inputs and weights (default: %(default)s)")
+        detail.add_argument("--seed", type=seed, default=0, help="random seed of inputs and weights (default: %(default)s)")
 
     def add_size(self, flag: str, default: int, help: str) -> None:
         """Add a size flag: a positive integer that is part of the run's name."""

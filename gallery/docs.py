@@ -409,8 +409,8 @@ def fused_kernel_md() -> str:
 def _autotuning(runs: dict[str, list[dict]]) -> list[str]:
     """Return what autotuning measured of each launch that it tried, beside what it then chose."""
     out = [
-        "At a kernel's first call, Inductor's autotuning tries a few launches of it and keeps the fastest. This is what it",
-        "measured, the lowest and the highest of the processes, and how often it chose each:",
+        "At a kernel's first call, Inductor's autotuning tries a few launches of it and keeps the fastest. The table shows the",
+        "lowest and the highest time that it measured in any process, and how often it chose each launch:",
         "",
         _row("program", "launch", "autotuning measured (µs)", "chosen"),
         "|---|---|---|---|",
@@ -431,12 +431,14 @@ def _autotuning(runs: dict[str, list[dict]]) -> list[str]:
         *out,
         "",
         f"The launch configuration decides, not the arithmetic: where Inductor chooses its wide launch ({wide}), its kernel is",
-        f"about as fast as ours. In a process of its own, autotuning measures {us(fast[0])} to {us(fast[-1])} for it, and",
-        f"chooses it. In the lesson it measures {us(slow[0])} to {us(slow[-1])}, so it keeps the narrow launch, in which each",
-        "thread computes 2 elements, 4 bytes of each tensor at a time. Its log does not say why it measures so much there.",
+        f"about as fast as ours. When the kernel runs alone, autotuning measures {us(fast[0])} to {us(fast[-1])} for this",
+        f"launch, and chooses it. In the lesson, autotuning measures {us(slow[0])} to {us(slow[-1])} for it, so it keeps the",
+        "narrow launch, in which each thread computes 2 elements, 4 bytes of each tensor at a time. Inductor's log does not say",
+        "why it measures so much there.",
         "",
-        f"Ours, with the wide launch's grid and block, takes {us(ours[0])} to {us(ours[-1])} in the lesson's MLP. Liger gives",
-        "each block one row, whose 3,072 elements fill three quarters of the block's 4,096 places; the others are idle.",
+        f"Our kernel, with the wide launch's grid and block, takes {us(ours[0])} to {us(ours[-1])} in the lesson's MLP.",
+        "Liger's kernel gives each block one row, whose 3,072 elements fill three quarters of the block's 4,096 places; the",
+        "other places are idle.",
     ]
 
 

@@ -30,7 +30,7 @@ def add_model_flags(parser: LessonParser) -> None:
     parser.add_size("--kv_heads", 2, "heads of keys and values")
     parser.add_size("--head_dim", 16, "features of a token in a head")
     parser.add_size("--intermediate", 128, "features inside the MLP")
-    parser.add_size("--vocab", 512, "tokens that there are")
+    parser.add_size("--vocab", 512, "tokens in the vocabulary")
     parser.add_variant("--arch", ARCHITECTURES, "qwen3", "the model's architecture")
     parser.add_argument("--like", choices=PUBLISHED, help="the architecture and sizes of this model, in place of those flags")
     parser.add_argument("--model", metavar="FOLDER_OR_NAME", help="this checkpoint, with its weights, architecture and sizes")

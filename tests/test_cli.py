@@ -38,7 +38,7 @@ def test_what_the_trace_shows_is_told_when_it_is_asked_for(script, capsys):
     look, help = told
     written = " ".join((ROOT / script).read_text().split())
     assert f"Then look: {look[:1].lower()}{look[1:]}" in written or f"Then look: {look}" in written
-    assert look[20:80] not in help and "Then look at the trace; what it shows, --look tells. " in help and "Guess first" in help
+    assert look[20:80] not in help and "Then look at the trace; --look says what it shows. " in help and "Guess first" in help
 
 
 def test_the_help_says_which_steps_are_recorded(capsys):

@@ -24,19 +24,19 @@ NOTHING = SOME  # of a step: a change that brought no more brought nothing
 NOT_ADVISED = ("loader_workers",)  # without a GPU: there a loader's workers take cores from the model, and the finding says so
 # Why the reader is wrong, where it is.
 NOTES = {
-    "cpu_mask": "the mask's copies wait for the GPU: what the CPU loses of its lead may be worth more than they take",
+    "cpu_mask": "the mask's copies wait for the GPU; the lead that the CPU loses may be worth more time than the copies take",
     "pinned_small": "after the wait the CPU takes 1 ms in the trace to get ahead of the GPU again, without the profiler 0.3 ms",
-    "sdpa": "its vocabulary of 50257 promises more, and brings it: see `vocabulary`",
-    "checkpointing": "its vocabulary of 50257 promises more, and brings it: see `vocabulary`",
-    "empty_cache": "its vocabulary of 50257 promises more; the driver's calls may hold up more than the trace shows",
-    "resnet50": "what is left is the CPU's, of which the profiler may have taken more than its prices say",
-    "optimizer_loop": "of the CPU's time, the profiler took more than the prices say: a recorded step is 2.9 times as long",
-    "gpt2_graph": "the rounds of the step before take 4.5 to 8.3 ms",
+    "sdpa": "its vocabulary's finding (50257) promises more, and keeps that promise: see `vocabulary`",
+    "checkpointing": "its vocabulary's finding (50257) promises more, and keeps that promise: see `vocabulary`",
+    "empty_cache": "its vocabulary's finding (50257) promises more; the driver's calls may delay more than the trace shows",
+    "resnet50": "the time that is left is CPU time, and the profiler may have cost more of it than its prices say",
+    "optimizer_loop": "the profiler cost more CPU time than its prices say: a recorded step is 2.9 times as long",
+    "gpt2_graph": "the step before the change takes 4.5 to 8.3 ms, depending on the round",
     "tables": "the CPU may have been slower in this process than its launches in the trace show",
     "collection": "the collector's time differs by 17% between rounds",
     "compile_matmul": "a GPU that is busy for long may have a lower clock",
-    "more_workers": "its rounds take 6.9 to 9.0 ms",
-    "optimizer_foreach": "its vocabulary of 50257 promises more; and the CPU's time: rounds differ by 20%",
+    "more_workers": "its step takes 6.9 to 9.0 ms, depending on the round",
+    "optimizer_foreach": "its vocabulary's finding (50257) promises more; the CPU's time differs by 20% between rounds",
 }
 
 
@@ -144,31 +144,31 @@ SETS = {  # what score.py kept, and what the reader of before this round (2026-1
 }
 # Why what is told of a pair that no rule had seen is wrong, or nothing is.
 WHY = {
-    "faces_triplet_loop": "many-small-ops stood first, 0.55 to 0.86, in words that the pattern does not match; they have changed",
-    "host_threads": "how many threads an op has is in no row of a recording; the loop is told, 0.78 to 0.95",
+    "faces_triplet_loop": "many-small-ops stood first, 0.55 to 0.86; its words, which did not match the pattern, have changed",
+    "host_threads": "no row of a recording shows how many threads an op uses; the loop is reported, 0.78 to 0.95",
     "ensemble_one_by_one": "many-small-ops stands first, 0.67 to 0.91; the loop's layers may be a chain, by their shapes",
-    "slides_without_workers": "named first, without a number: what workers take from the model on two cores is not played",
+    "slides_without_workers": "named first, without a number: what workers take from the model on two cores is not replayed",
     "leaves_nchw": "the order of a convolution's input is told since, without a number",
-    "rain_kriging": "factor-in-step is told since, 0.14 to 0.46; a Cholesky factor's triangle was taken for a mask",
+    "rain_kriging": "a Cholesky factor's triangle was mistaken for a mask; factor-in-step is reported since, 0.14 to 0.46",
     "speech_ctc_items": "less was saved than the loop takes",
     "mixer_norm_written_out": "the norm scales before it divides, an order that no rule knew; told since, 0.17 to 0.53",
-    "recordings_read_whole": "told as input-bound, 0.40 to 0.79; what its loader reads is in no row",
+    "recordings_read_whole": "reported as input-bound, 0.40 to 0.79; no row of the recording shows what its loader reads",
     "texts_padded": "padding-mask stands third, without a number: how much of a batch is padding is in no row",
-    "proteins_attention_by_hand": "named first; since it is counted that the CPU launches less then, too, 0.08 to 0.57",
+    "proteins_attention_by_hand": "named first; the prediction now also counts that the CPU launches less, and is 0.08 to 0.57",
     "transcriber_positions_on_cpu": "compute-on-the-cpu stands third; that the CPU gets ahead without it is not told",
-    "forecast_whole_history": "that earlier rows are computed again is told since; as launches limit it, nothing is promised",
-    "story_without_cache": "that earlier rows are computed again is told since, 0.79 to 0.95",
+    "forecast_whole_history": "a newer finding reports recomputed rows; launches limit the step, so it promises nothing",
+    "story_without_cache": "a newer finding reports that earlier rows are computed again, 0.79 to 0.95",
     "reviews_padded": "named first, without a number",
-    "tiles_oversubscribed": "how many threads an op has is in no row of a recording",
-    "citations_normalised_each_time": "that a matrix is normalised anew, and is the same, is not told",
+    "tiles_oversubscribed": "no row of a recording shows how many threads an op uses",
+    "citations_normalised_each_time": "no finding says that the same matrix is normalised again each time",
     "clicks_metrics_read": "collective-is-read stands first, in words that the pattern, written before, does not match",
-    "words_hashed_unevenly": "what the late rank does less, the other does more",
-    "scans_inflated_on_one": "what keeps the rank went to threads, and takes the CPU some time there",
+    "words_hashed_unevenly": "the work that the late rank no longer does is done by the other rank",
+    "scans_inflated_on_one": "the work that delays the rank moved to threads, where it still takes some CPU time",
     "tissue_sync_norm": "an op of SyncBatchNorm's own that waits for the GPU is named first",
     "anomaly_left_on": "it also keeps tracebacks in the forward pass, which no rule counted",
     "lstm_cells": "the cells' backward pass was not counted",
     "int8_dequantised": "without shapes nobody knows that the weights are of 8 bits",
-    "eval_logits_to_host": "a step took 1.7 times as long as a recorded one",
+    "eval_logits_to_host": "a step without the profiler took 1.7 times as long as a recorded one",
     "frozen_backbone": "which gradients nobody uses, the trace does not say",
     "prefill_all_logits": "no rule looked at what is used of a product",
     "guidance_two_passes": "half of the launches are gone, not all",
@@ -181,16 +181,16 @@ WHY = {
     "causal_mask_tensor": "only masks of numbers were known",
     "advantages_scan": "a loop over elements was no finding",
     "workers_each_epoch": "that the workers start anew, the trace does not say",
-    "complex_fft_of_real": "no entry",
+    "complex_fft_of_real": "no entry in the catalogue of changes",
     "crop_last": "what is cropped away later, the trace does not say",
-    "bags_gathered": "no entry",
-    "long_filter": "no entry",
+    "bags_gathered": "no entry in the catalogue of changes",
+    "long_filter": "no entry in the catalogue of changes",
     "backward_twice": "no rule looked at nodes that run twice",
     "replay_of_small_tensors": "without shapes nobody knows how long the list is",
     "covariance_inverted": "no entry for an inverse on a CPU",
     "requests_under_lock": "the profiler records no ops of the threads that serve",
     "weights_logged_each_step": "a part of what is logged was named",
-    "items_one_by_one": "its rounds take 1.5 to 3 ms",
+    "items_one_by_one": "its step takes 1.5 to 3 ms, depending on the round",
     "private_sample_by_sample": "a loop over samples, whose rounds hold the model itself, is no finding",
     "reviews_slow_collate": "no rule named the loader",
     "forecaster_of_clones": "more was saved than the clones take",
@@ -224,22 +224,22 @@ WHY = {
     "enlarged_pictures_in_turn": "the copies overlap with the next picture's work, too",
     "keyword_scattered_weights": "no entry for weights that cuDNN copies together",
     "genome_linear_attention": "no rule looks at the order of products",
-    "streets_softmax_for_argmax": "no entry (there is one since)",
+    "streets_softmax_for_argmax": "no entry in the catalogue of changes (one was added since)",
     "sampler_numbers_on_gpu": "no entry for numbers that are tensors of one element",
     "style_features_again": "that a result is the same each time, the trace does not say",
-    "actors_with_scaler": "no entry (there is one since)",
+    "actors_with_scaler": "no entry in the catalogue of changes (one was added since)",
     "arm_distributions_validated": "what checks take of Python was not counted",
     "plants_bias_before_norm": "no entry for a bias that a norm takes away",
     "layers_group_by_tensor": "no rule looks at an optimizer's groups",
     "forces_differentiable": "what a graph of the backward pass is for, the trace does not say",
-    "caption_keys_each_token": "the products were told as a loop, not as the same each time",
+    "caption_keys_each_token": "the matmuls were reported as a loop, not as the same matmul each time",
     "translation_smoothed_targets": "the loss was told, for its vocabulary",
     "experts_on_all_tokens": "what is used of a product, the trace does not say",
     "losses_spinning_writer": "the profiler records no ops of a thread that only spins",
     "beams_reorder_encoder": "named behind two of the same lookups",
     "denoiser_promoted": "named behind two others",
     "moles_uploaded_as_float": "fewer bytes are copied, too",
-    "curvature_by_hessian": "told as many backward passes, without the one product that is wanted",
+    "curvature_by_hessian": "reported as many backward passes, without naming the one product that the program needs",
     "letters_half_on_cpu": "told without a number",
     "games_list_of_arrays": "without stacks nobody knows what runs between the ops",
     "pictures_blurred_by_square": "without shapes nobody knows the filter",
@@ -277,7 +277,7 @@ WHY = {
     "sign_momentum": "named as launches of the whole step; the loop stood third, 0.11 to 0.41",
     "feature_export": "what a thread would do meanwhile is not played; what lies between the ops was named, 0.33 to 0.64",
     "masked_language_model": "without shapes nobody knows of a mask",
-    "perceptual_loss": "of the network without gradients the errors of its inputs are still needed",
+    "perceptual_loss": "in the network whose weights need no gradients, the gradients of its inputs are still needed",
     "point_matching": "its solver waits for more than the checks take",
     "request_threads": "that the same layers run for each request is not told",
     "next_word": "nothing was to be gained: the host was the limit",
@@ -319,7 +319,7 @@ def _reached(gpu: list[Entry]) -> list[str]:
         "",
         f"{sum(e.told[0] < 0.005 for e in told if e.told)} of the {len(told)} predictions begin at 0; "
         f"{sum(e.gain > e.told[1] for e in told if e.told)} of the {len(told)} gains exceeded the upper end, by at most "
-        f"{max(e.gain - e.told[1] for e in told if e.told):.2f}. No estimate is wider than 30% of its upper end, and half "
+        f"{max(e.gain - e.told[1] for e in told if e.told):.2f}. No step's estimate is wider than 30% of its upper end, and half "
         f"are narrower than {widths[len(widths) // 2]:.0%}; for runs that are not limited by the GPU, "
         "[they are wider](profiler_cost.md#when-nobody-measured).",
         "",
@@ -370,9 +370,10 @@ def document(kept: dict[str, dict[str, Any]]) -> str:
 # Measured by hand, once: no rule had seen these programs, and what was found wrong has been mended since.
 TRIED = """## Tried as a new user would
 
-Three programs that no rule had seen, with faults put in on purpose: recorded, changed as the first screen says, and timed without
-the profiler, before and after in turns, five rounds (NVIDIA H200, torch 2.11.0+cu130, 2026-11-23). The third column is what the
-reader told then, the last what it tells now; bold is outside of what was told, or was not named.
+We took three programs that no rule had seen, and put faults into them on purpose. Each was recorded, changed as the first
+screen says, and timed without the profiler, alternating between before and after, in five rounds (NVIDIA H200, torch
+2.11.0+cu130, 2026-11-23). The third column is what the reader predicted then, and the last column what it predicts now. Bold
+means that the measured gain is outside of the prediction of that time, or that no finding named the change.
 
 | program | change (place) | told | brought | now |
 |---|---|---|---|---|
@@ -386,63 +387,66 @@ reader told then, the last what it tells now; bold is outside of what was told, 
 | ConvNeXt-tiny (timm), training | many-small-kernels (1): a CUDA graph | 0 to 0.37 | 0.36 | 0 to 0.37 (2) |
 | | sync-in-step (2): norms summed on the GPU | 0.12 to 0.28 | **0.05** | 0.12 to 0.28 (1) |
 
-Their plain steps were 65.3 ms (estimated: 69.5 to 75.6; one of four recorded steps was slow), 25.9 ms (20.1 to 24.7) and 31.0 ms
-(23.8 to 36.3). The EfficientNet led to the finding compute-on-the-cpu. The gain that it predicts is still too low: after the
-change the images are copied as bytes, and the copy overlaps with computing. Two measurements vary a lot: Llama before the change
-of its mask (beside the first measurement of the same program the change saves 0.09), and ConvNeXt without its .item() calls
-(-0.16 to 0.11, round by round)."""
+The plain steps of the three programs took 65.3 ms (estimated: 69.5 to 75.6; one of four recorded steps was slow), 25.9 ms (20.1
+to 24.7) and 31.0 ms (23.8 to 36.3). The EfficientNet led to the finding compute-on-the-cpu. The gain that this finding predicts
+is still too low: after the change the images are copied as bytes, and the copy overlaps with computing. Two measurements vary a
+lot: Llama before the change of its mask (compared with the first measurement of the same program, the change saves 0.09), and
+ConvNeXt without its .item() calls (-0.16 to 0.11, depending on the round)."""
 
 TITLE = """# Does the advice hold?
 
-[Findings](../read-trace/docs/reading.md) name a change, and say what it saves of a step without the profiler. Here is what such
-changes brought: small programs and models of torchvision and transformers, each before and after one change that tuning guides
-recommend, timed without the profiler, and recorded. Guess first: of the changes in the table, which bring nothing?
+[Findings](../read-trace/docs/reading.md) name a change, and predict what it saves of a step without the profiler. This page
+shows what such changes saved when they were measured. Each pair is a small program, or a model of torchvision or transformers,
+before and after one change that tuning guides recommend. Both were timed without the profiler, and recorded. Guess first: which
+of the changes in the table save nothing?
 
-Rules that were written for known pairs say little about other programs. So the same is measured on pairs that were written
-without sight of any rule, recorded once, and scored once (torch 2.11, 2026-11-26 and 27):
+If rules were written with some pairs in view, their score on these pairs says little about other programs. So the same is
+measured on pairs that were written without sight of any rule, recorded once, and scored once (torch 2.11, 2026-11-26 and 27):
 """
 
-SCORED = """A gain is inside if the measured gain falls in the predicted range, ± 0.03. The interval score is the width of
-that range plus ten times the distance by which it misses, at most 1; it is 1 without a prediction, and 0.9 for "0 to 0.9".
-Too much promised: of the pairs whose change saves at most 3%, those with a prediction above 5%.
+SCORED = """A gain is inside if the measured gain falls in the predicted range, ± 0.03. The interval score is the width of that
+range plus ten times the distance between the range and a measured gain outside it. The score is at most 1. Without a prediction
+it is 1; for "0 to 0.9" it is 0.9. The column "too much promised" looks at the pairs whose change saves at most 3%, and counts
+those with a prediction above 5%.
 `uv run benchmarks/advice/score.py FOLDER` prints the same for your own pairs.
 
 Each set was written and scored after the rules had been corrected with the earlier sets in view, so a score of today's
-rules on those earlier sets says nothing. The third set was to have faults other than those of the first two; the
-fourth to eighth (2026-11-27), the faults that tuning guides, reviews and forums name most often, which are closer to
-what people meet. One line of the fifth set was seen in a linter's message before the set was scored, and the names of
-the sixth set's pairs once the rules were written; of the seventh, the names of three pairs and two lines of a program,
-after which no rule was changed; of the eighth, the names of a dozen pairs. Of the eighth set only the CPU's pairs are
-scored, on torch 2.15: the GPU's 28 were timed on an H200, but their recordings were lost. The bands of gains were
-fitted to all sets but the last three (`uv run read-trace/benchmarks/bands.py`). Since the third set, the interval of a
-plain step is twice as wide on hosts without prices of their own; the fourth set's plain steps have these intervals. In
-the recordings without step marks of this set and of the later ones, a step is a repetition.
+rules on those earlier sets says nothing. The third set was to have faults other than those of the first two. The fourth to
+eighth sets (2026-11-27) were to have the faults that tuning guides, reviews and forums name most often; these are closer to
+what people meet. Parts of some sets were seen: one line of the fifth set, in a linter's message, before the set was scored; the
+names of the sixth set's pairs, once the rules were written; the names of three pairs and two lines of a program of the seventh
+set, after which no rule was changed; and the names of a dozen pairs of the eighth set. Of the eighth set, only the pairs on a
+CPU are scored, on torch 2.15. The 28 pairs on a GPU were timed on an H200, but their recordings were lost. The ranges of the
+predicted gains were fitted to all sets except the last three (`uv run read-trace/benchmarks/bands.py`). Since the third set,
+the estimated interval of a plain step (a step without the profiler) is twice as wide on hosts without prices of their own; the
+fourth set's plain steps have these intervals. In recordings of the fourth and later sets that have no step marks, one
+repetition counts as a step.
 
-Among the sixth set's misses, four pairs were reported as launches of the whole step, which a CUDA graph would remove
-(in three of them the loop or the optimizer came further down, and comes first since); three were named in words that
-their patterns do not match.
+Among the misses of the sixth set are four pairs for which the reader reported the launches of the whole step, which a CUDA
+graph would remove. In three of these four, the loop or the optimizer was named further down; it is named first since then.
+Three other pairs were named, but in words that their patterns do not match (`score.py` recognizes a change by such a pattern).
 
-For ten programs of the fifth set (seven on a GPU), someone new to them read the first screen for a minute, and said
-what to change first. For the seven programs whose change saves something, it was that change in all seven: in five
-because the screen said so, and in two because the ops on the screen gave it away, although no finding named it
-(padding, and a product with the same inputs for each token; there the screen put another change first). For the three
-others it was no change once, and twice a change that was not measured.
+Ten programs of the fifth set (seven on a GPU) were tried as a new user would: a language model that did not know them read the
+first screen of each, and said what to change first. For all seven programs whose change saves something, it chose that change:
+for five because the screen said so, and for two because the ops on the screen gave it away. No finding named these two changes
+(padding, and a matmul with the same inputs for each token), and the screen put another change first. For the three other
+programs, it once chose no change, and twice a change that was not measured.
 
-The earlier reader named a straggler in 14 of the 23 jobs. Four jobs have one by design, and these are the four in which
-the reader names one now. It compares the late rank's ops with another rank's: if both run the same ops, and the late
-one is later throughout, or not in every step, the host may be slow, rather than a line of the program. Five changes save
-nothing by design, and five more were no faster when measured, three of them slower by a third or more; two of these ten
-were promised more than 5%.
+The earlier reader named a straggler in 14 of the 23 jobs. Four jobs have a straggler by design, and the reader now names one in
+exactly these four. It compares the ops of the late rank with those of another rank. If both run the same ops, and the late rank
+is later throughout, or not in every step, the host may be slow, rather than a line of the program. The changes of five jobs
+save nothing by design, and the changes of five more made them no faster when measured; three of these were slower by a third or
+more. For two of these ten jobs, more than 5% was promised.
 """
 
 OLDER = """`uv run benchmarks/advice/record.py FOLDER` measures the pairs of
-[benchmarks/advice/pairs.py](../benchmarks/advice/pairs.py) on your machine, each in a process of its own, before and after in
-turns, in five rounds; `uv run benchmarks/advice/ledger.py FOLDER NAME` reads the recordings. The following is from the reader of
-2026-11-24, whose predictions ended at a change made as well as it can be ("up to" so much, where they began at 0), and whose
-plain steps used [older prices](profiler_cost.md). Its rules were
-written with these pairs in view. And one
-measurement is an anecdote: a day before, on the same kind of machine with the same rules, the first four numbers were 23 of 27
-(85%), 21 of 27 (78%), 8 of 8 and 60 of 63 (95%).
+[benchmarks/advice/pairs.py](../benchmarks/advice/pairs.py) on your machine. Each pair has a process of its own, which
+alternates between before and after, in five rounds. `uv run benchmarks/advice/ledger.py FOLDER NAME` reads the recordings. The
+numbers below are from the reader of 2026-11-24. The upper end of its predictions assumed that the change is made as well as it
+can be (a prediction that began at 0 read "up to" the upper end), and its estimates of plain steps used
+[older prices](profiler_cost.md). Its rules were written with these pairs in view. Also, one measurement alone proves little: a
+day before, on the same kind of machine with the same rules, the first four numbers were 23 of 27 (85%), 21 of 27 (78%), 8 of 8
+and 60 of 63 (95%).
 """
 
 
@@ -488,13 +492,13 @@ def _unseen(kept: dict[str, Any]) -> list[str]:
             if pair in WHY and (one["told"] is None or distance(one) > TOLERANCE or not one["place"])
         ]
         if wrong:
-            lines += ["", f"Where it is wrong, or silent: {'; '.join(wrong)}."]
+            lines += ["", f"Where the reader is wrong, or silent: {'; '.join(wrong)}."]
     return lines
 
 
 def _with_more(entries: list[Entry]) -> list[str]:
     """Return how far the advice holds where more was recorded: those numbers alone that the table above has of shapes."""
-    lines = ["The same pairs, told from the step before its change recorded with more:", ""]
+    lines = ["The same pairs, when stacks or memory were recorded, too, in the step before the change:", ""]
     for what in MORE:
         every = [entry.recorded_with(what) for entry in entries]
         some, none = ([e for e in every if e.brings_nothing is nothing] for nothing in (False, True))
@@ -516,11 +520,13 @@ def _on_cpu(entries: list[Entry]) -> list[str]:
     inside, steps = _count(told, lambda e: e.is_inside), _count(known, lambda step: step[3])
     bounds = sum(e.told is not None and max(e.told[0], 0.0) < 0.005 for e in told)
     return [
-        f"Of the changes that save more than {NOTHING:.0%}, the first {FIRST} findings name {named}. Of the gains told, as",
-        f"ranges, {inside} hold what was measured, and {bounds} begin at 0; of the estimated times of a step, {steps} do.",
-        "Step times on a CPU vary, since other programs use the same cores and caches. On two cores of a Xeon (AVX-512; torch",
-        "2.15, 2026-11-24) these numbers were 8 of 10, 7 of 7 and 15 of 19, on 16 cores (torch 2.11, 2026-11-23) 8 of 9,",
-        "6 of 7 and 14 of 18, both with the rules of that time, and without the pairs `cpu_double` and `cpu_optimizer`.",
+        f"Of the changes that save more than {NOTHING:.0%}, the first {FIRST} findings name {named}.",
+        f"Of the predicted ranges of gains, {inside} contain the measured gain, and {bounds} begin at 0. Of the",
+        f"estimated times of a step, {steps} contain the measured time.",
+        "Step times on a CPU vary, since other programs use the same cores and caches. On two cores of a Xeon",
+        "(AVX-512; torch 2.15, 2026-11-24), the numbers of named changes, gains and steps were 8 of 10, 7 of 7 and 15 of 19.",
+        "On 16 cores (torch 2.11, 2026-11-23), they were 8 of 9, 6 of 7 and 14 of 18. Both were measured with the rules of that",
+        "time, and without the pairs `cpu_double` and `cpu_optimizer`.",
     ]
 
 
@@ -558,12 +564,12 @@ def _wrong(entries: list[Entry]) -> list[str]:
         if not e.brings_nothing and (e.place is None or e.place > FIRST):
             faults.append("not named by the first two" if e.place else "not named")
         if e.is_inside is False:
-            faults.append("the gain is outside")
+            faults.append("the measured gain is outside of the predicted range")
         if e.brings_nothing and e.told and e.told[1] > PROMISE:
             faults.append("promised, and brings nothing")
         for when, measured_us, ends, inside in (*e.steps(), *e.steps_with_more()):
             if inside is False:
-                faults.append(f"the step {when} takes {_ms(measured_us)}, estimated {_ms(ends[0])} to {_ms(ends[1])}")
+                faults.append(f"the step ({when}) takes {_ms(measured_us)}, estimated: {_ms(ends[0])} to {_ms(ends[1])}")
         if faults:
             why = f" ({NOTES[e.name]})" if e.name in NOTES else ""
             lines.append(f"- `{e.name}`: {'; '.join(faults)}{why}.")
@@ -572,7 +578,7 @@ def _wrong(entries: list[Entry]) -> list[str]:
 
 def _verdicts(entries: list[Entry]) -> list[str]:
     lines = [
-        "Recordings whose verdict is another one without the profiler, and how long the GPU is busy of the measured plain step:",
+        "Recordings whose verdict differs without the profiler, and the GPU's busy share of the measured plain step:",
         "",
         "| recording | recorded | without the profiler | GPU busy / plain step |",
         "|---|---|---|---|",
@@ -590,7 +596,7 @@ def _verdicts(entries: list[Entry]) -> list[str]:
         if e.kept[when]["verdict"] not in ("gpu-bound", "copy-bound") and e.kept[when]["gpu_busy_us"] > 0.85 * measured_us
     ]
     others = ", ".join(hidden) or "none"
-    return [*lines, "", f"Still called overhead-bound, with a GPU that is busy for more than 85% of the step: {others}."]
+    return [*lines, "", f"Still called overhead-bound, although the GPU is busy for more than 85% of the step: {others}."]
 
 
 def read_kept() -> dict[str, dict[str, Any]]:

@@ -30,9 +30,9 @@ Is it worse?                {command} check NEW... --baseline OLD...
 And a program of my own?    {command} try train.py
 
 {commands}
-TRACE: a .json or .json.gz of torch.profiler; several or a folder for a table;
-JOB_rank*.json, the ranks of a job; -, standard input. COMMAND --help has its flags.
-Exit code 2: no trace, or a mistake in the call; 1: no answer could be written.
+TRACE is a .json or .json.gz of torch.profiler, or - for standard input. Several, or a
+folder, make a table; JOB_rank*.json are a job's ranks. COMMAND --help lists its flags.
+Exit code 2: no trace, or a mistake in the call; 1: the answer could not be written.
 """
 
 

@@ -67,7 +67,7 @@ def _report_flags(parser: argparse.ArgumentParser) -> None:
     add_steps_from(parser)
     add_scheduler(parser)
     add_stacks(parser)
-    told = "what TORCH_LOGS=recompiles wrote to stderr: tell why torch.compile compiled again"
+    told = "what TORCH_LOGS=recompiles wrote to stderr: the report then says why torch.compile compiled again"
     parser.add_argument("--recompiles", metavar="FILE", type=Path, help=told)
 
 
@@ -126,8 +126,8 @@ def _tree(args: argparse.Namespace) -> tuple[str, int]:
 
 def _time_flags(parser: argparse.ArgumentParser) -> None:
     add_traces(parser)
-    parser.add_argument("--by", choices=BY, required=True, help="what to add up by, forward and backward beside each other")
-    add_time(parser, "of --by stack: ")
+    parser.add_argument("--by", choices=BY, required=True, help="what to sum times by; forward and backward are side by side")
+    add_time(parser, "with --by stack: ")
     add_forms(parser)
     add_amount(parser)
     add_steps_from(parser)
@@ -158,7 +158,7 @@ def _names_flags(parser: argparse.ArgumentParser) -> None:
     add_traces(parser, "the trace of a replayed CUDA graph")
     eager = "a trace of the same step without the graph"
     parser.add_argument("--eager", type=named, required=True, metavar="TRACE", help=eager)
-    parser.add_argument("--by", choices=BY, help="name what was replayed by this (default: by op)")
+    parser.add_argument("--by", choices=BY, help="what to name the replayed kernels by (default: by op)")
     add_forms(parser)
     add_amount(parser)
     add_steps_from(parser)
@@ -173,9 +173,9 @@ def _names(args: argparse.Namespace) -> tuple[str, int]:
 def _what_if_flags(parser: argparse.ArgumentParser) -> None:
     add_traces(parser, "a trace, or the ranks of a job", several=True)
     changes = (
-        "the id of a finding, 'place NAME' (without it), 'drop REGEX' (ops, annotations, calls), 'scale REGEX FACTOR' (kernels, "
-        "copies; without a GPU ops), 'no waits', 'graph', 'loader', of a job "
-        "also 'rank R like S'; repeated, all of them together"
+        "the id of a finding; 'place NAME' (the step without it); 'drop REGEX' (without these ops, annotations, calls); "
+        "'scale REGEX FACTOR' (kernels and copies, or without a GPU ops); 'no waits'; 'graph'; 'loader'; "
+        "for a job also 'rank R like S'. Give -c several times to combine changes"
     )
     parser.add_argument("-c", "--change", type=change, action="append", required=True, metavar="CHANGE", help=changes)
     add_forms(parser)
@@ -192,7 +192,7 @@ def _what_if(args: argparse.Namespace) -> tuple[str, int]:
 def _page_flags(parser: argparse.ArgumentParser) -> None:
     add_traces(parser, "one trace, two, or the ranks of a job", several=True)
     add_out(parser, "the page, .html; it opens offline", ending(".html", ".htm"))
-    memory = "the memory of this run by torch.cuda.memory._dump_snapshot(FILE), beside the timeline"
+    memory = "also show the memory of this run, as torch.cuda.memory._dump_snapshot(FILE) wrote it"
     parser.add_argument("--snapshot", metavar="FILE", type=named, help=memory)
     add_stacks(parser)
     add_amount(parser)
@@ -208,7 +208,7 @@ def _page(args: argparse.Namespace) -> tuple[str, int]:
 
 def _plot_flags(parser: argparse.ArgumentParser) -> None:
     add_traces(parser, "traces, on one scale, or the ranks of a job", several=True)
-    drawn = "the picture, .png or .svg; into roofline.png, the ops by shape below the device's peaks"
+    drawn = "the picture, .png or .svg; if it is called roofline.png, the ops by shape below the device's peaks"
     add_out(parser, drawn, ending(".png", ".svg"))
     window = parser.add_mutually_exclusive_group()
     window.add_argument("--steps", metavar="A:B", type=interval(int), help="only ProfilerStep#A to #B")
@@ -262,7 +262,7 @@ def _open(args: argparse.Namespace) -> tuple[str, int]:
 def _redact_flags(parser: argparse.ArgumentParser) -> None:
     add_traces(parser)
     add_out(parser, "a copy to share, in which strings that are not public are replaced; - is stdout", named)
-    parser.add_argument("--keep", metavar="REGEX", type=pattern, help="what matches as a whole stays, too")
+    parser.add_argument("--keep", metavar="REGEX", type=pattern, help="also keep strings that match as a whole")
     parser.add_argument("--all", action="store_true", help="say of every string what became of it")
 
 
@@ -287,20 +287,20 @@ COMMANDS = (
     _in_file("show", "show_finding", "a finding of a trace, and the slices that prove it"),
     Command("tree", "the dispatch tree of a step", _tree_flags, _tree, "chain", "--step"),
     Command("time", "which annotation, layer or line of Python takes the time", _time_flags, _time, "by"),
-    Command("places", "which op, function or loop a step would be shorter without", _places_flags, _places, "places"),
-    Command("names", "what a CUDA graph replays, by a trace without it", _names_flags, _names, "names", "--eager"),
+    Command("places", "how much shorter a step would be without each op, function or loop", _places_flags, _places, "places"),
+    Command("names", "what a CUDA graph replays, named by a trace without the graph", _names_flags, _names, "names", "--eager"),
     Command("what-if", "what a step would take with a change", _what_if_flags, _what_if, "what_if", "--change"),
     Command("compare", "what changed between two traces, or two jobs", _compare_flags, _report),
     _in_file("check", "check", "is it worse than a baseline? For CI: exit code 0, 1 or 3"),
-    _in_file("baseline", "write_baseline", "what check compares of some runs, as a small file"),
+    _in_file("baseline", "write_baseline", "the measures of some runs, as a small file that check compares with"),
     _in_file("runs", "list_runs", "a table of runs, with the time of a step"),
-    _in_file("watch", "watch_folder", "new traces of a folder as they land, a row each"),
-    _in_file("try", "try_program", "run a program of your own, and what to change; then what that brought", has_program=True),
+    _in_file("watch", "watch_folder", "new traces in a folder as they appear, one row each"),
+    _in_file("try", "try_program", "run your own program; says what to change, then what the change saved", has_program=True),
     _in_file("prices", "price_host", "what the profiler costs on this host, for estimates of the step without it"),
     _in_file("repro", "write_repro", "an op, a loop or a finding of a trace as a small program that times itself"),
-    _in_file("memory", "read_memory", "a snapshot of CUDA's memory, by line; of two, what grew"),
+    _in_file("memory", "read_memory", "a snapshot of CUDA's memory, by line of Python; with two, what grew"),
     Command("page", "the report as a page, with a timeline to click", _page_flags, _page, "html", "--out"),
-    Command("plot", "a picture", _plot_flags, _plot, "plot", "--out"),
+    Command("plot", "a picture of the timeline, or of the roofline", _plot_flags, _plot, "plot", "--out"),
     Command("folded", "stacks for flame graph tools", _folded_flags, _folded, "folded", "--out"),
     Command("open", "the trace in Perfetto, from this machine, without an upload", _open_flags, _open, "open"),
     Command("merge", "the ranks of a job as one file for Perfetto", _merge_flags, _merge, "merge", "--out"),

@@ -38,8 +38,8 @@ SCHEMA, OLDEST = 4, 3  # what is written, and what is read
 BASELINES, NAME = FOLDER / "baselines", r"[\w.-]+"
 EXIT = {FINE: 0, WORSE: 1, INCONCLUSIVE: 3}
 CHECK = """\
-Is a run worse than its baseline? Exit code 0: no; 1: it is, with what and by how much; 3: the noise between runs is wider than
-the limit, and how many more runs would do; 2: a mistake in the call, or a file that is no trace.
+Is a run worse than its baseline? Exit code 0: no. 1: yes; the output says in what, and by how much. 3: the noise between runs is
+wider than the limit; the output says how many more runs would be enough. 2: a mistake in the call, or a file that is not a trace.
 
     read-trace check new*.json --baseline old*.json
     read-trace check new*.json --baseline base.json --max step=+5% --max kernels=+0 --md
@@ -60,12 +60,13 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.description = CHECK
     parser.add_argument("new", nargs="+", metavar="NEW", help="traces of the new runs, a folder of them, or ranks of jobs")
-    old, most = "the same of the old runs, or a baseline's file or name", f"how much more (default: {' '.join(DEFAULTS)})"
+    old = "the same for the old runs, or a baseline's file or name"
+    most = f"how much a measure may grow (default: {' '.join(DEFAULTS)})"
     parser.add_argument("--baseline", nargs="+", required=True, metavar="OLD", help=old)
     parser.add_argument("--max", action="append", type=_limit, metavar="LIMIT", help=most.replace("%", "%%"))
     config = "a TOML file with max = [...] (default: [tool.read-trace] of pyproject.toml)"
     parser.add_argument("--config", type=Path, metavar="FILE", help=config)
-    strict = "more kernels or ops fail, with the default limits, too, where the measured step is shorter"
+    strict = "with the default limits: more kernels or ops fail, even if the measured step is shorter"
     parser.add_argument("--strict", action="store_true", help=strict)
     add_steps_from(parser)
     add_forms(parser).add_argument("--github", action="store_true", help="annotations of a GitHub workflow")

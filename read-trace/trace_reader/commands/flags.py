@@ -37,13 +37,13 @@ def add_steps_from(parser: argparse.ArgumentParser) -> None:
         "--steps_from",
         metavar="REGEX",
         type=pattern,
-        help="the annotations that are the steps, where these are not ProfilerStep#N: their names match",
+        help="if the steps are not ProfilerStep#N: annotations whose names match are the steps",
     )
 
 
 def add_stacks(parser: argparse.ArgumentParser) -> None:
     """`--stacks FILE`."""
-    told = "a recording of the same program with stacks: its lines, at the times of TRACE (NAME_stacks.json is taken unasked)"
+    told = "a recording of the same program with stacks: lines from it, times from TRACE (default: NAME_stacks.json if there)"
     parser.add_argument("--stacks", metavar="FILE", type=named, help=told)
 
 
@@ -53,13 +53,13 @@ def add_scheduler(parser: argparse.ArgumentParser) -> None:
         "--scheduler",
         metavar="ADDRESS",
         type=named,
-        help="of a job: let this Dask cluster read its ranks (tcp://HOST:8786) instead of processes of this machine",
+        help="for a job: this Dask cluster (tcp://HOST:8786) reads the ranks, not processes of this machine",
     )
 
 
 def add_time(parser: argparse.ArgumentParser, of: str = "") -> None:
     """`--time`: whose."""
-    parser.add_argument("--time", choices=("cpu", "gpu"), help=f"{of}whose time (default: the GPU's)")
+    parser.add_argument("--time", choices=("cpu", "gpu"), help=f"{of}the time of the CPU or the GPU (default: gpu)")
 
 
 def add_out(parser: argparse.ArgumentParser, help: str, type: Callable[[str], Any] = Path) -> None:

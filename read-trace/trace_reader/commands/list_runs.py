@@ -33,7 +33,7 @@ A table of runs: the time of a step, recorded and without the profiler, how far 
     read-trace runs sweep/*.json
     read-trace runs sweep/*.json --baseline base.json --sort step --csv runs.csv
 
-A job's ranks are one run, told by the slowest of them. The exit code is 2 where a file cannot be read; the others are told.
+The ranks of a job are one run, shown by its slowest rank. If a file cannot be read, the exit code is 2; the others are listed.
 """
 BY: dict[str, Callable[[RunRow], Any]] = {  # what to sort by: its value in a row
     "name": lambda one: natural(one.name),
@@ -64,9 +64,9 @@ def run(args: argparse.Namespace) -> tuple[str, int]:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.description = RUNS
     add_traces(parser, "traces, folders of them, ranks of jobs", several=True)
-    base = "traces or a baseline's file: how much longer or shorter a step is than their median"
+    base = "traces or a baseline's file: also show how much longer or shorter a step is than their median"
     parser.add_argument("--baseline", nargs="+", metavar="OLD", help=base)
-    parser.add_argument("--sort", choices=BY, default="name", help="the largest first; names as one counts: step5 before step10")
+    parser.add_argument("--sort", choices=BY, default="name", help="what to sort by, largest first; names: step5 before step10")
     add_steps_from(parser)
     form = add_forms(parser)
     form.add_argument("--csv", type=Path, metavar="FILE", help="write a table for a spreadsheet, times in us")

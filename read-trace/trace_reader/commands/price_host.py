@@ -24,15 +24,15 @@ from trace_reader.system.files import write_file
 from trace_reader.write import OUTPUTS, TEXT, Answer
 
 PRICES = f"""\
-How many times the usual the profiler costs on a host, by {LEAST_RECORDINGS} or more recordings whose step was measured, too,
-as lessons, `read-trace try` and the handler measure it.
+What the profiler costs on a host, as a multiple of the usual cost. This takes {LEAST_RECORDINGS} or more recordings whose step
+was also measured without the profiler, as the lessons, `read-trace try` and the handler do.
 
-    read-trace prices traces/*/                           tell it
+    read-trace prices traces/*/                           print it
     read-trace prices traces/*/ --write                   and keep it for all traces of such a device that this user reads
     read-trace prices .read-trace/*/ --write run/{PRICES_NAME}     for the traces in that folder
 
-Of a trace without a measured step, the step without the profiler is then estimated with it, and the report says so. The exit code
-is 1 where it is not known of any device.
+For a trace without a measured step, the step without the profiler is then estimated with this multiple, and the report says so.
+The exit code is 1 if the multiple is not known for any device.
 """
 CACHE = Path("-")
 
@@ -41,7 +41,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.description = PRICES
     add_traces(parser, "traces of one host, or folders of them", several=True)
     parser.add_argument(
-        "--write", type=Path, nargs="?", const=CACHE, metavar="FILE", help="keep it: in the user's cache, or there"
+        "--write", type=Path, nargs="?", const=CACHE, metavar="FILE", help="keep it: in the user's cache, or in FILE"
     )
     add_steps_from(parser)
     add_forms(parser)

@@ -12,14 +12,14 @@ from trace_reader.report.memory_report import memory_report, snapshots_report
 from trace_reader.write import OUTPUTS, TEXT, Answer, json_output
 
 MEMORY = """\
-A snapshot of CUDA's memory: the peak, what was in use then and at the end, by the line of Python that asked for it; of two,
-what grew.
+A snapshot of CUDA's memory: the peak, and what was in use at the peak and at the end, by the line of Python that asked for it.
+With two snapshots: what grew.
 
     read-trace memory snapshot.pickle
     read-trace memory before.pickle after.pickle
 
-A snapshot is what torch.cuda.memory._dump_snapshot(FILE) writes, after torch.cuda.memory._record_memory_history(). The file is
-read without running what a pickle can hold.
+A snapshot is what torch.cuda.memory._dump_snapshot(FILE) writes, after torch.cuda.memory._record_memory_history(). Reading the
+file does not run code that a pickle can contain.
 """
 
 

@@ -26,7 +26,7 @@ from trace_reader.write import OUTPUTS, TEXT, Answer
 
 SHOW = """\
 One finding of a trace, by its id (--brief and the report name them), and the slices that prove it, the longest first: when, how
-long, in which step, of which op, and of which line of Python where the trace has stacks. Of a finding about gaps, the gaps.
+long, in which step, of which op, and of which line of Python if the trace has stacks. For a finding about gaps: the gaps.
 
     read-trace show A.json sync-in-step
 """

@@ -38,18 +38,18 @@ from trace_reader.units import us
 from trace_reader.write import TEXT, Answer, in_json
 
 TRY = """\
-Run a program as it is, find its step, time some without the profiler, record a few, and say what to change. Change it, and try
-again: what that brought, beside what was promised.
+Run a program as it is, find its step, time some steps without the profiler, record a few, and say what to change. Change the
+program and try again: the output says what the change saved, and what was promised.
 
     read-trace try train.py [ITS ARGUMENTS]   also: -m package.train, pytest test_x.py::test_y, torchrun ... train.py
     read-trace try                            the last command again
     read-trace try --against 1                the program as it was in attempt 1 and as it is now, in turns
     read-trace try --log                      all attempts
 
-A step is what ends with step() of the program's profiler or its optimizer, a marked range, the next batch of its DataLoader, or a
-turn of a loop; what was taken is said. The program is ended when enough is recorded, as by sys.exit(). Its own profiler records
-nothing meanwhile. All is kept in .read-trace/: traces, numbers, the program's own files, what git calls changed.
-Exit code: 0; of --against 0 better, 1 worse, 3 inconclusive; 2 where too few steps were seen; else the program's own.
+A step ends with step() of the program's profiler or its optimizer, with a marked range, with the next batch of its DataLoader, or
+with an iteration of a loop; the output says which. When enough is recorded, the program is ended as if by sys.exit(). Its own
+profiler records nothing meanwhile. All is kept in .read-trace/: traces, numbers, the program's own files, what git calls changed.
+Exit code: 0; with --against 0 better, 1 worse, 3 inconclusive; 2 if too few steps were seen; otherwise the program's own.
 """
 RUN = Path(__file__).parents[1] / "recording" / "tried_program.py"
 RUNS = 3  # processes of each side, in turns
@@ -64,12 +64,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.description = TRY
     parser.usage = "read-trace try [FLAGS] [PROGRAM [ITS ARGUMENTS]]"
     parser.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as with python -m")
-    where = "a step is a call of this function (step, Trainer.step, train:step), or a turn of the loop at FILE.py:LINE"
+    where = "a step is a call of this function (step, Trainer.step, train:step), or an iteration of the loop at FILE.py:LINE"
     parser.add_argument("--step", metavar="WHERE", help=where)
-    against = "run the program as it was in attempt N and as it is now in turns, and compare"
+    against = "alternate between the program as it was in attempt N and as it is now, and compare"
     parser.add_argument("--against", type=at_least_one, metavar="N", help=against)
     parser.add_argument("--keep-running", action="store_true", help="let the program run on when enough is recorded")
-    parser.add_argument("--log", action="store_true", help="list all attempts, and what each brought")
+    parser.add_argument("--log", action="store_true", help="list all attempts, and what each saved")
     parser.add_argument("--json", action="store_true", help="for programs: stable field names, null for unknown")
 
 

@@ -11,11 +11,12 @@ from trace_reader.commands.flags import add_steps_from, add_traces
 from trace_reader.system.files import write_file
 
 BASELINE = """\
-Write what `check` compares of some runs into a small file, to be kept beside the program.
+Write the measures of some runs that `check` compares into a small file, which you keep with the program.
 
     read-trace baseline run1.json run2.json run3.json -o base.json
 
-With a name in place of a file it is kept in .read-trace/ (which is not in git), and `check NEW --baseline main` finds it:
+With a name in place of a file, the baseline is kept in .read-trace/ (which is not in git), and `check NEW --baseline main` finds
+it:
 
     read-trace baseline traces/*.json --name main
 """

@@ -28,13 +28,13 @@ from trace_reader.units import count
 
 REPRO = """\
 A small program that calls an op, a round of a loop, or the ops of a finding, with the shapes, types and strides of a trace
-and random values, and says what it takes here beside what was recorded. For a bug report (nothing of the program is in it but
-shapes), and to learn. It needs a recording with shapes, and torch to run.
+and random values, and prints the time on this machine next to the recorded time. Use it for a bug report (it contains nothing
+of your program except shapes), or to learn. It needs a recording with shapes, and torch to run.
 
     read-trace repro A.json aten::mm -o repro.py
     read-trace repro A.json unfused-pointwise -o repro.py
 
-Of an op, the shapes that take most. Ops of one call inside another (aten::linear calls aten::addmm) are called by the outer one.
+For an op, it uses the shapes that take most. If one op calls another (aten::linear calls aten::addmm), it calls the outer op.
 """
 MOST_CALLS = 60  # of a program
 
