@@ -44,17 +44,18 @@ SETUPS = {  # the five of part 2
 SIZE = 8192 * 3072  # elements of the MLP's [batch * seq, hidden]
 LADDER_ASKS = """\
 Guess first. Which of the ten rungs saves most on a GPU, and which on a CPU? Which saves nothing? Where does the bottleneck
-move between the CPU and the GPU? Then unfold the tables, and read the recordings around those rungs:"""
+move between the CPU and the GPU? Then unfold the tables, and read the recordings before and after
+these moves:"""
 LADDER_SHOWS = """\
 On the H200 the matrix multiplications of the naive step are in fp32, and `{naive[advice]}` is the reader's first advice
-for each rung up to `optimizer`. Only part of the time that the rungs before `bits` save is less work for the GPU:
-{heads[less_work_ms]:.1f} ms of the {heads[saved_ms]:.1f} ms that `heads` saves, and {reads[less_work_ms]:.1f} ms of the
-{reads[saved_ms]:.1f} ms that `reads` saves. The rest is time in which the GPU did nothing. `mask`, which spares the CPU
-a copy, saves {mask[saves]:.0%}. `bits` saves most: the GPU's work falls from {optimizer[work_ms]:.1f} ms to
+for each rung up to `optimizer`. The rungs before `bits` save time in two ways: the GPU has less work, and it is idle for less
+time. Of the {heads[saved_ms]:.1f} ms that `heads` saves, {heads[less_work_ms]:.1f} ms are work of the GPU; of the
+{reads[saved_ms]:.1f} ms that `reads` saves, {reads[less_work_ms]:.1f} ms are. The rest was idle time. `mask`, which spares the
+CPU a copy, saves {mask[saves]:.0%}. `bits` saves most: the GPU's work falls from {optimizer[work_ms]:.1f} ms to
 {bits[work_ms]:.1f} ms, and the CPU takes longer than that to launch it. So `compiled`, which removes
 {compiled[less_work]:.0%} of the GPU's work, saves {compiled[saves]:.0%} of the step. With one launch for each pass
 (`graph`), the GPU is busy for {graph[busy]:.0%} of a step. Only the GPU's work is left: a next rung would have to reduce
-it. On the CPU, `bits` makes a step longer."""  # with numbers of benchmarks/ladder/h200.json
+it. On the CPU of the second table, `bits` makes a step longer."""  # with numbers of benchmarks/ladder/h200.json
 
 
 def _machine() -> str:

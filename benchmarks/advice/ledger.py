@@ -215,30 +215,30 @@ WHY = {
     "dense_adjacency": "that a matrix is mostly zeros, the trace does not say",
     "clips_awaited_at_once": "what two threads would do at once is not played",
     "vocoder_weight_norm": "more was saved than the parametrizations take",
-    "fraud_debug_messages": "making the texts cost more than the waits in it",
-    "requests_in_threads": "what one batch for all threads would take is not in the trace",
-    "birds_ten_crops_singly": "named as launches; ten crops as one batch saved more than those",
+    "fraud_debug_messages": "the prediction counts the waits for the GPU; making the texts took longer than these",
+    "requests_in_threads": "the trace does not show how long one batch with the requests of all threads would take",
+    "birds_ten_crops_singly": "the reader reported the many launches; ten crops as one batch saved more than these cost",
     "weights_written_each_step": "no rule knows that files are written",
-    "weights_rounded_by_channel": "the loop was told, in words that the judge does not take",
-    "captions_cosine_broadcast": "named by its type; less memory saved more",
-    "enlarged_pictures_in_turn": "the copies overlap with the next picture's work, too",
+    "weights_rounded_by_channel": "the reader reported the loop, in words that the pattern does not match",
+    "captions_cosine_broadcast": "named by the type of its matmul; less memory may have saved the rest",
+    "enlarged_pictures_in_turn": "the prediction does not count that the copies then overlap with the next picture's work",
     "keyword_scattered_weights": "no entry for weights that cuDNN copies together",
     "genome_linear_attention": "no rule looks at the order of products",
     "streets_softmax_for_argmax": "no entry in the catalogue of changes (one was added since)",
     "sampler_numbers_on_gpu": "no entry for numbers that are tensors of one element",
     "style_features_again": "that a result is the same each time, the trace does not say",
     "actors_with_scaler": "no entry in the catalogue of changes (one was added since)",
-    "arm_distributions_validated": "what checks take of Python was not counted",
-    "plants_bias_before_norm": "no entry for a bias that a norm takes away",
+    "arm_distributions_validated": "the Python time that the checks take was not counted",
+    "plants_bias_before_norm": "the catalogue has no entry for a bias that the next BatchNorm removes",
     "layers_group_by_tensor": "no rule looks at an optimizer's groups",
-    "forces_differentiable": "what a graph of the backward pass is for, the trace does not say",
+    "forces_differentiable": "the trace does not show whether anything uses the graph of the backward pass",
     "caption_keys_each_token": "the matmuls were reported as a loop, not as the same matmul each time",
-    "translation_smoothed_targets": "the loss was told, for its vocabulary",
-    "experts_on_all_tokens": "what is used of a product, the trace does not say",
+    "translation_smoothed_targets": "the reader reported the loss because of its large vocabulary, not because of its targets",
+    "experts_on_all_tokens": "the trace does not show which part of a product the program uses",
     "losses_spinning_writer": "the profiler records no ops of a thread that only spins",
     "beams_reorder_encoder": "named behind two of the same lookups",
     "denoiser_promoted": "named behind two others",
-    "moles_uploaded_as_float": "fewer bytes are copied, too",
+    "moles_uploaded_as_float": "the prediction does not count that fewer bytes are copied",
     "curvature_by_hessian": "reported as many backward passes, without naming the one product that the program needs",
     "letters_half_on_cpu": "told without a number",
     "games_list_of_arrays": "without stacks nobody knows what runs between the ops",
@@ -256,19 +256,19 @@ WHY = {
     "only_one_thread": "how many threads there could be, the trace does not say",
     "categories_of_a_table": "named; the products with the zeros were not counted",
     "words_by_one_hot": "nothing was to be gained",
-    "frames_normalised_on_host": "fewer bytes are copied, too",
+    "frames_normalised_on_host": "the prediction does not count that fewer bytes are copied",
     "records_decoded_in_line": "more lies between the ops than the decoding",
     "edges_transformed": "no rule looked at products of gathered rows (one does since)",
     "memory_projected_each_token": "no rule looked at large products between small ones (one does since)",
     "average_by_parameter": "named as launches of the whole step, of which these are few",
     "sentences_padded_to_maximum": "what is padding, the trace does not say",
     "clicks_as_one_hot": "named; the products with the zeros were not counted",
-    "sines_built_each_call": "told at its function, in words that the judge does not take",
+    "sines_built_each_call": "reported at its function, in words that the pattern does not match",
     "tracks_on_one_thread": "how many threads there could be, the trace does not say",
     "flow_diagonal_matrices": "what is in a matrix, the trace does not say",
     "speech_durations_in_loop": "less was saved than the loop takes",
     "image_feed": "named as a function and as work of the CPU, in words that the judge, written before, does not take",
-    "confusion_counts": "named as a loop, 0.64 to 0.90, in words that the judge does not take",
+    "confusion_counts": "reported as a loop, 0.64 to 0.90, in words that the pattern does not match",
     "caption_decoding": "named first, 0.03 to 0.32, in words that the judge does not take",
     "expert_layers": "the waits were named, and not the experts' loop",
     "guided_denoising": "named as launches of the whole step, half of which are gone",
@@ -395,13 +395,14 @@ ConvNeXt without its .item() calls (-0.16 to 0.11, depending on the round)."""
 
 TITLE = """# Does the advice hold?
 
-[Findings](../read-trace/docs/reading.md) name a change, and predict what it saves of a step without the profiler. This page
-shows what such changes saved when they were measured. Each pair is a small program, or a model of torchvision or transformers,
-before and after one change that tuning guides recommend. Both were timed without the profiler, and recorded. Guess first: which
-of the changes in the table save nothing?
+[Findings](../read-trace/docs/reading.md) name a change, and predict which share of a step it saves when the program
+runs without the profiler. This page shows what such changes saved when they were measured. Each pair is a small program, or a
+model of torchvision or transformers, before and after one change that tuning guides recommend. Both were timed without the
+profiler and, separately, recorded with it. Guess first: which of the changes in the table save nothing?
 
-If rules were written with some pairs in view, their score on these pairs says little about other programs. So the same is
-measured on pairs that were written without sight of any rule, recorded once, and scored once (torch 2.11, 2026-11-26 and 27):
+If rules were written with some pairs in view, their score on these pairs says little about other programs. So the same
+is measured on pairs that were written without sight of any rule, recorded once, and scored once (2026-11-26 and 27;
+torch 2.11, the eighth set torch 2.15):
 """
 
 SCORED = """A gain is inside if the measured gain falls in the predicted range, ± 0.03. The interval score is the width of that
@@ -487,12 +488,12 @@ def _unseen(kept: dict[str, Any]) -> list[str]:
             change = one["change"].replace("|", "/")
             lines.append(f"| {change} (`{pair}`) | {one['saved']:.2f} | {told} | {score} | {named} |")
         wrong = [
-            f"`{pair}` ({WHY[pair]})"
+            f"- `{pair}`: {WHY[pair]}"
             for pair, one in kept[key].items()
             if pair in WHY and (one["told"] is None or distance(one) > TOLERANCE or not one["place"])
         ]
         if wrong:
-            lines += ["", f"Where the reader is wrong, or silent: {'; '.join(wrong)}."]
+            lines += ["", "Where the reader did not name the change, predicted nothing, or missed by more than 0.03:", "", *wrong]
     return lines
 
 

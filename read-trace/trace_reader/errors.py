@@ -10,7 +10,7 @@ class NotATraceError(TraceError):
 
 
 class NoEventsError(TraceError):
-    """Raised if a trace holds not a single event that the reader can use."""
+    """Raised if a trace holds no event that the reader can use."""
 
 
 class NotWrittenError(Exception):

@@ -246,8 +246,9 @@ def play_job(
 ) -> tuple[JobFacts, list[TraceError], PlayedJob | None]:
     """Read a job as `read_job` does, and replay it if the traces of all ranks fit into memory together.
 
-    The facts then say what a step takes without the profiler, and what the advice of each finding saves. The third value is the
-    replayed job; None if it was not replayed, or if a worker of `scheduler` replayed it.
+    If it was replayed, the facts say how long a step takes without the profiler, and how much of it the advice of each finding
+    saves. The third value is the replayed job; None if it was not replayed, or if a worker of the Dask cluster at `scheduler`
+    replayed it, which sends back only the facts and the errors.
     """
     if scheduler is not None and len(paths) <= MOST_HELD:
         held = None

@@ -96,7 +96,7 @@ def _partly(trace: Trace, groups: Groups) -> Effect:
     "gathered-then-multiplied",
     "a gather from few rows, and right after it a matrix product over many rows",
     "aten::index_select (or an index, or an embedding) and the aten::linear after it: the numbers of rows of their inputs",
-    "Each row is gathered several times, and every copy is multiplied by the same weights.",
+    "Rows are gathered several times each, and every copy is multiplied by the same weights.",
     "Multiply first, then gather: linear(h)[source] gives the same result as linear(h[source]), but multiplies each row of h "
     "only once.",
     source="https://pytorch-geometric.readthedocs.io/en/latest/tutorial/create_gnn.html",
@@ -132,8 +132,8 @@ def _gathered_then_multiplied(trace: Trace, facts: Facts) -> Seen | None:
     source="https://huggingface.co/docs/transformers/main/en/kv_cache",
 )
 def _product_in_each_round(trace: Trace, facts: Facts) -> Seen | None:
-    """By shapes: of equal products with so many rows, ROUNDS a step or more, every second has smaller ones before the next (keys
-    and values are two, one after the other).
+    """By shapes: of equal products with so many rows, ROUNDS a step or more, about every second at least has smaller ones before
+    the next (keys and values are two, one after the other).
     """
     if trace.has_backward:
         return None
@@ -250,8 +250,8 @@ def _growing(lengths: np.ndarray) -> list[list[int]]:
     "the input shapes of two matmuls (or bmm) in a row: (A B) C",
     "Judging by the shapes, the result of the first matrix product is larger than its inputs and than the final result. Linear "
     "attention is an example, if queries are multiplied by keys before keys are multiplied by values.",
-    "If the second product takes the result of the first, and nothing else uses that result, multiply the other two matrices "
-    "first. A (B C) gives the same result as (A B) C.",
+    "If the second product takes the result of the first, and nothing else uses that result, multiply the second matrix by "
+    "the third one first: A (B C) gives the same result as (A B) C.",
     source="https://arxiv.org/abs/2006.16236",
 )
 def _product_order(trace: Trace, facts: Facts) -> Seen | None:
