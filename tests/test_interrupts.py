@@ -80,6 +80,9 @@ def test_a_lesson_that_is_recording_ends_quietly_and_leaves_nothing(after_s, num
     assert list(tmp_path.iterdir()) == []
 
 
+SWALLOWED = "lambda *rest: type('Swallows', (), {'__del__': interrupt})() and None"  # the object goes at once
+
+
 def lesson_where(python, tmp_path):
     """Run lesson 02 after this line of Python; (exit code as a shell tells it, stderr, what it left in traces/ and in /tmp)."""
     for folder in ("traces", "tmp"):
@@ -100,20 +103,26 @@ def lesson_where(python, tmp_path):
 
 @pytest.mark.slow
 def test_a_lesson_that_is_interrupted_while_its_plain_steps_are_timed_has_its_recording(tmp_path):
-    assert lesson_where("lesson.time_plain_steps = interrupt", tmp_path) == (130, "", [".json", ".txt"], [])
+    assert lesson_where(f"lesson.time_plain_steps = {SWALLOWED}", tmp_path) == (130, "", [".json", ".txt"], [])
 
 
 @pytest.mark.slow
 def test_an_interrupt_that_torch_swallows_ends_a_lesson_all_the_same(tmp_path):
     """As an exception in a finalizer or a callback is; it ended a running profiler by a segmentation fault, too."""
-    python = "swallows = type('Swallows', (), {'__del__': interrupt}); lesson.warm_up = lambda *rest: swallows() and None"
-    assert lesson_where(python, tmp_path) == (130, "", [], [])
+    assert lesson_where(f"lesson.warm_up = {SWALLOWED}", tmp_path) == (130, "", [], [])
 
 
 @pytest.mark.slow
-def test_a_lesson_that_is_interrupted_while_it_writes_leaves_nothing(tmp_path):
-    python = "import torch; torch.profiler.profile.export_chrome_trace = interrupt"
-    assert lesson_where(python, tmp_path) == (130, "", [], [])
+@pytest.mark.parametrize("written_by", ["torch.profiler.profile.export_chrome_trace", "os.replace"])
+def test_a_lesson_that_is_interrupted_while_it_writes_leaves_nothing(written_by, tmp_path):
+    assert lesson_where(f"import os, torch; {written_by} = interrupt", tmp_path) == (130, "", [], [])
+
+
+@pytest.mark.slow
+def test_a_lesson_in_the_background_goes_on_ignoring_ctrl_c(tmp_path):
+    python = "signal.signal(signal.SIGINT, signal.SIG_IGN); warm_up = lesson.warm_up"
+    python += "; lesson.warm_up = lambda *rest: interrupt() or warm_up(*rest)"
+    assert lesson_where(python, tmp_path) == (0, "", [".json", ".txt"], [])
 
 
 def test_an_interrupt_that_is_swallowed_ends_the_process_all_the_same():

@@ -46,25 +46,27 @@ NEED_NO_WEIGHTS = (
 )
 def _mask_rebuilt(trace: Trace, facts: Facts) -> Seen | None:
     tril = next((op for op in facts.ops if op.name in ("aten::tril", "aten::triu")), None)
-    if tril is None or not facts.steps or tril.calls < len(facts.steps):
+    if tril is None or not facts.steps:
         return None
-    if lies_inside(trace, named(trace.ops, tril.name), r"^aten::linalg_").any():  # a factor of a matrix is a triangle, too
+    triangles = named(trace.ops, tril.name)
+    in_a_step = trace.step_at(triangles.start_ns) >= 0
+    # A factor of a matrix is a triangle, too.
+    triangles = triangles.where(in_a_step & ~lies_inside(trace, triangles, r"^aten::linalg_"))
+    if len(triangles) < len(facts.steps):
         return None
     makers = ("aten::ones", "aten::scalar_tensor", "aten::where", "aten::fill_")
     others = listed(sorted(op.name for op in facts.ops if op.name in makers), 4) or "none"
-    seen = f"{tril.name} runs {count(tril.calls, 'time')} in {count(len(facts.steps), 'step')}; other mask ops: {others}"
+    seen = f"{tril.name} runs {count(len(triangles), 'time')} in {count(len(facts.steps), 'step')}; other mask ops: {others}"
     launched = trace.linked.where(trace.linked.op >= 0)
-    rows = launched.where(among(launched.op, named(trace.ops, tril.name).at))
-    made = named(trace.ops, tril.name, *makers)
+    rows = launched.where(among(launched.op, triangles.at))
+    made = Rows(trace.slices, np.sort(np.concatenate([triangles.at, named(trace.ops, *makers).at])))
     if len(rows):
         not_only_causal = any(op.name in COMBINING for op in facts.ops)
-        return Seen(
-            seen, rows, BUILD_ONCE if not_only_causal else "", effect=Effect(dropped(made), dropped(named(trace.ops, tril.name)))
-        )
+        return Seen(seen, rows, BUILD_ONCE if not_only_causal else "", effect=Effect(dropped(made), dropped(triangles)))
     sent = _sent(trace, tril.name)
     seen += f"; made on the CPU, then sent to the GPU ({a_step(len(sent), facts, 'copy', 'copies')})" if len(sent) else ""
     every = Rows(trace.slices, np.sort(np.concatenate([made.at, sent.at])))
-    return Seen(seen, every, BUILD_ONCE, effect=Effect(dropped(every), dropped(named(trace.ops, tril.name))))
+    return Seen(seen, every, BUILD_ONCE, effect=Effect(dropped(every), dropped(triangles)))
 
 
 def _sent(trace: Trace, maker: str) -> Rows:
