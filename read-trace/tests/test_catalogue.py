@@ -350,3 +350,11 @@ def test_every_entry_names_a_source_and_a_test_that_is_there():
         assert (source.scheme, bool(source.netloc and source.path)) == ("https", True), entry.slug
         assert entry.shape in ("", *_SHAPES), entry.slug
         assert PATTERNS[entry.slug].next == entry.next
+
+
+@pytest.mark.parametrize(("batches", "is_told"), [(1, True), (8, False)])
+def test_scores_of_attention_are_no_matrix_of_low_rank(tmp_path, batches, is_told):
+    """Though they are as large as a weight, where a sequence is as long as an embedding."""
+    dims = [[batches, 1024, 4], [batches, 4, 1024]]
+    product = Made("aten::bmm", dims=dims, types=["float", "float"], values=["", ""])
+    assert ("low-rank-product-written-out" in slugs(tmp_path, product, LINEAR)) is is_told

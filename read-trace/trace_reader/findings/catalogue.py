@@ -232,7 +232,9 @@ def _of_inputs(entry: Entry, ops: Rows) -> Rows:
 
 
 def _whose_result_is_multiplied(trace: Trace, ops: Rows) -> Rows:
-    """Return those products of two matrices whose result can be what another product takes, by its shape."""
+    """Return those products of two matrices whose result can be what another product takes, by its shape. Not those of batches,
+    as attention's scores are, which are as large as a weight where a sequence is as long as an embedding.
+    """
     products = trace.ops.where(trace.ops.is_named((*GEMM_OPS, "aten::linear", "aten::matmul").__contains__))
     products = products.where(~lies_inside(trace, products, "^autograd::"))
     taken: dict[tuple[int, ...], set[int]] = {}  # by shape, the inputs of which it is one
@@ -245,7 +247,7 @@ def _whose_result_is_multiplied(trace: Trace, ops: Rows) -> Rows:
 
     def is_taken(detail: int) -> bool:
         sizes = _matrices(list(tensors_of(trace.slices.details[detail])))
-        return sizes is not None and bool(taken.get((sizes[1], sizes[3]), set()) - {detail})
+        return sizes is not None and sizes[0] == 1 and bool(taken.get((sizes[1], sizes[3]), set()) - {detail})
 
     kept = [rows.at for (detail,), rows in ops.by(ops.detail) if is_taken(detail)]
     return Rows(ops.slices, np.sort(np.concatenate(kept)) if kept else np.zeros(0, np.int64))
