@@ -89,7 +89,7 @@ class Session:
             print(VARY)
         if self.state.looked is None:
             self.guess_again()
-        if is_noisy and one.limits.bounds:  # this recording would say which option is right
+        if is_noisy and one.limits.beside:  # a ratio of times, by this recording; a count is what it is on a busy machine, too
             print(f"the times are too noisy to judge an answer; on the machines tried, the right one was: {one.limits.answer}")
         else:
             print(f"you said: {self.told()}")
