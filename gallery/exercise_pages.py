@@ -9,7 +9,19 @@ import re
 from exercises.judge import book
 from exercises.judge.verdict import near, right_option
 from exercises.judge.why_not import wrong_because
-from gallery.figures import ROOT, TITLES, Check, Elsewhere, Figure, elsewhere, figures, filled, recording, trace_of
+from gallery.figures import (
+    ROOT,
+    TITLES,
+    Check,
+    Elsewhere,
+    Figure,
+    elsewhere,
+    figures,
+    filled,
+    program_of,
+    recording,
+    trace_of,
+)
 from gallery.rendering import coloured, inline, rendered, trace_file
 from trace_reader import PATTERNS, Facts, Kind, pages
 
@@ -37,14 +49,17 @@ class Question:
 
 @dataclass(frozen=True)
 class Exercise:
-    """One page of the course. `question`, `look` and `answer` are Markdown; `traces`: what is shown, one, two, a job's ranks;
-    `lights` parts of the names of slices, or `finding`: what explains the answer. `hints` and `program`: of one to be mended.
+    """One page of the course. `about`, what the program does, `look` and `answer` are Markdown; `code` is what is shown of the
+    program; `traces`: what is shown, one, two, a job's ranks; `lights` parts of the names of slices, or `finding`: what explains
+    the answer. `guess`: the question as a document has it. `hints` and `solution`: of a program to be mended.
     """
 
     file: str
     label: str
     part: str
-    question: str
+    title: str
+    about: str
+    code: str
     command: str
     look: str
     answer: str
@@ -55,9 +70,14 @@ class Exercise:
     lights: tuple[str, ...] = ()
     post: int = 0
     lesson: str = ""
+    guess: str = ""
+    figure: str = ""
     hints: tuple[str, ...] = ()
-    program: str = ""
     solution: str = ""
+
+    @property
+    def is_mended(self) -> bool:
+        return self.file.startswith("mend")
 
     @property
     def is_job(self) -> bool:
@@ -81,19 +101,20 @@ def _chapters() -> list[Chapter]:
     return [
         Chapter(TITLES[1], "Read a trace: lanes, launches, steps. Is the CPU or the GPU the bottleneck?", 1,
                 h200 / "01_matmul_add" / "64_bf16_cold_eager.json"),
-        Chapter("Views, loops and types", "Mend your first programs, on your own machine.", 1, RECORDED / "01_heads.json.gz"),
+        Chapter("Six small programs", "Mend your first programs, on your own machine.", 1, RECORDED / "01_heads.json.gz"),
         Chapter(TITLES[2], "What fuses with what, and what torch.compile changes.", 2,
                 h200 / "03_simple_mlp" / "64_128_768_3072_bf16_warm_eager.json"),
-        Chapter("Fused ops", "Put in one op what ran in many.", 1, RECORDED / "09_attention.json.gz"),
-        Chapter(TITLES[3], "Copies that nobody wrote, masks, and one kernel in place of five.", 2,
+        Chapter("Layers and attention", "Mend parts of a language model, on your own machine.", 1,
+                RECORDED / "09_attention.json.gz"),
+        Chapter(TITLES[3], "What attention costs: written out, and in torch's own implementations.", 2,
                 h200 / "04_a_naive_attention" / "8_16_1024_64_bf16_warm_eager.json"),
-        Chapter("Work that nobody uses", "Time without an op, and ops without a use.", 2, RECORDED / "13_word_counts.json.gz"),
+        Chapter("Words and numbers", "Mend three programs, or leave them as they are.", 2, RECORDED / "13_word_counts.json.gz"),
         Chapter(TITLES[4], "Kernels of one's own, decoding, training, and what the profiler costs.", 2,
                 h200 / "05_c_train_step" / "2_64_4_2_16_128_512_4_64_qwen3_adamw_fused_bf16_warm_eager_active-1.json"),
         Chapter(ELSEWHERE["llm.md"], "Layers, memory and launches of a model of real size.", 3,
                 GALLERY / "llm" / "eager.json.gz"),
         Chapter("Training", "Gradients, optimizers and memory: mend, or leave.", 2, RECORDED / "14_head_on_encoder.json.gz"),
-        Chapter("On a GPU", "Waits, copies and launches.", 3,
+        Chapter("On a GPU", "Mend programs of a GPU.", 3,
                 ROOT / "exercises" / "cases" / "22_watched_mlp.json.gz", needs="needs a GPU"),
         Chapter(ELSEWHERE["several_gpus.md"], "Which rank waits for which, and what hides behind what.", 3,
                 GALLERY / "several_gpus" / "data_parallel_25mb_rank0.json.gz"),
@@ -132,16 +153,20 @@ def of_documents() -> list[Exercise]:
 
 def _of_figure(f: Figure, part: str, number: int) -> Exercise:
     assert f.check is not None
-    check, answer = f.check, filled(f.answer, f)
+    check, answer, program = f.check, filled(f.answer, f), program_of(f.command)
     return Exercise(
         file=f"exercise_{number:02}.html",
-        label=str(number),
+        label=f"question {number}",
         part=part,
-        question=f.guess,
+        title=f.title,
+        about=program.does,
+        code=program.code,
         command=f"uv run {f.command}",
         look=f.look,
         answer=answer,
         questions=(_checked(check, answer),),
+        guess=f.guess,
+        figure=f.figure,
         traces=(*(trace_of(command) for command in f.others.values()), f.trace)[-MOST_TRACES:],
         names=(*(f"{name}: " for name in f.others), "")[-MOST_TRACES:],
         finding="" if check.lights else f.findings[0],
@@ -167,16 +192,19 @@ def _of_document(exercise: Elsewhere, number: int) -> Exercise:
     traces = tuple(GALLERY / name for name in exercise.traces)
     files = re.sub(r"_rank\d+\.", "_rank*.", str(traces[0].relative_to(ROOT)))
     question, _, command = question.partition(" `uv run ")  # where it ends with one
-    check = exercise.check
+    check, program = exercise.check, program_of(exercise.traces[0])
     return Exercise(
         file=f"exercise_{number:02}.html",
-        label=str(number),
+        label=f"question {number}",
         part=ELSEWHERE[exercise.document],
-        question=question,
+        title=exercise.title,
+        about=program.does,
+        code=program.code,
         command=f"uv run {command.removesuffix('`')}" if command else f"uv run read_trace.py page {files} -o page.html",
-        look=exercise.note or "The timeline below: it is the recording that the answer is read from.",
+        look=exercise.note or "The timeline: it is the recording that the answer is read from.",
         answer=answer,
         questions=(_checked(check, answer),),
+        guess=question,
         traces=traces,
         names=("",) * len(traces),
         finding=exercise.finding,
@@ -207,7 +235,8 @@ def _asked(choice: book.Choice, facts: Facts) -> Question:
 
 def _where(facts: Facts) -> str:
     device = facts.lesson["device"] if facts.device is None else facts.device
-    return f"{device}, torch {facts.versions['torch'].partition('+')[0]}"
+    torch = facts.versions.get("torch", "").partition("+")[0]
+    return f"{device}, torch {torch}" if torch else str(device)
 
 
 def _of_book(exercise: book.Exercise) -> Exercise:
@@ -242,9 +271,11 @@ def _of_book(exercise: book.Exercise) -> Exercise:
         file=f"{'case' if exercise.kind == 'case' else 'mend'}_{exercise.number:02}.html",
         label=f"{'case' if exercise.kind == 'case' else 'mend'} {exercise.number}",
         part=exercise.chapter,
-        question=exercise.title,
+        title=exercise.title,
+        about=exercise.doc,
+        code="" if exercise.kind == "case" else exercise.given.read_text("utf-8").split('"""')[2].strip(),
         command=f"uv run exercise.py {exercise.number}",
-        look=exercise.doc,
+        look="",
         answer=answer,
         questions=tuple(questions),
         traces=traces,
@@ -252,7 +283,6 @@ def _of_book(exercise: book.Exercise) -> Exercise:
         finding="" if exercise.lights else exercise.finding,
         lights=exercise.lights or (() if exercise.finding else (named,) if named else exercise.ops_gone),
         hints=exercise.hints,
-        program="" if exercise.kind == "case" else exercise.given.read_text("utf-8").split('"""')[2].strip(),
         solution=exercise.solution.read_text("utf-8") if exercise.kind == "mend" else "",
     )
 
@@ -261,56 +291,75 @@ def _of_book(exercise: book.Exercise) -> Exercise:
 
 
 def page(exercise: Exercise, before: Exercise | None, after: Exercise | None, navigation: str, script: str, style: str) -> bytes:
-    """Return the page of an exercise: it asks, lets one look, and explains at last."""
+    """Return the page of an exercise: the program, the trace, which opens with the first guess, the question, the explanation."""
     shown = _panels(exercise)
-    after_it = "Look, then mend" if exercise.program else "Look"
+    after_it = "Look, then mend" if exercise.is_mended else "Look"
     stages = "".join(f"<li>{stage}</li>" for stage in ("Guess", after_it, "Explained"))
     body = f"""<main class="top">
 {navigation}
 <p class="crumb">{_crumb(exercise)}</p>
-<h1>{inline(exercise.question)}</h1>
-{rendered(exercise.look) if exercise.file.startswith(("case", "mend")) else ""}
-{f'<pre class="program">{coloured(exercise.program)}</pre>' if exercise.program else ""}
+<h1>{inline(exercise.title)}</h1>
 <ol class="stages">{stages}</ol>
-<p id="said" role="status"></p>
-<form id="guess"></form>
-<p><button type="button" id="tell">show the answer</button></p>
-<noscript><p>The course needs scripts.</p></noscript>
+<div class="about">{rendered(exercise.about)}</div>
+{_program(exercise)}
 </main>
-{_mend(exercise) if exercise.program else _look(exercise)}
+<section id="trace" class="top" aria-label="The trace">{_closed(exercise)}
+{_mend(exercise) if exercise.is_mended else _look(exercise)}</section>
+{_recorded(exercise)}
+<section id="question" class="top" aria-label="The question">
+<form id="guess"></form>
+<p id="said" role="status"></p>
+<p><button type="button" id="tell">show the answer</button></p>
+{TO_MARK}
+<noscript><p>The course needs scripts.</p></noscript>
+</section>
 <section id="answer" class="top" tabindex="-1" aria-label="Explained" hidden>
 <h2>Explained</h2><div id="scale"></div>{rendered(exercise.answer)}{_explained(exercise)}
 {_solution(exercise)}</section>
-{_recorded(exercise)}
+{"" if exercise.is_job else DROP}
 <nav class="top ends" aria-label="Beside">{_beside(before, "prev")}{_beside(after, "next")}</nav>"""
     data = {
         "lights": shown.lights if shown else [],
         "questions": [asdict(question) for question in exercise.questions],
         "exercise": exercise.file,
     }
-    title = f"{exercise.label}. {exercise.question}"
+    title = f"{exercise.label}. {exercise.title}"
     return pages.html(title, pages.with_terms(body), shown.panels if shown else [], data, script, style)
+
+
+def _program(exercise: Exercise) -> str:
+    """Return the program's code, or the part of it that a step runs, and the command that records it."""
+    code = f'<pre class="program">{coloured(exercise.code)}</pre>' if exercise.code else ""
+    return code if exercise.is_mended else f"{code}{_command(exercise)}"
+
+
+def _closed(exercise: Exercise) -> str:
+    """Return the trace at a glance, until one has guessed."""
+    facts = recording(exercise.traces[-1]).facts
+    many = f"{len(exercise.traces)} traces" if len(exercise.traces) > 1 and not exercise.is_job else "The trace"
+    ranks = f" of {len(exercise.traces)} ranks" if exercise.is_job else ""
+    where = f"recorded on {escape(_where(facts))}"
+    pictures = "".join(map(thumbnail, exercise.traces if exercise.is_job else exercise.traces[-1:]))
+    return f"""<div id="closed">{pictures}<p><b>{many}{ranks}</b>, {where}. Guess below: then you can read it
+here. <button type="button" id="open">open it now</button></p></div>"""
 
 
 def _crumb(exercise: Exercise) -> str:
     """Return the chapter, and what else belongs to the page: its post, its lesson, its recording."""
     out = [f'<a href="index.html">{escape(_titled(exercise.part))}</a>', escape(exercise.label)]
     if exercise.post in POSTS:
-        out.append(f'<a href="{BLOG}{POSTS[exercise.post]}">the post</a>')
+        figure = f"figure {exercise.figure} of the post" if exercise.figure[:1].isdigit() else "the post"
+        out.append(f'<a href="{BLOG}{POSTS[exercise.post]}">{figure}</a>')
     if exercise.lesson:
         out.append(f"lesson <code>{escape(exercise.lesson)}</code>")
     return " · ".join(out)
 
 
 def _look(exercise: Exercise) -> str:
-    case = "<p>The timeline is below, and its slices as a table. The same questions, in a terminal:</p>"
-    where = case if exercise.file.startswith("case") else f"<p>{inline(exercise.look)}</p>"
-    table = exercise.traces[-1].with_suffix(".txt") if exercise.traces else None
-    return f"""<section id="look" class="top" hidden><h2>Look yourself</h2>{where}
-{_command(exercise)}
-{_folded("the profiler's table", table) if table else ""}
-{_folded(f"the program, {exercise.lesson}", ROOT / exercise.lesson) if exercise.lesson else ""}
-{TO_MARK}</section>"""
+    table = exercise.traces[-1].with_suffix(".txt")
+    return f"""<div id="look" hidden>{f"<p>Look: {inline(exercise.look)}</p>" if exercise.look else ""}
+{_folded("the profiler's table", table)}
+{_folded(f"the whole program, {exercise.lesson}", ROOT / exercise.lesson) if exercise.lesson else ""}</div>"""
 
 
 def _command(exercise: Exercise) -> str:
@@ -318,9 +367,9 @@ def _command(exercise: Exercise) -> str:
     return f'<p class="command"><code id="command">{escape(exercise.command)}</code> {copy}</p>'
 
 
-TO_MARK = """<p id="marking"><button type="button" id="mark">the selected slice shows it</button>
+TO_MARK = """<p id="marking" hidden><button type="button" id="mark">the selected slice shows it</button>
 <output id="marked" aria-live="polite"></output></p>
-<p><button type="button" id="explain" class="go">explain it</button></p>"""
+<p><button type="button" id="explain" class="go" hidden>explain it</button></p>"""
 
 
 def _folded(title: str, path: Path) -> str:
@@ -333,21 +382,18 @@ def _folded(title: str, path: Path) -> str:
 
 
 def _recorded(exercise: Exercise) -> str:
-    drop = "" if exercise.is_job else DROP
     return f"""<div id="recorded" hidden><div class="main">{pages.timeline_html(job=exercise.is_job)}</div>
-<aside class="side">{pages.DETAILS}{drop}</aside></div>"""
+<aside class="side">{pages.DETAILS}</aside></div>"""
 
 
 def _mend(exercise: Exercise) -> str:
     hints = "".join(
         f"<details><summary>Hint {n}</summary><p>{inline(hint)}</p></details>" for n, hint in enumerate(exercise.hints, 1)
     )
-    return f"""<section id="look" class="top" hidden><h2>Look, then mend it or leave it</h2>
-<p>The timeline below is a recording of the program (on {escape(_where(recording(exercise.traces[0]).facts))}).
-In your clone, this asks for your guess, records it on your machine, and judges what you make of it:</p>
+    return f"""<div id="look" hidden>
+<p>In your clone, this command asks for your guess, records the program on your machine, and judges what you make of it:</p>
 {_command(exercise)}
-{hints}
-{TO_MARK}</section>"""
+{hints}</div>"""
 
 
 def _solution(exercise: Exercise) -> str:
@@ -360,16 +406,19 @@ def _explained(exercise: Exercise) -> str:
     """Return the button of what is lit, and what the finding means."""
     if exercise.is_job or not exercise.traces:
         return ""
-    name = exercise.finding or "what shows it"
-    button = f'<button type="button" class="lights" data-light="0">{escape(name)}</button>'
-    meaning = f"<p>{escape(PATTERNS[name].means)}</p>" if name in PATTERNS else ""
-    return f'<p class="finding">{button}</p>{meaning}{_report(exercise)}'
+    pattern = PATTERNS.get(exercise.finding)
+    button = (
+        f'<button type="button" class="lights" data-light="0">{escape(pattern.symptom if pattern else "what shows it")}</button>'
+    )
+    name = f" <code>{exercise.finding}</code>" if pattern else ""
+    meaning = f"<p>{escape(pattern.means)}</p>" if pattern else ""
+    return f'<p class="finding">{button}{name}</p>{meaning}{_report(exercise)}'
 
 
 def _report(exercise: Exercise) -> str:
     """Return a link to the whole report of the recording, where the course has its page."""
     path = exercise.traces[-1]
-    if exercise.program or not path.is_relative_to(GALLERY):
+    if exercise.is_mended or not path.is_relative_to(GALLERY):
         return ""
     return f'<p><a href="{trace_file(path)}">the whole report of this recording</a></p>'
 
@@ -377,11 +426,11 @@ def _report(exercise: Exercise) -> str:
 def _beside(exercise: Exercise | None, rel: str) -> str:
     if exercise is None:
         return ""
-    name = f"{escape(exercise.label)}: {inline(exercise.question)}"
+    name = f"{escape(exercise.label)}: {inline(exercise.title)}"
     return f'<a href="{exercise.file}" rel="{rel}">{f"← {name}" if rel == "prev" else f"{name} →"}</a>'
 
 
-DROP = """<section id="drop"><h2>Your own trace beside it</h2>
+DROP = """<section id="drop" class="top" hidden><h2>Your own trace beside it</h2>
 <p>Drop a trace (.json, .json.gz) or a page of <code>--html</code> here, or <label for="file">choose a file</label>. The file does
 not leave this browser.</p>
 <input id="file" type="file" accept=".json,.gz,.html"><p id="dropped" role="status"></p><div id="compared"></div></section>"""
@@ -439,14 +488,11 @@ WORDS_A_MINUTE, TO_LOOK, TO_MEND = 200, 1, 5  # minutes: a question, and a progr
 def minutes(chapter: Chapter) -> int:
     """About how long a chapter takes: to read it, to look for each answer, and to mend each program; no one was timed."""
     read = (
-        sum(
-            len(f"{exercise.question} {exercise.look} {exercise.answer} {exercise.program}".split())
-            for exercise in chapter.exercises
-        )
+        sum(len(f"{exercise.about} {exercise.code} {exercise.look} {exercise.answer}".split()) for exercise in chapter.exercises)
         / WORDS_A_MINUTE
     )
     look = sum(TO_LOOK * len(exercise.questions) for exercise in chapter.exercises)
-    mend = sum(TO_MEND * bool(exercise.program) for exercise in chapter.exercises)
+    mend = sum(TO_MEND * exercise.is_mended for exercise in chapter.exercises)
     return 5 * max(1, round((read + look + mend) / 5))
 
 
@@ -456,10 +502,10 @@ LEVELS = {1: "for a start", 2: "with some practice", 3: "harder"}
 def _card(number: int, chapter: Chapter) -> str:
     items = "".join(
         f'<li><span class="label">{exercise.label}</span> <a href="{exercise.file}" data-exercise="{exercise.file}">'
-        f'{inline(exercise.question)}</a> <span class="state"></span></li>'
+        f'{inline(exercise.title)}</a> <span class="state"></span></li>'
         for exercise in chapter.exercises
     )
-    kind = "to mend" if chapter.exercises[0].program else "to look at"
+    kind = "to mend" if chapter.exercises[0].is_mended else "to look at"
     needs = f' <span class="needs">{escape(chapter.needs)}</span>' if chapter.needs else ""
     count = len(chapter.exercises)
     return f"""<section class="chapter"><h2><span class="number">{number}</span> {escape(_titled(chapter.title))}{needs}</h2>

@@ -4,6 +4,7 @@ A text of figures.toml may hold {name}, an entry of NUMBERS read from the figure
 a recording that it names under `others`, and {cpu_beside_other}: both CPU times, and whether they can be told apart.
 """
 
+import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,6 +15,7 @@ from pathlib import Path
 import shlex
 import statistics
 import sys
+import textwrap
 import tomllib
 from typing import Any
 
@@ -74,6 +76,7 @@ class Figure:
     findings: tuple[str, ...] = ()  # that the reader must have on the recording
     a100: str = ""
     differs: str = ""  # where the H200 differs from the post's A100, and why
+    title: str = ""  # of an exercise
     answer: str = ""  # of an exercise in docs/lessons.md
     check: Check | None = None  # of an exercise
     others: dict[str, str] = field(default_factory=dict)  # commands of other recordings, by the name that texts call them
@@ -143,6 +146,7 @@ class Elsewhere:
 
     document: str
     number: int
+    title: str
     traces: tuple[str, ...]
     check: Check
     finding: str = ""
@@ -152,6 +156,43 @@ class Elsewhere:
 def elsewhere() -> list[Elsewhere]:
     """Return all exercises of other documents, in the order of figures.toml."""
     return [Elsewhere(**_fields(entry)) for entry in _entries("exercise")]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What one is told of a program before one is asked: what it `does`, in two sentences, and parts of its `source`, as
+    file:name, where name may lead into a class or a function. `of`: how its commands, or the names of its recordings, begin.
+    """
+
+    of: tuple[str, ...]
+    does: str
+    source: tuple[str, ...]
+
+    @property
+    def code(self) -> str:
+        return "\n\n".join(_code(*one.split(":")) for one in self.source)
+
+
+def program_of(name: str) -> Program:
+    """Return the program of a command or of a recording: the first of figures.toml that fits. Raises StopIteration: none does."""
+    return next(one for one in (Program(**_fields(entry)) for entry in _entries("program")) if name.startswith(one.of))
+
+
+def _code(file: str, name: str) -> str:
+    """Return the source of a function, a class or a constant of a file, with its decorators, as if it stood at the margin."""
+    text = (ROOT / file).read_text("utf-8")
+    found: Any = ast.parse(text)
+    for part in name.split("."):
+        found = next(one for one in found.body if part in _names(one))
+    first = min([found.lineno, *(one.lineno for one in getattr(found, "decorator_list", []))])
+    return textwrap.dedent("\n".join(text.splitlines()[first - 1 : found.end_lineno]))
+
+
+def _names(statement: ast.stmt) -> list[str]:
+    """Return what a statement defines."""
+    if isinstance(statement, ast.Assign):
+        return [target.id for target in statement.targets if isinstance(target, ast.Name)]
+    return [statement.name] if isinstance(statement, ast.FunctionDef | ast.ClassDef) else []
 
 
 def _entries(kind: str) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ def site() -> dict[str, bytes]:
         found[one.file] = exercise_pages.page(one, before, after, NAVIGATION, script, style)
     used = {path for f in figures() for path in (f.trace, *f.pictured)}
     # Not of programs to mend: the report would give the answer away.
-    shown = (exercise.traces for exercise in exercise_pages.exercises() if not exercise.program)
+    shown = (exercise.traces for exercise in exercise_pages.exercises() if not exercise.is_mended)
     used |= {path for traces in shown for path in traces if path.is_relative_to(GALLERY)}
     for path in sorted(used):
         reading = recording(path)

@@ -549,7 +549,7 @@ def test_from_the_guess_to_the_solution(copied):
     code, out, err = run(copied, "2", typed="7\n4\nfast\n10x\n")
     assert (code, err) == (0, "")
     assert out.startswith(
-        "2. Scores above a threshold (Views, loops and types; on the CPU)\n\nThe sum of all scores above a threshold.\n"
+        "2. Scores above a threshold (Six small programs; on the CPU)\n\nThe sum of all scores above a threshold.\n"
     )
     assert (
         "Type one of the numbers 1 to 4.\n" in out

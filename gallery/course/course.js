@@ -209,6 +209,7 @@ class Exercise {
     });
     get("tell").addEventListener("click", () => this.explain());
     get("explain").addEventListener("click", () => this.explain());
+    get("open").addEventListener("click", () => this.look());
     get("copy").addEventListener("click", () => this.copy(get("command")));
     get("mark")?.addEventListener("click", () => this.mark());
     this.stage(0);
@@ -246,7 +247,9 @@ class Exercise {
       const label = element("label", "", { htmlFor: "typed" }),
         field = element("input", undefined, { id: "typed", type: "text", autocomplete: "off", required: true });
       label.append(element("span", `a number${unit ? `, in ${unit}` : ""}`, { className: "hidden" }));
-      set.append(label, field, element("span", ` ${unit} `), element("button", "check my guess", { type: "submit" }));
+      const line = element("p", undefined, { className: "typed" });
+      line.append(label, field, element("span", ` ${unit} `), element("button", "check my guess", { type: "submit" }));
+      set.append(line);
     }
     this.form.replaceChildren(set);
   }
@@ -272,7 +275,7 @@ class Exercise {
     if (right) this.said.textContent = first ? "Right." : "Right, the second time.";
     else if (first && question.options.length !== 2) {
       const off = question.options.length ? "" : ` It is ${tooMuch(question, own[0])}.`;
-      this.said.textContent = `Not that.${off} Look below, and guess again.`;
+      this.said.textContent = `Not that.${off} Look at the trace, and guess again.`;
       return;
     } else {
       const why = question.why[Math.max(question.options.indexOf(typed), 0)];
@@ -294,15 +297,14 @@ class Exercise {
   look() {
     if (this.looking) return this.looking;
     this.stage(1);
-    document.getElementById("tell").hidden = true;
-    document.getElementById("look").hidden = false;
-    const place = document.getElementById("recorded");
-    place.hidden = false;
+    for (const id of ["closed", "tell"]) document.getElementById(id).hidden = true;
+    for (const place of document.querySelectorAll("#look, #recorded, #explain, #drop")) place.hidden = false;
     this.looking = start().then(() => {
       this.report = window.report;
       if (!this.explained) document.getElementById("marking").hidden = !this.data.lights.length;
       for (const panel of this.report.panels) if (panel.folded) this.report.timeline.toggle(); // a job's next rank: slices to select
       this.report.timeline.light(null);
+      document.getElementById("trace").scrollIntoView({ block: "start" }); // it has opened above what was pressed
     });
     return this.looking;
   }
