@@ -17,6 +17,8 @@ Writes exercises/mine/<exercise>.py, traces/exercises/<exercise>/ and .exercises
 
 import argparse
 from collections.abc import Callable
+import os
+import signal
 import sys
 import webbrowser
 
@@ -150,9 +152,14 @@ def main(args) -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(parse_args()))
+        code = main(parse_args())
+        sys.stdout.flush()
+        sys.exit(code)
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(128 + signal.SIGINT)
+    except BrokenPipeError:  # `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try again at its end
+        sys.exit(128 + signal.SIGPIPE)
     except (ExerciseError, ValueError) as error:
         sys.stdout.flush()
         code = getattr(error, "exit_code", 1)

@@ -282,6 +282,30 @@ def test_what_is_kept_of_earlier_steps_is_of_no_use(program, cpu, cheat, monkeyp
         assert min(found["times_us"]["mine"]) > 0
 
 
+HANDED_BACK = "output 1 is the batch itself or a part of it, where the program as given makes a new tensor"
+
+
+@pytest.mark.parametrize(
+    ("given", "mine", "said"),
+    [
+        ("model * x", "x", HANDED_BACK),
+        ("model * x", "x.view(2, 2).reshape(4)", HANDED_BACK),
+        ("model * x", "x.clone()", ""),
+        ("x.view(4)", "x", ""),  # as given, too
+        ("(model * x)[:0]", "x[:0]", ""),  # nothing lies there
+    ],
+)
+def test_a_batch_that_is_handed_back_is_no_output(program, cpu, given, mine, said):
+    one, other = (program(name, "return model * x", f"return {body}") for name, body in (("given", given), ("mine", mine)))
+    assert measure.measure(one, other, cpu)[0]["differs"] == said
+
+
+def test_the_cache_of_exercise_4_is_not_its_batch(cpu, tmp_path):
+    one, mine = BY_NAME["04_cache"], tmp_path / "mine.py"
+    mine.write_text(one.solution.read_text().replace("return torch.stack(best), cache", "return torch.stack(best), keys"))
+    assert measure.measure(one.given, mine, cpu)[0]["differs"] == HANDED_BACK.replace("output 1", "output 2")
+
+
 def test_what_computes_at_first_and_is_kept_from_then_on_is_of_no_use(program, cpu):
     """A count in the model begins anew with it; so more steps come before those that are compared once more."""
     given, mine = program(), program("mine", "return torch.ones(4, device=device)", "return {'calls': 0}")
@@ -543,6 +567,14 @@ def run(folder, *arguments, typed=""):
     return ran.returncode, ran.stdout, ran.stderr
 
 
+def test_a_list_that_nobody_reads_any_more_ends_quietly(copied):
+    there, here = os.pipe()
+    os.close(there)
+    ran = subprocess.run([sys.executable, "exercise.py", "--list"], cwd=copied, stdout=here, stderr=subprocess.PIPE, text=True)
+    os.close(here)
+    assert (ran.returncode, ran.stderr) == (141, "")
+
+
 @pytest.mark.slow
 def test_from_the_guess_to_the_solution(copied):
     mine = copied / "exercises" / "mine" / "02_threshold.py"
@@ -566,7 +598,7 @@ def test_from_the_guess_to_the_solution(copied):
     )
     assert mine.read_bytes() == (ROOT / "exercises" / "02_threshold.py").read_bytes()
 
-    ops = dict(re.findall(r"^  (aten::\w+) +([\d.]+) +[\d.]+ \S+$", out.partition(" ops in all)\n")[2], re.MULTILINE))
+    ops = dict(re.findall(r"^  (aten::\w+) +([\d.]+) +[\d.]+ \S+$", out.partition("(a step, the mean of 3)\n")[2], re.MULTILINE))
     assert len(ops) == 5 and 4096 <= float(ops["aten::item"]) <= 8192
 
     mine.write_text(mine.read_text().replace("total += score.item()", "total += scores.item()"))

@@ -311,7 +311,7 @@ def test_a_guess_a_second_one_a_mark_and_the_progress(folder, opened):
     assert guess(page, "4096") == "Not that. It is far too high. Look at the trace, and guess again."
     assert guess(page, "69") == f"Right, the second time.{MARK}"
     explained(page)
-    scale = "your guess: 4,096 times, second guess: 69 times, right: 69 times (55.2 to 82.8 counts)"
+    scale = "your guess: 4,096 times, second guess: 69 times, right: 69 times (from about 55 to 83)"
     assert page.get_attribute(".scale", "aria-label") == scale
     page.reload()
     page.wait_for_selector("html[data-asked]", state="attached")
@@ -446,6 +446,15 @@ def test_what_is_said_of_a_wrong_answer_is_how_the_right_one_begins():
         )  # which begin with a table or list
         told = re.sub(r"\[([^\]]*)\]\([^)]*\)|[`*]", r"\1", " ".join(one.answer.split()))
         assert all(told.startswith(why) and why[-1] in ".!?" for why in question.why)
+
+
+def test_one_is_of_a_singular(folder, opened):
+    for number, said in ((11, "your guess: 2 steps, right: 1 step"), (44, "your guess: 2 launches, right: 1 launch")):
+        page = opened(folder / EVERY[number - 1].file, wait="html[data-asked]")
+        guess(page, "2")
+        explained(page)
+        assert page.get_attribute(".scale", "aria-label") == said
+        page.context.close()
 
 
 def test_the_answer_can_be_asked_for(folder, opened):

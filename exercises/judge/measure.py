@@ -115,6 +115,7 @@ class Program:
             torch.manual_seed(0)
             self.model = self.module.make(device)
         self._begun = _state(self.model, set())
+        self.handed_back: set[int] = set()  # the outputs, from 1, that lie in their batch
 
     @torch.no_grad()
     def begin(self) -> None:
@@ -129,7 +130,11 @@ class Program:
         """Return all numbers of steps with these batches. Raises BrokenError where one writes into its batch."""
         before = [_kept(leaf) for leaf in tree_flatten(batches)[0]]
         with _of_its_author(self.path):
-            found = [_kept(leaf) for batch in batches for leaf in tree_flatten(self.step(batch))[0]]
+            found: list[Any] = []
+            for batch in batches:
+                outputs, lies = tree_flatten(self.step(batch))[0], _memory(batch)
+                self.handed_back |= {number for number, one in enumerate(outputs, 1) if lies & _memory(one)}
+                found += map(_kept, outputs)
             after = [_kept(leaf) for leaf in tree_flatten(batches)[0]]
             if any(isinstance(one, torch.Tensor) and not torch.equal(one, now) for one, now in zip(before, after, strict=True)):
                 raise BrokenError(f"{self.path.name}: step writes into its batch, which is used again: write into a new tensor")
@@ -186,6 +191,12 @@ def _restore(one: Any, state: Any) -> Any:
 def _kept(output: Any) -> Any:
     """Return an output that stays as it is: the next step may write into the same memory."""
     return output.detach().clone().cpu() if isinstance(output, torch.Tensor) else output
+
+
+def _memory(one: Any) -> set[int]:
+    """Return where the numbers of an output or a batch lie."""
+    leaves = (leaf for leaf in tree_flatten(one)[0] if isinstance(leaf, torch.Tensor) and leaf.numel())
+    return {leaf.untyped_storage().data_ptr() for leaf in leaves}
 
 
 def _type(tensor: torch.Tensor) -> str:
@@ -334,6 +345,11 @@ def differs(programs: dict[str, Program], batches: list[Any], before: int = 0) -
     given, mine = (programs[name].outputs(batches) for name in ("given", "mine"))
     a, b = (len(found) * before // len(batches) for found in (given, mine))
     said = difference(given[a:], mine[b:])
+    if handed_back := programs["mine"].handed_back - programs["given"].handed_back:
+        said = (
+            said
+            or f"output {min(handed_back)} is the batch itself or a part of it, where the program as given makes a new tensor"
+        )
     if not dist.is_initialized():
         return said
     every: list[str] = [""] * dist.get_world_size()

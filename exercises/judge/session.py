@@ -467,16 +467,13 @@ class Session:
 
 
 def longest_ops(facts: Facts, whose: str = "", asked: Sequence[str] = ()) -> str:
-    """Return the ops that take most of a step by themselves, and those that are asked for: how often each runs, and how much of
-    the step's time is its own.
+    """Return the ops that take most of a step by themselves, and those that are `asked` for: how often each runs, and how much
+    of the step's time is its own.
     """
     steps, rows = len(facts.steps), sorted(facts.ops, key=lambda one: -one.self_us)
     rows = [*rows[:MOST_OPS], *(row for row in rows[MOST_OPS:] if row.name in asked)]
     lines = [f"  {row.name:28} {row.calls / steps:8g} {us(row.self_us / steps):>10}" for row in rows]
-    every = sum(row.calls for row in facts.ops) / steps
-    return "\n".join(
-        [f"  {'op':28} {'calls':>8} {'own time':>10}  ({whose}a step, the mean of {steps}; {every:,.0f} ops in all)", *lines]
-    )
+    return "\n".join([f"  {'op':28} {'calls':>8} {'own time':>10}  ({whose}a step, the mean of {steps})", *lines])
 
 
 def _is_option(typed: str, choice: Choice) -> bool:

@@ -155,11 +155,13 @@ function judge(question, typed) {
 
 function shown(question, value) {
   const text = typeof value === "number" ? value.toLocaleString("en", { maximumSignificantDigits: 6 }) : value;
-  return typeof value === "number" && question.unit ? `${text}${question.unit === "%" ? "" : " "}${question.unit}` : text;
+  if (typeof value !== "number" || !question.unit) return text;
+  const unit = value === 1 && question.unit !== "times" ? question.unit.replace(/(?<=ch)es$|s$/, "") : question.unit;
+  return `${text}${unit === "%" ? "" : " "}${unit}`;
 }
 
 function rounded(value) {
-  return value.toLocaleString("en", { maximumSignificantDigits: 3 });
+  return value.toLocaleString("en", { maximumSignificantDigits: 2 });
 }
 
 // How far off a number is, without the number.
@@ -179,7 +181,7 @@ function scale(question, guesses) {
     room = Math.max(most - least, logs ? 0.3 : 1);
   const line = element("div", undefined, { className: "scale", role: "img" });
   const off = question.within * Math.abs(question.right),
-    counts = off ? ` (${rounded(question.right - off)} to ${rounded(question.right + off)} counts)` : "",
+    counts = off ? ` (from about ${rounded(question.right - off)} to ${rounded(question.right + off)})` : "",
     said = (name, value) => `${name}: ${shown(question, value)}${name === "right" ? counts : ""}`;
   line.setAttribute("aria-label", marks.map(([name, value]) => said(name, value)).join(", "));
   marks.forEach(([name, value], n) => {
