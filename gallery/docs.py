@@ -83,6 +83,26 @@ def _recorded(figure: Figure) -> str:
     return f"{numbers} ({', '.join(f'[{name}]({_link(path)})' for name, path in links.items())})"
 
 
+def question_heading(number: int, figure: Figure) -> str:
+    """Return the heading of an exercise in lessons.md: its number, its title, and which figures it is on."""
+    named = "figure" if figure.figure.isdecimal() else "figures"
+    return f"{number}. {figure.title}{f' ({named} {figure.figure})' * figure.figure[0].isdecimal()}"
+
+
+def asked() -> dict[int, Figure]:
+    """Return the entries that are exercises, by their numbers."""
+    return dict(enumerate((f for post in TITLES for f in figures() if f.post == post and f.answer), 1))
+
+
+def _question(figure: Figure) -> str:
+    """Return a link to the exercise on a figure; empty where there is none."""
+    number = next((number for number, one in asked().items() if one == figure), None)
+    if number is None:
+        return ""
+    anchor = re.sub(r"[^a-z0-9_ -]", "", question_heading(number, figure).lower()).replace(" ", "-")
+    return f"[question {number}](lessons.md#{anchor})"
+
+
 def figures_md() -> str:
     """Return the table of all figures."""
     out = [
@@ -95,11 +115,12 @@ def figures_md() -> str:
         "totals are the lines below it.",
     ]
     for post, title in TITLES.items():
-        out += ["", f"## {title}", "", _row("figure", "command", "guess", "on an A100", "on an H200", "where they differ")]
-        out.append("|---|---|---|---|---|---|")
+        heads = ("figure", "command", "guess", "on an A100", "on an H200", "where they differ", "exercise")
+        out += ["", f"## {title}", "", _row(*heads), "|---" * len(heads) + "|"]
         for f in figures():
             if f.post == post:
-                out.append(_row(f.figure, f"`uv run {f.command}`", f.guess, f.a100, _recorded(f), filled(f.differs, f)))
+                cells = f"`uv run {f.command}`", f.guess, f.a100, _recorded(f), filled(f.differs, f), _question(f)
+                out.append(_row(f.figure, *cells))
         if post == 2:
             out += ["", *_setups()]
         runs = list(dict.fromkeys(f.trace for f in figures() if f.post == post))
@@ -172,14 +193,13 @@ def lessons_md() -> str:
         "",
         "No GPU at hand? Below each command is another one that reads our recording of it.",
     ]
-    number = 0
     for post, title in TITLES.items():
         out += ["", f"## {title}"]
-        for f in figures():
-            if f.post != post or not f.answer:
+        for number, f in asked().items():
+            if f.post != post:
                 continue
-            number += 1
-            out += ["", f"### {number}. {f.guess}", "", "```", f"uv run {f.command}", "```", "", f"Look: {f.look}", ""]
+            out += ["", f"### {question_heading(number, f)}", "", f.guess, "", "```", f"uv run {f.command}", "```", ""]
+            out += [f"Look: {f.look}", ""]
             files = f"[table]({_link(f.trace.with_suffix('.txt'))}), [picture]({_link(f.picture)})"
             out += [f"Without a GPU: `uv run read_trace.py {f.trace.relative_to(ROOT)}` ({files})", ""]
             beside = [f"{name}: `uv run {command}`" for name, command in f.others.items()]

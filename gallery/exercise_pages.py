@@ -357,9 +357,19 @@ def _crumb(exercise: Exercise) -> str:
 
 def _look(exercise: Exercise) -> str:
     table = exercise.traces[-1].with_suffix(".txt")
-    return f"""<div id="look" hidden>{f"<p>Look: {inline(exercise.look)}</p>" if exercise.look else ""}
+    return f"""<div id="look" hidden>{f"<p>Look: {inline(exercise.look)}</p>" if exercise.look else ""}{_memory(exercise)}
 {_folded("the profiler's table", table)}
 {_folded(f"the whole program, {exercise.lesson}", ROOT / exercise.lesson) if exercise.lesson else ""}</div>"""
+
+
+def _memory(exercise: Exercise) -> str:
+    """Return the lines on memory that the runs printed, where one is to look at these: no trace shows them."""
+    if "memory that each run prints" not in exercise.look:
+        return ""
+    told = [
+        (name, recording(path).facts.lesson["peak_memory"]) for name, path in zip(exercise.names, exercise.traces, strict=True)
+    ]
+    return "".join(f"<p>{escape(name)}peak memory: {escape(peak)}</p>" for name, peak in told)
 
 
 def _command(exercise: Exercise) -> str:

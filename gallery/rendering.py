@@ -71,6 +71,8 @@ def _linked(found: re.Match[str]) -> str:
     path = (ROOT / "docs" / name).resolve()
     if found[1].startswith("https://"):
         return found[0]
+    if path.name == "lessons.md" and (number := re.match(r"\d+", anchor)):
+        return f'<a href="exercise_{int(number[0]):02}.html">{found[2]}</a>'
     if path.stem in ("figures", "cheatsheet", "patterns", "glossary") and path.suffix == ".md":
         return f'<a href="{path.stem}.html{f"#{anchor}" * bool(anchor)}">{found[2]}</a>'
     return f'<a href="{trace_file(path)}">{found[2]}</a>' if path.name.endswith((".json", ".json.gz")) else found[2]

@@ -17,6 +17,7 @@ from gallery import docs
 from gallery import jobs as gallery_jobs
 from gallery import record as recording_of_gallery
 from gallery.figures import CHOICE, MACHINE, NUMBERS, SPREAD, Run, _beside, claims, figures, filled, recording, trace_of
+from gallery.rendering import rendered
 from helpers import GALLERY, LESSONS, ROOT
 import pytest
 from reader_helpers.events import op, step, write
@@ -194,6 +195,26 @@ def test_the_exercises_are_numbered_and_fold_their_answers_away():
     numbers = re.findall(r"^### (\d+)\. ", text, re.MULTILINE)
     assert numbers == [str(n) for n in range(1, len(numbers) + 1)] and len(numbers) >= 30
     assert text.count("<details><summary>Answer</summary>") == text.count("</details>") == len(numbers)
+
+
+def test_the_figures_of_the_readme_are_those_of_the_lessons():
+    numbers: dict[str, set[int]] = {}
+    for one in figures():
+        if one.figure[0] in "123456789" and one.post < 4:
+            numbers.setdefault(f"{one.post} {one.script}", set()).update(map(int, re.findall(r"\d+", one.figure)))
+    rows = re.findall(r"^\| (`0.*?) \| .* \| .*?part (\d).*?, (\d+) to (\d+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(rows) == 6
+    for lessons, part, first, last in rows:
+        said = [numbers.pop(f"{part} {lesson}", set()) for lesson in re.findall(r"`(\w+)\.py`", lessons)]
+        assert (min(set().union(*said)), max(set().union(*said))) == (int(first), int(last)), lessons
+    assert not numbers
+
+
+def test_each_exercise_of_the_lessons_is_linked_from_its_figure():
+    text = docs.figures_md()
+    assert re.findall(r"\[question (\d+)\]\(lessons\.md#\1-", text) == [str(number) for number in docs.asked()]
+    assert "| [question 3](lessons.md#3-three-equal-steps-figures-5-6) |" in text
+    assert '<a href="exercise_03.html">question 3</a>' in rendered(text)
 
 
 def test_the_list_of_patterns_has_every_finding_in_its_own_words():

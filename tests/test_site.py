@@ -120,10 +120,10 @@ def test_what_is_worked_out_is_right():
         (1, "exercise: tiny", (1, 3, 10), "{cpu_us} / {eager.cpu_us}"),
         (2, "4, 5", (0.5, 1, 2), "{cpu_us} / {eager.cpu_us}"),
         (2, "9, table", (7, 30, 70), "3431 / 48"),  # GB/s, and a hundredth of what NVIDIA publishes
-        (2, "12-14", (0.8, 1, 1.5), "{fused_us} / {compiled.fused_us}"),
-        (3, "18, 22", (0.6, 1, 2), "{attention_us} / {flash.attention_us}"),
+        (2, "12-14", (0.8, 1, 1.2), "{fused_us} / {compiled.fused_us}"),
+        (3, "18, 22", (0.6, 1.2, 2.4), "{attention_us} / {flash.attention_us}"),
         (4, "bandwidth", (1 / 3, 1, 3), "4244 / 1500"),  # GB/s, of the same bytes
-        (4, "own kernel", (2 / 3, 1, 2), "{fused_us} / {compiled.fused_us}"),
+        (4, "own kernel", (0.7, 1, 1.4), "{fused_us} / {compiled.fused_us}"),
     ],
 )
 def test_of_several_sizes_the_right_one_is_the_nearest(post, figure, options, ratio):
@@ -215,6 +215,13 @@ def test_a_page_tells_of_the_program_then_of_the_trace_and_asks_then(files):
         assert places == sorted(places), one.file
         assert len(one.title) <= 40 and one.about.strip(), one.file
         assert one.code or one.file.startswith("case"), one.file
+
+
+def test_what_a_run_printed_of_its_memory_stands_where_one_is_to_look_at_it(files):
+    told = [one for one in EVERY if "peak memory: " in files[one.file].decode().partition('<section id="answer"')[0]]
+    assert [number_of(one) for one in told] == [30, 39]
+    text = files[told[0].file].decode()
+    assert "<p>a: peak memory: 577.0 MiB of tensors" in text and "<p>peak memory: 577.0 MiB of tensors" in text
 
 
 def test_a_trace_can_be_opened_before_a_guess(folder, opened):
