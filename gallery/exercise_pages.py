@@ -30,6 +30,7 @@ ELSEWHERE = {"llm.md": "A language model", "several_gpus.md": "Several GPUs"}
 BLOG = "https://huggingface.co/blog/"
 POSTS = {1: "torch-profiler", 2: "torch-mlp-fusion", 3: "torch-attention-profile"}
 WORDS_TO_SAY = 40  # letters, at least: not only "No."
+OF_RANKS = ("waiting", "share")  # terms of the glossary that mean this only of a job
 MOST_TRACES = 3  # on a page: the exercise's own, and those that it is compared with
 
 
@@ -51,7 +52,8 @@ class Question:
 class Exercise:
     """One page of the course. `about`, what the program does, `look` and `answer` are Markdown; `code` is what is shown of the
     program; `traces`: what is shown, one, two, a job's ranks; `lights` parts of the names of slices, or `finding`: what explains
-    the answer. `guess`: the question as a document has it. `hints` and `solution`: of a program to be mended.
+    the answer, and, if it `is_marked`, what one can mark. `guess`: the question as a document has it. `hints` and `solution`: of a
+    program to be mended.
     """
 
     file: str
@@ -72,6 +74,7 @@ class Exercise:
     lesson: str = ""
     guess: str = ""
     figure: str = ""
+    is_marked: bool = True
     hints: tuple[str, ...] = ()
     solution: str = ""
 
@@ -166,6 +169,7 @@ def _of_figure(f: Figure, part: str, number: int) -> Exercise:
         answer=answer,
         questions=(_checked(check, answer),),
         guess=f.guess,
+        is_marked=check.mark,
         figure=f.figure,
         traces=(*(trace_of(command) for command in f.others.values()), f.trace)[-MOST_TRACES:],
         names=(*(f"{name}: " for name in f.others), "")[-MOST_TRACES:],
@@ -264,7 +268,7 @@ def _of_book(exercise: book.Exercise) -> Exercise:
     part = exercise.figure.partition(":")[0]
     if exercise.where_in_the_posts:
         post = f"[{exercise.where_in_the_posts}]({BLOG}{POSTS[int(part)]})" if part in "123" else exercise.where_in_the_posts
-        answer += f" It is in {post}."
+        answer += f" It is in {post.replace(' (docs/figures.md)', '')}."
     traces = tuple(exercise.recorded)
     named = re.split(r", |: | a step", exercise.shows.answer)[0] if exercise.shows is not None else ""
     return Exercise(
@@ -303,28 +307,30 @@ def page(exercise: Exercise, before: Exercise | None, after: Exercise | None, na
 <div class="about">{rendered(exercise.about)}</div>
 {_program(exercise)}
 </main>
-<section id="trace" class="top" aria-label="The trace">{_closed(exercise)}
+<div id="work" class="top"><section id="trace" aria-label="The trace">{_closed(exercise)}
 {_mend(exercise) if exercise.is_mended else _look(exercise)}</section>
-{_recorded(exercise)}
-<section id="question" class="top" aria-label="The question">
+<div id="recorded" hidden>{pages.timeline_html(job=exercise.is_job)}</div>
+<section id="question" aria-label="The question">
+<p id="said" role="status" tabindex="-1"></p>
 <form id="guess"></form>
-<p id="said" role="status"></p>
-<p><button type="button" id="tell">show the answer</button></p>
 {TO_MARK}
 <noscript><p>The course needs scripts.</p></noscript>
 </section>
+<aside id="selected" hidden>{pages.DETAILS}</aside></div>
 <section id="answer" class="top" tabindex="-1" aria-label="Explained" hidden>
 <h2>Explained</h2><div id="scale"></div>{rendered(exercise.answer)}{_explained(exercise)}
-{_solution(exercise)}</section>
+{_solution(exercise)}{_next(after)}</section>
 {"" if exercise.is_job else DROP}
 <nav class="top ends" aria-label="Beside">{_beside(before, "prev")}{_beside(after, "next")}</nav>"""
     data = {
         "lights": shown.lights if shown else [],
+        "marked": exercise.is_marked,
         "questions": [asdict(question) for question in exercise.questions],
         "exercise": exercise.file,
     }
     title = f"{exercise.label}. {exercise.title}"
-    return pages.html(title, pages.with_terms(body), shown.panels if shown else [], data, script, style)
+    without = () if exercise.is_job else OF_RANKS
+    return pages.html(title, pages.with_terms(body, without), shown.panels if shown else [], data, script, style)
 
 
 def _program(exercise: Exercise) -> str:
@@ -340,8 +346,10 @@ def _closed(exercise: Exercise) -> str:
     ranks = f" of {len(exercise.traces)} ranks" if exercise.is_job else ""
     where = f"recorded on {escape(_where(facts))}"
     pictures = "".join(map(thumbnail, exercise.traces if exercise.is_job else exercise.traces[-1:]))
-    return f"""<div id="closed">{pictures}<p><b>{many}{ranks}</b>, {where}. Guess below: then you can read it
-here. <button type="button" id="open">open it now</button></p></div>"""
+    return f"""<div id="closed">{pictures}<p class="key"><i class="op"></i>ops of the CPU <i class="inner"></i>ops inside them
+{'<i class="kernel"></i>work of the GPU' if facts.device else ""}</p>
+<p><b>{many}{ranks}</b>, {where}. Guess first: then it opens here.
+<button type="button" id="open">look before guessing</button></p></div>"""
 
 
 def _crumb(exercise: Exercise) -> str:
@@ -358,7 +366,7 @@ def _crumb(exercise: Exercise) -> str:
 def _look(exercise: Exercise) -> str:
     table = exercise.traces[-1].with_suffix(".txt")
     return f"""<div id="look" hidden>{f"<p>Look: {inline(exercise.look)}</p>" if exercise.look else ""}{_memory(exercise)}
-{_folded("the profiler's table", table)}
+{_folded("the profiler's table", table, " open" * ("the table" in exercise.look.lower()))}
 {_folded(f"the whole program, {exercise.lesson}", ROOT / exercise.lesson) if exercise.lesson else ""}</div>"""
 
 
@@ -377,23 +385,18 @@ def _command(exercise: Exercise) -> str:
     return f'<p class="command"><code id="command">{escape(exercise.command)}</code> {copy}</p>'
 
 
-TO_MARK = """<p id="marking" hidden><button type="button" id="mark">the selected slice shows it</button>
+TO_MARK = """<p id="marking" hidden><button type="button" id="mark" disabled>this slice shows it</button>
 <output id="marked" aria-live="polite"></output></p>
-<p><button type="button" id="explain" class="go" hidden>explain it</button></p>"""
+<p><button type="button" id="explain">show the answer</button></p>"""
 
 
-def _folded(title: str, path: Path) -> str:
+def _folded(title: str, path: Path, state: str = "") -> str:
     """Return a text file to unfold; nothing where it is not there."""
     if not path.is_file():
         return ""
     text = path.read_text("utf-8")
     shown = coloured(text) if path.suffix == ".py" else escape(text)
-    return f'<details><summary>{escape(title)}</summary><pre class="program">{shown}</pre></details>'
-
-
-def _recorded(exercise: Exercise) -> str:
-    return f"""<div id="recorded" hidden><div class="main">{pages.timeline_html(job=exercise.is_job)}</div>
-<aside class="side">{pages.DETAILS}</aside></div>"""
+    return f'<details{state}><summary>{escape(title)}</summary><pre class="program">{shown}</pre></details>'
 
 
 def _mend(exercise: Exercise) -> str:
@@ -406,6 +409,10 @@ def _mend(exercise: Exercise) -> str:
 {hints}</div>"""
 
 
+def _next(exercise: Exercise | None) -> str:
+    return "" if exercise is None else f'<p><a class="go" href="{exercise.file}">next: {escape(exercise.label)}</a></p>'
+
+
 def _solution(exercise: Exercise) -> str:
     if not exercise.solution:
         return ""
@@ -414,8 +421,8 @@ def _solution(exercise: Exercise) -> str:
 
 def _explained(exercise: Exercise) -> str:
     """Return the button of what is lit, and what the finding means."""
-    if exercise.is_job or not exercise.traces:
-        return ""
+    if exercise.is_job:
+        return _report(exercise)
     pattern = PATTERNS.get(exercise.finding)
     button = (
         f'<button type="button" class="lights" data-light="0">{escape(pattern.symptom if pattern else "what shows it")}</button>'
@@ -426,11 +433,13 @@ def _explained(exercise: Exercise) -> str:
 
 
 def _report(exercise: Exercise) -> str:
-    """Return a link to the whole report of the recording, where the course has its page."""
-    path = exercise.traces[-1]
-    if exercise.is_mended or not path.is_relative_to(GALLERY):
+    """Return links to the whole report of each recording that the question is about, where the course has its page."""
+    paths = exercise.traces if exercise.is_job else exercise.traces[-1:]
+    if exercise.is_mended or not all(path.is_relative_to(GALLERY) for path in paths):
         return ""
-    return f'<p><a href="{trace_file(path)}">the whole report of this recording</a></p>'
+    of_ranks = [f" of rank {number}" for number in range(len(paths))] if exercise.is_job else [""]
+    links = (f'<a href="{trace_file(path)}">the whole report{rank}</a>' for path, rank in zip(paths, of_ranks, strict=True))
+    return f"<p>{', '.join(links)}</p>"
 
 
 def _beside(exercise: Exercise | None, rel: str) -> str:
@@ -475,6 +484,8 @@ def start_page(navigation: str, script: str, style: str) -> bytes:
 <p class="lead">You will read a trace and say what limits a program, predict what a change brings, make the change,
 and see whether you were right. {count} exercises, each with a recording or a program: say your guess, look yourself, mark the
 slice that shows it, and only then read why.</p>
+<p class="lead">You need to know basic PyTorch, and nothing of traces. Questions and cases need only this page. To mend a program, you
+need a clone of the repository and uv (<code>pip install uv</code>): each of these pages has its command.</p>
 <p><a id="continue" class="go" href="{every[0].exercises[0].file}">begin</a> <span id="progress" aria-live="polite"></span></p>
 <p id="asks" class="head"></p>
 <progress id="far" max="{count}" value="0" aria-label="done of {count} exercises"></progress>
@@ -521,7 +532,7 @@ def _card(number: int, chapter: Chapter) -> str:
     return f"""<section class="chapter"><h2><span class="number">{number}</span> {escape(_titled(chapter.title))}{needs}</h2>
 {thumbnail(chapter.picture)}
 <p>{escape(chapter.learn)}</p>
-<p class="facts">{count} {kind}, {LEVELS[chapter.level]}, about {minutes(chapter)} minutes</p>
+<p class="facts">{count} {kind} · {LEVELS[chapter.level]} · about {minutes(chapter)} minutes</p>
 <progress max="{count}" value="0" aria-label="done of {count}"></progress>
 <details><summary>exercises <span class="done"></span></summary><ul>{items}</ul></details>
 <p class="next"></p></section>"""

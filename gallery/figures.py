@@ -61,6 +61,7 @@ class Check:
     within: float = 0.0
     unit: str = ""
     lights: tuple[str, ...] = ()
+    mark: bool = True  # whether one is to mark a slice that shows it
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ it is.
 import argparse
 from itertools import pairwise
 from pathlib import Path
+import re
 import sys
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -21,9 +22,10 @@ import msgspec
 from trace_reader import count, human_bytes, pages, write_all
 
 ASSETS = GALLERY / "course"
+NOT_HERE = r", \[(?:table|picture)\]\([^)]*\)| The link \*table\* leads.*?below it\."  # what figures.md says of other files
 NAVIGATION = (
     '<nav aria-label="Course"><a href="index.html">the course</a> <a href="figures.html">figures</a> '
-    '<a href="cheatsheet.html">cheat sheet</a> <a href="glossary.html">glossary</a></nav>'
+    '<a href="cheatsheet.html">cheat sheet</a> <a href="patterns.html">patterns</a> <a href="glossary.html">glossary</a></nav>'
 )
 
 
@@ -44,7 +46,7 @@ def site() -> dict[str, bytes]:
         facts = msgspec.structs.replace(reading.facts, trace=str(path.relative_to(ROOT)))
         found[trace_file(path)] = pages.trace_page(msgspec.structs.replace(reading, facts=facts), NAVIGATION)
     for name, title, text in (
-        ("figures", "Figures", figures_md()),
+        ("figures", "Figures", re.sub(NOT_HERE, "", figures_md(), flags=re.DOTALL)),
         ("cheatsheet", "Cheat sheet", cheatsheet_md()),
         ("patterns", "All patterns", patterns_md()),
         ("glossary", "Glossary", glossary_md()),

@@ -1,7 +1,7 @@
-"""Time each pair of unseen_pairs.py (or of _2.py to _8.py) without the profiler, before and after its change, in turns;
+"""Time each pair of unseen_pairs.py (or of _2.py to _9.py) without the profiler, before and after its change, in turns;
 then record both.
 
-    uv run python benchmarks/advice/record_unseen.py FOLDER [PAIR ...] [--device cuda|cpu] [--set 1|...|8]
+    uv run python benchmarks/advice/record_unseen.py FOLDER [PAIR ...] [--device cuda|cpu] [--set 1|...|9]
 
 FOLDER/NAME.before.json.gz and NAME.after.json.gz are the traces, FOLDER/pairs.json what was measured, by pair. Each pair is a
 process of its own, with a minute's time, in which nothing has been profiled before the times are taken. The CPU's pairs run on
@@ -30,12 +30,13 @@ from advice.unseen_pairs_5 import UNSEEN as UNSEEN_5
 from advice.unseen_pairs_6 import UNSEEN as UNSEEN_6
 from advice.unseen_pairs_7 import UNSEEN as UNSEEN_7
 from advice.unseen_pairs_8 import UNSEEN as UNSEEN_8
+from advice.unseen_pairs_9 import UNSEEN as UNSEEN_9
 import torch
 from torch.profiler import profile, record_function, schedule
 
 ROUNDS, WARMUP_STEPS, REPETITIONS, LIMIT_S = 3, 4, 2, 60
 VARIANTS = ("before", "after")
-SETS = {1: UNSEEN, 2: UNSEEN_2, 3: UNSEEN_3, 4: UNSEEN_4, 5: UNSEEN_5, 6: UNSEEN_6, 7: UNSEEN_7, 8: UNSEEN_8}
+SETS = {1: UNSEEN, 2: UNSEEN_2, 3: UNSEEN_3, 4: UNSEEN_4, 5: UNSEEN_5, 6: UNSEEN_6, 7: UNSEEN_7, 8: UNSEEN_8, 9: UNSEEN_9}
 
 
 def trace_of(pair: Unseen, step: Callable[[], Any], device: str) -> bytes:

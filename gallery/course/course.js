@@ -186,7 +186,9 @@ function scale(question, guesses) {
   line.setAttribute("aria-label", marks.map(([name, value]) => said(name, value)).join(", "));
   marks.forEach(([name, value], n) => {
     const mark = element("span", said(name, value), { className: name === "right" ? "right" : "guess" });
-    mark.style.left = `${10 + (80 * (at[n] - least + (room - (most - least)) / 2)) / room}%`;
+    const left = 10 + (80 * (at[n] - least + (room - (most - least)) / 2)) / room;
+    mark.style.left = `${left}%`;
+    mark.style.transform = `translateX(${left < 30 ? 0 : left > 70 ? -100 : -50}%)`; // within the line
     mark.style.top = `${n * 1.4}rem`;
     line.append(mark);
   });
@@ -209,28 +211,21 @@ class Exercise {
       const field = get("typed");
       if (field) this.guess(field.value);
     });
-    get("tell").addEventListener("click", () => this.explain());
     get("explain").addEventListener("click", () => this.explain());
     get("open").addEventListener("click", () => this.look());
     get("copy").addEventListener("click", () => this.copy(get("command")));
-    get("mark")?.addEventListener("click", () => this.mark());
+    get("mark").addEventListener("click", () => this.mark());
     this.stage(0);
     this.ask(0);
     const before = progress()[data.exercise];
-    if (before) this.said.textContent = `Last time: ${stateOf(before).replace("✓ ", "")}${this.told(before.guesses)}.`;
+    if (before) this.said.textContent = `Last time: ${stateOf(before).replace("✓ ", "")}.`; // not what: it would be the answer
     if (get("drop")) this.takesTraces(get("drop"), get("file"));
-  }
-  // The guesses of an earlier visit, of each question the first and the second.
-  told(guesses) {
-    const each = guesses
-      .map((own, n) => own.map((value) => shown(this.data.questions[n], value)).join(", then "))
-      .filter((own) => own);
-    return each.length ? ` (you said ${each.join("; ")})` : "";
   }
   stage(now) {
     this.stages.forEach((item, n) =>
       n === now ? item.setAttribute("aria-current", "step") : item.removeAttribute("aria-current"),
     );
+    this.stages.forEach((item, n) => item.classList.toggle("past", n < now));
   }
   get question() {
     return this.data.questions[this.asked];
@@ -278,6 +273,7 @@ class Exercise {
     else if (first && question.options.length !== 2) {
       const off = question.options.length ? "" : ` It is ${tooMuch(question, own[0])}.`;
       this.said.textContent = `Not that.${off} Look at the trace, and guess again.`;
+      this.said.focus({ preventScroll: true }); // the button that had it is disabled
       return;
     } else {
       const why = question.why[Math.max(question.options.indexOf(typed), 0)];
@@ -286,26 +282,42 @@ class Exercise {
     this.goOn();
   }
   goOn() {
+    this.said.focus({ preventScroll: true });
     if (this.asked + 1 < this.data.questions.length) {
       this.said.textContent += " And then:";
       this.ask(this.asked + 1);
       return;
     }
-    this.form.replaceChildren();
-    if (document.getElementById("mark") && this.data.lights.length)
-      this.said.textContent += " Mark a slice that shows it, or read why.";
+    this.close();
+    document.getElementById("explain").classList.add("go");
+    if (this.data.marked && this.data.lights.length) this.said.textContent += " Mark a slice that shows it, or read why.";
+  }
+  // The last question stays, with what is right.
+  close() {
+    for (const button of this.form.querySelectorAll("button")) {
+      if (button.textContent === this.question.right) button.classList.add("hit");
+      button.disabled = true;
+    }
+    const field = document.getElementById("typed");
+    if (field) field.disabled = true;
   }
   // The recording, with nothing lit; of a program to be mended, the command and the hints.
   look() {
     if (this.looking) return this.looking;
     this.stage(1);
-    for (const id of ["closed", "tell"]) document.getElementById(id).hidden = true;
-    for (const place of document.querySelectorAll("#look, #recorded, #explain, #drop")) place.hidden = false;
+    document.getElementById("closed").hidden = true;
+    for (const place of document.querySelectorAll("#look, #recorded, #selected, #drop")) place.hidden = false;
+    document.getElementById("work").classList.add("open");
+    document.getElementById("explain").textContent = "explain it";
     this.looking = start().then(() => {
       this.report = window.report;
-      if (!this.explained) document.getElementById("marking").hidden = !this.data.lights.length;
+      if (!this.explained) document.getElementById("marking").hidden = !this.data.marked || !this.data.lights.length;
       for (const panel of this.report.panels) if (panel.folded) this.report.timeline.toggle(); // a job's next rank: slices to select
       this.report.timeline.light(null);
+      this.report.onSelect = (slice) => {
+        document.getElementById("mark").disabled = slice === undefined;
+        document.getElementById("marked").textContent = "";
+      };
       document.getElementById("trace").scrollIntoView({ block: "start" }); // it has opened above what was pressed
     });
     return this.looking;
@@ -317,15 +329,14 @@ class Exercise {
   }
   mark() {
     const told = document.getElementById("marked"),
-      [panel, slice] = this.report.timeline.selected || [];
-    if (!panel) {
-      told.textContent = "Select a slice first: click it, or go there with the arrow keys.";
-      return;
-    }
+      [panel, slice] = this.report.timeline.selected;
     const number = this.report.panels.indexOf(panel),
       found = this.lit()[number],
       middle = (panel.start[slice] + panel.end[slice]) / 2 - panel.shift,
-      inSpan = this.report.timeline.spans.some(([k, from, to]) => k === number && from <= middle && middle <= to);
+      kind = panel.categories[panel.category[slice]][0], // a stretch is one of waiting for another rank: in a collective
+      inSpan =
+        ["communication", "waiting"].includes(kind) &&
+        this.report.timeline.spans.some(([k, from, to]) => k === number && from <= middle && middle <= to);
     this.report.timeline.light(null);
     const names = new Set([...found].map((i) => panel.name[i])); // another of the same name shows it as well
     // An op around what shows it shows it, too, and others of its name; a step is around everything.
@@ -345,13 +356,14 @@ class Exercise {
   }
   // What the recording has of a slice that does not show it, and on which lane something does.
   why(panel, slice, found) {
-    const same = (i) => panel.called(i) === panel.called(slice);
+    const same = (i) => panel.called(i) === panel.called(slice) && panel.track[i] === panel.track[slice];
     const ids = [...Array(panel.n).keys()].filter(same),
       total = ids.reduce((sum, i) => sum + panel.duration[i], 0),
       name = panel.called(slice),
       many = ids.length > 1 ? `${ids.length.toLocaleString("en")} × ${name} take` : `${name} takes`;
     const [first] = found;
-    const lane = first === undefined ? "" : `; what shows it is on the lane “${panel.laneOf(first).label}”`;
+    const elsewhere = first !== undefined && panel.laneOf(first) !== panel.laneOf(slice);
+    const lane = elsewhere ? `; what shows it is on the lane “${panel.laneOf(first).label}”` : "";
     return `: ${many} ${duration(total)}${lane}.`;
   }
   async explain() {
@@ -369,10 +381,10 @@ class Exercise {
     }
     await this.look();
     this.stage(2);
-    this.form.replaceChildren();
+    this.close();
     const answer = document.getElementById("answer");
     answer.hidden = false;
-    for (const id of ["explain", "marking"]) if (document.getElementById(id)) document.getElementById(id).hidden = true;
+    for (const id of ["explain", "marking"]) document.getElementById(id).hidden = true;
     const scales = questions.flatMap((own, n) => (own.options.length ? [] : [scale(own, this.guesses[n])]));
     document.getElementById("scale").replaceChildren(...scales);
     if (this.report) {

@@ -166,6 +166,17 @@ CASES = {
         Made("aten::sub", dims=[[512, 1, 16], [1, 64, 16], []], types=["float", "float", "Scalar"], values=["", "", "1"]),
         but=Made("aten::sub", dims=[[512, 64, 16], [1, 64, 16], []], types=["float", "float", "Scalar"], values=["", "", "1"]),
     ),
+    "summed-products": case(
+        Made("aten::mul", dims=[[512, 1, 16], [1, 64, 16]], types=["float"] * 2, values=[""] * 2, then=(Made("aten::sum"),)),
+        but=[
+            Made("aten::mul", dims=[[512, 64, 16], [1, 64, 16]], types=["float"] * 2, values=[""] * 2, then=(Made("aten::sum"),)),
+            Made("aten::mul", dims=[[512, 1, 16], [1, 64, 16]], types=["float"] * 2, values=[""] * 2, then=(Made("aten::exp"),)),
+        ],
+    ),
+    "complex128": case(
+        Made("aten::fft_fft", dims=[[8, 4096]], types=["c10::complex<double>"], values=[""]),
+        but=Made("aten::fft_fft", dims=[[8, 4096]], types=["c10::complex<float>"], values=[""]),
+    ),
     "norms-one-by-one": case(Made("aten::linalg_vector_norm", n=24), but=Made("aten::linalg_vector_norm", n=23)),
     "recurrent-cells": case(Made("aten::lstm_cell", n=8), but=Made("aten::lstm_cell", n=7)),
     "many-embeddings": case(Made("aten::embedding", n=12), but=Made("aten::embedding", n=11)),

@@ -248,7 +248,26 @@ def longer(*rows, at=0, attends="aten::scaled_dot_product_attention", appends="a
 
 
 LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
 # slug: (events that show it, what is seen, events that lack one thing)
+def time_step(n, features):
+    """A recurrence's round: its input is taken out of a tensor of so many features, and a layer of six takes it."""
+    yield shaped("aten::select", 100 * n, 30, [4, 8, features])
+    yield shaped("aten::linear", 100 * n + 35, 40, [4, 6], [12, 6])
+    yield op("aten::lerp", 100 * n + 80, 15)
+
+
+def penalty():
+    for n in range(4):
+        yield op("aten::pow", 100 * n, 40, **{"Sequence number": n + 1, "Fwd thread id": 0})
+        yield op("aten::sum", 100 * n + 45, 40)
+
+
+def penalty_nodes():
+    return on(2, *(backward("Pow", 500 + 50 * n, 40, n + 1) for n in range(4)))
+
+
 CASES = {
     "no-gpu-events": ([step(0, 0, 10), launch(1, 1)], "1 kernel launch and no GPU event", [step(0, 0, 10), op("aten::mm", 1, 2)]),
     "overhead-bound": (
@@ -735,6 +754,16 @@ CASES = {
         [step(0, 0, 2000), *round_of("aten::select", "aten::maximum")],
         "in a row, per step: 16 x (aten::maximum, aten::select); 1.28 ms of CPU time: 64% of the critical path",
         [step(0, 0, 2000), *round_of("aten::layer_norm", "aten::maximum")],
+    ),
+    "inputs-projected-one-by-one": (
+        [step(0, 0, 1000), *(e for n in range(8) for e in time_step(n, 6))],
+        "in loops, per step: 8 x aten::linear, each of one part of a tensor; 320.0 µs of CPU time",
+        [step(0, 0, 1000), *(e for n in range(8) for e in time_step(n, 5))],  # what the layer takes was not taken out of that
+    ),
+    "penalty-in-the-loss": (
+        [step(0, 0, 1000), *penalty(), *penalty_nodes()],
+        "in a row, per step: 4 x (aten::pow, aten::sum); with their backward pass 480.0 µs of CPU time",
+        [step(0, 0, 1000), *penalty()],  # it has no gradient: the norms for clipping, or for a log
     ),
     "memory-grows": (
         [e for n in range(3) for e in (step(n, 100 * n, 90), op("aten::mm", 100 * n, 50), allocated(100 * n + 5, n, n + 1))],
@@ -2188,6 +2217,31 @@ def test_smaller_products_are_launched_as_often(tmp_path):
             events += [kernel(GEMM, 500 * n + 40 + 200 * k, 200, 10 * n + k + 1)]
     (one,) = [f for f in read(write(tmp_path / "t.json", *events)).findings if f.slug == "product-order"]
     assert one.gain.high == pytest.approx(0.776)  # were the launches less as well: 0.806
+
+
+@pytest.mark.parametrize(("first", "told"), [("aten::select", True), ("aten::relu", False)])
+def test_a_loop_that_takes_elements_out_of_a_tensor_and_multiplies_them_is_no_model_of_layers(tmp_path, first, told):
+    assert ("repeated-ops" in found(tmp_path, [step(0, 0, 2000), *round_of(first, "aten::matmul")])) is told
+
+
+def test_what_an_optimizer_does_of_the_weights_of_a_loop_goes_with_it(tmp_path):
+    """Of three heads of four: their layers, the nodes of the backward pass, what adds to their gradients, and their updates."""
+    numbered, threads = [{"Sequence number": n + 1} for n in range(4)], ({"Fwd thread id": 0}, {"Fwd thread id": 1})
+    dims = {"Input Dims": [[2, 4], [6, 4]], "Input type": ["float"] * 2}
+    heads = [op("aten::linear", 25 * n, 20, **dims, **one, **threads[0]) for n, one in enumerate(numbered)]
+    evaluate = "autograd::engine::evaluate_function: "
+    nodes = [e for n, one in enumerate(numbered) for e in (
+        op(f"{evaluate}AddmmBackward0", 200 + 60 * n, 25, **one, **threads[1]),
+        op(f"{evaluate}torch::autograd::AccumulateGrad", 230 + 60 * n, 25))]  # fmt: skip
+    updates = [e for n in range(4) for e in (op("aten::lerp_", 510 + 60 * n, 25), op("aten::addcdiv_", 540 + 60 * n, 25))]
+    optimizer = annotation("Optimizer.step#Adam.step", 505, 300)
+    facts = read(write(tmp_path / "t.json", step(0, 0, 1000), *heads, *on(2, *nodes), optimizer, *updates))
+    (one,) = [f for f in facts.findings if f.slug == "loop-of-small-products"]
+    assert one.seen.startswith("in a row (forward, backward and optimizer), per step: 4 x (aten::linear), 4 x (")
+    assert one.share == pytest.approx(0.08 + 0.2 + 0.2)
+    alone = read(write(tmp_path / "t.json", step(0, 0, 1000), *heads, *on(2, *nodes), *updates))
+    (other,) = [f for f in alone.findings if f.slug == "loop-of-small-products"]
+    assert other.seen.startswith("in a row (forward and backward), per step: ") and other.gain.high < one.gain.high
 
 
 def test_a_backward_pass_of_other_ops_is_none_of_a_loops(tmp_path):

@@ -665,7 +665,9 @@ def test_the_path_is_that_of_the_run_without_the_profiler_or_as_recorded(tmp_pat
     """The H200's cuDNN attention: without the profiler the GPU's work follows upon itself; recorded, it waits for the CPU."""
     page = opened(written(tmp_path, capsys, CUDNN))
     facts = json.loads(told(capsys, CUDNN, "--json"))
-    assert page.is_checked("#plain") and page.is_visible("#plain-label")
+    assert page.is_checked("#plain") and page.is_hidden("#plain-label")  # there is no path to switch yet
+    page.check("#path")
+    assert page.is_visible("#plain-label")
     plain = page.evaluate(PIECES)
     in_order = """() => { const { start } = report.timeline.pieces(report.panels[0]);
     return start.every((own, i) => !i || own >= start[i - 1]); }"""
@@ -681,6 +683,7 @@ def test_where_the_path_is_as_recorded_there_is_nothing_to_switch(tmp_path, caps
     """What the profiler costs of HIP's launches is not known."""
     (tmp_path / "hip.json").write_text(COLD.read_text().replace('"cudaLaunch', '"hipLaunch').replace('"cuLaunch', '"hipLaunch'))
     page = opened(written(tmp_path, capsys, tmp_path / "hip.json"))
+    page.check("#path")
     assert page.is_visible("#path-label") and not page.is_visible("#plain-label")
 
 

@@ -1,14 +1,17 @@
 """Loops of Python over what one call can take."""
 
+from itertools import pairwise
 import math
 import re
 
 import numpy as np
-from trace_reader.analysis.replay.edits import ONCE, Edit, Edited, Effect
+from trace_reader.analysis.replay.edits import GONE, ONCE, Edit, Edited, Effect, dropped
 from trace_reader.analysis.replay.places import Candidate, loops, nodes_of
 from trace_reader.analysis.replay.rounds import unchained
 from trace_reader.analysis.trace.facts import Facts
 from trace_reader.analysis.trace.file_facts import device_properties
+from trace_reader.analysis.trace.op_cost import shapes_of
+from trace_reader.findings.optimizer import ACCUMULATES
 from trace_reader.findings.registry import LEAST_SHARE, Seen, finding, lies_inside, listed, of_the_steps
 from trace_reader.link.trace import EVALUATE, Trace
 from trace_reader.model.rows import Rows, among, once
@@ -27,6 +30,10 @@ MODELS = frozenset(
     f"aten::{name}" for name in ("linear", "matmul", "conv1d", "conv2d", "conv3d", "layer_norm", "rms_norm", "batch_norm",
                                  "scaled_dot_product_attention", "mm", "addmm", "bmm", "lstm_cell", "gru_cell", "embedding")
 )  # fmt: skip
+PROJECTIONS = frozenset(["aten::linear", "aten::addmm", "aten::matmul", "aten::mm"])
+SQUARES = frozenset(f"aten::{name}" for name in ("pow", "square", "norm", "linalg_vector_norm", "abs"))
+SUMS = frozenset(f"aten::{name}" for name in ("sum", "add", "add_", "mul"))
+OF_ELEMENTS = frozenset(["aten::matmul", "aten::mm", "aten::bmm"])
 OF_MODELS = frozenset(["aten::linear", "aten::matmul", "aten::conv1d", "aten::conv2d", "aten::conv3d", *GEMM_OPS])
 
 
@@ -58,8 +65,84 @@ def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
     asked = (unchained(trace, one) for one in every if OF_MODELS.intersection(one.ops))
     forward = [one for one in asked if one is not None and one.rounds >= LEAST_OF_MODELS]
     backward = [one for one in every if _is_backward_of(trace, one, forward)]
-    effect = Effect(_once(trace, [*forward, *backward]), kind=ONCE)
-    return _loop(trace, facts, [*forward, *backward], " (forward and backward)" * bool(backward), effect)
+    updates = [one for one in every if backward and _is_update_of(trace, one, forward)]
+    found = [*forward, *backward, *updates]
+    with_ = ("", " (forward and backward)", " (forward, backward and optimizer)")[bool(backward) + bool(updates)]
+    return _loop(trace, facts, found, with_, Effect(_once(trace, found), kind=ONCE))
+
+
+@finding(
+    "inputs-projected-one-by-one",
+    "a select and a linear layer, in each round of a loop",
+    "aten::linear right behind aten::select, many times in a row",
+    "A loop, for example over time steps, takes the input of each round out of a tensor and multiplies it with a weight. This "
+    "product needs nothing of the round before.",
+    "Project the inputs of all rounds (time steps) before the loop, in one call on the whole tensor, and leave in the loop only "
+    "what needs the round before.",
+)
+def _inputs_projected(trace: Trace, facts: Facts) -> Seen | None:
+    every = [one for one in loops(trace) if one.rounds >= LEAST_LOOP and len(one.runs) and unchained(trace, one) is None]
+    rows = [run[:, place] for one in every for run in one.runs for place in _projections(trace, run[0].tolist())]
+    path = facts.critical_path
+    if path is None or not rows or not facts.steps:
+        return None
+
+    def with_nodes(found: list[np.ndarray]) -> Rows:
+        spans = Rows(trace.slices, once(np.concatenate(found)))
+        return Rows(trace.slices, once(np.append(spans.at, nodes_of(trace, spans))))
+
+    spans, repeats = with_nodes(rows), with_nodes([own[1:] for own in rows])
+    share = max(path.explained_us(spans) / path.window_us, of_the_steps(trace, spans))
+    if share < LEAST_SHARE:
+        return None
+    many = sum(map(len, rows)) / len(facts.steps)
+    names = listed(dict.fromkeys(trace.slices.names[trace.slices.name[own[0]]] for own in rows))
+    more = ", with their backward pass" * trace.has_backward
+    cpu = us(spans.total_us / len(facts.steps))
+    seen = f"in loops, per step: {many:.0f} x {names}, each of one part of a tensor; {cpu} of CPU time"
+    return Seen(f"{seen}{more}", spans, share=share, effect=Effect(dropped(repeats), kind=ONCE))
+
+
+def _projections(trace: Trace, of_round: list[int]) -> list[int]:
+    """Return the places in a round (rows) of layers that take what a select before them took out of a tensor, by its shape: all
+    but one dimension.
+    """
+    found, names = [], [trace.slices.names[trace.slices.name[row]] for row in of_round]
+    for place, (before, name) in enumerate(pairwise(names), 1):
+        if name in PROJECTIONS and before == "aten::select":
+            whole, taken = (shapes_of(trace.slices, of_round[at]) for at in (place - 1, place))
+            parts = [(*whole[0][:n], *whole[0][n + 1 :]) for n in range(len(whole[0]))] if whole else []
+            if taken and len(taken[0]) > 1 and taken[0] in parts:
+                found.append(place)
+    return found
+
+
+@finding(
+    "penalty-in-the-loss",
+    "a square and a sum for one weight after the other, in a row",
+    "aten::pow and aten::sum, once for each weight, and their nodes in the backward pass",
+    "The program adds up the squares (or norms) of tensors one after the other, probably those of the weights, as a penalty in "
+    "the loss. Each takes a pass over the weight forward, and several backward.",
+    "If it is the penalty of weight decay: give the optimizer weight_decay in its place (of SGD, twice the factor of the sum of "
+    "squares). Else let one call take all of them: torch._foreach_norm, or torch.nn.utils.get_total_norm.",
+)
+def _penalty_in_the_loss(trace: Trace, facts: Facts) -> Seen | None:
+    found = [one for one in loops(trace) if one.rounds >= LEAST_OF_MODELS and _is_penalty(one.ops)]
+    each = [Rows(trace.slices, once(np.append(one.spans.at, nodes))) for one in found if len(nodes := nodes_of(trace, one.spans))]
+    path = facts.critical_path
+    if path is None or not each or not facts.steps:  # without a gradient, it is clipping or a log
+        return None
+    spans = Rows(trace.slices, once(np.concatenate([one.at for one in each])))
+    share = max(path.explained_us(spans) / path.window_us, of_the_steps(trace, spans))
+    if share < LEAST_SHARE:
+        return None
+    told = listed(f"{one.rounds} x ({one.name}){_in_runs(one, len(trace.steps))}" for one in found)
+    seen = f"in a row, per step: {told}; with their backward pass {us(spans.total_us / len(facts.steps))} of CPU time"
+    return Seen(seen, spans, share=share, effect=Effect(dropped(spans), kind=GONE))
+
+
+def _is_penalty(ops: tuple[str, ...]) -> bool:
+    return bool(SQUARES.intersection(ops)) and SQUARES.issuperset(set(ops) - SUMS)
 
 
 @finding(
@@ -73,19 +156,33 @@ def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
 def _repeated_ops(trace: Trace, facts: Facts) -> Seen | None:
     """Without loops that other findings tell of, layers, backward passes and optimizers."""
     found = [one for one in loops(trace) if one.rounds >= MANY_ROUNDS and not all(map(POINTWISE.match, one.ops))]
-    found = [one for one in found if not any(op in MODELS or op.startswith(EVALUATE) for op in one.ops)]
+    found = [one for one in found if not _is_of_layers(one.ops) and not any(op.startswith(EVALUATE) for op in one.ops)]
     found = [one for one in found if not lies_inside(trace, one.spans, "^Optimizer").any()]
     effect = Effect(_once(trace, found), kind=ONCE)
     return _loop(trace, facts, found, "", effect)
 
 
+def _is_of_layers(ops: tuple[str, ...]) -> bool:
+    """Return whether a round may be a layer of a model; not one that takes an element out of a tensor and multiplies it."""
+    layers = MODELS.intersection(ops)
+    return bool(layers - OF_ELEMENTS if "aten::select" in ops else layers)
+
+
 def _is_backward_of(trace: Trace, loop: Candidate, forward: list[Candidate]) -> bool:
-    """Return whether the nodes of the backward pass in a loop were made by what these do."""
-    nodes = loop.spans.at[loop.spans.is_named(lambda name: name.startswith(EVALUATE))]
+    """Return whether the nodes of the backward pass in a loop were made by what these do; of what adds to a weight's gradient, no
+    op of the forward pass is known.
+    """
+    nodes = loop.spans.at[loop.spans.is_named(lambda name: name.startswith(EVALUATE) and ACCUMULATES not in name)]
     if not len(nodes) or not forward:
         return False
     made = np.concatenate([nodes_of(trace, one.spans) for one in forward])
     return float(among(nodes, made).mean()) >= OF_THESE
+
+
+def _is_update_of(trace: Trace, loop: Candidate, forward: list[Candidate]) -> bool:
+    """Return whether a loop is that of an optimizer over as many weights, one after the other, as these have rounds."""
+    in_optimizer = lies_inside(trace, loop.spans, "^Optimizer").all() if len(loop.spans) else False
+    return bool(in_optimizer) and loop.rounds in {one.rounds for one in forward}
 
 
 def _loop(trace: Trace, facts: Facts, found: list[Candidate], more: str, effect: Effect) -> Seen | None:
@@ -108,11 +205,12 @@ def _in_runs(loop: Candidate, steps: int) -> str:
 
 
 def _once(trace: Trace, found: list[Candidate]) -> Edit:
-    """Return an edit: of each loop the first round is left, and of the GPU's work in the others as much as does not fit beside
-    it: a kernel with a block for each multiprocessor fills the GPU, and what has no grid, as a copy, takes as long for all; so
-    does a kernel of a GPU whose multiprocessors are not known.
+    """Return an edit: of each loop the first round is left, also of the nodes of the backward pass that the rounds made, and of
+    the GPU's work in the others as much as does not fit beside it: a kernel with a block for each multiprocessor fills the GPU,
+    and what has no grid, as a copy, takes as long for all; so does a kernel of a GPU whose multiprocessors are not known.
     """
     repeats, sms = [one.repeats for one in found if one.repeats is not None], _multiprocessors(trace)
+    nodes = [Rows(trace.slices, nodes_of(trace, spans)) for spans in repeats]
 
     def left_of(row: int) -> float:
         detail = int(trace.slices.detail[row])
@@ -121,7 +219,7 @@ def _once(trace: Trace, found: list[Candidate]) -> Edit:
 
     def edit(run: Edited) -> None:
         left = np.array([left_of(row) for row in run.replay.work.at.tolist()])
-        for spans in repeats:
+        for spans in [*repeats, *nodes]:
             run.drop(spans, left_of_gpu=left)
 
     return edit

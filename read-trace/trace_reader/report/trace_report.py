@@ -180,7 +180,7 @@ def finding_item(finding: Finding, name: str = "", number: int = 0) -> Item:
     """
     told = f" (saves {told})" if (told := gain_words(finding)) and not finding.is_worthless else ""
     if not told and finding.gain is None and finding.share and finding.share >= SMALLEST_SHARE:
-        told = f" ({about(finding.share)})"
+        told = f" (takes {about(finding.share)})"
     title = f"{name}: {finding.slug}{told}" if name else f"{finding.slug}{told}"
     symptom = PATTERNS[finding.slug].symptom
     noticed = f"{symptom[:1].upper()}{symptom[1:]}"

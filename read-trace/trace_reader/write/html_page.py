@@ -387,10 +387,10 @@ class _Lights:
         return len(self.found) - 1
 
 
-def with_terms(body: str) -> str:
-    """Return the body with each term of the glossary explained on hover where it first stands in text."""
+def with_terms(body: str, without: Sequence[str] = ()) -> str:
+    """Return the body with each term of the glossary, but those `without`, explained on hover where it first stands in text."""
     pieces = _TAG.split(body)  # text, tag, text, ...
-    seen: set[str] = set()
+    seen = set(without)
 
     def explained(found: re.Match[str]) -> str:
         term = found[0].lower()

@@ -26,7 +26,10 @@ class Report {
     this.timeline = new Timeline(
       panels,
       { canvas: get("lanes"), scroll: get("scroll"), height: get("height"), tip: get("tip") },
-      (panel, i, measured) => this.told(panel, i, measured),
+      (panel, i, measured) => {
+        this.told(panel, i, measured);
+        this.onSelect?.(panel ? i : undefined);
+      },
     );
     get("nearer").addEventListener("click", () => this.timeline.zoom(0.5));
     get("farther").addEventListener("click", () => this.timeline.zoom(2));
@@ -34,7 +37,7 @@ class Report {
     get("clear").addEventListener("click", () => this.clear());
     get("path-label").hidden = !panels.some((panel) => panel.path);
     get("path").addEventListener("change", (event) => this.path(event.target.checked));
-    get("plain-label").hidden = !panels.some((panel) => panel.columns.recorded_start);
+    this.hasPlain = panels.some((panel) => panel.columns.recorded_start);
     get("plain").addEventListener("change", (event) => {
       this.timeline.recorded = !event.target.checked;
       this.path(true);
@@ -54,7 +57,10 @@ class Report {
         event.preventDefault();
         this.search.focus();
       }
-      if (event.key === "Escape") this.clear();
+      if (event.key === "Escape") {
+        for (const help of document.querySelectorAll("details.help")) help.open = false;
+        this.clear();
+      }
       if (event.key.toLowerCase() === "p" && !get("path-label").hidden) this.path(!this.timeline.showPath);
     });
     const unfold = () => {
@@ -80,6 +86,7 @@ class Report {
   path(shown) {
     if (shown && this.timeline.folded.size === this.panels.length) this.timeline.toggle();
     this.timeline.showPath = document.getElementById("path").checked = shown;
+    document.getElementById("plain-label").hidden = !shown || !this.hasPlain; // which run's path it is
     this.timeline.draw();
   }
   legend(place) {
