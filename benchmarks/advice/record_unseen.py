@@ -143,7 +143,7 @@ def main() -> int:
     every = "; ".join(f"set {number}: {', '.join(pairs)}" for number, pairs in SETS.items())
     parser.add_argument("pairs", nargs="*", metavar="PAIR", help=every)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--set", type=int, choices=tuple(SETS), default=1, help="2 to 8: the pairs of unseen_pairs_2.py to _8.py")
+    parser.add_argument("--set", type=int, choices=tuple(SETS), default=1, help="2 to 9: the pairs of unseen_pairs_2.py to _9.py")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)

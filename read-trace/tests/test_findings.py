@@ -1083,7 +1083,7 @@ def test_a_scatter_of_several_classes_for_each_row_is_of_no_labels(tmp_path):
 
 def test_rounds_whose_inputs_lie_otherwise_in_memory_are_of_one_loop(tmp_path):
     strides = [[[1]], [[1]], [[2]], [[2]]]
-    made = [op("aten::mm", 5 + 200 * n, 180, **{"Input Dims": [[32, 64], [64, 16]], "Input type": ["float"] * 2,
+    made = [op("aten::mm", 5 + 60 * n, 45, **{"Input Dims": [[32, 64], [64, 16]], "Input type": ["float"] * 2,
                                                 "Input Strides": lies * 2}) for n, lies in enumerate(strides)]  # fmt: skip
     (one,) = [f for f in read(write(tmp_path / "a.json", step(0, 0, 1000), *made)).findings if f.slug == "loop-of-small-products"]
     assert one.seen.startswith("in a row, per step: 4 x (aten::mm)")
@@ -2222,6 +2222,15 @@ def test_smaller_products_are_launched_as_often(tmp_path):
 @pytest.mark.parametrize(("first", "told"), [("aten::select", True), ("aten::relu", False)])
 def test_a_loop_that_takes_elements_out_of_a_tensor_and_multiplies_them_is_no_model_of_layers(tmp_path, first, told):
     assert ("repeated-ops" in found(tmp_path, [step(0, 0, 2000), *round_of(first, "aten::matmul")])) is told
+
+
+@pytest.mark.parametrize(("longer", "told"), [(1, True), (2, False)])
+def test_on_a_cpu_rounds_of_long_ops_gain_nothing_by_being_done_at_once(tmp_path, longer, told):
+    """Of 40 µs each, or 80."""
+    made = [{**event, "ts": longer * event["ts"], "dur": longer * event["dur"]} for n in range(8) for event in expert(n, 16)]
+    assert ("loop-of-small-products" in found(tmp_path, [step(0, 0, 2000), *made])) is told
+    rounds = [{**one, "ts": longer * one["ts"], "dur": longer * one["dur"]} for one in round_of("aten::select", "aten::maximum")]
+    assert ("repeated-ops" in found(tmp_path, [step(0, 0, 4000), *rounds])) is told
 
 
 def test_what_an_optimizer_does_of_the_weights_of_a_loop_goes_with_it(tmp_path):

@@ -25,6 +25,7 @@ POINTWISE = re.compile(
 )
 LEAST_LOOP, LEAST_OF_MODELS = 8, 4  # rounds
 MANY_ROUNDS = 16
+SMALL_US = 50.0  # of an op on a CPU, on average
 OF_THESE = 0.8  # of the nodes of a backward pass, made by the ops of a loop: then they are its own
 MODELS = frozenset(
     f"aten::{name}" for name in ("linear", "matmul", "conv1d", "conv2d", "conv3d", "layer_norm", "rms_norm", "batch_norm",
@@ -61,7 +62,7 @@ def _loop_over_tensors(trace: Trace, facts: Facts) -> Seen | None:
     "batch.",
 )
 def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
-    every = [one for one in loops(trace) if one.rounds >= LEAST_OF_MODELS]
+    every = [one for one in loops(trace) if one.rounds >= LEAST_OF_MODELS and _gains_at_once(trace, one)]
     asked = (unchained(trace, one) for one in every if OF_MODELS.intersection(one.ops))
     forward = [one for one in asked if one is not None and one.rounds >= LEAST_OF_MODELS]
     backward = [one for one in every if _is_backward_of(trace, one, forward)]
@@ -156,10 +157,16 @@ def _is_penalty(ops: tuple[str, ...]) -> bool:
 def _repeated_ops(trace: Trace, facts: Facts) -> Seen | None:
     """Without loops that other findings tell of, layers, backward passes and optimizers."""
     found = [one for one in loops(trace) if one.rounds >= MANY_ROUNDS and not all(map(POINTWISE.match, one.ops))]
+    found = [one for one in found if _gains_at_once(trace, one)]
     found = [one for one in found if not _is_of_layers(one.ops) and not any(op.startswith(EVALUATE) for op in one.ops)]
     found = [one for one in found if not lies_inside(trace, one.spans, "^Optimizer").any()]
     effect = Effect(_once(trace, found), kind=ONCE)
     return _loop(trace, facts, found, "", effect)
+
+
+def _gains_at_once(trace: Trace, loop: Candidate) -> bool:
+    """Return whether its ops, done for all rounds at once, take less: on a CPU, those that take long compute for so long."""
+    return len(trace.work) > 0 or loop.spans.total_us < SMALL_US * len(loop.spans)
 
 
 def _is_of_layers(ops: tuple[str, ...]) -> bool:
