@@ -52,8 +52,8 @@ class Question:
 class Exercise:
     """One page of the course. `about`, what the program does, `look` and `answer` are Markdown; `code` is what is shown of the
     program; `traces`: what is shown, one, two, a job's ranks; `lights` parts of the names of slices, or `finding`: what explains
-    the answer, and, if it `is_marked`, what one can mark. `guess`: the question as a document has it. `hints` and `solution`: of a
-    program to be mended.
+    the answer, and, if it `is_marked`, what one can mark. `guess`: the question as a document has it. `hints` and `solution`: of
+    a program to be mended.
     """
 
     file: str
@@ -484,8 +484,8 @@ def start_page(navigation: str, script: str, style: str) -> bytes:
 <p class="lead">You will read a trace and say what limits a program, predict what a change brings, make the change,
 and see whether you were right. {count} exercises, each with a recording or a program: say your guess, look yourself, mark the
 slice that shows it, and only then read why.</p>
-<p class="lead">You need to know basic PyTorch, and nothing of traces. Questions and cases need only this page. To mend a program, you
-need a clone of the repository and uv (<code>pip install uv</code>): each of these pages has its command.</p>
+<p class="lead">You need to know basic PyTorch, and nothing of traces. Questions and cases need only a browser. To mend a program,
+you need a clone of the repository and uv (<code>pip install uv</code>): each of these pages has its command.</p>
 <p><a id="continue" class="go" href="{every[0].exercises[0].file}">begin</a> <span id="progress" aria-live="polite"></span></p>
 <p id="asks" class="head"></p>
 <progress id="far" max="{count}" value="0" aria-label="done of {count} exercises"></progress>
