@@ -288,8 +288,8 @@ TRIED = (
     "  and two other models tried it: 11 of 20 were right before looking in both cases, 20 of 20 after looking. By their own",
     "  account, some seven of the eleven were given away by the wording of questions and options; these have changed since.",
     "- Then every page told what its program does before it asks, and more questions became questions for a size. Two other",
-    "  models answered the 47 questions of the lessons: before looking 38 and 22 were right (the first of them knew traces), after",
-    "  looking 47 and 47. What they could tell from the words alone, or had to read twice, has changed since.",
+    "  models answered the 47 questions of the lessons: before looking 38 and 22 were right (the first of them knew traces),",
+    "  after looking 47 and 47. What they could tell from the words alone, or had to read twice, has changed since.",
 )
 
 
