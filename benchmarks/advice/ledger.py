@@ -328,10 +328,10 @@ def _reached(gpu: list[Entry]) -> list[str]:
         f"| the same where stacks or memory were recorded, too, of {len(known_of_more)} that have one (of {len(more)}) | 80% | "
         f"{_count(known_of_more, lambda step: step[3])} |",
         "",
-        f"{sum(e.told[0] < 0.005 for e in told if e.told)} of the {len(told)} predictions begin at 0; "
-        f"{sum(e.gain > e.told[1] for e in told if e.told)} of the {len(told)} gains exceeded the upper end, by at most "
-        f"{max(e.gain - e.told[1] for e in told if e.told):.2f}. No step's estimate is wider than 30% of its upper end, and half "
-        f"are narrower than {widths[len(widths) // 2]:.0%}; for runs that are not limited by the GPU, "
+        f"{sum(e.told[0] < 0.005 for e in told if e.told)} of the {len(told)} predictions begin at 0. "
+        f"{sum(e.gain > e.told[1] for e in told if e.told)} of the {len(told)} measured gains exceeded the upper end of their "
+        f"prediction, by at most {max(e.gain - e.told[1] for e in told if e.told):.2f}. No step's estimate is wider than 30% of "
+        f"its upper end, and half are narrower than {widths[len(widths) // 2]:.0%}. For runs that are not limited by the GPU, "
         "[they are wider](profiler_cost.md#when-nobody-measured).",
         "",
     ]
@@ -381,10 +381,12 @@ def document(kept: dict[str, dict[str, Any]]) -> str:
 # Measured by hand, once: no rule had seen these programs, and what was found wrong has been mended since.
 TRIED = """## Tried as a new user would
 
-We took three programs that no rule had seen, and put faults into them on purpose. Each was recorded, changed as the first
-screen says, and timed without the profiler, alternating between before and after, in five rounds (NVIDIA H200, torch
-2.11.0+cu130, 2026-11-23). The third column is what the reader predicted then, and the last column what it predicts now. Bold
-means that the measured gain is outside of the prediction of that time, or that no finding named the change.
+We took three programs that no rule had seen, and put faults into them on purpose. We recorded each program, changed it as the
+first screen says, and timed it without the profiler, alternating between before and after, in five rounds (NVIDIA H200, torch
+2.11.0+cu130, 2026-11-23).
+
+The third column of the table is what the reader predicted then, and the last column what it predicts now. If a number is bold,
+the measured gain is outside of the prediction of that time, or no finding named the change.
 
 | program | change (place) | told | brought | now |
 |---|---|---|---|---|
@@ -398,68 +400,103 @@ means that the measured gain is outside of the prediction of that time, or that 
 | ConvNeXt-tiny (timm), training | many-small-kernels (1): a CUDA graph | 0 to 0.37 | 0.36 | 0 to 0.37 (2) |
 | | sync-in-step (2): norms summed on the GPU | 0.12 to 0.28 | **0.05** | 0.12 to 0.28 (1) |
 
-The plain steps of the three programs took 65.3 ms (estimated: 69.5 to 75.6; one of four recorded steps was slow), 25.9 ms (20.1
-to 24.7) and 31.0 ms (23.8 to 36.3). The EfficientNet led to the finding compute-on-the-cpu. The gain that this finding predicts
-is still too low: after the change the images are copied as bytes, and the copy overlaps with computing. Two measurements vary a
-lot: Llama before the change of its mask (compared with the first measurement of the same program, the change saves 0.09), and
-ConvNeXt without its .item() calls (-0.16 to 0.11, depending on the round)."""
+The plain steps of the three programs (without the profiler) took:
+
+- Llama: 65.3 ms (estimated: 69.5 to 75.6 ms; one of four recorded steps was slow)
+- EfficientNet: 25.9 ms (estimated: 20.1 to 24.7 ms)
+- ConvNeXt: 31.0 ms (estimated: 23.8 to 36.3 ms)
+
+The EfficientNet led to the finding compute-on-the-cpu. The gain that this finding predicts is still too low: after the change
+the images are copied as bytes, and the copy overlaps with computing.
+
+Two measurements vary a lot. One is Llama before the change of its mask: compared with the first measurement of the same program,
+the change saves 0.09. The other is ConvNeXt without its .item() calls: depending on the round, the change saves -0.16 to 0.11."""
 
 TITLE = """# Does the advice hold?
 
 [Findings](../read-trace/docs/reading.md) name a change, and predict which share of a step it saves when the program
-runs without the profiler. This page shows what such changes saved when they were measured. Each pair is a small program, or a
-model of torchvision or transformers, before and after one change that tuning guides recommend. Both were timed without the
-profiler and, separately, recorded with it. Guess first: which of the changes in the table save nothing?
+runs without the profiler. This page shows what such changes saved when they were measured.
 
-If rules were written with some pairs in view, their score on these pairs says little about other programs. So the same
-is measured on pairs that were written without sight of any rule, recorded once, and scored once (2026-11-26 and 27;
-torch 2.11, the eighth and the ninth set torch 2.15):
+The changes were measured on pairs. A pair is a small program, or a model of torchvision or transformers, before and after one
+change that tuning guides recommend. Both versions were timed without the profiler and, separately, recorded with it. Guess
+first: which of the changes in the tables below save nothing?
+
+The reader finds such changes by rules. If rules were written with some pairs in view, their score on these pairs says little
+about other programs. So we also measured pairs that were written without sight of any rule. These are marked "not seen". They
+were recorded once and scored once (2026-11-26 and 27; torch 2.11, the eighth and the ninth set torch 2.15). A number
+with "before" is that of an earlier version of the reader, on the same files:
 """
 
-SCORED = """A gain is inside if the measured gain falls in the predicted range, ± 0.03. The interval score is the width of that
-range plus ten times the distance between the range and a measured gain outside it. The score is at most 1. Without a prediction
-it is 1; for "0 to 0.9" it is 0.9. The column "too much promised" looks at the pairs whose change saves at most 3%, and counts
-those with a prediction above 5%.
+SCORED = """The columns of this table:
+
+- "save something": the change saves more than 3%.
+- "named by the first two": of these pairs, those whose change the first two findings name.
+- "gain inside": the measured gain falls in the predicted range, ± 0.03.
+- "interval score": the width of the predicted range, plus ten times the distance between the range and a measured gain outside
+  it. A low score is good. The score is at most 1, and without a prediction it is 1. If the range is "0 to 0.9" and contains the
+  gain, it is 0.9.
+- "too much promised": of the pairs whose change saves at most 3%, those with a prediction above 5%.
+- "plain step held": the estimate of the plain step (a step without the profiler) contains the measured time.
+
 `uv run benchmarks/advice/score.py FOLDER` prints the same for your own pairs.
 
-Each set was written and scored after the rules had been corrected with the earlier sets in view, so a score of today's
-rules on those earlier sets says nothing. The third set was to have faults other than those of the first two. The fourth to
-ninth sets (2026-11-27) were to have the faults that tuning guides, reviews and forums name most often; these are closer to
-what people meet. Parts of some sets were seen: one line of the fifth set, in a linter's message, before the set was scored; the
-names of the sixth set's pairs, once the rules were written; the names of three pairs and two lines of a program of the seventh
-set, after which no rule was changed; and the names of a dozen pairs of the eighth set. Of the eighth set, only the pairs on a
-CPU are scored, on torch 2.15. The 28 pairs on a GPU were timed on an H200, but their recordings were lost. The ninth set has
-pairs on a CPU alone; none of it was seen before it was scored. The ranges of the predicted gains were fitted to all sets except
-the last four (`uv run read-trace/benchmarks/bands.py`). Since the third set,
-the estimated interval of a plain step (a step without the profiler) is twice as wide on hosts without prices of their own; the
-fourth set's plain steps have these intervals. In recordings of the fourth and later sets that have no step marks, one
-repetition counts as a step.
+Each set was written and scored after the rules had been corrected with the earlier sets in view. So a score of today's rules on
+those earlier sets says nothing. The third set was to have faults other than those of the first two. The fourth to ninth sets
+(2026-11-27) were to have the faults that tuning guides, reviews and forums name most often. These are closer to what people
+meet.
+
+Parts of some sets were seen:
+
+- Of the fifth set, one line was seen in a linter's message, before the set was scored.
+- Of the sixth set, the names of the pairs were seen, once the rules were written.
+- Of the seventh set, the names of three pairs and two lines of a program were seen. No rule was changed after that.
+- Of the eighth set, the names of a dozen pairs were seen.
+- Of the ninth set, nothing was seen before it was scored.
+
+The eighth and the ninth set have scores on a CPU alone. Of the eighth set, only the pairs on a CPU are scored, on torch 2.15. Its
+28 pairs on a GPU were timed on an H200, but their recordings were lost. The ninth set has no pairs on a GPU.
+
+The predictions and steps were made like this:
+
+- The ranges of the predicted gains were fitted to all sets except the last four
+  (`uv run read-trace/benchmarks/bands.py`).
+- Since the third set, the estimated interval of a plain step is twice as wide on hosts without prices of their own (a price is
+  what the profiler costs per op or call). The fourth set's plain steps have these intervals.
+- If a recording of the fourth or a later set has no step marks, one repetition counts as a step.
 
 Among the misses of the sixth set are four pairs for which the reader reported the launches of the whole step, which a CUDA
-graph would remove. In three of these four, the loop or the optimizer was named further down; it is named first since then.
-Three other pairs were named, but in words that their patterns do not match (`score.py` recognizes a change by such a pattern).
+graph would remove. In three of these four, it named the loop or the optimizer, too, but further down. Since then, the reader
+names it first. For three other pairs, it named the change, but in words that the pair's pattern does not match
+(`score.py` recognizes a change by such a pattern).
 
-Ten programs of the fifth set (seven on a GPU) were tried as a new user would: a language model that did not know them read the
-first screen of each, and said what to change first. For all seven programs whose change saves something, it chose that change:
-for five because the screen said so, and for two because the ops on the screen gave it away. No finding named these two changes
-(padding, and a matmul with the same inputs for each token), and the screen put another change first. For the three other
-programs, it once chose no change, and twice a change that was not measured.
+We tried ten programs of the fifth set (seven on a GPU) as a new user would. A language model that did not know the programs read
+the first screen of each, and said what to change first:
 
-The earlier reader named a straggler in 14 of the 23 jobs. Four jobs have a straggler by design, and the reader now names one in
-exactly these four. It compares the ops of the late rank with those of another rank. If both run the same ops, and the late rank
-is later throughout, or not in every step, the host may be slow, rather than a line of the program. The changes of five jobs
-save nothing by design, and the changes of five more made them no faster when measured; three of these were slower by a third or
-more. For two of these ten jobs, more than 5% was promised.
+- For all seven programs whose change saves something, it chose that change: for five because the screen said so, and for two
+  because the ops on the screen gave it away. No finding named these two changes (padding, and a matmul with the same inputs for
+  each token), and the screen put another change first.
+- For the three other programs, it once chose no change, and twice a change that was not measured.
+
+Four of the 23 jobs have a straggler by design, and the reader now names one in exactly these four. The earlier reader named a
+straggler in 14 jobs. The reader now compares the ops of the late rank with those of another rank. If both run the same ops, and
+the late rank is later throughout, or not in every step, the host may be slow, rather than a line of the program.
+
+For ten jobs, the change does not help: the changes of five jobs save nothing by design, and the changes of five more made them
+no faster when measured. Three of these five were slower by a third or more. For two of the ten jobs, more than 5% was promised.
 """
 
 OLDER = """`uv run benchmarks/advice/record.py FOLDER` measures the pairs of
 [benchmarks/advice/pairs.py](../benchmarks/advice/pairs.py) on your machine. Each pair has a process of its own, which
-alternates between before and after, in five rounds. `uv run benchmarks/advice/ledger.py FOLDER NAME` reads the recordings. The
-numbers below are from the reader of 2026-11-24. The upper end of its predictions assumed that the change is made as well as it
-can be (a prediction that began at 0 read "up to" the upper end), and its estimates of plain steps used
-[older prices](profiler_cost.md). Its rules were written with these pairs in view. Also, one measurement alone proves little: a
-day before, on the same kind of machine with the same rules, the first four numbers were 23 of 27 (85%), 21 of 27 (78%), 8 of 8
-and 60 of 63 (95%).
+alternates between before and after, in five rounds. `uv run benchmarks/advice/ledger.py FOLDER NAME` reads the recordings.
+
+The numbers below are from the reader of 2026-11-24. Keep in mind:
+
+- The upper end of its predictions assumed that the change is made as well as it can be. If a prediction began at 0, it read "up
+  to" the upper end.
+- Its estimates of plain steps used [older prices](profiler_cost.md).
+- Its rules were written with these pairs in view.
+- One measurement alone proves little. A day before, on the same kind of machine with the same rules, the first four numbers were
+  23 of 27 (85%), 21 of 27 (78%), 8 of 8 and 60 of 63 (95%).
 """
 
 
@@ -511,7 +548,7 @@ def _unseen(kept: dict[str, Any]) -> list[str]:
 
 def _with_more(entries: list[Entry]) -> list[str]:
     """Return how far the advice holds where more was recorded: those numbers alone that the table above has of shapes."""
-    lines = ["The same pairs, when stacks or memory were recorded, too, in the step before the change:", ""]
+    lines = ["The step before the change was also recorded with stacks, and with memory. For the same pairs, that gives:", ""]
     for what in MORE:
         every = [entry.recorded_with(what) for entry in entries]
         some, none = ([e for e in every if e.brings_nothing is nothing] for nothing in (False, True))
@@ -533,13 +570,15 @@ def _on_cpu(entries: list[Entry]) -> list[str]:
     inside, steps = _count(told, lambda e: e.is_inside), _count(known, lambda step: step[3])
     bounds = sum(e.told is not None and max(e.told[0], 0.0) < 0.005 for e in told)
     return [
-        f"Of the changes that save more than {NOTHING:.0%}, the first {FIRST} findings name {named}.",
-        f"Of the predicted ranges of gains, {inside} contain the measured gain, and {bounds} begin at 0. Of the",
-        f"estimated times of a step, {steps} contain the measured time.",
-        "Step times on a CPU vary, since other programs use the same cores and caches. On two cores of a Xeon",
-        "(AVX-512; torch 2.15, 2026-11-24), the numbers of named changes, gains and steps were 8 of 10, 7 of 7 and 15 of 19.",
-        "On 16 cores (torch 2.11, 2026-11-23), they were 8 of 9, 6 of 7 and 14 of 18. Both were measured with the rules of that",
-        "time, and without the pairs `cpu_double` and `cpu_optimizer`.",
+        f"- Of the changes that save more than {NOTHING:.0%}, the first {FIRST} findings name {named}.",
+        f"- Of the predicted ranges of gains, {inside} contain the measured gain, and {bounds} begin at 0.",
+        f"- Of the estimated times of a step, {steps} contain the measured time.",
+        "",
+        "Step times on a CPU vary, since other programs use the same cores and caches. Two other measurements were made with the",
+        "rules of that time, and without the pairs `cpu_double` and `cpu_optimizer`. They gave:",
+        "",
+        "- two cores of a Xeon (AVX-512; torch 2.15, 2026-11-24): 8 of 10 changes named, 7 of 7 gains and 15 of 19 steps inside",
+        "- 16 cores (torch 2.11, 2026-11-23): 8 of 9 changes named, 6 of 7 gains and 14 of 18 steps inside",
     ]
 
 
@@ -591,7 +630,8 @@ def _wrong(entries: list[Entry]) -> list[str]:
 
 def _verdicts(entries: list[Entry]) -> list[str]:
     lines = [
-        "Recordings whose verdict differs without the profiler, and the GPU's busy share of the measured plain step:",
+        "For these recordings, the verdict differs without the profiler. The last column is how long the GPU is busy, divided by",
+        "the measured plain step:",
         "",
         "| recording | recorded | without the profiler | GPU busy / plain step |",
         "|---|---|---|---|",
@@ -609,7 +649,7 @@ def _verdicts(entries: list[Entry]) -> list[str]:
         if e.kept[when]["verdict"] not in ("gpu-bound", "copy-bound") and e.kept[when]["gpu_busy_us"] > 0.85 * measured_us
     ]
     others = ", ".join(hidden) or "none"
-    return [*lines, "", f"Still called overhead-bound, although the GPU is busy for more than 85% of the step: {others}."]
+    return [*lines, "", f"These are still called overhead-bound, though the GPU is busy for more than 85% of the step: {others}."]
 
 
 def read_kept() -> dict[str, dict[str, Any]]:
