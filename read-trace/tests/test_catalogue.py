@@ -112,7 +112,10 @@ CASES = {
                  strides=[[15360, 1024, 32, 1], [135, 9, 3, 1]], kernel=None),
         ],
     ),
-    "dense-decomposition": case(Made("aten::linalg_svd"), but=Made("aten::svd_lowrank")),
+    "dense-decomposition": case(Made("aten::linalg_qr"), but=Made("aten::svd_lowrank")),
+    "decomposition-with-vectors": case(
+        Made("aten::linalg_eigh"), but=Made("aten::_linalg_eigh", around=("aten::linalg_eigvalsh",))
+    ),
     "odd-fft-length": case(Made("aten::_fft_r2c", kernel="void regular_bluestein_fft<float>()"), but=Made("aten::_fft_r2c")),
     "batch-norm-in-inference": case(
         Made("aten::batch_norm"), but=Made("aten::batch_norm"), but_how={"training": True}
@@ -171,6 +174,8 @@ CASES = {
         but=[
             Made("aten::mul", dims=[[512, 64, 16], [1, 64, 16]], types=["float"] * 2, values=[""] * 2, then=(Made("aten::sum"),)),
             Made("aten::mul", dims=[[512, 1, 16], [1, 64, 16]], types=["float"] * 2, values=[""] * 2, then=(Made("aten::exp"),)),
+            Made("aten::mul", dims=[[512, 1, 16], [1, 64, 16]], types=["float"] * 2, values=[""] * 2,
+                 then=(Made("aten::sum", dims=[[8, 8]], types=["float"], values=[""]),)),  # of something else
         ],
     ),
     "complex128": case(

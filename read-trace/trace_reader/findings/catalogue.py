@@ -145,7 +145,7 @@ def _all_integers(tensors: list[Tensor | None], inputs: Inputs) -> bool:
 
 
 def _all_pairs(tensors: list[Tensor | None], inputs: Inputs) -> bool:
-    """Of a difference, each side is broadcast over a dimension that the other one has, and both have the last one."""
+    """Each side is broadcast over a dimension that the other one has, and both have the last one."""
     if len(tensors) < 2 or tensors[0] is None or tensors[1] is None:
         return False
     one, other = tensors[0].shape, tensors[1].shape
@@ -299,7 +299,11 @@ def _followed(entry: Entry, trace: Trace, ops: Rows) -> Rows:
     outer = trace.outer_ops
     outer = outer.where(~outer.is_named(lambda name: (name in VIEW_OPS or name in CASTS) and name not in entry.followed))
     after = _next_on_the_thread(outer, ops)
-    return ops.where((after >= 0) & trace.slices.is_named(np.maximum(after, 0), entry.followed.__contains__))
+    follows = (after >= 0) & trace.slices.is_named(np.maximum(after, 0), entry.followed.__contains__)
+    if entry.shape == "all_pairs":  # it takes what they make
+        both = zip(ops.at.tolist(), after.tolist(), follows.tolist(), strict=True)
+        follows = np.array([is_one and _takes(trace, one, _result_shape(trace, row)) for row, one, is_one in both], bool)
+    return ops.where(follows)
 
 
 def _next_on_the_thread(outer: Rows, ops: Rows) -> np.ndarray:

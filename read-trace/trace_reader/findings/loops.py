@@ -25,15 +25,15 @@ POINTWISE = re.compile(
 )
 LEAST_LOOP, LEAST_OF_MODELS = 8, 4  # rounds
 MANY_ROUNDS = 16
-SMALL_US = 50.0  # of an op on a CPU, on average
+SMALL_US = 50.0  # of an op on a CPU
 OF_THESE = 0.8  # of the nodes of a backward pass, made by the ops of a loop: then they are its own
 MODELS = frozenset(
     f"aten::{name}" for name in ("linear", "matmul", "conv1d", "conv2d", "conv3d", "layer_norm", "rms_norm", "batch_norm",
                                  "scaled_dot_product_attention", "mm", "addmm", "bmm", "lstm_cell", "gru_cell", "embedding")
 )  # fmt: skip
-PROJECTIONS = frozenset(["aten::linear", "aten::addmm", "aten::matmul", "aten::mm"])
 SQUARES = frozenset(f"aten::{name}" for name in ("pow", "square", "norm", "linalg_vector_norm", "abs"))
 SUMS = frozenset(f"aten::{name}" for name in ("sum", "add", "add_", "mul"))
+TOTALS = frozenset(["aten::sum", "aten::norm", "aten::linalg_vector_norm"])
 OF_ELEMENTS = frozenset(["aten::matmul", "aten::mm", "aten::bmm"])
 OF_MODELS = frozenset(["aten::linear", "aten::matmul", "aten::conv1d", "aten::conv2d", "aten::conv3d", *GEMM_OPS])
 
@@ -66,7 +66,8 @@ def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
     asked = (unchained(trace, one) for one in every if OF_MODELS.intersection(one.ops))
     forward = [one for one in asked if one is not None and one.rounds >= LEAST_OF_MODELS]
     backward = [one for one in every if _is_backward_of(trace, one, forward)]
-    updates = [one for one in every if backward and _is_update_of(trace, one, forward)]
+    has_own_weights = any(ACCUMULATES in op for one in backward for op in one.ops)  # what they share is added to once
+    updates = [one for one in every if has_own_weights and _is_update_of(trace, one, forward)]
     found = [*forward, *backward, *updates]
     with_ = ("", " (forward and backward)", " (forward, backward and optimizer)")[bool(backward) + bool(updates)]
     return _loop(trace, facts, found, with_, Effect(_once(trace, found), kind=ONCE))
@@ -98,7 +99,7 @@ def _inputs_projected(trace: Trace, facts: Facts) -> Seen | None:
         return None
     many = sum(map(len, rows)) / len(facts.steps)
     names = listed(dict.fromkeys(trace.slices.names[trace.slices.name[own[0]]] for own in rows))
-    more = ", with their backward pass" * trace.has_backward
+    more = ", with their backward pass" * bool(len(spans) > sum(map(len, rows)))
     cpu = us(spans.total_us / len(facts.steps))
     seen = f"in loops, per step: {many:.0f} x {names}, each of one part of a tensor; {cpu} of CPU time"
     return Seen(f"{seen}{more}", spans, share=share, effect=Effect(dropped(repeats), kind=ONCE))
@@ -106,15 +107,19 @@ def _inputs_projected(trace: Trace, facts: Facts) -> Seen | None:
 
 def _projections(trace: Trace, of_round: list[int]) -> list[int]:
     """Return the places in a round (rows) of layers that take what a select before them took out of a tensor, by its shape: all
-    but one dimension.
+    but one dimension; without those whose input may be what the round before made, as a recurrence's state is.
     """
     found, names = [], [trace.slices.names[trace.slices.name[row]] for row in of_round]
-    for place, (before, name) in enumerate(pairwise(names), 1):
-        if name in PROJECTIONS and before == "aten::select":
-            whole, taken = (shapes_of(trace.slices, of_round[at]) for at in (place - 1, place))
-            parts = [(*whole[0][:n], *whole[0][n + 1 :]) for n in range(len(whole[0]))] if whole else []
-            if taken and len(taken[0]) > 1 and taken[0] in parts:
-                found.append(place)
+    taken = [shapes_of(trace.slices, row) for row in of_round]
+    for place, both in enumerate(pairwise(names), 1):
+        if both != ("aten::select", "aten::linear") or not taken[place - 1] or len(taken[place]) < 2:
+            continue
+        whole, (inputs, weight, *_) = taken[place - 1][0], taken[place]
+        is_part = inputs in [(*whole[:n], *whole[n + 1 :]) for n in range(len(whole))]
+        # What has this shape elsewhere in the round may be what the round before made.
+        elsewhere = [shape for at, shapes in enumerate(taken) if at not in (place - 1, place) for shape in shapes]
+        if is_part and len(inputs) > 1 and inputs not in elsewhere and weight[0] != inputs[-1]:
+            found.append(place)
     return found
 
 
@@ -124,12 +129,13 @@ def _projections(trace: Trace, of_round: list[int]) -> list[int]:
     "aten::pow and aten::sum, once for each weight, and their nodes in the backward pass",
     "The program adds up the squares (or norms) of tensors one after the other, probably those of the weights, as a penalty in "
     "the loss. Each takes a pass over the weight forward, and several backward.",
-    "If it is the penalty of weight decay: give the optimizer weight_decay in its place (of SGD, twice the factor of the sum of "
-    "squares). Else let one call take all of them: torch._foreach_norm, or torch.nn.utils.get_total_norm.",
+    "If it is a penalty on the weights: give the optimizer weight_decay in its place (for a sum of squares in SGD or Adam, twice "
+    "its factor).",
 )
 def _penalty_in_the_loss(trace: Trace, facts: Facts) -> Seen | None:
     found = [one for one in loops(trace) if one.rounds >= LEAST_OF_MODELS and _is_penalty(one.ops)]
-    each = [Rows(trace.slices, once(np.append(one.spans.at, nodes))) for one in found if len(nodes := nodes_of(trace, one.spans))]
+    found = [one for one in found if len(nodes_of(trace, one.spans))]
+    each = [Rows(trace.slices, once(np.append(one.spans.at, nodes_of(trace, one.spans)))) for one in found]
     path = facts.critical_path
     if path is None or not each or not facts.steps:  # without a gradient, it is clipping or a log
         return None
@@ -143,7 +149,7 @@ def _penalty_in_the_loss(trace: Trace, facts: Facts) -> Seen | None:
 
 
 def _is_penalty(ops: tuple[str, ...]) -> bool:
-    return bool(SQUARES.intersection(ops)) and SQUARES.issuperset(set(ops) - SUMS)
+    return bool(SQUARES.intersection(ops) and TOTALS.intersection(ops)) and SQUARES.issuperset(set(ops) - SUMS)
 
 
 @finding(
@@ -158,7 +164,7 @@ def _repeated_ops(trace: Trace, facts: Facts) -> Seen | None:
     """Without loops that other findings tell of, layers, backward passes and optimizers."""
     found = [one for one in loops(trace) if one.rounds >= MANY_ROUNDS and not all(map(POINTWISE.match, one.ops))]
     found = [one for one in found if _gains_at_once(trace, one)]
-    found = [one for one in found if not _is_of_layers(one.ops) and not any(op.startswith(EVALUATE) for op in one.ops)]
+    found = [one for one in found if not any(op.startswith(EVALUATE) for op in one.ops) and not _is_of_layers(trace, one)]
     found = [one for one in found if not lies_inside(trace, one.spans, "^Optimizer").any()]
     effect = Effect(_once(trace, found), kind=ONCE)
     return _loop(trace, facts, found, "", effect)
@@ -166,13 +172,24 @@ def _repeated_ops(trace: Trace, facts: Facts) -> Seen | None:
 
 def _gains_at_once(trace: Trace, loop: Candidate) -> bool:
     """Return whether its ops, done for all rounds at once, take less: on a CPU, those that take long compute for so long."""
-    return len(trace.work) > 0 or loop.spans.total_us < SMALL_US * len(loop.spans)
+    return len(trace.work) > 0 or _are_short(loop.spans)
 
 
-def _is_of_layers(ops: tuple[str, ...]) -> bool:
-    """Return whether a round may be a layer of a model; not one that takes an element out of a tensor and multiplies it."""
-    layers = MODELS.intersection(ops)
-    return bool(layers - OF_ELEMENTS if "aten::select" in ops else layers)
+def _are_short(ops: Rows) -> bool:
+    """Return whether most of their time is in ops of less than SMALL_US."""
+    return 2 * ops.where(ops.duration_us >= SMALL_US).total_us < ops.total_us
+
+
+def _is_of_layers(trace: Trace, loop: Candidate) -> bool:
+    """Return whether a round may be a layer of a model; not one that takes an element out of a tensor, and multiplies a matrix
+    with a vector alone.
+    """
+    layers = MODELS.intersection(loop.ops)
+    if not layers or "aten::select" not in loop.ops or layers - OF_ELEMENTS:
+        return bool(layers)
+    of_round = loop.runs[0][0].tolist()
+    products = [row for row in of_round if trace.slices.names[trace.slices.name[row]] in layers]
+    return any(min(map(len, shapes_of(trace.slices, row)), default=2) > 1 for row in products)
 
 
 def _is_backward_of(trace: Trace, loop: Candidate, forward: list[Candidate]) -> bool:
@@ -212,12 +229,15 @@ def _in_runs(loop: Candidate, steps: int) -> str:
 
 
 def _once(trace: Trace, found: list[Candidate]) -> Edit:
-    """Return an edit: of each loop the first round is left, also of the nodes of the backward pass that the rounds made, and of
-    the GPU's work in the others as much as does not fit beside it: a kernel with a block for each multiprocessor fills the GPU,
-    and what has no grid, as a copy, takes as long for all; so does a kernel of a GPU whose multiprocessors are not known.
+    """Return an edit: of each loop the first round is left, and of the GPU's work in the others as much as does not fit beside
+    it: a kernel with a block for each multiprocessor fills the GPU, and what has no grid, as a copy, takes as long for all; so
+    does a kernel of a GPU whose multiprocessors are not known. If the backward pass of the rounds is no loop itself, short nodes
+    that the other rounds made go, too.
     """
     repeats, sms = [one.repeats for one in found if one.repeats is not None], _multiprocessors(trace)
-    nodes = [Rows(trace.slices, nodes_of(trace, spans)) for spans in repeats]
+    is_there = any(op.startswith(EVALUATE) for one in found for op in one.ops)
+    nodes = [] if is_there else [Rows(trace.slices, nodes_of(trace, spans)) for spans in repeats]
+    nodes = [spans for spans in nodes if len(trace.work) or _are_short(spans)]
 
     def left_of(row: int) -> float:
         detail = int(trace.slices.detail[row])
