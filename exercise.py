@@ -152,16 +152,17 @@ def main(args) -> int:
 
 if __name__ == "__main__":
     try:
-        code = main(parse_args())
+        try:
+            code, said = main(parse_args()), ""
+        except (ExerciseError, ValueError) as error:
+            code = getattr(error, "exit_code", 1)
+            said = f"error: {error}" if code else str(error)
         sys.stdout.flush()
+        if said:
+            print(said, file=sys.stderr)
         sys.exit(code)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:  # `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try again at its end
         sys.exit(128 + signal.SIGPIPE)
-    except (ExerciseError, ValueError) as error:
-        sys.stdout.flush()
-        code = getattr(error, "exit_code", 1)
-        print(f"error: {error}" if code else str(error), file=sys.stderr)
-        sys.exit(code)

@@ -24,7 +24,21 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from exercises.judge.book import TOLERANCE, Exercise, exercises
-from gallery.figures import CHOICE, GALLERY, NUMBERS, ROOT, TITLES, Figure, Run, claims, figures, filled, machine, trace_of
+from gallery.figures import (
+    CHOICE,
+    GALLERY,
+    NUMBERS,
+    ROOT,
+    TITLES,
+    Figure,
+    Run,
+    asked,
+    claims,
+    figures,
+    filled,
+    machine,
+    trace_of,
+)
 from models.ladder import RUNGS
 import msgspec
 import trace_reader
@@ -85,13 +99,7 @@ def _recorded(figure: Figure) -> str:
 
 def question_heading(number: int, figure: Figure) -> str:
     """Return the heading of an exercise in lessons.md: its number, its title, and which figures it is on."""
-    named = "figure" if figure.figure.isdecimal() else "figures"
-    return f"{number}. {figure.title}{f' ({named} {figure.figure})' * figure.figure[0].isdecimal()}"
-
-
-def asked() -> dict[int, Figure]:
-    """Return the entries that are exercises, by their numbers."""
-    return dict(enumerate((f for post in TITLES for f in figures() if f.post == post and f.answer), 1))
+    return f"{number}. {figure.title}{f' ({figure.in_words})' * bool(figure.in_words)}"
 
 
 def _question(figure: Figure) -> str:

@@ -15,8 +15,8 @@ from gallery.figures import (
     Check,
     Elsewhere,
     Figure,
+    asked,
     elsewhere,
-    figures,
     filled,
     program_of,
     recording,
@@ -146,9 +146,7 @@ def exercises() -> list[Exercise]:
 
 def of_documents() -> list[Exercise]:
     found: list[Exercise] = []
-    for post, title in TITLES.items():
-        answered = [f for f in figures() if f.post == post and f.answer]
-        found += [_of_figure(f, title, len(found) + n) for n, f in enumerate(answered, 1)]
+    found += [_of_figure(f, TITLES[f.post], number) for number, f in asked().items()]
     for number, exercise in enumerate(elsewhere(), len(found) + 1):
         found.append(_of_document(exercise, number))
     return found
@@ -170,7 +168,7 @@ def _of_figure(f: Figure, part: str, number: int) -> Exercise:
         questions=(_checked(check, answer),),
         guess=f.guess,
         is_marked=check.mark,
-        figure=f.figure,
+        figure=f.in_words,
         traces=(*(trace_of(command) for command in f.others.values()), f.trace)[-MOST_TRACES:],
         names=(*(f"{name}: " for name in f.others), "")[-MOST_TRACES:],
         finding="" if check.lights else f.findings[0],
@@ -306,8 +304,7 @@ def page(exercise: Exercise, before: Exercise | None, after: Exercise | None, na
 <ol class="stages">{stages}</ol>
 <div class="about">{rendered(exercise.about)}</div>
 {_program(exercise)}
-</main>
-<div id="work" class="top"><section id="trace" aria-label="The trace">{_closed(exercise)}
+<div id="work"><section id="trace" tabindex="-1" aria-label="The trace">{_closed(exercise)}
 {_mend(exercise) if exercise.is_mended else _look(exercise)}</section>
 <div id="recorded" hidden>{pages.timeline_html(job=exercise.is_job)}</div>
 <section id="question" aria-label="The question">
@@ -317,9 +314,9 @@ def page(exercise: Exercise, before: Exercise | None, after: Exercise | None, na
 <noscript><p>The course needs scripts.</p></noscript>
 </section>
 <aside id="selected" hidden>{pages.DETAILS}</aside></div>
-<section id="answer" class="top" tabindex="-1" aria-label="Explained" hidden>
+<section id="answer" tabindex="-1" aria-label="Explained" hidden>
 <h2>Explained</h2><div id="scale"></div>{rendered(exercise.answer)}{_explained(exercise)}
-{_solution(exercise)}{_next(after)}</section>
+{_solution(exercise)}{_next(after)}</section></main>
 {"" if exercise.is_job else DROP}
 <nav class="top ends" aria-label="Beside">{_beside(before, "prev")}{_beside(after, "next")}</nav>"""
     data = {
@@ -356,8 +353,8 @@ def _crumb(exercise: Exercise) -> str:
     """Return the chapter, and what else belongs to the page: its post, its lesson, its recording."""
     out = [f'<a href="index.html">{escape(_titled(exercise.part))}</a>', escape(exercise.label)]
     if exercise.post in POSTS:
-        figure = f"figure {exercise.figure} of the post" if exercise.figure[:1].isdigit() else "the post"
-        out.append(f'<a href="{BLOG}{POSTS[exercise.post]}">{figure}</a>')
+        figures = f"{exercise.figure} of the post" if exercise.figure else "the post"
+        out.append(f'<a href="{BLOG}{POSTS[exercise.post]}">{figures}</a>')
     if exercise.lesson:
         out.append(f"lesson <code>{escape(exercise.lesson)}</code>")
     return " · ".join(out)

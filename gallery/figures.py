@@ -88,6 +88,14 @@ class Figure:
         return self.command.split(".py")[0]
 
     @property
+    def in_words(self) -> str:
+        """Its numbers in the post, as `figures 5, 6`; empty where it has none there."""
+        numbers = self.figure.removesuffix(", table")
+        if self.post not in (1, 2, 3) or not numbers[0].isdecimal():
+            return ""
+        return f"{'figure' if numbers.isdecimal() else 'figures'} {numbers}"
+
+    @property
     def flags(self) -> list[str]:
         return shlex.split(self.command)[1:]
 
@@ -109,6 +117,11 @@ class Figure:
 def figures() -> list[Figure]:
     """Return all entries of figures.toml, in its order. Raises TypeError for an unknown or missing field."""
     return [Figure(**_fields(entry)) for entry in _entries("figure")]
+
+
+def asked() -> dict[int, Figure]:
+    """Return the entries that are exercises, by their numbers: part by part."""
+    return dict(enumerate((f for post in TITLES for f in figures() if f.post == post and f.answer), 1))
 
 
 @dataclass(frozen=True)
@@ -175,8 +188,11 @@ class Program:
 
 
 def program_of(name: str) -> Program:
-    """Return the program of a command or of a recording: the first of figures.toml that fits. Raises StopIteration: none does."""
-    return next(one for one in (Program(**_fields(entry)) for entry in _entries("program")) if name.startswith(one.of))
+    """Return the program of a command or of a recording: the first of figures.toml that fits. Raises LookupError: none does."""
+    for one in (Program(**_fields(entry)) for entry in _entries("program")):
+        if name.startswith(one.of):
+            return one
+    raise LookupError(f"no program of figures.toml is that of {name}")
 
 
 def _code(file: str, name: str) -> str:
@@ -184,7 +200,9 @@ def _code(file: str, name: str) -> str:
     text = (ROOT / file).read_text("utf-8")
     found: Any = ast.parse(text)
     for part in name.split("."):
-        found = next(one for one in found.body if part in _names(one))
+        found = next((one for one in found.body if part in _names(one)), None)
+        if found is None:
+            raise LookupError(f"{file} has no {name}")
     first = min([found.lineno, *(one.lineno for one in getattr(found, "decorator_list", []))])
     return textwrap.dedent("\n".join(text.splitlines()[first - 1 : found.end_lineno]))
 
@@ -196,6 +214,7 @@ def _names(statement: ast.stmt) -> list[str]:
     return [statement.name] if isinstance(statement, ast.FunctionDef | ast.ClassDef) else []
 
 
+@lru_cache
 def _entries(kind: str) -> list[dict[str, Any]]:
     return tomllib.loads((ROOT / "gallery" / "figures.toml").read_text("utf-8"))[kind]
 

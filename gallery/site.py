@@ -22,7 +22,7 @@ import msgspec
 from trace_reader import count, human_bytes, pages, write_all
 
 ASSETS = GALLERY / "course"
-NOT_HERE = r", \[(?:table|picture)\]\([^)]*\)| The link \*table\* leads.*?below it\."  # what figures.md says of other files
+NOT_HERE = r", \[(?:table|picture)\]\([^)]*\)", r" The link \*table\* leads.*?below it\."
 NAVIGATION = (
     '<nav aria-label="Course"><a href="index.html">the course</a> <a href="figures.html">figures</a> '
     '<a href="cheatsheet.html">cheat sheet</a> <a href="patterns.html">patterns</a> <a href="glossary.html">glossary</a></nav>'
@@ -46,7 +46,7 @@ def site() -> dict[str, bytes]:
         facts = msgspec.structs.replace(reading.facts, trace=str(path.relative_to(ROOT)))
         found[trace_file(path)] = pages.trace_page(msgspec.structs.replace(reading, facts=facts), NAVIGATION)
     for name, title, text in (
-        ("figures", "Figures", re.sub(NOT_HERE, "", figures_md(), flags=re.DOTALL)),
+        ("figures", "Figures", _of_pages(figures_md())),
         ("cheatsheet", "Cheat sheet", cheatsheet_md()),
         ("patterns", "All patterns", patterns_md()),
         ("glossary", "Glossary", glossary_md()),
@@ -54,6 +54,14 @@ def site() -> dict[str, bytes]:
         body = f'<main class="page {name}">{NAVIGATION}{rendered(text.replace(WRITTEN, "").strip())}</main>'
         found[f"{name}.html"] = pages.html(title, body, [], {}, more_style=style)
     return found
+
+
+def _of_pages(text: str) -> str:
+    """Return the list of figures without what it says of files that the site does not have."""
+    for part in NOT_HERE:
+        text, found = re.subn(part, "", text, flags=re.DOTALL)
+        assert found, part
+    return text
 
 
 def _asset(name: str) -> str:

@@ -195,8 +195,8 @@ def _kept(output: Any) -> Any:
 
 def _memory(one: Any) -> set[int]:
     """Return where the numbers of an output or a batch lie."""
-    leaves = (leaf for leaf in tree_flatten(one)[0] if isinstance(leaf, torch.Tensor) and leaf.numel())
-    return {leaf.untyped_storage().data_ptr() for leaf in leaves}
+    leaves = (leaf for leaf in tree_flatten(one)[0] if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided)
+    return {leaf.untyped_storage().data_ptr() for leaf in leaves if leaf.numel()}
 
 
 def _type(tensor: torch.Tensor) -> str:

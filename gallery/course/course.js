@@ -47,6 +47,7 @@ function label(link) {
 class Start {
   constructor() {
     addEventListener("pageshow", () => this.show());
+    addEventListener("storage", () => this.show()); // what another page has stored may come late
     document.getElementById("forget").addEventListener("click", () => {
       localStorage.removeItem(PROGRESS);
       this.show();
@@ -156,7 +157,8 @@ function judge(question, typed) {
 function shown(question, value) {
   const text = typeof value === "number" ? value.toLocaleString("en", { maximumSignificantDigits: 6 }) : value;
   if (typeof value !== "number" || !question.unit) return text;
-  const unit = value === 1 && question.unit !== "times" ? question.unit.replace(/(?<=ch)es$|s$/, "") : question.unit;
+  const isMany = /^[a-z-]{4,}$/.test(question.unit) && question.unit !== "times"; // kernels, steps; not µs
+  const unit = value === 1 && isMany ? question.unit.replace(/ies$/, "y").replace(/(?<=ch)es$|s$/, "") : question.unit;
   return `${text}${unit === "%" ? "" : " "}${unit}`;
 }
 
@@ -198,6 +200,8 @@ function scale(question, guesses) {
 
 // ---- an exercise
 
+const SELECT_FIRST = "Select a slice first: click it, or go there with the arrow keys.";
+
 class Exercise {
   constructor(data) {
     this.data = data;
@@ -212,7 +216,10 @@ class Exercise {
       if (field) this.guess(field.value);
     });
     get("explain").addEventListener("click", () => this.explain());
-    get("open").addEventListener("click", () => this.look());
+    get("open").addEventListener("click", () => {
+      this.look();
+      get("trace").focus({ preventScroll: true }); // the button that had it is hidden
+    });
     get("copy").addEventListener("click", () => this.copy(get("command")));
     get("mark").addEventListener("click", () => this.mark());
     this.stage(0);
@@ -273,7 +280,7 @@ class Exercise {
     else if (first && question.options.length !== 2) {
       const off = question.options.length ? "" : ` It is ${tooMuch(question, own[0])}.`;
       this.said.textContent = `Not that.${off} Look at the trace, and guess again.`;
-      this.said.focus({ preventScroll: true }); // the button that had it is disabled
+      (document.getElementById("typed") || this.said).focus({ preventScroll: true }); // the button that had it is disabled
       return;
     } else {
       const why = question.why[Math.max(question.options.indexOf(typed), 0)];
@@ -292,7 +299,7 @@ class Exercise {
     document.getElementById("explain").classList.add("go");
     if (this.data.marked && this.data.lights.length) this.said.textContent += " Mark a slice that shows it, or read why.";
   }
-  // The last question stays, with what is right.
+  // The last question stays, of several options with the right one.
   close() {
     for (const button of this.form.querySelectorAll("button")) {
       if (button.textContent === this.question.right) button.classList.add("hit");
@@ -316,9 +323,11 @@ class Exercise {
       this.report.timeline.light(null);
       this.report.onSelect = (slice) => {
         document.getElementById("mark").disabled = slice === undefined;
-        document.getElementById("marked").textContent = "";
+        document.getElementById("marked").textContent = slice === undefined ? SELECT_FIRST : "";
       };
-      document.getElementById("trace").scrollIntoView({ block: "start" }); // it has opened above what was pressed
+      document.getElementById("marked").textContent = SELECT_FIRST;
+      // It has opened above what was pressed; on a narrow screen the question is below it.
+      document.getElementById(matchMedia("(min-width: 64rem)").matches ? "trace" : "question").scrollIntoView({ block: "start" });
     });
     return this.looking;
   }

@@ -28,7 +28,7 @@ class Report {
       { canvas: get("lanes"), scroll: get("scroll"), height: get("height"), tip: get("tip") },
       (panel, i, measured) => {
         this.told(panel, i, measured);
-        this.onSelect?.(panel ? i : undefined);
+        this.onSelect?.(this.timeline.selected?.[1]); // a measured stretch leaves it selected
       },
     );
     get("nearer").addEventListener("click", () => this.timeline.zoom(0.5));
