@@ -362,7 +362,9 @@ def _crumb(exercise: Exercise) -> str:
 
 def _look(exercise: Exercise) -> str:
     table = exercise.traces[-1].with_suffix(".txt")
+    first = " open" * (exercise.label == "question 1")
     return f"""<div id="look" hidden>{f"<p>Look: {inline(exercise.look)}</p>" if exercise.look else ""}{_memory(exercise)}
+<details{first}><summary>how to read a trace</summary>{rendered(TO_READ)}</details>
 {_folded("the profiler's table", table, " open" * ("the table" in exercise.look.lower()))}
 {_folded(f"the whole program, {exercise.lesson}", ROOT / exercise.lesson) if exercise.lesson else ""}</div>"""
 
@@ -382,6 +384,12 @@ def _command(exercise: Exercise) -> str:
     return f'<p class="command"><code id="command">{escape(exercise.command)}</code> {copy}</p>'
 
 
+TO_READ = """
+- Time runs from left to right. A lane is a thread of the CPU, or a stream of the GPU.
+- A slice is something that ran: a step, an annotation, an op, a call, a kernel. What lies below a slice ran inside it.
+- The CPU launches, and the GPU computes: select a launch call, such as cuLaunchKernelEx, to see the arrow to its kernel.
+- White space in the GPU's lane is time in which the GPU waits.
+"""
 TO_MARK = """<p id="marking" hidden><button type="button" id="mark" disabled>this slice shows it</button>
 <output id="marked" aria-live="polite"></output></p>
 <p><button type="button" id="explain">show the answer</button></p>"""

@@ -300,7 +300,7 @@ def test_a_guess_a_second_one_a_mark_and_the_progress(folder, opened):
     assert page.is_visible("#recorded") and page.is_hidden("#answer") and page.inner_text("[aria-current=step]") == "Look"
     keep_screen(page, "exercise_look")
     assert page.is_hidden("#marking")  # the table shows it, no slice does
-    assert page.is_visible("#look pre")  # and it is unfolded
+    assert page.is_visible("#look pre") and page.is_visible("#look li >> nth=0")  # it is unfolded, and how to read a trace, too
     explained(page)
     assert "it waits for the CPU" in page.inner_text("#answer") and page.inner_text("[aria-current=step]") == "Explained"
     keep_screen(page, "exercise_answered")
