@@ -216,11 +216,11 @@ WHY = {
     "clusters_by_difference": "no entry for distances by differences",
     "readings_row_by_row": "less was saved than the function takes",
     "gaps_filled_by_row": "less was saved than the function takes",
-    "notes_tokenised_again": "less was saved than lies between the ops",
+    "notes_tokenised_again": "less was saved than the time between the ops",
     "windows_stacked": "more was saved than the loop takes",
     "catalogue_normalised_again": "no entry for what is normalized at each use",
     "target_deepcopied": "the copy is Python's, between the ops",
-    "planner_keeps_graph": "what autograd keeps costs, no rule plays",
+    "planner_keeps_graph": "it costs time to keep the graph, and no rule predicts how much",
     "filterbank_each_clip": "less was saved than the function takes",
     "detect_class_loop": "less was saved than the waits and what they launch take",
     "dense_adjacency": "that a matrix is mostly zeros, the trace does not say",
@@ -430,7 +430,7 @@ with "before" is that of an earlier version of the reader, on the same files:
 SCORED = """The columns of this table:
 
 - "save something": the change saves more than 3%.
-- "named by the first two": of these pairs, those whose change the first two findings name.
+- "named by the first two": of the pairs that save something, those whose change is named by one of the first two findings.
 - "gain inside": the measured gain falls in the predicted range, ± 0.03.
 - "interval score": the width of the predicted range, plus ten times the distance between the range and a measured gain outside
   it. A low score is good. The score is at most 1, and without a prediction it is 1. If the range is "0 to 0.9" and contains the
@@ -447,8 +447,8 @@ meet.
 
 Parts of some sets were seen:
 
-- Of the fifth set, one line was seen in a linter's message, before the set was scored.
-- Of the sixth set, the names of the pairs were seen, once the rules were written.
+- Of the fifth set, one line was seen before the set was scored, in a linter's message.
+- Of the sixth set, the names of the pairs were seen, but only after the rules had been written.
 - Of the seventh set, the names of three pairs and two lines of a program were seen. No rule was changed after that.
 - Of the eighth set, the names of a dozen pairs were seen.
 - Of the ninth set, nothing was seen before it was scored.
