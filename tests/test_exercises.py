@@ -658,6 +658,7 @@ def test_a_case_wants_its_cause_and_its_proof(tmp_path):
             assert is_solved(one, progress) is (cause == proof == 0)
 
 
+@pytest.mark.slow
 def test_what_needs_no_run(copied):
     assert run(copied, "99") == (2, "", f"error: no exercise 99: they are 1 to {len(EVERY)} (--list)\n")
     assert run(copied, "5", "--hint")[1] == "hint 1 of 3: How many ops does the step run? What could a compiler put together?\n"

@@ -61,6 +61,7 @@ def test_a_lesson_needs_torch_and_what_lessons_share_alone(lesson):
     assert {module.split(".")[0] for module, _ in imports(ROOT / lesson)} <= allowed
 
 
+@pytest.mark.slow
 def test_a_lesson_records_where_the_tool_is_not_installed(tmp_path):
     """The scripts and common/ alone, with a tool that cannot be imported."""
     shutil.copy(ROOT / "01_matmul_add.py", tmp_path)

@@ -79,14 +79,17 @@ def test_a_round_of_a_loop(tmp_path, capsys):
     """Of two products and an addition, eight times."""
     from torch.profiler import profile, record_function
 
-    x = torch.randn(16, 16)
-    with profile(record_shapes=True, acc_events=True) as profiler:
-        for number in range(3):
-            with record_function(f"ProfilerStep#{number}"):
-                for _ in range(8):
-                    x = torch.tanh(torch.mm(x, x) + 1.5)
-    profiler.export_chrome_trace(str(tmp_path / "t.json"))
-    names = [place["name"] for place in told(tmp_path / "t.json", capsys) if place["kind"] == "loop"]
+    x, names = torch.randn(16, 16), []
+    for _ in range(5):  # where another program holds the core between the ops, the loop saves too little to be a place
+        with profile(record_shapes=True, acc_events=True) as profiler:
+            for number in range(3):
+                with record_function(f"ProfilerStep#{number}"):
+                    for _ in range(8):
+                        x = torch.tanh(torch.mm(x, x) + 1.5)
+        profiler.export_chrome_trace(str(tmp_path / "t.json"))
+        names = [place["name"] for place in told(tmp_path / "t.json", capsys) if place["kind"] == "loop"]
+        if names:
+            break
     text = program(tmp_path / "t.json", names[0], capsys)
     assert text.startswith('"""a round of the loop ')
     assert sorted(re.findall(r"    call\('(\w+)', ([^\n]*)\),\n", text)) == [

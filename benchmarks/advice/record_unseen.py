@@ -1,7 +1,7 @@
-"""Time each pair of unseen_pairs.py (or of _2.py to _9.py) without the profiler, before and after its change, in turns;
+"""Time each pair of unseen_pairs.py (or of _2.py to _10.py) without the profiler, before and after its change, in turns;
 then record both.
 
-    uv run python benchmarks/advice/record_unseen.py FOLDER [PAIR ...] [--device cuda|cpu] [--set 1|...|9]
+    uv run python benchmarks/advice/record_unseen.py FOLDER [PAIR ...] [--device cuda|cpu] [--set 1|...|10]
 
 FOLDER/NAME.before.json.gz and NAME.after.json.gz are the traces, FOLDER/pairs.json what was measured, by pair. Each pair is a
 process of its own, with a minute's time, in which nothing has been profiled before the times are taken. The CPU's pairs run on
@@ -31,12 +31,24 @@ from advice.unseen_pairs_6 import UNSEEN as UNSEEN_6
 from advice.unseen_pairs_7 import UNSEEN as UNSEEN_7
 from advice.unseen_pairs_8 import UNSEEN as UNSEEN_8
 from advice.unseen_pairs_9 import UNSEEN as UNSEEN_9
+from advice.unseen_pairs_10 import UNSEEN as UNSEEN_10
 import torch
 from torch.profiler import profile, record_function, schedule
 
 ROUNDS, WARMUP_STEPS, REPETITIONS, LIMIT_S = 3, 4, 2, 60
 VARIANTS = ("before", "after")
-SETS = {1: UNSEEN, 2: UNSEEN_2, 3: UNSEEN_3, 4: UNSEEN_4, 5: UNSEEN_5, 6: UNSEEN_6, 7: UNSEEN_7, 8: UNSEEN_8, 9: UNSEEN_9}
+SETS = {
+    1: UNSEEN,
+    2: UNSEEN_2,
+    3: UNSEEN_3,
+    4: UNSEEN_4,
+    5: UNSEEN_5,
+    6: UNSEEN_6,
+    7: UNSEEN_7,
+    8: UNSEEN_8,
+    9: UNSEEN_9,
+    10: UNSEEN_10,
+}
 
 
 def trace_of(pair: Unseen, step: Callable[[], Any], device: str) -> bytes:
@@ -143,7 +155,9 @@ def main() -> int:
     every = "; ".join(f"set {number}: {', '.join(pairs)}" for number, pairs in SETS.items())
     parser.add_argument("pairs", nargs="*", metavar="PAIR", help=every)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--set", type=int, choices=tuple(SETS), default=1, help="2 to 9: the pairs of unseen_pairs_2.py to _9.py")
+    parser.add_argument(
+        "--set", type=int, choices=tuple(SETS), default=1, help="2 to 10: the pairs of unseen_pairs_2.py to _10.py"
+    )
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)

@@ -89,7 +89,7 @@ def test_every_finding_lights_the_slices_that_the_json_lists(tmp_path, capsys, o
     assert page.evaluate(LIT, 0) == []
 
 
-@pytest.mark.parametrize("trace", [COLD, TRAIN], ids=["lesson", "train"])
+@pytest.mark.parametrize("trace", [COLD, pytest.param(TRAIN, marks=pytest.mark.slow)], ids=["lesson", "train"])
 def test_the_tables_are_those_of_the_report(tmp_path, capsys, opened, trace):
     page = opened(written(tmp_path, capsys, trace))
     rows = page.evaluate("() => [...document.querySelectorAll('tr')].map((r) => [...r.cells].map((c) => c.textContent.trim()))")

@@ -134,6 +134,7 @@ def test_what_is_odd_is_read_by_one_process(tmp_path):
     assert {differs for _, differs in compared(*paths)} == {"[]"}
 
 
+@pytest.mark.slow
 def test_what_needs_the_events_once_more_is_read_by_one_process(tmp_path):
     """Ids beyond 64 bits, events at 0, a second list, a cut, a name that looks like the end of an event."""
     many = [e for n in range(3000) for e in (launch(10 * n, n + 1), kernel(f"k{n % 7}", 10 * n + 5, 4, n + 1))]
