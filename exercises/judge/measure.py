@@ -345,11 +345,8 @@ def differs(programs: dict[str, Program], batches: list[Any], before: int = 0) -
     given, mine = (programs[name].outputs(batches) for name in ("given", "mine"))
     a, b = (len(found) * before // len(batches) for found in (given, mine))
     said = difference(given[a:], mine[b:])
-    if handed_back := programs["mine"].handed_back - programs["given"].handed_back:
-        said = (
-            said
-            or f"output {min(handed_back)} is the batch itself or a part of it, where the program as given makes a new tensor"
-        )
+    if not said and (handed_back := programs["mine"].handed_back - programs["given"].handed_back):
+        said = f"output {min(handed_back)} is the batch itself or a part of it, where the program as given makes a new tensor"
     if not dist.is_initialized():
         return said
     every: list[str] = [""] * dist.get_world_size()

@@ -200,6 +200,7 @@ function scale(question, guesses) {
 
 // ---- an exercise
 
+const COLLECTIVE = /^(nccl|gloo):|^c10d::|^record_param_comms$/; // by name: the ranges and ops of a process group
 const SELECT_FIRST = "Select a slice first: click it, or go there with the arrow keys.";
 
 class Exercise {
@@ -342,9 +343,9 @@ class Exercise {
     const number = this.report.panels.indexOf(panel),
       found = this.lit()[number],
       middle = (panel.start[slice] + panel.end[slice]) / 2 - panel.shift,
-      kind = panel.categories[panel.category[slice]][0], // a stretch is one of waiting for another rank: in a collective
-      inSpan =
-        ["communication", "waiting"].includes(kind) &&
+      kind = panel.categories[panel.category[slice]][0],
+      inSpan = // a stretch is one of waiting for another rank: in a collective
+        (["communication", "waiting"].includes(kind) || COLLECTIVE.test(panel.names[panel.name[slice]])) &&
         this.report.timeline.spans.some(([k, from, to]) => k === number && from <= middle && middle <= to);
     this.report.timeline.light(null);
     const names = new Set([...found].map((i) => panel.name[i])); // another of the same name shows it as well

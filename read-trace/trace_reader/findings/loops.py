@@ -83,19 +83,12 @@ def _loop_of_small_products(trace: Trace, facts: Facts) -> Seen | None:
     "what needs the round before.",
 )
 def _inputs_projected(trace: Trace, facts: Facts) -> Seen | None:
-    every = [one for one in loops(trace) if one.rounds >= LEAST_LOOP and len(one.runs) and unchained(trace, one) is None]
+    every = [one for one in loops(trace) if one.rounds >= LEAST_LOOP and unchained(trace, one) is None]
     rows = [run[:, place] for one in every for run in one.runs for place in _projections(trace, run[0].tolist())]
-    path = facts.critical_path
-    if path is None or not rows or not facts.steps:
+    if not rows:
         return None
-
-    def with_nodes(found: list[np.ndarray]) -> Rows:
-        spans = Rows(trace.slices, once(np.concatenate(found)))
-        return Rows(trace.slices, once(np.append(spans.at, nodes_of(trace, spans))))
-
-    spans, repeats = with_nodes(rows), with_nodes([own[1:] for own in rows])
-    share = max(path.explained_us(spans) / path.window_us, of_the_steps(trace, spans))
-    if share < LEAST_SHARE:
+    spans, repeats = _with_nodes(trace, rows), _with_nodes(trace, [own[1:] for own in rows])
+    if (share := _share(trace, facts, spans)) < LEAST_SHARE:
         return None
     many = sum(map(len, rows)) / len(facts.steps)
     names = listed(dict.fromkeys(trace.slices.names[trace.slices.name[own[0]]] for own in rows))
@@ -134,18 +127,29 @@ def _projections(trace: Trace, of_round: list[int]) -> list[int]:
 )
 def _penalty_in_the_loss(trace: Trace, facts: Facts) -> Seen | None:
     found = [one for one in loops(trace) if one.rounds >= LEAST_OF_MODELS and _is_penalty(one.ops)]
-    found = [one for one in found if len(nodes_of(trace, one.spans))]
-    each = [Rows(trace.slices, once(np.append(one.spans.at, nodes_of(trace, one.spans)))) for one in found]
-    path = facts.critical_path
-    if path is None or not each or not facts.steps:  # without a gradient, it is clipping or a log
+    found = [one for one in found if len(nodes_of(trace, one.spans))]  # without a gradient, it is clipping or a log
+    if not found:
         return None
-    spans = Rows(trace.slices, once(np.concatenate([one.at for one in each])))
-    share = max(path.explained_us(spans) / path.window_us, of_the_steps(trace, spans))
-    if share < LEAST_SHARE:
+    spans = _with_nodes(trace, [one.spans.at for one in found])
+    if (share := _share(trace, facts, spans)) < LEAST_SHARE:
         return None
     told = listed(f"{one.rounds} x ({one.name}){_in_runs(one, len(trace.steps))}" for one in found)
     seen = f"in a row, per step: {told}; with their backward pass {us(spans.total_us / len(facts.steps))} of CPU time"
     return Seen(seen, spans, share=share, effect=Effect(dropped(spans), kind=GONE))
+
+
+def _with_nodes(trace: Trace, ops: list[np.ndarray]) -> Rows:
+    """Return ops (rows) with the nodes of the backward pass that they made."""
+    spans = Rows(trace.slices, once(np.concatenate(ops)))
+    return Rows(trace.slices, once(np.append(spans.at, nodes_of(trace, spans))))
+
+
+def _share(trace: Trace, facts: Facts, spans: Rows) -> float:
+    """Return how much of the critical path or of the steps' time they are, whichever is more; 0 without steps."""
+    path = facts.critical_path
+    if path is None or not facts.steps:
+        return 0.0
+    return max(path.explained_us(spans) / path.window_us, of_the_steps(trace, spans))
 
 
 def _is_penalty(ops: tuple[str, ...]) -> bool:
